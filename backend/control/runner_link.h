@@ -1,0 +1,89 @@
+// How a session and its runners talk: one SOCK_SEQPACKET socket pair per runner (descriptor kRunnerSocket in the
+// runner), one message = one RunnerMessage and its tail, descriptors by SCM_RIGHTS. The session has checked
+// everything that came from the guest before it sends; the runner trusts the session and nobody else.
+//
+//   runner -> session   kReady          value = window base; the runner is warm and waits
+//   session -> runner   kAssign         + AssignTail; fds: kick eventfd, wake eventfd, account memfd.
+//                                       Direct mode adds the arena memfd as RAM 0.
+//                       kRamAdd         id, value = bytes, offset = where it begins in the descriptor; fd
+//                       kRamDrop        id; no lane or region uses it any more
+//                       kAddLane        id, value = va, flags; + RunnerSegment[count]
+//                       kAddRegion      id, value = va, flags (VGPU_REGION_*); + RunnerSegment[count]
+//                       kDropLane, kDropRegion   id; answered when nothing touches the pages any more
+//                       kEnd            the guest process is gone: exit now
+//   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
+//                                       value = errno or 0
+// The end of the socket means the other side is gone; a runner then exits at once.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace bandsaw {
+
+inline constexpr int kRunnerSocket = 3;
+inline constexpr uint32_t kRunnerMessageMax = 2u << 20;  // 65,536 segments and a header
+
+enum class RunnerMessageType : uint32_t {
+  kReady = 1,
+  kAssign,
+  kRamAdd,
+  kRamDrop,
+  kAddLane,
+  kAddRegion,
+  kDropLane,
+  kDropRegion,
+  kEnd,
+  kDone,
+};
+
+struct RunnerMessage {
+  RunnerMessageType type{};
+  uint32_t serial = 0;
+  uint32_t id = 0;
+  uint32_t flags = 0;
+  uint64_t value = 0;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;
+  uint32_t count = 0;  // segments that follow
+  uint32_t reserved = 0;
+};
+
+struct RunnerSegment {
+  uint32_t ram = 0;
+  uint32_t reserved = 0;
+  uint64_t offset = 0;  // into that RAM
+  uint64_t bytes = 0;
+};
+
+struct AssignTail {
+  uint32_t direct = 0;       // 1: wake by futex on the lane's wake word; 0: by the wake eventfd
+  uint32_t account_slot = 0; // this runner's slot in the account memfd
+  uint32_t guest_pid = 0;
+  uint32_t reserved = 0;
+  char vgpu[64]{};
+  char comm[16]{};
+};
+
+// The account of one virtual GPU: a memfd that its session makes and its runners map. A runner writes only its own
+// slot and the two shared words; the session takes a dead runner's slot back.
+inline constexpr uint32_t kAccountSlots = 256;
+
+struct AccountSlot {
+  std::atomic<int64_t> memory_bytes;
+  std::atomic<uint64_t> calls, launches;
+  std::atomic<uint64_t> bytes_in, bytes_out, bytes_device;
+  std::atomic<uint64_t> compute_ns, copy_ns;
+  std::atomic<uint64_t> errors;
+  std::atomic<uint32_t> sticky;  // the sticky CUresult, 0 while healthy
+  uint32_t reserved[13];
+};
+
+struct Account {
+  std::atomic<int64_t> memory_used;    // of all slots together
+  std::atomic<int64_t> memory_share;   // bytes; set by the session
+  uint64_t reserved[6];
+  AccountSlot slots[kAccountSlots];
+};
+
+}  // namespace bandsaw

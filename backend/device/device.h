@@ -1,0 +1,263 @@
+// A physical or software GPU as one guest process sees it.
+//
+// One runner process holds one Device, made for one guest process: it is the fault domain (a sticky error
+// ends every context in it) and the memory-protection domain. The runner has already checked record sizes,
+// handle kinds and guest addresses; a Device checks what only it knows (its own addresses, launch limits) and
+// answers with CUDA's own error codes. No call throws.
+//
+// Threads: every method may be called from any thread. The runner calls in the order of the guest's records;
+// methods that put work on a stream return at once, and the work runs in stream order. `Done` callbacks come
+// from the device's own threads, must be short, and must not call the device.
+//
+// Ownership: objects are shared_ptr; an object in use by queued work lives until that work is done.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "guest-driver/uapi/vgpu_wire.h"
+
+namespace bandsaw {
+
+using Done = std::function<void(CUresult)>;
+
+// One end of a copy after the runner's translation. kDevice: an address in the device's window. kHost: a
+// pointer in the runner, valid until the copy is done.
+struct CopyEnd {
+  uint64_t address = 0;
+  uint64_t pitch = 0;   // bytes from row to row
+  uint64_t height = 0;  // rows from plane to plane
+  bool host = false;
+};
+
+struct Copy {
+  CopyEnd destination, source;            // x, y, z offsets are folded into the addresses
+  uint64_t width_bytes = 0, height = 1, depth = 1;
+};
+
+struct FunctionInfo {
+  vgpu_function_info info{};
+  std::vector<vgpu_parameter> parameters;
+};
+
+struct ManagedVariable {
+  std::string name;
+  uint64_t bytes = 0;
+};
+
+// What a program's host function needs to run in the guest: `run` delivers the request, and the device goes on
+// with the stream when `done` is called. `status` is the stream's error for CUstreamCallback.
+struct HostCallback {
+  vgpu_callback_kind kind{};
+  uint64_t function = 0, data = 0;
+  uint64_t stream = 0;  // handle, for CUstreamCallback
+};
+
+class Object {
+ public:
+  virtual ~Object() = default;
+};
+
+class Context : public Object {};
+class Kernel : public Object {};    // of a library, in no context
+class Function : public Object {};  // in a context
+class Event : public Object {};
+class Node : public Object {};
+class Exec : public Object {};
+class Stream : public Object {};
+class Pool : public Object {};
+class Graph : public Object {};
+class Library : public Object {};
+class Module : public Object {};
+
+using ContextRef = std::shared_ptr<Context>;
+using StreamRef = std::shared_ptr<Stream>;
+using EventRef = std::shared_ptr<Event>;
+using NodeRef = std::shared_ptr<Node>;
+using GraphRef = std::shared_ptr<Graph>;
+using ExecRef = std::shared_ptr<Exec>;
+using PoolRef = std::shared_ptr<Pool>;
+using LibraryRef = std::shared_ptr<Library>;
+using ModuleRef = std::shared_ptr<Module>;
+using KernelRef = std::shared_ptr<Kernel>;
+using FunctionRef = std::shared_ptr<Function>;
+
+// What a launch runs: exactly one of the two is set.
+struct Code {
+  KernelRef kernel;
+  FunctionRef function;
+};
+
+struct Launch {
+  Code code;
+  uint32_t grid[3]{}, block[3]{}, cluster[3]{};
+  uint32_t shared_bytes = 0;
+  bool cooperative = false;
+  int32_t priority = 0;
+  std::span<const std::byte> parameters;  // packed; copied before the call returns
+};
+
+// A graph node's content. Only the member that `type` names is used.
+struct NodeContent {
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  Launch launch;                            // parameters point into parameter_bytes
+  std::vector<std::byte> parameter_bytes;
+  Copy copy;
+  vgpu_fill fill{};
+  HostCallback host;
+  GraphRef child;
+  EventRef event;
+  PoolRef pool;
+  uint64_t bytes = 0, address = 0;          // allocation and free nodes
+};
+
+struct CaptureInfo {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  uint64_t id = 0;
+  GraphRef graph;
+  std::vector<NodeRef> dependencies;
+};
+
+// What the device asks of the process around it; given at creation, outlives the device.
+class DeviceHost {
+ public:
+  virtual ~DeviceHost() = default;
+  // Runs a guest function; `done` may be called from any thread, once.
+  virtual void run_callback(const HostCallback& callback, CUresult status, Done done) = 0;
+  // The first sticky error; called once.
+  virtual void poisoned(CUresult error) = 0;
+  // Text of kernel printf and assert, in order.
+  virtual void print(std::string_view text) = 0;
+  // Reserves or gives back bytes of the virtual GPU's memory share; false: over the share.
+  virtual bool charge_memory(int64_t bytes) = 0;
+  // GPU time used on an engine, for the accounts. engine: 0 compute, 1 copy in, 2 copy out.
+  virtual void account(int engine, uint64_t nanoseconds, uint64_t bytes) = 0;
+  // A device-visible region at this guest address outside the window (registered host memory), or nullptr.
+  // Must be callable from a kernel's slow path: no allocation.
+  virtual void* visible_host(uint64_t guest_address, uint64_t bytes) = 0;
+};
+
+struct DeviceConfig {
+  uint64_t window_base = 0;   // reserved by the runner (PROT_NONE); VGPU_WINDOW_BYTES long
+  uint64_t memory_share = 0;  // bytes
+  int threads = 0;            // 0: all cores
+  std::string cache_directory;// compiled code; empty: none
+  std::string name;           // of the device, as programs see it
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual void info(vgpu_device_info* info) = 0;
+  virtual void memory_info(uint64_t* free_bytes, uint64_t* total_bytes) = 0;
+
+  // Contexts. A destroyed context's streams, modules and memory go with it.
+  virtual CUresult context_create(uint32_t flags, ContextRef* context) = 0;
+  virtual CUresult context_destroy(const ContextRef& context) = 0;
+  virtual void context_synchronize(const ContextRef& context, Done done) = 0;
+  virtual CUresult context_get_limit(const ContextRef& context, CUlimit limit, uint64_t* value) = 0;
+  virtual CUresult context_set_limit(const ContextRef& context, CUlimit limit, uint64_t value) = 0;
+
+  // Code. `image` is private to the caller and may go after the call. `log` tells people why it failed.
+  virtual CUresult library_load(std::span<const std::byte> image, LibraryRef* library, std::string* log) = 0;
+  virtual CUresult library_unload(const LibraryRef& library) = 0;
+  virtual CUresult library_kernel_names(const LibraryRef& library, std::vector<std::string>* names) = 0;
+  virtual CUresult library_kernel(const LibraryRef& library, const std::string& name, KernelRef* kernel) = 0;
+  virtual CUresult library_global(const ContextRef& context, const LibraryRef& library, const std::string& name,
+                                  uint64_t* address, uint64_t* bytes) = 0;
+  virtual CUresult library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) = 0;
+  virtual CUresult library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address) = 0;
+  virtual CUresult kernel_function(const ContextRef& context, const KernelRef& kernel, FunctionRef* function) = 0;
+  virtual CUresult module_load(const ContextRef& context, std::span<const std::byte> image, ModuleRef* module,
+                               std::string* log) = 0;
+  virtual CUresult module_unload(const ModuleRef& module) = 0;
+  virtual CUresult module_function_names(const ModuleRef& module, std::vector<std::string>* names) = 0;
+  virtual CUresult module_function(const ModuleRef& module, const std::string& name, FunctionRef* function) = 0;
+  virtual CUresult module_global(const ModuleRef& module, const std::string& name, uint64_t* address,
+                                 uint64_t* bytes) = 0;
+  virtual CUresult function_info(const Code& code, FunctionInfo* info) = 0;
+  virtual CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) = 0;
+  virtual CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) = 0;
+
+  // Memory. Addresses lie in the window's upper half.
+  virtual CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) = 0;
+  virtual void memory_free(uint64_t address, Done done) = 0;
+  virtual CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) = 0;
+  virtual void managed_remove(uint64_t address, Done done) = 0;
+  virtual CUresult pool_create(const vgpu_pool_props& props, PoolRef* pool) = 0;
+  virtual CUresult pool_default(PoolRef* pool) = 0;
+  virtual CUresult pool_trim(const PoolRef& pool, uint64_t keep_bytes) = 0;
+  virtual CUresult pool_get_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t* value) = 0;
+  virtual CUresult pool_set_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t value) = 0;
+  virtual CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes,
+                                      uint64_t* address) = 0;  // pool may be null: the default
+  virtual CUresult memory_free_async(const StreamRef& stream, uint64_t address) = 0;
+
+  // Work on streams. While a stream captures, these add nodes instead; `done` is then called at once.
+  virtual CUresult copy(const StreamRef& stream, const Copy& copy, Done done) = 0;
+  virtual CUresult fill(const StreamRef& stream, const vgpu_fill& fill, Done done) = 0;
+  virtual CUresult launch(const StreamRef& stream, const Launch& launch) = 0;
+  virtual CUresult callback(const StreamRef& stream, const HostCallback& callback) = 0;
+  virtual CUresult write_value(const StreamRef& stream, uint64_t address, uint64_t value, uint32_t bytes,
+                               uint32_t flags) = 0;
+  virtual CUresult wait_value(const StreamRef& stream, uint64_t address, uint64_t value, uint32_t bytes,
+                              uint32_t flags) = 0;
+
+  // Streams and events. The legacy default stream and a thread's default stream are made by the runner's asking.
+  virtual CUresult stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) = 0;
+  virtual StreamRef stream_legacy(const ContextRef& context) = 0;
+  virtual CUresult stream_destroy(const StreamRef& stream) = 0;
+  virtual CUresult stream_query(const StreamRef& stream) = 0;
+  virtual void stream_synchronize(const StreamRef& stream, Done done) = 0;
+  virtual CUresult stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) = 0;
+  virtual CUresult event_create(const ContextRef& context, uint32_t flags, EventRef* event) = 0;
+  virtual CUresult event_destroy(const EventRef& event) = 0;
+  virtual CUresult event_record(const EventRef& event, const StreamRef& stream, uint32_t flags) = 0;
+  virtual CUresult event_query(const EventRef& event) = 0;
+  virtual void event_synchronize(const EventRef& event, Done done) = 0;
+  virtual CUresult event_elapsed(const EventRef& start, const EventRef& end, float* milliseconds) = 0;
+
+  // Graphs.
+  virtual CUresult capture_begin(const StreamRef& stream, CUstreamCaptureMode mode, const GraphRef& into,
+                                 std::span<const NodeRef> dependencies) = 0;
+  virtual CUresult capture_end(const StreamRef& stream, GraphRef* graph) = 0;
+  virtual CUresult capture_info(const StreamRef& stream, CaptureInfo* info) = 0;
+  virtual CUresult capture_update(const StreamRef& stream, uint32_t flags, std::span<const NodeRef> dependencies) = 0;
+  virtual CUresult graph_create(GraphRef* graph) = 0;
+  virtual CUresult graph_clone(const GraphRef& graph, GraphRef* clone) = 0;
+  virtual CUresult graph_add_node(const GraphRef& graph, std::span<const NodeRef> dependencies,
+                                  const NodeContent& content, NodeRef* node, uint64_t* value) = 0;
+  virtual CUresult graph_nodes(const GraphRef& graph, bool roots_only, std::vector<NodeRef>* nodes) = 0;
+  virtual CUresult graph_edges(const GraphRef& graph, std::vector<std::pair<NodeRef, NodeRef>>* edges) = 0;
+  virtual CUresult graph_change_edges(const GraphRef& graph, bool add,
+                                      std::span<const std::pair<NodeRef, NodeRef>> edges) = 0;
+  virtual CUresult node_neighbours(const NodeRef& node, bool dependents, std::vector<NodeRef>* nodes) = 0;
+  virtual CUresult node_get(const NodeRef& node, NodeContent* content) = 0;
+  virtual CUresult node_set(const NodeRef& node, const NodeContent& content) = 0;
+  virtual CUresult node_find_in_clone(const NodeRef& node, const GraphRef& clone, NodeRef* found) = 0;
+  virtual CUresult node_destroy(const NodeRef& node) = 0;
+  virtual CUresult graph_instantiate(const ContextRef& context, const GraphRef& graph, uint64_t flags,
+                                     ExecRef* exec) = 0;
+  virtual CUresult exec_update(const ExecRef& exec, const GraphRef& graph, CUgraphExecUpdateResult* result,
+                               NodeRef* error_node) = 0;
+  virtual CUresult exec_node_set(const ExecRef& exec, const NodeRef& node, const NodeContent& content) = 0;
+  virtual CUresult exec_node_enable(const ExecRef& exec, const NodeRef& node, bool enabled) = 0;
+  virtual CUresult exec_node_enabled(const ExecRef& exec, const NodeRef& node, bool* enabled) = 0;
+  virtual CUresult exec_launch(const ExecRef& exec, const StreamRef& stream) = 0;
+};
+
+// The software device: runs PTX on the CPU. `host` must outlive it.
+std::unique_ptr<Device> make_soft_device(const DeviceConfig& config, DeviceHost* host);
+
+}  // namespace bandsaw

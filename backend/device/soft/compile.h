@@ -1,0 +1,70 @@
+// PTX to native code: the door between the compiler (LLVM, this room's code generator) and the executor.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/device/soft/warp.h"
+#include "guest-driver/uapi/vgpu_wire.h"
+
+namespace bandsaw::soft {
+
+// A .global or .const variable. The executor allocates device memory for it, copies `initial` there, then patches
+// `pointers` (addresses of other variables inside the initial value), before any kernel of the module runs.
+struct Variable {
+  std::string name;
+  uint64_t bytes = 0, align = 1;
+  std::vector<std::byte> initial;  // empty: zero
+  bool constant = false, managed = false;
+  struct Pointer {
+    uint64_t offset;
+    std::string target;  // another variable or a function
+    int64_t addend;
+    bool generic;        // generic(target) or a plain state-space address; both are the same here
+  };
+  std::vector<Pointer> pointers;
+};
+
+struct KernelCode {
+  std::string name;
+  KernelEntry entry = nullptr;  // set by Program::link
+  std::vector<vgpu_parameter> parameters;
+  uint32_t parameter_bytes = 0;
+  uint32_t static_shared_bytes = 0, shared_align = 16;
+  uint32_t local_bytes = 0;       // of one lane, .local variables and stacks of every callee
+  uint32_t registers = 0;         // an estimate for occupancy: declared 32-bit registers in use, at most 255
+  uint32_t max_threads = 1024;    // .maxntid / .reqntid
+  uint32_t required_cluster[3] = {0, 0, 0};
+  bool uses_barrier = false;      // false: a block's warps may run one after another without fibers
+  bool uses_grid_sync = false;
+};
+
+// A compiled module, before its variables have addresses. Immutable after compile() but for link().
+class Program {
+ public:
+  virtual ~Program() = default;
+  virtual const std::vector<KernelCode>& kernels() const = 0;
+  virtual const std::vector<Variable>& variables() const = 0;
+  // Loads the code for one context: variable name -> device address. May be called several times; each call
+  // gives an independent set of entry points that live as long as the returned object.
+  struct Loaded {
+    virtual ~Loaded() = default;
+    virtual KernelEntry entry(const std::string& kernel) const = 0;
+    virtual uint64_t function_address(const std::string& name) const = 0;  // for Variable::Pointer, 0 if none
+  };
+  virtual std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) = 0;
+};
+
+struct CompileOptions {
+  uint64_t window_base = 0;
+  std::string cache_directory;  // object code by content hash; empty: none
+};
+
+// `ptx` is one module's text. On failure nullptr, and `log` names line and instruction.
+std::unique_ptr<Program> compile(std::string_view ptx, const CompileOptions& options, std::string* log);
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,86 @@
+// What compiled kernels and the software device's executor share: the memory layout of a running warp, and the
+// functions that compiled code calls. Compiled code addresses these fields by offset (the compiler takes them
+// with offsetof), so the structures are standard layout and change on both sides together.
+//
+// Execution model: a warp of 32 lanes runs in one native function with one vector element per lane; a lane
+// mask says who is active. Each warp has a stack of its own (a fiber), because it gives the core away at
+// barriers. All warps of a block run on one worker thread, so shared memory needs no locks; blocks run on all
+// workers. Address 64-bit generic: global addresses are the runner's own addresses inside the window; shared
+// and local memory are windows of their own (kSharedWindow, kLocalWindow) that generic accesses resolve.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bandsaw::soft {
+
+inline constexpr int kWarpLanes = 32;
+
+struct BlockState;
+
+// Generic addresses of shared and local memory: outside the global window and never mapped by Linux programs'
+// low addresses. A generic shared address is kSharedWindow + offset; a local one is kLocalWindow + offset in the
+// executing lane's own local memory.
+inline constexpr uint64_t kSharedWindow = 0x0000'0100'0000'0000ull;
+inline constexpr uint64_t kLocalWindow = 0x0000'0200'0000'0000ull;
+inline constexpr uint64_t kSpaceWindowBytes = 0x0000'0100'0000'0000ull;
+
+struct WarpState {
+  // Set by the executor before the warp starts.
+  uint32_t tid_x[kWarpLanes], tid_y[kWarpLanes], tid_z[kWarpLanes];
+  uint32_t ntid[3], ctaid[3], nctaid[3];
+  uint32_t warp_id, warps, sm_id, grid_id_low;
+  uint64_t grid_id;
+  uint32_t live;                // lanes that exist and have not exited; compiled code keeps it true
+  uint32_t shared_bytes;        // static + dynamic
+  uint32_t dynamic_shared_bytes;
+  uint32_t local_bytes;         // of one lane
+  std::byte* shared;            // the block's shared memory
+  std::byte* local;             // lane i's local memory begins at local + i * local_bytes
+  const std::byte* parameters;  // packed kernel parameters
+  uint64_t window_base;         // of global addresses; VGPU_WINDOW_BYTES long
+  BlockState* block;            // the executor's own
+  const volatile uint32_t* cancelled;  // non-zero: the launch is being killed; tested at every loop's back edge
+};
+
+using KernelEntry = void (*)(WarpState*);
+
+enum class Fault : uint32_t {
+  kIllegalAddress = 700,   // values are the CUresults that programs see
+  kMisaligned = 716,
+  kTrap = 719,             // CUDA_ERROR_LAUNCH_FAILED
+  kAssert = 710,
+  kIllegalInstruction = 715,
+  kStackOverflow = 719,
+  kInvalidAddressSpace = 717,
+  kInvalidPc = 718,
+};
+
+enum class BarrierOp : uint32_t { kSync, kArrive, kAnd, kOr, kPopc };
+
+extern "C" {
+// Ends the launch with a sticky error; does not return (it leaves the warp's fiber).
+[[noreturn]] void bandsaw_fault(WarpState* warp, uint32_t fault, uint64_t address);
+// Leaves the fiber when `cancelled` was seen.
+[[noreturn]] void bandsaw_cancelled(WarpState* warp);
+// bar / barrier: `lanes` arrive at barrier `id` of the block; threads 0 means all threads of the block.
+// `predicate` holds one bit a lane. Returns the reduction over all threads (kAnd, kOr: 0 or 1; kPopc: count).
+uint32_t bandsaw_barrier(WarpState* warp, uint32_t id, uint32_t threads, uint32_t lanes, uint32_t op,
+                         uint32_t predicate);
+// The warp has no live lane left; called once before the entry returns.
+void bandsaw_exit(WarpState* warp);
+// Gives other warps of the block and other blocks a turn: spinning on memory must not stop the world.
+void bandsaw_yield(WarpState* warp);
+// Generic or global address outside the window: registered host memory's alias for [address, +bytes), or a fault.
+void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t bytes);
+// vprintf of one lane: format and packed arguments are pointers the caller has resolved. Returns argument count.
+int32_t bandsaw_vprintf(WarpState* warp, const char* format, const std::byte* arguments);
+// __assertfail of one lane, with resolved strings; does not return.
+[[noreturn]] void bandsaw_assert(WarpState* warp, uint32_t lane, const char* message, const char* file, uint32_t line,
+                                 const char* function);
+// Device-side malloc and free (from the context's malloc heap limit); 0 when it is full.
+uint64_t bandsaw_malloc(WarpState* warp, uint64_t bytes);
+void bandsaw_free(WarpState* warp, uint64_t address);
+}
+
+}  // namespace bandsaw::soft

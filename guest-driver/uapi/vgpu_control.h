@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 */
+/*
+ * Control requests: what creates and ends guest processes, lanes and memory regions.
+ *
+ * Two carriers, one meaning. In a VM the kernel module puts a request into the control virtqueue
+ * (device-readable: request, then segments; device-writable: struct vgpu_ctl_reply). In direct mode the
+ * client sends the same bytes as one SOCK_SEQPACKET message and gets a reply message back. Only the kernel
+ * module (or the client itself, about its own arena) can name memory: a guest process that forges lane
+ * records can reach nothing that was not pinned for it.
+ *
+ * Segments are guest-physical ranges in a VM and offsets into the arena memfd in direct mode.
+ */
+#ifndef VGPU_CONTROL_H
+#define VGPU_CONTROL_H
+
+#include <linux/types.h>
+
+#define VGPU_VIRTIO_ID 63
+#define VGPU_ABI_VERSION 1
+#define VGPU_HASH_BYTES 32
+
+/* Virtqueues. */
+#define VGPU_QUEUE_CONTROL 0
+#define VGPU_QUEUE_EVENT 1
+#define VGPU_QUEUE_COUNT 2
+
+/* Device configuration space. */
+struct vgpu_virtio_config {
+	__le32 abi_version;
+	__le32 max_processes;
+	__u8 schema_hash[VGPU_HASH_BYTES];
+	__u8 name[64]; /* the virtual GPU's name, NUL padded */
+};
+
+/*
+ * The address window: one range of addresses that guest process and runner both keep free, so that one
+ * pointer is right on both sides. Guest-chosen memory (pinned host, managed, lanes of direct mode) lies in
+ * the lower half, device memory in the upper half. The runner tries the bases in this order.
+ */
+#define VGPU_WINDOW_BYTES (1ull << 40)
+#define VGPU_WINDOW_BASE_0 0x200000000000ull
+#define VGPU_WINDOW_BASE_1 0x300000000000ull
+#define VGPU_WINDOW_BASE_2 0x7e8000000000ull
+#define VGPU_WINDOW_DEVICE_OFFSET (VGPU_WINDOW_BYTES / 2)
+
+enum vgpu_ctl_type {
+	VGPU_CTL_CREATE_PROCESS = 1, /* struct vgpu_ctl_create_process; reply.value = window base */
+	VGPU_CTL_DESTROY_PROCESS = 2,/* struct vgpu_ctl_header; the reply says that no page is touched any more */
+	VGPU_CTL_ADD_LANE = 3,       /* struct vgpu_ctl_add_region, id = lane id */
+	VGPU_CTL_DROP_LANE = 4,      /* struct vgpu_ctl_drop */
+	VGPU_CTL_ADD_REGION = 5,     /* struct vgpu_ctl_add_region */
+	VGPU_CTL_DROP_REGION = 6,    /* struct vgpu_ctl_drop; waits until nothing uses the region */
+	VGPU_CTL_KICK = 7,           /* struct vgpu_ctl_header: the runner sleeps and a lane has a record */
+	VGPU_CTL_PING = 8            /* struct vgpu_ctl_header; process 0 asks the session itself */
+};
+
+struct vgpu_ctl_header {
+	__le32 type;
+	__le32 process; /* chosen by the kernel module; unique among the living; 1 in direct mode */
+};
+
+struct vgpu_ctl_create_process {
+	struct vgpu_ctl_header header;
+	__u8 schema_hash[VGPU_HASH_BYTES]; /* of the libcuda.so.1 that asks */
+	__le32 pid;                        /* for people: logs and accounts */
+	__le32 uid;
+	__u8 comm[16];
+};
+
+struct vgpu_segment {
+	__le64 address;
+	__le64 bytes;
+};
+
+#define VGPU_SEGMENTS_MAX 65536u
+
+/* Bits of vgpu_ctl_add_region.flags. */
+#define VGPU_REGION_DEVICE_VISIBLE 1u /* kernels may use it; if it lies in the window, at its own address */
+#define VGPU_REGION_READ_ONLY 2u      /* the host must not write (a copy's source in read-only pages) */
+
+struct vgpu_ctl_add_region {
+	struct vgpu_ctl_header header;
+	__le32 id;     /* lanes and regions are numbered apart; chosen by the asker */
+	__le32 flags;
+	__le64 va;     /* address in the guest process of the first byte */
+	__le64 bytes;  /* sum of the segments' lengths; segments of regions are whole pages */
+	__le32 segments;
+	__le32 reserved;
+	/* struct vgpu_segment[segments] follows */
+};
+
+struct vgpu_ctl_drop {
+	struct vgpu_ctl_header header;
+	__le32 id;
+	__le32 reserved;
+};
+
+struct vgpu_ctl_reply {
+	__le32 status; /* 0 or a Linux errno: EPROTO is a schema mismatch */
+	__le32 reserved;
+	__le64 value;
+	__u8 schema_hash[VGPU_HASH_BYTES]; /* the host's, with CREATE_PROCESS */
+	char message[120];                 /* NUL terminated; for the guest's log */
+};
+
+/* What the session puts into the event virtqueue's buffers. */
+enum vgpu_event_type {
+	VGPU_EVENT_WAKE = 1,        /* a reply or completion for a waiting thread of `process` */
+	VGPU_EVENT_PROCESS_LOST = 2 /* its runner died: every wait of `process` ends with EPIPE */
+};
+
+struct vgpu_event {
+	__le32 type;
+	__le32 process;
+};
+
+#endif

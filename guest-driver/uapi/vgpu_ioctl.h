@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 */
+/* What libcuda.so.1 asks of /dev/vgpu0. One open file is one guest process on the host. */
+#ifndef VGPU_IOCTL_H
+#define VGPU_IOCTL_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+#include "vgpu_control.h"
+
+struct vgpu_ioc_hello {
+	__u8 schema_hash[VGPU_HASH_BYTES];      /* in: the library's */
+	__u8 host_schema_hash[VGPU_HASH_BYTES]; /* out, also when it fails with EPROTO */
+	__u64 window_base;                      /* out */
+};
+
+/* Makes a lane; map it with mmap(offset = id * VGPU_LANE_BYTES, length VGPU_LANE_BYTES). */
+struct vgpu_ioc_lane {
+	__u32 id; /* out */
+	__u32 reserved;
+};
+
+/* Pins [va, va + bytes) for as long as the region lives and hands its pages to the host. Page aligned. */
+struct vgpu_ioc_region {
+	__u64 va;
+	__u64 bytes;
+	__u32 flags; /* VGPU_REGION_* */
+	__u32 id;    /* out of PIN, in of UNPIN */
+};
+
+/*
+ * Waits until the process's event count differs from `seen` or `timeout_ms` passed; returns the new count.
+ * Errors: EINTR, ETIMEDOUT, EPIPE when the host side of this process is gone.
+ */
+struct vgpu_ioc_wait {
+	__u64 seen;  /* in and out */
+	__u32 timeout_ms;
+	__u32 reserved;
+};
+
+#define VGPU_IOC_HELLO _IOWR('V', 1, struct vgpu_ioc_hello)
+#define VGPU_IOC_ADD_LANE _IOWR('V', 2, struct vgpu_ioc_lane)
+#define VGPU_IOC_DROP_LANE _IOW('V', 3, struct vgpu_ioc_lane)
+#define VGPU_IOC_PIN _IOWR('V', 4, struct vgpu_ioc_region)
+#define VGPU_IOC_UNPIN _IOW('V', 5, struct vgpu_ioc_region)
+#define VGPU_IOC_KICK _IO('V', 6)
+#define VGPU_IOC_WAIT _IOWR('V', 7, struct vgpu_ioc_wait)
+/* Asks the session whether it lives; fails with EPIPE after a few seconds if not. */
+#define VGPU_IOC_PING _IO('V', 8)
+
+#endif

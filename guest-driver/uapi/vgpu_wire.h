@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 */
+/*
+ * Plain structures that travel inside records and replies (named in calls/wire.toml).
+ *
+ * Handles are 64 bits: (kind << 56) | (generation << 32) | index, minted by the runner, valid in one guest
+ * process only, never 0. libcuda.so.1 hands them to the program as CUstream, CUevent and so on. Streams may
+ * also be 0 (the context's default), 1 (legacy default) and 2 (this thread's default).
+ */
+#ifndef VGPU_WIRE_H
+#define VGPU_WIRE_H
+
+#include <linux/types.h>
+
+#define VGPU_ATTRIBUTES_MAX 256u
+#define VGPU_STREAM_LEGACY 1u
+#define VGPU_STREAM_PER_THREAD 2u
+#define VGPU_INLINE_BYTES_MAX 8192u /* copies up to this travel inside the record or the reply */
+
+struct vgpu_device_info {
+	char name[256];
+	__u8 uuid[16];
+	__u64 total_bytes;                      /* the virtual GPU's memory share */
+	__s32 attributes[VGPU_ATTRIBUTES_MAX];  /* indexed by CUdevice_attribute */
+	__s32 least_priority, greatest_priority;
+	__s32 driver_version;                   /* as cuDriverGetVersion */
+	__u32 reserved;
+};
+
+struct vgpu_parameter {
+	__u32 offset, bytes;
+};
+
+/* A kernel or function; vgpu_parameter[parameters] follows it in the reply. */
+struct vgpu_function_info {
+	__s32 attributes[20]; /* indexed by CUfunction_attribute */
+	__u32 parameters;
+	__u32 parameter_bytes;
+};
+
+struct vgpu_launch {
+	__u64 function; /* a function or a kernel */
+	__u64 stream;
+	__u32 grid[3], block[3], cluster[3];
+	__u32 shared_bytes;
+	__u32 flags;
+	__s32 priority;
+	/* The packed parameters follow as the record's data. */
+};
+#define VGPU_LAUNCH_COOPERATIVE 1u
+
+/* What one end of a copy is. */
+enum vgpu_memory_kind {
+	VGPU_MEMORY_DEVICE = 1, /* device or managed memory, or a device-visible region */
+	VGPU_MEMORY_HOST = 2,   /* a guest address inside one of the process's regions */
+	VGPU_MEMORY_ARRAY = 3   /* a CUDA array: address is its handle, with x, y, z below */
+};
+
+struct vgpu_copy_end {
+	__u64 address;
+	__u64 pitch;   /* bytes from row to row */
+	__u64 height;  /* rows from plane to plane */
+	__u64 x_bytes, y, z;
+	__u32 kind;    /* enum vgpu_memory_kind */
+	__u32 reserved;
+};
+
+/* Every form of memcpy: 1D is width x 1 x 1. */
+struct vgpu_copy {
+	struct vgpu_copy_end destination, source;
+	__u64 width_bytes, height, depth;
+};
+
+struct vgpu_fill {
+	__u64 address;
+	__u64 pitch;
+	__u64 width, height; /* width in elements */
+	__u32 element_bytes; /* 1, 2 or 4 */
+	__u32 value;
+};
+
+/* Names a completion word of the lane that carries the record; token 0 means none. */
+struct vgpu_done {
+	__u32 slot;
+	__u32 token;
+};
+
+enum vgpu_callback_kind {
+	VGPU_CALLBACK_HOST_FUNCTION = 1, /* cuLaunchHostFunc, graph host node: void fn(void *data) */
+	VGPU_CALLBACK_STREAM = 2         /* cuStreamAddCallback: void fn(CUstream, CUresult, void *data) */
+};
+
+struct vgpu_callback {
+	__u64 token; /* given back through next_callback when the function has returned */
+	__u64 function, data, stream;
+	__u32 kind;
+	__s32 status;
+};
+
+struct vgpu_pool_props {
+	__u64 max_bytes;
+	__u64 release_threshold;
+};
+
+/* The payload of a graph node, by CUgraphNodeType; kernel nodes are followed by their parameters. */
+struct vgpu_host_node {
+	__u64 function, data;
+};
+
+struct vgpu_copy_node {
+	struct vgpu_copy copy;
+	__u64 context;
+};
+
+struct vgpu_fill_node {
+	struct vgpu_fill fill;
+	__u64 context;
+};
+
+struct vgpu_alloc_node {
+	__u64 pool;
+	__u64 bytes;
+	__u64 address; /* out of graph_add_node for allocations, in for frees */
+};
+
+struct vgpu_capture_info {
+	__u32 status; /* CUstreamCaptureStatus */
+	__u32 dependencies;
+	__u64 id;
+	__u64 graph;
+	/* u64 node[dependencies] follows */
+};
+
+#endif
