@@ -1,0 +1,35 @@
+// Where Bandsaw's programs meet.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace bandsaw {
+
+// BANDSAW_RUN (default /run/bandsaw) and BANDSAW_STATE (default /var/lib/bandsaw), read when called.
+std::string run_directory();
+std::string state_directory();
+
+inline std::string control_socket(const std::string& run) { return run + "/control.sock"; }
+inline std::string vgpu_directory(const std::string& run, std::string_view name) {
+  return run + "/" + std::string(name);
+}
+inline std::string session_socket(const std::string& run, std::string_view name) {
+  return vgpu_directory(run, name) + "/session.sock";
+}
+inline std::string direct_socket(const std::string& run, std::string_view name) {
+  return vgpu_directory(run, name) + "/direct.sock";
+}
+inline std::string vfio_socket(const std::string& run, std::string_view name) {
+  return vgpu_directory(run, name) + "/vfio.sock";
+}
+
+// A virtual GPU's name: [a-z0-9][a-z0-9-]{0,62}.
+bool valid_name(std::string_view name);
+inline constexpr const char* kNameRule = "a name has 1 to 63 of a-z, 0-9 and '-', and begins with a letter or digit";
+
+// An executable of ours: in BANDSAW_LIBEXEC if that is set, beside the running program, in the build tree's `room`
+// folder (programs of one build lie in sibling folders), or in ../libexec/bandsaw. Empty: not found.
+std::string find_program(const std::string& name, const std::string& room);
+
+}  // namespace bandsaw

@@ -1,0 +1,167 @@
+#include "backend/control/vgpu_spec.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "backend/control/paths.h"
+
+namespace bandsaw {
+namespace {
+
+Status take_text(const nlohmann::json& value, const std::string& key, std::string* out) {
+  if (!value.is_string()) return Status::error(EINVAL, "'{}' must be a text", key);
+  *out = value.get<std::string>();
+  if (out->size() > 255) return Status::error(EINVAL, "'{}' is longer than 255 bytes", key);
+  return {};
+}
+
+Status take_number(const nlohmann::json& value, const std::string& key, uint64_t limit, uint64_t* out) {
+  if (!value.is_number_unsigned() && !(value.is_number_integer() && value.get<int64_t>() >= 0)) {
+    return Status::error(EINVAL, "'{}' must be a whole number, 0 or more", key);
+  }
+  *out = value.get<uint64_t>();
+  if (*out > limit) return Status::error(EINVAL, "'{}' is {}, the largest allowed is {}", key, *out, limit);
+  return {};
+}
+
+Status take_small(const nlohmann::json& value, const std::string& key, uint32_t limit, uint32_t* out) {
+  uint64_t wide = 0;
+  Status status = take_number(value, key, limit, &wide);
+  if (status.ok()) *out = static_cast<uint32_t>(wide);
+  return status;
+}
+
+Status take_field(const std::string& key, const nlohmann::json& value, bool stored, VgpuSpec* spec) {
+  if (key == "memory") return take_number(value, key, uint64_t{1} << 56, &spec->memory);
+  if (key == "compute") return take_small(value, key, 100, &spec->compute);
+  if (key == "copy") return take_small(value, key, 100, &spec->copy);
+  if (key == "direct_mode") return take_text(value, key, &spec->direct_mode);
+  if (key == "direct_group") return take_text(value, key, &spec->direct_group);
+  if (stored && key == "name") return take_text(value, key, &spec->name);
+  if (stored && key == "device") return take_text(value, key, &spec->device);
+  if (stored && key == "domain") return take_text(value, key, &spec->domain);
+  if (stored && key == "index") return take_small(value, key, 1u << 16, &spec->index);
+  return Status::error(EINVAL, "'{}' is not a field that can be set", key.substr(0, 64));
+}
+
+Status check_direct_mode(const std::string& mode) {
+  const bool octal = mode.size() >= 3 && mode.size() <= 4 &&
+                     std::all_of(mode.begin(), mode.end(), [](char c) { return c >= '0' && c <= '7'; });
+  if (!mode.empty() && !octal) return Status::error(EINVAL, "direct mode '{}' is not an octal mode like 0660", mode);
+  return {};
+}
+
+}  // namespace
+
+nlohmann::json to_json(const VgpuSpec& spec) {
+  return {{"name", spec.name},
+          {"device", spec.device},
+          {"memory", spec.memory},
+          {"compute", spec.compute},
+          {"copy", spec.copy},
+          {"direct_mode", spec.direct_mode},
+          {"direct_group", spec.direct_group},
+          {"domain", spec.domain},
+          {"index", spec.index}};
+}
+
+Status from_json(const nlohmann::json& object, bool stored, VgpuSpec* spec) {
+  if (!object.is_object()) return Status::error(EINVAL, "not a JSON object");
+  VgpuSpec changed = *spec;
+  for (const auto& [key, value] : object.items()) {
+    if (Status status = take_field(key, value, stored, &changed); !status.ok()) return status;
+  }
+  *spec = std::move(changed);
+  return {};
+}
+
+Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, const DeviceCapacity& device) {
+  if (!valid_name(spec.name))
+    return Status::error(EINVAL, "'{}' is not a name: {}", spec.name.substr(0, 80), kNameRule);
+  if (spec.memory < kMemoryMin) {
+    return Status::error(EINVAL, "memory {} is below the least, {}", format_size(spec.memory), format_size(kMemoryMin));
+  }
+  if (Status status = check_direct_mode(spec.direct_mode); !status.ok()) return status;
+  uint64_t memory = 0;
+  uint32_t compute = 0, copy = 0;
+  for (const VgpuSpec& other : others) {
+    if (other.name == spec.name || other.device != spec.device) continue;
+    memory += other.memory;
+    compute += other.compute;
+    copy += other.copy;
+  }
+  const uint64_t free = device.memory > memory ? device.memory - memory : 0;
+  if (spec.memory > free) {
+    return Status::error(ENOSPC, "memory {} is above what is free on device '{}': {} of {}", format_size(spec.memory),
+                         device.name, format_size(free), format_size(device.memory));
+  }
+  if (compute + spec.compute > 100) {
+    return Status::error(ENOSPC, "compute shares would sum to {} %: {} % asked, {} % given to others",
+                         compute + spec.compute, spec.compute, compute);
+  }
+  if (copy + spec.copy > 100) {
+    return Status::error(ENOSPC, "copy shares would sum to {} %: {} % asked, {} % given to others", copy + spec.copy,
+                         spec.copy, copy);
+  }
+  return {};
+}
+
+Result<uint64_t> parse_size(std::string_view text) {
+  const std::string whole(text);
+  const auto bad = [&whole] {
+    return Status::error(EINVAL, "'{}' is not a size; write for example 512M, 8G or a number of bytes",
+                         whole.substr(0, 64));
+  };
+  double number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (code != std::errc() || !std::isfinite(number) || number < 0) return bad();
+  std::string unit(end, text.data() + text.size());
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::toupper(c); });
+  if (unit.ends_with("IB")) unit.resize(unit.size() - 2);
+  if (unit.size() > 1 && unit.ends_with("B")) unit.pop_back();
+  static constexpr std::string_view kUnits = "BKMGTP";
+  const size_t power = unit.empty() ? 0 : kUnits.find(unit);
+  if (unit.size() > 1 || power == std::string_view::npos) return bad();
+  const double bytes = std::ldexp(number, static_cast<int>(10 * power));
+  if (bytes > std::ldexp(1.0, 56)) return bad();
+  return static_cast<uint64_t>(bytes);
+}
+
+std::string format_size(uint64_t bytes) {
+  static constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  size_t unit = 0;
+  double value = static_cast<double>(bytes);
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& names) {
+  std::string best;
+  size_t best_distance = 3;
+  for (const std::string& candidate : names) {
+    std::vector<size_t> row(candidate.size() + 1);
+    for (size_t j = 0; j <= candidate.size(); ++j) row[j] = j;
+    for (size_t i = 1; i <= name.size(); ++i) {
+      size_t diagonal = std::exchange(row[0], i);
+      for (size_t j = 1; j <= candidate.size(); ++j) {
+        const size_t change = diagonal + (name[i - 1] != candidate[j - 1]);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+      }
+    }
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,52 @@
+// What an administrator fixes about a virtual GPU.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+struct VgpuSpec {
+  std::string name;
+  std::string device = "soft";
+  uint64_t memory = 0;       // bytes of device memory
+  uint32_t compute = 0;      // percent of the compute engine; 0: no promise
+  uint32_t copy = 0;         // percent of the copy engines; 0: no promise
+  std::string direct_mode;   // permissions of direct.sock in octal; empty: the daemon's default
+  std::string direct_group;  // group of direct.sock; empty: the daemon's default
+  std::string domain;        // libvirt domain it is attached to; empty: none
+  uint32_t index = 0;        // number of the virtual GPU on this host, never shared by two: gives its user id
+};
+
+inline constexpr uint64_t kMemoryMin = uint64_t{16} << 20;
+
+// What one physical device offers.
+struct DeviceCapacity {
+  std::string name;
+  uint64_t memory = 0;
+};
+
+nlohmann::json to_json(const VgpuSpec& spec);
+// Takes fields that `object` has over into `spec`; an unknown field or a wrong type is EINVAL. `stored` also admits
+// the fields that only the daemon sets (name, device, domain, index).
+Status from_json(const nlohmann::json& object, bool stored, VgpuSpec* spec);
+
+// Checks `spec` by itself and beside the other virtual GPUs of the device; one of `others` with its name is left
+// out. EINVAL: out of bounds; ENOSPC: the shares do not fit, with the figures.
+Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, const DeviceCapacity& device);
+
+// "8G", "512M", "1.5GiB" and plain bytes; powers of 1024.
+Result<uint64_t> parse_size(std::string_view text);
+// The shortest exact or two-digit form: "8.0 GiB".
+std::string format_size(uint64_t bytes);
+
+// The one of `names` that looks most like `name` (edit distance up to 2), or nothing.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& names);
+
+}  // namespace bandsaw
