@@ -10,7 +10,7 @@
  * `tail` and `head` count bytes and never wrap; a position in the ring is the count modulo the ring's
  * size. A record never crosses the ring's end: a PAD record fills the rest.
  *
- * Order between lanes: every record carries `seq`, drawn from one counter per guest process just before
+ * Order between lanes: every record carries `seq`, drawn from one counter per guest process (first: 1) just before
  * the record is published. The runner executes records in the order of `seq` over all lanes, so what one
  * thread published before it signalled another comes first. A gap stalls that guest process only.
  *
