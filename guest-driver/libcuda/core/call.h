@@ -1,0 +1,122 @@
+// One driver call as it goes to the host: what generated code (wire_client.h) and entry points work with.
+//
+//   CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
+//     if (!pointer || !bytes) return CUDA_ERROR_INVALID_VALUE;
+//     Call call;
+//     return wire::memory_alloc(call, bytes, reinterpret_cast<uint64_t*>(pointer));
+//   }
+//
+// A Call lives on the stack of the thread that makes it, for one entry point, and may carry several wire calls, one
+// after the other. It holds no lock. Calls may nest (one entry point calling another).
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "guest-driver/libcuda/core/thread.h"
+#include "guest-driver/uapi/wire.h"
+
+namespace bandsaw::libcuda {
+
+// Where the data at the end of a reply goes: nowhere, a caller's buffer (cut off at its capacity), or a container.
+class BytesOut {
+ public:
+  BytesOut(std::nullptr_t) {}  // NOLINT: conversion intended
+  // `length`, if given, becomes the data's full length, which may be more than the capacity.
+  BytesOut(void* buffer, size_t capacity, size_t* length = nullptr)
+      : buffer_(buffer), capacity_(capacity), length_(length) {}
+  BytesOut(std::string* text) : text_(text) {}                   // NOLINT: conversion intended
+  BytesOut(std::vector<std::byte>* bytes) : bytes_(bytes) {}     // NOLINT: conversion intended
+  void assign(const void* data, size_t bytes);
+
+ private:
+  void* buffer_ = nullptr;
+  size_t capacity_ = 0;
+  size_t* length_ = nullptr;
+  std::string* text_ = nullptr;
+  std::vector<std::byte>* bytes_ = nullptr;
+};
+
+// A reply's body inside the lane; valid until the thread's next synchronous wire call.
+class ReplyBody {
+ public:
+  ReplyBody() = default;
+  ReplyBody(const void* data, size_t bytes) : data_(data), bytes_(bytes) {}
+  // nullptr when the reply is too short to be one.
+  template <typename T>
+  const T* as() const {
+    return bytes_ >= sizeof(T) ? static_cast<const T*>(data_) : nullptr;
+  }
+  size_t tail_bytes(size_t fixed, size_t claimed) const {
+    const size_t there = bytes_ > fixed ? bytes_ - fixed : 0;
+    return claimed < there ? claimed : there;
+  }
+
+ private:
+  const void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// A piece of memory that host and guest see, for staging a copy: see Call::bounce.
+struct Bounce {
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  vgpu_done done{};  // name it in the wire call that uses the memory
+};
+
+class Call {
+ public:
+  // Fails with CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child, with the sticky error after one, and
+  // with kLostHost when the host is gone.
+  Call();
+  ~Call();  // prints what kernels printed, if a reply said that there is something
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  bool failed() const { return status_ != CUDA_SUCCESS; }
+  CUresult status() const { return status_; }
+
+  // The context that the records name: the thread's current one unless set otherwise; 0 for none.
+  uint64_t context() const { return context_; }
+  void set_context(uint64_t handle) { context_ = handle; }
+  // False, and the Call fails with CUDA_ERROR_INVALID_CONTEXT, when there is none.
+  bool require_context();
+
+  // Staging memory of this thread (kBounceBytes long), ready to be overwritten: waits until the wire call that used
+  // it last is done. After the wire call that names `done` has been published, say bounce_used; wait_done then waits
+  // for exactly that call (for a copy out: before the bytes are read). A thread has kBounceSlots of them, used in turn.
+  CUresult bounce(Bounce* bounce);
+  void bounce_used(const Bounce& bounce);
+  // A completion word without memory, for wire calls on memory that both sides see already; same protocol.
+  CUresult completion(Bounce* completion);
+  CUresult wait_done(const Bounce& bounce);
+
+  // For generated code. begin() reserves a record and returns where its arguments go (8-byte aligned), or nullptr and
+  // the Call fails. Then exactly one of publish() and round_trip().
+  void* begin(wire::Opcode opcode, size_t args_bytes, size_t tail_bytes);
+  void publish();
+  CUresult round_trip(ReplyBody* body);  // `body` may be null
+  CUresult broken_reply();               // a reply of the wrong size: the two sides disagree
+
+  ThreadState& thread() { return *thread_; }
+
+ private:
+  void fail(CUresult error) { status_ = error; }
+  void print_output();
+
+  ThreadState* thread_ = nullptr;
+  Lane* lane_ = nullptr;
+  uint64_t context_ = 0;
+  CUresult status_ = CUDA_SUCCESS;
+  bool output_pending_ = false;
+};
+
+inline constexpr size_t kBounceBytes = 512 * 1024;
+inline constexpr uint32_t kBounceSlots = 4;  // done slots 0 to 3; completion() uses the others
+
+}  // namespace bandsaw::libcuda

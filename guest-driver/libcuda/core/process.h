@@ -1,0 +1,50 @@
+// What the process has as a whole: made by the first successful cuInit, never freed, so that calls during exit (after
+// static destructors) still find it.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "guest-driver/uapi/vgpu_wire.h"
+
+namespace bandsaw::libcuda {
+
+class Transport;
+class LanePool;
+class SharedMemory;
+
+enum class State : int {
+  kUninitialised,  // also in a child of fork: CUDA does not survive fork
+  kReady,
+  kLost,  // the host side is gone; every call returns kLostHost
+};
+
+// What a program sees when its runner or session died, or ended its lanes for a bad record. Not recoverable in this
+// process, as when a GPU fell off the bus.
+inline constexpr CUresult kLostHost = CUDA_ERROR_DEVICE_UNAVAILABLE;
+
+struct Process {
+  Transport* transport = nullptr;
+  SharedMemory* memory = nullptr;
+  LanePool* lanes = nullptr;
+  vgpu_device_info device{};
+  bool visible = true;                 // CUDA_VISIBLE_DEVICES lets the device through
+  std::atomic<uint64_t> next_seq{1};   // of records, over all lanes
+  std::atomic<uint32_t> sticky{0};     // first sticky error seen
+};
+
+State state();
+void set_lost();
+
+// Valid in State::kReady and kLost.
+Process& process();
+
+// cuInit's work; thread-safe.
+CUresult initialise();
+
+// CUDA_SUCCESS, or what a call that needs an initialised driver returns now: not initialised, lost, or sticky error.
+CUresult health();
+
+}  // namespace bandsaw::libcuda

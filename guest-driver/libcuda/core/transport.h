@@ -1,0 +1,53 @@
+// How this process reaches its session: a Unix socket (direct mode) or /dev/vgpu0 (in a VM).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "guest-driver/libcuda/core/shared_memory.h"
+#include "guest-driver/uapi/vgpu_control.h"
+#include "guest-driver/uapi/vgpu_lane.h"
+
+namespace bandsaw::libcuda {
+
+// Thread-safe. Functions that return int return 0 or an errno; EPIPE: the host side is gone.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual uint64_t window_base() const = 0;
+
+  // Makes and maps a lane; it lives as long as the process.
+  virtual int add_lane(vgpu_lane_header** lane) = 0;
+
+  virtual int allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) = 0;
+  virtual int release(const SharedBlock& block) = 0;
+  virtual int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) = 0;
+  virtual int unpin(const SharedBlock& block) = 0;
+
+  // Wakes a runner that sleeps. Cheap: one system call.
+  virtual void kick() = 0;
+
+  // Sleeps until the host wakes this process or this lane, or for `timeout_ms`. `seen` is the caller's memory of the
+  // last wake-up (start with look()). May return early. EPIPE: the host side is gone.
+  virtual int wait(vgpu_lane_header* lane, uint64_t* seen, uint32_t timeout_ms) = 0;
+  // Before the caller looks whether what it waits for has come: what `seen` shall be.
+  virtual uint64_t look(vgpu_lane_header* lane) = 0;
+
+  // Whether the host side is still there.
+  virtual bool alive() = 0;
+};
+
+// Why there is no transport: `error` for the program, `message` for people.
+struct TransportFailure {
+  int error = 0;  // a CUresult
+  std::string message;
+};
+
+// BANDSAW_VGPU set: direct; else the device file. nullptr with the reason.
+std::unique_ptr<Transport> open_transport(TransportFailure* failure);
+std::unique_ptr<Transport> open_direct(const char* vgpu, TransportFailure* failure);
+std::unique_ptr<Transport> open_device(TransportFailure* failure);
+
+}  // namespace bandsaw::libcuda

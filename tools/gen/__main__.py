@@ -1,0 +1,64 @@
+"""Generates code from guest-driver/uapi/calls: `python3 tools/gen OUTPUT --out FILE...` (meson runs it), or
+`python3 tools/gen coverage` to print which driver functions there are."""
+
+import argparse
+import pathlib
+import sys
+
+sys.dont_write_bytecode = True
+
+import coverage
+import driver
+import errors
+import proc_table
+import stubs
+import version_script
+import wire
+import wire_client
+import wire_header
+import wire_server
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CALLS = ROOT / "guest-driver" / "uapi" / "calls"
+
+# name -> (what it needs, function that returns one text per output file)
+OUTPUTS = {
+    "wire_header": ("wire", wire_header.generate),
+    "wire_client": ("wire", wire_client.generate),
+    "wire_server": ("wire", wire_server.generate),
+    "stubs": ("driver", stubs.generate),
+    "proc_table": ("driver", proc_table.generate),
+    "version_script": ("driver", version_script.generate),
+    "errors": ("errors", errors.generate),
+    "coverage": ("driver", coverage.generate),
+}
+
+
+def load(kind):
+    if kind == "wire":
+        return wire.load(CALLS / "wire.toml", ROOT / "guest-driver" / "uapi")
+    if kind == "errors":
+        return errors.load(CALLS / "errors.toml")
+    return driver.load(CALLS / "driver.toml", wire.load(CALLS / "wire.toml", ROOT / "guest-driver" / "uapi"))
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tools/gen", description=__doc__)
+    parser.add_argument("output", choices=OUTPUTS)
+    parser.add_argument("--out", nargs="*", default=[], help="files to write; standard output without them")
+    options = parser.parse_args()
+    kind, generate = OUTPUTS[options.output]
+    try:
+        texts = generate(load(kind))
+    except (wire.RowError, OSError) as error:
+        sys.exit(f"tools/gen: {error}")
+    if not options.out:
+        print("\n".join(texts), end="")
+        return
+    if len(options.out) != len(texts):
+        sys.exit(f"tools/gen: {options.output} makes {len(texts)} files, {len(options.out)} named")
+    for path, text in zip(options.out, texts):
+        pathlib.Path(path).write_text(text)
+
+
+main()

@@ -1,0 +1,3 @@
+"""later"""
+def generate(x): return []
+def load(*a): return None

@@ -1,0 +1,169 @@
+"""Reads calls/wire.toml into rows; every generator of the wire works on these."""
+
+import hashlib
+import re
+import tomllib
+from dataclasses import dataclass, field
+
+KINDS = ["context", "module", "library", "kernel", "function", "stream", "event", "graph", "node", "exec", "pool"]
+SCALARS = {
+    "u32": ("uint32_t", 4), "i32": ("int32_t", 4), "f32": ("float", 4),
+    "u64": ("uint64_t", 8), "dptr": ("uint64_t", 8), "hva": ("uint64_t", 8),
+}
+MODES = {"sync": ("kSync"), "async": ("kAsync")}
+ENGINES = ["none", "compute", "copy_in", "copy_out"]
+
+
+class RowError(Exception):
+    """A row that cannot be; the message names it."""
+
+
+@dataclass
+class Argument:
+    type: str          # as written, without "?"
+    name: str
+    optional: bool = False
+
+    @property
+    def is_handle(self):
+        return self.type in KINDS
+
+    @property
+    def is_struct(self):
+        return self.type.startswith("struct:")
+
+    @property
+    def is_tail(self):
+        return self.type in ("bytes", "str")
+
+    @property
+    def struct(self):
+        return self.type.removeprefix("struct:")
+
+    @property
+    def c_type(self):
+        """Type of the field that carries it."""
+        if self.is_struct:
+            return self.struct
+        if self.is_tail:
+            return "uint32_t"
+        return "uint64_t" if self.is_handle else SCALARS[self.type][0]
+
+    @property
+    def size(self):
+        """Bytes of the field; structures count as 0: their size is a multiple of 8, which the header asserts."""
+        if self.is_struct:
+            return 0
+        if self.is_tail:
+            return 4
+        return 8 if self.is_handle else SCALARS[self.type][1]
+
+    @property
+    def field(self):
+        return self.name + "_bytes" if self.is_tail else self.name
+
+
+@dataclass
+class Row:
+    name: str
+    opcode: int
+    mode: str
+    reply: str = "now"
+    run: str = "inline"
+    engine: str = "none"
+    context: bool = False
+    ins: list = field(default_factory=list)
+    outs: list = field(default_factory=list)
+
+    @property
+    def camel(self):
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
+    @property
+    def sync(self):
+        return self.mode == "sync"
+
+    def tail(self, arguments):
+        return arguments[-1] if arguments and arguments[-1].is_tail else None
+
+    @property
+    def in_tail(self):
+        return self.tail(self.ins)
+
+    @property
+    def out_tail(self):
+        return self.tail(self.outs)
+
+
+@dataclass
+class Wire:
+    rows: list
+    hash: bytes
+
+
+def parse_argument(row, text):
+    match = re.fullmatch(r"((?:struct:)?[a-z0-9_]+)(\??) ([a-z][a-z0-9_]*)", text)
+    if not match:
+        raise RowError(f"wire.toml [{row}]: cannot read argument '{text}'")
+    argument = Argument(match[1], match[3], match[2] == "?")
+    known = argument.is_handle or argument.is_struct or argument.is_tail or argument.type in SCALARS
+    if not known or (argument.optional and not argument.is_handle):
+        raise RowError(f"wire.toml [{row}]: unknown type in '{text}'")
+    return argument
+
+
+def parse_row(name, opcode, table):
+    extra = set(table) - {"mode", "reply", "run", "engine", "context", "in", "out"}
+    if extra:
+        raise RowError(f"wire.toml [{name}]: unknown keys {sorted(extra)}")
+    row = Row(name, opcode, table.get("mode", ""), table.get("reply", "now"), table.get("run", "inline"),
+              table.get("engine", "none"), table.get("context", False),
+              [parse_argument(name, text) for text in table.get("in", [])],
+              [parse_argument(name, text) for text in table.get("out", [])])
+    for value, allowed in ((row.mode, ("sync", "async")), (row.reply, ("now", "later")),
+                           (row.run, ("inline", "worker")), (row.engine, ENGINES)):
+        if value not in allowed:
+            raise RowError(f"wire.toml [{name}]: '{value}' is none of {allowed}")
+    if row.mode == "async" and (row.outs or row.reply == "later"):
+        raise RowError(f"wire.toml [{name}]: an asynchronous call has no reply")
+    for arguments in (row.ins, row.outs):
+        names = [argument.name for argument in arguments]
+        if len(set(names)) != len(names) or any(argument.is_tail for argument in arguments[:-1]):
+            raise RowError(f"wire.toml [{name}]: names must differ, and bytes or str comes last")
+    return row
+
+
+def layout(arguments):
+    """Fields of a structure whose size is a multiple of 8: [(c_type, name)], padding written out."""
+    fields, offset, pads = [], 0, 0
+    for argument in arguments:
+        wide = argument.is_struct or argument.size == 8
+        if wide and offset % 8:
+            fields.append(("uint32_t", f"pad{pads}"))
+            offset, pads = offset + 4, pads + 1
+        fields.append((argument.c_type, argument.field))
+        offset += argument.size
+    if offset % 8:
+        fields.append(("uint32_t", f"pad{pads}"))
+    return fields
+
+
+def without_comments(text):
+    return " ".join(re.sub(r"/\*.*?\*/", " ", text, flags=re.S).split())
+
+
+def schema_hash(rows, uapi):
+    """Over what both sides must agree on; comments and blanks do not count."""
+    digest = hashlib.sha256()
+    for row in rows:
+        arguments = [[f"{a.type}{'?' * a.optional} {a.name}" for a in side] for side in (row.ins, row.outs)]
+        digest.update(repr((row.opcode, row.name, row.mode, row.context, arguments)).encode())
+    for header in ("vgpu_wire.h", "vgpu_lane.h", "vgpu_control.h"):
+        digest.update(without_comments((uapi / header).read_text()).encode())
+    return digest.digest()
+
+
+def load(path, uapi):
+    tables = tomllib.loads(path.read_text())
+    rows = [parse_row(name, opcode, table) for opcode, (name, table) in enumerate(tables.items(), 1)]
+    return Wire(rows, schema_hash(rows, uapi))
