@@ -23,7 +23,11 @@ struct BlockState;
 // executing lane's own local memory.
 inline constexpr uint64_t kSharedWindow = 0x0000'0100'0000'0000ull;
 inline constexpr uint64_t kLocalWindow = 0x0000'0200'0000'0000ull;
+inline constexpr uint64_t kParameterWindow = 0x0000'0300'0000'0000ull;  // a kernel's parameters, read only
+inline constexpr uint64_t kFunctionWindow = 0x0000'0400'0000'0000ull;   // function pointers: + 16 * number, no code
 inline constexpr uint64_t kSpaceWindowBytes = 0x0000'0100'0000'0000ull;
+// Readable bytes that the executor allocates behind a block's shared memory: fast paths load whole vectors.
+inline constexpr uint32_t kSharedPadding = 128;
 
 struct WarpState {
   // Set by the executor before the warp starts.
@@ -36,11 +40,15 @@ struct WarpState {
   uint32_t dynamic_shared_bytes;
   uint32_t local_bytes;         // of one lane
   std::byte* shared;            // the block's shared memory
-  std::byte* local;             // lane i's local memory begins at local + i * local_bytes
+  std::byte* local;             // kWarpLanes * local_bytes, 64-byte aligned; words of the lanes interleaved
   const std::byte* parameters;  // packed kernel parameters
   uint64_t window_base;         // of global addresses; VGPU_WINDOW_BYTES long
   BlockState* block;            // the executor's own
   const volatile uint32_t* cancelled;  // non-zero: the launch is being killed; tested at every loop's back edge
+  uint32_t parameter_bytes;
+  uint32_t cooperative;                // 1: a cooperative launch
+  uint64_t grid_workspace;             // %envreg1 (high) and %envreg2 (low): 8 zeroed bytes of device memory, 0 if none
+  uint64_t stack_limit;                // lowest native stack address that recursion may reach; 0: unchecked
 };
 
 using KernelEntry = void (*)(WarpState*);
