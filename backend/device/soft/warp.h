@@ -77,7 +77,9 @@ uint32_t bandsaw_barrier(WarpState* warp, uint32_t id, uint32_t threads, uint32_
                          uint32_t predicate);
 // The warp has no live lane left; called once before the entry returns.
 void bandsaw_exit(WarpState* warp);
-// Gives other warps of the block and other blocks a turn: spinning on memory must not stop the world.
+// Gives other warps of the block and other blocks a turn: spinning on memory must not stop the world. Compiled code
+// calls it at nanosleep and at the back edge of every loop that reads memory others may write (volatile, relaxed
+// and acquire loads, atomics), and nowhere holding a lock of its own. It must be able to suspend the warp.
 void bandsaw_yield(WarpState* warp);
 // Generic or global address outside the window: registered host memory's alias for [address, +bytes), or a fault.
 void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t bytes);
