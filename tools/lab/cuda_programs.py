@@ -1,0 +1,88 @@
+"""The CUDA programs under tests/cuda: compiling them with nvcc's defaults, once per content."""
+import concurrent.futures
+import hashlib
+import os
+import pathlib
+import re
+
+from lab.machine import toolkit
+from lab.paths import REPO, cache
+from lab.shell import run, step
+
+SOURCES = REPO / "tests/cuda"
+
+
+class Program:
+    """One program; comment lines `// name: value` at its head say what it needs.
+
+    nvcc: further options of nvcc      vm: yes runs in the VM on every test run      arguments: of the program
+    expect: the exit status, 0 if absent     output: a text that its output must contain
+    """
+
+    def __init__(self, source: pathlib.Path):
+        self.source, self.name = source, source.stem
+        self.facts: dict[str, list[str]] = {}
+        for line in source.read_text().splitlines():
+            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output):\s*(.*)", line)
+            if match:
+                self.facts.setdefault(match.group(1), []).append(match.group(2).strip())
+            elif line and not line.startswith("//"):
+                break
+
+    def _words(self, name: str) -> list[str]:
+        return " ".join(self.facts.get(name, [])).split()
+
+    @property
+    def in_vm(self) -> bool:
+        return self._words("vm")[:1] == ["yes"]
+
+    @property
+    def arguments(self) -> list[str]:
+        return self._words("arguments")
+
+    @property
+    def expected_status(self) -> int:
+        return int((self._words("expect") or ["0"])[0])
+
+    @property
+    def expected_output(self) -> list[str]:
+        return self.facts.get("output", [])
+
+    def binary(self) -> pathlib.Path:
+        digest = hashlib.sha256(self.source.read_bytes() + str(toolkit()).encode())
+        for header in sorted(SOURCES.glob("*.h")):
+            digest.update(header.read_bytes())
+        return cache() / "cuda-programs" / f"{self.name}-{digest.hexdigest()[:12]}" / self.name
+
+    def compile(self) -> pathlib.Path:
+        binary = self.binary()
+        if binary.exists():
+            return binary
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        temporary = binary.with_suffix(".new")
+        run([toolkit() / "bin/nvcc", "-std=c++17", "-o", temporary, self.source, *self._words("nvcc")],
+            what=f"compiling {self.source.name}")
+        temporary.rename(binary)
+        return binary
+
+    def judge(self, status: int, output: str) -> str:
+        """Empty if the run was right, else what was wrong."""
+        if status != self.expected_status:
+            return f"exit status {status}, expected {self.expected_status}"
+        for text in self.expected_output:
+            if text not in output:
+                return f"the output lacks '{text}'"
+        return ""
+
+
+def programs() -> list[Program]:
+    return [Program(source) for source in sorted(SOURCES.glob("*.cu"))]
+
+
+def compile_all(chosen: list[Program]) -> None:
+    waiting = [program for program in chosen if not program.binary().exists()]
+    if not waiting:
+        return
+    with step(f"compiling {len(waiting)} CUDA programs with nvcc"):
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(Program.compile, waiting))

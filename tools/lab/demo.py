@@ -1,0 +1,66 @@
+"""tools/demo: from a fresh machine to CUDA programs running in a VM on a virtual GPU."""
+import argparse
+import sys
+
+from lab import cuda_programs, host, setup
+from lab.guest_run import run_in_guest
+from lab.shell import main, say, step
+from lab.vm import Vm
+
+
+def _accounts(name: str) -> None:
+    print(host.vgpuctl("show", name).stdout.rstrip(), flush=True)
+
+
+def _run_programs(vm: Vm, chosen) -> int:
+    passed = 0
+    width = max(len(program.name) for program in chosen)
+    for program in chosen:
+        parts: list[bytes] = []
+        status = run_in_guest(vm.agent(), program.compile(), program.arguments, parts.append, parts.append, timeout=120)
+        output = b"".join(parts).decode(errors="replace")
+        wrong = program.judge(status, output)
+        last = output.strip().splitlines()[-1] if output.strip() else ""
+        say(f"  {program.name:<{width}}  {'FAILED: ' + wrong if wrong else 'passed'}  {last[:70]}")
+        if wrong:
+            sys.stdout.write("".join(f"      {line}\n" for line in output.splitlines()[-10:]))
+        passed += not wrong
+    return passed
+
+
+def run() -> int:
+    parser = argparse.ArgumentParser(prog="tools/demo", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the VM running")
+    options = parser.parse_args()
+    setup.prepare()
+    chosen = [program for program in cuda_programs.programs() if program.in_vm]
+    cuda_programs.compile_all(chosen)
+    host.start_vgpud()
+    host.start_libvirt()
+    vm = Vm("demo", "demo0")
+    vm.remove()
+    say("vgpuctl create demo0 --memory 512M --compute 40 --copy 40")
+    vm.create_vgpu()
+    vm.define()
+    say("vgpuctl attach demo0 demo")
+    vm.attach()
+    try:
+        with step("virsh start demo: the guest boots (about 6 s emulated)"):
+            vm.start()
+            vm.agent()
+        say(f"running {len(chosen)} programs in the guest, compiled by nvcc with its defaults")
+        passed = _run_programs(vm, chosen)
+        say("what vgpud accounted (vgpuctl show demo0):")
+        _accounts("demo0")
+    finally:
+        if not options.keep:
+            say("shutting down")
+            vm.remove()
+            host.stop_vgpud()
+            host.stop_libvirt()
+    print(f"demo: {passed} of {len(chosen)} programs passed in the guest")
+    return 0 if passed == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    main(run)

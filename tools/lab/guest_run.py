@@ -1,0 +1,108 @@
+"""tools/guest-run: runs a CUDA program on a virtual GPU, in a VM or, with --direct, as a process of this host."""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from lab import host, setup
+from lab.agent import Agent
+from lab.image import GUEST_LIBRARIES
+from lab.paths import BUILD, environment
+from lab.shell import Failure, main
+from lab.vm import Vm
+
+# Part of the guest's own root, or the driver that the guest has its own copy of.
+GUEST_HAS = re.compile(r"^(linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda))(\.so|-|\b)")
+
+
+def libraries(program: pathlib.Path) -> list[pathlib.Path]:
+    """The shared libraries that a program needs and the guest lacks."""
+    text = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    found = []
+    for line in text.splitlines():
+        match = re.match(r"\s*(\S+) => (\S+)", line)
+        if not match or GUEST_HAS.match(match.group(1)):
+            continue
+        if match.group(2) == "not":
+            raise Failure(f"{program} needs {match.group(1)}, which is not found on this host (set LD_LIBRARY_PATH)")
+        found.append(pathlib.Path(match.group(2)))
+    return found
+
+
+def resolve(program: str) -> pathlib.Path:
+    path = shutil.which(program)
+    if path is None:
+        raise Failure(f"{program} is not a program (no such file, or not executable)")
+    return pathlib.Path(path).resolve()
+
+
+def run_in_guest(agent: Agent, program: pathlib.Path, arguments: list[str], output, error, stdin: int | None = None,
+                 timeout: float | None = None, variables: dict | None = None) -> int:
+    """Puts the program and its libraries into the guest (once) and runs it there."""
+    place = f"/opt/run/{program.name}"
+    agent.put(program, place, 0o755)
+    for library in libraries(program):
+        target = f"{GUEST_LIBRARIES}/{library.name}"
+        if agent.shell(f"test -s {target}")[0] != 0:
+            agent.put(library, target, 0o755)
+    return agent.run([place, *arguments], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
+                                           **(variables or {})}, output, error, stdin, timeout)
+
+
+def direct_environment(vgpu: str) -> dict[str, str]:
+    """What makes an ordinary process use our libcuda.so.1 on a virtual GPU."""
+    folder = str(BUILD / "guest-driver/libcuda")
+    path = os.environ.get("LD_LIBRARY_PATH")
+    return {**environment(), "BANDSAW_VGPU": vgpu, "LD_LIBRARY_PATH": f"{folder}:{path}" if path else folder}
+
+
+def ensure_direct(vgpu: str, memory: str = "2G") -> None:
+    host.start_vgpud()
+    if host.vgpuctl("show", vgpu, check=False).returncode != 0:
+        host.vgpuctl("create", vgpu, "--memory", memory, "--compute", "40", "--copy", "40")
+
+
+def run() -> int:
+    parser = argparse.ArgumentParser(prog="tools/guest-run", description=__doc__)
+    parser.add_argument("--direct", action="store_true", help="no VM: a process of this host, on a virtual GPU")
+    parser.add_argument("--stop", action="store_true", help="shut the reused VM down (after PROGRAM, if one is given)")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set in the program's environment")
+    parser.add_argument("program", nargs="?", metavar="PROGRAM")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+    options = parser.parse_args()
+    if not options.program and not options.stop:
+        parser.error("PROGRAM is missing")
+    program = resolve(options.program) if options.program else None
+    # What this tool has to say goes to stderr: stdout belongs to the program.
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    setup.prepare(lab=not options.direct)
+    variables = dict(item.split("=", 1) for item in options.env)
+    if options.direct:
+        ensure_direct("direct0")
+        os.dup2(saved, 1)
+        os.execvpe(str(program), [options.program, *options.arguments], {**direct_environment("direct0"), **variables})
+    return _in_vm(options, program, variables, saved)
+
+
+def _in_vm(options, program: pathlib.Path | None, variables: dict, saved: int) -> int:
+    host.start_vgpud()
+    host.start_libvirt()
+    vm = Vm("guest-run", "guest0")
+    status = 0
+    if program:
+        vm.up()
+        sys.stdout.flush()
+        status = run_in_guest(vm.agent(), program, options.arguments, lambda data: os.write(saved, data),
+                              lambda data: os.write(2, data), stdin=0, variables=variables)
+        vm.disconnect()
+    if options.stop:
+        vm.remove()
+    return status
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,143 @@
+"""The host side of the lab: vgpud, libvirtd, and commands to both."""
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+from lab import qemu_root
+from lab.paths import BUILD, environment, lab_dir
+from lab.shell import Failure, need_root, run, step
+
+QEMU_CONF = """security_driver = "none"
+user = "root"
+group = "root"
+dynamic_ownership = 0
+remember_owner = 0
+namespaces = [ ]
+cgroup_controllers = [ ]
+stdio_handler = "file"
+"""
+
+ENTER_ROOT = """set -e
+root=$1 lab=$2
+mount --rbind /dev $root/dev
+mount -t proc proc $root/proc
+mount -t sysfs sysfs $root/sys
+mkdir -p $root$lab $root/run/libvirt
+mount --bind $lab $root$lab
+exec chroot $root /usr/sbin/libvirtd
+"""
+
+
+def vgpuctl(*arguments: str, check: bool = True, variables: dict | None = None) -> subprocess.CompletedProcess:
+    result = subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", *arguments], capture_output=True, text=True, check=False,
+                            env={**environment(), "LIBVIRT_DEFAULT_URI": libvirt_uri(), **(variables or {})})
+    if check and result.returncode != 0:
+        raise Failure(f"vgpuctl {' '.join(arguments)} failed: {(result.stderr or result.stdout).strip()}")
+    return result
+
+
+def vgpuctl_json(*arguments: str):
+    return json.loads(vgpuctl(*arguments, "--json").stdout)
+
+
+def start_vgpud(run_dir: pathlib.Path | None = None) -> None:
+    """Starts vgpud unless it answers already."""
+    variables = environment(run_dir)
+    if subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", "status"], capture_output=True, check=False,
+                      env=variables).returncode == 0:
+        return
+    pathlib.Path(variables["BANDSAW_RUN"]).mkdir(parents=True, exist_ok=True)
+    log_path = pathlib.Path(variables["BANDSAW_RUN"]).parent / "vgpud.log"
+    with open(log_path, "ab") as log:
+        daemon = subprocess.Popen([BUILD / "backend/vgpud/vgpud"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                  env=variables, start_new_session=True)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", "status"], capture_output=True, check=False,
+                          env=variables).returncode == 0:
+            return
+        if daemon.poll() is not None:
+            break
+        time.sleep(0.1)
+    tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-15:])
+    raise Failure(f"vgpud does not answer; its log {log_path} ends with\n{tail}")
+
+
+def stop_vgpud() -> None:
+    vgpuctl("shutdown", check=False)
+
+
+def libvirt_uri() -> str:
+    root = qemu_root.root()
+    if root == pathlib.Path("/"):
+        return "qemu:///system"
+    return f"qemu+unix:///system?socket={root}/run/libvirt/libvirt-sock"
+
+
+def _libvirtd_pid(root: pathlib.Path) -> int:
+    try:
+        pid = int((root / "run/libvirtd.pid").read_text())
+        os.kill(pid, 0)
+        return pid
+    except (OSError, ValueError) as error:
+        raise Failure("libvirtd of the lab does not run") from error
+
+
+def virsh(*arguments: str, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess:
+    root = qemu_root.root()
+    command = ["virsh", "-q", "-c", "qemu:///system", *arguments]
+    if root != pathlib.Path("/"):
+        # In libvirtd's own mount namespace, where the lab's folder is visible.
+        command = ["nsenter", f"--mount=/proc/{_libvirtd_pid(root)}/ns/mnt", "chroot", str(root), *command]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout,
+                            stdin=subprocess.DEVNULL)
+    if check and result.returncode != 0:
+        raise Failure(f"virsh {' '.join(arguments)} failed: {result.stderr.strip()}")
+    return result
+
+
+def _libvirt_answers() -> bool:
+    try:
+        return virsh("uri", check=False, timeout=60).returncode == 0
+    except (subprocess.TimeoutExpired, Failure):
+        return False
+
+
+def start_libvirt() -> None:
+    need_root("running libvirt in the lab")
+    root = qemu_root.root()
+    if root == pathlib.Path("/"):
+        if not _libvirt_answers():
+            run(["systemctl", "start", "libvirtd"], what="starting libvirtd")
+        return
+    if (root / "run/libvirt/libvirt-sock").exists() and _libvirt_answers():
+        return
+    (root / "etc/libvirt").mkdir(parents=True, exist_ok=True)
+    (root / "etc/libvirt/qemu.conf").write_text(QEMU_CONF)
+    for stale in ["run/libvirtd.pid", "run/libvirt/libvirt-sock", "run/libvirt/libvirt-sock-ro"]:
+        (root / stale).unlink(missing_ok=True)
+    with step("starting libvirt (it asks QEMU what it can do: about 8 s the first time)"):
+        log = open(lab_dir() / "libvirtd.log", "ab")
+        # A mount namespace of its own: when libvirtd is gone, so are the mounts.
+        subprocess.Popen(["unshare", "--mount", "--propagation", "private", "bash", "-c", ENTER_ROOT, "enter-root",
+                          str(root), str(lab_dir())], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                         start_new_session=True)
+        deadline = time.monotonic() + 90
+        while not ((root / "run/libvirt/libvirt-sock").exists() and _libvirt_answers()):
+            if time.monotonic() > deadline:
+                raise Failure(f"libvirtd does not answer; see {lab_dir() / 'libvirtd.log'}")
+            time.sleep(0.2)
+
+
+def stop_libvirt() -> None:
+    root = qemu_root.root()
+    if root == pathlib.Path("/"):
+        return
+    pid_file = root / "run/libvirtd.pid"
+    if pid_file.exists():
+        try:
+            os.kill(int(pid_file.read_text()), 15)
+        except (ProcessLookupError, ValueError):
+            pass

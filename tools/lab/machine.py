@@ -1,0 +1,83 @@
+"""The machine's own part of the set-up: Debian packages and the CUDA Toolkit."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+from lab.paths import cache
+from lab.shell import Failure, need_root, run, step
+
+BUILD_PACKAGES = """g++ gcc make meson ninja-build ccache pkg-config git clang-19 libclang-rt-19-dev llvm-19-dev
+    libevent-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev liblz4-dev libzstd-dev
+    libvirt-dev libxml2-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev python3-pip""".split()
+LAB_PACKAGES = """mmdebstrap cpio zstd kmod busybox-static linux-headers-amd64 util-linux""".split()
+WHEELS = ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl"]
+TOOLKIT_VERSION = "13.0"
+
+
+def install_packages(packages: list[str]) -> None:
+    query = subprocess.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *packages],
+                           capture_output=True, text=True, check=False)
+    present = {line.split()[0] for line in query.stdout.splitlines() if line.endswith(" installed")}
+    missing = [package for package in packages if package not in present]
+    if not missing:
+        return
+    need_root("installing packages (" + " ".join(missing) + ")")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with step(f"installing {len(missing)} Debian packages: {' '.join(missing[:6])}{' ...' if len(missing) > 6 else ''}"):
+        run(["apt-get", "update", "-qq"], env=environment)
+        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], env=environment)
+
+
+def _is_toolkit(path: pathlib.Path) -> bool:
+    return (path / "bin/nvcc").exists() and (path / "include/cuda.h").exists()
+
+
+def toolkit() -> pathlib.Path:
+    """The CUDA Toolkit: CUDA_HOME, the usual prefix, or a private one from PyPI's wheels."""
+    home = os.environ.get("CUDA_HOME")
+    if home:
+        if not _is_toolkit(pathlib.Path(home)):
+            raise Failure(f"CUDA_HOME is {home}, but there is no bin/nvcc and include/cuda.h in it")
+        return pathlib.Path(home)
+    if _is_toolkit(pathlib.Path("/usr/local/cuda")):
+        return pathlib.Path("/usr/local/cuda")
+    prefix = cache() / f"toolkit-{TOOLKIT_VERSION}"
+    home = prefix / "nvidia" / "cu13"
+    if not _is_toolkit(home):
+        _install_toolkit(prefix)
+    return home
+
+
+def _install_toolkit(prefix: pathlib.Path) -> None:
+    temporary = prefix.with_suffix(".new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    with step("installing the CUDA compiler, headers and runtime from PyPI (about 105 MB)"):
+        # Wheels depend on one another by exact version; --no-deps keeps the libraries nobody needs away.
+        run(["/usr/bin/python3", "-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--target", temporary,
+             *[f"{wheel}=={TOOLKIT_VERSION}.*" for wheel in WHEELS]])
+    home = temporary / "nvidia" / "cu13"
+    for program in [*home.glob("bin/*"), *home.glob("nvvm/bin/*")]:
+        if program.is_file():
+            program.chmod(0o755)
+    # nvcc looks for its runtime under lib64.
+    if not (home / "lib64").exists():
+        (home / "lib64").symlink_to("lib")
+    shutil.rmtree(prefix, ignore_errors=True)
+    temporary.rename(prefix)
+    if not _is_toolkit(prefix / "nvidia" / "cu13"):
+        raise Failure("the wheels did not bring a complete toolkit; install CUDA 13 and set CUDA_HOME")
+
+
+def debian_mirror() -> str:
+    """The archive that this machine's apt already uses."""
+    files = [pathlib.Path("/etc/apt/sources.list"), *sorted(pathlib.Path("/etc/apt/sources.list.d").glob("*"))]
+    for file in files:
+        if not file.is_file():
+            continue
+        for line in file.read_text(errors="replace").splitlines():
+            match = re.match(r"\s*(?:URIs:\s*|deb\s+(?:\[[^]]*\]\s*)?)(\S+?/debian/?)(?:\s|$)", line)
+            if match and "security" not in match.group(1):
+                return match.group(1)
+    raise Failure("apt has no Debian archive set up; the lab takes QEMU from there")

@@ -1,0 +1,55 @@
+"""A place with QEMU >= 10.1 and libvirt: the host itself, or a private Debian 13 root beside it."""
+import pathlib
+import re
+import shutil
+import subprocess
+
+from lab.machine import debian_mirror
+from lab.paths import cache
+from lab.shell import need_root, run, step
+
+QEMU_WANTED = (10, 1)
+SHED = ["doc/*", "man/*", "locale/*", "info/*"]
+
+
+def _version_of(command: list[str]) -> tuple:
+    try:
+        text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        return ()
+    match = re.search(r"version (\d+)\.(\d+)", text)
+    return tuple(int(part) for part in match.groups()) if match else ()
+
+
+def host_suffices() -> bool:
+    return _version_of(["qemu-system-x86_64", "--version"]) >= QEMU_WANTED and shutil.which("libvirtd") is not None
+
+
+def root() -> pathlib.Path:
+    """'/' if the host's own QEMU will do, else the private root, made if it is missing."""
+    if host_suffices():
+        return pathlib.Path("/")
+    path = cache() / "qemu-root"
+    if not (path / "usr/sbin/libvirtd").exists():
+        _make(path)
+    return path
+
+
+def _make(path: pathlib.Path) -> None:
+    need_root("making the private root with QEMU")
+    temporary = path.with_suffix(".new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    mirror = debian_mirror()
+    chroot = 'chroot "$1" apt-get install -y --no-install-recommends '
+    with step("making a private Debian 13 root with QEMU 11 and libvirt (about 260 MB, half a minute)"):
+        run(["mmdebstrap", "--mode=root", "--variant=minbase", "--skip=check/qemu",
+             '--aptopt=Acquire::Check-Valid-Until "false"',
+             *[f"--dpkgopt=path-exclude=/usr/share/{part}" for part in SHED],
+             f"--customize-hook={chroot} -t trixie-backports qemu-system-x86 qemu-utils",
+             f"--customize-hook={chroot} libvirt-daemon-driver-qemu libvirt-daemon libvirt-daemon-log libvirt-clients",
+             # The lists name the archive this machine uses; a root that is packed and carried must not.
+             '--customize-hook=rm -rf "$1"/etc/apt/sources.list* "$1"/var/lib/apt/lists/*',
+             "trixie", temporary, f"deb {mirror} trixie main", f"deb {mirror} trixie-backports main"],
+            log=cache() / "qemu-root.log", what="mmdebstrap")
+    shutil.rmtree(path, ignore_errors=True)
+    temporary.rename(path)

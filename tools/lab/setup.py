@@ -1,0 +1,26 @@
+"""tools/setup: everything the other tools need, in one go."""
+import argparse
+
+from lab import build, image, machine, qemu_root
+from lab.shell import main, say
+
+
+def prepare(lab: bool = True) -> None:
+    machine.install_packages(machine.BUILD_PACKAGES + (machine.LAB_PACKAGES if lab else []))
+    machine.toolkit()
+    build.build()
+    if lab:
+        qemu_root.root()
+        image.initramfs()
+
+
+def run() -> int:
+    parser = argparse.ArgumentParser(prog="tools/setup", description=__doc__)
+    parser.add_argument("--no-lab", action="store_true", help="leave out QEMU and the guest image")
+    prepare(lab=not parser.parse_args().no_lab)
+    say("ready: try tools/demo")
+    return 0
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,191 @@
+"""tools/test: sets the machine up and runs every test; the last line counts them."""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from lab import build, cuda_programs, host, setup
+from lab.guest_run import direct_environment, ensure_direct
+from lab.paths import BUILD, REPO
+from lab.shell import Failure, main, run, say, step
+
+FUZZ_SECONDS = 10
+PROGRAM_SECONDS = 180
+
+
+class Results:
+    """Counts, and what failed with its output."""
+
+    def __init__(self):
+        self.passed, self.skipped = 0, 0
+        self.failed: list[str] = []
+
+    def add(self, name: str, wrong: str, output: str = "") -> None:
+        if not wrong:
+            self.passed += 1
+            return
+        self.failed.append(name)
+        say(f"  FAILED {name}: {wrong}")
+        sys.stdout.write("".join(f"      {line}\n" for line in output.splitlines()[-30:]))
+        sys.stdout.flush()
+
+
+def _gtest(command: list[str], environment: dict, results: Results, name: str) -> None:
+    """Runs one GoogleTest program and counts its cases."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        try:
+            done = subprocess.run([*command, f"--gtest_output=json:{report.name}"], capture_output=True, text=True,
+                                  errors="replace", check=False, env=environment, timeout=300)
+            status, output = done.returncode, done.stdout + done.stderr
+        except subprocess.TimeoutExpired as expired:
+            status, output = -1, f"ran longer than 300 s\n{(expired.stdout or b'').decode(errors='replace')}"
+        text = pathlib.Path(report.name).read_text()
+    if not text:
+        results.add(name, f"exit status {status}" if status else "", output)
+        return
+    suites = json.loads(text).get("testsuites", [])
+    cases = [case for suite in suites for case in suite["testsuite"]]
+    bad = [f"{case['classname']}.{case['name']}" for case in cases if case.get("failures")]
+    results.skipped += sum(case.get("result") == "SKIPPED" for case in cases)
+    results.passed += sum(not case.get("failures") and case.get("result") != "SKIPPED" for case in cases)
+    if status != 0 and not bad:
+        results.add(name, f"exit status {status}", output)
+    for case in bad:
+        results.add(f"{name} {case}", "see its output", output)
+
+
+def unit_tests(results: Results, folder: pathlib.Path = BUILD, label: str = "unit", only: str = "") -> None:
+    tests = json.loads(run(["meson", "introspect", "--tests", folder]))
+    chosen = [test for test in tests if only in test["name"]]
+    with step(f"{label}: {len(chosen)} test programs"):
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda test: _gtest(test["cmd"], {**os.environ, **test["env"]}, results,
+                                              f"{label}: {test['name']}"), chosen))
+
+
+def sanitized_tests(results: Results, name: str, sanitize: str) -> None:
+    """The unit tests once more under sanitizers, without the code generator (LLVM is not instrumented)."""
+    folder = REPO / "build" / name
+    build.configure(folder, (f"-Db_sanitize={sanitize}", "-Dsoft=disabled", "-Dlibvirt=disabled", "-Db_lundef=false",
+                             "-Dbuildtype=debug", "-Doptimization=1"))
+    with step(f"building the tests with {sanitize} sanitizers"):
+        run(["ninja", "-C", folder], log=folder / "build.log", what=f"the {name} build")
+    unit_tests(results, folder, name)
+
+
+def direct_programs(results: Results, only: str) -> None:
+    """Every CUDA program as a process of this host, through our libcuda.so.1."""
+    chosen = [program for program in cuda_programs.programs() if only in program.name]
+    cuda_programs.compile_all(chosen)
+    ensure_direct("direct0")
+    environment = direct_environment("direct0")
+
+    def one(program) -> None:
+        status, output = run_direct(program, environment)
+        results.add(f"cuda: {program.name}", program.judge(status, output), output)
+
+    with step(f"cuda: {len(chosen)} programs in direct mode"):
+        for program in chosen:
+            one(program)
+
+
+def run_direct(program, environment: dict) -> tuple[int, str]:
+    try:
+        done = subprocess.run([program.compile(), *program.arguments], capture_output=True, text=True, errors="replace",
+                              check=False, env=environment, timeout=PROGRAM_SECONDS)
+        status = 128 - done.returncode if done.returncode < 0 else done.returncode
+        return status, done.stdout + done.stderr
+    except subprocess.TimeoutExpired as expired:
+        parts = [(part or b"").decode(errors="replace") for part in (expired.stdout, expired.stderr)]
+        return -1, f"{''.join(parts)}\nran longer than {PROGRAM_SECONDS} s"
+
+
+def python_tests(results: Results, folder: str, only: str, full: bool) -> None:
+    """tests/FOLDER/*.py: every function test_* is a test; those marked `full_only` run with --full."""
+    for file in sorted((REPO / "tests" / folder).glob("test_*.py")):
+        scope: dict = {"__name__": file.stem, "__file__": str(file)}
+        exec(compile(file.read_text(), str(file), "exec"), scope)  # pylint: disable=exec-used
+        for name, function in list(scope.items()):
+            if not name.startswith("test_") or only not in f"{file.stem}.{name}":
+                continue
+            if getattr(function, "full_only", False) and not full:
+                continue
+            begin = time.monotonic()
+            wrong = ""
+            try:
+                function()
+            except (AssertionError, Failure, OSError, subprocess.SubprocessError, RuntimeError, ValueError) as error:
+                wrong = f"{type(error).__name__}: {error}"
+            results.add(f"{folder}: {file.stem}.{name}", wrong)
+            if not wrong:
+                say(f"  passed {file.stem}.{name} ({time.monotonic() - begin:.1f} s)")
+        if "finish" in scope:
+            scope["finish"]()
+
+
+def fuzz_targets(results: Results, seconds: int) -> None:
+    folder = REPO / "build" / "fuzz"
+    build.configure(folder, ("-Dfuzz=true", "-Dsoft=disabled", "-Dlibvirt=disabled", "-Dtests=enabled",
+                             "-Db_lundef=false", "-Dbuildtype=debugoptimized", "-Db_pch=false"),
+                    {"CC": "ccache clang-19", "CXX": "ccache clang++-19"})
+    with step("building the fuzz targets with clang"):
+        run(["ninja", "-C", folder, "fuzzers"], log=folder / "build.log", what="building the fuzz targets")
+    targets = sorted(path for path in (folder / "tests/fuzz").rglob("*_fuzz") if path.is_file())
+    with step(f"fuzz: {len(targets)} targets, {seconds} s each"):
+        def one(target: pathlib.Path) -> None:
+            corpus = folder / "corpus" / target.name
+            corpus.mkdir(parents=True, exist_ok=True)
+            done = subprocess.run([target, corpus, f"-max_total_time={seconds}", "-rss_limit_mb=3000", "-timeout=20",
+                                   f"-artifact_prefix={corpus}-"], capture_output=True, text=True, errors="replace",
+                                  check=False, timeout=seconds + 120)
+            results.add(f"fuzz: {target.name}", f"exit status {done.returncode}" if done.returncode else "",
+                        done.stderr)
+
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(one, targets))
+
+
+KINDS = ["unit", "asan", "tsan", "fuzz", "cuda", "host", "vm"]
+
+
+def run_tests() -> int:
+    parser = argparse.ArgumentParser(prog="tools/test", description=__doc__)
+    parser.add_argument("--full", action="store_true", help="also every CUDA program in the VM, and longer fuzzing")
+    parser.add_argument("--only", choices=KINDS, action="append", help="one kind of tests; may be given again")
+    parser.add_argument("--name", default="", help="tests whose name contains this")
+    options = parser.parse_args()
+    kinds = options.only or KINDS
+    results = Results()
+    setup.prepare(lab="vm" in kinds)
+    if "unit" in kinds:
+        unit_tests(results, only=options.name)
+    if "cuda" in kinds:
+        direct_programs(results, options.name)
+    if "host" in kinds:
+        python_tests(results, "host", options.name, options.full)
+    if "vm" in kinds:
+        host.start_vgpud()
+        host.start_libvirt()
+        python_tests(results, "vm", options.name, options.full)
+        host.stop_libvirt()
+    host.stop_vgpud()
+    if "asan" in kinds:
+        sanitized_tests(results, "asan", "address,undefined")
+    if "tsan" in kinds:
+        sanitized_tests(results, "tsan", "thread")
+    if "fuzz" in kinds:
+        fuzz_targets(results, 120 if options.full else FUZZ_SECONDS)
+    for name in results.failed:
+        print(f"failed: {name}")
+    skipped = f", {results.skipped} skipped" if results.skipped else ""
+    print(f"{results.passed} passed, {len(results.failed)} failed{skipped}")
+    return 1 if results.failed or not results.passed else 0
+
+
+if __name__ == "__main__":
+    main(run_tests)

@@ -1,0 +1,132 @@
+"""A virtual machine with a virtual GPU: define, attach, start, talk to, stop."""
+import os
+import pathlib
+import shutil
+import time
+
+from lab import host, image
+from lab.agent import Agent
+from lab.paths import lab_dir
+from lab.shell import Failure, step
+
+DOMAIN = """<domain type='{kind}'>
+  <name>{name}</name>
+  <memory unit='MiB'>{memory}</memory>
+  <vcpu>2</vcpu>
+  <os>
+    <type arch='x86_64' machine='q35'>hvm</type>
+    <kernel>{folder}/vmlinuz</kernel>
+    <initrd>{folder}/initramfs</initrd>
+    <cmdline>console=ttyS0 quiet panic=1 {cmdline}</cmdline>
+  </os>
+  <features><acpi/></features>
+  <cpu mode='maximum'>{cpu}</cpu>
+  <on_reboot>restart</on_reboot>
+  <devices>
+    <emulator>/usr/bin/qemu-system-x86_64</emulator>
+    <controller type='usb' model='none'/>
+    <controller type='virtio-serial' index='0'/>
+    <memballoon model='none'/>
+    <serial type='file'><source path='{folder}/console.log'/><target port='0'/></serial>
+    <channel type='unix'>
+      <source mode='bind' path='{folder}/agent.sock'/>
+      <target type='virtio' name='org.bandsaw.agent'/>
+    </channel>
+  </devices>
+</domain>
+"""
+# Under emulation these make rep movsb look fast to the guest, and it is not.
+SLOW_WHEN_EMULATED = "<feature policy='disable' name='erms'/><feature policy='disable' name='fsrm'/>"
+
+
+def _kvm_works() -> bool:
+    """Some hosts have /dev/kvm but start only guests of their own kind; people say so with BANDSAW_KVM=1."""
+    return os.environ.get("BANDSAW_KVM") == "1" and os.access("/dev/kvm", os.R_OK | os.W_OK)
+
+
+class Vm:
+    """One domain of the lab. Its files lie in lab_dir()/NAME."""
+
+    def __init__(self, name: str, vgpu: str, memory_mib: int = 1024):
+        self.name, self.vgpu, self.memory_mib = name, vgpu, memory_mib
+        self.folder = lab_dir() / name
+        self._agent: Agent | None = None
+
+    def create_vgpu(self, memory: str = "512M", compute: int = 40, copy: int = 40) -> None:
+        if host.vgpuctl("show", self.vgpu, check=False).returncode != 0:
+            host.vgpuctl("create", self.vgpu, "--memory", memory, "--compute", str(compute), "--copy", str(copy))
+
+    def define(self, cmdline: str = "") -> None:
+        """Defines the domain anew, without a virtual GPU."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(image.kernel() / "vmlinuz", self.folder / "vmlinuz")
+        shutil.copy(image.initramfs(), self.folder / "initramfs")
+        kvm = _kvm_works()
+        xml = self.folder / "domain.xml"
+        xml.write_text(DOMAIN.format(kind="kvm" if kvm else "qemu", name=self.name, folder=self.folder, cmdline=cmdline,
+                                     memory=self.memory_mib, cpu="" if kvm else SLOW_WHEN_EMULATED))
+        host.virsh("undefine", self.name, check=False)
+        host.virsh("define", str(xml))
+
+    def attach(self) -> None:
+        host.vgpuctl("attach", self.vgpu, self.name)
+
+    def detach(self) -> None:
+        host.vgpuctl("detach", self.vgpu)
+
+    def running(self) -> bool:
+        return host.virsh("domstate", self.name, check=False).stdout.strip() == "running"
+
+    def start(self) -> None:
+        (self.folder / "console.log").unlink(missing_ok=True)
+        host.virsh("start", self.name)
+
+    def agent(self, seconds: float = 90) -> Agent:
+        if self._agent is None:
+            try:
+                self._agent = Agent(self.folder / "agent.sock", seconds)
+            except Failure as failure:
+                raise Failure(f"{failure}\n  the console ended with:\n{self.console_tail()}") from failure
+        return self._agent
+
+    def disconnect(self) -> None:
+        if self._agent:
+            self._agent.close()
+        self._agent = None
+
+    def console_tail(self, lines: int = 12) -> str:
+        log = self.folder / "console.log"
+        text = log.read_text(errors="replace") if log.exists() else "(no console output)"
+        return "\n".join("    " + line for line in text.splitlines()[-lines:])
+
+    def stop(self) -> None:
+        self.disconnect()
+        if self.running():
+            host.virsh("destroy", self.name, check=False)
+
+    def remove(self) -> None:
+        self.stop()
+        if host.vgpuctl("show", self.vgpu, check=False).returncode == 0:
+            host.vgpuctl("detach", self.vgpu, check=False)
+            host.vgpuctl("destroy", self.vgpu, check=False)
+        host.virsh("undefine", self.name, check=False)
+
+    def up(self) -> None:
+        """From nothing to a guest that answers."""
+        if not self.running():
+            self.create_vgpu()
+            self.define()
+            self.attach()
+            with step(f"booting {self.name} (about 6 s emulated)"):
+                self.start()
+                self.agent()
+        else:
+            self.agent()
+
+
+def wait_until(condition, seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Failure(f"{what} did not happen within {seconds:.0f} s")
+        time.sleep(0.1)
