@@ -25,12 +25,13 @@
 
 namespace bandsaw::virtio {
 
+class Core;
 class PciFunction;
 
 // A stretch of guest RAM that the hypervisor shares by a descriptor.
 struct RamRegion {
-  uint32_t id = 0;      // never used twice in the device's life
-  uint64_t gpa = 0;     // guest-physical address of its first byte
+  uint32_t id = 0;   // never used twice in the device's life
+  uint64_t gpa = 0;  // guest-physical address of its first byte
   uint64_t bytes = 0;
   UniqueFd fd;          // the sink's own copy
   uint64_t offset = 0;  // where the region begins in `fd`, bytes
@@ -94,8 +95,8 @@ class Device {
   PciFunction& pci();  // for doors
 
  private:
-  class Core;
-  std::unique_ptr<Core> core_;
+  std::shared_ptr<Core> core_;
+  std::unique_ptr<PciFunction> pci_;
 };
 
 }  // namespace bandsaw::virtio

@@ -1,0 +1,73 @@
+#include "hypervisor/vfio_user/server.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "hypervisor/virtio/pci_function.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::vfio_user {
+
+Server::Server(event_base* base, virtio::Device& device) : base_(base), device_(device), commands_(device.pci()) {}
+
+Server::~Server() {
+  accept_.reset();
+  if (connection_) client_gone();
+  if (!path_.empty()) unlink(path_.c_str());
+}
+
+Status Server::listen(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path))
+    return Status::error(ENAMETOOLONG, "socket path '{}' is longer than {} bytes", path, sizeof(address.sun_path) - 1);
+  path.copy(address.sun_path, path.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return Status::system("socket");
+  unlink(path.c_str());
+  if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+    return Status::system("binding {}", path);
+  path_ = path;
+  if (::listen(socket.get(), 4) != 0) return Status::system("listening on {}", path);
+  return adopt(std::move(socket));
+}
+
+Status Server::adopt(UniqueFd listening) {
+  evutil_make_socket_nonblocking(listening.get());
+  listening_ = std::move(listening);
+  accept_.reset(event_new(
+      base_, listening_.get(), EV_READ | EV_PERSIST,
+      [](evutil_socket_t, short, void* self) { static_cast<Server*>(self)->on_client(); }, this));
+  if (!accept_ || event_add(accept_.get(), nullptr) != 0)
+    return Status::error(ENOMEM, "no event for the vfio-user socket");
+  return {};
+}
+
+void Server::on_client() {
+  UniqueFd client(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!client) return;
+  if (Status status = serve(std::move(client)); !status.ok()) spdlog::warn("vfio-user: {}", status.message());
+}
+
+Status Server::serve(UniqueFd client) {
+  if (connection_) return Status::error(EBUSY, "another hypervisor is connected");
+  if (accept_) event_del(accept_.get());
+  spdlog::info("hypervisor connected");
+  device_.pci().core().connected();
+  connection_ = std::make_unique<Connection>(base_, std::move(client), commands_, [this] { client_gone(); });
+  return {};
+}
+
+// QEMU may have been killed: nothing of it is kept.
+void Server::client_gone() {
+  spdlog::info("hypervisor disconnected");
+  connection_.reset();
+  commands_.forget_client();
+  device_.pci().hypervisor_gone();
+  if (accept_) event_add(accept_.get(), nullptr);
+}
+
+}  // namespace bandsaw::vfio_user

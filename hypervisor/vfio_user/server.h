@@ -1,0 +1,50 @@
+// The door for QEMU (>= 10.1): a vfio-user server on a Unix stream socket. One client at a time; the next one waits in
+// the socket's backlog until the first has gone. The server outlives its clients.
+#pragma once
+
+#include <event2/event.h>
+
+#include <memory>
+#include <string>
+
+#include "hypervisor/vfio_user/commands.h"
+#include "hypervisor/vfio_user/connection.h"
+#include "hypervisor/virtio/device.h"
+#include "memory/base/status.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw::vfio_user {
+
+class Server {
+ public:
+  // `base` and `device` must outlive the server.
+  Server(event_base* base, virtio::Device& device);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Makes and listens on a socket at `path` (at most 107 bytes), replacing a stale one; removed in the destructor.
+  Status listen(const std::string& path);
+  // Takes a bound and listening socket.
+  Status adopt(UniqueFd listening);
+  // Takes an accepted client. Error: EBUSY while another one is connected.
+  Status serve(UniqueFd client);
+
+ private:
+  struct EventDeleter {
+    void operator()(event* e) const { event_free(e); }
+  };
+
+  void on_client();
+  void client_gone();
+
+  event_base* base_;
+  virtio::Device& device_;
+  Commands commands_;
+  std::string path_;
+  UniqueFd listening_;
+  std::unique_ptr<event, EventDeleter> accept_;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace bandsaw::vfio_user
