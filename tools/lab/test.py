@@ -150,7 +150,7 @@ def fuzz_targets(results: Results, seconds: int) -> None:
             list(pool.map(one, targets))
 
 
-KINDS = ["unit", "asan", "tsan", "fuzz", "cuda", "host", "vm"]
+KINDS = ["unit", "asan", "tsan", "fuzz", "cuda", "direct", "vm"]
 
 
 def run_tests() -> int:
@@ -166,8 +166,8 @@ def run_tests() -> int:
         unit_tests(results, only=options.name)
     if "cuda" in kinds:
         direct_programs(results, options.name)
-    if "host" in kinds:
-        python_tests(results, "host", options.name, options.full)
+    if "direct" in kinds:
+        python_tests(results, "direct", options.name, options.full)
     if "vm" in kinds:
         host.start_vgpud()
         host.start_libvirt()
