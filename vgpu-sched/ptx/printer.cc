@@ -308,7 +308,7 @@ class Printer {
   }
   void offset(int64_t value) {
     if (value == 0) return;
-    if (value > 0) text += '+';
+    text += '+';  // ptxas takes [%rd1+-8] but not [%rd1-8]
     number(value);
   }
   void word(std::string_view spelled) {

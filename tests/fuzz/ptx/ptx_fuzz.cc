@@ -1,0 +1,32 @@
+// PTX of a guest: any bytes end in a tree or a ParseError, and what parses prints to text that parses to the same.
+// Seeds: tests/unit/ptx/samples/*.ptx. By hand: ptx_fuzz -max_len=40000 CORPUS tests/unit/ptx/samples
+#include <cstdlib>
+
+#include "vgpu-sched/ptx/parser.h"
+#include "vgpu-sched/ptx/printer.h"
+#include "vgpu-sched/ptx/scope.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace bandsaw::ptx;
+  Module module;
+  try {
+    module = parse({reinterpret_cast<const char*>(data), size});
+  } catch (const ParseError&) {
+    return 0;
+  }
+  std::string text = print(module);
+  Module again = parse(text);  // a ParseError here is a finding
+  if (!(again == module) || print(again) != text) std::abort();
+  Scope globals(module);
+  for (const Item& item : module.items)
+    if (const auto* function = std::get_if<Function>(&item); function && function->body) {
+      Scope scope(&globals, *function);
+      walk(*function->body, [&](const Statement& statement) {
+        const auto* instruction = statement.as<Instruction>();
+        if (!instruction) return;
+        call_parts(*instruction);
+        scope.find(instruction->opcode);
+      });
+    }
+  return 0;
+}
