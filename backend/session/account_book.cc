@@ -1,0 +1,104 @@
+#include "backend/session/account_book.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <new>
+#include <nlohmann/json.hpp>
+
+namespace bandsaw {
+namespace {
+
+void add(const Usage& part, Usage* sum) {
+  sum->memory_bytes += part.memory_bytes;
+  sum->calls += part.calls;
+  sum->launches += part.launches;
+  sum->bytes_in += part.bytes_in;
+  sum->bytes_out += part.bytes_out;
+  sum->bytes_device += part.bytes_device;
+  sum->compute_ns += part.compute_ns;
+  sum->copy_ns += part.copy_ns;
+  sum->errors += part.errors;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const Usage& usage) {
+  return {{"memory_bytes", usage.memory_bytes},
+          {"calls", usage.calls},
+          {"launches", usage.launches},
+          {"bytes_in", usage.bytes_in},
+          {"bytes_out", usage.bytes_out},
+          {"bytes_device", usage.bytes_device},
+          {"compute_ns", usage.compute_ns},
+          {"copy_ns", usage.copy_ns},
+          {"errors", usage.errors},
+          {"sticky", usage.sticky}};
+}
+
+Result<AccountBook> AccountBook::open(uint64_t memory_share) {
+  UniqueFd fd(::memfd_create("bandsaw-account", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ::ftruncate(fd.get(), sizeof(Account)) < 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+    return Status::system("cannot make the account");
+  }
+  void* memory = ::mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return Status::system("cannot map the account");
+  AccountBook book(std::move(fd), new (memory) Account{});
+  book.set_memory_share(memory_share);
+  return book;
+}
+
+AccountBook::AccountBook(AccountBook&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      account_(std::exchange(other.account_, nullptr)),
+      taken_(other.taken_),
+      taken_count_(other.taken_count_),
+      past_(other.past_) {}
+
+AccountBook::~AccountBook() {
+  if (account_) ::munmap(account_, sizeof(Account));
+}
+
+int AccountBook::take_slot() {
+  for (size_t slot = 0; slot < taken_.size(); ++slot) {
+    if (taken_[slot]) continue;
+    taken_[slot] = true;
+    ++taken_count_;
+    new (&account_->slots[slot]) AccountSlot{};
+    return static_cast<int>(slot);
+  }
+  return -1;
+}
+
+void AccountBook::give_back(int slot) {
+  Usage last = usage(slot);
+  account_->memory_used -= last.memory_bytes;
+  last.memory_bytes = 0;
+  add(last, &past_);
+  new (&account_->slots[slot]) AccountSlot{};
+  taken_[static_cast<size_t>(slot)] = false;
+  // A runner that died between its two additions leaves a difference, which is gone with the last one.
+  if (--taken_count_ == 0) account_->memory_used = 0;
+}
+
+Usage AccountBook::usage(int slot) const {
+  const AccountSlot& from = account_->slots[slot];
+  return {from.memory_bytes, from.calls,      from.launches, from.bytes_in, from.bytes_out,
+          from.bytes_device, from.compute_ns, from.copy_ns,  from.errors,   from.sticky};
+}
+
+Usage AccountBook::total() const {
+  Usage sum = past_;
+  for (size_t slot = 0; slot < taken_.size(); ++slot) {
+    if (taken_[slot]) add(usage(static_cast<int>(slot)), &sum);
+  }
+  sum.memory_bytes = account_->memory_used;
+  sum.sticky = 0;
+  return sum;
+}
+
+void AccountBook::set_memory_share(uint64_t bytes) { account_->memory_share = static_cast<int64_t>(bytes); }
+uint64_t AccountBook::memory_share() const { return static_cast<uint64_t>(account_->memory_share.load()); }
+
+}  // namespace bandsaw

@@ -1,0 +1,53 @@
+// The account of one virtual GPU, as its session sees it: slots of living runners, sums of the dead ones.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+
+#include "backend/control/runner_link.h"
+#include "memory/base/status.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw {
+
+// One slot's counters, copied at one moment.
+struct Usage {
+  int64_t memory_bytes = 0;
+  uint64_t calls = 0, launches = 0;
+  uint64_t bytes_in = 0, bytes_out = 0, bytes_device = 0;
+  uint64_t compute_ns = 0, copy_ns = 0;
+  uint64_t errors = 0;
+  uint32_t sticky = 0;
+};
+
+nlohmann::json to_json(const Usage& usage);
+
+class AccountBook {
+ public:
+  static Result<AccountBook> open(uint64_t memory_share);
+  AccountBook(AccountBook&& other) noexcept;
+  ~AccountBook();
+
+  int fd() const { return fd_.get(); }
+  // A zeroed slot, or -1 when all are taken.
+  int take_slot();
+  // After the runner's death: its memory is free again, its counters join the sums.
+  void give_back(int slot);
+  unsigned taken() const { return taken_count_; }
+
+  Usage usage(int slot) const;
+  Usage total() const;  // dead and living; sticky is 0
+  void set_memory_share(uint64_t bytes);
+  uint64_t memory_share() const;
+
+ private:
+  AccountBook(UniqueFd fd, Account* account) : fd_(std::move(fd)), account_(account) {}
+  UniqueFd fd_;
+  Account* account_;
+  std::array<bool, kAccountSlots> taken_{};
+  unsigned taken_count_ = 0;
+  Usage past_;
+};
+
+}  // namespace bandsaw

@@ -1,0 +1,126 @@
+#include "backend/session/direct_door.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "backend/control/packet.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr size_t kConnectionsMax = 2 * kAccountSlots;
+constexpr size_t kMessageMax = 64 * 1024;
+
+}  // namespace
+
+class DirectDoor::Connection : public ProcessWatcher {
+ public:
+  Connection(DirectDoor* door, UniqueFd socket) : door_(door), socket_(std::make_shared<UniqueFd>(std::move(socket))) {
+    socklen_t length = sizeof peer_;
+    ::getsockopt(socket_->get(), SOL_SOCKET, SO_PEERCRED, &peer_, &length);
+    processes_ = std::make_unique<Processes>(door->base_, door->config_, door->source_, door->book_, this);
+    readable_.reset(event_new(
+        door->base_, socket_->get(), EV_READ | EV_PERSIST,
+        [](evutil_socket_t, short, void* self) { static_cast<Connection*>(self)->receive(); }, this));
+    event_add(readable_.get(), nullptr);
+  }
+
+  void wake(uint32_t) override {}
+  void lost(uint32_t) override { door_->doom(this); }
+
+  void close() {
+    readable_.reset();
+    closed_ = true;
+  }
+  bool closed() const { return closed_; }
+  nlohmann::json status() const { return processes_->status(); }
+
+ private:
+  void receive() {
+    std::vector<std::byte> buffer(kMessageMax);
+    std::vector<UniqueFd> unwanted;
+    auto length = receive_packet(socket_->get(), buffer, &unwanted);
+    if (!length.ok() && length.status().code() == EAGAIN) return;
+    if (!length.ok()) spdlog::warn("direct connection of process {}: {}", peer_.pid, length.status().message());
+    if (!length.ok() || length.value() == 0) return door_->doom(this);
+    buffer.resize(length.value());
+    name_asker(&buffer);
+    processes_->request(
+        buffer, [socket = std::weak_ptr(socket_)](const vgpu_ctl_reply& reply, std::span<const int> fds) {
+          const auto living = socket.lock();
+          if (!living) return;
+          const Status status = send_packet(living->get(), std::as_bytes(std::span(&reply, 1)), {}, fds);
+          // A client that does not read its answers is cut off; its end of the connection then tells us.
+          if (!status.ok()) ::shutdown(living->get(), SHUT_RDWR);
+        });
+  }
+
+  // The kernel knows better than the client who it is.
+  void name_asker(std::vector<std::byte>* message) const {
+    vgpu_ctl_create_process create;
+    if (message->size() != sizeof create || peer_.pid == 0) return;
+    std::memcpy(&create, message->data(), sizeof create);
+    if (create.header.type != VGPU_CTL_CREATE_PROCESS) return;
+    create.pid = static_cast<uint32_t>(peer_.pid);
+    create.uid = peer_.uid;
+    std::memcpy(message->data(), &create, sizeof create);
+  }
+
+  DirectDoor* door_;
+  std::shared_ptr<UniqueFd> socket_;
+  ucred peer_{};
+  EventPtr readable_;
+  std::unique_ptr<Processes> processes_;
+  bool closed_ = false;
+};
+
+DirectDoor::DirectDoor(event_base* base, UniqueFd listener, ProcessesConfig config, RunnerSource* source,
+                       AccountBook* book)
+    : base_(base), listener_(std::move(listener)), config_(std::move(config)), source_(source), book_(book) {
+  config_.direct = true;
+  config_.processes_max = 1;
+  acceptable_.reset(event_new(
+      base_, listener_.get(), EV_READ | EV_PERSIST,
+      [](evutil_socket_t, short, void* self) { static_cast<DirectDoor*>(self)->accept(); }, this));
+  funeral_.reset(event_new(
+      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<DirectDoor*>(self)->bury(); }, this));
+  event_add(acceptable_.get(), nullptr);
+}
+
+DirectDoor::~DirectDoor() = default;
+
+void DirectDoor::accept() {
+  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket) return;
+  if (connections_.size() >= kConnectionsMax) {
+    spdlog::warn("direct connection refused: {} are open", connections_.size());
+    return;
+  }
+  connections_.push_back(std::make_unique<Connection>(this, std::move(socket)));
+}
+
+void DirectDoor::doom(Connection* connection) {
+  connection->close();
+  const timeval now{0, 0};
+  event_add(funeral_.get(), &now);
+}
+
+void DirectDoor::bury() {
+  connections_.remove_if([](const auto& connection) { return connection->closed(); });
+}
+
+size_t DirectDoor::connections() const { return connections_.size(); }
+
+nlohmann::json DirectDoor::processes() const {
+  auto all = nlohmann::json::array();
+  for (const auto& connection : connections_) {
+    for (auto& process : connection->status()) all.push_back(std::move(process));
+  }
+  return all;
+}
+
+}  // namespace bandsaw

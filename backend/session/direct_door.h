@@ -1,0 +1,42 @@
+// Direct mode: CUDA programs of this host reach the virtual GPU over a SOCK_SEQPACKET socket, without a VM.
+//
+// One connection is one guest process; messages are those of vgpu_control.h. When either side goes, the other does.
+// Threads: the event loop's only.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+
+#include "backend/session/event_ptr.h"
+#include "backend/session/processes.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw {
+
+class DirectDoor {
+ public:
+  // `config` is the pattern for each connection. Source and book outlive the door.
+  DirectDoor(event_base* base, UniqueFd listener, ProcessesConfig config, RunnerSource* source, AccountBook* book);
+  ~DirectDoor();
+  DirectDoor(const DirectDoor&) = delete;
+
+  size_t connections() const;
+  nlohmann::json processes() const;
+
+ private:
+  class Connection;
+  void accept();
+  void doom(Connection* connection);  // closes it soon
+  void bury();
+
+  event_base* base_;
+  UniqueFd listener_;
+  ProcessesConfig config_;
+  RunnerSource* source_;
+  AccountBook* book_;
+  EventPtr acceptable_, funeral_;
+  std::list<std::unique_ptr<Connection>> connections_;
+};
+
+}  // namespace bandsaw

@@ -1,0 +1,47 @@
+// bandsaw-session: serves one virtual GPU. vgpud starts it when the virtual GPU is created (or when vgpud itself
+// starts) and it lives until the virtual GPU is destroyed; vgpud may come and go meanwhile.
+#include <CLI/CLI.hpp>
+
+#include "backend/control/paths.h"
+#include "backend/session/session.h"
+#include "memory/base/log.h"
+
+int main(int argc, char** argv) {
+  bandsaw::SessionConfig config;
+  config.run = bandsaw::run_directory();
+  config.runner = bandsaw::find_program("bandsaw-runner", "runner");
+  std::string direct_mode = "0660", vm_mode = "0660";
+  CLI::App app("Serves one virtual GPU; started by vgpud.", "bandsaw-session");
+  app.add_option("--name", config.name, "the virtual GPU's name")->required();
+  app.add_option("--memory", config.memory, "its memory share in bytes")->required();
+  app.add_option("--run", config.run, "folder of the sockets");
+  app.add_option("--state", config.state, "folder of its own on disk, for caches");
+  app.add_option("--runner", config.runner, "path of bandsaw-runner");
+  app.add_option("--warm", config.warm, "runners kept ready ahead")->check(CLI::Range(0, 64));
+  app.add_option("--uid", config.jail.uid, "user to become when started as root");
+  app.add_option("--gid", config.jail.gid, "group to become when started as root");
+  app.add_option("--direct-mode", direct_mode, "permissions of direct.sock, octal");
+  app.add_option("--direct-group", config.direct_group, "group of direct.sock");
+  app.add_option("--vm-mode", vm_mode, "permissions of vfio.sock, octal");
+  app.add_option("--vm-group", config.vm_group, "group of vfio.sock");
+  CLI11_PARSE(app, argc, argv);
+  config.direct_mode = static_cast<unsigned>(std::strtoul(direct_mode.c_str(), nullptr, 8)) & 0777;
+  config.vm_mode = static_cast<unsigned>(std::strtoul(vm_mode.c_str(), nullptr, 8)) & 0777;
+
+  bandsaw::start_log(("session " + config.name).c_str());
+  if (!bandsaw::valid_name(config.name)) {
+    spdlog::error("'{}' is not a name: {}", config.name, bandsaw::kNameRule);
+    return 2;
+  }
+  if (config.runner.empty()) {
+    spdlog::error("bandsaw-runner is not beside this program; set BANDSAW_LIBEXEC or --runner");
+    return 1;
+  }
+  auto session = bandsaw::Session::open(config);
+  if (!session.ok()) {
+    spdlog::error("{}", session.status().message());
+    return 1;
+  }
+  session.value()->run();
+  return 0;
+}

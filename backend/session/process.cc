@@ -1,0 +1,283 @@
+#include "backend/session/process.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "guest-driver/uapi/vgpu_lane.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr long kAssignPatienceMs = 10000;
+constexpr long kRamDropPatienceMs = 2000;
+
+void reply(const Processes::Answer& answer, const Status& status) {
+  answer(make_reply(status.code(), status.message()), {});
+}
+
+Status outcome(int error, const char* what) {
+  if (error == 0) return {};
+  return Status::error(error, "{}: {}", what, error == EPIPE ? "the runner of this process is gone" : strerror(error));
+}
+
+// Half of the window, sparse, and of one size for ever: what one side maps the other cannot take away.
+Result<UniqueFd> make_arena(uint64_t bytes) {
+  UniqueFd fd(::memfd_create("bandsaw-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) < 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+    return Status::system("cannot make the arena");
+  }
+  return fd;
+}
+
+}  // namespace
+
+Process::Process(Processes* owner, const Request& create) : owner_(owner), id_(create.process), who_(create.create) {}
+
+Process::~Process() {
+  if (runner_) runner_->stop(Runner::Stop::kAsk);
+}
+
+void Process::start(const Answer& answer) {
+  owner_->source_->take([weak = weak_from_this(), answer](Result<Runner*> runner) {
+    const auto process = weak.lock();
+    const bool wanted = process && process->state_ == State::kStarting;
+    if (!wanted) {
+      if (runner.ok()) runner.value()->stop(Runner::Stop::kAsk);
+      if (process) process->gone();
+      return reply(answer, Status::error(EPIPE, "the process ended before it had a runner"));
+    }
+    if (runner.ok()) return process->assign(runner.value(), answer);
+    process->gone();
+    reply(answer, runner.status());
+  });
+}
+
+Status Process::make_descriptors() {
+  kick_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!kick_ || !wake_) return Status::system("cannot make an eventfd");
+  if (owner_->config_.direct) {
+    auto arena = make_arena(owner_->config_.arena_bytes);
+    if (!arena.ok()) return arena.status();
+    arena_.reset(::fcntl(arena.value().get(), F_DUPFD_CLOEXEC, 0));
+    return owner_->ram_.add({.id = 0, .base = 0, .bytes = owner_->config_.arena_bytes, .fd = std::move(arena.value())});
+  }
+  wake_event_.reset(event_new(
+      owner_->base_, wake_.get(), EV_READ | EV_PERSIST,
+      [](evutil_socket_t fd, short, void* self) {
+        uint64_t count;
+        auto* process = static_cast<Process*>(self);
+        if (::read(fd, &count, sizeof count) == sizeof count) process->owner_->watcher_->wake(process->id_);
+      },
+      this));
+  event_add(wake_event_.get(), nullptr);
+  return {};
+}
+
+void Process::assign(Runner* runner, const Answer& answer) {
+  slot_ = owner_->book_->take_slot();
+  Status status;
+  if (slot_ < 0) status = Status::error(EAGAIN, "all {} accounts of this virtual GPU are in use", kAccountSlots);
+  if (status.ok()) status = make_descriptors();
+  // The slot comes back when the runner is reaped, whether this object still lives or not.
+  runner->set_on_gone([book = owner_->book_, slot = slot_, weak = weak_from_this()] {
+    if (slot >= 0) book->give_back(slot);
+    if (const auto process = weak.lock()) process->gone();
+  });
+  runner_ = runner;
+  if (!status.ok()) {
+    spdlog::error("process {}: {}", id_, status.message());
+    end(Runner::Stop::kKill, nullptr);
+    return reply(answer, status);
+  }
+  AssignTail tail{};
+  tail.direct = owner_->config_.direct;
+  tail.account_slot = static_cast<uint32_t>(slot_);
+  tail.guest_pid = who_.pid;
+  owner_->config_.vgpu.copy(tail.vgpu, sizeof tail.vgpu - 1);
+  printable(who_.comm).copy(tail.comm, sizeof tail.comm - 1);
+  std::vector<int> fds = {kick_.get(), wake_.get(), owner_->book_->fd()};
+  if (arena_) fds.push_back(arena_.get());
+  runner_->send({.type = RunnerMessageType::kAssign, .value = arena_ ? owner_->config_.arena_bytes : 0},
+                std::as_bytes(std::span(&tail, 1)), fds, [weak = weak_from_this(), answer](int error) {
+                  if (const auto process = weak.lock()) return process->assigned(error, answer);
+                  reply(answer, Status::error(EPIPE, "the process has ended"));
+                });
+  for (const auto& [base, ram] : owner_->ram_.by_base()) {
+    if (!owner_->config_.direct) add_ram(ram);
+  }
+  start_timer_.reset(event_new(
+      owner_->base_, -1, EV_TIMEOUT,
+      [](evutil_socket_t, short, void* self) { static_cast<Process*>(self)->runner_->stop(Runner::Stop::kKill); },
+      this));
+  const timeval patience = milliseconds(kAssignPatienceMs);
+  event_add(start_timer_.get(), &patience);
+}
+
+void Process::assigned(int error, const Answer& answer) {
+  start_timer_.reset();
+  if (state_ != State::kStarting) return reply(answer, Status::error(EPIPE, "the process has ended"));
+  if (error) {
+    end(Runner::Stop::kKill, nullptr);
+    return reply(answer, outcome(error, "the runner refused the process"));
+  }
+  state_ = State::kRunning;
+  spdlog::info("process {} ({}, pid {}, user {}) has runner {}", id_, printable(who_.comm), uint32_t{who_.pid},
+               uint32_t{who_.uid}, runner_->pid());
+  vgpu_ctl_reply ready = make_reply(0, "", runner_->window_base());
+  std::copy(owner_->config_.schema_hash.begin(), owner_->config_.schema_hash.end(), ready.schema_hash);
+  const int fds[] = {arena_.get(), kick_.get()};
+  answer(ready, owner_->config_.direct ? std::span<const int>(fds) : std::span<const int>());
+}
+
+void Process::end(Runner::Stop how, std::function<void()> done) {
+  const auto self = shared_from_this();  // the last reference may be the owner's
+  if (done) when_gone_.push_back(std::move(done));
+  if (state_ == State::kLost || (!runner_ && state_ == State::kEnding)) return gone();
+  if (!runner_ && how == Runner::Stop::kKill) {
+    // Nothing of the guest was given to anybody: the runner, when it comes, is sent away.
+    state_ = State::kEnding;
+    return gone();
+  }
+  state_ = State::kEnding;
+  if (runner_) runner_->stop(how);
+}
+
+// The runner is reaped, or there was none.
+void Process::gone() {
+  const auto self = shared_from_this();
+  runner_ = nullptr;
+  wake_event_.reset();
+  start_timer_.reset();
+  if (state_ == State::kRunning) {
+    spdlog::warn("process {} ({}, pid {}) has lost its runner", id_, printable(who_.comm), uint32_t{who_.pid});
+    state_ = State::kLost;  // until the guest destroys it
+    lanes_.clear();
+    regions_.clear();
+    window_.clear();
+    segments_ = 0;
+    for (const auto& done : std::exchange(when_gone_, {})) done();
+    owner_->watcher_->lost(id_);
+    return;
+  }
+  if (state_ == State::kEnding) spdlog::info("process {} ({}) has ended", id_, printable(who_.comm));
+  if (owner_->config_.direct) owner_->ram_.remove(0);
+  if (const auto entry = owner_->processes_.find(id_); entry != owner_->processes_.end() && entry->second == self) {
+    owner_->processes_.erase(entry);
+  }
+  for (const auto& done : std::exchange(when_gone_, {})) done();
+}
+
+Status Process::usable(const char* what) const {
+  if (state_ == State::kLost || state_ == State::kEnding) {
+    return Status::error(EPIPE, "{}: the runner of process {} is gone", what, id_);
+  }
+  if (state_ == State::kStarting) return Status::error(EAGAIN, "{}: process {} is not ready", what, id_);
+  if (outstanding_ >= owner_->config_.outstanding_max) {
+    return Status::error(EBUSY, "{}: {} requests are unanswered", what, outstanding_);
+  }
+  return {};
+}
+
+void Process::kick(const Answer& answer) {
+  Status status = usable("kick");
+  const uint64_t one = 1;
+  if (status.ok() && ::write(kick_.get(), &one, sizeof one) < 0 && errno != EAGAIN) status = Status::system("kick");
+  reply(answer, status);
+}
+
+void Process::ping(const Answer& answer) const {
+  const bool alive = state_ == State::kRunning || state_ == State::kStarting;
+  reply(answer, alive ? Status() : Status::error(EPIPE, "the runner of process {} is gone", id_));
+}
+
+void Process::forward(const RunnerMessage& message, std::span<const std::byte> tail, const Answer& answer,
+                      std::function<void(Process*, int error)> then) {
+  ++outstanding_;
+  runner_->send(message, tail, {}, [weak = weak_from_this(), answer, then = std::move(then)](int error) {
+    if (const auto process = weak.lock()) {
+      --process->outstanding_;
+      then(process.get(), error);
+    }
+    reply(answer, outcome(error, "the runner"));
+  });
+}
+
+void Process::add_ram(const Ram& ram) {
+  if (!runner_) return;
+  const int fds[] = {ram.fd.get()};
+  runner_->send({.type = RunnerMessageType::kRamAdd,
+                 .id = ram.id,
+                 .flags = ram.writable ? 0 : VGPU_REGION_READ_ONLY,
+                 .value = ram.bytes,
+                 .offset = ram.offset},
+                {}, fds, [weak = weak_from_this(), id = ram.id](int error) {
+                  const auto process = weak.lock();
+                  if (!error || !process || !process->runner_ || error == EPIPE) return;
+                  spdlog::error("process {}: its runner cannot map RAM {}: {}", process->id_, id, strerror(error));
+                  process->runner_->stop(Runner::Stop::kKill);
+                });
+}
+
+bool Process::uses(uint32_t ram) const {
+  const auto has = [ram](const Mappings::value_type& entry) {
+    return std::binary_search(entry.second.rams.begin(), entry.second.rams.end(), ram);
+  };
+  return std::any_of(lanes_.begin(), lanes_.end(), has) || std::any_of(regions_.begin(), regions_.end(), has);
+}
+
+void Process::remove_ram(uint32_t ram, std::function<void()> done) {
+  if (!runner_) return done();
+  if (state_ == State::kEnding || uses(ram)) {
+    // The process cannot go on. It counts as lost, unless it was ending anyhow.
+    when_gone_.push_back(std::move(done));
+    runner_->stop(Runner::Stop::kKill);
+    return;
+  }
+  const auto answered = std::make_shared<bool>(false);
+  runner_->send({.type = RunnerMessageType::kRamDrop, .id = ram}, {}, {},
+                [answered, done = std::move(done), weak = weak_from_this()](int error) {
+                  *answered = true;
+                  const auto process = weak.lock();
+                  if (error && process && process->runner_) process->runner_->stop(Runner::Stop::kKill);
+                  done();
+                });
+  struct Watch {
+    std::weak_ptr<Process> process;
+    std::shared_ptr<bool> answered;
+  };
+  const timeval patience = milliseconds(kRamDropPatienceMs);
+  event_base_once(
+      owner_->base_, -1, EV_TIMEOUT,
+      [](evutil_socket_t, short, void* argument) {
+        const std::unique_ptr<Watch> watch(static_cast<Watch*>(argument));
+        const auto process = watch->process.lock();
+        if (*watch->answered || !process || !process->runner_) return;
+        spdlog::warn("process {}: its runner does not let go of RAM; killing it", process->id_);
+        process->runner_->stop(Runner::Stop::kKill);
+      },
+      new Watch{weak_from_this(), answered}, &patience);
+}
+
+nlohmann::json Process::status() const {
+  static constexpr const char* kNames[] = {"starting", "running", "ending", "lost"};
+  nlohmann::json object = {{"process", id_},
+                           {"pid", uint32_t{who_.pid}},
+                           {"uid", uint32_t{who_.uid}},
+                           {"comm", printable(who_.comm)},
+                           {"direct", owner_->config_.direct},
+                           {"state", kNames[static_cast<int>(state_)]},
+                           {"runner", runner_ ? runner_->pid() : 0},
+                           {"lanes", lanes_.size()},
+                           {"regions", regions_.size()}};
+  if (slot_ >= 0 && runner_) object["usage"] = to_json(owner_->book_->usage(slot_));
+  return object;
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,77 @@
+// One guest process and its runner.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "backend/session/event_ptr.h"
+#include "backend/session/processes.h"
+
+namespace bandsaw {
+
+class Process : public std::enable_shared_from_this<Process> {
+ public:
+  using Answer = Processes::Answer;
+  Process(Processes* owner, const Request& create);
+  ~Process();  // asks a runner that it still has to end
+
+  void start(const Answer& answer);
+  void add_mapping(const Request& request, const Answer& answer);
+  void drop_mapping(const Request& request, const Answer& answer);
+  void kick(const Answer& answer);
+  void ping(const Answer& answer) const;
+  // Ends it; `done` when its runner is reaped.
+  void end(Runner::Stop how, std::function<void()> done);
+
+  void add_ram(const Ram& ram);
+  bool uses(uint32_t ram) const;
+  void remove_ram(uint32_t ram, std::function<void()> done);
+
+  bool lost() const { return state_ == State::kLost; }
+  nlohmann::json status() const;
+
+ private:
+  enum class State { kStarting, kRunning, kEnding, kLost };
+  struct Mapping {
+    uint64_t va = 0, bytes = 0;
+    uint32_t segments = 0;
+    uint64_t generation = 0;  // tells it from a later one with the same id
+    bool in_window = false;
+    bool dropping = false;
+    std::vector<uint32_t> rams;
+  };
+  using Mappings = std::map<uint32_t, Mapping>;
+
+  void assign(Runner* runner, const Answer& answer);
+  Status make_descriptors();
+  void assigned(int error, const Answer& answer);
+  void gone();
+  Status usable(const char* what) const;
+  Status check_room(const Request& request) const;
+  Status check_window(const Request& request) const;
+  Mapping* find(bool lane, uint32_t id, uint64_t generation);
+  void forget(bool lane, uint32_t id, uint64_t generation);
+  Mappings& mappings(bool lane) { return lane ? lanes_ : regions_; }
+  // Sends and answers with what the runner says; `then` runs before the answer.
+  void forward(const RunnerMessage& message, std::span<const std::byte> tail, const Answer& answer,
+               std::function<void(Process*, int error)> then);
+
+  Processes* owner_;  // outlives it
+  const uint32_t id_;
+  const vgpu_ctl_create_process who_;
+  State state_ = State::kStarting;
+  Runner* runner_ = nullptr;
+  int slot_ = -1;
+  UniqueFd kick_, wake_, arena_;
+  EventPtr wake_event_, start_timer_;
+  Mappings lanes_, regions_;
+  std::map<uint64_t, uint64_t> window_;  // in-window regions: address -> end
+  uint64_t segments_ = 0, next_generation_ = 1;
+  uint32_t outstanding_ = 0;
+  std::vector<std::function<void()>> when_gone_;
+};
+
+}  // namespace bandsaw

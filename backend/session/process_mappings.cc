@@ -1,0 +1,117 @@
+// Lanes and regions of a guest process.
+#include <algorithm>
+
+#include "backend/session/process.h"
+#include "guest-driver/uapi/vgpu_lane.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+
+// Is there room for one more, and is its id free?
+Status Process::check_room(const Request& request) const {
+  const bool lane = request.type == VGPU_CTL_ADD_LANE;
+  const Mappings& taken = lane ? lanes_ : regions_;
+  const size_t limit = lane ? VGPU_LANES_MAX : owner_->config_.regions_max;
+  const char* what = lane ? "lane" : "region";
+  if (taken.contains(request.add.id)) return Status::error(EEXIST, "{} {} exists", what, uint32_t{request.add.id});
+  if (taken.size() >= limit) return Status::error(ENOSPC, "a process has at most {} {}s", limit, what);
+  if (segments_ + request.segments.size() > owner_->config_.segments_max) {
+    return Status::error(ENOSPC, "a process has at most {} segments", owner_->config_.segments_max);
+  }
+  return {};
+}
+
+// A device-visible region that touches the window lies in its lower half and overlaps no other; in direct mode it is
+// the arena itself.
+Status Process::check_window(const Request& request) const {
+  const uint64_t base = runner_->window_base();
+  const uint64_t start = request.add.va, end = start + request.add.bytes;
+  if (end <= base || start >= base + VGPU_WINDOW_BYTES) return {};
+  if (start < base || end > base + VGPU_WINDOW_DEVICE_OFFSET) {
+    return Status::error(EINVAL, "region {:#x}+{:#x} leaves the window's lower half", start, end - start);
+  }
+  const auto next = window_.lower_bound(start);
+  if ((next != window_.end() && next->first < end) || (next != window_.begin() && std::prev(next)->second > start)) {
+    return Status::error(EEXIST, "region {:#x}+{:#x} overlaps another", start, end - start);
+  }
+  if (!owner_->config_.direct) return {};
+  uint64_t at = start - base;
+  for (const vgpu_segment& segment : request.segments) {
+    if (segment.address != at) return Status::error(EINVAL, "region {:#x} is not the arena at that address", start);
+    at += segment.bytes;
+  }
+  return {};
+}
+
+void Process::add_mapping(const Request& request, const Answer& answer) {
+  const bool lane = request.type == VGPU_CTL_ADD_LANE;
+  const vgpu_ctl_add_region& add = request.add;
+  const auto refuse = [&](const Status& status) {
+    spdlog::warn("process {}: {} {} refused: {}", id_, lane ? "lane" : "region", uint32_t{add.id}, status.message());
+    answer(make_reply(status.code(), status.message()), {});
+  };
+  const bool visible = !lane && (add.flags & VGPU_REGION_DEVICE_VISIBLE);
+  Status status = usable("add");
+  if (status.ok()) status = check_mapping(request);
+  if (status.ok()) status = check_room(request);
+  if (status.ok() && visible) status = check_window(request);
+  if (!status.ok()) return refuse(status);
+  auto translation = owner_->ram_.translate(request.segments, !(add.flags & VGPU_REGION_READ_ONLY));
+  if (!translation.ok()) return refuse(translation.status());
+
+  const uint64_t base = runner_->window_base(), generation = next_generation_++;
+  Mapping mapping{.va = add.va,
+                  .bytes = add.bytes,
+                  .segments = static_cast<uint32_t>(request.segments.size()),
+                  .generation = generation,
+                  .rams = std::move(translation.value().rams)};
+  mapping.in_window = visible && add.va >= base && add.va - base < VGPU_WINDOW_BYTES;
+  if (mapping.in_window) window_.emplace(mapping.va, mapping.va + mapping.bytes);
+  segments_ += mapping.segments;
+  mappings(lane).emplace(add.id, std::move(mapping));
+
+  const std::vector<RunnerSegment>& pieces = translation.value().segments;
+  const RunnerMessage message{.type = lane ? RunnerMessageType::kAddLane : RunnerMessageType::kAddRegion,
+                              .id = add.id,
+                              .flags = add.flags,
+                              .value = add.va,
+                              .bytes = add.bytes,
+                              .count = static_cast<uint32_t>(pieces.size())};
+  forward(message, std::as_bytes(std::span(pieces)), answer,
+          [lane, id = uint32_t{add.id}, generation](Process* process, int error) {
+            if (error) process->forget(lane, id, generation);
+          });
+}
+
+void Process::drop_mapping(const Request& request, const Answer& answer) {
+  const bool lane = request.type == VGPU_CTL_DROP_LANE;
+  Status status = usable("drop");
+  const auto found = mappings(lane).find(request.drop_id);
+  if (status.ok() && (found == mappings(lane).end() || found->second.dropping)) {
+    status = Status::error(ENOENT, "no {} {}", lane ? "lane" : "region", request.drop_id);
+  }
+  if (!status.ok()) return answer(make_reply(status.code(), status.message()), {});
+  found->second.dropping = true;
+  const RunnerMessage message{.type = lane ? RunnerMessageType::kDropLane : RunnerMessageType::kDropRegion,
+                              .id = request.drop_id};
+  forward(message, {}, answer,
+          [lane, id = request.drop_id, generation = found->second.generation](Process* process, int error) {
+            if (error == 0 || error == ENOENT) return process->forget(lane, id, generation);
+            if (Mapping* mapping = process->find(lane, id, generation)) mapping->dropping = false;
+          });
+}
+
+Process::Mapping* Process::find(bool lane, uint32_t id, uint64_t generation) {
+  const auto found = mappings(lane).find(id);
+  return found != mappings(lane).end() && found->second.generation == generation ? &found->second : nullptr;
+}
+
+void Process::forget(bool lane, uint32_t id, uint64_t generation) {
+  const Mapping* mapping = find(lane, id, generation);
+  if (!mapping) return;
+  if (mapping->in_window) window_.erase(mapping->va);
+  segments_ -= mapping->segments;
+  mappings(lane).erase(id);
+}
+
+}  // namespace bandsaw

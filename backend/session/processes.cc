@@ -1,0 +1,116 @@
+#include "backend/session/processes.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "backend/session/process.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+
+vgpu_ctl_reply make_reply(int status, const std::string& message, uint64_t value) {
+  vgpu_ctl_reply reply{};
+  reply.status = static_cast<uint32_t>(status);
+  reply.value = value;
+  message.copy(reply.message, sizeof reply.message - 1);
+  return reply;
+}
+
+Processes::Processes(event_base* base, ProcessesConfig config, RunnerSource* source, AccountBook* book,
+                     ProcessWatcher* watcher)
+    : base_(base), config_(std::move(config)), source_(source), book_(book), watcher_(watcher) {}
+
+Processes::~Processes() = default;
+
+void Processes::request(std::span<const std::byte> bytes, const Answer& answer) {
+  auto parsed = parse_request(bytes);
+  if (!parsed.ok()) {
+    spdlog::warn("bad control request: {}", parsed.status().message());
+    return answer(make_reply(EINVAL, parsed.status().message()), {});
+  }
+  const Request& request = parsed.value();
+  if (request.type == VGPU_CTL_CREATE_PROCESS) return create(request, answer);
+  if (request.type == VGPU_CTL_PING && request.process == 0) return answer(make_reply(0, ""), {});
+  const ProcessRef process = find(request.process);
+  if (!process) return answer(make_reply(ENOENT, fmt::format("no process {}", request.process)), {});
+  switch (request.type) {
+    case VGPU_CTL_DESTROY_PROCESS:
+      return destroy(request, answer);
+    case VGPU_CTL_ADD_LANE:
+    case VGPU_CTL_ADD_REGION:
+      return process->add_mapping(request, answer);
+    case VGPU_CTL_DROP_LANE:
+    case VGPU_CTL_DROP_REGION:
+      return process->drop_mapping(request, answer);
+    case VGPU_CTL_KICK:
+      return process->kick(answer);
+    default:
+      return process->ping(answer);
+  }
+}
+
+Processes::ProcessRef Processes::find(uint32_t id) const {
+  const auto found = processes_.find(id);
+  return found == processes_.end() ? nullptr : found->second;
+}
+
+void Processes::create(const Request& request, const Answer& answer) {
+  const auto refuse = [&](int error, const std::string& why) {
+    spdlog::warn("process {} of {} refused: {}", request.process, config_.vgpu, why);
+    vgpu_ctl_reply reply = make_reply(error, why);
+    std::copy(config_.schema_hash.begin(), config_.schema_hash.end(), reply.schema_hash);
+    answer(reply, {});
+  };
+  if (!std::equal(config_.schema_hash.begin(), config_.schema_hash.end(), request.create.schema_hash)) {
+    const std::string theirs = hex(request.create.schema_hash), ours = hex(config_.schema_hash);
+    spdlog::warn("schema mismatch: libcuda.so.1 of {} has {}, the host {}", printable(request.create.comm), theirs,
+                 ours);
+    return refuse(
+        EPROTO,
+        fmt::format("libcuda.so.1 has schema {:.16}, the host {:.16}: install the host's guest package", theirs, ours));
+  }
+  if (request.process == 0) return refuse(EINVAL, "process 0 is the session itself");
+  if (find(request.process)) return refuse(EEXIST, fmt::format("process {} exists already", request.process));
+  if (processes_.size() >= config_.processes_max) {
+    return refuse(EAGAIN, fmt::format("this virtual GPU serves {} processes at most", config_.processes_max));
+  }
+  const auto process = std::make_shared<Process>(this, request);
+  processes_.emplace(request.process, process);
+  process->start(answer);
+}
+
+void Processes::destroy(const Request& request, const Answer& answer) {
+  find(request.process)->end(Runner::Stop::kAsk, [answer] { answer(make_reply(0, ""), {}); });
+}
+
+Status Processes::add_ram(Ram ram) {
+  const uint32_t id = ram.id;
+  if (Status status = ram_.add(std::move(ram)); !status.ok()) return status;
+  for (const auto& [number, process] : processes_) process->add_ram(*ram_.find(id));
+  return {};
+}
+
+void Processes::remove_ram(uint32_t id, std::function<void()> done) {
+  ram_.remove(id);
+  // Called when the last of the callbacks below is gone, whether it was called or dropped.
+  const std::shared_ptr<void> latch(nullptr, [done = std::move(done)](void*) { done(); });
+  const auto all = processes_;  // ending one changes the map
+  for (const auto& [number, process] : all) process->remove_ram(id, [latch] {});
+}
+
+void Processes::end_all(bool forget_ram, std::function<void()> done) {
+  if (forget_ram) ram_.clear();
+  const std::shared_ptr<void> latch(nullptr, [done = std::move(done)](void*) {
+    if (done) done();
+  });
+  const auto all = processes_;
+  for (const auto& [number, process] : all) process->end(Runner::Stop::kKill, [latch] {});
+}
+
+nlohmann::json Processes::status() const {
+  auto list = nlohmann::json::array();
+  for (const auto& [number, process] : processes_) list.push_back(process->status());
+  return list;
+}
+
+}  // namespace bandsaw

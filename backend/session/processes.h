@@ -1,0 +1,90 @@
+// The guest processes of one VM, or the one of a direct connection: checks control requests and drives runners.
+//
+// Two doors use it: the virtio device (ids chosen by the guest's kernel module, RAM that comes and goes) and the
+// direct socket (one process, its arena as RAM). A request's answer comes through its callback, once, possibly from
+// inside `request`, possibly after the Processes is gone.
+//
+// Threads: the event loop's only. The runner source and the account book outlive it.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "backend/session/account_book.h"
+#include "backend/session/ram_map.h"
+#include "backend/session/request.h"
+#include "backend/session/runner.h"
+
+struct event_base;
+
+namespace bandsaw {
+
+// What happens to processes unasked.
+class ProcessWatcher {
+ public:
+  virtual ~ProcessWatcher() = default;
+  virtual void wake(uint32_t process) = 0;  // a waiting thread of it has something to read
+  virtual void lost(uint32_t process) = 0;  // its runner died; must not destroy the Processes before it returns
+};
+
+struct ProcessesConfig {
+  std::string vgpu;
+  std::array<unsigned char, VGPU_HASH_BYTES> schema_hash{};
+  bool direct = false;
+  uint64_t arena_bytes = VGPU_WINDOW_DEVICE_OFFSET;  // direct mode only
+  uint32_t processes_max = kAccountSlots;
+  uint32_t regions_max = 16384;               // per process
+  uint64_t segments_max = uint64_t{4} << 20;  // per process, regions and lanes together
+  uint32_t outstanding_max = 1024;            // unanswered requests per process
+};
+
+class Process;
+
+class Processes {
+ public:
+  // `fds` is not empty only in direct mode with CREATE_PROCESS: the arena, then the kick eventfd.
+  using Answer = std::function<void(const vgpu_ctl_reply& reply, std::span<const int> fds)>;
+
+  Processes(event_base* base, ProcessesConfig config, RunnerSource* source, AccountBook* book, ProcessWatcher* watcher);
+  ~Processes();  // ends every process
+  Processes(const Processes&) = delete;
+
+  // `bytes` is a private copy of what the guest sent.
+  void request(std::span<const std::byte> bytes, const Answer& answer);
+
+  Status add_ram(Ram ram);
+  // `done` is called when no runner has the RAM mapped; processes that use it in a lane or region are ended.
+  void remove_ram(uint32_t id, std::function<void()> done);
+  const RamMap& ram() const { return ram_; }
+
+  // Ends every process at once; `done` when all are reaped. `forget_ram` drops the map too.
+  void end_all(bool forget_ram, std::function<void()> done);
+
+  size_t count() const { return processes_.size(); }
+  nlohmann::json status() const;
+
+ private:
+  friend class Process;
+  using ProcessRef = std::shared_ptr<Process>;
+  void create(const Request& request, const Answer& answer);
+  void destroy(const Request& request, const Answer& answer);
+  ProcessRef find(uint32_t id) const;
+
+  event_base* base_;
+  const ProcessesConfig config_;
+  RunnerSource* source_;
+  AccountBook* book_;
+  ProcessWatcher* watcher_;
+  RamMap ram_;
+  std::map<uint32_t, ProcessRef> processes_;
+};
+
+// A reply with this status (0 or an errno) and text; the text is for the guest's log.
+vgpu_ctl_reply make_reply(int status, const std::string& message, uint64_t value = 0);
+
+}  // namespace bandsaw

@@ -1,0 +1,39 @@
+// A control request, taken apart and checked as far as it can be without knowing the process it is about.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "guest-driver/uapi/vgpu_control.h"
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+inline constexpr uint64_t kPageBytes = 4096;
+inline constexpr uint64_t kGuestAddressEnd = uint64_t{1} << 56;  // user half of x86-64 with five-level tables
+
+// Only the members that `type` names are filled.
+struct Request {
+  vgpu_ctl_type type{};
+  uint32_t process = 0;
+  vgpu_ctl_create_process create{};
+  vgpu_ctl_add_region add{};
+  std::vector<vgpu_segment> segments;
+  uint32_t drop_id = 0;
+};
+
+// `bytes` must be a private copy. EINVAL says what is wrong.
+Result<Request> parse_request(std::span<const std::byte> bytes);
+
+// Checks shape and sums of an ADD_LANE or ADD_REGION: lengths, alignment, overflow, flags, addresses.
+Status check_mapping(const Request& request);
+
+// Printable text of a guest's bytes up to the first NUL; anything else becomes '?'.
+std::string printable(std::span<const unsigned char> bytes);
+
+// Hexadecimal form of a schema hash.
+std::string hex(std::span<const unsigned char> bytes);
+
+}  // namespace bandsaw

@@ -1,0 +1,43 @@
+// A runner as the session sees it, apart from how it is made; tests put their own in.
+//
+// A Runner lives until its process has been reaped: `on_gone` is then called once, after every waiting Done was
+// called with EPIPE, and the object is invalid when that call has returned.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "backend/control/runner_link.h"
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+class Runner {
+ public:
+  using Done = std::function<void(int error)>;  // 0 or an errno
+  virtual ~Runner() = default;
+
+  virtual uint64_t window_base() const = 0;
+  virtual int pid() const = 0;
+
+  // Sends in order; sets the message's serial. `fds` are duplicated before the call returns. `done` is called with
+  // the runner's answer, never from inside this call.
+  virtual void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) = 0;
+
+  // Ends the process: asked to, and killed if it has not ended within kEndPatience; or killed now.
+  enum class Stop { kAsk, kKill };
+  virtual void stop(Stop how) = 0;
+  virtual void set_on_gone(std::function<void()> on_gone) = 0;
+};
+
+class RunnerSource {
+ public:
+  using Taken = std::function<void(Result<Runner*>)>;
+  virtual ~RunnerSource() = default;
+  // Hands out a warm runner, now or when one is ready. The taker must stop it some day.
+  virtual void take(Taken taken) = 0;
+};
+
+}  // namespace bandsaw

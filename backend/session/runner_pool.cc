@@ -1,0 +1,140 @@
+#include "backend/session/runner_pool.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr unsigned kStartingMax = 4;
+constexpr unsigned kFailuresToGiveUp = 3;
+constexpr std::chrono::milliseconds kFirstPause{100};
+constexpr std::chrono::milliseconds kLongestPause{10000};
+constexpr std::chrono::seconds kWaiterPatience{30};
+constexpr long kTickMs = 100;
+
+}  // namespace
+
+RunnerPool::RunnerPool(event_base* base, RunnerProgram program, unsigned warm)
+    : base_(base), program_(std::move(program)), target_(warm) {
+  child_signal_.reset(event_new(
+      base_, SIGCHLD, EV_SIGNAL | EV_PERSIST,
+      [](evutil_socket_t, short, void* self) { static_cast<RunnerPool*>(self)->reap(); }, this));
+  event_add(child_signal_.get(), nullptr);
+  timer_.reset(event_new(
+      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<RunnerPool*>(self)->tick(); }, this));
+}
+
+RunnerPool::~RunnerPool() {
+  for (const auto runners = std::exchange(runners_, {}); const Entry& entry : runners) {
+    entry.runner->stop(Runner::Stop::kKill);
+    entry.runner->gone();
+  }
+}
+
+void RunnerPool::start() { keep_warm(); }
+
+unsigned RunnerPool::warm() const {
+  return static_cast<unsigned>(
+      std::count_if(runners_.begin(), runners_.end(), [](const Entry& e) { return !e.taken && e.runner->ready(); }));
+}
+
+void RunnerPool::take(Taken taken) {
+  waiters_.push_back({std::move(taken), Clock::now() + kWaiterPatience});
+  serve();
+  keep_warm();
+}
+
+// Gives ready runners to those who wait.
+void RunnerPool::serve() {
+  for (size_t i = 0; i < runners_.size() && !waiters_.empty(); ++i) {
+    if (runners_[i].taken || !runners_[i].runner->ready()) continue;
+    runners_[i].taken = true;
+    const Waiter waiter = std::move(waiters_.front());
+    waiters_.pop_front();
+    waiter.taken(runners_[i].runner.get());
+  }
+}
+
+void RunnerPool::keep_warm() {
+  const auto idle = [](const Entry& e) { return !e.taken; };
+  const auto starting = [](const Entry& e) { return !e.taken && !e.runner->ready(); };
+  const size_t wanted = target_ + waiters_.size();
+  bool pause = false;
+  while (static_cast<size_t>(std::count_if(runners_.begin(), runners_.end(), idle)) < wanted &&
+         std::count_if(runners_.begin(), runners_.end(), starting) < kStartingMax) {
+    pause = Clock::now() < not_before_;
+    if (pause) break;
+    auto runner = RunnerProcess::start(base_, program_, {[this](RunnerProcess*) {
+                                         failures_in_a_row_ = 0;
+                                         serve();
+                                         keep_warm();
+                                       }});
+    if (!runner.ok()) {
+      note_failure(runner.status().message());
+      pause = true;
+      break;
+    }
+    ++started_;
+    runners_.push_back({std::move(runner.value()), false});
+  }
+  if (pause || !waiters_.empty()) {
+    const timeval later = milliseconds(kTickMs);
+    event_add(timer_.get(), &later);
+  }
+}
+
+void RunnerPool::tick() {
+  refuse_waiters(
+      Status::error(ETIMEDOUT, "no runner was ready in time{}{}", last_failure_.empty() ? "" : ": ", last_failure_),
+      true);
+  keep_warm();
+}
+
+void RunnerPool::reap() {
+  for (size_t i = 0; i < runners_.size();) {
+    std::string why;
+    if (!runners_[i].runner->reap(&why)) {
+      ++i;
+      continue;
+    }
+    const Entry entry = std::move(runners_[i]);
+    runners_.erase(runners_.begin() + static_cast<long>(i));
+    if (!entry.taken) note_failure(why);
+    if (entry.taken) spdlog::info("a runner has ended: {}", why);
+    entry.runner->gone();
+    i = 0;  // what `gone` calls may have changed the list
+  }
+  keep_warm();
+}
+
+void RunnerPool::note_failure(const std::string& why) {
+  ++failed_;
+  ++failures_in_a_row_;
+  last_failure_ = why;
+  const auto pause = std::min(kLongestPause, kFirstPause * (1 << std::min(failures_in_a_row_, 10u)));
+  not_before_ = Clock::now() + pause;
+  spdlog::error("a runner ended before it was of use ({}): {}; next attempt in {} ms", program_.path, why,
+                pause.count());
+  if (failures_in_a_row_ >= kFailuresToGiveUp) {
+    refuse_waiters(Status::error(EIO, "runners do not start: {}", why), false);
+  }
+}
+
+void RunnerPool::refuse_waiters(const Status& why, bool only_late) {
+  std::deque<Waiter> refused;
+  for (size_t i = 0; i < waiters_.size();) {
+    if (only_late && Clock::now() < waiters_[i].deadline) {
+      ++i;
+      continue;
+    }
+    refused.push_back(std::move(waiters_[i]));
+    waiters_.erase(waiters_.begin() + static_cast<long>(i));
+  }
+  for (const Waiter& waiter : refused) waiter.taken(why);
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,58 @@
+// Runners warmed ahead: making one takes longer than a guest process should wait.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/session/runner_process.h"
+
+namespace bandsaw {
+
+class RunnerPool : public RunnerSource {
+ public:
+  RunnerPool(event_base* base, RunnerProgram program, unsigned warm);
+  ~RunnerPool() override;
+  RunnerPool(const RunnerPool&) = delete;
+
+  void start();
+  void take(Taken taken) override;
+
+  unsigned warm() const;  // ready and not taken
+  unsigned living() const { return static_cast<unsigned>(runners_.size()); }
+  uint64_t started() const { return started_; }
+  uint64_t failed() const { return failed_; }  // ended before they were ready
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Entry {
+    std::unique_ptr<RunnerProcess> runner;
+    bool taken = false;
+  };
+  struct Waiter {
+    Taken taken;
+    Clock::time_point deadline;
+  };
+
+  void keep_warm();
+  void serve();
+  void reap();
+  void note_failure(const std::string& why);
+  void refuse_waiters(const Status& why, bool only_late);
+  void tick();
+
+  event_base* base_;
+  RunnerProgram program_;
+  unsigned target_;
+  std::vector<Entry> runners_;
+  std::deque<Waiter> waiters_;
+  EventPtr child_signal_, timer_;
+  Clock::time_point not_before_{};  // no start earlier than this: the back-off after failures
+  unsigned failures_in_a_row_ = 0;
+  uint64_t started_ = 0, failed_ = 0;
+  std::string last_failure_;
+};
+
+}  // namespace bandsaw

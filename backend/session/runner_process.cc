@@ -1,0 +1,232 @@
+#include "backend/session/runner_process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "backend/control/packet.h"
+#include "guest-driver/uapi/vgpu_control.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+// What the child needs, made before the fork: afterwards it may allocate nothing.
+struct ChildPlan {
+  const char* path;
+  int file;
+  int socket;
+  pid_t parent;
+  char* const* arguments;
+  char* const* environment;
+};
+
+[[noreturn]] void become_runner(const ChildPlan& plan) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != plan.parent) ::_exit(127);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  const int null = ::open("/dev/null", O_RDONLY);
+  if (null >= 0) ::dup2(null, STDIN_FILENO);
+  if (::dup2(plan.socket, kRunnerSocket) < 0) ::_exit(127);
+  if (plan.socket == kRunnerSocket) ::fcntl(kRunnerSocket, F_SETFD, 0);
+  ::close_range(kRunnerSocket + 1, ~0u, CLOSE_RANGE_CLOEXEC);
+  const rlimit none_left{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none_left);  // a core would hold the guest's data
+  ::execve(plan.path, plan.arguments, plan.environment);
+  if (plan.file >= 0) ::execveat(plan.file, "", plan.arguments, plan.environment, AT_EMPTY_PATH);
+  ::_exit(126);
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+std::string describe_exit(int status) {
+  if (WIFSIGNALED(status))
+    return fmt::format("killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  if (WEXITSTATUS(status) == 126) return "the program could not be executed";
+  return fmt::format("exited with status {}", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RunnerProcess>> RunnerProcess::start(event_base* base, const RunnerProgram& program,
+                                                            Watcher watcher) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
+    return Status::system("cannot make a socket pair");
+  }
+  UniqueFd ours(pair[0]), theirs(pair[1]);
+  ::fcntl(theirs.get(), F_SETFL, 0);
+  const int size = static_cast<int>(2 * kRunnerMessageMax);  // without the privilege, the system's limit holds
+  if (::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size) < 0) {
+    ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  }
+  const auto arguments = pointers({"bandsaw-runner"});
+  const auto environment = pointers(program.environment);
+  const ChildPlan plan{program.path.c_str(), program.file.get(), theirs.get(),
+                       ::getpid(),           arguments.data(),   environment.data()};
+  const pid_t pid = ::fork();
+  if (pid < 0) return Status::system("cannot fork a runner");
+  if (pid == 0) become_runner(plan);
+  return std::unique_ptr<RunnerProcess>(new RunnerProcess(base, pid, std::move(ours), std::move(watcher)));
+}
+
+RunnerProcess::RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watcher watcher)
+    : base_(base), pid_(pid), socket_(std::move(socket)), watcher_(std::move(watcher)) {
+  const auto call = [this](void (*function)(evutil_socket_t, short, void*), int fd, short what) {
+    return EventPtr(event_new(base_, fd, what, function, this));
+  };
+  readable_ = call([](evutil_socket_t, short, void* self) { static_cast<RunnerProcess*>(self)->receive(); },
+                   socket_.get(), EV_READ | EV_PERSIST);
+  writable_ = call([](evutil_socket_t, short, void* self) { static_cast<RunnerProcess*>(self)->flush(); },
+                   socket_.get(), EV_WRITE);
+  kill_timer_ = call(
+      [](evutil_socket_t, short, void* self) {
+        auto* runner = static_cast<RunnerProcess*>(self);
+        spdlog::warn("runner {} does not {}; killing it", runner->pid_, runner->stopping_ ? "end" : "start");
+        ::kill(runner->pid_, SIGKILL);
+      },
+      -1, EV_TIMEOUT);
+  failed_timer_ = call([](evutil_socket_t, short, void* self) { static_cast<RunnerProcess*>(self)->answer_failed(); },
+                       -1, EV_TIMEOUT);
+  event_add(readable_.get(), nullptr);
+  const timeval patience = milliseconds(kStartPatience.count());
+  event_add(kill_timer_.get(), &patience);
+}
+
+RunnerProcess::~RunnerProcess() {
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+void RunnerProcess::send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) {
+  message.serial = next_serial_++;
+  under_way_.emplace(message.serial, std::move(done));
+  if (!socket_) return fail_later(message.serial, EPIPE);
+  if (!out_.empty()) return enqueue(message, tail, fds);
+  const Status status = send_packet(socket_.get(), std::as_bytes(std::span(&message, 1)), tail, fds);
+  if (status.ok()) return;
+  if (status.code() == EAGAIN) return enqueue(message, tail, fds);
+  spdlog::warn("runner {}: {}", pid_, status.message());
+  fail_later(message.serial, status.code());
+}
+
+void RunnerProcess::enqueue(const RunnerMessage& message, std::span<const std::byte> tail, std::span<const int> fds) {
+  Waiting waiting;
+  const auto head = std::as_bytes(std::span(&message, 1));
+  waiting.bytes.assign(head.begin(), head.end());
+  waiting.bytes.insert(waiting.bytes.end(), tail.begin(), tail.end());
+  for (const int fd : fds) waiting.fds.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  waiting.serial = message.serial;
+  out_.push_back(std::move(waiting));
+  event_add(writable_.get(), nullptr);
+}
+
+void RunnerProcess::flush() {
+  while (socket_ && !out_.empty()) {
+    std::vector<int> fds;
+    for (const UniqueFd& fd : out_.front().fds) fds.push_back(fd.get());
+    const Status status = send_packet(socket_.get(), out_.front().bytes, {}, fds);
+    if (status.code() == EAGAIN) {
+      event_add(writable_.get(), nullptr);
+      return;
+    }
+    if (!status.ok()) fail_later(out_.front().serial, status.code());
+    out_.pop_front();
+  }
+}
+
+void RunnerProcess::receive() {
+  alignas(RunnerMessage) std::byte buffer[256];
+  for (int budget = 64; budget > 0 && socket_; --budget) {
+    auto length = receive_packet(socket_.get(), buffer, nullptr);
+    if (!length.ok() && length.status().code() == EAGAIN) return;
+    if (!length.ok() || length.value() != sizeof(RunnerMessage)) {
+      // The end of the socket: the runner is gone or has lost its way. Reaping tells.
+      readable_.reset();
+      writable_.reset();
+      socket_.reset();
+      ::kill(pid_, SIGKILL);
+      return;
+    }
+    RunnerMessage message;
+    std::memcpy(&message, buffer, sizeof message);
+    handle(message);
+  }
+}
+
+void RunnerProcess::handle(const RunnerMessage& message) {
+  if (message.type == RunnerMessageType::kDone) {
+    answer(message.id, static_cast<int>(std::min<uint64_t>(message.value, 4095)));
+    return;
+  }
+  const bool known =
+      message.value == VGPU_WINDOW_BASE_0 || message.value == VGPU_WINDOW_BASE_1 || message.value == VGPU_WINDOW_BASE_2;
+  if (message.type != RunnerMessageType::kReady || ready() || !known) {
+    spdlog::error("runner {} sent a message of type {} that makes no sense", pid_, static_cast<uint32_t>(message.type));
+    ::kill(pid_, SIGKILL);
+    return;
+  }
+  window_base_ = message.value;
+  if (!stopping_) event_del(kill_timer_.get());
+  watcher_.ready(this);
+}
+
+void RunnerProcess::answer(uint32_t serial, int error) {
+  const auto found = under_way_.find(serial);
+  if (found == under_way_.end()) return;
+  const Done done = std::move(found->second);
+  under_way_.erase(found);
+  if (done) done(error);
+}
+
+void RunnerProcess::fail_later(uint32_t serial, int error) {
+  failed_.emplace_back(serial, error);
+  const timeval now{0, 0};
+  event_add(failed_timer_.get(), &now);
+}
+
+void RunnerProcess::answer_failed() {
+  for (const auto& [serial, error] : std::exchange(failed_, {})) answer(serial, error);
+}
+
+void RunnerProcess::stop(Stop how) {
+  if (how == Stop::kKill) {
+    if (pid_ > 0) ::kill(pid_, SIGKILL);
+  } else if (!stopping_) {
+    send({.type = RunnerMessageType::kEnd}, {}, {}, nullptr);
+    const timeval patience = milliseconds(kEndPatience.count());
+    event_add(kill_timer_.get(), &patience);
+  }
+  stopping_ = true;
+}
+
+bool RunnerProcess::reap(std::string* why) {
+  int status = 0;
+  if (pid_ <= 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return false;
+  *why = describe_exit(status);
+  pid_ = 0;
+  return true;
+}
+
+void RunnerProcess::gone() {
+  socket_.reset();
+  for (auto& [serial, done] : std::exchange(under_way_, {})) {
+    if (done) done(EPIPE);
+  }
+  if (const auto on_gone = std::exchange(on_gone_, nullptr)) on_gone();
+}
+
+}  // namespace bandsaw

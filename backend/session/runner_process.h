@@ -1,0 +1,78 @@
+// One runner process: its socket, the messages under way, its end.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "backend/session/event_ptr.h"
+#include "backend/session/runner.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw {
+
+inline constexpr std::chrono::milliseconds kEndPatience{2000};
+inline constexpr std::chrono::milliseconds kStartPatience{20000};
+
+// How runners are started.
+struct RunnerProgram {
+  std::string path;
+  UniqueFd file;                         // the same, opened while the path was reachable; may be empty
+  std::vector<std::string> environment;  // NAME=value
+};
+
+class RunnerProcess : public Runner {
+ public:
+  // Told on the event loop's thread; neither may destroy the runner.
+  struct Watcher {
+    std::function<void(RunnerProcess*)> ready;  // kReady has come
+  };
+
+  static Result<std::unique_ptr<RunnerProcess>> start(event_base* base, const RunnerProgram& program, Watcher watcher);
+  ~RunnerProcess() override;  // kills and reaps a process that still lives
+
+  uint64_t window_base() const override { return window_base_; }
+  int pid() const override { return pid_; }
+  void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) override;
+  void stop(Stop how) override;
+  void set_on_gone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
+
+  bool ready() const { return window_base_ != 0; }
+  // Reaps the process if it has ended; `why` then says how. Call `gone` afterwards.
+  bool reap(std::string* why);
+  void gone();
+
+ private:
+  struct Waiting {
+    std::vector<std::byte> bytes;
+    std::vector<UniqueFd> fds;
+    uint32_t serial;
+  };
+  RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watcher watcher);
+  void receive();
+  void handle(const RunnerMessage& message);
+  void flush();
+  void enqueue(const RunnerMessage& message, std::span<const std::byte> tail, std::span<const int> fds);
+  void fail_later(uint32_t serial, int error);
+  void answer_failed();
+  void answer(uint32_t serial, int error);
+
+  event_base* base_;
+  pid_t pid_;
+  UniqueFd socket_;
+  Watcher watcher_;
+  EventPtr readable_, writable_, kill_timer_, failed_timer_;
+  std::deque<Waiting> out_;
+  std::map<uint32_t, Done> under_way_;
+  std::vector<std::pair<uint32_t, int>> failed_;
+  std::function<void()> on_gone_;
+  uint64_t window_base_ = 0;
+  uint32_t next_serial_ = 1;
+  bool stopping_ = false;
+};
+
+}  // namespace bandsaw

@@ -1,0 +1,197 @@
+#include "backend/session/session.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "backend/control/paths.h"
+#include "guest-driver/uapi/wire.h"
+#include "memory/base/log.h"
+
+extern "C" char** environ;
+
+namespace bandsaw {
+namespace {
+
+constexpr uint32_t kVmProcessesMax = kAccountSlots;
+constexpr long kStopDelayMs = 50;  // long enough for the answer to leave
+
+// A socket that a group of this host may use.
+Result<UniqueFd> listen_for(const std::string& path, int type, unsigned mode, const std::string& group) {
+  auto socket = listen_unix(path, type, mode);
+  if (!socket.ok() || group.empty()) return socket;
+  const ::group* entry = ::getgrnam(group.c_str());
+  if (!entry) {
+    spdlog::debug("no group '{}' on this host: {} keeps its own", group, path);
+  } else if (::chown(path.c_str(), static_cast<uid_t>(-1), entry->gr_gid) < 0) {
+    return Status::system("cannot give {} to group {}", path, group);
+  }
+  return socket;
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) < 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The folder belongs to the user that runners run as; it may stay unusable, which costs only speed.
+void make_cache(const SessionConfig& config) {
+  if (config.state.empty()) return;
+  const std::string cache = config.state + "/cache";
+  std::error_code error;
+  std::filesystem::create_directories(cache, error);
+  if (error) return spdlog::warn("no cache for compiled code: {}: {}", cache, error.message());
+  for (const std::string& folder : {config.state, cache}) {
+    ::chmod(folder.c_str(), 0700);
+    if (config.jail.uid != 0 && ::geteuid() == 0 && ::chown(folder.c_str(), config.jail.uid, config.jail.gid) < 0) {
+      spdlog::warn("cannot give {} to user {}: {}", folder, config.jail.uid, std::strerror(errno));
+    }
+  }
+}
+
+ProcessesConfig processes_config(const SessionConfig& config) {
+  ProcessesConfig result;
+  result.vgpu = config.name;
+  std::copy(std::begin(wire::kSchemaHash), std::end(wire::kSchemaHash), result.schema_hash.begin());
+  result.processes_max = kVmProcessesMax;
+  return result;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(const SessionConfig& config) {
+  ::signal(SIGPIPE, SIG_IGN);
+  raise_descriptor_limit();
+  BasePtr base(event_base_new());
+  if (!base) return Status::error(ENOMEM, "cannot make an event loop");
+  auto book = AccountBook::open(config.memory);
+  if (!book.ok()) return book.status();
+  std::unique_ptr<Session> session(new Session(config, std::move(base), std::move(book.value())));
+  if (Status status = session->prepare(); !status.ok()) return status;
+  return session;
+}
+
+Session::Session(SessionConfig config, BasePtr base, AccountBook book)
+    : config_(std::move(config)), base_(std::move(base)), book_(std::move(book)) {}
+
+Session::~Session() = default;
+
+Status Session::prepare() {
+  const std::string folder = vgpu_directory(config_.run, config_.name);
+  if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
+  make_cache(config_);
+  auto control = listen_unix(session_socket(config_.run, config_.name), SOCK_STREAM, 0600);
+  if (!control.ok()) return control.status();
+  auto direct =
+      listen_for(direct_socket(config_.run, config_.name), SOCK_SEQPACKET, config_.direct_mode, config_.direct_group);
+  if (!direct.ok()) return direct.status();
+  auto vfio = listen_for(vfio_socket(config_.run, config_.name), SOCK_STREAM, config_.vm_mode, config_.vm_group);
+  if (!vfio.ok()) return vfio.status();
+  control_ = std::make_unique<JsonServer>(base_.get(), std::move(control.value()),
+                                          [this](const nlohmann::json& request) { return answer(request); });
+  RunnerProgram program = runner_program();
+  if (Status status = enter_jail(config_.jail); !status.ok()) return status;
+
+  pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
+  direct_ = std::make_unique<DirectDoor>(base_.get(), std::move(direct.value()), processes_config(config_), pool_.get(),
+                                         &book_);
+  vm_ = std::make_unique<VmDoor>(base_.get(), processes_config(config_), pool_.get(), &book_);
+  server_ = std::make_unique<vfio_user::Server>(base_.get(), vm_->device());
+  if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
+
+  const auto stop = [](evutil_socket_t, short, void* base) { event_base_loopbreak(static_cast<event_base*>(base)); };
+  terminate_.reset(event_new(base_.get(), SIGTERM, EV_SIGNAL | EV_PERSIST, stop, base_.get()));
+  interrupt_.reset(event_new(base_.get(), SIGINT, EV_SIGNAL | EV_PERSIST, stop, base_.get()));
+  event_add(terminate_.get(), nullptr);
+  event_add(interrupt_.get(), nullptr);
+  return {};
+}
+
+RunnerProgram Session::runner_program() const {
+  RunnerProgram program;
+  program.path = config_.runner;
+  program.file.reset(::open(config_.runner.c_str(), O_PATH | O_CLOEXEC));
+  // Runners get our variables, those of the sanitizers, and nothing else of the environment.
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string_view text = *variable;
+    const bool own_folder = text.starts_with("BANDSAW_STATE=") || text.starts_with("BANDSAW_CACHE=");
+    const bool wanted = text.starts_with("BANDSAW_") || text.starts_with("ASAN_") || text.starts_with("UBSAN_") ||
+                        text.starts_with("TSAN_") || text.starts_with("LSAN_");
+    if (wanted && !own_folder) program.environment.emplace_back(text);
+  }
+  program.environment.emplace_back("PATH=/usr/bin:/bin");
+  if (!config_.state.empty()) {
+    program.environment.push_back("BANDSAW_STATE=" + config_.state);
+    program.environment.push_back("BANDSAW_CACHE=" + config_.state + "/cache");
+  }
+  return program;
+}
+
+void Session::run() {
+  spdlog::info("virtual GPU {} is ready: {} bytes of memory, schema {}", config_.name, config_.memory,
+               wire::kSchemaHashHex);
+  pool_->start();
+  event_base_dispatch(base_.get());
+  spdlog::info("virtual GPU {} ends", config_.name);
+  ::unlink(session_socket(config_.run, config_.name).c_str());  // if we still may; vgpud removes the folder
+}
+
+nlohmann::json Session::answer(const nlohmann::json& request) {
+  const std::string op = request.contains("op") && request["op"].is_string() ? request["op"].get<std::string>() : "";
+  if (op == "status") return status();
+  if (op == "set") {
+    if (!request.contains("memory") || !request["memory"].is_number_unsigned()) {
+      return {{"ok", false}, {"error", "set needs a number 'memory'"}};
+    }
+    book_.set_memory_share(request["memory"].get<uint64_t>());
+    spdlog::info("memory share is now {} bytes", book_.memory_share());
+    return {{"ok", true}};
+  }
+  if (op == "shutdown") {
+    stop_soon();
+    return {{"ok", true}};
+  }
+  return {{"ok", false}, {"error", "unknown request '" + op.substr(0, 32) + "'"}};
+}
+
+void Session::stop_soon() {
+  const timeval delay = milliseconds(kStopDelayMs);
+  event_base_loopexit(base_.get(), &delay);
+}
+
+nlohmann::json Session::status() const {
+  const Usage total = book_.total();
+  auto processes = vm_->processes().status();
+  for (auto& process : direct_->processes()) processes.push_back(std::move(process));
+  const auto uptime = std::chrono::steady_clock::now() - started_;
+  return {{"ok", true},
+          {"name", config_.name},
+          {"pid", ::getpid()},
+          {"schema", wire::kSchemaHashHex},
+          {"uptime_s", std::chrono::duration_cast<std::chrono::seconds>(uptime).count()},
+          {"memory_share", book_.memory_share()},
+          {"memory_used", total.memory_bytes},
+          {"usage", to_json(total)},
+          {"processes", std::move(processes)},
+          {"runners",
+           {{"warm", pool_->warm()},
+            {"living", pool_->living()},
+            {"started", pool_->started()},
+            {"failed", pool_->failed()}}},
+          {"vm",
+           {{"connected", vm_->device().connected()},
+            {"driver", vm_->device().driver_ready()},
+            {"ram_bytes", vm_->processes().ram().total_bytes()}}},
+          {"direct", {{"connections", direct_->connections()}}}};
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,61 @@
+// One virtual GPU, from its creation to its end: its account, its runners, its two doors, and the socket on which
+// vgpud asks after it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "backend/control/json_link.h"
+#include "backend/session/account_book.h"
+#include "backend/session/direct_door.h"
+#include "backend/session/event_ptr.h"
+#include "backend/session/jail.h"
+#include "backend/session/runner_pool.h"
+#include "backend/session/vm_door.h"
+#include "hypervisor/vfio_user/server.h"
+
+namespace bandsaw {
+
+struct SessionConfig {
+  std::string name;
+  std::string run;      // BANDSAW_RUN
+  std::string state;    // this virtual GPU's own folder for its runners' caches; empty: none
+  std::string runner;   // path of bandsaw-runner
+  uint64_t memory = 0;  // bytes
+  unsigned warm = 1;    // runners ready ahead
+  unsigned direct_mode = 0660, vm_mode = 0660;
+  std::string direct_group, vm_group;  // of the sockets; empty or unknown: the process's
+  JailConfig jail;
+};
+
+class Session {
+ public:
+  // Makes sockets and folders, then gives up what it no longer needs.
+  static Result<std::unique_ptr<Session>> open(const SessionConfig& config);
+  ~Session();
+  void run();  // until told to stop, or SIGTERM
+
+ private:
+  Session(SessionConfig config, BasePtr base, AccountBook book);
+  Status prepare();
+  RunnerProgram runner_program() const;
+  nlohmann::json answer(const nlohmann::json& request);
+  nlohmann::json status() const;
+  void stop_soon();
+
+  const SessionConfig config_;
+  BasePtr base_;
+  AccountBook book_;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  EventPtr terminate_, interrupt_;
+  std::unique_ptr<RunnerPool> pool_;
+  std::unique_ptr<DirectDoor> direct_;
+  std::unique_ptr<VmDoor> vm_;
+  std::unique_ptr<vfio_user::Server> server_;
+  std::unique_ptr<JsonServer> control_;
+};
+
+}  // namespace bandsaw

@@ -1,0 +1,51 @@
+#include "backend/session/vm_door.h"
+
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+virtio::DeviceConfig device_config(const ProcessesConfig& config) {
+  virtio::DeviceConfig device{.name = config.vgpu, .max_processes = config.processes_max, .schema_hash = {}};
+  std::copy(config.schema_hash.begin(), config.schema_hash.end(), device.schema_hash.begin());
+  return device;
+}
+
+}  // namespace
+
+VmDoor::VmDoor(event_base* base, const ProcessesConfig& config, RunnerSource* source, AccountBook* book)
+    : processes_(base, config, source, book, this), device_(device_config(config), *this) {}
+
+void VmDoor::on_control(std::vector<uint8_t> request, Reply reply) {
+  processes_.request(std::as_bytes(std::span(request)),
+                     [reply = std::move(reply)](const vgpu_ctl_reply& answer, std::span<const int>) { reply(answer); });
+}
+
+void VmDoor::on_ram_added(virtio::RamRegion region) {
+  const Status status = processes_.add_ram({.id = region.id,
+                                            .base = region.gpa,
+                                            .bytes = region.bytes,
+                                            .offset = region.offset,
+                                            .fd = std::move(region.fd),
+                                            .writable = region.writable});
+  // The guest can live without it: what it names there is refused.
+  if (!status.ok()) spdlog::warn("guest RAM left out: {}", status.message());
+}
+
+void VmDoor::on_ram_removed(uint32_t id, Done done) { processes_.remove_ram(id, std::move(done)); }
+
+void VmDoor::on_driver_ready() { spdlog::info("the guest's driver is ready"); }
+
+void VmDoor::on_reset(Done done) {
+  if (processes_.count() > 0) spdlog::info("the device is reset: {} guest processes end", processes_.count());
+  processes_.end_all(false, std::move(done));
+}
+
+void VmDoor::on_connected() { spdlog::info("the hypervisor has connected"); }
+
+void VmDoor::on_disconnected() {
+  spdlog::info("the hypervisor has gone: {} guest processes end", processes_.count());
+  processes_.end_all(true, nullptr);
+}
+
+}  // namespace bandsaw

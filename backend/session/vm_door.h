@@ -1,0 +1,35 @@
+// The VM's way in: turns what the virtio device reports into guest processes and RAM.
+#pragma once
+
+#include <string>
+
+#include "backend/session/processes.h"
+#include "hypervisor/virtio/device.h"
+
+namespace bandsaw {
+
+class VmDoor : public virtio::DeviceSink, public ProcessWatcher {
+ public:
+  // Source and book outlive the door.
+  VmDoor(event_base* base, const ProcessesConfig& config, RunnerSource* source, AccountBook* book);
+
+  virtio::Device& device() { return device_; }
+  const Processes& processes() const { return processes_; }
+
+  void on_control(std::vector<uint8_t> request, Reply reply) override;
+  void on_ram_added(virtio::RamRegion region) override;
+  void on_ram_removed(uint32_t id, Done done) override;
+  void on_driver_ready() override;
+  void on_reset(Done done) override;
+  void on_connected() override;
+  void on_disconnected() override;
+
+  void wake(uint32_t process) override { device_.post_event(VGPU_EVENT_WAKE, process); }
+  void lost(uint32_t process) override { device_.post_event(VGPU_EVENT_PROCESS_LOST, process); }
+
+ private:
+  Processes processes_;
+  virtio::Device device_;
+};
+
+}  // namespace bandsaw
