@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* /dev/vgpuN: what libcuda.so.1 asks of the kernel. */
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/uaccess.h>
+
+#include "vgpu.h"
+
+static int vgpu_open(struct inode *inode, struct file *file)
+{
+	struct miscdevice *misc = file->private_data;
+	struct vgpu_device *device = container_of(misc, struct vgpu_device, misc);
+	struct vgpu_process *process = vgpu_process_open(device);
+
+	if (IS_ERR(process))
+		return PTR_ERR(process);
+	file->private_data = process;
+	return nonseekable_open(inode, file);
+}
+
+static int vgpu_release(struct inode *inode, struct file *file)
+{
+	struct vgpu_process *process = file->private_data;
+
+	vgpu_process_close(process);
+	return 0;
+}
+
+/* A forked child, or whoever was sent the descriptor, is another process and must open its own. */
+static bool is_owner(struct vgpu_process *process)
+{
+	return current->mm == process->mm;
+}
+
+static int do_hello(struct vgpu_process *process, void __user *user)
+{
+	struct vgpu_ioc_hello hello;
+	int error;
+
+	if (copy_from_user(&hello, user, sizeof(hello)))
+		return -EFAULT;
+	memset(hello.host_schema_hash, 0, sizeof(hello.host_schema_hash));
+	hello.window_base = 0;
+	error = vgpu_process_hello(process, &hello);
+	if (copy_to_user(user, &hello, sizeof(hello)))
+		return -EFAULT;
+	return error;
+}
+
+static int do_add_lane(struct vgpu_process *process, void __user *user)
+{
+	struct vgpu_ioc_lane lane = { 0 };
+	int error = vgpu_lane_add(process, &lane);
+
+	if (!error && copy_to_user(user, &lane, sizeof(lane)))
+		return -EFAULT;
+	return error;
+}
+
+static int do_drop_lane(struct vgpu_process *process, void __user *user)
+{
+	struct vgpu_ioc_lane lane;
+
+	if (copy_from_user(&lane, user, sizeof(lane)))
+		return -EFAULT;
+	return vgpu_lane_drop(process, lane.id);
+}
+
+static int do_pin(struct vgpu_process *process, void __user *user)
+{
+	struct vgpu_ioc_region region;
+	int error;
+
+	if (copy_from_user(&region, user, sizeof(region)))
+		return -EFAULT;
+	error = vgpu_region_pin(process, &region);
+	if (!error && copy_to_user(user, &region, sizeof(region)))
+		return -EFAULT;
+	return error;
+}
+
+static int do_unpin(struct vgpu_process *process, void __user *user)
+{
+	struct vgpu_ioc_region region;
+
+	if (copy_from_user(&region, user, sizeof(region)))
+		return -EFAULT;
+	return vgpu_region_unpin(process, region.id);
+}
+
+static int do_wait(struct vgpu_process *process, void __user *user)
+{
+	struct vgpu_ioc_wait wait;
+	int error;
+
+	if (copy_from_user(&wait, user, sizeof(wait)))
+		return -EFAULT;
+	error = vgpu_process_wait(process, &wait);
+	if (copy_to_user(user, &wait, sizeof(wait)))
+		return -EFAULT;
+	return error;
+}
+
+static int do_ping(struct vgpu_process *process)
+{
+	struct vgpu_device *device = process->device;
+
+	if (!vgpu_device_usable(device) || READ_ONCE(process->lost))
+		return -EPIPE;
+	return vgpu_ping(device, 0, VGPU_PING_TIMEOUT);
+}
+
+static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct vgpu_process *process = file->private_data;
+	void __user *user = (void __user *)argument;
+
+	if (!is_owner(process))
+		return -EBADF;
+	switch (command) {
+	case VGPU_IOC_HELLO:
+		return do_hello(process, user);
+	case VGPU_IOC_ADD_LANE:
+		return do_add_lane(process, user);
+	case VGPU_IOC_DROP_LANE:
+		return do_drop_lane(process, user);
+	case VGPU_IOC_PIN:
+		return do_pin(process, user);
+	case VGPU_IOC_UNPIN:
+		return do_unpin(process, user);
+	case VGPU_IOC_KICK:
+		return vgpu_process_kick(process);
+	case VGPU_IOC_WAIT:
+		return do_wait(process, user);
+	case VGPU_IOC_PING:
+		return do_ping(process);
+	default:
+		return -ENOTTY;
+	}
+}
+
+static int vgpu_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct vgpu_process *process = file->private_data;
+
+	return is_owner(process) ? vgpu_lane_map(process, vma) : -EBADF;
+}
+
+const struct file_operations vgpu_file_operations = {
+	.owner = THIS_MODULE,
+	.open = vgpu_open,
+	.release = vgpu_release,
+	.unlocked_ioctl = vgpu_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+	.mmap = vgpu_mmap,
+};

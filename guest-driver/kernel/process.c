@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * One open file is one process on the host. It ends when the file is closed or when the address space that
+ * opened it ends, whichever is first: a forked child that keeps the descriptor keeps nothing alive.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/cred.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/uidgid.h>
+
+#include "vgpu.h"
+
+static void process_release(struct kref *refs)
+{
+	struct vgpu_process *process = container_of(refs, struct vgpu_process, refs);
+
+	xa_destroy(&process->lanes);
+	xa_destroy(&process->regions);
+	mmdrop(process->mm);
+	vgpu_device_put(process->device);
+	kfree(process);
+}
+
+void vgpu_process_put(struct vgpu_process *process)
+{
+	kref_put(&process->refs, process_release);
+}
+
+static void end_work(struct work_struct *work)
+{
+	struct vgpu_process *process = container_of(work, struct vgpu_process, end_work);
+
+	vgpu_process_end(process);
+	vgpu_process_put(process);
+}
+
+/* The address space ends. Its thread must not wait for the host, so a worker does. */
+static void notifier_release(struct mmu_notifier *notifier, struct mm_struct *mm)
+{
+	struct vgpu_process *process = container_of(notifier, struct vgpu_process, notifier);
+
+	kref_get(&process->refs);
+	if (!queue_work(system_long_wq, &process->end_work))
+		vgpu_process_put(process);
+}
+
+static const struct mmu_notifier_ops notifier_operations = {
+	.release = notifier_release,
+};
+
+struct vgpu_process *vgpu_process_open(struct vgpu_device *device)
+{
+	struct vgpu_process *process;
+	int error;
+
+	if (!current->mm)
+		return ERR_PTR(-EINVAL);
+	if (!vgpu_device_usable(device))
+		return ERR_PTR(-EIO);
+	process = kzalloc(sizeof(*process), GFP_KERNEL_ACCOUNT);
+	if (!process)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&process->refs);
+	vgpu_device_get(device);
+	process->device = device;
+	process->mm = current->mm;
+	mmgrab(process->mm);
+	INIT_WORK(&process->end_work, end_work);
+	INIT_LIST_HEAD(&process->limbo);
+	mutex_init(&process->lock);
+	xa_init_flags(&process->lanes, XA_FLAGS_ALLOC);
+	xa_init_flags(&process->regions, XA_FLAGS_ALLOC1);
+	init_waitqueue_head(&process->wait);
+	process->notifier.ops = &notifier_operations;
+	error = mmu_notifier_register(&process->notifier, current->mm);
+	if (error) {
+		vgpu_process_put(process);
+		return ERR_PTR(error);
+	}
+	return process;
+}
+
+/* 0, or why this process cannot use the device. */
+int vgpu_process_usable(struct vgpu_process *process)
+{
+	if (!smp_load_acquire(&process->ready))
+		return -ENOTCONN;
+	if (READ_ONCE(process->lost) || !vgpu_device_usable(process->device))
+		return -EPIPE;
+	return 0;
+}
+
+static int announce(struct vgpu_process *process, u32 id, struct vgpu_ioc_hello *hello)
+{
+	struct vgpu_request *request;
+	struct vgpu_ctl_create_process *create;
+	char comm[TASK_COMM_LEN];
+	int error;
+
+	request = vgpu_request_new(VGPU_CTL_CREATE_PROCESS, id, sizeof(*create));
+	if (!request)
+		return -ENOMEM;
+	create = &request->body.create;
+	memcpy(create->schema_hash, hello->schema_hash, sizeof(create->schema_hash));
+	create->pid = cpu_to_le32(task_tgid_nr(current));
+	create->uid = cpu_to_le32(from_kuid(&init_user_ns, current_uid()));
+	get_task_comm(comm, current);
+	memcpy(create->comm, comm, sizeof(create->comm));
+	error = vgpu_request_send(process->device, request, &process->announced);
+	if (!error || error == -EPROTO) {
+		memcpy(hello->host_schema_hash, request->reply.schema_hash, sizeof(hello->host_schema_hash));
+		hello->window_base = error ? 0 : le64_to_cpu(request->reply.value);
+	}
+	vgpu_request_put(request);
+	return error;
+}
+
+int vgpu_process_hello(struct vgpu_process *process, struct vgpu_ioc_hello *hello)
+{
+	struct vgpu_device *device = process->device;
+	u32 id;
+	int error;
+
+	mutex_lock(&process->lock);
+	if (process->id || process->announced || process->ended) {
+		error = -EALREADY;
+		goto out;
+	}
+	if (!vgpu_device_usable(device)) {
+		error = -EPIPE;
+		goto out;
+	}
+	error = xa_alloc_cyclic_irq(&device->processes, &id, process, XA_LIMIT(1, INT_MAX), &device->next_process,
+				    GFP_KERNEL);
+	if (error < 0)
+		goto out;
+	process->id = id;
+	error = announce(process, id, hello);
+	if (error && !process->announced) {
+		process->id = 0;
+		xa_erase_irq(&device->processes, id);
+	} else if (error) {
+		WRITE_ONCE(process->lost, true);
+	} else {
+		smp_store_release(&process->ready, true);
+	}
+out:
+	mutex_unlock(&process->lock);
+	return error;
+}
+
+/* The host's answer is not awaited: a process that was lost is told so by an event. */
+int vgpu_process_kick(struct vgpu_process *process)
+{
+	struct vgpu_request *request;
+	int error = vgpu_process_usable(process);
+
+	if (error)
+		return error;
+	request = vgpu_request_new(VGPU_CTL_KICK, process->id, sizeof(request->body.header));
+	if (!request)
+		return -ENOMEM;
+	error = vgpu_request_submit(process->device, request, true);
+	vgpu_request_put(request);
+	return error;
+}
+
+int vgpu_process_wait(struct vgpu_process *process, struct vgpu_ioc_wait *wait)
+{
+	const u64 seen = wait->seen;
+	long left;
+
+	if (!smp_load_acquire(&process->ready))
+		return -ENOTCONN;
+	left = wait_event_interruptible_timeout(process->wait,
+						vgpu_process_usable(process) ||
+						(u64)atomic64_read(&process->events) != seen,
+						msecs_to_jiffies(wait->timeout_ms));
+	wait->seen = atomic64_read(&process->events);
+	if (vgpu_process_usable(process))
+		return -EPIPE;
+	if (wait->seen != seen)
+		return 0;
+	return left < 0 ? -EINTR : -ETIMEDOUT;
+}
+
+/* Called with interrupts off. */
+void vgpu_process_event(struct vgpu_device *device, u32 id, u32 type)
+{
+	struct vgpu_process *process;
+	unsigned long flags;
+
+	xa_lock_irqsave(&device->processes, flags);
+	process = xa_load(&device->processes, id);
+	if (process) {
+		if (type == VGPU_EVENT_PROCESS_LOST)
+			WRITE_ONCE(process->lost, true);
+		atomic64_inc(&process->events);
+		wake_up_all(&process->wait);
+	}
+	xa_unlock_irqrestore(&device->processes, flags);
+}
+
+/* The host touches none of them any more. */
+void vgpu_process_free_pages(struct vgpu_process *process)
+{
+	struct vgpu_lane *lane;
+	struct vgpu_region *region;
+	unsigned long id;
+
+	xa_for_each(&process->lanes, id, lane)
+		vgpu_lane_free(lane);
+	xa_for_each(&process->regions, id, region)
+		vgpu_region_free(process, region);
+	xa_destroy(&process->lanes);
+	xa_destroy(&process->regions);
+}
+
+/* True when the host has let go of all pages. */
+static bool dismiss(struct vgpu_process *process)
+{
+	struct vgpu_device *device = process->device;
+	struct vgpu_request *request;
+	bool answered = false;
+	int error = -ENOMEM;
+
+	request = vgpu_request_new(VGPU_CTL_DESTROY_PROCESS, process->id, sizeof(request->body.header));
+	if (request) {
+		error = vgpu_request_submit(device, request, false);
+		if (!error)
+			error = vgpu_request_wait(device, request, false, VGPU_END_TIMEOUT);
+		answered = completion_done(&request->done) && request->answered;
+		vgpu_request_put(request);
+	}
+	if (answered)
+		return true;
+	/* While remove is at work, its reset decides. */
+	if (READ_ONCE(device->gone) && wait_for_completion_timeout(&device->removed, VGPU_END_TIMEOUT))
+		return device->quiet;
+	if (error == -ETIMEDOUT)
+		vgpu_device_break(device, "the session does not end a process");
+	return false;
+}
+
+static void into_limbo(struct vgpu_process *process)
+{
+	struct vgpu_device *device = process->device;
+
+	pr_warn_ratelimited("%s: the host did not confirm the end of process %u; its memory stays pinned\n",
+			    device->name, process->id);
+	kref_get(&process->refs);
+	spin_lock(&device->limbo_lock);
+	list_add_tail(&process->limbo, &device->limbo);
+	spin_unlock(&device->limbo_lock);
+}
+
+void vgpu_process_end(struct vgpu_process *process)
+{
+	struct vgpu_device *device = process->device;
+	bool let_go = true;
+
+	mutex_lock(&process->lock);
+	if (process->ended)
+		goto out;
+	process->ended = true;
+	WRITE_ONCE(process->lost, true);
+	if (process->announced)
+		let_go = dismiss(process);
+	if (let_go)
+		vgpu_process_free_pages(process);
+	else
+		into_limbo(process);
+	/* An id that the host may still know is not given to anyone else. */
+	if (process->id && let_go)
+		xa_erase_irq(&device->processes, process->id);
+	else if (process->id)
+		xa_store_irq(&device->processes, process->id, XA_ZERO_ENTRY, GFP_KERNEL);
+out:
+	mutex_unlock(&process->lock);
+}
+
+void vgpu_process_close(struct vgpu_process *process)
+{
+	vgpu_process_end(process);
+	mmu_notifier_unregister(&process->notifier, process->mm);
+	/* The worker runs this module's code, and the file's hold on the module ends here. */
+	flush_work(&process->end_work);
+	vgpu_process_put(process);
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Regions: user memory that stays pinned while the host copies from and to it. */
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "vgpu.h"
+
+#define PIN_BATCH 4096ul
+
+/*
+ * As bare-metal GPU drivers do, pinning is not charged to RLIMIT_MEMLOCK, whose default no CUDA program could
+ * live with; it is limited per device and shown as VmPin.
+ */
+static unsigned int pinned_percent = 75;
+module_param(pinned_percent, uint, 0644);
+MODULE_PARM_DESC(pinned_percent, "share of the machine's memory that may be pinned, in percent");
+
+static int charge(struct vgpu_process *process, unsigned long count)
+{
+	const unsigned long limit = totalram_pages() / 100 * min(pinned_percent, 100u);
+
+	if (atomic_long_add_return(count, &process->device->pinned_pages) > limit) {
+		atomic_long_sub(count, &process->device->pinned_pages);
+		return -ENOMEM;
+	}
+	atomic64_add(count, &process->mm->pinned_vm);
+	return 0;
+}
+
+static void discharge(struct vgpu_process *process, unsigned long count)
+{
+	atomic64_sub(count, &process->mm->pinned_vm);
+	atomic_long_sub(count, &process->device->pinned_pages);
+}
+
+/* Frees a region of which `pinned` pages are pinned. */
+static void region_undo(struct vgpu_process *process, struct vgpu_region *region, unsigned long pinned)
+{
+	unsigned long at;
+
+	for (at = 0; at < pinned; at += PIN_BATCH) {
+		unpin_user_pages_dirty_lock(region->pages + at, min(PIN_BATCH, pinned - at), region->writable);
+		cond_resched();
+	}
+	discharge(process, region->count);
+	kvfree(region->pages);
+	kfree(region);
+}
+
+void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region)
+{
+	region_undo(process, region, region->count);
+}
+
+static struct vgpu_region *region_new(struct vgpu_process *process, unsigned long count, bool writable)
+{
+	struct vgpu_region *region;
+	int error = charge(process, count);
+
+	if (error)
+		return ERR_PTR(error);
+	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
+	if (region) {
+		region->count = count;
+		region->writable = writable;
+		region->pages = kvmalloc_array(count, sizeof(*region->pages), GFP_KERNEL_ACCOUNT);
+		if (region->pages)
+			return region;
+		kfree(region);
+	}
+	discharge(process, count);
+	return ERR_PTR(-ENOMEM);
+}
+
+static struct vgpu_region *region_pin(struct vgpu_process *process, u64 va, unsigned long count, bool writable)
+{
+	const unsigned int flags = FOLL_LONGTERM | (writable ? FOLL_WRITE : 0);
+	struct vgpu_region *region = region_new(process, count, writable);
+	unsigned long done = 0;
+
+	if (IS_ERR(region))
+		return region;
+	while (done < count) {
+		int got = -EINTR;
+
+		if (!fatal_signal_pending(current))
+			got = pin_user_pages_fast(va + (done << PAGE_SHIFT), min(PIN_BATCH, count - done), flags,
+						  region->pages + done);
+		if (got <= 0) {
+			region_undo(process, region, done);
+			return ERR_PTR(got ?: -EFAULT);
+		}
+		done += got;
+		cond_resched();
+	}
+	return region;
+}
+
+static int announce(struct vgpu_process *process, struct vgpu_region *region, u32 id,
+		    const struct vgpu_ioc_region *ioc, bool *maybe_done)
+{
+	struct vgpu_request *request;
+	int error;
+
+	*maybe_done = false;
+	request = vgpu_request_new(VGPU_CTL_ADD_REGION, process->id, sizeof(request->body.add));
+	if (!request)
+		return -ENOMEM;
+	request->body.add.id = cpu_to_le32(id);
+	request->body.add.flags = cpu_to_le32(ioc->flags);
+	request->body.add.va = cpu_to_le64(ioc->va);
+	error = vgpu_segments_add(request, region->pages, region->count);
+	if (!error)
+		error = vgpu_request_send(process->device, request, maybe_done);
+	vgpu_request_put(request);
+	return error;
+}
+
+int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc)
+{
+	const bool writable = !(ioc->flags & VGPU_REGION_READ_ONLY);
+	struct vgpu_region *region;
+	bool maybe_done;
+	u32 id;
+	int error = vgpu_process_usable(process);
+
+	if (error)
+		return error;
+	if (!ioc->bytes || !PAGE_ALIGNED(ioc->va) || !PAGE_ALIGNED(ioc->bytes) || ioc->va + ioc->bytes < ioc->va ||
+	    ioc->va + ioc->bytes > TASK_SIZE_MAX ||
+	    ioc->flags & ~(VGPU_REGION_DEVICE_VISIBLE | VGPU_REGION_READ_ONLY))
+		return -EINVAL;
+	region = region_pin(process, ioc->va, ioc->bytes >> PAGE_SHIFT, writable);
+	if (IS_ERR(region))
+		return PTR_ERR(region);
+	/* The id is taken, but names no region before the host has agreed. */
+	error = xa_alloc_cyclic(&process->regions, &id, NULL, XA_LIMIT(1, INT_MAX), &process->next_region,
+				GFP_KERNEL_ACCOUNT);
+	if (error < 0) {
+		vgpu_region_free(process, region);
+		return error;
+	}
+	error = announce(process, region, id, ioc, &maybe_done);
+	if (maybe_done) {
+		xa_store(&process->regions, id, region, GFP_KERNEL_ACCOUNT);
+	} else {
+		xa_erase(&process->regions, id);
+		vgpu_region_free(process, region);
+	}
+	ioc->id = id;
+	return error;
+}
+
+int vgpu_region_unpin(struct vgpu_process *process, u32 id)
+{
+	struct vgpu_request *request;
+	struct vgpu_region *region;
+	bool maybe_done;
+	int error = vgpu_process_usable(process);
+
+	if (error)
+		return error;
+	request = vgpu_request_new(VGPU_CTL_DROP_REGION, process->id, sizeof(request->body.drop));
+	if (!request)
+		return -ENOMEM;
+	request->body.drop.id = cpu_to_le32(id);
+	xa_lock(&process->regions);
+	region = xa_load(&process->regions, id);
+	/* The slot exists, so this allocates nothing. */
+	if (region)
+		__xa_store(&process->regions, id, XA_ZERO_ENTRY, 0);
+	xa_unlock(&process->regions);
+	if (!region) {
+		vgpu_request_put(request);
+		return -ENOENT;
+	}
+	error = vgpu_request_send(process->device, request, &maybe_done);
+	vgpu_request_put(request);
+	if (error) {
+		/* The host may still use it: it goes when the process does. */
+		xa_store(&process->regions, id, region, GFP_KERNEL_ACCOUNT);
+		return error;
+	}
+	xa_erase(&process->regions, id);
+	vgpu_region_free(process, region);
+	return 0;
+}

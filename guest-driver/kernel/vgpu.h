@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * virtio_vgpu: what its files share.
+ *
+ *   driver.c   probe, remove, the device's end
+ *   control.c  requests on the control queue
+ *   event.c    the event queue: wakes waiting threads
+ *   chardev.c  /dev/vgpuN: open, ioctl, mmap, release
+ *   process.c  one open file is one guest process: hello, wait, death
+ *   lane.c     lanes: pages shared with the process and the host
+ *   region.c   long-term pinned user memory
+ *   segments.c page lists for the host
+ *
+ * Locks, in this order: process->lock (tables, state), device->control_lock (control queue),
+ * device->processes' own lock (taken with interrupts off).
+ */
+#ifndef VGPU_H
+#define VGPU_H
+
+#include <linux/completion.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/miscdevice.h>
+#include <linux/mmu_notifier.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/scatterlist.h>
+#include <linux/spinlock.h>
+#include <linux/virtio.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "vgpu_control.h"
+#include "vgpu_ioctl.h"
+#include "vgpu_lane.h"
+
+#define VGPU_EVENT_BUFFERS 64
+#define VGPU_LANE_PAGES (VGPU_LANE_BYTES / PAGE_SIZE)
+
+/* How long the session may stay silent before the device counts as broken. */
+#define VGPU_REPLY_TIMEOUT (10 * HZ)
+#define VGPU_PING_TIMEOUT (3 * HZ)
+/* How long a process's end waits for a session that is alive but does not answer. */
+#define VGPU_END_TIMEOUT (30 * HZ)
+
+struct vgpu_device {
+	struct kref refs;
+	struct virtio_device *vdev;
+	struct miscdevice misc;
+	int number;
+	char name[16];
+
+	spinlock_t control_lock; /* the two queues, submission and completion */
+	struct virtqueue *control;
+	struct virtqueue *event;
+	struct vgpu_event *event_buffers;
+	wait_queue_head_t slots; /* room in the control queue */
+	u32 completions;         /* requests taken back so far */
+
+	bool gone;     /* remove has begun; no request is accepted any more */
+	bool broken;   /* the session does not answer; until the driver is reloaded */
+	bool quiet;    /* after a reset: the host touches no page of ours */
+	struct completion removed; /* remove has decided `quiet` */
+
+	struct xarray processes; /* by id; an id stays taken while the host may know it */
+	u32 next_process;
+	spinlock_t limbo_lock;
+	struct list_head limbo;  /* dead processes whose pages the host may still touch */
+
+	atomic_long_t pinned_pages;
+};
+
+/* A request on its way. Two owners: whoever submitted it and the queue. */
+struct vgpu_request {
+	refcount_t refs;
+	struct completion done;
+	bool answered;        /* `reply` is the host's; set before `done` */
+	u32 bytes;            /* of `body`, what the host gets first */
+	struct page **pages;  /* then these, `tail_bytes` in all */
+	unsigned int page_count;
+	size_t tail_bytes;
+	union {
+		struct vgpu_ctl_header header;
+		struct vgpu_ctl_create_process create;
+		struct vgpu_ctl_add_region add;
+		struct vgpu_ctl_drop drop;
+	} body;
+	struct vgpu_ctl_reply reply;
+};
+
+struct vgpu_lane {
+	struct page *pages[VGPU_LANE_PAGES];
+};
+
+struct vgpu_region {
+	struct page **pages;
+	unsigned long count;
+	bool writable;
+};
+
+struct vgpu_process {
+	struct kref refs;
+	struct vgpu_device *device;
+	struct mm_struct *mm;           /* whose file this is */
+	struct mmu_notifier notifier;
+	struct work_struct end_work;
+	struct list_head limbo;
+
+	struct mutex lock;
+	u32 id;                         /* 0: none */
+	u64 window_base;
+	bool announced;                 /* the host may know `id` */
+	bool ready;                     /* HELLO succeeded */
+	bool ended;
+	struct xarray lanes;            /* by id */
+	struct xarray regions;
+	u32 next_region;
+
+	wait_queue_head_t wait;
+	atomic64_t events;
+	bool lost;                      /* the host side of this process is gone */
+};
+
+/* driver.c */
+void vgpu_device_get(struct vgpu_device *device);
+void vgpu_device_put(struct vgpu_device *device);
+/* Nothing more can be asked of the session. Wakes everyone who waits. */
+void vgpu_device_break(struct vgpu_device *device, const char *why);
+bool vgpu_device_usable(struct vgpu_device *device);
+/* The device reads as all ones: the hypervisor has lost its session. */
+bool vgpu_device_vanished(struct vgpu_device *device);
+
+/* control.c */
+struct vgpu_request *vgpu_request_new(u32 type, u32 process, u32 bytes);
+void vgpu_request_put(struct vgpu_request *request);
+/* Puts it into the queue; -EPIPE when the device is unusable. May sleep for room, -EINTR when `killable`. */
+int vgpu_request_submit(struct vgpu_device *device, struct vgpu_request *request, bool killable);
+/*
+ * Waits for the answer while the session is alive (asked every VGPU_REPLY_TIMEOUT). Returns 0 or the host's
+ * errno when it has answered; else `answered` is false and the result -EPIPE (there will be no answer),
+ * -EINTR (`killable`, and the task is being killed) or -ETIMEDOUT (after `limit` jiffies; 0: no limit).
+ */
+int vgpu_request_wait(struct vgpu_device *device, struct vgpu_request *request, bool killable, long limit);
+/* Both; killable, without limit. `*maybe_done` is set when the host may have carried it out. */
+int vgpu_request_send(struct vgpu_device *device, struct vgpu_request *request, bool *maybe_done);
+int vgpu_ping(struct vgpu_device *device, u32 process, long timeout);
+void vgpu_control_callback(struct virtqueue *queue);
+/* After the queue was stopped: fails what was on its way. */
+void vgpu_control_drain(struct vgpu_device *device);
+
+/* event.c */
+int vgpu_event_start(struct vgpu_device *device);
+void vgpu_event_callback(struct virtqueue *queue);
+
+/* segments.c */
+/* Appends the merged physical ranges of `count` pages to an ADD_LANE or ADD_REGION request. */
+int vgpu_segments_add(struct vgpu_request *request, struct page **pages, unsigned long count);
+
+/* process.c */
+struct vgpu_process *vgpu_process_open(struct vgpu_device *device);
+void vgpu_process_put(struct vgpu_process *process);
+/* The file's end: ends the process too. */
+void vgpu_process_close(struct vgpu_process *process);
+/* Tells the host and frees everything; waits, bounded. Idempotent. */
+void vgpu_process_end(struct vgpu_process *process);
+int vgpu_process_usable(struct vgpu_process *process);
+int vgpu_process_hello(struct vgpu_process *process, struct vgpu_ioc_hello *hello);
+int vgpu_process_kick(struct vgpu_process *process);
+int vgpu_process_wait(struct vgpu_process *process, struct vgpu_ioc_wait *wait);
+void vgpu_process_event(struct vgpu_device *device, u32 id, u32 type);
+void vgpu_process_free_pages(struct vgpu_process *process);
+
+/* lane.c */
+int vgpu_lane_add(struct vgpu_process *process, struct vgpu_ioc_lane *ioc);
+int vgpu_lane_drop(struct vgpu_process *process, u32 id);
+int vgpu_lane_map(struct vgpu_process *process, struct vm_area_struct *vma);
+void vgpu_lane_free(struct vgpu_lane *lane);
+
+/* region.c */
+int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc);
+int vgpu_region_unpin(struct vgpu_process *process, u32 id);
+void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region);
+
+/* chardev.c */
+extern const struct file_operations vgpu_file_operations;
+
+#endif
