@@ -5,7 +5,7 @@ import argparse
 import pathlib
 import sys
 
-sys.dont_write_bytecode = True
+sys.dont_write_bytecode = True  # the source folder stays as it is
 
 import coverage
 import driver

@@ -6,9 +6,10 @@
 
 #include <cstdint>
 #include <mutex>
-#include <vector>
 
 namespace bandsaw::libcuda {
+
+class LocalStorage;
 
 struct Context {
   uint64_t handle = 0;  // on the wire; 0 while it does not live on the host
@@ -17,9 +18,11 @@ struct Context {
   unsigned flags = 0;
   unsigned api_version = 3020;
   bool primary = false;
-  unsigned retains = 0;  // of the primary context
+  unsigned retains = 0;   // of the primary context
+  unsigned attaches = 0;  // cuCtxAttach less cuCtxDetach
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
-  CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+
+  LocalStorage* storage = nullptr;  // what other libraries keep about this context; never null
 
   bool alive() const { return handle != 0; }
 };
@@ -40,5 +43,10 @@ Context* primary_context();
 // most 16.
 using ContextEnded = void (*)(Context* context);
 void on_context_ended(ContextEnded function);
+
+// For the entry points about contexts.
+Context* new_context(bool primary);    // known to from_program from now on
+void end_context(Context* context);    // runs the functions above and the storage's destructors
+std::mutex& context_mutex();           // guards handle, flags and retains against other entry points' changes
 
 }  // namespace bandsaw::libcuda

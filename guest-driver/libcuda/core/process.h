@@ -25,12 +25,14 @@ enum class State : int {
 // process, as when a GPU fell off the bus.
 inline constexpr CUresult kLostHost = CUDA_ERROR_DEVICE_UNAVAILABLE;
 
+// What cuDriverGetVersion says; the API that this library implements.
+inline constexpr int kDriverVersion = 13000;
+
 struct Process {
   Transport* transport = nullptr;
   SharedMemory* memory = nullptr;
   LanePool* lanes = nullptr;
-  vgpu_device_info device{};
-  bool visible = true;                 // CUDA_VISIBLE_DEVICES lets the device through
+  vgpu_device_info device{};           // read-only after cuInit
   std::atomic<uint64_t> next_seq{1};   // of records, over all lanes
   std::atomic<uint32_t> sticky{0};     // first sticky error seen
 };

@@ -42,8 +42,6 @@ class SharedMemory {
   bool find(const void* address, uint64_t bytes, SharedBlock* block);
 
  private:
-  CUresult add(const SharedBlock& block);
-
   Transport* const transport_;
   std::mutex mutex_;
   std::map<uint64_t, SharedBlock> blocks_;  // by first address; pinned ranges as well

@@ -37,6 +37,9 @@ class Transport {
 
   // Whether the host side is still there.
   virtual bool alive() = 0;
+
+  // In the child of a fork: lets go of descriptors, so that the host sees the parent's end. Only system calls.
+  virtual void forget_in_child() = 0;
 };
 
 // Why there is no transport: `error` for the program, `message` for people.
@@ -49,5 +52,8 @@ struct TransportFailure {
 std::unique_ptr<Transport> open_transport(TransportFailure* failure);
 std::unique_ptr<Transport> open_direct(const char* vgpu, TransportFailure* failure);
 std::unique_ptr<Transport> open_device(TransportFailure* failure);
+
+// Fills `failure` for two sides built from different calls/*.toml or headers, with both hashes named.
+void schema_mismatch(const unsigned char* host_hash, const char* advice, TransportFailure* failure);
 
 }  // namespace bandsaw::libcuda

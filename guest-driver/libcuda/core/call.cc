@@ -1,0 +1,144 @@
+#include "guest-driver/libcuda/core/call.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "guest-driver/libcuda/core/context.h"
+#include "guest-driver/libcuda/core/lane.h"
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/shared_memory.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+
+void BytesOut::assign(const void* data, size_t bytes) {
+  const auto* from = static_cast<const char*>(data);
+  if (length_) *length_ = bytes;
+  if (text_) text_->assign(from, bytes);
+  if (bytes_) bytes_->assign(reinterpret_cast<const std::byte*>(from), reinterpret_cast<const std::byte*>(from) + bytes);
+  if (buffer_) std::memcpy(buffer_, from, std::min(bytes, capacity_));
+}
+
+Call::Call() : thread_(&this_thread()) {
+  status_ = health();
+  if (failed()) return;
+  if (!thread_->lane && !(thread_->lane = process().lanes->take())) {
+    fail(state() == State::kLost ? kLostHost : CUDA_ERROR_OUT_OF_MEMORY);
+    return;
+  }
+  lane_ = thread_->lane;
+  const CUresult sticky = lane_->sticky_error();
+  if (sticky != CUDA_SUCCESS) {
+    process().sticky.store(sticky, std::memory_order_relaxed);
+    fail(sticky);
+  }
+  if (const Context* context = thread_->current()) context_ = context->handle;
+}
+
+Call::~Call() {
+  if (output_pending_) print_output();
+}
+
+bool Call::require_context() {
+  if (failed()) return false;
+  if (context_ == 0) fail(CUDA_ERROR_INVALID_CONTEXT);
+  return !failed();
+}
+
+void* Call::begin(wire::Opcode opcode, size_t args_bytes, size_t tail_bytes) {
+  if (failed()) return nullptr;
+  if (tail_bytes > VGPU_RECORD_MAX_BYTES - sizeof(vgpu_record) - args_bytes) {
+    log(Level::kError, "%s: %zu bytes of data do not fit into a record",
+        wire::kCalls[static_cast<uint32_t>(opcode)].name, tail_bytes);
+    fail(CUDA_ERROR_INVALID_VALUE);
+    return nullptr;
+  }
+  void* space = lane_->reserve(static_cast<uint32_t>(opcode), static_cast<uint32_t>(args_bytes + tail_bytes), context_);
+  if (!space) {
+    set_lost();
+    fail(kLostHost);
+  }
+  return space;
+}
+
+void Call::publish() { lane_->publish(); }
+
+CUresult Call::round_trip(ReplyBody* body) {
+  const uint64_t seq = lane_->publish();
+  if (!lane_->wait_reply(seq)) {
+    set_lost();
+    fail(kLostHost);
+    return kLostHost;
+  }
+  if (body) *body = ReplyBody(lane_->reply_body(), lane_->reply_bytes());
+  if (lane_->reply_flags() & VGPU_REPLY_OUTPUT_PENDING) output_pending_ = true;
+  CUresult result = lane_->reply_result();
+  if (const CUresult sticky = lane_->sticky_error(); sticky != CUDA_SUCCESS) {
+    process().sticky.store(sticky, std::memory_order_relaxed);
+    if (result == CUDA_SUCCESS) result = sticky;
+  }
+  return result;
+}
+
+CUresult Call::broken_reply() {
+  log(Level::kError, "the host sent a reply of the wrong size");
+  return CUDA_ERROR_UNKNOWN;
+}
+
+CUresult Call::bounce(Bounce* bounce) {
+  if (failed()) return status_;
+  const uint32_t slot = lane_->next_bounce++ % kBounceSlots;
+  SharedBlock& block = lane_->bounce[slot];
+  if (!block.address) {
+    const CUresult result = process().memory->allocate(kBounceBytes, 0, &block);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  CUresult ignored = CUDA_SUCCESS;
+  if (!lane_->wait_done(lane_->last_done(slot), &ignored)) {
+    set_lost();
+    fail(kLostHost);
+    return kLostHost;
+  }
+  *bounce = {static_cast<std::byte*>(block.address), kBounceBytes, lane_->next_done(slot)};
+  return CUDA_SUCCESS;
+}
+
+CUresult Call::completion(Bounce* completion) {
+  if (failed()) return status_;
+  const uint32_t slot = kBounceSlots + lane_->next_plain++ % (VGPU_LANE_DONE_SLOTS - kBounceSlots);
+  *completion = {nullptr, 0, lane_->next_done(slot)};
+  return CUDA_SUCCESS;
+}
+
+void Call::bounce_used(const Bounce& bounce) { lane_->commit_done(bounce.done); }
+
+CUresult Call::wait_done(const Bounce& bounce) {
+  if (failed()) return status_;
+  CUresult result = CUDA_SUCCESS;
+  if (!lane_->wait_done(bounce.done, &result)) {
+    set_lost();
+    fail(kLostHost);
+    return kLostHost;
+  }
+  const CUresult sticky = lane_->sticky_error();
+  return sticky != CUDA_SUCCESS ? sticky : result;
+}
+
+void Call::print_output() {
+  output_pending_ = false;
+  const CUresult before = status_;
+  status_ = CUDA_SUCCESS;  // what was printed before a fault is shown as well
+  std::string text;
+  do {
+    output_pending_ = false;
+    text.clear();
+    if (wire::fetch_output(*this, &text) == kLostHost) break;
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  } while (output_pending_ && !text.empty());
+  output_pending_ = false;
+  std::fflush(stdout);
+  status_ = before;
+}
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,74 @@
+#include "guest-driver/libcuda/core/context.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include "guest-driver/libcuda/core/local_storage.h"
+#include "guest-driver/libcuda/core/thread.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+struct Registry {
+  std::mutex mutex;  // of `all`
+  std::vector<Context*> all;
+  std::mutex changes;  // context_mutex()
+  std::atomic<uint64_t> next_id{1};
+  std::array<std::atomic<ContextEnded>, 16> ended{};
+};
+
+// Leaked: used after static destructors.
+Registry& registry() {
+  static auto* const created = new Registry;
+  return *created;
+}
+
+}  // namespace
+
+Context* new_context(bool primary) {
+  auto* context = new Context;
+  context->primary = primary;
+  context->id = registry().next_id.fetch_add(1);
+  context->storage = new LocalStorage;
+  std::lock_guard lock(registry().mutex);
+  registry().all.push_back(context);
+  return context;
+}
+
+Context* primary_context() {
+  static auto* const context = new_context(true);
+  return context;
+}
+
+Context* current_context() { return this_thread().current(); }
+
+Context* from_program(CUcontext context) {
+  Context* const current = current_context();
+  if (!context) return current;
+  auto* const meant = reinterpret_cast<Context*>(context);
+  if (meant == current || meant == primary_context()) return meant;
+  std::lock_guard lock(registry().mutex);
+  const auto& all = registry().all;
+  return std::find(all.begin(), all.end(), meant) == all.end() ? nullptr : meant;
+}
+
+std::mutex& context_mutex() { return registry().changes; }
+
+void on_context_ended(ContextEnded function) {
+  for (auto& entry : registry().ended) {
+    ContextEnded there = nullptr;
+    if (entry.compare_exchange_strong(there, function) || there == function) return;
+  }
+}
+
+void end_context(Context* context) {
+  context->storage->clear(to_program(context));
+  for (auto& entry : registry().ended) {
+    if (const ContextEnded function = entry.load()) function(context);
+  }
+  context->id = registry().next_id.fetch_add(1);
+}
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,174 @@
+// In a VM: the character device of the virtio_vgpu module (guest-driver/uapi/vgpu_ioctl.h).
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "guest-driver/libcuda/core/transport.h"
+#include "guest-driver/libcuda/core/window.h"
+#include "guest-driver/uapi/vgpu_ioctl.h"
+#include "guest-driver/uapi/wire.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+constexpr const char* kDevice = "/dev/vgpu0";
+constexpr uint64_t kHugePage = 2u << 20;
+
+class DeviceTransport : public Transport {
+ public:
+  ~DeviceTransport() override { forget_in_child(); }
+
+  bool open(TransportFailure* failure);
+
+  uint64_t window_base() const override { return window_.base(); }
+  int add_lane(vgpu_lane_header** lane) override;
+  int allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) override;
+  int release(const SharedBlock& block) override;
+  int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) override;
+  int unpin(const SharedBlock& block) override;
+  void kick() override { call(VGPU_IOC_KICK, nullptr); }
+  int wait(vgpu_lane_header* lane, uint64_t* seen, uint32_t timeout_ms) override;
+  uint64_t look(vgpu_lane_header*) override { return last_seen_.load(std::memory_order_acquire); }
+  bool alive() override;
+  void forget_in_child() override {
+    if (device_ >= 0) close(std::exchange(device_, -1));
+  }
+
+ private:
+  // 0 or an errno.
+  int call(unsigned long request, void* argument) { return ioctl(device_, request, argument) < 0 ? errno : 0; }
+  void unmap(uint64_t offset, uint64_t bytes);
+
+  int device_ = -1;
+  Window window_;
+  std::atomic<uint64_t> last_seen_{0};  // the process's event count
+  std::atomic<int64_t> last_ping_{0};   // seconds
+};
+
+bool DeviceTransport::open(TransportFailure* failure) {
+  failure->error = CUDA_ERROR_NO_DEVICE;
+  device_ = ::open(kDevice, O_RDWR | O_CLOEXEC);
+  if (device_ < 0) {
+    const char* advice = errno == ENOENT ? "load the module virtio_vgpu, or set BANDSAW_VGPU to use a virtual GPU of "
+                                           "this machine's vgpud directly"
+                         : errno == EACCES ? "this user may not open it: see the udev rule of the guest package"
+                                           : "see the kernel log";
+    failure->message = std::string(kDevice) + ": " + std::strerror(errno) + "; " + advice;
+    return false;
+  }
+  vgpu_ioc_hello hello{};
+  std::memcpy(hello.schema_hash, wire::kSchemaHash, sizeof(hello.schema_hash));
+  const int error = call(VGPU_IOC_HELLO, &hello);
+  if (error == EPROTO) {
+    schema_mismatch(hello.host_schema_hash, "update the guest package, or the host, so that they match", failure);
+  } else if (error) {
+    failure->message = std::string("the host refused this process: ") + std::strerror(error) + "; see the kernel log";
+  } else if (const int taken = window_.reserve(hello.window_base)) {
+    failure->message = std::string("cannot reserve the addresses that the GPU uses (") + std::strerror(taken) +
+                       "): an address space limit (ulimit -v), or something is mapped there";
+  } else {
+    return true;
+  }
+  return false;
+}
+
+int DeviceTransport::add_lane(vgpu_lane_header** lane) {
+  vgpu_ioc_lane request{};
+  if (const int error = call(VGPU_IOC_ADD_LANE, &request)) return error;
+  void* const memory = mmap(nullptr, VGPU_LANE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, device_,
+                            static_cast<off_t>(request.id) * VGPU_LANE_BYTES);
+  if (memory == MAP_FAILED) {
+    const int error = errno;
+    call(VGPU_IOC_DROP_LANE, &request);
+    return error;
+  }
+  madvise(memory, VGPU_LANE_BYTES, MADV_DONTFORK);
+  *lane = static_cast<vgpu_lane_header*>(memory);
+  (*lane)->magic = VGPU_LANE_MAGIC;
+  return 0;
+}
+
+int DeviceTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) {
+  const uint64_t offset = window_.take(bytes, bytes >= kHugePage ? kHugePage : kPage);
+  if (offset == Window::kNone) return ENOMEM;
+  void* const place = reinterpret_cast<void*>(window_.base() + offset);
+  if (mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != place) {
+    const int error = errno;
+    window_.give_back(offset, bytes);
+    return error;
+  }
+  madvise(place, bytes, MADV_HUGEPAGE);  // fewer, longer runs to hand over; not essential
+  madvise(place, bytes, MADV_DONTFORK);  // copy-on-write would take the pages away from the host
+  if (const int error = pin(place, bytes, flags, block)) {
+    unmap(offset, bytes);
+    return error;
+  }
+  return 0;
+}
+
+void DeviceTransport::unmap(uint64_t offset, uint64_t bytes) {
+  mmap(reinterpret_cast<void*>(window_.base() + offset), bytes, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  window_.give_back(offset, bytes);
+}
+
+int DeviceTransport::release(const SharedBlock& block) {
+  const int error = unpin(block);
+  if (error == 0 || error == EPIPE) unmap(reinterpret_cast<uint64_t>(block.address) - window_.base(), block.bytes);
+  return error;
+}
+
+int DeviceTransport::pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) {
+  vgpu_ioc_region region{};
+  region.va = reinterpret_cast<uint64_t>(address);
+  region.bytes = bytes;
+  region.flags = flags;
+  if (const int error = call(VGPU_IOC_PIN, &region)) return error;
+  *block = {address, bytes, region.id, flags};
+  return 0;
+}
+
+int DeviceTransport::unpin(const SharedBlock& block) {
+  vgpu_ioc_region region{};
+  region.va = reinterpret_cast<uint64_t>(block.address);
+  region.bytes = block.bytes;
+  region.id = block.region;
+  return call(VGPU_IOC_UNPIN, &region);
+}
+
+int DeviceTransport::wait(vgpu_lane_header*, uint64_t* seen, uint32_t timeout_ms) {
+  vgpu_ioc_wait request{};
+  request.seen = *seen;
+  request.timeout_ms = timeout_ms;
+  const int error = call(VGPU_IOC_WAIT, &request);
+  if (error) return error;
+  *seen = request.seen;
+  last_seen_.store(request.seen, std::memory_order_release);
+  return 0;
+}
+
+bool DeviceTransport::alive() {
+  // The module tells of a dead runner by itself; only a dead session must be asked for, and once a second will do.
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  int64_t before = last_ping_.load(std::memory_order_relaxed);
+  if (now.tv_sec == before || !last_ping_.compare_exchange_strong(before, now.tv_sec)) return true;
+  return call(VGPU_IOC_PING, nullptr) != EPIPE;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> open_device(TransportFailure* failure) {
+  auto transport = std::make_unique<DeviceTransport>();
+  if (!transport->open(failure)) return nullptr;
+  return transport;
+}
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,282 @@
+// Direct mode: a container or process on the host itself. Control requests go over the session's Unix socket; lanes
+// and shared memory are slices of an arena, a memfd that the session made (vgpu_control.h).
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <utility>
+
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/transport.h"
+#include "guest-driver/libcuda/core/window.h"
+#include "guest-driver/uapi/wire.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+constexpr uint32_t kProcess = 1;
+constexpr uint64_t kLargeAlign = 2u << 20;
+
+class DirectTransport : public Transport {
+ public:
+  ~DirectTransport() override { forget_in_child(); }
+
+  bool open(const char* vgpu, TransportFailure* failure);
+
+  uint64_t window_base() const override { return window_.base(); }
+  int add_lane(vgpu_lane_header** lane) override;
+  int allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) override;
+  int release(const SharedBlock& block) override;
+  int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) override;
+  int unpin(const SharedBlock& block) override;
+  void kick() override;
+  int wait(vgpu_lane_header* lane, uint64_t* seen, uint32_t timeout_ms) override;
+  uint64_t look(vgpu_lane_header* lane) override { return wake_word(lane).load(std::memory_order_acquire); }
+  bool alive() override;
+  void forget_in_child() override;
+
+ private:
+  static std::atomic_ref<uint32_t> wake_word(vgpu_lane_header* lane) { return std::atomic_ref<uint32_t>(lane->wake); }
+  bool connect_to(const std::string& path, TransportFailure* failure);
+  bool hello(TransportFailure* failure);
+  // One request and its reply. `descriptors` may be null; else two are expected.
+  int ask(const void* request, size_t bytes, vgpu_ctl_reply* reply, int* descriptors);
+  int ask(const void* request, size_t bytes) {
+    vgpu_ctl_reply reply;
+    const int error = ask(request, bytes, &reply, nullptr);
+    return error ? error : static_cast<int>(reply.status);
+  }
+  int announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset, uint64_t bytes);
+  int drop(uint32_t type, uint32_t id);
+  // Maps a fresh slice of the arena; its offset or Window::kNone.
+  uint64_t map_slice(uint64_t bytes);
+  void unmap_slice(uint64_t offset, uint64_t bytes);
+
+  std::mutex mutex_;  // one request at a time on the socket
+  int socket_ = -1, arena_ = -1, kick_ = -1;
+  Window window_;
+  std::atomic<uint32_t> next_lane_{0}, next_region_{1};
+};
+
+bool DirectTransport::open(const char* vgpu, TransportFailure* failure) {
+  const char* run = std::getenv("BANDSAW_RUN");
+  const std::string path = std::string(run && *run ? run : "/run/bandsaw") + "/" + vgpu + "/direct.sock";
+  return connect_to(path, failure) && hello(failure);
+}
+
+bool DirectTransport::connect_to(const std::string& path, TransportFailure* failure) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  failure->error = CUDA_ERROR_NO_DEVICE;
+  if (path.size() >= sizeof(address.sun_path)) {
+    failure->message = path + " is too long for a socket's name: set BANDSAW_RUN to a shorter directory";
+    return false;
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (socket_ >= 0 && connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return true;
+  failure->message = "cannot reach the virtual GPU at " + path + " (" + std::strerror(errno) +
+                     "): see `vgpuctl list`; is vgpud running, and BANDSAW_VGPU the name of a virtual GPU?";
+  return false;
+}
+
+bool DirectTransport::hello(TransportFailure* failure) {
+  vgpu_ctl_create_process request{};
+  request.header = {VGPU_CTL_CREATE_PROCESS, kProcess};
+  std::memcpy(request.schema_hash, wire::kSchemaHash, sizeof(request.schema_hash));
+  request.pid = static_cast<__le32>(getpid());
+  request.uid = getuid();
+  const char* name = std::strrchr(program_invocation_name, '/');
+  std::strncpy(reinterpret_cast<char*>(request.comm), name ? name + 1 : program_invocation_name,
+               sizeof(request.comm) - 1);
+  vgpu_ctl_reply reply;
+  int descriptors[2] = {-1, -1};
+  int error = ask(&request, sizeof(request), &reply, descriptors);
+  arena_ = descriptors[0];
+  kick_ = descriptors[1];
+  if (!error) error = static_cast<int>(reply.status);
+  failure->error = CUDA_ERROR_NO_DEVICE;
+  if (error == EPROTO) {
+    schema_mismatch(reply.schema_hash, "both must come from the same build", failure);
+  } else if (error) {
+    reply.message[sizeof(reply.message) - 1] = 0;
+    failure->message = std::string("the virtual GPU refused this process: ") +
+                       (error != EPIPE && reply.message[0] ? reply.message : std::strerror(error));
+  } else if (arena_ < 0 || kick_ < 0) {
+    failure->message = "the session did not hand over its descriptors";
+  } else if (const int taken = window_.reserve(reply.value)) {
+    failure->message = std::string("cannot reserve the addresses that the GPU uses (") + std::strerror(taken) +
+                       "): an address space limit (ulimit -v), or something is mapped there";
+  } else {
+    return true;
+  }
+  return false;
+}
+
+int DirectTransport::ask(const void* request, size_t bytes, vgpu_ctl_reply* reply, int* descriptors) {
+  *reply = {};
+  std::lock_guard lock(mutex_);
+  ssize_t count;
+  do {
+    count = send(socket_, request, bytes, MSG_NOSIGNAL);
+  } while (count < 0 && errno == EINTR);
+  if (count != static_cast<ssize_t>(bytes)) return errno == EMSGSIZE ? E2BIG : EPIPE;
+  iovec vector{reply, sizeof(*reply)};
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  do {
+    count = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
+  } while (count < 0 && errno == EINTR);
+  if (count != static_cast<ssize_t>(sizeof(*reply))) return EPIPE;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    int received[2] = {-1, -1};
+    std::memcpy(received, CMSG_DATA(c), std::min(sizeof(received), c->cmsg_len - CMSG_LEN(0)));
+    for (int i = 0; i < 2; i++) {
+      if (descriptors) {
+        descriptors[i] = received[i];
+      } else if (received[i] >= 0) {
+        close(received[i]);
+      }
+    }
+  }
+  return 0;
+}
+
+int DirectTransport::announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset,
+                              uint64_t bytes) {
+  struct {
+    vgpu_ctl_add_region region;
+    vgpu_segment segment;
+  } request{};
+  static_assert(sizeof(request) == sizeof(vgpu_ctl_add_region) + sizeof(vgpu_segment));
+  request.region.header = {type, kProcess};
+  request.region.id = id;
+  request.region.flags = flags;
+  request.region.va = va;
+  request.region.bytes = bytes;
+  request.region.segments = 1;
+  request.segment = {offset, bytes};
+  return ask(&request, sizeof(request));
+}
+
+int DirectTransport::drop(uint32_t type, uint32_t id) {
+  vgpu_ctl_drop request{};
+  request.header = {type, kProcess};
+  request.id = id;
+  return ask(&request, sizeof(request));
+}
+
+uint64_t DirectTransport::map_slice(uint64_t bytes) {
+  const uint64_t offset = window_.take(bytes, bytes >= kLargeAlign ? kLargeAlign : kPage);
+  if (offset == Window::kNone) return offset;
+  void* const place = reinterpret_cast<void*>(window_.base() + offset);
+  if (mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena_, static_cast<off_t>(offset)) != place) {
+    window_.give_back(offset, bytes);
+    return Window::kNone;
+  }
+  return offset;
+}
+
+void DirectTransport::unmap_slice(uint64_t offset, uint64_t bytes) {
+  mmap(reinterpret_cast<void*>(window_.base() + offset), bytes, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  // Gives the memory back and makes the slice zero again; if it fails, the next owner must clear it, so keep it.
+  if (fallocate(arena_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                static_cast<off_t>(bytes)) == 0) {
+    window_.give_back(offset, bytes);
+  }
+}
+
+int DirectTransport::add_lane(vgpu_lane_header** lane) {
+  const uint32_t id = next_lane_.fetch_add(1);
+  if (id >= VGPU_LANES_MAX) return ENOSPC;
+  const uint64_t offset = map_slice(VGPU_LANE_BYTES);
+  if (offset == Window::kNone) return ENOMEM;
+  const uint64_t address = window_.base() + offset;
+  madvise(reinterpret_cast<void*>(address), VGPU_LANE_BYTES, MADV_DONTFORK);
+  auto* header = reinterpret_cast<vgpu_lane_header*>(address);
+  header->magic = VGPU_LANE_MAGIC;
+  if (const int error = announce(VGPU_CTL_ADD_LANE, id, 0, address, offset, VGPU_LANE_BYTES)) {
+    unmap_slice(offset, VGPU_LANE_BYTES);
+    return error;
+  }
+  *lane = header;
+  return 0;
+}
+
+int DirectTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) {
+  const uint64_t offset = map_slice(bytes);
+  if (offset == Window::kNone) return ENOMEM;
+  const uint64_t address = window_.base() + offset;
+  const uint32_t id = next_region_.fetch_add(1);
+  if (const int error = announce(VGPU_CTL_ADD_REGION, id, flags, address, offset, bytes)) {
+    unmap_slice(offset, bytes);
+    return error;
+  }
+  *block = {reinterpret_cast<void*>(address), bytes, id, flags};
+  return 0;
+}
+
+int DirectTransport::release(const SharedBlock& block) {
+  const int error = drop(VGPU_CTL_DROP_REGION, block.region);
+  if (error == 0 || error == EPIPE) {
+    unmap_slice(reinterpret_cast<uint64_t>(block.address) - window_.base(), block.bytes);
+  }
+  return error;
+}
+
+int DirectTransport::pin(void*, uint64_t, uint32_t, SharedBlock*) { return ENOTSUP; }
+int DirectTransport::unpin(const SharedBlock&) { return ENOTSUP; }
+
+void DirectTransport::kick() {
+  const uint64_t one = 1;
+  // A full counter is as good as a kick.
+  while (write(kick_, &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
+int DirectTransport::wait(vgpu_lane_header* lane, uint64_t* seen, uint32_t timeout_ms) {
+  timespec limit{timeout_ms / 1000, static_cast<long>(timeout_ms % 1000) * 1'000'000};
+  // Not FUTEX_PRIVATE: the runner wakes us from its own process.
+  const long slept = syscall(SYS_futex, &lane->wake, FUTEX_WAIT, static_cast<uint32_t>(*seen), &limit, nullptr, 0);
+  const int error = slept == 0 || errno == EAGAIN ? 0 : errno;
+  *seen = look(lane);
+  return error;
+}
+
+bool DirectTransport::alive() {
+  pollfd entry{socket_, POLLRDHUP, 0};
+  return poll(&entry, 1, 0) == 0;
+}
+
+void DirectTransport::forget_in_child() {
+  for (int* descriptor : {&socket_, &arena_, &kick_}) {
+    if (*descriptor >= 0) close(std::exchange(*descriptor, -1));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> open_direct(const char* vgpu, TransportFailure* failure) {
+  auto transport = std::make_unique<DirectTransport>();
+  if (!transport->open(vgpu, failure)) return nullptr;
+  return transport;
+}
+
+}  // namespace bandsaw::libcuda

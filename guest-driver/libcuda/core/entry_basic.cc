@@ -1,0 +1,108 @@
+// What needs neither device nor context: initialisation, versions, errors, symbol look-up.
+#include <cuda.h>
+#include <cudaProfiler.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "guest-driver/libcuda/core/error_text.h"
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/proc_table.h"
+#include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/thread.h"
+
+using namespace bandsaw::libcuda;
+
+namespace bandsaw::libcuda {
+
+const ErrorText* find_error(int value) {
+  const ErrorText* const end = kErrorTexts + kErrorTextCount;
+  const ErrorText* const found =
+      std::lower_bound(kErrorTexts, end, value, [](const ErrorText& entry, int wanted) { return entry.value < wanted; });
+  return found != end && found->value == value ? found : nullptr;
+}
+
+const ProcEntry* find_proc(const char* name, int version, bool per_thread, CUdriverProcAddressQueryResult* status) {
+  *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  const ProcEntry* const end = kProcEntries + kProcEntryCount;
+  const ProcEntry* entry = std::lower_bound(kProcEntries, end, name, [](const ProcEntry& e, const char* wanted) {
+    return std::strcmp(e.name, wanted) < 0;
+  });
+  const ProcEntry *plain = nullptr, *own = nullptr;
+  bool known = false;
+  for (; entry != end && std::strcmp(entry->name, name) == 0; entry++) {
+    known = true;
+    if (entry->since <= version) (entry->per_thread ? own : plain) = entry;
+  }
+  if (known) *status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+  const ProcEntry* const found = per_thread && own ? own : plain;
+  if (!found) return nullptr;
+  *status = found->implemented ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  return found->implemented ? found : nullptr;
+}
+
+}  // namespace bandsaw::libcuda
+
+extern "C" {
+
+CUresult CUDAAPI cuInit(unsigned int Flags) { return Flags ? CUDA_ERROR_INVALID_VALUE : initialise(); }
+
+CUresult CUDAAPI cuDriverGetVersion(int* driverVersion) {
+  if (!driverVersion) return CUDA_ERROR_INVALID_VALUE;
+  *driverVersion = kDriverVersion;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGetErrorName(CUresult error, const char** pStr) {
+  if (!pStr) return CUDA_ERROR_INVALID_VALUE;
+  const ErrorText* const found = find_error(error);
+  *pStr = found ? found->name : nullptr;
+  return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuGetErrorString(CUresult error, const char** pStr) {
+  if (!pStr) return CUDA_ERROR_INVALID_VALUE;
+  const ErrorText* const found = find_error(error);
+  *pStr = found ? found->text : nullptr;
+  return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags,
+                                     CUdriverProcAddressQueryResult* symbolStatus) {
+  CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  if (!symbol || !pfn || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
+  const bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  const ProcEntry* const found = find_proc(symbol, cudaVersion, per_thread, &status);
+  *pfn = found ? found->address : nullptr;
+  if (symbolStatus) *symbolStatus = status;
+  if (found) return CUDA_SUCCESS;
+  log(Level::kDebug, "cuGetProcAddress: no %s of version %d", symbol, cudaVersion);
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult CUDAAPI cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion, cuuint64_t flags) {
+  return cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, nullptr);
+}
+
+CUresult CUDAAPI cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+  if (!mode) return CUDA_ERROR_INVALID_VALUE;
+  const char* wanted = std::getenv("CUDA_MODULE_LOADING");
+  *mode = wanted && std::strcmp(wanted, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
+  return CUDA_SUCCESS;
+}
+
+// They switch an attached profiler, and there is none to attach.
+CUresult CUDAAPI cuProfilerStart(void) { return health(); }
+CUresult CUDAAPI cuProfilerStop(void) { return health(); }
+
+CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::swap(*mode, this_thread().capture_mode);
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

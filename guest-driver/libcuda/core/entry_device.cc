@@ -1,0 +1,156 @@
+// cuDevice*: answered from what cuInit learned about the device.
+#include <cuda.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "guest-driver/libcuda/core/device.h"
+#include "guest-driver/libcuda/core/process.h"
+
+using namespace bandsaw;
+using namespace bandsaw::libcuda;
+
+namespace bandsaw::libcuda {
+
+CUresult check_device(CUdevice device) {
+  if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
+  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+int device_attribute(CUdevice_attribute attribute) { return process().device.attributes[attribute]; }
+
+}  // namespace bandsaw::libcuda
+
+extern "C" {
+
+CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
+  if (!device) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(ordinal); result != CUDA_SUCCESS) return result;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetCount(int* count) {
+  if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!count) return CUDA_ERROR_INVALID_VALUE;
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetName(char* name, int len, CUdevice dev) {
+  if (!name || len <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  std::snprintf(name, static_cast<size_t>(len), "%s", process().device.name);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
+  if (!uuid) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  static_assert(sizeof(uuid->bytes) == sizeof(process().device.uuid));
+  std::memcpy(uuid->bytes, process().device.uuid, sizeof(uuid->bytes));
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetUuid(CUuuid* uuid, CUdevice dev) { return cuDeviceGetUuid_v2(uuid, dev); }
+
+CUresult CUDAAPI cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
+  if (!bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  *bytes = process().device.total_bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceTotalMem(unsigned int* bytes, CUdevice dev) {
+  size_t whole = 0;
+  if (!bytes) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = cuDeviceTotalMem_v2(&whole, dev);
+  if (result == CUDA_SUCCESS) *bytes = whole > 0xffffffffu ? 0xffffffffu : static_cast<unsigned int>(whole);
+  return result;
+}
+
+CUresult CUDAAPI cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevice dev) {
+  if (!pi || attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+  static_assert(CU_DEVICE_ATTRIBUTE_MAX <= VGPU_ATTRIBUTES_MAX);
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  *pi = device_attribute(attrib);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
+  if (!major || !minor) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  *major = device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  *minor = device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
+  if (!prop) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  prop->maxThreadsPerBlock = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  prop->maxThreadsDim[0] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X);
+  prop->maxThreadsDim[1] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y);
+  prop->maxThreadsDim[2] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z);
+  prop->maxGridSize[0] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
+  prop->maxGridSize[1] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y);
+  prop->maxGridSize[2] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z);
+  prop->sharedMemPerBlock = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+  prop->totalConstantMemory = device_attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
+  prop->SIMDWidth = device_attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
+  prop->memPitch = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
+  prop->regsPerBlock = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
+  prop->clockRate = device_attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+  prop->textureAlign = device_attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
+  if (!pciBusId || len <= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  std::snprintf(pciBusId, static_cast<size_t>(len), "%04X:%02X:%02X.0",
+                static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)),
+                static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)),
+                static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)));
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
+  if (!dev || !pciBusId) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(0); result != CUDA_SUCCESS) return result;
+  unsigned domain = 0, bus = 0, device = 0, function = 0;
+  const bool read = std::sscanf(pciBusId, "%x:%x:%x.%x", &domain, &bus, &device, &function) >= 3 ||
+                    (domain = function = 0, std::sscanf(pciBusId, "%x:%x.%x", &bus, &device, &function) >= 2);
+  if (!read) return CUDA_ERROR_INVALID_VALUE;
+  const bool same = domain == static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)) &&
+                    bus == static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)) &&
+                    device == static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  if (!same || function) return CUDA_ERROR_INVALID_DEVICE;
+  *dev = 0;
+  return CUDA_SUCCESS;
+}
+
+// One device: there is no pair of two.
+CUresult CUDAAPI cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
+                                         CUdevice dstDevice) {
+  if (!value) return CUDA_ERROR_INVALID_VALUE;
+  if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
+  return CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult CUDAAPI cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
+  if (!canAccessPeer) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = check_device(peerDev); result != CUDA_SUCCESS) return result;
+  *canAccessPeer = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType type, CUdevice dev) {
+  if (!pi) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  *pi = 0;
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

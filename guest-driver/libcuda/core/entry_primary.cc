@@ -1,0 +1,83 @@
+// cuDevicePrimaryCtx*: one context that everybody who asks shares, counted.
+#include <cuda.h>
+
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/context.h"
+#include "guest-driver/libcuda/core/device.h"
+#include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+using namespace bandsaw;
+using namespace bandsaw::libcuda;
+
+extern "C" {
+
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
+  if (!pctx) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  Context* const primary = primary_context();
+  std::lock_guard lock(context_mutex());
+  if (!primary->alive()) {
+    Call call;
+    const CUresult result = wire::context_create(call, primary->flags, 1, &primary->handle);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  primary->retains++;
+  *pctx = to_program(primary);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  Context* const primary = primary_context();
+  {
+    std::lock_guard lock(context_mutex());
+    if (primary->retains == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    if (--primary->retains > 0) return CUDA_SUCCESS;
+  }
+  end_context(primary);  // calls into other libraries: no lock held
+  std::lock_guard lock(context_mutex());
+  if (primary->retains > 0) return CUDA_SUCCESS;  // somebody was quick; the context lives on
+  Call call;
+  const CUresult result = wire::context_destroy(call, primary->handle);
+  primary->handle = 0;
+  return result;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice dev) { return cuDevicePrimaryCtxRelease_v2(dev); }
+
+CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  Context* const primary = primary_context();
+  if (!primary->alive()) return CUDA_SUCCESS;
+  end_context(primary);
+  std::lock_guard lock(context_mutex());
+  primary->cache_config = CU_FUNC_CACHE_PREFER_NONE;
+  Call call;
+  return wire::context_reset(call, primary->handle);
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice dev) { return cuDevicePrimaryCtxReset_v2(dev); }
+
+CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* active) {
+  if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  std::lock_guard lock(context_mutex());
+  *flags = primary_context()->flags;
+  *active = primary_context()->alive();
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
+  if (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  std::lock_guard lock(context_mutex());
+  primary_context()->flags = flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags) {
+  return cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+}
+
+}  // extern "C"

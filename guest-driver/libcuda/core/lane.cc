@@ -1,0 +1,180 @@
+#include "guest-driver/libcuda/core/lane.h"
+
+#include <immintrin.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+
+#include "guest-driver/libcuda/core/transport.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+constexpr uint32_t kWaitMilliseconds = 100;  // between looks at whether the host lives
+
+template <typename T>
+T load(const T& word, std::memory_order order = std::memory_order_acquire) {
+  return std::atomic_ref<T>(const_cast<T&>(word)).load(order);
+}
+template <typename T>
+void store(T& word, T value, std::memory_order order = std::memory_order_release) {
+  std::atomic_ref<T>(word).store(value, order);
+}
+
+uint64_t nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// How long to look for an answer before sleeping. With one core looking only keeps the runner from working.
+uint64_t spin_nanoseconds() {
+  static const uint64_t limit = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 30'000 : 0;
+  return limit;
+}
+
+uint32_t round_up(uint32_t bytes) { return (bytes + VGPU_RECORD_ALIGN - 1) / VGPU_RECORD_ALIGN * VGPU_RECORD_ALIGN; }
+
+}  // namespace
+
+Lane::Lane(vgpu_lane_header* header, Transport* transport, std::atomic<uint64_t>* next_seq)
+    : header_(header),
+      transport_(transport),
+      next_seq_(next_seq),
+      ring_(reinterpret_cast<char*>(header) + VGPU_LANE_RING_OFFSET),
+      tail_(load(header->tail)),
+      head_seen_(load(header->head)) {}
+
+template <typename Ready>
+bool Lane::wait_until(Ready ready) {
+  if (ready()) return true;
+  const uint64_t limit = spin_nanoseconds();
+  const uint64_t start = limit ? nanoseconds() : 0;
+  while (limit && nanoseconds() - start < limit) {
+    for (int i = 0; i < 16; i++) {
+      if (ready()) return true;
+      _mm_pause();
+    }
+  }
+  uint64_t seen = transport_->look(header_);
+  store(header_->guest_waiting, 1u, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // the host looks at guest_waiting after it has answered
+  bool answered = true;
+  while (!ready()) {
+    const int error = transport_->wait(header_, &seen, kWaitMilliseconds);
+    if (error == EPIPE || (error && !transport_->alive())) {
+      answered = ready();  // an answer may have come before the end
+      break;
+    }
+  }
+  store(header_->guest_waiting, 0u, std::memory_order_relaxed);
+  return answered;
+}
+
+bool Lane::wait_for_room(uint32_t bytes) {
+  auto fits = [&] {
+    head_seen_ = load(header_->head);
+    return tail_ - head_seen_ + bytes <= VGPU_LANE_RING_BYTES;
+  };
+  // The runner wakes nobody for room: look again often.
+  for (uint32_t round = 0; !fits(); round++) {
+    if (round < 64) {
+      sched_yield();
+      continue;
+    }
+    usleep(100);
+    if (round % 256 == 0 && !transport_->alive()) return false;
+  }
+  return true;
+}
+
+void* Lane::reserve(uint32_t opcode, uint32_t payload, uint64_t context) {
+  const uint32_t bytes = round_up(static_cast<uint32_t>(sizeof(vgpu_record)) + payload);
+  uint32_t at = static_cast<uint32_t>(tail_ % VGPU_LANE_RING_BYTES);
+  const uint32_t room = VGPU_LANE_RING_BYTES - at;
+  pad_ = bytes > room ? room : 0;
+  reserved_ = bytes;
+  if (tail_ - head_seen_ + pad_ + bytes > VGPU_LANE_RING_BYTES && !wait_for_room(pad_ + bytes)) return nullptr;
+  if (pad_) {
+    // Only the first eight bytes of padding are read, and there may be no more than 16.
+    auto* pad = reinterpret_cast<vgpu_record*>(ring_ + at);
+    pad->bytes = pad_;
+    pad->opcode = VGPU_OPCODE_PAD;
+    at = 0;
+  }
+  auto* record = reinterpret_cast<vgpu_record*>(ring_ + at);
+  record->bytes = bytes;
+  record->opcode = opcode;
+  record->context = context;
+  record->reserved = 0;
+  return record + 1;
+}
+
+uint64_t Lane::publish() {
+  const uint64_t at = (tail_ + pad_) % VGPU_LANE_RING_BYTES;
+  auto* record = reinterpret_cast<vgpu_record*>(ring_ + at);
+  // Nothing may come between drawing the number and publishing: other lanes' later records wait for this one.
+  const uint64_t seq = next_seq_->fetch_add(1, std::memory_order_relaxed);
+  record->seq = seq;
+  tail_ += pad_ + reserved_;
+  store(header_->tail, static_cast<__u64>(tail_));
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // the runner looks at tail after it has set host_sleeping
+  if (load(header_->host_sleeping, std::memory_order_relaxed)) transport_->kick();
+  return seq;
+}
+
+bool Lane::wait_reply(uint64_t seq) {
+  return wait_until([&] { return load(header_->reply_seq) == seq; });
+}
+
+CUresult Lane::reply_result() const {
+  return static_cast<CUresult>(load(header_->reply_result, std::memory_order_relaxed));
+}
+
+uint32_t Lane::reply_bytes() const {
+  const uint32_t bytes = load(header_->reply_bytes, std::memory_order_relaxed);
+  return bytes < VGPU_LANE_REPLY_BYTES ? bytes : VGPU_LANE_REPLY_BYTES;
+}
+
+uint32_t Lane::reply_flags() const { return load(header_->reply_flags, std::memory_order_relaxed); }
+
+CUresult Lane::sticky_error() const {
+  return static_cast<CUresult>(load(header_->sticky_error, std::memory_order_relaxed));
+}
+
+bool Lane::done_yet(vgpu_done done, CUresult* result) const {
+  const uint64_t word = load(header_->done[done.slot]);
+  const uint32_t token = static_cast<uint32_t>(word >> 32);
+  if (static_cast<int32_t>(token - done.token) < 0) return false;
+  *result = token == done.token ? static_cast<CUresult>(static_cast<uint32_t>(word)) : CUDA_SUCCESS;
+  return true;
+}
+
+bool Lane::wait_done(vgpu_done done, CUresult* result) {
+  *result = CUDA_SUCCESS;
+  if (done.token == 0) return true;
+  return wait_until([&] { return done_yet(done, result); });
+}
+
+Lane* LanePool::take() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      Lane* const lane = free_.back();
+      free_.pop_back();
+      return lane;
+    }
+  }
+  vgpu_lane_header* header = nullptr;
+  if (transport_->add_lane(&header) != 0) return nullptr;
+  return new Lane(header, transport_, next_seq_);
+}
+
+void LanePool::give_back(Lane* lane) {
+  std::lock_guard lock(mutex_);
+  free_.push_back(lane);
+}
+
+}  // namespace bandsaw::libcuda

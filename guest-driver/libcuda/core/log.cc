@@ -1,0 +1,63 @@
+#include "guest-driver/libcuda/core/log.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string>
+
+namespace bandsaw::libcuda {
+namespace {
+
+Level read_level() {
+  const char* text = std::getenv("BANDSAW_LOG");
+  if (!text || !*text) return Level::kWarn;
+  const char* names[] = {"off", "error", "warn", "info", "debug", "trace"};
+  for (int level = 0; level < 6; level++) {
+    if (std::strcmp(text, names[level]) == 0) return static_cast<Level>(level);
+  }
+  return Level::kInfo;
+}
+
+Level level() {
+  static const Level chosen = read_level();
+  return chosen;
+}
+
+}  // namespace
+
+bool logs(Level wanted) { return wanted <= level(); }
+
+void log(Level wanted, const char* format, ...) {
+  if (!logs(wanted)) return;
+  char line[1024];
+  int used = std::snprintf(line, sizeof(line), "libcuda (bandsaw): ");
+  va_list arguments;
+  va_start(arguments, format);
+  used += std::vsnprintf(line + used, sizeof(line) - static_cast<size_t>(used), format, arguments);
+  va_end(arguments);
+  if (used > static_cast<int>(sizeof(line)) - 2) used = static_cast<int>(sizeof(line)) - 2;
+  line[used++] = '\n';
+  // One write, so that lines of several threads do not mix; there is nobody to tell if it fails.
+  if (write(STDERR_FILENO, line, static_cast<size_t>(used)) < 0) return;
+}
+
+void log_unsupported(const char* what) {
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  static auto* said = new std::set<std::string>;
+  pthread_mutex_lock(&mutex);
+  const bool first = said->insert(what).second;
+  pthread_mutex_unlock(&mutex);
+  if (first) log(Level::kWarn, "%s is not supported", what);
+}
+
+CUresult missing(const char* symbol, std::atomic<bool>* said) {
+  if (!said->exchange(true)) log(Level::kWarn, "%s is not implemented", symbol);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+}  // namespace bandsaw::libcuda

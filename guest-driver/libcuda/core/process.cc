@@ -1,0 +1,130 @@
+#include "guest-driver/libcuda/core/process.h"
+
+#include <pthread.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/lane.h"
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/shared_memory.h"
+#include "guest-driver/libcuda/core/transport.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+// Leaked on purpose, like everything it points to: the runtime calls in after static destructors have run.
+std::atomic<Process*> the_process{nullptr};
+std::atomic<State> the_state{State::kUninitialised};
+std::atomic<bool> forked{false};
+pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void after_fork_in_child() {
+  if (the_state.exchange(State::kUninitialised) == State::kUninitialised) return;
+  forked = true;
+  the_process.load()->transport->forget_in_child();
+}
+
+// `text` begins a UUID as nvidia-smi writes it: GPU-8 hex digits-...
+bool names_uuid(const std::string& text, const __u8* uuid) {
+  char whole[41];
+  int used = std::snprintf(whole, sizeof(whole), "GPU-");
+  for (int i = 0; i < 16; i++) {
+    const bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+    used += std::snprintf(whole + used, sizeof(whole) - static_cast<size_t>(used), dash ? "-%02x" : "%02x", uuid[i]);
+  }
+  return text.size() > 4 && text.size() <= std::strlen(whole) && std::strncmp(whole, text.c_str(), text.size()) == 0;
+}
+
+// CUDA_VISIBLE_DEVICES with a single device: what counts is whether the list begins with it.
+bool device_is_visible(const vgpu_device_info& device) {
+  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!list) return true;
+  const std::string first(list, std::strcspn(list, ","));
+  return first == "0" || names_uuid(first, device.uuid);
+}
+
+CUresult report(const TransportFailure& failure) {
+  static bool said = false;  // under init_mutex
+  if (!said) log(Level::kError, "%s", failure.message.c_str());
+  said = true;
+  return static_cast<CUresult>(failure.error);
+}
+
+CUresult connect() {
+  TransportFailure failure;
+  std::unique_ptr<Transport> transport = open_transport(&failure);
+  if (!transport) return report(failure);
+  static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  if (registered != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto* created = new Process;
+  created->transport = transport.release();
+  created->memory = new SharedMemory(created->transport);
+  created->lanes = new LanePool(created->transport, &created->next_seq);
+  the_process = created;
+  the_state = State::kReady;
+  return CUDA_SUCCESS;
+}
+
+CUresult first_initialise() {
+  if (!the_process.load()) {
+    if (const CUresult result = connect(); result != CUDA_SUCCESS) return result;
+  }
+  Process& created = *the_process.load();
+  the_state = State::kReady;
+  {
+    Call call;
+    const CUresult result = wire::device_info(call, &created.device);
+    if (result != CUDA_SUCCESS) {
+      if (state() != State::kLost) the_state = State::kUninitialised;
+      return result;
+    }
+  }
+  created.device.name[sizeof(created.device.name) - 1] = 0;
+  if (device_is_visible(created.device)) return CUDA_SUCCESS;
+  the_state = State::kUninitialised;
+  return CUDA_ERROR_NO_DEVICE;
+}
+
+}  // namespace
+
+State state() { return the_state.load(std::memory_order_acquire); }
+
+void set_lost() {
+  State ready = State::kReady;
+  if (the_state.compare_exchange_strong(ready, State::kLost)) {
+    log(Level::kError, "the virtual GPU's host side is gone: no CUDA call of this process can succeed any more");
+  }
+}
+
+Process& process() { return *the_process.load(std::memory_order_acquire); }
+
+CUresult initialise() {
+  if (forked) return CUDA_ERROR_NOT_INITIALIZED;
+  if (state() == State::kReady) return CUDA_SUCCESS;
+  pthread_mutex_lock(&init_mutex);
+  CUresult result = CUDA_SUCCESS;
+  if (state() == State::kLost) result = kLostHost;
+  if (state() == State::kUninitialised) result = first_initialise();
+  pthread_mutex_unlock(&init_mutex);
+  return result;
+}
+
+CUresult health() {
+  switch (state()) {
+    case State::kUninitialised:
+      return CUDA_ERROR_NOT_INITIALIZED;
+    case State::kLost:
+      return kLostHost;
+    case State::kReady:
+      break;
+  }
+  return static_cast<CUresult>(process().sticky.load(std::memory_order_relaxed));
+}
+
+}  // namespace bandsaw::libcuda

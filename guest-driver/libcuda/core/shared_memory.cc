@@ -1,0 +1,97 @@
+#include "guest-driver/libcuda/core/shared_memory.h"
+
+#include <cerrno>
+
+#include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/transport.h"
+#include "guest-driver/libcuda/core/window.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+CUresult to_result(int error) {
+  switch (error) {
+    case 0:
+      return CUDA_SUCCESS;
+    case EPIPE:
+      set_lost();
+      return kLostHost;
+    case ENOTSUP:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    case EFAULT:
+    case EINVAL:
+      return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+uint64_t number(const void* address) { return reinterpret_cast<uint64_t>(address); }
+
+// The block whose pages overlap [begin, end), or end().
+auto overlap(const std::map<uint64_t, SharedBlock>& blocks, uint64_t begin, uint64_t end) {
+  auto it = blocks.lower_bound(begin);
+  if (it != blocks.end() && it->first < end) return it;
+  if (it == blocks.begin()) return blocks.end();
+  --it;
+  return it->first + it->second.bytes > begin ? it : blocks.end();
+}
+
+}  // namespace
+
+CUresult SharedMemory::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) {
+  if (bytes == 0 || bytes > VGPU_WINDOW_DEVICE_OFFSET) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = to_result(transport_->allocate(round_to_pages(bytes), flags, block));
+  if (result != CUDA_SUCCESS) return result;
+  std::lock_guard lock(mutex_);
+  blocks_[number(block->address)] = *block;
+  return CUDA_SUCCESS;
+}
+
+CUresult SharedMemory::release(void* address) {
+  SharedBlock block;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = blocks_.find(number(address));
+    if (it == blocks_.end() || pinned_.count(it->first)) return CUDA_ERROR_INVALID_VALUE;
+    block = it->second;
+    blocks_.erase(it);
+  }
+  return to_result(transport_->release(block));
+}
+
+CUresult SharedMemory::pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) {
+  const uint64_t first = number(address);
+  if (!address || bytes == 0 || bytes > VGPU_WINDOW_BYTES || first + bytes < first) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t begin = first / kPage * kPage;
+  const uint64_t end = round_to_pages(first + bytes);
+  std::lock_guard lock(mutex_);  // held over the round trip: two threads may not pin one page
+  if (overlap(blocks_, begin, end) != blocks_.end()) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  const int error = transport_->pin(reinterpret_cast<void*>(begin), end - begin, flags, block);
+  if (error) return to_result(error);
+  blocks_[begin] = *block;
+  pinned_[begin] = *block;
+  return CUDA_SUCCESS;
+}
+
+CUresult SharedMemory::unpin(void* address) {
+  std::lock_guard lock(mutex_);
+  const auto it = pinned_.find(number(address) / kPage * kPage);
+  if (it == pinned_.end()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  const SharedBlock block = it->second;
+  blocks_.erase(it->first);
+  pinned_.erase(it);
+  return to_result(transport_->unpin(block));
+}
+
+bool SharedMemory::find(const void* address, uint64_t bytes, SharedBlock* block) {
+  const uint64_t first = number(address);
+  if (first + bytes < first) return false;
+  std::lock_guard lock(mutex_);
+  const auto it = overlap(blocks_, first, first + 1);
+  if (it == blocks_.end() || bytes > it->second.bytes - (first - it->first)) return false;
+  *block = it->second;
+  return true;
+}
+
+}  // namespace bandsaw::libcuda

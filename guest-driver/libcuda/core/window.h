@@ -1,0 +1,33 @@
+// The address window of this process (vgpu_control.h): reserved as a whole, its lower half handed out in ranges.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+namespace bandsaw::libcuda {
+
+inline constexpr uint64_t kPage = 4096;
+inline constexpr uint64_t round_to_pages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// Thread-safe.
+class Window {
+ public:
+  ~Window();
+  // Reserves the addresses. 0, or an errno: EEXIST when something lies there already.
+  int reserve(uint64_t base);
+  uint64_t base() const { return base_; }
+  bool holds(uint64_t address, uint64_t bytes) const;
+
+  // A free range of the lower half: its offset, or kNone. `bytes` is a multiple of kPage, `align` a power of two.
+  static constexpr uint64_t kNone = ~0ull;
+  uint64_t take(uint64_t bytes, uint64_t align);
+  void give_back(uint64_t offset, uint64_t bytes);
+
+ private:
+  uint64_t base_ = 0;
+  std::mutex mutex_;
+  std::map<uint64_t, uint64_t> free_;  // offset -> bytes
+};
+
+}  // namespace bandsaw::libcuda
