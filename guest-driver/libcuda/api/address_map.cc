@@ -1,0 +1,60 @@
+#include "guest-driver/libcuda/api/address_map.h"
+
+#include <iterator>
+#include <mutex>
+
+namespace bandsaw::libcuda {
+
+AddressMap& AddressMap::get() {
+  static AddressMap& map = *new AddressMap;  // leaked: used after static destructors
+  return map;
+}
+
+AddressMap::Map::const_iterator AddressMap::holder(uint64_t address) const {
+  auto next = ranges_.upper_bound(address);
+  if (next == ranges_.begin()) return ranges_.end();
+  const auto candidate = std::prev(next);
+  return address - candidate->first < candidate->second.bytes ? candidate : ranges_.end();
+}
+
+void AddressMap::add(Range range) {
+  std::unique_lock lock(mutex_);
+  range.id = next_id_++;
+  auto first = ranges_.lower_bound(range.base);
+  if (const auto before = holder(range.base); before != ranges_.end()) first = ranges_.erase(before, std::next(before));
+  while (first != ranges_.end() && first->first - range.base < range.bytes) first = ranges_.erase(first);
+  ranges_.emplace(range.base, range);
+}
+
+std::optional<Range> AddressMap::find(uint64_t address) const {
+  std::shared_lock lock(mutex_);
+  const auto found = holder(address);
+  if (found == ranges_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<Range> AddressMap::take(uint64_t base) {
+  std::unique_lock lock(mutex_);
+  const auto found = ranges_.find(base);
+  if (found == ranges_.end()) return std::nullopt;
+  const Range range = found->second;
+  ranges_.erase(found);
+  return range;
+}
+
+bool AddressMap::remove(uint64_t base) { return take(base).has_value(); }
+
+bool AddressMap::update(uint64_t address, const std::function<void(Range&)>& change) {
+  std::unique_lock lock(mutex_);
+  const auto found = holder(address);
+  if (found == ranges_.end()) return false;
+  change(ranges_.find(found->first)->second);
+  return true;
+}
+
+void AddressMap::remove_if(const std::function<bool(const Range&)>& gone) {
+  std::unique_lock lock(mutex_);
+  std::erase_if(ranges_, [&](const auto& entry) { return gone(entry.second); });
+}
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,71 @@
+// Every address range that CUDA knows in this process: what unified addressing and pointer attributes answer from.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <shared_mutex>
+
+namespace bandsaw::libcuda {
+
+enum class RangeKind : uint8_t {
+  kDevice,      // cuMemAlloc
+  kPool,        // stream-ordered
+  kGraph,       // a graph's allocation node
+  kGlobal,      // a module's or library's variable
+  kHost,        // cuMemHostAlloc: shared with the runner at its own address
+  kRegistered,  // cuMemHostRegister: the program's own pages, shared with the runner
+  kManaged,     // cuMemAllocManaged and __managed__ variables
+};
+
+struct Range {
+  uint64_t base = 0, bytes = 0;
+  RangeKind kind = RangeKind::kDevice;
+  bool sync_memops = false;
+  uint32_t flags = 0;          // of the call that made it
+  uint64_t context = 0, pool = 0;
+  uint64_t id = 0;             // never used twice in a process
+  uint64_t owner = 0;          // of variables: the library or module
+  uint64_t alias = 0;          // kRegistered: where the runner reaches `base`, if not at `base`
+  uint64_t host = 0;           // of such an alias: the program's own address of `base`
+  // Managed memory: what cuMemAdvise and cuMemPrefetchAsync asked for last.
+  bool read_mostly = false;
+  CUmemLocation preferred{CU_MEM_LOCATION_TYPE_INVALID, CU_DEVICE_INVALID};
+  CUmemLocation prefetched{CU_MEM_LOCATION_TYPE_INVALID, CU_DEVICE_INVALID};
+  bool accessed_by_device = false, accessed_by_host = false;
+
+  bool on_device() const { return kind <= RangeKind::kGlobal; }
+  bool holds(uint64_t address, uint64_t length) const {
+    return address >= base && address - base <= bytes && length <= bytes - (address - base);
+  }
+};
+
+// Thread-safe. Ranges never overlap.
+class AddressMap {
+ public:
+  static AddressMap& get();
+
+  // Numbers the range. Replaces what overlaps it: such a range is stale (its context was destroyed).
+  void add(Range range);
+  std::optional<Range> find(uint64_t address) const;  // the range that holds this address
+  bool remove(uint64_t base);                         // exactly this base
+  std::optional<Range> take(uint64_t base);
+  // Changes the range that holds `address` in place; false if there is none.
+  bool update(uint64_t address, const std::function<void(Range&)>& change);
+  // Removes the ranges for which `gone` is true.
+  void remove_if(const std::function<bool(const Range&)>& gone);
+
+ private:
+  using Map = std::map<uint64_t, Range>;
+  Map::const_iterator holder(uint64_t address) const;
+
+  mutable std::shared_mutex mutex_;
+  Map ranges_;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace bandsaw::libcuda

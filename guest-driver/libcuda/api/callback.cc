@@ -1,0 +1,70 @@
+// The thread that runs the program's host functions and stream callbacks.
+//
+// It starts with the first use and lives as long as the process. Like CUDA's own callback thread it runs one function
+// at a time and has no current context; a function that waits for the device gets CUDA_ERROR_NOT_PERMITTED, because
+// what it waits for may wait for this thread.
+#include <pthread.h>
+#include <signal.h>
+
+#include <mutex>
+
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+thread_local bool on_callback_thread = false;
+
+void run(const vgpu_callback& callback) {
+  void* const data = reinterpret_cast<void*>(callback.data);
+  if (callback.kind == VGPU_CALLBACK_STREAM) {
+    reinterpret_cast<CUstreamCallback>(callback.function)(reinterpret_cast<CUstream>(callback.stream),
+                                                          static_cast<CUresult>(callback.status), data);
+  } else {
+    reinterpret_cast<CUhostFn>(callback.function)(data);
+  }
+}
+
+void* serve(void*) {
+  on_callback_thread = true;
+  uint64_t finished = 0;
+  for (;;) {
+    vgpu_callback callback{};
+    {
+      Call call;
+      if (state() != State::kReady) return nullptr;
+      // A sticky error ends the program's work, not this thread: callbacks still come, with the error in them.
+      const CUresult result = wire::next_callback(call, finished, &callback);
+      if (result != CUDA_SUCCESS || callback.token == 0) return nullptr;
+    }
+    run(callback);
+    finished = callback.token;
+  }
+}
+
+}  // namespace
+
+CUresult check_may_wait() { return on_callback_thread ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS; }
+
+CUresult start_callback_thread() {
+  static std::atomic<bool> started{false};
+  if (started.load(std::memory_order_acquire)) return CUDA_SUCCESS;
+  static std::mutex& mutex = *new std::mutex;
+  std::lock_guard lock(mutex);
+  if (started.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, serve, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error) return CUDA_ERROR_OUT_OF_MEMORY;
+  pthread_detach(thread);
+  started.store(true, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,163 @@
+// Stream capture.
+#include <cstring>
+
+#include "guest-driver/libcuda/api/graph.h"
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+
+constinit std::atomic<int> active_captures{0};
+
+namespace {
+
+CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+               CUstreamCaptureMode mode) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t on = 0;
+  CUresult result = check_stream(stream, &on);
+  if (result != CUDA_SUCCESS) return result;
+  if (on <= VGPU_STREAM_LEGACY) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;  // the legacy stream
+  // Counted first: a copy on another thread must not miss a capture that the host has begun.
+  active_captures.fetch_add(1);
+  result = wire::capture_begin(call, on, mode, to_wire(graph), as_bytes(dependencies, count));
+  if (result != CUDA_SUCCESS) {
+    active_captures.fetch_sub(1);
+    return result;
+  }
+  if (StreamRecord* const record = streams().find(on)) record->capturing.store(true);
+  return CUDA_SUCCESS;
+}
+
+struct Capture {
+  vgpu_capture_info info{};
+  std::vector<std::byte> dependencies;
+};
+
+CUresult ask(CUstream stream, Capture* capture) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  uint64_t on = 0;
+  const CUresult result = check_stream(stream, &on);
+  if (result != CUDA_SUCCESS) return result;
+  if (active_captures.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;  // NONE
+  return wire::capture_info(call, on, &capture->info, &capture->dependencies);
+}
+
+// What cuStreamGetCaptureInfo hands out lives until the thread asks again.
+CUresult get_info(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+                  const CUgraphNode** dependencies, size_t* count) {
+  if (!status) return CUDA_ERROR_INVALID_VALUE;
+  Capture capture;
+  const CUresult result = ask(stream, &capture);
+  if (result != CUDA_SUCCESS) return result;
+  *status = static_cast<CUstreamCaptureStatus>(capture.info.status);
+  if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+  static thread_local std::vector<std::byte>* const kept = new std::vector<std::byte>;
+  *kept = std::move(capture.dependencies);
+  if (id) *id = capture.info.id;
+  if (graph) *graph = from_wire<CUgraph>(capture.info.graph);
+  if (dependencies) *dependencies = reinterpret_cast<const CUgraphNode*>(kept->data());
+  if (count) *count = kept->size() / sizeof(CUgraphNode);
+  return CUDA_SUCCESS;
+}
+
+CUresult update(CUstream stream, CUgraphNode* dependencies, size_t count, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if ((count && !dependencies) || flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t on = 0;
+  const CUresult result = check_stream(stream, &on);
+  if (result != CUDA_SUCCESS) return result;
+  return wire::capture_update(call, on, flags, as_bytes(dependencies, count));
+}
+
+}  // namespace
+
+CUresult is_capturing(uint64_t wire_stream, bool* capturing) {
+  *capturing = false;
+  if (active_captures.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
+  Call call;
+  vgpu_capture_info info{};
+  const CUresult result = wire::capture_info(call, wire_stream, &info, nullptr);
+  if (result != CUDA_SUCCESS) return result;
+  if (info.status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  *capturing = info.status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+namespace wire = bandsaw::wire;
+
+extern "C" {
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  return begin(stream, nullptr, nullptr, 0, mode);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* dependencies,
+                                     const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
+  if (!find_graph(graph) || (count && !dependencies)) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = check_edges(edges, count);
+  return result != CUDA_SUCCESS ? result : begin(stream, graph, dependencies, count, mode);
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!graph) return CUDA_ERROR_INVALID_VALUE;
+  *graph = nullptr;
+  uint64_t on = 0;
+  CUresult result = check_stream(stream, &on);
+  if (result != CUDA_SUCCESS) return result;
+  if (active_captures.load() == 0) return CUDA_ERROR_ILLEGAL_STATE;
+  uint64_t handle = 0;
+  result = wire::capture_end(call, on, &handle);
+  // These leave the capture as it is: it was not begun here, or the wrong thread asks.
+  const bool still = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ||
+                     result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE;
+  if (!still) {
+    StreamRecord* const record = streams().find(on);
+    if (!record || record->capturing.exchange(false)) active_captures.fetch_sub(1);
+  }
+  if (handle) {
+    adopt_graph(handle);
+    *graph = from_wire<CUgraph>(handle);
+  }
+  return result;
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  if (!status) return CUDA_ERROR_INVALID_VALUE;
+  Capture capture;
+  const CUresult result = ask(stream, &capture);
+  if (result == CUDA_SUCCESS) *status = static_cast<CUstreamCaptureStatus>(capture.info.status);
+  return result;
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+                                   const CUgraphNode** dependencies, size_t* count) {
+  return get_info(stream, status, id, graph, dependencies, count);
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+                                   const CUgraphNode** dependencies, const CUgraphEdgeData** edges, size_t* count) {
+  const CUresult result = get_info(stream, status, id, graph, dependencies, count);
+  if (result == CUDA_SUCCESS && edges) *edges = nullptr;  // there are no edges with data
+  return result;
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* dependencies, const CUgraphEdgeData* edges,
+                                              size_t count, unsigned flags) {
+  const CUresult result = check_edges(edges, count);
+  return result != CUDA_SUCCESS ? result : update(stream, dependencies, count, flags);
+}
+
+}  // extern "C"

@@ -1,0 +1,102 @@
+#include "guest-driver/libcuda/api/event.h"
+
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+constexpr unsigned kEventFlags =
+    CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+
+void forget_context(Context* context) {
+  const uint64_t gone = context->handle;
+  events().remove_if([gone](const EventRecord& event) { return event.context == gone; });
+}
+
+}  // namespace
+
+HandleTable<EventRecord>& events() {
+  static HandleTable<EventRecord>& table = *[] {
+    on_context_ended(forget_context);
+    return new HandleTable<EventRecord>;
+  }();
+  return table;
+}
+
+CUresult record_event(Call& call, CUevent event, CUstream stream, unsigned flags) {
+  if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
+  if (flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t on = 0;
+  const CUresult result = check_stream(stream, &on);
+  return result != CUDA_SUCCESS ? result : wire::event_record(call, to_wire(event), on, flags);
+}
+
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+namespace wire = bandsaw::wire;
+
+extern "C" {
+
+CUresult cuEventCreate(CUevent* event, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!event || (flags & ~kEventFlags)) return CUDA_ERROR_INVALID_VALUE;
+  if (flags & CU_EVENT_INTERPROCESS) {
+    return flags & CU_EVENT_DISABLE_TIMING ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+  }
+  auto record = std::make_unique<EventRecord>();
+  const CUresult result = wire::event_create(call, flags, &record->handle);
+  if (result != CUDA_SUCCESS) return result;
+  record->context = call.context();
+  record->flags = flags;
+  *event = from_wire<CUevent>(record->handle);
+  return events().insert(std::move(record)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+  Call call;
+  if (call.failed()) return call.status();
+  if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result = wire::event_destroy(call, to_wire(event));
+  if (result == CUDA_SUCCESS) events().remove(to_wire(event));
+  return result;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  Call call;
+  return call.require_context() ? record_event(call, event, stream, 0) : call.status();
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
+  Call call;
+  return call.require_context() ? record_event(call, event, stream, flags) : call.status();
+}
+
+CUresult cuEventQuery(CUevent event) {
+  Call call;
+  if (call.failed()) return call.status();
+  return events().find(event) ? wire::event_query(call, to_wire(event)) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+  Call call;
+  if (call.failed()) return call.status();
+  if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult allowed = check_may_wait();
+  return allowed != CUDA_SUCCESS ? allowed : wire::event_synchronize(call, to_wire(event));
+}
+
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+  Call call;
+  if (call.failed()) return call.status();
+  if (!milliseconds) return CUDA_ERROR_INVALID_VALUE;
+  const EventRecord* const from = events().find(start);
+  const EventRecord* const to = events().find(end);
+  if (!from || !to || ((from->flags | to->flags) & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_HANDLE;
+  return wire::event_elapsed(call, from->handle, to->handle, milliseconds);
+}
+
+}  // extern "C"

@@ -1,0 +1,24 @@
+// Events as the guest keeps them.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "guest-driver/libcuda/api/handle_table.h"
+#include "guest-driver/libcuda/core/call.h"
+
+namespace bandsaw::libcuda {
+
+struct EventRecord {
+  uint64_t handle = 0;
+  uint64_t context = 0;
+  unsigned flags = 0;
+};
+
+HandleTable<EventRecord>& events();
+
+// cuEventRecordWithFlags without its prologue.
+CUresult record_event(Call& call, CUevent event, CUstream stream, unsigned flags);
+
+}  // namespace bandsaw::libcuda

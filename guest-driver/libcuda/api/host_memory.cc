@@ -1,0 +1,145 @@
+// Pinned, mapped and registered host memory.
+#include "guest-driver/libcuda/api/host_memory.h"
+
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/shared_memory.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+constexpr unsigned kAllocFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                                    CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+
+uint64_t number(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+// Pinned memory goes with its context, as in CUDA; registered memory stays the program's.
+void forget_context(Context* context) {
+  const uint64_t gone = context->handle;
+  std::vector<uint64_t> blocks;
+  AddressMap::get().remove_if([&](const Range& range) {
+    const bool mine = range.kind == RangeKind::kHost && range.context == gone;
+    if (mine) blocks.push_back(range.base);
+    return mine;
+  });
+  for (const uint64_t block : blocks) static_cast<void>(process().memory->release(reinterpret_cast<void*>(block)));
+}
+
+CUresult allocate(void** pointer, size_t bytes, unsigned flags) {
+  static const bool hooked = (on_context_ended(forget_context), true);
+  static_cast<void>(hooked);
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!pointer || !bytes || (flags & ~kAllocFlags)) return CUDA_ERROR_INVALID_VALUE;
+  SharedBlock block;
+  const CUresult result = process().memory->allocate(bytes, VGPU_REGION_DEVICE_VISIBLE, &block);
+  if (result != CUDA_SUCCESS) return result;
+  AddressMap::get().add({.base = number(block.address),
+                         .bytes = bytes,
+                         .kind = RangeKind::kHost,
+                         .flags = flags | CU_MEMHOSTALLOC_DEVICEMAP,  // always mapped: unified addressing
+                         .context = call.context()});
+  *pointer = block.address;
+  return CUDA_SUCCESS;
+}
+
+CUresult register_range(void* pointer, size_t bytes, unsigned flags, uint64_t context) {
+  AddressMap& map = AddressMap::get();
+  const uint64_t first = number(pointer);
+  for (const uint64_t end : {first, first + bytes - 1}) {
+    const auto known = map.find(end);
+    if (known) {
+      return known->kind == RangeKind::kRegistered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                                   : CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  Range range{.base = first, .bytes = bytes, .kind = RangeKind::kRegistered, .flags = flags, .context = context};
+  const bool read_only = flags & CU_MEMHOSTREGISTER_READ_ONLY;
+  SharedBlock block;
+  CUresult result = process().memory->pin(
+      pointer, bytes, VGPU_REGION_DEVICE_VISIBLE | (read_only ? VGPU_REGION_READ_ONLY : 0), &block);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) {
+    result = swap_in_shared(first, bytes, &range.alias);
+    if (result == CUDA_SUCCESS) {
+      Range alias = range;
+      alias.base = range.alias;
+      alias.host = first;
+      alias.alias = 0;
+      map.add(alias);
+    }
+  }
+  if (result == CUDA_SUCCESS) map.add(range);
+  return result;
+}
+
+}  // namespace
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+
+extern "C" {
+
+CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned flags) { return allocate(pointer, bytes, flags); }
+
+CUresult cuMemAllocHost_v2(void** pointer, size_t bytes) { return allocate(pointer, bytes, 0); }
+
+CUresult cuMemFreeHost(void* pointer) {
+  Call call;
+  if (call.failed()) return call.status();
+  if (!pointer) return CUDA_SUCCESS;
+  AddressMap& map = AddressMap::get();
+  const auto range = map.find(number(pointer));
+  if (!range || range->base != number(pointer) || range->kind != RangeKind::kHost) return CUDA_ERROR_INVALID_VALUE;
+  map.remove(range->base);
+  return process().memory->release(pointer);
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* pointer, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!address || !pointer || flags) return CUDA_ERROR_INVALID_VALUE;
+  const auto range = AddressMap::get().find(number(pointer));
+  if (!range || (range->kind != RangeKind::kHost && range->kind != RangeKind::kRegistered)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *address = shared_address(*range, number(pointer));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetFlags(unsigned* flags, void* pointer) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!flags || !pointer) return CUDA_ERROR_INVALID_VALUE;
+  const auto range = AddressMap::get().find(number(pointer));
+  if (!range || range->kind != RangeKind::kHost) return CUDA_ERROR_INVALID_VALUE;
+  *flags = range->flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!pointer || !bytes || (flags & ~kRegisterFlags) || number(pointer) + bytes < number(pointer)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (flags & CU_MEMHOSTREGISTER_IOMEMORY) return CUDA_ERROR_NOT_SUPPORTED;  // another device's memory
+  return register_range(pointer, bytes, flags, call.context());
+}
+
+CUresult cuMemHostUnregister(void* pointer) {
+  Call call;
+  if (call.failed()) return call.status();
+  if (!pointer) return CUDA_ERROR_INVALID_VALUE;
+  AddressMap& map = AddressMap::get();
+  const auto range = map.find(number(pointer));
+  if (!range || range->kind != RangeKind::kRegistered || range->base != number(pointer) || range->host) {
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  }
+  map.remove(range->base);
+  if (!range->alias) return process().memory->unpin(pointer);
+  map.remove(range->alias);
+  return swap_out_shared(range->base, range->bytes, range->alias);
+}
+
+}  // extern "C"

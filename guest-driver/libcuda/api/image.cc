@@ -1,0 +1,81 @@
+#include "guest-driver/libcuda/api/image.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "guest-driver/libcuda/core/process.h"
+
+namespace bandsaw::libcuda {
+
+SharedImage::~SharedImage() {
+  // An error means that the host is gone, and then the block does not matter.
+  if (block_.address) static_cast<void>(process().memory->release(block_.address));
+}
+
+CUresult SharedImage::fill(const Image& image) {
+  const CUresult result = process().memory->allocate(std::max<uint64_t>(image.bytes, 1), 0, &block_);
+  if (result != CUDA_SUCCESS) return result;
+  std::memcpy(block_.address, image.data, image.bytes);
+  bytes_ = image.bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult JitOptions::read(unsigned count, const CUjit_option* options, void** values) {
+  if (count && (!options || !values)) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < count; ++i) {
+    void* const value = values[i];
+    switch (options[i]) {
+      case CU_JIT_WALL_TIME:
+        wall_time_ = &values[i];
+        break;
+      case CU_JIT_INFO_LOG_BUFFER:
+        info_.text = static_cast<char*>(value);
+        break;
+      case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+        info_.capacity = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(value));
+        info_.size_value = &values[i];
+        break;
+      case CU_JIT_ERROR_LOG_BUFFER:
+        error_.text = static_cast<char*>(value);
+        break;
+      case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+        error_.capacity = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(value));
+        error_.size_value = &values[i];
+        break;
+      default:
+        break;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+void JitOptions::put(const Buffer& buffer, const std::string& text) {
+  size_t written = 0;
+  if (buffer.text && buffer.capacity) {
+    written = std::min(text.size(), buffer.capacity - 1);
+    std::memcpy(buffer.text, text.data(), written);
+    buffer.text[written] = 0;
+  }
+  if (buffer.size_value) *buffer.size_value = reinterpret_cast<void*>(written);
+}
+
+void JitOptions::report(CUresult result, const std::string& log, float milliseconds) {
+  put(info_, result == CUDA_SUCCESS ? log : std::string());
+  put(error_, result == CUDA_SUCCESS ? std::string() : log);
+  if (wall_time_) std::memcpy(wall_time_, &milliseconds, sizeof(milliseconds));
+}
+
+CUresult read_file(const char* path, std::vector<char>* bytes) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path, "rbe"), std::fclose);
+  if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
+  char piece[65536];
+  size_t got;
+  while ((got = std::fread(piece, 1, sizeof(piece), file.get())) > 0) bytes->insert(bytes->end(), piece, piece + got);
+  if (std::ferror(file.get())) return CUDA_ERROR_FILE_NOT_FOUND;
+  bytes->insert(bytes->end(), 8, 0);  // text ends, and magic numbers can be read
+  return CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,55 @@
+// Loading of code: brings an image into memory that the host sees, and hands the host's log to the program.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "guest-driver/libcuda/api/image_size.h"
+#include "guest-driver/libcuda/core/shared_memory.h"
+
+namespace bandsaw::libcuda {
+
+// A copy of an image for the time of one load.
+class SharedImage {
+ public:
+  SharedImage() = default;
+  ~SharedImage();
+  SharedImage(const SharedImage&) = delete;
+  SharedImage& operator=(const SharedImage&) = delete;
+
+  CUresult fill(const Image& image);
+  uint64_t address() const { return reinterpret_cast<uint64_t>(block_.address); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  SharedBlock block_{};
+  uint64_t bytes_ = 0;
+};
+
+// The JIT options of one call. Options that Bandsaw's compiler has no use for are accepted and have no effect.
+class JitOptions {
+ public:
+  // INVALID_VALUE if the arrays are missing.
+  CUresult read(unsigned count, const CUjit_option* options, void** values);
+  // Writes the log into the program's buffers and what CUDA reports besides into the option values.
+  void report(CUresult result, const std::string& log, float milliseconds);
+
+ private:
+  struct Buffer {
+    char* text = nullptr;
+    size_t capacity = 0;
+    void** size_value = nullptr;  // receives the bytes written
+  };
+  static void put(const Buffer& buffer, const std::string& text);
+
+  Buffer info_, error_;
+  void** wall_time_ = nullptr;
+};
+
+// Reads a whole file. CUDA_ERROR_FILE_NOT_FOUND or OUT_OF_MEMORY. The text ends in NUL.
+CUresult read_file(const char* path, std::vector<char>* bytes);
+
+}  // namespace bandsaw::libcuda

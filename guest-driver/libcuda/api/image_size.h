@@ -1,0 +1,21 @@
+// Finds the bytes of a code image that a program hands over as a bare pointer.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bandsaw::libcuda {
+
+struct Image {
+  const void* data = nullptr;  // borrowed from the program
+  uint64_t bytes = 0;
+};
+
+// Accepts what cuLibraryLoadData and cuModuleLoadData accept: a fatbin wrapper (__fatBinC_Wrapper_t as nvcc emits
+// it, versions 1 and 2), a bare fatbin, a 64-bit ELF, or PTX text that ends in NUL. Follows the wrapper's pointer.
+// Errors: INVALID_VALUE for nullptr, INVALID_IMAGE for anything else. Reads no byte beyond the image it describes.
+CUresult find_image(const void* image, Image* found);
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,23 @@
+// What launches and kernel nodes share.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+
+#include "guest-driver/libcuda/api/function.h"
+#include "guest-driver/uapi/vgpu_wire.h"
+
+namespace bandsaw::libcuda {
+
+struct ParameterBuffer {
+  alignas(16) std::byte bytes[32768];  // CUDA's limit is 32,764; left as it is until packed
+};
+
+// Packs kernelParams or the `extra` form into the function's layout. INVALID_VALUE if they do not fit it.
+CUresult pack_parameters(const FunctionRecord& function, void** parameters, void** extra, ParameterBuffer* buffer);
+
+// What CUDA reports at the launch itself: INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, COOPERATIVE_LAUNCH_TOO_LARGE, ...
+CUresult check_launch(FunctionRecord* function, const vgpu_launch& launch);
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,321 @@
+#include "guest-driver/libcuda/api/library.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/function.h"
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+struct Tables {
+  HandleTable<CodeRecord> libraries, modules;
+};
+
+Tables& tables();
+
+void forget_context(Context* context) {
+  const uint64_t gone = context->handle;
+  AddressMap::get().remove_if(
+      [gone](const Range& range) { return range.kind == RangeKind::kGlobal && range.context == gone; });
+  tables().modules.remove_if([gone](const CodeRecord& module) { return module.context == gone; });
+}
+
+Tables& tables() {
+  static Tables& all = *[] {
+    on_context_ended(forget_context);
+    return new Tables;
+  }();
+  return all;
+}
+
+// Gives every __managed__ variable its place, before the library is loaded into any context.
+CUresult bind_managed(Call& call, CodeRecord* record) {
+  uint32_t count = 0;
+  std::vector<std::byte> list;
+  CUresult result = wire::library_managed(call, record->handle, &count, &list);
+  size_t at = 0;
+  for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    struct {
+      uint64_t bytes;
+      uint32_t name_bytes;
+    } entry;
+    constexpr size_t kEntry = 12;
+    if (list.size() - at < kEntry) return CUDA_ERROR_UNKNOWN;
+    std::memcpy(&entry.bytes, &list[at], 8);
+    std::memcpy(&entry.name_bytes, &list[at + 8], 4);
+    at += kEntry;
+    if (list.size() - at < entry.name_bytes) return CUDA_ERROR_UNKNOWN;
+    const std::string name(reinterpret_cast<const char*>(list.data()) + at, entry.name_bytes);
+    at += entry.name_bytes;
+
+    SharedBlock block;
+    result = process().memory->allocate(entry.bytes, VGPU_REGION_DEVICE_VISIBLE, &block);
+    if (result != CUDA_SUCCESS) break;
+    const auto address = reinterpret_cast<uint64_t>(block.address);
+    record->managed.emplace(name, ManagedVariableRecord{address, entry.bytes});
+    AddressMap::get().add({.base = address,
+                           .bytes = entry.bytes,
+                           .kind = RangeKind::kManaged,
+                           .flags = CU_MEM_ATTACH_GLOBAL,
+                           .owner = record->handle});
+    result = wire::library_bind_managed(call, record->handle, address, name);
+  }
+  return result;
+}
+
+void release_managed(const CodeRecord& record) {
+  for (const auto& [name, variable] : record.managed) {
+    AddressMap::get().remove(variable.address);
+    static_cast<void>(process().memory->release(reinterpret_cast<void*>(variable.address)));
+  }
+}
+
+}  // namespace
+
+CodeRecord* find_library(uint64_t handle) { return tables().libraries.find(handle); }
+CodeRecord* find_module(uint64_t handle) { return tables().modules.find(handle); }
+
+CodeRecord* add_module(uint64_t handle, uint64_t context) {
+  auto record = std::make_unique<CodeRecord>();
+  record->handle = handle;
+  record->context = context;
+  return tables().modules.insert(std::move(record));
+}
+
+void forget_module(uint64_t handle) {
+  forget_functions_of(handle);
+  forget_globals_of(handle);
+  tables().modules.remove(handle);
+}
+
+std::vector<std::string> split_names(const std::vector<std::byte>& bytes) {
+  std::vector<std::string> names;
+  const char* at = reinterpret_cast<const char*>(bytes.data());
+  const char* const end = at + bytes.size();
+  while (at < end) {
+    const size_t length = strnlen(at, static_cast<size_t>(end - at));
+    names.emplace_back(at, length);
+    at += length + 1;
+  }
+  return names;
+}
+
+void add_global(uint64_t address, uint64_t bytes, uint64_t owner, uint64_t context) {
+  AddressMap::get().add(
+      {.base = address, .bytes = bytes, .kind = RangeKind::kGlobal, .context = context, .owner = owner});
+}
+
+void forget_globals_of(uint64_t owner) {
+  AddressMap::get().remove_if(
+      [owner](const Range& range) { return range.kind == RangeKind::kGlobal && range.owner == owner; });
+}
+
+CUresult load_library(const Image& image, JitOptions* jit, uint64_t* library) {
+  Call call;
+  if (call.failed()) return call.status();
+  SharedImage shared;
+  CUresult result = shared.fill(image);
+  if (result != CUDA_SUCCESS) return result;
+  std::string log;
+  auto record = std::make_unique<CodeRecord>();
+  const auto start = std::chrono::steady_clock::now();
+  result = wire::library_load(call, shared.address(), shared.bytes(), &record->handle, &log);
+  const std::chrono::duration<float, std::milli> time = std::chrono::steady_clock::now() - start;
+  jit->report(result, log, time.count());
+  if (result != CUDA_SUCCESS) return result;
+  result = bind_managed(call, record.get());
+  if (result != CUDA_SUCCESS) {
+    wire::library_unload(call, record->handle);
+    release_managed(*record);
+    return result;
+  }
+  *library = record->handle;
+  return tables().libraries.insert(std::move(record)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult library_kernel(CodeRecord* library, const char* name, uint64_t* kernel) {
+  std::lock_guard lock(library->mutex);
+  if (const auto known = library->functions.find(std::string_view(name)); known != library->functions.end()) {
+    *kernel = known->second;
+    return CUDA_SUCCESS;
+  }
+  Call call;
+  vgpu_function_info info{};
+  std::vector<std::byte> parameters;
+  const CUresult result = wire::library_kernel(call, library->handle, name, kernel, &info, &parameters);
+  if (result != CUDA_SUCCESS) return result;
+  if (!add_function(*kernel, library->handle, 0, 0, name, info, parameters)) return CUDA_ERROR_UNKNOWN;
+  library->functions.emplace(name, *kernel);
+  return CUDA_SUCCESS;
+}
+
+CUresult library_kernel_names(CodeRecord* library, std::vector<std::string>* names) {
+  Call call;
+  uint32_t count = 0;
+  std::vector<std::byte> list;
+  const CUresult result = wire::library_kernels(call, library->handle, &count, &list);
+  if (result == CUDA_SUCCESS) *names = split_names(list);
+  return result;
+}
+
+CUresult library_variable(CodeRecord* library, const char* name, CUdeviceptr* address, size_t* bytes) {
+  if (const auto found = library->managed.find(std::string_view(name)); found != library->managed.end()) {
+    if (address) *address = found->second.address;
+    if (bytes) *bytes = found->second.bytes;
+    return CUDA_SUCCESS;
+  }
+  Call call;
+  uint64_t base = 0, size = 0;
+  const CUresult result = wire::library_global(call, library->handle, name, &base, &size);
+  if (result != CUDA_SUCCESS) return result;
+  add_global(base, size, library->handle, call.context());
+  if (address) *address = base;
+  if (bytes) *bytes = size;
+  return CUDA_SUCCESS;
+}
+
+namespace {
+
+CUresult load(CUlibrary* library, const void* code, unsigned jit_count, CUjit_option* jit_options, void** jit_values,
+              CUlibraryOption* options, void** values, unsigned count) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  if (!library || (count && !options)) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < count; ++i) {
+    // The image is always copied, so BINARY_IS_PRESERVED needs nothing. The other option offers host functions.
+    if (options[i] != CU_LIBRARY_BINARY_IS_PRESERVED && options[i] != CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  Image image;
+  CUresult result = find_image(code, &image);
+  if (result != CUDA_SUCCESS) return result;
+  JitOptions jit;
+  result = jit.read(jit_count, jit_options, jit_values);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t handle = 0;
+  result = load_library(image, &jit, &handle);
+  if (result == CUDA_SUCCESS) *library = from_wire<CUlibrary>(handle);
+  return result;
+}
+
+}  // namespace
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+namespace wire = bandsaw::wire;
+
+extern "C" {
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit_options, void** jit_values,
+                           unsigned jit_count, CUlibraryOption* options, void** values, unsigned count) {
+  return load(library, code, jit_count, jit_options, jit_values, options, values, count);
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* jit_options, void** jit_values,
+                               unsigned jit_count, CUlibraryOption* options, void** values, unsigned count) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  if (!library || !path) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<char> bytes;
+  const CUresult result = read_file(path, &bytes);
+  if (result != CUDA_SUCCESS) return result;
+  return load(library, bytes.data(), jit_count, jit_options, jit_values, options, values, count);
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+  Call call;
+  if (call.failed()) return call.status();
+  CodeRecord* const record = find_library(to_wire(library));
+  if (!record) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result = wire::library_unload(call, record->handle);
+  if (result != CUDA_SUCCESS) return result;
+  forget_functions_of(record->handle);
+  forget_globals_of(record->handle);
+  release_managed(*record);
+  tables().libraries.remove(record->handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  if (!kernel || !name) return CUDA_ERROR_INVALID_VALUE;
+  CodeRecord* const record = find_library(to_wire(library));
+  if (!record) return CUDA_ERROR_INVALID_HANDLE;
+  uint64_t handle = 0;
+  const CUresult result = library_kernel(record, name, &handle);
+  if (result == CUDA_SUCCESS) *kernel = from_wire<CUkernel>(handle);
+  return result;
+}
+
+CUresult cuLibraryGetKernelCount(unsigned* count, CUlibrary library) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  if (!count) return CUDA_ERROR_INVALID_VALUE;
+  CodeRecord* const record = find_library(to_wire(library));
+  if (!record) return CUDA_ERROR_INVALID_HANDLE;
+  std::vector<std::string> names;
+  const CUresult result = library_kernel_names(record, &names);
+  if (result == CUDA_SUCCESS) *count = static_cast<unsigned>(names.size());
+  return result;
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned count, CUlibrary library) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  if (!kernels || !count) return CUDA_ERROR_INVALID_VALUE;
+  CodeRecord* const record = find_library(to_wire(library));
+  if (!record) return CUDA_ERROR_INVALID_HANDLE;
+  std::vector<std::string> names;
+  CUresult result = library_kernel_names(record, &names);
+  for (unsigned i = 0; i < count && i < names.size() && result == CUDA_SUCCESS; ++i) {
+    uint64_t handle = 0;
+    result = library_kernel(record, names[i].c_str(), &handle);
+    kernels[i] = from_wire<CUkernel>(handle);
+  }
+  return result;
+}
+
+// The library's handle is its module in every context: see module.cc.
+CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!module) return CUDA_ERROR_INVALID_VALUE;
+  if (!find_library(to_wire(library))) return CUDA_ERROR_INVALID_HANDLE;
+  *module = from_wire<CUmodule>(to_wire(library));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!name || (!address && !bytes)) return CUDA_ERROR_INVALID_VALUE;
+  CodeRecord* const record = find_library(to_wire(library));
+  return record ? library_variable(record, name, address, bytes) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  if (!name || (!address && !bytes)) return CUDA_ERROR_INVALID_VALUE;
+  CodeRecord* const record = find_library(to_wire(library));
+  if (!record) return CUDA_ERROR_INVALID_HANDLE;
+  if (!record->managed.contains(std::string_view(name))) return CUDA_ERROR_NOT_FOUND;
+  return library_variable(record, name, address, bytes);
+}
+
+// Unified functions are host and device code at one address, which only coherent systems have.
+CUresult cuLibraryGetUnifiedFunction(void** function, CUlibrary library, const char* name) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  if (!function || !name) return CUDA_ERROR_INVALID_VALUE;
+  return find_library(to_wire(library)) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+}
+
+}  // extern "C"

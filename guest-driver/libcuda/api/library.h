@@ -1,0 +1,53 @@
+// Libraries and modules as the guest keeps them.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "guest-driver/libcuda/api/handle_table.h"
+#include "guest-driver/libcuda/api/image.h"
+
+namespace bandsaw::libcuda {
+
+struct ManagedVariableRecord {
+  uint64_t address = 0, bytes = 0;
+};
+
+// A library, or a module (then `context` is set). What `mutex` guards grows as the program asks.
+struct CodeRecord {
+  uint64_t handle = 0;
+  uint64_t context = 0;
+  std::map<std::string, ManagedVariableRecord, std::less<>> managed;  // fixed once the record is in the table
+
+  std::mutex mutex;
+  std::map<std::string, uint64_t, std::less<>> functions;  // kernels of a library, functions of a module
+};
+
+// Finds libraries, and modules, by their handle.
+CodeRecord* find_library(uint64_t handle);
+CodeRecord* find_module(uint64_t handle);
+CodeRecord* add_module(uint64_t handle, uint64_t context);
+void forget_module(uint64_t handle);
+
+// Loads into no context. `jit` gets the log.
+CUresult load_library(const Image& image, JitOptions* jit, uint64_t* library);
+
+// The kernel of that name; the same handle each time.
+CUresult library_kernel(CodeRecord* library, const char* name, uint64_t* kernel);
+CUresult library_kernel_names(CodeRecord* library, std::vector<std::string>* names);
+// A variable in the current context, managed ones included.
+CUresult library_variable(CodeRecord* library, const char* name, CUdeviceptr* address, size_t* bytes);
+
+// "a\0b\0" -> {"a", "b"}
+std::vector<std::string> split_names(const std::vector<std::byte>& bytes);
+
+// Remembers a variable for copies and pointer attributes.
+void add_global(uint64_t address, uint64_t bytes, uint64_t owner, uint64_t context);
+void forget_globals_of(uint64_t owner);
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,226 @@
+// Managed memory: memory of the guest that the device uses in place. Host and device see each other's writes at once
+// (CONCURRENT_MANAGED_ACCESS), so prefetching and advice have nothing to do; they are checked and remembered.
+#include "guest-driver/libcuda/api/managed.h"
+
+#include <cstring>
+
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/core/shared_memory.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+CUresult check_location(const CUmemLocation& location) {
+  switch (location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      return location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+      return CUDA_SUCCESS;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+      return location.id >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+// The managed range that holds all of it.
+CUresult check_managed(CUdeviceptr address, size_t bytes) {
+  const auto range = AddressMap::get().find(address);
+  const bool inside = range && range->kind == RangeKind::kManaged && bytes && range->holds(address, bytes);
+  return inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+void drop_block(uint64_t address) {
+  // Fails only when the host is gone, and then there is nothing to give back.
+  static_cast<void>(process().memory->release(reinterpret_cast<void*>(address)));
+}
+
+void forget_context(Context* context) {
+  const uint64_t gone = context->handle;
+  std::vector<uint64_t> blocks;
+  AddressMap::get().remove_if([&](const Range& range) {
+    const bool mine = range.kind == RangeKind::kManaged && range.context == gone && !range.owner;
+    if (mine) blocks.push_back(range.base);
+    return mine;
+  });
+  if (blocks.empty()) return;
+  Call call;
+  call.set_context(gone);
+  for (const uint64_t block : blocks) {
+    wire::managed_remove(call, block);
+    drop_block(block);
+  }
+}
+
+}  // namespace
+
+CUresult free_managed(Call& call, const Range& range) {
+  CUresult result = check_may_wait();
+  if (result == CUDA_SUCCESS) result = wire::managed_remove(call, range.base);
+  if (result != CUDA_SUCCESS) return result;
+  AddressMap::get().remove(range.base);
+  drop_block(range.base);
+  return CUDA_SUCCESS;
+}
+
+CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation location) {
+  CUresult result = check_location(location);
+  if (result == CUDA_SUCCESS) result = check_managed(address, bytes);
+  if (result != CUDA_SUCCESS) return result;
+  AddressMap::get().update(address, [&](Range& range) { range.prefetched = location; });
+  return CUDA_SUCCESS;
+}
+
+CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
+  const bool uses_location = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
+                             advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
+  CUresult result = uses_location ? check_location(location) : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) result = check_managed(address, bytes);
+  if (result != CUDA_SUCCESS) return result;
+  const bool device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  const CUmemLocation nowhere{CU_MEM_LOCATION_TYPE_INVALID, {CU_DEVICE_INVALID}};
+  AddressMap::get().update(address, [&](Range& range) {
+    switch (advice) {
+      case CU_MEM_ADVISE_SET_READ_MOSTLY:
+      case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
+        range.read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
+        break;
+      case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
+        range.preferred = location;
+        break;
+      case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
+        range.preferred = nowhere;
+        break;
+      case CU_MEM_ADVISE_SET_ACCESSED_BY:
+      case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
+        (device ? range.accessed_by_device : range.accessed_by_host) = advice == CU_MEM_ADVISE_SET_ACCESSED_BY;
+        break;
+      default:
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+  });
+  return result;
+}
+
+namespace {
+
+int32_t ordinal_of(const CUmemLocation& location) {
+  if (location.type == CU_MEM_LOCATION_TYPE_INVALID) return CU_DEVICE_INVALID;
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CU_DEVICE_CPU;
+}
+
+CUresult range_attribute(void* data, size_t bytes, CUmem_range_attribute attribute, const Range& range) {
+  if (!data) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) {
+    if (!bytes || bytes % sizeof(int32_t)) return CUDA_ERROR_INVALID_VALUE;
+    auto* const list = static_cast<int32_t*>(data);
+    const size_t room = bytes / sizeof(int32_t);
+    size_t count = 0;
+    if (range.accessed_by_device && count < room) list[count++] = 0;
+    if (range.accessed_by_host && count < room) list[count++] = CU_DEVICE_CPU;
+    while (count < room) list[count++] = CU_DEVICE_INVALID;
+    return CUDA_SUCCESS;
+  }
+  int32_t value = 0;
+  switch (attribute) {
+    case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
+      value = range.read_mostly;
+      break;
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
+      value = ordinal_of(range.preferred);
+      break;
+    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
+      value = ordinal_of(range.prefetched);
+      break;
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
+      value = range.preferred.type;
+      break;
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
+      value = range.preferred.id;
+      break;
+    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
+      value = range.prefetched.type;
+      break;
+    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
+      value = range.prefetched.id;
+      break;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (bytes != sizeof(value)) return CUDA_ERROR_INVALID_VALUE;
+  std::memcpy(data, &value, sizeof(value));
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+namespace wire = bandsaw::wire;
+
+extern "C" {
+
+CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
+  static const bool hooked = (on_context_ended(forget_context), true);
+  static_cast<void>(hooked);
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) return CUDA_ERROR_INVALID_VALUE;
+  SharedBlock block;
+  CUresult result = process().memory->allocate(bytes, VGPU_REGION_DEVICE_VISIBLE, &block);
+  if (result != CUDA_SUCCESS) return result;
+  const auto base = reinterpret_cast<uint64_t>(block.address);
+  result = wire::managed_add(call, base, bytes);
+  if (result != CUDA_SUCCESS) {
+    drop_block(base);
+    return result;
+  }
+  AddressMap::get().add(
+      {.base = base, .bytes = bytes, .kind = RangeKind::kManaged, .flags = flags, .context = call.context()});
+  *address = base;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned flags,
+                               CUstream stream) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  uint64_t on = 0;
+  const CUresult result = check_stream(stream, &on);
+  if (result != CUDA_SUCCESS) return result;
+  return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(address, bytes, location);
+}
+
+CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
+  Call call;
+  return call.require_context() ? advise(address, bytes, advice, location) : call.status();
+}
+
+CUresult cuMemRangeGetAttribute(void* data, size_t data_bytes, CUmem_range_attribute attribute, CUdeviceptr address,
+                                size_t bytes) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  const CUresult result = check_managed(address, bytes);
+  return result != CUDA_SUCCESS ? result
+                                : range_attribute(data, data_bytes, attribute, *AddressMap::get().find(address));
+}
+
+CUresult cuMemRangeGetAttributes(void** data, size_t* data_bytes, CUmem_range_attribute* attributes, size_t count,
+                                 CUdeviceptr address, size_t bytes) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!data || !data_bytes || !attributes || !count) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = check_managed(address, bytes);
+  if (result != CUDA_SUCCESS) return result;
+  const auto range = AddressMap::get().find(address);
+  for (size_t i = 0; range && i < count && result == CUDA_SUCCESS; ++i) {
+    result = range_attribute(data[i], data_bytes[i], attributes[i], *range);
+  }
+  return result;
+}
+
+}  // extern "C"

@@ -1,0 +1,26 @@
+// Managed memory.
+#pragma once
+
+#include <cuda.h>
+
+#include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/core/call.h"
+
+namespace bandsaw::libcuda {
+
+// Frees an allocation of cuMemAllocManaged after all work that may use it.
+CUresult free_managed(Call& call, const Range& range);
+
+// Checks what cuMemPrefetchAsync takes and remembers where to.
+CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation location);
+CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location);
+
+// A location as the first version of these functions named it: an ordinal, or CU_DEVICE_CPU.
+inline CUmemLocation location_of(CUdevice device) {
+  CUmemLocation location{};
+  location.type = device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device == CU_DEVICE_CPU ? 0 : device;
+  return location;
+}
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,103 @@
+// Plain device memory.
+#include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/managed.h"
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+constexpr size_t kPitch = 512;
+
+// Memory of a context dies with it; only host and managed memory need the host's word, see managed.cc.
+void forget_context(Context* context) {
+  const uint64_t gone = context->handle;
+  AddressMap::get().remove_if([gone](const Range& range) {
+    return range.context == gone && (range.kind == RangeKind::kDevice || range.kind == RangeKind::kGraph);
+  });
+}
+
+CUresult allocate(CUdeviceptr* address, size_t bytes) {
+  static const bool hooked = (on_context_ended(forget_context), true);
+  static_cast<void>(hooked);
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t base = 0;
+  const CUresult result = wire::memory_alloc(call, bytes, &base);
+  if (result != CUDA_SUCCESS) return result;
+  AddressMap::get().add({.base = base, .bytes = bytes, .kind = RangeKind::kDevice, .context = call.context()});
+  *address = base;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+namespace wire = bandsaw::wire;
+
+extern "C" {
+
+CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) { return allocate(address, bytes); }
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height, unsigned element) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!address || !pitch || !width || !height) return CUDA_ERROR_INVALID_VALUE;
+  if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
+  size_t row = 0, bytes = 0;
+  if (__builtin_add_overflow(width, kPitch - 1, &row)) return CUDA_ERROR_INVALID_VALUE;
+  row &= ~(kPitch - 1);
+  if (__builtin_mul_overflow(row, height, &bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = allocate(address, bytes);
+  if (result == CUDA_SUCCESS) *pitch = row;
+  return result;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) {
+  Call call;
+  if (call.failed()) return call.status();
+  if (!address) return CUDA_SUCCESS;
+  const auto range = AddressMap::get().find(address);
+  if (!range || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  switch (range->kind) {
+    case RangeKind::kDevice:
+    case RangeKind::kPool:
+    case RangeKind::kGraph:
+      break;
+    case RangeKind::kManaged:
+      return range->owner ? CUDA_ERROR_INVALID_VALUE : free_managed(call, *range);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  CUresult result = check_may_wait();
+  if (result == CUDA_SUCCESS) result = wire::memory_free(call, address);
+  if (result == CUDA_SUCCESS) AddressMap::get().remove(address);
+  return result;
+}
+
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  uint64_t left = 0, all = 0;
+  const CUresult result = wire::memory_info(call, &left, &all);
+  if (result != CUDA_SUCCESS) return result;
+  if (free) *free = left;
+  if (total) *total = all;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  const auto range = AddressMap::get().find(address);
+  if (!range) return CUDA_ERROR_NOT_FOUND;
+  if (base) *base = range->base;
+  if (bytes) *bytes = range->bytes;
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

@@ -1,0 +1,153 @@
+// How many blocks fit: the device answers for one configuration, the searches over configurations happen here.
+#include <algorithm>
+
+#include "guest-driver/libcuda/api/function.h"
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/core/call.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+constexpr uint32_t kPortableCluster = 8, kLargestCluster = 16;
+
+CUresult check_function(CUfunction function, FunctionRecord** record) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  *record = find_function(function);
+  return *record ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult blocks_per_sm(int* blocks, CUfunction function, int block, size_t shared, unsigned flags) {
+  FunctionRecord* record = nullptr;
+  CUresult result = check_function(function, &record);
+  if (result != CUDA_SUCCESS) return result;
+  if (!blocks || block <= 0 || (flags & ~unsigned{CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE})) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  uint32_t count = 0;
+  result = occupancy_of(record, static_cast<uint32_t>(block), shared, &count);
+  if (result == CUDA_SUCCESS) *blocks = static_cast<int>(count);
+  return result;
+}
+
+// The block size with the most threads per SM; among equals the largest, as CUDA's own search prefers.
+CUresult best_block(int* grid, int* block, CUfunction function, CUoccupancyB2DSize shared_of, size_t shared, int limit,
+                    unsigned flags) {
+  FunctionRecord* record = nullptr;
+  CUresult result = check_function(function, &record);
+  if (result != CUDA_SUCCESS) return result;
+  if (!grid || !block || limit < 0) return CUDA_ERROR_INVALID_VALUE;
+  const int warp = device_attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
+  int most = std::min(device_attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+                      record->attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
+  if (limit > 0) most = std::min(most, limit);
+  const int per_sm = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+  int best_threads = 0, best_blocks = 0;
+  *block = 0;
+  for (int size = (most + warp - 1) / warp * warp; size > 0 && best_threads < per_sm; size -= warp) {
+    const int threads = std::min(size, most);
+    int blocks = 0;
+    result = blocks_per_sm(&blocks, function, threads, shared_of ? shared_of(threads) : shared, flags);
+    if (result != CUDA_SUCCESS) return result;
+    if (blocks * threads <= best_threads) continue;
+    best_threads = blocks * threads;
+    best_blocks = blocks;
+    *block = threads;
+  }
+  *grid = best_blocks * device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  return CUDA_SUCCESS;
+}
+
+uint32_t cluster_of(const CUlaunchConfig& config, const FunctionRecord& function) {
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    if (config.attrs[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+    const auto& cluster = config.attrs[i].value.clusterDim;
+    return cluster.x * cluster.y * cluster.z;
+  }
+  const auto required = [&](CUfunction_attribute attribute) { return std::max(function.attribute(attribute), 1); };
+  return static_cast<uint32_t>(required(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH) *
+                               required(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT) *
+                               required(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH));
+}
+
+CUresult check_cluster_question(const int* answer, const CUlaunchConfig* config, CUfunction function,
+                                FunctionRecord** record) {
+  const CUresult result = check_function(function, record);
+  if (result != CUDA_SUCCESS) return result;
+  if (!answer || !config || (config->numAttrs && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
+  return device_attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+}  // namespace
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+
+extern "C" {
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int block, size_t shared) {
+  return blocks_per_sm(blocks, function, block, shared, 0);
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function, int block,
+                                                              size_t shared, unsigned flags) {
+  return blocks_per_sm(blocks, function, block, shared, flags);
+}
+
+CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction function, CUoccupancyB2DSize shared_of,
+                                          size_t shared, int limit) {
+  return best_block(grid, block, function, shared_of, shared, limit, 0);
+}
+
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfunction function,
+                                                   CUoccupancyB2DSize shared_of, size_t shared, int limit,
+                                                   unsigned flags) {
+  return best_block(grid, block, function, shared_of, shared, limit, flags);
+}
+
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction function, int blocks, int block) {
+  FunctionRecord* record = nullptr;
+  const CUresult result = check_function(function, &record);
+  if (result != CUDA_SUCCESS) return result;
+  if (!bytes || blocks <= 0 || block <= 0) return CUDA_ERROR_INVALID_VALUE;
+  int fitting = 0;
+  const CUresult asked = blocks_per_sm(&fitting, function, block, 0, 0);
+  if (asked != CUDA_SUCCESS) return asked;
+  if (fitting < blocks) return CUDA_ERROR_INVALID_VALUE;
+  // Each block takes its own, the static and the reserved bytes from the SM's share.
+  const int64_t per_sm = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+  const int64_t reserved = device_attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK);
+  const int64_t constant = record->attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+  constexpr int64_t kGranule = 128;
+  const int64_t share = per_sm / blocks / kGranule * kGranule - reserved - constant;
+  const int64_t limit = record->attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+  *bytes = static_cast<size_t>(std::clamp<int64_t>(share, 0, std::max<int64_t>(limit, 0)));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction function, const CUlaunchConfig* config) {
+  FunctionRecord* record = nullptr;
+  const CUresult result = check_cluster_question(size, config, function, &record);
+  if (result != CUDA_SUCCESS) return result;
+  *size = record->attribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? kLargestCluster : kPortableCluster;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function, const CUlaunchConfig* config) {
+  FunctionRecord* record = nullptr;
+  const CUresult result = check_cluster_question(clusters, config, function, &record);
+  if (result != CUDA_SUCCESS) return result;
+  const uint32_t size = cluster_of(*config, *record);
+  const uint32_t most =
+      record->attribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? kLargestCluster : kPortableCluster;
+  if (!size || size > most) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  const uint64_t threads = uint64_t{config->blockDimX} * config->blockDimY * config->blockDimZ;
+  if (!threads || threads > INT32_MAX) return CUDA_ERROR_INVALID_VALUE;
+  int blocks = 0;
+  const CUresult asked = blocks_per_sm(&blocks, function, static_cast<int>(threads), config->sharedMemBytes, 0);
+  if (asked != CUDA_SUCCESS) return asked;
+  *clusters = blocks * device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) / static_cast<int>(size);
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

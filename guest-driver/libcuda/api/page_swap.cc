@@ -1,0 +1,109 @@
+// Registered host memory in direct mode. The runner cannot reach a program's private pages, so their content moves
+// into shared memory, which is then mapped over them: the program keeps its addresses, the runner uses the window's.
+//
+// Works for private mappings that can be read and written (heap, bss, data, anonymous); refuses others, because a
+// shared or file mapping would be cut off from those who share it. The pages at both ends are taken whole. Other
+// threads may write next to the registered range while it is registered: such a page is copied last and replaced at
+// once, which leaves a gap of about a microsecond in which a neighbour's write can be lost.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "guest-driver/libcuda/api/host_memory.h"
+#include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/shared_memory.h"
+#include "guest-driver/libcuda/core/window.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+struct Pages {
+  uint64_t begin = 0, end = 0;
+  uint64_t bytes() const { return end - begin; }
+};
+
+Pages pages_around(uint64_t address, uint64_t bytes) {
+  return {address / kPage * kPage, round_to_pages(address + bytes)};
+}
+
+// proc(5): every mapping that the range touches is private, readable and writable, and there is no hole.
+bool all_private(const Pages& pages) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> maps(std::fopen("/proc/self/maps", "re"), std::fclose);
+  if (!maps) return false;
+  uint64_t covered = pages.begin;
+  char line[512];
+  while (covered < pages.end && std::fgets(line, sizeof(line), maps.get())) {
+    uint64_t begin = 0, end = 0;
+    char mode[5] = {};
+    if (std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &begin, &end, mode) != 3 || end <= covered) continue;
+    if (begin > covered || std::strncmp(mode, "rw", 2) != 0 || mode[3] != 'p') return false;
+    covered = end;
+  }
+  return covered >= pages.end;
+}
+
+bool on_this_stack(const Pages& pages) {
+  const auto here = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
+  constexpr uint64_t kFrames = 16 * kPage;  // what this call and its callees may use
+  return here + kPage > pages.begin && here - kFrames < pages.end;
+}
+
+void* pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+// Maps [from, from + bytes) over the program's pages: the same shared pages again, or (move) the pages themselves.
+bool replace(const Pages& pages, uint64_t from, bool move) {
+  const size_t old_bytes = move ? pages.bytes() : 0;  // 0: a second mapping of shared pages, mremap(2)
+  return mremap(pointer(from), old_bytes, pages.bytes(), MREMAP_MAYMOVE | MREMAP_FIXED, pointer(pages.begin)) !=
+         MAP_FAILED;
+}
+
+// Copies and replaces the middle first, then the pages at the ends, each at once.
+bool exchange(const Pages& pages, uint64_t from, bool move) {
+  Pages middle = pages;
+  if (pages.bytes() > 2 * kPage) middle = {pages.begin + kPage, pages.end - kPage};
+  std::memcpy(pointer(from + (middle.begin - pages.begin)), pointer(middle.begin), middle.bytes());
+  if (!replace(middle, from + (middle.begin - pages.begin), move)) return false;
+  for (const uint64_t edge : {pages.begin, pages.end - kPage}) {
+    if (edge >= middle.begin && edge < middle.end) continue;
+    std::memcpy(pointer(from + (edge - pages.begin)), pointer(edge), kPage);
+    if (!replace({edge, edge + kPage}, from + (edge - pages.begin), move)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+CUresult swap_in_shared(uint64_t address, uint64_t bytes, uint64_t* alias) {
+  const Pages pages = pages_around(address, bytes);
+  if (!all_private(pages)) return CUDA_ERROR_INVALID_VALUE;
+  if (on_this_stack(pages)) return CUDA_ERROR_NOT_SUPPORTED;
+  SharedBlock block;
+  SharedMemory& memory = *process().memory;
+  const CUresult result = memory.allocate(pages.bytes(), VGPU_REGION_DEVICE_VISIBLE, &block);
+  if (result != CUDA_SUCCESS) return result;
+  const auto base = reinterpret_cast<uint64_t>(block.address);
+  if (!exchange(pages, base, false)) {
+    // Some pages may already be shared ones: the block must stay for as long as the process does.
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *alias = base + (address - pages.begin);
+  return CUDA_SUCCESS;
+}
+
+CUresult swap_out_shared(uint64_t address, uint64_t bytes, uint64_t alias) {
+  const Pages pages = pages_around(address, bytes);
+  if (on_this_stack(pages)) return CUDA_ERROR_NOT_SUPPORTED;
+  void* const fresh =
+      mmap(nullptr, pages.bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (fresh == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!exchange(pages, reinterpret_cast<uint64_t>(fresh), true)) return CUDA_ERROR_OUT_OF_MEMORY;
+  return process().memory->release(pointer(alias / kPage * kPage));
+}
+
+}  // namespace bandsaw::libcuda

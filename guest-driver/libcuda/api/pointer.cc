@@ -1,0 +1,159 @@
+// What an address is.
+#include <cstring>
+
+#include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/host_memory.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/log.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+constexpr int kUnknownOrdinal = -2;  // what cuPointerGetAttributes says of memory that CUDA does not know
+
+template <typename T>
+CUresult put(void* data, T value) {
+  std::memcpy(data, &value, sizeof(value));
+  return CUDA_SUCCESS;
+}
+
+bool host_reads(const Range& range) { return !range.on_device(); }
+
+uint64_t host_address(const Range& range, uint64_t address) {
+  return range.host ? range.host + (address - range.base) : address;
+}
+
+Context* context_of(const Range& range) {
+  Context* const primary = primary_context();
+  if (primary && primary->handle == range.context) return primary;
+  Context* const current = current_context();
+  return current && current->handle == range.context ? current : nullptr;
+}
+
+CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& range, uint64_t address) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      return put(data, to_program(context_of(range)));
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: {
+      const bool host = range.kind == RangeKind::kHost || range.kind == RangeKind::kRegistered;
+      return put(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+    }
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      return put(data, CUdeviceptr{shared_address(range, address)});
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (!host_reads(range)) return CUDA_ERROR_INVALID_VALUE;
+      return put(data, reinterpret_cast<void*>(host_address(range, address)));
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      return put(data, int{range.sync_memops});
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return put(data, static_cast<unsigned long long>(range.id));
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return put(data, int{range.kind == RangeKind::kManaged});
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return put(data, 0);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return put(data, CUdeviceptr{range.base});
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return put(data, size_t{range.bytes});
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      return put(data, true);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return put(data, 0ull);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return put(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return put(data, from_wire<CUmemoryPool>(range.pool));
+    // Neither inter-process handles nor peer DMA reach into a virtual GPU.
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      return put(data, false);
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+      log_unsupported("pointer attribute P2P_TOKENS");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+// The value that stands for "CUDA does not know this" in cuPointerGetAttributes.
+CUresult nothing(void* data, CUpointer_attribute attribute) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return put(data, uint64_t{0});
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+      return put(data, CUDA_POINTER_ATTRIBUTE_P2P_TOKENS{});
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return put(data, kUnknownOrdinal);
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      return put(data, false);
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return put(data, 0);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+}  // namespace
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+
+extern "C" {
+
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!data) return CUDA_ERROR_INVALID_VALUE;
+  const auto range = AddressMap::get().find(address);
+  return range ? attribute_of(data, attribute, *range, address) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr address) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!count || !attributes || !data) return CUDA_ERROR_INVALID_VALUE;
+  const auto range = AddressMap::get().find(address);
+  for (unsigned i = 0; i < count; ++i) {
+    if (!data[i]) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = range ? attribute_of(data[i], attributes[i], *range, address) : nothing(data[i], attributes[i]);
+    // An attribute that this kind of memory does not have reads as nothing.
+    if (range && result == CUDA_ERROR_INVALID_VALUE) result = nothing(data[i], attributes[i]);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+// SYNC_MEMOPS asks that synchronous copies and fills on the memory be synchronous always. It is remembered only:
+// copies and fills are ordered with everything that can see them here, as no peer device reads behind CUDA's back.
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
+  int on = 0;
+  std::memcpy(&on, value, sizeof(on));
+  const bool known = AddressMap::get().update(address, [on](Range& range) { range.sync_memops = on != 0; });
+  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // extern "C"

@@ -1,0 +1,285 @@
+// Stream-ordered memory: pools, and allocation and freeing in stream order.
+#include <cstring>
+
+#include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/handle_table.h"
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+struct PoolRecord {
+  uint64_t handle = 0;
+};
+
+struct Pools {
+  HandleTable<PoolRecord> table;
+  std::mutex mutex;
+  uint64_t standard = 0;  // the device's default pool, once somebody asked
+  uint64_t current = 0;   // 0: the default one
+};
+
+Pools& pools() {
+  static Pools& all = *new Pools;
+  return all;
+}
+
+bool remember(uint64_t handle) {
+  auto record = std::make_unique<PoolRecord>();
+  record->handle = handle;
+  return pools().table.insert(std::move(record)) != nullptr;
+}
+
+CUresult default_pool(uint64_t* pool) {
+  Pools& all = pools();
+  std::lock_guard lock(all.mutex);
+  if (!all.standard) {
+    Call call;
+    const CUresult result = wire::pool_default(call, &all.standard);
+    if (result != CUDA_SUCCESS) return result;
+    if (!remember(all.standard)) return CUDA_ERROR_UNKNOWN;
+  }
+  *pool = all.standard;
+  return CUDA_SUCCESS;
+}
+
+CUresult current_pool(uint64_t* pool) {
+  {
+    Pools& all = pools();
+    std::lock_guard lock(all.mutex);
+    if (all.current) {
+      *pool = all.current;
+      return CUDA_SUCCESS;
+    }
+  }
+  return default_pool(pool);
+}
+
+CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream stream) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t on = 0, base = 0;
+  CUresult result = check_stream(stream, &on);
+  if (result != CUDA_SUCCESS) return result;
+  result = wire::memory_alloc_async(call, pool, bytes, on, &base);
+  if (result != CUDA_SUCCESS) return result;
+  AddressMap::get().add(
+      {.base = base, .bytes = bytes, .kind = RangeKind::kPool, .context = call.context(), .pool = pool});
+  *address = base;
+  return CUDA_SUCCESS;
+}
+
+// Four- or eight-byte values, by attribute; 0 for attributes that are none.
+size_t attribute_bytes(CUmemPool_attribute attribute) {
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+      return sizeof(int);
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      return sizeof(cuuint64_t);
+    default:
+      return 0;
+  }
+}
+
+CUresult check_pool_device(const CUmemLocation* location, CUmemAllocationType type) {
+  if (!location) return CUDA_ERROR_INVALID_VALUE;
+  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    log_unsupported("memory pools of host or managed memory");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return check_device(location->id);
+}
+
+CUresult give_pool(CUmemoryPool* pool, CUresult (*which)(uint64_t*)) {
+  if (!pool) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t handle = 0;
+  const CUresult result = which(&handle);
+  if (result == CUDA_SUCCESS) *pool = from_wire<CUmemoryPool>(handle);
+  return result;
+}
+
+CUresult set_current(CUmemoryPool pool) {
+  if (!pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
+  std::lock_guard lock(pools().mutex);
+  pools().current = to_wire(pool);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+namespace wire = bandsaw::wire;
+
+extern "C" {
+
+CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  uint64_t pool = 0;
+  const CUresult result = current_pool(&pool);
+  return result != CUDA_SUCCESS ? result : allocate(address, bytes, pool, stream);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  if (!pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
+  return allocate(address, bytes, to_wire(pool), stream);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  uint64_t on = 0;
+  CUresult result = check_stream(stream, &on);
+  if (result != CUDA_SUCCESS) return result;
+  if (!address) return CUDA_SUCCESS;
+  const auto range = AddressMap::get().find(address);
+  const bool freeable = range && range->base == address && range->on_device() && range->kind != RangeKind::kGlobal;
+  if (!freeable) return CUDA_ERROR_INVALID_VALUE;
+  bool capturing = false;
+  result = is_capturing(on, &capturing);
+  if (result == CUDA_SUCCESS) result = wire::memory_free_async(call, address, on);
+  // A captured free happens at each launch; the address stays known.
+  if (result == CUDA_SUCCESS && !capturing) AddressMap::get().remove(address);
+  return result;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
+  Call call;
+  if (call.failed()) return call.status();
+  if (!pool || !props) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = check_pool_device(&props->location, props->allocType);
+  if (result != CUDA_SUCCESS) return result;
+  if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+    log_unsupported("memory pools that can be exported");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  uint64_t handle = 0;
+  result = wire::pool_create(call, vgpu_pool_props{props->maxSize, 0}, &handle);
+  if (result != CUDA_SUCCESS) return result;
+  if (!remember(handle)) return CUDA_ERROR_UNKNOWN;
+  *pool = from_wire<CUmemoryPool>(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  Call call;
+  if (call.failed()) return call.status();
+  Pools& all = pools();
+  if (!all.table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
+  {
+    std::lock_guard lock(all.mutex);
+    if (to_wire(pool) == all.standard) return CUDA_ERROR_INVALID_VALUE;
+    if (to_wire(pool) == all.current) all.current = 0;  // the default one again
+  }
+  const CUresult result = wire::pool_destroy(call, to_wire(pool));
+  if (result == CUDA_SUCCESS) all.table.remove(to_wire(pool));
+  return result;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+  Call call;
+  if (call.failed()) return call.status();
+  return pools().table.find(pool) ? wire::pool_trim(call, to_wire(pool), keep) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  Call call;
+  if (call.failed()) return call.status();
+  const size_t bytes = attribute_bytes(attribute);
+  if (!value || !bytes || !pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t number = 0;
+  std::memcpy(&number, value, bytes);  // little endian, as the wire
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      return CUDA_ERROR_INVALID_VALUE;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      if (number) return CUDA_ERROR_INVALID_VALUE;  // marks can only be taken back
+      break;
+    default:
+      break;
+  }
+  return wire::pool_set_attribute(call, to_wire(pool), attribute, number);
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  Call call;
+  if (call.failed()) return call.status();
+  const size_t bytes = attribute_bytes(attribute);
+  if (!value || !bytes || !pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t number = 0;
+  const CUresult result = wire::pool_get_attribute(call, to_wire(pool), attribute, &number);
+  if (result == CUDA_SUCCESS) std::memcpy(value, &number, bytes);
+  return result;
+}
+
+// The one device always reads and writes its own pools.
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  if (!pools().table.find(pool) || !map || !count) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = check_device(map[i].location.id);
+    if (result != CUDA_SUCCESS) return result;
+    if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location) {
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
+  if (!flags || !location || !pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
+  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = check_device(location->id);
+  if (result == CUDA_SUCCESS) *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return result;
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  const CUresult result = check_device(device);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, default_pool);
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
+  const CUresult result = check_device(device);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, current_pool);
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  const CUresult result = check_device(device);
+  return result != CUDA_SUCCESS ? result : set_current(pool);
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  const CUresult result = check_pool_device(location, type);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, default_pool);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  const CUresult result = check_pool_device(location, type);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, current_pool);
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  const CUresult result = check_pool_device(location, type);
+  return result != CUDA_SUCCESS ? result : set_current(pool);
+}
+
+}  // extern "C"

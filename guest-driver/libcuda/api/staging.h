@@ -1,0 +1,19 @@
+// Copies between the host side and memory that only the program sees, larger than a record: through pieces of shared
+// memory, or in a VM by pinning the program's pages for the time of the copy.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/uapi/vgpu_wire.h"
+
+namespace bandsaw::libcuda {
+
+// `copy` is resolved: one end is host memory of this process (address, pitch, height), the other the runner's to reach.
+// From: returns when the source was read. To: returns when the bytes are there.
+CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream);
+CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream);
+
+}  // namespace bandsaw::libcuda

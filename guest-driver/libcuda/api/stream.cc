@@ -1,0 +1,270 @@
+#include "guest-driver/libcuda/api/stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/event.h"
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+constexpr uint64_t kFirstId = 16;  // the ids below are those of default streams
+std::atomic<uint64_t> next_id{kFirstId};
+
+void forget_context(Context* context) {
+  streams().remove_if([context](const StreamRecord& stream) {
+    if (stream.context == context && stream.capturing.load()) active_captures.fetch_sub(1);
+    return stream.context == context;
+  });
+}
+
+CUresult create(CUstream* stream, unsigned flags, int priority) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!stream || (flags & ~unsigned{CU_STREAM_NON_BLOCKING})) return CUDA_ERROR_INVALID_VALUE;
+  const vgpu_device_info& device = process().device;
+  priority = std::clamp(priority, device.greatest_priority, device.least_priority);
+  auto record = std::make_unique<StreamRecord>();
+  const CUresult result = wire::stream_create(call, flags, priority, &record->handle);
+  if (result != CUDA_SUCCESS) return result;
+  record->id = next_id.fetch_add(1, std::memory_order_relaxed);
+  record->context = current_context();
+  record->flags = flags;
+  record->priority = priority;
+  *stream = from_wire<CUstream>(record->handle);
+  return streams().insert(std::move(record)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+// A stream's record; nullptr and success for the default streams.
+CUresult find_stream(CUstream stream, StreamRecord** record) {
+  *record = nullptr;
+  uint64_t handle = 0;
+  const CUresult result = check_stream(stream, &handle);
+  if (result == CUDA_SUCCESS && handle > VGPU_STREAM_PER_THREAD) *record = streams().find(handle);
+  return result;
+}
+
+bool storable(CUstreamAttrID attribute) {
+  switch (attribute) {
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+    case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+HandleTable<StreamRecord>& streams() {
+  static HandleTable<StreamRecord>& table = *[] {
+    on_context_ended(forget_context);
+    return new HandleTable<StreamRecord>;
+  }();
+  return table;
+}
+
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+namespace wire = bandsaw::wire;
+
+extern "C" {
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) { return create(stream, flags, 0); }
+
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+  return create(stream, flags, priority);
+}
+
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  Call call;
+  if (call.failed()) return call.status();
+  StreamRecord* const record = streams().find(stream);
+  if (!record) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result = wire::stream_destroy(call, record->handle);
+  if (result != CUDA_SUCCESS) return result;
+  if (record->capturing.exchange(false)) active_captures.fetch_sub(1);
+  streams().remove(record->handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  uint64_t on = 0;
+  CUresult result = check_stream(stream, &on);
+  if (result == CUDA_SUCCESS) result = check_may_wait();
+  return result == CUDA_SUCCESS ? wire::stream_synchronize(call, on) : result;
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  uint64_t on = 0;
+  const CUresult result = check_stream(stream, &on);
+  return result == CUDA_SUCCESS ? wire::stream_query(call, on) : result;
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
+  if (flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t on = 0;
+  const CUresult result = check_stream(stream, &on);
+  return result == CUDA_SUCCESS ? wire::stream_wait_event(call, on, to_wire(event), flags) : result;
+}
+
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* data, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!callback || flags) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t on = 0;
+  CUresult result = check_stream(stream, &on);
+  if (result != CUDA_SUCCESS) return result;
+  bool capturing = false;
+  result = is_capturing(on, &capturing);
+  if (result != CUDA_SUCCESS) return result;
+  if (capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  result = start_callback_thread();
+  if (result != CUDA_SUCCESS) return result;
+  return wire::stream_callback(call, on, reinterpret_cast<uint64_t>(callback), reinterpret_cast<uint64_t>(data),
+                               VGPU_CALLBACK_STREAM);
+}
+
+CUresult cuStreamGetPriority(CUstream stream, int* priority) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!priority) return CUDA_ERROR_INVALID_VALUE;
+  StreamRecord* record = nullptr;
+  const CUresult result = find_stream(stream, &record);
+  if (result == CUDA_SUCCESS) *priority = record ? record->priority : 0;
+  return result;
+}
+
+CUresult cuStreamGetFlags(CUstream stream, unsigned* flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!flags) return CUDA_ERROR_INVALID_VALUE;
+  StreamRecord* record = nullptr;
+  const CUresult result = find_stream(stream, &record);
+  if (result == CUDA_SUCCESS) *flags = record ? record->flags : unsigned{CU_STREAM_DEFAULT};
+  return result;
+}
+
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!id) return CUDA_ERROR_INVALID_VALUE;
+  StreamRecord* record = nullptr;
+  const CUresult result = find_stream(stream, &record);
+  if (result != CUDA_SUCCESS) return result;
+  if (record) {
+    *id = record->id;
+  } else if (wire_stream(stream) == VGPU_STREAM_PER_THREAD) {
+    static thread_local const uint64_t mine = next_id.fetch_add(1, std::memory_order_relaxed);
+    *id = mine;
+  } else {
+    *id = VGPU_STREAM_LEGACY;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  StreamRecord* record = nullptr;
+  const CUresult result = find_stream(stream, &record);
+  if (result == CUDA_SUCCESS) *context = to_program(record ? record->context : current_context());
+  return result;
+}
+
+CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* green) {
+  if (!green) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = cuStreamGetCtx(stream, context);
+  if (result == CUDA_SUCCESS) *green = nullptr;
+  return result;
+}
+
+CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!device) return CUDA_ERROR_INVALID_VALUE;
+  StreamRecord* record = nullptr;
+  const CUresult result = find_stream(stream, &record);
+  if (result == CUDA_SUCCESS) *device = record ? record->context->device : current_context()->device;
+  return result;
+}
+
+CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  const bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST || flags == CU_MEM_ATTACH_SINGLE;
+  if (!known || !pointer) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t on = 0;
+  const CUresult result = check_stream(stream, &on);
+  if (result != CUDA_SUCCESS) return result;
+  if (flags == CU_MEM_ATTACH_SINGLE && on <= VGPU_STREAM_LEGACY) return CUDA_ERROR_INVALID_VALUE;
+  const auto range = AddressMap::get().find(pointer);
+  if (!range || range->kind != RangeKind::kManaged) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes && (pointer != range->base || bytes != range->bytes)) return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;  // host and device may touch managed memory at any time, so attachment restricts nothing
+}
+
+CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue* value) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!value || !storable(attribute)) return CUDA_ERROR_INVALID_VALUE;
+  StreamRecord* record = nullptr;
+  const CUresult result = find_stream(stream, &record);
+  if (result != CUDA_SUCCESS) return result;
+  std::memset(value, 0, sizeof(*value));
+  if (attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) value->syncPolicy = CU_SYNC_POLICY_AUTO;
+  if (attribute == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP) value->memSyncDomainMap = {0, 1};
+  if (!record) return CUDA_SUCCESS;
+  if (attribute == CU_LAUNCH_ATTRIBUTE_PRIORITY) value->priority = record->priority;
+  std::lock_guard lock(record->mutex);
+  if (const auto set = record->attributes.find(attribute); set != record->attributes.end()) *value = set->second;
+  return CUDA_SUCCESS;
+}
+
+// All of them are hints to this device, kept for the program to read back.
+CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue* value) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!value || !storable(attribute)) return CUDA_ERROR_INVALID_VALUE;
+  StreamRecord* record = nullptr;
+  const CUresult result = find_stream(stream, &record);
+  if (result != CUDA_SUCCESS) return result;
+  if (!record) return CUDA_ERROR_INVALID_VALUE;
+  std::lock_guard lock(record->mutex);
+  record->attributes[attribute] = *value;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCopyAttributes(CUstream destination, CUstream source) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  StreamRecord *to = nullptr, *from = nullptr;
+  CUresult result = find_stream(destination, &to);
+  if (result == CUDA_SUCCESS) result = find_stream(source, &from);
+  if (result != CUDA_SUCCESS) return result;
+  if (!to || !from) return CUDA_ERROR_INVALID_VALUE;
+  if (to == from) return CUDA_SUCCESS;
+  std::scoped_lock lock(to->mutex, from->mutex);
+  to->attributes = from->attributes;
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

@@ -1,0 +1,92 @@
+// Waiting for and writing of memory words in stream order.
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+CUresult check_word(CUdeviceptr address, uint32_t bytes) {
+  return address && address % bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t bytes, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  constexpr unsigned kComparison = 3;
+  if (flags & ~(kComparison | unsigned{CU_STREAM_WAIT_VALUE_FLUSH})) return CUDA_ERROR_INVALID_VALUE;
+  if (flags & CU_STREAM_WAIT_VALUE_FLUSH) return CUDA_ERROR_NOT_SUPPORTED;  // as where the attribute says no
+  uint64_t on = 0;
+  CUresult result = check_stream(stream, &on);
+  if (result == CUDA_SUCCESS) result = check_word(address, bytes);
+  return result == CUDA_SUCCESS ? wire::stream_wait_value(call, on, address, value, bytes, flags) : result;
+}
+
+CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t bytes, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t on = 0;
+  CUresult result = check_stream(stream, &on);
+  if (result == CUDA_SUCCESS) result = check_word(address, bytes);
+  return result == CUDA_SUCCESS ? wire::stream_write_value(call, on, address, value, bytes, flags) : result;
+}
+
+CUresult one_operation(CUstream stream, const CUstreamBatchMemOpParams& operation) {
+  const auto& wait = operation.waitValue;
+  const auto& write = operation.writeValue;
+  switch (operation.operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      return wait_value(stream, wait.address, wait.value, 4, wait.flags);
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      return wait_value(stream, wait.address, wait.value64, 8, wait.flags);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      return write_value(stream, write.address, write.value, 4, write.flags);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      return write_value(stream, write.address, write.value64, 8, write.flags);
+    case CU_STREAM_MEM_OP_BARRIER:
+      return CUDA_SUCCESS;  // stream order is a barrier here
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+}  // namespace
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+
+extern "C" {
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+  return wait_value(stream, address, value, 4, flags);
+}
+
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+  return wait_value(stream, address, value, 8, flags);
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+  return write_value(stream, address, value, 4, flags);
+}
+
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+  return write_value(stream, address, value, 8, flags);
+}
+
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  constexpr unsigned kMost = 256;
+  if (!operations || !count || count > kMost || flags) return CUDA_ERROR_INVALID_VALUE;
+  for (unsigned i = 0; i < count; ++i) {
+    const CUresult result = one_operation(stream, operations[i]);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

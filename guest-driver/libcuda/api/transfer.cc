@@ -1,0 +1,145 @@
+#include "guest-driver/libcuda/api/transfer.h"
+
+#include <cstring>
+
+#include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/graph_copy.h"
+#include "guest-driver/libcuda/api/host_memory.h"
+#include "guest-driver/libcuda/api/staging.h"
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/transport.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+bool in_device_window(uint64_t address) {
+  const uint64_t begin = process().transport->window_base() + VGPU_WINDOW_DEVICE_OFFSET;
+  return address - begin < VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
+}
+
+// Bytes from an end's first to its last one; false when that overflows.
+bool span_of(const Extent& extent, const vgpu_copy_end& end, uint64_t* span) {
+  uint64_t rows = 0, planes = 0, plane = 0;
+  return !__builtin_mul_overflow(extent.height - 1, end.pitch, &rows) &&
+         !__builtin_mul_overflow(end.pitch, end.height, &plane) &&
+         !__builtin_mul_overflow(extent.depth - 1, plane, &planes) &&
+         !__builtin_add_overflow(rows, planes, span) && !__builtin_add_overflow(*span, extent.width_bytes, span);
+}
+
+bool fold_offsets(vgpu_copy_end* end) {
+  uint64_t rows = 0, offset = 0;
+  const bool fits = !__builtin_mul_overflow(end->z, end->height, &rows) &&
+                    !__builtin_add_overflow(rows, end->y, &rows) &&
+                    !__builtin_mul_overflow(rows, end->pitch, &offset) &&
+                    !__builtin_add_overflow(offset, end->x_bytes, &offset) &&
+                    !__builtin_add_overflow(end->address, offset, &end->address);
+  end->x_bytes = end->y = end->z = 0;
+  return fits;
+}
+
+// Rows that follow each other without a gap on both sides are one longer row.
+void flatten(vgpu_copy* copy) {
+  auto& [to, from, width, height, depth] = *copy;
+  if (height > 1 && to.pitch == width && from.pitch == width) {
+    const bool planes = depth == 1 || (to.height == height && from.height == height);
+    if (planes) {
+      width *= height * depth;
+      height = depth = 1;
+    }
+  }
+}
+
+// Both ends can be reached by the runner.
+CUresult direct_copy(Call& call, const vgpu_copy& copy, uint64_t stream, bool wait) {
+  if (!wait) return wire::copy(call, copy, stream, vgpu_done{});
+  CUresult result = check_may_wait();
+  if (result != CUDA_SUCCESS) return result;
+  Bounce completion;
+  result = call.completion(&completion);
+  if (result == CUDA_SUCCESS) result = wire::copy(call, copy, stream, completion.done);
+  if (result != CUDA_SUCCESS) return result;
+  call.bounce_used(completion);
+  return call.wait_done(completion);
+}
+
+// Between two pieces of the program's own memory, in stream order.
+CUresult host_copy(Call& call, const vgpu_copy& copy, uint64_t stream) {
+  CUresult result = check_may_wait();
+  if (result == CUDA_SUCCESS) result = wire::stream_synchronize(call, stream);
+  if (result != CUDA_SUCCESS) return result;
+  const auto& [to, from, width, height, depth] = copy;
+  for (uint64_t z = 0; z < depth; ++z) {
+    for (uint64_t y = 0; y < height; ++y) {
+      std::memmove(reinterpret_cast<void*>(to.address + (z * to.height + y) * to.pitch),
+                   reinterpret_cast<const void*>(from.address + (z * from.height + y) * from.pitch), width);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult pageable_copy(Call& call, const vgpu_copy& copy, bool to_program, uint64_t stream) {
+  const bool small = copy.height == 1 && copy.depth == 1 && copy.width_bytes <= VGPU_INLINE_BYTES_MAX;
+  if (to_program) {
+    const CUresult result = check_may_wait();
+    if (result != CUDA_SUCCESS) return result;
+    return small ? wire::copy_out(call, copy.source.address, copy.width_bytes, stream,
+                                  BytesOut(reinterpret_cast<void*>(copy.destination.address), copy.width_bytes))
+                 : copy_to_program(call, copy, stream);
+  }
+  const auto* const data = reinterpret_cast<const std::byte*>(copy.source.address);
+  return small ? wire::copy_in(call, copy.destination.address, stream, {data, copy.width_bytes})
+               : copy_from_program(call, copy, stream);
+}
+
+}  // namespace
+
+CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place* place) {
+  uint64_t span = 0;
+  if (!fold_offsets(end) || !span_of(extent, *end, &span) || !end->address) return CUDA_ERROR_INVALID_VALUE;
+  const auto range = AddressMap::get().find(end->address);
+  if (!range) {
+    const bool device = in_device_window(end->address);  // may be known to the host only: let it judge
+    if (!device && side == Side::kDevice) return CUDA_ERROR_INVALID_VALUE;
+    *place = device ? Place::kDevice : Place::kPageable;
+  } else {
+    if (!range->holds(end->address, span)) return CUDA_ERROR_INVALID_VALUE;
+    const bool host = range->kind == RangeKind::kHost || range->kind == RangeKind::kRegistered;
+    *place = host ? Place::kShared : Place::kDevice;
+    end->address = shared_address(*range, end->address);
+  }
+  end->kind = *place == Place::kDevice ? VGPU_MEMORY_DEVICE : VGPU_MEMORY_HOST;
+  return CUDA_SUCCESS;
+}
+
+CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uint64_t stream, bool wait) {
+  if (!copy.width_bytes || !copy.height || !copy.depth) return CUDA_SUCCESS;
+  const vgpu_copy asked = copy;
+  const Extent extent{copy.width_bytes, copy.height, copy.depth};
+  Place to, from;
+  CUresult result = resolve_end(extent, destination, &copy.destination, &to);
+  if (result == CUDA_SUCCESS) result = resolve_end(extent, source, &copy.source, &from);
+  if (result != CUDA_SUCCESS) return result;
+  if (to != Place::kPageable && from != Place::kPageable) {
+    return direct_copy(call, copy, stream, wait && (to == Place::kShared || from == Place::kShared));
+  }
+  bool capturing = false;
+  result = is_capturing(stream, &capturing);
+  if (result != CUDA_SUCCESS) return result;
+  if (capturing) return capture_pageable_copy(call, asked, destination, source, stream);
+  flatten(&copy);
+  if (to == from) return host_copy(call, copy, stream);
+  return pageable_copy(call, copy, to == Place::kPageable, stream);
+}
+
+vgpu_copy linear_copy(uint64_t destination, uint64_t source, uint64_t bytes) {
+  vgpu_copy copy{};
+  copy.destination.address = destination;
+  copy.source.address = source;
+  copy.width_bytes = bytes;
+  copy.height = copy.depth = 1;
+  return copy;
+}
+
+}  // namespace bandsaw::libcuda
