@@ -4,7 +4,6 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
 #include <set>
 #include <string_view>
@@ -183,7 +182,7 @@ CUresult unpack(const ImageEntry& entry, std::string* bytes, std::string* log) {
   }
   // LZ4 packs 255 to 1 at best, so a bigger claim is a lie; it shall not cost memory.
   const uint64_t packed = entry.payload.size();
-  if (packed > INT_MAX || (entry.packing == ImageEntry::Packing::kLz4 && entry.bytes / 256 > packed))
+  if (packed > LZ4_MAX_INPUT_SIZE || (entry.packing == ImageEntry::Packing::kLz4 && entry.bytes / 256 > packed))
     return invalid(log, "a fatbin entry's sizes contradict each other");
   bytes->resize(entry.bytes);
   bool good;
