@@ -1,0 +1,148 @@
+#include "backend/vgpud/config.h"
+
+#include <unistd.h>
+
+#include <toml++/toml.h>
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "backend/control/paths.h"
+
+namespace bandsaw {
+namespace {
+
+class Reader {
+ public:
+  Reader(const toml::table& root, std::string path) : root_(root), path_(std::move(path)) {}
+
+  void text(const char* key, std::string* out) {
+    known_.insert(key);
+    const auto node = root_.at_path(key);
+    if (!node) return;
+    if (auto value = node.value<std::string>()) {
+      *out = *value;
+    } else {
+      complain(key, "must be a text");
+    }
+  }
+
+  void size(const char* key, uint64_t* out) {
+    std::string value;
+    const auto node = root_.at_path(key);
+    if (node && node.is_integer()) {
+      known_.insert(key);
+      *out = static_cast<uint64_t>(std::max<int64_t>(0, node.value_or<int64_t>(0)));
+      return;
+    }
+    text(key, &value);
+    if (value.empty()) return;
+    auto parsed = parse_size(value);
+    if (!parsed.ok()) return complain(key, parsed.status().message());
+    *out = parsed.value();
+  }
+
+  void number(const char* key, int64_t limit, uint32_t* out) {
+    known_.insert(key);
+    const auto node = root_.at_path(key);
+    if (!node) return;
+    const auto value = node.value<int64_t>();
+    if (!value || *value < 0 || *value > limit) return complain(key, fmt::format("must be 0 to {}", limit));
+    *out = static_cast<uint32_t>(*value);
+  }
+
+  void mode(const char* key, std::string* out) {
+    text(key, out);
+    const bool octal = !out->empty() && out->size() <= 4 &&
+                       std::all_of(out->begin(), out->end(), [](char c) { return c >= '0' && c <= '7'; });
+    if (!octal) complain(key, "must be an octal mode like \"0660\"");
+  }
+
+  // A misspelt key would otherwise be a silent default.
+  Status finish() {
+    for (const auto& [key, value] : root_) check_known(std::string(key.str()), value);
+    return status_;
+  }
+
+ private:
+  void check_known(const std::string& key, const toml::node& value) {
+    if (const toml::table* table = value.as_table()) {
+      for (const auto& [inner, node] : *table) check_known(key + "." + std::string(inner.str()), node);
+    } else if (!known_.contains(key)) {
+      complain(key.c_str(), fmt::format("is not known (line {})", value.source().begin.line));
+    }
+  }
+
+  void complain(const char* key, const std::string& why) {
+    if (status_.ok()) status_ = Status::error(EINVAL, "{}: '{}' {}", path_, key, why);
+  }
+
+  const toml::table& root_;
+  const std::string path_;
+  std::set<std::string> known_;
+  Status status_;
+};
+
+Config defaults() {
+  Config config;
+  config.run = "/run/bandsaw";
+  config.state = "/var/lib/bandsaw";
+  config.device.name = "soft";
+  // Half of the machine's memory: the software device's memory is the host's.
+  config.device.memory =
+      static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 2;
+  return config;
+}
+
+Status read_table(const toml::table& table, const std::string& path, Config* config) {
+  Reader reader(table, path);
+  reader.text("run", &config->run);
+  reader.text("state", &config->state);
+  reader.text("device.name", &config->device.name);
+  reader.size("device.memory", &config->device.memory);
+  reader.text("session.program", &config->session_program);
+  reader.text("session.runner", &config->runner_program);
+  reader.number("session.warm_runners", 64, &config->warm_runners);
+  reader.number("session.first_uid", 1 << 30, &config->first_uid);
+  reader.mode("direct.mode", &config->direct_mode);
+  reader.text("direct.group", &config->direct_group);
+  reader.mode("vm.mode", &config->vm_mode);
+  reader.text("vm.group", &config->vm_group);
+  reader.mode("control.mode", &config->control_mode);
+  reader.text("control.group", &config->control_group);
+  if (Status status = reader.finish(); !status.ok()) return status;
+  if (config->device.name != "soft") {
+    return Status::error(EINVAL, "{}: device '{}' is not there; this build has 'soft'", path, config->device.name);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Config> parse_config(const std::string& text, const std::string& path) {
+  Config config = defaults();
+  try {
+    const toml::table table = toml::parse(text, path);
+    if (Status status = read_table(table, path, &config); !status.ok()) return status;
+  } catch (const toml::parse_error& error) {
+    return Status::error(EINVAL, "{}:{}: {}", path, error.source().begin.line, error.description());
+  }
+  if (std::getenv("BANDSAW_RUN")) config.run = run_directory();
+  if (std::getenv("BANDSAW_STATE")) config.state = state_directory();
+  return config;
+}
+
+Result<Config> load_config(const std::string& path) {
+  const std::string name = path.empty() ? kConfigFile : path;
+  if (path.empty() && ::access(name.c_str(), F_OK) != 0) return parse_config("", name);
+  std::ifstream file(name);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return Status::error(ENOENT, "cannot read the configuration {}", name);
+  return parse_config(text.str(), name);
+}
+
+}  // namespace bandsaw

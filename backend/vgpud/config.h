@@ -1,0 +1,31 @@
+// vgpud's configuration: built-in values, then /etc/bandsaw/vgpud.toml, then BANDSAW_RUN and BANDSAW_STATE.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "backend/control/vgpu_spec.h"
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+inline constexpr const char* kConfigFile = "/etc/bandsaw/vgpud.toml";
+
+struct Config {
+  std::string run, state;  // folders
+  DeviceCapacity device;
+  std::string session_program, runner_program;  // empty: beside vgpud
+  unsigned warm_runners = 1;
+  // A virtual GPU's session and runners run as user and group first_uid + its index. 0: as vgpud itself. The default
+  // lies in a range that neither distributions nor systemd give out.
+  uint32_t first_uid = 60600;
+  std::string direct_mode = "0660", direct_group = "bandsaw";
+  std::string vm_mode = "0660", vm_group = "kvm";
+  std::string control_mode = "0660", control_group = "bandsaw";
+};
+
+// `path` empty: kConfigFile if it is there. EINVAL names file, line and key.
+Result<Config> load_config(const std::string& path);
+Result<Config> parse_config(const std::string& text, const std::string& path);
+
+}  // namespace bandsaw

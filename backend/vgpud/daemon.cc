@@ -1,0 +1,89 @@
+#include "backend/vgpud/daemon.h"
+
+#include <grp.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "backend/control/paths.h"
+#include "backend/vgpud/api.h"
+#include "backend/vgpud/lock.h"
+#include "backend/vgpud/session_keeper.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+struct FreeBase {
+  void operator()(event_base* base) const { event_base_free(base); }
+};
+using Base = std::unique_ptr<event_base, FreeBase>;
+using Event = std::unique_ptr<event, FreeEvent>;
+
+Status make_folders(const Config& config) {
+  for (const std::string& folder : {config.run, config.state, config.state + "/vgpus"}) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) return Status::error(error.value(), "cannot make {}: {}", folder, error.message());
+  }
+  return {};
+}
+
+Result<UniqueFd> listen_control(const Config& config) {
+  const std::string path = control_socket(config.run);
+  auto socket =
+      listen_unix(path, SOCK_STREAM, static_cast<unsigned>(std::strtoul(config.control_mode.c_str(), nullptr, 8)));
+  if (!socket.ok()) return socket;
+  const ::group* group = ::getgrnam(config.control_group.c_str());
+  if (group && ::geteuid() == 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), group->gr_gid) < 0) {
+    return Status::system("cannot give {} to group {}", path, config.control_group);
+  }
+  return socket;
+}
+
+Event on_signal(event_base* base, int number) {
+  Event result(event_new(
+      base, number, EV_SIGNAL | EV_PERSIST,
+      [](evutil_socket_t signal, short, void* loop) {
+        spdlog::info("signal {}: vgpud ends, its sessions go on", signal);
+        event_base_loopbreak(static_cast<event_base*>(loop));
+      },
+      base));
+  event_add(result.get(), nullptr);
+  return result;
+}
+
+}  // namespace
+
+Status run_daemon(const Config& config) {
+  ::signal(SIGPIPE, SIG_IGN);
+  if (Status status = make_folders(config); !status.ok()) return status;
+  auto lock = take_lock(config.run + "/vgpud.pid");
+  if (!lock.ok()) return lock.status();
+  auto registry = Registry::open(config.state);
+  if (!registry.ok()) return registry.status();
+  auto listener = listen_control(config);
+  if (!listener.ok()) return listener.status();
+
+  const Base base(event_base_new());
+  if (!base) return Status::error(ENOMEM, "cannot make an event loop");
+  const Event terminate = on_signal(base.get(), SIGTERM), interrupt = on_signal(base.get(), SIGINT);
+  Supervisor supervisor(base.get(), config);
+  Api api(config, &registry.value(), &supervisor, [&base] {
+    const timeval soon{0, 50000};  // the answer leaves first
+    event_base_loopexit(base.get(), &soon);
+  });
+  for (const VgpuSpec& spec : registry.value().all()) supervisor.add(spec, nullptr);
+  HttpServer server(
+      base.get(), std::move(listener.value()),
+      [&api](const HttpRequest& request, HttpServer::Answer answer) { api.handle(request, std::move(answer)); });
+  spdlog::info("vgpud is ready: {}, {} virtual GPUs, device '{}' with {}", control_socket(config.run),
+               registry.value().all().size(), config.device.name, format_size(config.device.memory));
+  event_base_dispatch(base.get());
+  ::unlink(control_socket(config.run).c_str());
+  return {};
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,50 @@
+// HTTP with JSON bodies on a Unix socket, through libevent. Knows no resources; those are api.h's.
+#pragma once
+
+#include <event2/event.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "memory/base/unique_fd.h"
+
+struct evhttp;
+struct evhttp_request;
+
+namespace bandsaw {
+
+struct HttpRequest {
+  std::string method;             // GET, POST, PATCH, DELETE
+  std::vector<std::string> path;  // decoded parts: /v1/vgpus/web0 -> v1, vgpus, web0
+  std::string query;              // undecoded, after '?'
+  std::string body;
+};
+
+struct HttpAnswer {
+  int code = 200;
+  std::string body;
+  std::string type = "application/json";
+};
+
+class HttpServer {
+ public:
+  // `answer` may be called at once or later, once; it does nothing when the client has gone meanwhile.
+  using Answer = std::function<void(const HttpAnswer&)>;
+  using Handler = std::function<void(const HttpRequest&, Answer)>;
+  HttpServer(event_base* base, UniqueFd listener, Handler handler);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+
+ private:
+  static void on_request(evhttp_request* request, void* self);
+  struct FreeHttp {
+    void operator()(evhttp* http) const;
+  };
+  std::unique_ptr<evhttp, FreeHttp> http_;
+  Handler handler_;
+};
+
+}  // namespace bandsaw

@@ -1,0 +1,56 @@
+// vgpud: keeps the list of this host's virtual GPUs and a session for each.
+#include <CLI/CLI.hpp>
+#include <chrono>
+
+#include "backend/control/http_client.h"
+#include "backend/control/paths.h"
+#include "backend/vgpud/daemon.h"
+#include "memory/base/log.h"
+
+namespace {
+
+// The daemon that runs ends its sessions and itself.
+int stop_sessions(const bandsaw::Config& config) {
+  const auto reply = bandsaw::http_request(bandsaw::control_socket(config.run), "POST", "/v1/shutdown", "{}",
+                                           std::chrono::seconds(30));
+  if (reply.ok() && reply.value().code == 200) return 0;
+  spdlog::error("no vgpud ended its sessions: {}", reply.ok() ? reply.value().body : reply.status().message());
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string path;
+  bool stop = false;
+  CLI::App app("Keeps this host's virtual GPUs. SIGTERM ends it alone: sessions, and what runs on them, go on.",
+               "vgpud");
+  app.add_option("--config", path, std::string("configuration file (default ") + bandsaw::kConfigFile + " if there)");
+  app.add_flag("--stop-sessions", stop, "tell the vgpud that runs to end every session and itself");
+  CLI11_PARSE(app, argc, argv);
+
+  bandsaw::start_log("vgpud");
+  auto config = bandsaw::load_config(path);
+  if (!config.ok()) {
+    spdlog::error("{}", config.status().message());
+    return 2;
+  }
+  if (stop) return stop_sessions(config.value());
+  if (config.value().session_program.empty()) {
+    config.value().session_program = bandsaw::find_program("bandsaw-session", "session");
+  }
+  if (config.value().runner_program.empty()) {
+    config.value().runner_program = bandsaw::find_program("bandsaw-runner", "runner");
+  }
+  for (const auto& [program, name] : {std::pair{config.value().session_program, "bandsaw-session"},
+                                      std::pair{config.value().runner_program, "bandsaw-runner"}}) {
+    if (!program.empty()) continue;
+    spdlog::error("{} is not beside vgpud; set BANDSAW_LIBEXEC or session.program in the configuration", name);
+    return 1;
+  }
+  if (bandsaw::Status status = bandsaw::run_daemon(config.value()); !status.ok()) {
+    spdlog::error("{}", status.message());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,141 @@
+#include "backend/vgpud/registry.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "backend/control/paths.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr int kVersion = 1;
+
+Status write_all(int fd, const std::string& text, const std::string& path) {
+  for (size_t written = 0; written < text.size();) {
+    const ssize_t count = ::write(fd, text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Status::system("cannot write {}", path);
+    written += static_cast<size_t>(count);
+  }
+  return {};
+}
+
+Status write_synced(const std::string& path, const std::string& text) {
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file) return Status::system("cannot make {}", path);
+  if (Status status = write_all(file.get(), text, path); !status.ok()) return status;
+  if (::fsync(file.get()) < 0) return Status::system("cannot sync {}", path);
+  return {};
+}
+
+// Writes `text` so that `path` holds either all of it or what it held before.
+Status replace_file(const std::string& directory, const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".new";
+  Status status = write_synced(temporary, text);
+  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) < 0) status = Status::system("cannot replace {}", path);
+  if (!status.ok()) {
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  UniqueFd folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder || ::fsync(folder.get()) < 0) return Status::system("cannot sync {}", directory);
+  return {};
+}
+
+Status check_stored(const VgpuSpec& spec, const std::vector<VgpuSpec>& before, const std::string& path) {
+  if (!valid_name(spec.name)) return Status::error(EINVAL, "{}: '{}' is not a name", path, spec.name);
+  for (const VgpuSpec& other : before) {
+    if (other.name == spec.name) return Status::error(EINVAL, "{}: '{}' is there twice", path, spec.name);
+    if (other.index == spec.index) {
+      return Status::error(EINVAL, "{}: '{}' and '{}' have one index", path, spec.name, other.name);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Registry> Registry::open(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) return Status::error(error.value(), "cannot make {}: {}", directory, error.message());
+  Registry registry(directory);
+  if (Status status = registry.load(); !status.ok()) return status;
+  return registry;
+}
+
+Status Registry::load() {
+  if (::access(path().c_str(), F_OK) != 0 && errno == ENOENT) return {};
+  std::ifstream file(path());
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return Status::error(EIO, "cannot read {}", path());
+  const auto json = nlohmann::json::parse(text.str(), nullptr, false);
+  if (!json.is_object() || !json.contains("version") || !json.contains("vgpus") || !json["vgpus"].is_array()) {
+    return Status::error(EINVAL, "{} is not a registry; repair it or move it away", path());
+  }
+  if (json["version"] != kVersion) {
+    return Status::error(EINVAL, "{} has version {}, this vgpud knows {}", path(), json["version"].dump(), kVersion);
+  }
+  for (const auto& entry : json["vgpus"]) {
+    VgpuSpec spec;
+    Status status = from_json(entry, true, &spec);
+    if (!status.ok()) return Status::error(EINVAL, "{}: {}", path(), status.message());
+    if (status = check_stored(spec, specs_, path()); !status.ok()) return status;
+    specs_.push_back(std::move(spec));
+  }
+  return {};
+}
+
+Status Registry::save(const std::vector<VgpuSpec>& specs) const {
+  auto list = nlohmann::json::array();
+  for (const VgpuSpec& spec : specs) list.push_back(to_json(spec));
+  return replace_file(directory_, path(), nlohmann::json{{"version", kVersion}, {"vgpus", list}}.dump(2) + "\n");
+}
+
+const VgpuSpec* Registry::find(const std::string& name) const {
+  const auto found = std::find_if(specs_.begin(), specs_.end(), [&](const VgpuSpec& s) { return s.name == name; });
+  return found == specs_.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> Registry::names() const {
+  std::vector<std::string> names;
+  for (const VgpuSpec& spec : specs_) names.push_back(spec.name);
+  return names;
+}
+
+uint32_t Registry::free_index() const {
+  for (uint32_t index = 0;; ++index) {
+    if (std::none_of(specs_.begin(), specs_.end(), [index](const VgpuSpec& s) { return s.index == index; })) {
+      return index;
+    }
+  }
+}
+
+Status Registry::put(const VgpuSpec& spec) {
+  std::vector<VgpuSpec> changed = specs_;
+  std::erase_if(changed, [&](const VgpuSpec& s) { return s.name == spec.name; });
+  const auto place =
+      std::find_if(changed.begin(), changed.end(), [&](const VgpuSpec& s) { return s.name > spec.name; });
+  changed.insert(place, spec);
+  Status status = save(changed);
+  if (status.ok()) specs_ = std::move(changed);
+  return status;
+}
+
+Status Registry::remove(const std::string& name) {
+  std::vector<VgpuSpec> changed = specs_;
+  std::erase_if(changed, [&](const VgpuSpec& s) { return s.name == name; });
+  Status status = save(changed);
+  if (status.ok()) specs_ = std::move(changed);
+  return status;
+}
+
+}  // namespace bandsaw

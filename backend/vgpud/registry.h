@@ -1,0 +1,38 @@
+// The virtual GPUs of this host, kept on disk in STATE/registry.json.
+//
+// A change is on disk before it is true: the file is written beside, synced and renamed, so that a crash or a full
+// disk leaves the old one, and the call fails with the reason.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/control/vgpu_spec.h"
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+class Registry {
+ public:
+  // Makes the folder; a file that cannot be understood is an error, never thrown away.
+  static Result<Registry> open(const std::string& directory);
+
+  const std::vector<VgpuSpec>& all() const { return specs_; }
+  const VgpuSpec* find(const std::string& name) const;
+  std::vector<std::string> names() const;
+  uint32_t free_index() const;
+
+  Status put(const VgpuSpec& spec);  // adds, or replaces the one of that name
+  Status remove(const std::string& name);
+
+ private:
+  explicit Registry(std::string directory) : directory_(std::move(directory)) {}
+  Status load();
+  Status save(const std::vector<VgpuSpec>& specs) const;
+  std::string path() const { return directory_ + "/registry.json"; }
+
+  std::string directory_;
+  std::vector<VgpuSpec> specs_;  // by name
+};
+
+}  // namespace bandsaw

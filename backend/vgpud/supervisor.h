@@ -1,0 +1,52 @@
+// Keeps one session running per virtual GPU: starts it, adopts one that outlived an earlier vgpud, starts it anew
+// with growing pauses when it dies, and ends it.
+//
+// Threads: the event loop's only.
+#pragma once
+
+#include <event2/event.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "backend/control/json_link.h"
+#include "backend/control/vgpu_spec.h"
+#include "backend/vgpud/config.h"
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+class SessionKeeper;
+
+class Supervisor {
+ public:
+  using Ready = std::function<void(const Status&)>;
+  using Answer = std::function<void(Result<nlohmann::json>)>;
+  Supervisor(event_base* base, const Config& config);
+  ~Supervisor();  // sessions go on
+  Supervisor(const Supervisor&) = delete;
+
+  // `ready` is called when the session answers, or with the reason why it does not.
+  void add(const VgpuSpec& spec, Ready ready);
+  // Ends the session and removes its folders; `done` when it is gone.
+  void remove(const std::string& name, std::function<void()> done);
+  void remove_all(std::function<void()> done);  // the folders on disk stay
+
+  // New shares: told to the session, and kept for its next start.
+  void update(const VgpuSpec& spec);
+
+  // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
+  void request(const std::string& name, const nlohmann::json& object, Answer answer);
+  // {"state": ..., "pid": ..., "restarts": ...}
+  nlohmann::json describe(const std::string& name) const;
+
+ private:
+  event_base* base_;
+  const Config& config_;
+  std::map<std::string, std::shared_ptr<SessionKeeper>> keepers_;
+};
+
+}  // namespace bandsaw

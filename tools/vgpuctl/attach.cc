@@ -1,0 +1,101 @@
+// attach and detach: vgpud keeps the record, libvirt the domain's definition; both change or neither.
+#include <fmt/core.h>
+
+#include "tools/vgpuctl/commands.h"
+#include "tools/vgpuctl/daemon_call.h"
+#ifdef BANDSAW_WITH_LIBVIRT
+#include "hypervisor/libvirt/domain.h"
+#endif
+
+namespace bandsaw::ctl {
+namespace {
+
+using nlohmann::json;
+
+Refusal libvirt_refusal(const Status& status, const Options& options, const std::string& domain) {
+  switch (status.code()) {
+    case EBUSY:
+      return {kRefused, status.message(),
+              fmt::format("a virtual GPU comes and goes only with the domain's start: `virsh shutdown {}`, then again",
+                          domain)};
+    case ENOENT:
+      return {kNotFound, status.message(), "`virsh list --all` shows the domains"};
+    case ENOTCONN:
+      return {kRefused, status.message(),
+              "start libvirt (`systemctl start libvirtd`), name its URI with --connect, or paste what "
+              "`vgpuctl xml` prints and use --record-only"};
+    default:
+      return {kRefused, status.message(), fmt::format("`vgpuctl xml {}` prints what is to be added", options.name)};
+  }
+}
+
+#ifdef BANDSAW_WITH_LIBVIRT
+libvirt::Attachment attachment(const json& view) {
+  return {.vgpu = view.value("name", ""), .socket = view["sockets"].value("vfio", "")};
+}
+Status change_domain(bool add, const Options& options, const std::string& domain, const json& view) {
+  return add ? libvirt::attach(options.uri, domain, attachment(view))
+             : libvirt::detach(options.uri, domain, attachment(view));
+}
+#else
+Status change_domain(bool, const Options&, const std::string&, const json&) {
+  return Status::error(ENOTCONN, "this vgpuctl was built without libvirt");
+}
+#endif
+
+int print_done(const Options& options, const Reply& reply, const std::string& text) {
+  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
+  if (options.json) {
+    fmt::print("{}\n", std::get<json>(reply).dump(2));
+  } else {
+    fmt::print("{}\n", text);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+int attach(const Options& options) {
+  const Reply before = call(options, "GET", vgpu_target(options));
+  if (const Refusal* refusal = std::get_if<Refusal>(&before)) return print_refusal(*refusal, options.json);
+  const bool recorded = std::get<json>(before).value("domain", "") == options.domain;
+  const Reply record = call(options, "POST", vgpu_target(options, "attach"), {{"domain", options.domain}});
+  if (const Refusal* refusal = std::get_if<Refusal>(&record)) return print_refusal(*refusal, options.json);
+  const std::string done =
+      fmt::format("attached {} to domain {}; it is there from the domain's next start", options.name, options.domain);
+  if (options.record_only) return print_done(options, record, done);
+  const Status status = change_domain(true, options, options.domain, std::get<json>(record));
+  if (status.ok() || status.code() == EEXIST) return print_done(options, record, done);
+  if (!recorded) (void)call(options, "POST", vgpu_target(options, "detach"));
+  return print_refusal(libvirt_refusal(status, options, options.domain), options.json);
+}
+
+int detach(const Options& options) {
+  const Reply reply = call(options, "GET", vgpu_target(options));
+  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
+  const json& view = std::get<json>(reply);
+  const auto recorded = view.value("domain", "");
+  const std::string domain = options.domain.empty() ? recorded : options.domain;
+  if (domain.empty()) {
+    return print_refusal({kRefused, fmt::format("'{}' is attached to no domain", options.name),
+                          "name the domain if its definition still has the virtual GPU"},
+                         options.json);
+  }
+  if (!recorded.empty() && recorded != domain) {
+    return print_refusal(
+        {kRefused, fmt::format("'{}' is attached to domain '{}', not '{}'", options.name, recorded, domain),
+         fmt::format("`vgpuctl detach {} {}`", options.name, recorded)},
+        options.json);
+  }
+  if (!options.record_only) {
+    const Status status = change_domain(false, options, domain, view);
+    // A domain that is gone, or no longer has it, needs nothing but the record cleared.
+    const bool cleared = status.code() == ENOENT && !recorded.empty();
+    if (!status.ok() && !cleared) return print_refusal(libvirt_refusal(status, options, domain), options.json);
+    if (cleared && !options.json) fmt::print(stderr, "vgpuctl: {}; the record is cleared\n", status.message());
+  }
+  return print_done(options, call(options, "POST", vgpu_target(options, "detach")),
+                    fmt::format("detached {} from domain {}", options.name, domain));
+}
+
+}  // namespace bandsaw::ctl

@@ -1,0 +1,91 @@
+#include "tools/vgpuctl/commands.h"
+
+#include <fmt/core.h>
+
+#include "backend/control/vgpu_spec.h"
+#include "tools/vgpuctl/daemon_call.h"
+
+namespace bandsaw::ctl {
+namespace {
+
+using nlohmann::json;
+
+// Prints the reply through `print`, or as JSON, or the refusal.
+template <typename Print>
+int finish(const Options& options, const Reply& reply, Print print) {
+  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
+  const json& content = std::get<json>(reply);
+  if (options.json) {
+    fmt::print("{}\n", content.dump(2));
+  } else {
+    print(content);
+  }
+  return kOk;
+}
+
+// The shares that were given on the command line.
+Result<json> shares(const Options& options) {
+  json body = json::object();
+  if (!options.memory.empty()) {
+    auto bytes = parse_size(options.memory);
+    if (!bytes.ok()) return bytes.status();
+    body["memory"] = bytes.value();
+  }
+  if (options.compute) body["compute"] = *options.compute;
+  if (options.copy) body["copy"] = *options.copy;
+  if (!options.direct_mode.empty()) body["direct_mode"] = options.direct_mode;
+  if (!options.direct_group.empty()) body["direct_group"] = options.direct_group;
+  return body;
+}
+
+}  // namespace
+
+int create(const Options& options) {
+  auto body = shares(options);
+  if (!body.ok()) return print_refusal({kUsage, body.status().message(), ""}, options.json);
+  body.value()["name"] = options.name;
+  if (!options.device.empty()) body.value()["device"] = options.device;
+  return finish(options, call(options, "POST", "/v1/vgpus", body.value()), [](const json& view) {
+    fmt::print("created {} with {} of memory\n", view.value("name", ""),
+               format_size(view.value("memory", uint64_t{0})));
+  });
+}
+
+int destroy(const Options& options) {
+  const std::string target = vgpu_target(options) + (options.force ? "?force=1" : "");
+  return finish(options, call(options, "DELETE", target),
+                [](const json& done) { fmt::print("destroyed {}\n", done.value("name", "")); });
+}
+
+int list(const Options& options) { return finish(options, call(options, "GET", "/v1/vgpus"), print_list); }
+
+int show(const Options& options) { return finish(options, call(options, "GET", vgpu_target(options)), print_vgpu); }
+
+int set(const Options& options) {
+  auto body = shares(options);
+  if (!body.ok()) return print_refusal({kUsage, body.status().message(), ""}, options.json);
+  if (body.value().empty()) {
+    return print_refusal({kUsage, "nothing to set", "give --memory, --compute or --copy"}, options.json);
+  }
+  return finish(options, call(options, "PATCH", vgpu_target(options), body.value()), [](const json& view) {
+    fmt::print("{}: memory {}, compute {} %, copy {} %\n", view.value("name", ""),
+               format_size(view.value("memory", uint64_t{0})), view.value("compute", 0), view.value("copy", 0));
+  });
+}
+
+int xml(const Options& options) {
+  const Reply reply = call(options, "GET", vgpu_target(options, "xml"));
+  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
+  const auto text = std::get<json>(reply).get<std::string>();
+  fmt::print("{}\n", options.json ? json{{"name", options.name}, {"xml", text}}.dump(2) : text);
+  return kOk;
+}
+
+int status(const Options& options) { return finish(options, call(options, "GET", "/v1/status"), print_status); }
+
+int shutdown(const Options& options) {
+  return finish(options, call(options, "POST", "/v1/shutdown"),
+                [](const json&) { fmt::print("vgpud and all sessions have ended\n"); });
+}
+
+}  // namespace bandsaw::ctl

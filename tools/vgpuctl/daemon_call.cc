@@ -1,0 +1,54 @@
+#include "tools/vgpuctl/daemon_call.h"
+
+#include <fmt/core.h>
+
+#include <chrono>
+
+#include "backend/control/http_client.h"
+#include "backend/control/paths.h"
+
+namespace bandsaw::ctl {
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+
+Refusal no_connection(const Status& status, const std::string& socket) {
+  if (status.code() == ENOENT || status.code() == ECONNREFUSED) {
+    return {
+        kNoDaemon, fmt::format("vgpud is not running: nobody listens on {}", socket),
+        "start it with `systemctl start vgpud` or, as root, `vgpud`; another folder is named by --run or BANDSAW_RUN"};
+  }
+  if (status.code() == EACCES || status.code() == EPERM) {
+    return {kRefused, fmt::format("you may not use {}", socket), "become root, or join the group of that socket"};
+  }
+  return {kRefused, status.message(), "see vgpud's log"};
+}
+
+}  // namespace
+
+Reply call(const Options& options, const std::string& method, const std::string& target, const nlohmann::json& body) {
+  const std::string socket = control_socket(options.run);
+  const auto reply = http_request(socket, method, target, method == "GET" ? "" : body.dump(), kPatience);
+  if (!reply.ok()) return no_connection(reply.status(), socket);
+  const int code = reply.value().code;
+  auto content = nlohmann::json::parse(reply.value().body, nullptr, false);
+  if (code >= 200 && code < 300) {
+    if (content.is_discarded()) return nlohmann::json(reply.value().body);
+    return content;
+  }
+  if (!content.is_object()) return Refusal{kRefused, fmt::format("vgpud answered {}", code), "see vgpud's log"};
+  return Refusal{code == 404 ? kNotFound : kRefused, content.value("error", fmt::format("vgpud answered {}", code)),
+                 content.value("hint", "")};
+}
+
+std::string vgpu_target(const Options& options, const std::string& action) {
+  std::string target = "/v1/vgpus/";
+  for (const char c : options.name) {
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+    target += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return action.empty() ? target : target + "/" + action;
+}
+
+}  // namespace bandsaw::ctl

@@ -1,0 +1,28 @@
+// What vgpuctl prints: JSON or text in columns; refusals with a hint.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace bandsaw::ctl {
+
+// Documented in --help.
+enum Exit { kOk = 0, kRefused = 1, kUsage = 2, kNoDaemon = 3, kNotFound = 4 };
+
+struct Refusal {
+  Exit exit = kRefused;
+  std::string error, hint;
+};
+
+// To stderr, or as {"error", "hint"} to stdout with `json`. Returns the exit code.
+int print_refusal(const Refusal& refusal, bool json);
+
+// Columns as wide as their widest cell; the first row is the heading.
+void print_table(const std::vector<std::vector<std::string>>& rows);
+
+void print_list(const nlohmann::json& views);
+void print_vgpu(const nlohmann::json& view);
+void print_status(const nlohmann::json& status);
+
+}  // namespace bandsaw::ctl
