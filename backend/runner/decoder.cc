@@ -1,0 +1,183 @@
+#include "backend/runner/decoder.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// A round trip of a guest that works without pause takes about as long as the shortest poll; the longest stays far
+// below what an idle process would show as load.
+constexpr microseconds kPatienceMin{50}, kPatienceMax{400};
+// Waking up this soon after going to sleep means that polling a little longer would have paid.
+constexpr microseconds kSleptTooShort{200};
+// A dropped lane whose records cannot come to their turn (a sequence number is missing) goes after this.
+constexpr milliseconds kDropPatience{1000};
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void drain(int event) {
+  uint64_t count = 0;  // all of it at once; called only when there is something, so it does not block
+  if (read(event, &count, sizeof(count)) < 0) SPDLOG_ERROR("eventfd: {}", std::strerror(errno));
+}
+
+}  // namespace
+
+Decoder::Decoder(Process* process, UniqueFd kick)
+    : process_(process),
+      kick_(std::move(kick)),
+      command_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      patience_(kPatienceMin) {}
+
+Decoder::~Decoder() {
+  stop_.store(true);
+  ring();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Decoder::ring() {
+  const uint64_t one = 1;
+  if (write(command_.get(), &one, sizeof(one)) < 0) SPDLOG_ERROR("cannot wake the decoder: {}", std::strerror(errno));
+}
+
+void Decoder::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Decoder::add_lane(LaneRef lane) {
+  std::lock_guard lock(mutex_);
+  commands_.add.push_back(std::move(lane));
+  has_commands_.store(true);
+  ring();
+}
+
+void Decoder::drop_lane(uint32_t id, std::function<void()> gone) {
+  std::lock_guard lock(mutex_);
+  commands_.drop.push_back({id, std::move(gone), Clock::now() + kDropPatience});
+  has_commands_.store(true);
+  ring();
+}
+
+void Decoder::take_commands() {
+  std::lock_guard lock(mutex_);
+  has_commands_.store(false);
+  for (LaneRef& lane : commands_.add) lanes_.push_back(std::move(lane));
+  for (Dropped& dropped : commands_.drop) dropping_.push_back(std::move(dropped));
+  commands_ = {};
+}
+
+void Decoder::run() {
+  pthread_setname_np(pthread_self(), "decoder");
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (has_commands_.load(std::memory_order_acquire)) take_commands();
+    if (serve_any()) continue;
+    if (!dropping_.empty()) finish_drops();
+    if (!spin()) sleep();
+  }
+}
+
+// Executes at most one record of the lane. False: it has none whose turn it is.
+bool Decoder::serve(const LaneRef& lane) {
+  if (!lane->has_pending) {
+    std::string why;
+    const Lane::Take taken = lane->take(&lane->pending, &why);
+    if (taken == Lane::Take::kNothing) return false;
+    if (taken == Lane::Take::kBroken) {
+      process_->protocol_error(why);
+      return true;
+    }
+    lane->has_pending = true;
+  }
+  const uint64_t seq = lane->pending.header.seq;
+  if (seq != last_seq_ + 1 && !process_->protocol_broken()) {
+    if (seq > last_seq_) return false;
+    process_->protocol_error(fmt::format("lane {}: record {} after record {}", lane->id(), seq, last_seq_));
+  }
+  last_seq_ = seq;
+  lane->has_pending = false;
+  process_->execute(lane, lane->pending);
+  return true;
+}
+
+bool Decoder::serve_any() {
+  // The next record is usually in the lane that had the last one.
+  if (current_ < lanes_.size() && serve(lanes_[current_])) return true;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (i == current_ || !serve(lanes_[i])) continue;
+    current_ = i;
+    return true;
+  }
+  return false;
+}
+
+// Polls for a while. True: there is something to do.
+bool Decoder::spin() {
+  const auto until = Clock::now() + patience_;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      pause_cpu();
+      for (const LaneRef& lane : lanes_) {
+        if (lane->has_more()) return true;
+      }
+    }
+    if (has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed)) return true;
+  } while (Clock::now() < until);
+  return false;
+}
+
+void Decoder::sleep() {
+  for (const LaneRef& lane : lanes_) lane->set_sleeping(true);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool more = std::any_of(lanes_.begin(), lanes_.end(), [](const LaneRef& lane) { return lane->has_more(); });
+  if (!more) {
+    const auto before = Clock::now();
+    pollfd fds[] = {{kick_.get(), POLLIN, 0}, {command_.get(), POLLIN, 0}};
+    poll(fds, 2, dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count()));
+    if (fds[0].revents) drain(kick_.get());
+    if (fds[1].revents) drain(command_.get());
+    const bool too_short = Clock::now() - before < kSleptTooShort;
+    patience_ = std::clamp<std::chrono::nanoseconds>(too_short ? patience_ * 2 : patience_ / 2, kPatienceMin, kPatienceMax);
+  }
+  for (const LaneRef& lane : lanes_) lane->set_sleeping(false);
+}
+
+void Decoder::let_go(Dropped& dropped, size_t at) {
+  const LaneRef lane = std::move(lanes_[at]);
+  lanes_.erase(lanes_.begin() + static_cast<ptrdiff_t>(at));
+  current_ = 0;
+  process_->forget_lane(dropped.id);
+  lane->close();  // unmaps
+  dropped.gone();
+}
+
+void Decoder::finish_drops() {
+  for (size_t i = 0; i < dropping_.size();) {
+    Dropped& dropped = dropping_[i];
+    const auto found = std::find_if(lanes_.begin(), lanes_.end(),
+                                    [&](const LaneRef& lane) { return lane->id() == dropped.id; });
+    if (found == lanes_.end()) {
+      dropped.gone();
+    } else if (((*found)->has_pending || (*found)->has_more()) && Clock::now() < dropped.patience) {
+      ++i;
+      continue;
+    } else {
+      let_go(dropped, static_cast<size_t>(found - lanes_.begin()));
+    }
+    dropping_.erase(dropping_.begin() + static_cast<ptrdiff_t>(i));
+  }
+}
+
+}  // namespace bandsaw::runner

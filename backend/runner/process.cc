@@ -1,0 +1,162 @@
+#include "backend/runner/process.h"
+
+#include <cstring>
+
+#include "backend/runner/errors.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+namespace {
+
+using wire::Opcode;
+
+constexpr unsigned kWorkers = 2;
+
+// Calls whose success means that work before them is done, so that they may tell of its errors.
+bool synchronises(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kContextSynchronize:
+    case Opcode::kStreamSynchronize:
+    case Opcode::kStreamQuery:
+    case Opcode::kEventSynchronize:
+    case Opcode::kEventQuery:
+    case Opcode::kMemoryFree:
+    case Opcode::kCopyOut:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Calls that a poisoned process may still make: what only reads, and what brings the kernels' last words out.
+bool survives_poison(Opcode opcode) {
+  return opcode == Opcode::kDeviceInfo || opcode == Opcode::kFetchOutput || opcode == Opcode::kNextCallback ||
+         opcode == Opcode::kContextDestroy;
+}
+
+// The done word that an asynchronous record names; token 0 for none.
+vgpu_done done_of(const wire::CheckedRecord& record) {
+  if (record.opcode == Opcode::kCopy) {
+    wire::CopyArgs args;
+    std::memcpy(&args, record.args, sizeof(args));
+    return args.done;
+  }
+  if (record.opcode == Opcode::kFill) {
+    wire::FillArgs args;
+    std::memcpy(&args, record.args, sizeof(args));
+    return args.done;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const MakeDevice& make_device) {
+  auto memory = GuestMemory::make(window);
+  if (!memory.ok()) return memory.status();
+  std::unique_ptr<Process> process(new Process(std::move(memory.value())));
+  process->device_ = make_device(process.get());
+  if (!process->device_) return Status::error(ENODEV, "the device cannot be made");
+  process->objects_ = std::make_unique<Objects>(process->device_.get());
+  process->handlers_ = std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_,
+                                                        process->account_, process->output_, process->callbacks_});
+  process->workers_ = std::make_unique<WorkerPool>(kWorkers);
+  return process;
+}
+
+Process::~Process() {
+  workers_ = nullptr;  // finishes its jobs, which use the rest
+  handlers_ = nullptr;
+  objects_ = nullptr;
+  device_ = nullptr;
+}
+
+Result<LaneRef> Process::add_lane(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments) {
+  auto mapped = memory_->map(va, flags & ~VGPU_REGION_DEVICE_VISIBLE, segments);
+  if (!mapped.ok()) return mapped.status();
+  RegionRef& memory = mapped.value();
+  if (memory->bytes() < VGPU_LANE_BYTES || memory->read_only()) {
+    return Status::error(EINVAL, "lane {} is {} bytes long; it takes {} that can be written", id, memory->bytes(),
+                         VGPU_LANE_BYTES);
+  }
+  std::lock_guard lock(lanes_mutex_);
+  if (lanes_.size() >= VGPU_LANES_MAX) return Status::error(ENOSPC, "more than {} lanes", VGPU_LANES_MAX);
+  if (lanes_.count(id) != 0) return Status::error(EEXIST, "lane {} is there already", id);
+  auto lane = std::make_shared<Lane>(id, std::move(memory), waker_.get(), &output_.pending());
+  lanes_.emplace(id, lane);
+  if (const CUresult sticky = sticky_.load(); sticky != CUDA_SUCCESS) lane->set_sticky(sticky);
+  return lane;
+}
+
+void Process::forget_lane(uint32_t id) {
+  {
+    std::lock_guard lock(lanes_mutex_);
+    lanes_.erase(id);
+  }
+  objects_->forget_lane(id);
+}
+
+void Process::execute(const LaneRef& lane, Record& record) {
+  wire::CheckedRecord checked;
+  count(account_.slot().calls);
+  if (const char* wrong = wire::check(record.bytes, &checked)) {
+    protocol_error(fmt::format("lane {}: record {} with opcode {}: {}", lane->id(), record.header.seq,
+                               record.header.opcode, wrong));
+    lane->reply(record.header.seq, sticky_.load(), {}, {});  // in case that its thread waits
+    return;
+  }
+  const bool sync = checked.info->mode == wire::Mode::kSync;
+  if (sync && !lane->begin_sync(synchronises(checked.opcode))) {
+    protocol_error(fmt::format("lane {}: {} while a call waits for its reply", lane->id(), checked.info->name));
+  }
+  const CUresult sticky = sticky_.load(std::memory_order_relaxed);
+  if (sticky != CUDA_SUCCESS && !(survives_poison(checked.opcode) && !protocol_broken())) {
+    return refuse(lane, checked, sticky);
+  }
+  if (checked.info->run == wire::Run::kInline) return run(lane, checked);
+  // `checked` points into the record's bytes, which keep their place when the vector is moved.
+  auto bytes = std::make_shared<std::vector<std::byte>>(std::move(record.bytes));
+  record.bytes = {};
+  workers_->post([this, lane, checked, bytes] { run(lane, checked); });
+}
+
+void Process::run(const LaneRef& lane, const wire::CheckedRecord& record) {
+  wire::CallContext call;
+  call.lane = lane->id();
+  call.sink = lane;
+  const wire::Dispatched outcome = wire::dispatch(record, call, *objects_, *handlers_);
+  if (record.info->mode == wire::Mode::kSync || outcome.result == CUDA_SUCCESS) return;
+  SPDLOG_DEBUG("{}: asynchronous error {}", record.info->name, static_cast<int>(outcome.result));
+  count(account_.slot().errors);
+  finish_async(*lane, done_of(record), outcome.result);
+}
+
+void Process::refuse(const LaneRef& lane, const wire::CheckedRecord& record, CUresult error) {
+  if (record.info->mode == wire::Mode::kSync) {
+    lane->reply(record.seq, error, {}, {});
+  } else {
+    lane->done(done_of(record), error);
+  }
+}
+
+void Process::protocol_error(const std::string& why) {
+  if (protocol_broken_.exchange(true)) return;
+  SPDLOG_ERROR("the guest process broke the protocol and is cut off: {}", why);
+  poisoned(CUDA_ERROR_INVALID_VALUE);
+}
+
+void Process::run_callback(const HostCallback& callback, CUresult status, Done done) {
+  callbacks_.add(callback, status, std::move(done));
+}
+
+void Process::poisoned(CUresult error) {
+  CUresult healthy = CUDA_SUCCESS;
+  if (!sticky_.compare_exchange_strong(healthy, error)) return;
+  SPDLOG_WARN("sticky error {}", static_cast<int>(error));
+  account_.slot().sticky.store(error, std::memory_order_relaxed);
+  count(account_.slot().errors);
+  std::lock_guard lock(lanes_mutex_);
+  for (const auto& [id, lane] : lanes_) lane->set_sticky(error);
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,77 @@
+// One guest process on the host: its device, memory, handles and lanes.
+//
+// Errors of asynchronous calls surface in three ways. Sticky ones (errors.h, and a record that breaks the protocol)
+// end the process's use of the device: they stand in every lane's header and every later call returns them. Others
+// go into the done word that the call names; without one they are kept, the first per lane, and the next
+// synchronising call of that lane that would succeed returns the error instead, once.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "backend/runner/handlers.h"
+#include "backend/runner/worker_pool.h"
+
+namespace bandsaw::runner {
+
+class Process final : public DeviceHost {
+ public:
+  using MakeDevice = std::function<std::unique_ptr<Device>(DeviceHost* host)>;
+
+  // `window` must outlive this. Makes the device at once, so that a guest need not wait for it.
+  static Result<std::unique_ptr<Process>> make(const Reservation* window, const MakeDevice& make_device);
+  ~Process() override;
+
+  // How threads of the guest are woken; before the first lane.
+  void set_waker(std::unique_ptr<Waker> waker) { waker_ = std::move(waker); }
+  AccountView& account() { return account_; }
+  GuestMemory& memory() { return *memory_; }
+
+  // Makes a lane; the decoder is told by the caller.
+  Result<LaneRef> add_lane(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);
+  void forget_lane(uint32_t id);
+
+  // Executes a record that is next in order, or answers it with the error that the process has. Takes the record's
+  // bytes. Called by one thread at a time.
+  void execute(const LaneRef& lane, Record& record);
+  // The guest broke the protocol: logs once and poisons the process. Any thread.
+  void protocol_error(const std::string& why);
+  bool poisoned() const { return sticky_.load(std::memory_order_relaxed) != CUDA_SUCCESS; }
+  // After a broken record the order of sequence numbers means nothing any more.
+  bool protocol_broken() const { return protocol_broken_.load(std::memory_order_relaxed); }
+
+  // DeviceHost
+  void run_callback(const HostCallback& callback, CUresult status, Done done) override;
+  void poisoned(CUresult error) override;
+  void print(std::string_view text) override { output_.print(text); }
+  bool charge_memory(int64_t bytes) override { return account_.charge(bytes); }
+  void account(int engine, uint64_t nanoseconds, uint64_t bytes) override {
+    account_.count_time(engine, nanoseconds, bytes);
+  }
+  void* visible_host(uint64_t guest_address, uint64_t bytes) override {
+    return memory_->visible_host(guest_address, bytes);
+  }
+
+ private:
+  explicit Process(std::unique_ptr<GuestMemory> memory) : memory_(std::move(memory)) {}
+  void refuse(const LaneRef& lane, const wire::CheckedRecord& record, CUresult error);
+  void run(const LaneRef& lane, const wire::CheckedRecord& record);
+
+  AccountView account_;
+  Output output_;
+  CallbackQueue callbacks_;
+  std::unique_ptr<GuestMemory> memory_;
+  std::unique_ptr<Waker> waker_;
+  std::atomic<CUresult> sticky_{CUDA_SUCCESS};
+  std::atomic<bool> protocol_broken_{false};
+  std::mutex lanes_mutex_;
+  std::map<uint32_t, LaneRef> lanes_;  // guarded by lanes_mutex_
+  std::unique_ptr<Device> device_;     // calls the members above until it is gone
+  std::unique_ptr<Objects> objects_;
+  std::unique_ptr<Handlers> handlers_;
+  std::unique_ptr<WorkerPool> workers_;
+};
+
+}  // namespace bandsaw::runner

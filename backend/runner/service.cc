@@ -1,0 +1,152 @@
+#include "backend/runner/service.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <cstring>
+
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+namespace {
+
+constexpr size_t kDescriptorsMax = 4;
+
+// Where in kAssign's descriptors what stands.
+enum : size_t { kKick, kWake, kAccount, kArena };
+
+}  // namespace
+
+Service::Service(UniqueFd socket, Process* process)
+    : socket_(std::move(socket)), process_(process), buffer_(kRunnerMessageMax) {}
+
+bool Service::send(const RunnerMessage& message) const {
+  return ::send(socket_.get(), &message, sizeof(message), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(message));
+}
+
+void Service::answer(uint32_t serial, int error) const {
+  RunnerMessage message;
+  message.type = RunnerMessageType::kDone;
+  message.id = serial;
+  message.value = static_cast<uint64_t>(error);
+  if (!send(message)) SPDLOG_WARN("cannot answer the session: {}", std::strerror(errno));
+}
+
+Result<Service::Received> Service::receive(Message* message) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsMax * sizeof(int))];
+  iovec part{buffer_.data(), buffer_.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof(control);
+  ssize_t got = 0;
+  do {
+    got = recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got == 0 || (got < 0 && errno == ECONNRESET)) return Received::kEnd;
+  if (got < 0) return Status::system("the session's socket");
+  message->fds.clear();
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+      message->fds.emplace_back(fd);
+    }
+  }
+  if (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) return Status::error(EMSGSIZE, "the session's message is cut off");
+  if (static_cast<size_t>(got) < sizeof(RunnerMessage)) return Status::error(EPROTO, "a message of {} bytes", got);
+  std::memcpy(&message->header, buffer_.data(), sizeof(RunnerMessage));
+  message->tail = std::span(buffer_).subspan(sizeof(RunnerMessage), static_cast<size_t>(got) - sizeof(RunnerMessage));
+  return Received::kMessage;
+}
+
+Status Service::assign(Message& message) {
+  AssignTail tail;
+  if (decoder_) return Status::error(EALREADY, "the runner is assigned already");
+  if (message.tail.size() != sizeof(tail)) return Status::error(EPROTO, "an assignment of {} bytes", message.tail.size());
+  std::memcpy(&tail, message.tail.data(), sizeof(tail));
+  if (message.fds.size() != (tail.direct ? kArena + 1 : kAccount + 1)) {
+    return Status::error(EPROTO, "an assignment with {} descriptors", message.fds.size());
+  }
+  if (Status status = process_->account().map(message.fds[kAccount], tail.account_slot); !status.ok()) return status;
+  if (tail.direct) {
+    struct stat info {};
+    UniqueFd& arena = message.fds[kArena];
+    if (fstat(arena.get(), &info) != 0) return Status::system("the arena");
+    const auto bytes = static_cast<uint64_t>(info.st_size);
+    if (Status status = process_->memory().add_ram(0, std::move(arena), bytes, 0); !status.ok()) return status;
+    process_->set_waker(make_futex_waker());
+  } else {
+    process_->set_waker(make_event_waker(std::move(message.fds[kWake])));
+  }
+  decoder_ = std::make_unique<Decoder>(process_, std::move(message.fds[kKick]));
+  decoder_->start();
+  tail.vgpu[sizeof(tail.vgpu) - 1] = tail.comm[sizeof(tail.comm) - 1] = '\0';
+  SPDLOG_INFO("serves {} of guest process {} ({})", tail.vgpu, tail.guest_pid, tail.comm);
+  return {};
+}
+
+Status Service::add_ram(Message& message) {
+  if (message.fds.size() != 1) return Status::error(EPROTO, "RAM with {} descriptors", message.fds.size());
+  const RunnerMessage& header = message.header;
+  return process_->memory().add_ram(header.id, std::move(message.fds[0]), header.value, header.offset);
+}
+
+Status Service::add_lane(const Message& message, std::span<const RunnerSegment> segments) {
+  auto lane = process_->add_lane(message.header.id, message.header.value, message.header.flags, segments);
+  if (!lane.ok()) return lane.status();
+  decoder_->add_lane(std::move(lane.value()));
+  return {};
+}
+
+// Drops answer for themselves, when they are done.
+Status Service::handle(Message& message) {
+  const RunnerMessage& header = message.header;
+  if (header.type == RunnerMessageType::kAssign) return assign(message);
+  if (!decoder_) return Status::error(EPROTO, "message {} before the assignment", static_cast<int>(header.type));
+  std::vector<RunnerSegment> segments(header.count);
+  if (message.tail.size() != segments.size() * sizeof(RunnerSegment)) {
+    return Status::error(EPROTO, "{} segments in {} bytes", header.count, message.tail.size());
+  }
+  if (!segments.empty()) std::memcpy(segments.data(), message.tail.data(), message.tail.size());
+  auto done = [this, serial = header.serial] { answer(serial, 0); };
+  switch (header.type) {
+    case RunnerMessageType::kRamAdd:
+      return add_ram(message);
+    case RunnerMessageType::kRamDrop:
+      return process_->memory().drop_ram(header.id);
+    case RunnerMessageType::kAddLane:
+      return add_lane(message, segments);
+    case RunnerMessageType::kAddRegion:
+      return process_->memory().add_region(header.id, header.value, header.flags, segments);
+    case RunnerMessageType::kDropLane:
+      decoder_->drop_lane(header.id, done);
+      return {};
+    case RunnerMessageType::kDropRegion:
+      return process_->memory().drop_region(header.id, done);
+    default:
+      return Status::error(EPROTO, "unknown message {}", static_cast<int>(header.type));
+  }
+}
+
+Status Service::run() {
+  RunnerMessage ready;
+  ready.type = RunnerMessageType::kReady;
+  ready.value = process_->memory().window().base();
+  if (!send(ready)) return Status::system("telling the session that the runner is ready");
+  for (;;) {
+    Message message;
+    auto received = receive(&message);
+    if (!received.ok()) return received.status();
+    if (received.value() == Received::kEnd || message.header.type == RunnerMessageType::kEnd) return {};
+    const Status status = handle(message);
+    const bool drop =
+        message.header.type == RunnerMessageType::kDropLane || message.header.type == RunnerMessageType::kDropRegion;
+    if (!status.ok()) SPDLOG_ERROR("message {}: {}", static_cast<int>(message.header.type), status.message());
+    if (!status.ok() || !drop) answer(message.header.serial, status.code());
+  }
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,47 @@
+// The runner's side of the link to its session (backend/control/runner_link.h).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/control/runner_link.h"
+#include "backend/runner/decoder.h"
+#include "backend/runner/process.h"
+#include "memory/base/status.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw::runner {
+
+class Service {
+ public:
+  // `process` must outlive this.
+  Service(UniqueFd socket, Process* process);
+
+  // Says that the runner is ready, then serves messages until the session ends it or is gone. An error: the link is
+  // broken. Either way the process is to exit.
+  Status run();
+
+ private:
+  struct Message {
+    RunnerMessage header;
+    std::span<const std::byte> tail;
+    std::vector<UniqueFd> fds;
+  };
+  enum class Received { kMessage, kEnd };
+
+  Result<Received> receive(Message* message);
+  Status handle(Message& message);
+  Status assign(Message& message);
+  Status add_ram(Message& message);
+  Status add_lane(const Message& message, std::span<const RunnerSegment> segments);
+  void answer(uint32_t serial, int error) const;
+  bool send(const RunnerMessage& message) const;
+
+  const UniqueFd socket_;
+  Process* const process_;
+  std::unique_ptr<Decoder> decoder_;  // once assigned
+  std::vector<std::byte> buffer_;
+};
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,177 @@
+// The small parts: output, account, the link to the session.
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "backend/runner/output.h"
+#include "backend/runner/service.h"
+#include "tests/unit/runner/guest.h"
+
+namespace bandsaw::runner {
+namespace {
+
+TEST(OutputTest, ComesBackInPiecesAndInOrder) {
+  Output output;
+  EXPECT_FALSE(output.pending());
+  output.print("one ");
+  output.print("two");
+  EXPECT_TRUE(output.pending());
+  EXPECT_EQ(output.fetch(5), "one t");
+  EXPECT_TRUE(output.pending());
+  EXPECT_EQ(output.fetch(100), "wo");
+  EXPECT_FALSE(output.pending());
+}
+
+TEST(OutputTest, DropsTheOldestAndSaysSo) {
+  Output output;
+  const std::string line(1023, 'x');
+  for (int i = 0; i < 2000; ++i) output.print(line + "\n");
+  output.print("the end\n");
+  std::string all;
+  while (output.pending()) all += output.fetch(60000);
+  EXPECT_LE(all.size(), Output::kMax + 100);
+  EXPECT_EQ(all.substr(0, 1), "[");
+  EXPECT_NE(all.find("were lost]\nxxx"), std::string::npos);
+  EXPECT_EQ(all.substr(all.size() - 8), "the end\n");
+}
+
+UniqueFd make_account(int64_t share) {
+  UniqueFd fd(memfd_create("account", MFD_CLOEXEC));
+  EXPECT_EQ(ftruncate(fd.get(), sizeof(Account)), 0);
+  auto* account = static_cast<Account*>(mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
+  account->memory_share = share;
+  munmap(account, sizeof(Account));
+  return fd;
+}
+
+TEST(AccountTest, TwoRunnersCannotPassTheShareTogether) {
+  const UniqueFd fd = make_account(1000);
+  AccountView first, second;
+  ASSERT_TRUE(first.map(fd, 0).ok());
+  ASSERT_TRUE(second.map(fd, 1).ok());
+  EXPECT_TRUE(first.charge(600));
+  EXPECT_FALSE(second.charge(401));
+  EXPECT_TRUE(second.charge(400));
+  EXPECT_FALSE(first.charge(1));
+  EXPECT_FALSE(first.charge(std::numeric_limits<int64_t>::max()));
+  first.release_all();
+  EXPECT_EQ(second.used(), 400u);
+  EXPECT_TRUE(second.charge(600));
+  EXPECT_FALSE(AccountView().map(fd, kAccountSlots).ok());
+}
+
+// A session of one test: sends messages, gathers answers.
+class ServiceTest : public testing::Test {
+ protected:
+  ServiceTest() : window_(std::move(Reservation::make(VGPU_WINDOW_BYTES, {kWindowBase}).value())) {
+    process_ = std::move(Process::make(&window_, [](DeviceHost* host) {
+                           return std::make_unique<FakeDevice>(kWindowBase + VGPU_WINDOW_DEVICE_OFFSET, host);
+                         }).value());
+    int pair[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    socket_.reset(pair[0]);
+    service_ = std::make_unique<Service>(UniqueFd(pair[1]), process_.get());
+    thread_ = std::thread([this] { outcome_ = service_->run(); });
+    EXPECT_EQ(receive().value, kWindowBase);
+  }
+  ~ServiceTest() override {
+    socket_.reset();
+    thread_.join();
+    EXPECT_TRUE(outcome_.ok());
+  }
+
+  RunnerMessage receive() {
+    RunnerMessage message;
+    EXPECT_EQ(recv(socket_.get(), &message, sizeof(message), 0), static_cast<ssize_t>(sizeof(message)));
+    return message;
+  }
+  void send(RunnerMessage message, const void* tail, size_t bytes, const std::vector<int>& fds) {
+    message.serial = ++serial_;
+    iovec parts[] = {{&message, sizeof(message)}, {const_cast<void*>(tail), bytes}};
+    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))]{};
+    msghdr header{};
+    header.msg_iov = parts;
+    header.msg_iovlen = 2;
+    if (!fds.empty()) {
+      header.msg_control = control;
+      header.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+      cmsghdr* c = CMSG_FIRSTHDR(&header);
+      c->cmsg_level = SOL_SOCKET;
+      c->cmsg_type = SCM_RIGHTS;
+      c->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+      std::memcpy(CMSG_DATA(c), fds.data(), fds.size() * sizeof(int));
+    }
+    EXPECT_GT(sendmsg(socket_.get(), &header, 0), 0);
+  }
+  // Sends and returns the errno of the answer.
+  int ask(RunnerMessage message, const void* tail = nullptr, size_t bytes = 0, const std::vector<int>& fds = {}) {
+    send(message, tail, bytes, fds);
+    const RunnerMessage answer = receive();
+    EXPECT_EQ(answer.type, RunnerMessageType::kDone);
+    EXPECT_EQ(answer.id, serial_);
+    return static_cast<int>(answer.value);
+  }
+  int assign() {
+    AssignTail tail;
+    tail.direct = 1;
+    const UniqueFd account = make_account(1 << 20), arena = ram_.fd();
+    return ask({.type = RunnerMessageType::kAssign}, &tail, sizeof(tail),
+               {kick_.get(), wake_.get(), account.get(), arena.get()});
+  }
+
+  Reservation window_;
+  Ram ram_;
+  UniqueFd kick_{eventfd(0, EFD_CLOEXEC)}, wake_{eventfd(0, EFD_CLOEXEC)};
+  std::unique_ptr<Process> process_;
+  UniqueFd socket_;
+  std::unique_ptr<Service> service_;
+  std::thread thread_;
+  Status outcome_;
+  uint32_t serial_ = 0;
+};
+
+TEST_F(ServiceTest, ServesALaneAfterItsAssignment) {
+  ASSERT_EQ(assign(), 0);
+  const RunnerSegment lane{0, 0, 0, VGPU_LANE_BYTES};
+  ASSERT_EQ(ask({.type = RunnerMessageType::kAddLane, .id = 5, .value = kWindowBase, .count = 1}, &lane, sizeof(lane)),
+            0);
+  std::atomic<uint64_t> seq{0};
+  TestLane client(ram_.data(), &seq, kick_.get());
+  const auto memory = client.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo);
+  EXPECT_EQ(memory.result, CUDA_SUCCESS);
+  EXPECT_EQ(memory.reply.total, 1u << 20);
+  EXPECT_EQ(ask({.type = RunnerMessageType::kDropLane, .id = 5}), 0);
+}
+
+TEST_F(ServiceTest, RefusesWhatMakesNoSense) {
+  const RunnerSegment segment{0, 0, 0, kPage};
+  EXPECT_EQ(ask({.type = RunnerMessageType::kAddRegion, .id = 1, .count = 1}, &segment, sizeof(segment)), EPROTO);
+  EXPECT_EQ(ask({.type = RunnerMessageType::kAssign}), EPROTO);
+  ASSERT_EQ(assign(), 0);
+  EXPECT_EQ(assign(), EALREADY);
+  EXPECT_EQ(ask({.type = RunnerMessageType::kAddRegion, .id = 1, .count = 2}, &segment, sizeof(segment)), EPROTO);
+  EXPECT_EQ(ask({.type = RunnerMessageType::kAddLane, .id = 1, .count = 1}, &segment, sizeof(segment)), EINVAL);
+  EXPECT_EQ(ask({.type = RunnerMessageType::kDropRegion, .id = 77}), ENOENT);
+  EXPECT_EQ(ask({.type = RunnerMessageType::kRamAdd, .id = 3, .value = kPage}), EPROTO);
+  EXPECT_EQ(ask({.type = static_cast<RunnerMessageType>(99)}), EPROTO);
+}
+
+TEST_F(ServiceTest, RegionsComeAndGo) {
+  ASSERT_EQ(assign(), 0);
+  const RunnerSegment segment{0, 0, 4 * kPage, 2 * kPage};
+  const RunnerMessage add{.type = RunnerMessageType::kAddRegion,
+                          .id = 1,
+                          .flags = VGPU_REGION_DEVICE_VISIBLE,
+                          .value = kWindowBase + 4 * kPage,
+                          .count = 1};
+  ASSERT_EQ(ask(add, &segment, sizeof(segment)), 0);
+  EXPECT_TRUE(process_->memory().find(kWindowBase + 4 * kPage, 2 * kPage, Access::kWrite, true));
+  EXPECT_EQ(ask({.type = RunnerMessageType::kDropRegion, .id = 1}), 0);
+  EXPECT_FALSE(process_->memory().find(kWindowBase + 4 * kPage, 1, Access::kRead));
+}
+
+}  // namespace
+}  // namespace bandsaw::runner
