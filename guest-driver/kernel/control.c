@@ -35,7 +35,7 @@ void vgpu_request_put(struct vgpu_request *request)
 static void complete_request(struct vgpu_request *request, bool answered)
 {
 	request->answered = answered;
-	complete(&request->done);
+	complete_all(&request->done);
 	vgpu_request_put(request);
 }
 

@@ -17,7 +17,6 @@ static void device_release(struct kref *refs)
 	struct vgpu_device *device = container_of(refs, struct vgpu_device, refs);
 
 	xa_destroy(&device->processes);
-	ida_free(&numbers, device->number);
 	kfree(device->event_buffers);
 	kfree(device);
 }
@@ -145,6 +144,7 @@ static int vgpu_probe(struct virtio_device *vdev)
 	error = start(device);
 	if (error) {
 		vdev->priv = NULL;
+		ida_free(&numbers, device->number);
 		vgpu_device_put(device);
 		return error;
 	}
@@ -181,6 +181,7 @@ static void vgpu_remove(struct virtio_device *vdev)
 	const bool vanished = vgpu_device_vanished(device);
 
 	misc_deregister(&device->misc);
+	ida_free(&numbers, device->number);
 	spin_lock_irq(&device->control_lock);
 	WRITE_ONCE(device->gone, true);
 	spin_unlock_irq(&device->control_lock);

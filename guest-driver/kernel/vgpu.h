@@ -38,8 +38,8 @@
 #define VGPU_EVENT_BUFFERS 64
 #define VGPU_LANE_PAGES (VGPU_LANE_BYTES / PAGE_SIZE)
 
-/* How long the session may stay silent before the device counts as broken. */
-#define VGPU_REPLY_TIMEOUT (10 * HZ)
+/* A request that is not answered for so long makes us ask whether the session lives; it gets as long again. */
+#define VGPU_REPLY_TIMEOUT (5 * HZ)
 #define VGPU_PING_TIMEOUT (3 * HZ)
 /* How long a process's end waits for a session that is alive but does not answer. */
 #define VGPU_END_TIMEOUT (30 * HZ)

@@ -1,0 +1,391 @@
+/* Checks /dev/vgpu0 from inside the guest against sink.cc. Prints a line per check; exits 1 if one failed. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "guest-driver/uapi/vgpu_ioctl.h"
+#include "guest-driver/uapi/vgpu_lane.h"
+#include "tests/vm/module/protocol.h"
+
+static int failures;
+
+#define CHECK(what)                                                                     \
+  do {                                                                                  \
+    errno = 0;                                                                          \
+    if (!(what)) {                                                                      \
+      printf("FAIL line %d: %s (%s)\n", __LINE__, #what, strerror(errno));              \
+      failures++;                                                                       \
+    }                                                                                   \
+  } while (0)
+#define FAILS_WITH(call, code) CHECK((call) == -1 && errno == (code))
+
+struct client {
+  int fd;
+  struct vgpu_lane_header* lane;
+  uint64_t seen;
+};
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int hello(int fd, int hash_byte, struct vgpu_ioc_hello* hello) {
+  memset(hello, 0, sizeof(*hello));
+  memset(hello->schema_hash, hash_byte, VGPU_HASH_BYTES);
+  return ioctl(fd, VGPU_IOC_HELLO, hello);
+}
+
+static void* map_lane(int fd, uint32_t id) {
+  return mmap(NULL, VGPU_LANE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)id * VGPU_LANE_BYTES);
+}
+
+/* A process of its own on the host, with lane 0. */
+static struct client start(void) {
+  struct client c = {.fd = open("/dev/vgpu0", O_RDWR | O_CLOEXEC)};
+  struct vgpu_ioc_hello h;
+  struct vgpu_ioc_lane lane;
+  CHECK(c.fd >= 0);
+  CHECK(hello(c.fd, kHostHashByte, &h) == 0);
+  CHECK(ioctl(c.fd, VGPU_IOC_ADD_LANE, &lane) == 0 && lane.id == 0);
+  c.lane = map_lane(c.fd, 0);
+  CHECK(c.lane != MAP_FAILED);
+  return c;
+}
+
+static void stop(struct client* c) {
+  munmap(c->lane, VGPU_LANE_BYTES); /* a mapping keeps the file open */
+  close(c->fd);
+}
+
+static int wait_event(struct client* c, uint32_t milliseconds) {
+  struct vgpu_ioc_wait w = {.seen = c->seen, .timeout_ms = milliseconds};
+  int result = ioctl(c->fd, VGPU_IOC_WAIT, &w);
+  c->seen = w.seen;
+  return result;
+}
+
+static struct KickResult kick(struct client* c) {
+  struct KickResult* result = (struct KickResult*)((char*)c->lane + VGPU_LANE_REPLY_OFFSET);
+  c->lane->tail++;
+  CHECK(ioctl(c->fd, VGPU_IOC_KICK) == 0);
+  while (__atomic_load_n(&c->lane->head, __ATOMIC_ACQUIRE) != c->lane->tail)
+    if (wait_event(c, 5000) != 0) {
+      printf("FAIL kick: %s\n", strerror(errno));
+      failures++;
+      break;
+    }
+  return *result;
+}
+
+static struct vgpu_ioc_region region_of(void* va, uint64_t bytes, uint32_t flags) {
+  struct vgpu_ioc_region r = {.va = (uint64_t)(uintptr_t)va, .bytes = bytes, .flags = flags};
+  return r;
+}
+
+static void test_hello(void) {
+  int fd = open("/dev/vgpu0", O_RDWR | O_CLOEXEC);
+  struct vgpu_ioc_hello h;
+  struct vgpu_ioc_lane lane;
+  FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_LANE, &lane), ENOTCONN);
+  FAILS_WITH(ioctl(fd, VGPU_IOC_KICK), ENOTCONN);
+  FAILS_WITH(hello(fd, 1, &h), EPROTO);
+  CHECK(h.host_schema_hash[0] == kHostHashByte && h.host_schema_hash[VGPU_HASH_BYTES - 1] == kHostHashByte);
+  FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_LANE, &lane), ENOTCONN);
+  CHECK(hello(fd, kHostHashByte, &h) == 0 && h.window_base == VGPU_WINDOW_BASE_0);
+  FAILS_WITH(hello(fd, kHostHashByte, &h), EALREADY);
+  CHECK(ioctl(fd, VGPU_IOC_PING) == 0);
+  FAILS_WITH(ioctl(fd, _IO('V', 99)), ENOTTY);
+  FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_LANE, (void*)8), EFAULT);
+  close(fd);
+}
+
+static void test_lanes(void) {
+  struct client c = start();
+  struct vgpu_ioc_lane one, two;
+  CHECK(ioctl(c.fd, VGPU_IOC_ADD_LANE, &one) == 0 && ioctl(c.fd, VGPU_IOC_ADD_LANE, &two) == 0 && one.id != two.id);
+  char* p = map_lane(c.fd, one.id);
+  CHECK(p != MAP_FAILED);
+  for (unsigned i = 0; i < VGPU_LANE_BYTES; i++) failures += p[i] != 0;
+  memset(p, 0x11, VGPU_LANE_BYTES);
+  char* again = map_lane(c.fd, one.id);
+  CHECK(again != MAP_FAILED && again[VGPU_LANE_BYTES - 1] == 0x11);
+  FAILS_WITH((long)mmap(NULL, VGPU_LANE_BYTES / 2, PROT_READ, MAP_SHARED, c.fd, 0), EINVAL);
+  FAILS_WITH((long)mmap(NULL, VGPU_LANE_BYTES, PROT_READ, MAP_PRIVATE, c.fd, 0), EINVAL);
+  FAILS_WITH((long)mmap(NULL, VGPU_LANE_BYTES, PROT_READ, MAP_SHARED, c.fd, 4096), EINVAL);
+  FAILS_WITH((long)map_lane(c.fd, 77), ENOENT);
+  CHECK(ioctl(c.fd, VGPU_IOC_DROP_LANE, &one) == 0);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_DROP_LANE, &one), ENOENT);
+  CHECK(p[0] == 0x11); /* still mapped, no longer a lane */
+  munmap(p, VGPU_LANE_BYTES);
+  munmap(again, VGPU_LANE_BYTES);
+  stop(&c);
+}
+
+static void test_pages(void) {
+  enum { kPages = 8192 };
+  struct client c = start();
+  char* memory = mmap(NULL, kPages * 4096ul, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char* other = mmap(NULL, kPages * 4096ul, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  uint64_t sum = 0;
+  madvise(memory, kPages * 4096ul, MADV_NOHUGEPAGE);
+  madvise(other, kPages * 4096ul, MADV_NOHUGEPAGE);
+  /* Taking turns, out of order, scatters the pages. */
+  for (uint64_t i = 0; i < kPages; i++) {
+    uint64_t page = i * 2654435761u % kPages;
+    memcpy(memory + page * 4096, &(uint64_t){page * page + 7}, 8);
+    other[page * 4096] = 1;
+  }
+  for (uint64_t i = 0; i < kPages; i++) sum = sum * kSumFactor + i * i + 7;
+  double begin = now();
+  struct vgpu_ioc_region r = region_of(memory, kPages * 4096ul, VGPU_REGION_DEVICE_VISIBLE);
+  CHECK(ioctl(c.fd, VGPU_IOC_PIN, &r) == 0);
+  double pinned = now();
+  struct KickResult k = kick(&c);
+  CHECK(k.sum == sum);
+  uint64_t wrong = 0;
+  for (uint64_t i = 0; i < kPages; i++) wrong += memcmp(memory + i * 4096, memory + i * 4096 + 8, 8) != 0;
+  CHECK(wrong == 0);
+  CHECK(ioctl(c.fd, VGPU_IOC_UNPIN, &r) == 0);
+  printf("pages: %d MiB in %llu segments, pinned in %.2f ms\n", kPages / 256, (unsigned long long)k.segments,
+         (pinned - begin) * 1e3);
+  CHECK(kick(&c).segments == 0);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_UNPIN, &r), ENOENT);
+  munmap(memory, kPages * 4096ul);
+  munmap(other, kPages * 4096ul);
+  stop(&c);
+}
+
+static void test_pin_errors(void) {
+  struct client c = start();
+  char* p = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char* read_only = mmap(NULL, 65536, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  struct vgpu_ioc_region bad[] = {region_of(p, 0, 0), region_of(p + 1, 4096, 0), region_of(p, 100, 0),
+                                  region_of(p, 4096, 128), region_of((void*)-8192l, 16384, 0),
+                                  region_of(p, 1ul << 63, 0)};
+  for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) FAILS_WITH(ioctl(c.fd, VGPU_IOC_PIN, &bad[i]), EINVAL);
+  struct vgpu_ioc_region r = region_of(read_only, 65536, 0);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_PIN, &r), EFAULT);
+  r.flags = VGPU_REGION_READ_ONLY;
+  CHECK(ioctl(c.fd, VGPU_IOC_PIN, &r) == 0);
+  munmap(p + 32768, 4096); /* a hole */
+  r = region_of(p, 65536, 0);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_PIN, &r), EFAULT);
+  r = region_of(p, 1ul << 40, 0);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_PIN, &r), ENOMEM);
+  munmap(p, 65536);
+  munmap(read_only, 65536);
+  stop(&c);
+}
+
+static void on_alarm(int number) { (void)number; }
+
+static void test_wait(void) {
+  struct client c = start();
+  double begin = now();
+  FAILS_WITH(wait_event(&c, 100), ETIMEDOUT);
+  CHECK(now() - begin > 0.09 && now() - begin < 3);
+  FAILS_WITH(wait_event(&c, 0), ETIMEDOUT);
+  struct sigaction action = {.sa_handler = on_alarm};
+  sigaction(SIGALRM, &action, NULL);
+  ualarm(100000, 0);
+  FAILS_WITH(wait_event(&c, 60000), EINTR);
+  begin = now();
+  for (int i = 0; i < 200; i++) kick(&c);
+  printf("kick and wake: %.0f us\n", (now() - begin) / 200 * 1e6);
+  stop(&c);
+}
+
+static void test_fork(void) {
+  struct client c = start();
+  pid_t child = fork();
+  if (child == 0) {
+    struct vgpu_ioc_region r = region_of(&c, 4096, 0);
+    int bad = 0;
+    bad |= !(ioctl(c.fd, VGPU_IOC_PING) == -1 && errno == EBADF);
+    bad |= !(ioctl(c.fd, VGPU_IOC_PIN, &r) == -1 && errno == EBADF);
+    bad |= !(map_lane(c.fd, 0) == MAP_FAILED && errno == EBADF);
+    bad |= !(msync((void*)c.lane, VGPU_LANE_BYTES, MS_ASYNC) == -1 && errno == ENOMEM); /* not inherited */
+    _exit(bad);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(kick(&c).processes == 1);
+  stop(&c);
+}
+
+static void wait_for_processes(struct client* c, unsigned count) {
+  for (int i = 0; i < 100 && kick(c).processes != count; i++) usleep(20000);
+  CHECK(kick(c).processes == count);
+}
+
+/* A process that is killed while it has lanes, pinned memory and a forked child that keeps the descriptor. */
+static void test_death(void) {
+  struct client c = start();
+  int ready[2];
+  CHECK(pipe(ready) == 0);
+  pid_t victim = fork();
+  if (victim == 0) {
+    struct client mine = start();
+    char* p = mmap(NULL, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct vgpu_ioc_region r = region_of(p, 8 << 20, 0);
+    CHECK(ioctl(mine.fd, VGPU_IOC_PIN, &r) == 0);
+    pid_t keeper = fork();
+    if (keeper == 0) {
+      sleep(30);
+      _exit(0);
+    }
+    if (write(ready[1], &keeper, sizeof(keeper)) != sizeof(keeper)) _exit(1);
+    for (;;) kick(&mine);
+  }
+  pid_t keeper = 0;
+  CHECK(read(ready[0], &keeper, sizeof(keeper)) == sizeof(keeper));
+  CHECK(kick(&c).processes == 2);
+  kill(victim, SIGKILL);
+  waitpid(victim, NULL, 0);
+  wait_for_processes(&c, 1);
+  kill(keeper, SIGKILL);
+  stop(&c);
+}
+
+static void* churn(void* argument) {
+  struct client* c = argument;
+  char* p = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  for (int i = 0; i < 40; i++) {
+    struct vgpu_ioc_region r = region_of(p, 1 << 20, 0);
+    struct vgpu_ioc_lane lane;
+    CHECK(ioctl(c->fd, VGPU_IOC_PIN, &r) == 0);
+    CHECK(ioctl(c->fd, VGPU_IOC_ADD_LANE, &lane) == 0);
+    CHECK(ioctl(c->fd, VGPU_IOC_KICK) == 0);
+    CHECK(ioctl(c->fd, VGPU_IOC_DROP_LANE, &lane) == 0);
+    CHECK(ioctl(c->fd, VGPU_IOC_UNPIN, &r) == 0);
+  }
+  munmap(p, 1 << 20);
+  return NULL;
+}
+
+static void test_threads(void) {
+  struct client c = start();
+  pthread_t threads[8];
+  for (int i = 0; i < 8; i++) pthread_create(&threads[i], NULL, churn, &c);
+  for (int i = 0; i < 8; i++) pthread_join(threads[i], NULL);
+  CHECK(kick(&c).segments == 0);
+  stop(&c);
+}
+
+static void test_lost(void) {
+  struct client c = start();
+  struct vgpu_ioc_region r = region_of(&c, 4096, 0);
+  c.lane->reserved0 = kCommandLose;
+  CHECK(ioctl(c.fd, VGPU_IOC_KICK) == 0);
+  FAILS_WITH(wait_event(&c, 5000), EPIPE);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_KICK), EPIPE);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_PIN, &r), EPIPE);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_PING), EPIPE);
+  stop(&c);
+}
+
+static void write_file(const char* path, const char* text) {
+  int fd = open(path, O_WRONLY);
+  CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+  close(fd);
+}
+
+static void* waiter(void* argument) {
+  struct client* c = argument;
+  struct vgpu_ioc_wait w = {.seen = c->seen, .timeout_ms = 60000};
+  FAILS_WITH(ioctl(c->fd, VGPU_IOC_WAIT, &w), EPIPE);
+  return NULL;
+}
+
+/* The driver is taken away while a process uses the device, and comes back. */
+static void test_unbind(const char* virtio_device) {
+  struct client c = start();
+  char* p = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  struct vgpu_ioc_region r = region_of(p, 1 << 20, 0);
+  pthread_t thread;
+  CHECK(ioctl(c.fd, VGPU_IOC_PIN, &r) == 0);
+  pthread_create(&thread, NULL, waiter, &c);
+  usleep(100000);
+  write_file("/sys/bus/virtio/drivers/virtio_vgpu/unbind", virtio_device);
+  pthread_join(thread, NULL);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_KICK), EPIPE);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_UNPIN, &r), EPIPE);
+  write_file("/sys/bus/virtio/drivers/virtio_vgpu/bind", virtio_device);
+  struct client again = start();
+  CHECK(kick(&again).processes == 1);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_PING), EPIPE);
+  stop(&c);
+  CHECK(kick(&again).processes == 1);
+  stop(&again);
+}
+
+/* The session falls silent: a ping fails within seconds, and after a reset (unbind) all is well again. */
+static void test_silence(const char* virtio_device) {
+  struct client c = start();
+  c.lane->reserved0 = kCommandSilence;
+  kick(&c);
+  double begin = now();
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_PING), EPIPE);
+  CHECK(now() - begin < 6);
+  struct vgpu_ioc_lane lane;
+  begin = now();
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_ADD_LANE, &lane), EPIPE);
+  printf("silence noticed after %.1f s\n", now() - begin);
+  stop(&c);
+  CHECK(open("/dev/vgpu0", O_RDWR) == -1 && errno == EIO);
+  write_file("/sys/bus/virtio/drivers/virtio_vgpu/unbind", virtio_device);
+  write_file("/sys/bus/virtio/drivers/virtio_vgpu/bind", virtio_device);
+  struct client again = start();
+  CHECK(kick(&again).processes == 1);
+  stop(&again);
+}
+
+static int ready_count(void) {
+  struct client c = start();
+  int count = (int)kick(&c).ready;
+  stop(&c);
+  return count;
+}
+
+int main(int argc, char** argv) {
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  if (argc == 2 && strcmp(argv[1], "ready") == 0) {
+    printf("ready %d\n", ready_count());
+    return failures != 0;
+  }
+  if (argc == 2 && strcmp(argv[1], "die") == 0) {
+    struct client c = start();
+    c.lane->reserved0 = kCommandDie;
+    CHECK(ioctl(c.fd, VGPU_IOC_KICK) == 0);
+    FAILS_WITH(ioctl(c.fd, VGPU_IOC_PING), EPIPE);
+    printf("session died: %s\n", failures ? "FAIL" : "noticed");
+    return failures != 0;
+  }
+  if (argc != 2) return 2;
+  printf("hello\n"), test_hello();
+  printf("lanes\n"), test_lanes();
+  printf("pages\n"), test_pages();
+  printf("pin errors\n"), test_pin_errors();
+  printf("wait\n"), test_wait();
+  printf("fork\n"), test_fork();
+  printf("death\n"), test_death();
+  printf("threads\n"), test_threads();
+  printf("lost\n"), test_lost();
+  printf("unbind\n"), test_unbind(argv[1]);
+  printf("silence\n"), test_silence(argv[1]);
+  printf("module test: %s\n", failures ? "FAILED" : "passed");
+  return failures != 0;
+}
