@@ -6,7 +6,7 @@ import pathlib
 import re
 
 from lab.machine import toolkit
-from lab.paths import REPO, cache
+from lab.paths import BUILD, REPO, cache
 from lab.shell import run, step
 
 SOURCES = REPO / "tests/cuda"
@@ -17,13 +17,14 @@ class Program:
 
     nvcc: further options of nvcc      vm: yes runs in the VM on every test run      arguments: of the program
     expect: the exit status, 0 if absent     output: a text that its output must contain
+    needs: a library of the toolkit (nvcc's -l name); without it the program is left out
     """
 
     def __init__(self, source: pathlib.Path):
         self.source, self.name = source, source.stem
         self.facts: dict[str, list[str]] = {}
         for line in source.read_text().splitlines():
-            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output):\s*(.*)", line)
+            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|needs):\s*(.*)", line)
             if match:
                 self.facts.setdefault(match.group(1), []).append(match.group(2).strip())
             elif line and not line.startswith("//"):
@@ -48,11 +49,20 @@ class Program:
     def expected_output(self) -> list[str]:
         return self.facts.get("output", [])
 
+    @property
+    def available(self) -> bool:
+        return all((toolkit() / "lib64" / f"{library}.so").exists() for library in self._words("needs"))
+
     def binary(self) -> pathlib.Path:
         digest = hashlib.sha256(self.source.read_bytes() + str(toolkit()).encode())
         for header in sorted(SOURCES.glob("*.h")):
             digest.update(header.read_bytes())
         return cache() / "cuda-programs" / f"{self.name}-{digest.hexdigest()[:12]}" / self.name
+
+    def _options(self) -> list[str]:
+        # Programs of the driver API link against our own library; a toolkit from wheels brings no stub.
+        own = str(BUILD / "guest-driver/libcuda/libcuda.so.1")
+        return [own if word == "-lcuda" else word for word in self._words("nvcc")]
 
     def compile(self) -> pathlib.Path:
         binary = self.binary()
@@ -60,7 +70,7 @@ class Program:
             return binary
         binary.parent.mkdir(parents=True, exist_ok=True)
         temporary = binary.with_suffix(".new")
-        run([toolkit() / "bin/nvcc", "-std=c++17", "-o", temporary, self.source, *self._words("nvcc")],
+        run([toolkit() / "bin/nvcc", "-std=c++17", "-o", temporary, self.source, *self._options()],
             what=f"compiling {self.source.name}")
         temporary.rename(binary)
         return binary
@@ -76,7 +86,8 @@ class Program:
 
 
 def programs() -> list[Program]:
-    return [Program(source) for source in sorted(SOURCES.glob("*.cu"))]
+    found = [Program(source) for source in sorted(SOURCES.glob("*.cu"))]
+    return [program for program in found if program.available]
 
 
 def compile_all(chosen: list[Program]) -> None:

@@ -1,0 +1,96 @@
+// Graphs built node by node: kernel, memcpy, memset, host, empty and child nodes.
+#include <atomic>
+#include <vector>
+
+#include "check.h"
+
+__global__ void scale(float* data, float factor, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) data[i] *= factor;
+}
+
+int main() {
+  constexpr int kCount = 5000;
+  std::vector<float> in(kCount), out(kCount);
+  for (int i = 0; i < kCount; ++i) in[i] = i;
+  float *device, *other;
+  CHECK(cudaMalloc(&device, kCount * 4));
+  CHECK(cudaMalloc(&other, kCount * 4));
+
+  cudaGraph_t graph;
+  CHECK(cudaGraphCreate(&graph, 0));
+  cudaGraphNode_t upload, clear, kernel, host, empty, download;
+  CHECK(cudaGraphAddMemcpyNode1D(&upload, graph, nullptr, 0, device, in.data(), kCount * 4, cudaMemcpyHostToDevice));
+  cudaMemsetParams memset{};
+  memset.dst = other;
+  memset.value = 0;
+  memset.elementSize = 4;
+  memset.width = kCount;
+  memset.height = 1;
+  CHECK(cudaGraphAddMemsetNode(&clear, graph, nullptr, 0, &memset));
+  float factor = 3;
+  int count = kCount;
+  void* arguments[] = {&device, &factor, &count};
+  cudaKernelNodeParams launch{};
+  launch.func = reinterpret_cast<void*>(scale);
+  launch.gridDim = dim3((kCount + 255) / 256);
+  launch.blockDim = dim3(256);
+  launch.kernelParams = arguments;
+  CHECK(cudaGraphAddKernelNode(&kernel, graph, &upload, 1, &launch));
+  std::atomic<int> calls{0};
+  cudaHostNodeParams function{[](void* data) { ++*static_cast<std::atomic<int>*>(data); }, &calls};
+  CHECK(cudaGraphAddHostNode(&host, graph, &kernel, 1, &function));
+  const cudaGraphNode_t both[] = {host, clear};
+  CHECK(cudaGraphAddEmptyNode(&empty, graph, both, 2));
+  CHECK(cudaGraphAddMemcpyNode1D(&download, graph, &empty, 1, out.data(), device, kCount * 4, cudaMemcpyDeviceToHost));
+
+  cudaGraphNodeType type;
+  CHECK(cudaGraphNodeGetType(kernel, &type));
+  EXPECT(type == cudaGraphNodeTypeKernel);
+  CHECK(cudaGraphNodeGetType(empty, &type));
+  EXPECT(type == cudaGraphNodeTypeEmpty);
+  size_t dependencies = 0;
+  CHECK(cudaGraphNodeGetDependencies(empty, nullptr, nullptr, &dependencies));
+  EXPECT_EQ(dependencies, 2u);
+
+  cudaGraphExec_t exec;
+  cudaStream_t stream;
+  CHECK(cudaStreamCreate(&stream));
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  CHECK(cudaGraphLaunch(exec, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(out[i], 3.0f * i);
+  EXPECT_EQ(calls.load(), 1);
+
+  factor = 5;
+  CHECK(cudaGraphExecKernelNodeSetParams(exec, kernel, &launch));
+  CHECK(cudaGraphLaunch(exec, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(out[i], 5.0f * i);
+  cudaKernelNodeParams read{};
+  CHECK(cudaGraphKernelNodeGetParams(kernel, &read));
+  EXPECT_EQ(*static_cast<float*>(read.kernelParams[1]), 3.0f);  // the graph itself is as it was
+
+  cudaGraph_t clone, parent;
+  CHECK(cudaGraphClone(&clone, graph));
+  CHECK(cudaGraphCreate(&parent, 0));
+  cudaGraphNode_t child;
+  CHECK(cudaGraphAddChildGraphNode(&child, parent, nullptr, 0, clone));
+  cudaGraphExec_t nested;
+  CHECK(cudaGraphInstantiate(&nested, parent, 0));
+  CHECK(cudaGraphLaunch(nested, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(out[i], 3.0f * i);
+  EXPECT_EQ(calls.load(), 3);
+
+  // A cycle is refused.
+  cudaGraphNode_t from = download, to = upload;
+  EXPECT(cudaGraphAddDependencies(graph, &from, &to, nullptr, 1) != cudaSuccess ||
+         cudaGraphInstantiate(&nested, graph, 0) != cudaSuccess);
+  cudaGetLastError();
+  CHECK(cudaGraphDestroyNode(download));
+  CHECK(cudaGraphExecDestroy(exec));
+  CHECK(cudaGraphDestroy(parent));
+  CHECK(cudaGraphDestroy(graph));
+  return passed();
+}
