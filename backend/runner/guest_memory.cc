@@ -38,7 +38,7 @@ GuestMemory::GuestMemory(const Reservation* window, Reservation alias)
       visible_(std::make_shared<Snapshot>()),
       visible_generation_(next_generation.fetch_add(1)) {}
 
-GuestMemory::~GuestMemory() = default;
+GuestMemory::~GuestMemory() { by_id_.clear(); }  // regions use the rest when they go
 
 Result<std::unique_ptr<GuestMemory>> GuestMemory::make(const Reservation* window) {
   auto alias = Reservation::make(kAliasBytes);

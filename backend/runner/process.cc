@@ -69,6 +69,7 @@ Process::~Process() {
   handlers_ = nullptr;
   objects_ = nullptr;
   device_ = nullptr;
+  for (const auto& [id, lane] : lanes_) lane->close();  // answers that never came may still hold it
 }
 
 Result<LaneRef> Process::add_lane(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments) {
