@@ -46,10 +46,8 @@ Process::~Process() {
 void Process::start(const Answer& answer) {
   owner_->source_->take([weak = weak_from_this(), answer](Result<Runner*> runner) {
     const auto process = weak.lock();
-    const bool wanted = process && process->state_ == State::kStarting;
-    if (!wanted) {
+    if (!process) {
       if (runner.ok()) runner.value()->stop(Runner::Stop::kAsk);
-      if (process) process->gone();
       return reply(answer, Status::error(EPIPE, "the process ended before it had a runner"));
     }
     if (runner.ok()) return process->assign(runner.value(), answer);
@@ -128,8 +126,10 @@ void Process::assigned(int error, const Answer& answer) {
     return reply(answer, outcome(error, "the runner refused the process"));
   }
   state_ = State::kRunning;
-  spdlog::info("process {} ({}, pid {}, user {}) has runner {}", id_, printable(who_.comm), uint32_t{who_.pid},
-               uint32_t{who_.uid}, runner_->pid());
+  if (owner_->config_.log->allow()) {
+    spdlog::info("process {} ({}, pid {}, user {}) has runner {}", id_, printable(who_.comm), uint32_t{who_.pid},
+                 uint32_t{who_.uid}, runner_->pid());
+  }
   vgpu_ctl_reply ready = make_reply(0, "", runner_->window_base());
   std::copy(owner_->config_.schema_hash.begin(), owner_->config_.schema_hash.end(), ready.schema_hash);
   const int fds[] = {arena_.get(), kick_.get()};
@@ -139,14 +139,13 @@ void Process::assigned(int error, const Answer& answer) {
 void Process::end(Runner::Stop how, std::function<void()> done) {
   const auto self = shared_from_this();  // the last reference may be the owner's
   if (done) when_gone_.push_back(std::move(done));
-  if (state_ == State::kLost || (!runner_ && state_ == State::kEnding)) return gone();
-  if (!runner_ && how == Runner::Stop::kKill) {
-    // Nothing of the guest was given to anybody: the runner, when it comes, is sent away.
+  if (!runner_) {
+    // Lost, or nothing of the guest was given to anybody yet: the runner, when it comes, is sent away.
     state_ = State::kEnding;
     return gone();
   }
   state_ = State::kEnding;
-  if (runner_) runner_->stop(how);
+  runner_->stop(how);
 }
 
 // The runner is reaped, or there was none.
@@ -166,7 +165,8 @@ void Process::gone() {
     owner_->watcher_->lost(id_);
     return;
   }
-  if (state_ == State::kEnding) spdlog::info("process {} ({}) has ended", id_, printable(who_.comm));
+  if (state_ == State::kEnding && owner_->config_.log->allow())
+    spdlog::info("process {} ({}) has ended", id_, printable(who_.comm));
   if (owner_->config_.direct) owner_->ram_.remove(0);
   if (const auto entry = owner_->processes_.find(id_); entry != owner_->processes_.end() && entry->second == self) {
     owner_->processes_.erase(entry);

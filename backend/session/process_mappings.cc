@@ -47,7 +47,9 @@ void Process::add_mapping(const Request& request, const Answer& answer) {
   const bool lane = request.type == VGPU_CTL_ADD_LANE;
   const vgpu_ctl_add_region& add = request.add;
   const auto refuse = [&](const Status& status) {
-    spdlog::warn("process {}: {} {} refused: {}", id_, lane ? "lane" : "region", uint32_t{add.id}, status.message());
+    if (owner_->config_.log->allow()) {
+      spdlog::warn("process {}: {} {} refused: {}", id_, lane ? "lane" : "region", uint32_t{add.id}, status.message());
+    }
     answer(make_reply(status.code(), status.message()), {});
   };
   const bool visible = !lane && (add.flags & VGPU_REGION_DEVICE_VISIBLE);

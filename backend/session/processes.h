@@ -16,6 +16,7 @@
 #include <string>
 
 #include "backend/session/account_book.h"
+#include "backend/session/log_budget.h"
 #include "backend/session/ram_map.h"
 #include "backend/session/request.h"
 #include "backend/session/runner.h"
@@ -41,6 +42,7 @@ struct ProcessesConfig {
   uint32_t regions_max = 16384;               // per process
   uint64_t segments_max = uint64_t{4} << 20;  // per process, regions and lanes together
   uint32_t outstanding_max = 1024;            // unanswered requests per process
+  std::shared_ptr<LogBudget> log = std::make_shared<LogBudget>();
 };
 
 class Process;

@@ -43,6 +43,8 @@ unsigned RunnerPool::warm() const {
 }
 
 void RunnerPool::take(Taken taken) {
+  if (waiters_.size() >= kAccountSlots)
+    return taken(Status::error(EAGAIN, "{} processes wait already", waiters_.size()));
   waiters_.push_back({std::move(taken), Clock::now() + kWaiterPatience});
   serve();
   keep_warm();
@@ -104,7 +106,7 @@ void RunnerPool::reap() {
     const Entry entry = std::move(runners_[i]);
     runners_.erase(runners_.begin() + static_cast<long>(i));
     if (!entry.taken) note_failure(why);
-    if (entry.taken) spdlog::info("a runner has ended: {}", why);
+    if (entry.taken) spdlog::debug("a runner has ended: {}", why);
     entry.runner->gone();
     i = 0;  // what `gone` calls may have changed the list
   }

@@ -152,8 +152,9 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
     if (!request.contains("memory") || !request["memory"].is_number_unsigned()) {
       return {{"ok", false}, {"error", "set needs a number 'memory'"}};
     }
+    const uint64_t before = book_.memory_share();
     book_.set_memory_share(request["memory"].get<uint64_t>());
-    spdlog::info("memory share is now {} bytes", book_.memory_share());
+    if (before != book_.memory_share()) spdlog::info("memory share is now {} bytes", book_.memory_share());
     return {{"ok", true}};
   }
   if (op == "shutdown") {
