@@ -1,0 +1,149 @@
+"""Processes that die at the wrong moment, seen from CUDA programs in direct mode.
+
+Every case asks the same: does the program that is hit get a clear error, does everybody else go on, and is nothing left
+behind?
+"""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from lab import host
+from lab.cuda_programs import Program
+from lab.guest_run import direct_environment, ensure_direct
+from lab.paths import REPO
+
+HERE = REPO / "tests/direct"
+ONE, TWO = "fault-one", "fault-two"
+
+
+def _program(name: str) -> pathlib.Path:
+    return Program(HERE / f"{name}.cu").compile()
+
+
+def _start(vgpu: str, name: str, *arguments) -> subprocess.Popen:
+    process = subprocess.Popen([_program(name), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, env=direct_environment(vgpu))
+    line = process.stdout.readline()  # it runs now
+    assert line.startswith(("round", "running")), f"the program did not start: {line}{process.stdout.read()}"
+    return process
+
+
+def _finish(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=seconds)
+    return process.returncode, output
+
+
+def _vgpu(name: str) -> dict:
+    return host.vgpuctl_json("show", name)
+
+
+def _processes_of(name: str) -> list[dict]:
+    return _vgpu(name).get("processes", [])
+
+
+def _wait(condition, seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} not within {seconds} s"
+        time.sleep(0.1)
+
+
+def _memory_used(name: str) -> int:
+    return int(_vgpu(name)["memory_used"])
+
+
+def _run_ok(vgpu: str) -> None:
+    status, output = _finish(_start(vgpu, "busy", 0.1))
+    assert status == 0, f"a fresh program fails: {status} {output}"
+
+
+def _both() -> None:
+    for name in (ONE, TWO):
+        ensure_direct(name, "256M")
+        host.vgpuctl("set", name, "--compute", "5", "--copy", "5", check=False)
+
+
+def finish() -> None:
+    for name in (ONE, TWO):
+        host.vgpuctl("destroy", name, check=False)
+
+
+def test_killed_program_leaves_nothing():
+    _both()
+    for name, arguments in (("busy", (30, 64)), ("busy", (30, 1)), ("endless", ())):
+        process = _start(ONE, name, *arguments)
+        assert _memory_used(ONE) > 0 or name == "endless"
+        time.sleep(0.15)  # somewhere inside a copy or a launch
+        process.kill()
+        _finish(process)
+        _wait(lambda: not _processes_of(ONE), 10, "the runner's end")
+        _wait(lambda: _memory_used(ONE) == 0, 10, "the return of its memory")
+    _run_ok(ONE)
+
+
+def test_endless_kernel_does_not_stop_others():
+    _both()
+    endless = _start(ONE, "endless")
+    _run_ok(ONE)
+    _run_ok(TWO)
+    assert endless.poll() is None
+    endless.send_signal(signal.SIGTERM)
+    endless.wait(timeout=20)
+    _wait(lambda: not _processes_of(ONE), 10, "the runner's end")
+
+
+def test_killed_runner_ends_its_own_program_only():
+    _both()
+    hit, sibling, other = _start(ONE, "busy", 6), _start(ONE, "busy", 6), _start(TWO, "busy", 6)
+    runner = next(entry["runner_pid"] for entry in _processes_of(ONE) if entry["pid"] == hit.pid)
+    os.kill(runner, signal.SIGKILL)
+    status, output = _finish(hit)
+    assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
+    for process in (sibling, other):
+        status, output = _finish(process)
+        assert status == 0, f"another program was harmed: {status} {output[-300:]}"
+    _run_ok(ONE)
+
+
+def test_killed_session_is_started_again():
+    _both()
+    hit, other = _start(ONE, "busy", 6), _start(TWO, "busy", 6)
+    os.kill(_vgpu(ONE)["session_pid"], signal.SIGKILL)
+    status, output = _finish(hit)
+    assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
+    status, output = _finish(other)
+    assert status == 0, f"the other virtual GPU was harmed: {status} {output[-300:]}"
+    _wait(lambda: _vgpu(ONE).get("session_pid"), 15, "a new session")
+    _run_ok(ONE)
+
+
+def test_vgpud_restarts_while_programs_run():
+    _both()
+    running = _start(ONE, "busy", 8)
+    session = _vgpu(ONE)["session_pid"]
+    os.kill(host.vgpuctl_json("status")["pid"], signal.SIGKILL)
+    _wait(lambda: host.vgpuctl("status", check=False).returncode == 3, 5, "vgpud's end")
+    host.start_vgpud()
+    _wait(lambda: _vgpu(ONE).get("session_pid") == session, 10, "the session's adoption")
+    _run_ok(ONE)
+    status, output = _finish(running)
+    assert status == 0, f"the running program was harmed: {status} {output[-300:]}"
+
+
+def test_fault_in_one_program_spares_its_siblings():
+    _both()
+    sibling = _start(ONE, "busy", 5)
+    fault = Program(REPO / "tests/cuda/fault_illegal_address.cu").compile()
+    status = subprocess.run([fault], env=direct_environment(ONE), capture_output=True, check=False, timeout=60).returncode
+    assert status == 0, "the faulting program did not see its own error"
+    status, output = _finish(sibling)
+    assert status == 0, f"the sibling was harmed: {status} {output[-300:]}"
+
+
+def test_no_daemon_is_said_clearly():
+    environment = {**direct_environment(ONE), "BANDSAW_RUN": "/nonexistent"}
+    done = subprocess.run([_program("busy")], env=environment, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 3 and "cudaErrorNoDevice" in done.stdout, done.stdout
+    assert "vgpud" in done.stderr, f"the message does not say what to do: {done.stderr}"
