@@ -1,0 +1,164 @@
+#include <algorithm>
+#include <thread>
+
+#include "backend/device/soft/fault.h"
+#include "backend/device/soft/soft_device.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+
+std::unique_ptr<Device> make_soft_device(const DeviceConfig& config, DeviceHost* host) {
+  return std::make_unique<soft::SoftDevice>(config, host);
+}
+
+}  // namespace bandsaw
+
+namespace bandsaw::soft {
+
+namespace {
+
+int count_threads(const DeviceConfig& config) {
+  if (config.threads > 0) return config.threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Programs size their grids by the number of SMs. A few per core keeps every core busy when blocks differ in
+// length; more would only make persistent-thread programs start blocks that wait. 132 is the largest part's.
+uint32_t count_sms(int threads) { return static_cast<uint32_t>(std::min(4 * threads, 132)); }
+
+}  // namespace
+
+SoftDevice::SoftDevice(const DeviceConfig& config, DeviceHost* host)
+    : config_(config),
+      host_(host),
+      threads_(count_threads(config)),
+      sms_(count_sms(threads_)),
+      memory_(std::make_shared<Memory>(config.window_base, config.memory_share, host)),
+      scheduler_(host),
+      default_pool_(std::make_shared<SoftPool>(memory_, vgpu_pool_props{})),
+      compute_(threads_, "soft-compute"),
+      // Copies have threads of their own, so that kernels which spin on copied data do not starve them.
+      copies_(std::clamp(threads_, 2, 8), "soft-copy") {
+  install_fault_handler();
+  pools_.push_back(default_pool_);
+}
+
+SoftDevice::~SoftDevice() {
+  for (const SoftContextRef& context : contexts()) context_destroy(context);
+}
+
+std::vector<SoftContextRef> SoftDevice::contexts() {
+  std::vector<SoftContextRef> alive;
+  std::lock_guard lock(contexts_mutex_);
+  for (const auto& weak : contexts_) {
+    SoftContextRef context = weak.lock();
+    if (context && !context->dead) alive.push_back(std::move(context));
+  }
+  return alive;
+}
+
+void SoftDevice::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
+  const uint64_t used = memory_->used();
+  *total_bytes = memory_->share();
+  *free_bytes = used < memory_->share() ? memory_->share() - used : 0;
+}
+
+CUresult SoftDevice::context_create(uint32_t flags, ContextRef* context) {
+  if (const CUresult error = scheduler_.error()) return error;
+  auto made = std::make_shared<SoftContext>(memory_, host_, flags);
+  made->legacy = std::make_shared<SoftStream>(made, next_stream_++, CU_STREAM_DEFAULT, 0, true);
+  std::lock_guard lock(contexts_mutex_);
+  std::erase_if(contexts_, [](const auto& old) { return old.expired(); });
+  contexts_.push_back(made);
+  *context = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+// Running work is stopped, queued work is dropped, then everything the context holds goes.
+CUresult SoftDevice::context_destroy(const ContextRef& context) {
+  const SoftContextRef dying = as(context);
+  if (dying->dead.exchange(true)) return CUDA_ERROR_INVALID_CONTEXT;
+  scheduler_.cancel_running(dying.get());
+  scheduler_.drain(*dying);
+  {
+    std::lock_guard lock(scheduler_.mutex());
+    dying->legacy.reset();
+    dying->streams.clear();
+    dying->captures.clear();
+  }
+  {
+    std::lock_guard lock(dying->code_mutex);
+    dying->images.clear();
+  }
+  memory_->release_owner(dying.get());
+  return scheduler_.error();
+}
+
+void SoftDevice::context_synchronize(const ContextRef& context, Done done) {
+  const SoftContextRef alive = as(context);
+  if (const CUresult error = alive->dead ? CUDA_ERROR_CONTEXT_IS_DESTROYED : scheduler_.error()) return done(error);
+  Ops after;
+  {
+    std::lock_guard lock(scheduler_.mutex());
+    for (const auto& weak : alive->streams) {
+      const auto stream = weak.lock();
+      if (stream && capturing(*stream)) {
+        refuse_in_capture(*stream);
+        after.clear();
+        after.push_back(nullptr);
+        break;
+      }
+    }
+    if (after.empty()) follow_context(*alive, &after);
+  }
+  if (!after.empty() && !after.front()) return done(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  when_done(alive, after, [this, done = std::move(done)](CUresult result) {
+    trim_pools();
+    done(result);
+  });
+}
+
+CUresult SoftDevice::context_get_limit(const ContextRef& context, CUlimit limit, uint64_t* value) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::lock_guard lock(scheduler_.mutex());
+  const Limits& limits = as(context)->limits;
+  switch (limit) {
+    case CU_LIMIT_STACK_SIZE: *value = limits.stack; break;
+    case CU_LIMIT_PRINTF_FIFO_SIZE: *value = limits.printf_fifo; break;
+    case CU_LIMIT_MALLOC_HEAP_SIZE: *value = limits.malloc_heap; break;
+    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH: *value = limits.sync_depth; break;
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: *value = limits.pending_launches; break;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: *value = limits.fetch_granularity; break;
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: *value = limits.persisting_l2; break;
+    default: return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::context_set_limit(const ContextRef& context, CUlimit limit, uint64_t value) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::lock_guard lock(scheduler_.mutex());
+  const SoftContextRef alive = as(context);
+  Limits& limits = alive->limits;
+  switch (limit) {
+    case CU_LIMIT_STACK_SIZE:
+      if (value > 512 * 1024) return CUDA_ERROR_INVALID_VALUE;
+      limits.stack = (value + 15) & ~uint64_t{15};
+      break;
+    case CU_LIMIT_PRINTF_FIFO_SIZE: limits.printf_fifo = std::clamp<uint64_t>(value, 4096, 64 << 20); break;
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+      if (!alive->heap.set_limit(value)) return CUDA_ERROR_INVALID_VALUE;
+      limits.malloc_heap = value;
+      break;
+    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH: limits.sync_depth = value; break;
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: limits.pending_launches = value; break;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: limits.fetch_granularity = std::min<uint64_t>(value, 128); break;
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
+      if (value) return CUDA_ERROR_UNSUPPORTED_LIMIT;  // there is no such cache
+      break;
+    default: return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,209 @@
+// Launches: CUDA's limits, the launch plan, occupancy, and what programs ask about functions.
+#include <algorithm>
+#include <bit>
+
+#include "backend/device/soft/limits.h"
+#include "backend/device/soft/soft_device.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::soft {
+
+namespace {
+
+uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+// Registers here are an estimate from the PTX; the assembler would have fitted them to the block size.
+uint32_t fitted_registers(const KernelCode& code) {
+  const uint32_t threads = static_cast<uint32_t>(round_up(std::clamp(code.max_threads, 1u, kMaxBlockThreads), 32));
+  return std::clamp(code.registers, 16u, std::min(255u, kSmRegisters / threads));
+}
+
+}  // namespace
+
+CUresult SoftDevice::check_shape(const Launch& launch, const CodeView& code) {
+  constexpr uint32_t kMaxGrid[3] = {kMaxGridX, kMaxGridYZ, kMaxGridYZ};
+  constexpr uint32_t kMaxBlock[3] = {1024, 1024, 64};
+  for (int i = 0; i < 3; ++i) {
+    if (launch.grid[i] == 0 || launch.grid[i] > kMaxGrid[i]) return CUDA_ERROR_INVALID_VALUE;
+    if (launch.block[i] == 0 || launch.block[i] > kMaxBlock[i]) return CUDA_ERROR_INVALID_VALUE;
+    const int32_t cluster = code.image->settings(code.code->name).cluster[i];
+    if (launch.cluster[i] > 1 || cluster > 1) return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
+  if (threads > kMaxBlockThreads) return CUDA_ERROR_INVALID_VALUE;
+  if (threads > code.code->max_threads) return CUDA_ERROR_INVALID_VALUE;
+  const int64_t dynamic = code.image->settings(code.code->name).max_dynamic_shared;
+  if (int64_t{launch.shared_bytes} > dynamic ||
+      uint64_t{launch.shared_bytes} + code.code->static_shared_bytes > kMaxBlockShared) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (launch.parameters.size() < code.code->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (!launch.cooperative) return CUDA_SUCCESS;
+  const uint64_t blocks = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+  const uint64_t resident = uint64_t{sms_} * blocks_per_sm(code, static_cast<uint32_t>(threads), launch.shared_bytes);
+  return blocks > resident ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
+}
+
+// The words of a cooperative launch's grid barrier, in device memory as the kernel reads them there.
+CUresult SoftDevice::make_workspace(LaunchPlan* plan) {
+  uint64_t address = 0;
+  if (const CUresult result = memory_->allocate(256, Use::kPrivate, nullptr, &address)) return result;
+  plan->grid_workspace = address;
+  plan->workspace = std::shared_ptr<void>(nullptr, [memory = memory_, address](void*) { memory->release(address); });
+  return CUDA_SUCCESS;
+}
+
+std::shared_ptr<const BlockShape> SoftDevice::block_shape(const uint32_t (&block)[3]) {
+  constexpr size_t kKept = 32;
+  std::lock_guard lock(shapes_mutex_);
+  for (const auto& shape : shapes_) {
+    if (std::equal(std::begin(block), std::end(block), shape->block)) return shape;
+  }
+  if (shapes_.size() >= kKept) shapes_.erase(shapes_.begin());
+  shapes_.push_back(make_block_shape(block));
+  return shapes_.back();
+}
+
+CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& launch, LaunchPlan* plan) {
+  CodeView code = view(launch.code);
+  if (!code.code) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult refused = check_shape(launch, code)) return refused;
+  if (!code.loaded) {
+    std::string log;
+    if (const CUresult refused = load_image(code.image, *context, memory_, &code.loaded, &log)) return refused;
+  }
+  plan->entry = code.loaded->entry(code.code->name);
+  if (!plan->entry) return CUDA_ERROR_INVALID_IMAGE;
+  plan->kernel = code.code->name;
+  plan->code = code.loaded;
+  plan->shape = block_shape(launch.block);
+  std::copy(std::begin(launch.grid), std::end(launch.grid), plan->grid);
+  plan->dynamic_shared_bytes = launch.shared_bytes;
+  plan->shared_bytes = launch.shared_bytes + code.code->static_shared_bytes;
+  plan->local_bytes = code.code->local_bytes;
+  plan->cooperative = launch.cooperative;
+  plan->priority = launch.priority;
+  plan->window_base = config_.window_base;
+  plan->sms = sms_;
+  plan->services = context.get();
+  plan->parameters.resize(round_up(code.code->parameter_bytes, 16) + 16);
+  std::copy_n(launch.parameters.begin(), code.code->parameter_bytes, plan->parameters.begin());
+  return launch.cooperative ? make_workspace(plan) : CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::make_launch(const SoftContextRef& context, int priority, const Launch& launch, OpRef* op) {
+  LaunchPlan plan;
+  if (const CUresult refused = plan_launch(context, launch, &plan)) return refused;
+  if (plan.priority == 0) plan.priority = priority;
+  *op = std::make_shared<KernelOp>(context, std::move(plan), next_grid_++, compute_, host_);
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::launch(const StreamRef& stream, const Launch& launch) {
+  if (const CUresult error = scheduler_.error()) return error;
+  SoftStream& on = as(stream);
+  OpRef op;
+  if (const CUresult refused = make_launch(on.context, on.priority, launch, &op)) return refused;
+  {
+    std::lock_guard lock(scheduler_.mutex());
+    if (capturing(on)) {
+      NodeContent content;
+      content.type = CU_GRAPH_NODE_TYPE_KERNEL;
+      content.launch = launch;
+      content.parameter_bytes.assign(launch.parameters.begin(), launch.parameters.end());
+      return capture_node(on, content, nullptr);
+    }
+    if (const CUresult refused = check_capture(on)) return refused;
+  }
+  return enqueue(on, op);
+}
+
+uint32_t SoftDevice::blocks_per_sm(const CodeView& code, uint32_t threads, uint64_t shared_bytes) const {
+  const uint32_t warps = (threads + 31) / 32;
+  if (threads == 0 || threads > kMaxBlockThreads || threads > code.code->max_threads) return 0;
+  const uint64_t shared = round_up(code.code->static_shared_bytes + shared_bytes, 128) + kReservedShared;
+  if (static_cast<int64_t>(shared_bytes) > code.image->settings(code.code->name).max_dynamic_shared ||
+      code.code->static_shared_bytes + shared_bytes > kMaxBlockShared) {
+    return 0;
+  }
+  const uint32_t warp_registers = static_cast<uint32_t>(round_up(uint64_t{fitted_registers(*code.code)} * 32, 256));
+  const uint64_t by_registers = kSmRegisters / warp_registers / warps;
+  return static_cast<uint32_t>(
+      std::min({uint64_t{kSmBlocks}, uint64_t{kSmThreads} / 32 / warps, by_registers, kSmShared / shared}));
+}
+
+CUresult SoftDevice::occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) {
+  if (const CUresult error = scheduler_.error()) return error;
+  const CodeView found = view(code);
+  if (!found.code) return CUDA_ERROR_INVALID_HANDLE;
+  if (block_threads == 0) return CUDA_ERROR_INVALID_VALUE;
+  *blocks = shared_bytes > kMaxBlockShared ? 0 : blocks_per_sm(found, block_threads, shared_bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::function_info(const Code& code, FunctionInfo* info) {
+  if (const CUresult error = scheduler_.error()) return error;
+  const CodeView found = view(code);
+  if (!found.code) return CUDA_ERROR_INVALID_HANDLE;
+  const KernelCode& kernel = *found.code;
+  const KernelSettings& settings = found.image->settings(kernel.name);
+  info->info = {};
+  auto& attributes = info->info.attributes;
+  attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = static_cast<int32_t>(std::min(kernel.max_threads, kMaxBlockThreads));
+  attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES] = static_cast<int32_t>(kernel.static_shared_bytes);
+  uint64_t constants = 0;
+  for (const Variable& variable : found.image->program().variables()) {
+    if (variable.constant) constants += variable.bytes;
+  }
+  attributes[CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES] = static_cast<int32_t>(constants);
+  attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES] = static_cast<int32_t>(kernel.local_bytes);
+  attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = static_cast<int32_t>(fitted_registers(kernel));
+  attributes[CU_FUNC_ATTRIBUTE_PTX_VERSION] = 90;
+  attributes[CU_FUNC_ATTRIBUTE_BINARY_VERSION] = 90;
+  attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = settings.max_dynamic_shared;
+  attributes[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = settings.carveout;
+  attributes[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] = kernel.required_cluster[0] != 0;
+  attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] = settings.cluster[0];
+  attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT] = settings.cluster[1];
+  attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH] = settings.cluster[2];
+  attributes[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = settings.cluster_non_portable;
+  attributes[CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE] = settings.cluster_policy;
+  info->info.parameters = static_cast<uint32_t>(kernel.parameters.size());
+  info->info.parameter_bytes = kernel.parameter_bytes;
+  info->parameters = kernel.parameters;
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) {
+  if (const CUresult error = scheduler_.error()) return error;
+  const CodeView found = view(code);
+  if (!found.code) return CUDA_ERROR_INVALID_HANDLE;
+  KernelSettings& settings = found.image->settings(found.code->name);
+  switch (attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      if (value < 0 || static_cast<uint64_t>(value) + found.code->static_shared_bytes > kMaxBlockShared) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      settings.max_dynamic_shared = value;
+      break;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      if (value < -1 || value > 100) return CUDA_ERROR_INVALID_VALUE;
+      settings.carveout = value;
+      break;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: settings.cluster_non_portable = value != 0; break;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      if (value < 0 || value > CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING) return CUDA_ERROR_INVALID_VALUE;
+      settings.cluster_policy = value;
+      break;
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      if (value < 0 || value > 1) return CUDA_ERROR_NOT_SUPPORTED;  // no clusters of several blocks
+      settings.cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] = value;
+      break;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::soft

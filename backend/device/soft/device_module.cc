@@ -1,0 +1,148 @@
+// Libraries, modules, their kernels and variables.
+#include "backend/device/soft/soft_device.h"
+#include "guest-driver/uapi/vgpu_control.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::soft {
+
+namespace {
+
+Image& image_of(const LibraryRef& library) { return *static_cast<SoftLibrary&>(*library).image; }
+
+CUresult global_of(const LoadedImage& loaded, const std::string& name, uint64_t* address, uint64_t* bytes) {
+  return loaded.variable(name, address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+}  // namespace
+
+CUresult SoftDevice::library_load(std::span<const std::byte> image, LibraryRef* library, std::string* log) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::shared_ptr<Image> compiled;
+  const CompileOptions options{config_.window_base, config_.cache_directory};
+  if (const CUresult result = compile_image(image, options, &compiled, log)) return result;
+  *library = std::make_shared<SoftLibrary>(std::move(compiled));
+  return CUDA_SUCCESS;
+}
+
+// Running launches hold the code they run; variables go when the last of them has ended.
+CUresult SoftDevice::library_unload(const LibraryRef& library) {
+  for (const SoftContextRef& context : contexts()) {
+    std::lock_guard lock(context->code_mutex);
+    context->images.erase(&image_of(library));
+  }
+  return scheduler_.error();
+}
+
+CUresult SoftDevice::library_kernel_names(const LibraryRef& library, std::vector<std::string>* names) {
+  *names = image_of(library).kernel_names();
+  return scheduler_.error();
+}
+
+CUresult SoftDevice::library_kernel(const LibraryRef& library, const std::string& name, KernelRef* kernel) {
+  if (const CUresult error = scheduler_.error()) return error;
+  auto made = std::make_shared<SoftKernel>();
+  made->image = static_cast<SoftLibrary&>(*library).image;
+  made->code = made->image->kernel(name);
+  if (!made->code) return CUDA_ERROR_NOT_FOUND;
+  *kernel = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::library_global(const ContextRef& context, const LibraryRef& library, const std::string& name,
+                                    uint64_t* address, uint64_t* bytes) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::shared_ptr<LoadedImage> loaded;
+  std::string log;
+  if (const CUresult result = load_image(static_cast<SoftLibrary&>(*library).image, *as(context), memory_, &loaded,
+                                         &log)) {
+    return result;
+  }
+  return global_of(*loaded, name, address, bytes);
+}
+
+CUresult SoftDevice::library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) {
+  if (const CUresult error = scheduler_.error()) return error;
+  variables->clear();
+  for (const Variable& variable : image_of(library).program().variables()) {
+    if (variable.managed) variables->push_back({variable.name, variable.bytes});
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address) {
+  if (const CUresult error = scheduler_.error()) return error;
+  Image& image = image_of(library);
+  for (const Variable& variable : image.program().variables()) {
+    if (variable.name != name || !variable.managed) continue;
+    const uint64_t offset = address - config_.window_base;
+    if (offset >= VGPU_WINDOW_DEVICE_OFFSET || variable.bytes > VGPU_WINDOW_DEVICE_OFFSET - offset) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    std::lock_guard lock(image.managed_mutex);
+    if (image.managed_ready.contains(name)) return CUDA_ERROR_INVALID_VALUE;  // in use at its first address
+    image.managed[name] = address;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult SoftDevice::kernel_function(const ContextRef& context, const KernelRef& kernel, FunctionRef* function) {
+  if (const CUresult error = scheduler_.error()) return error;
+  const auto& of = static_cast<SoftKernel&>(*kernel);
+  auto made = std::make_shared<SoftFunction>();
+  std::string log;
+  if (const CUresult result = load_image(of.image, *as(context), memory_, &made->loaded, &log)) return result;
+  made->image = of.image;
+  made->code = of.code;
+  made->context = as(context);
+  *function = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::module_load(const ContextRef& context, std::span<const std::byte> image, ModuleRef* module,
+                                 std::string* log) {
+  if (const CUresult error = scheduler_.error()) return error;
+  auto made = std::make_shared<SoftModule>();
+  const CompileOptions options{config_.window_base, config_.cache_directory};
+  if (const CUresult result = compile_image(image, options, &made->image, log)) return result;
+  if (const CUresult result = LoadedImage::make(made->image, memory_, &made->loaded, log)) return result;
+  made->context = as(context);
+  *module = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+// The runner drops the module and its functions; running launches hold what they use.
+CUresult SoftDevice::module_unload(const ModuleRef& module) {
+  auto& going = static_cast<SoftModule&>(*module);
+  if (!going.loaded) return CUDA_ERROR_INVALID_HANDLE;
+  going.loaded.reset();
+  return scheduler_.error();
+}
+
+CUresult SoftDevice::module_function_names(const ModuleRef& module, std::vector<std::string>* names) {
+  *names = static_cast<SoftModule&>(*module).image->kernel_names();
+  return scheduler_.error();
+}
+
+CUresult SoftDevice::module_function(const ModuleRef& module, const std::string& name, FunctionRef* function) {
+  if (const CUresult error = scheduler_.error()) return error;
+  const auto& of = static_cast<SoftModule&>(*module);
+  auto made = std::make_shared<SoftFunction>();
+  made->image = of.image;
+  made->code = of.image->kernel(name);
+  made->loaded = of.loaded;
+  made->context = of.context;
+  if (!made->code) return CUDA_ERROR_NOT_FOUND;
+  if (!made->loaded) return CUDA_ERROR_INVALID_HANDLE;
+  *function = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::module_global(const ModuleRef& module, const std::string& name, uint64_t* address,
+                                   uint64_t* bytes) {
+  if (const CUresult error = scheduler_.error()) return error;
+  const auto& of = static_cast<SoftModule&>(*module);
+  return of.loaded ? global_of(*of.loaded, name, address, bytes) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+}  // namespace bandsaw::soft

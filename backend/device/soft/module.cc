@@ -1,0 +1,184 @@
+#include "backend/device/soft/module.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/device/soft/fault.h"
+#include "backend/device/soft/image.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::soft {
+
+Image::Image(std::unique_ptr<Program> program) : program_(std::move(program)) {
+  for (const KernelCode& kernel : program_->kernels()) {
+    kernels_.emplace(kernel.name, &kernel);
+    KernelSettings& settings = settings_[kernel.name];
+    settings.max_dynamic_shared = std::max(0, 48 * 1024 - static_cast<int32_t>(kernel.static_shared_bytes));
+    for (int i = 0; i < 3; ++i) settings.cluster[i] = static_cast<int32_t>(kernel.required_cluster[i]);
+  }
+}
+
+const KernelCode* Image::kernel(const std::string& name) const {
+  const auto found = kernels_.find(name);
+  return found == kernels_.end() ? nullptr : found->second;
+}
+
+std::vector<std::string> Image::kernel_names() const {
+  std::vector<std::string> names;
+  for (const KernelCode& kernel : program_->kernels()) names.push_back(kernel.name);
+  return names;
+}
+
+CUresult LoadedImage::make(const std::shared_ptr<Image>& image, const std::shared_ptr<Memory>& memory,
+                           std::shared_ptr<LoadedImage>* loaded, std::string* log) {
+  std::shared_ptr<LoadedImage> made(new LoadedImage);
+  made->image_ = image;
+  made->memory_ = memory;
+  if (const CUresult result = made->place(*image, log)) return result;
+  made->code_ = image->program().load(made->addresses_, log);
+  if (!made->code_) {
+    spdlog::error("loading code: {}", *log);
+    return CUDA_ERROR_INVALID_PTX;
+  }
+  if (const CUresult result = made->initialise(*image, log)) return result;
+  *loaded = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+LoadedImage::~LoadedImage() {
+  code_.reset();
+  memory_->release_owner(this);
+}
+
+// One allocation for all variables, as modules have many small ones.
+CUresult LoadedImage::place(Image& image, std::string* log) {
+  uint64_t total = 0;
+  std::vector<std::pair<const Variable*, uint64_t>> offsets;
+  for (const Variable& variable : image.program().variables()) {
+    if (variable.managed) {
+      std::lock_guard lock(image.managed_mutex);
+      const auto bound = image.managed.find(variable.name);
+      if (bound == image.managed.end()) {
+        *log = fmt::format("managed variable {} has no address: its library was not bound", variable.name);
+        spdlog::error("{}", *log);
+        return CUDA_ERROR_NOT_SUPPORTED;
+      }
+      addresses_[variable.name] = bound->second;
+      continue;
+    }
+    const uint64_t align = std::max<uint64_t>(variable.align, 16);
+    if (align > 4096 || (align & (align - 1)) || variable.bytes > (uint64_t{1} << 40)) {
+      *log = fmt::format("variable {}: size or alignment out of range", variable.name);
+      return CUDA_ERROR_INVALID_PTX;
+    }
+    total = (total + align - 1) & ~(align - 1);
+    offsets.emplace_back(&variable, total);
+    total += std::max<uint64_t>(variable.bytes, 1);
+  }
+  if (offsets.empty()) return CUDA_SUCCESS;
+  uint64_t base = 0;
+  if (const CUresult result = memory_->allocate(total, Use::kPrivate, this, &base)) return result;
+  for (const auto& [variable, offset] : offsets) addresses_[variable->name] = base + offset;
+  return CUDA_SUCCESS;
+}
+
+CUresult LoadedImage::initialise(Image& image, std::string* log) {
+  for (const Variable& variable : image.program().variables()) {
+    if (variable.managed) {  // shared by all contexts: only once
+      std::lock_guard lock(image.managed_mutex);
+      if (!image.managed_ready.insert(variable.name).second) continue;
+    }
+    auto* at = reinterpret_cast<std::byte*>(addresses_[variable.name]);
+    const auto write = [&](uint64_t offset, const void* from, size_t bytes) {
+      if (copy_guarded(at + offset, from, bytes)) return true;  // a managed variable lies in the program's memory
+      *log = fmt::format("variable {}: nothing is mapped at its address", variable.name);
+      return false;
+    };
+    const size_t initial = std::min<uint64_t>(variable.initial.size(), variable.bytes);
+    if (initial && !write(0, variable.initial.data(), initial)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    for (const Variable::Pointer& pointer : variable.pointers) {
+      const auto found = addresses_.find(pointer.target);
+      const uint64_t target = found != addresses_.end() ? found->second : code_->function_address(pointer.target);
+      if (!target || pointer.offset > variable.bytes || variable.bytes - pointer.offset < sizeof target) {
+        *log = fmt::format("variable {}: initial value points at {}, which is not there", variable.name,
+                           pointer.target);
+        return CUDA_ERROR_INVALID_PTX;
+      }
+      const uint64_t value = target + static_cast<uint64_t>(pointer.addend);
+      if (!write(pointer.offset, &value, sizeof value)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+bool LoadedImage::variable(const std::string& name, uint64_t* address, uint64_t* bytes) const {
+  for (const Variable& variable : image_->program().variables()) {
+    if (variable.name != name) continue;
+    *address = addresses_.at(name);
+    *bytes = variable.bytes;
+    return true;
+  }
+  return false;
+}
+
+CodeView view(const Code& code) {
+  if (const auto* kernel = dynamic_cast<const SoftKernel*>(code.kernel.get())) {
+    return {kernel->image, kernel->code, nullptr};
+  }
+  if (const auto* function = dynamic_cast<const SoftFunction*>(code.function.get())) {
+    return {function->image, function->code, function->loaded};
+  }
+  return {};
+}
+
+namespace {
+
+// Compilation units of one program as one text: only the first keeps its header.
+std::string join_units(std::vector<std::string> units) {
+  if (units.size() == 1) return std::move(units.front());
+  std::string all;
+  for (const std::string& unit : units) {
+    size_t from = 0;
+    for (const char* word : {".version", ".target", ".address_size"}) {
+      const size_t at = unit.find(word);
+      if (!all.empty() && at != unit.npos) from = std::max(from, unit.find('\n', at));
+    }
+    all.append(unit, std::min(from, unit.size()));
+    all += '\n';
+  }
+  return all;
+}
+
+}  // namespace
+
+CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options,
+                       std::shared_ptr<Image>* image, std::string* log) {
+  PtxChoice choice;
+  if (const CUresult result = find_ptx(bytes, &choice, log)) {
+    spdlog::error("code image: {}", *log);
+    return result;
+  }
+  const std::string ptx = join_units(std::move(choice.units));
+  std::unique_ptr<Program> program = compile(ptx, options, log);
+  if (!program) {
+    spdlog::error("PTX: {}", *log);
+    return CUDA_ERROR_INVALID_PTX;
+  }
+  *image = std::make_shared<Image>(std::move(program));
+  return CUDA_SUCCESS;
+}
+
+CUresult load_image(const std::shared_ptr<Image>& image, SoftContext& context, const std::shared_ptr<Memory>& memory,
+                    std::shared_ptr<LoadedImage>* loaded, std::string* log) {
+  std::lock_guard lock(context.code_mutex);
+  const auto found = context.images.find(image.get());
+  if (found != context.images.end()) {
+    *loaded = found->second;
+    return CUDA_SUCCESS;
+  }
+  if (const CUresult result = LoadedImage::make(image, memory, loaded, log)) return result;
+  context.images.emplace(image.get(), *loaded);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,111 @@
+// Code images: compiled once for the device, loaded with variables of its own into each context that uses it.
+#pragma once
+
+#include <cuda.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/device/soft/compile.h"
+#include "backend/device/soft/context.h"
+
+namespace bandsaw::soft {
+
+// What programs may change about a kernel.
+struct KernelSettings {
+  std::atomic<int32_t> max_dynamic_shared{48 * 1024};
+  std::atomic<int32_t> carveout{-1};
+  std::atomic<int32_t> cluster_non_portable{0}, cluster_policy{0};
+  std::atomic<int32_t> cluster[3]{};
+};
+
+// One image: its PTX compiled, and what all contexts share. Immutable but for settings and managed addresses.
+class Image {
+ public:
+  explicit Image(std::unique_ptr<Program> program);
+
+  Program& program() { return *program_; }
+  const KernelCode* kernel(const std::string& name) const;
+  KernelSettings& settings(const std::string& name) { return settings_.find(name)->second; }
+  std::vector<std::string> kernel_names() const;
+
+  std::mutex managed_mutex;
+  std::map<std::string, uint64_t> managed;  // where library_bind_managed put them
+  std::set<std::string> managed_ready;      // initial values written
+
+ private:
+  std::unique_ptr<Program> program_;
+  std::map<std::string, const KernelCode*> kernels_;
+  std::map<std::string, KernelSettings> settings_;
+};
+
+// An image in one context.
+class LoadedImage {
+ public:
+  // Allocates and initialises the variables, loads the code.
+  static CUresult make(const std::shared_ptr<Image>& image, const std::shared_ptr<Memory>& memory,
+                       std::shared_ptr<LoadedImage>* loaded, std::string* log);
+  ~LoadedImage();
+
+  KernelEntry entry(const std::string& kernel) const { return code_->entry(kernel); }
+  bool variable(const std::string& name, uint64_t* address, uint64_t* bytes) const;
+
+ private:
+  LoadedImage() = default;
+  CUresult place(Image& image, std::string* log);
+  CUresult initialise(Image& image, std::string* log);
+  std::shared_ptr<Image> image_;
+  std::shared_ptr<Memory> memory_;
+  std::map<std::string, uint64_t> addresses_;
+  std::unique_ptr<Program::Loaded> code_;
+};
+
+class SoftLibrary : public Library {
+ public:
+  explicit SoftLibrary(std::shared_ptr<Image> image_) : image(std::move(image_)) {}
+  const std::shared_ptr<Image> image;
+};
+
+class SoftModule : public Module {
+ public:
+  std::shared_ptr<Image> image;
+  std::shared_ptr<LoadedImage> loaded;
+  std::weak_ptr<SoftContext> context;
+};
+
+class SoftKernel : public Kernel {
+ public:
+  std::shared_ptr<Image> image;
+  const KernelCode* code = nullptr;
+};
+
+class SoftFunction : public Function {
+ public:
+  std::shared_ptr<Image> image;
+  const KernelCode* code = nullptr;
+  std::shared_ptr<LoadedImage> loaded;
+  std::weak_ptr<SoftContext> context;
+};
+
+// The kernel that a Code names; image and code are null if it names none.
+struct CodeView {
+  std::shared_ptr<Image> image;
+  const KernelCode* code = nullptr;
+  std::shared_ptr<LoadedImage> loaded;  // set for functions
+};
+CodeView view(const Code& code);
+
+// Picks the image's PTX and compiles it.
+CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options,
+                       std::shared_ptr<Image>* image, std::string* log);
+// The image loaded in `context`, at its first use.
+CUresult load_image(const std::shared_ptr<Image>& image, SoftContext& context, const std::shared_ptr<Memory>& memory,
+                    std::shared_ptr<LoadedImage>* loaded, std::string* log);
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,64 @@
+// Kernel launches, host functions and stream values as operations.
+#pragma once
+
+#include "backend/device/soft/block.h"
+#include "backend/device/soft/context.h"
+#include "backend/device/soft/executor.h"
+#include "backend/device/soft/op.h"
+
+namespace bandsaw::soft {
+
+class KernelOp : public Op {
+ public:
+  KernelOp(SoftContextRef context, LaunchPlan plan, uint64_t grid_id, Executor& executor, DeviceHost* host)
+      : Op(std::move(context)), plan_(std::move(plan)), grid_id_(grid_id), executor_(executor), host_(host) {}
+  bool start(Scheduler& scheduler, CUresult* status) override;
+  void cancel(Scheduler& scheduler) override;
+
+ private:
+  LaunchPlan plan_;
+  const uint64_t grid_id_;
+  Executor& executor_;
+  DeviceHost* const host_;
+  std::shared_ptr<KernelJob> job_;
+};
+
+class HostOp : public Op {
+ public:
+  HostOp(SoftContextRef context, const HostCallback& callback, DeviceHost* host)
+      : Op(std::move(context)), callback_(callback), host_(host) {}
+  bool start(Scheduler& scheduler, CUresult* status) override;
+  void cancel(Scheduler& scheduler) override;
+  void drop(CUresult error) override;
+
+ private:
+  enum { kStarting, kWaiting, kEnded };
+  const HostCallback callback_;
+  DeviceHost* const host_;
+  std::atomic<int> state_{kStarting};
+};
+
+// A word in device, managed or registered memory; the pointer is checked, but may have gone when it is used.
+struct ValueWord {
+  void* pointer = nullptr;
+  uint32_t bytes = 4;
+  bool store(uint64_t value) const;   // false: not mapped
+  bool load(uint64_t* value) const;
+};
+
+class WaitValueOp : public Op {
+ public:
+  WaitValueOp(SoftContextRef context, ValueWord word, uint64_t value, uint32_t condition)
+      : Op(std::move(context)), word_(word), value_(value), condition_(condition) {}
+  bool start(Scheduler& scheduler, CUresult* status) override;
+  void cancel(Scheduler&) override { cancelled_ = true; }
+
+ private:
+  bool ready(Scheduler& scheduler, CUresult* status);
+  const ValueWord word_;
+  const uint64_t value_;
+  const uint32_t condition_;
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,159 @@
+// The functions that compiled code calls: barriers, turns, faults, output and heap. See warp.h.
+#include <cuda.h>
+
+#include <bit>
+
+#include "backend/device/soft/block.h"
+#include "backend/device/soft/printf.h"
+#include "guest-driver/uapi/vgpu_control.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::soft {
+
+namespace {
+
+// For the time of a call from compiled code: faults in it are ours, unless they hit the guest's window.
+class RuntimeCall {
+ public:
+  explicit RuntimeCall(WarpState* warp) : warp_(warp), worker_(warp->block->runner->worker()) {
+    worker_.in_compiled = false;
+  }
+  ~RuntimeCall() {
+    worker_.running_warp = warp_;
+    worker_.in_compiled = true;
+  }
+  BlockState& block() { return *warp_->block; }
+  BlockRunner& runner() { return *warp_->block->runner; }
+
+ private:
+  WarpState* warp_;
+  Worker& worker_;
+};
+
+uint32_t reduce(BarrierOp op, uint32_t trues, uint32_t votes) {
+  switch (op) {
+    case BarrierOp::kAnd: return trues == votes;
+    case BarrierOp::kOr: return trues != 0;
+    case BarrierOp::kPopc: return trues;
+    default: return 0;
+  }
+}
+
+LaunchServices& services(WarpState* warp) { return *warp->block->runner->job().plan().services; }
+
+}  // namespace
+
+void complete_barrier(BlockRunner& runner, BlockState& block, Barrier& barrier, uint32_t* trues, uint32_t* votes) {
+  *trues = barrier.trues;
+  *votes = barrier.votes;
+  for (Fiber* fiber = barrier.first; fiber;) {
+    Fiber* next = fiber->next;
+    fiber->result = reduce(static_cast<BarrierOp>(fiber->result), barrier.trues, barrier.votes);
+    --block.waiting_warps;
+    runner.wake(fiber);
+    fiber = next;
+  }
+  barrier = {};
+}
+
+extern "C" {
+
+void bandsaw_fault(WarpState* warp, uint32_t fault, uint64_t address) {
+  BlockRunner& runner = *warp->block->runner;
+  Worker& worker = runner.worker();
+  worker.fault = fault;
+  worker.fault_address = address;
+  worker.fault_warp = warp;
+  runner.leave();
+}
+
+void bandsaw_cancelled(WarpState* warp) { warp->block->runner->leave(); }
+
+uint32_t bandsaw_barrier(WarpState* warp, uint32_t id, uint32_t threads, uint32_t lanes, uint32_t op,
+                         uint32_t predicate) {
+  RuntimeCall call(warp);
+  BlockState& block = call.block();
+  BlockRunner& runner = call.runner();
+  if (runner.job().cancelled()) runner.leave();
+  if (id >= kBarriers || threads % kWarpLanes != 0) bandsaw_fault(warp, CUDA_ERROR_ILLEGAL_INSTRUCTION, id);
+  // Lanes that ended since this warp last told.
+  const auto living = static_cast<uint8_t>(std::popcount(warp->live));
+  block.living -= block.counted[warp->warp_id] - living;
+  block.counted[warp->warp_id] = living;
+
+  Barrier& barrier = block.barriers[id];
+  const auto kind = static_cast<BarrierOp>(op);
+  const auto arriving = static_cast<uint32_t>(std::popcount(lanes));
+  // With a thread count, barriers count whole warps, also a last one that has fewer threads.
+  barrier.arrived += threads && lanes == warp->live ? kWarpLanes : arriving;
+  if (kind != BarrierOp::kArrive && kind != BarrierOp::kSync) {
+    barrier.votes += arriving;
+    barrier.trues += static_cast<uint32_t>(std::popcount(predicate & lanes));
+  }
+  if (threads) barrier.expected = threads;
+  const uint32_t wanted = barrier.expected ? barrier.expected : block.living;
+  if (barrier.arrived >= wanted) {
+    uint32_t trues = 0, votes = 0;
+    complete_barrier(runner, block, barrier, &trues, &votes);
+    return reduce(kind, trues, votes);
+  }
+  if (kind == BarrierOp::kArrive) return 0;
+  Fiber* self = runner.worker().current;
+  self->result = op;
+  self->next = nullptr;
+  (barrier.last ? barrier.last->next : barrier.first) = self;
+  barrier.last = self;
+  ++block.waiting_warps;
+  runner.wait_here(block);
+  return self->result;
+}
+
+void bandsaw_exit(WarpState*) {}  // the runner counts a warp's end when its entry returns
+
+void bandsaw_yield(WarpState* warp) {
+  RuntimeCall call(warp);
+  if (call.runner().job().cancelled()) call.runner().leave();
+  call.runner().yield_here(call.block());
+}
+
+void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t bytes) {
+  RuntimeCall call(warp);
+  if (void* host = services(warp).visible_host(address, bytes)) return host;
+  bandsaw_fault(warp, CUDA_ERROR_ILLEGAL_ADDRESS, address);
+}
+
+int32_t bandsaw_vprintf(WarpState* warp, const char* format, const std::byte* arguments) {
+  RuntimeCall call(warp);
+  int32_t count = 0;
+  bool readable;
+  {
+    std::string text;
+    readable = format_printf(*warp, format, arguments, &text, &count);
+    if (readable) services(warp).print(std::move(text));
+  }
+  if (!readable) bandsaw_fault(warp, CUDA_ERROR_ILLEGAL_ADDRESS, reinterpret_cast<uint64_t>(format));
+  return count;
+}
+
+void bandsaw_assert(WarpState* warp, uint32_t lane, const char* message, const char* file, uint32_t line,
+                    const char* function) {
+  {
+    RuntimeCall call(warp);
+    services(warp).print(format_assert(*warp, lane, message, file, line, function));
+  }
+  bandsaw_fault(warp, CUDA_ERROR_ASSERT, 0);
+}
+
+uint64_t bandsaw_malloc(WarpState* warp, uint64_t bytes) {
+  RuntimeCall call(warp);
+  return services(warp).heap_alloc(bytes);
+}
+
+void bandsaw_free(WarpState* warp, uint64_t address) {
+  RuntimeCall call(warp);
+  services(warp).heap_free(address);
+}
+
+}  // extern "C"
+
+}  // namespace bandsaw::soft

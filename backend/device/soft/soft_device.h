@@ -1,0 +1,189 @@
+// The software device: bandsaw::Device on this process's own threads and memory. Each subject of the interface is a
+// file of its own, device_*.cc.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backend/device/device.h"
+#include "backend/device/soft/context.h"
+#include "backend/device/soft/executor.h"
+#include "backend/device/soft/memory.h"
+#include "backend/device/soft/module.h"
+#include "backend/device/soft/ops.h"
+#include "backend/device/soft/pool.h"
+#include "backend/device/soft/scheduler.h"
+
+namespace bandsaw::soft {
+
+class SoftGraph;
+class SoftNode;
+class SoftExec;
+
+class SoftDevice final : public Device {
+ public:
+  SoftDevice(const DeviceConfig& config, DeviceHost* host);
+  ~SoftDevice() override;
+
+  void info(vgpu_device_info* info) override;
+  void memory_info(uint64_t* free_bytes, uint64_t* total_bytes) override;
+
+  CUresult context_create(uint32_t flags, ContextRef* context) override;
+  CUresult context_destroy(const ContextRef& context) override;
+  void context_synchronize(const ContextRef& context, Done done) override;
+  CUresult context_get_limit(const ContextRef& context, CUlimit limit, uint64_t* value) override;
+  CUresult context_set_limit(const ContextRef& context, CUlimit limit, uint64_t value) override;
+
+  CUresult library_load(std::span<const std::byte> image, LibraryRef* library, std::string* log) override;
+  CUresult library_unload(const LibraryRef& library) override;
+  CUresult library_kernel_names(const LibraryRef& library, std::vector<std::string>* names) override;
+  CUresult library_kernel(const LibraryRef& library, const std::string& name, KernelRef* kernel) override;
+  CUresult library_global(const ContextRef& context, const LibraryRef& library, const std::string& name,
+                          uint64_t* address, uint64_t* bytes) override;
+  CUresult library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) override;
+  CUresult library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address) override;
+  CUresult kernel_function(const ContextRef& context, const KernelRef& kernel, FunctionRef* function) override;
+  CUresult module_load(const ContextRef& context, std::span<const std::byte> image, ModuleRef* module,
+                       std::string* log) override;
+  CUresult module_unload(const ModuleRef& module) override;
+  CUresult module_function_names(const ModuleRef& module, std::vector<std::string>* names) override;
+  CUresult module_function(const ModuleRef& module, const std::string& name, FunctionRef* function) override;
+  CUresult module_global(const ModuleRef& module, const std::string& name, uint64_t* address,
+                         uint64_t* bytes) override;
+  CUresult function_info(const Code& code, FunctionInfo* info) override;
+  CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) override;
+  CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) override;
+
+  CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) override;
+  void memory_free(uint64_t address, Done done) override;
+  CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;
+  void managed_remove(uint64_t address, Done done) override;
+  CUresult pool_create(const vgpu_pool_props& props, PoolRef* pool) override;
+  CUresult pool_default(PoolRef* pool) override;
+  CUresult pool_trim(const PoolRef& pool, uint64_t keep_bytes) override;
+  CUresult pool_get_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t* value) override;
+  CUresult pool_set_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t value) override;
+  CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes,
+                              uint64_t* address) override;
+  CUresult memory_free_async(const StreamRef& stream, uint64_t address) override;
+
+  CUresult copy(const StreamRef& stream, const Copy& copy, Done done) override;
+  CUresult fill(const StreamRef& stream, const vgpu_fill& fill, Done done) override;
+  CUresult launch(const StreamRef& stream, const Launch& launch) override;
+  CUresult callback(const StreamRef& stream, const HostCallback& callback) override;
+  CUresult write_value(const StreamRef& stream, uint64_t address, uint64_t value, uint32_t bytes,
+                       uint32_t flags) override;
+  CUresult wait_value(const StreamRef& stream, uint64_t address, uint64_t value, uint32_t bytes,
+                      uint32_t flags) override;
+
+  CUresult stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) override;
+  StreamRef stream_legacy(const ContextRef& context) override;
+  CUresult stream_destroy(const StreamRef& stream) override;
+  CUresult stream_query(const StreamRef& stream) override;
+  void stream_synchronize(const StreamRef& stream, Done done) override;
+  CUresult stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) override;
+  CUresult event_create(const ContextRef& context, uint32_t flags, EventRef* event) override;
+  CUresult event_destroy(const EventRef& event) override;
+  CUresult event_record(const EventRef& event, const StreamRef& stream, uint32_t flags) override;
+  CUresult event_query(const EventRef& event) override;
+  void event_synchronize(const EventRef& event, Done done) override;
+  CUresult event_elapsed(const EventRef& start, const EventRef& end, float* milliseconds) override;
+
+  CUresult capture_begin(const StreamRef& stream, CUstreamCaptureMode mode, const GraphRef& into,
+                         std::span<const NodeRef> dependencies) override;
+  CUresult capture_end(const StreamRef& stream, GraphRef* graph) override;
+  CUresult capture_info(const StreamRef& stream, CaptureInfo* info) override;
+  CUresult capture_update(const StreamRef& stream, uint32_t flags, std::span<const NodeRef> dependencies) override;
+  CUresult graph_create(GraphRef* graph) override;
+  CUresult graph_clone(const GraphRef& graph, GraphRef* clone) override;
+  CUresult graph_add_node(const GraphRef& graph, std::span<const NodeRef> dependencies, const NodeContent& content,
+                          NodeRef* node, uint64_t* value) override;
+  CUresult graph_nodes(const GraphRef& graph, bool roots_only, std::vector<NodeRef>* nodes) override;
+  CUresult graph_edges(const GraphRef& graph, std::vector<std::pair<NodeRef, NodeRef>>* edges) override;
+  CUresult graph_change_edges(const GraphRef& graph, bool add,
+                              std::span<const std::pair<NodeRef, NodeRef>> edges) override;
+  CUresult node_neighbours(const NodeRef& node, bool dependents, std::vector<NodeRef>* nodes) override;
+  CUresult node_get(const NodeRef& node, NodeContent* content) override;
+  CUresult node_set(const NodeRef& node, const NodeContent& content) override;
+  CUresult node_find_in_clone(const NodeRef& node, const GraphRef& clone, NodeRef* found) override;
+  CUresult node_destroy(const NodeRef& node) override;
+  CUresult graph_instantiate(const ContextRef& context, const GraphRef& graph, uint64_t flags,
+                             ExecRef* exec) override;
+  CUresult exec_update(const ExecRef& exec, const GraphRef& graph, CUgraphExecUpdateResult* result,
+                       NodeRef* error_node) override;
+  CUresult exec_node_set(const ExecRef& exec, const NodeRef& node, const NodeContent& content) override;
+  CUresult exec_node_enable(const ExecRef& exec, const NodeRef& node, bool enabled) override;
+  CUresult exec_node_enabled(const ExecRef& exec, const NodeRef& node, bool* enabled) override;
+  CUresult exec_launch(const ExecRef& exec, const StreamRef& stream) override;
+
+ private:
+  using Ops = std::vector<OpRef>;
+
+  // device_stream.cc. With the scheduler's mutex held:
+  void follow(SoftStream& stream, Ops* after);  // what new work of the stream must wait for
+  void follow_context(SoftContext& context, Ops* after);
+  // A capture that work on this stream would break or belong to; see device_capture.cc.
+  CUresult check_capture(SoftStream& stream);
+  // Puts an operation at the stream's end. Without the mutex.
+  CUresult enqueue(SoftStream& stream, const OpRef& op);
+  // Calls `done` when everything in `after` has ended. Without the mutex.
+  void when_done(const SoftContextRef& context, const Ops& after, Done done);
+  bool capturing(SoftStream& stream);
+  CUresult refuse_in_capture(SoftStream& stream);
+
+  // The operation for a node's content, checked as CUDA checks the call. device_launch.cc, device_memory.cc.
+  CUresult make_op(const SoftContextRef& context, int priority, const NodeContent& content, OpRef* op);
+  CUresult make_launch(const SoftContextRef& context, int priority, const Launch& launch, OpRef* op);
+  CUresult plan_launch(const SoftContextRef& context, const Launch& launch, LaunchPlan* plan);
+  CUresult check_shape(const Launch& launch, const CodeView& code);
+  CUresult make_copy(const SoftContextRef& context, int priority, const Copy& copy, OpRef* op);
+  CUresult make_fill(const SoftContextRef& context, int priority, const vgpu_fill& fill, OpRef* op);
+  CUresult resolve(uint64_t address, uint64_t bytes, void** pointer);
+  CUresult value_word(uint64_t address, uint32_t bytes, ValueWord* word);
+  std::shared_ptr<const BlockShape> block_shape(const uint32_t (&block)[3]);
+  CUresult make_workspace(LaunchPlan* plan);
+  std::pair<SoftContextRef, Ops> everything(const std::vector<SoftContextRef>& contexts);
+  uint32_t blocks_per_sm(const CodeView& code, uint32_t threads, uint64_t shared_bytes) const;
+  std::shared_ptr<SoftPool> pool_or_default(const PoolRef& pool);
+  std::shared_ptr<SoftPool> pool_of(const Allocation& allocation);
+  void trim_pools();
+  std::vector<SoftContextRef> contexts();
+  void free_when_idle(const std::vector<SoftContextRef>& contexts, std::function<CUresult()> body, Done done);
+
+  // device_capture.cc: adds a node to the capture that the stream takes part in. With the mutex held.
+  CUresult capture_node(SoftStream& stream, const NodeContent& content, uint64_t* value);
+  CUresult capture_record(SoftStream& stream, SoftEvent& event, uint32_t flags);
+  CUresult capture_wait(SoftStream& stream, SoftEvent& event, uint32_t flags);
+  // device_graph.cc. With the mutex held.
+  CUresult add_node(const std::shared_ptr<SoftGraph>& graph, std::span<const NodeRef> dependencies,
+                    const NodeContent& content, NodeRef* node, uint64_t* value);
+
+  const DeviceConfig config_;
+  DeviceHost* const host_;
+  const int threads_;
+  const uint32_t sms_;
+  std::shared_ptr<Memory> memory_;
+  Scheduler scheduler_;
+  std::atomic<uint64_t> next_grid_{1}, next_stream_{1}, next_capture_{1};
+
+  std::mutex contexts_mutex_;
+  std::vector<std::weak_ptr<SoftContext>> contexts_;
+  std::mutex pools_mutex_;
+  std::shared_ptr<SoftPool> default_pool_;
+  std::vector<std::shared_ptr<SoftPool>> pools_;  // with the default; a destroyed one until its memory is free
+  std::mutex shapes_mutex_;
+  std::vector<std::shared_ptr<const BlockShape>> shapes_;
+
+  // Last members: their threads use everything above.
+  Executor compute_, copies_;
+};
+
+inline const std::shared_ptr<SoftContext> as(const ContextRef& context) {
+  return std::static_pointer_cast<SoftContext>(context);
+}
+inline SoftStream& as(const StreamRef& stream) { return static_cast<SoftStream&>(*stream); }
+inline SoftEvent& as(const EventRef& event) { return static_cast<SoftEvent&>(*event); }
+
+}  // namespace bandsaw::soft
