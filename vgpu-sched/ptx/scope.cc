@@ -19,10 +19,12 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 Scope::Scope(const Module& module) {
   for (const Item& item : module.items) {
     if (const auto* variable = std::get_if<Variable>(&item)) {
+      // A definition beats a declaration.
+      if (variable->linkage == Linkage::kExtern && find_local(variable->name)) continue;
       add(variable->name, variable->count, of(*variable));
     } else if (const auto* function = std::get_if<Function>(&item)) {
       Declaration declaration = find_local(function->name);
-      if (declaration.function && declaration.function->body) continue;  // a definition beats a declaration
+      if (declaration.function && declaration.function->body) continue;  // as above
       declaration = {};
       declaration.function = function;
       add(function->name, std::nullopt, declaration);
