@@ -15,6 +15,7 @@ extern "C" {
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   if (!pctx) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
   Context* const primary = primary_context();
   std::lock_guard lock(context_mutex());
   if (!primary->alive()) {

@@ -29,10 +29,13 @@ uint64_t nanoseconds() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// How long to look for an answer before sleeping. With one core looking only keeps the runner from working.
-uint64_t spin_nanoseconds() {
-  static const uint64_t limit = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 30'000 : 0;
-  return limit;
+// How long to look for an answer before sleeping, at most and at least. With one core looking only keeps the runner
+// from working.
+constexpr uint32_t kSpinMost = 30'000, kSpinLeast = 2'000;  // ns
+
+bool one_core() {
+  static const bool alone = sysconf(_SC_NPROCESSORS_ONLN) < 2;
+  return alone;
 }
 
 uint32_t round_up(uint32_t bytes) { return (bytes + VGPU_RECORD_ALIGN - 1) / VGPU_RECORD_ALIGN * VGPU_RECORD_ALIGN; }
@@ -45,19 +48,23 @@ Lane::Lane(vgpu_lane_header* header, Transport* transport, std::atomic<uint64_t>
       next_seq_(next_seq),
       ring_(reinterpret_cast<char*>(header) + VGPU_LANE_RING_OFFSET),
       tail_(load(header->tail)),
-      head_seen_(load(header->head)) {}
+      head_seen_(load(header->head)),
+      spin_(kSpinMost) {}
 
 template <typename Ready>
 bool Lane::wait_until(Ready ready) {
   if (ready()) return true;
-  const uint64_t limit = spin_nanoseconds();
-  const uint64_t start = limit ? nanoseconds() : 0;
-  while (limit && nanoseconds() - start < limit) {
+  const uint64_t start = one_core() ? 0 : nanoseconds();
+  while (start && nanoseconds() - start < spin_) {
     for (int i = 0; i < 16; i++) {
-      if (ready()) return true;
+      if (ready()) {
+        spin_ = kSpinMost;
+        return true;
+      }
       _mm_pause();
     }
   }
+  spin_ = spin_ / 2 > kSpinLeast ? spin_ / 2 : kSpinLeast;  // answers take long now: sleep sooner next time
   uint64_t seen = transport_->look(header_);
   store(header_->guest_waiting, 1u, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the host looks at guest_waiting after it has answered

@@ -64,6 +64,7 @@ class Lane {
   uint64_t head_seen_ = 0;  // consumed, as last read
   uint32_t pad_ = 0;        // of the reserved record: bytes before it
   uint32_t reserved_ = 0;   // its length
+  uint32_t spin_ = 0;       // ns to look for an answer before sleeping
   uint32_t token_[VGPU_LANE_DONE_SLOTS] = {};
 };
 
