@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "backend/device/soft/limits.h"
+#include "backend/device/soft/sm_limits.h"
 #include "backend/device/soft/soft_device.h"
 #include "memory/base/log.h"
 

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "backend/device/soft/address_space.h"
-#include "backend/device/soft/memory.h"
+#include "backend/device/soft/memory_table.h"
 
 namespace bandsaw::soft {
 

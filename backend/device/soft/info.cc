@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/device/soft/limits.h"
+#include "backend/device/soft/sm_limits.h"
 #include "backend/device/soft/soft_device.h"
 
 namespace bandsaw::soft {

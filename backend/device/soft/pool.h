@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/device/device.h"
-#include "backend/device/soft/memory.h"
+#include "backend/device/soft/memory_table.h"
 #include "backend/device/soft/op.h"
 
 namespace bandsaw::soft {

@@ -10,7 +10,7 @@
 #include "backend/device/device.h"
 #include "backend/device/soft/context.h"
 #include "backend/device/soft/executor.h"
-#include "backend/device/soft/memory.h"
+#include "backend/device/soft/memory_table.h"
 #include "backend/device/soft/module.h"
 #include "backend/device/soft/ops.h"
 #include "backend/device/soft/pool.h"

@@ -1,0 +1,189 @@
+#include "backend/device/soft/memory_table.h"
+
+#include <sys/mman.h>
+
+#include <iterator>
+
+#include "guest-driver/uapi/vgpu_control.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::soft {
+
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kHugePage = 2ull << 20;
+// Linux allows some 65,000 mappings a process. With many allocations the guards are left out, and neighbours
+// share a mapping.
+constexpr size_t kGuardedAllocations = 12'000;
+constexpr uint64_t kHalf = VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
+
+uint64_t pages(uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
+
+}  // namespace
+
+Memory::Memory(uint64_t window_base, uint64_t share, DeviceHost* host)
+    : window_base_(window_base), share_(share), host_(host), space_(window_base + VGPU_WINDOW_DEVICE_OFFSET, kHalf) {}
+
+Memory::~Memory() {
+  for (auto& [address, allocation] : table_) {
+    if (allocation.mapped) unmap_locked(allocation);
+  }
+  for (const auto& [address, bytes] : managed_) host_->charge_memory(-static_cast<int64_t>(bytes));
+}
+
+CUresult Memory::take_range(uint64_t bytes, Use use, const void* owner, uint64_t* address) {
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > kHalf / 2) return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t guard = table_.size() < kGuardedAllocations ? kPage : 0;
+  Allocation allocation;
+  allocation.bytes = bytes;
+  allocation.reserved = pages(bytes) + guard;
+  allocation.use = use;
+  allocation.owner = owner;
+  allocation.address = space_.take(allocation.reserved, bytes >= kHugePage ? kHugePage : kPage);
+  if (!allocation.address) return CUDA_ERROR_OUT_OF_MEMORY;
+  *address = allocation.address;
+  table_.emplace(allocation.address, allocation);
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::map_locked(Allocation& allocation) {
+  const uint64_t bytes = pages(allocation.bytes);
+  if (!host_->charge_memory(static_cast<int64_t>(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
+  void* at = reinterpret_cast<void*>(allocation.address);
+  if (::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) ==
+      MAP_FAILED) {
+    spdlog::error("device memory: mapping {} bytes: {}", bytes, std::strerror(errno));
+    host_->charge_memory(-static_cast<int64_t>(bytes));
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (bytes >= kHugePage) ::madvise(at, bytes, MADV_HUGEPAGE);
+  allocation.mapped = bytes;
+  used_ += bytes;
+  return CUDA_SUCCESS;
+}
+
+void Memory::unmap_locked(Allocation& allocation) {
+  void* at = reinterpret_cast<void*>(allocation.address);
+  if (::mmap(at, allocation.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) ==
+      MAP_FAILED) {
+    // Out of mappings: the address stays readable, but the pages go.
+    ::madvise(at, allocation.mapped, MADV_DONTNEED);
+  }
+  host_->charge_memory(-static_cast<int64_t>(allocation.mapped));
+  used_ -= allocation.mapped;
+  allocation.mapped = 0;
+}
+
+CUresult Memory::allocate(uint64_t bytes, Use use, const void* owner, uint64_t* address) {
+  std::lock_guard lock(mutex_);
+  uint64_t at = 0;
+  if (const CUresult result = take_range(bytes, use, owner, &at)) return result;
+  Allocation& allocation = table_.find(at)->second;
+  if (const CUresult result = map_locked(allocation)) {
+    space_.give_back(allocation.address, allocation.reserved);
+    table_.erase(at);
+    return result;
+  }
+  *address = at;
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::reserve(uint64_t bytes, const void* owner, uint64_t* address) {
+  std::lock_guard lock(mutex_);
+  if (const CUresult result = take_range(bytes, Use::kGraph, owner, address)) return result;
+  table_.find(*address)->second.live = false;
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::map(uint64_t address) {
+  std::lock_guard lock(mutex_);
+  const auto found = table_.find(address);
+  if (found == table_.end() || found->second.mapped) return CUDA_ERROR_INVALID_VALUE;
+  return map_locked(found->second);
+}
+
+void Memory::unmap(uint64_t address) {
+  std::lock_guard lock(mutex_);
+  const auto found = table_.find(address);
+  if (found != table_.end() && found->second.mapped) unmap_locked(found->second);
+}
+
+CUresult Memory::release(uint64_t address) {
+  std::lock_guard lock(mutex_);
+  const auto found = table_.find(address);
+  if (found == table_.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (found->second.mapped) unmap_locked(found->second);
+  space_.give_back(address, found->second.reserved);
+  table_.erase(found);
+  return CUDA_SUCCESS;
+}
+
+void Memory::release_owner(const void* owner) {
+  std::vector<uint64_t> addresses;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [address, allocation] : table_) {
+      if (allocation.owner == owner) addresses.push_back(address);
+    }
+  }
+  for (const uint64_t address : addresses) release(address);
+}
+
+CUresult Memory::set_live(uint64_t address, bool live) {
+  std::lock_guard lock(mutex_);
+  const auto found = table_.find(address);
+  if (found == table_.end() || found->second.live == live) return CUDA_ERROR_INVALID_VALUE;
+  found->second.live = live;
+  return CUDA_SUCCESS;
+}
+
+std::optional<Allocation> Memory::find(uint64_t address) const {
+  std::lock_guard lock(mutex_);
+  const auto found = table_.find(address);
+  if (found == table_.end()) return std::nullopt;
+  return found->second;
+}
+
+bool Memory::accessible(uint64_t address, uint64_t bytes) const {
+  const uint64_t offset = address - window_base_;
+  if (offset >= VGPU_WINDOW_BYTES || bytes > VGPU_WINDOW_BYTES - offset) return false;
+  if (offset < VGPU_WINDOW_DEVICE_OFFSET) return offset + bytes <= VGPU_WINDOW_DEVICE_OFFSET;
+  std::lock_guard lock(mutex_);
+  auto after = table_.upper_bound(address);
+  if (after == table_.begin()) return false;
+  const Allocation& allocation = std::prev(after)->second;
+  const uint64_t from = address - allocation.address;
+  return allocation.live && from <= allocation.bytes && bytes <= allocation.bytes - from;
+}
+
+CUresult Memory::managed_add(uint64_t address, uint64_t bytes) {
+  const uint64_t offset = address - window_base_;
+  if (bytes == 0 || offset >= VGPU_WINDOW_DEVICE_OFFSET || bytes > VGPU_WINDOW_DEVICE_OFFSET - offset) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::lock_guard lock(mutex_);
+  if (managed_.contains(address)) return CUDA_ERROR_INVALID_VALUE;
+  if (!host_->charge_memory(static_cast<int64_t>(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
+  managed_.emplace(address, bytes);
+  used_ += bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult Memory::managed_remove(uint64_t address) {
+  std::lock_guard lock(mutex_);
+  const auto found = managed_.find(address);
+  if (found == managed_.end()) return CUDA_ERROR_INVALID_VALUE;
+  host_->charge_memory(-static_cast<int64_t>(found->second));
+  used_ -= found->second;
+  managed_.erase(found);
+  return CUDA_SUCCESS;
+}
+
+uint64_t Memory::used() const {
+  std::lock_guard lock(mutex_);
+  return used_;
+}
+
+}  // namespace bandsaw::soft

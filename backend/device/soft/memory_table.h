@@ -1,0 +1,81 @@
+// Device memory of the software device: pages of this process at addresses in the window's upper half.
+//
+// Each allocation has pages of its own and an unmapped page behind it, so that wild accesses fault; freed memory
+// is unmapped at once. Every mapped byte is charged to the virtual GPU's share. Thread-safe.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "backend/device/device.h"
+#include "backend/device/soft/address_space.h"
+
+namespace bandsaw::soft {
+
+// What an allocation is for, which decides who may free it.
+enum class Use {
+  kPlain,    // memory_alloc: the program's
+  kPool,     // a pool's block; live or cached
+  kGraph,    // an allocation node's: reserved, mapped while it lives
+  kPrivate,  // variables, the malloc heap, workspaces: never freed by the program
+};
+
+struct Allocation {
+  uint64_t address = 0, bytes = 0;  // as asked for
+  uint64_t mapped = 0;              // whole pages
+  uint64_t reserved = 0;            // with the guard
+  Use use = Use::kPlain;
+  const void* owner = nullptr;      // a context or a pool
+  bool live = true;                 // the program may use it
+};
+
+class Memory {
+ public:
+  Memory(uint64_t window_base, uint64_t share, DeviceHost* host);
+  ~Memory();  // unmaps what is left
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  CUresult allocate(uint64_t bytes, Use use, const void* owner, uint64_t* address);
+  // An address without pages; map() and unmap() bring them and take them away. Starts not live.
+  CUresult reserve(uint64_t bytes, const void* owner, uint64_t* address);
+  CUresult map(uint64_t address);
+  void unmap(uint64_t address);
+  // Unmaps and forgets. INVALID_VALUE if no allocation begins there.
+  CUresult release(uint64_t address);
+  void release_owner(const void* owner);
+
+  // Marks an allocation as (no longer) the program's to use; INVALID_VALUE if it already is so.
+  CUresult set_live(uint64_t address, bool live);
+  std::optional<Allocation> find(uint64_t address) const;  // the one that begins there
+  // Whether [address, address + bytes) lies in one live allocation or managed region, or in the lower half of the
+  // window, where the process around maps what it likes and a copy finds out.
+  bool accessible(uint64_t address, uint64_t bytes) const;
+
+  CUresult managed_add(uint64_t address, uint64_t bytes);
+  CUresult managed_remove(uint64_t address);
+
+  uint64_t window_base() const { return window_base_; }
+  uint64_t share() const { return share_; }
+  uint64_t used() const;
+
+ private:
+  CUresult map_locked(Allocation& allocation);
+  void unmap_locked(Allocation& allocation);
+  CUresult take_range(uint64_t bytes, Use use, const void* owner, uint64_t* address);
+
+  const uint64_t window_base_, share_;
+  DeviceHost* const host_;
+  mutable std::mutex mutex_;
+  AddressSpace space_;
+  std::map<uint64_t, Allocation> table_;
+  std::map<uint64_t, uint64_t> managed_;
+  uint64_t used_ = 0;
+};
+
+}  // namespace bandsaw::soft
