@@ -12,7 +12,9 @@ namespace {
 using wire::HandleKind;
 using Bytes = std::span<const std::byte>;
 
+// A graph whose child is itself, should a device let it through, would never end otherwise.
 constexpr int kChildDepthMax = 32;
+constexpr size_t kNodesMax = 1u << 20;
 
 // The payload as a structure; false: it is not that long.
 template <typename T>
@@ -177,23 +179,25 @@ void GraphMemory::add(const Node* node, const NodeContent& content, Ranges* rang
   }
 }
 
-CUresult GraphMemory::collect(const GraphRef& graph, int depth, Ranges* ranges) const {
+CUresult GraphMemory::collect(const GraphRef& graph, int depth, size_t* seen, Ranges* ranges) const {
   std::vector<NodeRef> nodes;
-  if (depth > kChildDepthMax) return CUDA_ERROR_NOT_SUPPORTED;
   CUresult result = device_->graph_nodes(graph, false, &nodes);
+  *seen += nodes.size() + 1;
+  if (depth > kChildDepthMax || *seen > kNodesMax) return CUDA_ERROR_NOT_SUPPORTED;
   for (size_t i = 0; i < nodes.size() && result == CUDA_SUCCESS; ++i) {
     NodeContent content;
     result = device_->node_get(nodes[i], &content);
     if (result != CUDA_SUCCESS) break;
     add(nodes[i].get(), content, ranges);
-    if (content.type == CU_GRAPH_NODE_TYPE_GRAPH) result = collect(content.child, depth + 1, ranges);
+    if (content.type == CU_GRAPH_NODE_TYPE_GRAPH) result = collect(content.child, depth + 1, seen, ranges);
   }
   return result;
 }
 
 CUresult GraphMemory::note(const ExecRef& exec, const GraphRef& graph) {
   Ranges ranges;
-  const CUresult result = collect(graph, 0, &ranges);
+  size_t seen = 0;
+  const CUresult result = collect(graph, 0, &seen, &ranges);
   if (result != CUDA_SUCCESS) return result;
   std::lock_guard lock(mutex_);
   if (ranges.empty()) {

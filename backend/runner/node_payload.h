@@ -47,7 +47,7 @@ class GraphMemory {
     uint64_t pointer, bytes;
   };
   using Ranges = std::vector<Range>;
-  CUresult collect(const GraphRef& graph, int depth, Ranges* ranges) const;
+  CUresult collect(const GraphRef& graph, int depth, size_t* seen, Ranges* ranges) const;
   static void add(const Node* node, const NodeContent& content, Ranges* ranges);
 
   Device* const device_;
