@@ -1,4 +1,5 @@
-// Graphs as the guest keeps them.
+// Graphs, executable graphs and nodes as the guest keeps them. The host owns their structure; the guest remembers what
+// only it can know: memory that only the program sees, and what parameter queries hand out pointers to.
 #pragma once
 
 #include <cuda.h>
@@ -12,10 +13,12 @@
 #include <vector>
 
 #include "guest-driver/libcuda/api/handle_table.h"
+#include "guest-driver/libcuda/core/call.h"
 
 namespace bandsaw::libcuda {
 
 class StagedCopy;
+struct UserObject;
 
 // A graph or an executable graph.
 struct GraphRecord {
@@ -23,14 +26,41 @@ struct GraphRecord {
   uint64_t flags = 0;  // of an executable graph: what it was instantiated with
 
   std::mutex mutex;
-  std::set<std::shared_ptr<StagedCopy>> copies;  // that its nodes use; an executable graph keeps its graph's alive
+  // Copies that its nodes use. An executable graph keeps those of its graph alive.
+  std::set<std::shared_ptr<StagedCopy>> copies;
+  std::vector<uint64_t> copy_nodes;                // nodes that have one
+  std::vector<std::shared_ptr<UserObject>> kept;   // one entry per reference
 };
 
-GraphRecord* find_graph(CUgraph graph);
-GraphRecord* find_exec(CUgraphExec exec);
+struct NodeRecord {
+  uint64_t handle = 0;
+  uint64_t graph = 0;
 
-// Takes up a graph that the host made. nullptr only if the host is broken.
+  std::mutex mutex;
+  std::vector<std::byte> parameters;  // what cuGraphKernelNodeGetParams points to
+  std::vector<void*> pointers;
+  // Set for a copy that uses memory that only the program sees. On the wire the node is then a child graph
+  // (graph_copy.h), and `asked` is what the program sees.
+  std::shared_ptr<StagedCopy> copy;
+  CUDA_MEMCPY3D asked{};
+};
+
+GraphRecord* find_graph(uint64_t graph);
+inline GraphRecord* find_graph(CUgraph graph) { return find_graph(reinterpret_cast<uint64_t>(graph)); }
+void remove_graph(uint64_t graph);
+HandleTable<GraphRecord>& execs();
+HandleTable<NodeRecord>& nodes();
+
+// The record of a graph that the host named; made if it is new. nullptr only if the host is broken.
 GraphRecord* adopt_graph(uint64_t handle);
+// The record of a node, made if there is none: only some nodes have one.
+NodeRecord* node_record(uint64_t node);
+
+// A node's type and payload (wire.toml, node_get), as the host has them.
+CUresult get_node(Call& call, CUgraphNode node, uint32_t* type, std::vector<std::byte>* payload);
+
+// Whether the handle can be a node's; the host knows for sure.
+bool is_node(CUgraphNode node);
 
 // Handles as the wire carries lists of them.
 template <typename T>

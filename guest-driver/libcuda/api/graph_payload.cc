@@ -1,0 +1,185 @@
+#include "guest-driver/libcuda/api/graph_payload.h"
+
+#include <cstring>
+
+#include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/copy_shape.h"
+#include "guest-driver/libcuda/api/event.h"
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/host_memory.h"
+#include "guest-driver/libcuda/api/launch.h"
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+template <typename T>
+void append(const T& value, std::vector<std::byte>* payload) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  payload->insert(payload->end(), bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+NodePlan::~NodePlan() {
+  if (!child) return;
+  Call call;
+  wire::graph_destroy(call, child);
+}
+
+CUDA_KERNEL_NODE_PARAMS_v2 widen(const CUDA_KERNEL_NODE_PARAMS_v1& params) {
+  CUDA_KERNEL_NODE_PARAMS_v2 wide{};
+  std::memcpy(&wide, &params, sizeof(params));  // the newer structure only has more at its end
+  return wide;
+}
+
+CUresult plan_kernel(const CUDA_KERNEL_NODE_PARAMS_v2& params, NodePlan* plan) {
+  FunctionRecord* const function = params.func ? find_function(params.func) : find_function(params.kern);
+  if (!function) return CUDA_ERROR_INVALID_VALUE;
+  vgpu_launch launch{};
+  launch.function = function->handle;
+  const unsigned grid[3] = {params.gridDimX, params.gridDimY, params.gridDimZ};
+  const unsigned block[3] = {params.blockDimX, params.blockDimY, params.blockDimZ};
+  std::memcpy(launch.grid, grid, sizeof(grid));
+  std::memcpy(launch.block, block, sizeof(block));
+  launch.shared_bytes = params.sharedMemBytes;
+  CUresult result = check_launch(function, launch);
+  if (result != CUDA_SUCCESS) return result;
+  ParameterBuffer buffer;
+  result = pack_parameters(*function, params.kernelParams, params.extra, &buffer);
+  if (result != CUDA_SUCCESS) return result;
+  plan->type = CU_GRAPH_NODE_TYPE_KERNEL;
+  append(launch, &plan->payload);
+  plan->payload.insert(plan->payload.end(), buffer.bytes, buffer.bytes + function->parameter_bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult plan_copy(Call& call, const CUDA_MEMCPY3D& params, CUcontext context, NodePlan* plan) {
+  ShapedCopy shaped;
+  CUresult result = shape_of(params, &shaped);
+  if (result != CUDA_SUCCESS) return result;
+  CopyPayload made;
+  result = copy_payload(call, shaped.copy, shaped.destination, shaped.source, context, &made);
+  if (result != CUDA_SUCCESS) return result;
+  plan->type = made.type;
+  plan->payload = std::move(made.payload);
+  plan->staged = std::move(made.staged);
+  plan->child = made.child;
+  plan->asked = params;
+  return CUDA_SUCCESS;
+}
+
+CUresult plan_fill(const CUDA_MEMSET_NODE_PARAMS_v1& params, CUcontext context, NodePlan* plan) {
+  const uint32_t element = params.elementSize;
+  if (element != 1 && element != 2 && element != 4) return CUDA_ERROR_INVALID_VALUE;
+  if (!params.dst || params.dst % element || !params.width || !params.height) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t row = 0, span = 0;
+  if (__builtin_mul_overflow(params.width, element, &row) ||
+      __builtin_mul_overflow(params.height - 1, params.pitch, &span) || __builtin_add_overflow(span, row, &span)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (params.height > 1 && (params.pitch < row || params.pitch % element)) return CUDA_ERROR_INVALID_VALUE;
+  vgpu_fill fill{params.dst, params.height > 1 ? params.pitch : row, params.width, params.height, element,
+                 params.value};
+  if (const auto range = AddressMap::get().find(params.dst)) {
+    if (!range->holds(params.dst, span)) return CUDA_ERROR_INVALID_VALUE;
+    fill.address = shared_address(*range, params.dst);
+  }
+  plan->type = CU_GRAPH_NODE_TYPE_MEMSET;
+  append(vgpu_fill_node{fill, wire_context(context)}, &plan->payload);
+  return CUDA_SUCCESS;
+}
+
+CUresult plan_host(const CUDA_HOST_NODE_PARAMS_v1& params, NodePlan* plan) {
+  if (!params.fn) return CUDA_ERROR_INVALID_VALUE;
+  plan->type = CU_GRAPH_NODE_TYPE_HOST;
+  append(vgpu_host_node{reinterpret_cast<uint64_t>(params.fn), to_wire(params.userData)},
+         &plan->payload);
+  return start_callback_thread();
+}
+
+CUresult plan_child(CUgraph child, CUgraphChildGraphNodeOwnership ownership, NodePlan* plan) {
+  if (!find_graph(child)) return CUDA_ERROR_INVALID_VALUE;
+  if (ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) {
+    log_unsupported("child graphs that move into their parent");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  plan->inner = to_wire(child);
+  plan->type = CU_GRAPH_NODE_TYPE_GRAPH;
+  append(to_wire(child), &plan->payload);
+  return CUDA_SUCCESS;
+}
+
+CUresult plan_event(CUgraphNodeType type, CUevent event, NodePlan* plan) {
+  if (!events().find(event)) return CUDA_ERROR_INVALID_VALUE;
+  plan->type = type;
+  append(to_wire(event), &plan->payload);
+  return CUDA_SUCCESS;
+}
+
+CUresult plan_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS_v1& params, NodePlan* plan) {
+  const CUmemPoolProps& props = params.poolProps;
+  if (!params.bytesize || props.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      props.handleTypes != CU_MEM_HANDLE_TYPE_NONE || props.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+      props.location.id != 0 || (params.accessDescCount && !params.accessDescs)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  plan->type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  append(vgpu_alloc_node{0, params.bytesize, 0}, &plan->payload);
+  return CUDA_SUCCESS;
+}
+
+CUresult plan_free(CUdeviceptr address, NodePlan* plan) {
+  const auto range = AddressMap::get().find(address);
+  if (!range || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  plan->type = CU_GRAPH_NODE_TYPE_MEM_FREE;
+  append(vgpu_alloc_node{0, 0, address}, &plan->payload);
+  return CUDA_SUCCESS;
+}
+
+CUresult plan_node(Call& call, const CUgraphNodeParams& params, NodePlan* plan) {
+  switch (params.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      CUDA_KERNEL_NODE_PARAMS_v2 kernel;
+      static_assert(sizeof(kernel) == sizeof(params.kernel));
+      std::memcpy(&kernel, &params.kernel, sizeof(kernel));
+      return plan_kernel(kernel, plan);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      if (params.memcpy.flags || params.memcpy.reserved) return CUDA_ERROR_INVALID_VALUE;
+      return plan_copy(call, params.memcpy.copyParams, params.memcpy.copyCtx, plan);
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      const auto& fill = params.memset;
+      return plan_fill({fill.dst, fill.pitch, fill.value, fill.elementSize, fill.width, fill.height}, fill.ctx, plan);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return plan_host({params.host.fn, params.host.userData}, plan);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return plan_child(params.graph.graph, params.graph.ownership, plan);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      plan->type = CU_GRAPH_NODE_TYPE_EMPTY;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return plan_event(params.type, params.eventWait.event, plan);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return plan_event(params.type, params.eventRecord.event, plan);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
+      const auto& alloc = params.alloc;
+      return plan_alloc({alloc.poolProps, alloc.accessDescs, alloc.accessDescCount, alloc.bytesize, alloc.dptr}, plan);
+    }
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return plan_free(params.free.dptr, plan);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      log_unsupported("graph nodes for external semaphores, memory operations and conditions");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+}  // namespace bandsaw::libcuda
