@@ -5,6 +5,7 @@
 
 #include "backend/device/soft/fault.h"
 #include "backend/device/soft/image.h"
+#include "backend/device/soft/units.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
@@ -131,26 +132,6 @@ CodeView view(const Code& code) {
   return {};
 }
 
-namespace {
-
-// Compilation units of one program as one text: only the first keeps its header.
-std::string join_units(std::vector<std::string> units) {
-  if (units.size() == 1) return std::move(units.front());
-  std::string all;
-  for (const std::string& unit : units) {
-    size_t from = 0;
-    for (const char* word : {".version", ".target", ".address_size"}) {
-      const size_t at = unit.find(word);
-      if (!all.empty() && at != unit.npos) from = std::max(from, unit.find('\n', at));
-    }
-    all.append(unit, std::min(from, unit.size()));
-    all += '\n';
-  }
-  return all;
-}
-
-}  // namespace
-
 CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options,
                        std::shared_ptr<Image>* image, std::string* log) {
   PtxChoice choice;
@@ -158,7 +139,11 @@ CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& o
     spdlog::error("code image: {}", *log);
     return result;
   }
-  const std::string ptx = join_units(std::move(choice.units));
+  std::string ptx;
+  if (const CUresult result = link_units(std::move(choice.units), &ptx, log)) {
+    spdlog::error("code image: {}", *log);
+    return result;
+  }
   std::unique_ptr<Program> program = compile(ptx, options, log);
   if (!program) {
     spdlog::error("PTX: {}", *log);
