@@ -1,0 +1,227 @@
+// The byte stream: messages in pieces, messages that make no sense, clients that go.
+#include "hypervisor/vfio_user/server.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <filesystem>
+
+#include "tests/unit/virtio/fake_guest.h"
+
+namespace bandsaw::vfio_user {
+namespace {
+
+class ServerTest : public testing::Test {
+ protected:
+  ServerTest()
+      : base_(event_base_new(), event_base_free),
+        device_({}, sink_),
+        server_(base_.get(), device_),
+        path_(testing::TempDir() + "vfio-user-test-" + std::to_string(getpid())) {
+    EXPECT_TRUE(server_.listen(path_).ok());
+  }
+  void turn() {
+    for (int i = 0; i < 8; ++i) event_base_loop(base_.get(), EVLOOP_NONBLOCK);
+  }
+  UniqueFd connect() {
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    turn();
+    return fd;
+  }
+  static std::vector<uint8_t> message(uint16_t command, std::vector<uint8_t> payload, uint32_t flags = 0,
+                                      uint32_t size = 0) {
+    Header header{7, command, size ? size : static_cast<uint32_t>(sizeof(Header) + payload.size()), flags, 0};
+    std::vector<uint8_t> bytes(sizeof(header));
+    std::memcpy(bytes.data(), &header, sizeof(header));
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    return bytes;
+  }
+  void send_all(const UniqueFd& fd, const std::vector<uint8_t>& bytes) {
+    EXPECT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    turn();
+  }
+  // The next reply's header; bytes 0 when there is none, 1 when the server has closed.
+  Header reply(const UniqueFd& fd) {
+    Header header{};
+    const ssize_t count = recv(fd.get(), &header, sizeof(header), 0);
+    if (count == 0) header.bytes = 1;
+    if (count == sizeof(header) && header.bytes > sizeof(header)) {
+      std::vector<uint8_t> rest(header.bytes - sizeof(header));
+      EXPECT_EQ(recv(fd.get(), rest.data(), rest.size(), 0), static_cast<ssize_t>(rest.size()));
+    }
+    return header;
+  }
+  void greet(const UniqueFd& fd) {
+    send_all(fd, message(kVersion, {0, 0, 1, 0}));
+    EXPECT_EQ(reply(fd).flags, kTypeReply);
+  }
+  bool alive(const UniqueFd& fd) {
+    send_all(fd, message(kDeviceReset, {}));
+    return reply(fd).flags == kTypeReply;
+  }
+
+  std::unique_ptr<event_base, void (*)(event_base*)> base_;
+  virtio::FakeSink sink_;
+  virtio::Device device_;
+  Server server_;
+  std::string path_;
+};
+
+TEST_F(ServerTest, PutsMessagesTogetherByteByByte) {
+  const UniqueFd fd = connect();
+  for (uint8_t byte : message(kVersion, {0, 0, 1, 0})) send_all(fd, {byte});
+  const Header header = reply(fd);
+  EXPECT_EQ(header.id, 7);
+  EXPECT_EQ(header.command, kVersion);
+  EXPECT_EQ(header.flags, kTypeReply);
+}
+
+TEST_F(ServerTest, AnswersSeveralMessagesOfOneWrite) {
+  const UniqueFd fd = connect();
+  auto bytes = message(kVersion, {0, 0, 1, 0});
+  for (int i = 0; i < 3; ++i)
+    for (uint8_t byte : message(kDeviceReset, {}, i == 1 ? kFlagNoReply : 0)) bytes.push_back(byte);
+  send_all(fd, bytes);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(reply(fd).flags, kTypeReply);
+  EXPECT_EQ(reply(fd).bytes, 0u);
+}
+
+TEST_F(ServerTest, RefusesTypesAndSizesButGoesOn) {
+  const UniqueFd fd = connect();
+  greet(fd);
+  send_all(fd, message(kDeviceReset, {}, 2));
+  EXPECT_EQ(reply(fd).error, uint32_t{EINVAL});
+  send_all(fd, message(kDeviceReset, {1, 2, 3}, kTypeReply));  // a reply to nothing
+  EXPECT_EQ(reply(fd).bytes, 0u);
+  const uint32_t huge = kPayloadMax + 17;
+  send_all(fd, message(kRegionWrite, {}, 0, huge));
+  EXPECT_EQ(reply(fd).error, uint32_t{EMSGSIZE});
+  for (uint32_t left = huge - 16; left > 0;) {
+    const uint32_t part = std::min(left, 32768u);
+    send_all(fd, std::vector<uint8_t>(part, 0xff));
+    left -= part;
+  }
+  EXPECT_TRUE(alive(fd));
+}
+
+TEST_F(ServerTest, ClosesWhenAMessageIsShorterThanItsHeader) {
+  const UniqueFd fd = connect();
+  greet(fd);
+  send_all(fd, message(kDeviceReset, {}, 0, 15));
+  EXPECT_EQ(reply(fd).error, uint32_t{EINVAL});
+  EXPECT_EQ(reply(fd).bytes, 1u);
+  EXPECT_EQ(sink_.disconnects, 1);
+  const UniqueFd next = connect();
+  greet(next);
+}
+
+TEST_F(ServerTest, ServesOneClientAndThenTheNext) {
+  UniqueFd first = connect();
+  greet(first);
+  const UniqueFd second = connect();
+  send_all(second, message(kVersion, {0, 0, 1, 0}));
+  EXPECT_EQ(reply(second).bytes, 0u);  // waits
+  EXPECT_TRUE(device_.connected());
+  first.reset();
+  turn();
+  EXPECT_EQ(sink_.disconnects, 1);
+  EXPECT_EQ(sink_.connects, 2);
+  EXPECT_EQ(reply(second).flags, kTypeReply);
+}
+
+TEST_F(ServerTest, SurvivesClientsThatGoAtAnyByte) {
+  const auto bytes = message(kDmaMap, std::vector<uint8_t>(32));
+  for (size_t count = 0; count < bytes.size(); ++count) {
+    UniqueFd fd = connect();
+    greet(fd);
+    send_all(fd, {bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(count)});
+    fd.reset();
+    turn();
+    EXPECT_FALSE(device_.connected());
+  }
+}
+
+TEST_F(ServerTest, TakesDescriptorsWithTheirMessage) {
+  const UniqueFd fd = connect();
+  greet(fd);
+  const virtio::FakeRam ram(0, 1 << 20);
+  DmaMap map{32, 3, 0, 0, 1 << 20};
+  std::vector<uint8_t> payload(sizeof(map));
+  for (int count : {1, 9}) {
+    std::memcpy(payload.data(), &map, sizeof(map));
+    auto bytes = message(kDmaMap, payload);
+    iovec part{bytes.data(), bytes.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 9)]{};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = CMSG_SPACE(sizeof(int) * static_cast<size_t>(count));
+    cmsghdr* item = CMSG_FIRSTHDR(&header);
+    item->cmsg_level = SOL_SOCKET;
+    item->cmsg_type = SCM_RIGHTS;
+    item->cmsg_len = CMSG_LEN(sizeof(int) * static_cast<size_t>(count));
+    const UniqueFd ram_fd = ram.dup_fd();
+    for (int i = 0; i < count; ++i) {
+      const int value = ram_fd.get();
+      std::memcpy(CMSG_DATA(item) + static_cast<size_t>(i) * sizeof(int), &value, sizeof(int));
+    }
+    ASSERT_GT(sendmsg(fd.get(), &header, 0), 0);
+    turn();
+    EXPECT_EQ(reply(fd).error, count == 1 ? 0u : uint32_t{EINVAL});
+    map.address += 1 << 20;
+  }
+  EXPECT_EQ(sink_.added.size(), 1u);
+}
+
+TEST_F(ServerTest, AnswersInOrderWhenOneAnswerIsLate) {
+  const UniqueFd fd = connect();
+  greet(fd);
+  const virtio::FakeRam ram(0x100000, 1 << 20);
+  ASSERT_TRUE(device_.pci().core().add_ram(0x100000, 1 << 20, ram.dup_fd(), 0, true).ok());
+  sink_.hold_removals = true;
+  const DmaUnmap unmap{24, 0, 0x100000, 1 << 20};
+  std::vector<uint8_t> payload(sizeof(unmap));
+  std::memcpy(payload.data(), &unmap, sizeof(unmap));
+  auto bytes = message(kDmaUnmap, payload);
+  for (uint8_t byte : message(kDeviceReset, {})) bytes.push_back(byte);
+  send_all(fd, bytes);
+  EXPECT_EQ(reply(fd).bytes, 0u);
+  sink_.pending[0]();
+  turn();
+  EXPECT_EQ(reply(fd).command, kDmaUnmap);
+  EXPECT_EQ(reply(fd).command, kDeviceReset);
+}
+
+TEST_F(ServerTest, ToleratesAnAnswerAfterTheClientHasGone) {
+  UniqueFd fd = connect();
+  greet(fd);
+  const virtio::FakeRam ram(0x100000, 1 << 20);
+  ASSERT_TRUE(device_.pci().core().add_ram(0x100000, 1 << 20, ram.dup_fd(), 0, true).ok());
+  sink_.hold_removals = true;
+  const DmaUnmap unmap{24, 0, 0x100000, 1 << 20};
+  std::vector<uint8_t> payload(sizeof(unmap));
+  std::memcpy(payload.data(), &unmap, sizeof(unmap));
+  send_all(fd, message(kDmaUnmap, payload));
+  fd.reset();
+  turn();
+  ASSERT_EQ(sink_.pending.size(), 1u);
+  sink_.pending[0]();
+  turn();
+  EXPECT_FALSE(device_.connected());
+}
+
+TEST_F(ServerTest, ReplacesAStaleSocketAndRefusesLongPaths) {
+  Server other(base_.get(), device_);
+  EXPECT_EQ(other.listen(std::string(108, 'x')).code(), ENAMETOOLONG);
+  EXPECT_FALSE(other.listen("/nonexistent/folder/sock").ok());
+  EXPECT_TRUE(std::filesystem::exists(path_));
+}
+
+}  // namespace
+}  // namespace bandsaw::vfio_user
