@@ -89,13 +89,21 @@ class Sink final : public virtio::DeviceSink {
     if (found == processes_.end()) return ESRCH;
     Process& process = found->second;
     switch (header.type) {
-      case VGPU_CTL_DESTROY_PROCESS: processes_.erase(found); return 0;
-      case VGPU_CTL_ADD_LANE: return add(process.lanes, request);
-      case VGPU_CTL_ADD_REGION: return add(process.regions, request);
-      case VGPU_CTL_DROP_LANE: return drop(process.lanes, request);
-      case VGPU_CTL_DROP_REGION: return drop(process.regions, request);
-      case VGPU_CTL_KICK: return kick(header.process, process);
-      default: return EINVAL;
+      case VGPU_CTL_DESTROY_PROCESS:
+        processes_.erase(found);
+        return 0;
+      case VGPU_CTL_ADD_LANE:
+        return add(process.lanes, request);
+      case VGPU_CTL_ADD_REGION:
+        return add(process.regions, request);
+      case VGPU_CTL_DROP_LANE:
+        return drop(process.lanes, request);
+      case VGPU_CTL_DROP_REGION:
+        return drop(process.regions, request);
+      case VGPU_CTL_KICK:
+        return kick(header.process, process);
+      default:
+        return EINVAL;
     }
   }
 
@@ -197,8 +205,8 @@ int run(const char* path) {
   }
   std::unique_ptr<event, void (*)(event*)> stop(
       evsignal_new(
-          base.get(), SIGTERM, [](evutil_socket_t, short, void* b) { event_base_loopbreak(static_cast<event_base*>(b)); },
-          base.get()),
+          base.get(), SIGTERM,
+          [](evutil_socket_t, short, void* b) { event_base_loopbreak(static_cast<event_base*>(b)); }, base.get()),
       event_free);
   event_add(stop.get(), nullptr);
   event_base_dispatch(base.get());
