@@ -1,6 +1,6 @@
 // Line-delimited JSON over a Unix stream socket: a request is one line, its reply is one line, in order.
 //
-// Threads: everything runs on the thread of the event loop. Callbacks may destroy neither the object that calls them.
+// The process ignores SIGPIPE. Threads: everything runs on the thread of the event loop. Callbacks may destroy neither the object that calls them.
 #pragma once
 
 #include <event2/util.h>

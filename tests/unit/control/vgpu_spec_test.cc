@@ -1,0 +1,104 @@
+#include "backend/control/vgpu_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "backend/control/paths.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+VgpuSpec spec(const std::string& name, uint64_t memory, uint32_t compute = 0, uint32_t copy = 0) {
+  VgpuSpec result;
+  result.name = name;
+  result.memory = memory;
+  result.compute = compute;
+  result.copy = copy;
+  return result;
+}
+
+const DeviceCapacity kDevice{"soft", 16 * kGiB};
+
+TEST(Name, FollowsTheRule) {
+  EXPECT_TRUE(valid_name("web0"));
+  EXPECT_TRUE(valid_name("0-a"));
+  EXPECT_TRUE(valid_name(std::string(63, 'a')));
+  for (const std::string& bad : {std::string(), std::string("-a"), std::string("Web"), std::string("a/b"),
+                                 std::string(".."), std::string("a\0b", 3), std::string(64, 'a'), std::string("a b")}) {
+    EXPECT_FALSE(valid_name(bad)) << bad;
+  }
+}
+
+TEST(Size, ReadsUnits) {
+  EXPECT_EQ(parse_size("8G").value(), 8 * kGiB);
+  EXPECT_EQ(parse_size("512m").value(), uint64_t{512} << 20);
+  EXPECT_EQ(parse_size("1.5GiB").value(), kGiB * 3 / 2);
+  EXPECT_EQ(parse_size("4096").value(), 4096u);
+  EXPECT_EQ(parse_size("2KB").value(), 2048u);
+}
+
+TEST(Size, RefusesNonsense) {
+  for (const char* bad : {"", "G", "-1G", "8X", "8GG", "1e300", "nan", "inf", "8 G", "99999999P"}) {
+    EXPECT_FALSE(parse_size(bad).ok()) << bad;
+  }
+}
+
+TEST(Shares, FillTheDeviceButNotMore) {
+  const VgpuSpec others[] = {spec("a", 8 * kGiB, 60, 10), spec("b", 4 * kGiB, 20, 10)};
+  EXPECT_TRUE(check_shares(spec("c", 4 * kGiB, 20, 80), others, kDevice).ok());
+  EXPECT_EQ(check_shares(spec("c", 4 * kGiB + 1), others, kDevice).code(), ENOSPC);
+  EXPECT_EQ(check_shares(spec("c", kGiB, 21), others, kDevice).code(), ENOSPC);
+  EXPECT_EQ(check_shares(spec("c", kGiB, 0, 81), others, kDevice).code(), ENOSPC);
+}
+
+TEST(Shares, AChangeDoesNotCountTheOldOne) {
+  const VgpuSpec others[] = {spec("a", 8 * kGiB, 60), spec("b", 8 * kGiB, 40)};
+  EXPECT_TRUE(check_shares(spec("a", 8 * kGiB, 60), others, kDevice).ok());
+  EXPECT_EQ(check_shares(spec("a", 8 * kGiB, 61), others, kDevice).code(), ENOSPC);
+}
+
+TEST(Shares, TellTheFigures) {
+  const VgpuSpec others[] = {spec("a", 12 * kGiB, 70)};
+  EXPECT_NE(check_shares(spec("b", kGiB, 40), others, kDevice).message().find("110 %"), std::string::npos);
+  EXPECT_NE(check_shares(spec("b", 8 * kGiB), others, kDevice).message().find("4.0 GiB of 16.0 GiB"),
+            std::string::npos);
+}
+
+TEST(Shares, RefuseBadValues) {
+  EXPECT_EQ(check_shares(spec("B", kGiB), {}, kDevice).code(), EINVAL);
+  EXPECT_EQ(check_shares(spec("b", 1), {}, kDevice).code(), EINVAL);
+  VgpuSpec mode = spec("b", kGiB);
+  mode.direct_mode = "rw";
+  EXPECT_EQ(check_shares(mode, {}, kDevice).code(), EINVAL);
+}
+
+TEST(SpecJson, SurvivesTheWayThere) {
+  VgpuSpec before = spec("web0", 8 * kGiB, 30, 20), after;
+  before.domain = "dom";
+  before.index = 7;
+  ASSERT_TRUE(from_json(to_json(before), true, &after).ok());
+  EXPECT_EQ(to_json(before), to_json(after));
+}
+
+TEST(SpecJson, RefusesWrongTypesAndUnknownFieldsAndChangesNothing) {
+  for (const char* text :
+       {"[]", "3", R"({"memory":"8G"})", R"({"memory":-1})", R"({"memory":1.5})", R"({"compute":101})",
+        R"({"compute":99999999999})", R"({"colour":1})", R"({"index":3})", R"({"name":"x"})"}) {
+    VgpuSpec kept = spec("web0", kGiB, 30);
+    EXPECT_EQ(from_json(nlohmann::json::parse(text), false, &kept).code(), EINVAL) << text;
+    EXPECT_EQ(to_json(kept), to_json(spec("web0", kGiB, 30)));
+  }
+}
+
+TEST(NearestName, FindsASlip) {
+  EXPECT_EQ(nearest_name("wbe0", {"web0", "db0"}), "web0");
+  EXPECT_EQ(nearest_name("web", {"web0", "db0"}), "web0");
+  EXPECT_EQ(nearest_name("something", {"web0"}), "");
+  EXPECT_EQ(nearest_name("x", {}), "");
+}
+
+}  // namespace
+}  // namespace bandsaw

@@ -1,0 +1,184 @@
+// The two doors with runners of the test's own.
+#include <sys/socket.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "backend/control/json_link.h"
+#include "backend/control/packet.h"
+#include "backend/session/direct_door.h"
+#include "backend/session/vm_door.h"
+#include "guest-driver/uapi/vgpu_lane.h"
+#include "tests/unit/session/fake_runner.h"
+
+namespace bandsaw {
+namespace {
+
+class DoorTest : public ::testing::Test {
+ protected:
+  template <typename Done>
+  bool turn(Done done) {
+    for (int i = 0; i < 400 && !done(); ++i) {
+      const timeval tick = milliseconds(5);
+      event_base_loopexit(base.get(), &tick);
+      event_base_dispatch(base.get());
+    }
+    return done();
+  }
+  BasePtr base{event_base_new()};
+  FakeSource source;
+  AccountBook book = std::move(AccountBook::open(1u << 30).value());
+};
+
+class DirectDoorTest : public DoorTest {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/bandsaw-test-XXXXXX";
+    folder_ = ::mkdtemp(folder);
+    ProcessesConfig config;
+    config.vgpu = "test";
+    config.arena_bytes = 16u << 20;
+    door = std::make_unique<DirectDoor>(base.get(), std::move(listen_unix(path(), SOCK_SEQPACKET, 0600).value()),
+                                        config, &source, &book);
+  }
+  void TearDown() override {
+    door.reset();
+    ::unlink(path().c_str());
+    ::rmdir(folder_.c_str());
+  }
+  std::string path() const { return folder_ + "/direct.sock"; }
+  UniqueFd connected() {
+    UniqueFd socket = std::move(connect_unix(path(), SOCK_SEQPACKET).value());
+    evutil_make_socket_nonblocking(socket.get());
+    return socket;
+  }
+  static void say(const UniqueFd& socket, const std::vector<std::byte>& bytes) {
+    ASSERT_TRUE(send_packet(socket.get(), bytes, {}, {}).ok());
+  }
+  // The next reply's status, -1 at the end of the connection, -2 when nothing comes.
+  int hear(const UniqueFd& socket, std::vector<UniqueFd>* fds = nullptr) {
+    std::array<std::byte, 256> buffer;
+    int status = -2;
+    turn([&] {
+      for (const auto& runner : source.runners) runner->answer_all();
+      const auto length = receive_packet(socket.get(), buffer, fds);
+      if (!length.ok()) return length.status().code() != EAGAIN && (status = -1, true);
+      if (length.value() == 0) return status = -1, true;
+      vgpu_ctl_reply reply;
+      std::memcpy(&reply, buffer.data(), sizeof reply);
+      status = static_cast<int>(reply.status);
+      return true;
+    });
+    return status;
+  }
+  std::string folder_;
+  std::unique_ptr<DirectDoor> door;
+};
+
+TEST_F(DirectDoorTest, AConnectionIsAProcess) {
+  UniqueFd client = connected();
+  say(client, create_process(1));
+  std::vector<UniqueFd> fds;
+  EXPECT_EQ(hear(client, &fds), 0);
+  ASSERT_EQ(fds.size(), 2u);
+  EXPECT_EQ(::ftruncate(fds[0].get(), 0), -1);  // sealed
+  EXPECT_EQ(door->processes().at(0)["pid"], ::getpid());
+  say(client, create_process(2));
+  EXPECT_EQ(hear(client), EAGAIN);
+  client.reset();
+  EXPECT_TRUE(turn([&] { return source.last().asked && door->connections() == 0; }));
+  EXPECT_EQ(book.taken(), 1u);  // until the runner is reaped
+  source.last().die();
+  EXPECT_EQ(book.taken(), 0u);
+}
+
+TEST_F(DirectDoorTest, ADyingRunnerClosesOnlyItsConnection) {
+  UniqueFd first = connected(), second = connected();
+  say(first, create_process(1));
+  ASSERT_EQ(hear(first), 0);
+  FakeRunner& dying = source.last();
+  say(second, create_process(1));
+  ASSERT_EQ(hear(second), 0);
+  dying.die();
+  EXPECT_EQ(hear(first), -1);
+  say(second, simple(VGPU_CTL_PING, 1));
+  EXPECT_EQ(hear(second), 0);
+}
+
+TEST_F(DirectDoorTest, GarbageIsAnsweredAndOversizeIsCutOff) {
+  UniqueFd client = connected();
+  say(client, std::vector<std::byte>(3));
+  EXPECT_EQ(hear(client), EINVAL);
+  say(client, std::vector<std::byte>(100000));
+  EXPECT_EQ(hear(client), -1);
+}
+
+TEST_F(DirectDoorTest, AClientThatNeverListensIsCutOff) {
+  UniqueFd client = connected();
+  const auto ping = simple(VGPU_CTL_PING, 0);
+  bool cut = false;
+  for (int i = 0; i < 5000 && !cut; ++i) {
+    const Status status = send_packet(client.get(), ping, {}, {});
+    cut = status.code() == EPIPE || status.code() == ECONNRESET;
+    if (i % 16 == 0) event_base_loop(base.get(), EVLOOP_NONBLOCK);
+    if (status.code() == EAGAIN) event_base_loop(base.get(), EVLOOP_NONBLOCK);
+  }
+  EXPECT_TRUE(cut);
+}
+
+class VmDoorTest : public DoorTest {
+ protected:
+  void SetUp() override {
+    ProcessesConfig config;
+    config.vgpu = "test";
+    door = std::make_unique<VmDoor>(base.get(), config, &source, &book);
+  }
+  int ask(const std::vector<std::byte>& bytes) {
+    int status = -1;
+    std::vector<uint8_t> copy(bytes.size());
+    std::memcpy(copy.data(), bytes.data(), bytes.size());
+    door->on_control(std::move(copy), [&](const vgpu_ctl_reply& reply) { status = static_cast<int>(reply.status); });
+    for (const auto& runner : source.runners) runner->answer_all();
+    return status;
+  }
+  void add_ram(uint32_t id, uint64_t gpa, uint64_t bytes) {
+    Ram ram = make_ram(id, gpa, bytes);
+    door->on_ram_added({.id = id, .gpa = gpa, .bytes = bytes, .fd = std::move(ram.fd), .offset = 0, .writable = true});
+  }
+  std::unique_ptr<VmDoor> door;
+};
+
+TEST_F(VmDoorTest, AVmFromBootToItsEnd) {
+  door->on_connected();
+  add_ram(1, 0, 0xa0000);
+  add_ram(2, 0x100000, 16u << 20);
+  door->on_driver_ready();
+  ASSERT_EQ(ask(create_process(1)), 0);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 1, 0, 0, {{0x100000, VGPU_LANE_BYTES}})), 0);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 0, 4096, {{0x9f000, 0x2000}})), EFAULT);  // into the hole
+  bool removed = false;
+  door->on_ram_removed(1, [&] { removed = true; });
+  source.last().answer_all();
+  EXPECT_TRUE(removed);
+  bool reset = false;
+  door->on_reset([&] { reset = true; });
+  EXPECT_FALSE(reset);
+  source.last().die();
+  EXPECT_TRUE(reset);
+  ASSERT_EQ(ask(create_process(1)), 0);
+  door->on_disconnected();
+  source.last().die();
+  EXPECT_EQ(door->processes().ram().total_bytes(), 0u);
+  EXPECT_EQ(book.taken(), 0u);
+  door->on_connected();
+  add_ram(3, 0, 1u << 20);
+  EXPECT_EQ(ask(create_process(1)), 0);
+}
+
+TEST_F(VmDoorTest, UnusableRamIsLeftOut) {
+  add_ram(1, 100, 0x1000);
+  EXPECT_EQ(door->processes().ram().total_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace bandsaw

@@ -1,0 +1,342 @@
+#include "backend/session/processes.h"
+
+#include <nlohmann/json.hpp>
+
+#include "backend/session/event_ptr.h"
+#include "guest-driver/uapi/vgpu_lane.h"
+#include "tests/unit/session/fake_runner.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr uint64_t kRam = 64u << 20;
+constexpr uint64_t kBase = VGPU_WINDOW_BASE_0;
+constexpr uint32_t kVisible = VGPU_REGION_DEVICE_VISIBLE;
+
+class ProcessesTest : public ::testing::Test {
+ protected:
+  void SetUp() override { make({}); }
+  void make(ProcessesConfig config) {
+    processes.reset();
+    config.vgpu = "test";
+    processes = std::make_unique<Processes>(base.get(), config, &source, &book, &watcher);
+    if (!config.direct) {
+      ASSERT_TRUE(processes->add_ram(make_ram(1, 0, kRam)).ok());
+    }
+  }
+  // The status of the answer; -1 while there is none.
+  int ask(const std::vector<std::byte>& bytes) {
+    const auto status = std::make_shared<int>(-1);
+    processes->request(bytes, [this, status](const vgpu_ctl_reply& reply, std::span<const int> fds) {
+      EXPECT_EQ(*status, -1) << "answered twice";
+      *status = static_cast<int>(reply.status);
+      last = reply;
+      last_fds.assign(fds.begin(), fds.end());
+    });
+    pending = status;
+    return *status;
+  }
+  int answered(int error = 0) {
+    source.last().answer_all(error);
+    return *pending;
+  }
+  void start(uint32_t process = 1) {
+    ask(create_process(process));
+    ASSERT_EQ(answered(), 0) << last.message;
+  }
+
+  BasePtr base{event_base_new()};
+  FakeSource source;
+  AccountBook book = std::move(AccountBook::open(kRam).value());
+  FakeWatcher watcher;
+  std::unique_ptr<Processes> processes;
+  std::shared_ptr<int> pending;
+  vgpu_ctl_reply last{};
+  std::vector<int> last_fds;
+};
+
+TEST_F(ProcessesTest, CreateAssignsARunnerAndGivesItTheRam) {
+  EXPECT_EQ(ask(create_process(7)), -1);
+  ASSERT_EQ(source.runners.size(), 1u);
+  const FakeRunner& runner = source.last();
+  ASSERT_EQ(runner.messages.size(), 2u);
+  EXPECT_EQ(runner.messages[0].message.type, RunnerMessageType::kAssign);
+  EXPECT_EQ(runner.messages[0].fds, 3u);
+  EXPECT_EQ(runner.messages[1].message.type, RunnerMessageType::kRamAdd);
+  EXPECT_EQ(answered(), 0);
+  EXPECT_EQ(last.value, kBase);
+  EXPECT_TRUE(last_fds.empty());
+  EXPECT_EQ(book.taken(), 1u);
+}
+
+TEST_F(ProcessesTest, CreateIsRefused) {
+  EXPECT_EQ(ask(create_process(0)), EINVAL);
+  EXPECT_EQ(ask(create_process(1, 0xab)), EPROTO);
+  EXPECT_NE(std::string(last.message).find("abababab"), std::string::npos);
+  start(1);
+  EXPECT_EQ(ask(create_process(1)), EEXIST);
+  source.fail = true;
+  EXPECT_EQ(ask(create_process(2)), EIO);
+  source.fail = false;
+  ask(create_process(3));
+  EXPECT_EQ(answered(ENOMEM), ENOMEM);
+  EXPECT_TRUE(source.last().killed);
+}
+
+TEST_F(ProcessesTest, ProcessesAreLimited) {
+  ProcessesConfig config;
+  config.processes_max = 2;
+  make(config);
+  start(1);
+  start(2);
+  EXPECT_EQ(ask(create_process(3)), EAGAIN);
+}
+
+TEST_F(ProcessesTest, DestroyAnswersWhenTheRunnerIsGone) {
+  start();
+  EXPECT_EQ(ask(simple(VGPU_CTL_DESTROY_PROCESS, 1)), -1);
+  EXPECT_TRUE(source.last().asked);
+  const auto first = pending;
+  EXPECT_EQ(ask(simple(VGPU_CTL_DESTROY_PROCESS, 1)), -1);
+  source.last().die();
+  EXPECT_EQ(*first, 0);
+  EXPECT_EQ(*pending, 0);
+  EXPECT_EQ(processes->count(), 0u);
+  EXPECT_EQ(book.taken(), 0u);
+  EXPECT_EQ(ask(simple(VGPU_CTL_DESTROY_PROCESS, 1)), ENOENT);
+  EXPECT_TRUE(watcher.gone.empty());
+}
+
+TEST_F(ProcessesTest, DestroyBeforeARunnerCame) {
+  source.hold = true;
+  EXPECT_EQ(ask(create_process(1)), -1);
+  const auto creating = pending;
+  EXPECT_EQ(ask(simple(VGPU_CTL_KICK, 1)), EAGAIN);
+  EXPECT_EQ(ask(simple(VGPU_CTL_DESTROY_PROCESS, 1)), 0);
+  source.release();
+  EXPECT_EQ(*creating, EPIPE);
+  EXPECT_TRUE(source.last().asked);
+  EXPECT_EQ(book.taken(), 0u);
+}
+
+TEST_F(ProcessesTest, UnknownProcess) {
+  for (const uint32_t type : {VGPU_CTL_DESTROY_PROCESS, VGPU_CTL_KICK, VGPU_CTL_PING}) {
+    EXPECT_EQ(ask(simple(type, 5)), ENOENT);
+  }
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 5, 0, 0, {{0, VGPU_LANE_BYTES}})), ENOENT);
+  EXPECT_EQ(ask(drop(VGPU_CTL_DROP_REGION, 5, 0)), ENOENT);
+  EXPECT_EQ(ask(simple(VGPU_CTL_PING, 0)), 0);
+}
+
+TEST_F(ProcessesTest, LanesAreForwardedAndCounted) {
+  start();
+  for (uint32_t id = 0; id < VGPU_LANES_MAX; ++id) {
+    ask(add(VGPU_CTL_ADD_LANE, 1, id, 0, {{0, VGPU_LANE_BYTES}}));
+    ASSERT_EQ(answered(), 0);
+  }
+  EXPECT_EQ(source.last().last().message.type, RunnerMessageType::kAddLane);
+  EXPECT_EQ(source.last().last().message.id, VGPU_LANES_MAX - 1);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 1, 5000, 0, {{0, VGPU_LANE_BYTES}})), ENOSPC);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 1, 7, 0, {{0, VGPU_LANE_BYTES}})), EEXIST);
+  ask(drop(VGPU_CTL_DROP_LANE, 1, 7));
+  EXPECT_EQ(answered(), 0);
+  ask(add(VGPU_CTL_ADD_LANE, 1, 7, 0, {{0, VGPU_LANE_BYTES}}));
+  EXPECT_EQ(answered(), 0);
+}
+
+TEST_F(ProcessesTest, SegmentsMustLieInRam) {
+  start();
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{kRam, 4096}})), EFAULT);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{kRam - 4096, 8192}})), EFAULT);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{kRam - 4096, 4096}})), -1);
+  EXPECT_EQ(answered(), 0);
+  EXPECT_EQ(source.last().last().segments.at(0).offset, kRam - 4096);
+}
+
+TEST_F(ProcessesTest, VisibleRegionsInTheWindow) {
+  start();
+  const auto region = [&](uint32_t id, uint64_t va, uint64_t bytes, uint32_t flags = kVisible) {
+    const int status = ask(add(VGPU_CTL_ADD_REGION, 1, id, va, {{0, bytes}}, flags));
+    return status == -1 ? answered() : status;
+  };
+  EXPECT_EQ(region(1, kBase + 0x10000, 0x4000), 0);
+  EXPECT_EQ(region(2, kBase + 0x10000, 0x1000), EEXIST);
+  EXPECT_EQ(region(2, kBase + 0xf000, 0x2000), EEXIST);
+  EXPECT_EQ(region(2, kBase + 0x13000, 0x2000), EEXIST);
+  EXPECT_EQ(region(2, kBase + 0x14000, 0x1000), 0);
+  EXPECT_EQ(region(3, kBase - 0x1000, 0x2000), EINVAL);
+  EXPECT_EQ(region(3, kBase + VGPU_WINDOW_DEVICE_OFFSET - 0x1000, 0x2000), EINVAL);
+  EXPECT_EQ(region(3, kBase + VGPU_WINDOW_DEVICE_OFFSET, 0x1000), EINVAL);
+  EXPECT_EQ(region(3, kBase + VGPU_WINDOW_BYTES - 0x1000, 0x2000), EINVAL);
+  EXPECT_EQ(region(3, kBase + VGPU_WINDOW_BYTES, 0x2000), 0);
+  EXPECT_EQ(region(4, kBase + 0x10000, 0x1000, 0), 0);  // not visible: may lie anywhere
+  ask(drop(VGPU_CTL_DROP_REGION, 1, 1));
+  EXPECT_EQ(answered(), 0);
+  EXPECT_EQ(region(5, kBase + 0x10000, 0x1000), 0);
+}
+
+TEST_F(ProcessesTest, RegionsAndSegmentsAreLimited) {
+  ProcessesConfig config;
+  config.regions_max = 2;
+  config.segments_max = 5;
+  make(config);
+  start();
+  ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}, {8192, 4096}, {0, 4096}}));
+  EXPECT_EQ(answered(), 0);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 2, 4096, {{0, 4096}, {0, 4096}, {0, 4096}})), ENOSPC);
+  ask(add(VGPU_CTL_ADD_REGION, 1, 2, 4096, {{0, 4096}, {0, 4096}}));
+  EXPECT_EQ(answered(), 0);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 3, 4096, {{0, 4096}})), ENOSPC);
+  ask(drop(VGPU_CTL_DROP_REGION, 1, 1));
+  EXPECT_EQ(answered(), 0);
+  ask(add(VGPU_CTL_ADD_REGION, 1, 3, 4096, {{0, 4096}, {0, 4096}, {0, 4096}}));
+  EXPECT_EQ(answered(), 0);
+}
+
+TEST_F(ProcessesTest, DropsAreCheckedAndAnIdIsFreeOnlyAfterwards) {
+  start();
+  EXPECT_EQ(ask(drop(VGPU_CTL_DROP_REGION, 1, 1)), ENOENT);
+  ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}}));
+  answered();
+  EXPECT_EQ(ask(drop(VGPU_CTL_DROP_LANE, 1, 1)), ENOENT);
+  EXPECT_EQ(ask(drop(VGPU_CTL_DROP_REGION, 1, 1)), -1);
+  const auto dropping = pending;
+  EXPECT_EQ(ask(drop(VGPU_CTL_DROP_REGION, 1, 1)), ENOENT);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}})), EEXIST);
+  source.last().answer_all();
+  EXPECT_EQ(*dropping, 0);
+}
+
+TEST_F(ProcessesTest, AFailedAddIsForgotten) {
+  start();
+  ask(add(VGPU_CTL_ADD_REGION, 1, 1, kBase + 4096, {{0, 4096}}, kVisible));
+  EXPECT_EQ(answered(ENOMEM), ENOMEM);
+  ask(add(VGPU_CTL_ADD_REGION, 1, 1, kBase + 4096, {{0, 4096}}, kVisible));
+  EXPECT_EQ(answered(), 0);
+}
+
+TEST_F(ProcessesTest, UnansweredRequestsAreLimited) {
+  ProcessesConfig config;
+  config.outstanding_max = 3;
+  make(config);
+  start();
+  for (uint32_t id = 0; id < 3; ++id) EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, id, 4096, {{0, 4096}})), -1);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 9, 4096, {{0, 4096}})), EBUSY);
+  source.last().answer_all();
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 9, 4096, {{0, 4096}})), -1);
+}
+
+TEST_F(ProcessesTest, ADyingRunnerTakesOnlyItsProcess) {
+  start(1);
+  FakeRunner& first = source.last();
+  start(2);
+  first.answer_all();
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}})), -1);
+  first.die();
+  EXPECT_EQ(*pending, EPIPE);
+  EXPECT_EQ(watcher.gone, (std::vector<uint32_t>{1}));
+  EXPECT_EQ(ask(simple(VGPU_CTL_PING, 1)), EPIPE);
+  EXPECT_EQ(ask(simple(VGPU_CTL_KICK, 1)), EPIPE);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 2, 4096, {{0, 4096}})), EPIPE);
+  EXPECT_EQ(ask(create_process(1)), EEXIST);
+  EXPECT_EQ(ask(simple(VGPU_CTL_PING, 2)), 0);
+  EXPECT_EQ(book.taken(), 1u);
+  EXPECT_EQ(ask(simple(VGPU_CTL_DESTROY_PROCESS, 1)), 0);
+  start(1);
+}
+
+TEST_F(ProcessesTest, RamThatGoesIsTakenFromRunners) {
+  start(1);
+  ASSERT_TRUE(processes->add_ram(make_ram(2, kRam, kRam)).ok());
+  FakeRunner& user = source.last();
+  EXPECT_EQ(user.last().message.type, RunnerMessageType::kRamAdd);
+  ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{kRam, 4096}}));
+  answered();
+  start(2);
+  FakeRunner& other = source.last();
+  bool done = false;
+  processes->remove_ram(2, [&] { done = true; });
+  EXPECT_TRUE(user.killed);  // a region of it was in use
+  EXPECT_FALSE(other.killed);
+  EXPECT_EQ(other.last().message.type, RunnerMessageType::kRamDrop);
+  user.die();
+  EXPECT_FALSE(done);
+  other.answer_all();
+  EXPECT_TRUE(done);
+  EXPECT_EQ(watcher.gone, (std::vector<uint32_t>{1}));
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 2, 1, 4096, {{kRam, 4096}})), EFAULT);
+}
+
+TEST_F(ProcessesTest, RamOfNobodyGoesAtOnce) {
+  bool done = false;
+  processes->remove_ram(1, [&] { done = true; });
+  EXPECT_TRUE(done);
+}
+
+TEST_F(ProcessesTest, AResetEndsAllAndKeepsTheRam) {
+  start(1);
+  start(2);
+  bool done = false;
+  processes->end_all(false, [&] { done = true; });
+  EXPECT_FALSE(done);
+  for (const auto& runner : source.runners) {
+    EXPECT_TRUE(runner->killed);
+    runner->die();
+  }
+  EXPECT_TRUE(done);
+  EXPECT_TRUE(watcher.gone.empty());
+  EXPECT_EQ(processes->count(), 0u);
+  start(1);
+  ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}}));
+  EXPECT_EQ(answered(), 0);
+}
+
+TEST_F(ProcessesTest, ADisconnectForgetsTheRam) {
+  start(1);
+  processes->end_all(true, nullptr);
+  source.last().die();
+  start(1);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}})), EFAULT);
+}
+
+TEST_F(ProcessesTest, AnswersOutliveTheProcesses) {
+  start(1);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}})), -1);
+  processes.reset();
+  EXPECT_TRUE(source.last().asked);
+  source.last().die();
+  EXPECT_EQ(*pending, EPIPE);
+  EXPECT_EQ(book.taken(), 0u);
+}
+
+TEST_F(ProcessesTest, DirectModeHandsOutArenaAndKick) {
+  ProcessesConfig config;
+  config.direct = true;
+  config.arena_bytes = 16u << 20;
+  make(config);
+  ask(create_process(1));
+  EXPECT_EQ(source.last().last().fds, 4u);
+  EXPECT_EQ(answered(), 0);
+  ASSERT_EQ(last_fds.size(), 2u);
+  ask(add(VGPU_CTL_ADD_LANE, 1, 0, 0, {{0, VGPU_LANE_BYTES}}));
+  EXPECT_EQ(answered(), 0);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 1, 1, 0, {{(16u << 20) - 4096, VGPU_LANE_BYTES}})), EFAULT);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, kBase + 4096, {{8192, 4096}}, kVisible)), EINVAL);
+  ask(add(VGPU_CTL_ADD_REGION, 1, 1, kBase + 4096, {{4096, 4096}, {8192, 4096}}, kVisible));
+  EXPECT_EQ(answered(), 0);
+  ask(simple(VGPU_CTL_DESTROY_PROCESS, 1));
+  source.last().die();
+  start(1);  // the arena of the first is no obstacle
+}
+
+TEST_F(ProcessesTest, StatusNamesEachProcess) {
+  start(3);
+  const auto status = processes->status();
+  ASSERT_EQ(status.size(), 1u);
+  EXPECT_EQ(status[0]["process"], 3);
+  EXPECT_EQ(status[0]["state"], "running");
+  EXPECT_EQ(status[0]["runner"], 4711);
+}
+
+}  // namespace
+}  // namespace bandsaw

@@ -1,0 +1,123 @@
+#include "backend/session/runner_pool.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "backend/session/event_ptr.h"
+#include "guest-driver/uapi/vgpu_control.h"
+
+namespace bandsaw {
+namespace {
+
+class RunnerPoolTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<RunnerPool> make(const std::string& behaviour, unsigned warm) {
+    auto pool = std::make_unique<RunnerPool>(
+        base.get(), RunnerProgram{FAKE_RUNNER, {}, {"BANDSAW_FAKE_RUNNER=" + behaviour}}, warm);
+    pool->start();
+    return pool;
+  }
+  template <typename Done>
+  bool turn(Done done) {
+    for (int i = 0; i < 1000 && !done(); ++i) {
+      const timeval tick = milliseconds(5);
+      event_base_loopexit(base.get(), &tick);
+      event_base_dispatch(base.get());
+    }
+    return done();
+  }
+  BasePtr base{event_base_new()};
+};
+
+TEST_F(RunnerPoolTest, KeepsOneWarmAndReplacesATakenOne) {
+  const auto pool = make("", 1);
+  ASSERT_TRUE(turn([&] { return pool->warm() == 1; }));
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+  ASSERT_NE(taken, nullptr);
+  EXPECT_EQ(taken->window_base(), VGPU_WINDOW_BASE_0);
+  EXPECT_TRUE(turn([&] { return pool->warm() == 1 && pool->living() == 2; }));
+  bool gone = false;
+  taken->set_on_gone([&] { gone = true; });
+  taken->stop(Runner::Stop::kAsk);
+  EXPECT_TRUE(turn([&] { return gone && pool->living() == 1; }));
+}
+
+TEST_F(RunnerPoolTest, AnswersAreMatchedAndDeathAnswersTheRest) {
+  const auto pool = make("", 1);
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+  ASSERT_TRUE(turn([&] { return taken; }));
+  int first = -1, second = -1, gone = -1;
+  taken->send({.type = RunnerMessageType::kAddLane}, {}, {}, [&](int error) { first = error; });
+  ASSERT_TRUE(turn([&] { return first == 0; }));
+  taken->set_on_gone([&] { gone = second; });
+  ::kill(taken->pid(), SIGKILL);
+  taken->send({.type = RunnerMessageType::kAddLane}, {}, {}, [&](int error) { second = error; });
+  EXPECT_TRUE(turn([&] { return gone != -1; }));
+  EXPECT_EQ(gone, EPIPE);
+}
+
+TEST_F(RunnerPoolTest, AFullSocketKeepsTheOrder) {
+  const auto pool = make("", 1);
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+  ASSERT_TRUE(turn([&] { return taken; }));
+  ::kill(taken->pid(), SIGSTOP);
+  const std::vector<std::byte> tail(100000);
+  std::vector<int> order;
+  for (int i = 0; i < 100; ++i) {
+    taken->send({.type = RunnerMessageType::kAddRegion}, tail, {},
+                [&order, i](int error) { order.push_back(error ? -1 : i); });
+  }
+  ::kill(taken->pid(), SIGCONT);
+  ASSERT_TRUE(turn([&] { return order.size() == 100; }));
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+  taken->stop(Runner::Stop::kKill);
+}
+
+TEST_F(RunnerPoolTest, CrashingRunnersAreNotRestartedInALoop) {
+  const auto pool = make("crash", 1);
+  Status refused;
+  pool->take([&](Result<Runner*> runner) { refused = runner.status(); });
+  EXPECT_TRUE(turn([&] { return !refused.ok(); }));
+  EXPECT_EQ(refused.code(), EIO);
+  EXPECT_NE(refused.message().find("status 9"), std::string::npos);
+  EXPECT_LE(pool->started(), 8u);
+}
+
+TEST_F(RunnerPoolTest, AMissingProgramIsSaid) {
+  RunnerPool pool(base.get(), RunnerProgram{"/nonexistent/runner", {}, {}}, 1);
+  pool.start();
+  Status refused;
+  pool.take([&](Result<Runner*> runner) { refused = runner.status(); });
+  EXPECT_TRUE(turn([&] { return !refused.ok(); }));
+  EXPECT_NE(refused.message().find("could not be executed"), std::string::npos);
+}
+
+TEST_F(RunnerPoolTest, AStubbornRunnerIsKilled) {
+  const auto pool = make("stubborn", 0);
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+  ASSERT_TRUE(turn([&] { return taken; }));
+  bool gone = false;
+  taken->set_on_gone([&] { gone = true; });
+  taken->stop(Runner::Stop::kAsk);
+  EXPECT_TRUE(turn([&] { return gone; }));
+}
+
+TEST_F(RunnerPoolTest, TheEndOfThePoolEndsItsRunners) {
+  auto pool = make("", 1);
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+  ASSERT_TRUE(turn([&] { return taken; }));
+  const int pid = taken->pid();
+  bool gone = false;
+  taken->set_on_gone([&] { gone = true; });
+  pool.reset();
+  EXPECT_TRUE(gone);
+  EXPECT_EQ(::kill(pid, 0), -1);
+}
+
+}  // namespace
+}  // namespace bandsaw
