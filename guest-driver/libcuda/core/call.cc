@@ -16,7 +16,8 @@ void BytesOut::assign(const void* data, size_t bytes) {
   const auto* from = static_cast<const char*>(data);
   if (length_) *length_ = bytes;
   if (text_) text_->assign(from, bytes);
-  if (bytes_) bytes_->assign(reinterpret_cast<const std::byte*>(from), reinterpret_cast<const std::byte*>(from) + bytes);
+  if (bytes_)
+    bytes_->assign(reinterpret_cast<const std::byte*>(from), reinterpret_cast<const std::byte*>(from) + bytes);
   if (buffer_) std::memcpy(buffer_, from, std::min(bytes, capacity_));
 }
 

@@ -30,8 +30,8 @@ class BytesOut {
   // `length`, if given, becomes the data's full length, which may be more than the capacity.
   BytesOut(void* buffer, size_t capacity, size_t* length = nullptr)
       : buffer_(buffer), capacity_(capacity), length_(length) {}
-  BytesOut(std::string* text) : text_(text) {}                   // NOLINT: conversion intended
-  BytesOut(std::vector<std::byte>* bytes) : bytes_(bytes) {}     // NOLINT: conversion intended
+  BytesOut(std::string* text) : text_(text) {}                // NOLINT: conversion intended
+  BytesOut(std::vector<std::byte>* bytes) : bytes_(bytes) {}  // NOLINT: conversion intended
   void assign(const void* data, size_t bytes);
 
  private:

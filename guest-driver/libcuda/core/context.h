@@ -45,8 +45,8 @@ using ContextEnded = void (*)(Context* context);
 void on_context_ended(ContextEnded function);
 
 // For the entry points about contexts.
-Context* new_context(bool primary);    // known to from_program from now on
-void end_context(Context* context);    // runs the functions above and the storage's destructors
-std::mutex& context_mutex();           // guards handle, flags and retains against other entry points' changes
+Context* new_context(bool primary);  // known to from_program from now on
+void end_context(Context* context);  // runs the functions above and the storage's destructors
+std::mutex& context_mutex();         // guards handle, flags and retains against other entry points' changes
 
 }  // namespace bandsaw::libcuda

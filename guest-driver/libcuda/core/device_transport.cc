@@ -56,8 +56,8 @@ bool DeviceTransport::open(TransportFailure* failure) {
   failure->error = CUDA_ERROR_NO_DEVICE;
   device_ = ::open(kDevice, O_RDWR | O_CLOEXEC);
   if (device_ < 0) {
-    const char* advice = errno == ENOENT ? "load the module virtio_vgpu, or set BANDSAW_VGPU to use a virtual GPU of "
-                                           "this machine's vgpud directly"
+    const char* advice = errno == ENOENT   ? "load the module virtio_vgpu, or set BANDSAW_VGPU to use a virtual GPU of "
+                                             "this machine's vgpud directly"
                          : errno == EACCES ? "this user may not open it: see the udev rule of the guest package"
                                            : "see the kernel log";
     failure->message = std::string(kDevice) + ": " + std::strerror(errno) + "; " + advice;

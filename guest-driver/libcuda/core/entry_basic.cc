@@ -18,17 +18,16 @@ namespace bandsaw::libcuda {
 
 const ErrorText* find_error(int value) {
   const ErrorText* const end = kErrorTexts + kErrorTextCount;
-  const ErrorText* const found =
-      std::lower_bound(kErrorTexts, end, value, [](const ErrorText& entry, int wanted) { return entry.value < wanted; });
+  const ErrorText* const found = std::lower_bound(
+      kErrorTexts, end, value, [](const ErrorText& entry, int wanted) { return entry.value < wanted; });
   return found != end && found->value == value ? found : nullptr;
 }
 
 const ProcEntry* find_proc(const char* name, int version, bool per_thread, CUdriverProcAddressQueryResult* status) {
   *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   const ProcEntry* const end = kProcEntries + kProcEntryCount;
-  const ProcEntry* entry = std::lower_bound(kProcEntries, end, name, [](const ProcEntry& e, const char* wanted) {
-    return std::strcmp(e.name, wanted) < 0;
-  });
+  const ProcEntry* entry = std::lower_bound(
+      kProcEntries, end, name, [](const ProcEntry& e, const char* wanted) { return std::strcmp(e.name, wanted) < 0; });
   const ProcEntry *plain = nullptr, *own = nullptr;
   bool known = false;
   for (; entry != end && std::strcmp(entry->name, name) == 0; entry++) {

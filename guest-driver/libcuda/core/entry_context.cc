@@ -59,7 +59,9 @@ CUresult synchronise(CUcontext context) {
 
 extern "C" {
 
-CUresult CUDAAPI cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) { return create(pctx, flags, dev, 3010); }
+CUresult CUDAAPI cuCtxCreate(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  return create(pctx, flags, dev, 3010);
+}
 
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
   return create(pctx, flags, dev, kNewApi);

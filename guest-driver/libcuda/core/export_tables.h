@@ -14,6 +14,7 @@ struct IntegrityAddresses {
 };
 
 // The answer to TOOLS_INTEGRITY_CHECK: see integrity.cc.
-CUresult answer_integrity(uint32_t version, uint64_t unix_seconds, const IntegrityAddresses& addresses, uint64_t out[2]);
+CUresult answer_integrity(uint32_t version, uint64_t unix_seconds, const IntegrityAddresses& addresses,
+                          uint64_t out[2]);
 
 }  // namespace bandsaw::libcuda

@@ -32,9 +32,9 @@ struct Process {
   Transport* transport = nullptr;
   SharedMemory* memory = nullptr;
   LanePool* lanes = nullptr;
-  vgpu_device_info device{};           // read-only after cuInit
-  std::atomic<uint64_t> next_seq{1};   // of records, over all lanes
-  std::atomic<uint32_t> sticky{0};     // first sticky error seen
+  vgpu_device_info device{};          // read-only after cuInit
+  std::atomic<uint64_t> next_seq{1};  // of records, over all lanes
+  std::atomic<uint32_t> sticky{0};    // first sticky error seen
 };
 
 State state();

@@ -35,7 +35,9 @@ inline uint64_t wire_stream(CUstream stream) {
 // Generated _ptsz and _ptds entry points put one of these around the plain entry point.
 class PerThreadDefault {
  public:
-  PerThreadDefault() : thread_(this_thread()), before_(thread_.per_thread_default) { thread_.per_thread_default = true; }
+  PerThreadDefault() : thread_(this_thread()), before_(thread_.per_thread_default) {
+    thread_.per_thread_default = true;
+  }
   ~PerThreadDefault() { thread_.per_thread_default = before_; }
   PerThreadDefault(const PerThreadDefault&) = delete;
   PerThreadDefault& operator=(const PerThreadDefault&) = delete;

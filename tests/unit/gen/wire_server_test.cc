@@ -31,7 +31,9 @@ std::vector<std::byte> record(Opcode opcode, const Args& args, std::string_view 
   return raw_record(opcode, &args, sizeof(args), tail);
 }
 
-void set_header(std::vector<std::byte>* bytes, vgpu_record header) { std::memcpy(bytes->data(), &header, sizeof(header)); }
+void set_header(std::vector<std::byte>* bytes, vgpu_record header) {
+  std::memcpy(bytes->data(), &header, sizeof(header));
+}
 
 vgpu_record header_of(const std::vector<std::byte>& bytes) {
   vgpu_record header;

@@ -58,7 +58,8 @@ class FakeSession : wire::HandleSource {
     address.sun_family = AF_UNIX;
     std::strcpy(address.sun_path, (run_ + "/test/direct.sock").c_str());
     listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || listen(listener_, 4) != 0) abort();
+    if (bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || listen(listener_, 4) != 0)
+      abort();
     setenv("BANDSAW_RUN", run_.c_str(), 1);
     setenv("BANDSAW_VGPU", "test", 1);
     thread_ = std::thread([this] { serve(); });

@@ -57,7 +57,8 @@ TEST(ProcAddress, PerThreadFlagPicksTheVariantWhereThereIsOne) {
   const ProcEntry* variant = nullptr;
   const ProcEntry* plain = nullptr;
   for (size_t i = 0; i < kProcEntryCount; i++) {
-    if (std::strcmp(kProcEntries[i].name, "cuMemcpyHtoD") == 0 && kProcEntries[i].per_thread) variant = &kProcEntries[i];
+    if (std::strcmp(kProcEntries[i].name, "cuMemcpyHtoD") == 0 && kProcEntries[i].per_thread)
+      variant = &kProcEntries[i];
     if (std::strcmp(kProcEntries[i].name, "cuMemcpyHtoD") == 0 && !kProcEntries[i].per_thread) plain = &kProcEntries[i];
   }
   ASSERT_TRUE(variant && plain);

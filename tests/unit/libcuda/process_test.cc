@@ -55,12 +55,12 @@ void expect_passes(const std::function<void()>& body, const std::string& says = 
 }
 
 // In the child: say what is wrong and end it.
-#define MUST(condition)                                                      \
-  do {                                                                       \
-    if (!(condition)) {                                                      \
+#define MUST(condition)                                                    \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
       std::fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
-      _exit(1);                                                              \
-    }                                                                        \
+      _exit(1);                                                            \
+    }                                                                      \
   } while (0)
 
 void expect_code(CUresult got, CUresult wanted, const char* text, int line) {
@@ -102,8 +102,7 @@ TEST(Process, NamesBothHashesWhenTheSchemasDiffer) {
 TEST(Process, SaysWhatToDoWhenNobodyIsThere) {
   setenv("BANDSAW_RUN", "/nonexistent", 1);
   setenv("BANDSAW_VGPU", "web0", 1);
-  expect_passes([] { GIVES(cuInit(0), CUDA_ERROR_NO_DEVICE); },
-                "/nonexistent/web0/direct.sock.*is vgpud running");
+  expect_passes([] { GIVES(cuInit(0), CUDA_ERROR_NO_DEVICE); }, "/nonexistent/web0/direct.sock.*is vgpud running");
 }
 
 void visible(const char* list, CUresult wanted) {
