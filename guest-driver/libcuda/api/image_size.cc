@@ -15,7 +15,7 @@ constexpr uint32_t kFatbinMagic = 0xBA55ED50;
 struct FatbinWrapper {
   uint32_t magic, version;
   const void* data;
-  const void* prelinked;  // version 2: fatbins that `data` was linked from
+  const void* const* prelinked;  // version 2: fatbins that `data` was linked from, up to a null pointer
 };
 
 struct FatbinHeader {
@@ -39,6 +39,29 @@ CUresult fatbin_image(const void* data, Image* found) {
     return CUDA_ERROR_INVALID_IMAGE;
   }
   *found = {data, bytes};
+  return CUDA_SUCCESS;
+}
+
+constexpr size_t kMaxPrelinked = 65536;
+
+CUresult linked_image(const FatbinWrapper& wrapper, Image* found) {
+  CUresult result = fatbin_image(wrapper.data, found);
+  if (result != CUDA_SUCCESS || wrapper.version != 2 || !wrapper.prelinked) return result;
+  const auto joined = std::make_shared<std::vector<char>>();
+  const auto append = [&joined](const Image& part) {
+    joined->resize((joined->size() + 7) / 8 * 8);
+    const auto* bytes = static_cast<const char*>(part.data);
+    joined->insert(joined->end(), bytes, bytes + part.bytes);
+  };
+  append(*found);
+  for (size_t i = 0; i < kMaxPrelinked && wrapper.prelinked[i]; ++i) {
+    Image part;
+    if (magic_of(wrapper.prelinked[i]) != kFatbinMagic) return CUDA_ERROR_INVALID_IMAGE;
+    result = fatbin_image(wrapper.prelinked[i], &part);
+    if (result != CUDA_SUCCESS) return result;
+    append(part);
+  }
+  *found = {joined->data(), joined->size(), joined};
   return CUDA_SUCCESS;
 }
 
@@ -107,7 +130,7 @@ CUresult find_image(const void* image, Image* found) {
     FatbinWrapper wrapper;
     std::memcpy(&wrapper, image, sizeof(wrapper));
     if ((wrapper.version != 1 && wrapper.version != 2) || !wrapper.data) return CUDA_ERROR_INVALID_IMAGE;
-    return magic_of(wrapper.data) == kFatbinMagic ? fatbin_image(wrapper.data, found) : CUDA_ERROR_INVALID_IMAGE;
+    return magic_of(wrapper.data) == kFatbinMagic ? linked_image(wrapper, found) : CUDA_ERROR_INVALID_IMAGE;
   }
   if (magic == kFatbinMagic) return fatbin_image(image, found);
   if (std::memcmp(image, ELFMAG, SELFMAG) == 0) return elf_image(image, found);
