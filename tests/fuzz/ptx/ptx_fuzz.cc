@@ -2,6 +2,7 @@
 // Seeds: tests/unit/ptx/samples/*.ptx. By hand: ptx_fuzz -max_len=40000 CORPUS tests/unit/ptx/samples
 #include <cstdlib>
 
+#include "vgpu-sched/ptx/link.h"
 #include "vgpu-sched/ptx/parser.h"
 #include "vgpu-sched/ptx/printer.h"
 #include "vgpu-sched/ptx/scope.h"
@@ -17,6 +18,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string text = print(module);
   Module again = parse(text);  // a ParseError here is a finding
   if (!(again == module) || print(again) != text) std::abort();
+  for (Item& item : again.items) {  // two units with the same names: one yields
+    if (auto* variable = std::get_if<Variable>(&item); variable && variable->linkage == Linkage::kVisible)
+      variable->linkage = Linkage::kWeak;
+    if (auto* function = std::get_if<Function>(&item); function && function->linkage == Linkage::kVisible)
+      function->linkage = Linkage::kWeak;
+  }
+  try {
+    Module linked = link({module, again});
+    if (!(parse(print(linked)) == linked)) std::abort();
+  } catch (const LinkError&) {
+  }
   Scope globals(module);
   for (const Item& item : module.items)
     if (const auto* function = std::get_if<Function>(&item); function && function->body) {
