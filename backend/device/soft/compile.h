@@ -62,6 +62,7 @@ class Program {
 struct CompileOptions {
   uint64_t window_base = 0;
   std::string cache_directory;  // object code by content hash; empty: none
+  std::string cpu = {};              // LLVM's name of the processor; empty: this machine's (tests name others)
 };
 
 // `ptx` is one module's text. On failure nullptr, and `log` names line and instruction.

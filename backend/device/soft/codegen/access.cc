@@ -1,0 +1,385 @@
+// Loads and stores of 32 lanes. The common shapes (one address for all, consecutive elements, shared-memory patterns
+// that a vector permutation serves) are inlined behind a check; everything else, faults included, goes to helpers.
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/IR/MDBuilder.h>
+
+#include "backend/device/soft/codegen/emitter.h"
+#include "guest-driver/uapi/vgpu_control.h"
+
+namespace bandsaw::soft {
+namespace {
+
+uint32_t space_code(ptx::Space s) {
+  switch (s) {
+    case ptx::Space::kShared: return 2;
+    case ptx::Space::kLocal: return 3;
+    case ptx::Space::kNone: return 0;
+    default: return 1;
+  }
+}
+
+llvm::SmallVector<int> sequence(int start, int n, int step = 1) {
+  llvm::SmallVector<int> s;
+  for (int i = 0; i < n; ++i) s.push_back(start + i * step);
+  return s;
+}
+
+bool strong(const Op& op) {
+  for (auto m : {"volatile", "relaxed", "acquire", "release", "mmio"})
+    if (op.in->has(m)) return true;
+  return false;
+}
+
+}  // namespace
+
+V Emitter::in_window(V address, uint64_t bytes) {
+  V distance = b_.CreateSub(address, i64(m_->window_base));
+  return b_.CreateICmpULE(distance, i64(VGPU_WINDOW_BYTES - bytes));
+}
+
+V Emitter::address_of(const Location& l) {
+  V o = llvm::ConstantInt::get(l.address->getType(), l.offset);
+  return l.offset ? b_.CreateAdd(l.address, o) : l.address;
+}
+
+std::vector<V> Emitter::load_slow(const Op& op, const Location& l, unsigned bytes, unsigned count, V mask) {
+  V addresses = frame_scratch("addresses", 8 * kLanes);
+  V out = frame_scratch("data", 8ull * 8 * kLanes);
+  b_.CreateStore(splat(address_of(l)), addresses);
+  call_helper("bsw_load", b_.getVoidTy(),
+              {warp_, mask, addresses, out, i32(bytes), i32(count), i32(space_code(l.space))});
+  std::vector<V> values;
+  for (unsigned i = 0; i < count; ++i) {
+    V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), out, uint64_t{i} * bytes * kLanes);
+    values.push_back(b_.CreateAlignedLoad(int_type(bytes * 8, true), p, llvm::Align(bytes * 32 >= 64 ? 64 : 32)));
+  }
+  return values;
+}
+
+void Emitter::store_slow(const Op& op, const Location& l, unsigned bytes, const std::vector<V>& values, V mask) {
+  V addresses = frame_scratch("addresses", 8 * kLanes);
+  V data = frame_scratch("data", 8ull * 8 * kLanes);
+  b_.CreateStore(splat(address_of(l)), addresses);
+  for (size_t i = 0; i < values.size(); ++i)
+    b_.CreateAlignedStore(splat(values[i]), b_.CreateConstGEP1_64(b_.getInt8Ty(), data, i * bytes * kLanes),
+                          llvm::Align(bytes * 32 >= 64 ? 64 : 32));
+  call_helper("bsw_store", b_.getVoidTy(),
+              {warp_, mask, addresses, data, i32(bytes), i32(values.size()), i32(space_code(l.space))});
+}
+
+// Whether [a, a + bytes) may be touched directly, and the pointer to do so.
+V Emitter::range_ok(const Location& l, V address, uint64_t bytes) {
+  if (l.space != ptx::Space::kShared) return in_window(address, bytes);
+  V end = b_.CreateAdd(address, i64(bytes));
+  V limit = b_.CreateZExt(shared_bytes_, b_.getInt64Ty());
+  return b_.CreateAnd(b_.CreateICmpULE(end, limit), b_.CreateICmpULE(address, limit));
+}
+
+V Emitter::direct_pointer(const Location& l, V address) {
+  if (l.space == ptx::Space::kShared) return b_.CreateGEP(b_.getInt8Ty(), shared_ptr_, address);
+  return b_.CreateIntToPtr(address, b_.getPtrTy());
+}
+
+V Emitter::likely(V condition, llvm::BasicBlock* yes, llvm::BasicBlock* no) {
+  return b_.CreateCondBr(condition, yes, no, llvm::MDBuilder(c_).createBranchWeights(10000, 1));
+}
+
+// One address for all lanes; scalars result.
+std::vector<V> Emitter::load_scalar(const Op& op, const Location& l, unsigned bytes, unsigned count) {
+  uint64_t total = uint64_t{bytes} * count;
+  V address = address_of(l);
+  V mask = op_mask(op);
+  V ok = b_.CreateAnd(range_ok(l, address, total), b_.CreateICmpEQ(b_.CreateAnd(address, i64(total - 1)), i64(0)));
+  if (op.guard >= 0) ok = b_.CreateAnd(ok, b_.CreateICmpNE(mask, i32(0)));
+  auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
+  auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
+  auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
+  likely(ok, fast, slow);
+  b_.SetInsertPoint(fast);
+  llvm::Type* element = b_.getIntNTy(bytes * 8);
+  V pointer = direct_pointer(l, address);
+  std::vector<V> quick;
+  for (unsigned i = 0; i < count; ++i) {
+    V p = b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, uint64_t{i} * bytes);
+    quick.push_back(b_.CreateAlignedLoad(element, p, llvm::Align(bytes), strong(op)));
+  }
+  b_.CreateBr(done);
+  b_.SetInsertPoint(slow);
+  std::vector<V> careful = load_slow(op, l, bytes, count, mask);
+  for (auto& v : careful) v = scalar_of(v);
+  auto* slow_end = b_.GetInsertBlock();
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  std::vector<V> result;
+  for (unsigned i = 0; i < count; ++i) {
+    auto* phi = b_.CreatePHI(element, 2);
+    phi->addIncoming(quick[i], fast);
+    phi->addIncoming(careful[i], slow_end);
+    result.push_back(phi);
+  }
+  return result;
+}
+
+// Shared memory, 4-byte elements: every half of the warp whose addresses lie within 64 bytes from its first lane's is
+// one vector load and one permutation. That covers rows, broadcasts and small tiles.
+V Emitter::load_shared_window(const Op& op, const Location& l, V mask, llvm::BasicBlock* slow) {
+  V address = b_.CreateTrunc(l.address, int_type(32, true));
+  llvm::SmallVector<int> heads(16, 0);
+  heads.append(16, 16);
+  V relative = b_.CreateSub(address, b_.CreateShuffleVector(address, heads));
+  V outside = b_.CreateICmpEQ(b_.CreateAnd(relative, llvm::ConstantInt::get(address->getType(), ~60u)),
+                              llvm::Constant::getNullValue(address->getType()));
+  V ok = b_.CreateICmpEQ(b_.CreateOr(bits_of_vector(outside), b_.CreateNot(mask)), i32(~0u));
+  V index = b_.CreateLShr(relative, 2);
+  std::vector<V> base(2);
+  for (int h = 0; h < 2; ++h) {
+    base[h] = b_.CreateAdd(b_.CreateExtractElement(address, uint64_t(16 * h)), i32(static_cast<uint32_t>(l.offset)));
+    ok = b_.CreateAnd(ok, b_.CreateICmpULT(base[h], shared_bytes_));
+    ok = b_.CreateAnd(ok, b_.CreateICmpEQ(b_.CreateAnd(base[h], i32(3)), i32(0)));
+  }
+  auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
+  likely(ok, fast, slow);
+  b_.SetInsertPoint(fast);
+  std::vector<V> halves;
+  auto* half = llvm::FixedVectorType::get(b_.getInt32Ty(), 16);
+  for (int h = 0; h < 2; ++h) {
+    V p = b_.CreateGEP(b_.getInt8Ty(), shared_ptr_, b_.CreateZExt(base[h], b_.getInt64Ty()));
+    V data = b_.CreateAlignedLoad(half, p, llvm::Align(4));
+    V where = b_.CreateShuffleVector(index, sequence(16 * h, 16));
+    halves.push_back(b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_si_512, {}, {data, where}));
+  }
+  return b_.CreateShuffleVector(halves[0], halves[1], sequence(0, 32));
+}
+
+// i1: all active lanes address consecutive elements, each half of the warp from its own start. `starts` gets the two
+// first addresses.
+V Emitter::consecutive(const Location& l, V mask, uint64_t step, V starts[2]) {
+  llvm::SmallVector<int> heads(16, 0);
+  heads.append(16, 16);
+  V expected = b_.CreateAdd(b_.CreateShuffleVector(l.address, heads), iota(64, 2, step));
+  V equal = bits_of_vector(b_.CreateICmpEQ(l.address, expected));
+  V ok = b_.CreateICmpEQ(b_.CreateOr(equal, b_.CreateNot(mask)), i32(~0u));
+  for (int h = 0; h < 2; ++h) {
+    starts[h] = b_.CreateAdd(b_.CreateExtractElement(l.address, uint64_t(16 * h)), i64(l.offset));
+    ok = b_.CreateAnd(ok, range_ok(l, starts[h], 16 * step));
+  }
+  V low = b_.CreateAnd(b_.CreateOr(starts[0], starts[1]), i64(step - 1));
+  return b_.CreateAnd(ok, b_.CreateICmpEQ(low, i64(0)));
+}
+
+std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned bytes, unsigned count) {
+  V mask = op_mask(op);
+  if (strong(op) || bytes * count > 16) return load_slow(op, l, bytes, count, mask);
+  auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
+  auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
+  auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
+  std::vector<V> quick;
+  llvm::Type* element = b_.getIntNTy(bytes * 8);
+  if (l.space == ptx::Space::kShared && bytes == 4 && count == 1 && m_->avx512 && l.offset % 4 == 0) {
+    quick.push_back(load_shared_window(op, l, mask, slow));
+    fast->eraseFromParent();
+  } else {
+    V starts[2];
+    V ok = consecutive(l, mask, uint64_t{bytes} * count, starts);
+    if (count > 1) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
+    likely(ok, fast, slow);
+    b_.SetInsertPoint(fast);
+    auto* half = llvm::FixedVectorType::get(element, 16 * count);
+    V parts[2];
+    for (int h = 0; h < 2; ++h) {
+      V p = direct_pointer(l, starts[h]);
+      if (count > 1) {
+        parts[h] = b_.CreateAlignedLoad(half, p, llvm::Align(bytes));
+      } else {
+        V lanes = b_.CreateBitCast(b_.CreateTrunc(h ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
+                                   llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
+        parts[h] = b_.CreateMaskedLoad(half, p, llvm::Align(bytes), lanes, llvm::Constant::getNullValue(half));
+      }
+    }
+    for (unsigned i = 0; i < count; ++i)
+      quick.push_back(b_.CreateShuffleVector(parts[0], parts[1], sequence(i, 32, count)));
+  }
+  auto* fast_end = b_.GetInsertBlock();
+  b_.CreateBr(done);
+  b_.SetInsertPoint(slow);
+  std::vector<V> careful = load_slow(op, l, bytes, count, mask);
+  auto* slow_end = b_.GetInsertBlock();
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  std::vector<V> result;
+  for (unsigned i = 0; i < count; ++i) {
+    auto* phi = b_.CreatePHI(quick[i]->getType(), 2);
+    phi->addIncoming(quick[i], fast_end);
+    phi->addIncoming(careful[i], slow_end);
+    result.push_back(phi);
+  }
+  return result;
+}
+
+std::vector<V> Emitter::load(const Op& op, const Location& l, unsigned bytes, unsigned count, bool vector_result) {
+  if (l.space == ptx::Space::kLocal) return load_local(op, l, bytes, count);
+  bool generic = l.space == ptx::Space::kNone;
+  if (l.address->getType()->isVectorTy()) return load_lanes(op, l, bytes, count);
+  if (generic || bytes * count > 16) {
+    // One generic address may still be each lane's own local memory.
+    if (bytes * count > 16) return load_slow(op, l, bytes, count, op_mask(op));
+    V address = address_of(l);
+    V total = i64(bytes * count);
+    V ok = b_.CreateAnd(in_window(address, bytes * count),
+                        b_.CreateICmpEQ(b_.CreateAnd(address, b_.CreateSub(total, i64(1))), i64(0)));
+    if (op.guard >= 0) ok = b_.CreateAnd(ok, b_.CreateICmpNE(op_mask(op), i32(0)));
+    auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
+    auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
+    auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
+    likely(ok, fast, slow);
+    b_.SetInsertPoint(fast);
+    std::vector<V> quick;
+    V pointer = direct_pointer(l, address);
+    for (unsigned i = 0; i < count; ++i)
+      quick.push_back(splat(b_.CreateAlignedLoad(b_.getIntNTy(bytes * 8),
+                                                 b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, uint64_t{i} * bytes),
+                                                 llvm::Align(bytes), strong(op))));
+    b_.CreateBr(done);
+    b_.SetInsertPoint(slow);
+    auto careful = load_slow(op, l, bytes, count, op_mask(op));
+    b_.CreateBr(done);
+    b_.SetInsertPoint(done);
+    std::vector<V> result;
+    for (unsigned i = 0; i < count; ++i) {
+      auto* phi = b_.CreatePHI(quick[i]->getType(), 2);
+      phi->addIncoming(quick[i], fast);
+      phi->addIncoming(careful[i], slow);
+      result.push_back(phi);
+    }
+    return result;
+  }
+  return load_scalar(op, l, bytes, count);
+}
+
+void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::vector<V>& values) {
+  if (l.space == ptx::Space::kLocal) return store_local(op, l, bytes, values);
+  V mask = op_mask(op);
+  unsigned count = values.size();
+  uint64_t total = uint64_t{bytes} * count;
+  if (total > 16) return store_slow(op, l, bytes, values, mask);
+  auto* fast = llvm::BasicBlock::Create(c_, "fast", fn_);
+  auto* slow = llvm::BasicBlock::Create(c_, "slow", fn_);
+  auto* done = llvm::BasicBlock::Create(c_, "done", fn_);
+  if (!l.address->getType()->isVectorTy()) {
+    V address = address_of(l);
+    V ok = b_.CreateAnd(range_ok(l, address, total), b_.CreateICmpEQ(b_.CreateAnd(address, i64(total - 1)), i64(0)));
+    if (op.guard >= 0) ok = b_.CreateAnd(ok, b_.CreateICmpNE(mask, i32(0)));
+    likely(ok, fast, slow);
+    b_.SetInsertPoint(fast);
+    V lane = b_.CreateAnd(b_.CreateIntrinsic(llvm::Intrinsic::cttz, {b_.getInt32Ty()}, {mask, b_.getFalse()}), i32(31));
+    V pointer = direct_pointer(l, address);
+    for (unsigned i = 0; i < count; ++i) {
+      V v = values[i]->getType()->isVectorTy() ? b_.CreateExtractElement(values[i], lane) : values[i];
+      b_.CreateAlignedStore(v, b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, uint64_t{i} * bytes), llvm::Align(bytes),
+                            strong(op));
+    }
+  } else if (strong(op)) {
+    fast->eraseFromParent();
+    slow->eraseFromParent();
+    done->eraseFromParent();
+    return store_slow(op, l, bytes, values, mask);
+  } else {
+    V starts[2];
+    V ok = consecutive(l, mask, total, starts);
+    if (count > 1) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
+    likely(ok, fast, slow);
+    b_.SetInsertPoint(fast);
+    for (int h = 0; h < 2; ++h) {
+      V p = direct_pointer(l, starts[h]);
+      if (count == 1) {
+        V lanes = b_.CreateBitCast(b_.CreateTrunc(h ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
+                                   llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
+        b_.CreateMaskedStore(b_.CreateShuffleVector(splat(values[0]), sequence(16 * h, 16)), p, llvm::Align(bytes), lanes);
+        continue;
+      }
+      std::vector<V> parts;  // interleave: element i of lane x goes to x * count + i
+      for (V v : values) parts.push_back(b_.CreateShuffleVector(splat(v), sequence(16 * h, 16)));
+      while (parts.size() > 1) {
+        std::vector<V> wider;
+        for (size_t i = 0; i < parts.size(); i += 2) {
+          int n = llvm::cast<llvm::FixedVectorType>(parts[i]->getType())->getNumElements();
+          wider.push_back(b_.CreateShuffleVector(parts[i], parts[i + 1], sequence(0, 2 * n)));
+        }
+        parts = std::move(wider);
+      }
+      llvm::SmallVector<int> order;
+      for (int x = 0; x < 16; ++x)
+        for (unsigned i = 0; i < count; ++i) order.push_back(i * 16 + x);
+      b_.CreateAlignedStore(b_.CreateShuffleVector(parts[0], order), p, llvm::Align(bytes));
+    }
+  }
+  b_.CreateBr(done);
+  b_.SetInsertPoint(slow);
+  store_slow(op, l, bytes, values, mask);
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+}
+
+// Local memory: words of the 32 lanes lie side by side, so one offset for all lanes is one vector access.
+std::vector<V> Emitter::load_local(const Op& op, const Location& l, unsigned bytes, unsigned count) {
+  if (l.address->getType()->isVectorTy()) return load_slow(op, l, bytes, count, op_mask(op));
+  V pointer = local_pointer(op, l, uint64_t{bytes} * count);
+  std::vector<V> values;
+  auto word = [&](unsigned i) {
+    return b_.CreateAlignedLoad(int_type(32, true), b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, i * 128ull), llvm::Align(64));
+  };
+  for (unsigned i = 0; i < count; ++i) {
+    if (bytes == 4) {
+      values.push_back(word(i));
+    } else if (bytes == 8) {
+      V low = b_.CreateZExt(word(2 * i), int_type(64, true)), high = b_.CreateZExt(word(2 * i + 1), int_type(64, true));
+      values.push_back(b_.CreateOr(low, b_.CreateShl(high, 32)));
+    } else {
+      V offset = b_.CreateAdd(address_of(l), i64(i * bytes));
+      V base = b_.CreateGEP(b_.getInt8Ty(), local_base_, b_.CreateShl(b_.CreateLShr(offset, 2), 7));
+      V w = b_.CreateAlignedLoad(int_type(32, true), base, llvm::Align(64));
+      V shift = b_.CreateTrunc(b_.CreateShl(b_.CreateAnd(offset, i64(3)), 3), b_.getInt32Ty());
+      values.push_back(b_.CreateTrunc(b_.CreateLShr(w, splat(shift)), int_type(bytes * 8, true)));
+    }
+  }
+  return values;
+}
+
+// Checks [offset, +bytes) of an aligned uniform local access and returns the pointer to its first word.
+V Emitter::local_pointer(const Op& op, const Location& l, uint64_t bytes) {
+  V offset = address_of(l);
+  V limit = b_.CreateZExt(state_field(offsetof(WarpState, local_bytes), b_.getInt32Ty(), "local_bytes"), b_.getInt64Ty());
+  V ok = b_.CreateAnd(b_.CreateICmpULE(b_.CreateAdd(offset, i64(bytes)), limit), b_.CreateICmpULE(offset, limit));
+  ok = b_.CreateAnd(ok, b_.CreateICmpEQ(b_.CreateAnd(offset, i64(bytes - 1)), i64(0)));
+  auto* bad = llvm::BasicBlock::Create(c_, "bad", fn_);
+  auto* good = llvm::BasicBlock::Create(c_, "good", fn_);
+  likely(ok, good, bad);
+  b_.SetInsertPoint(bad);
+  call_helper("bsw_bad_local", b_.getVoidTy(), {warp_, op_mask(op), offset, i32(bytes)});
+  b_.CreateBr(good);
+  b_.SetInsertPoint(good);
+  offset = b_.CreateSelect(ok, offset, i64(0));
+  return b_.CreateGEP(b_.getInt8Ty(), local_base_, b_.CreateShl(b_.CreateLShr(offset, 2), 7));
+}
+
+void Emitter::store_local(const Op& op, const Location& l, unsigned bytes, const std::vector<V>& values) {
+  V mask = op_mask(op);
+  if (l.address->getType()->isVectorTy() || bytes < 4) return store_slow(op, l, bytes, values, mask);
+  V pointer = local_pointer(op, l, bytes * values.size());
+  V lanes = lanes_of(mask);
+  auto word = [&](V v, unsigned i) {
+    b_.CreateMaskedStore(v, b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, i * 128ull), llvm::Align(64), lanes);
+  };
+  for (unsigned i = 0; i < values.size(); ++i) {
+    V v = splat(values[i]);
+    if (bytes == 4) {
+      word(v, i);
+    } else {
+      word(b_.CreateTrunc(v, int_type(32, true)), 2 * i);
+      word(b_.CreateTrunc(b_.CreateLShr(v, 32), int_type(32, true)), 2 * i + 1);
+    }
+  }
+}
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,128 @@
+#include "backend/device/soft/codegen/cache.h"
+
+#include <fcntl.h>
+#include <link.h>
+#include <llvm/ADT/StringExtras.h>
+#include <llvm/Support/SHA256.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw::soft {
+namespace {
+
+constexpr char kMagic[8] = {'B', 'S', 'W', 'O', 'B', 'J', '0', '1'};
+constexpr size_t kHashBytes = 32;
+constexpr off_t kLargestObject = 1 << 30;
+
+std::array<uint8_t, kHashBytes> hash_of(const std::vector<char>& data) {
+  return llvm::SHA256::hash({reinterpret_cast<const uint8_t*>(data.data()), data.size()});
+}
+
+bool write_all(int fd, const void* data, size_t bytes) {
+  auto* p = static_cast<const char*>(data);
+  while (bytes) {
+    ssize_t n = ::write(fd, p, bytes);
+    if (n <= 0) return false;
+    p += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+bool read_all(int fd, void* data, size_t bytes) {
+  auto* p = static_cast<char*>(data);
+  while (bytes) {
+    ssize_t n = ::read(fd, p, bytes);
+    if (n <= 0) return false;
+    p += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+// The linker's build id of the object that holds this function.
+int find_build_id(dl_phdr_info* info, size_t, void* out) {
+  auto here = reinterpret_cast<uintptr_t>(&find_build_id);
+  bool ours = false;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    auto& h = info->dlpi_phdr[i];
+    uintptr_t start = info->dlpi_addr + h.p_vaddr;
+    if (h.p_type == PT_LOAD && here >= start && here - start < h.p_memsz) ours = true;
+  }
+  if (!ours) return 0;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    auto& h = info->dlpi_phdr[i];
+    if (h.p_type != PT_NOTE) continue;
+    auto* p = reinterpret_cast<const char*>(info->dlpi_addr + h.p_vaddr);
+    auto* end = p + h.p_memsz;
+    while (p + sizeof(ElfW(Nhdr)) <= end) {
+      auto* note = reinterpret_cast<const ElfW(Nhdr)*>(p);
+      const char* name = p + sizeof *note;
+      const char* data = name + (note->n_namesz + 3) / 4 * 4;
+      if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && !std::memcmp(name, "GNU", 4)) {
+        static_cast<std::string*>(out)->assign(data, note->n_descsz);
+        return 1;
+      }
+      p = data + (note->n_descsz + 3) / 4 * 4;
+    }
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::string build_identity() {
+  std::string id;
+  dl_iterate_phdr(find_build_id, &id);
+  return id;
+}
+
+std::string content_key(const std::vector<std::string_view>& parts) {
+  llvm::SHA256 hash;
+  for (auto part : parts) {
+    uint64_t size = part.size();
+    hash.update(llvm::ArrayRef<uint8_t>(reinterpret_cast<const uint8_t*>(&size), sizeof size));
+    hash.update(llvm::StringRef(part.data(), part.size()));
+  }
+  return llvm::toHex(hash.final(), true);
+}
+
+std::vector<char> cache_read(const std::string& directory, const std::string& key) {
+  std::string path = directory + "/" + key + ".o";
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) return {};
+  struct stat st;
+  char magic[sizeof kMagic];
+  std::array<uint8_t, kHashBytes> expected;
+  std::vector<char> object;
+  bool good = ::fstat(fd.get(), &st) == 0 && st.st_size > off_t(sizeof magic + kHashBytes) && st.st_size < kLargestObject &&
+              read_all(fd.get(), magic, sizeof magic) && !std::memcmp(magic, kMagic, sizeof magic) &&
+              read_all(fd.get(), expected.data(), expected.size());
+  if (good) {
+    object.resize(static_cast<size_t>(st.st_size) - sizeof magic - kHashBytes);
+    good = read_all(fd.get(), object.data(), object.size()) && hash_of(object) == expected;
+  }
+  if (good) return object;
+  ::unlink(path.c_str());
+  return {};
+}
+
+void cache_write(const std::string& directory, const std::string& key, const std::vector<char>& object) {
+  static std::atomic<uint32_t> counter{0};
+  ::mkdir(directory.c_str(), 0700);
+  std::string path = directory + "/" + key + ".o";
+  std::string temporary = path + "." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+  UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (fd.get() < 0) return;
+  auto hash = hash_of(object);
+  bool good = write_all(fd.get(), kMagic, sizeof kMagic) && write_all(fd.get(), hash.data(), hash.size()) &&
+              write_all(fd.get(), object.data(), object.size());
+  if (!good || ::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
+}
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,20 @@
+// Object code on disk by content: a file per key, written whole or not at all, checked when read.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bandsaw::soft {
+
+// SHA-256 in hexadecimal of the parts, each with its length.
+std::string content_key(const std::vector<std::string_view>& parts);
+// What identifies this build of the compiler; empty when it cannot be told (then nothing may be cached).
+std::string build_identity();
+
+// Empty if absent or damaged (a damaged file is removed).
+std::vector<char> cache_read(const std::string& directory, const std::string& key);
+// Failure is not an error: the next start compiles again.
+void cache_write(const std::string& directory, const std::string& key, const std::vector<char>& object);
+
+}  // namespace bandsaw::soft

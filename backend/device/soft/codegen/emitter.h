@@ -1,0 +1,263 @@
+// Turns one flattened PTX function into LLVM IR. Values are either scalars (the same for all lanes) or vectors of 32;
+// registers live in stack slots that LLVM promotes. One class over several files by subject: emitter.cc (operands and
+// registers), flow.cc, memory.cc, integer.cc, bits.cc, floats.cc, convert.cc, sync.cc, atomics.cc, calls.cc, moves.cc.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "backend/device/soft/codegen/analysis.h"
+#include "backend/device/soft/codegen/flat.h"
+#include "backend/device/soft/codegen/opinfo.h"
+#include "backend/device/soft/warp.h"
+
+namespace bandsaw::soft {
+
+inline constexpr unsigned kLanes = kWarpLanes;
+
+// What all functions of a module share.
+struct ModuleContext {
+  llvm::LLVMContext* context;
+  llvm::Module* module;
+  const FlatModule* flat;
+  uint64_t window_base;
+  bool avx512;
+  std::map<std::string, uint32_t> function_numbers;  // of .func definitions, for function pointers
+  bool functions_may_exit = false;
+};
+
+using V = llvm::Value*;
+
+class Emitter {
+ public:
+  Emitter(ModuleContext* module, const FlatFunction& function, uint32_t shared_base, uint32_t frame_bytes);
+  void run();  // throws CompileError
+
+ private:
+  using Handler = void (Emitter::*)(const Op&);
+  static const std::map<std::string_view, Handler>& handlers();
+
+  // emitter.cc
+  void create_function();
+  void create_slots();
+  void emit_op(const Op& op);
+  [[noreturn]] void unsupported(const Op& op, const std::string& why = "");
+  bool op_is_vector(const Op& op) const;
+  llvm::Type* int_type(unsigned bits, bool vector) const;
+  llvm::Type* ity(unsigned bits) const { return int_type(bits, vec_); }
+  llvm::Type* float_type(unsigned bits, bool vector) const;
+  llvm::Type* fty(unsigned bits) const { return float_type(bits, vec_); }
+  V konst(uint64_t value, unsigned bits) { return llvm::ConstantInt::get(ity(bits), value); }
+  V fkonst(double value, unsigned bits) { return llvm::ConstantFP::get(fty(bits), value); }
+  llvm::ConstantInt* i32(uint32_t v) { return b_.getInt32(v); }
+  llvm::ConstantInt* i64(uint64_t v) { return b_.getInt64(v); }
+  V splat(V scalar) { return scalar->getType()->isVectorTy() ? scalar : b_.CreateVectorSplat(kLanes, scalar); }
+  V shape(V v) { return vec_ ? splat(v) : v; }
+  V iota(unsigned bits, unsigned groups = 1, uint64_t step = 1);
+  V read_reg(int reg);
+  V read(const Arg& arg, unsigned bits, bool sign = false);   // integer of the op's width
+  V read_pred(const Arg& arg);                                // i1
+  V read_float(const Op& op, const Arg& arg, ptx::Type type); // f32, f64; f16 and bf16 widened to f32
+  V read_address_constant(const Op& op, const Arg& arg);      // mov of a symbol
+  void write(const Op& op, const Arg& arg, V value, bool sign = false);  // integer or i1, any width
+  void write_float(const Op& op, const Arg& arg, V value, ptx::Type type);
+  void store_reg(const Op& op, int reg, V value);
+  V special(const Op& op, const Arg& arg);
+  V int_of(V v);  // bit pattern of a float value
+  V f32_of_half(V bits16, ptx::Type type);
+  V odd_f32(V d);
+  V half_of_f32(V f, ptx::Type type);
+  V bits_of_vector(V i1_vector) { return b_.CreateBitCast(i1_vector, b_.getInt32Ty()); }
+  V lanes_of(V mask) { return b_.CreateBitCast(mask, llvm::FixedVectorType::get(b_.getInt1Ty(), kLanes)); }
+  V op_mask(const Op& op);  // lanes that execute the op, guard applied
+  V guard_bits(const Op& op);
+  V state_field(size_t offset, llvm::Type* type, const char* name);
+  V state_ptr(size_t offset);
+  V frame_scratch(const char* name, uint64_t bytes);
+  V call_helper(const std::string& name, llvm::Type* result, std::vector<V> args);
+  // A C++ helper over 32 lanes: inputs and outputs as arrays. Works for scalars too.
+  V lane_helper(const std::string& name, std::vector<V> inputs, llvm::Type* element_result, std::vector<V> extra = {});
+  V intrinsic(llvm::Intrinsic::ID id, std::vector<V> args);
+
+  // flow.cc
+  void emit_blocks();
+  void emit_terminator(int block, const Op* op);
+  void emit_sync_head(int block);
+  void go(int from, int to, V mask);
+  void leave(int from, V mask);          // lanes arrived at their region's stop or end
+  void enter_region_or_go(int from, int to);
+  void diverge(int from, const std::vector<std::pair<int, V>>& targets);
+  void emit_dispatchers();
+  void back_edge(int from);
+  void kill_lanes(V mask, bool exit);
+  void finish_if_empty();
+  void emit_return();
+  void branch_exit(const Op& op, int block, bool exit);
+  void op_bra(const Op& op);
+
+  // memory.cc and access.cc
+  struct Location {
+    V address = nullptr;     // i64 or <32 x i64>; shared and local: offset in the space
+    uint64_t offset = 0;     // added to it
+    ptx::Space space{};
+    bool vector = false;
+  };
+  Location locate(const Op& op, const Arg& arg, ptx::Space space);
+  V address_of(const Location& l);  // generic address, offset included
+  V generic_address(const Location& l);
+  std::vector<V> load(const Op& op, const Location& l, unsigned bytes, unsigned count, bool vector_result);
+  void store(const Op& op, const Location& l, unsigned bytes, const std::vector<V>& values);
+  std::vector<V> load_scalar(const Op& op, const Location& l, unsigned bytes, unsigned count);
+  std::vector<V> load_lanes(const Op& op, const Location& l, unsigned bytes, unsigned count);
+  std::vector<V> load_local(const Op& op, const Location& l, unsigned bytes, unsigned count);
+  void store_local(const Op& op, const Location& l, unsigned bytes, const std::vector<V>& values);
+  std::vector<V> load_slow(const Op& op, const Location& l, unsigned bytes, unsigned count, V mask);
+  void store_slow(const Op& op, const Location& l, unsigned bytes, const std::vector<V>& values, V mask);
+  V in_window(V address, uint64_t bytes);
+  V range_ok(const Location& l, V address, uint64_t bytes);
+  V direct_pointer(const Location& l, V address);
+  V likely(V condition, llvm::BasicBlock* yes, llvm::BasicBlock* no);
+  V load_shared_window(const Op& op, const Location& l, V mask, llvm::BasicBlock* slow);
+  V consecutive(const Location& l, V mask, uint64_t step, V starts[2]);
+  V local_pointer(const Op& op, const Location& l, uint64_t bytes);
+  void op_ld(const Op& op);
+  void op_st(const Op& op);
+  void op_nothing(const Op& op);
+  void op_fence(const Op& op);
+  void op_cp_async(const Op& op);
+  void op_cvta(const Op& op);
+  void op_isspacep(const Op& op);
+  void load_param(const Op& op);
+  void store_param(const Op& op);
+  V param_slot(const Op& op, const Place* place);
+  unsigned param_words(const Place* place) const;
+
+  // integer.cc, bits.cc
+  void op_add_sub(const Op& op);
+  void op_mul(const Op& op);
+  void op_mad(const Op& op);
+  void op_carry(const Op& op);
+  void op_div_rem(const Op& op);
+  void op_abs_neg(const Op& op);
+  void op_min_max(const Op& op);
+  void op_sad(const Op& op);
+  void op_logic(const Op& op);
+  void op_shift(const Op& op);
+  void op_shf(const Op& op);
+  void op_lop3(const Op& op);
+  void op_count(const Op& op);   // popc clz brev bfind
+  void op_bitfield(const Op& op);  // bfe bfi bmsk szext
+  void op_prmt(const Op& op);
+  void op_dot(const Op& op);
+  void op_video(const Op& op);
+  void op_fns(const Op& op);
+  V multiply(const Op& op, V a, V b, ptx::Type type, unsigned* bits);
+  V high_product64(V a, V b, bool sign);
+  void packed_integers(const Op& op, int operands, const std::function<V(std::vector<V>)>& f);
+  V carry_read();
+  void carry_write(const Op& op, V carry);
+
+  // floats.cc
+  V float_binary(const Op& op, const std::string& code, V a, V b, ptx::Type type);
+  V float_fma(const Op& op, V a, V b, V c, ptx::Type type);
+  V rounded(const std::string& code, const std::string& mode, std::vector<V> args, unsigned bits);
+  V flush(V v);
+  V finish_float(const Op& op, V v);
+  void float_arith(const Op& op);
+  void packed_halves(const Op& op, int operands, const std::function<V(std::vector<V>, ptx::Type)>& f);
+  void op_float_unary(const Op& op);
+  void op_float_div(const Op& op);
+  void op_fma(const Op& op);
+  void op_copysign(const Op& op);
+  void op_testp(const Op& op);
+  void float_min_max(const Op& op);
+  V min_max_value(const Op& op, V a, V b, bool is_min);
+  V unary_value(const Op& op, V a, ptx::Type type);
+
+  // compare.cc
+  V combine(const Op& op, V value, size_t third);
+  V compare(const Op& op, const std::string& cmp, const Arg& a, const Arg& b, ptx::Type type);
+  V compare_values(const Op& op, const std::string& cmp, V a, V b, ptx::Type type);
+  void op_set(const Op& op);
+  void op_setp(const Op& op);
+  void op_selp(const Op& op);
+  void op_slct(const Op& op);
+
+  // convert.cc
+  void op_cvt(const Op& op);
+  void op_cvt_pack(const Op& op);
+  void cvt_to_packed(const Op& op);
+  void cvt_from_fp8(const Op& op);
+  V float_to_int(const Op& op, V f, ptx::Type to, unsigned from_bits);
+  V int_to_float(const Op& op, V i, ptx::Type from, unsigned to_bits);
+  V round_to_integral(const Op& op, V f, const std::string& mode);
+  V int_to_odd_f64(V i, ptx::Type from);
+  V saturate_int(V v, ptx::Type from, ptx::Type to);
+  V float_narrow(const Op& op, V f, ptx::Type to);
+
+  // moves.cc
+  void op_mov(const Op& op);
+
+  // atomics.cc
+  void op_atom(const Op& op);
+
+  // sync.cc
+  V uniform_operand(const Arg& a, unsigned bits);
+  void op_bar(const Op& op);
+  void op_shfl(const Op& op);
+  void op_vote(const Op& op);
+  void op_match(const Op& op);
+  void op_redux(const Op& op);
+  void op_activemask(const Op& op);
+  void op_elect(const Op& op);
+  void op_nanosleep(const Op& op);
+  void op_trap(const Op& op);
+  void op_mma(const Op& op);
+  void op_ldmatrix(const Op& op);
+  V scalar_of(V v);  // the value of the first active lane
+
+  // calls.cc
+  void op_call(const Op& op);
+  bool call_builtin(const Op& op, const std::string& name, const std::vector<Arg>& returns, const std::vector<Arg>& args);
+  llvm::Function* indirect_function(const std::string& sig);
+  void refresh_after_call(const Op& op);
+  static std::vector<uint64_t> layout(const std::vector<const ptx::Variable*>& v, uint64_t* total);
+
+  ModuleContext* m_;
+  const FlatFunction& f_;
+  Analysis a_;
+  uint32_t shared_base_, frame_bytes_;
+  bool entry_;
+  llvm::LLVMContext& c_;
+  llvm::IRBuilder<> b_;
+  llvm::Function* fn_ = nullptr;
+  V warp_ = nullptr, frame_ = nullptr, arguments_ = nullptr, results_ = nullptr;
+  V active_slot_ = nullptr, mask_slot_ = nullptr, carry_slot_ = nullptr;
+  V local_base_ = nullptr, shared_ptr_ = nullptr, shared_bytes_ = nullptr, cancelled_ = nullptr, parameters_ = nullptr;
+  V spin_counter_ = nullptr;
+  std::vector<V> slots_;
+  std::vector<llvm::BasicBlock*> blocks_;
+  struct RegionState {
+    V pending = nullptr;   // i32 array
+    V bits = nullptr;      // iN slot
+    V parked = nullptr, force = nullptr, boost = nullptr, from = nullptr, picks = nullptr;
+    llvm::Type* bits_type = nullptr;
+    llvm::BasicBlock* dispatch = nullptr;
+  };
+  std::vector<RegionState> regions_;
+  llvm::BasicBlock* finish_ = nullptr;
+  std::map<const Place*, V> param_slots_;
+  std::map<std::string, V> scratch_;
+  V mask_ = nullptr;          // i32: lanes that run the current block
+  int block_ = -1;
+  const Op* op_ = nullptr;
+  bool vec_ = false;
+  bool ended_ = false;        // the current op emitted a terminator
+};
+
+}  // namespace bandsaw::soft

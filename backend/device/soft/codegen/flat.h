@@ -1,0 +1,105 @@
+// A PTX function as the code generator works on it: names resolved to numbers, nested scopes gone, control flow cut
+// into basic blocks. Made from the parser's tree, which must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "vgpu-sched/ptx/scope.h"
+#include "vgpu-sched/ptx/tree.h"
+
+namespace bandsaw::soft {
+
+// What is wrong with the program, with its place. The message ends up in the load log.
+struct CompileError : std::runtime_error {
+  CompileError(uint32_t at_line, const std::string& what)
+      : std::runtime_error("line " + std::to_string(at_line) + ": " + what) {}
+};
+
+// A variable of a module or function in any state space but .reg. Places: offset in the space's frame (shared, local,
+// kernel parameters); globals have a name that load() resolves.
+struct Place {
+  const ptx::Variable* declaration = nullptr;
+  std::string name;
+  ptx::Space space{};
+  uint64_t offset = 0, bytes = 0;
+  uint32_t number = 0;      // among the function's .param buffers
+  bool dynamic_shared = false, extern_symbol = false;
+};
+
+enum class ArgKind : uint8_t { kNone, kReg, kInt, kFloat, kSreg, kVar, kFunction, kLabel, kSink, kVector, kAddress, kName };
+
+struct Arg {
+  ArgKind kind = ArgKind::kNone;
+  int reg = -1;               // kReg, or the base of kAddress
+  const Place* var = nullptr; // kVar, or the base of kAddress
+  uint64_t bits = 0;          // kInt; kFloat's bits; kAddress's and kVar's byte offset
+  bool is_double = false;     // kFloat
+  bool negated = false;       // !p, or -a
+  std::string name;           // kSreg, kFunction, kLabel, kName
+  std::string component;      // "x", "b0", "h1"
+  std::vector<Arg> elements;  // kVector; kAddress's extra operands
+};
+
+struct Op {
+  const ptx::Instruction* in = nullptr;
+  uint32_t line = 0;
+  int guard = -1;
+  bool guard_negated = false;
+  std::vector<Arg> args;  // pairs p|q are two args with `pair` set
+  bool pair = false;
+  const ptx::Variable* param_declaration = nullptr;
+};
+
+struct Register {
+  std::string name;
+  ptx::Type type{};
+};
+
+struct FlatBlock {
+  std::vector<Op> ops;         // the terminator, if any, is the last one
+  std::vector<int> successors; // branch target(s) first, fallthrough last
+  bool sync_head = false;      // begins with an instruction that gathers lanes
+};
+
+struct Prototype {
+  std::vector<const ptx::Variable*> returns, parameters;
+};
+
+struct FlatFunction {
+  const ptx::Function* source = nullptr;
+  std::vector<Register> registers;
+  std::vector<FlatBlock> blocks;  // 0 is the entry
+  std::map<std::string, int> labels;  // unique label -> block
+  std::map<std::string, std::vector<std::string>> branch_targets, call_targets;
+  std::map<std::string, Prototype> prototypes;
+  std::vector<Place*> places;     // owned by the module
+  std::vector<Place*> parameters, returns;
+  uint32_t local_bytes = 0, shared_bytes = 0, shared_align = 1;
+  std::vector<std::string> callees;
+  bool indirect_calls = false, uses_dynamic_shared = false, uses_module_shared = false;
+  bool uses_barrier = false, uses_exit = false, uses_grid_sync = false;
+};
+
+// Every place of a module, with stable addresses.
+struct FlatModule {
+  const ptx::Module* source = nullptr;
+  std::vector<std::unique_ptr<Place>> places;
+  std::map<std::string, Place*> globals;  // module scope, by name
+  std::vector<FlatFunction> functions;    // with bodies
+  uint32_t fixed_shared_bytes = 0;        // module-scope shared variables
+};
+
+// Throws CompileError.
+FlatModule flatten(const ptx::Module& module);
+
+// Whether the instruction ends a block.
+bool is_terminator(const ptx::Instruction& in);
+// Whether lanes named by a member mask (or all of the warp) come together at the instruction.
+bool is_gathering(const ptx::Instruction& in);
+
+}  // namespace bandsaw::soft

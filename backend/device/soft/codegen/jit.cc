@@ -1,0 +1,182 @@
+#include "backend/device/soft/codegen/jit.h"
+
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Module.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/TargetParser/Host.h>
+#include <llvm/Transforms/IPO/AlwaysInliner.h>
+#include <llvm/Transforms/InstCombine/InstCombine.h>
+#include <llvm/Transforms/Scalar/ADCE.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/GVN.h>
+#include <llvm/Transforms/Scalar/LICM.h>
+#include <llvm/Transforms/Scalar/LoopPassManager.h>
+#include <llvm/Transforms/Scalar/SROA.h>
+#include <llvm/Transforms/Scalar/SimplifyCFG.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <stdexcept>
+
+#include "backend/device/soft/codegen/runtime.h"
+
+namespace bandsaw::soft {
+namespace {
+
+void initialise_once() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+}
+
+void optimise(llvm::Module* module, llvm::TargetMachine* machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  llvm::FunctionPassManager f;
+  f.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+  f.addPass(llvm::EarlyCSEPass(true));
+  f.addPass(llvm::InstCombinePass());
+  f.addPass(llvm::SimplifyCFGPass());
+  f.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
+  f.addPass(llvm::GVNPass());
+  f.addPass(llvm::InstCombinePass());
+  f.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
+  f.addPass(llvm::EarlyCSEPass());
+  f.addPass(llvm::SimplifyCFGPass());
+  f.addPass(llvm::ADCEPass());
+  llvm::ModulePassManager m;
+  m.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(f)));
+  m.run(*module, modules);
+}
+
+class Loaded final : public LoadedObject {
+ public:
+  std::unique_ptr<llvm::orc::LLJIT> jit;
+  std::map<std::string, void*> found;
+  void* find(const std::string& symbol) const override {
+    auto it = found.find(symbol);
+    return it == found.end() ? nullptr : it->second;
+  }
+};
+
+std::string text_of(llvm::Error error) { return llvm::toString(std::move(error)); }
+
+}  // namespace
+
+Target::Target(const std::string& cpu) {
+  initialise_once();
+  std::string name = cpu.empty() ? std::string(llvm::sys::getHostCPUName()) : cpu, features, error;
+  llvm::StringMap<bool> host = llvm::sys::getHostCPUFeatures();
+  if (cpu.empty()) {
+    std::vector<std::string> sorted;
+    for (auto& f : host) sorted.push_back((f.second ? "+" : "-") + f.first().str());
+    std::sort(sorted.begin(), sorted.end());
+    for (auto& f : sorted) features += (features.empty() ? "" : ",") + f;
+    avx512_ = host.lookup("avx512f") && host.lookup("avx512bw") && host.lookup("avx512vl") && host.lookup("avx512dq");
+  } else {
+    avx512_ = cpu == "x86-64-v4";
+  }
+  std::string triple = llvm::sys::getProcessTriple();
+  const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (!target) throw std::runtime_error(error);
+  llvm::TargetOptions options;
+  machine_.reset(target->createTargetMachine(triple, name, features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                             llvm::CodeGenOptLevel::Default, true));
+  if (!machine_) throw std::runtime_error("no code generator for this processor");
+  identity_ = triple + "/" + name + "/" + features;
+}
+
+Target::~Target() = default;
+
+void Target::prepare(llvm::Module* module) const {
+  module->setTargetTriple(machine_->getTargetTriple().str());
+  module->setDataLayout(machine_->createDataLayout());
+}
+
+std::vector<char> Target::emit(llvm::Module* module) {
+  for (auto& f : *module) {
+    if (f.isDeclaration()) continue;
+    f.addFnAttr("target-cpu", machine_->getTargetCPU());
+    f.addFnAttr("target-features", machine_->getTargetFeatureString());
+    if (avx512_) {
+      f.addFnAttr("prefer-vector-width", "512");
+      f.addFnAttr("min-legal-vector-width", "512");
+    }
+  }
+  if (const char* where = std::getenv("BANDSAW_DUMP_IR")) {
+    std::error_code code;
+    llvm::raw_fd_ostream out(where, code);
+    module->print(out, nullptr);
+  }
+  std::string broken;
+  llvm::raw_string_ostream messages(broken);
+  if (llvm::verifyModule(*module, &messages)) throw std::runtime_error("internal error: invalid IR: " + broken);
+  optimise(module, machine_.get());
+  if (const char* where = std::getenv("BANDSAW_DUMP_IR")) {
+    std::error_code code;
+    llvm::raw_fd_ostream out(std::string(where) + ".opt", code);
+    module->print(out, nullptr);
+  }
+  llvm::SmallVector<char, 0> object;
+  llvm::raw_svector_ostream stream(object);
+  llvm::legacy::PassManager passes;
+  if (machine_->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile, true))
+    throw std::runtime_error("internal error: no object emitter");
+  passes.run(*module);
+  return {object.begin(), object.end()};
+}
+
+std::unique_ptr<LoadedObject> load_object(const std::vector<char>& object, const std::map<std::string, uint64_t>& symbols,
+                                          const std::vector<std::string>& wanted, std::string* error) {
+  initialise_once();
+  auto fail = [&](llvm::Error e) -> std::unique_ptr<LoadedObject> {
+    *error = text_of(std::move(e));
+    return nullptr;
+  };
+  llvm::orc::LLJITBuilder builder;
+  builder.setLinkProcessSymbolsByDefault(false);
+  builder.setPlatformSetUp(llvm::orc::setUpInactivePlatform);
+  builder.setObjectLinkingLayerCreator([](llvm::orc::ExecutionSession& session, const llvm::Triple&) {
+    return std::make_unique<llvm::orc::ObjectLinkingLayer>(session);
+  });
+  auto jit = builder.create();
+  if (!jit) return fail(jit.takeError());
+  auto loaded = std::make_unique<Loaded>();
+  loaded->jit = std::move(*jit);
+  auto& dylib = loaded->jit->getMainJITDylib();
+  llvm::orc::SymbolMap absolute;
+  auto define = [&](const std::string& name, uint64_t address) {
+    absolute[loaded->jit->mangleAndIntern(name)] = {llvm::orc::ExecutorAddr(address), llvm::JITSymbolFlags::Exported};
+  };
+  for (auto& [name, pointer] : runtime_symbols())
+    if (*name) define(name, reinterpret_cast<uint64_t>(pointer));
+  for (auto& [name, address] : symbols) define(name, address);
+  if (auto e = dylib.define(llvm::orc::absoluteSymbols(std::move(absolute)))) return fail(std::move(e));
+  auto buffer = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), "kernels");
+  if (auto e = loaded->jit->addObjectFile(std::move(buffer))) return fail(std::move(e));
+  for (auto& name : wanted) {
+    auto address = loaded->jit->lookup(name);
+    if (!address) return fail(address.takeError());
+    loaded->found[name] = address->toPtr<void*>();
+  }
+  return loaded;
+}
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,329 @@
+// ld, st, cvta, isspacep, fences and the instructions on addresses that need no work here.
+#include <llvm/IR/Intrinsics.h>
+
+#include "backend/device/soft/codegen/emitter.h"
+
+namespace bandsaw::soft {
+
+Emitter::Location Emitter::locate(const Op& op, const Arg& arg, ptx::Space space) {
+  if (arg.kind != ArgKind::kAddress) unsupported(op, "address");
+  if (!arg.elements.empty()) unsupported(op, "address");
+  Location l;
+  l.space = space;
+  l.offset = arg.bits;
+  if (arg.reg >= 0) {
+    V v = read_reg(arg.reg);
+    l.address = b_.CreateZExt(v, int_type(64, v->getType()->isVectorTy()));
+  } else if (arg.var) {
+    Arg base = arg;
+    base.kind = ArgKind::kVar;
+    base.bits = 0;
+    l.address = b_.CreateZExt(read_address_constant(op, base), b_.getInt64Ty());
+    // A variable named without a space in the instruction is a generic address.
+    if (space == ptx::Space::kNone) {
+      if (arg.var->space == ptx::Space::kShared || arg.var->space == ptx::Space::kLocal) l.space = arg.var->space;
+      else l.space = ptx::Space::kGlobal;
+    }
+  } else {
+    l.address = i64(0);
+  }
+  if (l.space == ptx::Space::kConst) l.space = ptx::Space::kGlobal;
+  return l;
+}
+
+V Emitter::read_address_constant(const Op& op, const Arg& arg) {
+  if (arg.kind == ArgKind::kFunction) {
+    auto it = m_->function_numbers.find(arg.name);
+    if (it == m_->function_numbers.end()) unsupported(op, "address of a function that is not defined");
+    return i64(kFunctionWindow + 16ull * it->second);
+  }
+  const Place* p = arg.var;
+  V base;
+  switch (p->space) {
+    case ptx::Space::kShared:
+      if (p->dynamic_shared) {
+        V dynamic = state_field(offsetof(WarpState, dynamic_shared_bytes), b_.getInt32Ty(), "dynamic");
+        base = b_.CreateZExt(b_.CreateSub(shared_bytes_, dynamic), b_.getInt64Ty());
+      } else {
+        auto g = m_->flat->globals.find(p->name);
+        bool module_scope = g != m_->flat->globals.end() && g->second == p;
+        base = i64(p->offset + (module_scope ? 0 : shared_base_));
+      }
+      break;
+    case ptx::Space::kLocal:
+      if (m_->flat->globals.contains(p->name) && m_->flat->globals.at(p->name) == p) unsupported(op, ".local at module scope");
+      base = b_.CreateAdd(b_.CreateZExt(frame_, b_.getInt64Ty()), i64(p->offset));
+      break;
+    case ptx::Space::kParam: {
+      if (!entry_) unsupported(op, "address of a function's parameter");
+      base = i64(p->offset);
+      break;
+    }
+    case ptx::Space::kGlobal:
+    case ptx::Space::kConst: {
+      auto* g = m_->module->getNamedGlobal("v." + p->name);
+      if (!g) g = new llvm::GlobalVariable(*m_->module, b_.getInt8Ty(), false, llvm::GlobalValue::ExternalLinkage, nullptr, "v." + p->name);
+      base = b_.CreatePtrToInt(g, b_.getInt64Ty());
+      break;
+    }
+    default:
+      unsupported(op, "address of " + p->name);
+  }
+  return arg.bits ? b_.CreateAdd(base, i64(arg.bits)) : base;
+}
+
+void Emitter::op_ld(const Op& op) {
+  ptx::Space space = op.in->space();
+  if (op.in->opcode == "ldu" && space == ptx::Space::kNone) space = ptx::Space::kNone;
+  const Arg& to = op.args.at(0);
+  const Arg& from = op.args.at(1);
+  if (space == ptx::Space::kParam) return load_param(op);
+  ptx::Type type = op.in->type();
+  unsigned bits = ptx::bits_of(type);
+  if (bits < 8 || bits > 64) {
+    if (bits != 128) unsupported(op);
+    Location l = locate(op, from, space);
+    vec_ = true;
+    auto values = load(op, l, 8, 2, true);
+    V low = b_.CreateZExt(splat(values[0]), int_type(128, true));
+    V high = b_.CreateShl(b_.CreateZExt(splat(values[1]), int_type(128, true)), 64);
+    return write(op, to, b_.CreateOr(low, high));
+  }
+  unsigned count = op.in->vector();
+  if ((to.kind == ArgKind::kVector ? to.elements.size() : 1) != count) unsupported(op, "vector size");
+  Location l = locate(op, from, space);
+  auto values = load(op, l, bits / 8, count, true);
+  for (unsigned i = 0; i < count; ++i)
+    write(op, count > 1 || to.kind == ArgKind::kVector ? to.elements[i] : to, values[i], ptx::is_signed(type));
+}
+
+void Emitter::op_st(const Op& op) {
+  ptx::Space space = op.in->space();
+  if (space == ptx::Space::kParam) return store_param(op);
+  if (space == ptx::Space::kConst) unsupported(op);
+  ptx::Type type = op.in->type();
+  unsigned bits = ptx::bits_of(type);
+  const Arg& from = op.args.at(1);
+  unsigned count = op.in->vector();
+  Location l = locate(op, op.args.at(0), space);
+  std::vector<V> values;
+  if (bits == 128) {
+    V v = read(from, 128);
+    unsigned lanes = v->getType()->isVectorTy();
+    values = {b_.CreateTrunc(v, int_type(64, lanes)), b_.CreateTrunc(b_.CreateLShr(v, 64), int_type(64, lanes))};
+    return store(op, l, 8, values);
+  }
+  if (bits < 8 || bits > 64) unsupported(op);
+  if ((from.kind == ArgKind::kVector ? from.elements.size() : 1) != count) unsupported(op, "vector size");
+  // What is stored may differ between lanes even where the address does not.
+  for (unsigned i = 0; i < count; ++i) {
+    const Arg& a = from.kind == ArgKind::kVector ? from.elements[i] : from;
+    vec_ = a.kind == ArgKind::kReg && a_.varying[a.reg];
+    values.push_back(a.kind == ArgKind::kSink ? konst(0, bits) : read(a, bits));
+  }
+  bool any = false;
+  for (V v : values) any = any || v->getType()->isVectorTy();
+  if (l.space == ptx::Space::kNone && !l.address->getType()->isVectorTy()) {
+    l.address = splat(l.address);  // may be local memory, different for each lane
+    return store_slow(op, l, bits / 8, values, op_mask(op));
+  }
+  store(op, l, bits / 8, values);
+}
+
+unsigned Emitter::param_words(const Place* place) const { return static_cast<unsigned>((place->bytes + 3) / 4); }
+
+// The buffer of a .param variable: one vector for a scalar, words for an array.
+V Emitter::param_slot(const Op&, const Place* place) {
+  V& slot = param_slots_[place];
+  if (!slot) {
+    llvm::IRBuilder<> entry(&fn_->getEntryBlock(), fn_->getEntryBlock().begin());
+    llvm::Type* t = place->declaration->is_array() ? llvm::ArrayType::get(int_type(32, true), std::max(1u, param_words(place)))
+                                                   : int_type(ptx::bits_of(place->declaration->type), true);
+    auto* a = entry.CreateAlloca(t, nullptr, place->name);
+    a->setAlignment(llvm::Align(64));
+    slot = a;
+  }
+  return slot;
+}
+
+void Emitter::load_param(const Op& op) {
+  const Arg& to = op.args.at(0);
+  const Arg& from = op.args.at(1);
+  ptx::Type type = op.in->type();
+  unsigned bits = ptx::bits_of(type), bytes = bits / 8, count = op.in->vector();
+  if (bits < 8 || bits > 64) unsupported(op);
+  auto target = [&](unsigned i) -> const Arg& { return to.kind == ArgKind::kVector ? to.elements.at(i) : to; };
+  bool sign = ptx::is_signed(type);
+  bool own = from.var && std::find(f_.parameters.begin(), f_.parameters.end(), from.var) != f_.parameters.end();
+  if (entry_ && (own || from.reg >= 0)) {
+    if (from.reg >= 0) {
+      Location l;
+      V v = read_reg(from.reg);
+      l.address = b_.CreateAdd(b_.CreateZExt(v, int_type(64, v->getType()->isVectorTy())),
+                               llvm::ConstantInt::get(int_type(64, v->getType()->isVectorTy()), kParameterWindow));
+      l.offset = from.bits;
+      l.space = ptx::Space::kNone;
+      auto values = load_slow(op, l, bytes, count, op_mask(op));
+      for (unsigned i = 0; i < count; ++i) write(op, target(i), values[i], sign);
+      return;
+    }
+    if (from.bits > from.var->bytes || from.var->bytes - from.bits < uint64_t{bytes} * count) unsupported(op, "outside of the parameter");
+    for (unsigned i = 0; i < count; ++i) {
+      V p = b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), parameters_, from.var->offset + from.bits + i * bytes);
+      auto* load = b_.CreateAlignedLoad(b_.getIntNTy(bits), p, llvm::Align(1));
+      load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(c_, {}));
+      write(op, target(i), load, sign);
+    }
+    return;
+  }
+  if (!from.var) unsupported(op, "address");
+  V slot;
+  const Place* p = from.var;
+  if (own) {  // a function's argument, in the caller's buffer
+    uint64_t offset = 0;
+    for (const Place* q : f_.parameters) {
+      if (q == p) break;
+      offset += q->declaration->is_array() ? 128ull * std::max(1u, param_words(q)) : std::max<uint64_t>(64, q->bytes * kLanes);
+    }
+    slot = b_.CreateConstGEP1_64(b_.getInt8Ty(), arguments_, offset);
+  } else {
+    slot = param_slot(op, p);
+  }
+  if (!p->declaration->is_array()) {
+    if (from.bits != 0 || count != 1) unsupported(op, "part of a parameter");
+    unsigned have = ptx::bits_of(p->declaration->type);
+    V v = b_.CreateAlignedLoad(int_type(have, true), slot, llvm::Align(32));
+    if (have > bits) v = b_.CreateTrunc(v, int_type(bits, true));
+    return write(op, target(0), v, sign);
+  }
+  if (from.bits > p->bytes || p->bytes - from.bits < uint64_t{bytes} * count) unsupported(op, "outside of the parameter");
+  auto word = [&](uint64_t i) {
+    return b_.CreateAlignedLoad(int_type(32, true), b_.CreateConstGEP1_64(b_.getInt8Ty(), slot, i * 128), llvm::Align(64));
+  };
+  for (unsigned i = 0; i < count; ++i) {
+    uint64_t offset = from.bits + i * bytes;
+    V v;
+    if (bytes == 8) {
+      V high = b_.CreateShl(b_.CreateZExt(word(offset / 4 + 1), int_type(64, true)), 32);
+      v = b_.CreateOr(b_.CreateZExt(word(offset / 4), int_type(64, true)), high);
+    } else {
+      v = word(offset / 4);
+      if (offset % 4) v = b_.CreateLShr(v, offset % 4 * 8);
+      if (bytes < 4) v = b_.CreateTrunc(v, int_type(bits, true));
+    }
+    write(op, target(i), v, sign);
+  }
+}
+
+void Emitter::store_param(const Op& op) {
+  const Arg& to = op.args.at(0);
+  const Arg& from = op.args.at(1);
+  if (!to.var || to.var->space != ptx::Space::kParam) unsupported(op, "address");
+  const Place* p = to.var;
+  unsigned bits = ptx::bits_of(op.in->type()), bytes = bits / 8, count = op.in->vector();
+  if (bits < 8 || bits > 64) unsupported(op);
+  V slot = param_slot(op, p);
+  vec_ = true;
+  // Values for returns may come from several paths; keep what other lanes stored.
+  bool blend = a_.partial(block_) || op.guard >= 0;
+  auto put = [&](V v, V where, llvm::Type* t) {
+    if (blend) v = b_.CreateSelect(lanes_of(op_mask(op)), v, b_.CreateAlignedLoad(t, where, llvm::Align(32)));
+    b_.CreateAlignedStore(v, where, llvm::Align(32));
+  };
+  auto value = [&](unsigned i) -> V {
+    const Arg& a = from.kind == ArgKind::kVector ? from.elements.at(i) : from;
+    return a.kind == ArgKind::kSink ? konst(0, bits) : read(a, bits);
+  };
+  if (!p->declaration->is_array()) {
+    unsigned have = ptx::bits_of(p->declaration->type);
+    if (to.bits != 0 || count != 1) unsupported(op, "part of a parameter");
+    return put(b_.CreateZExtOrTrunc(value(0), int_type(have, true)), slot, int_type(have, true));
+  }
+  if (to.bits > p->bytes || p->bytes - to.bits < uint64_t{bytes} * count) unsupported(op, "outside of the parameter");
+  for (unsigned i = 0; i < count; ++i) {
+    uint64_t offset = to.bits + i * bytes;
+    V v = value(i);
+    auto where = [&](uint64_t word) { return b_.CreateConstGEP1_64(b_.getInt8Ty(), slot, word * 128); };
+    if (bytes == 8) {
+      put(b_.CreateTrunc(v, int_type(32, true)), where(offset / 4), int_type(32, true));
+      put(b_.CreateTrunc(b_.CreateLShr(v, 32), int_type(32, true)), where(offset / 4 + 1), int_type(32, true));
+    } else if (bytes == 4) {
+      put(v, where(offset / 4), int_type(32, true));
+    } else {
+      unsigned shift = offset % 4 * 8;
+      V old = b_.CreateAlignedLoad(int_type(32, true), where(offset / 4), llvm::Align(64));
+      uint32_t field = ((bits == 8 ? 0xffu : 0xffffu) << shift);
+      V fresh = b_.CreateShl(b_.CreateZExt(v, int_type(32, true)), shift);
+      put(b_.CreateOr(b_.CreateAnd(old, llvm::ConstantInt::get(old->getType(), ~field)), fresh), where(offset / 4), int_type(32, true));
+    }
+  }
+}
+
+void Emitter::op_nothing(const Op&) {}
+
+void Emitter::op_fence(const Op& op) { b_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent); }
+
+// Asynchronous copies are done at once, so commit and wait have nothing to do.
+void Emitter::op_cp_async(const Op& op) {
+  if (!op.in->has("async")) unsupported(op);
+  for (auto m : {"bulk", "reduce"})
+    if (op.in->has(m)) unsupported(op);
+  if (op.in->has("mbarrier")) unsupported(op);
+  if (op.in->has("commit_group") || op.in->has("wait_group") || op.in->has("wait_all")) return;
+  Location to = locate(op, op.args.at(0), ptx::Space::kShared);
+  Location from = locate(op, op.args.at(1), ptx::Space::kGlobal);
+  if (op.args.at(2).kind != ArgKind::kInt) unsupported(op);
+  uint32_t bytes = op.args[2].bits;
+  if (bytes != 4 && bytes != 8 && bytes != 16) unsupported(op);
+  V mask = op_mask(op);
+  V source_bytes = splat(i32(bytes));
+  if (op.args.size() > 3 && op.args[3].kind != ArgKind::kNone) {
+    bool pred = op.args[3].kind == ArgKind::kReg && f_.registers[op.args[3].reg].type == ptx::Type::kPred;
+    if (pred) {
+      V ignore = splat(read_pred(op.args[3]));
+      source_bytes = b_.CreateSelect(ignore, splat(i32(0)), source_bytes);
+    } else if (!op.in->has("L2::cache_hint")) {
+      vec_ = true;
+      source_bytes = read(op.args[3], 32);
+    }
+  }
+  V a = frame_scratch("addresses", 8 * kLanes), d = frame_scratch("data", 8ull * 8 * kLanes), n = frame_scratch("in0", 8 * kLanes);
+  b_.CreateStore(splat(address_of(from)), a);
+  b_.CreateStore(splat(address_of(to)), d);
+  b_.CreateStore(source_bytes, n);
+  call_helper("bsw_copy_to_shared", b_.getVoidTy(), {warp_, mask, d, a, n, i32(bytes)});
+}
+
+void Emitter::op_cvta(const Op& op) {
+  ptx::Space space = op.in->space();
+  unsigned bits = ptx::bits_of(op.in->type());
+  if (op.in->has("param")) space = ptx::Space::kParam;
+  uint64_t window = space == ptx::Space::kShared  ? kSharedWindow
+                    : space == ptx::Space::kLocal ? kLocalWindow
+                    : space == ptx::Space::kParam ? kParameterWindow
+                                                  : 0;
+  V v = read(op.args.at(1), bits);
+  V w = konst(window, bits);
+  write(op, op.args.at(0), op.in->has("to") ? b_.CreateSub(v, w) : b_.CreateAdd(v, w));
+}
+
+void Emitter::op_isspacep(const Op& op) {
+  V v = read(op.args.at(1), 64);
+  ptx::Space space = op.in->space();
+  if (op.in->has("param")) space = ptx::Space::kParam;
+  uint64_t window = space == ptx::Space::kShared  ? kSharedWindow
+                    : space == ptx::Space::kLocal ? kLocalWindow
+                    : space == ptx::Space::kParam ? kParameterWindow
+                                                  : 0;
+  V result;
+  if (window) {
+    result = b_.CreateICmpULT(b_.CreateSub(v, konst(window, 64)), konst(kSpaceWindowBytes, 64));
+  } else if (space == ptx::Space::kConst) {
+    result = konst(0, 1);
+  } else {
+    result = b_.CreateICmpUGE(b_.CreateSub(v, konst(kSharedWindow, 64)), konst(4 * kSpaceWindowBytes, 64));
+  }
+  write(op, op.args.at(0), result);
+}
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,38 @@
+// Functions that compiled code calls beside those of warp.h: slow paths, rare instructions, atomics. They work on
+// arrays of 32 lanes; only lanes of `mask` are read or written in memory.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "backend/device/soft/warp.h"
+
+namespace bandsaw::soft {
+
+enum class AccessSpace : uint32_t { kGeneric = 0, kGlobal = 1, kShared = 2, kLocal = 3 };
+
+// Where [address, +bytes) of one lane is. Faults (does not return) when it may not be touched or is misaligned. Local
+// memory is word-interleaved, so the pointer of a local access is good for one word; see is_local.
+struct Resolved {
+  std::byte* pointer;
+  bool local;
+};
+Resolved resolve(WarpState* warp, uint32_t lane, uint64_t address, uint32_t bytes, AccessSpace space, bool write);
+// Copies between a lane's memory and a buffer, whatever the space.
+void read_bytes(WarpState* warp, uint32_t lane, uint64_t address, void* to, uint32_t bytes, AccessSpace space);
+void write_bytes(WarpState* warp, uint32_t lane, uint64_t address, const void* from, uint32_t bytes, AccessSpace space);
+
+using SymbolTable = std::vector<std::pair<const char*, void*>>;
+// Every symbol that compiled code may name.
+SymbolTable runtime_symbols();
+// Parts of it, by file.
+void add_memory_symbols(SymbolTable* table);
+void add_atomic_symbols(SymbolTable* table);
+void add_integer_symbols(SymbolTable* table);
+void add_float_symbols(SymbolTable* table);
+void add_rounding_symbols(SymbolTable* table);
+void add_call_symbols(SymbolTable* table);
+void add_matrix_symbols(SymbolTable* table);
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,120 @@
+// Transcendental functions and rare conversions, lane by lane.
+#include <cmath>
+#include <cstring>
+
+#include "backend/device/soft/codegen/half.h"
+#include "backend/device/soft/codegen/runtime.h"
+
+namespace bandsaw::soft {
+namespace {
+
+template <float (*F)(float)>
+void each(const float* a, float* out) {
+  for (int l = 0; l < kWarpLanes; ++l) out[l] = F(a[l]);
+}
+float sine(float x) { return std::sin(x); }
+float cosine(float x) { return std::cos(x); }
+float log2_of(float x) { return std::log2(x); }
+float exp2_of(float x) { return std::exp2(x); }
+float tanh_of(float x) { return std::tanh(x); }
+
+template <uint16_t (*F)(double, Rounding), Rounding M>
+void narrow_lanes(const double* a, uint16_t* out) {
+  for (int l = 0; l < kWarpLanes; ++l) out[l] = F(a[l], M);
+}
+
+uint32_t to_tf32(uint32_t bits, uint32_t flags) {
+  uint32_t mode = flags & 3, exponent = bits >> 23 & 255;
+  if ((flags & 4) && (bits >> 31)) {  // relu; NaN stays
+    if (exponent != 255 || !(bits & 0x7fffff)) return 0;
+  }
+  if (exponent == 255) return bits & 0x7fffff ? 0x7fffffff : (flags & 8 ? (bits & 0x80000000) | 0x7f7fe000 : bits);
+  if (mode == 0) bits += 0x1000;                                  // rna
+  if (mode == 2) bits += 0xfff + (bits >> 13 & 1);                // rn
+  bits &= ~0x1fffu;
+  if ((flags & 8) && (bits >> 23 & 255) == 255) bits = (bits & 0x80000000) | 0x7f7fe000;
+  return bits;
+}
+
+// satfinite: too large gives the largest finite number; NaN stays NaN (0x7f in both formats).
+uint8_t to_fp8(float f, bool e5m2, bool relu) {
+  if (std::isnan(f)) return 0x7f;
+  if (relu && f < 0) f = 0;
+  uint8_t sign = std::signbit(f) ? 0x80 : 0;
+  double m = std::fabs(static_cast<double>(f));
+  double largest = e5m2 ? 57344.0 : 448.0;
+  int mantissa = e5m2 ? 2 : 3, bias = e5m2 ? 15 : 7;
+  if (m == 0) return sign;
+  int exponent;
+  std::frexp(m, &exponent);
+  exponent -= 1;
+  int least = 1 - bias;
+  int ulp = (exponent < least ? least : exponent) - mantissa;
+  double scaled = std::nearbyint(std::ldexp(m, -ulp));
+  double rounded = std::ldexp(scaled, ulp);
+  if (!(rounded <= largest)) return sign | (e5m2 ? 0x7b : 0x7e);
+  uint32_t value = exponent < least ? static_cast<uint32_t>(scaled)
+                                    : (static_cast<uint32_t>(exponent - least) << mantissa) + static_cast<uint32_t>(scaled);
+  return sign | static_cast<uint8_t>(value);
+}
+
+float from_fp8(uint8_t v, bool e5m2) {
+  int mantissa_bits = e5m2 ? 2 : 3, bias = e5m2 ? 15 : 7;
+  int exponent = (v & 0x7f) >> mantissa_bits, mantissa = v & ((1 << mantissa_bits) - 1);
+  float r;
+  if (e5m2 && exponent == 31) r = mantissa ? NAN : INFINITY;
+  else if (!e5m2 && (v & 0x7f) == 0x7f) r = NAN;
+  else if (exponent == 0) r = std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits);
+  else r = std::ldexp(static_cast<float>(mantissa + (1 << mantissa_bits)), exponent - bias - mantissa_bits);
+  return v & 0x80 ? -r : r;
+}
+
+}  // namespace
+
+extern "C" {
+static void bsw_cvt_tf32(const uint32_t* a, uint32_t* out, uint32_t flags) {
+  for (int l = 0; l < kWarpLanes; ++l) out[l] = to_tf32(a[l], flags);
+}
+static void bsw_cvt_fp8x2(const float* high, const float* low, uint16_t* out, uint32_t format) {
+  bool e5m2 = format & 1, relu = format & 2;
+  for (int l = 0; l < kWarpLanes; ++l)
+    out[l] = static_cast<uint16_t>(to_fp8(high[l], e5m2, relu) << 8 | to_fp8(low[l], e5m2, relu));
+}
+static void bsw_cvt_f16x2_fp8x2(const uint16_t* a, uint32_t* out, uint32_t format) {
+  auto one = [&](uint8_t v) -> uint32_t {
+    float f = from_fp8(v, format & 1);
+    if ((format & 2) && f < 0) f = 0;
+    return to_f16(f);
+  };
+  for (int l = 0; l < kWarpLanes; ++l) out[l] = one(a[l] >> 8) << 16 | one(a[l] & 0xff);
+}
+// mode: 1 max, 2 absolute values, 4 NaN wins
+static void bsw_redux_f32(const float* a, uint32_t* out, uint32_t lanes, uint32_t mode) {
+  float best = NAN;
+  bool nan = false;
+  for (uint32_t m = lanes; m; m &= m - 1) {
+    float v = a[__builtin_ctz(m)];
+    if (mode & 2) v = std::fabs(v);
+    if (std::isnan(v)) { nan = true; continue; }
+    if (std::isnan(best)) { best = v; continue; }
+    bool better = mode & 1 ? v > best || (v == best && !std::signbit(v)) : v < best || (v == best && std::signbit(v));
+    if (better) best = v;
+  }
+  uint32_t bits = std::bit_cast<uint32_t>(best);
+  if (std::isnan(best) || (nan && (mode & 4))) bits = 0x7fffffff;
+  for (int l = 0; l < kWarpLanes; ++l) out[l] = bits;
+}
+}
+
+void add_float_symbols(SymbolTable* table) {
+  auto add = [&](const char* name, auto* f) { table->push_back({name, reinterpret_cast<void*>(f)}); };
+  add("bsw_sin_f32", each<sine>); add("bsw_cos_f32", each<cosine>); add("bsw_lg2_f32", each<log2_of>);
+  add("bsw_ex2_f32", each<exp2_of>); add("bsw_tanh_f32", each<tanh_of>);
+  add("bsw_cvt_f16_f64_rz", narrow_lanes<to_f16, Rounding::kZero>); add("bsw_cvt_f16_f64_rm", narrow_lanes<to_f16, Rounding::kDown>);
+  add("bsw_cvt_f16_f64_rp", narrow_lanes<to_f16, Rounding::kUp>); add("bsw_cvt_bf16_f64_rz", narrow_lanes<to_bf16, Rounding::kZero>);
+  add("bsw_cvt_bf16_f64_rm", narrow_lanes<to_bf16, Rounding::kDown>); add("bsw_cvt_bf16_f64_rp", narrow_lanes<to_bf16, Rounding::kUp>);
+  add("bsw_cvt_tf32", bsw_cvt_tf32); add("bsw_cvt_fp8x2", bsw_cvt_fp8x2);
+  add("bsw_cvt_f16x2_fp8x2", bsw_cvt_f16x2_fp8x2); add("bsw_redux_f32", bsw_redux_f32);
+}
+
+}  // namespace bandsaw::soft

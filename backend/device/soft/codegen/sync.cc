@@ -1,0 +1,208 @@
+// Barriers and what lanes of a warp tell each other (PTX ISA 9.7.9.6, 9.7.13).
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include "backend/device/soft/codegen/emitter.h"
+
+namespace bandsaw::soft {
+namespace {
+constexpr uint32_t kClusterBarrier = 16;  // beyond the 16 that programs name
+}
+
+V Emitter::uniform_operand(const Arg& a, unsigned bits) {
+  bool before = vec_;
+  vec_ = false;
+  V v;
+  if (a.kind == ArgKind::kReg) {
+    v = read_reg(a.reg);
+    if (v->getType()->isVectorTy()) v = scalar_of(v);
+    v = b_.CreateZExtOrTrunc(v, b_.getIntNTy(bits));
+  } else {
+    v = read(a, bits);
+  }
+  vec_ = before;
+  return v;
+}
+
+void Emitter::op_bar(const Op& op) {
+  const auto& in = *op.in;
+  V mask = op_mask(op);
+  if (in.has("warp")) return;  // lanes have gathered; memory of a warp is in order
+  if (in.has("cluster")) {
+    if (in.has("arrive")) return;
+    call_helper("bandsaw_barrier", b_.getInt32Ty(),
+                {warp_, i32(kClusterBarrier), i32(0), mask, i32(uint32_t(BarrierOp::kSync)), i32(0)});
+    return;
+  }
+  size_t at = 0;
+  V predicate = i32(0);
+  BarrierOp kind = BarrierOp::kSync;
+  std::vector<const Arg*> args;
+  for (auto& a : op.args) args.push_back(&a);
+  if (in.has("red")) {
+    kind = in.has("popc") ? BarrierOp::kPopc : in.has("and") ? BarrierOp::kAnd : BarrierOp::kOr;
+    at = 1;
+    vec_ = true;
+    predicate = b_.CreateAnd(bits_of_vector(splat(read_pred(*args.back()))), mask);
+    vec_ = false;
+    args.pop_back();
+  } else if (in.has("arrive")) {
+    kind = BarrierOp::kArrive;
+  }
+  V id = uniform_operand(*args.at(at), 32);
+  V threads = args.size() > at + 1 ? uniform_operand(*args[at + 1], 32) : i32(0);
+  auto* run = llvm::BasicBlock::Create(c_, "bar", fn_);
+  auto* on = llvm::BasicBlock::Create(c_, "on", fn_);
+  auto* before = b_.GetInsertBlock();
+  b_.CreateCondBr(b_.CreateICmpNE(mask, i32(0)), run, on);
+  b_.SetInsertPoint(run);
+  V result = call_helper("bandsaw_barrier", b_.getInt32Ty(), {warp_, id, threads, mask, i32(uint32_t(kind)), predicate});
+  b_.CreateBr(on);
+  b_.SetInsertPoint(on);
+  if (!in.has("red")) return;
+  auto* phi = b_.CreatePHI(b_.getInt32Ty(), 2);
+  phi->addIncoming(result, run);
+  phi->addIncoming(i32(0), before);
+  if (kind == BarrierOp::kPopc) write(op, op.args[0], phi);
+  else write(op, op.args[0], b_.CreateICmpNE(phi, i32(0)));
+}
+
+void Emitter::op_shfl(const Op& op) {
+  vec_ = true;
+  size_t first = op.pair ? 2 : 1;
+  const auto& in = *op.in;
+  unsigned bits = ptx::bits_of(in.type());
+  if (bits != 32) unsupported(op);
+  V a = read(op.args.at(first), 32), b = read(op.args.at(first + 1), 32), c = read(op.args.at(first + 2), 32);
+  V lane = iota(32);
+  V by = b_.CreateAnd(b, konst(31, 32)), clamp = b_.CreateAnd(c, konst(31, 32));
+  V segment = b_.CreateAnd(b_.CreateLShr(c, 8), konst(31, 32));
+  V low = b_.CreateAnd(lane, segment);
+  V not_segment = b_.CreateNot(segment);
+  V high = b_.CreateOr(low, b_.CreateAnd(clamp, not_segment));
+  V from, valid;
+  if (in.has("up")) {
+    from = b_.CreateSub(lane, by);
+    valid = b_.CreateICmpSGE(from, high);
+  } else {
+    if (in.has("down")) from = b_.CreateAdd(lane, by);
+    else if (in.has("bfly")) from = b_.CreateXor(lane, by);
+    else from = b_.CreateOr(low, b_.CreateAnd(by, not_segment));
+    valid = b_.CreateICmpSLE(from, high);
+  }
+  V source = b_.CreateAnd(b_.CreateSelect(valid, from, lane), konst(31, 32));
+  V result;
+  if (auto* fixed = llvm::dyn_cast<llvm::Constant>(source); fixed && !llvm::isa<llvm::ConstantExpr>(fixed)) {
+    llvm::SmallVector<int> order;
+    bool known = true;
+    for (unsigned i = 0; i < kLanes && known; ++i) {
+      auto* e = llvm::dyn_cast_or_null<llvm::ConstantInt>(fixed->getAggregateElement(i));
+      known = e != nullptr;
+      if (known) order.push_back(static_cast<int>(e->getZExtValue()));
+    }
+    if (known) result = b_.CreateShuffleVector(a, order);
+    else result = lane_helper("bsw_permute", {a, source}, b_.getInt32Ty());
+  } else if (m_->avx512) {
+    std::vector<V> halves;
+    auto part = [&](V v, int h) {
+      llvm::SmallVector<int> s;
+      for (int i = 0; i < 16; ++i) s.push_back(16 * h + i);
+      return b_.CreateShuffleVector(v, s);
+    };
+    for (int h = 0; h < 2; ++h)
+      halves.push_back(b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpermi2var_d_512, {}, {part(a, 0), part(source, h), part(a, 1)}));
+    llvm::SmallVector<int> join;
+    for (int i = 0; i < 32; ++i) join.push_back(i);
+    result = b_.CreateShuffleVector(halves[0], halves[1], join);
+  } else {
+    result = lane_helper("bsw_permute", {a, source}, b_.getInt32Ty());
+  }
+  write(op, op.args[0], result);
+  if (op.pair) write(op, op.args[1], valid);
+}
+
+void Emitter::op_vote(const Op& op) {
+  bool sync = op.in->has("sync");
+  V mask = op_mask(op);
+  V lanes = sync ? b_.CreateAnd(mask, uniform_operand(op.args.back(), 32)) : mask;
+  vec_ = true;
+  V bits = b_.CreateAnd(bits_of_vector(splat(read_pred(op.args.at(1)))), lanes);
+  vec_ = false;
+  if (op.in->has("ballot")) return write(op, op.args[0], bits);
+  V all = b_.CreateICmpEQ(bits, lanes), any = b_.CreateICmpNE(bits, i32(0));
+  V r = op.in->has("all") ? all : op.in->has("any") ? any : b_.CreateOr(all, b_.CreateNot(any));
+  write(op, op.args[0], r);
+}
+
+void Emitter::op_match(const Op& op) {
+  vec_ = true;
+  size_t first = op.pair ? 2 : 1;
+  unsigned bits = ptx::bits_of(op.in->type());
+  V a = b_.CreateZExt(read(op.args.at(first), bits), ity(64));
+  V lanes = b_.CreateAnd(op_mask(op), uniform_operand(op.args.back(), 32));
+  vec_ = true;
+  V r = lane_helper(op.in->has("all") ? "bsw_match_all" : "bsw_match_any", {a}, b_.getInt32Ty(), {lanes});
+  write(op, op.args[0], r);
+  if (op.pair) write(op, op.args[1], b_.CreateICmpNE(r, konst(0, 32)));
+}
+
+void Emitter::op_redux(const Op& op) {
+  const auto& in = *op.in;
+  ptx::Type type = in.type();
+  V lanes = b_.CreateAnd(op_mask(op), uniform_operand(op.args.back(), 32));
+  vec_ = true;
+  V a = splat(read(op.args.at(1), 32));
+  if (type == ptx::Type::kF32) {
+    uint32_t mode = (in.has("max") ? 1 : 0) | (in.has("abs") ? 2 : 0) | (in.has("NaN") ? 4 : 0);
+    V r = lane_helper("bsw_redux_f32", {a}, b_.getInt32Ty(), {lanes, i32(mode)});
+    vec_ = false;
+    return write(op, op.args[0], b_.CreateExtractElement(r, uint64_t{0}));
+  }
+  bool sign = ptx::is_signed(type);
+  uint64_t identity = in.has("and") ? ~0u
+                      : in.has("min") ? (sign ? 0x7fffffffu : ~0u)
+                      : in.has("max") ? (sign ? 0x80000000u : 0u)
+                                      : 0u;
+  V v = b_.CreateSelect(lanes_of(lanes), a, konst(identity, 32));
+  vec_ = false;
+  V r;
+  if (in.has("add")) r = b_.CreateAddReduce(v);
+  else if (in.has("and")) r = b_.CreateAndReduce(v);
+  else if (in.has("or")) r = b_.CreateOrReduce(v);
+  else if (in.has("xor")) r = b_.CreateXorReduce(v);
+  else if (in.has("min")) r = b_.CreateIntMinReduce(v, sign);
+  else if (in.has("max")) r = b_.CreateIntMaxReduce(v, sign);
+  else unsupported(op);
+  write(op, op.args[0], r);
+}
+
+void Emitter::op_activemask(const Op& op) {
+  vec_ = false;
+  write(op, op.args.at(0), mask_);
+}
+
+void Emitter::op_elect(const Op& op) {
+  V lanes = b_.CreateAnd(op_mask(op), uniform_operand(op.args.back(), 32));
+  V leader = b_.CreateIntrinsic(llvm::Intrinsic::cttz, {b_.getInt32Ty()}, {lanes, b_.getFalse()});
+  vec_ = true;
+  write(op, op.args[0], splat(leader));
+  if (op.pair) write(op, op.args[1], b_.CreateICmpEQ(iota(32), splat(leader)));
+}
+
+void Emitter::op_nanosleep(const Op&) { call_helper("bandsaw_yield", b_.getVoidTy(), {warp_}); }
+
+void Emitter::op_trap(const Op& op) {  // brkpt: there is no debugger, so it ends the launch like a trap
+  V mask = op_mask(op);
+  auto* bad = llvm::BasicBlock::Create(c_, "trap", fn_);
+  auto* on = llvm::BasicBlock::Create(c_, "on", fn_);
+  b_.CreateCondBr(b_.CreateICmpNE(mask, i32(0)), bad, on);
+  b_.SetInsertPoint(bad);
+  call_helper("bandsaw_fault", b_.getVoidTy(), {warp_, i32(uint32_t(Fault::kTrap)), i64(0)});
+  b_.CreateUnreachable();
+  b_.SetInsertPoint(on);
+}
+
+void Emitter::op_mma(const Op& op) { unsupported(op); }
+void Emitter::op_ldmatrix(const Op& op) { unsupported(op); }
+
+}  // namespace bandsaw::soft
