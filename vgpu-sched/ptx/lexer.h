@@ -11,12 +11,12 @@ namespace bandsaw::ptx {
 
 enum class TokenKind : uint8_t {
   kEnd,
-  kName,      // add, %r1, $L__BB0_1, _
-  kDirective, // .global, .L1::no_allocate, .2d; text without the leading dot
-  kInteger,   // 12, 0x1F, 0b1, 017, with or without U
-  kFloat,     // 0f3F800000, 0d..., 1.5, 1e9
-  kString,    // text without the quotes, escapes kept
-  kSymbol,    // punctuation: one character, or one of << >> <= >= == != && ||
+  kName,       // add, %r1, $L__BB0_1, _
+  kDirective,  // .global, .L1::no_allocate, .2d; text without the leading dot
+  kInteger,    // 12, 0x1F, 0b1, 017, with or without U
+  kFloat,      // 0f3F800000, 0d..., 1.5, 1e9
+  kString,     // text without the quotes, escapes kept
+  kSymbol,     // punctuation: one character, or one of << >> <= >= == != && ||
 };
 
 struct Token {

@@ -40,7 +40,8 @@ std::tuple<unsigned, std::string> architecture(const std::string& target) {
   if (!target.starts_with("sm_")) return {0, target};
   unsigned number = 0;
   size_t i = 3;
-  for (; i < target.size() && i < 9 && target[i] >= '0' && target[i] <= '9'; ++i) number = number * 10 + target[i] - '0';
+  for (; i < target.size() && i < 9 && target[i] >= '0' && target[i] <= '9'; ++i)
+    number = number * 10 + target[i] - '0';
   return {number, target.substr(i)};
 }
 
@@ -177,7 +178,8 @@ class Linker {
     }
     if (variable.initial)
       for (const std::string& target : addresses_in(*variable.initial))
-        if (!is_defined(target) && variables_.contains(target) && target != name && depth_ < kMaxChain) define_nested(target);
+        if (!is_defined(target) && variables_.contains(target) && target != name && depth_ < kMaxChain)
+          define_nested(target);
     defined_[name] = true;
     result_.items.push_back(variable);
   }

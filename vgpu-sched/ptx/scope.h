@@ -19,18 +19,16 @@ struct Declaration {
   const Label* label = nullptr;
   const CallPrototype* prototype = nullptr;
   const Targets* targets = nullptr;
-  explicit operator bool() const {
-    return registers || variable || function || label || prototype || targets;
-  }
+  explicit operator bool() const { return registers || variable || function || label || prototype || targets; }
 };
 
 // Names of one scope. `parent` must outlive it. Ranges (%r<10>) are found as %r0 ... %r9.
 class Scope {
  public:
   explicit Scope(const Scope* parent = nullptr) : parent_(parent) {}
-  explicit Scope(const Module& module);                   // global names
-  Scope(const Scope* parent, const Function& function);   // parameters and the body's own scope
-  Scope(const Scope* parent, const Block& block);         // a nested block
+  explicit Scope(const Module& module);                  // global names
+  Scope(const Scope* parent, const Function& function);  // parameters and the body's own scope
+  Scope(const Scope* parent, const Block& block);        // a nested block
 
   Declaration find(std::string_view name) const;        // here, then outwards; empty if unknown
   Declaration find_local(std::string_view name) const;  // here only

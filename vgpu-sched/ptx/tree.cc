@@ -12,9 +12,7 @@ bool operator==(const Address& a, const Address& b) {
 bool operator==(const Vector& a, const Vector& b) { return a.elements == b.elements; }
 bool operator==(const Group& a, const Group& b) { return a.elements == b.elements; }
 bool operator==(const Pair& a, const Pair& b) { return a.elements == b.elements; }
-bool operator==(const Negated& a, const Negated& b) {
-  return a.arithmetic == b.arithmetic && a.element == b.element;
-}
+bool operator==(const Negated& a, const Negated& b) { return a.arithmetic == b.arithmetic && a.element == b.element; }
 bool operator==(const InitializerList& a, const InitializerList& b) { return a.elements == b.elements; }
 bool operator==(const Block& a, const Block& b) { return a.statements == b.statements; }
 

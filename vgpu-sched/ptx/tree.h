@@ -100,9 +100,13 @@ struct Operand {
   std::variant<Register, Integer, Float, Symbol, Sink, Address, Vector, Group, Pair, Negated> value;
 
   template <class T>
-  const T* as() const { return std::get_if<T>(&value); }
+  const T* as() const {
+    return std::get_if<T>(&value);
+  }
   template <class T>
-  T* as() { return std::get_if<T>(&value); }
+  T* as() {
+    return std::get_if<T>(&value);
+  }
   bool operator==(const Operand&) const = default;
 };
 
@@ -130,7 +134,7 @@ struct Initializer {
 
 // `.name v0, v1` : performance and other directives of a function, `.attribute`s, `.pragma "text"`.
 struct Directive {
-  std::string name;                  // "maxntid", "pragma", "managed", "unified"
+  std::string name;  // "maxntid", "pragma", "managed", "unified"
   std::vector<uint64_t> values;
   std::vector<std::string> strings;  // without quotes, escapes as written
   bool operator==(const Directive&) const = default;
@@ -145,19 +149,19 @@ struct Variable {
   std::optional<uint64_t> align;       // as written
   uint32_t vector = 1;                 // .v2 .v4 .v8
   Type type = Type::kNone;
-  std::string name;                    // "_" in prototypes
-  std::optional<uint32_t> count;       // name<count>: variables name0 ... name(count-1)
+  std::string name;                                 // "_" in prototypes
+  std::optional<uint32_t> count;                    // name<count>: variables name0 ... name(count-1)
   std::vector<std::optional<uint64_t>> dimensions;  // of an array; no value: unsized []
   std::optional<Initializer> initial;
-  std::vector<Directive> attributes;   // .attribute(.managed), .attribute(.unified(a, b))
-  bool pointer = false;                // .param ... .ptr
+  std::vector<Directive> attributes;  // .attribute(.managed), .attribute(.unified(a, b))
+  bool pointer = false;               // .param ... .ptr
   Space pointer_space = Space::kNone;
   std::optional<uint64_t> pointer_align;
   bool operator==(const Variable&) const = default;
 
   bool is_array() const { return !dimensions.empty(); }
-  uint64_t element_bytes() const;                // vector included
-  uint64_t alignment() const;                    // written or natural, at least 1
+  uint64_t element_bytes() const;  // vector included
+  uint64_t alignment() const;      // written or natural, at least 1
   // Total size; an unsized first dimension takes its length from the initial value, else counts as 0. Saturates.
   uint64_t bytes() const;
 };
@@ -194,8 +198,8 @@ struct Instruction {
   // The modifiers that are types, in order: cvt.rn.f16.f32 has type(0) f16 and type(1) f32. kNone past the end.
   Type type(size_t n = 0) const;
   size_t type_count() const;
-  Space space() const;      // the first modifier that is a state space (shared::cta counts as shared), else kNone
-  uint32_t vector() const;  // 2, 4 or 8 for .v2 .v4 .v8, else 1
+  Space space() const;            // the first modifier that is a state space (shared::cta counts as shared), else kNone
+  uint32_t vector() const;        // 2, 4 or 8 for .v2 .v4 .v8, else 1
   std::string full_name() const;  // "ld.global.v4.f32"
 };
 
@@ -239,9 +243,13 @@ struct Statement {
   std::variant<Instruction, Label, Registers, Variable, Block, Location, Directive, CallPrototype, Targets> value;
 
   template <class T>
-  const T* as() const { return std::get_if<T>(&value); }
+  const T* as() const {
+    return std::get_if<T>(&value);
+  }
   template <class T>
-  T* as() { return std::get_if<T>(&value); }
+  T* as() {
+    return std::get_if<T>(&value);
+  }
   bool operator==(const Statement&) const = default;
 };
 
@@ -255,7 +263,7 @@ struct Function {
   std::vector<Variable> returns, parameters;  // space kParam or kReg
   std::vector<Directive> directives;          // in order: maxntid, noreturn, pragma, ...
   std::vector<Directive> attributes;
-  std::optional<Block> body;                  // none: a declaration
+  std::optional<Block> body;  // none: a declaration
   bool operator==(const Function&) const = default;
 
   const Directive* directive(std::string_view name) const;  // nullptr if absent

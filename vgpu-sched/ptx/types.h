@@ -9,6 +9,7 @@ namespace bandsaw::ptx {
 
 enum class Space : uint8_t { kNone, kReg, kSreg, kConst, kGlobal, kLocal, kParam, kShared, kTex };
 
+// clang-format off
 enum class Type : uint8_t {
   kNone,
   kB8, kB16, kB32, kB64, kB128,
@@ -20,6 +21,7 @@ enum class Type : uint8_t {
   kPred, kTexref, kSamplerref, kSurfref,
   kB1, kB4, kU4, kS4, kE4m3x4, kE5m2x4, kE2m1x4, kE2m3x4, kE3m2x4,
 };
+// clang-format on
 
 enum class Linkage : uint8_t { kNone, kVisible, kExtern, kWeak, kCommon };
 

@@ -62,8 +62,7 @@ CUresult read_entry(const EntryHeader& header, Bytes payload, uint32_t fatbin, I
 }
 
 // The entries of the fatbin at the beginning of `rest`; `taken` is its size.
-CUresult read_fatbin(Bytes rest, uint32_t fatbin, std::vector<ImageEntry>* entries, uint64_t* taken,
-                     std::string* log) {
+CUresult read_fatbin(Bytes rest, uint32_t fatbin, std::vector<ImageEntry>* entries, uint64_t* taken, std::string* log) {
   auto header = rest.at<FatbinHeader>(0);
   if (!header || header->magic != kFatbinMagic) return invalid(log, "no fatbin header");
   if (header->header_bytes < sizeof(FatbinHeader)) return invalid(log, "the fatbin's header is too short");
@@ -131,9 +130,7 @@ std::string machine_code_only(const std::vector<ImageEntry>& entries) {
 // Portable before family-specific before architecture-specific.
 int rank(const ImageEntry& entry) { return entry.architecture_specific() ? 0 : entry.family_specific() ? 1 : 2; }
 
-bool better(const ImageEntry& a, const ImageEntry& b) {
-  return a.sm != b.sm ? a.sm > b.sm : rank(a) > rank(b);
-}
+bool better(const ImageEntry& a, const ImageEntry& b) { return a.sm != b.sm ? a.sm > b.sm : rank(a) > rank(b); }
 
 std::vector<const ImageEntry*> choose(const std::vector<ImageEntry>& entries) {
   std::vector<const ImageEntry*> chosen;

@@ -22,10 +22,10 @@ struct ImageEntry {
   enum class Packing : uint8_t { kNone, kLz4, kZstd };
   Kind kind = Kind::kOther;
   Packing packing = Packing::kNone;
-  uint32_t sm = 0;         // 90 for sm_90; 0 if unknown
-  uint64_t flags = 0;      // of the fatbin's entry; 0 elsewhere
-  uint32_t fatbin = 0;     // which one, where an image is several fatbins in a row
-  uint64_t bytes = 0;      // unpacked
+  uint32_t sm = 0;                     // 90 for sm_90; 0 if unknown
+  uint64_t flags = 0;                  // of the fatbin's entry; 0 elsewhere
+  uint32_t fatbin = 0;                 // which one, where an image is several fatbins in a row
+  uint64_t bytes = 0;                  // unpacked
   std::span<const std::byte> payload;  // as stored; views the image
 
   bool architecture_specific() const { return flags & 0x100000; }  // sm_90a

@@ -33,11 +33,11 @@ TEST(Link, LeavesOneUnitAlone) {
 }
 
 TEST(Link, BindsFunctionsAndVariables) {
-  std::string text = print(linked(
-      {".extern .func (.param .b32 r) f(.param .b32 a);\n.extern .func g;\n.extern .global .u32 x;\n"
-       ".visible .global .u64 p = generic(x);\n"
-       ".visible .entry k() { .reg .b32 %r<2>; ld.global.u32 %r1, [x]; call g; ret; }",
-       ".visible .global .u32 x = 5;\n.visible .func (.param .b32 r) f(.param .b32 a) { ret; }"}));
+  std::string text =
+      print(linked({".extern .func (.param .b32 r) f(.param .b32 a);\n.extern .func g;\n.extern .global .u32 x;\n"
+                    ".visible .global .u64 p = generic(x);\n"
+                    ".visible .entry k() { .reg .b32 %r<2>; ld.global.u32 %r1, [x]; call g; ret; }",
+                    ".visible .global .u32 x = 5;\n.visible .func (.param .b32 r) f(.param .b32 a) { ret; }"}));
   EXPECT_EQ(count(text, ".extern"), 1u);  // g
   EXPECT_EQ(count(text, ".global .u32 x"), 1u);
   EXPECT_LT(text.find("x = 5"), text.find("p = generic(x)"));
@@ -59,8 +59,9 @@ TEST(Link, KeepsPrivateNamesApart) {
 }
 
 TEST(Link, WeakYieldsAndCommonGrows) {
-  std::string text = print(linked({".weak .func w() { trap; ret; }\n.common .global .u32 c[2];\n.weak .entry e() { ret; }",
-                                   ".visible .func w() { ret; }\n.common .global .u32 c[4];\n.weak .entry e() { ret; }"}));
+  std::string text =
+      print(linked({".weak .func w() { trap; ret; }\n.common .global .u32 c[2];\n.weak .entry e() { ret; }",
+                    ".visible .func w() { ret; }\n.common .global .u32 c[4];\n.weak .entry e() { ret; }"}));
   EXPECT_EQ(text.find("trap"), std::string::npos);
   EXPECT_EQ(count(text, ".entry e"), 1u);
   EXPECT_EQ(count(text, " c["), 1u);

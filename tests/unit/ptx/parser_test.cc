@@ -146,9 +146,10 @@ TEST(Parser, ReadsStatements) {
 }
 
 TEST(Parser, FoldsConstants) {
-  Module module = kernel_of("mov.b64 %rd1, 2 + 3 * 4 == 14 && !(1 > 2) ? 1 << 4 | 3 : 0;\nmov.b64 %rd1, -7 / 2 % 3;\n"
-                            "mov.b64 %rd1, -9223372036854775808 / -1;\nmov.b64 %rd1, (.u64)-8 >> 60;\n"
-                            "mov.b64 %rd1, WARP_SZ + 010;");
+  Module module = kernel_of(
+      "mov.b64 %rd1, 2 + 3 * 4 == 14 && !(1 > 2) ? 1 << 4 | 3 : 0;\nmov.b64 %rd1, -7 / 2 % 3;\n"
+      "mov.b64 %rd1, -9223372036854775808 / -1;\nmov.b64 %rd1, (.u64)-8 >> 60;\n"
+      "mov.b64 %rd1, WARP_SZ + 010;");
   EXPECT_EQ(instruction_at(module, 0).operands[1].as<Integer>()->value(), 19);
   EXPECT_EQ(instruction_at(module, 1).operands[1].as<Integer>()->value(), 0);
   EXPECT_EQ(instruction_at(module, 2).operands[1].as<Integer>()->value(), INT64_MIN);

@@ -16,8 +16,9 @@ TEST(Printer, SamplesSurviveTheRoundTrip) {
 }
 
 TEST(Printer, WritesWhatPtxasTakes) {
-  Module module = kernel_of("ld.global.u32 %r1, [%rd1-8];\nmov.b64 %rd1, -9223372036854775808;\n"
-                            "mov.f64 %rd2, -1.5;\nmov.u64 %rd1, 0xFFFFFFFFFFFFFFFF;");
+  Module module = kernel_of(
+      "ld.global.u32 %r1, [%rd1-8];\nmov.b64 %rd1, -9223372036854775808;\n"
+      "mov.f64 %rd2, -1.5;\nmov.u64 %rd1, 0xFFFFFFFFFFFFFFFF;");
   EXPECT_EQ(print(instruction_at(module, 0).operands[1]), "[%rd1+-8]");  // [%rd1-8] is an error there
   EXPECT_EQ(print(instruction_at(module, 1).operands[1]), "-9223372036854775808");
   EXPECT_EQ(print(instruction_at(module, 2).operands[1]), "0dBFF8000000000000");

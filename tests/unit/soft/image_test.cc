@@ -144,7 +144,9 @@ TEST(Image, SaysWhenThereIsMachineCodeOnly) {
 }
 
 TEST(Image, RefusesGarbage) {
-  for (const std::string& image : {std::string(), std::string("text"), std::string(4, '\0'), std::string("\x7f" "ELF")})
+  for (const std::string& image : {std::string(), std::string("text"), std::string(4, '\0'),
+                                   std::string("\x7f"
+                                               "ELF")})
     EXPECT_EQ(find(image).result, CUDA_ERROR_INVALID_IMAGE);
 }
 

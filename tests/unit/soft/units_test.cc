@@ -15,9 +15,10 @@ TEST(Units, OnePassesUnread) {
 
 TEST(Units, SeveralAreLinked) {
   std::string ptx, log;
-  ASSERT_EQ(link_units({kHeader + ".extern .func f;\n.entry k() { call f; ret; }", kHeader + ".visible .func f() { ret; }"},
-                       &ptx, &log),
-            CUDA_SUCCESS);
+  ASSERT_EQ(
+      link_units({kHeader + ".extern .func f;\n.entry k() { call f; ret; }", kHeader + ".visible .func f() { ret; }"},
+                 &ptx, &log),
+      CUDA_SUCCESS);
   EXPECT_EQ(ptx.find(".extern"), std::string::npos);
   EXPECT_EQ(ptx.find(".version", 1), std::string::npos);
 }
