@@ -7,7 +7,7 @@ from lab.paths import BUILD, REPO
 from lab.shell import run, step
 
 
-def configure(folder: pathlib.Path = BUILD, options: tuple = (), environment: dict | None = None) -> None:
+def configure(folder: pathlib.Path = BUILD, options: tuple = ("-Doptimization=2", "-Ddebug=false"), environment: dict | None = None) -> None:
     if (folder / "build.ninja").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
