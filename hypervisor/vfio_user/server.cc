@@ -55,7 +55,6 @@ void Server::on_client() {
 Status Server::serve(UniqueFd client) {
   if (connection_) return Status::error(EBUSY, "another hypervisor is connected");
   if (accept_) event_del(accept_.get());
-  spdlog::info("hypervisor connected");
   device_.pci().core().connected();
   connection_ = std::make_unique<Connection>(base_, std::move(client), commands_, [this] { client_gone(); });
   return {};
@@ -63,7 +62,6 @@ Status Server::serve(UniqueFd client) {
 
 // QEMU may have been killed: nothing of it is kept.
 void Server::client_gone() {
-  spdlog::info("hypervisor disconnected");
   connection_.reset();
   commands_.forget_client();
   device_.pci().hypervisor_gone();

@@ -16,6 +16,8 @@ namespace bandsaw::virtio {
 
 namespace {
 
+constexpr uint32_t kBreaksLogged = 20;
+
 constexpr uint64_t bit(unsigned number) { return uint64_t{1} << number; }
 
 template <typename T>
@@ -51,6 +53,7 @@ void Core::disconnected() {
   clear_driver_state();
   status_ = 0;
   resetting_ = false;
+  broken_count_ = 0;
   reset_waiters_.clear();
   sink_.on_disconnected();
 }
@@ -108,7 +111,6 @@ void Core::set_status(uint8_t status) {
   status_ |= added;
   if (added & VIRTIO_CONFIG_S_DRIVER_OK) {
     ready_ = true;
-    spdlog::info("guest driver is ready");
     sink_.on_driver_ready();
     serve_control();
   }
@@ -143,7 +145,10 @@ void Core::finish_reset() {
 
 bool Core::check(const Status& status) {
   if (status.ok()) return true;
-  spdlog::error("the guest's driver broke the device: {}", status.message());
+  // A guest can break and reset the device for ever.
+  if (++broken_count_ <= kBreaksLogged)
+    spdlog::error("the guest's driver broke the device: {}{}", status.message(),
+                  broken_count_ == kBreaksLogged ? " (further ones are not logged)" : "");
   ready_ = false;
   status_ |= VIRTIO_CONFIG_S_NEEDS_RESET;
   if (interrupts_) interrupts_->config_interrupt();

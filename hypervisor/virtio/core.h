@@ -74,6 +74,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::vector<std::function<void()>> reset_waiters_;
   uint64_t driver_features_ = 0;
   uint64_t epoch_ = 0;  // grows with each reset: answers of an earlier epoch go nowhere
+  uint32_t broken_count_ = 0;
   uint8_t status_ = 0;
   bool connected_ = false;
   bool resetting_ = false;

@@ -37,7 +37,7 @@ reboot -f
 sleep 60
 """,
     "once": "module_test ready; echo up; sleep 100",
-    "die": "module_test die; echo after death; dmesg | grep -E 'BUG|Oops|Call Trace' && echo 'FAIL kernel log'",
+    "die": "module_test die; rmmod virtio_vgpu && echo unloaded; echo after death; dmesg | grep -E 'BUG|Oops|Call Trace' && echo 'FAIL kernel log'",
 }
 
 
@@ -165,3 +165,4 @@ def test_session_dies():
         it.wait_console("after death", 90)
         it.expect_clean()
         it.wait_console("session died: noticed", 1)
+        it.wait_console("unloaded", 1)

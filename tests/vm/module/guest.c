@@ -19,13 +19,13 @@
 
 static int failures;
 
-#define CHECK(what)                                                                     \
-  do {                                                                                  \
-    errno = 0;                                                                          \
-    if (!(what)) {                                                                      \
-      printf("FAIL line %d: %s (%s)\n", __LINE__, #what, strerror(errno));              \
-      failures++;                                                                       \
-    }                                                                                   \
+#define CHECK(what)                                                        \
+  do {                                                                     \
+    errno = 0;                                                             \
+    if (!(what)) {                                                         \
+      printf("FAIL line %d: %s (%s)\n", __LINE__, #what, strerror(errno)); \
+      failures++;                                                          \
+    }                                                                      \
   } while (0)
 #define FAILS_WITH(call, code) CHECK((call) == -1 && errno == (code))
 
@@ -171,9 +171,9 @@ static void test_pin_errors(void) {
   struct client c = start();
   char* p = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   char* read_only = mmap(NULL, 65536, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  struct vgpu_ioc_region bad[] = {region_of(p, 0, 0), region_of(p + 1, 4096, 0), region_of(p, 100, 0),
-                                  region_of(p, 4096, 128), region_of((void*)-8192l, 16384, 0),
-                                  region_of(p, 1ul << 63, 0)};
+  struct vgpu_ioc_region bad[] = {
+      region_of(p, 0, 0),      region_of(p + 1, 4096, 0),          region_of(p, 100, 0),
+      region_of(p, 4096, 128), region_of((void*)-8192l, 16384, 0), region_of(p, 1ul << 63, 0)};
   for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) FAILS_WITH(ioctl(c.fd, VGPU_IOC_PIN, &bad[i]), EINVAL);
   struct vgpu_ioc_region r = region_of(read_only, 65536, 0);
   FAILS_WITH(ioctl(c.fd, VGPU_IOC_PIN, &r), EFAULT);
@@ -274,6 +274,47 @@ static void* churn(void* argument) {
   }
   munmap(p, 1 << 20);
   return NULL;
+}
+
+static void* churn_for_ever(void* argument) {
+  for (;;) churn(argument);
+  return NULL;
+}
+
+/* Killed at any point of any request, with several threads in it. */
+static void test_kill_anywhere(void) {
+  struct client c = start();
+  for (int i = 0; i < 30; i++) {
+    pid_t victim = fork();
+    if (victim == 0) {
+      struct client mine = start();
+      pthread_t threads[3];
+      for (int t = 0; t < 3; t++) pthread_create(&threads[t], NULL, churn_for_ever, &mine);
+      pause();
+    }
+    usleep(2000 + i * 1700);
+    kill(victim, SIGKILL);
+    waitpid(victim, NULL, 0);
+  }
+  wait_for_processes(&c, 1);
+  stop(&c);
+}
+
+/* Every page that was pinned has been unpinned. */
+static void test_nothing_left_pinned(void) {
+  long long acquired = -1, released = -2;
+  for (int i = 0; i < 50 && acquired != released; i++) {
+    FILE* file = fopen("/proc/vmstat", "r");
+    char line[128];
+    while (fgets(line, sizeof(line), file)) {
+      sscanf(line, "nr_foll_pin_acquired %lld", &acquired);
+      sscanf(line, "nr_foll_pin_released %lld", &released);
+    }
+    fclose(file);
+    if (acquired != released) usleep(50000);
+  }
+  CHECK(acquired > 0 && acquired == released);
+  printf("pages pinned and unpinned: %lld, %lld\n", acquired, released);
 }
 
 static void test_threads(void) {
@@ -383,9 +424,11 @@ int main(int argc, char** argv) {
   printf("fork\n"), test_fork();
   printf("death\n"), test_death();
   printf("threads\n"), test_threads();
+  printf("kill anywhere\n"), test_kill_anywhere();
   printf("lost\n"), test_lost();
   printf("unbind\n"), test_unbind(argv[1]);
   printf("silence\n"), test_silence(argv[1]);
+  test_nothing_left_pinned();
   printf("module test: %s\n", failures ? "FAILED" : "passed");
   return failures != 0;
 }
