@@ -189,19 +189,6 @@ CUresult CUDAAPI cuCtxGetApiVersion(CUcontext ctx, unsigned int* version) {
 CUresult CUDAAPI cuCtxSynchronize(void) { return synchronise(nullptr); }
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx) { return synchronise(ctx); }
 
-CUresult CUDAAPI cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
-  if (!pvalue) return CUDA_ERROR_INVALID_VALUE;
-  if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  Call call;
-  return wire::context_get_limit(call, static_cast<uint32_t>(limit), pvalue);
-}
-
-CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value) {
-  if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-  Call call;
-  return wire::context_set_limit(call, static_cast<uint32_t>(limit), value);
-}
-
 // Preferences that this device is free to ignore; a program reads back what it set.
 CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
   if (!pconfig) return CUDA_ERROR_INVALID_VALUE;
