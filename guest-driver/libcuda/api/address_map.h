@@ -30,8 +30,7 @@ struct Range {
   uint64_t context = 0, pool = 0;
   uint64_t id = 0;             // never used twice in a process
   uint64_t owner = 0;          // of variables: the library or module
-  uint64_t alias = 0;          // kRegistered: where the runner reaches `base`, if not at `base`
-  uint64_t host = 0;           // of such an alias: the program's own address of `base`
+  uint64_t swapped = 0;        // kRegistered in direct mode: the shared block under the program's pages
   // Managed memory: what cuMemAdvise and cuMemPrefetchAsync asked for last.
   bool read_mostly = false;
   CUmemLocation preferred{CU_MEM_LOCATION_TYPE_INVALID, CU_DEVICE_INVALID};

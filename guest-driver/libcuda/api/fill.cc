@@ -1,6 +1,5 @@
 // Memset in all its forms.
 #include "guest-driver/libcuda/api/address_map.h"
-#include "guest-driver/libcuda/api/host_memory.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -27,7 +26,6 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
   if (!address || (height > 1 && pitch < row)) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(address);
   if (range && !range->holds(address, span)) return CUDA_ERROR_INVALID_VALUE;
-  if (range) address = shared_address(*range, address);
   const vgpu_fill what{address, height > 1 ? pitch : row, width, height, element, value};
   if (!wait || !range || range->on_device()) return wire::fill(call, what, on, vgpu_done{});
   result = check_may_wait();

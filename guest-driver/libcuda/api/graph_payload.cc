@@ -6,7 +6,6 @@
 #include "guest-driver/libcuda/api/copy_shape.h"
 #include "guest-driver/libcuda/api/event.h"
 #include "guest-driver/libcuda/api/handles.h"
-#include "guest-driver/libcuda/api/host_memory.h"
 #include "guest-driver/libcuda/api/launch.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/log.h"
@@ -81,12 +80,10 @@ CUresult plan_fill(const CUDA_MEMSET_NODE_PARAMS_v1& params, CUcontext context, 
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (params.height > 1 && (params.pitch < row || params.pitch % element)) return CUDA_ERROR_INVALID_VALUE;
-  vgpu_fill fill{params.dst, params.height > 1 ? params.pitch : row, params.width, params.height, element,
+  const vgpu_fill fill{params.dst, params.height > 1 ? params.pitch : row, params.width, params.height, element,
                  params.value};
-  if (const auto range = AddressMap::get().find(params.dst)) {
-    if (!range->holds(params.dst, span)) return CUDA_ERROR_INVALID_VALUE;
-    fill.address = shared_address(*range, params.dst);
-  }
+  const auto range = AddressMap::get().find(params.dst);
+  if (range && !range->holds(params.dst, span)) return CUDA_ERROR_INVALID_VALUE;
   plan->type = CU_GRAPH_NODE_TYPE_MEMSET;
   append(vgpu_fill_node{fill, wire_context(context)}, &plan->payload);
   return CUDA_SUCCESS;

@@ -1,6 +1,7 @@
 // Pinned, mapped and registered host memory.
 #include "guest-driver/libcuda/api/host_memory.h"
 
+#include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
@@ -57,18 +58,9 @@ CUresult register_range(void* pointer, size_t bytes, unsigned flags, uint64_t co
   Range range{.base = first, .bytes = bytes, .kind = RangeKind::kRegistered, .flags = flags, .context = context};
   const bool read_only = flags & CU_MEMHOSTREGISTER_READ_ONLY;
   SharedBlock block;
-  CUresult result = process().memory->pin(
-      pointer, bytes, VGPU_REGION_DEVICE_VISIBLE | (read_only ? VGPU_REGION_READ_ONLY : 0), &block);
-  if (result == CUDA_ERROR_NOT_SUPPORTED) {
-    result = swap_in_shared(first, bytes, &range.alias);
-    if (result == CUDA_SUCCESS) {
-      Range alias = range;
-      alias.base = range.alias;
-      alias.host = first;
-      alias.alias = 0;
-      map.add(alias);
-    }
-  }
+  const uint32_t region_flags = VGPU_REGION_DEVICE_VISIBLE | (read_only ? VGPU_REGION_READ_ONLY : 0);
+  CUresult result = process().memory->pin(pointer, bytes, region_flags, &block);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) result = swap_in_shared(first, bytes, region_flags, &range.swapped);
   if (result == CUDA_SUCCESS) map.add(range);
   return result;
 }
@@ -103,7 +95,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* pointer, unsig
   if (!range || (range->kind != RangeKind::kHost && range->kind != RangeKind::kRegistered)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *address = shared_address(*range, number(pointer));
+  *address = number(pointer);  // one address for both
   return CUDA_SUCCESS;
 }
 
@@ -133,13 +125,13 @@ CUresult cuMemHostUnregister(void* pointer) {
   if (!pointer) return CUDA_ERROR_INVALID_VALUE;
   AddressMap& map = AddressMap::get();
   const auto range = map.find(number(pointer));
-  if (!range || range->kind != RangeKind::kRegistered || range->base != number(pointer) || range->host) {
+  if (!range || range->kind != RangeKind::kRegistered || range->base != number(pointer)) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
-  map.remove(range->base);
-  if (!range->alias) return process().memory->unpin(pointer);
-  map.remove(range->alias);
-  return swap_out_shared(range->base, range->bytes, range->alias);
+  const CUresult result = range->swapped ? swap_out_shared(range->base, range->bytes, range->swapped)
+                                         : process().memory->unpin(pointer);
+  if (result == CUDA_SUCCESS) map.remove(range->base);
+  return result;
 }
 
 }  // extern "C"

@@ -1,5 +1,5 @@
 // Registered host memory in direct mode. The runner cannot reach a program's private pages, so their content moves
-// into shared memory, which is then mapped over them: the program keeps its addresses, the runner uses the window's.
+// into shared memory, which is then mapped over them: the program keeps its addresses, and the host is told of them.
 //
 // Works for private mappings that can be read and written (heap, bss, data, anonymous); refuses others, because a
 // shared or file mapping would be cut off from those who share it. The pages at both ends are taken whole. Other
@@ -77,33 +77,37 @@ bool exchange(const Pages& pages, uint64_t from, bool move) {
   return true;
 }
 
+// Private pages with the same content, and the block back to the arena.
+CUresult give_back(const Pages& pages, uint64_t block) {
+  void* const fresh = mmap(nullptr, pages.bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (fresh == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!exchange(pages, reinterpret_cast<uint64_t>(fresh), true)) return CUDA_ERROR_OUT_OF_MEMORY;
+  return process().memory->release(pointer(block));
+}
+
 }  // namespace
 
-CUresult swap_in_shared(uint64_t address, uint64_t bytes, uint64_t* alias) {
+CUresult swap_in_shared(uint64_t address, uint64_t bytes, uint32_t flags, uint64_t* shared) {
   const Pages pages = pages_around(address, bytes);
   if (!all_private(pages)) return CUDA_ERROR_INVALID_VALUE;
   if (on_this_stack(pages)) return CUDA_ERROR_NOT_SUPPORTED;
   SharedBlock block;
   SharedMemory& memory = *process().memory;
-  const CUresult result = memory.allocate(pages.bytes(), VGPU_REGION_DEVICE_VISIBLE, &block);
+  CUresult result = memory.allocate(pages.bytes(), 0, &block);
   if (result != CUDA_SUCCESS) return result;
-  const auto base = reinterpret_cast<uint64_t>(block.address);
-  if (!exchange(pages, base, false)) {
-    // Some pages may already be shared ones: the block must stay for as long as the process does.
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  *alias = base + (address - pages.begin);
-  return CUDA_SUCCESS;
+  *shared = reinterpret_cast<uint64_t>(block.address);
+  // If the exchange fails half-way, some pages are shared ones: the block then stays for as long as the process does.
+  if (!exchange(pages, *shared, false)) return CUDA_ERROR_OUT_OF_MEMORY;
+  result = memory.share_at(block, pointer(pages.begin), flags);
+  if (result != CUDA_SUCCESS) static_cast<void>(give_back(pages, *shared));
+  return result;
 }
 
-CUresult swap_out_shared(uint64_t address, uint64_t bytes, uint64_t alias) {
+CUresult swap_out_shared(uint64_t address, uint64_t bytes, uint64_t block) {
   const Pages pages = pages_around(address, bytes);
   if (on_this_stack(pages)) return CUDA_ERROR_NOT_SUPPORTED;
-  void* const fresh =
-      mmap(nullptr, pages.bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (fresh == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (!exchange(pages, reinterpret_cast<uint64_t>(fresh), true)) return CUDA_ERROR_OUT_OF_MEMORY;
-  return process().memory->release(pointer(alias / kPage * kPage));
+  const CUresult result = process().memory->unpin(pointer(pages.begin));
+  return result != CUDA_SUCCESS ? result : give_back(pages, block);
 }
 
 }  // namespace bandsaw::libcuda

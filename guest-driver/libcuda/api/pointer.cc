@@ -3,7 +3,6 @@
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handles.h"
-#include "guest-driver/libcuda/api/host_memory.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
 
@@ -19,10 +18,6 @@ CUresult put(void* data, T value) {
 }
 
 bool host_reads(const Range& range) { return !range.on_device(); }
-
-uint64_t host_address(const Range& range, uint64_t address) {
-  return range.host ? range.host + (address - range.base) : address;
-}
 
 Context* context_of(const Range& range) {
   Context* const primary = primary_context();
@@ -40,10 +35,10 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& ra
       return put(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     }
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      return put(data, CUdeviceptr{shared_address(range, address)});
+      return put(data, CUdeviceptr{address});
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (!host_reads(range)) return CUDA_ERROR_INVALID_VALUE;
-      return put(data, reinterpret_cast<void*>(host_address(range, address)));
+      return put(data, reinterpret_cast<void*>(address));
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return put(data, int{range.sync_memops});
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:

@@ -4,7 +4,6 @@
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/graph_copy.h"
-#include "guest-driver/libcuda/api/host_memory.h"
 #include "guest-driver/libcuda/api/staging.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/process.h"
@@ -107,7 +106,6 @@ CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place*
     if (!range->holds(end->address, span)) return CUDA_ERROR_INVALID_VALUE;
     const bool host = range->kind == RangeKind::kHost || range->kind == RangeKind::kRegistered;
     *place = host ? Place::kShared : Place::kDevice;
-    end->address = shared_address(*range, end->address);
   }
   end->kind = *place == Place::kDevice ? VGPU_MEMORY_DEVICE : VGPU_MEMORY_HOST;
   return CUDA_SUCCESS;

@@ -40,6 +40,7 @@ class DirectTransport : public Transport {
   int release(const SharedBlock& block) override;
   int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) override;
   int unpin(const SharedBlock& block) override;
+  int share_at(const SharedBlock& block, void* address, uint32_t flags, SharedBlock* again) override;
   void kick() override;
   int wait(vgpu_lane_header* lane, uint64_t* seen, uint32_t timeout_ms) override;
   uint64_t look(vgpu_lane_header* lane) override { return wake_word(lane).load(std::memory_order_acquire); }
@@ -242,7 +243,16 @@ int DirectTransport::release(const SharedBlock& block) {
 }
 
 int DirectTransport::pin(void*, uint64_t, uint32_t, SharedBlock*) { return ENOTSUP; }
-int DirectTransport::unpin(const SharedBlock&) { return ENOTSUP; }
+int DirectTransport::unpin(const SharedBlock& block) { return drop(VGPU_CTL_DROP_REGION, block.region); }
+
+int DirectTransport::share_at(const SharedBlock& block, void* address, uint32_t flags, SharedBlock* again) {
+  const uint32_t id = next_region_.fetch_add(1);
+  const uint64_t offset = reinterpret_cast<uint64_t>(block.address) - window_.base();
+  const int error =
+      announce(VGPU_CTL_ADD_REGION, id, flags, reinterpret_cast<uint64_t>(address), offset, block.bytes);
+  if (!error) *again = {address, block.bytes, id, flags};
+  return error;
+}
 
 void DirectTransport::kick() {
   const uint64_t one = 1;

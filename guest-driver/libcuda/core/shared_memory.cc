@@ -74,6 +74,18 @@ CUresult SharedMemory::pin(void* address, uint64_t bytes, uint32_t flags, Shared
   return CUDA_SUCCESS;
 }
 
+CUresult SharedMemory::share_at(const SharedBlock& block, void* address, uint32_t flags) {
+  const uint64_t begin = number(address);
+  std::lock_guard lock(mutex_);
+  if (overlap(blocks_, begin, begin + block.bytes) != blocks_.end()) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  SharedBlock again;
+  const int error = transport_->share_at(block, address, flags, &again);
+  if (error) return to_result(error);
+  blocks_[begin] = again;
+  pinned_[begin] = again;
+  return CUDA_SUCCESS;
+}
+
 CUresult SharedMemory::unpin(void* address) {
   std::lock_guard lock(mutex_);
   const auto it = pinned_.find(number(address) / kPage * kPage);

@@ -37,6 +37,9 @@ class SharedMemory {
   // when a page of it is known already.
   CUresult pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block);
   CUresult unpin(void* address);
+  // Where pages cannot be pinned: the program has mapped the whole of `block` at `address` (a page) as well, and the
+  // host shall know it there too, until unpin(address). CUDA_ERROR_NOT_SUPPORTED where pages can be pinned.
+  CUresult share_at(const SharedBlock& block, void* address, uint32_t flags);
 
   // The block or pinned range that holds all of [address, address + bytes); false if there is none.
   bool find(const void* address, uint64_t bytes, SharedBlock* block);

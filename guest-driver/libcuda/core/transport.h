@@ -1,6 +1,7 @@
 // How this process reaches its session: a Unix socket (direct mode) or /dev/vgpu0 (in a VM).
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,6 +26,11 @@ class Transport {
   virtual int release(const SharedBlock& block) = 0;
   virtual int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) = 0;
   virtual int unpin(const SharedBlock& block) = 0;
+  // For transports that cannot pin: the program has mapped all of `block` (of allocate) at `address` as well; kernels may
+  // use it there until unpin(again).
+  virtual int share_at(const SharedBlock&, void* /*address*/, uint32_t /*flags*/, SharedBlock* /*again*/) {
+    return ENOTSUP;
+  }
 
   // Wakes a runner that sleeps. Cheap: one system call.
   virtual void kick() = 0;
