@@ -12,13 +12,15 @@ namespace bandsaw::libcuda {
 namespace {
 
 constexpr uint64_t kPinFrom = 1u << 20;       // pinning costs a few microseconds and a round trip
-constexpr uint64_t kSmallestPiece = 64u << 10;
+// Pieces that a runner copies at once, without handing them to another thread; a bounce buffer takes a batch of them.
+constexpr uint64_t kPieceBytes = 64u << 10;
+constexpr uint32_t kBatchMost = kBounceBytes / kPieceBytes;
 
 std::byte* at(const vgpu_copy_end& end, uint64_t x, uint64_t y, uint64_t z) {
   return reinterpret_cast<std::byte*>(end.address + (z * end.height + y) * end.pitch + x);
 }
 
-// A part of a copy that fits into one bounce buffer: rows of one plane, or a part of one row.
+// A part of a copy: rows of one plane, or a part of one row.
 struct Piece {
   uint64_t x = 0, y = 0, z = 0, width = 0, rows = 0;
 };
@@ -26,16 +28,12 @@ struct Piece {
 // Cuts a copy into pieces, in address order.
 class Pieces {
  public:
-  explicit Pieces(const vgpu_copy& copy) : copy_(copy) {
-    const uint64_t total = copy.width_bytes * copy.height * copy.depth;
-    // A short copy is cut too, so that both sides work at once.
-    most_ = std::clamp<uint64_t>(total / kBounceSlots, kSmallestPiece, kBounceBytes);
-  }
+  explicit Pieces(const vgpu_copy& copy) : copy_(copy) {}
 
   bool next(Piece* piece) {
     if (z_ == copy_.depth) return false;
-    *piece = {x_, y_, z_, std::min<uint64_t>(copy_.width_bytes - x_, most_), 1};
-    if (copy_.width_bytes <= most_) piece->rows = std::min<uint64_t>(copy_.height - y_, most_ / copy_.width_bytes);
+    *piece = {x_, y_, z_, std::min<uint64_t>(copy_.width_bytes - x_, kPieceBytes), 1};
+    if (copy_.width_bytes <= kPieceBytes) piece->rows = std::min<uint64_t>(copy_.height - y_, kPieceBytes / copy_.width_bytes);
     x_ += piece->width;
     if (x_ < copy_.width_bytes) return true;
     x_ = 0;
@@ -48,26 +46,38 @@ class Pieces {
 
  private:
   const vgpu_copy& copy_;
-  uint64_t most_ = 0, x_ = 0, y_ = 0, z_ = 0;
+  uint64_t x_ = 0, y_ = 0, z_ = 0;
 };
 
-void set_staged(const Bounce& bounce, const Piece& piece, vgpu_copy_end* end) {
-  *end = {};
-  end->address = reinterpret_cast<uint64_t>(bounce.data);
-  end->pitch = piece.width;
-  end->height = piece.rows;
-  end->kind = VGPU_MEMORY_HOST;
+// What goes through one bounce buffer; its done word stands for the last piece.
+struct Batch {
+  Bounce bounce;
+  Piece pieces[kBatchMost];
+  uint32_t count = 0;
+
+  std::byte* staged(uint32_t piece) const { return bounce.data + piece * kPieceBytes; }
+};
+
+// A short copy is cut into several batches too, so that both sides work at once.
+uint32_t batch_pieces(const vgpu_copy& copy) {
+  const uint64_t total = copy.width_bytes * copy.height * copy.depth;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(total / kBounceSlots / kPieceBytes, 1, kBatchMost));
 }
 
-void set_piece(const Piece& piece, vgpu_copy_end* end) {
-  end->address = reinterpret_cast<uint64_t>(at(*end, piece.x, piece.y, piece.z));
-}
-
-vgpu_copy copy_of(const vgpu_copy& whole, const Piece& piece) {
+// The record for one piece. `program` is the end that is staged.
+vgpu_copy record_of(const vgpu_copy& whole, const Piece& piece, std::byte* staged, vgpu_copy_end vgpu_copy::*program) {
   vgpu_copy copy = whole;
+  vgpu_copy_end vgpu_copy::*const device =
+      program == &vgpu_copy::source ? &vgpu_copy::destination : &vgpu_copy::source;
   copy.width_bytes = piece.width;
   copy.height = piece.rows;
   copy.depth = 1;
+  copy.*program = {};
+  (copy.*program).address = reinterpret_cast<uint64_t>(staged);
+  (copy.*program).pitch = piece.width;
+  (copy.*program).height = piece.rows;
+  (copy.*program).kind = VGPU_MEMORY_HOST;
+  (copy.*device).address = reinterpret_cast<uint64_t>(at(whole.*device, piece.x, piece.y, piece.z));
   return copy;
 }
 
@@ -109,6 +119,23 @@ bool copy_pinned(Call& call, const vgpu_copy& copy, const vgpu_copy_end& program
   return true;
 }
 
+// Asks for the next pieces of a copy to the program. `piece` is the next one while `more`.
+CUresult request(Call& call, const vgpu_copy& copy, uint64_t stream, uint32_t most, Pieces* pieces, Piece* piece,
+                 bool* more, Batch* batch) {
+  CUresult result = call.bounce(&batch->bounce);
+  if (result != CUDA_SUCCESS) return result;
+  for (batch->count = 0; batch->count < most && *more;) {
+    const vgpu_copy record = record_of(copy, *piece, batch->staged(batch->count), &vgpu_copy::destination);
+    batch->pieces[batch->count++] = *piece;
+    *more = pieces->next(piece);
+    const bool last = batch->count == most || !*more;
+    result = wire::copy(call, record, stream, last ? batch->bounce.done : vgpu_done{});
+    if (result != CUDA_SUCCESS) return result;
+  }
+  call.bounce_used(batch->bounce);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
@@ -116,16 +143,21 @@ CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
   if (copy_pinned(call, copy, copy.source, VGPU_REGION_READ_ONLY, stream, &result)) return result;
   Pieces pieces(copy);
   Piece piece;
-  while (pieces.next(&piece)) {
+  const uint32_t most = batch_pieces(copy);
+  bool more = pieces.next(&piece);
+  while (more) {
     Bounce bounce;
     result = call.bounce(&bounce);
     if (result != CUDA_SUCCESS) return result;
-    gather(copy.source, piece, bounce.data);
-    vgpu_copy part = copy_of(copy, piece);
-    set_staged(bounce, piece, &part.source);
-    set_piece(piece, &part.destination);
-    result = wire::copy(call, part, stream, bounce.done);
-    if (result != CUDA_SUCCESS) return result;
+    for (uint32_t i = 0; i < most && more; ++i) {
+      std::byte* const staged = bounce.data + i * kPieceBytes;
+      gather(copy.source, piece, staged);
+      const vgpu_copy record = record_of(copy, piece, staged, &vgpu_copy::source);
+      more = pieces.next(&piece);
+      const bool last = i + 1 == most || !more;
+      result = wire::copy(call, record, stream, last ? bounce.done : vgpu_done{});
+      if (result != CUDA_SUCCESS) return result;
+    }
     call.bounce_used(bounce);
   }
   return CUDA_SUCCESS;
@@ -134,34 +166,24 @@ CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
 CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
   CUresult result = CUDA_SUCCESS;
   if (copy_pinned(call, copy, copy.destination, 0, stream, &result)) return result;
-  struct {
-    Bounce bounce;
-    Piece piece;
-  } flying[kBounceSlots];
+  Batch flying[kBounceSlots];
   uint64_t issued = 0, landed = 0;
   Pieces pieces(copy);
   Piece piece;
+  const uint32_t most = batch_pieces(copy);
   bool more = pieces.next(&piece);
   while (more || landed < issued) {
     if (more && issued - landed < kBounceSlots) {
-      auto& slot = flying[issued % kBounceSlots];
-      slot.piece = piece;
-      result = call.bounce(&slot.bounce);
+      Batch& batch = flying[issued % kBounceSlots];
+      result = request(call, copy, stream, most, &pieces, &piece, &more, &batch);
       if (result != CUDA_SUCCESS) return result;
-      vgpu_copy part = copy_of(copy, piece);
-      set_staged(slot.bounce, piece, &part.destination);
-      set_piece(piece, &part.source);
-      result = wire::copy(call, part, stream, slot.bounce.done);
-      if (result != CUDA_SUCCESS) return result;
-      call.bounce_used(slot.bounce);
       ++issued;
-      more = pieces.next(&piece);
       continue;
     }
-    const auto& slot = flying[landed % kBounceSlots];
-    result = call.wait_done(slot.bounce);
+    const Batch& batch = flying[landed % kBounceSlots];
+    result = call.wait_done(batch.bounce);
     if (result != CUDA_SUCCESS) return result;
-    scatter(slot.bounce.data, slot.piece, copy.destination);
+    for (uint32_t i = 0; i < batch.count; ++i) scatter(batch.staged(i), batch.pieces[i], copy.destination);
     ++landed;
   }
   return CUDA_SUCCESS;
