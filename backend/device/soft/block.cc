@@ -145,6 +145,7 @@ void BlockRunner::run_warps(Fiber* fiber, BlockState& block) {
       std::copy(std::begin(block.ctaid), std::end(block.ctaid), warp.ctaid);
       warp.live = plan.shape->warps[index].live;
       warp.local = local;
+      warp.stack_limit = fiber->stack_limit();
       worker_.running_warp = &warp;
       worker_.in_compiled = true;
       plan.entry(&warp);
@@ -249,6 +250,8 @@ BlockState* BlockRunner::get_block() {
     warp.window_base = plan.window_base;
     warp.block = block.get();
     warp.cancelled = job_.cancel_word();
+    warp.parameter_bytes = plan.parameter_bytes;
+    warp.cooperative = plan.cooperative;
     warp.grid_workspace = plan.grid_workspace;
   }
   blocks_.push_back(std::move(block));

@@ -36,6 +36,7 @@ struct LaunchPlan {
   std::shared_ptr<const BlockShape> shape;
   uint32_t grid[3]{1, 1, 1};
   uint32_t shared_bytes = 0, dynamic_shared_bytes = 0, local_bytes = 0;
+  uint32_t parameter_bytes = 0;
   bool cooperative = false;
   int priority = 0;
   uint64_t window_base = 0;

@@ -67,7 +67,7 @@ class SoftContext : public Context, public LaunchServices {
 
 using SoftContextRef = std::shared_ptr<SoftContext>;
 
-class SoftStream : public Stream {
+class SoftStream : public Stream, public std::enable_shared_from_this<SoftStream> {
  public:
   SoftStream(SoftContextRef context_, uint64_t id_, uint32_t flags_, int priority_, bool legacy_)
       : context(std::move(context_)), id(id_), flags(flags_), priority(priority_), legacy(legacy_) {}
@@ -86,7 +86,7 @@ class SoftStream : public Stream {
   std::vector<NodeRef> capture_dependencies;
 };
 
-class SoftEvent : public Event {
+class SoftEvent : public Event, public std::enable_shared_from_this<SoftEvent> {
  public:
   SoftEvent(SoftContextRef context_, uint32_t flags_) : context(std::move(context_)), flags(flags_) {}
   const SoftContextRef context;
@@ -96,5 +96,9 @@ class SoftEvent : public Event {
   std::shared_ptr<Capture> capture;  // the last record was captured
   std::vector<NodeRef> capture_dependencies;
 };
+
+inline SoftContextRef as(const ContextRef& context) { return std::static_pointer_cast<SoftContext>(context); }
+inline SoftStream& as(const StreamRef& stream) { return static_cast<SoftStream&>(*stream); }
+inline SoftEvent& as(const EventRef& event) { return static_cast<SoftEvent&>(*event); }
 
 }  // namespace bandsaw::soft

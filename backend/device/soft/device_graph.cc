@@ -1,37 +1,221 @@
+// Building graphs.
+#include <algorithm>
+
+#include "backend/device/soft/graph.h"
 #include "backend/device/soft/soft_device.h"
-#include "memory/base/log.h"
+#include "backend/device/soft/transfer.h"
+
 namespace bandsaw::soft {
-bool SoftDevice::capturing(SoftStream&) { return false; }
-CUresult SoftDevice::check_capture(SoftStream&) { return CUDA_SUCCESS; }
-CUresult SoftDevice::refuse_in_capture(SoftStream&) { return CUDA_SUCCESS; }
+
 namespace {
-CUresult absent(const char* name) {
-  spdlog::warn("software device: {} is not implemented", name);
-  return CUDA_ERROR_NOT_SUPPORTED;
+
+bool known_type(CUgraphNodeType type) {
+  switch (type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+    case CU_GRAPH_NODE_TYPE_HOST:
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+    case CU_GRAPH_NODE_TYPE_MEM_FREE: return true;
+    default: return false;
+  }
 }
+
+}  // namespace
+
+// What can be said of a node before it is instantiated; addresses may come to life later.
+CUresult SoftDevice::check_content(const NodeContent& content) {
+  uint64_t extent = 0;
+  switch (content.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      const CodeView code = view(content.launch.code);
+      Launch launch = content.launch;
+      if (!content.parameter_bytes.empty()) launch.parameters = content.parameter_bytes;
+      return code.code ? check_shape(launch, code) : CUDA_ERROR_INVALID_VALUE;
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return copy_extent(content.copy, content.copy.destination, &extent) &&
+                     copy_extent(content.copy, content.copy.source, &extent)
+                 ? CUDA_SUCCESS
+                 : CUDA_ERROR_INVALID_VALUE;
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      const uint32_t size = content.fill.element_bytes;
+      return (size == 1 || size == 2 || size == 4) && content.fill.address % size == 0 &&
+                     fill_extent(content.fill, &extent)
+                 ? CUDA_SUCCESS
+                 : CUDA_ERROR_INVALID_VALUE;
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: return content.host.function ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      if (!content.child) return CUDA_ERROR_INVALID_VALUE;
+      return as(content.child).has_allocations() ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return content.event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default: return known_type(content.type) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  }
 }
-CUresult SoftDevice::capture_node(SoftStream&, const NodeContent&, uint64_t*) { return absent("capture"); }
-CUresult SoftDevice::capture_record(SoftStream&, SoftEvent&, uint32_t) { return absent("capture"); }
-CUresult SoftDevice::capture_wait(SoftStream&, SoftEvent&, uint32_t) { return absent("capture"); }
-CUresult SoftDevice::capture_begin(const StreamRef&, CUstreamCaptureMode, const GraphRef&, std::span<const NodeRef>) { return absent("capture_begin"); }
-CUresult SoftDevice::capture_end(const StreamRef&, GraphRef*) { return absent("capture_end"); }
-CUresult SoftDevice::capture_info(const StreamRef&, CaptureInfo* info) { *info = {}; return CUDA_SUCCESS; }
-CUresult SoftDevice::capture_update(const StreamRef&, uint32_t, std::span<const NodeRef>) { return absent("capture_update"); }
-CUresult SoftDevice::graph_create(GraphRef*) { return absent("graph_create"); }
-CUresult SoftDevice::graph_clone(const GraphRef&, GraphRef*) { return absent("graph_clone"); }
-CUresult SoftDevice::graph_add_node(const GraphRef&, std::span<const NodeRef>, const NodeContent&, NodeRef*, uint64_t*) { return absent("graph_add_node"); }
-CUresult SoftDevice::graph_nodes(const GraphRef&, bool, std::vector<NodeRef>*) { return absent("graph_nodes"); }
-CUresult SoftDevice::graph_edges(const GraphRef&, std::vector<std::pair<NodeRef, NodeRef>>*) { return absent("graph_edges"); }
-CUresult SoftDevice::graph_change_edges(const GraphRef&, bool, std::span<const std::pair<NodeRef, NodeRef>>) { return absent("graph_change_edges"); }
-CUresult SoftDevice::node_neighbours(const NodeRef&, bool, std::vector<NodeRef>*) { return absent("node_neighbours"); }
-CUresult SoftDevice::node_get(const NodeRef&, NodeContent*) { return absent("node_get"); }
-CUresult SoftDevice::node_set(const NodeRef&, const NodeContent&) { return absent("node_set"); }
-CUresult SoftDevice::node_find_in_clone(const NodeRef&, const GraphRef&, NodeRef*) { return absent("node_find_in_clone"); }
-CUresult SoftDevice::node_destroy(const NodeRef&) { return absent("node_destroy"); }
-CUresult SoftDevice::graph_instantiate(const ContextRef&, const GraphRef&, uint64_t, ExecRef*) { return absent("graph_instantiate"); }
-CUresult SoftDevice::exec_update(const ExecRef&, const GraphRef&, CUgraphExecUpdateResult*, NodeRef*) { return absent("exec_update"); }
-CUresult SoftDevice::exec_node_set(const ExecRef&, const NodeRef&, const NodeContent&) { return absent("exec_node_set"); }
-CUresult SoftDevice::exec_node_enable(const ExecRef&, const NodeRef&, bool) { return absent("exec_node_enable"); }
-CUresult SoftDevice::exec_node_enabled(const ExecRef&, const NodeRef&, bool*) { return absent("exec_node_enabled"); }
-CUresult SoftDevice::exec_launch(const ExecRef&, const StreamRef&) { return absent("exec_launch"); }
+
+CUresult SoftDevice::add_node(const SoftGraphRef& graph, std::span<const NodeRef> dependencies,
+                              const NodeContent& content, NodeRef* node, uint64_t* value) {
+  if (const CUresult refused = check_content(content)) return refused;
+  for (size_t i = 0; i < dependencies.size(); ++i) {
+    const NodeRef& dependency = dependencies[i];
+    const auto same = [&](const NodeRef& other) { return other == dependency; };
+    if (!dependency || as(dependency).graph.lock() != graph) return CUDA_ERROR_INVALID_VALUE;
+    if (std::any_of(dependencies.begin(), dependencies.begin() + static_cast<ptrdiff_t>(i), same)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  auto made = std::make_shared<SoftNode>();
+  made->graph = graph;
+  made->content = copy_content(content);
+  if (content.type == CU_GRAPH_NODE_TYPE_GRAPH) made->content.child = as(content.child).clone();
+  if (content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+    uint64_t address = 0;
+    if (const CUresult refused = memory_->reserve(content.bytes, nullptr, &address)) return refused;
+    made->content.address = address;
+    made->reservation = std::shared_ptr<void>(nullptr, [memory = memory_, address](void*) { memory->release(address); });
+    if (value) *value = address;
+  }
+  if (content.type == CU_GRAPH_NODE_TYPE_MEM_FREE && !memory_->find(content.address)) return CUDA_ERROR_INVALID_VALUE;
+  for (const NodeRef& dependency : dependencies) SoftGraph::add_edge(as(dependency), *made);
+  graph->nodes.push_back(made);
+  *node = std::move(made);
+  return CUDA_SUCCESS;
 }
+
+CUresult SoftDevice::graph_create(GraphRef* graph) {
+  if (const CUresult error = scheduler_.error()) return error;
+  *graph = std::make_shared<SoftGraph>();
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::graph_clone(const GraphRef& graph, GraphRef* clone) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::lock_guard lock(scheduler_.mutex());
+  if (as(graph).has_allocations()) return CUDA_ERROR_NOT_SUPPORTED;  // as in CUDA: their addresses are theirs
+  *clone = as(graph).clone();
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::graph_add_node(const GraphRef& graph, std::span<const NodeRef> dependencies,
+                                    const NodeContent& content, NodeRef* node, uint64_t* value) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::lock_guard lock(scheduler_.mutex());
+  return add_node(as(graph).shared_from_this(), dependencies, content, node, value);
+}
+
+CUresult SoftDevice::graph_nodes(const GraphRef& graph, bool roots_only, std::vector<NodeRef>* nodes) {
+  std::lock_guard lock(scheduler_.mutex());
+  nodes->clear();
+  for (const SoftNodeRef& node : as(graph).nodes) {
+    if (!roots_only || node->dependencies.empty()) nodes->push_back(node);
+  }
+  return scheduler_.error();
+}
+
+CUresult SoftDevice::graph_edges(const GraphRef& graph, std::vector<std::pair<NodeRef, NodeRef>>* edges) {
+  std::lock_guard lock(scheduler_.mutex());
+  edges->clear();
+  for (const SoftNodeRef& node : as(graph).nodes) {
+    for (SoftNode* next : node->dependents) edges->emplace_back(node, next->shared_from_this());
+  }
+  return scheduler_.error();
+}
+
+// All edges or none.
+CUresult SoftDevice::graph_change_edges(const GraphRef& graph, bool add,
+                                        std::span<const std::pair<NodeRef, NodeRef>> edges) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::lock_guard lock(scheduler_.mutex());
+  const SoftGraphRef in = as(graph).shared_from_this();
+  const auto change = [&](const std::pair<NodeRef, NodeRef>& edge) {
+    if (!edge.first || !edge.second) return false;
+    SoftNode &from = as(edge.first), &to = as(edge.second);
+    if (from.graph.lock() != in || to.graph.lock() != in) return false;
+    if (!add) return SoftGraph::remove_edge(from, to);
+    if (SoftGraph::has_edge(from, to) || SoftGraph::reaches(&to, &from)) return false;  // twice, or a cycle
+    SoftGraph::add_edge(from, to);
+    return true;
+  };
+  for (size_t i = 0; i < edges.size(); ++i) {
+    if (change(edges[i])) continue;
+    while (i-- > 0) {
+      SoftNode &from = as(edges[i].first), &to = as(edges[i].second);
+      if (add) {
+        SoftGraph::remove_edge(from, to);
+      } else {
+        SoftGraph::add_edge(from, to);
+      }
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::node_neighbours(const NodeRef& node, bool dependents, std::vector<NodeRef>* nodes) {
+  std::lock_guard lock(scheduler_.mutex());
+  nodes->clear();
+  if (as(node).graph.expired()) return CUDA_ERROR_INVALID_VALUE;
+  for (SoftNode* other : dependents ? as(node).dependents : as(node).dependencies) {
+    nodes->push_back(other->shared_from_this());
+  }
+  return scheduler_.error();
+}
+
+CUresult SoftDevice::node_get(const NodeRef& node, NodeContent* content) {
+  std::lock_guard lock(scheduler_.mutex());
+  if (as(node).graph.expired()) return CUDA_ERROR_INVALID_VALUE;
+  *content = as(node).content;
+  content->launch.parameters = content->parameter_bytes;
+  return scheduler_.error();
+}
+
+CUresult SoftDevice::node_set(const NodeRef& node, const NodeContent& content) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::lock_guard lock(scheduler_.mutex());
+  SoftNode& changed = as(node);
+  if (changed.graph.expired() || changed.content.type != content.type) return CUDA_ERROR_INVALID_VALUE;
+  if (content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || content.type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+      content.type == CU_GRAPH_NODE_TYPE_GRAPH) {
+    return CUDA_ERROR_INVALID_VALUE;  // CUDA has no setters for these
+  }
+  if (const CUresult refused = check_content(content)) return refused;
+  changed.content = copy_content(content);
+  return CUDA_SUCCESS;
+}
+
+CUresult SoftDevice::node_find_in_clone(const NodeRef& node, const GraphRef& clone, NodeRef* found) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::lock_guard lock(scheduler_.mutex());
+  for (const SoftNodeRef& candidate : as(clone).nodes) {
+    if (candidate->original.lock() != node) continue;
+    *found = candidate;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult SoftDevice::node_destroy(const NodeRef& node) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::lock_guard lock(scheduler_.mutex());
+  SoftNode& going = as(node);
+  const SoftGraphRef graph = going.graph.lock();
+  if (!graph) return CUDA_ERROR_INVALID_VALUE;
+  if (going.content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || going.content.type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+    return CUDA_ERROR_NOT_SUPPORTED;  // as in CUDA
+  }
+  for (SoftNode* other : going.dependencies) std::erase(other->dependents, &going);
+  for (SoftNode* other : going.dependents) std::erase(other->dependencies, &going);
+  going.dependencies.clear();
+  going.dependents.clear();
+  going.graph.reset();
+  std::erase(graph->nodes, node);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::soft

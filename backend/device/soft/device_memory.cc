@@ -12,7 +12,10 @@ CUresult SoftDevice::memory_alloc(const ContextRef& context, uint64_t bytes, uin
   if (as(context)->dead) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   CUresult result = memory_->allocate(bytes, Use::kPlain, context.get(), address);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // what pools keep for later may be just what is missing
-    for (const auto& pool : pools_) pool->trim(0);
+    {
+      std::lock_guard lock(pools_mutex_);
+      for (const auto& pool : pools_) pool->trim(0);
+    }
     result = memory_->allocate(bytes, Use::kPlain, context.get(), address);
   }
   return result;

@@ -97,6 +97,7 @@ CUresult SoftDevice::stream_destroy(const StreamRef& stream) {
     std::lock_guard lock(scheduler_.mutex());
     if (dying.destroyed) return CUDA_ERROR_INVALID_HANDLE;
     dying.destroyed = true;
+    abandon_capture(dying);
     if (!dying.tail || dying.tail->is_complete()) return CUDA_SUCCESS;
   }
   return enqueue(dying, std::make_shared<CallOp>(dying.context, [stream] { return CUDA_SUCCESS; }, true));

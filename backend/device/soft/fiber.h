@@ -33,6 +33,8 @@ class Fiber {
   static constexpr size_t kStackBytes = 512 * 1024;
   static constexpr size_t kGuardBytes = 64 * 1024;  // a compiled warp's frame can be tens of KiB
 
+  static constexpr size_t kReserveBytes = 64 * 1024;
+
   static std::unique_ptr<Fiber> make();  // nullptr without memory
   ~Fiber();
   Fiber(const Fiber&) = delete;
@@ -42,6 +44,8 @@ class Fiber {
   void prepare(Body body, void* argument);
   Suspended& point() { return point_; }
   bool in_guard(uint64_t address) const;
+  // The lowest address that compiled code may let its stack reach: what it calls needs the rest.
+  uint64_t stack_limit() const { return reinterpret_cast<uint64_t>(stack_) + kGuardBytes + kReserveBytes; }
 
   // Room for the local memory of the warp that runs here: at least `bytes`, kept from warp to warp.
   std::byte* local(size_t bytes);

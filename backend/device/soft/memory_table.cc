@@ -100,7 +100,8 @@ CUresult Memory::reserve(uint64_t bytes, const void* owner, uint64_t* address) {
 CUresult Memory::map(uint64_t address) {
   std::lock_guard lock(mutex_);
   const auto found = table_.find(address);
-  if (found == table_.end() || found->second.mapped) return CUDA_ERROR_INVALID_VALUE;
+  if (found == table_.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (found->second.mapped) return CUDA_SUCCESS;
   return map_locked(found->second);
 }
 
@@ -155,7 +156,7 @@ bool Memory::accessible(uint64_t address, uint64_t bytes) const {
   if (after == table_.begin()) return false;
   const Allocation& allocation = std::prev(after)->second;
   const uint64_t from = address - allocation.address;
-  return allocation.live && from <= allocation.bytes && bytes <= allocation.bytes - from;
+  return (allocation.live || allocation.use == Use::kGraph) && from <= allocation.bytes && bytes <= allocation.bytes - from;
 }
 
 CUresult Memory::managed_add(uint64_t address, uint64_t bytes) {

@@ -53,8 +53,8 @@ class Memory {
   // Marks an allocation as (no longer) the program's to use; INVALID_VALUE if it already is so.
   CUresult set_live(uint64_t address, bool live);
   std::optional<Allocation> find(uint64_t address) const;  // the one that begins there
-  // Whether [address, address + bytes) lies in one live allocation or managed region, or in the lower half of the
-  // window, where the process around maps what it likes and a copy finds out.
+  // Whether [address, address + bytes) lies in one live allocation or a graph's, or in the lower half of the window,
+  // where the process around maps what it likes and a copy finds out.
   bool accessible(uint64_t address, uint64_t bytes) const;
 
   CUresult managed_add(uint64_t address, uint64_t bytes);

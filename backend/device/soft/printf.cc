@@ -45,8 +45,8 @@ struct Conversion {
 
 class Formatter {
  public:
-  Formatter(const WarpState& warp, const std::byte* arguments, std::string* text)
-      : warp_(warp), arguments_(arguments), text_(text) {}
+  Formatter(const WarpState& warp, uint32_t lane, const std::byte* arguments, std::string* text)
+      : warp_(warp), lane_(lane), arguments_(arguments), text_(text) {}
 
   bool run(std::string_view format);
   int32_t count() const { return count_; }
@@ -64,11 +64,12 @@ class Formatter {
   bool convert(const Conversion& conversion);
   void integer(const Conversion& conversion);
   bool string(const Conversion& conversion);
-  const char* resolve(uint64_t address) const;
+  bool read(uint64_t address, size_t max, std::string* found) const;
   template <typename T>
   void put(const Conversion& conversion, const char* size, char letter, T value);
 
   const WarpState& warp_;
+  const uint32_t lane_;
   const std::byte* arguments_;
   std::string* text_;
   size_t offset_ = 0;
@@ -168,32 +169,41 @@ void Formatter::integer(const Conversion& conversion) {
   put(conversion, "ll", conversion.letter, value);
 }
 
-// Where a generic address lies in this process; nullptr if it is nowhere.
-const char* Formatter::resolve(uint64_t address) const {
-  if (address - kSharedWindow < kSpaceWindowBytes) {
-    const uint64_t offset = address - kSharedWindow;
-    return offset < warp_.shared_bytes ? reinterpret_cast<const char*>(warp_.shared + offset) : nullptr;
+// The string at a generic address of the lane; false if it is nowhere.
+bool Formatter::read(uint64_t address, size_t max, std::string* found) const {
+  if (address - kLocalWindow < kSpaceWindowBytes) {  // the lanes' words are interleaved
+    for (uint64_t at = address - kLocalWindow; found->size() < max; ++at) {
+      if (at >= warp_.local_bytes) return false;
+      const auto c = static_cast<char>(warp_.local[at / 4 * 4 * kWarpLanes + lane_ * 4 + at % 4]);
+      if (c == 0) break;
+      *found += c;
+    }
+    return true;
   }
-  if (address - kLocalWindow < kSpaceWindowBytes) {
-    const uint64_t offset = address - kLocalWindow;
-    // The lane is the one whose local memory holds the argument buffer.
-    const auto from = static_cast<uint64_t>(arguments_ - warp_.local);
-    if (offset >= warp_.local_bytes || from >= uint64_t{warp_.local_bytes} * kWarpLanes) return nullptr;
-    return reinterpret_cast<const char*>(warp_.local + from / warp_.local_bytes * warp_.local_bytes + offset);
+  const char* from = reinterpret_cast<const char*>(address);
+  const auto in_window = [&](uint64_t window, const std::byte* base, uint64_t bytes) {
+    const uint64_t offset = address - window;
+    if (offset >= kSpaceWindowBytes) return true;
+    if (offset >= bytes) return false;
+    from = reinterpret_cast<const char*>(base + offset);
+    max = std::min<size_t>(max, bytes - offset);
+    return true;
+  };
+  std::string_view text;
+  if (!in_window(kSharedWindow, warp_.shared, warp_.shared_bytes) ||
+      !in_window(kParameterWindow, warp_.parameters, warp_.parameter_bytes) || !read_string(from, max, &text)) {
+    return false;
   }
-  return reinterpret_cast<const char*>(address);
+  found->assign(text);
+  return true;
 }
 
 bool Formatter::string(const Conversion& conversion) {
   const auto address = next<uint64_t>();
-  std::string_view found = "(null)";
-  if (address) {
-    const char* at = resolve(address);
-    const size_t max = conversion.precision >= 0 ? static_cast<size_t>(conversion.precision) : kStringMax;
-    if (!at || !read_string(at, max, &found)) return false;
-  }
-  const std::string copy(found);
-  put(conversion, "", 's', copy.c_str());
+  std::string found;
+  const size_t max = conversion.precision >= 0 ? static_cast<size_t>(conversion.precision) : kStringMax;
+  if (address && !read(address, max, &found)) return false;
+  put(conversion, "", 's', address ? found.c_str() : "(null)");
   return true;
 }
 
@@ -215,11 +225,11 @@ bool Formatter::convert(const Conversion& conversion) {
 
 }  // namespace
 
-bool format_printf(const WarpState& warp, const char* format, const std::byte* arguments, std::string* text,
-                   int32_t* count) {
+bool format_printf(const WarpState& warp, uint32_t lane, const char* format, const std::byte* arguments,
+                   std::string* text, int32_t* count) {
   std::string_view copy;
   if (!read_string(format, kStringMax, &copy)) return false;
-  Formatter formatter(warp, arguments, text);
+  Formatter formatter(warp, lane, arguments, text);
   if (!formatter.run(std::string(copy))) return false;
   *count = formatter.count();
   return true;

@@ -13,7 +13,7 @@ namespace bandsaw::soft {
 // (32-bit integers and characters 4 bytes, everything else 8). *count: arguments used, or -1. false: `format` or a string
 // cannot be read. Text beyond kPrintfMax is cut.
 inline constexpr size_t kPrintfMax = 64 * 1024;
-bool format_printf(const WarpState& warp, const char* format, const std::byte* arguments, std::string* text,
+bool format_printf(const WarpState& warp, uint32_t lane, const char* format, const std::byte* arguments, std::string* text,
                    int32_t* count);
 
 // "file:line: function: block: [x,y,z], thread: [x,y,z] Assertion `message` failed.\n"

@@ -10,6 +10,7 @@
 #include "backend/device/device.h"
 #include "backend/device/soft/context.h"
 #include "backend/device/soft/executor.h"
+#include "backend/device/soft/graph.h"
 #include "backend/device/soft/memory_table.h"
 #include "backend/device/soft/module.h"
 #include "backend/device/soft/ops.h"
@@ -17,10 +18,6 @@
 #include "backend/device/soft/scheduler.h"
 
 namespace bandsaw::soft {
-
-class SoftGraph;
-class SoftNode;
-class SoftExec;
 
 class SoftDevice final : public Device {
  public:
@@ -156,9 +153,15 @@ class SoftDevice final : public Device {
   CUresult capture_node(SoftStream& stream, const NodeContent& content, uint64_t* value);
   CUresult capture_record(SoftStream& stream, SoftEvent& event, uint32_t flags);
   CUresult capture_wait(SoftStream& stream, SoftEvent& event, uint32_t flags);
-  // device_graph.cc. With the mutex held.
-  CUresult add_node(const std::shared_ptr<SoftGraph>& graph, std::span<const NodeRef> dependencies,
-                    const NodeContent& content, NodeRef* node, uint64_t* value);
+  void abandon_capture(SoftStream& stream);
+  // device_graph.cc, device_exec.cc. With the mutex held.
+  CUresult check_content(const NodeContent& content);
+  CUresult add_node(const SoftGraphRef& graph, std::span<const NodeRef> dependencies, const NodeContent& content,
+                    NodeRef* node, uint64_t* value);
+  CUresult set_child(SoftExec& exec, SoftExec::Step& step, const NodeContent& content);
+  CUresult claim_allocations(SoftExec& exec, Ops* before);
+  void link_steps(SoftExec& exec, const Ops& ops, const OpRef& first, const OpRef& end);
+  CUresult capture_exec(SoftExec& exec, SoftStream& stream);
 
   const DeviceConfig config_;
   DeviceHost* const host_;
@@ -179,11 +182,5 @@ class SoftDevice final : public Device {
   // Last members: their threads use everything above.
   Executor compute_, copies_;
 };
-
-inline const std::shared_ptr<SoftContext> as(const ContextRef& context) {
-  return std::static_pointer_cast<SoftContext>(context);
-}
-inline SoftStream& as(const StreamRef& stream) { return static_cast<SoftStream&>(*stream); }
-inline SoftEvent& as(const EventRef& event) { return static_cast<SoftEvent&>(*event); }
 
 }  // namespace bandsaw::soft

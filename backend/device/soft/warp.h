@@ -83,8 +83,9 @@ void bandsaw_exit(WarpState* warp);
 void bandsaw_yield(WarpState* warp);
 // Generic or global address outside the window: registered host memory's alias for [address, +bytes), or a fault.
 void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t bytes);
-// vprintf of one lane: format and packed arguments are pointers the caller has resolved. Returns argument count.
-int32_t bandsaw_vprintf(WarpState* warp, const char* format, const std::byte* arguments);
+// vprintf of one lane: format and packed arguments are pointers the caller has resolved; strings among the arguments
+// are the lane's generic addresses. Returns argument count.
+int32_t bandsaw_vprintf(WarpState* warp, uint32_t lane, const char* format, const std::byte* arguments);
 // __assertfail of one lane, with resolved strings; does not return.
 [[noreturn]] void bandsaw_assert(WarpState* warp, uint32_t lane, const char* message, const char* file, uint32_t line,
                                  const char* function);

@@ -279,7 +279,7 @@ void bandsaw_yield(WarpState* warp) {
   suspend();
 }
 void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t) { bandsaw_fault(warp, uint32_t(Fault::kIllegalAddress), address); }
-int32_t bandsaw_vprintf(WarpState*, const char* format, const std::byte* arguments) {
+int32_t bandsaw_vprintf(WarpState*, uint32_t, const char* format, const std::byte* arguments) {
   g_run->outcome.printed += format;
   int32_t first;
   std::memcpy(&first, arguments, 4);

@@ -1,0 +1,132 @@
+// Libraries, modules, variables, and what the device says about itself.
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "tests/unit/soft/fixture.h"
+
+namespace bandsaw::soft {
+namespace {
+
+void nothing(WarpState*) {}
+
+Variable variable(const std::string& name, uint64_t bytes, std::vector<std::byte> initial = {}) {
+  Variable made;
+  made.name = name;
+  made.bytes = bytes;
+  made.align = 8;
+  made.initial = std::move(initial);
+  return made;
+}
+
+TEST_F(SoftDeviceTest, VariablesHaveTheirValues) {
+  FakeModule module;
+  module.kernels.push_back(fake_kernel("nothing", nothing));
+  module.variables.push_back(variable("number", 8, std::vector<std::byte>(8, std::byte{7})));
+  module.variables.push_back(variable("zeroes", 1000));
+  Variable table = variable("table", 16);
+  table.pointers.push_back({0, "zeroes", 12, true});
+  table.pointers.push_back({8, "nothing", 0, false});
+  module.variables.push_back(table);
+  const LibraryRef library = load(module);
+  uint64_t number = 0, zeroes = 0, at = 0, bytes = 0;
+  ASSERT_EQ(device->library_global(context, library, "number", &number, &bytes), CUDA_SUCCESS);
+  EXPECT_EQ(bytes, 8u);
+  EXPECT_EQ(*reinterpret_cast<uint64_t*>(number), 0x0707070707070707u);
+  ASSERT_EQ(device->library_global(context, library, "zeroes", &zeroes, &bytes), CUDA_SUCCESS);
+  ASSERT_EQ(device->library_global(context, library, "table", &at, &bytes), CUDA_SUCCESS);
+  EXPECT_EQ(reinterpret_cast<uint64_t*>(at)[0], zeroes + 12);
+  EXPECT_EQ(reinterpret_cast<uint64_t*>(at)[1], reinterpret_cast<uint64_t>(&nothing));
+  EXPECT_EQ(device->library_global(context, library, "absent", &at, &bytes), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(free(number), CUDA_ERROR_INVALID_VALUE);
+
+  ContextRef other;
+  ASSERT_EQ(device->context_create(0, &other), CUDA_SUCCESS);
+  ASSERT_EQ(device->library_global(other, library, "number", &at, &bytes), CUDA_SUCCESS);
+  EXPECT_NE(at, number);  // each context has its own
+  EXPECT_EQ(device->library_unload(library), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, 0);
+}
+
+TEST_F(SoftDeviceTest, ManagedVariables) {
+  FakeModule module;
+  module.kernels.push_back(fake_kernel("nothing", nothing));
+  module.variables.push_back(variable("shared_word", 4, std::vector<std::byte>(4, std::byte{1})));
+  module.variables.back().managed = true;
+  const LibraryRef library = load(module);
+  std::vector<ManagedVariable> managed;
+  ASSERT_EQ(device->library_managed(library, &managed), CUDA_SUCCESS);
+  ASSERT_EQ(managed.size(), 1u);
+  KernelRef kernel;
+  ASSERT_EQ(device->library_kernel(library, "nothing", &kernel), CUDA_SUCCESS);
+  EXPECT_EQ(launch(legacy, kernel, 1, 1), CUDA_ERROR_NOT_SUPPORTED);  // bound nowhere
+  const uint64_t at = test_window() + (2ull << 30);
+  ASSERT_NE(::mmap(reinterpret_cast<void*>(at), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                   -1, 0), MAP_FAILED);
+  EXPECT_EQ(device->library_bind_managed(library, "other", at), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(device->library_bind_managed(library, "shared_word", 4096), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(device->library_bind_managed(library, "shared_word", at), CUDA_SUCCESS);
+  ASSERT_EQ(launch(legacy, kernel, 1, 1), CUDA_SUCCESS);
+  EXPECT_EQ(*reinterpret_cast<uint32_t*>(at), 0x01010101u);
+  EXPECT_EQ(sync(), CUDA_SUCCESS);
+}
+
+TEST_F(SoftDeviceTest, ModulesAndFunctions) {
+  KernelCode code = fake_kernel("nothing", nothing, 12);
+  code.parameters = {{0, 8}, {8, 4}};
+  code.static_shared_bytes = 1024;
+  code.max_threads = 256;
+  code.registers = 40;
+  set_fake_module({{code}, {}});
+  const std::string text = ".version 9.0\n.target sm_90\n.address_size 64\n";
+  ModuleRef module;
+  std::string log;
+  ASSERT_EQ(device->module_load(context, std::as_bytes(std::span(text)), &module, &log), CUDA_SUCCESS) << log;
+  std::vector<std::string> names;
+  ASSERT_EQ(device->module_function_names(module, &names), CUDA_SUCCESS);
+  EXPECT_EQ(names, std::vector<std::string>{"nothing"});
+  Code found;
+  EXPECT_EQ(device->module_function(module, "absent", &found.function), CUDA_ERROR_NOT_FOUND);
+  ASSERT_EQ(device->module_function(module, "nothing", &found.function), CUDA_SUCCESS);
+  FunctionInfo info;
+  ASSERT_EQ(device->function_info(found, &info), CUDA_SUCCESS);
+  EXPECT_EQ(info.info.attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK], 256);
+  EXPECT_EQ(info.info.attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES], 1024);
+  EXPECT_EQ(info.info.attributes[CU_FUNC_ATTRIBUTE_NUM_REGS], 40);
+  EXPECT_EQ(info.info.attributes[CU_FUNC_ATTRIBUTE_BINARY_VERSION], 90);
+  EXPECT_EQ(info.info.attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES], 47 * 1024);
+  EXPECT_EQ(info.parameters.size(), 2u);
+  EXPECT_EQ(device->module_unload(module), CUDA_SUCCESS);
+  EXPECT_EQ(device->module_unload(module), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(SoftDeviceTest, BrokenImages) {
+  LibraryRef library;
+  const auto load_text = [&](const std::string& text) {
+    std::string log;
+    const CUresult result = device->library_load(std::as_bytes(std::span(text)), &library, &log);
+    EXPECT_FALSE(log.empty());
+    return result;
+  };
+  EXPECT_EQ(load_text(".version 9.0\n.target sm_90\n.address_size 64\n// broken\n"), CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(load_text("nonsense"), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(load_text(""), CUDA_ERROR_INVALID_IMAGE);
+}
+
+TEST_F(SoftDeviceTest, Information) {
+  vgpu_device_info info, again;
+  device->info(&info);
+  device->info(&again);
+  EXPECT_STREQ(info.name, "Bandsaw software device");
+  EXPECT_EQ(std::memcmp(info.uuid, again.uuid, 16), 0);
+  EXPECT_EQ(info.total_bytes, 1ull << 30);
+  EXPECT_EQ(info.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR], 9);
+  EXPECT_EQ(info.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT], 8);
+  uint64_t value = 0;
+  EXPECT_EQ(device->context_get_limit(context, CU_LIMIT_PRINTF_FIFO_SIZE, &value), CUDA_SUCCESS);
+  EXPECT_EQ(value, 1u << 20);
+  EXPECT_EQ(device->context_get_limit(context, CU_LIMIT_MAX, &value), CUDA_ERROR_UNSUPPORTED_LIMIT);
+}
+
+}  // namespace
+}  // namespace bandsaw::soft
