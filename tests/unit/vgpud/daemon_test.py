@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""vgpud, its sessions and vgpuctl together, with runners that only speak the link's language."""
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+VGPUD, SESSION, VGPUCTL, RUNNER = (pathlib.Path(path) for path in sys.argv[1:5])
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that nobody reaps is dead."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def until(condition, seconds: float = 10):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if result := condition():
+            return result
+        time.sleep(0.02)
+    return condition()
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("bandsaw", timeout=10)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+
+class DaemonTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bandsaw-test-"))
+        self.folder.chmod(0o755)
+        libexec = self.folder / "libexec"
+        libexec.mkdir()
+        os.symlink(SESSION, libexec / "bandsaw-session")
+        os.symlink(RUNNER, libexec / "bandsaw-runner")
+        self.config = self.folder / "vgpud.toml"
+        self.config.write_text('[device]\nmemory = "16G"\n')
+        self.environment = {**os.environ, "BANDSAW_RUN": str(self.folder / "run"), "BANDSAW_LOG": "debug",
+                            "BANDSAW_STATE": str(self.folder / "state"), "BANDSAW_LIBEXEC": str(libexec),
+                            "LIBVIRT_DEFAULT_URI": "test:///default"}
+        self.daemon = None
+        self.log = open(self.folder / "log", "w+")
+        self.start()
+
+    def tearDown(self):
+        if self.daemon.poll() is not None:
+            self.start()
+        self.ctl("shutdown")
+        self.daemon.wait(10)
+        self.log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self):
+        self.daemon = self.spawn()
+        self.assertTrue(until(lambda: self.ctl("status").returncode == 0), self.log_text())
+
+    def spawn(self):
+        return subprocess.Popen([VGPUD, "--config", self.config], env=self.environment, stderr=self.log)
+
+    def log_text(self):
+        return (self.folder / "log").read_text()
+
+    def ctl(self, *arguments):
+        return subprocess.run([VGPUCTL, *arguments], env=self.environment, capture_output=True, text=True, timeout=60,
+                              check=False)
+
+    def ok(self, *arguments):
+        result = self.ctl(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr + self.log_text())
+        return result.stdout
+
+    def refused(self, code, text, *arguments):
+        result = self.ctl(*arguments)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        self.assertIn(text, result.stderr)
+        quiet = self.ctl(*arguments, "--json")
+        self.assertEqual(quiet.returncode, code)
+        if code != 2:
+            self.assertIn(text, "\n".join(json.loads(quiet.stdout).values()))
+
+    def show(self, name):
+        return json.loads(self.ok("show", name, "--json"))
+
+    def direct(self, name, process=1):
+        """A guest process; the socket is its life."""
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(client.close)
+        client.settimeout(10)
+        client.connect(str(self.folder / "run" / name / "direct.sock"))
+        schema = bytes.fromhex(self.show(name)["live"]["schema"])
+        client.send(struct.pack("<II32sII16s", 1, process, schema, 0, 0, b"test"))
+        reply, descriptors, _, _ = socket.recv_fds(client, 4096, 8)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.assertEqual(struct.unpack_from("<I", reply)[0], 0, reply)
+        self.assertEqual(len(descriptors), 2)
+        return client
+
+    def http(self, method, target, body=b""):
+        connection = UnixConnection(str(self.folder / "run" / "control.sock"))
+        try:
+            connection.request(method, target, body)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except BrokenPipeError:
+            return 413, b""  # hung up on before the body's end
+        finally:
+            connection.close()
+
+    def test_life_of_a_virtual_gpu(self):
+        self.assertIn("created web0", self.ok("create", "web0", "--memory", "8G", "--compute", "30", "--copy", "30"))
+        self.assertEqual([view["name"] for view in json.loads(self.ok("list", "--json"))], ["web0"])
+        self.assertIn("web0", self.ok("list"))
+        self.ok("set", "web0", "--memory", "4G", "--compute", "100")
+        view = self.show("web0")
+        self.assertEqual((view["memory"], view["compute"], view["copy"]), (4 << 30, 100, 30))
+        self.assertEqual(view["live"]["memory_share"], 4 << 30)
+        session = view["session"]["pid"]
+        self.assertTrue(alive(session))
+        self.ok("destroy", "web0")
+        self.assertTrue(until(lambda: not alive(session)))
+        self.assertFalse((self.folder / "run" / "web0").exists())
+        self.assertFalse((self.folder / "state" / "vgpus" / "web0").exists())
+
+    def test_refusals(self):
+        self.ok("create", "web0", "--memory", "8G", "--compute", "60", "--copy", "60")
+        self.refused(1, "is taken", "create", "web0", "--memory", "1G")
+        self.refused(1, "sum to 110 %", "create", "web1", "--memory", "1G", "--compute", "50")
+        self.refused(1, "sum to 101 %", "create", "web1", "--memory", "1G", "--copy", "41")
+        self.refused(1, "8.0 GiB of 16.0 GiB", "create", "web1", "--memory", "9G")
+        self.refused(1, "below the least", "create", "web1", "--memory", "1")
+        self.refused(1, "is not a name", "create", "Web!", "--memory", "1G")
+        self.refused(1, "this host has 'soft'", "create", "web1", "--memory", "1G", "--device", "h100")
+        self.refused(2, "is not a size", "create", "web1", "--memory", "lots")
+        self.refused(2, "", "create", "web1")
+        self.refused(2, "", "frobnicate")
+        self.refused(2, "nothing to set", "set", "web0")
+        self.refused(4, "did you mean 'web0'", "show", "wbe0")
+        self.refused(4, "no virtual GPU", "destroy", "../web0")
+        self.refused(1, "attached to no domain", "detach", "web0")
+        self.refused(4, "nosuchdomain", "attach", "web0", "nosuchdomain")
+        self.assertEqual(self.show("web0")["domain"], "")
+        self.ok("attach", "web0", "dom", "--record-only")
+        self.refused(1, "attached to domain 'dom'", "destroy", "web0")
+        self.refused(1, "attached to domain 'dom'", "attach", "web0", "other", "--record-only")
+        self.ok("detach", "web0", "--record-only")
+        self.assertEqual(json.loads(self.ok("list", "--json"))[0]["memory"], 8 << 30)
+
+    def test_no_daemon(self):
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.refused(3, "vgpud is not running", "list")
+
+    def test_a_second_daemon_is_refused(self):
+        second = self.spawn()
+        self.assertEqual(second.wait(10), 1)
+        self.assertIn(f"runs already (pid {self.daemon.pid}", self.log_text())
+        self.ok("status")
+
+    def test_sessions_live_through_a_restart(self):
+        self.ok("create", "web0", "--memory", "1G")
+        client = self.direct("web0")
+        session = self.show("web0")["session"]["pid"]
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            self.daemon.send_signal(how)
+            self.daemon.wait(10)
+            self.assertTrue(alive(session))
+            self.start()
+            view = until(lambda: (v := self.show("web0"))["live"] and v)
+            self.assertEqual(view["session"]["pid"], session)
+            self.assertEqual(len(view["live"]["processes"]), 1)
+        client.close()
+        self.assertTrue(until(lambda: not self.show("web0")["live"]["processes"]))
+        self.ok("destroy", "web0")
+        self.assertTrue(until(lambda: not alive(session)))
+
+    def test_a_dead_session_is_replaced_and_harms_no_other(self):
+        self.ok("create", "web0", "--memory", "1G")
+        self.ok("create", "web1", "--memory", "1G")
+        victim, witness = self.direct("web0"), self.direct("web1")
+        runner = self.show("web0")["live"]["processes"][0]["runner"]
+        session = self.show("web0")["session"]["pid"]
+        os.kill(session, signal.SIGKILL)
+        self.assertEqual(victim.recv(100), b"")
+        self.assertTrue(until(lambda: not alive(runner)), "its runners go with it")
+        self.assertTrue(until(lambda: self.show("web0")["session"]["state"] == "running"))
+        self.assertNotEqual(self.show("web0")["session"]["pid"], session)
+        self.direct("web0").close()
+        self.assertEqual(len(self.show("web1")["live"]["processes"]), 1)
+        witness.close()
+
+    def test_a_dead_runner_takes_only_its_process(self):
+        self.ok("create", "web0", "--memory", "1G")
+        first, second = self.direct("web0"), self.direct("web0")
+        os.kill(self.show("web0")["live"]["processes"][0]["runner"], signal.SIGKILL)
+        self.assertEqual(first.recv(100), b"")
+        self.assertEqual(len(until(lambda: self.show("web0")["live"]["processes"])), 1)
+        second.send(struct.pack("<II", 8, 1))
+        self.assertEqual(struct.unpack_from("<I", second.recv(4096))[0], 0)
+        second.close()
+
+    def test_a_virtual_gpu_in_use_is_not_destroyed(self):
+        self.ok("create", "web0", "--memory", "1G")
+        client = self.direct("web0")
+        self.refused(1, "in use", "destroy", "web0")
+        self.ok("destroy", "web0", "--force")
+        self.assertEqual(client.recv(100), b"")
+
+    def test_sessions_are_unprivileged(self):
+        if os.geteuid() != 0:
+            self.skipTest("not root")
+        self.ok("create", "web0", "--memory", "1G")
+        client = self.direct("web0")
+        view = self.show("web0")
+        for pid in (view["session"]["pid"], view["live"]["processes"][0]["runner"]):
+            status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+                          if ":\t" in line)
+            self.assertEqual(set(status["Uid"].split()), {"60600"})
+            self.assertEqual(status["NoNewPrivs"], "1")
+            self.assertIn(int(status["CapEff"], 16), (0, 1 << 12))
+        runner = view["live"]["processes"][0]["runner"]
+        self.assertLessEqual({int(fd) for fd in os.listdir(f"/proc/{runner}/fd")}, set(range(12)))
+        client.close()
+
+    def test_a_full_disk_refuses_and_loses_nothing(self):
+        self.ok("create", "web0", "--memory", "1G", "--compute", "10")
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        state = self.folder / "state"
+        saved = (state / "registry.json").read_text()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", state], capture_output=True,
+                          check=False).returncode != 0:
+            self.skipTest("cannot mount a small disk here")
+        try:
+            (state / "registry.json").write_text(saved)
+            self.start()
+            with open(state / "filler", "wb", buffering=0) as filler:
+                try:
+                    while True:
+                        filler.write(b"x" * 4096)
+                except OSError:
+                    pass
+            self.refused(1, "No space left", "create", "web1", "--memory", "1G")
+            self.refused(1, "No space left", "set", "web0", "--compute", "20")
+            self.refused(1, "No space left", "destroy", "web0")
+            self.assertEqual(self.show("web0")["compute"], 10)
+            (state / "filler").unlink()
+            self.ok("create", "web1", "--memory", "1G")
+            self.ok("shutdown")
+            self.daemon.wait(10)
+        finally:
+            subprocess.run(["umount", "-l", state], check=False)
+
+    def test_http(self):
+        self.ok("create", "web0", "--memory", "1G")
+        for method, target, body, code in [
+                ("GET", "/", b"", 404), ("GET", "/v2/status", b"", 404), ("GET", "/v1/nothing", b"", 404),
+                ("POST", "/v1/status", b"", 405), ("DELETE", "/v1/vgpus", b"", 405), ("GET", "/v1/vgpus/x", b"", 404),
+                ("GET", "/v1/vgpus/web0/nothing", b"", 404), ("GET", "/v1/vgpus/web0/attach", b"", 405),
+                ("POST", "/v1/vgpus", b"", 400), ("POST", "/v1/vgpus", b"{", 400), ("POST", "/v1/vgpus", b"[]", 400),
+                ("POST", "/v1/vgpus", b'{"name":3}', 400), ("POST", "/v1/vgpus", b'{"name":"a"}', 400),
+                ("POST", "/v1/vgpus", b'{"name":"a","memory":-5}', 400),
+                ("POST", "/v1/vgpus", b'{"name":"a","memory":1e30}', 400),
+                ("POST", "/v1/vgpus", b'{"name":"a","memory":1073741824,"index":4}', 400),
+                ("PATCH", "/v1/vgpus/web0", b'{"domain":"x"}', 400), ("PATCH", "/v1/vgpus/web0", b"null", 400),
+                ("POST", "/v1/vgpus/web0/attach", b"{}", 400), ("POST", "/v1/vgpus", b"[" * 60000, 400),
+                ("GET", "/v1/vgpus/%2e%2e%2fetc", b"", 404), ("GET", "/v1/vgpus/web0", b"", 200)]:
+            status, reply = self.http(method, target, body)
+            self.assertEqual(status, code, (method, target, reply))
+            if code >= 400:
+                self.assertIn("error", json.loads(reply))
+        self.assertEqual(self.http("POST", "/v1/vgpus", b"x" * 1000000)[0], 413)
+        raw = socket.socket(socket.AF_UNIX)
+        raw.connect(str(self.folder / "run" / "control.sock"))
+        raw.send(b"GET /v1/vgpus HTTP/1.1\r\nHost: x\r\n\r\n")
+        raw.close()  # gone before its answer
+        self.ok("status")
+
+    def test_xml(self):
+        self.ok("create", "web0", "--memory", "1G")
+        text = self.ctl("xml", "web0")
+        if "without libvirt" in text.stderr:
+            self.skipTest("built without libvirt")
+        self.assertIn(str(self.folder / "run" / "web0" / "vfio.sock"), text.stdout)
+
+    def test_stop_sessions(self):
+        self.ok("create", "web0", "--memory", "1G")
+        session = self.show("web0")["session"]["pid"]
+        self.assertEqual(subprocess.run([VGPUD, "--config", self.config, "--stop-sessions"], env=self.environment,
+                                        check=False, timeout=60).returncode, 0)
+        self.daemon.wait(10)
+        self.assertFalse(alive(session))
+        self.start()
+        self.assertEqual([view["name"] for view in json.loads(self.ok("list", "--json"))], ["web0"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=1)

@@ -1,0 +1,113 @@
+#include "backend/vgpud/registry.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "backend/vgpud/lock.h"
+
+namespace bandsaw {
+namespace {
+
+VgpuSpec spec(const std::string& name, uint32_t index) {
+  VgpuSpec result;
+  result.name = name;
+  result.memory = uint64_t{1} << 30;
+  result.index = index;
+  return result;
+}
+
+class RegistryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/bandsaw-test-XXXXXX";
+    folder_ = ::mkdtemp(folder);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string file() const { return folder_ + "/registry.json"; }
+  Registry open() { return std::move(Registry::open(folder_).value()); }
+  void write(const std::string& text) { std::ofstream(file()) << text; }
+  std::string folder_;
+};
+
+TEST_F(RegistryTest, IsTheSameAfterARestart) {
+  {
+    Registry registry = open();
+    ASSERT_TRUE(registry.put(spec("b", 0)).ok());
+    ASSERT_TRUE(registry.put(spec("a", 1)).ok());
+    ASSERT_TRUE(registry.put(spec("c", 2)).ok());
+    ASSERT_TRUE(registry.remove("b").ok());
+    VgpuSpec changed = spec("c", 2);
+    changed.compute = 40;
+    ASSERT_TRUE(registry.put(changed).ok());
+  }
+  const Registry registry = open();
+  EXPECT_EQ(registry.names(), (std::vector<std::string>{"a", "c"}));
+  EXPECT_EQ(registry.find("c")->compute, 40u);
+  EXPECT_EQ(registry.find("b"), nullptr);
+  EXPECT_EQ(registry.free_index(), 0u);
+  EXPECT_FALSE(std::filesystem::exists(file() + ".new"));
+}
+
+TEST_F(RegistryTest, AFullDiskChangesNothing) {
+  Registry registry = open();
+  ASSERT_TRUE(registry.put(spec("a", 0)).ok());
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{300, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const Status add = registry.put(spec("b", 1));
+  const Status remove = registry.put(spec(std::string(63, 'x'), 2));
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(add.code(), EFBIG);
+  EXPECT_EQ(remove.code(), EFBIG);
+  EXPECT_EQ(registry.names(), (std::vector<std::string>{"a"}));
+  EXPECT_EQ(open().names(), (std::vector<std::string>{"a"}));
+  EXPECT_FALSE(std::filesystem::exists(file() + ".new"));
+  EXPECT_TRUE(registry.put(spec("b", 1)).ok());
+}
+
+TEST_F(RegistryTest, AFolderThatIsGoneChangesNothing) {
+  Registry registry = open();
+  ASSERT_TRUE(registry.put(spec("a", 0)).ok());
+  std::filesystem::remove_all(folder_);
+  EXPECT_EQ(registry.put(spec("b", 1)).code(), ENOENT);
+  EXPECT_EQ(registry.remove("a").code(), ENOENT);
+  EXPECT_EQ(registry.names(), (std::vector<std::string>{"a"}));
+}
+
+TEST_F(RegistryTest, ALeftOverTemporaryIsNoHarm) {
+  std::ofstream(file() + ".new") << "half of a regis";
+  Registry registry = open();
+  EXPECT_TRUE(registry.all().empty());
+  EXPECT_TRUE(registry.put(spec("a", 0)).ok());
+}
+
+TEST_F(RegistryTest, AFileThatIsNotARegistryIsKeptAndRefused) {
+  for (const char* text : {"", "{", "[]", "{}", R"({"version":1})", R"({"version":2,"vgpus":[]})",
+                           R"({"version":1,"vgpus":[{"name":"../x"}]})", R"({"version":1,"vgpus":[{"name":3}]})",
+                           R"({"version":1,"vgpus":[{"name":"a","index":0},{"name":"a","index":1}]})",
+                           R"({"version":1,"vgpus":[{"name":"a","index":0},{"name":"b","index":0}]})"}) {
+    write(text);
+    EXPECT_FALSE(Registry::open(folder_).ok()) << text;
+    EXPECT_TRUE(std::filesystem::exists(file()));
+  }
+}
+
+TEST_F(RegistryTest, OnlyOneHoldsTheLock) {
+  auto first = take_lock(folder_ + "/pid");
+  ASSERT_TRUE(first.ok());
+  const auto second = take_lock(folder_ + "/pid");
+  EXPECT_EQ(second.status().code(), EEXIST);
+  EXPECT_NE(second.status().message().find(std::to_string(::getpid())), std::string::npos);
+  first.value().reset();
+  EXPECT_TRUE(take_lock(folder_ + "/pid").ok());
+}
+
+}  // namespace
+}  // namespace bandsaw
