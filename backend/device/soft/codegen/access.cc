@@ -155,6 +155,7 @@ V Emitter::load_shared_window(const Op& op, const Location& l, V mask, llvm::Bas
 // i1: all active lanes address consecutive elements, each half of the warp from its own start. `starts` gets the two
 // first addresses.
 V Emitter::consecutive(const Location& l, V mask, uint64_t step, V starts[2]) {
+  if (l.index && step % l.scale == 0) return consecutive_index(l, mask, step, starts);
   llvm::SmallVector<int> heads(16, 0);
   heads.append(16, 16);
   V expected = b_.CreateAdd(b_.CreateShuffleVector(l.address, heads), iota(64, 2, step));

@@ -114,6 +114,7 @@ bool Emitter::op_is_vector(const Op& op) const {
 void Emitter::emit_op(const Op& op) {
   auto it = handlers().find(op.in->opcode);
   if (it == handlers().end()) unsupported(op);
+  check_modifiers(op);
   vec_ = op_is_vector(op);
   op_ = &op;
   (this->*it->second)(op);

@@ -46,6 +46,7 @@ class Emitter {
   void create_function();
   void create_slots();
   void emit_op(const Op& op);
+  void check_modifiers(const Op& op);
   [[noreturn]] void unsupported(const Op& op, const std::string& why = "");
   bool op_is_vector(const Op& op) const;
   llvm::Type* int_type(unsigned bits, bool vector) const;
@@ -105,8 +106,14 @@ class Emitter {
     V address = nullptr;     // i64 or <32 x i64>; shared and local: offset in the space
     uint64_t offset = 0;     // added to it
     ptx::Space space{};
-    bool vector = false;
+    // Where the address is a uniform base plus scaled 32-bit lane indices (indexed.cc): the same thing in parts.
+    V index = nullptr, base = nullptr;  // <32 x i32>, i64
+    uint64_t scale = 0;
+    bool index_signed = false;
   };
+  void find_index(int reg, Location* l);
+  const Op* definition(int reg) const;
+  V consecutive_index(const Location& l, V mask, uint64_t step, V starts[2]);
   Location locate(const Op& op, const Arg& arg, ptx::Space space);
   V address_of(const Location& l);  // generic address, offset included
   V generic_address(const Location& l);
@@ -156,6 +163,8 @@ class Emitter {
   void op_dot(const Op& op);
   void op_video(const Op& op);
   void op_fns(const Op& op);
+  V video_operand(const Arg& a);
+  void simd_video(const Op& op, unsigned elements);
   V multiply(const Op& op, V a, V b, ptx::Type type, unsigned* bits);
   V high_product64(V a, V b, bool sign);
   void packed_integers(const Op& op, int operands, const std::function<V(std::vector<V>)>& f);
@@ -202,6 +211,8 @@ class Emitter {
 
   // moves.cc
   void op_mov(const Op& op);
+  void op_zero(const Op& op);
+  void op_mapa(const Op& op);
 
   // atomics.cc
   void op_atom(const Op& op);
@@ -241,6 +252,7 @@ class Emitter {
   V local_base_ = nullptr, shared_ptr_ = nullptr, shared_bytes_ = nullptr, cancelled_ = nullptr, parameters_ = nullptr;
   V spin_counter_ = nullptr;
   std::vector<V> slots_;
+  mutable std::vector<std::pair<const Op*, int>> definitions_;  // per register: its only definition and that one's block
   std::vector<llvm::BasicBlock*> blocks_;
   struct RegionState {
     V pending = nullptr;   // i32 array

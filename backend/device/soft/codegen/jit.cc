@@ -18,8 +18,10 @@
 #include <llvm/Transforms/Scalar/GVN.h>
 #include <llvm/Transforms/Scalar/LICM.h>
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
+#include <llvm/Transforms/Scalar/SCCP.h>
 #include <llvm/Transforms/Scalar/SROA.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
+#include <llvm/Transforms/Scalar/Sink.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -53,11 +55,13 @@ void optimise(llvm::Module* module, llvm::TargetMachine* machine) {
   f.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
   f.addPass(llvm::EarlyCSEPass(true));
   f.addPass(llvm::InstCombinePass());
+  f.addPass(llvm::SCCPPass());
   f.addPass(llvm::SimplifyCFGPass());
   f.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
   f.addPass(llvm::GVNPass());
   f.addPass(llvm::InstCombinePass());
   f.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
+  f.addPass(llvm::SinkingPass());
   f.addPass(llvm::EarlyCSEPass());
   f.addPass(llvm::SimplifyCFGPass());
   f.addPass(llvm::ADCEPass());

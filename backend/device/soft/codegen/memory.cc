@@ -14,6 +14,7 @@ Emitter::Location Emitter::locate(const Op& op, const Arg& arg, ptx::Space space
   if (arg.reg >= 0) {
     V v = read_reg(arg.reg);
     l.address = b_.CreateZExt(v, int_type(64, v->getType()->isVectorTy()));
+    if (v->getType()->isVectorTy()) find_index(arg.reg, &l);
   } else if (arg.var) {
     Arg base = arg;
     base.kind = ArgKind::kVar;

@@ -29,6 +29,7 @@ const std::map<std::string_view, Emitter::Handler>& Emitter::handlers() {
       {"cvt", &E::op_cvt}, {"atom", &E::op_atom}, {"red", &E::op_atom},
       {"bar", &E::op_bar}, {"barrier", &E::op_bar}, {"shfl", &E::op_shfl}, {"vote", &E::op_vote}, {"match", &E::op_match},
       {"redux", &E::op_redux}, {"activemask", &E::op_activemask}, {"elect", &E::op_elect},
+      {"createpolicy", &E::op_zero}, {"getctarank", &E::op_zero}, {"mapa", &E::op_mapa},
       {"nanosleep", &E::op_nanosleep}, {"brkpt", &E::op_trap}, {"call", &E::op_call},
       {"mma", &E::op_mma}, {"ldmatrix", &E::op_ldmatrix},
       {"vadd", &E::op_video}, {"vsub", &E::op_video}, {"vabsdiff", &E::op_video}, {"vmin", &E::op_video},
@@ -95,6 +96,15 @@ V Emitter::special(const Op& op, const Arg& arg) {
   if (n == "%cluster_ctarank") return i32(0);
   if (n == "%cluster_nctarank") return i32(1);
   unsupported(op, n);
+}
+
+// Cache policies mean nothing here; the only block of a cluster has rank 0.
+void Emitter::op_zero(const Op& op) { write(op, op.args.at(0), konst(0, 32)); }
+
+// The same address in another block of the cluster: there is only this one.
+void Emitter::op_mapa(const Op& op) {
+  unsigned bits = ptx::bits_of(op.in->type());
+  write(op, op.args.at(0), read(op.args.at(1), bits));
 }
 
 void Emitter::op_mov(const Op& op) {

@@ -34,5 +34,6 @@ void add_float_symbols(SymbolTable* table);
 void add_rounding_symbols(SymbolTable* table);
 void add_call_symbols(SymbolTable* table);
 void add_matrix_symbols(SymbolTable* table);
+void add_video_symbols(SymbolTable* table);
 
 }  // namespace bandsaw::soft

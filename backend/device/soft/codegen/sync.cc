@@ -202,7 +202,4 @@ void Emitter::op_trap(const Op& op) {  // brkpt: there is no debugger, so it end
   b_.SetInsertPoint(on);
 }
 
-void Emitter::op_mma(const Op& op) { unsupported(op); }
-void Emitter::op_ldmatrix(const Op& op) { unsupported(op); }
-
 }  // namespace bandsaw::soft
