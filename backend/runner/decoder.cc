@@ -13,9 +13,9 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A round trip of a guest that works without pause takes about as long as the shortest poll; the longest stays far
-// below what an idle process would show as load.
-constexpr microseconds kPatienceMin{50}, kPatienceMax{400};
+// The shortest poll covers a guest that makes one call after the other, the longest one that works a little between
+// them. Longer would cost more than it gives: where cores are few, polling keeps the guest's own thread from running.
+constexpr microseconds kPatienceMin{50}, kPatienceMax{100};
 // Waking up this soon after going to sleep means that polling a little longer would have paid.
 constexpr microseconds kSleptTooShort{200};
 // A dropped lane whose records cannot come to their turn (a sequence number is missing) goes after this.

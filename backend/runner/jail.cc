@@ -57,6 +57,4 @@ void catch_faults() {
   signal(SIGPIPE, SIG_IGN);
 }
 
-Status limit_system_calls() { return Status::error(ENOSYS, "no filter of system calls yet"); }
-
 }  // namespace bandsaw::runner

@@ -12,7 +12,7 @@ Status enter_jail(int keep);
 // A fault outside of what the device handles itself ends the process with one line that names it.
 void catch_faults();
 
-// Allows only the system calls that a warm runner needs. For all threads; call once the device is there.
+// Allows only the system calls that a warm runner needs (syscalls.cc). For all threads; call once the device is there.
 Status limit_system_calls();
 
 }  // namespace bandsaw::runner

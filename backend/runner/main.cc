@@ -34,6 +34,7 @@ Status serve(DeviceConfig config) {
   config.window_base = window.value().base();
   auto process = Process::make(&window.value(), [&](DeviceHost* host) { return make_soft_device(config, host); });
   if (!process.ok()) return process.status();
+  if (Status status = limit_system_calls(); !status.ok()) SPDLOG_WARN("{}; going on without", status.message());
   Service service{UniqueFd(kRunnerSocket), process.value().get()};
   Status status = service.run();
   process.value()->account().release_all();

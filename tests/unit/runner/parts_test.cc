@@ -1,11 +1,15 @@
 // The small parts: output, account, the link to the session.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include <thread>
 
+#include "backend/runner/jail.h"
 #include "backend/runner/output.h"
 #include "backend/runner/service.h"
 #include "tests/unit/runner/guest.h"
@@ -61,6 +65,29 @@ TEST(AccountTest, TwoRunnersCannotPassTheShareTogether) {
   EXPECT_EQ(second.used(), 400u);
   EXPECT_TRUE(second.charge(600));
   EXPECT_FALSE(AccountView().map(fd, kAccountSlots).ok());
+}
+
+TEST(Jail, AllowsThreadsAndNothingThatReachesOut) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(1);
+    if (!limit_system_calls().ok()) _exit(77);  // forbidden where this runs
+    bool ran = false;
+    std::thread([&] { ran = true; }).join();
+    if (!ran) _exit(2);
+    if (socket(AF_UNIX, SOCK_STREAM, 0) >= 0 || errno != EPERM) _exit(3);
+    if (fork() >= 0 || errno != EPERM) _exit(4);
+    if (kill(getppid(), 0) == 0) _exit(5);
+    char* const arguments[] = {nullptr};
+    if (execve("/bin/true", arguments, arguments) == 0 || errno != EPERM) _exit(6);
+    void* page = mmap(nullptr, kPage, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    _exit(page == MAP_FAILED ? 7 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no filters here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // A session of one test: sends messages, gathers answers.
