@@ -89,7 +89,8 @@ CUresult SoftDevice::exec_update(const ExecRef& exec, const GraphRef& graph, CUg
     std::sort(after.begin(), after.end());
     *result = after == steps[i].after ? compare(old[i].content, steps[i].content)
                                       : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    if (*result == CU_GRAPH_EXEC_UPDATE_SUCCESS && steps[i].node && check_content(steps[i].content)) {
+    const bool child = steps[i].content.type == CU_GRAPH_NODE_TYPE_GRAPH;  // unfolded: its nodes are steps of their own
+    if (*result == CU_GRAPH_EXEC_UPDATE_SUCCESS && steps[i].node && !child && check_content(steps[i].content)) {
       *result = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (*result == CU_GRAPH_EXEC_UPDATE_SUCCESS) continue;

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <system_error>
 
 #include "backend/device/soft/fault.h"
+#include "memory/base/log.h"
 
 namespace bandsaw::soft {
 
@@ -108,10 +110,10 @@ bool Worker::run_held() {
 Executor::Executor(int threads, const char* name) : threads_(threads), name_(name) {
   for (int i = 0; i < threads; ++i) {
     workers_.emplace_back([this, i] {
+      pthread_setname_np(pthread_self(), name_);
       Worker worker(*this, i, false);
       worker.main();
     });
-    pthread_setname_np(workers_.back().native_handle(), name);
   }
   monitor_ = std::thread([this] { monitor(); });
 }
@@ -240,17 +242,22 @@ void Executor::monitor() {
 }
 
 void Executor::start_relief() {
-  ++relief_running_;
   const int index = threads_ + relief_made_++;
-  std::thread([this, index] {
-    {
-      Worker worker(*this, index, true);
-      worker.main();
-    }
-    std::lock_guard lock(mutex_);
-    --relief_running_;
-    relief_gone_.notify_all();
-  }).detach();
+  try {
+    std::thread([this, index] {
+      pthread_setname_np(pthread_self(), name_);
+      {
+        Worker worker(*this, index, true);
+        worker.main();
+      }
+      std::lock_guard lock(mutex_);
+      --relief_running_;
+      relief_gone_.notify_all();
+    }).detach();
+    ++relief_running_;  // the thread waits for the mutex, which is held here
+  } catch (const std::system_error& error) {
+    spdlog::warn("no relief worker: {}", error.what());
+  }
 }
 
 }  // namespace bandsaw::soft

@@ -13,8 +13,8 @@ namespace bandsaw::soft {
 
 namespace {
 
-constexpr uint64_t kInline = 64 * 1024;     // run by whoever makes it ready
-constexpr uint64_t kPiece = 1 << 20;        // of one ticket
+constexpr uint64_t kInline = 256 * 1024;    // run by whoever makes it ready
+constexpr uint64_t kPiece = 512 << 10;       // of one ticket
 constexpr uint64_t kStreaming = 16 << 20;   // beyond the caches: write past them
 
 bool strided_extent(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch, uint64_t plane_rows,
