@@ -81,6 +81,16 @@ V Emitter::direct_pointer(const Location& l, V address) {
   return b_.CreateIntToPtr(address, b_.getPtrTy());
 }
 
+// The next warps mostly go on where this one ends; a warp is too short for the processor to see the stream in time.
+void Emitter::prefetch(const Location& l, V address, bool write) {
+  if (l.space == ptx::Space::kShared) return;
+  constexpr uint64_t kAhead = 2048;
+  for (uint64_t line = 0; line < 128; line += 64) {
+    V p = b_.CreateIntToPtr(b_.CreateAdd(address, i64(kAhead + line)), b_.getPtrTy());
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()}, {p, i32(write), i32(3), i32(1)});
+  }
+}
+
 V Emitter::likely(V condition, llvm::BasicBlock* yes, llvm::BasicBlock* no) {
   return b_.CreateCondBr(condition, yes, no, llvm::MDBuilder(c_).createBranchWeights(10000, 1));
 }
@@ -188,6 +198,7 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
     b_.SetInsertPoint(fast);
     auto* half = llvm::FixedVectorType::get(element, 16 * count);
     V parts[2];
+    prefetch(l, starts[0], false);
     for (int h = 0; h < 2; ++h) {
       V p = direct_pointer(l, starts[h]);
       if (count > 1) {
@@ -291,6 +302,7 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
     if (count > 1) ok = b_.CreateAnd(ok, b_.CreateICmpEQ(mask, i32(~0u)));
     likely(ok, fast, slow);
     b_.SetInsertPoint(fast);
+    prefetch(l, starts[0], true);
     for (int h = 0; h < 2; ++h) {
       V p = direct_pointer(l, starts[h]);
       if (count == 1) {

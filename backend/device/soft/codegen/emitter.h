@@ -128,6 +128,7 @@ class Emitter {
   V in_window(V address, uint64_t bytes);
   V range_ok(const Location& l, V address, uint64_t bytes);
   V direct_pointer(const Location& l, V address);
+  void prefetch(const Location& l, V address, bool write);
   V likely(V condition, llvm::BasicBlock* yes, llvm::BasicBlock* no);
   V load_shared_window(const Op& op, const Location& l, V mask, llvm::BasicBlock* slow);
   V consecutive(const Location& l, V mask, uint64_t step, V starts[2]);
