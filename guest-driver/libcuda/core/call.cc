@@ -49,6 +49,7 @@ bool Call::require_context() {
 
 void* Call::begin(wire::Opcode opcode, size_t args_bytes, size_t tail_bytes) {
   if (failed()) return nullptr;
+  opcode_ = opcode;
   if (tail_bytes > VGPU_RECORD_MAX_BYTES - sizeof(vgpu_record) - args_bytes) {
     log(Level::kError, "%s: %zu bytes of data do not fit into a record",
         wire::kCalls[static_cast<uint32_t>(opcode)].name, tail_bytes);
@@ -78,6 +79,9 @@ CUresult Call::round_trip(ReplyBody* body) {
   if (const CUresult sticky = lane_->sticky_error(); sticky != CUDA_SUCCESS) {
     process().sticky.store(sticky, std::memory_order_relaxed);
     if (result == CUDA_SUCCESS) result = sticky;
+  }
+  if (result != CUDA_SUCCESS) {
+    log(Level::kDebug, "%s gives %d", wire::kCalls[static_cast<uint32_t>(opcode_)].name, static_cast<int>(result));
   }
   return result;
 }

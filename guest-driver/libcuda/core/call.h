@@ -113,6 +113,7 @@ class Call {
   Lane* lane_ = nullptr;
   uint64_t context_ = 0;
   CUresult status_ = CUDA_SUCCESS;
+  wire::Opcode opcode_{};  // of the record begun last
   bool output_pending_ = false;
 };
 
