@@ -1,5 +1,6 @@
 // Stream capture.
-#include <cstring>
+#include <algorithm>
+#include <mutex>
 
 #include "guest-driver/libcuda/api/graph.h"
 #include "guest-driver/libcuda/api/handles.h"
@@ -13,6 +14,44 @@ namespace bandsaw::libcuda {
 constinit std::atomic<int> active_captures{0};
 
 namespace {
+
+// Captures that this process has begun and not ended.
+struct Begun {
+  uint64_t stream = 0;
+  const ThreadState* thread = nullptr;  // which also tells per-thread default streams apart
+  CUstreamCaptureMode mode{};
+};
+
+struct Captures {
+  std::mutex mutex;
+  std::vector<Begun> list;
+
+  auto find(uint64_t stream) {
+    return std::find_if(list.begin(), list.end(), [stream](const Begun& one) {
+      return one.stream == stream && (stream != VGPU_STREAM_PER_THREAD || one.thread == &this_thread());
+    });
+  }
+};
+
+Captures& captures() {
+  static Captures& all = *new Captures;
+  return all;
+}
+
+// How the host learns that a capture is spoilt: a capturing stream cannot be waited for.
+void spoil(Call& call, const std::vector<uint64_t>& streams) {
+  for (const uint64_t stream : streams) wire::stream_synchronize(call, stream);
+}
+
+std::vector<uint64_t> captures_where(bool (*concerned)(const Begun&)) {
+  Captures& all = captures();
+  std::lock_guard lock(all.mutex);
+  std::vector<uint64_t> found;
+  for (const Begun& one : all.list) {
+    if (concerned(one)) found.push_back(one.stream);
+  }
+  return found;
+}
 
 CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                CUstreamCaptureMode mode) {
@@ -30,7 +69,9 @@ CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode* dependencies, 
     active_captures.fetch_sub(1);
     return result;
   }
-  if (StreamRecord* const record = streams().find(on)) record->capturing.store(true);
+  Captures& all = captures();
+  std::lock_guard lock(all.mutex);
+  all.list.push_back({on, &this_thread(), mode});
   return CUDA_SUCCESS;
 }
 
@@ -77,7 +118,65 @@ CUresult update(CUstream stream, CUgraphNode* dependencies, size_t count, unsign
   return wire::capture_update(call, on, flags, as_bytes(dependencies, count));
 }
 
+// Modes other than RELAXED end where they began.
+CUresult check_thread(uint64_t stream) {
+  Captures& all = captures();
+  std::lock_guard lock(all.mutex);
+  const auto found = all.find(stream);
+  if (found == all.list.end() || found->mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  return found->thread == &this_thread() ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
 }  // namespace
+
+void forget_capture(uint64_t wire_stream) {
+  Captures& all = captures();
+  std::lock_guard lock(all.mutex);
+  const auto found = all.find(wire_stream);
+  if (found == all.list.end()) return;
+  all.list.erase(found);
+  active_captures.fetch_sub(1);
+}
+
+CUresult check_captured(uint64_t wire_stream) {
+  Call call;
+  vgpu_capture_info info{};
+  const CUresult result = wire::capture_info(call, wire_stream, &info, nullptr);
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+    spoil(call, captures_where([](const Begun& one) {
+            const StreamRecord* const stream = streams().find(one.stream);
+            return stream && !(stream->flags & CU_STREAM_NON_BLOCKING);
+          }));
+  }
+  if (result != CUDA_SUCCESS) return result;
+  return info.status == CU_STREAM_CAPTURE_STATUS_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+
+CUresult check_unsafe(Call& call) {
+  if (active_captures.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
+  if (this_thread().capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  const auto forbidding = captures_where([](const Begun& one) {
+    if (one.mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
+    const bool everywhere = one.mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                            this_thread().capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    return one.thread == &this_thread() || everywhere;
+  });
+  if (forbidding.empty()) return CUDA_SUCCESS;
+  spoil(call, forbidding);
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult invalidate_capture(Call& call, uint64_t wire_stream) {
+  spoil(call, {wire_stream});
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult check_external(uint64_t wire_stream) {
+  bool capturing = false;
+  const CUresult result = is_capturing(wire_stream, &capturing);
+  if (result != CUDA_SUCCESS) return result;
+  return capturing ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
+}
 
 CUresult is_capturing(uint64_t wire_stream, bool* capturing) {
   *capturing = false;
@@ -118,15 +217,14 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   CUresult result = check_stream(stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (active_captures.load() == 0) return CUDA_ERROR_ILLEGAL_STATE;
+  result = check_thread(on);
+  if (result != CUDA_SUCCESS) return result;
   uint64_t handle = 0;
   result = wire::capture_end(call, on, &handle);
-  // These leave the capture as it is: it was not begun here, or the wrong thread asks.
-  const bool still = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ||
+  // These leave the capture as it is: none began here.
+  const bool still = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
                      result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE;
-  if (!still) {
-    StreamRecord* const record = streams().find(on);
-    if (!record || record->capturing.exchange(false)) active_captures.fetch_sub(1);
-  }
+  if (!still) forget_capture(on);
   if (handle) {
     adopt_graph(handle);
     *graph = from_wire<CUgraph>(handle);

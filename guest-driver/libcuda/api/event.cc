@@ -29,7 +29,8 @@ CUresult record_event(Call& call, CUevent event, CUstream stream, unsigned flags
   if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
   if (flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  const CUresult result = check_stream(stream, &on);
+  CUresult result = check_work_stream(stream, &on);
+  if (result == CUDA_SUCCESS && flags) result = check_external(on);
   return result != CUDA_SUCCESS ? result : wire::event_record(call, to_wire(event), on, flags);
 }
 
@@ -78,14 +79,17 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) 
 CUresult cuEventQuery(CUevent event) {
   Call call;
   if (call.failed()) return call.status();
-  return events().find(event) ? wire::event_query(call, to_wire(event)) : CUDA_ERROR_INVALID_HANDLE;
+  if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult allowed = check_unsafe(call);
+  return allowed != CUDA_SUCCESS ? allowed : wire::event_query(call, to_wire(event));
 }
 
 CUresult cuEventSynchronize(CUevent event) {
   Call call;
   if (call.failed()) return call.status();
   if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult allowed = check_may_wait();
+  CUresult allowed = check_unsafe(call);
+  if (allowed == CUDA_SUCCESS) allowed = check_may_wait();
   return allowed != CUDA_SUCCESS ? allowed : wire::event_synchronize(call, to_wire(event));
 }
 

@@ -1,6 +1,7 @@
 // Memset in all its forms.
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/api/transfer.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/wire_client.h"
 
@@ -14,7 +15,7 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
   Call call;
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_work_stream(stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (address % element || (height > 1 && pitch % element)) return CUDA_ERROR_INVALID_VALUE;
   if (!width || !height) return CUDA_SUCCESS;
@@ -25,8 +26,8 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
   }
   if (!address || (height > 1 && pitch < row)) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(address);
-  if (range && !range->holds(address, span)) return CUDA_ERROR_INVALID_VALUE;
-  const vgpu_fill what{address, height > 1 ? pitch : row, width, height, element, value};
+  if (range ? !range->holds(address, span) : !in_device_window(address)) return CUDA_ERROR_INVALID_VALUE;
+  const vgpu_fill what{address, height > 1 ? pitch : 0, width, height, element, value};
   if (!wait || !range || range->on_device()) return wire::fill(call, what, on, vgpu_done{});
   result = check_may_wait();
   Bounce completion;

@@ -88,8 +88,8 @@ CUresult get_attribute(int* value, CUfunction_attribute attribute, const Functio
 }
 
 CUresult get_parameter(const FunctionRecord* function, size_t index, size_t* offset, size_t* bytes) {
-  const CUresult state = health();
-  if (state != CUDA_SUCCESS) return state;
+  Call call;
+  if (!call.require_context()) return call.status();  // as the driver asks for, kernels included
   if (!offset) return CUDA_ERROR_INVALID_VALUE;
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
   if (index >= function->parameters.size()) return CUDA_ERROR_INVALID_VALUE;

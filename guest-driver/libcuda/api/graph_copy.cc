@@ -34,16 +34,25 @@ void move_box(const vgpu_copy& shape, const vgpu_copy_end& to, const vgpu_copy_e
 }
 
 // What cuGraphMemcpyNodeGetParams tells about a captured copy.
-CUDA_MEMCPY3D describe(const vgpu_copy& copy) {
+CUDA_MEMCPY3D describe(const vgpu_copy& copy, const StagedCopy& staged) {
   CUDA_MEMCPY3D asked{};
-  asked.srcMemoryType = asked.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-  asked.srcDevice = copy.source.address;
+  asked.srcMemoryType = staged.from_program() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+  asked.dstMemoryType = staged.to_program() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+  if (staged.from_program()) {
+    asked.srcHost = reinterpret_cast<const void*>(copy.source.address);
+  } else {
+    asked.srcDevice = copy.source.address;
+  }
+  if (staged.to_program()) {
+    asked.dstHost = reinterpret_cast<void*>(copy.destination.address);
+  } else {
+    asked.dstDevice = copy.destination.address;
+  }
   asked.srcPitch = copy.source.pitch;
   asked.srcHeight = copy.source.height;
   asked.srcXInBytes = copy.source.x_bytes;
   asked.srcY = copy.source.y;
   asked.srcZ = copy.source.z;
-  asked.dstDevice = copy.destination.address;
   asked.dstPitch = copy.destination.pitch;
   asked.dstHeight = copy.destination.height;
   asked.dstXInBytes = copy.destination.x_bytes;
@@ -223,7 +232,7 @@ CUresult capture_pageable_copy(Call& call, const vgpu_copy& copy, Side destinati
   uint64_t node = 0;
   result = wire::graph_add_node(call, graph->handle, made.type, dependencies, data, &node, nullptr);
   if (made.child) wire::graph_destroy(call, made.child);
-  if (result == CUDA_SUCCESS && made.staged) result = remember_copy(graph, node, made.staged, describe(copy));
+  if (result == CUDA_SUCCESS && made.staged) result = remember_copy(graph, node, made.staged, describe(copy, *made.staged));
   if (result != CUDA_SUCCESS) return result;
   return wire::capture_update(call, stream, CU_STREAM_SET_CAPTURE_DEPENDENCIES, bytes_of(node));
 }

@@ -26,6 +26,9 @@ class StagedCopy {
   // `copy` is resolved; `to_program`, `from_program` say which ends are the program's own memory.
   static CUresult make(const vgpu_copy& copy, bool to_program, bool from_program, std::shared_ptr<StagedCopy>* made);
 
+  bool to_program() const { return to_program_; }
+  bool from_program() const { return from_program_; }
+
   // Makes the child graph that does it, to be destroyed by the caller once a node has been made of it.
   CUresult make_graph(Call& call, uint64_t* graph);
 

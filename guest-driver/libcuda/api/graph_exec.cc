@@ -72,7 +72,7 @@ CUresult update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResult* outcom
 CUresult check_launch_of(CUgraphExec exec, CUstream stream, GraphRecord** record, uint64_t* on) {
   *record = find_exec(exec);
   if (!*record) return CUDA_ERROR_INVALID_VALUE;
-  return check_stream(stream, on);
+  return check_work_stream(stream, on);
 }
 
 }  // namespace

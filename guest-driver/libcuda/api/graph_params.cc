@@ -61,9 +61,11 @@ CUresult describe_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
   NodeRecord* const record = node_record(to_wire(node));
   if (!function || !record) return CUDA_ERROR_INVALID_VALUE;
   *params = {};
-  // A kernel's handle works as a function, so both may be read.
+  // The CUDA runtime recognises its kernel by `kern`. A kernel's handle works as a function too.
   params->func = from_wire<CUfunction>(launch.function);
+  params->kern = from_wire<CUkernel>(function->kernel);
   if (wire::kind_of(launch.function) == wire::HandleKind::kKernel) params->kern = from_wire<CUkernel>(launch.function);
+  params->ctx = to_program(context_from_wire(function->context));
   params->gridDimX = launch.grid[0], params->gridDimY = launch.grid[1], params->gridDimZ = launch.grid[2];
   params->blockDimX = launch.block[0], params->blockDimY = launch.block[1], params->blockDimZ = launch.block[2];
   params->sharedMemBytes = launch.shared_bytes;

@@ -36,7 +36,7 @@ CUDA_KERNEL_NODE_PARAMS_v2 widen(const CUDA_KERNEL_NODE_PARAMS_v1& params) {
 
 CUresult plan_kernel(const CUDA_KERNEL_NODE_PARAMS_v2& params, NodePlan* plan) {
   FunctionRecord* const function = params.func ? find_function(params.func) : find_function(params.kern);
-  if (!function) return CUDA_ERROR_INVALID_VALUE;
+  if (!function) return CUDA_ERROR_INVALID_HANDLE;
   vgpu_launch launch{};
   launch.function = function->handle;
   const unsigned grid[3] = {params.gridDimX, params.gridDimY, params.gridDimZ};
@@ -80,10 +80,10 @@ CUresult plan_fill(const CUDA_MEMSET_NODE_PARAMS_v1& params, CUcontext context, 
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (params.height > 1 && (params.pitch < row || params.pitch % element)) return CUDA_ERROR_INVALID_VALUE;
-  const vgpu_fill fill{params.dst, params.height > 1 ? params.pitch : row, params.width, params.height, element,
+  const vgpu_fill fill{params.dst, params.height > 1 ? params.pitch : 0, params.width, params.height, element,
                  params.value};
   const auto range = AddressMap::get().find(params.dst);
-  if (range && !range->holds(params.dst, span)) return CUDA_ERROR_INVALID_VALUE;
+  if (range ? !range->holds(params.dst, span) : !in_device_window(params.dst)) return CUDA_ERROR_INVALID_VALUE;
   plan->type = CU_GRAPH_NODE_TYPE_MEMSET;
   append(vgpu_fill_node{fill, wire_context(context)}, &plan->payload);
   return CUDA_SUCCESS;

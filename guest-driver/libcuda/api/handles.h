@@ -27,4 +27,12 @@ inline uint64_t wire_context(CUcontext context) {
   return found ? found->handle : 0;
 }
 
+// The other way round, for the contexts that questions are about; nullptr for others.
+inline Context* context_from_wire(uint64_t handle) {
+  for (Context* const context : {current_context(), primary_context()}) {
+    if (context && handle && context->handle == handle) return context;
+  }
+  return nullptr;
+}
+
 }  // namespace bandsaw::libcuda

@@ -3,6 +3,7 @@
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 
@@ -32,14 +33,17 @@ CUresult allocate(void** pointer, size_t bytes, unsigned flags) {
   static_cast<void>(hooked);
   Call call;
   if (!call.require_context()) return call.status();
-  if (!pointer || !bytes || (flags & ~kAllocFlags)) return CUDA_ERROR_INVALID_VALUE;
+  if (!pointer || (flags & ~kAllocFlags)) return CUDA_ERROR_INVALID_VALUE;
+  *pointer = nullptr;
+  if (!bytes) return CUDA_SUCCESS;
   SharedBlock block;
-  const CUresult result = process().memory->allocate(bytes, VGPU_REGION_DEVICE_VISIBLE, &block);
+  CUresult result = check_unsafe(call);
+  if (result == CUDA_SUCCESS) result = process().memory->allocate(bytes, VGPU_REGION_DEVICE_VISIBLE, &block);
   if (result != CUDA_SUCCESS) return result;
   AddressMap::get().add({.base = number(block.address),
                          .bytes = bytes,
                          .kind = RangeKind::kHost,
-                         .flags = flags | CU_MEMHOSTALLOC_DEVICEMAP,  // always mapped: unified addressing
+                         .flags = flags,
                          .context = call.context()});
   *pointer = block.address;
   return CUDA_SUCCESS;
@@ -104,8 +108,10 @@ CUresult cuMemHostGetFlags(unsigned* flags, void* pointer) {
   if (!call.require_context()) return call.status();
   if (!flags || !pointer) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(number(pointer));
-  if (!range || range->kind != RangeKind::kHost) return CUDA_ERROR_INVALID_VALUE;
-  *flags = range->flags;
+  if (!range || (range->kind != RangeKind::kHost && range->kind != RangeKind::kRegistered)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *flags = range->flags | CU_MEMHOSTALLOC_DEVICEMAP;  // always mapped: unified addressing
   return CUDA_SUCCESS;
 }
 
@@ -115,8 +121,9 @@ CUresult cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned flags) {
   if (!pointer || !bytes || (flags & ~kRegisterFlags) || number(pointer) + bytes < number(pointer)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (flags & CU_MEMHOSTREGISTER_IOMEMORY) return CUDA_ERROR_NOT_SUPPORTED;  // another device's memory
-  return register_range(pointer, bytes, flags, call.context());
+  if (flags & CU_MEMHOSTREGISTER_IOMEMORY) return CUDA_ERROR_INVALID_VALUE;  // no other device's memory is here
+  const CUresult allowed = check_unsafe(call);
+  return allowed != CUDA_SUCCESS ? allowed : register_range(pointer, bytes, flags, call.context());
 }
 
 CUresult cuMemHostUnregister(void* pointer) {
@@ -125,10 +132,11 @@ CUresult cuMemHostUnregister(void* pointer) {
   if (!pointer) return CUDA_ERROR_INVALID_VALUE;
   AddressMap& map = AddressMap::get();
   const auto range = map.find(number(pointer));
-  if (!range || range->kind != RangeKind::kRegistered || range->base != number(pointer)) {
-    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-  }
-  const CUresult result = range->swapped ? swap_out_shared(range->base, range->bytes, range->swapped)
+  if (!range) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (range->kind != RangeKind::kRegistered || range->base != number(pointer)) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = check_unsafe(call);
+  if (result != CUDA_SUCCESS) return result;
+  result = range->swapped ? swap_out_shared(range->base, range->bytes, range->swapped)
                                          : process().memory->unpin(pointer);
   if (result == CUDA_SUCCESS) map.remove(range->base);
   return result;

@@ -33,8 +33,9 @@ CUresult read_extra(void** extra, const FunctionRecord& function, ParameterBuffe
     }
   }
   if (!data || !bytes) return function.parameter_bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  if (*bytes < function.parameter_bytes) return CUDA_ERROR_INVALID_VALUE;  // programs may round it up
-  std::memcpy(buffer->bytes, data, function.parameter_bytes);
+  if (*bytes > function.parameter_bytes) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  std::memcpy(buffer->bytes, data, *bytes);
+  std::memset(buffer->bytes + *bytes, 0, function.parameter_bytes - *bytes);  // the driver takes short ones too
   return CUDA_SUCCESS;
 }
 
@@ -46,7 +47,7 @@ CUresult check_cluster(const vgpu_launch& launch, const FunctionRecord& function
   const bool large = function.attribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);
   if (size > (large ? kLargest : kPortable)) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   for (int i = 0; i < 3; ++i) {
-    if (launch.grid[i] % launch.cluster[i]) return CUDA_ERROR_INVALID_VALUE;
+    if (launch.grid[i] % launch.cluster[i]) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   }
   return CUDA_SUCCESS;
 }
@@ -78,7 +79,7 @@ vgpu_launch shape(const FunctionRecord& function, Dimensions grid, Dimensions bl
 CUresult submit(Call& call, FunctionRecord* function, vgpu_launch* launch, CUstream stream, void** parameters,
                 void** extra) {
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_work_stream(stream, &on);
   if (result != CUDA_SUCCESS) return result;
   launch->stream = on;
   result = check_launch(function, *launch);
@@ -98,7 +99,7 @@ CUresult read_attribute(const CUlaunchAttribute& attribute, vgpu_launch* launch,
       if (value.cooperative) launch->flags |= VGPU_LAUNCH_COOPERATIVE;
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-      if (!value.clusterDim.x || !value.clusterDim.y || !value.clusterDim.z) return CUDA_ERROR_INVALID_VALUE;
+      if (!value.clusterDim.x || !value.clusterDim.y || !value.clusterDim.z) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
       launch->cluster[0] = value.clusterDim.x;
       launch->cluster[1] = value.clusterDim.y;
       launch->cluster[2] = value.clusterDim.z;
@@ -170,7 +171,7 @@ CUresult check_launch(FunctionRecord* function, const vgpu_launch& launch) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (threads > static_cast<uint64_t>(function->attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK))) {
-    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   const int64_t dynamic = function->attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
   if (int64_t{launch.shared_bytes} > dynamic) return CUDA_ERROR_INVALID_VALUE;
@@ -234,7 +235,7 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   if (!call.require_context()) return call.status();
   if (!function) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_work_stream(stream, &on);
   if (result != CUDA_SUCCESS) return result;
   result = start_callback_thread();
   if (result != CUDA_SUCCESS) return result;

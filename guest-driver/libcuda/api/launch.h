@@ -17,7 +17,7 @@ struct ParameterBuffer {
 // Packs kernelParams or the `extra` form into the function's layout. INVALID_VALUE if they do not fit it.
 CUresult pack_parameters(const FunctionRecord& function, void** parameters, void** extra, ParameterBuffer* buffer);
 
-// What CUDA reports at the launch itself: INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, COOPERATIVE_LAUNCH_TOO_LARGE, ...
+// What CUDA reports at the launch itself: INVALID_VALUE, INVALID_CLUSTER_SIZE, COOPERATIVE_LAUNCH_TOO_LARGE, ...
 CUresult check_launch(FunctionRecord* function, const vgpu_launch& launch);
 
 }  // namespace bandsaw::libcuda

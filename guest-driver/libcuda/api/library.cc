@@ -61,6 +61,7 @@ CUresult bind_managed(Call& call, CodeRecord* record) {
     AddressMap::get().add({.base = address,
                            .bytes = entry.bytes,
                            .kind = RangeKind::kManaged,
+                           .sync_memops = true,
                            .flags = CU_MEM_ATTACH_GLOBAL,
                            .owner = record->handle});
     result = wire::library_bind_managed(call, record->handle, address, name);
@@ -315,7 +316,7 @@ CUresult cuLibraryGetUnifiedFunction(void** function, CUlibrary library, const c
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   if (!function || !name) return CUDA_ERROR_INVALID_VALUE;
-  return find_library(to_wire(library)) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+  return find_library(to_wire(library)) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
 }
 
 }  // extern "C"

@@ -78,6 +78,7 @@ CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLoc
   const bool uses_location = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
                              advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
   CUresult result = uses_location ? check_location(location) : CUDA_SUCCESS;
+  if (result == CUDA_ERROR_INVALID_DEVICE) result = CUDA_ERROR_INVALID_VALUE;  // unlike prefetching
   if (result == CUDA_SUCCESS) result = check_managed(address, bytes);
   if (result != CUDA_SUCCESS) return result;
   const bool device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
@@ -170,8 +171,10 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
   if (!call.require_context()) return call.status();
   if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
   if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = check_unsafe(call);
+  if (result != CUDA_SUCCESS) return result;
   SharedBlock block;
-  CUresult result = process().memory->allocate(bytes, VGPU_REGION_DEVICE_VISIBLE, &block);
+  result = process().memory->allocate(bytes, VGPU_REGION_DEVICE_VISIBLE, &block);
   if (result != CUDA_SUCCESS) return result;
   const auto base = reinterpret_cast<uint64_t>(block.address);
   result = wire::managed_add(call, base, bytes);
@@ -180,7 +183,8 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
     return result;
   }
   AddressMap::get().add(
-      {.base = base, .bytes = bytes, .kind = RangeKind::kManaged, .flags = flags, .context = call.context()});
+      {.base = base, .bytes = bytes, .kind = RangeKind::kManaged, .sync_memops = true, .flags = flags,
+       .context = call.context()});
   *address = base;
   return CUDA_SUCCESS;
 }
@@ -190,7 +194,7 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation 
   Call call;
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  const CUresult result = check_stream(stream, &on);
+  const CUresult result = check_work_stream(stream, &on);
   if (result != CUDA_SUCCESS) return result;
   return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(address, bytes, location);
 }

@@ -26,7 +26,8 @@ CUresult allocate(CUdeviceptr* address, size_t bytes) {
   if (!call.require_context()) return call.status();
   if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
   uint64_t base = 0;
-  const CUresult result = wire::memory_alloc(call, bytes, &base);
+  CUresult result = check_unsafe(call);
+  if (result == CUDA_SUCCESS) result = wire::memory_alloc(call, bytes, &base);
   if (result != CUDA_SUCCESS) return result;
   AddressMap::get().add({.base = base, .bytes = bytes, .kind = RangeKind::kDevice, .context = call.context()});
   *address = base;
@@ -73,7 +74,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
-  CUresult result = check_may_wait();
+  CUresult result = check_unsafe(call);
+  if (result == CUDA_SUCCESS) result = check_may_wait();
   if (result == CUDA_SUCCESS) result = wire::memory_free(call, address);
   if (result == CUDA_SUCCESS) AddressMap::get().remove(address);
   return result;

@@ -117,6 +117,7 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
 CUresult cuModuleUnload(CUmodule module) {
   Call call;
   if (call.failed()) return call.status();
+  if (find_library(to_wire(module))) return CUDA_ERROR_NOT_PERMITTED;
   if (!find_module(to_wire(module))) return CUDA_ERROR_INVALID_HANDLE;
   const CUresult result = wire::module_unload(call, to_wire(module));
   if (result == CUDA_SUCCESS) forget_module(to_wire(module));

@@ -114,12 +114,11 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction funct
   const CUresult asked = blocks_per_sm(&fitting, function, block, 0, 0);
   if (asked != CUDA_SUCCESS) return asked;
   if (fitting < blocks) return CUDA_ERROR_INVALID_VALUE;
-  // Each block takes its own, the static and the reserved bytes from the SM's share.
+  // An equal part of the SM's memory less the static bytes; the driver does not count what it reserves per block.
   const int64_t per_sm = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
-  const int64_t reserved = device_attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK);
   const int64_t constant = record->attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   constexpr int64_t kGranule = 128;
-  const int64_t share = per_sm / blocks / kGranule * kGranule - reserved - constant;
+  const int64_t share = per_sm / blocks / kGranule * kGranule - constant;
   const int64_t limit = record->attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
   *bytes = static_cast<size_t>(std::clamp<int64_t>(share, 0, std::max<int64_t>(limit, 0)));
   return CUDA_SUCCESS;

@@ -19,17 +19,11 @@ CUresult put(void* data, T value) {
 
 bool host_reads(const Range& range) { return !range.on_device(); }
 
-Context* context_of(const Range& range) {
-  Context* const primary = primary_context();
-  if (primary && primary->handle == range.context) return primary;
-  Context* const current = current_context();
-  return current && current->handle == range.context ? current : nullptr;
-}
-
 CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& range, uint64_t address) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      return put(data, to_program(context_of(range)));
+      // A pool's memory belongs to none.
+      return put(data, to_program(range.kind == RangeKind::kPool ? nullptr : context_from_wire(range.context)));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: {
       const bool host = range.kind == RangeKind::kHost || range.kind == RangeKind::kRegistered;
       return put(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
@@ -55,7 +49,7 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& ra
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return put(data, size_t{range.bytes});
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      return put(data, true);
+      return put(data, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return put(data, 0ull);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
@@ -66,7 +60,7 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& ra
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      return put(data, false);
+      return put(data, 0);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
       log_unsupported("pointer attribute P2P_TOKENS");
       return CUDA_ERROR_NOT_SUPPORTED;
@@ -76,11 +70,10 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& ra
 }
 
 // The value that stands for "CUDA does not know this" in cuPointerGetAttributes.
-CUresult nothing(void* data, CUpointer_attribute attribute) {
+CUresult nothing(void* data, CUpointer_attribute attribute, uint64_t address) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
@@ -90,6 +83,8 @@ CUresult nothing(void* data, CUpointer_attribute attribute) {
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return put(data, uint64_t{0});
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      return put(data, address);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
       return put(data, CUDA_POINTER_ATTRIBUTE_P2P_TOKENS{});
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
@@ -98,7 +93,7 @@ CUresult nothing(void* data, CUpointer_attribute attribute) {
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      return put(data, false);
+      return put(data, 0);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -117,23 +112,23 @@ using namespace bandsaw::libcuda;  // NOLINT: entry points below
 extern "C" {
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
-  Call call;
-  if (!call.require_context()) return call.status();
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
   if (!data) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(address);
   return range ? attribute_of(data, attribute, *range, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr address) {
-  Call call;
-  if (!call.require_context()) return call.status();
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
   if (!count || !attributes || !data) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(address);
   for (unsigned i = 0; i < count; ++i) {
     if (!data[i]) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = range ? attribute_of(data[i], attributes[i], *range, address) : nothing(data[i], attributes[i]);
+    CUresult result = range ? attribute_of(data[i], attributes[i], *range, address) : nothing(data[i], attributes[i], address);
     // An attribute that this kind of memory does not have reads as nothing.
-    if (range && result == CUDA_ERROR_INVALID_VALUE) result = nothing(data[i], attributes[i]);
+    if (range && result == CUDA_ERROR_INVALID_VALUE) result = nothing(data[i], attributes[i], 0);
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
@@ -142,8 +137,8 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
 // SYNC_MEMOPS asks that synchronous copies and fills on the memory be synchronous always. It is remembered only:
 // copies and fills are ordered with everything that can see them here, as no peer device reads behind CUDA's back.
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
-  Call call;
-  if (!call.require_context()) return call.status();
+  const CUresult state = health();
+  if (state != CUDA_SUCCESS) return state;
   if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
   int on = 0;
   std::memcpy(&on, value, sizeof(on));

@@ -62,10 +62,12 @@ CUresult current_pool(uint64_t* pool) {
 CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream stream) {
   Call call;
   if (!call.require_context()) return call.status();
-  if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (!address) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0, base = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_work_stream(stream, &on);
   if (result != CUDA_SUCCESS) return result;
+  *address = 0;
+  if (!bytes) return CUDA_SUCCESS;
   result = wire::memory_alloc_async(call, pool, bytes, on, &base);
   if (result != CUDA_SUCCESS) return result;
   AddressMap::get().add(
@@ -93,7 +95,9 @@ size_t attribute_bytes(CUmemPool_attribute attribute) {
 }
 
 CUresult check_pool_device(const CUmemLocation* location, CUmemAllocationType type) {
-  if (!location) return CUDA_ERROR_INVALID_VALUE;
+  if (!location || location->type == CU_MEM_LOCATION_TYPE_NONE || type == CU_MEM_ALLOCATION_TYPE_INVALID) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
     log_unsupported("memory pools of host or managed memory");
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -143,7 +147,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   Call call;
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_work_stream(stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (!address) return CUDA_SUCCESS;
   const auto range = AddressMap::get().find(address);

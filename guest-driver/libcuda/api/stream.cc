@@ -18,7 +18,7 @@ std::atomic<uint64_t> next_id{kFirstId};
 
 void forget_context(Context* context) {
   streams().remove_if([context](const StreamRecord& stream) {
-    if (stream.context == context && stream.capturing.load()) active_captures.fetch_sub(1);
+    if (stream.context == context) forget_capture(stream.handle);
     return stream.context == context;
   });
 }
@@ -93,7 +93,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   if (!record) return CUDA_ERROR_INVALID_HANDLE;
   const CUresult result = wire::stream_destroy(call, record->handle);
   if (result != CUDA_SUCCESS) return result;
-  if (record->capturing.exchange(false)) active_captures.fetch_sub(1);
+  forget_capture(record->handle);
   streams().remove(record->handle);
   return CUDA_SUCCESS;
 }
@@ -103,6 +103,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
   CUresult result = check_stream(stream, &on);
+  if (result == CUDA_SUCCESS) result = check_unsafe(call);
   if (result == CUDA_SUCCESS) result = check_may_wait();
   return result == CUDA_SUCCESS ? wire::stream_synchronize(call, on) : result;
 }
@@ -111,7 +112,8 @@ CUresult cuStreamQuery(CUstream stream) {
   Call call;
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  const CUresult result = check_stream(stream, &on);
+  CUresult result = check_stream(stream, &on);
+  if (result == CUDA_SUCCESS) result = check_unsafe(call);
   return result == CUDA_SUCCESS ? wire::stream_query(call, on) : result;
 }
 
@@ -121,7 +123,8 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
   if (flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  const CUresult result = check_stream(stream, &on);
+  CUresult result = check_work_stream(stream, &on);
+  if (result == CUDA_SUCCESS && flags) result = check_external(on);
   return result == CUDA_SUCCESS ? wire::stream_wait_event(call, on, to_wire(event), flags) : result;
 }
 
@@ -130,12 +133,12 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* d
   if (!call.require_context()) return call.status();
   if (!callback || flags) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_work_stream(stream, &on);
   if (result != CUDA_SUCCESS) return result;
   bool capturing = false;
   result = is_capturing(on, &capturing);
   if (result != CUDA_SUCCESS) return result;
-  if (capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (capturing) return invalidate_capture(call, on);
   result = start_callback_thread();
   if (result != CUDA_SUCCESS) return result;
   return wire::stream_callback(call, on, reinterpret_cast<uint64_t>(callback), reinterpret_cast<uint64_t>(data),

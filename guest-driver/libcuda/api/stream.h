@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "guest-driver/libcuda/api/handle_table.h"
+#include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/context.h"
 #include "guest-driver/libcuda/core/thread.h"
 
@@ -21,7 +22,6 @@ struct StreamRecord {
   Context* context = nullptr;
   unsigned flags = 0;
   int priority = 0;
-  std::atomic<bool> capturing{false};  // between begin and end of a capture that began on it
 
   std::mutex mutex;
   std::map<int, CUstreamAttrValue> attributes;  // that the program set
@@ -38,6 +38,28 @@ inline CUresult check_stream(CUstream stream, uint64_t* wire) {
 
 // How many captures this process has begun and not ended. Zero: nobody captures, and copies need not ask.
 extern std::atomic<int> active_captures;
+
+// For work on a stream: check_stream, and while anybody captures whether the stream may take work
+// (STREAM_CAPTURE_INVALIDATED, or STREAM_CAPTURE_IMPLICIT on the legacy stream, which ends the captures concerned).
+CUresult check_captured(uint64_t wire_stream);
+inline CUresult check_work_stream(CUstream stream, uint64_t* wire) {
+  const CUresult result = check_stream(stream, wire);
+  if (result != CUDA_SUCCESS || active_captures.load(std::memory_order_relaxed) == 0) return result;
+  return check_captured(*wire);
+}
+
+// For calls that CUDA calls potentially unsafe (cuThreadExchangeStreamCaptureMode): STREAM_CAPTURE_UNSUPPORTED when a
+// capture forbids them to this thread, and that capture is invalid then.
+CUresult check_unsafe(Call& call);
+
+// Makes the capture that `wire_stream` is part of invalid; returns STREAM_CAPTURE_UNSUPPORTED.
+CUresult invalidate_capture(Call& call, uint64_t wire_stream);
+
+// External event records and waits are for captures only: ILLEGAL_STATE elsewhere.
+CUresult check_external(uint64_t wire_stream);
+
+// The stream is gone, and with it a capture that began on it.
+void forget_capture(uint64_t wire_stream);
 
 // Whether work on this stream goes into a graph instead of being done. Costs a round trip while anybody captures.
 CUresult is_capturing(uint64_t wire_stream, bool* capturing);

@@ -1,5 +1,7 @@
 // Waiting for and writing of memory words in stream order.
+#include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/api/transfer.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -8,7 +10,9 @@ namespace bandsaw::libcuda {
 namespace {
 
 CUresult check_word(CUdeviceptr address, uint32_t bytes) {
-  return address && address % bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  const auto range = AddressMap::get().find(address);
+  const bool known = range ? range->holds(address, bytes) : in_device_window(address);
+  return known && address % bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t bytes, unsigned flags) {
@@ -18,7 +22,7 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32
   if (flags & ~(kComparison | unsigned{CU_STREAM_WAIT_VALUE_FLUSH})) return CUDA_ERROR_INVALID_VALUE;
   if (flags & CU_STREAM_WAIT_VALUE_FLUSH) return CUDA_ERROR_NOT_SUPPORTED;  // as where the attribute says no
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_work_stream(stream, &on);
   if (result == CUDA_SUCCESS) result = check_word(address, bytes);
   return result == CUDA_SUCCESS ? wire::stream_wait_value(call, on, address, value, bytes, flags) : result;
 }
@@ -28,7 +32,7 @@ CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint3
   if (!call.require_context()) return call.status();
   if (flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_work_stream(stream, &on);
   if (result == CUDA_SUCCESS) result = check_word(address, bytes);
   return result == CUDA_SUCCESS ? wire::stream_write_value(call, on, address, value, bytes, flags) : result;
 }
@@ -81,7 +85,7 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMem
   Call call;
   if (!call.require_context()) return call.status();
   constexpr unsigned kMost = 256;
-  if (!operations || !count || count > kMost || flags) return CUDA_ERROR_INVALID_VALUE;
+  if ((count && !operations) || count > kMost || flags) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) {
     const CUresult result = one_operation(stream, operations[i]);
     if (result != CUDA_SUCCESS) return result;

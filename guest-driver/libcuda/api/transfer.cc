@@ -13,11 +13,6 @@
 namespace bandsaw::libcuda {
 namespace {
 
-bool in_device_window(uint64_t address) {
-  const uint64_t begin = process().transport->window_base() + VGPU_WINDOW_DEVICE_OFFSET;
-  return address - begin < VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
-}
-
 // Bytes from an end's first to its last one; false when that overflows.
 bool span_of(const Extent& extent, const vgpu_copy_end& end, uint64_t* span) {
   uint64_t rows = 0, planes = 0, plane = 0;
@@ -93,6 +88,11 @@ CUresult pageable_copy(Call& call, const vgpu_copy& copy, bool to_program, uint6
 }
 
 }  // namespace
+
+bool in_device_window(uint64_t address) {
+  const uint64_t begin = process().transport->window_base() + VGPU_WINDOW_DEVICE_OFFSET;
+  return address - begin < VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
+}
 
 CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place* place) {
   uint64_t span = 0;

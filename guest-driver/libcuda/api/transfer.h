@@ -20,6 +20,10 @@ enum class Place {
   kPageable,  // the program's own memory
 };
 
+// Whether only the device can have given this address out. It may be one that the guest does not know, such as a
+// variable's that a kernel took: then the host judges.
+bool in_device_window(uint64_t address);
+
 // Looks an end up, folds its x, y, z into the address and sets its kind. `extent` gives the bytes from the folded
 // address to the last one copied. INVALID_VALUE for addresses that cannot be.
 struct Extent {
