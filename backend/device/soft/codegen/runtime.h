@@ -33,6 +33,7 @@ void add_integer_symbols(SymbolTable* table);
 void add_float_symbols(SymbolTable* table);
 void add_rounding_symbols(SymbolTable* table);
 void add_call_symbols(SymbolTable* table);
+void add_maths_symbols(SymbolTable* table);
 void add_matrix_symbols(SymbolTable* table);
 void add_video_symbols(SymbolTable* table);
 

@@ -105,6 +105,7 @@ SymbolTable runtime_symbols() {
   add_float_symbols(&table);
   add_rounding_symbols(&table);
   add_call_symbols(&table);
+  add_maths_symbols(&table);
   add_matrix_symbols(&table);
   add_video_symbols(&table);
   return table;

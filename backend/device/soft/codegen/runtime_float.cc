@@ -1,4 +1,4 @@
-// Transcendental functions and rare conversions, lane by lane.
+// Rare conversions, lane by lane.
 #include <cmath>
 #include <cstring>
 
@@ -7,16 +7,6 @@
 
 namespace bandsaw::soft {
 namespace {
-
-template <float (*F)(float)>
-void each(const float* a, float* out) {
-  for (int l = 0; l < kWarpLanes; ++l) out[l] = F(a[l]);
-}
-float sine(float x) { return std::sin(x); }
-float cosine(float x) { return std::cos(x); }
-float log2_of(float x) { return std::log2(x); }
-float exp2_of(float x) { return std::exp2(x); }
-float tanh_of(float x) { return std::tanh(x); }
 
 template <uint16_t (*F)(double, Rounding), Rounding M>
 void narrow_lanes(const double* a, uint16_t* out) {
@@ -108,8 +98,6 @@ static void bsw_redux_f32(const float* a, uint32_t* out, uint32_t lanes, uint32_
 
 void add_float_symbols(SymbolTable* table) {
   auto add = [&](const char* name, auto* f) { table->push_back({name, reinterpret_cast<void*>(f)}); };
-  add("bsw_sin_f32", each<sine>); add("bsw_cos_f32", each<cosine>); add("bsw_lg2_f32", each<log2_of>);
-  add("bsw_ex2_f32", each<exp2_of>); add("bsw_tanh_f32", each<tanh_of>);
   add("bsw_cvt_f16_f64_rz", narrow_lanes<to_f16, Rounding::kZero>); add("bsw_cvt_f16_f64_rm", narrow_lanes<to_f16, Rounding::kDown>);
   add("bsw_cvt_f16_f64_rp", narrow_lanes<to_f16, Rounding::kUp>); add("bsw_cvt_bf16_f64_rz", narrow_lanes<to_bf16, Rounding::kZero>);
   add("bsw_cvt_bf16_f64_rm", narrow_lanes<to_bf16, Rounding::kDown>); add("bsw_cvt_bf16_f64_rp", narrow_lanes<to_bf16, Rounding::kUp>);
