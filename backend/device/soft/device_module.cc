@@ -1,4 +1,7 @@
 // Libraries, modules, their kernels and variables.
+#include <algorithm>
+
+#include "backend/device/soft/fault.h"
 #include "backend/device/soft/soft_device.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
@@ -80,6 +83,11 @@ CUresult SoftDevice::library_bind_managed(const LibraryRef& library, const std::
     }
     std::lock_guard lock(image.managed_mutex);
     if (image.managed_ready.contains(name)) return CUDA_ERROR_INVALID_VALUE;  // in use at its first address
+    // Programs read and write the variable before any context loads the library, so its value stands there from now on.
+    const size_t initial = std::min<uint64_t>(variable.initial.size(), variable.bytes);
+    if (initial && !copy_guarded(reinterpret_cast<void*>(address), variable.initial.data(), initial)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
     image.managed[name] = address;
     return CUDA_SUCCESS;
   }

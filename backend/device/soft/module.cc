@@ -95,7 +95,8 @@ CUresult LoadedImage::initialise(Image& image, std::string* log) {
       *log = fmt::format("variable {}: nothing is mapped at its address", variable.name);
       return false;
     };
-    const size_t initial = std::min<uint64_t>(variable.initial.size(), variable.bytes);
+    // A managed variable got its bytes when it was bound; only addresses are missing there.
+    const size_t initial = variable.managed ? 0 : std::min<uint64_t>(variable.initial.size(), variable.bytes);
     if (initial && !write(0, variable.initial.data(), initial)) return CUDA_ERROR_ILLEGAL_ADDRESS;
     for (const Variable::Pointer& pointer : variable.pointers) {
       const auto found = addresses_.find(pointer.target);

@@ -37,7 +37,7 @@ class Image {
 
   std::mutex managed_mutex;
   std::map<std::string, uint64_t> managed;  // where library_bind_managed put them
-  std::set<std::string> managed_ready;      // initial values written
+  std::set<std::string> managed_ready;      // addresses in initial values written
 
  private:
   std::unique_ptr<Program> program_;

@@ -66,8 +66,10 @@ TEST_F(SoftDeviceTest, ManagedVariables) {
   EXPECT_EQ(device->library_bind_managed(library, "other", at), CUDA_ERROR_NOT_FOUND);
   EXPECT_EQ(device->library_bind_managed(library, "shared_word", 4096), CUDA_ERROR_INVALID_VALUE);
   ASSERT_EQ(device->library_bind_managed(library, "shared_word", at), CUDA_SUCCESS);
+  EXPECT_EQ(*reinterpret_cast<uint32_t*>(at), 0x01010101u);  // at once: the program may read it before any launch
+  *reinterpret_cast<uint32_t*>(at) = 7;
   ASSERT_EQ(launch(legacy, kernel, 1, 1), CUDA_SUCCESS);
-  EXPECT_EQ(*reinterpret_cast<uint32_t*>(at), 0x01010101u);
+  EXPECT_EQ(*reinterpret_cast<uint32_t*>(at), 7u);
   EXPECT_EQ(sync(), CUDA_SUCCESS);
 }
 
