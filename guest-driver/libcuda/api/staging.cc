@@ -1,5 +1,7 @@
 #include "guest-driver/libcuda/api/staging.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -11,7 +13,8 @@
 namespace bandsaw::libcuda {
 namespace {
 
-constexpr uint64_t kPinFrom = 1u << 20;       // pinning costs a few microseconds and a round trip
+constexpr uint64_t kPinFrom = 1u << 20;     // pinning costs a few microseconds and a round trip
+constexpr uint64_t kStreamFrom = 8u << 20;  // more than a core's caches hold
 // Pieces that a runner copies at once, without handing them to another thread; a bounce buffer takes a batch of them.
 constexpr uint64_t kPieceBytes = 64u << 10;
 constexpr uint32_t kBatchMost = kBounceBytes / kPieceBytes;
@@ -87,9 +90,30 @@ void gather(const vgpu_copy_end& program, const Piece& piece, std::byte* to) {
   }
 }
 
-void scatter(const std::byte* from, const Piece& piece, const vgpu_copy_end& program) {
+// memcpy past the caches: a large copy's target is not read soon, and its old content need not be fetched.
+void stream_bytes(std::byte* to, const std::byte* from, uint64_t bytes) {
+  const uint64_t head = std::min<uint64_t>(bytes, -reinterpret_cast<uintptr_t>(to) & 63);
+  std::memcpy(to, from, head);
+  to += head, from += head, bytes -= head;
+  for (; bytes >= 64; to += 64, from += 64, bytes -= 64) {
+    const auto* const in = reinterpret_cast<const __m128i*>(from);
+    auto* const out = reinterpret_cast<__m128i*>(to);
+    const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
+    const __m128i c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
+    _mm_stream_si128(out, a);
+    _mm_stream_si128(out + 1, b);
+    _mm_stream_si128(out + 2, c);
+    _mm_stream_si128(out + 3, d);
+  }
+  _mm_sfence();
+  std::memcpy(to, from, bytes);
+}
+
+void scatter(const std::byte* from, const Piece& piece, const vgpu_copy_end& program, bool stream) {
   for (uint64_t row = 0; row < piece.rows; ++row) {
-    std::memcpy(at(program, piece.x, piece.y + row, piece.z), from + row * piece.width, piece.width);
+    std::byte* const to = at(program, piece.x, piece.y + row, piece.z);
+    const std::byte* const row_from = from + row * piece.width;
+    stream ? stream_bytes(to, row_from, piece.width) : static_cast<void>(std::memcpy(to, row_from, piece.width));
   }
 }
 
@@ -166,6 +190,7 @@ CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
 CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
   CUresult result = CUDA_SUCCESS;
   if (copy_pinned(call, copy, copy.destination, 0, stream, &result)) return result;
+  const bool streaming = copy.width_bytes * copy.height * copy.depth >= kStreamFrom;
   Batch flying[kBounceSlots];
   uint64_t issued = 0, landed = 0;
   Pieces pieces(copy);
@@ -183,7 +208,7 @@ CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
     const Batch& batch = flying[landed % kBounceSlots];
     result = call.wait_done(batch.bounce);
     if (result != CUDA_SUCCESS) return result;
-    for (uint32_t i = 0; i < batch.count; ++i) scatter(batch.staged(i), batch.pieces[i], copy.destination);
+    for (uint32_t i = 0; i < batch.count; ++i) scatter(batch.staged(i), batch.pieces[i], copy.destination, streaming);
     ++landed;
   }
   return CUDA_SUCCESS;

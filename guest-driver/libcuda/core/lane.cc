@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 
@@ -32,6 +33,9 @@ uint64_t nanoseconds() {
 // How long to look for an answer before sleeping, at most and at least. With one core looking only keeps the runner
 // from working.
 constexpr uint32_t kSpinMost = 30'000, kSpinLeast = 2'000;  // ns
+// A sleep of this length would better have been spent looking. A shorter one is as good: the runner then shares our
+// core, and cannot answer while we look. A longer one is what sleeping is for.
+constexpr uint64_t kShortSleep = 15'000, kLongSleep = 150'000;  // ns
 
 bool one_core() {
   static const bool alone = sysconf(_SC_NPROCESSORS_ONLN) < 2;
@@ -64,7 +68,7 @@ bool Lane::wait_until(Ready ready) {
       _mm_pause();
     }
   }
-  spin_ = spin_ / 2 > kSpinLeast ? spin_ / 2 : kSpinLeast;  // answers take long now: sleep sooner next time
+  const uint64_t sleep_start = start ? nanoseconds() : 0;
   uint64_t seen = transport_->look(header_);
   store(header_->guest_waiting, 1u, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the host looks at guest_waiting after it has answered
@@ -77,6 +81,9 @@ bool Lane::wait_until(Ready ready) {
     }
   }
   store(header_->guest_waiting, 0u, std::memory_order_relaxed);
+  const uint64_t slept = start ? nanoseconds() - sleep_start : 0;
+  const bool look_longer = slept > kShortSleep && slept < kLongSleep;
+  spin_ = look_longer ? std::min(spin_ * 2, kSpinMost) : std::max(spin_ / 2, kSpinLeast);
   return answered;
 }
 
