@@ -3,6 +3,7 @@
 #include <cuda.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <xmmintrin.h>
 
 #include <cstring>
@@ -42,6 +43,8 @@ bool in_guarded(const Guard& guard, uint64_t address) {
   return false;
 }
 
+// Where a thread goes on after a fault: the handler only points the interrupted code here and returns, so that the
+// thread is out of its signal handler before it changes stacks.
 [[noreturn]] void leave_guard(Guard* guard) {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_handle_no_return();
@@ -49,32 +52,51 @@ bool in_guarded(const Guard& guard, uint64_t address) {
   __builtin_longjmp(guard->where, 1);
 }
 
-[[noreturn]] void leave_fiber(Worker* worker, uint32_t fault, uint64_t address) {
-  worker->fault = fault;
-  worker->fault_address = address;
-  worker->fault_warp = worker->running_warp;
-  worker->in_compiled = false;
+[[noreturn]] void leave_fiber(Worker* worker) {
   _mm_setcsr(kDefaultFloatControl);
   abandon_stack(worker->thread_point());
 }
 
-void handle(int signal, siginfo_t* info, void*) {
+template <typename T>
+void go_on_at(void* context, void (*where)(T*), T* argument, uint64_t stack) {
+  greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  registers[REG_RIP] = reinterpret_cast<greg_t>(where);
+  registers[REG_RDI] = reinterpret_cast<greg_t>(argument);
+  registers[REG_RSP] = static_cast<greg_t>((stack & ~uint64_t{15}) - 8);  // as after a call
+  registers[REG_EFL] &= ~greg_t{0x400};                                     // direction flag
+}
+
+bool guard_takes(uint64_t address, bool memory, void* context) {
+  Guard* guard = t_guard;
+  if (!guard || !memory || !in_guarded(*guard, address)) return false;
+  guard->address = address;
+  const auto stack = static_cast<uint64_t>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RSP]);
+  go_on_at(context, leave_guard, guard, stack - 256);  // below the red zone
+  return true;
+}
+
+bool fiber_takes(uint64_t address, bool memory, void* context) {
+  Worker* worker = t_worker;
+  if (!worker || !worker->current) return false;
+  uint32_t fault = CUDA_ERROR_LAUNCH_FAILED;
+  if (!(memory && worker->current->in_guard(address))) {
+    const bool in_window = address - worker->window_base < VGPU_WINDOW_BYTES;
+    if (!worker->in_compiled && !(memory && in_window)) return false;
+    if (memory) fault = CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  worker->fault = fault;
+  worker->fault_address = address;
+  worker->fault_warp = worker->running_warp;
+  worker->in_compiled = false;
+  const Suspended& fiber = worker->current->point();  // its frames are given up: begin at the top
+  go_on_at(context, leave_fiber, worker, reinterpret_cast<uint64_t>(fiber.stack_bottom) + fiber.stack_bytes - 64);
+  return true;
+}
+
+void handle(int signal, siginfo_t* info, void* context) {
   const auto address = reinterpret_cast<uint64_t>(info->si_addr);
   const bool memory = signal != SIGFPE;
-  if (Guard* guard = t_guard; guard && memory && in_guarded(*guard, address)) {
-    guard->address = address;
-    leave_guard(guard);
-  }
-  Worker* worker = t_worker;
-  if (worker && worker->current) {
-    const bool in_window = address - worker->window_base < VGPU_WINDOW_BYTES;
-    if (memory && worker->current->in_guard(address)) {
-      leave_fiber(worker, CUDA_ERROR_LAUNCH_FAILED, address);
-    }
-    if (worker->in_compiled || (memory && in_window)) {
-      leave_fiber(worker, memory ? uint32_t{CUDA_ERROR_ILLEGAL_ADDRESS} : uint32_t{CUDA_ERROR_LAUNCH_FAILED}, address);
-    }
-  }
+  if (guard_takes(address, memory, context) || fiber_takes(address, memory, context)) return;
   // Not ours: put the old handler back; the faulting instruction runs again and meets it.
   for (int i = 0; i < 3; ++i) {
     if (kSignals[i] == signal) ::sigaction(signal, &g_previous[i], nullptr);
@@ -88,8 +110,7 @@ void install_fault_handler() {
   std::call_once(once, [] {
     struct sigaction action {};
     action.sa_sigaction = handle;
-    // Not masked while it runs: it leaves by changing stacks, not by returning.
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < 3; ++i) ::sigaction(kSignals[i], &action, &g_previous[i]);
   });

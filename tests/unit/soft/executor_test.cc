@@ -140,7 +140,7 @@ void grid_barrier(WarpState* warp) {
     std::atomic_ref<uint32_t> arrived(count);
     ++arrived;
     while (arrived.load() < warp->nctaid[0]) {
-      if (*warp->cancelled) bandsaw_cancelled(warp);
+      if (__atomic_load_n(warp->cancelled, __ATOMIC_RELAXED)) bandsaw_cancelled(warp);
       bandsaw_yield(warp);
     }
   }
@@ -169,7 +169,7 @@ void chained(WarpState* warp) {
   auto* shared = reinterpret_cast<uint32_t*>(warp->shared);
   const auto wait = [&](uint32_t& word, uint32_t value) {
     while (std::atomic_ref(word).load() != value) {
-      if (*warp->cancelled) bandsaw_cancelled(warp);
+      if (__atomic_load_n(warp->cancelled, __ATOMIC_RELAXED)) bandsaw_cancelled(warp);
       bandsaw_yield(warp);
     }
   };
@@ -196,7 +196,7 @@ std::atomic<uint32_t> g_gate{0};
 // Never gives way, so only the system's time slicing lets others run.
 void hog(WarpState* warp) {
   while (g_gate.load() == 0) {
-    if (*warp->cancelled) bandsaw_cancelled(warp);
+    if (__atomic_load_n(warp->cancelled, __ATOMIC_RELAXED)) bandsaw_cancelled(warp);
   }
 }
 

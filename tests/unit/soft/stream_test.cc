@@ -14,18 +14,18 @@ std::atomic<bool> g_open{false};
 // Waits for the gate, then writes the next number to the word it was given.
 void stamp_gated(WarpState* warp) {
   while (!g_open) {
-    if (*warp->cancelled) bandsaw_cancelled(warp);
+    if (__atomic_load_n(warp->cancelled, __ATOMIC_RELAXED)) bandsaw_cancelled(warp);
     bandsaw_yield(warp);
   }
   uint64_t address;
   std::memcpy(&address, warp->parameters, 8);
-  *reinterpret_cast<volatile uint32_t*>(address) = ++g_clock;
+  std::atomic_ref(*reinterpret_cast<uint32_t*>(address)).store(++g_clock);
 }
 
 void stamp(WarpState* warp) {
   uint64_t address;
   std::memcpy(&address, warp->parameters, 8);
-  *reinterpret_cast<volatile uint32_t*>(address) = ++g_clock;
+  std::atomic_ref(*reinterpret_cast<uint32_t*>(address)).store(++g_clock);
 }
 
 class SoftStreamTest : public SoftDeviceTest {
