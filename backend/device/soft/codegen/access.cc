@@ -179,6 +179,27 @@ V Emitter::consecutive(const Location& l, V mask, uint64_t step, V starts[2]) {
   return b_.CreateAnd(ok, b_.CreateICmpEQ(low, i64(0)));
 }
 
+bool Emitter::can_scatter(unsigned bytes, unsigned count) const { return m_->avx512 && count == 1 && (bytes == 4 || bytes == 8); }
+
+// i1: every active lane's address is aligned and lies where it may be touched directly.
+V Emitter::all_direct(const Location& l, V mask, uint64_t bytes) {
+  V address = address_of(l), inside;
+  if (l.space == ptx::Space::kShared) {
+    V room = intrinsic(llvm::Intrinsic::usub_sat, {b_.CreateZExt(shared_bytes_, b_.getInt64Ty()), i64(bytes - 1)});
+    inside = b_.CreateICmpULT(address, splat(room));
+  } else {
+    inside = b_.CreateICmpULE(b_.CreateSub(address, splat(i64(m_->window_base))), splat(i64(VGPU_WINDOW_BYTES - bytes)));
+  }
+  V aligned = b_.CreateICmpEQ(b_.CreateAnd(address, splat(i64(bytes - 1))), llvm::Constant::getNullValue(address->getType()));
+  return b_.CreateICmpEQ(b_.CreateOr(bits_of_vector(b_.CreateAnd(inside, aligned)), b_.CreateNot(mask)), i32(~0u));
+}
+
+V Emitter::lane_pointers(const Location& l) {
+  V address = address_of(l);
+  if (l.space == ptx::Space::kShared) return b_.CreateGEP(b_.getInt8Ty(), shared_ptr_, address);
+  return b_.CreateIntToPtr(address, llvm::FixedVectorType::get(b_.getPtrTy(), kLanes));
+}
+
 std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned bytes, unsigned count) {
   V mask = op_mask(op);
   if (strong(op) || bytes * count > 16) return load_slow(op, l, bytes, count, mask);
@@ -215,14 +236,27 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
   auto* fast_end = b_.GetInsertBlock();
   b_.CreateBr(done);
   b_.SetInsertPoint(slow);
+  V gathered = nullptr;
+  llvm::BasicBlock* gather = nullptr;
+  if (can_scatter(bytes, count)) {
+    gather = llvm::BasicBlock::Create(c_, "gather", fn_);
+    auto* helper = llvm::BasicBlock::Create(c_, "helper", fn_);
+    likely(all_direct(l, mask, bytes), gather, helper);
+    b_.SetInsertPoint(gather);
+    gathered = b_.CreateMaskedGather(quick[0]->getType(), lane_pointers(l), llvm::Align(bytes), lanes_of(mask),
+                                     llvm::Constant::getNullValue(quick[0]->getType()));
+    b_.CreateBr(done);
+    b_.SetInsertPoint(helper);
+  }
   std::vector<V> careful = load_slow(op, l, bytes, count, mask);
   auto* slow_end = b_.GetInsertBlock();
   b_.CreateBr(done);
   b_.SetInsertPoint(done);
   std::vector<V> result;
   for (unsigned i = 0; i < count; ++i) {
-    auto* phi = b_.CreatePHI(quick[i]->getType(), 2);
+    auto* phi = b_.CreatePHI(quick[i]->getType(), 3);
     phi->addIncoming(quick[i], fast_end);
+    if (gather) phi->addIncoming(gathered, gather);
     phi->addIncoming(careful[i], slow_end);
     result.push_back(phi);
   }
@@ -329,6 +363,15 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
   }
   b_.CreateBr(done);
   b_.SetInsertPoint(slow);
+  if (l.address->getType()->isVectorTy() && can_scatter(bytes, count)) {
+    auto* scatter = llvm::BasicBlock::Create(c_, "scatter", fn_);
+    auto* helper = llvm::BasicBlock::Create(c_, "helper", fn_);
+    likely(all_direct(l, mask, bytes), scatter, helper);
+    b_.SetInsertPoint(scatter);
+    b_.CreateMaskedScatter(splat(values[0]), lane_pointers(l), llvm::Align(bytes), lanes_of(mask));
+    b_.CreateBr(done);
+    b_.SetInsertPoint(helper);
+  }
   store_slow(op, l, bytes, values, mask);
   b_.CreateBr(done);
   b_.SetInsertPoint(done);

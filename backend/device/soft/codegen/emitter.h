@@ -129,6 +129,9 @@ class Emitter {
   V range_ok(const Location& l, V address, uint64_t bytes);
   V direct_pointer(const Location& l, V address);
   void prefetch(const Location& l, V address, bool write);
+  bool can_scatter(unsigned bytes, unsigned count) const;
+  V all_direct(const Location& l, V mask, uint64_t bytes);
+  V lane_pointers(const Location& l);
   V likely(V condition, llvm::BasicBlock* yes, llvm::BasicBlock* no);
   V load_shared_window(const Op& op, const Location& l, V mask, llvm::BasicBlock* slow);
   V consecutive(const Location& l, V mask, uint64_t step, V starts[2]);

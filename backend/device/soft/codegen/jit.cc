@@ -165,6 +165,8 @@ std::unique_ptr<LoadedObject> load_object(const std::vector<char>& object, const
   auto loaded = std::make_unique<Loaded>();
   loaded->jit = std::move(*jit);
   auto& dylib = loaded->jit->getMainJITDylib();
+  std::string reported;  // the reasons; lookup() itself only says that it failed
+  loaded->jit->getExecutionSession().setErrorReporter([&](llvm::Error e) { reported += text_of(std::move(e)) + "; "; });
   llvm::orc::SymbolMap absolute;
   auto define = [&](const std::string& name, uint64_t address) {
     absolute[loaded->jit->mangleAndIntern(name)] = {llvm::orc::ExecutorAddr(address), llvm::JITSymbolFlags::Exported};
@@ -177,9 +179,14 @@ std::unique_ptr<LoadedObject> load_object(const std::vector<char>& object, const
   if (auto e = loaded->jit->addObjectFile(std::move(buffer))) return fail(std::move(e));
   for (auto& name : wanted) {
     auto address = loaded->jit->lookup(name);
-    if (!address) return fail(address.takeError());
+    if (!address) {
+      std::string failed = text_of(address.takeError());
+      *error = reported + failed;
+      return nullptr;
+    }
     loaded->found[name] = address->toPtr<void*>();
   }
+  loaded->jit->getExecutionSession().setErrorReporter([](llvm::Error e) { llvm::consumeError(std::move(e)); });
   return loaded;
 }
 

@@ -1,0 +1,136 @@
+// What a program says about itself, what is refused and how, and the cache of object code.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/unit/soft/codegen_harness.h"
+
+namespace bandsaw::soft::test {
+namespace {
+
+const std::string kHead = ".version 8.6\n.target sm_90\n.address_size 64\n";
+
+std::string entry(const std::string& body) {
+  return kHead + ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<9>;\n.reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n" + body + "\nret;\n}\n";
+}
+
+std::string refusal(const std::string& text) {
+  CompileOptions options;
+  options.window_base = window_base();
+  std::string log;
+  EXPECT_EQ(compile(text, options, &log), nullptr) << text;
+  return log;
+}
+
+TEST(CodegenProgram, RefusesWithLineAndInstruction) {
+  struct { const char *body, *part; } cases[] = {
+      {"tex.1d.v4.f32.s32 {%r1,%r2,%r3,%r4}, [p, {%r1}];", "tex.1d"},
+      {"add.s32.wonderful %r1, %r2, %r3;", "add.s32.wonderful"},
+      {"frobnicate.b32 %r1, %r2;", "frobnicate"},
+      {"mov.u32 %r1, %imaginary;", "%imaginary"},
+      {"bra nowhere;", "nowhere"},
+      {"add.s32 %r1, %r2, %unknown;", "%unknown"},
+      {"ld.param.u32 %r1, [p+6];", "ld.param"},
+      {"cp.async.bulk.wait_group 0;", "cp.async.bulk"},
+  };
+  for (auto& c : cases) {
+    std::string log = refusal(entry(c.body));
+    EXPECT_NE(log.find("line 9"), std::string::npos) << log;
+    EXPECT_NE(log.find(c.part), std::string::npos) << log;
+  }
+  EXPECT_NE(refusal("garbage").find("line"), std::string::npos);
+  EXPECT_NE(refusal("").size(), 0u);
+}
+
+TEST(CodegenProgram, DescribesKernels) {
+  Kernels k(kHead + R"(
+.visible .global .align 8 .u32 counter[3] = {1, 2};
+.global .u64 pointer = counter;
+.extern .shared .align 16 .b8 dynamic[];
+.visible .entry k(.param .u32 a, .param .u64 b, .param .align 16 .b8 c[20]) .maxntid 128, 2, 1
+{
+  .shared .align 4 .b8 s[100];
+  .local .align 8 .b8 l[24];
+  .reg .b32 %r<4>;
+  mov.u32 %r1, dynamic;
+  st.shared.u32 [%r1], %r1;
+  bar.sync 0;
+  ret;
+}
+.visible .entry plain() { ret; }
+)");
+  ASSERT_TRUE(k.ok()) << k.log();
+  const KernelCode& c = k.program().kernels().at(0);
+  EXPECT_EQ(c.name, "k");
+  ASSERT_EQ(c.parameters.size(), 3u);
+  EXPECT_EQ(c.parameters[1].offset, 8u);
+  EXPECT_EQ(c.parameters[2].offset, 16u);
+  EXPECT_EQ(c.parameter_bytes, 36u);
+  EXPECT_EQ(c.static_shared_bytes, 112u);
+  EXPECT_GE(c.local_bytes, 24u);
+  EXPECT_EQ(c.max_threads, 256u);
+  EXPECT_TRUE(c.uses_barrier);
+  EXPECT_FALSE(k.program().kernels().at(1).uses_barrier);
+  ASSERT_EQ(k.program().variables().size(), 2u);
+  EXPECT_EQ(k.program().variables()[0].bytes, 12u);
+  EXPECT_EQ(k.program().variables()[1].pointers.at(0).target, "counter");
+  EXPECT_EQ(*reinterpret_cast<uint64_t*>(k.address("pointer")), k.address("counter"));
+}
+
+TEST(CodegenProgram, CacheSurvivesDamage) {
+  char folder[] = "/tmp/bandsaw-cache-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  CompileOptions options;
+  options.window_base = window_base();
+  options.cache_directory = std::string(folder) + "/cache";
+  const std::string text = entry("mov.u32 %r1, 1;");
+  auto objects = [&] {
+    std::vector<std::filesystem::path> files;
+    for (auto& f : std::filesystem::directory_iterator(options.cache_directory)) files.push_back(f.path());
+    return files;
+  };
+  auto works = [&] {
+    std::string log;
+    auto p = compile(text, options, &log);
+    if (!p) return false;
+    auto loaded = p->load({}, &log);
+    return loaded && loaded->entry("k") != nullptr;
+  };
+  ASSERT_TRUE(works());
+  ASSERT_EQ(objects().size(), 1u);
+  auto file = objects()[0];
+  auto size = std::filesystem::file_size(file);
+  ASSERT_TRUE(works());
+  {
+    std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+    f.seekp(static_cast<std::streamoff>(size / 2));
+    f.write("damage", 6);
+  }
+  EXPECT_TRUE(works());
+  std::filesystem::resize_file(file, 10);
+  EXPECT_TRUE(works());
+  ASSERT_EQ(objects().size(), 1u);
+  EXPECT_EQ(std::filesystem::file_size(file), size);
+  std::filesystem::remove_all(folder);
+  options.cache_directory = "/proc/nowhere";  // cannot be written: compiles all the same
+  EXPECT_TRUE(works());
+}
+
+TEST(CodegenProgram, LoadingTwiceGivesIndependentCode) {
+  CompileOptions options;
+  options.window_base = window_base();
+  std::string log;
+  auto p = compile(kHead + ".global .u32 v;\n.visible .entry k() { .reg .b32 %r; ld.global.u32 %r, [v]; st.global.u32 [v], %r; ret; }", options, &log);
+  ASSERT_NE(p, nullptr) << log;
+  EXPECT_EQ(p->load({}, &log), nullptr);  // v has no address
+  EXPECT_NE(log.find("v"), std::string::npos);
+  auto a = p->load({{"v", window_base()}}, &log), b = p->load({{"v", window_base() + 64}}, &log);
+  ASSERT_TRUE(a && b) << log;
+  EXPECT_NE(a->entry("k"), b->entry("k"));
+}
+
+}  // namespace
+}  // namespace bandsaw::soft::test
