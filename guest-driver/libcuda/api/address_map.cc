@@ -42,6 +42,12 @@ std::optional<Range> AddressMap::take(uint64_t base) {
   return range;
 }
 
+void AddressMap::forget(const Range& range) {
+  std::unique_lock lock(mutex_);
+  const auto found = ranges_.find(range.base);
+  if (found != ranges_.end() && found->second.id == range.id) ranges_.erase(found);
+}
+
 bool AddressMap::remove(uint64_t base) { return take(base).has_value(); }
 
 bool AddressMap::update(uint64_t address, const std::function<void(Range&)>& change) {

@@ -52,6 +52,9 @@ class AddressMap {
   void add(Range range);
   std::optional<Range> find(uint64_t address) const;  // the range that holds this address
   bool remove(uint64_t base);                         // exactly this base
+  // Removes the range that was found before it was freed. Another thread may have got the same address since: then
+  // the range there has another id and stays.
+  void forget(const Range& range);
   std::optional<Range> take(uint64_t base);
   // Changes the range that holds `address` in place; false if there is none.
   bool update(uint64_t address, const std::function<void(Range&)>& change);

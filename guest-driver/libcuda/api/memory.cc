@@ -77,7 +77,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   CUresult result = check_unsafe(call);
   if (result == CUDA_SUCCESS) result = check_may_wait();
   if (result == CUDA_SUCCESS) result = wire::memory_free(call, address);
-  if (result == CUDA_SUCCESS) AddressMap::get().remove(address);
+  if (result == CUDA_SUCCESS) AddressMap::get().forget(*range);
   return result;
 }
 

@@ -74,9 +74,11 @@ CUresult check_cluster_question(const int* answer, const CUlaunchConfig* config,
                                 FunctionRecord** record) {
   const CUresult result = check_function(function, record);
   if (result != CUDA_SUCCESS) return result;
-  if (!answer || !config || (config->numAttrs && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
-  return device_attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  return answer && config && (!config->numAttrs || config->attrs) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+
+// Libraries ask about clusters wherever the compute capability has them; a device without them fits none.
+bool has_clusters() { return device_attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0; }
 
 }  // namespace
 }  // namespace bandsaw::libcuda
@@ -128,6 +130,10 @@ CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction function, cons
   FunctionRecord* record = nullptr;
   const CUresult result = check_cluster_question(size, config, function, &record);
   if (result != CUDA_SUCCESS) return result;
+  if (!has_clusters()) {
+    *size = 1;
+    return CUDA_SUCCESS;
+  }
   *size = record->attribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? kLargestCluster : kPortableCluster;
   return CUDA_SUCCESS;
 }
@@ -145,7 +151,8 @@ CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function, const 
   int blocks = 0;
   const CUresult asked = blocks_per_sm(&blocks, function, static_cast<int>(threads), config->sharedMemBytes, 0);
   if (asked != CUDA_SUCCESS) return asked;
-  *clusters = blocks * device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) / static_cast<int>(size);
+  const int all = blocks * device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  *clusters = has_clusters() || size == 1 ? all / static_cast<int>(size) : 0;
   return CUDA_SUCCESS;
 }
 

@@ -157,7 +157,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   result = is_capturing(on, &capturing);
   if (result == CUDA_SUCCESS) result = wire::memory_free_async(call, address, on);
   // A captured free happens at each launch; the address stays known.
-  if (result == CUDA_SUCCESS && !capturing) AddressMap::get().remove(address);
+  if (result == CUDA_SUCCESS && !capturing) AddressMap::get().forget(*range);
   return result;
 }
 

@@ -11,10 +11,8 @@ CUresult LocalStorage::put(void* key, void* value, Destructor destructor) {
   const size_t used = used_.load(std::memory_order_relaxed);
   for (size_t i = 0; i < used; i++) {
     void* const there = entries_[i].key.load(std::memory_order_relaxed);
-    if (there == key) {
-      place = &entries_[i];
-      break;
-    }
+    // As a real driver does: the first of two threads that make the same state wins.
+    if (there == key) return CUDA_ERROR_INVALID_HANDLE;
     if (!there && !place) place = &entries_[i];
   }
   if (!place) {

@@ -42,6 +42,10 @@ TEST(AddressMap, IdsAreNeverUsedTwice) {
   AddressMap map;
   map.add(range(0x1000, 1));
   const uint64_t first = map.find(0x1000)->id;
+  const Range freed = *map.find(0x1000);
+  map.add(freed);  // another thread got the address while the first one's free was under way
+  map.forget(freed);
+  EXPECT_TRUE(map.find(0x1000));
   EXPECT_TRUE(map.remove(0x1000));
   EXPECT_FALSE(map.remove(0x1000));
   map.add(range(0x1000, 1));

@@ -15,9 +15,9 @@ TEST(LocalStorage, KeepsOneValueAKey) {
   EXPECT_EQ(storage.get(&key, &value), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(storage.put(&key, &one, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(storage.put(&other, &one, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(storage.put(&key, &two, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(storage.put(&key, &two, nullptr), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(storage.get(&key, &value), CUDA_SUCCESS);
-  EXPECT_EQ(value, &two);
+  EXPECT_EQ(value, &one);
   EXPECT_EQ(storage.remove(&key), CUDA_SUCCESS);
   EXPECT_EQ(storage.remove(&key), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(storage.get(&key, &value), CUDA_ERROR_INVALID_HANDLE);
