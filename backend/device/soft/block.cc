@@ -25,14 +25,22 @@ std::string place(const KernelJob& job, const WarpState& warp) {
 
 const char* fault_words(uint32_t fault) {
   switch (fault) {
-    case CUDA_ERROR_ILLEGAL_ADDRESS: return "illegal address";
-    case CUDA_ERROR_MISALIGNED_ADDRESS: return "misaligned address";
-    case CUDA_ERROR_ASSERT: return "assertion failed";
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION: return "illegal instruction";
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE: return "invalid address space";
-    case CUDA_ERROR_INVALID_PC: return "invalid program counter";
-    case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: return "no memory for another warp";
-    default: return "trap, stack overflow or arithmetic fault";
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+      return "illegal address";
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+      return "misaligned address";
+    case CUDA_ERROR_ASSERT:
+      return "assertion failed";
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+      return "illegal instruction";
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+      return "invalid address space";
+    case CUDA_ERROR_INVALID_PC:
+      return "invalid program counter";
+    case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
+      return "no memory for another warp";
+    default:
+      return "trap, stack overflow or arithmetic fault";
   }
 }
 
@@ -334,6 +342,11 @@ void BlockRunner::check_barriers(BlockState& block) {
 void BlockRunner::check_deadlock(BlockState& block) {
   const uint32_t warps = static_cast<uint32_t>(block.warps.size());
   if (block.next_warp < warps || block.waiting_warps == 0 || block.ended_warps + block.waiting_warps < warps) return;
+  report_deadlock(block);
+  leave();  // nothing on this stack may need a destructor here
+}
+
+void BlockRunner::report_deadlock(const BlockState& block) {
   std::string who;
   for (uint32_t id = 0; id < kBarriers; ++id) {
     const Barrier& barrier = block.barriers[id];
@@ -344,8 +357,6 @@ void BlockRunner::check_deadlock(BlockState& block) {
   job_.fail(CUDA_ERROR_LAUNCH_FAILED,
             fmt::format("kernel {}: block [{},{},{}] is deadlocked, every warp waits:{}", job_.plan().kernel,
                         block.ctaid[0], block.ctaid[1], block.ctaid[2], who));
-  who = {};  // nothing on this stack may need a destructor from here on
-  leave();
 }
 
 void BlockRunner::drop_all() {

@@ -119,7 +119,7 @@ class BlockRunner : public Share {
   void wait_here(BlockState& block);   // suspends it until wake()
   void wake(Fiber* fiber);             // it may go on
   void yield_here(BlockState& block);  // suspends it; it may go on at once
-  [[noreturn]] void leave();   // ends the turn; the launch was cancelled or failed
+  [[noreturn]] void leave();           // ends the turn; the launch was cancelled or failed
 
  private:
   static void fiber_body(void* fiber);
@@ -132,6 +132,7 @@ class BlockRunner : public Share {
   void switch_away(Fiber* self);
   void check_barriers(BlockState& block);
   void check_deadlock(BlockState& block);
+  void report_deadlock(const BlockState& block);
   void drop_all();
   void report_fault();
   bool reserve_ticket();
@@ -143,8 +144,8 @@ class BlockRunner : public Share {
   Worker& worker_;
   uint64_t ticket_ = 0, tickets_ = 0;  // taken, not started
   uint64_t batch_ = 1;
-  uint32_t in_flight_ = 0, limit_;     // blocks
-  uint32_t spins_ = 0;                 // yields since something moved
+  uint32_t in_flight_ = 0, limit_;  // blocks
+  uint32_t spins_ = 0;              // yields since something moved
   bool yielded_ = false;
   Fiber* first_ = nullptr;  // fibers that may go on
   Fiber* last_ = nullptr;

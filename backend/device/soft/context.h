@@ -33,7 +33,7 @@ class SoftContext : public Context, public LaunchServices {
   const uint32_t flags;
   std::atomic<bool> dead{false};
   // Guarded by the scheduler's mutex.
-  uint64_t pending = 0;  // operations linked and not ended
+  uint64_t pending = 0;                            // operations linked and not ended
   std::vector<std::weak_ptr<SoftStream>> streams;  // all but the legacy one
   std::shared_ptr<SoftStream> legacy;
   std::vector<std::shared_ptr<Capture>> captures;

@@ -123,14 +123,32 @@ CUresult SoftDevice::context_get_limit(const ContextRef& context, CUlimit limit,
   std::lock_guard lock(scheduler_.mutex());
   const Limits& limits = as(context)->limits;
   switch (limit) {
-    case CU_LIMIT_STACK_SIZE: *value = limits.stack; break;
-    case CU_LIMIT_PRINTF_FIFO_SIZE: *value = limits.printf_fifo; break;
-    case CU_LIMIT_MALLOC_HEAP_SIZE: *value = limits.malloc_heap; break;
-    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH: *value = limits.sync_depth; break;
-    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: *value = limits.pending_launches; break;
-    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: *value = limits.fetch_granularity; break;
-    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: *value = limits.persisting_l2; break;
-    default: return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    case CU_LIMIT_STACK_SIZE:
+      *value = limits.stack;
+      break;
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+      *value = limits.printf_fifo;
+      break;
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+      *value = limits.malloc_heap;
+      break;
+    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
+      *value = limits.sync_depth;
+      break;
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+      *value = limits.pending_launches;
+      break;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+      *value = limits.fetch_granularity;
+      break;
+    case CU_LIMIT_CIG_ENABLED:  // sharing with graphics; cuBLAS offers no algorithm before it knows that there is none
+      *value = 0;
+      break;
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
+      *value = limits.persisting_l2;
+      break;
+    default:
+      return CUDA_ERROR_UNSUPPORTED_LIMIT;
   }
   return CUDA_SUCCESS;
 }
@@ -145,18 +163,27 @@ CUresult SoftDevice::context_set_limit(const ContextRef& context, CUlimit limit,
       if (value > 512 * 1024) return CUDA_ERROR_INVALID_VALUE;
       limits.stack = (value + 15) & ~uint64_t{15};
       break;
-    case CU_LIMIT_PRINTF_FIFO_SIZE: limits.printf_fifo = std::clamp<uint64_t>(value, 4096, 64 << 20); break;
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+      limits.printf_fifo = std::clamp<uint64_t>(value, 4096, 64 << 20);
+      break;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
       if (!alive->heap.set_limit(value)) return CUDA_ERROR_INVALID_VALUE;
       limits.malloc_heap = value;
       break;
-    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH: limits.sync_depth = value; break;
-    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: limits.pending_launches = value; break;
-    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: limits.fetch_granularity = std::min<uint64_t>(value, 128); break;
+    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
+      limits.sync_depth = value;
+      break;
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+      limits.pending_launches = value;
+      break;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+      limits.fetch_granularity = std::min<uint64_t>(value, 128);
+      break;
     case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
       if (value) return CUDA_ERROR_UNSUPPORTED_LIMIT;  // there is no such cache
       break;
-    default: return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    default:
+      return CUDA_ERROR_UNSUPPORTED_LIMIT;
   }
   return CUDA_SUCCESS;
 }

@@ -36,7 +36,8 @@ CUgraphExecUpdateResult compare(const NodeContent& from, const NodeContent& to) 
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return from.address == to.address ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-    default: return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    default:
+      return CU_GRAPH_EXEC_UPDATE_SUCCESS;
   }
 }
 
@@ -46,8 +47,7 @@ CUresult SoftDevice::graph_instantiate(const ContextRef& context, const GraphRef
                                        ExecRef* exec) {
   if (const CUresult error = scheduler_.error()) return error;
   constexpr uint64_t kKnown = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
-                              CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
-                              CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+                              CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if (flags & ~kKnown) return CUDA_ERROR_INVALID_VALUE;
   if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) {
     spdlog::warn("graphs launched from kernels are not implemented");
@@ -160,10 +160,16 @@ CUresult SoftDevice::make_op(const SoftContextRef& context, int priority, const 
       launch.parameters = content.parameter_bytes;
       return make_launch(context, priority, launch, op);
     }
-    case CU_GRAPH_NODE_TYPE_MEMCPY: return make_copy(context, priority, content.copy, op);
-    case CU_GRAPH_NODE_TYPE_MEMSET: return make_fill(context, priority, content.fill, op);
-    case CU_GRAPH_NODE_TYPE_HOST: *op = std::make_shared<HostOp>(context, content.host, host_); break;
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: *op = std::make_shared<RecordOp>(context); break;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return make_copy(context, priority, content.copy, op);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      return make_fill(context, priority, content.fill, op);
+    case CU_GRAPH_NODE_TYPE_HOST:
+      *op = std::make_shared<HostOp>(context, content.host, host_);
+      break;
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      *op = std::make_shared<RecordOp>(context);
+      break;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
       *op = std::make_shared<CallOp>(context, [this, address = content.address] {
         const CUresult result = memory_->map(address);
@@ -172,12 +178,17 @@ CUresult SoftDevice::make_op(const SoftContextRef& context, int priority, const 
       });
       break;
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
-      *op = std::make_shared<CallOp>(context, [memory = memory_, address = content.address] {
-        memory->unmap(address);
-        return CUDA_SUCCESS;
-      }, true);
+      *op = std::make_shared<CallOp>(
+          context,
+          [memory = memory_, address = content.address] {
+            memory->unmap(address);
+            return CUDA_SUCCESS;
+          },
+          true);
       break;
-    default: *op = std::make_shared<CallOp>(context, nullptr); break;
+    default:
+      *op = std::make_shared<CallOp>(context, nullptr);
+      break;
   }
   return CUDA_SUCCESS;
 }
@@ -199,10 +210,13 @@ CUresult SoftDevice::claim_allocations(SoftExec& exec, Ops* before) {
     if (step.content.type == CU_GRAPH_NODE_TYPE_MEM_FREE) memory_->set_live(address, false);
     if (step.content.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) continue;
     if (auto_free && memory_->set_live(address, false) == CUDA_SUCCESS) {
-      before->push_back(std::make_shared<CallOp>(exec.context, [memory = memory_, address] {
-        memory->unmap(address);
-        return CUDA_SUCCESS;
-      }, true));
+      before->push_back(std::make_shared<CallOp>(
+          exec.context,
+          [memory = memory_, address] {
+            memory->unmap(address);
+            return CUDA_SUCCESS;
+          },
+          true));
     }
     if (!freed.contains(address)) memory_->set_live(address, true);
   }

@@ -20,8 +20,10 @@ bool known_type(CUgraphNodeType type) {
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-    case CU_GRAPH_NODE_TYPE_MEM_FREE: return true;
-    default: return false;
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -49,13 +51,16 @@ CUresult SoftDevice::check_content(const NodeContent& content) {
                  ? CUDA_SUCCESS
                  : CUDA_ERROR_INVALID_VALUE;
     }
-    case CU_GRAPH_NODE_TYPE_HOST: return content.host.function ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return content.host.function ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_GRAPH_NODE_TYPE_GRAPH:
       if (!content.child) return CUDA_ERROR_INVALID_VALUE;
       return as(content.child).has_allocations() ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return content.event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    default: return known_type(content.type) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return content.event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default:
+      return known_type(content.type) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
   }
 }
 
@@ -78,7 +83,8 @@ CUresult SoftDevice::add_node(const SoftGraphRef& graph, std::span<const NodeRef
     uint64_t address = 0;
     if (const CUresult refused = memory_->reserve(content.bytes, nullptr, &address)) return refused;
     made->content.address = address;
-    made->reservation = std::shared_ptr<void>(nullptr, [memory = memory_, address](void*) { memory->release(address); });
+    made->reservation =
+        std::shared_ptr<void>(nullptr, [memory = memory_, address](void*) { memory->release(address); });
     if (value) *value = address;
   }
   if (content.type == CU_GRAPH_NODE_TYPE_MEM_FREE && !memory_->find(content.address)) return CUDA_ERROR_INVALID_VALUE;

@@ -150,7 +150,8 @@ CUresult SoftDevice::function_info(const Code& code, FunctionInfo* info) {
   const KernelSettings& settings = found.image->settings(kernel.name);
   info->info = {};
   auto& attributes = info->info.attributes;
-  attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = static_cast<int32_t>(std::min(kernel.max_threads, kMaxBlockThreads));
+  attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] =
+      static_cast<int32_t>(std::min(kernel.max_threads, kMaxBlockThreads));
   attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES] = static_cast<int32_t>(kernel.static_shared_bytes);
   uint64_t constants = 0;
   for (const Variable& variable : found.image->program().variables()) {
@@ -191,7 +192,9 @@ CUresult SoftDevice::function_set_attribute(const Code& code, CUfunction_attribu
       if (value < -1 || value > 100) return CUDA_ERROR_INVALID_VALUE;
       settings.carveout = value;
       break;
-    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: settings.cluster_non_portable = value != 0; break;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      settings.cluster_non_portable = value != 0;
+      break;
     case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
       if (value < 0 || value > CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING) return CUDA_ERROR_INVALID_VALUE;
       settings.cluster_policy = value;
@@ -202,7 +205,8 @@ CUresult SoftDevice::function_set_attribute(const Code& code, CUfunction_attribu
       if (value < 0 || value > 1) return CUDA_ERROR_NOT_SUPPORTED;  // no clusters of several blocks
       settings.cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] = value;
       break;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
 }

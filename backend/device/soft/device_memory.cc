@@ -56,19 +56,25 @@ void SoftDevice::memory_free(uint64_t address, Done done) {
   }
   if (allocation->use == Use::kPool) {
     const auto pool = pool_of(*allocation);
-    return free_when_idle(waiting, [this, pool, address] {
-      auto ended = std::make_shared<CallOp>(nullptr, nullptr);
-      scheduler_.start(ended);  // its free has run
-      if (pool) pool->freed(address, 0, ended);
-      return CUDA_SUCCESS;
-    }, std::move(done));
+    return free_when_idle(
+        waiting,
+        [this, pool, address] {
+          auto ended = std::make_shared<CallOp>(nullptr, nullptr);
+          scheduler_.start(ended);  // its free has run
+          if (pool) pool->freed(address, 0, ended);
+          return CUDA_SUCCESS;
+        },
+        std::move(done));
   }
   const bool graph = allocation->use == Use::kGraph;  // its node keeps the address
-  free_when_idle(waiting, [memory = memory_, address, graph] {
-    if (!graph) return memory->release(address);
-    memory->unmap(address);
-    return CUDA_SUCCESS;
-  }, std::move(done));
+  free_when_idle(
+      waiting,
+      [memory = memory_, address, graph] {
+        if (!graph) return memory->release(address);
+        memory->unmap(address);
+        return CUDA_SUCCESS;
+      },
+      std::move(done));
 }
 
 CUresult SoftDevice::managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) {
@@ -78,7 +84,8 @@ CUresult SoftDevice::managed_add(const ContextRef& context, uint64_t address, ui
 
 void SoftDevice::managed_remove(uint64_t address, Done done) {
   // Also on a failed device: the pages are about to go, so nothing may use them any more.
-  free_when_idle(contexts(), [memory = memory_, address] { return memory->managed_remove(address); }, std::move(done));
+  free_when_idle(
+      contexts(), [memory = memory_, address] { return memory->managed_remove(address); }, std::move(done));
 }
 
 CUresult SoftDevice::pool_create(const vgpu_pool_props& props, PoolRef* pool) {
@@ -180,11 +187,14 @@ CUresult SoftDevice::memory_free_async(const StreamRef& stream, uint64_t address
     return result;
   }
   const bool graph = allocation->use == Use::kGraph;
-  return enqueue(on, std::make_shared<CallOp>(on.context, [memory = memory_, address, graph] {
-                   if (!graph) return memory->release(address);
-                   memory->unmap(address);
-                   return CUDA_SUCCESS;
-                 }, true));
+  return enqueue(on, std::make_shared<CallOp>(
+                         on.context,
+                         [memory = memory_, address, graph] {
+                           if (!graph) return memory->release(address);
+                           memory->unmap(address);
+                           return CUDA_SUCCESS;
+                         },
+                         true));
 }
 
 // A pointer of this process for a device address: in the window, or host memory that the device sees.
@@ -216,8 +226,8 @@ CUresult SoftDevice::make_copy(const SoftContextRef& context, int priority, cons
                                      &transfer.destination_extent, &to)) {
     return refused;
   }
-  if (const CUresult refused = place(copy.source, &transfer.source_pitch, &transfer.source_plane,
-                                     &transfer.source_extent, &from)) {
+  if (const CUresult refused =
+          place(copy.source, &transfer.source_pitch, &transfer.source_plane, &transfer.source_extent, &from)) {
     return refused;
   }
   transfer.destination = static_cast<std::byte*>(to);

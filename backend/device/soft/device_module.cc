@@ -56,8 +56,8 @@ CUresult SoftDevice::library_global(const ContextRef& context, const LibraryRef&
   if (const CUresult error = scheduler_.error()) return error;
   std::shared_ptr<LoadedImage> loaded;
   std::string log;
-  if (const CUresult result = load_image(static_cast<SoftLibrary&>(*library).image, *as(context), memory_, &loaded,
-                                         &log)) {
+  if (const CUresult result =
+          load_image(static_cast<SoftLibrary&>(*library).image, *as(context), memory_, &loaded, &log)) {
     return result;
   }
   return global_of(*loaded, name, address, bytes);

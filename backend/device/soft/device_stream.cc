@@ -100,7 +100,8 @@ CUresult SoftDevice::stream_destroy(const StreamRef& stream) {
     abandon_capture(dying);
     if (!dying.tail || dying.tail->is_complete()) return CUDA_SUCCESS;
   }
-  return enqueue(dying, std::make_shared<CallOp>(dying.context, [stream] { return CUDA_SUCCESS; }, true));
+  return enqueue(dying, std::make_shared<CallOp>(
+                            dying.context, [stream] { return CUDA_SUCCESS; }, true));
 }
 
 CUresult SoftDevice::stream_query(const StreamRef& stream) {

@@ -20,7 +20,7 @@ namespace {
 constexpr auto kSpin = std::chrono::microseconds(40);        // before a worker sleeps
 constexpr auto kMonitorTick = std::chrono::milliseconds(2);  // how long a job may wait for a worker
 constexpr size_t kGuardBytes = 4096;
-constexpr uint64_t kTurnCycles = 400'000;                    // 100 to 200 us on today's machines
+constexpr uint64_t kTurnCycles = 400'000;  // 100 to 200 us on today's machines
 
 }  // namespace
 
@@ -93,8 +93,8 @@ bool Worker::run_held() {
     turn_end_ = __rdtsc() + kTurnCycles;
     const Turn turn = held_[i].share->run(*this);
     progress |= turn != Turn::kSpinning;
-    const bool give_back = turn == Turn::kFinished ||
-                           (!held_[i].share->holds_work() && executor_.others_wait(*held_[i].job));
+    const bool give_back =
+        turn == Turn::kFinished || (!held_[i].share->holds_work() && executor_.others_wait(*held_[i].job));
     if (!give_back) {
       ++i;
       continue;

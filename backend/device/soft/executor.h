@@ -89,13 +89,13 @@ class Worker {
   ~Worker();
 
   // What the fault handler must know; see fault.h.
-  Fiber* current = nullptr;       // the fiber that runs, nullptr on the thread's own stack
+  Fiber* current = nullptr;  // the fiber that runs, nullptr on the thread's own stack
   volatile bool in_compiled = false;
-  volatile uint32_t fault = 0;    // set before a fiber is abandoned for a fault
+  volatile uint32_t fault = 0;  // set before a fiber is abandoned for a fault
   volatile uint64_t fault_address = 0;
   void* volatile fault_warp = nullptr;
   void* volatile running_warp = nullptr;
-  uint64_t window_base = 0;       // of the job that runs
+  uint64_t window_base = 0;  // of the job that runs
 
  private:
   friend class Executor;

@@ -63,7 +63,7 @@ void go_on_at(void* context, void (*where)(T*), T* argument, uint64_t stack) {
   registers[REG_RIP] = reinterpret_cast<greg_t>(where);
   registers[REG_RDI] = reinterpret_cast<greg_t>(argument);
   registers[REG_RSP] = static_cast<greg_t>((stack & ~uint64_t{15}) - 8);  // as after a call
-  registers[REG_EFL] &= ~greg_t{0x400};                                     // direction flag
+  registers[REG_EFL] &= ~greg_t{0x400};                                   // direction flag
 }
 
 bool guard_takes(uint64_t address, bool memory, void* context) {
@@ -161,12 +161,13 @@ bool copy_guarded(void* to, const void* from, size_t bytes) {
     size_t bytes;
   } ends{to, from, bytes};
   uint64_t address = 0;
-  return run_guarded({{reinterpret_cast<uint64_t>(to), bytes}, {reinterpret_cast<uint64_t>(from), bytes}},
-                     [](void* argument) {
-                       const Ends& copy = *static_cast<const Ends*>(argument);
-                       std::memcpy(copy.to, copy.from, copy.bytes);
-                     },
-                     &ends, &address);
+  return run_guarded(
+      {{reinterpret_cast<uint64_t>(to), bytes}, {reinterpret_cast<uint64_t>(from), bytes}},
+      [](void* argument) {
+        const Ends& copy = *static_cast<const Ends*>(argument);
+        std::memcpy(copy.to, copy.from, copy.bytes);
+      },
+      &ends, &address);
 }
 
 }  // namespace bandsaw::soft

@@ -52,8 +52,8 @@ class Fiber {
 
   // For the queues of a block runner.
   Fiber* next = nullptr;
-  void* owner = nullptr;     // the BlockState whose warps it runs
-  uint32_t result = 0;       // of the barrier it waited at
+  void* owner = nullptr;  // the BlockState whose warps it runs
+  uint32_t result = 0;    // of the barrier it waited at
 
  private:
   explicit Fiber(std::byte* stack);

@@ -57,7 +57,7 @@ class SoftExec : public Exec {
   std::vector<Step> steps;  // dependencies first
   std::vector<uint32_t> leaves;
   std::mutex steps_mutex;  // guards steps; taken before the scheduler's mutex
-  OpRef last;  // end of the last launch: launches of one exec do not overlap
+  OpRef last;              // end of the last launch: launches of one exec do not overlap
 };
 
 // Appends `graph` to `steps`, after the step `before` if it is not negative; the indices of the last steps come back.

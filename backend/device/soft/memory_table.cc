@@ -156,7 +156,8 @@ bool Memory::accessible(uint64_t address, uint64_t bytes) const {
   if (after == table_.begin()) return false;
   const Allocation& allocation = std::prev(after)->second;
   const uint64_t from = address - allocation.address;
-  return (allocation.live || allocation.use == Use::kGraph) && from <= allocation.bytes && bytes <= allocation.bytes - from;
+  return (allocation.live || allocation.use == Use::kGraph) && from <= allocation.bytes &&
+         bytes <= allocation.bytes - from;
 }
 
 CUresult Memory::managed_add(uint64_t address, uint64_t bytes) {

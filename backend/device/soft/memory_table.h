@@ -30,8 +30,8 @@ struct Allocation {
   uint64_t mapped = 0;              // whole pages
   uint64_t reserved = 0;            // with the guard
   Use use = Use::kPlain;
-  const void* owner = nullptr;      // a context or a pool
-  bool live = true;                 // the program may use it
+  const void* owner = nullptr;  // a context or a pool
+  bool live = true;             // the program may use it
 };
 
 class Memory {

@@ -102,8 +102,8 @@ CUresult LoadedImage::initialise(Image& image, std::string* log) {
       const auto found = addresses_.find(pointer.target);
       const uint64_t target = found != addresses_.end() ? found->second : code_->function_address(pointer.target);
       if (!target || pointer.offset > variable.bytes || variable.bytes - pointer.offset < sizeof target) {
-        *log = fmt::format("variable {}: initial value points at {}, which is not there", variable.name,
-                           pointer.target);
+        *log =
+            fmt::format("variable {}: initial value points at {}, which is not there", variable.name, pointer.target);
         return CUDA_ERROR_INVALID_PTX;
       }
       const uint64_t value = target + static_cast<uint64_t>(pointer.addend);
@@ -133,8 +133,8 @@ CodeView view(const Code& code) {
   return {};
 }
 
-CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options,
-                       std::shared_ptr<Image>* image, std::string* log) {
+CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options, std::shared_ptr<Image>* image,
+                       std::string* log) {
   PtxChoice choice;
   if (const CUresult result = find_ptx(bytes, &choice, log)) {
     spdlog::error("code image: {}", *log);

@@ -102,8 +102,8 @@ struct CodeView {
 CodeView view(const Code& code);
 
 // Picks the image's PTX and compiles it.
-CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options,
-                       std::shared_ptr<Image>* image, std::string* log);
+CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options, std::shared_ptr<Image>* image,
+                       std::string* log);
 // The image loaded in `context`, at its first use.
 CUresult load_image(const std::shared_ptr<Image>& image, SoftContext& context, const std::shared_ptr<Memory>& memory,
                     std::shared_ptr<LoadedImage>* loaded, std::string* log);

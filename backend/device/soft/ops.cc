@@ -69,27 +69,29 @@ bool guarded(const ValueWord& word, void (*action)(void*), Access* access) {
 
 bool ValueWord::store(uint64_t value) const {
   Access access{this, value};
-  return guarded(*this,
-                 [](void* argument) {
-                   const auto* what = static_cast<const Access*>(argument);
-                   if (what->word->bytes == 8) {
-                     word_ref<uint64_t>(what->word->pointer).store(what->value);
-                   } else {
-                     word_ref<uint32_t>(what->word->pointer).store(static_cast<uint32_t>(what->value));
-                   }
-                 },
-                 &access);
+  return guarded(
+      *this,
+      [](void* argument) {
+        const auto* what = static_cast<const Access*>(argument);
+        if (what->word->bytes == 8) {
+          word_ref<uint64_t>(what->word->pointer).store(what->value);
+        } else {
+          word_ref<uint32_t>(what->word->pointer).store(static_cast<uint32_t>(what->value));
+        }
+      },
+      &access);
 }
 
 bool ValueWord::load(uint64_t* value) const {
   Access access{this, 0};
-  const bool ok = guarded(*this,
-                          [](void* argument) {
-                            auto* what = static_cast<Access*>(argument);
-                            what->value = what->word->bytes == 8 ? word_ref<uint64_t>(what->word->pointer).load()
-                                                                 : word_ref<uint32_t>(what->word->pointer).load();
-                          },
-                          &access);
+  const bool ok = guarded(
+      *this,
+      [](void* argument) {
+        auto* what = static_cast<Access*>(argument);
+        what->value = what->word->bytes == 8 ? word_ref<uint64_t>(what->word->pointer).load()
+                                             : word_ref<uint32_t>(what->word->pointer).load();
+      },
+      &access);
   *value = access.value;
   return ok;
 }
@@ -110,9 +112,12 @@ bool WaitValueOp::ready(Scheduler& scheduler, CUresult* status) {
     case CU_STREAM_WAIT_VALUE_GEQ:
       return wide ? static_cast<int64_t>(now - value_) >= 0
                   : static_cast<int32_t>(static_cast<uint32_t>(now) - static_cast<uint32_t>(value_)) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ: return wide ? now == value_ : static_cast<uint32_t>(now) == static_cast<uint32_t>(value_);
-    case CU_STREAM_WAIT_VALUE_AND: return (now & value_ & (wide ? ~uint64_t{0} : UINT32_MAX)) != 0;
-    default: return (~(now | value_) & (wide ? ~uint64_t{0} : UINT32_MAX)) != 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return wide ? now == value_ : static_cast<uint32_t>(now) == static_cast<uint32_t>(value_);
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (now & value_ & (wide ? ~uint64_t{0} : UINT32_MAX)) != 0;
+    default:
+      return (~(now | value_) & (wide ? ~uint64_t{0} : UINT32_MAX)) != 0;
   }
 }
 

@@ -42,7 +42,7 @@ class HostOp : public Op {
 struct ValueWord {
   void* pointer = nullptr;
   uint32_t bytes = 4;
-  bool store(uint64_t value) const;   // false: not mapped
+  bool store(uint64_t value) const;  // false: not mapped
   bool load(uint64_t* value) const;
 };
 

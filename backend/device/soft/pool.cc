@@ -24,8 +24,8 @@ CUresult SoftPool::allocate(uint64_t bytes, uint64_t stream, uint64_t* address) 
   auto best = cached_.end();
   for (auto at = cached_.begin(); at != cached_.end(); ++at) {
     if (at->bytes < wanted || at->bytes > wanted + wanted / 4) continue;
-    const bool usable = at->free_op->is_complete() ? reuse_.opportunistic || at->stream == stream
-                                                   : at->stream == stream;
+    const bool usable =
+        at->free_op->is_complete() ? reuse_.opportunistic || at->stream == stream : at->stream == stream;
     if (usable && (best == cached_.end() || at->bytes < best->bytes)) best = at;
   }
   uint64_t mapped = wanted;
@@ -91,15 +91,32 @@ bool SoftPool::idle() {
 CUresult SoftPool::get_attribute(CUmemPool_attribute attribute, uint64_t* value) {
   std::lock_guard lock(mutex_);
   switch (attribute) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: *value = reuse_.follow_event; break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: *value = reuse_.opportunistic; break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: *value = reuse_.internal_dependencies; break;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: *value = threshold_; break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *value = reserved_; break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *value = reserved_high_; break;
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *value = used_; break;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: *value = used_high_; break;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+      *value = reuse_.follow_event;
+      break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+      *value = reuse_.opportunistic;
+      break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+      *value = reuse_.internal_dependencies;
+      break;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      *value = threshold_;
+      break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+      *value = reserved_;
+      break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+      *value = reserved_high_;
+      break;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      *value = used_;
+      break;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      *value = used_high_;
+      break;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
 }
@@ -107,10 +124,18 @@ CUresult SoftPool::get_attribute(CUmemPool_attribute attribute, uint64_t* value)
 CUresult SoftPool::set_attribute(CUmemPool_attribute attribute, uint64_t value) {
   std::lock_guard lock(mutex_);
   switch (attribute) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: reuse_.follow_event = value != 0; break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: reuse_.opportunistic = value != 0; break;
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: reuse_.internal_dependencies = value != 0; break;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: threshold_ = value; break;
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+      reuse_.follow_event = value != 0;
+      break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+      reuse_.opportunistic = value != 0;
+      break;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+      reuse_.internal_dependencies = value != 0;
+      break;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+      threshold_ = value;
+      break;
     // The high-water marks can only be reset, as in CUDA.
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
       if (value) return CUDA_ERROR_INVALID_VALUE;
@@ -120,7 +145,8 @@ CUresult SoftPool::set_attribute(CUmemPool_attribute attribute, uint64_t value) 
       if (value) return CUDA_ERROR_INVALID_VALUE;
       used_high_ = used_;
       break;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
 }

@@ -25,12 +25,13 @@ struct StringRead {
 bool read_string(const char* at, size_t max, std::string_view* text) {
   StringRead read{at, max, 0};
   uint64_t fault = 0;
-  const bool ok = run_guarded({{0, UINT64_MAX}, {}},
-                              [](void* argument) {
-                                auto* into = static_cast<StringRead*>(argument);
-                                into->length = ::strnlen(into->at, into->max);
-                              },
-                              &read, &fault);
+  const bool ok = run_guarded(
+      {{0, UINT64_MAX}, {}},
+      [](void* argument) {
+        auto* into = static_cast<StringRead*>(argument);
+        into->length = ::strnlen(into->at, into->max);
+      },
+      &read, &fault);
   if (ok) *text = {at, read.length};
   return ok;
 }
@@ -121,10 +122,17 @@ size_t Formatter::parse(std::string_view rest, Conversion* conversion) {
   }
   while (peek() && std::strchr("hljztL", peek())) {
     switch (rest[i++]) {
-      case 'h': conversion->size = conversion->size == Conversion::kShort ? Conversion::kChar : Conversion::kShort; break;
-      case 'l': conversion->size = conversion->size == Conversion::kLong ? Conversion::kLongLong : Conversion::kLong; break;
-      case 'L': break;
-      default: conversion->size = Conversion::kLongLong; break;
+      case 'h':
+        conversion->size = conversion->size == Conversion::kShort ? Conversion::kChar : Conversion::kShort;
+        break;
+      case 'l':
+        conversion->size = conversion->size == Conversion::kLong ? Conversion::kLongLong : Conversion::kLong;
+        break;
+      case 'L':
+        break;
+      default:
+        conversion->size = Conversion::kLongLong;
+        break;
     }
   }
   if (peek() && std::strchr("diouxXcsfFeEgGaApn%", peek())) conversion->letter = rest[i++];
@@ -164,8 +172,10 @@ void Formatter::integer(const Conversion& conversion) {
   const bool is_signed = conversion.letter == 'd' || conversion.letter == 'i';
   const bool wide = conversion.size >= Conversion::kLong;
   long long value = wide ? next<int64_t>() : (is_signed ? next<int32_t>() : static_cast<long long>(next<uint32_t>()));
-  if (conversion.size == Conversion::kShort) value = is_signed ? static_cast<int16_t>(value) : static_cast<uint16_t>(value);
-  if (conversion.size == Conversion::kChar) value = is_signed ? static_cast<int8_t>(value) : static_cast<uint8_t>(value);
+  if (conversion.size == Conversion::kShort)
+    value = is_signed ? static_cast<int16_t>(value) : static_cast<uint16_t>(value);
+  if (conversion.size == Conversion::kChar)
+    value = is_signed ? static_cast<int8_t>(value) : static_cast<uint8_t>(value);
   put(conversion, "ll", conversion.letter, value);
 }
 
@@ -214,12 +224,28 @@ bool Formatter::convert(const Conversion& conversion) {
   }
   ++count_;
   switch (conversion.letter) {
-    case 'd': case 'i': case 'o': case 'u': case 'x': case 'X': integer(conversion); return true;
-    case 'c': put(conversion, "", 'c', next<int32_t>()); return true;
-    case 's': return string(conversion);
-    case 'p': put(conversion, "", 'p', reinterpret_cast<void*>(next<uint64_t>())); return true;
-    case 'n': next<uint64_t>(); return true;  // CUDA ignores it
-    default: put(conversion, "", conversion.letter, next<double>()); return true;
+    case 'd':
+    case 'i':
+    case 'o':
+    case 'u':
+    case 'x':
+    case 'X':
+      integer(conversion);
+      return true;
+    case 'c':
+      put(conversion, "", 'c', next<int32_t>());
+      return true;
+    case 's':
+      return string(conversion);
+    case 'p':
+      put(conversion, "", 'p', reinterpret_cast<void*>(next<uint64_t>()));
+      return true;
+    case 'n':
+      next<uint64_t>();
+      return true;  // CUDA ignores it
+    default:
+      put(conversion, "", conversion.letter, next<double>());
+      return true;
   }
 }
 

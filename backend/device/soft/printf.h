@@ -10,11 +10,11 @@
 namespace bandsaw::soft {
 
 // Formats as CUDA's device printf does: `arguments` are packed as vprintf gets them, each at its natural alignment
-// (32-bit integers and characters 4 bytes, everything else 8). *count: arguments used, or -1. false: `format` or a string
-// cannot be read. Text beyond kPrintfMax is cut.
+// (32-bit integers and characters 4 bytes, everything else 8). *count: arguments used, or -1. false: `format` or a
+// string cannot be read. Text beyond kPrintfMax is cut.
 inline constexpr size_t kPrintfMax = 64 * 1024;
-bool format_printf(const WarpState& warp, uint32_t lane, const char* format, const std::byte* arguments, std::string* text,
-                   int32_t* count);
+bool format_printf(const WarpState& warp, uint32_t lane, const char* format, const std::byte* arguments,
+                   std::string* text, int32_t* count);
 
 // "file:line: function: block: [x,y,z], thread: [x,y,z] Assertion `message` failed.\n"
 std::string format_assert(const WarpState& warp, uint32_t lane, const char* message, const char* file, uint32_t line,

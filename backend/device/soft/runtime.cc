@@ -32,10 +32,14 @@ class RuntimeCall {
 
 uint32_t reduce(BarrierOp op, uint32_t trues, uint32_t votes) {
   switch (op) {
-    case BarrierOp::kAnd: return trues == votes;
-    case BarrierOp::kOr: return trues != 0;
-    case BarrierOp::kPopc: return trues;
-    default: return 0;
+    case BarrierOp::kAnd:
+      return trues == votes;
+    case BarrierOp::kOr:
+      return trues != 0;
+    case BarrierOp::kPopc:
+      return trues;
+    default:
+      return 0;
   }
 }
 

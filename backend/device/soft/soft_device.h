@@ -47,8 +47,7 @@ class SoftDevice final : public Device {
   CUresult module_unload(const ModuleRef& module) override;
   CUresult module_function_names(const ModuleRef& module, std::vector<std::string>* names) override;
   CUresult module_function(const ModuleRef& module, const std::string& name, FunctionRef* function) override;
-  CUresult module_global(const ModuleRef& module, const std::string& name, uint64_t* address,
-                         uint64_t* bytes) override;
+  CUresult module_global(const ModuleRef& module, const std::string& name, uint64_t* address, uint64_t* bytes) override;
   CUresult function_info(const Code& code, FunctionInfo* info) override;
   CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) override;
   CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) override;
@@ -62,8 +61,7 @@ class SoftDevice final : public Device {
   CUresult pool_trim(const PoolRef& pool, uint64_t keep_bytes) override;
   CUresult pool_get_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t* value) override;
   CUresult pool_set_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t value) override;
-  CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes,
-                              uint64_t* address) override;
+  CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes, uint64_t* address) override;
   CUresult memory_free_async(const StreamRef& stream, uint64_t address) override;
 
   CUresult copy(const StreamRef& stream, const Copy& copy, Done done) override;
@@ -106,8 +104,7 @@ class SoftDevice final : public Device {
   CUresult node_set(const NodeRef& node, const NodeContent& content) override;
   CUresult node_find_in_clone(const NodeRef& node, const GraphRef& clone, NodeRef* found) override;
   CUresult node_destroy(const NodeRef& node) override;
-  CUresult graph_instantiate(const ContextRef& context, const GraphRef& graph, uint64_t flags,
-                             ExecRef* exec) override;
+  CUresult graph_instantiate(const ContextRef& context, const GraphRef& graph, uint64_t flags, ExecRef* exec) override;
   CUresult exec_update(const ExecRef& exec, const GraphRef& graph, CUgraphExecUpdateResult* result,
                        NodeRef* error_node) override;
   CUresult exec_node_set(const ExecRef& exec, const NodeRef& node, const NodeContent& content) override;

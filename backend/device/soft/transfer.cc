@@ -13,9 +13,9 @@ namespace bandsaw::soft {
 
 namespace {
 
-constexpr uint64_t kInline = 256 * 1024;    // run by whoever makes it ready
-constexpr uint64_t kPiece = 512 << 10;       // of one ticket
-constexpr uint64_t kStreaming = 16 << 20;   // beyond the caches: write past them
+constexpr uint64_t kInline = 256 * 1024;   // run by whoever makes it ready
+constexpr uint64_t kPiece = 512 << 10;     // of one ticket
+constexpr uint64_t kStreaming = 16 << 20;  // beyond the caches: write past them
 
 bool strided_extent(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch, uint64_t plane_rows,
                     uint64_t* bytes) {
@@ -107,9 +107,8 @@ void run_piece(void* argument) {
 
 bool run_guarded_piece(Piece piece) {
   const Transfer& transfer = *piece.transfer;
-  const GuardedRange ranges[2] = {
-      {reinterpret_cast<uint64_t>(transfer.destination), transfer.destination_extent},
-      {reinterpret_cast<uint64_t>(transfer.source), transfer.source_extent}};
+  const GuardedRange ranges[2] = {{reinterpret_cast<uint64_t>(transfer.destination), transfer.destination_extent},
+                                  {reinterpret_cast<uint64_t>(transfer.source), transfer.source_extent}};
   uint64_t address = 0;
   if (run_guarded(ranges, run_piece, &piece, &address)) return true;
   spdlog::error("copy or fill: illegal address {:#x}", address);

@@ -16,7 +16,7 @@ bool fill_extent(const vgpu_fill& fill, uint64_t* bytes);
 // Row by row work with one form for copies and fills. Addresses are pointers of this process.
 struct Transfer {
   std::byte* destination = nullptr;
-  const std::byte* source = nullptr;  // null: fill
+  const std::byte* source = nullptr;          // null: fill
   uint64_t width = 0, height = 1, depth = 1;  // bytes, rows, planes
   uint64_t destination_pitch = 0, destination_plane = 0, source_pitch = 0, source_plane = 0;
   uint64_t destination_extent = 0, source_extent = 0;

@@ -92,8 +92,8 @@ void print_forms(WarpState* warp) {
     uint64_t s;
     int32_t letter, small;
   } packed = {-5, 255, -1234567890123, 3.25, reinterpret_cast<uint64_t>("text"), 'q', 0x1ff};
-  const int32_t count = bandsaw_vprintf(warp, 0, "%d %#06x %lld %8.3f|%-6s|%c %hhd %%\n",
-                                        reinterpret_cast<const std::byte*>(&packed));
+  const int32_t count =
+      bandsaw_vprintf(warp, 0, "%d %#06x %lld %8.3f|%-6s|%c %hhd %%\n", reinterpret_cast<const std::byte*>(&packed));
   if (count != 7) bandsaw_fault(warp, 719, 0);
 }
 
@@ -144,9 +144,7 @@ TEST_F(SoftDeviceTest, DeviceHeap) {
   EXPECT_EQ(device->context_set_limit(context, CU_LIMIT_MALLOC_HEAP_SIZE, 2 << 20), CUDA_ERROR_INVALID_VALUE);
 }
 
-void host_store(WarpState* warp) {
-  *static_cast<volatile uint32_t*>(bandsaw_translate(warp, argument(warp), 4)) = 11;
-}
+void host_store(WarpState* warp) { *static_cast<volatile uint32_t*>(bandsaw_translate(warp, argument(warp), 4)) = 11; }
 
 TEST_F(SoftDeviceTest, KernelsReachRegisteredHostMemory) {
   uint32_t word = 0;
@@ -169,7 +167,8 @@ void use_local(WarpState* warp) {
   bandsaw_barrier(warp, 0, 0, warp->live, 0, 0);
   for (int lane = 0; lane < kWarpLanes; ++lane) {
     const auto* mine = reinterpret_cast<uint32_t*>(warp->local + static_cast<size_t>(lane) * warp->local_bytes);
-    if (mine[warp->local_bytes / 4 - 1] != warp->warp_id * 32 + static_cast<uint32_t>(lane)) bandsaw_fault(warp, 719, 0);
+    if (mine[warp->local_bytes / 4 - 1] != warp->warp_id * 32 + static_cast<uint32_t>(lane))
+      bandsaw_fault(warp, 719, 0);
   }
 }
 

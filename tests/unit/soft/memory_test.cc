@@ -129,8 +129,8 @@ TEST_F(SoftDeviceTest, Fills) {
 
 TEST_F(SoftDeviceTest, LowerHalfIsTheProcessesOwn) {
   const uint64_t at = test_window() + (1ull << 30);
-  void* page = ::mmap(reinterpret_cast<void*>(at), 4096, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  void* page =
+      ::mmap(reinterpret_cast<void*>(at), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   ASSERT_NE(page, MAP_FAILED);
   EXPECT_EQ(device->managed_add(context, at, 4096), CUDA_SUCCESS);
   EXPECT_EQ(host.charged, 4096);

@@ -61,8 +61,9 @@ TEST_F(SoftDeviceTest, ManagedVariables) {
   ASSERT_EQ(device->library_kernel(library, "nothing", &kernel), CUDA_SUCCESS);
   EXPECT_EQ(launch(legacy, kernel, 1, 1), CUDA_ERROR_NOT_SUPPORTED);  // bound nowhere
   const uint64_t at = test_window() + (2ull << 30);
-  ASSERT_NE(::mmap(reinterpret_cast<void*>(at), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-                   -1, 0), MAP_FAILED);
+  ASSERT_NE(
+      ::mmap(reinterpret_cast<void*>(at), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+      MAP_FAILED);
   EXPECT_EQ(device->library_bind_managed(library, "other", at), CUDA_ERROR_NOT_FOUND);
   EXPECT_EQ(device->library_bind_managed(library, "shared_word", 4096), CUDA_ERROR_INVALID_VALUE);
   ASSERT_EQ(device->library_bind_managed(library, "shared_word", at), CUDA_SUCCESS);

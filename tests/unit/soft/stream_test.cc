@@ -165,10 +165,12 @@ TEST_F(SoftStreamTest, DoneCallsComeInOrder) {
     copy.destination.address = words;
     copy.source = {reinterpret_cast<uint64_t>(bytes.data()), 0, 0, true};
     copy.width_bytes = 64;
-    ASSERT_EQ(device->copy(a, copy, [&, i](CUresult) {
-      std::lock_guard lock(mutex);
-      order.push_back(i);
-    }), CUDA_SUCCESS);
+    ASSERT_EQ(device->copy(a, copy,
+                           [&, i](CUresult) {
+                             std::lock_guard lock(mutex);
+                             order.push_back(i);
+                           }),
+              CUDA_SUCCESS);
   }
   g_open = true;
   ASSERT_EQ(sync(a), CUDA_SUCCESS);
