@@ -312,5 +312,30 @@ TEST(CodegenKernels, Switch) {
   for (int i = 0; i < 32; ++i) EXPECT_EQ(out[i], in[i] == 3 ? in[0] : in[i] == 7 ? in[31] - 1 : want[in[i]]) << i;
 }
 
+TEST(CodegenKernels, BarriersInSeveralPlaces) {
+  NEED_KERNELS();
+  int* out = array<int>(64);
+  Outcome o = k.launch("split_barriers", line(1, 64), out);
+  EXPECT_EQ(o.fault, 0u);
+  EXPECT_FALSE(o.stuck);
+  auto first = [](int i) { return 63 - i + (i % 2 ? 0 : 1000); };
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(out[i], i < 32 ? 2 * first(31 - i) : first(i)) << i;
+}
+
+TEST(CodegenKernels, GatherAndScatter) {
+  NEED_KERNELS();
+  int *in = array<int>(100), *at = array<int>(32), *out = array<int>(32);
+  double* wide = array<double>(128);
+  for (int i = 0; i < 100; ++i) in[i] = i * i;
+  for (int i = 0; i < 64; ++i) wide[64 + i] = i / 4.0;
+  for (int i = 0; i < 32; ++i) at[i] = i * 7 % 32;
+  EXPECT_EQ(k.launch("gather", line(1, 32), in, at, out, wide).fault, 0u);
+  for (int i = 0; i < 32; ++i) {
+    bool runs = i % 5 != 2;
+    EXPECT_EQ(out[at[i]], runs ? 9 * at[i] * at[i] : 0) << i;
+    EXPECT_EQ(wide[at[i]], runs ? at[i] / 4.0 + 1 : 0) << i;
+  }
+}
+
 }  // namespace
 }  // namespace bandsaw::soft::test

@@ -39,8 +39,13 @@ V Emitter::in_window(V address, uint64_t bytes) {
 }
 
 V Emitter::address_of(const Location& l) {
-  V o = llvm::ConstantInt::get(l.address->getType(), l.offset);
-  return l.offset ? b_.CreateAdd(l.address, o) : l.address;
+  return l.offset ? add_offset(l, l.address) : l.address;
+}
+
+// 32-bit addresses wrap around at 32 bits.
+V Emitter::add_offset(const Location& l, V address) {
+  V sum = b_.CreateAdd(address, llvm::ConstantInt::get(address->getType(), l.offset));
+  return l.narrow ? b_.CreateAnd(sum, llvm::ConstantInt::get(address->getType(), 0xffffffffu)) : sum;
 }
 
 std::vector<V> Emitter::load_slow(const Op& op, const Location& l, unsigned bytes, unsigned count, V mask) {
@@ -172,7 +177,7 @@ V Emitter::consecutive(const Location& l, V mask, uint64_t step, V starts[2]) {
   V equal = bits_of_vector(b_.CreateICmpEQ(l.address, expected));
   V ok = b_.CreateICmpEQ(b_.CreateOr(equal, b_.CreateNot(mask)), i32(~0u));
   for (int h = 0; h < 2; ++h) {
-    starts[h] = b_.CreateAdd(b_.CreateExtractElement(l.address, uint64_t(16 * h)), i64(l.offset));
+    starts[h] = add_offset(l, b_.CreateExtractElement(l.address, uint64_t(16 * h)));
     ok = b_.CreateAnd(ok, range_ok(l, starts[h], 16 * step));
   }
   V low = b_.CreateAnd(b_.CreateOr(starts[0], starts[1]), i64(step - 1));

@@ -43,6 +43,7 @@ void Emitter::create_function() {
     fn_->setLinkage(llvm::GlobalValue::InternalLinkage);
   }
   fn_->addFnAttr("no-trapping-math", "true");
+  fn_->addFnAttr("probe-stack", "inline-asm");  // a frame of any size meets the stack's guard page
   fn_->addFnAttr(llvm::Attribute::NoUnwind);
   b_.SetInsertPoint(llvm::BasicBlock::Create(c_, "entry", fn_));
   warp_ = fn_->getArg(0);

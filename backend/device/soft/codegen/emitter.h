@@ -106,6 +106,7 @@ class Emitter {
     V address = nullptr;     // i64 or <32 x i64>; shared and local: offset in the space
     uint64_t offset = 0;     // added to it
     ptx::Space space{};
+    bool narrow = false;     // a 32-bit address
     // Where the address is a uniform base plus scaled 32-bit lane indices (indexed.cc): the same thing in parts.
     V index = nullptr, base = nullptr;  // <32 x i32>, i64
     uint64_t scale = 0;
@@ -115,7 +116,8 @@ class Emitter {
   const Op* definition(int reg) const;
   V consecutive_index(const Location& l, V mask, uint64_t step, V starts[2]);
   Location locate(const Op& op, const Arg& arg, ptx::Space space);
-  V address_of(const Location& l);  // generic address, offset included
+  V address_of(const Location& l);
+  V add_offset(const Location& l, V address);  // generic address, offset included
   V generic_address(const Location& l);
   std::vector<V> load(const Op& op, const Location& l, unsigned bytes, unsigned count, bool vector_result);
   void store(const Op& op, const Location& l, unsigned bytes, const std::vector<V>& values);
@@ -223,6 +225,7 @@ class Emitter {
 
   // sync.cc
   V uniform_operand(const Arg& a, unsigned bits);
+  V join_barriers(const Op& op, V mask);
   void op_bar(const Op& op);
   void op_shfl(const Op& op);
   void op_vote(const Op& op);
@@ -254,7 +257,7 @@ class Emitter {
   V warp_ = nullptr, frame_ = nullptr, arguments_ = nullptr, results_ = nullptr;
   V active_slot_ = nullptr, mask_slot_ = nullptr, carry_slot_ = nullptr;
   V local_base_ = nullptr, shared_ptr_ = nullptr, shared_bytes_ = nullptr, cancelled_ = nullptr, parameters_ = nullptr;
-  V spin_counter_ = nullptr;
+  V spin_counter_ = nullptr, arrived_slot_ = nullptr;
   std::vector<V> slots_;
   mutable std::vector<std::pair<const Op*, int>> definitions_;  // per register: its only definition and that one's block
   std::vector<llvm::BasicBlock*> blocks_;

@@ -8,6 +8,8 @@
 namespace bandsaw::soft {
 namespace {
 
+constexpr uint64_t kLargestParameter = 32764;  // CUDA's limit for kernels, taken for functions too
+
 uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 
 class Flattener {
@@ -55,6 +57,7 @@ class Flattener {
         }
         break;
       case ptx::Space::kParam:
+        if (p->bytes > kLargestParameter) throw CompileError(v.place.line, v.name + ": too large");
         p->number = buffers_++;
         break;
       default:

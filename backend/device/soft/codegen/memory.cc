@@ -13,6 +13,7 @@ Emitter::Location Emitter::locate(const Op& op, const Arg& arg, ptx::Space space
   l.offset = arg.bits;
   if (arg.reg >= 0) {
     V v = read_reg(arg.reg);
+    l.narrow = v->getType()->getScalarSizeInBits() == 32;
     l.address = b_.CreateZExt(v, int_type(64, v->getType()->isVectorTy()));
     if (v->getType()->isVectorTy()) find_index(arg.reg, &l);
   } else if (arg.var) {

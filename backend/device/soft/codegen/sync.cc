@@ -24,6 +24,39 @@ V Emitter::uniform_operand(const Arg& a, unsigned bits) {
   return v;
 }
 
+// Lanes of one warp may wait at the same barrier in different places of the program. The group that runs arrives for all
+// of them; they find their arrival noted when their turn comes. Returns the lanes that still have to arrive.
+V Emitter::join_barriers(const Op& op, V mask) {
+  if (!a_.partial(block_)) return mask;
+  int region = a_.region_of[block_];
+  auto same = [&](const Op& other) {
+    if (other.in->opcode != op.in->opcode || other.in->modifiers != op.in->modifiers || other.args.size() != op.args.size()) return false;
+    for (size_t i = 0; i < op.args.size(); ++i)
+      if (op.args[i].kind != ArgKind::kInt || other.args[i].kind != ArgKind::kInt || op.args[i].bits != other.args[i].bits) return false;
+    return true;
+  };
+  std::vector<unsigned> places;
+  for (int b : a_.regions[region].blocks)
+    if (b != block_ && f_.blocks[b].sync_head && same(f_.blocks[b].ops.front())) places.push_back(a_.index_in_region[b]);
+  if (places.empty()) return mask;
+  if (!arrived_slot_) {
+    llvm::IRBuilder<> entry(&fn_->getEntryBlock(), fn_->getEntryBlock().begin());
+    arrived_slot_ = entry.CreateAlloca(b_.getInt32Ty(), nullptr, "arrived");
+    entry.CreateStore(i32(0), arrived_slot_);
+  }
+  V arrived = b_.CreateLoad(b_.getInt32Ty(), arrived_slot_);
+  V here = b_.CreateAnd(mask, b_.CreateNot(arrived));
+  V others = i32(0);
+  for (unsigned index : places) {
+    V slot = b_.CreateConstGEP2_64(llvm::ArrayType::get(b_.getInt32Ty(), 1), regions_[region].pending, 0, index);
+    others = b_.CreateOr(others, b_.CreateAlignedLoad(b_.getInt32Ty(), slot, llvm::Align(4), true));
+  }
+  // Whoever was already counted does not bring others along: those wait for the next round.
+  others = b_.CreateSelect(b_.CreateICmpNE(here, i32(0)), b_.CreateAnd(others, b_.CreateNot(arrived)), i32(0));
+  b_.CreateStore(b_.CreateOr(b_.CreateAnd(arrived, b_.CreateNot(mask)), others), arrived_slot_);
+  return b_.CreateOr(here, others);
+}
+
 void Emitter::op_bar(const Op& op) {
   const auto& in = *op.in;
   V mask = op_mask(op);
@@ -51,6 +84,7 @@ void Emitter::op_bar(const Op& op) {
   }
   V id = uniform_operand(*args.at(at), 32);
   V threads = args.size() > at + 1 ? uniform_operand(*args[at + 1], 32) : i32(0);
+  if (kind == BarrierOp::kSync) mask = join_barriers(op, mask);
   auto* run = llvm::BasicBlock::Create(c_, "bar", fn_);
   auto* on = llvm::BasicBlock::Create(c_, "on", fn_);
   auto* before = b_.GetInsertBlock();

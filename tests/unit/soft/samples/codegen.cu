@@ -208,3 +208,29 @@ extern "C" __global__ void switches(const int* in, int* out) {
   }
   out[threadIdx.x] = r;
 }
+
+// The same barrier in two places, and a named barrier of half the block.
+extern "C" __global__ void split_barriers(int* out) {
+  __shared__ int v[64];
+  v[threadIdx.x] = threadIdx.x;
+  if (threadIdx.x % 2) {
+    asm volatile("barrier.sync 0;" ::: "memory");
+    out[threadIdx.x] = v[63 - threadIdx.x];
+  } else {
+    asm volatile("barrier.sync 0;" ::: "memory");
+    out[threadIdx.x] = v[63 - threadIdx.x] + 1000;
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    v[threadIdx.x] = out[threadIdx.x] * 2;
+    asm volatile("bar.sync 1, 32;" ::: "memory");
+    out[threadIdx.x] = v[31 - threadIdx.x];
+  }
+}
+extern "C" __global__ void gather(const int* in, const int* at, int* out, double* wide) {
+  int i = threadIdx.x;
+  if (i % 5 != 2) {
+    out[at[i]] = in[at[i] * 3];
+    wide[at[i]] = wide[at[i] + 64] + 1;
+  }
+}
