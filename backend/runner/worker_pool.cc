@@ -1,5 +1,7 @@
 #include "backend/runner/worker_pool.h"
 
+#include <pthread.h>
+
 namespace bandsaw::runner {
 
 WorkerPool::~WorkerPool() {
@@ -19,6 +21,7 @@ void WorkerPool::post(std::function<void()> job) {
 }
 
 void WorkerPool::work() {
+  pthread_setname_np(pthread_self(), "loader");  // else it is named after the thread that posted the first job
   std::unique_lock lock(mutex_);
   for (;;) {
     ++idle_;
