@@ -184,7 +184,10 @@ V Emitter::consecutive(const Location& l, V mask, uint64_t step, V starts[2]) {
   return b_.CreateAnd(ok, b_.CreateICmpEQ(low, i64(0)));
 }
 
-bool Emitter::can_scatter(unsigned bytes, unsigned count) const { return m_->avx512 && count == 1 && (bytes == 4 || bytes == 8); }
+bool Emitter::can_scatter(unsigned bytes, unsigned count) const {
+  constexpr size_t kMostInline = 24;
+  return m_->avx512 && accesses_ <= kMostInline && count == 1 && (bytes == 4 || bytes == 8);
+}
 
 // i1: every active lane's address is aligned and lies where it may be touched directly.
 V Emitter::all_direct(const Location& l, V mask, uint64_t bytes) {

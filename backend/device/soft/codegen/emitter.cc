@@ -10,7 +10,10 @@ namespace bandsaw::soft {
 
 Emitter::Emitter(ModuleContext* module, const FlatFunction& function, uint32_t shared_base, uint32_t frame_bytes)
     : m_(module), f_(function), a_(analyse(function)), shared_base_(shared_base), frame_bytes_(frame_bytes),
-      entry_(function.source->entry), c_(*module->context), b_(*module->context) {}
+      entry_(function.source->entry), c_(*module->context), b_(*module->context) {
+  for (auto& block : f_.blocks)
+    for (auto& op : block.ops) accesses_ += op.in->opcode == "ld" || op.in->opcode == "st";
+}
 
 void Emitter::run() {
   create_function();

@@ -251,6 +251,7 @@ class Emitter {
   Analysis a_;
   uint32_t shared_base_, frame_bytes_;
   bool entry_;
+  size_t accesses_ = 0;       // ld and st instructions: many make inline gathers too long to compile
   llvm::LLVMContext& c_;
   llvm::IRBuilder<> b_;
   llvm::Function* fn_ = nullptr;
