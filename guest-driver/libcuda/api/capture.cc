@@ -157,8 +157,8 @@ CUresult check_unsafe(Call& call) {
   if (this_thread().capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
   const auto forbidding = captures_where([](const Begun& one) {
     if (one.mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
-    const bool everywhere = one.mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
-                            this_thread().capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const bool everywhere =
+        one.mode == CU_STREAM_CAPTURE_MODE_GLOBAL && this_thread().capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
     return one.thread == &this_thread() || everywhere;
   });
   if (forbidding.empty()) return CUDA_SUCCESS;

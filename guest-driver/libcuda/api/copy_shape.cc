@@ -58,14 +58,26 @@ CUresult shape_ends(const AskedEnd& destination, const AskedEnd& source, ShapedC
 
 template <typename T>
 AskedEnd destination_of(const T& asked) {
-  return {asked.dstMemoryType, reinterpret_cast<uint64_t>(asked.dstHost), asked.dstDevice, asked.dstPitch, 0,
-          asked.dstXInBytes, asked.dstY, 0};
+  return {asked.dstMemoryType,
+          reinterpret_cast<uint64_t>(asked.dstHost),
+          asked.dstDevice,
+          asked.dstPitch,
+          0,
+          asked.dstXInBytes,
+          asked.dstY,
+          0};
 }
 
 template <typename T>
 AskedEnd source_of(const T& asked) {
-  return {asked.srcMemoryType, reinterpret_cast<uint64_t>(asked.srcHost), asked.srcDevice, asked.srcPitch, 0,
-          asked.srcXInBytes, asked.srcY, 0};
+  return {asked.srcMemoryType,
+          reinterpret_cast<uint64_t>(asked.srcHost),
+          asked.srcDevice,
+          asked.srcPitch,
+          0,
+          asked.srcXInBytes,
+          asked.srcY,
+          0};
 }
 
 CUresult shape_of(const CUDA_MEMCPY2D& asked, ShapedCopy* shaped) {

@@ -7,8 +7,7 @@
 namespace bandsaw::libcuda {
 namespace {
 
-constexpr unsigned kEventFlags =
-    CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+constexpr unsigned kEventFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
 
 void forget_context(Context* context) {
   const uint64_t gone = context->handle;

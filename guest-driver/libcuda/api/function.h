@@ -39,7 +39,9 @@ struct FunctionRecord {
 
 // Programs pass CUkernel handles where a CUfunction is asked for, so both are looked up the same way.
 FunctionRecord* find_function(uint64_t handle);
-inline FunctionRecord* find_function(CUfunction function) { return find_function(reinterpret_cast<uint64_t>(function)); }
+inline FunctionRecord* find_function(CUfunction function) {
+  return find_function(reinterpret_cast<uint64_t>(function));
+}
 inline FunctionRecord* find_function(CUkernel kernel) { return find_function(reinterpret_cast<uint64_t>(kernel)); }
 
 // Puts the host's answer about a function into the table. `parameters` is the reply's vgpu_parameter array.

@@ -28,8 +28,8 @@ struct GraphRecord {
   std::mutex mutex;
   // Copies that its nodes use. An executable graph keeps those of its graph alive.
   std::set<std::shared_ptr<StagedCopy>> copies;
-  std::vector<uint64_t> copy_nodes;                // nodes that have one
-  std::vector<std::shared_ptr<UserObject>> kept;   // one entry per reference
+  std::vector<uint64_t> copy_nodes;               // nodes that have one
+  std::vector<std::shared_ptr<UserObject>> kept;  // one entry per reference
 };
 
 struct NodeRecord {

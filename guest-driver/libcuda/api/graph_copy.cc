@@ -232,7 +232,8 @@ CUresult capture_pageable_copy(Call& call, const vgpu_copy& copy, Side destinati
   uint64_t node = 0;
   result = wire::graph_add_node(call, graph->handle, made.type, dependencies, data, &node, nullptr);
   if (made.child) wire::graph_destroy(call, made.child);
-  if (result == CUDA_SUCCESS && made.staged) result = remember_copy(graph, node, made.staged, describe(copy, *made.staged));
+  if (result == CUDA_SUCCESS && made.staged)
+    result = remember_copy(graph, node, made.staged, describe(copy, *made.staged));
   if (result != CUDA_SUCCESS) return result;
   return wire::capture_update(call, stream, CU_STREAM_SET_CAPTURE_DEPENDENCIES, bytes_of(node));
 }

@@ -149,8 +149,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
   return update(exec, graph, &info->result, &info->errorNode);
 }
 
-CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node,
-                           CUgraphExecUpdateResult* outcome) {
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node, CUgraphExecUpdateResult* outcome) {
   CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_ERROR;
   CUgraphNode node = nullptr;
   const CUresult updated = update(exec, graph, &result, &node);
@@ -204,21 +203,18 @@ CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const 
 }
 
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child) {
-  return set_planned(exec, node, [&](Call&, NodePlan* plan) {
-    return plan_child(child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE, plan);
-  });
+  return set_planned(
+      exec, node, [&](Call&, NodePlan* plan) { return plan_child(child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE, plan); });
 }
 
 CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) {
-  return set_planned(exec, node, [&](Call&, NodePlan* plan) {
-    return plan_event(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event, plan);
-  });
+  return set_planned(exec, node,
+                     [&](Call&, NodePlan* plan) { return plan_event(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event, plan); });
 }
 
 CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) {
-  return set_planned(exec, node, [&](Call&, NodePlan* plan) {
-    return plan_event(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event, plan);
-  });
+  return set_planned(exec, node,
+                     [&](Call&, NodePlan* plan) { return plan_event(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event, plan); });
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* params) {

@@ -114,8 +114,9 @@ CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph, const CUgraphNode*
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                                   CUgraph child) {
-  return add_planned({node, graph, dependencies, count},
-                     [&](Call&, NodePlan* plan) { return plan_child(child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE, plan); });
+  return add_planned({node, graph, dependencies, count}, [&](Call&, NodePlan* plan) {
+    return plan_child(child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE, plan);
+  });
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count) {
@@ -124,16 +125,14 @@ CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode
 
 CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                                    CUevent event) {
-  return add_planned({node, graph, dependencies, count}, [&](Call&, NodePlan* plan) {
-    return plan_event(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event, plan);
-  });
+  return add_planned({node, graph, dependencies, count},
+                     [&](Call&, NodePlan* plan) { return plan_event(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event, plan); });
 }
 
 CUresult cuGraphAddEventWaitNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                                  CUevent event) {
-  return add_planned({node, graph, dependencies, count}, [&](Call&, NodePlan* plan) {
-    return plan_event(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event, plan);
-  });
+  return add_planned({node, graph, dependencies, count},
+                     [&](Call&, NodePlan* plan) { return plan_event(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event, plan); });
 }
 
 CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,

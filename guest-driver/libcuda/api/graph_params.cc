@@ -304,8 +304,7 @@ CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams* params) {
   if (!params || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || params->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return set_planned(node, params->type,
-                     [&](Call& call, NodePlan* plan) { return plan_node(call, *params, plan); });
+  return set_planned(node, params->type, [&](Call& call, NodePlan* plan) { return plan_node(call, *params, plan); });
 }
 
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute, CUkernelNodeAttrValue* value) {

@@ -80,8 +80,8 @@ CUresult plan_fill(const CUDA_MEMSET_NODE_PARAMS_v1& params, CUcontext context, 
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (params.height > 1 && (params.pitch < row || params.pitch % element)) return CUDA_ERROR_INVALID_VALUE;
-  const vgpu_fill fill{params.dst, params.height > 1 ? params.pitch : 0, params.width, params.height, element,
-                 params.value};
+  const vgpu_fill fill{params.dst,  params.height > 1 ? params.pitch : 0, params.width, params.height, element,
+                       params.value};
   const auto range = AddressMap::get().find(params.dst);
   if (range ? !range->holds(params.dst, span) : !in_device_window(params.dst)) return CUDA_ERROR_INVALID_VALUE;
   plan->type = CU_GRAPH_NODE_TYPE_MEMSET;
@@ -92,8 +92,7 @@ CUresult plan_fill(const CUDA_MEMSET_NODE_PARAMS_v1& params, CUcontext context, 
 CUresult plan_host(const CUDA_HOST_NODE_PARAMS_v1& params, NodePlan* plan) {
   if (!params.fn) return CUDA_ERROR_INVALID_VALUE;
   plan->type = CU_GRAPH_NODE_TYPE_HOST;
-  append(vgpu_host_node{reinterpret_cast<uint64_t>(params.fn), to_wire(params.userData)},
-         &plan->payload);
+  append(vgpu_host_node{reinterpret_cast<uint64_t>(params.fn), to_wire(params.userData)}, &plan->payload);
   return start_callback_thread();
 }
 

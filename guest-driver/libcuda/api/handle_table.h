@@ -55,8 +55,10 @@ class HandleTable {
     T* const object = find(handle);
     if (!object) return;
     const uint32_t index = static_cast<uint32_t>(handle);
-    chunks_[index / kChunk].load(std::memory_order_relaxed)->slots[index % kChunk].store(nullptr,
-                                                                                         std::memory_order_release);
+    chunks_[index / kChunk]
+        .load(std::memory_order_relaxed)
+        ->slots[index % kChunk]
+        .store(nullptr, std::memory_order_release);
     retire(object);
   }
 

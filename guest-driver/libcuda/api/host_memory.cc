@@ -136,8 +136,8 @@ CUresult cuMemHostUnregister(void* pointer) {
   if (range->kind != RangeKind::kRegistered || range->base != number(pointer)) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_unsafe(call);
   if (result != CUDA_SUCCESS) return result;
-  result = range->swapped ? swap_out_shared(range->base, range->bytes, range->swapped)
-                                         : process().memory->unpin(pointer);
+  result =
+      range->swapped ? swap_out_shared(range->base, range->bytes, range->swapped) : process().memory->unpin(pointer);
   if (result == CUDA_SUCCESS) map.remove(range->base);
   return result;
 }

@@ -113,7 +113,8 @@ CUresult read_attribute(const CUlaunchAttribute& attribute, vgpu_launch* launch,
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
       if (*count == kMaxEventsAfter) return CUDA_ERROR_INVALID_VALUE;
-      events[(*count)++] = {value.launchCompletionEvent.event, static_cast<unsigned>(value.launchCompletionEvent.flags)};
+      events[(*count)++] = {value.launchCompletionEvent.event,
+                            static_cast<unsigned>(value.launchCompletionEvent.flags)};
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:

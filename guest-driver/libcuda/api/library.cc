@@ -189,7 +189,8 @@ CUresult load(CUlibrary* library, const void* code, unsigned jit_count, CUjit_op
   if (!library || (count && !options)) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) {
     // The image is always copied, so BINARY_IS_PRESERVED needs nothing. The other option offers host functions.
-    if (options[i] != CU_LIBRARY_BINARY_IS_PRESERVED && options[i] != CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE) {
+    if (options[i] != CU_LIBRARY_BINARY_IS_PRESERVED &&
+        options[i] != CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE) {
       return CUDA_ERROR_INVALID_VALUE;
     }
   }

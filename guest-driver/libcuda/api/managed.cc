@@ -182,9 +182,12 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
     drop_block(base);
     return result;
   }
-  AddressMap::get().add(
-      {.base = base, .bytes = bytes, .kind = RangeKind::kManaged, .sync_memops = true, .flags = flags,
-       .context = call.context()});
+  AddressMap::get().add({.base = base,
+                         .bytes = bytes,
+                         .kind = RangeKind::kManaged,
+                         .sync_memops = true,
+                         .flags = flags,
+                         .context = call.context()});
   *address = base;
   return CUDA_SUCCESS;
 }

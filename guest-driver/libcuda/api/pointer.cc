@@ -126,7 +126,8 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   const auto range = AddressMap::get().find(address);
   for (unsigned i = 0; i < count; ++i) {
     if (!data[i]) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = range ? attribute_of(data[i], attributes[i], *range, address) : nothing(data[i], attributes[i], address);
+    CUresult result =
+        range ? attribute_of(data[i], attributes[i], *range, address) : nothing(data[i], attributes[i], address);
     // An attribute that this kind of memory does not have reads as nothing.
     if (range && result == CUDA_ERROR_INVALID_VALUE) result = nothing(data[i], attributes[i], 0);
     if (result != CUDA_SUCCESS) return result;

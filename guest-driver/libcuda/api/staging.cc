@@ -36,7 +36,8 @@ class Pieces {
   bool next(Piece* piece) {
     if (z_ == copy_.depth) return false;
     *piece = {x_, y_, z_, std::min<uint64_t>(copy_.width_bytes - x_, kPieceBytes), 1};
-    if (copy_.width_bytes <= kPieceBytes) piece->rows = std::min<uint64_t>(copy_.height - y_, kPieceBytes / copy_.width_bytes);
+    if (copy_.width_bytes <= kPieceBytes)
+      piece->rows = std::min<uint64_t>(copy_.height - y_, kPieceBytes / copy_.width_bytes);
     x_ += piece->width;
     if (x_ < copy_.width_bytes) return true;
     x_ = 0;
@@ -70,8 +71,7 @@ uint32_t batch_pieces(const vgpu_copy& copy) {
 // The record for one piece. `program` is the end that is staged.
 vgpu_copy record_of(const vgpu_copy& whole, const Piece& piece, std::byte* staged, vgpu_copy_end vgpu_copy::*program) {
   vgpu_copy copy = whole;
-  vgpu_copy_end vgpu_copy::*const device =
-      program == &vgpu_copy::source ? &vgpu_copy::destination : &vgpu_copy::source;
+  vgpu_copy_end vgpu_copy::*const device = program == &vgpu_copy::source ? &vgpu_copy::destination : &vgpu_copy::source;
   copy.width_bytes = piece.width;
   copy.height = piece.rows;
   copy.depth = 1;

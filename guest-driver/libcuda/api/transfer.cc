@@ -18,17 +18,16 @@ bool span_of(const Extent& extent, const vgpu_copy_end& end, uint64_t* span) {
   uint64_t rows = 0, planes = 0, plane = 0;
   return !__builtin_mul_overflow(extent.height - 1, end.pitch, &rows) &&
          !__builtin_mul_overflow(end.pitch, end.height, &plane) &&
-         !__builtin_mul_overflow(extent.depth - 1, plane, &planes) &&
-         !__builtin_add_overflow(rows, planes, span) && !__builtin_add_overflow(*span, extent.width_bytes, span);
+         !__builtin_mul_overflow(extent.depth - 1, plane, &planes) && !__builtin_add_overflow(rows, planes, span) &&
+         !__builtin_add_overflow(*span, extent.width_bytes, span);
 }
 
 bool fold_offsets(vgpu_copy_end* end) {
   uint64_t rows = 0, offset = 0;
-  const bool fits = !__builtin_mul_overflow(end->z, end->height, &rows) &&
-                    !__builtin_add_overflow(rows, end->y, &rows) &&
-                    !__builtin_mul_overflow(rows, end->pitch, &offset) &&
-                    !__builtin_add_overflow(offset, end->x_bytes, &offset) &&
-                    !__builtin_add_overflow(end->address, offset, &end->address);
+  const bool fits =
+      !__builtin_mul_overflow(end->z, end->height, &rows) && !__builtin_add_overflow(rows, end->y, &rows) &&
+      !__builtin_mul_overflow(rows, end->pitch, &offset) && !__builtin_add_overflow(offset, end->x_bytes, &offset) &&
+      !__builtin_add_overflow(end->address, offset, &end->address);
   end->x_bytes = end->y = end->z = 0;
   return fits;
 }
