@@ -1,6 +1,7 @@
 // Line-delimited JSON over a Unix stream socket: a request is one line, its reply is one line, in order.
 //
-// The process ignores SIGPIPE. Threads: everything runs on the thread of the event loop. Callbacks may destroy neither the object that calls them.
+// The process ignores SIGPIPE. Threads: everything runs on the thread of the event loop. Callbacks may destroy neither
+// the object that calls them.
 #pragma once
 
 #include <event2/util.h>
@@ -61,11 +62,12 @@ class JsonClient {
   // The reply, or ECONNRESET when the connection ends before it.
   void request(const nlohmann::json& object, Callback callback);
   int peer_pid() const { return peer_pid_; }
+  // Ends the connection: waiting callbacks get ECONNRESET, then `on_closed` is called.
+  void close();
 
  private:
   static void on_read(bufferevent* connection, void* self);
   static void on_event(bufferevent* connection, short what, void* self);
-  void close();
 
   bufferevent* connection_;
   std::function<void()> on_closed_;

@@ -240,29 +240,28 @@ void Process::remove_ram(uint32_t ram, std::function<void()> done) {
     runner_->stop(Runner::Stop::kKill);
     return;
   }
-  const auto answered = std::make_shared<bool>(false);
-  runner_->send({.type = RunnerMessageType::kRamDrop, .id = ram}, {}, {},
-                [answered, done = std::move(done), weak = weak_from_this()](int error) {
-                  *answered = true;
-                  const auto process = weak.lock();
-                  if (error && process && process->runner_) process->runner_->stop(Runner::Stop::kKill);
-                  done();
-                });
+  // Lives as long as the answer is awaited.
   struct Watch {
     std::weak_ptr<Process> process;
-    std::shared_ptr<bool> answered;
+    EventPtr timer;
   };
-  const timeval patience = milliseconds(kRamDropPatienceMs);
-  event_base_once(
+  const auto watch = std::make_shared<Watch>(Watch{weak_from_this(), nullptr});
+  watch->timer.reset(event_new(
       owner_->base_, -1, EV_TIMEOUT,
       [](evutil_socket_t, short, void* argument) {
-        const std::unique_ptr<Watch> watch(static_cast<Watch*>(argument));
-        const auto process = watch->process.lock();
-        if (*watch->answered || !process || !process->runner_) return;
+        const auto process = static_cast<Watch*>(argument)->process.lock();
+        if (!process || !process->runner_) return;
         spdlog::warn("process {}: its runner does not let go of RAM; killing it", process->id_);
         process->runner_->stop(Runner::Stop::kKill);
       },
-      new Watch{weak_from_this(), answered}, &patience);
+      watch.get()));
+  const timeval patience = milliseconds(kRamDropPatienceMs);
+  event_add(watch->timer.get(), &patience);
+  runner_->send({.type = RunnerMessageType::kRamDrop, .id = ram}, {}, {}, [watch, done = std::move(done)](int error) {
+    const auto process = watch->process.lock();
+    if (error && process && process->runner_) process->runner_->stop(Runner::Stop::kKill);
+    done();
+  });
 }
 
 nlohmann::json Process::status() const {

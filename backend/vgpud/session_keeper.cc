@@ -182,6 +182,7 @@ void SessionKeeper::died() {
   pid_ = 0;
   exit_event_.reset();
   pidfd_.reset();
+  if (link_) link_->close();  // who waits for an answer gets none
   link_.reset();
   if (state_ == State::kStopping) {
     spdlog::info("{}: the session {}", spec_.name, how);
@@ -237,19 +238,24 @@ void SessionKeeper::request(const nlohmann::json& object, Supervisor::Answer ans
     return answer(Status::error(ENOTCONN, "the session of '{}' does not run now", spec_.name));
   }
   // Whichever comes first, the answer or the end of patience.
-  const auto once = std::make_shared<Supervisor::Answer>(std::move(answer));
-  link_->request(object, [once](Result<nlohmann::json> reply) {
-    if (const auto call = std::exchange(*once, nullptr)) call(std::move(reply));
-  });
-  const timeval patience{kAnswerPatience.count(), 0};
-  event_base_once(
+  struct Waiting {
+    Supervisor::Answer answer;
+    Event timer;
+    void tell(Result<nlohmann::json> result) {
+      timer.reset();
+      if (const auto call = std::exchange(answer, nullptr)) call(std::move(result));
+    }
+  };
+  const auto waiting = std::make_shared<Waiting>(Waiting{std::move(answer), nullptr});
+  waiting->timer.reset(event_new(
       base_, -1, EV_TIMEOUT,
       [](evutil_socket_t, short, void* argument) {
-        const std::unique_ptr<std::shared_ptr<Supervisor::Answer>> holder(
-            static_cast<std::shared_ptr<Supervisor::Answer>*>(argument));
-        if (const auto call = std::exchange(**holder, nullptr)) call(Status::error(ETIMEDOUT, "the session is silent"));
+        static_cast<Waiting*>(argument)->tell(Status::error(ETIMEDOUT, "the session is silent"));
       },
-      new std::shared_ptr<Supervisor::Answer>(once), &patience);
+      waiting.get()));
+  const timeval patience{kAnswerPatience.count(), 0};
+  event_add(waiting->timer.get(), &patience);
+  link_->request(object, [waiting](Result<nlohmann::json> reply) { waiting->tell(std::move(reply)); });
 }
 
 nlohmann::json SessionKeeper::describe() const {
