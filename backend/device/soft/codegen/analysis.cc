@@ -172,6 +172,19 @@ class Analyser {
     return false;
   }
 
+  bool has_barrier(const std::vector<bool>& region) const {
+    for (int b : a_.order) {
+      if (!region[b] || !f_.blocks[b].sync_head) continue;
+      const auto& in = *f_.blocks[b].ops.front().in;
+      if ((in.opcode == "bar" || in.opcode == "barrier") && !in.has("warp")) return true;
+    }
+    return false;
+  }
+
+  // Lanes at a region's stop wait for those inside. Where these wait in turn for what the others would do after the
+  // stop (release a lock, arrive at a barrier, exit), the lanes must not meet there.
+  bool must_not_meet(const std::vector<bool>& region) { return spins_within(region) || has_barrier(region); }
+
   bool grow_regions() {
     bool any = false;
     for (bool changed = true; changed;) {
@@ -180,7 +193,7 @@ class Analyser {
         if (!divergent(b)) continue;
         int stop = find_stop(b);
         auto region = between(graph_, b, stop);
-        if (stop >= 0 && spins_within(region)) {
+        if (stop >= 0 && must_not_meet(region)) {
           stop = -1;
           region = between(graph_, b, stop);
         }
@@ -198,7 +211,7 @@ class Analyser {
       if (!divergent(b)) continue;
       int stop = find_stop(b);
       auto region = between(graph_, b, stop);
-      if (stop >= 0 && spins_within(region)) {
+      if (stop >= 0 && must_not_meet(region)) {
         stop = -1;
         region = between(graph_, b, stop);
       }

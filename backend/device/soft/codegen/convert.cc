@@ -27,12 +27,15 @@ V Emitter::round_to_integral(const Op& op, V f, const std::string& mode) {
   return intrinsic(id, {f});
 }
 
-// Saturating; NaN gives 0.
-V Emitter::float_to_int(const Op& op, V f, ptx::Type to, unsigned) {
+// Saturating. A NaN becomes 0, or the top bit where a double is the source or 64 bits are the target (PTX ISA, cvt).
+V Emitter::float_to_int(const Op& op, V f, ptx::Type to, unsigned from_bits) {
   std::string mode = rounding(op);
   if (!mode.empty() && mode != "rzi") f = round_to_integral(op, f, mode);
   auto id = ptx::is_signed(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat;
-  return b_.CreateIntrinsic(id, {ity(ptx::bits_of(to)), f->getType()}, {f});
+  const unsigned to_bits = ptx::bits_of(to);
+  V value = b_.CreateIntrinsic(id, {ity(to_bits), f->getType()}, {f});
+  if (from_bits != 64 && to_bits != 64) return value;
+  return b_.CreateSelect(b_.CreateFCmpUNO(f, f), konst(1ull << (to_bits - 1), to_bits), value);
 }
 
 V Emitter::int_to_float(const Op& op, V i, ptx::Type from, unsigned to_bits) {

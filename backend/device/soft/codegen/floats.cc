@@ -177,7 +177,7 @@ V Emitter::unary_value(const Op& op, V a, ptx::Type type) {
   } else {
     r = b_.CreateBitCast(lane_helper("bsw_" + code + "_f32", {a}, b_.getInt32Ty()), fty(32));
   }
-  if (f64 && op.in->has("approx")) {  // gross approximation: the low word is zero, subnormals are flushed
+  if (f64 && op.in->has("approx") && op.in->has("ftz")) {  // gross approximation: the low word is zero, subnormals are flushed
     V bits = b_.CreateAnd(int_of(flush(r)), konst(0xffffffff00000000ull, 64));
     V nan = b_.CreateFCmpUNO(r, r);
     r = b_.CreateSelect(nan, r, b_.CreateBitCast(bits, fty(64)));
