@@ -37,8 +37,6 @@ class AccountView {
   AccountSlot* slot_ = nullptr;
 };
 
-inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
-  counter.fetch_add(by, std::memory_order_relaxed);
-}
+inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) { counter.fetch_add(by, std::memory_order_relaxed); }
 
 }  // namespace bandsaw::runner

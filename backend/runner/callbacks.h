@@ -21,10 +21,10 @@ class CallbackQueue {
 
  private:
   std::mutex mutex_;
-  uint64_t last_token_ = 0;                                  // guarded by mutex_
-  std::deque<vgpu_callback> ready_;                          // guarded by mutex_
-  std::deque<wire::NextCallbackAnswer> waiting_;             // guarded by mutex_: empty or ready_ is
-  std::unordered_map<uint64_t, Done> running_;               // guarded by mutex_
+  uint64_t last_token_ = 0;                       // guarded by mutex_
+  std::deque<vgpu_callback> ready_;               // guarded by mutex_
+  std::deque<wire::NextCallbackAnswer> waiting_;  // guarded by mutex_: empty or ready_ is
+  std::unordered_map<uint64_t, Done> running_;    // guarded by mutex_
 };
 
 }  // namespace bandsaw::runner

@@ -59,8 +59,7 @@ vgpu_copy_end describe_end(const GuestMemory& memory, const Copy& copy, const Co
   out.height = end.height;
   if (!end.host) return out;
   uint64_t bytes = 0;
-  const GuestSpan span =
-      copy_extent(copy, end, &bytes) ? memory.find_pointer(end.address, bytes) : GuestSpan{};
+  const GuestSpan span = copy_extent(copy, end, &bytes) ? memory.find_pointer(end.address, bytes) : GuestSpan{};
   // The region may have been dropped since; no pointer of this process is told.
   out.address = span ? span.region->va() + static_cast<uint64_t>(span.data - span.region->host()) : 0;
   return out;
@@ -116,8 +115,8 @@ CUresult resolve_fill(const GuestMemory& memory, const vgpu_fill& fill, RegionRe
   if (fill.address % fill.element_bytes != 0 || fill.pitch % fill.element_bytes != 0) return CUDA_ERROR_INVALID_VALUE;
   if (fill.width == 0 || fill.height == 0) return CUDA_SUCCESS;
   uint64_t row = 0, bytes = 0;
-  if (__builtin_mul_overflow(fill.width, uint64_t{fill.element_bytes}, &row) ||
-      (fill.height > 1 && fill.pitch < row) || !box_extent(row, fill.height, 1, fill.pitch, 0, &bytes)) {
+  if (__builtin_mul_overflow(fill.width, uint64_t{fill.element_bytes}, &row) || (fill.height > 1 && fill.pitch < row) ||
+      !box_extent(row, fill.height, 1, fill.pitch, 0, &bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   CopyEnd end;

@@ -149,7 +149,8 @@ void Decoder::sleep() {
     if (fds[0].revents) drain(kick_.get());
     if (fds[1].revents) drain(command_.get());
     const bool too_short = Clock::now() - before < kSleptTooShort;
-    patience_ = std::clamp<std::chrono::nanoseconds>(too_short ? patience_ * 2 : patience_ / 2, kPatienceMin, kPatienceMax);
+    patience_ =
+        std::clamp<std::chrono::nanoseconds>(too_short ? patience_ * 2 : patience_ / 2, kPatienceMin, kPatienceMax);
   }
   for (const LaneRef& lane : lanes_) lane->set_sleeping(false);
 }
@@ -166,8 +167,8 @@ void Decoder::let_go(Dropped& dropped, size_t at) {
 void Decoder::finish_drops() {
   for (size_t i = 0; i < dropping_.size();) {
     Dropped& dropped = dropping_[i];
-    const auto found = std::find_if(lanes_.begin(), lanes_.end(),
-                                    [&](const LaneRef& lane) { return lane->id() == dropped.id; });
+    const auto found =
+        std::find_if(lanes_.begin(), lanes_.end(), [&](const LaneRef& lane) { return lane->id() == dropped.id; });
     if (found == lanes_.end()) {
       dropped.gone();
     } else if (((*found)->has_pending || (*found)->has_more()) && Clock::now() < dropped.patience) {

@@ -58,12 +58,12 @@ class Decoder {
   const UniqueFd kick_, command_;
   std::atomic<bool> stop_{false}, has_commands_{false};
   std::mutex mutex_;
-  Commands commands_;                 // guarded by mutex_
-  std::vector<LaneRef> lanes_;        // the thread's own, as all below
+  Commands commands_;           // guarded by mutex_
+  std::vector<LaneRef> lanes_;  // the thread's own, as all below
   std::vector<Dropped> dropping_;
-  size_t current_ = 0;                // the lane that had the last record
+  size_t current_ = 0;  // the lane that had the last record
   uint64_t last_seq_ = 0;
-  std::chrono::nanoseconds patience_; // how long to poll before sleeping
+  std::chrono::nanoseconds patience_;  // how long to poll before sleeping
   std::thread thread_;
 };
 

@@ -11,7 +11,17 @@ namespace bandsaw::runner {
 namespace {
 
 constexpr uint64_t kPage = 4096;
+// Room for all that a guest process may have pinned at once.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define BANDSAW_LITTLE_ADDRESS_SPACE
+#endif
+#endif
+#ifdef BANDSAW_LITTLE_ADDRESS_SPACE
+constexpr uint64_t kAliasBytes = 1ull << 36;
+#else
 constexpr uint64_t kAliasBytes = 1ull << 42;
+#endif
 // Linux allows a process 65,530 mappings; the rest is for the runner itself.
 constexpr uint32_t kPiecesMax = 60000;
 

@@ -50,8 +50,8 @@ class Region : public std::enable_shared_from_this<Region> {
   uint64_t va_ = 0, bytes_ = 0;
   bool read_only_ = false, device_visible_ = false, alias_ = true;
   std::byte* host_ = nullptr;
-  uint32_t pieces_ = 0;          // of address space, for the limit
-  std::function<void()> gone_;   // called after the pages are unmapped
+  uint32_t pieces_ = 0;         // of address space, for the limit
+  std::function<void()> gone_;  // called after the pages are unmapped
 };
 
 using RegionRef = std::shared_ptr<Region>;
@@ -118,15 +118,15 @@ class GuestMemory {
   std::atomic<uint32_t> pieces_{0};
 
   mutable std::shared_mutex mutex_;
-  std::map<uint32_t, Ram> rams_;                                  // guarded by mutex_
-  std::map<uint32_t, RegionRef> by_id_;                           // guarded by mutex_
-  std::multimap<uint64_t, Region*> by_va_;                        // guarded by mutex_
-  std::map<uint64_t, Region*> by_pointer_;                        // guarded by mutex_
-  uint64_t longest_ = 0;                                          // guarded by mutex_: of any region so far
-  std::map<uint64_t, uint64_t> in_window_;                        // guarded by window_mutex_: mapped at own address
+  std::map<uint32_t, Ram> rams_;            // guarded by mutex_
+  std::map<uint32_t, RegionRef> by_id_;     // guarded by mutex_
+  std::multimap<uint64_t, Region*> by_va_;  // guarded by mutex_
+  std::map<uint64_t, Region*> by_pointer_;  // guarded by mutex_
+  uint64_t longest_ = 0;                    // guarded by mutex_: of any region so far
+  std::map<uint64_t, uint64_t> in_window_;  // guarded by window_mutex_: mapped at own address
   std::mutex window_mutex_;
-  std::shared_ptr<const Snapshot> visible_;                       // guarded by mutex_
-  std::atomic<uint64_t> visible_generation_;                      // of visible_; unique in the process
+  std::shared_ptr<const Snapshot> visible_;   // guarded by mutex_
+  std::atomic<uint64_t> visible_generation_;  // of visible_; unique in the process
 };
 
 }  // namespace bandsaw::runner

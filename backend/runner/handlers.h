@@ -51,8 +51,8 @@ class Handlers final : public wire::WireHandlers {
   CUresult library_load(C call, uint64_t image, uint64_t size, uint64_t* library, std::string* log) override;
   CUresult library_unload(C call, R<Library> library) override;
   CUresult library_kernels(C call, R<Library> library, uint32_t* count, std::string* names) override;
-  CUresult library_kernel(C call, R<Library> library, std::string_view name, uint64_t* kernel,
-                          vgpu_function_info* info, std::string* parameters) override;
+  CUresult library_kernel(C call, R<Library> library, std::string_view name, uint64_t* kernel, vgpu_function_info* info,
+                          std::string* parameters) override;
   CUresult library_global(C call, R<Library> library, std::string_view name, uint64_t* address,
                           uint64_t* size) override;
   CUresult library_managed(C call, R<Library> library, uint32_t* count, std::string* variables) override;
@@ -154,7 +154,9 @@ class Handlers final : public wire::WireHandlers {
 // Where a completion of an asynchronous call goes: its done word, or the lane's next synchronising call.
 void finish_async(Lane& lane, const vgpu_done& done, CUresult result);
 
-inline std::shared_ptr<Lane> lane_of(const wire::CallContext& call) { return std::static_pointer_cast<Lane>(call.sink); }
+inline std::shared_ptr<Lane> lane_of(const wire::CallContext& call) {
+  return std::static_pointer_cast<Lane>(call.sink);
+}
 
 // Kernel or function by its handle; both null when there is none.
 Code find_code(Objects& objects, uint64_t handle);

@@ -67,10 +67,11 @@ CUresult Handlers::copy(C call, const vgpu_copy& copy, R<Stream> stream, const v
     finish_async(*lane_of(call), done, CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
-  return device_.copy(stream, resolved, [lane = lane_of(call), done, holds = std::move(holds)](CUresult outcome) mutable {
-    holds = {};  // first: who sees the done word may drop the region
-    finish_async(*lane, done, outcome);
-  });
+  return device_.copy(stream, resolved,
+                      [lane = lane_of(call), done, holds = std::move(holds)](CUresult outcome) mutable {
+                        holds = {};  // first: who sees the done word may drop the region
+                        finish_async(*lane, done, outcome);
+                      });
 }
 
 CUresult Handlers::copy_in(C call, uint64_t destination, R<Stream> stream, Bytes data) {

@@ -53,9 +53,9 @@ class HandleTable {
   uint64_t add_locked(HandleKind kind, ObjectRef object, uint64_t owner);
 
   mutable std::mutex mutex_;
-  std::vector<Slot> slots_;                             // guarded by mutex_
-  std::vector<uint32_t> free_;                          // guarded by mutex_
-  std::unordered_map<const Object*, uint64_t> handles_; // guarded by mutex_: of add_once
+  std::vector<Slot> slots_;                                           // guarded by mutex_
+  std::vector<uint32_t> free_;                                        // guarded by mutex_
+  std::unordered_map<const Object*, uint64_t> handles_;               // guarded by mutex_: of add_once
   std::unordered_map<uint64_t, std::unordered_set<uint32_t>> owned_;  // guarded by mutex_: owner -> indices
 };
 

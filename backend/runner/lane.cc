@@ -87,8 +87,8 @@ Lane::Take Lane::take(Record* record, std::string* why) {
     }
     const uint64_t at = head_ % VGPU_LANE_RING_BYTES;
     const uint64_t room = VGPU_LANE_RING_BYTES - at;
-    const auto front = std::bit_cast<Front>(load(*reinterpret_cast<const uint64_t*>(ring_ + at),
-                                                 std::memory_order_relaxed));
+    const auto front =
+        std::bit_cast<Front>(load(*reinterpret_cast<const uint64_t*>(ring_ + at), std::memory_order_relaxed));
     if (front.opcode == VGPU_OPCODE_PAD) {
       if (front.bytes != room || front.bytes > tail_ - head_) {
         return broken(why, fmt::format("padding of {} bytes where {} are left in the ring", front.bytes, room));
@@ -114,9 +114,7 @@ bool Lane::has_more() const {
   return !has_pending && (head_ != tail_ || load(header_->tail, std::memory_order_acquire) != head_);
 }
 
-void Lane::set_sleeping(bool sleeping) {
-  store(header_->host_sleeping, __u32{sleeping}, std::memory_order_relaxed);
-}
+void Lane::set_sleeping(bool sleeping) { store(header_->host_sleeping, __u32{sleeping}, std::memory_order_relaxed); }
 
 RegionRef Lane::close() {
   std::lock_guard lock(mutex_);

@@ -58,8 +58,7 @@ class Lane : public wire::ReplySink {
 
   // Notes that synchronous record is being worked on. false: one is already, which a guest never does.
   bool begin_sync(bool synchronising);
-  void reply(uint64_t seq, CUresult result, std::span<const std::byte> fixed,
-             std::span<const std::byte> tail) override;
+  void reply(uint64_t seq, CUresult result, std::span<const std::byte> fixed, std::span<const std::byte> tail) override;
   void done(const vgpu_done& done, CUresult result);
   // An error of an asynchronous call that is not sticky: the lane's next synchronising call returns it, once.
   void set_late_error(CUresult error);
@@ -82,10 +81,10 @@ class Lane : public wire::ReplySink {
   std::byte* const reply_;
   uint64_t head_ = 0, tail_ = 0;  // decoder's own copies
 
-  std::mutex mutex_;              // a hostile guest can have two completions write at once, or drop the lane
-  bool closed_ = false;           // guarded by mutex_
-  bool unanswered_ = false;       // guarded by mutex_
-  bool synchronising_ = false;    // guarded by mutex_: the unanswered call
+  std::mutex mutex_;                    // a hostile guest can have two completions write at once, or drop the lane
+  bool closed_ = false;                 // guarded by mutex_
+  bool unanswered_ = false;             // guarded by mutex_
+  bool synchronising_ = false;          // guarded by mutex_: the unanswered call
   CUresult late_error_ = CUDA_SUCCESS;  // guarded by mutex_
 };
 

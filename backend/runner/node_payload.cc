@@ -89,8 +89,8 @@ CUresult decode_handle(Objects& objects, HandleKind kind, Bytes payload, std::sh
 void encode_launch(Objects& objects, const NodeContent& content, std::string* payload) {
   const Code& code = content.launch.code;
   vgpu_launch launch{};
-  launch.function = code.kernel ? objects.table().handle_of(code.kernel.get())
-                                : objects.table().handle_of(code.function.get());
+  launch.function =
+      code.kernel ? objects.table().handle_of(code.kernel.get()) : objects.table().handle_of(code.function.get());
   std::memcpy(launch.grid, content.launch.grid, sizeof(launch.grid));
   std::memcpy(launch.block, content.launch.block, sizeof(launch.block));
   std::memcpy(launch.cluster, content.launch.cluster, sizeof(launch.cluster));

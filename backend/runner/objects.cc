@@ -5,7 +5,8 @@
 namespace bandsaw::runner {
 
 StreamRef Objects::find_stream(const wire::CallContext& call, uint64_t handle) {
-  if (handle > VGPU_STREAM_PER_THREAD) return std::static_pointer_cast<Stream>(table_.find(HandleKind::kStream, handle));
+  if (handle > VGPU_STREAM_PER_THREAD)
+    return std::static_pointer_cast<Stream>(table_.find(HandleKind::kStream, handle));
   if (!call.context) return nullptr;
   std::lock_guard lock(mutex_);
   Special& special = special_[call.context.object.get()];
@@ -16,7 +17,8 @@ StreamRef Objects::find_stream(const wire::CallContext& call, uint64_t handle) {
   StreamRef& stream = special.per_thread[call.lane];
   if (!stream) {
     const CUresult result = device_->stream_create(call.context, CU_STREAM_DEFAULT, 0, &stream);
-    if (result != CUDA_SUCCESS) SPDLOG_WARN("a thread's default stream cannot be made: error {}", static_cast<int>(result));
+    if (result != CUDA_SUCCESS)
+      SPDLOG_WARN("a thread's default stream cannot be made: error {}", static_cast<int>(result));
   }
   return stream;
 }

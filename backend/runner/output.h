@@ -20,9 +20,9 @@ class Output {
 
  private:
   std::mutex mutex_;
-  std::string text_;             // guarded by mutex_
-  size_t begin_ = 0;             // guarded by mutex_: what was fetched and not yet cut off
-  uint64_t dropped_ = 0;         // guarded by mutex_: bytes lost since the last fetch
+  std::string text_;      // guarded by mutex_
+  size_t begin_ = 0;      // guarded by mutex_: what was fetched and not yet cut off
+  uint64_t dropped_ = 0;  // guarded by mutex_: bytes lost since the last fetch
   std::atomic<bool> pending_{false};
 };
 

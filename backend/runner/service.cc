@@ -65,7 +65,8 @@ Result<Service::Received> Service::receive(Message* message) {
 Status Service::assign(Message& message) {
   AssignTail tail;
   if (decoder_) return Status::error(EALREADY, "the runner is assigned already");
-  if (message.tail.size() != sizeof(tail)) return Status::error(EPROTO, "an assignment of {} bytes", message.tail.size());
+  if (message.tail.size() != sizeof(tail))
+    return Status::error(EPROTO, "an assignment of {} bytes", message.tail.size());
   std::memcpy(&tail, message.tail.data(), sizeof(tail));
   if (message.fds.size() != (tail.direct ? kArena + 1 : kAccount + 1)) {
     return Status::error(EPROTO, "an assignment with {} descriptors", message.fds.size());

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "tests/fuzz/runner/input.h"
-#include "tests/unit/runner/fake_device.h"
 #include "backend/runner/process.h"
 #include "memory/base/log.h"
+#include "tests/fuzz/runner/input.h"
+#include "tests/unit/runner/fake_device.h"
 
 namespace bandsaw::runner {
 namespace {
@@ -42,11 +42,16 @@ class Harness {
   void run(Input& input) {
     while (!input.empty()) {
       const uint8_t command = input.byte();
-      if (command == 250) publish_raw(input);
-      else if (command == 251) seq_ = input.number();
-      else if (command == 252) change_region();
-      else if (command == 253) process_->poisoned(CUDA_ERROR_ILLEGAL_ADDRESS);
-      else publish_record(command, input);
+      if (command == 250)
+        publish_raw(input);
+      else if (command == 251)
+        seq_ = input.number();
+      else if (command == 252)
+        change_region();
+      else if (command == 253)
+        process_->poisoned(CUDA_ERROR_ILLEGAL_ADDRESS);
+      else
+        publish_record(command, input);
       serve();
     }
   }
@@ -114,8 +119,10 @@ class Harness {
       for (int i = 0; i < 64; ++i) {
         const Lane::Take taken = lane->take(&lane->pending, &why);
         if (taken == Lane::Take::kNothing) break;
-        if (taken == Lane::Take::kBroken) process_->protocol_error(why);
-        else process_->execute(lane, lane->pending);
+        if (taken == Lane::Take::kBroken)
+          process_->protocol_error(why);
+        else
+          process_->execute(lane, lane->pending);
       }
     }
   }

@@ -77,12 +77,10 @@ TEST_F(Calls, ImagesAreCopiedAndLogsComeBackWithTheError) {
   TestLane lane = add_lane(0);
   ASSERT_TRUE(add_region(1, 0x40000000, 4 << 20, kPage).ok());
   std::memcpy(ram_.data() + (4 << 20), "good image", 10);
-  const auto good =
-      lane.call<wire::LibraryLoadReply>(Opcode::kLibraryLoad, wire::LibraryLoadArgs{0x40000000, 10});
+  const auto good = lane.call<wire::LibraryLoadReply>(Opcode::kLibraryLoad, wire::LibraryLoadArgs{0x40000000, 10});
   ASSERT_EQ(good.result, CUDA_SUCCESS);
   EXPECT_EQ(device_->last_image.size(), 10u);
-  const auto bad =
-      lane.call<wire::LibraryLoadReply>(Opcode::kLibraryLoad, wire::LibraryLoadArgs{0x40000001, 10});
+  const auto bad = lane.call<wire::LibraryLoadReply>(Opcode::kLibraryLoad, wire::LibraryLoadArgs{0x40000001, 10});
   EXPECT_EQ(bad.result, CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(bad.tail, "not good");
 
@@ -146,8 +144,7 @@ TEST_F(Calls, ContextTakesItsStreamsAndEventsAlong) {
   const auto event = lane.call<wire::EventCreateReply>(Opcode::kEventCreate, wire::EventCreateArgs{0});
   EXPECT_EQ(lane.call(Opcode::kEventQuery, wire::EventQueryArgs{event.reply.event}).result, CUDA_SUCCESS);
   EXPECT_EQ(lane.call(Opcode::kContextDestroy, wire::ContextDestroyArgs{context}).result, CUDA_SUCCESS);
-  EXPECT_EQ(lane.call(Opcode::kEventQuery, wire::EventQueryArgs{event.reply.event}).result,
-            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(lane.call(Opcode::kEventQuery, wire::EventQueryArgs{event.reply.event}).result, CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(lane.call(Opcode::kStreamDestroy, wire::StreamDestroyArgs{stream.reply.stream}).result,
             CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(lane.call(Opcode::kStreamQuery, wire::StreamQueryArgs{0}).result, CUDA_ERROR_INVALID_CONTEXT);
@@ -158,8 +155,7 @@ TEST_F(Calls, ResetKeepsTheHandleOfTheContext) {
   const uint64_t context = make_context(lane);
   const auto event = lane.call<wire::EventCreateReply>(Opcode::kEventCreate, wire::EventCreateArgs{0});
   EXPECT_EQ(lane.call(Opcode::kContextReset, wire::ContextResetArgs{context}).result, CUDA_SUCCESS);
-  EXPECT_EQ(lane.call(Opcode::kEventQuery, wire::EventQueryArgs{event.reply.event}).result,
-            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(lane.call(Opcode::kEventQuery, wire::EventQueryArgs{event.reply.event}).result, CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(lane.call<wire::EventCreateReply>(Opcode::kEventCreate, wire::EventCreateArgs{0}).result, CUDA_SUCCESS);
 }
 

@@ -64,7 +64,9 @@ class FakeDevice : public Device {
   void memory_info(uint64_t* free_bytes, uint64_t* total_bytes) override { *free_bytes = *total_bytes = kBytes; }
   CUresult context_create(uint32_t, ContextRef* context) override { return make(context); }
   CUresult context_destroy(const ContextRef&) override { return CUDA_SUCCESS; }
-  void context_synchronize(const ContextRef&, Done done) override { later([done] { done(CUDA_SUCCESS); }); }
+  void context_synchronize(const ContextRef&, Done done) override {
+    later([done] { done(CUDA_SUCCESS); });
+  }
   CUresult context_get_limit(const ContextRef&, CUlimit, uint64_t* value) override {
     *value = 4096;
     return CUDA_SUCCESS;
@@ -180,7 +182,9 @@ class FakeDevice : public Device {
   StreamRef stream_legacy(const ContextRef&) override { return legacy_; }
   CUresult stream_destroy(const StreamRef&) override { return CUDA_SUCCESS; }
   CUresult stream_query(const StreamRef&) override { return CUDA_SUCCESS; }
-  void stream_synchronize(const StreamRef&, Done done) override { later([done] { done(CUDA_SUCCESS); }); }
+  void stream_synchronize(const StreamRef&, Done done) override {
+    later([done] { done(CUDA_SUCCESS); });
+  }
   CUresult stream_wait_event(const StreamRef&, const EventRef&, uint32_t) override { return CUDA_SUCCESS; }
   CUresult event_create(const ContextRef&, uint32_t, EventRef* event) override { return make(event); }
   CUresult event_destroy(const EventRef&) override { return CUDA_SUCCESS; }

@@ -8,7 +8,7 @@
 namespace bandsaw::runner {
 namespace {
 
-constexpr uint64_t kVa = 0x7f0000000000;
+constexpr uint64_t kVa = 0x5f0000000000;
 
 class GuestMemoryTest : public testing::Test {
  protected:

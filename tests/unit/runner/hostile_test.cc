@@ -41,17 +41,16 @@ TEST_P(HostileRecord, CutsTheGuestOff) {
 constexpr auto kInfo = static_cast<uint32_t>(Opcode::kMemoryInfo);
 INSTANTIATE_TEST_SUITE_P(
     Framing, HostileRecord,
-    testing::Values(BadRecord{"no length", 0, 32, kInfo}, BadRecord{"shorter than a header", 16, 32, kInfo},
-                    BadRecord{"not aligned", 40, 48, kInfo}, BadRecord{"longer than published", 64, 32, kInfo},
-                    BadRecord{"oversized", VGPU_RECORD_MAX_BYTES + 16, VGPU_RECORD_MAX_BYTES + 16, kInfo},
-                    BadRecord{"huge", 0xfffffff0, 32, kInfo}, BadRecord{"padding that does not reach the end", 32, 32, 0},
-                    BadRecord{"padding beyond the tail", VGPU_LANE_RING_BYTES, 32, 0},
-                    BadRecord{"tail not aligned", 32, 33, kInfo},
-                    BadRecord{"tail too far ahead", 32, VGPU_LANE_RING_BYTES + 16, kInfo},
-                    BadRecord{"unknown opcode", 32, 32, wire::kOpcodes},
-                    BadRecord{"opcode out of any range", 32, 32, 0xffffffff},
-                    BadRecord{"arguments too long", 48, 48, kInfo},
-                    BadRecord{"arguments cut off", 32, 32, static_cast<uint32_t>(Opcode::kMemoryAlloc)}),
+    testing::Values(
+        BadRecord{"no length", 0, 32, kInfo}, BadRecord{"shorter than a header", 16, 32, kInfo},
+        BadRecord{"not aligned", 40, 48, kInfo}, BadRecord{"longer than published", 64, 32, kInfo},
+        BadRecord{"oversized", VGPU_RECORD_MAX_BYTES + 16, VGPU_RECORD_MAX_BYTES + 16, kInfo},
+        BadRecord{"huge", 0xfffffff0, 32, kInfo}, BadRecord{"padding that does not reach the end", 32, 32, 0},
+        BadRecord{"padding beyond the tail", VGPU_LANE_RING_BYTES, 32, 0}, BadRecord{"tail not aligned", 32, 33, kInfo},
+        BadRecord{"tail too far ahead", 32, VGPU_LANE_RING_BYTES + 16, kInfo},
+        BadRecord{"unknown opcode", 32, 32, wire::kOpcodes}, BadRecord{"opcode out of any range", 32, 32, 0xffffffff},
+        BadRecord{"arguments too long", 48, 48, kInfo},
+        BadRecord{"arguments cut off", 32, 32, static_cast<uint32_t>(Opcode::kMemoryAlloc)}),
     [](const auto& record) {
       std::string name = record.param.what;
       for (char& c : name) c = c == ' ' ? '_' : c;
@@ -130,9 +129,7 @@ TEST_F(Hostile, RecordRewrittenWhileItIsRead) {
     if (VGPU_LANE_RING_BYTES - lane.tail % VGPU_LANE_RING_BYTES < bytes.size()) break;
     lane.write_raw(bytes.data(), bytes.size());
     lane.publish();
-    TestLane::wait([&] {
-      return TestLane::load(lane.header->head) == lane.tail || process_->protocol_broken();
-    });
+    TestLane::wait([&] { return TestLane::load(lane.header->head) == lane.tail || process_->protocol_broken(); });
   }
   stop = true;
   vandal.join();
@@ -187,8 +184,8 @@ TEST_F(Hostile, CopiesOutsideRegionsAndWithLengthsThatOverflow) {
   EXPECT_TRUE(refused(from(~0ull, 2)));
   EXPECT_TRUE(refused(from(0, 1)));
   EXPECT_TRUE(refused(linear_copy(region, VGPU_MEMORY_HOST, kWindowBase, VGPU_MEMORY_DEVICE, 8)));
-  EXPECT_TRUE(refused(linear_copy(region, VGPU_MEMORY_HOST, device_base() + VGPU_WINDOW_DEVICE_OFFSET - 4,
-                                  VGPU_MEMORY_DEVICE, 8)));
+  EXPECT_TRUE(refused(
+      linear_copy(region, VGPU_MEMORY_HOST, device_base() + VGPU_WINDOW_DEVICE_OFFSET - 4, VGPU_MEMORY_DEVICE, 8)));
   EXPECT_TRUE(refused(linear_copy(device_base() - 4, VGPU_MEMORY_DEVICE, region, VGPU_MEMORY_HOST, 8)));
   vgpu_copy box = from(region, 16);
   box.height = 4;
@@ -283,8 +280,8 @@ TEST_F(Hostile, GraphCopiesOfDroppedRegionsDoNotRun) {
   std::memcpy(&back, read.tail.data(), sizeof(back));
   EXPECT_EQ(back.copy.source.address, 0x40000000u);
 
-  const auto exec = lane.call<wire::GraphInstantiateReply>(Opcode::kGraphInstantiate,
-                                                           wire::GraphInstantiateArgs{args.graph, 0});
+  const auto exec =
+      lane.call<wire::GraphInstantiateReply>(Opcode::kGraphInstantiate, wire::GraphInstantiateArgs{args.graph, 0});
   ASSERT_EQ(exec.result, CUDA_SUCCESS);
   lane.send(Opcode::kExecLaunch, wire::ExecLaunchArgs{exec.reply.exec, 0});
   EXPECT_EQ(lane.call(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{0}).result, CUDA_SUCCESS);

@@ -45,7 +45,8 @@ TEST(OutputTest, DropsTheOldestAndSaysSo) {
 UniqueFd make_account(int64_t share) {
   UniqueFd fd(memfd_create("account", MFD_CLOEXEC));
   EXPECT_EQ(ftruncate(fd.get(), sizeof(Account)), 0);
-  auto* account = static_cast<Account*>(mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
+  auto* account =
+      static_cast<Account*>(mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
   account->memory_share = share;
   munmap(account, sizeof(Account));
   return fd;
