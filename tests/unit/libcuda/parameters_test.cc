@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "guest-driver/libcuda/api/launch.h"
 
 namespace bandsaw::libcuda {
