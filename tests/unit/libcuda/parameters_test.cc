@@ -33,17 +33,21 @@ TEST(Parameters, PointersArePackedIntoTheLayout) {
   EXPECT_EQ(std::memcmp(buffer.bytes + 16, "abc\0", 4), 0);
 }
 
+// Lengths as a real driver (580.159) judges them: shorter is taken, longer is not.
 TEST(Parameters, TheExtraFormIsTakenAsItIs) {
   FunctionRecord function;
   make(&function);
   char packed[24] = "0123456789012345678901";
-  size_t bytes = sizeof(packed);
+  size_t bytes = 20;
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
   ParameterBuffer buffer;
   ASSERT_EQ(pack_parameters(function, nullptr, extra, &buffer), CUDA_SUCCESS);
   EXPECT_EQ(std::memcmp(buffer.bytes, packed, 20), 0);
-  bytes = 19;
-  EXPECT_EQ(pack_parameters(function, nullptr, extra, &buffer), CUDA_ERROR_INVALID_VALUE);
+  bytes = 18;
+  ASSERT_EQ(pack_parameters(function, nullptr, extra, &buffer), CUDA_SUCCESS);
+  EXPECT_EQ(std::memcmp(buffer.bytes, "012345678901234567\0\0", 20), 0);
+  bytes = 21;
+  EXPECT_EQ(pack_parameters(function, nullptr, extra, &buffer), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 }
 
 TEST(Parameters, RefusesWhatDoesNotFit) {
