@@ -21,5 +21,5 @@ def configure(folder: pathlib.Path = BUILD, options: tuple = ("-Doptimization=2"
 
 def build(*targets: str, folder: pathlib.Path = BUILD) -> None:
     configure(folder)
-    with step("building Bandsaw" + (f": {' '.join(targets)}" if targets else "")):
+    with step("building Bandsaw"):
         run(["ninja", "-C", folder, *targets], log=folder / "build.log", what="the build")

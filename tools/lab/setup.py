@@ -5,10 +5,11 @@ from lab import build, image, machine, qemu_root
 from lab.shell import main, say
 
 
-def prepare(lab: bool = True) -> None:
+def prepare(lab: bool = True, tests: bool = False) -> None:
+    """`tests` builds the unit tests too, which running a program does not need."""
     machine.install_packages(machine.BUILD_PACKAGES + (machine.LAB_PACKAGES if lab else []))
     machine.toolkit()
-    build.build()
+    build.build(*([] if tests else ["programs"]))
     if lab:
         qemu_root.root()
         image.initramfs()
@@ -17,7 +18,7 @@ def prepare(lab: bool = True) -> None:
 def run() -> int:
     parser = argparse.ArgumentParser(prog="tools/setup", description=__doc__)
     parser.add_argument("--no-lab", action="store_true", help="leave out QEMU and the guest image")
-    prepare(lab=not parser.parse_args().no_lab)
+    prepare(lab=not parser.parse_args().no_lab, tests=True)
     say("ready: try tools/demo")
     return 0
 

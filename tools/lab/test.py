@@ -161,7 +161,7 @@ def run_tests() -> int:
     options = parser.parse_args()
     kinds = options.only or KINDS
     results = Results()
-    setup.prepare(lab="vm" in kinds)
+    setup.prepare(lab="vm" in kinds, tests="unit" in kinds or "vm" in kinds)
     if "unit" in kinds:
         unit_tests(results, only=options.name)
     if "cuda" in kinds:
