@@ -179,6 +179,7 @@ class Emitter {
 
   // floats.cc
   V float_binary(const Op& op, const std::string& code, V a, V b, ptx::Type type);
+  V odd_sum(V a, V b, V sum);
   V float_fma(const Op& op, V a, V b, V c, ptx::Type type);
   V rounded(const std::string& code, const std::string& mode, std::vector<V> args, unsigned bits);
   V flush(V v);

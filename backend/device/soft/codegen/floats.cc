@@ -124,12 +124,26 @@ void Emitter::float_arith(const Op& op) {
   write_float(op, op.args[0], float_binary(op, code, a, b, type), type);
 }
 
+// The f64 sum made odd where it is inexact: bf16's exponents reach so far apart that an addend may decide a tie.
+V Emitter::odd_sum(V a, V b, V sum) {
+  V back = b_.CreateFSub(sum, a);
+  V error = b_.CreateFAdd(b_.CreateFSub(a, b_.CreateFSub(sum, back)), b_.CreateFSub(b, back));
+  V zero = fkonst(0, 64), bits = int_of(sum);
+  V even = b_.CreateICmpEQ(b_.CreateAnd(bits, konst(1, 64)), konst(0, 64));
+  V inexact = b_.CreateAnd(b_.CreateFCmpONE(error, zero), even);
+  V grows = b_.CreateICmpEQ(b_.CreateFCmpOGT(error, zero), b_.CreateFCmpOGT(sum, zero));
+  V odd = b_.CreateSelect(grows, b_.CreateAdd(bits, konst(1, 64)), b_.CreateSub(bits, konst(1, 64)));
+  return b_.CreateBitCast(b_.CreateSelect(inexact, odd, bits), fty(64));
+}
+
 V Emitter::float_fma(const Op& op, V a, V b, V c, ptx::Type type) {
   if (is_half(type)) {  // exact product in f64, and a sum whose rounding cannot change the 11-bit result
     a = b_.CreateFPExt(a, fty(64));
     b = b_.CreateFPExt(b, fty(64));
     c = b_.CreateFPExt(c, fty(64));
-    return finish_float(op, b_.CreateFAdd(b_.CreateFMul(a, b), c));
+    V product = b_.CreateFMul(a, b), sum = b_.CreateFAdd(product, c);
+    if (type == ptx::Type::kBf16) sum = odd_sum(product, c, sum);
+    return finish_float(op, sum);
   }
   bool f32 = type == ptx::Type::kF32;
   if (op.in->has("ftz") && f32) { a = flush(a); b = flush(b); c = flush(c); }
@@ -212,7 +226,9 @@ void Emitter::op_testp(const Op& op) {
   else if (op.in->has("infinite")) r = inf;
   else if (op.in->has("number")) r = b_.CreateNot(nan);
   else if (op.in->has("notanumber")) r = nan;
-  else if (op.in->has("normal")) r = b_.CreateAnd(b_.CreateFCmpOLT(magnitude, infinity), b_.CreateFCmpOGE(magnitude, smallest));
+  else if (op.in->has("normal"))  // zero counts as normal on the hardware
+    r = b_.CreateAnd(b_.CreateFCmpOLT(magnitude, infinity),
+                     b_.CreateOr(b_.CreateFCmpOGE(magnitude, smallest), b_.CreateFCmpOEQ(magnitude, fkonst(0, bits))));
   else if (op.in->has("subnormal"))
     r = b_.CreateAnd(b_.CreateFCmpOLT(magnitude, smallest), b_.CreateFCmpONE(magnitude, fkonst(0, bits)));
   else unsupported(op);

@@ -124,7 +124,7 @@ void Emitter::op_carry(const Op& op) {
   write(op, op.args[0], r);
 }
 
-// Division by zero is unspecified in PTX; here as hardware answers it: quotient all ones, remainder the dividend.
+// Division by zero is unspecified in PTX; here as the hardware answers it: all ones, also for the remainder.
 void Emitter::op_div_rem(const Op& op) {
   ptx::Type type = op.in->type();
   bool div = op.in->opcode == "div";
@@ -146,7 +146,7 @@ void Emitter::op_div_rem(const Op& op) {
     V safe = b_.CreateSelect(zero, konst(1, bits), b);
     r = div ? b_.CreateUDiv(a, safe) : b_.CreateURem(a, safe);
   }
-  r = b_.CreateSelect(zero, div ? konst(~0ull, bits) : a, r);
+  r = b_.CreateSelect(zero, konst(~0ull, bits), r);
   write(op, op.args[0], r, ptx::is_signed(type));
 }
 

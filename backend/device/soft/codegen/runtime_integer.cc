@@ -22,7 +22,7 @@ template <class T>
 void remainder(const T* a, const T* b, T* out) {
   for (int l = 0; l < kWarpLanes; ++l) {
     T d = b[l];
-    if (d == 0) { out[l] = a[l]; continue; }
+    if (d == 0) { out[l] = static_cast<T>(~T{0}); continue; }
     if constexpr (std::numeric_limits<T>::is_signed) {
       if (d == -1) { out[l] = 0; continue; }
     }

@@ -68,7 +68,8 @@ uint32_t multiply_add(const VideoForm& f, uint32_t a, uint32_t b, uint32_t c) {
   if (f.flags & 32) one = 1;
   else if (negate) { tmp = ~tmp; one = 1; }
   else if (f.flags & 16) { c = ~c; one = 1; }
-  tmp += is_signed ? static_cast<__int128>(static_cast<int32_t>(c)) : static_cast<__int128>(c);
+  // Without saturation the hardware takes c as signed whatever the types are; only a shift shows it.
+  tmp += is_signed || !(f.flags & 1) ? static_cast<__int128>(static_cast<int32_t>(c)) : static_cast<__int128>(c);
   tmp += one;
   if (f.flags & 64) tmp >>= 7;
   if (f.flags & 128) tmp >>= 15;
