@@ -62,7 +62,8 @@ class Program:
     def _options(self) -> list[str]:
         # Programs of the driver API link against our own library; a toolkit from wheels brings no stub.
         own = str(BUILD / "guest-driver/libcuda/libcuda.so.1")
-        return [own if word == "-lcuda" else word for word in self._words("nvcc")]
+        words = self._words("nvcc")
+        return [part for word in words for part in (["-Xlinker", own] if word == "-lcuda" else [word])]
 
     def compile(self) -> pathlib.Path:
         binary = self.binary()
