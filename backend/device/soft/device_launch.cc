@@ -160,7 +160,8 @@ CUresult SoftDevice::function_info(const Code& code, FunctionInfo* info) {
   attributes[CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES] = static_cast<int32_t>(constants);
   attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES] = static_cast<int32_t>(kernel.local_bytes);
   attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = static_cast<int32_t>(fitted_registers(kernel));
-  attributes[CU_FUNC_ATTRIBUTE_PTX_VERSION] = 90;
+  // What the PTX was written for, not what it runs on: libraries (CUB) choose among their own kernels by it.
+  attributes[CU_FUNC_ATTRIBUTE_PTX_VERSION] = static_cast<int32_t>(found.image->sm());
   attributes[CU_FUNC_ATTRIBUTE_BINARY_VERSION] = 90;
   attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = settings.max_dynamic_shared;
   attributes[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = settings.carveout;

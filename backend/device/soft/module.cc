@@ -10,7 +10,7 @@
 
 namespace bandsaw::soft {
 
-Image::Image(std::unique_ptr<Program> program) : program_(std::move(program)) {
+Image::Image(std::unique_ptr<Program> program, uint32_t sm) : program_(std::move(program)), sm_(sm) {
   for (const KernelCode& kernel : program_->kernels()) {
     kernels_.emplace(kernel.name, &kernel);
     KernelSettings& settings = settings_[kernel.name];
@@ -150,7 +150,7 @@ CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& o
     spdlog::error("PTX: {}", *log);
     return CUDA_ERROR_INVALID_PTX;
   }
-  *image = std::make_shared<Image>(std::move(program));
+  *image = std::make_shared<Image>(std::move(program), choice.sm);
   return CUDA_SUCCESS;
 }
 

@@ -28,8 +28,10 @@ struct KernelSettings {
 // One image: its PTX compiled, and what all contexts share. Immutable but for settings and managed addresses.
 class Image {
  public:
-  explicit Image(std::unique_ptr<Program> program);
+  // `sm`: 75 for code written for compute_75.
+  Image(std::unique_ptr<Program> program, uint32_t sm);
 
+  uint32_t sm() const { return sm_; }
   Program& program() { return *program_; }
   const KernelCode* kernel(const std::string& name) const;
   KernelSettings& settings(const std::string& name) { return settings_.find(name)->second; }
@@ -41,6 +43,7 @@ class Image {
 
  private:
   std::unique_ptr<Program> program_;
+  const uint32_t sm_;
   std::map<std::string, const KernelCode*> kernels_;
   std::map<std::string, KernelSettings> settings_;
 };
