@@ -126,8 +126,9 @@ void Process::run(const LaneRef& lane, const wire::CheckedRecord& record) {
   call.lane = lane->id();
   call.sink = lane;
   const wire::Dispatched outcome = wire::dispatch(record, call, *objects_, *handlers_);
-  if (record.info->mode == wire::Mode::kSync || outcome.result == CUDA_SUCCESS) return;
-  SPDLOG_DEBUG("{}: asynchronous error {}", record.info->name, static_cast<int>(outcome.result));
+  if (outcome.result == CUDA_SUCCESS) return;
+  spdlog::debug("{}: error {}", record.info->name, static_cast<int>(outcome.result));
+  if (record.info->mode == wire::Mode::kSync) return;
   count(account_.slot().errors);
   finish_async(*lane, done_of(record), outcome.result);
 }
