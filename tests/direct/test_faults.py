@@ -39,8 +39,13 @@ def _vgpu(name: str) -> dict:
     return host.vgpuctl_json("show", name)
 
 
+def _live(name: str) -> dict:
+    """What the session says of itself; empty while there is none."""
+    return _vgpu(name).get("live") or {"processes": [], "memory_used": 0, "pid": 0}
+
+
 def _processes_of(name: str) -> list[dict]:
-    return _vgpu(name).get("processes", [])
+    return _live(name)["processes"]
 
 
 def _wait(condition, seconds: float, what: str) -> None:
@@ -51,7 +56,7 @@ def _wait(condition, seconds: float, what: str) -> None:
 
 
 def _memory_used(name: str) -> int:
-    return int(_vgpu(name)["memory_used"])
+    return int(_live(name)["memory_used"])
 
 
 def _run_ok(vgpu: str) -> None:
@@ -97,7 +102,7 @@ def test_endless_kernel_does_not_stop_others():
 def test_killed_runner_ends_its_own_program_only():
     _both()
     hit, sibling, other = _start(ONE, "busy", 6), _start(ONE, "busy", 6), _start(TWO, "busy", 6)
-    runner = next(entry["runner_pid"] for entry in _processes_of(ONE) if entry["pid"] == hit.pid)
+    runner = next(entry["runner"] for entry in _processes_of(ONE) if entry["pid"] == hit.pid)
     os.kill(runner, signal.SIGKILL)
     status, output = _finish(hit)
     assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
@@ -110,23 +115,23 @@ def test_killed_runner_ends_its_own_program_only():
 def test_killed_session_is_started_again():
     _both()
     hit, other = _start(ONE, "busy", 6), _start(TWO, "busy", 6)
-    os.kill(_vgpu(ONE)["session_pid"], signal.SIGKILL)
+    os.kill(_live(ONE)["pid"], signal.SIGKILL)
     status, output = _finish(hit)
     assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
     status, output = _finish(other)
     assert status == 0, f"the other virtual GPU was harmed: {status} {output[-300:]}"
-    _wait(lambda: _vgpu(ONE).get("session_pid"), 15, "a new session")
+    _wait(lambda: _live(ONE)["pid"], 15, "a new session")
     _run_ok(ONE)
 
 
 def test_vgpud_restarts_while_programs_run():
     _both()
     running = _start(ONE, "busy", 8)
-    session = _vgpu(ONE)["session_pid"]
+    session = _live(ONE)["pid"]
     os.kill(host.vgpuctl_json("status")["pid"], signal.SIGKILL)
     _wait(lambda: host.vgpuctl("status", check=False).returncode == 3, 5, "vgpud's end")
     host.start_vgpud()
-    _wait(lambda: _vgpu(ONE).get("session_pid") == session, 10, "the session's adoption")
+    _wait(lambda: _live(ONE)["pid"] == session, 10, "the session's adoption")
     _run_ok(ONE)
     status, output = _finish(running)
     assert status == 0, f"the running program was harmed: {status} {output[-300:]}"

@@ -21,6 +21,11 @@ def finish() -> None:
     VM.remove()
 
 
+def _live() -> dict:
+    """What the session says of itself; empty while there is none."""
+    return host.vgpuctl_json("show", "test0").get("live") or {"processes": [], "memory_used": 0, "pid": 0}
+
+
 def _run(program: Program, timeout: float = 180) -> str:
     parts: list[bytes] = []
     status = run_in_guest(_up().agent(), program.compile(), program.arguments, parts.append, parts.append,
@@ -93,8 +98,8 @@ def test_killed_process_leaves_nothing():
         _busy_in_background(60)
         time.sleep(delay)
         VM.agent().shell("killall -9 busy")
-        wait_until(lambda: not host.vgpuctl_json("show", "test0")["processes"], 15, "the runner's end")
-        wait_until(lambda: int(host.vgpuctl_json("show", "test0")["memory_used"]) == 0, 15, "the return of memory")
+        wait_until(lambda: not _live()["processes"], 15, "the runner's end")
+        wait_until(lambda: int(_live()["memory_used"]) == 0, 15, "the return of memory")
     _smoke()
     _no_kernel_trouble()
 
@@ -107,7 +112,7 @@ def test_endless_kernel_can_be_killed():
     wait_until(lambda: "running" in agent.shell("cat /tmp/endless.log")[1], 30, "the kernel's start")
     _smoke()
     agent.shell("killall -9 endless")
-    wait_until(lambda: not host.vgpuctl_json("show", "test0")["processes"], 15, "the runner's end")
+    wait_until(lambda: not _live()["processes"], 15, "the runner's end")
 
 
 def test_module_can_be_reloaded():
@@ -131,7 +136,7 @@ def test_killed_qemu_comes_back():
     _smoke()
     host.virsh("destroy", "test")
     VM.disconnect()
-    wait_until(lambda: not host.vgpuctl_json("show", "test0")["processes"], 15, "the end of the guest's processes")
+    wait_until(lambda: not _live()["processes"], 15, "the end of the guest's processes")
     VM.start()
     _smoke()
 
@@ -141,7 +146,7 @@ def test_vgpud_restarts_under_the_guest():
     _busy_in_background(20)
     os.kill(host.vgpuctl_json("status")["pid"], signal.SIGKILL)
     host.start_vgpud()
-    wait_until(lambda: host.vgpuctl_json("show", "test0").get("session_pid"), 15, "the session's adoption")
+    wait_until(lambda: _live()["pid"], 15, "the session's adoption")
     _smoke()
     wait_until(lambda: VM.agent().shell("pidof busy")[0] != 0, 60, "the running program's end")
     assert "round" in _busy_log(), f"the running program was harmed: {_busy_log()}"
@@ -150,11 +155,11 @@ def test_vgpud_restarts_under_the_guest():
 def test_killed_session_is_a_clear_error():
     _smoke()
     _busy_in_background(60)
-    os.kill(host.vgpuctl_json("show", "test0")["session_pid"], signal.SIGKILL)
+    os.kill(_live()["pid"], signal.SIGKILL)
     wait_until(lambda: VM.agent().shell("pidof busy")[0] != 0, 60, "the program's end")
     assert "cuda" in _busy_log(), f"no clear error: {_busy_log()}"
     assert VM.running(), "QEMU did not survive its device"
     VM.stop()
-    wait_until(lambda: host.vgpuctl_json("show", "test0").get("session_pid"), 20, "a new session")
+    wait_until(lambda: _live()["pid"], 20, "a new session")
     VM.start()
     _smoke()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 from lab import build, cuda_programs, host, setup
 from lab.guest_run import direct_environment, ensure_direct
@@ -116,12 +117,12 @@ def python_tests(results: Results, folder: str, only: str, full: bool) -> None:
             if getattr(function, "full_only", False) and not full:
                 continue
             begin = time.monotonic()
-            wrong = ""
+            wrong = output = ""
             try:
                 function()
-            except (AssertionError, Failure, OSError, subprocess.SubprocessError, RuntimeError, ValueError) as error:
-                wrong = f"{type(error).__name__}: {error}"
-            results.add(f"{folder}: {file.stem}.{name}", wrong)
+            except Exception as error:  # pylint: disable=broad-except  # a test may fail in any way
+                wrong, output = f"{type(error).__name__}: {error}", traceback.format_exc()
+            results.add(f"{folder}: {file.stem}.{name}", wrong, output)
             if not wrong:
                 say(f"  passed {file.stem}.{name} ({time.monotonic() - begin:.1f} s)")
         if "finish" in scope:
