@@ -125,9 +125,9 @@ def test_module_can_be_reloaded():
 
 def test_guest_can_reboot():
     _smoke()
-    VM.agent().shell("reboot -f &", timeout=5)
+    VM.agent().shell("(sleep 1; reboot -f) >/dev/null 2>&1 </dev/null &")
     VM.disconnect()
-    time.sleep(2)
+    time.sleep(3)
     VM.agent(120)
     _smoke()
 

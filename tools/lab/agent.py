@@ -29,7 +29,7 @@ class Agent:
     def _read(self, size: int) -> bytes:
         parts = []
         while size:
-            part = self._socket.recv(min(size, 1 << 20))
+            part = self._socket.recv(min(size, 1 << 20))  # TimeoutError: nothing came for too long
             if not part:
                 raise Failure("the guest's agent went away (did the guest stop?)")
             parts.append(part)
@@ -81,6 +81,8 @@ class Agent:
         else:
             threading.Thread(target=self._feed, args=(stdin,), daemon=True).start()
         timer = threading.Timer(timeout, self.signal, args=(9,)) if timeout else None
+        # A guest that goes away does not close its port: do not wait much longer than the program may run.
+        self._socket.settimeout(timeout + 20 if timeout else None)
         if timer:
             timer.daemon = True
             timer.start()
