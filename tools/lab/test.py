@@ -75,8 +75,7 @@ def _run_tests(results: Results, tests: list[dict], label: str) -> None:
 # What runs under which sanitizer: LLVM's code is not instrumented, so the compiler stays out; threads are the subject of
 # few tests.
 SANITIZED = {
-    "asan": ("address,undefined", ["libcuda", "ptx", "soft-image", "soft-runtime", "runner", "control", "session", "virtio",
-                                   "vfio_user", "wire_server"]),
+    "asan": ("address,undefined", ["soft-image", "soft-runtime", "runner", "virtio", "vfio_user"]),
     "tsan": ("thread", ["libcuda", "soft-runtime"]),
 }
 
@@ -84,7 +83,9 @@ SANITIZED = {
 def sanitized_tests(results: Results, name: str) -> None:
     sanitize, wanted = SANITIZED[name]
     folder = REPO / "build" / name
+    # Not -Werror: GCC warns of the standard library's own code when it is instrumented.
     build.configure(folder, (f"-Db_sanitize={sanitize}", "-Dllvm=disabled", "-Dlibvirt=disabled", "-Db_lundef=false",
+                             "-Dwerror=false",
                              "-Ddebug=false", "-Doptimization=1"))
     tests = [test for test in json.loads(run(["meson", "introspect", "--tests", folder])) if test["name"] in wanted]
     with step(f"building {len(tests)} test programs with {sanitize} sanitizers"):
