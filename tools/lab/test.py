@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,20 @@ class Results:
         say(f"  FAILED {name}: {wrong}")
         sys.stdout.write("".join(f"      {line}\n" for line in output.splitlines()[-30:]))
         sys.stdout.flush()
+
+
+def _python_test(command: list[str], environment: dict, results: Results, name: str) -> None:
+    """A script with unittest cases, or one that is itself a test."""
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment,
+                          timeout=300)
+    output = done.stdout + done.stderr
+    ran = re.search(r"^Ran (\d+) tests?", output, re.MULTILINE)
+    skipped = re.search(r"skipped=(\d+)", output)
+    if done.returncode == 0 and ran:
+        results.skipped += int(skipped.group(1)) if skipped else 0
+        results.passed += int(ran.group(1)) - (int(skipped.group(1)) if skipped else 0)
+    else:
+        results.add(name, f"exit status {done.returncode}" if done.returncode else "", output)
 
 
 def _gtest(command: list[str], environment: dict, results: Results, name: str) -> None:
@@ -68,8 +83,12 @@ def unit_tests(results: Results, only: str) -> None:
 def _run_tests(results: Results, tests: list[dict], label: str) -> None:
     with step(f"{label}: {len(tests)} test programs"):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda test: _gtest(test["cmd"], {**os.environ, **test["env"]}, results,
-                                              f"{label}: {test['name']}"), tests))
+            list(pool.map(lambda test: _test_program(test, results, f"{label}: {test['name']}"), tests))
+
+
+def _test_program(test: dict, results: Results, name: str) -> None:
+    kind = _python_test if "python" in pathlib.Path(test["cmd"][0]).name else _gtest
+    kind(test["cmd"], {**os.environ, **test["env"]}, results, name)
 
 
 # What runs under which sanitizer: LLVM's code is not instrumented, so the compiler stays out; threads are the subject of
