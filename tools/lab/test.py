@@ -37,10 +37,9 @@ class Results:
         sys.stdout.flush()
 
 
-def _python_test(command: list[str], environment: dict, results: Results, name: str) -> None:
+def _python_test(command: list[str], options: dict, results: Results, name: str) -> None:
     """A script with unittest cases, or one that is itself a test."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment,
-                          timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=300, **options)
     output = done.stdout + done.stderr
     ran = re.search(r"^Ran (\d+) tests?", output, re.MULTILINE)
     skipped = re.search(r"skipped=(\d+)", output)
@@ -51,12 +50,12 @@ def _python_test(command: list[str], environment: dict, results: Results, name: 
         results.add(name, f"exit status {done.returncode}" if done.returncode else "", output)
 
 
-def _gtest(command: list[str], environment: dict, results: Results, name: str) -> None:
+def _gtest(command: list[str], options: dict, results: Results, name: str) -> None:
     """Runs one GoogleTest program and counts its cases."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         try:
             done = subprocess.run([*command, f"--gtest_output=json:{report.name}"], capture_output=True, text=True,
-                                  errors="replace", check=False, env=environment, timeout=300)
+                                  errors="replace", check=False, timeout=300, **options)
             status, output = done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired as expired:
             status, output = -1, f"ran longer than 300 s\n{(expired.stdout or b'').decode(errors='replace')}"
@@ -77,18 +76,18 @@ def _gtest(command: list[str], environment: dict, results: Results, name: str) -
 
 def unit_tests(results: Results, only: str) -> None:
     tests = json.loads(run(["meson", "introspect", "--tests", BUILD]))
-    _run_tests(results, [test for test in tests if only in test["name"]], "unit")
+    _run_tests(results, [test for test in tests if only in test["name"]], BUILD, "unit")
 
 
-def _run_tests(results: Results, tests: list[dict], label: str) -> None:
+def _run_tests(results: Results, tests: list[dict], folder: pathlib.Path, label: str) -> None:
     with step(f"{label}: {len(tests)} test programs"):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda test: _test_program(test, results, f"{label}: {test['name']}"), tests))
+            list(pool.map(lambda test: _test_program(test, folder, results, f"{label}: {test['name']}"), tests))
 
 
-def _test_program(test: dict, results: Results, name: str) -> None:
+def _test_program(test: dict, folder: pathlib.Path, results: Results, name: str) -> None:
     kind = _python_test if "python" in pathlib.Path(test["cmd"][0]).name else _gtest
-    kind(test["cmd"], {**os.environ, **test["env"]}, results, name)
+    kind(test["cmd"], {"cwd": folder, "env": {**os.environ, **test["env"]}}, results, name)
 
 
 # What runs under which sanitizer: LLVM's code is not instrumented, so the compiler stays out; threads are the subject of
@@ -110,7 +109,7 @@ def sanitized_tests(results: Results, name: str) -> None:
     with step(f"building {len(tests)} test programs with {sanitize} sanitizers"):
         run(["ninja", "-C", folder, *[os.path.relpath(test["cmd"][0], folder) for test in tests]],
             log=folder / "build.log", what=f"the {name} build")
-    _run_tests(results, tests, name)
+    _run_tests(results, tests, folder, name)
 
 
 def direct_programs(results: Results, only: str) -> None:
