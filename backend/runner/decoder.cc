@@ -20,6 +20,8 @@ constexpr microseconds kPatienceMin{50}, kPatienceMax{100};
 constexpr microseconds kSleptTooShort{200};
 // A dropped lane whose records cannot come to their turn (a sequence number is missing) goes after this.
 constexpr milliseconds kDropPatience{1000};
+// A record that waits for its turn waits for those between it and the last one, and all of them fit in the lanes.
+constexpr uint64_t kFurthestAhead = uint64_t{VGPU_LANES_MAX} * (VGPU_LANE_RING_BYTES / sizeof(vgpu_record));
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -103,7 +105,7 @@ bool Decoder::serve(const LaneRef& lane) {
   }
   const uint64_t seq = lane->pending.header.seq;
   if (seq != last_seq_ + 1 && !process_->protocol_broken()) {
-    if (seq > last_seq_) return false;
+    if (seq > last_seq_ && seq - last_seq_ <= kFurthestAhead) return false;
     process_->protocol_error(fmt::format("lane {}: record {} after record {}", lane->id(), seq, last_seq_));
   }
   last_seq_ = seq;

@@ -118,15 +118,17 @@ TEST_F(Hostile, RecordRewrittenWhileItIsRead) {
   auto* words = reinterpret_cast<uint32_t*>(ram_.data() + VGPU_LANE_RING_OFFSET);
   std::thread vandal([&] {
     for (uint32_t i = 1; !stop; i = i * 1664525 + 1013904223) {
-      std::atomic_ref<uint32_t>(words[(i >> 8) % 8192]).store(i, std::memory_order_relaxed);
+      // Bit 23: a sequence number just ahead of its turn is legal, and its record waits for those before it.
+      std::atomic_ref<uint32_t>(words[(i >> 8) % 8192]).store(i | 1u << 23, std::memory_order_relaxed);
     }
   });
   const wire::CopyInArgs args{device_base(), 0, 64, 0};
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
   while (!process_->protocol_broken() && std::chrono::steady_clock::now() < until) {
-    const auto bytes =
-        TestLane::record(Opcode::kCopyIn, ++last_seq_, lane.context, &args, sizeof(args), std::string(64, '.'));
-    if (VGPU_LANE_RING_BYTES - lane.tail % VGPU_LANE_RING_BYTES < bytes.size()) break;
+    const std::string data(64, '.');
+    if (VGPU_LANE_RING_BYTES - lane.tail % VGPU_LANE_RING_BYTES < sizeof(vgpu_record) + sizeof(args) + data.size())
+      break;
+    const auto bytes = TestLane::record(Opcode::kCopyIn, ++last_seq_, lane.context, &args, sizeof(args), data);
     lane.write_raw(bytes.data(), bytes.size());
     lane.publish();
     TestLane::wait([&] { return TestLane::load(lane.header->head) == lane.tail || process_->protocol_broken(); });
@@ -135,6 +137,12 @@ TEST_F(Hostile, RecordRewrittenWhileItIsRead) {
   vandal.join();
   TestLane other = add_lane(1);
   EXPECT_NE(other.call(Opcode::kMemoryInfo).result, -1);
+}
+
+TEST_F(Hostile, SequenceNumberThatCannotComeToItsTurn) {
+  TestLane lane = add_lane(0);
+  lane.send_as(uint64_t{1} << 40, Opcode::kMemoryInfo, nullptr, 0);
+  TestLane::wait([&] { return process_->protocol_broken(); });
 }
 
 TEST_F(Hostile, HandlesThatAreNotOnes) {
