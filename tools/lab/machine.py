@@ -12,7 +12,8 @@ BUILD_PACKAGES = """g++ gcc make meson ninja-build ccache pkg-config git clang-1
     libevent-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev liblz4-dev libzstd-dev
     libvirt-dev libxml2-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev python3-pip""".split()
 LAB_PACKAGES = """mmdebstrap cpio zstd kmod busybox-static linux-headers-amd64 util-linux""".split()
-WHEELS = ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl"]
+WHEELS = ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl",
+          "nvidia-cuda-profiler-api"]
 TOOLKIT_VERSION = "13.0"
 
 
@@ -30,8 +31,11 @@ def install_packages(packages: list[str]) -> None:
         run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], env=environment)
 
 
+TOOLKIT_FILES = ("bin/nvcc", "include/cuda.h", "include/cudaProfiler.h")
+
+
 def _is_toolkit(path: pathlib.Path) -> bool:
-    return (path / "bin/nvcc").exists() and (path / "include/cuda.h").exists()
+    return all((path / file).exists() for file in TOOLKIT_FILES)
 
 
 def toolkit() -> pathlib.Path:
@@ -39,7 +43,7 @@ def toolkit() -> pathlib.Path:
     home = os.environ.get("CUDA_HOME")
     if home:
         if not _is_toolkit(pathlib.Path(home)):
-            raise Failure(f"CUDA_HOME is {home}, but there is no bin/nvcc and include/cuda.h in it")
+            raise Failure(f"CUDA_HOME is {home}, but it has not all of {', '.join(TOOLKIT_FILES)}")
         return pathlib.Path(home)
     if _is_toolkit(pathlib.Path("/usr/local/cuda")):
         return pathlib.Path("/usr/local/cuda")
