@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   CLI::App app("Serves one virtual GPU; started by vgpud.", "bandsaw-session");
   app.add_option("--name", config.name, "the virtual GPU's name")->required();
   app.add_option("--memory", config.memory, "its memory share in bytes")->required();
+  app.add_option("--device", config.device, "the device it is cut from: soft, cuda:INDEX");
   app.add_option("--run", config.run, "folder of the sockets");
   app.add_option("--state", config.state, "folder of its own on disk, for caches");
   app.add_option("--runner", config.runner, "path of bandsaw-runner");

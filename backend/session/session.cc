@@ -58,6 +58,19 @@ void make_cache(const SessionConfig& config) {
   }
 }
 
+// What a runner gets of the environment: our variables, those of the sanitizers and of NVIDIA's driver, and where that
+// driver is found (vgpud has seen to it that this is not our own libcuda.so.1).
+bool for_runners(std::string_view variable) {
+  for (const std::string_view own : {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_DEVICE=", "CUDA_CACHE_PATH="}) {
+    if (variable.starts_with(own)) return false;
+  }
+  for (const std::string_view wanted :
+       {"BANDSAW_", "ASAN_", "UBSAN_", "TSAN_", "LSAN_", "CUDA_", "NVIDIA_", "LD_LIBRARY_PATH="}) {
+    if (variable.starts_with(wanted)) return true;
+  }
+  return false;
+}
+
 ProcessesConfig processes_config(const SessionConfig& config) {
   ProcessesConfig result;
   result.vgpu = config.name;
@@ -120,18 +133,16 @@ RunnerProgram Session::runner_program() const {
   RunnerProgram program;
   program.path = config_.runner;
   program.file.reset(::open(config_.runner.c_str(), O_PATH | O_CLOEXEC));
-  // Runners get our variables, those of the sanitizers, and nothing else of the environment.
   for (char** variable = environ; *variable; ++variable) {
-    const std::string_view text = *variable;
-    const bool own_folder = text.starts_with("BANDSAW_STATE=") || text.starts_with("BANDSAW_CACHE=");
-    const bool wanted = text.starts_with("BANDSAW_") || text.starts_with("ASAN_") || text.starts_with("UBSAN_") ||
-                        text.starts_with("TSAN_") || text.starts_with("LSAN_");
-    if (wanted && !own_folder) program.environment.emplace_back(text);
+    if (for_runners(*variable)) program.environment.emplace_back(*variable);
   }
   program.environment.emplace_back("PATH=/usr/bin:/bin");
+  program.environment.push_back("BANDSAW_DEVICE=" + config_.device);
   if (!config_.state.empty()) {
     program.environment.push_back("BANDSAW_STATE=" + config_.state);
     program.environment.push_back("BANDSAW_CACHE=" + config_.state + "/cache");
+    // What NVIDIA's driver compiles from a guest's PTX is kept for this virtual GPU alone.
+    program.environment.push_back("CUDA_CACHE_PATH=" + config_.state + "/cache/cuda");
   }
   return program;
 }

@@ -21,11 +21,12 @@ namespace bandsaw {
 
 struct SessionConfig {
   std::string name;
-  std::string run;      // BANDSAW_RUN
-  std::string state;    // this virtual GPU's own folder for its runners' caches; empty: none
-  std::string runner;   // path of bandsaw-runner
-  uint64_t memory = 0;  // bytes
-  unsigned warm = 1;    // runners ready ahead
+  std::string run;              // BANDSAW_RUN
+  std::string state;            // this virtual GPU's own folder for its runners' caches; empty: none
+  std::string runner;           // path of bandsaw-runner
+  std::string device = "soft";  // which device runners make: "soft" or "cuda:INDEX"
+  uint64_t memory = 0;          // bytes
+  unsigned warm = 1;            // runners ready ahead
   unsigned direct_mode = 0660, vm_mode = 0660;
   std::string direct_group, vm_group;  // of the sockets; empty or unknown: the process's
   JailConfig jail;

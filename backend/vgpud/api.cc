@@ -42,7 +42,8 @@ void refuse_shares(const HttpServer::Answer& answer, const Status& status) {
 }
 
 bool in_use(const json& view) {
-  const json live = view.value("live", json::object());
+  const json live = view.value("live", json());
+  if (!live.is_object()) return false;  // no session runs
   return !live.value("processes", json::array()).empty() || live.value("/vm/connected"_json_pointer, false);
 }
 
@@ -108,7 +109,12 @@ void Api::status(const Answer& answer) const {
         {"state", config_.state},
         {"vgpus", registry_->all().size()},
         {"device",
-         {{"name", config_.device.name},
+         {{"id", config_.device.name},
+          {"kind", config_.device.kind},
+          {"index", config_.device.index},
+          {"name", config_.device.model},
+          {"uuid", config_.device.uuid},
+          {"driver", config_.device.driver},
           {"memory", config_.device.memory},
           {"memory_given", memory},
           {"compute_given", compute},

@@ -39,7 +39,7 @@ class Reader {
       return;
     }
     text(key, &value);
-    if (value.empty()) return;
+    if (value.empty() || value == "auto") return;
     auto parsed = parse_size(value);
     if (!parsed.ok()) return complain(key, parsed.status().message());
     *out = parsed.value();
@@ -90,10 +90,6 @@ Config defaults() {
   Config config;
   config.run = "/run/bandsaw";
   config.state = "/var/lib/bandsaw";
-  config.device.name = "soft";
-  // Half of the machine's memory: the software device's memory is the host's.
-  config.device.memory =
-      static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 2;
   return config;
 }
 
@@ -101,7 +97,8 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   Reader reader(table, path);
   reader.text("run", &config->run);
   reader.text("state", &config->state);
-  reader.text("device.name", &config->device.name);
+  reader.text("device.name", &config->device.kind);
+  reader.number("device.index", 1023, &config->device.index);
   reader.size("device.memory", &config->device.memory);
   reader.text("session.program", &config->session_program);
   reader.text("session.runner", &config->runner_program);
@@ -114,8 +111,12 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.mode("control.mode", &config->control_mode);
   reader.text("control.group", &config->control_group);
   if (Status status = reader.finish(); !status.ok()) return status;
-  if (config->device.name != "soft") {
-    return Status::error(EINVAL, "{}: device '{}' is not there; this build has 'soft'", path, config->device.name);
+  if (config->device.kind != "soft" && config->device.kind != "cuda") {
+    return Status::error(EINVAL, "{}: 'device.name' is '{}'; there are \"soft\" and \"cuda\"", path,
+                         config->device.kind);
+  }
+  if (config->device.kind == "soft" && config->device.index != 0) {
+    return Status::error(EINVAL, "{}: 'device.index' chooses one of several GPUs; there is one \"soft\"", path);
   }
   return {};
 }

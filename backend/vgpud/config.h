@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "backend/control/vgpu_spec.h"
+#include "backend/vgpud/device.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
@@ -13,7 +13,7 @@ inline constexpr const char* kConfigFile = "/etc/bandsaw/vgpud.toml";
 
 struct Config {
   std::string run, state;  // folders
-  DeviceCapacity device;
+  PhysicalDevice device;  // as configured; find_device completes it
   std::string session_program, runner_program;  // empty: beside vgpud
   unsigned warm_runners = 1;
   // A virtual GPU's session and runners run as user and group first_uid + its index. 0: as vgpud itself. The default

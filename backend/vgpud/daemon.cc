@@ -75,12 +75,20 @@ Status run_daemon(const Config& config) {
     const timeval soon{0, 50000};  // the answer leaves first
     event_base_loopexit(base.get(), &soon);
   });
-  for (const VgpuSpec& spec : registry.value().all()) supervisor.add(spec, nullptr);
+  for (const VgpuSpec& spec : registry.value().all()) {
+    if (spec.device == config.device.name) {
+      supervisor.add(spec, nullptr);
+    } else {
+      spdlog::warn("'{}' belongs to device '{}', and this vgpud has '{}': it is not started", spec.name, spec.device,
+                   config.device.name);
+    }
+  }
   HttpServer server(
       base.get(), std::move(listener.value()),
       [&api](const HttpRequest& request, HttpServer::Answer answer) { api.handle(request, std::move(answer)); });
-  spdlog::info("vgpud is ready: {}, {} virtual GPUs, device '{}' with {}", control_socket(config.run),
-               registry.value().all().size(), config.device.name, format_size(config.device.memory));
+  spdlog::info("vgpud is ready: {}, {} virtual GPUs, device '{}' ({}) with {}", control_socket(config.run),
+               registry.value().all().size(), config.device.name, config.device.model,
+               format_size(config.device.memory));
   event_base_dispatch(base.get());
   ::unlink(control_socket(config.run).c_str());
   return {};

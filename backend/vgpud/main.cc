@@ -1,6 +1,7 @@
 // vgpud: keeps the list of this host's virtual GPUs and a session for each.
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstdlib>
 
 #include "backend/control/http_client.h"
 #include "backend/control/paths.h"
@@ -16,6 +17,15 @@ int stop_sessions(const bandsaw::Config& config) {
   if (reply.ok() && reply.value().code == 200) return 0;
   spdlog::error("no vgpud ended its sessions: {}", reply.ok() ? reply.value().body : reply.status().message());
   return 1;
+}
+
+// Sessions and runners inherit the library path that is left here.
+bandsaw::Status prepare_device(bandsaw::Config* config) {
+  if (const char* path = std::getenv("LD_LIBRARY_PATH")) {
+    ::setenv("LD_LIBRARY_PATH", bandsaw::without_own_driver(path).c_str(), 1);
+  }
+  const uid_t uid = ::geteuid() == 0 ? config->first_uid : 0;
+  return bandsaw::find_device(config->runner_program, uid, bandsaw::kProbePatience, &config->device);
 }
 
 }  // namespace
@@ -46,6 +56,10 @@ int main(int argc, char** argv) {
                                       std::pair{config.value().runner_program, "bandsaw-runner"}}) {
     if (!program.empty()) continue;
     spdlog::error("{} is not beside vgpud; set BANDSAW_LIBEXEC or session.program in the configuration", name);
+    return 1;
+  }
+  if (bandsaw::Status status = prepare_device(&config.value()); !status.ok()) {
+    spdlog::error("{}", status.message());
     return 1;
   }
   if (bandsaw::Status status = bandsaw::run_daemon(config.value()); !status.ok()) {

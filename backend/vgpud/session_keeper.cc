@@ -70,6 +70,8 @@ std::vector<std::string> SessionKeeper::arguments() const {
                                      spec_.name,
                                      "--memory",
                                      std::to_string(spec_.memory),
+                                     "--device",
+                                     spec_.device,
                                      "--run",
                                      config_.run,
                                      "--state",

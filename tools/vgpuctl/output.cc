@@ -117,7 +117,11 @@ void print_status(const json& status) {
   fmt::print("vgpud runs (pid {})\n", get<int64_t>(status, "/pid", 0));
   line("sockets", get<std::string>(status, "/run", "?"));
   line("registry", get<std::string>(status, "/state", "?"));
-  line("device", get<std::string>(status, "/device/name", "?"));
+  const auto id = get<std::string>(status, "/device/id", "?");
+  line("device", fmt::format("{}: {}", id, get<std::string>(status, "/device/name", "?")));
+  if (const auto uuid = get<std::string>(status, "/device/uuid", ""); !uuid.empty()) {
+    line("uuid", fmt::format("{}, driver {}", uuid, get<std::string>(status, "/device/driver", "?")));
+  }
   line("memory", fmt::format("{} of {} given", size(get<int64_t>(status, "/device/memory_given", 0)),
                              size(get<int64_t>(status, "/device/memory", 0))));
   line("compute", fmt::format("{} of 100 % given", get<uint64_t>(status, "/device/compute_given", 0)));

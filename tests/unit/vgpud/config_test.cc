@@ -19,7 +19,7 @@ TEST_F(ConfigTest, HasValuesOfItsOwn) {
   const auto config = parse_config("", "x");
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value().run, "/run/bandsaw");
-  EXPECT_GT(config.value().device.memory, kMemoryMin);
+  EXPECT_EQ(config.value().device.kind, "soft");
 }
 
 TEST_F(ConfigTest, ReadsTheFileAndTheEnvironmentWins) {
@@ -45,11 +45,21 @@ mode = "0600"
   EXPECT_EQ(config.value().direct_mode, "0600");
 }
 
+TEST_F(ConfigTest, ChoosesAGpu) {
+  const auto config = parse_config("[device]\nname = \"cuda\"\nindex = 3\nmemory = \"auto\"", "x");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config.value().device.kind, "cuda");
+  EXPECT_EQ(config.value().device.index, 3u);
+  EXPECT_EQ(config.value().device.memory, 0u);
+}
+
 TEST_F(ConfigTest, NamesWhatIsWrong) {
   const auto message = [](const char* text) { return parse_config(text, "vgpud.toml").status().message(); };
   EXPECT_NE(message("run = 3").find("'run'"), std::string::npos);
   EXPECT_NE(message("[device]\nmemory = \"much\"").find("device.memory"), std::string::npos);
   EXPECT_NE(message("[device]\nname = \"tpu\"").find("tpu"), std::string::npos);
+  EXPECT_NE(message("[device]\nindex = 1").find("device.index"), std::string::npos);
+  EXPECT_NE(message("[device]\nname = \"cuda\"\nindex = -1").find("device.index"), std::string::npos);
   EXPECT_NE(message("\n[session]\nwarm_runner = 1").find("'session.warm_runner' is not known (line 3)"),
             std::string::npos);
   EXPECT_NE(message("[session]\nwarm_runners = 1000").find("warm_runners"), std::string::npos);

@@ -302,6 +302,50 @@ class DaemonTest(unittest.TestCase):
             self.skipTest("built without libvirt")
         self.assertIn(str(self.folder / "run" / "web0" / "vfio.sock"), text.stdout)
 
+    def test_a_gpu_is_chosen_by_configuration(self):
+        status = json.loads(self.ok("status", "--json"))["device"]
+        self.assertEqual((status["id"], status["kind"], status["index"]), ("soft", "soft", 0))
+        self.ok("create", "web0", "--memory", "1G")
+        self.ok("shutdown")
+        self.daemon.wait(10)
+        runner = self.folder / "libexec" / "bandsaw-runner"
+        runner.unlink()
+        runner.write_text(f"""#!/bin/sh
+if [ "$1" = --probe ]; then echo '{{"name":"Test GPU","uuid":"GPU-1","memory":{4 << 30},"driver":"13000"}}'; exit; fi
+env > "$BANDSAW_CACHE/environment"
+exec {RUNNER}
+""")
+        runner.chmod(0o755)
+        self.config.write_text('[device]\nname = "cuda"\nindex = 1\n')
+        self.environment |= {"CUDA_MODULE_LOADING": "LAZY", "LD_LIBRARY_PATH": "/nonexistent", "SECRET": "x"}
+        self.start()
+        self.assertIn("Test GPU", self.ok("status"))
+        status = json.loads(self.ok("status", "--json"))["device"]
+        self.assertEqual((status["id"], status["kind"], status["index"], status["name"], status["memory"]),
+                         ("cuda:1", "cuda", 1, "Test GPU", 4 << 30))
+        # One of another device is kept and not started.
+        self.assertEqual(self.show("web0")["session"]["state"], "none")
+        self.ok("destroy", "web0")
+        self.refused(1, "on device 'cuda:1'", "create", "web1", "--memory", "5G")
+        self.ok("create", "web1", "--memory", "1G")
+        self.assertEqual(self.show("web1")["device"], "cuda:1")
+        self.direct("web1").close()
+        lines = (self.folder / "state/vgpus/web1/cache/environment").read_text().splitlines()
+        for line in ("BANDSAW_DEVICE=cuda:1", "CUDA_MODULE_LOADING=LAZY", "LD_LIBRARY_PATH=/nonexistent"):
+            self.assertIn(line, lines)
+        self.assertNotIn("SECRET=x", lines)
+
+    def test_a_gpu_that_is_not_there_is_said_clearly(self):
+        self.config.write_text('[device]\nname = "cuda"\n')
+        runner = self.folder / "libexec" / "bandsaw-runner"
+        runner.unlink()
+        runner.write_text("#!/bin/sh\necho 'no libcuda.so.1 of an NVIDIA driver was found' >&2; exit 1\n")
+        runner.chmod(0o755)
+        second = self.spawn()
+        self.assertEqual(second.wait(10), 1)
+        self.assertIn("no libcuda.so.1 of an NVIDIA driver was found", self.log_text())
+        self.config.write_text("")
+
     def test_stop_sessions(self):
         self.ok("create", "web0", "--memory", "1G")
         session = self.show("web0")["session"]["pid"]
