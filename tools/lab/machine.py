@@ -68,6 +68,11 @@ def _install_toolkit(prefix: pathlib.Path) -> None:
     # nvcc looks for its runtime under lib64.
     if not (home / "lib64").exists():
         (home / "lib64").symlink_to("lib")
+    # Wheels bring libraries under their sonames only; linkers look for the plain ones.
+    for library in home.glob("lib/*.so.*"):
+        plain = library.with_name(library.name.split(".so.")[0] + ".so")
+        if not plain.exists():
+            plain.symlink_to(library.name)
     shutil.rmtree(prefix, ignore_errors=True)
     temporary.rename(prefix)
     if not _is_toolkit(prefix / "nvidia" / "cu13"):
