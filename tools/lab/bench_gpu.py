@@ -1,0 +1,433 @@
+"""tools/bench gpu: the same programs on the GPU's own driver and on Bandsaw in direct mode, in turns in one run."""
+import argparse
+import concurrent.futures
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+
+from lab import host, setup, svg
+from lab.cuda_programs import Program
+from lab.guest_run import direct_environment
+from lab.machine import toolkit
+from lab.paths import BUILD, REPO, cache, environment
+from lab.shell import Failure, say, step
+
+FOLDER = REPO / "tools/figures/gpu"
+VGPU = "bench-gpu"
+NATIVE, BANDSAW = "native", "bandsaw"
+PROGRAMS = ["matrix", "lu", "bfs", "hotspot", "heart_wall", "n_body", "spmv", "reduction"]
+SECTIONS = {
+    "latency": ["start", "latency"],
+    "bandwidth": ["bandwidth"],
+    "programs": PROGRAMS,
+    "torch": [],
+}
+COLOURS = {NATIVE: "#666666", BANDSAW: "#0072b2"}
+# A runner warmed ahead of the next program takes this long; starts are measured with one ready, and with none starting.
+SETTLE_S = 1.5
+
+
+class GpuFigure(Program):
+    """A program under tools/figures/gpu, compiled for this machine's GPU where there is one."""
+
+    def __init__(self, name: str):
+        super().__init__(FOLDER / f"{name}.cu")
+        arch = "native" if pathlib.Path("/dev/nvidiactl").exists() else "sm_90"
+        self.facts.setdefault("nvcc", []).append(f"-O3 -arch={arch}")
+
+    def binary(self) -> pathlib.Path:
+        digest = hashlib.sha256(f"{toolkit()} {self.facts['nvcc']}".encode())
+        for source in [self.source, FOLDER / "program.h", FOLDER.parent / "measure.h"]:
+            digest.update(source.read_bytes())
+        return cache() / "cuda-programs" / f"gpu-{self.name}-{digest.hexdigest()[:12]}" / self.name
+
+
+@dataclasses.dataclass
+class Wanted:
+    """A figure's target: its text in the table, and whether (native, bandsaw) reach it."""
+    text: str
+    judge: Callable[[float, float], bool]
+
+
+def at_most(limit: float, unit: str) -> Wanted:
+    return Wanted(f"<= {limit:g} {unit}", lambda native, bandsaw: bandsaw <= limit)
+
+
+def at_most_more(extra: float, unit: str) -> Wanted:
+    return Wanted(f"<= native + {extra:g} {unit}", lambda native, bandsaw: bandsaw <= native + extra)
+
+
+def ratio_at_most(limit: float) -> Wanted:
+    return Wanted(f"ratio <= {limit:g}", lambda native, bandsaw: bandsaw <= native * limit)
+
+
+def ratio_at_least(limit: float) -> Wanted:
+    return Wanted(f"ratio >= {limit:g}", lambda native, bandsaw: bandsaw >= native * limit)
+
+
+WANTED = {
+    "issue of a launch": at_most(1.0, "us"),
+    "launch + device synchronize": at_most_more(2, "us"),
+    "launch + stream synchronize": at_most_more(2, "us"),
+    "program start to first completed call": at_most(60, "ms"),
+    "pinned 1024 MiB H2D": ratio_at_least(0.97),
+    "pinned 1024 MiB D2H": ratio_at_least(0.97),
+    "geometric mean of steady work": ratio_at_most(1.03),
+    "geometric mean of whole runs": ratio_at_most(1.03),
+    "torch: training step": ratio_at_most(1.05),
+    "torch: inference, a token": ratio_at_most(1.05),
+}
+
+
+@dataclasses.dataclass
+class Row:
+    """One figure: medians of both sides; None where a side failed or was left out."""
+    name: str
+    unit: str
+    native: float | None
+    bandsaw: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.bandsaw / self.native if self.native and self.bandsaw is not None else None
+
+    def verdict(self) -> str:
+        wanted = WANTED.get(self.name)
+        if wanted is None or self.native is None or self.bandsaw is None:
+            return ""
+        return "yes" if wanted.judge(self.native, self.bandsaw) else "NO"
+
+
+@dataclasses.dataclass
+class Samples:
+    """What the runs of one program on one side said."""
+    values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    units: dict[str, str] = dataclasses.field(default_factory=dict)
+    digests: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    error: str = ""
+
+    def add(self, name: str, value: float, unit: str) -> None:
+        self.values.setdefault(name, []).append(value)
+        self.units[name] = unit
+
+    def take(self, output: str) -> None:
+        """The JSON lines of one run."""
+        for line in output.splitlines():
+            if not line.startswith("{"):
+                continue
+            said = json.loads(line)
+            if "value" in said:
+                self.add(said["name"], said["value"], said["unit"])
+            elif "digest" in said:
+                self.digests.setdefault(said["name"], []).append(said["digest"])
+            elif said.get("correct") is False:
+                self.error = "the result is wrong"
+
+    def median(self, name: str) -> float | None:
+        return statistics.median(self.values[name]) if self.values.get(name) else None
+
+
+def _last_line(text: str | bytes | None) -> str:
+    text = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "nothing on stderr"
+
+
+def run_once(command: list, variables: dict[str, str], samples: Samples, timeout: float) -> None:
+    """One run; what it printed and how long it took as a whole goes into the samples."""
+    spawned = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    words = [str(spawned) if part == "SPAWNED" else str(part) for part in command]
+    try:
+        done = subprocess.run(words, env=variables, capture_output=True, text=True, errors="replace", check=False,
+                              stdin=subprocess.DEVNULL, timeout=timeout)
+    except subprocess.TimeoutExpired as late:
+        samples.error = f"not done after {timeout:.0f} s ({_last_line(late.stderr)})"
+        return
+    wall = (time.clock_gettime_ns(time.CLOCK_MONOTONIC) - spawned) / 1e9
+    samples.take(done.stdout)
+    if done.returncode != 0:
+        samples.error = f"exit {done.returncode}: {_last_line(done.stderr)}"
+    elif not samples.error:
+        samples.add("wall", wall, "s")
+
+
+class Bench:
+    """The sides to compare, and everything measured so far."""
+
+    def __init__(self, options):
+        self.options = options
+        self.rounds = options.rounds or (1 if options.quick else 3)
+        self.rows: list[Row] = []
+        self.failures: list[str] = []
+        self.raw: dict[str, dict] = {}
+        self.charts: dict[str, str] = {}
+        self.sides: dict[str, dict[str, str]] = {NATIVE: dict(os.environ)}
+        if not options.native:
+            self.sides[BANDSAW] = direct_environment(VGPU)
+        if options.software:
+            self.sides[NATIVE] = direct_environment(VGPU)
+
+    def compare(self, name: str, command: list, rounds: int, timeout: float = 90, warm_up: bool = False,
+                settle: float = 0) -> dict[str, Samples]:
+        """Runs a program on every side in turns; a side that fails is not run again."""
+        samples = {side: Samples() for side in self.sides}
+        if warm_up:
+            for side, variables in self.sides.items():
+                run_once(command, variables, Samples(), timeout)
+        for _ in range(rounds):
+            for side, variables in self.sides.items():
+                if samples[side].error:
+                    continue
+                time.sleep(settle)
+                run_once(command, variables, samples[side], timeout)
+        for side, got in samples.items():
+            if got.error:
+                self.failures.append(f"{name}, {side}: {got.error}")
+            wall = f"{got.median('wall'):.2f} s a run" if got.values.get("wall") else "no run was right"
+            say(f"  {name:12} {side:8} {wall}{'; FAILED: ' + got.error if got.error else ''}")
+        self.raw[name] = {side: {"values": got.values, "digests": got.digests, "error": got.error}
+                          for side, got in samples.items()}
+        return samples
+
+    def row(self, name: str, samples: dict[str, Samples], of: str = "") -> Row:
+        """The row `name` from the value `of` (the same name if left out)."""
+        medians = {side: got.median(of or name) for side, got in samples.items()}
+        unit = next((got.units[of or name] for got in samples.values() if (of or name) in got.units), "")
+        row = Row(name, unit, medians.get(NATIVE), medians.get(BANDSAW))
+        self.rows.append(row)
+        return row
+
+    def all_rows(self, samples: dict[str, Samples]) -> list[Row]:
+        names = dict.fromkeys(name for got in samples.values() for name in got.values if name != "wall")
+        return [self.row(name, samples) for name in names]
+
+
+def _curves(rows: list[Row], pattern: str) -> list[svg.Series]:
+    """A line for each side and direction through the rows whose names match (size, unit, direction)."""
+    factors = {"B": 1, "KiB": 2**10, "MiB": 2**20}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in rows:
+        match = re.fullmatch(pattern, row.name)
+        if not match:
+            continue
+        size = float(match.group(1)) * factors[match.group(2)]
+        for side, value in ((NATIVE, row.native), (BANDSAW, row.bandsaw)):
+            if value is not None:
+                found.setdefault((side, match.group(3)), []).append((size, value))
+    words = {"H2D": "to the device", "D2H": "to the host"}
+    return [svg.Series(f"{side}, {words[direction]}", sorted(points), COLOURS[side], dashed=direction == "D2H")
+            for (side, direction), points in found.items()]
+
+
+def _copy_charts(bench: Bench, rows: list[Row], what: str, unit: str) -> None:
+    for kind in ("pinned", "pageable"):
+        series = _curves(rows, rf"{kind} (\d+) (B|KiB|MiB) (H2D|D2H)")
+        if series:
+            size = svg.Axis("size of the copy", logarithmic=True, base=2, text=svg.byte_size)
+            bench.charts[f"{what}-{kind}"] = svg.line_chart(f"{what.capitalize()} of copies, {kind} host memory", size,
+                                                            svg.Axis(f"{what}, {unit}"), series)
+
+
+def latency(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
+    if "start" in binaries:
+        bench.all_rows(bench.compare("start", [binaries["start"], "SPAWNED"], 3 if bench.options.quick else 7,
+                                     warm_up=True, settle=SETTLE_S))
+    if "latency" in binaries:
+        rows = bench.all_rows(bench.compare("latency", [binaries["latency"], bench.options.scale], bench.rounds))
+        _copy_charts(bench, rows, "latency", "us")
+
+
+def bandwidth(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
+    if "bandwidth" in binaries:
+        largest = 4 if bench.options.software else 1024
+        rows = bench.all_rows(bench.compare("bandwidth", [binaries["bandwidth"], largest], bench.rounds, timeout=180))
+        _copy_charts(bench, rows, "bandwidth", "GB/s")
+
+
+def _geometric_mean(bench: Bench, name: str, rows: list[Row]) -> None:
+    both = [row for row in rows if row.ratio]
+    if not both or len(both) < len(rows) and not bench.options.native:
+        bench.failures.append(f"{name}: {len(rows) - len(both)} of {len(rows)} programs have no ratio")
+    if both:
+        bench.rows.append(Row(name, "s", statistics.geometric_mean(row.native for row in both),
+                              statistics.geometric_mean(row.bandsaw for row in both)))
+
+
+def programs(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
+    steady, whole = [], []
+    for name in [name for name in PROGRAMS if name in binaries]:
+        samples = bench.compare(name, [binaries[name], bench.options.scale], bench.rounds)
+        steady.append(bench.row(f"{name}, steady work", samples, "steady"))
+        whole.append(bench.row(f"{name}, whole run", samples, "wall"))
+    if bench.options.native or not steady:
+        return
+    _geometric_mean(bench, "geometric mean of steady work", steady)
+    _geometric_mean(bench, "geometric mean of whole runs", whole)
+    ratios = {"steady work": [row.ratio for row in steady], "whole run": [row.ratio for row in whole]}
+    names = [row.name.split(",")[0].replace("_", " ") for row in steady]
+    for label, found in ratios.items():
+        both = [ratio for ratio in found if ratio]
+        found.append(statistics.geometric_mean(both) if both else None)
+    bench.charts["programs"] = svg.bar_chart("Whole programs: time on Bandsaw over time on bare metal",
+                                             svg.Axis("ratio (less is better)"), [*names, "geom. mean"], ratios,
+                                             (1.03, "wanted: at most 1.03"))
+
+
+def _torch_python() -> str | None:
+    for python in [os.environ.get("BANDSAW_TORCH_PYTHON"), "/opt/torch/.venv/bin/python3", "/usr/bin/python3"]:
+        if python and pathlib.Path(python).exists():
+            found = subprocess.run([python, "-c", "import importlib.util,sys;sys.exit(not importlib.util.find_spec('torch'))"],
+                                   check=False, capture_output=True)
+            if found.returncode == 0:
+                return python
+    return None
+
+
+def torch(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
+    python = _torch_python()
+    if python is None:
+        bench.failures.append("torch: no python with torch is here (set BANDSAW_TORCH_PYTHON)")
+        return
+    command = [python, FOLDER / "torch_model.py", *(["--quick"] if bench.options.quick else [])]
+    samples = bench.compare("torch", command, 1 if bench.options.quick else 2, timeout=200)
+    rows = bench.all_rows(samples)
+    if BANDSAW not in samples:
+        return
+    for name in samples[NATIVE].digests:
+        native, bandsaw = set(samples[NATIVE].digests[name]), set(samples[BANDSAW].digests.get(name, []))
+        if len(native) > 1:
+            bench.failures.append(f"torch: {name}: bare metal does not repeat its own results")
+        elif bandsaw and native != bandsaw:
+            bench.failures.append(f"torch: {name}: Bandsaw's results differ from bare metal's")
+        elif bandsaw:
+            say(f"  torch: {name}: the same results to the last bit")
+    chosen = [row for row in rows if row.ratio and row.unit in ("ms", "us")]
+    bench.charts["torch"] = svg.bar_chart("PyTorch: time on Bandsaw over time on bare metal",
+                                          svg.Axis("ratio (less is better)"),
+                                          [row.name.removeprefix("torch: ") for row in chosen],
+                                          {"time": [row.ratio for row in chosen]}, (1.05, "wanted: at most 1.05"))
+
+
+def _cell(value: float | None, unit: str, there: bool) -> str:
+    return f"{value:.4g} {unit}" if value is not None else "failed" if there else ""
+
+
+def table(bench: Bench) -> str:
+    rows = [("figure", "native", "bandsaw", "ratio", "wanted", "")]
+    for row in bench.rows:
+        rows.append((row.name, _cell(row.native, row.unit, True), _cell(row.bandsaw, row.unit, BANDSAW in bench.sides),
+                     f"{row.ratio:.3f}" if row.ratio is not None else "",
+                     WANTED[row.name].text if row.name in WANTED and BANDSAW in bench.sides else "", row.verdict()))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:4], widths[1:4])),
+                        row[4].ljust(widths[4]), row[5]]).rstrip() for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths[:5]))
+    return "\n".join([*lines, *(f"FAILED  {failure}" for failure in bench.failures)])
+
+
+def save(bench: Bench, facts: dict) -> None:
+    """After every section, so that a run that is cut short leaves what it has."""
+    folder = bench.options.out
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    results = [{**dataclasses.asdict(row), "ratio": row.ratio, "verdict": row.verdict(),
+                "wanted": WANTED[row.name].text if row.name in WANTED else ""} for row in bench.rows]
+    (folder / "gpu.json").write_text(json.dumps({"facts": facts, "results": results, "failures": bench.failures,
+                                                 "samples": bench.raw}, indent=1) + "\n")
+    (folder / "gpu.txt").write_text(table(bench) + "\n")
+    for name, chart in bench.charts.items():
+        (folder / f"{name}.svg").write_text(chart)
+
+
+def _facts(bench: Bench) -> dict:
+    try:
+        gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], check=False,
+                             capture_output=True, text=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        gpu = ""
+    return {"gpu": gpu, "cores": os.cpu_count(), "rounds": bench.rounds, "sides": list(bench.sides),
+            "software": bench.options.software, "date": datetime.datetime.now().isoformat(timespec="seconds")}
+
+
+def _compile(bench: Bench, names: list[str]) -> dict[str, pathlib.Path]:
+    """Compiles what is needed; a program that does not compile is reported and left out."""
+    def one(name: str) -> pathlib.Path | Failure:
+        try:
+            return GpuFigure(name).compile()
+        except Failure as failure:
+            return failure
+
+    with step(f"compiling {len(names)} programs with nvcc"):
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            made = dict(zip(names, pool.map(one, names)))
+    bench.failures += [f"{name}: {made}" for name, made in made.items() if isinstance(made, Failure)]
+    return {name: path for name, path in made.items() if not isinstance(path, Failure)}
+
+
+def _vgpuctl(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", *arguments], capture_output=True, text=True, check=False,
+                          env=environment())
+
+
+def _virtual_gpu(options) -> None:
+    """A vgpud with the right device, and a virtual GPU on it."""
+    if options.software:
+        host.start_vgpud()
+    else:
+        host.start_vgpud(device="cuda")
+    if _vgpuctl("show", VGPU).returncode == 0:
+        return
+    memory = options.memory or ("2G" if options.software else "48G")
+    made = _vgpuctl("create", VGPU, "--memory", memory, "--compute", "50", "--copy", "50")
+    if made.returncode != 0:
+        raise Failure(f"no virtual GPU to measure on: {_last_line(made.stderr or made.stdout)}")
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tools/bench gpu", description=__doc__)
+    parser.add_argument("--only", default=",".join(SECTIONS), metavar="LIST", help=f"of {','.join(SECTIONS)}")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and SVG charts go there")
+    parser.add_argument("--quick", action="store_true", help="each program once")
+    parser.add_argument("--rounds", type=int, help="how often each side runs each program (3)")
+    parser.add_argument("--native", action="store_true", help="bare metal only")
+    parser.add_argument("--memory", help="memory share of the virtual GPU (48G)")
+    parser.add_argument("--no-build", action="store_true", help="Bandsaw is built already")
+    # For the harness itself: both sides on the software device, everything small.
+    parser.add_argument("--software", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--scale", type=float, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.only = options.only.split(",")
+    unknown = set(options.only) - set(SECTIONS)
+    if unknown:
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    options.scale = options.scale or (0.01 if options.software else 1)
+    return options
+
+
+def run(arguments: list[str]) -> int:
+    """Exit status 0 if everything ran and every target is met."""
+    options = _options(arguments)
+    if not options.no_build and not options.native:
+        setup.prepare(lab=False)
+    bench = Bench(options)
+    binaries = _compile(bench, [name for section in options.only for name in SECTIONS[section]])
+    if not options.native or options.software:
+        _virtual_gpu(options)
+    facts = _facts(bench)
+    say(f"{facts['gpu'] or 'no GPU here'}; {bench.rounds} rounds of {', '.join(bench.sides)}")
+    for name in options.only:
+        say(name)
+        {"latency": latency, "bandwidth": bandwidth, "programs": programs, "torch": torch}[name](bench, binaries)
+        save(bench, facts)
+    print(table(bench))
+    missed = [row.name for row in bench.rows if row.verdict() == "NO"]
+    return 1 if missed or bench.failures else 0
