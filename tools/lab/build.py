@@ -7,7 +7,10 @@ from lab.paths import BUILD, REPO
 from lab.shell import run, step
 
 
-def configure(folder: pathlib.Path = BUILD, options: tuple = ("-Doptimization=2", "-Ddebug=false"), environment: dict | None = None) -> None:
+OPTIMIZED = ("-Doptimization=2", "-Ddebug=false")
+
+
+def configure(folder: pathlib.Path = BUILD, options: tuple = OPTIMIZED, environment: dict | None = None) -> None:
     if (folder / "build.ninja").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import re
+import subprocess
 
 from lab.machine import toolkit
 from lab.paths import BUILD, REPO, cache
@@ -17,6 +18,7 @@ class Program:
 
     nvcc: further options of nvcc      vm: yes runs in the VM on every test run      arguments: of the program
     expect: the exit status, 0 if absent     output: a text that its output must contain
+    device: soft leaves the program out where the device is a real GPU
     needs: a library of the toolkit (nvcc's -l name); without it the program is left out
     """
 
@@ -24,7 +26,7 @@ class Program:
         self.source, self.name = source, source.stem
         self.facts: dict[str, list[str]] = {}
         for line in source.read_text().splitlines():
-            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|needs):\s*(.*)", line)
+            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|device|needs):\s*(.*)", line)
             if match:
                 self.facts.setdefault(match.group(1), []).append(match.group(2).strip())
             elif line and not line.startswith("//"):
@@ -36,6 +38,10 @@ class Program:
     @property
     def in_vm(self) -> bool:
         return self._words("vm")[:1] == ["yes"]
+
+    @property
+    def on_gpu(self) -> bool:
+        return self._words("device") != ["soft"]
 
     @property
     def arguments(self) -> list[str]:
@@ -75,6 +81,16 @@ class Program:
             what=f"compiling {self.source.name}")
         temporary.rename(binary)
         return binary
+
+    def run(self, environment: dict, seconds: float) -> tuple[int, str]:
+        """Exit status as a shell would give it (-1: it ran too long) and all output, as a process of this host."""
+        try:
+            done = subprocess.run([self.compile(), *self.arguments], capture_output=True, text=True, errors="replace",
+                                  check=False, env=environment, stdin=subprocess.DEVNULL, timeout=seconds)
+            return 128 - done.returncode if done.returncode < 0 else done.returncode, done.stdout + done.stderr
+        except subprocess.TimeoutExpired as expired:
+            parts = [(part or b"").decode(errors="replace") for part in (expired.stdout, expired.stderr)]
+            return -1, f"{''.join(parts)}\nran longer than {seconds:.0f} s"
 
     def judge(self, status: int, output: str) -> str:
         """Empty if the run was right, else what was wrong."""

@@ -11,8 +11,8 @@ from lab import host, setup
 from lab.agent import Agent
 from lab.image import GUEST_LIBRARIES
 from lab.paths import BUILD, environment
+from lab.plain_vm import lab_vm
 from lab.shell import Failure, main
-from lab.vm import Vm
 
 # Part of the guest's own root, or the driver that the guest has its own copy of.
 GUEST_HAS = re.compile(r"^(linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda))(\.so|-|\b)")
@@ -59,15 +59,21 @@ def direct_environment(vgpu: str) -> dict[str, str]:
     return {**environment(), "BANDSAW_VGPU": vgpu, "LD_LIBRARY_PATH": f"{folder}:{path}" if path else folder}
 
 
-def ensure_direct(vgpu: str, memory: str = "2G") -> None:
+def native_environment() -> dict[str, str]:
+    """What an ordinary process has: the driver of this machine, if it has one."""
+    return dict(os.environ)
+
+
+def ensure_direct(vgpu: str, memory: str = "2G", share: int = 40) -> None:
     host.start_vgpud()
-    if host.vgpuctl("show", vgpu, check=False).returncode != 0:
-        host.vgpuctl("create", vgpu, "--memory", memory, "--compute", "40", "--copy", "40")
+    host.ensure_vgpu(vgpu, memory, share, share)
 
 
 def run() -> int:
     parser = argparse.ArgumentParser(prog="tools/guest-run", description=__doc__)
     parser.add_argument("--direct", action="store_true", help="no VM: a process of this host, on a virtual GPU")
+    parser.add_argument("--gpu", action="store_true", help="the device is this machine's NVIDIA GPU")
+    parser.add_argument("--vm-memory", type=int, default=1024, metavar="MIB", help="memory of a VM that is not yet up")
     parser.add_argument("--stop", action="store_true", help="shut the reused VM down (after PROGRAM, if one is given)")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set in the program's environment")
     parser.add_argument("program", nargs="?", metavar="PROGRAM")
@@ -79,7 +85,11 @@ def run() -> int:
     # What this tool has to say goes to stderr: stdout belongs to the program.
     saved = os.dup(1)
     os.dup2(2, 1)
-    setup.prepare(lab=not options.direct)
+    if options.gpu:
+        host.use_device("cuda")
+        setup.prepare_gpu(lab=not options.direct)
+    else:
+        setup.prepare(lab=not options.direct)
     variables = dict(item.split("=", 1) for item in options.env)
     if options.direct:
         ensure_direct("direct0")
@@ -91,10 +101,11 @@ def run() -> int:
 def _in_vm(options, program: pathlib.Path | None, variables: dict, saved: int) -> int:
     host.start_vgpud()
     host.start_libvirt()
-    vm = Vm("guest-run", "guest0")
+    name = ("guest-run-gpu", "gpu-guest0") if options.gpu else ("guest-run", "guest0")
+    vm = lab_vm(*name, options.vm_memory)
     status = 0
     if program:
-        vm.up()
+        vm.up("8G" if options.gpu else "512M")
         sys.stdout.flush()
         status = run_in_guest(vm.agent(), program, options.arguments, lambda data: os.write(saved, data),
                               lambda data: os.write(2, data), stdin=0, variables=variables)

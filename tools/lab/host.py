@@ -32,7 +32,7 @@ exec chroot $root /usr/sbin/libvirtd
 
 def vgpuctl(*arguments: str, check: bool = True, variables: dict | None = None) -> subprocess.CompletedProcess:
     result = subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", *arguments], capture_output=True, text=True, check=False,
-                            env={**environment(), "LIBVIRT_DEFAULT_URI": libvirt_uri(), **(variables or {})})
+                            env={**environment(), **_libvirt_variables(), **(variables or {})})
     if check and result.returncode != 0:
         raise Failure(f"vgpuctl {' '.join(arguments)} failed: {(result.stderr or result.stdout).strip()}")
     return result
@@ -42,21 +42,50 @@ def vgpuctl_json(*arguments: str):
     return json.loads(vgpuctl(*arguments, "--json").stdout)
 
 
-def start_vgpud(run_dir: pathlib.Path | None = None) -> None:
-    """Starts vgpud unless it answers already."""
-    variables = environment(run_dir)
-    if subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", "status"], capture_output=True, check=False,
-                      env=variables).returncode == 0:
+def current_device(run_dir: pathlib.Path | None = None) -> str:
+    """The device of the vgpud that answers: "soft", "cuda:0"; empty if none does."""
+    done = subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", "status", "--json"], capture_output=True, check=False,
+                          env=environment(run_dir))
+    return json.loads(done.stdout)["device"].get("id", "other") if done.returncode == 0 else ""
+
+
+def _configuration(folder: pathlib.Path, device: str) -> pathlib.Path:
+    kind, _, index = device.partition(":")
+    path = folder / "vgpud.toml"
+    # Tests start many programs at once, and making a GPU's runner takes a third of a second.
+    warm = "" if kind == "soft" else "[session]\nwarm_runners = 2\n"
+    path.write_text(f'[device]\nname = "{kind}"\nindex = {index or 0}\n{warm}')
+    return path
+
+
+def use_device(device: str) -> None:
+    """The device that vgpud is started on from now on, in this process and those that it starts. What a person has set
+    (BANDSAW_LAB_DEVICE=cuda:1, or soft to try a tool without a GPU) stays."""
+    os.environ.setdefault("BANDSAW_LAB_DEVICE", device)
+
+
+def start_vgpud(device: str = "", run_dir: pathlib.Path | None = None) -> None:
+    """Starts vgpud on `device` ("soft", "cuda", "cuda:1"; by default that of use_device, or "soft") unless it answers
+    already; one on another device is ended."""
+    device = device or os.environ.get("BANDSAW_LAB_DEVICE", "soft")
+    wanted = "cuda:0" if device == "cuda" else device
+    found = current_device(run_dir)
+    if found == wanted:
         return
+    variables = environment(run_dir)
+    folder = pathlib.Path(variables["BANDSAW_RUN"]).parent
     pathlib.Path(variables["BANDSAW_RUN"]).mkdir(parents=True, exist_ok=True)
-    log_path = pathlib.Path(variables["BANDSAW_RUN"]).parent / "vgpud.log"
+    if found:
+        subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", "shutdown"], capture_output=True, check=False, env=variables)
+        _wait_for_device("", 20, run_dir)
+    log_path = folder / "vgpud.log"
     with open(log_path, "ab") as log:
-        daemon = subprocess.Popen([BUILD / "backend/vgpud/vgpud"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                  env=variables, start_new_session=True)
-    deadline = time.monotonic() + 20
+        daemon = subprocess.Popen([BUILD / "backend/vgpud/vgpud", "--config", _configuration(folder, device)],
+                                  stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
+                                  start_new_session=True)
+    deadline = time.monotonic() + 40  # a GPU's driver may have to wake
     while time.monotonic() < deadline:
-        if subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", "status"], capture_output=True, check=False,
-                          env=variables).returncode == 0:
+        if current_device(run_dir) == wanted:
             return
         if daemon.poll() is not None:
             break
@@ -65,8 +94,36 @@ def start_vgpud(run_dir: pathlib.Path | None = None) -> None:
     raise Failure(f"vgpud does not answer; its log {log_path} ends with\n{tail}")
 
 
+def _wait_for_device(device: str, seconds: float, run_dir: pathlib.Path | None) -> None:
+    deadline = time.monotonic() + seconds
+    while current_device(run_dir) != device:
+        if time.monotonic() > deadline:
+            raise Failure("the vgpud that runs does not end")
+        time.sleep(0.1)
+
+
+def ensure_vgpu(name: str, memory: str, compute: int, copy: int) -> None:
+    """A virtual GPU on the device that vgpud has now."""
+    shown = vgpuctl("show", name, "--json", check=False)
+    if shown.returncode == 0:
+        if json.loads(shown.stdout)["device"] == current_device():
+            return
+        vgpuctl("destroy", name, "--force")
+    vgpuctl("create", name, "--memory", memory, "--compute", str(compute), "--copy", str(copy))
+
+
+def session_log(vgpu: str) -> pathlib.Path:
+    """What the session and the runners of a virtual GPU have to say."""
+    return lab_dir() / "run" / vgpu / "session.log"
+
+
 def stop_vgpud() -> None:
     vgpuctl("shutdown", check=False)
+
+
+def _libvirt_variables() -> dict[str, str]:
+    # A root is made by those who need a VM, not by those who ask vgpud.
+    return {"LIBVIRT_DEFAULT_URI": libvirt_uri()} if qemu_root.host_suffices() or qemu_root.made() else {}
 
 
 def libvirt_uri() -> str:
@@ -108,6 +165,8 @@ def _libvirt_answers() -> bool:
 def start_libvirt() -> None:
     need_root("running libvirt in the lab")
     root = qemu_root.root()
+    if not qemu_root.has_libvirt():
+        return  # VMs are plain QEMU here
     if root == pathlib.Path("/"):
         if not _libvirt_answers():
             run(["systemctl", "start", "libvirtd"], what="starting libvirtd")

@@ -1,17 +1,18 @@
-"""The guest: Debian's kernel, an initramfs with glibc, the module, libcuda.so.1 and the agent."""
+"""The guest: Debian's kernel, an initramfs with this machine's glibc, the module, libcuda.so.1 and the agent."""
 import hashlib
-import os
 import pathlib
 import shutil
 import subprocess
 
-from lab.machine import debian_mirror
+from lab.cpio import Archive
 from lab.paths import BUILD, REPO, cache
-from lab.shell import Failure, need_root, run, step
+from lab.shell import Failure, run, step
 
 KERNEL_MODULES = ["virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci",
                   "virtio_console"]
 GUEST_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+LIBC = ["ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libresolv.so.2",
+        "libstdc++.so.6", "libgcc_s.so.1"]
 
 INIT = """#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
@@ -32,6 +33,12 @@ while true; do /sbin/agent $agent; echo "guest: agent ended"; sleep 1; done
 """
 
 
+def carried() -> pathlib.Path | None:
+    """A folder with kernel, module, busybox and agent, if they were made elsewhere and brought here (see pack.py)."""
+    path = cache() / "carried"
+    return path if path.exists() else None
+
+
 def kernel_version() -> str:
     """The release whose headers are installed: the module is built for it."""
     found = sorted(pathlib.Path("/usr/src").glob("linux-headers-*-amd64"))
@@ -42,6 +49,8 @@ def kernel_version() -> str:
 
 def kernel() -> pathlib.Path:
     """A folder with vmlinuz and the modules the guest loads."""
+    if carried():
+        return carried() / "kernel"
     version = kernel_version()
     folder = cache() / f"kernel-{version}"
     if (folder / "vmlinuz").exists():
@@ -65,50 +74,55 @@ def kernel() -> pathlib.Path:
     return folder
 
 
-def _cpio(tree: pathlib.Path, target: pathlib.Path) -> None:
-    command = f"find . -print0 | cpio --null --quiet --owner 0:0 -o -H newc | zstd -q -T0 -10 -f -o {target}.new"
-    run(["bash", "-o", "pipefail", "-c", command], cwd=tree)
-    pathlib.Path(f"{target}.new").rename(target)
+def _busybox() -> pathlib.Path:
+    found = carried() / "busybox" if carried() else pathlib.Path("/usr/bin/busybox")
+    if not found.exists():
+        raise Failure("no /usr/bin/busybox; install busybox-static")
+    return found
+
+
+def _host_library(name: str) -> pathlib.Path:
+    path = pathlib.Path("/lib64" if name.startswith("ld-") else GUEST_LIBRARIES) / name
+    if not path.exists():
+        raise Failure(f"this machine has no {path}, which programs in the guest need")
+    return path.resolve()
 
 
 def base() -> pathlib.Path:
-    """The part of the initramfs that does not change: libc, libstdc++, busybox."""
-    archive = cache() / "guest-base-1.cpio.zst"
-    if archive.exists():
-        return archive
-    need_root("making the guest's root")
-    tree = cache() / "guest-base.new"
-    shutil.rmtree(tree, ignore_errors=True)
-    mirror = debian_mirror()
-    with step("making the guest's root (libc, libstdc++, busybox)"):
-        release = run(["sh", "-c", ". /etc/os-release; echo $VERSION_CODENAME"]).strip()
-        run(["mmdebstrap", "--mode=root", "--variant=extract", "--include=libc6,libstdc++6,libgcc-s1,busybox-static",
-             '--aptopt=Acquire::Check-Valid-Until "false"', release, tree, f"deb {mirror} {release} main"],
-            log=cache() / "guest-base.log", what="mmdebstrap")
-        for name in ["usr/share/doc", "usr/share/man", "usr/share/locale", "var/lib/apt", "var/cache", "etc/apt"]:
-            shutil.rmtree(tree / name, ignore_errors=True)
-        _merge_usr(tree)
-        for name in ["dev", "proc", "sys", "tmp", "root", "run", "etc"]:
-            (tree / name).mkdir(exist_ok=True)
-        run(["chroot", tree, "/bin/busybox", "--install", "-s", "/usr/bin"])
-        _cpio(tree, archive)
-    shutil.rmtree(tree)
-    return archive
+    """The part of the initramfs that does not change: busybox, and this machine's C and C++ libraries, because programs
+    that are built here run in the guest."""
+    busybox = _busybox()
+    libraries = {name: _host_library(name) for name in LIBC}
+    digest = hashlib.sha256(busybox.read_bytes())
+    for library in libraries.values():
+        digest.update(library.read_bytes())
+    target = cache() / f"guest-base-{digest.hexdigest()[:16]}.cpio"
+    if not target.exists():
+        _make_base(busybox, libraries).write(target)
+    return target
 
 
-def _merge_usr(tree: pathlib.Path) -> None:
+def _make_base(busybox: pathlib.Path, libraries: dict[str, pathlib.Path]) -> Archive:
+    archive = Archive()
     for name in ["bin", "sbin", "lib", "lib64"]:
-        old, new = tree / name, tree / "usr" / name
-        new.mkdir(parents=True, exist_ok=True)
-        if old.is_dir() and not old.is_symlink():
-            shutil.copytree(old, new, symlinks=True, dirs_exist_ok=True)
-            shutil.rmtree(old)
-        if not old.is_symlink():
-            old.symlink_to(f"usr/{name}")
+        archive.folder(f"usr/{name}")
+        archive.link(name, f"usr/{name}")
+    for name in ["dev", "proc", "sys", "tmp", "root", "run", "etc"]:
+        archive.folder(name)
+    archive.file("usr/bin/busybox", busybox.read_bytes(), 0o755)
+    for applet in run([busybox, "--list"]).split():
+        if applet != "busybox":
+            archive.link(f"usr/bin/{applet}", "busybox")
+    for name, library in libraries.items():
+        archive.file(f"{GUEST_LIBRARIES[1:]}/{name}", library.read_bytes(), 0o755)
+    archive.link("usr/lib64/ld-linux-x86-64.so.2", f"{GUEST_LIBRARIES}/ld-linux-x86-64.so.2")
+    return archive
 
 
 def build_module(version: str | None = None) -> pathlib.Path:
     """virtio_vgpu.ko for a kernel whose headers are installed, built outside the source tree."""
+    if carried():
+        return carried() / "virtio_vgpu.ko"
     version = version or kernel_version()
     work = BUILD / f"module-{version}"
     for part in ["kernel", "uapi"]:
@@ -127,6 +141,8 @@ def build_module(version: str | None = None) -> pathlib.Path:
 
 
 def agent() -> pathlib.Path:
+    if carried():
+        return carried() / "agent"
     source = REPO / "tools/lab/agent/agent.c"
     program = BUILD / "agent"
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
@@ -138,11 +154,11 @@ def initramfs() -> pathlib.Path:
     """The whole initramfs, made again only when something in it changed."""
     kernel_folder, base_archive = kernel(), base()
     with step("making the guest image"):
-        files = {f"lib/modules/{name}.ko": kernel_folder / f"{name}.ko" for name in KERNEL_MODULES}
+        files = {f"usr/lib/modules/{name}.ko": kernel_folder / f"{name}.ko" for name in KERNEL_MODULES}
         files = {target: source for target, source in files.items() if source.exists()}
-        files["lib/modules/virtio_vgpu.ko"] = build_module()
-        files["sbin/agent"] = agent()
-        files[GUEST_LIBRARIES.lstrip("/") + "/libcuda.so.1"] = BUILD / "guest-driver/libcuda/libcuda.so.1"
+        files["usr/lib/modules/virtio_vgpu.ko"] = build_module()
+        files["usr/sbin/agent"] = agent()
+        files[f"{GUEST_LIBRARIES[1:]}/libcuda.so.1"] = BUILD / "guest-driver/libcuda/libcuda.so.1"
         init = INIT % {"modules": " ".join(KERNEL_MODULES)}
         digest = hashlib.sha256(init.encode() + base_archive.name.encode())
         for target, source in sorted(files.items()):
@@ -156,21 +172,24 @@ def initramfs() -> pathlib.Path:
     return image
 
 
+def _stripped(library: pathlib.Path) -> bytes:
+    copy = cache() / "stripped.new"
+    done = subprocess.run(["strip", "--strip-debug", "-o", copy, library], check=False, capture_output=True)
+    content = copy.read_bytes() if done.returncode == 0 else library.read_bytes()
+    copy.unlink(missing_ok=True)
+    return content
+
+
 def _assemble(init: str, files: dict, base_archive: pathlib.Path, image: pathlib.Path) -> None:
-    tree = cache() / "guest-overlay"
-    shutil.rmtree(tree, ignore_errors=True)
-    # The base has /lib and /sbin as links into /usr; an archive unpacked over it must not replace them.
+    overlay = Archive()
+    # Folders are the base's: it has /lib and /sbin as links into /usr.
     for target, source in files.items():
-        place = tree / (target if target.startswith("usr/") else f"usr/{target}")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, place)
-        if place.name.startswith("lib"):
-            subprocess.run(["strip", "--strip-debug", place], check=False)
-    (tree / "init").write_text(init)
-    os.chmod(tree / "init", 0o755)
-    overlay = cache() / "guest-overlay.cpio.zst"
-    _cpio(tree, overlay)
+        content = _stripped(source) if source.name.startswith("lib") else source.read_bytes()
+        overlay.file(target, content, 0o755)
+    overlay.file("init", init.encode(), 0o755)
+    path = cache() / "guest-overlay.cpio"
+    overlay.write(path)
     temporary = image.with_suffix(".new")
-    temporary.write_bytes(base_archive.read_bytes() + overlay.read_bytes())
+    temporary.write_bytes(base_archive.read_bytes() + path.read_bytes())
     temporary.rename(image)
-    shutil.rmtree(tree)
+    path.unlink()

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 
+from lab import unpack
 from lab.paths import cache
 from lab.shell import Failure, need_root, run, step
 
@@ -29,6 +30,40 @@ def install_packages(packages: list[str]) -> None:
     with step(f"installing {len(missing)} Debian packages: {' '.join(missing[:6])}{' ...' if len(missing) > 6 else ''}"):
         run(["apt-get", "update", "-qq"], env=environment)
         run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], env=environment)
+
+
+# What a build without the software device and libvirt needs: the file by which each is known.
+NEEDED = {"/usr/include/event2/event.h": "libevent-dev", "/usr/include/fmt/format.h": "libfmt-dev",
+          "/usr/include/spdlog/spdlog.h": "libspdlog-dev", "/usr/include/nlohmann/json.hpp": "nlohmann-json3-dev",
+          "/usr/include/CLI/CLI.hpp": "libcli11-dev", "/usr/include/toml++/toml.h": "libtomlplusplus-dev"}
+NEEDED_PROGRAMS = {"g++": "g++", "meson": "meson", "ninja": "ninja-build"}
+OPTIONAL = {"llvm": "/usr/lib/llvm-19/bin/llvm-config", "libvirt": "/usr/include/libvirt/libvirt.h"}
+
+
+def missing_packages() -> list[str]:
+    """What the least build lacks, by Debian's names, however it may have been installed."""
+    files = [package for file, package in NEEDED.items() if not pathlib.Path(file).exists()]
+    return files + [package for program, package in NEEDED_PROGRAMS.items() if shutil.which(program) is None]
+
+
+def require_least_build() -> None:
+    """Installs what the least build needs, from what was carried here if there is no network."""
+    if missing_packages():
+        unpack.unpack()
+    if missing := missing_packages():
+        try:
+            install_packages(missing)
+        except Failure as failure:
+            raise Failure(f"the build lacks {', '.join(missing)}, and they could not be installed here; tools/pack, run on "
+                          f"a machine with a network, packs some of them into .carry\n{failure}") from failure
+
+
+def least_options() -> tuple[str, ...]:
+    """meson options that leave out what this machine has not."""
+    absent = [name for name, file in OPTIONAL.items() if not pathlib.Path(file).exists()]
+    if "llvm" in absent:
+        absent.append("soft")
+    return tuple(f"-D{name}=disabled" for name in absent)
 
 
 TOOLKIT_FILES = ("bin/nvcc", "include/cuda.h", "include/cudaProfiler.h")

@@ -1,4 +1,5 @@
-"""A place with QEMU >= 10.1 and libvirt: the host itself, or a private Debian 13 root beside it."""
+"""A place with QEMU >= 10.1 and libvirt: the host itself, or a private Debian 13 root beside it. A root that was carried
+here (see pack.py) has no libvirt: QEMU is then started by hand."""
 import pathlib
 import re
 import shutil
@@ -30,9 +31,32 @@ def root() -> pathlib.Path:
     if host_suffices():
         return pathlib.Path("/")
     path = cache() / "qemu-root"
-    if not (path / "usr/sbin/libvirtd").exists():
+    if not made():
         _make(path)
     return path
+
+
+def available() -> bool:
+    """Whether `root` has one or could make one."""
+    return host_suffices() or made() or shutil.which("mmdebstrap") is not None
+
+
+def made() -> bool:
+    return (cache() / "qemu-root/usr/bin/qemu-system-x86_64").exists()
+
+
+def has_libvirt() -> bool:
+    return (root() / "usr/sbin/libvirtd").exists()
+
+
+def command() -> list[str]:
+    """How QEMU is started outside the root."""
+    place = root()
+    if place == pathlib.Path("/"):
+        return ["qemu-system-x86_64"]
+    share = place / "usr/share"
+    return [str(place / "lib64/ld-linux-x86-64.so.2"), "--library-path", str(place / "usr/lib/x86_64-linux-gnu"),
+            str(place / "usr/bin/qemu-system-x86_64"), "-L", str(share / "seabios"), "-L", str(share / "qemu")]
 
 
 def _make(path: pathlib.Path) -> None:

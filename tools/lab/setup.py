@@ -1,7 +1,7 @@
 """tools/setup: everything the other tools need, in one go."""
 import argparse
 
-from lab import build, image, machine, qemu_root
+from lab import build, image, machine, qemu_root, unpack
 from lab.shell import main, say
 
 
@@ -11,6 +11,18 @@ def prepare(lab: bool = True, tests: bool = False) -> None:
     machine.toolkit()
     build.build(*([] if tests else ["programs"]))
     if lab:
+        qemu_root.root()
+        image.initramfs()
+
+
+def prepare_gpu(lab: bool = True) -> None:
+    """On a machine with a GPU, perhaps without a network: what it lacks of the software device and libvirt is left out.
+    `lab`: as far as QEMU was carried here or can be made."""
+    unpack.unpack()
+    machine.require_least_build()
+    build.configure(options=(*build.OPTIMIZED, *machine.least_options()))
+    build.build("programs")
+    if lab and qemu_root.available():
         qemu_root.root()
         image.initramfs()
 

@@ -11,30 +11,14 @@ import tempfile
 import time
 import traceback
 
-from lab import build, cuda_programs, host, setup
+from lab import build, cuda_programs, gpu_tests, host, setup
 from lab.guest_run import direct_environment, ensure_direct
 from lab.paths import BUILD, REPO
+from lab.results import Results, Skip
 from lab.shell import Failure, main, run, say, step
 
 FUZZ_SECONDS = 10
 PROGRAM_SECONDS = 180
-
-
-class Results:
-    """Counts, and what failed with its output."""
-
-    def __init__(self):
-        self.passed, self.skipped = 0, 0
-        self.failed: list[str] = []
-
-    def add(self, name: str, wrong: str, output: str = "") -> None:
-        if not wrong:
-            self.passed += 1
-            return
-        self.failed.append(name)
-        say(f"  FAILED {name}: {wrong}")
-        sys.stdout.write("".join(f"      {line}\n" for line in output.splitlines()[-30:]))
-        sys.stdout.flush()
 
 
 def _python_test(command: list[str], options: dict, results: Results, name: str) -> None:
@@ -120,23 +104,12 @@ def direct_programs(results: Results, only: str) -> None:
     environment = direct_environment("direct0")
 
     def one(program) -> None:
-        status, output = run_direct(program, environment)
+        status, output = program.run(environment, PROGRAM_SECONDS)
         results.add(f"cuda: {program.name}", program.judge(status, output), output)
 
     with step(f"cuda: {len(chosen)} programs in direct mode"):
         for program in chosen:
             one(program)
-
-
-def run_direct(program, environment: dict) -> tuple[int, str]:
-    try:
-        done = subprocess.run([program.compile(), *program.arguments], capture_output=True, text=True, errors="replace",
-                              check=False, env=environment, timeout=PROGRAM_SECONDS)
-        status = 128 - done.returncode if done.returncode < 0 else done.returncode
-        return status, done.stdout + done.stderr
-    except subprocess.TimeoutExpired as expired:
-        parts = [(part or b"").decode(errors="replace") for part in (expired.stdout, expired.stderr)]
-        return -1, f"{''.join(parts)}\nran longer than {PROGRAM_SECONDS} s"
 
 
 def python_tests(results: Results, folder: str, only: str, full: bool) -> None:
@@ -153,6 +126,9 @@ def python_tests(results: Results, folder: str, only: str, full: bool) -> None:
             wrong = output = ""
             try:
                 function()
+            except Skip as skip:
+                results.skip(f"{folder}: {file.stem}.{name}", str(skip))
+                continue
             except Exception as error:  # pylint: disable=broad-except  # a test may fail in any way
                 wrong, output = f"{type(error).__name__}: {error}", traceback.format_exc()
             results.add(f"{folder}: {file.stem}.{name}", wrong, output)
@@ -186,14 +162,36 @@ def fuzz_targets(results: Results, seconds: int) -> None:
 
 KINDS = ["unit", "asan", "tsan", "fuzz", "cuda", "direct", "vm"]
 LONG_KINDS = ["tsan"]  # with --full or --only
+GPU_KINDS = ["cuda", "direct", "gpu"]
+
+
+def run_on_gpu(options) -> int:
+    """The same programs and faults on the real GPU, and what only it can show."""
+    kinds = options.only or GPU_KINDS
+    if wrong := [kind for kind in kinds if kind not in GPU_KINDS]:
+        raise Failure(f"--gpu has {', '.join(GPU_KINDS)}, not {', '.join(wrong)}")
+    results = Results()
+    host.use_device("cuda")
+    setup.prepare_gpu(lab="gpu" in kinds)
+    if "cuda" in kinds:
+        gpu_tests.gpu_programs(results, options.name)
+    for kind in ("direct", "gpu"):
+        if kind in kinds:
+            host.start_vgpud()
+            python_tests(results, kind, options.name, options.full)
+    host.stop_vgpud()
+    return results.summary()
 
 
 def run_tests() -> int:
     parser = argparse.ArgumentParser(prog="tools/test", description=__doc__)
     parser.add_argument("--full", action="store_true", help="also every CUDA program in the VM, and longer fuzzing")
-    parser.add_argument("--only", choices=KINDS, action="append", help="one kind of tests; may be given again")
+    parser.add_argument("--only", choices=[*KINDS, "gpu"], action="append", help="one kind of tests; may be given again")
     parser.add_argument("--name", default="", help="tests whose name contains this")
+    parser.add_argument("--gpu", action="store_true", help="the device is this machine's NVIDIA GPU: " + ", ".join(GPU_KINDS))
     options = parser.parse_args()
+    if options.gpu:
+        return run_on_gpu(options)
     kinds = options.only or [kind for kind in KINDS if options.full or kind not in LONG_KINDS]
     results = Results()
     setup.prepare(lab="vm" in kinds, tests="unit" in kinds or "vm" in kinds)
@@ -215,11 +213,7 @@ def run_tests() -> int:
         sanitized_tests(results, "tsan")
     if "fuzz" in kinds:
         fuzz_targets(results, 120 if options.full else FUZZ_SECONDS)
-    for name in results.failed:
-        print(f"failed: {name}")
-    skipped = f", {results.skipped} skipped" if results.skipped else ""
-    print(f"{results.passed} passed, {len(results.failed)} failed{skipped}")
-    return 1 if results.failed or not results.passed else 0
+    return results.summary()
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ DOMAIN = """<domain type='{kind}'>
 SLOW_WHEN_EMULATED = "<feature policy='disable' name='erms'/><feature policy='disable' name='fsrm'/>"
 
 
-def _kvm_works() -> bool:
+def kvm_works() -> bool:
     """Some hosts have /dev/kvm but start only guests of their own kind; people say so with BANDSAW_KVM=1."""
     return os.environ.get("BANDSAW_KVM") == "1" and os.access("/dev/kvm", os.R_OK | os.W_OK)
 
@@ -53,20 +53,22 @@ class Vm:
         self._agent: Agent | None = None
 
     def create_vgpu(self, memory: str = "512M", compute: int = 40, copy: int = 40) -> None:
-        if host.vgpuctl("show", self.vgpu, check=False).returncode != 0:
-            host.vgpuctl("create", self.vgpu, "--memory", memory, "--compute", str(compute), "--copy", str(copy))
+        host.ensure_vgpu(self.vgpu, memory, compute, copy)
 
     def define(self, cmdline: str = "") -> None:
         """Defines the domain anew, without a virtual GPU."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(image.kernel() / "vmlinuz", self.folder / "vmlinuz")
-        shutil.copy(image.initramfs(), self.folder / "initramfs")
-        kvm = _kvm_works()
+        self._copy_image()
+        kvm = kvm_works()
         xml = self.folder / "domain.xml"
         xml.write_text(DOMAIN.format(kind="kvm" if kvm else "qemu", name=self.name, folder=self.folder, cmdline=cmdline,
                                      memory=self.memory_mib, cpu="" if kvm else SLOW_WHEN_EMULATED))
         host.virsh("undefine", self.name, check=False)
         host.virsh("define", str(xml))
+
+    def _copy_image(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(image.kernel() / "vmlinuz", self.folder / "vmlinuz")
+        shutil.copy(image.initramfs(), self.folder / "initramfs")
 
     def attach(self) -> None:
         host.vgpuctl("attach", self.vgpu, self.name)
@@ -80,6 +82,13 @@ class Vm:
     def start(self) -> None:
         (self.folder / "console.log").unlink(missing_ok=True)
         host.virsh("start", self.name)
+
+    def destroy(self) -> None:
+        """As if its power had failed."""
+        host.virsh("destroy", self.name, check=False)
+
+    def undefine(self) -> None:
+        host.virsh("undefine", self.name, check=False)
 
     def agent(self, seconds: float = 90) -> Agent:
         if self._agent is None:
@@ -102,19 +111,19 @@ class Vm:
     def stop(self) -> None:
         self.disconnect()
         if self.running():
-            host.virsh("destroy", self.name, check=False)
+            self.destroy()
 
     def remove(self) -> None:
         self.stop()
         if host.vgpuctl("show", self.vgpu, check=False).returncode == 0:
             host.vgpuctl("detach", self.vgpu, check=False)
             host.vgpuctl("destroy", self.vgpu, check=False)
-        host.virsh("undefine", self.name, check=False)
+        self.undefine()
 
-    def up(self) -> None:
+    def up(self, memory: str = "512M") -> None:
         """From nothing to a guest that answers."""
         if not self.running():
-            self.create_vgpu()
+            self.create_vgpu(memory)
             self.define()
             self.attach()
             with step(f"booting {self.name} (about 6 s emulated)"):

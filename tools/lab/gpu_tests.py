@@ -1,0 +1,95 @@
+"""tools/test --gpu: every CUDA program on the real GPU, natively and through Bandsaw in direct mode."""
+import concurrent.futures
+import pathlib
+import queue
+import time
+
+from lab import cuda_programs, host
+from lab.cuda_programs import Program
+from lab.guest_run import direct_environment, ensure_direct, native_environment
+from lab.results import Results
+from lab.shell import Failure, say, step
+
+WORKERS = 8
+PROGRAM_SECONDS = 60
+LINES = 15
+
+
+def _compiled(chosen: list[Program], results: Results) -> list[Program]:
+    """Those that could be compiled; the others have failed."""
+    good = []
+    with step(f"compiling {len(chosen)} CUDA programs with nvcc"):
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            for program, done in [(program, pool.submit(program.compile)) for program in chosen]:
+                try:
+                    done.result()
+                    good.append(program)
+                except Failure as failure:
+                    results.add(f"cuda: {program.name}", "does not compile", str(failure))
+    return good
+
+
+def _timed(program: Program, environment: dict) -> tuple[str, str, float]:
+    """What was wrong, the output, the seconds."""
+    begin = time.monotonic()
+    status, output = program.run(environment, PROGRAM_SECONDS)
+    return program.judge(status, output), output, time.monotonic() - begin
+
+
+def _tail(title: str, text: str) -> str:
+    lines = text.strip().splitlines()[-LINES:]
+    return "\n".join([f"-- {title}", *(lines or ["(nothing)"])])
+
+
+def _log_since(log: pathlib.Path, start: int) -> str:
+    if not log.exists():
+        return ""
+    with open(log, "rb") as file:
+        file.seek(start)
+        return file.read().decode(errors="replace")
+
+
+def _one(program: Program, vgpu: str, results: Results) -> tuple[float, float]:
+    native_wrong, native_output, native_seconds = _timed(program, native_environment())
+    log = host.session_log(vgpu)
+    start = log.stat().st_size if log.exists() else 0
+    wrong, output, seconds = _timed(program, direct_environment(vgpu))
+    if not wrong:
+        say(f"  passed {program.name}: native {native_seconds:.2f} s, Bandsaw {seconds:.2f} s"
+            + (f" (natively: {native_wrong})" if native_wrong else ""))
+        results.add(program.name, "")
+        return native_seconds, seconds
+    if native_wrong:
+        wrong += f"; fails natively too: {native_wrong}"
+    report = [_tail(f"{program.name} on Bandsaw, {seconds:.2f} s", output),
+              _tail(f"natively, {native_seconds:.2f} s", native_output),
+              _tail("session and runner", _log_since(log, start))]
+    results.add(f"cuda: {program.name}", wrong, "\n".join(report), 4 * LINES)
+    return native_seconds, seconds
+
+
+def gpu_programs(results: Results, only: str) -> None:
+    """A virtual GPU for each worker, so that its session's log is about one program at a time."""
+    chosen = [program for program in cuda_programs.programs() if only in program.name and program.on_gpu]
+    chosen = _compiled(chosen, results)
+    host.start_vgpud()
+    memory = host.vgpuctl_json("status")["device"]["memory"] // (WORKERS + 2)
+    free: queue.Queue[str] = queue.Queue()
+    names = [f"gpu-test{number}" for number in range(min(WORKERS, len(chosen)))]
+    for name in names:
+        ensure_direct(name, str(memory), share=100 // (WORKERS + 2))
+        free.put(name)
+
+    def work(program: Program) -> tuple[float, float]:
+        vgpu = free.get()
+        try:
+            return _one(program, vgpu, results)
+        finally:
+            free.put(vgpu)
+
+    with step(f"cuda: {len(chosen)} programs, natively and through Bandsaw"):
+        with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+            times = list(pool.map(work, chosen))
+    say(f"in sum: native {sum(native for native, _ in times):.1f} s, Bandsaw {sum(ours for _, ours in times):.1f} s")
+    for name in names:
+        host.vgpuctl("destroy", name, "--force", check=False)
