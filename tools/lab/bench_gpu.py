@@ -13,11 +13,12 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from lab import host, setup, svg
+from lab import host, qemu_root, setup, svg
 from lab.cuda_programs import Program
-from lab.guest_run import direct_environment
+from lab.guest_run import direct_environment, native_environment, run_in_guest
 from lab.machine import toolkit
-from lab.paths import BUILD, REPO, cache, environment
+from lab.paths import REPO, cache
+from lab.plain_vm import lab_vm
 from lab.shell import Failure, say, step
 
 FOLDER = REPO / "tools/figures/gpu"
@@ -29,7 +30,9 @@ SECTIONS = {
     "bandwidth": ["bandwidth"],
     "programs": PROGRAMS,
     "torch": [],
+    "vm": ["bandwidth"],
 }
+BY_DEFAULT = ["latency", "bandwidth", "programs", "torch"]
 COLOURS = {NATIVE: "#666666", BANDSAW: "#0072b2"}
 # A runner warmed ahead of the next program takes this long; starts are measured with one ready, and with none starting.
 SETTLE_S = 1.5
@@ -61,6 +64,10 @@ def at_most(limit: float, unit: str) -> Wanted:
     return Wanted(f"<= {limit:g} {unit}", lambda native, bandsaw: bandsaw <= limit)
 
 
+def at_least(limit: float, unit: str) -> Wanted:
+    return Wanted(f">= {limit:g} {unit}", lambda native, bandsaw: bandsaw >= limit)
+
+
 def at_most_more(extra: float, unit: str) -> Wanted:
     return Wanted(f"<= native + {extra:g} {unit}", lambda native, bandsaw: bandsaw <= native + extra)
 
@@ -80,6 +87,9 @@ WANTED = {
     "program start to first completed call": at_most(60, "ms"),
     "pinned 1024 MiB H2D": ratio_at_least(0.97),
     "pinned 1024 MiB D2H": ratio_at_least(0.97),
+    "VM: pinned 1024 MiB H2D": ratio_at_least(0.97),
+    "VM: pinned 1024 MiB D2H": ratio_at_least(0.97),
+    "VM: pageable 1024 MiB H2D": at_least(30, "GB/s"),
     "geometric mean of steady work": ratio_at_most(1.03),
     "geometric mean of whole runs": ratio_at_most(1.03),
     "torch: training step": ratio_at_most(1.05),
@@ -131,6 +141,10 @@ class Samples:
             elif said.get("correct") is False:
                 self.error = "the result is wrong"
 
+    def renamed(self, prefix: str) -> "Samples":
+        return Samples({prefix + name: values for name, values in self.values.items() if name != "wall"},
+                       {prefix + name: unit for name, unit in self.units.items()})
+
     def median(self, name: str) -> float | None:
         return statistics.median(self.values[name]) if self.values.get(name) else None
 
@@ -169,7 +183,9 @@ class Bench:
         self.failures: list[str] = []
         self.raw: dict[str, dict] = {}
         self.charts: dict[str, str] = {}
-        self.sides: dict[str, dict[str, str]] = {NATIVE: dict(os.environ)}
+        self.bandwidths: dict[str, Samples] = {}
+        self.largest = 4 if options.software else 1024  # MiB, of a copy
+        self.sides: dict[str, dict[str, str]] = {NATIVE: native_environment()}
         if not options.native:
             self.sides[BANDSAW] = direct_environment(VGPU)
         if options.software:
@@ -227,13 +243,15 @@ def _curves(rows: list[Row], pattern: str) -> list[svg.Series]:
             for (side, direction), points in found.items()]
 
 
-def _copy_charts(bench: Bench, rows: list[Row], what: str, unit: str) -> None:
+def _copy_charts(bench: Bench, rows: list[Row], what: str, unit: str, place: str = "") -> None:
+    """`place` is the rows' common prefix: where Bandsaw's side ran, if not in direct mode."""
     for kind in ("pinned", "pageable"):
-        series = _curves(rows, rf"{kind} (\d+) (B|KiB|MiB) (H2D|D2H)")
+        series = _curves(rows, rf"{place}{kind} (\d+) (B|KiB|MiB) (H2D|D2H)")
         if series:
             size = svg.Axis("size of the copy", logarithmic=True, base=2, text=svg.byte_size)
-            bench.charts[f"{what}-{kind}"] = svg.line_chart(f"{what.capitalize()} of copies, {kind} host memory", size,
-                                                            svg.Axis(f"{what}, {unit}"), series)
+            title = f"{place}{what} of copies, {kind} host memory"
+            name = f"{place.lower().replace(': ', '-')}{what}-{kind}"
+            bench.charts[name] = svg.line_chart(title[0].upper() + title[1:], size, svg.Axis(f"{what}, {unit}"), series)
 
 
 def latency(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
@@ -247,9 +265,37 @@ def latency(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
 
 def bandwidth(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
     if "bandwidth" in binaries:
-        largest = 4 if bench.options.software else 1024
-        rows = bench.all_rows(bench.compare("bandwidth", [binaries["bandwidth"], largest], bench.rounds, timeout=180))
-        _copy_charts(bench, rows, "bandwidth", "GB/s")
+        bench.bandwidths = bench.compare("bandwidth", [binaries["bandwidth"], bench.largest], bench.rounds, timeout=180)
+        _copy_charts(bench, bench.all_rows(bench.bandwidths), "bandwidth", "GB/s")
+
+
+def vm(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
+    """The copies once more from inside a VM; its processor may be emulated, the copies are the host's work all the same."""
+    if "bandwidth" not in binaries or bench.options.native:
+        return
+    command = [binaries["bandwidth"], bench.largest]
+    native = bench.bandwidths.get(NATIVE, Samples())
+    if not native.values:
+        run_once(command, bench.sides[NATIVE], native, timeout=90)
+    host.vgpuctl("destroy", VGPU, check=False)  # its shares are the VM's now
+    inside, parts = Samples(), []
+    guest = lab_vm("bench-gpu", "bench-gpu-vm", memory_mib=3 * bench.largest + 1024)
+    try:
+        if qemu_root.has_libvirt():
+            host.start_libvirt()
+        guest.up(memory="512M" if bench.options.software else "8G")
+        status = run_in_guest(guest.agent(), command[0], [str(bench.largest)], parts.append, parts.append, timeout=400)
+        inside.take(b"".join(parts).decode(errors="replace"))
+        inside.error = inside.error or (f"exit {status}: {_last_line(b''.join(parts))}" if status else "")
+    except (Failure, OSError) as failure:
+        inside.error = str(failure)
+    finally:
+        guest.remove()
+    if inside.error:
+        bench.failures.append(f"bandwidth in the VM: {inside.error}")
+    bench.raw["vm bandwidth"] = {NATIVE: native.values, BANDSAW: inside.values}
+    both = {side: got.renamed("VM: ") for side, got in ((NATIVE, native), (BANDSAW, inside))}
+    _copy_charts(bench, bench.all_rows(both), "bandwidth", "GB/s", "VM: ")
 
 
 def _geometric_mean(bench: Bench, name: str, rows: list[Row]) -> None:
@@ -316,6 +362,9 @@ def torch(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
                                           {"time": [row.ratio for row in chosen]}, (1.05, "wanted: at most 1.05"))
 
 
+MEASURES = {"latency": latency, "bandwidth": bandwidth, "programs": programs, "torch": torch, "vm": vm}
+
+
 def _cell(value: float | None, unit: str, there: bool) -> str:
     return f"{value:.4g} {unit}" if value is not None else "failed" if there else ""
 
@@ -373,28 +422,16 @@ def _compile(bench: Bench, names: list[str]) -> dict[str, pathlib.Path]:
     return {name: path for name, path in made.items() if not isinstance(path, Failure)}
 
 
-def _vgpuctl(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", *arguments], capture_output=True, text=True, check=False,
-                          env=environment())
-
-
 def _virtual_gpu(options) -> None:
     """A vgpud with the right device, and a virtual GPU on it."""
-    if options.software:
-        host.start_vgpud()
-    else:
-        host.start_vgpud(device="cuda")
-    if _vgpuctl("show", VGPU).returncode == 0:
-        return
-    memory = options.memory or ("2G" if options.software else "48G")
-    made = _vgpuctl("create", VGPU, "--memory", memory, "--compute", "50", "--copy", "50")
-    if made.returncode != 0:
-        raise Failure(f"no virtual GPU to measure on: {_last_line(made.stderr or made.stdout)}")
+    host.start_vgpud(device="soft" if options.software else "cuda")
+    host.ensure_vgpu(VGPU, options.memory or ("2G" if options.software else "48G"), 40, 40)
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench gpu", description=__doc__)
-    parser.add_argument("--only", default=",".join(SECTIONS), metavar="LIST", help=f"of {','.join(SECTIONS)}")
+    parser.add_argument("--only", default=",".join(BY_DEFAULT), metavar="LIST",
+                        help=f"of {','.join(SECTIONS)}; all but vm if left out")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and SVG charts go there")
     parser.add_argument("--quick", action="store_true", help="each program once")
     parser.add_argument("--rounds", type=int, help="how often each side runs each program (3)")
@@ -417,17 +454,20 @@ def run(arguments: list[str]) -> int:
     """Exit status 0 if everything ran and every target is met."""
     options = _options(arguments)
     if not options.no_build and not options.native:
-        setup.prepare(lab=False)
+        prepare = setup.prepare if options.software else setup.prepare_gpu
+        prepare(lab="vm" in options.only)
     bench = Bench(options)
-    binaries = _compile(bench, [name for section in options.only for name in SECTIONS[section]])
+    binaries = _compile(bench, list(dict.fromkeys(name for section in options.only for name in SECTIONS[section])))
     if not options.native or options.software:
         _virtual_gpu(options)
     facts = _facts(bench)
     say(f"{facts['gpu'] or 'no GPU here'}; {bench.rounds} rounds of {', '.join(bench.sides)}")
     for name in options.only:
         say(name)
-        {"latency": latency, "bandwidth": bandwidth, "programs": programs, "torch": torch}[name](bench, binaries)
+        MEASURES[name](bench, binaries)
         save(bench, facts)
+    if not options.native:
+        host.vgpuctl("destroy", VGPU, check=False)
     print(table(bench))
     missed = [row.name for row in bench.rows if row.verdict() == "NO"]
     return 1 if missed or bench.failures else 0

@@ -9,7 +9,7 @@ LEFT, RIGHT, TOP, BOTTOM = 78, 24, 76, 66
 # Okabe and Ito's colours, told apart by the colour-blind too.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#b8a800"]
 STYLE = """text{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:12px;fill:#222}
-.title{font-size:16px;font-weight:bold}.axis{font-size:13px}.grid{stroke:#ddd;stroke-width:1}
+.title{font-size:16px;font-weight:bold}.axis{font-size:13px}.small{font-size:10px}.grid{stroke:#ddd;stroke-width:1}
 .frame{fill:none;stroke:#555;stroke-width:1}.line{fill:none;stroke-width:2}.limit{stroke:#a00;stroke-dasharray:5 4}"""
 
 
@@ -113,7 +113,8 @@ def _frame(y: _Scale) -> list[str]:
 def _legend(entries: list[tuple[str, str, bool]]) -> list[str]:
     """Names beside a piece of their line, in one row above the plot (two when there are many)."""
     parts = []
-    per_row = len(entries) if len(entries) <= 4 else -(-len(entries) // 2)
+    long = len(entries) > 4 or sum(len(name) for name, _, _ in entries) > 72
+    per_row = -(-len(entries) // 2) if long else len(entries)
     width = (WIDTH - LEFT - RIGHT) / max(1, per_row)
     for number, (name, colour, dashed) in enumerate(entries):
         x, y = LEFT + number % per_row * width, 48 + number // per_row * 16
@@ -141,6 +142,8 @@ def line_chart(title: str, x_axis: Axis, y_axis: Axis, series: list[Series]) -> 
               for number, each in enumerate(series) if each.points]
     if not y_axis.logarithmic and y_axis.low is None:
         y_axis = dataclasses.replace(y_axis, low=min([0.0, *(py for each in series for _, py in each.points)]))
+    if not y_axis.logarithmic and y_axis.high is None:
+        y_axis = dataclasses.replace(y_axis, high=1.06 * max([1e-9, *(py for each in series for _, py in each.points)]))
     x = _Scale(x_axis, [px for each in series for px, _ in each.points], LEFT, WIDTH - RIGHT)
     y = _Scale(y_axis, [py for each in series for _, py in each.points], HEIGHT - BOTTOM, TOP)
     body = _frame(y)
@@ -171,7 +174,7 @@ def bar_chart(title: str, y_axis: Axis, groups: list[str], series: dict[str, lis
             x, height = centre + (number - len(series) / 2) * width, HEIGHT - BOTTOM - y.at(row[place])
             body.append(f'<rect x="{x:.1f}" y="{y.at(row[place]):.1f}" width="{width - 2:.1f}" height="{height:.1f}" '
                         f'fill="{colour}"/>')
-            body.append(_text(x + width / 2 - 1, y.at(row[place]) - 5, f"{row[place]:.3g}"))
+            body.append(_text(x + width / 2 - 1, y.at(row[place]) - 5, f"{row[place]:.2f}", extra='class="small"'))
     entries = [(name, colour, False) for name, colour in zip(series, COLOURS)]
     if limit:
         body.append(_line(LEFT, y.at(limit[0]), WIDTH - RIGHT, y.at(limit[0]), "limit"))
