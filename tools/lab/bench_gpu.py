@@ -150,8 +150,10 @@ class Samples:
 
 
 def _last_line(text: str | bytes | None) -> str:
+    """The last line, or the last that names an error: Python's explanations of one can be long."""
     text = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if re.match(r"[\w.]*Error:", line)] or lines
     return lines[-1][:300] if lines else "nothing on stderr"
 
 
@@ -221,8 +223,9 @@ class Bench:
         self.rows.append(row)
         return row
 
-    def all_rows(self, samples: dict[str, Samples]) -> list[Row]:
-        names = dict.fromkeys(name for got in samples.values() for name in got.values if name != "wall")
+    def all_rows(self, program: str, samples: dict[str, Samples]) -> list[Row]:
+        """A row for each value that a side said; one for the program if none said anything."""
+        names = dict.fromkeys(name for got in samples.values() for name in got.values if name != "wall") or [program]
         return [self.row(name, samples) for name in names]
 
 
@@ -256,17 +259,20 @@ def _copy_charts(bench: Bench, rows: list[Row], what: str, unit: str, place: str
 
 def latency(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
     if "start" in binaries:
-        bench.all_rows(bench.compare("start", [binaries["start"], "SPAWNED"], 3 if bench.options.quick else 7,
-                                     warm_up=True, settle=SETTLE_S))
+        rounds = 3 if bench.options.quick else 7
+        bench.all_rows("start", bench.compare("start", [binaries["start"], "SPAWNED"], rounds, warm_up=True,
+                                              settle=SETTLE_S))
     if "latency" in binaries:
-        rows = bench.all_rows(bench.compare("latency", [binaries["latency"], bench.options.scale], bench.rounds))
+        samples = bench.compare("latency", [binaries["latency"], bench.options.scale], bench.rounds)
+        rows = bench.all_rows("latency", samples)
         _copy_charts(bench, rows, "latency", "us")
 
 
 def bandwidth(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
     if "bandwidth" in binaries:
-        bench.bandwidths = bench.compare("bandwidth", [binaries["bandwidth"], bench.largest], bench.rounds, timeout=180)
-        _copy_charts(bench, bench.all_rows(bench.bandwidths), "bandwidth", "GB/s")
+        bench.bandwidths = bench.compare("bandwidth", [binaries["bandwidth"], bench.largest], bench.rounds,
+                                         timeout=180)
+        _copy_charts(bench, bench.all_rows("bandwidth", bench.bandwidths), "bandwidth", "GB/s")
 
 
 def vm(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
@@ -295,7 +301,7 @@ def vm(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
         bench.failures.append(f"bandwidth in the VM: {inside.error}")
     bench.raw["vm bandwidth"] = {NATIVE: native.values, BANDSAW: inside.values}
     both = {side: got.renamed("VM: ") for side, got in ((NATIVE, native), (BANDSAW, inside))}
-    _copy_charts(bench, bench.all_rows(both), "bandwidth", "GB/s", "VM: ")
+    _copy_charts(bench, bench.all_rows("VM: bandwidth", both), "bandwidth", "GB/s", "VM: ")
 
 
 def _geometric_mean(bench: Bench, name: str, rows: list[Row]) -> None:
@@ -330,8 +336,8 @@ def programs(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
 def _torch_python() -> str | None:
     for python in [os.environ.get("BANDSAW_TORCH_PYTHON"), "/opt/torch/.venv/bin/python3", "/usr/bin/python3"]:
         if python and pathlib.Path(python).exists():
-            found = subprocess.run([python, "-c", "import importlib.util,sys;sys.exit(not importlib.util.find_spec('torch'))"],
-                                   check=False, capture_output=True)
+            question = "import importlib.util,sys;sys.exit(not importlib.util.find_spec('torch'))"
+            found = subprocess.run([python, "-c", question], check=False, capture_output=True)
             if found.returncode == 0:
                 return python
     return None
@@ -344,7 +350,7 @@ def torch(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
         return
     command = [python, FOLDER / "torch_model.py", *(["--quick"] if bench.options.quick else [])]
     samples = bench.compare("torch", command, 1 if bench.options.quick else 2, timeout=200)
-    rows = bench.all_rows(samples)
+    rows = bench.all_rows("torch", samples)
     if BANDSAW not in samples:
         return
     for name in samples[NATIVE].digests:
@@ -356,6 +362,8 @@ def torch(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
         elif bandsaw:
             say(f"  torch: {name}: the same results to the last bit")
     chosen = [row for row in rows if row.ratio and row.unit in ("ms", "us")]
+    if not chosen:
+        return
     bench.charts["torch"] = svg.bar_chart("PyTorch: time on Bandsaw over time on bare metal",
                                           svg.Axis("ratio (less is better)"),
                                           [row.name.removeprefix("torch: ") for row in chosen],
@@ -442,10 +450,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--software", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--scale", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    options.only = options.only.split(",")
-    unknown = set(options.only) - set(SECTIONS)
+    chosen = set(options.only.split(","))
+    unknown = chosen - set(SECTIONS)
     if unknown:
         parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    options.only = [name for name in SECTIONS if name in chosen]
     options.scale = options.scale or (0.01 if options.software else 1)
     return options
 

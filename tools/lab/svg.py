@@ -25,7 +25,7 @@ class Series:
 
 @dataclasses.dataclass
 class Axis:
-    """What an axis says: its title with the unit, its scale, its ticks' text, and its range where the data do not decide."""
+    """What an axis says: its title with the unit, its scale, its ticks' text; its range if the data do not decide."""
     title: str
     logarithmic: bool = False
     base: float = 10
@@ -101,7 +101,8 @@ def _document(title: str, body: list[str]) -> str:
 
 
 def _frame(y: _Scale) -> list[str]:
-    parts = [f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}" class="frame"/>']
+    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    parts = [f'<rect x="{LEFT}" y="{TOP}" width="{width}" height="{height}" class="frame"/>']
     for value in y.ticks():
         parts.append(_line(LEFT, y.at(value), WIDTH - RIGHT, y.at(value), "grid"))
         parts.append(_text(LEFT - 8, y.at(value) + 4, y.text(value), "end"))
