@@ -276,7 +276,7 @@ def bandwidth(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
 
 
 def vm(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
-    """The copies once more from inside a VM; its processor may be emulated, the copies are the host's work all the same."""
+    """The copies once more from inside a VM; its processor may be emulated, the copies are the host's work."""
     if "bandwidth" not in binaries or bench.options.native:
         return
     command = [binaries["bandwidth"], bench.largest]
