@@ -43,15 +43,6 @@ sleep 60
 }
 
 
-def _qemu() -> list[str]:
-    root = qemu_root.root()
-    if root == pathlib.Path("/"):
-        return ["qemu-system-x86_64"]
-    share = root / "usr/share"
-    return [str(root / "lib64/ld-linux-x86-64.so.2"), "--library-path", str(root / "usr/lib/x86_64-linux-gnu"),
-            str(root / "usr/bin/qemu-system-x86_64"), "-L", str(share / "seabios"), "-L", str(share / "qemu")]
-
-
 class Bench:
     """A sink, a guest image and, one after the other, QEMUs."""
 
@@ -88,7 +79,7 @@ class Bench:
         (self.folder / "console").unlink(missing_ok=True)
         device = f'{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{self.folder}/sock"}}}}'
         self.qemu = subprocess.Popen(
-            [*_qemu(), "-machine", "q35,memory-backend=ram", "-accel", "tcg", "-cpu", "max,-erms,-fsrm", "-smp", "2",
+            [*qemu_root.command(), "-machine", "q35,memory-backend=ram", "-accel", "tcg", "-cpu", "max,-erms,-fsrm", "-smp", "2",
              "-m", "1024", "-object", "memory-backend-memfd,id=ram,size=1024M,share=on", "-nodefaults", "-display",
              "none", "-serial", f"file:{self.folder}/console", "-kernel", image.kernel() / "vmlinuz", "-initrd",
              self.folder / "initramfs", "-append", f"console=ttyS0 quiet panic=-1 script={script}", "-device", device],
