@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "guest-driver/uapi/vgpu_wire.h"
+#include "memory/base/status.h"
 
 namespace bandsaw {
 
@@ -162,6 +163,11 @@ class Device {
   virtual void info(vgpu_device_info* info) = 0;
   virtual void memory_info(uint64_t* free_bytes, uint64_t* total_bytes) = 0;
 
+  // Guest pages that were mapped into the runner and those that will be unmapped. A device that copies from and to them
+  // itself registers them; one that refuses still takes copies of them, at its own pace.
+  virtual CUresult host_pin(void*, uint64_t /*bytes*/, bool /*read_only*/) { return CUDA_SUCCESS; }
+  virtual void host_unpin(void*) {}
+
   // Contexts. A destroyed context's streams, modules and memory go with it.
   virtual CUresult context_create(uint32_t flags, ContextRef* context) = 0;
   virtual CUresult context_destroy(const ContextRef& context) = 0;
@@ -204,7 +210,8 @@ class Device {
                                       uint64_t* address) = 0;  // pool may be null: the default
   virtual CUresult memory_free_async(const StreamRef& stream, uint64_t address) = 0;
 
-  // Work on streams. While a stream captures, these add nodes instead; `done` is then called at once.
+  // Work on streams. While a stream captures, these add nodes instead; `done`, which may be null, is then called at
+  // once.
   virtual CUresult copy(const StreamRef& stream, const Copy& copy, Done done) = 0;
   virtual CUresult fill(const StreamRef& stream, const vgpu_fill& fill, Done done) = 0;
   virtual CUresult launch(const StreamRef& stream, const Launch& launch) = 0;
@@ -259,5 +266,18 @@ class Device {
 
 // The software device: runs PTX on the CPU. `host` must outlive it.
 std::unique_ptr<Device> make_soft_device(const DeviceConfig& config, DeviceHost* host);
+
+// The GPU number `index` of the machine, through NVIDIA's driver, with a context made ahead. It needs the window's
+// upper half unmapped in this process, and takes the process's descriptors 1 and 2 (kernels print there). `host` must
+// outlive it.
+Result<std::unique_ptr<Device>> make_cuda_device(const DeviceConfig& config, int index, DeviceHost* host);
+
+// What a GPU is, without making a context on it.
+struct GpuIdentity {
+  std::string name, uuid;
+  uint64_t memory_bytes = 0;
+  int driver_version = 0;  // as cuDriverGetVersion
+};
+Result<GpuIdentity> probe_cuda_device(int index);
 
 }  // namespace bandsaw

@@ -37,41 +37,16 @@ Reservation::~Reservation() {
   if (bytes_ != 0) munmap(reinterpret_cast<void*>(base_), bytes_);
 }
 
+void Reservation::release(uint64_t address, uint64_t length) const {
+  munmap(reinterpret_cast<void*>(address), length);
+}
+
 void Reservation::seal(uint64_t address, uint64_t length) const {
   if (reserve(address, length, MAP_FIXED) == MAP_FAILED) {
     // Leaving guest pages mapped would break the promise that they are let go of.
     SPDLOG_CRITICAL("cannot unmap guest pages at {:#x}: {}", address, std::strerror(errno));
     std::abort();
   }
-}
-
-std::optional<uint64_t> RangeAllocator::take(uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  for (auto it = free_.begin(); it != free_.end(); ++it) {
-    if (it->second < bytes) continue;
-    const uint64_t address = it->first, left = it->second - bytes;
-    free_.erase(it);
-    if (left != 0) free_[address + bytes] = left;
-    return address;
-  }
-  return std::nullopt;
-}
-
-void RangeAllocator::give_back(uint64_t address, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  auto next = free_.lower_bound(address);
-  if (next != free_.end() && next->first == address + bytes) {
-    bytes += next->second;
-    next = free_.erase(next);
-  }
-  if (next != free_.begin()) {
-    auto before = std::prev(next);
-    if (before->first + before->second == address) {
-      before->second += bytes;
-      return;
-    }
-  }
-  free_[address] = bytes;
 }
 
 }  // namespace bandsaw::runner

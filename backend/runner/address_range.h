@@ -4,9 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <mutex>
-#include <optional>
+#include <initializer_list>
 
 #include "memory/base/status.h"
 
@@ -28,22 +26,12 @@ class Reservation {
   }
   // Puts PROT_NONE back over a part that was mapped over.
   void seal(uint64_t address, uint64_t length) const;
+  // Gives a part up for somebody else to reserve; `contains` still counts it as the window's.
+  void release(uint64_t address, uint64_t length) const;
 
  private:
   Reservation(uint64_t base, uint64_t bytes) : base_(base), bytes_(bytes) {}
   uint64_t base_ = 0, bytes_ = 0;
-};
-
-// First-fit allocation of page ranges in a reservation. Thread-safe.
-class RangeAllocator {
- public:
-  RangeAllocator(uint64_t base, uint64_t bytes) { free_[base] = bytes; }
-  std::optional<uint64_t> take(uint64_t bytes);
-  void give_back(uint64_t address, uint64_t bytes);
-
- private:
-  std::mutex mutex_;
-  std::map<uint64_t, uint64_t> free_;  // guarded by mutex_: start -> length, never adjacent
 };
 
 }  // namespace bandsaw::runner

@@ -70,15 +70,13 @@ vgpu_copy_end describe_end(const GuestMemory& memory, const Copy& copy, const Co
 CUresult resolve_device(const GuestMemory& memory, uint64_t address, uint64_t bytes, Access access, CopyEnd* end,
                         RegionRef* hold) {
   const Reservation& window = memory.window();
-  if (window.contains(address, bytes) && address >= window.base() + VGPU_WINDOW_DEVICE_OFFSET) {
-    end->address = address;
-    end->host = false;
-    return CUDA_SUCCESS;
-  }
-  GuestSpan span = memory.find(address, bytes, access, true);
-  if (!span) return CUDA_ERROR_INVALID_VALUE;
-  end->address = reinterpret_cast<uint64_t>(span.data);
-  end->host = true;
+  const bool in_devices_half =
+      window.contains(address, bytes) && address >= window.base() + VGPU_WINDOW_DEVICE_OFFSET;
+  GuestSpan span;
+  if (!in_devices_half) span = memory.find(address, bytes, access, true);
+  // No region: if it is memory at all, then the device's, which knows best (variables lie where a driver put them).
+  end->address = span ? reinterpret_cast<uint64_t>(span.data) : address;
+  end->host = static_cast<bool>(span);
   *hold = std::move(span.region);
   return CUDA_SUCCESS;
 }

@@ -14,8 +14,8 @@ struct CopyHolds {
   RegionRef destination, source;
 };
 
-// `bytes` of device memory at `address`: of the device's own half of the window (which the Device checks), or of a
-// device-visible region, which becomes a host pointer held by `hold`. CUDA_ERROR_INVALID_VALUE for anything else.
+// `bytes` of device memory at `address`: of a device-visible region, which becomes a host pointer held by `hold`, or
+// else an address that the Device is to judge.
 CUresult resolve_device(const GuestMemory& memory, uint64_t address, uint64_t bytes, Access access, CopyEnd* end,
                         RegionRef* hold);
 

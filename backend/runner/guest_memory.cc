@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "guest-driver/uapi/vgpu_control.h"
+#include "memory/base/log.h"
 
 namespace bandsaw::runner {
 namespace {
@@ -167,6 +168,7 @@ Result<RegionRef> GuestMemory::map(uint64_t va, uint32_t flags, std::span<const 
 
 void GuestMemory::unmap(Region* region) {
   const uint64_t at = reinterpret_cast<uint64_t>(region->host_);
+  if (Device* const device = pins_.load(); device && region->pinned_) device->host_unpin(region->host_);
   (region->alias_ ? alias_ : *window_).seal(at, region->bytes_);
   pieces_.fetch_sub(region->pieces_, std::memory_order_relaxed);
   if (region->alias_) {
@@ -177,10 +179,23 @@ void GuestMemory::unmap(Region* region) {
   }
 }
 
+// Kernels reach a device-visible region only if the device took it; others are copied from and to in any case.
+void GuestMemory::pin(Region* region) {
+  Device* const device = pins_.load();
+  if (!device) return;
+  const CUresult result = device->host_pin(region->host_, region->bytes_, region->read_only_);
+  region->pinned_ = result == CUDA_SUCCESS;
+  if (!region->pinned_) {
+    SPDLOG_WARN("{:#x} bytes at {:#x} cannot be registered with the device: error {}", region->bytes_, region->va_,
+                static_cast<int>(result));
+  }
+}
+
 Status GuestMemory::add_region(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments) {
   auto mapped = map(va, flags, segments);
   if (!mapped.ok()) return mapped.status();
   RegionRef region = std::move(mapped.value());
+  pin(region.get());
   std::unique_lock lock(mutex_);
   if (!by_id_.emplace(id, region).second) return Status::error(EEXIST, "region {} is there already", id);
   by_va_.emplace(va, region.get());

@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "backend/control/runner_link.h"
+#include "backend/device/device.h"
 #include "backend/runner/address_range.h"
+#include "memory/base/range_allocator.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
@@ -49,6 +51,7 @@ class Region : public std::enable_shared_from_this<Region> {
   GuestMemory* memory_ = nullptr;
   uint64_t va_ = 0, bytes_ = 0;
   bool read_only_ = false, device_visible_ = false, alias_ = true;
+  bool pinned_ = false;         // the device knows of it
   std::byte* host_ = nullptr;
   uint32_t pieces_ = 0;         // of address space, for the limit
   std::function<void()> gone_;  // called after the pages are unmapped
@@ -71,6 +74,9 @@ class GuestMemory {
   // `window` must outlive this.
   static Result<std::unique_ptr<GuestMemory>> make(const Reservation* window);
   ~GuestMemory();
+
+  // Who is told of regions from now on; it must outlive them, or be taken back (with null) before it goes.
+  void set_pins(Device* device) { pins_.store(device); }
 
   Status add_ram(uint32_t id, UniqueFd fd, uint64_t bytes, uint64_t offset);
   Status drop_ram(uint32_t id);
@@ -109,6 +115,7 @@ class GuestMemory {
   Status check_segments(std::span<const RunnerSegment> segments, uint64_t va, uint64_t* bytes) const;
   Status map_segments(Region* region, std::span<const RunnerSegment> segments);
   Status place(Region* region);
+  void pin(Region* region);
   void unmap(Region* region);
   void publish_visible();
 
@@ -116,6 +123,7 @@ class GuestMemory {
   const Reservation alias_;
   RangeAllocator alias_ranges_;
   std::atomic<uint32_t> pieces_{0};
+  std::atomic<Device*> pins_{nullptr};
 
   mutable std::shared_mutex mutex_;
   std::map<uint32_t, Ram> rams_;            // guarded by mutex_

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "backend/runner/errors.h"
+#include "backend/device/errors.h"
 #include "backend/runner/handlers.h"
 
 namespace bandsaw::runner {

@@ -67,6 +67,9 @@ CUresult Handlers::copy(C call, const vgpu_copy& copy, R<Stream> stream, const v
     finish_async(*lane_of(call), done, CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
+  // Nobody waits for a copy between pieces of device memory that names no done word.
+  const bool watched = done.token != 0 || holds.destination || holds.source;
+  if (!watched) return device_.copy(stream, resolved, nullptr);
   return device_.copy(stream, resolved,
                       [lane = lane_of(call), done, holds = std::move(holds)](CUresult outcome) mutable {
                         holds = {};  // first: who sees the done word may drop the region
@@ -118,6 +121,7 @@ CUresult Handlers::fill(C call, const vgpu_fill& fill, R<Stream> stream, const v
     finish_async(*lane_of(call), done, CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
+  if (done.token == 0 && !hold) return device_.fill(stream, fill, nullptr);
   return device_.fill(stream, fill, [lane = lane_of(call), done, hold = std::move(hold)](CUresult outcome) mutable {
     hold = nullptr;
     finish_async(*lane, done, outcome);

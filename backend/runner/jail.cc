@@ -24,7 +24,7 @@ void say(const char* text, uint64_t number) {
   for (; text[length] != '\0' && length < 120; ++length) line[length] = text[length];
   for (int shift = 60; shift >= 0; shift -= 4) line[length++] = "0123456789abcdef"[(number >> shift) & 15];
   line[length++] = '\n';
-  if (write(STDERR_FILENO, line, length) < 0) _exit(kFaultExit);
+  if (write(log_descriptor(), line, length) < 0) _exit(kFaultExit);
 }
 
 void on_fault(int signal, siginfo_t* info, void*) {

@@ -13,6 +13,7 @@ Status enter_jail(int keep);
 void catch_faults();
 
 // Allows only the system calls that a warm runner needs (syscalls.cc). For all threads; call once the device is there.
-Status limit_system_calls();
+// `for_gpu`: what NVIDIA's driver needs too.
+Status limit_system_calls(bool for_gpu);
 
 }  // namespace bandsaw::runner

@@ -4,10 +4,16 @@
 // not need, makes its device, says that it is ready, and waits to be told whom it serves. It is the fault domain and
 // the memory-protection domain of its guest process: it ends when that process does, when the session does, or when
 // something in it breaks, and takes nobody else along.
+//
+// `bandsaw-runner --probe cuda INDEX` says in a line of JSON what a GPU is, for vgpud, which opens none itself.
 
 #include <unistd.h>
 
+#include <charconv>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 
 #include "backend/runner/jail.h"
 #include "backend/runner/service.h"
@@ -16,6 +22,29 @@
 
 namespace bandsaw::runner {
 namespace {
+
+// Which device the session wants: "soft" or "cuda:INDEX".
+struct Choice {
+  bool cuda = false;
+  int index = 0;
+};
+
+std::optional<int> parse_index(std::string_view text) {
+  int index = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  if (error != std::errc() || end != text.data() + text.size() || index < 0) return std::nullopt;
+  return index;
+}
+
+Result<Choice> read_choice() {
+  const char* const text = std::getenv("BANDSAW_DEVICE");
+  const std::string_view name = text ? text : "soft";
+  if (name == "soft") return Choice{};
+  if (name.starts_with("cuda:")) {
+    if (const auto index = parse_index(name.substr(5))) return Choice{true, *index};
+  }
+  return Status::error(EINVAL, "BANDSAW_DEVICE is '{}'; it may be soft or cuda:INDEX", name);
+}
 
 // What the session hands down in the environment.
 DeviceConfig read_environment() {
@@ -28,13 +57,29 @@ DeviceConfig read_environment() {
   return config;
 }
 
-Status serve(DeviceConfig config) {
+Result<std::unique_ptr<Device>> make_device(const DeviceConfig& config, const Choice& choice, DeviceHost* host) {
+  if (choice.cuda) return make_cuda_device(config, choice.index, host);
+#ifdef BANDSAW_HAVE_SOFT
+  return make_soft_device(config, host);
+#else
+  return Status::error(ENODEV, "this build has no software device (it lacked lz4 or zstd)");
+#endif
+}
+
+Status serve(DeviceConfig config, const Choice& choice) {
   auto window = Reservation::make(VGPU_WINDOW_BYTES, {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2});
   if (!window.ok()) return window.status();
   config.window_base = window.value().base();
-  auto process = Process::make(&window.value(), [&](DeviceHost* host) { return make_soft_device(config, host); });
+  if (choice.cuda) {
+    // The driver reserves the device's half itself, on the GPU and here.
+    window.value().release(config.window_base + VGPU_WINDOW_DEVICE_OFFSET,
+                           VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET);
+    if (Status status = move_log_from_stderr(); !status.ok()) return status;
+  }
+  auto process =
+      Process::make(&window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); });
   if (!process.ok()) return process.status();
-  if (Status status = limit_system_calls(); !status.ok()) SPDLOG_WARN("{}; going on without", status.message());
+  if (Status status = limit_system_calls(choice.cuda); !status.ok()) SPDLOG_WARN("{}; going on without", status.message());
   Service service{UniqueFd(kRunnerSocket), process.value().get()};
   Status status = service.run();
   process.value()->account().release_all();
@@ -44,16 +89,34 @@ Status serve(DeviceConfig config) {
   _exit(status.ok() ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
+int probe(const char* index_text) {
+  const auto index = parse_index(index_text);
+  auto identity = index ? probe_cuda_device(*index)
+                        : Result<GpuIdentity>(Status::error(EINVAL, "'{}' is no number of a GPU", index_text));
+  if (!identity.ok()) {
+    std::fprintf(stderr, "%s\n", identity.status().message().c_str());
+    return EXIT_FAILURE;
+  }
+  const GpuIdentity& gpu = identity.value();
+  std::printf("{\"name\": \"%s\", \"uuid\": \"%s\", \"memory\": %llu, \"driver\": \"%d\"}\n", gpu.name.c_str(),
+              gpu.uuid.c_str(), static_cast<unsigned long long>(gpu.memory_bytes), gpu.driver_version);
+  return EXIT_SUCCESS;
+}
+
 }  // namespace
 }  // namespace bandsaw::runner
 
-int main() {
+int main(int argc, char** argv) {
   using namespace bandsaw;
+  if (argc == 4 && std::strcmp(argv[1], "--probe") == 0 && std::strcmp(argv[2], "cuda") == 0) {
+    return runner::probe(argv[3]);
+  }
   start_log("bandsaw-runner");
-  Status status = runner::enter_jail(kRunnerSocket);
+  const auto choice = runner::read_choice();
+  Status status = choice.ok() ? runner::enter_jail(kRunnerSocket) : choice.status();
   if (status.ok()) {
     runner::catch_faults();
-    status = runner::serve(runner::read_environment());
+    status = runner::serve(runner::read_environment(), choice.value());
   }
   SPDLOG_ERROR("{}", status.message());
   return EXIT_FAILURE;

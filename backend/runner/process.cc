@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "backend/runner/errors.h"
+#include "backend/device/errors.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
@@ -55,8 +55,10 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   auto memory = GuestMemory::make(window);
   if (!memory.ok()) return memory.status();
   std::unique_ptr<Process> process(new Process(std::move(memory.value())));
-  process->device_ = make_device(process.get());
-  if (!process->device_) return Status::error(ENODEV, "the device cannot be made");
+  auto device = make_device(process.get());
+  if (!device.ok()) return device.status();
+  process->device_ = std::move(device.value());
+  process->memory_->set_pins(process->device_.get());
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->handlers_ = std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_,
                                                         process->account_, process->output_, process->callbacks_});
@@ -68,6 +70,7 @@ Process::~Process() {
   workers_ = nullptr;  // finishes its jobs, which use the rest
   handlers_ = nullptr;
   objects_ = nullptr;
+  memory_->set_pins(nullptr);
   device_ = nullptr;
   for (const auto& [id, lane] : lanes_) lane->close();  // answers that never came may still hold it
 }

@@ -18,7 +18,7 @@ namespace bandsaw::runner {
 
 class Process final : public DeviceHost {
  public:
-  using MakeDevice = std::function<std::unique_ptr<Device>(DeviceHost* host)>;
+  using MakeDevice = std::function<Result<std::unique_ptr<Device>>(DeviceHost* host)>;
 
   // `window` must outlive this. Makes the device at once, so that a guest need not wait for it.
   static Result<std::unique_ptr<Process>> make(const Reservation* window, const MakeDevice& make_device);

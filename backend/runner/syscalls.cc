@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "backend/runner/jail.h"
@@ -122,6 +123,43 @@ constexpr int kAllowed[] = {
 #endif
 };
 
+// What NVIDIA's driver library does beside that: its kernel modules speak ioctl, and it asks about memory and threads.
+constexpr int kAllowedForGpu[] = {
+    SYS_ioctl,
+    SYS_mincore,
+    SYS_msync,
+    SYS_mlock,
+    SYS_munlock,
+    SYS_mbind,
+    SYS_get_mempolicy,
+    SYS_set_mempolicy,
+    SYS_getrandom,
+    SYS_pipe2,
+    SYS_dup3,
+    SYS_epoll_create1,
+    SYS_epoll_ctl,
+    SYS_epoll_pwait,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
+    SYS_sched_getparam,
+    SYS_sched_getscheduler,
+    SYS_sched_setscheduler,
+    SYS_sched_get_priority_max,
+    SYS_sched_get_priority_min,
+    SYS_fchmod,
+    SYS_fchmodat,
+    SYS_fchown,
+    SYS_fstatfs,
+    SYS_getcwd,
+    SYS_times,
+#if defined(__x86_64__)
+    SYS_pipe,
+    SYS_dup2,
+    SYS_epoll_wait,
+    SYS_time,
+#endif
+};
+
 constexpr uint32_t kThreadFlags = CLONE_VM | CLONE_THREAD;
 
 sock_filter load(size_t offset) { return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset)); }
@@ -129,14 +167,16 @@ sock_filter answer(uint32_t what) { return BPF_STMT(BPF_RET | BPF_K, what); }
 
 }  // namespace
 
-Status limit_system_calls() {
+Status limit_system_calls(bool for_gpu) {
+  std::vector<int> allowed(std::begin(kAllowed), std::end(kAllowed));
+  if (for_gpu) allowed.insert(allowed.end(), std::begin(kAllowedForGpu), std::end(kAllowedForGpu));
   std::vector<sock_filter> program = {
       load(offsetof(seccomp_data, arch)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
       answer(SECCOMP_RET_KILL_PROCESS),
       load(offsetof(seccomp_data, nr)),
   };
-  for (const int number : kAllowed) {
+  for (const int number : allowed) {
     program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 1));
     program.push_back(answer(SECCOMP_RET_ALLOW));
   }

@@ -161,10 +161,10 @@ class Guest : public testing::Test {
  protected:
   Guest() {
     window_.emplace(std::move(Reservation::make(VGPU_WINDOW_BYTES, {kWindowBase}).value()));
-    process_ = std::move(Process::make(&*window_, [this](DeviceHost* host) {
+    process_ = std::move(Process::make(&*window_, [this](DeviceHost* host) -> Result<std::unique_ptr<Device>> {
                            auto device = std::make_unique<FakeDevice>(kWindowBase + VGPU_WINDOW_DEVICE_OFFSET, host);
                            device_ = device.get();
-                           return device;
+                           return std::unique_ptr<Device>(std::move(device));
                          }).value());
     process_->set_waker(make_futex_waker());
     EXPECT_TRUE(process_->memory().add_ram(0, ram_.fd(), kRamBytes, 0).ok());

@@ -72,7 +72,7 @@ TEST(Jail, AllowsThreadsAndNothingThatReachesOut) {
   const pid_t child = fork();
   if (child == 0) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(1);
-    if (!limit_system_calls().ok()) _exit(77);  // forbidden where this runs
+    if (!limit_system_calls(false).ok()) _exit(77);  // forbidden where this runs
     bool ran = false;
     std::thread([&] { ran = true; }).join();
     if (!ran) _exit(2);
@@ -95,8 +95,8 @@ TEST(Jail, AllowsThreadsAndNothingThatReachesOut) {
 class ServiceTest : public testing::Test {
  protected:
   ServiceTest() : window_(std::move(Reservation::make(VGPU_WINDOW_BYTES, {kWindowBase}).value())) {
-    process_ = std::move(Process::make(&window_, [](DeviceHost* host) {
-                           return std::make_unique<FakeDevice>(kWindowBase + VGPU_WINDOW_DEVICE_OFFSET, host);
+    process_ = std::move(Process::make(&window_, [](DeviceHost* host) -> Result<std::unique_ptr<Device>> {
+                           return std::unique_ptr<Device>(std::make_unique<FakeDevice>(kWindowBase + VGPU_WINDOW_DEVICE_OFFSET, host));
                          }).value());
     int pair[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);

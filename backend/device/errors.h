@@ -4,7 +4,7 @@
 
 #include <cuda.h>
 
-namespace bandsaw::runner {
+namespace bandsaw {
 
 constexpr bool is_sticky(CUresult error) {
   switch (error) {
@@ -24,4 +24,4 @@ constexpr bool is_sticky(CUresult error) {
   }
 }
 
-}  // namespace bandsaw::runner
+}  // namespace bandsaw

@@ -1,0 +1,209 @@
+// An NVIDIA GPU as one guest process sees it: bandsaw::Device through NVIDIA's own driver, in this process. Each
+// subject of the interface is a file of its own, device_*.cc.
+//
+// Nothing here waits for the GPU on the caller's thread: blocking calls of the driver go to Waiter, ends of copies are
+// seen by Completions. Error codes are the driver's own.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+
+#include "backend/device/cuda/completions.h"
+#include "backend/device/cuda/heap.h"
+#include "backend/device/cuda/kernel_output.h"
+#include "backend/device/cuda/objects.h"
+#include "backend/device/cuda/pinned.h"
+#include "backend/device/cuda/waiter.h"
+
+namespace bandsaw::cuda {
+
+// A node's kernel as the driver takes it: pointers into a launch's parameter bytes.
+struct KernelParams {
+  CUDA_KERNEL_NODE_PARAMS params{};
+  std::vector<void*> pointers;
+};
+
+CUDA_MEMCPY3D to_driver(const Copy& copy);
+CUDA_MEMSET_NODE_PARAMS to_driver(const vgpu_fill& fill);
+Copy from_driver(const CUDA_MEMCPY3D& box);
+// The driver calls it for a host node; `data` is a HostFunction.
+void CUDA_CB run_host_function(void* data);
+
+class CudaDevice final : public Device {
+ public:
+  static Result<std::unique_ptr<CudaDevice>> make(const DeviceConfig& config, int index, DeviceHost* host);
+  ~CudaDevice() override;
+
+  void info(vgpu_device_info* info) override;
+  void memory_info(uint64_t* free_bytes, uint64_t* total_bytes) override;
+
+  CUresult context_create(uint32_t flags, ContextRef* context) override;
+  CUresult context_destroy(const ContextRef& context) override;
+  void context_synchronize(const ContextRef& context, Done done) override;
+  CUresult context_get_limit(const ContextRef& context, CUlimit limit, uint64_t* value) override;
+  CUresult context_set_limit(const ContextRef& context, CUlimit limit, uint64_t value) override;
+
+  CUresult library_load(std::span<const std::byte> image, LibraryRef* library, std::string* log) override;
+  CUresult library_unload(const LibraryRef& library) override;
+  CUresult library_kernel_names(const LibraryRef& library, std::vector<std::string>* names) override;
+  CUresult library_kernel(const LibraryRef& library, const std::string& name, KernelRef* kernel) override;
+  CUresult library_global(const ContextRef& context, const LibraryRef& library, const std::string& name,
+                          uint64_t* address, uint64_t* bytes) override;
+  CUresult library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) override;
+  CUresult library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address) override;
+  CUresult kernel_function(const ContextRef& context, const KernelRef& kernel, FunctionRef* function) override;
+  CUresult module_load(const ContextRef& context, std::span<const std::byte> image, ModuleRef* module,
+                       std::string* log) override;
+  CUresult module_unload(const ModuleRef& module) override;
+  CUresult module_function_names(const ModuleRef& module, std::vector<std::string>* names) override;
+  CUresult module_function(const ModuleRef& module, const std::string& name, FunctionRef* function) override;
+  CUresult module_global(const ModuleRef& module, const std::string& name, uint64_t* address, uint64_t* bytes) override;
+  CUresult function_info(const Code& code, FunctionInfo* info) override;
+  CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) override;
+  CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) override;
+
+  CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) override;
+  void memory_free(uint64_t address, Done done) override;
+  CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;
+  void managed_remove(uint64_t address, Done done) override;
+  CUresult pool_create(const vgpu_pool_props& props, PoolRef* pool) override;
+  CUresult pool_default(PoolRef* pool) override;
+  CUresult pool_trim(const PoolRef& pool, uint64_t keep_bytes) override;
+  CUresult pool_get_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t* value) override;
+  CUresult pool_set_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t value) override;
+  CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes, uint64_t* address) override;
+  CUresult memory_free_async(const StreamRef& stream, uint64_t address) override;
+
+  CUresult copy(const StreamRef& stream, const Copy& copy, Done done) override;
+  CUresult fill(const StreamRef& stream, const vgpu_fill& fill, Done done) override;
+  CUresult launch(const StreamRef& stream, const Launch& launch) override;
+  CUresult callback(const StreamRef& stream, const HostCallback& callback) override;
+  CUresult write_value(const StreamRef& stream, uint64_t address, uint64_t value, uint32_t bytes,
+                       uint32_t flags) override;
+  CUresult wait_value(const StreamRef& stream, uint64_t address, uint64_t value, uint32_t bytes,
+                      uint32_t flags) override;
+
+  CUresult stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) override;
+  StreamRef stream_legacy(const ContextRef& context) override;
+  CUresult stream_destroy(const StreamRef& stream) override;
+  CUresult stream_query(const StreamRef& stream) override;
+  void stream_synchronize(const StreamRef& stream, Done done) override;
+  CUresult stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) override;
+  CUresult event_create(const ContextRef& context, uint32_t flags, EventRef* event) override;
+  CUresult event_destroy(const EventRef& event) override;
+  CUresult event_record(const EventRef& event, const StreamRef& stream, uint32_t flags) override;
+  CUresult event_query(const EventRef& event) override;
+  void event_synchronize(const EventRef& event, Done done) override;
+  CUresult event_elapsed(const EventRef& start, const EventRef& end, float* milliseconds) override;
+
+  CUresult capture_begin(const StreamRef& stream, CUstreamCaptureMode mode, const GraphRef& into,
+                         std::span<const NodeRef> dependencies) override;
+  CUresult capture_end(const StreamRef& stream, GraphRef* graph) override;
+  CUresult capture_info(const StreamRef& stream, CaptureInfo* info) override;
+  CUresult capture_update(const StreamRef& stream, uint32_t flags, std::span<const NodeRef> dependencies) override;
+  CUresult graph_create(GraphRef* graph) override;
+  CUresult graph_clone(const GraphRef& graph, GraphRef* clone) override;
+  CUresult graph_add_node(const GraphRef& graph, std::span<const NodeRef> dependencies, const NodeContent& content,
+                          NodeRef* node, uint64_t* value) override;
+  CUresult graph_nodes(const GraphRef& graph, bool roots_only, std::vector<NodeRef>* nodes) override;
+  CUresult graph_edges(const GraphRef& graph, std::vector<std::pair<NodeRef, NodeRef>>* edges) override;
+  CUresult graph_change_edges(const GraphRef& graph, bool add,
+                              std::span<const std::pair<NodeRef, NodeRef>> edges) override;
+  CUresult node_neighbours(const NodeRef& node, bool dependents, std::vector<NodeRef>* nodes) override;
+  CUresult node_get(const NodeRef& node, NodeContent* content) override;
+  CUresult node_set(const NodeRef& node, const NodeContent& content) override;
+  CUresult node_find_in_clone(const NodeRef& node, const GraphRef& clone, NodeRef* found) override;
+  CUresult node_destroy(const NodeRef& node) override;
+  CUresult graph_instantiate(const ContextRef& context, const GraphRef& graph, uint64_t flags, ExecRef* exec) override;
+  CUresult exec_update(const ExecRef& exec, const GraphRef& graph, CUgraphExecUpdateResult* result,
+                       NodeRef* error_node) override;
+  CUresult exec_node_set(const ExecRef& exec, const NodeRef& node, const NodeContent& content) override;
+  CUresult exec_node_enable(const ExecRef& exec, const NodeRef& node, bool enabled) override;
+  CUresult exec_node_enabled(const ExecRef& exec, const NodeRef& node, bool* enabled) override;
+  CUresult exec_launch(const ExecRef& exec, const StreamRef& stream) override;
+
+  CUresult host_pin(void* pointer, uint64_t bytes, bool read_only) override;
+  void host_unpin(void* pointer) override;
+
+ private:
+  CudaDevice(const DeviceConfig& config, DriverRef driver, DeviceHost* host, CUdevice device);
+  Status warm_up();
+
+  // Tells the host of a sticky error; hands the code on.
+  CUresult check(CUresult result);
+  // The stream's or the given context made current in this thread; without one the process's own.
+  CUresult enter(const CudaContextRef& context);
+  CUresult enter(const StreamRef& stream) { return enter(as(stream).context); }
+  CUresult enter() { return enter(CudaContextRef()); }
+  CudaContextRef own_context();
+  bool is_capturing(CUstream stream, CUresult* error);
+  // Runs a blocking driver call of the context on a waiter, reads what kernels printed, and then tells `done`.
+  void wait(const CudaContextRef& context, std::function<CUresult()> call, Done done);
+  void finished(CUresult result, const Done& done);
+
+  // device_code.cc
+  template <typename GetInfo>
+  Parameters parameters(GetInfo get_info);
+  CUfunction code_handle(const Code& code);
+  const Parameters& code_parameters(const Code& code);
+  FunctionRef make_function(CUfunction handle, const CudaContextRef& context, std::shared_ptr<Object> owner);
+  Code code_of(CUfunction function, CUkernel kernel);
+  void remember(void* handle, const std::shared_ptr<Object>& object);
+
+  // device_copy.cc
+  CUresult start_copy(CUstream stream, const Copy& copy);
+  CUresult copy_inline(const StreamRef& stream, const Copy& copy, const Done& done);
+  CUresult copy_bounced(const StreamRef& stream, const Copy& copy, const Done& done);
+  CUresult copy_waiting(const StreamRef& stream, const Copy& copy, const Done& done);
+  CUresult start_fill(CUstream stream, const vgpu_fill& fill);
+
+  // device_memory.cc
+  CUresult free_pooled(uint64_t address, CUstream stream);
+
+  // device_capture.cc
+  void keep_for_capture(CUstream stream, std::shared_ptr<HostFunction> function);
+
+  // device_graph.cc, device_node.cc
+  CudaGraphRef wrap_graph(CUgraph graph, bool owned);
+  NodeRef wrap_node(const CudaGraphRef& graph, CUgraphNode node);
+  CUresult wrap_nodes(const CudaGraphRef& graph, const std::vector<CUgraphNode>& handles, std::vector<NodeRef>* nodes);
+  CUresult kernel_params(const Launch& launch, KernelParams* out);
+  CUresult set_kernel_attributes(CUgraphNode node, const Launch& launch);
+  static Launch launch_of(const NodeContent& content);
+  CUresult add_content(CUgraph graph, const std::vector<CUgraphNode>& after, const NodeContent& content,
+                       HostFunction* host, CUgraphNode* node, uint64_t* value);
+  CUresult add_kernel(CUgraph graph, const std::vector<CUgraphNode>& after, const Launch& launch, CUgraphNode* node);
+  CUresult get_kernel(CUgraphNode node, NodeContent* content);
+  CUresult get_host(CudaNode& node, NodeContent* content);
+  CUresult get_child(CudaNode& node, NodeContent* content);
+  CUresult get_allocation(CudaNode& node, CUgraphNodeType type, NodeContent* content);
+  CUresult get_content(CudaNode& node, CUgraphNodeType type, NodeContent* content);
+
+  const DeviceConfig config_;
+  const DriverRef driver_;
+  DeviceHost* const host_;
+  const CUdevice device_;
+  CudaContextRef primary_;      // retained while this lives, so that the first context of the guest is there at once
+  bool primary_taken_ = false;  // guarded by contexts_mutex_
+  std::mutex contexts_mutex_;   // guards primary_ after it was made, too
+  std::unique_ptr<Heap> heap_;
+  std::unique_ptr<Pinned> pinned_;
+  KernelOutput output_;
+  PoolRef default_pool_;
+
+  std::mutex pool_mutex_;
+  std::unordered_map<uint64_t, uint64_t> pool_memory_;  // guarded by pool_mutex_: address -> bytes
+  std::mutex codes_mutex_;
+  std::unordered_map<void*, std::weak_ptr<Object>> codes_;  // guarded by codes_mutex_
+  std::mutex graphs_mutex_;
+  std::unordered_map<CUgraph, std::weak_ptr<CudaGraph>> graphs_;  // guarded by graphs_mutex_
+  std::set<CudaGraphRef> captures_;                               // guarded by graphs_mutex_: under way
+
+  // Last members: their threads use everything above.
+  std::unique_ptr<Completions> completions_;
+  Waiter waiter_;
+};
+
+}  // namespace bandsaw::cuda

@@ -1,0 +1,240 @@
+// The device's beginning and end, what it is, and contexts.
+#include <algorithm>
+
+#include "backend/device/cuda/cuda_device.h"
+#include "backend/device/errors.h"
+#include "guest-driver/uapi/vgpu_control.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+
+Result<std::unique_ptr<Device>> make_cuda_device(const DeviceConfig& config, int index, DeviceHost* host) {
+  auto device = cuda::CudaDevice::make(config, index, host);
+  if (!device.ok()) return device.status();
+  return std::unique_ptr<Device>(std::move(device.value()));
+}
+
+Result<GpuIdentity> probe_cuda_device(int index) {
+  auto loaded = cuda::Driver::load();
+  if (!loaded.ok()) return loaded.status();
+  const cuda::Driver& driver = *loaded.value();
+  CUdevice device = 0;
+  if (const CUresult result = driver.cuDeviceGet(&device, index); result != CUDA_SUCCESS) {
+    int count = 0;
+    driver.cuDeviceGetCount(&count);
+    return Status::error(ENODEV, "no GPU number {}: this machine has {}", index, count);
+  }
+  GpuIdentity identity;
+  char name[256] = "";
+  CUuuid uuid{};
+  size_t bytes = 0;
+  driver.cuDeviceGetName(name, sizeof name - 1, device);
+  driver.cuDeviceGetUuid(&uuid, device);
+  driver.cuDeviceTotalMem(&bytes, device);
+  driver.cuDriverGetVersion(&identity.driver_version);
+  identity.name = name;
+  identity.memory_bytes = bytes;
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) identity.uuid += '-';
+    identity.uuid += fmt::format("{:02x}", static_cast<uint8_t>(uuid.bytes[i]));
+  }
+  return identity;
+}
+
+}  // namespace bandsaw
+
+namespace bandsaw::cuda {
+namespace {
+
+// What this library's API is, whatever newer driver stands behind it.
+constexpr int kApiVersion = 13000;
+
+// Features that the driver has and the corridor does not carry.
+constexpr CUdevice_attribute kAbsent[] = {
+    CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD,
+    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+    CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+    CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED,
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::make(const DeviceConfig& config, int index, DeviceHost* host) {
+  auto driver = Driver::load();
+  if (!driver.ok()) return driver.status();
+  CUdevice device = 0;
+  if (const CUresult result = driver.value()->cuDeviceGet(&device, index); result != CUDA_SUCCESS) {
+    return Status::error(ENODEV, "GPU number {}: {}", index, driver.value()->describe(result));
+  }
+  std::unique_ptr<CudaDevice> made(new CudaDevice(config, driver.value(), host, device));
+  if (Status status = made->warm_up(); !status.ok()) return status;
+  return made;
+}
+
+CudaDevice::CudaDevice(const DeviceConfig& config, DriverRef driver, DeviceHost* host, CUdevice device)
+    : config_(config), driver_(std::move(driver)), host_(host), device_(device) {}
+
+// All that takes long and needs no guest.
+Status CudaDevice::warm_up() {
+  if (Status status = output_.capture(); !status.ok()) return status;
+  CUcontext context = nullptr;
+  // Whoever waits here has nothing better to do, and a spinning wait sees the end of a kernel soonest.
+  driver_->cuDevicePrimaryCtxSetFlags(device_, CU_CTX_SCHED_SPIN | CU_CTX_MAP_HOST);
+  CUresult result = driver_->cuDevicePrimaryCtxRetain(&context, device_);
+  if (result == CUDA_SUCCESS) result = make_current(*driver_, context);
+  if (result != CUDA_SUCCESS) return Status::error(ENODEV, "a context on the GPU: {}", driver_->describe(result));
+  primary_ = std::make_shared<CudaContext>(context, true);
+  auto heap = Heap::make(driver_, host_, device_, config_.window_base + VGPU_WINDOW_DEVICE_OFFSET,
+                         VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET);
+  if (!heap.ok()) return heap.status();
+  heap_ = std::move(heap.value());
+  pinned_ = std::make_unique<Pinned>(driver_);
+  if (std::byte* slot = pinned_->take_slot()) pinned_->give_slot(slot);
+  completions_ = std::make_unique<Completions>(driver_);
+  CUmemoryPool pool = nullptr;
+  if (driver_->cuDeviceGetDefaultMemPool(&pool, device_) == CUDA_SUCCESS) {
+    default_pool_ = std::make_shared<CudaPool>(driver_, pool, false);
+  }
+  return {};
+}
+
+CudaDevice::~CudaDevice() = default;
+
+CUresult CudaDevice::check(CUresult result) {
+  if (is_sticky(result)) host_->poisoned(result);
+  return result;
+}
+
+CudaContextRef CudaDevice::own_context() {
+  std::lock_guard lock(contexts_mutex_);
+  return primary_;
+}
+
+CUresult CudaDevice::enter(const CudaContextRef& context) {
+  if (!context) return make_current(*driver_, own_context()->handle);
+  if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return make_current(*driver_, context->handle);
+}
+
+bool CudaDevice::is_capturing(CUstream stream, CUresult* error) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  *error = driver_->cuStreamIsCapturing(stream, &status);
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void CudaDevice::finished(CUresult result, const Done& done) {
+  check(result);
+  if (const std::string text = output_.take(); !text.empty()) host_->print(text);
+  if (done) done(result);
+}
+
+void CudaDevice::wait(const CudaContextRef& context, std::function<CUresult()> call, Done done) {
+  waiter_.run([this, context, call = std::move(call), done = std::move(done)] {
+    CUresult result = enter(context);
+    if (result == CUDA_SUCCESS) result = call();
+    finished(result, done);
+  });
+}
+
+void CudaDevice::info(vgpu_device_info* info) {
+  *info = {};
+  driver_->cuDeviceGetName(info->name, sizeof info->name - 1, device_);
+  CUuuid uuid{};
+  driver_->cuDeviceGetUuid(&uuid, device_);
+  static_assert(sizeof uuid.bytes == sizeof info->uuid);
+  std::copy(std::begin(uuid.bytes), std::end(uuid.bytes), info->uuid);
+  size_t total = 0;
+  driver_->cuDeviceTotalMem(&total, device_);
+  info->total_bytes = total;
+  for (int i = 1; i < CU_DEVICE_ATTRIBUTE_MAX; ++i) {
+    int value = 0;
+    const CUresult result = driver_->cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(i), device_);
+    info->attributes[i] = result == CUDA_SUCCESS ? value : 0;
+  }
+  for (const CUdevice_attribute absent : kAbsent) info->attributes[absent] = 0;
+  enter();
+  driver_->cuCtxGetStreamPriorityRange(&info->least_priority, &info->greatest_priority);
+  info->driver_version = kApiVersion;
+}
+
+void CudaDevice::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
+  size_t free = 0, total = 0;
+  enter();
+  check(driver_->cuMemGetInfo(&free, &total));
+  *free_bytes = free;
+  *total_bytes = total;
+}
+
+CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
+  {
+    std::lock_guard lock(contexts_mutex_);
+    if (!primary_taken_) {
+      primary_taken_ = true;
+      *context = primary_;
+      return CUDA_SUCCESS;
+    }
+  }
+  CUcontext made = nullptr;
+  const unsigned wait = CU_CTX_SCHED_SPIN | (flags & (CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX));
+  const CUresult result = check(driver_->cuCtxCreate(&made, nullptr, wait, device_));
+  if (result != CUDA_SUCCESS) return result;
+  driver_->cuCtxSetCurrent(nullptr);  // creation made it current, which make_current does not know of
+  *context = std::make_shared<CudaContext>(made, false);
+  return make_current(*driver_, nullptr);
+}
+
+CUresult CudaDevice::context_destroy(const ContextRef& context) {
+  const CudaContextRef gone = as(context);
+  if (!gone->alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
+  CUresult result = make_current(*driver_, gone->handle);
+  if (result == CUDA_SUCCESS) result = driver_->cuCtxSynchronize();
+  if (const std::string text = output_.take(); !text.empty()) host_->print(text);
+  heap_->release_all(gone);
+  make_current(*driver_, nullptr);
+  if (!gone->primary) {
+    const CUresult destroyed = driver_->cuCtxDestroy(gone->handle);
+    return check(result == CUDA_SUCCESS ? destroyed : result);
+  }
+  const CUresult reset = driver_->cuDevicePrimaryCtxReset(device_);
+  std::lock_guard lock(contexts_mutex_);
+  primary_ = std::make_shared<CudaContext>(gone->handle, true);
+  primary_taken_ = false;
+  return check(result == CUDA_SUCCESS ? reset : result);
+}
+
+void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
+  wait(
+      as(context), [this] { return driver_->cuCtxSynchronize(); }, std::move(done));
+}
+
+CUresult CudaDevice::context_get_limit(const ContextRef& context, CUlimit limit, uint64_t* value) {
+  if (const CUresult result = enter(as(context))) return result;
+  size_t bytes = 0;
+  const CUresult result = driver_->cuCtxGetLimit(&bytes, limit);
+  *value = bytes;
+  return check(result);
+}
+
+CUresult CudaDevice::context_set_limit(const ContextRef& context, CUlimit limit, uint64_t value) {
+  if (const CUresult result = enter(as(context))) return result;
+  return check(driver_->cuCtxSetLimit(limit, value));
+}
+
+CUresult CudaDevice::host_pin(void* pointer, uint64_t bytes, bool read_only) {
+  if (const CUresult result = enter()) return result;
+  return pinned_->add(pointer, bytes, read_only);
+}
+
+void CudaDevice::host_unpin(void* pointer) {
+  if (enter() == CUDA_SUCCESS) pinned_->remove(pointer);
+}
+
+}  // namespace bandsaw::cuda

@@ -1,0 +1,172 @@
+// Copies and fills on streams. Registered host memory is read and written by the GPU's copy engines; the few bytes that
+// come inside a record go with the command, and those that leave in a reply go through a registered slot.
+#include <cstring>
+
+#include "backend/device/cuda/cuda_device.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::cuda {
+namespace {
+
+bool is_linear(const Copy& copy) { return copy.height <= 1 && copy.depth <= 1; }
+
+uint64_t extent(const Copy& copy, const CopyEnd& end) {
+  return ((copy.depth - 1) * end.height + copy.height - 1) * end.pitch + copy.width_bytes;
+}
+
+CUDA_MEMCPY3D box(const Copy& copy) {
+  CUDA_MEMCPY3D box{};
+  box.srcMemoryType = copy.source.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+  box.srcHost = reinterpret_cast<const void*>(copy.source.address);
+  box.srcDevice = copy.source.address;
+  box.srcPitch = copy.source.pitch;
+  box.srcHeight = copy.source.height;
+  box.dstMemoryType = copy.destination.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+  box.dstHost = reinterpret_cast<void*>(copy.destination.address);
+  box.dstDevice = copy.destination.address;
+  box.dstPitch = copy.destination.pitch;
+  box.dstHeight = copy.destination.height;
+  box.WidthInBytes = copy.width_bytes;
+  box.Height = copy.height;
+  box.Depth = copy.depth;
+  return box;
+}
+
+}  // namespace
+
+CUDA_MEMCPY3D to_driver(const Copy& copy) {
+  CUDA_MEMCPY3D made = box(copy);
+  // The driver wants a pitch and a height even where one row needs none.
+  for (size_t* pitch : {&made.srcPitch, &made.dstPitch}) *pitch = *pitch ? *pitch : copy.width_bytes;
+  for (size_t* height : {&made.srcHeight, &made.dstHeight}) *height = *height ? *height : copy.height;
+  return made;
+}
+
+Copy from_driver(const CUDA_MEMCPY3D& box) {
+  Copy copy;
+  const auto end = [](CUmemorytype type, const void* host, CUdeviceptr device, size_t x, size_t y, size_t z,
+                      size_t pitch, size_t height) {
+    CopyEnd made;
+    made.host = type == CU_MEMORYTYPE_HOST;
+    made.pitch = pitch;
+    made.height = height;
+    made.address = (made.host ? reinterpret_cast<uint64_t>(host) : device) + (z * height + y) * pitch + x;
+    return made;
+  };
+  copy.source = end(box.srcMemoryType, box.srcHost, box.srcDevice, box.srcXInBytes, box.srcY, box.srcZ, box.srcPitch,
+                    box.srcHeight);
+  copy.destination = end(box.dstMemoryType, box.dstHost, box.dstDevice, box.dstXInBytes, box.dstY, box.dstZ,
+                         box.dstPitch, box.dstHeight);
+  copy.width_bytes = box.WidthInBytes;
+  copy.height = box.Height;
+  copy.depth = box.Depth;
+  return copy;
+}
+
+CUresult CudaDevice::start_copy(CUstream stream, const Copy& copy) {
+  if (!is_linear(copy)) {
+    const CUDA_MEMCPY3D made = to_driver(copy);
+    return driver_->cuMemcpy3DAsync(&made, stream);
+  }
+  const auto& [to, from, bytes, height, depth] = copy;
+  if (to.host && from.host) return driver_->cuMemcpyAsync(to.address, from.address, bytes, stream);
+  if (to.host) return driver_->cuMemcpyDtoHAsync(reinterpret_cast<void*>(to.address), from.address, bytes, stream);
+  if (from.host) {
+    return driver_->cuMemcpyHtoDAsync(to.address, reinterpret_cast<const void*>(from.address), bytes, stream);
+  }
+  return driver_->cuMemcpyDtoDAsync(to.address, from.address, bytes, stream);
+}
+
+// From bytes of the runner's own: the driver has read them when it returns.
+CUresult CudaDevice::copy_inline(const StreamRef& stream, const Copy& copy, const Done& done) {
+  const CUresult result = check(start_copy(as(stream).handle, copy));
+  if (result == CUDA_SUCCESS && done) done(CUDA_SUCCESS);
+  return result;
+}
+
+// To bytes of the runner's own: copying straight there would make this thread wait for the stream.
+CUresult CudaDevice::copy_bounced(const StreamRef& stream, const Copy& copy, const Done& done) {
+  std::byte* const slot = copy.width_bytes <= Pinned::kSlotBytes && is_linear(copy) ? pinned_->take_slot() : nullptr;
+  if (!slot) return copy_waiting(stream, copy, done);
+  Copy first = copy;
+  first.destination.address = reinterpret_cast<uint64_t>(slot);
+  CUresult result = check(start_copy(as(stream).handle, first));
+  if (result == CUDA_SUCCESS) {
+    result =
+        completions_->after(std::static_pointer_cast<CudaStream>(stream), [this, slot, copy, done](CUresult outcome) {
+          if (outcome == CUDA_SUCCESS) {
+            std::memcpy(reinterpret_cast<void*>(copy.destination.address), slot, copy.width_bytes);
+          }
+          pinned_->give_slot(slot);
+          finished(outcome, done);
+        });
+    if (result == CUDA_SUCCESS) return result;
+  }
+  pinned_->give_slot(slot);
+  return result;
+}
+
+// Between host memory that could not be registered and the GPU: in pieces through the driver's own staging, in this
+// order, on this thread.
+CUresult CudaDevice::copy_waiting(const StreamRef& stream, const Copy& copy, const Done& done) {
+  CUresult result = check(start_copy(as(stream).handle, copy));
+  if (result == CUDA_SUCCESS) result = check(driver_->cuStreamSynchronize(as(stream).handle));
+  if (result == CUDA_SUCCESS && done) done(CUDA_SUCCESS);
+  return result;
+}
+
+CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) {
+  if (const CUresult result = enter(stream)) return result;
+  CUresult error = CUDA_SUCCESS;
+  const bool capturing = is_capturing(as(stream).handle, &error);
+  if (error != CUDA_SUCCESS) return check(error);
+  if (capturing) return copy_inline(stream, copy, done);
+  const auto registered = [&](const CopyEnd& end) {
+    return !end.host || pinned_->holds(end.address, extent(copy, end));
+  };
+  if (!registered(copy.destination)) return copy_bounced(stream, copy, done);
+  if (!registered(copy.source)) return copy_inline(stream, copy, done);
+  if (const CUresult result = check(start_copy(as(stream).handle, copy))) return result;
+  if (!done) return CUDA_SUCCESS;
+  return completions_->after(std::static_pointer_cast<CudaStream>(stream),
+                             [this, done = std::move(done)](CUresult outcome) { finished(outcome, done); });
+}
+
+CUresult CudaDevice::start_fill(CUstream stream, const vgpu_fill& fill) {
+  const Driver& driver = *driver_;
+  const auto value8 = static_cast<unsigned char>(fill.value);
+  const auto value16 = static_cast<unsigned short>(fill.value);
+  if (fill.height <= 1) {
+    switch (fill.element_bytes) {
+      case 1:
+        return driver.cuMemsetD8Async(fill.address, value8, fill.width, stream);
+      case 2:
+        return driver.cuMemsetD16Async(fill.address, value16, fill.width, stream);
+      default:
+        return driver.cuMemsetD32Async(fill.address, fill.value, fill.width, stream);
+    }
+  }
+  switch (fill.element_bytes) {
+    case 1:
+      return driver.cuMemsetD2D8Async(fill.address, fill.pitch, value8, fill.width, fill.height, stream);
+    case 2:
+      return driver.cuMemsetD2D16Async(fill.address, fill.pitch, value16, fill.width, fill.height, stream);
+    default:
+      return driver.cuMemsetD2D32Async(fill.address, fill.pitch, fill.value, fill.width, fill.height, stream);
+  }
+}
+
+CUresult CudaDevice::fill(const StreamRef& stream, const vgpu_fill& fill, Done done) {
+  if (const CUresult result = enter(stream)) return result;
+  if (const CUresult result = check(start_fill(as(stream).handle, fill))) return result;
+  if (!done) return CUDA_SUCCESS;
+  CUresult error = CUDA_SUCCESS;
+  if (is_capturing(as(stream).handle, &error)) {
+    done(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
+  }
+  return completions_->after(std::static_pointer_cast<CudaStream>(stream),
+                             [this, done = std::move(done)](CUresult outcome) { finished(outcome, done); });
+}
+
+}  // namespace bandsaw::cuda

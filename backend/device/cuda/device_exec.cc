@@ -1,0 +1,87 @@
+// Executable graphs. A launch is one call of the driver's, whatever the graph holds.
+#include "backend/device/cuda/cuda_device.h"
+
+namespace bandsaw::cuda {
+
+CUresult CudaDevice::graph_instantiate(const ContextRef& context, const GraphRef& graph, uint64_t flags,
+                                       ExecRef* exec) {
+  if (const CUresult result = enter(as(context))) return result;
+  CUgraphExec made = nullptr;
+  const CUresult result = check(driver_->cuGraphInstantiateWithFlags(&made, as(graph).handle, flags));
+  if (result != CUDA_SUCCESS) return result;
+  auto wrapped = std::make_shared<CudaExec>(driver_, made, as(context));
+  wrapped->keeps.push_back(graph);  // its host functions
+  *exec = std::move(wrapped);
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::exec_update(const ExecRef& exec, const GraphRef& graph, CUgraphExecUpdateResult* result,
+                                 NodeRef* error_node) {
+  if (const CUresult error = enter(as(exec).context)) return error;
+  CUgraphExecUpdateResultInfo info{};
+  const CUresult updated = driver_->cuGraphExecUpdate(as(exec).handle, as(graph).handle, &info);
+  *result = info.result;
+  const auto from = std::static_pointer_cast<CudaGraph>(graph);
+  if (info.errorNode) *error_node = wrap_node(from, info.errorNode);
+  if (updated == CUDA_SUCCESS) {
+    std::lock_guard lock(as(exec).mutex);
+    as(exec).keeps.push_back(graph);
+  }
+  return check(updated);
+}
+
+CUresult CudaDevice::exec_node_set(const ExecRef& exec, const NodeRef& node, const NodeContent& content) {
+  if (const CUresult result = enter(as(exec).context)) return result;
+  const CUgraphExec to = as(exec).handle;
+  const CUgraphNode at = as(node).handle;
+  switch (content.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      KernelParams kernel;
+      const Launch launch = launch_of(content);
+      const CUresult result = kernel_params(launch, &kernel);
+      return check(result == CUDA_SUCCESS ? driver_->cuGraphExecKernelNodeSetParams(to, at, &kernel.params) : result);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY: {
+      const CUDA_MEMCPY3D copy = to_driver(content.copy);
+      return check(driver_->cuGraphExecMemcpyNodeSetParams(to, at, &copy, as(exec).context->handle));
+    }
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      const CUDA_MEMSET_NODE_PARAMS fill = to_driver(content.fill);
+      return check(driver_->cuGraphExecMemsetNodeSetParams(to, at, &fill, as(exec).context->handle));
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      auto host = std::make_shared<HostFunction>(HostFunction{host_, content.host});
+      const CUDA_HOST_NODE_PARAMS call{run_host_function, host.get()};
+      const CUresult result = check(driver_->cuGraphExecHostNodeSetParams(to, at, &call));
+      std::lock_guard lock(as(exec).mutex);
+      if (result == CUDA_SUCCESS) as(exec).keeps.push_back(std::move(host));
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return check(driver_->cuGraphExecChildGraphNodeSetParams(to, at, as(content.child).handle));
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return check(driver_->cuGraphExecEventWaitNodeSetEvent(to, at, as(content.event).handle));
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return check(driver_->cuGraphExecEventRecordNodeSetEvent(to, at, as(content.event).handle));
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+CUresult CudaDevice::exec_node_enable(const ExecRef& exec, const NodeRef& node, bool enabled) {
+  return check(driver_->cuGraphNodeSetEnabled(as(exec).handle, as(node).handle, enabled ? 1 : 0));
+}
+
+CUresult CudaDevice::exec_node_enabled(const ExecRef& exec, const NodeRef& node, bool* enabled) {
+  unsigned value = 0;
+  const CUresult result = driver_->cuGraphNodeGetEnabled(as(exec).handle, as(node).handle, &value);
+  *enabled = value != 0;
+  return check(result);
+}
+
+CUresult CudaDevice::exec_launch(const ExecRef& exec, const StreamRef& stream) {
+  if (const CUresult result = enter(stream)) return result;
+  return check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
+}
+
+}  // namespace bandsaw::cuda

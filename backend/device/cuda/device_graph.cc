@@ -1,0 +1,170 @@
+// Graphs: the driver's own, with an object of ours for each node that somebody has looked at.
+#include <algorithm>
+
+#include "backend/device/cuda/cuda_device.h"
+
+namespace bandsaw::cuda {
+namespace {
+
+// The driver hands out lists in two steps: how many, then which.
+template <typename Call>
+CUresult list_nodes(std::vector<CUgraphNode>* nodes, Call call) {
+  size_t count = 0;
+  if (const CUresult result = call(nullptr, &count)) return result;
+  nodes->resize(count);
+  const CUresult result = count ? call(nodes->data(), &count) : CUDA_SUCCESS;
+  nodes->resize(count);
+  return result;
+}
+
+std::vector<CUgraphNode> handles_of(std::span<const NodeRef> nodes) {
+  std::vector<CUgraphNode> handles;
+  for (const NodeRef& node : nodes) handles.push_back(as(node).handle);
+  return handles;
+}
+
+}  // namespace
+
+// One object per graph: while a capture lasts, and afterwards, it is the same graph.
+CudaGraphRef CudaDevice::wrap_graph(CUgraph graph, bool owned) {
+  std::lock_guard lock(graphs_mutex_);
+  CudaGraphRef known = graphs_[graph].lock();
+  if (!known) {
+    known = std::make_shared<CudaGraph>(driver_, graph, owned);
+    graphs_[graph] = known;
+  } else if (owned) {
+    known->owned = true;
+  }
+  std::erase_if(graphs_, [](const auto& entry) { return entry.second.expired(); });
+  return known;
+}
+
+NodeRef CudaDevice::wrap_node(const CudaGraphRef& graph, CUgraphNode node) {
+  std::lock_guard lock(graph->mutex);
+  CudaNodeRef& known = graph->nodes[node];
+  if (!known) {
+    known = std::make_shared<CudaNode>();
+    known->handle = node;
+    known->graph = graph;
+  }
+  return known;
+}
+
+CUresult CudaDevice::wrap_nodes(const CudaGraphRef& graph, const std::vector<CUgraphNode>& handles,
+                                std::vector<NodeRef>* nodes) {
+  for (const CUgraphNode handle : handles) nodes->push_back(wrap_node(graph, handle));
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::graph_create(GraphRef* graph) {
+  if (const CUresult result = enter()) return result;
+  CUgraph made = nullptr;
+  const CUresult result = check(driver_->cuGraphCreate(&made, 0));
+  if (result == CUDA_SUCCESS) *graph = wrap_graph(made, true);
+  return result;
+}
+
+CUresult CudaDevice::graph_clone(const GraphRef& graph, GraphRef* clone) {
+  if (const CUresult result = enter()) return result;
+  CUgraph made = nullptr;
+  const CUresult result = check(driver_->cuGraphClone(&made, as(graph).handle));
+  if (result != CUDA_SUCCESS) return result;
+  const CudaGraphRef copy = wrap_graph(made, true);
+  copy->parent = std::static_pointer_cast<CudaGraph>(graph);  // whose host functions the clone's nodes call too
+  *clone = copy;
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::graph_add_node(const GraphRef& graph, std::span<const NodeRef> dependencies,
+                                    const NodeContent& content, NodeRef* node, uint64_t* value) {
+  if (const CUresult result = enter()) return result;
+  const std::vector<CUgraphNode> after = handles_of(dependencies);
+  const CudaGraphRef into = std::static_pointer_cast<CudaGraph>(graph);
+  auto host = content.type == CU_GRAPH_NODE_TYPE_HOST
+                  ? std::make_shared<HostFunction>(HostFunction{host_, content.host})
+                  : nullptr;
+  CUgraphNode made = nullptr;
+  const CUresult result = check(add_content(into->handle, after, content, host.get(), &made, value));
+  if (result != CUDA_SUCCESS) return result;
+  *node = wrap_node(into, made);
+  CudaNode& added = as(*node);
+  added.event = content.event;
+  added.pool = content.pool;
+  added.host = host;
+  if (host) {
+    std::lock_guard lock(into->mutex);
+    into->host_functions.push_back(std::move(host));  // an exec may outlive the node
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::graph_nodes(const GraphRef& graph, bool roots_only, std::vector<NodeRef>* nodes) {
+  std::vector<CUgraphNode> handles;
+  const CUresult result = list_nodes(&handles, [&](CUgraphNode* list, size_t* count) {
+    return roots_only ? driver_->cuGraphGetRootNodes(as(graph).handle, list, count)
+                      : driver_->cuGraphGetNodes(as(graph).handle, list, count);
+  });
+  if (result != CUDA_SUCCESS) return check(result);
+  return wrap_nodes(std::static_pointer_cast<CudaGraph>(graph), handles, nodes);
+}
+
+CUresult CudaDevice::graph_edges(const GraphRef& graph, std::vector<std::pair<NodeRef, NodeRef>>* edges) {
+  size_t count = 0;
+  CUresult result = driver_->cuGraphGetEdges(as(graph).handle, nullptr, nullptr, nullptr, &count);
+  std::vector<CUgraphNode> from(count), to(count);
+  if (result == CUDA_SUCCESS && count) {
+    result = driver_->cuGraphGetEdges(as(graph).handle, from.data(), to.data(), nullptr, &count);
+  }
+  const CudaGraphRef of = std::static_pointer_cast<CudaGraph>(graph);
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    edges->emplace_back(wrap_node(of, from[i]), wrap_node(of, to[i]));
+  }
+  return check(result);
+}
+
+CUresult CudaDevice::graph_change_edges(const GraphRef& graph, bool add,
+                                        std::span<const std::pair<NodeRef, NodeRef>> edges) {
+  std::vector<CUgraphNode> from, to;
+  for (const auto& [first, second] : edges) {
+    from.push_back(as(first).handle);
+    to.push_back(as(second).handle);
+  }
+  return check(
+      add ? driver_->cuGraphAddDependencies(as(graph).handle, from.data(), to.data(), nullptr, from.size())
+          : driver_->cuGraphRemoveDependencies(as(graph).handle, from.data(), to.data(), nullptr, from.size()));
+}
+
+CUresult CudaDevice::node_neighbours(const NodeRef& node, bool dependents, std::vector<NodeRef>* nodes) {
+  const CudaGraphRef graph = as(node).graph.lock();
+  if (!graph) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<CUgraphNode> handles;
+  const CUresult result = list_nodes(&handles, [&](CUgraphNode* list, size_t* count) {
+    return dependents ? driver_->cuGraphNodeGetDependentNodes(as(node).handle, list, nullptr, count)
+                      : driver_->cuGraphNodeGetDependencies(as(node).handle, list, nullptr, count);
+  });
+  return result == CUDA_SUCCESS ? wrap_nodes(graph, handles, nodes) : check(result);
+}
+
+CUresult CudaDevice::node_find_in_clone(const NodeRef& node, const GraphRef& clone, NodeRef* found) {
+  CUgraphNode twin = nullptr;
+  const CUresult result = check(driver_->cuGraphNodeFindInClone(&twin, as(node).handle, as(clone).handle));
+  if (result != CUDA_SUCCESS) return result;
+  *found = wrap_node(std::static_pointer_cast<CudaGraph>(clone), twin);
+  CudaNode& made = as(*found);
+  if (!made.host) made.host = as(node).host;
+  if (!made.event) made.event = as(node).event;
+  if (!made.pool) made.pool = as(node).pool;
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::node_destroy(const NodeRef& node) {
+  const CudaGraphRef graph = as(node).graph.lock();
+  if (!graph) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = check(driver_->cuGraphDestroyNode(as(node).handle));
+  if (result != CUDA_SUCCESS) return result;
+  std::lock_guard lock(graph->mutex);
+  graph->nodes.erase(as(node).handle);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::cuda

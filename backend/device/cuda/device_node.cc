@@ -1,0 +1,296 @@
+// What graph nodes hold: from NodeContent to the driver's structures and back.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/device/cuda/cuda_device.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::cuda {
+namespace {
+
+vgpu_fill from_driver(const CUDA_MEMSET_NODE_PARAMS& params) {
+  vgpu_fill fill{};
+  fill.address = params.dst;
+  fill.pitch = params.pitch;
+  fill.width = params.width;
+  fill.height = params.height;
+  fill.element_bytes = params.elementSize;
+  fill.value = params.value;
+  return fill;
+}
+
+CUDA_MEM_ALLOC_NODE_PARAMS allocation(CUdevice device, uint64_t bytes) {
+  CUDA_MEM_ALLOC_NODE_PARAMS params{};
+  params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  params.poolProps.location.id = device;
+  params.bytesize = bytes;
+  return params;
+}
+
+}  // namespace
+
+CUDA_MEMSET_NODE_PARAMS to_driver(const vgpu_fill& fill) {
+  CUDA_MEMSET_NODE_PARAMS made{};
+  made.dst = fill.address;
+  made.pitch = fill.pitch;
+  made.value = fill.value;
+  made.elementSize = fill.element_bytes;
+  made.width = fill.width;
+  made.height = fill.height ? fill.height : 1;
+  return made;
+}
+
+CUresult CudaDevice::kernel_params(const Launch& launch, KernelParams* out) {
+  CUDA_KERNEL_NODE_PARAMS& params = out->params;
+  if (launch.code.kernel) {
+    params.kern = as(launch.code.kernel).handle;
+  } else {
+    params.func = as(launch.code.function).handle;
+  }
+  params.gridDimX = launch.grid[0];
+  params.gridDimY = launch.grid[1];
+  params.gridDimZ = launch.grid[2];
+  params.blockDimX = launch.block[0];
+  params.blockDimY = launch.block[1];
+  params.blockDimZ = launch.block[2];
+  params.sharedMemBytes = launch.shared_bytes;
+  for (const vgpu_parameter& parameter : code_parameters(launch.code)) {
+    if (parameter.bytes > launch.parameters.size() || parameter.offset > launch.parameters.size() - parameter.bytes) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    out->pointers.push_back(const_cast<std::byte*>(launch.parameters.data()) + parameter.offset);
+  }
+  params.kernelParams = out->pointers.empty() ? nullptr : out->pointers.data();
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::set_kernel_attributes(CUgraphNode node, const Launch& launch) {
+  CUlaunchAttributeValue value{};
+  if (launch.cooperative) {
+    value.cooperative = 1;
+    if (const CUresult result = driver_->cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value)) {
+      return result;
+    }
+  }
+  if (launch.cluster[0] != 0) {
+    value = {};
+    value.clusterDim = {launch.cluster[0], launch.cluster[1], launch.cluster[2]};
+    return driver_->cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::add_kernel(CUgraph graph, const std::vector<CUgraphNode>& after, const Launch& launch,
+                                CUgraphNode* node) {
+  KernelParams kernel;
+  CUresult result = kernel_params(launch, &kernel);
+  if (result == CUDA_SUCCESS) {
+    result = driver_->cuGraphAddKernelNode(node, graph, after.data(), after.size(), &kernel.params);
+  }
+  return result == CUDA_SUCCESS ? set_kernel_attributes(*node, launch) : result;
+}
+
+// A node of any kind; `value` gets what the driver chose, which only allocations have.
+CUresult CudaDevice::add_content(CUgraph graph, const std::vector<CUgraphNode>& after, const NodeContent& content,
+                                 HostFunction* host, CUgraphNode* node, uint64_t* value) {
+  const Driver& driver = *driver_;
+  const CUgraphNode* const first = after.data();
+  const size_t count = after.size();
+  const CUcontext context = own_context()->handle;
+  switch (content.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return add_kernel(graph, after, launch_of(content), node);
+    case CU_GRAPH_NODE_TYPE_MEMCPY: {
+      const CUDA_MEMCPY3D copy = to_driver(content.copy);
+      return driver.cuGraphAddMemcpyNode(node, graph, first, count, &copy, context);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      const CUDA_MEMSET_NODE_PARAMS fill = to_driver(content.fill);
+      return driver.cuGraphAddMemsetNode(node, graph, first, count, &fill, context);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      const CUDA_HOST_NODE_PARAMS call{run_host_function, host};
+      return driver.cuGraphAddHostNode(node, graph, first, count, &call);
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return driver.cuGraphAddChildGraphNode(node, graph, first, count, as(content.child).handle);
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      return driver.cuGraphAddEmptyNode(node, graph, first, count);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      return driver.cuGraphAddEventWaitNode(node, graph, first, count, as(content.event).handle);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return driver.cuGraphAddEventRecordNode(node, graph, first, count, as(content.event).handle);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
+      CUDA_MEM_ALLOC_NODE_PARAMS params = allocation(device_, content.bytes);
+      const CUresult result = driver.cuGraphAddMemAllocNode(node, graph, first, count, &params);
+      *value = params.dptr;
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return driver.cuGraphAddMemFreeNode(node, graph, first, count, content.address);
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+Launch CudaDevice::launch_of(const NodeContent& content) {
+  Launch launch = content.launch;
+  launch.parameters = content.parameter_bytes;
+  return launch;
+}
+
+CUresult CudaDevice::get_kernel(CUgraphNode node, NodeContent* content) {
+  CUDA_KERNEL_NODE_PARAMS params{};
+  if (const CUresult result = driver_->cuGraphKernelNodeGetParams(node, &params)) return result;
+  Launch& launch = content->launch;
+  launch.code = code_of(params.func, params.kern);
+  if (!launch.code.kernel && !launch.code.function) {
+    spdlog::warn("a graph node runs a kernel that nobody loaded here");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  const uint32_t grid[] = {params.gridDimX, params.gridDimY, params.gridDimZ};
+  const uint32_t block[] = {params.blockDimX, params.blockDimY, params.blockDimZ};
+  std::copy_n(grid, 3, launch.grid);
+  std::copy_n(block, 3, launch.block);
+  launch.shared_bytes = params.sharedMemBytes;
+  size_t index = 0;
+  for (const vgpu_parameter& parameter : code_parameters(launch.code)) {
+    if (!params.kernelParams) return CUDA_ERROR_NOT_SUPPORTED;
+    auto& bytes = content->parameter_bytes;
+    bytes.resize(std::max<size_t>(bytes.size(), parameter.offset + parameter.bytes));
+    std::memcpy(bytes.data() + parameter.offset, params.kernelParams[index++], parameter.bytes);
+  }
+  launch.parameters = content->parameter_bytes;
+  CUlaunchAttributeValue value{};
+  if (driver_->cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value) == CUDA_SUCCESS) {
+    launch.cooperative = value.cooperative != 0;
+  }
+  value = {};
+  if (driver_->cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value) == CUDA_SUCCESS) {
+    launch.cluster[0] = value.clusterDim.x;
+    launch.cluster[1] = value.clusterDim.y;
+    launch.cluster[2] = value.clusterDim.z;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::get_host(CudaNode& node, NodeContent* content) {
+  CUDA_HOST_NODE_PARAMS params{};
+  if (const CUresult result = driver_->cuGraphHostNodeGetParams(node.handle, &params)) return result;
+  if (params.fn != run_host_function) return CUDA_ERROR_NOT_SUPPORTED;
+  content->host = static_cast<const HostFunction*>(params.userData)->callback;
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::get_child(CudaNode& node, NodeContent* content) {
+  CUgraph child = nullptr;
+  if (const CUresult result = driver_->cuGraphChildGraphNodeGetGraph(node.handle, &child)) return result;
+  if (!node.child) {
+    node.child = wrap_graph(child, false);
+    node.child->parent = node.graph.lock();
+  }
+  content->child = node.child;
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::get_allocation(CudaNode& node, CUgraphNodeType type, NodeContent* content) {
+  content->pool = node.pool;
+  if (type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+    CUdeviceptr address = 0;
+    const CUresult result = driver_->cuGraphMemFreeNodeGetParams(node.handle, &address);
+    content->address = address;
+    return result;
+  }
+  CUDA_MEM_ALLOC_NODE_PARAMS params{};
+  const CUresult result = driver_->cuGraphMemAllocNodeGetParams(node.handle, &params);
+  content->bytes = params.bytesize;
+  content->address = params.dptr;
+  return result;
+}
+
+CUresult CudaDevice::get_content(CudaNode& node, CUgraphNodeType type, NodeContent* content) {
+  switch (type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return get_kernel(node.handle, content);
+    case CU_GRAPH_NODE_TYPE_MEMCPY: {
+      CUDA_MEMCPY3D copy{};
+      const CUresult result = driver_->cuGraphMemcpyNodeGetParams(node.handle, &copy);
+      content->copy = from_driver(copy);
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      CUDA_MEMSET_NODE_PARAMS fill{};
+      const CUresult result = driver_->cuGraphMemsetNodeGetParams(node.handle, &fill);
+      content->fill = from_driver(fill);
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return get_host(node, content);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return get_child(node, content);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      content->event = node.event;  // none: a captured one, whose event the guest knows better
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return get_allocation(node, type, content);
+    default:
+      return CUDA_SUCCESS;
+  }
+}
+
+CUresult CudaDevice::node_get(const NodeRef& node, NodeContent* content) {
+  if (const CUresult result = enter()) return result;
+  CudaNode& from = as(node);
+  if (!from.graph.lock()) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = driver_->cuGraphNodeGetType(from.handle, &content->type);
+  if (result == CUDA_SUCCESS) result = get_content(from, content->type, content);
+  return check(result);
+}
+
+CUresult CudaDevice::node_set(const NodeRef& node, const NodeContent& content) {
+  if (const CUresult result = enter()) return result;
+  CudaNode& to = as(node);
+  const CudaGraphRef graph = to.graph.lock();
+  if (!graph) return CUDA_ERROR_INVALID_VALUE;
+  switch (content.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      KernelParams kernel;
+      const Launch launch = launch_of(content);
+      CUresult result = kernel_params(launch, &kernel);
+      if (result == CUDA_SUCCESS) result = driver_->cuGraphKernelNodeSetParams(to.handle, &kernel.params);
+      return check(result == CUDA_SUCCESS ? set_kernel_attributes(to.handle, launch) : result);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY: {
+      const CUDA_MEMCPY3D copy = to_driver(content.copy);
+      return check(driver_->cuGraphMemcpyNodeSetParams(to.handle, &copy));
+    }
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      const CUDA_MEMSET_NODE_PARAMS fill = to_driver(content.fill);
+      return check(driver_->cuGraphMemsetNodeSetParams(to.handle, &fill));
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      auto host = std::make_shared<HostFunction>(HostFunction{host_, content.host});
+      const CUDA_HOST_NODE_PARAMS call{run_host_function, host.get()};
+      const CUresult result = check(driver_->cuGraphHostNodeSetParams(to.handle, &call));
+      std::lock_guard lock(graph->mutex);
+      if (result == CUDA_SUCCESS) graph->host_functions.push_back(std::move(host));
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: {
+      const CUevent event = as(content.event).handle;
+      const CUresult result = content.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT
+                                  ? driver_->cuGraphEventWaitNodeSetEvent(to.handle, event)
+                                  : driver_->cuGraphEventRecordNodeSetEvent(to.handle, event);
+      if (result == CUDA_SUCCESS) to.event = content.event;
+      return check(result);
+    }
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+}  // namespace bandsaw::cuda

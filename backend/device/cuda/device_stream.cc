@@ -1,0 +1,171 @@
+// Streams, events, host functions and launches.
+#include <semaphore>
+
+#include "backend/device/cuda/cuda_device.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::cuda {
+namespace {
+
+// On a thread of the driver's: the stream goes on when the guest has run the function.
+void run_in_guest(const HostFunction& function, CUresult status) {
+  std::binary_semaphore returned{0};
+  function.host->run_callback(function.callback, status, [&](CUresult) { returned.release(); });
+  returned.acquire();
+}
+
+void CUDA_CB run_once(void* data) {
+  const std::unique_ptr<HostFunction> function(static_cast<HostFunction*>(data));
+  run_in_guest(*function, CUDA_SUCCESS);
+}
+
+void CUDA_CB run_stream_callback(CUstream, CUresult status, void* data) {
+  const std::unique_ptr<HostFunction> function(static_cast<HostFunction*>(data));
+  run_in_guest(*function, status);
+}
+
+}  // namespace
+
+void CUDA_CB run_host_function(void* data) { run_in_guest(*static_cast<const HostFunction*>(data), CUDA_SUCCESS); }
+
+CUresult CudaDevice::stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) {
+  if (const CUresult result = enter(as(context))) return result;
+  CUstream made = nullptr;
+  const CUresult result = check(driver_->cuStreamCreateWithPriority(&made, flags, priority));
+  if (result == CUDA_SUCCESS) *stream = std::make_shared<CudaStream>(driver_, made, as(context), true);
+  return result;
+}
+
+StreamRef CudaDevice::stream_legacy(const ContextRef& context) {
+  return std::make_shared<CudaStream>(driver_, CU_STREAM_LEGACY, as(context), false);
+}
+
+CUresult CudaDevice::stream_destroy(const StreamRef& stream) {
+  if (const CUresult result = enter(stream)) return result;
+  return check(as(stream).destroy());
+}
+
+CUresult CudaDevice::stream_query(const StreamRef& stream) {
+  if (const CUresult result = enter(stream)) return result;
+  return check(driver_->cuStreamQuery(as(stream).handle));
+}
+
+void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
+  wait(
+      as(stream).context, [this, stream] { return driver_->cuStreamSynchronize(as(stream).handle); }, std::move(done));
+}
+
+CUresult CudaDevice::stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) {
+  if (const CUresult result = enter(stream)) return result;
+  return check(driver_->cuStreamWaitEvent(as(stream).handle, as(event).handle, flags));
+}
+
+CUresult CudaDevice::callback(const StreamRef& stream, const HostCallback& callback) {
+  if (const CUresult result = enter(stream)) return result;
+  const CUstream handle = as(stream).handle;
+  auto function = std::make_unique<HostFunction>(HostFunction{host_, callback});
+  CUresult error = CUDA_SUCCESS;
+  const bool capturing = is_capturing(handle, &error);
+  if (error != CUDA_SUCCESS) return check(error);
+  if (callback.kind == VGPU_CALLBACK_STREAM) {
+    const CUresult result = check(driver_->cuStreamAddCallback(handle, run_stream_callback, function.get(), 0));
+    if (result == CUDA_SUCCESS) function.release();
+    return result;
+  }
+  if (!capturing) {
+    const CUresult result = check(driver_->cuLaunchHostFunc(handle, run_once, function.get()));
+    if (result == CUDA_SUCCESS) function.release();
+    return result;
+  }
+  // A graph may run it many times: it lives as long as the graph that the capture makes.
+  std::shared_ptr<HostFunction> kept(std::move(function));
+  const CUresult result = check(driver_->cuLaunchHostFunc(handle, run_host_function, kept.get()));
+  if (result == CUDA_SUCCESS) keep_for_capture(handle, std::move(kept));
+  return result;
+}
+
+CUresult CudaDevice::write_value(const StreamRef& stream, uint64_t address, uint64_t value, uint32_t bytes,
+                                 uint32_t flags) {
+  if (const CUresult result = enter(stream)) return result;
+  const CUstream handle = as(stream).handle;
+  return check(bytes == 8 ? driver_->cuStreamWriteValue64(handle, address, value, flags)
+                          : driver_->cuStreamWriteValue32(handle, address, static_cast<uint32_t>(value), flags));
+}
+
+CUresult CudaDevice::wait_value(const StreamRef& stream, uint64_t address, uint64_t value, uint32_t bytes,
+                                uint32_t flags) {
+  if (const CUresult result = enter(stream)) return result;
+  const CUstream handle = as(stream).handle;
+  return check(bytes == 8 ? driver_->cuStreamWaitValue64(handle, address, value, flags)
+                          : driver_->cuStreamWaitValue32(handle, address, static_cast<uint32_t>(value), flags));
+}
+
+CUresult CudaDevice::event_create(const ContextRef& context, uint32_t flags, EventRef* event) {
+  if (const CUresult result = enter(as(context))) return result;
+  CUevent made = nullptr;
+  // How the guest waits is the guest's affair; here it would only make the waiter sleep.
+  const CUresult result = check(driver_->cuEventCreate(&made, flags & ~unsigned{CU_EVENT_BLOCKING_SYNC}));
+  if (result == CUDA_SUCCESS) *event = std::make_shared<CudaEvent>(driver_, made, as(context));
+  return result;
+}
+
+CUresult CudaDevice::event_destroy(const EventRef& event) {
+  if (const CUresult result = enter(as(event).context)) return result;
+  return check(as(event).destroy());
+}
+
+CUresult CudaDevice::event_record(const EventRef& event, const StreamRef& stream, uint32_t flags) {
+  if (const CUresult result = enter(stream)) return result;
+  return check(driver_->cuEventRecordWithFlags(as(event).handle, as(stream).handle, flags));
+}
+
+CUresult CudaDevice::event_query(const EventRef& event) {
+  if (const CUresult result = enter(as(event).context)) return result;
+  return check(driver_->cuEventQuery(as(event).handle));
+}
+
+void CudaDevice::event_synchronize(const EventRef& event, Done done) {
+  wait(
+      as(event).context, [this, event] { return driver_->cuEventSynchronize(as(event).handle); }, std::move(done));
+}
+
+CUresult CudaDevice::event_elapsed(const EventRef& start, const EventRef& end, float* milliseconds) {
+  if (const CUresult result = enter(as(start).context)) return result;
+  return check(driver_->cuEventElapsedTime(milliseconds, as(start).handle, as(end).handle));
+}
+
+CUresult CudaDevice::launch(const StreamRef& stream, const Launch& launch) {
+  if (const CUresult result = enter(stream)) return result;
+  CUlaunchAttribute attributes[3];
+  CUlaunchConfig config{};
+  config.gridDimX = launch.grid[0];
+  config.gridDimY = launch.grid[1];
+  config.gridDimZ = launch.grid[2];
+  config.blockDimX = launch.block[0];
+  config.blockDimY = launch.block[1];
+  config.blockDimZ = launch.block[2];
+  config.sharedMemBytes = launch.shared_bytes;
+  config.hStream = as(stream).handle;
+  config.attrs = attributes;
+  if (launch.cooperative) {
+    CUlaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attribute.value.cooperative = 1;
+  }
+  if (launch.cluster[0] != 0) {
+    CUlaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute.value.clusterDim = {launch.cluster[0], launch.cluster[1], launch.cluster[2]};
+  }
+  if (launch.priority != 0) {
+    CUlaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    attribute.value.priority = launch.priority;
+  }
+  size_t bytes = launch.parameters.size();
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(launch.parameters.data()),
+                   CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  return check(driver_->cuLaunchKernelEx(&config, code_handle(launch.code), nullptr, bytes ? extra : nullptr));
+}
+
+}  // namespace bandsaw::cuda

@@ -1,0 +1,179 @@
+#include "backend/device/cuda/heap.h"
+
+#include <algorithm>
+
+#include "memory/base/log.h"
+
+namespace bandsaw::cuda {
+namespace {
+
+constexpr uint64_t kAlign = 512;           // of small allocations, as the driver's own
+constexpr uint64_t kSmallMost = 1u << 20;  // larger ones waste at most half of their last granule
+constexpr uint64_t kSlabBytes = 2u << 20;
+
+uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+CUmemAllocationProp properties(CUdevice device) {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  prop.location.id = device;
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return prop;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Heap>> Heap::make(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base,
+                                         uint64_t bytes) {
+  const CUmemAllocationProp prop = properties(device);
+  size_t granularity = 0;
+  CUresult result = driver->cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  if (result != CUDA_SUCCESS) return Status::error(ENODEV, "memory granularity: {}", driver->describe(result));
+  CUdeviceptr got = 0;
+  result = driver->cuMemAddressReserve(&got, bytes, 0, base, 0);
+  if (result != CUDA_SUCCESS || got != base) {
+    return Status::error(ENOMEM, "{:#x} bytes of GPU address space at {:#x}: {}, got {:#x}", bytes, base,
+                         driver->describe(result), static_cast<uint64_t>(got));
+  }
+  return std::unique_ptr<Heap>(new Heap(std::move(driver), host, device, base, bytes, granularity));
+}
+
+Heap::Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, uint64_t bytes, uint64_t granularity)
+    : driver_(std::move(driver)),
+      host_(host),
+      device_(device),
+      base_(base),
+      bytes_(bytes),
+      granularity_(granularity),
+      ranges_(base, bytes) {}
+
+Heap::~Heap() {
+  for (auto& [address, allocation] : allocations_) give_back(address, std::move(allocation));
+  for (const auto& slab : slabs_) unmap(slab->mapping);
+  driver_->cuMemAddressFree(base_, bytes_);
+}
+
+CUresult Heap::map(uint64_t bytes, Mapping* mapping) {
+  const CUmemAllocationProp prop = properties(device_);
+  mapping->bytes = round_up(bytes, granularity_);
+  if (!host_->charge_memory(static_cast<int64_t>(mapping->bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto refund = [&](CUresult error) {
+    host_->charge_memory(-static_cast<int64_t>(mapping->bytes));
+    return error;
+  };
+  const auto range = ranges_.take(mapping->bytes, granularity_);
+  if (!range) return refund(CUDA_ERROR_OUT_OF_MEMORY);
+  mapping->address = *range;
+  CUresult result = driver_->cuMemCreate(&mapping->handle, mapping->bytes, &prop, 0);
+  if (result == CUDA_SUCCESS) {
+    result = driver_->cuMemMap(mapping->address, mapping->bytes, 0, mapping->handle, 0);
+    if (result == CUDA_SUCCESS) {
+      CUmemAccessDesc access{};
+      access.location = prop.location;
+      access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+      result = driver_->cuMemSetAccess(mapping->address, mapping->bytes, &access, 1);
+      if (result != CUDA_SUCCESS) driver_->cuMemUnmap(mapping->address, mapping->bytes);
+    }
+    if (result != CUDA_SUCCESS) driver_->cuMemRelease(mapping->handle);
+  }
+  if (result == CUDA_SUCCESS) return result;
+  ranges_.give_back(mapping->address, mapping->bytes);
+  return refund(result);
+}
+
+CUresult Heap::unmap(const Mapping& mapping) {
+  CUresult result = driver_->cuMemUnmap(mapping.address, mapping.bytes);
+  if (result == CUDA_SUCCESS) result = driver_->cuMemRelease(mapping.handle);
+  if (result != CUDA_SUCCESS) return result;  // the address is still in use, so it is not given to anybody
+  ranges_.give_back(mapping.address, mapping.bytes);
+  host_->charge_memory(-static_cast<int64_t>(mapping.bytes));
+  return CUDA_SUCCESS;
+}
+
+// Called with mutex_ held.
+CUresult Heap::allocate_small(uint64_t bytes, Allocation* allocation, uint64_t* address) {
+  for (const auto& slab : slabs_) {
+    const auto range = slab->ranges.take(bytes, kAlign);
+    if (!range) continue;
+    allocation->slab = slab;
+    *address = *range;
+    return CUDA_SUCCESS;
+  }
+  Mapping mapping;
+  if (const CUresult result = map(kSlabBytes, &mapping)) return result;
+  slabs_.push_back(std::make_shared<Slab>(mapping));
+  allocation->slab = slabs_.back();
+  *address = *slabs_.back()->ranges.take(bytes, kAlign);
+  return CUDA_SUCCESS;
+}
+
+CUresult Heap::allocate(const CudaContextRef& context, uint64_t bytes, uint64_t* address) {
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > bytes_) return CUDA_ERROR_OUT_OF_MEMORY;
+  Allocation allocation;
+  allocation.context = context;
+  if (bytes > kSmallMost) {
+    Mapping mapping;
+    if (const CUresult result = map(bytes, &mapping)) return result;
+    *address = mapping.address;
+    allocation.bytes = mapping.bytes;
+    allocation.own = mapping;
+    std::lock_guard lock(mutex_);
+    allocations_.emplace(*address, std::move(allocation));
+    return CUDA_SUCCESS;
+  }
+  std::lock_guard lock(mutex_);
+  allocation.bytes = round_up(bytes, kAlign);
+  if (const CUresult result = allocate_small(allocation.bytes, &allocation, address)) return result;
+  allocations_.emplace(*address, std::move(allocation));
+  return CUDA_SUCCESS;
+}
+
+CUresult Heap::give_back(uint64_t address, Allocation allocation) {
+  if (allocation.own) return unmap(*allocation.own);
+  allocation.slab->ranges.give_back(address, allocation.bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult Heap::release(uint64_t address) {
+  Allocation allocation;
+  std::shared_ptr<Slab> empty;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = allocations_.find(address);
+    if (found == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
+    allocation = std::move(found->second);
+    allocations_.erase(found);
+    if (!allocation.slab) {
+      // Its memory goes below, outside the lock.
+    } else if (allocation.slab->ranges.give_back(address, allocation.bytes); allocation.slab->ranges.untouched()) {
+      empty = allocation.slab;
+      std::erase(slabs_, empty);
+    }
+  }
+  if (allocation.own) return unmap(*allocation.own);
+  return empty ? unmap(empty->mapping) : CUDA_SUCCESS;
+}
+
+bool Heap::begins_at(uint64_t address) const {
+  std::lock_guard lock(mutex_);
+  return allocations_.contains(address);
+}
+
+void Heap::release_all(const CudaContextRef& context) {
+  std::vector<uint64_t> addresses;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [address, allocation] : allocations_) {
+      if (allocation.context == context) addresses.push_back(address);
+    }
+  }
+  for (const uint64_t address : addresses) {
+    if (const CUresult result = release(address)) {
+      spdlog::warn("memory at {:#x} of a context that is gone: {}", address, driver_->describe(result));
+    }
+  }
+}
+
+}  // namespace bandsaw::cuda

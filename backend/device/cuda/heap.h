@@ -1,0 +1,67 @@
+// Device memory at addresses of our own choosing: a reservation of GPU address space in the window's upper half, with
+// physical memory mapped behind it (CUDA driver API, Virtual Memory Management). The address of an allocation never
+// changes, whatever becomes of the memory behind it.
+//
+// Large allocations have physical memory of their own, in units of the GPU's granularity (2 MiB); small ones share a
+// slab, as the driver's own do.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "backend/device/cuda/objects.h"
+#include "memory/base/range_allocator.h"
+
+namespace bandsaw::cuda {
+
+// Thread-safe. The calls block as long as the driver takes to map memory.
+class Heap {
+ public:
+  // Reserves [base, base + bytes); an error says why the driver would not.
+  static Result<std::unique_ptr<Heap>> make(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base,
+                                            uint64_t bytes);
+  ~Heap();
+
+  CUresult allocate(const CudaContextRef& context, uint64_t bytes, uint64_t* address);
+  // CUDA_ERROR_INVALID_VALUE: nothing begins there. The caller has seen to it that nothing uses it any more.
+  CUresult release(uint64_t address);
+  bool begins_at(uint64_t address) const;
+  // What is left of a context that is gone.
+  void release_all(const CudaContextRef& context);
+
+ private:
+  struct Mapping {
+    CUmemGenericAllocationHandle handle = 0;
+    uint64_t address = 0, bytes = 0;
+  };
+  struct Slab {
+    explicit Slab(const Mapping& from) : mapping(from), ranges(from.address, from.bytes) {}
+    Mapping mapping;
+    RangeAllocator ranges;
+  };
+  struct Allocation {
+    CudaContextRef context;
+    uint64_t bytes = 0;
+    std::optional<Mapping> own;  // none: in the slab
+    std::shared_ptr<Slab> slab;
+  };
+
+  Heap(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base, uint64_t bytes, uint64_t granularity);
+  CUresult map(uint64_t bytes, Mapping* mapping);
+  CUresult unmap(const Mapping& mapping);
+  CUresult allocate_small(uint64_t bytes, Allocation* allocation, uint64_t* address);
+  CUresult give_back(uint64_t address, Allocation allocation);
+
+  const DriverRef driver_;
+  DeviceHost* const host_;
+  const CUdevice device_;
+  const uint64_t base_, bytes_, granularity_;
+  RangeAllocator ranges_;
+  mutable std::mutex mutex_;
+  std::map<uint64_t, Allocation> allocations_;  // guarded by mutex_
+  std::vector<std::shared_ptr<Slab>> slabs_;    // guarded by mutex_
+};
+
+}  // namespace bandsaw::cuda

@@ -1,0 +1,184 @@
+// What the handles of a guest process stand for on an NVIDIA GPU. Each object owns its driver handle; one whose context
+// is gone gives nothing back, because the driver did so already.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/device/cuda/driver.h"
+#include "backend/device/device.h"
+
+namespace bandsaw::cuda {
+
+using DriverRef = std::shared_ptr<const Driver>;
+
+class CudaContext final : public Context {
+ public:
+  CudaContext(CUcontext context, bool is_primary) : handle(context), primary(is_primary) {}
+  const CUcontext handle;
+  const bool primary;             // the process's primary context, made ahead
+  std::atomic<bool> alive{true};  // false once it was destroyed or reset
+};
+using CudaContextRef = std::shared_ptr<CudaContext>;
+
+// Makes a context current in this thread, if it is not. The calls that need none of their own use the device's.
+CUresult make_current(const Driver& driver, CUcontext context);
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(DriverRef driver, CUstream stream, CudaContextRef in_context, bool owned)
+      : handle(stream), context(std::move(in_context)), driver_(std::move(driver)), owned_(owned) {}
+  ~CudaStream() override { destroy(); }
+  CUresult destroy();
+
+  const CUstream handle;
+  const CudaContextRef context;
+
+ private:
+  const DriverRef driver_;
+  std::atomic<bool> owned_;
+};
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent(DriverRef driver, CUevent event, CudaContextRef in_context)
+      : handle(event), context(std::move(in_context)), driver_(std::move(driver)) {}
+  ~CudaEvent() override { destroy(); }
+  CUresult destroy();
+
+  const CUevent handle;
+  const CudaContextRef context;
+
+ private:
+  const DriverRef driver_;
+  std::atomic<bool> owned_{true};
+};
+
+// The parameters of a kernel, in order.
+using Parameters = std::vector<vgpu_parameter>;
+
+class CudaLibrary final : public Library {
+ public:
+  CudaLibrary(DriverRef driver, CUlibrary library) : handle(library), driver_(std::move(driver)) {}
+  ~CudaLibrary() override;
+  CUresult unload();
+
+  const CUlibrary handle;
+  std::mutex mutex;
+  std::unordered_map<std::string, std::weak_ptr<Kernel>> kernels;  // guarded by mutex
+
+ private:
+  const DriverRef driver_;
+  std::atomic<bool> loaded_{true};
+};
+
+class CudaModule final : public Module {
+ public:
+  CudaModule(DriverRef driver, CUmodule module, CudaContextRef in_context)
+      : handle(module), context(std::move(in_context)), driver_(std::move(driver)) {}
+  ~CudaModule() override;
+  CUresult unload();
+
+  const CUmodule handle;
+  const CudaContextRef context;
+
+ private:
+  const DriverRef driver_;
+  std::atomic<bool> loaded_{true};
+};
+
+class CudaKernel final : public Kernel {
+ public:
+  CUkernel handle = nullptr;
+  std::shared_ptr<CudaLibrary> library;
+  Parameters parameters;
+};
+
+class CudaFunction final : public Function {
+ public:
+  CUfunction handle = nullptr;
+  CudaContextRef context;
+  std::shared_ptr<Object> owner;  // the module or kernel it belongs to
+  Parameters parameters;
+};
+
+class CudaPool final : public Pool {
+ public:
+  CudaPool(DriverRef driver, CUmemoryPool pool, bool owned) : handle(pool), driver_(std::move(driver)), owned_(owned) {}
+  ~CudaPool() override;
+  const CUmemoryPool handle;
+
+ private:
+  const DriverRef driver_;
+  const bool owned_;
+};
+
+// A host function of the program with what is needed to run it; lives until nothing can call it any more.
+struct HostFunction {
+  DeviceHost* host = nullptr;
+  HostCallback callback;
+};
+
+class CudaGraph;
+
+class CudaNode final : public Node {
+ public:
+  CUgraphNode handle = nullptr;
+  std::weak_ptr<CudaGraph> graph;
+  std::shared_ptr<CudaGraph> child;    // of a child graph node, as soon as somebody looks
+  std::shared_ptr<HostFunction> host;  // of a host node
+  EventRef event;                      // of an event node
+  PoolRef pool;                        // of an allocation node
+};
+using CudaNodeRef = std::shared_ptr<CudaNode>;
+
+class CudaGraph final : public Graph {
+ public:
+  CudaGraph(DriverRef driver, CUgraph graph, bool is_owned)
+      : handle(graph), owned(is_owned), driver_(std::move(driver)) {}
+  ~CudaGraph() override;
+
+  const CUgraph handle;
+  std::atomic<bool> owned;  // false: a child's, or one that is still captured
+  std::mutex mutex;
+  std::unordered_map<CUgraphNode, CudaNodeRef> nodes;         // guarded by mutex; those that somebody has looked at
+  std::vector<std::shared_ptr<HostFunction>> host_functions;  // guarded by mutex; captured ones
+  std::shared_ptr<CudaGraph> parent;                          // of a child graph, which lives in it
+
+ private:
+  const DriverRef driver_;
+};
+using CudaGraphRef = std::shared_ptr<CudaGraph>;
+
+class CudaExec final : public Exec {
+ public:
+  CudaExec(DriverRef driver, CUgraphExec exec, CudaContextRef in_context)
+      : handle(exec), context(std::move(in_context)), driver_(std::move(driver)) {}
+  ~CudaExec() override;
+
+  const CUgraphExec handle;
+  const CudaContextRef context;
+  std::mutex mutex;
+  std::vector<std::shared_ptr<void>> keeps;  // guarded by mutex: graphs whose host functions it may call
+
+ private:
+  const DriverRef driver_;
+};
+
+inline const CudaContextRef as(const ContextRef& context) { return std::static_pointer_cast<CudaContext>(context); }
+inline CudaStream& as(const StreamRef& stream) { return static_cast<CudaStream&>(*stream); }
+inline CudaEvent& as(const EventRef& event) { return static_cast<CudaEvent&>(*event); }
+inline CudaGraph& as(const GraphRef& graph) { return static_cast<CudaGraph&>(*graph); }
+inline CudaNode& as(const NodeRef& node) { return static_cast<CudaNode&>(*node); }
+inline CudaExec& as(const ExecRef& exec) { return static_cast<CudaExec&>(*exec); }
+inline CudaLibrary& as(const LibraryRef& library) { return static_cast<CudaLibrary&>(*library); }
+inline CudaModule& as(const ModuleRef& module) { return static_cast<CudaModule&>(*module); }
+inline CudaPool& as(const PoolRef& pool) { return static_cast<CudaPool&>(*pool); }
+inline CudaKernel& as(const KernelRef& kernel) { return static_cast<CudaKernel&>(*kernel); }
+inline CudaFunction& as(const FunctionRef& function) { return static_cast<CudaFunction&>(*function); }
+
+}  // namespace bandsaw::cuda
