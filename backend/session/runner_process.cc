@@ -40,7 +40,7 @@ struct ChildPlan {
   ::close_range(kRunnerSocket + 1, ~0u, CLOSE_RANGE_CLOEXEC);
   // A GPU's driver gives memory the addresses at which it finds room in this process. With the old layout they lie far
   // from where programs have their own memory, so that the guest can tell one from the other.
-  ::personality(PER_LINUX | ADDR_COMPAT_LAYOUT);
+  ::personality(ADDR_COMPAT_LAYOUT);
   const rlimit none_left{0, 0};
   ::setrlimit(RLIMIT_CORE, &none_left);  // a core would hold the guest's data
   ::execve(plan.path, plan.arguments, plan.environment);

@@ -1,6 +1,7 @@
 // attach and detach: vgpud keeps the record, libvirt the domain's definition; both change or neither.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include "memory/base/status.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/daemon_call.h"
 #ifdef BANDSAW_WITH_LIBVIRT
