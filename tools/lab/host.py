@@ -80,6 +80,7 @@ def start_vgpud(device: str = "", run_dir: pathlib.Path | None = None) -> None:
         _wait_for_device("", 20, run_dir)
     log_path = folder / "vgpud.log"
     with open(log_path, "ab") as log:
+        start = log.tell()
         daemon = subprocess.Popen([BUILD / "backend/vgpud/vgpud", "--config", _configuration(folder, device)],
                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
                                   start_new_session=True)
@@ -90,7 +91,7 @@ def start_vgpud(device: str = "", run_dir: pathlib.Path | None = None) -> None:
         if daemon.poll() is not None:
             break
         time.sleep(0.1)
-    tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-15:])
+    tail = "\n".join(log_path.read_bytes()[start:].decode(errors="replace").splitlines()[-15:])
     raise Failure(f"vgpud does not answer; its log {log_path} ends with\n{tail}")
 
 

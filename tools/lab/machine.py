@@ -49,7 +49,7 @@ def missing_packages() -> list[str]:
 def require_least_build() -> None:
     """Installs what the least build needs, from what was carried here if there is no network."""
     if missing_packages():
-        unpack.unpack()
+        unpack.unpack_if_needed()
     if missing := missing_packages():
         try:
             install_packages(missing)

@@ -18,7 +18,7 @@ def prepare(lab: bool = True, tests: bool = False) -> None:
 def prepare_gpu(lab: bool = True) -> None:
     """On a machine with a GPU, perhaps without a network: what it lacks of the software device and libvirt is left out.
     `lab`: as far as QEMU was carried here or can be made."""
-    unpack.unpack()
+    unpack.unpack_if_needed()
     machine.require_least_build()
     build.configure(options=(*build.OPTIMIZED, *machine.least_options()))
     build.build("programs")

@@ -13,6 +13,12 @@ from lab.shell import main, need_root, run, step
 CARRY = REPO / ".carry"
 
 
+def unpack_if_needed() -> None:
+    """Where the guest's module can be built, what was carried would only be older."""
+    if not list(pathlib.Path("/usr/src").glob("linux-headers-*-amd64")):
+        unpack()
+
+
 def unpack(folder: pathlib.Path = CARRY) -> None:
     """Does what is not yet done; nothing where nothing was carried."""
     for archive, place in (("qemu.tar.xz", "qemu-root"), ("guest.tar.xz", "carried")):
