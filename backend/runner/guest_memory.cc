@@ -102,10 +102,29 @@ Status GuestMemory::check_segments(std::span<const RunnerSegment> segments, uint
   return {};
 }
 
+// At its own address, though nobody keeps that free in this process: the session starts runners of such devices with an
+// address space in which programs' addresses are.
+Status GuestMemory::place_outside(Region* region) {
+  void* const wanted = reinterpret_cast<void*>(region->va_);
+  void* const at =
+      mmap(wanted, region->bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  if (at != wanted) {
+    if (at != MAP_FAILED) munmap(at, region->bytes_);
+    return Status::error(EEXIST, "{:#x}+{:#x} is in use in the runner itself", region->va_, region->bytes_);
+  }
+  region->alias_ = false;
+  region->outside_ = true;
+  region->host_ = static_cast<std::byte*>(at);
+  return {};
+}
+
 // Chooses where the region is mapped; no page of it is touched yet.
 Status GuestMemory::place(Region* region) {
   const bool touches_window =
       region->va_ < window_->base() + window_->bytes() && region->va_ + region->bytes_ > window_->base();
+  if (region->device_visible_ && !touches_window && pins_.load() && pins_.load()->same_addresses()) {
+    return place_outside(region);
+  }
   if (!region->device_visible_ || !touches_window) {
     const auto range = alias_ranges_.take(region->bytes_);
     if (!range) return Status::error(ENOMEM, "no address space for {:#x} bytes", region->bytes_);
@@ -169,11 +188,15 @@ Result<RegionRef> GuestMemory::map(uint64_t va, uint32_t flags, std::span<const 
 void GuestMemory::unmap(Region* region) {
   const uint64_t at = reinterpret_cast<uint64_t>(region->host_);
   if (Device* const device = pins_.load(); device && region->pinned_) device->host_unpin(region->host_);
-  (region->alias_ ? alias_ : *window_).seal(at, region->bytes_);
+  if (region->outside_) {
+    munmap(region->host_, region->bytes_);
+  } else {
+    (region->alias_ ? alias_ : *window_).seal(at, region->bytes_);
+  }
   pieces_.fetch_sub(region->pieces_, std::memory_order_relaxed);
   if (region->alias_) {
     alias_ranges_.give_back(at, region->bytes_);
-  } else {
+  } else if (!region->outside_) {
     std::lock_guard lock(window_mutex_);
     in_window_.erase(at);
   }

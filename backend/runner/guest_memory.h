@@ -2,8 +2,8 @@
 // from a guest address to a pointer.
 //
 // A region in the window that kernels may use is mapped at its own address, so that one pointer is right on both
-// sides. Every other region and every lane is mapped into an alias range of the runner's choosing. Only pages that the
-// session announced are ever mapped.
+// sides; so is one outside of it, if the device's kernels need that. Every other region and every lane is mapped into
+// an alias range of the runner's choosing. Only pages that the session announced are ever mapped.
 #pragma once
 
 #include <atomic>
@@ -51,7 +51,8 @@ class Region : public std::enable_shared_from_this<Region> {
   GuestMemory* memory_ = nullptr;
   uint64_t va_ = 0, bytes_ = 0;
   bool read_only_ = false, device_visible_ = false, alias_ = true;
-  bool pinned_ = false;         // the device knows of it
+  bool outside_ = false;  // at its own address, which lies outside the window
+  bool pinned_ = false;   // the device knows of it
   std::byte* host_ = nullptr;
   uint32_t pieces_ = 0;         // of address space, for the limit
   std::function<void()> gone_;  // called after the pages are unmapped
@@ -115,6 +116,7 @@ class GuestMemory {
   Status check_segments(std::span<const RunnerSegment> segments, uint64_t va, uint64_t* bytes) const;
   Status map_segments(Region* region, std::span<const RunnerSegment> segments);
   Status place(Region* region);
+  Status place_outside(Region* region);
   void pin(Region* region);
   void unmap(Region* region);
   void publish_visible();

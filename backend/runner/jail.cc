@@ -1,5 +1,6 @@
 #include "backend/runner/jail.h"
 
+#include <execinfo.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -30,6 +31,10 @@ void say(const char* text, uint64_t number) {
 void on_fault(int signal, siginfo_t* info, void*) {
   say(signal == SIGBUS ? "bandsaw-runner: guest memory went away (SIGBUS) at 0x" : "bandsaw-runner: SIGSEGV at 0x",
       reinterpret_cast<uint64_t>(info->si_addr));
+  // Not safe in a signal handler, but the process is lost in any case; the alarm ends it should this hang.
+  alarm(2);
+  void* frames[32];
+  backtrace_symbols_fd(frames, backtrace(frames, 32), log_descriptor());
   _exit(kFaultExit);
 }
 

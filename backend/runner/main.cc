@@ -76,10 +76,10 @@ Status serve(DeviceConfig config, const Choice& choice) {
                            VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET);
     if (Status status = move_log_from_stderr(); !status.ok()) return status;
   }
-  auto process =
-      Process::make(&window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); });
+  auto process = Process::make(&window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); });
   if (!process.ok()) return process.status();
-  if (Status status = limit_system_calls(choice.cuda); !status.ok()) SPDLOG_WARN("{}; going on without", status.message());
+  if (Status status = limit_system_calls(choice.cuda); !status.ok())
+    SPDLOG_WARN("{}; going on without", status.message());
   Service service{UniqueFd(kRunnerSocket), process.value().get()};
   Status status = service.run();
   process.value()->account().release_all();

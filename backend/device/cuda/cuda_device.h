@@ -124,6 +124,7 @@ class CudaDevice final : public Device {
   CUresult exec_node_enabled(const ExecRef& exec, const NodeRef& node, bool* enabled) override;
   CUresult exec_launch(const ExecRef& exec, const StreamRef& stream) override;
 
+  bool same_addresses() const override { return true; }
   CUresult host_pin(void* pointer, uint64_t bytes, bool read_only) override;
   void host_unpin(void* pointer) override;
 
@@ -138,6 +139,7 @@ class CudaDevice final : public Device {
   CUresult enter(const StreamRef& stream) { return enter(as(stream).context); }
   CUresult enter() { return enter(CudaContextRef()); }
   CudaContextRef own_context();
+  CUresult reset_primary(const CudaContextRef& gone);
   bool is_capturing(CUstream stream, CUresult* error);
   // Runs a blocking driver call of the context on a waiter, reads what kernels printed, and then tells `done`.
   void wait(const CudaContextRef& context, std::function<CUresult()> call, Done done);

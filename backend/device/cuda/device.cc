@@ -89,7 +89,7 @@ Status CudaDevice::warm_up() {
   // Whoever waits here has nothing better to do, and a spinning wait sees the end of a kernel soonest.
   driver_->cuDevicePrimaryCtxSetFlags(device_, CU_CTX_SCHED_SPIN | CU_CTX_MAP_HOST);
   CUresult result = driver_->cuDevicePrimaryCtxRetain(&context, device_);
-  if (result == CUDA_SUCCESS) result = make_current(*driver_, context);
+  if (result == CUDA_SUCCESS) result = driver_->cuCtxSetCurrent(context);
   if (result != CUDA_SUCCESS) return Status::error(ENODEV, "a context on the GPU: {}", driver_->describe(result));
   primary_ = std::make_shared<CudaContext>(context, true);
   auto heap = Heap::make(driver_, host_, device_, config_.window_base + VGPU_WINDOW_DEVICE_OFFSET,
@@ -119,9 +119,9 @@ CudaContextRef CudaDevice::own_context() {
 }
 
 CUresult CudaDevice::enter(const CudaContextRef& context) {
-  if (!context) return make_current(*driver_, own_context()->handle);
+  if (!context) return make_current(*driver_, *own_context());
   if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  return make_current(*driver_, context->handle);
+  return make_current(*driver_, *context);
 }
 
 bool CudaDevice::is_capturing(CUstream stream, CUresult* error) {
@@ -186,28 +186,33 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
   const unsigned wait = CU_CTX_SCHED_SPIN | (flags & (CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX));
   const CUresult result = check(driver_->cuCtxCreate(&made, nullptr, wait, device_));
   if (result != CUDA_SUCCESS) return result;
-  driver_->cuCtxSetCurrent(nullptr);  // creation made it current, which make_current does not know of
+  forget_current();  // creation made it current
   *context = std::make_shared<CudaContext>(made, false);
-  return make_current(*driver_, nullptr);
+  return CUDA_SUCCESS;
 }
 
 CUresult CudaDevice::context_destroy(const ContextRef& context) {
   const CudaContextRef gone = as(context);
+  CUresult result = enter(gone);
   if (!gone->alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
-  CUresult result = make_current(*driver_, gone->handle);
   if (result == CUDA_SUCCESS) result = driver_->cuCtxSynchronize();
   if (const std::string text = output_.take(); !text.empty()) host_->print(text);
   heap_->release_all(gone);
-  make_current(*driver_, nullptr);
-  if (!gone->primary) {
-    const CUresult destroyed = driver_->cuCtxDestroy(gone->handle);
-    return check(result == CUDA_SUCCESS ? destroyed : result);
-  }
-  const CUresult reset = driver_->cuDevicePrimaryCtxReset(device_);
+  forget_current();
+  const CUresult ended = gone->primary ? reset_primary(gone) : driver_->cuCtxDestroy(gone->handle);
+  return check(result == CUDA_SUCCESS ? ended : result);
+}
+
+// What the process itself keeps in the primary context, the registered memory, is there again afterwards.
+CUresult CudaDevice::reset_primary(const CudaContextRef& gone) {
+  pinned_->suspend();
+  CUresult result = driver_->cuDevicePrimaryCtxReset(device_);
+  if (result == CUDA_SUCCESS) result = driver_->cuCtxSetCurrent(gone->handle);
+  if (result == CUDA_SUCCESS) result = pinned_->resume();
   std::lock_guard lock(contexts_mutex_);
   primary_ = std::make_shared<CudaContext>(gone->handle, true);
   primary_taken_ = false;
-  return check(result == CUDA_SUCCESS ? reset : result);
+  return result;
 }
 
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {

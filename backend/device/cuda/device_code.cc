@@ -1,6 +1,4 @@
 // Libraries, modules, kernels and their variables.
-#include <elf.h>
-
 #include <cstring>
 
 #include "backend/device/cuda/cuda_device.h"
@@ -11,20 +9,54 @@ namespace {
 
 constexpr size_t kLogBytes = 16 * 1024;
 
-// The image with a NUL behind it, which ends PTX text, and the options that make the driver say what is wrong with it.
+// What the driver takes for relocatable code: the linked fatbin and those that it was linked from, up to a null
+// pointer.
+struct FatbinWrapper {
+  uint32_t magic = 0x466243b1, version = 2;
+  const void* linked = nullptr;
+  const void* const* parts = nullptr;
+};
+
+struct FatbinHeader {
+  uint32_t magic;
+  uint16_t version, header_bytes;
+  uint64_t payload_bytes;
+};
+constexpr uint32_t kFatbinMagic = 0xBA55ED50;
+
+// An image as the driver wants it, and the options that make it say what is wrong with it. The image has a NUL behind
+// it, which ends PTX text; several fatbins one behind the other, at multiples of 8, become a wrapper.
 class LoadRequest {
  public:
   explicit LoadRequest(std::span<const std::byte> image) : image_(image.begin(), image.end()), log_(kLogBytes, '\0') {
     image_.push_back(std::byte{0});
+    find_parts();
   }
-  const void* image() const { return image_.data(); }
+  const void* image() const { return parts_.size() > 1 ? static_cast<const void*>(&wrapper_) : image_.data(); }
   CUjit_option* options() { return options_; }
   void** values() { return values_; }
   static constexpr unsigned kOptions = 2;
   std::string log() const { return log_.c_str(); }
 
  private:
+  void find_parts() {
+    FatbinHeader header;
+    for (size_t at = 0; at < image_.size() && image_.size() - at > sizeof header;) {
+      std::memcpy(&header, image_.data() + at, sizeof header);
+      const size_t left = image_.size() - at;
+      if (header.magic != kFatbinMagic || header.payload_bytes > left || header.header_bytes > left) break;
+      parts_.push_back(image_.data() + at);
+      at = (at + header.header_bytes + header.payload_bytes + 7) / 8 * 8;
+    }
+    if (parts_.size() < 2) return;
+    parts_.push_back(nullptr);
+    wrapper_.linked = parts_[0];
+    wrapper_.parts = parts_.data() + 1;
+  }
+
   std::vector<std::byte> image_;
+  std::vector<const void*> parts_;
+  FatbinWrapper wrapper_;
   std::string log_;
   CUjit_option options_[kOptions] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void* values_[kOptions] = {log_.data(), reinterpret_cast<void*>(kLogBytes)};

@@ -28,6 +28,27 @@ CUDA_MEM_ALLOC_NODE_PARAMS allocation(CUdevice device, uint64_t bytes) {
   return params;
 }
 
+// A node tells its parameters either as pointers or as the packed buffer that its launch gave.
+bool read_parameters(const CUDA_KERNEL_NODE_PARAMS& params, const Parameters& list, std::vector<std::byte>* bytes) {
+  size_t end = 0;
+  for (const vgpu_parameter& parameter : list) end = std::max<size_t>(end, parameter.offset + parameter.bytes);
+  bytes->assign(end, std::byte{0});
+  if (params.kernelParams) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      std::memcpy(bytes->data() + list[i].offset, params.kernelParams[i], list[i].bytes);
+    }
+    return true;
+  }
+  const void* buffer = nullptr;
+  size_t size = 0;
+  for (void** at = params.extra; at && *at != CU_LAUNCH_PARAM_END; at += 2) {
+    if (at[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = at[1];
+    if (at[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *static_cast<const size_t*>(at[1]);
+  }
+  if (buffer) std::memcpy(bytes->data(), buffer, std::min(size, end));
+  return buffer || end == 0;
+}
+
 }  // namespace
 
 CUDA_MEMSET_NODE_PARAMS to_driver(const vgpu_fill& fill) {
@@ -154,12 +175,9 @@ CUresult CudaDevice::get_kernel(CUgraphNode node, NodeContent* content) {
   std::copy_n(grid, 3, launch.grid);
   std::copy_n(block, 3, launch.block);
   launch.shared_bytes = params.sharedMemBytes;
-  size_t index = 0;
-  for (const vgpu_parameter& parameter : code_parameters(launch.code)) {
-    if (!params.kernelParams) return CUDA_ERROR_NOT_SUPPORTED;
-    auto& bytes = content->parameter_bytes;
-    bytes.resize(std::max<size_t>(bytes.size(), parameter.offset + parameter.bytes));
-    std::memcpy(bytes.data() + parameter.offset, params.kernelParams[index++], parameter.bytes);
+  if (!read_parameters(params, code_parameters(launch.code), &content->parameter_bytes)) {
+    spdlog::warn("a graph node's kernel does not tell its parameters");
+    return CUDA_ERROR_NOT_SUPPORTED;
   }
   launch.parameters = content->parameter_bytes;
   CUlaunchAttributeValue value{};

@@ -3,16 +3,22 @@
 namespace bandsaw::cuda {
 namespace {
 
-thread_local CUcontext current_context = nullptr;
+std::atomic<uint64_t> last_id{0};
+thread_local uint64_t current_id = 0;
 
 }  // namespace
 
-CUresult make_current(const Driver& driver, CUcontext context) {
-  if (current_context == context) return CUDA_SUCCESS;
-  const CUresult result = driver.cuCtxSetCurrent(context);
-  if (result == CUDA_SUCCESS) current_context = context;
+CudaContext::CudaContext(CUcontext context, bool is_primary)
+    : handle(context), id(last_id.fetch_add(1) + 1), primary(is_primary) {}
+
+CUresult make_current(const Driver& driver, const CudaContext& context) {
+  if (current_id == context.id) return CUDA_SUCCESS;
+  const CUresult result = driver.cuCtxSetCurrent(context.handle);
+  if (result == CUDA_SUCCESS) current_id = context.id;
   return result;
 }
+
+void forget_current() { current_id = 0; }
 
 CUresult CudaStream::destroy() {
   if (!owned_.exchange(false) || !context->alive) return CUDA_SUCCESS;
@@ -32,7 +38,7 @@ CudaModule::~CudaModule() { unload(); }
 
 CUresult CudaModule::unload() {
   if (!loaded_.exchange(false) || !context->alive) return CUDA_SUCCESS;
-  if (const CUresult result = make_current(*driver_, context->handle)) return result;
+  if (const CUresult result = make_current(*driver_, *context)) return result;
   return driver_->cuModuleUnload(handle);
 }
 

@@ -16,17 +16,21 @@ namespace bandsaw::cuda {
 
 using DriverRef = std::shared_ptr<const Driver>;
 
+// One life of a context: after a reset, the primary context's handle belongs to another object.
 class CudaContext final : public Context {
  public:
-  CudaContext(CUcontext context, bool is_primary) : handle(context), primary(is_primary) {}
+  CudaContext(CUcontext context, bool is_primary);
   const CUcontext handle;
+  const uint64_t id;              // never used twice; the driver does give a destroyed context's handle to a new one
   const bool primary;             // the process's primary context, made ahead
   std::atomic<bool> alive{true};  // false once it was destroyed or reset
 };
 using CudaContextRef = std::shared_ptr<CudaContext>;
 
-// Makes a context current in this thread, if it is not. The calls that need none of their own use the device's.
-CUresult make_current(const Driver& driver, CUcontext context);
+// Makes a context current in this thread, if it is not.
+CUresult make_current(const Driver& driver, const CudaContext& context);
+// For calls of the driver that have changed it on their own.
+void forget_current();
 
 class CudaStream final : public Stream {
  public:

@@ -2,9 +2,9 @@
 // a small store of the device's own for bytes that travel inside replies.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "backend/device/cuda/objects.h"
 
@@ -17,9 +17,13 @@ class Pinned {
   static constexpr size_t kSlots = 256;
 
   explicit Pinned(DriverRef driver) : driver_(std::move(driver)) {}
+  ~Pinned();
 
   CUresult add(void* pointer, uint64_t bytes, bool read_only);
   void remove(void* pointer);
+  // Around a reset of the context that holds the registrations.
+  void suspend();
+  CUresult resume();
   // All of [pointer, pointer + bytes) is registered.
   bool holds(uint64_t pointer, uint64_t bytes) const;
 
@@ -28,11 +32,18 @@ class Pinned {
   void give_slot(std::byte* slot);
 
  private:
+  struct Range {
+    uint64_t bytes;
+    unsigned flags;
+  };
+  CUresult register_range(uint64_t start, Range range);
+  bool make_slots();
+
   const DriverRef driver_;
   mutable std::mutex mutex_;
-  std::map<uint64_t, uint64_t> ranges_;  // guarded by mutex_: start -> length
-  std::deque<std::byte*> slots_;         // guarded by mutex_: the free ones
-  bool have_slots_ = false;              // guarded by mutex_
+  std::map<uint64_t, Range> ranges_;  // guarded by mutex_: by start
+  std::vector<std::byte*> slots_;     // guarded by mutex_: the free ones, the one used last at the end
+  void* store_ = nullptr;             // guarded by mutex_: all slots
 };
 
 }  // namespace bandsaw::cuda
