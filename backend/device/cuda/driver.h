@@ -10,72 +10,8 @@
 #include <memory>
 #include <string>
 
+#include "backend/device/cuda/driver_calls.h"
 #include "memory/base/status.h"
-
-// One line per entry point; the order means nothing.
-#define BANDSAW_CUDA_DRIVER(X)                                                                                                                                 \
-  X(cuInit)                                                                                                                                                    \
-  X(cuDriverGetVersion)                                                                                                                                        \
-  X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetUuid) X(                                            \
-      cuDeviceTotalMem) X(cuDeviceGetAttribute) X(cuDeviceGetDefaultMemPool) X(cuDevicePrimaryCtxRetain)                                                       \
-      X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxSetFlags) X(cuCtxCreate) X(cuCtxDestroy) X(cuCtxSetCurrent) X(                                            \
-          cuCtxSynchronize) X(cuCtxGetLimit) X(cuCtxSetLimit) X(cuCtxGetStreamPriorityRange) X(cuMemGetInfo)                                                   \
-          X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) X(                                               \
-              cuMemSetAccess) X(cuMemGetAllocationGranularity) X(cuMemHostRegister) X(cuMemHostUnregister)                                                     \
-              X(cuMemHostGetDevicePointer) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemAllocFromPoolAsync) X(                                                    \
-                  cuMemFreeAsync) X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute)                                           \
-                  X(cuMemPoolSetAttribute) X(cuPointerGetAttribute) X(cuMemcpyAsync) X(cuMemcpyHtoDAsync) X(                                                   \
-                      cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpy3DAsync) X(cuMemsetD8Async) X(cuMemsetD16Async)                                        \
-                      X(cuMemsetD32Async) X(cuMemsetD2D8Async) X(cuMemsetD2D16Async) X(cuMemsetD2D32Async) X(                                                  \
-                          cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery) X(cuStreamSynchronize)                                               \
-                          X(cuStreamWaitEvent) X(cuStreamAddCallback) X(cuLaunchHostFunc) X(cuStreamWriteValue32) X(                                           \
-                              cuStreamWriteValue64) X(cuStreamWaitValue32) X(cuStreamWaitValue64) X(cuEventCreate)                                             \
-                              X(cuEventDestroy) X(cuEventRecordWithFlags) X(cuEventQuery) X(cuEventSynchronize) X(                                             \
-                                  cuEventElapsedTime) X(cuLibraryLoadData) X(cuLibraryUnload) X(cuLibraryGetKernel)                                            \
-                                  X(cuLibraryGetGlobal) X(cuLibraryGetManaged) X(cuLibraryGetKernelCount) X(                                                   \
-                                      cuLibraryEnumerateKernels) X(cuKernelGetFunction) X(cuKernelGetName)                                                     \
-                                      X(cuKernelGetAttribute) X(cuKernelSetAttribute) X(cuKernelGetParamInfo) X(                                               \
-                                          cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction)                                                         \
-                                          X(cuModuleGetGlobal) X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(                                    \
-                                              cuFuncGetName) X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuFuncGetParamInfo)                                 \
-                                              X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuLaunchKernelEx) X(cuStreamBeginCapture) X(                    \
-                                                  cuStreamBeginCaptureToGraph) X(cuStreamEndCapture) X(cuStreamGetCaptureInfo)                                 \
-                                                  X(cuStreamIsCapturing) X(cuStreamUpdateCaptureDependencies) X(                                               \
-                                                      cuThreadExchangeStreamCaptureMode) X(cuGraphCreate)                                                      \
-                                                      X(cuGraphDestroy) X(cuGraphClone) X(cuGraphAddKernelNode) X(                                             \
-                                                          cuGraphAddMemcpyNode) X(cuGraphAddMemsetNode)                                                        \
-                                                          X(cuGraphAddHostNode) X(cuGraphAddChildGraphNode) X(                                                 \
-                                                              cuGraphAddEmptyNode) X(cuGraphAddEventRecordNode) X(cuGraphAddEventWaitNode)                     \
-                                                              X(cuGraphAddMemAllocNode) X(cuGraphAddMemFreeNode) X(                                            \
-                                                                  cuGraphGetNodes) X(cuGraphGetRootNodes) X(cuGraphGetEdges)                                   \
-                                                                  X(cuGraphAddDependencies) X(cuGraphRemoveDependencies) X(                                    \
-                                                                      cuGraphNodeGetDependencies) X(cuGraphNodeGetDependentNodes)                              \
-                                                                      X(cuGraphNodeGetType) X(cuGraphNodeFindInClone) X(                                       \
-                                                                          cuGraphDestroyNode) X(cuGraphKernelNodeGetParams)                                    \
-                                                                          X(cuGraphKernelNodeSetParams) X(                                                     \
-                                                                              cuGraphKernelNodeGetAttribute) X(cuGraphKernelNodeSetAttribute)                  \
-                                                                              X(cuGraphMemcpyNodeGetParams) X(                                                 \
-                                                                                  cuGraphMemcpyNodeSetParams) X(cuGraphMemsetNodeGetParams)                    \
-                                                                                  X(cuGraphMemsetNodeSetParams) X(                                             \
-                                                                                      cuGraphHostNodeGetParams) X(cuGraphHostNodeSetParams)                    \
-                                                                                      X(cuGraphChildGraphNodeGetGraph) X(                                      \
-                                                                                          cuGraphEventRecordNodeGetEvent)                                      \
-                                                                                          X(cuGraphEventRecordNodeSetEvent) X(                                 \
-                                                                                              cuGraphEventWaitNodeGetEvent)                                    \
-                                                                                              X(cuGraphEventWaitNodeSetEvent) X(                               \
-                                                                                                  cuGraphMemAllocNodeGetParams) X(cuGraphMemFreeNodeGetParams) \
-                                                                                                  X(cuGraphInstantiateWithFlags) X(                            \
-                                                                                                      cuGraphExecDestroy) X(cuGraphExecUpdate)                 \
-                                                                                                      X(cuGraphLaunch) X(                                      \
-                                                                                                          cuGraphExecKernelNodeSetParams)                      \
-                                                                                                          X(cuGraphExecMemcpyNodeSetParams) X(                 \
-                                                                                                              cuGraphExecMemsetNodeSetParams)                  \
-                                                                                                              X(cuGraphExecHostNodeSetParams) X(               \
-                                                                                                                  cuGraphExecChildGraphNodeSetParams)          \
-                                                                                                                  X(cuGraphExecEventRecordNodeSetEvent)        \
-                                                                                                                      X(cuGraphExecEventWaitNodeSetEvent)      \
-                                                                                                                          X(cuGraphNodeSetEnabled)             \
-                                                                                                                              X(cuGraphNodeGetEnabled)
 
 namespace bandsaw::cuda {
 
