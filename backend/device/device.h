@@ -32,20 +32,6 @@ namespace bandsaw {
 
 using Done = std::function<void(CUresult)>;
 
-// One end of a copy after the runner's translation. kDevice: an address in the device's window. kHost: a
-// pointer in the runner, valid until the copy is done.
-struct CopyEnd {
-  uint64_t address = 0;
-  uint64_t pitch = 0;   // bytes from row to row
-  uint64_t height = 0;  // rows from plane to plane
-  bool host = false;
-};
-
-struct Copy {
-  CopyEnd destination, source;            // x, y, z offsets are folded into the addresses
-  uint64_t width_bytes = 0, height = 1, depth = 1;
-};
-
 struct FunctionInfo {
   vgpu_function_info info{};
   std::vector<vgpu_parameter> parameters;
@@ -80,6 +66,10 @@ class Pool : public Object {};
 class Graph : public Object {};
 class Library : public Object {};
 class Module : public Object {};
+class Array : public Object {};
+class Mipmap : public Object {};  // a mipmapped array
+class Texture : public Object {};
+class Surface : public Object {};
 
 using ContextRef = std::shared_ptr<Context>;
 using StreamRef = std::shared_ptr<Stream>;
@@ -92,6 +82,26 @@ using LibraryRef = std::shared_ptr<Library>;
 using ModuleRef = std::shared_ptr<Module>;
 using KernelRef = std::shared_ptr<Kernel>;
 using FunctionRef = std::shared_ptr<Function>;
+using ArrayRef = std::shared_ptr<Array>;
+using MipmapRef = std::shared_ptr<Mipmap>;
+using TextureRef = std::shared_ptr<Texture>;
+using SurfaceRef = std::shared_ptr<Surface>;
+
+// One end of a copy after the runner's translation: an array if there is one, with x, y, z; else a pointer in the
+// runner, valid until the copy is done (`host`), or an address in the device's window, with x, y, z folded in.
+struct CopyEnd {
+  uint64_t address = 0;
+  uint64_t pitch = 0;   // bytes from row to row
+  uint64_t height = 0;  // rows from plane to plane
+  bool host = false;
+  ArrayRef array;
+  uint64_t x_bytes = 0, y = 0, z = 0;  // in the array
+};
+
+struct Copy {
+  CopyEnd destination, source;
+  uint64_t width_bytes = 0, height = 1, depth = 1;
+};
 
 // What a launch runs: exactly one of the two is set.
 struct Code {
@@ -111,7 +121,7 @@ struct Launch {
 // A graph node's content. Only the member that `type` names is used.
 struct NodeContent {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-  Launch launch;                            // parameters point into parameter_bytes
+  Launch launch;  // parameters point into parameter_bytes
   std::vector<std::byte> parameter_bytes;
   Copy copy;
   vgpu_fill fill{};
@@ -119,7 +129,7 @@ struct NodeContent {
   GraphRef child;
   EventRef event;
   PoolRef pool;
-  uint64_t bytes = 0, address = 0;          // allocation and free nodes
+  uint64_t bytes = 0, address = 0;  // allocation and free nodes
 };
 
 struct CaptureInfo {
@@ -149,11 +159,11 @@ class DeviceHost {
 };
 
 struct DeviceConfig {
-  uint64_t window_base = 0;   // reserved by the runner (PROT_NONE); VGPU_WINDOW_BYTES long
-  uint64_t memory_share = 0;  // bytes
-  int threads = 0;            // 0: all cores
-  std::string cache_directory;// compiled code; empty: none
-  std::string name;           // of the device, as programs see it
+  uint64_t window_base = 0;     // reserved by the runner (PROT_NONE); VGPU_WINDOW_BYTES long
+  uint64_t memory_share = 0;    // bytes
+  int threads = 0;              // 0: all cores
+  std::string cache_directory;  // compiled code; empty: none
+  std::string name;             // of the device, as programs see it
 };
 
 class Device {
@@ -211,6 +221,34 @@ class Device {
   virtual CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes,
                                       uint64_t* address) = 0;  // pool may be null: the default
   virtual CUresult memory_free_async(const StreamRef& stream, uint64_t address) = 0;
+
+  // Arrays, textures, surfaces. A device without them keeps these. `made` describes the array as it is; `value` is what
+  // kernels take. Levels and planes go with what they are of. Destroying an array waits for all work of its context.
+  virtual CUresult array_create(const ContextRef&, const vgpu_array& /*asked*/, ArrayRef*, vgpu_array* /*made*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult array_plane(const ArrayRef&, uint32_t /*plane*/, ArrayRef*, vgpu_array* /*made*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual void array_destroy(const ArrayRef&, Done done) { done(CUDA_ERROR_NOT_SUPPORTED); }
+  virtual CUresult mipmap_create(const ContextRef&, const vgpu_array&, MipmapRef*) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult mipmap_level(const MipmapRef&, uint32_t /*level*/, ArrayRef*, vgpu_array* /*made*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual void mipmap_destroy(const MipmapRef&, Done done) { done(CUDA_ERROR_NOT_SUPPORTED); }
+  // `object`: the array or mipmapped array that the resource names, or null.
+  virtual CUresult texture_create(const ContextRef&, const vgpu_texture&, const std::shared_ptr<Object>& /*object*/,
+                                  TextureRef*, uint64_t* /*value*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult texture_destroy(const TextureRef&) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult texture_linear_width(uint32_t /*format*/, uint32_t /*channels*/, uint64_t* /*elements*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult surface_create(const ContextRef&, const ArrayRef&, SurfaceRef*, uint64_t* /*value*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult surface_destroy(const SurfaceRef&) { return CUDA_ERROR_NOT_SUPPORTED; }
 
   // Work on streams. While a stream captures, these add nodes instead; `done`, which may be null, is then called at
   // once.

@@ -19,8 +19,17 @@ bool box_extent(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
   return multiply_add(height - 1, height > 1 ? pitch : 0, width, &rows) && multiply_add(depth - 1, plane, rows, bytes);
 }
 
-CUresult resolve_end(const GuestMemory& memory, const vgpu_copy& copy, const vgpu_copy_end& from, Access access,
-                     CopyEnd* end, RegionRef* hold) {
+CUresult resolve_array(const HandleTable& handles, const vgpu_copy_end& from, CopyEnd* end) {
+  end->array = std::static_pointer_cast<Array>(handles.find(HandleKind::kArray, from.address));
+  end->x_bytes = from.x_bytes;
+  end->y = from.y;
+  end->z = from.z;
+  return end->array ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult resolve_end(const HandleTable& handles, const GuestMemory& memory, const vgpu_copy& copy,
+                     const vgpu_copy_end& from, Access access, CopyEnd* end, RegionRef* hold) {
+  if (from.kind == VGPU_MEMORY_ARRAY) return resolve_array(handles, from, end);
   uint64_t bytes = 0, offset = 0, planes = 0;
   if (copy.height > 1 && from.pitch < copy.width_bytes) return CUDA_ERROR_INVALID_VALUE;
   if (copy.depth > 1 && from.height < copy.height) return CUDA_ERROR_INVALID_VALUE;
@@ -43,16 +52,22 @@ CUresult resolve_end(const GuestMemory& memory, const vgpu_copy& copy, const vgp
       *hold = std::move(span.region);
       return CUDA_SUCCESS;
     }
-    case VGPU_MEMORY_ARRAY:
-      SPDLOG_WARN("a copy of a CUDA array: not supported");
-      return CUDA_ERROR_NOT_SUPPORTED;
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
-vgpu_copy_end describe_end(const GuestMemory& memory, const Copy& copy, const CopyEnd& end) {
+vgpu_copy_end describe_end(const HandleTable& handles, const GuestMemory& memory, const Copy& copy,
+                           const CopyEnd& end) {
   vgpu_copy_end out{};
+  if (end.array) {
+    out.kind = VGPU_MEMORY_ARRAY;
+    out.address = handles.handle_of(end.array.get());  // 0: destroyed since
+    out.x_bytes = end.x_bytes;
+    out.y = end.y;
+    out.z = end.z;
+    return out;
+  }
   out.kind = end.host ? VGPU_MEMORY_HOST : VGPU_MEMORY_DEVICE;
   out.address = end.address;
   out.pitch = end.pitch;
@@ -70,8 +85,7 @@ vgpu_copy_end describe_end(const GuestMemory& memory, const Copy& copy, const Co
 CUresult resolve_device(const GuestMemory& memory, uint64_t address, uint64_t bytes, Access access, CopyEnd* end,
                         RegionRef* hold) {
   const Reservation& window = memory.window();
-  const bool in_devices_half =
-      window.contains(address, bytes) && address >= window.base() + VGPU_WINDOW_DEVICE_OFFSET;
+  const bool in_devices_half = window.contains(address, bytes) && address >= window.base() + VGPU_WINDOW_DEVICE_OFFSET;
   GuestSpan span;
   if (!in_devices_half) span = memory.find(address, bytes, access, true);
   // No region: if it is memory at all, then the device's, which knows best (variables lie where a driver put them).
@@ -81,15 +95,16 @@ CUresult resolve_device(const GuestMemory& memory, uint64_t address, uint64_t by
   return CUDA_SUCCESS;
 }
 
-CUresult resolve_copy(const GuestMemory& memory, const vgpu_copy& copy, Copy* out, CopyHolds* holds) {
+CUresult resolve_copy(const HandleTable& handles, const GuestMemory& memory, const vgpu_copy& copy, Copy* out,
+                      CopyHolds* holds) {
   out->width_bytes = copy.width_bytes;
   out->height = copy.height;
   out->depth = copy.depth;
   if (copy.width_bytes == 0 || copy.height == 0 || copy.depth == 0) return CUDA_SUCCESS;
   const CUresult result =
-      resolve_end(memory, copy, copy.destination, Access::kWrite, &out->destination, &holds->destination);
+      resolve_end(handles, memory, copy, copy.destination, Access::kWrite, &out->destination, &holds->destination);
   if (result != CUDA_SUCCESS) return result;
-  return resolve_end(memory, copy, copy.source, Access::kRead, &out->source, &holds->source);
+  return resolve_end(handles, memory, copy, copy.source, Access::kRead, &out->source, &holds->source);
 }
 
 bool copy_extent(const Copy& copy, const CopyEnd& end, uint64_t* bytes) {
@@ -98,10 +113,10 @@ bool copy_extent(const Copy& copy, const CopyEnd& end, uint64_t* bytes) {
   return box_extent(copy.width_bytes, copy.height, copy.depth, end.pitch, end.height, bytes);
 }
 
-vgpu_copy describe_copy(const GuestMemory& memory, const Copy& copy) {
+vgpu_copy describe_copy(const HandleTable& handles, const GuestMemory& memory, const Copy& copy) {
   vgpu_copy out{};
-  out.destination = describe_end(memory, copy, copy.destination);
-  out.source = describe_end(memory, copy, copy.source);
+  out.destination = describe_end(handles, memory, copy, copy.destination);
+  out.source = describe_end(handles, memory, copy, copy.source);
   out.width_bytes = copy.width_bytes;
   out.height = copy.height;
   out.depth = copy.depth;

@@ -87,6 +87,19 @@ class Handlers final : public wire::WireHandlers {
   void copy_out(C call, uint64_t source, uint64_t size, R<Stream> stream, wire::CopyOutAnswer answer) override;
   CUresult fill(C call, const vgpu_fill& fill, R<Stream> stream, const vgpu_done& done) override;
 
+  // handlers_array.cc
+  CUresult array_create(C call, const vgpu_array& asked, uint64_t* array, vgpu_array* made) override;
+  void array_destroy(C call, R<Array> array, wire::Answer answer) override;
+  CUresult array_plane(C call, R<Array> array, uint32_t plane, uint64_t* plane_array, vgpu_array* made) override;
+  CUresult mipmap_create(C call, const vgpu_array& asked, uint64_t* mipmap) override;
+  CUresult mipmap_level(C call, R<Mipmap> mipmap, uint32_t level, uint64_t* array, vgpu_array* made) override;
+  void mipmap_destroy(C call, R<Mipmap> mipmap, wire::Answer answer) override;
+  CUresult texture_create(C call, const vgpu_texture& asked, uint64_t* texture, uint64_t* value) override;
+  CUresult texture_destroy(C call, R<Texture> texture) override;
+  CUresult texture_linear_width(C call, uint32_t format, uint32_t channels, uint64_t* elements) override;
+  CUresult surface_create(C call, R<Array> array, uint64_t* surface, uint64_t* value) override;
+  CUresult surface_destroy(C call, R<Surface> surface) override;
+
   // handlers_stream.cc: streams, events, launches
   CUresult stream_create(C call, uint32_t flags, int32_t priority, uint64_t* stream) override;
   CUresult stream_destroy(C call, R<Stream> stream) override;

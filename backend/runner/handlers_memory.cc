@@ -61,7 +61,7 @@ CUresult Handlers::memory_free_async(C, uint64_t address, R<Stream> stream) {
 CUresult Handlers::copy(C call, const vgpu_copy& copy, R<Stream> stream, const vgpu_done& done) {
   Copy resolved;
   CopyHolds holds;
-  const CUresult result = resolve_copy(world_.memory, copy, &resolved, &holds);
+  const CUresult result = resolve_copy(table(), world_.memory, copy, &resolved, &holds);
   if (result != CUDA_SUCCESS) return result;
   if (copy.width_bytes == 0 || copy.height == 0 || copy.depth == 0) {
     finish_async(*lane_of(call), done, CUDA_SUCCESS);

@@ -50,12 +50,12 @@ CUresult decode_launch(Objects& objects, Bytes payload, NodeContent* content) {
   return CUDA_SUCCESS;
 }
 
-CUresult decode_copy(const GuestMemory& memory, Bytes payload, NodeContent* content) {
+CUresult decode_copy(Objects& objects, const GuestMemory& memory, Bytes payload, NodeContent* content) {
   vgpu_copy_node node;
   if (!read(payload, &node)) return CUDA_ERROR_INVALID_VALUE;
   if (node.copy.width_bytes == 0 || node.copy.height == 0 || node.copy.depth == 0) return CUDA_ERROR_INVALID_VALUE;
   CopyHolds holds;  // let go of at once: GraphMemory holds the regions while the graph runs
-  return resolve_copy(memory, node.copy, &content->copy, &holds);
+  return resolve_copy(objects.table(), memory, node.copy, &content->copy, &holds);
 }
 
 CUresult decode_fill(const GuestMemory& memory, Bytes payload, NodeContent* content) {
@@ -110,7 +110,7 @@ CUresult decode_node(Objects& objects, const GuestMemory& memory, CUgraphNodeTyp
     case CU_GRAPH_NODE_TYPE_KERNEL:
       return decode_launch(objects, payload, content);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-      return decode_copy(memory, payload, content);
+      return decode_copy(objects, memory, payload, content);
     case CU_GRAPH_NODE_TYPE_MEMSET:
       return decode_fill(memory, payload, content);
     case CU_GRAPH_NODE_TYPE_HOST: {
@@ -143,7 +143,7 @@ CUresult encode_node(Objects& objects, const GuestMemory& memory, const NodeCont
       encode_launch(objects, content, payload);
       return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-      write(vgpu_copy_node{describe_copy(memory, content.copy), context}, payload);
+      write(vgpu_copy_node{describe_copy(table, memory, content.copy), context}, payload);
       return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEMSET:
       write(vgpu_fill_node{content.fill, context}, payload);

@@ -122,6 +122,48 @@ struct vgpu_alloc_node {
 	__u64 address; /* out of graph_add_node for allocations, in for frees */
 };
 
+/* An array (levels 0) or a mipmapped array, as CUDA_ARRAY3D_DESCRIPTOR. */
+struct vgpu_array {
+	__u64 width, height, depth; /* in elements; height and depth may be 0 */
+	__u32 format, channels;     /* CUarray_format */
+	__u32 flags;                /* CUDA_ARRAY3D_* */
+	__u32 levels;
+};
+
+/* What a texture reads, as CUDA_RESOURCE_DESC. */
+struct vgpu_resource {
+	__u64 object;         /* handle of an array or mipmapped array */
+	__u64 address, bytes; /* linear memory */
+	__u64 width, height, pitch;
+	__u32 type; /* CUresourcetype */
+	__u32 format, channels;
+	__u32 reserved;
+};
+
+/* How, as CUDA_TEXTURE_DESC. */
+struct vgpu_sampler {
+	__u32 address_mode[3], filter_mode;
+	__u32 flags, max_anisotropy;
+	__u32 mipmap_filter_mode;
+	float mipmap_level_bias, min_level, max_level;
+	float border_color[4];
+};
+
+/* Which part, as CUDA_RESOURCE_VIEW_DESC; present 0: all of it. */
+struct vgpu_view {
+	__u64 width, height, depth;
+	__u32 format; /* CUresourceViewFormat */
+	__u32 first_level, last_level;
+	__u32 first_layer, last_layer;
+	__u32 present;
+};
+
+struct vgpu_texture {
+	struct vgpu_resource resource;
+	struct vgpu_sampler sampler;
+	struct vgpu_view view;
+};
+
 struct vgpu_capture_info {
 	__u32 status; /* CUstreamCaptureStatus */
 	__u32 dependencies;

@@ -10,6 +10,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "backend/device/cuda/arrays.h"
 #include "backend/device/cuda/completions.h"
 #include "backend/device/cuda/heap.h"
 #include "backend/device/cuda/kernel_output.h"
@@ -75,6 +76,20 @@ class CudaDevice final : public Device {
   CUresult pool_set_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t value) override;
   CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes, uint64_t* address) override;
   CUresult memory_free_async(const StreamRef& stream, uint64_t address) override;
+
+  CUresult array_create(const ContextRef& context, const vgpu_array& asked, ArrayRef* array, vgpu_array* made) override;
+  CUresult array_plane(const ArrayRef& array, uint32_t plane, ArrayRef* part, vgpu_array* made) override;
+  void array_destroy(const ArrayRef& array, Done done) override;
+  CUresult mipmap_create(const ContextRef& context, const vgpu_array& asked, MipmapRef* mipmap) override;
+  CUresult mipmap_level(const MipmapRef& mipmap, uint32_t level, ArrayRef* array, vgpu_array* made) override;
+  void mipmap_destroy(const MipmapRef& mipmap, Done done) override;
+  CUresult texture_create(const ContextRef& context, const vgpu_texture& asked, const std::shared_ptr<Object>& object,
+                          TextureRef* texture, uint64_t* value) override;
+  CUresult texture_destroy(const TextureRef& texture) override;
+  CUresult texture_linear_width(uint32_t format, uint32_t channels, uint64_t* elements) override;
+  CUresult surface_create(const ContextRef& context, const ArrayRef& array, SurfaceRef* surface,
+                          uint64_t* value) override;
+  CUresult surface_destroy(const SurfaceRef& surface) override;
 
   CUresult copy(const StreamRef& stream, const Copy& copy, Done done) override;
   CUresult fill(const StreamRef& stream, const vgpu_fill& fill, Done done) override;
@@ -161,6 +176,10 @@ class CudaDevice final : public Device {
   CUresult copy_waiting(const StreamRef& stream, const Copy& copy, const Done& done);
   CUresult start_fill(CUstream stream, const vgpu_fill& fill);
 
+  // device_array.cc
+  CUresult enter_array(const CudaArrayRef& array, ArrayRef* out, vgpu_array* made);
+  Copy copy_of(const CUDA_MEMCPY3D& box);
+
   // device_memory.cc
   CUresult free_pooled(uint64_t address, CUstream stream);
 
@@ -197,6 +216,9 @@ class CudaDevice final : public Device {
 
   std::mutex pool_mutex_;
   std::unordered_map<uint64_t, uint64_t> pool_memory_;  // guarded by pool_mutex_: address -> bytes
+  std::mutex arrays_mutex_;
+  std::unordered_map<CUarray, std::weak_ptr<CudaArray>> arrays_;  // guarded by arrays_mutex_
+  size_t arrays_most_ = 64;                                       // guarded by arrays_mutex_: then it is swept
   std::mutex codes_mutex_;
   std::unordered_map<void*, std::weak_ptr<Object>> codes_;  // guarded by codes_mutex_
   std::mutex graphs_mutex_;

@@ -8,27 +8,43 @@
 namespace bandsaw::cuda {
 namespace {
 
-bool is_linear(const Copy& copy) { return copy.height <= 1 && copy.depth <= 1; }
+bool is_linear(const Copy& copy) {
+  return copy.height <= 1 && copy.depth <= 1 && !copy.destination.array && !copy.source.array;
+}
 
 uint64_t extent(const Copy& copy, const CopyEnd& end) {
   return ((copy.depth - 1) * end.height + copy.height - 1) * end.pitch + copy.width_bytes;
 }
 
+CUmemorytype type_of(const CopyEnd& end) {
+  if (end.array) return CU_MEMORYTYPE_ARRAY;
+  return end.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+}
+
 CUDA_MEMCPY3D box(const Copy& copy) {
   CUDA_MEMCPY3D box{};
-  box.srcMemoryType = copy.source.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-  box.srcHost = reinterpret_cast<const void*>(copy.source.address);
-  box.srcDevice = copy.source.address;
-  box.srcPitch = copy.source.pitch;
-  box.srcHeight = copy.source.height;
-  box.dstMemoryType = copy.destination.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-  box.dstHost = reinterpret_cast<void*>(copy.destination.address);
-  box.dstDevice = copy.destination.address;
-  box.dstPitch = copy.destination.pitch;
-  box.dstHeight = copy.destination.height;
-  box.WidthInBytes = copy.width_bytes;
-  box.Height = copy.height;
-  box.Depth = copy.depth;
+  const auto& [to, from, width, height, depth] = copy;
+  box.srcMemoryType = type_of(from);
+  box.srcHost = reinterpret_cast<const void*>(from.address);
+  box.srcDevice = from.address;
+  box.srcArray = from.array ? as(from.array).handle : nullptr;
+  box.srcXInBytes = from.x_bytes;
+  box.srcY = from.y;
+  box.srcZ = from.z;
+  box.srcPitch = from.pitch;
+  box.srcHeight = from.height;
+  box.dstMemoryType = type_of(to);
+  box.dstHost = reinterpret_cast<void*>(to.address);
+  box.dstDevice = to.address;
+  box.dstArray = to.array ? as(to.array).handle : nullptr;
+  box.dstXInBytes = to.x_bytes;
+  box.dstY = to.y;
+  box.dstZ = to.z;
+  box.dstPitch = to.pitch;
+  box.dstHeight = to.height;
+  box.WidthInBytes = width;
+  box.Height = height;
+  box.Depth = depth;
   return box;
 }
 

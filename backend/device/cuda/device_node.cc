@@ -234,7 +234,7 @@ CUresult CudaDevice::get_content(CudaNode& node, CUgraphNodeType type, NodeConte
     case CU_GRAPH_NODE_TYPE_MEMCPY: {
       CUDA_MEMCPY3D copy{};
       const CUresult result = driver_->cuGraphMemcpyNodeGetParams(node.handle, &copy);
-      content->copy = from_driver(copy);
+      content->copy = copy_of(copy);
       return result;
     }
     case CU_GRAPH_NODE_TYPE_MEMSET: {

@@ -16,6 +16,10 @@
   X(cuMemHostGetDevicePointer) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) \
   X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) \
   X(cuPointerGetAttribute) \
+  X(cuArray3DCreate) X(cuArray3DGetDescriptor) X(cuArrayGetPlane) X(cuArrayDestroy) \
+  X(cuMipmappedArrayCreate) X(cuMipmappedArrayGetLevel) X(cuMipmappedArrayDestroy) \
+  X(cuTexObjectCreate) X(cuTexObjectDestroy) X(cuDeviceGetTexture1DLinearMaxWidth) \
+  X(cuSurfObjectCreate) X(cuSurfObjectDestroy) \
   X(cuMemcpyAsync) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpy3DAsync) \
   X(cuMemsetD8Async) X(cuMemsetD16Async) X(cuMemsetD32Async) X(cuMemsetD2D8Async) X(cuMemsetD2D16Async) \
   X(cuMemsetD2D32Async) \
