@@ -43,7 +43,8 @@ inline ParseError error_of(const std::string& text) {
   return {0, 0, ""};
 }
 
-inline const char* const kSamples[] = {"memory", "calls", "groups", "numbers", "debug", "lines", "odd", "modern"};
+inline const char* const kSamples[] = {"memory", "calls", "groups", "numbers", "debug",
+                                       "lines",  "odd",   "modern", "managed"};
 
 inline std::string sample(const std::string& name) {
   std::ifstream file(std::string(SAMPLES) + "/" + name + ".ptx");
