@@ -11,7 +11,7 @@ namespace {
 // One end of any of CUDA's copy structures.
 struct AskedEnd {
   CUmemorytype type{};
-  uint64_t host = 0, device = 0;
+  uint64_t host = 0, device = 0, array = 0;
   size_t pitch = 0, height = 0, x = 0, y = 0, z = 0;
 };
 
@@ -30,8 +30,13 @@ CUresult end_of(const AskedEnd& asked, const vgpu_copy& copy, vgpu_copy_end* end
       end->address = asked.device;
       break;
     case CU_MEMORYTYPE_ARRAY:
-      log_unsupported("copies of CUDA arrays");
-      return CUDA_ERROR_NOT_SUPPORTED;
+      *side = Side::kArray;
+      end->kind = VGPU_MEMORY_ARRAY;
+      end->address = asked.array;
+      end->x_bytes = asked.x;
+      end->y = asked.y;
+      end->z = asked.z;
+      return asked.array ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
@@ -58,26 +63,28 @@ CUresult shape_ends(const AskedEnd& destination, const AskedEnd& source, ShapedC
 
 template <typename T>
 AskedEnd destination_of(const T& asked) {
-  return {asked.dstMemoryType,
-          reinterpret_cast<uint64_t>(asked.dstHost),
-          asked.dstDevice,
-          asked.dstPitch,
-          0,
-          asked.dstXInBytes,
-          asked.dstY,
-          0};
+  AskedEnd end;
+  end.type = asked.dstMemoryType;
+  end.host = reinterpret_cast<uint64_t>(asked.dstHost);
+  end.device = asked.dstDevice;
+  end.array = to_wire(asked.dstArray);
+  end.pitch = asked.dstPitch;
+  end.x = asked.dstXInBytes;
+  end.y = asked.dstY;
+  return end;
 }
 
 template <typename T>
 AskedEnd source_of(const T& asked) {
-  return {asked.srcMemoryType,
-          reinterpret_cast<uint64_t>(asked.srcHost),
-          asked.srcDevice,
-          asked.srcPitch,
-          0,
-          asked.srcXInBytes,
-          asked.srcY,
-          0};
+  AskedEnd end;
+  end.type = asked.srcMemoryType;
+  end.host = reinterpret_cast<uint64_t>(asked.srcHost);
+  end.device = asked.srcDevice;
+  end.array = to_wire(asked.srcArray);
+  end.pitch = asked.srcPitch;
+  end.x = asked.srcXInBytes;
+  end.y = asked.srcY;
+  return end;
 }
 
 CUresult shape_of(const CUDA_MEMCPY2D& asked, ShapedCopy* shaped) {

@@ -12,7 +12,7 @@ struct ShapedCopy {
   Side destination = Side::kUnified, source = Side::kUnified;
 };
 
-// INVALID_VALUE for pitches and heights that are too small; NOT_SUPPORTED for CUDA arrays.
+// INVALID_VALUE for pitches and heights that are too small.
 CUresult shape_of(const CUDA_MEMCPY3D& asked, ShapedCopy* shaped);
 
 }  // namespace bandsaw::libcuda

@@ -36,18 +36,21 @@ void move_box(const vgpu_copy& shape, const vgpu_copy_end& to, const vgpu_copy_e
 // What cuGraphMemcpyNodeGetParams tells about a captured copy.
 CUDA_MEMCPY3D describe(const vgpu_copy& copy, const StagedCopy& staged) {
   CUDA_MEMCPY3D asked{};
-  asked.srcMemoryType = staged.from_program() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-  asked.dstMemoryType = staged.to_program() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-  if (staged.from_program()) {
-    asked.srcHost = reinterpret_cast<const void*>(copy.source.address);
-  } else {
-    asked.srcDevice = copy.source.address;
-  }
-  if (staged.to_program()) {
-    asked.dstHost = reinterpret_cast<void*>(copy.destination.address);
-  } else {
-    asked.dstDevice = copy.destination.address;
-  }
+  const auto name = [](const vgpu_copy_end& end, bool program, CUmemorytype* type, auto* host, CUdeviceptr* device,
+                       CUarray* array) {
+    if (program) {
+      *type = CU_MEMORYTYPE_HOST;
+      *host = reinterpret_cast<void*>(end.address);
+    } else if (end.kind == VGPU_MEMORY_ARRAY) {
+      *type = CU_MEMORYTYPE_ARRAY;
+      *array = from_wire<CUarray>(end.address);
+    } else {
+      *type = CU_MEMORYTYPE_DEVICE;
+      *device = end.address;
+    }
+  };
+  name(copy.source, staged.from_program(), &asked.srcMemoryType, &asked.srcHost, &asked.srcDevice, &asked.srcArray);
+  name(copy.destination, staged.to_program(), &asked.dstMemoryType, &asked.dstHost, &asked.dstDevice, &asked.dstArray);
   asked.srcPitch = copy.source.pitch;
   asked.srcHeight = copy.source.height;
   asked.srcXInBytes = copy.source.x_bytes;

@@ -81,13 +81,20 @@ CUresult describe_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
 }
 
 template <typename Pointer>
-void describe_end(const vgpu_copy_end& end, CUmemorytype* type, Pointer* host, CUdeviceptr* device) {
-  const bool is_host = end.kind == VGPU_MEMORY_HOST;
-  *type = is_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-  if (is_host) {
-    *host = reinterpret_cast<Pointer>(end.address);
-  } else {
-    *device = end.address;
+void describe_end(const vgpu_copy_end& end, CUmemorytype* type, Pointer* host, CUdeviceptr* device, CUarray* array) {
+  switch (end.kind) {
+    case VGPU_MEMORY_ARRAY:
+      *type = CU_MEMORYTYPE_ARRAY;
+      *array = from_wire<CUarray>(end.address);
+      break;
+    case VGPU_MEMORY_HOST:
+      *type = CU_MEMORYTYPE_HOST;
+      *host = reinterpret_cast<Pointer>(end.address);
+      break;
+    default:
+      *type = CU_MEMORYTYPE_DEVICE;
+      *device = end.address;
+      break;
   }
 }
 
@@ -103,8 +110,14 @@ CUresult describe_copy(CUgraphNode node, CUDA_MEMCPY3D* params) {
   if (result != CUDA_SUCCESS) return result;
   const vgpu_copy& copy = made.copy;
   *params = {};
-  describe_end(copy.source, &params->srcMemoryType, &params->srcHost, &params->srcDevice);
-  describe_end(copy.destination, &params->dstMemoryType, &params->dstHost, &params->dstDevice);
+  describe_end(copy.source, &params->srcMemoryType, &params->srcHost, &params->srcDevice, &params->srcArray);
+  describe_end(copy.destination, &params->dstMemoryType, &params->dstHost, &params->dstDevice, &params->dstArray);
+  params->srcXInBytes = copy.source.x_bytes;
+  params->srcY = copy.source.y;
+  params->srcZ = copy.source.z;
+  params->dstXInBytes = copy.destination.x_bytes;
+  params->dstY = copy.destination.y;
+  params->dstZ = copy.destination.z;
   params->srcPitch = copy.source.pitch;
   params->srcHeight = copy.source.height;
   params->dstPitch = copy.destination.pitch;

@@ -90,8 +90,7 @@ CUresult submit(Call& call, FunctionRecord* function, vgpu_launch* launch, CUstr
   return wire::launch(call, *launch, {buffer.bytes, function->parameter_bytes});
 }
 
-// Fills `launch` from one attribute. Hints that cannot change a result are accepted and dropped; so is programmatic
-// stream serialisation, because full serialisation keeps its promise.
+// Fills `launch` from one attribute. Hints that this contract does not carry are accepted and dropped.
 CUresult read_attribute(const CUlaunchAttribute& attribute, vgpu_launch* launch, EventAfter* events, int* count) {
   const CUlaunchAttributeValue& value = attribute.value;
   switch (attribute.id) {
@@ -116,14 +115,27 @@ CUresult read_attribute(const CUlaunchAttribute& attribute, vgpu_launch* launch,
       events[(*count)++] = {value.launchCompletionEvent.event,
                             static_cast<unsigned>(value.launchCompletionEvent.flags)};
       return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+      launch->preferred_cluster[0] = value.preferredClusterDim.x;
+      launch->preferred_cluster[1] = value.preferredClusterDim.y;
+      launch->preferred_cluster[2] = value.preferredClusterDim.z;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      launch->cluster_policy = static_cast<uint32_t>(value.clusterSchedulingPolicyPreference);
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+      if (value.programmaticStreamSerializationAllowed) launch->flags |= VGPU_LAUNCH_PROGRAMMATIC;
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      launch->sync_domain = static_cast<uint32_t>(value.memSyncDomain);
+      return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      launch->carveout = static_cast<int32_t>(value.sharedMemCarveout);
+      launch->flags |= VGPU_LAUNCH_CARVEOUT;
+      return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:

@@ -80,7 +80,14 @@ vgpu_copy record_of(const vgpu_copy& whole, const Piece& piece, std::byte* stage
   (copy.*program).pitch = piece.width;
   (copy.*program).height = piece.rows;
   (copy.*program).kind = VGPU_MEMORY_HOST;
-  (copy.*device).address = reinterpret_cast<uint64_t>(at(whole.*device, piece.x, piece.y, piece.z));
+  vgpu_copy_end& end = copy.*device;
+  if (end.kind == VGPU_MEMORY_ARRAY) {
+    end.x_bytes += piece.x;
+    end.y += piece.y;
+    end.z += piece.z;
+  } else {
+    end.address = reinterpret_cast<uint64_t>(at(whole.*device, piece.x, piece.y, piece.z));
+  }
   return copy;
 }
 
@@ -133,7 +140,8 @@ bool copy_pinned(Call& call, const vgpu_copy& copy, const vgpu_copy_end& program
   if (pinned != CUDA_SUCCESS) return false;
   Bounce completion;
   *result = call.completion(&completion);
-  if (*result == CUDA_SUCCESS) *result = wire::copy(call, copy, stream, completion.done);
+  const vgpu_done awaited{completion.done.slot | VGPU_DONE_AWAITED, completion.done.token};
+  if (*result == CUDA_SUCCESS) *result = wire::copy(call, copy, stream, awaited);
   if (*result == CUDA_SUCCESS) {
     call.bounce_used(completion);
     *result = call.wait_done(completion);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/array.h"
 #include "guest-driver/libcuda/api/graph_copy.h"
 #include "guest-driver/libcuda/api/staging.h"
 #include "guest-driver/libcuda/api/stream.h"
@@ -35,6 +36,7 @@ bool fold_offsets(vgpu_copy_end* end) {
 // Rows that follow each other without a gap on both sides are one longer row.
 void flatten(vgpu_copy* copy) {
   auto& [to, from, width, height, depth] = *copy;
+  if (to.kind == VGPU_MEMORY_ARRAY || from.kind == VGPU_MEMORY_ARRAY) return;
   if (height > 1 && to.pitch == width && from.pitch == width) {
     const bool planes = depth == 1 || (to.height == height && from.height == height);
     if (planes) {
@@ -51,7 +53,8 @@ CUresult direct_copy(Call& call, const vgpu_copy& copy, uint64_t stream, bool wa
   if (result != CUDA_SUCCESS) return result;
   Bounce completion;
   result = call.completion(&completion);
-  if (result == CUDA_SUCCESS) result = wire::copy(call, copy, stream, completion.done);
+  const vgpu_done awaited{completion.done.slot | VGPU_DONE_AWAITED, completion.done.token};
+  if (result == CUDA_SUCCESS) result = wire::copy(call, copy, stream, awaited);
   if (result != CUDA_SUCCESS) return result;
   call.bounce_used(completion);
   return call.wait_done(completion);
@@ -73,7 +76,8 @@ CUresult host_copy(Call& call, const vgpu_copy& copy, uint64_t stream) {
 }
 
 CUresult pageable_copy(Call& call, const vgpu_copy& copy, bool to_program, uint64_t stream) {
-  const bool small = copy.height == 1 && copy.depth == 1 && copy.width_bytes <= VGPU_INLINE_BYTES_MAX;
+  const bool array = (to_program ? copy.source : copy.destination).kind == VGPU_MEMORY_ARRAY;
+  const bool small = !array && copy.height == 1 && copy.depth == 1 && copy.width_bytes <= VGPU_INLINE_BYTES_MAX;
   if (to_program) {
     const CUresult result = check_may_wait();
     if (result != CUDA_SUCCESS) return result;
@@ -94,6 +98,11 @@ bool in_device_window(uint64_t address) {
 }
 
 CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place* place) {
+  if (side == Side::kArray) {
+    end->kind = VGPU_MEMORY_ARRAY;
+    *place = Place::kDevice;
+    return check_array_box(*end, extent);
+  }
   uint64_t span = 0;
   if (!fold_offsets(end) || !span_of(extent, *end, &span) || !end->address) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(end->address);

@@ -10,12 +10,13 @@
 
 namespace bandsaw::libcuda {
 
-// What the program said about one end's address. With unified addressing it is only a hint.
-enum class Side { kDevice, kHost, kUnified };
+// What the program said about one end's address. With unified addressing it is only a hint, but for arrays, whose
+// handle stands in the address's place.
+enum class Side { kDevice, kHost, kUnified, kArray };
 
 // Where an end really lies.
 enum class Place {
-  kDevice,    // device or managed memory
+  kDevice,    // device or managed memory, or an array
   kShared,    // host memory that the runner sees
   kPageable,  // the program's own memory
 };
@@ -24,8 +25,8 @@ enum class Place {
 // variable's that a kernel took: then the host judges.
 bool in_device_window(uint64_t address);
 
-// Looks an end up, folds its x, y, z into the address and sets its kind. `extent` gives the bytes from the folded
-// address to the last one copied. INVALID_VALUE for addresses that cannot be.
+// Looks an end up, folds its x, y, z into the address (not an array's) and sets its kind. `extent` gives the bytes from
+// the folded address to the last one copied. INVALID_VALUE for addresses that cannot be.
 struct Extent {
   uint64_t width_bytes = 0, height = 1, depth = 1;
 };
