@@ -1,14 +1,38 @@
 // PTX of a guest: any bytes end in a tree or a ParseError, and what parses prints to text that parses to the same.
 // Seeds: tests/unit/ptx/samples/*.ptx. By hand: ptx_fuzz -max_len=40000 CORPUS tests/unit/ptx/samples
+#include <algorithm>
 #include <cstdlib>
 
+#include "vgpu-sched/ptx/initial_value.h"
 #include "vgpu-sched/ptx/link.h"
+#include "vgpu-sched/ptx/managed.h"
 #include "vgpu-sched/ptx/parser.h"
 #include "vgpu-sched/ptx/printer.h"
 #include "vgpu-sched/ptx/scope.h"
 
+namespace {
+
+using namespace bandsaw::ptx;
+
+// What is managed is placed somewhere; what comes out is still PTX.
+void place(Module module) {
+  try {
+    Addresses addresses;
+    for (const ManagedVariable& variable : managed_variables(module)) addresses[variable.name] = 0x200000000000;
+    for (const PlacedVariable& placed : place_managed(&module, addresses)) {
+      std::vector<std::byte> bytes(std::min<uint64_t>(placed.declaration.bytes(), 4096));
+      write_initial(placed.declaration, bytes, [](uint64_t, uint32_t, const SymbolAddress&) {});
+    }
+  } catch (const ManagedError&) {
+    return;
+  } catch (const InitialError&) {
+  }
+  if (!(parse(print(module)) == module)) std::abort();
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace bandsaw::ptx;
   Module module;
   try {
     module = parse({reinterpret_cast<const char*>(data), size});
@@ -29,6 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!(parse(print(linked)) == linked)) std::abort();
   } catch (const LinkError&) {
   }
+  place(module);
   Scope globals(module);
   for (const Item& item : module.items)
     if (const auto* function = std::get_if<Function>(&item); function && function->body) {
