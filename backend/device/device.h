@@ -101,6 +101,7 @@ struct CopyEnd {
 struct Copy {
   CopyEnd destination, source;
   uint64_t width_bytes = 0, height = 1, depth = 1;
+  bool awaited = false;  // the guest's thread waits for nothing else: latency counts
 };
 
 // What a launch runs: exactly one of the two is set.
@@ -115,6 +116,10 @@ struct Launch {
   uint32_t shared_bytes = 0;
   bool cooperative = false;
   int32_t priority = 0;
+  // Hints, as vgpu_launch has them; a device may ignore them.
+  bool programmatic = false;
+  uint32_t preferred_cluster[3]{}, cluster_policy = 0, sync_domain = 0;
+  std::optional<int32_t> carveout;
   std::span<const std::byte> parameters;  // packed; copied before the call returns
 };
 

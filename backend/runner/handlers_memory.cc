@@ -67,6 +67,7 @@ CUresult Handlers::copy(C call, const vgpu_copy& copy, R<Stream> stream, const v
     finish_async(*lane_of(call), done, CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
+  resolved.awaited = done.token != 0 && (done.slot & VGPU_DONE_AWAITED) != 0;
   // Nobody waits for a copy between pieces of device memory that names no done word.
   const bool watched = done.token != 0 || holds.destination || holds.source;
   if (!watched) return device_.copy(stream, resolved, nullptr);
@@ -103,6 +104,7 @@ void Handlers::copy_out(C, uint64_t source, uint64_t size, R<Stream> stream, wir
   RegionRef hold;
   CUresult result = resolve_device(world_.memory, source, size, Access::kRead, &copy.source, &hold);
   if (result != CUDA_SUCCESS) return answer(result);
+  copy.awaited = true;
   auto bytes = std::make_shared<std::string>(size, '\0');
   copy.destination.address = reinterpret_cast<uint64_t>(bytes->data());
   copy.destination.host = true;

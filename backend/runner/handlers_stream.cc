@@ -80,16 +80,7 @@ CUresult Handlers::launch(C call, const vgpu_launch& launch, Bytes parameters) {
   if (!resolved.code.kernel && !resolved.code.function) return CUDA_ERROR_INVALID_HANDLE;
   const StreamRef stream = world_.objects.find_stream(call, launch.stream);
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
-  for (int i = 0; i < 3; ++i) {
-    if (launch.grid[i] == 0 || launch.block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
-    resolved.grid[i] = launch.grid[i];
-    resolved.block[i] = launch.block[i];
-    resolved.cluster[i] = launch.cluster[i];
-  }
-  if (launch.flags & ~VGPU_LAUNCH_COOPERATIVE) return CUDA_ERROR_INVALID_VALUE;
-  resolved.shared_bytes = launch.shared_bytes;
-  resolved.cooperative = (launch.flags & VGPU_LAUNCH_COOPERATIVE) != 0;
-  resolved.priority = launch.priority;
+  if (const CUresult result = read_launch(launch, &resolved)) return result;
   resolved.parameters = parameters;
   count(world_.account.slot().launches);
   return device_.launch(stream, resolved);

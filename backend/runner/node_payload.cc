@@ -35,15 +35,7 @@ CUresult decode_launch(Objects& objects, Bytes payload, NodeContent* content) {
   std::memcpy(&launch, payload.data(), sizeof(launch));
   content->launch.code = find_code(objects, launch.function);
   if (!content->launch.code.kernel && !content->launch.code.function) return CUDA_ERROR_INVALID_HANDLE;
-  for (int i = 0; i < 3; ++i) {
-    if (launch.grid[i] == 0 || launch.block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
-    content->launch.grid[i] = launch.grid[i];
-    content->launch.block[i] = launch.block[i];
-    content->launch.cluster[i] = launch.cluster[i];
-  }
-  content->launch.shared_bytes = launch.shared_bytes;
-  content->launch.cooperative = (launch.flags & VGPU_LAUNCH_COOPERATIVE) != 0;
-  content->launch.priority = launch.priority;
+  if (const CUresult result = read_launch(launch, &content->launch)) return result;
   const Bytes parameters = payload.subspan(sizeof(launch));
   content->parameter_bytes.assign(parameters.begin(), parameters.end());
   content->launch.parameters = content->parameter_bytes;
@@ -86,22 +78,53 @@ CUresult decode_handle(Objects& objects, HandleKind kind, Bytes payload, std::sh
   return *object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+// The way back of read_launch.
+vgpu_launch write_launch(const Launch& from) {
+  vgpu_launch launch{};
+  std::memcpy(launch.grid, from.grid, sizeof(launch.grid));
+  std::memcpy(launch.block, from.block, sizeof(launch.block));
+  std::memcpy(launch.cluster, from.cluster, sizeof(launch.cluster));
+  std::memcpy(launch.preferred_cluster, from.preferred_cluster, sizeof(launch.preferred_cluster));
+  launch.shared_bytes = from.shared_bytes;
+  launch.flags = (from.cooperative ? VGPU_LAUNCH_COOPERATIVE : 0) | (from.programmatic ? VGPU_LAUNCH_PROGRAMMATIC : 0) |
+                 (from.carveout ? VGPU_LAUNCH_CARVEOUT : 0);
+  launch.priority = from.priority;
+  launch.cluster_policy = from.cluster_policy;
+  launch.sync_domain = from.sync_domain;
+  launch.carveout = from.carveout.value_or(0);
+  return launch;
+}
+
 void encode_launch(Objects& objects, const NodeContent& content, std::string* payload) {
   const Code& code = content.launch.code;
-  vgpu_launch launch{};
+  vgpu_launch launch = write_launch(content.launch);
   launch.function =
       code.kernel ? objects.table().handle_of(code.kernel.get()) : objects.table().handle_of(code.function.get());
-  std::memcpy(launch.grid, content.launch.grid, sizeof(launch.grid));
-  std::memcpy(launch.block, content.launch.block, sizeof(launch.block));
-  std::memcpy(launch.cluster, content.launch.cluster, sizeof(launch.cluster));
-  launch.shared_bytes = content.launch.shared_bytes;
-  launch.flags = content.launch.cooperative ? VGPU_LAUNCH_COOPERATIVE : 0;
-  launch.priority = content.launch.priority;
   write(launch, payload);
   payload->append(reinterpret_cast<const char*>(content.parameter_bytes.data()), content.parameter_bytes.size());
 }
 
 }  // namespace
+
+CUresult read_launch(const vgpu_launch& from, Launch* launch) {
+  constexpr uint32_t kKnown = VGPU_LAUNCH_COOPERATIVE | VGPU_LAUNCH_PROGRAMMATIC | VGPU_LAUNCH_CARVEOUT;
+  if (from.flags & ~kKnown) return CUDA_ERROR_INVALID_VALUE;
+  for (int i = 0; i < 3; ++i) {
+    if (from.grid[i] == 0 || from.block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
+    launch->grid[i] = from.grid[i];
+    launch->block[i] = from.block[i];
+    launch->cluster[i] = from.cluster[i];
+    launch->preferred_cluster[i] = from.preferred_cluster[i];
+  }
+  launch->shared_bytes = from.shared_bytes;
+  launch->cooperative = (from.flags & VGPU_LAUNCH_COOPERATIVE) != 0;
+  launch->programmatic = (from.flags & VGPU_LAUNCH_PROGRAMMATIC) != 0;
+  launch->priority = from.priority;
+  launch->cluster_policy = from.cluster_policy;
+  launch->sync_domain = from.sync_domain;
+  if (from.flags & VGPU_LAUNCH_CARVEOUT) launch->carveout = from.carveout;
+  return CUDA_SUCCESS;
+}
 
 CUresult decode_node(Objects& objects, const GuestMemory& memory, CUgraphNodeType type, Bytes payload,
                      NodeContent* content) {

@@ -20,6 +20,9 @@
 namespace bandsaw::runner {
 
 // Nothing of `payload` is trusted. The launch in `content` points into its own parameter_bytes.
+// A launch's shape and hints, checked; code, stream and parameters are the caller's.
+CUresult read_launch(const vgpu_launch& from, Launch* launch);
+
 CUresult decode_node(Objects& objects, const GuestMemory& memory, CUgraphNodeType type,
                      std::span<const std::byte> payload, NodeContent* content);
 

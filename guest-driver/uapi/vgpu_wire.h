@@ -44,9 +44,16 @@ struct vgpu_launch {
 	__u32 shared_bytes;
 	__u32 flags;
 	__s32 priority;
+	/* Hints, which change no result: CUlaunchAttributeValue has their meanings. */
+	__u32 preferred_cluster[3]; /* 0: none */
+	__u32 cluster_policy;       /* CUclusterSchedulingPolicy */
+	__u32 sync_domain;          /* CUlaunchMemSyncDomain */
+	__s32 carveout;             /* with VGPU_LAUNCH_CARVEOUT: preferred shared memory, percent or -1 */
 	/* The packed parameters follow as the record's data. */
 };
 #define VGPU_LAUNCH_COOPERATIVE 1u
+#define VGPU_LAUNCH_PROGRAMMATIC 2u /* may overlap the end of the work before it, whose kernels say when */
+#define VGPU_LAUNCH_CARVEOUT 4u
 
 /* What one end of a copy is. */
 enum vgpu_memory_kind {
@@ -80,9 +87,10 @@ struct vgpu_fill {
 
 /* Names a completion word of the lane that carries the record; token 0 means none. */
 struct vgpu_done {
-	__u32 slot;
+	__u32 slot; /* with VGPU_DONE_AWAITED if the thread does nothing else until then */
 	__u32 token;
 };
+#define VGPU_DONE_AWAITED 0x80000000u
 
 enum vgpu_callback_kind {
 	VGPU_CALLBACK_HOST_FUNCTION = 1, /* cuLaunchHostFunc, graph host node: void fn(void *data) */

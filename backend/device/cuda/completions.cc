@@ -1,6 +1,5 @@
 #include "backend/device/cuda/completions.h"
 
-#include <immintrin.h>
 #include <pthread.h>
 
 #include <chrono>
@@ -12,100 +11,104 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 // Polled without a pause so long: the latency of small copies. Later a nap costs little beside the work itself.
-constexpr microseconds kSpin{200};
+constexpr microseconds kSpin{100};
 constexpr microseconds kNap{30};
 
 }  // namespace
 
+Completions::Completions(DriverRef driver) : driver_(std::move(driver)), thread_([this] { work(); }) {}
+
 Completions::~Completions() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  stop_ = true;
+  arrivals_.fetch_add(1);
+  arrivals_.notify_one();
+  thread_.join();
 }
 
-// Called with mutex_ held.
 CUresult Completions::take_event(const CudaContextRef& context, CUevent* event) {
-  std::vector<CUevent>& free = free_events_[context];
-  if (free.empty()) return driver_->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-  *event = free.back();
-  free.pop_back();
-  return CUDA_SUCCESS;
+  {
+    std::lock_guard lock(lock_);
+    std::vector<CUevent>& free = free_events_[context->id];
+    if (!free.empty()) {
+      *event = free.back();
+      free.pop_back();
+      return CUDA_SUCCESS;
+    }
+  }
+  return driver_->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+}
+
+void Completions::give_event(const CudaContextRef& context, CUevent event) {
+  std::lock_guard lock(lock_);
+  if (context->alive) {
+    free_events_[context->id].push_back(event);
+  } else {
+    free_events_.erase(context->id);  // went with the context
+  }
 }
 
 CUresult Completions::after(const std::shared_ptr<CudaStream>& stream, Done done) {
-  std::lock_guard lock(mutex_);
   CUevent event = nullptr;
   CUresult result = take_event(stream->context, &event);
   if (result == CUDA_SUCCESS) result = driver_->cuEventRecordWithFlags(event, stream->handle, 0);
   if (result != CUDA_SUCCESS) return result;
-  Queue& queue = queues_[stream.get()];
-  queue.stream = stream;
-  queue.entries.push_back({event, stream->context, std::move(done)});
-  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
-  changed_.notify_one();
+  {
+    std::lock_guard lock(lock_);
+    incoming_.push_back({event, stream, std::move(done)});
+  }
+  arrivals_.fetch_add(1, std::memory_order_release);
+  arrivals_.notify_one();  // no system call unless the thread sleeps
   return CUDA_SUCCESS;
 }
 
-bool Completions::is_done(const Entry& entry, CUresult* result) {
-  if (!entry.context->alive) {
-    *result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    return true;
+CUresult Completions::look(const Entry& entry) const {
+  return entry.stream->context->alive ? driver_->cuEventQuery(entry.event) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+void Completions::collect() {
+  std::vector<Entry> fresh;
+  {
+    std::lock_guard lock(lock_);
+    fresh.swap(incoming_);
   }
-  *result = driver_->cuEventQuery(entry.event);
-  return *result != CUDA_ERROR_NOT_READY;
+  for (Entry& entry : fresh) queues_[entry.stream.get()].push_back(std::move(entry));
 }
 
 // True: something was done.
 bool Completions::reap() {
-  std::vector<std::pair<Done, CUresult>> finished;
-  std::vector<std::shared_ptr<CudaStream>> idle;  // destroyed after the lock
-  {
-    std::lock_guard lock(mutex_);
-    for (auto it = queues_.begin(); it != queues_.end();) {
-      Queue& queue = it->second;
-      CUresult result = CUDA_SUCCESS;
-      while (!queue.entries.empty() && is_done(queue.entries.front(), &result)) {
-        Entry& entry = queue.entries.front();
-        if (entry.context->alive) free_events_[entry.context].push_back(entry.event);
-        finished.emplace_back(std::move(entry.done), result);
-        queue.entries.pop_front();
-      }
-      if (!queue.entries.empty()) {
-        ++it;
-        continue;
-      }
-      idle.push_back(std::move(queue.stream));
-      it = queues_.erase(it);
+  bool progress = false;
+  for (auto it = queues_.begin(); it != queues_.end();) {
+    std::deque<Entry>& queue = it->second;
+    while (!queue.empty()) {
+      const CUresult result = look(queue.front());
+      if (result == CUDA_ERROR_NOT_READY) break;
+      const Entry entry = std::move(queue.front());
+      queue.pop_front();
+      give_event(entry.stream->context, entry.event);
+      entry.done(result);
+      progress = true;
     }
-    std::erase_if(free_events_, [](const auto& entry) { return !entry.first->alive; });
+    it = queue.empty() ? queues_.erase(it) : std::next(it);
   }
-  for (auto& [done, result] : finished) {
-    if (done) done(result);
-  }
-  return !finished.empty();
+  return progress;
 }
 
 void Completions::work() {
   pthread_setname_np(pthread_self(), "completions");
   auto last = Clock::now();
-  for (;;) {
-    {
-      std::unique_lock lock(mutex_);
-      if (queues_.empty()) {
-        changed_.wait(lock, [this] { return stop_ || !queues_.empty(); });
-        last = Clock::now();
-      }
-      if (stop_) return;
-    }
+  while (!stop_) {
+    const uint32_t seen = arrivals_.load(std::memory_order_acquire);
+    collect();
+    const auto now = Clock::now();
     if (reap()) {
-      last = Clock::now();
-    } else if (Clock::now() - last > kSpin) {
-      std::this_thread::sleep_for(kNap);
-    } else {
+      last = now;
+    } else if (now - last < kSpin) {
       _mm_pause();
+    } else if (queues_.empty()) {
+      arrivals_.wait(seen);
+      last = Clock::now();
+    } else {
+      std::this_thread::sleep_for(kNap);
     }
   }
 }

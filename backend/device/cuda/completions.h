@@ -3,50 +3,50 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "backend/device/cuda/objects.h"
+#include "backend/device/cuda/spin_lock.h"
 
 namespace bandsaw::cuda {
 
 // Thread-safe.
 class Completions {
  public:
-  explicit Completions(DriverRef driver) : driver_(std::move(driver)) {}
+  explicit Completions(DriverRef driver);
   ~Completions();
 
-  // Calls `done` (from this thread's own) when all that was put on the stream before is done, with its error if it
+  // Calls `done` (from a thread of this) when all that was put on the stream before is done, with its error if it
   // failed. The stream's context must be current. An error means that `done` is not called.
   CUresult after(const std::shared_ptr<CudaStream>& stream, Done done);
 
  private:
   struct Entry {
-    CUevent event;
-    CudaContextRef context;
+    CUevent event = nullptr;
+    std::shared_ptr<CudaStream> stream;  // alive while work on it is waited for
     Done done;
   };
-  struct Queue {
-    std::shared_ptr<CudaStream> stream;  // alive while work on it is waited for
-    std::deque<Entry> entries;
-  };
+  using Queues = std::map<CudaStream*, std::deque<Entry>>;
 
   CUresult take_event(const CudaContextRef& context, CUevent* event);
+  void give_event(const CudaContextRef& context, CUevent event);
   void work();
+  void collect();
   bool reap();
-  bool is_done(const Entry& entry, CUresult* result);
+  CUresult look(const Entry& entry) const;
 
   const DriverRef driver_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::unordered_map<CudaStream*, Queue> queues_;                         // guarded by mutex_
-  std::unordered_map<CudaContextRef, std::vector<CUevent>> free_events_;  // guarded by mutex_
-  bool stop_ = false;                                                     // guarded by mutex_
-  std::thread thread_;                                                    // guarded by mutex_ until it runs
+  SpinLock lock_;
+  std::vector<Entry> incoming_;                           // guarded by lock_
+  std::map<uint64_t, std::vector<CUevent>> free_events_;  // guarded by lock_: by the context's id
+  std::atomic<uint32_t> arrivals_{0};                     // counts what came in, for the thread to sleep on
+  std::atomic<bool> stop_{false};
+  Queues queues_;  // the thread's own
+  std::thread thread_;
 };
 
 }  // namespace bandsaw::cuda

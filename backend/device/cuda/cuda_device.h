@@ -144,6 +144,8 @@ class CudaDevice final : public Device {
   void host_unpin(void* pointer) override;
 
  private:
+  enum class Primary { kFresh, kTaken, kEnded };  // the guest does not have it yet, has it, has ended it
+
   CudaDevice(const DeviceConfig& config, DriverRef driver, DeviceHost* host, CUdevice device);
   Status warm_up();
 
@@ -154,7 +156,7 @@ class CudaDevice final : public Device {
   CUresult enter(const StreamRef& stream) { return enter(as(stream).context); }
   CUresult enter() { return enter(CudaContextRef()); }
   CudaContextRef own_context();
-  CUresult reset_primary(const CudaContextRef& gone);
+  CUresult renew_primary();
   bool is_capturing(CUstream stream, CUresult* error);
   // Runs a blocking driver call of the context on a waiter, reads what kernels printed, and then tells `done`.
   void wait(const CudaContextRef& context, std::function<CUresult()> call, Done done);
@@ -172,8 +174,7 @@ class CudaDevice final : public Device {
   // device_copy.cc
   CUresult start_copy(CUstream stream, const Copy& copy);
   CUresult copy_inline(const StreamRef& stream, const Copy& copy, const Done& done);
-  CUresult copy_bounced(const StreamRef& stream, const Copy& copy, const Done& done);
-  CUresult copy_waiting(const StreamRef& stream, const Copy& copy, const Done& done);
+  CUresult copy_awaited(const StreamRef& stream, const Copy& copy, bool to_reply, Done done);
   CUresult start_fill(CUstream stream, const vgpu_fill& fill);
 
   // device_array.cc
@@ -206,9 +207,9 @@ class CudaDevice final : public Device {
   const DriverRef driver_;
   DeviceHost* const host_;
   const CUdevice device_;
-  CudaContextRef primary_;      // retained while this lives, so that the first context of the guest is there at once
-  bool primary_taken_ = false;  // guarded by contexts_mutex_
-  std::mutex contexts_mutex_;   // guards primary_ after it was made, too
+  CudaContextRef primary_;  // retained while this lives, so that the first context of the guest is there at once
+  Primary primary_state_ = Primary::kFresh;  // guarded by contexts_mutex_
+  std::mutex contexts_mutex_;                // guards primary_ after it was made, too
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<Pinned> pinned_;
   KernelOutput output_;

@@ -174,14 +174,16 @@ void CudaDevice::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
 }
 
 CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
-  {
-    std::lock_guard lock(contexts_mutex_);
-    if (!primary_taken_) {
-      primary_taken_ = true;
-      *context = primary_;
-      return CUDA_SUCCESS;
-    }
+  std::unique_lock lock(contexts_mutex_);
+  if (primary_state_ == Primary::kEnded) {
+    if (const CUresult result = check(renew_primary())) return result;
   }
+  if (primary_state_ == Primary::kFresh) {
+    primary_state_ = Primary::kTaken;
+    *context = primary_;
+    return CUDA_SUCCESS;
+  }
+  lock.unlock();
   CUcontext made = nullptr;
   const unsigned wait = CU_CTX_SCHED_SPIN | (flags & (CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX));
   const CUresult result = check(driver_->cuCtxCreate(&made, nullptr, wait, device_));
@@ -194,25 +196,38 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
 CUresult CudaDevice::context_destroy(const ContextRef& context) {
   const CudaContextRef gone = as(context);
   CUresult result = enter(gone);
-  if (!gone->alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
   if (result == CUDA_SUCCESS) result = driver_->cuCtxSynchronize();
   if (const std::string text = output_.take(); !text.empty()) host_->print(text);
   heap_->release_all(gone);
+  if (gone->primary) {
+    // Programs end with this, and then the process goes at once. What is left in it goes before it is used again.
+    std::lock_guard lock(contexts_mutex_);
+    if (primary_state_ != Primary::kTaken || gone != primary_) return CUDA_ERROR_INVALID_CONTEXT;
+    primary_state_ = Primary::kEnded;
+    return check(result);
+  }
+  if (!gone->alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
   forget_current();
-  const CUresult ended = gone->primary ? reset_primary(gone) : driver_->cuCtxDestroy(gone->handle);
-  return check(result == CUDA_SUCCESS ? ended : result);
+  const CUresult destroyed = driver_->cuCtxDestroy(gone->handle);
+  return check(result == CUDA_SUCCESS ? destroyed : result);
 }
 
-// What the process itself keeps in the primary context, the registered memory, is there again afterwards.
-CUresult CudaDevice::reset_primary(const CudaContextRef& gone) {
+// A primary context as a new program finds it. What the process itself keeps in it, the registered memory, is there
+// again afterwards. Called with contexts_mutex_ held.
+CUresult CudaDevice::renew_primary() {
+  if (const CUresult result = make_current(*driver_, *primary_)) return result;
+  primary_->alive = false;
   pinned_->suspend();
+  forget_current();
+  CUcontext context = nullptr;
   CUresult result = driver_->cuDevicePrimaryCtxReset(device_);
-  if (result == CUDA_SUCCESS) result = driver_->cuCtxSetCurrent(gone->handle);
-  if (result == CUDA_SUCCESS) result = pinned_->resume();
-  std::lock_guard lock(contexts_mutex_);
-  primary_ = std::make_shared<CudaContext>(gone->handle, true);
-  primary_taken_ = false;
-  return result;
+  if (result == CUDA_SUCCESS) result = driver_->cuDevicePrimaryCtxRelease(device_);
+  if (result == CUDA_SUCCESS) result = driver_->cuDevicePrimaryCtxRetain(&context, device_);
+  if (result != CUDA_SUCCESS) return result;
+  primary_ = std::make_shared<CudaContext>(context, true);
+  primary_state_ = Primary::kFresh;
+  result = make_current(*driver_, *primary_);
+  return result == CUDA_SUCCESS ? pinned_->resume() : result;
 }
 
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {

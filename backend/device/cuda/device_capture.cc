@@ -11,10 +11,7 @@ void CudaDevice::keep_for_capture(CUstream stream, std::shared_ptr<HostFunction>
   if (driver_->cuStreamGetCaptureInfo(stream, &status, &id, &graph, nullptr, nullptr, nullptr) != CUDA_SUCCESS) return;
   if (!graph) return;
   const CudaGraphRef captured = wrap_graph(graph, false);
-  {
-    std::lock_guard lock(captured->mutex);
-    captured->host_functions.push_back(std::move(function));
-  }
+  captured->keep(std::move(function));
   std::lock_guard lock(graphs_mutex_);
   captures_.insert(captured);  // nobody else may know the graph before the capture ends
 }

@@ -23,7 +23,7 @@ CUmemorytype type_of(const CopyEnd& end) {
 
 CUDA_MEMCPY3D box(const Copy& copy) {
   CUDA_MEMCPY3D box{};
-  const auto& [to, from, width, height, depth] = copy;
+  const CopyEnd &to = copy.destination, &from = copy.source;
   box.srcMemoryType = type_of(from);
   box.srcHost = reinterpret_cast<const void*>(from.address);
   box.srcDevice = from.address;
@@ -42,9 +42,9 @@ CUDA_MEMCPY3D box(const Copy& copy) {
   box.dstZ = to.z;
   box.dstPitch = to.pitch;
   box.dstHeight = to.height;
-  box.WidthInBytes = width;
-  box.Height = height;
-  box.Depth = depth;
+  box.WidthInBytes = copy.width_bytes;
+  box.Height = copy.height;
+  box.Depth = copy.depth;
   return box;
 }
 
@@ -84,7 +84,8 @@ CUresult CudaDevice::start_copy(CUstream stream, const Copy& copy) {
     const CUDA_MEMCPY3D made = to_driver(copy);
     return driver_->cuMemcpy3DAsync(&made, stream);
   }
-  const auto& [to, from, bytes, height, depth] = copy;
+  const CopyEnd &to = copy.destination, &from = copy.source;
+  const uint64_t bytes = copy.width_bytes;
   if (to.host && from.host) return driver_->cuMemcpyAsync(to.address, from.address, bytes, stream);
   if (to.host) return driver_->cuMemcpyDtoHAsync(reinterpret_cast<void*>(to.address), from.address, bytes, stream);
   if (from.host) {
@@ -100,35 +101,24 @@ CUresult CudaDevice::copy_inline(const StreamRef& stream, const Copy& copy, cons
   return result;
 }
 
-// To bytes of the runner's own: copying straight there would make this thread wait for the stream.
-CUresult CudaDevice::copy_bounced(const StreamRef& stream, const Copy& copy, const Done& done) {
-  std::byte* const slot = copy.width_bytes <= Pinned::kSlotBytes && is_linear(copy) ? pinned_->take_slot() : nullptr;
-  if (!slot) return copy_waiting(stream, copy, done);
-  Copy first = copy;
-  first.destination.address = reinterpret_cast<uint64_t>(slot);
-  CUresult result = check(start_copy(as(stream).handle, first));
-  if (result == CUDA_SUCCESS) {
-    result =
-        completions_->after(std::static_pointer_cast<CudaStream>(stream), [this, slot, copy, done](CUresult outcome) {
-          if (outcome == CUDA_SUCCESS) {
-            std::memcpy(reinterpret_cast<void*>(copy.destination.address), slot, copy.width_bytes);
-          }
-          pinned_->give_slot(slot);
-          finished(outcome, done);
-        });
-    if (result == CUDA_SUCCESS) return result;
-  }
-  pinned_->give_slot(slot);
-  return result;
-}
-
-// Between host memory that could not be registered and the GPU: in pieces through the driver's own staging, in this
-// order, on this thread.
-CUresult CudaDevice::copy_waiting(const StreamRef& stream, const Copy& copy, const Done& done) {
-  CUresult result = check(start_copy(as(stream).handle, copy));
-  if (result == CUDA_SUCCESS) result = check(driver_->cuStreamSynchronize(as(stream).handle));
-  if (result == CUDA_SUCCESS && done) done(CUDA_SUCCESS);
-  return result;
+// Somebody waits for this copy and for nothing else: a waiter starts it and waits in the driver, whose own wait sees
+// the end soonest. Bytes for a reply, which is no registered memory, land in a slot first.
+CUresult CudaDevice::copy_awaited(const StreamRef& stream, const Copy& copy, bool to_reply, Done done) {
+  std::byte* const slot = to_reply && copy.width_bytes <= Pinned::kSlotBytes ? pinned_->take_slot() : nullptr;
+  auto call = [this, stream, copy, slot]() -> CUresult {
+    Copy first = copy;
+    if (slot) first.destination.address = reinterpret_cast<uint64_t>(slot);
+    CUresult result = start_copy(as(stream).handle, first);
+    if (result == CUDA_SUCCESS) result = driver_->cuStreamSynchronize(as(stream).handle);
+    if (!slot) return result;
+    if (result == CUDA_SUCCESS) {
+      std::memcpy(reinterpret_cast<void*>(copy.destination.address), slot, copy.width_bytes);
+    }
+    pinned_->give_slot(slot);
+    return result;
+  };
+  wait(as(stream).context, std::move(call), std::move(done));
+  return CUDA_SUCCESS;
 }
 
 CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) {
@@ -140,7 +130,8 @@ CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) 
   const auto registered = [&](const CopyEnd& end) {
     return !end.host || pinned_->holds(end.address, extent(copy, end));
   };
-  if (!registered(copy.destination)) return copy_bounced(stream, copy, done);
+  const bool to_reply = !registered(copy.destination);
+  if (copy.awaited || to_reply) return copy_awaited(stream, copy, to_reply, std::move(done));
   if (!registered(copy.source)) return copy_inline(stream, copy, done);
   if (const CUresult result = check(start_copy(as(stream).handle, copy))) return result;
   if (!done) return CUDA_SUCCESS;

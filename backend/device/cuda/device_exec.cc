@@ -57,8 +57,12 @@ CUresult CudaDevice::exec_node_set(const ExecRef& exec, const NodeRef& node, con
       if (result == CUDA_SUCCESS) as(exec).keeps.push_back(std::move(host));
       return result;
     }
-    case CU_GRAPH_NODE_TYPE_GRAPH:
-      return check(driver_->cuGraphExecChildGraphNodeSetParams(to, at, as(content.child).handle));
+    case CU_GRAPH_NODE_TYPE_GRAPH: {
+      const CUresult result = check(driver_->cuGraphExecChildGraphNodeSetParams(to, at, as(content.child).handle));
+      std::lock_guard lock(as(exec).mutex);
+      if (result == CUDA_SUCCESS) as(exec).keeps.push_back(content.child);
+      return result;
+    }
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
       return check(driver_->cuGraphExecEventWaitNodeSetEvent(to, at, as(content.event).handle));
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:

@@ -70,7 +70,7 @@ CUresult CudaDevice::graph_clone(const GraphRef& graph, GraphRef* clone) {
   const CUresult result = check(driver_->cuGraphClone(&made, as(graph).handle));
   if (result != CUDA_SUCCESS) return result;
   const CudaGraphRef copy = wrap_graph(made, true);
-  copy->parent = std::static_pointer_cast<CudaGraph>(graph);  // whose host functions the clone's nodes call too
+  copy->keep(graph);
   *clone = copy;
   return CUDA_SUCCESS;
 }
@@ -91,10 +91,8 @@ CUresult CudaDevice::graph_add_node(const GraphRef& graph, std::span<const NodeR
   added.event = content.event;
   added.pool = content.pool;
   added.host = host;
-  if (host) {
-    std::lock_guard lock(into->mutex);
-    into->host_functions.push_back(std::move(host));  // an exec may outlive the node
-  }
+  if (host) into->keep(std::move(host));  // an exec may outlive the node
+  if (content.child) into->keep(content.child);
   return CUDA_SUCCESS;
 }
 

@@ -206,7 +206,7 @@ CUresult CudaDevice::get_child(CudaNode& node, NodeContent* content) {
   if (const CUresult result = driver_->cuGraphChildGraphNodeGetGraph(node.handle, &child)) return result;
   if (!node.child) {
     node.child = wrap_graph(child, false);
-    node.child->parent = node.graph.lock();
+    node.child->keep(node.graph.lock());
   }
   content->child = node.child;
   return CUDA_SUCCESS;
@@ -293,8 +293,7 @@ CUresult CudaDevice::node_set(const NodeRef& node, const NodeContent& content) {
       auto host = std::make_shared<HostFunction>(HostFunction{host_, content.host});
       const CUDA_HOST_NODE_PARAMS call{run_host_function, host.get()};
       const CUresult result = check(driver_->cuGraphHostNodeSetParams(to.handle, &call));
-      std::lock_guard lock(graph->mutex);
-      if (result == CUDA_SUCCESS) graph->host_functions.push_back(std::move(host));
+      if (result == CUDA_SUCCESS) graph->keep(std::move(host));
       return result;
     }
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:

@@ -8,7 +8,7 @@
   X(cuGetErrorName) X(cuGetErrorString) \
   X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceTotalMem) \
   X(cuDeviceGetAttribute) X(cuDeviceGetDefaultMemPool) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxReset) \
-  X(cuDevicePrimaryCtxSetFlags) \
+  X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxSetFlags) \
   X(cuCtxCreate) X(cuCtxDestroy) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuCtxGetLimit) X(cuCtxSetLimit) \
   X(cuCtxGetStreamPriorityRange) \
   X(cuMemGetInfo) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) \

@@ -50,6 +50,11 @@ CudaGraph::~CudaGraph() {
   if (owned) driver_->cuGraphDestroy(handle);
 }
 
+void CudaGraph::keep(std::shared_ptr<void> what) {
+  std::lock_guard lock(mutex);
+  keeps.push_back(std::move(what));
+}
+
 CudaExec::~CudaExec() {
   if (context->alive) driver_->cuGraphExecDestroy(handle);
 }

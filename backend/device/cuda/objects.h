@@ -145,13 +145,15 @@ class CudaGraph final : public Graph {
   CudaGraph(DriverRef driver, CUgraph graph, bool is_owned)
       : handle(graph), owned(is_owned), driver_(std::move(driver)) {}
   ~CudaGraph() override;
+  void keep(std::shared_ptr<void> what);
 
   const CUgraph handle;
   std::atomic<bool> owned;  // false: a child's, or one that is still captured
   std::mutex mutex;
-  std::unordered_map<CUgraphNode, CudaNodeRef> nodes;         // guarded by mutex; those that somebody has looked at
-  std::vector<std::shared_ptr<HostFunction>> host_functions;  // guarded by mutex; captured ones
-  std::shared_ptr<CudaGraph> parent;                          // of a child graph, which lives in it
+  std::unordered_map<CUgraphNode, CudaNodeRef> nodes;  // guarded by mutex; those that somebody has looked at
+  // What its nodes point to, in copies of this graph that the driver made too: host functions, and the graphs that
+  // child nodes were made from. A child graph keeps the graph it lives in.
+  std::vector<std::shared_ptr<void>> keeps;  // guarded by mutex
 
  private:
   const DriverRef driver_;

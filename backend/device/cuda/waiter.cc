@@ -8,56 +8,71 @@
 namespace bandsaw::cuda {
 namespace {
 
-// A little more than a program takes between two synchronising calls; a sleeping thread costs it some 5 us.
+// A little more than a program takes between two synchronising calls; waking a sleeping thread costs it some 5 us.
 constexpr std::chrono::microseconds kPatience{50};
 
 }  // namespace
 
 Waiter::~Waiter() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
+  for (const auto& worker : workers_) {
+    // A call under way is ended first: its mailbox reads filled until then.
+    uint32_t seen = worker->mailbox.load();
+    while (seen == Worker::kFilled || !worker->mailbox.compare_exchange_weak(seen, Worker::kStop)) {
+      std::this_thread::yield();
+      seen = worker->mailbox.load();
+    }
+    worker->mailbox.notify_one();
+    worker->thread.join();
   }
-  changed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
 }
 
 void Waiter::run(std::function<void()> call) {
-  std::lock_guard lock(mutex_);
-  calls_.push_back(std::move(call));
-  queued_.store(calls_.size(), std::memory_order_release);
-  if (calls_.size() > free_) {
-    ++free_;
-    threads_.emplace_back([this] { work(); });
-  } else if (sleeping_ > 0) {
-    changed_.notify_one();
+  Worker* worker = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    if (idle_.empty()) {
+      workers_.push_back(std::make_unique<Worker>());
+      worker = workers_.back().get();
+      worker->thread = std::thread([this, worker] { work(worker); });
+    } else {
+      worker = idle_.back();
+      idle_.pop_back();
+    }
+  }
+  worker->call = std::move(call);
+  if (worker->mailbox.exchange(Worker::kFilled, std::memory_order_acq_rel) == Worker::kSleeping) {
+    worker->mailbox.notify_one();
   }
 }
 
-// With the patience of one who polls first. False: stop.
-bool Waiter::take(std::function<void()>* call) {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (queued_.load(std::memory_order_acquire) == 0 && std::chrono::steady_clock::now() < until) _mm_pause();
-  std::unique_lock lock(mutex_);
-  ++sleeping_;
-  changed_.wait(lock, [this] { return stop_ || !calls_.empty(); });
-  --sleeping_;
-  if (calls_.empty()) return false;
-  *call = std::move(calls_.front());
-  calls_.pop_front();
-  queued_.store(calls_.size(), std::memory_order_release);
-  --free_;
-  return true;
+// What is in the mailbox when something is: kFilled or kStop.
+uint32_t Waiter::next_mail(Worker* worker) {
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + kPatience;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      const uint32_t mail = worker->mailbox.load(std::memory_order_acquire);
+      if (mail != Worker::kPolling) return mail;
+      _mm_pause();
+    }
+  } while (Clock::now() < until);
+  uint32_t mail = Worker::kPolling;
+  if (worker->mailbox.compare_exchange_strong(mail, Worker::kSleeping)) mail = Worker::kSleeping;
+  while (mail == Worker::kSleeping) {
+    worker->mailbox.wait(Worker::kSleeping);
+    mail = worker->mailbox.load(std::memory_order_acquire);
+  }
+  return mail;
 }
 
-void Waiter::work() {
+void Waiter::work(Worker* worker) {
   pthread_setname_np(pthread_self(), "waiter");
-  std::function<void()> call;
-  while (take(&call)) {
-    call();
-    call = nullptr;
+  while (next_mail(worker) == Worker::kFilled) {
+    worker->call();
+    worker->call = nullptr;
+    worker->mailbox.store(Worker::kPolling, std::memory_order_release);
     std::lock_guard lock(mutex_);
-    ++free_;
+    idle_.push_back(worker);
   }
 }
 

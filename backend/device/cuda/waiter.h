@@ -1,13 +1,13 @@
 // Threads that wait in the driver for somebody, so that nobody else has to.
 //
 // Each blocking call has a thread of its own while it lasts: threads of the guest never wait for one another. A thread
-// that has finished polls for the next call for a moment, as programs synchronise again and again, then sleeps.
+// that has finished polls its own mailbox for the next call for a moment, as programs synchronise again and again, then
+// sleeps. Handing a call to a polling thread is one store: no lock that both sides want, no system call.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -23,17 +23,19 @@ class Waiter {
   void run(std::function<void()> call);
 
  private:
-  void work();
-  bool take(std::function<void()>* call);
+  struct Worker {
+    enum : uint32_t { kPolling, kFilled, kSleeping, kStop };
+    std::atomic<uint32_t> mailbox{kPolling};
+    std::function<void()> call;  // the worker's while the mailbox is filled
+    std::thread thread;
+  };
+
+  void work(Worker* worker);
+  static uint32_t next_mail(Worker* worker);
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> calls_;  // guarded by mutex_
-  std::vector<std::thread> threads_;         // guarded by mutex_
-  size_t free_ = 0;                          // guarded by mutex_: threads that are not in a call
-  size_t sleeping_ = 0;                      // guarded by mutex_
-  std::atomic<size_t> queued_{0};            // calls_.size(), for those who poll
-  bool stop_ = false;                        // guarded by mutex_
+  std::vector<std::unique_ptr<Worker>> workers_;  // guarded by mutex_
+  std::vector<Worker*> idle_;                     // guarded by mutex_; the one that was busy last at the end
 };
 
 }  // namespace bandsaw::cuda

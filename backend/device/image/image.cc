@@ -1,0 +1,221 @@
+#include "backend/device/soft/image.h"
+
+#include <lz4.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string_view>
+
+#include "backend/device/soft/bytes.h"
+#include "backend/device/soft/cubin.h"
+
+namespace bandsaw::soft {
+namespace {
+
+constexpr uint32_t kFatbinMagic = 0xBA55ED50;
+constexpr uint64_t kLz4Flag = 0x2000, kZstdFlag = 0x8000;
+
+struct FatbinHeader {
+  uint32_t magic;
+  uint16_t version, header_bytes;
+  uint64_t entries_bytes;
+};
+static_assert(sizeof(FatbinHeader) == 16);
+
+struct EntryHeader {
+  uint16_t kind;  // 1 PTX, 2 ELF
+  uint16_t version;
+  uint32_t header_bytes;
+  uint64_t payload_bytes;  // padded to 8
+  uint32_t packed_bytes;   // without the padding
+  uint32_t reserved0[2];
+  uint32_t sm;
+  uint32_t reserved1[2];
+  uint64_t flags;
+  uint64_t reserved2;
+  uint64_t unpacked_bytes;  // 0 if not packed
+};
+static_assert(sizeof(EntryHeader) == 0x40 && offsetof(EntryHeader, flags) == 0x28);
+
+CUresult invalid(std::string* log, const std::string& why) {
+  *log = "not a valid code image: " + why;
+  return CUDA_ERROR_INVALID_IMAGE;
+}
+
+CUresult read_entry(const EntryHeader& header, Bytes payload, uint32_t fatbin, ImageEntry* entry, std::string* log) {
+  if (header.kind == 1) entry->kind = ImageEntry::Kind::kPtx;
+  if (header.kind == 2) entry->kind = ImageEntry::Kind::kElf;
+  entry->sm = header.sm;
+  entry->flags = header.flags;
+  entry->fatbin = fatbin;
+  entry->payload = payload.span();
+  entry->bytes = payload.size();
+  if (!(header.flags & (kLz4Flag | kZstdFlag))) return CUDA_SUCCESS;
+  entry->packing = header.flags & kZstdFlag ? ImageEntry::Packing::kZstd : ImageEntry::Packing::kLz4;
+  auto packed = payload.slice(0, header.packed_bytes ? header.packed_bytes : payload.size());
+  if (!packed) return invalid(log, "a fatbin entry's packed size exceeds its payload");
+  entry->payload = packed->span();
+  entry->bytes = header.unpacked_bytes;
+  return CUDA_SUCCESS;
+}
+
+// The entries of the fatbin at the beginning of `rest`; `taken` is its size.
+CUresult read_fatbin(Bytes rest, uint32_t fatbin, std::vector<ImageEntry>* entries, uint64_t* taken, std::string* log) {
+  auto header = rest.at<FatbinHeader>(0);
+  if (!header || header->magic != kFatbinMagic) return invalid(log, "no fatbin header");
+  if (header->header_bytes < sizeof(FatbinHeader)) return invalid(log, "the fatbin's header is too short");
+  auto body = rest.slice(header->header_bytes, header->entries_bytes);
+  if (!body) return invalid(log, "the fatbin is longer than the image");
+  *taken = header->header_bytes + header->entries_bytes;
+  uint64_t position = 0;
+  while (position < body->size()) {
+    auto entry_header = body->at<EntryHeader>(position);
+    if (!entry_header) return invalid(log, "a fatbin entry is cut off");
+    if (entry_header->header_bytes < sizeof(EntryHeader)) return invalid(log, "a fatbin entry's header is too short");
+    auto payload = body->slice(position + entry_header->header_bytes, entry_header->payload_bytes);
+    if (!payload) return invalid(log, "a fatbin entry is longer than the fatbin");
+    if (entries->size() >= kMaxImageEntries) return invalid(log, "too many fatbin entries");
+    ImageEntry entry;
+    CUresult result = read_entry(*entry_header, *payload, fatbin, &entry, log);
+    if (result != CUDA_SUCCESS) return result;
+    entries->push_back(entry);
+    position += entry_header->header_bytes + entry_header->payload_bytes;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult read_fatbins(Bytes image, std::vector<ImageEntry>* entries, std::string* log) {
+  uint64_t position = 0;
+  for (uint32_t fatbin = 0;; ++fatbin) {
+    uint64_t taken = 0;
+    CUresult result = read_fatbin(*image.slice(position, image.size() - position), fatbin, entries, &taken, log);
+    if (result != CUDA_SUCCESS) return result;
+    position += taken;
+    while (position % 8 && image.at<uint8_t>(position) == 0) ++position;
+    if (image.at<uint32_t>(position) != kFatbinMagic) return CUDA_SUCCESS;  // what follows the last is not ours
+  }
+}
+
+// The text up to a NUL; empty if this does not look like PTX.
+std::string_view text_of(Bytes image) {
+  std::string_view text(reinterpret_cast<const char*>(image.span().data()), image.size());
+  text = text.substr(0, text.find('\0'));
+  return text.find(".version") == std::string_view::npos ? std::string_view() : text;
+}
+
+// The number of the first `.target sm_90`, 0 if there is none.
+uint32_t target_of(std::string_view text) {
+  size_t target = text.find(".target");
+  if (target == std::string_view::npos) return 0;
+  size_t sm = text.find("sm_", target);
+  if (sm == std::string_view::npos || sm > target + 64) return 0;
+  uint32_t number = 0;
+  for (size_t i = sm + 3; i < text.size() && i < sm + 7 && text[i] >= '0' && text[i] <= '9'; ++i)
+    number = number * 10 + (text[i] - '0');
+  return number;
+}
+
+std::string machine_code_only(const std::vector<ImageEntry>& entries) {
+  std::set<uint32_t> architectures;
+  for (const ImageEntry& entry : entries)
+    if (entry.kind == ImageEntry::Kind::kElf) architectures.insert(entry.sm);
+  if (architectures.empty()) return "this image holds no code";
+  std::string names;
+  for (uint32_t sm : architectures) names += (names.empty() ? "sm_" : ", sm_") + std::to_string(sm);
+  return "this image holds machine code for " + names + " only; the software device needs PTX";
+}
+
+// Portable before family-specific before architecture-specific.
+int rank(const ImageEntry& entry) { return entry.architecture_specific() ? 0 : entry.family_specific() ? 1 : 2; }
+
+bool better(const ImageEntry& a, const ImageEntry& b) { return a.sm != b.sm ? a.sm > b.sm : rank(a) > rank(b); }
+
+std::vector<const ImageEntry*> choose(const std::vector<ImageEntry>& entries) {
+  std::vector<const ImageEntry*> chosen;
+  size_t fatbin_begin = 0;  // of the chosen ones
+  for (const ImageEntry& entry : entries) {
+    if (entry.kind != ImageEntry::Kind::kPtx) continue;
+    if (chosen.empty() || chosen.back()->fatbin != entry.fatbin) fatbin_begin = chosen.size();
+    if (fatbin_begin < chosen.size()) {
+      if (better(*chosen.back(), entry)) continue;
+      if (better(entry, *chosen.back())) chosen.resize(fatbin_begin);
+    }
+    chosen.push_back(&entry);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+CUresult list_image(std::span<const std::byte> bytes, std::vector<ImageEntry>* entries, std::string* log) {
+  entries->clear();
+  Bytes image(bytes);
+  if (image.at<uint32_t>(0) == kFatbinMagic) return read_fatbins(image, entries, log);
+  ImageEntry entry;
+  entry.payload = bytes;
+  if (auto sm = cubin_architecture(bytes)) {
+    entry.kind = ImageEntry::Kind::kElf;
+    entry.sm = *sm;
+  } else {
+    std::string_view text = text_of(image);
+    if (text.empty()) return invalid(log, "neither a fatbin nor a CUDA ELF nor PTX");
+    entry.kind = ImageEntry::Kind::kPtx;
+    entry.sm = target_of(text);
+    entry.payload = bytes.first(text.size());
+  }
+  entry.bytes = entry.payload.size();
+  entries->push_back(entry);
+  return CUDA_SUCCESS;
+}
+
+CUresult unpack(const ImageEntry& entry, std::string* bytes, std::string* log) {
+  if (entry.bytes > kMaxUnpackedImage) return invalid(log, "a fatbin entry is too large");
+  const char* from = reinterpret_cast<const char*>(entry.payload.data());
+  if (entry.packing == ImageEntry::Packing::kNone) {
+    bytes->assign(from, entry.payload.size());
+    return CUDA_SUCCESS;
+  }
+  // LZ4 packs 255 to 1 at best, so a bigger claim is a lie; it shall not cost memory.
+  const uint64_t packed = entry.payload.size();
+  if (packed > LZ4_MAX_INPUT_SIZE || (entry.packing == ImageEntry::Packing::kLz4 && entry.bytes / 256 > packed))
+    return invalid(log, "a fatbin entry's sizes contradict each other");
+  bytes->resize(entry.bytes);
+  bool good;
+  if (entry.packing == ImageEntry::Packing::kLz4) {
+    int got = LZ4_decompress_safe(from, bytes->data(), static_cast<int>(packed), static_cast<int>(entry.bytes));
+    good = got >= 0 && static_cast<uint64_t>(got) == entry.bytes;
+  } else {
+    good = ZSTD_decompress(bytes->data(), bytes->size(), from, packed) == entry.bytes;  // an error is a huge number
+  }
+  return good ? CUDA_SUCCESS : invalid(log, "a fatbin entry cannot be unpacked");
+}
+
+CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log) {
+  *choice = {};
+  std::vector<ImageEntry> entries;
+  CUresult result = list_image(image, &entries, log);
+  if (result != CUDA_SUCCESS) return result;
+  std::vector<const ImageEntry*> chosen = choose(entries);
+  if (chosen.empty()) {
+    *log = machine_code_only(entries);
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  }
+  uint64_t total = 0;
+  for (const ImageEntry* entry : chosen) {
+    if (entry->bytes > kMaxUnpackedImage - total) return invalid(log, "its PTX is too large");
+    total += entry->bytes;
+  }
+  for (const ImageEntry* entry : chosen) {
+    std::string unit;
+    result = unpack(*entry, &unit, log);
+    if (result != CUDA_SUCCESS) return result;
+    unit.resize(std::min(unit.find('\0'), unit.size()));
+    choice->units.push_back(std::move(unit));
+    choice->sm = std::max(choice->sm, entry->sm);
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::soft

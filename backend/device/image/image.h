@@ -1,0 +1,52 @@
+// Code images as programs hand them to cuLibraryLoadData and cuModuleLoadData: which PTX is to run? Pure functions of
+// untrusted bytes: sizes are checked, what is unpacked is bounded, any thread may call them.
+//
+// Layouts: fatbins are not documented by NVIDIA; they were read from nvcc 13.0's output and from cuBLAS, cuFFT.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace bandsaw::soft {
+
+inline constexpr uint64_t kMaxUnpackedImage = uint64_t{256} << 20;  // bytes, all of one image's PTX together
+inline constexpr uint32_t kMaxImageEntries = 65536;
+
+struct ImageEntry {
+  enum class Kind : uint8_t { kPtx, kElf, kOther };
+  enum class Packing : uint8_t { kNone, kLz4, kZstd };
+  Kind kind = Kind::kOther;
+  Packing packing = Packing::kNone;
+  uint32_t sm = 0;                     // 90 for sm_90; 0 if unknown
+  uint64_t flags = 0;                  // of the fatbin's entry; 0 elsewhere
+  uint32_t fatbin = 0;                 // which one, where an image is several fatbins in a row
+  uint64_t bytes = 0;                  // unpacked
+  std::span<const std::byte> payload;  // as stored; views the image
+
+  bool architecture_specific() const { return flags & 0x100000; }  // sm_90a
+  bool family_specific() const { return flags & 0x200000; }        // sm_100f
+};
+
+// `image`: one fatbin or several in a row (as a guest sends the fatbins that an -rdc program was linked from), an ELF,
+// or PTX text that may end in NUL. CUDA_ERROR_INVALID_IMAGE with the reason in `log` for anything else.
+CUresult list_image(std::span<const std::byte> image, std::vector<ImageEntry>* entries, std::string* log);
+
+// At most kMaxUnpackedImage bytes. CUDA_ERROR_INVALID_IMAGE if packed badly.
+CUresult unpack(const ImageEntry& entry, std::string* bytes, std::string* log);
+
+struct PtxChoice {
+  uint32_t sm = 0;                 // the highest among the units
+  std::vector<std::string> units;  // texts without trailing NUL; more than one are to be linked together
+};
+
+// Takes from each fatbin its PTX of the highest sm; of several for that sm the portable ones before the
+// family-specific (f) before the architecture-specific (a). Several equal ones are compilation units of one program.
+// CUDA_ERROR_NO_BINARY_FOR_GPU: there is machine code only; `log` names its architectures.
+CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log);
+
+}  // namespace bandsaw::soft
