@@ -18,7 +18,7 @@ class Program:
 
     nvcc: further options of nvcc      vm: yes runs in the VM on every test run      arguments: of the program
     expect: the exit status, 0 if absent     output: a text that its output must contain
-    device: soft leaves the program out where the device is a real GPU
+    device: soft leaves the program out where the device is a real GPU; gpu, where it is not
     needs: a library of the toolkit (nvcc's -l name); without it the program is left out
     """
 
@@ -42,6 +42,10 @@ class Program:
     @property
     def on_gpu(self) -> bool:
         return self._words("device") != ["soft"]
+
+    @property
+    def on_soft(self) -> bool:
+        return self._words("device") != ["gpu"]
 
     @property
     def arguments(self) -> list[str]:

@@ -77,7 +77,7 @@ def _test_program(test: dict, folder: pathlib.Path, results: Results, name: str)
 # What runs under which sanitizer: LLVM's code is not instrumented, so the compiler stays out; threads are the subject of
 # few tests.
 SANITIZED = {
-    "asan": ("address,undefined", ["soft-image", "runner", "virtio", "vfio_user"]),
+    "asan": ("address,undefined", ["image", "runner", "virtio", "vfio_user"]),
     "tsan": ("thread", ["libcuda", "soft-runtime"]),
 }
 
@@ -98,7 +98,7 @@ def sanitized_tests(results: Results, name: str) -> None:
 
 def direct_programs(results: Results, only: str) -> None:
     """Every CUDA program as a process of this host, through our libcuda.so.1."""
-    chosen = [program for program in cuda_programs.programs() if only in program.name]
+    chosen = [program for program in cuda_programs.programs() if only in program.name and program.on_soft]
     cuda_programs.compile_all(chosen)
     ensure_direct("direct0")
     environment = direct_environment("direct0")
