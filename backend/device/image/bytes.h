@@ -10,7 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace bandsaw::soft {
+namespace bandsaw::image {
 
 class Bytes {
  public:
@@ -49,4 +49,4 @@ class Bytes {
   std::span<const std::byte> all_;
 };
 
-}  // namespace bandsaw::soft
+}  // namespace bandsaw::image

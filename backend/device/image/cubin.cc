@@ -1,4 +1,4 @@
-#include "backend/device/soft/cubin.h"
+#include "backend/device/image/cubin.h"
 
 #include <elf.h>
 
@@ -6,9 +6,9 @@
 #include <set>
 #include <string_view>
 
-#include "backend/device/soft/bytes.h"
+#include "backend/device/image/bytes.h"
 
-namespace bandsaw::soft {
+namespace bandsaw::image {
 namespace {
 
 constexpr uint16_t kMachineCuda = 190;
@@ -179,4 +179,4 @@ CUresult list_kernels(std::span<const std::byte> elf, std::vector<CubinKernel>* 
   return Reader(elf, log).kernels(kernels);
 }
 
-}  // namespace bandsaw::soft
+}  // namespace bandsaw::image

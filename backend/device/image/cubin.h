@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace bandsaw::soft {
+namespace bandsaw::image {
 
 struct CubinKernel {
   struct Parameter {
@@ -30,4 +30,4 @@ std::optional<uint32_t> cubin_architecture(std::span<const std::byte> elf);
 // Every kernel (entry point), not device functions. CUDA_ERROR_INVALID_IMAGE with the reason in `log`.
 CUresult list_kernels(std::span<const std::byte> elf, std::vector<CubinKernel>* kernels, std::string* log);
 
-}  // namespace bandsaw::soft
+}  // namespace bandsaw::image

@@ -1,4 +1,4 @@
-#include "backend/device/soft/image.h"
+#include "backend/device/image/image.h"
 
 #include <lz4.h>
 #include <zstd.h>
@@ -8,10 +8,10 @@
 #include <set>
 #include <string_view>
 
-#include "backend/device/soft/bytes.h"
-#include "backend/device/soft/cubin.h"
+#include "backend/device/image/bytes.h"
+#include "backend/device/image/cubin.h"
 
-namespace bandsaw::soft {
+namespace bandsaw::image {
 namespace {
 
 constexpr uint32_t kFatbinMagic = 0xBA55ED50;
@@ -117,14 +117,21 @@ uint32_t target_of(std::string_view text) {
   return number;
 }
 
-std::string machine_code_only(const std::vector<ImageEntry>& entries) {
-  std::set<uint32_t> architectures;
+std::string architectures(const std::vector<ImageEntry>& entries, ImageEntry::Kind kind) {
+  std::set<uint32_t> numbers;
   for (const ImageEntry& entry : entries)
-    if (entry.kind == ImageEntry::Kind::kElf) architectures.insert(entry.sm);
-  if (architectures.empty()) return "this image holds no code";
+    if (entry.kind == kind) numbers.insert(entry.sm);
   std::string names;
-  for (uint32_t sm : architectures) names += (names.empty() ? "sm_" : ", sm_") + std::to_string(sm);
-  return "this image holds machine code for " + names + " only; the software device needs PTX";
+  for (uint32_t sm : numbers) names += (names.empty() ? "sm_" : ", sm_") + std::to_string(sm);
+  return names;
+}
+
+std::string no_ptx(const std::vector<ImageEntry>& entries) {
+  const std::string ptx = architectures(entries, ImageEntry::Kind::kPtx);
+  if (!ptx.empty()) return "this image holds PTX for " + ptx + " only";
+  const std::string code = architectures(entries, ImageEntry::Kind::kElf);
+  if (code.empty()) return "this image holds no code";
+  return "this image holds machine code for " + code + " only; PTX is needed";
 }
 
 // Portable before family-specific before architecture-specific.
@@ -132,11 +139,18 @@ int rank(const ImageEntry& entry) { return entry.architecture_specific() ? 0 : e
 
 bool better(const ImageEntry& a, const ImageEntry& b) { return a.sm != b.sm ? a.sm > b.sm : rank(a) > rank(b); }
 
-std::vector<const ImageEntry*> choose(const std::vector<ImageEntry>& entries) {
+// PTX for sm_90a is for 90 alone, that for sm_100f for its family (100, 103), other PTX for all from its number on.
+bool runs_on(const ImageEntry& entry, uint32_t gpu) {
+  if (gpu == 0 || entry.sm == gpu) return true;
+  if (entry.sm > gpu || entry.architecture_specific()) return false;
+  return !entry.family_specific() || entry.sm / 10 == gpu / 10;
+}
+
+std::vector<const ImageEntry*> choose(const std::vector<ImageEntry>& entries, uint32_t gpu) {
   std::vector<const ImageEntry*> chosen;
   size_t fatbin_begin = 0;  // of the chosen ones
   for (const ImageEntry& entry : entries) {
-    if (entry.kind != ImageEntry::Kind::kPtx) continue;
+    if (entry.kind != ImageEntry::Kind::kPtx || !runs_on(entry, gpu)) continue;
     if (chosen.empty() || chosen.back()->fatbin != entry.fatbin) fatbin_begin = chosen.size();
     if (fatbin_begin < chosen.size()) {
       if (better(*chosen.back(), entry)) continue;
@@ -192,14 +206,14 @@ CUresult unpack(const ImageEntry& entry, std::string* bytes, std::string* log) {
   return good ? CUDA_SUCCESS : invalid(log, "a fatbin entry cannot be unpacked");
 }
 
-CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log) {
+CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log, uint32_t gpu) {
   *choice = {};
   std::vector<ImageEntry> entries;
   CUresult result = list_image(image, &entries, log);
   if (result != CUDA_SUCCESS) return result;
-  std::vector<const ImageEntry*> chosen = choose(entries);
+  std::vector<const ImageEntry*> chosen = choose(entries, gpu);
   if (chosen.empty()) {
-    *log = machine_code_only(entries);
+    *log = no_ptx(entries);
     return CUDA_ERROR_NO_BINARY_FOR_GPU;
   }
   uint64_t total = 0;
@@ -218,4 +232,4 @@ CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::stri
   return CUDA_SUCCESS;
 }
 
-}  // namespace bandsaw::soft
+}  // namespace bandsaw::image

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace bandsaw::soft {
+namespace bandsaw::image {
 
 inline constexpr uint64_t kMaxUnpackedImage = uint64_t{256} << 20;  // bytes, all of one image's PTX together
 inline constexpr uint32_t kMaxImageEntries = 65536;
@@ -46,7 +46,8 @@ struct PtxChoice {
 
 // Takes from each fatbin its PTX of the highest sm; of several for that sm the portable ones before the
 // family-specific (f) before the architecture-specific (a). Several equal ones are compilation units of one program.
-// CUDA_ERROR_NO_BINARY_FOR_GPU: there is machine code only; `log` names its architectures.
-CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log);
+// `gpu`: 90 for a GPU of compute capability 9.0, which takes no PTX for later ones nor for the features of others; 0:
+// takes all. CUDA_ERROR_NO_BINARY_FOR_GPU: there is machine code only, or PTX for other GPUs; `log` says what.
+CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log, uint32_t gpu = 0);
 
-}  // namespace bandsaw::soft
+}  // namespace bandsaw::image

@@ -1,4 +1,4 @@
-// The compilation units of one program as one PTX text.
+// The compilation units of one program as one PTX module.
 #pragma once
 
 #include <cuda.h>
@@ -6,10 +6,15 @@
 #include <string>
 #include <vector>
 
-namespace bandsaw::soft {
+#include "vgpu-sched/ptx/tree.h"
 
-// A single unit is passed on as it is; several are linked (vgpu-sched/ptx/link.h). CUDA_ERROR_INVALID_PTX: a unit
-// cannot be read, the units contradict each other, or there is none; `log` says where.
+namespace bandsaw::image {
+
+// Reads the units and links them (vgpu-sched/ptx/link.h). CUDA_ERROR_INVALID_PTX: a unit cannot be read, the units
+// contradict each other, or there is none; `log` says where.
+CUresult read_units(const std::vector<std::string>& units, ptx::Module* module, std::string* log);
+
+// The same as text. A single unit is passed on as it is, unread.
 CUresult link_units(std::vector<std::string> units, std::string* ptx, std::string* log);
 
-}  // namespace bandsaw::soft
+}  // namespace bandsaw::image

@@ -12,6 +12,7 @@ namespace {
 
 constexpr char kName[] = "Bandsaw software device";
 constexpr int32_t kDriverVersion = 13000;
+constexpr uint32_t kPieceBytes = 64u << 10;  // copied at once, without handing it to another thread
 
 // The same name gives the same UUID, on every start and every host.
 void make_uuid(const std::string& name, uint8_t (&uuid)[16]) {
@@ -103,6 +104,7 @@ void SoftDevice::info(vgpu_device_info* info) {
   info->least_priority = 0;
   info->greatest_priority = -5;
   info->driver_version = kDriverVersion;
+  info->piece_bytes = kPieceBytes;
 }
 
 }  // namespace bandsaw::soft

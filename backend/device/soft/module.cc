@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/device/image/image.h"
+#include "backend/device/image/units.h"
 #include "backend/device/soft/fault.h"
-#include "backend/device/soft/image.h"
-#include "backend/device/soft/units.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
@@ -135,13 +135,13 @@ CodeView view(const Code& code) {
 
 CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options, std::shared_ptr<Image>* image,
                        std::string* log) {
-  PtxChoice choice;
-  if (const CUresult result = find_ptx(bytes, &choice, log)) {
+  image::PtxChoice choice;
+  if (const CUresult result = image::find_ptx(bytes, &choice, log)) {
     spdlog::error("code image: {}", *log);
     return result;
   }
   std::string ptx;
-  if (const CUresult result = link_units(std::move(choice.units), &ptx, log)) {
+  if (const CUresult result = image::link_units(std::move(choice.units), &ptx, log)) {
     spdlog::error("code image: {}", *log);
     return result;
   }

@@ -1,4 +1,4 @@
-#include "backend/device/soft/image.h"
+#include "backend/device/image/image.h"
 
 #include <gtest/gtest.h>
 #include <lz4.h>
@@ -8,9 +8,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "backend/device/soft/cubin.h"
+#include "backend/device/image/cubin.h"
 
-namespace bandsaw::soft {
+namespace bandsaw::image {
 namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -74,9 +74,9 @@ struct Found {
   PtxChoice choice;
   std::string log;
 };
-Found find(const std::string& image) {
+Found find(const std::string& image, uint32_t gpu = 0) {
   Found found;
-  found.result = find_ptx(bytes_of(image), &found.choice, &found.log);
+  found.result = find_ptx(bytes_of(image), &found.choice, &found.log, gpu);
   return found;
 }
 
@@ -123,6 +123,19 @@ TEST(Image, PrefersTheHighestAndThePortable) {
   EXPECT_NE(found.choice.units[0].find("plain"), std::string::npos);
 }
 
+TEST(Image, TakesOnlyWhatTheGpuCanRun) {
+  const uint64_t kArchitecture = 0x100000, kFamily = 0x200000;
+  const std::string plain = entry(1, 80, ptx(80));
+  EXPECT_EQ(find(fatbin(plain + entry(1, 120, ptx(120))), 90).choice.sm, 80u);
+  EXPECT_EQ(find(fatbin(plain + entry(1, 90, ptx(90), kArchitecture)), 90).choice.sm, 90u);
+  EXPECT_EQ(find(fatbin(plain + entry(1, 90, ptx(90), kArchitecture)), 100).choice.sm, 80u);
+  EXPECT_EQ(find(fatbin(plain + entry(1, 100, ptx(100), kFamily)), 103).choice.sm, 100u);
+  EXPECT_EQ(find(fatbin(plain + entry(1, 100, ptx(100), kFamily)), 120).choice.sm, 80u);
+  Found none = find(fatbin(entry(1, 100, ptx(100)) + entry(1, 120, ptx(120))), 90);
+  EXPECT_EQ(none.result, CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_EQ(none.log, "this image holds PTX for sm_100, sm_120 only");
+}
+
 TEST(Image, ReturnsEveryUnitOfAProgram) {
   Found one = find(fatbin(entry(1, 75, ptx(75)) + entry(1, 90, ptx(90, "x")) + entry(1, 90, ptx(90, "y"))));
   EXPECT_EQ(one.choice.units.size(), 2u);
@@ -136,10 +149,10 @@ TEST(Image, ReturnsEveryUnitOfAProgram) {
 TEST(Image, SaysWhenThereIsMachineCodeOnly) {
   Found found = find(fatbin(entry(2, 90, "elf") + entry(2, 75, "elf")));
   EXPECT_EQ(found.result, CUDA_ERROR_NO_BINARY_FOR_GPU);
-  EXPECT_EQ(found.log, "this image holds machine code for sm_75, sm_90 only; the software device needs PTX");
+  EXPECT_EQ(found.log, "this image holds machine code for sm_75, sm_90 only; PTX is needed");
   Found cubin = find(sample("parameters.cubin"));
   EXPECT_EQ(cubin.result, CUDA_ERROR_NO_BINARY_FOR_GPU);
-  EXPECT_EQ(cubin.log, "this image holds machine code for sm_90 only; the software device needs PTX");
+  EXPECT_EQ(cubin.log, "this image holds machine code for sm_90 only; PTX is needed");
   EXPECT_EQ(find(fatbin("")).result, CUDA_ERROR_NO_BINARY_FOR_GPU);
 }
 
@@ -178,4 +191,4 @@ TEST(Image, BoundsWhatItUnpacks) {
 }
 
 }  // namespace
-}  // namespace bandsaw::soft
+}  // namespace bandsaw::image

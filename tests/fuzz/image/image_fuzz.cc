@@ -1,10 +1,10 @@
-// Code images of a guest: any bytes end in PTX units or an error. Seeds: tests/unit/soft/samples/parameters.*.
-// By hand: image_fuzz -max_len=20000 CORPUS tests/unit/soft/samples
-#include "backend/device/soft/cubin.h"
-#include "backend/device/soft/image.h"
+// Code images of a guest: any bytes end in PTX units or an error. Seeds: tests/unit/image/samples/parameters.*.
+// By hand: image_fuzz -max_len=20000 CORPUS tests/unit/image/samples
+#include "backend/device/image/cubin.h"
+#include "backend/device/image/image.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace bandsaw::soft;
+  using namespace bandsaw::image;
   std::span<const std::byte> image(reinterpret_cast<const std::byte*>(data), size);
   std::string log;
   PtxChoice choice;

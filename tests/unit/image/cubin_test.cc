@@ -1,4 +1,4 @@
-#include "backend/device/soft/cubin.h"
+#include "backend/device/image/cubin.h"
 
 #include <elf.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <iterator>
 #include <map>
 
-namespace bandsaw::soft {
+namespace bandsaw::image {
 namespace {
 
 std::string cubin() {
@@ -69,4 +69,4 @@ TEST(Cubin, SurvivesCutsAndFlips) {
 }
 
 }  // namespace
-}  // namespace bandsaw::soft
+}  // namespace bandsaw::image

@@ -1,8 +1,8 @@
-#include "backend/device/soft/units.h"
+#include "backend/device/image/units.h"
 
 #include <gtest/gtest.h>
 
-namespace bandsaw::soft {
+namespace bandsaw::image {
 namespace {
 
 const std::string kHeader = ".version 9.0\n.target sm_90\n.address_size 64\n";
@@ -34,4 +34,4 @@ TEST(Units, SayWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace bandsaw::soft
+}  // namespace bandsaw::image
