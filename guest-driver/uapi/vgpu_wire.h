@@ -23,7 +23,7 @@ struct vgpu_device_info {
 	__s32 attributes[VGPU_ATTRIBUTES_MAX];  /* indexed by CUdevice_attribute */
 	__s32 least_priority, greatest_priority;
 	__s32 driver_version;                   /* as cuDriverGetVersion */
-	__u32 reserved;
+	__u32 piece_bytes;                      /* how much of a long staged copy best goes into one record */
 };
 
 struct vgpu_parameter {

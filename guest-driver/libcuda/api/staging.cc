@@ -1,11 +1,10 @@
 #include "guest-driver/libcuda/api/staging.h"
 
-#include <emmintrin.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
+#include "guest-driver/libcuda/api/copy_crew.h"
 #include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -15,9 +14,11 @@ namespace {
 
 constexpr uint64_t kPinFrom = 1u << 20;     // pinning costs a few microseconds and a round trip
 constexpr uint64_t kStreamFrom = 8u << 20;  // more than a core's caches hold
-// Pieces that a runner copies at once, without handing them to another thread; a bounce buffer takes a batch of them.
-constexpr uint64_t kPieceBytes = 64u << 10;
-constexpr uint32_t kBatchMost = kBounceBytes / kPieceBytes;
+constexpr uint64_t kPieceLeast = 64u << 10;
+constexpr uint32_t kBatchMost = kBounceBytes / kPieceLeast;
+
+// How much goes into one record, as the device likes it; a bounce buffer takes a batch of such pieces.
+uint64_t piece_bytes() { return std::clamp<uint64_t>(process().device.piece_bytes, kPieceLeast, kBounceBytes); }
 
 std::byte* at(const vgpu_copy_end& end, uint64_t x, uint64_t y, uint64_t z) {
   return reinterpret_cast<std::byte*>(end.address + (z * end.height + y) * end.pitch + x);
@@ -35,9 +36,8 @@ class Pieces {
 
   bool next(Piece* piece) {
     if (z_ == copy_.depth) return false;
-    *piece = {x_, y_, z_, std::min<uint64_t>(copy_.width_bytes - x_, kPieceBytes), 1};
-    if (copy_.width_bytes <= kPieceBytes)
-      piece->rows = std::min<uint64_t>(copy_.height - y_, kPieceBytes / copy_.width_bytes);
+    *piece = {x_, y_, z_, std::min<uint64_t>(copy_.width_bytes - x_, bytes_), 1};
+    if (copy_.width_bytes <= bytes_) piece->rows = std::min<uint64_t>(copy_.height - y_, bytes_ / copy_.width_bytes);
     x_ += piece->width;
     if (x_ < copy_.width_bytes) return true;
     x_ = 0;
@@ -50,6 +50,7 @@ class Pieces {
 
  private:
   const vgpu_copy& copy_;
+  const uint64_t bytes_ = piece_bytes();
   uint64_t x_ = 0, y_ = 0, z_ = 0;
 };
 
@@ -59,13 +60,14 @@ struct Batch {
   Piece pieces[kBatchMost];
   uint32_t count = 0;
 
-  std::byte* staged(uint32_t piece) const { return bounce.data + piece * kPieceBytes; }
+  std::byte* staged(uint32_t piece) const { return bounce.data + piece * piece_bytes(); }
 };
 
 // A short copy is cut into several batches too, so that both sides work at once.
 uint32_t batch_pieces(const vgpu_copy& copy) {
   const uint64_t total = copy.width_bytes * copy.height * copy.depth;
-  return static_cast<uint32_t>(std::clamp<uint64_t>(total / kBounceSlots / kPieceBytes, 1, kBatchMost));
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(total / kBounceSlots / piece_bytes(), 1, kBounceBytes / piece_bytes()));
 }
 
 // The record for one piece. `program` is the end that is staged.
@@ -93,34 +95,13 @@ vgpu_copy record_of(const vgpu_copy& whole, const Piece& piece, std::byte* stage
 
 void gather(const vgpu_copy_end& program, const Piece& piece, std::byte* to) {
   for (uint64_t row = 0; row < piece.rows; ++row) {
-    std::memcpy(to + row * piece.width, at(program, piece.x, piece.y + row, piece.z), piece.width);
+    crew_copy(to + row * piece.width, at(program, piece.x, piece.y + row, piece.z), piece.width, false);
   }
-}
-
-// memcpy past the caches: a large copy's target is not read soon, and its old content need not be fetched.
-void stream_bytes(std::byte* to, const std::byte* from, uint64_t bytes) {
-  const uint64_t head = std::min<uint64_t>(bytes, -reinterpret_cast<uintptr_t>(to) & 63);
-  std::memcpy(to, from, head);
-  to += head, from += head, bytes -= head;
-  for (; bytes >= 64; to += 64, from += 64, bytes -= 64) {
-    const auto* const in = reinterpret_cast<const __m128i*>(from);
-    auto* const out = reinterpret_cast<__m128i*>(to);
-    const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
-    const __m128i c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
-    _mm_stream_si128(out, a);
-    _mm_stream_si128(out + 1, b);
-    _mm_stream_si128(out + 2, c);
-    _mm_stream_si128(out + 3, d);
-  }
-  _mm_sfence();
-  std::memcpy(to, from, bytes);
 }
 
 void scatter(const std::byte* from, const Piece& piece, const vgpu_copy_end& program, bool stream) {
   for (uint64_t row = 0; row < piece.rows; ++row) {
-    std::byte* const to = at(program, piece.x, piece.y + row, piece.z);
-    const std::byte* const row_from = from + row * piece.width;
-    stream ? stream_bytes(to, row_from, piece.width) : static_cast<void>(std::memcpy(to, row_from, piece.width));
+    crew_copy(at(program, piece.x, piece.y + row, piece.z), from + row * piece.width, piece.width, stream);
   }
 }
 
@@ -182,7 +163,7 @@ CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
     result = call.bounce(&bounce);
     if (result != CUDA_SUCCESS) return result;
     for (uint32_t i = 0; i < most && more; ++i) {
-      std::byte* const staged = bounce.data + i * kPieceBytes;
+      std::byte* const staged = bounce.data + i * piece_bytes();
       gather(copy.source, piece, staged);
       const vgpu_copy record = record_of(copy, piece, staged, &vgpu_copy::source);
       more = pieces.next(&piece);
