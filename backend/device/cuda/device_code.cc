@@ -1,71 +1,33 @@
 // Libraries, modules, kernels and their variables.
-#include <cstring>
+#include <algorithm>
 
 #include "backend/device/cuda/cuda_device.h"
-#include "memory/base/log.h"
+#include "backend/device/cuda/load_request.h"
+#include "backend/device/cuda/managed.h"
 
 namespace bandsaw::cuda {
 namespace {
 
-constexpr size_t kLogBytes = 16 * 1024;
-
-// What the driver takes for relocatable code: the linked fatbin and those that it was linked from, up to a null
-// pointer.
-struct FatbinWrapper {
-  uint32_t magic = 0x466243b1, version = 2;
-  const void* linked = nullptr;
-  const void* const* parts = nullptr;
-};
-
-struct FatbinHeader {
-  uint32_t magic;
-  uint16_t version, header_bytes;
-  uint64_t payload_bytes;
-};
-constexpr uint32_t kFatbinMagic = 0xBA55ED50;
-
-// An image as the driver wants it, and the options that make it say what is wrong with it. The image has a NUL behind
-// it, which ends PTX text; several fatbins one behind the other, at multiples of 8, become a wrapper.
-class LoadRequest {
- public:
-  explicit LoadRequest(std::span<const std::byte> image) : image_(image.begin(), image.end()), log_(kLogBytes, '\0') {
-    image_.push_back(std::byte{0});
-    find_parts();
-  }
-  const void* image() const { return parts_.size() > 1 ? static_cast<const void*>(&wrapper_) : image_.data(); }
-  CUjit_option* options() { return options_; }
-  void** values() { return values_; }
-  static constexpr unsigned kOptions = 2;
-  std::string log() const { return log_.c_str(); }
-
- private:
-  void find_parts() {
-    FatbinHeader header;
-    for (size_t at = 0; at < image_.size() && image_.size() - at > sizeof header;) {
-      std::memcpy(&header, image_.data() + at, sizeof header);
-      const size_t left = image_.size() - at;
-      if (header.magic != kFatbinMagic || header.payload_bytes > left || header.header_bytes > left) break;
-      parts_.push_back(image_.data() + at);
-      at = (at + header.header_bytes + header.payload_bytes + 7) / 8 * 8;
-    }
-    if (parts_.size() < 2) return;
-    parts_.push_back(nullptr);
-    wrapper_.linked = parts_[0];
-    wrapper_.parts = parts_.data() + 1;
-  }
-
-  std::vector<std::byte> image_;
-  std::vector<const void*> parts_;
-  FatbinWrapper wrapper_;
-  std::string log_;
-  CUjit_option options_[kOptions] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-  void* values_[kOptions] = {log_.data(), reinterpret_cast<void*>(kLogBytes)};
-};
+// 90 for 9.0.
+uint32_t compute_capability(const Driver& driver, CUdevice device) {
+  int major = 0, minor = 0;
+  driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+  driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+  return static_cast<uint32_t>(major * 10 + minor);
+}
 
 }  // namespace
 
 CUresult CudaDevice::library_load(std::span<const std::byte> image, LibraryRef* library, std::string* log) {
   if (const CUresult result = enter()) return result;
+  std::shared_ptr<ManagedCode> managed;
+  if (const CUresult result = ManagedCode::find(image, compute_capability(*driver_, device_), &managed, log)) {
+    return result;
+  }
+  if (managed) {  // loaded as soon as its variables have their places
+    *library = std::make_shared<CudaLibrary>(driver_, nullptr, std::move(managed));
+    return CUDA_SUCCESS;
+  }
   LoadRequest request(image);
   CUlibrary made = nullptr;
   const CUresult result = driver_->cuLibraryLoadData(&made, request.image(), request.options(), request.values(),
@@ -144,15 +106,16 @@ CUresult CudaDevice::library_global(const ContextRef& context, const LibraryRef&
   return check(result);
 }
 
-// The driver allots managed variables where the guest cannot reach them; see the README.
-CUresult CudaDevice::library_managed(const LibraryRef&, std::vector<ManagedVariable>* variables) {
+CUresult CudaDevice::library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) {
   variables->clear();
+  if (as(library).managed) *variables = as(library).managed->variables();
   return CUDA_SUCCESS;
 }
 
-CUresult CudaDevice::library_bind_managed(const LibraryRef&, const std::string& name, uint64_t) {
-  spdlog::error("managed variable {}: not supported on this device", name);
-  return CUDA_ERROR_NOT_SUPPORTED;
+CUresult CudaDevice::library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address) {
+  if (const CUresult result = enter()) return result;
+  CudaLibrary& to = as(library);
+  return to.managed ? check(to.managed->bind(*driver_, name, address, &to.handle)) : CUDA_ERROR_NOT_FOUND;
 }
 
 FunctionRef CudaDevice::make_function(CUfunction handle, const CudaContextRef& context, std::shared_ptr<Object> owner) {

@@ -32,7 +32,9 @@ CUresult CudaEvent::destroy() {
 
 CudaLibrary::~CudaLibrary() { unload(); }
 
-CUresult CudaLibrary::unload() { return loaded_.exchange(false) ? driver_->cuLibraryUnload(handle) : CUDA_SUCCESS; }
+CUresult CudaLibrary::unload() {
+  return loaded_.exchange(false) && handle.load() ? driver_->cuLibraryUnload(handle) : CUDA_SUCCESS;
+}
 
 CudaModule::~CudaModule() { unload(); }
 

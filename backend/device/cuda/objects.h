@@ -65,13 +65,17 @@ class CudaEvent final : public Event {
 // The parameters of a kernel, in order.
 using Parameters = std::vector<vgpu_parameter>;
 
+class ManagedCode;
+
 class CudaLibrary final : public Library {
  public:
-  CudaLibrary(DriverRef driver, CUlibrary library) : handle(library), driver_(std::move(driver)) {}
+  CudaLibrary(DriverRef driver, CUlibrary library, std::shared_ptr<ManagedCode> code = nullptr)
+      : handle(library), managed(std::move(code)), driver_(std::move(driver)) {}
   ~CudaLibrary() override;
   CUresult unload();
 
-  const CUlibrary handle;
+  std::atomic<CUlibrary> handle;               // null until all managed variables have their places
+  const std::shared_ptr<ManagedCode> managed;  // null: it has no managed variables
   std::mutex mutex;
   std::unordered_map<std::string, std::weak_ptr<Kernel>> kernels;  // guarded by mutex
 
