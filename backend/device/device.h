@@ -70,6 +70,7 @@ class Array : public Object {};
 class Mipmap : public Object {};  // a mipmapped array
 class Texture : public Object {};
 class Surface : public Object {};
+class Memory : public Object {};  // physical memory, mapped or not
 
 using ContextRef = std::shared_ptr<Context>;
 using StreamRef = std::shared_ptr<Stream>;
@@ -86,6 +87,7 @@ using ArrayRef = std::shared_ptr<Array>;
 using MipmapRef = std::shared_ptr<Mipmap>;
 using TextureRef = std::shared_ptr<Texture>;
 using SurfaceRef = std::shared_ptr<Surface>;
+using MemoryRef = std::shared_ptr<Memory>;
 
 // One end of a copy after the runner's translation: an array if there is one, with x, y, z; else a pointer in the
 // runner, valid until the copy is done (`host`), or an address in the device's window, with x, y, z folded in.
@@ -226,6 +228,28 @@ class Device {
   virtual CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes,
                                       uint64_t* address) = 0;  // pool may be null: the default
   virtual CUresult memory_free_async(const StreamRef& stream, uint64_t address) = 0;
+
+  // Virtual memory management, as cuMemAddressReserve, cuMemCreate and so on. A device without it keeps these. Sizes
+  // are multiples of the granularity; memory lives as long as the object or a mapping of it does.
+  virtual CUresult memory_granularity(const vgpu_memory_props&, bool /*recommended*/, uint64_t* /*bytes*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult memory_create(const vgpu_memory_props&, uint64_t /*bytes*/, MemoryRef*,
+                                 vgpu_memory_props* /*made*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult address_reserve(uint64_t /*bytes*/, uint64_t /*alignment*/, uint64_t* /*address*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult address_free(uint64_t /*address*/, uint64_t /*bytes*/) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult memory_map(uint64_t /*address*/, uint64_t /*bytes*/, uint64_t /*offset*/, const MemoryRef&) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult memory_unmap(uint64_t /*address*/, uint64_t /*bytes*/) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult memory_set_access(uint64_t /*address*/, uint64_t /*bytes*/, uint32_t /*access*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult memory_get_access(uint64_t /*address*/, uint32_t* /*access*/) { return CUDA_ERROR_NOT_SUPPORTED; }
 
   // Arrays, textures, surfaces. A device without them keeps these. `made` describes the array as it is; `value` is what
   // kernels take. Levels and planes go with what they are of. Destroying an array waits for all work of its context.

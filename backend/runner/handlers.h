@@ -87,6 +87,18 @@ class Handlers final : public wire::WireHandlers {
   void copy_out(C call, uint64_t source, uint64_t size, R<Stream> stream, wire::CopyOutAnswer answer) override;
   CUresult fill(C call, const vgpu_fill& fill, R<Stream> stream, const vgpu_done& done) override;
 
+  // handlers_vmm.cc
+  CUresult memory_granularity(C call, const vgpu_memory_props& props, uint32_t recommended, uint64_t* bytes) override;
+  CUresult memory_create(C call, const vgpu_memory_props& props, uint64_t size, uint64_t* memory,
+                         vgpu_memory_props* made) override;
+  CUresult memory_release(C call, R<Memory> memory) override;
+  CUresult address_reserve(C call, uint64_t size, uint64_t alignment, uint64_t* address) override;
+  CUresult address_free(C call, uint64_t address, uint64_t size) override;
+  CUresult memory_map(C call, uint64_t address, uint64_t size, uint64_t offset, R<Memory> memory) override;
+  CUresult memory_unmap(C call, uint64_t address, uint64_t size) override;
+  CUresult memory_set_access(C call, uint64_t address, uint64_t size, uint32_t access) override;
+  CUresult memory_get_access(C call, uint64_t address, uint32_t* access) override;
+
   // handlers_array.cc
   CUresult array_create(C call, const vgpu_array& asked, uint64_t* array, vgpu_array* made) override;
   void array_destroy(C call, R<Array> array, wire::Answer answer) override;

@@ -130,6 +130,12 @@ struct vgpu_alloc_node {
 	__u64 address; /* out of graph_add_node for allocations, in for frees */
 };
 
+/* Physical memory of its own (cuMemCreate), always on the device. */
+struct vgpu_memory_props {
+	__u32 compression; /* CUmemAllocationCompType */
+	__u32 reserved;
+};
+
 /* An array (levels 0) or a mipmapped array, as CUDA_ARRAY3D_DESCRIPTOR. */
 struct vgpu_array {
 	__u64 width, height, depth; /* in elements; height and depth may be 0 */

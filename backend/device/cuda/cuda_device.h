@@ -16,6 +16,7 @@
 #include "backend/device/cuda/kernel_output.h"
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/pinned.h"
+#include "backend/device/cuda/reservations.h"
 #include "backend/device/cuda/waiter.h"
 
 namespace bandsaw::cuda {
@@ -76,6 +77,16 @@ class CudaDevice final : public Device {
   CUresult pool_set_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t value) override;
   CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes, uint64_t* address) override;
   CUresult memory_free_async(const StreamRef& stream, uint64_t address) override;
+
+  CUresult memory_granularity(const vgpu_memory_props& props, bool recommended, uint64_t* bytes) override;
+  CUresult memory_create(const vgpu_memory_props& props, uint64_t bytes, MemoryRef* memory,
+                         vgpu_memory_props* made) override;
+  CUresult address_reserve(uint64_t bytes, uint64_t alignment, uint64_t* address) override;
+  CUresult address_free(uint64_t address, uint64_t bytes) override;
+  CUresult memory_map(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) override;
+  CUresult memory_unmap(uint64_t address, uint64_t bytes) override;
+  CUresult memory_set_access(uint64_t address, uint64_t bytes, uint32_t access) override;
+  CUresult memory_get_access(uint64_t address, uint32_t* access) override;
 
   CUresult array_create(const ContextRef& context, const vgpu_array& asked, ArrayRef* array, vgpu_array* made) override;
   CUresult array_plane(const ArrayRef& array, uint32_t plane, ArrayRef* part, vgpu_array* made) override;
@@ -177,6 +188,9 @@ class CudaDevice final : public Device {
   CUresult copy_awaited(const StreamRef& stream, const Copy& copy, bool to_reply, Done done);
   CUresult start_fill(CUstream stream, const vgpu_fill& fill);
 
+  // device_vmm.cc
+  CUmemAllocationProp memory_prop(const vgpu_memory_props& props) const;
+
   // device_array.cc
   CUresult enter_array(const CudaArrayRef& array, ArrayRef* out, vgpu_array* made);
   Copy copy_of(const CUDA_MEMCPY3D& box);
@@ -211,6 +225,7 @@ class CudaDevice final : public Device {
   Primary primary_state_ = Primary::kFresh;  // guarded by contexts_mutex_
   std::mutex contexts_mutex_;                // guards primary_ after it was made, too
   std::unique_ptr<Heap> heap_;
+  std::unique_ptr<Reservations> reservations_;
   std::unique_ptr<Pinned> pinned_;
   KernelOutput output_;
   PoolRef default_pool_;

@@ -12,7 +12,8 @@
   X(cuCtxCreate) X(cuCtxDestroy) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuCtxGetLimit) X(cuCtxSetLimit) \
   X(cuCtxGetStreamPriorityRange) \
   X(cuMemGetInfo) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) \
-  X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAllocationGranularity) X(cuMemHostRegister) X(cuMemHostUnregister) \
+  X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAllocationGranularity) X(cuMemGetAccess) \
+  X(cuMemGetAllocationPropertiesFromHandle) X(cuMemHostRegister) X(cuMemHostUnregister) \
   X(cuMemHostGetDevicePointer) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) \
   X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) \
   X(cuPointerGetAttribute) \

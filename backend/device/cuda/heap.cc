@@ -13,7 +13,9 @@ constexpr uint64_t kSlabBytes = 2u << 20;
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-CUmemAllocationProp properties(CUdevice device) {
+}  // namespace
+
+CUmemAllocationProp allocation_properties(CUdevice device) {
   CUmemAllocationProp prop{};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -22,11 +24,9 @@ CUmemAllocationProp properties(CUdevice device) {
   return prop;
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Heap>> Heap::make(DriverRef driver, DeviceHost* host, CUdevice device, uint64_t base,
                                          uint64_t bytes) {
-  const CUmemAllocationProp prop = properties(device);
+  const CUmemAllocationProp prop = allocation_properties(device);
   size_t granularity = 0;
   CUresult result = driver->cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
   if (result != CUDA_SUCCESS) return Status::error(ENODEV, "memory granularity: {}", driver->describe(result));
@@ -55,7 +55,7 @@ Heap::~Heap() {
 }
 
 CUresult Heap::map(uint64_t bytes, Mapping* mapping) {
-  const CUmemAllocationProp prop = properties(device_);
+  const CUmemAllocationProp prop = allocation_properties(device_);
   mapping->bytes = round_up(bytes, granularity_);
   if (!host_->charge_memory(static_cast<int64_t>(mapping->bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto refund = [&](CUresult error) {
@@ -159,6 +159,12 @@ CUresult Heap::release(uint64_t address) {
 bool Heap::begins_at(uint64_t address) const {
   std::lock_guard lock(mutex_);
   return allocations_.contains(address);
+}
+
+std::optional<uint64_t> Heap::reserve(uint64_t bytes, uint64_t alignment, uint64_t* reserved) {
+  if (bytes > bytes_ || alignment > bytes_) return std::nullopt;
+  *reserved = round_up(bytes, granularity_);
+  return ranges_.take(*reserved, std::max(alignment, granularity_));
 }
 
 void Heap::release_all(const CudaContextRef& context) {

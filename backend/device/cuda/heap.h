@@ -16,6 +16,9 @@
 
 namespace bandsaw::cuda {
 
+// What all of the device's memory is created with: it can be exported to other processes of ours.
+CUmemAllocationProp allocation_properties(CUdevice device);
+
 // Thread-safe. The calls block as long as the driver takes to map memory.
 class Heap {
  public:
@@ -28,6 +31,9 @@ class Heap {
   // CUDA_ERROR_INVALID_VALUE: nothing begins there. The caller has seen to it that nothing uses it any more.
   CUresult release(uint64_t address);
   bool begins_at(uint64_t address) const;
+  // Addresses for somebody else's mappings, in whole granules: `reserved` bytes. Nothing: no room.
+  std::optional<uint64_t> reserve(uint64_t bytes, uint64_t alignment, uint64_t* reserved);
+  void unreserve(uint64_t address, uint64_t reserved) { ranges_.give_back(address, reserved); }
   // What is left of a context that is gone.
   void release_all(const CudaContextRef& context);
 
