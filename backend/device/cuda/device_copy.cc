@@ -104,7 +104,8 @@ CUresult CudaDevice::copy_inline(const StreamRef& stream, const Copy& copy, cons
 // Somebody waits for this copy and for nothing else: a waiter starts it and waits in the driver, whose own wait sees
 // the end soonest. Bytes for a reply, which is no registered memory, land in a slot first.
 CUresult CudaDevice::copy_awaited(const StreamRef& stream, const Copy& copy, bool to_reply, Done done) {
-  std::byte* const slot = to_reply && copy.width_bytes <= Pinned::kSlotBytes ? pinned_->take_slot() : nullptr;
+  const bool fits = to_reply && is_linear(copy) && copy.width_bytes <= Pinned::kSlotBytes;
+  std::byte* const slot = fits ? pinned_->take_slot() : nullptr;
   auto call = [this, stream, copy, slot]() -> CUresult {
     Copy first = copy;
     if (slot) first.destination.address = reinterpret_cast<uint64_t>(slot);
