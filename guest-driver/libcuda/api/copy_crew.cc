@@ -6,17 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <cstring>
-#include <mutex>
 #include <thread>
 
 namespace bandsaw::libcuda {
 namespace {
 
 constexpr size_t kAloneBelow = 256u << 10;  // handing pieces out costs about 2 us
+constexpr size_t kLine = 64;
 constexpr unsigned kHelpersMost = 3;
 constexpr unsigned kCoresPerHelper = 4;  // the rest is the program's
 constexpr std::chrono::microseconds kPatience{50};
@@ -40,80 +38,54 @@ void stream_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-// One copy, cut into as many parts as there are threads for it.
-struct Job {
-  std::byte* to = nullptr;
-  const std::byte* from = nullptr;
-  size_t bytes = 0, part = 0;
-  bool streaming = false;
-
-  void run(unsigned index) const {
-    const size_t begin = std::min(bytes, index * part), end = std::min(bytes, begin + part);
-    streaming ? stream_bytes(to + begin, from + begin, end - begin)
-              : static_cast<void>(std::memcpy(to + begin, from + begin, end - begin));
-  }
-};
-
-// Helpers live as long as the process: there is no order in which they could be joined at its end.
-class Crew {
- public:
-  static Crew& get() {
-    static Crew& crew = *new Crew;
-    return crew;
-  }
-
-  void copy(const Job& whole) {
-    if (whole.bytes < kAloneBelow || helpers_ == 0 || !mutex_.try_lock()) {
-      Job alone = whole;
-      alone.part = alone.bytes;
-      return alone.run(0);
-    }
-    const std::lock_guard lock(mutex_, std::adopt_lock);
-    start();
-    job_ = whole;
-    job_.part = (whole.bytes / (helpers_ + 1) + 63) / 64 * 64;
-    left_.store(helpers_, std::memory_order_relaxed);
-    round_.fetch_add(1, std::memory_order_release);
-    round_.notify_all();
-    job_.run(helpers_);  // what does not divide evenly is shorter, and the caller's
-    while (left_.load(std::memory_order_acquire) != 0) _mm_pause();
-  }
-
- private:
-  Crew() : helpers_(std::min(kHelpersMost, std::thread::hardware_concurrency() / kCoresPerHelper)) {}
-
-  void start() {
-    if (started_) return;
-    started_ = true;
-    sigset_t all, before;
-    sigfillset(&all);  // the program's signals are for the program's threads
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (unsigned i = 0; i < helpers_; ++i) std::thread([this, i] { help(i); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  }
-
-  void help(unsigned index) {
-    pthread_setname_np(pthread_self(), "cuda-copy");
-    for (uint32_t seen = 0;; ++seen) {
-      const auto until = std::chrono::steady_clock::now() + kPatience;
-      while (round_.load(std::memory_order_acquire) == seen && std::chrono::steady_clock::now() < until) _mm_pause();
-      round_.wait(seen, std::memory_order_acquire);
-      job_.run(index);
-      left_.fetch_sub(1, std::memory_order_release);
-    }
-  }
-
-  const unsigned helpers_;
-  std::mutex mutex_;      // one copy at a time
-  bool started_ = false;  // guarded by mutex_, as job_ is for its writer
-  Job job_;
-  std::atomic<uint32_t> round_{0}, left_{0};
-};
-
 }  // namespace
 
-void crew_copy(void* to, const void* from, size_t bytes, bool streaming) {
-  Crew::get().copy({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, 0, streaming});
+CopyCrew& CopyCrew::get() {
+  static CopyCrew& crew = *new CopyCrew(std::min(kHelpersMost, std::thread::hardware_concurrency() / kCoresPerHelper));
+  return crew;
+}
+
+void CopyCrew::Job::run(unsigned index) const {
+  const size_t begin = std::min(bytes, index * part), end = std::min(bytes, begin + part);
+  streaming ? stream_bytes(to + begin, from + begin, end - begin)
+            : static_cast<void>(std::memcpy(to + begin, from + begin, end - begin));
+}
+
+void CopyCrew::copy(void* to, const void* from, size_t bytes, bool streaming) {
+  const Job whole{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, bytes, streaming};
+  if (bytes < kAloneBelow || helpers_ == 0 || !mutex_.try_lock()) return whole.run(0);
+  const std::lock_guard lock(mutex_, std::adopt_lock);
+  start();
+  const size_t threads = helpers_ + 1;
+  job_ = whole;
+  job_.part = ((bytes + threads - 1) / threads + kLine - 1) / kLine * kLine;
+  left_.store(helpers_, std::memory_order_relaxed);
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
+  job_.run(helpers_);  // what does not divide evenly is shorter, and the caller's
+  while (left_.load(std::memory_order_acquire) != 0) _mm_pause();
+}
+
+// Called with mutex_ held.
+void CopyCrew::start() {
+  if (started_) return;
+  started_ = true;
+  sigset_t all, before;
+  sigfillset(&all);  // the program's signals are for the program's threads
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (unsigned i = 0; i < helpers_; ++i) std::thread([this, i] { help(i); }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void CopyCrew::help(unsigned index) {
+  pthread_setname_np(pthread_self(), "cuda-copy");
+  for (uint32_t seen = 0;; ++seen) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (round_.load(std::memory_order_acquire) == seen && std::chrono::steady_clock::now() < until) _mm_pause();
+    round_.wait(seen, std::memory_order_acquire);
+    job_.run(index);
+    left_.fetch_sub(1, std::memory_order_release);
+  }
 }
 
 }  // namespace bandsaw::libcuda

@@ -2,12 +2,44 @@
 // GPU's link five times that.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <mutex>
 
 namespace bandsaw::libcuda {
 
-// As memcpy. `streaming`: past the caches, for a target that is not read soon. Any number of threads may call; one at a
-// time gets help, the others copy alone.
-void crew_copy(void* to, const void* from, size_t bytes, bool streaming);
+// Thread-safe. Its helpers live as long as the process: there is no order in which they could be joined at its end, so
+// a crew is never destroyed.
+class CopyCrew {
+ public:
+  // For this machine: a quarter of its cores, at most three.
+  static CopyCrew& get();
+  explicit CopyCrew(unsigned helpers) : helpers_(helpers) {}
+  CopyCrew(const CopyCrew&) = delete;
+
+  // As memcpy. `streaming`: past the caches, for a target that is not read soon. One caller at a time gets help, the
+  // others copy alone.
+  void copy(void* to, const void* from, size_t bytes, bool streaming);
+
+ private:
+  // One copy, cut into as many parts as there are threads for it.
+  struct Job {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    size_t bytes = 0, part = 0;
+    bool streaming = false;
+    void run(unsigned index) const;
+  };
+
+  void start();
+  void help(unsigned index);
+
+  const unsigned helpers_;
+  std::mutex mutex_;      // one copy at a time
+  bool started_ = false;  // guarded by mutex_
+  Job job_;               // written with mutex_ held, read by helpers between a round's beginning and its end
+  std::atomic<uint32_t> round_{0}, left_{0};
+};
 
 }  // namespace bandsaw::libcuda

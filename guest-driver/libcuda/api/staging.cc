@@ -95,13 +95,13 @@ vgpu_copy record_of(const vgpu_copy& whole, const Piece& piece, std::byte* stage
 
 void gather(const vgpu_copy_end& program, const Piece& piece, std::byte* to) {
   for (uint64_t row = 0; row < piece.rows; ++row) {
-    crew_copy(to + row * piece.width, at(program, piece.x, piece.y + row, piece.z), piece.width, false);
+    CopyCrew::get().copy(to + row * piece.width, at(program, piece.x, piece.y + row, piece.z), piece.width, false);
   }
 }
 
 void scatter(const std::byte* from, const Piece& piece, const vgpu_copy_end& program, bool stream) {
   for (uint64_t row = 0; row < piece.rows; ++row) {
-    crew_copy(at(program, piece.x, piece.y + row, piece.z), from + row * piece.width, piece.width, stream);
+    CopyCrew::get().copy(at(program, piece.x, piece.y + row, piece.z), from + row * piece.width, piece.width, stream);
   }
 }
 
