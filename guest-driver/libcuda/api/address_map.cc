@@ -33,6 +33,19 @@ std::optional<Range> AddressMap::find(uint64_t address) const {
   return found->second;
 }
 
+bool AddressMap::covers(const Range& range, uint64_t address, uint64_t length) const {
+  if (range.holds(address, length) || range.kind != RangeKind::kMapped) return range.holds(address, length);
+  uint64_t end = 0;
+  if (__builtin_add_overflow(address, length, &end)) return false;
+  std::shared_lock lock(mutex_);
+  for (uint64_t at = range.base + range.bytes; at < end;) {
+    const auto next = ranges_.find(at);
+    if (next == ranges_.end() || next->second.kind != RangeKind::kMapped) return false;
+    at += next->second.bytes;
+  }
+  return true;
+}
+
 std::optional<Range> AddressMap::take(uint64_t base) {
   std::unique_lock lock(mutex_);
   const auto found = ranges_.find(base);

@@ -16,6 +16,7 @@ enum class RangeKind : uint8_t {
   kDevice,      // cuMemAlloc
   kPool,        // stream-ordered
   kGraph,       // a graph's allocation node
+  kMapped,      // cuMemMap
   kGlobal,      // a module's or library's variable
   kHost,        // cuMemHostAlloc: shared with the runner at its own address
   kRegistered,  // cuMemHostRegister: the program's own pages, shared with the runner
@@ -29,7 +30,7 @@ struct Range {
   uint32_t flags = 0;  // of the call that made it
   uint64_t context = 0, pool = 0;
   uint64_t id = 0;       // never used twice in a process
-  uint64_t owner = 0;    // of variables: the library or module
+  uint64_t owner = 0;    // of variables: the library or module; of mappings: the memory
   uint64_t swapped = 0;  // kRegistered in direct mode: the shared block under the program's pages
   // Managed memory: what cuMemAdvise and cuMemPrefetchAsync asked for last.
   bool read_mostly = false;
@@ -51,7 +52,9 @@ class AddressMap {
   // Numbers the range. Replaces what overlaps it: such a range is stale (its context was destroyed).
   void add(Range range);
   std::optional<Range> find(uint64_t address) const;  // the range that holds this address
-  bool remove(uint64_t base);                         // exactly this base
+  // All of [address, address + length) lies in `range`, or if that is a mapping, in it and those that follow it.
+  bool covers(const Range& range, uint64_t address, uint64_t length) const;
+  bool remove(uint64_t base);  // exactly this base
   // Removes the range that was found before it was freed. Another thread may have got the same address since: then
   // the range there has another id and stays.
   void forget(const Range& range);

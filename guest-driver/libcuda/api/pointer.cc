@@ -22,8 +22,10 @@ bool host_reads(const Range& range) { return !range.on_device(); }
 CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& range, uint64_t address) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      // A pool's memory belongs to none.
-      return put(data, to_program(range.kind == RangeKind::kPool ? nullptr : context_from_wire(range.context)));
+      // Memory of a pool or of cuMemCreate belongs to none.
+      return put(data, to_program(range.kind == RangeKind::kPool || range.kind == RangeKind::kMapped
+                                      ? nullptr
+                                      : context_from_wire(range.context)));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: {
       const bool host = range.kind == RangeKind::kHost || range.kind == RangeKind::kRegistered;
       return put(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);

@@ -151,7 +151,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   if (result != CUDA_SUCCESS) return result;
   if (!address) return CUDA_SUCCESS;
   const auto range = AddressMap::get().find(address);
-  const bool freeable = range && range->base == address && range->on_device() && range->kind != RangeKind::kGlobal;
+  const bool freeable = range && range->base == address && range->kind <= RangeKind::kGraph;
   if (!freeable) return CUDA_ERROR_INVALID_VALUE;
   bool capturing = false;
   result = is_capturing(on, &capturing);

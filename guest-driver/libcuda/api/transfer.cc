@@ -111,7 +111,7 @@ CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place*
     if (!device && side == Side::kDevice) return CUDA_ERROR_INVALID_VALUE;
     *place = device ? Place::kDevice : Place::kPageable;
   } else {
-    if (!range->holds(end->address, span)) return CUDA_ERROR_INVALID_VALUE;
+    if (!AddressMap::get().covers(*range, end->address, span)) return CUDA_ERROR_INVALID_VALUE;
     const bool host = range->kind == RangeKind::kHost || range->kind == RangeKind::kRegistered;
     *place = host ? Place::kShared : Place::kDevice;
   }
