@@ -214,6 +214,14 @@ class Device {
   virtual CUresult function_info(const Code& code, FunctionInfo* info) = 0;
   virtual CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) = 0;
   virtual CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) = 0;
+  // Of a launch with clusters: how many are active at once on the whole device, and the largest size that could run.
+  virtual CUresult occupancy_clusters(const ContextRef&, const Launch&, uint32_t* /*clusters*/, uint32_t* /*largest*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult tensor_map_encode(const vgpu_tensor_shape&, vgpu_tensor_map*) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult tensor_map_move(const vgpu_tensor_map& /*old*/, uint64_t /*address*/, vgpu_tensor_map*) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
 
   // Memory. Addresses lie in the window's upper half.
   virtual CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) = 0;

@@ -68,6 +68,9 @@ class Handlers final : public wire::WireHandlers {
   CUresult function_set_attribute(C call, uint64_t function, uint32_t attribute, int32_t value) override;
   CUresult occupancy(C call, uint64_t function, uint32_t block_threads, uint64_t shared_bytes,
                      uint32_t* blocks) override;
+  CUresult occupancy_clusters(C call, const vgpu_launch& launch, uint32_t* clusters, uint32_t* largest) override;
+  CUresult tensor_map_encode(C call, const vgpu_tensor_shape& shape, vgpu_tensor_map* map) override;
+  CUresult tensor_map_move(C call, const vgpu_tensor_map& old, uint64_t address, vgpu_tensor_map* map) override;
 
   // handlers_memory.cc
   CUresult memory_alloc(C call, uint64_t size, uint64_t* address) override;

@@ -176,4 +176,20 @@ CUresult Handlers::occupancy(C, uint64_t function, uint32_t block_threads, uint6
   return device_.occupancy(code, block_threads, shared_bytes, blocks);
 }
 
+CUresult Handlers::occupancy_clusters(C call, const vgpu_launch& launch, uint32_t* clusters, uint32_t* largest) {
+  Launch shape;
+  shape.code = find_code(world_.objects, launch.function);
+  if (!shape.code.kernel && !shape.code.function) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult result = read_launch(launch, &shape)) return result;
+  return device_.occupancy_clusters(call.context, shape, clusters, largest);
+}
+
+CUresult Handlers::tensor_map_encode(C, const vgpu_tensor_shape& shape, vgpu_tensor_map* map) {
+  return device_.tensor_map_encode(shape, map);
+}
+
+CUresult Handlers::tensor_map_move(C, const vgpu_tensor_map& old, uint64_t address, vgpu_tensor_map* map) {
+  return device_.tensor_map_move(old, address, map);
+}
+
 }  // namespace bandsaw::runner

@@ -186,4 +186,26 @@ struct vgpu_capture_info {
 	/* u64 node[dependencies] follows */
 };
 
+/* What cuTensorMapEncode* take; the members that a form does not have are 0. */
+enum vgpu_tensor_form {
+	VGPU_TENSOR_TILED = 1,
+	VGPU_TENSOR_IM2COL = 2,
+	VGPU_TENSOR_IM2COL_WIDE = 3
+};
+
+struct vgpu_tensor_shape {
+	__u64 address;
+	__u64 dimensions[5], strides[4]; /* rank of them, and one less: bytes */
+	__u32 form, data_type, rank;
+	__u32 box[5], element_strides[5];
+	__s32 lower[5], upper[5]; /* im2col: rank - 2 of them; wide: the first */
+	__u32 channels, pixels;
+	__u32 interleave, swizzle, promotion, fill, mode;
+	__u32 reserved;
+};
+
+struct vgpu_tensor_map {
+	__u64 opaque[16];
+};
+
 #endif

@@ -65,6 +65,10 @@ class CudaDevice final : public Device {
   CUresult function_info(const Code& code, FunctionInfo* info) override;
   CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) override;
   CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) override;
+  CUresult occupancy_clusters(const ContextRef& context, const Launch& launch, uint32_t* clusters,
+                              uint32_t* largest) override;
+  CUresult tensor_map_encode(const vgpu_tensor_shape& shape, vgpu_tensor_map* map) override;
+  CUresult tensor_map_move(const vgpu_tensor_map& old, uint64_t address, vgpu_tensor_map* map) override;
 
   CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) override;
   void memory_free(uint64_t address, Done done) override;

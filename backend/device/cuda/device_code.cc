@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/device/cuda/cuda_device.h"
+#include "backend/device/cuda/launch_config.h"
 #include "backend/device/cuda/load_request.h"
 #include "backend/device/cuda/managed.h"
 
@@ -242,6 +243,23 @@ CUresult CudaDevice::occupancy(const Code& code, uint32_t block_threads, uint64_
   const CUresult result = driver_->cuOccupancyMaxActiveBlocksPerMultiprocessor(
       &count, code_handle(code), static_cast<int>(block_threads), shared_bytes);
   *blocks = static_cast<uint32_t>(count);
+  return check(result);
+}
+
+CUresult CudaDevice::occupancy_clusters(const ContextRef& context, const Launch& launch, uint32_t* clusters,
+                                        uint32_t* largest) {
+  if (const CUresult result = enter(as(context))) return result;
+  const LaunchConfig config(launch, nullptr);
+  int count = 0, size = 0;
+  const CUfunction function = code_handle(launch.code);
+  CUresult result = driver_->cuOccupancyMaxPotentialClusterSize(&size, function, config.get());
+  if (result == CUDA_SUCCESS) {
+    // Without a size in the configuration it is the kernel's own, if it has one.
+    const CUresult active = driver_->cuOccupancyMaxActiveClusters(&count, function, config.get());
+    if (launch.cluster[0] != 0) result = active;
+  }
+  *clusters = static_cast<uint32_t>(count);
+  *largest = static_cast<uint32_t>(size);
   return check(result);
 }
 

@@ -36,7 +36,9 @@
   X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetGlobal) X(cuModuleGetFunctionCount) \
   X(cuModuleEnumerateFunctions) \
   X(cuFuncGetName) X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuFuncGetParamInfo) \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuOccupancyMaxActiveClusters) \
+  X(cuOccupancyMaxPotentialClusterSize) X(cuTensorMapEncodeTiled) X(cuTensorMapEncodeIm2col) \
+  X(cuTensorMapEncodeIm2colWide) X(cuTensorMapReplaceAddress) \
   X(cuLaunchKernelEx) \
   X(cuStreamBeginCapture) X(cuStreamBeginCaptureToGraph) X(cuStreamEndCapture) X(cuStreamGetCaptureInfo) \
   X(cuStreamIsCapturing) X(cuStreamUpdateCaptureDependencies) \

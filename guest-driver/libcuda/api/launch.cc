@@ -193,6 +193,18 @@ CUresult check_launch(FunctionRecord* function, const vgpu_launch& launch) {
   return launch.flags & VGPU_LAUNCH_COOPERATIVE ? check_cooperative(launch, function) : CUDA_SUCCESS;
 }
 
+CUresult read_config(const CUlaunchConfig& config, const FunctionRecord& function, vgpu_launch* launch) {
+  *launch = shape(function, {config.gridDimX, config.gridDimY, config.gridDimZ},
+                  {config.blockDimX, config.blockDimY, config.blockDimZ}, config.sharedMemBytes);
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    EventAfter unused[kMaxEventsAfter];
+    int count = 0;
+    const CUresult result = read_attribute(config.attrs[i], launch, unused, &count);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace bandsaw::libcuda
 
 using namespace bandsaw::libcuda;  // NOLINT: entry points below

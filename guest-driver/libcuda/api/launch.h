@@ -20,4 +20,7 @@ CUresult pack_parameters(const FunctionRecord& function, void** parameters, void
 // What CUDA reports at the launch itself: INVALID_VALUE, INVALID_CLUSTER_SIZE, COOPERATIVE_LAUNCH_TOO_LARGE, ...
 CUresult check_launch(FunctionRecord* function, const vgpu_launch& launch);
 
+// The shape, attributes and hints of a configuration; events that it names are for launches only and left out.
+CUresult read_config(const CUlaunchConfig& config, const FunctionRecord& function, vgpu_launch* launch);
+
 }  // namespace bandsaw::libcuda

@@ -3,7 +3,9 @@
 
 #include "guest-driver/libcuda/api/function.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/launch.h"
 #include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
 namespace {
@@ -77,6 +79,20 @@ CUresult check_cluster_question(const int* answer, const CUlaunchConfig* config,
   return answer && config && (!config->numAttrs || config->attrs) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// The device knows its groups of SMs, which clusters may not straddle.
+CUresult ask_clusters(const CUlaunchConfig& config, const FunctionRecord& function, uint32_t* clusters,
+                      uint32_t* largest) {
+  Call call;
+  vgpu_launch launch;
+  CUresult result = read_config(config, function, &launch);
+  if (result != CUDA_SUCCESS) return result;
+  for (int i = 0; i < 3; ++i) {  // the question may come without a grid
+    if (launch.grid[i] == 0) launch.grid[i] = std::max(launch.cluster[i], 1u);
+  }
+  result = bandsaw::wire::occupancy_clusters(call, launch, clusters, largest);
+  return result;
+}
+
 // Libraries ask about clusters wherever the compute capability has them; a device without them fits none.
 bool has_clusters() { return device_attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0; }
 
@@ -134,8 +150,10 @@ CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction function, cons
     *size = 1;
     return CUDA_SUCCESS;
   }
-  *size = record->attribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? kLargestCluster : kPortableCluster;
-  return CUDA_SUCCESS;
+  uint32_t clusters = 0, largest = 0;
+  const CUresult asked = ask_clusters(*config, *record, &clusters, &largest);
+  if (asked == CUDA_SUCCESS) *size = static_cast<int>(largest);
+  return asked;
 }
 
 CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function, const CUlaunchConfig* config) {
@@ -148,11 +166,17 @@ CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function, const 
   if (!size || size > most) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   const uint64_t threads = uint64_t{config->blockDimX} * config->blockDimY * config->blockDimZ;
   if (!threads || threads > INT32_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (has_clusters()) {
+    uint32_t count = 0, largest = 0;
+    const CUresult asked = ask_clusters(*config, *record, &count, &largest);
+    if (asked == CUDA_SUCCESS) *clusters = static_cast<int>(count);
+    return asked;
+  }
   int blocks = 0;
   const CUresult asked = blocks_per_sm(&blocks, function, static_cast<int>(threads), config->sharedMemBytes, 0);
   if (asked != CUDA_SUCCESS) return asked;
   const int all = blocks * device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  *clusters = has_clusters() || size == 1 ? all / static_cast<int>(size) : 0;
+  *clusters = size == 1 ? all : 0;
   return CUDA_SUCCESS;
 }
 
