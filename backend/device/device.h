@@ -160,6 +160,9 @@ class DeviceHost {
   virtual bool charge_memory(int64_t bytes) = 0;
   // GPU time used on an engine, for the accounts. engine: 0 compute, 1 copy in, 2 copy out.
   virtual void account(int engine, uint64_t nanoseconds, uint64_t bytes) = 0;
+  // Whether another thread of the guest has a call waiting for the thread that now calls the device. Only from inside
+  // the device's methods for synchronising and copying, on their caller's thread.
+  virtual bool others_wait() { return true; }
   // A device-visible region at this guest address outside the window (registered host memory), or nullptr.
   // Must be callable from a kernel's slow path: no allocation.
   virtual void* visible_host(uint64_t guest_address, uint64_t bytes) = 0;

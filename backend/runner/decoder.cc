@@ -42,7 +42,9 @@ Decoder::Decoder(Process* process, UniqueFd kick)
     : process_(process),
       kick_(std::move(kick)),
       command_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      patience_(kPatienceMin) {}
+      patience_(kPatienceMin) {
+  process_->set_others_wait([this] { return any_more(); });
+}
 
 Decoder::~Decoder() {
   stop_.store(true);
@@ -125,15 +127,17 @@ bool Decoder::serve_any() {
   return false;
 }
 
+bool Decoder::any_more() const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const LaneRef& lane) { return lane->has_more(); });
+}
+
 // Polls for a while. True: there is something to do.
 bool Decoder::spin() {
   const auto until = Clock::now() + patience_;
   do {
     for (int i = 0; i < 16; ++i) {
       pause_cpu();
-      for (const LaneRef& lane : lanes_) {
-        if (lane->has_more()) return true;
-      }
+      if (any_more()) return true;
     }
     if (has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed)) return true;
   } while (Clock::now() < until);
@@ -143,8 +147,7 @@ bool Decoder::spin() {
 void Decoder::sleep() {
   for (const LaneRef& lane : lanes_) lane->set_sleeping(true);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const bool more = std::any_of(lanes_.begin(), lanes_.end(), [](const LaneRef& lane) { return lane->has_more(); });
-  if (!more) {
+  if (!any_more()) {
     const auto before = Clock::now();
     pollfd fds[] = {{kick_.get(), POLLIN, 0}, {command_.get(), POLLIN, 0}};
     poll(fds, 2, dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count()));

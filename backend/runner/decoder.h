@@ -49,6 +49,7 @@ class Decoder {
   void take_commands();
   bool serve(const LaneRef& lane);
   bool serve_any();
+  bool any_more() const;
   bool spin();
   void sleep();
   void finish_drops();

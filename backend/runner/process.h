@@ -26,6 +26,8 @@ class Process final : public DeviceHost {
 
   // How threads of the guest are woken; before the first lane.
   void set_waker(std::unique_ptr<Waker> waker) { waker_ = std::move(waker); }
+  // Says whether lanes hold more records; called on the thread that executes them. Set before the first record.
+  void set_others_wait(std::function<bool()> others_wait) { others_wait_ = std::move(others_wait); }
   AccountView& account() { return account_; }
   GuestMemory& memory() { return *memory_; }
 
@@ -50,6 +52,7 @@ class Process final : public DeviceHost {
   void account(int engine, uint64_t nanoseconds, uint64_t bytes) override {
     account_.count_time(engine, nanoseconds, bytes);
   }
+  bool others_wait() override { return !others_wait_ || others_wait_(); }
   void* visible_host(uint64_t guest_address, uint64_t bytes) override {
     return memory_->visible_host(guest_address, bytes);
   }
@@ -64,6 +67,7 @@ class Process final : public DeviceHost {
   CallbackQueue callbacks_;
   std::unique_ptr<GuestMemory> memory_;
   std::unique_ptr<Waker> waker_;
+  std::function<bool()> others_wait_;
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
   std::atomic<bool> protocol_broken_{false};
   std::mutex lanes_mutex_;

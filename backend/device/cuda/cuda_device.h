@@ -5,6 +5,7 @@
 // seen by Completions. Error codes are the driver's own.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
@@ -175,6 +176,8 @@ class CudaDevice final : public Device {
   bool is_capturing(CUstream stream, CUresult* error);
   // Runs a blocking driver call of the context on a waiter, reads what kernels printed, and then tells `done`.
   void wait(const CudaContextRef& context, std::function<CUresult()> call, Done done);
+  void wait_soon(const CudaContextRef& context, const std::function<CUresult()>& query, std::function<CUresult()> call,
+                 Done done);
   void finished(CUresult result, const Done& done);
 
   // device_code.cc
@@ -190,6 +193,7 @@ class CudaDevice final : public Device {
   CUresult start_copy(CUstream stream, const Copy& copy);
   CUresult copy_inline(const StreamRef& stream, const Copy& copy, const Done& done);
   CUresult copy_awaited(const StreamRef& stream, const Copy& copy, bool to_reply, Done done);
+  CUresult copy_blocking(const StreamRef& stream, const Copy& copy, Done done);
   CUresult start_fill(CUstream stream, const vgpu_fill& fill);
 
   // device_vmm.cc
@@ -244,6 +248,7 @@ class CudaDevice final : public Device {
   std::mutex graphs_mutex_;
   std::unordered_map<CUgraph, std::weak_ptr<CudaGraph>> graphs_;  // guarded by graphs_mutex_
   std::set<CudaGraphRef> captures_;                               // guarded by graphs_mutex_: under way
+  std::atomic<int> captures_active_{0};
 
   // Last members: their threads use everything above.
   std::unique_ptr<Completions> completions_;

@@ -1,5 +1,6 @@
 // The device's beginning and end, what it is, and contexts.
 #include <algorithm>
+#include <chrono>
 
 #include "backend/device/cuda/cuda_device.h"
 #include "backend/device/errors.h"
@@ -48,6 +49,9 @@ namespace {
 
 // What this library's API is, whatever newer driver stands behind it.
 constexpr int kApiVersion = 13000;
+
+// Handing a wait to another thread and back costs some 3 us; a short kernel or copy takes less than this.
+constexpr std::chrono::microseconds kInlinePatience{20};
 
 // Starting a copy costs some 4 us, in which the link moves 200 KiB.
 constexpr uint32_t kPieceBytes = 512u << 10;
@@ -155,6 +159,20 @@ void CudaDevice::wait(const CudaContextRef& context, std::function<CUresult()> c
   });
 }
 
+// For a wait that may be over at once, on the caller's thread as long as nobody needs that and it takes no longer than
+// handing it to another one would. A call whose query says that it is over does not block.
+void CudaDevice::wait_soon(const CudaContextRef& context, const std::function<CUresult()>& query,
+                           std::function<CUresult()> call, Done done) {
+  CUresult result = enter(context);
+  const auto until = std::chrono::steady_clock::now() + kInlinePatience;
+  while (result == CUDA_SUCCESS) {
+    const CUresult now = query();
+    if (now != CUDA_ERROR_NOT_READY) return finished(now == CUDA_SUCCESS ? call() : now, done);
+    if (host_->others_wait() || std::chrono::steady_clock::now() > until) break;
+  }
+  wait(context, std::move(call), std::move(done));
+}
+
 void CudaDevice::info(vgpu_device_info* info) {
   *info = {};
   driver_->cuDeviceGetName(info->name, sizeof info->name - 1, device_);
@@ -243,8 +261,10 @@ CUresult CudaDevice::renew_primary() {
 }
 
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
-  wait(
-      as(context), [this] { return driver_->cuCtxSynchronize(); }, std::move(done));
+  auto synchronize = [this] { return driver_->cuCtxSynchronize(); };
+  if (as(context)->has_own_streams || captures_active_ > 0) return wait(as(context), synchronize, std::move(done));
+  const auto query = [this] { return driver_->cuStreamQuery(CU_STREAM_LEGACY); };
+  wait_soon(as(context), query, synchronize, std::move(done));
 }
 
 CUresult CudaDevice::context_get_limit(const ContextRef& context, CUlimit limit, uint64_t* value) {

@@ -19,16 +19,21 @@ void CudaDevice::keep_for_capture(CUstream stream, std::shared_ptr<HostFunction>
 CUresult CudaDevice::capture_begin(const StreamRef& stream, CUstreamCaptureMode, const GraphRef& into,
                                    std::span<const NodeRef> dependencies) {
   if (const CUresult result = enter(stream)) return result;
-  if (!into) return check(driver_->cuStreamBeginCapture(as(stream).handle, CU_STREAM_CAPTURE_MODE_RELAXED));
   std::vector<CUgraphNode> after;
   for (const NodeRef& node : dependencies) after.push_back(as(node).handle);
-  return check(driver_->cuStreamBeginCaptureToGraph(as(stream).handle, as(into).handle, after.data(), nullptr,
-                                                    after.size(), CU_STREAM_CAPTURE_MODE_RELAXED));
+  constexpr auto kMode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const CUresult result = into ? driver_->cuStreamBeginCaptureToGraph(as(stream).handle, as(into).handle, after.data(),
+                                                                      nullptr, after.size(), kMode)
+                               : driver_->cuStreamBeginCapture(as(stream).handle, kMode);
+  if (result == CUDA_SUCCESS) ++captures_active_;
+  return check(result);
 }
 
 CUresult CudaDevice::capture_end(const StreamRef& stream, GraphRef* graph) {
   if (const CUresult result = enter(stream)) return result;
   CUgraph captured = nullptr;
+  CUresult error = CUDA_SUCCESS;
+  if (is_capturing(as(stream).handle, &error)) --captures_active_;  // it ends in any case, be it without a graph
   const CUresult result = check(driver_->cuStreamEndCapture(as(stream).handle, &captured));
   if (result != CUDA_SUCCESS || !captured) return result;
   const CudaGraphRef wrapped = wrap_graph(captured, true);

@@ -12,6 +12,8 @@ bool is_linear(const Copy& copy) {
   return copy.height <= 1 && copy.depth <= 1 && !copy.destination.array && !copy.source.array;
 }
 
+constexpr uint64_t kSoonMost = 256u << 10;  // longer ones take longer than handing the wait over
+
 uint64_t extent(const Copy& copy, const CopyEnd& end) {
   return ((copy.depth - 1) * end.height + copy.height - 1) * end.pitch + copy.width_bytes;
 }
@@ -101,22 +103,41 @@ CUresult CudaDevice::copy_inline(const StreamRef& stream, const Copy& copy, cons
   return result;
 }
 
-// Somebody waits for this copy and for nothing else: a waiter starts it and waits in the driver, whose own wait sees
-// the end soonest. Bytes for a reply, which is no registered memory, land in a slot first.
+// Somebody waits for this copy and for nothing else. Bytes for a reply, which is no registered memory, land in a slot
+// first.
 CUresult CudaDevice::copy_awaited(const StreamRef& stream, const Copy& copy, bool to_reply, Done done) {
-  const bool fits = to_reply && is_linear(copy) && copy.width_bytes <= Pinned::kSlotBytes;
-  std::byte* const slot = fits ? pinned_->take_slot() : nullptr;
-  auto call = [this, stream, copy, slot]() -> CUresult {
-    Copy first = copy;
-    if (slot) first.destination.address = reinterpret_cast<uint64_t>(slot);
-    CUresult result = start_copy(as(stream).handle, first);
-    if (result == CUDA_SUCCESS) result = driver_->cuStreamSynchronize(as(stream).handle);
-    if (!slot) return result;
-    if (result == CUDA_SUCCESS) {
-      std::memcpy(reinterpret_cast<void*>(copy.destination.address), slot, copy.width_bytes);
-    }
-    pinned_->give_slot(slot);
+  std::byte* const slot = to_reply && copy.width_bytes <= Pinned::kSlotBytes ? pinned_->take_slot() : nullptr;
+  if (to_reply && !slot) return copy_blocking(stream, copy, std::move(done));
+  Copy first = copy;
+  if (slot) first.destination.address = reinterpret_cast<uint64_t>(slot);
+  if (const CUresult result = check(start_copy(as(stream).handle, first))) {
+    if (slot) pinned_->give_slot(slot);
     return result;
+  }
+  auto synchronize = [this, stream] { return driver_->cuStreamSynchronize(as(stream).handle); };
+  if (slot) {
+    done = [this, slot, copy, done = std::move(done)](CUresult outcome) {
+      if (outcome == CUDA_SUCCESS) {
+        std::memcpy(reinterpret_cast<void*>(copy.destination.address), slot, copy.width_bytes);
+      }
+      pinned_->give_slot(slot);
+      if (done) done(outcome);
+    };
+  }
+  if (copy.width_bytes * copy.height * copy.depth > kSoonMost) {
+    wait(as(stream).context, synchronize, std::move(done));
+  } else {
+    const auto query = [this, &stream] { return driver_->cuStreamQuery(as(stream).handle); };
+    wait_soon(as(stream).context, query, synchronize, std::move(done));
+  }
+  return CUDA_SUCCESS;
+}
+
+// To memory that could not be registered: the driver stages it, and only a waiter has the time for that.
+CUresult CudaDevice::copy_blocking(const StreamRef& stream, const Copy& copy, Done done) {
+  auto call = [this, stream, copy]() -> CUresult {
+    const CUresult result = start_copy(as(stream).handle, copy);
+    return result == CUDA_SUCCESS ? driver_->cuStreamSynchronize(as(stream).handle) : result;
   };
   wait(as(stream).context, std::move(call), std::move(done));
   return CUDA_SUCCESS;

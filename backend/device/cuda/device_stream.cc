@@ -33,8 +33,10 @@ CUresult CudaDevice::stream_create(const ContextRef& context, uint32_t flags, in
   if (const CUresult result = enter(as(context))) return result;
   CUstream made = nullptr;
   const CUresult result = check(driver_->cuStreamCreateWithPriority(&made, flags, priority));
-  if (result == CUDA_SUCCESS) *stream = std::make_shared<CudaStream>(driver_, made, as(context), true);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  if (flags & CU_STREAM_NON_BLOCKING) as(context)->has_own_streams = true;
+  *stream = std::make_shared<CudaStream>(driver_, made, as(context), true);
+  return CUDA_SUCCESS;
 }
 
 StreamRef CudaDevice::stream_legacy(const ContextRef& context) {

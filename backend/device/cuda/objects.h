@@ -24,6 +24,8 @@ class CudaContext final : public Context {
   const uint64_t id;              // never used twice; the driver does give a destroyed context's handle to a new one
   const bool primary;             // the process's primary context, made ahead
   std::atomic<bool> alive{true};  // false once it was destroyed or reset
+  // Only while there are none does the legacy stream stand for all work of the context.
+  std::atomic<bool> has_own_streams{false};
 };
 using CudaContextRef = std::shared_ptr<CudaContext>;
 
