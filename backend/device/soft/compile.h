@@ -24,7 +24,9 @@ struct Variable {
     uint64_t offset;
     std::string target;  // another variable or a function
     int64_t addend;
-    bool generic;        // generic(target) or a plain state-space address; both are the same here
+    bool generic;                  // generic(target) or a plain state-space address; both are the same here
+    uint32_t bytes = 8;            // of the variable; a shorter one holds the value's lower bytes
+    uint64_t mask = ~uint64_t{0};  // which of the address's bits, shifted down to bit 0
   };
   std::vector<Pointer> pointers;
 };
@@ -35,11 +37,11 @@ struct KernelCode {
   std::vector<vgpu_parameter> parameters;
   uint32_t parameter_bytes = 0;
   uint32_t static_shared_bytes = 0, shared_align = 16;
-  uint32_t local_bytes = 0;       // of one lane, .local variables and stacks of every callee
-  uint32_t registers = 0;         // an estimate for occupancy: declared 32-bit registers in use, at most 255
-  uint32_t max_threads = 1024;    // .maxntid / .reqntid
+  uint32_t local_bytes = 0;     // of one lane, .local variables and stacks of every callee
+  uint32_t registers = 0;       // an estimate for occupancy: declared 32-bit registers in use, at most 255
+  uint32_t max_threads = 1024;  // .maxntid / .reqntid
   uint32_t required_cluster[3] = {0, 0, 0};
-  bool uses_barrier = false;      // false: a block's warps may run one after another without fibers
+  bool uses_barrier = false;  // false: a block's warps may run one after another without fibers
   bool uses_grid_sync = false;
 };
 
@@ -62,7 +64,7 @@ class Program {
 struct CompileOptions {
   uint64_t window_base = 0;
   std::string cache_directory;  // object code by content hash; empty: none
-  std::string cpu = {};              // LLVM's name of the processor; empty: this machine's (tests name others)
+  std::string cpu = {};         // LLVM's name of the processor; empty: this machine's (tests name others)
 };
 
 // `ptx` is one module's text. On failure nullptr, and `log` names line and instruction.

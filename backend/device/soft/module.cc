@@ -1,6 +1,7 @@
 #include "backend/device/soft/module.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "backend/device/image/image.h"
@@ -101,13 +102,16 @@ CUresult LoadedImage::initialise(Image& image, std::string* log) {
     for (const Variable::Pointer& pointer : variable.pointers) {
       const auto found = addresses_.find(pointer.target);
       const uint64_t target = found != addresses_.end() ? found->second : code_->function_address(pointer.target);
-      if (!target || pointer.offset > variable.bytes || variable.bytes - pointer.offset < sizeof target) {
+      if (!target || pointer.offset > variable.bytes || variable.bytes - pointer.offset < pointer.bytes) {
         *log =
             fmt::format("variable {}: initial value points at {}, which is not there", variable.name, pointer.target);
         return CUDA_ERROR_INVALID_PTX;
       }
-      const uint64_t value = target + static_cast<uint64_t>(pointer.addend);
-      if (!write(pointer.offset, &value, sizeof value)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+      const uint64_t address = target + static_cast<uint64_t>(pointer.addend);
+      const uint64_t value = pointer.mask ? (address & pointer.mask) >> std::countr_zero(pointer.mask) : 0;
+      if (!write(pointer.offset, &value, std::min<size_t>(sizeof value, pointer.bytes))) {
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+      }
     }
   }
   return CUDA_SUCCESS;

@@ -16,9 +16,8 @@ void fill(const ptx::Variable& declaration, Variable* variable) {
   try {
     ptx::write_initial(declaration, variable->initial,
                        [&](uint64_t offset, uint32_t bytes, const ptx::SymbolAddress& address) {
-                         if (address.mask || bytes != 8)
-                           fail(declaration.name + ": part of an address in an initial value is not supported");
-                         variable->pointers.push_back({offset, address.name, address.offset, address.generic});
+                         variable->pointers.push_back({offset, address.name, address.offset, address.generic, bytes,
+                                                       address.mask.value_or(~uint64_t{0})});
                        });
   } catch (const ptx::InitialError& error) {
     fail(error.what());
