@@ -13,9 +13,18 @@
 //                       kEnd            the guest process is gone: exit now
 //   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
 //                                       value = errno or 0
+// Things that guest processes of one virtual GPU hand to each other, by keys that the session makes. ExchangeTail
+// follows each of these:
+//   runner -> session   kPublish        id = the request's number, bytes; payload; fd, or none
+//                       kFetch          id = the request's number; key
+//                       kWithdraw       key; not answered
+//   session -> runner   kExchanged      id = that number, value = errno or 0; of kPublish the key, of kFetch all that
+//   was
+//                                       published. Answered like every message of the session.
 // The end of the socket means the other side is gone; a runner then exits at once.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 
@@ -35,6 +44,10 @@ enum class RunnerMessageType : uint32_t {
   kDropRegion,
   kEnd,
   kDone,
+  kPublish,
+  kFetch,
+  kWithdraw,
+  kExchanged,
 };
 
 struct RunnerMessage {
@@ -57,12 +70,19 @@ struct RunnerSegment {
 };
 
 struct AssignTail {
-  uint32_t direct = 0;       // 1: wake by futex on the lane's wake word; 0: by the wake eventfd
-  uint32_t account_slot = 0; // this runner's slot in the account memfd
+  uint32_t direct = 0;        // 1: wake by futex on the lane's wake word; 0: by the wake eventfd
+  uint32_t account_slot = 0;  // this runner's slot in the account memfd
   uint32_t guest_pid = 0;
   uint32_t reserved = 0;
   char vgpu[64]{};
   char comm[16]{};
+};
+
+using ExchangeKey = std::array<std::uint8_t, 16>;
+
+struct ExchangeTail {
+  ExchangeKey key{};
+  std::array<std::uint8_t, 64> payload{};  // what a device needs beside the descriptor
 };
 
 // The account of one virtual GPU: a memfd that its session makes and its runners map. A runner writes only its own
@@ -80,8 +100,8 @@ struct AccountSlot {
 };
 
 struct Account {
-  std::atomic<int64_t> memory_used;    // of all slots together
-  std::atomic<int64_t> memory_share;   // bytes; set by the session
+  std::atomic<int64_t> memory_used;   // of all slots together
+  std::atomic<int64_t> memory_share;  // bytes; set by the session
   uint64_t reserved[6];
   AccountSlot slots[kAccountSlots];
 };

@@ -14,6 +14,7 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,7 @@
 
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/status.h"
+#include "memory/base/unique_fd.h"
 
 namespace bandsaw {
 
@@ -261,6 +263,17 @@ class Device {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   virtual CUresult memory_get_access(uint64_t /*address*/, uint32_t* /*access*/) { return CUDA_ERROR_NOT_SUPPORTED; }
+
+  // For other devices of the same GPU, in other processes: a descriptor of `memory`, or if it is null of what holds the
+  // allocation that begins at `address`, `offset` bytes into it.
+  virtual CUresult memory_export(const MemoryRef&, uint64_t /*address*/, UniqueFd*, uint64_t* /*bytes*/,
+                                 uint64_t* /*offset*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult memory_import(int /*fd*/, uint64_t /*bytes*/, MemoryRef*) { return CUDA_ERROR_NOT_SUPPORTED; }
+  using EventToken = std::array<uint8_t, 64>;
+  virtual CUresult event_export(const EventRef&, EventToken*) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult event_import(const ContextRef&, const EventToken&, EventRef*) { return CUDA_ERROR_NOT_SUPPORTED; }
 
   // Arrays, textures, surfaces. A device without them keeps these. `made` describes the array as it is; `value` is what
   // kernels take. Levels and planes go with what they are of. Destroying an array waits for all work of its context.

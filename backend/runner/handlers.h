@@ -6,6 +6,7 @@
 
 #include "backend/runner/account.h"
 #include "backend/runner/callbacks.h"
+#include "backend/runner/exchange.h"
 #include "backend/runner/guest_memory.h"
 #include "backend/runner/lane.h"
 #include "backend/runner/node_payload.h"
@@ -23,6 +24,7 @@ struct World {
   AccountView& account;
   Output& output;
   CallbackQueue& callbacks;
+  ExchangeClient& exchange;
 };
 
 class Handlers final : public wire::WireHandlers {
@@ -102,6 +104,12 @@ class Handlers final : public wire::WireHandlers {
   CUresult memory_set_access(C call, uint64_t address, uint64_t size, uint32_t access) override;
   CUresult memory_get_access(C call, uint64_t address, uint32_t* access) override;
 
+  // handlers_exchange.cc
+  void memory_export(C call, R<Memory> memory, uint64_t address, wire::MemoryExportAnswer answer) override;
+  void memory_import(C call, const vgpu_exchange_key& key, wire::MemoryImportAnswer answer) override;
+  void event_export(C call, R<Event> event, wire::EventExportAnswer answer) override;
+  void event_import(C call, const vgpu_exchange_key& key, wire::EventImportAnswer answer) override;
+
   // handlers_array.cc
   CUresult array_create(C call, const vgpu_array& asked, uint64_t* array, vgpu_array* made) override;
   void array_destroy(C call, R<Array> array, wire::Answer answer) override;
@@ -171,12 +179,23 @@ class Handlers final : public wire::WireHandlers {
   CUresult check_word(uint64_t address, uint32_t bytes);
   CUresult find_nodes(Bytes handles, std::vector<NodeRef>* nodes);
   CUresult list_nodes(const std::vector<NodeRef>& nodes, uint64_t graph, std::string* out);
+  void withdraw(uint64_t thing);
+  void withdraw_of(uint64_t context);
   CUresult decode_for(const NodeRef& node, Bytes payload, NodeContent* content);
 
   const World world_;
   Device& device_;
   GraphMemory graph_memory_;
   std::atomic<uint32_t> captures_{0};  // 1 once a stream has captured
+
+  // What this process has published: by address or handle.
+  struct Published {
+    ExchangeKey key{};
+    uint64_t context = 0;  // whose end is the thing's end; 0: none
+    uint64_t bytes = 0, offset = 0;
+  };
+  std::mutex published_mutex_;
+  std::map<uint64_t, Published> published_;  // guarded by published_mutex_
 };
 
 // Where a completion of an asynchronous call goes: its done word, or the lane's next synchronising call.

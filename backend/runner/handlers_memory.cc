@@ -11,7 +11,10 @@ CUresult Handlers::memory_alloc(C call, uint64_t size, uint64_t* address) {
   return size != 0 ? device_.memory_alloc(call.context, size, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
-void Handlers::memory_free(C, uint64_t address, wire::Answer answer) { device_.memory_free(address, answer); }
+void Handlers::memory_free(C, uint64_t address, wire::Answer answer) {
+  withdraw(address);
+  device_.memory_free(address, answer);
+}
 
 CUresult Handlers::managed_add(C call, uint64_t address, uint64_t size) {
   const GuestSpan span = world_.memory.find(address, size, Access::kWrite, true);
@@ -55,6 +58,7 @@ CUresult Handlers::memory_alloc_async(C, R<Pool> pool, uint64_t size, R<Stream> 
 }
 
 CUresult Handlers::memory_free_async(C, uint64_t address, R<Stream> stream) {
+  withdraw(address);
   return device_.memory_free_async(stream, address);
 }
 

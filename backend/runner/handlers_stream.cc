@@ -59,6 +59,7 @@ CUresult Handlers::event_create(C call, uint32_t flags, uint64_t* event) {
 
 CUresult Handlers::event_destroy(C, R<Event> event) {
   if (!table().remove(HandleKind::kEvent, event.handle)) return CUDA_ERROR_INVALID_HANDLE;
+  withdraw(event.handle);
   return device_.event_destroy(event);
 }
 

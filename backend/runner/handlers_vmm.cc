@@ -18,6 +18,7 @@ CUresult Handlers::memory_create(C, const vgpu_memory_props& props, uint64_t siz
 
 // Mappings hold the object too.
 CUresult Handlers::memory_release(C, R<Memory> memory) {
+  withdraw(memory.handle);
   return table().remove(HandleKind::kMemory, memory.handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -60,8 +60,9 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->device_ = std::move(device.value());
   process->memory_->set_pins(process->device_.get());
   process->objects_ = std::make_unique<Objects>(process->device_.get());
-  process->handlers_ = std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_,
-                                                        process->account_, process->output_, process->callbacks_});
+  process->handlers_ =
+      std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_, process->account_,
+                                       process->output_, process->callbacks_, process->exchange_});
   process->workers_ = std::make_unique<WorkerPool>(kWorkers);
   return process;
 }

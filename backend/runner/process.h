@@ -30,6 +30,7 @@ class Process final : public DeviceHost {
   void set_others_wait(std::function<bool()> others_wait) { others_wait_ = std::move(others_wait); }
   AccountView& account() { return account_; }
   GuestMemory& memory() { return *memory_; }
+  ExchangeClient& exchange() { return exchange_; }
 
   // Makes a lane; the decoder is told by the caller.
   Result<LaneRef> add_lane(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);
@@ -65,6 +66,7 @@ class Process final : public DeviceHost {
   AccountView account_;
   Output output_;
   CallbackQueue callbacks_;
+  ExchangeClient exchange_;
   std::unique_ptr<GuestMemory> memory_;
   std::unique_ptr<Waker> waker_;
   std::function<bool()> others_wait_;

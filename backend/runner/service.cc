@@ -18,7 +18,9 @@ enum : size_t { kKick, kWake, kAccount, kArena };
 }  // namespace
 
 Service::Service(UniqueFd socket, Process* process)
-    : socket_(std::move(socket)), process_(process), buffer_(kRunnerMessageMax) {}
+    : socket_(std::move(socket)), process_(process), buffer_(kRunnerMessageMax) {
+  process_->exchange().connect(socket_.get());
+}
 
 bool Service::send(const RunnerMessage& message) const {
   return ::send(socket_.get(), &message, sizeof(message), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(message));
@@ -106,6 +108,10 @@ Status Service::add_lane(const Message& message, std::span<const RunnerSegment> 
 Status Service::handle(Message& message) {
   const RunnerMessage& header = message.header;
   if (header.type == RunnerMessageType::kAssign) return assign(message);
+  if (header.type == RunnerMessageType::kExchanged) {
+    process_->exchange().answered(header, message.tail, std::move(message.fds));
+    return {};
+  }
   if (!decoder_) return Status::error(EPROTO, "message {} before the assignment", static_cast<int>(header.type));
   std::vector<RunnerSegment> segments(header.count);
   if (message.tail.size() != segments.size() * sizeof(RunnerSegment)) {

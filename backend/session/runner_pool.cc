@@ -61,6 +61,39 @@ void RunnerPool::serve() {
   }
 }
 
+RunnerProcess::Watcher RunnerPool::watcher() {
+  RunnerProcess::Watcher made;
+  made.ready = [this](RunnerProcess*) {
+    failures_in_a_row_ = 0;
+    serve();
+    keep_warm();
+  };
+  made.exchange = [this](RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd) {
+    exchange(runner, message, tail, std::move(fd));
+  };
+  return made;
+}
+
+void RunnerPool::exchange(RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd) {
+  if (message.type == RunnerMessageType::kWithdraw) return exchange_.withdraw(runner, tail.key);
+  RunnerMessage reply{.type = RunnerMessageType::kExchanged, .id = message.id};
+  ExchangeTail found;
+  int sent = -1;
+  if (message.type == RunnerMessageType::kPublish) {
+    auto key = exchange_.publish({runner, std::move(fd), message.bytes, tail.payload});
+    reply.value = static_cast<uint64_t>(key.status().code());
+    if (key.ok()) found.key = key.value();
+    if (!key.ok()) spdlog::warn("runner {}: {}", runner->pid(), key.status().message());
+  } else if (const Exchange::Thing* thing = exchange_.find(tail.key)) {
+    reply.bytes = thing->bytes;
+    found = {tail.key, thing->payload};
+    sent = thing->fd.get();
+  } else {
+    reply.value = ENOENT;
+  }
+  runner->send(reply, std::as_bytes(std::span(&found, 1)), {&sent, sent >= 0 ? size_t{1} : 0}, nullptr);
+}
+
 void RunnerPool::keep_warm() {
   const auto idle = [](const Entry& e) { return !e.taken; };
   const auto starting = [](const Entry& e) { return !e.taken && !e.runner->ready(); };
@@ -70,11 +103,7 @@ void RunnerPool::keep_warm() {
          std::count_if(runners_.begin(), runners_.end(), starting) < kStartingMax) {
     pause = Clock::now() < not_before_;
     if (pause) break;
-    auto runner = RunnerProcess::start(base_, program_, {[this](RunnerProcess*) {
-                                         failures_in_a_row_ = 0;
-                                         serve();
-                                         keep_warm();
-                                       }});
+    auto runner = RunnerProcess::start(base_, program_, watcher());
     if (!runner.ok()) {
       note_failure(runner.status().message());
       pause = true;
@@ -107,6 +136,7 @@ void RunnerPool::reap() {
     runners_.erase(runners_.begin() + static_cast<long>(i));
     if (!entry.taken) note_failure(why);
     if (entry.taken) spdlog::debug("a runner has ended: {}", why);
+    exchange_.drop(entry.runner.get());
     entry.runner->gone();
     i = 0;  // what `gone` calls may have changed the list
   }

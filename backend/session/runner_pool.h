@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/session/exchange.h"
 #include "backend/session/runner_process.h"
 
 namespace bandsaw {
@@ -36,6 +37,8 @@ class RunnerPool : public RunnerSource {
     Clock::time_point deadline;
   };
 
+  RunnerProcess::Watcher watcher();
+  void exchange(RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd);
   void keep_warm();
   void serve();
   void reap();
@@ -46,6 +49,7 @@ class RunnerPool : public RunnerSource {
   event_base* base_;
   RunnerProgram program_;
   unsigned target_;
+  Exchange exchange_;
   std::vector<Entry> runners_;
   std::deque<Waiter> waiters_;
   EventPtr child_signal_, timer_;

@@ -155,8 +155,10 @@ void RunnerProcess::flush() {
 void RunnerProcess::receive() {
   alignas(RunnerMessage) std::byte buffer[256];
   for (int budget = 64; budget > 0 && socket_; --budget) {
-    auto length = receive_packet(socket_.get(), buffer, nullptr);
+    std::vector<UniqueFd> fds;
+    auto length = receive_packet(socket_.get(), buffer, &fds);
     if (!length.ok() && length.status().code() == EAGAIN) return;
+    if (length.ok() && handle_exchange(std::span(buffer).first(length.value()), std::move(fds))) continue;
     if (!length.ok() || length.value() != sizeof(RunnerMessage)) {
       // The end of the socket: the runner is gone or has lost its way. Reaping tells.
       readable_.reset();
@@ -169,6 +171,20 @@ void RunnerProcess::receive() {
     std::memcpy(&message, buffer, sizeof message);
     handle(message);
   }
+}
+
+// False: something else, or not what it should be.
+bool RunnerProcess::handle_exchange(std::span<const std::byte> packet, std::vector<UniqueFd> fds) {
+  RunnerMessage message;
+  ExchangeTail tail;
+  if (packet.size() != sizeof message + sizeof tail || fds.size() > 1 || !ready()) return false;
+  std::memcpy(&message, packet.data(), sizeof message);
+  std::memcpy(&tail, packet.data() + sizeof message, sizeof tail);
+  const bool known = message.type == RunnerMessageType::kPublish || message.type == RunnerMessageType::kFetch ||
+                     message.type == RunnerMessageType::kWithdraw;
+  if (!known || !watcher_.exchange) return false;
+  watcher_.exchange(this, message, tail, fds.empty() ? UniqueFd() : std::move(fds[0]));
+  return true;
 }
 
 void RunnerProcess::handle(const RunnerMessage& message) {

@@ -30,6 +30,8 @@ class RunnerProcess : public Runner {
   // Told on the event loop's thread; neither may destroy the runner.
   struct Watcher {
     std::function<void(RunnerProcess*)> ready;  // kReady has come
+    // kPublish, kFetch or kWithdraw has come
+    std::function<void(RunnerProcess*, const RunnerMessage&, const ExchangeTail&, UniqueFd)> exchange;
   };
 
   static Result<std::unique_ptr<RunnerProcess>> start(event_base* base, const RunnerProgram& program, Watcher watcher);
@@ -55,6 +57,7 @@ class RunnerProcess : public Runner {
   RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watcher watcher);
   void receive();
   void handle(const RunnerMessage& message);
+  bool handle_exchange(std::span<const std::byte> packet, std::vector<UniqueFd> fds);
   void flush();
   void enqueue(const RunnerMessage& message, std::span<const std::byte> tail, std::span<const int> fds);
   void fail_later(uint32_t serial, int error);

@@ -130,6 +130,11 @@ struct vgpu_alloc_node {
 	__u64 address; /* out of graph_add_node for allocations, in for frees */
 };
 
+/* What one process of a VM gave for others to find: random, and known to this VM's session only. */
+struct vgpu_exchange_key {
+	__u8 bytes[16];
+};
+
 /* Physical memory of its own (cuMemCreate), always on the device. */
 struct vgpu_memory_props {
 	__u32 compression; /* CUmemAllocationCompType */

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "backend/device/cuda/cuda_device.h"
+#include "backend/device/cuda/warm_up.h"
 #include "backend/device/errors.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
@@ -62,10 +63,8 @@ constexpr CUdevice_attribute kAbsent[] = {
     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
-    CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED,
@@ -101,7 +100,7 @@ Status CudaDevice::warm_up() {
   if (Status status = output_.capture(); !status.ok()) return status;
   CUcontext context = nullptr;
   // Whoever waits here has nothing better to do, and a spinning wait sees the end of a kernel soonest.
-  driver_->cuDevicePrimaryCtxSetFlags(device_, CU_CTX_SCHED_SPIN | CU_CTX_MAP_HOST);
+  driver_->cuDevicePrimaryCtxSetFlags(device_, CU_CTX_SCHED_SPIN);
   CUresult result = driver_->cuDevicePrimaryCtxRetain(&context, device_);
   if (result == CUDA_SUCCESS) result = driver_->cuCtxSetCurrent(context);
   if (result != CUDA_SUCCESS) return Status::error(ENODEV, "a context on the GPU: {}", driver_->describe(result));
@@ -118,6 +117,8 @@ Status CudaDevice::warm_up() {
   if (driver_->cuDeviceGetDefaultMemPool(&pool, device_) == CUDA_SUCCESS) {
     default_pool_ = std::make_shared<CudaPool>(driver_, pool, false);
   }
+  walk_driver_paths(*driver_, device_);
+  waiter_.run([this] { enter(); });
   return {};
 }
 

@@ -13,7 +13,8 @@
   X(cuCtxGetStreamPriorityRange) \
   X(cuMemGetInfo) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) \
   X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAllocationGranularity) X(cuMemGetAccess) \
-  X(cuMemGetAllocationPropertiesFromHandle) X(cuMemHostRegister) X(cuMemHostUnregister) \
+  X(cuMemGetAllocationPropertiesFromHandle) X(cuMemExportToShareableHandle) \
+  X(cuMemImportFromShareableHandle) X(cuIpcGetEventHandle) X(cuIpcOpenEventHandle) X(cuMemHostRegister) X(cuMemHostUnregister) \
   X(cuMemHostGetDevicePointer) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) \
   X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) \
   X(cuPointerGetAttribute) \

@@ -161,6 +161,17 @@ bool Heap::begins_at(uint64_t address) const {
   return allocations_.contains(address);
 }
 
+bool Heap::find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const {
+  std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(address);
+  if (found == allocations_.end()) return false;
+  const Mapping& mapping = found->second.own ? *found->second.own : found->second.slab->mapping;
+  *handle = mapping.handle;
+  *bytes = mapping.bytes;
+  *offset = address - mapping.address;
+  return true;
+}
+
 std::optional<uint64_t> Heap::reserve(uint64_t bytes, uint64_t alignment, uint64_t* reserved) {
   if (bytes > bytes_ || alignment > bytes_) return std::nullopt;
   *reserved = round_up(bytes, granularity_);

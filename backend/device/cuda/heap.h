@@ -31,6 +31,9 @@ class Heap {
   // CUDA_ERROR_INVALID_VALUE: nothing begins there. The caller has seen to it that nothing uses it any more.
   CUresult release(uint64_t address);
   bool begins_at(uint64_t address) const;
+  // The physical memory behind what begins at `address`: its handle and size, and where in it that lies. False: nothing
+  // begins there.
+  bool find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const;
   // Addresses for somebody else's mappings, in whole granules: `reserved` bytes. Nothing: no room.
   std::optional<uint64_t> reserve(uint64_t bytes, uint64_t alignment, uint64_t* reserved);
   void unreserve(uint64_t address, uint64_t reserved) { ranges_.give_back(address, reserved); }

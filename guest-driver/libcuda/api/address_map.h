@@ -17,6 +17,7 @@ enum class RangeKind : uint8_t {
   kPool,        // stream-ordered
   kGraph,       // a graph's allocation node
   kMapped,      // cuMemMap
+  kOpened,      // another process's memory, cuIpcOpenMemHandle
   kGlobal,      // a module's or library's variable
   kHost,        // cuMemHostAlloc: shared with the runner at its own address
   kRegistered,  // cuMemHostRegister: the program's own pages, shared with the runner

@@ -45,7 +45,8 @@ CUresult cuEventCreate(CUevent* event, unsigned flags) {
   if (!call.require_context()) return call.status();
   if (!event || (flags & ~kEventFlags)) return CUDA_ERROR_INVALID_VALUE;
   if (flags & CU_EVENT_INTERPROCESS) {
-    return flags & CU_EVENT_DISABLE_TIMING ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    if (!(flags & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_VALUE;
+    if (!device_attribute(CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED)) return CUDA_ERROR_NOT_SUPPORTED;
   }
   auto record = std::make_unique<EventRecord>();
   const CUresult result = wire::event_create(call, flags, &record->handle);

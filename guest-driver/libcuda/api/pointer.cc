@@ -3,6 +3,7 @@
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/vmm.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
 
@@ -58,8 +59,9 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& ra
       return put(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return put(data, from_wire<CUmemoryPool>(range.pool));
-    // Neither inter-process handles nor peer DMA reach into a virtual GPU.
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      return put(data, int{range.kind == RangeKind::kDevice && can_share_memory()});
+    // Peer DMA does not reach into a virtual GPU.
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       return put(data, 0);

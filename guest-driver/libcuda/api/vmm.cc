@@ -1,4 +1,7 @@
 // Virtual memory management: reserved addresses, physical memory, and the one mapped at the other.
+#include "guest-driver/libcuda/api/vmm.h"
+
+#include <memory>
 #include <mutex>
 
 #include "guest-driver/libcuda/api/address_map.h"
@@ -39,7 +42,6 @@ CUresult check_prop(const CUmemAllocationProp& prop) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (prop.win32HandleMetaData) return CUDA_ERROR_INVALID_VALUE;
-  // A descriptor may be asked for ahead; only exporting it is refused.
   const bool exported = prop.requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if (exported || prop.allocFlags.gpuDirectRDMACapable || prop.allocFlags.usage) {
     log_unsupported("cuMemCreate for other handles than descriptors, peer DMA or tiles");
@@ -68,6 +70,16 @@ CUresult forget_mapping(Call& call, uint64_t handle) {
 }
 
 }  // namespace
+
+CUresult adopt_memory(uint64_t handle, const CUmemAllocationProp& prop) {
+  auto record = std::make_unique<MemoryRecord>();
+  record->handle = handle;
+  record->prop = prop;
+  return memories().table.insert(std::move(record)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+bool is_memory(uint64_t handle) { return memories().table.find(handle) != nullptr; }
+
 }  // namespace bandsaw::libcuda
 
 using namespace bandsaw::libcuda;  // NOLINT: entry points below
@@ -115,14 +127,14 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* memory, size_t bytes, const C
   if (!memory || !bytes || !prop || flags) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_prop(*prop);
   if (result != CUDA_SUCCESS) return result;
-  auto record = std::make_unique<MemoryRecord>();
+  uint64_t handle = 0;
   vgpu_memory_props made{};
-  result = wire::memory_create(call, wire_props(*prop), bytes, &record->handle, &made);
+  result = wire::memory_create(call, wire_props(*prop), bytes, &handle, &made);
   if (result != CUDA_SUCCESS) return result;
-  record->prop = *prop;
-  record->prop.allocFlags.compressionType = static_cast<unsigned char>(made.compression);
-  *memory = record->handle;
-  return memories().table.insert(std::move(record)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+  CUmemAllocationProp is = *prop;
+  is.allocFlags.compressionType = static_cast<unsigned char>(made.compression);
+  *memory = handle;
+  return adopt_memory(handle, is);
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle memory) {

@@ -1,0 +1,59 @@
+// Memory and events that other processes of the same virtual GPU use.
+#include <cstring>
+
+#include "backend/device/cuda/cuda_device.h"
+
+namespace bandsaw::cuda {
+
+CUresult CudaDevice::memory_export(const MemoryRef& memory, uint64_t address, UniqueFd* fd, uint64_t* bytes,
+                                   uint64_t* offset) {
+  if (const CUresult result = enter()) return result;
+  CUmemGenericAllocationHandle handle = 0;
+  *offset = 0;
+  if (memory) {
+    handle = static_cast<const CudaMemory&>(*memory).handle;
+    *bytes = static_cast<const CudaMemory&>(*memory).bytes;
+  } else if (!heap_->find(address, &handle, bytes, offset)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  int made = -1;
+  const CUresult result =
+      check(driver_->cuMemExportToShareableHandle(&made, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  if (result == CUDA_SUCCESS) fd->reset(made);
+  return result;
+}
+
+// The same memory counts in each process that has it: nobody can tell which of them keeps it the longest.
+CUresult CudaDevice::memory_import(int fd, uint64_t bytes, MemoryRef* memory) {
+  if (const CUresult result = enter()) return result;
+  if (bytes > INT64_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (!host_->charge_memory(static_cast<int64_t>(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
+  Charge charge(host_, bytes);
+  CUmemGenericAllocationHandle handle = 0;
+  void* const shared = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
+  const CUresult result =
+      check(driver_->cuMemImportFromShareableHandle(&handle, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  if (result == CUDA_SUCCESS) *memory = std::make_shared<CudaMemory>(driver_, handle, bytes, std::move(charge));
+  return result;
+}
+
+CUresult CudaDevice::event_export(const EventRef& event, EventToken* token) {
+  if (const CUresult result = enter(as(event).context)) return result;
+  CUipcEventHandle handle;
+  static_assert(sizeof(handle) == sizeof(*token));
+  const CUresult result = check(driver_->cuIpcGetEventHandle(&handle, as(event).handle));
+  std::memcpy(token->data(), &handle, sizeof(handle));
+  return result;
+}
+
+CUresult CudaDevice::event_import(const ContextRef& context, const EventToken& token, EventRef* event) {
+  if (const CUresult result = enter(as(context))) return result;
+  CUipcEventHandle handle;
+  std::memcpy(&handle, token.data(), sizeof(handle));
+  CUevent made = nullptr;
+  const CUresult result = check(driver_->cuIpcOpenEventHandle(&made, handle));
+  if (result == CUDA_SUCCESS) *event = std::make_shared<CudaEvent>(driver_, made, as(context));
+  return result;
+}
+
+}  // namespace bandsaw::cuda

@@ -1,0 +1,46 @@
+// The runner's side of what guest processes of one virtual GPU hand to each other (backend/session/exchange.h).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "backend/control/runner_link.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw::runner {
+
+// Thread-safe. Callbacks come from the thread that serves the session, once each; what is under way when the session
+// goes is never answered.
+class ExchangeClient {
+ public:
+  struct Thing {
+    UniqueFd fd;  // may be empty
+    uint64_t bytes = 0;
+    ExchangeTail tail;
+  };
+  using Done = std::function<void(int error, Thing thing)>;
+
+  // The link, not owned. Before the first call of another member.
+  void connect(int socket) { socket_ = socket; }
+  // `done` gets the key.
+  void publish(Thing thing, Done done);
+  void fetch(const ExchangeKey& key, Done done);
+  void withdraw(const ExchangeKey& key);
+
+  // The session's kExchanged.
+  void answered(const RunnerMessage& message, std::span<const std::byte> tail, std::vector<UniqueFd> fds);
+
+ private:
+  void ask(RunnerMessage message, const Thing& thing, Done done);
+  bool send(const RunnerMessage& message, const Thing& thing) const;
+
+  int socket_ = -1;
+  std::mutex mutex_;
+  std::map<uint32_t, Done> under_way_;  // guarded by mutex_, by request number
+  uint32_t next_ = 1;                   // guarded by mutex_
+};
+
+}  // namespace bandsaw::runner
