@@ -63,6 +63,11 @@ CUresult set_attribute(FunctionRecord* function, CUfunction_attribute attribute,
     const int32_t limit = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     if (value > limit - function->attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)) return CUDA_ERROR_INVALID_VALUE;
   }
+  {
+    // Libraries set the same value again before every launch.
+    std::lock_guard lock(function->mutex);
+    if (function->attribute(attribute) == value && function->functions.empty()) return CUDA_SUCCESS;
+  }
   const CUresult result = wire::function_set_attribute(call, function->handle, attribute, value);
   if (result != CUDA_SUCCESS) return result;
   function->attributes[attribute].store(value, std::memory_order_relaxed);

@@ -37,10 +37,13 @@ constexpr uint32_t kSpinMost = 30'000, kSpinLeast = 2'000;  // ns
 // core, and cannot answer while we look. A longer one is what sleeping is for.
 constexpr uint64_t kShortSleep = 15'000, kLongSleep = 150'000;  // ns
 
-bool one_core() {
-  static const bool alone = sysconf(_SC_NPROCESSORS_ONLN) < 2;
-  return alone;
+long cores() {
+  static const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return online;
 }
+bool one_core() { return cores() < 2; }
+// Looking costs the runner nothing, so any sleep that looking could have spared was a mistake.
+bool many_cores() { return cores() >= 4; }
 
 uint32_t round_up(uint32_t bytes) { return (bytes + VGPU_RECORD_ALIGN - 1) / VGPU_RECORD_ALIGN * VGPU_RECORD_ALIGN; }
 
@@ -82,8 +85,9 @@ bool Lane::wait_until(Ready ready) {
   }
   store(header_->guest_waiting, 0u, std::memory_order_relaxed);
   const uint64_t slept = start ? nanoseconds() - sleep_start : 0;
-  const bool look_longer = slept > kShortSleep && slept < kLongSleep;
-  spin_ = look_longer ? std::min(spin_ * 2, kSpinMost) : std::max(spin_ / 2, kSpinLeast);
+  const bool look_longer = (many_cores() || slept > kShortSleep) && slept < kLongSleep;
+  const uint32_t least = many_cores() ? kSpinMost / 2 : kSpinLeast;
+  spin_ = look_longer ? std::min(spin_ * 2, kSpinMost) : std::max(spin_ / 2, least);
   return answered;
 }
 
