@@ -74,8 +74,21 @@ static int do_pin(struct vgpu_process *process, void __user *user)
 
 	if (copy_from_user(&region, user, sizeof(region)))
 		return -EFAULT;
-	error = vgpu_region_pin(process, &region);
+	error = vgpu_region_pin(process, &region, NULL);
 	if (!error && copy_to_user(user, &region, sizeof(region)))
+		return -EFAULT;
+	return error;
+}
+
+static int do_pin_watched(struct vgpu_process *process, void __user *user)
+{
+	struct vgpu_ioc_watched watched;
+	int error;
+
+	if (copy_from_user(&watched, user, sizeof(watched)))
+		return -EFAULT;
+	error = vgpu_region_pin(process, &watched.region, &watched.slot);
+	if (!error && copy_to_user(user, &watched, sizeof(watched)))
 		return -EFAULT;
 	return error;
 }
@@ -127,6 +140,8 @@ static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long ar
 		return do_drop_lane(process, user);
 	case VGPU_IOC_PIN:
 		return do_pin(process, user);
+	case VGPU_IOC_PIN_WATCHED:
+		return do_pin_watched(process, user);
 	case VGPU_IOC_UNPIN:
 		return do_unpin(process, user);
 	case VGPU_IOC_KICK:
@@ -144,7 +159,11 @@ static int vgpu_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct vgpu_process *process = file->private_data;
 
-	return is_owner(process) ? vgpu_lane_map(process, vma) : -EBADF;
+	if (!is_owner(process))
+		return -EBADF;
+	if (vma->vm_pgoff == VGPU_WATCH_OFFSET >> PAGE_SHIFT)
+		return vgpu_watch_map(process, vma);
+	return vgpu_lane_map(process, vma);
 }
 
 const struct file_operations vgpu_file_operations = {

@@ -42,4 +42,13 @@ static inline void vgpu_vma_set(struct vm_area_struct *vma, unsigned long flags)
 #endif
 }
 
+static inline void vgpu_vma_clear(struct vm_area_struct *vma, unsigned long flags)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+	vm_flags_clear(vma, flags);
+#else
+	vma->vm_flags &= ~flags;
+#endif
+}
+
 #endif

@@ -18,6 +18,9 @@ static void process_release(struct kref *refs)
 
 	xa_destroy(&process->lanes);
 	xa_destroy(&process->regions);
+	ida_destroy(&process->watch_slots);
+	if (process->watch_page)
+		__free_page(process->watch_page); /* if it is still mapped, it lives on until it is unmapped */
 	mmdrop(process->mm);
 	vgpu_device_put(process->device);
 	kfree(process);
@@ -72,9 +75,11 @@ struct vgpu_process *vgpu_process_open(struct vgpu_device *device)
 	mutex_init(&process->lock);
 	xa_init_flags(&process->lanes, XA_FLAGS_ALLOC);
 	xa_init_flags(&process->regions, XA_FLAGS_ALLOC1);
+	ida_init(&process->watch_slots);
 	init_waitqueue_head(&process->wait);
 	process->notifier.ops = &notifier_operations;
-	error = mmu_notifier_register(&process->notifier, current->mm);
+	process->watch_page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	error = process->watch_page ? mmu_notifier_register(&process->notifier, current->mm) : -ENOMEM;
 	if (error) {
 		vgpu_process_put(process);
 		return ERR_PTR(error);
@@ -218,6 +223,18 @@ void vgpu_process_free_pages(struct vgpu_process *process)
 	xa_destroy(&process->regions);
 }
 
+/* Whatever becomes of the pages: the address space may outlive this module. */
+static void end_watches(struct vgpu_process *process)
+{
+	struct vgpu_region *region;
+	unsigned long id;
+
+	xa_for_each(&process->regions, id, region) {
+		vgpu_watch_end(region->watch);
+		region->watch = NULL;
+	}
+}
+
 /* True when the host has let go of all pages. */
 static bool dismiss(struct vgpu_process *process)
 {
@@ -266,6 +283,7 @@ void vgpu_process_end(struct vgpu_process *process)
 		goto out;
 	process->ended = true;
 	WRITE_ONCE(process->lost, true);
+	end_watches(process);
 	if (process->announced)
 		let_go = dismiss(process);
 	if (let_go)

@@ -35,23 +35,18 @@ static void discharge(struct vgpu_process *process, unsigned long count)
 	atomic_long_sub(count, &process->device->pinned_pages);
 }
 
-/* Frees a region of which `pinned` pages are pinned. */
-static void region_undo(struct vgpu_process *process, struct vgpu_region *region, unsigned long pinned)
+void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region)
 {
 	unsigned long at;
 
-	for (at = 0; at < pinned; at += PIN_BATCH) {
-		unpin_user_pages_dirty_lock(region->pages + at, min(PIN_BATCH, pinned - at), region->writable);
+	vgpu_watch_end(region->watch);
+	for (at = 0; at < region->pinned; at += PIN_BATCH) {
+		unpin_user_pages_dirty_lock(region->pages + at, min(PIN_BATCH, region->pinned - at), region->writable);
 		cond_resched();
 	}
 	discharge(process, region->count);
 	kvfree(region->pages);
 	kfree(region);
-}
-
-void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region)
-{
-	region_undo(process, region, region->count);
 }
 
 static struct vgpu_region *region_new(struct vgpu_process *process, unsigned long count, bool writable)
@@ -74,28 +69,40 @@ static struct vgpu_region *region_new(struct vgpu_process *process, unsigned lon
 	return ERR_PTR(-ENOMEM);
 }
 
-static struct vgpu_region *region_pin(struct vgpu_process *process, u64 va, unsigned long count, bool writable)
+static int pin_pages(struct vgpu_region *region, u64 va)
 {
-	const unsigned int flags = FOLL_LONGTERM | (writable ? FOLL_WRITE : 0);
-	struct vgpu_region *region = region_new(process, count, writable);
-	unsigned long done = 0;
+	const unsigned int flags = FOLL_LONGTERM | (region->writable ? FOLL_WRITE : 0);
 
-	if (IS_ERR(region))
-		return region;
-	while (done < count) {
+	while (region->pinned < region->count) {
 		int got = -EINTR;
 
 		if (!fatal_signal_pending(current))
-			got = pin_user_pages_fast(va + (done << PAGE_SHIFT), min(PIN_BATCH, count - done), flags,
-						  region->pages + done);
-		if (got <= 0) {
-			region_undo(process, region, done);
-			return ERR_PTR(got ?: -EFAULT);
-		}
-		done += got;
+			got = pin_user_pages_fast(va + (region->pinned << PAGE_SHIFT),
+						  min(PIN_BATCH, region->count - region->pinned), flags,
+						  region->pages + region->pinned);
+		if (got <= 0)
+			return got ?: -EFAULT;
+		region->pinned += got;
 		cond_resched();
 	}
-	return region;
+	return 0;
+}
+
+/* Memory of this process alone, which it may write: pinned for writing, it gets no page that it would not have. */
+static bool is_anonymous_writable(u64 va, u64 end)
+{
+	struct vm_area_struct *vma;
+	bool is = true;
+
+	mmap_read_lock(current->mm);
+	while (is && va < end) {
+		vma = find_vma(current->mm, va);
+		is = vma && vma->vm_start <= va && vma_is_anonymous(vma) && (vma->vm_flags & VM_WRITE);
+		if (is)
+			va = vma->vm_end;
+	}
+	mmap_read_unlock(current->mm);
+	return is;
 }
 
 static int announce(struct vgpu_process *process, struct vgpu_region *region, u32 id,
@@ -118,9 +125,35 @@ static int announce(struct vgpu_process *process, struct vgpu_region *region, u3
 	return error;
 }
 
-int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc)
+static bool is_sound(const struct vgpu_ioc_region *ioc)
 {
-	const bool writable = !(ioc->flags & VGPU_REGION_READ_ONLY);
+	return ioc->bytes && PAGE_ALIGNED(ioc->va) && PAGE_ALIGNED(ioc->bytes) && ioc->va + ioc->bytes > ioc->va &&
+	       ioc->va + ioc->bytes <= TASK_SIZE_MAX &&
+	       !(ioc->flags & ~(VGPU_REGION_DEVICE_VISIBLE | VGPU_REGION_READ_ONLY));
+}
+
+/* Fills a new region; the caller frees it when that fails, unless the host may know it. */
+static int region_make(struct vgpu_process *process, struct vgpu_region *region, u32 id,
+		       const struct vgpu_ioc_region *ioc, bool watched, bool *maybe_done)
+{
+	struct vgpu_watch *watch;
+	int error;
+
+	*maybe_done = false;
+	if (watched) {
+		watch = vgpu_watch_start(process, ioc->va, ioc->bytes, id);
+		if (IS_ERR(watch))
+			return PTR_ERR(watch);
+		region->watch = watch;
+	}
+	error = pin_pages(region, ioc->va);
+	if (watched)
+		vgpu_watch_pinned(region->watch);
+	return error ?: announce(process, region, id, ioc, maybe_done);
+}
+
+int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc, u32 *slot)
+{
 	struct vgpu_region *region;
 	bool maybe_done;
 	u32 id;
@@ -128,11 +161,11 @@ int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc)
 
 	if (error)
 		return error;
-	if (!ioc->bytes || !PAGE_ALIGNED(ioc->va) || !PAGE_ALIGNED(ioc->bytes) || ioc->va + ioc->bytes < ioc->va ||
-	    ioc->va + ioc->bytes > TASK_SIZE_MAX ||
-	    ioc->flags & ~(VGPU_REGION_DEVICE_VISIBLE | VGPU_REGION_READ_ONLY))
+	if (!is_sound(ioc))
 		return -EINVAL;
-	region = region_pin(process, ioc->va, ioc->bytes >> PAGE_SHIFT, writable);
+	if (slot && (ioc->flags & VGPU_REGION_READ_ONLY) && is_anonymous_writable(ioc->va, ioc->va + ioc->bytes))
+		ioc->flags &= ~VGPU_REGION_READ_ONLY;
+	region = region_new(process, ioc->bytes >> PAGE_SHIFT, !(ioc->flags & VGPU_REGION_READ_ONLY));
 	if (IS_ERR(region))
 		return PTR_ERR(region);
 	/* The id is taken, but names no region before the host has agreed. */
@@ -142,14 +175,16 @@ int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc)
 		vgpu_region_free(process, region);
 		return error;
 	}
-	error = announce(process, region, id, ioc, &maybe_done);
+	error = region_make(process, region, id, ioc, slot, &maybe_done);
+	ioc->id = id;
+	if (slot && !error)
+		*slot = vgpu_watch_slot(region->watch);
 	if (maybe_done) {
 		xa_store(&process->regions, id, region, GFP_KERNEL_ACCOUNT);
 	} else {
 		xa_erase(&process->regions, id);
 		vgpu_region_free(process, region);
 	}
-	ioc->id = id;
 	return error;
 }
 
@@ -176,6 +211,8 @@ int vgpu_region_unpin(struct vgpu_process *process, u32 id)
 		vgpu_request_put(request);
 		return -ENOENT;
 	}
+	vgpu_watch_end(region->watch);
+	region->watch = NULL;
 	error = vgpu_request_send(process->device, request, &maybe_done);
 	vgpu_request_put(request);
 	if (error) {

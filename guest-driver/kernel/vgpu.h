@@ -10,6 +10,7 @@
  *   lane.c     lanes: pages shared with the process and the host
  *   region.c   long-term pinned user memory
  *   segments.c page lists for the host
+ *   watch.c    tells a process when its addresses no longer mean the pages that are pinned
  *
  * Locks, in this order: process->lock (tables, state), device->control_lock (control queue),
  * device->processes' own lock (taken with interrupts off).
@@ -18,6 +19,7 @@
 #define VGPU_H
 
 #include <linux/completion.h>
+#include <linux/idr.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/miscdevice.h>
@@ -96,7 +98,9 @@ struct vgpu_lane {
 struct vgpu_region {
 	struct page **pages;
 	unsigned long count;
+	unsigned long pinned; /* of them; fewer only while it is being made */
 	bool writable;
+	struct vgpu_watch *watch; /* or NULL */
 };
 
 struct vgpu_process {
@@ -116,6 +120,8 @@ struct vgpu_process {
 	struct xarray lanes;            /* by id */
 	struct xarray regions;
 	u32 next_region;
+	struct page *watch_page;        /* a word for each watched region: its id while it is good */
+	struct ida watch_slots;
 
 	wait_queue_head_t wait;
 	atomic64_t events;
@@ -178,9 +184,20 @@ int vgpu_lane_map(struct vgpu_process *process, struct vm_area_struct *vma);
 void vgpu_lane_free(struct vgpu_lane *lane);
 
 /* region.c */
-int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc);
+/* `slot`: where the watch's word is; NULL for a region that is not watched. */
+int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc, u32 *slot);
 int vgpu_region_unpin(struct vgpu_process *process, u32 id);
 void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region);
+
+/* watch.c */
+/* Before the calling task pins the pages; page replacements by this task's own pinning are no change. */
+struct vgpu_watch *vgpu_watch_start(struct vgpu_process *process, u64 va, u64 bytes, u32 id);
+/* They are pinned now. */
+void vgpu_watch_pinned(struct vgpu_watch *watch);
+u32 vgpu_watch_slot(struct vgpu_watch *watch);
+/* May be NULL. The process is not told of changes any more, and the word says that there was one. */
+void vgpu_watch_end(struct vgpu_watch *watch);
+int vgpu_watch_map(struct vgpu_process *process, struct vm_area_struct *vma);
 
 /* chardev.c */
 extern const struct file_operations vgpu_file_operations;

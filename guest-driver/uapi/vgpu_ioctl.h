@@ -28,6 +28,26 @@ struct vgpu_ioc_region {
 };
 
 /*
+ * Pins as VGPU_IOC_PIN does, and watches the addresses: while they mean the pinned pages, and may be used as when they
+ * were pinned, the word `slot` of the watch page is the region's id. When the process unmaps, moves, protects, discards
+ * or forks over any part of them, and when the kernel replaces a page, it becomes something else before the call that
+ * did it returns. The pages stay pinned until UNPIN.
+ *
+ * VGPU_REGION_READ_ONLY says here that reading is enough: memory that can be pinned for writing at no cost (anonymous,
+ * writable) is. `flags` returns how it was pinned.
+ */
+struct vgpu_ioc_watched {
+	struct vgpu_ioc_region region;
+	__u32 slot;     /* out */
+	__u32 reserved;
+};
+
+/* The watch page: mmap(offset = VGPU_WATCH_OFFSET, length VGPU_WATCH_BYTES), shared and read-only. */
+#define VGPU_WATCH_OFFSET (1ull << 40)
+#define VGPU_WATCH_BYTES 4096
+#define VGPU_WATCH_SLOTS (VGPU_WATCH_BYTES / 4) /* __u32 words; PIN_WATCHED fails with ENOSPC when all are in use */
+
+/*
  * Waits until the process's event count differs from `seen` or `timeout_ms` passed; returns the new count.
  * Errors: EINTR, ETIMEDOUT, EPIPE when the host side of this process is gone.
  */
@@ -46,5 +66,6 @@ struct vgpu_ioc_wait {
 #define VGPU_IOC_WAIT _IOWR('V', 7, struct vgpu_ioc_wait)
 /* Asks the session whether it lives; fails with EPIPE after a few seconds if not. */
 #define VGPU_IOC_PING _IO('V', 8)
+#define VGPU_IOC_PIN_WATCHED _IOWR('V', 9, struct vgpu_ioc_watched)
 
 #endif

@@ -13,6 +13,7 @@ namespace bandsaw::libcuda {
 namespace {
 
 constexpr uint64_t kPinFrom = 1u << 20;     // pinning costs a few microseconds and a round trip
+constexpr uint64_t kKeptFrom = 256u << 10;  // using what is still pinned costs a wait for the device
 constexpr uint64_t kStreamFrom = 8u << 20;  // more than a core's caches hold
 constexpr uint64_t kPieceLeast = 64u << 10;
 constexpr uint32_t kBatchMost = kBounceBytes / kPieceLeast;
@@ -105,30 +106,33 @@ void scatter(const std::byte* from, const Piece& piece, const vgpu_copy_end& pro
   }
 }
 
-// Pins the program's end and copies in place. False: staging it is (direct mode cannot pin, pages may be pinned by
+CUresult copy_awaited(Call& call, const vgpu_copy& copy, uint64_t stream) {
+  Bounce completion;
+  CUresult result = call.completion(&completion);
+  const vgpu_done awaited{completion.done.slot | VGPU_DONE_AWAITED, completion.done.token};
+  if (result == CUDA_SUCCESS) result = wire::copy(call, copy, stream, awaited);
+  if (result != CUDA_SUCCESS) return result;
+  call.bounce_used(completion);
+  return call.wait_done(completion);
+}
+
+// Copies in place, with the program's end pinned. False: staging it is (direct mode cannot pin, pages may be pinned by
 // somebody else already, or the copy is short).
-bool copy_pinned(Call& call, const vgpu_copy& copy, const vgpu_copy_end& program, uint32_t flags, uint64_t stream,
-                 CUresult* result) {
+bool copy_pinned(Call& call, const vgpu_copy& copy, bool to_program, uint64_t stream, CUresult* result) {
   static std::atomic<bool> never{false};
+  const vgpu_copy_end& program = to_program ? copy.destination : copy.source;
   const uint64_t span = ((copy.depth - 1) * program.height + copy.height - 1) * program.pitch + copy.width_bytes;
-  if (span < kPinFrom || never.load(std::memory_order_relaxed)) return false;
+  if (span < kKeptFrom || never.load(std::memory_order_relaxed)) return false;
   if (span / 2 > copy.width_bytes * copy.height * copy.depth) return false;  // mostly gaps
   SharedMemory& memory = *process().memory;
-  void* const address = reinterpret_cast<void*>(program.address);
-  SharedBlock block;
-  const CUresult pinned = memory.pin(address, span, flags, &block);
-  if (pinned == CUDA_ERROR_NOT_SUPPORTED) never.store(true, std::memory_order_relaxed);
-  if (pinned != CUDA_SUCCESS) return false;
-  Bounce completion;
-  *result = call.completion(&completion);
-  const vgpu_done awaited{completion.done.slot | VGPU_DONE_AWAITED, completion.done.token};
-  if (*result == CUDA_SUCCESS) *result = wire::copy(call, copy, stream, awaited);
-  if (*result == CUDA_SUCCESS) {
-    call.bounce_used(completion);
-    *result = call.wait_done(completion);
-  }
-  const CUresult unpinned = memory.unpin(address);
-  if (*result == CUDA_SUCCESS) *result = unpinned;
+  BorrowedPin pin;
+  const CUresult borrowed =
+      memory.borrow(reinterpret_cast<void*>(program.address), span, to_program, span < kPinFrom, &pin);
+  if (borrowed == CUDA_ERROR_NOT_SUPPORTED) never.store(true, std::memory_order_relaxed);
+  if (borrowed != CUDA_SUCCESS) return false;
+  *result = copy_awaited(call, copy, stream);
+  const CUresult returned = memory.give_back(pin);
+  if (*result == CUDA_SUCCESS) *result = returned;
   return true;
 }
 
@@ -153,7 +157,7 @@ CUresult request(Call& call, const vgpu_copy& copy, uint64_t stream, uint32_t mo
 
 CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
   CUresult result = CUDA_SUCCESS;
-  if (copy_pinned(call, copy, copy.source, VGPU_REGION_READ_ONLY, stream, &result)) return result;
+  if (copy_pinned(call, copy, false, stream, &result)) return result;
   Pieces pieces(copy);
   Piece piece;
   const uint32_t most = batch_pieces(copy);
@@ -178,7 +182,7 @@ CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
 
 CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
   CUresult result = CUDA_SUCCESS;
-  if (copy_pinned(call, copy, copy.destination, 0, stream, &result)) return result;
+  if (copy_pinned(call, copy, true, stream, &result)) return result;
   const bool streaming = copy.width_bytes * copy.height * copy.depth >= kStreamFrom;
   Batch flying[kBounceSlots];
   uint64_t issued = 0, landed = 0;

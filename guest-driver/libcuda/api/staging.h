@@ -1,5 +1,5 @@
 // Copies between the host side and memory that only the program sees, larger than a record: through pieces of shared
-// memory, or in a VM by pinning the program's pages for the time of the copy.
+// memory, or in a VM by pinning the program's pages, and keeping them pinned for the next copy.
 #pragma once
 
 #include <cuda.h>

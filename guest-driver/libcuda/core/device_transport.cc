@@ -33,6 +33,7 @@ class DeviceTransport : public Transport {
   int release(const SharedBlock& block) override;
   int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) override;
   int unpin(const SharedBlock& block) override;
+  int pin_watched(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block, const uint32_t** word) override;
   void kick() override { call(VGPU_IOC_KICK, nullptr); }
   int wait(vgpu_lane_header* lane, uint64_t* seen, uint32_t timeout_ms) override;
   uint64_t look(vgpu_lane_header*) override { return last_seen_.load(std::memory_order_acquire); }
@@ -46,7 +47,10 @@ class DeviceTransport : public Transport {
   int call(unsigned long request, void* argument) { return ioctl(device_, request, argument) < 0 ? errno : 0; }
   void unmap(uint64_t offset, uint64_t bytes);
 
+  const uint32_t* watch_page();
+
   int device_ = -1;
+  std::atomic<const uint32_t*> watch_page_{nullptr};
   Window window_;
   std::atomic<uint64_t> last_seen_{0};  // the process's event count
   std::atomic<int64_t> last_ping_{0};   // seconds
@@ -141,6 +145,32 @@ int DeviceTransport::unpin(const SharedBlock& block) {
   region.bytes = block.bytes;
   region.id = block.region;
   return call(VGPU_IOC_UNPIN, &region);
+}
+
+// Mapped by whoever needs it first; nullptr: a module that has none.
+const uint32_t* DeviceTransport::watch_page() {
+  const uint32_t* page = watch_page_.load(std::memory_order_acquire);
+  if (page) return page;
+  void* const mapped = mmap(nullptr, VGPU_WATCH_BYTES, PROT_READ, MAP_SHARED, device_, VGPU_WATCH_OFFSET);
+  if (mapped == MAP_FAILED) return nullptr;
+  if (watch_page_.compare_exchange_strong(page, static_cast<const uint32_t*>(mapped))) return watch_page_.load();
+  munmap(mapped, VGPU_WATCH_BYTES);
+  return page;
+}
+
+int DeviceTransport::pin_watched(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block,
+                                 const uint32_t** word) {
+  const uint32_t* const page = watch_page();
+  if (!page) return ENOTSUP;
+  vgpu_ioc_watched watched{};
+  watched.region.va = reinterpret_cast<uint64_t>(address);
+  watched.region.bytes = bytes;
+  watched.region.flags = flags;
+  const int error = call(VGPU_IOC_PIN_WATCHED, &watched);
+  if (error) return error == ENOTTY ? ENOTSUP : error;
+  *block = {address, bytes, watched.region.id, watched.region.flags};
+  *word = page + watched.slot;
+  return 0;
 }
 
 int DeviceTransport::wait(vgpu_lane_header*, uint64_t* seen, uint32_t timeout_ms) {

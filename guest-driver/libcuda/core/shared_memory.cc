@@ -9,7 +9,20 @@
 namespace bandsaw::libcuda {
 namespace {
 
-CUresult to_result(int error) {
+uint64_t number(const void* address) { return reinterpret_cast<uint64_t>(address); }
+
+// The block whose pages overlap [begin, end), or end().
+auto overlap(const std::map<uint64_t, SharedBlock>& blocks, uint64_t begin, uint64_t end) {
+  auto it = blocks.lower_bound(begin);
+  if (it != blocks.end() && it->first < end) return it;
+  if (it == blocks.begin()) return blocks.end();
+  --it;
+  return it->first + it->second.bytes > begin ? it : blocks.end();
+}
+
+}  // namespace
+
+CUresult memory_result(int error) {
   switch (error) {
     case 0:
       return CUDA_SUCCESS;
@@ -26,23 +39,18 @@ CUresult to_result(int error) {
   }
 }
 
-uint64_t number(const void* address) { return reinterpret_cast<uint64_t>(address); }
-
-// The block whose pages overlap [begin, end), or end().
-auto overlap(const std::map<uint64_t, SharedBlock>& blocks, uint64_t begin, uint64_t end) {
-  auto it = blocks.lower_bound(begin);
-  if (it != blocks.end() && it->first < end) return it;
-  if (it == blocks.begin()) return blocks.end();
-  --it;
-  return it->first + it->second.bytes > begin ? it : blocks.end();
-}
-
-}  // namespace
+bool is_shortage(int error) { return error == ENOMEM || error == ENOSPC || error == EMFILE; }
 
 CUresult SharedMemory::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) {
   if (bytes == 0 || bytes > VGPU_WINDOW_DEVICE_OFFSET) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = to_result(transport_->allocate(round_to_pages(bytes), flags, block));
-  if (result != CUDA_SUCCESS) return result;
+  int error = transport_->allocate(round_to_pages(bytes), flags, block);
+  if (is_shortage(error)) {
+    std::unique_lock lock(mutex_);
+    const bool more = drop_idle();
+    lock.unlock();
+    if (more) error = transport_->allocate(round_to_pages(bytes), flags, block);
+  }
+  if (error) return memory_result(error);
   std::lock_guard lock(mutex_);
   blocks_[number(block->address)] = *block;
   return CUDA_SUCCESS;
@@ -57,7 +65,7 @@ CUresult SharedMemory::release(void* address) {
     block = it->second;
     blocks_.erase(it);
   }
-  return to_result(transport_->release(block));
+  return memory_result(transport_->release(block));
 }
 
 CUresult SharedMemory::pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) {
@@ -65,10 +73,13 @@ CUresult SharedMemory::pin(void* address, uint64_t bytes, uint32_t flags, Shared
   if (!address || bytes == 0 || bytes > VGPU_WINDOW_BYTES || first + bytes < first) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t begin = first / kPage * kPage;
   const uint64_t end = round_to_pages(first + bytes);
-  std::lock_guard lock(mutex_);  // held over the round trip: two threads may not pin one page
-  if (overlap(blocks_, begin, end) != blocks_.end()) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  const int error = transport_->pin(reinterpret_cast<void*>(begin), end - begin, flags, block);
-  if (error) return to_result(error);
+  std::unique_lock lock(mutex_);  // held over the round trip: two threads may not pin one page
+  drop_overlapping(begin, end, lock);
+  if (overlaps_block(begin, end)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  void* const pages = reinterpret_cast<void*>(begin);
+  int error = transport_->pin(pages, end - begin, flags, block);
+  if (is_shortage(error) && drop_idle()) error = transport_->pin(pages, end - begin, flags, block);
+  if (error) return memory_result(error);
   blocks_[begin] = *block;
   pinned_[begin] = *block;
   return CUDA_SUCCESS;
@@ -77,10 +88,10 @@ CUresult SharedMemory::pin(void* address, uint64_t bytes, uint32_t flags, Shared
 CUresult SharedMemory::share_at(const SharedBlock& block, void* address, uint32_t flags) {
   const uint64_t begin = number(address);
   std::lock_guard lock(mutex_);
-  if (overlap(blocks_, begin, begin + block.bytes) != blocks_.end()) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  if (overlaps_block(begin, begin + block.bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   SharedBlock again;
   const int error = transport_->share_at(block, address, flags, &again);
-  if (error) return to_result(error);
+  if (error) return memory_result(error);
   blocks_[begin] = again;
   pinned_[begin] = again;
   return CUDA_SUCCESS;
@@ -93,7 +104,11 @@ CUresult SharedMemory::unpin(void* address) {
   const SharedBlock block = it->second;
   blocks_.erase(it->first);
   pinned_.erase(it);
-  return to_result(transport_->unpin(block));
+  return memory_result(transport_->unpin(block));
+}
+
+bool SharedMemory::overlaps_block(uint64_t begin, uint64_t end) const {
+  return overlap(blocks_, begin, end) != blocks_.end();
 }
 
 bool SharedMemory::find(const void* address, uint64_t bytes, SharedBlock* block) {

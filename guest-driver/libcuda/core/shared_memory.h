@@ -4,7 +4,9 @@
 
 #include <cuda.h>
 
+#include <condition_variable>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <mutex>
 
@@ -21,10 +23,28 @@ struct SharedBlock {
   uint32_t flags = 0;   // VGPU_REGION_*
 };
 
+// A range of the program's memory that stays pinned from one copy to the next. The kernel changes `*word` when the
+// program's addresses no longer mean the pinned pages.
+struct KeptPin {
+  SharedBlock block;
+  const uint32_t* word = nullptr;
+  unsigned users = 0;  // copies that use it now
+
+  uint64_t begin() const { return reinterpret_cast<uint64_t>(block.address); }
+  uint64_t end() const { return begin() + block.bytes; }
+  bool stale() const { return __atomic_load_n(word, __ATOMIC_ACQUIRE) != block.region; }
+};
+
+// Memory pinned for a copy: see SharedMemory::borrow.
+struct BorrowedPin {
+  KeptPin* kept = nullptr;  // or the address of one that is not kept
+  void* address = nullptr;
+};
+
 // Thread-safe. Every call may take a round trip to the host.
 class SharedMemory {
  public:
-  explicit SharedMemory(Transport* transport) : transport_(transport) {}
+  explicit SharedMemory(Transport* transport);
 
   // Zeroed, page-aligned memory; `flags`: VGPU_REGION_DEVICE_VISIBLE when kernels may use it.
   // CUDA_ERROR_OUT_OF_MEMORY, or kLostHost.
@@ -41,14 +61,41 @@ class SharedMemory {
   // host shall know it there too, until unpin(address). CUDA_ERROR_NOT_SUPPORTED where pages can be pinned.
   CUresult share_at(const SharedBlock& block, void* address, uint32_t flags);
 
+  // For a copy from or (`write`) to the program's own memory: pins its pages, or finds them pinned by an earlier copy.
+  // After CUDA_SUCCESS, give_back(pin) when the copy is done; the pages may stay pinned for the next one, until the
+  // program gives those addresses other pages (which may happen at any time), or room is needed. Errors as of pin();
+  // the copy can then be staged. `only_kept`: CUDA_ERROR_NOT_FOUND instead of pinning anew.
+  CUresult borrow(void* address, uint64_t bytes, bool write, bool only_kept, BorrowedPin* pin);
+  CUresult give_back(const BorrowedPin& pin);
+
   // The block or pinned range that holds all of [address, address + bytes); false if there is none.
   bool find(const void* address, uint64_t bytes, SharedBlock* block);
 
  private:
+  // These are called with mutex_ held.
+  bool overlaps_block(uint64_t begin, uint64_t end) const;
+  // kept_pins.cc
+  KeptPin* find_kept(uint64_t begin, uint64_t end, bool write);
+  int pin_kept(uint64_t begin, uint64_t end, bool write, KeptPin** pin);
+  template <typename Condition>
+  unsigned drop_kept(Condition which);
+  bool make_room(uint64_t bytes);
+  bool drop_idle();
+  void drop_overlapping(uint64_t begin, uint64_t end, std::unique_lock<std::mutex>& lock);
+
   Transport* const transport_;
   std::mutex mutex_;
   std::map<uint64_t, SharedBlock> blocks_;  // by first address; pinned ranges as well
   std::map<uint64_t, SharedBlock> pinned_;  // as the transport made them
+  std::list<KeptPin> kept_;                 // the one used last is first; they may overlap each other
+  uint64_t kept_bytes_ = 0;
+  const uint64_t kept_bytes_most_;
+  std::condition_variable kept_idle_;  // a kept pin lost its last user
 };
+
+// What a transport's errno means to a program that asks for memory; EPIPE ends all.
+CUresult memory_result(int error);
+// The guest or the host has no room left; what is kept pinned can be given up for it.
+bool is_shortage(int error);
 
 }  // namespace bandsaw::libcuda

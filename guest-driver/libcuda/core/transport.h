@@ -26,6 +26,12 @@ class Transport {
   virtual int release(const SharedBlock& block) = 0;
   virtual int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) = 0;
   virtual int unpin(const SharedBlock& block) = 0;
+  // Pins as pin() does and watches: while `*word` is block->region, the addresses mean the pinned pages. In `flags`,
+  // VGPU_REGION_READ_ONLY: reading is enough; block->flags tell what it became. ENOTSUP where nothing can be watched.
+  virtual int pin_watched(void* /*address*/, uint64_t /*bytes*/, uint32_t /*flags*/, SharedBlock* /*block*/,
+                          const uint32_t** /*word*/) {
+    return ENOTSUP;
+  }
   // For transports that cannot pin: the program has mapped all of `block` (of allocate) at `address` as well; kernels may
   // use it there until unpin(again).
   virtual int share_at(const SharedBlock&, void* /*address*/, uint32_t /*flags*/, SharedBlock* /*again*/) {
