@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "check.h"
+#include "parts.cuh"
 
 static std::vector<float> numbers(size_t count, float first) {
   std::vector<float> made(count);
@@ -152,6 +153,7 @@ static void boxes(unsigned flags) {
 
 static void one_dimension() {
   constexpr size_t kCount = 1000;
+  CHECK(cudaFree(nullptr));
   CUDA_ARRAY_DESCRIPTOR wanted{};
   wanted.Width = kCount;
   wanted.Format = CU_AD_FORMAT_SIGNED_INT32;
@@ -217,13 +219,14 @@ static void again_and_again() {
 }
 
 int main() {
-  descriptors();
-  rectangles();
-  large();
-  boxes(0);
-  boxes(cudaArrayLayered);
-  one_dimension();
-  mipmaps();
-  again_and_again();
-  return passed();
+  return run_parts({
+      {"descriptors", descriptors},
+      {"rectangles", rectangles},
+      {"large", large},
+      {"boxes", [] { boxes(0); }},
+      {"layers", [] { boxes(cudaArrayLayered); }},
+      {"one dimension", one_dimension},
+      {"mipmaps", mipmaps},
+      {"again and again", again_and_again},
+  });
 }

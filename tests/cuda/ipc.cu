@@ -9,14 +9,9 @@
 #include <vector>
 
 #include "check.h"
+#include "parts.cuh"
 
 constexpr int kCount = 3000000, kSmall = 100;
-
-struct Letter {
-  cudaIpcMemHandle_t large, small;
-  cudaIpcEventHandle_t filled;
-  size_t granule;
-};
 
 __global__ void fill(int* data, int count, int factor) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -96,105 +91,161 @@ static void unmap(CUdeviceptr at, size_t bytes) {
   CHECK_DRIVER(cuMemAddressFree(at, bytes));
 }
 
-static int giver(int socket) {
+struct Letter {
+  cudaIpcMemHandle_t large, small;
+};
+
+static void give_memory(int socket) {
   int *large, *small;
   CHECK(cudaMalloc(&large, kCount * sizeof(int)));
   CHECK(cudaMalloc(&small, kSmall * sizeof(int)));
-  cudaStream_t stream;
-  cudaEvent_t filled;
-  CHECK(cudaStreamCreate(&stream));
-  CHECK(cudaEventCreateWithFlags(&filled, cudaEventInterprocess | cudaEventDisableTiming));
   Letter letter{};
   CHECK(cudaIpcGetMemHandle(&letter.large, large));
   CHECK(cudaIpcGetMemHandle(&letter.small, small));
-  CHECK(cudaIpcGetEventHandle(&letter.filled, filled));
   void* own = nullptr;
   EXPECT(cudaIpcOpenMemHandle(&own, letter.large, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess);
   cudaGetLastError();
-  fill<<<blocks(kCount), 256, 0, stream>>>(large, kCount, 3);
-  fill<<<blocks(kSmall), 256, 0, stream>>>(small, kSmall, 7);
-  CHECK(cudaEventRecord(filled, stream));
-
-  CUmemAllocationProp prop{};
-  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  CHECK_DRIVER(cuMemGetAllocationGranularity(&letter.granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-  CUmemGenericAllocationHandle memory;
-  CHECK_DRIVER(cuMemCreate(&memory, letter.granule, &prop, 0));
-  int descriptor = -1;
-  CHECK_DRIVER(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-  const CUdeviceptr mapped = map(memory, letter.granule);
-  fill<<<blocks(kSmall), 256>>>(reinterpret_cast<int*>(mapped), kSmall, 11);
+  fill<<<blocks(kCount), 256>>>(large, kCount, 3);
+  fill<<<blocks(kSmall), 256>>>(small, kSmall, 7);
   CHECK(cudaDeviceSynchronize());
-
   EXPECT(write(socket, &letter, sizeof(letter)) == sizeof(letter));
-  send_descriptor(socket, descriptor);
-  close(descriptor);
   hear(socket);  // the other has added
   expect_values(large, kCount, 3, 1);
   expect_values(small, kSmall, 7, 2);
-  expect_values(reinterpret_cast<int*>(mapped), kSmall, 11, 4);
-  unmap(mapped, letter.granule);
-  CHECK_DRIVER(cuMemRelease(memory));
   CHECK(cudaFree(large));
-  tell(socket);  // it is gone
+  tell(socket);
   hear(socket);
   CHECK(cudaFree(small));
-  return 0;
 }
 
-static int taker(int socket) {
+static void take_memory(int socket) {
   Letter letter;
   EXPECT(read(socket, &letter, sizeof(letter)) == sizeof(letter));
-  const int descriptor = receive_descriptor(socket);
-  CHECK(cudaSetDevice(0));
-  CHECK(cudaFree(nullptr));
   int *large, *small, *again;
-  cudaEvent_t filled;
   CHECK(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&large), letter.large, cudaIpcMemLazyEnablePeerAccess));
   CHECK(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&small), letter.small, cudaIpcMemLazyEnablePeerAccess));
-  CHECK(cudaIpcOpenEventHandle(&filled, letter.filled));
-  CHECK(cudaStreamWaitEvent(0, filled, 0));
   expect_values(large, kCount, 3, 0);
   expect_values(small, kSmall, 7, 0);
   add<<<blocks(kCount), 256>>>(large, kCount, 1);
   add<<<blocks(kSmall), 256>>>(small, kSmall, 2);
-
-  CUmemGenericAllocationHandle memory;
-  CHECK_DRIVER(cuMemImportFromShareableHandle(&memory, reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor)),
-                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-  close(descriptor);
-  const CUdeviceptr mapped = map(memory, letter.granule);
-  expect_values(reinterpret_cast<int*>(mapped), kSmall, 11, 0);
-  add<<<blocks(kSmall), 256>>>(reinterpret_cast<int*>(mapped), kSmall, 4);
-  unmap(mapped, letter.granule);
-  CHECK_DRIVER(cuMemRelease(memory));
   CHECK(cudaDeviceSynchronize());
   CHECK(cudaIpcCloseMemHandle(large));
-  CHECK(cudaEventDestroy(filled));
   tell(socket);
   hear(socket);  // `large` is freed
   EXPECT(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&again), letter.large, cudaIpcMemLazyEnablePeerAccess) !=
          cudaSuccess);
   cudaGetLastError();
+  cudaIpcMemHandle_t nonsense;
+  std::memset(&nonsense, 0x5a, sizeof(nonsense));
+  EXPECT(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&again), nonsense, cudaIpcMemLazyEnablePeerAccess) !=
+         cudaSuccess);
+  cudaGetLastError();
   CHECK(cudaIpcCloseMemHandle(small));
   tell(socket);
-  return 0;
+}
+
+static void give_event(int socket) {
+  int* data;
+  CHECK(cudaMalloc(&data, kCount * sizeof(int)));
+  cudaEvent_t filled;
+  CHECK(cudaEventCreateWithFlags(&filled, cudaEventInterprocess | cudaEventDisableTiming));
+  cudaIpcEventHandle_t event;
+  cudaIpcMemHandle_t memory;
+  CHECK(cudaIpcGetEventHandle(&event, filled));
+  CHECK(cudaIpcGetMemHandle(&memory, data));
+  fill<<<blocks(kCount), 256>>>(data, kCount, 5);
+  CHECK(cudaEventRecord(filled));
+  EXPECT(write(socket, &event, sizeof(event)) == sizeof(event));
+  EXPECT(write(socket, &memory, sizeof(memory)) == sizeof(memory));
+  hear(socket);
+  CHECK(cudaEventDestroy(filled));
+  CHECK(cudaFree(data));
+}
+
+static void take_event(int socket) {
+  cudaIpcEventHandle_t event;
+  cudaIpcMemHandle_t memory;
+  EXPECT(read(socket, &event, sizeof(event)) == sizeof(event));
+  EXPECT(read(socket, &memory, sizeof(memory)) == sizeof(memory));
+  CHECK(cudaFree(nullptr));
+  cudaEvent_t filled;
+  int* data;
+  CHECK(cudaIpcOpenEventHandle(&filled, event));
+  CHECK(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&data), memory, cudaIpcMemLazyEnablePeerAccess));
+  CHECK(cudaStreamWaitEvent(0, filled, 0));
+  expect_values(data, kCount, 5, 0);
+  CHECK(cudaEventSynchronize(filled));
+  CHECK(cudaEventDestroy(filled));
+  CHECK(cudaIpcCloseMemHandle(data));
+  tell(socket);
+}
+
+static CUmemAllocationProp exportable(size_t* granule) {
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CHECK(cudaSetDevice(0));
+  CHECK(cudaFree(nullptr));
+  CHECK_DRIVER(cuMemGetAllocationGranularity(granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  return prop;
+}
+
+static void give_descriptor(int socket) {
+  size_t granule = 0;
+  const CUmemAllocationProp prop = exportable(&granule);
+  CUmemGenericAllocationHandle memory;
+  CHECK_DRIVER(cuMemCreate(&memory, granule, &prop, 0));
+  int descriptor = -1;
+  CHECK_DRIVER(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  const CUdeviceptr mapped = map(memory, granule);
+  fill<<<blocks(kSmall), 256>>>(reinterpret_cast<int*>(mapped), kSmall, 11);
+  CHECK(cudaDeviceSynchronize());
+  send_descriptor(socket, descriptor);
+  close(descriptor);
+  hear(socket);
+  expect_values(reinterpret_cast<int*>(mapped), kSmall, 11, 4);
+  unmap(mapped, granule);
+  CHECK_DRIVER(cuMemRelease(memory));
+}
+
+static void take_descriptor(int socket) {
+  const int descriptor = receive_descriptor(socket);
+  size_t granule = 0;
+  exportable(&granule);
+  CUmemGenericAllocationHandle memory;
+  CHECK_DRIVER(cuMemImportFromShareableHandle(&memory, reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor)),
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  close(descriptor);
+  const CUdeviceptr mapped = map(memory, granule);
+  expect_values(reinterpret_cast<int*>(mapped), kSmall, 11, 0);
+  add<<<blocks(kSmall), 256>>>(reinterpret_cast<int*>(mapped), kSmall, 4);
+  unmap(mapped, granule);
+  CHECK_DRIVER(cuMemRelease(memory));
+  tell(socket);
+}
+
+// One that gives and one that takes, both processes of their own. A side that fails ends its socket, and so the other.
+template <void (*give)(int), void (*take)(int)>
+static void both() {
+  int pair[2];
+  EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(pair[0]);
+    take(pair[1]);
+    std::exit(0);
+  }
+  close(pair[1]);
+  give(pair[0]);
+  int status = -1;
+  EXPECT(waitpid(child, &status, 0) == child && status == 0);
 }
 
 int main() {
-  int pair[2];
-  EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-  const pid_t child = fork();  // before the first call of CUDA
-  if (child == 0) {
-    close(pair[0]);
-    return taker(pair[1]);
-  }
-  close(pair[1]);
-  const int result = giver(pair[0]);
-  int status = -1;
-  EXPECT(waitpid(child, &status, 0) == child);
-  EXPECT(status == 0 && result == 0);
-  return passed();
+  return run_parts({
+      {"memory", both<give_memory, take_memory>},
+      {"events", both<give_event, take_event>},
+      {"descriptors", both<give_descriptor, take_descriptor>},
+  });
 }

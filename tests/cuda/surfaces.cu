@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "check.h"
+#include "parts.cuh"
 
 constexpr int kWidth = 64, kHeight = 24, kDepth = 6;
 
@@ -113,9 +114,10 @@ static void levels() {
 }
 
 int main() {
-  planes();
-  boxes(false);
-  boxes(true);
-  levels();
-  return passed();
+  return run_parts({
+      {"planes", planes},
+      {"boxes", [] { boxes(false); }},
+      {"layers", [] { boxes(true); }},
+      {"levels", levels},
+  });
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "check.h"
+#include "parts.cuh"
 
 constexpr int kWidth = 32, kHeight = 16, kDepth = 8;
 
@@ -259,16 +260,27 @@ static void several() {
   CHECK(cudaFreeArray(b));
 }
 
-int main() {
+template <bool layered>
+static void boxes_of() {
+  boxes(layered);
+}
+
+template <void (*part)()>
+static void with_results() {
   CHECK(cudaMalloc(&results, sizeof(host)));
-  linear();
-  planes();
-  pitched();
-  colours();
-  boxes(false);
-  boxes(true);
-  mipmaps();
-  several();
+  part();
   CHECK(cudaFree(results));
-  return passed();
+}
+
+int main() {
+  return run_parts({
+      {"linear", with_results<linear>},
+      {"planes", with_results<planes>},
+      {"pitched", with_results<pitched>},
+      {"colours", with_results<colours>},
+      {"boxes", with_results<boxes_of<false>>},
+      {"layers", with_results<boxes_of<true>>},
+      {"mipmaps", with_results<mipmaps>},
+      {"several", with_results<several>},
+  });
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "check.h"
+#include "parts.cuh"
 
 static CUmemAllocationProp prop;
 static size_t granule;
@@ -143,7 +144,7 @@ static void share() {
   EXPECT_CODE(CUDA_ERROR_OUT_OF_MEMORY, cuMemCreate(&memory, (total / granule + 1) * granule, &prop, 0));
 }
 
-int main() {
+static void prepare() {
   CHECK(cudaSetDevice(0));
   CHECK(cudaFree(nullptr));
   int supported = 0;
@@ -155,9 +156,19 @@ int main() {
   CHECK_DRIVER(cuMemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   CHECK_DRIVER(cuMemGetAllocationGranularity(&recommended, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
   EXPECT(granule != 0 && recommended % granule == 0);
-  pieces();
-  twice();
-  refusals();
-  share();
-  return passed();
+}
+
+template <void (*part)()>
+static void prepared() {
+  prepare();
+  part();
+}
+
+int main() {
+  return run_parts({
+      {"pieces", prepared<pieces>},
+      {"twice", prepared<twice>},
+      {"refusals", prepared<refusals>},
+      {"share", prepared<share>},
+  });
 }
