@@ -1,98 +1,13 @@
 /* Checks /dev/vgpu0 from inside the guest against sink.cc. Prints a line per check; exits 1 if one failed. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "guest-driver/uapi/vgpu_ioctl.h"
-#include "guest-driver/uapi/vgpu_lane.h"
-#include "tests/vm/module/protocol.h"
+#include "tests/vm/module/client.h"
 
-static int failures;
-
-#define CHECK(what)                                                        \
-  do {                                                                     \
-    errno = 0;                                                             \
-    if (!(what)) {                                                         \
-      printf("FAIL line %d: %s (%s)\n", __LINE__, #what, strerror(errno)); \
-      failures++;                                                          \
-    }                                                                      \
-  } while (0)
-#define FAILS_WITH(call, code) CHECK((call) == -1 && errno == (code))
-
-struct client {
-  int fd;
-  struct vgpu_lane_header* lane;
-  uint64_t seen;
-};
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static int hello(int fd, int hash_byte, struct vgpu_ioc_hello* hello) {
-  memset(hello, 0, sizeof(*hello));
-  memset(hello->schema_hash, hash_byte, VGPU_HASH_BYTES);
-  return ioctl(fd, VGPU_IOC_HELLO, hello);
-}
-
-static void* map_lane(int fd, uint32_t id) {
-  return mmap(NULL, VGPU_LANE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)id * VGPU_LANE_BYTES);
-}
-
-/* A process of its own on the host, with lane 0. */
-static struct client start(void) {
-  struct client c = {.fd = open("/dev/vgpu0", O_RDWR | O_CLOEXEC)};
-  struct vgpu_ioc_hello h;
-  struct vgpu_ioc_lane lane;
-  CHECK(c.fd >= 0);
-  CHECK(hello(c.fd, kHostHashByte, &h) == 0);
-  CHECK(ioctl(c.fd, VGPU_IOC_ADD_LANE, &lane) == 0 && lane.id == 0);
-  c.lane = map_lane(c.fd, 0);
-  CHECK(c.lane != MAP_FAILED);
-  return c;
-}
-
-static void stop(struct client* c) {
-  munmap(c->lane, VGPU_LANE_BYTES); /* a mapping keeps the file open */
-  close(c->fd);
-}
-
-static int wait_event(struct client* c, uint32_t milliseconds) {
-  struct vgpu_ioc_wait w = {.seen = c->seen, .timeout_ms = milliseconds};
-  int result = ioctl(c->fd, VGPU_IOC_WAIT, &w);
-  c->seen = w.seen;
-  return result;
-}
-
-static struct KickResult kick(struct client* c) {
-  struct KickResult* result = (struct KickResult*)((char*)c->lane + VGPU_LANE_REPLY_OFFSET);
-  c->lane->tail++;
-  CHECK(ioctl(c->fd, VGPU_IOC_KICK) == 0);
-  while (__atomic_load_n(&c->lane->head, __ATOMIC_ACQUIRE) != c->lane->tail)
-    if (wait_event(c, 5000) != 0) {
-      printf("FAIL kick: %s\n", strerror(errno));
-      failures++;
-      break;
-    }
-  return *result;
-}
-
-static struct vgpu_ioc_region region_of(void* va, uint64_t bytes, uint32_t flags) {
-  struct vgpu_ioc_region r = {.va = (uint64_t)(uintptr_t)va, .bytes = bytes, .flags = flags};
-  return r;
-}
+int failures;
 
 static void test_hello(void) {
   int fd = open("/dev/vgpu0", O_RDWR | O_CLOEXEC);
@@ -241,7 +156,9 @@ static void test_death(void) {
     struct client mine = start();
     char* p = mmap(NULL, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct vgpu_ioc_region r = region_of(p, 8 << 20, 0);
+    struct vgpu_ioc_watched watched = {.region = r};
     CHECK(ioctl(mine.fd, VGPU_IOC_PIN, &r) == 0);
+    CHECK(ioctl(mine.fd, VGPU_IOC_PIN_WATCHED, &watched) == 0);
     pid_t keeper = fork();
     if (keeper == 0) {
       sleep(30);
@@ -266,11 +183,15 @@ static void* churn(void* argument) {
   for (int i = 0; i < 40; i++) {
     struct vgpu_ioc_region r = region_of(p, 1 << 20, 0);
     struct vgpu_ioc_lane lane;
+    struct vgpu_ioc_watched watched = {.region = r};
     CHECK(ioctl(c->fd, VGPU_IOC_PIN, &r) == 0);
+    CHECK(ioctl(c->fd, VGPU_IOC_PIN_WATCHED, &watched) == 0);
+    CHECK(madvise(p + (i % 4 << 18), 1 << 18, MADV_DONTNEED) == 0);
     CHECK(ioctl(c->fd, VGPU_IOC_ADD_LANE, &lane) == 0);
     CHECK(ioctl(c->fd, VGPU_IOC_KICK) == 0);
     CHECK(ioctl(c->fd, VGPU_IOC_DROP_LANE, &lane) == 0);
     CHECK(ioctl(c->fd, VGPU_IOC_UNPIN, &r) == 0);
+    CHECK(ioctl(c->fd, VGPU_IOC_UNPIN, &watched.region) == 0);
   }
   munmap(p, 1 << 20);
   return NULL;
@@ -357,13 +278,16 @@ static void test_unbind(const char* virtio_device) {
   char* p = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   struct vgpu_ioc_region r = region_of(p, 1 << 20, 0);
   pthread_t thread;
+  struct vgpu_ioc_watched watched = {.region = r};
   CHECK(ioctl(c.fd, VGPU_IOC_PIN, &r) == 0);
+  CHECK(ioctl(c.fd, VGPU_IOC_PIN_WATCHED, &watched) == 0);
   pthread_create(&thread, NULL, waiter, &c);
   usleep(100000);
   write_file("/sys/bus/virtio/drivers/virtio_vgpu/unbind", virtio_device);
   pthread_join(thread, NULL);
   FAILS_WITH(ioctl(c.fd, VGPU_IOC_KICK), EPIPE);
   FAILS_WITH(ioctl(c.fd, VGPU_IOC_UNPIN, &r), EPIPE);
+  CHECK(munmap(p, 1 << 20) == 0); /* still watched */
   write_file("/sys/bus/virtio/drivers/virtio_vgpu/bind", virtio_device);
   struct client again = start();
   CHECK(kick(&again).processes == 1);
@@ -420,6 +344,7 @@ int main(int argc, char** argv) {
   printf("lanes\n"), test_lanes();
   printf("pages\n"), test_pages();
   printf("pin errors\n"), test_pin_errors();
+  printf("watch\n"), test_watch();
   printf("wait\n"), test_wait();
   printf("fork\n"), test_fork();
   printf("death\n"), test_death();
