@@ -19,6 +19,23 @@ TEST(AddressMap, FindsTheRangeThatHoldsAnAddress) {
   EXPECT_FALSE(map.find(0x2001));
 }
 
+TEST(AddressMap, NeighbouringMappingsAreOneToACopy) {
+  AddressMap map;
+  Range first = range(0x1000, 0x100), second = range(0x1100, 0x100), apart = range(0x1300, 0x100);
+  for (Range* mapping : {&first, &second, &apart}) {
+    mapping->kind = RangeKind::kMapped;
+    map.add(*mapping);
+  }
+  EXPECT_TRUE(map.covers(first, 0x1010, 0x20));
+  EXPECT_TRUE(map.covers(first, 0x1010, 0x1f0));
+  EXPECT_FALSE(map.covers(first, 0x1010, 0x1f1));
+  EXPECT_FALSE(map.covers(first, 0x1010, ~0ull));
+  Range plain = range(0x1200, 0x100);
+  map.add(plain);
+  EXPECT_FALSE(map.covers(second, 0x1100, 0x101)) << "the neighbour is no mapping";
+  EXPECT_FALSE(map.covers(plain, 0x1200, 0x101));
+}
+
 TEST(AddressMap, HoldsMindsLengthAndOverflow) {
   const Range some = range(0x1000, 0x100);
   EXPECT_TRUE(some.holds(0x1000, 0x100));

@@ -1,0 +1,182 @@
+// The guest's reservations and mappings, and the heap beside them, with a driver of our own that keeps its books.
+#include "backend/device/cuda/reservations.h"
+
+#include <gtest/gtest.h>
+
+namespace bandsaw::cuda {
+namespace {
+
+constexpr uint64_t kGranule = 2u << 20, kBase = uint64_t{1} << 40, kBytes = 512 * kGranule;
+
+struct FakeDriver {
+  std::map<uint64_t, uint64_t> mapped;  // address -> bytes
+  std::map<CUmemGenericAllocationHandle, uint64_t> memory;
+  CUmemGenericAllocationHandle next = 1;
+  uint64_t access_from = 0, access_bytes = 0;
+};
+FakeDriver fake;
+
+DriverRef fake_driver() {
+  fake = {};
+  auto driver = std::make_shared<Driver>();
+  driver->cuMemGetAllocationGranularity = [](size_t* size, const CUmemAllocationProp*,
+                                             CUmemAllocationGranularity_flags) {
+    return *size = kGranule, CUDA_SUCCESS;
+  };
+  driver->cuMemAddressReserve = [](CUdeviceptr* at, size_t, size_t, CUdeviceptr wanted, unsigned long long) {
+    return *at = wanted, CUDA_SUCCESS;
+  };
+  driver->cuMemAddressFree = [](CUdeviceptr, size_t) { return CUDA_SUCCESS; };
+  driver->cuMemCreate = [](CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp*,
+                           unsigned long long) {
+    *handle = fake.next++;
+    fake.memory[*handle] = bytes;
+    return CUDA_SUCCESS;
+  };
+  driver->cuMemRelease = [](CUmemGenericAllocationHandle handle) {
+    return fake.memory.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  driver->cuMemMap = [](CUdeviceptr at, size_t bytes, size_t, CUmemGenericAllocationHandle, unsigned long long) {
+    return fake.mapped.emplace(at, bytes).second ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  driver->cuMemUnmap = [](CUdeviceptr at, size_t bytes) {
+    const auto found = fake.mapped.find(at);
+    if (found == fake.mapped.end() || found->second != bytes) return CUDA_ERROR_INVALID_VALUE;
+    fake.mapped.erase(found);
+    return CUDA_SUCCESS;
+  };
+  driver->cuMemSetAccess = [](CUdeviceptr at, size_t bytes, const CUmemAccessDesc*, size_t) {
+    fake.access_from = at;
+    fake.access_bytes = bytes;
+    return CUDA_SUCCESS;
+  };
+  driver->cuGetErrorName = [](CUresult, const char** name) { return *name = "NAME", CUDA_SUCCESS; };
+  driver->cuGetErrorString = [](CUresult, const char** text) { return *text = "text", CUDA_SUCCESS; };
+  return driver;
+}
+
+struct FakeHost final : DeviceHost {
+  void run_callback(const HostCallback&, CUresult, Done) override {}
+  void poisoned(CUresult) override {}
+  void print(std::string_view) override {}
+  bool charge_memory(int64_t bytes) override { return charged += bytes, true; }
+  void account(int, uint64_t, uint64_t) override {}
+  void* visible_host(uint64_t, uint64_t) override { return nullptr; }
+  int64_t charged = 0;
+};
+
+class ReservationsTest : public ::testing::Test {
+ protected:
+  uint64_t reserve(uint64_t bytes, uint64_t alignment = 0) {
+    uint64_t address = 0;
+    EXPECT_EQ(reservations_->reserve(bytes, alignment, &address), CUDA_SUCCESS);
+    return address;
+  }
+  CudaMemoryRef memory(uint64_t bytes) {
+    CUmemGenericAllocationHandle handle = 0;
+    driver_->cuMemCreate(&handle, bytes, nullptr, 0);
+    host_.charge_memory(static_cast<int64_t>(bytes));
+    return std::make_shared<CudaMemory>(driver_, handle, bytes, Charge(&host_, bytes));
+  }
+
+  FakeHost host_;
+  DriverRef driver_ = fake_driver();
+  std::unique_ptr<Heap> heap_ = std::move(Heap::make(driver_, &host_, 0, kBase, kBytes).value());
+  std::unique_ptr<Reservations> reservations_ = std::make_unique<Reservations>(driver_, heap_.get(), 0);
+};
+
+TEST_F(ReservationsTest, AddressesAreApartAligned) {
+  const uint64_t a = reserve(5 * kGranule), b = reserve(4096), c = reserve(kGranule, 64 * kGranule);
+  EXPECT_EQ(a % kGranule, 0u);
+  EXPECT_GE(b, a + 5 * kGranule);
+  EXPECT_EQ(c % (64 * kGranule), 0u);
+  uint64_t none = 0;
+  EXPECT_EQ(reservations_->reserve(kBytes + kGranule, 0, &none), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(reservations_->reserve(~uint64_t{0}, 0, &none), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(reservations_->free(a, 4 * kGranule), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->free(a + kGranule, 4 * kGranule), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->free(b, 4096), CUDA_SUCCESS);
+  EXPECT_EQ(reservations_->free(a, 5 * kGranule), CUDA_SUCCESS);
+  EXPECT_EQ(reservations_->free(a, 5 * kGranule), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reserve(kGranule), a);
+}
+
+TEST_F(ReservationsTest, MappingsDoNotOverlapNorLeaveTheirReservation) {
+  const uint64_t base = reserve(4 * kGranule);
+  const CudaMemoryRef some = memory(2 * kGranule);
+  EXPECT_EQ(reservations_->map(base + kGranule, 2 * kGranule, 0, some), CUDA_SUCCESS);
+  EXPECT_EQ(reservations_->map(base, 2 * kGranule, 0, some), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->map(base + 2 * kGranule, kGranule, 0, some), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->map(base + 3 * kGranule, 2 * kGranule, 0, some), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->map(base, kGranule, 2 * kGranule, some), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->map(base, 3 * kGranule, 0, some), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->map(base, kGranule, ~uint64_t{0}, some), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->map(base - kGranule, kGranule, 0, some), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->map(base, kGranule, 0, some), CUDA_SUCCESS);
+  EXPECT_EQ(reservations_->free(base, 4 * kGranule), CUDA_ERROR_INVALID_VALUE) << "something is mapped";
+  EXPECT_EQ(fake.mapped.size(), 2u);
+}
+
+TEST_F(ReservationsTest, WholeMappingsAreUnmappedAndNothingElse) {
+  uint64_t plain = 0;
+  ASSERT_EQ(heap_->allocate(nullptr, 8 * kGranule, &plain), CUDA_SUCCESS);
+  const uint64_t base = reserve(4 * kGranule);
+  ASSERT_EQ(reservations_->map(base, 2 * kGranule, 0, memory(2 * kGranule)), CUDA_SUCCESS);
+  ASSERT_EQ(reservations_->map(base + 2 * kGranule, kGranule, 0, memory(kGranule)), CUDA_SUCCESS);
+  EXPECT_EQ(reservations_->unmap(base, kGranule), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->unmap(base + kGranule, 2 * kGranule), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->unmap(base, 4 * kGranule), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->unmap(plain, 8 * kGranule), CUDA_ERROR_INVALID_VALUE) << "the heap's own";
+  EXPECT_EQ(reservations_->set_access(plain, 8 * kGranule, 3), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->set_access(base, 4 * kGranule, 3), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->set_access(base, 3 * kGranule, 3), CUDA_SUCCESS);
+  EXPECT_EQ(fake.access_bytes, 3 * kGranule);
+  EXPECT_EQ(reservations_->unmap(base, 3 * kGranule), CUDA_SUCCESS);
+  EXPECT_EQ(fake.mapped.size(), 1u);
+  EXPECT_EQ(reservations_->free(base, 4 * kGranule), CUDA_SUCCESS);
+  EXPECT_EQ(heap_->release(plain), CUDA_SUCCESS);
+  EXPECT_EQ(host_.charged, 0);
+}
+
+TEST_F(ReservationsTest, MemoryCountsAsLongAsSomebodyHasIt) {
+  const uint64_t base = reserve(kGranule);
+  CudaMemoryRef some = memory(kGranule);
+  ASSERT_EQ(reservations_->map(base, kGranule, 0, some), CUDA_SUCCESS);
+  some = nullptr;
+  EXPECT_EQ(host_.charged, static_cast<int64_t>(kGranule));
+  EXPECT_EQ(fake.memory.size(), 1u);
+  EXPECT_EQ(reservations_->unmap(base, kGranule), CUDA_SUCCESS);
+  EXPECT_EQ(host_.charged, 0);
+  EXPECT_TRUE(fake.memory.empty());
+}
+
+TEST_F(ReservationsTest, TheEndUnmapsEverything) {
+  const uint64_t base = reserve(2 * kGranule);
+  ASSERT_EQ(reservations_->map(base, kGranule, 0, memory(kGranule)), CUDA_SUCCESS);
+  reservations_ = nullptr;
+  EXPECT_TRUE(fake.mapped.empty());
+  EXPECT_TRUE(fake.memory.empty());
+  EXPECT_EQ(host_.charged, 0);
+}
+
+TEST_F(ReservationsTest, TheHeapTellsWhatHoldsAnAllocation) {
+  uint64_t small = 0, other = 0, large = 0;
+  ASSERT_EQ(heap_->allocate(nullptr, 100, &small), CUDA_SUCCESS);
+  ASSERT_EQ(heap_->allocate(nullptr, 100, &other), CUDA_SUCCESS);
+  ASSERT_EQ(heap_->allocate(nullptr, 3 * kGranule + 1, &large), CUDA_SUCCESS);
+  CUmemGenericAllocationHandle slab = 0, same = 0, own = 0;
+  uint64_t bytes = 0, offset = 0;
+  ASSERT_TRUE(heap_->find(small, &slab, &bytes, &offset));
+  EXPECT_EQ(bytes, kGranule);
+  ASSERT_TRUE(heap_->find(other, &same, &bytes, &offset));
+  EXPECT_EQ(same, slab);
+  EXPECT_EQ(offset, other - small);
+  ASSERT_TRUE(heap_->find(large, &own, &bytes, &offset));
+  EXPECT_NE(own, slab);
+  EXPECT_EQ(bytes, 4 * kGranule);
+  EXPECT_EQ(offset, 0u);
+  EXPECT_FALSE(heap_->find(large + kGranule, &own, &bytes, &offset));
+}
+
+}  // namespace
+}  // namespace bandsaw::cuda
