@@ -99,7 +99,7 @@ static int do_unpin(struct vgpu_process *process, void __user *user)
 
 	if (copy_from_user(&region, user, sizeof(region)))
 		return -EFAULT;
-	return vgpu_region_unpin(process, region.id);
+	return vgpu_region_unpin(process, region.id, 0);
 }
 
 static int do_wait(struct vgpu_process *process, void __user *user)

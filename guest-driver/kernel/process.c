@@ -39,6 +39,47 @@ static void end_work(struct work_struct *work)
 	vgpu_process_put(process);
 }
 
+/* The id of a region to let go of, or 0. */
+static u32 find_unmapped(struct vgpu_process *process)
+{
+	struct vgpu_region *region;
+	unsigned long id, found = 0;
+
+	/* A region that is being unpinned leaves the table first, under this lock. */
+	xa_lock(&process->regions);
+	xa_for_each(&process->regions, id, region) {
+		if (vgpu_watch_unmapped(region->watch)) {
+			found = id;
+			break;
+		}
+	}
+	xa_unlock(&process->regions);
+	return found;
+}
+
+static void reap_work(struct work_struct *work)
+{
+	struct vgpu_process *process = container_of(work, struct vgpu_process, reap_work);
+	u32 id;
+
+	mutex_lock(&process->lock);
+	while (!process->ended && (id = find_unmapped(process))) {
+		const int error = vgpu_region_unpin(process, id, VGPU_END_TIMEOUT);
+
+		if (error && error != -ENOENT)
+			break;
+	}
+	mutex_unlock(&process->lock);
+	vgpu_process_put(process);
+}
+
+void vgpu_process_reap(struct vgpu_process *process)
+{
+	kref_get(&process->refs);
+	if (!queue_work(system_long_wq, &process->reap_work))
+		vgpu_process_put(process); /* not the last one: the watch's process lives */
+}
+
 /* The address space ends. Its thread must not wait for the host, so a worker does. */
 static void notifier_release(struct mmu_notifier *notifier, struct mm_struct *mm)
 {
@@ -71,6 +112,7 @@ struct vgpu_process *vgpu_process_open(struct vgpu_device *device)
 	process->mm = current->mm;
 	mmgrab(process->mm);
 	INIT_WORK(&process->end_work, end_work);
+	INIT_WORK(&process->reap_work, reap_work);
 	INIT_LIST_HEAD(&process->limbo);
 	mutex_init(&process->lock);
 	xa_init_flags(&process->lanes, XA_FLAGS_ALLOC);
@@ -303,7 +345,8 @@ void vgpu_process_close(struct vgpu_process *process)
 {
 	vgpu_process_end(process);
 	mmu_notifier_unregister(&process->notifier, process->mm);
-	/* The worker runs this module's code, and the file's hold on the module ends here. */
+	/* The workers run this module's code, and the file's hold on the module ends here. */
 	flush_work(&process->end_work);
+	flush_work(&process->reap_work);
 	vgpu_process_put(process);
 }

@@ -188,11 +188,10 @@ int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc, u
 	return error;
 }
 
-int vgpu_region_unpin(struct vgpu_process *process, u32 id)
+int vgpu_region_unpin(struct vgpu_process *process, u32 id, long limit)
 {
 	struct vgpu_request *request;
 	struct vgpu_region *region;
-	bool maybe_done;
 	int error = vgpu_process_usable(process);
 
 	if (error)
@@ -213,7 +212,9 @@ int vgpu_region_unpin(struct vgpu_process *process, u32 id)
 	}
 	vgpu_watch_end(region->watch);
 	region->watch = NULL;
-	error = vgpu_request_send(process->device, request, &maybe_done);
+	error = vgpu_request_submit(process->device, request, true);
+	if (!error)
+		error = vgpu_request_wait(process->device, request, true, limit);
 	vgpu_request_put(request);
 	if (error) {
 		/* The host may still use it: it goes when the process does. */

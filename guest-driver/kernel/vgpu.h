@@ -122,6 +122,7 @@ struct vgpu_process {
 	u32 next_region;
 	struct page *watch_page;        /* a word for each watched region: its id while it is good */
 	struct ida watch_slots;
+	struct work_struct reap_work;   /* lets go of watched regions whose addresses were unmapped */
 
 	wait_queue_head_t wait;
 	atomic64_t events;
@@ -175,6 +176,8 @@ int vgpu_process_hello(struct vgpu_process *process, struct vgpu_ioc_hello *hell
 int vgpu_process_kick(struct vgpu_process *process);
 int vgpu_process_wait(struct vgpu_process *process, struct vgpu_ioc_wait *wait);
 void vgpu_process_event(struct vgpu_device *device, u32 id, u32 type);
+/* Any context; unpins, soon, the regions of which vgpu_watch_unmapped is true. */
+void vgpu_process_reap(struct vgpu_process *process);
 void vgpu_process_free_pages(struct vgpu_process *process);
 
 /* lane.c */
@@ -186,7 +189,8 @@ void vgpu_lane_free(struct vgpu_lane *lane);
 /* region.c */
 /* `slot`: where the watch's word is; NULL for a region that is not watched. */
 int vgpu_region_pin(struct vgpu_process *process, struct vgpu_ioc_region *ioc, u32 *slot);
-int vgpu_region_unpin(struct vgpu_process *process, u32 id);
+/* -ETIMEDOUT when the host has not answered after `limit` jiffies (0: no limit); the region then goes with the process. */
+int vgpu_region_unpin(struct vgpu_process *process, u32 id, long limit);
 void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region);
 
 /* watch.c */
@@ -195,6 +199,8 @@ struct vgpu_watch *vgpu_watch_start(struct vgpu_process *process, u64 va, u64 by
 /* They are pinned now. */
 void vgpu_watch_pinned(struct vgpu_watch *watch);
 u32 vgpu_watch_slot(struct vgpu_watch *watch);
+/* May be NULL. All its addresses were unmapped: nobody can use the region any more. */
+bool vgpu_watch_unmapped(struct vgpu_watch *watch);
 /* May be NULL. The process is not told of changes any more, and the word says that there was one. */
 void vgpu_watch_end(struct vgpu_watch *watch);
 int vgpu_watch_map(struct vgpu_process *process, struct vm_area_struct *vma);

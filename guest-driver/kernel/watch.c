@@ -17,6 +17,7 @@ struct vgpu_watch {
 	struct mmu_interval_notifier notifier;
 	struct vgpu_process *process; /* which ends its watches before it goes */
 	struct task_struct *pinner;   /* only compared */
+	bool unmapped;
 	u32 slot;
 };
 
@@ -39,6 +40,12 @@ static bool invalidate(struct mmu_interval_notifier *notifier, const struct mmu_
 	if (READ_ONCE(watch->pinner) == current)
 		return true;
 	WRITE_ONCE(*word_of(watch), 0);
+	/* Freed memory must not stay pinned until the process looks; all of it goes with the address space. */
+	if (range->event == MMU_NOTIFY_UNMAP && atomic_read(&range->mm->mm_users) &&
+	    range->start <= notifier->interval_tree.start && range->end > notifier->interval_tree.last) {
+		WRITE_ONCE(watch->unmapped, true);
+		vgpu_process_reap(watch->process);
+	}
 	return true;
 }
 
@@ -81,6 +88,11 @@ void vgpu_watch_pinned(struct vgpu_watch *watch)
 u32 vgpu_watch_slot(struct vgpu_watch *watch)
 {
 	return watch->slot;
+}
+
+bool vgpu_watch_unmapped(struct vgpu_watch *watch)
+{
+	return watch && READ_ONCE(watch->unmapped);
 }
 
 void vgpu_watch_end(struct vgpu_watch *watch)

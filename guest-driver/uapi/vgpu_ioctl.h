@@ -31,7 +31,8 @@ struct vgpu_ioc_region {
  * Pins as VGPU_IOC_PIN does, and watches the addresses: while they mean the pinned pages, and may be used as when they
  * were pinned, the word `slot` of the watch page is the region's id. When the process unmaps, moves, protects, discards
  * or forks over any part of them, and when the kernel replaces a page, it becomes something else before the call that
- * did it returns. The pages stay pinned until UNPIN.
+ * did it returns. The pages stay pinned until UNPIN; when all addresses were unmapped at once, the kernel unpins them soon
+ * after, and UNPIN may say ENOENT.
  *
  * VGPU_REGION_READ_ONLY says here that reading is enough: memory that can be pinned for writing at no cost (anonymous,
  * writable) is. `flags` returns how it was pinned.

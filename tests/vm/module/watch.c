@@ -156,10 +156,21 @@ static void pages_and_slots_are_bounded(void) {
   end(&w);
 }
 
+static void freed_memory_is_unpinned(void) {
+  struct watching w = begin(PROT_READ | PROT_WRITE);
+  struct vgpu_ioc_watched watched = pin(&w, 0);
+  CHECK(munmap(w.memory, kBytes) == 0 && !good(&w, &watched));
+  for (int i = 0; i < 100 && kick(&w.client).segments; i++) usleep(10000);
+  CHECK(kick(&w.client).segments == 0);
+  FAILS_WITH(ioctl(w.client.fd, VGPU_IOC_UNPIN, &watched.region), ENOENT);
+  end(&w);
+}
+
 void test_watch(void) {
   changes_are_told();
   nothing_else_is_told();
   writable_where_it_is_free();
   copy_on_write_is_told();
   pages_and_slots_are_bounded();
+  freed_memory_is_unpinned();
 }
