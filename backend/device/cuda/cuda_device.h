@@ -185,6 +185,7 @@ class CudaDevice final : public Device {
   void wait_soon(const CudaContextRef& context, const std::function<CUresult()>& query, std::function<CUresult()> call,
                  Done done);
   void finished(CUresult result, const Done& done);
+  void tell_output();
 
   // device_code.cc
   template <typename GetInfo>
@@ -242,6 +243,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Reservations> reservations_;
   std::unique_ptr<Pinned> pinned_;
   KernelOutput output_;
+  std::atomic<bool> may_print_{false};  // some code image that was loaded may
   PoolRef default_pool_;
 
   std::mutex pool_mutex_;

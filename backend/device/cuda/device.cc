@@ -146,9 +146,14 @@ bool CudaDevice::is_capturing(CUstream stream, CUresult* error) {
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+void CudaDevice::tell_output() {
+  if (!may_print_) return;
+  if (const std::string text = output_.take(); !text.empty()) host_->print(text);
+}
+
 void CudaDevice::finished(CUresult result, const Done& done) {
   check(result);
-  if (const std::string text = output_.take(); !text.empty()) host_->print(text);
+  tell_output();
   if (done) done(result);
 }
 
@@ -168,7 +173,8 @@ void CudaDevice::wait_soon(const CudaContextRef& context, const std::function<CU
   const auto until = std::chrono::steady_clock::now() + kInlinePatience;
   while (result == CUDA_SUCCESS) {
     const CUresult now = query();
-    if (now != CUDA_ERROR_NOT_READY) return finished(now == CUDA_SUCCESS ? call() : now, done);
+    // The call itself, which does not block any more, is what makes the driver write what kernels printed.
+    if (now != CUDA_ERROR_NOT_READY) return finished(now == CUDA_SUCCESS && may_print_ ? call() : now, done);
     if (host_->others_wait() || std::chrono::steady_clock::now() > until) break;
   }
   wait(context, std::move(call), std::move(done));
@@ -228,7 +234,7 @@ CUresult CudaDevice::context_destroy(const ContextRef& context) {
   const CudaContextRef gone = as(context);
   CUresult result = enter(gone);
   if (result == CUDA_SUCCESS) result = driver_->cuCtxSynchronize();
-  if (const std::string text = output_.take(); !text.empty()) host_->print(text);
+  tell_output();
   heap_->release_all(gone);
   if (gone->primary) {
     // Programs end with this, and then the process goes at once. What is left in it goes before it is used again.

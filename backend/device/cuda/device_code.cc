@@ -5,6 +5,7 @@
 #include "backend/device/cuda/launch_config.h"
 #include "backend/device/cuda/load_request.h"
 #include "backend/device/cuda/managed.h"
+#include "backend/device/cuda/print_scan.h"
 
 namespace bandsaw::cuda {
 namespace {
@@ -25,10 +26,12 @@ CUresult CudaDevice::library_load(std::span<const std::byte> image, LibraryRef* 
   if (const CUresult result = ManagedCode::find(image, compute_capability(*driver_, device_), &managed, log)) {
     return result;
   }
-  if (managed) {  // loaded as soon as its variables have their places
+  if (managed) {        // loaded as soon as its variables have their places
+    may_print_ = true;  // it is PTX
     *library = std::make_shared<CudaLibrary>(driver_, nullptr, std::move(managed));
     return CUDA_SUCCESS;
   }
+  if (!may_print_) may_print_ = may_print(image);
   LoadRequest request(image);
   CUlibrary made = nullptr;
   const CUresult result = driver_->cuLibraryLoadData(&made, request.image(), request.options(), request.values(),
@@ -142,6 +145,7 @@ CUresult CudaDevice::kernel_function(const ContextRef& context, const KernelRef&
 CUresult CudaDevice::module_load(const ContextRef& context, std::span<const std::byte> image, ModuleRef* module,
                                  std::string* log) {
   if (const CUresult result = enter(as(context))) return result;
+  if (!may_print_) may_print_ = may_print(image);
   LoadRequest request(image);
   CUmodule made = nullptr;
   const CUresult result =

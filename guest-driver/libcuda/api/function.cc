@@ -66,13 +66,19 @@ CUresult set_attribute(FunctionRecord* function, CUfunction_attribute attribute,
   {
     // Libraries set the same value again before every launch.
     std::lock_guard lock(function->mutex);
-    if (function->attribute(attribute) == value && function->functions.empty()) return CUDA_SUCCESS;
+    bool same = function->attribute(attribute) == value;
+    for (const auto& [context, handle] : function->functions) {
+      const FunctionRecord* const derived = find_function(handle);
+      same = same && (!derived || derived->attribute(attribute) == value);
+    }
+    if (same) return CUDA_SUCCESS;
   }
   const CUresult result = wire::function_set_attribute(call, function->handle, attribute, value);
   if (result != CUDA_SUCCESS) return result;
   function->attributes[attribute].store(value, std::memory_order_relaxed);
   std::lock_guard lock(function->mutex);
   function->occupancies.clear();
+  function->cluster_answers.clear();
   for (const auto& [context, handle] : function->functions) {
     FunctionRecord* const derived = find_function(handle);
     if (!derived) continue;

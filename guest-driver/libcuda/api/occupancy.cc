@@ -1,5 +1,8 @@
 // How many blocks fit: the device answers for one configuration, the searches over configurations happen here.
 #include <algorithm>
+#include <mutex>
+#include <string>
+#include <tuple>
 
 #include "guest-driver/libcuda/api/function.h"
 #include "guest-driver/libcuda/api/handles.h"
@@ -80,8 +83,8 @@ CUresult check_cluster_question(const int* answer, const CUlaunchConfig* config,
 }
 
 // The device knows its groups of SMs, which clusters may not straddle.
-CUresult ask_clusters(const CUlaunchConfig& config, const FunctionRecord& function, uint32_t* clusters,
-                      uint32_t* largest) {
+// Libraries ask for every kernel that they might choose, before every call of theirs.
+CUresult ask_clusters(const CUlaunchConfig& config, FunctionRecord& function, uint32_t* clusters, uint32_t* largest) {
   Call call;
   vgpu_launch launch;
   CUresult result = read_config(config, function, &launch);
@@ -89,7 +92,14 @@ CUresult ask_clusters(const CUlaunchConfig& config, const FunctionRecord& functi
   for (int i = 0; i < 3; ++i) {  // the question may come without a grid
     if (launch.grid[i] == 0) launch.grid[i] = std::max(launch.cluster[i], 1u);
   }
+  const std::string question(reinterpret_cast<const char*>(&launch), sizeof launch);
+  std::lock_guard lock(function.mutex);
+  if (const auto known = function.cluster_answers.find(question); known != function.cluster_answers.end()) {
+    std::tie(*clusters, *largest) = known->second;
+    return CUDA_SUCCESS;
+  }
   result = bandsaw::wire::occupancy_clusters(call, launch, clusters, largest);
+  if (result == CUDA_SUCCESS) function.cluster_answers.emplace(question, std::pair(*clusters, *largest));
   return result;
 }
 

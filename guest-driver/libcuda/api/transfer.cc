@@ -113,9 +113,10 @@ CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place*
   } else {
     if (!AddressMap::get().covers(*range, end->address, span)) return CUDA_ERROR_INVALID_VALUE;
     const bool host = range->kind == RangeKind::kHost || range->kind == RangeKind::kRegistered;
-    *place = host ? Place::kShared : Place::kDevice;
+    *place = host ? Place::kShared : range->kind == RangeKind::kManaged ? Place::kManaged : Place::kDevice;
   }
-  end->kind = *place == Place::kDevice ? VGPU_MEMORY_DEVICE : VGPU_MEMORY_HOST;
+  const bool device = *place == Place::kDevice || *place == Place::kManaged;
+  end->kind = device ? VGPU_MEMORY_DEVICE : VGPU_MEMORY_HOST;
   return CUDA_SUCCESS;
 }
 
@@ -128,7 +129,7 @@ CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uin
   if (result == CUDA_SUCCESS) result = resolve_end(extent, source, &copy.source, &from);
   if (result != CUDA_SUCCESS) return result;
   if (to != Place::kPageable && from != Place::kPageable) {
-    return direct_copy(call, copy, stream, wait && (to == Place::kShared || from == Place::kShared));
+    return direct_copy(call, copy, stream, wait && (to != Place::kDevice || from != Place::kDevice));
   }
   bool capturing = false;
   result = is_capturing(stream, &capturing);
@@ -136,7 +137,10 @@ CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uin
   if (capturing) return capture_pageable_copy(call, asked, destination, source, stream);
   flatten(&copy);
   if (to == from) return host_copy(call, copy, stream);
-  return pageable_copy(call, copy, to == Place::kPageable, stream);
+  result = pageable_copy(call, copy, to == Place::kPageable, stream);
+  // Such a copy is over for the program when its source was read, but the program can see where it goes.
+  if (result == CUDA_SUCCESS && wait && to == Place::kManaged) result = wire::stream_synchronize(call, stream);
+  return result;
 }
 
 vgpu_copy linear_copy(uint64_t destination, uint64_t source, uint64_t bytes) {

@@ -16,7 +16,8 @@ enum class Side { kDevice, kHost, kUnified, kArray };
 
 // Where an end really lies.
 enum class Place {
-  kDevice,    // device or managed memory, or an array
+  kDevice,    // device memory, arrays
+  kManaged,   // managed memory: the device's to reach, and the program's to look at as soon as a copy is done
   kShared,    // host memory that the runner sees
   kPageable,  // the program's own memory
 };
