@@ -98,7 +98,7 @@ struct CopyEnd {
   uint64_t pitch = 0;   // bytes from row to row
   uint64_t height = 0;  // rows from plane to plane
   bool host = false;
-  ArrayRef array;
+  ArrayRef array = nullptr;
   uint64_t x_bytes = 0, y = 0, z = 0;  // in the array
 };
 
