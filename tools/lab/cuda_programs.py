@@ -73,7 +73,9 @@ class Program:
         # Programs of the driver API link against our own library; a toolkit from wheels brings no stub.
         own = str(BUILD / "guest-driver/libcuda/libcuda.so.1")
         words = self._words("nvcc")
-        return [part for word in words for part in (["-Xlinker", own] if word == "-lcuda" else [word])]
+        options = [part for word in words for part in (["-Xlinker", own] if word == "-lcuda" else [word])]
+        # The loader need not know a toolkit outside the usual prefix.
+        return [*options, "-Xlinker", f"-rpath={toolkit() / 'lib64'}"]
 
     def compile(self) -> pathlib.Path:
         binary = self.binary()
