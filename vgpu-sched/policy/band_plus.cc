@@ -1,0 +1,259 @@
+#include "vgpu-sched/policy/band_plus.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace bandsaw::sched {
+namespace {
+
+constexpr double kNewGap = 0.5;  // what a gap counts in the mean
+// A neighbour's gap may be so many times its mean before the wait for it ends.
+constexpr double kLateGap = 4;
+
+Time in_flight(const Tenant& tenant) {
+  Time sum = 0;
+  for (const Request& request : tenant.in_flight) sum += tenant.expected(request);
+  return sum;
+}
+
+bool unknown_in_flight(const Tenant& tenant) {
+  return std::any_of(tenant.in_flight.begin(), tenant.in_flight.end(),
+                     [&](const Request& request) { return tenant.expected(request) == 0; });
+}
+
+double clamped(const Share& share, double scale) {
+  return std::clamp(share.percent * scale, share.reservation / 100.0, share.cap / 100.0);
+}
+
+}  // namespace
+
+void BandPlus::on_join(Slot slot, const State& state, Time now) {
+  entries_.resize(state.tenants.size());
+  entries_[slot] = Entry{};
+  entries_[slot].gap = static_cast<double>(2 * options_.wait);
+  entries_[slot].idle_since = entries_[slot].tokens_at = now;
+}
+
+void BandPlus::on_leave(Slot slot, const State& state, Time now) {
+  entries_[slot] = Entry{};
+  if (turn_slot_ == slot) turn_slot_ = kNoSlot;
+  share_out(state);
+}
+
+void BandPlus::on_change(Slot slot, const State& state, Time now) {
+  retire(state, now);
+  Entry& entry = entries_[slot];
+  const Tenant& tenant = state.tenants[slot];
+  entry.tokens = std::min(tokens(slot, state, now), 0.0);
+  entry.tokens_at = now;
+  if (tenant.idle() && !entry.idle) {
+    entry.idle = true;
+    entry.idle_since = now;
+  }
+  if (tenant.paused && entry.active) {
+    entry.active = false;
+    entry.idle_since = now;
+  } else if (!tenant.paused && !entry.active && !tenant.idle()) {
+    activate(slot, state, now);
+  }
+  share_out(state);
+}
+
+// Who has been idle for longer than a short gap no longer takes part.
+void BandPlus::retire(const State& state, Time now) {
+  bool changed = false;
+  for (Entry& entry : entries_) {
+    if (!entry.active || !entry.idle || now - entry.idle_since <= options_.wait) continue;
+    entry.active = false;
+    changed = true;
+  }
+  if (changed) share_out(state);
+}
+
+void BandPlus::activate(Slot slot, const State& state, Time now) {
+  Entry& entry = entries_[slot];
+  const double paid = static_cast<double>(now - entry.idle_since) * state.tenants[slot].share.percent / 100;
+  if (entry.lag < 0) entry.lag = std::min(entry.lag + paid, 0.0);
+  entry.lag = std::min(entry.lag, static_cast<double>(options_.carry));
+  entry.active = entry.woken = true;
+  share_out(state);
+}
+
+// The factor from percent to fraction with which the fractions, within their bounds, add up to one.
+double BandPlus::scale_for(const State& state) const {
+  double low = 0;
+  double high = 1;  // a share of 1 % alone
+  for (int step = 0; step < 40; ++step) {
+    const double middle = (low + high) / 2;
+    double sum = 0;
+    for (Slot slot = 0; slot < entries_.size(); ++slot) {
+      if (entries_[slot].active) sum += clamped(state.tenants[slot].share, middle);
+    }
+    (sum < 1 ? low : high) = middle;
+  }
+  return high;
+}
+
+// Fractions anew, and lags moved so that they add up to zero: only their distances mean something.
+void BandPlus::share_out(const State& state) {
+  double percent = 0;
+  double lags = 0;
+  bool bounded = false;
+  for (Slot slot = 0; slot < entries_.size(); ++slot) {
+    if (!entries_[slot].active) continue;
+    const Share& share = state.tenants[slot].share;
+    percent += share.percent;
+    lags += entries_[slot].lag;
+    bounded = bounded || share.reservation > 0 || share.cap < 100;
+  }
+  const double scale = bounded ? scale_for(state) : 1;
+  double sum = 0;
+  for (Slot slot = 0; slot < entries_.size(); ++slot) {
+    Entry& entry = entries_[slot];
+    if (!entry.active) continue;
+    const Share& share = state.tenants[slot].share;
+    entry.fraction = bounded ? clamped(share, scale) : share.percent / percent;
+    sum += entry.fraction;
+  }
+  for (Entry& entry : entries_) {
+    if (!entry.active) continue;
+    entry.fraction /= sum;  // below 1 where everybody is capped
+    entry.lag -= entry.fraction * lags;
+  }
+}
+
+void BandPlus::on_arrival(Slot slot, bool woken, const State& state, Time now) {
+  retire(state, now);
+  Entry& entry = entries_[slot];
+  if (entry.idle) {
+    const Time gap = std::min(now - entry.idle_since, 10 * options_.wait);
+    entry.gap += kNewGap * (static_cast<double>(gap) - entry.gap);
+    entry.idle = entry.late = false;
+  }
+  if (!entry.active && !state.tenants[slot].paused) activate(slot, state, now);
+}
+
+void BandPlus::on_dispatch(Slot slot, const State& state, Time now) {
+  entries_[slot].woken = false;
+  if (turn_slot_ != slot) turn_used_ = 0;
+  turn_slot_ = slot;
+}
+
+void BandPlus::on_completion(Slot slot, Time measured, const State& state, Time now) {
+  retire(state, now);
+  Entry& owner = entries_[slot];
+  const auto time = static_cast<double>(measured);
+  const auto most = static_cast<double>(options_.debt);
+  owner.tokens = tokens(slot, state, now) - time;
+  owner.tokens_at = now;
+  owner.lag -= time;
+  for (Entry& entry : entries_) {
+    if (!entry.active) continue;
+    entry.lag = std::clamp(entry.lag + time * entry.fraction, -most, most);
+  }
+  if (turn_slot_ == slot) turn_used_ += measured;
+  if (state.tenants[slot].idle()) {
+    owner.idle = true;
+    owner.idle_since = now;
+  }
+}
+
+double BandPlus::tokens(Slot slot, const State& state, Time now) const {
+  const Entry& entry = entries_[slot];
+  const int cap = state.tenants[slot].share.cap;
+  if (cap >= 100) return 0;
+  const double filled = entry.tokens + static_cast<double>(now - entry.tokens_at) * cap / 100;
+  return std::min(filled, static_cast<double>(options_.period) * cap / 100);
+}
+
+// How far behind: what is owed, less what is in flight, in times of its own fraction.
+double BandPlus::lag_per_share(Slot slot, const State& state) const {
+  const Entry& entry = entries_[slot];
+  return (entry.lag - static_cast<double>(in_flight(state.tenants[slot]))) / entry.fraction;
+}
+
+bool BandPlus::before(Slot one, Slot other, const State& state) const {
+  const double lag_one = lag_per_share(one, state);
+  const double lag_other = lag_per_share(other, state);
+  if ((lag_one >= 0) != (lag_other >= 0)) return lag_one >= 0;
+  const int priority_one = state.tenants[one].share.priority;
+  const int priority_other = state.tenants[other].share.priority;
+  if (lag_one >= 0 && priority_one != priority_other) return priority_one > priority_other;
+  if (entries_[one].woken != entries_[other].woken && std::abs(lag_one - lag_other) < 1) return entries_[one].woken;
+  return lag_one > lag_other;
+}
+
+// The one to go next among those with work which their caps allow.
+Slot BandPlus::choose(const State& state, Time now) const {
+  Slot best = kNoSlot;
+  bool keep_turn = false;
+  for (Slot slot = 0; slot < entries_.size(); ++slot) {
+    const Tenant& tenant = state.tenants[slot];
+    if (!tenant.runnable()) continue;
+    if (tenant.share.cap < 100 && tokens(slot, state, now) < static_cast<double>(in_flight(tenant))) continue;
+    if (best == kNoSlot || before(slot, best, state)) best = slot;
+    keep_turn = keep_turn || slot == turn_slot_;
+  }
+  if (keep_turn && turn_used_ < options_.turn && !entries_[best].woken &&
+      state.tenants[best].share.priority <= state.tenants[turn_slot_].share.priority) {
+    return turn_slot_;
+  }
+  return best;
+}
+
+// Until when the free engine is better kept for one that is further behind than `best` and will be back; 0: it is not.
+Time BandPlus::keep_for_neighbour(Slot best, const State& state, Time now) {
+  const auto wait = static_cast<double>(options_.wait);
+  for (Slot slot = 0; slot < entries_.size(); ++slot) {
+    Entry& entry = entries_[slot];
+    const Tenant& tenant = state.tenants[slot];
+    if (slot == best || !entry.active || !entry.idle || entry.late || tenant.paused) continue;
+    if (tenant.share.cap < 100 && tokens(slot, state, now) < 0) continue;
+    const bool cheap = entry.gap * options_.patience <= static_cast<double>(tenant.typical);
+    const bool promised = tenant.share.reservation > 0 && entry.lag > 0;
+    if (entry.gap > wait || (!cheap && !promised) || !before(slot, best, state)) continue;
+    const auto end = entry.idle_since + static_cast<Time>(std::min(kLateGap * entry.gap + 1, wait));
+    if (now < end) return end;
+    entry.late = true;
+    entry.gap = 2 * wait;
+  }
+  return 0;
+}
+
+// When the first one held back by its cap may go.
+Time BandPlus::next_tokens(const State& state, Time now) const {
+  Time first = 0;
+  for (Slot slot = 0; slot < entries_.size(); ++slot) {
+    const Tenant& tenant = state.tenants[slot];
+    if (!tenant.runnable() || tenant.share.cap >= 100) continue;
+    const double missing = static_cast<double>(in_flight(tenant)) - tokens(slot, state, now);
+    const Time at = now + std::max<Time>(1, static_cast<Time>(std::ceil(missing * 100 / tenant.share.cap)));
+    if (first == 0 || at < first) first = at;
+  }
+  return first;
+}
+
+// What runs may turn out to be long: nothing is sent after a slice of unknown length.
+bool BandPlus::nearly_done(const Tenant& holder, const State& state, Time now) const {
+  return !unknown_in_flight(holder) && in_flight(holder) - (now - state.running_since) < options_.ahead;
+}
+
+Decision BandPlus::decide(const State& state, Time now) {
+  retire(state, now);
+  const Slot best = choose(state, now);
+  if (state.holder != kNoSlot) {
+    if (best != state.holder || !nearly_done(state.tenants[best], state, now)) return {};
+    return {.kind = Answer::Kind::kDispatch, .slot = best, .until = 0};
+  }
+  if (best == kNoSlot) {
+    const Time until = next_tokens(state, now);
+    if (until == 0) return {};
+    return {.kind = Answer::Kind::kWait, .slot = kNoSlot, .until = until};
+  }
+  if (const Time until = keep_for_neighbour(best, state, now); until != 0) {
+    return {.kind = Answer::Kind::kWait, .slot = kNoSlot, .until = until};
+  }
+  return {.kind = Answer::Kind::kDispatch, .slot = best, .until = 0};
+}
+
+}  // namespace bandsaw::sched

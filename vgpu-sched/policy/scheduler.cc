@@ -1,0 +1,244 @@
+#include "vgpu-sched/policy/scheduler.h"
+
+#include <algorithm>
+
+namespace bandsaw::sched {
+namespace {
+
+// A slice counts for an eighth: a change of the work shows after a few, one odd slice does not.
+constexpr Time kTypicalOf = 8;
+
+bool in_range(int value, int least, int most) { return value >= least && value <= most; }
+
+bool valid(const Share& share) {
+  return in_range(share.percent, 1, 100) && in_range(share.reservation, 0, 100) && in_range(share.cap, 1, 100) &&
+         share.reservation <= share.cap;
+}
+
+bool valid_length(Time time) { return time >= 0 && time <= kLongest; }
+
+}  // namespace
+
+std::string_view describe(Error error) {
+  switch (error) {
+    case Error::kNone:
+      return "no error";
+    case Error::kUnknownVgpu:
+      return "no such virtual GPU";
+    case Error::kKnownVgpu:
+      return "the virtual GPU is there already";
+    case Error::kUnknownRequest:
+      return "no such request";
+    case Error::kKnownRequest:
+      return "the request is there already";
+    case Error::kBadShare:
+      return "a share is 1 to 100, a reservation 0 to 100 and not above the cap, a cap 1 to 100";
+    case Error::kOversubscribed:
+      return "shares or reservations add up to more than 100";
+    case Error::kBadTime:
+      return "a time is negative or far too long";
+  }
+  return "unknown error";
+}
+
+Scheduler::Scheduler(const SchedulerOptions& options, const std::function<std::unique_ptr<Policy>()>& make)
+    : accounts_(options.model == QueueModel::kMrq ? kEngines : 1), period_(std::max<Time>(options.period, 1)) {
+  for (auto& account : accounts_) {
+    account.policy = make();
+    account.state.depth = std::max(options.depth, 1);
+  }
+}
+
+Scheduler::Account& Scheduler::account_of(Engine engine) {
+  return accounts_[accounts_.size() == 1 ? 0 : static_cast<std::size_t>(engine)];
+}
+
+const Scheduler::Account& Scheduler::account_of(Engine engine) const {
+  return accounts_[accounts_.size() == 1 ? 0 : static_cast<std::size_t>(engine)];
+}
+
+Slot Scheduler::slot_of(const Account& account, VgpuId vgpu) {
+  const auto& tenants = account.state.tenants;
+  for (Slot slot = 0; slot < tenants.size(); ++slot) {
+    if (tenants[slot].present && tenants[slot].vgpu == vgpu) return slot;
+  }
+  return kNoSlot;
+}
+
+Error Scheduler::check(const Account& account, Slot except, const Share& share) {
+  if (!valid(share)) return Error::kBadShare;
+  int percent = share.percent;
+  int reservation = share.reservation;
+  for (Slot slot = 0; slot < account.state.tenants.size(); ++slot) {
+    const Tenant& tenant = account.state.tenants[slot];
+    if (!tenant.present || slot == except) continue;
+    percent += tenant.share.percent;
+    reservation += tenant.share.reservation;
+  }
+  return percent > 100 || reservation > 100 ? Error::kOversubscribed : Error::kNone;
+}
+
+Slot Scheduler::take_slot(Account* account) {
+  auto& tenants = account->state.tenants;
+  const auto free = std::find_if(tenants.begin(), tenants.end(), [](const Tenant& t) { return !t.present; });
+  const auto slot = static_cast<Slot>(free - tenants.begin());
+  if (free == tenants.end()) tenants.emplace_back();
+  tenants[slot] = Tenant{};
+  tenants[slot].present = true;
+  return slot;
+}
+
+// The time that counts, with the periods ended that are over by then.
+Time Scheduler::at(Time now) {
+  now_ = std::max({now_, now, Time{0}});
+  if (period_end_ == 0) period_end_ = now_ + period_;
+  if (now_ >= period_end_) {
+    const Time periods = (now_ - period_end_) / period_ + 1;
+    period_end_ += periods * period_;
+    for (auto& account : accounts_) account.policy->on_period(periods, account.state, now_);
+  }
+  return now_;
+}
+
+Error Scheduler::add(VgpuId vgpu, const Share& share, Time now) {
+  for (const auto& account : accounts_) {
+    if (slot_of(account, vgpu) != kNoSlot) return Error::kKnownVgpu;
+    if (const Error error = check(account, kNoSlot, share); error != Error::kNone) return error;
+  }
+  now = at(now);
+  for (auto& account : accounts_) {
+    const Slot slot = take_slot(&account);
+    account.state.tenants[slot].vgpu = vgpu;
+    account.state.tenants[slot].share = share;
+    account.policy->on_join(slot, account.state, now);
+  }
+  return Error::kNone;
+}
+
+Error Scheduler::set_share(VgpuId vgpu, Engine engine, const Share& share, Time now) {
+  Account& account = account_of(engine);
+  const Slot slot = slot_of(account, vgpu);
+  if (slot == kNoSlot) return Error::kUnknownVgpu;
+  if (const Error error = check(account, slot, share); error != Error::kNone) return error;
+  now = at(now);
+  account.state.tenants[slot].share = share;
+  account.policy->on_change(slot, account.state, now);
+  return Error::kNone;
+}
+
+Error Scheduler::set_paused(VgpuId vgpu, bool paused, Time now) {
+  if (slot_of(accounts_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
+  now = at(now);
+  for (auto& account : accounts_) {
+    const Slot slot = slot_of(account, vgpu);
+    account.state.tenants[slot].paused = paused;
+    account.policy->on_change(slot, account.state, now);
+  }
+  return Error::kNone;
+}
+
+Error Scheduler::remove(VgpuId vgpu, Time now) {
+  if (slot_of(accounts_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
+  now = at(now);
+  for (auto& account : accounts_) {
+    const Slot slot = slot_of(account, vgpu);
+    Tenant& tenant = account.state.tenants[slot];
+    if (account.state.holder == slot) {
+      account.state.holder = kNoSlot;
+      account.in_flight = 0;
+    }
+    tenant.present = false;
+    tenant.waiting.clear();
+    tenant.in_flight.clear();
+    account.policy->on_leave(slot, account.state, now);
+  }
+  return Error::kNone;
+}
+
+Error Scheduler::arrival(const Request& request, Time now) {
+  Account& account = account_of(request.engine);
+  const Slot slot = slot_of(account, request.vgpu);
+  if (slot == kNoSlot) return Error::kUnknownVgpu;
+  if (!valid_length(request.estimate)) return Error::kBadTime;
+  Tenant& tenant = account.state.tenants[slot];
+  const bool known = std::any_of(tenant.waiting.begin(), tenant.waiting.end(),
+                                 [&](const Waiting& w) { return w.request.id == request.id; }) ||
+                     std::any_of(tenant.in_flight.begin(), tenant.in_flight.end(),
+                                 [&](const Request& r) { return r.id == request.id; });
+  if (known) return Error::kKnownRequest;
+  now = at(now);
+  const bool woken = tenant.idle();
+  const auto place = std::find_if(tenant.waiting.rbegin(), tenant.waiting.rend(), [&](const Waiting& w) {
+                       return w.request.priority >= request.priority;
+                     }).base();
+  tenant.waiting.insert(place, Waiting{request, account.arrivals++});
+  account.policy->on_arrival(slot, woken, account.state, now);
+  return Error::kNone;
+}
+
+void Scheduler::release(Account* account, Slot slot, std::vector<Request>::iterator request, Time now) {
+  State& state = account->state;
+  state.tenants[slot].in_flight.erase(request);
+  state.running_since = now;
+  if (--account->in_flight == 0) state.holder = kNoSlot;
+}
+
+Error Scheduler::completion(VgpuId vgpu, Engine engine, RequestId request, Time measured, Time now) {
+  Account& account = account_of(engine);
+  const Slot slot = slot_of(account, vgpu);
+  if (slot == kNoSlot) return Error::kUnknownVgpu;
+  if (!valid_length(measured)) return Error::kBadTime;
+  Tenant& tenant = account.state.tenants[slot];
+  const auto found =
+      std::find_if(tenant.in_flight.begin(), tenant.in_flight.end(), [&](const Request& r) { return r.id == request; });
+  if (found == tenant.in_flight.end()) return Error::kUnknownRequest;
+  now = at(now);
+  release(&account, slot, found, now);
+  tenant.typical = tenant.typical == 0 ? measured : tenant.typical + (measured - tenant.typical) / kTypicalOf;
+  tenant.used = std::min(tenant.used, std::numeric_limits<Time>::max() - measured) + measured;
+  account.policy->on_completion(slot, measured, account.state, now);
+  return Error::kNone;
+}
+
+Error Scheduler::cancel(VgpuId vgpu, Engine engine, RequestId request, Time now) {
+  Account& account = account_of(engine);
+  const Slot slot = slot_of(account, vgpu);
+  if (slot == kNoSlot) return Error::kUnknownVgpu;
+  auto& waiting = account.state.tenants[slot].waiting;
+  const auto found =
+      std::find_if(waiting.begin(), waiting.end(), [&](const Waiting& w) { return w.request.id == request; });
+  if (found == waiting.end()) return Error::kUnknownRequest;
+  at(now);
+  waiting.erase(found);
+  account.policy->on_change(slot, account.state, now_);
+  return Error::kNone;
+}
+
+void Scheduler::tick(Time now) { at(now); }
+
+Answer Scheduler::next(Engine engine, Time now) {
+  now = at(now);
+  Account& account = account_of(engine);
+  State& state = account.state;
+  if (account.in_flight >= state.depth) return {};
+  const Decision decision = account.policy->decide(state, now);
+  if (decision.kind == Answer::Kind::kWait) return {.kind = decision.kind, .request = {}, .until = decision.until};
+  if (decision.kind == Answer::Kind::kHold) return {};
+  if (state.holder != kNoSlot && state.holder != decision.slot) return {};
+  Tenant& tenant = state.tenants[decision.slot];
+  const Request request = tenant.waiting.front().request;
+  tenant.waiting.pop_front();
+  if (account.in_flight++ == 0) state.running_since = now;
+  tenant.in_flight.push_back(request);
+  state.holder = decision.slot;
+  account.policy->on_dispatch(decision.slot, state, now);
+  return {.kind = Answer::Kind::kDispatch, .request = request, .until = 0};
+}
+
+const Tenant* Scheduler::tenant(VgpuId vgpu, Engine engine) const {
+  const Account& account = account_of(engine);
+  const Slot slot = slot_of(account, vgpu);
+  return slot == kNoSlot ? nullptr : &account.state.tenants[slot];
+}
+
+}  // namespace bandsaw::sched

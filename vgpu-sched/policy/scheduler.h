@@ -1,0 +1,81 @@
+// The scheduler of one physical GPU: virtual GPUs, their queues and accounts, and a policy for each account.
+//
+// Driven by events with explicit times; after each event, and at the time of a kWait, the caller asks next() for each
+// engine until the answer is no longer kDispatch:
+//
+//   scheduler.arrival(request, now);
+//   while ((answer = scheduler.next(engine, now)).kind == Answer::Kind::kDispatch) send(answer.request);
+//
+// An engine (with one account: all of them together) serves one virtual GPU at a time and has at most `depth` slices in
+// flight. What is charged is the measured time given at completion; the estimate is a preview of it.
+//
+// Pure: no clock, threads, system calls. A time before an earlier one counts as the earlier one. Calls from one thread
+// at a time. Owns all it is given. Errors leave everything as it was.
+// Source: Gdev (USENIX ATC 2012), section 5: SDQ and MRQ, accounts for compute and for copies.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "vgpu-sched/policy/policy.h"
+#include "vgpu-sched/policy/types.h"
+
+namespace bandsaw::sched {
+
+struct SchedulerOptions {
+  QueueModel model = QueueModel::kMrq;
+  int depth = 2;  // slices in flight in an account, at least 1
+  Time period = PolicyOptions{}.period;
+};
+
+class Scheduler {
+ public:
+  // `make` gives a policy for each account; the policies' period is to be the one of the options.
+  Scheduler(const SchedulerOptions& options, const std::function<std::unique_ptr<Policy>()>& make);
+
+  // The share holds for every account; set_share() changes one.
+  [[nodiscard]] Error add(VgpuId vgpu, const Share& share, Time now);
+  // In force with the next slice. With one account, any engine names it.
+  [[nodiscard]] Error set_share(VgpuId vgpu, Engine engine, const Share& share, Time now);
+  // Its waiting requests stay; those in flight end as usual.
+  [[nodiscard]] Error set_paused(VgpuId vgpu, bool paused, Time now);
+  // Forgets its requests, those in flight too: the device must no longer run them, or others will overlap with them.
+  [[nodiscard]] Error remove(VgpuId vgpu, Time now);
+
+  [[nodiscard]] Error arrival(const Request& request, Time now);
+  // `measured`: the engine's time that the slice took, in nanoseconds.
+  [[nodiscard]] Error completion(VgpuId vgpu, Engine engine, RequestId request, Time measured, Time now);
+  // Takes back a request that waits. One in flight ends by completion().
+  [[nodiscard]] Error cancel(VgpuId vgpu, Engine engine, RequestId request, Time now);
+  // Ends the periods that are over. Every other event does it too; with none, nothing depends on it.
+  void tick(Time now);
+
+  Answer next(Engine engine, Time now);
+
+  // For reports: null when there is none. Valid until the next call of add().
+  const Tenant* tenant(VgpuId vgpu, Engine engine) const;
+
+ private:
+  struct Account {
+    State state;
+    std::unique_ptr<Policy> policy;
+    std::uint64_t arrivals = 0;
+    int in_flight = 0;
+  };
+
+  Account& account_of(Engine engine);
+  const Account& account_of(Engine engine) const;
+  static Slot slot_of(const Account& account, VgpuId vgpu);
+  static Error check(const Account& account, Slot except, const Share& share);
+  static Slot take_slot(Account* account);
+  static void release(Account* account, Slot slot, std::vector<Request>::iterator request, Time now);
+  Time at(Time now);
+
+  std::vector<Account> accounts_;
+  Time period_;
+  Time now_ = 0;
+  Time period_end_ = 0;  // 0: no event yet
+};
+
+}  // namespace bandsaw::sched
