@@ -69,6 +69,7 @@ class Lane : public wire::ReplySink {
   Record pending;
 
  private:
+  void prefetch_next() const;
   Take broken(std::string* why, std::string text);
   void wake_if_waiting();
 
