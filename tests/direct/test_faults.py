@@ -152,3 +152,16 @@ def test_no_daemon_is_said_clearly():
     done = subprocess.run([_program("busy")], env=environment, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 3 and "cudaErrorNoDevice" in done.stdout, done.stdout
     assert "vgpud" in done.stderr, f"the message does not say what to do: {done.stderr}"
+
+
+def test_memory_of_a_sibling_cannot_be_read():
+    ensure_direct(ONE, "256M")
+    holder = subprocess.Popen([_program("peek"), "hold", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env=direct_environment(ONE))
+    line = holder.stdout.readline()
+    assert line.startswith("running 0x"), f"the program did not start: {line}{holder.stdout.read()}"
+    peek = subprocess.run([_program("peek"), line.split()[1]], capture_output=True, text=True, check=False,
+                          env=direct_environment(ONE), timeout=60)
+    assert peek.returncode == 0, f"{peek.returncode} {peek.stdout}"
+    status, output = _finish(holder)
+    assert status == 0, f"the sibling was harmed: {status} {output}"
