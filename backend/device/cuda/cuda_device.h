@@ -1,8 +1,8 @@
 // An NVIDIA GPU as one guest process sees it: bandsaw::Device through NVIDIA's own driver, in this process. Each
 // subject of the interface is a file of its own, device_*.cc.
 //
-// Nothing here waits for the GPU on the caller's thread: blocking calls of the driver go to Waiter, ends of copies are
-// seen by Completions. Error codes are the driver's own.
+// The caller's thread waits for the GPU only as briefly as handing the wait over would take (wait_soon): blocking calls
+// of the driver go to Waiter, ends of copies are seen by Completions. Error codes are the driver's own.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,6 @@ struct KernelParams {
 
 CUDA_MEMCPY3D to_driver(const Copy& copy);
 CUDA_MEMSET_NODE_PARAMS to_driver(const vgpu_fill& fill);
-Copy from_driver(const CUDA_MEMCPY3D& box);
 // The driver calls it for a host node; `data` is a HostFunction.
 void CUDA_CB run_host_function(void* data);
 
@@ -176,6 +175,7 @@ class CudaDevice final : public Device {
   // The stream's or the given context made current in this thread; without one the process's own.
   CUresult enter(const CudaContextRef& context);
   CUresult enter(const StreamRef& stream) { return enter(as(stream).context); }
+  CUresult enter(const Code& code);
   CUresult enter() { return enter(CudaContextRef()); }
   CudaContextRef own_context();
   CUresult renew_primary();
@@ -184,6 +184,10 @@ class CudaDevice final : public Device {
   void wait(const CudaContextRef& context, std::function<CUresult()> call, Done done);
   void wait_soon(const CudaContextRef& context, const std::function<CUresult()>& query, std::function<CUresult()> call,
                  Done done);
+  // Waits for all work of the context, and then calls `then`.
+  void when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done);
+  // Tells `done` when what was put on the stream so far is done; on failure it is not called.
+  CUresult when_done(const StreamRef& stream, Done done);
   void finished(CUresult result, const Done& done);
   void tell_output();
 
@@ -201,6 +205,7 @@ class CudaDevice final : public Device {
   CUresult copy_inline(const StreamRef& stream, const Copy& copy, const Done& done);
   CUresult copy_awaited(const StreamRef& stream, const Copy& copy, bool to_reply, Done done);
   CUresult copy_blocking(const StreamRef& stream, const Copy& copy, Done done);
+  Copy copy_of(const CUDA_MEMCPY3D& box);
   CUresult start_fill(CUstream stream, const vgpu_fill& fill);
 
   // device_vmm.cc
@@ -208,7 +213,7 @@ class CudaDevice final : public Device {
 
   // device_array.cc
   CUresult enter_array(const CudaArrayRef& array, ArrayRef* out, vgpu_array* made);
-  Copy copy_of(const CUDA_MEMCPY3D& box);
+  ArrayRef known_array(CUarray handle);
 
   // device_memory.cc
   CUresult free_pooled(uint64_t address, CUstream stream);

@@ -140,6 +140,8 @@ CUresult CudaDevice::enter(const CudaContextRef& context) {
   return make_current(*driver_, *context);
 }
 
+CUresult CudaDevice::enter(const Code& code) { return code.function ? enter(as(code.function).context) : enter(); }
+
 bool CudaDevice::is_capturing(CUstream stream, CUresult* error) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   *error = driver_->cuStreamIsCapturing(stream, &status);
@@ -163,6 +165,19 @@ void CudaDevice::wait(const CudaContextRef& context, std::function<CUresult()> c
     if (result == CUDA_SUCCESS) result = call();
     finished(result, done);
   });
+}
+
+void CudaDevice::when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done) {
+  auto call = [this, then = std::move(then)]() -> CUresult {
+    const CUresult result = driver_->cuCtxSynchronize();
+    return result == CUDA_SUCCESS ? then() : result;
+  };
+  wait(context, std::move(call), std::move(done));
+}
+
+CUresult CudaDevice::when_done(const StreamRef& stream, Done done) {
+  return completions_->after(std::static_pointer_cast<CudaStream>(stream),
+                             [this, done = std::move(done)](CUresult outcome) { finished(outcome, done); });
 }
 
 // For a wait that may be over at once, on the caller's thread as long as nobody needs that and it takes no longer than

@@ -173,13 +173,8 @@ CUresult CudaDevice::array_plane(const ArrayRef& array, uint32_t plane, ArrayRef
 
 void CudaDevice::array_destroy(const ArrayRef& array, Done done) {
   if (as(array).is_part()) return finished(CUDA_ERROR_INVALID_HANDLE, done);
-  wait(
-      as(array).context,
-      [this, array]() -> CUresult {
-        if (const CUresult result = driver_->cuCtxSynchronize()) return result;
-        return as(array).destroy();
-      },
-      std::move(done));
+  when_idle(
+      as(array).context, [array] { return as(array).destroy(); }, std::move(done));
 }
 
 CUresult CudaDevice::mipmap_create(const ContextRef& context, const vgpu_array& asked, MipmapRef* mipmap) {
@@ -212,30 +207,14 @@ CUresult CudaDevice::mipmap_level(const MipmapRef& mipmap, uint32_t level, Array
 }
 
 void CudaDevice::mipmap_destroy(const MipmapRef& mipmap, Done done) {
-  wait(
-      as(mipmap).context,
-      [this, mipmap]() -> CUresult {
-        if (const CUresult result = driver_->cuCtxSynchronize()) return result;
-        return as(mipmap).destroy();
-      },
-      std::move(done));
+  when_idle(
+      as(mipmap).context, [mipmap] { return as(mipmap).destroy(); }, std::move(done));
 }
 
-// What the driver tells of a copy node, its arrays among them.
-Copy CudaDevice::copy_of(const CUDA_MEMCPY3D& box) {
-  Copy copy = from_driver(box);
-  const auto name = [this](CUmemorytype type, CUarray handle, size_t x, size_t y, size_t z, CopyEnd* end) {
-    if (type != CU_MEMORYTYPE_ARRAY) return;
-    *end = {};
-    end->x_bytes = x;
-    end->y = y;
-    end->z = z;
-    std::lock_guard lock(arrays_mutex_);
-    if (const auto known = arrays_.find(handle); known != arrays_.end()) end->array = known->second.lock();
-  };
-  name(box.srcMemoryType, box.srcArray, box.srcXInBytes, box.srcY, box.srcZ, &copy.source);
-  name(box.dstMemoryType, box.dstArray, box.dstXInBytes, box.dstY, box.dstZ, &copy.destination);
-  return copy;
+ArrayRef CudaDevice::known_array(CUarray handle) {
+  std::lock_guard lock(arrays_mutex_);
+  const auto known = arrays_.find(handle);
+  return known != arrays_.end() ? known->second.lock() : nullptr;
 }
 
 CUresult CudaDevice::texture_create(const ContextRef& context, const vgpu_texture& asked,

@@ -217,7 +217,7 @@ Code CudaDevice::code_of(CUfunction function, CUkernel kernel) {
 }
 
 CUresult CudaDevice::function_info(const Code& code, FunctionInfo* info) {
-  if (const CUresult result = enter(code.function ? as(code.function).context : CudaContextRef())) return result;
+  if (const CUresult result = enter(code)) return result;
   for (int i = 0; i < CU_FUNC_ATTRIBUTE_MAX; ++i) {
     const auto attribute = static_cast<CUfunction_attribute>(i);
     int value = 0;
@@ -236,13 +236,13 @@ CUresult CudaDevice::function_info(const Code& code, FunctionInfo* info) {
 }
 
 CUresult CudaDevice::function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) {
-  if (const CUresult result = enter(code.function ? as(code.function).context : CudaContextRef())) return result;
+  if (const CUresult result = enter(code)) return result;
   return check(code.kernel ? driver_->cuKernelSetAttribute(attribute, value, as(code.kernel).handle, device_)
                            : driver_->cuFuncSetAttribute(as(code.function).handle, attribute, value));
 }
 
 CUresult CudaDevice::occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) {
-  if (const CUresult result = enter(code.function ? as(code.function).context : CudaContextRef())) return result;
+  if (const CUresult result = enter(code)) return result;
   int count = 0;
   const CUresult result = driver_->cuOccupancyMaxActiveBlocksPerMultiprocessor(
       &count, code_handle(code), static_cast<int>(block_threads), shared_bytes);

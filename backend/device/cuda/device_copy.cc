@@ -23,7 +23,9 @@ CUmemorytype type_of(const CopyEnd& end) {
   return end.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 }
 
-CUDA_MEMCPY3D box(const Copy& copy) {
+}  // namespace
+
+CUDA_MEMCPY3D to_driver(const Copy& copy) {
   CUDA_MEMCPY3D box{};
   const CopyEnd &to = copy.destination, &from = copy.source;
   box.srcMemoryType = type_of(from);
@@ -47,34 +49,35 @@ CUDA_MEMCPY3D box(const Copy& copy) {
   box.WidthInBytes = copy.width_bytes;
   box.Height = copy.height;
   box.Depth = copy.depth;
+  // The driver wants a pitch and a height even where one row needs none.
+  for (size_t* pitch : {&box.srcPitch, &box.dstPitch}) *pitch = *pitch ? *pitch : copy.width_bytes;
+  for (size_t* height : {&box.srcHeight, &box.dstHeight}) *height = *height ? *height : copy.height;
   return box;
 }
 
-}  // namespace
-
-CUDA_MEMCPY3D to_driver(const Copy& copy) {
-  CUDA_MEMCPY3D made = box(copy);
-  // The driver wants a pitch and a height even where one row needs none.
-  for (size_t* pitch : {&made.srcPitch, &made.dstPitch}) *pitch = *pitch ? *pitch : copy.width_bytes;
-  for (size_t* height : {&made.srcHeight, &made.dstHeight}) *height = *height ? *height : copy.height;
-  return made;
-}
-
-Copy from_driver(const CUDA_MEMCPY3D& box) {
-  Copy copy;
-  const auto end = [](CUmemorytype type, const void* host, CUdeviceptr device, size_t x, size_t y, size_t z,
-                      size_t pitch, size_t height) {
+// What the driver tells of a copy node, its arrays among them.
+Copy CudaDevice::copy_of(const CUDA_MEMCPY3D& box) {
+  const auto end = [this](CUmemorytype type, const void* host, CUdeviceptr device, CUarray array, size_t x, size_t y,
+                          size_t z, size_t pitch, size_t height) {
     CopyEnd made;
+    if (type == CU_MEMORYTYPE_ARRAY) {
+      made.array = known_array(array);
+      made.x_bytes = x;
+      made.y = y;
+      made.z = z;
+      return made;
+    }
     made.host = type == CU_MEMORYTYPE_HOST;
     made.pitch = pitch;
     made.height = height;
     made.address = (made.host ? reinterpret_cast<uint64_t>(host) : device) + (z * height + y) * pitch + x;
     return made;
   };
-  copy.source = end(box.srcMemoryType, box.srcHost, box.srcDevice, box.srcXInBytes, box.srcY, box.srcZ, box.srcPitch,
-                    box.srcHeight);
-  copy.destination = end(box.dstMemoryType, box.dstHost, box.dstDevice, box.dstXInBytes, box.dstY, box.dstZ,
-                         box.dstPitch, box.dstHeight);
+  Copy copy;
+  copy.source = end(box.srcMemoryType, box.srcHost, box.srcDevice, box.srcArray, box.srcXInBytes, box.srcY, box.srcZ,
+                    box.srcPitch, box.srcHeight);
+  copy.destination = end(box.dstMemoryType, box.dstHost, box.dstDevice, box.dstArray, box.dstXInBytes, box.dstY,
+                         box.dstZ, box.dstPitch, box.dstHeight);
   copy.width_bytes = box.WidthInBytes;
   copy.height = box.Height;
   copy.depth = box.Depth;
@@ -156,9 +159,7 @@ CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) 
   if (copy.awaited || to_reply) return copy_awaited(stream, copy, to_reply, std::move(done));
   if (!registered(copy.source)) return copy_inline(stream, copy, done);
   if (const CUresult result = check(start_copy(as(stream).handle, copy))) return result;
-  if (!done) return CUDA_SUCCESS;
-  return completions_->after(std::static_pointer_cast<CudaStream>(stream),
-                             [this, done = std::move(done)](CUresult outcome) { finished(outcome, done); });
+  return done ? when_done(stream, std::move(done)) : CUDA_SUCCESS;
 }
 
 CUresult CudaDevice::start_fill(CUstream stream, const vgpu_fill& fill) {
@@ -194,8 +195,7 @@ CUresult CudaDevice::fill(const StreamRef& stream, const vgpu_fill& fill, Done d
     done(CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
-  return completions_->after(std::static_pointer_cast<CudaStream>(stream),
-                             [this, done = std::move(done)](CUresult outcome) { finished(outcome, done); });
+  return when_done(stream, std::move(done));
 }
 
 }  // namespace bandsaw::cuda

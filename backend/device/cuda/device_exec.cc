@@ -10,7 +10,7 @@ CUresult CudaDevice::graph_instantiate(const ContextRef& context, const GraphRef
   const CUresult result = check(driver_->cuGraphInstantiateWithFlags(&made, as(graph).handle, flags));
   if (result != CUDA_SUCCESS) return result;
   auto wrapped = std::make_shared<CudaExec>(driver_, made, as(context));
-  wrapped->keeps.push_back(graph);  // its host functions
+  wrapped->keep(graph);  // its host functions
   *exec = std::move(wrapped);
   return CUDA_SUCCESS;
 }
@@ -23,10 +23,7 @@ CUresult CudaDevice::exec_update(const ExecRef& exec, const GraphRef& graph, CUg
   *result = info.result;
   const auto from = std::static_pointer_cast<CudaGraph>(graph);
   if (info.errorNode) *error_node = wrap_node(from, info.errorNode);
-  if (updated == CUDA_SUCCESS) {
-    std::lock_guard lock(as(exec).mutex);
-    as(exec).keeps.push_back(graph);
-  }
+  if (updated == CUDA_SUCCESS) as(exec).keep(graph);
   return check(updated);
 }
 
@@ -53,14 +50,12 @@ CUresult CudaDevice::exec_node_set(const ExecRef& exec, const NodeRef& node, con
       auto host = std::make_shared<HostFunction>(HostFunction{host_, content.host});
       const CUDA_HOST_NODE_PARAMS call{run_host_function, host.get()};
       const CUresult result = check(driver_->cuGraphExecHostNodeSetParams(to, at, &call));
-      std::lock_guard lock(as(exec).mutex);
-      if (result == CUDA_SUCCESS) as(exec).keeps.push_back(std::move(host));
+      if (result == CUDA_SUCCESS) as(exec).keep(std::move(host));
       return result;
     }
     case CU_GRAPH_NODE_TYPE_GRAPH: {
       const CUresult result = check(driver_->cuGraphExecChildGraphNodeSetParams(to, at, as(content.child).handle));
-      std::lock_guard lock(as(exec).mutex);
-      if (result == CUDA_SUCCESS) as(exec).keeps.push_back(content.child);
+      if (result == CUDA_SUCCESS) as(exec).keep(content.child);
       return result;
     }
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:

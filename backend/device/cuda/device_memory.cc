@@ -18,14 +18,10 @@ void CudaDevice::memory_free(uint64_t address, Done done) {
     pooled = pool_memory_.contains(address);
   }
   if (!pooled && !heap_->begins_at(address)) return finished(CUDA_ERROR_INVALID_VALUE, done);
-  wait(
-      nullptr,
-      [this, address, pooled]() -> CUresult {
-        if (const CUresult result = driver_->cuCtxSynchronize()) return result;
-        if (!pooled) return heap_->release(address);
-        return free_pooled(address, CU_STREAM_LEGACY);
-      },
-      std::move(done));
+  const auto free = [this, address, pooled] {
+    return pooled ? free_pooled(address, CU_STREAM_LEGACY) : heap_->release(address);
+  };
+  when_idle(nullptr, free, std::move(done));
 }
 
 CUresult CudaDevice::managed_add(const ContextRef&, uint64_t, uint64_t bytes) {

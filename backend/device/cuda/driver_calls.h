@@ -14,10 +14,10 @@
   X(cuMemGetInfo) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) \
   X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAllocationGranularity) X(cuMemGetAccess) \
   X(cuMemGetAllocationPropertiesFromHandle) X(cuMemExportToShareableHandle) \
-  X(cuMemImportFromShareableHandle) X(cuIpcGetEventHandle) X(cuIpcOpenEventHandle) X(cuMemHostRegister) X(cuMemHostUnregister) \
-  X(cuMemHostGetDevicePointer) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) \
+  X(cuMemImportFromShareableHandle) X(cuIpcGetEventHandle) X(cuIpcOpenEventHandle) \
+  X(cuMemHostRegister) X(cuMemHostUnregister) \
+  X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) \
   X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) \
-  X(cuPointerGetAttribute) \
   X(cuArray3DCreate) X(cuArray3DGetDescriptor) X(cuArrayGetPlane) X(cuArrayDestroy) \
   X(cuMipmappedArrayCreate) X(cuMipmappedArrayGetLevel) X(cuMipmappedArrayDestroy) \
   X(cuTexObjectCreate) X(cuTexObjectDestroy) X(cuDeviceGetTexture1DLinearMaxWidth) \
@@ -31,7 +31,7 @@
   X(cuStreamWriteValue32) X(cuStreamWriteValue64) X(cuStreamWaitValue32) X(cuStreamWaitValue64) \
   X(cuEventCreate) X(cuEventDestroy) X(cuEventRecordWithFlags) X(cuEventQuery) X(cuEventSynchronize) \
   X(cuEventElapsedTime) \
-  X(cuLibraryLoadData) X(cuLibraryUnload) X(cuLibraryGetKernel) X(cuLibraryGetGlobal) X(cuLibraryGetManaged) \
+  X(cuLibraryLoadData) X(cuLibraryUnload) X(cuLibraryGetKernel) X(cuLibraryGetGlobal) \
   X(cuLibraryGetKernelCount) X(cuLibraryEnumerateKernels) \
   X(cuKernelGetFunction) X(cuKernelGetName) X(cuKernelGetAttribute) X(cuKernelSetAttribute) X(cuKernelGetParamInfo) \
   X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetGlobal) X(cuModuleGetFunctionCount) \
@@ -53,7 +53,7 @@
   X(cuGraphKernelNodeGetAttribute) X(cuGraphKernelNodeSetAttribute) X(cuGraphMemcpyNodeGetParams) \
   X(cuGraphMemcpyNodeSetParams) X(cuGraphMemsetNodeGetParams) X(cuGraphMemsetNodeSetParams) \
   X(cuGraphHostNodeGetParams) X(cuGraphHostNodeSetParams) X(cuGraphChildGraphNodeGetGraph) \
-  X(cuGraphEventRecordNodeGetEvent) X(cuGraphEventRecordNodeSetEvent) X(cuGraphEventWaitNodeGetEvent) \
+  X(cuGraphEventRecordNodeSetEvent) \
   X(cuGraphEventWaitNodeSetEvent) X(cuGraphMemAllocNodeGetParams) X(cuGraphMemFreeNodeGetParams) \
   X(cuGraphInstantiateWithFlags) X(cuGraphExecDestroy) X(cuGraphExecUpdate) X(cuGraphLaunch) \
   X(cuGraphExecKernelNodeSetParams) X(cuGraphExecMemcpyNodeSetParams) X(cuGraphExecMemsetNodeSetParams) \

@@ -57,6 +57,11 @@ void CudaGraph::keep(std::shared_ptr<void> what) {
   keeps.push_back(std::move(what));
 }
 
+void CudaExec::keep(std::shared_ptr<void> what) {
+  std::lock_guard lock(mutex);
+  keeps.push_back(std::move(what));
+}
+
 CudaExec::~CudaExec() {
   if (context->alive) driver_->cuGraphExecDestroy(handle);
 }

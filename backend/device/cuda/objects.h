@@ -171,6 +171,7 @@ class CudaExec final : public Exec {
   CudaExec(DriverRef driver, CUgraphExec exec, CudaContextRef in_context)
       : handle(exec), context(std::move(in_context)), driver_(std::move(driver)) {}
   ~CudaExec() override;
+  void keep(std::shared_ptr<void> what);
 
   const CUgraphExec handle;
   const CudaContextRef context;
