@@ -25,6 +25,11 @@ Connection::Connection(event_base* base, UniqueFd socket, Commands& commands, st
       socket_(std::move(socket)),
       alive_(std::make_shared<bool>(true)) {
   evutil_make_socket_nonblocking(socket_.get());
+  if (auto witness = Witness::start(socket_.get()); witness.ok()) {
+    witness_ = std::move(witness.value());
+  } else {
+    spdlog::warn("{}: a crash of this process may end the hypervisor too", witness.status().message());
+  }
   read_.reset(event_new(
       base, socket_.get(), EV_READ | EV_PERSIST,
       [](evutil_socket_t, short, void* self) { static_cast<Connection*>(self)->on_readable(); }, this));

@@ -156,7 +156,11 @@ def test_vgpud_restarts_under_the_guest():
 def test_killed_session_is_a_clear_error():
     _smoke()
     _busy_in_background(60)
-    os.kill(_live()["pid"], signal.SIGKILL)
+    session = _live()["pid"]
+    os.kill(session, signal.SIGSTOP)  # so that a request of the guest is under way when it dies
+    VM.agent().shell("setsid /opt/run/busy 1 >/dev/null 2>&1 </dev/null &")
+    time.sleep(0.5)
+    os.kill(session, signal.SIGKILL)
     wait_until(lambda: VM.agent().shell("pidof busy")[0] != 0, 60, "the program's end")
     assert "cuda" in _busy_log(), f"no clear error: {_busy_log()}"
     assert VM.running(), "QEMU did not survive its device"

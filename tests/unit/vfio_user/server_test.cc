@@ -1,9 +1,12 @@
 // The byte stream: messages in pieces, messages that make no sense, clients that go.
 #include "hypervisor/vfio_user/server.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <filesystem>
 
@@ -22,7 +25,7 @@ class ServerTest : public testing::Test {
     EXPECT_TRUE(server_.listen(path_).ok());
   }
   void turn() {
-    for (int i = 0; i < 8; ++i) event_base_loop(base_.get(), EVLOOP_NONBLOCK);
+    for (int i = 0; i < 8 && !elsewhere_; ++i) event_base_loop(base_.get(), EVLOOP_NONBLOCK);
   }
   UniqueFd connect() {
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
@@ -70,6 +73,7 @@ class ServerTest : public testing::Test {
   virtio::Device device_;
   Server server_;
   std::string path_;
+  bool elsewhere_ = false;  // another process serves
 };
 
 TEST_F(ServerTest, PutsMessagesTogetherByteByByte) {
@@ -214,6 +218,26 @@ TEST_F(ServerTest, ToleratesAnAnswerAfterTheClientHasGone) {
   sink_.pending[0]();
   turn();
   EXPECT_FALSE(device_.connected());
+}
+
+// QEMU aborts when it gets ECONNRESET instead of an end of file, which unread bytes would give it.
+TEST_F(ServerTest, KilledWithAMessageUnreadItStillEndsTheConnectionCleanly) {
+  const pid_t server = fork();
+  if (server == 0) {
+    event_reinit(base_.get());
+    event_base_dispatch(base_.get());
+    _exit(1);
+  }
+  elsewhere_ = true;
+  UniqueFd fd = connect();
+  fcntl(fd.get(), F_SETFL, 0);  // replies come from another process: wait for them
+  greet(fd);
+  kill(server, SIGSTOP);
+  send_all(fd, message(kDeviceReset, {}));
+  kill(server, SIGKILL);
+  char byte = 0;
+  EXPECT_EQ(recv(fd.get(), &byte, 1, 0), 0) << std::strerror(errno);
+  waitpid(server, nullptr, 0);
 }
 
 TEST_F(ServerTest, ReplacesAStaleSocketAndRefusesLongPaths) {
