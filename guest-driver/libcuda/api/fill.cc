@@ -9,7 +9,7 @@ namespace bandsaw::libcuda {
 namespace {
 
 // Sets an area of `width` elements by `height` rows. The synchronous forms return before the device has filled device
-// memory, as CUDA does, but wait for pinned host memory.
+// memory, as CUDA does, but wait for pinned host memory; all wait for the host's word on addresses that it alone knows.
 CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width, size_t height,
               CUstream stream, bool wait) {
   Call call;
@@ -29,7 +29,7 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
   if (range ? !AddressMap::get().covers(*range, address, span) : !in_device_window(address))
     return CUDA_ERROR_INVALID_VALUE;
   const vgpu_fill what{address, height > 1 ? pitch : 0, width, height, element, value};
-  if (!wait || !range || range->on_device()) return wire::fill(call, what, on, vgpu_done{});
+  if (range && (!wait || range->on_device())) return wire::fill(call, what, on, vgpu_done{});
   result = check_may_wait();
   Bounce completion;
   if (result == CUDA_SUCCESS) result = call.completion(&completion);

@@ -155,12 +155,12 @@ CUresult request(Call& call, const vgpu_copy& copy, uint64_t stream, uint32_t mo
 
 }  // namespace
 
-CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
+CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream, bool judged) {
   CUresult result = CUDA_SUCCESS;
   if (copy_pinned(call, copy, false, stream, &result)) return result;
   Pieces pieces(copy);
   Piece piece;
-  const uint32_t most = batch_pieces(copy);
+  const uint32_t most = judged ? 1 : batch_pieces(copy);
   bool more = pieces.next(&piece);
   while (more) {
     Bounce bounce;
@@ -176,11 +176,12 @@ CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
       if (result != CUDA_SUCCESS) return result;
     }
     call.bounce_used(bounce);
+    if (judged && (result = call.wait_done(bounce)) != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
 }
 
-CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
+CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream, bool judged) {
   CUresult result = CUDA_SUCCESS;
   if (copy_pinned(call, copy, true, stream, &result)) return result;
   const bool streaming = copy.width_bytes * copy.height * copy.depth >= kStreamFrom;
@@ -188,7 +189,7 @@ CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream) {
   uint64_t issued = 0, landed = 0;
   Pieces pieces(copy);
   Piece piece;
-  const uint32_t most = batch_pieces(copy);
+  const uint32_t most = judged ? 1 : batch_pieces(copy);
   bool more = pieces.next(&piece);
   while (more || landed < issued) {
     if (more && issued - landed < kBounceSlots) {

@@ -12,8 +12,10 @@
 namespace bandsaw::libcuda {
 
 // `copy` is resolved: one end is host memory of this process (address, pitch, height), the other the runner's to reach.
-// From: returns when the source was read. To: returns when the bytes are there.
-CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream);
-CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream);
+// `judged`: the host may refuse the other end's address, and every record says where its word goes, so that nothing of
+// it is left for later calls. From: returns when the source was read, or with `judged` when the host has said what came
+// of it. To: returns when the bytes are there.
+CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream, bool judged);
+CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream, bool judged);
 
 }  // namespace bandsaw::libcuda

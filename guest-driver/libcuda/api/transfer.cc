@@ -75,7 +75,7 @@ CUresult host_copy(Call& call, const vgpu_copy& copy, uint64_t stream) {
   return CUDA_SUCCESS;
 }
 
-CUresult pageable_copy(Call& call, const vgpu_copy& copy, bool to_program, uint64_t stream) {
+CUresult pageable_copy(Call& call, const vgpu_copy& copy, bool to_program, uint64_t stream, bool judged) {
   const bool array = (to_program ? copy.source : copy.destination).kind == VGPU_MEMORY_ARRAY;
   const bool small = !array && copy.height == 1 && copy.depth == 1 && copy.width_bytes <= VGPU_INLINE_BYTES_MAX;
   if (to_program) {
@@ -83,11 +83,11 @@ CUresult pageable_copy(Call& call, const vgpu_copy& copy, bool to_program, uint6
     if (result != CUDA_SUCCESS) return result;
     return small ? wire::copy_out(call, copy.source.address, copy.width_bytes, stream,
                                   BytesOut(reinterpret_cast<void*>(copy.destination.address), copy.width_bytes))
-                 : copy_to_program(call, copy, stream);
+                 : copy_to_program(call, copy, stream, judged);
   }
   const auto* const data = reinterpret_cast<const std::byte*>(copy.source.address);
-  return small ? wire::copy_in(call, copy.destination.address, stream, {data, copy.width_bytes})
-               : copy_from_program(call, copy, stream);
+  return small && !judged ? wire::copy_in(call, copy.destination.address, stream, {data, copy.width_bytes})
+                          : copy_from_program(call, copy, stream, judged);
 }
 
 }  // namespace
@@ -107,15 +107,15 @@ CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place*
   if (!fold_offsets(end) || !span_of(extent, *end, &span) || !end->address) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(end->address);
   if (!range) {
-    const bool device = in_device_window(end->address);  // may be known to the host only: let it judge
+    const bool device = in_device_window(end->address);
     if (!device && side == Side::kDevice) return CUDA_ERROR_INVALID_VALUE;
-    *place = device ? Place::kDevice : Place::kPageable;
+    *place = device ? Place::kUnknown : Place::kPageable;
   } else {
     if (!AddressMap::get().covers(*range, end->address, span)) return CUDA_ERROR_INVALID_VALUE;
     const bool host = range->kind == RangeKind::kHost || range->kind == RangeKind::kRegistered;
     *place = host ? Place::kShared : range->kind == RangeKind::kManaged ? Place::kManaged : Place::kDevice;
   }
-  const bool device = *place == Place::kDevice || *place == Place::kManaged;
+  const bool device = *place != Place::kShared && *place != Place::kPageable;
   end->kind = device ? VGPU_MEMORY_DEVICE : VGPU_MEMORY_HOST;
   return CUDA_SUCCESS;
 }
@@ -128,8 +128,9 @@ CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uin
   CUresult result = resolve_end(extent, destination, &copy.destination, &to);
   if (result == CUDA_SUCCESS) result = resolve_end(extent, source, &copy.source, &from);
   if (result != CUDA_SUCCESS) return result;
+  const bool judged = to == Place::kUnknown || from == Place::kUnknown;
   if (to != Place::kPageable && from != Place::kPageable) {
-    return direct_copy(call, copy, stream, wait && (to != Place::kDevice || from != Place::kDevice));
+    return direct_copy(call, copy, stream, judged || (wait && (to != Place::kDevice || from != Place::kDevice)));
   }
   bool capturing = false;
   result = is_capturing(stream, &capturing);
@@ -137,7 +138,7 @@ CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uin
   if (capturing) return capture_pageable_copy(call, asked, destination, source, stream);
   flatten(&copy);
   if (to == from) return host_copy(call, copy, stream);
-  result = pageable_copy(call, copy, to == Place::kPageable, stream);
+  result = pageable_copy(call, copy, to == Place::kPageable, stream, judged);
   // Such a copy is over for the program when its source was read, but the program can see where it goes.
   if (result == CUDA_SUCCESS && wait && to == Place::kManaged) result = wire::stream_synchronize(call, stream);
   return result;
