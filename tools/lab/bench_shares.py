@@ -21,7 +21,7 @@ from lab.shell import Failure, say
 
 UNSCHEDULED = "none"
 WANTED_UNITS = {"mean_error_points": "mean error", "utilisation_percent": "use", "longest_gap_ms": "gap",
-                "summed_percent": "engines' sum", "lost_tasks": "tasks lost in a rest",
+                "summed_percent": "engines' sum", "heavy_percent": "each of its own engine", "lost_tasks": "tasks lost in a rest",
                 "back_tasks": "tasks waited for after a rest", "in_force_ms": "in force",
                 "throughput_loss_percent": "throughput lost", "us_per_launch": "us a launch"}
 

@@ -28,6 +28,11 @@ class Timeline:
             self._buckets[bucket] += used * (until - at) / length
             at = until
 
+    def add_all(self, other: "Timeline") -> None:
+        """What another timeline of the same run has."""
+        self._sums = None
+        self._buckets = [mine + more for mine, more in zip(self._buckets, other._buckets)]
+
     def used(self, begin: int, end: int) -> float:
         """Of [begin, end)."""
         return self._up_to(end) - self._up_to(begin)

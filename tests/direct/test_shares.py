@@ -1,0 +1,29 @@
+"""Shares hold between two programs that always want the GPU: a short run of tools/bench shares' 75:25."""
+import os
+
+from lab import bench_shares_measure, host
+from lab.bench_shares_cases import CASES
+from lab.bench_shares_math import SECOND, errors
+from lab.bench_shares_measure import Setting
+from lab.bench_shares_run import Daemon, calibrate
+
+SECONDS = 6
+POINTS = 10  # the machine that runs tests is not idle, and four windows of a second are few
+
+
+# Not named test_*: it is enabled by its name when vgpud enforces shares.
+def check_shares_of_75_to_25_hold():
+    device = host.current_device() or os.environ.get("BANDSAW_LAB_DEVICE", "soft")
+    daemon = Daemon(device, "band+", name="shares-test")
+    try:
+        kinds = {name: calibrate(daemon, name, 0) for name in ("lu", "heart")}
+        setting = Setting(device, SECONDS, 20, 0, kinds)
+        run = bench_shares_measure.perform(daemon, CASES["75:25"], setting)
+    finally:
+        daemon.end()
+    found = errors(run.both, bench_shares_measure.phases(run), SECOND)
+    said = bench_shares_measure.figures(run, setting)
+    got = [round(row["share_got_percent"], 1) for row in said["tenants"]]
+    assert found.windows >= 3, f"only {found.windows} windows"
+    assert found.mean <= POINTS, f"75:25 became {got}; mean error {found.mean:.1f} points, at most {POINTS} wanted"
+    assert said["longest_gap_ms"] < 1500, f"a tenant waited for {said['longest_gap_ms']:.0f} ms"
