@@ -35,10 +35,42 @@ Status take_small(const nlohmann::json& value, const std::string& key, uint32_t 
   return status;
 }
 
+Status take_percent(const nlohmann::json& value, const std::string& key, uint32_t least, uint32_t* out) {
+  if (!value.is_number_integer()) return Status::error(EINVAL, "'{}' must be a whole number, in percent", key);
+  const bool huge = value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX;
+  const int64_t percent = huge ? INT64_MAX : value.get<int64_t>();
+  if (percent < static_cast<int64_t>(least) || percent > 100) {
+    return Status::error(EINVAL, "'{}' is {} %, and must be {} to 100 %", key, percent, least);
+  }
+  *out = static_cast<uint32_t>(percent);
+  return {};
+}
+
+// 0 was "no promise", which is the least weight.
+Status take_share(const nlohmann::json& value, const std::string& key, bool stored, uint32_t* out) {
+  Status status = take_percent(value, key, stored ? 0 : 1, out);
+  if (status.ok()) *out = std::max(*out, 1u);
+  return status;
+}
+
+Status take_priority(const nlohmann::json& value, int32_t* out) {
+  const bool small = value.is_number_integer() && !(value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX);
+  const int64_t priority = small ? value.get<int64_t>() : INT64_MAX;
+  if (priority < kPriorityMin || priority > kPriorityMax) {
+    return Status::error(EINVAL, "'priority' is {}, and must be a whole number from {} to {}",
+                         value.dump().substr(0, 32), kPriorityMin, kPriorityMax);
+  }
+  *out = static_cast<int32_t>(priority);
+  return {};
+}
+
 Status take_field(const std::string& key, const nlohmann::json& value, bool stored, VgpuSpec* spec) {
   if (key == "memory") return take_number(value, key, uint64_t{1} << 56, &spec->memory);
-  if (key == "compute") return take_small(value, key, 100, &spec->compute);
-  if (key == "copy") return take_small(value, key, 100, &spec->copy);
+  if (key == "compute") return take_share(value, key, stored, &spec->compute);
+  if (key == "copy") return take_share(value, key, stored, &spec->copy);
+  if (key == "cap") return take_percent(value, key, 1, &spec->cap);
+  if (key == "reserve") return take_percent(value, key, 0, &spec->reserve);
+  if (key == "priority") return take_priority(value, &spec->priority);
   if (key == "direct_mode") return take_text(value, key, &spec->direct_mode);
   if (key == "direct_group") return take_text(value, key, &spec->direct_group);
   if (stored && key == "name") return take_text(value, key, &spec->name);
@@ -55,6 +87,43 @@ Status check_direct_mode(const std::string& mode) {
   return {};
 }
 
+Status check_sum(const char* what, uint32_t asked, uint32_t given) {
+  if (asked + given <= 100) return {};
+  return Status::error(ENOSPC, "{} would sum to {} %: {} % asked, {} % given to others", what, asked + given, asked,
+                       given);
+}
+
+Status check_percents(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
+  if (spec.reserve > spec.cap) {
+    return Status::error(EINVAL, "a reserve of {} % is above the cap of {} %", spec.reserve, spec.cap);
+  }
+  uint32_t compute = 0, copy = 0, reserve = 0;
+  for (const VgpuSpec& other : others) {
+    if (other.name == spec.name || other.device != spec.device) continue;
+    compute += other.compute;
+    copy += other.copy;
+    reserve += other.reserve;
+  }
+  Status status = check_sum("compute shares", spec.compute, compute);
+  if (status.ok()) status = check_sum("copy shares", spec.copy, copy);
+  if (status.ok()) status = check_sum("reserves", spec.reserve, reserve);
+  return status;
+}
+
+// The largest share first, so that who has little keeps it.
+bool lower_largest(uint32_t VgpuSpec::*share, const std::string& device, std::vector<VgpuSpec>* specs) {
+  uint32_t sum = 0;
+  VgpuSpec* largest = nullptr;
+  for (VgpuSpec& spec : *specs) {
+    if (spec.device != device) continue;
+    sum += spec.*share;
+    if (!largest || spec.*share > largest->*share) largest = &spec;
+  }
+  if (sum <= 100 || largest->*share <= 1) return false;
+  --(largest->*share);
+  return true;
+}
+
 }  // namespace
 
 nlohmann::json to_json(const VgpuSpec& spec) {
@@ -63,6 +132,9 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"memory", spec.memory},
           {"compute", spec.compute},
           {"copy", spec.copy},
+          {"cap", spec.cap},
+          {"reserve", spec.reserve},
+          {"priority", spec.priority},
           {"direct_mode", spec.direct_mode},
           {"direct_group", spec.direct_group},
           {"domain", spec.domain},
@@ -87,27 +159,39 @@ Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, cons
   }
   if (Status status = check_direct_mode(spec.direct_mode); !status.ok()) return status;
   uint64_t memory = 0;
-  uint32_t compute = 0, copy = 0;
   for (const VgpuSpec& other : others) {
-    if (other.name == spec.name || other.device != spec.device) continue;
-    memory += other.memory;
-    compute += other.compute;
-    copy += other.copy;
+    if (other.name != spec.name && other.device == spec.device) memory += other.memory;
   }
   const uint64_t free = device.memory > memory ? device.memory - memory : 0;
   if (spec.memory > free) {
     return Status::error(ENOSPC, "memory {} is above what is free on device '{}': {} of {}", format_size(spec.memory),
                          device.name, format_size(free), format_size(device.memory));
   }
-  if (compute + spec.compute > 100) {
-    return Status::error(ENOSPC, "compute shares would sum to {} %: {} % asked, {} % given to others",
-                         compute + spec.compute, spec.compute, compute);
+  return check_percents(spec, others);
+}
+
+Status check_memory_in_use(const VgpuSpec& spec, uint64_t used) {
+  if (spec.memory >= used) return {};
+  return Status::error(EBUSY, "a memory share of {} ({} bytes) is below what '{}' uses now: {} ({} bytes)",
+                       format_size(spec.memory), spec.memory, spec.name, format_size(used), used);
+}
+
+std::string lower_to_fit(std::vector<VgpuSpec>* specs) {
+  const std::vector<VgpuSpec> before = *specs;
+  for (const VgpuSpec& one : before) {
+    while (lower_largest(&VgpuSpec::compute, one.device, specs)) {
+    }
+    while (lower_largest(&VgpuSpec::copy, one.device, specs)) {
+    }
   }
-  if (copy + spec.copy > 100) {
-    return Status::error(ENOSPC, "copy shares would sum to {} %: {} % asked, {} % given to others", copy + spec.copy,
-                         spec.copy, copy);
+  std::string changes;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const VgpuSpec &old = before[i], &now = (*specs)[i];
+    if (old.compute == now.compute && old.copy == now.copy) continue;
+    changes += fmt::format("{}{}: compute {} to {} %, copy {} to {} %", changes.empty() ? "" : "; ", now.name,
+                           old.compute, now.compute, old.copy, now.copy);
   }
-  return {};
+  return changes;
 }
 
 Result<uint64_t> parse_size(std::string_view text) {

@@ -15,9 +15,12 @@ namespace bandsaw {
 struct VgpuSpec {
   std::string name;
   std::string device = "soft";
-  uint64_t memory = 0;       // bytes of device memory
-  uint32_t compute = 0;      // percent of the compute engine; 0: no promise
-  uint32_t copy = 0;         // percent of the copy engines; 0: no promise
+  uint64_t memory = 0;   // bytes of device memory
+  uint32_t compute = 1;  // percent of the compute engine, 1 to 100; 1 is the least weight, for who is promised nothing
+  uint32_t copy = 1;     // percent of each copy engine, in and out, 1 to 100
+  uint32_t cap = 100;    // percent of each engine it may have at most, even of an idle one; 100: no cap
+  uint32_t reserve = 0;  // percent of each engine it has at least while it has work, whatever the others' shares
+  int32_t priority = 0;  // who goes first among those that are owed time; kPriorityMin to kPriorityMax
   std::string direct_mode;   // permissions of direct.sock in octal; empty: the daemon's default
   std::string direct_group;  // group of direct.sock; empty: the daemon's default
   std::string domain;        // libvirt domain it is attached to; empty: none
@@ -25,6 +28,7 @@ struct VgpuSpec {
 };
 
 inline constexpr uint64_t kMemoryMin = uint64_t{16} << 20;
+inline constexpr int32_t kPriorityMin = -100, kPriorityMax = 100;
 
 // What one physical device offers.
 struct DeviceCapacity {
@@ -33,13 +37,19 @@ struct DeviceCapacity {
 };
 
 nlohmann::json to_json(const VgpuSpec& spec);
-// Takes fields that `object` has over into `spec`; an unknown field or a wrong type is EINVAL. `stored` also admits
-// the fields that only the daemon sets (name, device, domain, index).
+// Takes fields that `object` has over into `spec`; an unknown field, a wrong type or a value out of its range is
+// EINVAL. `stored` also admits the fields that only the daemon sets (name, device, domain, index), and shares of 0,
+// which earlier versions wrote for "no promise".
 Status from_json(const nlohmann::json& object, bool stored, VgpuSpec* spec);
 
 // Checks `spec` by itself and beside the other virtual GPUs of the device; one of `others` with its name is left
 // out. EINVAL: out of bounds; ENOSPC: the shares do not fit, with the figures.
 Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, const DeviceCapacity& device);
+// EBUSY with both figures if the memory share is below what is in use.
+Status check_memory_in_use(const VgpuSpec& spec, uint64_t used);
+// Shares that earlier versions stored may sum to a little more than 100: takes the excess from the largest. What was
+// changed, in words; empty: nothing.
+std::string lower_to_fit(std::vector<VgpuSpec>* specs);
 
 // "8G", "512M", "1.5GiB" and plain bytes; powers of 1024.
 Result<uint64_t> parse_size(std::string_view text);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-VgpuSpec spec(const std::string& name, uint64_t memory, uint32_t compute = 0, uint32_t copy = 0) {
+VgpuSpec spec(const std::string& name, uint64_t memory, uint32_t compute = 1, uint32_t copy = 1) {
   VgpuSpec result;
   result.name = name;
   result.memory = memory;
@@ -51,7 +51,7 @@ TEST(Shares, FillTheDeviceButNotMore) {
   EXPECT_TRUE(check_shares(spec("c", 4 * kGiB, 20, 80), others, kDevice).ok());
   EXPECT_EQ(check_shares(spec("c", 4 * kGiB + 1), others, kDevice).code(), ENOSPC);
   EXPECT_EQ(check_shares(spec("c", kGiB, 21), others, kDevice).code(), ENOSPC);
-  EXPECT_EQ(check_shares(spec("c", kGiB, 0, 81), others, kDevice).code(), ENOSPC);
+  EXPECT_EQ(check_shares(spec("c", kGiB, 1, 81), others, kDevice).code(), ENOSPC);
 }
 
 TEST(Shares, AChangeDoesNotCountTheOldOne) {
@@ -75,8 +75,44 @@ TEST(Shares, RefuseBadValues) {
   EXPECT_EQ(check_shares(mode, {}, kDevice).code(), EINVAL);
 }
 
+TEST(Shares, AReserveFitsUnderTheCapAndBesideTheOthers) {
+  VgpuSpec neighbour = spec("a", kGiB, 10);
+  neighbour.reserve = 70;
+  VgpuSpec mine = spec("b", kGiB, 10);
+  mine.reserve = 30;
+  mine.cap = 30;
+  EXPECT_TRUE(check_shares(mine, {&neighbour, 1}, kDevice).ok());
+  mine.cap = 29;
+  EXPECT_EQ(check_shares(mine, {&neighbour, 1}, kDevice).code(), EINVAL);
+  EXPECT_NE(check_shares(mine, {}, kDevice).message().find("30 % is above the cap of 29 %"), std::string::npos);
+  mine.cap = 100;
+  mine.reserve = 31;
+  EXPECT_EQ(check_shares(mine, {&neighbour, 1}, kDevice).code(), ENOSPC);
+  neighbour.device = "cuda:0";  // of another GPU
+  EXPECT_TRUE(check_shares(mine, {&neighbour, 1}, kDevice).ok());
+}
+
+TEST(Shares, MemoryIsNotTakenFromWhoUsesIt) {
+  EXPECT_TRUE(check_memory_in_use(spec("a", kGiB), kGiB).ok());
+  const Status status = check_memory_in_use(spec("a", kGiB), kGiB + 1);
+  EXPECT_EQ(status.code(), EBUSY);
+  EXPECT_NE(status.message().find("1073741825 bytes"), std::string::npos) << status.message();
+}
+
+TEST(Shares, OldOnesAreLoweredUntilTheyFit) {
+  std::vector<VgpuSpec> specs = {spec("a", kGiB, 60, 100), spec("b", kGiB, 40), spec("c", kGiB), spec("d", kGiB)};
+  specs[3].device = "cuda:0";
+  EXPECT_NE(lower_to_fit(&specs).find("a: compute 60 to 59 %, copy 100 to 98 %"), std::string::npos);
+  EXPECT_EQ(specs[1].compute, 40u);
+  EXPECT_EQ(specs[2].compute, 1u);
+  EXPECT_EQ(lower_to_fit(&specs), "");
+}
+
 TEST(SpecJson, SurvivesTheWayThere) {
   VgpuSpec before = spec("web0", 8 * kGiB, 30, 20), after;
+  before.cap = 60;
+  before.reserve = 10;
+  before.priority = -7;
   before.domain = "dom";
   before.index = 7;
   ASSERT_TRUE(from_json(to_json(before), true, &after).ok());
@@ -84,13 +120,52 @@ TEST(SpecJson, SurvivesTheWayThere) {
 }
 
 TEST(SpecJson, RefusesWrongTypesAndUnknownFieldsAndChangesNothing) {
-  for (const char* text :
-       {"[]", "3", R"({"memory":"8G"})", R"({"memory":-1})", R"({"memory":1.5})", R"({"compute":101})",
-        R"({"compute":99999999999})", R"({"colour":1})", R"({"index":3})", R"({"name":"x"})"}) {
+  for (const char* text : {"[]",
+                           "3",
+                           R"({"memory":"8G"})",
+                           R"({"memory":-1})",
+                           R"({"memory":1.5})",
+                           R"({"compute":101})",
+                           R"({"compute":99999999999})",
+                           R"({"compute":18446744073709551615})",
+                           R"({"compute":0})",
+                           R"({"copy":-1})",
+                           R"({"copy":"30"})",
+                           R"({"copy":30.5})",
+                           R"({"cap":0})",
+                           R"({"cap":101})",
+                           R"({"reserve":-1})",
+                           R"({"reserve":101})",
+                           R"({"priority":101})",
+                           R"({"priority":-101})",
+                           R"({"priority":1.5})",
+                           R"({"priority":18446744073709551615})",
+                           R"({"priority":"high"})",
+                           R"({"colour":1})",
+                           R"({"index":3})",
+                           R"({"name":"x"})"}) {
     VgpuSpec kept = spec("web0", kGiB, 30);
     EXPECT_EQ(from_json(nlohmann::json::parse(text), false, &kept).code(), EINVAL) << text;
     EXPECT_EQ(to_json(kept), to_json(spec("web0", kGiB, 30)));
   }
+}
+
+TEST(SpecJson, ARefusalNamesTheFigureAndItsBounds) {
+  VgpuSpec kept = spec("web0", kGiB);
+  EXPECT_EQ(from_json({{"compute", -5}}, false, &kept).message(), "'compute' is -5 %, and must be 1 to 100 %");
+  EXPECT_EQ(from_json({{"copy", 0}}, false, &kept).message(), "'copy' is 0 %, and must be 1 to 100 %");
+  EXPECT_EQ(from_json({{"cap", 101}}, false, &kept).message(), "'cap' is 101 %, and must be 1 to 100 %");
+  EXPECT_NE(from_json({{"priority", 101}}, false, &kept).message().find("-100 to 100"), std::string::npos);
+}
+
+TEST(SpecJson, ReadsWhatEarlierVersionsStored) {
+  VgpuSpec old;
+  ASSERT_TRUE(from_json({{"name", "web0"}, {"compute", 0}, {"copy", 30}}, true, &old).ok());
+  EXPECT_EQ(old.compute, 1u);
+  EXPECT_EQ(old.copy, 30u);
+  EXPECT_EQ(old.cap, 100u);
+  EXPECT_EQ(old.reserve, 0u);
+  EXPECT_EQ(old.priority, 0);
 }
 
 TEST(NearestName, FindsASlip) {
