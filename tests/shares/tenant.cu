@@ -255,9 +255,12 @@ class Tenant {
         side_every_ns_(static_cast<int64_t>(options.number("side_every_ms", 20) * 1e6)),
         copy_us_(options.number("copy_us", 1000)) {
     if (log_wanted_) log_.reserve(1 << 20);
-    Lane warm(work_, main_kind_, 1, nullptr);
-    warm.push(1, 0);
-    warm.wait_oldest();
+    for (const std::string& each : {main_kind_, side_kind_}) {  // code is loaded at its first launch
+      if (each.empty()) continue;
+      Lane warm(work_, each, 1, nullptr);
+      warm.push(1, 0);
+      warm.wait_oldest();
+    }
   }
 
   void run() {
