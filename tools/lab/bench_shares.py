@@ -1,8 +1,9 @@
 """tools/bench shares: whether virtual GPUs get the shares that they were promised, and what that costs.
 
-Tenants keep a GPU busy, each on a virtual GPU of its own. Counted is the GPU time that the device measured, not what the
-tenants say. A tenant's share of a window is its part of what all used in it; errors are over the windows in which at least
-two tenants are backlogged. Utilisation is GPU time a second against that of the same tasks alone and unscheduled."""
+Tenants keep a GPU busy, each on a virtual GPU of its own. Counted is the GPU time that the device measured, not what
+the tenants say. A tenant's share of a window is its part of what all used in it; errors are over the windows in which at
+least two tenants are backlogged. Utilisation is GPU time a second against that of the same tasks alone, unscheduled; work
+is tasks by their lengths, against the same."""
 import argparse
 import contextlib
 import datetime
@@ -21,7 +22,8 @@ from lab.shell import Failure, say
 
 UNSCHEDULED = "none"
 WANTED_UNITS = {"mean_error_points": "mean error", "utilisation_percent": "use", "longest_gap_ms": "gap",
-                "summed_percent": "engines' sum", "heavy_percent": "each of its own engine", "lost_tasks": "tasks lost in a rest",
+                "summed_percent": "engines' sum", "heavy_percent": "each of its own engine",
+                "lost_tasks": "tasks lost in a rest",
                 "back_tasks": "tasks waited for after a rest", "in_force_ms": "in force",
                 "throughput_loss_percent": "throughput lost", "us_per_launch": "us a launch"}
 
@@ -67,9 +69,9 @@ def _more(result: dict) -> str:
         parts.append(f"compute {result['compute_percent']:.0f} % + copies {result['copy_percent']:.0f} %"
                      f" = {result['summed_percent']:.0f} %")
     if result.get("rests"):
-        parts.append(f"{result['rests']} rests: lost {result['lost_ms']:.1f} ms (max {result['lost_ms_max']:.1f}, a task is"
-                     f" {result['task_ms']:.1f}); back after {result['back_ms']:.1f} ms (max {result['back_ms_max']:.1f}),"
-                     f" {result['back_tasks']} tasks")
+        parts.append(f"{result['rests']} rests: lost {result['lost_ms']:.1f} ms (max {result['lost_ms_max']:.1f}, a task "
+                     f"is {result['task_ms']:.1f}); back after {result['back_ms']:.1f} ms "
+                     f"(max {result['back_ms_max']:.1f}), {result['back_tasks']} tasks")
     if "in_force_ms_each" in result:
         parts.append("in force after " + ", ".join("never" if each is None else f"{each:.0f}"
                                                    for each in result["in_force_ms_each"]) + " ms")
@@ -79,7 +81,8 @@ def _more(result: dict) -> str:
 
 
 def table(results: list[dict]) -> str:
-    rows = [("case", "policy", "err 1s", "max", "err 100ms", "max", "use %", "work %", "gap ms", "shares got", "wanted")]
+    rows = [("case", "policy", "err 1s", "max", "err 100ms", "max", "use %", "work %", "gap ms", "shares got",
+             "wanted")]
     for result in results:
         got = "/".join(f"{tenant['share_got_percent']:.1f}" for tenant in result.get("tenants", [])[:4])
         judged = ", ".join(f"{WANTED_UNITS[name]} {CASES[result['case']].wanted[name]}: {said}"
@@ -145,7 +148,8 @@ def _prepare(options, chosen: list[Case]) -> Setting:
     try:
         for name in kinds:
             setting.kinds[name] = calibrate(daemon, name, setting.copy_mib)
-        say(f"calibrated: {', '.join(f'{name} {kind.round_ns / 1000:.2f} us a round' for name, kind in setting.kinds.items() if kind.round_ns)}")
+        rounds = [f"{name} {kind.round_ns / 1000:.2f} us" for name, kind in setting.kinds.items() if kind.round_ns]
+        say(f"calibrated: a round of {', '.join(rounds)}")
         bench_shares_measure.baseline(daemon, setting, kinds, 0.8 if options.quick else 2)
     finally:
         daemon.end()

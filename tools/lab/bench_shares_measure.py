@@ -116,27 +116,37 @@ def _observe(daemon: Daemon, case: Case, setting: Setting, tenants: list[Tenant]
 def _collect(case: Case, times: tuple[int, int], tenants: list[Tenant], changed: list[int], tasks: list[list[Task]],
              sampler: Sampler, slices: list[list] | None, note: str) -> Run:
     begin, end = times
-    run = Run(case, begin, end, [tenant.started for tenant in tenants], changed, tasks, [], [], [], slices,
-              "spread by the trace" if slices else "spread back from samples", [note] if note else [],
-              [tenant.summary.get("side_tasks", 0) for tenant in tenants])
+    run = Run(case, begin, end, [tenant.started for tenant in tenants], changed, tasks, [], [], [], slices, "",
+              [note] if note else [], [tenant.summary.get("side_tasks", 0) for tenant in tenants])
     for number, tenant in enumerate(tenants):
-        parts = {"compute": Timeline(begin, end), "copy": Timeline(begin, end)}
-        for engine, timeline in parts.items():
-            if slices:
-                for each in slices[number]:
-                    if each.engine == engine:
-                        timeline.add(each.ended - each.charged, each.ended, each.charged)
-            else:
-                spread_samples(timeline, sampler.of(tenant.vgpu, engine))
         both = Timeline(begin, end)
-        for part in parts.values():
-            both.add_all(part)
-        run.compute.append(parts["compute"])
-        run.copies.append(parts["copy"])
+        for engine, into in (("compute", run.compute), ("copy", run.copies)):
+            into.append(Timeline(begin, end))
+            spread_samples(into[-1], sampler.of(tenant.vgpu, engine))
+            if slices:
+                into[-1] = _by_trace(run, number, engine, into[-1])
+            both.add_all(into[-1])
         run.both.append(both)
+    run.windows = run.windows or ("spread back from samples" if slices is None else "placed by the trace")
     if (pause := sampler.longest_pause_ms()) > 100:
         run.notes.append(f"sampling paused for {pause:.0f} ms")
     return run
+
+
+def _by_trace(run: Run, number: int, engine: str, counted: Timeline) -> Timeline:
+    """What the arbiter charged, at its slices' places, if it agrees with what the device counted; else `counted`."""
+    placed = Timeline(run.begin, run.end)
+    for each in run.slices[number]:
+        if each.engine == engine:
+            placed.add(each.ended - each.charged, each.ended, each.charged)
+    begin, end = _contended(run)
+    device, charged = counted.used(begin, end), placed.used(begin, end)
+    if abs(device - charged) <= 0.02 * max(device, charged) + 50 * MS:
+        return placed
+    run.notes.append(f"tenant {number}, {engine}: the arbiter charged {charged / SECOND:.2f} s, the device counted "
+                     f"{device / SECOND:.2f} s: windows are from samples")
+    run.windows = "spread back from samples"
+    return counted
 
 
 def phases(run: Run) -> list[Phase]:
@@ -182,8 +192,9 @@ def _gaps(run: Run) -> list[float]:
     """The longest time each tenant went without a grant (with a trace) or the end of a task."""
     found = []
     for number, started in enumerate(run.started):
-        times = [each.granted for each in run.slices[number]] if run.slices else [each.ended for each in run.tasks[number]]
-        found.append(longest_gap(times, started, run.end))
+        ends = [each.ended for each in run.tasks[number]]
+        grants = [each.granted for each in run.slices[number]] if run.slices else ends
+        found.append(longest_gap(grants, started, run.end))
     return found
 
 
@@ -281,4 +292,4 @@ def baseline(daemon: Daemon, setting: Setting, kinds: list[str], seconds: float)
     for name in kinds:
         said = run_alone(daemon, name, setting.values(name), seconds)
         setting.kinds[name].busy, setting.kinds[name].rate = said["busy"], said["rate"]
-        say(f"  {name}: alone {100 * said['busy']:.1f} % of the time busy, {100 * said['rate']:.1f} % of its nominal work")
+        say(f"  {name} alone: {100 * said['busy']:.1f} % of the time busy, {100 * said['rate']:.1f} % of nominal work")
