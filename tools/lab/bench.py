@@ -82,8 +82,8 @@ def run() -> int:
     if sys.argv[1:2] == ["shares"]:
         return bench_shares.run(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="tools/bench", description=__doc__,
-                                     epilog="tools/bench gpu: a real GPU, bare metal against Bandsaw; tools/bench shares: "
-                                            "whether shares hold (see their --help)")
+                                     epilog="tools/bench gpu: a real GPU, bare metal against Bandsaw; tools/bench "
+                                            "shares: whether shares hold (see their --help)")
     parser.add_argument("figure", nargs="*", help=", ".join(f"{name}: {text}" for name, text in FIGURES.items()))
     parser.add_argument("--vm", action="store_true", help="also inside a VM")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")

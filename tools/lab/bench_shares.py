@@ -1,9 +1,9 @@
 """tools/bench shares: whether virtual GPUs get the shares that they were promised, and what that costs.
 
 Tenants keep a GPU busy, each on a virtual GPU of its own. Counted is the GPU time that the device measured, not what
-the tenants say. A tenant's share of a window is its part of what all used in it; errors are over the windows in which at
-least two tenants are backlogged. Utilisation is GPU time a second against that of the same tasks alone, unscheduled; work
-is tasks by their lengths, against the same."""
+the tenants say. A tenant's share of a window is its part of what all used in it; errors are over the windows in which
+at least two tenants are backlogged. Utilisation is GPU time a second against that of the same tasks alone and
+unscheduled; work is tasks by their lengths, against the same."""
 import argparse
 import contextlib
 import datetime
@@ -69,8 +69,8 @@ def _more(result: dict) -> str:
         parts.append(f"compute {result['compute_percent']:.0f} % + copies {result['copy_percent']:.0f} %"
                      f" = {result['summed_percent']:.0f} %")
     if result.get("rests"):
-        parts.append(f"{result['rests']} rests: lost {result['lost_ms']:.1f} ms (max {result['lost_ms_max']:.1f}, a task "
-                     f"is {result['task_ms']:.1f}); back after {result['back_ms']:.1f} ms "
+        parts.append(f"{result['rests']} rests: lost {result['lost_ms']:.1f} ms (max {result['lost_ms_max']:.1f}, a "
+                     f"task is {result['task_ms']:.1f}); back after {result['back_ms']:.1f} ms "
                      f"(max {result['back_ms_max']:.1f}), {result['back_tasks']} tasks")
     if "in_force_ms_each" in result:
         parts.append("in force after " + ", ".join("never" if each is None else f"{each:.0f}"
