@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "guest-driver/libcuda/core/careful_read.h"
 #include "guest-driver/libcuda/core/process.h"
 
 namespace bandsaw::libcuda {
@@ -17,7 +18,7 @@ SharedImage::~SharedImage() {
 CUresult SharedImage::fill(const Image& image) {
   const CUresult result = process().memory->allocate(std::max<uint64_t>(image.bytes, 1), 0, &block_);
   if (result != CUDA_SUCCESS) return result;
-  std::memcpy(block_.address, image.data, image.bytes);
+  if (!careful_read(block_.address, image.data, image.bytes)) return CUDA_ERROR_INVALID_IMAGE;
   bytes_ = image.bytes;
   return CUDA_SUCCESS;
 }

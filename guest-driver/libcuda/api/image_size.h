@@ -19,7 +19,8 @@ struct Image {
 // Accepts what cuLibraryLoadData and cuModuleLoadData accept: a fatbin wrapper (__fatBinC_Wrapper_t as nvcc emits
 // it, versions 1 and 2), a bare fatbin, a 64-bit ELF, or PTX text that ends in NUL. Follows the wrapper's pointer. The
 // fatbins that an -rdc program was linked from follow the linked one in a row: only they hold PTX.
-// Errors: INVALID_VALUE for nullptr, INVALID_IMAGE for anything else. Reads no byte beyond the image it describes.
+// Errors: INVALID_VALUE for nullptr, INVALID_IMAGE for anything else, also for an image that says that it ends where
+// nothing is mapped. Reads no byte beyond the image it describes.
 CUresult find_image(const void* image, Image* found);
 
 }  // namespace bandsaw::libcuda

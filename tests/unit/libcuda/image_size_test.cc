@@ -1,5 +1,6 @@
 #include "guest-driver/libcuda/api/image_size.h"
 
+#include <elf.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -47,6 +48,28 @@ TEST(ImageSize, JoinsWhatAProgramWasLinkedFrom) {
   second.magic = 0;
   wrapper.prelinked = parts;
   EXPECT_EQ(find_image(&wrapper, &image), CUDA_ERROR_INVALID_IMAGE);
+}
+
+TEST(ImageSize, RefusesSizesThatCannotBe) {
+  Image image;
+  for (const uint64_t bytes : {uint64_t{1} << 40, ~uint64_t{0} - 16, ~uint64_t{0}}) {
+    Fatbin fatbin;
+    fatbin.payload_bytes = bytes;
+    EXPECT_EQ(find_image(&fatbin, &image), CUDA_ERROR_INVALID_IMAGE);
+  }
+  Wrapper wrapper{.data = reinterpret_cast<const void*>(0x10)};
+  EXPECT_EQ(find_image(&wrapper, &image), CUDA_ERROR_INVALID_IMAGE);
+  Elf64_Ehdr elf{};
+  std::memcpy(elf.e_ident, ELFMAG, SELFMAG);
+  elf.e_ident[EI_CLASS] = ELFCLASS64;
+  elf.e_ident[EI_DATA] = ELFDATA2LSB;
+  ASSERT_EQ(find_image(&elf, &image), CUDA_SUCCESS);
+  EXPECT_EQ(image.bytes, sizeof(elf));
+  elf.e_shoff = uint64_t{1} << 40;
+  EXPECT_EQ(find_image(&elf, &image), CUDA_ERROR_INVALID_IMAGE);
+  elf.e_shnum = 3;
+  elf.e_shentsize = sizeof(Elf64_Shdr);
+  EXPECT_EQ(find_image(&elf, &image), CUDA_ERROR_INVALID_IMAGE);
 }
 
 TEST(ImageSize, MeasuresText) {
