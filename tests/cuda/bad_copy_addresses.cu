@@ -1,5 +1,4 @@
 // nvcc: -lcuda
-// vm: yes
 // Copies and fills at device addresses that are none are refused when they are asked for, in every form; nothing of
 // them is left behind.
 #include <vector>

@@ -1,5 +1,4 @@
 // nvcc: -lcuda
-// vm: yes
 // What is freed twice, or freed by the wrong call, or was never allocated, is refused; what lies beside it stays whole.
 #include <cstring>
 #include <vector>

@@ -19,6 +19,7 @@ class Program:
     nvcc: further options of nvcc      vm: yes runs in the VM on every test run      arguments: of the program
     expect: the exit status, 0 if absent     output: a text that its output must contain
     device: soft leaves the program out where the device is a real GPU; gpu, where it is not
+    native: no where the program does what the driver's own library may crash of; then it runs only on Bandsaw
     needs: a library of the toolkit (nvcc's -l name); without it the program is left out
     """
 
@@ -26,7 +27,7 @@ class Program:
         self.source, self.name = source, source.stem
         self.facts: dict[str, list[str]] = {}
         for line in source.read_text().splitlines():
-            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|device|needs):\s*(.*)", line)
+            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|device|native|needs):\s*(.*)", line)
             if match:
                 self.facts.setdefault(match.group(1), []).append(match.group(2).strip())
             elif line and not line.startswith("//"):
@@ -48,6 +49,10 @@ class Program:
         return self._words("device") != ["gpu"]
 
     @property
+    def on_native(self) -> bool:
+        return self._words("native") != ["no"]
+
+    @property
     def arguments(self) -> list[str]:
         return self._words("arguments")
 
@@ -67,6 +72,9 @@ class Program:
         digest = hashlib.sha256(self.source.read_bytes() + str(toolkit()).encode())
         for header in sorted(SOURCES.glob("*.h")):
             digest.update(header.read_bytes())
+        for header in sorted(SOURCES.glob("*.cuh")):  # of few programs each
+            if f'"{header.name}"' in self.source.read_text():
+                digest.update(header.read_bytes())
         return cache() / "cuda-programs" / f"{self.name}-{digest.hexdigest()[:12]}" / self.name
 
     def _options(self) -> list[str]:

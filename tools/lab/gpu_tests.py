@@ -50,7 +50,9 @@ def _log_since(log: pathlib.Path, start: int) -> str:
 
 
 def _one(program: Program, vgpu: str, results: Results) -> tuple[float, float]:
-    native_wrong, native_output, native_seconds = _timed(program, native_environment())
+    native_wrong, native_output, native_seconds = "", "it does not run natively", 0.0
+    if program.on_native:
+        native_wrong, native_output, native_seconds = _timed(program, native_environment())
     log = host.session_log(vgpu)
     start = log.stat().st_size if log.exists() else 0
     wrong, output, seconds = _timed(program, direct_environment(vgpu))

@@ -1,0 +1,144 @@
+// nvcc: -lcuda
+// native: no
+// Damaged code: cubins, fatbins and PTX that are cut off, have bytes flipped, or lie about sizes. Loading gives an error,
+// or code that is not run here; it never takes the program's GPU away. (Bare metal trusts sizes, and may crash.)
+#include <elf.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "bad_input.cuh"
+
+using Bytes = std::vector<unsigned char>;
+
+__global__ void some_code(float* data, int count) {
+  __shared__ float part[32];
+  part[threadIdx.x % 32] = data[threadIdx.x];
+  __syncthreads();
+  for (int i = 0; i < count; ++i) data[i] += sinf(part[i % 32]);
+}
+
+static const char* kPtx = R"(
+.version 8.0
+.target sm_75
+.address_size 64
+.global .align 4 .u32 counter = 5;
+.visible .entry scale(.param .u64 data, .param .u32 count)
+{
+  .reg .pred %p;
+  .reg .b32 %r<4>;
+  .reg .b64 %d<4>;
+  ld.param.u64 %d1, [data];
+  ld.param.u32 %r1, [count];
+  mov.u32 %r2, %tid.x;
+  setp.ge.u32 %p, %r2, %r1;
+  @%p bra done;
+  mul.wide.u32 %d2, %r2, 4;
+  add.s64 %d3, %d1, %d2;
+  ld.global.u32 %r3, [%d3];
+  st.global.u32 [%d3], %r3;
+done:
+  ret;
+}
+)";
+
+// The first fatbin and the first cubin in this program's file that hold its kernel.
+static bool find_images(Bytes* fatbin, Bytes* cubin) {
+  std::ifstream self("/proc/self/exe", std::ios::binary);
+  const std::string file((std::istreambuf_iterator<char>(self)), std::istreambuf_iterator<char>());
+  const std::string magic("\x50\xed\x55\xba\x01\x00\x10\x00", 8);
+  for (size_t at = 0; (at = file.find(magic, at)) != std::string::npos; ++at) {
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, &file[at + 8], 8);
+    if (bytes > file.size() - at - 16) continue;
+    const std::string whole = file.substr(at, bytes + 16);
+    const size_t elf = whole.find(ELFMAG);
+    if (elf == std::string::npos || whole.find("some_code", elf) == std::string::npos) continue;
+    Elf64_Ehdr header;
+    std::memcpy(&header, &whole[elf], sizeof(header));
+    const size_t length = header.e_phoff + size_t{header.e_phnum} * header.e_phentsize;
+    fatbin->assign(whole.begin(), whole.end());
+    cubin->assign(whole.begin() + static_cast<long>(elf), whole.begin() + static_cast<long>(elf + length));
+    return true;
+  }
+  return false;
+}
+
+static unsigned refused = 0, accepted = 0;
+
+// The host side has to be there after each of them.
+static void load(const Bytes& image) {
+  Bytes padded = image;
+  padded.resize(image.size() + 65536);  // what lies behind it is the program's too
+  CUmodule module;
+  const CUresult loaded = cuModuleLoadData(&module, padded.data());
+  EXPECT(loaded != CUDA_ERROR_DEVICE_UNAVAILABLE);
+  ++(loaded == CUDA_SUCCESS ? accepted : refused);
+  if (loaded == CUDA_SUCCESS) CHECK_DRIVER(cuModuleUnload(module));
+  CUlibrary library;
+  const CUresult kept = cuLibraryLoadData(&library, padded.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+  EXPECT(kept != CUDA_ERROR_DEVICE_UNAVAILABLE);
+  if (kept == CUDA_SUCCESS) CHECK_DRIVER(cuLibraryUnload(library));
+}
+
+static void cut_off(const Bytes& image) {
+  for (size_t keep : {size_t{4}, size_t{8}, size_t{15}, size_t{16}, size_t{40}, size_t{63}, size_t{64}, size_t{100},
+                      image.size() / 4, image.size() / 2, image.size() - 64, image.size() - 1}) {
+    Bytes cut(image.begin(), image.begin() + static_cast<long>(std::min(keep, image.size())));
+    load(cut);
+    cut.resize(image.size());  // with zeros in place of the rest
+    load(cut);
+  }
+}
+
+static void flipped(const Bytes& image, unsigned count) {
+  unsigned long long random = 12345;
+  for (unsigned i = 0; i < count; ++i) {
+    Bytes bad = image;
+    for (unsigned flips = 0; flips <= i % 3; ++flips) {
+      random = random * 6364136223846793005ull + 1442695040888963407ull;
+      // Half of them where the tables are.
+      const size_t range = i % 2 ? bad.size() : std::min<size_t>(bad.size(), 256);
+      bad[(random >> 33) % range] ^= static_cast<unsigned char>(1u << (random >> 20 & 7));
+    }
+    load(bad);
+  }
+}
+
+// Eight bytes of a header each say something huge, or nothing.
+static void wrong_sizes(const Bytes& image, size_t header) {
+  for (size_t at = 8; at + 8 <= std::min(header, image.size()); at += 8) {
+    for (const unsigned long long value : {0ull, 1ull, 0x7fffffffull, 0xffffull << 32, ~0ull, ~0ull >> 1}) {
+      Bytes bad = image;
+      std::memcpy(&bad[at], &value, 8);
+      load(bad);
+    }
+  }
+}
+
+int main() {
+  CHECK(cudaFree(nullptr));
+  Bytes fatbin, cubin;
+  EXPECT(find_images(&fatbin, &cubin));
+  const Bytes ptx(kPtx, kPtx + std::strlen(kPtx) + 1);
+  CUmodule module;
+  CHECK_DRIVER(cuModuleLoadData(&module, fatbin.data()));
+  CHECK_DRIVER(cuModuleUnload(module));
+  for (const Bytes* const image : std::initializer_list<const Bytes*>{&fatbin, &cubin, &ptx}) {
+    cut_off(*image);
+    flipped(*image, 60);
+  }
+  wrong_sizes(fatbin, 16 + 64);
+  wrong_sizes(cubin, 64);
+  EXPECT_REFUSED(cuModuleLoadData(&module, ""));
+  EXPECT_REFUSED(cuModuleLoadData(&module, "x"));
+  EXPECT_REFUSED(cuModuleLoadData(&module, nullptr));
+  EXPECT_REFUSED(cuModuleLoad(&module, "/nonexistent/file"));
+  EXPECT_REFUSED(cuModuleLoad(&module, "/proc/self/cmdline"));
+  std::printf("%u images refused, %u loaded\n", refused, accepted);
+  real_work();
+  return passed();
+}
