@@ -31,7 +31,10 @@ CUresult SoftDevice::library_load(std::span<const std::byte> image, LibraryRef* 
 CUresult SoftDevice::library_unload(const LibraryRef& library) {
   for (const SoftContextRef& context : contexts()) {
     std::lock_guard lock(context->code_mutex);
-    context->images.erase(&image_of(library));
+    const auto found = context->images.find(&image_of(library));
+    if (found == context->images.end()) continue;
+    found->second->retire();
+    context->images.erase(found);
   }
   return scheduler_.error();
 }
@@ -123,6 +126,7 @@ CUresult SoftDevice::module_load(const ContextRef& context, std::span<const std:
 CUresult SoftDevice::module_unload(const ModuleRef& module) {
   auto& going = static_cast<SoftModule&>(*module);
   if (!going.loaded) return CUDA_ERROR_INVALID_HANDLE;
+  going.loaded->retire();
   going.loaded.reset();
   return scheduler_.error();
 }

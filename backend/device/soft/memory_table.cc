@@ -132,6 +132,13 @@ void Memory::release_owner(const void* owner) {
   for (const uint64_t address : addresses) release(address);
 }
 
+void Memory::retire_owner(const void* owner) {
+  std::lock_guard lock(mutex_);
+  for (auto& [address, allocation] : table_) {
+    if (allocation.owner == owner) allocation.live = false;
+  }
+}
+
 CUresult Memory::set_live(uint64_t address, bool live) {
   std::lock_guard lock(mutex_);
   const auto found = table_.find(address);

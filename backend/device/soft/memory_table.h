@@ -50,6 +50,9 @@ class Memory {
   CUresult release(uint64_t address);
   void release_owner(const void* owner);
 
+  // What belongs to `owner` is no longer the program's to use; its pages stay until release_owner.
+  void retire_owner(const void* owner);
+
   // Marks an allocation as (no longer) the program's to use; INVALID_VALUE if it already is so.
   CUresult set_live(uint64_t address, bool live);
   std::optional<Allocation> find(uint64_t address) const;  // the one that begins there

@@ -56,6 +56,8 @@ class LoadedImage {
                        std::shared_ptr<LoadedImage>* loaded, std::string* log);
   ~LoadedImage();
 
+  // The program has unloaded it: launches that run keep it, copies no longer find its variables.
+  void retire() { memory_->retire_owner(this); }
   KernelEntry entry(const std::string& kernel) const { return code_->entry(kernel); }
   bool variable(const std::string& name, uint64_t* address, uint64_t* bytes) const;
 
