@@ -33,6 +33,12 @@ class Timeline:
         self._sums = None
         self._buckets = [mine + more for mine, more in zip(self._buckets, other._buckets)]
 
+    def replace(self, other: "Timeline", begin: int, end: int) -> None:
+        """Takes [begin, end), in whole buckets, from another timeline of the same run."""
+        self._sums = None
+        first, last = (max(0, time - self.begin) // BUCKET for time in (begin, end))
+        self._buckets[first:last] = other._buckets[first:last]
+
     def used(self, begin: int, end: int) -> float:
         """Of [begin, end)."""
         return self._up_to(end) - self._up_to(begin)

@@ -142,7 +142,8 @@ def _by_trace(run: Run, number: int, engine: str, counted: Timeline) -> Timeline
     begin, end = _contended(run)
     device, charged = counted.used(begin, end), placed.used(begin, end)
     if abs(device - charged) <= 0.02 * max(device, charged) + 50 * MS:
-        return placed
+        counted.replace(placed, begin, end)  # who is alone is not asked for every slice
+        return counted
     run.notes.append(f"tenant {number}, {engine}: the arbiter charged {charged / SECOND:.2f} s, the device counted "
                      f"{device / SECOND:.2f} s: windows are from samples")
     run.windows = "spread back from samples"
@@ -189,12 +190,13 @@ def _busy(timelines: list[Timeline], begin: int, end: int) -> float:
 
 
 def _gaps(run: Run) -> list[float]:
-    """The longest time each tenant went without a grant (with a trace) or the end of a task."""
-    found = []
+    """The longest time each tenant went without a grant (known from a trace) and without the end of a task, from when
+    it has to share."""
+    found, second = [], sorted(run.started)[1]
     for number, started in enumerate(run.started):
-        ends = [each.ended for each in run.tasks[number]]
-        grants = [each.granted for each in run.slices[number]] if run.slices else ends
-        found.append(longest_gap(grants, started, run.end))
+        times = [each.ended for each in run.tasks[number]]
+        times += [each.granted for each in run.slices[number]] if run.slices else []
+        found.append(longest_gap(times, max(started, second), run.end))
     return found
 
 
