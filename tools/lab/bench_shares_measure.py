@@ -196,7 +196,10 @@ def _gaps(run: Run) -> list[float]:
     for number, started in enumerate(run.started):
         times = [each.ended for each in run.tasks[number]]
         times += [each.granted for each in run.slices[number]] if run.slices else []
-        found.append(longest_gap(times, max(started, second), run.end))
+        spans = [(max(started, second), run.end)]
+        if run.case.measure == "idle":
+            spans = [(phase.begin, phase.end) for phase in _phases_between_rests(run)]
+        found.append(max(longest_gap(times, *span) for span in spans))
     return found
 
 
