@@ -1,0 +1,61 @@
+// The gates of one virtual GPU's guest processes, in the memory of its account: how runners ask the arbiter for slices
+// of an engine, and how it answers.
+//
+// A runner gathers work into slices. Before it begins one it counts it in `begun`; if the gate then is not open, it
+// takes that back, counts up `asked`, rings, and sleeps on `granted` until that is equal. When all work of a slice is
+// done, it adds the measured time to `busy_ns` and counts up `ended`. The arbiter opens a gate while nobody else wants
+// the engine. To close it, it clears `open` and then reads `begun`; the runner counts `begun` and then reads `open`
+// (both sequentially consistent), so one of the two sees the other.
+//
+// Counters wrap around. Neither side believes the other: the arbiter bounds what it reads, and a runner that finds
+// `absent` asks nobody.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace bandsaw {
+
+inline constexpr uint32_t kGateSlots = 256;
+inline constexpr uint32_t kGateEngines = 3;  // compute, copy in, copy out
+// Slices that one runner may have on one engine at a time, whatever it is told.
+inline constexpr uint32_t kGateDepthMax = 8;
+
+struct alignas(64) Gate {
+  // Written by the runner.
+  std::atomic<uint32_t> begun, ended;  // slices
+  std::atomic<uint32_t> asked;
+  uint32_t reserved;
+  std::atomic<uint64_t> busy_ns;  // of the slices that have ended
+  // Written by the arbiter. `granted` is a futex word.
+  std::atomic<uint32_t> granted;  // the last `asked` that may begin
+  std::atomic<uint32_t> open;     // 1: slices begin without asking
+};
+
+struct GateBoard {
+  // A futex word. 1: there is no arbiter, everybody may begin. Set by the session when the arbiter's connection ends,
+  // cleared by the arbiter.
+  std::atomic<uint32_t> absent;
+  std::atomic<uint32_t> depth;       // slices of a runner in flight on an engine; set by the arbiter
+  std::atomic<uint64_t> quantum_ns;  // short work is gathered to slices of this length; set by the arbiter
+  // Slots with news for the arbiter, a bit for each. Who sets one that was clear writes the bell (an eventfd).
+  std::array<std::atomic<uint64_t>, kGateSlots / 64> news;
+  // Counted up by the session when a slot's runner has gone and its gates are cleared.
+  std::array<std::atomic<uint32_t>, kGateSlots> generation;
+  std::array<std::array<Gate, kGateEngines>, kGateSlots> gates;
+};
+
+// What the session sends to who connects to its gate socket, with two descriptors: the account and the bell.
+struct GateHello {
+  uint64_t account_bytes = 0;
+  uint64_t board_offset = 0;  // in the account
+};
+
+// True: the bell is to be rung.
+inline bool set_news(GateBoard& board, uint32_t slot) {
+  const uint64_t bit = uint64_t{1} << (slot % 64);
+  return (board.news[slot / 64].fetch_or(bit) & bit) == 0;
+}
+
+}  // namespace bandsaw

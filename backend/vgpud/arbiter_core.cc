@@ -1,0 +1,298 @@
+#include "backend/vgpud/arbiter_core.h"
+
+#include <algorithm>
+
+#include "memory/base/futex.h"
+
+namespace bandsaw {
+namespace {
+
+using sched::Answer;
+using sched::Engine;
+using sched::kMicrosecond;
+using sched::kMillisecond;
+
+// An engine that others wanted a moment ago is not left open: they are probably in the middle of something.
+constexpr ArbiterCore::Time kQuiet = 10 * kMillisecond;
+
+}  // namespace
+
+ArbiterCore::ArbiterCore(const ArbiterOptions& options) : options_(options) { make_scheduler(0); }
+
+bool ArbiterCore::knows_policy(const std::string& name) { return sched::make_policy(name) != nullptr; }
+
+void ArbiterCore::make_scheduler(Time now) {
+  waiting_.clear();
+  const sched::SchedulerOptions scheduler{options_.model, options_.depth, options_.period_ns};
+  sched::PolicyOptions policy;
+  policy.period = options_.period_ns;
+  policy.wait = options_.wait_ns;
+  scheduler_ =
+      std::make_unique<sched::Scheduler>(scheduler, [&] { return sched::make_policy(options_.policy, policy); });
+  for (auto& [name, vgpu] : vgpus_) enter(vgpu, now);
+}
+
+// The sums were checked; the least of its parts fits everywhere, and then each can be set.
+void ArbiterCore::enter(const Vgpu& vgpu, Time now) {
+  sched::Share least;
+  least.percent = 100;
+  for (unsigned a = 0; a < accounts(); ++a) least.percent = std::min(least.percent, vgpu.shares[a].percent);
+  (void)scheduler_->add(vgpu.id, least, now);
+  for (unsigned a = 0; a < accounts(); ++a) {
+    (void)scheduler_->set_share(vgpu.id, static_cast<Engine>(a), vgpu.shares[a], now);
+  }
+}
+
+ArbiterCore::Vgpu* ArbiterCore::find(const std::string& name) {
+  const auto found = vgpus_.find(name);
+  return found == vgpus_.end() ? nullptr : &found->second;
+}
+
+Status ArbiterCore::check_shares(const std::string& except, const EngineShares& shares) const {
+  static constexpr const char* kNames[] = {"compute", "copy-in", "copy-out"};
+  for (unsigned engine = 0; engine < sched::kEngines; ++engine) {
+    const sched::Share& share = shares[engine];
+    if (share.percent < 1 || share.percent > 100 || share.cap < 1 || share.cap > 100 || share.reservation < 0 ||
+        share.reservation > share.cap) {
+      return Status::error(EINVAL, "{}: a share of {} %, at least {} %, at most {} % is not possible", kNames[engine],
+                           share.percent, share.reservation, share.cap);
+    }
+    int percent = share.percent, reservation = share.reservation;
+    for (const auto& [name, vgpu] : vgpus_) {
+      if (name == except) continue;
+      percent += vgpu.shares[engine].percent;
+      reservation += vgpu.shares[engine].reservation;
+    }
+    if (percent > 100 || reservation > 100) {
+      return Status::error(ENOSPC, "{}: the shares would add up to {} %, the reservations to {} %", kNames[engine],
+                           percent, reservation);
+    }
+  }
+  return {};
+}
+
+Status ArbiterCore::add(const std::string& name, const EngineShares& shares, Time now) {
+  if (find(name)) return Status::error(EEXIST, "'{}' is there already", name);
+  if (Status status = check_shares(name, shares); !status.ok()) return status;
+  Vgpu& vgpu = vgpus_[name];
+  vgpu.name = name;
+  vgpu.id = next_vgpu_++;
+  vgpu.shares = shares;
+  enter(vgpu, now);
+  return {};
+}
+
+Status ArbiterCore::set_shares(const std::string& name, const EngineShares& shares, Time now) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu) return Status::error(ENOENT, "no virtual GPU '{}'", name);
+  if (Status status = check_shares(name, shares); !status.ok()) return status;
+  vgpu->shares = shares;
+  for (unsigned a = 0; a < accounts(); ++a) {
+    (void)scheduler_->set_share(vgpu->id, static_cast<Engine>(a), shares[a], now);
+    if (shares[a].cap < 100) close(*vgpu, a, now);  // it has to ask again
+  }
+  return {};
+}
+
+void ArbiterCore::remove(const std::string& name, Time now) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu) return;
+  detach(name, now);
+  (void)scheduler_->remove(vgpu->id, now);
+  vgpus_.erase(name);
+}
+
+// What is in flight runs to its end, and is no longer accounted for; who waits asks the new scheduler.
+void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model, Time now) {
+  for (auto& [name, vgpu] : vgpus_) {
+    for (unsigned a = 0; a < accounts(); ++a) {
+      set_open(vgpu, a, false);
+      vgpu.leases[a] = {};
+    }
+    for (auto& [slot, lanes] : vgpu.slots) {
+      for (Lane& lane : lanes) {
+        lane.flying.clear();
+        lane.overdue = 0;
+        lane.leased = 0;
+      }
+    }
+  }
+  options_.policy = policy;
+  options_.model = model;
+  make_scheduler(now);
+  for (auto& [name, vgpu] : vgpus_) {
+    for (auto& [slot, lanes] : vgpu.slots) {
+      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+        if (lanes[engine].waiting) arrive(vgpu, slot, engine, now);
+      }
+    }
+  }
+}
+
+void ArbiterCore::attach(const std::string& name, GateBoard* board, Time now) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu) return;
+  if (vgpu->board) detach(name, now);
+  vgpu->board = board;
+  board->depth = static_cast<uint32_t>(options_.depth);
+  board->quantum_ns = static_cast<uint64_t>(options_.quantum_ns);
+  // It may have lived with an earlier arbiter: who waited for that one may go.
+  for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
+    vgpu->generation[slot] = board->generation[slot];
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+      Gate& gate = board->gates[slot][engine];
+      const uint32_t asked = gate.asked, ended = gate.ended;
+      gate.open = 0;
+      if (asked == 0 && ended == 0) continue;
+      Lane& lane = vgpu->slots[slot][engine];
+      lane.asked = asked;
+      lane.ended = ended;
+      lane.busy_ns = gate.busy_ns;
+      gate.granted = asked;
+      futex_wake(&gate.granted);
+    }
+  }
+  board->absent = 0;
+}
+
+void ArbiterCore::detach(const std::string& name, Time now) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu || !vgpu->board) return;
+  for (auto& [slot, lanes] : vgpu->slots) {
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(*vgpu, slot, engine, now);
+  }
+  vgpu->slots.clear();
+  for (unsigned a = 0; a < accounts(); ++a) end_lease(*vgpu, a, now);
+  vgpu->board = nullptr;
+}
+
+// True: an ask of this virtual GPU waits, or (if not `waiting_only`) something of it is in flight.
+bool ArbiterCore::wants(const Vgpu& vgpu, Account account, bool waiting_only) const {
+  if (!waiting_only && vgpu.leases[account].state != Lease::State::kNone) return true;
+  for (const auto& [slot, lanes] : vgpu.slots) {
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+      if (account_of(engine) != account) continue;
+      if (lanes[engine].waiting || (!waiting_only && !lanes[engine].flying.empty())) return true;
+    }
+  }
+  return false;
+}
+
+bool ArbiterCore::others_want(const Vgpu& vgpu, Account account) const {
+  return std::any_of(vgpus_.begin(), vgpus_.end(),
+                     [&](const auto& entry) { return &entry.second != &vgpu && wants(entry.second, account, true); });
+}
+
+void ArbiterCore::grant(const sched::Request& request, Time now) {
+  const auto found = waiting_.find(request.id);
+  if (found == waiting_.end()) return;
+  const Place place = found->second;
+  waiting_.erase(found);
+  Vgpu& vgpu = *place.vgpu;
+  Lane& lane = vgpu.slots[place.slot][place.engine];
+  lane.waiting = false;
+  lane.ask.granted = now;
+  lane.flying.push_back(lane.ask);
+  EngineUse& use = vgpu.use[place.engine];
+  ++use.grants;
+  use.wait_ns += static_cast<uint64_t>(now - lane.ask.asked);
+  Gate& gate = vgpu.board->gates[place.slot][place.engine];
+  if (vgpu.leases[account_of(place.engine)].state == Lease::State::kOpen) gate.open = 1;
+  gate.granted = lane.asked;
+  futex_wake(&gate.granted);
+}
+
+// Grants what the scheduler gives out; returns when to ask it again.
+ArbiterCore::Time ArbiterCore::dispatch(Account account, Time now) {
+  for (;;) {
+    const Answer answer = scheduler_->next(static_cast<Engine>(account), now);
+    if (answer.kind == Answer::Kind::kHold) return kNever;
+    if (answer.kind == Answer::Kind::kWait) return answer.until;
+    grant(answer.request, now);
+  }
+}
+
+// Of those whose slice has held the engine for longer than the patience, while others wait: the scheduler goes on
+// without them, and they are charged on until they end.
+ArbiterCore::Time ArbiterCore::give_up_overdue(Account account, Time now) {
+  Time next = kNever;
+  for (auto& [name, vgpu] : vgpus_) {
+    if (!wants(vgpu, account, false) && !has_overdue(vgpu, account)) continue;
+    if (!others_want(vgpu, account)) continue;
+    Lease& lease = vgpu.leases[account];
+    if (lease.state == Lease::State::kClosing) {
+      if (now - lease.since >= options_.patience_ns) {
+        give_up_lease(vgpu, account, now);
+      } else {
+        next = std::min(next, lease.since + options_.patience_ns);
+      }
+    }
+    for (auto& [slot, lanes] : vgpu.slots) {
+      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+        if (account_of(engine) == account) next = std::min(next, give_up_slices(vgpu, lanes[engine], engine, now));
+      }
+    }
+  }
+  return next;
+}
+
+ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, Lane& lane, unsigned engine, Time now) {
+  const Account account = account_of(engine);
+  if (lane.overdue > 0) {
+    vgpu.debt[account] += now - lane.overdue_since;
+    lane.overdue_since = now;
+  }
+  while (!lane.flying.empty()) {
+    const Granted& slice = lane.flying.front();
+    const Time since = std::max(slice.granted, free_since_[account]);
+    if (now - since < options_.patience_ns) return since + options_.patience_ns;
+    (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, now - since, now);
+    ++vgpu.use[engine].overruns;
+    vgpu.use[engine].busy_ns += static_cast<uint64_t>(now - since);
+    if (lane.overdue++ == 0) lane.overdue_since = now;
+    lane.flying.pop_front();
+    free_since_[account] = now;
+  }
+  return lane.overdue > 0 ? now + options_.period_ns : kNever;
+}
+
+bool ArbiterCore::has_overdue(const Vgpu& vgpu, Account account) const {
+  for (const auto& [slot, lanes] : vgpu.slots) {
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+      if (account_of(engine) == account && lanes[engine].overdue > 0) return true;
+    }
+  }
+  return false;
+}
+
+// Who has been alone for a while need not ask.
+void ArbiterCore::maybe_open(Account account, Time now) {
+  Vgpu* alone = nullptr;
+  for (auto& [name, vgpu] : vgpus_) {
+    if (wants(vgpu, account, false) || has_overdue(vgpu, account)) {
+      if (alone) return;
+      alone = &vgpu;
+    } else if (vgpu.last_wanted[account] != 0 && now - vgpu.last_wanted[account] < kQuiet) {
+      return;
+    }
+  }
+  if (!alone || alone->leases[account].state != Lease::State::kNone || wants(*alone, account, true)) return;
+  if (alone->shares[account].cap < 100 || !wants(*alone, account, false)) return;
+  open(*alone, account, now);
+}
+
+ArbiterCore::Time ArbiterCore::run(Time now) {
+  Time next = kNever;
+  for (unsigned account = 0; account < accounts(); ++account) {
+    next = std::min(next, give_up_overdue(account, now));
+    for (auto& [name, vgpu] : vgpus_) {
+      if (vgpu.leases[account].state == Lease::State::kOpen && others_want(vgpu, account)) close(vgpu, account, now);
+    }
+    next = std::min(next, dispatch(account, now));
+    maybe_open(account, now);
+    next = std::min(next, renew_leases(account, now));
+  }
+  return next;
+}
+
+}  // namespace bandsaw

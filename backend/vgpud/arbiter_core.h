@@ -1,0 +1,141 @@
+// The arbiter's judgement: gates on one side, the scheduler on the other. No threads, descriptors or clock; `now` is a
+// parameter, in nanoseconds of CLOCK_MONOTONIC. What is read from a board may be anything: counters that make no sense
+// are bounded, and harm only the virtual GPU whose board it is.
+//
+// A request of the scheduler is either an ask of one gate, or a lease: all that a virtual GPU does while its gates are
+// open, completed and renewed each period.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <unordered_map>
+
+#include "backend/control/gate_link.h"
+#include "backend/vgpud/arbiter.h"
+#include "vgpu-sched/policy/scheduler.h"
+
+namespace bandsaw {
+
+class ArbiterCore {
+ public:
+  using Time = sched::Time;
+  static constexpr Time kNever = INT64_MAX;
+
+  // The policy's name is known to be good.
+  explicit ArbiterCore(const ArbiterOptions& options);
+
+  static bool knows_policy(const std::string& name);
+
+  Status add(const std::string& vgpu, const EngineShares& shares, Time now);
+  Status set_shares(const std::string& vgpu, const EngineShares& shares, Time now);
+  void remove(const std::string& vgpu, Time now);
+  void set_policy(const std::string& policy, sched::QueueModel model, Time now);
+  const ArbiterOptions& options() const { return options_; }
+
+  // `board` stays valid until detach.
+  void attach(const std::string& vgpu, GateBoard* board, Time now);
+  void detach(const std::string& vgpu, Time now);
+
+  // Takes in the news on the virtual GPU's board.
+  void heard(const std::string& vgpu, Time now);
+  // Grants what can be granted. To be called after every other call, and at the time that it returns.
+  Time run(Time now);
+
+  std::vector<VgpuUse> use() const;
+  void start_trace();
+  std::vector<SliceRecord> take_trace(uint64_t* lost);
+
+ private:
+  using Account = size_t;  // of the scheduler: SDQ has one, MRQ one for each engine
+
+  struct Granted {
+    sched::RequestId id = 0;
+    Time asked = 0, granted = 0;
+  };
+  // What is known of one gate.
+  struct Lane {
+    uint32_t ended = 0, asked = 0;
+    uint64_t busy_ns = 0;
+    bool waiting = false;
+    Granted ask;                 // the one that waits
+    std::deque<Granted> flying;  // granted, oldest first
+    uint32_t leased = 0;         // begun at an open gate that has been closed since
+    uint32_t overdue = 0;        // granted, and given up: they are no longer the scheduler's
+    Time overdue_since = 0;
+  };
+  using Lanes = std::array<Lane, kGateEngines>;
+  struct Lease {
+    enum class State { kNone, kOpen, kClosing } state = State::kNone;
+    sched::RequestId id = 0;
+    Time since = 0;        // of the present part
+    uint64_t busy_ns = 0;  // measured in it
+  };
+  struct Vgpu {
+    std::string name;
+    sched::VgpuId id = 0;
+    EngineShares shares{};
+    GateBoard* board = nullptr;
+    std::map<uint32_t, Lanes> slots;
+    std::array<uint32_t, kGateSlots> generation{};
+    std::array<Lease, kGateEngines> leases;        // by account
+    std::array<Time, kGateEngines> suspicion{};    // by account: held longer than measured, beyond what is usual
+    std::array<Time, kGateEngines> debt{};         // by account: charged with the next completion
+    std::array<Time, kGateEngines> last_wanted{};  // by account; 0: never
+    std::array<EngineUse, kGateEngines> use{};
+  };
+
+  Account account_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
+  unsigned accounts() const { return options_.model == sched::QueueModel::kSdq ? 1 : kGateEngines; }
+  Vgpu* find(const std::string& name);
+  void make_scheduler(Time now);
+  void enter(const Vgpu& vgpu, Time now);
+  Status check_shares(const std::string& except, const EngineShares& shares) const;
+
+  void hear_slot(Vgpu& vgpu, uint32_t slot, Time now);
+  void hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  void hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now);
+  void forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  void complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns, Time now);
+  Time charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held);
+  void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  void arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  uint32_t running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const;
+  void grant(const sched::Request& request, Time now);
+
+  bool take_lease(Vgpu& vgpu, Account account, Time now);
+  void open(Vgpu& vgpu, Account account, Time now);
+  void close(Vgpu& vgpu, Account account, Time now);
+  void renew(Vgpu& vgpu, Account account, Time now);
+  void end_lease(Vgpu& vgpu, Account account, Time now);
+  void give_up_lease(Vgpu& vgpu, Account account, Time now);
+  void settle_closing(Vgpu& vgpu, Account account, Time now);
+  void set_open(Vgpu& vgpu, Account account, bool open);
+
+  void maybe_open(Account account, Time now);
+  bool wants(const Vgpu& vgpu, Account account, bool waiting_only) const;
+  bool others_want(const Vgpu& vgpu, Account account) const;
+  bool has_overdue(const Vgpu& vgpu, Account account) const;
+  Time dispatch(Account account, Time now);
+  Time give_up_overdue(Account account, Time now);
+  Time give_up_slices(Vgpu& vgpu, Lane& lane, unsigned engine, Time now);
+  Time renew_leases(Account account, Time now);
+  void record(const Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, Time ended, Time charged);
+
+  ArbiterOptions options_;
+  std::unique_ptr<sched::Scheduler> scheduler_;
+  std::map<std::string, Vgpu> vgpus_;
+  sched::VgpuId next_vgpu_ = 1;
+  sched::RequestId next_request_ = 1;
+  struct Place {
+    Vgpu* vgpu = nullptr;
+    uint32_t slot = 0;
+    unsigned engine = 0;
+  };
+  std::unordered_map<sched::RequestId, Place> waiting_;  // asks that the scheduler has not answered
+  std::array<Time, kGateEngines> free_since_{};          // by account: when the last slice ended
+  bool tracing_ = false;
+  std::vector<SliceRecord> trace_;
+  uint64_t trace_lost_ = 0;
+};
+
+}  // namespace bandsaw

@@ -1,0 +1,196 @@
+// What the arbiter hears from the gates, and what it charges for it.
+
+#include <algorithm>
+#include <bit>
+
+#include "backend/vgpud/arbiter_core.h"
+#include "memory/base/futex.h"
+
+namespace bandsaw {
+namespace {
+
+using sched::Engine;
+using sched::kMicrosecond;
+using sched::kMillisecond;
+
+// What nobody believes of a gate's counters.
+constexpr uint32_t kSlicesAtOnce = 64;
+// A slice holds the engine a little longer than it works: switching, the runner's own time. What goes beyond adds up,
+// and what adds up beyond the benefit of doubt is charged.
+constexpr ArbiterCore::Time kUsualDelay = 200 * kMicrosecond, kDoubt = 50 * kMillisecond;
+constexpr ArbiterCore::Time kUsualPart = 8;
+constexpr size_t kTraceMax = 1 << 20;
+
+}  // namespace
+
+void ArbiterCore::heard(const std::string& name, Time now) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu || !vgpu->board) return;
+  for (uint32_t word = 0; word < vgpu->board->news.size(); ++word) {
+    uint64_t bits = vgpu->board->news[word].exchange(0);
+    for (; bits != 0; bits &= bits - 1) {
+      hear_slot(*vgpu, 64 * word + static_cast<uint32_t>(std::countr_zero(bits)), now);
+    }
+  }
+}
+
+void ArbiterCore::hear_slot(Vgpu& vgpu, uint32_t slot, Time now) {
+  const uint32_t generation = vgpu.board->generation[slot];
+  if (generation != std::exchange(vgpu.generation[slot], generation) && vgpu.slots.contains(slot)) {
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(vgpu, slot, engine, now);
+    vgpu.slots.erase(slot);
+    for (unsigned account = 0; account < accounts(); ++account) settle_closing(vgpu, account, now);
+  }
+  for (unsigned engine = 0; engine < kGateEngines; ++engine) hear_gate(vgpu, slot, engine, now);
+}
+
+// How many slices of the gate have begun and not ended, as far as that can be believed.
+uint32_t ArbiterCore::running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const {
+  const Gate& gate = vgpu.board->gates[slot][engine];
+  const uint32_t ended = gate.ended, running = gate.begun - ended;
+  return running > kSlicesAtOnce ? 0 : running;
+}
+
+void ArbiterCore::hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  const Gate& gate = vgpu.board->gates[slot][engine];
+  Lane& lane = vgpu.slots[slot][engine];
+  const uint32_t asked = gate.asked, ended = gate.ended;
+  const uint64_t busy_ns = gate.busy_ns;
+  const uint32_t count = ended - std::exchange(lane.ended, ended);
+  const uint64_t busy = busy_ns - std::exchange(lane.busy_ns, busy_ns);
+  if (count > 0 && count <= kSlicesAtOnce * 1024) hear_ended(vgpu, slot, engine, count, busy, now);
+  if (asked != lane.asked && !lane.waiting) {
+    lane.asked = asked;
+    if (vgpu.leases[account_of(engine)].state == Lease::State::kOpen) return let_in(vgpu, slot, engine, now);
+    lane.waiting = true;
+    lane.ask = {next_request_++, now, 0};
+    arrive(vgpu, slot, engine, now);
+  }
+  // One that asks counts nothing it has not begun.
+  if (lane.waiting) lane.leased = std::min(lane.leased, running_at(vgpu, slot, engine));
+  if (count > 0 || lane.waiting) vgpu.last_wanted[account_of(engine)] = now;
+  settle_closing(vgpu, account_of(engine), now);
+}
+
+// A gate that was made after the others were opened.
+void ArbiterCore::let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  Gate& gate = vgpu.board->gates[slot][engine];
+  vgpu.last_wanted[account_of(engine)] = now;
+  ++vgpu.use[engine].grants;
+  gate.open = 1;
+  gate.granted = vgpu.slots[slot][engine].asked;
+  futex_wake(&gate.granted);
+}
+
+void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  const Lane& lane = vgpu.slots[slot][engine];
+  const sched::Request request{
+      .id = lane.ask.id, .vgpu = vgpu.id, .engine = static_cast<Engine>(engine), .estimate = 0, .priority = 0};
+  if (scheduler_->arrival(request, now) == sched::Error::kNone) waiting_[request.id] = {&vgpu, slot, engine};
+}
+
+// In the order in which they began: those given up, those begun at the open gate, those granted. Before a lease closes,
+// what was granted is older than it.
+void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now) {
+  Lane& lane = vgpu.slots[slot][engine];
+  Lease& lease = vgpu.leases[account_of(engine)];
+  const uint64_t each = std::min<uint64_t>(busy_ns, sched::kLongest) / count;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (lane.overdue > 0) {
+      --lane.overdue;
+    } else if (lane.leased > 0) {
+      --lane.leased;
+      lease.busy_ns += each;
+      vgpu.use[engine].busy_ns += each;
+    } else if (!lane.flying.empty()) {
+      const Granted slice = lane.flying.front();
+      lane.flying.pop_front();
+      complete(vgpu, slot, engine, slice, each, now);
+    } else if (lease.state == Lease::State::kOpen) {
+      lease.busy_ns += each;
+      vgpu.use[engine].busy_ns += each;
+      ++vgpu.use[engine].grants;
+    } else {
+      vgpu.debt[account_of(engine)] += static_cast<Time>(each);  // let in just before the gate was closed
+    }
+  }
+}
+
+// The measured time, but never more than the engine was held; and not less, by and by, than it was held while others
+// waited for it.
+ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held) {
+  held = std::clamp<Time>(held, 0, sched::kLongest / 2);
+  Time charged = std::min<Time>(static_cast<Time>(std::min<uint64_t>(busy_ns, sched::kLongest / 2)), held);
+  Time& suspicion = vgpu.suspicion[account];
+  if (others_want(vgpu, account)) {
+    suspicion = std::max<Time>(0, suspicion + held - charged - kUsualDelay - held / kUsualPart);
+    if (suspicion > kDoubt) {
+      charged += suspicion - kDoubt;
+      suspicion = kDoubt;
+    }
+  }
+  charged += std::min(std::exchange(vgpu.debt[account], 0), sched::kLongest / 2);
+  return charged;
+}
+
+void ArbiterCore::complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns,
+                           Time now) {
+  const Account account = account_of(engine);
+  const Time charged = charge(vgpu, account, busy_ns, now - std::max(slice.granted, free_since_[account]));
+  (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);
+  vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);
+  free_since_[account] = now;
+  record(vgpu, slot, engine, slice, now, charged);
+}
+
+// Its runner has gone: what it held is free, and charged as long as it held it.
+void ArbiterCore::forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  Lane& lane = vgpu.slots[slot][engine];
+  if (lane.waiting) {
+    (void)scheduler_->cancel(vgpu.id, static_cast<Engine>(engine), lane.ask.id, now);
+    waiting_.erase(lane.ask.id);
+  }
+  for (const Granted& slice : std::exchange(lane.flying, {})) {
+    complete(vgpu, slot, engine, slice, static_cast<uint64_t>(now - slice.granted), now);
+  }
+  lane = {};
+}
+
+void ArbiterCore::record(const Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, Time ended,
+                         Time charged) {
+  if (!tracing_) return;
+  if (trace_.size() >= kTraceMax) {
+    ++trace_lost_;
+    return;
+  }
+  trace_.push_back({vgpu.name, slot, static_cast<Engine>(engine), slice.asked, slice.granted, ended, charged});
+}
+
+void ArbiterCore::start_trace() {
+  tracing_ = true;
+  trace_.clear();
+  trace_lost_ = 0;
+}
+
+std::vector<SliceRecord> ArbiterCore::take_trace(uint64_t* lost) {
+  tracing_ = false;
+  *lost = std::exchange(trace_lost_, 0);
+  return std::exchange(trace_, {});
+}
+
+std::vector<VgpuUse> ArbiterCore::use() const {
+  std::vector<VgpuUse> all;
+  for (const auto& [name, vgpu] : vgpus_) {
+    VgpuUse& use = all.emplace_back(VgpuUse{name, vgpu.shares, vgpu.use});
+    for (const auto& [slot, lanes] : vgpu.slots) {
+      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+        use.engines[engine].waiting += lanes[engine].waiting;
+        use.engines[engine].in_flight += std::max<uint32_t>(static_cast<uint32_t>(lanes[engine].flying.size()),
+                                                            vgpu.board ? running_at(vgpu, slot, engine) : 0);
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace bandsaw
