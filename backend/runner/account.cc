@@ -36,6 +36,9 @@ uint64_t AccountView::used() const {
   return static_cast<uint64_t>(std::max<int64_t>(0, account_->memory_used.load(std::memory_order_relaxed)));
 }
 
+// A runner may die between the two additions, and then the session gives back what its slot says. So the sum never
+// says less than the slots: it grows first and shrinks last. The other way round, a death would lend the same bytes
+// twice.
 bool AccountView::charge(int64_t bytes) {
   if (bytes > 0) {
     // Compare and swap, so that two processes of one virtual GPU cannot pass the share together.
@@ -43,17 +46,18 @@ bool AccountView::charge(int64_t bytes) {
     int64_t used = account_->memory_used.load(std::memory_order_relaxed);
     do {
       if (used > share || bytes > share - used) return false;
-    } while (!account_->memory_used.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+    } while (!account_->memory_used.compare_exchange_weak(used, used + bytes));
+    slot_->memory_bytes.fetch_add(bytes);
   } else {
-    account_->memory_used.fetch_add(bytes, std::memory_order_relaxed);
+    slot_->memory_bytes.fetch_add(bytes);
+    account_->memory_used.fetch_add(bytes);
   }
-  slot_->memory_bytes.fetch_add(bytes, std::memory_order_relaxed);
   return true;
 }
 
 void AccountView::release_all() {
-  const int64_t held = slot_->memory_bytes.exchange(0, std::memory_order_relaxed);
-  account_->memory_used.fetch_sub(held, std::memory_order_relaxed);
+  const int64_t held = slot_->memory_bytes.exchange(0);
+  account_->memory_used.fetch_sub(held);
 }
 
 void AccountView::count_time(int engine, uint64_t nanoseconds, uint64_t bytes) {

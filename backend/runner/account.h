@@ -10,7 +10,7 @@
 
 namespace bandsaw::runner {
 
-// Counters are relaxed: they are read for people and shares, and order nothing. Thread-safe once mapped.
+// Counters are relaxed: they are read for people, and order nothing. Thread-safe once mapped.
 class AccountView {
  public:
   // A private account without a limit, until the session's is mapped.

@@ -51,6 +51,8 @@ class Program {
   virtual ~Program() = default;
   virtual const std::vector<KernelCode>& kernels() const = 0;
   virtual const std::vector<Variable>& variables() const = 0;
+  // What one Loaded takes beside the variables: code and constants.
+  virtual uint64_t code_bytes() const = 0;
   // Loads the code for one context: variable name -> device address. May be called several times; each call
   // gives an independent set of entry points that live as long as the returned object.
   struct Loaded {

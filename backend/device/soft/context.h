@@ -12,6 +12,7 @@
 #include "backend/device/soft/block.h"
 #include "backend/device/soft/heap.h"
 #include "backend/device/soft/op.h"
+#include "memory/share.h"
 
 namespace bandsaw::soft {
 
@@ -28,7 +29,12 @@ struct Limits {
 class SoftContext : public Context, public LaunchServices {
  public:
   SoftContext(std::shared_ptr<Memory> memory, DeviceHost* host, uint32_t flags_)
-      : flags(flags_), host_(host), heap(std::move(memory), this) {}
+      : flags(flags_), host_(host), heap(std::move(memory), this), share_(host) {}
+
+  // Counts what the context takes, with `limits` as they are, against the virtual GPU's memory share. False: over it,
+  // and nothing has changed. Called with the scheduler's mutex held, or before anybody else has the context.
+  bool charge() { return share_.resize(kOwnBytes + limits.printf_fifo); }
+  void give_back_charge() { share_.give_back(); }
 
   const uint32_t flags;
   std::atomic<bool> dead{false};
@@ -63,6 +69,10 @@ class SoftContext : public Context, public LaunchServices {
   std::vector<std::string> output_;  // whole calls; the oldest go when the FIFO is full
   size_t output_first_ = 0;
   std::atomic<uint64_t> output_bytes_{0};
+
+  // Its streams' and its own bookkeeping fits in a page; the malloc heap counts by itself when it is made.
+  static constexpr uint64_t kOwnBytes = 4096;
+  Charge<DeviceHost> share_;  // guarded by the scheduler's mutex
 };
 
 using SoftContextRef = std::shared_ptr<SoftContext>;

@@ -66,6 +66,8 @@ void SoftDevice::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
 CUresult SoftDevice::context_create(uint32_t flags, ContextRef* context) {
   if (const CUresult error = scheduler_.error()) return error;
   auto made = std::make_shared<SoftContext>(memory_, host_, flags);
+  const auto charge = [&] { return made->charge() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY; };
+  if (const CUresult refused = with_room(charge)) return refused;
   made->legacy = std::make_shared<SoftStream>(made, next_stream_++, CU_STREAM_DEFAULT, 0, true);
   std::lock_guard lock(contexts_mutex_);
   std::erase_if(contexts_, [](const auto& old) { return old.expired(); });
@@ -85,6 +87,7 @@ CUresult SoftDevice::context_destroy(const ContextRef& context) {
     dying->legacy.reset();
     dying->streams.clear();
     dying->captures.clear();
+    dying->give_back_charge();
   }
   {
     std::lock_guard lock(dying->code_mutex);
@@ -164,8 +167,10 @@ CUresult SoftDevice::context_set_limit(const ContextRef& context, CUlimit limit,
       limits.stack = (value + 15) & ~uint64_t{15};
       break;
     case CU_LIMIT_PRINTF_FIFO_SIZE:
-      limits.printf_fifo = std::clamp<uint64_t>(value, 4096, 64 << 20);
-      break;
+      std::swap(limits.printf_fifo, value = std::clamp<uint64_t>(value, 4096, 64 << 20));
+      if (alive->charge()) break;
+      limits.printf_fifo = value;
+      return CUDA_ERROR_OUT_OF_MEMORY;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
       if (!alive->heap.set_limit(value)) return CUDA_ERROR_INVALID_VALUE;
       limits.malloc_heap = value;

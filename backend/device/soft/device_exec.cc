@@ -170,25 +170,32 @@ CUresult SoftDevice::make_op(const SoftContextRef& context, int priority, const 
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       *op = std::make_shared<RecordOp>(context);
       break;
-    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-      *op = std::make_shared<CallOp>(context, [this, address = content.address] {
-        const CUresult result = memory_->map(address);
-        if (result) scheduler_.poison(result);
-        return result;
-      });
-      break;
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       *op = std::make_shared<CallOp>(
           context,
           [memory = memory_, address = content.address] {
-            memory->unmap(address);
+            memory->drop_claim(address);
             return CUDA_SUCCESS;
           },
           true);
       break;
-    default:
+    default:  // MEM_ALLOC too: the launch claimed its pages
       *op = std::make_shared<CallOp>(context, nullptr);
       break;
+  }
+  return CUDA_SUCCESS;
+}
+
+// Pages for all that a launch will allocate, or for nothing: a launch that has begun cannot fail for want of memory.
+CUresult SoftDevice::claim_pages(const SoftExec& exec) {
+  std::vector<uint64_t> claimed;
+  for (const auto& step : exec.steps) {
+    if (step.content.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) continue;
+    if (const CUresult refused = memory_->claim(step.content.address)) {
+      for (const uint64_t address : claimed) memory_->drop_claim(address);
+      return refused;
+    }
+    claimed.push_back(step.content.address);
   }
   return CUDA_SUCCESS;
 }
@@ -205,6 +212,7 @@ CUresult SoftDevice::claim_allocations(SoftExec& exec, Ops* before) {
     const auto allocation = memory_->find(step.content.address);
     if (allocation && allocation->live && !auto_free) return CUDA_ERROR_INVALID_VALUE;  // not freed since
   }
+  if (const CUresult refused = with_room([&] { return claim_pages(exec); })) return refused;
   for (const auto& step : exec.steps) {
     const uint64_t address = step.content.address;
     if (step.content.type == CU_GRAPH_NODE_TYPE_MEM_FREE) memory_->set_live(address, false);
@@ -213,7 +221,7 @@ CUresult SoftDevice::claim_allocations(SoftExec& exec, Ops* before) {
       before->push_back(std::make_shared<CallOp>(
           exec.context,
           [memory = memory_, address] {
-            memory->unmap(address);
+            memory->drop_claim(address);
             return CUDA_SUCCESS;
           },
           true));

@@ -47,7 +47,8 @@ CUresult SoftDevice::check_shape(const Launch& launch, const CodeView& code) {
 // The words of a cooperative launch's grid barrier, in device memory as the kernel reads them there.
 CUresult SoftDevice::make_workspace(LaunchPlan* plan) {
   uint64_t address = 0;
-  if (const CUresult result = memory_->allocate(256, Use::kPrivate, nullptr, &address)) return result;
+  const auto allocate = [&] { return memory_->allocate(256, Use::kPrivate, nullptr, &address); };
+  if (const CUresult result = with_room(allocate)) return result;
   plan->grid_workspace = address;
   plan->workspace = std::shared_ptr<void>(nullptr, [memory = memory_, address](void*) { memory->release(address); });
   return CUDA_SUCCESS;
@@ -70,7 +71,8 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
   if (const CUresult refused = check_shape(launch, code)) return refused;
   if (!code.loaded) {
     std::string log;
-    if (const CUresult refused = load_image(code.image, *context, memory_, &code.loaded, &log)) return refused;
+    const auto load = [&] { return load_image(code.image, *context, memory_, &code.loaded, &log); };
+    if (const CUresult refused = with_room(load)) return refused;
   }
   plan->entry = code.loaded->entry(code.code->name);
   if (!plan->entry) return CUDA_ERROR_INVALID_IMAGE;

@@ -10,15 +10,12 @@ namespace bandsaw::soft {
 CUresult SoftDevice::memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) {
   if (const CUresult error = scheduler_.error()) return error;
   if (as(context)->dead) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  CUresult result = memory_->allocate(bytes, Use::kPlain, context.get(), address);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // what pools keep for later may be just what is missing
-    {
-      std::lock_guard lock(pools_mutex_);
-      for (const auto& pool : pools_) pool->trim(0);
-    }
-    result = memory_->allocate(bytes, Use::kPlain, context.get(), address);
-  }
-  return result;
+  return with_room([&] { return memory_->allocate(bytes, Use::kPlain, context.get(), address); });
+}
+
+void SoftDevice::empty_pools() {
+  std::lock_guard lock(pools_mutex_);
+  for (const auto& pool : pools_) pool->trim(0);
 }
 
 // Everything queued in these contexts, and one of them to count the waiting operation in.
@@ -71,7 +68,7 @@ void SoftDevice::memory_free(uint64_t address, Done done) {
       waiting,
       [memory = memory_, address, graph] {
         if (!graph) return memory->release(address);
-        memory->unmap(address);
+        memory->drop_claim(address);
         return CUDA_SUCCESS;
       },
       std::move(done));
@@ -79,7 +76,7 @@ void SoftDevice::memory_free(uint64_t address, Done done) {
 
 CUresult SoftDevice::managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) {
   if (const CUresult error = scheduler_.error()) return error;
-  return memory_->managed_add(address, bytes);
+  return with_room([&] { return memory_->managed_add(address, bytes); });
 }
 
 void SoftDevice::managed_remove(uint64_t address, Done done) {
@@ -158,7 +155,7 @@ CUresult SoftDevice::memory_alloc_async(const StreamRef& stream, const PoolRef& 
     }
     if (const CUresult refused = check_capture(on)) return refused;
   }
-  return pool_or_default(pool)->allocate(bytes, on.id, address);
+  return with_room([&] { return pool_or_default(pool)->allocate(bytes, on.id, address); });
 }
 
 CUresult SoftDevice::memory_free_async(const StreamRef& stream, uint64_t address) {
@@ -191,7 +188,7 @@ CUresult SoftDevice::memory_free_async(const StreamRef& stream, uint64_t address
                          on.context,
                          [memory = memory_, address, graph] {
                            if (!graph) return memory->release(address);
-                           memory->unmap(address);
+                           memory->drop_claim(address);
                            return CUDA_SUCCESS;
                          },
                          true));

@@ -59,10 +59,10 @@ CUresult SoftDevice::library_global(const ContextRef& context, const LibraryRef&
   if (const CUresult error = scheduler_.error()) return error;
   std::shared_ptr<LoadedImage> loaded;
   std::string log;
-  if (const CUresult result =
-          load_image(static_cast<SoftLibrary&>(*library).image, *as(context), memory_, &loaded, &log)) {
-    return result;
-  }
+  const auto load = [&] {
+    return load_image(static_cast<SoftLibrary&>(*library).image, *as(context), memory_, &loaded, &log);
+  };
+  if (const CUresult result = with_room(load)) return result;
   return global_of(*loaded, name, address, bytes);
 }
 
@@ -91,6 +91,10 @@ CUresult SoftDevice::library_bind_managed(const LibraryRef& library, const std::
     if (initial && !copy_guarded(reinterpret_cast<void*>(address), variable.initial.data(), initial)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    if (!image.managed.contains(name)) {
+      if (!image.managed_share.bytes()) image.managed_share = memory_->new_charge();
+      if (!image.managed_share.resize(image.managed_share.bytes() + variable.bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     image.managed[name] = address;
     return CUDA_SUCCESS;
   }
@@ -102,7 +106,8 @@ CUresult SoftDevice::kernel_function(const ContextRef& context, const KernelRef&
   const auto& of = static_cast<SoftKernel&>(*kernel);
   auto made = std::make_shared<SoftFunction>();
   std::string log;
-  if (const CUresult result = load_image(of.image, *as(context), memory_, &made->loaded, &log)) return result;
+  const auto load = [&] { return load_image(of.image, *as(context), memory_, &made->loaded, &log); };
+  if (const CUresult result = with_room(load)) return result;
   made->image = of.image;
   made->code = of.code;
   made->context = as(context);
@@ -116,7 +121,8 @@ CUresult SoftDevice::module_load(const ContextRef& context, std::span<const std:
   auto made = std::make_shared<SoftModule>();
   const CompileOptions options{config_.window_base, config_.cache_directory};
   if (const CUresult result = compile_image(image, options, &made->image, log)) return result;
-  if (const CUresult result = LoadedImage::make(made->image, memory_, &made->loaded, log)) return result;
+  const auto load = [&] { return LoadedImage::make(made->image, memory_, &made->loaded, log); };
+  if (const CUresult result = with_room(load)) return result;
   made->context = as(context);
   *module = std::move(made);
   return CUDA_SUCCESS;

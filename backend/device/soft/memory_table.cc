@@ -97,18 +97,22 @@ CUresult Memory::reserve(uint64_t bytes, const void* owner, uint64_t* address) {
   return CUDA_SUCCESS;
 }
 
-CUresult Memory::map(uint64_t address) {
+CUresult Memory::claim(uint64_t address) {
   std::lock_guard lock(mutex_);
   const auto found = table_.find(address);
   if (found == table_.end()) return CUDA_ERROR_INVALID_VALUE;
-  if (found->second.mapped) return CUDA_SUCCESS;
-  return map_locked(found->second);
+  if (!found->second.mapped) {
+    if (const CUresult result = map_locked(found->second)) return result;
+  }
+  ++found->second.claims;
+  return CUDA_SUCCESS;
 }
 
-void Memory::unmap(uint64_t address) {
+void Memory::drop_claim(uint64_t address) {
   std::lock_guard lock(mutex_);
   const auto found = table_.find(address);
-  if (found != table_.end() && found->second.mapped) unmap_locked(found->second);
+  if (found == table_.end() || found->second.claims == 0) return;
+  if (--found->second.claims == 0) unmap_locked(found->second);
 }
 
 CUresult Memory::release(uint64_t address) {

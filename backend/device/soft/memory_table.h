@@ -14,6 +14,7 @@
 
 #include "backend/device/device.h"
 #include "backend/device/soft/address_space.h"
+#include "memory/share.h"
 
 namespace bandsaw::soft {
 
@@ -32,6 +33,7 @@ struct Allocation {
   Use use = Use::kPlain;
   const void* owner = nullptr;  // a context or a pool
   bool live = true;             // the program may use it
+  uint32_t claims = 0;          // launches that have a graph's allocation and have not freed it
 };
 
 class Memory {
@@ -42,10 +44,10 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   CUresult allocate(uint64_t bytes, Use use, const void* owner, uint64_t* address);
-  // An address without pages; map() and unmap() bring them and take them away. Starts not live.
+  // An address without pages, not live. It has pages as long as somebody claims it; each claim is dropped once.
   CUresult reserve(uint64_t bytes, const void* owner, uint64_t* address);
-  CUresult map(uint64_t address);
-  void unmap(uint64_t address);
+  CUresult claim(uint64_t address);
+  void drop_claim(uint64_t address);
   // Unmaps and forgets. INVALID_VALUE if no allocation begins there.
   CUresult release(uint64_t address);
   void release_owner(const void* owner);
@@ -62,6 +64,9 @@ class Memory {
 
   CUresult managed_add(uint64_t address, uint64_t bytes);
   CUresult managed_remove(uint64_t address);
+
+  // For what else counts against the same share.
+  Charge<DeviceHost> new_charge() const { return Charge<DeviceHost>(host_); }
 
   uint64_t window_base() const { return window_base_; }
   uint64_t share() const { return share_; }

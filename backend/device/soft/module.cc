@@ -37,6 +37,8 @@ CUresult LoadedImage::make(const std::shared_ptr<Image>& image, const std::share
   std::shared_ptr<LoadedImage> made(new LoadedImage);
   made->image_ = image;
   made->memory_ = memory;
+  made->code_share_ = memory->new_charge();
+  if (!made->code_share_.resize(image->program().code_bytes())) return CUDA_ERROR_OUT_OF_MEMORY;
   if (const CUresult result = made->place(*image, log)) return result;
   made->code_ = image->program().load(made->addresses_, log);
   if (!made->code_) {

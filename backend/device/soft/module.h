@@ -14,6 +14,7 @@
 
 #include "backend/device/soft/compile.h"
 #include "backend/device/soft/context.h"
+#include "memory/share.h"
 
 namespace bandsaw::soft {
 
@@ -39,6 +40,7 @@ class Image {
 
   std::mutex managed_mutex;
   std::map<std::string, uint64_t> managed;  // where library_bind_managed put them
+  Charge<DeviceHost> managed_share;         // what they take, once for all contexts
   std::set<std::string> managed_ready;      // addresses in initial values written
 
  private:
@@ -69,6 +71,7 @@ class LoadedImage {
   std::shared_ptr<Memory> memory_;
   std::map<std::string, uint64_t> addresses_;
   std::unique_ptr<Program::Loaded> code_;
+  Charge<DeviceHost> code_share_;
 };
 
 class SoftLibrary : public Library {

@@ -143,6 +143,15 @@ class SoftDevice final : public Device {
   std::shared_ptr<SoftPool> pool_or_default(const PoolRef& pool);
   std::shared_ptr<SoftPool> pool_of(const Allocation& allocation);
   void trim_pools();
+  void empty_pools();
+  // Tries again if memory is missing: what pools keep for later may be just that. Without locks of pools and memory.
+  template <typename Call>
+  CUresult with_room(Call call) {
+    const CUresult result = call();
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+    empty_pools();
+    return call();
+  }
   std::vector<SoftContextRef> contexts();
   void free_when_idle(const std::vector<SoftContextRef>& contexts, std::function<CUresult()> body, Done done);
 
@@ -157,6 +166,7 @@ class SoftDevice final : public Device {
                     NodeRef* node, uint64_t* value);
   CUresult set_child(SoftExec& exec, SoftExec::Step& step, const NodeContent& content);
   CUresult claim_allocations(SoftExec& exec, Ops* before);
+  CUresult claim_pages(const SoftExec& exec);
   void link_steps(SoftExec& exec, const Ops& ops, const OpRef& first, const OpRef& end);
   CUresult capture_exec(SoftExec& exec, SoftStream& stream);
 

@@ -140,7 +140,7 @@ TEST_F(SoftDeviceTest, DeviceHeap) {
   ASSERT_EQ(device->context_set_limit(context, CU_LIMIT_MALLOC_HEAP_SIZE, 1 << 20), CUDA_SUCCESS);
   ASSERT_EQ(launch(legacy, load(fake_kernel("use_heap", use_heap)), 100, 32), CUDA_SUCCESS);
   ASSERT_EQ(sync(), CUDA_SUCCESS);
-  EXPECT_EQ(host.charged, 1 << 20);
+  EXPECT_EQ(host.charged, (1 << 20) + kFakeCodeBytes);
   EXPECT_EQ(device->context_set_limit(context, CU_LIMIT_MALLOC_HEAP_SIZE, 2 << 20), CUDA_ERROR_INVALID_VALUE);
 }
 

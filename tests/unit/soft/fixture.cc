@@ -12,6 +12,7 @@ class FakeProgram : public Program {
   explicit FakeProgram(FakeModule module) : module_(std::move(module)) {}
   const std::vector<KernelCode>& kernels() const override { return module_.kernels; }
   const std::vector<Variable>& variables() const override { return module_.variables; }
+  uint64_t code_bytes() const override { return kFakeCodeBytes; }
   struct FakeLoaded : Loaded {
     std::map<std::string, KernelEntry> entries;
     KernelEntry entry(const std::string& kernel) const override {

@@ -7,6 +7,7 @@
 namespace bandsaw::soft {
 
 // What compile() gives for any text. Set before library_load; functions take their arguments from parameters.
+inline constexpr int64_t kFakeCodeBytes = 5000;
 struct FakeModule {
   std::vector<KernelCode> kernels;
   std::vector<Variable> variables;

@@ -289,6 +289,32 @@ TEST_F(SoftGraphTest, AllocationNodes) {
   EXPECT_EQ(device->graph_clone(keep, &clone), CUDA_ERROR_NOT_SUPPORTED);
 }
 
+TEST_F(SoftGraphTest, LaunchesWithoutMemoryAreRefusedAndNothingIsLost) {
+  const StreamRef a = stream();
+  const GraphRef g = graph();
+  NodeContent content;
+  content.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  content.bytes = 1 << 20;
+  NodeRef nodes[2], freed;
+  uint64_t addresses[2] = {};
+  ASSERT_EQ(device->graph_add_node(g, {}, content, &nodes[0], &addresses[0]), CUDA_SUCCESS);
+  ASSERT_EQ(device->graph_add_node(g, {}, content, &nodes[1], &addresses[1]), CUDA_SUCCESS);
+  content.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
+  for (const uint64_t address : addresses) {
+    content.address = address;
+    ASSERT_EQ(device->graph_add_node(g, nodes, content, &freed, nullptr), CUDA_SUCCESS);
+  }
+  const int64_t before = host.charged;
+  const ExecRef exec = instantiate(g);
+  host.share = before + (3 << 19);  // for one of the two
+  EXPECT_EQ(device->exec_launch(exec, a), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(host.charged, before);
+  host.share = before + (2 << 20);
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(device->exec_launch(exec, a), CUDA_SUCCESS);
+  ASSERT_EQ(sync(a), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, before);
+}
+
 TEST_F(SoftGraphTest, EventNodesAndCapturedLaunches) {
   const StreamRef a = stream();
   const EventRef done = event();

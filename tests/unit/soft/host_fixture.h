@@ -76,6 +76,7 @@ class HostFixture : public ::testing::Test {
   FakeHost host;
   std::unique_ptr<Device> device;
   ContextRef context;
+  int64_t context_bytes = 0;  // what `context` takes of the share; `host.charged` begins at 0 behind it
   StreamRef legacy;
 
  private:

@@ -206,9 +206,41 @@ TEST_F(SoftDeviceTest, ContextTakesItsMemoryAlong) {
   ASSERT_EQ(device->context_create(0, &other), CUDA_SUCCESS);
   uint64_t a = 0;
   ASSERT_EQ(device->memory_alloc(other, 1 << 20, &a), CUDA_SUCCESS);
-  EXPECT_EQ(host.charged, 1 << 20);
+  EXPECT_EQ(host.charged, context_bytes + (1 << 20));
   EXPECT_EQ(device->context_destroy(other), CUDA_SUCCESS);
   EXPECT_EQ(host.charged, 0);
+}
+
+TEST_F(SoftDeviceTest, ContextsCountAgainstTheShare) {
+  EXPECT_GT(context_bytes, 0);
+  ContextRef other;
+  host.share = context_bytes + 4096;
+  ASSERT_EQ(device->context_create(0, &other), CUDA_SUCCESS);
+  ContextRef none;
+  EXPECT_EQ(device->context_create(0, &none), CUDA_ERROR_OUT_OF_MEMORY);
+  uint64_t fifo = 0;
+  ASSERT_EQ(device->context_get_limit(other, CU_LIMIT_PRINTF_FIFO_SIZE, &fifo), CUDA_SUCCESS);
+  EXPECT_EQ(device->context_set_limit(other, CU_LIMIT_PRINTF_FIFO_SIZE, fifo + 8192), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(device->context_set_limit(other, CU_LIMIT_PRINTF_FIFO_SIZE, fifo + 4096), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, host.share);
+  EXPECT_EQ(device->context_destroy(other), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, 0);
+}
+
+TEST_F(SoftDeviceTest, OnePoolsRestMakesRoomForAnother) {
+  PoolRef keeps, other;
+  ASSERT_EQ(device->pool_create({0, ~0ull}, &keeps), CUDA_SUCCESS);
+  ASSERT_EQ(device->pool_create({0, 0}, &other), CUDA_SUCCESS);
+  host.share = 1 << 20;
+  uint64_t a = 0, b = 0;
+  ASSERT_EQ(device->memory_alloc_async(legacy, keeps, 1 << 20, &a), CUDA_SUCCESS);
+  EXPECT_EQ(device->memory_alloc_async(legacy, other, 4096, &b), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(device->memory_free_async(legacy, a), CUDA_SUCCESS);
+  ASSERT_EQ(sync(legacy), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, 1 << 20);
+  ASSERT_EQ(device->memory_alloc_async(legacy, other, 4096, &b), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, 4096);
+  EXPECT_EQ(free(b), CUDA_SUCCESS);
 }
 
 }  // namespace

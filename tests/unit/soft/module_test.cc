@@ -19,6 +19,24 @@ Variable variable(const std::string& name, uint64_t bytes, std::vector<std::byte
   return made;
 }
 
+TEST_F(SoftDeviceTest, CodeAndVariablesCountAgainstTheShare) {
+  FakeModule module;
+  module.kernels.push_back(fake_kernel("nothing", nothing));
+  module.variables.push_back(variable("large", 1 << 20));
+  const LibraryRef library = load(module);
+  uint64_t at = 0, bytes = 0;
+  for (const int64_t missing : {1ll << 20, 1ll}) {
+    host.share = (1 << 20) + kFakeCodeBytes - missing;
+    EXPECT_EQ(device->library_global(context, library, "large", &at, &bytes), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(host.charged, 0);
+  }
+  host.share = (1 << 20) + kFakeCodeBytes;
+  EXPECT_EQ(device->library_global(context, library, "large", &at, &bytes), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, host.share);
+  EXPECT_EQ(device->library_unload(library), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, 0);
+}
+
 TEST_F(SoftDeviceTest, VariablesHaveTheirValues) {
   FakeModule module;
   module.kernels.push_back(fake_kernel("nothing", nothing));
@@ -44,8 +62,9 @@ TEST_F(SoftDeviceTest, VariablesHaveTheirValues) {
   ASSERT_EQ(device->context_create(0, &other), CUDA_SUCCESS);
   ASSERT_EQ(device->library_global(other, library, "number", &at, &bytes), CUDA_SUCCESS);
   EXPECT_NE(at, number);  // each context has its own
+  EXPECT_EQ(host.charged, 2 * (4096 + kFakeCodeBytes) + context_bytes);
   EXPECT_EQ(device->library_unload(library), CUDA_SUCCESS);
-  EXPECT_EQ(host.charged, 0);
+  EXPECT_EQ(host.charged, context_bytes);
 }
 
 TEST_F(SoftDeviceTest, ManagedVariables) {

@@ -53,7 +53,8 @@ class CallGraph {
       deepest = depth_[f];
     } else {
       for (auto& name : f->callees)
-        if (auto it = by_name_.find(name); it != by_name_.end()) deepest = std::max(deepest, depth(it->second, r, stack));
+        if (auto it = by_name_.find(name); it != by_name_.end())
+          deepest = std::max(deepest, depth(it->second, r, stack));
       if (f->indirect_calls) {
         for (auto& g : module_.functions)
           if (!g.source->entry) deepest = std::max(deepest, depth(&g, r, stack));
@@ -86,6 +87,8 @@ class CompiledProgram final : public Program {
     std::unique_ptr<LoadedObject> object;
     std::map<std::string, uint32_t> numbers;
   };
+
+  uint64_t code_bytes() const override { return object_.size(); }
 
   std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) override {
     std::map<std::string, uint64_t> symbols;
@@ -145,7 +148,8 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
   for (auto name : {"maxntid", "reqntid"})
     if (auto* d = f.source->directive(name)) k.max_threads = product(*d);
   if (auto* d = f.source->directive("reqnctapercluster"))
-    for (size_t i = 0; i < 3; ++i) k.required_cluster[i] = i < d->values.size() ? static_cast<uint32_t>(d->values[i]) : 1;
+    for (size_t i = 0; i < 3; ++i)
+      k.required_cluster[i] = i < d->values.size() ? static_cast<uint32_t>(d->values[i]) : 1;
   return k;
 }
 

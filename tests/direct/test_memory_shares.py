@@ -1,0 +1,121 @@
+"""The memory share of a virtual GPU between its processes: together they never pass it, and whoever dies leaves it."""
+import os
+import signal
+import subprocess
+import time
+
+from lab import host
+from lab.cuda_programs import Program
+from lab.guest_run import direct_environment, ensure_direct
+from lab.paths import REPO
+
+NAME = "memory-shares"
+SHARE = 256 << 20
+BLOCK = 4 << 20
+
+
+def _start(*arguments) -> subprocess.Popen:
+    program = Program(REPO / "tests/direct/fill.cu").compile()
+    return subprocess.Popen([program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env=direct_environment(NAME))
+
+
+def _running(process: subprocess.Popen) -> list[int]:
+    """Waits until the program says that it runs; the numbers it says."""
+    line = process.stdout.readline()
+    assert line.startswith("running"), f"the program did not start: {line}{process.stdout.read()}"
+    return [int(word) for word in line.split()[1:]]
+
+
+def _finish(process: subprocess.Popen) -> None:
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, f"{process.returncode}: {output}"
+
+
+def _live() -> dict:
+    return host.vgpuctl_json("show", NAME).get("live") or {"processes": [], "memory_used": 0}
+
+
+def _used() -> int:
+    return int(_live()["memory_used"])
+
+
+def _wait(condition, seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.02)
+
+
+def _ready() -> None:
+    ensure_direct(NAME, str(SHARE), share=5)
+    _wait(lambda: _used() == 0, 5, "nothing is in use")
+
+
+def finish() -> None:
+    host.vgpuctl("destroy", NAME, "--force", check=False)
+
+
+def test_racing_processes_share_what_there_is():
+    _ready()
+    racing = [_start("hold", 3, BLOCK >> 10) for _ in range(4)]
+    blocks = [_running(process)[0] for process in racing]
+    used = _used()
+    for process in racing:
+        _finish(process)
+    assert sum(blocks) * BLOCK <= used <= SHARE, f"{blocks} blocks, {used} bytes in use"
+    assert used > SHARE - BLOCK, f"{SHARE - used} bytes are free, and four processes were refused {BLOCK}"
+    _wait(lambda: _used() == 0, 1, "the return of all memory")
+
+
+def test_the_sum_never_passes_the_share():
+    _ready()
+    churning = [_start("churn", 4, size) for size in (4096, 512, 64)]
+    for process in churning:
+        _running(process)
+    most = 0
+    while any(process.poll() is None for process in churning):
+        most = max(most, _used())
+        assert most <= SHARE, f"{most} bytes in use of {SHARE}"
+    for process in churning:
+        _finish(process)
+    assert most > SHARE // 2, f"at most {most} bytes were seen in use: no race"
+    _wait(lambda: _used() == 0, 1, "the return of all memory")
+
+
+def test_free_memory_is_the_whole_virtual_gpus():
+    _ready()
+    holder = _start("hold", 3, SHARE >> 11)  # half of the share
+    taken, before = _running(holder)
+    other = _start("hold", 0, SHARE >> 10)
+    _, left = _running(other)
+    assert taken == 1 and before < SHARE, f"{taken} blocks, {before} bytes free in the beginning"
+    assert left <= before - taken * (SHARE >> 1), f"{left} bytes free, while another process holds half of {SHARE}"
+    _finish(other)
+    _finish(holder)
+
+
+def test_a_killed_processs_memory_is_free_at_once():
+    _ready()
+    for signal_number in (signal.SIGKILL, signal.SIGTERM):
+        holder = _start("hold", 30, BLOCK >> 10)
+        blocks, _ = _running(holder)
+        assert _used() >= blocks * BLOCK
+        holder.send_signal(signal_number)
+        holder.wait(timeout=10)
+        _wait(lambda: _used() == 0, 1, "the return of the dead process's memory")
+        again = _start("hold", 0, BLOCK >> 10)
+        assert _running(again)[0] == blocks, "a fresh program gets less than the dead one had"
+        _finish(again)
+
+
+def test_a_killed_runners_memory_is_free_at_once():
+    _ready()
+    holder, sibling = _start("hold", 4, SHARE >> 11), _start("churn", 4, 1024)
+    _running(holder)
+    _running(sibling)
+    os.kill(next(entry["runner"] for entry in _live()["processes"] if entry["pid"] == holder.pid), signal.SIGKILL)
+    holder.wait(timeout=20)
+    assert holder.returncode == 3, f"expected a CUDA error, got {holder.returncode}"
+    _finish(sibling)
+    _wait(lambda: _used() == 0, 1, "the return of all memory")
