@@ -17,7 +17,7 @@ from lab import bench_shares_measure, setup, svg
 from lab.bench_shares_cases import CASES, POLICIES, Case, verdict
 from lab.bench_shares_math import MS, SECOND, shares, windows
 from lab.bench_shares_measure import Run, Setting
-from lab.bench_shares_run import Daemon, TenantProgram, calibrate
+from lab.bench_shares_run import Daemon, TenantProgram, calibrate, only_one
 from lab.shell import Failure, say
 
 UNSCHEDULED = "none"
@@ -216,7 +216,8 @@ def run(arguments: list[str]) -> int:
                 setup.prepare(lab=False)
             else:
                 setup.prepare_gpu(lab=False)
-        results = measure_all(options)
+        with only_one():
+            results = measure_all(options)
     print(json.dumps({"results": results}, indent=1) if options.json else table(results))
     missed = [result for result in results if "failed" in result or "NO" in result.get("verdict", {}).values()]
     return 1 if missed else 0

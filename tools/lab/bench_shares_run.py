@@ -1,5 +1,7 @@
 """tools/bench shares: a vgpud of its own, the tenants' processes, and what vgpud says they used while they ran."""
+import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import http.client
 import json
@@ -17,7 +19,7 @@ from lab.cuda_programs import Program
 from lab.guest_run import direct_environment
 from lab.machine import toolkit
 from lab.paths import BUILD, REPO, cache, environment, lab_dir
-from lab.shell import Failure
+from lab.shell import Failure, say
 
 FOLDER = REPO / "tests/shares"
 START_SECONDS = 60
@@ -87,6 +89,18 @@ class Control:
             what = answer.get("error", answer) if isinstance(answer, dict) else answer
             raise Failure(f"vgpud refused {method} {target}: {what}")
         return answer
+
+
+@contextlib.contextmanager
+def only_one():
+    """One at a time on this machine: two would share folders, and measure each other."""
+    with open(lab_dir() / "shares.lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another tools/bench shares runs here; waiting for its end")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class Daemon:
@@ -236,6 +250,7 @@ class Sampler:
 
     def __init__(self, daemon: Daemon, every_ms: float):
         self.samples: dict[str, list[tuple[int, int, int]]] = {}  # vgpu -> (time, compute_ns, copy_ns)
+        self.failed = ""
         self._control, self._every = Control(daemon.run), every_ms / 1000
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -245,7 +260,11 @@ class Sampler:
         due = time.monotonic()
         while not self._stop.is_set():
             before = now()
-            views = self._control.ask("GET", "/v1/vgpus") or []
+            try:
+                views = self._control.ask("GET", "/v1/vgpus") or []
+            except OSError as error:
+                self.failed = f"vgpud was lost while it was asked: {error}"
+                return
             at = (before + now()) // 2
             for view in views:
                 if view.get("live"):
@@ -256,6 +275,8 @@ class Sampler:
     def end(self) -> None:
         self._stop.set()
         self._thread.join(timeout=30)
+        if self.failed:
+            raise Failure(self.failed)
 
     def of(self, vgpu: str, engine: str) -> list[tuple[int, int]]:
         """`engine`: compute or copy."""
