@@ -11,9 +11,13 @@
 #include <sstream>
 
 #include "backend/control/paths.h"
+#include "backend/vgpud/metrics_server.h"
+#include "backend/vgpud/shares.h"
 
 namespace bandsaw {
 namespace {
+
+constexpr int kDepthMax = 8;  // as many slices as a gate lets one runner have on an engine
 
 class Reader {
  public:
@@ -52,6 +56,26 @@ class Reader {
     const auto value = node.value<int64_t>();
     if (!value || *value < 0 || *value > limit) return complain(key, fmt::format("must be 0 to {}", limit));
     *out = static_cast<uint32_t>(*value);
+  }
+
+  // A time in a whole number of units of `unit_ns`.
+  void time(const char* key, int64_t unit_ns, int64_t least, int64_t limit, int64_t* out) {
+    int64_t value = *out / unit_ns;
+    whole(key, least, limit, &value);
+    *out = value * unit_ns;
+  }
+
+  void whole(const char* key, int64_t least, int64_t limit, int64_t* out) {
+    known_.insert(key);
+    const auto node = root_.at_path(key);
+    if (!node) return;
+    const auto value = node.is_integer() ? node.value<int64_t>() : std::nullopt;
+    if (!value || *value < least || *value > limit) return complain(key, fmt::format("must be {} to {}", least, limit));
+    *out = *value;
+  }
+
+  void check(const char* key, const Status& status) {
+    if (!status.ok()) complain(key, "is wrong: " + status.message());
   }
 
   void mode(const char* key, std::string* out) {
@@ -93,6 +117,34 @@ Config defaults() {
   return config;
 }
 
+void read_scheduler(Reader* reader, Config* config) {
+  ArbiterOptions& options = config->scheduler;
+  PolicyChoice choice = choice_of(options);
+  reader->text("scheduler.policy", &choice.policy);
+  reader->text("scheduler.queues", &choice.queues);
+  config->scheduled = choice.policy != "none";
+  if (config->scheduled) {
+    reader->check("scheduler.policy", check_policy(choice.policy));
+    options.policy = choice.policy;
+  }
+  reader->check("scheduler.queues", check_queues(choice.queues));
+  options.model = queue_model(choice);
+  reader->time("scheduler.period_ms", 1'000'000, 1, 10'000, &options.period_ns);
+  reader->time("scheduler.wait_us", 1000, 0, 1'000'000, &options.wait_ns);
+  reader->time("scheduler.quantum_us", 1000, 10, 1'000'000, &options.quantum_ns);
+  reader->time("scheduler.patience_ms", 1'000'000, 1, 600'000, &options.patience_ns);
+  int64_t depth = options.depth;
+  reader->whole("scheduler.depth", 1, kDepthMax, &depth);
+  options.depth = static_cast<int>(depth);
+}
+
+void read_metrics(Reader* reader, Config* config) {
+  std::string listen;
+  reader->text("metrics.listen", &listen);
+  if (!listen.empty())
+    reader->check("metrics.listen", parse_listen(listen, &config->metrics_address, &config->metrics_port));
+}
+
 Status read_table(const toml::table& table, const std::string& path, Config* config) {
   Reader reader(table, path);
   reader.text("run", &config->run);
@@ -110,6 +162,8 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.text("vm.group", &config->vm_group);
   reader.mode("control.mode", &config->control_mode);
   reader.text("control.group", &config->control_group);
+  read_scheduler(&reader, config);
+  read_metrics(&reader, config);
   if (Status status = reader.finish(); !status.ok()) return status;
   if (config->device.kind != "soft" && config->device.kind != "cuda") {
     return Status::error(EINVAL, "{}: 'device.name' is '{}'; there are \"soft\" and \"cuda\"", path,

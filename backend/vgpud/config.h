@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "backend/vgpud/arbiter.h"
 #include "backend/vgpud/device.h"
 #include "memory/base/status.h"
 
@@ -12,8 +13,8 @@ namespace bandsaw {
 inline constexpr const char* kConfigFile = "/etc/bandsaw/vgpud.toml";
 
 struct Config {
-  std::string run, state;  // folders
-  PhysicalDevice device;  // as configured; find_device completes it
+  std::string run, state;                       // folders
+  PhysicalDevice device;                        // as configured; find_device completes it
   std::string session_program, runner_program;  // empty: beside vgpud
   unsigned warm_runners = 1;
   // A virtual GPU's session and runners run as user and group first_uid + its index. 0: as vgpud itself. The default
@@ -22,6 +23,10 @@ struct Config {
   std::string direct_mode = "0660", direct_group = "bandsaw";
   std::string vm_mode = "0660", vm_group = "kvm";
   std::string control_mode = "0660", control_group = "bandsaw";
+  bool scheduled = true;  // false: scheduler.policy is "none", and nobody asks for the GPU
+  ArbiterOptions scheduler;
+  std::string metrics_address;  // of the HTTP server for metrics; empty: there is none
+  uint16_t metrics_port = 0;
 };
 
 // `path` empty: kConfigFile if it is there. EINVAL names file, line and key.

@@ -10,7 +10,10 @@
 #include "backend/control/paths.h"
 #include "backend/vgpud/api.h"
 #include "backend/vgpud/lock.h"
+#include "backend/vgpud/metrics.h"
+#include "backend/vgpud/metrics_server.h"
 #include "backend/vgpud/session_keeper.h"
+#include "backend/vgpud/shares.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -55,6 +58,46 @@ Event on_signal(event_base* base, int number) {
   return result;
 }
 
+// Null: nothing is scheduled.
+Result<std::unique_ptr<Arbiter>> make_arbiter(const Config& config, const Registry& registry) {
+  if (!config.scheduled) return std::unique_ptr<Arbiter>();
+  return Arbiter::start(effective_options(config.scheduler, registry.choice()));
+}
+
+// A virtual GPU without an account is not scheduled, which is better than not started.
+void add_to_arbiter(Arbiter* arbiter, const VgpuSpec& spec) {
+  if (!arbiter) return;
+  if (Status status = arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
+    spdlog::error("'{}' has no account of the GPU, and its shares are not enforced: {}", spec.name, status.message());
+  }
+}
+
+void start_all(const Config& config, const Registry& registry, Arbiter* arbiter, Supervisor* supervisor) {
+  for (const VgpuSpec& spec : registry.all()) {
+    if (spec.device == config.device.name) {
+      add_to_arbiter(arbiter, spec);
+      supervisor->add(spec, nullptr);
+    } else {
+      spdlog::warn("'{}' belongs to device '{}', and this vgpud has '{}': it is not started", spec.name, spec.device,
+                   config.device.name);
+    }
+  }
+}
+
+// Null: the configuration wants none.
+Result<std::unique_ptr<MetricsServer>> serve_metrics(event_base* base, const Config& config, Api* api) {
+  if (config.metrics_address.empty()) return std::unique_ptr<MetricsServer>();
+  auto listener = listen_tcp(config.metrics_address, config.metrics_port);
+  if (!listener.ok()) return listener.status();
+  spdlog::info("metrics: http://{}:{}/metrics", config.metrics_address, config.metrics_port);
+  return std::make_unique<MetricsServer>(
+      base, std::move(listener.value()), [api](std::function<void(std::string)> done) {
+        api->collect([done = std::move(done)](const nlohmann::json& status, const nlohmann::json& vgpus) {
+          done(render_metrics(status, vgpus));
+        });
+      });
+}
+
 }  // namespace
 
 Status run_daemon(const Config& config) {
@@ -70,19 +113,16 @@ Status run_daemon(const Config& config) {
   const Base base(event_base_new());
   if (!base) return Status::error(ENOMEM, "cannot make an event loop");
   const Event terminate = on_signal(base.get(), SIGTERM), interrupt = on_signal(base.get(), SIGINT);
+  const auto arbiter = make_arbiter(config, registry.value());
+  if (!arbiter.ok()) return arbiter.status();
   Supervisor supervisor(base.get(), config);
-  Api api(config, &registry.value(), &supervisor, [&base] {
+  Api api(config, &registry.value(), &supervisor, arbiter.value().get(), [&base] {
     const timeval soon{0, 50000};  // the answer leaves first
     event_base_loopexit(base.get(), &soon);
   });
-  for (const VgpuSpec& spec : registry.value().all()) {
-    if (spec.device == config.device.name) {
-      supervisor.add(spec, nullptr);
-    } else {
-      spdlog::warn("'{}' belongs to device '{}', and this vgpud has '{}': it is not started", spec.name, spec.device,
-                   config.device.name);
-    }
-  }
+  start_all(config, registry.value(), arbiter.value().get(), &supervisor);
+  const auto metrics = serve_metrics(base.get(), config, &api);
+  if (!metrics.ok()) return metrics.status();
   HttpServer server(
       base.get(), std::move(listener.value()),
       [&api](const HttpRequest& request, HttpServer::Answer answer) { api.handle(request, std::move(answer)); });

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "backend/control/paths.h"
+#include "memory/base/log.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw {
@@ -91,13 +92,47 @@ Status Registry::load() {
     if (status = check_stored(spec, specs_, path()); !status.ok()) return status;
     specs_.push_back(std::move(spec));
   }
+  if (const std::string changes = lower_to_fit(&specs_); !changes.empty()) {
+    spdlog::warn("{}: the shares sum to more than 100 %, and are lowered: {}", path(), changes);
+  }
+  return load_choice(json);
+}
+
+Status Registry::load_choice(const nlohmann::json& file) {
+  if (!file.contains("scheduler")) return {};
+  const auto read = [](const nlohmann::json& object, PolicyChoice* choice) {
+    if (!object.is_object() || !object.value("policy", nlohmann::json()).is_string() ||
+        !object.value("queues", nlohmann::json()).is_string()) {
+      return false;
+    }
+    *choice = {object["policy"].get<std::string>(), object["queues"].get<std::string>()};
+    return check_policy(choice->policy).ok() && check_queues(choice->queues).ok();
+  };
+  StoredChoice stored;
+  const auto& scheduler = file["scheduler"];
+  if (!read(scheduler, &stored.chosen) || !read(scheduler.value("configured", nlohmann::json()), &stored.configured)) {
+    return Status::error(EINVAL, "{}: 'scheduler' is not a choice of a policy; repair it or remove it", path());
+  }
+  choice_ = stored;
   return {};
 }
 
-Status Registry::save(const std::vector<VgpuSpec>& specs) const {
+Status Registry::put_choice(const StoredChoice& choice) {
+  Status status = save(specs_, choice);
+  if (status.ok()) choice_ = choice;
+  return status;
+}
+
+Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice) const {
   auto list = nlohmann::json::array();
   for (const VgpuSpec& spec : specs) list.push_back(to_json(spec));
-  return replace_file(directory_, path(), nlohmann::json{{"version", kVersion}, {"vgpus", list}}.dump(2) + "\n");
+  nlohmann::json file = {{"version", kVersion}, {"vgpus", list}};
+  if (!choice.chosen.policy.empty()) {
+    file["scheduler"] = {{"policy", choice.chosen.policy},
+                         {"queues", choice.chosen.queues},
+                         {"configured", {{"policy", choice.configured.policy}, {"queues", choice.configured.queues}}}};
+  }
+  return replace_file(directory_, path(), file.dump(2) + "\n");
 }
 
 const VgpuSpec* Registry::find(const std::string& name) const {
@@ -125,7 +160,7 @@ Status Registry::put(const VgpuSpec& spec) {
   const auto place =
       std::find_if(changed.begin(), changed.end(), [&](const VgpuSpec& s) { return s.name > spec.name; });
   changed.insert(place, spec);
-  Status status = save(changed);
+  Status status = save(changed, choice_);
   if (status.ok()) specs_ = std::move(changed);
   return status;
 }
@@ -133,7 +168,7 @@ Status Registry::put(const VgpuSpec& spec) {
 Status Registry::remove(const std::string& name) {
   std::vector<VgpuSpec> changed = specs_;
   std::erase_if(changed, [&](const VgpuSpec& s) { return s.name == name; });
-  Status status = save(changed);
+  Status status = save(changed, choice_);
   if (status.ok()) specs_ = std::move(changed);
   return status;
 }

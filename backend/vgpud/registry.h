@@ -1,13 +1,15 @@
-// The virtual GPUs of this host, kept on disk in STATE/registry.json.
+// The virtual GPUs of this host and the policy that was chosen for its GPU, kept on disk in STATE/registry.json.
 //
 // A change is on disk before it is true: the file is written beside, synced and renamed, so that a crash or a full
 // disk leaves the old one, and the call fails with the reason.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "backend/control/vgpu_spec.h"
+#include "backend/vgpud/shares.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
@@ -25,14 +27,19 @@ class Registry {
   Status put(const VgpuSpec& spec);  // adds, or replaces the one of that name
   Status remove(const std::string& name);
 
+  const StoredChoice& choice() const { return choice_; }
+  Status put_choice(const StoredChoice& choice);
+
  private:
   explicit Registry(std::string directory) : directory_(std::move(directory)) {}
   Status load();
-  Status save(const std::vector<VgpuSpec>& specs) const;
+  Status load_choice(const nlohmann::json& file);
+  Status save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice) const;
   std::string path() const { return directory_ + "/registry.json"; }
 
   std::string directory_;
   std::vector<VgpuSpec> specs_;  // by name
+  StoredChoice choice_;
 };
 
 }  // namespace bandsaw
