@@ -13,6 +13,7 @@ from lab import host
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct
 from lab.paths import REPO
+from lab.shell import wait_until
 
 HERE = REPO / "tests/direct"
 ONE, TWO = "fault-one", "fault-two"
@@ -35,28 +36,12 @@ def _finish(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
     return process.returncode, output
 
 
-def _vgpu(name: str) -> dict:
-    return host.vgpuctl_json("show", name)
-
-
-def _live(name: str) -> dict:
-    """What the session says of itself; empty while there is none."""
-    return _vgpu(name).get("live") or {"processes": [], "memory_used": 0, "pid": 0}
-
-
 def _processes_of(name: str) -> list[dict]:
-    return _live(name)["processes"]
-
-
-def _wait(condition, seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} not within {seconds} s"
-        time.sleep(0.1)
+    return host.live(name)["processes"]
 
 
 def _memory_used(name: str) -> int:
-    return int(_live(name)["memory_used"])
+    return int(host.live(name)["memory_used"])
 
 
 def _run_ok(vgpu: str) -> None:
@@ -83,8 +68,8 @@ def test_killed_program_leaves_nothing():
         time.sleep(0.15)  # somewhere inside a copy or a launch
         process.kill()
         _finish(process)
-        _wait(lambda: not _processes_of(ONE), 10, "the runner's end")
-        _wait(lambda: _memory_used(ONE) == 0, 10, "the return of its memory")
+        wait_until(lambda: not _processes_of(ONE), 10, "the runner's end")
+        wait_until(lambda: _memory_used(ONE) == 0, 10, "the return of its memory")
     _run_ok(ONE)
 
 
@@ -96,7 +81,7 @@ def test_endless_kernel_does_not_stop_others():
     assert endless.poll() is None
     endless.send_signal(signal.SIGTERM)
     endless.wait(timeout=20)
-    _wait(lambda: not _processes_of(ONE), 10, "the runner's end")
+    wait_until(lambda: not _processes_of(ONE), 10, "the runner's end")
 
 
 def test_killed_runner_ends_its_own_program_only():
@@ -115,23 +100,23 @@ def test_killed_runner_ends_its_own_program_only():
 def test_killed_session_is_started_again():
     _both()
     hit, other = _start(ONE, "busy", 6), _start(TWO, "busy", 6)
-    os.kill(_live(ONE)["pid"], signal.SIGKILL)
+    os.kill(host.live(ONE)["pid"], signal.SIGKILL)
     status, output = _finish(hit)
     assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
     status, output = _finish(other)
     assert status == 0, f"the other virtual GPU was harmed: {status} {output[-300:]}"
-    _wait(lambda: _live(ONE)["pid"], 15, "a new session")
+    wait_until(lambda: host.live(ONE)["pid"], 15, "a new session")
     _run_ok(ONE)
 
 
 def test_vgpud_restarts_while_programs_run():
     _both()
     running = _start(ONE, "busy", 8)
-    session = _live(ONE)["pid"]
+    session = host.live(ONE)["pid"]
     os.kill(host.vgpuctl_json("status")["pid"], signal.SIGKILL)
-    _wait(lambda: host.vgpuctl("status", check=False).returncode == 3, 5, "vgpud's end")
+    wait_until(lambda: host.vgpuctl("status", check=False).returncode == 3, 5, "vgpud's end")
     host.start_vgpud()
-    _wait(lambda: _live(ONE)["pid"] == session, 10, "the session's adoption")
+    wait_until(lambda: host.live(ONE)["pid"] == session, 10, "the session's adoption")
     _run_ok(ONE)
     status, output = _finish(running)
     assert status == 0, f"the running program was harmed: {status} {output[-300:]}"

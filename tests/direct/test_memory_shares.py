@@ -2,12 +2,12 @@
 import os
 import signal
 import subprocess
-import time
 
 from lab import host
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct
 from lab.paths import REPO
+from lab.shell import wait_until
 
 NAME = "memory-shares"
 SHARE = 256 << 20
@@ -32,24 +32,13 @@ def _finish(process: subprocess.Popen) -> None:
     assert process.returncode == 0, f"{process.returncode}: {output}"
 
 
-def _live() -> dict:
-    return host.vgpuctl_json("show", NAME).get("live") or {"processes": [], "memory_used": 0}
-
-
 def _used() -> int:
-    return int(_live()["memory_used"])
-
-
-def _wait(condition, seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.02)
+    return int(host.live(NAME)["memory_used"])
 
 
 def _ready() -> None:
     ensure_direct(NAME, str(SHARE), share=5)
-    _wait(lambda: _used() == 0, 5, "nothing is in use")
+    wait_until(lambda: _used() == 0, 5, "the return of all memory")
 
 
 def finish() -> None:
@@ -65,7 +54,7 @@ def test_racing_processes_share_what_there_is():
         _finish(process)
     assert sum(blocks) * BLOCK <= used <= SHARE, f"{blocks} blocks, {used} bytes in use"
     assert used > SHARE - BLOCK, f"{SHARE - used} bytes are free, and four processes were refused {BLOCK}"
-    _wait(lambda: _used() == 0, 1, "the return of all memory")
+    wait_until(lambda: _used() == 0, 1, "the return of all memory")
 
 
 def test_the_sum_never_passes_the_share():
@@ -80,7 +69,7 @@ def test_the_sum_never_passes_the_share():
     for process in churning:
         _finish(process)
     assert most > SHARE // 2, f"at most {most} bytes were seen in use: no race"
-    _wait(lambda: _used() == 0, 1, "the return of all memory")
+    wait_until(lambda: _used() == 0, 1, "the return of all memory")
 
 
 def test_free_memory_is_the_whole_virtual_gpus():
@@ -103,7 +92,7 @@ def test_a_killed_processs_memory_is_free_at_once():
         assert _used() >= blocks * BLOCK
         holder.send_signal(signal_number)
         holder.wait(timeout=10)
-        _wait(lambda: _used() == 0, 1, "the return of the dead process's memory")
+        wait_until(lambda: _used() == 0, 1, "the return of the dead process's memory")
         again = _start("hold", 0, BLOCK >> 10)
         assert _running(again)[0] == blocks, "a fresh program gets less than the dead one had"
         _finish(again)
@@ -114,8 +103,8 @@ def test_a_killed_runners_memory_is_free_at_once():
     holder, sibling = _start("hold", 4, SHARE >> 11), _start("churn", 4, 1024)
     _running(holder)
     _running(sibling)
-    os.kill(next(entry["runner"] for entry in _live()["processes"] if entry["pid"] == holder.pid), signal.SIGKILL)
+    os.kill(next(entry["runner"] for entry in host.live(NAME)["processes"] if entry["pid"] == holder.pid), signal.SIGKILL)
     holder.wait(timeout=20)
     assert holder.returncode == 3, f"expected a CUDA error, got {holder.returncode}"
     _finish(sibling)
-    _wait(lambda: _used() == 0, 1, "the return of all memory")
+    wait_until(lambda: _used() == 0, 1, "the return of all memory")

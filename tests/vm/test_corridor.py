@@ -7,7 +7,8 @@ from lab import cuda_programs, host
 from lab.cuda_programs import Program
 from lab.guest_run import run_in_guest
 from lab.paths import REPO
-from lab.vm import Vm, wait_until
+from lab.shell import wait_until
+from lab.vm import Vm
 
 VM = Vm("test", "test0")
 
@@ -19,11 +20,6 @@ def _up() -> Vm:
 
 def finish() -> None:
     VM.remove()
-
-
-def _live() -> dict:
-    """What the session says of itself; empty while there is none."""
-    return host.vgpuctl_json("show", "test0").get("live") or {"processes": [], "memory_used": 0, "pid": 0}
 
 
 def _run(program: Program, timeout: float = 180) -> str:
@@ -99,8 +95,8 @@ def test_killed_process_leaves_nothing():
         _busy_in_background(60)
         time.sleep(delay)
         VM.agent().shell("killall -9 busy")
-        wait_until(lambda: not _live()["processes"], 15, "the runner's end")
-        wait_until(lambda: int(_live()["memory_used"]) == 0, 15, "the return of memory")
+        wait_until(lambda: not host.live("test0")["processes"], 15, "the runner's end")
+        wait_until(lambda: int(host.live("test0")["memory_used"]) == 0, 15, "the return of memory")
     _smoke()
     _no_kernel_trouble()
 
@@ -113,7 +109,7 @@ def test_endless_kernel_can_be_killed():
     wait_until(lambda: "running" in agent.shell("cat /tmp/endless.log")[1], 30, "the kernel's start")
     _smoke()
     agent.shell("killall -9 endless")
-    wait_until(lambda: not _live()["processes"], 15, "the runner's end")
+    wait_until(lambda: not host.live("test0")["processes"], 15, "the runner's end")
 
 
 def test_module_can_be_reloaded():
@@ -137,7 +133,7 @@ def test_killed_qemu_comes_back():
     _smoke()
     host.virsh("destroy", "test")
     VM.disconnect()
-    wait_until(lambda: not _live()["processes"], 15, "the end of the guest's processes")
+    wait_until(lambda: not host.live("test0")["processes"], 15, "the end of the guest's processes")
     VM.start()
     _smoke()
 
@@ -147,7 +143,7 @@ def test_vgpud_restarts_under_the_guest():
     _busy_in_background(20)
     os.kill(host.vgpuctl_json("status")["pid"], signal.SIGKILL)
     host.start_vgpud()
-    wait_until(lambda: _live()["pid"], 15, "the session's adoption")
+    wait_until(lambda: host.live("test0")["pid"], 15, "the session's adoption")
     _smoke()
     wait_until(lambda: VM.agent().shell("pidof busy")[0] != 0, 60, "the running program's end")
     assert "round" in _busy_log(), f"the running program was harmed: {_busy_log()}"
@@ -156,7 +152,7 @@ def test_vgpud_restarts_under_the_guest():
 def test_killed_session_is_a_clear_error():
     _smoke()
     _busy_in_background(60)
-    session = _live()["pid"]
+    session = host.live("test0")["pid"]
     os.kill(session, signal.SIGSTOP)  # so that a request of the guest is under way when it dies
     VM.agent().shell("setsid /opt/run/busy 1 >/dev/null 2>&1 </dev/null &")
     time.sleep(0.5)
@@ -165,6 +161,6 @@ def test_killed_session_is_a_clear_error():
     assert "cuda" in _busy_log(), f"no clear error: {_busy_log()}"
     assert VM.running(), "QEMU did not survive its device"
     VM.stop()
-    wait_until(lambda: _live()["pid"], 20, "a new session")
+    wait_until(lambda: host.live("test0")["pid"], 20, "a new session")
     VM.start()
     _smoke()

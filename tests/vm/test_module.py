@@ -10,8 +10,7 @@ import tempfile
 
 from lab import build, image, qemu_root
 from lab.paths import BUILD, REPO
-from lab.shell import Failure, run
-from lab.vm import wait_until
+from lab.shell import Failure, run, wait_until
 
 INIT = """#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin

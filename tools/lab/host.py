@@ -7,7 +7,7 @@ import time
 
 from lab import qemu_root
 from lab.paths import BUILD, environment, lab_dir
-from lab.shell import Failure, need_root, run, step
+from lab.shell import Failure, need_root, run, step, wait_until
 
 QEMU_CONF = """security_driver = "none"
 user = "root"
@@ -40,6 +40,11 @@ def vgpuctl(*arguments: str, check: bool = True, variables: dict | None = None) 
 
 def vgpuctl_json(*arguments: str):
     return json.loads(vgpuctl(*arguments, "--json").stdout)
+
+
+def live(name: str) -> dict:
+    """What the session of a virtual GPU says of itself; empty while there is none."""
+    return vgpuctl_json("show", name).get("live") or {"processes": [], "memory_used": 0, "pid": 0}
 
 
 def current_device(run_dir: pathlib.Path | None = None) -> str:
@@ -77,7 +82,7 @@ def start_vgpud(device: str = "", run_dir: pathlib.Path | None = None) -> None:
     pathlib.Path(variables["BANDSAW_RUN"]).mkdir(parents=True, exist_ok=True)
     if found:
         subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", "shutdown"], capture_output=True, check=False, env=variables)
-        _wait_for_device("", 20, run_dir)
+        wait_until(lambda: current_device(run_dir) == "", 20, "the end of the vgpud that runs")
     log_path = folder / "vgpud.log"
     with open(log_path, "ab") as log:
         start = log.tell()
@@ -93,14 +98,6 @@ def start_vgpud(device: str = "", run_dir: pathlib.Path | None = None) -> None:
         time.sleep(0.1)
     tail = "\n".join(log_path.read_bytes()[start:].decode(errors="replace").splitlines()[-15:])
     raise Failure(f"vgpud does not answer; its log {log_path} ends with\n{tail}")
-
-
-def _wait_for_device(device: str, seconds: float, run_dir: pathlib.Path | None) -> None:
-    deadline = time.monotonic() + seconds
-    while current_device(run_dir) != device:
-        if time.monotonic() > deadline:
-            raise Failure("the vgpud that runs does not end")
-        time.sleep(0.1)
 
 
 def ensure_vgpu(name: str, memory: str, compute: int, copy: int) -> None:

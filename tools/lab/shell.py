@@ -54,6 +54,14 @@ def run(command: list, *, log: pathlib.Path | None = None, what: str | None = No
     return result.stdout
 
 
+def wait_until(condition, seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Failure(f"{what} did not happen within {seconds:.0f} s")
+        time.sleep(0.1)
+
+
 def need_root(why: str) -> None:
     if os.geteuid() != 0:
         raise Failure(f"{why} needs root; run this command with sudo")

@@ -2,7 +2,6 @@
 import os
 import pathlib
 import shutil
-import time
 
 from lab import host, image
 from lab.agent import Agent
@@ -131,11 +130,3 @@ class Vm:
                 self.agent()
         else:
             self.agent()
-
-
-def wait_until(condition, seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise Failure(f"{what} did not happen within {seconds:.0f} s")
-        time.sleep(0.1)
