@@ -23,6 +23,9 @@ inline std::string direct_socket(const std::string& run, std::string_view name) 
 inline std::string vfio_socket(const std::string& run, std::string_view name) {
   return vgpu_directory(run, name) + "/vfio.sock";
 }
+inline std::string gate_socket(const std::string& run, std::string_view name) {
+  return vgpu_directory(run, name) + "/gate.sock";
+}
 
 // A virtual GPU's name: [a-z0-9][a-z0-9-]{0,62}.
 bool valid_name(std::string_view name);

@@ -3,7 +3,7 @@
 // everything that came from the guest before it sends; the runner trusts the session and nobody else.
 //
 //   runner -> session   kReady          value = window base; the runner is warm and waits
-//   session -> runner   kAssign         + AssignTail; fds: kick eventfd, wake eventfd, account memfd.
+//   session -> runner   kAssign         + AssignTail; fds: kick eventfd, wake eventfd, account memfd, bell eventfd.
 //                                       Direct mode adds the arena memfd as RAM 0.
 //                       kRamAdd         id, value = bytes, offset = where it begins in the descriptor; fd
 //                       kRamDrop        id; no lane or region uses it any more
@@ -27,6 +27,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+
+#include "backend/control/gate_link.h"
 
 namespace bandsaw {
 
@@ -87,7 +89,7 @@ struct ExchangeTail {
 
 // The account of one virtual GPU: a memfd that its session makes and its runners map. A runner writes only its own
 // slot and the two shared words; the session takes a dead runner's slot back.
-inline constexpr uint32_t kAccountSlots = 256;
+inline constexpr uint32_t kAccountSlots = kGateSlots;
 
 struct AccountSlot {
   std::atomic<int64_t> memory_bytes;
@@ -104,6 +106,7 @@ struct Account {
   std::atomic<int64_t> memory_share;  // bytes; set by the session
   uint64_t reserved[6];
   AccountSlot slots[kAccountSlots];
+  GateBoard board;
 };
 
 }  // namespace bandsaw

@@ -34,6 +34,11 @@ namespace bandsaw {
 
 using Done = std::function<void(CUresult)>;
 
+// Engines by number: 0 compute, 1 copy in, 2 copy out.
+inline constexpr unsigned kEngineCount = 3;
+// Told how long the engine worked on a slice, in nanoseconds.
+using SliceDone = std::function<void(uint64_t busy_ns)>;
+
 struct FunctionInfo {
   vgpu_function_info info{};
   std::vector<vgpu_parameter> parameters;
@@ -160,7 +165,7 @@ class DeviceHost {
   virtual void print(std::string_view text) = 0;
   // Reserves or gives back bytes of the virtual GPU's memory share; false: over the share.
   virtual bool charge_memory(int64_t bytes) = 0;
-  // GPU time used on an engine, for the accounts. engine: 0 compute, 1 copy in, 2 copy out.
+  // GPU time used on an engine, for the accounts.
   virtual void account(int engine, uint64_t nanoseconds, uint64_t bytes) = 0;
   // Whether another thread of the guest has a call waiting for the thread that now calls the device. Only from inside
   // the device's methods for synchronising and copying, on their caller's thread.
@@ -302,6 +307,12 @@ class Device {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   virtual CUresult surface_destroy(const SurfaceRef&) { return CUDA_ERROR_NOT_SUPPORTED; }
+
+  // What is put on streams for this engine between the two is a slice; `done` is called when the device has done all of
+  // it, or will not any more, perhaps from inside the call. One slice of an engine is open at a time. A device that
+  // keeps these measures nothing.
+  virtual void slice_begin(unsigned /*engine*/) {}
+  virtual void slice_end(unsigned /*engine*/, SliceDone done) { done(0); }
 
   // Work on streams. While a stream captures, these add nodes instead; `done`, which may be null, is then called at
   // once.

@@ -23,6 +23,7 @@ class AccountView {
   Status map(const UniqueFd& fd, uint32_t slot);
 
   AccountSlot& slot() { return *slot_; }
+  GateBoard& board() { return account_->board; }
   uint64_t share() const;
   uint64_t used() const;
   // Reserves or gives back memory; false: the processes of this virtual GPU together would pass the share.

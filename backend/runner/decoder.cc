@@ -48,6 +48,7 @@ Decoder::Decoder(Process* process, UniqueFd kick)
 
 Decoder::~Decoder() {
   stop_.store(true);
+  process_->gate().stop();
   ring();
   if (thread_.joinable()) thread_.join();
 }
@@ -145,6 +146,7 @@ bool Decoder::spin() {
 }
 
 void Decoder::sleep() {
+  process_->gate().pause();
   for (const LaneRef& lane : lanes_) lane->set_sleeping(true);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!any_more()) {

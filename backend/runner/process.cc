@@ -49,6 +49,40 @@ vgpu_done done_of(const wire::CheckedRecord& record) {
   return {};
 }
 
+// What a record puts on which engine; a unit is a launch, or a page's worth of bytes beside the copy's own cost.
+struct Work {
+  unsigned engine = 0;
+  uint64_t units = 1;
+};
+
+constexpr uint64_t kUnitBytes = 64 << 10;
+
+Work copy_work(const vgpu_copy& copy) {
+  const bool to_host = copy.destination.kind == VGPU_MEMORY_HOST, from_host = copy.source.kind == VGPU_MEMORY_HOST;
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(copy.width_bytes, copy.height, &bytes) ||
+      __builtin_mul_overflow(bytes, copy.depth, &bytes)) {
+    bytes = 0;  // the handler refuses it
+  }
+  return {from_host ? 1u : to_host ? 2u : 0u, 1 + bytes / kUnitBytes};
+}
+
+Work work_of(const wire::CheckedRecord& record) {
+  if (record.opcode == Opcode::kCopy) {
+    wire::CopyArgs args;
+    std::memcpy(&args, record.args, sizeof(args));
+    return copy_work(args.copy);
+  }
+  switch (record.info->engine) {
+    case wire::Engine::kCopyIn:
+      return {1};
+    case wire::Engine::kCopyOut:
+      return {2};
+    default:
+      return {0};
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const MakeDevice& make_device) {
@@ -58,6 +92,7 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   auto device = make_device(process.get());
   if (!device.ok()) return device.status();
   process->device_ = std::move(device.value());
+  process->gate_.set_device(process->device_.get());
   process->memory_->set_pins(process->device_.get());
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->handlers_ =
@@ -118,11 +153,17 @@ void Process::execute(const LaneRef& lane, Record& record) {
   if (sticky != CUDA_SUCCESS && !(survives_poison(checked.opcode) && !protocol_broken())) {
     return refuse(lane, checked, sticky);
   }
+  if (checked.info->engine != wire::Engine::kNone) pass_gate(checked);
   if (checked.info->run == wire::Run::kInline) return run(lane, checked);
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
   auto bytes = std::make_shared<std::vector<std::byte>>(std::move(record.bytes));
   record.bytes = {};
   workers_->post([this, lane, checked, bytes] { run(lane, checked); });
+}
+
+void Process::pass_gate(const wire::CheckedRecord& record) {
+  const Work work = work_of(record);
+  gate_.enter(work.engine, work.units);
 }
 
 void Process::run(const LaneRef& lane, const wire::CheckedRecord& record) {

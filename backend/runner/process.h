@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "backend/runner/gate.h"
 #include "backend/runner/handlers.h"
 #include "backend/runner/worker_pool.h"
 
@@ -29,6 +30,7 @@ class Process final : public DeviceHost {
   // Says whether lanes hold more records; called on the thread that executes them. Set before the first record.
   void set_others_wait(std::function<bool()> others_wait) { others_wait_ = std::move(others_wait); }
   AccountView& account() { return account_; }
+  GateView& gate() { return gate_; }
   GuestMemory& memory() { return *memory_; }
   ExchangeClient& exchange() { return exchange_; }
 
@@ -60,10 +62,12 @@ class Process final : public DeviceHost {
 
  private:
   explicit Process(std::unique_ptr<GuestMemory> memory) : memory_(std::move(memory)) {}
+  void pass_gate(const wire::CheckedRecord& record);
   void refuse(const LaneRef& lane, const wire::CheckedRecord& record, CUresult error);
   void run(const LaneRef& lane, const wire::CheckedRecord& record);
 
   AccountView account_;
+  GateView gate_;
   Output output_;
   CallbackQueue callbacks_;
   ExchangeClient exchange_;

@@ -10,10 +10,10 @@
 namespace bandsaw::runner {
 namespace {
 
-constexpr size_t kDescriptorsMax = 4;
+constexpr size_t kDescriptorsMax = 5;
 
 // Where in kAssign's descriptors what stands.
-enum : size_t { kKick, kWake, kAccount, kArena };
+enum : size_t { kKick, kWake, kAccount, kBell, kArena };
 
 }  // namespace
 
@@ -70,10 +70,11 @@ Status Service::assign(Message& message) {
   if (message.tail.size() != sizeof(tail))
     return Status::error(EPROTO, "an assignment of {} bytes", message.tail.size());
   std::memcpy(&tail, message.tail.data(), sizeof(tail));
-  if (message.fds.size() != (tail.direct ? kArena + 1 : kAccount + 1)) {
+  if (message.fds.size() != (tail.direct ? kArena + 1 : kBell + 1)) {
     return Status::error(EPROTO, "an assignment with {} descriptors", message.fds.size());
   }
   if (Status status = process_->account().map(message.fds[kAccount], tail.account_slot); !status.ok()) return status;
+  process_->gate().connect(&process_->account().board(), tail.account_slot, std::move(message.fds[kBell]));
   if (tail.direct) {
     struct stat info {};
     UniqueFd& arena = message.fds[kArena];

@@ -1,10 +1,15 @@
 #include "backend/session/account_book.h"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 #include <nlohmann/json.hpp>
+
+#include "memory/base/futex.h"
+#include "memory/base/log.h"
 
 namespace bandsaw {
 namespace {
@@ -42,15 +47,19 @@ Result<AccountBook> AccountBook::open(uint64_t memory_share) {
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
     return Status::system("cannot make the account");
   }
+  UniqueFd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!bell) return Status::system("cannot make the arbiter's bell");
   void* memory = ::mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return Status::system("cannot map the account");
-  AccountBook book(std::move(fd), new (memory) Account{});
+  AccountBook book(std::move(fd), std::move(bell), new (memory) Account{});
+  book.account_->board.absent = 1;
   book.set_memory_share(memory_share);
   return book;
 }
 
 AccountBook::AccountBook(AccountBook&& other) noexcept
     : fd_(std::move(other.fd_)),
+      bell_(std::move(other.bell_)),
       account_(std::exchange(other.account_, nullptr)),
       taken_(other.taken_),
       taken_count_(other.taken_count_),
@@ -73,13 +82,35 @@ int AccountBook::take_slot() {
 
 void AccountBook::give_back(int slot) {
   Usage last = usage(slot);
-  account_->memory_used -= last.memory_bytes;
+  account_->memory_used -= last.memory_bytes;  // a runner that ended by itself did so, and says 0
   last.memory_bytes = 0;
   add(last, &past_);
   new (&account_->slots[slot]) AccountSlot{};
+  clear_gates(static_cast<uint32_t>(slot));
   taken_[static_cast<size_t>(slot)] = false;
-  // A runner that died between its two additions leaves a difference, which is gone with the last one.
+  // A runner that died between its two additions leaves the sum too large, until the last one is gone.
   if (--taken_count_ == 0) account_->memory_used = 0;
+}
+
+// What the dead runner held is given back: the arbiter hears of it.
+void AccountBook::clear_gates(uint32_t slot) {
+  GateBoard& board = account_->board;
+  for (Gate& gate : board.gates[slot]) {
+    for (auto* counter : {&gate.begun, &gate.ended, &gate.asked, &gate.granted, &gate.open}) counter->store(0);
+    gate.busy_ns = 0;
+  }
+  ++board.generation[slot];
+  const uint64_t one = 1;
+  if (set_news(board, slot) && ::write(bell_.get(), &one, sizeof one) < 0) spdlog::warn("the arbiter's bell is full");
+}
+
+void AccountBook::open_gates() {
+  GateBoard& board = account_->board;
+  board.absent = 1;
+  for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
+    if (!taken_[slot]) continue;
+    for (Gate& gate : board.gates[slot]) futex_wake(&gate.granted);
+  }
 }
 
 Usage AccountBook::usage(int slot) const {
@@ -98,7 +129,10 @@ Usage AccountBook::total() const {
   return sum;
 }
 
-void AccountBook::set_memory_share(uint64_t bytes) { account_->memory_share = static_cast<int64_t>(bytes); }
+void AccountBook::set_memory_share(uint64_t bytes) {
+  account_->memory_share = static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX));
+}
+
 uint64_t AccountBook::memory_share() const { return static_cast<uint64_t>(account_->memory_share.load()); }
 
 }  // namespace bandsaw

@@ -30,6 +30,10 @@ class AccountBook {
   ~AccountBook();
 
   int fd() const { return fd_.get(); }
+  // An eventfd that runners write when their gates have news for the arbiter.
+  int bell() const { return bell_.get(); }
+  // No arbiter is there any more: who waits at a gate may go on.
+  void open_gates();
   // A zeroed slot, or -1 when all are taken.
   int take_slot();
   // After the runner's death: its memory is free again, its counters join the sums.
@@ -42,8 +46,10 @@ class AccountBook {
   uint64_t memory_share() const;
 
  private:
-  AccountBook(UniqueFd fd, Account* account) : fd_(std::move(fd)), account_(account) {}
-  UniqueFd fd_;
+  AccountBook(UniqueFd fd, UniqueFd bell, Account* account)
+      : fd_(std::move(fd)), bell_(std::move(bell)), account_(account) {}
+  void clear_gates(uint32_t slot);
+  UniqueFd fd_, bell_;
   Account* account_;
   std::array<bool, kAccountSlots> taken_{};
   unsigned taken_count_ = 0;

@@ -109,6 +109,8 @@ Status Session::prepare() {
   if (!direct.ok()) return direct.status();
   auto vfio = listen_for(vfio_socket(config_.run, config_.name), SOCK_STREAM, config_.vm_mode, config_.vm_group);
   if (!vfio.ok()) return vfio.status();
+  auto gates = listen_unix(gate_socket(config_.run, config_.name), SOCK_SEQPACKET, 0600);
+  if (!gates.ok()) return gates.status();
   control_ = std::make_unique<JsonServer>(base_.get(), std::move(control.value()),
                                           [this](const nlohmann::json& request) { return answer(request); });
   RunnerProgram program = runner_program();
@@ -119,6 +121,7 @@ Status Session::prepare() {
                                          &book_);
   vm_ = std::make_unique<VmDoor>(base_.get(), processes_config(config_), pool_.get(), &book_);
   server_ = std::make_unique<vfio_user::Server>(base_.get(), vm_->device());
+  gates_ = std::make_unique<GateDoor>(base_.get(), std::move(gates.value()), &book_);
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
 
   const auto stop = [](evutil_socket_t, short, void* base) { event_base_loopbreak(static_cast<event_base*>(base)); };

@@ -12,6 +12,7 @@
 #include "backend/session/account_book.h"
 #include "backend/session/direct_door.h"
 #include "backend/session/event_ptr.h"
+#include "backend/session/gate_door.h"
 #include "backend/session/jail.h"
 #include "backend/session/runner_pool.h"
 #include "backend/session/vm_door.h"
@@ -55,6 +56,7 @@ class Session {
   std::unique_ptr<RunnerPool> pool_;
   std::unique_ptr<DirectDoor> direct_;
   std::unique_ptr<VmDoor> vm_;
+  std::unique_ptr<GateDoor> gates_;
   std::unique_ptr<vfio_user::Server> server_;
   std::unique_ptr<JsonServer> control_;
 };

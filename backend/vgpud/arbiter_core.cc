@@ -276,8 +276,7 @@ void ArbiterCore::maybe_open(Account account, Time now) {
       return;
     }
   }
-  if (!alone || alone->leases[account].state != Lease::State::kNone || wants(*alone, account, true)) return;
-  if (alone->shares[account].cap < 100 || !wants(*alone, account, false)) return;
+  if (!alone || alone->leases[account].state != Lease::State::kNone || alone->shares[account].cap < 100) return;
   open(*alone, account, now);
 }
 
@@ -288,8 +287,8 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
     for (auto& [name, vgpu] : vgpus_) {
       if (vgpu.leases[account].state == Lease::State::kOpen && others_want(vgpu, account)) close(vgpu, account, now);
     }
-    next = std::min(next, dispatch(account, now));
     maybe_open(account, now);
+    next = std::min(next, dispatch(account, now));
     next = std::min(next, renew_leases(account, now));
   }
   return next;

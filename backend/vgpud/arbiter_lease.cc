@@ -36,8 +36,23 @@ bool ArbiterCore::take_lease(Vgpu& vgpu, Account account, Time now) {
   return true;
 }
 
+// What asks now is let in with the rest; if there is to be no lease now, it goes on waiting.
 void ArbiterCore::open(Vgpu& vgpu, Account account, Time now) {
-  if (take_lease(vgpu, account, now)) set_open(vgpu, account, true);
+  std::vector<std::pair<uint32_t, unsigned>> asking;
+  for (auto& [slot, lanes] : vgpu.slots) {
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+      if (account_of(engine) != account || !lanes[engine].waiting) continue;
+      asking.emplace_back(slot, engine);
+      (void)scheduler_->cancel(vgpu.id, static_cast<Engine>(engine), lanes[engine].ask.id, now);
+      waiting_.erase(lanes[engine].ask.id);
+    }
+  }
+  const bool opened = take_lease(vgpu, account, now);
+  if (opened) set_open(vgpu, account, true);
+  for (const auto& [slot, engine] : asking) {
+    if (opened) vgpu.slots[slot][engine].waiting = false;
+    opened ? let_in(vgpu, slot, engine, now) : arrive(vgpu, slot, engine, now);
+  }
 }
 
 void ArbiterCore::close(Vgpu& vgpu, Account account, Time now) {

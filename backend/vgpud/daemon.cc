@@ -115,7 +115,7 @@ Status run_daemon(const Config& config) {
   const Event terminate = on_signal(base.get(), SIGTERM), interrupt = on_signal(base.get(), SIGINT);
   const auto arbiter = make_arbiter(config, registry.value());
   if (!arbiter.ok()) return arbiter.status();
-  Supervisor supervisor(base.get(), config);
+  Supervisor supervisor(base.get(), config, arbiter.value().get());
   Api api(config, &registry.value(), &supervisor, arbiter.value().get(), [&base] {
     const timeval soon{0, 50000};  // the answer leaves first
     event_base_loopexit(base.get(), &soon);

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/control/paths.h"
+#include "backend/vgpud/arbiter.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -24,8 +25,8 @@ constexpr int kDescriptorsKept = 3;
 
 }  // namespace
 
-SessionKeeper::SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec)
-    : base_(base), config_(config), spec_(spec) {
+SessionKeeper::SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter)
+    : base_(base), config_(config), arbiter_(arbiter), spec_(spec) {
   timer_.reset(event_new(
       base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SessionKeeper*>(self)->tick(); },
       this));
@@ -148,9 +149,18 @@ bool SessionKeeper::connect() {
   // A session that was found has the memory share of its start, which may have changed since. Its answer also says
   // that all its sockets are there.
   link_->request({{"op", "set"}, {"memory", spec_.memory}}, [this](const Result<nlohmann::json>& reply) {
-    if (reply.ok()) became({});
+    if (!reply.ok()) return;
+    connect_gates();
+    became({});
   });
   return true;
+}
+
+void SessionKeeper::connect_gates() {
+  if (!arbiter_) return;
+  auto socket = connect_unix(gate_socket(config_.run, spec_.name), SOCK_SEQPACKET);
+  if (socket.ok()) return arbiter_->connect(spec_.name, std::move(socket.value()));
+  spdlog::error("{}: its shares do not hold: {}", spec_.name, socket.status().message());
 }
 
 void SessionKeeper::tick() {

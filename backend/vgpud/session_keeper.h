@@ -17,7 +17,7 @@ struct FreeEvent {
 
 class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
  public:
-  SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec);
+  SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter);
   ~SessionKeeper();
 
   void start(Supervisor::Ready ready);
@@ -36,6 +36,7 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   void child(const std::vector<std::string>& arguments, int log) const;
   std::vector<std::string> arguments() const;
   bool connect();
+  void connect_gates();
   void watch(int pid);
   void tick();
   void died();
@@ -46,6 +47,7 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
 
   event_base* base_;
   const Config& config_;
+  Arbiter* const arbiter_;  // may be null
   VgpuSpec spec_;
   State state_ = State::kStarting;
   int pid_ = 0;

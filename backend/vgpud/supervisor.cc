@@ -6,11 +6,12 @@
 
 namespace bandsaw {
 
-Supervisor::Supervisor(event_base* base, const Config& config) : base_(base), config_(config) {}
+Supervisor::Supervisor(event_base* base, const Config& config, Arbiter* arbiter)
+    : base_(base), config_(config), arbiter_(arbiter) {}
 Supervisor::~Supervisor() = default;
 
 void Supervisor::add(const VgpuSpec& spec, Ready ready) {
-  auto keeper = std::make_shared<SessionKeeper>(base_, config_, spec);
+  auto keeper = std::make_shared<SessionKeeper>(base_, config_, spec, arbiter_);
   keepers_[spec.name] = keeper;
   keeper->start(std::move(ready));
 }

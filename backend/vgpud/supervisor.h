@@ -19,13 +19,15 @@
 
 namespace bandsaw {
 
+class Arbiter;
 class SessionKeeper;
 
 class Supervisor {
  public:
   using Ready = std::function<void(const Status&)>;
   using Answer = std::function<void(Result<nlohmann::json>)>;
-  Supervisor(event_base* base, const Config& config);
+  // `arbiter` may be null: nobody's work is scheduled. It outlives this.
+  Supervisor(event_base* base, const Config& config, Arbiter* arbiter = nullptr);
   ~Supervisor();  // sessions go on
   Supervisor(const Supervisor&) = delete;
 
@@ -46,6 +48,7 @@ class Supervisor {
  private:
   event_base* base_;
   const Config& config_;
+  Arbiter* const arbiter_;
   std::map<std::string, std::shared_ptr<SessionKeeper>> keepers_;
 };
 

@@ -229,8 +229,9 @@ CUresult SoftDevice::make_copy(const SoftContextRef& context, int priority, cons
   }
   transfer.destination = static_cast<std::byte*>(to);
   transfer.source = static_cast<const std::byte*>(from);
-  transfer.engine = copy.destination.host && !copy.source.host ? 2 : 1;
-  *op = std::make_shared<TransferOp>(context, transfer, copies_, host_, priority);
+  transfer.engine = copy.source.host ? 1 : copy.destination.host ? 2 : 0;
+  auto work = meters_.work(static_cast<unsigned>(transfer.engine));
+  *op = std::make_shared<TransferOp>(context, transfer, copies_, host_, priority, std::move(work));
   return CUDA_SUCCESS;
 }
 
@@ -250,7 +251,8 @@ CUresult SoftDevice::make_fill(const SoftContextRef& context, int priority, cons
   transfer.element_bytes = size;
   transfer.value = fill.value;
   transfer.engine = 0;
-  *op = std::make_shared<TransferOp>(context, transfer, copies_, host_, priority);
+  auto work = meters_.work(static_cast<unsigned>(transfer.engine));
+  *op = std::make_shared<TransferOp>(context, transfer, copies_, host_, priority, std::move(work));
   return CUDA_SUCCESS;
 }
 

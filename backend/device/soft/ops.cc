@@ -11,9 +11,9 @@ namespace bandsaw::soft {
 bool KernelOp::start(Scheduler& scheduler, CUresult* status) {
   if (plan_.grid_workspace) std::memset(reinterpret_cast<void*>(plan_.grid_workspace), 0, 256);
   auto self = std::static_pointer_cast<KernelOp>(shared_from_this());
-  const int64_t begin = now_ns();
-  job_ = std::make_shared<KernelJob>(std::move(plan_), grid_id_, [self, begin, &scheduler](uint32_t error) mutable {
-    self->host_->account(0, static_cast<uint64_t>(now_ns() - begin), 0);
+  work_.begin();
+  job_ = std::make_shared<KernelJob>(std::move(plan_), grid_id_, [self, &scheduler](uint32_t error) mutable {
+    self->host_->account(0, self->work_.end(), 0);
     self->context()->flush_output();
     if (error) scheduler.poison(static_cast<CUresult>(error));
     scheduler.finish(std::move(self), static_cast<CUresult>(error));

@@ -3,6 +3,7 @@
 
 #include "backend/device/soft/block.h"
 #include "backend/device/soft/context.h"
+#include "backend/device/soft/engine_meter.h"
 #include "backend/device/soft/executor.h"
 #include "backend/device/soft/op.h"
 
@@ -10,16 +11,24 @@ namespace bandsaw::soft {
 
 class KernelOp : public Op {
  public:
-  KernelOp(SoftContextRef context, LaunchPlan plan, uint64_t grid_id, Executor& executor, DeviceHost* host)
-      : Op(std::move(context)), plan_(std::move(plan)), grid_id_(grid_id), executor_(executor), host_(host) {}
+  KernelOp(SoftContextRef context, LaunchPlan plan, uint64_t grid_id, Executor& executor, DeviceHost* host,
+           EngineWork work)
+      : Op(std::move(context)),
+        plan_(std::move(plan)),
+        grid_id_(grid_id),
+        executor_(executor),
+        host_(host),
+        work_(std::move(work)) {}
   bool start(Scheduler& scheduler, CUresult* status) override;
   void cancel(Scheduler& scheduler) override;
+  void drop(CUresult) override { work_.release(); }
 
  private:
   LaunchPlan plan_;
   const uint64_t grid_id_;
   Executor& executor_;
   DeviceHost* const host_;
+  EngineWork work_;
   std::shared_ptr<KernelJob> job_;
 };
 

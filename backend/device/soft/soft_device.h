@@ -64,6 +64,9 @@ class SoftDevice final : public Device {
   CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes, uint64_t* address) override;
   CUresult memory_free_async(const StreamRef& stream, uint64_t address) override;
 
+  void slice_begin(unsigned engine) override { meters_.slice_begin(engine); }
+  void slice_end(unsigned engine, SliceDone done) override { meters_.slice_end(engine, std::move(done)); }
+
   CUresult copy(const StreamRef& stream, const Copy& copy, Done done) override;
   CUresult fill(const StreamRef& stream, const vgpu_fill& fill, Done done) override;
   CUresult launch(const StreamRef& stream, const Launch& launch) override;
@@ -175,6 +178,7 @@ class SoftDevice final : public Device {
   const int threads_;
   const uint32_t sms_;
   std::shared_ptr<Memory> memory_;
+  EngineMeters meters_;
   Scheduler scheduler_;
   std::atomic<uint64_t> next_grid_{1}, next_stream_{1}, next_capture_{1};
 

@@ -181,20 +181,26 @@ bool fill_extent(const vgpu_fill& fill, uint64_t* bytes) {
 }
 
 TransferOp::TransferOp(std::shared_ptr<SoftContext> context, const Transfer& transfer, Executor& executor,
-                       DeviceHost* host, int priority)
-    : Op(std::move(context)), transfer_(flatten(transfer)), executor_(executor), host_(host), priority_(priority) {}
+                       DeviceHost* host, int priority, EngineWork work)
+    : Op(std::move(context)),
+      transfer_(flatten(transfer)),
+      executor_(executor),
+      host_(host),
+      priority_(priority),
+      work_(std::move(work)) {}
 
-void TransferOp::account(int64_t begin_ns) {
-  host_->account(transfer_.engine, static_cast<uint64_t>(now_ns() - begin_ns), transfer_.bytes());
-}
+void TransferOp::account() { host_->account(transfer_.engine, work_.end(), transfer_.bytes()); }
 
 bool TransferOp::start(Scheduler& scheduler, CUresult* status) {
   const uint64_t bytes = transfer_.bytes();
-  if (bytes == 0) return true;
-  const int64_t begin = now_ns();
+  if (bytes == 0) {
+    work_.release();
+    return true;
+  }
+  work_.begin();
   if (bytes <= kInline) {
     const bool ok = run_guarded_piece({&transfer_, 0, units(transfer_), false});
-    account(begin);
+    account();
     if (!ok) {
       *status = CUDA_ERROR_ILLEGAL_ADDRESS;
       scheduler.poison(*status);
@@ -203,9 +209,9 @@ bool TransferOp::start(Scheduler& scheduler, CUresult* status) {
   }
   // The job must not keep the operation when it is never run; it is pushed here, so it runs or is cancelled.
   auto self = std::static_pointer_cast<TransferOp>(shared_from_this());
-  job_ = std::make_shared<TransferJob>(transfer_, priority_, [self, begin, &scheduler](bool ok) mutable {
+  job_ = std::make_shared<TransferJob>(transfer_, priority_, [self, &scheduler](bool ok) mutable {
     const CUresult result = ok ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
-    self->account(begin);
+    self->account();
     if (result) scheduler.poison(result);
     scheduler.finish(std::move(self), result);
   });

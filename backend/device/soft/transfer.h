@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "backend/device/device.h"
+#include "backend/device/soft/engine_meter.h"
 #include "backend/device/soft/executor.h"
 #include "backend/device/soft/op.h"
 
@@ -30,16 +31,18 @@ class TransferOp : public Op {
  public:
   // `executor` and `host` outlive the operation's run.
   TransferOp(std::shared_ptr<SoftContext> context, const Transfer& transfer, Executor& executor, DeviceHost* host,
-             int priority);
+             int priority, EngineWork work);
   bool start(Scheduler& scheduler, CUresult* status) override;
   void cancel(Scheduler& scheduler) override;
+  void drop(CUresult) override { work_.release(); }
 
  private:
-  void account(int64_t begin_ns);
+  void account();
   const Transfer transfer_;
   Executor& executor_;
   DeviceHost* const host_;
   const int priority_;
+  EngineWork work_;
   std::shared_ptr<Job> job_;
 };
 

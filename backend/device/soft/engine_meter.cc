@@ -1,0 +1,44 @@
+#include "backend/device/soft/engine_meter.h"
+
+#include "backend/device/soft/op.h"
+
+namespace bandsaw::soft {
+
+void EngineMeter::begin() {
+  std::lock_guard lock(mutex_);
+  if (working_++ == 0) since_ = now_ns();
+}
+
+uint64_t EngineMeter::end() {
+  std::lock_guard lock(mutex_);
+  const int64_t now = now_ns(), busy = now - since_;
+  since_ = now;
+  --working_;
+  return static_cast<uint64_t>(busy);
+}
+
+uint64_t EngineWork::end() {
+  const uint64_t busy = meter_->end();
+  if (slice_) slice_->busy_ns += busy;
+  slice_.reset();
+  return busy;
+}
+
+void EngineMeters::slice_begin(unsigned engine) {
+  std::lock_guard lock(mutex_);
+  slices_[engine] = std::make_shared<MeteredSlice>();
+}
+
+void EngineMeters::slice_end(unsigned engine, SliceDone done) {
+  std::shared_ptr<MeteredSlice> slice;  // may end with this function, without the lock
+  std::lock_guard lock(mutex_);
+  slice = std::move(slices_[engine]);
+  if (slice) slice->done = std::move(done);
+}
+
+EngineWork EngineMeters::work(unsigned engine) {
+  std::lock_guard lock(mutex_);
+  return {&meters_[engine], slices_[engine] ? slices_[engine] : slices_[0]};
+}
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,117 @@
+#include "backend/runner/gate.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "memory/base/futex.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+namespace {
+
+// A sleeper looks again after this even if nobody wakes it: the arbiter may have died without a word.
+constexpr long kLookAgainNs = 100'000'000;
+constexpr uint64_t kUnitsMax = 1 << 16;
+
+}  // namespace
+
+void GateView::connect(GateBoard* board, uint32_t slot, UniqueFd bell) {
+  board_ = board;
+  slot_ = slot;
+  bell_ = std::move(bell);
+}
+
+void GateView::ring() {
+  const uint64_t one = 1;
+  if (!set_news(*board_, slot_) || !bell_) return;
+  if (write(bell_.get(), &one, sizeof(one)) < 0) SPDLOG_WARN("the arbiter's bell: {}", std::strerror(errno));
+}
+
+void GateView::enter(unsigned engine, uint64_t units) {
+  if (!board_) return;
+  Slice& slice = lanes_[engine].slice;
+  if (slice.begun) {
+    const auto quantum = std::chrono::nanoseconds(board_->quantum_ns.load(std::memory_order_relaxed));
+    if (slice.units + units <= slice.limit && Clock::now() - slice.since < quantum) {
+      slice.units += units;
+      return;
+    }
+    close(engine);
+  }
+  if (board_->absent.load(std::memory_order_relaxed)) return;
+  begin(engine);
+  slice.units = units;
+}
+
+void GateView::pause() {
+  for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+    if (lanes_[engine].slice.begun) close(engine);
+  }
+}
+
+// As many units as a quantum holds, but at most twice as many as the time before: the next ones may be longer.
+uint64_t GateView::limit(const Lane& lane) const {
+  const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
+  if (unit_ps == 0) return 1;
+  const uint64_t quantum_ns = std::min<uint64_t>(board_->quantum_ns.load(std::memory_order_relaxed), 1'000'000'000);
+  return std::clamp<uint64_t>(quantum_ns * 1000 / unit_ps, 1, std::min(2 * lane.last_limit, kUnitsMax));
+}
+
+bool GateView::permitted(Gate& gate) {
+  // Counted first and looked second: see gate_link.h.
+  gate.begun.fetch_add(1);
+  if (gate.open.load() || board_->absent.load()) return true;
+  gate.begun.fetch_sub(1);
+  return false;
+}
+
+void GateView::ask(Gate& gate) {
+  const uint32_t asked = gate.asked.load(std::memory_order_relaxed) + 1;
+  gate.asked.store(asked);
+  ring();
+  for (;;) {
+    const uint32_t granted = gate.granted.load();
+    if (granted == asked || stopped_ || board_->absent.load()) break;
+    futex_wait(&gate.granted, granted, kLookAgainNs);
+  }
+  gate.begun.fetch_add(1);
+}
+
+void GateView::begin(unsigned engine) {
+  Lane& lane = lanes_[engine];
+  const uint32_t depth = std::clamp<uint32_t>(board_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
+  for (uint32_t flying = lane.in_flight; flying >= depth && !stopped_; flying = lane.in_flight) {
+    futex_wait(&lane.in_flight, flying, kLookAgainNs);
+  }
+  Gate& gate = board_->gates[slot_][engine];
+  if (!permitted(gate)) ask(gate);
+  ++lane.in_flight;
+  const uint64_t most = limit(lane);
+  lane.slice = {.begun = true, .units = 0, .limit = most, .since = Clock::now()};
+  lane.last_limit = most;
+  device_->slice_begin(engine);
+}
+
+void GateView::close(unsigned engine) {
+  Slice& slice = lanes_[engine].slice;
+  slice.begun = false;
+  device_->slice_end(engine, [this, engine, units = slice.units](uint64_t busy_ns) { ended(engine, units, busy_ns); });
+}
+
+void GateView::ended(unsigned engine, uint64_t units, uint64_t busy_ns) {
+  Lane& lane = lanes_[engine];
+  if (busy_ns > 0 && units > 0) {
+    const uint64_t measured = std::max<uint64_t>(1, busy_ns * 1000 / units), known = lane.unit_ps;
+    // Longer ones count at once, shorter ones by and by.
+    lane.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
+  }
+  Gate& gate = board_->gates[slot_][engine];
+  gate.busy_ns.fetch_add(busy_ns);
+  gate.ended.fetch_add(1);
+  --lane.in_flight;
+  futex_wake(&lane.in_flight);
+  if (!gate.open.load()) ring();
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,67 @@
+// The gate that every piece of work for the GPU passes: may this virtual GPU use the engine now?
+//
+// Work is gathered into slices: short kernels to about a quantum of GPU time, a long one alone. A slice begins when the
+// arbiter's gate is open or when it grants it (backend/control/gate_link.h), ends for the program when it is full or
+// nothing more comes, and is over when the device has done all of it. The memory is shared with other processes of
+// this virtual GPU: what is read there decides how long to wait, and nothing else.
+//
+// Threads: enter, pause and the destructor on the decoder's thread; slices end on the device's.
+#pragma once
+
+#include <array>
+#include <chrono>
+
+#include "backend/control/gate_link.h"
+#include "backend/device/device.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw::runner {
+
+class GateView {
+ public:
+  GateView() = default;
+  GateView(const GateView&) = delete;
+
+  // Before the first record. Without it nothing is asked. `board` outlives this and the device.
+  void connect(GateBoard* board, uint32_t slot, UniqueFd bell);
+  void set_device(Device* device) { device_ = device; }
+
+  // Before work of this many units is put on the engine; returns when it may be. A unit is a launch, or a page's worth
+  // of bytes.
+  void enter(unsigned engine, uint64_t units);
+  // Nothing more comes for now: who has begun a slice ends it.
+  void pause();
+  // The decoder ends: nobody waits any more.
+  void stop() { stopped_ = true; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Slice {
+    bool begun = false;
+    uint64_t units = 0, limit = 0;
+    Clock::time_point since;
+  };
+  struct Lane {
+    Slice slice;
+    uint64_t last_limit = 1;             // of the slice before: it grows slowly
+    std::atomic<uint64_t> unit_ps{0};    // what a unit takes, in picoseconds; 0: not known yet
+    std::atomic<uint32_t> in_flight{0};  // slices; a futex word
+  };
+
+  void begin(unsigned engine);
+  void close(unsigned engine);
+  bool permitted(Gate& gate);
+  void ask(Gate& gate);
+  void ended(unsigned engine, uint64_t units, uint64_t busy_ns);
+  uint64_t limit(const Lane& lane) const;
+  void ring();
+
+  GateBoard* board_ = nullptr;
+  uint32_t slot_ = 0;
+  UniqueFd bell_;
+  Device* device_ = nullptr;
+  std::atomic<bool> stopped_{false};
+  std::array<Lane, kGateEngines> lanes_;
+};
+
+}  // namespace bandsaw::runner

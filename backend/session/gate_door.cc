@@ -1,0 +1,47 @@
+#include "backend/session/gate_door.h"
+
+#include <sys/socket.h>
+
+#include <cstddef>
+
+#include "backend/control/packet.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+
+GateDoor::GateDoor(event_base* base, UniqueFd listener, AccountBook* book)
+    : base_(base), listener_(std::move(listener)), book_(book) {
+  evutil_make_socket_nonblocking(listener_.get());
+  accept_.reset(event_new(
+      base_, listener_.get(), EV_READ | EV_PERSIST,
+      [](evutil_socket_t, short, void* self) { static_cast<GateDoor*>(self)->on_arbiter(); }, this));
+  event_add(accept_.get(), nullptr);
+}
+
+// The newest connection counts: an earlier arbiter has gone, or soon will.
+void GateDoor::on_arbiter() {
+  UniqueFd arbiter(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!arbiter) return;
+  const GateHello hello{sizeof(Account), offsetof(Account, board)};
+  const int fds[] = {book_->fd(), book_->bell()};
+  if (Status status = send_packet(arbiter.get(), std::as_bytes(std::span(&hello, 1)), {}, fds); !status.ok()) {
+    spdlog::warn("cannot hand the gates over: {}", status.message());
+    return;
+  }
+  readable_.reset();
+  arbiter_ = std::move(arbiter);
+  readable_.reset(event_new(
+      base_, arbiter_.get(), EV_READ | EV_PERSIST,
+      [](evutil_socket_t, short, void* self) { static_cast<GateDoor*>(self)->on_readable(); }, this));
+  event_add(readable_.get(), nullptr);
+}
+
+// The arbiter says nothing: this is its end.
+void GateDoor::on_readable() {
+  spdlog::warn("the arbiter has gone: everybody may use the GPU until the next one comes");
+  readable_.reset();
+  arbiter_.reset();
+  book_->open_gates();
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,27 @@
+// gate.sock: where the arbiter gets the memory of this virtual GPU's gates. Its connection is the sign that it lives:
+// while there is none, every gate stands open.
+#pragma once
+
+#include "backend/session/account_book.h"
+#include "backend/session/event_ptr.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw {
+
+class GateDoor {
+ public:
+  // `listener` is a listening SOCK_SEQPACKET socket; only the host's administrator may reach it. `book` outlives this.
+  GateDoor(event_base* base, UniqueFd listener, AccountBook* book);
+  GateDoor(const GateDoor&) = delete;
+
+ private:
+  void on_arbiter();
+  void on_readable();
+
+  event_base* const base_;
+  UniqueFd listener_, arbiter_;
+  AccountBook* const book_;
+  EventPtr accept_, readable_;
+};
+
+}  // namespace bandsaw

@@ -1,0 +1,280 @@
+// The arbiter's judgement in virtual time: boards in this process's memory, runners that do what the protocol says, or
+// what it forbids.
+#include "backend/vgpud/arbiter_core.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace bandsaw {
+namespace {
+
+using sched::kMillisecond;
+using sched::kSecond;
+using sched::Time;
+
+constexpr Time kSlice = 2 * kMillisecond;
+
+EngineShares equal(int percent, int cap = 100) {
+  EngineShares shares;
+  shares.fill({.percent = percent, .reservation = 0, .cap = cap, .priority = 0});
+  return shares;
+}
+
+// One process of a virtual GPU with more work than it gets, on the compute engine.
+struct Runner {
+  std::string vgpu;
+  std::unique_ptr<GateBoard> board = std::make_unique<GateBoard>();
+  Time length = kSlice;
+  double told = 1;       // part of the time that it admits
+  uint32_t at_once = 2;  // slices it wants in flight
+  bool dead = false;
+
+  std::deque<Time> running{};  // not yet ended, oldest first: when each is over
+  bool asking = false;
+  Time held = 0;  // of the engine, truly
+
+  Gate& gate() { return board->gates[0][0]; }
+};
+
+class ArbiterCoreTest : public testing::Test {
+ protected:
+  void make(ArbiterOptions options = {}) { core_ = std::make_unique<ArbiterCore>(options); }
+  Runner& join(const std::string& name, int percent, int cap = 100) {
+    EXPECT_TRUE(core_->add(name, equal(percent, cap), now_).ok());
+    Runner& runner = *runners_.emplace_back(std::make_unique<Runner>());
+    runner.vgpu = name;
+    core_->attach(name, runner.board.get(), now_);
+    return runner;
+  }
+  void tell(Runner& runner) {
+    set_news(*runner.board, 0);
+    core_->heard(runner.vgpu, now_);
+    next_ = core_->run(now_);
+  }
+  // The engine serves one slice after the other.
+  void begin(Runner& runner) {
+    const Time start = std::max(now_, engine_free_);
+    engine_free_ = start + runner.length;
+    runner.running.push_back(engine_free_);
+    runner.held += runner.length;
+  }
+  void want(Runner& runner) {
+    Gate& gate = runner.gate();
+    if (runner.dead) return;
+    if (runner.asking && gate.granted == gate.asked) {
+      runner.asking = false;
+      ++gate.begun;
+      begin(runner);
+    }
+    while (!runner.asking && runner.running.size() < runner.at_once) {
+      ++gate.begun;
+      if (gate.open) {
+        begin(runner);
+        continue;
+      }
+      --gate.begun;
+      ++gate.asked;
+      runner.asking = true;
+      tell(runner);
+      if (gate.granted == gate.asked) want(runner);
+    }
+  }
+  void end(Runner& runner) {
+    runner.running.pop_front();
+    Gate& gate = runner.gate();
+    gate.busy_ns += static_cast<uint64_t>(static_cast<double>(runner.length) * runner.told);
+    ++gate.ended;
+    if (!gate.open) tell(runner);
+  }
+  void run_until(Time end_time) {
+    while (now_ < end_time) {
+      for (auto& runner : runners_) want(*runner);
+      Time next = std::min(next_, end_time);
+      for (auto& runner : runners_) {
+        if (!runner->running.empty() && !runner->dead) next = std::min(next, runner->running.front());
+      }
+      now_ = std::max(next, now_ + 1);
+      for (auto& runner : runners_) {
+        while (!runner->running.empty() && !runner->dead && runner->running.front() <= now_) end(*runner);
+      }
+      next_ = core_->run(now_);
+    }
+  }
+  EngineUse use(const Runner& runner) {
+    for (const VgpuUse& use : core_->use()) {
+      if (use.vgpu == runner.vgpu) return use.engines[0];
+    }
+    return {};
+  }
+  // Percent of what both held of the engine since the last call.
+  double part(Runner& one, Runner& other) {
+    const double mine = static_cast<double>(std::exchange(one.held, 0)),
+                 its = static_cast<double>(std::exchange(other.held, 0));
+    return 100 * mine / (mine + its);
+  }
+
+  Time now_ = kSecond, next_ = 0, engine_free_ = 0;
+  std::vector<std::unique_ptr<Runner>> runners_;  // outlive the core
+  std::unique_ptr<ArbiterCore> core_;
+};
+
+TEST_F(ArbiterCoreTest, OneAloneAsksOnce) {
+  make();
+  Runner& alone = join("a", 30);
+  run_until(now_ + kSecond);
+  EXPECT_LE(alone.gate().asked, 3u);
+  EXPECT_EQ(alone.gate().open, 1u);
+  EXPECT_NEAR(static_cast<double>(use(alone).busy_ns), 1e9, 2e7);
+}
+
+TEST_F(ArbiterCoreTest, AnIdleOneAsksAnew) {
+  make();
+  Runner& one = join("a", 30);
+  run_until(now_ + kSecond);
+  one.at_once = 0;
+  run_until(now_ + kSecond);
+  EXPECT_EQ(one.gate().open, 0u);
+  EXPECT_EQ(use(one).in_flight, 0u);
+}
+
+TEST_F(ArbiterCoreTest, SharesHoldBetweenTwo) {
+  for (const char* policy : {"band", "band+", "credit"}) {
+    runners_.clear();
+    make({.policy = policy});
+    Runner& large = join("a", 75);
+    run_until(now_ + kSecond);
+    Runner& small = join("b", 25);
+    small.length = 7 * kMillisecond;
+    run_until(now_ + 200 * kMillisecond);
+    part(large, small);
+    run_until(now_ + 4 * kSecond);
+    EXPECT_NEAR(part(large, small), 75, policy == std::string("band+") ? 1.5 : 16) << policy;
+    core_.reset();
+  }
+}
+
+TEST_F(ArbiterCoreTest, AShareIsChangedWhileRunning) {
+  make();
+  Runner &one = join("a", 50), &other = join("b", 20);
+  run_until(now_ + kSecond);
+  EXPECT_EQ(core_->set_shares("b", equal(60), now_).code(), ENOSPC);
+  ASSERT_TRUE(core_->set_shares("a", equal(20), now_).ok());
+  ASSERT_TRUE(core_->set_shares("b", equal(80), now_).ok());
+  part(one, other);
+  run_until(now_ + 100 * kMillisecond);
+  EXPECT_NEAR(part(one, other), 20, 8);
+  run_until(now_ + kSecond);
+  EXPECT_NEAR(part(one, other), 20, 1.5);
+}
+
+TEST_F(ArbiterCoreTest, ACapHoldsOneThatIsAlone) {
+  make();
+  Runner& capped = join("a", 20, 30);
+  run_until(now_ + 2 * kSecond);
+  EXPECT_NEAR(static_cast<double>(capped.held) / 2e9, 0.30, 0.02);
+}
+
+TEST_F(ArbiterCoreTest, ADeadRunnerGivesItsGrantBack) {
+  make();
+  Runner &dies = join("a", 50), &lives = join("b", 50);
+  run_until(now_ + 100 * kMillisecond);
+  dies.dead = true;
+  for (Gate& gate : dies.board->gates[0]) gate.begun = gate.ended = gate.asked = gate.granted = gate.open = 0;
+  dies.board->gates[0][0].busy_ns = 0;
+  ++dies.board->generation[0];
+  tell(dies);
+  engine_free_ = now_;
+  lives.held = 0;
+  run_until(now_ + kSecond);
+  EXPECT_GT(lives.held, 950 * kMillisecond);
+  EXPECT_EQ(use(dies).waiting + use(dies).in_flight, 0u);
+}
+
+TEST_F(ArbiterCoreTest, AStoppedRunnerHoldsTheEngineForThePatienceOnly) {
+  make();
+  Runner &stops = join("a", 50), &lives = join("b", 50);
+  run_until(now_ + 100 * kMillisecond);
+  stops.dead = true;  // keeps what it has, and says nothing any more
+  lives.held = 0;
+  run_until(now_ + 2 * kSecond);
+  EXPECT_GT(lives.held, 1400 * kMillisecond);
+  EXPECT_GE(use(stops).overruns, 1u);
+}
+
+// Held to the arbiter's own clock after the benefit of doubt.
+TEST_F(ArbiterCoreTest, WhoLiesAboutItsTimeGainsNothing) {
+  for (const double told : {0.0, 0.5, 5.0}) {
+    runners_.clear();
+    make();
+    Runner &liar = join("a", 50), &honest = join("b", 50);
+    liar.told = told;
+    run_until(now_ + 2 * kSecond);
+    part(liar, honest);
+    run_until(now_ + 5 * kSecond);
+    EXPECT_NEAR(part(liar, honest), 50, 8) << "told " << told;
+    core_.reset();
+  }
+}
+
+TEST_F(ArbiterCoreTest, APolicyIsChangedUnderLoad) {
+  make({.policy = "fifo"});
+  Runner &one = join("a", 80), &other = join("b", 20);
+  run_until(now_ + kSecond);
+  EXPECT_NEAR(part(one, other), 50, 5);
+  core_->set_policy("band+", sched::QueueModel::kSdq, now_);
+  run_until(now_ + 500 * kMillisecond);
+  part(one, other);
+  run_until(now_ + 2 * kSecond);
+  EXPECT_NEAR(part(one, other), 80, 2);
+}
+
+TEST_F(ArbiterCoreTest, ANewArbiterLetsThoseGoWhoWaitedForTheOldOne) {
+  make();
+  Runner& waits = join("a", 50);
+  core_.reset();
+  waits.gate().asked = 7;
+  waits.gate().granted = 6;
+  make();
+  ASSERT_TRUE(core_->add("a", equal(50), now_).ok());
+  core_->attach("a", waits.board.get(), now_);
+  EXPECT_EQ(waits.gate().granted, 7u);
+  EXPECT_EQ(waits.board->absent, 0u);
+}
+
+TEST_F(ArbiterCoreTest, SharesThatDoNotFitAreRefused) {
+  make();
+  join("a", 60);
+  EXPECT_EQ(core_->add("a", equal(10), now_).code(), EEXIST);
+  EXPECT_EQ(core_->add("b", equal(41), now_).code(), ENOSPC);
+  EXPECT_EQ(core_->add("b", equal(0), now_).code(), EINVAL);
+  EXPECT_EQ(core_->add("b", equal(10, 0), now_).code(), EINVAL);
+  EXPECT_TRUE(core_->add("b", equal(40), now_).ok());
+  EXPECT_EQ(core_->set_shares("c", equal(1), now_).code(), ENOENT);
+  core_->remove("a", now_);
+  EXPECT_TRUE(core_->set_shares("b", equal(100), now_).ok());
+}
+
+// Counters of a runner that has been taken over are anything; its neighbour has its share.
+TEST_F(ArbiterCoreTest, NonsenseOnOneBoardHarmsNobodyElse) {
+  make();
+  Runner &honest = join("a", 50), &mad = join("b", 50);
+  mad.dead = true;
+  std::mt19937 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    Gate& gate = mad.board->gates[random() % kGateSlots][random() % kGateEngines];
+    std::atomic<uint32_t>* const words[] = {&gate.begun, &gate.ended, &gate.asked, &gate.granted, &gate.open};
+    *words[random() % 5] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
+    gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
+    for (auto& word : mad.board->news) word = ~uint64_t{0};
+    core_->heard("b", now_);
+    next_ = core_->run(now_);
+    run_until(now_ + 100 * sched::kMicrosecond);
+  }
+  const Time begun = honest.held;
+  run_until(now_ + 4 * kSecond);
+  EXPECT_GT(honest.held - begun, 1 * kSecond);
+}
+
+}  // namespace
+}  // namespace bandsaw
