@@ -65,6 +65,9 @@ def _show(value: float | None, digits: int = 1) -> str:
 def _more(result: dict) -> str:
     """The figures that only some cases have."""
     parts = []
+    if any(tenant["absent_percent"] for tenant in result.get("tenants", [])):
+        parts.append("of the time neither waiting nor on the GPU: " + ", ".join(
+            f"{tenant['kind']} {tenant['absent_percent'] or 0:.1f} %" for tenant in result["tenants"][:4]))
     if "summed_percent" in result:
         parts.append(f"compute {result['compute_percent']:.0f} % + copies {result['copy_percent']:.0f} %"
                      f" = {result['summed_percent']:.0f} %")

@@ -111,6 +111,16 @@ def longest_gap(times: list[int], begin: int, end: int) -> float:
     return max(later - earlier for earlier, later in zip(edges, edges[1:])) / MS
 
 
+def absent_percent(spans: list[tuple[int, int]], begin: int, end: int) -> float:
+    """The part of [begin, end) that none of the spans covers: a tenant that neither waited for a slice nor had one."""
+    covered, at = 0, begin
+    for first, last in sorted(spans):
+        first, last = max(first, at), min(last, end)
+        if last > first:
+            covered, at = covered + last - first, last
+    return 100 * (1 - covered / max(1, end - begin))
+
+
 def in_force_ms(timelines: list[Timeline], change: int, until: int, tenant: int, target: float) -> float | None:
     """How long after `change` the share is the new one and stays: the next 100 ms within 5 points, the next second (or
     what is left of it) within 2. None: never."""

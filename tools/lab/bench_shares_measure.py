@@ -5,8 +5,8 @@ import time
 
 from lab import bench_shares_trace
 from lab.bench_shares_cases import IDLE_OFF_MS, Case
-from lab.bench_shares_math import (MS, SECOND, Phase, Task, Timeline, errors, idle_figures, in_force_ms, longest_gap,
-                                   shares, spread_samples)
+from lab.bench_shares_math import (MS, SECOND, Phase, Task, Timeline, absent_percent, errors, idle_figures,
+                                   in_force_ms, longest_gap, shares, spread_samples)
 from lab.bench_shares_run import Daemon, Kind, Sampler, Tenant, now, run_alone
 from lab.shell import Failure, say
 
@@ -210,14 +210,16 @@ def _kind_of(plan_kind: str) -> str:
 def _tenant_rows(run: Run, kinds: dict[str, Kind]) -> list[dict]:
     begin, end = _contended(run)
     now_shares = shares(run.both, begin, end) or [0.0] * len(run.both)
-    gaps, rows = _gaps(run), []
+    gaps, rows, absent = _gaps(run), [], [None] * len(run.both)
+    if run.slices:
+        absent = [absent_percent([(each.asked, each.ended) for each in slices], begin, end) for slices in run.slices]
     for number, plan in enumerate(run.case.plans):
         ended = [task for task in run.tasks[number] if begin <= task.ended < end]
         work = sum(task.nominal_us for task in ended) * 1000 / (end - begin)
         rows.append({"tenant": number, "kind": plan.kind, "share": plan.share, "share_got_percent": now_shares[number],
                      "gpu_seconds": run.both[number].used(begin, end) / SECOND, "tasks": len(ended),
                      "work_of_alone_percent": 100 * work / kinds[_kind_of(plan.kind)].rate,
-                     "longest_gap_ms": gaps[number]})
+                     "longest_gap_ms": gaps[number], "absent_percent": absent[number]})
     return rows
 
 
