@@ -71,5 +71,50 @@ TEST_F(ConfigTest, AFileThatWasNamedMustBeThere) {
   EXPECT_EQ(load_config("/nonexistent/vgpud.toml").status().code(), ENOENT);
 }
 
+TEST_F(ConfigTest, ReadsTheScheduler) {
+  const auto plain = parse_config("", "x");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_TRUE(plain.value().scheduled);
+  EXPECT_EQ(plain.value().scheduler.policy, "band+");
+  EXPECT_EQ(plain.value().metrics_address, "");
+  const auto config = parse_config(R"(
+[scheduler]
+policy = "fifo"
+queues = "sdq"
+period_ms = 10
+wait_us = 0
+quantum_us = 500
+patience_ms = 1000
+depth = 4
+[metrics]
+listen = "127.0.0.1:9495"
+)",
+                                   "x");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const ArbiterOptions& options = config.value().scheduler;
+  EXPECT_EQ(options.policy, "fifo");
+  EXPECT_EQ(options.model, sched::QueueModel::kSdq);
+  EXPECT_EQ(options.period_ns, 10'000'000);
+  EXPECT_EQ(options.wait_ns, 0);
+  EXPECT_EQ(options.quantum_ns, 500'000);
+  EXPECT_EQ(options.patience_ns, 1'000'000'000);
+  EXPECT_EQ(options.depth, 4);
+  EXPECT_EQ(config.value().metrics_port, 9495);
+  EXPECT_FALSE(parse_config("[scheduler]\npolicy = \"none\"", "x").value().scheduled);
+}
+
+TEST_F(ConfigTest, RefusesASchedulerThatCannotBe) {
+  for (const char* text :
+       {"policy = \"best\"", "policy = 3", "queues = \"three\"", "period_ms = 0", "period_ms = 2.5", "wait_us = -1",
+        "quantum_us = 0", "patience_ms = 0", "depth = 0", "depth = 9", "depht = 2"}) {
+    const auto config = parse_config(std::string("[scheduler]\n") + text, "x");
+    EXPECT_EQ(config.status().code(), EINVAL) << text;
+    EXPECT_NE(config.status().message().find("scheduler."), std::string::npos) << config.status().message();
+  }
+  EXPECT_NE(parse_config("[scheduler]\npolicy = \"best\"", "x").status().message().find("band+, band, credit, fifo"),
+            std::string::npos);
+  EXPECT_EQ(parse_config("[metrics]\nlisten = \"9495\"", "x").status().code(), EINVAL);
+}
+
 }  // namespace
 }  // namespace bandsaw

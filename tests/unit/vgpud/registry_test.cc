@@ -99,6 +99,35 @@ TEST_F(RegistryTest, AFileThatIsNotARegistryIsKeptAndRefused) {
   }
 }
 
+TEST_F(RegistryTest, ReadsFilesOfEarlierVersionsAndMakesTheirSharesFit) {
+  write(R"({"version":1,"vgpus":[{"name":"a","memory":1073741824,"compute":100,"copy":0,"index":0},
+                                 {"name":"b","memory":1073741824,"compute":0,"copy":30,"index":1}]})");
+  const Registry registry = open();
+  EXPECT_EQ(registry.find("a")->compute, 99u);
+  EXPECT_EQ(registry.find("a")->copy, 1u);
+  EXPECT_EQ(registry.find("b")->compute, 1u);
+  EXPECT_EQ(registry.find("b")->cap, 100u);
+  EXPECT_EQ(registry.choice().chosen, PolicyChoice());
+}
+
+TEST_F(RegistryTest, KeepsThePolicyThatWasChosen) {
+  {
+    Registry registry = open();
+    ASSERT_TRUE(registry.put_choice({{"fifo", "sdq"}, {"band+", "mrq"}}).ok());
+    ASSERT_TRUE(registry.put(spec("a", 0)).ok());
+  }
+  const Registry registry = open();
+  EXPECT_EQ(registry.choice().chosen, (PolicyChoice{"fifo", "sdq"}));
+  EXPECT_EQ(registry.choice().configured, (PolicyChoice{"band+", "mrq"}));
+  EXPECT_NE(registry.find("a"), nullptr);
+  for (const char* text : {R"({"version":1,"vgpus":[],"scheduler":3})", R"({"version":1,"vgpus":[],"scheduler":{}})",
+                           R"({"version":1,"vgpus":[],"scheduler":{"policy":"best","queues":"mrq","configured":
+                               {"policy":"band+","queues":"mrq"}}})"}) {
+    write(text);
+    EXPECT_FALSE(Registry::open(folder_).ok()) << text;
+  }
+}
+
 TEST_F(RegistryTest, OnlyOneHoldsTheLock) {
   auto first = take_lock(folder_ + "/pid");
   ASSERT_TRUE(first.ok());

@@ -1,0 +1,204 @@
+#include "backend/vgpud/api.h"
+
+#include <event2/event.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/unit/vgpud/fake_arbiter.h"
+
+namespace bandsaw {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+struct FreeBase {
+  void operator()(event_base* base) const { event_base_free(base); }
+};
+
+// The API with virtual GPUs whose sessions do not run.
+class ApiTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/bandsaw-test-XXXXXX";
+    folder_ = ::mkdtemp(folder);
+    config_.run = folder_ + "/run";
+    config_.state = folder_ + "/state";
+    config_.device.name = "soft";
+    config_.device.memory = 16 * kGiB;
+    config_.session_program = "/bin/false";
+    std::filesystem::create_directories(config_.run);
+    base_.reset(event_base_new());
+    open(&arbiter_);
+  }
+  void TearDown() override {
+    api_.reset();
+    supervisor_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  // As vgpud starts, without sessions.
+  void open(Arbiter* arbiter) {
+    registry_.emplace(std::move(Registry::open(config_.state).value()));
+    supervisor_ = std::make_unique<Supervisor>(base_.get(), config_);
+    api_ = std::make_unique<Api>(config_, &*registry_, supervisor_.get(), arbiter, [] {});
+  }
+  void add(const std::string& name, uint32_t compute, uint32_t copy = 1) {
+    VgpuSpec spec;
+    spec.name = name;
+    spec.memory = kGiB;
+    spec.compute = compute;
+    spec.copy = copy;
+    spec.index = registry_->free_index();
+    ASSERT_TRUE(registry_->put(spec).ok());
+    ASSERT_TRUE(arbiter_.add(name, engine_shares(spec)).ok());
+  }
+  json ask(const std::string& method, std::vector<std::string> path, const json& body = json()) {
+    code_ = 0;
+    std::string text;
+    path.insert(path.begin(), "v1");
+    api_->handle({.method = method, .path = path, .query = "", .body = body.dump()}, [&](const HttpAnswer& answer) {
+      code_ = answer.code;
+      text = answer.body;
+    });
+    for (int i = 0; code_ == 0 && i < 1000; ++i) event_base_loop(base_.get(), EVLOOP_ONCE);
+    return json::parse(text, nullptr, false);
+  }
+  json set(const std::string& name, const json& body) { return ask("PATCH", {"vgpus", name}, body); }
+
+  std::string folder_;
+  Config config_;
+  FakeArbiter arbiter_;
+  std::unique_ptr<event_base, FreeBase> base_;
+  std::optional<Registry> registry_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<Api> api_;
+  int code_ = 0;
+};
+
+TEST_F(ApiTest, AChangeReachesArbiterAndDisk) {
+  add("a", 10);
+  const json view = set("a", {{"compute", 40}, {"copy", 30}, {"cap", 80}, {"reserve", 20}, {"priority", -3}});
+  EXPECT_EQ(code_, 200) << view;
+  const EngineShares& shares = arbiter_.shares_["a"];
+  EXPECT_EQ(shares[0], (sched::Share{.percent = 40, .reservation = 20, .cap = 80, .priority = -3}));
+  EXPECT_EQ(shares[1], (sched::Share{.percent = 30, .reservation = 20, .cap = 80, .priority = -3}));
+  EXPECT_EQ(shares[2], shares[1]);
+  open(&arbiter_);
+  EXPECT_EQ(registry_->find("a")->priority, -3);
+  EXPECT_EQ(view["engines"]["compute"]["busy_ns"], 1500);
+  EXPECT_EQ(view["engines"]["copy_out"]["waiting"], 3);
+}
+
+TEST_F(ApiTest, ARefusedChangeChangesNothing) {
+  add("a", 60);
+  add("b", 30);
+  for (const auto& [body, code] : std::vector<std::pair<json, int>>{{{{"compute", 41}}, 409},
+                                                                    {{{"compute", 0}}, 400},
+                                                                    {{{"compute", -1}}, 400},
+                                                                    {{{"compute", 101}}, 400},
+                                                                    {{{"cap", 20}, {"reserve", 21}}, 400},
+                                                                    {{{"colour", 1}}, 400},
+                                                                    {{{"compute", 35}, {"policy", "best"}}, 400},
+                                                                    {{{"compute", 35}, {"queues", 3}}, 400},
+                                                                    {{{"memory", 17 * kGiB}}, 409}}) {
+    const json said = set("b", body);
+    EXPECT_EQ(code_, code) << body;
+    EXPECT_TRUE(said.contains("error") && said.contains("hint")) << said;
+    EXPECT_EQ(registry_->find("b")->compute, 30u);
+    EXPECT_EQ(arbiter_.shares_["b"][0].percent, 30);
+    EXPECT_EQ(arbiter_.options_.policy, "band+");
+  }
+  EXPECT_EQ(set("b", {{"compute", 41}})["error"],
+            "compute shares would sum to 101 %: 41 % asked, 60 % given to others");
+}
+
+TEST_F(ApiTest, AnUnknownPolicyIsToldTheKnownOnes) {
+  add("a", 60);
+  const std::string error = set("a", {{"policy", "best"}})["error"];
+  EXPECT_EQ(error, "no policy 'best'; there are band+, band, credit, fifo");
+  EXPECT_NE(ask("PATCH", {"scheduler"}, {{"queues", "x"}})["error"].get<std::string>().find("mrq"), std::string::npos);
+}
+
+TEST_F(ApiTest, APolicyIsTheWholeDevicesAndOutlivesARestart) {
+  add("a", 60);
+  const json view = set("a", {{"policy", "fifo"}});
+  EXPECT_EQ(view["scheduler"]["policy"], "fifo");
+  EXPECT_EQ(ask("GET", {"status"})["scheduler"]["policy"], "fifo");
+  ask("PATCH", {"scheduler"}, {{"queues", "sdq"}});
+  EXPECT_EQ(code_, 200);
+  EXPECT_EQ(arbiter_.options_.model, sched::QueueModel::kSdq);
+  open(&arbiter_);
+  ArbiterOptions options = effective_options(config_.scheduler, registry_->choice());
+  EXPECT_EQ(choice_of(options), (PolicyChoice{"fifo", "sdq"}));
+  // Who edits the configuration afterwards has spoken last.
+  config_.scheduler.policy = "credit";
+  options = effective_options(config_.scheduler, registry_->choice());
+  EXPECT_EQ(choice_of(options), (PolicyChoice{"credit", "mrq"}));
+}
+
+TEST_F(ApiTest, SchedulerTakesNothingElse) {
+  for (const json& body : {json::object(), json::array(), json{{"depth", 3}}, json{{"policy", 3}}}) {
+    ask("PATCH", {"scheduler"}, body);
+    EXPECT_EQ(code_, 400) << body;
+  }
+  EXPECT_EQ(ask("GET", {"scheduler"})["depth"], 2);
+  ask("DELETE", {"scheduler"});
+  EXPECT_EQ(code_, 405);
+}
+
+TEST_F(ApiTest, WithoutAnArbiterSharesAreKeptAndPoliciesRefused) {
+  add("a", 60);
+  open(nullptr);
+  EXPECT_TRUE(set("a", {{"compute", 50}})["engines"].is_null());
+  EXPECT_EQ(code_, 200);
+  set("a", {{"policy", "fifo"}});
+  EXPECT_EQ(code_, 409);
+  EXPECT_TRUE(ask("GET", {"scheduler"}).is_null());
+  ask("POST", {"trace", "start"}, {{"seconds", 1}});
+  EXPECT_EQ(code_, 409);
+}
+
+TEST_F(ApiTest, WhatIsNotCreatedHasNoAccount) {
+  const json said = ask("POST", {"vgpus"}, {{"name", "a"}, {"memory", kGiB}, {"compute", 50}});
+  EXPECT_EQ(code_, 500) << said;  // its session ends at once
+  EXPECT_TRUE(arbiter_.shares_.empty());
+  EXPECT_EQ(registry_->find("a"), nullptr);
+}
+
+TEST_F(ApiTest, WhatIsDestroyedLeavesRoom) {
+  add("a", 60);
+  add("b", 40);
+  ask("DELETE", {"vgpus", "a"});
+  EXPECT_EQ(code_, 200);
+  EXPECT_FALSE(arbiter_.shares_.contains("a"));
+  set("b", {{"compute", 100}});
+  EXPECT_EQ(code_, 200);
+}
+
+TEST_F(ApiTest, ATraceIsTakenOnceByWhoStartedIt) {
+  arbiter_.records_ = {{"a", 3, sched::Engine::kCompute, 1000, 1500, 4000, 2400},
+                       {"b", 0, sched::Engine::kCopyOut, 0, 2000, 2500, 500}};
+  for (const json& body :
+       {json(), json::object(), json{{"seconds", 0}}, json{{"seconds", 1e9}}, json{{"seconds", "1"}}}) {
+    ask("POST", {"trace", "start"}, body);
+    EXPECT_EQ(code_, 400) << body;
+  }
+  const json started = ask("POST", {"trace", "start"}, {{"seconds", 1.5}});
+  EXPECT_TRUE(arbiter_.tracing_);
+  ask("POST", {"trace", "start"}, {{"seconds", 1}});
+  EXPECT_EQ(code_, 409);
+  ask("POST", {"trace", "take"}, {{"trace", 99}});
+  EXPECT_EQ(code_, 409);
+  const json trace = ask("POST", {"trace", "take"}, started);
+  EXPECT_EQ(trace["records"], json::parse("[[0,3,0,0,500,3000,2400],[1,0,2,1000,1000,1500,500]]"));
+  EXPECT_EQ(trace["vgpus"], json::parse(R"(["a","b"])"));
+  EXPECT_EQ(trace["lost"], 7);
+  EXPECT_EQ(trace["base_ns"], 1000);
+  ask("POST", {"trace", "take"}, started);
+  EXPECT_EQ(code_, 409);
+}
+
+}  // namespace
+}  // namespace bandsaw

@@ -1,0 +1,52 @@
+// An arbiter that only remembers what it was told.
+#pragma once
+
+#include <map>
+
+#include "backend/vgpud/arbiter.h"
+
+namespace bandsaw {
+
+class FakeArbiter : public Arbiter {
+ public:
+  Status add(const std::string& vgpu, const EngineShares& shares) override {
+    if (!shares_.emplace(vgpu, shares).second) return Status::error(EEXIST, "'{}' is there", vgpu);
+    return {};
+  }
+  Status set_shares(const std::string& vgpu, const EngineShares& shares) override {
+    if (!shares_.contains(vgpu)) return Status::error(ENOENT, "no '{}'", vgpu);
+    shares_[vgpu] = shares;
+    return {};
+  }
+  void remove(const std::string& vgpu) override { shares_.erase(vgpu); }
+  Status set_policy(const std::string& policy, sched::QueueModel model) override {
+    options_.policy = policy;
+    options_.model = model;
+    return {};
+  }
+  ArbiterOptions options() const override { return options_; }
+  void connect(const std::string&, UniqueFd) override {}
+  std::vector<VgpuUse> use() const override {
+    std::vector<VgpuUse> result;
+    for (const auto& [vgpu, shares] : shares_) {
+      VgpuUse use{.vgpu = vgpu, .shares = shares};
+      use.engines[0].busy_ns = 1500;
+      use.engines[2].waiting = 3;
+      result.push_back(use);
+    }
+    return result;
+  }
+  void start_trace() override { tracing_ = true; }
+  std::vector<SliceRecord> take_trace(uint64_t* lost) override {
+    *lost = 7;
+    tracing_ = false;
+    return records_;
+  }
+
+  std::map<std::string, EngineShares> shares_;
+  ArbiterOptions options_;
+  std::vector<SliceRecord> records_;
+  bool tracing_ = false;
+};
+
+}  // namespace bandsaw
