@@ -13,7 +13,9 @@
 namespace bandsaw::libcuda {
 namespace {
 
-constexpr uint32_t kWaitMilliseconds = 100;  // between looks at whether the host lives
+// Between looks at whether the host lives: soon for a call that may have lost its answer, seldom for a thread that
+// sleeps long because there is nothing to do.
+constexpr uint32_t kLookFirst = 100, kLookLast = 1600;  // ms
 
 template <typename T>
 T load(const T& word, std::memory_order order = std::memory_order_acquire) {
@@ -76,8 +78,8 @@ bool Lane::wait_until(Ready ready) {
   store(header_->guest_waiting, 1u, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the host looks at guest_waiting after it has answered
   bool answered = true;
-  while (!ready()) {
-    const int error = transport_->wait(header_, &seen, kWaitMilliseconds);
+  for (uint32_t look = kLookFirst; !ready(); look = std::min(look * 2, kLookLast)) {
+    const int error = transport_->wait(header_, &seen, look);
     if (error == EPIPE || (error && !transport_->alive())) {
       answered = ready();  // an answer may have come before the end
       break;
