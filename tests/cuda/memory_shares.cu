@@ -1,5 +1,4 @@
 // nvcc: -lcuda
-// vm: yes
 // Every kind of memory counts against the share: up to it and no further, with the right error, and what was freed can
 // be had again. On a whole GPU, which others use too, it is only allocated and freed.
 #include <functional>
@@ -95,15 +94,32 @@ static void plain() {
         return keep(memory, error);
       },
       give_back);
+}
+
+// Managed memory is the program's own, so a large share is filled with other memory first.
+static void managed() {
   if (!is_share) return;  // a whole GPU lends managed memory that it has not
+  const size_t whole = block, left = free_now(), room = size_t{512} << 20;
+  void* filler = nullptr;
+  if (left > 2 * room) {
+    CHECK(cudaMalloc(&filler, left - room));
+    block = room / 8 >> 21 << 21;
+  }
+  std::vector<void*> blocks;
   fill(
       "managed",
       [&] {
         void* memory = nullptr;
         const cudaError_t error = cudaMallocManaged(&memory, block);
-        return keep(memory, error);
+        if (error == cudaSuccess) blocks.push_back(memory);
+        return static_cast<int>(error);
       },
-      give_back);
+      [&] {
+        for (void* each : blocks) CHECK(cudaFree(each));
+        blocks.clear();
+      });
+  if (filler) CHECK(cudaFree(filler));
+  block = whole;
 }
 
 static void pools() {
@@ -257,6 +273,7 @@ int main() {
   is_share = share < (size_t{64} << 30);
   block = (is_share ? left / 8 : size_t{256} << 20) >> 21 << 21;
   plain();
+  managed();
   pools();
   modules();
   contexts();

@@ -17,6 +17,7 @@
 #include "backend/device/cuda/kernel_output.h"
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/pinned.h"
+#include "backend/device/cuda/pool.h"
 #include "backend/device/cuda/reservations.h"
 #include "backend/device/cuda/waiter.h"
 
@@ -167,6 +168,11 @@ class CudaDevice final : public Device {
  private:
   enum class Primary { kFresh, kTaken, kEnded };  // the guest does not have it yet, has it, has ended it
 
+  // What one context takes, as measured on an H200 with driver 580: with local memory of kLocalBytes for each thread.
+  // Asking the driver how much is free, before and after, would count what other processes take meanwhile.
+  static constexpr uint64_t kContextBytes = 520ull << 20;
+  static constexpr uint64_t kLocalBytes = 1024;
+
   CudaDevice(const DeviceConfig& config, DriverRef driver, DeviceHost* host, CUdevice device);
   Status warm_up();
 
@@ -217,6 +223,22 @@ class CudaDevice final : public Device {
 
   // device_memory.cc
   CUresult free_pooled(uint64_t address, CUstream stream);
+  void settle_pools();
+  void make_room();
+  // Tries again if memory is missing, after make_room(). Without pool_mutex_.
+  template <typename Call>
+  CUresult with_room(Call call) {
+    const CUresult result = call();
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+    make_room();
+    return call();
+  }
+  CUresult take_share(uint64_t bytes, Charge* charge);  // CUDA_ERROR_OUT_OF_MEMORY: over the share
+  CUresult take_local(uint64_t thread_bytes);
+  uint64_t resident_threads() const;
+
+  // device_exec.cc
+  CUresult map_graph(CudaExec& exec, CUstream stream);
 
   // device_capture.cc
   void keep_for_capture(CUstream stream, std::shared_ptr<HostFunction> function);
@@ -252,7 +274,15 @@ class CudaDevice final : public Device {
   PoolRef default_pool_;
 
   std::mutex pool_mutex_;
-  std::unordered_map<uint64_t, uint64_t> pool_memory_;  // guarded by pool_mutex_: address -> bytes
+  std::vector<CudaPoolRef> pools_;                         // guarded by pool_mutex_: with the default one
+  std::unordered_map<uint64_t, CudaPoolRef> pool_memory_;  // guarded by pool_mutex_: by address
+  std::atomic<bool> pools_hold_{false};                    // some pool may have memory
+  const std::unique_ptr<GraphMemory> graph_memory_;
+  std::atomic<bool> graphs_allocate_{false};  // some graph has had an allocation node
+  std::mutex managed_mutex_;
+  std::unordered_map<uint64_t, Charge> managed_;  // guarded by managed_mutex_: by address
+  std::mutex local_mutex_;
+  Charge local_charge_;  // guarded by local_mutex_: local memory beyond what contexts begin with
   std::mutex arrays_mutex_;
   std::unordered_map<CUarray, std::weak_ptr<CudaArray>> arrays_;  // guarded by arrays_mutex_
   size_t arrays_most_ = 64;                                       // guarded by arrays_mutex_: then it is swept

@@ -93,7 +93,12 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::make(const DeviceConfig& config,
 }
 
 CudaDevice::CudaDevice(const DeviceConfig& config, DriverRef driver, DeviceHost* host, CUdevice device)
-    : config_(config), driver_(std::move(driver)), host_(host), device_(device) {}
+    : config_(config),
+      driver_(std::move(driver)),
+      host_(host),
+      device_(device),
+      graph_memory_(std::make_unique<GraphMemory>(driver_, host, device)),
+      local_charge_(host) {}
 
 // All that takes long and needs no guest.
 Status CudaDevice::warm_up() {
@@ -115,7 +120,9 @@ Status CudaDevice::warm_up() {
   completions_ = std::make_unique<Completions>(driver_);
   CUmemoryPool pool = nullptr;
   if (driver_->cuDeviceGetDefaultMemPool(&pool, device_) == CUDA_SUCCESS) {
-    default_pool_ = std::make_shared<CudaPool>(driver_, pool, false);
+    const auto wrapped = std::make_shared<CudaPool>(driver_, host_, pool, false);
+    default_pool_ = wrapped;
+    pools_.push_back(wrapped);
   }
   walk_driver_paths(*driver_, device_);
   waiter_.run([this] { enter(); });
@@ -163,6 +170,7 @@ void CudaDevice::wait(const CudaContextRef& context, std::function<CUresult()> c
   waiter_.run([this, context, call = std::move(call), done = std::move(done)] {
     CUresult result = enter(context);
     if (result == CUDA_SUCCESS) result = call();
+    if (pools_hold_) settle_pools();
     finished(result, done);
   });
 }
@@ -188,8 +196,13 @@ void CudaDevice::wait_soon(const CudaContextRef& context, const std::function<CU
   const auto until = std::chrono::steady_clock::now() + kInlinePatience;
   while (result == CUDA_SUCCESS) {
     const CUresult now = query();
-    // The call itself, which does not block any more, is what makes the driver write what kernels printed.
-    if (now != CUDA_ERROR_NOT_READY) return finished(now == CUDA_SUCCESS && may_print_ ? call() : now, done);
+    // The call itself, which does not block any more, is what makes the driver write what kernels printed, and its
+    // pools give memory back.
+    if (now != CUDA_ERROR_NOT_READY) {
+      result = now == CUDA_SUCCESS && (may_print_ || pools_hold_) ? call() : now;
+      if (pools_hold_) settle_pools();
+      return finished(result, done);
+    }
     if (host_->others_wait() || std::chrono::steady_clock::now() > until) break;
   }
   wait(context, std::move(call), std::move(done));
@@ -220,12 +233,16 @@ void CudaDevice::info(vgpu_device_info* info) {
 void CudaDevice::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
   size_t free = 0, total = 0;
   enter();
+  settle_pools();
+  if (graphs_allocate_) graph_memory_->settle();
   check(driver_->cuMemGetInfo(&free, &total));
   *free_bytes = free;
   *total_bytes = total;
 }
 
 CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
+  Charge charge(host_);
+  if (const CUresult result = take_share(kContextBytes, &charge)) return result;
   std::unique_lock lock(contexts_mutex_);
   if (primary_state_ == Primary::kEnded) {
     if (const CUresult result = check(renew_primary())) return result;
@@ -233,6 +250,8 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
   if (primary_state_ == Primary::kFresh) {
     primary_state_ = Primary::kTaken;
     *context = primary_;
+    std::lock_guard charge_lock(primary_->mutex);
+    primary_->charge = std::move(charge);
     return CUDA_SUCCESS;
   }
   lock.unlock();
@@ -241,7 +260,9 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
   const CUresult result = check(driver_->cuCtxCreate(&made, nullptr, wait, device_));
   if (result != CUDA_SUCCESS) return result;
   forget_current();  // creation made it current
-  *context = std::make_shared<CudaContext>(made, false);
+  auto wrapped = std::make_shared<CudaContext>(made, false);
+  wrapped->charge = std::move(charge);
+  *context = std::move(wrapped);
   return CUDA_SUCCESS;
 }
 
@@ -256,11 +277,17 @@ CUresult CudaDevice::context_destroy(const ContextRef& context) {
     std::lock_guard lock(contexts_mutex_);
     if (primary_state_ != Primary::kTaken || gone != primary_) return CUDA_ERROR_INVALID_CONTEXT;
     primary_state_ = Primary::kEnded;
+    std::lock_guard charge_lock(gone->mutex);
+    gone->charge.give_back();  // from here on it is the runner's own, as before
     return check(result);
   }
   if (!gone->alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
   forget_current();
   const CUresult destroyed = driver_->cuCtxDestroy(gone->handle);
+  {
+    std::lock_guard charge_lock(gone->mutex);
+    gone->charge.give_back();
+  }
   return check(result == CUDA_SUCCESS ? destroyed : result);
 }
 
@@ -299,7 +326,27 @@ CUresult CudaDevice::context_get_limit(const ContextRef& context, CUlimit limit,
 
 CUresult CudaDevice::context_set_limit(const ContextRef& context, CUlimit limit, uint64_t value) {
   if (const CUresult result = enter(as(context))) return result;
-  return check(driver_->cuCtxSetLimit(limit, value));
+  const bool is_stack = limit == CU_LIMIT_STACK_SIZE;
+  if (!is_stack && limit != CU_LIMIT_MALLOC_HEAP_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE) {
+    return check(driver_->cuCtxSetLimit(limit, value));
+  }
+  const uint64_t unit = is_stack ? resident_threads() : 1;
+  // These are memory, which counts as soon as the driver may take it.
+  std::lock_guard lock(as(context)->mutex);
+  Charge& charge = as(context)->charge;
+  const uint64_t held = charge.bytes();
+  size_t before = 0, after = 0;
+  uint64_t more = 0;
+  CUresult result = driver_->cuCtxGetLimit(&before, limit);
+  if (result == CUDA_SUCCESS && value > before) {
+    if (__builtin_mul_overflow(value - before, unit, &more) || more > INT64_MAX) return CUDA_ERROR_OUT_OF_MEMORY;
+    result = take_share(held + more, &charge);
+  }
+  if (result == CUDA_SUCCESS) result = driver_->cuCtxSetLimit(limit, value);
+  if (driver_->cuCtxGetLimit(&after, limit) == CUDA_SUCCESS) {  // the driver rounds
+    charge.resize(after >= before ? held + (after - before) * unit : held - std::min(held, (before - after) * unit));
+  }
+  return check(result);
 }
 
 CUresult CudaDevice::host_pin(void* pointer, uint64_t bytes, bool read_only) {

@@ -62,10 +62,11 @@ bool array_bytes(const vgpu_array& array, uint64_t* bytes) {
 }
 
 // The share first: memory that is not the guest's is not asked for.
-CUresult reserve(DeviceHost* host, const vgpu_array& asked, uint64_t* bytes) {
+CUresult reserve(const vgpu_array& asked, Charge* charge) {
+  uint64_t bytes = 0;
   if ((asked.flags & kOnDemand) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  if (asked.levels > kLevelsMost || !array_bytes(asked, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  return host->charge_memory(static_cast<int64_t>(*bytes)) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  if (asked.levels > kLevelsMost || !array_bytes(asked, &bytes)) return CUDA_ERROR_INVALID_VALUE;
+  return charge->resize(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUDA_RESOURCE_DESC to_driver(const vgpu_resource& asked, const std::shared_ptr<Object>& object) {
@@ -153,10 +154,9 @@ CUresult CudaDevice::enter_array(const CudaArrayRef& array, ArrayRef* out, vgpu_
 CUresult CudaDevice::array_create(const ContextRef& context, const vgpu_array& asked, ArrayRef* array,
                                   vgpu_array* made) {
   if (const CUresult result = enter(as(context))) return result;
-  uint64_t bytes = 0;
   if (asked.levels != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = reserve(host_, asked, &bytes)) return result;
-  Charge charge(host_, bytes);
+  Charge charge(host_);
+  if (const CUresult result = with_room([&] { return reserve(asked, &charge); })) return result;
   const CUDA_ARRAY3D_DESCRIPTOR wanted = to_driver(asked);
   CUarray handle = nullptr;
   if (const CUresult result = check(driver_->cuArray3DCreate(&handle, &wanted))) return result;
@@ -179,10 +179,9 @@ void CudaDevice::array_destroy(const ArrayRef& array, Done done) {
 
 CUresult CudaDevice::mipmap_create(const ContextRef& context, const vgpu_array& asked, MipmapRef* mipmap) {
   if (const CUresult result = enter(as(context))) return result;
-  uint64_t bytes = 0;
   if (asked.levels == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = reserve(host_, asked, &bytes)) return result;
-  Charge charge(host_, bytes);
+  Charge charge(host_);
+  if (const CUresult result = with_room([&] { return reserve(asked, &charge); })) return result;
   const CUDA_ARRAY3D_DESCRIPTOR wanted = to_driver(asked);
   CUmipmappedArray handle = nullptr;
   if (const CUresult result = check(driver_->cuMipmappedArrayCreate(&handle, &wanted, asked.levels))) return result;

@@ -1,6 +1,7 @@
 // Libraries, modules, kernels and their variables.
 #include <algorithm>
 
+#include "backend/device/cuda/code_bytes.h"
 #include "backend/device/cuda/cuda_device.h"
 #include "backend/device/cuda/launch_config.h"
 #include "backend/device/cuda/load_request.h"
@@ -26,9 +27,15 @@ CUresult CudaDevice::library_load(std::span<const std::byte> image, LibraryRef* 
   if (const CUresult result = ManagedCode::find(image, compute_capability(*driver_, device_), &managed, log)) {
     return result;
   }
+  Charge charge(host_);
+  const uint64_t bytes = code_bytes(image, compute_capability(*driver_, device_));
+  if (const CUresult result = take_share(bytes, &charge)) return result;
   if (managed) {        // loaded as soon as its variables have their places
     may_print_ = true;  // it is PTX
-    *library = std::make_shared<CudaLibrary>(driver_, nullptr, std::move(managed));
+    auto wrapped = std::make_shared<CudaLibrary>(driver_, nullptr, std::move(managed));
+    wrapped->code_charge = std::move(charge);
+    wrapped->managed_charge = Charge(host_);
+    *library = std::move(wrapped);
     return CUDA_SUCCESS;
   }
   if (!may_print_) may_print_ = may_print(image);
@@ -38,7 +45,9 @@ CUresult CudaDevice::library_load(std::span<const std::byte> image, LibraryRef* 
                                                      LoadRequest::kOptions, nullptr, nullptr, 0);
   *log = request.log();
   if (result != CUDA_SUCCESS) return check(result);
-  *library = std::make_shared<CudaLibrary>(driver_, made);
+  auto wrapped = std::make_shared<CudaLibrary>(driver_, made);
+  wrapped->code_charge = std::move(charge);
+  *library = std::move(wrapped);
   return CUDA_SUCCESS;
 }
 
@@ -119,7 +128,17 @@ CUresult CudaDevice::library_managed(const LibraryRef& library, std::vector<Mana
 CUresult CudaDevice::library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address) {
   if (const CUresult result = enter()) return result;
   CudaLibrary& to = as(library);
-  return to.managed ? check(to.managed->bind(*driver_, name, address, &to.handle)) : CUDA_ERROR_NOT_FOUND;
+  if (!to.managed) return CUDA_ERROR_NOT_FOUND;
+  {
+    std::lock_guard lock(to.mutex);
+    // All of them with the first: the library needs every one.
+    uint64_t bytes = 0;
+    for (const ManagedVariable& variable : to.managed->variables()) bytes += variable.bytes;
+    if (to.managed_charge.bytes() == 0) {
+      if (const CUresult result = take_share(bytes, &to.managed_charge)) return result;
+    }
+  }
+  return check(to.managed->bind(*driver_, name, address, &to.handle));
 }
 
 FunctionRef CudaDevice::make_function(CUfunction handle, const CudaContextRef& context, std::shared_ptr<Object> owner) {
@@ -146,13 +165,18 @@ CUresult CudaDevice::module_load(const ContextRef& context, std::span<const std:
                                  std::string* log) {
   if (const CUresult result = enter(as(context))) return result;
   if (!may_print_) may_print_ = may_print(image);
+  Charge charge(host_);
+  const uint64_t bytes = code_bytes(image, compute_capability(*driver_, device_));
+  if (const CUresult result = take_share(bytes, &charge)) return result;
   LoadRequest request(image);
   CUmodule made = nullptr;
   const CUresult result =
       driver_->cuModuleLoadDataEx(&made, request.image(), LoadRequest::kOptions, request.options(), request.values());
   *log = request.log();
   if (result != CUDA_SUCCESS) return check(result);
-  *module = std::make_shared<CudaModule>(driver_, made, as(context));
+  auto wrapped = std::make_shared<CudaModule>(driver_, made, as(context));
+  wrapped->code_charge = std::move(charge);
+  *module = std::move(wrapped);
   return CUDA_SUCCESS;
 }
 
@@ -227,6 +251,8 @@ CUresult CudaDevice::function_info(const Code& code, FunctionInfo* info) {
     if (result == CUDA_SUCCESS) info->info.attributes[i] = value;
     if (result != CUDA_SUCCESS && i == 0) return check(result);  // the first asks whether it can be loaded at all
   }
+  const auto local = static_cast<uint64_t>(std::max(info->info.attributes[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES], 0));
+  if (const CUresult result = take_local(local)) return result;
   info->parameters = code_parameters(code);
   uint32_t end = 0;
   for (const vgpu_parameter& parameter : info->parameters) end = std::max(end, parameter.offset + parameter.bytes);

@@ -27,8 +27,8 @@ CUresult CudaDevice::memory_export(const MemoryRef& memory, uint64_t address, Un
 CUresult CudaDevice::memory_import(int fd, uint64_t bytes, MemoryRef* memory) {
   if (const CUresult result = enter()) return result;
   if (bytes > INT64_MAX) return CUDA_ERROR_INVALID_VALUE;
-  if (!host_->charge_memory(static_cast<int64_t>(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
-  Charge charge(host_, bytes);
+  Charge charge(host_);
+  if (const CUresult result = take_share(bytes, &charge)) return result;
   CUmemGenericAllocationHandle handle = 0;
   void* const shared = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
   const CUresult result =

@@ -78,9 +78,32 @@ CUresult CudaDevice::exec_node_enabled(const ExecRef& exec, const NodeRef& node,
   return check(result);
 }
 
+// The memory of allocation nodes is there, and counts, before the graph is launched: uploading a graph maps it. What
+// was mapped stays until it is trimmed.
+CUresult CudaDevice::map_graph(CudaExec& exec, CUstream stream) {
+  CUresult error = CUDA_SUCCESS;
+  if (captures_active_ > 0 && is_capturing(stream, &error)) return CUDA_SUCCESS;  // it becomes a node
+  const auto map = [&] {
+    const uint64_t trims = graph_memory_->trims();
+    if (exec.mapped_at == trims) return CUDA_SUCCESS;
+    const CUresult result = driver_->cuGraphUpload(exec.handle, stream);
+    if (result != CUDA_SUCCESS) return result;
+    if (!graph_memory_->settle()) return CUDA_ERROR_OUT_OF_MEMORY;
+    exec.mapped_at = trims;
+    return CUDA_SUCCESS;
+  };
+  const CUresult result = error == CUDA_SUCCESS ? with_room(map) : error;
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) graph_memory_->trim();
+  return check(result);
+}
+
 CUresult CudaDevice::exec_launch(const ExecRef& exec, const StreamRef& stream) {
   if (const CUresult result = enter(stream)) return result;
-  return check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
+  if (!graphs_allocate_) return check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
+  if (const CUresult result = map_graph(as(exec), as(stream).handle)) return result;
+  const CUresult result = check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
+  graph_memory_->settle();
+  return result;
 }
 
 }  // namespace bandsaw::cuda

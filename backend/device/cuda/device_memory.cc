@@ -6,7 +6,7 @@ namespace bandsaw::cuda {
 
 CUresult CudaDevice::memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) {
   if (const CUresult result = enter(as(context))) return result;
-  return check(heap_->allocate(as(context), bytes, address));
+  return check(with_room([&] { return heap_->allocate(as(context), bytes, address); }));
 }
 
 // Freeing waits for all work of the context, as cuMemFree does; only then may the memory be unmapped.
@@ -24,14 +24,21 @@ void CudaDevice::memory_free(uint64_t address, Done done) {
   when_idle(nullptr, free, std::move(done));
 }
 
-CUresult CudaDevice::managed_add(const ContextRef&, uint64_t, uint64_t bytes) {
+CUresult CudaDevice::managed_add(const ContextRef&, uint64_t address, uint64_t bytes) {
   // The region was registered when it was mapped; here it only begins to count.
-  return host_->charge_memory(static_cast<int64_t>(bytes)) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  Charge charge(host_);
+  if (const CUresult result = take_share(bytes, &charge)) return result;
+  std::lock_guard lock(managed_mutex_);
+  return managed_.emplace(address, std::move(charge)).second ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-void CudaDevice::managed_remove(uint64_t, Done done) {
-  wait(
-      nullptr, [this] { return driver_->cuCtxSynchronize(); }, std::move(done));
+void CudaDevice::managed_remove(uint64_t address, Done done) {
+  const auto remove = [this, address] {
+    const CUresult result = driver_->cuCtxSynchronize();
+    std::lock_guard lock(managed_mutex_);
+    return managed_.erase(address) != 0 ? result : CUDA_ERROR_INVALID_VALUE;
+  };
+  wait(nullptr, remove, std::move(done));
 }
 
 CUresult CudaDevice::pool_create(const vgpu_pool_props& props, PoolRef* pool) {
@@ -44,7 +51,13 @@ CUresult CudaDevice::pool_create(const vgpu_pool_props& props, PoolRef* pool) {
   CUmemoryPool made = nullptr;
   CUresult result = driver_->cuMemPoolCreate(&made, &request);
   if (result != CUDA_SUCCESS) return check(result);
-  *pool = std::make_shared<CudaPool>(driver_, made, true);
+  auto wrapped = std::make_shared<CudaPool>(driver_, host_, made, true);
+  *pool = wrapped;
+  settle_pools();  // those that nobody has any more go
+  {
+    std::lock_guard lock(pool_mutex_);
+    pools_.push_back(std::move(wrapped));
+  }
   uint64_t threshold = props.release_threshold;
   return check(driver_->cuMemPoolSetAttribute(made, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
 }
@@ -54,9 +67,7 @@ CUresult CudaDevice::pool_default(PoolRef* pool) {
   return default_pool_ ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult CudaDevice::pool_trim(const PoolRef& pool, uint64_t keep_bytes) {
-  return check(driver_->cuMemPoolTrimTo(as(pool).handle, keep_bytes));
-}
+CUresult CudaDevice::pool_trim(const PoolRef& pool, uint64_t keep_bytes) { return check(as(pool).trim(keep_bytes)); }
 
 // Three attributes are an int, the others 64 bits (CUDA driver API, CUmemPool_attribute).
 CUresult CudaDevice::pool_get_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t* value) {
@@ -71,29 +82,80 @@ CUresult CudaDevice::pool_set_attribute(const PoolRef& pool, CUmemPool_attribute
 CUresult CudaDevice::memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes,
                                         uint64_t* address) {
   if (const CUresult result = enter(stream)) return result;
-  const PoolRef from = pool ? pool : default_pool_;
+  const auto from = std::static_pointer_cast<CudaPool>(pool ? pool : default_pool_);
   if (!from) return CUDA_ERROR_NOT_SUPPORTED;
-  if (!host_->charge_memory(static_cast<int64_t>(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUdeviceptr made = 0;
-  const CUresult result = driver_->cuMemAllocFromPoolAsync(&made, bytes, as(from).handle, as(stream).handle);
-  if (result != CUDA_SUCCESS) {
-    host_->charge_memory(-static_cast<int64_t>(bytes));
-    return check(result);
+  const CUstream handle = as(stream).handle;
+  CUresult error = CUDA_SUCCESS;
+  if (captures_active_ > 0 && is_capturing(handle, &error)) {  // a node, whose memory counts when the graph runs
+    graphs_allocate_ = true;
+    CUdeviceptr made = 0;
+    const CUresult result = check(driver_->cuMemAllocFromPoolAsync(&made, bytes, from->handle, handle));
+    *address = made;
+    return result;
   }
-  *address = made;
+  if (error != CUDA_SUCCESS) return check(error);
+  const CUresult result = check(with_room([&] { return from->allocate(bytes, handle, address); }));
+  if (result != CUDA_SUCCESS) return result;
   std::lock_guard lock(pool_mutex_);
-  pool_memory_[made] = bytes;
+  pools_hold_ = true;
+  pool_memory_[*address] = from;
   return CUDA_SUCCESS;
+}
+
+// The driver gives memory back to the GPU when somebody has waited for it. A pool that nobody has any more goes when
+// the last of its memory is free.
+void CudaDevice::settle_pools() {
+  std::vector<CudaPoolRef> gone;
+  bool hold = false;
+  std::lock_guard lock(pool_mutex_);
+  for (CudaPoolRef& pool : pools_) {
+    const bool unused = pool->owned && pool.use_count() == 1;
+    if (unused) {
+      pool->trim(0);
+    } else {
+      pool->settle();
+    }
+    hold |= pool->holds_memory();
+    if (unused && !pool->holds_memory()) gone.push_back(std::move(pool));
+  }
+  std::erase(pools_, nullptr);
+  pools_hold_ = hold;
+}
+
+// What pools and graphs keep for later may be just what is missing.
+void CudaDevice::make_room() {
+  {
+    std::lock_guard lock(pool_mutex_);
+    for (const CudaPoolRef& pool : pools_) pool->trim(0);
+  }
+  if (graphs_allocate_) graph_memory_->trim();
+}
+
+CUresult CudaDevice::take_share(uint64_t bytes, Charge* charge) {
+  return with_room([&] { return charge->resize(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY; });
+}
+
+// The driver keeps local memory for as many threads as the GPU runs at once, of the size that the largest kernel needs.
+// What a context has from its beginning is part of kContextBytes.
+CUresult CudaDevice::take_local(uint64_t thread_bytes) {
+  if (thread_bytes <= kLocalBytes) return CUDA_SUCCESS;
+  std::lock_guard lock(local_mutex_);
+  const uint64_t bytes = (thread_bytes - kLocalBytes) * resident_threads();
+  return bytes > local_charge_.bytes() ? take_share(bytes, &local_charge_) : CUDA_SUCCESS;
+}
+
+uint64_t CudaDevice::resident_threads() const {
+  int sms = 0, threads = 0;
+  driver_->cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_);
+  driver_->cuDeviceGetAttribute(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device_);
+  return static_cast<uint64_t>(sms) * static_cast<uint64_t>(threads);
 }
 
 CUresult CudaDevice::free_pooled(uint64_t address, CUstream stream) {
   const CUresult result = check(driver_->cuMemFreeAsync(address, stream));
   if (result != CUDA_SUCCESS) return result;
   std::lock_guard lock(pool_mutex_);
-  const auto known = pool_memory_.find(address);
-  if (known == pool_memory_.end()) return CUDA_SUCCESS;  // a graph's allocation
-  host_->charge_memory(-static_cast<int64_t>(known->second));
-  pool_memory_.erase(known);
+  pool_memory_.erase(address);  // or it is a graph's allocation
   return CUDA_SUCCESS;
 }
 

@@ -144,6 +144,7 @@ CUresult CudaDevice::add_content(CUgraph graph, const std::vector<CUgraphNode>& 
       return driver.cuGraphAddEventRecordNode(node, graph, first, count, as(content.event).handle);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
       CUDA_MEM_ALLOC_NODE_PARAMS params = allocation(device_, content.bytes);
+      graphs_allocate_ = true;
       const CUresult result = driver.cuGraphAddMemAllocNode(node, graph, first, count, &params);
       *value = params.dptr;
       return result;

@@ -23,8 +23,8 @@ CUresult CudaDevice::memory_create(const vgpu_memory_props& props, uint64_t byte
                                    vgpu_memory_props* made) {
   if (const CUresult result = enter()) return result;
   if (props.compression > CU_MEM_ALLOCATION_COMP_GENERIC || bytes > INT64_MAX) return CUDA_ERROR_INVALID_VALUE;
-  if (!host_->charge_memory(static_cast<int64_t>(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
-  Charge charge(host_, bytes);
+  Charge charge(host_);
+  if (const CUresult result = take_share(bytes, &charge)) return result;
   CUmemAllocationProp prop = memory_prop(props);
   CUmemGenericAllocationHandle handle = 0;
   if (const CUresult result = check(driver_->cuMemCreate(&handle, bytes, &prop, 0))) return result;

@@ -18,6 +18,7 @@
   X(cuMemHostRegister) X(cuMemHostUnregister) \
   X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) \
   X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) \
+  X(cuDeviceGetGraphMemAttribute) X(cuDeviceGraphMemTrim) X(cuGraphUpload) \
   X(cuArray3DCreate) X(cuArray3DGetDescriptor) X(cuArrayGetPlane) X(cuArrayDestroy) \
   X(cuMipmappedArrayCreate) X(cuMipmappedArrayGetLevel) X(cuMipmappedArrayDestroy) \
   X(cuTexObjectCreate) X(cuTexObjectDestroy) X(cuDeviceGetTexture1DLinearMaxWidth) \

@@ -33,7 +33,12 @@ CUresult CudaEvent::destroy() {
 CudaLibrary::~CudaLibrary() { unload(); }
 
 CUresult CudaLibrary::unload() {
-  return loaded_.exchange(false) && handle.load() ? driver_->cuLibraryUnload(handle) : CUDA_SUCCESS;
+  if (!loaded_.exchange(false)) return CUDA_SUCCESS;
+  const CUresult result = handle.load() ? driver_->cuLibraryUnload(handle) : CUDA_SUCCESS;
+  std::lock_guard lock(mutex);
+  code_charge.give_back();
+  managed_charge.give_back();
+  return result;
 }
 
 CudaModule::~CudaModule() { unload(); }
@@ -41,11 +46,9 @@ CudaModule::~CudaModule() { unload(); }
 CUresult CudaModule::unload() {
   if (!loaded_.exchange(false) || !context->alive) return CUDA_SUCCESS;
   if (const CUresult result = make_current(*driver_, *context)) return result;
-  return driver_->cuModuleUnload(handle);
-}
-
-CudaPool::~CudaPool() {
-  if (owned_) driver_->cuMemPoolDestroy(handle);
+  const CUresult result = driver_->cuModuleUnload(handle);
+  code_charge.give_back();
+  return result;
 }
 
 CudaGraph::~CudaGraph() {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backend/device/cuda/charge.h"
 #include "backend/device/cuda/driver.h"
 #include "backend/device/device.h"
 
@@ -26,6 +27,8 @@ class CudaContext final : public Context {
   std::atomic<bool> alive{true};  // false once it was destroyed or reset
   // Only while there are none does the legacy stream stand for all work of the context.
   std::atomic<bool> has_own_streams{false};
+  std::mutex mutex;
+  Charge charge;  // guarded by mutex: what it takes, while the guest has it
 };
 using CudaContextRef = std::shared_ptr<CudaContext>;
 
@@ -80,6 +83,7 @@ class CudaLibrary final : public Library {
   const std::shared_ptr<ManagedCode> managed;  // null: it has no managed variables
   std::mutex mutex;
   std::unordered_map<std::string, std::weak_ptr<Kernel>> kernels;  // guarded by mutex
+  Charge code_charge, managed_charge;                              // guarded by mutex
 
  private:
   const DriverRef driver_;
@@ -95,6 +99,7 @@ class CudaModule final : public Module {
 
   const CUmodule handle;
   const CudaContextRef context;
+  Charge code_charge;  // belongs to whoever loads and then to whoever unloads it
 
  private:
   const DriverRef driver_;
@@ -114,17 +119,6 @@ class CudaFunction final : public Function {
   CudaContextRef context;
   std::shared_ptr<Object> owner;  // the module or kernel it belongs to
   Parameters parameters;
-};
-
-class CudaPool final : public Pool {
- public:
-  CudaPool(DriverRef driver, CUmemoryPool pool, bool owned) : handle(pool), driver_(std::move(driver)), owned_(owned) {}
-  ~CudaPool() override;
-  const CUmemoryPool handle;
-
- private:
-  const DriverRef driver_;
-  const bool owned_;
 };
 
 // A host function of the program with what is needed to run it; lives until nothing can call it any more.
@@ -175,6 +169,7 @@ class CudaExec final : public Exec {
 
   const CUgraphExec handle;
   const CudaContextRef context;
+  std::atomic<uint64_t> mapped_at{0};  // GraphMemory's count of trims when its memory was there
   std::mutex mutex;
   std::vector<std::shared_ptr<void>> keeps;  // guarded by mutex: graphs whose host functions it may call
 
@@ -190,7 +185,6 @@ inline CudaNode& as(const NodeRef& node) { return static_cast<CudaNode&>(*node);
 inline CudaExec& as(const ExecRef& exec) { return static_cast<CudaExec&>(*exec); }
 inline CudaLibrary& as(const LibraryRef& library) { return static_cast<CudaLibrary&>(*library); }
 inline CudaModule& as(const ModuleRef& module) { return static_cast<CudaModule&>(*module); }
-inline CudaPool& as(const PoolRef& pool) { return static_cast<CudaPool&>(*pool); }
 inline CudaKernel& as(const KernelRef& kernel) { return static_cast<CudaKernel&>(*kernel); }
 inline CudaFunction& as(const FunctionRef& function) { return static_cast<CudaFunction&>(*function); }
 

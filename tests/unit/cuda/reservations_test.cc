@@ -75,8 +75,9 @@ class ReservationsTest : public ::testing::Test {
   CudaMemoryRef memory(uint64_t bytes) {
     CUmemGenericAllocationHandle handle = 0;
     driver_->cuMemCreate(&handle, bytes, nullptr, 0);
-    host_.charge_memory(static_cast<int64_t>(bytes));
-    return std::make_shared<CudaMemory>(driver_, handle, bytes, Charge(&host_, bytes));
+    Charge charge(&host_);
+    EXPECT_TRUE(charge.resize(bytes));
+    return std::make_shared<CudaMemory>(driver_, handle, bytes, std::move(charge));
   }
 
   FakeHost host_;
