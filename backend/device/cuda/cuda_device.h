@@ -207,6 +207,7 @@ class CudaDevice final : public Device {
   void remember(void* handle, const std::shared_ptr<Object>& object);
 
   // device_copy.cc
+  bool is_there(uint64_t address, uint64_t bytes) const;
   CUresult start_copy(CUstream stream, const Copy& copy);
   CUresult copy_inline(const StreamRef& stream, const Copy& copy, const Done& done);
   CUresult copy_awaited(const StreamRef& stream, const Copy& copy, bool to_reply, Done done);

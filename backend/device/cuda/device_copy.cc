@@ -84,6 +84,12 @@ Copy CudaDevice::copy_of(const CUDA_MEMCPY3D& box) {
   return copy;
 }
 
+// The driver knows its own allocations. Of the heap's addresses it knows that they are reserved, and would find only
+// while it copies that there is no memory behind them, which ends the process's contexts.
+bool CudaDevice::is_there(uint64_t address, uint64_t bytes) const {
+  return !heap_->reserves(address) || heap_->covers(address, bytes) || reservations_->covers(address, bytes);
+}
+
 CUresult CudaDevice::start_copy(CUstream stream, const Copy& copy) {
   if (!is_linear(copy)) {
     const CUDA_MEMCPY3D made = to_driver(copy);
@@ -152,6 +158,9 @@ CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) 
   const bool capturing = is_capturing(as(stream).handle, &error);
   if (error != CUDA_SUCCESS) return check(error);
   if (capturing) return copy_inline(stream, copy, done);
+  for (const CopyEnd* end : {&copy.destination, &copy.source}) {
+    if (!end->host && !end->array && !is_there(end->address, extent(copy, *end))) return CUDA_ERROR_INVALID_VALUE;
+  }
   const auto registered = [&](const CopyEnd& end) {
     return !end.host || pinned_->holds(end.address, extent(copy, end));
   };
@@ -188,6 +197,8 @@ CUresult CudaDevice::start_fill(CUstream stream, const vgpu_fill& fill) {
 
 CUresult CudaDevice::fill(const StreamRef& stream, const vgpu_fill& fill, Done done) {
   if (const CUresult result = enter(stream)) return result;
+  const uint64_t row = fill.width * fill.element_bytes;
+  if (!is_there(fill.address, (fill.height - 1) * fill.pitch + row)) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check(start_fill(as(stream).handle, fill))) return result;
   if (!done) return CUDA_SUCCESS;
   CUresult error = CUDA_SUCCESS;

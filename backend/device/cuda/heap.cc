@@ -161,6 +161,14 @@ bool Heap::begins_at(uint64_t address) const {
   return allocations_.contains(address);
 }
 
+bool Heap::covers(uint64_t address, uint64_t bytes) const {
+  std::lock_guard lock(mutex_);
+  auto next = allocations_.upper_bound(address);
+  if (next == allocations_.begin()) return false;
+  const auto& [base, allocation] = *std::prev(next);
+  return address - base <= allocation.bytes && bytes <= allocation.bytes - (address - base);
+}
+
 bool Heap::find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const {
   std::lock_guard lock(mutex_);
   const auto found = allocations_.find(address);

@@ -34,6 +34,10 @@ class Heap {
   // The physical memory behind what begins at `address`: its handle and size, and where in it that lies. False: nothing
   // begins there.
   bool find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const;
+  // Whether [address, address + bytes) lies in one allocation.
+  bool covers(uint64_t address, uint64_t bytes) const;
+  // Whether the address is one that only the heap gives out.
+  bool reserves(uint64_t address) const { return address - base_ < bytes_; }
   // Addresses for somebody else's mappings, in whole granules: `reserved` bytes. Nothing: no room.
   std::optional<uint64_t> reserve(uint64_t bytes, uint64_t alignment, uint64_t* reserved);
   void unreserve(uint64_t address, uint64_t reserved) { ranges_.give_back(address, reserved); }

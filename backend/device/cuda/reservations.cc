@@ -103,6 +103,20 @@ CUresult Reservations::set_access(uint64_t address, uint64_t bytes, uint32_t acc
   return driver_->cuMemSetAccess(address, bytes, &wanted, 1);
 }
 
+bool Reservations::covers(uint64_t address, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  const Reservation* const in = holder(address, bytes);
+  if (!in) return false;
+  auto next = in->mappings.upper_bound(address);
+  if (next == in->mappings.begin()) return false;
+  uint64_t covered_to = address;
+  for (--next; next != in->mappings.end() && next->first <= covered_to; ++next) {
+    covered_to = std::max(covered_to, next->first + next->second.bytes);
+    if (covered_to > address && covered_to - address >= bytes) return true;
+  }
+  return false;
+}
+
 CUresult Reservations::get_access(uint64_t address, uint32_t* access) {
   std::lock_guard lock(mutex_);
   if (!holder(address, 1)) return CUDA_ERROR_INVALID_VALUE;

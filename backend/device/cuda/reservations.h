@@ -39,6 +39,8 @@ class Reservations {
   CUresult unmap(uint64_t address, uint64_t bytes);
   CUresult set_access(uint64_t address, uint64_t bytes, uint32_t access);
   CUresult get_access(uint64_t address, uint32_t* access);
+  // Whether there is memory behind all of [address, address + bytes).
+  bool covers(uint64_t address, uint64_t bytes);
 
  private:
   struct Mapping {

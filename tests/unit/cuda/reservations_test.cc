@@ -102,6 +102,36 @@ TEST_F(ReservationsTest, AddressesAreApartAligned) {
   EXPECT_EQ(reserve(kGranule), a);
 }
 
+TEST_F(ReservationsTest, OnlyWhatIsMappedIsCovered) {
+  const uint64_t base = reserve(5 * kGranule);
+  const CudaMemoryRef some = memory(2 * kGranule);
+  ASSERT_EQ(reservations_->map(base + kGranule, kGranule, 0, some), CUDA_SUCCESS);
+  ASSERT_EQ(reservations_->map(base + 2 * kGranule, kGranule, kGranule, some), CUDA_SUCCESS);
+  EXPECT_TRUE(heap_->reserves(base));
+  EXPECT_FALSE(reservations_->covers(base, 1));
+  EXPECT_TRUE(reservations_->covers(base + kGranule, 2 * kGranule));  // over the seam
+  EXPECT_TRUE(reservations_->covers(base + 3 * kGranule - 1, 1));
+  EXPECT_FALSE(reservations_->covers(base + 3 * kGranule - 1, 2));
+  EXPECT_FALSE(reservations_->covers(base + kGranule, ~uint64_t{0}));
+  EXPECT_FALSE(heap_->covers(base + kGranule, 1));
+}
+
+TEST_F(ReservationsTest, OnlyWhatIsAllocatedIsCoveredByTheHeap) {
+  uint64_t small = 0, large = 0;
+  ASSERT_EQ(heap_->allocate(nullptr, 1000, &small), CUDA_SUCCESS);
+  ASSERT_EQ(heap_->allocate(nullptr, 2 * kGranule, &large), CUDA_SUCCESS);
+  EXPECT_TRUE(heap_->covers(small, 1000));
+  EXPECT_FALSE(heap_->covers(small, 4096));
+  EXPECT_TRUE(heap_->covers(large + 5, 2 * kGranule - 5));
+  EXPECT_FALSE(heap_->covers(large + 5, 2 * kGranule));
+  EXPECT_FALSE(heap_->covers(large + 5, ~uint64_t{0}));
+  EXPECT_FALSE(heap_->covers(kBase + 100 * kGranule, 1));
+  EXPECT_EQ(heap_->release(large), CUDA_SUCCESS);
+  EXPECT_FALSE(heap_->covers(large, 1));
+  EXPECT_TRUE(heap_->reserves(large));
+  EXPECT_FALSE(heap_->reserves(kBase + kBytes));
+}
+
 TEST_F(ReservationsTest, MappingsDoNotOverlapNorLeaveTheirReservation) {
   const uint64_t base = reserve(4 * kGranule);
   const CudaMemoryRef some = memory(2 * kGranule);
