@@ -12,14 +12,11 @@ CUresult CudaDevice::memory_alloc(const ContextRef& context, uint64_t bytes, uin
 // Freeing waits for all work of the context, as cuMemFree does; only then may the memory be unmapped.
 void CudaDevice::memory_free(uint64_t address, Done done) {
   if (address == 0) return finished(CUDA_SUCCESS, done);
-  bool pooled = false;
-  {
-    std::lock_guard lock(pool_mutex_);
-    pooled = pool_memory_.contains(address);
-  }
-  if (!pooled && !heap_->begins_at(address)) return finished(CUDA_ERROR_INVALID_VALUE, done);
-  const auto free = [this, address, pooled] {
-    return pooled ? free_pooled(address, CU_STREAM_LEGACY) : heap_->release(address);
+  // What is not the heap's is a pool's or a graph's, if it is anything: the driver knows.
+  const bool drivers = !heap_->reserves(address);
+  if (!drivers && !heap_->begins_at(address)) return finished(CUDA_ERROR_INVALID_VALUE, done);
+  const auto free = [this, address, drivers] {
+    return drivers ? free_pooled(address, CU_STREAM_LEGACY) : heap_->release(address);
   };
   when_idle(nullptr, free, std::move(done));
 }

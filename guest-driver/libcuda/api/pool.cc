@@ -68,10 +68,15 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream st
   if (result != CUDA_SUCCESS) return result;
   *address = 0;
   if (!bytes) return CUDA_SUCCESS;
-  result = wire::memory_alloc_async(call, pool, bytes, on, &base);
+  bool capturing = false;
+  result = is_capturing(on, &capturing);
+  if (result == CUDA_SUCCESS) result = wire::memory_alloc_async(call, pool, bytes, on, &base);
   if (result != CUDA_SUCCESS) return result;
-  AddressMap::get().add(
-      {.base = base, .bytes = bytes, .kind = RangeKind::kPool, .context = call.context(), .pool = pool});
+  AddressMap::get().add({.base = base,
+                         .bytes = bytes,
+                         .kind = capturing ? RangeKind::kGraph : RangeKind::kPool,
+                         .context = call.context(),
+                         .pool = pool});
   *address = base;
   return CUDA_SUCCESS;
 }
@@ -156,8 +161,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   bool capturing = false;
   result = is_capturing(on, &capturing);
   if (result == CUDA_SUCCESS) result = wire::memory_free_async(call, address, on);
-  // A captured free happens at each launch; the address stays known.
-  if (result == CUDA_SUCCESS && !capturing) AddressMap::get().forget(*range);
+  // A captured free happens at each launch, and a graph's launch brings its memory back: such addresses stay known.
+  if (result == CUDA_SUCCESS && !capturing && range->kind != RangeKind::kGraph) AddressMap::get().forget(*range);
   return result;
 }
 

@@ -1,0 +1,66 @@
+// Memory that a graph allocates and the program frees: each launch brings it back at its address, where kernels, copies
+// and fills find it.
+#include <vector>
+
+#include "check.h"
+
+constexpr int kCount = 1 << 16;
+
+__global__ void count_up(int* data, int from) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < kCount) data[i] = from + i;
+}
+
+// Launches the graph, uses what it allocated, frees it; several times.
+static void use(cudaGraph_t graph, int* data, cudaStream_t stream) {
+  cudaGraphExec_t exec;
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  std::vector<int> back(kCount);
+  for (int round = 0; round < 4; ++round) {
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaMemcpyAsync(back.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < kCount; ++i) EXPECT_EQ(back[i], 5 + i);
+    CHECK(cudaMemsetAsync(data, 0, 1024, stream));
+    CHECK(cudaMemcpyAsync(data + 256, back.data(), 1024, cudaMemcpyDefault, stream));
+    CHECK(cudaMemcpyAsync(back.data(), data, 2048, cudaMemcpyDefault, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < 256; ++i) EXPECT(back[i] == 0 && back[256 + i] == 5 + i);
+    CHECK(round % 2 ? cudaFreeAsync(data, stream) : cudaFree(data));
+  }
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK(cudaGraphExecDestroy(exec));
+  CHECK(cudaGraphDestroy(graph));
+}
+
+int main() {
+  cudaStream_t stream;
+  cudaGraph_t captured, made;
+  int* data;
+  CHECK(cudaStreamCreate(&stream));
+  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  CHECK(cudaMallocAsync(&data, kCount * sizeof(int), stream));
+  count_up<<<kCount / 256, 256, 0, stream>>>(data, 5);
+  CHECK(cudaStreamEndCapture(stream, &captured));
+  use(captured, data, stream);
+
+  cudaGraphNode_t allocation, kernel;
+  cudaMemAllocNodeParams memory{};
+  memory.poolProps.allocType = cudaMemAllocationTypePinned;
+  memory.poolProps.location = {cudaMemLocationTypeDevice, 0};
+  memory.bytesize = kCount * sizeof(int);
+  CHECK(cudaGraphCreate(&made, 0));
+  CHECK(cudaGraphAddMemAllocNode(&allocation, made, nullptr, 0, &memory));
+  data = static_cast<int*>(memory.dptr);
+  int from = 5;
+  void* arguments[] = {&data, &from};
+  cudaKernelNodeParams launch{};
+  launch.func = reinterpret_cast<void*>(count_up);
+  launch.gridDim = dim3(kCount / 256);
+  launch.blockDim = dim3(256);
+  launch.kernelParams = arguments;
+  CHECK(cudaGraphAddKernelNode(&kernel, made, &allocation, 1, &launch));
+  use(made, data, stream);
+  CHECK(cudaStreamDestroy(stream));
+  return passed();
+}
