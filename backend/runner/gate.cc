@@ -67,6 +67,7 @@ bool GateView::permitted(Gate& gate) {
 }
 
 void GateView::ask(Gate& gate) {
+  pause();  // who waits for an engine keeps none from others
   const uint32_t asked = gate.asked.load(std::memory_order_relaxed) + 1;
   gate.asked.store(asked);
   ring();
@@ -78,13 +79,19 @@ void GateView::ask(Gate& gate) {
   gate.begun.fetch_add(1);
 }
 
-void GateView::begin(unsigned engine) {
-  Lane& lane = lanes_[engine];
+void GateView::wait_for_room(Lane& lane) {
   const uint32_t depth = std::clamp<uint32_t>(board_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
   for (uint32_t flying = lane.in_flight; flying >= depth && !stopped_; flying = lane.in_flight) {
+    pause();
     futex_wait(&lane.in_flight, flying, kLookAgainNs);
   }
+}
+
+void GateView::begin(unsigned engine) {
+  Lane& lane = lanes_[engine];
   Gate& gate = board_->gates[slot_][engine];
+  // At a closed gate the arbiter counts what is in flight, and is to know at each choice that there is more.
+  if (gate.open.load(std::memory_order_relaxed)) wait_for_room(lane);
   if (!permitted(gate)) ask(gate);
   ++lane.in_flight;
   const uint64_t most = limit(lane);

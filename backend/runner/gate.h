@@ -50,6 +50,7 @@ class GateView {
 
   void begin(unsigned engine);
   void close(unsigned engine);
+  void wait_for_room(Lane& lane);
   bool permitted(Gate& gate);
   void ask(Gate& gate);
   void ended(unsigned engine, uint64_t units, uint64_t busy_ns);

@@ -69,6 +69,8 @@ class ArbiterCore {
     sched::RequestId id = 0;
     Time since = 0;        // of the present part
     uint64_t busy_ns = 0;  // measured in it
+    Time closed = 0;       // when its gates were shut
+    Time credit = 0;       // of earlier parts, held and not charged yet: a slice may have begun there
   };
   struct Vgpu {
     std::string name;
@@ -96,7 +98,7 @@ class ArbiterCore {
   void hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now);
   void forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns, Time now);
-  Time charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held);
+  Time charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held, Time kept);
   void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   uint32_t running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const;

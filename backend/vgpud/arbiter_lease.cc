@@ -32,7 +32,7 @@ bool ArbiterCore::take_lease(Vgpu& vgpu, Account account, Time now) {
     if (answer.kind == Answer::Kind::kDispatch) grant(answer.request, now);
     return false;
   }
-  vgpu.leases[account] = {Lease::State::kOpen, request.id, now, 0};
+  vgpu.leases[account] = {.state = Lease::State::kOpen, .id = request.id, .since = now};
   return true;
 }
 
@@ -60,6 +60,7 @@ void ArbiterCore::close(Vgpu& vgpu, Account account, Time now) {
   if (lease.state != Lease::State::kOpen) return;
   set_open(vgpu, account, false);
   lease.state = Lease::State::kClosing;
+  lease.closed = now;
   for (auto& [slot, lanes] : vgpu.slots) {
     for (unsigned engine = 0; engine < kGateEngines; ++engine) {
       if (account_of(engine) != account) continue;
@@ -86,10 +87,11 @@ void ArbiterCore::settle_closing(Vgpu& vgpu, Account account, Time now) {
 void ArbiterCore::end_lease(Vgpu& vgpu, Account account, Time now) {
   Lease& lease = vgpu.leases[account];
   if (lease.state == Lease::State::kNone) return;
-  const Time charged = charge(vgpu, account, lease.busy_ns, now - lease.since);
+  const Time held = now - lease.since + lease.credit;
+  const Time charged = charge(vgpu, account, lease.busy_ns, held, lease.closed ? now - lease.closed : 0);
   (void)scheduler_->completion(vgpu.id, static_cast<Engine>(account), lease.id, charged, now);
   if (charged > 0) record(vgpu, 0, static_cast<unsigned>(account), {lease.id, lease.since, lease.since}, now, charged);
-  lease = {};
+  lease = {.credit = std::max<Time>(0, held - charged)};
   free_since_[account] = now;
 }
 
@@ -119,10 +121,11 @@ void ArbiterCore::renew(Vgpu& vgpu, Account account, Time now) {
   }
   if (!busy && vgpu.leases[account].busy_ns == 0) return close(vgpu, account, now);
   end_lease(vgpu, account, now);
-  if (!take_lease(vgpu, account, now)) {
-    vgpu.leases[account] = {Lease::State::kOpen, 0, now, 0};
-    close(vgpu, account, now);
-  }
+  const Time credit = vgpu.leases[account].credit;
+  const bool taken = take_lease(vgpu, account, now);
+  if (!taken) vgpu.leases[account] = {.state = Lease::State::kOpen, .since = now};
+  vgpu.leases[account].credit = credit;
+  if (!taken) close(vgpu, account, now);
 }
 
 ArbiterCore::Time ArbiterCore::renew_leases(Account account, Time now) {

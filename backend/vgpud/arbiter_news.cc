@@ -94,7 +94,7 @@ void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
 void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now) {
   Lane& lane = vgpu.slots[slot][engine];
   Lease& lease = vgpu.leases[account_of(engine)];
-  const uint64_t each = std::min<uint64_t>(busy_ns, sched::kLongest) / count;
+  const uint64_t each = std::min<uint64_t>(busy_ns, sched::kLongest / 2) / count;
   for (uint32_t i = 0; i < count; ++i) {
     if (lane.overdue > 0) {
       --lane.overdue;
@@ -116,14 +116,14 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
   }
 }
 
-// The measured time, but never more than the engine was held; and not less, by and by, than it was held while others
+// The measured time, but never more than the engine was held; and not less, by and by, than it was kept from others who
 // waited for it.
-ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held) {
+ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held, Time kept) {
   held = std::clamp<Time>(held, 0, sched::kLongest / 2);
   Time charged = std::min<Time>(static_cast<Time>(std::min<uint64_t>(busy_ns, sched::kLongest / 2)), held);
   Time& suspicion = vgpu.suspicion[account];
-  if (others_want(vgpu, account)) {
-    suspicion = std::max<Time>(0, suspicion + held - charged - kUsualDelay - held / kUsualPart);
+  if (kept > 0 && others_want(vgpu, account)) {
+    suspicion = std::max<Time>(0, suspicion + kept - std::min(charged, kept) - kUsualDelay - kept / kUsualPart);
     if (suspicion > kDoubt) {
       charged += suspicion - kDoubt;
       suspicion = kDoubt;
@@ -136,7 +136,8 @@ ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, Account account, uint64_t busy
 void ArbiterCore::complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns,
                            Time now) {
   const Account account = account_of(engine);
-  const Time charged = charge(vgpu, account, busy_ns, now - std::max(slice.granted, free_since_[account]));
+  const Time held = now - std::max(slice.granted, free_since_[account]);
+  const Time charged = charge(vgpu, account, busy_ns, held, held);
   (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);
   vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);
   free_since_[account] = now;

@@ -119,7 +119,7 @@ class ServiceTest : public testing::Test {
   void send(RunnerMessage message, const void* tail, size_t bytes, const std::vector<int>& fds) {
     message.serial = ++serial_;
     iovec parts[] = {{&message, sizeof(message)}, {const_cast<void*>(tail), bytes}};
-    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))]{};
+    alignas(cmsghdr) char control[CMSG_SPACE(5 * sizeof(int))]{};
     msghdr header{};
     header.msg_iov = parts;
     header.msg_iovlen = 2;
@@ -147,12 +147,12 @@ class ServiceTest : public testing::Test {
     tail.direct = 1;
     const UniqueFd account = make_account(1 << 20), arena = ram_.fd();
     return ask({.type = RunnerMessageType::kAssign}, &tail, sizeof(tail),
-               {kick_.get(), wake_.get(), account.get(), arena.get()});
+               {kick_.get(), wake_.get(), account.get(), bell_.get(), arena.get()});
   }
 
   Reservation window_;
   Ram ram_;
-  UniqueFd kick_{eventfd(0, EFD_CLOEXEC)}, wake_{eventfd(0, EFD_CLOEXEC)};
+  UniqueFd kick_{eventfd(0, EFD_CLOEXEC)}, wake_{eventfd(0, EFD_CLOEXEC)}, bell_{eventfd(0, EFD_CLOEXEC)};
   std::unique_ptr<Process> process_;
   UniqueFd socket_;
   std::unique_ptr<Service> service_;

@@ -61,7 +61,7 @@ TEST_F(ProcessesTest, CreateAssignsARunnerAndGivesItTheRam) {
   const FakeRunner& runner = source.last();
   ASSERT_EQ(runner.messages.size(), 2u);
   EXPECT_EQ(runner.messages[0].message.type, RunnerMessageType::kAssign);
-  EXPECT_EQ(runner.messages[0].fds, 3u);
+  EXPECT_EQ(runner.messages[0].fds, 4u);
   EXPECT_EQ(runner.messages[1].message.type, RunnerMessageType::kRamAdd);
   EXPECT_EQ(answered(), 0);
   EXPECT_EQ(last.value, kBase);
@@ -315,7 +315,7 @@ TEST_F(ProcessesTest, DirectModeHandsOutArenaAndKick) {
   config.arena_bytes = 16u << 20;
   make(config);
   ask(create_process(1));
-  EXPECT_EQ(source.last().last().fds, 4u);
+  EXPECT_EQ(source.last().last().fds, 5u);
   EXPECT_EQ(answered(), 0);
   ASSERT_EQ(last_fds.size(), 2u);
   ask(add(VGPU_CTL_ADD_LANE, 1, 0, 0, {{0, VGPU_LANE_BYTES}}));

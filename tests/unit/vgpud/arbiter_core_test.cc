@@ -128,6 +128,14 @@ TEST_F(ArbiterCoreTest, OneAloneAsksOnce) {
   EXPECT_NEAR(static_cast<double>(use(alone).busy_ns), 1e9, 2e7);
 }
 
+TEST_F(ArbiterCoreTest, SlicesLongerThanThePeriodAreChargedWhole) {
+  make();
+  Runner& alone = join("a", 30);
+  alone.length = 45 * kMillisecond;
+  run_until(now_ + 2 * kSecond);
+  EXPECT_NEAR(static_cast<double>(use(alone).busy_ns), 2e9, 1e8);
+}
+
 TEST_F(ArbiterCoreTest, AnIdleOneAsksAnew) {
   make();
   Runner& one = join("a", 30);
