@@ -1,7 +1,6 @@
 // Waiting for and writing of memory words in stream order.
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/stream.h"
-#include "guest-driver/libcuda/api/transfer.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -11,8 +10,7 @@ namespace {
 
 CUresult check_word(CUdeviceptr address, uint32_t bytes) {
   const auto range = AddressMap::get().find(address);
-  const bool known = range ? range->holds(address, bytes) : in_device_window(address);
-  return known && address % bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return range && range->holds(address, bytes) && address % bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t bytes, unsigned flags) {
