@@ -1,5 +1,7 @@
 #include "backend/control/vgpu_spec.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -124,6 +126,19 @@ bool lower_largest(uint32_t VgpuSpec::*share, const std::string& device, std::ve
   return true;
 }
 
+constexpr std::array<const char*, 6> kShareNames = {"memory", "compute", "copy", "cap", "reserve", "priority"};
+
+// The shortest text that parse_size() reads back as these bytes.
+std::string exact_size(uint64_t bytes) {
+  std::string unit;
+  for (const char* larger : {"K", "M", "G", "T"}) {
+    if (bytes == 0 || bytes % 1024 != 0) break;
+    bytes /= 1024;
+    unit = larger;
+  }
+  return std::to_string(bytes) + unit;
+}
+
 }  // namespace
 
 nlohmann::json to_json(const VgpuSpec& spec) {
@@ -192,6 +207,40 @@ std::string lower_to_fit(std::vector<VgpuSpec>* specs) {
                            old.compute, now.compute, old.copy, now.copy);
   }
   return changes;
+}
+
+ShareTexts share_texts(const nlohmann::json& spec) {
+  ShareTexts texts;
+  for (const char* name : kShareNames) {
+    if (!spec.contains(name)) continue;
+    const bool memory = std::string_view(name) == "memory";
+    texts.emplace_back(name, memory ? exact_size(spec[name].get<uint64_t>()) : spec[name].dump());
+  }
+  return texts;
+}
+
+Result<nlohmann::json> read_share_texts(const ShareTexts& texts) {
+  auto shares = nlohmann::json::object();
+  for (const auto& [name, text] : texts) {
+    if (std::find(kShareNames.begin(), kShareNames.end(), name) == kShareNames.end()) {
+      return Status::error(EINVAL, "'{}' is not a share; there are {}", name.substr(0, 64),
+                           fmt::join(kShareNames, ", "));
+    }
+    if (shares.contains(name)) return Status::error(EINVAL, "'{}' is given twice", name);
+    if (name == "memory") {
+      const auto bytes = parse_size(text);
+      if (!bytes.ok()) return bytes.status();
+      shares[name] = bytes.value();
+      continue;
+    }
+    int64_t number = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (code != std::errc() || end != text.data() + text.size()) {
+      return Status::error(EINVAL, "'{}' is '{}', and must be a whole number", name, text.substr(0, 64));
+    }
+    shares[name] = number;
+  }
+  return shares;
 }
 
 Result<uint64_t> parse_size(std::string_view text) {

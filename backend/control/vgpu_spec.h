@@ -51,9 +51,18 @@ Status check_memory_in_use(const VgpuSpec& spec, uint64_t used);
 // changed, in words; empty: nothing.
 std::string lower_to_fit(std::vector<VgpuSpec>* specs);
 
+// Shares as a person writes them, by name, in this order: {"memory", "8G"}, {"compute", "30"}, copy, cap, reserve,
+// priority.
+using ShareTexts = std::vector<std::pair<std::string, std::string>>;
+// Of a spec's JSON, or a part of it.
+ShareTexts share_texts(const nlohmann::json& spec);
+// What from_json() takes. EINVAL: not a share, given twice, or not a number; whether it is in its range is not looked
+// at.
+Result<nlohmann::json> read_share_texts(const ShareTexts& texts);
+
 // "8G", "512M", "1.5GiB" and plain bytes; powers of 1024.
 Result<uint64_t> parse_size(std::string_view text);
-// The shortest exact or two-digit form: "8.0 GiB".
+// For people: "8.0 GiB".
 std::string format_size(uint64_t bytes);
 
 // The one of `names` that looks most like `name` (edit distance up to 2), or nothing.

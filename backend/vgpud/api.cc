@@ -223,7 +223,8 @@ void Api::detach(const VgpuSpec& spec, const Answer& answer) {
 void Api::xml(const VgpuSpec& spec, const Answer& answer) const {
 #ifdef BANDSAW_WITH_LIBVIRT
   answer({.code = 200,
-          .body = libvirt::domain_snippet({.vgpu = spec.name, .socket = vfio_socket(config_.run, spec.name)}),
+          .body = libvirt::domain_snippet(
+              {.vgpu = spec.name, .socket = vfio_socket(config_.run, spec.name), .shares = share_texts(to_json(spec))}),
           .type = "application/xml"});
 #else
   refuse(answer, 501, "this vgpud was built without libvirt", "build with libvirt-dev and libxml2-dev installed");

@@ -5,6 +5,7 @@
 #include <libvirt/virterror.h>
 
 #include <cstdlib>
+#include <functional>
 #include <memory>
 
 namespace bandsaw::libvirt {
@@ -23,41 +24,64 @@ Result<Connection> open_connection(const std::string& uri) {
   virSetErrorFunc(nullptr, [](void*, virErrorPtr) {});
   Connection connection(virConnectOpen(uri.empty() ? nullptr : uri.c_str()), &virConnectClose);
   if (!connection)
-    return Status::error(ENOTCONN, "libvirt does not answer ({}); is libvirtd running, and is LIBVIRT_DEFAULT_URI right?",
-                         last_error());
+    return Status::error(
+        ENOTCONN, "libvirt does not answer ({}); is libvirtd running, and is LIBVIRT_DEFAULT_URI right?", last_error());
   return connection;
 }
 
-using Edit = Result<std::string> (*)(const std::string&, const Attachment&);
-
-Status edit_domain(const std::string& uri, const std::string& name, const Attachment& attachment, Edit edit) {
-  auto connection = open_connection(uri);
-  if (!connection.ok()) return connection.status();
-  Domain domain(virDomainLookupByName(connection.value().get(), name.c_str()), &virDomainFree);
+Result<Domain> find_domain(const Connection& connection, const std::string& name) {
+  Domain domain(virDomainLookupByName(connection.get(), name.c_str()), &virDomainFree);
   if (!domain) return Status::error(ENOENT, "libvirt has no domain '{}'; see virsh list --all", name);
-  if (virDomainIsActive(domain.get()) == 1)
-    return Status::error(EBUSY, "domain '{}' is running; shut it down first (virsh shutdown {})", name, name);
-  if (virDomainIsPersistent(domain.get()) != 1)
-    return Status::error(EINVAL, "domain '{}' is transient; define it first (virsh define)", name);
+  return domain;
+}
+
+Result<std::string> definition(const Domain& domain, const std::string& name) {
   char* text = virDomainGetXMLDesc(domain.get(), VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE);
   if (!text) return Status::error(EIO, "cannot read domain '{}': {}", name, last_error());
-  const std::string before(text);
+  const std::string result(text);
   std::free(text);
-  auto after = edit(before, attachment);
+  return result;
+}
+
+using Edit = std::function<Result<std::string>(const std::string&)>;
+
+Status edit_domain(const std::string& uri, const std::string& name, bool may_run, const Edit& edit) {
+  const auto connection = open_connection(uri);
+  if (!connection.ok()) return connection.status();
+  const auto domain = find_domain(connection.value(), name);
+  if (!domain.ok()) return domain.status();
+  if (!may_run && virDomainIsActive(domain.value().get()) == 1)
+    return Status::error(EBUSY, "domain '{}' is running; shut it down first (virsh shutdown {})", name, name);
+  if (virDomainIsPersistent(domain.value().get()) != 1)
+    return Status::error(EINVAL, "domain '{}' is transient; define it first (virsh define)", name);
+  const auto before = definition(domain.value(), name);
+  if (!before.ok()) return before.status();
+  const auto after = edit(before.value());
   if (!after.ok()) return after.status();
-  Domain defined(virDomainDefineXML(connection.value().get(), after.value().c_str()), &virDomainFree);
+  const Domain defined(virDomainDefineXML(connection.value().get(), after.value().c_str()), &virDomainFree);
   if (!defined) return Status::error(EIO, "libvirt refuses the changed domain '{}': {}", name, last_error());
   return {};
 }
 
 }  // namespace
 
+Result<std::string> domain_xml(const std::string& uri, const std::string& name) {
+  const auto connection = open_connection(uri);
+  if (!connection.ok()) return connection.status();
+  const auto domain = find_domain(connection.value(), name);
+  return domain.ok() ? definition(domain.value(), name) : domain.status();
+}
+
+Status set_shares(const std::string& uri, const std::string& domain, const DomainVgpu& change) {
+  return edit_domain(uri, domain, true, [&](const std::string& xml) { return change_metadata(xml, change); });
+}
+
 Status attach(const std::string& uri, const std::string& domain, const Attachment& attachment) {
-  return edit_domain(uri, domain, attachment, &add_to_xml);
+  return edit_domain(uri, domain, false, [&](const std::string& xml) { return add_to_xml(xml, attachment); });
 }
 
 Status detach(const std::string& uri, const std::string& domain, const Attachment& attachment) {
-  return edit_domain(uri, domain, attachment, &remove_from_xml);
+  return edit_domain(uri, domain, false, [&](const std::string& xml) { return remove_from_xml(xml, attachment); });
 }
 
 }  // namespace bandsaw::libvirt

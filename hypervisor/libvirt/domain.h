@@ -2,8 +2,16 @@
 //
 // libvirt has no element of its own for a vfio-user device, so the device is an argument that libvirt hands to QEMU
 // (<qemu:commandline>), and guest memory must be a shared memfd (<memoryBacking>) for the session to reach it. An
-// element in <metadata> (namespace kMetadataNamespace) records the virtual GPU's name for people and tools.
-// libvirt applies such a change only when the domain starts, so a running domain is refused.
+// element in <metadata> carries the virtual GPU's name and its shares:
+//
+//   <bandsaw:vgpus xmlns:bandsaw='https://bandsaw.dev/xmlns/libvirt/1.0'>
+//     <bandsaw:vgpu name='web0' memory='8G' compute='30' copy='30' cap='100' reserve='0' priority='0'/>
+//   </bandsaw:vgpus>
+//
+// One <bandsaw:vgpus> holds them all, because libvirt keeps one element of each namespace. A <bandsaw:vgpu> that stands
+// alone, as earlier versions wrote it, is read too. All shares may be left out; those that are there win over what
+// vgpud has, when the domain is attached and when it starts (hook/). libvirt applies a change of devices only when the
+// domain starts, so a running domain is refused.
 //
 // Threads: every function opens and closes its own connection and may be called from any thread.
 #pragma once
@@ -17,10 +25,26 @@ namespace bandsaw::libvirt {
 
 inline constexpr const char* kMetadataNamespace = "https://bandsaw.dev/xmlns/libvirt/1.0";
 
+// Names and values as texts, as a person writes them ("memory", "8G").
+using Shares = std::vector<std::pair<std::string, std::string>>;
+
 struct Attachment {
   std::string vgpu;    // name of the virtual GPU
   std::string socket;  // absolute path of its vfio.sock
+  Shares shares{};      // written where the domain's metadata does not say other
 };
+
+// What a domain's metadata says of a virtual GPU.
+struct DomainVgpu {
+  std::string vgpu;
+  Shares shares{}; // in the order of the attributes; values are not looked at
+};
+
+// Empty: the domain says nothing of virtual GPUs. EINVAL: the text is no domain, or its metadata in our namespace is
+// not as above, with what is wrong.
+Result<std::vector<DomainVgpu>> read_metadata(const std::string& domain_xml);
+// The domain with these shares in its metadata. ENOENT: its metadata does not have this virtual GPU.
+Result<std::string> change_metadata(const std::string& domain_xml, const DomainVgpu& change);
 
 // What to paste into a domain by hand: a whole <domain> fragment with the three elements.
 std::string domain_snippet(const Attachment& attachment);
@@ -30,8 +54,14 @@ std::string domain_snippet(const Attachment& attachment);
 Result<std::string> add_to_xml(const std::string& domain_xml, const Attachment& attachment);
 Result<std::string> remove_from_xml(const std::string& domain_xml, const Attachment& attachment);
 
-// The same on a persistent domain. `uri` may be empty: libvirt's default (LIBVIRT_DEFAULT_URI). Errors: ENOENT (no
-// such domain), EBUSY (it is running), ENOTCONN (libvirt does not answer), and those above.
+// The inactive definition of a domain. Errors: ENOENT, ENOTCONN.
+Result<std::string> domain_xml(const std::string& uri, const std::string& domain);
+// change_metadata() on a persistent domain; it may be running.
+Status set_shares(const std::string& uri, const std::string& domain, const DomainVgpu& change);
+
+// add_to_xml() and remove_from_xml() on a persistent domain. `uri` may be empty: libvirt's default
+// (LIBVIRT_DEFAULT_URI). Errors: ENOENT (no such domain), EBUSY (it is running), ENOTCONN (libvirt does not answer),
+// and those above.
 Status attach(const std::string& uri, const std::string& domain, const Attachment& attachment);
 Status detach(const std::string& uri, const std::string& domain, const Attachment& attachment);
 

@@ -1,9 +1,11 @@
 // attach and detach: vgpud keeps the record, libvirt the domain's definition; both change or neither.
 #include <fmt/format.h>
 
+#include "backend/control/vgpu_spec.h"
 #include "memory/base/status.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/daemon_call.h"
+#include "tools/vgpuctl/domain_shares.h"
 #ifdef BANDSAW_WITH_LIBVIRT
 #include "hypervisor/libvirt/domain.h"
 #endif
@@ -13,26 +15,9 @@ namespace {
 
 using nlohmann::json;
 
-Refusal libvirt_refusal(const Status& status, const Options& options, const std::string& domain) {
-  switch (status.code()) {
-    case EBUSY:
-      return {kRefused, status.message(),
-              fmt::format("a virtual GPU comes and goes only with the domain's start: `virsh shutdown {}`, then again",
-                          domain)};
-    case ENOENT:
-      return {kNotFound, status.message(), "`virsh list --all` shows the domains"};
-    case ENOTCONN:
-      return {kRefused, status.message(),
-              "start libvirt (`systemctl start libvirtd`), name its URI with --connect, or paste what "
-              "`vgpuctl xml` prints and use --record-only"};
-    default:
-      return {kRefused, status.message(), fmt::format("`vgpuctl xml {}` prints what is to be added", options.name)};
-  }
-}
-
 #ifdef BANDSAW_WITH_LIBVIRT
 libvirt::Attachment attachment(const json& view) {
-  return {.vgpu = view.value("name", ""), .socket = view["sockets"].value("vfio", "")};
+  return {.vgpu = view.value("name", ""), .socket = view["sockets"].value("vfio", ""), .shares = share_texts(view)};
 }
 Status change_domain(bool add, const Options& options, const std::string& domain, const json& view) {
   return add ? libvirt::attach(options.uri, domain, attachment(view))
@@ -59,15 +44,23 @@ int print_done(const Options& options, const Reply& reply, const std::string& te
 int attach(const Options& options) {
   const Reply before = call(options, "GET", vgpu_target(options));
   if (const Refusal* refusal = std::get_if<Refusal>(&before)) return print_refusal(*refusal, options.json);
-  const bool recorded = std::get<json>(before).value("domain", "") == options.domain;
+  const json& view = std::get<json>(before);
+  const bool recorded = view.value("domain", "") == options.domain;
+  bool set = false;
+  // Attached elsewhere: refused below, before anything of this domain counts.
+  if (!options.record_only && (recorded || view.value("domain", "").empty())) {
+    if (const auto refusal = take_from_domain(options, &set)) return print_refusal(*refusal, options.json);
+  }
   const Reply record = call(options, "POST", vgpu_target(options, "attach"), {{"domain", options.domain}});
   if (const Refusal* refusal = std::get_if<Refusal>(&record)) return print_refusal(*refusal, options.json);
-  const std::string done =
+  std::string done =
       fmt::format("attached {} to domain {}; it is there from the domain's next start", options.name, options.domain);
+  if (set) done += "\nthe shares in the domain's metadata are set: " + shares_line(std::get<json>(record));
   if (options.record_only) return print_done(options, record, done);
   const Status status = change_domain(true, options, options.domain, std::get<json>(record));
   if (status.ok() || status.code() == EEXIST) return print_done(options, record, done);
   if (!recorded) (void)call(options, "POST", vgpu_target(options, "detach"));
+  if (set) (void)call(options, "PATCH", vgpu_target(options), read_share_texts(share_texts(view)).value());
   return print_refusal(libvirt_refusal(status, options, options.domain), options.json);
 }
 

@@ -4,6 +4,7 @@
 
 #include "backend/control/vgpu_spec.h"
 #include "tools/vgpuctl/daemon_call.h"
+#include "tools/vgpuctl/domain_shares.h"
 
 namespace bandsaw::ctl {
 namespace {
@@ -27,12 +28,17 @@ int finish(const Options& options, const Reply& reply, Print print) {
 Result<json> shares(const Options& options) {
   json body = json::object();
   if (!options.memory.empty()) {
-    auto bytes = parse_size(options.memory);
+    const auto bytes = parse_size(options.memory);
     if (!bytes.ok()) return bytes.status();
     body["memory"] = bytes.value();
   }
   if (options.compute) body["compute"] = *options.compute;
   if (options.copy) body["copy"] = *options.copy;
+  if (options.cap) body["cap"] = *options.cap;
+  if (options.reserve) body["reserve"] = *options.reserve;
+  if (options.priority) body["priority"] = *options.priority;
+  if (!options.policy.empty()) body["policy"] = options.policy;
+  if (!options.queues.empty()) body["queues"] = options.queues;
   if (!options.direct_mode.empty()) body["direct_mode"] = options.direct_mode;
   if (!options.direct_group.empty()) body["direct_group"] = options.direct_group;
   return body;
@@ -46,8 +52,8 @@ int create(const Options& options) {
   body.value()["name"] = options.name;
   if (!options.device.empty()) body.value()["device"] = options.device;
   return finish(options, call(options, "POST", "/v1/vgpus", body.value()), [](const json& view) {
-    fmt::print("created {} with {} of memory\n", view.value("name", ""),
-               format_size(view.value("memory", uint64_t{0})));
+    fmt::print("created {}: {}\n", view.value("name", ""), shares_line(view));
+    print_policy(view);
   });
 }
 
@@ -65,12 +71,16 @@ int set(const Options& options) {
   auto body = shares(options);
   if (!body.ok()) return print_refusal({kUsage, body.status().message(), ""}, options.json);
   if (body.value().empty()) {
-    return print_refusal({kUsage, "nothing to set", "give --memory, --compute or --copy"}, options.json);
+    return print_refusal({kUsage, "nothing to set", "give --memory, --compute, --copy or another (see --help)"},
+                         options.json);
   }
-  return finish(options, call(options, "PATCH", vgpu_target(options), body.value()), [](const json& view) {
-    fmt::print("{}: memory {}, compute {} %, copy {} %\n", view.value("name", ""),
-               format_size(view.value("memory", uint64_t{0})), view.value("compute", 0), view.value("copy", 0));
+  const Reply reply = call(options, "PATCH", vgpu_target(options), body.value());
+  const int exit = finish(options, reply, [](const json& view) {
+    fmt::print("{}: {}\n", view.value("name", ""), shares_line(view));
+    print_policy(view);
   });
+  if (exit == kOk) follow_in_domain(options, body.value(), std::get<json>(reply));
+  return exit;
 }
 
 int xml(const Options& options) {

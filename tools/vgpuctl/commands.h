@@ -1,6 +1,7 @@
 // vgpuctl's commands. Each prints what it did and returns the exit code.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -11,10 +12,17 @@ struct Options {
   std::string run;  // folder of control.sock
   std::string name;
   std::string memory, device, direct_mode, direct_group;  // empty: not given
-  std::optional<unsigned> compute, copy;
+  std::optional<int64_t> compute, copy, cap, reserve, priority;
+  std::string policy, queues;  // of the whole device; empty: as they are
   bool force = false;
   std::string domain, uri;
-  bool record_only = false;  // attach and detach: leave libvirt alone
+  bool record_only = false;  // leave libvirt alone
+  double interval = 1;       // seconds
+  unsigned count = 0;        // of tables; 0: until it is ended
+  double seconds = 5;        // of a trace
+  std::string output;        // a file
+  bool install = false;      // hook: put it where libvirt looks
+  std::string hooks = "/etc/libvirt/hooks";
 };
 
 int create(const Options& options);
@@ -27,5 +35,8 @@ int attach(const Options& options);
 int detach(const Options& options);
 int status(const Options& options);
 int shutdown(const Options& options);
+int top(const Options& options);
+int trace(const Options& options);
+int hook(const Options& options);
 
 }  // namespace bandsaw::ctl

@@ -26,8 +26,32 @@ CLI::App* named(CLI::App* app, Options* options) {
 void share_options(CLI::App* app, Options* options, bool memory_required) {
   auto* memory = app->add_option("--memory", options->memory, "share of the device's memory, e.g. 512M, 8G");
   if (memory_required) memory->required();
-  app->add_option("--compute", options->compute, "share of the compute engine in percent (kept; not yet enforced)");
-  app->add_option("--copy", options->copy, "share of the copy engines in percent (kept; not yet enforced)");
+  app->add_option("--compute", options->compute,
+                  "share of the compute engine when everybody wants it, 1 to 100 % (default 1: the least weight)");
+  app->add_option("--copy", options->copy, "share of each copy engine, in and out, 1 to 100 % (default 1)");
+  app->add_option("--cap", options->cap,
+                  "the most it gets of an engine, even of an idle one, 1 to 100 % (100: no cap)");
+  app->add_option("--reserve", options->reserve,
+                  "the least it gets of an engine while it has work, 0 to 100 %, at most the cap");
+  app->add_option("--priority", options->priority,
+                  "-100 to 100: who goes first among those that are owed time; never more than the share");
+  app->add_option("--policy", options->policy,
+                  "band+, band, credit or fifo; of the whole device, with all its virtual GPUs");
+  app->add_option("--queues", options->queues,
+                  "mrq (an account for each engine) or sdq (one for all); of the whole device");
+}
+
+void live_options(CLI::App* top, CLI::App* trace, CLI::App* hook, Options* options) {
+  top->add_option("--interval", options->interval, "seconds between two looks (default 1)")
+      ->check(CLI::Range(0.05, 3600.0));
+  top->add_option("--count", options->count, "end after so many tables (default: on q or ctrl-C)");
+  trace->add_option("-o,--output", options->output, "the file; open it in ui.perfetto.dev or chrome://tracing")
+      ->required();
+  trace->add_option("--seconds", options->seconds, "how long to record (default 5; ctrl-C ends it earlier)")
+      ->check(CLI::Range(0.01, 600.0));
+  hook->add_option("DOMAIN", options->domain, "the domain that starts; its XML is read from stdin");
+  hook->add_flag("--install", options->install, "put the hook where libvirt looks for it");
+  hook->add_option("--hooks", options->hooks, "libvirt's folder of hooks (default /etc/libvirt/hooks)");
 }
 
 void libvirt_options(CLI::App* app, Options* options) {
@@ -44,14 +68,20 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
                      "group of its direct.sock (default bandsaw if it exists)");
   auto* destroy = named(app->add_subcommand("destroy", "end a virtual GPU"), options);
   destroy->add_flag("--force", options->force, "also while it is attached or in use");
-  auto* set = named(app->add_subcommand("set", "change shares"), options);
+  auto* set = named(app->add_subcommand("set", "change shares, at once"), options);
   share_options(set, options, false);
+  libvirt_options(set, options);
   auto* attach = named(app->add_subcommand("attach", "write it into a libvirt domain that is not running"), options);
   attach->add_option("DOMAIN", options->domain, "name of the domain")->required();
   libvirt_options(attach, options);
   auto* detach = named(app->add_subcommand("detach", "take it out of its domain"), options);
   detach->add_option("DOMAIN", options->domain, "name of the domain (default: the one it is attached to)");
   libvirt_options(detach, options);
+  auto* top = app->add_subcommand("top", "who uses what, live (q ends it)");
+  auto* trace = app->add_subcommand("trace", "record who had which engine when, for Perfetto");
+  auto* hook =
+      app->add_subcommand("hook", "what libvirt's hook calls: sets the shares in a starting domain's metadata");
+  live_options(top, trace, hook, options);
   return {{create, bandsaw::ctl::create},
           {destroy, bandsaw::ctl::destroy},
           {app->add_subcommand("list", "all virtual GPUs"), bandsaw::ctl::list},
@@ -60,6 +90,9 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
           {named(app->add_subcommand("xml", "print what to paste into a libvirt domain"), options), bandsaw::ctl::xml},
           {attach, bandsaw::ctl::attach},
           {detach, bandsaw::ctl::detach},
+          {top, bandsaw::ctl::top},
+          {trace, bandsaw::ctl::trace},
+          {hook, bandsaw::ctl::hook},
           {app->add_subcommand("status", "vgpud and its device"), bandsaw::ctl::status},
           {app->add_subcommand("shutdown", "end every session, then vgpud"), bandsaw::ctl::shutdown}};
 }

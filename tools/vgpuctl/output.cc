@@ -24,6 +24,13 @@ std::string percent(uint64_t value) { return value ? fmt::format("{} %", value) 
 std::string seconds(uint64_t nanoseconds) { return fmt::format("{:.3f} s", static_cast<double>(nanoseconds) * 1e-9); }
 std::string size(int64_t bytes) { return format_size(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))); }
 
+std::string policy_line(const json& object) {
+  const auto policy = get<std::string>(object, "/scheduler/policy", "");
+  if (policy.empty()) return "nothing: shares of compute and copy are not enforced";
+  const bool one = get<std::string>(object, "/scheduler/queues", "") == "sdq";
+  return fmt::format("{}, {}", policy, one ? "sdq (one account for all engines)" : "mrq (an account for each engine)");
+}
+
 std::string usage_state(const json& view) {
   const bool vm = get(view, "/live/vm/connected", false);
   const auto state = get<std::string>(view, "/session/state", "?");
@@ -32,6 +39,20 @@ std::string usage_state(const json& view) {
 }
 
 void line(const char* name, const std::string& value) { fmt::print("  {:<12} {}\n", name, value); }
+
+void print_engines(const json& engines) {
+  if (engines.empty()) return;
+  std::vector<std::vector<std::string>> rows = {
+      {"ENGINE", "CHARGED", "WAITED", "SLICES", "OVER-RUNS", "WAITING", "RUNNING"}};
+  for (const char* name : {"compute", "copy_in", "copy_out"}) {
+    const json engine = engines.value(name, json::object());
+    rows.push_back(
+        {name, seconds(engine.value("busy_ns", uint64_t{0})), seconds(engine.value("wait_ns", uint64_t{0})),
+         std::to_string(engine.value("grants", uint64_t{0})), std::to_string(engine.value("overruns", uint64_t{0})),
+         std::to_string(engine.value("waiting", uint64_t{0})), std::to_string(engine.value("in_flight", uint64_t{0}))});
+  }
+  print_table(rows);
+}
 
 void print_processes(const json& processes) {
   std::vector<std::vector<std::string>> rows = {
@@ -60,18 +81,38 @@ int print_refusal(const Refusal& refusal, bool json_output) {
   return refusal.exit;
 }
 
-void print_table(const std::vector<std::vector<std::string>>& rows) {
+std::vector<std::string> table_lines(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
+  std::vector<std::string> lines;
   for (const auto& row : rows) {
-    std::string text;
+    std::string& text = lines.emplace_back();
     for (size_t i = 0; i < row.size(); ++i) text += fmt::format("{:<{}}  ", row[i], widths[i]);
     text.erase(text.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", text);
   }
+  return lines;
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows) {
+  for (const std::string& text : table_lines(rows)) fmt::print("{}\n", text);
+}
+
+std::string shares_line(const json& view) {
+  std::string text = fmt::format("{} of memory, compute {} %, copy {} %", size(get<int64_t>(view, "/memory", 0)),
+                                 get<uint64_t>(view, "/compute", 0), get<uint64_t>(view, "/copy", 0));
+  if (const auto reserve = get<uint64_t>(view, "/reserve", 0)) text += fmt::format(", reserve {} %", reserve);
+  if (const auto cap = get<uint64_t>(view, "/cap", 100); cap < 100) text += fmt::format(", cap {} %", cap);
+  if (const auto priority = get<int64_t>(view, "/priority", 0)) text += fmt::format(", priority {}", priority);
+  return text;
+}
+
+void print_policy(const json& view) {
+  if (!view.contains("scheduler")) return;
+  fmt::print("device {}, with all its virtual GPUs, is scheduled by {}\n", get<std::string>(view, "/device", "?"),
+             policy_line(view));
 }
 
 void print_list(const json& views) {
@@ -94,6 +135,10 @@ void print_vgpu(const json& view) {
                              size(get<int64_t>(view, "/memory", 0))));
   line("compute", percent(get<uint64_t>(view, "/compute", 0)));
   line("copy", percent(get<uint64_t>(view, "/copy", 0)));
+  line("reserve", percent(get<uint64_t>(view, "/reserve", 0)));
+  const auto cap = get<uint64_t>(view, "/cap", 100);
+  line("cap", cap < 100 ? percent(cap) : "-");
+  line("priority", std::to_string(get<int64_t>(view, "/priority", 0)));
   const auto domain = get<std::string>(view, "/domain", "");
   line("domain", domain.empty() ? "-" : domain);
   line("state", usage_state(view));
@@ -109,6 +154,7 @@ void print_vgpu(const json& view) {
                              size(get<int64_t>(view, "/live/usage/bytes_device", 0))));
   line("busy", fmt::format("{} compute, {} copy", seconds(get<uint64_t>(view, "/live/usage/compute_ns", 0)),
                            seconds(get<uint64_t>(view, "/live/usage/copy_ns", 0))));
+  print_engines(get(view, "/engines", json::object()));
   const json processes = get(view, "/live/processes", json::array());
   if (!processes.empty()) print_processes(processes);
 }
@@ -126,6 +172,10 @@ void print_status(const json& status) {
                              size(get<int64_t>(status, "/device/memory", 0))));
   line("compute", fmt::format("{} of 100 % given", get<uint64_t>(status, "/device/compute_given", 0)));
   line("copy", fmt::format("{} of 100 % given", get<uint64_t>(status, "/device/copy_given", 0)));
+  if (const auto reserve = get<uint64_t>(status, "/device/reserve_given", 0)) {
+    line("reserve", fmt::format("{} of 100 % given", reserve));
+  }
+  line("scheduler", policy_line(status));
   line("vgpus", std::to_string(get<uint64_t>(status, "/vgpus", 0)));
 }
 

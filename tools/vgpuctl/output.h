@@ -21,6 +21,13 @@ int print_refusal(const Refusal& refusal, bool json);
 // Columns as wide as their widest cell; the first row is the heading.
 void print_table(const std::vector<std::vector<std::string>>& rows);
 
+// The rows of a table, each without a line feed.
+std::vector<std::string> table_lines(const std::vector<std::vector<std::string>>& rows);
+// "8.0 GiB of memory, compute 30 %, ..."; what is not said has its ordinary value.
+std::string shares_line(const nlohmann::json& view);
+// How the device is scheduled, if the view says so.
+void print_policy(const nlohmann::json& view);
+
 void print_list(const nlohmann::json& views);
 void print_vgpu(const nlohmann::json& view);
 void print_status(const nlohmann::json& status);

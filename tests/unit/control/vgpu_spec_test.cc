@@ -168,6 +168,30 @@ TEST(SpecJson, ReadsWhatEarlierVersionsStored) {
   EXPECT_EQ(old.priority, 0);
 }
 
+TEST(ShareTexts, AreReadBack) {
+  VgpuSpec before = spec("web0", 8 * kGiB, 30, 20);
+  before.priority = -4;
+  const ShareTexts texts = share_texts(to_json(before));
+  EXPECT_EQ(
+      texts,
+      (ShareTexts{
+          {"memory", "8G"}, {"compute", "30"}, {"copy", "20"}, {"cap", "100"}, {"reserve", "0"}, {"priority", "-4"}}));
+  VgpuSpec after = spec("web0", 0);
+  ASSERT_TRUE(from_json(read_share_texts(texts).value(), false, &after).ok());
+  EXPECT_EQ(to_json(before), to_json(after));
+  EXPECT_EQ(share_texts({{"memory", 1536u << 20}, {"live", 3}}), (ShareTexts{{"memory", "1536M"}}));
+  EXPECT_EQ(share_texts({{"memory", kGiB + 1}}), (ShareTexts{{"memory", "1073741825"}}));
+}
+
+TEST(ShareTexts, RefuseWhatIsNoShare) {
+  for (const ShareTexts& bad :
+       {ShareTexts{{"colour", "1"}}, ShareTexts{{"memory", "lots"}}, ShareTexts{{"compute", ""}},
+        ShareTexts{{"compute", "30%"}}, ShareTexts{{"compute", " 30"}}, ShareTexts{{"cap", "99999999999999999999"}},
+        ShareTexts{{"cap", "1"}, {"cap", "2"}}}) {
+    EXPECT_EQ(read_share_texts(bad).status().code(), EINVAL) << bad[0].first << bad[0].second;
+  }
+}
+
 TEST(NearestName, FindsASlip) {
   EXPECT_EQ(nearest_name("wbe0", {"web0", "db0"}), "web0");
   EXPECT_EQ(nearest_name("web", {"web0", "db0"}), "web0");

@@ -5,7 +5,7 @@
 namespace bandsaw::libvirt {
 namespace {
 
-const Attachment kWeb{"web0", "/run/bandsaw/web0/vfio.sock"};
+const Attachment kWeb{"web0", "/run/bandsaw/web0/vfio.sock", {{"memory", "8G"}, {"compute", "30"}}};
 const Attachment kDb{"db0", "/run/bandsaw/db0/vfio.sock"};
 constexpr const char* kDomain = "<domain type='kvm'><name>d</name><memory>1048576</memory></domain>";
 

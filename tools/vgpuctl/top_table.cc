@@ -1,0 +1,153 @@
+#include "tools/vgpuctl/top_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "backend/control/vgpu_spec.h"
+#include "tools/vgpuctl/output.h"
+
+namespace bandsaw::ctl {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<const char*, 3> kEngines = {"compute", "copy_in", "copy_out"};
+
+json at(const json& object, const std::string& pointer) {
+  const json::json_pointer path(pointer);
+  return object.contains(path) ? object[path] : json();
+}
+
+// How much a counter grew; null: it is not there.
+json growth(const json& before, const json& after, const std::string& pointer) {
+  const json now = at(after, pointer), then = at(before, pointer);
+  if (!now.is_number()) return {};
+  const double value = now.get<double>(), base = then.is_number() ? then.get<double>() : value;
+  return value >= base ? value - base : value;
+}
+
+json per(const json& amount, double seconds) {
+  if (!amount.is_number() || seconds <= 0) return {};
+  return amount.get<double>() / seconds;
+}
+
+json percent_of(const json& nanoseconds, double seconds) { return per(nanoseconds, seconds * 1e7); }
+
+json engine_rates(const json& before, const json& after, const std::string& engine, double seconds) {
+  const std::string path = "/engines/" + engine;
+  json busy = growth(before, after, path + "/busy_ns");
+  // Without an arbiter, the runners' own count of compute is what there is.
+  if (busy.is_null() && engine == "compute") busy = growth(before, after, "/live/usage/compute_ns");
+  const json wait = growth(before, after, path + "/wait_ns"), grants = growth(before, after, path + "/grants");
+  const bool granted = grants.is_number() && grants.get<double>() > 0;
+  return {{"use_percent", percent_of(busy, seconds)},
+          {"share_percent", at(after, engine == "compute" ? "/compute" : "/copy")},
+          {"wait_ms", granted ? json(wait.get<double>() / grants.get<double>() * 1e-6) : json()},
+          {"slices_per_s", per(grants, seconds)},
+          {"waiting", at(after, path + "/waiting")}};
+}
+
+json vgpu_rates(const json& before, const json& after) {
+  const json begun = at(before, "/at_ns"), ended = at(after, "/at_ns");
+  const double seconds =
+      begun.is_number() && ended.is_number() ? (ended.get<double>() - begun.get<double>()) * 1e-9 : 0;
+  json result = {
+      {"name", at(after, "/name")},
+      {"state", at(after, "/session/state")},
+      {"memory", at(after, "/memory")},
+      {"memory_used", at(after, "/live/memory_used")},
+      {"processes", at(after, "/live/processes").is_array() ? json(after["live"]["processes"].size()) : json()},
+      {"calls_per_s", per(growth(before, after, "/live/usage/calls"), seconds)},
+      {"launches_per_s", per(growth(before, after, "/live/usage/launches"), seconds)},
+      {"errors_per_s", per(growth(before, after, "/live/usage/errors"), seconds)}};
+  for (const char* engine : kEngines) result["engines"][engine] = engine_rates(before, after, engine, seconds);
+  return result;
+}
+
+std::string use_cell(const json& engine) {
+  const json use = at(engine, "/use_percent"), share = at(engine, "/share_percent");
+  return fmt::format("{:>5} /{:>4} %", use.is_number() ? fmt::format("{:.1f}", use.get<double>()) : "-",
+                     share.is_number() ? share.dump() : "-");
+}
+
+std::string wait_cell(const json& engine) {
+  const json wait = at(engine, "/wait_ms");
+  return wait.is_number() ? fmt::format("{:>7.2f} ms", wait.get<double>()) : fmt::format("{:>10}", "-");
+}
+
+std::string rate_cell(const json& rate) {
+  if (!rate.is_number()) return fmt::format("{:>7}", "-");
+  double value = rate.get<double>();
+  const char* unit = "";
+  for (const char* larger : {"k", "M"}) {
+    if (value < 10000) break;
+    value /= 1000;
+    unit = larger;
+  }
+  return fmt::format("{:>7}", fmt::format("{:.{}f}{}", value, value < 10 && value > 0 ? 1 : 0, unit));
+}
+
+std::string memory_cell(const json& vgpu) {
+  const json used = at(vgpu, "/memory_used"), share = at(vgpu, "/memory");
+  const auto bytes = [](const json& value) {
+    return value.is_number() ? format_size(static_cast<uint64_t>(std::max(0.0, value.get<double>()))) : "-";
+  };
+  return fmt::format("{:>10} / {:>9}", bytes(used), bytes(share));
+}
+
+std::vector<std::string> row(const json& vgpu) {
+  std::vector<std::string> cells = {at(vgpu, "/name").is_string() ? vgpu["name"].get<std::string>() : "?"};
+  for (const char* engine : kEngines) {
+    cells.push_back(use_cell(at(vgpu, std::string("/engines/") + engine)));
+    cells.push_back(wait_cell(at(vgpu, std::string("/engines/") + engine)));
+  }
+  const json processes = at(vgpu, "/processes");
+  cells.push_back(memory_cell(vgpu));
+  cells.push_back(rate_cell(at(vgpu, "/calls_per_s")));
+  cells.push_back(rate_cell(at(vgpu, "/launches_per_s")));
+  const json state = at(vgpu, "/state");
+  cells.push_back(processes.is_number() ? processes.dump() : state.is_string() ? state.get<std::string>() : "-");
+  return cells;
+}
+
+std::string text(const json& status, const std::string& pointer) {
+  const json value = at(status, pointer);
+  return value.is_string() ? value.get<std::string>() : value.is_number() ? value.dump() : "-";
+}
+
+}  // namespace
+
+json rates(const json& before, const json& after) {
+  json result = {{"interval_s", json()}, {"vgpus", json::array()}};
+  for (const json& now : after) {
+    const auto same = std::find_if(before.begin(), before.end(),
+                                   [&](const json& then) { return at(then, "/name") == at(now, "/name"); });
+    const json then = same == before.end() ? json::object() : *same;
+    result["vgpus"].push_back(vgpu_rates(then, now));
+    if (at(then, "/at_ns").is_number()) {
+      result["interval_s"] = (at(now, "/at_ns").get<double>() - then["at_ns"].get<double>()) * 1e-9;
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> top_lines(const json& status, const json& rates, size_t columns) {
+  std::vector<std::vector<std::string>> rows = {{"NAME", "COMPUTE/SHARE", "      WAIT", "COPY IN", "      WAIT",
+                                                 "COPY OUT", "      WAIT", "MEMORY USED / SHARE", "CALLS/S",
+                                                 "LAUNCHES/S", "PROC"}};
+  for (const json& vgpu : rates["vgpus"]) rows.push_back(row(vgpu));
+  std::vector<std::string> lines = table_lines(rows);
+  const std::string policy = text(status, "/scheduler/policy");
+  lines.insert(lines.begin(),
+               fmt::format("{}: {}, {} virtual GPUs, {}", text(status, "/device/id"), text(status, "/device/name"),
+                           text(status, "/vgpus"),
+                           policy == "-" ? "not scheduled" : policy + " " + text(status, "/scheduler/queues")));
+  for (std::string& line : lines) {
+    if (columns > 0 && line.size() > columns) line.resize(columns);
+  }
+  return lines;
+}
+
+}  // namespace bandsaw::ctl

@@ -1,0 +1,53 @@
+// trace: records who had which engine when.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "tools/vgpuctl/chrome_trace.h"
+#include "tools/vgpuctl/commands.h"
+#include "tools/vgpuctl/daemon_call.h"
+#include "tools/vgpuctl/screen.h"
+
+namespace bandsaw::ctl {
+
+using nlohmann::json;
+
+int trace(const Options& options) {
+  std::ofstream file(options.output);
+  if (!file) {
+    return print_refusal({kRefused, fmt::format("cannot write {}: {}", options.output, std::strerror(errno)),
+                          "name a file in a folder that you may write"},
+                         options.json);
+  }
+  Signals signals;
+  const Reply started = call(options, "POST", "/v1/trace/start", {{"seconds", options.seconds}});
+  if (const Refusal* refusal = std::get_if<Refusal>(&started)) return print_refusal(*refusal, options.json);
+  const std::chrono::nanoseconds time(static_cast<int64_t>(options.seconds * 1e9));
+  for (const auto end = std::chrono::steady_clock::now() + time;
+       signals.wait(
+           std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(end - std::chrono::steady_clock::now())),
+           false) == Signals::Event::kResized;) {
+  }
+  const Reply taken = call(options, "POST", "/v1/trace/take", std::get<json>(started));
+  if (const Refusal* refusal = std::get_if<Refusal>(&taken)) return print_refusal(*refusal, options.json);
+  const json& content = std::get<json>(taken);
+  file << chrome_trace(content);
+  file.close();
+  if (!file) {
+    return print_refusal(
+        {kRefused, fmt::format("cannot write {}: {}", options.output, std::strerror(errno)), "make room on that disk"},
+        options.json);
+  }
+  const size_t slices = content.value("records", json::array()).size();
+  const auto lost = content.value("lost", uint64_t{0});
+  if (options.json) {
+    fmt::print("{}\n", json{{"file", options.output}, {"slices", slices}, {"lost", lost}}.dump());
+  } else {
+    fmt::print("{} slices are in {}; open it in https://ui.perfetto.dev\n", slices, options.output);
+    if (lost > 0) fmt::print("{} more found no room: record for a shorter time\n", lost);
+  }
+  return kOk;
+}
+
+}  // namespace bandsaw::ctl
