@@ -75,7 +75,11 @@ int main() {
   }
   const CUresult future = cuModuleLoadData(&module, kFuture);
   std::printf("PTX for a newer GPU: code %d\n", future);
-  EXPECT(future == CUDA_ERROR_NO_BINARY_FOR_GPU || future == CUDA_ERROR_INVALID_PTX);
+  char name[256];
+  CHECK_DRIVER(cuDeviceGetName(name, sizeof(name), 0));
+  const bool any_ptx = std::strstr(name, "software") != nullptr;  // it compiles PTX for any GPU
+  EXPECT(future == CUDA_ERROR_NO_BINARY_FOR_GPU || future == CUDA_ERROR_INVALID_PTX ||
+         (any_ptx && future == CUDA_SUCCESS));
 
   CHECK_DRIVER(cuModuleLoadData(&module, kGood));
   CUfunction write;

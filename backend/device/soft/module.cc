@@ -7,7 +7,6 @@
 #include "backend/device/image/image.h"
 #include "backend/device/image/units.h"
 #include "backend/device/soft/fault.h"
-#include "backend/device/soft/sm_limits.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
@@ -143,7 +142,8 @@ CodeView view(const Code& code) {
 CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options, std::shared_ptr<Image>* image,
                        std::string* log) {
   image::PtxChoice choice;
-  if (const CUresult result = image::find_ptx(bytes, &choice, log, kComputeCapability)) {
+  // PTX for any GPU: libraries have it for the newest one only, beside machine code for others.
+  if (const CUresult result = image::find_ptx(bytes, &choice, log)) {
     spdlog::error("code image: {}", *log);
     return result;
   }

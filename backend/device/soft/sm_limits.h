@@ -6,7 +6,6 @@
 
 namespace bandsaw::soft {
 
-inline constexpr uint32_t kComputeCapability = 90;
 inline constexpr uint32_t kMaxBlockThreads = 1024;
 inline constexpr uint32_t kMaxGridX = 2147483647, kMaxGridYZ = 65535;
 inline constexpr uint64_t kMaxBlockShared = 227 * 1024;  // with the opt-in attribute
