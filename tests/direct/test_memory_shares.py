@@ -84,6 +84,23 @@ def test_free_memory_is_the_whole_virtual_gpus():
     _finish(holder)
 
 
+def test_a_larger_share_is_there_at_once():
+    _ready()
+    holder = _start("hold", 6, BLOCK >> 10)
+    blocks, _ = _running(holder)
+    host.vgpuctl("set", NAME, "--memory", str(2 * SHARE))
+    try:
+        other = _start("hold", 0, BLOCK >> 10)
+        more, left = _running(other)
+        assert more >= SHARE // BLOCK - 2 and left >= SHARE - 2 * BLOCK, f"{more} blocks more, {left} bytes free"
+        assert blocks + more <= 2 * SHARE // BLOCK
+        _finish(other)
+    finally:
+        _finish(holder)
+        wait_until(lambda: _used() == 0, 5, "the return of all memory")
+        host.vgpuctl("set", NAME, "--memory", str(SHARE))
+
+
 def test_a_killed_processs_memory_is_free_at_once():
     _ready()
     for signal_number in (signal.SIGKILL, signal.SIGTERM):

@@ -1,11 +1,13 @@
-// cuDevice*: answered from what cuInit learned about the device.
+// cuDevice*: answered from what cuInit learned about the device, but for its memory.
 #include <cuda.h>
 
 #include <cstdio>
 #include <cstring>
 
+#include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/device.h"
 #include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/wire_client.h"
 
 using namespace bandsaw;
 using namespace bandsaw::libcuda;
@@ -57,7 +59,10 @@ CUresult CUDAAPI cuDeviceGetUuid(CUuuid* uuid, CUdevice dev) { return cuDeviceGe
 CUresult CUDAAPI cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
   if (!bytes) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
-  *bytes = process().device.total_bytes;
+  // The share may have been changed since cuInit.
+  Call call;
+  uint64_t left = 0, all = 0;
+  *bytes = wire::memory_info(call, &left, &all) == CUDA_SUCCESS ? all : process().device.total_bytes;
   return CUDA_SUCCESS;
 }
 

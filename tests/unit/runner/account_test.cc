@@ -1,0 +1,110 @@
+// The account of a virtual GPU under several runners at once, some of which die; charges against it.
+#include "backend/runner/account.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+#include <vector>
+
+#include "memory/share.h"
+
+namespace bandsaw::runner {
+namespace {
+
+constexpr int64_t kShare = 1000;
+
+class AccountRace : public ::testing::Test {
+ protected:
+  AccountRace() : fd_(memfd_create("account", MFD_CLOEXEC)) {
+    EXPECT_EQ(ftruncate(fd_.get(), sizeof(Account)), 0);
+    account_ = static_cast<Account*>(mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
+    account_->memory_share = kShare;
+  }
+  ~AccountRace() override { munmap(account_, sizeof(Account)); }
+
+  UniqueFd fd_;
+  Account* account_ = nullptr;
+};
+
+TEST_F(AccountRace, TheSumNeverPassesTheShare) {
+  std::vector<std::thread> threads;
+  std::atomic<int> running{4};
+  for (uint32_t slot = 0; slot < 4; ++slot) {
+    threads.emplace_back([&, slot] {
+      AccountView view;
+      ASSERT_TRUE(view.map(fd_, slot).ok());
+      for (int i = 0; i < 100'000; ++i) {
+        const int64_t bytes = 100 + 200 * slot + i % 97;
+        if (view.charge(bytes)) view.charge(-bytes);
+      }
+      --running;
+    });
+  }
+  int64_t most = 0;
+  while (running > 0) most = std::max(most, account_->memory_used.load());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(most, kShare);
+  EXPECT_EQ(account_->memory_used, 0);
+  for (int slot = 0; slot < 4; ++slot) EXPECT_EQ(account_->slots[slot].memory_bytes, 0);
+}
+
+// Whenever a runner dies, what its slot says can be given back without lending the same bytes twice.
+TEST_F(AccountRace, DeathsNeverMakeMemoryOutOfNothing) {
+  for (int round = 0; round < 60; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      AccountView view;
+      if (!view.map(fd_, 0).ok()) _exit(1);
+      for (;;) {
+        if (view.charge(300) && view.charge(200)) view.charge(-200);
+        view.charge(-300);
+      }
+    }
+    usleep(200 + 37 * static_cast<useconds_t>(round));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    account_->memory_used -= account_->slots[0].memory_bytes.exchange(0);
+    EXPECT_GE(account_->memory_used, 0);
+    account_->memory_used = 0;  // as the last one's death does
+  }
+}
+
+struct Host {
+  bool charge_memory(int64_t bytes) {
+    if (bytes > 0 && bytes > kShare - charged) return false;
+    return charged += bytes, true;
+  }
+  int64_t charged = 0;
+};
+
+TEST(ChargeTest, HoldsWhatItWasGrantedAndGivesItBackOnce) {
+  Host host;
+  {
+    Charge<Host> none, first(&host), second(&host);
+    EXPECT_TRUE(none.resize(0));
+    EXPECT_FALSE(none.resize(1));
+    EXPECT_TRUE(first.resize(600));
+    EXPECT_FALSE(second.resize(401));
+    EXPECT_EQ(second.bytes(), 0u);
+    EXPECT_TRUE(second.resize(400));
+    EXPECT_FALSE(first.resize(601));
+    EXPECT_FALSE(first.resize(~uint64_t{0}));
+    EXPECT_FALSE(first.resize(uint64_t{1} << 63));
+    EXPECT_EQ(first.bytes(), 600u);
+    EXPECT_TRUE(first.resize(100));
+    EXPECT_EQ(host.charged, 500);
+    Charge<Host> moved(std::move(first));
+    EXPECT_EQ(moved.bytes(), 100u);
+    EXPECT_EQ(first.bytes(), 0u);
+    second = std::move(moved);
+    EXPECT_EQ(host.charged, 100);
+  }
+  EXPECT_EQ(host.charged, 0);
+}
+
+}  // namespace
+}  // namespace bandsaw::runner
