@@ -1,15 +1,12 @@
 // nvcc: -lcuda
 // Copies from and to host addresses that the program has not mapped: the program gets an error, or the fault that it
 // would get if it read there itself. A process beside it goes on.
-#include <csignal>
-
 #include <sys/mman.h>
-
-#include <functional>
-#include <vector>
-
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <csignal>
+#include <functional>
 
 #include "bad_input.cuh"
 
@@ -43,10 +40,10 @@ static bool refused(const std::function<CUresult(CUdeviceptr device, char* bad)>
 int main() {
   for (const bool half : {false, true}) {
     const size_t bytes = half ? kLarge : 8192;
-    EXPECT(refused([=](CUdeviceptr device, char* bad) { return cuMemcpyHtoD(device, bad, bytes); }, half));
-    EXPECT(refused([=](CUdeviceptr device, char* bad) { return cuMemcpyDtoH(bad, device, bytes); }, half));
-    EXPECT(refused([=](CUdeviceptr device, char* bad) { return cuMemcpyHtoDAsync(device, bad, bytes, nullptr); }, half));
-    EXPECT(refused([=](CUdeviceptr device, char* bad) { return cuMemcpyDtoHAsync(bad, device, bytes, nullptr); }, half));
+    EXPECT(refused([=](CUdeviceptr to, char* bad) { return cuMemcpyHtoD(to, bad, bytes); }, half));
+    EXPECT(refused([=](CUdeviceptr from, char* bad) { return cuMemcpyDtoH(bad, from, bytes); }, half));
+    EXPECT(refused([=](CUdeviceptr to, char* bad) { return cuMemcpyHtoDAsync(to, bad, bytes, nullptr); }, half));
+    EXPECT(refused([=](CUdeviceptr from, char* bad) { return cuMemcpyDtoHAsync(bad, from, bytes, nullptr); }, half));
     EXPECT(refused([=](CUdeviceptr, char* bad) { return cuMemHostRegister(bad, bytes, 0); }, half));
   }
   real_work();
