@@ -1,131 +1,19 @@
 #!/usr/bin/env python3
-"""vgpud, its sessions and vgpuctl together, with runners that only speak the link's language."""
-import http.client
+"""vgpud, its sessions and vgpuctl together: lives and deaths."""
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
-import time
 import unittest
 
-VGPUD, SESSION, VGPUCTL, RUNNER = (pathlib.Path(path) for path in sys.argv[1:5])
+from daemon_case import RUNNER, VGPUD, DaemonCase, alive, until
 
 
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that nobody reaps is dead."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def until(condition, seconds: float = 10):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if result := condition():
-            return result
-        time.sleep(0.02)
-    return condition()
-
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("bandsaw", timeout=10)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(self.path)
-
-
-class DaemonTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bandsaw-test-"))
-        self.folder.chmod(0o755)
-        libexec = self.folder / "libexec"
-        libexec.mkdir()
-        os.symlink(SESSION, libexec / "bandsaw-session")
-        os.symlink(RUNNER, libexec / "bandsaw-runner")
-        self.config = self.folder / "vgpud.toml"
-        self.config.write_text('[device]\nmemory = "16G"\n')
-        self.environment = {**os.environ, "BANDSAW_RUN": str(self.folder / "run"), "BANDSAW_LOG": "debug",
-                            "BANDSAW_STATE": str(self.folder / "state"), "BANDSAW_LIBEXEC": str(libexec),
-                            "LIBVIRT_DEFAULT_URI": "test:///default"}
-        self.daemon = None
-        self.log = open(self.folder / "log", "w+")
-        self.start()
-
-    def tearDown(self):
-        if self.daemon.poll() is not None:
-            self.start()
-        self.ctl("shutdown")
-        self.daemon.wait(10)
-        self.log.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def start(self):
-        self.daemon = self.spawn()
-        self.assertTrue(until(lambda: self.ctl("status").returncode == 0), self.log_text())
-
-    def spawn(self):
-        return subprocess.Popen([VGPUD, "--config", self.config], env=self.environment, stderr=self.log)
-
-    def log_text(self):
-        return (self.folder / "log").read_text()
-
-    def ctl(self, *arguments):
-        return subprocess.run([VGPUCTL, *arguments], env=self.environment, capture_output=True, text=True, timeout=60,
-                              check=False)
-
-    def ok(self, *arguments):
-        result = self.ctl(*arguments)
-        self.assertEqual(result.returncode, 0, result.stderr + self.log_text())
-        return result.stdout
-
-    def refused(self, code, text, *arguments):
-        result = self.ctl(*arguments)
-        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
-        self.assertIn(text, result.stderr)
-        quiet = self.ctl(*arguments, "--json")
-        self.assertEqual(quiet.returncode, code)
-        if code != 2:
-            self.assertIn(text, "\n".join(json.loads(quiet.stdout).values()))
-
-    def show(self, name):
-        return json.loads(self.ok("show", name, "--json"))
-
-    def direct(self, name, process=1):
-        """A guest process; the socket is its life."""
-        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.addCleanup(client.close)
-        client.settimeout(10)
-        client.connect(str(self.folder / "run" / name / "direct.sock"))
-        schema = bytes.fromhex(self.show(name)["live"]["schema"])
-        client.send(struct.pack("<II32sII16s", 1, process, schema, 0, 0, b"test"))
-        reply, descriptors, _, _ = socket.recv_fds(client, 4096, 8)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self.assertEqual(struct.unpack_from("<I", reply)[0], 0, reply)
-        self.assertEqual(len(descriptors), 2)
-        return client
-
-    def http(self, method, target, body=b""):
-        connection = UnixConnection(str(self.folder / "run" / "control.sock"))
-        try:
-            connection.request(method, target, body)
-            response = connection.getresponse()
-            return response.status, response.read()
-        except BrokenPipeError:
-            return 413, b""  # hung up on before the body's end
-        finally:
-            connection.close()
-
+class DaemonTest(DaemonCase):
     def test_life_of_a_virtual_gpu(self):
         self.assertIn("created web0", self.ok("create", "web0", "--memory", "8G", "--compute", "30", "--copy", "30"))
         self.assertEqual([view["name"] for view in json.loads(self.ok("list", "--json"))], ["web0"])

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""What an administrator controls through vgpuctl and vgpud: shares, policies, top, traces, metrics, libvirt's hook."""
+import concurrent.futures
+import http.client
+import json
+import os
+import pty
+import socket
+import subprocess
+import sys
+import termios
+import unittest
+
+from daemon_case import VGPUCTL, DaemonCase, until
+
+
+class ControlTest(DaemonCase):
+    def test_shares_and_policies(self):
+        said = self.ok("create", "web0", "--memory", "1G", "--compute", "50", "--copy", "30", "--cap", "80",
+                       "--reserve", "20", "--priority=-5", "--policy", "fifo")
+        self.assertIn("reserve 20 %, cap 80 %, priority -5", said)
+        self.assertIn("all its virtual GPUs, is scheduled by fifo, mrq", said)
+        self.assertIn("fifo, mrq", self.ok("status"))
+        self.assertIn("compute", self.ok("show", "web0"))
+        self.ok("create", "web1", "--memory", "1G")
+        self.assertEqual((self.show("web1")["compute"], self.show("web1")["cap"]), (1, 100))
+        for value, reason in (("0", "is 0 %"), ("-5", "is -5 %"), ("101", "is 101 %"), ("51", "would sum to 101 %")):
+            self.refused(1, reason, "set", "web1", "--compute", value)
+        self.refused(1, "reserve of 30 % is above the cap of 20 %", "set", "web1", "--cap", "20", "--reserve", "30")
+        self.refused(1, "no policy 'best'; there are band+, band, credit, fifo", "set", "web1", "--policy", "best")
+        self.refused(1, "no policy 'best'", "create", "web2", "--memory", "1G", "--policy", "best")
+        self.refused(4, "", "show", "web2")
+        self.refused(2, "", "set", "web1", "--compute", "many")
+        self.ok("set", "web1", "--queues", "sdq")
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        status = json.loads(self.ok("status", "--json"))
+        self.assertEqual((status["scheduler"]["policy"], status["scheduler"]["queues"]), ("fifo", "sdq"))
+        view = self.show("web0")
+        self.assertEqual([view[key] for key in ("compute", "copy", "cap", "reserve", "priority")], [50, 30, 80, 20, -5])
+
+    def test_two_administrators_at_once(self):
+        self.ok("create", "web0", "--memory", "2G")
+        self.ok("create", "web1", "--memory", "2G")
+        for body in ({"compute": 60}, {"compute": 60, "memory": 1 << 30}):  # the second asks the sessions in between
+            for name in ("web0", "web1"):
+                self.assertEqual(self.http("PATCH", f"/v1/vgpus/{name}", b'{"compute":1,"memory":2147483648}')[0], 200)
+            with concurrent.futures.ThreadPoolExecutor() as both:
+                codes = list(both.map(lambda name: self.http("PATCH", f"/v1/vgpus/{name}", json.dumps(body).encode())[0],
+                                      ("web0", "web1")))
+            self.assertEqual(sorted(codes), [200, 409])
+            self.assertEqual(sorted(self.show(name)["compute"] for name in ("web0", "web1")), [1, 60])
+
+    def test_metrics(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.ok("create", "web0", "--memory", "1G", "--compute", "30")
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.config.write_text(f'[device]\nmemory = "16G"\n[metrics]\nlisten = "127.0.0.1:{port}"\n')
+        self.start()
+        until(lambda: self.show("web0")["live"])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("GET", "/metrics")
+        reply = connection.getresponse()
+        text = reply.read().decode()
+        connection.close()
+        self.assertEqual(reply.status, 200)
+        self.assertIn('bandsaw_vgpu_engine_share_ratio{vgpu="web0",engine="compute"} 0.3', text)
+        self.assertIn('bandsaw_vgpu_engine_busy_seconds_total{vgpu="web0",engine="copy_in"} 0', text)
+        self.assertIn('bandsaw_vgpu_up{vgpu="web0"} 1', text)
+
+    def test_top(self):
+        self.ok("create", "web0", "--memory", "1G", "--compute", "30")
+        client = self.direct("web0")
+        table = self.ok("top", "--interval", "0.05", "--count", "2").split("\n\n")
+        self.assertEqual(len([part for part in table if "web0" in part]), 2)
+        self.assertNotIn("\x1b", "".join(table))
+        lines = self.ok("top", "--interval", "0.05", "--count", "3", "--json").splitlines()
+        self.assertEqual(len(lines), 3)
+        vgpu = json.loads(lines[-1])["vgpus"][0]
+        self.assertEqual((vgpu["name"], vgpu["processes"], vgpu["engines"]["compute"]["share_percent"]), ("web0", 1, 30))
+        self.assertAlmostEqual(json.loads(lines[-1])["interval_s"], 0.05, delta=0.5)
+        self.refused(2, "", "top", "--interval", "0")
+        client.close()
+
+    def test_top_in_a_terminal(self):
+        self.ok("create", "web0", "--memory", "1G")
+        for end in (b"q", b"\x03"):
+            pid, terminal = pty.fork()
+            if pid == 0:
+                os.execve(VGPUCTL, [VGPUCTL, "top", "--interval", "0.05"], self.environment)
+            before = termios.tcgetattr(terminal)
+            output = b""
+            while output.count(b"\x1b[H") < 4:
+                output += os.read(terminal, 65536)
+            self.assertNotEqual(termios.tcgetattr(terminal)[3], before[3])
+            os.write(terminal, end)
+            try:
+                while chunk := os.read(terminal, 65536):
+                    output += chunk
+                    if b"\x1b[?1049l" in output:
+                        self.assertEqual(termios.tcgetattr(terminal)[3] | termios.PENDIN,
+                                         before[3] | termios.PENDIN)
+            except OSError:
+                pass  # its end
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+            os.close(terminal)
+            self.assertTrue(output.startswith(b"\x1b[?1049h\x1b[?25l"), output[:40])
+            self.assertTrue(output.endswith(b"\x1b[?25h\x1b[?1049l"), output[-40:])
+            self.assertNotIn(b"\x1b[2J", output)
+
+    def test_trace(self):
+        self.ok("create", "web0", "--memory", "1G")
+        file = self.folder / "trace.json"
+        self.assertIn("slices are in", self.ok("trace", "-o", str(file), "--seconds", "0.1"))
+        self.assertIsInstance(json.loads(file.read_text())["traceEvents"], list)
+        self.refused(1, "cannot write", "trace", "-o", "/nonexistent/x", "--seconds", "0.1")
+        self.refused(2, "", "trace", "--seconds", "0.1")
+
+    def hook(self, xml, *arguments):
+        return subprocess.run([VGPUCTL, "hook", *arguments], env=self.environment, input=xml, capture_output=True,
+                              text=True, timeout=30, check=False)
+
+    def test_hook(self):
+        self.ok("create", "web0", "--memory", "1G", "--compute", "30")
+        self.ok("create", "web1", "--memory", "1G", "--compute", "30")
+        domain = ("<domain type='kvm'><name>guest</name><metadata><b:vgpus xmlns:b="
+                  "'https://bandsaw.dev/xmlns/libvirt/1.0'>{}</b:vgpus></metadata></domain>")
+        if "without libvirt" in self.hook("", "guest").stderr:
+            self.skipTest("built without libvirt")
+        both = "<b:vgpu name='web0' memory='512M' compute='40'/><b:vgpu name='web1' cap='50' priority='7'/>"
+        done = self.hook(domain.format(both), "guest")
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        view = self.show("web0")
+        self.assertEqual((view["memory"], view["compute"]), (512 << 20, 40))
+        self.assertEqual((self.show("web1")["cap"], self.show("web1")["priority"]), (50, 7))
+        for xml, code, reason in (("<b:vgpu name='web0' compute='80'/>", 1, "would sum to 110 %"),
+                                  ("<b:vgpu name='web0' compute='0'/>", 1, "is 0 %"),
+                                  ("<b:vgpu name='web0' compute='lots'/>", 1, "must be a whole number"),
+                                  ("<b:vgpu name='web0' colour='1'/>", 1, "'colour', which is not a share"),
+                                  ("<b:vgpu compute='1'/>", 1, "has no name"),
+                                  ("<b:vgpu name='web9'/>", 4, "no virtual GPU 'web9'"),
+                                  ("<b:vgpu name='web0'", 1, "is not a libvirt domain")):
+            refused = self.hook(domain.format(xml), "guest")
+            self.assertEqual(refused.returncode, code, refused.stderr)
+            self.assertIn("domain 'guest' does not start", refused.stderr)
+            self.assertIn(reason, refused.stderr)
+        self.assertEqual(self.show("web0")["compute"], 40)
+        self.ok("attach", "web0", "other", "--record-only")
+        self.assertIn("is attached to domain 'other'", self.hook(domain.format(both), "guest").stderr)
+        # A domain without our metadata starts without vgpud, whatever its XML is.
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.assertEqual(self.hook("<domain><name>plain</name></domain>", "plain").returncode, 0)
+        self.assertEqual(self.hook(domain.format(both), "guest").returncode, 3)
+
+    def test_the_hook_is_installed(self):
+        hooks = self.folder / "hooks"
+        if "without libvirt" in self.ctl("hook", "--install", "--hooks", str(hooks)).stderr:
+            self.skipTest("built without libvirt")
+        script = hooks / "qemu.d" / "bandsaw"
+        self.assertTrue(os.access(script, os.X_OK))
+        self.assertEqual(subprocess.run([script, "guest", "prepare", "begin", "-"], input="<domain/>", text=True,
+                                        env={"PATH": os.environ["PATH"]}, check=False).returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=1)

@@ -1,0 +1,136 @@
+// What vgpuctl makes of vgpud's answers.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tools/vgpuctl/chrome_trace.h"
+#include "tools/vgpuctl/output.h"
+#include "tools/vgpuctl/top_table.h"
+
+namespace bandsaw::ctl {
+namespace {
+
+using nlohmann::json;
+
+json view(int64_t at_ms, double busy_ms, double wait_ms, int grants, int calls) {
+  return {{"name", "web0"},
+          {"at_ns", at_ms * 1'000'000},
+          {"compute", 50},
+          {"copy", 20},
+          {"memory", int64_t{8} << 30},
+          {"session", {{"state", "running"}}},
+          {"engines",
+           {{"compute", {{"busy_ns", busy_ms * 1e6}, {"wait_ns", wait_ms * 1e6}, {"grants", grants}, {"waiting", 1}}}}},
+          {"live",
+           {{"memory_used", int64_t{1} << 30},
+            {"processes", {1, 2}},
+            {"usage", {{"calls", calls}, {"launches", 0}, {"compute_ns", busy_ms * 1e6}}}}}};
+}
+
+TEST(Rates, AreOverTheTimeThatVgpudSays) {
+  const json result = rates(json::array({view(1000, 0, 0, 10, 100)}), json::array({view(1500, 200, 30, 20, 600)}));
+  EXPECT_DOUBLE_EQ(result["interval_s"].get<double>(), 0.5);
+  const json& vgpu = result["vgpus"][0];
+  EXPECT_DOUBLE_EQ(vgpu["engines"]["compute"]["use_percent"].get<double>(), 40);
+  EXPECT_EQ(vgpu["engines"]["compute"]["share_percent"], 50);
+  EXPECT_EQ(vgpu["engines"]["copy_out"]["share_percent"], 20);
+  EXPECT_DOUBLE_EQ(vgpu["engines"]["compute"]["wait_ms"].get<double>(), 3);
+  EXPECT_DOUBLE_EQ(vgpu["calls_per_s"].get<double>(), 1000);
+  EXPECT_EQ(vgpu["processes"], 2);
+  EXPECT_TRUE(vgpu["engines"]["copy_in"]["use_percent"].is_null());
+}
+
+TEST(Rates, ACounterThatBeganAnewIsNotNegative) {
+  const json result = rates(json::array({view(1000, 900, 0, 10, 1000)}), json::array({view(2000, 100, 0, 10, 50)}));
+  EXPECT_DOUBLE_EQ(result["vgpus"][0]["engines"]["compute"]["use_percent"].get<double>(), 10);
+  EXPECT_DOUBLE_EQ(result["vgpus"][0]["calls_per_s"].get<double>(), 50);
+  EXPECT_TRUE(result["vgpus"][0]["engines"]["compute"]["wait_ms"].is_null());
+}
+
+TEST(Rates, WhoIsNewOrAwayHasNone) {
+  json away = view(2000, 0, 0, 0, 0);
+  away["live"] = json();
+  away["engines"] = json();
+  const json result = rates(json::array(), json::array({away}));
+  EXPECT_TRUE(result["vgpus"][0]["calls_per_s"].is_null());
+  EXPECT_TRUE(result["vgpus"][0]["memory_used"].is_null());
+  EXPECT_EQ(top_lines(json::object(), result, 0).size(), 3u);
+}
+
+TEST(TopLines, LineUpAndFitTheTerminal) {
+  json second = view(2000, 1000, 0, 10, 2'500'000);
+  second["name"] = "a-much-longer-name";
+  const json result = rates({view(1000, 0, 0, 0, 0), second}, json::array({view(2000, 371, 5, 10, 1000), second}));
+  const auto lines = top_lines({{"device", {{"id", "soft"}}}}, result, 0);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[2].find(" 37.1 /  50 %"), lines[1].find("COMPUTE/SHARE"));
+  EXPECT_EQ(lines[2].find('/'), lines[3].find('/'));
+  EXPECT_EQ(lines[2].find(" MiB"), lines[3].find(" MiB"));
+  for (const std::string& line : top_lines(json::object(), result, 40)) EXPECT_LE(line.size(), 40u);
+}
+
+json trace_example() {
+  return json::parse(R"({"base_ns":5000,"lost":2,"vgpus":["web0","db\"0"],"engines":["compute","copy_in","copy_out"],
+    "records":[[0,3,0,0,1000,4000,2500],[0,3,0,1500,2000,5000,1000],[0,4,0,4500,5000,6000,900],[1,0,2,7000,7000,9000,2000],
+               [9,0,0,0,0,0,0],[0,0,7,0,0,0,0],[1]]})");
+}
+
+TEST(ChromeTrace, HasATrackForEachVirtualGpuAndEngine) {
+  const json trace = json::parse(chrome_trace(trace_example()));
+  std::map<std::string, int> tracks;
+  std::map<std::pair<int, int>, std::string> names;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") names[{event["pid"], event["tid"]}] = event["args"]["name"];
+    if (event["name"] == "process_name") names[{event["pid"], 0}] = event["args"]["name"];
+  }
+  EXPECT_EQ((names[{1, 0}]), "vGPU web0");
+  EXPECT_EQ((names[{2, 0}]), "vGPU db\"0");
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") ++tracks[names.at({event["pid"], 0}) + " " + names.at({event["pid"], event["tid"]})];
+  }
+  // The second slice overlaps the first, the third does not; the last did not wait.
+  EXPECT_EQ(tracks, (std::map<std::string, int>{{"vGPU web0 compute", 2},
+                                                {"vGPU web0 compute 2", 1},
+                                                {"vGPU web0 compute queue", 3},
+                                                {"vGPU db\"0 copy out", 1}}));
+  EXPECT_EQ(trace["otherData"]["lost_slices"], 2);
+}
+
+TEST(ChromeTrace, TimesAreMicrosecondsAndTheArgumentsTellAll) {
+  const json trace = json::parse(chrome_trace(trace_example()));
+  const json& first = trace["traceEvents"][0];
+  EXPECT_EQ(first["ph"], "X");
+  EXPECT_DOUBLE_EQ(first["ts"].get<double>(), 1);
+  EXPECT_DOUBLE_EQ(first["dur"].get<double>(), 3);
+  EXPECT_EQ(first["args"],
+            json::parse(R"({"asked_us":0.0,"granted_us":1.0,"ended_us":4.0,"charged_us":2.5,"waited_us":1.0})"));
+  EXPECT_EQ(first["name"], "process 3");
+}
+
+TEST(ChromeTrace, ARowsSlicesNeverOverlap) {
+  json taken = trace_example();
+  taken["records"] = json::array();
+  for (int i = 0; i < 300; ++i) {
+    const int granted = i * 7 % 100 * 10;
+    taken["records"].push_back({0, 0, 0, granted / 2, granted, granted + 35 + i % 20, 1});
+  }
+  const json trace = json::parse(chrome_trace(taken));
+  std::map<std::pair<int, int>, double> ends;
+  size_t slices = 0;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X" || event["name"] != "process 0") continue;
+    ++slices;
+    double& end = ends[{event["pid"], event["tid"]}];
+    EXPECT_GE(event["ts"].get<double>() + 1e-9, end);
+    end = event["ts"].get<double>() + event["dur"].get<double>();
+  }
+  EXPECT_EQ(slices, 300u);
+}
+
+TEST(ChromeTrace, OfNothingIsStillATrace) {
+  EXPECT_TRUE(json::parse(chrome_trace(json::object()))["traceEvents"].empty());
+}
+
+}  // namespace
+}  // namespace bandsaw::ctl
