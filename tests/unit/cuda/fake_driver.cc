@@ -1,0 +1,121 @@
+#include "tests/unit/cuda/fake_driver.h"
+
+#include <cstring>
+
+namespace bandsaw::cuda {
+
+FakeGpu& fake_gpu() {
+  static FakeGpu gpu;
+  return gpu;
+}
+
+}  // namespace bandsaw::cuda
+
+using bandsaw::cuda::fake_gpu;
+
+namespace {
+
+uint64_t next_handle = 0x1000;
+
+template <typename Handle>
+CUresult make(Handle* handle) {
+  return *handle = reinterpret_cast<Handle>(next_handle += 0x10), CUDA_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+CUresult cuGetErrorName(CUresult, const char** name) { return *name = "NAME", CUDA_SUCCESS; }
+CUresult cuGetErrorString(CUresult, const char** text) { return *text = "text", CUDA_SUCCESS; }
+CUresult cuDeviceGet(CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; }
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
+  *value = which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT             ? 10
+           : which == CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR ? 2048
+           : which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR       ? 9
+                                                                         : 0;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) { return make(context); }
+CUresult cuDevicePrimaryCtxReset(CUdevice) { return CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
+CUresult cuCtxCreate(CUcontext* context, CUctxCreateParams*, unsigned, CUdevice) {
+  ++fake_gpu().contexts;
+  return make(context);
+}
+CUresult cuCtxDestroy(CUcontext) { return --fake_gpu().contexts, CUDA_SUCCESS; }
+CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
+CUresult cuCtxGetLimit(size_t* value, CUlimit limit) { return *value = fake_gpu().limits[limit], CUDA_SUCCESS; }
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) { return fake_gpu().limits[limit] = value, CUDA_SUCCESS; }
+CUresult cuMemGetInfo(size_t* free, size_t* total) { return *free = *total = size_t{1} << 40, CUDA_SUCCESS; }
+CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
+  return *bytes = 2u << 20, CUDA_SUCCESS;
+}
+CUresult cuMemAddressReserve(CUdeviceptr* at, size_t, size_t, CUdeviceptr wanted, unsigned long long) {
+  return *at = wanted, CUDA_SUCCESS;
+}
+CUresult cuMemAddressFree(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp*, unsigned long long) {
+  return *handle = next_handle += 0x10, CUDA_SUCCESS;
+}
+CUresult cuMemRelease(CUmemGenericAllocationHandle) { return CUDA_SUCCESS; }
+CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
+  return CUDA_SUCCESS;
+}
+CUresult cuMemUnmap(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
+CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; }
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop, CUmemGenericAllocationHandle) {
+  return std::memset(prop, 0, sizeof *prop), CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice) { return make(pool); }
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps*) { return make(pool); }
+CUresult cuMemPoolDestroy(CUmemoryPool) { return CUDA_SUCCESS; }
+CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void*) { return CUDA_SUCCESS; }
+CUresult cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute which, void* value) {
+  const auto& gpu = fake_gpu();
+  *static_cast<cuuint64_t*>(value) = which == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? gpu.pool_reserved : gpu.pool_used;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemPoolTrimTo(CUmemoryPool, size_t) { return fake_gpu().pool_reserved = fake_gpu().pool_used, CUDA_SUCCESS; }
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool, CUstream) {
+  auto& gpu = fake_gpu();
+  gpu.pool_used += bytes;
+  if (gpu.pool_reserved < gpu.pool_used) gpu.pool_reserved = gpu.pool_used;
+  return *address = 0x7f0000000000, CUDA_SUCCESS;
+}
+CUresult cuMemFreeAsync(CUdeviceptr, CUstream) { return fake_gpu().pool_used = 0, CUDA_SUCCESS; }
+
+CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
+  return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
+}
+CUresult cuGraphCreate(CUgraph* graph, unsigned) { return make(graph); }
+CUresult cuGraphDestroy(CUgraph) { return CUDA_SUCCESS; }
+CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph, const CUgraphNode*, size_t,
+                                CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+  params->dptr = 0x7f1000000000;
+  return make(node);
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned long long) { return make(exec); }
+CUresult cuGraphExecDestroy(CUgraphExec) { return CUDA_SUCCESS; }
+CUresult cuGraphUpload(CUgraphExec, CUstream) {
+  ++fake_gpu().uploads;
+  return fake_gpu().graph_reserved = fake_gpu().graph_needs, CUDA_SUCCESS;
+}
+CUresult cuGraphLaunch(CUgraphExec, CUstream) { return ++fake_gpu().graph_launches, CUDA_SUCCESS; }
+CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void* value) {
+  return *static_cast<cuuint64_t*>(value) = fake_gpu().graph_reserved, CUDA_SUCCESS;
+}
+CUresult cuDeviceGraphMemTrim(CUdevice) { return fake_gpu().graph_reserved = 0, CUDA_SUCCESS; }
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned, CUjit_option*, void**) { return make(module); }
+CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) { return make(function); }
+CUresult cuFuncGetParamInfo(CUfunction, size_t, size_t*, size_t*) { return CUDA_ERROR_INVALID_VALUE; }
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute which, CUfunction) {
+  return *value = which == CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES ? fake_gpu().local_bytes : 0, CUDA_SUCCESS;
+}
+
+}  // extern "C"

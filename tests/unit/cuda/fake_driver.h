@@ -1,0 +1,21 @@
+// A library in place of NVIDIA's: a GPU that can do nothing but be asked for memory.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace bandsaw::cuda {
+
+struct FakeGpu {
+  uint64_t pool_reserved = 0, pool_used = 0;  // of all pools
+  uint64_t graph_reserved = 0, graph_needs = 0;
+  int uploads = 0, graph_launches = 0, contexts = 0;
+  uint64_t limits[CU_LIMIT_MAX] = {1024, 1 << 20, 8 << 20};
+  int local_bytes = 0;  // of every kernel
+};
+
+// The one that the library is about; anybody may change it between calls.
+FakeGpu& fake_gpu();
+
+}  // namespace bandsaw::cuda
