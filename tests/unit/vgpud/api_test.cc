@@ -2,9 +2,11 @@
 
 #include <event2/event.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <filesystem>
 
+#include "backend/control/paths.h"
 #include "tests/unit/vgpud/fake_arbiter.h"
 
 namespace bandsaw {
@@ -112,6 +114,25 @@ TEST_F(ApiTest, ARefusedChangeChangesNothing) {
   }
   EXPECT_EQ(set("b", {{"compute", 41}})["error"],
             "compute shares would sum to 101 %: 41 % asked, 60 % given to others");
+}
+
+TEST_F(ApiTest, MemoryInUseIsNotTakenAway) {
+  add("a", 10);
+  std::filesystem::create_directories(vgpu_directory(config_.run, "a"));
+  const JsonServer session(base_.get(),
+                           std::move(listen_unix(session_socket(config_.run, "a"), SOCK_STREAM, 0600).value()),
+                           [](const json& request) {
+                             return json{{"ok", true}, {"memory_used", request["op"] == "status" ? 700 << 20 : 0}};
+                           });
+  supervisor_->add(*registry_->find("a"), nullptr);  // finds that session
+  const std::string error = set("a", {{"memory", 512 << 20}, {"compute", 20}})["error"];
+  EXPECT_EQ(code_, 409);
+  EXPECT_NE(error.find("what 'a' uses now: 700.0 MiB (734003200 bytes)"), std::string::npos) << error;
+  EXPECT_EQ(registry_->find("a")->memory, kGiB);
+  EXPECT_EQ(arbiter_.shares_["a"][0].percent, 10);
+  set("a", {{"memory", 700 << 20}, {"compute", 20}});
+  EXPECT_EQ(code_, 200);
+  EXPECT_EQ(registry_->find("a")->memory, uint64_t{700} << 20);
 }
 
 TEST_F(ApiTest, AnUnknownPolicyIsToldTheKnownOnes) {
