@@ -76,7 +76,8 @@ Result<std::unique_ptr<RunnerProcess>> RunnerProcess::start(event_base* base, co
   if (::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size) < 0) {
     ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
   }
-  const auto arguments = pointers({"bandsaw-runner"});
+  const std::vector<std::string> name = {"bandsaw-runner"};
+  const auto arguments = pointers(name);
   const auto environment = pointers(program.environment);
   const ChildPlan plan{program.path.c_str(), program.file.get(), theirs.get(),
                        ::getpid(),           arguments.data(),   environment.data()};

@@ -210,6 +210,9 @@ void ArbiterThread::heard(uint64_t what, Time now) {
 
 void ArbiterThread::run() {
   pthread_setname_np(pthread_self(), "arbiter");
+  // While it waits for a processor, engines stand still. What it does at a time is short and bounded.
+  const sched_param urgent{.sched_priority = 1};
+  if (::pthread_setschedparam(pthread_self(), SCHED_RR, &urgent) != 0) spdlog::debug("the arbiter has no priority");
   Time next = 0;
   while (!stop_) {
     epoll_event events[64];

@@ -74,7 +74,8 @@ void BandPlus::activate(Slot slot, const State& state, Time now) {
   Entry& entry = entries_[slot];
   const double paid = static_cast<double>(now - entry.idle_since) * state.tenants[slot].share.percent / 100;
   if (entry.lag < 0) entry.lag = std::min(entry.lag + paid, 0.0);
-  entry.lag = std::min(entry.lag, static_cast<double>(options_.carry));
+  // A short absence is an accident of the program's own threads: it does not cost what is owed.
+  if (now - entry.idle_since > options_.period) entry.lag = std::min(entry.lag, static_cast<double>(options_.carry));
   entry.active = entry.woken = true;
   share_out(state);
 }
@@ -204,12 +205,13 @@ Slot BandPlus::choose(const State& state, Time now) const {
 // Until when the free engine is better kept for one that is further behind than `best` and will be back; 0: it is not.
 Time BandPlus::keep_for_neighbour(Slot best, const State& state, Time now) {
   const auto wait = static_cast<double>(options_.wait);
+  const Time instead = state.tenants[best].expected(state.tenants[best].waiting.front().request);
   for (Slot slot = 0; slot < entries_.size(); ++slot) {
     Entry& entry = entries_[slot];
     const Tenant& tenant = state.tenants[slot];
     if (slot == best || !entry.active || !entry.idle || entry.late || tenant.paused) continue;
     if (tenant.share.cap < 100 && tokens(slot, state, now) < 0) continue;
-    const bool cheap = entry.gap * options_.patience <= static_cast<double>(tenant.typical);
+    const bool cheap = entry.gap * options_.patience <= static_cast<double>(std::max(tenant.typical, instead));
     const bool promised = tenant.share.reservation > 0 && entry.lag > 0;
     if (entry.gap > wait || (!cheap && !promised) || !before(slot, best, state)) continue;
     const auto end = entry.idle_since + static_cast<Time>(std::min(kLateGap * entry.gap + 1, wait));
