@@ -183,6 +183,32 @@ static void contexts() {
   real_work();
 }
 
+// All that the process has goes at once.
+static void reset() {
+  cudaStream_t stream;
+  cudaEvent_t event;
+  char *memory, *pinned, *managed, byte = 0;
+  CHECK(cudaMalloc(&memory, 1 << 20));
+  CHECK(cudaMallocHost(&pinned, 1 << 16));
+  CHECK(cudaMallocManaged(&managed, 1 << 16));
+  CHECK(cudaStreamCreate(&stream));
+  CHECK(cudaEventCreate(&event));
+  CHECK(cudaMemsetAsync(memory, 1, 1 << 20, stream));
+  CHECK(cudaEventRecord(event, stream));
+  real_work();
+  CHECK(cudaDeviceReset());
+  CHECK(cudaFree(nullptr));
+  EXPECT_REFUSED(cudaMemcpy(memory, &byte, 1, cudaMemcpyHostToDevice));
+  EXPECT_REFUSED(cudaFree(memory));
+  EXPECT_REFUSED(cudaFreeHost(pinned));
+  EXPECT_REFUSED(cudaFree(managed));
+  EXPECT_REFUSED(cudaStreamSynchronize(stream));
+  EXPECT_REFUSED(cudaStreamDestroy(stream));
+  EXPECT_REFUSED(cudaEventSynchronize(event));
+  EXPECT_REFUSED(cudaEventDestroy(event));
+  real_work();
+}
+
 static void pools() {
   CHECK(cudaFree(nullptr));
   CUmemPoolProps props{};
@@ -252,6 +278,7 @@ int main() {
                     {"libraries", libraries},
                     {"graphs", graphs},
                     {"contexts", contexts},
+                    {"reset", reset},
                     {"pools", pools},
                     {"arrays", arrays}});
 }
