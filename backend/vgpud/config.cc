@@ -10,14 +10,13 @@
 #include <set>
 #include <sstream>
 
+#include "backend/control/gate_link.h"
 #include "backend/control/paths.h"
 #include "backend/vgpud/metrics_server.h"
 #include "backend/vgpud/shares.h"
 
 namespace bandsaw {
 namespace {
-
-constexpr int kDepthMax = 8;  // as many slices as a gate lets one runner have on an engine
 
 class Reader {
  public:
@@ -134,7 +133,7 @@ void read_scheduler(Reader* reader, Config* config) {
   reader->time("scheduler.quantum_us", 1000, 10, 1'000'000, &options.quantum_ns);
   reader->time("scheduler.patience_ms", 1'000'000, 1, 600'000, &options.patience_ns);
   int64_t depth = options.depth;
-  reader->whole("scheduler.depth", 1, kDepthMax, &depth);
+  reader->whole("scheduler.depth", 1, kGateDepthMax, &depth);
   options.depth = static_cast<int>(depth);
 }
 

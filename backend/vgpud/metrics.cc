@@ -64,7 +64,7 @@ class Page {
 // A metric of every virtual GPU, from one number of its view.
 struct VgpuMetric {
   const char *name, *type, *help, *pointer;
-  double unit = 1;  // of the view's number, in the metric's
+  double divisor = 1;  // from the view's unit to the metric's
 };
 
 constexpr VgpuMetric kVgpuMetrics[] = {
@@ -80,9 +80,9 @@ constexpr VgpuMetric kVgpuMetrics[] = {
 
 // Of every virtual GPU and engine, from one number of its engine's sums.
 constexpr VgpuMetric kEngineMetrics[] = {
-    {"bandsaw_vgpu_engine_busy_seconds_total", "counter", "Engine time charged.", "busy_ns", 1e-9},
+    {"bandsaw_vgpu_engine_busy_seconds_total", "counter", "Engine time charged.", "busy_ns", 1e9},
     {"bandsaw_vgpu_engine_wait_seconds_total", "counter", "Time between asking for the engine and being granted it.",
-     "wait_ns", 1e-9},
+     "wait_ns", 1e9},
     {"bandsaw_vgpu_engine_grants_total", "counter", "Slices granted.", "grants"},
     {"bandsaw_vgpu_engine_overruns_total", "counter", "Slices that held the engine for longer than the patience.",
      "overruns"},
@@ -105,8 +105,9 @@ constexpr EnginePercent kEnginePercents[] = {
      {"/reserve", "/reserve", "/reserve"}},
 };
 
-std::optional<double> times(std::optional<double> value, double unit) {
-  if (value) *value *= unit;
+// By division, because 2.5 s are 2.5e9 ns but 1e-9 is no number of a computer's.
+std::optional<double> divided(std::optional<double> value, double divisor) {
+  if (value) *value /= divisor;
   return value;
 }
 
@@ -126,9 +127,9 @@ void render_gpu(const json& status, Page* page) {
   page->metric("bandsaw_gpu_memory_given_bytes", "gauge", "Device memory given to virtual GPUs.");
   page->sample({{"gpu", gpu}}, number(status, "/device/memory_given"));
   page->metric("bandsaw_gpu_share_given_ratio", "gauge", "Sum of the shares of an engine, 0 to 1.");
-  page->sample({{"gpu", gpu}, {"engine", "compute"}}, times(number(status, "/device/compute_given"), 0.01));
-  page->sample({{"gpu", gpu}, {"engine", "copy_in"}}, times(number(status, "/device/copy_given"), 0.01));
-  page->sample({{"gpu", gpu}, {"engine", "copy_out"}}, times(number(status, "/device/copy_given"), 0.01));
+  page->sample({{"gpu", gpu}, {"engine", "compute"}}, divided(number(status, "/device/compute_given"), 100));
+  page->sample({{"gpu", gpu}, {"engine", "copy_in"}}, divided(number(status, "/device/copy_given"), 100));
+  page->sample({{"gpu", gpu}, {"engine", "copy_out"}}, divided(number(status, "/device/copy_given"), 100));
 }
 
 void render_vgpus(const json& vgpus, Page* page) {
@@ -162,7 +163,7 @@ void render_engines(const json& vgpus, Page* page) {
     for (const json& view : vgpus) {
       for (const char* engine : kEngineNames) {
         page->sample({{"vgpu", text(view, "/name")}, {"engine", engine}},
-                     times(number(view, fmt::format("/engines/{}/{}", engine, metric.pointer)), metric.unit));
+                     divided(number(view, fmt::format("/engines/{}/{}", engine, metric.pointer)), metric.divisor));
       }
     }
   }
@@ -171,7 +172,7 @@ void render_engines(const json& vgpus, Page* page) {
     for (const json& view : vgpus) {
       for (size_t i = 0; i < kEngineNames.size(); ++i) {
         page->sample({{"vgpu", text(view, "/name")}, {"engine", kEngineNames[i]}},
-                     times(number(view, percent.pointers[i]), 0.01));
+                     divided(number(view, percent.pointers[i]), 100));
       }
     }
   }
