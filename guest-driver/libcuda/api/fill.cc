@@ -26,8 +26,7 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
   }
   if (!address || (height > 1 && pitch < row)) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(address);
-  if (range ? !AddressMap::get().covers(*range, address, span) : !in_device_window(address))
-    return CUDA_ERROR_INVALID_VALUE;
+  if (range && !AddressMap::get().covers(*range, address, span)) return CUDA_ERROR_INVALID_VALUE;
   const vgpu_fill what{address, height > 1 ? pitch : 0, width, height, element, value};
   if (range && (!wait || range->on_device())) return wire::fill(call, what, on, vgpu_done{});
   result = check_may_wait();

@@ -107,8 +107,7 @@ CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place*
   if (!fold_offsets(end) || !span_of(extent, *end, &span) || !end->address) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(end->address);
   if (!range) {
-    const bool device = in_device_window(end->address);
-    if (!device && side == Side::kDevice) return CUDA_ERROR_INVALID_VALUE;
+    const bool device = side == Side::kDevice || in_device_window(end->address);
     *place = device ? Place::kUnknown : Place::kPageable;
   } else {
     if (!AddressMap::get().covers(*range, end->address, span)) return CUDA_ERROR_INVALID_VALUE;

@@ -17,14 +17,15 @@ enum class Side { kDevice, kHost, kUnified, kArray };
 // Where an end really lies.
 enum class Place {
   kDevice,    // device memory, arrays
-  kUnknown,   // the device's, if it is anybody's: the host judges
+  // The device's, if it is anybody's, such as a variable's that a kernel took: the host judges, and the call waits for
+  // its word, so that it can refuse.
+  kUnknown,
   kManaged,   // managed memory: the device's to reach, and the program's to look at as soon as a copy is done
   kShared,    // host memory that the runner sees
   kPageable,  // the program's own memory
 };
 
-// Whether only the device can have given this address out. It may be one that the guest does not know, such as a
-// variable's that a kernel took: then the host judges, and the call waits for its word, so that it can refuse.
+// Whether only the device can have given this address out.
 bool in_device_window(uint64_t address);
 
 // Looks an end up, folds its x, y, z into the address (not an array's) and sets its kind. `extent` gives the bytes from
