@@ -206,9 +206,11 @@ static void arrays() {
   asked.Format = CU_AD_FORMAT_UNSIGNED_INT32;
   asked.NumChannels = 4;
   asked.Width = 4096;
-  asked.Height = 4096;
-  asked.Depth = block / (size_t{4096} * 4096 * 16);
-  if (asked.Depth == 0) return;
+  asked.Height = (block >> 20) / 8 * 8;
+  asked.Depth = 16;  // a row of all slices is 1 MiB
+  if (asked.Height == 0 || asked.Height > 16384) return;
+  const size_t whole = block;
+  block = asked.Height << 20;
   std::vector<CUarray> made;
   fill(
       "arrays",
@@ -235,6 +237,7 @@ static void arrays() {
         for (CUmipmappedArray each : mipmaps) CHECK_DRIVER(cuMipmappedArrayDestroy(each));
         mipmaps.clear();
       });
+  block = whole;
 }
 
 static void physical() {

@@ -5,7 +5,7 @@ import tempfile
 
 from lab import cuda_programs, host
 from lab.cuda_programs import Program
-from lab.guest_run import direct_environment, ensure_direct
+from lab.guest_run import direct_environment, ensure_direct, memory_for
 from lab.paths import REPO
 from lab.shell import wait_until
 
@@ -22,7 +22,7 @@ PROGRAMS = ["bad_copy_addresses", "bad_frees", "bad_launches", "corrupt_images",
 
 
 def test_bad_input_harms_nobody_else():
-    ensure_direct(NAME, "1G", share=5)
+    ensure_direct(NAME, memory_for(2, 1024), share=5)
     chosen = [program for program in cuda_programs.programs() if program.name in PROGRAMS]
     busy = Program(REPO / "tests/direct/busy.cu").compile()
     cuda_programs.compile_all(chosen)

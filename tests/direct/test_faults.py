@@ -11,7 +11,7 @@ import time
 
 from lab import host
 from lab.cuda_programs import Program
-from lab.guest_run import direct_environment, ensure_direct
+from lab.guest_run import direct_environment, ensure_direct, memory_for
 from lab.paths import REPO
 from lab.shell import wait_until
 
@@ -51,7 +51,7 @@ def _run_ok(vgpu: str) -> None:
 
 def _both() -> None:
     for name in (ONE, TWO):
-        ensure_direct(name, "256M")
+        ensure_direct(name, memory_for(3, 256))
         host.vgpuctl("set", name, "--compute", "5", "--copy", "5", check=False)
 
 
@@ -140,7 +140,7 @@ def test_no_daemon_is_said_clearly():
 
 
 def test_memory_of_a_sibling_cannot_be_read():
-    ensure_direct(ONE, "256M")
+    ensure_direct(ONE, memory_for(3, 256))
     holder = subprocess.Popen([_program("peek"), "hold", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               env=direct_environment(ONE))
     line = holder.stdout.readline()

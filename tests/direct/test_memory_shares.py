@@ -5,12 +5,12 @@ import subprocess
 
 from lab import host
 from lab.cuda_programs import Program
-from lab.guest_run import direct_environment, ensure_direct
+from lab.guest_run import CONTEXT_MIB, direct_environment, ensure_direct, memory_for
 from lab.paths import REPO
 from lab.shell import wait_until
 
 NAME = "memory-shares"
-SHARE = 256 << 20
+SHARE = int(memory_for(4, 256)[:-1]) << 20
 BLOCK = 4 << 20
 
 
@@ -59,7 +59,7 @@ def test_racing_processes_share_what_there_is():
 
 def test_the_sum_never_passes_the_share():
     _ready()
-    churning = [_start("churn", 4, size) for size in (4096, 512, 64)]
+    churning = [_start("churn", 4, size) for size in (4096, 1024, 256)]
     for process in churning:
         _running(process)
     most = 0
@@ -92,7 +92,8 @@ def test_a_larger_share_is_there_at_once():
     try:
         other = _start("hold", 0, BLOCK >> 10)
         more, left = _running(other)
-        assert more >= SHARE // BLOCK - 2 and left >= SHARE - 2 * BLOCK, f"{more} blocks more, {left} bytes free"
+        lost = 2 * BLOCK + (CONTEXT_MIB << 20 if SHARE > 256 << 20 else 0)
+        assert more >= (SHARE - lost) // BLOCK and left >= SHARE - lost, f"{more} blocks more, {left} bytes free"
         assert blocks + more <= 2 * SHARE // BLOCK
         _finish(other)
     finally:

@@ -64,6 +64,16 @@ def native_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+# What a program takes of a GPU's memory share before it asks for any: its context, its code.
+CONTEXT_MIB = 544
+
+
+def memory_for(programs: int, mib: int) -> str:
+    """A share in which so many programs at once have `mib` MiB for themselves, on whatever device the lab has."""
+    on_gpu = os.environ.get("BANDSAW_LAB_DEVICE", "soft") != "soft"
+    return f"{mib + (programs * CONTEXT_MIB if on_gpu else 0)}M"
+
+
 def ensure_direct(vgpu: str, memory: str = "2G", share: int = 40) -> None:
     host.start_vgpud()
     host.ensure_vgpu(vgpu, memory, share, share)
