@@ -71,8 +71,8 @@ Screen::Screen(bool plain) : terminal_(!plain && ::isatty(STDOUT_FILENO)) {
 
 Screen::~Screen() {
   if (!terminal_) return;
-  write_all("\x1b[?25h\x1b[?1049l");
   if (keys_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  write_all("\x1b[?25h\x1b[?1049l");
 }
 
 size_t Screen::columns() const { return terminal_ ? size_of_terminal().ws_col : 0; }
