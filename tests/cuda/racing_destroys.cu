@@ -1,7 +1,7 @@
 // nvcc: -lcuda
-// native: no
+// device: soft
 // Threads that destroy and free what others use and destroy too: each call does its work or says that there is no such
-// thing. (Bare metal may crash.)
+// thing. (NVIDIA's driver may crash of it, on bare metal and in a runner; here it is about everything before it.)
 #include <atomic>
 #include <random>
 #include <thread>
