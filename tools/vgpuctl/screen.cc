@@ -61,6 +61,7 @@ Screen::Screen(bool plain) : terminal_(!plain && ::isatty(STDOUT_FILENO)) {
   if (keys_) {
     termios raw = before_;
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    raw.c_lflag |= NOFLSH;  // ctrl-C would throw away what gives the screen back
     raw.c_cc[VMIN] = 0;
     raw.c_cc[VTIME] = 0;
     raw.c_cc[VSUSP] = _POSIX_VDISABLE;  // a stop would leave the terminal as it is here

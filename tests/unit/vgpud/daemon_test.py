@@ -200,7 +200,7 @@ class DaemonTest(DaemonCase):
         runner.unlink()
         runner.write_text(f"""#!/bin/sh
 if [ "$1" = --probe ]; then echo '{{"name":"Test GPU","uuid":"GPU-1","memory":{4 << 30},"driver":"13000"}}'; exit; fi
-env > "$BANDSAW_CACHE/environment"
+env > "$BANDSAW_CACHE/new.$$" && mv "$BANDSAW_CACHE/new.$$" "$BANDSAW_CACHE/environment"
 exec {RUNNER}
 """)
         runner.chmod(0o755)
