@@ -34,8 +34,7 @@ namespace bandsaw {
 
 using Done = std::function<void(CUresult)>;
 
-// Engines by number: 0 compute, 1 copy in, 2 copy out.
-inline constexpr unsigned kEngineCount = 3;
+inline constexpr unsigned kCompute = 0, kCopyIn = 1, kCopyOut = 2, kEngineCount = 3;  // engines
 // Told how long the engine worked on a slice, in nanoseconds.
 using SliceDone = std::function<void(uint64_t busy_ns)>;
 

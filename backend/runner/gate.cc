@@ -13,6 +13,8 @@ namespace {
 // A sleeper looks again after this even if nobody wakes it: the arbiter may have died without a word.
 constexpr long kLookAgainNs = 100'000'000;
 constexpr uint64_t kUnitsMax = 1 << 16;
+// Where no arbiter has said how long slices are: they are still measured.
+constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
 
 }  // namespace
 
@@ -32,14 +34,13 @@ void GateView::enter(unsigned engine, uint64_t units) {
   if (!board_) return;
   Slice& slice = lanes_[engine].slice;
   if (slice.begun) {
-    const auto quantum = std::chrono::nanoseconds(board_->quantum_ns.load(std::memory_order_relaxed));
+    const std::chrono::nanoseconds quantum(quantum_ns());
     if (slice.units + units <= slice.limit && Clock::now() - slice.since < quantum) {
       slice.units += units;
       return;
     }
     close(engine);
   }
-  if (board_->absent.load(std::memory_order_relaxed)) return;
   begin(engine);
   slice.units = units;
 }
@@ -50,12 +51,16 @@ void GateView::pause() {
   }
 }
 
+uint64_t GateView::quantum_ns() const {
+  const uint64_t told = board_->quantum_ns.load(std::memory_order_relaxed);
+  return told == 0 ? kQuantumNs : std::min(told, kQuantumMostNs);
+}
+
 // As many units as a quantum holds, but at most twice as many as the time before: the next ones may be longer.
 uint64_t GateView::limit(const Lane& lane) const {
   const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
   if (unit_ps == 0) return 1;
-  const uint64_t quantum_ns = std::min<uint64_t>(board_->quantum_ns.load(std::memory_order_relaxed), 1'000'000'000);
-  return std::clamp<uint64_t>(quantum_ns * 1000 / unit_ps, 1, std::min(2 * lane.last_limit, kUnitsMax));
+  return std::clamp<uint64_t>(quantum_ns() * 1000 / unit_ps, 1, std::min(2 * lane.last_limit, kUnitsMax));
 }
 
 bool GateView::permitted(Gate& gate) {
@@ -91,11 +96,12 @@ void GateView::begin(unsigned engine) {
   Lane& lane = lanes_[engine];
   Gate& gate = board_->gates[slot_][engine];
   // At a closed gate the arbiter counts what is in flight, and is to know at each choice that there is more.
-  if (gate.open.load(std::memory_order_relaxed)) wait_for_room(lane);
-  if (!permitted(gate)) ask(gate);
-  ++lane.in_flight;
+  const bool counted = !board_->absent.load(std::memory_order_relaxed);
+  if (counted && gate.open.load(std::memory_order_relaxed)) wait_for_room(lane);
+  if (counted && !permitted(gate)) ask(gate);
+  if (counted) ++lane.in_flight;
   const uint64_t most = limit(lane);
-  lane.slice = {.begun = true, .units = 0, .limit = most, .since = Clock::now()};
+  lane.slice = {.begun = true, .counted = counted, .units = 0, .limit = most, .since = Clock::now()};
   lane.last_limit = most;
   device_->slice_begin(engine);
 }
@@ -103,16 +109,21 @@ void GateView::begin(unsigned engine) {
 void GateView::close(unsigned engine) {
   Slice& slice = lanes_[engine].slice;
   slice.begun = false;
-  device_->slice_end(engine, [this, engine, units = slice.units](uint64_t busy_ns) { ended(engine, units, busy_ns); });
+  device_->slice_end(engine, [this, engine, units = slice.units, counted = slice.counted](uint64_t busy_ns) {
+    learn(lanes_[engine], units, busy_ns);
+    if (counted) ended(engine, busy_ns);
+  });
 }
 
-void GateView::ended(unsigned engine, uint64_t units, uint64_t busy_ns) {
+// Longer work counts at once, shorter by and by.
+void GateView::learn(Lane& lane, uint64_t units, uint64_t busy_ns) {
+  if (busy_ns == 0 || units == 0) return;
+  const uint64_t measured = std::max<uint64_t>(1, busy_ns * 1000 / units), known = lane.unit_ps;
+  lane.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
+}
+
+void GateView::ended(unsigned engine, uint64_t busy_ns) {
   Lane& lane = lanes_[engine];
-  if (busy_ns > 0 && units > 0) {
-    const uint64_t measured = std::max<uint64_t>(1, busy_ns * 1000 / units), known = lane.unit_ps;
-    // Longer ones count at once, shorter ones by and by.
-    lane.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
-  }
   Gate& gate = board_->gates[slot_][engine];
   gate.busy_ns.fetch_add(busy_ns);
   gate.ended.fetch_add(1);

@@ -38,6 +38,7 @@ class GateView {
   using Clock = std::chrono::steady_clock;
   struct Slice {
     bool begun = false;
+    bool counted = false;  // in the gate's counters: there was an arbiter
     uint64_t units = 0, limit = 0;
     Clock::time_point since;
   };
@@ -53,7 +54,9 @@ class GateView {
   void wait_for_room(Lane& lane);
   bool permitted(Gate& gate);
   void ask(Gate& gate);
-  void ended(unsigned engine, uint64_t units, uint64_t busy_ns);
+  static void learn(Lane& lane, uint64_t units, uint64_t busy_ns);
+  void ended(unsigned engine, uint64_t busy_ns);
+  uint64_t quantum_ns() const;
   uint64_t limit(const Lane& lane) const;
   void ring();
 

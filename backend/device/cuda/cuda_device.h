@@ -19,6 +19,7 @@
 #include "backend/device/cuda/pinned.h"
 #include "backend/device/cuda/pool.h"
 #include "backend/device/cuda/reservations.h"
+#include "backend/device/cuda/slice_meter.h"
 #include "backend/device/cuda/waiter.h"
 
 namespace bandsaw::cuda {
@@ -113,6 +114,9 @@ class CudaDevice final : public Device {
                           uint64_t* value) override;
   CUresult surface_destroy(const SurfaceRef& surface) override;
 
+  void slice_begin(unsigned engine) override { slices_->begin(engine); }
+  void slice_end(unsigned engine, SliceDone done) override { slices_->end(engine, std::move(done)); }
+
   CUresult copy(const StreamRef& stream, const Copy& copy, Done done) override;
   CUresult fill(const StreamRef& stream, const vgpu_fill& fill, Done done) override;
   CUresult launch(const StreamRef& stream, const Launch& launch) override;
@@ -194,6 +198,8 @@ class CudaDevice final : public Device {
   void when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done);
   // Tells `done` when what was put on the stream so far is done; on failure it is not called.
   CUresult when_done(const StreamRef& stream, Done done);
+  // Work for the engine is about to be put on the stream.
+  void measure(unsigned engine, const StreamRef& stream, uint64_t bytes);
   void finished(CUresult result, const Done& done);
   void tell_output();
 
@@ -295,6 +301,7 @@ class CudaDevice final : public Device {
   std::atomic<int> captures_active_{0};
 
   // Last members: their threads use everything above.
+  std::unique_ptr<SliceMeter> slices_;  // outlives what completions_ still waits for
   std::unique_ptr<Completions> completions_;
   Waiter waiter_;
 };

@@ -118,6 +118,7 @@ Status CudaDevice::warm_up() {
   pinned_ = std::make_unique<Pinned>(driver_);
   if (std::byte* slot = pinned_->take_slot()) pinned_->give_slot(slot);
   completions_ = std::make_unique<Completions>(driver_);
+  slices_ = std::make_unique<SliceMeter>(driver_, completions_.get(), host_);
   CUmemoryPool pool = nullptr;
   if (driver_->cuDeviceGetDefaultMemPool(&pool, device_) == CUDA_SUCCESS) {
     const auto wrapped = std::make_shared<CudaPool>(driver_, host_, pool, false);
@@ -181,6 +182,12 @@ void CudaDevice::when_idle(const CudaContextRef& context, std::function<CUresult
     return result == CUDA_SUCCESS ? then() : result;
   };
   wait(context, std::move(call), std::move(done));
+}
+
+void CudaDevice::measure(unsigned engine, const StreamRef& stream, uint64_t bytes) {
+  CUresult error = CUDA_SUCCESS;
+  if (captures_active_ > 0 && is_capturing(as(stream).handle, &error)) return;  // nothing runs now
+  slices_->touch(engine, std::static_pointer_cast<CudaStream>(stream), bytes);
 }
 
 CUresult CudaDevice::when_done(const StreamRef& stream, Done done) {

@@ -23,6 +23,11 @@ CUmemorytype type_of(const CopyEnd& end) {
   return end.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 }
 
+unsigned engine_of(const Copy& copy) {
+  if (copy.source.host) return kCopyIn;
+  return copy.destination.host ? kCopyOut : kCompute;
+}
+
 }  // namespace
 
 CUDA_MEMCPY3D to_driver(const Copy& copy) {
@@ -144,7 +149,8 @@ CUresult CudaDevice::copy_awaited(const StreamRef& stream, const Copy& copy, boo
 
 // To memory that could not be registered: the driver stages it, and only a waiter has the time for that.
 CUresult CudaDevice::copy_blocking(const StreamRef& stream, const Copy& copy, Done done) {
-  auto call = [this, stream, copy]() -> CUresult {
+  auto held = slices_->hold(engine_of(copy), 0);
+  auto call = [this, stream, copy, held = std::move(held)]() -> CUresult {
     const CUresult result = start_copy(as(stream).handle, copy);
     return result == CUDA_SUCCESS ? driver_->cuStreamSynchronize(as(stream).handle) : result;
   };
@@ -164,6 +170,7 @@ CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) 
   const auto registered = [&](const CopyEnd& end) {
     return !end.host || pinned_->holds(end.address, extent(copy, end));
   };
+  measure(engine_of(copy), stream, copy.width_bytes * copy.height * copy.depth);
   const bool to_reply = !registered(copy.destination);
   if (copy.awaited || to_reply) return copy_awaited(stream, copy, to_reply, std::move(done));
   if (!registered(copy.source)) return copy_inline(stream, copy, done);
@@ -199,6 +206,7 @@ CUresult CudaDevice::fill(const StreamRef& stream, const vgpu_fill& fill, Done d
   if (const CUresult result = enter(stream)) return result;
   const uint64_t row = fill.width * fill.element_bytes;
   if (!is_there(fill.address, (fill.height - 1) * fill.pitch + row)) return CUDA_ERROR_INVALID_VALUE;
+  measure(kCompute, stream, row * fill.height);
   if (const CUresult result = check(start_fill(as(stream).handle, fill))) return result;
   if (!done) return CUDA_SUCCESS;
   CUresult error = CUDA_SUCCESS;

@@ -99,6 +99,7 @@ CUresult CudaDevice::map_graph(CudaExec& exec, CUstream stream) {
 
 CUresult CudaDevice::exec_launch(const ExecRef& exec, const StreamRef& stream) {
   if (const CUresult result = enter(stream)) return result;
+  measure(kCompute, stream, 0);
   if (!graphs_allocate_) return check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
   if (const CUresult result = map_graph(as(exec), as(stream).handle)) return result;
   const CUresult result = check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));

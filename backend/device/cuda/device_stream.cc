@@ -139,6 +139,7 @@ CUresult CudaDevice::event_elapsed(const EventRef& start, const EventRef& end, f
 
 CUresult CudaDevice::launch(const StreamRef& stream, const Launch& launch) {
   if (const CUresult result = enter(stream)) return result;
+  measure(kCompute, stream, 0);
   const LaunchConfig config(launch, as(stream).handle);
   size_t bytes = launch.parameters.size();
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(launch.parameters.data()),

@@ -64,7 +64,9 @@ TEST_F(GateTest, NobodyIsAskedWhileThereIsNoArbiter) {
   board_->absent = 1;
   for (int i = 0; i < 100; ++i) view_.enter(0, 1);
   view_.pause();
-  EXPECT_EQ(device_.begun, 0);
+  EXPECT_GT(device_.begun, 2);  // measured all the same
+  while (!device_.ended.empty()) device_.finish_slice(kUnit);
+  EXPECT_EQ(gate().begun + gate().ended + gate().asked, 0u);
   EXPECT_FALSE(rung());
 }
 

@@ -1,0 +1,130 @@
+#include "backend/device/cuda/slice_meter.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace bandsaw::cuda {
+
+using Clock = std::chrono::steady_clock;
+
+// Whoever still has something of it to do holds a reference; the last one's end is the slice's.
+struct SliceMeter::Slice {
+  Slice(SliceMeter* its_meter, unsigned its_engine) : meter(its_meter), engine(its_engine) {}
+  ~Slice() { meter->finish(*this); }
+
+  SliceMeter* const meter;
+  const unsigned engine;
+  std::vector<Part> parts;  // added to while it is open
+  uint64_t bytes = 0;
+  std::atomic<uint64_t> held_ns{0};
+  std::atomic<bool> failed{false};
+  SliceDone done;
+};
+
+SliceMeter::SliceMeter(DriverRef driver, Completions* completions, DeviceHost* host)
+    : driver_(std::move(driver)), completions_(completions), host_(host) {}
+
+SliceMeter::~SliceMeter() {
+  for (SliceRef& slice : open_) slice.reset();
+}
+
+CUresult SliceMeter::take_event(const CudaContextRef& context, CUevent* event) {
+  std::vector<CUevent>& free = free_events_[context->id];
+  if (free.empty()) return driver_->cuEventCreate(event, CU_EVENT_DEFAULT);
+  *event = free.back();
+  free.pop_back();
+  return CUDA_SUCCESS;
+}
+
+void SliceMeter::give_event(const CudaContextRef& context, CUevent event) {
+  if (!event) return;
+  if (context->alive) {
+    free_events_[context->id].push_back(event);
+  } else {
+    free_events_.erase(context->id);  // went with the context
+  }
+}
+
+void SliceMeter::begin(unsigned engine) {
+  auto slice = std::make_shared<Slice>(this, engine);
+  std::lock_guard lock(mutex_);
+  open_[engine].swap(slice);
+}
+
+void SliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  Slice* const slice = open_[engine].get();
+  if (!slice) return;
+  slice->bytes += bytes;
+  const bool known =
+      std::any_of(slice->parts.rbegin(), slice->parts.rend(), [&](const Part& part) { return part.stream == stream; });
+  if (known) return;
+  Part part{stream};
+  if (take_event(stream->context, &part.start) != CUDA_SUCCESS) return;
+  if (driver_->cuEventRecordWithFlags(part.start, stream->handle, 0) != CUDA_SUCCESS) slice->failed = true;
+  slice->parts.push_back(std::move(part));
+}
+
+void SliceMeter::end(unsigned engine, SliceDone done) {
+  SliceRef slice;
+  {
+    std::lock_guard lock(mutex_);
+    slice = std::move(open_[engine]);
+    if (!slice) return done(0);
+    slice->done = std::move(done);
+    for (Part& part : slice->parts) {
+      CUresult result = take_event(part.stream->context, &part.end);
+      if (result == CUDA_SUCCESS) result = driver_->cuEventRecordWithFlags(part.end, part.stream->handle, 0);
+      if (result != CUDA_SUCCESS) slice->failed = true;
+    }
+  }
+  for (const Part& part : slice->parts) {
+    const CUresult result = completions_->after(part.stream, [slice](CUresult outcome) {
+      if (outcome != CUDA_SUCCESS) slice->failed = true;
+    });
+    if (result != CUDA_SUCCESS) slice->failed = true;
+  }
+}
+
+std::shared_ptr<void> SliceMeter::hold(unsigned engine, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  const SliceRef slice = open_[engine];
+  if (!slice) return nullptr;
+  slice->bytes += bytes;
+  return {nullptr, [slice, since = Clock::now()](void*) { slice->held_ns += (Clock::now() - since).count(); }};
+}
+
+// All events have been reached. Streams overlap: moments are counted once.
+uint64_t SliceMeter::busy_ns(const std::vector<Part>& parts) const {
+  std::vector<std::pair<float, float>> spans;  // milliseconds after the first stream's start
+  for (const Part& part : parts) {
+    float start = 0, length = 0;
+    const bool known = (&part == &parts.front() ||
+                        driver_->cuEventElapsedTime(&start, parts.front().start, part.start) == CUDA_SUCCESS) &&
+                       driver_->cuEventElapsedTime(&length, part.start, part.end) == CUDA_SUCCESS;
+    if (known) spans.emplace_back(start, start + length);
+  }
+  std::sort(spans.begin(), spans.end());
+  double busy = 0;
+  float covered = spans.empty() ? 0 : spans.front().first;
+  for (const auto& [start, end] : spans) {
+    if (end > covered) busy += end - std::max(start, covered);
+    covered = std::max(covered, end);
+  }
+  return static_cast<uint64_t>(busy * 1e6);
+}
+
+void SliceMeter::finish(Slice& slice) {
+  const uint64_t busy = (slice.failed ? 0 : busy_ns(slice.parts)) + slice.held_ns;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Part& part : slice.parts) {
+      give_event(part.stream->context, part.start);
+      give_event(part.stream->context, part.end);
+    }
+  }
+  host_->account(static_cast<int>(slice.engine), busy, slice.bytes);
+  if (slice.done) slice.done(busy);
+}
+
+}  // namespace bandsaw::cuda

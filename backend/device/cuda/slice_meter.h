@@ -1,0 +1,50 @@
+// How long the GPU works on the slices of a process: in each stream that a slice touches, an event before its first and
+// one after its last work; the slice's time is that in which at least one of its streams was between the two.
+#pragma once
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "backend/device/cuda/completions.h"
+#include "backend/device/device.h"
+
+namespace bandsaw::cuda {
+
+// Thread-safe. Outlives every slice it has begun.
+class SliceMeter {
+ public:
+  // `host` gets each slice's time and bytes for its accounts.
+  SliceMeter(DriverRef driver, Completions* completions, DeviceHost* host);
+  ~SliceMeter();
+
+  void begin(unsigned engine);
+  void end(unsigned engine, SliceDone done);
+  // Before work for the engine is put on a stream that does not capture, and whose context is current.
+  void touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes);
+  // For work that another thread will wait for: the slice lasts until this is let go, and is charged for so long.
+  std::shared_ptr<void> hold(unsigned engine, uint64_t bytes);
+
+ private:
+  struct Part {
+    std::shared_ptr<CudaStream> stream;
+    CUevent start = nullptr, end = nullptr;
+  };
+  struct Slice;
+  using SliceRef = std::shared_ptr<Slice>;
+
+  CUresult take_event(const CudaContextRef& context, CUevent* event);
+  void give_event(const CudaContextRef& context, CUevent event);
+  uint64_t busy_ns(const std::vector<Part>& parts) const;
+  void finish(Slice& slice);
+
+  const DriverRef driver_;
+  Completions* const completions_;
+  DeviceHost* const host_;
+  std::mutex mutex_;
+  std::array<SliceRef, kEngineCount> open_;               // guarded by mutex_
+  std::map<uint64_t, std::vector<CUevent>> free_events_;  // guarded by mutex_: by the context's id
+};
+
+}  // namespace bandsaw::cuda

@@ -1,0 +1,152 @@
+// What a slice is said to have taken, with a driver whose streams have clocks of their own.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <map>
+#include <mutex>
+
+#include "backend/device/cuda/slice_meter.h"
+
+namespace bandsaw::cuda {
+namespace {
+
+// Streams are numbers; the time that each has reached, and the one at which each event was recorded, in microseconds.
+struct Clocks {
+  std::mutex mutex;
+  std::map<CUstream, float> streams;
+  std::map<CUevent, float> events;
+  uint64_t made = 0;
+  CUresult outcome = CUDA_SUCCESS;
+};
+Clocks& clocks() {
+  static Clocks the;
+  return the;
+}
+
+DriverRef fake_driver() {
+  auto driver = std::make_shared<Driver>();
+  driver->cuEventCreate = [](CUevent* event, unsigned) {
+    std::lock_guard lock(clocks().mutex);
+    *event = reinterpret_cast<CUevent>(++clocks().made);
+    return CUDA_SUCCESS;
+  };
+  driver->cuEventRecordWithFlags = [](CUevent event, CUstream stream, unsigned) {
+    std::lock_guard lock(clocks().mutex);
+    clocks().events[event] = clocks().streams[stream];
+    return CUDA_SUCCESS;
+  };
+  driver->cuEventQuery = [](CUevent) { return clocks().outcome; };
+  driver->cuEventElapsedTime = [](float* milliseconds, CUevent start, CUevent end) {
+    std::lock_guard lock(clocks().mutex);
+    *milliseconds = (clocks().events[end] - clocks().events[start]) / 1000;
+    return CUDA_SUCCESS;
+  };
+  return driver;
+}
+
+struct Host final : DeviceHost {
+  void run_callback(const HostCallback&, CUresult, Done) override {}
+  void poisoned(CUresult) override {}
+  void print(std::string_view) override {}
+  bool charge_memory(int64_t) override { return true; }
+  void account(int engine, uint64_t nanoseconds, uint64_t bytes) override {
+    time[engine] += nanoseconds;
+    moved[engine] += bytes;
+  }
+  void* visible_host(uint64_t, uint64_t) override { return nullptr; }
+  std::atomic<uint64_t> time[kEngineCount]{}, moved[kEngineCount]{};
+};
+
+class SliceMeterTest : public testing::Test {
+ protected:
+  SliceMeterTest() {
+    std::lock_guard lock(clocks().mutex);
+    clocks().streams.clear();
+    clocks().events.clear();
+    clocks().outcome = CUDA_SUCCESS;
+  }
+  std::shared_ptr<CudaStream> stream(uint64_t number) {
+    return std::make_shared<CudaStream>(driver_, reinterpret_cast<CUstream>(number), context_, false);
+  }
+  void work(unsigned engine, const std::shared_ptr<CudaStream>& on, float microseconds, uint64_t bytes = 0) {
+    meter_.touch(engine, on, bytes);
+    std::lock_guard lock(clocks().mutex);
+    clocks().streams[on->handle] += microseconds;
+  }
+  uint64_t end(unsigned engine) {
+    std::promise<uint64_t> busy;
+    meter_.end(engine, [&](uint64_t ns) { busy.set_value(ns); });
+    return busy.get_future().get();
+  }
+
+  DriverRef driver_ = fake_driver();
+  CudaContextRef context_ = std::make_shared<CudaContext>(nullptr, true);
+  Host host_;
+  Completions completions_{driver_};
+  SliceMeter meter_{driver_, &completions_, &host_};
+};
+
+TEST_F(SliceMeterTest, OneStreamFromItsFirstToItsLastWork) {
+  const auto one = stream(1);
+  clocks().streams[one->handle] = 1000;
+  meter_.begin(kCompute);
+  for (int i = 0; i < 10; ++i) work(kCompute, one, 50, 4);
+  EXPECT_NEAR(static_cast<double>(end(kCompute)), 500e3, 1e3);
+  EXPECT_NEAR(static_cast<double>(host_.time[kCompute]), 500e3, 1e3);
+  EXPECT_EQ(host_.moved[kCompute], 40u);
+}
+
+TEST_F(SliceMeterTest, StreamsThatOverlapAreCountedOnce) {
+  const auto one = stream(1), other = stream(2), later = stream(3);
+  clocks().streams[other->handle] = 60;  // 40 of its 80 beside the first one's 100
+  clocks().streams[later->handle] = 500;
+  meter_.begin(kCompute);
+  work(kCompute, one, 100);
+  work(kCompute, other, 80);
+  work(kCompute, later, 10);
+  EXPECT_NEAR(static_cast<double>(end(kCompute)), 150e3, 1e3);
+}
+
+TEST_F(SliceMeterTest, EnginesAreApartAndEventsAreUsedAgain) {
+  const auto one = stream(1);
+  for (int i = 0; i < 100; ++i) {
+    meter_.begin(kCompute);
+    meter_.begin(kCopyIn);
+    work(kCompute, one, 30);
+    work(kCopyIn, one, 20, 1000);
+    EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 20e3, 1e3);
+    EXPECT_NEAR(static_cast<double>(end(kCompute)), 50e3, 1e3);  // the copy was in its way
+  }
+  EXPECT_EQ(host_.moved[kCopyIn], 100'000u);
+  EXPECT_LE(clocks().made, 16u);
+}
+
+TEST_F(SliceMeterTest, NothingIsNothing) {
+  EXPECT_EQ(end(kCopyOut), 0u);
+  meter_.begin(kCopyOut);
+  EXPECT_EQ(end(kCopyOut), 0u);
+}
+
+TEST_F(SliceMeterTest, AFailureEndsTheSliceToo) {
+  const auto one = stream(1);
+  meter_.begin(kCompute);
+  work(kCompute, one, 100);
+  clocks().outcome = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_EQ(end(kCompute), 0u);
+}
+
+TEST_F(SliceMeterTest, WhatAnotherThreadWaitsForLastsUntilItIsLetGo) {
+  meter_.begin(kCopyOut);
+  auto held = meter_.hold(kCopyOut, 7);
+  std::promise<uint64_t> busy;
+  meter_.end(kCopyOut, [&](uint64_t ns) { busy.set_value(ns); });
+  auto outcome = busy.get_future();
+  EXPECT_EQ(outcome.wait_for(std::chrono::milliseconds(2)), std::future_status::timeout);
+  held.reset();
+  EXPECT_GE(outcome.get(), 2'000'000u);
+  EXPECT_EQ(host_.moved[kCopyOut], 7u);
+}
+
+}  // namespace
+}  // namespace bandsaw::cuda
