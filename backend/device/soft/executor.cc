@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <x86intrin.h>
 
 #include <algorithm>
@@ -16,6 +17,14 @@
 namespace bandsaw::soft {
 
 namespace {
+
+// A GPU takes no processor from the threads that feed it, and a host may have few: workers stand back a little.
+constexpr int kNice = 5;
+
+void become_worker(const char* name) {
+  pthread_setname_np(pthread_self(), name);
+  if (setpriority(PRIO_PROCESS, 0, kNice) != 0) spdlog::debug("workers with the priority of all: {}", errno);  // a thread's
+}
 
 constexpr auto kSpin = std::chrono::microseconds(40);        // before a worker sleeps
 constexpr auto kMonitorTick = std::chrono::milliseconds(2);  // how long a job may wait for a worker
@@ -110,7 +119,7 @@ bool Worker::run_held() {
 Executor::Executor(int threads, const char* name) : threads_(threads), name_(name) {
   for (int i = 0; i < threads; ++i) {
     workers_.emplace_back([this, i] {
-      pthread_setname_np(pthread_self(), name_);
+      become_worker(name_);
       Worker worker(*this, i, false);
       worker.main();
     });
@@ -245,7 +254,7 @@ void Executor::start_relief() {
   const int index = threads_ + relief_made_++;
   try {
     std::thread([this, index] {
-      pthread_setname_np(pthread_self(), name_);
+      become_worker(name_);
       {
         Worker worker(*this, index, true);
         worker.main();
