@@ -21,13 +21,21 @@ stdio_handler = "file"
 
 ENTER_ROOT = """set -e
 root=$1 lab=$2
+mkdir -p $root$lab $root/run/libvirt $root/run/host
+mount --rbind / $root/run/host
 mount --rbind /dev $root/dev
 mount -t proc proc $root/proc
 mount -t sysfs sysfs $root/sys
-mkdir -p $root$lab $root/run/libvirt
 mount --bind $lab $root$lab
+mount --bind $lab/root-hooks $root/etc/libvirt/hooks
 exec chroot $root /usr/sbin/libvirtd
 """
+
+# The hook that `vgpuctl hook --install` wrote runs in the host's root, where vgpuctl, its libraries and vgpud are.
+HOOK = """#!/bin/sh
+exec /usr/sbin/chroot /run/host '{script}' "$@"
+"""
+HOOK_PATH = "qemu.d/bandsaw-lab"
 
 
 def vgpuctl(*arguments: str, check: bool = True, variables: dict | None = None) -> subprocess.CompletedProcess:
@@ -160,6 +168,29 @@ def _libvirt_answers() -> bool:
         return False
 
 
+def _install_hook() -> None:
+    vgpuctl("hook", "--install", "--hooks", str(lab_dir() / "hooks"))
+    path = lab_dir() / "root-hooks" / HOOK_PATH
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(HOOK.format(script=lab_dir() / "hooks/qemu.d/bandsaw"))
+    path.chmod(0o755)
+
+
+def has_hook() -> bool:
+    """Whether the libvirtd of the lab runs Bandsaw's hook; that of the host itself has what its administrator gave it."""
+    root = qemu_root.root()
+    if root == pathlib.Path("/") or not qemu_root.has_libvirt():
+        return False
+    return pathlib.Path(f"/proc/{_libvirtd_pid(root)}/root/etc/libvirt/hooks", HOOK_PATH).exists()
+
+
+def _end_libvirt_without_hook(root: pathlib.Path) -> None:
+    # libvirt looks for hooks only when it starts. VMs that run stay.
+    process = pathlib.Path(f"/proc/{_libvirtd_pid(root)}")
+    stop_libvirt()
+    wait_until(lambda: not process.exists(), 20, "the end of the libvirtd that runs")
+
+
 def start_libvirt() -> None:
     need_root("running libvirt in the lab")
     root = qemu_root.root()
@@ -169,8 +200,11 @@ def start_libvirt() -> None:
         if not _libvirt_answers():
             run(["systemctl", "start", "libvirtd"], what="starting libvirtd")
         return
+    _install_hook()
     if (root / "run/libvirt/libvirt-sock").exists() and _libvirt_answers():
-        return
+        if has_hook():
+            return
+        _end_libvirt_without_hook(root)
     (root / "etc/libvirt").mkdir(parents=True, exist_ok=True)
     (root / "etc/libvirt/qemu.conf").write_text(QEMU_CONF)
     for stale in ["run/libvirtd.pid", "run/libvirt/libvirt-sock", "run/libvirt/libvirt-sock-ro"]:

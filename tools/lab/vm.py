@@ -10,6 +10,7 @@ from lab.shell import Failure, step
 
 DOMAIN = """<domain type='{kind}'>
   <name>{name}</name>
+  <metadata>{metadata}</metadata>
   <memory unit='MiB'>{memory}</memory>
   <vcpu>2</vcpu>
   <os>
@@ -54,13 +55,13 @@ class Vm:
     def create_vgpu(self, memory: str = "512M", compute: int = 40, copy: int = 40) -> None:
         host.ensure_vgpu(self.vgpu, memory, compute, copy)
 
-    def define(self, cmdline: str = "") -> None:
-        """Defines the domain anew, without a virtual GPU."""
+    def define(self, cmdline: str = "", metadata: str = "") -> None:
+        """Defines the domain anew, without a virtual GPU; `metadata` is XML."""
         self._copy_image()
         kvm = kvm_works()
         xml = self.folder / "domain.xml"
         xml.write_text(DOMAIN.format(kind="kvm" if kvm else "qemu", name=self.name, folder=self.folder, cmdline=cmdline,
-                                     memory=self.memory_mib, cpu="" if kvm else SLOW_WHEN_EMULATED))
+                                     metadata=metadata, memory=self.memory_mib, cpu="" if kvm else SLOW_WHEN_EMULATED))
         host.virsh("undefine", self.name, check=False)
         host.virsh("define", str(xml))
 
