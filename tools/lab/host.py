@@ -177,7 +177,7 @@ def _install_hook() -> None:
 
 
 def has_hook() -> bool:
-    """Whether the libvirtd of the lab runs Bandsaw's hook; that of the host itself has what its administrator gave it."""
+    """Whether the libvirtd of the lab runs Bandsaw's hook; a host's own has what its administrator gave it."""
     root = qemu_root.root()
     if root == pathlib.Path("/") or not qemu_root.has_libvirt():
         return False
