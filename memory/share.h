@@ -6,9 +6,9 @@
 
 namespace bandsaw {
 
-// Bytes that count against a share, given back at the latest with this object. `Host` has
-// `bool charge_memory(int64_t bytes)`, which reserves bytes of the share (> 0; false: over it) or gives them back (<
-// 0); it outlives the charge. Not thread-safe.
+// Bytes that count against a share, given back at the latest with this object. `Host` outlives the charge and has
+// `bool charge_memory(int64_t bytes)`: more than 0 reserves bytes of the share (false: over it), less gives them back.
+// Not thread-safe.
 template <typename Host>
 class Charge {
  public:

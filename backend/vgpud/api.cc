@@ -1,6 +1,5 @@
 #include "backend/vgpud/api.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #ifdef BANDSAW_WITH_LIBVIRT
 #include "hypervisor/libvirt/domain.h"
 #endif
+#include "memory/base/clock.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -28,12 +28,6 @@ bool in_use(const json& view) {
 }
 
 json body_of(const HttpRequest& request) { return json::parse(request.body, nullptr, false); }
-
-int64_t monotonic_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 }  // namespace
 

@@ -1,30 +1,32 @@
 #include "backend/vgpud/arbiter.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <ctime>
 #include <map>
 #include <mutex>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include "backend/control/packet.h"
 #include "backend/vgpud/arbiter_core.h"
+#include "memory/base/clock.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
 namespace {
 
 using sched::Time;
-
-Time monotonic_now() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return Time{now.tv_sec} * sched::kSecond + now.tv_nsec;
-}
 
 void drain(int event) {
   uint64_t count = 0;
@@ -91,7 +93,7 @@ class ArbiterThread final : public Arbiter {
   }
   void remove(const std::string& vgpu) override {
     std::lock_guard lock(mutex_);
-    core_.remove(vgpu, monotonic_now());
+    core_.remove(vgpu, monotonic_ns());
     disconnect(vgpu);
     poke();
   }
@@ -140,7 +142,7 @@ class ArbiterThread final : public Arbiter {
   template <typename Change>
   Status change(const Change& body) {
     std::lock_guard lock(mutex_);
-    Status status = body(monotonic_now());
+    Status status = body(monotonic_ns());
     poke();
     return status;
   }
@@ -173,7 +175,7 @@ void ArbiterThread::disconnect(const std::string& vgpu) {
       ++session;
       continue;
     }
-    core_.detach(vgpu, monotonic_now());
+    core_.detach(vgpu, monotonic_ns());
     if (const auto& gates = session->second.gates) {
       ::epoll_ctl(poll_.get(), EPOLL_CTL_DEL, gates->bell(), nullptr);
     }
@@ -216,11 +218,11 @@ void ArbiterThread::run() {
   Time next = 0;
   while (!stop_) {
     epoll_event events[64];
-    const Time patience = next == ArbiterCore::kNever ? sched::kSecond : std::max<Time>(0, next - monotonic_now());
+    const Time patience = next == ArbiterCore::kNever ? sched::kSecond : std::max<Time>(0, next - monotonic_ns());
     const timespec timeout{patience / sched::kSecond, patience % sched::kSecond};
     const int count = ::epoll_pwait2(poll_.get(), events, 64, &timeout, nullptr);
     std::lock_guard lock(mutex_);
-    const Time now = monotonic_now();
+    const Time now = monotonic_ns();
     for (int i = 0; i < count; ++i) heard(events[i].data.u64, now);
     next = core_.run(now);
   }
