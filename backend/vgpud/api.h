@@ -51,7 +51,6 @@ class Api {
 
  private:
   using Answer = HttpServer::Answer;
-  static constexpr const char* kPolicyHint = "`vgpuctl status` shows how the device is scheduled";
   void handle_vgpu(const HttpRequest& request, const VgpuSpec& spec, const Answer& answer);
   // True: it was a resource that is not a virtual GPU's.
   bool handle_host(const HttpRequest& request, const Answer& answer);

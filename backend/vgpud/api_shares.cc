@@ -2,7 +2,9 @@
 //
 // Everything that decides about a change, its record on disk and the arbiter's knowledge of it happen in one turn of
 // the event loop, so that of two administrators' changes one sees the other's.
-#include "backend/control/paths.h"
+#include <algorithm>
+#include <utility>
+
 #include "backend/vgpud/api.h"
 #include "backend/vgpud/api_answers.h"
 #include "backend/vgpud/shares.h"
@@ -27,6 +29,11 @@ Status take_choice(json* body, PolicyChoice* choice) {
   }
   Status status = check_policy(choice->policy);
   return status.ok() ? check_queues(choice->queues) : status;
+}
+
+void refuse_policy(const HttpServer::Answer& answer, const Status& status) {
+  refuse(answer, status.code() == ENOTSUP ? 409 : 400, status.message(),
+         "`vgpuctl status` shows how the device is scheduled");
 }
 
 }  // namespace
@@ -64,9 +71,9 @@ void Api::change_scheduler(json body, const Answer& answer) {
   std::optional<PolicyChoice> choice;
   if (!body.is_object()) return refuse(answer, 400, "not a JSON object", "send {\"policy\": NAME}");
   Status status = take_policy(&body, &choice);
-  if (!status.ok()) return refuse(answer, status.code() == ENOTSUP ? 409 : 400, status.message(), kPolicyHint);
+  if (!status.ok()) return refuse_policy(answer, status);
   if (!body.empty() || !choice) {
-    return refuse(answer, 400, "what can be changed here is 'policy' and 'queues'", kPolicyHint);
+    return refuse_policy(answer, Status::error(EINVAL, "what can be changed here is 'policy' and 'queues'"));
   }
   status = set_policy(*choice);
   if (!status.ok()) return refuse_storage(answer, status);
@@ -93,7 +100,7 @@ void Api::create(json body, const Answer& answer) {
   body.erase("device");
   std::optional<PolicyChoice> choice;
   Status status = take_policy(&body, &choice);
-  if (!status.ok()) return refuse(answer, status.code() == ENOTSUP ? 409 : 400, status.message(), kPolicyHint);
+  if (!status.ok()) return refuse_policy(answer, status);
   if (registry_->find(spec.name)) {
     return refuse(answer, 409, fmt::format("the name '{}' is taken", spec.name),
                   fmt::format("choose another, or `vgpuctl destroy {}` first", spec.name));
@@ -149,7 +156,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   VgpuSpec changed = before;
   std::optional<PolicyChoice> choice;
   Status status = take_policy(&body, &choice);
-  if (!status.ok()) return refuse(answer, status.code() == ENOTSUP ? 409 : 400, status.message(), kPolicyHint);
+  if (!status.ok()) return refuse_policy(answer, status);
   status = from_json(body, false, &changed);
   if (status.ok()) status = check_shares(changed, registry_->all(), config_.device);
   if (status.ok() && changed.memory < before.memory) status = check_memory_in_use(changed, used);

@@ -1,5 +1,6 @@
 // Traces: who had which engine when, for people and for Perfetto.
 #include <algorithm>
+#include <iterator>
 
 #include "backend/vgpud/api.h"
 #include "backend/vgpud/api_answers.h"

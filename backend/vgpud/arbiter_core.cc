@@ -9,7 +9,6 @@ namespace {
 
 using sched::Answer;
 using sched::Engine;
-using sched::kMicrosecond;
 using sched::kMillisecond;
 
 // An engine that others wanted a moment ago is not left open: they are probably in the middle of something.
@@ -102,7 +101,7 @@ void ArbiterCore::remove(const std::string& name, Time now) {
   vgpus_.erase(name);
 }
 
-// What is in flight runs to its end, and is no longer accounted for; who waits asks the new scheduler.
+// What is in flight runs to its end, and is charged to what follows; who waits asks the new scheduler.
 void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model, Time now) {
   for (auto& [name, vgpu] : vgpus_) {
     for (unsigned a = 0; a < accounts(); ++a) {

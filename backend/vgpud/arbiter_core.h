@@ -6,9 +6,13 @@
 // open, completed and renewed each period.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
+#include <memory>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "backend/control/gate_link.h"
 #include "backend/vgpud/arbiter.h"

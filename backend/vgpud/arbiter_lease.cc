@@ -1,6 +1,8 @@
 // Leases: what the scheduler knows of a virtual GPU whose gates stand open.
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "backend/vgpud/arbiter_core.h"
 

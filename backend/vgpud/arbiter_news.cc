@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "backend/vgpud/arbiter_core.h"
 #include "memory/base/futex.h"

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "backend/vgpud/shares.h"
 

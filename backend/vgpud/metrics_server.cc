@@ -1,10 +1,10 @@
 #include "backend/vgpud/metrics_server.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 

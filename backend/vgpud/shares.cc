@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "backend/vgpud/arbiter.h"
-
 namespace bandsaw {
 namespace {
 

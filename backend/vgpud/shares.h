@@ -1,6 +1,7 @@
 // Between an administrator's words and the arbiter's: shares of a virtual GPU, the policy of a GPU, and what was used.
 #pragma once
 
+#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
