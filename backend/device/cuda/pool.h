@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "backend/device/cuda/charge.h"
 #include "backend/device/cuda/driver.h"

@@ -1,7 +1,9 @@
 #include "backend/device/cuda/slice_meter.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <utility>
 
 namespace bandsaw::cuda {
 

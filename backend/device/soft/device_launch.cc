@@ -98,7 +98,7 @@ CUresult SoftDevice::make_launch(const SoftContextRef& context, int priority, co
   LaunchPlan plan;
   if (const CUresult refused = plan_launch(context, launch, &plan)) return refused;
   if (plan.priority == 0) plan.priority = priority;
-  *op = std::make_shared<KernelOp>(context, std::move(plan), next_grid_++, compute_, host_, meters_.work(0));
+  *op = std::make_shared<KernelOp>(context, std::move(plan), next_grid_++, compute_, host_, meters_.work(kCompute));
   return CUDA_SUCCESS;
 }
 

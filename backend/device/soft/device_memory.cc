@@ -229,8 +229,8 @@ CUresult SoftDevice::make_copy(const SoftContextRef& context, int priority, cons
   }
   transfer.destination = static_cast<std::byte*>(to);
   transfer.source = static_cast<const std::byte*>(from);
-  transfer.engine = copy.source.host ? 1 : copy.destination.host ? 2 : 0;
-  auto work = meters_.work(static_cast<unsigned>(transfer.engine));
+  transfer.engine = copy.source.host ? kCopyIn : copy.destination.host ? kCopyOut : kCompute;
+  auto work = meters_.work(transfer.engine);
   *op = std::make_shared<TransferOp>(context, transfer, copies_, host_, priority, std::move(work));
   return CUDA_SUCCESS;
 }
@@ -250,8 +250,8 @@ CUresult SoftDevice::make_fill(const SoftContextRef& context, int priority, cons
   transfer.destination_plane = fill.pitch * fill.height;
   transfer.element_bytes = size;
   transfer.value = fill.value;
-  transfer.engine = 0;
-  auto work = meters_.work(static_cast<unsigned>(transfer.engine));
+  transfer.engine = kCompute;
+  auto work = meters_.work(transfer.engine);
   *op = std::make_shared<TransferOp>(context, transfer, copies_, host_, priority, std::move(work));
   return CUDA_SUCCESS;
 }

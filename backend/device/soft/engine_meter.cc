@@ -1,5 +1,7 @@
 #include "backend/device/soft/engine_meter.h"
 
+#include <utility>
+
 #include "backend/device/soft/op.h"
 
 namespace bandsaw::soft {
@@ -32,13 +34,13 @@ void EngineMeters::slice_begin(unsigned engine) {
 void EngineMeters::slice_end(unsigned engine, SliceDone done) {
   std::shared_ptr<MeteredSlice> slice;  // may end with this function, without the lock
   std::lock_guard lock(mutex_);
-  slice = std::move(slices_[engine]);
-  if (slice) slice->done = std::move(done);
+  slice = slices_[engine] ? std::exchange(slices_[engine], nullptr) : std::make_shared<MeteredSlice>();
+  slice->done = std::move(done);
 }
 
 EngineWork EngineMeters::work(unsigned engine) {
   std::lock_guard lock(mutex_);
-  return {&meters_[engine], slices_[engine] ? slices_[engine] : slices_[0]};
+  return {&meters_[engine], slices_[engine] ? slices_[engine] : slices_[kCompute]};
 }
 
 }  // namespace bandsaw::soft

@@ -7,7 +7,9 @@
 #include <x86intrin.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <system_error>
 
@@ -23,7 +25,9 @@ constexpr int kNice = 5;
 
 void become_worker(const char* name) {
   pthread_setname_np(pthread_self(), name);
-  if (setpriority(PRIO_PROCESS, 0, kNice) != 0) spdlog::debug("workers with the priority of all: {}", errno);  // a thread's
+  // On Linux a thread's own.
+  if (setpriority(PRIO_PROCESS, 0, kNice) != 0)
+    spdlog::debug("workers have the priority of all: {}", std::strerror(errno));
 }
 
 constexpr auto kSpin = std::chrono::microseconds(40);        // before a worker sleeps

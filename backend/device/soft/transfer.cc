@@ -189,7 +189,7 @@ TransferOp::TransferOp(std::shared_ptr<SoftContext> context, const Transfer& tra
       priority_(priority),
       work_(std::move(work)) {}
 
-void TransferOp::account() { host_->account(transfer_.engine, work_.end(), transfer_.bytes()); }
+void TransferOp::account() { host_->account(static_cast<int>(transfer_.engine), work_.end(), transfer_.bytes()); }
 
 bool TransferOp::start(Scheduler& scheduler, CUresult* status) {
   const uint64_t bytes = transfer_.bytes();

@@ -22,7 +22,7 @@ struct Transfer {
   uint64_t destination_pitch = 0, destination_plane = 0, source_pitch = 0, source_plane = 0;
   uint64_t destination_extent = 0, source_extent = 0;
   uint32_t element_bytes = 1, value = 0;
-  int engine = 1;  // who pays: 0 compute, 1 copy in, 2 copy out
+  unsigned engine = kCopyIn;  // who pays
 
   uint64_t bytes() const { return width * height * depth; }
 };
