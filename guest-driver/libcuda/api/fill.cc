@@ -1,7 +1,6 @@
 // Memset in all its forms.
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/stream.h"
-#include "guest-driver/libcuda/api/transfer.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/wire_client.h"
 

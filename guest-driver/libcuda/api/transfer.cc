@@ -90,12 +90,13 @@ CUresult pageable_copy(Call& call, const vgpu_copy& copy, bool to_program, uint6
                           : copy_from_program(call, copy, stream, judged);
 }
 
-}  // namespace
-
+// Whether only the device can have given this address out.
 bool in_device_window(uint64_t address) {
   const uint64_t begin = process().transport->window_base() + VGPU_WINDOW_DEVICE_OFFSET;
   return address - begin < VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
 }
+
+}  // namespace
 
 CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place* place) {
   if (side == Side::kArray) {

@@ -25,9 +25,6 @@ enum class Place {
   kPageable,  // the program's own memory
 };
 
-// Whether only the device can have given this address out.
-bool in_device_window(uint64_t address);
-
 // Looks an end up, folds its x, y, z into the address (not an array's) and sets its kind. `extent` gives the bytes from
 // the folded address to the last one copied. INVALID_VALUE for addresses that cannot be.
 struct Extent {
