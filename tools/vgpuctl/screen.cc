@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
 
 namespace bandsaw::ctl {
 namespace {
@@ -38,11 +39,10 @@ Signals::Signals() {
   fd_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-Signals::Event Signals::wait(std::chrono::nanoseconds time, bool keys) {
-  const auto deadline = steady_clock::now() + time;
+Signals::Event Signals::wait(steady_clock::time_point until, bool keys) {
   pollfd fds[] = {{fd_.get(), POLLIN, 0}, {keys ? STDIN_FILENO : -1, POLLIN, 0}};
   for (;;) {
-    const auto left = std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(deadline - steady_clock::now()));
+    const auto left = std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(until - steady_clock::now()));
     const timespec patience{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
     const int count = ::ppoll(fds, 2, &patience, nullptr);
     if (count == 0) return Event::kTime;
@@ -94,8 +94,7 @@ void Screen::show(const std::vector<std::string>& lines) {
 bool Screen::wait(std::chrono::nanoseconds time) {
   const auto deadline = steady_clock::now() + time;
   for (;;) {
-    switch (signals_.wait(
-        std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(deadline - steady_clock::now())), keys_)) {
+    switch (signals_.wait(deadline, keys_)) {
       case Signals::Event::kEnd:
         return false;
       case Signals::Event::kKey: {

@@ -17,8 +17,8 @@ class Signals {
  public:
   enum class Event { kTime, kEnd, kResized, kKey };
   Signals();
-  // Waits so long, or until a signal; with `keys` also for something to read on stdin.
-  Event wait(std::chrono::nanoseconds time, bool keys);
+  // Waits until then, or for a signal; with `keys` also for something to read on stdin.
+  Event wait(std::chrono::steady_clock::time_point until, bool keys);
 
  private:
   UniqueFd fd_;

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdio>
+#include <utility>
 
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/daemon_call.h"

@@ -1,6 +1,7 @@
 // trace: records who had which engine when.
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 
@@ -23,11 +24,9 @@ int trace(const Options& options) {
   Signals signals;
   const Reply started = call(options, "POST", "/v1/trace/start", {{"seconds", options.seconds}});
   if (const Refusal* refusal = std::get_if<Refusal>(&started)) return print_refusal(*refusal, options.json);
-  const std::chrono::nanoseconds time(static_cast<int64_t>(options.seconds * 1e9));
-  for (const auto end = std::chrono::steady_clock::now() + time;
-       signals.wait(
-           std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(end - std::chrono::steady_clock::now())),
-           false) == Signals::Event::kResized;) {
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(options.seconds * 1e9));
+  while (signals.wait(end, false) == Signals::Event::kResized) {
   }
   const Reply taken = call(options, "POST", "/v1/trace/take", std::get<json>(started));
   if (const Refusal* refusal = std::get_if<Refusal>(&taken)) return print_refusal(*refusal, options.json);
