@@ -63,8 +63,8 @@ struct PolicyOptions {
   Time ahead = 500 * kMicrosecond;  // work is sent after work that still runs so long: bounds the over-run
   Time debt = kSecond;              // the most that a virtual GPU is made to give back; more is forgiven
   Time carry = 10 * kMillisecond;   // the most that is kept for one that was idle for more than a period
-  int patience = 16;                // the engine is kept for gaps up to 1/16 of the neighbour's slices, or of the slice
-                                    // that would go instead
+  // The engine is kept for gaps up to 1/16 of the neighbour's slices, or of the slice that would go instead.
+  int patience = 16;
 };
 
 class Policy {
