@@ -284,10 +284,9 @@ class Sampler:
         return [(sample[0], sample[column]) for sample in self.samples.get(vgpu, [])]
 
     def longest_pause_ms(self) -> float:
-        times = [sample[0] for samples in self.samples.values() for sample in samples[:1]]
         rows = max(self.samples.values(), key=len, default=[])
         pauses = [later[0] - earlier[0] for earlier, later in zip(rows, rows[1:])]
-        return max(pauses, default=0) / MS if times else 0.0
+        return max(pauses, default=0) / MS
 
 
 @dataclasses.dataclass
