@@ -48,7 +48,6 @@ Decoder::Decoder(Process* process, UniqueFd kick)
 
 Decoder::~Decoder() {
   stop_.store(true);
-  process_->gate().stop();
   ring();
   if (thread_.joinable()) thread_.join();
 }
@@ -88,9 +87,15 @@ void Decoder::run() {
   pthread_setname_np(pthread_self(), "decoder");
   while (!stop_.load(std::memory_order_relaxed)) {
     if (has_commands_.load(std::memory_order_acquire)) take_commands();
-    if (serve_any()) continue;
+    if (!process_->parked().empty()) process_->pass_parked();
+    if (!process_->parked().full() && serve_any()) continue;
     if (!dropping_.empty()) finish_drops();
-    if (!spin()) sleep();
+    if (!process_->parked().full() && spin()) continue;
+    if (!process_->parked().empty()) {
+      process_->wait_at_gate();
+    } else {
+      sleep();
+    }
   }
 }
 
@@ -138,7 +143,7 @@ bool Decoder::spin() {
   do {
     for (int i = 0; i < 16; ++i) {
       pause_cpu();
-      if (any_more()) return true;
+      if (any_more() || process_->gate().moved()) return true;
     }
     if (has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed)) return true;
   } while (Clock::now() < until);
@@ -178,6 +183,9 @@ void Decoder::finish_drops() {
         std::find_if(lanes_.begin(), lanes_.end(), [&](const LaneRef& lane) { return lane->id() == dropped.id; });
     if (found == lanes_.end()) {
       dropped.gone();
+    } else if (process_->parked().holds(**found)) {  // its work comes to its turn with the gate
+      ++i;
+      continue;
     } else if (((*found)->has_pending || (*found)->has_more()) && Clock::now() < dropped.patience) {
       ++i;
       continue;

@@ -10,8 +10,8 @@
 namespace bandsaw::runner {
 namespace {
 
-// A sleeper looks again after this even if nobody wakes it: the arbiter may have died without a word.
-constexpr long kLookAgainNs = 100'000'000;
+// Who waits at a gate looks after the lanes in between: calls that have nothing to do with it are to be answered.
+constexpr long kLookAgainNs = 200'000;
 constexpr uint64_t kUnitsMax = 1 << 16;
 // Where no arbiter has said how long slices are: they are still measured.
 constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
@@ -30,19 +30,21 @@ void GateView::ring() {
   if (write(bell_.get(), &one, sizeof(one)) < 0) SPDLOG_WARN("the arbiter's bell: {}", std::strerror(errno));
 }
 
-void GateView::enter(unsigned engine, uint64_t units) {
-  if (!board_) return;
+bool GateView::enter(unsigned engine, uint64_t units) {
+  if (!board_) return true;
   Slice& slice = lanes_[engine].slice;
   if (slice.begun) {
     const std::chrono::nanoseconds quantum(quantum_ns());
     if (slice.units + units <= slice.limit && Clock::now() - slice.since < quantum) {
       slice.units += units;
-      return;
+      return true;
     }
     close(engine);
   }
-  begin(engine);
+  if (!begin(engine)) return false;
+  wait_word_ = nullptr;
   slice.units = units;
+  return true;
 }
 
 void GateView::pause() {
@@ -71,39 +73,54 @@ bool GateView::permitted(Gate& gate) {
   return false;
 }
 
-void GateView::ask(Gate& gate) {
-  pause();  // who waits for an engine keeps none from others
-  const uint32_t asked = gate.asked.load(std::memory_order_relaxed) + 1;
-  gate.asked.store(asked);
-  ring();
-  for (;;) {
-    const uint32_t granted = gate.granted.load();
-    if (granted == asked || stopped_ || board_->absent.load()) break;
-    futex_wait(&gate.granted, granted, kLookAgainNs);
-  }
-  gate.begun.fetch_add(1);
-}
-
-void GateView::wait_for_room(Lane& lane) {
+// At an open gate the runner itself bounds what is in flight; at a closed one the arbiter does, and is to know at each
+// choice that there is more.
+bool GateView::has_room(Lane& lane) {
   const uint32_t depth = std::clamp<uint32_t>(board_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
-  for (uint32_t flying = lane.in_flight; flying >= depth && !stopped_; flying = lane.in_flight) {
-    pause();
-    futex_wait(&lane.in_flight, flying, kLookAgainNs);
-  }
+  const uint32_t flying = lane.in_flight;
+  if (flying < depth) return true;
+  wait_word_ = &lane.in_flight;
+  wait_seen_ = flying;
+  return false;
 }
 
-void GateView::begin(unsigned engine) {
+// Asks, or looks for the answer. Without an arbiter there is nobody to answer.
+bool GateView::granted(Lane& lane, Gate& gate) {
+  if (!lane.asking) {
+    lane.asking = true;
+    gate.asked.fetch_add(1);
+    ring();
+  }
+  const uint32_t granted = gate.granted.load();
+  if (granted != gate.asked.load(std::memory_order_relaxed) && !board_->absent.load()) {
+    wait_word_ = &gate.granted;
+    wait_seen_ = granted;
+    return false;
+  }
+  lane.asking = false;
+  gate.begun.fetch_add(1);
+  return true;
+}
+
+void GateView::wait() {
+  pause();  // who waits for one engine keeps none from others
+  if (wait_word_) futex_wait(wait_word_, wait_seen_, kLookAgainNs);
+}
+
+bool GateView::begin(unsigned engine) {
   Lane& lane = lanes_[engine];
   Gate& gate = board_->gates[slot_][engine];
-  // At a closed gate the arbiter counts what is in flight, and is to know at each choice that there is more.
-  const bool counted = !board_->absent.load(std::memory_order_relaxed);
-  if (counted && gate.open.load(std::memory_order_relaxed)) wait_for_room(lane);
-  if (counted && !permitted(gate)) ask(gate);
+  const bool counted = lane.asking || !board_->absent.load(std::memory_order_relaxed);
+  if (counted && !lane.asking) {
+    if (gate.open.load(std::memory_order_relaxed) && !has_room(lane)) return false;
+  }
+  if (counted && (lane.asking || !permitted(gate)) && !granted(lane, gate)) return false;
   if (counted) ++lane.in_flight;
   const uint64_t most = limit(lane);
   lane.slice = {.begun = true, .counted = counted, .units = 0, .limit = most, .since = Clock::now()};
   lane.last_limit = most;
   device_->slice_begin(engine);
+  return true;
 }
 
 void GateView::close(unsigned engine) {

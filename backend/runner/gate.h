@@ -5,7 +5,7 @@
 // nothing more comes, and is over when the device has done all of it. The memory is shared with other processes of
 // this virtual GPU: what is read there decides how long to wait, and nothing else.
 //
-// Threads: enter, pause and the destructor on the decoder's thread; slices end on the device's.
+// Threads: all of it on the decoder's thread; slices end on the device's.
 #pragma once
 
 #include <array>
@@ -26,13 +26,15 @@ class GateView {
   void connect(GateBoard* board, uint32_t slot, UniqueFd bell);
   void set_device(Device* device) { device_ = device; }
 
-  // Before work of this many units is put on the engine; returns when it may be. A unit is a launch, or a page's worth
-  // of bytes.
-  void enter(unsigned engine, uint64_t units);
+  // Before work of this many units is put on the engine. False: not now; nothing else may enter before this is asked
+  // again. A unit is a launch, or 64 KiB.
+  bool enter(unsigned engine, uint64_t units);
+  // After enter said no: sleeps until it may say yes, or for a moment.
+  void wait();
+  // Something has happened there since.
+  bool moved() const { return wait_word_ && wait_word_->load(std::memory_order_relaxed) != wait_seen_; }
   // Nothing more comes for now: who has begun a slice ends it.
   void pause();
-  // The decoder ends: nobody waits any more.
-  void stop() { stopped_ = true; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -47,13 +49,14 @@ class GateView {
     uint64_t last_limit = 1;             // of the slice before: it grows slowly
     std::atomic<uint64_t> unit_ps{0};    // what a unit takes, in picoseconds; 0: not known yet
     std::atomic<uint32_t> in_flight{0};  // slices; a futex word
+    bool asking = false;                 // the arbiter has not answered yet
   };
 
-  void begin(unsigned engine);
+  bool begin(unsigned engine);
   void close(unsigned engine);
-  void wait_for_room(Lane& lane);
+  bool has_room(Lane& lane);
   bool permitted(Gate& gate);
-  void ask(Gate& gate);
+  bool granted(Lane& lane, Gate& gate);
   static void learn(Lane& lane, uint64_t units, uint64_t busy_ns);
   void ended(unsigned engine, uint64_t busy_ns);
   uint64_t quantum_ns() const;
@@ -64,7 +67,9 @@ class GateView {
   uint32_t slot_ = 0;
   UniqueFd bell_;
   Device* device_ = nullptr;
-  std::atomic<bool> stopped_{false};
+  // What enter last said no for, and what it saw there; null: it said yes.
+  std::atomic<uint32_t>* wait_word_ = nullptr;
+  uint32_t wait_seen_ = 0;
   std::array<Lane, kGateEngines> lanes_;
 };
 

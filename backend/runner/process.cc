@@ -149,21 +149,34 @@ void Process::execute(const LaneRef& lane, Record& record) {
   if (sync && !lane->begin_sync(synchronises(checked.opcode))) {
     protocol_error(fmt::format("lane {}: {} while a call waits for its reply", lane->id(), checked.info->name));
   }
-  const CUresult sticky = sticky_.load(std::memory_order_relaxed);
-  if (sticky != CUDA_SUCCESS && !(survives_poison(checked.opcode) && !protocol_broken())) {
-    return refuse(lane, checked, sticky);
-  }
-  if (checked.info->engine != wire::Engine::kNone) pass_gate(checked);
-  if (checked.info->run == wire::Run::kInline) return run(lane, checked);
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
-  auto bytes = std::make_shared<std::vector<std::byte>>(std::move(record.bytes));
-  record.bytes = {};
-  workers_->post([this, lane, checked, bytes] { run(lane, checked); });
+  const bool in_turn = parked_.empty() ? pass_gate(checked) : parked_.lets_past(checked);
+  if (in_turn) return perform(lane, checked, record.bytes);
+  parked_.push(lane, checked, std::exchange(record.bytes, {}));
 }
 
-void Process::pass_gate(const wire::CheckedRecord& record) {
+void Process::pass_parked() {
+  while (!parked_.empty() && (poisoned() || pass_gate(parked_.front().record))) {
+    Parked::Entry entry = parked_.pop();
+    perform(entry.lane, entry.record, entry.bytes);
+  }
+}
+
+// Whether it needs no gate, or has passed it.
+bool Process::pass_gate(const wire::CheckedRecord& record) {
+  if (record.info->engine == wire::Engine::kNone) return true;
   const Work work = work_of(record);
-  gate_.enter(work.engine, work.units);
+  return gate_.enter(work.engine, work.units);
+}
+
+void Process::perform(const LaneRef& lane, const wire::CheckedRecord& record, std::vector<std::byte>& bytes) {
+  const CUresult sticky = sticky_.load(std::memory_order_relaxed);
+  if (sticky != CUDA_SUCCESS && !(survives_poison(record.opcode) && !protocol_broken())) {
+    return refuse(lane, record, sticky);
+  }
+  if (record.info->run == wire::Run::kInline) return run(lane, record);
+  auto kept = std::make_shared<std::vector<std::byte>>(std::exchange(bytes, {}));
+  workers_->post([this, lane, record, kept] { run(lane, record); });
 }
 
 void Process::run(const LaneRef& lane, const wire::CheckedRecord& record) {

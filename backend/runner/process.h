@@ -13,6 +13,7 @@
 
 #include "backend/runner/gate.h"
 #include "backend/runner/handlers.h"
+#include "backend/runner/parked.h"
 #include "backend/runner/worker_pool.h"
 
 namespace bandsaw::runner {
@@ -38,9 +39,14 @@ class Process final : public DeviceHost {
   Result<LaneRef> add_lane(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);
   void forget_lane(uint32_t id);
 
-  // Executes a record that is next in order, or answers it with the error that the process has. Takes the record's
-  // bytes. Called by one thread at a time.
+  // Executes a record that is next in order, or answers it with the error that the process has, or parks it behind one
+  // that waits at a gate. May take the record's bytes. Called by one thread at a time, as the next four.
   void execute(const LaneRef& lane, Record& record);
+  const Parked& parked() const { return parked_; }
+  // Executes what is parked as far as the gates allow.
+  void pass_parked();
+  // For when nothing else is to be done: sleeps until a gate may have opened, but not for long.
+  void wait_at_gate() { gate_.wait(); }
   // The guest broke the protocol: logs once and poisons the process. Any thread.
   void protocol_error(const std::string& why);
   bool poisoned() const { return sticky_.load(std::memory_order_relaxed) != CUDA_SUCCESS; }
@@ -62,12 +68,14 @@ class Process final : public DeviceHost {
 
  private:
   explicit Process(std::unique_ptr<GuestMemory> memory) : memory_(std::move(memory)) {}
-  void pass_gate(const wire::CheckedRecord& record);
+  bool pass_gate(const wire::CheckedRecord& record);
+  void perform(const LaneRef& lane, const wire::CheckedRecord& record, std::vector<std::byte>& bytes);
   void refuse(const LaneRef& lane, const wire::CheckedRecord& record, CUresult error);
   void run(const LaneRef& lane, const wire::CheckedRecord& record);
 
   AccountView account_;
   GateView gate_;
+  Parked parked_;
   Output output_;
   CallbackQueue callbacks_;
   ExchangeClient exchange_;

@@ -1,4 +1,5 @@
-// The gate of one process: slices as it cuts them, and what it tells and asks the arbiter, who is this test.
+// The gate of one process: slices as it cuts them, what it tells and asks the arbiter, who is this test, and what a
+// guest feels of it.
 #include "backend/runner/gate.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include <thread>
 
 #include "memory/base/futex.h"
-#include "tests/unit/runner/fake_device.h"
+#include "tests/unit/runner/guest.h"
 
 namespace bandsaw::runner {
 namespace {
@@ -76,7 +77,7 @@ TEST_F(GateTest, ShortWorkIsGatheredToAQuantumByAndBy) {
   uint32_t units = 0;
   for (int i = 0; i < 300; ++i) {
     const int before = device_.begun;
-    view_.enter(0, 1);
+    EXPECT_TRUE(view_.enter(0, 1));
     if (device_.begun != before && before > 0) {
       sizes.push_back(std::exchange(units, 0));
       device_.finish_slice(sizes.back() * kUnit);
@@ -102,15 +103,16 @@ TEST_F(GateTest, LongWorkStandsAlone) {
   EXPECT_EQ(gate().begun - gate().ended, 2u);
 }
 
-TEST_F(GateTest, AClosedGateIsWaitedForUntilItIsGranted) {
-  std::thread asker([this] { view_.enter(2, 1); });
-  while (gate(2).asked == 0) std::this_thread::yield();
-  EXPECT_EQ(device_.begun, 0);
-  while (!rung()) std::this_thread::yield();
+TEST_F(GateTest, AClosedGateIsPassedWhenItIsGranted) {
+  EXPECT_FALSE(view_.enter(2, 1));
+  EXPECT_FALSE(view_.enter(2, 1));
+  EXPECT_EQ(gate(2).asked, 1u);
+  EXPECT_TRUE(rung());
   EXPECT_EQ(gate(2).begun, 0u);
+  EXPECT_FALSE(view_.moved());
   gate(2).granted = 1;
-  futex_wake(&gate(2).granted);
-  asker.join();
+  EXPECT_TRUE(view_.moved());
+  EXPECT_TRUE(view_.enter(2, 1));
   EXPECT_EQ(device_.begun, 1);
   EXPECT_EQ(gate(2).begun, 1u);
   view_.pause();
@@ -120,28 +122,114 @@ TEST_F(GateTest, AClosedGateIsWaitedForUntilItIsGranted) {
   EXPECT_EQ(gate(2).busy_ns, kUnit);
 }
 
+TEST_F(GateTest, WhoWaitsForOneEngineKeepsNoOther) {
+  gate(1).open = 1;
+  EXPECT_TRUE(view_.enter(1, 1));
+  EXPECT_FALSE(view_.enter(0, 1));
+  EXPECT_TRUE(device_.ended.empty());
+  view_.wait();
+  EXPECT_EQ(device_.ended.size(), 1u);
+}
+
+TEST_F(GateTest, ASleeperIsWokenByTheGrant) {
+  EXPECT_FALSE(view_.enter(0, 1));
+  std::thread arbiter([this] {
+    gate().granted = 1;
+    futex_wake(&gate().granted);
+  });
+  while (!view_.enter(0, 1)) view_.wait();
+  arbiter.join();
+  EXPECT_EQ(device_.begun, 1);
+}
+
 TEST_F(GateTest, TheEndOfTheArbiterLetsEverybodyGo) {
-  std::thread asker([this] { view_.enter(0, 1); });
-  while (gate().asked == 0) std::this_thread::yield();
+  EXPECT_FALSE(view_.enter(0, 1));
   board_->absent = 1;
-  futex_wake(&gate().granted);
-  asker.join();
+  EXPECT_TRUE(view_.enter(0, 1));
   view_.pause();
   EXPECT_EQ(device_.begun, 1);
 }
 
-TEST_F(GateTest, NoMoreThanTheDepthIsInFlight) {
+TEST_F(GateTest, NoMoreThanTheDepthIsInFlightAtAnOpenGate) {
   gate().open = 1;
   for (int i = 0; i < 2; ++i) {
-    view_.enter(0, 1);
+    EXPECT_TRUE(view_.enter(0, 1));
     view_.pause();
   }
-  std::thread third([this] { view_.enter(0, 1); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_FALSE(view_.enter(0, 1));
   EXPECT_EQ(device_.begun, 2);
   device_.finish_slice(kUnit);
-  third.join();
+  EXPECT_TRUE(view_.moved());
+  EXPECT_TRUE(view_.enter(0, 1));
   EXPECT_EQ(device_.begun, 3);
+}
+
+// A guest whose gates are closed.
+class GatedGuest : public Guest {
+ protected:
+  GatedGuest() {
+    board_->depth = 2;
+    process_->gate().connect(board_.get(), kSlot, UniqueFd());
+  }
+  ~GatedGuest() override { open(); }
+  void open() {
+    board_->absent = 1;
+    for (Gate& gate : board_->gates[kSlot]) futex_wake(&gate.granted);
+  }
+  uint64_t make_event(TestLane& lane) {
+    return lane.call<wire::EventCreateReply>(wire::Opcode::kEventCreate, wire::EventCreateArgs{0, 0}).reply.event;
+  }
+  static int query(TestLane& lane, uint64_t event) {
+    return lane.call(wire::Opcode::kEventQuery, wire::EventQueryArgs{event}).result;
+  }
+
+  std::unique_ptr<GateBoard> board_ = std::make_unique<GateBoard>();
+};
+
+TEST_F(GatedGuest, WhatHasNothingToDoWithTheGateGoesPast) {
+  TestLane lane = add_lane(0);
+  make_context(lane);
+  const uint64_t before = make_event(lane), after = make_event(lane);
+  lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{before, 0, 0, 0});
+  lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "a");
+  lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{after, 0, 0, 0});
+  EXPECT_EQ(query(lane, before), CUDA_SUCCESS);
+  EXPECT_EQ(lane.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo).result, CUDA_SUCCESS);
+  EXPECT_EQ(board_->gates[kSlot][1].begun, 0u);
+
+  const uint64_t late = lane.send(wire::Opcode::kEventQuery, wire::EventQueryArgs{after});
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  EXPECT_NE(TestLane::load(lane.header->reply_seq), late);  // its event is not even recorded
+  board_->gates[kSlot][1].granted = 1;
+  futex_wake(&board_->gates[kSlot][1].granted);
+  EXPECT_EQ(lane.answer(late).result, CUDA_SUCCESS);
+  EXPECT_EQ(board_->gates[kSlot][1].begun, 1u);
+}
+
+TEST_F(GatedGuest, OrderIsKeptBehindTheGate) {
+  TestLane first = add_lane(0), second = add_lane(1);
+  second.context = make_context(first);
+  for (int i = 0; i < 3000; ++i) {  // more than is parked
+    TestLane& lane = i % 2 ? second : first;
+    lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 4, 0}, fmt::format("{:04}", i));
+    if (i == 1500) open();
+  }
+  const auto out = first.call<wire::CopyOutReply>(wire::Opcode::kCopyOut, wire::CopyOutArgs{device_base(), 4, 0});
+  EXPECT_EQ(out.tail, "2999");
+}
+
+TEST_F(GatedGuest, ALaneGoesWhenItsParkedWorkIsDone) {
+  TestLane lane = add_lane(0);
+  make_context(lane);
+  lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "z");
+  TestLane::wait([&] { return board_->gates[kSlot][1].asked == 1; });
+  std::atomic<bool> gone{false};
+  decoder_->drop_lane(0, [&] { gone = true; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  EXPECT_FALSE(gone);
+  open();
+  TestLane::wait([&] { return gone.load(); });
+  EXPECT_EQ(*reinterpret_cast<char*>(device_base()), 'z');
 }
 
 }  // namespace
