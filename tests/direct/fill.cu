@@ -1,4 +1,5 @@
-// Takes device memory until there is no more. Arguments: hold or churn, seconds, KiB a block.
+// Takes device memory until there is no more. Arguments: hold or churn, seconds, KiB a block, and perhaps "wait": for a
+// line on stdin, with the context made and "ready" said.
 // hold: prints "running BLOCKS FREE" (bytes that cudaMemGetInfo calls free, before the first block), keeps all, then
 // checks that the blocks have what was written. churn: gives all back and takes again; prints "running" first. Ends
 // with 0, or with 3 and CUDA's words when a call fails in another way than for want of memory.
@@ -37,6 +38,10 @@ int main(int argc, char** argv) {
   const size_t bytes = (argc > 3 ? std::atoi(argv[3]) : 1024) * size_t{1024};
   size_t free_bytes = 0, total = 0;
   check(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
+  if (argc > 4) {
+    std::printf("ready\n"), std::fflush(stdout);
+    std::getchar();
+  }
   std::vector<void*> blocks;
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   if (!hold) std::printf("running\n"), std::fflush(stdout);

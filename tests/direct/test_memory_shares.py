@@ -16,8 +16,18 @@ BLOCK = 4 << 20
 
 def _start(*arguments) -> subprocess.Popen:
     program = Program(REPO / "tests/direct/fill.cu").compile()
-    return subprocess.Popen([program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            env=direct_environment(NAME))
+    return subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, env=direct_environment(NAME))
+
+
+def _start_together(programs: list[tuple]) -> list[subprocess.Popen]:
+    """Each with its context made before any takes memory: a full share has no room for another context."""
+    processes = [_start(*arguments, "wait") for arguments in programs]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        print(file=process.stdin, flush=True)
+    return processes
 
 
 def _running(process: subprocess.Popen) -> list[int]:
@@ -47,7 +57,7 @@ def finish() -> None:
 
 def test_racing_processes_share_what_there_is():
     _ready()
-    racing = [_start("hold", 3, BLOCK >> 10) for _ in range(4)]
+    racing = _start_together([("hold", 3, BLOCK >> 10)] * 4)
     blocks = [_running(process)[0] for process in racing]
     used = _used()
     for process in racing:
@@ -59,7 +69,7 @@ def test_racing_processes_share_what_there_is():
 
 def test_the_sum_never_passes_the_share():
     _ready()
-    churning = [_start("churn", 4, size) for size in (4096, 1024, 256)]
+    churning = _start_together([("churn", 4, size) for size in (4096, 1024, 256)])
     for process in churning:
         _running(process)
     most = 0
@@ -118,8 +128,9 @@ def test_a_killed_processs_memory_is_free_at_once():
 
 def test_a_killed_runners_memory_is_free_at_once():
     _ready()
-    holder, sibling = _start("hold", 4, SHARE >> 11), _start("churn", 4, 1024)
-    _running(holder)
+    holder = _start("hold", 4, SHARE >> 11)
+    assert _running(holder)[0] > 0
+    sibling = _start("churn", 4, 1024)
     _running(sibling)
     os.kill(next(entry["runner"] for entry in host.live(NAME)["processes"] if entry["pid"] == holder.pid), signal.SIGKILL)
     holder.wait(timeout=20)
