@@ -31,13 +31,13 @@ using Shares = std::vector<std::pair<std::string, std::string>>;
 struct Attachment {
   std::string vgpu;    // name of the virtual GPU
   std::string socket;  // absolute path of its vfio.sock
-  Shares shares{};      // written where the domain's metadata does not say other
+  Shares shares{};     // written where the domain's metadata does not say other
 };
 
 // What a domain's metadata says of a virtual GPU.
 struct DomainVgpu {
   std::string vgpu;
-  Shares shares{}; // in the order of the attributes; values are not looked at
+  Shares shares{};  // in the order of the attributes; values are not looked at
 };
 
 // Empty: the domain says nothing of virtual GPUs. EINVAL: the text is no domain, or its metadata in our namespace is

@@ -107,15 +107,12 @@ def _notes(results: list[dict]) -> list[str]:
     found = dict.fromkeys(note for result in results for note in result.get("notes", []))
     if any(result.get("windows") == "spread back from samples" for result in results):
         found["without a trace, a task's time lies before the sample at which it was counted (see --sample-ms)"] = None
-    if any(not result["scheduled"] for result in results):
-        found["this vgpud has no [scheduler]: nothing was scheduled, whatever the policy's name"] = None
     return list(found)
 
 
 def _measure(case: Case, policy: str, setting: Setting, options) -> dict:
     result = {"case": case.name, "policy": policy, "device": setting.device, "seconds": setting.seconds}
     daemon = Daemon(setting.device, policy, case.queues)
-    result["scheduled"] = daemon.scheduled
     try:
         if case.measure == "alone":
             free = Daemon(setting.device, UNSCHEDULED, case.queues, name="shares-free")
@@ -134,7 +131,7 @@ def _measure(case: Case, policy: str, setting: Setting, options) -> dict:
         result["failed"] = str(failure)
     finally:
         daemon.end()
-    result["verdict"] = verdict(case, policy, result) if daemon.scheduled else {}
+    result["verdict"] = verdict(case, policy, result)
     return result
 
 

@@ -110,7 +110,6 @@ class Daemon:
         self.device, self.policy, self.queues = device, policy, queues
         self.run = lab_dir() / name / "run"
         self.variables = environment(self.run)
-        self.scheduled = True
         self.end()
         self.run.mkdir(parents=True, exist_ok=True)
         self._start()
@@ -121,18 +120,11 @@ class Daemon:
     def _start(self) -> None:
         path, log = self.run.parent / "vgpud.toml", self.run.parent / "vgpud.log"
         kind, _, index = self.device.partition(":")
-        base = f'[device]\nname = "{kind}"\nindex = {index or 0}\n[session]\nwarm_runners = 1\n'
-        scheduler = f'[scheduler]\npolicy = "{self.policy}"\nqueues = "{self.queues}"\n'
-        said = ""
-        for text in (base + scheduler, base):
-            path.write_text(text)
-            if self._answers(path, log):
-                return
+        path.write_text(f'[device]\nname = "{kind}"\nindex = {index or 0}\n[session]\nwarm_runners = 1\n'
+                        f'[scheduler]\npolicy = "{self.policy}"\nqueues = "{self.queues}"\n')
+        if not self._answers(path, log):
             said = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-            if "scheduler" not in said:
-                break
-            self.scheduled = False  # a vgpud without one: the harness still runs, and says so
-        raise Failure(f"vgpud does not answer; its log {log} ends with\n{said}")
+            raise Failure(f"vgpud does not answer; its log {log} ends with\n{said}")
 
     def _answers(self, path: pathlib.Path, log: pathlib.Path) -> bool:
         with open(log, "wb") as file:

@@ -16,7 +16,7 @@ enum class Side { kDevice, kHost, kUnified, kArray };
 
 // Where an end really lies.
 enum class Place {
-  kDevice,    // device memory, arrays
+  kDevice,  // device memory, arrays
   // The device's, if it is anybody's, such as a variable's that a kernel took: the host judges, and the call waits for
   // its word, so that it can refuse.
   kUnknown,
