@@ -11,8 +11,7 @@ SECONDS = 6
 POINTS = 10  # the machine that runs tests is not idle, and four windows of a second are few
 
 
-# Not named test_*: it is enabled by its name when vgpud enforces shares.
-def check_shares_of_75_to_25_hold():
+def test_shares_of_75_to_25_hold():
     device = host.current_device() or os.environ.get("BANDSAW_LAB_DEVICE", "soft")
     daemon = Daemon(device, "band+", name="shares-test")
     try:
