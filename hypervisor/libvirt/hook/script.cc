@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "hypervisor/libvirt/domain.h"
+
 namespace bandsaw::libvirt {
 namespace {
 
@@ -17,9 +19,11 @@ std::string hook_script(const std::string& vgpuctl, const std::string& run) {
   return fmt::format(R"(#!/bin/sh
 # Written by `vgpuctl hook --install`: sets the shares in the metadata of a domain that starts.
 [ "$2 $3" = "prepare begin" ] || exit 0
-exec {} --run {} hook "$1"
+xml=$(cat)
+case $xml in *{}*) ;; *) exit 0 ;; esac
+printf '%s\n' "$xml" | /usr/bin/env {} --run {} hook "$1"
 )",
-                     quoted(vgpuctl), quoted(run));
+                     quoted(kMetadataNamespace), quoted(vgpuctl), quoted(run));
 }
 
 }  // namespace bandsaw::libvirt

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -150,20 +151,27 @@ class HookScript : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string vgpuctl() const { return folder_ + "/vgpu'ctl $x"; }
   int run(const std::string& arguments) const {
-    const int status = std::system(("echo '<domain/>' | sh " + folder_ + "/hook " + arguments).c_str());
-    return WEXITSTATUS(status);
+    const std::string xml = folder_ + "/xml";
+    std::ofstream(xml) << xml_;
+    return WEXITSTATUS(std::system(("sh " + folder_ + "/hook " + arguments + " < " + xml).c_str()));
   }
   std::string said() const {
     std::ostringstream text;
     text << std::ifstream(folder_ + "/said").rdbuf();
     return text.str();
   }
-  std::string folder_;
+  std::string folder_, xml_ = fmt::format("<domain>\\n {}\n</domain>\n", kMetadataNamespace);
 };
 
 TEST_F(HookScript, HandsOverAStartAndItsEnd) {
   EXPECT_EQ(run("guest prepare begin -"), 7);
-  EXPECT_EQ(said(), "--run|/run/it's here|hook|guest|<domain/>\n");
+  EXPECT_EQ(said(), "--run|/run/it's here|hook|guest|" + xml_);
+}
+
+TEST_F(HookScript, IsNotAboutDomainsOfOthers) {
+  xml_ = "<domain/>\n";
+  std::filesystem::remove(vgpuctl());
+  EXPECT_EQ(run("guest prepare begin -"), 0);
 }
 
 TEST_F(HookScript, HasNothingToDoWithTheRest) {
