@@ -186,9 +186,8 @@ def has_hook() -> bool:
 
 def _end_libvirt_without_hook(root: pathlib.Path) -> None:
     # libvirt looks for hooks only when it starts. VMs that run stay.
-    process = pathlib.Path(f"/proc/{_libvirtd_pid(root)}")
     stop_libvirt()
-    wait_until(lambda: not process.exists(), 20, "the end of the libvirtd that runs")
+    wait_until(lambda: not (root / "run/libvirtd.pid").exists(), 20, "the end of the libvirtd that runs")
 
 
 def start_libvirt() -> None:
