@@ -18,6 +18,9 @@ using std::chrono::milliseconds;
 constexpr microseconds kPatienceMin{50}, kPatienceMax{100};
 // Waking up this soon after going to sleep means that polling a little longer would have paid.
 constexpr microseconds kSleptTooShort{200};
+// How long work waits at a gate before the lanes are looked at, the first time and after so many doublings.
+constexpr std::chrono::nanoseconds kLookAgain = microseconds(200);
+constexpr int kLooksMost = 4;
 // A dropped lane whose records cannot come to their turn (a sequence number is missing) goes after this.
 constexpr milliseconds kDropPatience{1000};
 // A record that waits for its turn waits for those between it and the last one, and all of them fit in the lanes.
@@ -87,16 +90,25 @@ void Decoder::run() {
   pthread_setname_np(pthread_self(), "decoder");
   while (!stop_.load(std::memory_order_relaxed)) {
     if (has_commands_.load(std::memory_order_acquire)) take_commands();
-    if (!process_->parked().empty()) process_->pass_parked();
-    if (!process_->parked().full() && serve_any()) continue;
+    if (process_->pass_parked()) looks_ = 0;
+    if (!process_->parked().full() && serve_any()) {
+      looks_ = 0;
+      continue;
+    }
     if (!dropping_.empty()) finish_drops();
-    if (!process_->parked().full() && spin()) continue;
     if (!process_->parked().empty()) {
-      process_->wait_at_gate();
-    } else {
+      wait_at_gate();
+    } else if (!spin()) {
       sleep();
     }
   }
+}
+
+// Work waits at a gate, whose opening wakes this thread; new records do not, so it looks after them, less and less
+// often.
+void Decoder::wait_at_gate() {
+  if (looks_ == 0 && !process_->parked().full() && spin()) return;
+  process_->wait_at_gate(kLookAgain * (1 << std::min(looks_++, kLooksMost)));
 }
 
 // Executes at most one record of the lane. False: it has none whose turn it is.

@@ -50,6 +50,7 @@ class Decoder {
   bool serve(const LaneRef& lane);
   bool serve_any();
   bool any_more() const;
+  void wait_at_gate();
   bool spin();
   void sleep();
   void finish_drops();
@@ -62,6 +63,7 @@ class Decoder {
   Commands commands_;           // guarded by mutex_
   std::vector<LaneRef> lanes_;  // the thread's own, as all below
   std::vector<Dropped> dropping_;
+  int looks_ = 0;       // at the lanes, in vain, while work waits at a gate
   size_t current_ = 0;  // the lane that had the last record
   uint64_t last_seq_ = 0;
   std::chrono::nanoseconds patience_;  // how long to poll before sleeping

@@ -10,8 +10,6 @@
 namespace bandsaw::runner {
 namespace {
 
-// Who waits at a gate looks after the lanes in between: calls that have nothing to do with it are to be answered.
-constexpr long kLookAgainNs = 200'000;
 constexpr uint64_t kUnitsMax = 1 << 16;
 // Where no arbiter has said how long slices are: they are still measured.
 constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
@@ -76,7 +74,10 @@ bool GateView::permitted(Gate& gate) {
 // At an open gate the runner itself bounds what is in flight; at a closed one the arbiter does, and is to know at each
 // choice that there is more.
 bool GateView::has_room(Lane& lane) {
-  const uint32_t depth = std::clamp<uint32_t>(board_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
+  // Of work that is much longer than a quantum one piece keeps the engine busy, and who comes back waits for no more.
+  const bool alone = lane.unit_ps.load(std::memory_order_relaxed) / 1000 > 2 * quantum_ns();
+  const uint32_t told = board_->depth.load(std::memory_order_relaxed);
+  const uint32_t depth = alone ? 1 : std::clamp<uint32_t>(told, 1, kGateDepthMax);
   const uint32_t flying = lane.in_flight;
   if (flying < depth) return true;
   wait_word_ = &lane.in_flight;
@@ -102,9 +103,9 @@ bool GateView::granted(Lane& lane, Gate& gate) {
   return true;
 }
 
-void GateView::wait() {
+void GateView::wait(std::chrono::nanoseconds most) {
   pause();  // who waits for one engine keeps none from others
-  if (wait_word_) futex_wait(wait_word_, wait_seen_, kLookAgainNs);
+  if (wait_word_) futex_wait(wait_word_, wait_seen_, most.count());
 }
 
 bool GateView::begin(unsigned engine) {

@@ -29,8 +29,8 @@ class GateView {
   // Before work of this many units is put on the engine. False: not now; nothing else may enter before this is asked
   // again. A unit is a launch, or 64 KiB.
   bool enter(unsigned engine, uint64_t units);
-  // After enter said no: sleeps until it may say yes, or for a moment.
-  void wait();
+  // After enter said no: sleeps until it may say yes, but no longer than this.
+  void wait(std::chrono::nanoseconds most);
   // Something has happened there since.
   bool moved() const { return wait_word_ && wait_word_->load(std::memory_order_relaxed) != wait_seen_; }
   // Nothing more comes for now: who has begun a slice ends it.

@@ -155,11 +155,13 @@ void Process::execute(const LaneRef& lane, Record& record) {
   parked_.push(lane, checked, std::exchange(record.bytes, {}));
 }
 
-void Process::pass_parked() {
-  while (!parked_.empty() && (poisoned() || pass_gate(parked_.front().record))) {
+bool Process::pass_parked() {
+  bool passed = false;
+  for (; !parked_.empty() && (poisoned() || pass_gate(parked_.front().record)); passed = true) {
     Parked::Entry entry = parked_.pop();
     perform(entry.lane, entry.record, entry.bytes);
   }
+  return passed;
 }
 
 // Whether it needs no gate, or has passed it.

@@ -43,10 +43,10 @@ class Process final : public DeviceHost {
   // that waits at a gate. May take the record's bytes. Called by one thread at a time, as the next four.
   void execute(const LaneRef& lane, Record& record);
   const Parked& parked() const { return parked_; }
-  // Executes what is parked as far as the gates allow.
-  void pass_parked();
-  // For when nothing else is to be done: sleeps until a gate may have opened, but not for long.
-  void wait_at_gate() { gate_.wait(); }
+  // Executes what is parked as far as the gates allow; whether that was anything.
+  bool pass_parked();
+  // For when nothing else is to be done: sleeps until a gate may have opened, but no longer than this.
+  void wait_at_gate(std::chrono::nanoseconds most) { gate_.wait(most); }
   // The guest broke the protocol: logs once and poisons the process. Any thread.
   void protocol_error(const std::string& why);
   bool poisoned() const { return sticky_.load(std::memory_order_relaxed) != CUDA_SUCCESS; }

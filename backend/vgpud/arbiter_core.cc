@@ -48,7 +48,7 @@ ArbiterCore::Vgpu* ArbiterCore::find(const std::string& name) {
 }
 
 Status ArbiterCore::check_shares(const std::string& except, const EngineShares& shares) const {
-  static constexpr const char* kNames[] = {"compute", "copy-in", "copy-out"};
+  static constexpr const char* kNames[] = {"compute", "copy_in", "copy_out"};
   for (unsigned engine = 0; engine < sched::kEngines; ++engine) {
     const sched::Share& share = shares[engine];
     if (share.percent < 1 || share.percent > 100 || share.cap < 1 || share.cap > 100 || share.reservation < 0 ||

@@ -100,7 +100,9 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
   const uint64_t each = std::min<uint64_t>(busy_ns, sched::kLongest / 2) / count;
   for (uint32_t i = 0; i < count; ++i) {
     if (lane.overdue > 0) {
-      --lane.overdue;
+      if (--lane.overdue == 0 && others_want(vgpu, account_of(engine))) {
+        vgpu.debt[account_of(engine)] += now - lane.overdue_since;
+      }
     } else if (lane.leased > 0) {
       --lane.leased;
       lease.busy_ns += each;

@@ -97,10 +97,11 @@ TEST_F(GateTest, LongWorkStandsAlone) {
   view_.enter(0, 1);
   view_.pause();
   device_.finish_slice(1000 * kUnit);
-  for (int i = 0; i < 2; ++i) view_.enter(0, 1);
+  EXPECT_TRUE(view_.enter(0, 1));
+  EXPECT_FALSE(view_.enter(0, 1));  // and none behind it
+  device_.finish_slice(1000 * kUnit);
+  EXPECT_TRUE(view_.enter(0, 1));
   EXPECT_EQ(device_.begun, 3);
-  view_.pause();
-  EXPECT_EQ(gate().begun - gate().ended, 2u);
 }
 
 TEST_F(GateTest, AClosedGateIsPassedWhenItIsGranted) {
@@ -127,7 +128,7 @@ TEST_F(GateTest, WhoWaitsForOneEngineKeepsNoOther) {
   EXPECT_TRUE(view_.enter(1, 1));
   EXPECT_FALSE(view_.enter(0, 1));
   EXPECT_TRUE(device_.ended.empty());
-  view_.wait();
+  view_.wait(std::chrono::milliseconds(1));
   EXPECT_EQ(device_.ended.size(), 1u);
 }
 
@@ -137,7 +138,7 @@ TEST_F(GateTest, ASleeperIsWokenByTheGrant) {
     gate().granted = 1;
     futex_wake(&gate().granted);
   });
-  while (!view_.enter(0, 1)) view_.wait();
+  while (!view_.enter(0, 1)) view_.wait(std::chrono::milliseconds(1));
   arbiter.join();
   EXPECT_EQ(device_.begun, 1);
 }
