@@ -10,7 +10,7 @@
 namespace bandsaw::runner {
 namespace {
 
-constexpr uint64_t kUnitsMax = 1 << 16;
+constexpr uint64_t kUnitsMax = 1 << 16, kUnmeasuredMost = 64;
 // Where no arbiter has said how long slices are: they are still measured.
 constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
 
@@ -59,7 +59,8 @@ uint64_t GateView::quantum_ns() const {
 // As many units as a quantum holds, but at most twice as many as the time before: the next ones may be longer.
 uint64_t GateView::limit(const Lane& lane) const {
   const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
-  if (unit_ps == 0) return 1;
+  // Before anything is known, one; where the device cannot measure, a few.
+  if (unit_ps == 0) return lane.unmeasured ? std::min(2 * lane.last_limit, kUnmeasuredMost) : 1;
   return std::clamp<uint64_t>(quantum_ns() * 1000 / unit_ps, 1, std::min(2 * lane.last_limit, kUnitsMax));
 }
 
@@ -135,6 +136,7 @@ void GateView::close(unsigned engine) {
 
 // Longer work counts at once, shorter by and by.
 void GateView::learn(Lane& lane, uint64_t units, uint64_t busy_ns) {
+  if (busy_ns == 0) lane.unmeasured = true;
   if (busy_ns == 0 || units == 0) return;
   const uint64_t measured = std::max<uint64_t>(1, busy_ns * 1000 / units), known = lane.unit_ps;
   lane.unit_ps = measured >= known ? measured : known - (known - measured) / 4;

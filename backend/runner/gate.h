@@ -46,10 +46,11 @@ class GateView {
   };
   struct Lane {
     Slice slice;
-    uint64_t last_limit = 1;             // of the slice before: it grows slowly
-    std::atomic<uint64_t> unit_ps{0};    // what a unit takes, in picoseconds; 0: not known yet
-    std::atomic<uint32_t> in_flight{0};  // slices; a futex word
-    bool asking = false;                 // the arbiter has not answered yet
+    uint64_t last_limit = 1;              // of the slice before: it grows slowly
+    std::atomic<uint64_t> unit_ps{0};     // what a unit takes, in picoseconds; 0: not known yet
+    std::atomic<bool> unmeasured{false};  // a slice was said to have taken no time
+    std::atomic<uint32_t> in_flight{0};   // slices; a futex word
+    bool asking = false;                  // the arbiter has not answered yet
   };
 
   bool begin(unsigned engine);
