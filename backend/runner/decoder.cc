@@ -21,6 +21,8 @@ constexpr microseconds kSleptTooShort{200};
 // How long work waits at a gate before the lanes are looked at, the first time and after so many doublings.
 constexpr std::chrono::nanoseconds kLookAgain = microseconds(200);
 constexpr int kLooksMost = 4;
+// Before that: a guest that is in the middle of a few calls.
+constexpr std::chrono::nanoseconds kShortSpin = microseconds(10);
 // A dropped lane whose records cannot come to their turn (a sequence number is missing) goes after this.
 constexpr milliseconds kDropPatience{1000};
 // A record that waits for its turn waits for those between it and the last one, and all of them fit in the lanes.
@@ -98,7 +100,7 @@ void Decoder::run() {
     if (!dropping_.empty()) finish_drops();
     if (!process_->parked().empty()) {
       wait_at_gate();
-    } else if (!spin()) {
+    } else if (!spin(patience_)) {
       sleep();
     }
   }
@@ -107,7 +109,7 @@ void Decoder::run() {
 // Work waits at a gate, whose opening wakes this thread; new records do not, so it looks after them, less and less
 // often.
 void Decoder::wait_at_gate() {
-  if (looks_ == 0 && !process_->parked().full() && spin()) return;
+  if (looks_ == 0 && !process_->parked().full() && spin(kShortSpin)) return;
   process_->wait_at_gate(kLookAgain * (1 << std::min(looks_++, kLooksMost)));
 }
 
@@ -149,9 +151,9 @@ bool Decoder::any_more() const {
   return std::any_of(lanes_.begin(), lanes_.end(), [](const LaneRef& lane) { return lane->has_more(); });
 }
 
-// Polls for a while. True: there is something to do.
-bool Decoder::spin() {
-  const auto until = Clock::now() + patience_;
+// Polls for so long. True: there is something to do.
+bool Decoder::spin(std::chrono::nanoseconds patience) {
+  const auto until = Clock::now() + patience;
   do {
     for (int i = 0; i < 16; ++i) {
       pause_cpu();

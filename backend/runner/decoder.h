@@ -51,7 +51,7 @@ class Decoder {
   bool serve_any();
   bool any_more() const;
   void wait_at_gate();
-  bool spin();
+  bool spin(std::chrono::nanoseconds patience);
   void sleep();
   void finish_drops();
   void let_go(Dropped& dropped, size_t at);

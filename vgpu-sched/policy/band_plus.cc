@@ -9,6 +9,8 @@ namespace {
 constexpr double kNewGap = 0.5;  // what a gap counts in the mean
 // A neighbour's gap may be so many times its mean before the wait for it ends.
 constexpr double kLateGap = 4;
+// Slices are short up to so many times PolicyOptions::ahead: one too many of them costs nobody much.
+constexpr Time kShort = 6;
 
 Time in_flight(const Tenant& tenant) {
   Time sum = 0;
@@ -235,16 +237,20 @@ Time BandPlus::next_tokens(const State& state, Time now) const {
   return first;
 }
 
-// What runs may turn out to be long: nothing is sent after a slice of unknown length.
-bool BandPlus::nearly_done(const Tenant& holder, const State& state, Time now) const {
-  return !unknown_in_flight(holder) && in_flight(holder) - (now - state.running_since) < options_.ahead;
-}
-
+// What runs may turn out to be long: nothing is sent after a slice of unknown length, nor long before its end; and for
+// the end of a long one nobody is woken, since it may be far off.
 Decision BandPlus::decide(const State& state, Time now) {
   retire(state, now);
   const Slot best = choose(state, now);
   if (state.holder != kNoSlot) {
-    if (best != state.holder || !nearly_done(state.tenants[best], state, now)) return {};
+    const Tenant& tenant = state.tenants[state.holder];
+    if (best != state.holder || unknown_in_flight(tenant)) return {};
+    // With one account for all engines, another engine would work beside this one.
+    if (tenant.waiting.front().request.engine != tenant.in_flight.back().engine) return {};
+    const Time expected = in_flight(tenant);
+    const Time until = state.running_since + expected - options_.ahead;
+    if (now <= until && expected > kShort * options_.ahead) return {};
+    if (now <= until) return {.kind = Answer::Kind::kWait, .slot = kNoSlot, .until = until + 1};
     return {.kind = Answer::Kind::kDispatch, .slot = best, .until = 0};
   }
   if (best == kNoSlot) {

@@ -58,7 +58,6 @@ class BandPlus : public Policy {
   bool before(Slot one, Slot other, const State& state) const;
   Slot choose(const State& state, Time now) const;
   Time keep_for_neighbour(Slot best, const State& state, Time now);
-  bool nearly_done(const Tenant& holder, const State& state, Time now) const;
   Time next_tokens(const State& state, Time now) const;
 
   PolicyOptions options_;
