@@ -13,10 +13,16 @@ using sched::kMillisecond;
 
 // An engine that others wanted a moment ago is not left open: they are probably in the middle of something.
 constexpr ArbiterCore::Time kQuiet = 10 * kMillisecond;
+// All who want the GPU are to have their turn in this time, so the more they are the shorter is a slice of short work;
+// but not shorter than this part of the quantum, or switching would cost too much.
+constexpr ArbiterCore::Time kRound = 16 * kMillisecond;
+constexpr ArbiterCore::Time kQuantumParts = 4;
 
 }  // namespace
 
-ArbiterCore::ArbiterCore(const ArbiterOptions& options) : options_(options) { make_scheduler(0); }
+ArbiterCore::ArbiterCore(const ArbiterOptions& options) : options_(options), quantum_(options.quantum_ns) {
+  make_scheduler(0);
+}
 
 bool ArbiterCore::knows_policy(const std::string& name) { return sched::make_policy(name) != nullptr; }
 
@@ -134,7 +140,7 @@ void ArbiterCore::attach(const std::string& name, GateBoard* board, Time now) {
   if (vgpu->board) detach(name, now);
   vgpu->board = board;
   board->depth = static_cast<uint32_t>(options_.depth);
-  board->quantum_ns = static_cast<uint64_t>(options_.quantum_ns);
+  board->quantum_ns = static_cast<uint64_t>(quantum_);
   // It may have lived with an earlier arbiter: who waited for that one may go.
   for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
     vgpu->generation[slot] = board->generation[slot];
@@ -279,7 +285,25 @@ void ArbiterCore::maybe_open(Account account, Time now) {
   open(*alone, account, now);
 }
 
+void ArbiterCore::fit_quantum(Time now) {
+  // A moment without work does not count: the quantum is not to swing with it.
+  Time active = 0;
+  for (const auto& [name, vgpu] : vgpus_) {
+    const Time last = *std::max_element(vgpu.last_wanted.begin(), vgpu.last_wanted.end());
+    bool now_too = last != 0 && now - last < options_.period_ns;
+    for (unsigned account = 0; account < accounts() && !now_too; ++account) now_too = wants(vgpu, account, true);
+    active += now_too;
+  }
+  const Time most = options_.quantum_ns;
+  const Time fitting = std::clamp(kRound / std::max<Time>(active, 1), most / kQuantumParts, most);
+  if (std::exchange(quantum_, fitting) == fitting) return;
+  for (auto& [name, vgpu] : vgpus_) {
+    if (vgpu.board) vgpu.board->quantum_ns = static_cast<uint64_t>(fitting);
+  }
+}
+
 ArbiterCore::Time ArbiterCore::run(Time now) {
+  fit_quantum(now);
   Time next = kNever;
   for (unsigned account = 0; account < accounts(); ++account) {
     next = std::min(next, give_up_overdue(account, now));

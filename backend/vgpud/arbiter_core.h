@@ -117,6 +117,7 @@ class ArbiterCore {
   void settle_closing(Vgpu& vgpu, Account account, Time now);
   void set_open(Vgpu& vgpu, Account account, bool open);
 
+  void fit_quantum(Time now);
   void maybe_open(Account account, Time now);
   bool wants(const Vgpu& vgpu, Account account, bool waiting_only) const;
   bool others_want(const Vgpu& vgpu, Account account) const;
@@ -128,6 +129,7 @@ class ArbiterCore {
   void record(const Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, Time ended, Time charged);
 
   ArbiterOptions options_;
+  Time quantum_;  // that runners gather short work to now
   std::unique_ptr<sched::Scheduler> scheduler_;
   std::map<std::string, Vgpu> vgpus_;
   sched::VgpuId next_vgpu_ = 1;

@@ -162,6 +162,19 @@ TEST_F(ArbiterCoreTest, SharesHoldBetweenTwo) {
   }
 }
 
+TEST_F(ArbiterCoreTest, TheMoreThereAreTheShorterTheirSlices) {
+  make();
+  Runner& first = join("a0", 6);
+  run_until(now_ + 50 * kMillisecond);
+  EXPECT_EQ(first.board->quantum_ns, 2'000'000u);
+  for (int i = 1; i < 16; ++i) join("a" + std::to_string(i), 6);
+  run_until(now_ + 200 * kMillisecond);
+  EXPECT_EQ(first.board->quantum_ns, 1'000'000u);
+  for (auto& runner : runners_) runner->at_once = runner.get() == &first ? 2 : 0;
+  run_until(now_ + 200 * kMillisecond);
+  EXPECT_EQ(first.board->quantum_ns, 2'000'000u);
+}
+
 TEST_F(ArbiterCoreTest, AShareIsChangedWhileRunning) {
   make();
   Runner &one = join("a", 50), &other = join("b", 20);
