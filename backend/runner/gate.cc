@@ -120,7 +120,6 @@ bool GateView::begin(unsigned engine) {
   if (counted) ++lane.in_flight;
   const uint64_t most = limit(lane);
   lane.slice = {.begun = true, .counted = counted, .units = 0, .limit = most, .since = Clock::now()};
-  lane.last_limit = most;
   device_->slice_begin(engine);
   return true;
 }
@@ -128,6 +127,7 @@ bool GateView::begin(unsigned engine) {
 void GateView::close(unsigned engine) {
   Slice& slice = lanes_[engine].slice;
   slice.begun = false;
+  lanes_[engine].last_limit = std::max(slice.limit, slice.units);  // one large piece may be more than was meant
   device_->slice_end(engine, [this, engine, units = slice.units, counted = slice.counted](uint64_t busy_ns) {
     learn(lanes_[engine], units, busy_ns);
     if (counted) ended(engine, busy_ns);
