@@ -98,7 +98,7 @@ void Decoder::run() {
       continue;
     }
     if (!dropping_.empty()) finish_drops();
-    if (!process_->parked().empty()) {
+    if (process_->waits_at_gate()) {
       wait_at_gate();
     } else if (!spin(patience_)) {
       sleep();

@@ -104,6 +104,28 @@ bool GateView::granted(Lane& lane, Gate& gate) {
   return true;
 }
 
+bool GateView::moved() {
+  if (!wait_word_ || wait_word_->load(std::memory_order_relaxed) == wait_seen_) return false;
+  wait_word_ = nullptr;
+  return true;
+}
+
+bool GateView::settle() {
+  bool left = false;
+  for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+    Lane& lane = lanes_[engine];
+    if (!lane.asking) continue;
+    Gate& gate = board_->gates[slot_][engine];
+    if (!granted(lane, gate)) {
+      left = true;
+      continue;
+    }
+    gate.ended.fetch_add(1);
+    if (!gate.open.load()) ring();
+  }
+  return left;
+}
+
 void GateView::wait(std::chrono::nanoseconds most) {
   pause();  // who waits for one engine keeps none from others
   if (wait_word_) futex_wait(wait_word_, wait_seen_, most.count());

@@ -31,8 +31,10 @@ class GateView {
   bool enter(unsigned engine, uint64_t units);
   // After enter said no: sleeps until it may say yes, but no longer than this.
   void wait(std::chrono::nanoseconds most);
-  // Something has happened there since.
-  bool moved() const { return wait_word_ && wait_word_->load(std::memory_order_relaxed) != wait_seen_; }
+  // Something has happened there since; said once.
+  bool moved();
+  // Of work that will not be done: takes what was asked for and gives it back. True: some of it is not granted yet.
+  bool settle();
   // Nothing more comes for now: who has begun a slice ends it.
   void pause();
 

@@ -161,6 +161,7 @@ bool Process::pass_parked() {
     Parked::Entry entry = parked_.pop();
     perform(entry.lane, entry.record, entry.bytes);
   }
+  if (poisoned()) unsettled_ = gate_.settle();
   return passed;
 }
 

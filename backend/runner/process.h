@@ -43,6 +43,8 @@ class Process final : public DeviceHost {
   // that waits at a gate. May take the record's bytes. Called by one thread at a time, as the next four.
   void execute(const LaneRef& lane, Record& record);
   const Parked& parked() const { return parked_; }
+  // Records or what they asked for wait at a gate.
+  bool waits_at_gate() const { return !parked_.empty() || unsettled_; }
   // Executes what is parked as far as the gates allow; whether that was anything.
   bool pass_parked();
   // For when nothing else is to be done: sleeps until a gate may have opened, but no longer than this.
@@ -76,6 +78,7 @@ class Process final : public DeviceHost {
   AccountView account_;
   GateView gate_;
   Parked parked_;
+  bool unsettled_ = false;  // the process has failed, and asked for a slice before
   Output output_;
   CallbackQueue callbacks_;
   ExchangeClient exchange_;

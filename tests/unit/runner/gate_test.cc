@@ -219,6 +219,22 @@ TEST_F(GatedGuest, OrderIsKeptBehindTheGate) {
   EXPECT_EQ(out.tail, "2999");
 }
 
+TEST_F(GatedGuest, AFailedProcessKeepsNoGrant) {
+  TestLane lane = add_lane(0);
+  make_context(lane);
+  lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "z");
+  Gate& gate = board_->gates[kSlot][1];
+  TestLane::wait([&] { return gate.asked == 1; });
+  process_->poisoned(CUDA_ERROR_ILLEGAL_ADDRESS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  EXPECT_EQ(gate.begun, 0u);
+  gate.granted = 1;
+  futex_wake(&gate.granted);
+  TestLane::wait([&] { return gate.ended == 1; });
+  EXPECT_EQ(gate.begun, 1u);
+  EXPECT_EQ(lane.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo).result, CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
 TEST_F(GatedGuest, ALaneGoesWhenItsParkedWorkIsDone) {
   TestLane lane = add_lane(0);
   make_context(lane);
