@@ -16,7 +16,8 @@ constexpr microseconds kNap{30};
 
 }  // namespace
 
-Completions::Completions(DriverRef driver) : driver_(std::move(driver)), thread_([this] { work(); }) {}
+Completions::Completions(DriverRef driver)
+    : driver_(std::move(driver)), events_(driver_, CU_EVENT_DISABLE_TIMING), thread_([this] { work(); }) {}
 
 Completions::~Completions() {
   stop_ = true;
@@ -25,31 +26,9 @@ Completions::~Completions() {
   thread_.join();
 }
 
-CUresult Completions::take_event(const CudaContextRef& context, CUevent* event) {
-  {
-    std::lock_guard lock(lock_);
-    std::vector<CUevent>& free = free_events_[context->id];
-    if (!free.empty()) {
-      *event = free.back();
-      free.pop_back();
-      return CUDA_SUCCESS;
-    }
-  }
-  return driver_->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
-}
-
-void Completions::give_event(const CudaContextRef& context, CUevent event) {
-  std::lock_guard lock(lock_);
-  if (context->alive) {
-    free_events_[context->id].push_back(event);
-  } else {
-    free_events_.erase(context->id);  // went with the context
-  }
-}
-
 CUresult Completions::after(const std::shared_ptr<CudaStream>& stream, Done done) {
   CUevent event = nullptr;
-  CUresult result = take_event(stream->context, &event);
+  CUresult result = events_.take(stream->context, &event);
   if (result == CUDA_SUCCESS) result = driver_->cuEventRecordWithFlags(event, stream->handle, 0);
   if (result != CUDA_SUCCESS) return result;
   {
@@ -84,7 +63,7 @@ bool Completions::reap() {
       if (result == CUDA_ERROR_NOT_READY) break;
       const Entry entry = std::move(queue.front());
       queue.pop_front();
-      give_event(entry.stream->context, entry.event);
+      events_.give(entry.stream->context, entry.event);
       entry.done(result);
       progress = true;
     }

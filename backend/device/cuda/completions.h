@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "backend/device/cuda/event_pool.h"
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/spin_lock.h"
 
@@ -32,18 +33,16 @@ class Completions {
   };
   using Queues = std::map<CudaStream*, std::deque<Entry>>;
 
-  CUresult take_event(const CudaContextRef& context, CUevent* event);
-  void give_event(const CudaContextRef& context, CUevent event);
   void work();
   void collect();
   bool reap();
   CUresult look(const Entry& entry) const;
 
   const DriverRef driver_;
+  EventPool events_;
   SpinLock lock_;
-  std::vector<Entry> incoming_;                           // guarded by lock_
-  std::map<uint64_t, std::vector<CUevent>> free_events_;  // guarded by lock_: by the context's id
-  std::atomic<uint32_t> arrivals_{0};                     // counts what came in, for the thread to sleep on
+  std::vector<Entry> incoming_;        // guarded by lock_
+  std::atomic<uint32_t> arrivals_{0};  // counts what came in, for the thread to sleep on
   std::atomic<bool> stop_{false};
   Queues queues_;  // the thread's own
   std::thread thread_;

@@ -24,27 +24,10 @@ struct SliceMeter::Slice {
 };
 
 SliceMeter::SliceMeter(DriverRef driver, Completions* completions, DeviceHost* host)
-    : driver_(std::move(driver)), completions_(completions), host_(host) {}
+    : driver_(std::move(driver)), completions_(completions), host_(host), events_(driver_, CU_EVENT_DEFAULT) {}
 
 SliceMeter::~SliceMeter() {
   for (SliceRef& slice : open_) slice.reset();
-}
-
-CUresult SliceMeter::take_event(const CudaContextRef& context, CUevent* event) {
-  std::vector<CUevent>& free = free_events_[context->id];
-  if (free.empty()) return driver_->cuEventCreate(event, CU_EVENT_DEFAULT);
-  *event = free.back();
-  free.pop_back();
-  return CUDA_SUCCESS;
-}
-
-void SliceMeter::give_event(const CudaContextRef& context, CUevent event) {
-  if (!event) return;
-  if (context->alive) {
-    free_events_[context->id].push_back(event);
-  } else {
-    free_events_.erase(context->id);  // went with the context
-  }
 }
 
 void SliceMeter::begin(unsigned engine) {
@@ -62,7 +45,7 @@ void SliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& strea
       std::any_of(slice->parts.rbegin(), slice->parts.rend(), [&](const Part& part) { return part.stream == stream; });
   if (known) return;
   Part part{stream};
-  if (take_event(stream->context, &part.start) != CUDA_SUCCESS) return;
+  if (events_.take(stream->context, &part.start) != CUDA_SUCCESS) return;
   if (driver_->cuEventRecordWithFlags(part.start, stream->handle, 0) != CUDA_SUCCESS) slice->failed = true;
   slice->parts.push_back(std::move(part));
 }
@@ -75,7 +58,7 @@ void SliceMeter::end(unsigned engine, SliceDone done) {
     if (!slice) return done(0);
     slice->done = std::move(done);
     for (Part& part : slice->parts) {
-      CUresult result = take_event(part.stream->context, &part.end);
+      CUresult result = events_.take(part.stream->context, &part.end);
       if (result == CUDA_SUCCESS) result = driver_->cuEventRecordWithFlags(part.end, part.stream->handle, 0);
       if (result != CUDA_SUCCESS) slice->failed = true;
     }
@@ -118,11 +101,9 @@ uint64_t SliceMeter::busy_ns(const std::vector<Part>& parts) const {
 
 void SliceMeter::finish(Slice& slice) {
   const uint64_t busy = (slice.failed ? 0 : busy_ns(slice.parts)) + slice.held_ns;
-  {
-    std::lock_guard lock(mutex_);
-    for (const Part& part : slice.parts) {
-      give_event(part.stream->context, part.start);
-      give_event(part.stream->context, part.end);
+  for (const Part& part : slice.parts) {
+    for (const CUevent event : {part.start, part.end}) {
+      if (event) events_.give(part.stream->context, event);
     }
   }
   host_->account(static_cast<int>(slice.engine), busy, slice.bytes);

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "backend/device/cuda/completions.h"
+#include "backend/device/cuda/event_pool.h"
 #include "backend/device/device.h"
 
 namespace bandsaw::cuda {
@@ -35,17 +35,15 @@ class SliceMeter {
   struct Slice;
   using SliceRef = std::shared_ptr<Slice>;
 
-  CUresult take_event(const CudaContextRef& context, CUevent* event);
-  void give_event(const CudaContextRef& context, CUevent event);
   uint64_t busy_ns(const std::vector<Part>& parts) const;
   void finish(Slice& slice);
 
   const DriverRef driver_;
   Completions* const completions_;
   DeviceHost* const host_;
+  EventPool events_;
   std::mutex mutex_;
-  std::array<SliceRef, kEngineCount> open_;               // guarded by mutex_
-  std::map<uint64_t, std::vector<CUevent>> free_events_;  // guarded by mutex_: by the context's id
+  std::array<SliceRef, kEngineCount> open_;  // guarded by mutex_
 };
 
 }  // namespace bandsaw::cuda
