@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "memory/base/eventfd.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
@@ -36,9 +37,9 @@ void pause_cpu() {
 #endif
 }
 
+// Called only when there is something, so it does not block.
 void drain(int event) {
-  uint64_t count = 0;  // all of it at once; called only when there is something, so it does not block
-  if (read(event, &count, sizeof(count)) < 0) SPDLOG_ERROR("eventfd: {}", std::strerror(errno));
+  if (!drain_event(event)) SPDLOG_ERROR("eventfd: {}", std::strerror(errno));
 }
 
 }  // namespace
@@ -58,8 +59,7 @@ Decoder::~Decoder() {
 }
 
 void Decoder::ring() {
-  const uint64_t one = 1;
-  if (write(command_.get(), &one, sizeof(one)) < 0) SPDLOG_ERROR("cannot wake the decoder: {}", std::strerror(errno));
+  if (!signal_event(command_.get())) SPDLOG_ERROR("cannot wake the decoder: {}", std::strerror(errno));
 }
 
 void Decoder::start() {

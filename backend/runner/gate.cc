@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "memory/base/eventfd.h"
 #include "memory/base/futex.h"
 #include "memory/base/log.h"
 
@@ -23,9 +24,8 @@ void GateView::connect(GateBoard* board, uint32_t slot, UniqueFd bell) {
 }
 
 void GateView::ring() {
-  const uint64_t one = 1;
   if (!set_news(*board_, slot_) || !bell_) return;
-  if (write(bell_.get(), &one, sizeof(one)) < 0) SPDLOG_WARN("the arbiter's bell: {}", std::strerror(errno));
+  if (!signal_event(bell_.get())) SPDLOG_WARN("the arbiter's bell: {}", std::strerror(errno));
 }
 
 bool GateView::enter(unsigned engine, uint64_t units) {

@@ -1,12 +1,12 @@
 #include "backend/runner/lane.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <climits>
 #include <cstring>
 
+#include "memory/base/eventfd.h"
+#include "memory/base/futex.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
@@ -33,15 +33,14 @@ struct Front {
 
 class FutexWaker : public Waker {
  public:
-  void wake(uint32_t* word) override { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+  void wake(uint32_t* word) override { futex_wake(word); }
 };
 
 class EventWaker : public Waker {
  public:
   explicit EventWaker(UniqueFd event) : event_(std::move(event)) {}
   void wake(uint32_t*) override {
-    const uint64_t one = 1;
-    if (write(event_.get(), &one, sizeof(one)) < 0 && errno != EAGAIN) {
+    if (!signal_event(event_.get()) && errno != EAGAIN) {
       SPDLOG_ERROR("cannot wake the guest: {}", std::strerror(errno));
     }
   }

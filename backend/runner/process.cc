@@ -51,7 +51,7 @@ vgpu_done done_of(const wire::CheckedRecord& record) {
 
 // What a record puts on which engine; a unit is a launch, or a page's worth of bytes beside the copy's own cost.
 struct Work {
-  unsigned engine = 0;
+  unsigned engine = kCompute;
   uint64_t units = 1;
 };
 
@@ -64,7 +64,7 @@ Work copy_work(const vgpu_copy& copy) {
       __builtin_mul_overflow(bytes, copy.depth, &bytes)) {
     bytes = 0;  // the handler refuses it
   }
-  return {from_host ? 1u : to_host ? 2u : 0u, 1 + bytes / kUnitBytes};
+  return {from_host ? kCopyIn : to_host ? kCopyOut : kCompute, 1 + bytes / kUnitBytes};
 }
 
 Work work_of(const wire::CheckedRecord& record) {
@@ -75,11 +75,11 @@ Work work_of(const wire::CheckedRecord& record) {
   }
   switch (record.info->engine) {
     case wire::Engine::kCopyIn:
-      return {1};
+      return {kCopyIn};
     case wire::Engine::kCopyOut:
-      return {2};
+      return {kCopyOut};
     default:
-      return {0};
+      return {kCompute};
   }
 }
 

@@ -8,6 +8,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "memory/base/eventfd.h"
 #include "memory/base/futex.h"
 #include "memory/base/log.h"
 
@@ -100,8 +101,7 @@ void AccountBook::clear_gates(uint32_t slot) {
     gate.busy_ns = 0;
   }
   ++board.generation[slot];
-  const uint64_t one = 1;
-  if (set_news(board, slot) && ::write(bell_.get(), &one, sizeof one) < 0) spdlog::warn("the arbiter's bell is full");
+  if (set_news(board, slot) && !signal_event(bell_.get())) spdlog::warn("the arbiter's bell is full");
 }
 
 void AccountBook::open_gates() {

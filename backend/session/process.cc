@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "guest-driver/uapi/vgpu_lane.h"
+#include "memory/base/eventfd.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -187,8 +188,7 @@ Status Process::usable(const char* what) const {
 
 void Process::kick(const Answer& answer) {
   Status status = usable("kick");
-  const uint64_t one = 1;
-  if (status.ok() && ::write(kick_.get(), &one, sizeof one) < 0 && errno != EAGAIN) status = Status::system("kick");
+  if (status.ok() && !signal_event(kick_.get()) && errno != EAGAIN) status = Status::system("kick");
   reply(answer, status);
 }
 

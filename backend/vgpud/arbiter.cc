@@ -21,17 +21,13 @@
 #include "backend/control/packet.h"
 #include "backend/vgpud/arbiter_core.h"
 #include "memory/base/clock.h"
+#include "memory/base/eventfd.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
 namespace {
 
 using sched::Time;
-
-void drain(int event) {
-  uint64_t count = 0;
-  [[maybe_unused]] const auto got = ::read(event, &count, sizeof count);
-}
 
 // The memory of a session's gates, and what tells of news in it.
 class GateMemory {
@@ -150,10 +146,7 @@ class ArbiterThread final : public Arbiter {
     epoll_event event{.events = EPOLLIN, .data = {.u64 = what}};
     ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event);
   }
-  void poke() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const auto sent = ::write(poke_.get(), &one, sizeof one);
-  }
+  void poke() { signal_event(poke_.get()); }
   void disconnect(const std::string& vgpu);
   void greeted(uint32_t number, Time now);
   void heard(uint64_t what, Time now);
@@ -196,13 +189,13 @@ void ArbiterThread::greeted(uint32_t number, Time now) {
 }
 
 void ArbiterThread::heard(uint64_t what, Time now) {
-  if (what == 0) return drain(poke_.get());
+  if (what == 0) return static_cast<void>(drain_event(poke_.get()));
   const auto number = static_cast<uint32_t>((what - 2) / 2);
   const auto found = sessions_.find(number);
   if (found == sessions_.end()) return;
   Session& session = found->second;
   if (what % 2 != 0) {
-    drain(session.gates->bell());
+    drain_event(session.gates->bell());
     return core_.heard(session.vgpu, now);
   }
   if (!session.gates) return greeted(number, now);

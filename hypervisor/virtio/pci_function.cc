@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "memory/base/eventfd.h"
+
 namespace bandsaw::virtio {
 
 namespace {
@@ -300,9 +302,8 @@ void PciFunction::trigger(uint32_t vector) {
 
 void PciFunction::raise(uint16_t vector) {
   if (vector >= kVectors) return;
-  const uint64_t one = 1;
   // The write fails only when the counter is full, and then an interrupt is pending anyway.
-  if (!vectors_[vector] || ::write(vectors_[vector].get(), &one, sizeof(one)) < 0)
+  if (!vectors_[vector] || !signal_event(vectors_[vector].get()))
     msix_[kPendingBits] |= static_cast<uint8_t>(1u << vector);
 }
 

@@ -13,9 +13,8 @@
 
 namespace bandsaw {
 
-inline void futex_wake(std::atomic<uint32_t>* word) {
-  ::syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
+// `word` is 32 bits wide; that it may be a plain one of a C header is why it has no type here.
+inline void futex_wake(void* word) { ::syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
 // Sleeps while *word is `seen`, for at most this long; may return early.
 inline void futex_wait(std::atomic<uint32_t>* word, uint32_t seen, long nanoseconds) {
