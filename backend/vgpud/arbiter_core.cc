@@ -174,13 +174,11 @@ void ArbiterCore::detach(const std::string& name, Time now) {
 // True: an ask of this virtual GPU waits, or (if not `waiting_only`) something of it is in flight.
 bool ArbiterCore::wants(const Vgpu& vgpu, Account account, bool waiting_only) const {
   if (!waiting_only && vgpu.leases[account].state != Lease::State::kNone) return true;
-  for (const auto& [slot, lanes] : vgpu.slots) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-      if (account_of(engine) != account) continue;
-      if (lanes[engine].waiting || (!waiting_only && !lanes[engine].flying.empty())) return true;
-    }
-  }
-  return false;
+  bool any = false;
+  for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) {
+    any = any || lane.waiting || (!waiting_only && !lane.flying.empty());
+  });
+  return any;
 }
 
 bool ArbiterCore::others_want(const Vgpu& vgpu, Account account) const {
@@ -232,11 +230,9 @@ ArbiterCore::Time ArbiterCore::give_up_overdue(Account account, Time now) {
         next = std::min(next, lease.since + options_.patience_ns);
       }
     }
-    for (auto& [slot, lanes] : vgpu.slots) {
-      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-        if (account_of(engine) == account) next = std::min(next, give_up_slices(vgpu, lanes[engine], engine, now));
-      }
-    }
+    for_lanes(vgpu, account, [&](uint32_t, unsigned engine, Lane& lane) {
+      next = std::min(next, give_up_slices(vgpu, lane, engine, now));
+    });
   }
   return next;
 }
@@ -262,12 +258,9 @@ ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, Lane& lane, unsigned e
 }
 
 bool ArbiterCore::has_overdue(const Vgpu& vgpu, Account account) const {
-  for (const auto& [slot, lanes] : vgpu.slots) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-      if (account_of(engine) == account && lanes[engine].overdue > 0) return true;
-    }
-  }
-  return false;
+  bool any = false;
+  for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) { any = any || lane.overdue > 0; });
+  return any;
 }
 
 // Who has been alone for a while need not ask.

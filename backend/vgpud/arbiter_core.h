@@ -92,6 +92,15 @@ class ArbiterCore {
 
   Account account_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
   unsigned accounts() const { return options_.model == sched::QueueModel::kSdq ? 1 : kGateEngines; }
+  // Calls each(slot, engine, lane) for every gate of the virtual GPU that belongs to the account.
+  template <typename AnyVgpu, typename Each>
+  void for_lanes(AnyVgpu& vgpu, Account account, const Each& each) const {
+    for (auto& [slot, lanes] : vgpu.slots) {
+      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+        if (account_of(engine) == account) each(slot, engine, lanes[engine]);
+      }
+    }
+  }
   Vgpu* find(const std::string& name);
   void make_scheduler(Time now);
   void enter(const Vgpu& vgpu, Time now);

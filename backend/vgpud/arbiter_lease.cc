@@ -13,11 +13,8 @@ using sched::Engine;
 
 void ArbiterCore::set_open(Vgpu& vgpu, Account account, bool open) {
   if (!vgpu.board) return;
-  for (auto& [slot, lanes] : vgpu.slots) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-      if (account_of(engine) == account) vgpu.board->gates[slot][engine].open = open ? 1 : 0;
-    }
-  }
+  for_lanes(vgpu, account,
+            [&](uint32_t slot, unsigned engine, Lane&) { vgpu.board->gates[slot][engine].open = open ? 1 : 0; });
 }
 
 // Has the scheduler send one request that stands for all to come. False: it would rather not now.
@@ -41,14 +38,12 @@ bool ArbiterCore::take_lease(Vgpu& vgpu, Account account, Time now) {
 // What asks now is let in with the rest; if there is to be no lease now, it goes on waiting.
 void ArbiterCore::open(Vgpu& vgpu, Account account, Time now) {
   std::vector<std::pair<uint32_t, unsigned>> asking;
-  for (auto& [slot, lanes] : vgpu.slots) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-      if (account_of(engine) != account || !lanes[engine].waiting) continue;
-      asking.emplace_back(slot, engine);
-      (void)scheduler_->cancel(vgpu.id, static_cast<Engine>(engine), lanes[engine].ask.id, now);
-      waiting_.erase(lanes[engine].ask.id);
-    }
-  }
+  for_lanes(vgpu, account, [&](uint32_t slot, unsigned engine, Lane& lane) {
+    if (!lane.waiting) return;
+    asking.emplace_back(slot, engine);
+    (void)scheduler_->cancel(vgpu.id, static_cast<Engine>(engine), lane.ask.id, now);
+    waiting_.erase(lane.ask.id);
+  });
   const bool opened = take_lease(vgpu, account, now);
   if (opened) set_open(vgpu, account, true);
   for (const auto& [slot, engine] : asking) {
@@ -63,27 +58,20 @@ void ArbiterCore::close(Vgpu& vgpu, Account account, Time now) {
   set_open(vgpu, account, false);
   lease.state = Lease::State::kClosing;
   lease.closed = now;
-  for (auto& [slot, lanes] : vgpu.slots) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-      if (account_of(engine) != account) continue;
-      hear_gate(vgpu, slot, engine, now);
-      Lane& lane = lanes[engine];
-      const uint32_t running = running_at(vgpu, slot, engine);
-      lane.leased = running - std::min<uint32_t>(running, static_cast<uint32_t>(lane.flying.size()));
-    }
-  }
+  for_lanes(vgpu, account, [&](uint32_t slot, unsigned engine, Lane& lane) {
+    hear_gate(vgpu, slot, engine, now);
+    const uint32_t running = running_at(vgpu, slot, engine);
+    lane.leased = running - std::min<uint32_t>(running, static_cast<uint32_t>(lane.flying.size()));
+  });
   settle_closing(vgpu, account, now);
 }
 
 // Ends a closing lease when all that was begun under it is over.
 void ArbiterCore::settle_closing(Vgpu& vgpu, Account account, Time now) {
   if (vgpu.leases[account].state != Lease::State::kClosing) return;
-  for (const auto& [slot, lanes] : vgpu.slots) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-      if (account_of(engine) == account && lanes[engine].leased > 0) return;
-    }
-  }
-  end_lease(vgpu, account, now);
+  bool left = false;
+  for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) { left = left || lane.leased > 0; });
+  if (!left) end_lease(vgpu, account, now);
 }
 
 void ArbiterCore::end_lease(Vgpu& vgpu, Account account, Time now) {
@@ -98,15 +86,12 @@ void ArbiterCore::end_lease(Vgpu& vgpu, Account account, Time now) {
 }
 
 void ArbiterCore::give_up_lease(Vgpu& vgpu, Account account, Time now) {
-  for (auto& [slot, lanes] : vgpu.slots) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-      Lane& lane = lanes[engine];
-      if (account_of(engine) != account || lane.leased == 0) continue;
-      if (lane.overdue == 0) lane.overdue_since = now;
-      lane.overdue += std::exchange(lane.leased, 0);
-      ++vgpu.use[engine].overruns;
-    }
-  }
+  for_lanes(vgpu, account, [&](uint32_t, unsigned engine, Lane& lane) {
+    if (lane.leased == 0) return;
+    if (lane.overdue == 0) lane.overdue_since = now;
+    lane.overdue += std::exchange(lane.leased, 0);
+    ++vgpu.use[engine].overruns;
+  });
   vgpu.leases[account].busy_ns = static_cast<uint64_t>(now - vgpu.leases[account].since);
   end_lease(vgpu, account, now);
 }
@@ -114,13 +99,10 @@ void ArbiterCore::give_up_lease(Vgpu& vgpu, Account account, Time now) {
 // Accounts for what was done since the last time, and goes on; an idle one has to ask again.
 void ArbiterCore::renew(Vgpu& vgpu, Account account, Time now) {
   bool busy = false;
-  for (auto& [slot, lanes] : vgpu.slots) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-      if (account_of(engine) != account) continue;
-      hear_gate(vgpu, slot, engine, now);
-      busy = busy || running_at(vgpu, slot, engine) > 0;
-    }
-  }
+  for_lanes(vgpu, account, [&](uint32_t slot, unsigned engine, Lane&) {
+    hear_gate(vgpu, slot, engine, now);
+    busy = busy || running_at(vgpu, slot, engine) > 0;
+  });
   if (!busy && vgpu.leases[account].busy_ns == 0) return close(vgpu, account, now);
   end_lease(vgpu, account, now);
   const Time credit = vgpu.leases[account].credit;
