@@ -288,6 +288,7 @@ CUresult CudaDevice::context_destroy(const ContextRef& context) {
     gone->charge.give_back();  // from here on it is the runner's own, as before
     return check(result);
   }
+  slices_->leave(gone);
   if (!gone->alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
   forget_current();
   const CUresult destroyed = driver_->cuCtxDestroy(gone->handle);

@@ -45,6 +45,7 @@ StreamRef CudaDevice::stream_legacy(const ContextRef& context) {
 
 CUresult CudaDevice::stream_destroy(const StreamRef& stream) {
   if (const CUresult result = enter(stream)) return result;
+  slices_->leave(std::static_pointer_cast<CudaStream>(stream));
   return check(as(stream).destroy());
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <set>
 #include <utility>
 
 namespace bandsaw::cuda {
@@ -50,25 +51,51 @@ void SliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& strea
   slice->parts.push_back(std::move(part));
 }
 
+// With mutex_ held.
+void SliceMeter::close(const SliceRef& slice, Part& part) {
+  if (part.end) return;
+  const CudaStream& stream = *part.stream;
+  CUresult result = stream.context->alive ? make_current(*driver_, *stream.context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (result == CUDA_SUCCESS) result = events_.take(stream.context, &part.end);
+  if (result == CUDA_SUCCESS) result = driver_->cuEventRecordWithFlags(part.end, stream.handle, 0);
+  if (result == CUDA_SUCCESS) {
+    result = completions_->after(part.stream, [slice](CUresult outcome) {
+      if (outcome != CUDA_SUCCESS) slice->failed = true;
+    });
+  }
+  if (result != CUDA_SUCCESS) slice->failed = true;
+}
+
+void SliceMeter::leave(const std::shared_ptr<CudaStream>& stream) {
+  close_if([&](const Part& part) { return part.stream == stream; });
+}
+
+void SliceMeter::leave(const CudaContextRef& context) {
+  close_if([&](const Part& part) { return part.stream->context == context; });
+}
+
+template <class Matches>
+void SliceMeter::close_if(Matches matches) {
+  std::lock_guard lock(mutex_);
+  for (const SliceRef& slice : open_) {
+    if (!slice) continue;
+    for (Part& part : slice->parts) {
+      if (matches(part)) close(slice, part);
+    }
+  }
+}
+
 void SliceMeter::end(unsigned engine, SliceDone done) {
   SliceRef slice;
   {
     std::lock_guard lock(mutex_);
-    slice = std::move(open_[engine]);
-    if (!slice) return done(0);
-    slice->done = std::move(done);
-    for (Part& part : slice->parts) {
-      CUresult result = events_.take(part.stream->context, &part.end);
-      if (result == CUDA_SUCCESS) result = driver_->cuEventRecordWithFlags(part.end, part.stream->handle, 0);
-      if (result != CUDA_SUCCESS) slice->failed = true;
+    slice.swap(open_[engine]);
+    if (slice) {
+      slice->done = std::move(done);
+      for (Part& part : slice->parts) close(slice, part);
     }
   }
-  for (const Part& part : slice->parts) {
-    const CUresult result = completions_->after(part.stream, [slice](CUresult outcome) {
-      if (outcome != CUDA_SUCCESS) slice->failed = true;
-    });
-    if (result != CUDA_SUCCESS) slice->failed = true;
-  }
+  if (!slice) done(0);
 }
 
 std::shared_ptr<void> SliceMeter::hold(unsigned engine, uint64_t bytes) {
@@ -79,14 +106,17 @@ std::shared_ptr<void> SliceMeter::hold(unsigned engine, uint64_t bytes) {
   return {nullptr, [slice, since = Clock::now()](void*) { slice->held_ns += (Clock::now() - since).count(); }};
 }
 
-// All events have been reached. Streams overlap: moments are counted once.
-uint64_t SliceMeter::busy_ns(const std::vector<Part>& parts) const {
-  std::vector<std::pair<float, float>> spans;  // milliseconds after the first stream's start
+// Milliseconds in which at least one stream of the context was at it; all their events have been reached.
+double SliceMeter::busy_ms(const CudaContextRef& context, const std::vector<Part>& parts) const {
+  std::vector<std::pair<float, float>> spans;  // after the first stream's start
+  CUevent origin = nullptr;
   for (const Part& part : parts) {
+    if (part.stream->context != context) continue;
+    if (!origin) origin = part.start;
     float start = 0, length = 0;
-    const bool known = (&part == &parts.front() ||
-                        driver_->cuEventElapsedTime(&start, parts.front().start, part.start) == CUDA_SUCCESS) &&
-                       driver_->cuEventElapsedTime(&length, part.start, part.end) == CUDA_SUCCESS;
+    const bool known =
+        (part.start == origin || driver_->cuEventElapsedTime(&start, origin, part.start) == CUDA_SUCCESS) &&
+        driver_->cuEventElapsedTime(&length, part.start, part.end) == CUDA_SUCCESS;
     if (known) spans.emplace_back(start, start + length);
   }
   std::sort(spans.begin(), spans.end());
@@ -95,6 +125,17 @@ uint64_t SliceMeter::busy_ns(const std::vector<Part>& parts) const {
   for (const auto& [start, end] : spans) {
     if (end > covered) busy += end - std::max(start, covered);
     covered = std::max(covered, end);
+  }
+  return busy;
+}
+
+// Contexts take turns on the GPU, and have no clock in common.
+uint64_t SliceMeter::busy_ns(const std::vector<Part>& parts) const {
+  std::set<CudaContextRef> contexts;
+  for (const Part& part : parts) contexts.insert(part.stream->context);
+  double busy = 0;
+  for (const CudaContextRef& context : contexts) {
+    if (context->alive) busy += busy_ms(context, parts);  // else its events went with it
   }
   return static_cast<uint64_t>(busy * 1e6);
 }

@@ -24,6 +24,9 @@ class SliceMeter {
   void end(unsigned engine, SliceDone done);
   // Before work for the engine is put on a stream that does not capture, and whose context is current.
   void touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes);
+  // Before a stream, or a context with its streams, is destroyed: nothing can be recorded there afterwards.
+  void leave(const std::shared_ptr<CudaStream>& stream);
+  void leave(const CudaContextRef& context);
   // For work that another thread will wait for: the slice lasts until this is let go, and is charged for so long.
   std::shared_ptr<void> hold(unsigned engine, uint64_t bytes);
 
@@ -35,6 +38,10 @@ class SliceMeter {
   struct Slice;
   using SliceRef = std::shared_ptr<Slice>;
 
+  void close(const SliceRef& slice, Part& part);
+  template <class Matches>
+  void close_if(Matches matches);
+  double busy_ms(const CudaContextRef& context, const std::vector<Part>& parts) const;
   uint64_t busy_ns(const std::vector<Part>& parts) const;
   void finish(Slice& slice);
 

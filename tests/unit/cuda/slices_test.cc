@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "backend/device/cuda/slice_meter.h"
 
@@ -16,6 +17,7 @@ struct Clocks {
   std::mutex mutex;
   std::map<CUstream, float> streams;
   std::map<CUevent, float> events;
+  std::set<CUstream> destroyed;  // a real driver crashes of them
   uint64_t made = 0;
   CUresult outcome = CUDA_SUCCESS;
 };
@@ -33,12 +35,15 @@ DriverRef fake_driver() {
   };
   driver->cuEventRecordWithFlags = [](CUevent event, CUstream stream, unsigned) {
     std::lock_guard lock(clocks().mutex);
+    if (clocks().destroyed.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
     clocks().events[event] = clocks().streams[stream];
     return CUDA_SUCCESS;
   };
+  driver->cuCtxSetCurrent = [](CUcontext) { return CUDA_SUCCESS; };
   driver->cuEventQuery = [](CUevent) { return clocks().outcome; };
   driver->cuEventElapsedTime = [](float* milliseconds, CUevent start, CUevent end) {
     std::lock_guard lock(clocks().mutex);
+    if (!clocks().events.contains(start) || !clocks().events.contains(end)) return CUDA_ERROR_INVALID_HANDLE;
     *milliseconds = (clocks().events[end] - clocks().events[start]) / 1000;
     return CUDA_SUCCESS;
   };
@@ -64,6 +69,7 @@ class SliceMeterTest : public testing::Test {
     std::lock_guard lock(clocks().mutex);
     clocks().streams.clear();
     clocks().events.clear();
+    clocks().destroyed.clear();
     clocks().outcome = CUDA_SUCCESS;
   }
   std::shared_ptr<CudaStream> stream(uint64_t number) {
@@ -133,6 +139,26 @@ TEST_F(SliceMeterTest, AFailureEndsTheSliceToo) {
   meter_.begin(kCompute);
   work(kCompute, one, 100);
   clocks().outcome = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_EQ(end(kCompute), 0u);
+}
+
+TEST_F(SliceMeterTest, AStreamDestroyedOnTheWayCountsToItsEnd) {
+  const auto one = stream(1), other = stream(2);
+  meter_.begin(kCompute);
+  work(kCompute, one, 100);
+  work(kCompute, other, 30);
+  meter_.leave(one);
+  clocks().destroyed.insert(one->handle);
+  EXPECT_NEAR(static_cast<double>(end(kCompute)), 100e3, 1e3);
+}
+
+TEST_F(SliceMeterTest, OfADestroyedContextNothingIsAsked) {
+  const auto one = stream(1);
+  meter_.begin(kCompute);
+  work(kCompute, one, 100);
+  meter_.leave(context_);
+  context_->alive = false;
+  clocks().destroyed.insert(one->handle);
   EXPECT_EQ(end(kCompute), 0u);
 }
 
