@@ -69,7 +69,7 @@ int main() {
     CHECK(cudaMalloc(&memory, before - before / 8));
     CHECK(cudaFree(memory));
     CHECK(cudaMemGetInfo(&after, &share));
-    EXPECT_EQ(after, before);
+    EXPECT(after >= before);  // and more, if the first graph's memory had to go as well
   }
   CHECK(cudaStreamDestroy(stream));
   return passed();
