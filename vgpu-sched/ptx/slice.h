@@ -1,0 +1,41 @@
+// A kernel that runs a part of its grid: block indices start where the caller says, the grid's size is as launched.
+//
+// The rewritten kernel is a module of its own with the functions that it calls and nothing mutable: the driver loads it
+// beside the original, whose variables it goes on to use. Launch a slice as a one-dimensional grid of n blocks, block
+// dimensions and dynamic shared memory as the original's: block i of it does what block (first_block + i), counted in
+// linear order (x fastest), of the original grid does. Slices in order keep the order of blocks.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "vgpu-sched/ptx/program.h"
+
+namespace bandsaw::ptx {
+
+struct SliceOptions {
+  // Only for grids with y = z = 1: no division at all.
+  bool one_dimensional = false;
+};
+
+// Every `..._at` is a byte offset in the packed parameter block, which begins with the original parameters unchanged.
+// Little-endian, naturally aligned.
+struct SlicedKernel {
+  std::string text;            // PTX of the module
+  std::string name;            // of the kernel in it: the original's
+  size_t first_block_at = 0;   // u64: linear index of the slice's first block
+  size_t grid_at = 0;          // 3 x u32: the grid as launched, x y z
+  size_t parameter_bytes = 0;  // all of the block
+  std::vector<BorrowedVariable> variables;
+};
+
+using SliceResult = std::variant<SlicedKernel, Refusal>;
+
+// Pure; linear in the size of the kernel and of what it calls. `kernel` as the module names it.
+// What it makes is to be compiled: if the compiler refuses it, the original has to run.
+SliceResult slice(const Program& program, std::string_view kernel, const SliceOptions& options = {});
+
+}  // namespace bandsaw::ptx
