@@ -18,12 +18,15 @@
 
 namespace bandsaw::ptx {
 
+// Larger grids are cut into slices; so the counter never wraps.
+inline constexpr uint32_t kMaxPersistentBlocks = 1u << 31;
+
 // Offsets as in SlicedKernel.
 struct PersistentKernel {
   std::string text, name;
-  size_t counter_at = 0;       // u64: address of a u64, the next block to draw; 0 before the first launch
+  size_t counter_at = 0;       // u64: address of a u32, the next block to draw; 0 before the first launch
   size_t stop_at = 0;          // u64: address of a u32 (device or mapped host memory); not 0: draw no more
-  size_t blocks_at = 0;        // u64: blocks of the grid as launched
+  size_t blocks_at = 0;        // u32: blocks of the grid as launched, at most kMaxPersistentBlocks
   size_t grid_at = 0;          // 3 x u32: the grid as launched
   size_t parameter_bytes = 0;  // all of the block
   uint64_t shared_bytes = 0;   // static shared memory that it needs beyond the original's

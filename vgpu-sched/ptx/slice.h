@@ -2,11 +2,13 @@
 //
 // The rewritten kernel is a module of its own with the functions that it calls and nothing mutable: the driver loads it
 // beside the original, whose variables it goes on to use. Launch a slice as a one-dimensional grid of n blocks, block
-// dimensions and dynamic shared memory as the original's: block i of it does what block (first_block + i), counted in
+// dimensions and dynamic shared memory as the original's: block i of it does what block (first + i), counted in
 // linear order (x fastest), of the original grid does. Slices in order keep the order of blocks.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -26,11 +28,18 @@ struct SliceOptions {
 struct SlicedKernel {
   std::string text;            // PTX of the module
   std::string name;            // of the kernel in it: the original's
-  size_t first_block_at = 0;   // u64: linear index of the slice's first block
+  size_t first_at = 0;         // 3 x u32: x y z of the slice's first block; block_at() makes them of a linear index
   size_t grid_at = 0;          // 3 x u32: the grid as launched, x y z
   size_t parameter_bytes = 0;  // all of the block
   std::vector<BorrowedVariable> variables;
 };
+
+// The linear index of a block to what is written at `first_at`. The grid's sizes are at least 1.
+constexpr std::array<uint32_t, 3> block_at(uint64_t linear, const std::array<uint32_t, 3>& grid) {
+  const uint64_t row = linear / grid[0];
+  return {static_cast<uint32_t>(linear % grid[0]), static_cast<uint32_t>(row % grid[1]),
+          static_cast<uint32_t>(row / grid[1])};
+}
 
 using SliceResult = std::variant<SlicedKernel, Refusal>;
 
