@@ -1,0 +1,64 @@
+// The inside of a Program; only this folder's rewriters and analyses include it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "vgpu-sched/ptx/program.h"
+#include "vgpu-sched/ptx/tree.h"
+
+namespace bandsaw::ptx {
+
+// What of the grid a function reads, as bits.
+enum Reads : uint8_t { kReadsX = 1, kReadsY = 2, kReadsZ = 4, kReadsSizeX = 8, kReadsSizeY = 16, kReadsSizeZ = 32 };
+
+struct FunctionFacts {
+  const Function* function = nullptr;          // a definition
+  std::vector<uint32_t> callees;               // functions called by name, each once
+  std::vector<uint32_t> taken;                 // functions whose address is taken
+  std::vector<uint32_t> variables;             // module-scope variables named, each once
+  std::vector<std::string_view> declarations;  // functions called that have no definition
+  std::string obstacle;                        // why this code cannot run as a part of a grid; "": nothing
+  uint8_t reads = 0;                           // Reads
+  bool calls_pointer = false, full_barrier = false, exits = false, to_const = false;
+};
+
+struct VariableFacts {
+  const Variable* variable = nullptr;
+  bool may_copy = false;  // never written, and nobody but this module's code can name it
+};
+
+struct ProgramFacts {
+  explicit ProgramFacts(Module from);
+  ProgramFacts(const ProgramFacts&) = delete;
+  ProgramFacts& operator=(const ProgramFacts&) = delete;
+
+  // A function's index by its name or by an alias of it.
+  std::optional<uint32_t> function(std::string_view name) const;
+
+  const Module module;
+  std::vector<FunctionFacts> functions;
+  std::vector<VariableFacts> variables;
+  std::unordered_map<std::string_view, uint32_t> function_index, variable_index;
+  std::unordered_map<std::string_view, const Function*> declared;  // without a definition
+  std::unordered_map<std::string_view, std::string_view> aliases;
+};
+
+// A kernel with all that it calls.
+struct Closure {
+  std::vector<uint32_t> functions;                      // the kernel first
+  std::map<uint32_t, uint8_t> reads;                    // by function, with what it calls
+  std::map<uint32_t, std::vector<uint32_t>> variables;  // borrowed ones, by function, with what it calls; sorted
+  std::vector<uint32_t> own_variables;                  // of any space, to be declared in the new module; sorted
+  std::vector<std::string_view> declarations;
+};
+std::variant<Closure, Refusal> close_over(const ProgramFacts& facts, std::string_view kernel);
+
+inline constexpr size_t kMaxBorrowed = 480;  // as many addresses as fit into a small parameter block
+
+}  // namespace bandsaw::ptx
