@@ -66,6 +66,14 @@ Status take_priority(const nlohmann::json& value, int32_t* out) {
   return {};
 }
 
+Status take_sharing(const nlohmann::json& value, Sharing* out) {
+  std::string text;
+  if (Status status = take_text(value, "sharing", &text); !status.ok()) return status;
+  const auto sharing = parse_sharing(text);
+  if (sharing.ok()) *out = sharing.value();
+  return sharing.status();
+}
+
 Status take_field(const std::string& key, const nlohmann::json& value, bool stored, VgpuSpec* spec) {
   if (key == "memory") return take_number(value, key, uint64_t{1} << 56, &spec->memory);
   if (key == "compute") return take_share(value, key, stored, &spec->compute);
@@ -73,6 +81,7 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "cap") return take_percent(value, key, 1, &spec->cap);
   if (key == "reserve") return take_percent(value, key, 0, &spec->reserve);
   if (key == "priority") return take_priority(value, &spec->priority);
+  if (key == "sharing") return take_sharing(value, &spec->sharing);
   if (key == "direct_mode") return take_text(value, key, &spec->direct_mode);
   if (key == "direct_group") return take_text(value, key, &spec->direct_group);
   if (stored && key == "name") return take_text(value, key, &spec->name);
@@ -126,7 +135,8 @@ bool lower_largest(uint32_t VgpuSpec::*share, const std::string& device, std::ve
   return true;
 }
 
-constexpr std::array<const char*, 6> kShareNames = {"memory", "compute", "copy", "cap", "reserve", "priority"};
+constexpr std::array<const char*, 7> kShareNames = {"memory",  "compute",  "copy",   "cap",
+                                                    "reserve", "priority", "sharing"};
 
 // The shortest text that parse_size() reads back as these bytes.
 std::string exact_size(uint64_t bytes) {
@@ -150,6 +160,7 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"cap", spec.cap},
           {"reserve", spec.reserve},
           {"priority", spec.priority},
+          {"sharing", to_text(spec.sharing)},
           {"direct_mode", spec.direct_mode},
           {"direct_group", spec.direct_group},
           {"domain", spec.domain},
@@ -214,7 +225,8 @@ ShareTexts share_texts(const nlohmann::json& spec) {
   for (const char* name : kShareNames) {
     if (!spec.contains(name)) continue;
     const bool memory = std::string_view(name) == "memory";
-    texts.emplace_back(name, memory ? exact_size(spec[name].get<uint64_t>()) : spec[name].dump());
+    const auto text = [&value = spec[name]] { return value.is_string() ? value.get<std::string>() : value.dump(); };
+    texts.emplace_back(name, memory ? exact_size(spec[name].get<uint64_t>()) : text());
   }
   return texts;
 }
@@ -231,6 +243,11 @@ Result<nlohmann::json> read_share_texts(const ShareTexts& texts) {
       const auto bytes = parse_size(text);
       if (!bytes.ok()) return bytes.status();
       shares[name] = bytes.value();
+      continue;
+    }
+    if (name == "sharing") {
+      if (const auto sharing = parse_sharing(text); !sharing.ok()) return sharing.status();
+      shares[name] = text;
       continue;
     }
     int64_t number = 0;

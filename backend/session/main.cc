@@ -10,11 +10,12 @@ int main(int argc, char** argv) {
   bandsaw::SessionConfig config;
   config.run = bandsaw::run_directory();
   config.runner = bandsaw::find_program("bandsaw-runner", "runner");
-  std::string direct_mode = "0660", vm_mode = "0660";
+  std::string direct_mode = "0660", vm_mode = "0660", sharing = "isolated";
   CLI::App app("Serves one virtual GPU; started by vgpud.", "bandsaw-session");
   app.add_option("--name", config.name, "the virtual GPU's name")->required();
   app.add_option("--memory", config.memory, "its memory share in bytes")->required();
   app.add_option("--device", config.device, "the device it is cut from: soft, cuda:INDEX");
+  app.add_option("--sharing", sharing, "isolated or corun; vgpud may say otherwise later");
   app.add_option("--run", config.run, "folder of the sockets");
   app.add_option("--state", config.state, "folder of its own on disk, for caches");
   app.add_option("--runner", config.runner, "path of bandsaw-runner");
@@ -32,6 +33,12 @@ int main(int argc, char** argv) {
   bandsaw::start_log(("session " + config.name).c_str());
   if (!bandsaw::valid_name(config.name)) {
     spdlog::error("'{}' is not a name: {}", config.name, bandsaw::kNameRule);
+    return 2;
+  }
+  if (const auto parsed = bandsaw::parse_sharing(sharing); parsed.ok()) {
+    config.corun.sharing = parsed.value();
+  } else {
+    spdlog::error("{}", parsed.status().message());
     return 2;
   }
   if (config.runner.empty()) {

@@ -1,9 +1,11 @@
 #include "backend/session/runner_pool.h"
 
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 
+#include "backend/control/json_link.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -16,10 +18,17 @@ constexpr std::chrono::milliseconds kLongestPause{10000};
 constexpr std::chrono::seconds kWaiterPatience{30};
 constexpr long kTickMs = 100;
 
+// Whether somebody listens there. An MPS daemon's socket keeps the borders of messages; that is not documented.
+Status reach(const std::string& path) {
+  auto socket = connect_unix(path, SOCK_SEQPACKET);
+  if (!socket.ok() && socket.status().code() == EPROTOTYPE) socket = connect_unix(path, SOCK_STREAM);
+  return socket.status();
+}
+
 }  // namespace
 
 RunnerPool::RunnerPool(event_base* base, RunnerProgram program, unsigned warm)
-    : base_(base), program_(std::move(program)), target_(warm) {
+    : base_(base), program_(std::move(program)), environment_(program_.environment), target_(warm) {
   child_signal_.reset(event_new(
       base_, SIGCHLD, EV_SIGNAL | EV_PERSIST,
       [](evutil_socket_t, short, void* self) { static_cast<RunnerPool*>(self)->reap(); }, this));
@@ -38,13 +47,64 @@ RunnerPool::~RunnerPool() {
 void RunnerPool::start() { keep_warm(); }
 
 unsigned RunnerPool::warm() const {
-  return static_cast<unsigned>(
-      std::count_if(runners_.begin(), runners_.end(), [](const Entry& e) { return !e.taken && e.runner->ready(); }));
+  return static_cast<unsigned>(std::count_if(
+      runners_.begin(), runners_.end(), [](const Entry& e) { return !e.taken && !e.dismissed && e.runner->ready(); }));
+}
+
+void RunnerPool::set_terms(RunnerTerms terms) {
+  if (terms == terms_) return;
+  if (!terms.why.empty()) spdlog::info("{}", terms.why);
+  if (!terms.mps.empty()) spdlog::info("runners become clients of the MPS daemon in {}", terms.mps);
+  terms_ = std::move(terms);
+  program_.environment = with_variables(environment_, terms_.variables);
+  for (Entry& entry : runners_) {
+    if (entry.taken || entry.dismissed) continue;
+    entry.dismissed = true;
+    entry.runner->stop(Runner::Stop::kKill);
+  }
+  failures_in_a_row_ = 0;
+  last_failure_.clear();
+  not_before_ = {};
+  if (terms_.refusal && terms_.refusal != EAGAIN)
+    refuse_waiters(Status::error(terms_.refusal, "{}", terms_.why), false);
+  keep_warm();
+}
+
+void RunnerPool::end_clients(const std::string& mps) {
+  unsigned count = 0;
+  for (Entry& entry : runners_) {
+    if (!entry.taken || entry.mps != mps || entry.doomed != Clock::time_point::max()) continue;
+    entry.doomed = Clock::now() + kLostPatience;
+    ++count;
+  }
+  if (count == 0) return;
+  spdlog::error("the MPS daemon of {} runners has died; what still runs there in {} ms is killed", count,
+                kLostPatience.count());
+  later(kTickMs);
+}
+
+void RunnerPool::end_doomed() {
+  auto next = Clock::time_point::max();
+  for (Entry& entry : runners_) {
+    if (entry.doomed > Clock::now()) {
+      next = std::min(next, entry.doomed);
+      continue;
+    }
+    entry.doomed = Clock::time_point::max();
+    entry.runner->stop(Runner::Stop::kKill);
+  }
+  if (next != Clock::time_point::max()) later(kTickMs);
+}
+
+void RunnerPool::later(long milliseconds_from_now) {
+  const timeval time = milliseconds(milliseconds_from_now);
+  event_add(timer_.get(), &time);
 }
 
 void RunnerPool::take(Taken taken) {
   if (waiters_.size() >= kAccountSlots)
     return taken(Status::error(EAGAIN, "{} processes wait already", waiters_.size()));
+  if (terms_.refusal && terms_.refusal != EAGAIN) return taken(Status::error(terms_.refusal, "{}", terms_.why));
   waiters_.push_back({std::move(taken), Clock::now() + kWaiterPatience});
   serve();
   keep_warm();
@@ -53,7 +113,7 @@ void RunnerPool::take(Taken taken) {
 // Gives ready runners to those who wait.
 void RunnerPool::serve() {
   for (size_t i = 0; i < runners_.size() && !waiters_.empty(); ++i) {
-    if (runners_[i].taken || !runners_[i].runner->ready()) continue;
+    if (runners_[i].taken || runners_[i].dismissed || !runners_[i].runner->ready()) continue;
     runners_[i].taken = true;
     const Waiter waiter = std::move(waiters_.front());
     waiters_.pop_front();
@@ -94,31 +154,47 @@ void RunnerPool::exchange(RunnerProcess* runner, const RunnerMessage& message, c
   runner->send(reply, std::as_bytes(std::span(&found, 1)), {&sent, sent >= 0 ? size_t{1} : 0}, nullptr);
 }
 
+// Whether a runner that is started now would be of use; if not, last_failure_ says why.
+bool RunnerPool::startable() {
+  if (terms_.refusal) {
+    last_failure_ = terms_.why;
+    return false;
+  }
+  if (terms_.socket.empty()) return true;
+  // Without a daemon, NVIDIA's driver would silently give the runner a context of its own.
+  const Status reached = reach(terms_.socket);
+  if (!reached.ok()) last_failure_ = "the MPS daemon does not answer: " + reached.message();
+  return reached.ok();
+}
+
+bool RunnerPool::start_one() {
+  if (!startable()) return false;
+  auto runner = RunnerProcess::start(base_, program_, watcher());
+  if (!runner.ok()) {
+    note_failure(runner.status().message());
+    return false;
+  }
+  ++started_;
+  runners_.push_back({.runner = std::move(runner.value()), .mps = terms_.mps});
+  return true;
+}
+
 void RunnerPool::keep_warm() {
-  const auto idle = [](const Entry& e) { return !e.taken; };
-  const auto starting = [](const Entry& e) { return !e.taken && !e.runner->ready(); };
+  const auto idle = [](const Entry& e) { return !e.taken && !e.dismissed; };
+  const auto starting = [&idle](const Entry& e) { return idle(e) && !e.runner->ready(); };
   const size_t wanted = target_ + waiters_.size();
   bool pause = false;
   while (static_cast<size_t>(std::count_if(runners_.begin(), runners_.end(), idle)) < wanted &&
          std::count_if(runners_.begin(), runners_.end(), starting) < kStartingMax) {
-    pause = Clock::now() < not_before_;
+    pause = Clock::now() < not_before_ || !start_one();
     if (pause) break;
-    auto runner = RunnerProcess::start(base_, program_, watcher());
-    if (!runner.ok()) {
-      note_failure(runner.status().message());
-      pause = true;
-      break;
-    }
-    ++started_;
-    runners_.push_back({std::move(runner.value()), false});
   }
-  if (pause || !waiters_.empty()) {
-    const timeval later = milliseconds(kTickMs);
-    event_add(timer_.get(), &later);
-  }
+  // Where the terms forbid a start, only new terms can help.
+  if ((pause && !terms_.refusal) || !waiters_.empty()) later(kTickMs);
 }
 
 void RunnerPool::tick() {
+  end_doomed();
   refuse_waiters(
       Status::error(ETIMEDOUT, "no runner was ready in time{}{}", last_failure_.empty() ? "" : ": ", last_failure_),
       true);
@@ -134,7 +210,7 @@ void RunnerPool::reap() {
     }
     const Entry entry = std::move(runners_[i]);
     runners_.erase(runners_.begin() + static_cast<long>(i));
-    if (!entry.taken) note_failure(why);
+    if (!entry.taken && !entry.dismissed) note_failure(why);
     if (entry.taken) spdlog::debug("a runner has ended: {}", why);
     exchange_.drop(entry.runner.get());
     entry.runner->gone();
@@ -152,7 +228,9 @@ void RunnerPool::note_failure(const std::string& why) {
   spdlog::error("a runner ended before it was of use ({}): {}; next attempt in {} ms", program_.path, why,
                 pause.count());
   if (failures_in_a_row_ >= kFailuresToGiveUp) {
-    refuse_waiters(Status::error(EIO, "runners do not start: {}", why), false);
+    refuse_waiters(Status::error(EIO, "runners do not start{}: {}",
+                                 terms_.mps.empty() ? "" : " as clients of the MPS daemon", why),
+                   false);
   }
 }
 

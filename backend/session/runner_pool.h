@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "backend/session/corun_terms.h"
 #include "backend/session/exchange.h"
 #include "backend/session/runner_process.h"
 
 namespace bandsaw {
+
+inline constexpr std::chrono::milliseconds kLostPatience{2000};
 
 class RunnerPool : public RunnerSource {
  public:
@@ -19,6 +22,12 @@ class RunnerPool : public RunnerSource {
   RunnerPool(const RunnerPool&) = delete;
 
   void start();
+  // How runners are started from now on; warm ones that were started otherwise are replaced. Those that serve a process
+  // stay as they are.
+  void set_terms(RunnerTerms terms);
+  // The MPS daemon of this folder has died. Its clients get the driver's error; those that still live after
+  // kLostPatience are killed.
+  void end_clients(const std::string& mps);
   void take(Taken taken) override;
 
   unsigned warm() const;  // ready and not taken
@@ -31,6 +40,9 @@ class RunnerPool : public RunnerSource {
   struct Entry {
     std::unique_ptr<RunnerProcess> runner;
     bool taken = false;
+    bool dismissed = false;  // warm, and started otherwise than it would be now: ends unused
+    std::string mps;         // the daemon it is a client of; empty: none
+    Clock::time_point doomed = Clock::time_point::max();  // when it is killed
   };
   struct Waiter {
     Taken taken;
@@ -39,15 +51,21 @@ class RunnerPool : public RunnerSource {
 
   RunnerProcess::Watcher watcher();
   void exchange(RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd);
+  bool startable();
+  bool start_one();
   void keep_warm();
+  void later(long milliseconds_from_now);
   void serve();
   void reap();
   void note_failure(const std::string& why);
+  void end_doomed();
   void refuse_waiters(const Status& why, bool only_late);
   void tick();
 
   event_base* base_;
   RunnerProgram program_;
+  std::vector<std::string> environment_;  // the program's, before the terms
+  RunnerTerms terms_;
   unsigned target_;
   Exchange exchange_;
   std::vector<Entry> runners_;

@@ -61,7 +61,8 @@ void make_cache(const SessionConfig& config) {
 // What a runner gets of the environment: our variables, those of the sanitizers and of NVIDIA's driver, and where that
 // driver is found (vgpud has seen to it that this is not our own libcuda.so.1).
 bool for_runners(std::string_view variable) {
-  for (const std::string_view own : {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_DEVICE=", "CUDA_CACHE_PATH="}) {
+  for (const std::string_view own :
+       {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_DEVICE=", "CUDA_CACHE_PATH=", "CUDA_MPS_"}) {
     if (variable.starts_with(own)) return false;
   }
   for (const std::string_view wanted :
@@ -94,7 +95,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionConfig& config) {
 }
 
 Session::Session(SessionConfig config, BasePtr base, AccountBook book)
-    : config_(std::move(config)), base_(std::move(base)), book_(std::move(book)) {}
+    : config_(std::move(config)), base_(std::move(base)), book_(std::move(book)), orders_(config_.corun) {}
 
 Session::~Session() = default;
 
@@ -117,6 +118,7 @@ Status Session::prepare() {
   if (Status status = enter_jail(config_.jail); !status.ok()) return status;
 
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
+  pool_->set_terms(corun_terms(config_.device, orders_));
   direct_ = std::make_unique<DirectDoor>(base_.get(), std::move(direct.value()), processes_config(config_), pool_.get(),
                                          &book_);
   vm_ = std::make_unique<VmDoor>(base_.get(), processes_config(config_), pool_.get(), &book_);
@@ -140,7 +142,6 @@ RunnerProgram Session::runner_program() const {
     if (for_runners(*variable)) program.environment.emplace_back(*variable);
   }
   program.environment.emplace_back("PATH=/usr/bin:/bin");
-  program.environment.push_back("BANDSAW_DEVICE=" + config_.device);
   if (!config_.state.empty()) {
     program.environment.push_back("BANDSAW_STATE=" + config_.state);
     program.environment.push_back("BANDSAW_CACHE=" + config_.state + "/cache");
@@ -163,19 +164,31 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
   const std::string op = request.contains("op") && request["op"].is_string() ? request["op"].get<std::string>() : "";
   if (op == "status") return status();
   if (op == "set") {
-    if (!request.contains("memory") || !request["memory"].is_number_unsigned()) {
-      return {{"ok", false}, {"error", "set needs a number 'memory'"}};
-    }
-    const uint64_t before = book_.memory_share();
-    book_.set_memory_share(request["memory"].get<uint64_t>());
-    if (before != book_.memory_share()) spdlog::info("memory share is now {} bytes", book_.memory_share());
-    return {{"ok", true}};
+    const Status status = set(request);
+    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
   if (op == "shutdown") {
     stop_soon();
     return {{"ok", true}};
   }
   return {{"ok", false}, {"error", "unknown request '" + op.substr(0, 32) + "'"}};
+}
+
+Status Session::set(const nlohmann::json& request) {
+  if (!request.contains("memory") || !request["memory"].is_number_unsigned()) {
+    return Status::error(EINVAL, "set needs a number 'memory'");
+  }
+  if (Status status = read_orders(request, &orders_); !status.ok()) return status;
+  const uint64_t before = book_.memory_share();
+  book_.set_memory_share(request["memory"].get<uint64_t>());
+  if (before != book_.memory_share()) spdlog::info("memory share is now {} bytes", book_.memory_share());
+  apply_orders();
+  return {};
+}
+
+void Session::apply_orders() {
+  if (!orders_.lost.empty()) pool_->end_clients(orders_.lost);
+  pool_->set_terms(corun_terms(config_.device, orders_));
 }
 
 void Session::stop_soon() {
@@ -197,6 +210,8 @@ nlohmann::json Session::status() const {
           {"memory_used", total.memory_bytes},
           {"usage", to_json(total)},
           {"processes", std::move(processes)},
+          {"sharing", to_text(orders_.sharing)},
+          {"corun_mode", to_text(orders_.mode)},
           {"runners",
            {{"warm", pool_->warm()},
             {"living", pool_->living()},

@@ -10,6 +10,7 @@
 
 #include "backend/control/json_link.h"
 #include "backend/session/account_book.h"
+#include "backend/session/corun_terms.h"
 #include "backend/session/direct_door.h"
 #include "backend/session/event_ptr.h"
 #include "backend/session/gate_door.h"
@@ -27,6 +28,7 @@ struct SessionConfig {
   std::string runner;           // path of bandsaw-runner
   std::string device = "soft";  // which device runners make: "soft" or "cuda:INDEX"
   uint64_t memory = 0;          // bytes
+  CorunOrders corun;            // until vgpud says otherwise
   unsigned warm = 1;            // runners ready ahead
   unsigned direct_mode = 0660, vm_mode = 0660;
   std::string direct_group, vm_group;  // of the sockets; empty or unknown: the process's
@@ -45,12 +47,15 @@ class Session {
   Status prepare();
   RunnerProgram runner_program() const;
   nlohmann::json answer(const nlohmann::json& request);
+  Status set(const nlohmann::json& request);
+  void apply_orders();
   nlohmann::json status() const;
   void stop_soon();
 
   const SessionConfig config_;
   BasePtr base_;
   AccountBook book_;
+  CorunOrders orders_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;
   std::unique_ptr<RunnerPool> pool_;

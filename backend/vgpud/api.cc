@@ -108,6 +108,7 @@ json Api::status_state() const {
           {"state", config_.state},
           {"vgpus", registry_->all().size()},
           {"scheduler", scheduler_state()},
+          {"corun", supervisor_->describe_corun()},
           {"device",
            {{"id", config_.device.name},
             {"kind", config_.device.kind},
@@ -164,9 +165,11 @@ void Api::list(const Answer& answer) {
   collect([answer](const json&, const json& views) { send(answer, 200, views); });
 }
 
-void Api::show(const VgpuSpec& spec, int code, const Answer& answer, bool with_scheduler) {
-  view(spec, [this, code, answer, with_scheduler](json object) {
-    if (with_scheduler) object["scheduler"] = scheduler_state();
+void Api::show(const VgpuSpec& spec, int code, const Answer& answer, const More& more) {
+  view(spec, [this, code, answer, more](json object) {
+    if (more.scheduler) object["scheduler"] = scheduler_state();
+    if (more.corun) object["corun"] = supervisor_->describe_corun();
+    if (!more.notes.empty()) object["notes"] = more.notes;
     send(answer, code, object);
   });
 }

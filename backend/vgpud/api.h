@@ -3,16 +3,17 @@
 //   GET    /v1/status                     the daemon, the device, what is given out
 //   POST   /v1/shutdown                   ends every session, then vgpud
 //   GET    /v1/vgpus                      all virtual GPUs
-//   POST   /v1/vgpus                      {name, memory, [compute, copy, cap, reserve, priority, policy, queues,
-//                                          device, direct_mode, direct_group]} -> 201
+//   POST   /v1/vgpus                      {name, memory, [compute, copy, cap, reserve, priority, sharing, policy,
+//                                          queues, corun_mode, device, direct_mode, direct_group]} -> 201
 //   GET    /v1/vgpus/NAME                 one, with what its session reports
-//   PATCH  /v1/vgpus/NAME                 {memory | compute | copy | cap | reserve | priority | policy | queues}
+//   PATCH  /v1/vgpus/NAME                 {memory | compute | copy | cap | reserve | priority | sharing | policy |
+//                                          queues | corun_mode}
 //   DELETE /v1/vgpus/NAME[?force=1]
 //   POST   /v1/vgpus/NAME/attach          {domain}: records it
 //   POST   /v1/vgpus/NAME/detach          forgets it
 //   GET    /v1/vgpus/NAME/xml             the snippet for a libvirt domain
 //   GET    /v1/scheduler                  how the device is scheduled; null: not at all
-//   PATCH  /v1/scheduler                  {policy | queues}: for all virtual GPUs of the device
+//   PATCH  /v1/scheduler                  {policy | queues | corun_mode}: for all virtual GPUs of the device
 //   POST   /v1/trace/start                {seconds} -> {trace}: records slices; abandoned a minute after `seconds`
 //   POST   /v1/trace/take                 {trace} -> {base_ns, lost, vgpus, engines, records}; a record is [index in
 //                                         vgpus, process, index in engines, asked, granted, ended, charged], in ns, the
@@ -20,6 +21,9 @@
 //
 // A virtual GPU's view has "engines" (sums of the arbiter, null without an arbiter) as of "at_ns" (CLOCK_MONOTONIC),
 // and "live", what its session reports.
+//
+// What create and change have to say beside that stands in "notes", sentences for people. GET /v1/status has "corun":
+// {"mode", "mps": {"state", "pid", "restarts", "error", "log"} or null}.
 //
 // A refusal is {"error": what was wrong, "hint": what to do} with 400 (bad request), 404 (no such), 409 (name taken, in
 // use, shares do not fit), 507 (disk full) or 500.
@@ -56,7 +60,12 @@ class Api {
   bool handle_host(const HttpRequest& request, const Answer& answer);
   void status(const Answer& answer) const;
   void list(const Answer& answer);
-  void show(const VgpuSpec& spec, int code, const Answer& answer, bool with_scheduler = false);
+  // What an answer has beside the view.
+  struct More {
+    bool scheduler, corun;
+    std::vector<std::string> notes;
+  };
+  void show(const VgpuSpec& spec, int code, const Answer& answer, const More& more = {});
 
   void create(nlohmann::json body, const Answer& answer);
   Status check_new(nlohmann::json fields, VgpuSpec* spec) const;
@@ -70,6 +79,11 @@ class Api {
   // Takes `policy` and `queues` out of `body`. ENOTSUP: there is no arbiter.
   Status take_policy(nlohmann::json* body, std::optional<PolicyChoice>* choice) const;
   Status set_policy(const PolicyChoice& choice);
+  // Takes `corun_mode` out of `body`.
+  Status take_corun_mode(nlohmann::json* body, std::optional<CorunMode>* mode) const;
+  Status set_corun_mode(CorunMode mode);
+  // What an administrator should know who made, or changed, a virtual GPU with this sharing.
+  std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
 
   void start_trace(const nlohmann::json& body, const Answer& answer);
   void take_trace(const nlohmann::json& body, const Answer& answer);

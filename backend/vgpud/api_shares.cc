@@ -69,13 +69,17 @@ void Api::scheduler(const Answer& answer) const { api::send(answer, 200, schedul
 
 void Api::change_scheduler(json body, const Answer& answer) {
   std::optional<PolicyChoice> choice;
+  std::optional<CorunMode> mode;
   if (!body.is_object()) return refuse(answer, 400, "not a JSON object", "send {\"policy\": NAME}");
   Status status = take_policy(&body, &choice);
+  if (status.ok()) status = take_corun_mode(&body, &mode);
   if (!status.ok()) return refuse_policy(answer, status);
-  if (!body.empty() || !choice) {
-    return refuse_policy(answer, Status::error(EINVAL, "what can be changed here is 'policy' and 'queues'"));
+  if (!body.empty() || (!choice && !mode)) {
+    return refuse_policy(answer,
+                         Status::error(EINVAL, "what can be changed here is 'policy', 'queues' and 'corun_mode'"));
   }
-  status = set_policy(*choice);
+  if (choice) status = set_policy(*choice);
+  if (status.ok() && mode) status = set_corun_mode(*mode);
   if (!status.ok()) return refuse_storage(answer, status);
   scheduler(answer);
 }
@@ -99,7 +103,9 @@ void Api::create(json body, const Answer& answer) {
   }
   body.erase("device");
   std::optional<PolicyChoice> choice;
+  std::optional<CorunMode> mode;
   Status status = take_policy(&body, &choice);
+  if (status.ok()) status = take_corun_mode(&body, &mode);
   if (!status.ok()) return refuse_policy(answer, status);
   if (registry_->find(spec.name)) {
     return refuse(answer, 409, fmt::format("the name '{}' is taken", spec.name),
@@ -112,16 +118,19 @@ void Api::create(json body, const Answer& answer) {
   if (!status.ok()) return refuse_shares(answer, status);
   status = registry_->put(spec);
   if (status.ok() && choice) status = set_policy(*choice);
+  if (status.ok() && mode) status = set_corun_mode(*mode);
   if (!status.ok()) {
     undo_create(spec.name);
     return refuse_storage(answer, status);
   }
-  supervisor_->add(spec, [this, spec, answer, choice](const Status& ready) {
-    if (ready.ok()) return show(spec, 201, answer, choice.has_value());
-    undo_create(spec.name);
-    supervisor_->remove(spec.name, [] {});
-    refuse(answer, 500, ready.message(), "nothing was created; see the logs of vgpud and of the session");
-  });
+  supervisor_->add(
+      spec, [this, spec, answer, more = More{choice.has_value(), mode.has_value(), {}}](const Status& ready) mutable {
+        more.notes = sharing_notes(spec, true);
+        if (ready.ok()) return show(spec, 201, answer, more);
+        undo_create(spec.name);
+        supervisor_->remove(spec.name, [] {});
+        refuse(answer, 500, ready.message(), "nothing was created; see the logs of vgpud and of the session");
+      });
 }
 
 void Api::undo_create(const std::string& name) {
@@ -155,7 +164,9 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   const VgpuSpec before = *found;
   VgpuSpec changed = before;
   std::optional<PolicyChoice> choice;
+  std::optional<CorunMode> mode;
   Status status = take_policy(&body, &choice);
+  if (status.ok()) status = take_corun_mode(&body, &mode);
   if (!status.ok()) return refuse_policy(answer, status);
   status = from_json(body, false, &changed);
   if (status.ok()) status = check_shares(changed, registry_->all(), config_.device);
@@ -167,6 +178,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   }
   status = registry_->put(changed);
   if (status.ok() && choice) status = set_policy(*choice);
+  if (status.ok() && mode) status = set_corun_mode(*mode);
   if (!status.ok()) {
     restore(before);
     return refuse_storage(answer, status);
@@ -178,7 +190,9 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
     return refuse_shares(answer, status);
   }
   supervisor_->update(changed);
-  show(changed, 200, answer, choice.has_value());
+  More more{choice.has_value(), mode.has_value(), {}};
+  if (body.contains("sharing")) more.notes = sharing_notes(changed, false);
+  show(changed, 200, answer, more);
 }
 
 void Api::restore(const VgpuSpec& before) {

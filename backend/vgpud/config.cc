@@ -137,6 +137,15 @@ void read_scheduler(Reader* reader, Config* config) {
   options.depth = static_cast<int>(depth);
 }
 
+void read_corun(Reader* reader, Config* config) {
+  std::string mode = to_text(config->corun_mode);
+  reader->text("scheduler.corun_mode", &mode);
+  const auto parsed = parse_corun_mode(mode);
+  reader->check("scheduler.corun_mode", parsed.status());
+  if (parsed.ok()) config->corun_mode = parsed.value();
+  reader->text("mps.command", &config->mps_command);
+}
+
 void read_metrics(Reader* reader, Config* config) {
   std::string listen;
   reader->text("metrics.listen", &listen);
@@ -162,6 +171,7 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.mode("control.mode", &config->control_mode);
   reader.text("control.group", &config->control_group);
   read_scheduler(&reader, config);
+  read_corun(&reader, config);
   read_metrics(&reader, config);
   if (Status status = reader.finish(); !status.ok()) return status;
   if (config->device.kind != "soft" && config->device.kind != "cuda") {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "backend/control/corun.h"
 #include "backend/vgpud/arbiter.h"
 #include "backend/vgpud/device.h"
 #include "memory/base/status.h"
@@ -25,7 +26,9 @@ struct Config {
   std::string control_mode = "0660", control_group = "bandsaw";
   bool scheduled = true;  // false: scheduler.policy is "none", and nobody asks for the GPU
   ArbiterOptions scheduler;
-  std::string metrics_address;  // of the HTTP server for metrics; empty: there is none
+  CorunMode corun_mode = CorunMode::kMps;               // of the device, until an administrator chooses another
+  std::string mps_command = "nvidia-cuda-mps-control";  // a name or a path
+  std::string metrics_address;                          // of the HTTP server for metrics; empty: there is none
   uint16_t metrics_port = 0;
 };
 

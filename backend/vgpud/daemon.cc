@@ -121,6 +121,8 @@ Status run_daemon(const Config& config) {
     event_base_loopexit(base.get(), &soon);
   });
   start_all(config, registry.value(), arbiter.value().get(), &supervisor);
+  supervisor.set_corun_mode(effective_corun_mode(config.corun_mode, registry.value().corun_mode()));
+  supervisor.review();
   const auto metrics = serve_metrics(base.get(), config, &api);
   if (!metrics.ok()) return metrics.status();
   HttpServer server(

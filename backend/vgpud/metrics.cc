@@ -133,6 +133,17 @@ void render_gpu(const json& status, Page* page) {
   page->sample({{"gpu", gpu}, {"engine", "copy_out"}}, divided(number(status, "/device/copy_given"), 100));
 }
 
+// Only where the device has contexts that MPS could join.
+void render_mps(const json& status, Page* page) {
+  const std::string gpu = text(status, "/device/id");
+  page->metric("bandsaw_gpu_mps_up", "gauge", "1 if the MPS daemon of the virtual GPUs that are corun runs.");
+  if (!text(status, "/corun/mps/state").empty()) {
+    page->sample({{"gpu", gpu}}, text(status, "/corun/mps/state") == "running");
+  }
+  page->metric("bandsaw_gpu_mps_restarts_total", "counter", "MPS daemons that ended and were started anew.");
+  page->sample({{"gpu", gpu}}, number(status, "/corun/mps/restarts"));
+}
+
 void render_vgpus(const json& vgpus, Page* page) {
   page->metric("bandsaw_vgpu_info", "gauge", "The virtual GPU, its GPU and its libvirt domain; always 1.");
   for (const json& view : vgpus) {
@@ -184,6 +195,7 @@ void render_engines(const json& vgpus, Page* page) {
 std::string render_metrics(const json& status, const json& vgpus) {
   Page page;
   render_gpu(status, &page);
+  render_mps(status, &page);
   render_vgpus(vgpus, &page);
   render_engines(vgpus, &page);
   return page.take();

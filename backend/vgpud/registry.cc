@@ -95,7 +95,8 @@ Status Registry::load() {
   if (const std::string changes = lower_to_fit(&specs_); !changes.empty()) {
     spdlog::warn("{}: the shares sum to more than 100 %, and are lowered: {}", path(), changes);
   }
-  return load_choice(json);
+  Status status = load_choice(json);
+  return status.ok() ? load_corun_mode(json) : status;
 }
 
 Status Registry::load_choice(const nlohmann::json& file) {
@@ -118,12 +119,34 @@ Status Registry::load_choice(const nlohmann::json& file) {
 }
 
 Status Registry::put_choice(const StoredChoice& choice) {
-  Status status = save(specs_, choice);
+  Status status = save(specs_, choice, corun_mode_);
   if (status.ok()) choice_ = choice;
   return status;
 }
 
-Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice) const {
+Status Registry::load_corun_mode(const nlohmann::json& file) {
+  if (!file.contains("corun")) return {};
+  const auto& corun = file["corun"];
+  const auto read = [&corun](const char* key) {
+    const auto value = corun.is_object() ? corun.value(key, nlohmann::json()) : nlohmann::json();
+    return parse_corun_mode(value.is_string() ? value.get<std::string>() : "");
+  };
+  const auto chosen = read("mode"), configured = read("configured");
+  if (!chosen.ok() || !configured.ok()) {
+    return Status::error(EINVAL, "{}: 'corun' is not a choice of a mode; repair it or remove it", path());
+  }
+  corun_mode_ = {chosen.value(), configured.value()};
+  return {};
+}
+
+Status Registry::put_corun_mode(const StoredCorunMode& mode) {
+  Status status = save(specs_, choice_, mode);
+  if (status.ok()) corun_mode_ = mode;
+  return status;
+}
+
+Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice,
+                      const StoredCorunMode& mode) const {
   auto list = nlohmann::json::array();
   for (const VgpuSpec& spec : specs) list.push_back(to_json(spec));
   nlohmann::json file = {{"version", kVersion}, {"vgpus", list}};
@@ -132,6 +155,7 @@ Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& ch
                          {"queues", choice.chosen.queues},
                          {"configured", {{"policy", choice.configured.policy}, {"queues", choice.configured.queues}}}};
   }
+  if (mode.chosen) file["corun"] = {{"mode", to_text(*mode.chosen)}, {"configured", to_text(mode.configured)}};
   return replace_file(directory_, path(), file.dump(2) + "\n");
 }
 
@@ -160,7 +184,7 @@ Status Registry::put(const VgpuSpec& spec) {
   const auto place =
       std::find_if(changed.begin(), changed.end(), [&](const VgpuSpec& s) { return s.name > spec.name; });
   changed.insert(place, spec);
-  Status status = save(changed, choice_);
+  Status status = save(changed, choice_, corun_mode_);
   if (status.ok()) specs_ = std::move(changed);
   return status;
 }
@@ -168,7 +192,7 @@ Status Registry::put(const VgpuSpec& spec) {
 Status Registry::remove(const std::string& name) {
   std::vector<VgpuSpec> changed = specs_;
   std::erase_if(changed, [&](const VgpuSpec& s) { return s.name == name; });
-  Status status = save(changed, choice_);
+  Status status = save(changed, choice_, corun_mode_);
   if (status.ok()) specs_ = std::move(changed);
   return status;
 }

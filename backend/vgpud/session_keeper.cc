@@ -25,8 +25,9 @@ constexpr int kDescriptorsKept = 3;
 
 }  // namespace
 
-SessionKeeper::SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter)
-    : base_(base), config_(config), arbiter_(arbiter), spec_(spec) {
+SessionKeeper::SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter,
+                             Orders orders)
+    : base_(base), config_(config), arbiter_(arbiter), spec_(spec), orders_(std::move(orders)) {
   timer_.reset(event_new(
       base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SessionKeeper*>(self)->tick(); },
       this));
@@ -73,6 +74,8 @@ std::vector<std::string> SessionKeeper::arguments() const {
                                      std::to_string(spec_.memory),
                                      "--device",
                                      spec_.device,
+                                     "--sharing",
+                                     to_text(spec_.sharing),
                                      "--run",
                                      config_.run,
                                      "--state",
@@ -148,7 +151,7 @@ bool SessionKeeper::connect() {
   state_ = State::kRunning;
   // A session that was found has the memory share of its start, which may have changed since. Its answer also says
   // that all its sockets are there.
-  link_->request({{"op", "set"}, {"memory", spec_.memory}}, [this](const Result<nlohmann::json>& reply) {
+  link_->request(set_request(), [this](const Result<nlohmann::json>& reply) {
     if (!reply.ok()) return;
     connect_gates();
     became({});
@@ -240,9 +243,20 @@ void SessionKeeper::clean_up() {
   for (const auto& gone : std::exchange(when_gone_, {})) gone();
 }
 
+nlohmann::json SessionKeeper::set_request() const {
+  nlohmann::json request = orders_(spec_);
+  request["op"] = "set";
+  request["memory"] = spec_.memory;
+  return request;
+}
+
 void SessionKeeper::update(const VgpuSpec& spec) {
   spec_ = spec;
-  if (link_) link_->request({{"op", "set"}, {"memory", spec_.memory}}, [](const Result<nlohmann::json>&) {});
+  tell();
+}
+
+void SessionKeeper::tell() {
+  if (link_) link_->request(set_request(), [](const Result<nlohmann::json>&) {});
 }
 
 void SessionKeeper::request(const nlohmann::json& object, Supervisor::Answer answer) {

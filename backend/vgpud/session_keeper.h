@@ -17,13 +17,17 @@ struct FreeEvent {
 
 class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
  public:
-  SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter);
+  // What the session is told beside its shares.
+  using Orders = std::function<nlohmann::json(const VgpuSpec& spec)>;
+  SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter, Orders orders);
   ~SessionKeeper();
 
   void start(Supervisor::Ready ready);
   // Also removes the folder under STATE when `forget`. `gone` is called once.
   void stop(bool forget, std::function<void()> gone);
   void update(const VgpuSpec& spec);
+  void tell();  // the session, what has changed
+  const VgpuSpec& spec() const { return spec_; }
   void request(const nlohmann::json& object, Supervisor::Answer answer);
   nlohmann::json describe() const;
 
@@ -37,6 +41,7 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   std::vector<std::string> arguments() const;
   bool connect();
   void connect_gates();
+  nlohmann::json set_request() const;
   void watch(int pid);
   void tick();
   void died();
@@ -49,6 +54,7 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   const Config& config_;
   Arbiter* const arbiter_;  // may be null
   VgpuSpec spec_;
+  const Orders orders_;
   State state_ = State::kStarting;
   int pid_ = 0;
   UniqueFd pidfd_;

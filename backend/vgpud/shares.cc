@@ -46,6 +46,10 @@ ArbiterOptions effective_options(const ArbiterOptions& configured, const StoredC
   return options;
 }
 
+CorunMode effective_corun_mode(CorunMode configured, const StoredCorunMode& stored) {
+  return stored.chosen && stored.configured == configured ? *stored.chosen : configured;
+}
+
 EngineShares engine_shares(const VgpuSpec& spec) {
   const auto share = [&spec](uint32_t percent) {
     return sched::Share{.percent = static_cast<int>(percent),

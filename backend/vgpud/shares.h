@@ -3,6 +3,7 @@
 
 #include <array>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,13 @@ struct PolicyChoice {
 struct StoredChoice {
   PolicyChoice chosen, configured;  // `chosen` empty: nobody chose
 };
+
+// The same about how kernels of virtual GPUs that are 'corun' are planned.
+struct StoredCorunMode {
+  std::optional<CorunMode> chosen;
+  CorunMode configured = CorunMode::kMps;
+};
+CorunMode effective_corun_mode(CorunMode configured, const StoredCorunMode& stored);
 
 // The names of the policies, best first.
 const std::vector<std::string>& policy_names();

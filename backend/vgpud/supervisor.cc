@@ -1,18 +1,71 @@
 #include "backend/vgpud/supervisor.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "backend/vgpud/mps_daemon.h"
 #include "backend/vgpud/session_keeper.h"
 
 namespace bandsaw {
 
+namespace {
+
+std::unique_ptr<MpsDaemon> make_mps(event_base* base, const Config& config, std::function<void()> changed) {
+  if (config.device.kind != "cuda") return nullptr;
+  MpsConfig mps{.command = config.mps_command,
+                .run = config.run,
+                .gpu = mps_gpu(config.device.uuid),
+                .several_users = config.first_uid != 0 && ::geteuid() == 0};
+  return std::make_unique<MpsDaemon>(base, std::move(mps), std::move(changed));
+}
+
+}  // namespace
+
 Supervisor::Supervisor(event_base* base, const Config& config, Arbiter* arbiter)
-    : base_(base), config_(config), arbiter_(arbiter) {}
+    : base_(base), config_(config), arbiter_(arbiter), corun_mode_(config.corun_mode) {
+  mps_ = make_mps(base, config, [this] {
+    for (const auto& [name, keeper] : keepers_) keeper->tell();
+  });
+}
+
 Supervisor::~Supervisor() = default;
 
+// What the session of a virtual GPU is to know about co-running.
+nlohmann::json Supervisor::orders(const VgpuSpec& spec) const {
+  nlohmann::json result = {{"sharing", to_text(spec.sharing)}, {"corun_mode", to_text(corun_mode_)}};
+  if (!mps_) return result;
+  const MpsState& state = mps_->state();
+  result["mps"] = {{"directory", state.directory},
+                   {"error", state.error},
+                   {"lost", state.lost},
+                   {"gpu", mps_gpu(config_.device.uuid)}};
+  return result;
+}
+
+void Supervisor::review() {
+  if (!mps_) return;
+  mps_->want(std::any_of(keepers_.begin(), keepers_.end(),
+                         [](const auto& entry) { return entry.second->spec().sharing == Sharing::kCorun; }));
+}
+
+void Supervisor::set_corun_mode(CorunMode mode) {
+  corun_mode_ = mode;
+  for (const auto& [name, keeper] : keepers_) keeper->tell();
+}
+
+nlohmann::json Supervisor::describe_corun() const {
+  return {{"mode", to_text(corun_mode_)}, {"mps", mps_ ? mps_->describe() : nlohmann::json()}};
+}
+
+std::string Supervisor::corun_error() const { return mps_ ? mps_->state().error : ""; }
+
 void Supervisor::add(const VgpuSpec& spec, Ready ready) {
-  auto keeper = std::make_shared<SessionKeeper>(base_, config_, spec, arbiter_);
+  auto keeper = std::make_shared<SessionKeeper>(base_, config_, spec, arbiter_,
+                                                [this](const VgpuSpec& now) { return orders(now); });
   keepers_[spec.name] = keeper;
+  if (mps_ && spec.sharing == Sharing::kCorun) mps_->want(true);
   keeper->start(std::move(ready));
 }
 
@@ -24,17 +77,23 @@ void Supervisor::remove(const std::string& name, std::function<void()> done) {
   keeper->stop(true, [this, keeper, name, done = std::move(done)] {
     if (const auto entry = keepers_.find(name); entry != keepers_.end() && entry->second == keeper)
       keepers_.erase(entry);
+    review();
     done();
   });
 }
 
 void Supervisor::remove_all(std::function<void()> done) {
-  const std::shared_ptr<void> latch(nullptr, [done = std::move(done)](void*) { done(); });
+  // The MPS daemon after its clients.
+  const std::shared_ptr<void> latch(nullptr, [this, done = std::move(done)](void*) {
+    if (mps_) return mps_->stop(done);
+    done();
+  });
   for (const auto& [name, keeper] : keepers_) keeper->stop(false, [latch] {});
 }
 
 void Supervisor::update(const VgpuSpec& spec) {
   if (const auto found = keepers_.find(spec.name); found != keepers_.end()) found->second->update(spec);
+  review();
 }
 
 void Supervisor::request(const std::string& name, const nlohmann::json& object, Answer answer) {

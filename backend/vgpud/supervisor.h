@@ -20,6 +20,7 @@
 namespace bandsaw {
 
 class Arbiter;
+class MpsDaemon;
 class SessionKeeper;
 
 class Supervisor {
@@ -35,10 +36,20 @@ class Supervisor {
   void add(const VgpuSpec& spec, Ready ready);
   // Ends the session and removes its folders; `done` when it is gone.
   void remove(const std::string& name, std::function<void()> done);
-  void remove_all(std::function<void()> done);  // the folders on disk stay
+  void remove_all(std::function<void()> done);  // the MPS daemon too; the folders on disk stay
 
   // New shares: told to the session, and kept for its next start.
   void update(const VgpuSpec& spec);
+
+  // Whether an MPS daemon is wanted, now that all virtual GPUs are known. add() and update() see to it that there is
+  // one when it is needed.
+  void review();
+  // How kernels of the virtual GPUs that are 'corun' are planned; sessions hand it to runners that start from now on.
+  void set_corun_mode(CorunMode mode);
+  // {"mode", "mps": what MpsDaemon::describe() says, or null for a device without contexts}
+  nlohmann::json describe_corun() const;
+  // Why programs on virtual GPUs that are 'corun' are refused now; empty: they are not.
+  std::string corun_error() const;
 
   // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
   void request(const std::string& name, const nlohmann::json& object, Answer answer);
@@ -46,9 +57,13 @@ class Supervisor {
   nlohmann::json describe(const std::string& name) const;
 
  private:
+  nlohmann::json orders(const VgpuSpec& spec) const;
+
   event_base* base_;
   const Config& config_;
   Arbiter* const arbiter_;
+  CorunMode corun_mode_;
+  std::unique_ptr<MpsDaemon> mps_;  // null: the device has no contexts that MPS could join
   std::map<std::string, std::shared_ptr<SessionKeeper>> keepers_;
 };
 

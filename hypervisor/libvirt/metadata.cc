@@ -8,7 +8,8 @@ namespace bandsaw::libvirt {
 namespace xml {
 namespace {
 
-constexpr std::array<const char*, 6> kShareNames = {"memory", "compute", "copy", "cap", "reserve", "priority"};
+constexpr std::array<const char*, 7> kShareNames = {"memory",  "compute",  "copy",   "cap",
+                                                    "reserve", "priority", "sharing"};
 
 bool is_ours(const xmlNode* node) {
   return node->type == XML_ELEMENT_NODE && node->ns && xmlStrEqual(node->ns->href, x(kMetadataNamespace));

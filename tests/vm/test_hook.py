@@ -8,9 +8,11 @@ from lab.vm import Vm
 VM = Vm("hook0", "hook0")
 NAMESPACE = "https://bandsaw.dev/xmlns/libvirt/1.0"
 MIB = 1 << 20
-OTHERS = {"memory": 32 * MIB, "compute": 1, "copy": 1, "cap": 100, "reserve": 0, "priority": 0}
-WANTED = {"memory": 48 * MIB, "compute": 3, "copy": 2, "cap": 50, "reserve": 1, "priority": 7}
-WANTED_TEXT = "memory='48M' compute='3' copy='2' cap='50' reserve='1' priority='7'"
+OTHERS = {"memory": 32 * MIB, "compute": 1, "copy": 1, "cap": 100, "reserve": 0, "priority": 0,
+          "sharing": "isolated"}
+WANTED = {"memory": 48 * MIB, "compute": 3, "copy": 2, "cap": 50, "reserve": 1, "priority": 7,
+          "sharing": "corun"}
+WANTED_TEXT = "memory='48M' compute='3' copy='2' cap='50' reserve='1' priority='7' sharing='corun'"
 
 
 def _metadata(shares: str, name: str = "hook0") -> str:
@@ -36,7 +38,7 @@ def _written() -> dict:
 def _set_behind_libvirt() -> None:
     """vgpud's shares become others than those in the domain's metadata."""
     host.vgpuctl("set", "hook0", "--memory", "32M", "--compute", "1", "--copy", "1", "--cap", "100", "--reserve", "0",
-                 "--priority", "0", "--record-only")
+                 "--priority", "0", "--sharing", "isolated", "--record-only")
     assert _shares() == OTHERS
 
 
@@ -66,7 +68,7 @@ def test_attach_keeps_and_sets_what_the_metadata_says():
     _attached("compute='3' priority='7'")
     assert _shares() == OTHERS | {"compute": 3, "priority": 7}
     assert _written() == {"name": "hook0", "memory": "32M", "compute": "3", "copy": "1", "cap": "100", "reserve": "0",
-                          "priority": "7"}
+                          "priority": "7", "sharing": "isolated"}
     host.vgpuctl("set", "hook0", "--compute", "2")
     assert _written()["compute"] == "2", "vgpuctl set did not reach the domain"
 
@@ -88,6 +90,7 @@ def test_wrong_metadata_keeps_the_domain_from_starting():
     wrong = {
         "compute='3' speed='9'": "'speed', which is not a share",
         "compute='lots'": "compute",
+        "compute='3' sharing='mine'": "no sharing 'mine'",
         "compute='3' memory='9000T'": "above what is free",
         "reserve='60' cap='50'": "a reserve of 60 % is above the cap of 50 %",
     }

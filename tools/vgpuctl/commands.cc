@@ -39,6 +39,8 @@ Result<json> shares(const Options& options) {
   if (options.priority) body["priority"] = *options.priority;
   if (!options.policy.empty()) body["policy"] = options.policy;
   if (!options.queues.empty()) body["queues"] = options.queues;
+  if (!options.sharing.empty()) body["sharing"] = options.sharing;
+  if (!options.corun_mode.empty()) body["corun_mode"] = options.corun_mode;
   if (!options.direct_mode.empty()) body["direct_mode"] = options.direct_mode;
   if (!options.direct_group.empty()) body["direct_group"] = options.direct_group;
   return body;
@@ -54,6 +56,7 @@ int create(const Options& options) {
   return finish(options, call(options, "POST", "/v1/vgpus", body.value()), [](const json& view) {
     fmt::print("created {}: {}\n", view.value("name", ""), shares_line(view));
     print_policy(view);
+    print_notes(view);
   });
 }
 
@@ -78,6 +81,7 @@ int set(const Options& options) {
   const int exit = finish(options, reply, [](const json& view) {
     fmt::print("{}: {}\n", view.value("name", ""), shares_line(view));
     print_policy(view);
+    print_notes(view);
   });
   if (exit == kOk) follow_in_domain(options, body.value(), std::get<json>(reply));
   return exit;

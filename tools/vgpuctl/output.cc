@@ -21,6 +21,11 @@ T get(const json& object, const char* pointer, T fallback) {
 }
 
 std::string percent(uint64_t value) { return value ? fmt::format("{} %", value) : "-"; }
+// 100 % is no cap.
+std::string cap_text(const json& view) {
+  const auto cap = get<uint64_t>(view, "/cap", 100);
+  return cap < 100 ? percent(cap) : "-";
+}
 std::string seconds(uint64_t nanoseconds) { return fmt::format("{:.3f} s", static_cast<double>(nanoseconds) * 1e-9); }
 std::string size(int64_t bytes) { return format_size(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))); }
 
@@ -29,6 +34,19 @@ std::string policy_line(const json& object) {
   if (policy.empty()) return "nothing: shares of compute and copy are not enforced";
   const bool one = get<std::string>(object, "/scheduler/queues", "") == "sdq";
   return fmt::format("{}, {}", policy, one ? "sdq (one account for all engines)" : "mrq (an account for each engine)");
+}
+
+// How co-running is planned, and the MPS daemon that it stands on.
+std::string corun_line(const json& status) {
+  const auto mode = get<std::string>(status, "/corun/mode", "?");
+  const auto state = get<std::string>(status, "/corun/mps/state", "");
+  if (state.empty()) return mode + " (the device has no contexts that MPS could join)";
+  std::string text = fmt::format("{}; MPS daemon {}", mode, state);
+  if (const auto pid = get<int64_t>(status, "/corun/mps/pid", 0)) text += fmt::format(" (pid {})", pid);
+  if (const auto restarts = get<uint64_t>(status, "/corun/mps/restarts", 0))
+    text += fmt::format(", {} restarts", restarts);
+  if (const auto error = get<std::string>(status, "/corun/mps/error", ""); !error.empty()) text += ": " + error;
+  return text;
 }
 
 std::string usage_state(const json& view) {
@@ -106,22 +124,35 @@ std::string shares_line(const json& view) {
   if (const auto reserve = get<uint64_t>(view, "/reserve", 0)) text += fmt::format(", reserve {} %", reserve);
   if (const auto cap = get<uint64_t>(view, "/cap", 100); cap < 100) text += fmt::format(", cap {} %", cap);
   if (const auto priority = get<int64_t>(view, "/priority", 0)) text += fmt::format(", priority {}", priority);
+  if (const auto sharing = get<std::string>(view, "/sharing", "isolated"); sharing != "isolated")
+    text += ", " + sharing;
   return text;
 }
 
 void print_policy(const json& view) {
-  if (!view.contains("scheduler")) return;
-  fmt::print("device {}, with all its virtual GPUs, is scheduled by {}\n", get<std::string>(view, "/device", "?"),
-             policy_line(view));
+  const auto device = get<std::string>(view, "/device", "?");
+  if (view.contains("scheduler")) {
+    fmt::print("device {}, with all its virtual GPUs, is scheduled by {}\n", device, policy_line(view));
+  }
+  if (view.contains("corun")) {
+    fmt::print("device {}, with all its virtual GPUs that are corun, is planned by {}\n", device,
+               get<std::string>(view, "/corun/mode", "?"));
+  }
+}
+
+void print_notes(const json& view) {
+  for (const json& note : get(view, "/notes", json::array())) fmt::print("{}\n", note.get<std::string>());
 }
 
 void print_list(const json& views) {
-  std::vector<std::vector<std::string>> rows = {
-      {"NAME", "DEVICE", "MEMORY", "USED", "COMPUTE", "COPY", "DOMAIN", "STATE", "PROCESSES"}};
+  std::vector<std::vector<std::string>> rows = {{"NAME", "DEVICE", "MEMORY", "USED", "COMPUTE", "COPY", "CAP",
+                                                 "RESERVE", "PRIORITY", "SHARING", "DOMAIN", "STATE", "PROCESSES"}};
   for (const json& view : views) {
     rows.push_back({get<std::string>(view, "/name", "?"), get<std::string>(view, "/device", "?"),
                     size(get<int64_t>(view, "/memory", 0)), size(get<int64_t>(view, "/live/memory_used", 0)),
                     percent(get<uint64_t>(view, "/compute", 0)), percent(get<uint64_t>(view, "/copy", 0)),
+                    cap_text(view), percent(get<uint64_t>(view, "/reserve", 0)),
+                    std::to_string(get<int64_t>(view, "/priority", 0)), get<std::string>(view, "/sharing", "isolated"),
                     get<std::string>(view, "/domain", "").empty() ? "-" : get<std::string>(view, "/domain", ""),
                     usage_state(view), std::to_string(get(view, "/live/processes", json::array()).size())});
   }
@@ -136,9 +167,9 @@ void print_vgpu(const json& view) {
   line("compute", percent(get<uint64_t>(view, "/compute", 0)));
   line("copy", percent(get<uint64_t>(view, "/copy", 0)));
   line("reserve", percent(get<uint64_t>(view, "/reserve", 0)));
-  const auto cap = get<uint64_t>(view, "/cap", 100);
-  line("cap", cap < 100 ? percent(cap) : "-");
+  line("cap", cap_text(view));
   line("priority", std::to_string(get<int64_t>(view, "/priority", 0)));
+  line("sharing", get<std::string>(view, "/sharing", "isolated"));
   const auto domain = get<std::string>(view, "/domain", "");
   line("domain", domain.empty() ? "-" : domain);
   line("state", usage_state(view));
@@ -176,6 +207,7 @@ void print_status(const json& status) {
     line("reserve", fmt::format("{} of 100 % given", reserve));
   }
   line("scheduler", policy_line(status));
+  line("corun", corun_line(status));
   line("vgpus", std::to_string(get<uint64_t>(status, "/vgpus", 0)));
 }
 

@@ -168,14 +168,38 @@ TEST(SpecJson, ReadsWhatEarlierVersionsStored) {
   EXPECT_EQ(old.priority, 0);
 }
 
+TEST(SpecJson, SharingIsOneOfTwo) {
+  VgpuSpec one;
+  EXPECT_EQ(one.sharing, Sharing::kIsolated);
+  ASSERT_TRUE(from_json({{"sharing", "corun"}}, false, &one).ok());
+  EXPECT_EQ(one.sharing, Sharing::kCorun);
+  for (const nlohmann::json& bad : {nlohmann::json("mine"), nlohmann::json(1), nlohmann::json("CORUN")}) {
+    const Status refused = from_json({{"sharing", bad}}, false, &one);
+    EXPECT_EQ(refused.code(), EINVAL) << bad;
+    EXPECT_EQ(one.sharing, Sharing::kCorun);
+  }
+  EXPECT_EQ(parse_sharing("mine").status().message(), "no sharing 'mine'; there are isolated, corun");
+}
+
+TEST(CorunMode, NamesAreReadBack) {
+  EXPECT_EQ(corun_mode_names(), (std::vector<std::string>{"mps", "consolidation", "slices-fifo", "kernelet",
+                                                          "persistent-greedy", "opt", "random"}));
+  for (const std::string& name : corun_mode_names()) EXPECT_EQ(to_text(parse_corun_mode(name).value()), name);
+  EXPECT_EQ(parse_corun_mode("best").status().code(), EINVAL);
+}
+
 TEST(ShareTexts, AreReadBack) {
   VgpuSpec before = spec("web0", 8 * kGiB, 30, 20);
   before.priority = -4;
+  before.sharing = Sharing::kCorun;
   const ShareTexts texts = share_texts(to_json(before));
-  EXPECT_EQ(
-      texts,
-      (ShareTexts{
-          {"memory", "8G"}, {"compute", "30"}, {"copy", "20"}, {"cap", "100"}, {"reserve", "0"}, {"priority", "-4"}}));
+  EXPECT_EQ(texts, (ShareTexts{{"memory", "8G"},
+                               {"compute", "30"},
+                               {"copy", "20"},
+                               {"cap", "100"},
+                               {"reserve", "0"},
+                               {"priority", "-4"},
+                               {"sharing", "corun"}}));
   VgpuSpec after = spec("web0", 0);
   ASSERT_TRUE(from_json(read_share_texts(texts).value(), false, &after).ok());
   EXPECT_EQ(to_json(before), to_json(after));
@@ -187,7 +211,7 @@ TEST(ShareTexts, RefuseWhatIsNoShare) {
   for (const ShareTexts& bad :
        {ShareTexts{{"colour", "1"}}, ShareTexts{{"memory", "lots"}}, ShareTexts{{"compute", ""}},
         ShareTexts{{"compute", "30%"}}, ShareTexts{{"compute", " 30"}}, ShareTexts{{"cap", "99999999999999999999"}},
-        ShareTexts{{"cap", "1"}, {"cap", "2"}}}) {
+        ShareTexts{{"sharing", "mine"}}, ShareTexts{{"sharing", ""}}, ShareTexts{{"cap", "1"}, {"cap", "2"}}}) {
     EXPECT_EQ(read_share_texts(bad).status().code(), EINVAL) << bad[0].first << bad[0].second;
   }
 }

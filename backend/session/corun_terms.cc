@@ -1,0 +1,89 @@
+#include "backend/session/corun_terms.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace bandsaw {
+namespace {
+
+Status take_text(const nlohmann::json& object, const char* key, std::string* out) {
+  if (!object.contains(key)) return {};
+  if (!object[key].is_string()) return Status::error(EINVAL, "'{}' must be a text", key);
+  *out = object[key].get<std::string>();
+  return {};
+}
+
+Status read_mps(const nlohmann::json& mps, CorunOrders* orders) {
+  if (!mps.is_object()) return Status::error(EINVAL, "'mps' must be an object");
+  for (const auto& [key, field] : {std::pair{"directory", &orders->directory}, std::pair{"error", &orders->error},
+                                   std::pair{"lost", &orders->lost}, std::pair{"gpu", &orders->gpu}}) {
+    if (Status status = take_text(mps, key, field); !status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status read_orders(const nlohmann::json& request, CorunOrders* orders) {
+  CorunOrders read = *orders;
+  std::string sharing = to_text(read.sharing), mode = to_text(read.mode);
+  Status status = take_text(request, "sharing", &sharing);
+  if (status.ok()) status = take_text(request, "corun_mode", &mode);
+  if (status.ok() && request.contains("mps")) status = read_mps(request["mps"], &read);
+  if (!status.ok()) return status;
+  const auto parsed_sharing = parse_sharing(sharing);
+  if (!parsed_sharing.ok()) return parsed_sharing.status();
+  const auto parsed_mode = parse_corun_mode(mode);
+  if (!parsed_mode.ok()) return parsed_mode.status();
+  read.sharing = parsed_sharing.value();
+  read.mode = parsed_mode.value();
+  *orders = std::move(read);
+  return {};
+}
+
+RunnerTerms corun_terms(const std::string& device, const CorunOrders& orders) {
+  RunnerTerms terms;
+  terms.variables.push_back(std::string("BANDSAW_SHARING=") + to_text(orders.sharing));
+  if (orders.sharing == Sharing::kCorun) {
+    terms.variables.push_back(std::string("BANDSAW_CORUN_MODE=") + to_text(orders.mode));
+  }
+  const bool gpu = device.starts_with("cuda");
+  if (orders.sharing != Sharing::kCorun || !gpu) {
+    terms.variables.push_back(std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory);
+    terms.variables.push_back("BANDSAW_DEVICE=" + device);
+    return terms;
+  }
+  if (orders.directory.empty()) {
+    terms.refusal = orders.error.empty() ? EAGAIN : ENODEV;
+    terms.why = "this virtual GPU is 'corun', and there is no MPS daemon" +
+                (orders.error.empty() ? std::string(" yet") : ": " + orders.error);
+    return terms;
+  }
+  terms.mps = orders.directory;
+  terms.socket = orders.directory + "/control";
+  terms.variables.push_back("CUDA_MPS_PIPE_DIRECTORY=" + orders.directory);
+  // The daemon was given this one GPU by its UUID, and to its clients it is number 0, whatever number it has elsewhere.
+  terms.variables.push_back("CUDA_VISIBLE_DEVICES=" + orders.gpu);
+  terms.variables.push_back("BANDSAW_DEVICE=cuda:0");
+  terms.variables.emplace_back("BANDSAW_MPS=1");
+  return terms;
+}
+
+std::vector<std::string> with_variables(const std::vector<std::string>& environment,
+                                        const std::vector<std::string>& variables) {
+  const auto name = [](const std::string& variable) {
+    return std::string_view(variable).substr(0, variable.find('=') + 1);
+  };
+  std::vector<std::string> result;
+  for (const std::string& old : environment) {
+    const bool replaced =
+        std::any_of(variables.begin(), variables.end(), [&](const std::string& one) { return name(one) == name(old); });
+    if (!replaced) result.push_back(old);
+  }
+  result.insert(result.end(), variables.begin(), variables.end());
+  return result;
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,44 @@
+// What vgpud orders about co-running, and how runners are started because of it.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "backend/control/corun.h"
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+struct CorunOrders {
+  Sharing sharing = Sharing::kIsolated;
+  CorunMode mode = CorunMode::kMps;
+  std::string directory;  // of the MPS daemon's sockets; empty: there is none now
+  std::string error;      // why there is none; empty: it is about to come
+  std::string lost;       // the folder of a daemon that has died: its clients are lost
+  std::string gpu;        // "GPU-" and the UUID, as CUDA_VISIBLE_DEVICES takes it
+};
+
+// What is not said stays. EINVAL: a value that there is not; nothing is taken over then.
+Status read_orders(const nlohmann::json& request, CorunOrders* orders);
+
+// How runners are started from now on.
+struct RunnerTerms {
+  std::vector<std::string> variables;  // NAME=value, instead of those of the same names
+  std::string socket;                  // that must be reachable for a runner to be of use; empty: none
+  std::string mps;                     // the MPS daemon that they become clients of; empty: none
+  // Not ok: none is started. EAGAIN: soon; who asks waits. Else who asks is refused with it.
+  int refusal = 0;
+  std::string why;
+  bool operator==(const RunnerTerms&) const = default;
+};
+
+// On `device` ("soft", "cuda:INDEX"). The software device has no contexts: there the orders change nothing but what
+// runners are told.
+RunnerTerms corun_terms(const std::string& device, const CorunOrders& orders);
+
+// `environment` with `variables` instead of those of the same names.
+std::vector<std::string> with_variables(const std::vector<std::string>& environment,
+                                        const std::vector<std::string>& variables);
+
+}  // namespace bandsaw

@@ -1,0 +1,51 @@
+// Co-running in the control API: whether a virtual GPU shares the device in space, and how that is planned.
+#include <algorithm>
+
+#include "backend/vgpud/api.h"
+#include "backend/vgpud/shares.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+
+using nlohmann::json;
+
+Status Api::take_corun_mode(json* body, std::optional<CorunMode>* mode) const {
+  if (!body->is_object() || !body->contains("corun_mode")) return {};
+  const json value = (*body)["corun_mode"];
+  body->erase("corun_mode");
+  if (!value.is_string()) return Status::error(EINVAL, "'corun_mode' must be a text");
+  const auto parsed = parse_corun_mode(value.get<std::string>());
+  if (parsed.ok()) *mode = parsed.value();
+  return parsed.status();
+}
+
+Status Api::set_corun_mode(CorunMode mode) {
+  if (mode == effective_corun_mode(config_.corun_mode, registry_->corun_mode())) return {};
+  if (Status status = registry_->put_corun_mode({mode, config_.corun_mode}); !status.ok()) return status;
+  supervisor_->set_corun_mode(mode);
+  spdlog::info("device '{}': virtual GPUs that are 'corun' are planned by {}", config_.device.name, to_text(mode));
+  return {};
+}
+
+std::vector<std::string> Api::sharing_notes(const VgpuSpec& spec, bool made) const {
+  std::vector<std::string> notes;
+  if (!made) {
+    notes.push_back(fmt::format("sharing is {} for programs that start from now on; those that run go on as they began",
+                                to_text(spec.sharing)));
+  }
+  if (spec.sharing != Sharing::kCorun) return notes;
+  if (config_.device.kind != "cuda") {
+    notes.push_back(fmt::format("device '{}' has no contexts that MPS could join: there, corun changes nothing",
+                                config_.device.name));
+    return notes;
+  }
+  if (made) {
+    notes.emplace_back("corun: what goes wrong on the GPU in one such virtual GPU ends the programs of all of them");
+  }
+  if (const std::string error = supervisor_->corun_error(); !error.empty()) {
+    notes.push_back(fmt::format("programs on it are refused for now: {}", error));
+  }
+  return notes;
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Co-running as an administrator sees it, on a GPU and with an MPS daemon that are stand-ins."""
+import json
+import os
+import pathlib
+import signal
+import stat
+import sys
+import unittest
+
+import stand_ins
+from daemon_case import RUNNER, DaemonCase, alive, until
+
+
+class CorunCase(DaemonCase):
+    mps = str(stand_ins.MPS)
+
+    def spawn(self):
+        if not (self.folder / "runner.sh").exists():
+            self.script = stand_ins.make_runner(self.folder, RUNNER)
+        self.config.write_text(stand_ins.configuration(self.script, self.mps))
+        return super().spawn()
+
+    def mps_state(self):
+        return json.loads(self.ok("status", "--json"))["corun"]["mps"]
+
+    def running(self):
+        """The MPS daemon's state once it runs."""
+        self.assertTrue(until(lambda: self.mps_state()["state"] == "running"), self.log_text())
+        return self.mps_state()
+
+    def runner_of(self, name, client_number=0):
+        return self.show(name)["live"]["processes"][client_number]["runner"]
+
+    def environment_of(self, name):
+        return stand_ins.environment_of(self.folder, self.runner_of(name))
+
+    def warm_ready(self, name):
+        self.assertTrue(until(lambda: (self.show(name)["live"] or {"runners": {"warm": 0}})["runners"]["warm"]),
+                        self.log_text())
+
+    def session_log(self, name):
+        return (self.folder / "run" / name / "session.log").read_text()
+
+
+class CorunTest(CorunCase):
+    def test_the_attribute(self):
+        self.ok("create", "web0", "--memory", "1G")
+        self.assertEqual(self.show("web0")["sharing"], "isolated")
+        self.assertEqual(self.mps_state()["state"], "off")
+        self.assertIn("ends the programs of all of them", self.ok("create", "web1", "--memory", "1G", "--sharing", "corun"))
+        self.assertIn("corun", self.ok("list"))
+        self.assertIn("corun", self.ok("show", "web1"))
+        self.refused(1, "no sharing 'mine'; there are isolated, corun", "set", "web0", "--sharing", "mine")
+        self.assertIn("for programs that start from now on", self.ok("set", "web0", "--sharing", "corun"))
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        self.assertEqual([self.show(name)["sharing"] for name in ("web0", "web1")], ["corun", "corun"])
+        self.assertEqual(self.http("PATCH", "/v1/vgpus/web0", b'{"sharing": 3}')[0], 400)
+
+    def test_the_mode(self):
+        self.assertIn("corun", self.ok("status"))
+        self.ok("create", "web0", "--memory", "1G", "--sharing", "corun")
+        self.assertIn("is planned by kernelet", self.ok("set", "web0", "--corun-mode", "kernelet"))
+        self.refused(1, "no corun mode 'best'; there are mps, consolidation, slices-fifo, kernelet, persistent-greedy, "
+                     "opt, random", "set", "web0", "--corun-mode", "best")
+        self.running()
+        self.warm_ready("web0")
+        self.direct("web0")
+        self.assertEqual(self.environment_of("web0")["BANDSAW_CORUN_MODE"], "kernelet")
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        self.assertEqual(json.loads(self.ok("status", "--json"))["corun"]["mode"], "kernelet")
+        self.assertEqual(self.http("PATCH", "/v1/scheduler", b'{"corun_mode": "opt"}')[0], 200)
+        self.assertIn("opt; MPS daemon", self.ok("status"))
+
+    def test_only_runners_of_corun_are_clients(self):
+        self.ok("create", "mine", "--memory", "1G")
+        self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
+        pid = self.running()["pid"]
+        self.direct("mine")
+        self.direct("ours")
+        isolated, corun = self.environment_of("mine"), self.environment_of("ours")
+        self.assertFalse(os.path.exists(isolated["CUDA_MPS_PIPE_DIRECTORY"]))
+        self.assertNotIn("CUDA_VISIBLE_DEVICES", isolated)
+        self.assertNotIn("BANDSAW_MPS", isolated)
+        pipe = pathlib.Path(corun["CUDA_MPS_PIPE_DIRECTORY"])
+        self.assertEqual(pipe.parent.parent, self.folder / "run" / "mps.d")
+        self.assertEqual(corun["CUDA_VISIBLE_DEVICES"], f"GPU-{stand_ins.UUID}")
+        self.assertEqual(corun["BANDSAW_MPS"], "1")
+        started, = stand_ins.daemons(self.folder / "run")
+        self.assertEqual(started["variables"], {"CUDA_MPS_PIPE_DIRECTORY": str(pipe),
+                                                "CUDA_MPS_LOG_DIRECTORY": str(pipe.parent / "log"),
+                                                "CUDA_VISIBLE_DEVICES": f"GPU-{stand_ins.UUID}"})
+        self.assertEqual("-multiuser-server" in started["arguments"], os.geteuid() == 0)
+        for path, mode in ((pipe.parent.parent, 0o711), (pipe.parent, 0o711), (pipe, 0o711), (pipe.parent / "log", 0o700)):
+            self.assertEqual(stat.S_IMODE(path.stat().st_mode), mode, path)
+        # A change is for those that start from then on; the daemon goes when nobody wants it.
+        self.ok("set", "ours", "--sharing", "isolated")
+        self.assertTrue(until(lambda: not alive(pid)), self.log_text())
+        self.assertEqual(self.mps_state()["state"], "off")
+        self.warm_ready("ours")
+        client = self.direct("ours", 2)
+        self.assertFalse(os.path.exists(stand_ins.environment_of(self.folder, self.runner_of("ours", 1))
+                                        ["CUDA_MPS_PIPE_DIRECTORY"]))
+        client.close()
+        self.assertEqual(list((self.folder / "run" / "mps.d").iterdir()), [])
+
+    def test_a_killed_daemon_is_started_again(self):
+        self.ok("create", "mine", "--memory", "1G")
+        self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
+        first = self.running()
+        self.warm_ready("ours")
+        self.warm_ready("mine")
+        mine, ours = self.direct("mine"), self.direct("ours")
+        runner, isolated = self.runner_of("ours"), self.runner_of("mine")
+        self.warm_ready("ours")
+        os.kill(first["pid"], signal.SIGKILL)
+        self.assertTrue(until(lambda: self.mps_state()["restarts"] == 1), self.log_text())
+        self.assertTrue(until(lambda: not alive(runner)), self.session_log("ours"))
+        self.assertEqual(ours.recv(64), b"", "the program must see that it is lost")
+        again = self.running()
+        self.assertNotEqual(again["pid"], first["pid"])
+        self.assertTrue(alive(isolated))
+        mine.close()
+        self.warm_ready("ours")
+        self.direct("ours", 2)
+        self.assertEqual(self.environment_of("ours")["CUDA_MPS_PIPE_DIRECTORY"] + "/../log",
+                         again["log"].replace("/log", "/pipe/../log"))
+        self.assertIn("was killed by signal 9", self.log_text())
+        self.assertIn("the stand-in has started", self.log_text())
+        self.assertIn("1 restarts", self.ok("status"))
+
+    def test_the_daemon_outlives_vgpud(self):
+        self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
+        pid = self.running()["pid"]
+        client = self.direct("ours")
+        runner = self.runner_of("ours")
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            self.daemon.send_signal(end)
+            self.daemon.wait(10)
+            self.assertTrue(alive(pid))
+            self.start()
+            self.assertEqual(self.running()["pid"], pid)
+            self.assertTrue(until(lambda: self.show("ours")["live"]))
+            self.assertEqual(self.runner_of("ours"), runner)
+        client.close()
+        # One that died while no vgpud looked.
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        os.kill(pid, signal.SIGKILL)
+        self.start()
+        self.assertNotEqual(self.running()["pid"], pid)
+        self.assertEqual(len(list((self.folder / "run" / "mps.d").iterdir())), 1)
+        self.warm_ready("ours")
+        self.direct("ours", 2)
+        pid = self.running()["pid"]
+        self.ok("shutdown")
+        self.daemon.wait(10)
+        self.assertFalse(alive(pid), "vgpuctl shutdown ends it")
+
+
+class NoMpsTest(CorunCase):
+    mps = "no-such-mps-control"
+
+    def test_a_missing_daemon_is_said(self):
+        said = self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
+        self.assertIn("programs on it are refused for now: there is no 'no-such-mps-control' in PATH", said)
+        self.assertTrue(until(lambda: self.show("ours")["live"]))
+        self.assertIn("there is no MPS daemon: there is no 'no-such-mps-control'", self.refusal("ours"))
+        self.assertIn("no-such-mps-control", self.ok("status"))
+        self.ok("set", "ours", "--sharing", "isolated")
+        self.warm_ready("ours")
+        self.direct("ours")
+
+    def refusal(self, name):
+        with self.assertRaises(AssertionError) as refused:
+            self.direct(name)
+        return str(refused.exception)
+
+
+class BrokenMpsTest(NoMpsTest):
+    """One that ends at once."""
+    mps = "/bin/false"
+
+    def test_a_missing_daemon_is_said(self):
+        self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
+        self.assertTrue(until(lambda: self.mps_state()["restarts"] >= 2), self.log_text())
+        self.assertTrue(until(lambda: self.show("ours")["live"]))
+        self.assertIn("exited with status 1", self.refusal("ours"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=1)
