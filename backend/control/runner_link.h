@@ -29,6 +29,7 @@
 #include <cstdint>
 
 #include "backend/control/gate_link.h"
+#include "backend/control/slice_counters.h"
 
 namespace bandsaw {
 
@@ -99,6 +100,7 @@ struct AccountSlot {
   std::atomic<uint64_t> errors;
   std::atomic<uint32_t> sticky;  // the sticky CUresult, 0 while healthy
   uint32_t reserved[13];
+  SliceCounters slices;
 };
 
 struct Account {

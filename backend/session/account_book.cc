@@ -15,6 +15,33 @@
 namespace bandsaw {
 namespace {
 
+constexpr size_t kReasonsMost = 64;
+
+void add(const Usage::Slices& part, Usage::Slices* sum) {
+  sum->kernels += part.kernels;
+  sum->sliceable += part.sliceable;
+  sum->launches += part.launches;
+  sum->slices += part.slices;
+  sum->fallbacks += part.fallbacks;
+  for (const auto& [reason, kernels] : part.refused) {
+    // Of many runners, each with reasons of its own: only so many.
+    if (sum->refused.size() < kReasonsMost || sum->refused.contains(reason)) sum->refused[reason] += kernels;
+  }
+}
+
+// The runner's memory is not trusted: what is there is cut to printable text.
+Usage::Slices read(const SliceCounters& from) {
+  Usage::Slices slices{from.kernels, from.sliceable, from.launches, from.slices, from.fallbacks, {}};
+  for (const SliceReason& reason : from.refused) {
+    std::string text(reason.text, sizeof reason.text);
+    text.resize(std::min(text.find('\0'), text.size()));
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    if (!text.empty()) slices.refused[text] += reason.kernels;
+  }
+  return slices;
+}
+
 void add(const Usage& part, Usage* sum) {
   sum->memory_bytes += part.memory_bytes;
   sum->calls += part.calls;
@@ -25,6 +52,7 @@ void add(const Usage& part, Usage* sum) {
   sum->compute_ns += part.compute_ns;
   sum->copy_ns += part.copy_ns;
   sum->errors += part.errors;
+  add(part.slices, &sum->slices);
 }
 
 }  // namespace
@@ -39,7 +67,14 @@ nlohmann::json to_json(const Usage& usage) {
           {"compute_ns", usage.compute_ns},
           {"copy_ns", usage.copy_ns},
           {"errors", usage.errors},
-          {"sticky", usage.sticky}};
+          {"sticky", usage.sticky},
+          {"slices",
+           {{"kernels", usage.slices.kernels},
+            {"sliceable", usage.slices.sliceable},
+            {"launches", usage.slices.launches},
+            {"slices", usage.slices.slices},
+            {"fallbacks", usage.slices.fallbacks},
+            {"refused", usage.slices.refused}}}};
 }
 
 Result<AccountBook> AccountBook::open(uint64_t memory_share) {
@@ -115,8 +150,8 @@ void AccountBook::open_gates() {
 
 Usage AccountBook::usage(int slot) const {
   const AccountSlot& from = account_->slots[slot];
-  return {from.memory_bytes, from.calls,      from.launches, from.bytes_in, from.bytes_out,
-          from.bytes_device, from.compute_ns, from.copy_ns,  from.errors,   from.sticky};
+  return {from.memory_bytes, from.calls,   from.launches, from.bytes_in, from.bytes_out,   from.bytes_device,
+          from.compute_ns,   from.copy_ns, from.errors,   from.sticky,   read(from.slices)};
 }
 
 Usage AccountBook::total() const {

@@ -206,30 +206,42 @@ CUresult unpack(const ImageEntry& entry, std::string* bytes, std::string* log) {
   return good ? CUDA_SUCCESS : invalid(log, "a fatbin entry cannot be unpacked");
 }
 
-CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log, uint32_t gpu) {
-  *choice = {};
+CUresult choose_ptx(std::span<const std::byte> image, std::vector<ImageEntry>* chosen, std::string* log, uint32_t gpu) {
+  chosen->clear();
   std::vector<ImageEntry> entries;
   CUresult result = list_image(image, &entries, log);
   if (result != CUDA_SUCCESS) return result;
-  std::vector<const ImageEntry*> chosen = choose(entries, gpu);
-  if (chosen.empty()) {
+  for (const ImageEntry* entry : choose(entries, gpu)) chosen->push_back(*entry);
+  if (chosen->empty()) {
     *log = no_ptx(entries);
     return CUDA_ERROR_NO_BINARY_FOR_GPU;
   }
   uint64_t total = 0;
-  for (const ImageEntry* entry : chosen) {
-    if (entry->bytes > kMaxUnpackedImage - total) return invalid(log, "its PTX is too large");
-    total += entry->bytes;
-  }
-  for (const ImageEntry* entry : chosen) {
-    std::string unit;
-    result = unpack(*entry, &unit, log);
-    if (result != CUDA_SUCCESS) return result;
-    unit.resize(std::min(unit.find('\0'), unit.size()));
-    choice->units.push_back(std::move(unit));
-    choice->sm = std::max(choice->sm, entry->sm);
+  for (const ImageEntry& entry : *chosen) {
+    if (entry.bytes > kMaxUnpackedImage - total) return invalid(log, "its PTX is too large");
+    total += entry.bytes;
   }
   return CUDA_SUCCESS;
+}
+
+CUresult unpack_ptx(const std::vector<ImageEntry>& chosen, std::vector<std::string>* units, std::string* log) {
+  for (const ImageEntry& entry : chosen) {
+    std::string unit;
+    const CUresult result = unpack(entry, &unit, log);
+    if (result != CUDA_SUCCESS) return result;
+    unit.resize(std::min(unit.find('\0'), unit.size()));
+    units->push_back(std::move(unit));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log, uint32_t gpu) {
+  *choice = {};
+  std::vector<ImageEntry> chosen;
+  const CUresult result = choose_ptx(image, &chosen, log, gpu);
+  if (result != CUDA_SUCCESS) return result;
+  for (const ImageEntry& entry : chosen) choice->sm = std::max(choice->sm, entry.sm);
+  return unpack_ptx(chosen, &choice->units, log);
 }
 
 }  // namespace bandsaw::image

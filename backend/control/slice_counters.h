@@ -1,0 +1,29 @@
+// What a runner has to say about cutting kernels into slices: part of its slot in the account, for people.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace bandsaw {
+
+// Why kernels run whole, in words. Printable; ends with NUL, cut off if it is too long; empty: not used.
+struct SliceReason {
+  char text[88];
+  std::atomic<uint64_t> kernels;
+};
+
+inline constexpr size_t kSliceReasons = 16;
+
+// Zeroed by who makes the account. Written with relaxed order by one runner; who reads does not believe the texts.
+struct SliceCounters {
+  std::atomic<uint64_t> kernels;    // that were to be cut
+  std::atomic<uint64_t> sliceable;  // of these: rewritten, and taken by the device
+  std::atomic<uint64_t> launches, slices;
+  std::atomic<uint64_t> fallbacks;  // launches that were to be cut, but ran whole
+  // A kernel counts once for each of its reasons. What finds no room counts as the last.
+  std::array<SliceReason, kSliceReasons> refused;
+};
+
+}  // namespace bandsaw
