@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -160,16 +161,32 @@ constexpr int kAllowedForGpu[] = {
 #endif
 };
 
+// A client of MPS asks the daemon for its server, and connects to that, for each context that it makes. Sockets are
+// made by the filter's own rule.
+constexpr int kAllowedForMps[] = {
+    SYS_connect, SYS_getsockopt, SYS_setsockopt, SYS_recvfrom, SYS_getsockname, SYS_getpeername, SYS_shutdown,
+};
+
 constexpr uint32_t kThreadFlags = CLONE_VM | CLONE_THREAD;
 
 sock_filter load(size_t offset) { return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset)); }
 sock_filter answer(uint32_t what) { return BPF_STMT(BPF_RET | BPF_K, what); }
 
+// Sockets of this family and no other.
+void allow_sockets(uint32_t family, std::vector<sock_filter>* program) {
+  program->push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 4));
+  program->push_back(load(offsetof(seccomp_data, args[0])));
+  program->push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, family, 0, 1));
+  program->push_back(answer(SECCOMP_RET_ALLOW));
+  program->push_back(answer(SECCOMP_RET_ERRNO | EPERM));
+}
+
 }  // namespace
 
-Status limit_system_calls(bool for_gpu) {
+Status limit_system_calls(bool for_gpu, bool mps_client) {
   std::vector<int> allowed(std::begin(kAllowed), std::end(kAllowed));
   if (for_gpu) allowed.insert(allowed.end(), std::begin(kAllowedForGpu), std::end(kAllowedForGpu));
+  if (mps_client) allowed.insert(allowed.end(), std::begin(kAllowedForMps), std::end(kAllowedForMps));
   std::vector<sock_filter> program = {
       load(offsetof(seccomp_data, arch)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
@@ -180,6 +197,7 @@ Status limit_system_calls(bool for_gpu) {
     program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 1));
     program.push_back(answer(SECCOMP_RET_ALLOW));
   }
+  if (mps_client) allow_sockets(AF_UNIX, &program);
   // Threads, but no processes. clone3 hides its flags behind a pointer: glibc falls back to clone.
   program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1));
   program.push_back(answer(SECCOMP_RET_ERRNO | ENOSYS));
