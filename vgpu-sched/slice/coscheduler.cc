@@ -1,0 +1,50 @@
+#include "vgpu-sched/slice/coscheduler.h"
+
+#include <algorithm>
+
+namespace bandsaw::slice {
+
+std::optional<Issue> CoScheduler::next(Time now) {
+  later(now);
+  if (!planned_ || planned_at_ != queues_.changes()) {
+    planned_ = true;
+    planned_at_ = queues_.changes();
+    ++plans_;
+    plan_ = planner_->plan({.ready = queues_.ready()}, now_);
+  }
+  // Those with fewer slices in flight first, so that the kernels of a pair alternate.
+  const Part* best = nullptr;
+  int fewest = 0;
+  for (const Part& part : plan_.parts) {
+    const ReadyKernel* kernel = queues_.find_ready(part.kernel);
+    if (kernel == nullptr) continue;
+    const bool resize = plan_.sharing == Sharing::kPersistent && part.resident > 0 && kernel->in_flight > 0 &&
+                        part.resident != queues_.resident(part.kernel);
+    const bool room = kernel->left > 0 && kernel->in_flight < std::max(part.in_flight, 1);
+    if (!resize && !room) continue;
+    if (best != nullptr && kernel->in_flight >= fewest) continue;
+    best = &part;
+    fewest = kernel->in_flight;
+  }
+  if (best == nullptr) return std::nullopt;
+  return issue(*best);
+}
+
+std::optional<Issue> CoScheduler::issue(const Part& part) {
+  const bool persistent = plan_.sharing == Sharing::kPersistent && part.resident > 0;
+  Issue issue{.kind = Issue::Kind::kSlice,
+              .sharing = plan_.sharing,
+              .kernel = part.kernel,
+              .range = {},
+              .resident = part.resident};
+  const bool running = queues_.find_ready(part.kernel)->in_flight > 0;
+  if (persistent && running && part.resident != queues_.resident(part.kernel)) {
+    issue.kind = Issue::Kind::kResident;
+  } else {
+    issue.range = queues_.take(part.kernel, part.slice > 0 && !persistent ? part.slice : ~Blocks{0});
+  }
+  if (persistent) queues_.set_resident(part.kernel, part.resident);
+  return issue;
+}
+
+}  // namespace bandsaw::slice

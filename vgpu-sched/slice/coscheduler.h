@@ -1,0 +1,71 @@
+// The co-scheduler of one physical GPU: queues of calls, a planner, and the plan in force.
+//
+// Driven by events with explicit times; after each event the caller asks next() until there is none:
+//
+//   scheduler.arrival(call, now);
+//   while (auto issue = scheduler.next(now)) send(*issue);
+//
+// A plan is kept until the set of ready kernels changes or one of its kernels has its last block issued (Kernelet,
+// section 3.1: sizes of slices stay until either kernel finishes). Of each kernel a bounded number of slices is in
+// flight.
+//
+// Pure: no clock, threads, system calls. A time before an earlier one counts as the earlier one. Calls from one thread
+// at a time. Owns the planner; what the planner refers to outlives it. Errors leave everything as it was.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "vgpu-sched/slice/planner.h"
+#include "vgpu-sched/slice/queues.h"
+
+namespace bandsaw::slice {
+
+// What is to be done now.
+struct Issue {
+  // kSlice: launch these blocks. kResident: the kernel, which runs in persistent form, is to have `resident` blocks on
+  // each SM from now on.
+  enum class Kind : std::uint8_t { kSlice, kResident };
+  Kind kind = Kind::kSlice;
+  Sharing sharing = Sharing::kSpace;
+  KernelId kernel = 0;
+  Range range;
+  int resident = 0;  // blocks on each SM that the plan counts on; 0: as many as the hardware takes
+};
+
+class CoScheduler {
+ public:
+  explicit CoScheduler(std::unique_ptr<Planner> planner) : planner_(std::move(planner)) {}
+
+  // As Queues' of the same names.
+  [[nodiscard]] Error arrival(const Call& call, Time now) { return queues_.arrival(call, later(now)); }
+  [[nodiscard]] Error copies_done(KernelId id, Time now) { return queues_.copies_done(id, later(now)); }
+  [[nodiscard]] Error progress(KernelId id, Blocks done) { return queues_.progress(id, done); }
+  [[nodiscard]] Error slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr) {
+    return queues_.slice_done(id, first, later(now), over);
+  }
+  [[nodiscard]] Error departure(KernelId id, Time now) { return queues_.departure(id, later(now)); }
+  // Plans anew with the next call of next(): something else has changed, as a measured profile.
+  void replan() { planned_ = false; }
+
+  std::optional<Issue> next(Time now);
+
+  const Queues& queues() const { return queues_; }
+  const Plan& plan() const { return plan_; }
+  std::uint64_t plans() const { return plans_; }
+
+ private:
+  Time later(Time now) { return now_ = std::max(now, now_); }
+  std::optional<Issue> issue(const Part& part);
+
+  std::unique_ptr<Planner> planner_;
+  Queues queues_;
+  Plan plan_;
+  bool planned_ = false;
+  std::uint64_t planned_at_ = 0;  // Queues::changes()
+  std::uint64_t plans_ = 0;
+  Time now_ = 0;
+};
+
+}  // namespace bandsaw::slice

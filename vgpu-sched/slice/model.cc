@@ -1,0 +1,156 @@
+#include "vgpu-sched/slice/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "vgpu-sched/slice/occupancy.h"
+
+namespace bandsaw::slice {
+namespace {
+
+constexpr std::size_t kEntries = 1 << 14;
+constexpr double kMost = 0.97;  // no queue of a chain is busier than that: measurements above it are noise
+
+bool good(const KernelProfile& profile) {
+  const auto part = [](double value) { return value >= 0 && value <= 1; };
+  return std::isfinite(profile.block_ns) && profile.block_ns > 0 && part(profile.memory) && part(profile.uncoalesced) &&
+         std::isfinite(profile.instructions) && profile.instructions >= 0 && std::isfinite(profile.bytes_per_ns) &&
+         profile.bytes_per_ns >= 0;
+}
+
+bool near(double a, double b) { return std::abs(a - b) <= 0.05 * std::max(std::abs(a), std::abs(b)); }
+
+bool alike(const Fit& a, const Fit& b) {
+  return a.resident == b.resident && near(a.profile.block_ns, b.profile.block_ns) && near(a.pur, b.pur) &&
+         near(a.mur, b.mur) && near(a.demand.delay, b.demand.delay);
+}
+
+std::uint64_t key_of(ShapeId a, int resident_a, ShapeId b, int resident_b) {
+  return (std::uint64_t{a} << 40) | (std::uint64_t{b} << 16) | (static_cast<std::uint64_t>(resident_a & 0x7f) << 8) |
+         static_cast<std::uint64_t>(resident_b & 0x7f) | 0x80;
+}
+
+}  // namespace
+
+CoRunModel::CoRunModel(const GpuModel& gpu) : gpu_(gpu), entries_(kEntries) {}
+
+// Three cases, by what is known: instructions and so the IPC; the bandwidth, and so the IPC by the static mix; neither,
+// and the chain says what IPC such a mix has. In the first two the delay is what the measured IPC leaves room for.
+Fit CoRunModel::make_fit(const KernelProfile& profile) const {
+  Fit fit;
+  fit.profile = profile;
+  fit.resident = resident_blocks(gpu_, profile.needs);
+  fit.warps = static_cast<double>(profile.needs.warps()) / gpu_.schedulers;
+  const double warps = fit.warps * fit.resident;
+  const double cycles = profile.block_ns * gpu_.clock * gpu_.virtual_sms();   // of all virtual SMs, per block
+  const double bandwidth = gpu_.bandwidth / gpu_.clock / gpu_.virtual_sms();  // bytes per cycle of one
+  const double access = gpu_.bytes_coalesced * (1 - profile.uncoalesced) + gpu_.bytes_uncoalesced * profile.uncoalesced;
+  double bytes = profile.memory * access;  // of an instruction
+  double ipc = 0;
+  if (profile.instructions > 0) {
+    ipc = std::min(profile.instructions / cycles, kMost);
+    if (profile.bytes_per_ns > 0) bytes = profile.bytes_per_ns * profile.block_ns / profile.instructions;
+  } else if (profile.bytes_per_ns > 0 && bytes > 0) {
+    const double moved = profile.bytes_per_ns / gpu_.clock / gpu_.virtual_sms();  // bytes per cycle
+    ipc = std::min(moved / bytes, kMost);
+    bytes = moved / ipc;
+  }
+  fit.demand.memory = bytes / bandwidth;
+  if (ipc > 0) {
+    fit.demand.memory = std::min(fit.demand.memory, kMost / ipc);
+    fit.demand.delay = delay_for(1, fit.demand.memory, warps, ipc);
+  } else {
+    const double latency = gpu_.latency * (1 - profile.uncoalesced) + gpu_.latency_uncoalesced * profile.uncoalesced;
+    fit.demand.delay = gpu_.dependency + profile.memory * latency;
+  }
+  const ChainResult alone = solve_one(fit.demand, warps);
+  fit.ipc = alone.ipc_a;
+  fit.pur = alone.issue;
+  fit.mur = alone.memory;
+  fit.instructions = fit.ipc * cycles;
+  return fit;
+}
+
+ShapeId CoRunModel::add(const KernelProfile& profile) {
+  if (!good(profile) || resident_blocks(gpu_, profile.needs) == 0) return kNoShape;
+  if (free_.empty() && fits_.size() >= kMaxShapes) return kNoShape;
+  ShapeId shape = static_cast<ShapeId>(fits_.size());
+  if (free_.empty()) {
+    fits_.emplace_back();
+  } else {
+    shape = free_.back();
+    free_.pop_back();
+  }
+  fits_[shape] = make_fit(profile);
+  fits_[shape].version = ++versions_;
+  return shape;
+}
+
+Error CoRunModel::update(ShapeId shape, const KernelProfile& profile) {
+  if (fit(shape) == nullptr || !good(profile) || resident_blocks(gpu_, profile.needs) == 0) return Error::kBadProfile;
+  Fit next = make_fit(profile);
+  if (alike(fits_[shape], next)) return Error::kNone;
+  next.version = ++versions_;
+  fits_[shape] = next;
+  return Error::kNone;
+}
+
+void CoRunModel::remove(ShapeId shape) {
+  if (fit(shape) == nullptr) return;
+  fits_[shape] = Fit{};
+  free_.push_back(shape);
+}
+
+const Fit* CoRunModel::fit(ShapeId shape) const {
+  return shape < fits_.size() && fits_[shape].version != 0 ? &fits_[shape] : nullptr;
+}
+
+double CoRunModel::solo(ShapeId shape, int resident) const {
+  const Fit* known = fit(shape);
+  if (known == nullptr || known->ipc <= 0) return 0;
+  return solve_one(known->demand, known->warps * std::clamp(resident, 0, known->resident)).ipc_a / known->ipc;
+}
+
+CoRunModel::Entry& CoRunModel::entry(ShapeId a, int resident_a, ShapeId b, int resident_b, bool* known) {
+  const std::uint64_t key = key_of(a, resident_a, b, resident_b);
+  Entry& found = entries_[(key * 0x9e3779b97f4a7c15u) >> 50];
+  const std::uint32_t version_a = fits_[a].version;
+  const std::uint32_t version_b = fits_[b].version;
+  *known = found.key == key && found.version_a == version_a && found.version_b == version_b;
+  if (!*known) found = {.key = key, .version_a = version_a, .version_b = version_b, .forecast = {}};
+  return found;
+}
+
+PairForecast CoRunModel::pair(ShapeId a, int resident_a, ShapeId b, int resident_b) {
+  const Fit* first = fit(a);
+  const Fit* second = fit(b);
+  if (first == nullptr || second == nullptr) return {};
+  if (a > b) {
+    const PairForecast other = pair(b, resident_b, a, resident_a);
+    return {.speed_a = other.speed_b, .speed_b = other.speed_a, .measured = other.measured};
+  }
+  bool known = false;
+  PairForecast& forecast = entry(a, resident_a, b, resident_b, &known).forecast;
+  if (known) return forecast;
+  ++solved_;
+  const ChainResult both =
+      solve_two(first->demand, first->warps * resident_a, second->demand, second->warps * resident_b);
+  forecast.speed_a = both.ipc_a / first->ipc;
+  forecast.speed_b = both.ipc_b / second->ipc;
+  return forecast;
+}
+
+void CoRunModel::observe(ShapeId a, int resident_a, ShapeId b, int resident_b, double speed_a, double speed_b) {
+  if (fit(a) == nullptr || fit(b) == nullptr || !(speed_a >= 0) || !(speed_b >= 0)) return;
+  if (!std::isfinite(speed_a) || !std::isfinite(speed_b)) return;
+  if (a > b) return observe(b, resident_b, a, resident_a, speed_b, speed_a);
+  bool known = false;
+  PairForecast& forecast = entry(a, resident_a, b, resident_b, &known).forecast;
+  const double weight = known && forecast.measured ? 0.25 : 1;
+  forecast.speed_a += weight * (speed_a - forecast.speed_a);
+  forecast.speed_b += weight * (speed_b - forecast.speed_b);
+  forecast.measured = true;
+}
+
+}  // namespace bandsaw::slice

@@ -1,0 +1,90 @@
+// The pair of ready kernels whose slices are worth most beside each other, and the sizes of these slices.
+//
+// Of every two shapes, those are candidates whose use of issue slots (PUR) or bandwidth (MUR) differs; for each, some
+// ratios of blocks on an SM are tried, all of which fill it; the pair and ratio of the highest profit go. The slices of
+// both end together (balanced slice ratio): the slice with the shorter blocks is the longer one.
+// Pairs of shapes are decided once and remembered. One decision solves a bounded number of chains: the most promising
+// pairs first, by what issue slots and bandwidth at most allow; others wait for the next decision.
+//
+// Source: Kernelet, section 4.2, algorithm 1 and FindCoSchedule; section 4.3, equation 7.
+#pragma once
+
+#include <vector>
+
+#include "vgpu-sched/slice/planner.h"
+
+namespace bandsaw::slice {
+
+struct PairRules {
+  bool prune = true;  // by PUR and MUR; OPT tries all
+  int ratios = 6;     // for each pair; 0: all
+  int solves = 24;    // chains for a decision; 0: no bound
+};
+
+class PairPlanner : public Planner {
+ public:
+  // `model` and `source` outlive the planner; `source` may be the model.
+  PairPlanner(const CoRunModel& model, PairSource& source, const PlannerOptions& options, const PairRules& rules);
+
+  Plan plan(const State& state, Time now) override;
+
+  // Pairs that PUR and MUR ruled out, and pairs looked at, so far.
+  std::uint64_t pruned() const { return pruned_; }
+  std::uint64_t seen() const { return seen_; }
+
+ private:
+  // The best ratio for two shapes, a < b.
+  struct Choice {
+    ShapeId a = kNoShape;
+    ShapeId b = kNoShape;
+    std::uint32_t version_a = 0;
+    std::uint32_t version_b = 0;
+    int resident_a = 0;
+    int resident_b = 0;
+    PairForecast forecast;
+  };
+  // A shape and the kernel of it that has waited longest.
+  struct Candidate {
+    const ReadyKernel* kernel;
+    const Fit* fit;
+  };
+  struct Pair {
+    std::size_t first, second;  // of candidates_
+    double bound;
+  };
+
+  void gather(const State& state);
+  bool worth_a_look(const Fit& a, const Fit& b, double* bound);
+  Choice* known(const Candidate& first, const Candidate& second);
+  const Choice& decide(const Candidate& first, const Candidate& second);
+  Plan alone(const ReadyKernel& kernel) const;
+  Plan together(const Choice& choice, const Candidate& first, const Candidate& second) const;
+
+  const CoRunModel& model_;
+  PairSource& source_;
+  PlannerOptions options_;
+  PairRules rules_;
+  std::vector<Choice> choices_;  // a table by hash of the two shapes
+  std::vector<Candidate> candidates_;
+  std::vector<Pair> pending_;
+  std::uint64_t pruned_ = 0;
+  std::uint64_t seen_ = 0;
+};
+
+// Slices of two kernels that end together, at these residencies and speeds, each at least its minimum.
+struct Slices {
+  Blocks a = 0;
+  Blocks b = 0;
+};
+Slices balanced_slices(const GpuModel& gpu, const Fit& a, int resident_a, Blocks minimum_a, const Fit& b,
+                       int resident_b, Blocks minimum_b, const PairForecast& forecast);
+
+// Ratios of blocks that fill an SM: each with the most of b that fits beside a, and the other way round. At most `most`
+// (0: all), the extremes among them.
+struct Ratio {
+  int a = 0;
+  int b = 0;
+};
+std::vector<Ratio> ratios_of(const GpuModel& gpu, const BlockNeeds& a, const BlockNeeds& b, int most);
+
+}  // namespace bandsaw::slice

@@ -1,0 +1,85 @@
+// What runs next on the GPU, and in what pieces. A planner is one class that sees the kernels which are ready and
+// answers with a plan; the co-scheduler (coscheduler.h) keeps queues and blocks, and asks again when the set of ready
+// kernels changes: at an arrival, at a departure, when a kernel's last block is issued.
+//
+// No threads, no clock: all calls to one planner come from one thread at a time, `now` never decreases.
+// Source: Kernelet, section 4.2, algorithm 1.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "vgpu-sched/slice/model.h"
+#include "vgpu-sched/slice/types.h"
+
+namespace bandsaw::slice {
+
+// A kernel whose stream's earlier copies and kernels are done.
+struct ReadyKernel {
+  KernelId id = 0;
+  ShapeId shape = kNoShape;
+  Blocks blocks = 0;   // of the whole call
+  Blocks left = 0;     // not issued yet; 0: it only has to end
+  Blocks done = 0;     // as far as anybody knows
+  Blocks minimum = 0;  // the least slice that keeps slicing cheap (tuner.h); 0: may not be sliced
+  int in_flight = 0;   // slices
+  Time ready_since = 0;
+};
+
+struct State {
+  std::span<const ReadyKernel> ready;  // in the order in which they became ready
+};
+
+// How the pieces of a plan share the GPU.
+enum class Sharing : std::uint8_t {
+  kDriver,      // each in its own context: the driver's time slices
+  kSpace,       // under MPS: blocks of several kernels lie on the GPU at once
+  kPersistent,  // as kSpace; each kernel as `resident` persistent blocks per SM which draw their work
+};
+
+struct Part {
+  KernelId kernel = 0;
+  Blocks slice = 0;   // blocks of each slice; 0: all that are left in one piece
+  int resident = 0;   // blocks on each SM that the plan counts on; 0: as many as the hardware takes
+  int in_flight = 2;  // slices of this kernel at a time, at least 1
+};
+
+struct Plan {
+  Sharing sharing = Sharing::kSpace;
+  std::vector<Part> parts;  // empty: nothing before the next event
+  double profit = 0;        // Kernelet's CP as forecast; 0: none was made
+};
+
+struct PlannerOptions {
+  // Kernelet: two kernels are a candidate pair when their PUR or their MUR are at least so far apart.
+  double apart_pur = 0.15;
+  double apart_mur = 0.10;
+  double least_profit = 0.02;  // a pair that is not worth more runs one after the other
+  int ratios = 6;              // shares of an SM tried for each pair
+  int solves = 24;             // chains solved for one decision at most; what is left waits for the next
+  Time patience = kSecond;     // a kernel that was ready for so long is one of the pair
+  std::uint64_t seed = 1;      // random
+};
+
+class Planner {
+ public:
+  virtual ~Planner() = default;
+  virtual Plan plan(const State& state, Time now) = 0;
+};
+
+// timeslice      everything whole, each tenant in its own context
+// mps            everything whole under MPS, in order of arrival
+// consolidation  pairs of whole kernels (Ravi et al., HPDC 2011)
+// slices-fifo    slices of one kernel after the other
+// kernelet       slices of the pair with the highest forecast profit
+// persistent-greedy  resident blocks by Bashizade et al., algorithm 1
+// opt            as kernelet, by the profits of `table`, over all pairs and ratios (Kernelet, section 5.1: OPT)
+// random         random pairs and ratios (Kernelet, section 5.1: MC)
+//
+// Null: no such name, or "opt" without a table. `model`, and `table` for "opt", outlive the planner.
+std::unique_ptr<Planner> make_planner(std::string_view name, CoRunModel& model, const PlannerOptions& options = {},
+                                      PairSource* table = nullptr);
+
+}  // namespace bandsaw::slice
