@@ -14,6 +14,8 @@ namespace {
 constexpr uint64_t kUnitsMax = 1 << 16, kUnmeasuredMost = 64;
 // Where no arbiter has said how long slices are: they are still measured.
 constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
+// A program that has put nothing on an engine for so long may go on with work of another length.
+constexpr std::chrono::milliseconds kForget{50};
 
 }  // namespace
 
@@ -56,12 +58,13 @@ uint64_t GateView::quantum_ns() const {
   return told == 0 ? kQuantumNs : std::min(told, kQuantumMostNs);
 }
 
-// As many units as a quantum holds, but at most twice as many as the time before: the next ones may be longer.
+// As many units as a quantum holds, but at most twice as many as were seen to end: the next ones may be longer.
 uint64_t GateView::limit(const Lane& lane) const {
   const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
+  const uint64_t twice = 2 * lane.proven.load(std::memory_order_relaxed);
   // Before anything is known, one; where the device cannot measure, a few.
-  if (unit_ps == 0) return lane.unmeasured ? std::min(2 * lane.last_limit, kUnmeasuredMost) : 1;
-  return std::clamp<uint64_t>(quantum_ns() * 1000 / unit_ps, 1, std::min(2 * lane.last_limit, kUnitsMax));
+  if (unit_ps == 0) return lane.unmeasured ? std::min(twice, kUnmeasuredMost) : 1;
+  return std::clamp<uint64_t>(quantum_ns() * 1000 / unit_ps, 1, std::min(twice, kUnitsMax));
 }
 
 bool GateView::permitted(Gate& gate) {
@@ -73,10 +76,13 @@ bool GateView::permitted(Gate& gate) {
 }
 
 // At an open gate the runner itself bounds what is in flight; at a closed one the arbiter does, and is to know at each
-// choice that there is more.
-bool GateView::has_room(Lane& lane) {
+// choice that there is more. At both, a slice larger than any before goes alone: work that is suddenly long is noticed
+// after one slice of it.
+bool GateView::has_room(Lane& lane, const Gate& gate) {
+  const bool grows = limit(lane) > lane.proven.load(std::memory_order_relaxed);
+  if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
   // Of work that is much longer than a quantum one piece keeps the engine busy, and who comes back waits for no more.
-  const bool alone = lane.unit_ps.load(std::memory_order_relaxed) / 1000 > 2 * quantum_ns();
+  const bool alone = grows || lane.unit_ps.load(std::memory_order_relaxed) / 1000 > 2 * quantum_ns();
   const uint32_t told = board_->depth.load(std::memory_order_relaxed);
   const uint32_t depth = alone ? 1 : std::clamp<uint32_t>(told, 1, kGateDepthMax);
   const uint32_t flying = lane.in_flight;
@@ -135,13 +141,12 @@ bool GateView::begin(unsigned engine) {
   Lane& lane = lanes_[engine];
   Gate& gate = board_->gates[slot_][engine];
   const bool counted = lane.asking || !board_->absent.load(std::memory_order_relaxed);
-  if (counted && !lane.asking) {
-    if (gate.open.load(std::memory_order_relaxed) && !has_room(lane)) return false;
-  }
+  if (counted && !lane.asking && !has_room(lane, gate)) return false;
   if (counted && (lane.asking || !permitted(gate)) && !granted(lane, gate)) return false;
   if (counted) ++lane.in_flight;
-  const uint64_t most = limit(lane);
-  lane.slice = {.begun = true, .counted = counted, .units = 0, .limit = most, .since = Clock::now()};
+  const auto now = Clock::now();
+  if (now - lane.slice.since > kForget) lane.proven = 1;  // what comes now may be something else
+  lane.slice = {.begun = true, .counted = counted, .units = 0, .limit = limit(lane), .since = now};
   device_->slice_begin(engine);
   return true;
 }
@@ -149,9 +154,9 @@ bool GateView::begin(unsigned engine) {
 void GateView::close(unsigned engine) {
   Slice& slice = lanes_[engine].slice;
   slice.begun = false;
-  lanes_[engine].last_limit = std::max(slice.limit, slice.units);  // one large piece may be more than was meant
   device_->slice_end(engine, [this, engine, units = slice.units, counted = slice.counted](uint64_t busy_ns) {
     learn(lanes_[engine], units, busy_ns);
+    prove(lanes_[engine], units);
     if (counted) ended(engine, busy_ns);
   });
 }
@@ -162,6 +167,12 @@ void GateView::learn(Lane& lane, uint64_t units, uint64_t busy_ns) {
   if (busy_ns == 0 || units == 0) return;
   const uint64_t measured = std::max<uint64_t>(1, busy_ns * 1000 / units), known = lane.unit_ps;
   lane.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
+}
+
+// One that was cut short by what the guest did says little against larger ones.
+void GateView::prove(Lane& lane, uint64_t units) {
+  const uint64_t known = lane.proven;
+  lane.proven = std::max<uint64_t>({1, units, known - known / 16});
 }
 
 void GateView::ended(unsigned engine, uint64_t busy_ns) {

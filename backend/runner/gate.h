@@ -48,7 +48,7 @@ class GateView {
   };
   struct Lane {
     Slice slice;
-    uint64_t last_limit = 1;              // of the slice before: it grows slowly
+    std::atomic<uint64_t> proven{1};      // units of the largest slice that ended lately
     std::atomic<uint64_t> unit_ps{0};     // what a unit takes, in picoseconds; 0: not known yet
     std::atomic<bool> unmeasured{false};  // a slice was said to have taken no time
     std::atomic<uint32_t> in_flight{0};   // slices; a futex word
@@ -57,10 +57,11 @@ class GateView {
 
   bool begin(unsigned engine);
   void close(unsigned engine);
-  bool has_room(Lane& lane);
+  bool has_room(Lane& lane, const Gate& gate);
   bool permitted(Gate& gate);
   bool granted(Lane& lane, Gate& gate);
   static void learn(Lane& lane, uint64_t units, uint64_t busy_ns);
+  static void prove(Lane& lane, uint64_t units);
   void ended(unsigned engine, uint64_t busy_ns);
   uint64_t quantum_ns() const;
   uint64_t limit(const Lane& lane) const;

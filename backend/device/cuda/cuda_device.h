@@ -15,6 +15,7 @@
 #include "backend/device/cuda/completions.h"
 #include "backend/device/cuda/heap.h"
 #include "backend/device/cuda/kernel_output.h"
+#include "backend/device/cuda/marks.h"
 #include "backend/device/cuda/objects.h"
 #include "backend/device/cuda/pinned.h"
 #include "backend/device/cuda/pool.h"
@@ -184,7 +185,10 @@ class CudaDevice final : public Device {
   CUresult check(CUresult result);
   // The stream's or the given context made current in this thread; without one the process's own.
   CUresult enter(const CudaContextRef& context);
-  CUresult enter(const StreamRef& stream) { return enter(as(stream).context); }
+  CUresult enter(const StreamRef& stream) {  // work for it may follow
+    as(stream).context->work.add();
+    return enter(as(stream).context);
+  }
   CUresult enter(const Code& code);
   CUresult enter() { return enter(CudaContextRef()); }
   CudaContextRef own_context();
@@ -192,8 +196,12 @@ class CudaDevice final : public Device {
   bool is_capturing(CUstream stream, CUresult* error);
   // Runs a blocking driver call of the context on a waiter, reads what kernels printed, and then tells `done`.
   void wait(const CudaContextRef& context, std::function<CUresult()> call, Done done);
+  // For a wait that may be over at once, first on the caller's thread, as long as nobody needs that and it takes no
+  // longer than handing it to another one would. A call whose query says that it is over does not block.
   void wait_soon(const CudaContextRef& context, const std::function<CUresult()>& query, std::function<CUresult()> call,
                  Done done);
+  void wait_stream_soon(const CudaContextRef& context, CUstream stream, std::function<CUresult()> call, Done done);
+  void over(CUresult result, const std::function<CUresult()>& call, const Done& done);
   // Waits for all work of the context, and then calls `then`.
   void when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done);
   // Tells `done` when what was put on the stream so far is done; on failure it is not called.
@@ -276,6 +284,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<Reservations> reservations_;
   std::unique_ptr<Pinned> pinned_;
+  std::unique_ptr<Marks> marks_;
   KernelOutput output_;
   std::atomic<bool> may_print_{false};  // some code image that was loaded may
   PoolRef default_pool_;

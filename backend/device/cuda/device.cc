@@ -1,6 +1,5 @@
 // The device's beginning and end, what it is, and contexts.
 #include <algorithm>
-#include <chrono>
 
 #include "backend/device/cuda/cuda_device.h"
 #include "backend/device/cuda/warm_up.h"
@@ -50,9 +49,6 @@ namespace {
 
 // What this library's API is, whatever newer driver stands behind it.
 constexpr int kApiVersion = 13000;
-
-// Handing a wait to another thread and back costs some 3 us; a short kernel or copy takes less than this.
-constexpr std::chrono::microseconds kInlinePatience{20};
 
 // Starting a copy costs some 4 us, in which the link moves 200 KiB.
 constexpr uint32_t kPieceBytes = 512u << 10;
@@ -117,6 +113,7 @@ Status CudaDevice::warm_up() {
   reservations_ = std::make_unique<Reservations>(driver_, heap_.get(), device_);
   pinned_ = std::make_unique<Pinned>(driver_);
   if (std::byte* slot = pinned_->take_slot()) pinned_->give_slot(slot);
+  marks_ = std::make_unique<Marks>(driver_, pinned_.get());
   completions_ = std::make_unique<Completions>(driver_);
   slices_ = std::make_unique<SliceMeter>(driver_, completions_.get(), host_);
   CUmemoryPool pool = nullptr;
@@ -161,58 +158,10 @@ void CudaDevice::tell_output() {
   if (const std::string text = output_.take(); !text.empty()) host_->print(text);
 }
 
-void CudaDevice::finished(CUresult result, const Done& done) {
-  check(result);
-  tell_output();
-  if (done) done(result);
-}
-
-void CudaDevice::wait(const CudaContextRef& context, std::function<CUresult()> call, Done done) {
-  waiter_.run([this, context, call = std::move(call), done = std::move(done)] {
-    CUresult result = enter(context);
-    if (result == CUDA_SUCCESS) result = call();
-    if (pools_hold_) settle_pools();
-    finished(result, done);
-  });
-}
-
-void CudaDevice::when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done) {
-  auto call = [this, then = std::move(then)]() -> CUresult {
-    const CUresult result = driver_->cuCtxSynchronize();
-    return result == CUDA_SUCCESS ? then() : result;
-  };
-  wait(context, std::move(call), std::move(done));
-}
-
 void CudaDevice::measure(unsigned engine, const StreamRef& stream, uint64_t bytes) {
   CUresult error = CUDA_SUCCESS;
   if (captures_active_ > 0 && is_capturing(as(stream).handle, &error)) return;  // nothing runs now
   slices_->touch(engine, std::static_pointer_cast<CudaStream>(stream), bytes);
-}
-
-CUresult CudaDevice::when_done(const StreamRef& stream, Done done) {
-  return completions_->after(std::static_pointer_cast<CudaStream>(stream),
-                             [this, done = std::move(done)](CUresult outcome) { finished(outcome, done); });
-}
-
-// For a wait that may be over at once, on the caller's thread as long as nobody needs that and it takes no longer than
-// handing it to another one would. A call whose query says that it is over does not block.
-void CudaDevice::wait_soon(const CudaContextRef& context, const std::function<CUresult()>& query,
-                           std::function<CUresult()> call, Done done) {
-  CUresult result = enter(context);
-  const auto until = std::chrono::steady_clock::now() + kInlinePatience;
-  while (result == CUDA_SUCCESS) {
-    const CUresult now = query();
-    // The call itself, which does not block any more, is what makes the driver write what kernels printed, and its
-    // pools give memory back.
-    if (now != CUDA_ERROR_NOT_READY) {
-      result = now == CUDA_SUCCESS && (may_print_ || pools_hold_) ? call() : now;
-      if (pools_hold_) settle_pools();
-      return finished(result, done);
-    }
-    if (host_->others_wait() || std::chrono::steady_clock::now() > until) break;
-  }
-  wait(context, std::move(call), std::move(done));
 }
 
 void CudaDevice::info(vgpu_device_info* info) {
@@ -315,13 +264,6 @@ CUresult CudaDevice::renew_primary() {
   primary_state_ = Primary::kFresh;
   result = make_current(*driver_, *primary_);
   return result == CUDA_SUCCESS ? pinned_->resume() : result;
-}
-
-void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
-  auto synchronize = [this] { return driver_->cuCtxSynchronize(); };
-  if (as(context)->has_own_streams || captures_active_ > 0) return wait(as(context), synchronize, std::move(done));
-  const auto query = [this] { return driver_->cuStreamQuery(CU_STREAM_LEGACY); };
-  wait_soon(as(context), query, synchronize, std::move(done));
 }
 
 CUresult CudaDevice::context_get_limit(const ContextRef& context, CUlimit limit, uint64_t* value) {

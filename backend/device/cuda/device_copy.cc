@@ -141,8 +141,7 @@ CUresult CudaDevice::copy_awaited(const StreamRef& stream, const Copy& copy, boo
   if (copy.width_bytes * copy.height * copy.depth > kSoonMost) {
     wait(as(stream).context, synchronize, std::move(done));
   } else {
-    const auto query = [this, &stream] { return driver_->cuStreamQuery(as(stream).handle); };
-    wait_soon(as(stream).context, query, synchronize, std::move(done));
+    wait_stream_soon(as(stream).context, as(stream).handle, synchronize, std::move(done));
   }
   return CUDA_SUCCESS;
 }

@@ -54,11 +54,6 @@ CUresult CudaDevice::stream_query(const StreamRef& stream) {
   return check(driver_->cuStreamQuery(as(stream).handle));
 }
 
-void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
-  wait(
-      as(stream).context, [this, stream] { return driver_->cuStreamSynchronize(as(stream).handle); }, std::move(done));
-}
-
 CUresult CudaDevice::stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) {
   if (const CUresult result = enter(stream)) return result;
   return check(driver_->cuStreamWaitEvent(as(stream).handle, as(event).handle, flags));
@@ -126,11 +121,6 @@ CUresult CudaDevice::event_record(const EventRef& event, const StreamRef& stream
 CUresult CudaDevice::event_query(const EventRef& event) {
   if (const CUresult result = enter(as(event).context)) return result;
   return check(driver_->cuEventQuery(as(event).handle));
-}
-
-void CudaDevice::event_synchronize(const EventRef& event, Done done) {
-  wait(
-      as(event).context, [this, event] { return driver_->cuEventSynchronize(as(event).handle); }, std::move(done));
 }
 
 CUresult CudaDevice::event_elapsed(const EventRef& start, const EventRef& end, float* milliseconds) {

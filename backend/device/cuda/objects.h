@@ -17,6 +17,24 @@ namespace bandsaw::cuda {
 
 using DriverRef = std::shared_ptr<const Driver>;
 
+// How much may have been put on the streams of a context, and how much of that is known to be done.
+class WorkCount {
+ public:
+  void add() { count_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t count() const { return count_.load(std::memory_order_relaxed); }
+  // All that was counted up to there is done.
+  void finish(uint64_t count) {
+    uint64_t known = finished_.load(std::memory_order_relaxed);
+    while (known < count && !finished_.compare_exchange_weak(known, count, std::memory_order_relaxed)) {
+    }
+  }
+  bool finished() const { return finished_.load(std::memory_order_relaxed) == count(); }
+
+ private:
+  std::atomic<uint64_t> count_{1};  // what a context begins with is not known to be done
+  std::atomic<uint64_t> finished_{0};
+};
+
 // One life of a context: after a reset, the primary context's handle belongs to another object.
 class CudaContext final : public Context {
  public:
@@ -27,6 +45,7 @@ class CudaContext final : public Context {
   std::atomic<bool> alive{true};  // false once it was destroyed or reset
   // Only while there are none does the legacy stream stand for all work of the context.
   std::atomic<bool> has_own_streams{false};
+  WorkCount work;
   std::mutex mutex;
   Charge charge;  // guarded by mutex: what it takes, while the guest has it
 };

@@ -63,7 +63,8 @@ bool Pinned::make_slots() {
   constexpr uint64_t kBytes = kSlots * kSlotBytes;
   void* const store = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (store == MAP_FAILED) return false;
-  if (register_range(reinterpret_cast<uint64_t>(store), {kBytes, CU_MEMHOSTREGISTER_PORTABLE}) != CUDA_SUCCESS) {
+  constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+  if (register_range(reinterpret_cast<uint64_t>(store), {kBytes, kFlags}) != CUDA_SUCCESS) {
     munmap(store, kBytes);
     return false;
   }

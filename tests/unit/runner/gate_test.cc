@@ -76,11 +76,10 @@ TEST_F(GateTest, ShortWorkIsGatheredToAQuantumByAndBy) {
   std::vector<uint32_t> sizes;
   uint32_t units = 0;
   for (int i = 0; i < 300; ++i) {
-    const int before = device_.begun;
-    EXPECT_TRUE(view_.enter(0, 1));
-    if (device_.begun != before && before > 0) {
+    if (!view_.enter(0, 1)) {  // one that is larger than any before goes alone
       sizes.push_back(std::exchange(units, 0));
       device_.finish_slice(sizes.back() * kUnit);
+      EXPECT_TRUE(view_.enter(0, 1));
     }
     ++units;
   }
@@ -90,6 +89,19 @@ TEST_F(GateTest, ShortWorkIsGatheredToAQuantumByAndBy) {
   EXPECT_GE(sizes.back(), 64u);
   EXPECT_EQ(gate().busy_ns, gate().busy_ns / kUnit * kUnit);
   EXPECT_FALSE(rung());
+}
+
+TEST_F(GateTest, WorkThatIsSuddenlyLongIsNoticedAfterOneSlice) {
+  gate().open = 1;
+  EXPECT_TRUE(view_.enter(0, 1));
+  view_.pause();
+  device_.finish_slice(kUnit / 1000);  // ten thousand of these would fit into a quantum
+  int entered = 0;
+  while (entered < 100 && view_.enter(0, 1)) ++entered;
+  EXPECT_EQ(entered, 2);
+  device_.finish_slice(2 * 1000 * kUnit);
+  EXPECT_TRUE(view_.enter(0, 1));
+  EXPECT_FALSE(view_.enter(0, 1));
 }
 
 TEST_F(GateTest, LongWorkStandsAlone) {
@@ -159,7 +171,7 @@ TEST_F(GateTest, NoMoreThanTheDepthIsInFlightAtAnOpenGate) {
   }
   EXPECT_FALSE(view_.enter(0, 1));
   EXPECT_EQ(device_.begun, 2);
-  device_.finish_slice(kUnit);
+  device_.finish_slice(100 * kUnit);
   EXPECT_TRUE(view_.moved());
   EXPECT_TRUE(view_.enter(0, 1));
   EXPECT_EQ(device_.begun, 3);

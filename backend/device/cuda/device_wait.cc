@@ -1,0 +1,108 @@
+// Waiting for the GPU: for a moment on the caller's thread, which sees the end soonest, then on a waiter's.
+#include <chrono>
+
+#include "backend/device/cuda/cuda_device.h"
+
+namespace bandsaw::cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Handing a wait to another thread and back costs some 3 us; a short kernel or copy takes less than this.
+constexpr std::chrono::microseconds kInlinePatience{20};
+
+}  // namespace
+
+void CudaDevice::finished(CUresult result, const Done& done) {
+  check(result);
+  tell_output();
+  if (done) done(result);
+}
+
+void CudaDevice::wait(const CudaContextRef& context, std::function<CUresult()> call, Done done) {
+  waiter_.run([this, context, call = std::move(call), done = std::move(done)] {
+    CUresult result = enter(context);
+    if (result == CUDA_SUCCESS) result = call();
+    if (pools_hold_) settle_pools();
+    finished(result, done);
+  });
+}
+
+void CudaDevice::when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done) {
+  auto call = [this, then = std::move(then)]() -> CUresult {
+    const CUresult result = driver_->cuCtxSynchronize();
+    return result == CUDA_SUCCESS ? then() : result;
+  };
+  wait(context, std::move(call), std::move(done));
+}
+
+CUresult CudaDevice::when_done(const StreamRef& stream, Done done) {
+  return completions_->after(std::static_pointer_cast<CudaStream>(stream),
+                             [this, done = std::move(done)](CUresult outcome) { finished(outcome, done); });
+}
+
+// The call, which does not block any more, is also what makes the driver write what kernels printed, and its pools give
+// memory back.
+void CudaDevice::over(CUresult result, const std::function<CUresult()>& call, const Done& done) {
+  if (result == CUDA_SUCCESS && (may_print_ || pools_hold_)) result = call();
+  if (pools_hold_) settle_pools();
+  finished(result, done);
+}
+
+void CudaDevice::wait_soon(const CudaContextRef& context, const std::function<CUresult()>& query,
+                           std::function<CUresult()> call, Done done) {
+  CUresult result = enter(context);
+  const auto until = Clock::now() + kInlinePatience;
+  while (result == CUDA_SUCCESS) {
+    const CUresult now = query();
+    if (now != CUDA_ERROR_NOT_READY) return over(now, call, done);
+    if (host_->others_wait() || Clock::now() > until) break;
+  }
+  wait(context, std::move(call), std::move(done));
+}
+
+// A failure never reaches the mark; the call will tell.
+void CudaDevice::wait_stream_soon(const CudaContextRef& context, CUstream stream, std::function<CUresult()> call,
+                                  Done done) {
+  std::optional<Marks::Mark> mark;
+  if (enter(context) == CUDA_SUCCESS && captures_active_ == 0) mark = marks_->put(stream);
+  const auto query = [&] {
+    if (!mark) return driver_->cuStreamQuery(stream);
+    return mark->reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  };
+  wait_soon(context, query, std::move(call), std::move(done));
+}
+
+void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
+  const CudaContextRef waited = as(context);
+  const uint64_t work = waited->work.count();
+  std::function<CUresult()> synchronize = [this, waited, work] {
+    const CUresult result = driver_->cuCtxSynchronize();
+    if (result == CUDA_SUCCESS) waited->work.finish(work);
+    return result;
+  };
+  if (waited->work.finished()) {  // does not block
+    const CUresult result = enter(waited);
+    return over(result == CUDA_SUCCESS ? synchronize() : result, synchronize, done);
+  }
+  if (waited->has_own_streams || captures_active_ > 0) return wait(waited, std::move(synchronize), std::move(done));
+  // The legacy stream stands for all others.
+  auto note = [waited, work, done = std::move(done)](CUresult result) {
+    if (result == CUDA_SUCCESS) waited->work.finish(work);
+    if (done) done(result);
+  };
+  wait_stream_soon(waited, CU_STREAM_LEGACY, std::move(synchronize), std::move(note));
+}
+
+void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
+  auto synchronize = [this, stream] { return driver_->cuStreamSynchronize(as(stream).handle); };
+  wait_stream_soon(as(stream).context, as(stream).handle, std::move(synchronize), std::move(done));
+}
+
+void CudaDevice::event_synchronize(const EventRef& event, Done done) {
+  const auto query = [this, &event] { return driver_->cuEventQuery(as(event).handle); };
+  auto synchronize = [this, event] { return driver_->cuEventSynchronize(as(event).handle); };
+  wait_soon(as(event).context, query, std::move(synchronize), std::move(done));
+}
+
+}  // namespace bandsaw::cuda
