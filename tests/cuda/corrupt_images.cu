@@ -2,13 +2,17 @@
 // native: no
 // Damaged code: cubins, fatbins and PTX that are cut off, have bytes flipped, or lie about sizes. Loading gives an
 // error, or code that is not run here. A driver that crashes of it takes the GPU away from the process that gave it such
-// code, as on bare metal, and from nobody else; the software device never does.
+// code, as on bare metal, and from nobody else; so does one that never comes back. The software device does neither.
 #include <elf.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bad_input.cuh"
@@ -72,7 +76,18 @@ static bool find_images() {
   return false;
 }
 
-static unsigned refused = 0, accepted = 0;
+static std::atomic<unsigned> refused{0}, accepted{0};
+
+// A driver that never comes back, too.
+static void watch() {
+  const bool ours = std::strstr(device_name, "software");
+  for (unsigned seen = ~0u, now; seen != (now = refused + accepted); seen = now) {
+    std::this_thread::sleep_for(std::chrono::seconds(ours ? 40 : 4));
+  }
+  std::printf("the driver does not come back from image %u\n", refused + accepted);
+  std::fflush(stdout);
+  _exit(ours ? 1 : 0);
+}
 
 // A driver that crashed ends a part; nothing of ours may.
 static void expect_host(CUresult result) {
@@ -133,10 +148,11 @@ static void wrong_sizes(const Bytes& image, size_t header) {
 static void begin() {
   CHECK(cudaFree(nullptr));
   CHECK_DRIVER(cuDeviceGetName(device_name, sizeof(device_name), 0));
+  std::thread(watch).detach();
 }
 
 static void finish(const char* what) {
-  std::printf("%s: %u images refused, %u loaded\n", what, refused, accepted);
+  std::printf("%s: %u images refused, %u loaded\n", what, refused.load(), accepted.load());
   real_work();
 }
 
