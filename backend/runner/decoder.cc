@@ -100,6 +100,8 @@ void Decoder::run() {
     if (!dropping_.empty()) finish_drops();
     if (process_->waits_at_gate()) {
       wait_at_gate();
+    } else if (process_->parked().full()) {
+      wait_for_slices();
     } else if (!spin(patience_)) {
       sleep();
     }
@@ -111,6 +113,15 @@ void Decoder::run() {
 void Decoder::wait_at_gate() {
   if (looks_ == 0 && !process_->parked().full() && spin(kShortSpin)) return;
   process_->wait_at_gate(kLookAgain * (1 << std::min(looks_++, kLooksMost)));
+}
+
+// No more records are taken until slices have ended.
+void Decoder::wait_for_slices() {
+  process_->gate().pause();
+  pollfd fds[] = {{process_->slicer().wake(), POLLIN, 0}, {command_.get(), POLLIN, 0}};
+  poll(fds, 2, dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count()));
+  if (fds[0].revents) drain(fds[0].fd);
+  if (fds[1].revents) drain(fds[1].fd);
 }
 
 // Executes at most one record of the lane. False: it has none whose turn it is.
@@ -157,7 +168,7 @@ bool Decoder::spin(std::chrono::nanoseconds patience) {
   do {
     for (int i = 0; i < 16; ++i) {
       pause_cpu();
-      if (any_more() || process_->gate().moved()) return true;
+      if (any_more() || process_->gate().moved() || process_->slicer().moved()) return true;
     }
     if (has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed)) return true;
   } while (Clock::now() < until);
@@ -170,10 +181,11 @@ void Decoder::sleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!any_more()) {
     const auto before = Clock::now();
-    pollfd fds[] = {{kick_.get(), POLLIN, 0}, {command_.get(), POLLIN, 0}};
-    poll(fds, 2, dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count()));
+    pollfd fds[] = {{kick_.get(), POLLIN, 0}, {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}};
+    poll(fds, 3, dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count()));
     if (fds[0].revents) drain(kick_.get());
     if (fds[1].revents) drain(command_.get());
+    if (fds[2].revents) drain(fds[2].fd);
     const bool too_short = Clock::now() - before < kSleptTooShort;
     patience_ =
         std::clamp<std::chrono::nanoseconds>(too_short ? patience_ * 2 : patience_ / 2, kPatienceMin, kPatienceMax);
@@ -197,7 +209,7 @@ void Decoder::finish_drops() {
         std::find_if(lanes_.begin(), lanes_.end(), [&](const LaneRef& lane) { return lane->id() == dropped.id; });
     if (found == lanes_.end()) {
       dropped.gone();
-    } else if (process_->parked().holds(**found)) {  // its work comes to its turn with the gate
+    } else if (process_->holds(**found)) {  // its work comes to its turn with the gate
       ++i;
       continue;
     } else if (((*found)->has_pending || (*found)->has_more()) && Clock::now() < dropped.patience) {

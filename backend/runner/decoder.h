@@ -51,6 +51,7 @@ class Decoder {
   bool serve_any();
   bool any_more() const;
   void wait_at_gate();
+  void wait_for_slices();
   bool spin(std::chrono::nanoseconds patience);
   void sleep();
   void finish_drops();

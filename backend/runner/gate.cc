@@ -47,6 +47,16 @@ bool GateView::enter(unsigned engine, uint64_t units) {
   return true;
 }
 
+bool GateView::enter_alone(unsigned engine) {
+  if (lanes_[engine].slice.begun) close(engine);
+  return enter(engine, 1);
+}
+
+void GateView::leave(unsigned engine, SliceDone done) {
+  if (!lanes_[engine].slice.begun) return done(0);  // nobody asks who uses the engine
+  close(engine, std::move(done));
+}
+
 void GateView::pause() {
   for (unsigned engine = 0; engine < kGateEngines; ++engine) {
     if (lanes_[engine].slice.begun) close(engine);
@@ -151,14 +161,16 @@ bool GateView::begin(unsigned engine) {
   return true;
 }
 
-void GateView::close(unsigned engine) {
+void GateView::close(unsigned engine, SliceDone also) {
   Slice& slice = lanes_[engine].slice;
   slice.begun = false;
-  device_->slice_end(engine, [this, engine, units = slice.units, counted = slice.counted](uint64_t busy_ns) {
-    learn(lanes_[engine], units, busy_ns);
-    prove(lanes_[engine], units);
-    if (counted) ended(engine, busy_ns);
-  });
+  device_->slice_end(
+      engine, [this, engine, units = slice.units, counted = slice.counted, also = std::move(also)](uint64_t busy_ns) {
+        learn(lanes_[engine], units, busy_ns);
+        prove(lanes_[engine], units);
+        if (counted) ended(engine, busy_ns);
+        if (also) also(busy_ns);
+      });
 }
 
 // Longer work counts at once, shorter by and by.

@@ -29,6 +29,10 @@ class GateView {
   // Before work of this many units is put on the engine. False: not now; nothing else may enter before this is asked
   // again. A unit is a launch, or 64 KiB.
   bool enter(unsigned engine, uint64_t units);
+  // As enter, for one piece of work that is to be a slice of its own.
+  bool enter_alone(unsigned engine);
+  // After work that ends its slice: `done` is told too when the device has done it, or it will not be done.
+  void leave(unsigned engine, SliceDone done);
   // After enter said no: sleeps until it may say yes, but no longer than this.
   void wait(std::chrono::nanoseconds most);
   // Something has happened there since; said once.
@@ -56,7 +60,7 @@ class GateView {
   };
 
   bool begin(unsigned engine);
-  void close(unsigned engine);
+  void close(unsigned engine, SliceDone also = nullptr);
   bool has_room(Lane& lane, const Gate& gate);
   bool permitted(Gate& gate);
   bool granted(Lane& lane, Gate& gate);

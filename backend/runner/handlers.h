@@ -12,6 +12,7 @@
 #include "backend/runner/node_payload.h"
 #include "backend/runner/objects.h"
 #include "backend/runner/output.h"
+#include "backend/runner/slicer.h"
 #include "guest-driver/uapi/wire_server.h"
 
 namespace bandsaw::runner {
@@ -25,6 +26,7 @@ struct World {
   Output& output;
   CallbackQueue& callbacks;
   ExchangeClient& exchange;
+  Slicer& slicer;
 };
 
 class Handlers final : public wire::WireHandlers {

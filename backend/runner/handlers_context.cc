@@ -54,6 +54,7 @@ CUresult Handlers::context_destroy(C, R<Context> context) {
   // First the handles, so that no new work comes; whoever loses a race for them has nothing to destroy.
   if (!table().remove(HandleKind::kContext, context.handle)) return CUDA_ERROR_INVALID_CONTEXT;
   world_.objects.forget_context(context.object.get());
+  world_.slicer.forget_context(context.object.get());
   withdraw_of(context.handle);
   return device_.context_destroy(context);
 }
@@ -68,6 +69,7 @@ CUresult Handlers::context_reset(C, R<Context> context) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
   world_.objects.forget_context(context.object.get());
+  world_.slicer.forget_context(context.object.get());
   withdraw_of(context.handle);
   return device_.context_destroy(context);
 }

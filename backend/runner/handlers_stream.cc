@@ -84,7 +84,8 @@ CUresult Handlers::launch(C call, const vgpu_launch& launch, Bytes parameters) {
   if (const CUresult result = read_launch(launch, &resolved)) return result;
   resolved.parameters = parameters;
   count(world_.account.slot().launches);
-  return device_.launch(stream, resolved);
+  const bool may_capture = captures_.load(std::memory_order_relaxed) != 0;
+  return world_.slicer.launch({lane_of(call), call.context, may_capture}, stream, resolved);
 }
 
 }  // namespace bandsaw::runner

@@ -57,6 +57,14 @@ DeviceConfig read_environment() {
   return config;
 }
 
+Result<SliceSettings> read_slices(const Choice& choice) {
+  SliceSettings settings;
+  settings.any_gpu = !choice.cuda;
+  const char* const text = std::getenv("BANDSAW_SLICES");
+  if (Status status = read_slice_settings(text ? text : "", &settings); !status.ok()) return status;
+  return settings;
+}
+
 Result<std::unique_ptr<Device>> make_device(const DeviceConfig& config, const Choice& choice, DeviceHost* host) {
   if (choice.cuda) return make_cuda_device(config, choice.index, host);
 #ifdef BANDSAW_HAVE_SOFT
@@ -76,9 +84,13 @@ Status serve(DeviceConfig config, const Choice& choice) {
                            VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET);
     if (Status status = move_log_from_stderr(); !status.ok()) return status;
   }
-  auto process = Process::make(&window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); });
+  auto slices = read_slices(choice);
+  if (!slices.ok()) return slices.status();
+  auto process = Process::make(
+      &window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); }, slices.value());
   if (!process.ok()) return process.status();
-  if (Status status = limit_system_calls(choice.cuda); !status.ok())
+  const bool mps_client = std::getenv("BANDSAW_MPS") != nullptr;
+  if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok())
     SPDLOG_WARN("{}; going on without", status.message());
   Service service{UniqueFd(kRunnerSocket), process.value().get()};
   Status status = service.run();

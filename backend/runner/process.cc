@@ -85,7 +85,8 @@ Work work_of(const wire::CheckedRecord& record) {
 
 }  // namespace
 
-Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const MakeDevice& make_device) {
+Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const MakeDevice& make_device,
+                                               const SliceSettings& slices) {
   auto memory = GuestMemory::make(window);
   if (!memory.ok()) return memory.status();
   std::unique_ptr<Process> process(new Process(std::move(memory.value())));
@@ -94,10 +95,11 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->device_ = std::move(device.value());
   process->gate_.set_device(process->device_.get());
   process->memory_->set_pins(process->device_.get());
+  process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->account_, slices);
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->handlers_ =
       std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_, process->account_,
-                                       process->output_, process->callbacks_, process->exchange_});
+                                       process->output_, process->callbacks_, process->exchange_, *process->slicer_});
   process->workers_ = std::make_unique<WorkerPool>(kWorkers);
   return process;
 }
@@ -105,6 +107,7 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
 Process::~Process() {
   workers_ = nullptr;  // finishes its jobs, which use the rest
   handlers_ = nullptr;
+  slicer_ = nullptr;
   objects_ = nullptr;
   memory_->set_pins(nullptr);
   device_ = nullptr;
@@ -150,14 +153,18 @@ void Process::execute(const LaneRef& lane, Record& record) {
     protocol_error(fmt::format("lane {}: {} while a call waits for its reply", lane->id(), checked.info->name));
   }
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
-  const bool in_turn = parked_.empty() ? pass_gate(checked) : parked_.lets_past(checked);
+  const bool behind = !parked_.empty() || slicer_->busy();
+  const bool in_turn = behind ? parked_.lets_past(checked) : pass_gate(checked);
   if (in_turn) return perform(lane, checked, record.bytes);
   parked_.push(lane, checked, std::exchange(record.bytes, {}));
 }
 
 bool Process::pass_parked() {
-  bool passed = false;
-  for (; !parked_.empty() && (poisoned() || pass_gate(parked_.front().record)); passed = true) {
+  at_gate_ = false;
+  bool passed = slicer_->advance(poisoned());
+  while (!parked_.empty() && !slicer_->busy()) {
+    if (!poisoned() && !pass_gate(parked_.front().record)) break;
+    passed = true;
     Parked::Entry entry = parked_.pop();
     perform(entry.lane, entry.record, entry.bytes);
   }
@@ -169,7 +176,9 @@ bool Process::pass_parked() {
 bool Process::pass_gate(const wire::CheckedRecord& record) {
   if (record.info->engine == wire::Engine::kNone) return true;
   const Work work = work_of(record);
-  return gate_.enter(work.engine, work.units);
+  const bool open = gate_.enter(work.engine, work.units);
+  at_gate_ = !open;
+  return open;
 }
 
 void Process::perform(const LaneRef& lane, const wire::CheckedRecord& record, std::vector<std::byte>& bytes) {

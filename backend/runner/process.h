@@ -14,6 +14,7 @@
 #include "backend/runner/gate.h"
 #include "backend/runner/handlers.h"
 #include "backend/runner/parked.h"
+#include "backend/runner/slicer.h"
 #include "backend/runner/worker_pool.h"
 
 namespace bandsaw::runner {
@@ -23,7 +24,8 @@ class Process final : public DeviceHost {
   using MakeDevice = std::function<Result<std::unique_ptr<Device>>(DeviceHost* host)>;
 
   // `window` must outlive this. Makes the device at once, so that a guest need not wait for it.
-  static Result<std::unique_ptr<Process>> make(const Reservation* window, const MakeDevice& make_device);
+  static Result<std::unique_ptr<Process>> make(const Reservation* window, const MakeDevice& make_device,
+                                               const SliceSettings& slices = {});
   ~Process() override;
 
   // How threads of the guest are woken; before the first lane.
@@ -43,9 +45,12 @@ class Process final : public DeviceHost {
   // that waits at a gate. May take the record's bytes. Called by one thread at a time, as the next four.
   void execute(const LaneRef& lane, Record& record);
   const Parked& parked() const { return parked_; }
-  // Records or what they asked for wait at a gate.
-  bool waits_at_gate() const { return !parked_.empty() || unsettled_; }
-  // Executes what is parked as far as the gates allow; whether that was anything.
+  const Slicer& slicer() const { return *slicer_; }
+  // Records, slices of a launch, or what they asked for wait at a gate.
+  bool waits_at_gate() const { return at_gate_ || slicer_->at_gate() || unsettled_; }
+  // The lane's work has not all been executed.
+  bool holds(const Lane& lane) const { return parked_.holds(lane) || slicer_->holds(lane); }
+  // Executes what is parked as far as the gates and slices under way allow; whether that was anything.
   bool pass_parked();
   // For when nothing else is to be done: sleeps until a gate may have opened, but no longer than this.
   void wait_at_gate(std::chrono::nanoseconds most) { gate_.wait(most); }
@@ -78,6 +83,7 @@ class Process final : public DeviceHost {
   AccountView account_;
   GateView gate_;
   Parked parked_;
+  bool at_gate_ = false;    // what is parked waits there
   bool unsettled_ = false;  // the process has failed, and asked for a slice before
   Output output_;
   CallbackQueue callbacks_;
@@ -90,6 +96,7 @@ class Process final : public DeviceHost {
   std::mutex lanes_mutex_;
   std::map<uint32_t, LaneRef> lanes_;  // guarded by lanes_mutex_
   std::unique_ptr<Device> device_;     // calls the members above until it is gone
+  std::unique_ptr<Slicer> slicer_;
   std::unique_ptr<Objects> objects_;
   std::unique_ptr<Handlers> handlers_;
   std::unique_ptr<WorkerPool> workers_;

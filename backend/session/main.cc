@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   app.add_option("--memory", config.memory, "its memory share in bytes")->required();
   app.add_option("--device", config.device, "the device it is cut from: soft, cuda:INDEX");
   app.add_option("--sharing", sharing, "isolated or corun; vgpud may say otherwise later");
+  app.add_option("--slices", config.slices, "how runners cut kernels: enabled=1 threshold_us=4000 and so on");
   app.add_option("--run", config.run, "folder of the sockets");
   app.add_option("--state", config.state, "folder of its own on disk, for caches");
   app.add_option("--runner", config.runner, "path of bandsaw-runner");

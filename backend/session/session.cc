@@ -62,7 +62,7 @@ void make_cache(const SessionConfig& config) {
 // driver is found (vgpud has seen to it that this is not our own libcuda.so.1).
 bool for_runners(std::string_view variable) {
   for (const std::string_view own :
-       {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_DEVICE=", "CUDA_CACHE_PATH=", "CUDA_MPS_"}) {
+       {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_DEVICE=", "BANDSAW_SLICES=", "CUDA_CACHE_PATH=", "CUDA_MPS_"}) {
     if (variable.starts_with(own)) return false;
   }
   for (const std::string_view wanted :
@@ -142,6 +142,7 @@ RunnerProgram Session::runner_program() const {
     if (for_runners(*variable)) program.environment.emplace_back(*variable);
   }
   program.environment.emplace_back("PATH=/usr/bin:/bin");
+  program.environment.push_back("BANDSAW_SLICES=" + config_.slices);
   if (!config_.state.empty()) {
     program.environment.push_back("BANDSAW_STATE=" + config_.state);
     program.environment.push_back("BANDSAW_CACHE=" + config_.state + "/cache");

@@ -27,6 +27,7 @@ struct SessionConfig {
   std::string state;            // this virtual GPU's own folder for its runners' caches; empty: none
   std::string runner;           // path of bandsaw-runner
   std::string device = "soft";  // which device runners make: "soft" or "cuda:INDEX"
+  std::string slices;           // how runners cut kernels, as they read it; empty: not at all
   uint64_t memory = 0;          // bytes
   CorunOrders corun;            // until vgpud says otherwise
   unsigned warm = 1;            // runners ready ahead

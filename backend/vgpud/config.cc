@@ -57,6 +57,14 @@ class Reader {
     *out = static_cast<uint32_t>(*value);
   }
 
+  void flag(const char* key, bool* out) {
+    known_.insert(key);
+    const auto node = root_.at_path(key);
+    if (!node) return;
+    if (!node.is_boolean()) return complain(key, "must be true or false");
+    *out = *node.value<bool>();
+  }
+
   // A time in a whole number of units of `unit_ns`.
   void time(const char* key, int64_t unit_ns, int64_t least, int64_t limit, int64_t* out) {
     int64_t value = *out / unit_ns;
@@ -146,6 +154,23 @@ void read_corun(Reader* reader, Config* config) {
   reader->text("mps.command", &config->mps_command);
 }
 
+// Runners read it again (backend/runner/slice_settings.h).
+void read_slices(Reader* reader, Config* config) {
+  bool enabled = config->device.kind != "soft";
+  int64_t threshold_us = 4000, in_flight = 2, force_blocks = 0;
+  std::string form = "slice";
+  reader->flag("slices.enabled", &enabled);
+  reader->whole("slices.threshold_us", 0, 1'000'000'000, &threshold_us);
+  reader->whole("slices.in_flight", 1, kGateDepthMax, &in_flight);
+  reader->whole("slices.force_blocks", 0, int64_t{1} << 40, &force_blocks);
+  reader->text("slices.form", &form);
+  if (form != "slice" && form != "persistent") {
+    reader->check("slices.form", Status::error(EINVAL, "'{}'; there are \"slice\" and \"persistent\"", form));
+  }
+  config->slices = fmt::format("enabled={} threshold_us={} in_flight={} force_blocks={} form={}", enabled ? 1 : 0,
+                               threshold_us, in_flight, force_blocks, form);
+}
+
 void read_metrics(Reader* reader, Config* config) {
   std::string listen;
   reader->text("metrics.listen", &listen);
@@ -172,6 +197,7 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.text("control.group", &config->control_group);
   read_scheduler(&reader, config);
   read_corun(&reader, config);
+  read_slices(&reader, config);
   read_metrics(&reader, config);
   if (Status status = reader.finish(); !status.ok()) return status;
   if (config->device.kind != "soft" && config->device.kind != "cuda") {

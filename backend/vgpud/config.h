@@ -28,6 +28,7 @@ struct Config {
   ArbiterOptions scheduler;
   CorunMode corun_mode = CorunMode::kMps;               // of the device, until an administrator chooses another
   std::string mps_command = "nvidia-cuda-mps-control";  // a name or a path
+  std::string slices;                                   // how runners cut kernels, as they read it
   std::string metrics_address;                          // of the HTTP server for metrics; empty: there is none
   uint16_t metrics_port = 0;
 };

@@ -76,6 +76,8 @@ std::vector<std::string> SessionKeeper::arguments() const {
                                      spec_.device,
                                      "--sharing",
                                      to_text(spec_.sharing),
+                                     "--slices",
+                                     config_.slices,
                                      "--run",
                                      config_.run,
                                      "--state",

@@ -1,0 +1,38 @@
+#include "backend/runner/slice_kernel.h"
+
+#include <algorithm>
+
+namespace bandsaw::runner {
+
+std::array<uint32_t, 7> SliceShape::key_of(const Launch& launch) {
+  return {launch.grid[0],  launch.grid[1],  launch.grid[2],     launch.block[0],
+          launch.block[1], launch.block[2], launch.shared_bytes};
+}
+
+void SliceShape::learn_whole(uint64_t nanoseconds) {
+  typical_ns = typical_ns == 0 ? nanoseconds : (3 * typical_ns + nanoseconds) / 4;
+  best_ns = best_ns == 0 ? nanoseconds : std::min(best_ns, nanoseconds);
+}
+
+void SliceShape::learn_sliced(uint64_t slice, uint64_t nanoseconds) {
+  // It got shorter, or the first measurement had more in it than the kernel.
+  if (nanoseconds < typical_ns) typical_ns = (3 * typical_ns + nanoseconds) / 4;
+  if (size) size->learn(slice, nanoseconds, best_ns);
+}
+
+std::shared_ptr<SliceShape> SliceKernel::find_shape(const Launch& launch) const {
+  const auto key = SliceShape::key_of(launch);
+  for (const auto& shape : shapes) {
+    if (shape->key == key) return shape;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<SliceClonePlace> SliceKernel::find_clone(const Context* context, bool one_dimensional) const {
+  for (const auto& place : clones) {
+    if (place->request.context.get() == context && place->request.one_dimensional == one_dimensional) return place;
+  }
+  return nullptr;
+}
+
+}  // namespace bandsaw::runner

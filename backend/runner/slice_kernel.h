@@ -1,0 +1,59 @@
+// What is known of one kernel of the process: how long its launches take, and what became of rewriting it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backend/runner/slice_code.h"
+#include "backend/runner/slice_size.h"
+
+namespace bandsaw::runner {
+
+// Launches of one size.
+struct SliceShape {
+  std::array<uint32_t, 7> key{};  // grid, block, dynamic shared memory
+  uint64_t blocks = 0, wave = 0;  // wave: blocks that are resident at once
+  uint64_t launches = 0;
+  uint64_t typical_ns = 0, best_ns = 0;  // of whole launches; 0: not measured yet
+  std::optional<SliceSize> size;
+
+  static std::array<uint32_t, 7> key_of(const Launch& launch);
+  void learn_whole(uint64_t nanoseconds);
+  void learn_sliced(uint64_t slice, uint64_t nanoseconds);
+};
+
+// A rewritten kernel that is ready, or will be, or will never be.
+struct SliceClonePlace {
+  CloneRequest request;
+  enum class State { kMaking, kReady, kRefused };
+  std::atomic<State> state{State::kMaking};
+  std::shared_ptr<const SliceClone> clone;  // when ready, and the next two belong to the decoder
+  std::string refusal;
+  uint32_t attributes = 0;  // SliceKernel::attributes as they were last taken over
+};
+
+// The decoder's, but for `attributes`. Outlives its library, but cannot be launched any more.
+struct SliceKernel {
+  std::string name;
+  std::shared_ptr<SliceImage> image;
+  std::atomic<uint32_t> attributes{0};  // counts how often the guest set some
+
+  bool whole = false;                       // for ever
+  bool counted = false, sliceable = false;  // in the account
+  std::set<std::string> reasons;
+  std::vector<std::shared_ptr<SliceShape>> shapes;
+  std::vector<std::shared_ptr<SliceClonePlace>> clones;  // guarded by the slicer's mutex
+
+  // Null: that many shapes were seen that it is not worth while.
+  std::shared_ptr<SliceShape> find_shape(const Launch& launch) const;
+  std::shared_ptr<SliceClonePlace> find_clone(const Context* context, bool one_dimensional) const;
+};
+
+using SliceKernelRef = std::shared_ptr<SliceKernel>;
+
+}  // namespace bandsaw::runner

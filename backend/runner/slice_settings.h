@@ -1,0 +1,25 @@
+// How this process's kernels are cut into slices; handed down by vgpud through the session.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "memory/base/status.h"
+
+namespace bandsaw::runner {
+
+struct SliceSettings {
+  bool enabled = false;
+  uint64_t threshold_ns = 4'000'000;  // kernels that take longer are cut
+  uint32_t in_flight = 2;             // slices of one launch on the device at a time
+  // For tests. Not 0: every launch is cut into slices of so many blocks from the first on, and its code is rewritten
+  // while the program waits.
+  uint64_t force_blocks = 0;
+  bool persistent = false;  // resident blocks that draw from a counter, instead of slices
+  bool any_gpu = false;     // the device takes PTX for any GPU
+};
+
+// "enabled=1 threshold_us=4000 in_flight=2 force_blocks=0 form=slice", any of them; what is absent stays as it is.
+Status read_slice_settings(std::string_view text, SliceSettings* settings);
+
+}  // namespace bandsaw::runner

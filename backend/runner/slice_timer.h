@@ -1,0 +1,43 @@
+// How long work on streams takes, by a pair of events around it; asked for later, so that nothing waits.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+
+#include "backend/device/device.h"
+
+namespace bandsaw::runner {
+
+// For one thread.
+class SliceTimer {
+ public:
+  using Measured = std::function<void(uint64_t nanoseconds)>;
+  struct Span {
+    EventRef start;
+  };
+
+  explicit SliceTimer(Device* device) : device_(device) {}
+
+  // Around work that the stream, which does not capture, gets next. False: too much is being measured, or it cannot be.
+  bool begin(const ContextRef& context, const StreamRef& stream, Span* span);
+  // After it; `measured` is called from look(), or never if the work failed.
+  void end(const ContextRef& context, const StreamRef& stream, Span span, Measured measured);
+  // Looks which spans have ended. Cheap, however often it is called.
+  void look();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Waiting {
+    EventRef start, end;
+    Measured measured;
+  };
+  static constexpr size_t kMost = 8;
+
+  Device* const device_;
+  std::list<Waiting> waiting_;
+  size_t open_ = 0;  // begun and not ended
+  Clock::time_point next_look_;
+};
+
+}  // namespace bandsaw::runner

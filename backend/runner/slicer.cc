@@ -1,0 +1,266 @@
+#include "backend/runner/slicer.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/runner/handlers.h"
+#include "memory/base/eventfd.h"
+#include "memory/base/log.h"
+#include "vgpu-sched/ptx/slice.h"
+
+namespace bandsaw::runner {
+namespace {
+
+constexpr size_t kShapesMost = 64;
+// Launches of a shape that are measured: the first ones, ever fewer of the later ones.
+constexpr uint64_t kMeasureEvery = 1024;
+
+vgpu_device_info info_of(Device& device) {
+  vgpu_device_info info{};
+  device.info(&info);
+  return info;
+}
+
+uint32_t capability(const vgpu_device_info& info) {
+  return static_cast<uint32_t>(10 * info.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] +
+                               info.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]);
+}
+
+uint64_t blocks_of(const Launch& launch) {
+  uint64_t blocks = 0;
+  const bool too_many =
+      __builtin_mul_overflow(uint64_t{launch.grid[0]} * launch.grid[1], uint64_t{launch.grid[2]}, &blocks);
+  return too_many ? 0 : blocks;
+}
+
+// As CUDA has it; a launch beyond is the device's to refuse.
+bool is_valid_grid(const Launch& launch) {
+  constexpr uint32_t kMostX = 0x7fffffff, kMostYZ = 0xffff;
+  return launch.grid[0] <= kMostX && launch.grid[1] <= kMostYZ && launch.grid[2] <= kMostYZ;
+}
+
+}  // namespace
+
+// One launch under way.
+struct Slicer::Run {
+  Caller caller;
+  StreamRef stream;
+  SliceKernelRef kernel;
+  std::shared_ptr<SliceShape> shape;  // null if nothing is measured
+  std::shared_ptr<const SliceClone> clone;
+  Launch slice;  // `parameters` views the next
+  std::vector<std::byte> parameters;
+  std::array<uint32_t, 3> grid{};  // as launched
+  uint64_t next = 0, total = 0, step = 1;
+  bool held_up = false;  // by the gate: its time says nothing
+  SliceTimer::Span span;
+  std::shared_ptr<Flight> flight;
+};
+
+Slicer::Slicer(Device* device, GateView* gate, AccountView* account, const SliceSettings& settings)
+    : device_(*device),
+      gate_(*gate),
+      account_(*account),
+      settings_(settings),
+      stats_(account),
+      info_(info_of(*device)),
+      sms_(static_cast<uint32_t>(std::max(1, info_.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]))),
+      code_(device, settings.any_gpu ? 0 : capability(info_)),
+      wake_(std::make_shared<UniqueFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))),
+      timer_(device) {}
+
+Slicer::~Slicer() = default;
+
+bool Slicer::holds(const Lane& lane) const {
+  return std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) { return run.caller.lane.get() == &lane; });
+}
+
+// Once for each kernel and reason.
+void Slicer::refuse(SliceKernel& kernel, const std::string& reason) {
+  if (!std::exchange(kernel.counted, true)) count(stats_.counters().kernels);
+  if (kernel.reasons.insert(reason).second) stats_.refused(kernel.name, reason);
+}
+
+bool Slicer::is_long(const SliceShape& shape) const {
+  return shape.typical_ns >= settings_.threshold_ns && !(shape.size && shape.size->hopeless());
+}
+
+// Null: too small, or there are too many shapes.
+std::shared_ptr<SliceShape> Slicer::shape_of(SliceKernel& kernel, const Launch& launch) {
+  const uint64_t blocks = blocks_of(launch);
+  if (blocks <= sms_) return nullptr;
+  auto shape = kernel.find_shape(launch);
+  if (!shape) {
+    if (kernel.shapes.size() >= kShapesMost) kernel.shapes.erase(kernel.shapes.begin());
+    shape = std::make_shared<SliceShape>();
+    shape->key = SliceShape::key_of(launch);
+    shape->blocks = blocks;
+    uint32_t resident = 0;
+    const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
+    if (threads <= 1024) {
+      device_.occupancy(launch.code, static_cast<uint32_t>(threads), launch.shared_bytes, &resident);
+    }
+    shape->wave = uint64_t{std::max(resident, 1u)} * sms_;
+    kernel.shapes.push_back(shape);
+  }
+  return shape->blocks > shape->wave ? shape : nullptr;
+}
+
+// Empty: it may be cut.
+std::string Slicer::refusal(const Caller& caller, const StreamRef& stream, const Launch& launch) {
+  const auto any = [](const uint32_t(&size)[3]) { return size[0] > 1 || size[1] > 1 || size[2] > 1; };
+  if (launch.cooperative) return "it is launched cooperatively";
+  if (any(launch.cluster) || any(launch.preferred_cluster)) return "it is launched in clusters";
+  if (launch.programmatic) return "it is launched before the work ahead of it has ended";
+  if (!caller.context) return "it is launched without a current context";
+  CaptureInfo info;
+  if (caller.may_capture &&
+      (device_.capture_info(stream, &info) != CUDA_SUCCESS || info.status != CU_STREAM_CAPTURE_STATUS_NONE)) {
+    return "it is launched into a graph";
+  }
+  return "";
+}
+
+CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Launch& launch) {
+  if (!settings_.enabled) return device_.launch(stream, launch);
+  const SliceKernelRef kernel = find(launch.code);
+  if (!kernel || kernel->whole || !is_valid_grid(launch)) return device_.launch(stream, launch);
+  std::shared_ptr<SliceShape> shape;
+  if (settings_.force_blocks == 0) {
+    timer_.look();
+    shape = shape_of(*kernel, launch);
+    if (!shape) return device_.launch(stream, launch);
+    ++shape->launches;
+    if (!is_long(*shape)) return launch_whole(caller, stream, launch, shape);
+  }
+  if (const std::string reason = refusal(caller, stream, launch); !reason.empty()) {
+    refuse(*kernel, reason);
+    return device_.launch(stream, launch);
+  }
+  const auto clone = clone_of(kernel, caller, launch);
+  if (!clone) return launch_whole(caller, stream, launch, shape);
+  return begin(caller, stream, launch, kernel, shape, clone);
+}
+
+CUresult Slicer::launch_whole(const Caller& caller, const StreamRef& stream, const Launch& launch,
+                              const std::shared_ptr<SliceShape>& shape) {
+  const uint64_t number = shape ? shape->launches : 0;
+  const bool due = shape && ((number & (number - 1)) == 0 || number % kMeasureEvery == 0);
+  SliceTimer::Span span;
+  if (!due || !refusal(caller, stream, launch).empty() || !timer_.begin(caller.context, stream, &span)) {
+    return device_.launch(stream, launch);
+  }
+  const CUresult result = device_.launch(stream, launch);
+  timer_.end(caller.context, stream, span, [shape](uint64_t nanoseconds) { shape->learn_whole(nanoseconds); });
+  return result;
+}
+
+CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Launch& launch,
+                       const SliceKernelRef& kernel, const std::shared_ptr<SliceShape>& shape,
+                       const std::shared_ptr<const SliceClone>& clone) {
+  if (launch.parameters.size() < clone->original_bytes) return device_.launch(stream, launch);  // which refuses it
+  Run& run = runs_.emplace_back();
+  run.caller = caller;
+  run.stream = stream;
+  run.kernel = kernel;
+  run.shape = shape;
+  run.clone = clone;
+  run.total = blocks_of(launch);
+  if (shape && !shape->size) shape->size.emplace(shape->wave, shape->blocks, shape->typical_ns);
+  run.step = shape ? shape->size->blocks() : settings_.force_blocks;
+  run.parameters = clone->parameters;
+  std::memcpy(run.parameters.data(), launch.parameters.data(), clone->original_bytes);
+  std::memcpy(run.parameters.data() + clone->grid_at, launch.grid, sizeof launch.grid);
+  run.slice = launch;
+  run.slice.code = {nullptr, clone->function};
+  std::copy_n(launch.grid, 3, run.grid.begin());
+  run.slice.grid[1] = run.slice.grid[2] = 1;
+  run.slice.parameters = run.parameters;
+  run.flight = std::make_shared<Flight>();
+  run.flight->wake = wake_;
+  if (shape) timer_.begin(caller.context, stream, &run.span);
+  if (const CUresult refused = issue(run); refused != CUDA_SUCCESS) {
+    finish(run);
+    runs_.pop_back();
+    count(stats_.counters().fallbacks);
+    const CUresult result = device_.launch(stream, launch);
+    if (result == CUDA_SUCCESS) {
+      refuse(*kernel, "the device launches it, but not its rewritten form");
+      kernel->whole = true;
+    }
+    return result;
+  }
+  count(stats_.counters().launches);
+  if (run.next >= run.total) {
+    finish(run);
+    runs_.pop_back();
+  }
+  return CUDA_SUCCESS;
+}
+
+// Puts the next slice on the stream; the gate's slice ends with it.
+CUresult Slicer::issue(Run& run) {
+  const uint64_t blocks = std::min({run.step, run.total - run.next, uint64_t{0x7fffffff}});
+  run.slice.grid[0] = static_cast<uint32_t>(blocks);
+  const auto first = ptx::block_at(run.next, run.grid);
+  std::memcpy(run.parameters.data() + run.clone->first_at, first.data(), sizeof first);
+  const CUresult result = device_.launch(run.stream, run.slice);
+  if (result != CUDA_SUCCESS) return result;
+  run.next += blocks;
+  count(stats_.counters().slices);
+  ++run.flight->slices;
+  gate_.leave(kCompute, [flight = run.flight](uint64_t) {
+    --flight->slices;
+    if (!signal_event(flight->wake->get())) SPDLOG_WARN("cannot tell of a slice's end: {}", std::strerror(errno));
+  });
+  return CUDA_SUCCESS;
+}
+
+// No more of it will be issued.
+void Slicer::finish(Run& run) {
+  if (!run.shape) return;
+  timer_.end(run.caller.context, run.stream, std::move(run.span),
+             [shape = run.shape, step = run.step, held_up = run.held_up](uint64_t nanoseconds) {
+               if (!held_up) shape->learn_sliced(step, nanoseconds);
+             });
+}
+
+bool Slicer::moved() const {
+  return !at_gate_ && std::any_of(runs_.begin(), runs_.end(),
+                                  [&](const Run& run) { return run.flight->slices < settings_.in_flight; });
+}
+
+bool Slicer::advance(bool failed) {
+  at_gate_ = false;
+  if (runs_.empty()) return false;
+  if (failed) {
+    runs_.clear();
+    return true;
+  }
+  bool any = false;
+  for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
+    while (run->next < run->total && run->flight->slices < settings_.in_flight) {
+      if (!gate_.enter_alone(kCompute)) {
+        at_gate_ = run->held_up = true;
+        break;
+      }
+      any = true;
+      if (const CUresult result = issue(*run); result != CUDA_SUCCESS) {
+        count(account_.slot().errors);
+        finish_async(*run->caller.lane, {}, result);
+        run->next = run->total;
+      }
+    }
+    if (run->next < run->total) {
+      ++run;
+      continue;
+    }
+    finish(*run);
+    run = runs_.erase(run);
+  }
+  return any;
+}
+
+}  // namespace bandsaw::runner
