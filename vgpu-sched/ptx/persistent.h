@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "vgpu-sched/ptx/program.h"
+#include "vgpu-sched/ptx/slice.h"
 
 namespace bandsaw::ptx {
 
@@ -37,6 +37,6 @@ using PersistentResult = std::variant<PersistentKernel, Refusal>;
 
 // Pure, near linear. Beyond what cannot be sliced it refuses kernels whose threads may leave while others still meet
 // at a barrier, as a left thread would have to be counted out there.
-PersistentResult persistent(const Program& program, std::string_view kernel);
+PersistentResult persistent(const Program& program, std::string_view kernel, const SliceOptions& options = {});
 
 }  // namespace bandsaw::ptx

@@ -32,6 +32,17 @@ std::string obstacle_of(const Instruction& i) {
   return "";
 }
 
+// What would still be there when the same threads start on another block.
+std::string state_left_by(const Instruction& i) {
+  const std::string& o = i.opcode;
+  if (o == "mbarrier") return "has barriers in shared memory (mbarrier)";
+  if (o == "setmaxnreg") return "changes its number of registers (setmaxnreg)";
+  if (o == "alloca") return "allocates on its stack (alloca)";
+  const bool asynchronous =
+      o == "wgmma" || o == "tcgen05" || (o == "cp" && i.has("bulk")) || ((o == "st" || o == "red") && i.has("async"));
+  return asynchronous ? "has asynchronous work in flight (" + i.full_name() + ")" : "";
+}
+
 std::string obstacle_of(Special special) {
   switch (special) {
     case Special::kGridid:
@@ -94,7 +105,8 @@ class FunctionReader {
     if (step.kind == Kind::kUnknown || step.kind == Kind::kOther || step.kind == Kind::kCopy ||
         step.kind == Kind::kAtomic)
       if (std::string text = obstacle_of(i); !text.empty()) obstacle(std::move(text));
-    if (step.kind == Kind::kBarrier && is_full_barrier(i)) mine_.full_barrier = true;
+    if (step.kind == Kind::kBarrier) barrier(i);
+    if (mine_.one_block.empty()) mine_.one_block = state_left_by(i);
     if (i.opcode == "exit") mine_.exits = true;
     if (i.has("const")) {
       mine_.to_const = true;
@@ -106,6 +118,17 @@ class FunctionReader {
       if (use.named == Named::kNode && use.role == Role::kTarget) mine_.calls_pointer = true;
     }
     for (const Operand& operand : i.operands) grid_reads(operand);
+  }
+
+  void barrier(const Instruction& i) {
+    mine_.any_barrier = true;
+    mine_.full_barrier |= is_full_barrier(i);
+    const size_t at = i.has("red") ? 1 : 0;
+    const auto* number = at < i.operands.size() ? i.operands[at].as<Integer>() : nullptr;
+    if (number && number->bits < 16)
+      mine_.barriers |= static_cast<uint16_t>(1 << number->bits);
+    else
+      mine_.one_block = "computes the number of a barrier";
   }
 
   void grid_reads(const Operand& operand) {

@@ -25,7 +25,9 @@ struct FunctionFacts {
   std::vector<std::string_view> declarations;  // functions called that have no definition
   std::string obstacle;                        // why this code cannot run as a part of a grid; "": nothing
   uint8_t reads = 0;                           // Reads
-  bool calls_pointer = false, full_barrier = false, exits = false, to_const = false;
+  std::string one_block;                       // why a block of threads cannot do the work of another afterwards; ""
+  uint16_t barriers = 0;                       // a bit for each barrier that is named by number
+  bool calls_pointer = false, any_barrier = false, full_barrier = false, exits = false, to_const = false;
 };
 
 struct VariableFacts {

@@ -13,45 +13,26 @@ namespace {
 // an index is below the grid's size, 2^31 - 1 at most.
 std::string index_text(uint8_t reads, bool one_dimensional) {
   std::string text;
-  if (reads & (kReadsX | kReadsY | kReadsZ)) text += "ld.param.b32 %@x, [@first_x];\nmov.u32 %@t, %ctaid.x;\n";
+  if (reads & (kReadsX | kReadsY | kReadsZ)) text += "ld.param.b32 %$x, [$first_x];\nmov.u32 %$t, %ctaid.x;\n";
   if (one_dimensional) {
-    if (reads & kReadsX) text += "add.u32 %@x, %@x, %@t;\n";
-    if (reads & kReadsY) text += "mov.u32 %@y, 0;\n";
-    if (reads & kReadsZ) text += "mov.u32 %@z, 0;\n";
+    if (reads & kReadsX) text += "add.u32 %$x, %$x, %$t;\n";
+    if (reads & kReadsY) text += "mov.u32 %$y, 0;\n";
+    if (reads & kReadsZ) text += "mov.u32 %$z, 0;\n";
     return text;
   }
   if (reads & (kReadsX | kReadsY | kReadsZ))
     text +=
-        "add.u32 %@t, %@x, %@t;\nld.param.b32 %@gx, [@grid_x];\n"
-        "div.u32 %@q, %@t, %@gx;\nmul.lo.u32 %@u, %@q, %@gx;\nsub.u32 %@x, %@t, %@u;\n";
+        "add.u32 %$t, %$x, %$t;\nld.param.b32 %$gx, [$grid_x];\n"
+        "div.u32 %$q, %$t, %$gx;\nmul.lo.u32 %$u, %$q, %$gx;\nsub.u32 %$x, %$t, %$u;\n";
   if (reads & (kReadsY | kReadsZ))
     text +=
-        "ld.param.b32 %@y, [@first_y];\nadd.u32 %@t, %@y, %@q;\nld.param.b32 %@gy, [@grid_y];\n"
-        "div.u32 %@q, %@t, %@gy;\nmul.lo.u32 %@u, %@q, %@gy;\nsub.u32 %@y, %@t, %@u;\n";
-  if (reads & kReadsZ) text += "ld.param.b32 %@z, [@first_z];\nadd.u32 %@z, %@z, %@q;\n";
+        "ld.param.b32 %$y, [$first_y];\nadd.u32 %$t, %$y, %$q;\nld.param.b32 %$gy, [$grid_y];\n"
+        "div.u32 %$q, %$t, %$gy;\nmul.lo.u32 %$u, %$q, %$gy;\nsub.u32 %$y, %$t, %$u;\n";
+  if (reads & kReadsZ) text += "ld.param.b32 %$z, [$first_z];\nadd.u32 %$z, %$z, %$q;\n";
   return text;
 }
 
 }  // namespace
-
-// Names of the registers that Transplant has declared are told by what the kernel reads; the others are ours.
-std::string grid_declarations(uint8_t reads, uint8_t wanted) {
-  std::string text = ".reg .b32 %@t, %@q, %@u;\n";
-  const char* const names[] = {"x", "y", "z", "gx", "gy", "gz"};
-  for (int bit = 0; bit < 6; ++bit)
-    if ((wanted & ~reads) >> bit & 1) text.append(".reg .b32 %@").append(names[bit]).append(";\n");
-  return text;
-}
-
-// Loads of the grid's size as far as the kernel reads it.
-std::string grid_loads(uint8_t reads) {
-  std::string text;
-  const char* const names[] = {"x", "y", "z"};
-  for (int axis = 0; axis < 3; ++axis)
-    if (reads >> (axis + 3) & 1)
-      text.append("ld.param.b32 %@g").append(names[axis]).append(", [@grid_").append(names[axis]).append("];\n");
-  return text;
-}
 
 SliceResult slice(const Program& program, std::string_view kernel, const SliceOptions& options) {
   auto closed = close_over(program.facts(), kernel);

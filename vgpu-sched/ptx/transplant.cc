@@ -56,6 +56,23 @@ unsigned architecture_of(const Module& module) {
   return number;
 }
 
+std::string grid_declarations(uint8_t reads, uint8_t wanted) {
+  std::string text = ".reg .b32 %$t, %$q, %$u;\n";
+  const char* const names[] = {"x", "y", "z", "gx", "gy", "gz"};
+  for (int bit = 0; bit < 6; ++bit)
+    if ((wanted & ~reads) >> bit & 1) text.append(".reg .b32 %$").append(names[bit]).append(";\n");
+  return text;
+}
+
+std::string grid_loads(uint8_t wanted) {
+  std::string text;
+  const char* const names[] = {"x", "y", "z"};
+  for (int axis = 0; axis < 3; ++axis)
+    if (wanted >> (axis + 3) & 1)
+      text.append("ld.param.b32 %$g").append(names[axis]).append(", [$grid_").append(names[axis]).append("];\n");
+  return text;
+}
+
 Transplant::Transplant(const ProgramFacts& facts, const Closure& closure) : facts_(facts), closure_(closure) {
   module_.version_major = facts.module.version_major;
   module_.version_minor = facts.module.version_minor;
@@ -157,7 +174,7 @@ std::vector<BorrowedVariable> Transplant::add_variables() {
 }
 
 std::vector<Statement> Transplant::statements(std::string text) const {
-  for (size_t at = text.find('@'); at != text.npos; at = text.find('@', at)) text.replace(at, 1, prefix_);
+  for (size_t at = text.find('$'); at != text.npos; at = text.find('$', at)) text.replace(at, 1, prefix_);
   Module parsed = parse(".version 9.0\n.target sm_90\n.address_size 64\n.func f() {\n" + text + "\n}\n");
   return std::move(std::get<Function>(parsed.items.at(0)).body->statements);
 }

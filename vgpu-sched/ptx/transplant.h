@@ -20,6 +20,7 @@ class Transplant {
 
   const std::string& refusal() const { return refusal_; }
   uint8_t reads() const { return reads_; }
+  const std::string& prefix() const { return prefix_; }
   Function& kernel() { return kernel_; }
 
   // Appends a parameter "prefix + suffix"; its offset in the packed block.
@@ -28,7 +29,7 @@ class Transplant {
   std::vector<BorrowedVariable> add_variables();
   size_t parameter_bytes() const { return parameter_bytes_; }
 
-  // Statements from text, in which @ stands for the prefix.
+  // Statements from text, in which $ stands for the prefix.
   std::vector<Statement> statements(std::string text) const;
   // What has to stand before the original body: declarations, and loads of borrowed addresses.
   const std::string& entry_text() const { return entry_text_; }
@@ -50,6 +51,11 @@ class Transplant {
   uint8_t reads_ = 0;
   size_t parameter_bytes_ = 0;
 };
+
+// Text for statements(): registers for parts of the grid that the kernel does not read itself, with t, q, u to compute
+// in; loads of the grid's size from the parameters grid_x, grid_y, grid_z. Both sets are of Reads.
+std::string grid_declarations(uint8_t reads, uint8_t wanted);
+std::string grid_loads(uint8_t wanted);
 
 // 90 for sm_90a; 0 if the first target is none.
 unsigned architecture_of(const Module& module);

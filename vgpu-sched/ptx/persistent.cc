@@ -1,0 +1,144 @@
+#include "vgpu-sched/ptx/persistent.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "vgpu-sched/ptx/leaving.h"
+#include "vgpu-sched/ptx/program_facts.h"
+#include "vgpu-sched/ptx/scope.h"
+#include "vgpu-sched/ptx/spin.h"
+#include "vgpu-sched/ptx/transplant.h"
+
+namespace bandsaw::ptx {
+namespace {
+
+constexpr uint64_t kTicketBytes = 16;  // with what it may cost to align it
+
+// One thread draws for all. The first barrier waits until nobody is in the last block any more, the second until the
+// ticket lies there; `bar.warp.sync` makes one of a warp that parted in the last block. NUMBER is the barrier's.
+const char* const kDraw = R"(
+  .shared .align 4 .b32 $ticket;
+  .reg .b32 %$ticket, %$blocks, %$stop, %$thread, %$other;
+  .reg .b64 %$at;
+  .reg .pred %$p;
+  ld.param.b32 %$blocks, [$blocks];
+$again:
+  barrier.sync NUMBER;
+  mov.u32 %$thread, %tid.x;
+  mov.u32 %$other, %tid.y;
+  or.b32 %$thread, %$thread, %$other;
+  mov.u32 %$other, %tid.z;
+  or.b32 %$thread, %$thread, %$other;
+  setp.ne.u32 %$p, %$thread, 0;
+  @%$p bra $drawn;
+  ld.param.b64 %$at, [$stop];
+  ld.volatile.global.u32 %$stop, [%$at];
+  mov.u32 %$ticket, 4294967295;
+  setp.ne.u32 %$p, %$stop, 0;
+  @%$p bra $told;
+  ld.param.b64 %$at, [$counter];
+  atom.global.add.u32 %$ticket, [%$at], 1;
+$told:
+  st.shared.b32 [$ticket], %$ticket;
+$drawn:
+  barrier.sync NUMBER;
+  bar.warp.sync 4294967295;
+  ld.shared.b32 %$ticket, [$ticket];
+  setp.ge.u32 %$p, %$ticket, %$blocks;
+  @%$p exit;
+)";
+
+std::string index_text(uint8_t reads, bool one_dimensional) {
+  std::string text;
+  if (one_dimensional) {
+    if (reads & kReadsX) text += "mov.b32 %$x, %$ticket;\n";
+    if (reads & kReadsY) text += "mov.b32 %$y, 0;\n";
+    if (reads & kReadsZ) text += "mov.b32 %$z, 0;\n";
+    return text;
+  }
+  if (reads & (kReadsX | kReadsY | kReadsZ))
+    text += "div.u32 %$q, %$ticket, %$gx;\nmul.lo.u32 %$u, %$q, %$gx;\nsub.u32 %$x, %$ticket, %$u;\n";
+  if (reads & (kReadsY | kReadsZ))
+    text += "div.u32 %$z, %$q, %$gy;\nmul.lo.u32 %$u, %$z, %$gy;\nsub.u32 %$y, %$q, %$u;\n";
+  return text;
+}
+
+std::string why_not_persistent(const ProgramFacts& facts, const Closure& closure) {
+  if (std::string reason = why_not_cut(facts, closure); !reason.empty()) return reason;
+  const std::pair version{facts.module.version_major, facts.module.version_minor};
+  if (version < std::pair(6u, 0u) || architecture_of(facts.module) < 70) return "is made for GPUs older than sm_70";
+  for (const uint32_t f : closure.functions)
+    if (!facts.functions[f].one_block.empty()) return facts.functions[f].one_block;
+  return leaves_apart(facts, closure);
+}
+
+// The lowest number that no barrier of the code has; 16: none.
+int free_barrier(const ProgramFacts& facts, const Closure& closure) {
+  uint16_t used = 0;
+  for (const uint32_t f : closure.functions) used |= facts.functions[f].barriers;
+  int number = 0;
+  while (number < 16 && used >> number & 1) ++number;
+  return number;
+}
+
+// Threads that left the kernel go for the next block instead.
+void turn_back(Block* block, const std::string& again, bool* copies) {
+  for (Statement& statement : block->statements) {
+    if (auto* inner = statement.as<Block>()) turn_back(inner, again, copies);
+    auto* i = statement.as<Instruction>();
+    if (!i) continue;
+    *copies |= i->opcode == "cp" && i->has("async");
+    if (i->opcode != "ret" && i->opcode != "exit") continue;
+    i->opcode = "bra";
+    i->modifiers.clear();
+    i->operands = {{Symbol{again, 0, {}}}};
+  }
+}
+
+}  // namespace
+
+PersistentResult persistent(const Program& program, std::string_view kernel, const SliceOptions& options) {
+  const ProgramFacts& facts = program.facts();
+  auto closed = close_over(facts, kernel);
+  if (auto* refusal = std::get_if<Refusal>(&closed)) return std::move(*refusal);
+  const Closure& closure = std::get<Closure>(closed);
+  if (std::string reason = why_not_persistent(facts, closure); !reason.empty()) return Refusal{std::move(reason)};
+  const int number = free_barrier(facts, closure);
+  if (number == 16) return Refusal{"uses all of its barriers"};
+  Transplant moved(facts, closure);
+  if (!moved.refusal().empty()) return Refusal{moved.refusal()};
+
+  PersistentKernel made;
+  made.counter_at = moved.add_parameter("counter", Type::kU64);
+  made.stop_at = moved.add_parameter("stop", Type::kU64);
+  made.blocks_at = moved.add_parameter("blocks", Type::kU32);
+  made.grid_at = moved.add_parameter("grid_x", Type::kU32);
+  moved.add_parameter("grid_y", Type::kU32);
+  moved.add_parameter("grid_z", Type::kU32);
+  made.variables = moved.add_variables();
+  made.parameter_bytes = moved.parameter_bytes();
+  made.shared_bytes = kTicketBytes;
+  made.name = moved.kernel().name;
+
+  Block& body = *moved.kernel().body;
+  bool copies = false;
+  turn_back(&body, moved.prefix() + "again", &copies);
+  const uint8_t reads = moved.reads();
+  const uint8_t sizes = options.one_dimensional ? 0 : kReadsSizeX | kReadsSizeY;
+  std::string draw = kDraw;
+  for (size_t at = draw.find("NUMBER"); at != draw.npos; at = draw.find("NUMBER", at))
+    draw.replace(at, 6, std::to_string(number));
+  if (copies) draw.insert(draw.find("barrier.sync"), "cp.async.wait_all;\n  ");
+  std::vector<Statement> entry =
+      moved.statements(moved.entry_text() + grid_declarations(reads, 63) + grid_loads(reads | sizes) + draw +
+                       index_text(reads, options.one_dimensional));
+  auto& statements = body.statements;
+  statements.insert(statements.begin(), std::make_move_iterator(entry.begin()), std::make_move_iterator(entry.end()));
+  std::vector<Statement> back = moved.statements("bra $again;\n");
+  statements.push_back(std::move(back.at(0)));
+  made.text = moved.finish();
+  if (!moved.refusal().empty()) return Refusal{moved.refusal()};
+  return made;
+}
+
+}  // namespace bandsaw::ptx
