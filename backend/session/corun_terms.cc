@@ -57,8 +57,7 @@ RunnerTerms corun_terms(const std::string& device, const CorunOrders& orders) {
   }
   if (orders.directory.empty()) {
     terms.refusal = orders.error.empty() ? EAGAIN : ENODEV;
-    terms.why = "this virtual GPU is 'corun', and there is no MPS daemon" +
-                (orders.error.empty() ? std::string(" yet") : ": " + orders.error);
+    terms.why = "'corun', and no MPS daemon" + (orders.error.empty() ? std::string(" yet") : ": " + orders.error);
     return terms;
   }
   terms.mps = orders.directory;
@@ -69,6 +68,15 @@ RunnerTerms corun_terms(const std::string& device, const CorunOrders& orders) {
   terms.variables.push_back("BANDSAW_DEVICE=cuda:0");
   terms.variables.emplace_back("BANDSAW_MPS=1");
   return terms;
+}
+
+// Numbers of CUresult: uncorrectable memory errors, and exceptions of kernels. What a runner holds against its own
+// guest (CUDA_ERROR_INVALID_VALUE) is not among them.
+bool is_shared_fault(uint32_t sticky) {
+  constexpr uint32_t kUncorrectable = 214, kLink = 220, kIllegalAddress = 700, kTimeout = 702, kAssert = 710,
+                     kFirstException = 714, kLastException = 719;
+  return sticky == kUncorrectable || sticky == kLink || sticky == kIllegalAddress || sticky == kTimeout ||
+         sticky == kAssert || (sticky >= kFirstException && sticky <= kLastException);
 }
 
 std::vector<std::string> with_variables(const std::vector<std::string>& environment,

@@ -37,6 +37,9 @@ struct RunnerTerms {
 // runners are told.
 RunnerTerms corun_terms(const std::string& device, const CorunOrders& orders);
 
+// Whether this sticky error of a context is a fault of the GPU, which takes all clients of the MPS daemon along.
+bool is_shared_fault(uint32_t sticky);
+
 // `environment` with `variables` instead of those of the same names.
 std::vector<std::string> with_variables(const std::vector<std::string>& environment,
                                         const std::vector<std::string>& variables);

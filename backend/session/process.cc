@@ -85,7 +85,9 @@ void Process::assign(Runner* runner, const Answer& answer) {
   if (slot_ < 0) status = Status::error(EAGAIN, "all {} accounts of this virtual GPU are in use", kAccountSlots);
   if (status.ok()) status = make_descriptors();
   // The slot comes back when the runner is reaped, whether this object still lives or not.
-  runner->set_on_gone([book = owner_->book_, slot = slot_, weak = weak_from_this()] {
+  runner->set_on_gone([book = owner_->book_, slot = slot_, weak = weak_from_this(), mps = runner->mps(),
+                       ended = owner_->config_.client_ended] {
+    if (slot >= 0 && ended && !mps.empty()) ended(mps, book->usage(slot).sticky);
     if (slot >= 0) book->give_back(slot);
     if (const auto process = weak.lock()) process->gone();
   });
@@ -275,6 +277,7 @@ nlohmann::json Process::status() const {
                            {"runner", runner_ ? runner_->pid() : 0},
                            {"lanes", lanes_.size()},
                            {"regions", regions_.size()}};
+  if (runner_) object["mps"] = runner_->mps();
   if (slot_ >= 0 && runner_) object["usage"] = to_json(owner_->book_->usage(slot_));
   return object;
 }

@@ -42,6 +42,8 @@ struct ProcessesConfig {
   uint32_t regions_max = 16384;               // per process
   uint64_t segments_max = uint64_t{4} << 20;  // per process, regions and lanes together
   uint32_t outstanding_max = 1024;            // unanswered requests per process
+  // A client of an MPS daemon has ended, with this sticky error of its context.
+  std::function<void(const std::string& mps, uint32_t sticky)> client_ended{};
   std::shared_ptr<LogBudget> log = std::make_shared<LogBudget>();
 };
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "backend/control/runner_link.h"
 #include "memory/base/status.h"
@@ -21,6 +22,8 @@ class Runner {
 
   virtual uint64_t window_base() const = 0;
   virtual int pid() const = 0;
+  // The MPS daemon that it is a client of (the folder of its sockets); empty: none.
+  virtual std::string mps() const { return {}; }
 
   // Sends in order; sets the message's serial. `fds` are duplicated before the call returns. `done` is called with
   // the runner's answer, never from inside this call.

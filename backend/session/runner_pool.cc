@@ -57,6 +57,7 @@ void RunnerPool::set_terms(RunnerTerms terms) {
   if (!terms.mps.empty()) spdlog::info("runners become clients of the MPS daemon in {}", terms.mps);
   terms_ = std::move(terms);
   program_.environment = with_variables(environment_, terms_.variables);
+  program_.mps = terms_.mps;
   for (Entry& entry : runners_) {
     if (entry.taken || entry.dismissed) continue;
     entry.dismissed = true;
@@ -73,7 +74,7 @@ void RunnerPool::set_terms(RunnerTerms terms) {
 void RunnerPool::end_clients(const std::string& mps) {
   unsigned count = 0;
   for (Entry& entry : runners_) {
-    if (!entry.taken || entry.mps != mps || entry.doomed != Clock::time_point::max()) continue;
+    if (!entry.taken || entry.runner->mps() != mps || entry.doomed != Clock::time_point::max()) continue;
     entry.doomed = Clock::now() + kLostPatience;
     ++count;
   }
@@ -175,7 +176,7 @@ bool RunnerPool::start_one() {
     return false;
   }
   ++started_;
-  runners_.push_back({.runner = std::move(runner.value()), .mps = terms_.mps});
+  runners_.push_back({.runner = std::move(runner.value())});
   return true;
 }
 

@@ -41,7 +41,6 @@ class RunnerPool : public RunnerSource {
     std::unique_ptr<RunnerProcess> runner;
     bool taken = false;
     bool dismissed = false;  // warm, and started otherwise than it would be now: ends unused
-    std::string mps;         // the daemon it is a client of; empty: none
     Clock::time_point doomed = Clock::time_point::max();  // when it is killed
   };
   struct Waiter {

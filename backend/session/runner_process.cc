@@ -84,7 +84,9 @@ Result<std::unique_ptr<RunnerProcess>> RunnerProcess::start(event_base* base, co
   const pid_t pid = ::fork();
   if (pid < 0) return Status::system("cannot fork a runner");
   if (pid == 0) become_runner(plan);
-  return std::unique_ptr<RunnerProcess>(new RunnerProcess(base, pid, std::move(ours), std::move(watcher)));
+  std::unique_ptr<RunnerProcess> runner(new RunnerProcess(base, pid, std::move(ours), std::move(watcher)));
+  runner->mps_ = program.mps;
+  return runner;
 }
 
 RunnerProcess::RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watcher watcher)

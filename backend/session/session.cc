@@ -72,14 +72,6 @@ bool for_runners(std::string_view variable) {
   return false;
 }
 
-ProcessesConfig processes_config(const SessionConfig& config) {
-  ProcessesConfig result;
-  result.vgpu = config.name;
-  std::copy(std::begin(wire::kSchemaHash), std::end(wire::kSchemaHash), result.schema_hash.begin());
-  result.processes_max = kVmProcessesMax;
-  return result;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const SessionConfig& config) {
@@ -98,6 +90,29 @@ Session::Session(SessionConfig config, BasePtr base, AccountBook book)
     : config_(std::move(config)), base_(std::move(base)), book_(std::move(book)), orders_(config_.corun) {}
 
 Session::~Session() = default;
+
+ProcessesConfig Session::processes_config() {
+  ProcessesConfig result;
+  result.vgpu = config_.name;
+  std::copy(std::begin(wire::kSchemaHash), std::end(wire::kSchemaHash), result.schema_hash.begin());
+  result.processes_max = kVmProcessesMax;
+  result.client_ended = [this](const std::string& mps, uint32_t sticky) {
+    if (is_shared_fault(sticky)) faulted_ = mps;
+  };
+  return result;
+}
+
+// The MPS daemon that a program of this virtual GPU has taken along, if one has; also one that still runs.
+std::string Session::faulted() const {
+  auto processes = vm_->processes().status();
+  for (auto& process : direct_->processes()) processes.push_back(std::move(process));
+  for (const auto& process : processes) {
+    const auto mps = process.value("mps", std::string());
+    if (mps.empty() || !process.contains("usage")) continue;
+    if (is_shared_fault(process["usage"].value("sticky", 0u))) return mps;
+  }
+  return faulted_;
+}
 
 Status Session::prepare() {
   const std::string folder = vgpu_directory(config_.run, config_.name);
@@ -119,9 +134,9 @@ Status Session::prepare() {
 
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
   pool_->set_terms(corun_terms(config_.device, orders_));
-  direct_ = std::make_unique<DirectDoor>(base_.get(), std::move(direct.value()), processes_config(config_), pool_.get(),
-                                         &book_);
-  vm_ = std::make_unique<VmDoor>(base_.get(), processes_config(config_), pool_.get(), &book_);
+  direct_ =
+      std::make_unique<DirectDoor>(base_.get(), std::move(direct.value()), processes_config(), pool_.get(), &book_);
+  vm_ = std::make_unique<VmDoor>(base_.get(), processes_config(), pool_.get(), &book_);
   server_ = std::make_unique<vfio_user::Server>(base_.get(), vm_->device());
   gates_ = std::make_unique<GateDoor>(base_.get(), std::move(gates.value()), &book_);
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
@@ -168,6 +183,7 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
     const Status status = set(request);
     return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
+  if (op == "faulted") return {{"ok", true}, {"mps", faulted()}};
   if (op == "shutdown") {
     stop_soon();
     return {{"ok", true}};

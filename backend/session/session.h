@@ -48,6 +48,8 @@ class Session {
   Status prepare();
   RunnerProgram runner_program() const;
   nlohmann::json answer(const nlohmann::json& request);
+  ProcessesConfig processes_config();
+  std::string faulted() const;
   Status set(const nlohmann::json& request);
   void apply_orders();
   nlohmann::json status() const;
@@ -57,6 +59,7 @@ class Session {
   BasePtr base_;
   AccountBook book_;
   CorunOrders orders_;
+  std::string faulted_;  // the MPS daemon of a client that has ended with a fault of the GPU
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;
   std::unique_ptr<RunnerPool> pool_;

@@ -16,7 +16,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{50}, kStartPatience{10000}, kFirstPause{200}, kLongestPause{10000}, kStable{10000},
-    kStopPatience{5000};
+    kStopPatience{5000}, kReplacedPatience{10000};
+
+timeval to_timeval(milliseconds time) { return {time.count() / 1000, time.count() % 1000 * 1000}; }
 
 }  // namespace
 
@@ -24,12 +26,15 @@ MpsDaemon::MpsDaemon(event_base* base, MpsConfig config, std::function<void()> c
     : base_(base), config_(std::move(config)), changed_(std::move(changed)) {
   timer_.reset(event_new(
       base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<MpsDaemon*>(self)->tick(); }, this));
+  replaced_timer_.reset(event_new(
+      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<MpsDaemon*>(self)->tick_replaced(); },
+      this));
 }
 
 MpsDaemon::~MpsDaemon() = default;
 
 void MpsDaemon::wait(milliseconds time) {
-  const timeval value{time.count() / 1000, time.count() % 1000 * 1000};
+  const timeval value = to_timeval(time);
   event_add(timer_.get(), &value);
 }
 
@@ -157,6 +162,38 @@ void MpsDaemon::died(Instance* instance) {
   ++restarts_;
   state_.lost = pipe;
   failed(told + "; it is started again");
+}
+
+void MpsDaemon::replace(const std::string& why) {
+  Instance* instance = current();
+  if (!instance || stopping_ || phase_ != Phase::kRunning) return;
+  spdlog::error("the MPS daemon (pid {}) is replaced: {}", instance->process.pid, why);
+  instance->current = false;
+  instance->patience = Clock::now() + kReplacedPatience;
+  if (Status status = ask_mps_to_quit(config_, instance->process); !status.ok()) spdlog::warn("{}", status.message());
+  const timeval patience = to_timeval(kReplacedPatience);
+  event_add(replaced_timer_.get(), &patience);
+  if (Clock::now() - since_ > kStable) failures_ = 0;
+  ++restarts_;
+  state_.lost = instance->process.pipe();
+  failed(why + "; the MPS daemon is replaced");
+}
+
+void MpsDaemon::tick_replaced() {
+  auto next = Clock::time_point::max();
+  for (Instance& instance : instances_) {
+    if (instance.patience > Clock::now()) {
+      next = std::min(next, instance.patience);
+      continue;
+    }
+    instance.patience = Clock::time_point::max();
+    spdlog::warn("the MPS daemon (pid {}) does not end; killing it", instance.process.pid);
+    kill_mps(instance.process);
+  }
+  if (next == Clock::time_point::max()) return;
+  const timeval rest =
+      to_timeval(std::chrono::ceil<milliseconds>(std::max(next - Clock::now(), Clock::duration::zero())));
+  event_add(replaced_timer_.get(), &rest);
 }
 
 // Tries again after a pause that doubles.

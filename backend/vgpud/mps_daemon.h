@@ -41,6 +41,9 @@ class MpsDaemon {
   // Starts or adopts it, and starts it again whenever it dies, with growing pauses; or ends it once its last client has
   // gone.
   void want(bool wanted);
+  // A fault of the GPU has taken the clients of the running one along: it is replaced, because it takes no new ones
+  // before the last of them has gone. Afterwards its folder is state().lost.
+  void replace(const std::string& why);
   // Ends all that there are, with their clients; `gone` when they are gone.
   void stop(std::function<void()> gone);
 
@@ -56,6 +59,7 @@ class MpsDaemon {
     MpsProcess process;
     EventPtr exit{};
     bool current = false;
+    Clock::time_point patience = Clock::time_point::max();  // when it is killed, having been replaced
   };
 
   void begin();
@@ -63,6 +67,7 @@ class MpsDaemon {
   void watch(MpsProcess process);
   Instance* current();
   void tick();
+  void tick_replaced();
   void reached();
   void died(Instance* instance);
   void failed(const std::string& why);
@@ -76,7 +81,7 @@ class MpsDaemon {
   Phase phase_ = Phase::kOff;
   bool wanted_ = false, stopping_ = false, looked_ = false;
   std::list<Instance> instances_;  // the current one, and those that end
-  EventPtr timer_;
+  EventPtr timer_, replaced_timer_;
   Clock::time_point deadline_{}, since_{};
   unsigned failures_ = 0;
   uint64_t restarts_ = 0;

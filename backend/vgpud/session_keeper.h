@@ -28,6 +28,7 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   void update(const VgpuSpec& spec);
   void tell();  // the session, what has changed
   const VgpuSpec& spec() const { return spec_; }
+  bool running() const { return state_ == State::kRunning; }
   void request(const nlohmann::json& object, Supervisor::Answer answer);
   nlohmann::json describe() const;
 

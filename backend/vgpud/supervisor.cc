@@ -12,6 +12,8 @@ namespace bandsaw {
 
 namespace {
 
+constexpr long kFaultIntervalUs = 250'000;
+
 std::unique_ptr<MpsDaemon> make_mps(event_base* base, const Config& config, std::function<void()> changed) {
   if (config.device.kind != "cuda") return nullptr;
   MpsConfig mps{.command = config.mps_command,
@@ -28,9 +30,28 @@ Supervisor::Supervisor(event_base* base, const Config& config, Arbiter* arbiter)
   mps_ = make_mps(base, config, [this] {
     for (const auto& [name, keeper] : keepers_) keeper->tell();
   });
+  if (!mps_) return;
+  fault_timer_.reset(event_new(
+      base_, -1, EV_PERSIST,
+      [](evutil_socket_t, short, void* self) { static_cast<Supervisor*>(self)->look_for_faults(); }, this));
+  const timeval interval{0, kFaultIntervalUs};
+  event_add(fault_timer_.get(), &interval);
 }
 
 Supervisor::~Supervisor() = default;
+
+// Who faults takes all clients of the MPS daemon along, and those that wait warm do not notice.
+void Supervisor::look_for_faults() {
+  for (const auto& [name, keeper] : keepers_) {
+    if (keeper->spec().sharing != Sharing::kCorun || !keeper->running()) continue;
+    keeper->request({{"op", "faulted"}}, [this, vgpu = name](const Result<nlohmann::json>& reply) {
+      const auto mps = reply.ok() ? reply.value().value("mps", std::string()) : "";
+      if (mps.empty() || mps != mps_->state().directory) return;
+      mps_->replace(
+          fmt::format("a program on '{}' has had a fault on the GPU, which takes all that are corun along", vgpu));
+    });
+  }
+}
 
 // What the session of a virtual GPU is to know about co-running.
 nlohmann::json Supervisor::orders(const VgpuSpec& spec) const {

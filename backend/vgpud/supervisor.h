@@ -15,6 +15,7 @@
 #include "backend/control/json_link.h"
 #include "backend/control/vgpu_spec.h"
 #include "backend/vgpud/config.h"
+#include "backend/vgpud/mps_process.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
@@ -58,11 +59,13 @@ class Supervisor {
 
  private:
   nlohmann::json orders(const VgpuSpec& spec) const;
+  void look_for_faults();
 
   event_base* base_;
   const Config& config_;
   Arbiter* const arbiter_;
   CorunMode corun_mode_;
+  EventPtr fault_timer_;
   std::unique_ptr<MpsDaemon> mps_;  // null: the device has no contexts that MPS could join
   std::map<std::string, std::shared_ptr<SessionKeeper>> keepers_;
 };

@@ -1,5 +1,7 @@
 // A program that speaks a runner's side of the link and nothing else. FAKE_RUNNER chooses how it behaves: "" (well),
-// "crash" (at once), "deaf" (never ready), "stubborn" (does not end when asked).
+// "crash" (at once), "deaf" (never ready), "stubborn" (does not end when asked). For a program with the name "fault" it
+// notes an illegal address of a kernel in the account.
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,8 +13,40 @@
 #include "backend/control/runner_link.h"
 #include "guest-driver/uapi/vgpu_control.h"
 
+namespace {
+
+using namespace bandsaw;
+
+constexpr int kAccount = 2;  // which of the descriptors that come with kAssign
+
+// Receives a message, and the account if descriptors come with it.
+ssize_t receive(std::vector<char>* buffer, int* account) {
+  iovec part{buffer->data(), buffer->size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t length = ::recvmsg(kRunnerSocket, &message, 0);
+  const cmsghdr* header = length >= 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header && header->cmsg_len >= CMSG_LEN((kAccount + 1) * sizeof(int))) {
+    std::memcpy(account, CMSG_DATA(header) + kAccount * sizeof(int), sizeof(int));
+  }
+  return length;
+}
+
+void fault_if_wanted(const std::vector<char>& message, int account_fd) {
+  AssignTail tail;
+  std::memcpy(&tail, message.data() + sizeof(RunnerMessage), sizeof tail);
+  if (std::strcmp(tail.comm, "fault") != 0) return;
+  void* mapped = ::mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, account_fd, 0);
+  if (mapped != MAP_FAILED) static_cast<Account*>(mapped)->slots[tail.account_slot].sticky = 700;
+}
+
+}  // namespace
+
 int main() {
-  using namespace bandsaw;
   const char* mode = std::getenv("BANDSAW_FAKE_RUNNER");
   const std::string behaviour = mode ? mode : "";
   if (behaviour == "crash") return 9;
@@ -20,10 +54,12 @@ int main() {
   if (behaviour != "deaf") ::send(kRunnerSocket, &ready, sizeof ready, 0);
   std::vector<char> buffer(kRunnerMessageMax);
   for (;;) {
-    const ssize_t length = ::recv(kRunnerSocket, buffer.data(), buffer.size(), 0);
+    int account = -1;
+    const ssize_t length = receive(&buffer, &account);
     if (length < static_cast<ssize_t>(sizeof(RunnerMessage))) return 0;
     RunnerMessage message;
     std::memcpy(&message, buffer.data(), sizeof message);
+    if (message.type == RunnerMessageType::kAssign) fault_if_wanted(buffer, account);
     if (message.type == RunnerMessageType::kEnd && behaviour != "stubborn") return 0;
     const RunnerMessage done{.type = RunnerMessageType::kDone, .id = message.serial};
     ::send(kRunnerSocket, &done, sizeof done, MSG_NOSIGNAL);

@@ -133,6 +133,36 @@ class CorunTest(CorunCase):
         self.assertIn("the stand-in has started", self.log_text())
         self.assertIn("1 restarts", self.ok("status"))
 
+    def test_a_fault_takes_all_that_are_corun_along(self):
+        self.ok("create", "mine", "--memory", "1G")
+        for name in ("ours", "theirs"):
+            self.ok("create", name, "--memory", "1G", "--sharing", "corun")
+        pid = self.running()["pid"]
+        for name in ("mine", "ours", "theirs"):
+            self.warm_ready(name)
+        self.direct("mine", 1, b"fault")  # not a client: nobody else's matter
+        isolated = self.runner_of("mine")
+        other = self.direct("theirs")
+        victim = self.runner_of("theirs")
+        self.assertEqual(self.mps_state()["restarts"], 0)
+        for end_at_once in (True, False):
+            faulting = self.direct("ours", 2, b"fault")
+            if end_at_once:
+                faulting.close()
+            self.assertTrue(until(lambda: self.mps_state()["pid"] not in (0, pid)), self.log_text())
+            self.assertTrue(until(lambda: not alive(pid)), self.log_text())
+            self.assertTrue(until(lambda: not alive(victim)), self.session_log("theirs"))
+            self.assertEqual(other.recv(64), b"")
+            self.assertIn("a program on 'ours' has had a fault", self.log_text())
+            pid = self.running()["pid"]
+            self.warm_ready("theirs")
+            other = self.direct("theirs", 3)
+            victim = self.runner_of("theirs")
+            self.assertEqual(self.environment_of("theirs")["CUDA_MPS_PIPE_DIRECTORY"].replace("/pipe", "/log"),
+                             self.mps_state()["log"])
+        self.assertTrue(alive(isolated))
+        self.assertEqual(self.mps_state()["restarts"], 2)
+
     def test_the_daemon_outlives_vgpud(self):
         self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
         pid = self.running()["pid"]
@@ -169,7 +199,7 @@ class NoMpsTest(CorunCase):
         said = self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
         self.assertIn("programs on it are refused for now: there is no 'no-such-mps-control' in PATH", said)
         self.assertTrue(until(lambda: self.show("ours")["live"]))
-        self.assertIn("there is no MPS daemon: there is no 'no-such-mps-control'", self.refusal("ours"))
+        self.assertIn("no MPS daemon: there is no 'no-such-mps-control'", self.refusal("ours"))
         self.assertIn("no-such-mps-control", self.ok("status"))
         self.ok("set", "ours", "--sharing", "isolated")
         self.warm_ready("ours")

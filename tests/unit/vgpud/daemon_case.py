@@ -98,14 +98,14 @@ class DaemonCase(unittest.TestCase):
     def show(self, name):
         return json.loads(self.ok("show", name, "--json"))
 
-    def direct(self, name, process=1):
+    def direct(self, name, process=1, comm=b"test"):
         """A guest process; the socket is its life."""
         client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.addCleanup(client.close)
         client.settimeout(10)
         client.connect(str(self.folder / "run" / name / "direct.sock"))
         schema = bytes.fromhex(self.show(name)["live"]["schema"])
-        client.send(struct.pack("<II32sII16s", 1, process, schema, 0, 0, b"test"))
+        client.send(struct.pack("<II32sII16s", 1, process, schema, 0, 0, comm))
         reply, descriptors, _, _ = socket.recv_fds(client, 4096, 8)
         for descriptor in descriptors:
             os.close(descriptor)
