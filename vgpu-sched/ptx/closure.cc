@@ -14,11 +14,19 @@ class Closer {
  public:
   explicit Closer(const ProgramFacts& facts) : facts_(facts) {}
 
+  // What it found until it refused.
+  Closure reached(std::string_view kernel) {
+    run(kernel);
+    if (closure_.own_variables.empty()) closure_.own_variables.assign(own_.begin(), own_.end());
+    if (closure_.declarations.empty()) closure_.declarations.assign(declarations_.begin(), declarations_.end());
+    return std::move(closure_);
+  }
+
   std::variant<Closure, Refusal> run(std::string_view kernel) {
     const auto found = facts_.function_index.find(kernel);
     if (found == facts_.function_index.end() || !facts_.functions[found->second].function->entry)
       return Refusal{"the module has no kernel '" + std::string(kernel) + "'"};
-    if (facts_.module.address_size != 64) return Refusal{"has addresses of 32 bits"};
+    if (facts_.module.address_size != 64) refuse("has addresses of 32 bits");
     reach(found->second);
     for (const uint32_t f : closure_.functions) own(f);
     if (refusal_.empty()) spread();
@@ -26,7 +34,7 @@ class Closer {
     if (!refusal_.empty()) return Refusal{refusal_};
     closure_.own_variables.assign(own_.begin(), own_.end());
     closure_.declarations.assign(declarations_.begin(), declarations_.end());
-    return std::move(closure_);
+    return closure_;
   }
 
  private:
@@ -122,5 +130,7 @@ class Closer {
 std::variant<Closure, Refusal> close_over(const ProgramFacts& facts, std::string_view kernel) {
   return Closer(facts).run(kernel);
 }
+
+Closure reach(const ProgramFacts& facts, std::string_view kernel) { return Closer(facts).reached(kernel); }
 
 }  // namespace bandsaw::ptx

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "vgpu-sched/ptx/flow.h"
+#include "vgpu-sched/ptx/names.h"
 #include "vgpu-sched/ptx/program_facts.h"
 #include "vgpu-sched/ptx/rename.h"
+#include "vgpu-sched/ptx/spin.h"
 #include "vgpu-sched/ptx/values.h"
 
 namespace bandsaw::ptx {
@@ -41,6 +43,13 @@ std::string state_left_by(const Instruction& i) {
   const bool asynchronous =
       o == "wgmma" || o == "tcgen05" || (o == "cp" && i.has("bulk")) || ((o == "st" || o == "red") && i.has("async"));
   return asynchronous ? "has asynchronous work in flight (" + i.full_name() + ")" : "";
+}
+
+// Orders memory for threads of other blocks.
+bool is_wide_fence(const Instruction& i) {
+  const bool fence =
+      i.opcode == "membar" || i.opcode == "fence" || i.has("release") || i.has("acquire") || i.has("acq_rel");
+  return fence && (i.has("gl") || i.has("gpu") || i.has("sys"));
 }
 
 std::string obstacle_of(Special special) {
@@ -108,6 +117,9 @@ class FunctionReader {
     if (step.kind == Kind::kBarrier) barrier(i);
     if (mine_.one_block.empty()) mine_.one_block = state_left_by(i);
     if (i.opcode == "exit") mine_.exits = true;
+    mine_.polls |= polls_memory(i);
+    mine_.wide_fence |= is_wide_fence(i);
+    mine_.global_atomic |= step.kind == Kind::kAtomic && i.space() != Space::kShared;
     if (i.has("const")) {
       mine_.to_const = true;
       if (i.opcode == "isspacep") obstacle("asks whether an address is in constant memory");
@@ -121,7 +133,6 @@ class FunctionReader {
   }
 
   void barrier(const Instruction& i) {
-    mine_.any_barrier = true;
     mine_.full_barrier |= is_full_barrier(i);
     const size_t at = i.has("red") ? 1 : 0;
     const auto* number = at < i.operands.size() ? i.operands[at].as<Integer>() : nullptr;
@@ -251,6 +262,7 @@ class FunctionReader {
 
 ProgramFacts::ProgramFacts(Module from) : module(std::move(from)) {
   for (const Item& item : module.items) {
+    if (const auto* directive = std::get_if<Directive>(&item)) directives.push_back(directive);
     if (const auto* alias = std::get_if<Alias>(&item)) aliases.emplace(alias->name, alias->target);
     if (const auto* variable = std::get_if<Variable>(&item)) {
       const auto [known, added] = variable_index.try_emplace(variable->name, static_cast<uint32_t>(variables.size()));
@@ -266,6 +278,7 @@ ProgramFacts::ProgramFacts(Module from) : module(std::move(from)) {
     else if (function_index.try_emplace(function->name, static_cast<uint32_t>(functions.size())).second)
       functions.emplace_back().function = function;
   }
+  prefix = free_prefix(module);
   std::vector<uint8_t> leaks(variables.size());
   for (FunctionFacts& facts : functions) FunctionReader(this, &facts, &leaks).run();
   for (size_t v = 0; v < variables.size(); ++v) {

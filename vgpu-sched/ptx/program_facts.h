@@ -27,7 +27,9 @@ struct FunctionFacts {
   uint8_t reads = 0;                           // Reads
   std::string one_block;                       // why a block of threads cannot do the work of another afterwards; ""
   uint16_t barriers = 0;                       // a bit for each barrier that is named by number
-  bool calls_pointer = false, any_barrier = false, full_barrier = false, exits = false, to_const = false;
+  bool calls_pointer = false, full_barrier = false, exits = false, to_const = false;
+  bool polls = false;  // reads memory that others may write meanwhile
+  bool wide_fence = false, global_atomic = false;
 };
 
 struct VariableFacts {
@@ -49,6 +51,8 @@ struct ProgramFacts {
   std::unordered_map<std::string_view, uint32_t> function_index, variable_index;
   std::unordered_map<std::string_view, const Function*> declared;  // without a definition
   std::unordered_map<std::string_view, std::string_view> aliases;
+  std::vector<const Directive*> directives;  // of the module
+  std::string prefix;                        // no name of the module begins with it, nor with '%' and it
 };
 
 // A kernel with all that it calls.
@@ -60,6 +64,8 @@ struct Closure {
   std::vector<std::string_view> declarations;
 };
 std::variant<Closure, Refusal> close_over(const ProgramFacts& facts, std::string_view kernel);
+// For analyses, of a kernel that there is: functions, own variables and declarations also where close_over() refuses.
+Closure reach(const ProgramFacts& facts, std::string_view kernel);
 
 inline constexpr size_t kMaxBorrowed = 480;  // as many addresses as fit into a small parameter block
 

@@ -8,6 +8,8 @@
 
 namespace bandsaw::ptx {
 
+bool polls_memory(const Instruction& instruction);
+
 // Of the kernel with all that it calls.
 Spin spin_of(const ProgramFacts& facts, const Closure& closure);
 

@@ -10,34 +10,6 @@
 namespace bandsaw::ptx {
 namespace {
 
-constexpr std::string_view kPrefix = "bandsaw";
-
-// Of names that begin like the prefix: the longest run of underscores that follows.
-class Underscores {
- public:
-  void see(std::string_view name) {
-    if (name.starts_with('%')) name.remove_prefix(1);
-    if (!name.starts_with(kPrefix)) return;
-    name.remove_prefix(kPrefix.size());
-    longest_ = std::max(longest_, std::min(name.find_first_not_of('_'), name.size()));
-  }
-  size_t longest() const { return longest_; }
-
- private:
-  size_t longest_ = 0;
-};
-
-void declared_in(const Function& function, Underscores* seen) {
-  for (const Variable& v : function.returns) seen->see(v.name);
-  for (const Variable& v : function.parameters) seen->see(v.name);
-  walk(*function.body, [&](const Statement& statement) {
-    if (const auto* registers = statement.as<Registers>())
-      for (const Registers::Name& name : registers->names) seen->see(name.name);
-    if (const auto* variable = statement.as<Variable>()) seen->see(variable->name);
-    if (const auto* label = statement.as<Label>()) seen->see(label->name);
-  });
-}
-
 // Entry parameters of a launch, in bytes.
 size_t parameter_limit(const Module& module) {
   const bool large = std::pair(module.version_major, module.version_minor) >= std::pair(8u, 1u);
@@ -80,7 +52,7 @@ Transplant::Transplant(const ProgramFacts& facts, const Closure& closure) : fact
   for (const std::string& target : facts.module.targets)
     if (target != "debug") module_.targets.push_back(target);
   reads_ = closure.reads.at(closure.functions[0]);
-  choose_prefix();
+  prefix_ = facts.prefix;
   declare_variables();
   for (size_t f = closure.functions.size(); f-- > 0 && refusal_.empty();) add_function(closure.functions[f]);
   for (const Variable& parameter : kernel_.parameters) {
@@ -93,17 +65,8 @@ Transplant::Transplant(const ProgramFacts& facts, const Closure& closure) : fact
   }
 }
 
-void Transplant::choose_prefix() {
-  Underscores seen;
-  for (const auto& [name, index] : facts_.variable_index) seen.see(name);
-  for (const auto& [name, index] : facts_.function_index) seen.see(name);
-  for (const uint32_t f : closure_.functions) declared_in(*facts_.functions[f].function, &seen);
-  prefix_ = std::string(kPrefix) + std::string(seen.longest() + 1, '_');
-}
-
 void Transplant::declare_variables() {
-  for (const Item& item : facts_.module.items)
-    if (std::holds_alternative<Directive>(item)) module_.items.push_back(item);
+  for (const Directive* directive : facts_.directives) module_.items.push_back(*directive);
   for (const std::string_view name : closure_.declarations) module_.items.push_back(*facts_.declared.at(name));
   for (const uint32_t v : closure_.own_variables) {
     Variable variable = *facts_.variables[v].variable;

@@ -38,7 +38,6 @@ class Transplant {
   std::string finish();
 
  private:
-  void choose_prefix();
   void declare_variables();
   void add_function(uint32_t function);
 

@@ -8,7 +8,7 @@ int64_t variable_named(const Flow& flow, const Step& step) {
   return -1;
 }
 
-Values::Values(const Flow& flow, bool guards)
+Values::Values(const Flow& flow, bool guards, const Carries& carries)
     : nodes_(flow.nodes()), forward_(nodes_ + flow.steps().size()), backward_(forward_.size()) {
   for (size_t s = 0; s < flow.steps().size(); ++s) {
     const Step& step = flow.steps()[s];
@@ -16,10 +16,12 @@ Values::Values(const Flow& flow, bool guards)
     const int64_t variable = variable_named(flow, step);
     const bool passes = step.kind == Kind::kValue || step.kind == Kind::kUnknown ||
                         (variable >= 0 && (step.kind == Kind::kLoad || step.kind == Kind::kStore));
+    size_t at = 0;
     for (const Use& use : flow.uses(step)) {
+      const size_t here = at++;
       if (use.named != Named::kNode) continue;
       if (use.role == Role::kResult) connect(me, use.index);
-      if (passes && use.role == Role::kRead) connect(use.index, me);
+      if (passes && use.role == Role::kRead && (!carries || carries(step, here))) connect(use.index, me);
       if (guards && use.role == Role::kGuard) connect(use.index, me);
     }
     if (variable >= 0 && step.kind == Kind::kLoad) connect(static_cast<uint32_t>(variable), me);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -11,8 +12,10 @@ namespace bandsaw::ptx {
 
 class Values {
  public:
-  // `guards`: what a guard says flows into the result, too.
-  explicit Values(const Flow& flow, bool guards = false);
+  // Whether what a step reads (the nth of its uses) flows into its result.
+  using Carries = std::function<bool(const Step& step, size_t use)>;
+  // `guards`: what a guard says flows into the result, too. Without `carries` all does that is read.
+  explicit Values(const Flow& flow, bool guards = false, const Carries& carries = {});
 
   // Nodes of the flow come first, then one for each of its steps.
   size_t size() const { return forward_.size(); }
