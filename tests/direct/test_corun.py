@@ -1,0 +1,163 @@
+"""Virtual GPUs that share a GPU in space: who becomes a client of the MPS daemon, and what its end means to whom.
+
+On this machine the software device is taken for the GPU, and a program that only listens for the MPS daemon. What NVIDIA's
+own do is in tests/gpu/test_corun.py.
+"""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from lab import host
+from lab.bench_shares_run import Daemon
+from lab.cuda_programs import Program
+from lab.paths import BUILD, REPO, lab_dir
+from lab.results import Skip
+from lab.shell import wait_until
+
+sys.path.insert(0, str(REPO / "tests/unit/vgpud"))
+import stand_ins  # noqa: E402  pylint: disable=wrong-import-position
+
+ISOLATED, ONE, TWO = "corun-apart", "corun-one", "corun-two"
+
+
+class StandIn(Daemon):
+    """A vgpud that takes the software device for a GPU."""
+
+    def __init__(self, mps: str):
+        if host.current_device().startswith("cuda") or not (BUILD / "backend/device/soft").exists():
+            raise Skip("the software device stands for the GPU here; tests/gpu/test_corun.py has the real one")
+        self.mps = mps
+        super().__init__("soft", "none", name="corun-test")
+
+    def _start(self) -> None:
+        folder = self.run.parent
+        shutil.rmtree(folder / "notes", ignore_errors=True)
+        folder.chmod(0o755)
+        (folder / "vgpud.toml").write_text(stand_ins.configuration(
+            stand_ins.make_runner(folder, BUILD / "backend/runner/bandsaw-runner"), self.mps))
+        assert self._answers(folder / "vgpud.toml", folder / "vgpud.log"), self.log()
+
+    def log(self) -> str:
+        return (self.run.parent / "vgpud.log").read_text(errors="replace")[-3000:]
+
+    def make(self, name: str, sharing: str) -> str:
+        return host.vgpuctl("create", name, "--memory", "192M", "--sharing", sharing, variables=self.variables).stdout
+
+    def view(self, name: str) -> dict:
+        return self.control.need("GET", f"/v1/vgpus/{name}")
+
+    def mps_state(self) -> dict:
+        return self.control.need("GET", "/v1/status")["corun"]["mps"]
+
+    def ready(self) -> dict:
+        wait_until(lambda: self.mps_state()["state"] == "running", 10, "the MPS daemon")
+        return self.mps_state()
+
+    def start_busy(self, name: str, seconds: float) -> subprocess.Popen:
+        program = Program(REPO / "tests/direct/busy.cu").compile()
+        process = subprocess.Popen([program, str(seconds)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   env=self.program_environment(name))
+        line = process.stdout.readline()
+        assert line.startswith("round"), f"the program did not start: {line}{process.stdout.read()}{self.log()}"
+        return process
+
+    def environment_of(self, name: str, process: subprocess.Popen) -> dict[str, str]:
+        runner = next(entry["runner"] for entry in self.view(name)["live"]["processes"] if entry["pid"] == process.pid)
+        return stand_ins.environment_of(self.run.parent, runner)
+
+
+def _finish(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=seconds)
+    return process.returncode, output
+
+
+def finish() -> None:
+    if (lab_dir() / "corun-test").exists() and host.current_device(lab_dir() / "corun-test/run"):
+        host.vgpuctl("shutdown", check=False, variables={"BANDSAW_RUN": str(lab_dir() / "corun-test/run")})
+
+
+def _stand_in(mps: str = str(stand_ins.MPS), vgpus: tuple = (ISOLATED, ONE, TWO)) -> StandIn:
+    daemon = StandIn(mps)
+    for name in vgpus:
+        daemon.make(name, "isolated" if name == ISOLATED else "corun")
+    return daemon
+
+
+def test_programs_of_corun_become_clients():
+    daemon = _stand_in()
+    try:
+        pipe = daemon.ready()["log"].replace("/log", "/pipe")
+        apart, together = daemon.start_busy(ISOLATED, 1), daemon.start_busy(ONE, 1)
+        isolated, corun = daemon.environment_of(ISOLATED, apart), daemon.environment_of(ONE, together)
+        assert corun["CUDA_MPS_PIPE_DIRECTORY"] == pipe and corun["CUDA_VISIBLE_DEVICES"] == f"GPU-{stand_ins.UUID}", corun
+        assert not os.path.exists(isolated["CUDA_MPS_PIPE_DIRECTORY"]), "an isolated program could find an MPS daemon"
+        assert "CUDA_VISIBLE_DEVICES" not in isolated and "BANDSAW_MPS" not in isolated, isolated
+        assert corun["BANDSAW_SHARING"] == "corun" and isolated["BANDSAW_SHARING"] == "isolated"
+        for process in (apart, together):
+            status, output = _finish(process)
+            assert status == 0, f"{status} {output[-300:]}"
+    finally:
+        daemon.end()
+
+
+def test_a_killed_daemon_ends_its_clients_only():
+    daemon = _stand_in()
+    try:
+        first = daemon.ready()
+        apart, hit, other = daemon.start_busy(ISOLATED, 8), daemon.start_busy(ONE, 60), daemon.start_busy(TWO, 60)
+        os.kill(first["pid"], signal.SIGKILL)
+        begin = time.monotonic()
+        for process in (hit, other):
+            status, output = _finish(process, 20)
+            assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
+        assert time.monotonic() - begin < 10, "the programs' end took too long"
+        wait_until(lambda: daemon.mps_state()["pid"] not in (0, first["pid"]), 10, "a new MPS daemon")
+        assert daemon.ready()["restarts"] == 1, daemon.mps_state()
+        again = daemon.start_busy(ONE, 0.1)
+        assert daemon.environment_of(ONE, again)["CUDA_MPS_PIPE_DIRECTORY"] != first["log"].replace("/log", "/pipe")
+        assert _finish(again)[0] == 0
+        status, output = _finish(apart)
+        assert status == 0, f"the isolated program was harmed: {status} {output[-300:]}"
+        assert "was killed by signal 9" in daemon.log()
+    finally:
+        daemon.end()
+
+
+def test_without_a_daemon_programs_are_refused_and_told_why():
+    daemon = _stand_in("no-such-mps-control", (ISOLATED, ONE))
+    try:
+        assert daemon.mps_state()["state"] == "waiting", daemon.mps_state()
+        program = Program(REPO / "tests/direct/busy.cu").compile()
+        done = subprocess.run([program, "0.1"], env=daemon.program_environment(ONE), capture_output=True, text=True,
+                              check=False, timeout=60)
+        assert done.returncode == 3, f"the program ran without MPS: {done.returncode} {done.stdout[-300:]}"
+        assert "no MPS daemon: there is no 'no-such-mps-control'" in done.stderr, done.stderr
+        assert _finish(daemon.start_busy(ISOLATED, 0.1))[0] == 0
+        host.vgpuctl("set", ONE, "--sharing", "isolated", variables=daemon.variables)
+        assert _finish(daemon.start_busy(ONE, 0.1))[0] == 0
+    finally:
+        daemon.end()
+
+
+def test_nothing_is_left():
+    daemon = _stand_in()
+    pid = daemon.ready()["pid"]
+    daemon.end()
+    assert not pathlib.Path(f"/proc/{pid}").exists(), "the MPS daemon has outlived `vgpuctl shutdown`"
+    assert not list(daemon.run.glob("mps.d/*"))
+
+
+def test_the_software_device_takes_the_attribute():
+    if host.current_device().startswith("cuda"):
+        raise Skip("the device is a GPU")
+    host.start_vgpud()
+    try:
+        said = host.vgpuctl("create", ONE, "--memory", "192M", "--sharing", "corun").stdout
+        assert "there, corun changes nothing" in said, said
+        assert host.vgpuctl_json("show", ONE)["sharing"] == "corun"
+    finally:
+        host.vgpuctl("destroy", ONE, "--force", check=False)
