@@ -1,0 +1,210 @@
+"""Virtual GPUs that share the real GPU in space, through an MPS daemon of vgpud's own.
+
+Each test says what it measured and saw, and a failure brings the logs along.
+"""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from lab import cuda_programs, host
+from lab.bench_shares_run import Daemon
+from lab.cuda_programs import Program
+from lab.paths import REPO, lab_dir
+from lab.results import Skip
+from lab.shell import say, wait_until
+
+NAME = "corun-gpu"
+APART, APART_TOO, ONE, TWO = "apart", "apart-too", "one", "two"
+LAUNCHES, BLOCKS, ITERATIONS = 400, 16, 1 << 20  # some 2 ms a kernel
+OVERLAPPING, ALTERNATING = 1.4, 1.7  # of the time of one alone, both at once
+
+# What a client of MPS does that others do not: further contexts, memory shared between processes, and so on.
+PROGRAMS = ["vector_add", "contexts", "streams", "events", "ipc", "memory_pools", "managed", "host_register", "vmm",
+            "graph_capture", "cooperative", "many_threads", "print"]
+
+
+class Gpu(Daemon):
+    """A vgpud on the GPU with four virtual GPUs, two of which are corun."""
+
+    def __init__(self, policy: str = "none"):
+        if not host.current_device().startswith("cuda"):
+            raise Skip("the device is not a GPU")
+        super().__init__(host.current_device(), policy, name=NAME)
+        for name, sharing in ((APART, "isolated"), (APART_TOO, "isolated"), (ONE, "corun"), (TWO, "corun")):
+            host.vgpuctl("create", name, "--memory", "6G", "--compute", "20", "--copy", "20", "--sharing", sharing,
+                         variables=self.variables)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if error is not None and not isinstance(error, Skip):
+            say(self.evidence())
+        self.end()
+        left = _processes(("nvidia-cuda-mps",), self.run)
+        assert error is not None or not left, f"MPS processes are left: {left}"
+
+    def mps_state(self) -> dict:
+        return self.control.need("GET", "/v1/status")["corun"]["mps"]
+
+    def ready(self) -> dict:
+        wait_until(lambda: self.mps_state()["state"] == "running", 20, f"the MPS daemon: {self.mps_state()}")
+        return self.mps_state()
+
+    def start(self, vgpu: str, source: str, *arguments) -> subprocess.Popen:
+        program = Program(REPO / source).compile()
+        process = subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, env=self.program_environment(vgpu))
+        line = process.stdout.readline()
+        assert line.startswith(("round", "ready")), f"on {vgpu} the program did not start: {line}{process.stdout.read()}"
+        return process
+
+    def busy(self, vgpu: str, seconds: float) -> subprocess.Popen:
+        # Rounds of 16 MiB: it makes calls all the time and says little.
+        return self.start(vgpu, "tests/direct/busy.cu", seconds, 16)
+
+    def together(self, *vgpus: str) -> float:
+        """The seconds that the slowest of them takes for the fixed work, all at once."""
+        processes = [self.start(vgpu, "tests/gpu/overlap.cu", LAUNCHES, BLOCKS, ITERATIONS) for vgpu in vgpus]
+        for process in processes:
+            print(file=process.stdin, flush=True)
+        times = []
+        for process in processes:
+            status, output = _finish(process)
+            assert status == 0, f"overlap ended with {status}: {output[-500:]}"
+            times.append(float(output.split("seconds ")[1]))
+        return max(times)
+
+    def evidence(self) -> str:
+        """What the logs end with, the MPS daemon's included."""
+        parts = [self.run.parent / "vgpud.log", *self.run.glob("mps.d/*/log/*.log"), *self.run.glob("*/session.log")]
+        texts = []
+        for path in parts:
+            lines = path.read_text(errors="replace").splitlines()[-25:]
+            texts += [f"-- {path.relative_to(self.run.parent)}", *lines]
+        texts += ["-- processes", *_processes(("nvidia-cuda-mps", "bandsaw", "vgpud"))]
+        return "\n".join(texts)
+
+
+def _finish(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, _ = process.communicate()
+        return -1, f"{output[-500:]}\nran longer than {seconds:.0f} s"
+    return process.returncode, output
+
+
+def _last_words(output: str) -> str:
+    """The output without the rounds that went well."""
+    return " | ".join(line for line in output.splitlines() if not line.startswith("round"))[-400:]
+
+
+def _processes(names: tuple, run: pathlib.Path | None = None) -> list[str]:
+    """Processes with such names, of ours if a folder is given: number, user and command."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if not (entry / "comm").read_text().startswith(names):
+                continue
+            if run is None or str(run) in (entry / "environ").read_text(errors="replace"):
+                words = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
+                found.append(f"{entry.name} (user {entry.stat().st_uid}): {words[:160]}")
+        except OSError:
+            continue
+    return found
+
+
+def finish() -> None:
+    run = lab_dir() / NAME / "run"
+    if run.exists() and host.current_device(run):
+        host.vgpuctl("shutdown", check=False, variables={"BANDSAW_RUN": str(run)})
+
+
+def test_kernels_of_corun_overlap():
+    with Gpu() as gpu:
+        say(f"  MPS: {gpu.ready()}")
+        alone = gpu.together(ONE)
+        corun, isolated = gpu.together(ONE, TWO), gpu.together(APART, APART_TOO)
+        isolated_alone = gpu.together(APART)
+        mixed = gpu.together(ONE, APART)
+        say(f"  {BLOCKS}-block kernels, fixed work: alone {alone:.3f} s as client of MPS, {isolated_alone:.3f} s isolated; "
+            f"two corun {corun / alone:.2f}x, two isolated {isolated / isolated_alone:.2f}x, one of each "
+            f"{mixed / alone:.2f}x")
+        for path in gpu.run.glob("mps.d/*/log/*.log"):
+            say(f"  {path.name} ends with: {' / '.join(path.read_text(errors='replace').splitlines()[-4:])[-600:]}")
+        assert isolated / isolated_alone > ALTERNATING, "isolated ones overlap"
+        assert corun / alone < OVERLAPPING, "corun ones do not overlap"
+
+
+def test_what_shares_make_of_it():
+    """Not judged: under BAND+ the engine is given in turns."""
+    with Gpu("band+") as gpu:
+        gpu.ready()
+        alone, corun = gpu.together(ONE), gpu.together(ONE, TWO)
+        say(f"  under band+: alone {alone:.3f} s, two corun {corun / alone:.2f}x")
+
+
+def test_programs_run_as_clients():
+    with Gpu() as gpu:
+        gpu.ready()
+        chosen = [program for program in cuda_programs.programs() if program.name in PROGRAMS and program.on_gpu]
+        cuda_programs.compile_all(chosen)
+        wrong = []
+        for program in chosen:
+            begin = time.monotonic()
+            status, output = program.run(gpu.program_environment(ONE), 60)
+            why = program.judge(status, output)
+            say(f"  {program.name}: {why or 'right'} ({time.monotonic() - begin:.2f} s)")
+            if why:
+                wrong.append(f"{program.name}: {why}\n{output[-800:]}")
+        assert not wrong, "\n".join(wrong)
+
+
+def test_a_killed_daemon_ends_its_clients_only():
+    with Gpu() as gpu:
+        first = gpu.ready()
+        apart, hit, other = gpu.busy(APART, 8), gpu.busy(ONE, 60), gpu.busy(TWO, 60)
+        os.kill(first["pid"], signal.SIGKILL)
+        begin = time.monotonic()
+        for name, process in ((ONE, hit), (TWO, other)):
+            status, output = _finish(process, 30)
+            say(f"  the daemon was killed: '{name}' ended with {status} after {time.monotonic() - begin:.1f} s: "
+                f"{_last_words(output)}")
+            assert status == 3, f"expected a CUDA error, got {status}"
+        wait_until(lambda: gpu.mps_state()["pid"] not in (0, first["pid"]), 15, "a new MPS daemon")
+        say(f"  again: {gpu.ready()} after {time.monotonic() - begin:.1f} s")
+        for name in (ONE, TWO):
+            status, output = _finish(gpu.busy(name, 0.2))
+            assert status == 0, f"a fresh program on '{name}': {status} {_last_words(output)}"
+        status, output = _finish(apart)
+        assert status == 0, f"the isolated program was harmed: {status} {_last_words(output)}"
+        alone, corun = gpu.together(ONE), gpu.together(ONE, TWO)
+        say(f"  and kernels overlap again: {corun / alone:.2f}x")
+        assert corun / alone < OVERLAPPING
+
+
+def test_a_fault_is_shared_by_those_that_are_corun():
+    """MPS shares fate: the other client dies of the first one's illegal access. Then both come back."""
+    with Gpu() as gpu:
+        first = gpu.ready()
+        apart, other = gpu.busy(APART, 6), gpu.busy(TWO, 60)
+        fault = Program(REPO / "tests/cuda/fault_illegal_address.cu")
+        status, output = fault.run(gpu.program_environment(ONE), 60)
+        begin = time.monotonic()
+        say(f"  a fault in '{ONE}': itself {status}: {_last_words(output)}")
+        assert not fault.judge(status, output), "the faulting program did not see its own error"
+        status, output = _finish(other, 30)
+        say(f"  '{TWO}', co-running, ended with {status} after {time.monotonic() - begin:.1f} s: {_last_words(output)}")
+        assert status == 3, "the other client of MPS went on: the documentation says that it does not"
+        wait_until(lambda: gpu.mps_state()["pid"] not in (0, first["pid"]), 20, f"a new MPS daemon: {gpu.mps_state()}")
+        say(f"  again: {gpu.ready()} after {time.monotonic() - begin:.1f} s")
+        for name in (ONE, TWO):
+            status, output = _finish(gpu.busy(name, 0.2))
+            assert status == 0, f"a fresh program on '{name}': {status} {_last_words(output)}"
+        status, output = _finish(apart)
+        say(f"  '{APART}', isolated: {status}")
+        assert status == 0, f"the isolated program was harmed: {status} {_last_words(output)}"
