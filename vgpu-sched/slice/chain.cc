@@ -85,4 +85,16 @@ double delay_for(double issue, double memory, double warps, double ipc) {
   return (low + high) / 2;
 }
 
+double delay_for_half(double issue, double memory, double warps, double speed) {
+  double low = 0;
+  double high = 64 * std::max(issue, memory) * warps;  // no queue to speak of: half the warps, half the speed
+  for (int i = 0; i < 24; ++i) {
+    const double middle = (low + high) / 2;
+    const Demand demand{.issue = issue, .delay = middle, .memory = memory};
+    const double got = solve_one(demand, warps / 2).ipc_a / solve_one(demand, warps).ipc_a;
+    (got > speed ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
 }  // namespace bandsaw::slice

@@ -42,5 +42,7 @@ ChainResult solve_two(const Demand& a, double warps_a, const Demand& b, double w
 
 // The delay with which a kernel of so many warps has this IPC alone; 0 where none is short enough.
 double delay_for(double issue, double memory, double warps, double ipc);
+// The delay with which half the warps have this speed relative to all of them, 0.5 to 1.
+double delay_for_half(double issue, double memory, double warps, double speed);
 
 }  // namespace bandsaw::slice

@@ -4,14 +4,33 @@
 
 namespace bandsaw::slice {
 
+Error CoScheduler::slice_done(KernelId id, Blocks first, Time now, bool* over) {
+  Blocks blocks = 0;
+  const Error error = queues_.slice_done(id, first, later(now), over, &blocks);
+  if (error == Error::kNone && meter_ != nullptr) meter_->slice_done(id, blocks, now_);
+  return error;
+}
+
+void CoScheduler::make_plan() {
+  planned_ = true;
+  planned_at_ = queues_.changes();
+  ++plans_;
+  plan_ = planner_->plan({.ready = queues_.ready()}, now_);
+  if (meter_ == nullptr) return;
+  meter_->stop();
+  if (plan_.parts.size() != 2 || plan_.sharing != Sharing::kSpace) return;
+  const Part& a = plan_.parts[0];
+  const Part& b = plan_.parts[1];
+  const ReadyKernel* first = queues_.find_ready(a.kernel);
+  const ReadyKernel* second = queues_.find_ready(b.kernel);
+  if (first == nullptr || second == nullptr || a.slice == 0 || b.slice == 0) return;
+  meter_->start({.kernel = a.kernel, .shape = first->shape, .resident = a.resident},
+                {.kernel = b.kernel, .shape = second->shape, .resident = b.resident});
+}
+
 std::optional<Issue> CoScheduler::next(Time now) {
   later(now);
-  if (!planned_ || planned_at_ != queues_.changes()) {
-    planned_ = true;
-    planned_at_ = queues_.changes();
-    ++plans_;
-    plan_ = planner_->plan({.ready = queues_.ready()}, now_);
-  }
+  if (!planned_ || planned_at_ != queues_.changes()) make_plan();
   // Those with fewer slices in flight first, so that the kernels of a pair alternate.
   const Part* best = nullptr;
   int fewest = 0;

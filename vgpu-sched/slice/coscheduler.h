@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 
+#include "vgpu-sched/slice/meter.h"
 #include "vgpu-sched/slice/planner.h"
 #include "vgpu-sched/slice/queues.h"
 
@@ -36,15 +37,15 @@ struct Issue {
 
 class CoScheduler {
  public:
-  explicit CoScheduler(std::unique_ptr<Planner> planner) : planner_(std::move(planner)) {}
+  // `meter`, where there is one, is told of pairs and of their slices; it outlives this.
+  explicit CoScheduler(std::unique_ptr<Planner> planner, SpeedMeter* meter = nullptr)
+      : planner_(std::move(planner)), meter_(meter) {}
 
   // As Queues' of the same names.
   [[nodiscard]] Error arrival(const Call& call, Time now) { return queues_.arrival(call, later(now)); }
   [[nodiscard]] Error copies_done(KernelId id, Time now) { return queues_.copies_done(id, later(now)); }
   [[nodiscard]] Error progress(KernelId id, Blocks done) { return queues_.progress(id, done); }
-  [[nodiscard]] Error slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr) {
-    return queues_.slice_done(id, first, later(now), over);
-  }
+  [[nodiscard]] Error slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr);
   [[nodiscard]] Error departure(KernelId id, Time now) { return queues_.departure(id, later(now)); }
   // Plans anew with the next call of next(): something else has changed, as a measured profile.
   void replan() { planned_ = false; }
@@ -57,9 +58,11 @@ class CoScheduler {
 
  private:
   Time later(Time now) { return now_ = std::max(now, now_); }
+  void make_plan();
   std::optional<Issue> issue(const Part& part);
 
   std::unique_ptr<Planner> planner_;
+  SpeedMeter* meter_;
   Queues queues_;
   Plan plan_;
   bool planned_ = false;

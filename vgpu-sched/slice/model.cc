@@ -10,13 +10,15 @@ namespace bandsaw::slice {
 namespace {
 
 constexpr std::size_t kEntries = 1 << 14;
-constexpr double kMost = 0.97;  // no queue of a chain is busier than that: measurements above it are noise
+constexpr double kMost = 0.98;      // no queue of a chain is busier than that: measurements above it are noise
+constexpr double kAllWaits = 0.56;  // below it, half the warps have half the speed: the delay is only bounded
+constexpr double kUsedUp = 0.95;    // above it, a measurement says little about the delay
 
 bool good(const KernelProfile& profile) {
   const auto part = [](double value) { return value >= 0 && value <= 1; };
   return std::isfinite(profile.block_ns) && profile.block_ns > 0 && part(profile.memory) && part(profile.uncoalesced) &&
-         std::isfinite(profile.instructions) && profile.instructions >= 0 && std::isfinite(profile.bytes_per_ns) &&
-         profile.bytes_per_ns >= 0;
+         std::isfinite(profile.instructions) && profile.half_speed >= 0 && profile.half_speed <= 2 &&
+         profile.instructions >= 0 && std::isfinite(profile.bytes_per_ns) && profile.bytes_per_ns >= 0;
 }
 
 bool near(double a, double b) { return std::abs(a - b) <= 0.05 * std::max(std::abs(a), std::abs(b)); }
@@ -35,8 +37,9 @@ std::uint64_t key_of(ShapeId a, int resident_a, ShapeId b, int resident_b) {
 
 CoRunModel::CoRunModel(const GpuModel& gpu) : gpu_(gpu), entries_(kEntries) {}
 
-// Three cases, by what is known: instructions and so the IPC; the bandwidth, and so the IPC by the static mix; neither,
-// and the chain says what IPC such a mix has. In the first two the delay is what the measured IPC leaves room for.
+// The delay is what the measurements leave room for: the IPC, where instructions or bandwidth are known; else the speed
+// at half the occupancy; else the chain is believed with the delay that such a mix has without load. A kernel that has
+// used up a resource only bounds its delay: then the mix's is taken where it is shorter.
 Fit CoRunModel::make_fit(const KernelProfile& profile) const {
   Fit fit;
   fit.profile = profile;
@@ -45,24 +48,23 @@ Fit CoRunModel::make_fit(const KernelProfile& profile) const {
   const double warps = fit.warps * fit.resident;
   const double cycles = profile.block_ns * gpu_.clock * gpu_.virtual_sms();   // of all virtual SMs, per block
   const double bandwidth = gpu_.bandwidth / gpu_.clock / gpu_.virtual_sms();  // bytes per cycle of one
-  const double access = gpu_.bytes_coalesced * (1 - profile.uncoalesced) + gpu_.bytes_uncoalesced * profile.uncoalesced;
-  double bytes = profile.memory * access;  // of an instruction
-  double ipc = 0;
-  if (profile.instructions > 0) {
-    ipc = std::min(profile.instructions / cycles, kMost);
-    if (profile.bytes_per_ns > 0) bytes = profile.bytes_per_ns * profile.block_ns / profile.instructions;
-  } else if (profile.bytes_per_ns > 0 && bytes > 0) {
-    const double moved = profile.bytes_per_ns / gpu_.clock / gpu_.virtual_sms();  // bytes per cycle
-    ipc = std::min(moved / bytes, kMost);
-    bytes = moved / ipc;
-  }
-  fit.demand.memory = bytes / bandwidth;
+  const double ipc = measured_ipc(profile, &fit.demand.memory);
+  const double latency = gpu_.latency * (1 - profile.uncoalesced) + gpu_.latency_uncoalesced * profile.uncoalesced;
+  const double unloaded = gpu_.dependency + profile.memory * latency;
+  fit.demand.memory /= bandwidth;
+  double& delay = fit.demand.delay;
   if (ipc > 0) {
     fit.demand.memory = std::min(fit.demand.memory, kMost / ipc);
-    fit.demand.delay = delay_for(1, fit.demand.memory, warps, ipc);
+    delay = delay_for(1, fit.demand.memory, warps, ipc);
+    const bool used_up = std::max(ipc, ipc * fit.demand.memory) > kUsedUp;
+    if (used_up) delay = std::min(delay, unloaded);
+  } else if (profile.half_speed > 0) {
+    const double half = std::clamp(profile.half_speed, kAllWaits, 1.0);
+    delay = delay_for_half(1, fit.demand.memory, warps, half);
+    if (profile.half_speed > kUsedUp) delay = std::min(std::max(delay, gpu_.dependency), unloaded);
+    if (half == kAllWaits) delay = std::max(delay, unloaded);
   } else {
-    const double latency = gpu_.latency * (1 - profile.uncoalesced) + gpu_.latency_uncoalesced * profile.uncoalesced;
-    fit.demand.delay = gpu_.dependency + profile.memory * latency;
+    delay = unloaded;
   }
   const ChainResult alone = solve_one(fit.demand, warps);
   fit.ipc = alone.ipc_a;
@@ -70,6 +72,22 @@ Fit CoRunModel::make_fit(const KernelProfile& profile) const {
   fit.mur = alone.memory;
   fit.instructions = fit.ipc * cycles;
   return fit;
+}
+
+// Instructions per cycle of a virtual SM, 0: not known; and the bytes of an instruction.
+double CoRunModel::measured_ipc(const KernelProfile& profile, double* bytes) const {
+  const double cycles = profile.block_ns * gpu_.clock * gpu_.virtual_sms();
+  const double access = gpu_.bytes_coalesced * (1 - profile.uncoalesced) + gpu_.bytes_uncoalesced * profile.uncoalesced;
+  *bytes = profile.memory * access;
+  if (profile.instructions > 0) {
+    if (profile.bytes_per_ns > 0) *bytes = profile.bytes_per_ns * profile.block_ns / profile.instructions;
+    return std::min(profile.instructions / cycles, kMost);
+  }
+  if (profile.bytes_per_ns <= 0 || *bytes <= 0) return 0;
+  const double moved = profile.bytes_per_ns / gpu_.clock / gpu_.virtual_sms();  // bytes per cycle
+  const double ipc = std::min(moved / *bytes, kMost);
+  *bytes = moved / ipc;
+  return ipc;
 }
 
 ShapeId CoRunModel::add(const KernelProfile& profile) {

@@ -80,6 +80,7 @@ class CoRunModel : public PairSource {
   };
 
   Fit make_fit(const KernelProfile& profile) const;
+  double measured_ipc(const KernelProfile& profile, double* bytes) const;
   Entry& entry(ShapeId a, int resident_a, ShapeId b, int resident_b, bool* known);
 
   GpuModel gpu_;

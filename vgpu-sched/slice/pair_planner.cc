@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kChoices = 1 << 12;
 constexpr std::size_t kCandidates = 32;  // shapes looked at in one decision, those that wait longest
-constexpr double kLongestSlice = 16;     // waves
+constexpr double kLongestSlice = 256;    // waves beside one wave of much longer blocks
 
 Blocks whole_rows(double blocks, int sms) {
   const auto rows = static_cast<Blocks>(std::max(1.0, std::round(blocks / sms)));
@@ -128,6 +128,33 @@ Plan PairPlanner::together(const Choice& choice, const Candidate& first, const C
           .profit = choice.forecast.profit()};
 }
 
+void PairPlanner::consider(const Choice& choice, const Pair& pair, Best* best) const {
+  const double profit = choice.forecast.profit();
+  if (choice.resident_a == 0 || profit < options_.least_profit) return;
+  if (best->choice.resident_a == 0 || profit > best->profit) *best = {.choice = choice, .pair = pair, .profit = profit};
+}
+
+// All pairs, or those with `wanted`: what is known is considered, what is not known is pending.
+void PairPlanner::scan(const ReadyKernel* wanted, Best* best) {
+  pending_.clear();
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    for (std::size_t j = i + 1; j < candidates_.size(); ++j) {
+      if (wanted != nullptr && candidates_[i].kernel != wanted) continue;
+      const bool ordered = candidates_[i].kernel->shape < candidates_[j].kernel->shape;
+      Pair pair{.first = ordered ? i : j, .second = ordered ? j : i, .bound = 0};
+      const Candidate& first = candidates_[pair.first];
+      const Candidate& second = candidates_[pair.second];
+      if (!worth_a_look(*first.fit, *second.fit, &pair.bound)) continue;
+      if (const Choice* choice = known(first, second)) {
+        consider(*choice, pair, best);
+      } else {
+        pending_.push_back(pair);
+      }
+    }
+  }
+  std::stable_sort(pending_.begin(), pending_.end(), [](const Pair& a, const Pair& b) { return a.bound > b.bound; });
+}
+
 Plan PairPlanner::plan(const State& state, Time now) {
   const auto oldest =
       std::find_if(state.ready.begin(), state.ready.end(), [](const ReadyKernel& kernel) { return kernel.left > 0; });
@@ -135,38 +162,15 @@ Plan PairPlanner::plan(const State& state, Time now) {
   const bool urgent = now - oldest->ready_since >= options_.patience;
   if (urgent && (oldest->minimum == 0 || model_.fit(oldest->shape) == nullptr)) return alone(*oldest);
   gather(state);
-  pending_.clear();
-  Plan best;
-  const auto consider = [&](const Choice& choice, const Candidate& first, const Candidate& second) {
-    const double profit = choice.forecast.profit();
-    if (choice.resident_a == 0 || profit < options_.least_profit) return;
-    if (best.parts.empty() || profit > best.profit) best = together(choice, first, second);
-  };
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    for (std::size_t j = i + 1; j < candidates_.size(); ++j) {
-      if (urgent && candidates_[i].kernel != &*oldest) continue;
-      const bool ordered = candidates_[i].kernel->shape < candidates_[j].kernel->shape;
-      const Pair pair{.first = ordered ? i : j, .second = ordered ? j : i, .bound = 0};
-      const Candidate& first = candidates_[pair.first];
-      const Candidate& second = candidates_[pair.second];
-      double bound = 0;
-      if (!worth_a_look(*first.fit, *second.fit, &bound)) continue;
-      if (const Choice* choice = known(first, second)) {
-        consider(*choice, first, second);
-      } else {
-        pending_.push_back({.first = pair.first, .second = pair.second, .bound = bound});
-      }
-    }
-  }
-  std::stable_sort(pending_.begin(), pending_.end(), [](const Pair& a, const Pair& b) { return a.bound > b.bound; });
+  Best best;
+  scan(urgent ? &*oldest : nullptr, &best);
   const std::uint64_t before = model_.solved();
   for (const Pair& pair : pending_) {
     if (rules_.solves > 0 && model_.solved() - before >= static_cast<std::uint64_t>(rules_.solves)) break;
-    const Candidate& first = candidates_[pair.first];
-    const Candidate& second = candidates_[pair.second];
-    consider(decide(first, second), first, second);
+    consider(decide(candidates_[pair.first], candidates_[pair.second]), pair, &best);
   }
-  return best.parts.empty() ? alone(*oldest) : best;
+  if (best.choice.resident_a == 0) return alone(*oldest);
+  return together(best.choice, candidates_[best.pair.first], candidates_[best.pair.second]);
 }
 
 }  // namespace bandsaw::slice

@@ -53,7 +53,16 @@ class PairPlanner : public Planner {
     double bound;
   };
 
+  // The best pair so far, in one decision.
+  struct Best {
+    Choice choice;  // of no blocks: none is worth it
+    Pair pair{};
+    double profit = 0;
+  };
+
   void gather(const State& state);
+  void scan(const ReadyKernel* wanted, Best* best);
+  void consider(const Choice& choice, const Pair& pair, Best* best) const;
   bool worth_a_look(const Fit& a, const Fit& b, double* bound);
   Choice* known(const Candidate& first, const Candidate& second);
   const Choice& decide(const Candidate& first, const Candidate& second);

@@ -29,7 +29,7 @@ Error Queues::progress(KernelId id, Blocks done) {
   return Error::kNone;
 }
 
-Error Queues::slice_done(KernelId id, Blocks first, Time now, bool* over) {
+Error Queues::slice_done(KernelId id, Blocks first, Time now, bool* over, Blocks* blocks) {
   if (over != nullptr) *over = false;
   const auto found = calls_.find(id);
   if (found == calls_.end()) return Error::kUnknownKernel;
@@ -38,6 +38,7 @@ Error Queues::slice_done(KernelId id, Blocks first, Time now, bool* over) {
                                   [first](const Range& range) { return range.first == first; });
   if (slice == record.in_flight.end()) return Error::kUnknownSlice;
   record.done_slices += slice->blocks;
+  if (blocks != nullptr) *blocks = slice->blocks;
   record.in_flight.erase(slice);
   ReadyKernel& ready = *ready_of(id);
   --ready.in_flight;

@@ -38,8 +38,8 @@ class Queues {
   [[nodiscard]] Error copies_done(KernelId id, Time now);
   // `done` blocks of it are known to be done, though their slice is in flight. Less than before is passed over.
   [[nodiscard]] Error progress(KernelId id, Blocks done);
-  // The slice that begins with this block. `over`: it was the last, and the call is gone.
-  [[nodiscard]] Error slice_done(KernelId id, Blocks first, Time now, bool* over);
+  // The slice that begins with this block. `over`: it was the last, and the call is gone. `blocks`: the slice's.
+  [[nodiscard]] Error slice_done(KernelId id, Blocks first, Time now, bool* over, Blocks* blocks = nullptr);
   // The call is taken back, whatever it has in flight: nobody waits for that any longer.
   [[nodiscard]] Error departure(KernelId id, Time now);
 

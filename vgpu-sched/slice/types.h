@@ -66,8 +66,12 @@ struct KernelProfile {
   double uncoalesced = 0;  // of those: accesses whose address is not affine in the lane, or strided
   // Warp instructions of a block: from the mix where trip counts are known, or from a counter; 0: not known.
   double instructions = 0;
-  // Achieved solo: bytes of the accesses by the static mix, divided by the measured time; 0: not known.
+  // Achieved solo: bytes of the accesses by the mix, divided by the measured time; 0: not known.
   double bytes_per_ns = 0;
+  // Speed alone with half the blocks on each SM, relative to full occupancy (0.5 to 1): measured with slices of half a
+  // wave, one at a time; 0: not known. Tells a kernel that is full of waits from one that has used up a resource where
+  // its instructions are not known.
+  double half_speed = 0;
 };
 
 enum class Error : std::uint8_t {

@@ -1,0 +1,102 @@
+// The modes against each other on Kernelet's mixes, and the model's forecasts against the simulated GPU.
+#include <gtest/gtest.h>
+
+#include "tests/unit/slice/workloads.h"
+
+namespace bandsaw::slice {
+namespace {
+
+constexpr Time kLength = 20 * kMillisecond;
+
+class World {
+ public:
+  explicit World(Known known = Known::kHalf) : model(gpu.gpu()), table(gpu, kernels) {
+    for (const SimKernel& kernel : kernels) model.add(gpu.profile(kernel, known));
+  }
+
+  SimResult run(const std::string& mode, const std::vector<Job>& jobs, const SimOptions& options = {},
+                bool measure = false) {
+    auto planner = make_planner(mode, model, {}, &table);
+    return Simulation(gpu, kernels, minimums(gpu, kernels, kLength), std::move(planner), options,
+                      measure ? &meter : nullptr)
+        .run(jobs);
+  }
+
+  SimGpu gpu{GpuModel{}};
+  std::vector<SimKernel> kernels = eight_kernels();
+  CoRunModel model;
+  SpeedMeter meter{model};
+  SimTable table;
+};
+
+const char* const kModes[] = {"timeslice", "mps",    "consolidation",     "slices-fifo",
+                              "kernelet",  "random", "persistent-greedy", "opt"};
+
+TEST(Scenario, KerneletsMixesInEveryMode) {
+  for (const Mix& mix : mixes()) {
+    World world;
+    const std::vector<Job> jobs = poisson_jobs(world.gpu, world.kernels, mix, 25, kLength, 11);
+    std::map<std::string, double> seconds;
+    for (const char* mode : kModes) {
+      const SimResult result = world.run(mode, jobs);
+      EXPECT_EQ(result.refused, 0) << mode;
+      seconds[mode] = result.seconds();
+      std::printf("%-4s %-18s %7.3f s  STP %5.2f  ANTT %6.2f  slices %6llu  plans %llu\n", mix.name, mode,
+                  result.seconds(), system_throughput(result.outcomes), normalized_turnaround(result.outcomes),
+                  static_cast<unsigned long long>(result.slices), static_cast<unsigned long long>(result.plans));
+    }
+    EXPECT_LE(seconds["kernelet"], 1.1 * seconds["opt"]) << mix.name;
+    EXPECT_LE(seconds["kernelet"], 1.005 * seconds["consolidation"]) << mix.name;
+    EXPECT_LE(seconds["kernelet"], 1.005 * seconds["slices-fifo"]) << mix.name;
+    if (mix.name[0] == 'C') continue;  // kernels that all want the same gain nothing beside each other
+    EXPECT_LE(seconds["kernelet"], 0.95 * seconds["timeslice"]) << mix.name;
+    EXPECT_LE(seconds["kernelet"], 0.95 * seconds["consolidation"]) << mix.name;
+    EXPECT_LE(seconds["kernelet"], 0.95 * seconds["slices-fifo"]) << mix.name;
+  }
+}
+
+TEST(Scenario, MeasuredPairsMakeUpForAPoorProfile) {
+  for (const double noise : {0.0, 0.1}) {
+    for (const Mix& mix : mixes()) {
+      double seconds[2];
+      World fixed(Known::kMix), learning(Known::kMix);
+      const std::vector<Job> jobs = poisson_jobs(fixed.gpu, fixed.kernels, mix, 25, kLength, 5);
+      const SimOptions options{.noise = noise};
+      seconds[0] = fixed.run("kernelet", jobs, options).seconds();
+      seconds[1] = learning.run("kernelet", jobs, options, true).seconds();
+      const double opt = fixed.run("opt", jobs, options).seconds();
+      std::printf("%-4s noise %2.0f %%: %.3f s by forecast, %.3f s with measured pairs, OPT %.3f s\n", mix.name,
+                  100 * noise, seconds[0], seconds[1], opt);
+      EXPECT_LE(seconds[1], 1.01 * seconds[0]);
+      EXPECT_LE(seconds[1], 1.1 * opt);
+    }
+  }
+}
+
+TEST(Scenario, ForecastsOfPairs) {
+  const char* const names[] = {"the static mix", "and the speed at half the occupancy",
+                               "and counts of instructions and bytes"};
+  for (const Known known : {Known::kMix, Known::kHalf, Known::kCounts}) {
+    World world(known);
+    int near = 0, all = 0;
+    double sum = 0;
+    for (ShapeId a = 0; a < world.kernels.size(); ++a) {
+      for (ShapeId b = a + 1; b < world.kernels.size(); ++b) {
+        for (int resident = 2; resident <= 6; resident += 2) {
+          const PairForecast truth = world.table.pair(a, resident, b, 8 - resident);
+          const PairForecast got = world.model.pair(a, resident, b, 8 - resident);
+          const double error = std::abs(got.throughput() / truth.throughput() - 1);
+          near += error <= 0.2;
+          sum += error;
+          ++all;
+        }
+      }
+    }
+    std::printf("known: time, %s: %d of %d pairs within 20 %%, mean error %.1f %%\n", names[static_cast<int>(known)],
+                near, all, 100 * sum / all);
+    EXPECT_GE(near, all * 8 / 10);
+  }
+}
+
+}  // namespace
+}  // namespace bandsaw::slice
