@@ -1,7 +1,5 @@
 #include "backend/runner/slice_kernel.h"
 
-#include <algorithm>
-
 namespace bandsaw::runner {
 
 std::array<uint32_t, 7> SliceShape::key_of(const Launch& launch) {
@@ -9,15 +7,18 @@ std::array<uint32_t, 7> SliceShape::key_of(const Launch& launch) {
           launch.block[1], launch.block[2], launch.shared_bytes};
 }
 
+SliceShape::SliceShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms)
+    : key(key_of(launch)), blocks(its_blocks), wave(its_wave), size(blocks, wave, sms) {}
+
 void SliceShape::learn_whole(uint64_t nanoseconds) {
   typical_ns = typical_ns == 0 ? nanoseconds : (3 * typical_ns + nanoseconds) / 4;
-  best_ns = best_ns == 0 ? nanoseconds : std::min(best_ns, nanoseconds);
+  size.learn_whole(nanoseconds);
 }
 
 void SliceShape::learn_sliced(uint64_t slice, uint64_t nanoseconds) {
   // It got shorter, or the first measurement had more in it than the kernel.
   if (nanoseconds < typical_ns) typical_ns = (3 * typical_ns + nanoseconds) / 4;
-  if (size) size->learn(slice, nanoseconds, best_ns);
+  size.learn_sliced(slice, nanoseconds);
 }
 
 std::shared_ptr<SliceShape> SliceKernel::find_shape(const Launch& launch) const {

@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,9 +18,11 @@ struct SliceShape {
   std::array<uint32_t, 7> key{};  // grid, block, dynamic shared memory
   uint64_t blocks = 0, wave = 0;  // wave: blocks that are resident at once
   uint64_t launches = 0;
-  uint64_t typical_ns = 0, best_ns = 0;  // of whole launches; 0: not measured yet
-  std::optional<SliceSize> size;
+  uint64_t typical_ns = 0;  // of its launches; 0: not measured yet
+  SliceSize size;
 
+  // `sms`: of the device.
+  SliceShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms);
   static std::array<uint32_t, 7> key_of(const Launch& launch);
   void learn_whole(uint64_t nanoseconds);
   void learn_sliced(uint64_t slice, uint64_t nanoseconds);

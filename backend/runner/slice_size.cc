@@ -5,31 +5,43 @@
 namespace bandsaw::runner {
 namespace {
 
-// A slice costs about this much: a launch, two events, the way through the gate; at most a fiftieth of it is to be
-// that.
-constexpr uint64_t kSliceCostNs = 4'000, kShare = 50;
+// A launch of many slices tells as much of one as so many measurements.
+constexpr uint64_t kObservationsMost = 8;
+
+slice::SliceTuner::Options options(uint64_t blocks, uint64_t wave, uint32_t sms) {
+  slice::SliceTuner::Options made;
+  made.blocks = blocks;
+  made.wave = wave;
+  made.sms = static_cast<int>(sms);
+  return made;
+}
 
 }  // namespace
 
-SliceSize::SliceSize(uint64_t wave, uint64_t blocks, uint64_t whole_ns)
-    : wave_(std::max<uint64_t>(wave, 1)), blocks_(std::max<uint64_t>(blocks, 1)) {
-  const double needed =
-      static_cast<double>(kSliceCostNs * kShare) / static_cast<double>(std::max<uint64_t>(whole_ns, 1));
-  const auto least = static_cast<uint64_t>(std::min(1.0, needed) * static_cast<double>(blocks_));
-  slice_ = std::min(blocks_, (std::max(wave_, least) + wave_ - 1) / wave_ * wave_);
+SliceSize::SliceSize(uint64_t blocks, uint64_t wave, uint32_t sms)
+    : blocks_(std::max<uint64_t>(blocks, 1)), tuner_(options(blocks_, wave, sms)) {}
+
+void SliceSize::learn_whole(uint64_t nanoseconds) {
+  whole_ns_ = whole_ns_ == 0 ? nanoseconds : std::min(whole_ns_, nanoseconds);
+  tuner_.observe(blocks_, static_cast<slice::Time>(nanoseconds));
 }
 
-void SliceSize::learn(uint64_t slice, uint64_t sliced_ns, uint64_t whole_ns) {
-  if (slice != slice_ || whole_ns == 0) return;  // of an earlier size
-  best_ns_ = looks_ == 0 ? sliced_ns : std::min(best_ns_, sliced_ns);
-  if (++looks_ < kLooks) return;
-  looks_ = 0;
-  if (best_ns_ <= whole_ns + whole_ns / 50) return;
-  if (slice_ > blocks_ / 2) {
-    hopeless_ = true;
-  } else {
-    slice_ *= 2;
+void SliceSize::learn_sliced(uint64_t slice, uint64_t nanoseconds) {
+  if (slice == 0 || slice >= blocks_ || slice != blocks()) return;  // of an earlier size
+  if (slice != slice_) looks_ = 0;
+  slice_ = slice;
+  sliced_ns_ = looks_ == 0 ? nanoseconds : std::min(sliced_ns_, nanoseconds);
+  ++looks_;
+  const double each = static_cast<double>(nanoseconds) * static_cast<double>(slice) / static_cast<double>(blocks_);
+  const uint64_t slices = (blocks_ + slice - 1) / slice;
+  for (uint64_t i = 0; i < std::min(slices, kObservationsMost) && blocks() == slice; ++i) {
+    tuner_.observe(slice, static_cast<slice::Time>(each));
   }
+  if (looks_ < kLooks || whole_ns_ == 0) return;
+  looks_ = 0;
+  const double cost = std::max(tuner_.overhead(slice), 0.0);
+  const double allowed = 1 + slice::kOverheadBound + std::min(cost, slice::kOverheadBound);
+  hopeless_ = static_cast<double>(sliced_ns_) > allowed * static_cast<double>(whole_ns_);
 }
 
 }  // namespace bandsaw::runner

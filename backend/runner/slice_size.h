@@ -1,30 +1,35 @@
-// How many blocks a slice of one kernel and shape has: as few as cost at most 2 % of the kernel's speed.
-//
-// A local rule: it begins with a wave, or with what takes long enough for a slice's fixed cost, and doubles while whole
-// launches were faster by more than that.
+// How many blocks a slice of one kernel and shape has: as few as cost at most 2 % of the kernel's speed
+// (vgpu-sched/slice/tuner.h). And whether its rewritten form is as fast as the kernel itself.
 #pragma once
 
 #include <cstdint>
+
+#include "vgpu-sched/slice/tuner.h"
 
 namespace bandsaw::runner {
 
 class SliceSize {
  public:
-  // `wave`: blocks that are resident at once; `whole_ns`: what a whole launch of `blocks` blocks takes.
-  SliceSize(uint64_t wave, uint64_t blocks, uint64_t whole_ns);
+  // `wave`: blocks that are resident at once.
+  SliceSize(uint64_t blocks, uint64_t wave, uint32_t sms);
 
-  uint64_t blocks() const { return slice_; }
-  // Larger slices do not help: the kernel is to run whole.
+  // All of them: it is to run whole, for now.
+  uint64_t blocks() const { return tuner_.next(); }
+  // Its rewritten form is slower by more than slices cost.
   bool hopeless() const { return hopeless_; }
-  // A launch through slices of so many blocks took so long, and nobody else had the engine meanwhile.
-  void learn(uint64_t slice, uint64_t sliced_ns, uint64_t whole_ns);
+
+  // A whole launch took so long.
+  void learn_whole(uint64_t nanoseconds);
+  // A launch through slices of so many blocks did, first to last, and its gate was never closed meanwhile.
+  void learn_sliced(uint64_t slice, uint64_t nanoseconds);
 
  private:
-  static constexpr int kLooks = 3;  // before it is changed: the fastest of them counts
+  static constexpr int kLooks = 16;  // of which the fastest counts
 
-  const uint64_t wave_, blocks_;
-  uint64_t slice_ = 0;
-  uint64_t best_ns_ = 0;
+  const uint64_t blocks_;
+  slice::SliceTuner tuner_;
+  uint64_t whole_ns_ = 0, sliced_ns_ = 0;  // the fastest
+  uint64_t slice_ = 0;                     // what sliced_ns_ is of
   int looks_ = 0;
   bool hopeless_ = false;
 };

@@ -84,7 +84,7 @@ void Slicer::refuse(SliceKernel& kernel, const std::string& reason) {
 }
 
 bool Slicer::is_long(const SliceShape& shape) const {
-  return shape.typical_ns >= settings_.threshold_ns && !(shape.size && shape.size->hopeless());
+  return shape.typical_ns >= settings_.threshold_ns && shape.size.blocks() < shape.blocks && !shape.size.hopeless();
 }
 
 // Null: too small, or there are too many shapes.
@@ -94,15 +94,12 @@ std::shared_ptr<SliceShape> Slicer::shape_of(SliceKernel& kernel, const Launch& 
   auto shape = kernel.find_shape(launch);
   if (!shape) {
     if (kernel.shapes.size() >= kShapesMost) kernel.shapes.erase(kernel.shapes.begin());
-    shape = std::make_shared<SliceShape>();
-    shape->key = SliceShape::key_of(launch);
-    shape->blocks = blocks;
     uint32_t resident = 0;
     const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
     if (threads <= 1024) {
       device_.occupancy(launch.code, static_cast<uint32_t>(threads), launch.shared_bytes, &resident);
     }
-    shape->wave = uint64_t{std::max(resident, 1u)} * sms_;
+    shape = std::make_shared<SliceShape>(launch, blocks, uint64_t{std::max(resident, 1u)} * sms_, sms_);
     kernel.shapes.push_back(shape);
   }
   return shape->blocks > shape->wave ? shape : nullptr;
@@ -133,6 +130,7 @@ CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Lau
     shape = shape_of(*kernel, launch);
     if (!shape) return device_.launch(stream, launch);
     ++shape->launches;
+    if (shape->size.hopeless()) refuse(*kernel, "its rewritten form is slower");
     if (!is_long(*shape)) return launch_whole(caller, stream, launch, shape);
   }
   if (const std::string reason = refusal(caller, stream, launch); !reason.empty()) {
@@ -168,8 +166,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.shape = shape;
   run.clone = clone;
   run.total = blocks_of(launch);
-  if (shape && !shape->size) shape->size.emplace(shape->wave, shape->blocks, shape->typical_ns);
-  run.step = shape ? shape->size->blocks() : settings_.force_blocks;
+  run.step = shape ? shape->size.blocks() : settings_.force_blocks;
   run.parameters = clone->parameters;
   std::memcpy(run.parameters.data(), launch.parameters.data(), clone->original_bytes);
   std::memcpy(run.parameters.data() + clone->grid_at, launch.grid, sizeof launch.grid);

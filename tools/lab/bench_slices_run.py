@@ -17,16 +17,19 @@ COUNTERS = ("kernels", "sliceable", "launches", "slices", "fallbacks")
 
 @dataclasses.dataclass
 class Setting:
-    """What [slices] of the configuration says; `force_blocks` 0: nothing is cut."""
+    """What [slices] of the configuration says. With `force_blocks` all launches are cut, else those that take longer than
+    `threshold_us`; with neither, none."""
     device: str
-    force_blocks: int
+    force_blocks: int = 0
+    threshold_us: int = 0
     form: str = "slice"
 
     def text(self) -> str:
         kind, _, index = self.device.partition(":")
-        enabled = "true" if self.force_blocks else "false"
+        enabled = "true" if self.force_blocks or self.threshold_us else "false"
         return (f'[device]\nname = "{kind}"\nindex = {index or 0}\n[session]\nwarm_runners = 2\n'
-                f'[slices]\nenabled = {enabled}\nforce_blocks = {self.force_blocks}\nform = "{self.form}"\n')
+                f'[slices]\nenabled = {enabled}\nthreshold_us = {self.threshold_us}\n'
+                f'force_blocks = {self.force_blocks}\nform = "{self.form}"\n')
 
 
 @dataclasses.dataclass
@@ -80,9 +83,12 @@ class SlicingDaemon:
         return {**{name: now[name] - before[name] for name in COUNTERS},
                 "refused": {reason: number for reason, number in refused.items() if number}}
 
-    def run(self, program: Program, seconds: float = 180) -> Outcome:
+    def environment(self) -> dict[str, str]:
+        return {**direct_environment(VGPU), **self.variables}
+
+    def run(self, program: Program, seconds: float = 300) -> Outcome:
         begin = time.monotonic()
-        status, output = program.run({**direct_environment(VGPU), **self.variables, "BANDSAW_VGPU": VGPU}, seconds)
+        status, output = program.run(self.environment(), seconds)
         return Outcome(program.name, program.judge(status, output), output, time.monotonic() - begin)
 
     def end(self) -> None:

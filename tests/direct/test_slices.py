@@ -1,0 +1,22 @@
+"""Kernels that are cut into slices do what they do whole: test programs, every launch cut, several sizes."""
+import os
+
+from lab import bench_slices, host
+from lab.bench_shares_run import only_one
+
+SIZES = (1, 3, 16)
+# Their code takes minutes to compile a second time; tools/bench slices --check has them.
+LEFT_OUT = {"thrust_algorithms", "special_functions"}
+# Of all kernels; the others launch cooperatively, are launched into graphs, or call through pointers.
+SLICEABLE_PERCENT = 90
+
+
+def test_programs_do_the_same_in_slices():
+    device = host.current_device() or os.environ.get("BANDSAW_LAB_DEVICE", "soft")
+    programs = [program for program in bench_slices.chosen_programs(device) if program.name not in LEFT_OUT]
+    with only_one():
+        bad, counted = bench_slices.mismatches(device, programs, SIZES, "slice")
+    assert not bad, "\n".join(bad)
+    assert counted["slices"] > counted["launches"] > 0, counted
+    assert counted["fallbacks"] == 0, counted
+    assert counted["sliceable"] >= counted["kernels"] * SLICEABLE_PERCENT / 100, counted
