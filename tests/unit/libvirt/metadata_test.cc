@@ -129,6 +129,13 @@ TEST(Metadata, ChangesFollow) {
   EXPECT_EQ(change_metadata(kDomain, {"web0", {}}).status().code(), ENOENT);
 }
 
+TEST(Metadata, SharingIsAShareLikeOthers) {
+  const Attachment corun{"web0", "/x", {{"memory", "8G"}, {"sharing", "corun"}}};
+  const std::string xml = add_to_xml(kDomain, corun).value();
+  EXPECT_EQ(read_metadata(xml).value()[0].shares, corun.shares);
+  EXPECT_NE(domain_snippet(corun).find("sharing"), std::string::npos);
+}
+
 TEST(Metadata, ValuesAreEscaped) {
   const Attachment odd{"web0", "/x", {{"memory", "<'\"&>"}}};
   EXPECT_EQ(read_metadata(add_to_xml(kDomain, odd).value()).value()[0].shares, odd.shares);

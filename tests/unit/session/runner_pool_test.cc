@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 
+#include <filesystem>
+
+#include "backend/control/json_link.h"
 #include "backend/session/event_ptr.h"
 #include "guest-driver/uapi/vgpu_control.h"
 
@@ -104,6 +108,97 @@ TEST_F(RunnerPoolTest, AStubbornRunnerIsKilled) {
   taken->set_on_gone([&] { gone = true; });
   taken->stop(Runner::Stop::kAsk);
   EXPECT_TRUE(turn([&] { return gone; }));
+}
+
+TEST_F(RunnerPoolTest, NewTermsReplaceWarmRunnersAndLeaveTakenOnes) {
+  const auto pool = make("", 1);
+  ASSERT_TRUE(turn([&] { return pool->warm() == 1; }));
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+  ASSERT_TRUE(turn([&] { return pool->warm() == 1; }));
+  const uint64_t started = pool->started();
+  bool gone = false;
+  taken->set_on_gone([&] { gone = true; });
+  RunnerTerms terms;
+  terms.variables = {"BANDSAW_SHARING=corun"};
+  pool->set_terms(terms);
+  EXPECT_EQ(pool->warm(), 0u);
+  ASSERT_TRUE(turn([&] { return pool->warm() == 1 && pool->living() == 2; }));
+  EXPECT_EQ(pool->started(), started + 1);
+  EXPECT_EQ(pool->failed(), 0u);
+  EXPECT_FALSE(gone);
+  pool->set_terms(terms);  // the same
+  EXPECT_EQ(pool->warm(), 1u);
+}
+
+TEST_F(RunnerPoolTest, RefusalsAreToldAndWaitsAreWaited) {
+  const auto pool = make("", 1);
+  RunnerTerms terms;
+  terms.refusal = EAGAIN;
+  terms.why = "not yet";
+  pool->set_terms(terms);
+  ASSERT_TRUE(turn([&] { return pool->living() == 0; }));
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+  EXPECT_EQ(taken, nullptr);
+  pool->set_terms({});
+  ASSERT_TRUE(turn([&] { return taken != nullptr; }));
+  terms.why = "there is none";
+  std::vector<Status> refused;
+  terms.refusal = EAGAIN;
+  pool->set_terms(terms);
+  pool->take([&](Result<Runner*> runner) { refused.push_back(runner.status()); });
+  EXPECT_TRUE(refused.empty());
+  terms.refusal = ENODEV;
+  pool->set_terms(terms);
+  pool->take([&](Result<Runner*> runner) { refused.push_back(runner.status()); });
+  ASSERT_EQ(refused.size(), 2u);
+  for (const Status& status : refused) {
+    EXPECT_EQ(status.code(), ENODEV);
+    EXPECT_EQ(status.message(), "there is none");
+  }
+}
+
+TEST_F(RunnerPoolTest, NobodyIsStartedWhileTheDaemonDoesNotAnswer) {
+  const auto pool = make("", 0);
+  RunnerTerms terms;
+  terms.mps = "/nonexistent";
+  terms.socket = "/nonexistent/control";
+  pool->set_terms(terms);
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.ok() ? runner.value() : nullptr; });
+  for (int i = 0; i < 20; ++i) turn([n = 0]() mutable { return n++ > 0; });
+  EXPECT_EQ(pool->started(), 0u);
+  pool->set_terms({});
+  ASSERT_TRUE(turn([&] { return taken != nullptr; }));
+  EXPECT_EQ(taken->mps(), "");
+}
+
+TEST_F(RunnerPoolTest, ClientsOfADeadDaemonAreKilled) {
+  char path[] = "/tmp/bandsaw-test-XXXXXX";
+  const std::string folder = ::mkdtemp(path);
+  const auto listener = listen_unix(folder + "/control", SOCK_SEQPACKET, 0600);
+  ASSERT_TRUE(listener.ok());
+  const auto pool = make("", 0);
+  Runner *other = nullptr, *client = nullptr;
+  pool->take([&](Result<Runner*> runner) { other = runner.value(); });
+  ASSERT_TRUE(turn([&] { return other; }));
+  RunnerTerms terms;
+  terms.mps = folder;
+  terms.socket = folder + "/control";
+  pool->set_terms(terms);
+  pool->take([&](Result<Runner*> runner) { client = runner.value(); });
+  ASSERT_TRUE(turn([&] { return client; }));
+  EXPECT_EQ(client->mps(), folder);
+  bool gone = false;
+  client->set_on_gone([&] { gone = true; });
+  const auto begin = std::chrono::steady_clock::now();
+  pool->end_clients(folder + "/of-another");
+  pool->end_clients(folder);
+  EXPECT_TRUE(turn([&] { return gone; }));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, kLostPatience);
+  EXPECT_EQ(pool->living(), 1u);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(RunnerPoolTest, TheEndOfThePoolEndsItsRunners) {

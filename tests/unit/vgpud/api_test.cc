@@ -159,6 +159,36 @@ TEST_F(ApiTest, APolicyIsTheWholeDevicesAndOutlivesARestart) {
   EXPECT_EQ(choice_of(options), (PolicyChoice{"credit", "mrq"}));
 }
 
+TEST_F(ApiTest, SharingIsKeptAndSaysForWhom) {
+  add("a", 60);
+  const json view = set("a", {{"sharing", "corun"}});
+  EXPECT_EQ(code_, 200);
+  EXPECT_EQ(view["sharing"], "corun");
+  ASSERT_EQ(view["notes"].size(), 2u) << view;
+  EXPECT_NE(view["notes"][0].get<std::string>().find("from now on"), std::string::npos);
+  EXPECT_NE(view["notes"][1].get<std::string>().find("corun changes nothing"), std::string::npos);
+  EXPECT_EQ(registry_->find("a")->sharing, Sharing::kCorun);
+  EXPECT_FALSE(set("a", {{"compute", 50}}).contains("notes"));
+  EXPECT_EQ(set("a", {{"sharing", "mine"}})["error"], "no sharing 'mine'; there are isolated, corun");
+  EXPECT_EQ(code_, 400);
+}
+
+TEST_F(ApiTest, TheCorunModeIsTheWholeDevicesAndOutlivesARestart) {
+  add("a", 60);
+  EXPECT_EQ(set("a", {{"corun_mode", "kernelet"}})["corun"]["mode"], "kernelet");
+  EXPECT_EQ(ask("GET", {"status"})["corun"]["mode"], "kernelet");
+  EXPECT_TRUE(ask("GET", {"status"})["corun"]["mps"].is_null());
+  set("a", {{"corun_mode", "best"}, {"compute", 20}});
+  EXPECT_EQ(code_, 400);
+  EXPECT_EQ(registry_->find("a")->compute, 60u);
+  open(&arbiter_);
+  EXPECT_EQ(effective_corun_mode(config_.corun_mode, registry_->corun_mode()), CorunMode::kKernelet);
+  open(nullptr);  // needs no arbiter
+  ask("PATCH", {"scheduler"}, {{"corun_mode", "random"}});
+  EXPECT_EQ(code_, 200);
+  EXPECT_EQ(ask("GET", {"status"})["corun"]["mode"], "random");
+}
+
 TEST_F(ApiTest, SchedulerTakesNothingElse) {
   for (const json& body : {json::object(), json::array(), json{{"depth", 3}}, json{{"policy", 3}}}) {
     ask("PATCH", {"scheduler"}, body);

@@ -103,10 +103,20 @@ listen = "127.0.0.1:9495"
   EXPECT_FALSE(parse_config("[scheduler]\npolicy = \"none\"", "x").value().scheduled);
 }
 
+TEST_F(ConfigTest, ReadsHowKernelsCoRun) {
+  const auto plain = parse_config("", "x");
+  EXPECT_EQ(plain.value().corun_mode, CorunMode::kMps);
+  EXPECT_EQ(plain.value().mps_command, "nvidia-cuda-mps-control");
+  const auto config = parse_config("[scheduler]\ncorun_mode = \"opt\"\n[mps]\ncommand = \"/opt/mps\"", "x");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config.value().corun_mode, CorunMode::kOpt);
+  EXPECT_EQ(config.value().mps_command, "/opt/mps");
+}
+
 TEST_F(ConfigTest, RefusesASchedulerThatCannotBe) {
-  for (const char* text :
-       {"policy = \"best\"", "policy = 3", "queues = \"three\"", "period_ms = 0", "period_ms = 2.5", "wait_us = -1",
-        "quantum_us = 0", "patience_ms = 0", "depth = 0", "depth = 9", "depht = 2"}) {
+  for (const char* text : {"policy = \"best\"", "policy = 3", "queues = \"three\"", "period_ms = 0", "period_ms = 2.5",
+                           "wait_us = -1", "quantum_us = 0", "patience_ms = 0", "depth = 0", "depth = 9", "depht = 2",
+                           "corun_mode = \"best\"", "corun_mode = 3"}) {
     const auto config = parse_config(std::string("[scheduler]\n") + text, "x");
     EXPECT_EQ(config.status().code(), EINVAL) << text;
     EXPECT_NE(config.status().message().find("scheduler."), std::string::npos) << config.status().message();

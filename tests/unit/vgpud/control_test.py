@@ -137,10 +137,13 @@ class ControlTest(DaemonCase):
         view = self.show("web0")
         self.assertEqual((view["memory"], view["compute"]), (512 << 20, 40))
         self.assertEqual((self.show("web1")["cap"], self.show("web1")["priority"]), (50, 7))
+        self.assertEqual(self.hook(domain.format("<b:vgpu name='web1' sharing='corun'/>"), "guest").returncode, 0)
+        self.assertEqual(self.show("web1")["sharing"], "corun")
         for xml, code, reason in (("<b:vgpu name='web0' compute='80'/>", 1, "would sum to 110 %"),
                                   ("<b:vgpu name='web0' compute='0'/>", 1, "is 0 %"),
                                   ("<b:vgpu name='web0' compute='lots'/>", 1, "must be a whole number"),
                                   ("<b:vgpu name='web0' colour='1'/>", 1, "'colour', which is not a share"),
+                                  ("<b:vgpu name='web0' sharing='mine'/>", 1, "no sharing 'mine'"),
                                   ("<b:vgpu compute='1'/>", 1, "has no name"),
                                   ("<b:vgpu name='web9'/>", 4, "no virtual GPU 'web9'"),
                                   ("<b:vgpu name='web0'", 1, "is not a libvirt domain")):

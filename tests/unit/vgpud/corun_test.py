@@ -49,7 +49,10 @@ class CorunTest(CorunCase):
         self.assertEqual(self.show("web0")["sharing"], "isolated")
         self.assertEqual(self.mps_state()["state"], "off")
         self.assertIn("ends the programs of all of them", self.ok("create", "web1", "--memory", "1G", "--sharing", "corun"))
-        self.assertIn("corun", self.ok("list"))
+        head, *lines = self.ok("list").splitlines()
+        for column, values in {"SHARING": ["isolated", "corun"], "PRIORITY": ["0", "0"], "CAP": ["-", "-"]}.items():
+            at = head.index(column)
+            self.assertEqual([line[at:].split()[0] for line in lines], values)
         self.assertIn("corun", self.ok("show", "web1"))
         self.refused(1, "no sharing 'mine'; there are isolated, corun", "set", "web0", "--sharing", "mine")
         self.assertIn("for programs that start from now on", self.ok("set", "web0", "--sharing", "corun"))

@@ -200,5 +200,16 @@ TEST(MetricsServer, AnswersGetMetricsAndNothingElse) {
   EXPECT_NE(ask("POST /metrics").find("405"), std::string::npos);
 }
 
+TEST(Metrics, TheMpsDaemonIsThereWhereItCanBe) {
+  const json without = {{"device", {{"id", "soft"}}}, {"corun", {{"mode", "mps"}, {"mps", nullptr}}}};
+  EXPECT_EQ(render_metrics(without, json::array()).find("_mps_"), std::string::npos);
+  const json with = {{"device", {{"id", "cuda:0"}}},
+                     {"corun", {{"mode", "mps"}, {"mps", {{"state", "running"}, {"restarts", 3}}}}}};
+  const Exposition page(render_metrics(with, json::array()));
+  EXPECT_EQ(page.error, "");
+  EXPECT_EQ(page.samples.at("bandsaw_gpu_mps_up{gpu=\"cuda:0\"}"), 1);
+  EXPECT_EQ(page.samples.at("bandsaw_gpu_mps_restarts_total{gpu=\"cuda:0\"}"), 3);
+}
+
 }  // namespace
 }  // namespace bandsaw

@@ -128,6 +128,29 @@ TEST_F(RegistryTest, KeepsThePolicyThatWasChosen) {
   }
 }
 
+TEST_F(RegistryTest, KeepsHowKernelsCoRun) {
+  {
+    Registry registry = open();
+    EXPECT_EQ(effective_corun_mode(CorunMode::kMps, registry.corun_mode()), CorunMode::kMps);
+    ASSERT_TRUE(registry.put_corun_mode({CorunMode::kOpt, CorunMode::kMps}).ok());
+    VgpuSpec corun = spec("a", 0);
+    corun.sharing = Sharing::kCorun;
+    ASSERT_TRUE(registry.put(corun).ok());
+    ASSERT_TRUE(registry.put_choice({{"fifo", "sdq"}, {"band+", "mrq"}}).ok());
+  }
+  const Registry registry = open();
+  EXPECT_EQ(registry.find("a")->sharing, Sharing::kCorun);
+  EXPECT_EQ(effective_corun_mode(CorunMode::kMps, registry.corun_mode()), CorunMode::kOpt);
+  // Who edits the configuration afterwards has spoken last.
+  EXPECT_EQ(effective_corun_mode(CorunMode::kRandom, registry.corun_mode()), CorunMode::kRandom);
+  for (const char* text : {R"({"version":1,"vgpus":[],"corun":3})", R"({"version":1,"vgpus":[],"corun":{"mode":"best",
+                               "configured":"mps"}})",
+                           R"({"version":1,"vgpus":[{"name":"a","index":0,"sharing":"mine"}]})"}) {
+    write(text);
+    EXPECT_FALSE(Registry::open(folder_).ok()) << text;
+  }
+}
+
 TEST_F(RegistryTest, OnlyOneHoldsTheLock) {
   auto first = take_lock(folder_ + "/pid");
   ASSERT_TRUE(first.ok());
