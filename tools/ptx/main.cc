@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "tools/ptx/check.h"
 #include "tools/ptx/input.h"
 #include "tools/ptx/report.h"
 #include "vgpu-sched/ptx/persistent.h"
@@ -20,6 +21,7 @@ using namespace bandsaw;
 constexpr const char* kUsage =
     R"(usage: ptx [--json] FILE...
        ptx (--slice | --persistent) KERNEL [--one-dimensional] FILE
+       ptx --check [--ptxas PATH] [--target sm_90] FILE...
        ptx --ptx FILE
 
 Shows for each kernel of the files whether Bandsaw can cut it into slices or run it in persistent blocks, why not,
@@ -30,13 +32,14 @@ shared library that holds some.
   --slice KERNEL       prints the kernel's sliced form
   --persistent KERNEL  prints its persistent form
   --one-dimensional    for grids with y = z = 1 only: no divisions
+  --check              compiles every rewrite of every kernel with ptxas
   --ptx                prints the PTX found
 )";
 
 struct Options {
-  bool json = false, ptx = false, help = false;
+  bool json = false, ptx = false, check = false, help = false;
   ptx::SliceOptions form;
-  std::string slice, persistent;
+  std::string slice, persistent, ptxas = "ptxas", target;
   std::vector<std::string> files;
 };
 
@@ -45,13 +48,19 @@ Options parse_options(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     auto value = [&] {
-      if (++i >= argc) throw std::invalid_argument(word + " needs the name of a kernel");
+      if (++i >= argc) throw std::invalid_argument(word + " needs a value");
       return std::string(argv[i]);
     };
     if (word == "--json")
       options.json = true;
     else if (word == "--ptx")
       options.ptx = true;
+    else if (word == "--check")
+      options.check = true;
+    else if (word == "--ptxas")
+      options.ptxas = value();
+    else if (word == "--target")
+      options.target = value();
     else if (word == "--one-dimensional")
       options.form.one_dimensional = true;
     else if (word == "--slice")
@@ -117,7 +126,8 @@ void print_report(const Options& options) {
     std::fputs(tools::json(rows, notes).c_str(), stdout);
     return;
   }
-  for (const std::string& note : notes) std::printf("%s\n", note.c_str());
+  if (rows.empty())
+    for (const std::string& note : notes) std::printf("%s\n", note.c_str());
   std::fputs(tools::table(rows).c_str(), stdout);
 }
 
@@ -127,6 +137,18 @@ void print_ptx(const Options& options) {
       std::printf("// %s\n%s\n", found.from.c_str(), ptx::print(found.module).c_str());
 }
 
+bool print_check(const Options& options) {
+  bool good = true;
+  for (const std::string& file : options.files) {
+    const tools::CheckResult result = tools::check(tools::read_input(file).modules, options.ptxas, options.target);
+    std::printf("%s: %zu kernels, %zu rewrites compiled, %zu refused, %zu failed\n", file.c_str(), result.kernels,
+                result.compiled, result.refused, result.failures.size());
+    for (const std::string& failure : result.failures) std::printf("  %s\n", failure.c_str());
+    good &= result.failures.empty();
+  }
+  return good;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -134,6 +156,8 @@ int main(int argc, char** argv) {
     const Options options = parse_options(argc, argv);
     if (options.help)
       std::fputs(kUsage, stdout);
+    else if (options.check)
+      return print_check(options) ? 0 : 1;
     else if (options.ptx)
       print_ptx(options);
     else if (!options.slice.empty() || !options.persistent.empty())

@@ -1,0 +1,20 @@
+// Whether NVIDIA's compiler takes what the rewriters make.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/ptx/input.h"
+
+namespace bandsaw::tools {
+
+struct CheckResult {
+  size_t kernels = 0, compiled = 0, refused = 0;
+  std::vector<std::string> failures;  // "fatbin 1 (sm_75), name, sliced: ptxas exit status 1"
+};
+
+// Compiles every rewrite of every kernel with `ptxas` (a path, or a name in PATH) for `target`, "" being the module's
+// own. What ptxas says goes to standard error. Throws std::runtime_error if it cannot be run.
+CheckResult check(std::vector<FoundModule> modules, const std::string& ptxas, const std::string& target);
+
+}  // namespace bandsaw::tools
