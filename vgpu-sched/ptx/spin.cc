@@ -1,6 +1,7 @@
 #include "vgpu-sched/ptx/spin.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "vgpu-sched/ptx/control.h"
@@ -15,16 +16,23 @@ enum Source : uint8_t { kFromBlock = 1, kFromGrid = 2, kFromParameter = 4, kFrom
 class SpinFinder {
  public:
   SpinFinder(const ProgramFacts& facts, const Function& function)
-      : facts_(facts), flow_(function), control_(flow_), values_(flow_), sources_(values_.size()) {}
+      : facts_(facts),
+        flow_(function),
+        control_(flow_),
+        values_(flow_),
+        sources_(values_.size()),
+        member_(control_.end() + 1) {}
 
   Spin run() {
     if (flow_.has_unknown_target()) return Spin::kAny;
     mark_sources();
     definitions();
     Spin worst = Spin::kNone;
+    std::map<uint32_t, std::vector<uint32_t>> loops;  // the branches back, by where they go
     for (uint32_t s = 0; s < control_.end(); ++s)
       for (const uint32_t target : flow_.targets(s))
-        if (target <= s) worst = std::max(worst, loop(target, s));
+        if (target <= s) loops[target].push_back(s);
+    for (const auto& [target, branches] : loops) worst = std::max(worst, loop(target, branches));
     return worst;
   }
 
@@ -75,21 +83,44 @@ class SpinFinder {
     }
   }
 
-  // What a loop (first to last step) waits for: it does if every way out of it hangs on what it polls.
-  Spin loop(uint32_t first, uint32_t last) {
-    if (over(last - first)) return Spin::kAny;
-    if (std::find(polls_.begin() + first, polls_.begin() + last + 1, true) == polls_.begin() + last + 1)
-      return Spin::kNone;
-    bool ends = false, any = false;
-    for (uint32_t s = first; s <= last; ++s) ends |= flow_.steps()[s].kind == Kind::kEnd;
+  // Finds the steps of the loop that branches back close: those on a way from their target to one. False: too much
+  // work.
+  bool find_loop(uint32_t target, const std::vector<uint32_t>& branches) {
+    const uint32_t before = ++loop_;
+    std::vector<uint32_t> work = branches;
+    for (const uint32_t branch : branches) member_[branch] = before;
+    member_[target] = before;
+    while (!work.empty()) {
+      const uint32_t node = work.back();
+      work.pop_back();
+      if (over(1)) return false;
+      if (node == target) continue;
+      for (const uint32_t other : control_.predecessors(node))
+        if (member_[other] != before) member_[other] = before, work.push_back(other);
+    }
+    ++loop_;
+    body_.assign(1, target);
+    member_[target] = loop_;
+    for (size_t n = 0; n < body_.size(); ++n) {
+      if (over(1)) return false;
+      for (const uint32_t other : control_.successors(body_[n]))
+        if (member_[other] == before) member_[other] = loop_, body_.push_back(other);
+    }
+    return true;
+  }
+  bool inside(uint32_t node) const { return member_[node] == loop_; }
+
+  // What a loop waits for: it does if every way out of it hangs on what it polls.
+  Spin loop(uint32_t target, const std::vector<uint32_t>& branches) {
+    if (!find_loop(target, branches)) return Spin::kAny;
+    if (std::none_of(body_.begin(), body_.end(), [&](uint32_t s) { return polls_[s]; })) return Spin::kNone;
+    bool any = false;
     Spin worst = Spin::kNone;
-    for (uint32_t s = first; s <= last; ++s) {
-      if (!control_.parts(s)) continue;
-      bool out = ends;
-      for (const uint32_t to : control_.successors(s)) out |= to < first || to > last;
-      if (!out) continue;
+    for (const uint32_t s : body_) {
+      const auto& ways = control_.successors(s);
+      if (std::all_of(ways.begin(), ways.end(), [&](uint32_t to) { return inside(to); })) continue;
       any = true;
-      const Spin spin = waits(s, first, last);
+      const Spin spin = waits(s);
       if (spin == Spin::kNone) return Spin::kNone;
       worst = std::max(worst, spin);
     }
@@ -97,11 +128,11 @@ class SpinFinder {
   }
 
   // Whether a way out of a loop hangs on what is polled at one and the same place.
-  Spin waits(uint32_t branch, uint32_t first, uint32_t last) {
-    Slice condition = slice_of(branch, first, last, false);
+  Spin waits(uint32_t branch) {
+    Slice condition = slice_of(branch, false);
     Spin worst = Spin::kNone;
     for (const uint32_t poll : condition.polls) {
-      const Slice address = slice_of(poll, first, last, true);
+      const Slice address = slice_of(poll, true);
       if (!address.polls.empty() || moves_) continue;  // another place in each round
       const bool lower = (address.outside & kFromBlock) &&
                          !(condition.outside & (kFromGrid | kFromParameter | kFromMemory)) &&
@@ -113,22 +144,22 @@ class SpinFinder {
 
   // What a step's guard and operands (or its address) are computed from inside of a loop. Sets moves_ if a value
   // depends on itself in the round before.
-  Slice slice_of(uint32_t step, uint32_t first, uint32_t last, bool address) {
+  Slice slice_of(uint32_t step, bool address) {
     Slice slice;
     moves_ = false;
     std::vector<uint32_t> work;
     std::vector<uint32_t> steps_seen;
     auto follow = [&](uint32_t node) {
-      bool inside = false;
+      bool computed = false;
       for (const uint32_t s : defined_by_[node]) {
         if (over(1)) return;
-        if (s < first || s > last) continue;
-        inside = true;
+        if (!inside(s)) continue;
+        computed = true;
         if (step_seen(s)) continue;
         steps_seen.push_back(s);
         work.push_back(s);
       }
-      if (!inside) slice.outside |= sources_[node];
+      if (!computed) slice.outside |= sources_[node];
     };
     ++round_;
     follow_uses(step, address ? Role::kAddress : Role::kGuard, !address, follow, &slice);
@@ -152,7 +183,7 @@ class SpinFinder {
           moves_ |= use.role == Role::kRead && result.role == Role::kResult && use.named == Named::kNode &&
                     result.named == Named::kNode && use.index == result.index;
     }
-    moves_ |= in_circle(steps_seen, first, last);
+    moves_ |= in_circle(steps_seen);
     return slice;
   }
 
@@ -168,7 +199,7 @@ class SpinFinder {
   }
 
   // Steps that feed each other in a circle compute another value in every round.
-  bool in_circle(const std::vector<uint32_t>& steps, uint32_t first, uint32_t last) {
+  bool in_circle(const std::vector<uint32_t>& steps) {
     // Remove steps none of whose inputs is computed by a remaining one; what is left lies on circles or behind them.
     std::vector<uint32_t> left = steps;
     for (bool removed = true; removed && !left.empty();) {
@@ -182,7 +213,7 @@ class SpinFinder {
         for (const Use& use : flow_.uses(flow_.steps()[s])) {
           if (use.named != Named::kNode || use.role == Role::kResult || use.role == Role::kGuard) continue;
           for (const uint32_t from : defined_by_[use.index])
-            fed |= !over(1) && from >= first && from <= last && !polls_[from] && seen_[from] == here;
+            fed |= !over(1) && inside(from) && !polls_[from] && seen_[from] == here;
         }
         if (over(1)) return true;
         if (fed)
@@ -214,8 +245,8 @@ class SpinFinder {
   std::vector<uint8_t> sources_;
   std::vector<bool> polls_;
   std::vector<std::vector<uint32_t>> defined_by_;
-  std::vector<uint32_t> seen_;
-  uint32_t round_ = 0;
+  std::vector<uint32_t> seen_, member_, body_;  // member_: of which loop
+  uint32_t round_ = 0, loop_ = 0;
   size_t work_ = 0;
   bool moves_ = false;
 };
