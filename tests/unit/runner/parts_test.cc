@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <thread>
@@ -83,6 +84,29 @@ TEST(Jail, AllowsThreadsAndNothingThatReachesOut) {
     if (execve("/bin/true", arguments, arguments) == 0 || errno != EPERM) _exit(6);
     void* page = mmap(nullptr, kPage, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     _exit(page == MAP_FAILED ? 7 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no filters here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Jail, AClientOfMpsMayMakeUnixSocketsAndNoOthers) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(1);
+    if (!limit_system_calls(true, true).ok()) _exit(77);
+    sockaddr_un nowhere{AF_UNIX, "/nonexistent/control"};
+    const int socket_fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    if (socket_fd < 0) _exit(2);
+    if (connect(socket_fd, reinterpret_cast<sockaddr*>(&nowhere), sizeof nowhere) == 0 || errno != ENOENT) _exit(3);
+    for (const int family : {AF_INET, AF_INET6, AF_NETLINK, AF_VSOCK}) {
+      if (socket(family, SOCK_DGRAM, 0) >= 0 || errno != EPERM) _exit(4);
+    }
+    if (bind(socket_fd, reinterpret_cast<sockaddr*>(&nowhere), sizeof nowhere) == 0 || errno != EPERM) _exit(5);
+    if (fork() >= 0 || errno != EPERM) _exit(6);
+    _exit(0);
   }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
