@@ -49,7 +49,7 @@ Decoder::Decoder(Process* process, UniqueFd kick)
       kick_(std::move(kick)),
       command_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       patience_(kPatienceMin) {
-  process_->set_others_wait([this] { return any_more(); });
+  process_->set_others_wait([this] { return is_wanted(); });
 }
 
 Decoder::~Decoder() {
@@ -160,6 +160,13 @@ bool Decoder::serve_any() {
 
 bool Decoder::any_more() const {
   return std::any_of(lanes_.begin(), lanes_.end(), [](const LaneRef& lane) { return lane->has_more(); });
+}
+
+// While the device waits on this thread, for work of this process: others need not wait for the slice's end as well.
+bool Decoder::is_wanted() {
+  process_->gate().rest();
+  return any_more() || !process_->parked().empty() || process_->slicer().busy() ||
+         has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed);
 }
 
 // Polls for so long. True: there is something to do.

@@ -50,6 +50,7 @@ class Decoder {
   bool serve(const LaneRef& lane);
   bool serve_any();
   bool any_more() const;
+  bool is_wanted();
   void wait_at_gate();
   void wait_for_slices();
   bool spin(std::chrono::nanoseconds patience);

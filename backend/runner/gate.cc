@@ -41,15 +41,19 @@ bool GateView::enter(unsigned engine, uint64_t units) {
     }
     close(engine);
   }
-  if (!begin(engine)) return false;
+  if (!begin(engine, false)) return false;
   wait_word_ = nullptr;
   slice.units = units;
   return true;
 }
 
 bool GateView::enter_alone(unsigned engine) {
+  if (!board_) return true;
   if (lanes_[engine].slice.begun) close(engine);
-  return enter(engine, 1);
+  if (!begin(engine, true)) return false;
+  wait_word_ = nullptr;
+  lanes_[engine].slice.units = 1;
+  return true;
 }
 
 void GateView::leave(unsigned engine, SliceDone done) {
@@ -60,6 +64,14 @@ void GateView::leave(unsigned engine, SliceDone done) {
 void GateView::pause() {
   for (unsigned engine = 0; engine < kGateEngines; ++engine) {
     if (lanes_[engine].slice.begun) close(engine);
+  }
+}
+
+void GateView::rest() {
+  for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+    if (lanes_[engine].slice.begun && lanes_[engine].slice.counted && !board_->gates[slot_][engine].open.load()) {
+      close(engine);
+    }
   }
 }
 
@@ -88,8 +100,8 @@ bool GateView::permitted(Gate& gate) {
 // At an open gate the runner itself bounds what is in flight; at a closed one the arbiter does, and is to know at each
 // choice that there is more. At both, a slice larger than any before goes alone: work that is suddenly long is noticed
 // after one slice of it.
-bool GateView::has_room(Lane& lane, const Gate& gate) {
-  const bool grows = limit(lane) > lane.proven.load(std::memory_order_relaxed);
+bool GateView::has_room(Lane& lane, const Gate& gate, bool one_piece) {
+  const bool grows = !one_piece && limit(lane) > lane.proven.load(std::memory_order_relaxed);
   if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
   // Of work that is much longer than a quantum one piece keeps the engine busy, and who comes back waits for no more.
   const bool alone = grows || lane.unit_ps.load(std::memory_order_relaxed) / 1000 > 2 * quantum_ns();
@@ -147,16 +159,16 @@ void GateView::wait(std::chrono::nanoseconds most) {
   if (wait_word_) futex_wait(wait_word_, wait_seen_, most.count());
 }
 
-bool GateView::begin(unsigned engine) {
+bool GateView::begin(unsigned engine, bool one_piece) {
   Lane& lane = lanes_[engine];
   Gate& gate = board_->gates[slot_][engine];
   const bool counted = lane.asking || !board_->absent.load(std::memory_order_relaxed);
-  if (counted && !lane.asking && !has_room(lane, gate)) return false;
+  if (counted && !lane.asking && !has_room(lane, gate, one_piece)) return false;
   if (counted && (lane.asking || !permitted(gate)) && !granted(lane, gate)) return false;
   if (counted) ++lane.in_flight;
   const auto now = Clock::now();
   if (now - lane.slice.since > kForget) lane.proven = 1;  // what comes now may be something else
-  lane.slice = {.begun = true, .counted = counted, .units = 0, .limit = limit(lane), .since = now};
+  lane.slice = {.begun = true, .counted = counted, .units = 0, .limit = one_piece ? 1 : limit(lane), .since = now};
   device_->slice_begin(engine);
   return true;
 }

@@ -8,6 +8,7 @@
 // Threads: all of it on the decoder's thread; slices end on the device's.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 
@@ -35,12 +36,18 @@ class GateView {
   void leave(unsigned engine, SliceDone done);
   // After enter said no: sleeps until it may say yes, but no longer than this.
   void wait(std::chrono::nanoseconds most);
+  // It said no because others have the engine, not because enough of this process is on it.
+  bool kept_out() const {
+    return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return l.asking; });
+  }
   // Something has happened there since; said once.
   bool moved();
   // Of work that will not be done: takes what was asked for and gives it back. True: some of it is not granted yet.
   bool settle();
   // Nothing more comes for now: who has begun a slice ends it.
   void pause();
+  // The program waits for what it has begun: whoever else wants the engine may have it as soon as that is done.
+  void rest();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -59,9 +66,9 @@ class GateView {
     bool asking = false;                  // the arbiter has not answered yet
   };
 
-  bool begin(unsigned engine);
+  bool begin(unsigned engine, bool one_piece);
   void close(unsigned engine, SliceDone also = nullptr);
-  bool has_room(Lane& lane, const Gate& gate);
+  bool has_room(Lane& lane, const Gate& gate, bool one_piece);
   bool permitted(Gate& gate);
   bool granted(Lane& lane, Gate& gate);
   static void learn(Lane& lane, uint64_t units, uint64_t busy_ns);

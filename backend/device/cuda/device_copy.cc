@@ -12,7 +12,7 @@ bool is_linear(const Copy& copy) {
   return copy.height <= 1 && copy.depth <= 1 && !copy.destination.array && !copy.source.array;
 }
 
-constexpr uint64_t kSoonMost = 256u << 10;  // longer ones take longer than handing the wait over
+constexpr uint64_t kSoonMost = 32u << 20;  // longer ones take longer than anybody waits on this thread
 
 uint64_t extent(const Copy& copy, const CopyEnd& end) {
   return ((copy.depth - 1) * end.height + copy.height - 1) * end.pitch + copy.width_bytes;

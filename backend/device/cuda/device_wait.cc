@@ -8,8 +8,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Handing a wait to another thread and back costs some 3 us; a short kernel or copy takes less than this.
-constexpr std::chrono::microseconds kInlinePatience{20};
+// Handing a wait to another thread and back costs up to 10 us, which is little beside a wait of this length.
+constexpr std::chrono::microseconds kInlinePatience{1000};
 
 }  // namespace
 

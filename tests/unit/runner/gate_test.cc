@@ -145,6 +145,18 @@ TEST_F(GateTest, WhoWaitsForOneEngineKeepsNoOther) {
   EXPECT_EQ(device_.ended.size(), 1u);
 }
 
+TEST_F(GateTest, WhoWaitsForItsWorkEndsItsSliceIfOthersWantTheEngine) {
+  gate().open = 1;
+  EXPECT_TRUE(view_.enter(0, 1));
+  view_.rest();
+  EXPECT_TRUE(device_.ended.empty());
+  gate().open = 0;
+  view_.rest();
+  EXPECT_EQ(device_.ended.size(), 1u);
+  view_.rest();
+  EXPECT_EQ(device_.ended.size(), 1u);
+}
+
 TEST_F(GateTest, ASleeperIsWokenByTheGrant) {
   EXPECT_FALSE(view_.enter(0, 1));
   std::thread arbiter([this] {
