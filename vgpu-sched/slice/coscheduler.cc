@@ -17,15 +17,18 @@ void CoScheduler::make_plan() {
   ++plans_;
   plan_ = planner_->plan({.ready = queues_.ready()}, now_);
   if (meter_ == nullptr) return;
-  meter_->stop();
-  if (plan_.parts.size() != 2 || plan_.sharing != Sharing::kSpace) return;
-  const Part& a = plan_.parts[0];
-  const Part& b = plan_.parts[1];
-  const ReadyKernel* first = queues_.find_ready(a.kernel);
-  const ReadyKernel* second = queues_.find_ready(b.kernel);
-  if (first == nullptr || second == nullptr || a.slice == 0 || b.slice == 0) return;
-  meter_->start({.kernel = a.kernel, .shape = first->shape, .resident = a.resident},
-                {.kernel = b.kernel, .shape = second->shape, .resident = b.resident});
+  // The two that run in slices; others beside them are short.
+  std::vector<SpeedMeter::Side> sides;
+  for (const Part& part : plan_.parts) {
+    const ReadyKernel* kernel = queues_.find_ready(part.kernel);
+    if (kernel == nullptr || part.slice == 0 || part.resident == 0) continue;
+    sides.push_back({.kernel = part.kernel, .shape = kernel->shape, .resident = part.resident});
+  }
+  if (sides.size() == 2) {
+    meter_->start(sides[0], sides[1]);
+  } else {
+    meter_->stop();
+  }
 }
 
 std::optional<Issue> CoScheduler::next(Time now) {

@@ -9,6 +9,9 @@
 // section 3.1: sizes of slices stay until either kernel finishes). Of each kernel a bounded number of slices is in
 // flight.
 //
+// In persistent form the caller tells progress() of the running kernels before it tells of an arrival, so that the
+// allocation knows what each has left.
+//
 // Pure: no clock, threads, system calls. A time before an earlier one counts as the earlier one. Calls from one thread
 // at a time. Owns the planner; what the planner refers to outlives it. Errors leave everything as it was.
 #pragma once

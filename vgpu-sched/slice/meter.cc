@@ -5,6 +5,7 @@
 namespace bandsaw::slice {
 
 void SpeedMeter::start(const Side& a, const Side& b) {
+  if (running_ && counts_[0].side == a && counts_[1].side == b) return;
   counts_ = {Count{.side = a}, Count{.side = b}};
   running_ = true;
 }

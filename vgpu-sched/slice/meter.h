@@ -16,12 +16,14 @@ class SpeedMeter {
     KernelId kernel = 0;
     ShapeId shape = kNoShape;
     int resident = 0;
+
+    bool operator==(const Side&) const = default;
   };
 
   // `model` outlives this.
   explicit SpeedMeter(CoRunModel& model) : model_(model) {}
 
-  // From now on these two run beside each other. What was on its way is not counted.
+  // From now on these two run beside each other. What was on its way is not counted. The same two as before go on.
   void start(const Side& a, const Side& b);
   // They no longer do; what was measured less than a window long is dropped.
   void stop() { running_ = false; }

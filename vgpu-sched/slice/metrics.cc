@@ -1,7 +1,6 @@
 #include "vgpu-sched/slice/metrics.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace bandsaw::slice {
 namespace {
@@ -35,13 +34,6 @@ Time total_time(std::span<const Outcome> outcomes) {
     last = std::max(last, outcome.ended);
   }
   return last - first;
-}
-
-std::vector<double> charged_parts(std::span<const double> footprints) {
-  const double sum = std::accumulate(footprints.begin(), footprints.end(), 0.0);
-  std::vector<double> parts(footprints.begin(), footprints.end());
-  for (double& part : parts) part = sum > 0 ? part / sum : 1.0 / static_cast<double>(parts.size());
-  return parts;
 }
 
 }  // namespace bandsaw::slice

@@ -1,11 +1,10 @@
-// How good a schedule was, and who pays for the GPU while several use it.
+// How good a schedule was.
 //
 // Source: Eyerman and Eeckhout, "System-level performance metrics for multiprogram workloads", as Bashizade et al. use
 // them; total time as in Kernelet, section 5.1.
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "vgpu-sched/slice/types.h"
 
@@ -24,9 +23,5 @@ double system_throughput(std::span<const Outcome> outcomes);
 double normalized_turnaround(std::span<const Outcome> outcomes);
 // From the first arrival to the last end.
 Time total_time(std::span<const Outcome> outcomes);
-
-// The part of the GPU's time that each of those who run at once is charged: in the relation of their footprints
-// (occupancy.h) times the SMs they lie on; the sum is 1, since nobody else had the GPU meanwhile.
-std::vector<double> charged_parts(std::span<const double> footprints);
 
 }  // namespace bandsaw::slice

@@ -18,7 +18,8 @@ bool good(const KernelProfile& profile) {
   const auto part = [](double value) { return value >= 0 && value <= 1; };
   return std::isfinite(profile.block_ns) && profile.block_ns > 0 && part(profile.memory) && part(profile.uncoalesced) &&
          std::isfinite(profile.instructions) && profile.half_speed >= 0 && profile.half_speed <= 2 &&
-         profile.instructions >= 0 && std::isfinite(profile.bytes_per_ns) && profile.bytes_per_ns >= 0;
+         profile.most_resident >= 0 && profile.instructions >= 0 && std::isfinite(profile.bytes_per_ns) &&
+         profile.bytes_per_ns >= 0;
 }
 
 bool near(double a, double b) { return std::abs(a - b) <= 0.05 * std::max(std::abs(a), std::abs(b)); }
@@ -44,6 +45,7 @@ Fit CoRunModel::make_fit(const KernelProfile& profile) const {
   Fit fit;
   fit.profile = profile;
   fit.resident = resident_blocks(gpu_, profile.needs);
+  if (profile.most_resident > 0) fit.resident = std::min(fit.resident, profile.most_resident);
   fit.warps = static_cast<double>(profile.needs.warps()) / gpu_.schedulers;
   const double warps = fit.warps * fit.resident;
   const double cycles = profile.block_ns * gpu_.clock * gpu_.virtual_sms();   // of all virtual SMs, per block

@@ -25,7 +25,7 @@ struct Fit {
   double ipc = 0;             // alone at full occupancy
   double pur = 0;             // use of the issue slots alone: 0 to 1
   double mur = 0;             // use of the bandwidth alone: 0 to 1
-  int resident = 0;           // blocks on an SM at full occupancy
+  int resident = 0;           // the most blocks on an SM
   std::uint32_t version = 0;  // another one for every change
 };
 

@@ -4,52 +4,15 @@
 #include <cmath>
 #include <utility>
 
-#include "vgpu-sched/slice/occupancy.h"
+#include "vgpu-sched/slice/slice_sizes.h"
 
 namespace bandsaw::slice {
 namespace {
 
 constexpr std::size_t kChoices = 1 << 12;
 constexpr std::size_t kCandidates = 32;  // shapes looked at in one decision, those that wait longest
-constexpr double kLongestSlice = 256;    // waves beside one wave of much longer blocks
-
-Blocks whole_rows(double blocks, int sms) {
-  const auto rows = static_cast<Blocks>(std::max(1.0, std::round(blocks / sms)));
-  return rows * static_cast<Blocks>(sms);
-}
 
 }  // namespace
-
-std::vector<Ratio> ratios_of(const GpuModel& gpu, const BlockNeeds& a, const BlockNeeds& b, int most) {
-  std::vector<Ratio> all;
-  const int limit = resident_blocks(gpu, a);
-  for (int count = 1; count <= limit; ++count) {
-    const int other = fit(gpu, beside(gpu, room_of(gpu), a, count), b);
-    if (other == 0) break;
-    if (!all.empty() && all.back().b == other) all.pop_back();  // more of a at no cost
-    all.push_back({.a = count, .b = other});
-  }
-  const auto size = static_cast<int>(all.size());
-  if (most <= 0 || size <= most) return all;
-  std::vector<Ratio> some;
-  for (int i = 0; i < most; ++i) some.push_back(all[i * (size - 1) / std::max(most - 1, 1)]);
-  return some;
-}
-
-Slices balanced_slices(const GpuModel& gpu, const Fit& a, int resident_a, Blocks minimum_a, const Fit& b,
-                       int resident_b, Blocks minimum_b, const PairForecast& forecast) {
-  double blocks_a = static_cast<double>(resident_a) * gpu.sms;
-  double blocks_b = static_cast<double>(resident_b) * gpu.sms;
-  const double time_a = blocks_a * a.profile.block_ns / std::max(forecast.speed_a, 1e-3);
-  const double time_b = blocks_b * b.profile.block_ns / std::max(forecast.speed_b, 1e-3);
-  const double ratio = std::clamp(time_b / time_a, 1 / kLongestSlice, kLongestSlice);
-  if (ratio > 1) blocks_a *= ratio;
-  if (ratio < 1) blocks_b /= ratio;
-  const double scale =
-      std::max({1.0, static_cast<double>(minimum_a) / blocks_a, static_cast<double>(minimum_b) / blocks_b});
-  return {.a = std::max(whole_rows(blocks_a * scale, gpu.sms), minimum_a),
-          .b = std::max(whole_rows(blocks_b * scale, gpu.sms), minimum_b)};
-}
 
 PairPlanner::PairPlanner(const CoRunModel& model, PairSource& source, const PlannerOptions& options,
                          const PairRules& rules)
@@ -58,10 +21,17 @@ PairPlanner::PairPlanner(const CoRunModel& model, PairSource& source, const Plan
   pending_.reserve(kCandidates * kCandidates / 2);
 }
 
+bool PairPlanner::brief(const ReadyKernel& kernel) const {
+  if (kernel.minimum >= kernel.blocks) return true;
+  const Fit* fit = model_.fit(kernel.shape);
+  if (fit == nullptr) return kernel.minimum == 0;
+  return static_cast<double>(kernel.blocks) * fit->profile.block_ns <= static_cast<double>(options_.brief);
+}
+
 void PairPlanner::gather(const State& state) {
   candidates_.clear();
   for (const ReadyKernel& kernel : state.ready) {
-    if (kernel.left == 0 || kernel.minimum == 0 || candidates_.size() == kCandidates) continue;
+    if (kernel.left == 0 || kernel.minimum == 0 || candidates_.size() == kCandidates || brief(kernel)) continue;
     const Fit* fit = model_.fit(kernel.shape);
     const bool again = std::any_of(candidates_.begin(), candidates_.end(),
                                    [&](const Candidate& other) { return other.kernel->shape == kernel.shape; });
@@ -99,9 +69,7 @@ const PairPlanner::Choice& PairPlanner::decide(const Candidate& first, const Can
   const ShapeId b = second.kernel->shape;
   Choice& choice = choices_[((std::uint64_t{a} << 32 | b) * 0x9e3779b97f4a7c15u) >> 52];
   choice = {.a = a, .b = b, .version_a = first.fit->version, .version_b = second.fit->version, .forecast = {}};
-  const BlockNeeds& needs_a = first.fit->profile.needs;
-  const BlockNeeds& needs_b = second.fit->profile.needs;
-  for (const Ratio& ratio : ratios_of(model_.gpu(), needs_a, needs_b, rules_.ratios)) {
+  for (const Ratio& ratio : ratios_of(model_.gpu(), *first.fit, *second.fit, rules_.ratios)) {
     const PairForecast forecast = source_.pair(a, ratio.a, b, ratio.b);
     if (choice.resident_a != 0 && forecast.throughput() <= choice.forecast.throughput()) continue;
     choice.resident_a = ratio.a;
@@ -109,15 +77,6 @@ const PairPlanner::Choice& PairPlanner::decide(const Candidate& first, const Can
     choice.forecast = forecast;
   }
   return choice;
-}
-
-Plan PairPlanner::alone(const ReadyKernel& kernel) const {
-  const Fit* fit = model_.fit(kernel.shape);
-  Part part{.kernel = kernel.id};
-  if (kernel.minimum > 0 && fit != nullptr) {
-    part.slice = std::max(kernel.minimum, static_cast<Blocks>(fit->resident) * model_.gpu().sms);
-  }
-  return {.parts = {part}};
 }
 
 Plan PairPlanner::together(const Choice& choice, const Candidate& first, const Candidate& second) const {
@@ -156,11 +115,20 @@ void PairPlanner::scan(const ReadyKernel* wanted, Best* best) {
 }
 
 Plan PairPlanner::plan(const State& state, Time now) {
-  const auto oldest =
-      std::find_if(state.ready.begin(), state.ready.end(), [](const ReadyKernel& kernel) { return kernel.left > 0; });
+  Plan plan = choose(state, now);
+  for (const ReadyKernel& kernel : state.ready) {
+    if (kernel.left > 0 && brief(kernel)) plan.parts.push_back({.kernel = kernel.id});
+  }
+  return plan;
+}
+
+// Among those that are not brief.
+Plan PairPlanner::choose(const State& state, Time now) {
+  const auto oldest = std::find_if(state.ready.begin(), state.ready.end(),
+                                   [this](const ReadyKernel& kernel) { return kernel.left > 0 && !brief(kernel); });
   if (oldest == state.ready.end()) return {};
+  if (oldest->minimum == 0 || model_.fit(oldest->shape) == nullptr) return {.parts = {slices_alone(model_, *oldest)}};
   const bool urgent = now - oldest->ready_since >= options_.patience;
-  if (urgent && (oldest->minimum == 0 || model_.fit(oldest->shape) == nullptr)) return alone(*oldest);
   gather(state);
   Best best;
   scan(urgent ? &*oldest : nullptr, &best);
@@ -169,7 +137,7 @@ Plan PairPlanner::plan(const State& state, Time now) {
     if (rules_.solves > 0 && model_.solved() - before >= static_cast<std::uint64_t>(rules_.solves)) break;
     consider(decide(candidates_[pair.first], candidates_[pair.second]), pair, &best);
   }
-  if (best.choice.resident_a == 0) return alone(*oldest);
+  if (best.choice.resident_a == 0) return {.parts = {slices_alone(model_, *oldest)}};
   return together(best.choice, candidates_[best.pair.first], candidates_[best.pair.second]);
 }
 

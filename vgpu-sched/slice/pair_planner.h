@@ -6,6 +6,9 @@
 // Pairs of shapes are decided once and remembered. One decision solves a bounded number of chains: the most promising
 // pairs first, by what issue slots and bandwidth at most allow; others wait for the next decision.
 //
+// Beyond the paper, whose kernels are all long and may all be sliced: short kernels go at once, whole, beside the
+// others; a long one that may not be sliced has the GPU to itself when its turn comes.
+//
 // Source: Kernelet, section 4.2, algorithm 1 and FindCoSchedule; section 4.3, equation 7.
 #pragma once
 
@@ -60,13 +63,14 @@ class PairPlanner : public Planner {
     double profit = 0;
   };
 
+  bool brief(const ReadyKernel& kernel) const;
   void gather(const State& state);
   void scan(const ReadyKernel* wanted, Best* best);
   void consider(const Choice& choice, const Pair& pair, Best* best) const;
   bool worth_a_look(const Fit& a, const Fit& b, double* bound);
   Choice* known(const Candidate& first, const Candidate& second);
   const Choice& decide(const Candidate& first, const Candidate& second);
-  Plan alone(const ReadyKernel& kernel) const;
+  Plan choose(const State& state, Time now);
   Plan together(const Choice& choice, const Candidate& first, const Candidate& second) const;
 
   const CoRunModel& model_;
@@ -79,21 +83,5 @@ class PairPlanner : public Planner {
   std::uint64_t pruned_ = 0;
   std::uint64_t seen_ = 0;
 };
-
-// Slices of two kernels that end together, at these residencies and speeds, each at least its minimum.
-struct Slices {
-  Blocks a = 0;
-  Blocks b = 0;
-};
-Slices balanced_slices(const GpuModel& gpu, const Fit& a, int resident_a, Blocks minimum_a, const Fit& b,
-                       int resident_b, Blocks minimum_b, const PairForecast& forecast);
-
-// Ratios of blocks that fill an SM: each with the most of b that fits beside a, and the other way round. At most `most`
-// (0: all), the extremes among them.
-struct Ratio {
-  int a = 0;
-  int b = 0;
-};
-std::vector<Ratio> ratios_of(const GpuModel& gpu, const BlockNeeds& a, const BlockNeeds& b, int most);
 
 }  // namespace bandsaw::slice

@@ -60,7 +60,9 @@ struct PlannerOptions {
   int ratios = 6;               // shares of an SM tried for each pair
   int solves = 24;              // chains solved for one decision at most; what is left waits for the next
   Time patience = 5 * kSecond;  // a kernel that was ready for so long is one of the pair
-  std::uint64_t seed = 1;       // random
+  // Kernelet: kernels that are shorter alone, or one slice, go whole beside whatever runs.
+  Time brief = 200 * kMicrosecond;
+  std::uint64_t seed = 1;  // random
 };
 
 class Planner {

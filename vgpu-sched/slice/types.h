@@ -19,7 +19,8 @@ using Blocks = std::uint64_t;
 using KernelId = std::uint64_t;
 // A stream of a virtual GPU. Chosen by the caller; unique among all virtual GPUs.
 using StreamId = std::uint64_t;
-// A kernel with its block size and dynamic shared memory: what profiles are kept for. Given by CoRunModel::add().
+// A kernel with its block size, dynamic shared memory and, where that is below a wave, grid: what profiles are kept
+// for. Given by CoRunModel::add().
 using ShapeId = std::uint32_t;
 inline constexpr ShapeId kNoShape = ~ShapeId{0};
 
@@ -72,6 +73,9 @@ struct KernelProfile {
   // wave, one at a time; 0: not known. Tells a kernel that is full of waits from one that has used up a resource where
   // its instructions are not known.
   double half_speed = 0;
+  // Blocks on each SM while that was measured, where the grid was too small for more; 0: as many as fit. Such launches
+  // are a shape of their own.
+  int most_resident = 0;
 };
 
 enum class Error : std::uint8_t {

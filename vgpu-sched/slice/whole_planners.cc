@@ -3,23 +3,9 @@
 #include <algorithm>
 
 #include "vgpu-sched/slice/occupancy.h"
-#include "vgpu-sched/slice/pair_planner.h"
+#include "vgpu-sched/slice/slice_sizes.h"
 
 namespace bandsaw::slice {
-namespace {
-
-// One kernel's slices: at least its minimum, at least what fills the GPU. A kernel that may not be sliced goes whole.
-Part slices_alone(const CoRunModel& model, const ReadyKernel& kernel) {
-  Part part{.kernel = kernel.id};
-  const Fit* fit = model.fit(kernel.shape);
-  if (kernel.minimum > 0 && fit != nullptr) {
-    part.slice = std::max(kernel.minimum, static_cast<Blocks>(fit->resident) * model.gpu().sms);
-  }
-  return part;
-}
-
-}  // namespace
-
 Plan WholePlanner::plan(const State& state, Time now) {
   Plan plan;
   plan.sharing = sharing_;
@@ -94,7 +80,7 @@ Plan RandomPlanner::plan(const State& state, Time now) {
   const Fit* first = model_.fit(a.shape);
   const Fit* second = model_.fit(b.shape);
   if (b.minimum == 0 || first == nullptr || second == nullptr) return {.parts = {slices_alone(model_, a)}};
-  const std::vector<Ratio> ratios = ratios_of(model_.gpu(), first->profile.needs, second->profile.needs, 0);
+  const std::vector<Ratio> ratios = ratios_of(model_.gpu(), *first, *second, 0);
   if (ratios.empty()) return {.parts = {slices_alone(model_, a)}};
   const Ratio ratio = ratios[random_() % ratios.size()];
   const auto blocks = [&](int resident, Blocks minimum) {

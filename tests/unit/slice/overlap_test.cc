@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "vgpu-sched/slice/charge.h"
 #include "vgpu-sched/slice/greedy.h"
 #include "vgpu-sched/slice/metrics.h"
 #include "vgpu-sched/slice/occupancy.h"
@@ -121,7 +124,18 @@ TEST(Metrics, ByTheirDefinitions) {
   EXPECT_DOUBLE_EQ(system_throughput(outcomes), 1.0);
   EXPECT_DOUBLE_EQ(normalized_turnaround(outcomes), 2.0);
   EXPECT_EQ(total_time(outcomes), 40);
-  EXPECT_EQ(charged_parts(std::vector<double>{0.5, 0.25}), (std::vector<double>{2.0 / 3, 1.0 / 3}));
+}
+
+TEST(Charge, EachItsPartOfEveryMoment) {
+  ChargeMeter meter;
+  EXPECT_EQ(meter.end(1, 5), 0);
+  EXPECT_TRUE(meter.begin(1, 0.5, 100));
+  EXPECT_FALSE(meter.begin(1, 0.5, 100));
+  EXPECT_TRUE(meter.begin(2, 0.25, 200));
+  EXPECT_EQ(meter.end(1, 500), 100 + 200);
+  EXPECT_EQ(meter.end(2, 600), 100 + 100);
+  EXPECT_TRUE(meter.begin(3, std::nan(""), 900));  // nobody ran before: nobody is charged
+  EXPECT_EQ(meter.end(3, 950), 50);
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/slice/workloads.h"
-#include "vgpu-sched/slice/pair_planner.h"
 #include "vgpu-sched/slice/profiler.h"
 #include "vgpu-sched/slice/profit_table.h"
+#include "vgpu-sched/slice/slice_sizes.h"
 
 namespace bandsaw::slice {
 namespace {
@@ -70,8 +70,10 @@ TEST_F(PlannerTest, WhoWaitsLongIsOneOfThePair) {
   const std::vector<ReadyKernel> all = {ready(1, kBs, 0), ready(2, kMriq, 1), ready(3, kSad, 2)};
   EXPECT_EQ(ids(plan("kernelet", all, kMillisecond)), (Ids{2, 3}));
   EXPECT_EQ(ids(plan("kernelet", all, 10 * kSecond)), (Ids{1, 3}));
+  // One that may not be sliced goes when its turn comes.
+  const std::vector<ReadyKernel> late = {ready(2, kMriq, 1), ready(3, kSad, 2), ready(1, kBs, 3, 0)};
+  EXPECT_EQ(ids(plan("kernelet", late, kMillisecond)), (Ids{2, 3}));
   const std::vector<ReadyKernel> whole = {ready(1, kBs, 0, 0), ready(2, kMriq, 1), ready(3, kSad, 2)};
-  EXPECT_EQ(ids(plan("kernelet", whole, kMillisecond)), (Ids{2, 3}));
   const Plan alone = plan("kernelet", whole, 10 * kSecond);
   EXPECT_EQ(ids(alone), Ids{1});
   EXPECT_EQ(alone.parts[0].slice, 0u);  // may not be sliced
@@ -83,7 +85,7 @@ TEST_F(PlannerTest, SlicesOfAPairEndTogether) {
       if (a == b) continue;
       const Fit& first = *model.fit(a);
       const Fit& second = *model.fit(b);
-      for (const Ratio& ratio : ratios_of(gpu.gpu(), first.profile.needs, second.profile.needs, 0)) {
+      for (const Ratio& ratio : ratios_of(gpu.gpu(), first, second, 0)) {
         const PairForecast forecast = model.pair(a, ratio.a, b, ratio.b);
         const Slices slices = balanced_slices(gpu.gpu(), first, ratio.a, 132, second, ratio.b, 132, forecast);
         const double time_a = static_cast<double>(slices.a) * first.profile.block_ns / forecast.speed_a;
@@ -97,15 +99,29 @@ TEST_F(PlannerTest, SlicesOfAPairEndTogether) {
 }
 
 TEST_F(PlannerTest, RatiosFillAnSm) {
-  const BlockNeeds small{.threads = 64};
-  const BlockNeeds large{.threads = 512, .registers = 0, .shared = 60000};
-  for (const Ratio& ratio : ratios_of(gpu.gpu(), small, large, 0)) {
-    const Room left = beside(gpu.gpu(), beside(gpu.gpu(), room_of(gpu.gpu()), small, ratio.a), large, ratio.b);
-    EXPECT_EQ(fit(gpu.gpu(), left, large), 0);
-    EXPECT_EQ(fit(gpu.gpu(), left, small), 0);
+  const BlockNeeds needs[] = {{.threads = 64}, {.threads = 512, .registers = 0, .shared = 60000}, {.threads = 32}};
+  std::vector<Fit> fits;
+  for (const BlockNeeds& one : needs) fits.push_back(*model.fit(model.add({.needs = one, .block_ns = 5})));
+  for (const Ratio& ratio : ratios_of(gpu.gpu(), fits[0], fits[1], 0)) {
+    const Room left = beside(gpu.gpu(), beside(gpu.gpu(), room_of(gpu.gpu()), needs[0], ratio.a), needs[1], ratio.b);
+    EXPECT_EQ(fit(gpu.gpu(), left, needs[1]), 0);
+    EXPECT_EQ(fit(gpu.gpu(), left, needs[0]), 0);
   }
-  EXPECT_LE(ratios_of(gpu.gpu(), small, {.threads = 32}, 6).size(), 6u);
-  EXPECT_TRUE(ratios_of(gpu.gpu(), small, {.threads = 4096}, 0).empty());
+  EXPECT_LE(ratios_of(gpu.gpu(), fits[0], fits[2], 6).size(), 6u);
+  const Fit small = *model.fit(model.add({.needs = needs[0], .block_ns = 5, .most_resident = 1}));
+  for (const Ratio& ratio : ratios_of(gpu.gpu(), small, fits[2], 0)) EXPECT_EQ(ratio.a, 1);
+}
+
+TEST_F(PlannerTest, ShortKernelsGoAtOnce) {
+  ReadyKernel brief = ready(3, kTea, 9);
+  brief.blocks = brief.left = 2000;
+  ReadyKernel one_slice = ready(4, kMriq, 9, 1 << 20);
+  ReadyKernel unknown = ready(5, kNoShape, 9, 0);
+  const std::vector<ReadyKernel> all = {ready(1, kMriq), ready(2, kSad), brief, one_slice, unknown};
+  const Plan got = plan("kernelet", all);
+  EXPECT_EQ(ids(got), (Ids{1, 2, 3, 4, 5}));
+  for (const Part& part : got.parts) EXPECT_EQ(part.slice > 0, part.kernel <= 2);
+  EXPECT_EQ(ids(plan("kernelet", {brief})), Ids{3});
 }
 
 TEST_F(PlannerTest, ConsolidationRunsTwoWholeKernels) {

@@ -1,0 +1,31 @@
+// How large slices are: of a kernel alone, and of two beside each other.
+//
+// Pure functions. Source: Kernelet, section 4.3: balanced slice ratio, equation 7.
+#pragma once
+
+#include <vector>
+
+#include "vgpu-sched/slice/planner.h"
+
+namespace bandsaw::slice {
+
+// Slices of a kernel that runs by itself: at least its minimum, at least a wave. One that may not be sliced goes whole.
+Part slices_alone(const CoRunModel& model, const ReadyKernel& kernel);
+
+// Ratios of blocks that fill an SM: each with the most of b that fits beside a, and the other way round, within what
+// the two have at most. At most `most` of them (0: all), the extremes included.
+struct Ratio {
+  int a = 0;
+  int b = 0;
+};
+std::vector<Ratio> ratios_of(const GpuModel& gpu, const Fit& a, const Fit& b, int most);
+
+// Slices of two kernels that end together, at these residencies and speeds, each at least its minimum.
+struct Slices {
+  Blocks a = 0;
+  Blocks b = 0;
+};
+Slices balanced_slices(const GpuModel& gpu, const Fit& a, int resident_a, Blocks minimum_a, const Fit& b,
+                       int resident_b, Blocks minimum_b, const PairForecast& forecast);
+
+}  // namespace bandsaw::slice
