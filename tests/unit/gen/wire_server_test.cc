@@ -110,7 +110,9 @@ struct Sink : ReplySink {
     result = with;
     body.assign(fixed.begin(), fixed.end());
     body.insert(body.end(), tail.begin(), tail.end());
+    if (on_reply) on_reply();
   }
+  std::function<void()> on_reply;
   int replies = 0;
   uint64_t last_seq = 0;
   CUresult result = CUDA_SUCCESS;
@@ -135,12 +137,16 @@ struct Handlers : RefusingHandlers {
     ADD_FAILURE() << "called with a handle that does not resolve";
     return CUDA_SUCCESS;
   }
+  CUresult memory_release(const CallContext&, const Resolved<Memory>&) override {
+    release();
+    return CUDA_SUCCESS;
+  }
   CUresult fetch_output(const CallContext&, std::string* text) override {
     text->assign(VGPU_LANE_REPLY_BYTES, 'x');
     return CUDA_SUCCESS;
   }
   uint64_t seen_context = 0, seen_stream = 99;
-  std::function<void()> later;
+  std::function<void()> later, release;
 };
 
 constexpr uint64_t handle(HandleKind kind) { return uint64_t{static_cast<uint32_t>(kind)} << 56 | 5; }
@@ -162,6 +168,20 @@ struct Dispatching : testing::Test {
   std::shared_ptr<Sink> sink = std::make_shared<Sink>();
   Handlers handlers;
 };
+
+TEST_F(Dispatching, WhatACallLetGoIsGoneBeforeTheAnswer) {
+  table.living = handle(HandleKind::kMemory);
+  table.object = std::make_shared<Memory>();
+  const std::weak_ptr<Object> released = table.object;
+  handlers.release = [&] { table.object.reset(); };
+  bool gone = false;
+  sink->on_reply = [&] { gone = released.expired(); };
+  MemoryReleaseArgs args{};
+  args.memory = table.living;
+  run(record(Opcode::kMemoryRelease, args), 0);
+  EXPECT_EQ(sink->replies, 1);
+  EXPECT_TRUE(gone);
+}
 
 TEST_F(Dispatching, AnswersASynchronousCall) {
   MemoryAllocArgs args{};
