@@ -1,0 +1,198 @@
+// Sliced and persistent forms do to memory what the original does, bit by bit: on the software device's compiler.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+
+#include "tests/unit/soft/codegen_harness.h"
+#include "vgpu-sched/ptx/parser.h"
+#include "vgpu-sched/ptx/persistent.h"
+
+namespace bandsaw::soft::test {
+namespace {
+
+using Grid = std::array<uint32_t, 3>;
+constexpr size_t kOutWords = 8192;
+
+struct Case {
+  const char* kernel;
+  uint32_t threads = 64, dynamic_shared = 0;
+  uint32_t second = UINT32_MAX;  // a u32 parameter after the pointer; UINT32_MAX: none
+  bool parameters = true, input = false, persistent = true;
+};
+
+const Case kCases[] = {
+    {"indices"},
+    {"only_x"},
+    {"oldest_reads"},
+    {.kernel = "calls", .threads = 32},
+    {.kernel = "no_parameters", .parameters = false},
+    {.kernel = "shared_turn", .dynamic_shared = 256},
+    {.kernel = "blocks_leave", .second = 9},
+    {.kernel = "threads_leave", .second = 700},
+    {.kernel = "leaves_before_barrier", .second = 40, .persistent = false},
+    {"named_barriers"},
+    {"last_block"},
+    {"look_back"},
+    {.kernel = "copies_ahead", .input = true},
+};
+
+const Grid kGrids[] = {{1, 1, 1}, {13, 1, 1}, {5, 3, 1}, {3, 2, 3}, {1, 7, 2}};
+
+uint64_t blocks_of(const Grid& grid) { return uint64_t{grid[0]} * grid[1] * grid[2]; }
+
+std::string sample() {
+  std::ifstream file(SAMPLES "/rewrites.ptx");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void put(std::vector<std::byte>* block, size_t at, uint64_t value, size_t bytes) {
+  if (block->size() < at + bytes) block->resize(at + bytes);
+  std::memcpy(block->data() + at, &value, bytes);
+}
+
+class Exact : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    reset_memory();
+    program_ = std::make_unique<ptx::Program>(ptx::parse(sample()));
+    original_ = std::make_unique<Kernels>(sample());
+    ASSERT_TRUE(original_->ok()) << original_->log();
+    in_ = array<uint32_t>(128);
+    out_ = array<uint32_t>(kOutWords);
+    stop_ = array<uint32_t>(1);
+    counter_ = array<uint32_t>(1);
+    for (uint32_t i = 0; i < 128; ++i) in_[i] = i * i;
+  }
+
+  // The original's parameters.
+  std::vector<std::byte> parameters() const {
+    std::vector<std::byte> block;
+    if (!GetParam().parameters) return block;
+    if (GetParam().input) put(&block, 0, reinterpret_cast<uint64_t>(in_), 8);
+    put(&block, block.size(), reinterpret_cast<uint64_t>(out_), 8);
+    if (GetParam().second != UINT32_MAX) put(&block, block.size(), GetParam().second, 4);
+    return block;
+  }
+
+  Shape shape(const Grid& grid) const {
+    Shape s;
+    std::copy(grid.begin(), grid.end(), s.grid);
+    s.block[0] = GetParam().threads;
+    s.dynamic_shared = GetParam().dynamic_shared;
+    return s;
+  }
+
+  // Everything that a kernel can change, from a clean start.
+  void clean() {
+    std::memset(out_, 0, kOutWords * 4);
+    std::memset(reinterpret_cast<void*>(original_->address("results")), 0, 4096 * 4);
+    *reinterpret_cast<uint32_t*>(original_->address("counter")) = 0;
+    *stop_ = *counter_ = 0;
+  }
+  std::vector<uint32_t> state() const {
+    std::vector<uint32_t> all(out_, out_ + kOutWords);
+    const auto* results = reinterpret_cast<const uint32_t*>(original_->address("results"));
+    all.insert(all.end(), results, results + 4096);
+    all.push_back(*reinterpret_cast<const uint32_t*>(original_->address("counter")));
+    return all;
+  }
+  std::vector<uint32_t> expected(const Grid& grid) {
+    clean();
+    const Outcome outcome = original_->run(GetParam().kernel, shape(grid), parameters());
+    EXPECT_EQ(outcome.fault, 0u);
+    EXPECT_FALSE(outcome.stuck);
+    return state();
+  }
+
+  template <class Made>
+  void finish(std::vector<std::byte>* block, const Made& made, const Grid& grid) const {
+    for (size_t i = 0; i < 3; ++i) put(block, made.grid_at + 4 * i, grid[i], 4);
+    for (const ptx::BorrowedVariable& v : made.variables) put(block, v.at, original_->address(v.name), 8);
+    ASSERT_EQ(block->size(), made.parameter_bytes);
+  }
+
+  void check_slices(bool one_dimensional) {
+    const auto result = ptx::slice(*program_, GetParam().kernel, {one_dimensional});
+    ASSERT_TRUE(std::holds_alternative<ptx::SlicedKernel>(result)) << std::get<ptx::Refusal>(result).reason;
+    const auto& sliced = std::get<ptx::SlicedKernel>(result);
+    Kernels kernels(sliced.text);
+    ASSERT_TRUE(kernels.ok()) << kernels.log() << sliced.text;
+    for (const Grid& grid : kGrids) {
+      if (one_dimensional && (grid[1] > 1 || grid[2] > 1)) continue;
+      const std::vector<uint32_t> wanted = expected(grid);
+      for (const uint64_t size : {1, 2, 5, 100}) {
+        clean();
+        for (uint64_t first = 0; first < blocks_of(grid); first += size) {
+          std::vector<std::byte> block = parameters();
+          const auto at = ptx::block_at(first, grid);
+          for (size_t i = 0; i < 3; ++i) put(&block, sliced.first_at + 4 * i, at[i], 4);
+          finish(&block, sliced, grid);
+          const auto n = static_cast<uint32_t>(std::min(size, blocks_of(grid) - first));
+          const Outcome outcome = kernels.run(sliced.name, shape({n, 1, 1}), block);
+          ASSERT_EQ(outcome.fault, 0u);
+          ASSERT_FALSE(outcome.stuck);
+        }
+        ASSERT_EQ(state(), wanted) << size << " blocks a slice, grid " << testing::PrintToString(grid);
+      }
+    }
+  }
+
+  void launch_persistent(Kernels* kernels, const ptx::PersistentKernel& made, const Grid& grid, uint32_t resident,
+                         const uint32_t* stop) {
+    std::vector<std::byte> block = parameters();
+    put(&block, made.counter_at, reinterpret_cast<uint64_t>(counter_), 8);
+    put(&block, made.stop_at, reinterpret_cast<uint64_t>(stop), 8);
+    put(&block, made.blocks_at, blocks_of(grid), 4);
+    finish(&block, made, grid);
+    const Outcome outcome = kernels->run(made.name, shape({resident, 1, 1}), block);
+    ASSERT_EQ(outcome.fault, 0u);
+    ASSERT_FALSE(outcome.stuck);
+  }
+
+  uint32_t *in_ = nullptr, *out_ = nullptr, *stop_ = nullptr, *counter_ = nullptr;
+  std::unique_ptr<ptx::Program> program_;
+  std::unique_ptr<Kernels> original_;
+};
+
+TEST_P(Exact, Slices) { check_slices(false); }
+
+TEST_P(Exact, SlicesOfOneDimension) { check_slices(true); }
+
+TEST_P(Exact, PersistentBlocks) {
+  const auto result = ptx::persistent(*program_, GetParam().kernel);
+  ASSERT_EQ(std::holds_alternative<ptx::PersistentKernel>(result), GetParam().persistent);
+  if (!GetParam().persistent) return;
+  const auto& made = std::get<ptx::PersistentKernel>(result);
+  Kernels kernels(made.text);
+  ASSERT_TRUE(kernels.ok()) << kernels.log() << made.text;
+  for (const Grid& grid : kGrids) {
+    const std::vector<uint32_t> wanted = expected(grid);
+    for (const uint32_t resident : {1u, 3u}) {
+      clean();
+      launch_persistent(&kernels, made, grid, resident, stop_);
+      ASSERT_EQ(state(), wanted) << resident << " resident blocks, grid " << testing::PrintToString(grid);
+      EXPECT_EQ(*counter_, blocks_of(grid) + resident);
+
+      // Told to stop before it began; then by the counter itself, once a block was drawn; then it goes on to the end.
+      clean();
+      *stop_ = 1;
+      launch_persistent(&kernels, made, grid, resident, stop_);
+      EXPECT_EQ(*counter_, 0u);
+      launch_persistent(&kernels, made, grid, resident, counter_);
+      EXPECT_EQ(*counter_, 1u);
+      *stop_ = 0;
+      launch_persistent(&kernels, made, grid, resident, stop_);
+      ASSERT_EQ(state(), wanted) << "stopped and gone on, grid " << testing::PrintToString(grid);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Exact, testing::ValuesIn(kCases), [](const auto& p) { return p.param.kernel; });
+
+}  // namespace
+}  // namespace bandsaw::soft::test
