@@ -85,7 +85,8 @@ CUresult Handlers::launch(C call, const vgpu_launch& launch, Bytes parameters) {
   resolved.parameters = parameters;
   count(world_.account.slot().launches);
   const bool may_capture = captures_.load(std::memory_order_relaxed) != 0;
-  return world_.slicer.launch({lane_of(call), call.context, may_capture}, stream, resolved);
+  return world_.slicer.launch({lane_of(call), call.context, stream_key(launch.stream, call.lane), may_capture}, stream,
+                              resolved);
 }
 
 }  // namespace bandsaw::runner

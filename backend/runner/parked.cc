@@ -1,56 +1,48 @@
 #include "backend/runner/parked.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace bandsaw::runner {
-namespace {
-
-using wire::Opcode;
-
-// The event is the first argument of all calls on one event.
-uint64_t event_of(const wire::CheckedRecord& record) {
-  uint64_t event = 0;
-  std::memcpy(&event, record.args, sizeof(event));
-  return event;
-}
-static_assert(offsetof(wire::EventRecordArgs, event) == 0 && offsetof(wire::EventQueryArgs, event) == 0 &&
-              offsetof(wire::EventSynchronizeArgs, event) == 0);
-
-}  // namespace
 
 bool Parked::holds(const Lane& lane) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.lane.get() == &lane; });
 }
 
-bool Parked::lets_past(const wire::CheckedRecord& record) const {
-  switch (record.opcode) {
-    case Opcode::kDeviceInfo:
-    case Opcode::kMemoryInfo:
-    case Opcode::kNextCallback:
-    case Opcode::kFetchOutput:
+bool Parked::lets_past(const RecordUse& use) const {
+  switch (use.kind) {
+    case RecordUse::Kind::kFree:
       return true;
-    case Opcode::kEventQuery:
-    case Opcode::kEventSynchronize:
-      return graphs_ == 0 && !recorded_.contains(event_of(record));
+    case RecordUse::Kind::kEvent:
+      return graphs_ == 0 && !recorded_.contains(use.event);
+    case RecordUse::Kind::kAsk:
+      return order_->may_ask(use.stream);
+    case RecordUse::Kind::kWork:
+      if (use.event != 0 && (graphs_ != 0 || recorded_.contains(use.event))) return false;
+      if (use.records && awaited_.contains(use.event)) return false;
+      return order_->may_work(use.stream);
     default:
       return false;
   }
 }
 
-void Parked::push(const LaneRef& lane, const wire::CheckedRecord& record, std::vector<std::byte> bytes) {
-  if (record.opcode == Opcode::kEventRecord) recorded_.insert(event_of(record));
-  if (record.opcode == Opcode::kExecLaunch) ++graphs_;
+void Parked::push(const LaneRef& lane, const wire::CheckedRecord& record, const RecordUse& use,
+                  std::vector<std::byte> bytes) {
+  if (use.records) recorded_.insert(use.event);
+  if (use.waits) awaited_.insert(use.event);
+  if (use.stream) order_->add(use.stream);
+  graphs_ += use.graph;
   bytes_ += bytes.size();
-  entries_.push_back({lane, std::move(bytes), record});  // the bytes keep their place
+  entries_.push_back({lane, std::move(bytes), record, use});  // the bytes keep their place
 }
 
 Parked::Entry Parked::pop() {
   Entry entry = std::move(entries_.front());
   entries_.pop_front();
   bytes_ -= entry.bytes.size();
-  if (entry.record.opcode == Opcode::kEventRecord) recorded_.erase(recorded_.find(event_of(entry.record)));
-  if (entry.record.opcode == Opcode::kExecLaunch) --graphs_;
+  if (entry.use.records) recorded_.erase(recorded_.find(entry.use.event));
+  if (entry.use.waits) awaited_.erase(awaited_.find(entry.use.event));
+  if (entry.use.stream) order_->remove(entry.use.stream);
+  graphs_ -= entry.use.graph;
   return entry;
 }
 

@@ -95,7 +95,8 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->device_ = std::move(device.value());
   process->gate_.set_device(process->device_.get());
   process->memory_->set_pins(process->device_.get());
-  process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->account_, slices);
+  process->slicer_ =
+      std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->account_, &process->order_, slices);
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->handlers_ =
       std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_, process->account_,
@@ -154,9 +155,12 @@ void Process::execute(const LaneRef& lane, Record& record) {
   }
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
   const bool behind = !parked_.empty() || slicer_->busy();
-  const bool in_turn = behind ? parked_.lets_past(checked) : pass_gate(checked);
-  if (in_turn) return perform(lane, checked, record.bytes);
-  parked_.push(lane, checked, std::exchange(record.bytes, {}));
+  if (!behind && pass_gate(checked)) return perform(lane, checked, record.bytes);
+  const RecordUse use = use_of(checked, lane->id());
+  if (behind && parked_.lets_past(use) && pass_gate(checked)) return perform(lane, checked, record.bytes);
+  // Who only asks need not wait: what the stream was given has not even been issued.
+  if (behind && checked.opcode == Opcode::kStreamQuery) return refuse(lane, checked, CUDA_ERROR_NOT_READY);
+  parked_.push(lane, checked, use, std::exchange(record.bytes, {}));
 }
 
 bool Process::pass_parked() {

@@ -82,7 +82,8 @@ class Process final : public DeviceHost {
 
   AccountView account_;
   GateView gate_;
-  Parked parked_;
+  StreamOrder order_;
+  Parked parked_{&order_};
   bool at_gate_ = false;    // what is parked waits there
   bool unsettled_ = false;  // the process has failed, and asked for a slice before
   Output output_;

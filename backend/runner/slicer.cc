@@ -59,10 +59,11 @@ struct Slicer::Run {
   std::shared_ptr<Flight> flight;
 };
 
-Slicer::Slicer(Device* device, GateView* gate, AccountView* account, const SliceSettings& settings)
+Slicer::Slicer(Device* device, GateView* gate, AccountView* account, StreamOrder* order, const SliceSettings& settings)
     : device_(*device),
       gate_(*gate),
       account_(*account),
+      order_(*order),
       settings_(settings),
       stats_(account),
       info_(info_of(*device)),
@@ -190,7 +191,9 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
     return result;
   }
   count(stats_.counters().launches);
-  if (run.next >= run.total) {
+  if (run.next < run.total) {
+    order_.add(caller.stream_key);
+  } else {
     finish(run);
     runs_.pop_back();
   }
@@ -233,6 +236,7 @@ bool Slicer::advance(bool failed) {
   at_gate_ = false;
   if (runs_.empty()) return false;
   if (failed) {
+    for (const Run& run : runs_) order_.remove(run.caller.stream_key);
     runs_.clear();
     return true;
   }
@@ -240,7 +244,8 @@ bool Slicer::advance(bool failed) {
   for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
     while (run->next < run->total && run->flight->slices < settings_.in_flight) {
       if (!gate_.enter_alone(kCompute)) {
-        at_gate_ = run->held_up = true;
+        at_gate_ = true;
+        run->held_up |= gate_.kept_out();
         break;
       }
       any = true;
@@ -255,6 +260,7 @@ bool Slicer::advance(bool failed) {
       continue;
     }
     finish(*run);
+    order_.remove(run->caller.stream_key);
     run = runs_.erase(run);
   }
   return any;

@@ -19,6 +19,7 @@
 #include "backend/runner/slice_settings.h"
 #include "backend/runner/slice_stats.h"
 #include "backend/runner/slice_timer.h"
+#include "backend/runner/stream_order.h"
 #include "backend/runner/worker_pool.h"
 
 namespace bandsaw::runner {
@@ -26,7 +27,7 @@ namespace bandsaw::runner {
 class Slicer {
  public:
   // All outlive it; slices that are on the device may outlive it.
-  Slicer(Device* device, GateView* gate, AccountView* account, const SliceSettings& settings);
+  Slicer(Device* device, GateView* gate, AccountView* account, StreamOrder* order, const SliceSettings& settings);
   ~Slicer();
 
   bool enabled() const { return settings_.enabled; }
@@ -46,6 +47,7 @@ class Slicer {
   struct Caller {
     std::shared_ptr<Lane> lane;  // gets errors of later slices
     ContextRef context;
+    uint64_t stream_key = 0;
     bool may_capture = false;  // some stream does, or did
   };
   // Launches it whole, or begins to launch it in slices. The gate has let the launch pass.
@@ -92,6 +94,7 @@ class Slicer {
   Device& device_;
   GateView& gate_;
   AccountView& account_;
+  StreamOrder& order_;  // has the streams of runs_
   const SliceSettings settings_;
   SliceStats stats_;
   const vgpu_device_info info_;

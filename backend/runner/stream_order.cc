@@ -1,0 +1,144 @@
+#include "backend/runner/stream_order.h"
+
+#include <cstddef>
+#include <cstring>
+
+namespace bandsaw::runner {
+namespace {
+
+using Kind = RecordUse::Kind;
+using wire::Opcode;
+
+constexpr uint64_t kLegacy = VGPU_STREAM_LEGACY, kPerThread = uint64_t{1} << 63;
+
+template <typename T>
+T read_at(const wire::CheckedRecord& record, size_t offset) {
+  T value{};
+  std::memcpy(&value, record.args + offset, sizeof value);
+  return value;
+}
+
+// Where a call's stream stands in its arguments; -1: it is in the order of none.
+int stream_offset(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kMemoryAllocAsync:
+      return offsetof(wire::MemoryAllocAsyncArgs, stream);
+    case Opcode::kMemoryFreeAsync:
+      return offsetof(wire::MemoryFreeAsyncArgs, stream);
+    case Opcode::kCopy:
+      return offsetof(wire::CopyArgs, stream);
+    case Opcode::kCopyIn:
+      return offsetof(wire::CopyInArgs, stream);
+    case Opcode::kCopyOut:
+      return offsetof(wire::CopyOutArgs, stream);
+    case Opcode::kFill:
+      return offsetof(wire::FillArgs, stream);
+    case Opcode::kStreamSynchronize:
+      return offsetof(wire::StreamSynchronizeArgs, stream);
+    case Opcode::kStreamQuery:
+      return offsetof(wire::StreamQueryArgs, stream);
+    case Opcode::kStreamWaitEvent:
+      return offsetof(wire::StreamWaitEventArgs, stream);
+    case Opcode::kStreamCallback:
+      return offsetof(wire::StreamCallbackArgs, stream);
+    case Opcode::kStreamWriteValue:
+      return offsetof(wire::StreamWriteValueArgs, stream);
+    case Opcode::kStreamWaitValue:
+      return offsetof(wire::StreamWaitValueArgs, stream);
+    case Opcode::kEventRecord:
+      return offsetof(wire::EventRecordArgs, stream);
+    case Opcode::kLaunch:
+      return offsetof(wire::LaunchArgs, launch) + offsetof(vgpu_launch, stream);
+    case Opcode::kExecLaunch:
+      return offsetof(wire::ExecLaunchArgs, stream);
+    default:
+      return -1;
+  }
+}
+
+// Calls that make or describe something: what waits has no part in it.
+bool is_free(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kDeviceInfo:
+    case Opcode::kMemoryInfo:
+    case Opcode::kNextCallback:
+    case Opcode::kFetchOutput:
+    case Opcode::kLibraryLoad:
+    case Opcode::kLibraryKernels:
+    case Opcode::kLibraryKernel:
+    case Opcode::kLibraryManaged:
+    case Opcode::kLibraryGlobal:
+    case Opcode::kKernelFunction:
+    case Opcode::kModuleLoad:
+    case Opcode::kModuleFunction:
+    case Opcode::kModuleFunctions:
+    case Opcode::kModuleGlobal:
+    case Opcode::kMemoryAlloc:
+    case Opcode::kStreamCreate:
+    case Opcode::kEventCreate:
+    case Opcode::kOccupancy:
+    case Opcode::kTensorMapEncode:
+    case Opcode::kTensorMapMove:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+uint64_t stream_key(uint64_t handle, uint32_t lane) {
+  if (handle == VGPU_STREAM_PER_THREAD) return kPerThread | lane;
+  return handle <= VGPU_STREAM_LEGACY ? kLegacy : handle;
+}
+
+RecordUse use_of(const wire::CheckedRecord& record, uint32_t lane) {
+  RecordUse use;
+  if (const int offset = stream_offset(record.opcode); offset >= 0) {
+    use.stream = stream_key(read_at<uint64_t>(record, static_cast<size_t>(offset)), lane);
+    use.kind = Kind::kWork;
+  } else if (is_free(record.opcode)) {
+    use.kind = Kind::kFree;
+  }
+  switch (record.opcode) {
+    case Opcode::kStreamSynchronize:
+    case Opcode::kStreamQuery:
+      use.kind = Kind::kAsk;
+      break;
+    case Opcode::kEventRecord:
+      use.records = true;
+      use.event = read_at<uint64_t>(record, offsetof(wire::EventRecordArgs, event));
+      break;
+    case Opcode::kStreamWaitEvent:
+      use.waits = true;
+      use.event = read_at<uint64_t>(record, offsetof(wire::StreamWaitEventArgs, event));
+      break;
+    case Opcode::kEventQuery:
+      use.kind = Kind::kEvent;
+      use.event = read_at<uint64_t>(record, offsetof(wire::EventQueryArgs, event));
+      break;
+    case Opcode::kEventSynchronize:
+      use.kind = Kind::kEvent;
+      use.event = read_at<uint64_t>(record, offsetof(wire::EventSynchronizeArgs, event));
+      break;
+    case Opcode::kExecLaunch:
+      use.graph = true;
+      use.kind = Kind::kOrdered;
+      break;
+    default:
+      break;
+  }
+  return use;
+}
+
+bool StreamOrder::may_work(uint64_t key) const {
+  if (waiting_.empty()) return true;
+  return key != kLegacy && !waiting_.contains(kLegacy) && !waiting_.contains(key);
+}
+
+// What others wait to do after it changes nothing about what the stream has been given.
+bool StreamOrder::may_ask(uint64_t key) const {
+  return waiting_.empty() || (key != kLegacy && !waiting_.contains(key));
+}
+
+}  // namespace bandsaw::runner
