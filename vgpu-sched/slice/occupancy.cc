@@ -52,7 +52,7 @@ Room room_of(const GpuModel& gpu) {
 }
 
 int fit(const GpuModel& gpu, const Room& room, const BlockNeeds& needs) {
-  if (needs.threads <= 0 || needs.registers < 0 || needs.shared < 0) return 0;
+  if (needs.threads <= 0 || needs.threads > gpu.threads || needs.registers < 0 || needs.shared < 0) return 0;
   const Taken one = taken(gpu, needs);
   const std::int64_t limit = room.blocks;
   const std::int64_t count =

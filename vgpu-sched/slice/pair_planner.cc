@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "vgpu-sched/slice/slice_sizes.h"
@@ -111,7 +112,9 @@ void PairPlanner::scan(const ReadyKernel* wanted, Best* best) {
       }
     }
   }
-  std::stable_sort(pending_.begin(), pending_.end(), [](const Pair& a, const Pair& b) { return a.bound > b.bound; });
+  std::sort(pending_.begin(), pending_.end(), [](const Pair& a, const Pair& b) {
+    return std::tie(b.bound, a.first, a.second) < std::tie(a.bound, b.first, b.second);
+  });
 }
 
 Plan PairPlanner::plan(const State& state, Time now) {

@@ -8,10 +8,12 @@
 namespace bandsaw::slice {
 namespace {
 
+constexpr double kMostRows = 1e15;  // more blocks than any grid has, and no overflow
+
 constexpr double kLongestSlice = 256;  // waves beside one wave of much longer blocks
 
 Blocks whole_rows(double blocks, int sms) {
-  const auto rows = static_cast<Blocks>(std::max(1.0, std::round(blocks / sms)));
+  const auto rows = static_cast<Blocks>(std::clamp(std::round(blocks / sms), 1.0, kMostRows));
   return rows * static_cast<Blocks>(sms);
 }
 

@@ -29,7 +29,7 @@ Blocks minimum_slice(const SliceCost& cost, double bound) {
 SliceTuner::SliceTuner(const Options& options) : options_(options) {
   options_.sms = std::max(options_.sms, 1);
   options_.wave = std::max<Blocks>(options_.wave, 1);
-  options_.blocks = std::max<Blocks>(options_.blocks, 1);
+  options_.blocks = std::clamp<Blocks>(options_.blocks, 1, Blocks{1} << 62);
   size_ = options_.blocks;
 }
 

@@ -53,7 +53,7 @@ struct BlockNeeds {
   int registers = 0;  // per thread
   int shared = 0;     // bytes, static and dynamic
 
-  int warps() const { return (threads + 31) / 32; }
+  int warps() const { return threads / 32 + (threads % 32 != 0 ? 1 : 0); }
 };
 
 // What is known of a shape. Nothing is assumed that can be measured: 0 where it says so means "not known yet".

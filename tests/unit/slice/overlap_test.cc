@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <cmath>
 
 #include "vgpu-sched/slice/charge.h"
@@ -95,6 +96,7 @@ TEST(Occupancy, ByTheScarcestResource) {
   EXPECT_EQ(resident_blocks(gpu, {.threads = 256, .registers = 0, .shared = 100000}), 2);
   EXPECT_EQ(resident_blocks(gpu, {.threads = 2000000000, .registers = 2000000000}), 0);
   EXPECT_EQ(resident_blocks(gpu, {.threads = 0}), 0);
+  EXPECT_EQ(resident_blocks(gpu, {.threads = INT_MAX, .registers = INT_MAX, .shared = INT_MAX}), 0);
   EXPECT_DOUBLE_EQ(footprint(gpu, {.threads = 256, .registers = 64}, 2), 0.5);
   for (int count = 1; count <= 8; ++count) {
     BlockNeeds padded{.threads = 256};

@@ -55,6 +55,33 @@ TEST(Scenario, KerneletsMixesInEveryMode) {
   }
 }
 
+// A short kernel every 5 ms beside long ones that fill the GPU.
+TEST(Scenario, ShortKernelsWaitForASliceAndNotForAKernel) {
+  double worst[2];
+  for (const bool slices : {false, true}) {
+    World world;
+    std::vector<Job> jobs;
+    for (Time now = 0; now < kSecond; now += 100 * kMillisecond) {
+      jobs.push_back({.kind = kTea, .blocks = 2000000, .arrival = now});
+      jobs.push_back({.kind = kSpmv, .blocks = 60000, .arrival = now});
+    }
+    for (Time now = kMillisecond; now < kSecond; now += 5 * kMillisecond) {
+      jobs.push_back({.kind = kBs, .blocks = 264, .arrival = now});
+    }
+    std::stable_sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) { return a.arrival < b.arrival; });
+    const SimResult result = world.run(slices ? "kernelet" : "mps", jobs);
+    std::vector<Time> turnarounds;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (jobs[i].kind == kBs) turnarounds.push_back(result.outcomes[i].ended - result.outcomes[i].arrived);
+    }
+    std::sort(turnarounds.begin(), turnarounds.end());
+    worst[slices] = static_cast<double>(turnarounds[turnarounds.size() * 99 / 100]) * 1e-3;
+    std::printf("short kernel, %s: p50 %.0f us, p99 %.0f us; all in %.3f s\n", slices ? "kernelet" : "mps",
+                static_cast<double>(turnarounds[turnarounds.size() / 2]) * 1e-3, worst[slices], result.seconds());
+  }
+  EXPECT_LE(worst[1], worst[0] / 5);
+}
+
 TEST(Scenario, MeasuredPairsMakeUpForAPoorProfile) {
   for (const double noise : {0.0, 0.1}) {
     for (const Mix& mix : mixes()) {
