@@ -60,18 +60,17 @@ CUresult Handlers::context_destroy(C, R<Context> context) {
 }
 
 CUresult Handlers::context_reset(C, R<Context> context) {
-  ContextRef fresh;
-  CUresult result = device_.context_create(0, &fresh);
-  if (result != CUDA_SUCCESS) return result;
+  // The old one goes first: a memory share need not hold two.
   table().remove_owned(context.handle);
-  if (!table().replace(context.handle, fresh)) {
-    device_.context_destroy(fresh);
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
   world_.objects.forget_context(context.object.get());
   world_.slicer.forget_context(context.object.get());
   withdraw_of(context.handle);
-  return device_.context_destroy(context);
+  if (const CUresult result = device_.context_destroy(context)) return result;
+  ContextRef fresh;
+  if (const CUresult result = device_.context_create(0, &fresh)) return result;
+  if (table().replace(context.handle, fresh)) return CUDA_SUCCESS;
+  device_.context_destroy(fresh);
+  return CUDA_ERROR_INVALID_CONTEXT;
 }
 
 void Handlers::context_synchronize(C, R<Context> context, wire::Answer answer) {
