@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
   const int nodes = scale.of(1 << 21, 1000), sources = scale.of(500, 2);
   const Graph graph = random_graph(nodes, 6);
   CHECK(cudaFree(nullptr));
-  const double begin = now_us();
+  const double begin = begin_steady();
   Search search(graph);
   for (int i = 0; i < sources; ++i) search.run(static_cast<int>(int64_t{nodes} * i / sources));
   const auto level = search.level.fetch();

@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
   }
   const DeviceBuffer<unsigned char> device_film(film.size()), device_templates(templates.size());
   const DeviceBuffer<Place> device_places(kPoints);
-  const double begin = now_us();
+  const double begin = begin_steady();
   device_film.put(film);
   device_templates.put(templates);
   device_places.put(places);

@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
   const DeviceBuffer<float> buffers[2] = {DeviceBuffer<float>(heat.size()), DeviceBuffer<float>(heat.size())};
   const DeviceBuffer<float> device_power(power.size());
   std::vector<float> before;
-  const double begin = now_us();
+  const double begin = begin_steady();
   buffers[0].put(heat);
   device_power.put(power);
   for (int i = 0; i < steps; ++i) {

@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   for (float& each : m) each = random.unit() - 0.5f;
   for (int i = 0; i < n; ++i) m[size_t(i) * n + i] += n / 8 + 16;
   const DeviceBuffer<float> original(m.size()), work(m.size());
-  const double begin = now_us();
+  const double begin = begin_steady();
   original.put(m);
   for (int i = 0; i < repeats; ++i) {
     CHECK(cudaMemcpyAsync(work.get(), original.get(), m.size() * sizeof(float), cudaMemcpyDeviceToDevice));

@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   const int n = scale.of(4096, 2 * kTile, kTile), repeats = scale.of(60, 2);
   const auto a = whole_numbers(n, 1), b = whole_numbers(n, 2);
   const DeviceBuffer<float> device_a(a.size()), device_b(a.size()), device_c(a.size());
-  const double begin = now_us();
+  const double begin = begin_steady();
   device_a.put(a);
   device_b.put(b);
   for (int i = 0; i < repeats; ++i)

@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   for (float4& each : position)
     each = make_float4(random.unit() - 0.5f, random.unit() - 0.5f, random.unit() - 0.5f, (0.5f + random.unit()) / n);
   const Bodies bodies[2] = {Bodies(n), Bodies(n)};
-  const double begin = now_us();
+  const double begin = begin_steady();
   bodies[0].position.put(position);
   bodies[0].speed.put(speed);
   for (int i = 0; i < steps; ++i) {

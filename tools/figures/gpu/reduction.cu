@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   const DeviceBuffer<double> partial(kBlocks), total(1);
   double sum = 0;
   bool right = true;
-  const double begin = now_us();
+  const double begin = begin_steady();
   device.put(data);
   for (int i = 0; i < repeats; ++i) {
     const int weight = 1 + i % 4;

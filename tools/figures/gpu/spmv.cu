@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   const DeviceBuffer<int> first(matrix.first.size()), column(matrix.column.size());
   const DeviceBuffer<float> number(matrix.number.size());
   const DeviceBuffer<float> vectors[2] = {DeviceBuffer<float>(rows), DeviceBuffer<float>(rows)};
-  const double begin = now_us();
+  const double begin = begin_steady();
   first.put(matrix.first);
   column.put(matrix.column);
   number.put(matrix.number);
