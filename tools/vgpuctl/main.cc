@@ -1,6 +1,9 @@
 // vgpuctl: the administrator's command.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 
+#include "backend/control/corun.h"
 #include "backend/control/paths.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/output.h"
@@ -35,18 +38,16 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
                   "the least it gets of an engine while it has work, 0 to 100 %, at most the cap");
   app->add_option("--priority", options->priority,
                   "-100 to 100: who goes first among those that are owed time; never more than the share");
-  app->add_option(
-      "--sharing", options->sharing,
-      "isolated (default: its work never runs beside another virtual GPU's) or corun (kernels overlap with "
-      "those of others that are corun, as clients of one MPS server: a fault in one ends the programs of all "
-      "of them); for programs that start from then on");
+  app->add_option("--sharing", options->sharing,
+                  "isolated (default: contexts of its own) or corun (kernels overlap with those of others that are "
+                  "corun; a fault in one ends the programs of all); for programs that start from then on");
   app->add_option("--policy", options->policy,
                   "band+, band, credit or fifo; of the whole device, with all its virtual GPUs");
   app->add_option("--queues", options->queues,
                   "mrq (an account for each engine) or sdq (one for all); of the whole device");
   app->add_option("--corun-mode", options->corun_mode,
-                  "how kernels of virtual GPUs that are corun are planned: mps, consolidation, slices-fifo, kernelet, "
-                  "persistent-greedy, opt or random; of the whole device");
+                  fmt::format("how kernels of those that are corun are planned: {}; of the whole device",
+                              fmt::join(bandsaw::corun_mode_names(), ", ")));
 }
 
 void live_options(CLI::App* top, CLI::App* trace, CLI::App* hook, Options* options) {
