@@ -101,6 +101,7 @@ class Closer {
         std::vector<uint32_t> all;
         std::set_union(variables.begin(), variables.end(), more.begin(), more.end(), std::back_inserter(all));
         if (all.size() > kMaxBorrowed) return refuse("uses more variables than parameters can be added");
+        if ((merged_ += all.size()) > kMaxHanded) return refuse("hands too many variables on between its functions");
         if (all.size() == variables.size() && (reads | closure_.reads[f]) == reads) continue;
         reads |= closure_.reads[f];
         variables = std::move(all);
@@ -123,6 +124,7 @@ class Closer {
   std::set<uint32_t> own_;
   std::set<std::string_view> declarations_;
   std::string refusal_;
+  size_t merged_ = 0;
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace bandsaw::ptx {
 
 // Analyses of control stop at this much work and say that they do not know: text may be made to be hard.
-inline constexpr size_t kControlBudget = size_t{40} << 20;
+inline constexpr size_t kControlBudget = size_t{8} << 20;
 
 // A node for each step and one, the last, for the end.
 class Control {

@@ -193,6 +193,11 @@ void FunctionMover::call(Instruction i, Place place, const Scope& scope, std::ve
   const auto callee = target && !scope.find(target->name) ? facts_.function(target->name) : std::nullopt;
   const std::vector<Handed> handed = callee ? handed_to(closure_, *callee) : std::vector<Handed>{};
   if (handed.empty()) return to->push_back({place, std::move(i)});
+  handed_ += handed.size();
+  if (handed_ > kMaxHanded) {
+    refusal_ = "hands too much on between its functions";
+    return;
+  }
   if (parts.prototype) refusal_ = "calls '" + target->name + "' in an unknown way";
   const bool registers = takes_registers(*facts_.functions[*callee].function);
   const size_t after_target = (parts.returns ? 1 : 0) + 1;

@@ -19,6 +19,7 @@ class FunctionMover {
   // The rewritten function, parameters and entry code not yet added.
   Function run();
   const std::string& refusal() const { return refusal_; }
+  size_t handed() const { return handed_; }  // parameters added to its calls
 
   // Declares the registers that the code uses, as text with the prefix in place.
   std::string declarations() const;
@@ -48,6 +49,7 @@ class FunctionMover {
   const std::vector<uint32_t>& variables_;                      // sorted
   std::map<std::pair<uint32_t, int64_t>, std::string> inside_;  // registers of addresses inside of variables
   std::string refusal_;
+  size_t handed_ = 0;
 };
 
 // What a function takes beyond its own parameters, in order: suffix of register and parameter, type.

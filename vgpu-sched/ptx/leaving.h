@@ -7,8 +7,13 @@
 
 namespace bandsaw::ptx {
 
-// A thread that leaves early is not counted at later barriers; one that only waits for the next block would be. Why
-// some threads may leave while others still meet; "": they do not.
-std::string leaves_apart(const ProgramFacts& facts, const Closure& closure);
+struct Leaving {
+  std::string reason;        // why some threads may leave while others still meet; "": they do not
+  bool whole_warps = false;  // so long as %tid.x / 32 is the same for all of a warp
+};
+
+// A thread that leaves early is not counted at later barriers, nor waited for by its warp; one that only waits for the
+// next block would be.
+Leaving leaves_apart(const ProgramFacts& facts, const Closure& closure);
 
 }  // namespace bandsaw::ptx

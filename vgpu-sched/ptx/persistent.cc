@@ -69,7 +69,7 @@ std::string why_not_persistent(const ProgramFacts& facts, const Closure& closure
   if (version < std::pair(6u, 0u) || architecture_of(facts.module) < 70) return "is made for GPUs older than sm_70";
   for (const uint32_t f : closure.functions)
     if (!facts.functions[f].one_block.empty()) return facts.functions[f].one_block;
-  return leaves_apart(facts, closure);
+  return "";
 }
 
 // The lowest number that no barrier of the code has; 16: none.
@@ -103,6 +103,8 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   if (auto* refusal = std::get_if<Refusal>(&closed)) return std::move(*refusal);
   const Closure& closure = std::get<Closure>(closed);
   if (std::string reason = why_not_persistent(facts, closure); !reason.empty()) return Refusal{std::move(reason)};
+  const Leaving leaving = leaves_apart(facts, closure);
+  if (!leaving.reason.empty()) return Refusal{leaving.reason};
   const int number = free_barrier(facts, closure);
   if (number == 16) return Refusal{"uses all of its barriers"};
   Transplant moved(facts, closure);
@@ -118,6 +120,7 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   made.variables = moved.add_variables();
   made.parameter_bytes = moved.parameter_bytes();
   made.shared_bytes = kTicketBytes;
+  made.whole_warps = leaving.whole_warps;
   made.name = moved.kernel().name;
 
   Block& body = *moved.kernel().body;

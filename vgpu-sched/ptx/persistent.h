@@ -30,6 +30,7 @@ struct PersistentKernel {
   size_t grid_at = 0;          // 3 x u32: the grid as launched
   size_t parameter_bytes = 0;  // all of the block
   uint64_t shared_bytes = 0;   // static shared memory that it needs beyond the original's
+  bool whole_warps = false;    // only for blocks of x a multiple of 32, or y = z = 1
   std::vector<BorrowedVariable> variables;
 };
 

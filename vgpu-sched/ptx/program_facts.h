@@ -68,5 +68,7 @@ std::variant<Closure, Refusal> close_over(const ProgramFacts& facts, std::string
 Closure reach(const ProgramFacts& facts, std::string_view kernel);
 
 inline constexpr size_t kMaxBorrowed = 480;  // as many addresses as fit into a small parameter block
+// Parameters that are added to functions and calls, all together: a rewrite must not be much longer than its original.
+inline constexpr size_t kMaxHanded = 200000;
 
 }  // namespace bandsaw::ptx

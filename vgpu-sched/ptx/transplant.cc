@@ -78,10 +78,9 @@ void Transplant::declare_variables() {
 void Transplant::add_function(uint32_t f) {
   FunctionMover mover(facts_, closure_, f, prefix_);
   Function moved = mover.run();
-  if (!mover.refusal().empty()) {
-    refusal_ = mover.refusal();
-    return;
-  }
+  handed_ += mover.handed();
+  refusal_ = handed_ > kMaxHanded ? "hands too much on between its functions" : mover.refusal();
+  if (!refusal_.empty()) return;
   if (moved.entry) {
     kernel_ = std::move(moved);
     entry_text_ = mover.declarations();

@@ -48,7 +48,7 @@ class Transplant {
   std::vector<Item> definitions_;
   std::string prefix_, entry_text_, refusal_;
   uint8_t reads_ = 0;
-  size_t parameter_bytes_ = 0;
+  size_t parameter_bytes_ = 0, handed_ = 0;
 };
 
 // Text for statements(): registers for parts of the grid that the kernel does not read itself, with t, q, u to compute

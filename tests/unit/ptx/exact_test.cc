@@ -38,6 +38,7 @@ const Case kCases[] = {
     {"named_barriers"},
     {"last_block"},
     {"look_back"},
+    {"first_warp_adds"},
     {.kernel = "copies_ahead", .input = true},
 };
 

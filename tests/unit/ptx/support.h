@@ -44,7 +44,7 @@ inline ParseError error_of(const std::string& text) {
 }
 
 inline const char* const kSamples[] = {"memory", "calls", "groups", "numbers", "debug",
-                                       "lines",  "odd",   "modern", "managed"};
+                                       "lines",  "odd",   "modern", "managed", "rewrites"};
 
 inline std::string sample(const std::string& name) {
   std::ifstream file(std::string(SAMPLES) + "/" + name + ".ptx");

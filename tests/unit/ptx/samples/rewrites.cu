@@ -137,3 +137,15 @@ extern "C" __global__ void copies_ahead(const uint32_t* in, uint32_t* out) {
   __syncthreads();
   out[linear_block() * 64 + threadIdx.x] = words[threadIdx.x] + words[127 - threadIdx.x] + linear_block();
 }
+
+// The first warp adds up, the other warps leave.
+extern "C" __global__ void first_warp_adds(uint32_t* out) {
+  __shared__ uint32_t words[64];
+  words[threadIdx.x] = threadIdx.x * (linear_block() + 1);
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    uint32_t sum = words[threadIdx.x] + words[threadIdx.x + 32];
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_down_sync(~0u, sum, d);
+    if (threadIdx.x == 0) out[linear_block()] = sum;
+  }
+}
