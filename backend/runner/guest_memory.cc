@@ -202,23 +202,25 @@ void GuestMemory::unmap(Region* region) {
   }
 }
 
-// Kernels reach a device-visible region only if the device took it; others are copied from and to in any case.
-void GuestMemory::pin(Region* region) {
+// Kernels reach a device-visible region, so the device must take it; others are copied from and to in any case.
+Status GuestMemory::pin(Region* region) {
   Device* const device = pins_.load();
-  if (!device) return;
+  if (!device) return {};
   const CUresult result = device->host_pin(region->host_, region->bytes_, region->read_only_);
   region->pinned_ = result == CUDA_SUCCESS;
-  if (!region->pinned_) {
-    SPDLOG_WARN("{:#x} bytes at {:#x} cannot be registered with the device: error {}", region->bytes_, region->va_,
-                static_cast<int>(result));
-  }
+  if (region->pinned_) return {};
+  auto why = Status::error(ENOMEM, "{:#x} bytes at {:#x} cannot be registered with the device: error {}",
+                           region->bytes_, region->va_, static_cast<int>(result));
+  if (region->device_visible_) return why;
+  SPDLOG_WARN("{}; they are copied in pieces", why.message());
+  return {};
 }
 
 Status GuestMemory::add_region(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments) {
   auto mapped = map(va, flags, segments);
   if (!mapped.ok()) return mapped.status();
   RegionRef region = std::move(mapped.value());
-  pin(region.get());
+  if (Status status = pin(region.get()); !status.ok()) return status;
   std::unique_lock lock(mutex_);
   if (!by_id_.emplace(id, region).second) return Status::error(EEXIST, "region {} is there already", id);
   by_va_.emplace(va, region.get());

@@ -117,7 +117,7 @@ class GuestMemory {
   Status map_segments(Region* region, std::span<const RunnerSegment> segments);
   Status place(Region* region);
   Status place_outside(Region* region);
-  void pin(Region* region);
+  Status pin(Region* region);
   void unmap(Region* region);
   void publish_visible();
 

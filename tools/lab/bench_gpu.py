@@ -11,9 +11,9 @@ import re
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
 
-from lab import host, qemu_root, setup, svg
+from lab import build, host, qemu_root, setup, svg
+from lab.bench_gpu_wanted import WANTED
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, native_environment, run_in_guest
 from lab.machine import toolkit
@@ -31,6 +31,7 @@ SECTIONS = {
     "programs": PROGRAMS,
     "torch": [],
     "vm": ["bandwidth"],
+    "split": [],
 }
 BY_DEFAULT = ["latency", "bandwidth", "programs", "torch"]
 COLOURS = {NATIVE: "#666666", BANDSAW: "#0072b2"}
@@ -51,50 +52,6 @@ class GpuFigure(Program):
         for source in [self.source, FOLDER / "program.h", FOLDER.parent / "measure.h"]:
             digest.update(source.read_bytes())
         return cache() / "cuda-programs" / f"gpu-{self.name}-{digest.hexdigest()[:12]}" / self.name
-
-
-@dataclasses.dataclass
-class Wanted:
-    """A figure's target: its text in the table, and whether (native, bandsaw) reach it."""
-    text: str
-    judge: Callable[[float, float], bool]
-
-
-def at_most(limit: float, unit: str) -> Wanted:
-    return Wanted(f"<= {limit:g} {unit}", lambda native, bandsaw: bandsaw <= limit)
-
-
-def at_least(limit: float, unit: str) -> Wanted:
-    return Wanted(f">= {limit:g} {unit}", lambda native, bandsaw: bandsaw >= limit)
-
-
-def at_most_more(extra: float, unit: str) -> Wanted:
-    return Wanted(f"<= native + {extra:g} {unit}", lambda native, bandsaw: bandsaw <= native + extra)
-
-
-def ratio_at_most(limit: float) -> Wanted:
-    return Wanted(f"ratio <= {limit:g}", lambda native, bandsaw: bandsaw <= native * limit)
-
-
-def ratio_at_least(limit: float) -> Wanted:
-    return Wanted(f"ratio >= {limit:g}", lambda native, bandsaw: bandsaw >= native * limit)
-
-
-WANTED = {
-    "issue of a launch": at_most(1.0, "us"),
-    "launch + device synchronize": at_most_more(2, "us"),
-    "launch + stream synchronize": at_most_more(2, "us"),
-    "program start to first completed call": at_most(60, "ms"),
-    "pinned 1024 MiB H2D": ratio_at_least(0.97),
-    "pinned 1024 MiB D2H": ratio_at_least(0.97),
-    "VM: pinned 1024 MiB H2D": ratio_at_least(0.97),
-    "VM: pinned 1024 MiB D2H": ratio_at_least(0.97),
-    "VM: pageable 1024 MiB H2D": at_least(30, "GB/s"),
-    "geometric mean of steady work": ratio_at_most(1.03),
-    "geometric mean of whole runs": ratio_at_most(1.03),
-    "torch: training step": ratio_at_most(1.05),
-    "torch: inference, a token": ratio_at_most(1.05),
-}
 
 
 @dataclasses.dataclass
@@ -370,7 +327,27 @@ def torch(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
                                           {"time": [row.ratio for row in chosen]}, (1.05, "wanted: at most 1.05"))
 
 
-MEASURES = {"latency": latency, "bandwidth": bandwidth, "programs": programs, "torch": torch, "vm": vm}
+def split(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
+    """Copies of host memory that is not registered, by the size of the chunk; native is the driver's own staging."""
+    build.build("tools/split_figure")
+    samples = Samples()
+    run_once([build.BUILD / "tools/split_figure"], native_environment(), samples, timeout=90)
+    if samples.error:
+        bench.failures.append(f"split: {samples.error}")
+    bench.raw["split"] = samples.values
+    curves = []
+    for direction, words in (("H2D", "to the device"), ("D2H", "to the host")):
+        chunks = [name for name in samples.values if name.endswith(f"KiB {direction}")]
+        bench.rows += [Row(f"split in {name}", "GB/s", samples.median(f"driver {direction}"), samples.median(name))
+                       for name in chunks]
+        curves.append(svg.Series(words, [(1024.0 * int(name.split()[0]), samples.median(name)) for name in chunks],
+                                 COLOURS[BANDSAW], dashed=direction == "D2H"))
+    size = svg.Axis("size of the chunk", logarithmic=True, base=2, text=svg.byte_size)
+    bench.charts["split"] = svg.line_chart("Bandwidth of split copies, unregistered host memory", size,
+                                           svg.Axis("bandwidth, GB/s"), curves)
+
+
+MEASURES = {"latency": latency, "bandwidth": bandwidth, "programs": programs, "torch": torch, "vm": vm, "split": split}
 
 
 def _cell(value: float | None, unit: str, there: bool) -> str:
@@ -439,7 +416,7 @@ def _virtual_gpu(options) -> None:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench gpu", description=__doc__)
     parser.add_argument("--only", default=",".join(BY_DEFAULT), metavar="LIST",
-                        help=f"of {','.join(SECTIONS)}; all but vm if left out")
+                        help=f"of {','.join(SECTIONS)}; all but vm and split if left out")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and SVG charts go there")
     parser.add_argument("--quick", action="store_true", help="each program once")
     parser.add_argument("--rounds", type=int, help="how often each side runs each program (3)")

@@ -21,6 +21,7 @@
 #include "backend/device/cuda/pool.h"
 #include "backend/device/cuda/reservations.h"
 #include "backend/device/cuda/slice_meter.h"
+#include "backend/device/cuda/split_copy.h"
 #include "backend/device/cuda/waiter.h"
 
 namespace bandsaw::cuda {
@@ -225,6 +226,7 @@ class CudaDevice final : public Device {
   CUresult start_copy(CUstream stream, const Copy& copy);
   CUresult copy_inline(const StreamRef& stream, const Copy& copy, const Done& done);
   CUresult copy_awaited(const StreamRef& stream, const Copy& copy, bool to_reply, Done done);
+  CUresult copy_unregistered(const StreamRef& stream, const Copy& copy);
   CUresult copy_blocking(const StreamRef& stream, const Copy& copy, Done done);
   Copy copy_of(const CUDA_MEMCPY3D& box);
   CUresult start_fill(CUstream stream, const vgpu_fill& fill);
@@ -285,6 +287,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Reservations> reservations_;
   std::unique_ptr<Pinned> pinned_;
   std::unique_ptr<Marks> marks_;
+  std::unique_ptr<SplitCopy> split_;
   KernelOutput output_;
   std::atomic<bool> may_print_{false};  // some code image that was loaded may
   PoolRef default_pool_;

@@ -114,6 +114,7 @@ Status CudaDevice::warm_up() {
   pinned_ = std::make_unique<Pinned>(driver_);
   if (std::byte* slot = pinned_->take_slot()) pinned_->give_slot(slot);
   marks_ = std::make_unique<Marks>(driver_, pinned_.get());
+  split_ = std::make_unique<SplitCopy>(driver_, pinned_.get());
   completions_ = std::make_unique<Completions>(driver_);
   slices_ = std::make_unique<SliceMeter>(driver_, completions_.get(), host_);
   CUmemoryPool pool = nullptr;

@@ -146,13 +146,26 @@ CUresult CudaDevice::copy_awaited(const StreamRef& stream, const Copy& copy, boo
   return CUDA_SUCCESS;
 }
 
-// To memory that could not be registered: the driver stages it, and only a waiter has the time for that.
+CUresult CudaDevice::copy_unregistered(const StreamRef& stream, const Copy& copy) {
+  const CopyEnd &to = copy.destination, &from = copy.source;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (is_linear(copy) && to.host != from.host) {
+    const auto on = std::static_pointer_cast<CudaStream>(stream);
+    result = from.host
+                 ? split_->to_device(on, to.address, reinterpret_cast<const std::byte*>(from.address), copy.width_bytes)
+                 : split_->to_host(on, reinterpret_cast<std::byte*>(to.address), from.address, copy.width_bytes);
+  }
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  // The driver stages what has rows, and what there is no memory of our own for.
+  result = start_copy(as(stream).handle, copy);
+  return result == CUDA_SUCCESS ? driver_->cuStreamSynchronize(as(stream).handle) : result;
+}
+
+// From or to memory that could not be registered: only a waiter has the time for that. The guest's thread waits for it,
+// so nothing overtakes it.
 CUresult CudaDevice::copy_blocking(const StreamRef& stream, const Copy& copy, Done done) {
   auto held = slices_->hold(engine_of(copy), 0);
-  auto call = [this, stream, copy, held = std::move(held)]() -> CUresult {
-    const CUresult result = start_copy(as(stream).handle, copy);
-    return result == CUDA_SUCCESS ? driver_->cuStreamSynchronize(as(stream).handle) : result;
-  };
+  auto call = [this, stream, copy, held = std::move(held)] { return copy_unregistered(stream, copy); };
   wait(as(stream).context, std::move(call), std::move(done));
   return CUDA_SUCCESS;
 }
@@ -169,10 +182,14 @@ CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) 
   const auto registered = [&](const CopyEnd& end) {
     return !end.host || pinned_->holds(end.address, extent(copy, end));
   };
-  measure(engine_of(copy), stream, copy.width_bytes * copy.height * copy.depth);
-  const bool to_reply = !registered(copy.destination);
+  const bool to_reply = !registered(copy.destination), from_record = !registered(copy.source);
+  const uint64_t bytes = copy.width_bytes * copy.height * copy.depth;
+  measure(engine_of(copy), stream, bytes);
+  if (bytes > Pinned::kSlotBytes && (to_reply || (from_record && copy.awaited))) {
+    return copy_blocking(stream, copy, std::move(done));
+  }
   if (copy.awaited || to_reply) return copy_awaited(stream, copy, to_reply, std::move(done));
-  if (!registered(copy.source)) return copy_inline(stream, copy, done);
+  if (from_record) return copy_inline(stream, copy, done);
   if (const CUresult result = check(start_copy(as(stream).handle, copy))) return result;
   return done ? when_done(stream, std::move(done)) : CUDA_SUCCESS;
 }
