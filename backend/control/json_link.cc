@@ -79,6 +79,12 @@ Result<UniqueFd> connect_unix(const std::string& path, int type) {
   return socket;
 }
 
+Result<UniqueFd> reach_unix(const std::string& path) {
+  auto socket = connect_unix(path, SOCK_SEQPACKET | SOCK_NONBLOCK);
+  if (!socket.ok() && socket.status().code() == EPROTOTYPE) socket = connect_unix(path, SOCK_STREAM | SOCK_NONBLOCK);
+  return socket;
+}
+
 JsonServer::JsonServer(event_base* base, UniqueFd listener, Handler handler)
     : base_(base), listener_(std::move(listener)), handler_(std::move(handler)), owner_(::geteuid()) {
   accept_event_ = event_new(base_, listener_.get(), EV_READ | EV_PERSIST, on_accept, this);

@@ -28,6 +28,9 @@ inline constexpr size_t kJsonLineMax = 1u << 20;
 // SOCK_STREAM or SOCK_SEQPACKET.
 Result<UniqueFd> listen_unix(const std::string& path, int type, unsigned mode);
 Result<UniqueFd> connect_unix(const std::string& path, int type);
+// A connection to whoever listens there, with a socket of either type that keeps order. Never waits: EAGAIN, if so many
+// wait to be accepted that another would have to.
+Result<UniqueFd> reach_unix(const std::string& path);
 
 // Answers requests of any number of connections from root or the process's first user.
 class JsonServer {

@@ -1,7 +1,6 @@
 #include "backend/session/runner_pool.h"
 
 #include <signal.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 
@@ -17,13 +16,6 @@ constexpr std::chrono::milliseconds kFirstPause{100};
 constexpr std::chrono::milliseconds kLongestPause{10000};
 constexpr std::chrono::seconds kWaiterPatience{30};
 constexpr long kTickMs = 100;
-
-// Whether somebody listens there. An MPS daemon's socket keeps the borders of messages; that is not documented.
-Status reach(const std::string& path) {
-  auto socket = connect_unix(path, SOCK_SEQPACKET);
-  if (!socket.ok() && socket.status().code() == EPROTOTYPE) socket = connect_unix(path, SOCK_STREAM);
-  return socket.status();
-}
 
 }  // namespace
 
@@ -163,7 +155,7 @@ bool RunnerPool::startable() {
   }
   if (terms_.socket.empty()) return true;
   // Without a daemon, NVIDIA's driver would silently give the runner a context of its own.
-  const Status reached = reach(terms_.socket);
+  const Status reached = reach_unix(terms_.socket).status();
   if (!reached.ok()) last_failure_ = "the MPS daemon does not answer: " + reached.message();
   return reached.ok();
 }

@@ -186,8 +186,7 @@ std::vector<MpsProcess> find_left_mps(const std::string& run) {
   for (const auto& entry : fs::directory_iterator(mps_folder(run), ignored)) {
     MpsProcess process;
     process.folder = entry.path();
-    auto socket = connect_unix(process.pipe() + "/control", SOCK_SEQPACKET);
-    if (!socket.ok()) socket = connect_unix(process.pipe() + "/control", SOCK_STREAM);
+    const auto socket = reach_unix(process.pipe() + "/control");
     ucred peer{};
     socklen_t length = sizeof peer;
     if (socket.ok() && ::getsockopt(socket.value().get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) {
@@ -204,10 +203,7 @@ std::vector<MpsProcess> find_left_mps(const std::string& run) {
   return result;
 }
 
-bool reach_mps(const MpsProcess& process) {
-  const std::string path = process.pipe() + "/control";
-  return connect_unix(path, SOCK_SEQPACKET).ok() || connect_unix(path, SOCK_STREAM).ok();
-}
+bool reach_mps(const MpsProcess& process) { return reach_unix(process.pipe() + "/control").ok(); }
 
 Status ask_mps_to_quit(const MpsConfig& config, const MpsProcess& process) {
   const auto command = find_mps_command(config.command);

@@ -174,6 +174,25 @@ TEST_F(RunnerPoolTest, NobodyIsStartedWhileTheDaemonDoesNotAnswer) {
   EXPECT_EQ(taken->mps(), "");
 }
 
+TEST_F(RunnerPoolTest, ADaemonThatHangsDoesNotHangTheSession) {
+  char path[] = "/tmp/bandsaw-test-XXXXXX";
+  const std::string folder = ::mkdtemp(path);
+  const auto listener = listen_unix(folder + "/control", SOCK_SEQPACKET, 0600);  // accepts nobody
+  std::vector<UniqueFd> waiting;
+  for (auto one = reach_unix(folder + "/control"); one.ok(); one = reach_unix(folder + "/control")) {
+    waiting.push_back(std::move(one.value()));
+    ASSERT_LT(waiting.size(), 10000u);
+  }
+  const auto pool = make("", 1);
+  RunnerTerms terms;
+  terms.mps = folder;
+  terms.socket = folder + "/control";
+  pool->set_terms(terms);
+  ASSERT_TRUE(turn([&] { return pool->living() == 0; }));
+  waiting.clear();
+  std::filesystem::remove_all(folder);
+}
+
 TEST_F(RunnerPoolTest, ClientsOfADeadDaemonAreKilled) {
   char path[] = "/tmp/bandsaw-test-XXXXXX";
   const std::string folder = ::mkdtemp(path);
