@@ -42,6 +42,12 @@ std::vector<std::string> Api::sharing_notes(const VgpuSpec& spec, bool made) con
   if (made) {
     notes.emplace_back("corun: what goes wrong on the GPU in one such virtual GPU ends the programs of all of them");
   }
+  if (arbiter_) {
+    notes.push_back(
+        fmt::format("policy {} gives the engines in turns, to those that are corun too: kernels overlap only "
+                    "where 'scheduler.policy' is \"none\"",
+                    arbiter_->options().policy));
+  }
   if (const std::string error = supervisor_->corun_error(); !error.empty()) {
     notes.push_back(fmt::format("programs on it are refused for now: {}", error));
   }

@@ -48,7 +48,9 @@ class CorunTest(CorunCase):
         self.ok("create", "web0", "--memory", "1G")
         self.assertEqual(self.show("web0")["sharing"], "isolated")
         self.assertEqual(self.mps_state()["state"], "off")
-        self.assertIn("ends the programs of all of them", self.ok("create", "web1", "--memory", "1G", "--sharing", "corun"))
+        said = self.ok("create", "web1", "--memory", "1G", "--sharing", "corun")
+        self.assertIn("ends the programs of all of them", said)
+        self.assertIn("policy band+ gives the engines in turns", said)
         head, *lines = self.ok("list").splitlines()
         for column, values in {"SHARING": ["isolated", "corun"], "PRIORITY": ["0", "0"], "CAP": ["-", "-"]}.items():
             at = head.index(column)
