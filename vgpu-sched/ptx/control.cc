@@ -117,12 +117,7 @@ void Divergence::sources(std::vector<uint8_t>* varies, const Values& values) con
     uint8_t& mine = (*varies)[values.step_node(s)];
     if (is_full_barrier(i)) continue;  // a reduction over the block is the same for all
     if (step.kind == Kind::kLoad) {
-      const int64_t variable = variable_named(flow_, step);
-      const bool constant = i.has("nc") || i.has("const") || i.has("param");
-      bool from_register = false;
-      for (const Use& use : flow_.uses(step))
-        from_register |= use.role == Role::kAddress && use.named == Named::kNode && use.index != variable;
-      if (variable < 0 && (!constant || from_register)) mine = 1;
+      if (variable_named(flow_, step) < 0 && !loads_constant(step)) mine = 1;
     } else if (step.kind != Kind::kValue && step.kind != Kind::kStore) {
       mine = 1;
     } else if (i.has("sync") || i.opcode == "vote" || i.opcode == "activemask" || i.opcode == "elect" ||

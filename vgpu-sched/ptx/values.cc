@@ -8,6 +8,11 @@ int64_t variable_named(const Flow& flow, const Step& step) {
   return -1;
 }
 
+bool loads_constant(const Step& step) {
+  const Instruction& i = *step.instruction;
+  return step.kind == Kind::kLoad && (i.has("nc") || i.has("const") || i.has("param"));
+}
+
 Values::Values(const Flow& flow, bool guards, const Carries& carries)
     : nodes_(flow.nodes()), forward_(nodes_ + flow.steps().size()), backward_(forward_.size()) {
   for (size_t s = 0; s < flow.steps().size(); ++s) {
@@ -23,6 +28,7 @@ Values::Values(const Flow& flow, bool guards, const Carries& carries)
       if (use.role == Role::kResult) connect(me, use.index);
       if (passes && use.role == Role::kRead && (!carries || carries(step, here))) connect(use.index, me);
       if (guards && use.role == Role::kGuard) connect(use.index, me);
+      if (guards && use.role == Role::kAddress && loads_constant(step)) connect(use.index, me);
     }
     if (variable >= 0 && step.kind == Kind::kLoad) connect(static_cast<uint32_t>(variable), me);
     if (variable >= 0 && step.kind == Kind::kStore) connect(me, static_cast<uint32_t>(variable));

@@ -14,7 +14,8 @@ class Values {
  public:
   // Whether what a step reads (the nth of its uses) flows into its result.
   using Carries = std::function<bool(const Step& step, size_t use)>;
-  // `guards`: what a guard says flows into the result, too. Without `carries` all does that is read.
+  // `guards`: what decides over a result flows into it, too: guards, and addresses of memory that nobody writes.
+  // Without `carries` all does that is read.
   explicit Values(const Flow& flow, bool guards = false, const Carries& carries = {});
 
   // Nodes of the flow come first, then one for each of its steps.
@@ -43,6 +44,9 @@ class Values {
   size_t nodes_;
   std::vector<std::vector<uint32_t>> forward_, backward_;
 };
+
+// The same address gives the same value during a launch.
+bool loads_constant(const Step& step);
 
 // The variable of the function itself (a parameter, a spilled local) that a load or store names, or -1.
 int64_t variable_named(const Flow& flow, const Step& step);
