@@ -115,11 +115,17 @@ void Decoder::wait_at_gate() {
   process_->wait_at_gate(kLookAgain * (1 << std::min(looks_++, kLooksMost)));
 }
 
+// For poll.
+int Decoder::longest_sleep() const {
+  if (process_->slicer().is_impatient()) return 1;
+  return dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count());
+}
+
 // No more records are taken until slices have ended.
 void Decoder::wait_for_slices() {
   process_->gate().pause();
   pollfd fds[] = {{process_->slicer().wake(), POLLIN, 0}, {command_.get(), POLLIN, 0}};
-  poll(fds, 2, dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count()));
+  poll(fds, 2, longest_sleep());
   if (fds[0].revents) drain(fds[0].fd);
   if (fds[1].revents) drain(fds[1].fd);
 }
@@ -189,7 +195,7 @@ void Decoder::sleep() {
   if (!any_more()) {
     const auto before = Clock::now();
     pollfd fds[] = {{kick_.get(), POLLIN, 0}, {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}};
-    poll(fds, 3, dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count()));
+    poll(fds, 3, longest_sleep());
     if (fds[0].revents) drain(kick_.get());
     if (fds[1].revents) drain(command_.get());
     if (fds[2].revents) drain(fds[2].fd);

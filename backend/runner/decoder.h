@@ -53,6 +53,7 @@ class Decoder {
   bool is_wanted();
   void wait_at_gate();
   void wait_for_slices();
+  int longest_sleep() const;
   bool spin(std::chrono::nanoseconds patience);
   void sleep();
   void finish_drops();

@@ -132,6 +132,11 @@ bool GateView::granted(Lane& lane, Gate& gate) {
   return true;
 }
 
+bool GateView::is_closed(unsigned engine) const {
+  return board_ && !board_->absent.load(std::memory_order_relaxed) &&
+         !board_->gates[slot_][engine].open.load(std::memory_order_relaxed);
+}
+
 bool GateView::moved() {
   if (!wait_word_ || wait_word_->load(std::memory_order_relaxed) == wait_seen_) return false;
   wait_word_ = nullptr;

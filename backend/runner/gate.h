@@ -40,6 +40,8 @@ class GateView {
   bool kept_out() const {
     return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return l.asking; });
   }
+  // Others want the engine, or have it.
+  bool is_closed(unsigned engine) const;
   // Something has happened there since; said once.
   bool moved();
   // Of work that will not be done: takes what was asked for and gives it back. True: some of it is not granted yet.

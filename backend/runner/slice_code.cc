@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "memory/base/log.h"
+#include "vgpu-sched/ptx/persistent.h"
 #include "vgpu-sched/ptx/slice.h"
 
 namespace bandsaw::runner {
@@ -39,30 +40,51 @@ Result<std::shared_ptr<const ptx::Program>> SliceCode::program(const std::shared
   return read;
 }
 
-Result<std::shared_ptr<const SliceClone>> SliceCode::make(const CloneRequest& request) {
-  std::lock_guard lock(making_);
+// The rewritten text, and where in its parameters what stands.
+Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
   auto read = program(request.image->ptx);
   if (!read.ok()) return read.status();
-  const ptx::SliceResult result = ptx::slice(*read.value(), request.kernel, {request.one_dimensional});
-  if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return Status::error(ENOTSUP, "{}", refusal->reason);
-  const auto& sliced = std::get<ptx::SlicedKernel>(result);
+  const auto refused = [](const ptx::Refusal& refusal) { return Status::error(ENOTSUP, "{}", refusal.reason); };
+  Rewritten made;
+  if (request.persistent) {
+    ptx::PersistentResult result = ptx::persistent(*read.value(), request.kernel, {request.one_dimensional});
+    if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
+    auto& kernel = std::get<ptx::PersistentKernel>(result);
+    made.fields = {{kernel.counter_at, 8}, {kernel.stop_at, 8}, {kernel.blocks_at, 4}, {kernel.grid_at, 12}};
+    made.clone.counter_at = kernel.counter_at;
+    made.clone.stop_at = kernel.stop_at;
+    made.clone.blocks_at = kernel.blocks_at;
+    made.clone.whole_warps = kernel.whole_warps;
+    made.take(&kernel);
+    return made;
+  }
+  ptx::SliceResult result = ptx::slice(*read.value(), request.kernel, {request.one_dimensional});
+  if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
+  auto& kernel = std::get<ptx::SlicedKernel>(result);
+  made.fields = {{kernel.first_at, 12}, {kernel.grid_at, 12}};
+  made.clone.first_at = kernel.first_at;
+  made.take(&kernel);
+  return made;
+}
 
+Result<std::shared_ptr<const SliceClone>> SliceCode::make(const CloneRequest& request) {
+  std::lock_guard lock(making_);
+  auto rewritten = rewrite(request);
+  if (!rewritten.ok()) return rewritten.status();
+  Rewritten& sliced = rewritten.value();
   FunctionInfo original;
   if (device_->function_info(request.original, &original) != CUDA_SUCCESS) return Status::error(ENODEV, "it is gone");
-  auto clone = std::make_shared<SliceClone>();
-  clone->first_at = sliced.first_at;
-  clone->grid_at = sliced.grid_at;
+  auto clone = std::make_shared<SliceClone>(std::move(sliced.clone));
   clone->original_bytes = original.info.parameter_bytes;
-  clone->parameters.resize(sliced.parameter_bytes);
-  const auto fits = [&](size_t at, size_t bytes) {
-    return at >= clone->original_bytes && at <= sliced.parameter_bytes && sliced.parameter_bytes - at >= bytes;
-  };
-  if (!fits(sliced.first_at, 12) || !fits(sliced.grid_at, 12)) {
-    return Status::error(EPROTO, "its PTX has other parameters than the device says");
+  for (const ptx::BorrowedVariable& variable : sliced.variables) sliced.fields.emplace_back(variable.at, 8);
+  for (const auto& [at, bytes] : sliced.fields) {
+    if (at < clone->original_bytes || at > clone->parameters.size() || clone->parameters.size() - at < bytes) {
+      return Status::error(EPROTO, "its PTX has other parameters than the device says");
+    }
   }
   for (const ptx::BorrowedVariable& variable : sliced.variables) {
     const uint64_t address = request.image->variable(*device_, request.context, variable.name);
-    if (address == 0 || !fits(variable.at, 8)) return Status::error(ENOENT, "a variable that it uses has no address");
+    if (address == 0) return Status::error(ENOENT, "a variable that it uses has no address");
     std::memcpy(clone->parameters.data() + variable.at, &address, sizeof address);
   }
   std::string log;

@@ -30,7 +30,9 @@ struct SliceImage {
 struct SliceClone {
   ModuleRef module;
   FunctionRef function;
-  size_t first_at = 0, grid_at = 0;   // in the parameters
+  size_t first_at = 0, grid_at = 0;                   // in the parameters
+  size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of resident blocks, instead of first_at
+  bool whole_warps = false;
   size_t original_bytes = 0;          // of the original's parameters, which come first
   std::vector<std::byte> parameters;  // the variables' addresses in their places, the rest 0
 };
@@ -41,7 +43,7 @@ struct CloneRequest {
   std::string kernel;
   Code original;
   ContextRef context;
-  bool one_dimensional = false;
+  bool one_dimensional = false, persistent = false;
 };
 
 // Thread-safe.
@@ -55,6 +57,24 @@ class SliceCode {
   Result<std::shared_ptr<const SliceClone>> make(const CloneRequest& request);
 
  private:
+  struct Rewritten {
+    std::string text, name;
+    std::vector<ptx::BorrowedVariable> variables;
+    std::vector<std::pair<size_t, size_t>> fields;  // offset and bytes of what is written beside the variables
+    SliceClone clone;
+
+    // What both forms have.
+    template <typename Kernel>
+    void take(Kernel* kernel) {
+      text = std::move(kernel->text);
+      name = std::move(kernel->name);
+      variables = std::move(kernel->variables);
+      clone.grid_at = kernel->grid_at;
+      clone.parameters.resize(kernel->parameter_bytes);
+    }
+  };
+
+  Result<Rewritten> rewrite(const CloneRequest& request);
   Result<std::shared_ptr<const ptx::Program>> program(const std::shared_ptr<const KeptPtx>& ptx);
 
   Device* const device_;

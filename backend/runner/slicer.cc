@@ -1,11 +1,10 @@
-#include "backend/runner/slicer.h"
-
 #include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "backend/runner/handlers.h"
+#include "backend/runner/slice_run.h"
 #include "memory/base/eventfd.h"
 #include "memory/base/log.h"
 #include "vgpu-sched/ptx/slice.h"
@@ -43,21 +42,10 @@ bool is_valid_grid(const Launch& launch) {
 
 }  // namespace
 
-// One launch under way.
-struct Slicer::Run {
-  Caller caller;
-  StreamRef stream;
-  SliceKernelRef kernel;
-  std::shared_ptr<SliceShape> shape;  // null if nothing is measured
-  std::shared_ptr<const SliceClone> clone;
-  Launch slice;  // `parameters` views the next
-  std::vector<std::byte> parameters;
-  std::array<uint32_t, 3> grid{};  // as launched
-  uint64_t next = 0, total = 0, step = 1;
-  bool held_up = false;  // by the gate: its time says nothing
-  SliceTimer::Span span;
-  std::shared_ptr<Flight> flight;
-};
+void Slicer::Flight::land() {
+  --slices;
+  if (!signal_event(wake->get())) SPDLOG_WARN("cannot tell of a slice's end: {}", std::strerror(errno));
+}
 
 Slicer::Slicer(Device* device, GateView* gate, AccountView* account, StreamOrder* order, const SliceSettings& settings)
     : device_(*device),
@@ -70,7 +58,8 @@ Slicer::Slicer(Device* device, GateView* gate, AccountView* account, StreamOrder
       sms_(static_cast<uint32_t>(std::max(1, info_.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]))),
       code_(device, settings.any_gpu ? 0 : capability(info_)),
       wake_(std::make_shared<UniqueFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))),
-      timer_(device) {}
+      timer_(device),
+      cells_(device) {}
 
 Slicer::~Slicer() = default;
 
@@ -178,8 +167,15 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.slice.parameters = run.parameters;
   run.flight = std::make_shared<Flight>();
   run.flight->wake = wake_;
+  if (settings_.persistent) {
+    if (const std::string reason = prepare_resident(run); !reason.empty()) {
+      refuse(*kernel, reason);
+      runs_.pop_back();
+      return device_.launch(stream, launch);
+    }
+  }
   if (shape) timer_.begin(caller.context, stream, &run.span);
-  if (const CUresult refused = issue(run); refused != CUDA_SUCCESS) {
+  if (const CUresult refused = run.cell ? issue_resident(run) : issue(run); refused != CUDA_SUCCESS) {
     finish(run);
     runs_.pop_back();
     count(stats_.counters().fallbacks);
@@ -211,15 +207,13 @@ CUresult Slicer::issue(Run& run) {
   run.next += blocks;
   count(stats_.counters().slices);
   ++run.flight->slices;
-  gate_.leave(kCompute, [flight = run.flight](uint64_t) {
-    --flight->slices;
-    if (!signal_event(flight->wake->get())) SPDLOG_WARN("cannot tell of a slice's end: {}", std::strerror(errno));
-  });
+  gate_.leave(kCompute, [flight = run.flight](uint64_t) { flight->land(); });
   return CUDA_SUCCESS;
 }
 
 // No more of it will be issued.
 void Slicer::finish(Run& run) {
+  if (run.cell && run.flight->slices == 0 && !run.flight->failed) cells_.give(std::move(run.cell));
   if (!run.shape) return;
   timer_.end(run.caller.context, run.stream, std::move(run.span),
              [shape = run.shape, step = run.step, held_up = run.held_up](uint64_t nanoseconds) {
@@ -228,8 +222,9 @@ void Slicer::finish(Run& run) {
 }
 
 bool Slicer::moved() const {
-  return !at_gate_ && std::any_of(runs_.begin(), runs_.end(),
-                                  [&](const Run& run) { return run.flight->slices < settings_.in_flight; });
+  return !at_gate_ && std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) {
+    return run.flight->slices < (run.cell ? 1 : settings_.in_flight);
+  });
 }
 
 bool Slicer::advance(bool failed) {
@@ -242,7 +237,8 @@ bool Slicer::advance(bool failed) {
   }
   bool any = false;
   for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
-    while (run->next < run->total && run->flight->slices < settings_.in_flight) {
+    if (run->cell && !advance_resident(*run, &any)) run->next = run->total;
+    while (!run->cell && run->next < run->total && run->flight->slices < settings_.in_flight) {
       if (!gate_.enter_alone(kCompute)) {
         at_gate_ = true;
         run->held_up |= gate_.kept_out();

@@ -15,6 +15,7 @@
 
 #include "backend/runner/gate.h"
 #include "backend/runner/lane.h"
+#include "backend/runner/slice_cell.h"
 #include "backend/runner/slice_kernel.h"
 #include "backend/runner/slice_settings.h"
 #include "backend/runner/slice_stats.h"
@@ -62,14 +63,13 @@ class Slicer {
   bool at_gate() const { return at_gate_; }
   // Slices have ended, so that advance() may issue more.
   bool moved() const;
+  // advance() is to be asked again soon, even if nothing happens.
+  bool is_impatient() const;
   // Becomes readable when slices end.
   int wake() const { return wake_->get(); }
 
  private:
-  struct Flight {
-    std::atomic<uint32_t> slices{0};
-    std::shared_ptr<UniqueFd> wake;
-  };
+  struct Flight;
   struct Run;
 
   void keep(const Object* object, std::shared_ptr<SliceImage> image);
@@ -90,6 +90,10 @@ class Slicer {
                  const std::shared_ptr<SliceShape>& shape, const std::shared_ptr<const SliceClone>& clone);
   CUresult issue(Run& run);
   void finish(Run& run);
+  std::string prepare_resident(Run& run);
+  CUresult issue_resident(Run& run);
+  bool advance_resident(Run& run, bool* any);
+  void tell_to_stop(Run& run);
 
   Device& device_;
   GateView& gate_;
@@ -111,6 +115,7 @@ class Slicer {
   std::unordered_map<const Object*, Known> kernels_;                       // guarded by mutex_; their clones too
 
   SliceTimer timer_;
+  SliceCells cells_;
   std::list<Run> runs_;
   bool at_gate_ = false;
   WorkerPool worker_{1};  // finishes before the rest goes

@@ -142,7 +142,8 @@ std::shared_ptr<const SliceClone> Slicer::clone_of(const SliceKernelRef& kernel,
     if (!place) {
       fresh = true;
       place = std::make_shared<SliceClonePlace>();
-      place->request = {kernel->image, kernel->name, launch.code, caller.context, one_dimensional};
+      place->request = {kernel->image,  kernel->name,    launch.code,
+                        caller.context, one_dimensional, settings_.persistent};
       kernel->clones.push_back(place);
     }
   }
