@@ -1,0 +1,37 @@
+#include "backend/runner/slice_cell.h"
+
+#include <sys/mman.h>
+
+namespace bandsaw::runner {
+
+// Registered with the device, so that a copy to it keeps nobody waiting. It stays so while the device lives.
+uint32_t* SliceCells::next_word() {
+  if (!page_ || used_ == kPageBytes / sizeof(uint32_t)) {
+    void* const page = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return nullptr;
+    page_ = std::shared_ptr<void>(page, [](void* mapped) { munmap(mapped, kPageBytes); });
+    used_ = 0;
+    if (device_->host_pin(page, kPageBytes, false) != CUDA_SUCCESS) return nullptr;
+  }
+  return static_cast<uint32_t*>(page_.get()) + used_++;
+}
+
+std::shared_ptr<SliceCell> SliceCells::take(const ContextRef& context) {
+  free_.remove_if([](const std::shared_ptr<SliceCell>& cell) { return cell->context.expired(); });
+  for (auto it = free_.begin(); it != free_.end(); ++it) {
+    if ((*it)->context.lock() != context) continue;
+    std::shared_ptr<SliceCell> cell = std::move(*it);
+    free_.erase(it);
+    return cell;
+  }
+  auto cell = std::make_shared<SliceCell>();
+  cell->context = context;
+  cell->drawn = next_word();
+  if (!cell->drawn) return nullptr;
+  cell->page = page_;
+  if (device_->memory_alloc(context, SliceCell::kBytes, &cell->address) != CUDA_SUCCESS) return nullptr;
+  if (device_->stream_create(context, CU_STREAM_NON_BLOCKING, 0, &cell->control) != CUDA_SUCCESS) return nullptr;
+  return cell;
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,113 @@
+// Of the slicer: launches as resident blocks that draw blocks of the grid, and stop when others want the engine.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/runner/handlers.h"
+#include "backend/runner/slice_run.h"
+#include "memory/base/log.h"
+#include "vgpu-sched/ptx/persistent.h"
+
+namespace bandsaw::runner {
+namespace {
+
+// How long it may go on after somebody else has come.
+constexpr std::chrono::milliseconds kGrace{1};
+// Tests stop each launch so often at once.
+constexpr int kForcedStops = 3;
+
+vgpu_fill zeros(uint64_t address, uint64_t words) { return {address, 0, words, 1, sizeof(uint32_t), 0}; }
+
+}  // namespace
+
+// Empty: it may run so.
+std::string Slicer::prepare_resident(Run& run) {
+  const SliceClone& clone = *run.clone;
+  const auto& block = run.slice.block;
+  if (run.total > ptx::kMaxPersistentBlocks) return "its grid is too large for resident blocks";
+  if (clone.whole_warps && block[0] % 32 != 0 && (block[1] != 1 || block[2] != 1)) {
+    return "rows of its blocks are not whole warps";
+  }
+  uint32_t resident = 0;
+  const uint64_t threads = uint64_t{block[0]} * block[1] * block[2];
+  if (threads <= 1024) {
+    device_.occupancy(run.slice.code, static_cast<uint32_t>(threads), run.slice.shared_bytes, &resident);
+  }
+  if (resident == 0) return "none of its blocks would be resident";
+  run.step = settings_.force_blocks ? settings_.force_blocks : uint64_t{resident} * sms_;
+  run.step = std::min(run.step, run.total);
+  run.cell = cells_.take(run.caller.context);
+  if (!run.cell) return "there is no memory for its counter";
+  const uint64_t counter = run.cell->address, stop = counter + SliceCell::kStopAt;
+  const auto total = static_cast<uint32_t>(run.total);
+  std::memcpy(run.parameters.data() + clone.counter_at, &counter, sizeof counter);
+  std::memcpy(run.parameters.data() + clone.stop_at, &stop, sizeof stop);
+  std::memcpy(run.parameters.data() + clone.blocks_at, &total, sizeof total);
+  return "";
+}
+
+CUresult Slicer::issue_resident(Run& run) {
+  const uint64_t counter = run.cell->address, stop = counter + SliceCell::kStopAt;
+  const vgpu_fill fill = run.next == 0 && run.stops == 0 ? zeros(counter, SliceCell::kBytes / 4) : zeros(stop, 1);
+  CUresult result = device_.fill(run.stream, fill, nullptr);
+  if (result != CUDA_SUCCESS) return result;
+  run.slice.grid[0] = static_cast<uint32_t>(run.step);
+  result = device_.launch(run.stream, run.slice);
+  if (result != CUDA_SUCCESS) return result;
+  count(stats_.counters().slices);
+  run.issued = Run::Clock::now();
+  run.told = false;
+  ++run.flight->slices;
+  gate_.leave(kCompute, [](uint64_t) {});
+  Copy copy;
+  copy.source.address = counter;
+  copy.destination = {.address = reinterpret_cast<uint64_t>(run.cell->drawn), .host = true};
+  copy.width_bytes = sizeof(uint32_t);
+  result = device_.copy(run.stream, copy, [flight = run.flight, cell = run.cell](CUresult outcome) {
+    if (outcome != CUDA_SUCCESS) flight->failed = true;
+    flight->land();
+  });
+  if (result != CUDA_SUCCESS) {  // nothing will tell of its end, so it is not told to stop either
+    run.flight->failed = true;
+    --run.flight->slices;
+  }
+  if (settings_.force_blocks != 0 && run.stops < kForcedStops) tell_to_stop(run);
+  return CUDA_SUCCESS;
+}
+
+void Slicer::tell_to_stop(Run& run) {
+  run.told = true;
+  ++run.stops;
+  const CUresult result =
+      device_.write_value(run.cell->control, run.cell->address + SliceCell::kStopAt, 1, sizeof(uint32_t), 0);
+  if (result != CUDA_SUCCESS) SPDLOG_WARN("telling {} to stop: error {}", run.kernel->name, static_cast<int>(result));
+}
+
+// False: it has ended, or failed.
+bool Slicer::advance_resident(Run& run, bool* any) {
+  if (run.flight->slices != 0) {
+    const bool wanted = gate_.is_closed(kCompute) && Run::Clock::now() - run.issued >= kGrace;
+    if (wanted && !run.told) tell_to_stop(run);
+    return true;
+  }
+  // What stands there may be anything, if the program wrote to memory that is not its own; then it is ended, or goes on
+  // for ever as it could by itself.
+  run.next = std::min<uint64_t>(*run.cell->drawn, run.total);
+  if (run.flight->failed || run.next == run.total) return false;
+  if (!gate_.enter_alone(kCompute)) {
+    at_gate_ = true;
+    return true;
+  }
+  *any = true;
+  if (const CUresult result = issue_resident(run); result != CUDA_SUCCESS) {
+    count(account_.slot().errors);
+    finish_async(*run.caller.lane, {}, result);
+    return false;
+  }
+  return true;
+}
+
+bool Slicer::is_impatient() const {
+  return std::any_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.cell && !run.told; });
+}
+
+}  // namespace bandsaw::runner
