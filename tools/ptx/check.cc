@@ -12,6 +12,7 @@
 #include <utility>
 #include <variant>
 
+#include "tools/ptx/input.h"
 #include "vgpu-sched/ptx/persistent.h"
 #include "vgpu-sched/ptx/slice.h"
 
@@ -79,9 +80,9 @@ class Checker {
 
 }  // namespace
 
-CheckResult check(std::vector<FoundModule> modules, const std::string& ptxas, const std::string& target) {
+CheckResult check(const std::string& file, const std::string& ptxas, const std::string& target) {
   Checker checker(ptxas, target);
-  for (FoundModule& module : modules) checker.module(std::move(module));
+  read_input(file, [&](FoundModule found) { checker.module(std::move(found)); });
   return checker.result();
 }
 

@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "tools/ptx/input.h"
-
 namespace bandsaw::tools {
 
 struct CheckResult {
@@ -13,8 +11,8 @@ struct CheckResult {
   std::vector<std::string> failures;  // "fatbin 1 (sm_75), name, sliced: ptxas exit status 1"
 };
 
-// Compiles every rewrite of every kernel with `ptxas` (a path, or a name in PATH) for `target`, "" being the module's
-// own. What ptxas says goes to standard error. Throws std::runtime_error if it cannot be run.
-CheckResult check(std::vector<FoundModule> modules, const std::string& ptxas, const std::string& target);
+// Compiles every rewrite of every kernel of a file with `ptxas` (a path, or a name in PATH) for `target`, "" being each
+// module's own. What ptxas says goes to standard error. Throws std::runtime_error if it cannot be run.
+CheckResult check(const std::string& file, const std::string& ptxas, const std::string& target);
 
 }  // namespace bandsaw::tools

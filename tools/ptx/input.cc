@@ -75,7 +75,9 @@ bool is_host_elf(Bytes file) {
 
 class Reader {
  public:
-  Input run(Bytes file, const std::string& path) {
+  explicit Reader(const std::function<void(FoundModule)>& each) : each_(each) {}
+
+  std::vector<std::string> run(Bytes file, const std::string& path) {
     if (!is_host_elf(file)) {
       add(file, "");
     } else {
@@ -84,7 +86,7 @@ class Reader {
       if (relocatable) add(*relocatable, "relocatable ");
       if (fatbins) add(*fatbins, "");
     }
-    return std::move(input_);
+    return std::move(notes_);
   }
 
  private:
@@ -108,7 +110,7 @@ class Reader {
     if (best == 0) {
       std::string list;
       for (const uint32_t sm : machine_code) list += (list.empty() ? "sm_" : ", sm_") + std::to_string(sm);
-      if (!list.empty()) input_.notes.push_back(from + ": machine code only (" + list + ")");
+      if (!list.empty()) notes_.push_back(from + ": machine code only (" + list + ")");
       return;
     }
     std::vector<std::string> units;
@@ -116,26 +118,27 @@ class Reader {
     for (const image::ImageEntry* entry : entries) {
       if (entry->kind != image::ImageEntry::Kind::kPtx || entry->sm + 1 != best) continue;
       if (image::unpack(*entry, &units.emplace_back(), &log) != CUDA_SUCCESS) {
-        input_.notes.push_back(from + ": " + log);
+        notes_.push_back(from + ": " + log);
         units.pop_back();
       }
     }
     FoundModule found;
     found.from = from + " (sm_" + std::to_string(best - 1) + ")";
     if (!units.empty() && image::read_units(units, &found.module, &log) != CUDA_SUCCESS)
-      input_.notes.push_back(found.from + ": " + log);
+      notes_.push_back(found.from + ": " + log);
     else if (!units.empty())
-      input_.modules.push_back(std::move(found));
+      each_(std::move(found));
   }
 
-  Input input_;
+  const std::function<void(FoundModule)>& each_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace
 
-Input read_input(const std::string& path) {
+std::vector<std::string> read_input(const std::string& path, const std::function<void(FoundModule)>& each) {
   const MappedFile file(path);
-  return Reader().run(Bytes(file.bytes()), path);
+  return Reader(each).run(Bytes(file.bytes()), path);
 }
 
 }  // namespace bandsaw::tools

@@ -97,30 +97,33 @@ void print_made(const Result& result, const std::string& kernel) {
 
 void print_rewritten(const Options& options) {
   const std::string& wanted = options.slice.empty() ? options.persistent : options.slice;
-  for (const std::string& file : options.files)
-    for (tools::FoundModule& found : tools::read_input(file).modules) {
-      const ptx::Program program(std::move(found.module));
-      const std::string kernel = find_kernel(program, wanted);
-      if (kernel.empty()) continue;
-      if (options.slice.empty())
-        return print_made<ptx::PersistentKernel>(ptx::persistent(program, kernel, options.form), kernel);
-      return print_made<ptx::SlicedKernel>(ptx::slice(program, kernel, options.form), kernel);
-    }
-  throw std::runtime_error("no kernel, or more than one, has '" + wanted + "' in its name");
+  bool printed = false;
+  auto one = [&](tools::FoundModule found) {
+    if (printed) return;
+    const ptx::Program program(std::move(found.module));
+    const std::string kernel = find_kernel(program, wanted);
+    if (kernel.empty()) return;
+    printed = true;
+    if (options.slice.empty())
+      print_made<ptx::PersistentKernel>(ptx::persistent(program, kernel, options.form), kernel);
+    else
+      print_made<ptx::SlicedKernel>(ptx::slice(program, kernel, options.form), kernel);
+  };
+  for (const std::string& file : options.files) tools::read_input(file, one);
+  if (!printed) throw std::runtime_error("no kernel, or more than one, has '" + wanted + "' in its name");
 }
 
 void print_report(const Options& options) {
   std::vector<tools::Row> rows;
   std::vector<std::string> notes;
   for (const std::string& file : options.files) {
-    tools::Input input = tools::read_input(file);
     const std::string where = options.files.size() > 1 ? file + ": " : "";
-    for (const std::string& note : input.notes) notes.push_back(where + note);
-    for (tools::FoundModule& found : input.modules) {
+    auto one = [&](tools::FoundModule found) {
       const ptx::Program program(std::move(found.module));
       for (const std::string_view kernel : program.kernels())
         rows.push_back({where + found.from, ptx::analyse(program, kernel)});
-    }
+    };
+    for (const std::string& note : tools::read_input(file, one)) notes.push_back(where + note);
   }
   if (options.json) {
     std::fputs(tools::json(rows, notes).c_str(), stdout);
@@ -132,15 +135,16 @@ void print_report(const Options& options) {
 }
 
 void print_ptx(const Options& options) {
-  for (const std::string& file : options.files)
-    for (const tools::FoundModule& found : tools::read_input(file).modules)
-      std::printf("// %s\n%s\n", found.from.c_str(), ptx::print(found.module).c_str());
+  auto one = [](const tools::FoundModule& found) {
+    std::printf("// %s\n%s\n", found.from.c_str(), ptx::print(found.module).c_str());
+  };
+  for (const std::string& file : options.files) tools::read_input(file, one);
 }
 
 bool print_check(const Options& options) {
   bool good = true;
   for (const std::string& file : options.files) {
-    const tools::CheckResult result = tools::check(tools::read_input(file).modules, options.ptxas, options.target);
+    const tools::CheckResult result = tools::check(file, options.ptxas, options.target);
     std::printf("%s: %zu kernels, %zu rewrites compiled, %zu refused, %zu failed\n", file.c_str(), result.kernels,
                 result.compiled, result.refused, result.failures.size());
     for (const std::string& failure : result.failures) std::printf("  %s\n", failure.c_str());

@@ -20,7 +20,7 @@ enum Origin : uint8_t { kFunctionName = 1, kElsewhere = 2 };
 
 // Names that the compiler gives to strings and tables of its own; the program cannot name them.
 bool is_compilers_own(std::string_view name) {
-  return name.starts_with("$") || name.starts_with("__cudart_") || name.starts_with("__unnamed_");
+  return name.starts_with("$str") || name.starts_with("__cudart_") || name.starts_with("__unnamed_");
 }
 
 // Why an instruction cannot run in a grid of another shape; "": it can.
@@ -285,9 +285,9 @@ ProgramFacts::ProgramFacts(Module from) : module(std::move(from)) {
     const Variable& variable = *variables[v].variable;
     // A string's address may lie anywhere, printf's arguments for one: nobody writes to a string.
     const uint8_t forbidden = variable.name.starts_with("$") ? kWritten : kWritten | kEscapes;
-    variables[v].may_copy = is_compilers_own(variable.name) && variable.space == Space::kGlobal && variable.initial &&
-                            variable.attributes.empty() && addresses_in(*variable.initial).empty() &&
-                            !(leaks[v] & forbidden);
+    variables[v].may_copy = is_compilers_own(variable.name) && variable.linkage == Linkage::kNone &&
+                            variable.space == Space::kGlobal && variable.initial && variable.attributes.empty() &&
+                            addresses_in(*variable.initial).empty() && !(leaks[v] & forbidden);
   }
 }
 
