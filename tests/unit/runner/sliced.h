@@ -1,0 +1,204 @@
+// A guest whose launches are cut, and a device that notes what it is given.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "memory/base/futex.h"
+#include "tests/unit/runner/guest.h"
+
+namespace bandsaw::runner {
+
+using wire::Opcode;
+
+inline constexpr uint32_t kSliceSlot = 7;
+inline constexpr std::string_view kFillPtx = R"(
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry fill(.param .u64 fill_0, .param .u32 fill_1)
+{
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [fill_0];
+  ld.param.u32 %r1, [fill_1];
+  mov.u32 %r2, %ctaid.x;
+  mul.wide.u32 %rd2, %r2, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  st.global.u32 [%rd3], %r1;
+  ret;
+}
+)";
+inline constexpr uint64_t kAddress = 0x1122334455667788;
+inline constexpr uint32_t kValue = 42;
+
+// Notes what it is given, in order, and ends slices when the test says so.
+class SlicedDevice final : public FakeDevice {
+ public:
+  using FakeDevice::FakeDevice;
+
+  CUresult launch(const StreamRef& stream, const Launch& launch) override {
+    std::lock_guard lock(mutex);
+    const CUresult result = fail_at == taken++ ? failure : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) return result;
+    parameters.assign(launch.parameters.begin(), launch.parameters.end());
+    if (launch.parameters.size() >= 48) {  // aligned, behind the original's 12 bytes: counter, flag, blocks, grid
+      uint64_t counter = 0;
+      std::memcpy(&counter, parameters.data() + 16, sizeof counter);
+      auto* const drawn = reinterpret_cast<uint32_t*>(counter);
+      note(fmt::format("{} resident from {}", launch.grid[0], *drawn));
+      *drawn += draws;
+      return CUDA_SUCCESS;
+    }
+    const bool cut = launch.parameters.size() >= 36;  // behind the original's 12 bytes: first block, grid
+    uint32_t first = 0;
+    if (cut) std::memcpy(&first, launch.parameters.data() + 12, sizeof first);
+    note(cut ? fmt::format("{}+{}", first, launch.grid[0]) : fmt::format("whole {}", launch.grid[0]));
+    return FakeDevice::launch(stream, launch);
+  }
+  CUresult event_record(const EventRef&, const StreamRef&, uint32_t) override {
+    std::lock_guard lock(mutex);
+    note("record");
+    return CUDA_SUCCESS;
+  }
+  CUresult copy(const StreamRef& stream, const Copy& what, Done done) override {
+    {
+      std::lock_guard lock(mutex);
+      note("copy");
+    }
+    return FakeDevice::copy(stream, what, std::move(done));
+  }
+  CUresult fill(const StreamRef&, const vgpu_fill& what, Done done) override {
+    std::memset(reinterpret_cast<void*>(what.address), static_cast<int>(what.value), what.width * what.element_bytes);
+    if (done) done(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
+  }
+  CUresult write_value(const StreamRef&, uint64_t, uint64_t, uint32_t, uint32_t) override {
+    ++told;
+    return CUDA_SUCCESS;
+  }
+  void slice_end(unsigned engine, SliceDone done) override {
+    {
+      std::lock_guard lock(mutex);
+      if (hold && engine == kCompute) return held.push_back(std::move(done));
+    }
+    done(1000);
+  }
+  // The oldest slice is over.
+  void end_slice() {
+    SliceDone done;
+    {
+      std::lock_guard lock(mutex);
+      done = std::move(held.front());
+      held.pop_front();
+    }
+    done(1000);
+  }
+  void end_all() {
+    std::deque<SliceDone> all;
+    {
+      std::lock_guard lock(mutex);
+      hold = false;
+      all.swap(held);
+    }
+    for (SliceDone& done : all) done(1000);
+  }
+  std::vector<std::string> seen() {
+    std::lock_guard lock(mutex);
+    return notes;
+  }
+
+  std::mutex mutex;
+  bool hold = false;
+  int fail_at = -1, taken = 0;
+  CUresult failure = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  std::vector<std::byte> parameters;
+  uint32_t draws = 5;  // blocks that a launch of resident ones does before it stops
+  std::atomic<int> told{0};
+
+ private:
+  void note(std::string text) { notes.push_back(std::move(text)); }
+
+  std::deque<SliceDone> held;
+  std::vector<std::string> notes;
+};
+
+inline SliceSettings forced(uint64_t blocks, bool persistent = false) {
+  SliceSettings settings;
+  settings.enabled = settings.any_gpu = true;
+  settings.force_blocks = blocks;
+  settings.persistent = persistent;
+  return settings;
+}
+
+// Every launch of this guest is cut into slices of three blocks. Gates are open unless the test closes them.
+class Sliced : public Guest {
+ protected:
+  explicit Sliced(bool persistent = false)
+      : Guest(std::make_unique<SlicedDevice, uint64_t, DeviceHost*>, forced(3, persistent)) {
+    board_->depth = 8;
+    for (Gate& gate : board_->gates[kSliceSlot]) gate.open = 1;
+    process_->gate().connect(board_.get(), kSliceSlot, UniqueFd());
+    make_context(lane_);
+    function_ = load(kFillPtx);
+  }
+  ~Sliced() override {
+    board_->absent = 1;
+    for (Gate& gate : board_->gates[kSliceSlot]) futex_wake(&gate.granted);
+    device().end_all();
+  }
+
+  SlicedDevice& device() { return static_cast<SlicedDevice&>(*device_); }
+  Gate& gate() { return board_->gates[kSliceSlot][kCompute]; }
+  SliceCounters& counters() { return process_->account().slot().slices; }
+
+  uint64_t load(std::string_view ptx) {
+    const uint64_t at = 0x40000000 + loaded_ * kPage, offset = (4 << 20) + loaded_ * kPage;
+    EXPECT_TRUE(add_region(++loaded_, at, offset, kPage).ok());
+    std::memcpy(ram_.data() + offset, ptx.data(), ptx.size());
+    const auto module = lane_.call<wire::ModuleLoadReply>(Opcode::kModuleLoad, wire::ModuleLoadArgs{at, ptx.size()});
+    EXPECT_EQ(module.result, CUDA_SUCCESS);
+    const auto function = lane_.call<wire::ModuleFunctionReply>(
+        Opcode::kModuleFunction, wire::ModuleFunctionArgs{module.reply.module, 4, 0}, "fill");
+    EXPECT_EQ(function.result, CUDA_SUCCESS);
+    return function.reply.function;
+  }
+  uint64_t make_stream() {
+    return lane_.call<wire::StreamCreateReply>(Opcode::kStreamCreate, wire::StreamCreateArgs{0, 0}).reply.stream;
+  }
+  uint64_t make_event() {
+    return lane_.call<wire::EventCreateReply>(Opcode::kEventCreate, wire::EventCreateArgs{0, 0}).reply.event;
+  }
+  void launch(uint32_t blocks, uint64_t stream = 0, uint32_t flags = 0) {
+    wire::LaunchArgs args{};
+    args.launch.function = function_;
+    args.launch.stream = stream;
+    args.launch.flags = flags;
+    args.launch.grid[0] = blocks;
+    args.launch.grid[1] = args.launch.grid[2] = 1;
+    args.launch.block[0] = 32;
+    args.launch.block[1] = args.launch.block[2] = 1;
+    args.parameters_bytes = 12;
+    std::string parameters(12, '\0');
+    std::memcpy(parameters.data(), &kAddress, 8);
+    std::memcpy(parameters.data() + 8, &kValue, 4);
+    lane_.send(Opcode::kLaunch, args, parameters);
+  }
+  uint64_t send_synchronize(uint64_t stream = 0) {
+    return lane_.send(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{stream});
+  }
+  int synchronize(uint64_t stream = 0) { return lane_.answer(send_synchronize(stream)).result; }
+  void wait_for(size_t things) {
+    TestLane::wait([&] { return device().seen().size() >= things; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // that there are no more
+  }
+  using Seen = std::vector<std::string>;
+
+  std::unique_ptr<GateBoard> board_ = std::make_unique<GateBoard>();
+  TestLane lane_ = add_lane(0);
+  uint64_t function_ = 0;
+  uint32_t loaded_ = 0;
+};
+
+}  // namespace bandsaw::runner
