@@ -70,7 +70,7 @@ std::vector<Share> shares(const Mix& m) {
 // The four most frequent kinds.
 std::string mix_text(const Mix& mix) {
   std::vector<Share> list = shares(mix);
-  std::stable_sort(list.begin(), list.end(), [](const Share& a, const Share& b) { return a.weight > b.weight; });
+  std::sort(list.begin(), list.end(), [](const Share& a, const Share& b) { return a.weight > b.weight; });
   const double total = std::max(1.0, mix.total());
   std::string text;
   for (size_t i = 0; i < 4 && list[i].weight > 0; ++i)
