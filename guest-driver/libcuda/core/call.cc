@@ -31,7 +31,8 @@ Call::Call() : thread_(&this_thread()) {
   lane_ = thread_->lane;
   const CUresult sticky = lane_->sticky_error();
   if (sticky != CUDA_SUCCESS) {
-    process().sticky.store(sticky, std::memory_order_relaxed);
+    // Who hears of a fault without having asked has not been told what its kernel printed.
+    if (process().sticky.exchange(sticky, std::memory_order_relaxed) == CUDA_SUCCESS) output_pending_ = true;
     fail(sticky);
   }
   if (const Context* context = thread_->current()) context_ = context->handle;
