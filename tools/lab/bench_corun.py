@@ -1,0 +1,198 @@
+"""tools/bench corun: what virtual GPUs have of sharing a GPU in space.
+
+latency: a short kernel (about 10 us, a few blocks, waited for) of one tenant beside 28 ms kernels of another that fill the
+GPU, launched back to back. CI, MI, MIX, ALL: Kernelet's mixes, a tenant a kernel, arrivals as of a Poisson process and
+faster than the GPU, under each mode. All times alone are measured in the same run; all outputs are checked."""
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import sys
+import time
+
+from lab import bench_corun_measure, host, setup, svg
+from lab.bench_corun_cases import (CORUN_MODES, ISOLATED, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_FOLLOWED, NOT_THERE,
+                                   judge_mixes, verdict)
+from lab.bench_corun_measure import Setting
+from lab.bench_corun_run import TenantProgram
+from lab.bench_shares_run import only_one
+from lab.shell import Failure, say
+
+CASES = [LATENCY, *MIXES]
+BUDGET_SECONDS = 100  # for all mixes together, if --seconds is left out
+
+
+def _columns(rows: list[tuple]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return lines
+
+
+def _judged(result: dict) -> str:
+    if "failed" in result:
+        return "FAILED"
+    if "left_out" in result:
+        return result["left_out"].split(":")[0]
+    return ", ".join(f"{what}: {said}" for what, said in result.get("verdict", {}).items())
+
+
+def _cells(result: dict, figures: list[tuple[str, str]]) -> list[str]:
+    return ["" if result.get(name) is None else form.format(result[name]) for name, form in figures]
+
+
+def _latency_lines(results: list[dict]) -> list[str]:
+    figures = [("p50_us", "{:.0f}"), ("p99_us", "{:.0f}"), ("max_us", "{:.0f}"), ("samples", "{}"),
+               ("quiet_p50_us", "{:.0f}"), ("long_ms", "{:.2f}"), ("long_quiet_percent", "{:.1f}"),
+               ("long_percent", "{:.1f}")]
+    rows = [("short kernel beside a long one", "p50 us", "p99 us", "max us", "samples", "p50 alone", "long ms",
+             "long alone %", "long %", "wanted")]
+    rows += [(result["mode"], *_cells(result, figures), _judged(result)) for result in results]
+    return _columns(rows) if results else []
+
+
+def _mix_lines(results: list[dict]) -> list[str]:
+    figures = [("total_s", "{:.3f}"), ("of_alone", "{:.3f}"), ("stp", "{:.2f}"), ("antt", "{:.2f}"), ("instances", "{}")]
+    rows = [("mix", "mode", "total s", "of one by one", "STP", "ANTT", "instances", "wanted")]
+    for result in results:
+        more = {"of_alone": result["total_s"] / result["alone_s"]} if "total_s" in result else {}
+        rows.append((result["case"], result["mode"], *_cells(result | more, figures), _judged(result)))
+    return _columns(rows) if results else []
+
+
+def table(results: list[dict]) -> str:
+    lines = _latency_lines([each for each in results if each["case"] == LATENCY])
+    mixed = sorted((each for each in results if each["case"] != LATENCY), key=lambda each: CASES.index(each["case"]))
+    lines += ([""] if lines and mixed else []) + _mix_lines(mixed)
+    notes = dict.fromkeys(f"{result['mode']}: {result['left_out']}" for result in results if "left_out" in result)
+    lines += notes
+    lines += [f"{result['case']}, {result['mode']}: FAILED: {result['failed']}" for result in results
+              if "failed" in result]
+    return "\n".join([*lines, *(f"{each['case']}, {each['mode']}: {more}" for each in results if (more := _cut(each)))])
+
+
+def _cut(result: dict) -> str:
+    """What was cut, as its session counted."""
+    cut = result.get("cut") or {}
+    parts = cut if result["case"] != LATENCY else {"long": cut}
+    return ", ".join(f"{name} {said['launches']} launches as {said['slices']} slices"
+                     + (f" ({said['fallbacks']} fell back)" if said.get("fallbacks") else "")
+                     for name, said in parts.items() if said and said.get("slices"))
+
+
+def _charts(results: list[dict], folder: pathlib.Path) -> None:
+    short = [each for each in results if each["case"] == LATENCY and "p99_us" in each]
+    if short:
+        bars = {name: [each[key] / 1000 for each in short] for name, key in (("p50", "p50_us"), ("p99", "p99_us"))}
+        (folder / "corun-latency.svg").write_text(svg.bar_chart(
+            "A short kernel beside a long one", svg.Axis("launch to end, ms"), [each["mode"] for each in short], bars))
+    measured = {(each["case"], each["mode"]): each for each in results if "total_s" in each}
+    groups = [mix for mix in MIXES if any(case == mix for case, _ in measured)]
+    modes = [mode for mode in MODES if any(found == mode for _, found in measured)]
+    for key, title in (("total", "Total time, of one by one"), ("stp", "System throughput (STP)"),
+                       ("antt", "Normalised turnaround (ANTT)")):
+        if not groups:
+            break
+        bars = {mode: [_bar(measured.get((mix, mode)), key) for mix in groups] for mode in modes}
+        (folder / f"corun-{key}.svg").write_text(svg.bar_chart(title, svg.Axis(title), groups, bars))
+
+
+def _bar(result: dict | None, key: str) -> float | None:
+    if result is None:
+        return None
+    return result["total_s"] / result["alone_s"] if key == "total" else result[key]
+
+
+def _save(options, results: list[dict], setting: Setting) -> None:
+    """After every run, so that one that is cut short leaves what it has."""
+    if not options.out:
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    facts = {**vars(setting), "cores": os.cpu_count(), "date": datetime.datetime.now().isoformat(timespec="seconds")}
+    (options.out / "corun.json").write_text(json.dumps({"facts": facts, "results": results}, indent=1) + "\n")
+    (options.out / "corun.txt").write_text(table(results) + "\n")
+    _charts(results, options.out)
+
+
+def _setting(options) -> Setting:
+    device = "soft" if options.device == "soft" else os.environ.get("BANDSAW_LAB_DEVICE", "cuda:0")
+    small = device == "soft"
+    mixes = [case for case in options.case if case != LATENCY]
+    seconds = options.seconds
+    if seconds is None and options.quick:
+        seconds = 0.5
+    if seconds is None:
+        # A mode costs some seconds until its tenants are ready; a mix about as long as its work, and its check.
+        each = (BUDGET_SECONDS - 5 * len(options.mode)) / max(1, len(mixes) * len(options.mode))
+        seconds = max(1.0, min(4.0, 0.8 * each))
+    mix_ms, long_ms = (10, 28) if small else (20, 28)
+    return Setting(device, seconds, 20 if small else 26, mix_ms, long_ms, 2 if small else 100)
+
+
+def measure_all(options) -> list[dict]:
+    setting, results = _setting(options), []
+    TenantProgram().compile()
+    chosen = [case for case in options.case if case in MIXES]
+    names = list(dict.fromkeys(name for mix in chosen for name in MIXES[mix]))
+    begin = time.monotonic()
+    bench_corun_measure.prepare(setting, names if chosen else [], LATENCY in options.case)
+    say(f"calibrated in {time.monotonic() - begin:.1f} s; {setting.seconds:.1f} s of work a run")
+    for row in LATENCY_ROWS if LATENCY in options.case else []:
+        say(f"latency: {row.name}")
+        results.append(bench_corun_measure.latency(setting, row))
+        results[-1]["verdict"] = verdict(results[-1])
+        say("  " + table(results[-1:]).splitlines()[2])
+        _save(options, results, setting)
+    for mode in options.mode if chosen else []:
+        say(f"mixes: {mode}")
+        found = bench_corun_measure.mixes(setting, mode, chosen)
+        results += found
+        judge_mixes(results)
+        for result in found:
+            say("  " + table([result]).splitlines()[2])
+        _save(options, results, setting)
+    return results
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tools/bench corun", description=__doc__)
+    parser.add_argument("--device", choices=["soft", "gpu"], default="soft")
+    parser.add_argument("--case", metavar="LIST", help=f"of {','.join(CASES)}; all if left out")
+    parser.add_argument("--mode", metavar="LIST", help=f"for the mixes, of {','.join(MODES)}; all if left out. What vgpud "
+                        f"keeps but does not plan by is shown as {NOT_FOLLOWED}, what there is nothing of as {NOT_THERE}")
+    parser.add_argument("--seconds", type=float, help="of work in each mix, and of short kernels beside the long one; if "
+                        "left out, so that all modes take two minutes on a GPU")
+    parser.add_argument("--quick", action="store_true", help="half a second each, for the harness itself")
+    parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and SVG charts go there")
+    parser.add_argument("--no-build", action="store_true", help="Bandsaw is built already")
+    options = parser.parse_args(arguments)
+    if options.seconds is not None and not 0.2 <= options.seconds <= 600:
+        parser.error("--seconds is 0.2 to 600")
+    options.case = options.case.split(",") if options.case else CASES
+    options.mode = options.mode.split(",") if options.mode else MODES
+    if unknown := set(options.case) - set(CASES):
+        parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+    if unknown := set(options.mode) - set(MODES):
+        parser.error(f"no mode {', '.join(sorted(unknown))}; there are {', '.join(MODES)}")
+    return options
+
+
+def run(arguments: list[str]) -> int:
+    """Exit status 0 if everything ran that there is, and reached what is wanted of it."""
+    options = _options(arguments)
+    with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+        host.use_device("cuda:0" if options.device == "gpu" else "soft")
+        if not options.no_build:
+            if options.device == "soft":
+                setup.prepare(lab=False)
+            else:
+                setup.prepare_gpu(lab=False)
+        with only_one():
+            results = measure_all(options)
+    shown = [{key: value for key, value in result.items() if key != "outcomes"} for result in results]
+    print(json.dumps({"results": shown}, indent=1) if options.json else table(results))
+    missed = [result for result in results if "failed" in result or "NO" in result.get("verdict", {}).values()]
+    return 1 if missed else 0

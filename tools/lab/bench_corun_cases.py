@@ -1,0 +1,111 @@
+"""tools/bench corun: mixes, modes, what is wanted, and the figures' definitions."""
+import dataclasses
+import statistics
+
+# Kernelet, table 2.
+MIXES = {
+    "CI": ["BS", "MM", "TEA", "MRIQ"],
+    "MI": ["PC", "SPMV", "ST", "SAD"],
+    "MIX": ["PC", "BS", "TEA", "SAD"],
+    "ALL": ["PC", "SPMV", "ST", "BS", "MM", "TEA", "MRIQ", "SAD"],
+}
+LATENCY = "latency"
+LONG = "MM"
+ISOLATED = "timeslice"
+# Of virtual GPUs that are corun, as vgpud names them.
+CORUN_MODES = ["mps", "consolidation", "slices-fifo", "kernelet", "persistent-greedy", "opt", "random"]
+MODES = [ISOLATED, *CORUN_MODES]
+NOT_FOLLOWED = "not followed"
+NOT_THERE = "not there"
+
+
+def why_not_followed(mode: str, status: dict) -> str:
+    """Empty if vgpud plans kernels by this mode, from what GET /v1/status says; else why it is not measured.
+
+    The one place that knows: vgpud keeps every mode, and lists those that it does more than keep in corun.followed."""
+    if mode in (ISOLATED, "mps"):
+        return ""
+    said = status.get("corun") or {}
+    if mode in (said.get("followed") or []):
+        return ""
+    return f"{NOT_FOLLOWED}: vgpud keeps this mode and plans nothing by it"
+
+
+def why_no_partition(status: dict) -> str:
+    """Empty if virtual GPUs can have SMs of their own."""
+    return "" if (status.get("corun") or {}).get("partitions") else f"{NOT_THERE}: no virtual GPU has SMs of its own"
+
+
+@dataclasses.dataclass
+class Row:
+    """One way of letting a short kernel run beside a long one."""
+    name: str
+    sharing: str = "isolated"
+    slices: bool = False
+    policy: str = "none"
+    partition: bool = False
+    # Of the short kernel's p99, in us, and of the long one's throughput, in percent of it alone.
+    p99_us: float | None = None
+    long_percent: float | None = None
+
+
+LATENCY_ROWS = [
+    Row("time slicing"),
+    Row("mps", "corun"),
+    Row("mps + slices", "corun", slices=True, p99_us=700, long_percent=97),
+    Row("mps + slices, band+", "corun", slices=True, policy="band+"),
+    Row("SM partition", "corun", partition=True, p99_us=40, long_percent=97),
+]
+
+
+@dataclasses.dataclass
+class Outcome:
+    """An instance; times in nanoseconds."""
+    kernel: str
+    arrived: int
+    started: int
+    ended: int
+    alone: float
+
+
+def figures(outcomes: list[Outcome]) -> dict:
+    """As vgpu-sched/slice/metrics.h defines them (Eyerman and Eeckhout; total time as Kernelet has it)."""
+    begin, end = min(each.arrived for each in outcomes), max(each.ended for each in outcomes)
+    waits = [max(1, each.ended - each.arrived) for each in outcomes]
+    return {"total_s": (end - begin) / 1e9, "alone_s": sum(each.alone for each in outcomes) / 1e9,
+            "stp": sum(each.alone / wait for each, wait in zip(outcomes, waits)),
+            "antt": statistics.fmean(wait / each.alone for each, wait in zip(outcomes, waits)),
+            "instances": len(outcomes)}
+
+
+def percentile(values: list[float], part: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+def verdict(result: dict) -> dict[str, str]:
+    """yes or NO for each figure that something is wanted of."""
+    if result["case"] == LATENCY:
+        row = next(row for row in LATENCY_ROWS if row.name == result["mode"])
+        found = {}
+        if row.p99_us is not None and "p99_us" in result:
+            found[f"p99 <= {row.p99_us:g} us"] = "yes" if result["p99_us"] <= row.p99_us else "NO"
+        if row.long_percent is not None and "long_percent" in result:
+            found[f"long >= {row.long_percent:g} %"] = "yes" if result["long_percent"] >= row.long_percent else "NO"
+        return found
+    return {}
+
+
+def judge_mixes(results: list[dict]) -> None:
+    """Kernelet's mode against time slicing, consolidation and OPT, where they were measured."""
+    total = {(each["case"], each["mode"]): each["total_s"] for each in results if "total_s" in each}
+    for each in results:
+        if each["mode"] != "kernelet" or "total_s" not in each:
+            continue
+        found = {}
+        for other in (ISOLATED, "consolidation"):
+            if (against := total.get((each["case"], other))) is not None:
+                found[f"< {other}"] = "yes" if each["total_s"] < against else "NO"
+        if (best := total.get((each["case"], "opt"))) is not None:
+            found["<= 1.1 opt"] = "yes" if each["total_s"] <= 1.1 * best else "NO"
+        each["verdict"] = found

@@ -1,0 +1,166 @@
+"""tools/bench corun: a short kernel beside a long one, and mixes of kernels under a mode."""
+import contextlib
+import dataclasses
+import math
+import time
+
+from lab.bench_corun_cases import (CORUN_MODES, ISOLATED, LATENCY, LONG, MIXES, Outcome, Row, figures, percentile,
+                                   why_no_partition, why_not_followed)
+from lab.bench_corun_run import CorunDaemon, CorunTenant, calibrate, soon
+from lab.bench_shares_run import now
+from lab.shell import Failure, say
+
+SEED = 1
+LOAD = 2.0       # arrivals: twice what the GPU gets done one after the other, so that several are always pending
+EVERY_US = 3000  # between short kernels, on average
+
+
+@dataclasses.dataclass
+class Setting:
+    """What all runs of an invocation share."""
+    device: str
+    seconds: float  # of work in a mix, if one after the other; of short kernels beside the long one
+    log_words: int
+    mix_ms: float
+    long_ms: float
+    waves: int
+    # By name: blocks, rounds and alone_ns of a launch.
+    kernels: dict[str, dict] = dataclasses.field(default_factory=dict)
+    long: dict = dataclasses.field(default_factory=dict)
+    long_rate: float = 0.0  # of the long kernel alone, whole, on a GPU of its own; launches a second
+
+
+def prepare(setting: Setting, names: list[str], with_latency: bool) -> None:
+    """Lengths on this device, each kernel checked against the host and measured alone."""
+    daemon = CorunDaemon(setting.device)
+    values = {"waves": setting.waves, "log_words": setting.log_words}
+    try:
+        if names:
+            setting.kernels = calibrate(daemon, names, {**values, "ms": setting.mix_ms})
+        if with_latency:
+            found = calibrate(daemon, [LONG, "short"], {**values, "ms": setting.long_ms})
+            setting.long, setting.kernels["short"] = found[LONG], found["short"]
+    except Failure as failure:
+        raise Failure(f"{failure}\n{daemon.evidence()}") from failure
+    finally:
+        daemon.end()
+    for row in [*setting.kernels.values(), *([setting.long] if setting.long else [])]:
+        say(f"  {row['kernel']:5} alone {row['alone_ns'] / 1e6:8.3f} ms: {row['blocks']} blocks of {row['rounds']} rounds, "
+            f"{row['resident']} resident on each of {row['sms']} SMs")
+
+
+@contextlib.contextmanager
+def _tenants(daemon: CorunDaemon, setting: Setting, sharing: str, kernels: list[dict]):
+    """A virtual GPU and a program for each, ready and checked."""
+    names = [f"tenant{number}" for number in range(len(kernels))]
+    tenants: list[CorunTenant] = []
+    try:
+        for name in names:
+            daemon.create_shared(name, max(1, 100 // len(names)), sharing)
+        if sharing == "corun":
+            daemon.await_mps()
+        tenants = [CorunTenant(daemon, name, kernel, setting.log_words) for name, kernel in zip(names, kernels)]
+        for tenant in tenants:
+            tenant.ready()
+        for tenant in tenants:
+            tenant.check()
+        yield tenants
+    finally:
+        for tenant in tenants:
+            tenant.kill()
+
+
+def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
+    """Ends a second between two times."""
+    ends = [ended for _, _, ended in instances if begin <= ended <= end]
+    if len(ends) < 2:
+        raise Failure(f"only {len(ends)} long kernels ended in {(end - begin) / 1e9:.1f} s")
+    return 1e9 * (len(ends) - 1) / (ends[-1] - ends[0])
+
+
+def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
+    settle, alone_for, seconds = 1.0, 1.0, setting.seconds
+    with _tenants(daemon, setting, row.sharing, [setting.long, setting.kernels["short"]]) as (long, short):
+        short.start("short", soon(), 0.5, EVERY_US)
+        quiet = [(end - begin) / 1000 for begin, _, end in short.instances(30)]
+        begin = soon()
+        beside = begin + int((settle + alone_for) * 1e9)
+        long.start("backlog", begin, settle + alone_for + seconds, 2)
+        short.start("short", beside, seconds, EVERY_US)
+        said = [(end - begin) / 1000 for begin, _, end in short.instances(seconds + 60)]
+        launches = long.instances(60)
+        cut = daemon.cut(long.vgpu)
+    alone = _rate(launches, begin + int(settle * 1e9), beside)
+    setting.long_rate = setting.long_rate or alone  # the first row has it whole, on a GPU of its own
+    both = _rate(launches, beside, beside + int(seconds * 1e9))
+    return {"p50_us": percentile(said, 0.5), "p99_us": percentile(said, 0.99), "max_us": max(said), "samples": len(said),
+            "quiet_p50_us": percentile(quiet, 0.5), "quiet_p99_us": percentile(quiet, 0.99),
+            "long_percent": 100 * both / setting.long_rate, "long_quiet_percent": 100 * alone / setting.long_rate,
+            "long_ms": 1000 / alone, "cut": cut}
+
+
+def latency(setting: Setting, row: Row) -> dict:
+    """A short kernel, waited for, beside long ones launched back to back."""
+    result = {"case": LATENCY, "mode": row.name}
+    daemon = CorunDaemon(setting.device, row.policy, row.slices)
+    try:
+        if row.partition:
+            why = why_no_partition(daemon.status())
+            return result | {"left_out": why or "this tool does not know how partitions are asked for"}
+        result |= _beside(daemon, setting, row)
+    except (Failure, OSError) as failure:
+        result["failed"] = str(failure)
+        say(daemon.evidence())
+    finally:
+        daemon.end()
+    return result
+
+
+def _mix(daemon: CorunDaemon, setting: Setting, tenants: dict[str, CorunTenant], mix: str) -> dict:
+    """All kernels of a mix with the same rate and number of arrivals."""
+    names = MIXES[mix]
+    alone = {name: setting.kernels[name]["alone_ns"] for name in names}
+    count = max(2, math.ceil(setting.seconds * 1e9 / sum(alone.values())))
+    rate = LOAD * 1e9 / sum(alone.values())
+    before = {name: daemon.cut(tenants[name].vgpu) for name in names}
+    begin = soon()
+    for number, name in enumerate(names):
+        tenants[name].start("poisson", begin, SEED + number, rate, count)
+    limit, outcomes = now() + int((60 + 20 * setting.seconds) * 1e9), []
+    for name in names:
+        for each in tenants[name].instances(max(1.0, (limit - now()) / 1e9)):
+            outcomes.append(Outcome(name, *each, alone[name]))
+    cut = {name: {key: daemon.cut(tenants[name].vgpu).get(key, 0) - before[name].get(key, 0)
+                  for key in ("launches", "slices", "fallbacks")} for name in names}
+    by_kernel = {name: figures([each for each in outcomes if each.kernel == name]) for name in names}
+    return {**figures(outcomes), "count": count, "rate_per_s": rate, "cut": cut, "by_kernel": by_kernel,
+            "outcomes": [dataclasses.astuple(each) for each in outcomes]}
+
+
+def mixes(setting: Setting, mode: str, chosen: list[str]) -> list[dict]:
+    """All chosen mixes under one mode, with the same tenants."""
+    results = [{"case": mix, "mode": mode} for mix in chosen]
+    corun = mode in CORUN_MODES
+    planned = corun and mode not in ("mps", "consolidation")
+    daemon = CorunDaemon(setting.device, "none", planned, mode if corun else "mps")
+    try:
+        if why := why_not_followed(mode, daemon.status()):
+            return [result | {"left_out": why} for result in results]
+        needed = list(dict.fromkeys(name for mix in chosen for name in MIXES[mix]))
+        begin = time.monotonic()
+        with _tenants(daemon, setting, "isolated" if mode == ISOLATED else "corun",
+                      [setting.kernels[name] for name in needed]) as ready:
+            say(f"  {len(needed)} tenants ready after {time.monotonic() - begin:.1f} s")
+            by_name = dict(zip(needed, ready))
+            for result in results:
+                result |= _mix(daemon, setting, by_name, result["case"])
+            for tenant in ready:
+                tenant.check()
+    except (Failure, OSError) as failure:
+        for result in results:
+            if "total_s" not in result:
+                result["failed"] = str(failure)
+        say(f"{failure}\n{daemon.evidence()}")
+    finally:
+        daemon.end()
+    return results

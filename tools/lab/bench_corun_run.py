@@ -1,0 +1,151 @@
+"""tools/bench corun: a vgpud of its own, and tenants that do what they are told and answer with a line each."""
+import hashlib
+import json
+import pathlib
+import select
+import subprocess
+import time
+
+from lab import host
+from lab.bench_shares_run import Daemon, now
+from lab.cuda_programs import Program
+from lab.machine import toolkit
+from lab.paths import REPO, cache
+from lab.shell import Failure, wait_until
+
+FOLDER = REPO / "tests/corun"
+START_SECONDS = 60
+
+
+class TenantProgram(Program):
+    """tests/corun/tenant.cu, with PTX: what has none is not cut."""
+
+    def __init__(self):
+        super().__init__(FOLDER / "tenant.cu")
+        self.facts.setdefault("nvcc", []).append("-O3")
+
+    def binary(self) -> pathlib.Path:
+        digest = hashlib.sha256(f"{toolkit()} {self.facts['nvcc']}".encode())
+        for source in [self.source, *sorted(FOLDER.glob("*.h"))]:
+            digest.update(source.read_bytes())
+        return cache() / "cuda-programs" / f"corun-{self.name}-{digest.hexdigest()[:12]}" / self.name
+
+
+class CorunDaemon(Daemon):
+    """A vgpud with kernels cut into slices or whole, and with a mode of co-running."""
+
+    def __init__(self, device: str, policy: str = "none", slices: bool = False, mode: str = "mps"):
+        self.slices, self.mode = slices, mode
+        super().__init__(device, policy, name="corun")
+
+    def _start(self) -> None:
+        path, log = self.run.parent / "vgpud.toml", self.run.parent / "vgpud.log"
+        kind, _, index = self.device.partition(":")
+        path.write_text(f'[device]\nname = "{kind}"\nindex = {index or 0}\n[session]\nwarm_runners = 1\n'
+                        f'[scheduler]\npolicy = "{self.policy}"\nqueues = "{self.queues}"\n'
+                        f'corun_mode = "{self.mode}"\n[slices]\nenabled = {str(self.slices).lower()}\n')
+        if not self._answers(path, log):
+            said = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
+            raise Failure(f"vgpud does not answer; its log {log} ends with\n{said}")
+
+    def status(self) -> dict:
+        return self.control.need("GET", "/v1/status")
+
+    def create_shared(self, name: str, share: int, sharing: str) -> None:
+        memory = "192M" if self.device == "soft" else "4G"
+        host.vgpuctl("create", name, "--memory", memory, "--compute", str(share), "--copy", str(share), "--sharing",
+                     sharing, variables=self.variables)
+
+    def await_mps(self) -> None:
+        """Until clients can join. On the software device there is no MPS, and nothing to wait for."""
+        def state() -> dict | None:
+            return (self.status().get("corun") or {}).get("mps")
+        if state() is not None:
+            wait_until(lambda: (state() or {}).get("state") == "running", 20, f"the MPS daemon ({state()})")
+
+    def cut(self, name: str) -> dict:
+        """What its session says of kernels cut so far."""
+        view = self.control.need("GET", f"/v1/vgpus/{name}")
+        return ((view.get("live") or {}).get("usage") or {}).get("slices") or {}
+
+    def evidence(self) -> str:
+        """What the logs end with, the MPS daemon's included."""
+        texts = []
+        for path in [self.run.parent / "vgpud.log", *self.run.glob("mps.d/*/log/*.log"),
+                     *sorted(self.run.glob("*/session.log"))]:
+            lines = path.read_text(errors="replace").splitlines()[-8:]
+            texts += [f"-- {path.relative_to(self.run.parent)}", *lines]
+        return "\n".join(texts)
+
+
+class CorunTenant:
+    """A tenant program that serves; `start` and `answer` belong together."""
+
+    def __init__(self, daemon: CorunDaemon, vgpu: str, kernel: dict, log_words: int):
+        self.vgpu, self.kernel = vgpu, kernel["kernel"]
+        words = [f"blocks={kernel['blocks']}", f"rounds={kernel['rounds']}", f"log_words={log_words}"]
+        self._process = subprocess.Popen([TenantProgram().compile(), "serve", self.kernel, *words], text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                         env=daemon.program_environment(vgpu))
+
+    def _line(self, seconds: float) -> str:
+        found, _, _ = select.select([self._process.stdout], [], [], seconds)
+        line = self._process.stdout.readline() if found else ""
+        if not line:
+            silent = self._process.poll() is None
+            self.kill()
+            what = f"did not answer within {seconds:.0f} s" if silent else f"ended with {self._process.returncode}"
+            raise Failure(f"the tenant with {self.kernel} on {self.vgpu} {what}: {self._process.stderr.read()[-800:]}")
+        return line
+
+    def ready(self) -> None:
+        line = self._line(START_SECONDS).strip()
+        if line != "ready":
+            self.kill()
+            raise Failure(f"the tenant with {self.kernel} on {self.vgpu} did not start: {line}")
+
+    def start(self, *words) -> None:
+        try:
+            print(*words, file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            pass  # the answer will say why
+
+    def answer(self, seconds: float) -> dict:
+        return json.loads(self._line(seconds))
+
+    def instances(self, seconds: float) -> list[tuple[int, int, int]]:
+        return [tuple(each) for each in self.answer(seconds)["instances"]]
+
+    def check(self) -> None:
+        """Raises where a launch did not do what the host computes."""
+        self.start("check")
+        if wrong := self.answer(60)["wrong"]:
+            raise Failure(f"{self.kernel} on {self.vgpu} went wrong: {wrong}")
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+
+def soon(seconds: float = 0.05) -> int:
+    """A time at which all tenants can begin together."""
+    return now() + int(seconds * 1e9)
+
+
+def calibrate(daemon: CorunDaemon, kernels: list[str], values: dict) -> dict[str, dict]:
+    """How many blocks and rounds make a launch of the wanted length, and what it takes alone."""
+    name = "calibrate"
+    daemon.create_shared(name, 50, "isolated")
+    try:
+        begin = time.monotonic()
+        done = subprocess.run([TenantProgram().compile(), "calibrate", ",".join(kernels),
+                               *(f"{key}={value}" for key, value in values.items())], text=True, capture_output=True,
+                              check=False, timeout=240, env=daemon.program_environment(name))
+        if done.returncode != 0:
+            raise Failure(f"calibrating failed after {time.monotonic() - begin:.0f} s: {done.stdout[-400:]}"
+                          f"{done.stderr[-800:]}")
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+    finally:
+        daemon.destroy(name)
+    return {row["kernel"]: row for row in rows}
