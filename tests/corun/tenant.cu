@@ -1,6 +1,6 @@
 // One tenant of tools/bench corun: instances of one kernel, as they arrive.
 //
-//   tenant calibrate KIND,... ms= waves= log_words=     prints for each how many rounds make a launch that long
+//   tenant calibrate KIND,... ms= waves= ...     prints for each how many rounds make a launch that long
 //   tenant serve KIND blocks= rounds= log_words=        says "ready", then does what the lines on stdin say:
 //     check                                             runs once and compares with the host
 //     poisson BEGIN SEED RATE COUNT                     so many instances, RATE a second on average
@@ -214,6 +214,12 @@ std::vector<double> times_ns(Work* work, int rounds, int runs) {
   return times;
 }
 
+// A GPU that has idled takes some time to raise its clocks.
+void keep_busy(double ms) {
+  Work work(*find_kind("TEA"), {1024, kThreads}, 20);
+  for (const int64_t until = now_ns() + static_cast<int64_t>(ms * 1e6); now_ns() < until;) times_ns(&work, 16, 1);
+}
+
 void calibrate(const Kind& kind, const Options& options) {
   const bool brief = std::strcmp(kind.name, "short") == 0;
   const double wanted_ns = options.number(brief ? "short_us" : "ms", brief ? 10 : 20) * (brief ? 1e3 : 1e6);
@@ -240,6 +246,7 @@ void calibrate(const Kind& kind, const Options& options) {
 }
 
 int calibrate_all(const std::string& names, const Options& options) {
+  keep_busy(options.number("warm_ms", 0));
   std::istringstream list(names);
   for (std::string name; std::getline(list, name, ',');) {
     const Kind* kind = find_kind(name);

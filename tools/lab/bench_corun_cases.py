@@ -19,16 +19,16 @@ NOT_FOLLOWED = "not followed"
 NOT_THERE = "not there"
 
 
-def why_not_followed(mode: str, status: dict) -> str:
-    """Empty if vgpud plans kernels by this mode, from what GET /v1/status says; else why it is not measured.
+WHY_NOT_FOLLOWED = f"{NOT_FOLLOWED}: vgpud keeps this mode and plans nothing by it"
+# Under which a mode may be followed: a co-scheduler may need the arbiter, or need that there is none.
+MODE_POLICIES = ["none", "band+"]
+
+
+def follows(mode: str, status: dict) -> bool:
+    """Whether vgpud plans kernels by this mode, from what GET /v1/status says.
 
     The one place that knows: vgpud keeps every mode, and lists those that it does more than keep in corun.followed."""
-    if mode in (ISOLATED, "mps"):
-        return ""
-    said = status.get("corun") or {}
-    if mode in (said.get("followed") or []):
-        return ""
-    return f"{NOT_FOLLOWED}: vgpud keeps this mode and plans nothing by it"
+    return mode in (ISOLATED, "mps") or mode in ((status.get("corun") or {}).get("followed") or [])
 
 
 def why_no_partition(status: dict) -> str:
@@ -41,7 +41,7 @@ class Row:
     """One way of letting a short kernel run beside a long one."""
     name: str
     sharing: str = "isolated"
-    slices: bool = False
+    slices: str = ""  # how long kernels are cut; empty: not at all
     policy: str = "none"
     partition: bool = False
     # Of the short kernel's p99, in us, and of the long one's throughput, in percent of it alone.
@@ -52,8 +52,9 @@ class Row:
 LATENCY_ROWS = [
     Row("time slicing"),
     Row("mps", "corun"),
-    Row("mps + slices", "corun", slices=True, p99_us=700, long_percent=97),
-    Row("mps + slices, band+", "corun", slices=True, policy="band+"),
+    Row("mps + slices", "corun", "slice", p99_us=700, long_percent=97),
+    Row("mps + slices, band+", "corun", "slice", "band+"),
+    Row("mps + resident blocks", "corun", "persistent"),
     Row("SM partition", "corun", partition=True, p99_us=40, long_percent=97),
 ]
 

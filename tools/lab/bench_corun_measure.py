@@ -4,22 +4,24 @@ import dataclasses
 import math
 import time
 
-from lab.bench_corun_cases import (CORUN_MODES, ISOLATED, LATENCY, LONG, MIXES, Outcome, Row, figures, percentile,
-                                   why_no_partition, why_not_followed)
-from lab.bench_corun_run import CorunDaemon, CorunTenant, calibrate, soon
+from lab.bench_corun_cases import (ISOLATED, LATENCY, LONG, MIXES, MODE_POLICIES, WHY_NOT_FOLLOWED, Outcome, Row,
+                                   figures, follows, percentile, why_no_partition)
+from lab.bench_corun_run import CorunDaemon, CorunTenant, calibrate, check, soon
 from lab.bench_shares_run import now
 from lab.shell import Failure, say
 
 SEED = 1
 LOAD = 2.0       # arrivals: twice what the GPU gets done one after the other, so that several are always pending
-EVERY_US = 3000  # between short kernels, on average
+EVERY_US = 2000  # between short kernels, on average
+SETTLE_SECONDS = 1.2  # the runner measures some launches, then looks for a size of slices
 
 
 @dataclasses.dataclass
 class Setting:
     """What all runs of an invocation share."""
     device: str
-    seconds: float  # of work in a mix, if one after the other; of short kernels beside the long one
+    mix_seconds: float     # of work in a mix, if one after the other
+    beside_seconds: float  # of short kernels beside the long one
     log_words: int
     mix_ms: float
     long_ms: float
@@ -28,12 +30,28 @@ class Setting:
     kernels: dict[str, dict] = dataclasses.field(default_factory=dict)
     long: dict = dataclasses.field(default_factory=dict)
     long_rate: float = 0.0  # of the long kernel alone, whole, on a GPU of its own; launches a second
+    # The policy under which vgpud follows a mode; modes that it does not follow are not here.
+    policies: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def find_policies(setting: Setting, modes: list[str]) -> None:
+    for policy in MODE_POLICIES:
+        missing = [mode for mode in modes if mode not in setting.policies]
+        if not missing:
+            return
+        daemon = CorunDaemon(setting.device, policy)
+        try:
+            status = daemon.status()
+            setting.policies |= {mode: policy for mode in missing if follows(mode, status)}
+        finally:
+            daemon.end()
 
 
 def prepare(setting: Setting, names: list[str], with_latency: bool) -> None:
     """Lengths on this device, each kernel checked against the host and measured alone."""
     daemon = CorunDaemon(setting.device)
-    values = {"waves": setting.waves, "log_words": setting.log_words}
+    values = {"waves": setting.waves, "log_words": setting.log_words,
+              "warm_ms": 0 if setting.device == "soft" else 200}
     try:
         if names:
             setting.kernels = calibrate(daemon, names, {**values, "ms": setting.mix_ms})
@@ -45,8 +63,8 @@ def prepare(setting: Setting, names: list[str], with_latency: bool) -> None:
     finally:
         daemon.end()
     for row in [*setting.kernels.values(), *([setting.long] if setting.long else [])]:
-        say(f"  {row['kernel']:5} alone {row['alone_ns'] / 1e6:8.3f} ms: {row['blocks']} blocks of {row['rounds']} rounds, "
-            f"{row['resident']} resident on each of {row['sms']} SMs")
+        say(f"  {row['kernel']:5} alone {row['alone_ns'] / 1e6:8.3f} ms: {row['blocks']} blocks of {row['rounds']} "
+            f"rounds, {row['resident']} resident on each of {row['sms']} SMs")
 
 
 @contextlib.contextmanager
@@ -62,9 +80,10 @@ def _tenants(daemon: CorunDaemon, setting: Setting, sharing: str, kernels: list[
         tenants = [CorunTenant(daemon, name, kernel, setting.log_words) for name, kernel in zip(names, kernels)]
         for tenant in tenants:
             tenant.ready()
-        for tenant in tenants:
-            tenant.check()
+        check(tenants)
         yield tenants
+        for tenant in tenants:
+            tenant.end()
     finally:
         for tenant in tenants:
             tenant.kill()
@@ -79,7 +98,7 @@ def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
 
 
 def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
-    settle, alone_for, seconds = 1.0, 1.0, setting.seconds
+    settle, alone_for, seconds = SETTLE_SECONDS, 1.0, setting.beside_seconds
     with _tenants(daemon, setting, row.sharing, [setting.long, setting.kernels["short"]]) as (long, short):
         short.start("short", soon(), 0.5, EVERY_US)
         quiet = [(end - begin) / 1000 for begin, _, end in short.instances(30)]
@@ -93,8 +112,8 @@ def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
     alone = _rate(launches, begin + int(settle * 1e9), beside)
     setting.long_rate = setting.long_rate or alone  # the first row has it whole, on a GPU of its own
     both = _rate(launches, beside, beside + int(seconds * 1e9))
-    return {"p50_us": percentile(said, 0.5), "p99_us": percentile(said, 0.99), "max_us": max(said), "samples": len(said),
-            "quiet_p50_us": percentile(quiet, 0.5), "quiet_p99_us": percentile(quiet, 0.99),
+    return {"p50_us": percentile(said, 0.5), "p99_us": percentile(said, 0.99), "max_us": max(said),
+            "samples": len(said), "quiet_p50_us": percentile(quiet, 0.5), "quiet_p99_us": percentile(quiet, 0.99),
             "long_percent": 100 * both / setting.long_rate, "long_quiet_percent": 100 * alone / setting.long_rate,
             "long_ms": 1000 / alone, "cut": cut}
 
@@ -120,18 +139,20 @@ def _mix(daemon: CorunDaemon, setting: Setting, tenants: dict[str, CorunTenant],
     """All kernels of a mix with the same rate and number of arrivals."""
     names = MIXES[mix]
     alone = {name: setting.kernels[name]["alone_ns"] for name in names}
-    count = max(2, math.ceil(setting.seconds * 1e9 / sum(alone.values())))
+    count = max(2, math.ceil(setting.mix_seconds * 1e9 / sum(alone.values())))
     rate = LOAD * 1e9 / sum(alone.values())
     before = {name: daemon.cut(tenants[name].vgpu) for name in names}
     begin = soon()
     for number, name in enumerate(names):
         tenants[name].start("poisson", begin, SEED + number, rate, count)
-    limit, outcomes = now() + int((60 + 20 * setting.seconds) * 1e9), []
+    limit, outcomes = now() + int((60 + 20 * setting.mix_seconds) * 1e9), []
     for name in names:
         for each in tenants[name].instances(max(1.0, (limit - now()) / 1e9)):
             outcomes.append(Outcome(name, *each, alone[name]))
-    cut = {name: {key: daemon.cut(tenants[name].vgpu).get(key, 0) - before[name].get(key, 0)
-                  for key in ("launches", "slices", "fallbacks")} for name in names}
+    after = {name: daemon.cut(tenants[name].vgpu) for name in names}
+    counters = ("launches", "slices", "fallbacks")
+    cut = {name: {**{key: after[name].get(key, 0) - before[name].get(key, 0) for key in counters},
+                  "refused": after[name].get("refused", {})} for name in names}
     by_kernel = {name: figures([each for each in outcomes if each.kernel == name]) for name in names}
     return {**figures(outcomes), "count": count, "rate_per_s": rate, "cut": cut, "by_kernel": by_kernel,
             "outcomes": [dataclasses.astuple(each) for each in outcomes]}
@@ -140,12 +161,12 @@ def _mix(daemon: CorunDaemon, setting: Setting, tenants: dict[str, CorunTenant],
 def mixes(setting: Setting, mode: str, chosen: list[str]) -> list[dict]:
     """All chosen mixes under one mode, with the same tenants."""
     results = [{"case": mix, "mode": mode} for mix in chosen]
-    corun = mode in CORUN_MODES
-    planned = corun and mode not in ("mps", "consolidation")
-    daemon = CorunDaemon(setting.device, "none", planned, mode if corun else "mps")
+    if mode not in setting.policies:
+        return [result | {"left_out": WHY_NOT_FOLLOWED} for result in results]
+    corun, policy = mode != ISOLATED, setting.policies[mode]
+    form = {ISOLATED: "", "mps": "", "consolidation": "", "persistent-greedy": "persistent"}.get(mode, "slice")
+    daemon = CorunDaemon(setting.device, policy, form, mode if corun else "mps")
     try:
-        if why := why_not_followed(mode, daemon.status()):
-            return [result | {"left_out": why} for result in results]
         needed = list(dict.fromkeys(name for mix in chosen for name in MIXES[mix]))
         begin = time.monotonic()
         with _tenants(daemon, setting, "isolated" if mode == ISOLATED else "corun",
@@ -153,9 +174,8 @@ def mixes(setting: Setting, mode: str, chosen: list[str]) -> list[dict]:
             say(f"  {len(needed)} tenants ready after {time.monotonic() - begin:.1f} s")
             by_name = dict(zip(needed, ready))
             for result in results:
-                result |= _mix(daemon, setting, by_name, result["case"])
-            for tenant in ready:
-                tenant.check()
+                result |= {"policy": policy, **_mix(daemon, setting, by_name, result["case"])}
+            check(ready)
     except (Failure, OSError) as failure:
         for result in results:
             if "total_s" not in result:

@@ -32,18 +32,20 @@ class TenantProgram(Program):
 
 
 class CorunDaemon(Daemon):
-    """A vgpud with kernels cut into slices or whole, and with a mode of co-running."""
+    """A vgpud that cuts long kernels (`slices`: the form, or empty) or does not, and with a mode of co-running."""
 
-    def __init__(self, device: str, policy: str = "none", slices: bool = False, mode: str = "mps"):
+    def __init__(self, device: str, policy: str = "none", slices: str = "", mode: str = "mps"):
         self.slices, self.mode = slices, mode
         super().__init__(device, policy, name="corun")
 
     def _start(self) -> None:
         path, log = self.run.parent / "vgpud.toml", self.run.parent / "vgpud.log"
         kind, _, index = self.device.partition(":")
+        form = self.slices or "slice"
         path.write_text(f'[device]\nname = "{kind}"\nindex = {index or 0}\n[session]\nwarm_runners = 1\n'
                         f'[scheduler]\npolicy = "{self.policy}"\nqueues = "{self.queues}"\n'
-                        f'corun_mode = "{self.mode}"\n[slices]\nenabled = {str(self.slices).lower()}\n')
+                        f'corun_mode = "{self.mode}"\n[slices]\nenabled = {str(bool(self.slices)).lower()}\n'
+                        f'form = "{form}"\n')
         if not self._answers(path, log):
             said = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
             raise Failure(f"vgpud does not answer; its log {log} ends with\n{said}")
@@ -116,16 +118,27 @@ class CorunTenant:
     def instances(self, seconds: float) -> list[tuple[int, int, int]]:
         return [tuple(each) for each in self.answer(seconds)["instances"]]
 
-    def check(self) -> None:
-        """Raises where a launch did not do what the host computes."""
-        self.start("check")
-        if wrong := self.answer(60)["wrong"]:
-            raise Failure(f"{self.kernel} on {self.vgpu} went wrong: {wrong}")
+    def end(self) -> None:
+        """Lets it end by itself, if it does."""
+        try:
+            self._process.stdin.close()
+            self._process.wait(timeout=5)
+        except (OSError, subprocess.TimeoutExpired):
+            self.kill()
 
     def kill(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+
+
+def check(tenants: list[CorunTenant]) -> None:
+    """Raises where a launch did not do what the host computes."""
+    for tenant in tenants:
+        tenant.start("check")
+    for tenant in tenants:
+        if wrong := tenant.answer(60)["wrong"]:
+            raise Failure(f"{tenant.kernel} on {tenant.vgpu} went wrong: {wrong}")
 
 
 def soon(seconds: float = 0.05) -> int:
