@@ -90,8 +90,8 @@ def _charts(results: list[dict], folder: pathlib.Path) -> None:
     if short:
         bars = {name: [each[key] / 1000 for each in short] for name, key in (("p50", "p50_us"), ("p99", "p99_us"))}
         (folder / "corun-latency.svg").write_text(svg.bar_chart(
-            "A short kernel beside a long one", svg.Axis("launch to end, ms"), [each["mode"].replace("mps +", "+") for each in short],
-            bars))
+            "A short kernel beside a long one", svg.Axis("launch to end, ms"),
+            [each["mode"].replace("mps +", "+") for each in short], bars))
     measured = {(each["case"], each["mode"]): each for each in results if "total_s" in each}
     groups = [mix for mix in MIXES if any(case == mix for case, _ in measured)]
     modes = [mode for mode in MODES if any(found == mode for _, found in measured)]
