@@ -13,7 +13,7 @@ bool Parked::lets_past(const RecordUse& use) const {
     case RecordUse::Kind::kFree:
       return true;
     case RecordUse::Kind::kEvent:
-      return graphs_ == 0 && !recorded_.contains(use.event);
+      return graphs_ == 0 && !recorded_.contains(use.event) && !recorded_.contains(use.other_event);
     case RecordUse::Kind::kAsk:
       return order_->may_ask(use.stream);
     case RecordUse::Kind::kWork:
@@ -23,6 +23,10 @@ bool Parked::lets_past(const RecordUse& use) const {
     default:
       return false;
   }
+}
+
+bool Parked::is_pending(const RecordUse& use) const {
+  return use.kind == RecordUse::Kind::kAsk || recorded_.contains(use.event) || recorded_.contains(use.other_event);
 }
 
 void Parked::push(const LaneRef& lane, const wire::CheckedRecord& record, const RecordUse& use,

@@ -32,6 +32,9 @@ class Parked {
   // Whether a record of this use may be executed now, although those here have not been.
   bool lets_past(const RecordUse& use) const;
 
+  // What a query that is not let past asks after has not even been issued.
+  bool is_pending(const RecordUse& use) const;
+
   void push(const LaneRef& lane, const wire::CheckedRecord& record, const RecordUse& use, std::vector<std::byte> bytes);
   Entry& front() { return entries_.front(); }
   Entry pop();

@@ -158,8 +158,7 @@ void Process::execute(const LaneRef& lane, Record& record) {
   if (!behind && pass_gate(checked)) return perform(lane, checked, record.bytes);
   const RecordUse use = use_of(checked, lane->id());
   if (behind && parked_.lets_past(use) && pass_gate(checked)) return perform(lane, checked, record.bytes);
-  // Who only asks need not wait: what the stream was given has not even been issued.
-  if (behind && checked.opcode == Opcode::kStreamQuery) return refuse(lane, checked, CUDA_ERROR_NOT_READY);
+  if (behind && use.query && parked_.is_pending(use)) return refuse(lane, checked, CUDA_ERROR_NOT_READY);
   parked_.push(lane, checked, use, std::exchange(record.bytes, {}));
 }
 

@@ -102,8 +102,11 @@ RecordUse use_of(const wire::CheckedRecord& record, uint32_t lane) {
   }
   switch (record.opcode) {
     case Opcode::kStreamSynchronize:
+      use.kind = Kind::kAsk;
+      break;
     case Opcode::kStreamQuery:
       use.kind = Kind::kAsk;
+      use.query = true;
       break;
     case Opcode::kEventRecord:
       use.records = true;
@@ -113,8 +116,15 @@ RecordUse use_of(const wire::CheckedRecord& record, uint32_t lane) {
       use.waits = true;
       use.event = read_at<uint64_t>(record, offsetof(wire::StreamWaitEventArgs, event));
       break;
+    case Opcode::kEventElapsed:
+      use.kind = Kind::kEvent;
+      use.query = true;
+      use.event = read_at<uint64_t>(record, offsetof(wire::EventElapsedArgs, start));
+      use.other_event = read_at<uint64_t>(record, offsetof(wire::EventElapsedArgs, end));
+      break;
     case Opcode::kEventQuery:
       use.kind = Kind::kEvent;
+      use.query = true;
       use.event = read_at<uint64_t>(record, offsetof(wire::EventQueryArgs, event));
       break;
     case Opcode::kEventSynchronize:

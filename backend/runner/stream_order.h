@@ -18,11 +18,12 @@ struct RecordUse {
     kFree,     // nothing that waits matters to it
     kWork,     // the next thing on a stream
     kAsk,      // whether the stream's work is done
-    kEvent,    // whether an event's is
+    kEvent,    // whether that before events is
   };
   Kind kind = Kind::kOrdered;
   uint64_t stream = 0;  // key of it; 0: none
-  uint64_t event = 0;
+  uint64_t event = 0, other_event = 0;
+  bool query = false;                   // an answer is wanted at once: not yet is one
   bool records = false, waits = false;  // of kWork: the event is recorded, or waited for
   bool graph = false;                   // it may record and wait for any event
 };

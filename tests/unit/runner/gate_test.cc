@@ -223,9 +223,10 @@ TEST_F(GatedGuest, WhatHasNothingToDoWithTheGateGoesPast) {
   EXPECT_EQ(lane.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo).result, CUDA_SUCCESS);
   EXPECT_EQ(board_->gates[kSlot][1].begun, 0u);
 
-  const uint64_t late = lane.send(wire::Opcode::kEventQuery, wire::EventQueryArgs{after});
+  EXPECT_EQ(query(lane, after), CUDA_ERROR_NOT_READY);  // it is not even recorded
+  const uint64_t late = lane.send(wire::Opcode::kEventSynchronize, wire::EventSynchronizeArgs{after});
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
-  EXPECT_NE(TestLane::load(lane.header->reply_seq), late);  // its event is not even recorded
+  EXPECT_NE(TestLane::load(lane.header->reply_seq), late);
   board_->gates[kSlot][1].granted = 1;
   futex_wake(&board_->gates[kSlot][1].granted);
   EXPECT_EQ(lane.answer(late).result, CUDA_SUCCESS);
