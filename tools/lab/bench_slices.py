@@ -34,15 +34,23 @@ def chosen_programs(device: str, only: str = "") -> list[Program]:
     return found
 
 
+CLOCK = {"streams", "events"}  # a busy machine may make them late: they get a second chance
+
+
 def _alone(program: Program) -> bool:
     """Some take all memory there is, or look at the clock."""
-    return "memory" in program.name or program.name in ("streams", "events")
+    return "memory" in program.name or program.name in CLOCK
+
+
+def _run_alone(daemon: SlicingDaemon, program: Program) -> Outcome:
+    outcome = daemon.run(program)
+    return daemon.run(program) if outcome.wrong and program.name in CLOCK else outcome
 
 
 def run_all(daemon: SlicingDaemon, programs: list[Program]) -> dict[str, Outcome]:
     with concurrent.futures.ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         outcomes = list(pool.map(daemon.run, [program for program in programs if not _alone(program)]))
-    outcomes += [daemon.run(program) for program in programs if _alone(program)]
+    outcomes += [_run_alone(daemon, program) for program in programs if _alone(program)]
     return {outcome.program: outcome for outcome in outcomes}
 
 
