@@ -66,18 +66,13 @@ int main() {
   const auto staged = [&](CUresult started) {
     return started == CUDA_SUCCESS ? driver->cuStreamSynchronize(stream->handle) : started;
   };
-  say("driver H2D", rate(*driver, [&] {
-        return staged(driver->cuMemcpyHtoDAsync(device, host.get(), kBytes, stream->handle));
-      }));
-  say("driver D2H", rate(*driver, [&] {
-        return staged(driver->cuMemcpyDtoHAsync(host.get(), device, kBytes, stream->handle));
-      }));
+  say("driver H2D",
+      rate(*driver, [&] { return staged(driver->cuMemcpyHtoDAsync(device, host.get(), kBytes, stream->handle)); }));
   for (uint64_t chunk = 128u << 10; chunk <= 8u << 20; chunk *= 2) {
     Pinned pinned(driver);
     SplitCopy split(driver, &pinned, {chunk, 4});
     const std::string name = std::to_string(chunk >> 10) + " KiB ";
     say(name + "H2D", rate(*driver, [&] { return split.to_device(stream, device, host.get(), kBytes); }));
-    say(name + "D2H", rate(*driver, [&] { return split.to_host(stream, host.get(), device, kBytes); }));
   }
   return 0;
 }

@@ -335,13 +335,11 @@ def split(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
     if samples.error:
         bench.failures.append(f"split: {samples.error}")
     bench.raw["split"] = samples.values
-    curves = []
-    for direction, words in (("H2D", "to the device"), ("D2H", "to the host")):
-        chunks = [name for name in samples.values if name.endswith(f"KiB {direction}")]
-        bench.rows += [Row(f"split in {name}", "GB/s", samples.median(f"driver {direction}"), samples.median(name))
-                       for name in chunks]
-        curves.append(svg.Series(words, [(1024.0 * int(name.split()[0]), samples.median(name)) for name in chunks],
-                                 COLOURS[BANDSAW], dashed=direction == "D2H"))
+    chunks = [name for name in samples.values if name.endswith("KiB H2D")]
+    bench.rows += [Row(f"split in {name}", "GB/s", samples.median("driver H2D"), samples.median(name))
+                   for name in chunks]
+    curves = [svg.Series("to the device", [(1024.0 * int(name.split()[0]), samples.median(name)) for name in chunks],
+                         COLOURS[BANDSAW])]
     size = svg.Axis("size of the chunk", logarithmic=True, base=2, text=svg.byte_size)
     bench.charts["split"] = svg.line_chart("Bandwidth of split copies, unregistered host memory", size,
                                            svg.Axis("bandwidth, GB/s"), curves)

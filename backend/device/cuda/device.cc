@@ -53,6 +53,11 @@ constexpr int kApiVersion = 13000;
 // Starting a copy costs some 4 us, in which the link moves 200 KiB.
 constexpr uint32_t kPieceBytes = 512u << 10;
 
+// Bare metal's driver looks at the GPU for as long as a wait takes, unless the program asked it to sleep. A guest's
+// processor wakes late from a sleep, but one that looks has its price: the longest waits, of which it is the smallest
+// part, are slept.
+constexpr uint32_t kLookUs = 25'000;
+
 // Features that the driver has and the corridor does not carry.
 constexpr CUdevice_attribute kAbsent[] = {
     CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD,
@@ -185,6 +190,7 @@ void CudaDevice::info(vgpu_device_info* info) {
   driver_->cuCtxGetStreamPriorityRange(&info->least_priority, &info->greatest_priority);
   info->driver_version = kApiVersion;
   info->piece_bytes = kPieceBytes;
+  info->look_us = kLookUs;
 }
 
 void CudaDevice::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {

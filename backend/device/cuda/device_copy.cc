@@ -149,14 +149,12 @@ CUresult CudaDevice::copy_awaited(const StreamRef& stream, const Copy& copy, boo
 CUresult CudaDevice::copy_unregistered(const StreamRef& stream, const Copy& copy) {
   const CopyEnd &to = copy.destination, &from = copy.source;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (is_linear(copy) && to.host != from.host) {
-    const auto on = std::static_pointer_cast<CudaStream>(stream);
-    result = from.host
-                 ? split_->to_device(on, to.address, reinterpret_cast<const std::byte*>(from.address), copy.width_bytes)
-                 : split_->to_host(on, reinterpret_cast<std::byte*>(to.address), from.address, copy.width_bytes);
+  if (is_linear(copy) && from.host && !to.host) {
+    result = split_->to_device(std::static_pointer_cast<CudaStream>(stream), to.address,
+                               reinterpret_cast<const std::byte*>(from.address), copy.width_bytes);
   }
   if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
-  // The driver stages what has rows, and what there is no memory of our own for.
+  // The driver stages the rest, also what there is no memory of our own for.
   result = start_copy(as(stream).handle, copy);
   return result == CUDA_SUCCESS ? driver_->cuStreamSynchronize(as(stream).handle) : result;
 }

@@ -93,21 +93,4 @@ CUresult SplitCopy::to_device(const std::shared_ptr<CudaStream>& stream, uint64_
   return run.result;
 }
 
-CUresult SplitCopy::to_host(const std::shared_ptr<CudaStream>& stream, std::byte* host, uint64_t device,
-                            uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  if (!make_chunks()) return CUDA_ERROR_OUT_OF_MEMORY;
-  Run run(this, stream, bytes);
-  while (run.ended < run.count() && run.result == CUDA_SUCCESS) {
-    if (const uint64_t i = run.started; i < run.count() && run.has_buffer()) {
-      run.start(driver_->cuMemcpyDtoHAsync(run.buffer(i), device + run.offset(i), run.length(i), stream->handle));
-      continue;
-    }
-    const uint64_t i = run.ended;
-    run.wait();
-    if (run.result == CUDA_SUCCESS) std::memcpy(host + run.offset(i), run.buffer(i), run.length(i));
-  }
-  return run.result;
-}
-
 }  // namespace bandsaw::cuda

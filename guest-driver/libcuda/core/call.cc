@@ -12,6 +12,18 @@
 
 namespace bandsaw::libcuda {
 
+namespace {
+
+// As on bare metal a thread looks for the end of what it waits for, unless the program wants it to sleep.
+uint32_t patience_ns(const Context* context) {
+  constexpr uint32_t kUsual = 30, kMost = 100'000;  // us
+  const uint32_t told = process().device.look_us;
+  const bool blocking = context && (context->flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
+  return 1000 * (blocking || told == 0 ? kUsual : std::min(told, kMost));
+}
+
+}  // namespace
+
 void BytesOut::assign(const void* data, size_t bytes) {
   const auto* from = static_cast<const char*>(data);
   if (length_) *length_ = bytes;
@@ -35,7 +47,9 @@ Call::Call() : thread_(&this_thread()) {
     if (process().sticky.exchange(sticky, std::memory_order_relaxed) == CUDA_SUCCESS) output_pending_ = true;
     fail(sticky);
   }
-  if (const Context* context = thread_->current()) context_ = context->handle;
+  const Context* const context = thread_->current();
+  if (context) context_ = context->handle;
+  lane_->set_patience(patience_ns(context));
 }
 
 Call::~Call() {

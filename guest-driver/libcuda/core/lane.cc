@@ -32,12 +32,11 @@ uint64_t nanoseconds() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// How long to look for an answer before sleeping, at most and at least. With one core looking only keeps the runner
-// from working.
-constexpr uint32_t kSpinMost = 30'000, kSpinLeast = 2'000;  // ns
+// How long to look for an answer before sleeping, at least. With one core looking only keeps the runner from working.
+constexpr uint32_t kSpinLeast = 2'000;  // ns
 // A sleep of this length would better have been spent looking. A shorter one is as good: the runner then shares our
 // core, and cannot answer while we look. A longer one is what sleeping is for.
-constexpr uint64_t kShortSleep = 15'000, kLongSleep = 150'000;  // ns
+constexpr uint64_t kShortSleep = 15'000, kLongSleep = 150'000;  // ns; or as long as it looks, if that is longer
 
 long cores() {
   static const long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -57,8 +56,13 @@ Lane::Lane(vgpu_lane_header* header, Transport* transport, std::atomic<uint64_t>
       next_seq_(next_seq),
       ring_(reinterpret_cast<char*>(header) + VGPU_LANE_RING_OFFSET),
       tail_(load(header->tail)),
-      head_seen_(load(header->head)),
-      spin_(kSpinMost) {}
+      head_seen_(load(header->head)) {}
+
+void Lane::set_patience(uint32_t nanoseconds) {
+  if (nanoseconds == spin_most_) return;
+  spin_most_ = nanoseconds;
+  spin_ = nanoseconds;
+}
 
 template <typename Ready>
 bool Lane::wait_until(Ready ready) {
@@ -67,7 +71,7 @@ bool Lane::wait_until(Ready ready) {
   while (start && nanoseconds() - start < spin_) {
     for (int i = 0; i < 16; i++) {
       if (ready()) {
-        spin_ = kSpinMost;
+        spin_ = spin_most_;
         return true;
       }
       _mm_pause();
@@ -87,9 +91,10 @@ bool Lane::wait_until(Ready ready) {
   }
   store(header_->guest_waiting, 0u, std::memory_order_relaxed);
   const uint64_t slept = start ? nanoseconds() - sleep_start : 0;
-  const bool look_longer = (many_cores() || slept > kShortSleep) && slept < kLongSleep;
-  const uint32_t least = many_cores() ? kSpinMost / 2 : kSpinLeast;
-  spin_ = look_longer ? std::min(spin_ * 2, kSpinMost) : std::max(spin_ / 2, least);
+  const uint64_t long_sleep = std::max<uint64_t>(kLongSleep, spin_most_);
+  const bool look_longer = (many_cores() || slept > kShortSleep) && slept < long_sleep;
+  const uint32_t least = std::min(spin_most_, many_cores() ? kSpinUsual / 2 : kSpinLeast);
+  spin_ = look_longer ? std::min(spin_ * 2, spin_most_) : std::max(spin_ / 2, least);
   return answered;
 }
 

@@ -29,6 +29,8 @@ class Lane {
   void* reserve(uint32_t opcode, uint32_t payload, uint64_t context);
   // Publishes what was reserved; returns its sequence number.
   uint64_t publish();
+  // How long a wait looks for the answer before it sleeps, at most.
+  void set_patience(uint32_t nanoseconds);
   // False when the host is gone.
   bool wait_reply(uint64_t seq);
   CUresult reply_result() const;
@@ -51,6 +53,7 @@ class Lane {
   uint32_t next_bounce = 0, next_plain = 0;
 
  private:
+  static constexpr uint32_t kSpinUsual = 30'000;  // ns, until the device has said what pays
   template <typename Ready>
   bool wait_until(Ready ready);
   bool wait_for_room(uint32_t bytes);
@@ -60,11 +63,12 @@ class Lane {
   Transport* const transport_;
   std::atomic<uint64_t>* const next_seq_;
   char* const ring_;
-  uint64_t tail_ = 0;       // published
-  uint64_t head_seen_ = 0;  // consumed, as last read
-  uint32_t pad_ = 0;        // of the reserved record: bytes before it
-  uint32_t reserved_ = 0;   // its length
-  uint32_t spin_ = 0;       // ns to look for an answer before sleeping
+  uint64_t tail_ = 0;                // published
+  uint64_t head_seen_ = 0;           // consumed, as last read
+  uint32_t pad_ = 0;                 // of the reserved record: bytes before it
+  uint32_t reserved_ = 0;            // its length
+  uint32_t spin_ = kSpinUsual;       // ns to look for an answer before sleeping
+  uint32_t spin_most_ = kSpinUsual;  // ns
   uint32_t token_[VGPU_LANE_DONE_SLOTS] = {};
 };
 
