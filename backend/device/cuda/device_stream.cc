@@ -56,6 +56,7 @@ CUresult CudaDevice::stream_query(const StreamRef& stream) {
 
 CUresult CudaDevice::stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) {
   if (const CUresult result = enter(stream)) return result;
+  if (captures_active_ > 0) slices_->leave(std::static_pointer_cast<CudaStream>(stream));  // it may join the capture
   return check(driver_->cuStreamWaitEvent(as(stream).handle, as(event).handle, flags));
 }
 

@@ -42,8 +42,8 @@ void SliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& strea
   Slice* const slice = open_[engine].get();
   if (!slice) return;
   slice->bytes += bytes;
-  const bool known =
-      std::any_of(slice->parts.rbegin(), slice->parts.rend(), [&](const Part& part) { return part.stream == stream; });
+  const bool known = std::any_of(slice->parts.rbegin(), slice->parts.rend(),
+                                 [&](const Part& part) { return part.stream == stream && !part.end; });
   if (known) return;
   Part part{stream};
   if (events_.take(stream->context, &part.start) != CUDA_SUCCESS) return;

@@ -24,7 +24,7 @@ class SliceMeter {
   void end(unsigned engine, SliceDone done);
   // Before work for the engine is put on a stream that does not capture, and whose context is current.
   void touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes);
-  // Before a stream, or a context with its streams, is destroyed: nothing can be recorded there afterwards.
+  // Before a stream, or a context with its streams, is destroyed or may capture: nothing can be measured there then.
   void leave(const std::shared_ptr<CudaStream>& stream);
   void leave(const CudaContextRef& context);
   // For work that another thread will wait for: the slice lasts until this is let go, and is charged for so long.

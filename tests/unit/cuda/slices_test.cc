@@ -152,6 +152,16 @@ TEST_F(SliceMeterTest, AStreamDestroyedOnTheWayCountsToItsEnd) {
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 100e3, 1e3);
 }
 
+TEST_F(SliceMeterTest, AStreamThatWasLeftAndComesBackCountsTwice) {
+  const auto one = stream(1);
+  meter_.begin(kCompute);
+  work(kCompute, one, 100);
+  meter_.leave(context_);
+  clocks().streams[one->handle] += 1000;  // into a graph
+  work(kCompute, one, 30);
+  EXPECT_NEAR(static_cast<double>(end(kCompute)), 130e3, 1e3);
+}
+
 TEST_F(SliceMeterTest, OfADestroyedContextNothingIsAsked) {
   const auto one = stream(1);
   meter_.begin(kCompute);
