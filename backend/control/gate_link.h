@@ -43,6 +43,7 @@ struct GateBoard {
   std::array<std::atomic<uint64_t>, kGateSlots / 64> news;
   // Counted up by the session when a slot's runner has gone and its gates are cleared.
   std::array<std::atomic<uint32_t>, kGateSlots> generation;
+  std::atomic<uint32_t> whole;  // 1: kernels are not to be cut, whatever they take; set by the arbiter
   std::array<std::array<Gate, kGateEngines>, kGateSlots> gates;
 };
 

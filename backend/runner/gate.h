@@ -42,6 +42,8 @@ class GateView {
   }
   // Others want the engine, or have it.
   bool is_closed(unsigned engine) const;
+  // Kernels are not to be cut, for now.
+  bool is_whole() const { return board_ && board_->whole.load(std::memory_order_relaxed) != 0; }
   // Something has happened there since; said once.
   bool moved();
   // Of work that will not be done: takes what was asked for and gives it back. True: some of it is not granted yet.

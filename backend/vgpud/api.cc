@@ -109,6 +109,7 @@ json Api::status_state() const {
           {"vgpus", registry_->all().size()},
           {"scheduler", scheduler_state()},
           {"corun", supervisor_->describe_corun()},
+          {"corun_modes_followed", corun_modes_followed()},
           {"device",
            {{"id", config_.device.name},
             {"kind", config_.device.kind},

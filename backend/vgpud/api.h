@@ -23,7 +23,8 @@
 // and "live", what its session reports.
 //
 // What create and change have to say beside that stands in "notes", sentences for people. GET /v1/status has "corun":
-// {"mode", "mps": {"state", "pid", "restarts", "error", "log"} or null}.
+// {"mode", "mps": {"state", "pid", "restarts", "error", "log"} or null}; "corun_modes_followed" are those modes by
+// which engines are given out here, all others are as "mps".
 //
 // A refusal is {"error": what was wrong, "hint": what to do} with 400 (bad request), 404 (no such), 409 (name taken, in
 // use, shares do not fit), 507 (disk full) or 500.
@@ -82,6 +83,7 @@ class Api {
   // Takes `corun_mode` out of `body`.
   Status take_corun_mode(nlohmann::json* body, std::optional<CorunMode>* mode) const;
   Status set_corun_mode(CorunMode mode);
+  std::vector<std::string> corun_modes_followed() const;
   // What an administrator should know who made, or changed, a virtual GPU with this sharing.
   std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
 

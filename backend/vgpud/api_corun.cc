@@ -23,6 +23,7 @@ Status Api::set_corun_mode(CorunMode mode) {
   if (mode == effective_corun_mode(config_.corun_mode, registry_->corun_mode())) return {};
   if (Status status = registry_->put_corun_mode({mode, config_.corun_mode}); !status.ok()) return status;
   supervisor_->set_corun_mode(mode);
+  if (arbiter_) arbiter_->set_corun_mode(mode);
   spdlog::info("device '{}': virtual GPUs that are 'corun' are planned by {}", config_.device.name, to_text(mode));
   return {};
 }
@@ -35,23 +36,27 @@ std::vector<std::string> Api::sharing_notes(const VgpuSpec& spec, bool made) con
   }
   if (spec.sharing != Sharing::kCorun) return notes;
   if (config_.device.kind != "cuda") {
-    notes.push_back(fmt::format("device '{}' has no contexts that MPS could join: there, corun changes nothing",
-                                config_.device.name));
+    notes.push_back(
+        fmt::format("device '{}' has no contexts that MPS could join: there, corun only lets work of "
+                    "different virtual GPUs run at once",
+                    config_.device.name));
     return notes;
   }
   if (made) {
     notes.emplace_back("corun: what goes wrong on the GPU in one such virtual GPU ends the programs of all of them");
   }
-  if (arbiter_) {
-    notes.push_back(
-        fmt::format("policy {} gives the engines in turns, to those that are corun too: kernels overlap only "
-                    "where 'scheduler.policy' is \"none\"",
-                    arbiter_->options().policy));
-  }
   if (const std::string error = supervisor_->corun_error(); !error.empty()) {
     notes.push_back(fmt::format("programs on it are refused for now: {}", error));
   }
   return notes;
+}
+
+// Without an arbiter nothing is planned: everything goes as it comes.
+std::vector<std::string> Api::corun_modes_followed() const {
+  if (!arbiter_) return {to_text(CorunMode::kMps)};
+  std::vector<std::string> names;
+  for (const CorunMode mode : kCorunModesFollowed) names.emplace_back(to_text(mode));
+  return names;
 }
 
 }  // namespace bandsaw

@@ -116,6 +116,7 @@ void Api::create(json body, const Answer& answer) {
   spec.index = registry_->free_index();
   if (arbiter_) status = arbiter_->add(spec.name, engine_shares(spec));
   if (!status.ok()) return refuse_shares(answer, status);
+  if (arbiter_) arbiter_->set_sharing(spec.name, spec.sharing);
   status = registry_->put(spec);
   if (status.ok() && choice) status = set_policy(*choice);
   if (status.ok() && mode) status = set_corun_mode(*mode);
@@ -189,6 +190,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
     restore(before);
     return refuse_shares(answer, status);
   }
+  if (arbiter_) arbiter_->set_sharing(name, changed.sharing);
   supervisor_->update(changed);
   More more{choice.has_value(), mode.has_value(), {}};
   if (body.contains("sharing")) more.notes = sharing_notes(changed, false);

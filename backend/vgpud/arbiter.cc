@@ -93,6 +93,16 @@ class ArbiterThread final : public Arbiter {
     disconnect(vgpu);
     poke();
   }
+  void set_sharing(const std::string& vgpu, Sharing sharing) override {
+    std::lock_guard lock(mutex_);
+    core_.set_sharing(vgpu, sharing);
+    poke();
+  }
+  void set_corun_mode(CorunMode mode) override {
+    std::lock_guard lock(mutex_);
+    core_.set_corun_mode(mode);
+    poke();
+  }
   Status set_policy(const std::string& policy, sched::QueueModel model) override {
     if (!ArbiterCore::knows_policy(policy)) return Status::error(EINVAL, "no policy '{}'", policy);
     return change([&](Time now) {

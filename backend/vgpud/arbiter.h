@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/control/corun.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 #include "vgpu-sched/policy/types.h"
@@ -55,6 +56,9 @@ struct SliceRecord {
   int64_t asked = 0, granted = 0, ended = 0, charged = 0;
 };
 
+// Those that the arbiter plans by; under another one, the engines are given out as under kMps.
+inline constexpr std::array kCorunModesFollowed = {CorunMode::kMps, CorunMode::kConsolidation, CorunMode::kSlicesFifo};
+
 class Arbiter {
  public:
   static Result<std::unique_ptr<Arbiter>> start(const ArbiterOptions& options);
@@ -65,6 +69,11 @@ class Arbiter {
   // In force with the next slice. ENOENT, EINVAL, ENOSPC.
   virtual Status set_shares(const std::string& vgpu, const EngineShares& shares) = 0;
   virtual void remove(const std::string& vgpu) = 0;
+  // Whether it may use an engine beside others that are corun; at first it is isolated. One that becomes corun is so
+  // when no program of before has used an engine that still runs.
+  virtual void set_sharing(const std::string& vgpu, Sharing sharing) = 0;
+  // How those that are corun are planned; kMps at first.
+  virtual void set_corun_mode(CorunMode mode) = 0;
   // Another policy for all virtual GPUs of this GPU; their slices in flight stay. EINVAL: no such policy.
   virtual Status set_policy(const std::string& policy, sched::QueueModel model) = 0;
   virtual ArbiterOptions options() const = 0;

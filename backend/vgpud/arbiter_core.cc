@@ -34,6 +34,7 @@ void ArbiterCore::make_scheduler(Time now) {
   policy.wait = options_.wait_ns;
   scheduler_ =
       std::make_unique<sched::Scheduler>(scheduler, [&] { return sched::make_policy(options_.policy, policy); });
+  scheduler_->set_rules(corun_rules());
   for (auto& [name, vgpu] : vgpus_) enter(vgpu, now);
 }
 
@@ -46,6 +47,7 @@ void ArbiterCore::enter(const Vgpu& vgpu, Time now) {
   for (unsigned a = 0; a < accounts(); ++a) {
     (void)scheduler_->set_share(vgpu.id, static_cast<Engine>(a), vgpu.shares[a], now);
   }
+  (void)scheduler_->set_corun(vgpu.id, vgpu.corun, now);
 }
 
 ArbiterCore::Vgpu* ArbiterCore::find(const std::string& name) {
@@ -104,6 +106,7 @@ void ArbiterCore::remove(const std::string& name, Time now) {
   if (!vgpu) return;
   detach(name, now);
   (void)scheduler_->remove(vgpu->id, now);
+  for (auto& meter : meters_) (void)meter.end(vgpu->id, now);
   vgpus_.erase(name);
 }
 
@@ -141,6 +144,7 @@ void ArbiterCore::attach(const std::string& name, GateBoard* board, Time now) {
   vgpu->board = board;
   board->depth = static_cast<uint32_t>(options_.depth);
   board->quantum_ns = static_cast<uint64_t>(quantum_);
+  board->whole = corun_mode_ == CorunMode::kConsolidation && vgpu->corun ? 1 : 0;
   // It may have lived with an earlier arbiter: who waited for that one may go.
   for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
     vgpu->generation[slot] = board->generation[slot];
@@ -239,17 +243,19 @@ ArbiterCore::Time ArbiterCore::give_up_overdue(Account account, Time now) {
 
 ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, Lane& lane, unsigned engine, Time now) {
   const Account account = account_of(engine);
+  const bool metered = vgpu.meters[account].runs;
   if (lane.overdue > 0) {
-    vgpu.debt[account] += now - lane.overdue_since;
+    vgpu.debt[account] += metered ? take_part(vgpu, account, now).own : now - lane.overdue_since;
     lane.overdue_since = now;
   }
   while (!lane.flying.empty()) {
     const Granted& slice = lane.flying.front();
-    const Time since = std::max(slice.granted, free_since_[account]);
+    const Time since = held_since(vgpu, account, slice);
     if (now - since < options_.patience_ns) return since + options_.patience_ns;
-    (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, now - since, now);
+    const Time charged = metered ? take_part(vgpu, account, now).own : now - since;
+    (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);
     ++vgpu.use[engine].overruns;
-    vgpu.use[engine].busy_ns += static_cast<uint64_t>(now - since);
+    vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);
     if (lane.overdue++ == 0) lane.overdue_since = now;
     lane.flying.pop_front();
     free_since_[account] = now;
@@ -297,6 +303,7 @@ void ArbiterCore::fit_quantum(Time now) {
 
 ArbiterCore::Time ArbiterCore::run(Time now) {
   fit_quantum(now);
+  review_sharing(now);
   Time next = kNever;
   for (unsigned account = 0; account < accounts(); ++account) {
     next = std::min(next, give_up_overdue(account, now));
@@ -306,6 +313,7 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
     maybe_open(account, now);
     next = std::min(next, dispatch(account, now));
     next = std::min(next, renew_leases(account, now));
+    review_meters(account, now);
   }
   return next;
 }

@@ -4,6 +4,10 @@
 //
 // A request of the scheduler is either an ask of one gate, or a lease: all that a virtual GPU does while its gates are
 // open, completed and renewed each period.
+//
+// Virtual GPUs that are corun may have an engine together. Each is charged its measured time by the part of it that is
+// its own: a moment in which several have the engine is divided by their number, so that all charges together are no
+// more than the time that passed.
 #pragma once
 
 #include <array>
@@ -17,6 +21,7 @@
 #include "backend/control/gate_link.h"
 #include "backend/vgpud/arbiter.h"
 #include "vgpu-sched/policy/scheduler.h"
+#include "vgpu-sched/slice/charge.h"
 
 namespace bandsaw {
 
@@ -34,6 +39,8 @@ class ArbiterCore {
   Status set_shares(const std::string& vgpu, const EngineShares& shares, Time now);
   void remove(const std::string& vgpu, Time now);
   void set_policy(const std::string& policy, sched::QueueModel model, Time now);
+  void set_sharing(const std::string& vgpu, Sharing sharing);
+  void set_corun_mode(CorunMode mode);
   const ArbiterOptions& options() const { return options_; }
 
   // `board` stays valid until detach.
@@ -74,13 +81,28 @@ class ArbiterCore {
     Time since = 0;        // of the present part
     uint64_t busy_ns = 0;  // measured in it
     Time closed = 0;       // when its gates were shut
+    bool counted = false;  // since then: what was begun under it and still runs
+
+    bool takes() const { return state == State::kOpen || (state == State::kClosing && !counted); }
     Time credit = 0;       // of earlier parts, held and not charged yet: a slice may have begun there
+    Time own = 0;          // where it is metered: of the engine's time since then, as far as it is taken
+  };
+  // Of the time that one which is corun has had an engine: what passed, and what of that is its own.
+  struct Part {
+    Time wall = 0, own = 0;
+    uint64_t of(uint64_t busy_ns) const;
+  };
+  struct Meter {
+    bool runs = false;
+    Time since = 0;
   };
   struct Vgpu {
     std::string name;
     sched::VgpuId id = 0;
     EngineShares shares{};
     GateBoard* board = nullptr;
+    bool corun = false, wants_corun = false;   // the second: from when on no program of before is left
+    std::array<Meter, kGateEngines> meters{};  // by account
     std::map<uint32_t, Lanes> slots;
     std::array<uint32_t, kGateSlots> generation{};
     std::array<Lease, kGateEngines> leases;        // by account
@@ -110,7 +132,13 @@ class ArbiterCore {
   void hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now);
   void forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
-  void complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns, Time now);
+  void complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns, Time held,
+                Time now);
+  Time held_since(const Vgpu& vgpu, Account account, const Granted& slice) const;
+  Part take_part(Vgpu& vgpu, Account account, Time now);
+  void review_meters(Account account, Time now);
+  void review_sharing(Time now);
+  sched::CorunRules corun_rules() const;
   Time charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held, Time kept);
   void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
@@ -150,6 +178,8 @@ class ArbiterCore {
   };
   std::unordered_map<sched::RequestId, Place> waiting_;  // asks that the scheduler has not answered
   std::array<Time, kGateEngines> free_since_{};          // by account: when the last slice ended
+  CorunMode corun_mode_ = CorunMode::kMps;
+  std::array<slice::ChargeMeter, kGateEngines> meters_;  // by account
   bool tracing_ = false;
   std::vector<SliceRecord> trace_;
   uint64_t trace_lost_ = 0;

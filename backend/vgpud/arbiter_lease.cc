@@ -63,12 +63,13 @@ void ArbiterCore::close(Vgpu& vgpu, Account account, Time now) {
     const uint32_t running = running_at(vgpu, slot, engine);
     lane.leased = running - std::min<uint32_t>(running, static_cast<uint32_t>(lane.flying.size()));
   });
+  lease.counted = true;
   settle_closing(vgpu, account, now);
 }
 
 // Ends a closing lease when all that was begun under it is over.
 void ArbiterCore::settle_closing(Vgpu& vgpu, Account account, Time now) {
-  if (vgpu.leases[account].state != Lease::State::kClosing) return;
+  if (vgpu.leases[account].state != Lease::State::kClosing || !vgpu.leases[account].counted) return;
   bool left = false;
   for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) { left = left || lane.leased > 0; });
   if (!left) end_lease(vgpu, account, now);
@@ -77,8 +78,11 @@ void ArbiterCore::settle_closing(Vgpu& vgpu, Account account, Time now) {
 void ArbiterCore::end_lease(Vgpu& vgpu, Account account, Time now) {
   Lease& lease = vgpu.leases[account];
   if (lease.state == Lease::State::kNone) return;
-  const Time held = now - lease.since + lease.credit;
-  const Time charged = charge(vgpu, account, lease.busy_ns, held, lease.closed ? now - lease.closed : 0);
+  const Part all = {now - lease.since,
+                    vgpu.meters[account].runs ? lease.own + take_part(vgpu, account, now).own : now - lease.since};
+  const Time held = all.own + lease.credit;
+  const uint64_t kept = lease.closed ? all.of(static_cast<uint64_t>(now - lease.closed)) : 0;
+  const Time charged = charge(vgpu, account, lease.busy_ns, held, static_cast<Time>(kept));
   (void)scheduler_->completion(vgpu.id, static_cast<Engine>(account), lease.id, charged, now);
   if (charged > 0) record(vgpu, 0, static_cast<unsigned>(account), {lease.id, lease.since, lease.since}, now, charged);
   lease = {.credit = std::max<Time>(0, held - charged)};

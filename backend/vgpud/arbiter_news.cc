@@ -97,21 +97,26 @@ void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
 void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now) {
   Lane& lane = vgpu.slots[slot][engine];
   Lease& lease = vgpu.leases[account_of(engine)];
-  const uint64_t each = std::min<uint64_t>(busy_ns, sched::kLongest / 2) / count;
+  const bool metered = vgpu.meters[account_of(engine)].runs;
+  const Part part = metered ? take_part(vgpu, account_of(engine), now) : Part{};
+  const Time own = metered ? part.own / count : 0;
+  const uint64_t each = part.of(std::min<uint64_t>(busy_ns, sched::kLongest / 2) / count);
   for (uint32_t i = 0; i < count; ++i) {
     if (lane.overdue > 0) {
       if (--lane.overdue == 0 && others_want(vgpu, account_of(engine))) {
-        vgpu.debt[account_of(engine)] += now - lane.overdue_since;
+        vgpu.debt[account_of(engine)] += metered ? part.own - own * i : now - lane.overdue_since;
       }
     } else if (lane.leased > 0) {
       --lane.leased;
+      lease.own += own;
       lease.busy_ns += each;
       vgpu.use[engine].busy_ns += each;
     } else if (!lane.flying.empty()) {
       const Granted slice = lane.flying.front();
       lane.flying.pop_front();
-      complete(vgpu, slot, engine, slice, each, now);
-    } else if (lease.state == Lease::State::kOpen) {
+      complete(vgpu, slot, engine, slice, each, metered ? own : now - held_since(vgpu, account_of(engine), slice), now);
+    } else if (lease.takes()) {
+      lease.own += own;
       lease.busy_ns += each;
       vgpu.use[engine].busy_ns += each;
       ++vgpu.use[engine].grants;
@@ -139,9 +144,8 @@ ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, Account account, uint64_t busy
 }
 
 void ArbiterCore::complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns,
-                           Time now) {
+                           Time held, Time now) {
   const Account account = account_of(engine);
-  const Time held = now - std::max(slice.granted, free_since_[account]);
   const Time charged = charge(vgpu, account, busy_ns, held, held);
   (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);
   vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);
@@ -156,8 +160,11 @@ void ArbiterCore::forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time n
     (void)scheduler_->cancel(vgpu.id, static_cast<Engine>(engine), lane.ask.id, now);
     waiting_.erase(lane.ask.id);
   }
+  const Account account = account_of(engine);
+  const bool metered = vgpu.meters[account].runs;
   for (const Granted& slice : std::exchange(lane.flying, {})) {
-    complete(vgpu, slot, engine, slice, static_cast<uint64_t>(now - slice.granted), now);
+    const Time held = metered ? take_part(vgpu, account, now).own : now - held_since(vgpu, account, slice);
+    complete(vgpu, slot, engine, slice, static_cast<uint64_t>(now - slice.granted), held, now);
   }
   lane = {};
 }

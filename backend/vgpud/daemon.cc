@@ -70,6 +70,7 @@ void add_to_arbiter(Arbiter* arbiter, const VgpuSpec& spec) {
   if (Status status = arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
     spdlog::error("'{}' has no account of the GPU, and its shares are not enforced: {}", spec.name, status.message());
   }
+  arbiter->set_sharing(spec.name, spec.sharing);
 }
 
 void start_all(const Config& config, const Registry& registry, Arbiter* arbiter, Supervisor* supervisor) {
@@ -121,7 +122,9 @@ Status run_daemon(const Config& config) {
     event_base_loopexit(base.get(), &soon);
   });
   start_all(config, registry.value(), arbiter.value().get(), &supervisor);
-  supervisor.set_corun_mode(effective_corun_mode(config.corun_mode, registry.value().corun_mode()));
+  const CorunMode mode = effective_corun_mode(config.corun_mode, registry.value().corun_mode());
+  supervisor.set_corun_mode(mode);
+  if (arbiter.value()) arbiter.value()->set_corun_mode(mode);
   supervisor.review();
   const auto metrics = serve_metrics(base.get(), config, &api);
   if (!metrics.ok()) return metrics.status();

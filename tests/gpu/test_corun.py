@@ -141,7 +141,7 @@ def test_kernels_of_corun_overlap():
 
 
 def test_what_shares_make_of_it():
-    """Not judged: under BAND+ the engine is given in turns."""
+    """Not judged: under BAND+ corun ones go beside each other, slice by slice."""
     with Gpu("band+") as gpu:
         gpu.ready()
         alone, corun = gpu.together(ONE), gpu.together(ONE, TWO)

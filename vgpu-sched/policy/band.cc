@@ -56,6 +56,10 @@ void Band::on_period(Time periods, const State& state, Time now) {
   }
 }
 
+bool Band::holds_back(Slot slot, const State& state, Time now) {
+  return entries_[slot].budget < 0 && over_bandwidth(slot, state, now);
+}
+
 Decision Band::decide(const State& state, Time now) {
   const auto head =
       std::find_if(order_.begin(), order_.end(), [&](Slot slot) { return state.tenants[slot].runnable(); });

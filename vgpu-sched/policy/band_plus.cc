@@ -186,6 +186,11 @@ bool BandPlus::before(Slot one, Slot other, const State& state) const {
   return lag_one > lag_other;
 }
 
+bool BandPlus::is_capped(Slot slot, const State& state, Time now) const {
+  const Tenant& tenant = state.tenants[slot];
+  return tenant.share.cap < 100 && tokens(slot, state, now) < static_cast<double>(in_flight(tenant));
+}
+
 // The one to go next among those with work which their caps allow.
 Slot BandPlus::choose(const State& state, Time now) const {
   Slot best = kNoSlot;
@@ -193,7 +198,7 @@ Slot BandPlus::choose(const State& state, Time now) const {
   for (Slot slot = 0; slot < entries_.size(); ++slot) {
     const Tenant& tenant = state.tenants[slot];
     if (!tenant.runnable()) continue;
-    if (tenant.share.cap < 100 && tokens(slot, state, now) < static_cast<double>(in_flight(tenant))) continue;
+    if (is_capped(slot, state, now)) continue;
     if (best == kNoSlot || before(slot, best, state)) best = slot;
     keep_turn = keep_turn || slot == turn_slot_;
   }
@@ -224,23 +229,73 @@ Time BandPlus::keep_for_neighbour(Slot best, const State& state, Time now) {
   return 0;
 }
 
+// When its cap lets it go on.
+Time BandPlus::tokens_for_next(Slot slot, const State& state, Time now) const {
+  const Tenant& tenant = state.tenants[slot];
+  const double missing = static_cast<double>(in_flight(tenant)) - tokens(slot, state, now);
+  return now + std::max<Time>(1, static_cast<Time>(std::ceil(missing * 100 / tenant.share.cap)));
+}
+
 // When the first one held back by its cap may go.
 Time BandPlus::next_tokens(const State& state, Time now) const {
   Time first = 0;
   for (Slot slot = 0; slot < entries_.size(); ++slot) {
     const Tenant& tenant = state.tenants[slot];
     if (!tenant.runnable() || tenant.share.cap >= 100) continue;
-    const double missing = static_cast<double>(in_flight(tenant)) - tokens(slot, state, now);
-    const Time at = now + std::max<Time>(1, static_cast<Time>(std::ceil(missing * 100 / tenant.share.cap)));
+    const Time at = tokens_for_next(slot, state, now);
     if (first == 0 || at < first) first = at;
   }
   return first;
+}
+
+bool BandPlus::holds_back(Slot slot, const State& state, Time now) {
+  retire(state, now);
+  Time longest = options_.beside;
+  for (Slot other = 0; other < entries_.size(); ++other) {
+    if (entries_[other].active) longest = std::max(longest, 2 * state.tenants[other].typical);
+  }
+  return entries_[slot].lag < -static_cast<double>(std::min(longest, options_.debt / 2));
+}
+
+// While those that are corun have the engine. Each of them is sent its next slice as one that is alone would be.
+Decision BandPlus::decide_beside(const State& state, Time now) const {
+  Slot best = kNoSlot;
+  Time wake = 0;
+  for (Slot slot = 0; slot < entries_.size(); ++slot) {
+    const Tenant& tenant = state.tenants[slot];
+    if (!tenant.runnable()) continue;
+    if (is_capped(slot, state, now)) {
+      const Time at = tokens_for_next(slot, state, now);
+      if (wake == 0 || at < wake) wake = at;
+      continue;
+    }
+    if (tenant.corun && !tenant.in_flight.empty()) {
+      if (tenant.lasts == 0 || tenant.waiting.front().request.engine != tenant.in_flight.back().engine) continue;
+      Time expected = 0;
+      for (const Request& request : tenant.in_flight) {
+        expected += request.estimate > 0 ? request.estimate : tenant.lasts;
+      }
+      const Time until = tenant.running_since + expected - options_.ahead;
+      if (now <= until) {
+        const bool near = expected <= kShort * options_.ahead;
+        if (near && (wake == 0 || until + 1 < wake)) wake = until + 1;
+        continue;
+      }
+    }
+    if (best == kNoSlot || before(slot, best, state)) best = slot;
+  }
+  if (best != kNoSlot && state.may_join(state.tenants[best])) {
+    return {.kind = Answer::Kind::kDispatch, .slot = best, .until = 0};
+  }
+  if (wake == 0) return {};
+  return {.kind = Answer::Kind::kWait, .slot = kNoSlot, .until = wake};
 }
 
 // What runs may turn out to be long: nothing is sent after a slice of unknown length, nor long before its end; and for
 // the end of a long one nobody is woken, since it may be far off.
 Decision BandPlus::decide(const State& state, Time now) {
   retire(state, now);
+  if (state.shared) return decide_beside(state, now);
   const Slot best = choose(state, now);
   if (state.holder != kNoSlot) {
     const Tenant& tenant = state.tenants[state.holder];

@@ -10,6 +10,8 @@
 // kept
 //   for so long (BAND's short wait, only where it costs little). One with a reservation gets it for gaps up to `wait`.
 // - A cap is a bucket filled at its rate, a period deep; over-runs make it negative. The engine may idle for it.
+// - Those that are corun go beside each other while none is further in debt than two of the longest slices around, or
+//   `beside`; what needs the engine for itself and is further behind stops them from beginning more.
 // - Priority decides among those to whom time is owed, and so costs nobody's part.
 //
 // Bounds: debt and owed time stay within PolicyOptions::debt, more is forgotten. Slices longer than that break shares.
@@ -34,6 +36,7 @@ class BandPlus : public Policy {
   void on_dispatch(Slot slot, const State& state, Time now) override;
   void on_completion(Slot slot, Time measured, const State& state, Time now) override;
   Decision decide(const State& state, Time now) override;
+  bool holds_back(Slot slot, const State& state, Time now) override;
 
  private:
   struct Entry {
@@ -57,7 +60,10 @@ class BandPlus : public Policy {
   double tokens(Slot slot, const State& state, Time now) const;
   bool before(Slot one, Slot other, const State& state) const;
   Slot choose(const State& state, Time now) const;
+  Decision decide_beside(const State& state, Time now) const;
+  bool is_capped(Slot slot, const State& state, Time now) const;
   Time keep_for_neighbour(Slot best, const State& state, Time now);
+  Time tokens_for_next(Slot slot, const State& state, Time now) const;
   Time next_tokens(const State& state, Time now) const;
 
   PolicyOptions options_;

@@ -48,6 +48,14 @@ void Credit::on_period(Time periods, const State& state, Time now) {
   }
 }
 
+// Who has none left, while one that has some works.
+bool Credit::holds_back(Slot slot, const State& state, Time now) {
+  if (entries_[slot].level != Class::kOver) return false;
+  return std::any_of(order_.begin(), order_.end(), [&](Slot other) {
+    return !state.tenants[other].in_flight.empty() && entries_[other].level != Class::kOver;
+  });
+}
+
 Decision Credit::decide(const State& state, Time now) {
   Decision decision;
   for (const Slot slot : order_) {

@@ -26,6 +26,7 @@ class Credit : public Policy {
   void on_completion(Slot slot, Time measured, const State& state, Time now) override;
   void on_period(Time periods, const State& state, Time now) override;
   Decision decide(const State& state, Time now) override;
+  bool holds_back(Slot slot, const State& state, Time now) override;
 
  private:
   enum class Class { kBoost, kUnder, kOver };

@@ -1,6 +1,6 @@
 // Who uses the engine next. A policy is one class which sees an account's state and prefers one virtual GPU; the
-// scheduler (scheduler.h) keeps the queues, the bound on what is in flight, and the rule that an engine serves one
-// virtual GPU at a time.
+// scheduler (scheduler.h) keeps the queues, the bound on what is in flight, and the rule of who may use an engine
+// beside whom.
 //
 // No threads: all calls to one policy come from one thread at a time. `now` never decreases from call to call.
 #pragma once
@@ -27,14 +27,18 @@ struct Waiting {
 struct Tenant {
   bool present = false;
   bool paused = false;
+  bool corun = false;   // may use an engine beside others that are
+  bool barred = false;  // for now, while others use the engine: see Scheduler
   VgpuId vgpu = 0;
   Share share;
   std::deque<Waiting> waiting;     // in the order in which they go
   std::vector<Request> in_flight;  // in the order in which they went
   Time typical = 0;                // moving mean of its measured slices; 0: none yet
   Time used = 0;                   // sum of its measured slices
+  Time running_since = 0;          // when its oldest request in flight came to run, about
+  Time lasts = 0;                  // moving mean of how long its slices were on the engine, alone or beside others
 
-  bool runnable() const { return present && !paused && !waiting.empty(); }
+  bool runnable() const { return present && !paused && !barred && !waiting.empty(); }
   bool idle() const { return waiting.empty() && in_flight.empty(); }
   // How long the request will run, as far as anybody knows.
   Time expected(const Request& request) const { return request.estimate > 0 ? request.estimate : typical; }
@@ -43,9 +47,17 @@ struct Tenant {
 // One account, as a policy sees it.
 struct State {
   std::vector<Tenant> tenants;  // by slot; some may not be present
-  Slot holder = kNoSlot;        // whose work is in flight
+  Slot holder = kNoSlot;        // whose work is in flight; with several, one of them
   Time running_since = 0;       // when the oldest request in flight came to run, about
-  int depth = 1;                // the most requests in flight
+  int depth = 1;                // the most requests in flight; where holders are several, of each
+  int holders = 0;              // how many have work in flight
+  int most_holders = 1 << 30;   // at a time
+  bool shared = false;          // those that have are all corun
+
+  // Where the engine is shared: it need not be free for this one's next request.
+  bool may_join(const Tenant& tenant) const {
+    return shared && tenant.corun && (!tenant.in_flight.empty() || holders < most_holders);
+  }
 };
 
 struct Decision {
@@ -63,6 +75,7 @@ struct PolicyOptions {
   Time ahead = 500 * kMicrosecond;  // work is sent after work that still runs so long: bounds the over-run
   Time debt = kSecond;              // the most that a virtual GPU is made to give back; more is forgiven
   Time carry = 10 * kMillisecond;   // the most that is kept for one that was idle for more than a period
+  Time beside = 5 * kMillisecond;   // debt with which one that is corun may still go beside others
   // The engine is kept for gaps up to 1/16 of the neighbour's slices, or of the slice that would go instead.
   int patience = 16;
 };
@@ -86,9 +99,13 @@ class Policy {
   // `periods` (at least one) of PolicyOptions::period are over since the last time.
   virtual void on_period(Time periods, const State& state, Time now) {}
 
-  // The preference for the next slice. Dispatching a virtual GPU other than the holder means: hold until the engine
-  // is free. May be called any number of times between two events. Called only with room in flight.
+  // The preference for the next slice. Dispatching a virtual GPU other than the holder, or where the engine is shared
+  // one that may not join, means: hold until the engine is free. May be called any number of times between two events.
+  // Called only with room in flight.
   virtual Decision decide(const State& state, Time now) = 0;
+
+  // Where the engine is shared: this one, which is corun, has had so much that others go on without it for now.
+  virtual bool holds_back(Slot slot, const State& state, Time now) { return false; }
 };
 
 // "fifo", "credit", "band", "band+". Null: no policy of this name.

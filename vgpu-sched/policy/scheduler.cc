@@ -143,13 +143,11 @@ Error Scheduler::remove(VgpuId vgpu, Time now) {
   for (auto& account : accounts_) {
     const Slot slot = slot_of(account, vgpu);
     Tenant& tenant = account.state.tenants[slot];
-    if (account.state.holder == slot) {
-      account.state.holder = kNoSlot;
-      account.in_flight = 0;
-    }
+    account.in_flight -= static_cast<int>(tenant.in_flight.size());
     tenant.present = false;
     tenant.waiting.clear();
     tenant.in_flight.clear();
+    see_holders(&account);
     account.policy->on_leave(slot, account.state, now);
   }
   return Error::kNone;
@@ -176,11 +174,76 @@ Error Scheduler::arrival(const Request& request, Time now) {
   return Error::kNone;
 }
 
+Error Scheduler::set_corun(VgpuId vgpu, bool corun, Time now) {
+  if (slot_of(accounts_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
+  at(now);
+  for (auto& account : accounts_) {
+    account.state.tenants[slot_of(account, vgpu)].corun = corun;
+    see_holders(&account);
+  }
+  return Error::kNone;
+}
+
+void Scheduler::set_rules(const CorunRules& rules) {
+  rules_ = rules;
+  rules_.most = std::max(rules.most, 1);
+  for (auto& account : accounts_) account.state.most_holders = rules_.most;
+}
+
+void Scheduler::see_holders(Account* account) {
+  State& state = account->state;
+  state.holders = 0;
+  state.holder = kNoSlot;
+  state.shared = true;
+  for (Slot slot = 0; slot < state.tenants.size(); ++slot) {
+    const Tenant& tenant = state.tenants[slot];
+    if (tenant.in_flight.empty()) continue;
+    ++state.holders;
+    state.shared = state.shared && tenant.corun;
+    if (state.holder == kNoSlot) state.holder = slot;
+  }
+  state.shared = state.shared && state.holders > 0;
+}
+
 void Scheduler::release(Account* account, Slot slot, std::vector<Request>::iterator request, Time now) {
   State& state = account->state;
-  state.tenants[slot].in_flight.erase(request);
-  state.running_since = now;
-  if (--account->in_flight == 0) state.holder = kNoSlot;
+  Tenant& tenant = state.tenants[slot];
+  tenant.in_flight.erase(request);
+  const Time lasted = now - tenant.running_since;
+  tenant.lasts = tenant.lasts == 0 ? lasted : tenant.lasts + (lasted - tenant.lasts) / kTypicalOf;
+  state.running_since = tenant.running_since = now;
+  --account->in_flight;
+  see_holders(account);
+}
+
+// Who may not go beside those that share the engine, whatever the policy prefers.
+void Scheduler::bar(Account* account, Time now) const {
+  State& state = account->state;
+  for (Tenant& tenant : state.tenants) tenant.barred = false;
+  if (!state.shared) return;
+  for (Slot slot = 0; slot < state.tenants.size(); ++slot) {
+    Tenant& tenant = state.tenants[slot];
+    if (!tenant.corun || !tenant.runnable()) continue;
+    const bool full = static_cast<int>(tenant.in_flight.size()) >= state.depth;
+    tenant.barred = full || account->policy->holds_back(slot, state, now);
+  }
+}
+
+// Of those that have nothing on the shared engine and may join, and the preferred one: who asked first.
+Slot Scheduler::first_in_order(const State& state, Slot preferred) const {
+  Slot first = preferred;
+  for (Slot slot = 0; slot < state.tenants.size(); ++slot) {
+    const Tenant& tenant = state.tenants[slot];
+    if (!tenant.runnable() || !tenant.in_flight.empty() || !state.may_join(tenant)) continue;
+    if (tenant.waiting.front().sequence < state.tenants[first].waiting.front().sequence) first = slot;
+  }
+  return first;
+}
+
+bool Scheduler::may_go(const Account& account, Slot slot) const {
+  const State& state = account.state;
+  if (state.shared) return state.may_join(state.tenants[slot]);
+  return state.holder == kNoSlot || (state.holder == slot && state.holders == 1);
 }
 
 Error Scheduler::completion(VgpuId vgpu, Engine engine, RequestId request, Time measured, Time now) {
@@ -220,18 +283,21 @@ Answer Scheduler::next(Engine engine, Time now) {
   now = at(now);
   Account& account = account_of(engine);
   State& state = account.state;
-  if (account.in_flight >= state.depth) return {};
+  if (!state.shared && account.in_flight >= state.depth) return {};
+  bar(&account, now);
   const Decision decision = account.policy->decide(state, now);
   if (decision.kind == Answer::Kind::kWait) return {.kind = decision.kind, .request = {}, .until = decision.until};
   if (decision.kind == Answer::Kind::kHold) return {};
-  if (state.holder != kNoSlot && state.holder != decision.slot) return {};
-  Tenant& tenant = state.tenants[decision.slot];
+  if (!may_go(account, decision.slot)) return {};
+  const Slot slot = state.shared && rules_.in_order ? first_in_order(state, decision.slot) : decision.slot;
+  Tenant& tenant = state.tenants[slot];
   const Request request = tenant.waiting.front().request;
   tenant.waiting.pop_front();
   if (account.in_flight++ == 0) state.running_since = now;
+  if (tenant.in_flight.empty()) tenant.running_since = now;
   tenant.in_flight.push_back(request);
-  state.holder = decision.slot;
-  account.policy->on_dispatch(decision.slot, state, now);
+  see_holders(&account);
+  account.policy->on_dispatch(slot, state, now);
   return {.kind = Answer::Kind::kDispatch, .request = request, .until = 0};
 }
 

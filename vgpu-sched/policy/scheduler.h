@@ -7,7 +7,9 @@
 //   while ((answer = scheduler.next(engine, now)).kind == Answer::Kind::kDispatch) send(answer.request);
 //
 // An engine (with one account: all of them together) serves one virtual GPU at a time and has at most `depth` slices in
-// flight. What is charged is the measured time given at completion; the estimate is a preview of it.
+// flight. Those that are corun share it: each has as many in flight, beside the others, as long as its policy does not
+// hold it back and nobody who needs the engine for itself is further behind. What is charged is the measured time given
+// at completion, where the engine was shared the slice's part of it; the estimate is a preview of it.
 //
 // Pure: no clock, threads, system calls. A time before an earlier one counts as the earlier one. Calls from one thread
 // at a time. Owns all it is given. Errors leave everything as it was.
@@ -29,6 +31,14 @@ struct SchedulerOptions {
   Time period = PolicyOptions{}.period;
 };
 
+// How those that are corun share an engine.
+struct CorunRules {
+  int most = 1 << 30;     // at a time, at least 1
+  bool in_order = false;  // those that may go beside others go in the order in which they asked
+
+  bool operator==(const CorunRules&) const = default;
+};
+
 class Scheduler {
  public:
   // `make` gives a policy for each account; the policies' period is to be the one of the options.
@@ -38,6 +48,9 @@ class Scheduler {
   [[nodiscard]] Error add(VgpuId vgpu, const Share& share, Time now);
   // In force with the next slice. With one account, any engine names it.
   [[nodiscard]] Error set_share(VgpuId vgpu, Engine engine, const Share& share, Time now);
+  // None is, to begin with. What is in flight stays.
+  [[nodiscard]] Error set_corun(VgpuId vgpu, bool corun, Time now);
+  void set_rules(const CorunRules& rules);
   // Its waiting requests stay; those in flight end as usual.
   [[nodiscard]] Error set_paused(VgpuId vgpu, bool paused, Time now);
   // Forgets its requests, those in flight too: the device must no longer run them, or others will overlap with them.
@@ -70,9 +83,14 @@ class Scheduler {
   static Error check(const Account& account, Slot except, const Share& share);
   static Slot take_slot(Account* account);
   static void release(Account* account, Slot slot, std::vector<Request>::iterator request, Time now);
+  static void see_holders(Account* account);
+  void bar(Account* account, Time now) const;
+  Slot first_in_order(const State& state, Slot preferred) const;
+  bool may_go(const Account& account, Slot slot) const;
   Time at(Time now);
 
   std::vector<Account> accounts_;
+  CorunRules rules_;
   Time period_;
   Time now_ = 0;
   Time period_end_ = 0;  // 0: no event yet

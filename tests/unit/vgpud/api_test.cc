@@ -166,7 +166,7 @@ TEST_F(ApiTest, SharingIsKeptAndSaysForWhom) {
   EXPECT_EQ(view["sharing"], "corun");
   ASSERT_EQ(view["notes"].size(), 2u) << view;
   EXPECT_NE(view["notes"][0].get<std::string>().find("from now on"), std::string::npos);
-  EXPECT_NE(view["notes"][1].get<std::string>().find("corun changes nothing"), std::string::npos);
+  EXPECT_NE(view["notes"][1].get<std::string>().find("corun only lets work"), std::string::npos);
   EXPECT_EQ(registry_->find("a")->sharing, Sharing::kCorun);
   EXPECT_FALSE(set("a", {{"compute", 50}}).contains("notes"));
   EXPECT_EQ(set("a", {{"sharing", "mine"}})["error"], "no sharing 'mine'; there are isolated, corun");

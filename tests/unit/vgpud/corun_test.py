@@ -50,7 +50,7 @@ class CorunTest(CorunCase):
         self.assertEqual(self.mps_state()["state"], "off")
         said = self.ok("create", "web1", "--memory", "1G", "--sharing", "corun")
         self.assertIn("ends the programs of all of them", said)
-        self.assertIn("policy band+ gives the engines in turns", said)
+        self.assertIn("mps", json.loads(self.ok("status", "--json"))["corun_modes_followed"])
         head, *lines = self.ok("list").splitlines()
         for column, values in {"SHARING": ["isolated", "corun"], "PRIORITY": ["0", "0"], "CAP": ["-", "-"]}.items():
             at = head.index(column)

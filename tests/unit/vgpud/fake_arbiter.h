@@ -19,6 +19,8 @@ class FakeArbiter : public Arbiter {
     return {};
   }
   void remove(const std::string& vgpu) override { shares_.erase(vgpu); }
+  void set_sharing(const std::string& vgpu, Sharing sharing) override { sharing_[vgpu] = sharing; }
+  void set_corun_mode(CorunMode mode) override { mode_ = mode; }
   Status set_policy(const std::string& policy, sched::QueueModel model) override {
     options_.policy = policy;
     options_.model = model;
@@ -44,6 +46,8 @@ class FakeArbiter : public Arbiter {
   }
 
   std::map<std::string, EngineShares> shares_;
+  std::map<std::string, Sharing> sharing_;
+  CorunMode mode_ = CorunMode::kMps;
   ArbiterOptions options_;
   std::vector<SliceRecord> records_;
   bool tracing_ = false;

@@ -1,0 +1,257 @@
+// The arbiter over virtual GPUs that have an engine together, in virtual time. The engine either divides its speed
+// among those who are on it, or (as a GPU with room for all) serves each as if it were alone.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "backend/vgpud/arbiter_core.h"
+
+namespace bandsaw {
+namespace {
+
+using sched::kMicrosecond;
+using sched::kMillisecond;
+using sched::kSecond;
+using sched::Time;
+
+constexpr Time kStep = 20 * kMicrosecond;
+
+struct Tenant {
+  std::string name;
+  bool corun = true;
+  std::unique_ptr<GateBoard> board = std::make_unique<GateBoard>();
+  Time length = kMillisecond;
+  uint32_t at_once = 2;
+
+  std::deque<double> running{};  // what is left of each slice, alone on the engine
+  Time head_since = 0;
+  bool asking = false;
+  uint64_t done = 0, charged = 0;
+
+  Gate& gate() { return board->gates[0][0]; }
+};
+
+class ArbiterCorunTest : public testing::Test {
+ protected:
+  void make(ArbiterOptions options = {}) { core_ = std::make_unique<ArbiterCore>(options); }
+  Tenant& join(const std::string& name, int percent, Sharing sharing, int cap = 100) {
+    EngineShares shares;
+    shares.fill({.percent = percent, .reservation = 0, .cap = cap, .priority = 0});
+    EXPECT_TRUE(core_->add(name, shares, now_).ok());
+    core_->set_sharing(name, sharing);
+    Tenant& tenant = *tenants_.emplace_back(std::make_unique<Tenant>());
+    tenant.name = name;
+    tenant.corun = sharing == Sharing::kCorun;
+    core_->attach(name, tenant.board.get(), now_);
+    next_ = core_->run(now_);
+    return tenant;
+  }
+  void tell(Tenant& tenant) {
+    set_news(*tenant.board, 0);
+    core_->heard(tenant.name, now_);
+    next_ = core_->run(now_);
+  }
+  void begin(Tenant& tenant) {
+    if (tenant.running.empty()) tenant.head_since = now_;
+    tenant.running.push_back(static_cast<double>(tenant.length));
+  }
+  void want(Tenant& tenant) {
+    Gate& gate = tenant.gate();
+    if (tenant.asking && gate.granted == gate.asked) {
+      tenant.asking = false;
+      ++gate.begun;
+      begin(tenant);
+    }
+    while (!tenant.asking && tenant.running.size() < tenant.at_once) {
+      if (gate.open) {
+        ++gate.begun;
+        begin(tenant);
+        continue;
+      }
+      ++gate.asked;
+      tenant.asking = true;
+      tell(tenant);
+      if (gate.granted == gate.asked) return want(tenant);
+    }
+  }
+  void end(Tenant& tenant) {
+    tenant.running.pop_front();
+    ++tenant.done;
+    Gate& gate = tenant.gate();
+    gate.busy_ns += static_cast<uint64_t>(now_ - tenant.head_since);
+    tenant.head_since = now_;
+    ++gate.ended;
+    if (!gate.open) tell(tenant);
+  }
+  int holders() const {
+    int count = 0;
+    for (const auto& tenant : tenants_) count += !tenant->running.empty();
+    return count;
+  }
+  void run_for(Time time) {
+    for (const Time until = now_ + time; now_ < until && !HasFatalFailure();) {
+      for (auto& tenant : tenants_) want(*tenant);
+      const int count = holders();
+      for (auto& tenant : tenants_) {
+        ASSERT_TRUE(tenant->corun || tenant->running.empty() || count == 1) << tenant->name << " is not alone";
+      }
+      most_ = std::max(most_, count);
+      idle_ += count == 0 ? kStep : 0;
+      now_ += kStep;
+      for (auto& tenant : tenants_) {
+        if (tenant->running.empty()) continue;
+        tenant->running.front() -= static_cast<double>(kStep) / (divides_ ? count : 1);
+        if (tenant->running.front() < 1) end(*tenant);
+      }
+      if (now_ >= next_) next_ = core_->run(now_);
+    }
+  }
+  // Charged since the last call, in percent of `time`.
+  double charged(Tenant& tenant, Time time) {
+    for (const VgpuUse& use : core_->use()) {
+      if (use.vgpu != tenant.name) continue;
+      const uint64_t before = std::exchange(tenant.charged, use.engines[0].busy_ns);
+      return 100 * static_cast<double>(tenant.charged - before) / static_cast<double>(time);
+    }
+    return -1;
+  }
+
+  Time now_ = kSecond, next_ = 0, idle_ = 0;
+  int most_ = 0;
+  bool divides_ = true;
+  std::vector<std::unique_ptr<Tenant>> tenants_;  // outlive the core
+  std::unique_ptr<ArbiterCore> core_;
+};
+
+TEST_F(ArbiterCorunTest, SharesHoldInEverySecond) {
+  for (const bool divides : {true, false}) {
+    for (const int percent : {50, 75}) {
+      tenants_.clear();
+      make();
+      divides_ = divides;
+      idle_ = most_ = 0;
+      Tenant& large = join("a", percent, Sharing::kCorun);
+      Tenant& small = join("b", 100 - percent, Sharing::kCorun);
+      run_for(200 * kMillisecond);
+      charged(large, 1);
+      charged(small, 1);
+      for (int second = 0; second < 4; ++second) {
+        run_for(kSecond);
+        const double first = charged(large, kSecond), other = charged(small, kSecond);
+        EXPECT_NEAR(first, percent, 2) << divides;
+        EXPECT_NEAR(other, 100 - percent, 2) << divides;
+        EXPECT_LE(first + other, 100.3);
+      }
+      EXPECT_EQ(most_, 2);
+      EXPECT_LE(idle_, 10 * kMillisecond);
+      core_.reset();
+    }
+  }
+}
+
+TEST_F(ArbiterCorunTest, LongAndShortSlicesAreBesideEachOther) {
+  make();
+  divides_ = false;
+  Tenant &longer = join("a", 50, Sharing::kCorun), &brief = join("b", 50, Sharing::kCorun);
+  longer.length = 28 * kMillisecond;
+  brief.length = 100 * kMicrosecond;
+  brief.at_once = 1;
+  run_for(4 * kSecond);
+  EXPECT_GT(brief.done, 25'000u);
+  EXPECT_GT(longer.done, 110u);
+  EXPECT_LE(charged(longer, 4 * kSecond) + charged(brief, 4 * kSecond), 100.3);
+}
+
+TEST_F(ArbiterCorunTest, AnIsolatedOneIsAloneAndHasItsShare) {
+  for (const CorunMode mode : {CorunMode::kMps, CorunMode::kSlicesFifo, CorunMode::kConsolidation}) {
+    tenants_.clear();
+    make();
+    core_->set_corun_mode(mode);
+    Tenant& alone = join("a", 40, Sharing::kIsolated);
+    Tenant &one = join("b", 30, Sharing::kCorun), &other = join("c", 30, Sharing::kCorun);
+    run_for(kSecond);
+    for (auto& tenant : tenants_) charged(*tenant, 1);
+    idle_ = 0;
+    run_for(2 * kSecond);
+    EXPECT_NEAR(charged(alone, 2 * kSecond), 40, 2) << static_cast<int>(mode);
+    EXPECT_NEAR(charged(one, 2 * kSecond), 30, 2) << static_cast<int>(mode);
+    EXPECT_NEAR(charged(other, 2 * kSecond), 30, 2) << static_cast<int>(mode);
+    EXPECT_LE(idle_, 100 * kMillisecond);
+    core_.reset();
+  }
+}
+
+TEST_F(ArbiterCorunTest, ConsolidationIsOfTwoWholeKernels) {
+  make();
+  core_->set_corun_mode(CorunMode::kConsolidation);
+  for (const char* name : {"a", "b", "c", "d"}) join(name, 25, Sharing::kCorun);
+  run_for(2 * kSecond);
+  EXPECT_EQ(most_, 2);
+  for (auto& tenant : tenants_) {
+    EXPECT_NEAR(charged(*tenant, 2 * kSecond), 25, 2);
+    EXPECT_EQ(tenant->board->whole, 1u);
+  }
+  core_->set_corun_mode(CorunMode::kMps);
+  run_for(kSecond);
+  EXPECT_EQ(most_, 4);
+  EXPECT_EQ(tenants_[0]->board->whole, 0u);
+}
+
+TEST_F(ArbiterCorunTest, ACapHoldsBesideOthers) {
+  make();
+  Tenant &capped = join("a", 20, Sharing::kCorun, 20), &other = join("b", 50, Sharing::kCorun);
+  run_for(2 * kSecond);
+  EXPECT_NEAR(charged(capped, 2 * kSecond), 20, 2);
+  EXPECT_NEAR(charged(other, 2 * kSecond), 80, 2);
+}
+
+TEST_F(ArbiterCorunTest, WhoBecomesCorunWaitsForItsProgramsOfBefore) {
+  make();
+  join("a", 50, Sharing::kCorun);
+  Tenant& other = join("b", 50, Sharing::kIsolated);
+  run_for(100 * kMillisecond);
+  core_->set_sharing("b", Sharing::kCorun);
+  run_for(100 * kMillisecond);
+  EXPECT_EQ(most_, 1);
+  for (Gate& gate : other.board->gates[0]) gate.begun = gate.ended = gate.asked = gate.granted = gate.open = 0;
+  other.gate().busy_ns = 0;
+  other.running.clear();
+  other.asking = false;
+  other.corun = true;
+  ++other.board->generation[0];
+  tell(other);
+  run_for(100 * kMillisecond);
+  EXPECT_EQ(most_, 2);
+  // The other way round it is at once.
+  core_->set_sharing("b", Sharing::kIsolated);
+  next_ = core_->run(now_);
+  run_for(10 * kMillisecond);
+  other.corun = false;
+  run_for(100 * kMillisecond);
+}
+
+// Any lengths, shares, comings and goings: what all are charged is no more than the time that passed.
+TEST_F(ArbiterCorunTest, ChargesAreNoMoreThanTheTime) {
+  std::mt19937 random(3);
+  for (int turn = 0; turn < 10; ++turn) {
+    tenants_.clear();
+    make({.model = turn % 2 ? sched::QueueModel::kSdq : sched::QueueModel::kMrq});
+    divides_ = turn % 3 != 0;
+    const Time start = now_;
+    for (const char* name : {"a", "b", "c", "d"}) {
+      join(name, 25, random() % 4 ? Sharing::kCorun : Sharing::kIsolated).length =
+          kStep * static_cast<Time>(1 + random() % 300);
+    }
+    for (int i = 0; i < 20; ++i) {
+      for (auto& tenant : tenants_) tenant->at_once = random() % 3;
+      run_for(static_cast<Time>(random() % 100) * kMillisecond);
+    }
+    double sum = 0;
+    for (auto& tenant : tenants_) sum += charged(*tenant, now_ - start);
+    EXPECT_LE(sum, 100.1);
+    core_.reset();
+  }
+}
+
+}  // namespace
+}  // namespace bandsaw
