@@ -31,6 +31,7 @@ struct alignas(64) Gate {
   // Written by the arbiter. `granted` is a futex word.
   std::atomic<uint32_t> granted;  // the last `asked` that may begin
   std::atomic<uint32_t> open;     // 1: slices begin without asking
+  std::atomic<uint32_t> calm;     // 1: where it is not open, nobody waits for the end of what has begun
 };
 
 struct GateBoard {

@@ -132,9 +132,10 @@ bool GateView::granted(Lane& lane, Gate& gate) {
   return true;
 }
 
-bool GateView::is_closed(unsigned engine) const {
-  return board_ && !board_->absent.load(std::memory_order_relaxed) &&
-         !board_->gates[slot_][engine].open.load(std::memory_order_relaxed);
+bool GateView::is_wanted(unsigned engine) const {
+  if (!board_ || board_->absent.load(std::memory_order_relaxed)) return false;
+  const Gate& gate = board_->gates[slot_][engine];
+  return !gate.open.load(std::memory_order_relaxed) && !gate.calm.load(std::memory_order_relaxed);
 }
 
 bool GateView::moved() {

@@ -40,8 +40,8 @@ class GateView {
   bool kept_out() const {
     return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return l.asking; });
   }
-  // Others want the engine, or have it.
-  bool is_closed(unsigned engine) const;
+  // Others wait for the end of what has begun on the engine.
+  bool is_wanted(unsigned engine) const;
   // Kernels are not to be cut, for now.
   bool is_whole() const { return board_ && board_->whole.load(std::memory_order_relaxed) != 0; }
   // Something has happened there since; said once.

@@ -85,7 +85,7 @@ void Slicer::tell_to_stop(Run& run) {
 // False: it has ended, or failed.
 bool Slicer::advance_resident(Run& run, bool* any) {
   if (run.flight->slices != 0) {
-    const bool wanted = gate_.is_closed(kCompute) && Run::Clock::now() - run.issued >= kGrace;
+    const bool wanted = gate_.is_wanted(kCompute) && Run::Clock::now() - run.issued >= kGrace;
     if (wanted && !run.told) tell_to_stop(run);
     return true;
   }

@@ -151,7 +151,7 @@ void ArbiterCore::attach(const std::string& name, GateBoard* board, Time now) {
     for (unsigned engine = 0; engine < kGateEngines; ++engine) {
       Gate& gate = board->gates[slot][engine];
       const uint32_t asked = gate.asked, ended = gate.ended;
-      gate.open = 0;
+      gate.open = gate.calm = 0;
       if (asked == 0 && ended == 0) continue;
       Lane& lane = vgpu->slots[slot][engine];
       lane.asked = asked;
@@ -205,6 +205,7 @@ void ArbiterCore::grant(const sched::Request& request, Time now) {
   use.wait_ns += static_cast<uint64_t>(now - lane.ask.asked);
   Gate& gate = vgpu.board->gates[place.slot][place.engine];
   if (vgpu.leases[account_of(place.engine)].state == Lease::State::kOpen) gate.open = 1;
+  gate.calm = vgpu.meters[account_of(place.engine)].calm ? 1 : 0;
   gate.granted = lane.asked;
   futex_wake(&gate.granted);
 }

@@ -84,8 +84,8 @@ class ArbiterCore {
     bool counted = false;  // since then: what was begun under it and still runs
 
     bool takes() const { return state == State::kOpen || (state == State::kClosing && !counted); }
-    Time credit = 0;       // of earlier parts, held and not charged yet: a slice may have begun there
-    Time own = 0;          // where it is metered: of the engine's time since then, as far as it is taken
+    Time credit = 0;  // of earlier parts, held and not charged yet: a slice may have begun there
+    Time own = 0;     // where it is metered: of the engine's time since then, as far as it is taken
   };
   // Of the time that one which is corun has had an engine: what passed, and what of that is its own.
   struct Part {
@@ -94,6 +94,7 @@ class ArbiterCore {
   };
   struct Meter {
     bool runs = false;
+    bool calm = false;  // nobody waits for the end of what it has there
     Time since = 0;
   };
   struct Vgpu {
@@ -137,6 +138,7 @@ class ArbiterCore {
   Time held_since(const Vgpu& vgpu, Account account, const Granted& slice) const;
   Part take_part(Vgpu& vgpu, Account account, Time now);
   void review_meters(Account account, Time now);
+  void set_calm(Vgpu& vgpu, Account account, bool calm);
   void review_sharing(Time now);
   sched::CorunRules corun_rules() const;
   Time charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held, Time kept);

@@ -69,14 +69,23 @@ void ArbiterCore::review_meters(Account account, Time now) {
       for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) { runs = runs || !lane.flying.empty(); });
     }
     Meter& meter = vgpu.meters[account];
+    if (const bool calm = runs && !others_want(vgpu, account); calm != meter.calm) set_calm(vgpu, account, calm);
     if (meter.runs == runs) continue;
     if (runs) {
       meters_[account].begin(vgpu.id, 1, now);
     } else {
       (void)meters_[account].end(vgpu.id, now);
     }
-    meter = {runs, now};
+    meter.runs = runs;
+    meter.since = now;
   }
+}
+
+void ArbiterCore::set_calm(Vgpu& vgpu, Account account, bool calm) {
+  vgpu.meters[account].calm = calm;
+  if (!vgpu.board) return;
+  for_lanes(vgpu, account,
+            [&](uint32_t slot, unsigned engine, Lane&) { vgpu.board->gates[slot][engine].calm = calm ? 1 : 0; });
 }
 
 }  // namespace bandsaw

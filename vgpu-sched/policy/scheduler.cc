@@ -225,7 +225,8 @@ void Scheduler::bar(Account* account, Time now) const {
     Tenant& tenant = state.tenants[slot];
     if (!tenant.corun || !tenant.runnable()) continue;
     const bool full = static_cast<int>(tenant.in_flight.size()) >= state.depth;
-    tenant.barred = full || account->policy->holds_back(slot, state, now);
+    const bool beside = state.holders > 1 || tenant.in_flight.empty();  // else nobody would gain
+    tenant.barred = full || (beside && account->policy->holds_back(slot, state, now));
   }
 }
 

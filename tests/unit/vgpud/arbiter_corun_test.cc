@@ -21,6 +21,7 @@ struct Tenant {
   bool corun = true;
   std::unique_ptr<GateBoard> board = std::make_unique<GateBoard>();
   Time length = kMillisecond;
+  double told = 1;  // part of the time that it admits
   uint32_t at_once = 2;
 
   std::deque<double> running{};  // what is left of each slice, alone on the engine
@@ -78,7 +79,7 @@ class ArbiterCorunTest : public testing::Test {
     tenant.running.pop_front();
     ++tenant.done;
     Gate& gate = tenant.gate();
-    gate.busy_ns += static_cast<uint64_t>(now_ - tenant.head_since);
+    gate.busy_ns += static_cast<uint64_t>(static_cast<double>(now_ - tenant.head_since) * tenant.told);
     tenant.head_since = now_;
     ++gate.ended;
     if (!gate.open) tell(tenant);
@@ -228,6 +229,68 @@ TEST_F(ArbiterCorunTest, WhoBecomesCorunWaitsForItsProgramsOfBefore) {
   run_for(10 * kMillisecond);
   other.corun = false;
   run_for(100 * kMillisecond);
+}
+
+TEST_F(ArbiterCorunTest, WhatRunsIsCalmUntilSomebodyWaitsForItsEnd) {
+  make();
+  Tenant &one = join("a", 33, Sharing::kCorun), &other = join("b", 33, Sharing::kCorun);
+  one.length = 100 * kMillisecond;
+  one.at_once = other.at_once = 1;
+  run_for(4 * kMillisecond);
+  EXPECT_EQ(one.gate().open, 0u);
+  EXPECT_EQ(one.gate().calm, 1u);
+  Tenant& alone = join("c", 34, Sharing::kIsolated);
+  run_for(kMillisecond);
+  EXPECT_EQ(one.gate().calm, 0u);
+  alone.at_once = 0;
+  run_for(200 * kMillisecond);
+  EXPECT_EQ(alone.gate().calm, 0u);
+}
+
+// Held to the arbiter's own clock, by and by.
+TEST_F(ArbiterCorunTest, WhoLiesAboutItsTimeGainsNothingOnAnIsolatedOne) {
+  for (const double told : {0.0, 10.0}) {
+    tenants_.clear();
+    make();
+    Tenant &liar = join("a", 25, Sharing::kCorun), &honest = join("b", 25, Sharing::kCorun);
+    Tenant& alone = join("c", 50, Sharing::kIsolated);
+    liar.told = told;
+    run_for(4 * kSecond);
+    for (auto& tenant : tenants_) tenant->done = 0;
+    run_for(4 * kSecond);
+    EXPECT_GE(alone.done, 1750u) << told;
+    EXPECT_GE(honest.done, 800u) << told;
+    core_.reset();
+  }
+}
+
+// Counters of a runner that has been taken over are anything; its neighbours go on.
+TEST_F(ArbiterCorunTest, NonsenseOnOneBoardHarmsNobodyElse) {
+  make();
+  Tenant &honest = join("a", 30, Sharing::kCorun), &alone = join("b", 30, Sharing::kIsolated);
+  EngineShares shares;
+  shares.fill({.percent = 30, .reservation = 0, .cap = 100, .priority = 0});
+  ASSERT_TRUE(core_->add("mad", shares, now_).ok());
+  core_->set_sharing("mad", Sharing::kCorun);
+  auto board = std::make_unique<GateBoard>();
+  core_->attach("mad", board.get(), now_);
+  std::mt19937 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    Gate& gate = board->gates[random() % kGateSlots][random() % kGateEngines];
+    std::atomic<uint32_t>* const words[] = {&gate.begun,   &gate.ended, &gate.asked,
+                                            &gate.granted, &gate.open,  &gate.calm};
+    *words[random() % 6] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
+    gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
+    for (auto& word : board->news) word = ~uint64_t{0};
+    core_->heard("mad", now_);
+    next_ = core_->run(now_);
+    run_for(5 * kStep);
+  }
+  honest.done = alone.done = 0;
+  run_for(4 * kSecond);
+  EXPECT_GT(honest.done, 1000u);
+  EXPECT_GT(alone.done, 1000u);
+  core_.reset();
 }
 
 // Any lengths, shares, comings and goings: what all are charged is no more than the time that passed.
