@@ -86,6 +86,7 @@ class Api {
   std::vector<std::string> corun_modes_followed() const;
   // What an administrator should know who made, or changed, a virtual GPU with this sharing.
   std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
+  void note_mode(const std::optional<CorunMode>& mode, std::vector<std::string>* notes) const;
 
   void start_trace(const nlohmann::json& body, const Answer& answer);
   void take_trace(const nlohmann::json& body, const Answer& answer);

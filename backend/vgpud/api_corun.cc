@@ -59,4 +59,12 @@ std::vector<std::string> Api::corun_modes_followed() const {
   return names;
 }
 
+void Api::note_mode(const std::optional<CorunMode>& mode, std::vector<std::string>* notes) const {
+  if (!mode) return;
+  const auto followed = corun_modes_followed();
+  if (std::find(followed.begin(), followed.end(), to_text(*mode)) != followed.end()) return;
+  notes->push_back(fmt::format("{} is kept, but not followed: {}", to_text(*mode),
+                               arbiter_ ? "the engines are given out as under mps" : "there is no arbiter that would"));
+}
+
 }  // namespace bandsaw

@@ -124,14 +124,15 @@ void Api::create(json body, const Answer& answer) {
     undo_create(spec.name);
     return refuse_storage(answer, status);
   }
-  supervisor_->add(
-      spec, [this, spec, answer, more = More{choice.has_value(), mode.has_value(), {}}](const Status& ready) mutable {
-        more.notes = sharing_notes(spec, true);
-        if (ready.ok()) return show(spec, 201, answer, more);
-        undo_create(spec.name);
-        supervisor_->remove(spec.name, [] {});
-        refuse(answer, 500, ready.message(), "nothing was created; see the logs of vgpud and of the session");
-      });
+  supervisor_->add(spec, [this, spec, answer, mode,
+                          more = More{choice.has_value(), mode.has_value(), {}}](const Status& ready) mutable {
+    more.notes = sharing_notes(spec, true);
+    note_mode(mode, &more.notes);
+    if (ready.ok()) return show(spec, 201, answer, more);
+    undo_create(spec.name);
+    supervisor_->remove(spec.name, [] {});
+    refuse(answer, 500, ready.message(), "nothing was created; see the logs of vgpud and of the session");
+  });
 }
 
 void Api::undo_create(const std::string& name) {
@@ -194,6 +195,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   supervisor_->update(changed);
   More more{choice.has_value(), mode.has_value(), {}};
   if (body.contains("sharing")) more.notes = sharing_notes(changed, false);
+  note_mode(mode, &more.notes);
   show(changed, 200, answer, more);
 }
 

@@ -67,7 +67,10 @@ class CorunTest(CorunCase):
     def test_the_mode(self):
         self.assertIn("corun", self.ok("status"))
         self.ok("create", "web0", "--memory", "1G", "--sharing", "corun")
-        self.assertIn("is planned by kernelet", self.ok("set", "web0", "--corun-mode", "kernelet"))
+        self.assertNotIn("not followed", self.ok("set", "web0", "--corun-mode", "consolidation"))
+        said = self.ok("set", "web0", "--corun-mode", "kernelet")
+        self.assertIn("is planned by kernelet", said)
+        self.assertIn("kernelet is kept, but not followed: the engines are given out as under mps", said)
         self.refused(1, "no corun mode 'best'; there are mps, consolidation, slices-fifo, kernelet, persistent-greedy, "
                      "opt, random", "set", "web0", "--corun-mode", "best")
         self.running()
