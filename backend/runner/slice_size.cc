@@ -22,7 +22,8 @@ SliceSize::SliceSize(uint64_t blocks, uint64_t wave, uint32_t sms)
     : blocks_(std::max<uint64_t>(blocks, 1)), tuner_(options(blocks_, wave, sms)) {}
 
 void SliceSize::learn_whole(uint64_t nanoseconds) {
-  whole_ns_ = whole_ns_ == 0 ? nanoseconds : std::min(whole_ns_, nanoseconds);
+  whole_ns_ = whole_ns_ == 0 || wants_whole_ ? nanoseconds : std::min(whole_ns_, nanoseconds);
+  wants_whole_ = false;
   tuner_.observe(blocks_, static_cast<slice::Time>(nanoseconds));
 }
 
@@ -41,7 +42,9 @@ void SliceSize::learn_sliced(uint64_t slice, uint64_t nanoseconds) {
   looks_ = 0;
   const double cost = std::max(tuner_.overhead(slice), 0.0);
   const double allowed = 1 + slice::kOverheadBound + std::min(cost, slice::kOverheadBound);
-  hopeless_ = static_cast<double>(sliced_ns_) > allowed * static_cast<double>(whole_ns_);
+  const bool slower = static_cast<double>(sliced_ns_) > allowed * static_cast<double>(whole_ns_);
+  strikes_ = !slower ? 0 : compared_ ? strikes_ + 1 : strikes_;
+  wants_whole_ = compared_ = slower;  // a neighbour may have come since
 }
 
 }  // namespace bandsaw::runner

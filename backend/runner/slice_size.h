@@ -14,9 +14,11 @@ class SliceSize {
   SliceSize(uint64_t blocks, uint64_t wave, uint32_t sms);
 
   // All of them: it is to run whole, for now.
-  uint64_t blocks() const { return tuner_.next(); }
-  // Its rewritten form is slower by more than slices cost.
-  bool hopeless() const { return hopeless_; }
+  uint64_t blocks() const { return wants_whole_ ? blocks_ : tuner_.next(); }
+  // The next launch is to be whole and measured: what the last whole ones took may say nothing of today.
+  bool wants_whole() const { return wants_whole_; }
+  // Its rewritten form is slower by more than slices cost, again and again beside whole launches of the same time.
+  bool hopeless() const { return strikes_ >= kStrikes; }
 
   // A whole launch took so long.
   void learn_whole(uint64_t nanoseconds);
@@ -25,13 +27,14 @@ class SliceSize {
 
  private:
   static constexpr int kLooks = 16;  // of which the fastest counts
+  static constexpr int kStrikes = 3;
 
   const uint64_t blocks_;
   slice::SliceTuner tuner_;
   uint64_t whole_ns_ = 0, sliced_ns_ = 0;  // the fastest
   uint64_t slice_ = 0;                     // what sliced_ns_ is of
-  int looks_ = 0;
-  bool hopeless_ = false;
+  int looks_ = 0, strikes_ = 0;
+  bool wants_whole_ = false, compared_ = false;  // whole_ns_ is of the time of sliced_ns_
 };
 
 }  // namespace bandsaw::runner

@@ -135,7 +135,7 @@ CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Lau
 CUresult Slicer::launch_whole(const Caller& caller, const StreamRef& stream, const Launch& launch,
                               const std::shared_ptr<SliceShape>& shape) {
   const uint64_t number = shape ? shape->launches : 0;
-  const bool due = shape && ((number & (number - 1)) == 0 || number % kMeasureEvery == 0);
+  const bool due = shape && (shape->size.wants_whole() || (number & (number - 1)) == 0 || number % kMeasureEvery == 0);
   SliceTimer::Span span;
   if (!due || !refusal(caller, stream, launch).empty() || !timer_.begin(caller.context, stream, &span)) {
     return device_.launch(stream, launch);

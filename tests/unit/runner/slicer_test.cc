@@ -242,8 +242,22 @@ TEST(SliceSize, BeginsWholeAndIsCutOnceItIsMeasured) {
 TEST(SliceSize, ARewrittenFormThatIsSlowerIsGivenUp) {
   SliceSize size(20'000, 528, 132);
   size.learn_whole(28'000'000);
-  for (int i = 0; i < 100 && !size.hopeless(); ++i) size.learn_sliced(size.blocks(), 31'000'000);
+  int wholes = 0;
+  for (int i = 0; i < 200 && !size.hopeless(); ++i) {
+    size.wants_whole() ? ++wholes, size.learn_whole(28'000'000) : size.learn_sliced(size.blocks(), 31'000'000);
+  }
   EXPECT_TRUE(size.hopeless());
+  EXPECT_EQ(wholes, 3);
+}
+
+TEST(SliceSize, ANeighbourThatSlowsBothIsNoReason) {
+  SliceSize size(20'000, 528, 132);
+  size.learn_whole(28'000'000);
+  for (int i = 0; i < 200; ++i) {
+    size.wants_whole() ? size.learn_whole(31'000'000) : size.learn_sliced(size.blocks(), 31'000'000);
+  }
+  EXPECT_FALSE(size.hopeless());
+  EXPECT_LT(size.blocks(), 20'000u);
 }
 
 TEST(SliceSize, OneThatIsAsFastIsKept) {
