@@ -201,6 +201,6 @@ def run(arguments: list[str]) -> int:
     shown = [{key: value for key, value in result.items() if key != "outcomes"} for result in results]
     print(json.dumps({"results": shown}, indent=1) if options.json else table(results))
     if options.device == "soft" and not options.json:
-        print("note: the software device has no MPS, and corun changes nothing there; nothing is judged")
+        print("note: the software device has no MPS; there corun only lets work of several run at once, and nothing is judged")
     missed = [result for result in results if "failed" in result or "NO" in result.get("verdict", {}).values()]
     return 1 if missed else 0

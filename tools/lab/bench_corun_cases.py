@@ -27,8 +27,8 @@ MODE_POLICIES = ["none", "band+"]
 def follows(mode: str, status: dict) -> bool:
     """Whether vgpud plans kernels by this mode, from what GET /v1/status says.
 
-    The one place that knows: vgpud keeps every mode, and lists those that it does more than keep in corun.followed."""
-    return mode in (ISOLATED, "mps") or mode in ((status.get("corun") or {}).get("followed") or [])
+    The one place that knows: vgpud keeps every mode, and lists those that it does more than keep."""
+    return mode == ISOLATED or mode in status.get("corun_modes_followed", [])
 
 
 def why_no_partition(status: dict) -> str:
