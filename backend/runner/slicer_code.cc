@@ -1,5 +1,6 @@
 // Of the slicer: which kernels there are, and their rewritten forms.
 #include <algorithm>
+#include <iterator>
 
 #include "backend/runner/slicer.h"
 #include "memory/base/log.h"
@@ -122,11 +123,11 @@ void Slicer::forget_context(const Context* context) {
   std::lock_guard lock(mutex_);
   for (const auto& [object, known] : kernels_) {
     auto& clones = known.kernel->clones;
-    const auto of_it = std::stable_partition(
-        clones.begin(), clones.end(),
-        [&](const std::shared_ptr<SliceClonePlace>& place) { return place->request.context.get() != context; });
-    gone.insert(gone.end(), of_it, clones.end());
-    clones.erase(of_it, clones.end());
+    const auto of_it = [&](const std::shared_ptr<SliceClonePlace>& place) {
+      return place->request.context.get() == context;
+    };
+    std::copy_if(clones.begin(), clones.end(), std::back_inserter(gone), of_it);
+    std::erase_if(clones, of_it);
   }
 }
 
