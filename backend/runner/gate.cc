@@ -103,8 +103,8 @@ bool GateView::permitted(Gate& gate) {
 bool GateView::has_room(Lane& lane, const Gate& gate, bool one_piece) {
   const bool grows = !one_piece && limit(lane) > lane.proven.load(std::memory_order_relaxed);
   if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
-  // Of work that is much longer than a quantum one piece keeps the engine busy, and who comes back waits for no more.
-  const bool alone = grows || lane.unit_ps.load(std::memory_order_relaxed) / 1000 > 2 * quantum_ns();
+  // Of work that is longer than a quantum one piece keeps the engine busy, and who comes back waits for no more.
+  const bool alone = grows || lane.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
   const uint32_t told = board_->depth.load(std::memory_order_relaxed);
   const uint32_t depth = alone ? 1 : std::clamp<uint32_t>(told, 1, kGateDepthMax);
   const uint32_t flying = lane.in_flight;

@@ -152,15 +152,17 @@ class IdleFigures:
     back_tasks_max: int | None = None       # tasks of the other that ended before it
 
 
-def idle_figures(stays: Timeline, alone: float, stayer: list[Task], comer: list[Task], rest: int) -> IdleFigures:
-    """`alone`: the part of the time that the one who stays uses by itself; `rest`: the least length of a rest."""
+def idle_figures(stayer: list[Task], comer: list[Task], rest: int) -> IdleFigures:
+    """`rest`: the least length of a rest. Lost is the time from the last task's end until the next of the one who stays
+    begins, by its end and its length: GPU time is counted when work ends, too late to tell."""
     lost, back, tasks = [], [], []
-    ends = sorted(task.ended for task in stayer)
+    ended = sorted(stayer, key=lambda task: task.ended)
+    ends = [task.ended for task in ended]
     for last, first in zip(comer, comer[1:]):
         if first.launched - last.ended < rest:
             continue
-        length = first.launched - last.ended
-        lost.append(max(0.0, alone * length - stays.used(last.ended, first.launched)) / MS)
+        after = ended[min(bisect.bisect(ends, last.ended), len(ended) - 1)]
+        lost.append(max(0.0, (after.ended - last.ended) / MS - after.nominal_us / 1000))
         back.append(max(0.0, (first.ended - first.launched) / MS - first.nominal_us / 1000))
         tasks.append(bisect.bisect(ends, first.ended) - bisect.bisect(ends, first.launched))
     if not lost:

@@ -254,8 +254,8 @@ def engines(run: Run, _setting: Setting) -> dict:
             "heavy_percent": heavy, "by_tenant": per}
 
 
-def idle(run: Run, setting: Setting) -> dict:
-    found = idle_figures(run.both[0], setting.kinds["heart"].busy, run.tasks[0], run.tasks[1], IDLE_OFF_MS * MS // 2)
+def idle(run: Run, _setting: Setting) -> dict:
+    found = idle_figures(run.tasks[0], run.tasks[1], IDLE_OFF_MS * MS // 2)
     if found.rests == 0:
         return {"rests": 0}
     task_ms = statistics.fmean(task.nominal_us for task in run.tasks[0]) / 1000 if run.tasks[0] else 32.5
