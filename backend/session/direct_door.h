@@ -8,7 +8,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 
-#include "backend/session/event_ptr.h"
+#include "backend/control/event_ptr.h"
 #include "backend/session/processes.h"
 #include "memory/base/unique_fd.h"
 

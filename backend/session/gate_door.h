@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/session/account_book.h"
-#include "backend/session/event_ptr.h"
+#include "backend/control/event_ptr.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw {

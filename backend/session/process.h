@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "backend/session/event_ptr.h"
+#include "backend/control/event_ptr.h"
 #include "backend/session/processes.h"
 
 namespace bandsaw {

@@ -90,7 +90,7 @@ void RunnerPool::end_doomed() {
 }
 
 void RunnerPool::later(long milliseconds_from_now) {
-  const timeval time = milliseconds(milliseconds_from_now);
+  const timeval time = to_timeval(std::chrono::milliseconds(milliseconds_from_now));
   event_add(timer_.get(), &time);
 }
 

@@ -108,7 +108,7 @@ RunnerProcess::RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watch
   failed_timer_ = call([](evutil_socket_t, short, void* self) { static_cast<RunnerProcess*>(self)->answer_failed(); },
                        -1, EV_TIMEOUT);
   event_add(readable_.get(), nullptr);
-  const timeval patience = milliseconds(kStartPatience.count());
+  const timeval patience = to_timeval(kStartPatience);
   event_add(kill_timer_.get(), &patience);
 }
 
@@ -230,7 +230,7 @@ void RunnerProcess::stop(Stop how) {
     if (pid_ > 0) ::kill(pid_, SIGKILL);
   } else if (!stopping_) {
     send({.type = RunnerMessageType::kEnd}, {}, {}, nullptr);
-    const timeval patience = milliseconds(kEndPatience.count());
+    const timeval patience = to_timeval(kEndPatience);
     event_add(kill_timer_.get(), &patience);
   }
   stopping_ = true;

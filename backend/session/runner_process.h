@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/session/event_ptr.h"
+#include "backend/control/event_ptr.h"
 #include "backend/session/runner.h"
 #include "memory/base/unique_fd.h"
 

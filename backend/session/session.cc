@@ -21,7 +21,7 @@ namespace bandsaw {
 namespace {
 
 constexpr uint32_t kVmProcessesMax = kAccountSlots;
-constexpr long kStopDelayMs = 50;  // long enough for the answer to leave
+constexpr std::chrono::milliseconds kStopDelay{50};  // long enough for the answer to leave
 
 // A socket that a group of this host may use.
 Result<UniqueFd> listen_for(const std::string& path, int type, unsigned mode, const std::string& group) {
@@ -209,7 +209,7 @@ void Session::apply_orders() {
 }
 
 void Session::stop_soon() {
-  const timeval delay = milliseconds(kStopDelayMs);
+  const timeval delay = to_timeval(kStopDelay);
   event_base_loopexit(base_.get(), &delay);
 }
 

@@ -12,7 +12,7 @@
 #include "backend/session/account_book.h"
 #include "backend/session/corun_terms.h"
 #include "backend/session/direct_door.h"
-#include "backend/session/event_ptr.h"
+#include "backend/control/event_ptr.h"
 #include "backend/session/gate_door.h"
 #include "backend/session/jail.h"
 #include "backend/session/runner_pool.h"

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "backend/control/event_ptr.h"
 #include "backend/control/paths.h"
 #include "backend/vgpud/api.h"
 #include "backend/vgpud/lock.h"
@@ -18,12 +19,6 @@
 
 namespace bandsaw {
 namespace {
-
-struct FreeBase {
-  void operator()(event_base* base) const { event_base_free(base); }
-};
-using Base = std::unique_ptr<event_base, FreeBase>;
-using Event = std::unique_ptr<event, FreeEvent>;
 
 Status make_folders(const Config& config) {
   for (const std::string& folder : {config.run, config.state, config.state + "/vgpus"}) {
@@ -46,8 +41,8 @@ Result<UniqueFd> listen_control(const Config& config) {
   return socket;
 }
 
-Event on_signal(event_base* base, int number) {
-  Event result(event_new(
+EventPtr on_signal(event_base* base, int number) {
+  EventPtr result(event_new(
       base, number, EV_SIGNAL | EV_PERSIST,
       [](evutil_socket_t signal, short, void* loop) {
         spdlog::info("signal {}: vgpud ends, its sessions go on", signal);
@@ -111,9 +106,9 @@ Status run_daemon(const Config& config) {
   auto listener = listen_control(config);
   if (!listener.ok()) return listener.status();
 
-  const Base base(event_base_new());
+  const BasePtr base(event_base_new());
   if (!base) return Status::error(ENOMEM, "cannot make an event loop");
-  const Event terminate = on_signal(base.get(), SIGTERM), interrupt = on_signal(base.get(), SIGINT);
+  const EventPtr terminate = on_signal(base.get(), SIGTERM), interrupt = on_signal(base.get(), SIGINT);
   const auto arbiter = make_arbiter(config, registry.value());
   if (!arbiter.ok()) return arbiter.status();
   Supervisor supervisor(base.get(), config, arbiter.value().get());

@@ -18,8 +18,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPoll{50}, kStartPatience{10000}, kFirstPause{200}, kLongestPause{10000}, kStable{10000},
     kStopPatience{5000}, kReplacedPatience{10000};
 
-timeval to_timeval(milliseconds time) { return {time.count() / 1000, time.count() % 1000 * 1000}; }
-
 }  // namespace
 
 MpsDaemon::MpsDaemon(event_base* base, MpsConfig config, std::function<void()> changed)

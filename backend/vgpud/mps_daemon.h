@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/control/event_ptr.h"
 #include "backend/vgpud/mps_process.h"
 #include "memory/base/status.h"
 

@@ -1,7 +1,6 @@
 // One MPS control daemon as a process: how it is found, started, asked to end and ended.
 #pragma once
 
-#include <event2/event.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -12,11 +11,6 @@
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw {
-
-struct FreeLibevent {
-  void operator()(event* e) const { event_free(e); }
-};
-using EventPtr = std::unique_ptr<event, FreeLibevent>;
 
 struct MpsConfig {
   std::string command;         // a name, looked up in PATH and beside nvidia-smi; or a path

@@ -36,7 +36,7 @@ SessionKeeper::SessionKeeper(event_base* base, const Config& config, const VgpuS
 SessionKeeper::~SessionKeeper() = default;
 
 void SessionKeeper::wait(long milliseconds) {
-  const timeval time{milliseconds / 1000, milliseconds % 1000 * 1000};
+  const timeval time = to_timeval(std::chrono::milliseconds(milliseconds));
   event_add(timer_.get(), &time);
 }
 
@@ -268,7 +268,7 @@ void SessionKeeper::request(const nlohmann::json& object, Supervisor::Answer ans
   // Whichever comes first, the answer or the end of patience.
   struct Waiting {
     Supervisor::Answer answer;
-    Event timer;
+    EventPtr timer;
     void tell(Result<nlohmann::json> result) {
       timer.reset();
       if (const auto call = std::exchange(answer, nullptr)) call(std::move(result));

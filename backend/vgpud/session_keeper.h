@@ -6,14 +6,11 @@
 #include <memory>
 #include <vector>
 
+#include "backend/control/event_ptr.h"
 #include "backend/vgpud/supervisor.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw {
-
-struct FreeEvent {
-  void operator()(event* e) const { event_free(e); }
-};
 
 class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
  public:
@@ -34,7 +31,6 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
 
  private:
   enum class State { kStarting, kRunning, kWaiting, kStopping, kGone };
-  using Event = std::unique_ptr<event, FreeEvent>;
 
   void adopt_or_spawn();
   Status spawn();
@@ -59,7 +55,7 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   State state_ = State::kStarting;
   int pid_ = 0;
   UniqueFd pidfd_;
-  Event exit_event_, timer_;
+  EventPtr exit_event_, timer_;
   std::unique_ptr<JsonClient> link_;
   std::chrono::steady_clock::time_point deadline_{}, since_{};
   unsigned failures_ = 0;

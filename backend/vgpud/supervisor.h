@@ -12,10 +12,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "backend/control/event_ptr.h"
 #include "backend/control/json_link.h"
 #include "backend/control/vgpu_spec.h"
 #include "backend/vgpud/config.h"
-#include "backend/vgpud/mps_process.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {

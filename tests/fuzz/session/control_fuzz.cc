@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/session/event_ptr.h"
+#include "backend/control/event_ptr.h"
 #include "backend/session/processes.h"
 #include "memory/base/log.h"
 

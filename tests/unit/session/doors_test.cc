@@ -19,7 +19,7 @@ class DoorTest : public ::testing::Test {
   template <typename Done>
   bool turn(Done done) {
     for (int i = 0; i < 400 && !done(); ++i) {
-      const timeval tick = milliseconds(5);
+      const timeval tick = to_timeval(std::chrono::milliseconds(5));
       event_base_loopexit(base.get(), &tick);
       event_base_dispatch(base.get());
     }

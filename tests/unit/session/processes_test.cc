@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "backend/session/event_ptr.h"
+#include "backend/control/event_ptr.h"
 #include "guest-driver/uapi/vgpu_lane.h"
 #include "tests/unit/session/fake_runner.h"
 

@@ -6,8 +6,8 @@
 
 #include <filesystem>
 
+#include "backend/control/event_ptr.h"
 #include "backend/control/json_link.h"
-#include "backend/session/event_ptr.h"
 #include "guest-driver/uapi/vgpu_control.h"
 
 namespace bandsaw {
@@ -24,7 +24,7 @@ class RunnerPoolTest : public ::testing::Test {
   template <typename Done>
   bool turn(Done done) {
     for (int i = 0; i < 1000 && !done(); ++i) {
-      const timeval tick = milliseconds(5);
+      const timeval tick = to_timeval(std::chrono::milliseconds(5));
       event_base_loopexit(base.get(), &tick);
       event_base_dispatch(base.get());
     }

@@ -1,8 +1,9 @@
-// libevent's objects with one owner.
+// libevent's objects with one owner, and its times.
 #pragma once
 
 #include <event2/event.h>
 
+#include <chrono>
 #include <memory>
 
 namespace bandsaw {
@@ -17,6 +18,6 @@ struct FreeBase {
 };
 using BasePtr = std::unique_ptr<event_base, FreeBase>;
 
-inline timeval milliseconds(long count) { return {count / 1000, count % 1000 * 1000}; }
+inline timeval to_timeval(std::chrono::milliseconds time) { return {time.count() / 1000, time.count() % 1000 * 1000}; }
 
 }  // namespace bandsaw
