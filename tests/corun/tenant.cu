@@ -15,7 +15,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -25,33 +24,10 @@
 namespace corun {
 namespace {
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 void sleep_until(int64_t when) {
   const int64_t left = when - now_ns();
   if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left));
 }
-
-class Options {
- public:
-  Options(int argc, char** argv) {
-    for (int i = 3; i < argc; ++i) {
-      const char* equal = std::strchr(argv[i], '=');
-      if (!equal) std::fprintf(stderr, "ignored: %s\n", argv[i]);
-      if (equal) values_[std::string(argv[i], equal - argv[i])] = std::atof(equal + 1);
-    }
-  }
-  double number(const std::string& name, double otherwise) const {
-    const auto found = values_.find(name);
-    return found == values_.end() ? otherwise : found->second;
-  }
-
- private:
-  std::map<std::string, double> values_;
-};
 
 struct Instance {
   int64_t arrived, started, ended;
@@ -297,6 +273,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s serve|calibrate KIND [name=value ...]\n", argv[0]);
     return 2;
   }
-  const corun::Options options(argc, argv);
+  const Options options(argc, argv);
   return argv[1][0] == 's' ? corun::serve(argv[2], options) : corun::calibrate_all(argv[2], options);
 }

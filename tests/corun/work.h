@@ -4,22 +4,12 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "../shares/tenant.h"
 #include "check.h"
-
-#define CHECK(call)                                                           \
-  do {                                                                        \
-    const cudaError_t check_error = (call);                                   \
-    if (check_error != cudaSuccess) {                                         \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorName(check_error)); \
-      std::exit(3);                                                           \
-    }                                                                         \
-  } while (0)
 
 namespace corun {
 

@@ -15,56 +15,19 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels.h"
-
-#define CHECK(call)                                                           \
-  do {                                                                        \
-    const cudaError_t check_error = (call);                                   \
-    if (check_error != cudaSuccess) {                                         \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorName(check_error)); \
-      std::exit(3);                                                           \
-    }                                                                         \
-  } while (0)
+#include "tenant.h"
 
 namespace tenant {
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-class Options {
- public:
-  Options(int argc, char** argv) {
-    for (int i = 3; i < argc; ++i) {
-      const char* equal = std::strchr(argv[i], '=');
-      if (!equal) std::fprintf(stderr, "ignored: %s\n", argv[i]);
-      if (equal) values_[std::string(argv[i], equal - argv[i])] = equal + 1;
-    }
-  }
-  std::string text(const std::string& name) const {
-    const auto found = values_.find(name);
-    return found == values_.end() ? "" : found->second;
-  }
-  double number(const std::string& name, double otherwise) const {
-    const std::string value = text(name);
-    return value.empty() ? otherwise : std::atof(value.c_str());
-  }
-
- private:
-  std::map<std::string, std::string> values_;
-};
 
 // The device memory of all kinds, and one task of each.
 class Work {
@@ -354,6 +317,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s run|calibrate KIND [name=value ...]\n", argv[0]);
     return 2;
   }
-  const tenant::Options options(argc, argv);
+  const Options options(argc, argv);
   return argv[1][0] == 'r' ? tenant::run(argv[2], options) : tenant::calibrate(argv[2], options);
 }

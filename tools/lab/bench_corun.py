@@ -192,10 +192,7 @@ def run(arguments: list[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
         host.use_device("cuda:0" if options.device == "gpu" else "soft")
         if not options.no_build:
-            if options.device == "soft":
-                setup.prepare(lab=False)
-            else:
-                setup.prepare_gpu(lab=False)
+            setup.prepare_for(options.device)
         with only_one():
             results = measure_all(options)
     shown = [{key: value for key, value in result.items() if key != "outcomes"} for result in results]

@@ -74,7 +74,7 @@ def _tenants(daemon: CorunDaemon, setting: Setting, sharing: str, kernels: list[
     tenants: list[CorunTenant] = []
     try:
         for name in names:
-            daemon.create_shared(name, max(1, 100 // len(names)), sharing)
+            daemon.create(name, max(1, 100 // len(names)), "--sharing", sharing)
         if sharing == "corun":
             daemon.await_mps()
         tenants = [CorunTenant(daemon, name, kernel, setting.log_words) for name, kernel in zip(names, kernels)]

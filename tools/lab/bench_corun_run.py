@@ -1,5 +1,4 @@
 """tools/bench corun: a vgpud of its own, and tenants that do what they are told and answer with a line each."""
-import hashlib
 import json
 import pathlib
 import select
@@ -7,10 +6,9 @@ import subprocess
 import time
 
 from lab import host
-from lab.bench_shares_run import Daemon, now
+from lab.bench_shares_run import TENANT_HEADER, Daemon, now
 from lab.cuda_programs import Program
-from lab.machine import toolkit
-from lab.paths import REPO, cache
+from lab.paths import REPO
 from lab.shell import Failure, wait_until
 
 FOLDER = REPO / "tests/corun"
@@ -25,10 +23,7 @@ class TenantProgram(Program):
         self.facts.setdefault("nvcc", []).append("-O3")
 
     def binary(self) -> pathlib.Path:
-        digest = hashlib.sha256(f"{toolkit()} {self.facts['nvcc']}".encode())
-        for source in [self.source, *sorted(FOLDER.glob("*.h"))]:
-            digest.update(source.read_bytes())
-        return cache() / "cuda-programs" / f"corun-{self.name}-{digest.hexdigest()[:12]}" / self.name
+        return self.binary_of("corun", [*sorted(FOLDER.glob("*.h")), TENANT_HEADER])
 
 
 class CorunDaemon(Daemon):
@@ -38,25 +33,12 @@ class CorunDaemon(Daemon):
         self.slices, self.mode = slices, mode
         super().__init__(device, policy, name="corun")
 
-    def _start(self) -> None:
-        path, log = self.run.parent / "vgpud.toml", self.run.parent / "vgpud.log"
-        kind, _, index = self.device.partition(":")
-        form = self.slices or "slice"
-        path.write_text(f'[device]\nname = "{kind}"\nindex = {index or 0}\n[session]\nwarm_runners = 1\n'
-                        f'[scheduler]\npolicy = "{self.policy}"\nqueues = "{self.queues}"\n'
-                        f'corun_mode = "{self.mode}"\n[slices]\nenabled = {str(bool(self.slices)).lower()}\n'
-                        f'form = "{form}"\n')
-        if not self._answers(path, log):
-            said = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-            raise Failure(f"vgpud does not answer; its log {log} ends with\n{said}")
+    def _configuration(self) -> str:
+        return (f'{super()._configuration()}corun_mode = "{self.mode}"\n'
+                f'[slices]\nenabled = {str(bool(self.slices)).lower()}\nform = "{self.slices or "slice"}"\n')
 
     def status(self) -> dict:
         return self.control.need("GET", "/v1/status")
-
-    def create_shared(self, name: str, share: int, sharing: str) -> None:
-        memory = "192M" if self.device == "soft" else "4G"
-        host.vgpuctl("create", name, "--memory", memory, "--compute", str(share), "--copy", str(share), "--sharing",
-                     sharing, variables=self.variables)
 
     def await_mps(self) -> None:
         """Until clients can join. On the software device there is no MPS, and nothing to wait for."""
@@ -149,7 +131,7 @@ def soon(seconds: float = 0.05) -> int:
 def calibrate(daemon: CorunDaemon, kernels: list[str], values: dict) -> dict[str, dict]:
     """How many blocks and rounds make a launch of the wanted length, and what it takes alone."""
     name = "calibrate"
-    daemon.create_shared(name, 50, "isolated")
+    daemon.create(name, 50)
     try:
         begin = time.monotonic()
         done = subprocess.run([TenantProgram().compile(), "calibrate", ",".join(kernels),

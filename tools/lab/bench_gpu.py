@@ -3,7 +3,6 @@ import argparse
 import concurrent.futures
 import dataclasses
 import datetime
-import hashlib
 import json
 import os
 import pathlib
@@ -16,8 +15,7 @@ from lab import build, host, qemu_root, setup, svg
 from lab.bench_gpu_wanted import WANTED
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, native_environment, run_in_guest
-from lab.machine import toolkit
-from lab.paths import REPO, cache
+from lab.paths import REPO
 from lab.plain_vm import lab_vm
 from lab.shell import Failure, say, step
 
@@ -48,10 +46,7 @@ class GpuFigure(Program):
         self.facts.setdefault("nvcc", []).append(f"-O3 -arch={arch}")
 
     def binary(self) -> pathlib.Path:
-        digest = hashlib.sha256(f"{toolkit()} {self.facts['nvcc']}".encode())
-        for source in [self.source, FOLDER / "program.h", FOLDER.parent / "measure.h"]:
-            digest.update(source.read_bytes())
-        return cache() / "cuda-programs" / f"gpu-{self.name}-{digest.hexdigest()[:12]}" / self.name
+        return self.binary_of("gpu", [FOLDER / "program.h", FOLDER.parent / "measure.h"])
 
 
 @dataclasses.dataclass

@@ -212,10 +212,7 @@ def run(arguments: list[str]) -> int:
     options = _options(arguments)
     with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
         if not options.no_build:
-            if options.device == "soft":
-                setup.prepare(lab=False)
-            else:
-                setup.prepare_gpu(lab=False)
+            setup.prepare_for(options.device)
         with only_one():
             results = measure_all(options)
     print(json.dumps({"results": results}, indent=1) if options.json else table(results))

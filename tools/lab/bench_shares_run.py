@@ -2,7 +2,6 @@
 import contextlib
 import dataclasses
 import fcntl
-import hashlib
 import http.client
 import json
 import os
@@ -17,11 +16,11 @@ from lab import host
 from lab.bench_shares_math import MS, Task
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment
-from lab.machine import toolkit
-from lab.paths import BUILD, REPO, cache, environment, lab_dir
+from lab.paths import BUILD, REPO, environment, lab_dir
 from lab.shell import Failure, say
 
 FOLDER = REPO / "tests/shares"
+TENANT_HEADER = FOLDER / "tenant.h"  # of every kind of tenant
 START_SECONDS = 60
 
 
@@ -38,10 +37,7 @@ class TenantProgram(Program):
         self.facts.setdefault("nvcc", []).append("-O3 -arch=native" if gpu else "-O3")
 
     def binary(self) -> pathlib.Path:
-        digest = hashlib.sha256(f"{toolkit()} {self.facts['nvcc']}".encode())
-        for source in [self.source, FOLDER / "kernels.h"]:
-            digest.update(source.read_bytes())
-        return cache() / "cuda-programs" / f"shares-{self.name}-{digest.hexdigest()[:12]}" / self.name
+        return self.binary_of("shares", [FOLDER / "kernels.h", TENANT_HEADER])
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -119,12 +115,15 @@ class Daemon:
 
     def _start(self) -> None:
         path, log = self.run.parent / "vgpud.toml", self.run.parent / "vgpud.log"
-        kind, _, index = self.device.partition(":")
-        path.write_text(f'[device]\nname = "{kind}"\nindex = {index or 0}\n[session]\nwarm_runners = 1\n'
-                        f'[scheduler]\npolicy = "{self.policy}"\nqueues = "{self.queues}"\n')
+        path.write_text(self._configuration())
         if not self._answers(path, log):
             said = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
             raise Failure(f"vgpud does not answer; its log {log} ends with\n{said}")
+
+    def _configuration(self) -> str:
+        kind, _, index = self.device.partition(":")
+        return (f'[device]\nname = "{kind}"\nindex = {index or 0}\n[session]\nwarm_runners = 1\n'
+                f'[scheduler]\npolicy = "{self.policy}"\nqueues = "{self.queues}"\n')
 
     def _answers(self, path: pathlib.Path, log: pathlib.Path) -> bool:
         with open(log, "wb") as file:
@@ -151,9 +150,9 @@ class Daemon:
                 pass
             time.sleep(0.05)
 
-    def create(self, name: str, share: int) -> None:
+    def create(self, name: str, share: int, *words: str) -> None:
         memory = "192M" if self.device == "soft" else "4G"
-        host.vgpuctl("create", name, "--memory", memory, "--compute", str(share), "--copy", str(share),
+        host.vgpuctl("create", name, "--memory", memory, "--compute", str(share), "--copy", str(share), *words,
                      variables=self.variables)
 
     def set_share(self, name: str, share: int) -> None:

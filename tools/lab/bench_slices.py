@@ -143,10 +143,7 @@ def run(arguments: list[str]) -> int:
     device = "cuda:0" if options.device == "gpu" else "soft"
     with contextlib.redirect_stdout(sys.stderr), only_one():
         host.use_device(device)
-        if device == "soft":
-            setup.prepare(lab=False)
-        else:
-            setup.prepare_gpu(lab=False)
+        setup.prepare_for(device)
         result = _measure(device, options)
     for wrong in result.get("wrong", []):
         print(wrong, file=sys.stderr)

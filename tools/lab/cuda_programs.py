@@ -77,6 +77,13 @@ class Program:
                 digest.update(header.read_bytes())
         return cache() / "cuda-programs" / f"{self.name}-{digest.hexdigest()[:12]}" / self.name
 
+    def binary_of(self, kind: str, headers: list[pathlib.Path]) -> pathlib.Path:
+        """For programs elsewhere, whose `nvcc` facts may differ by machine."""
+        digest = hashlib.sha256(f"{toolkit()} {self.facts['nvcc']}".encode())
+        for source in [self.source, *headers]:
+            digest.update(source.read_bytes())
+        return cache() / "cuda-programs" / f"{kind}-{self.name}-{digest.hexdigest()[:12]}" / self.name
+
     def _options(self) -> list[str]:
         # Programs of the driver API link against our own library; a toolkit from wheels brings no stub.
         own = str(BUILD / "guest-driver/libcuda/libcuda.so.1")

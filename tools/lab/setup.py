@@ -27,6 +27,14 @@ def prepare_gpu(lab: bool = True) -> None:
         image.initramfs()
 
 
+def prepare_for(device: str) -> None:
+    """What programs in direct mode need: on the software device ("soft"), or on a GPU."""
+    if device == "soft":
+        prepare(lab=False)
+    else:
+        prepare_gpu(lab=False)
+
+
 def run() -> int:
     parser = argparse.ArgumentParser(prog="tools/setup", description=__doc__)
     parser.add_argument("--no-lab", action="store_true", help="leave out QEMU and the guest image")
