@@ -18,20 +18,17 @@ struct Cell {
 // One step of the recursion: `less_a` and `less_b` are the cells with one warp less of a or b.
 Cell step(const Demand& a, int warps_a, const Cell& less_a, const Demand& b, int warps_b, const Cell& less_b) {
   Cell cell;
-  if (warps_a > 0) {
-    const double issue = a.issue * (1 + less_a.at_issue);
-    const double memory = a.memory * (1 + less_a.at_memory);
-    cell.ipc_a = warps_a / (a.delay + issue + memory);
-    cell.at_issue += cell.ipc_a * issue;
-    cell.at_memory += cell.ipc_a * memory;
-  }
-  if (warps_b > 0) {
-    const double issue = b.issue * (1 + less_b.at_issue);
-    const double memory = b.memory * (1 + less_b.at_memory);
-    cell.ipc_b = warps_b / (b.delay + issue + memory);
-    cell.at_issue += cell.ipc_b * issue;
-    cell.at_memory += cell.ipc_b * memory;
-  }
+  const auto add = [&cell](const Demand& demand, int warps, const Cell& less) {
+    if (warps <= 0) return 0.0;
+    const double issue = demand.issue * (1 + less.at_issue);
+    const double memory = demand.memory * (1 + less.at_memory);
+    const double ipc = warps / (demand.delay + issue + memory);
+    cell.at_issue += ipc * issue;
+    cell.at_memory += ipc * memory;
+    return ipc;
+  };
+  cell.ipc_a = add(a, warps_a, less_a);
+  cell.ipc_b = add(b, warps_b, less_b);
   return cell;
 }
 

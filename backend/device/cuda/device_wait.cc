@@ -76,21 +76,17 @@ void CudaDevice::wait_stream_soon(const CudaContextRef& context, CUstream stream
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   const CudaContextRef waited = as(context);
   const uint64_t work = waited->work.count();
-  std::function<CUresult()> synchronize = [this, waited, work] {
-    const CUresult result = driver_->cuCtxSynchronize();
-    if (result == CUDA_SUCCESS) waited->work.finish(work);
-    return result;
-  };
+  std::function<CUresult()> synchronize = [this] { return driver_->cuCtxSynchronize(); };
   if (waited->work.finished()) {  // does not block
     const CUresult result = enter(waited);
     return over(result == CUDA_SUCCESS ? synchronize() : result, synchronize, done);
   }
-  if (waited->has_own_streams || captures_active_ > 0) return wait(waited, std::move(synchronize), std::move(done));
-  // The legacy stream stands for all others.
   auto note = [waited, work, done = std::move(done)](CUresult result) {
     if (result == CUDA_SUCCESS) waited->work.finish(work);
     if (done) done(result);
   };
+  if (waited->has_own_streams || captures_active_ > 0) return wait(waited, std::move(synchronize), std::move(note));
+  // The legacy stream stands for all others.
   wait_stream_soon(waited, CU_STREAM_LEGACY, std::move(synchronize), std::move(note));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tests/fuzz/ptx/parse_input.h"
 #include "vgpu-sched/ptx/initial_value.h"
 #include "vgpu-sched/ptx/link.h"
 #include "vgpu-sched/ptx/managed.h"
@@ -33,12 +34,9 @@ void place(Module module) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Module module;
-  try {
-    module = parse({reinterpret_cast<const char*>(data), size});
-  } catch (const ParseError&) {
-    return 0;
-  }
+  const auto input = parse_input(data, size);
+  if (!input) return 0;
+  const Module& module = *input;
   std::string text = print(module);
   Module again = parse(text);  // a ParseError here is a finding
   if (!(again == module) || print(again) != text) std::abort();

@@ -2,6 +2,7 @@
 // Seeds: tests/unit/ptx/samples/*.ptx. By hand: rewrite_fuzz -max_len=40000 -timeout=5 CORPUS tests/unit/ptx/samples
 #include <cstdlib>
 
+#include "tests/fuzz/ptx/parse_input.h"
 #include "vgpu-sched/ptx/analysis.h"
 #include "vgpu-sched/ptx/parser.h"
 #include "vgpu-sched/ptx/persistent.h"
@@ -30,13 +31,9 @@ void check(const Result& result, std::string_view kernel) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Module module;
-  try {
-    module = parse({reinterpret_cast<const char*>(data), size});
-  } catch (const ParseError&) {
-    return 0;
-  }
-  const Program program(std::move(module));
+  auto input = parse_input(data, size);
+  if (!input) return 0;
+  const Program program(std::move(*input));
   for (const std::string_view kernel : program.kernels()) {
     check<SlicedKernel>(slice(program, kernel), kernel);
     check<SlicedKernel>(slice(program, kernel, {true}), kernel);
