@@ -47,8 +47,11 @@ def _run_alone(daemon: SlicingDaemon, program: Program) -> Outcome:
     return daemon.run(program) if outcome.wrong and program.name in CLOCK else outcome
 
 
+WORKERS = 8  # programs at once, if there are as many cores
+
+
 def run_all(daemon: SlicingDaemon, programs: list[Program]) -> dict[str, Outcome]:
-    with concurrent.futures.ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as pool:
         outcomes = list(pool.map(daemon.run, [program for program in programs if not _alone(program)]))
     outcomes += [_run_alone(daemon, program) for program in programs if _alone(program)]
     return {outcome.program: outcome for outcome in outcomes}

@@ -24,6 +24,11 @@ class Setting:
     threshold_us: int = 0
     form: str = "slice"
 
+    @property
+    def memory(self) -> str:
+        """On a GPU, each program's context alone takes half a GiB."""
+        return "2G" if self.device == "soft" else "32G"
+
     def text(self) -> str:
         kind, _, index = self.device.partition(":")
         enabled = "true" if self.force_blocks or self.threshold_us else "false"
@@ -43,7 +48,7 @@ class Outcome:
 class SlicingDaemon:
     """One vgpud with one virtual GPU; the code that it has compiled stays for the next one."""
 
-    def __init__(self, setting: Setting, memory: str = "2G"):
+    def __init__(self, setting: Setting):
         self.run_dir = lab_dir() / "slices" / "run"
         self.variables = environment(self.run_dir)
         self.run_dir.mkdir(parents=True, exist_ok=True)
@@ -59,7 +64,7 @@ class SlicingDaemon:
                 raise Failure(f"vgpud does not answer: {log.read_text(errors='replace')[-1000:]}")
             time.sleep(0.05)
         if self._ask("show", VGPU, "--json", check=False).returncode != 0:
-            self._ask("create", VGPU, "--memory", memory, "--compute", "100", "--copy", "100")
+            self._ask("create", VGPU, "--memory", setting.memory, "--compute", "100", "--copy", "100")
         self._before = self._usage()
 
     def _ask(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess:
@@ -84,7 +89,7 @@ class SlicingDaemon:
                 "refused": {reason: number for reason, number in refused.items() if number}}
 
     def environment(self) -> dict[str, str]:
-        return {**direct_environment(VGPU), **self.variables}
+        return {**self.variables, **direct_environment(VGPU, self.run_dir)}
 
     def run(self, program: Program, seconds: float = 300) -> Outcome:
         begin = time.monotonic()
