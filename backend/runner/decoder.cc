@@ -1,6 +1,7 @@
 #include "backend/runner/decoder.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -14,11 +15,14 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// The shortest poll covers a guest that makes one call after the other, the longest one that works a little between
-// them. Longer would cost more than it gives: where cores are few, polling keeps the guest's own thread from running.
-constexpr microseconds kPatienceMin{50}, kPatienceMax{100};
-// Waking up this soon after going to sleep means that polling a little longer would have paid.
-constexpr microseconds kSleptTooShort{200};
+// The shortest poll covers a guest that makes one call after the other, the longest one that works or rests between
+// them: waking up takes as long as many calls. Where cores are few, polling for long keeps the guest's own thread from
+// running.
+constexpr microseconds kPatienceMin{50}, kPatienceFewCores{100}, kPatienceManyCores{10000};
+constexpr unsigned kManyCores = 8;
+// Somewhat longer pauses than are polled through are a reason to poll for as long as one may.
+constexpr microseconds kSomewhatLonger{200};
+constexpr microseconds kYieldEvery{5};
 // How long work waits at a gate before the lanes are looked at, the first time and after so many doublings.
 constexpr std::chrono::nanoseconds kLookAgain = microseconds(200);
 constexpr int kLooksMost = 4;
@@ -48,6 +52,7 @@ Decoder::Decoder(Process* process, UniqueFd kick)
     : process_(process),
       kick_(std::move(kick)),
       command_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      patience_max_(std::thread::hardware_concurrency() >= kManyCores ? kPatienceManyCores : kPatienceFewCores),
       patience_(kPatienceMin) {
   process_->set_others_wait([this] { return is_wanted(); });
 }
@@ -102,7 +107,7 @@ void Decoder::run() {
       wait_at_gate();
     } else if (process_->parked().full()) {
       wait_for_slices();
-    } else if (!spin(patience_)) {
+    } else if (!spin(kPatienceMin) && !poll_on()) {
       sleep();
     }
   }
@@ -188,8 +193,19 @@ bool Decoder::spin(std::chrono::nanoseconds patience) {
   return false;
 }
 
-void Decoder::sleep() {
+// As spin, for longer: whoever else wants the core or the GPU has it.
+bool Decoder::poll_on() {
   process_->gate().pause();
+  if (process_->slicer().is_impatient()) return false;
+  const auto until = Clock::now() + patience_ - kPatienceMin;
+  while (Clock::now() < until) {
+    if (spin(kYieldEvery)) return true;
+    sched_yield();
+  }
+  return false;
+}
+
+void Decoder::sleep() {
   for (const LaneRef& lane : lanes_) lane->set_sleeping(true);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!any_more()) {
@@ -199,9 +215,8 @@ void Decoder::sleep() {
     if (fds[0].revents) drain(kick_.get());
     if (fds[1].revents) drain(command_.get());
     if (fds[2].revents) drain(fds[2].fd);
-    const bool too_short = Clock::now() - before < kSleptTooShort;
-    patience_ =
-        std::clamp<std::chrono::nanoseconds>(too_short ? patience_ * 2 : patience_ / 2, kPatienceMin, kPatienceMax);
+    const bool pays = patience_ + (Clock::now() - before) < patience_max_ + kSomewhatLonger;
+    patience_ = std::clamp<std::chrono::nanoseconds>(pays ? patience_ * 2 : patience_ / 2, kPatienceMin, patience_max_);
   }
   for (const LaneRef& lane : lanes_) lane->set_sleeping(false);
 }

@@ -55,6 +55,7 @@ class Decoder {
   void wait_for_slices();
   int longest_sleep() const;
   bool spin(std::chrono::nanoseconds patience);
+  bool poll_on();
   void sleep();
   void finish_drops();
   void let_go(Dropped& dropped, size_t at);
@@ -69,6 +70,7 @@ class Decoder {
   int looks_ = 0;       // at the lanes, in vain, while work waits at a gate
   size_t current_ = 0;  // the lane that had the last record
   uint64_t last_seq_ = 0;
+  const std::chrono::nanoseconds patience_max_;
   std::chrono::nanoseconds patience_;  // how long to poll before sleeping
   std::thread thread_;
 };
