@@ -7,6 +7,9 @@
 // the engine. To close it, it clears `open` and then reads `begun`; the runner counts `begun` and then reads `open`
 // (both sequentially consistent), so one of the two sees the other.
 //
+// Where the arbiter plans whose kernels run beside each other (`planned`), a runner that asks for a slice of a long
+// kernel says first what kernel that is (offer.h), and makes the slice as large as was granted.
+//
 // Counters wrap around. Neither side believes the other: the arbiter bounds what it reads, and a runner that finds
 // `absent` asks nobody.
 #pragma once
@@ -14,6 +17,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+
+#include "backend/control/offer.h"
 
 namespace bandsaw {
 
@@ -32,6 +37,10 @@ struct alignas(64) Gate {
   std::atomic<uint32_t> granted;  // the last `asked` that may begin
   std::atomic<uint32_t> open;     // 1: slices begin without asking
   std::atomic<uint32_t> calm;     // 1: where it is not open, nobody waits for the end of what has begun
+  // Where slices are planned: what was granted, written before `granted`; 0: as the runner likes. Of resident blocks
+  // `resident` holds from now on: who has others stops at the end of a block, and asks again.
+  std::atomic<uint32_t> resident;  // blocks on each SM
+  std::atomic<uint64_t> blocks;    // of the next slice
 };
 
 struct GateBoard {
@@ -46,6 +55,8 @@ struct GateBoard {
   std::array<std::atomic<uint32_t>, kGateSlots> generation;
   std::atomic<uint32_t> whole;  // 1: kernels are not to be cut, whatever they take; set by the arbiter
   std::array<std::array<Gate, kGateEngines>, kGateSlots> gates;
+  std::atomic<uint32_t> planned;         // 1: long kernels are to be offered; set by the arbiter
+  std::array<Offer, kGateSlots> offers;  // of the compute gates
 };
 
 // What the session sends to who connects to its gate socket, with two descriptors: the account and the bell.

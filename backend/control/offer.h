@@ -1,0 +1,75 @@
+// What a runner says of the kernel of which it is about to ask for a slice, so that vgpud can choose whose slices run
+// beside each other, and how large they are (vgpu-sched/slice). One record for each of its gates' slots, on the board
+// (gate_link.h); short work needs none.
+//
+// Written by the runner before it counts up `asked`, read by the arbiter once for each ask. Nothing of it is believed:
+// the arbiter copies it, bounds it, and charges by what it measures. A record that changes under its eyes, or makes no
+// sense, is none: then the ask is granted as that of short work is.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+namespace bandsaw {
+
+enum class OfferForm : uint32_t {
+  kSlices = 0,
+  kResident = 1,  // resident blocks that draw the grid's, and stop when told
+};
+
+inline constexpr uint32_t kOfferParts = 1 << 16;  // of the fractions below
+
+struct OfferFacts {
+  uint64_t call = 0;      // another number for each launch; 0: nothing is offered
+  uint64_t shape = 0;     // of code, block and dynamic shared memory: the same for the same, in all processes
+  uint64_t stream = 0;    // within the process
+  uint64_t blocks = 0;    // of the launch
+  uint64_t left = 0;      // of these, not issued yet; of resident blocks: not drawn yet
+  uint64_t minimum = 0;   // the least slice that keeps slicing cheap; 0: may not be sliced, yet
+  uint64_t block_ps = 0;  // of the whole GPU's time for a block, as far as it is known; 0: it is not
+  uint32_t asked = 0;     // the gate's `asked` that it belongs to
+  uint32_t form = 0;      // OfferForm
+  uint32_t threads = 0, registers = 0, shared_bytes = 0;  // of a block; registers of a thread
+  uint32_t most_resident = 0;                             // blocks on an SM, as the device says; 0: not known
+  uint32_t memory = 0;       // accesses of global memory, of all instructions: the static mix, in kOfferParts
+  uint32_t uncoalesced = 0;  // of these, in kOfferParts
+  uint32_t half_speed = 0;   // speed with half the resident blocks, in kOfferParts; 0: not known
+  uint32_t reserved = 0;
+  char kernel[48]{};  // for people; may lack an end
+
+  bool operator==(const OfferFacts&) const = default;
+};
+static_assert(std::is_trivially_copyable_v<OfferFacts> && sizeof(OfferFacts) % sizeof(uint64_t) == 0);
+
+struct alignas(64) Offer {
+  std::atomic<uint32_t> version;  // odd while it is written
+  uint32_t reserved;
+  std::array<std::atomic<uint64_t>, sizeof(OfferFacts) / sizeof(uint64_t)> words;
+};
+
+// By one thread at a time.
+inline void write_offer(Offer& offer, const OfferFacts& facts) {
+  std::array<uint64_t, sizeof(OfferFacts) / sizeof(uint64_t)> words{};
+  std::memcpy(words.data(), &facts, sizeof facts);
+  const uint32_t version = offer.version.load(std::memory_order_relaxed) | 1;
+  offer.version.store(version, std::memory_order_relaxed);
+  // Who reads one of the words then finds the odd version, or a later one.
+  for (size_t i = 0; i < words.size(); ++i) offer.words[i].store(words[i], std::memory_order_release);
+  offer.version.store(version + 1, std::memory_order_release);
+}
+
+// False: it is being written, and no copy of it is whole. Does not wait.
+inline bool read_offer(const Offer& offer, OfferFacts* facts) {
+  std::array<uint64_t, sizeof(OfferFacts) / sizeof(uint64_t)> words{};
+  const uint32_t version = offer.version.load(std::memory_order_acquire);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = offer.words[i].load(std::memory_order_acquire);
+  if (version % 2 != 0 || offer.version.load(std::memory_order_relaxed) != version) return false;
+  std::memcpy(facts, words.data(), sizeof *facts);
+  return true;
+}
+
+}  // namespace bandsaw
