@@ -9,9 +9,9 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <string_view>
 #include <type_traits>
 
 namespace bandsaw {
@@ -53,8 +53,7 @@ struct alignas(64) Offer {
 
 // By one thread at a time.
 inline void write_offer(Offer& offer, const OfferFacts& facts) {
-  std::array<uint64_t, sizeof(OfferFacts) / sizeof(uint64_t)> words{};
-  std::memcpy(words.data(), &facts, sizeof facts);
+  const auto words = std::bit_cast<std::array<uint64_t, sizeof(OfferFacts) / sizeof(uint64_t)>>(facts);
   const uint32_t version = offer.version.load(std::memory_order_relaxed) | 1;
   offer.version.store(version, std::memory_order_relaxed);
   // Who reads one of the words then finds the odd version, or a later one.
@@ -68,7 +67,7 @@ inline bool read_offer(const Offer& offer, OfferFacts* facts) {
   const uint32_t version = offer.version.load(std::memory_order_acquire);
   for (size_t i = 0; i < words.size(); ++i) words[i] = offer.words[i].load(std::memory_order_acquire);
   if (version % 2 != 0 || offer.version.load(std::memory_order_relaxed) != version) return false;
-  std::memcpy(facts, words.data(), sizeof *facts);
+  *facts = std::bit_cast<OfferFacts>(words);
   return true;
 }
 
