@@ -14,6 +14,14 @@ namespace corun {
 
 constexpr int kThreads = 256;  // of a block
 
+#ifdef CORUN_STAMPS
+// When and where a block ran, as its first thread saw it: nanoseconds of the GPU's timer, cycles of the SM's clock.
+struct Stamp {
+  unsigned long long begin, end;
+  uint32_t clocks, sm;
+};
+#endif
+
 // What all kernels are given. `mask`: the input's words less one; their number is a power of two.
 struct Data {
   const uint32_t* in;
@@ -21,6 +29,9 @@ struct Data {
   float* out;           // an element a thread; as many as words for ST and SAD
   uint32_t* marks;      // an element a block
   uint32_t mask;
+#ifdef CORUN_STAMPS
+  Stamp* stamps;  // an element a block
+#endif
 };
 
 __host__ __device__ inline uint32_t mix(uint32_t x) {
@@ -52,13 +63,41 @@ __global__ void fill_input(uint32_t* in, float* vector, uint32_t mask, Fill fill
 
 __device__ inline uint32_t thread_number() { return blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline uint32_t all_threads() { return gridDim.x * blockDim.x; }
-// Every block leaves the launch's number.
+#ifdef CORUN_STAMPS
+__device__ inline unsigned long long gpu_time() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+__device__ inline void stamp_begin(Stamp* stamps) {
+  if (threadIdx.x != 0) return;
+  uint32_t sm;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  stamps[blockIdx.x] = {gpu_time(), 0, static_cast<uint32_t>(clock()), sm};
+}
+__device__ inline void stamp_end(Stamp* stamps) {
+  if (threadIdx.x != 0) return;
+  stamps[blockIdx.x].clocks = static_cast<uint32_t>(clock()) - stamps[blockIdx.x].clocks;
+  stamps[blockIdx.x].end = gpu_time();
+}
+#endif
+
+// What every block begins and ends with: it leaves the launch's number.
+__device__ inline void arrive([[maybe_unused]] const Data& data) {
+#ifdef CORUN_STAMPS
+  stamp_begin(data.stamps);
+#endif
+}
 __device__ inline void leave(const Data& data, uint32_t mark) {
   if (threadIdx.x == 0) data.marks[blockIdx.x] = mark;
+#ifdef CORUN_STAMPS
+  stamp_end(data.stamps);
+#endif
 }
 
 // PC: every thread follows a chain through all of the memory.
 __global__ void pointer_chasing(Data data, int rounds, uint32_t mark) {
+  arrive(data);
   uint32_t at = mix(thread_number()) & data.mask;
   for (int round = 0; round < rounds; ++round) at = data.in[at];
   data.out[thread_number()] = unit(at << 8);
@@ -67,6 +106,7 @@ __global__ void pointer_chasing(Data data, int rounds, uint32_t mark) {
 
 // SPMV: a row a thread and round, stored by columns (ELLPACK).
 __global__ void sparse_matrix_vector(Data data, int rounds, uint32_t mark) {
+  arrive(data);
   const uint32_t rows = (data.mask + 1) / 2 / kNonZeros;
   float sum = 0;
   for (int round = 0; round < rounds; ++round) {
@@ -83,6 +123,7 @@ __global__ void sparse_matrix_vector(Data data, int rounds, uint32_t mark) {
 constexpr uint32_t kPlane = 256 * 256;
 // ST: seven points in three dimensions, a line of 256 a block and round; the edges wrap around.
 __global__ void stencil(Data data, int rounds, uint32_t mark) {
+  arrive(data);
   for (int round = 0; round < rounds; ++round) {
     const uint32_t at = (thread_number() + round * all_threads()) & data.mask;
     float sum = -6 * unit(data.in[at]);
@@ -114,6 +155,7 @@ __host__ __device__ inline float option_price(float price, float strike, float y
 }
 // BS: an option a thread and round.
 __global__ void black_scholes(Data data, int rounds, uint32_t mark) {
+  arrive(data);
   const uint32_t options = (data.mask + 1) / 4;
   float sum = 0;
   for (int round = 0; round < rounds; ++round) {
@@ -128,6 +170,7 @@ __global__ void black_scholes(Data data, int rounds, uint32_t mark) {
 constexpr uint32_t kTile = 16, kSide = 1024, kElements = kSide * kSide;
 // MM: a tile of the product of the input's first million elements with themselves; a round is a tile along the sum.
 __global__ void matrix_multiply(Data data, int rounds, uint32_t mark) {
+  arrive(data);
   __shared__ float left[kTile][kTile], above[kTile][kTile];
   const uint32_t x = threadIdx.x % kTile, y = threadIdx.x / kTile;
   const uint32_t column = blockIdx.x % (kSide / kTile) * kTile + x;
@@ -154,6 +197,7 @@ __host__ __device__ inline void tea_encrypt(uint32_t* v0, uint32_t* v1) {
   }
 }
 __global__ void tea(Data data, int rounds, uint32_t mark) {
+  arrive(data);
   uint32_t v0 = thread_number(), v1 = ~thread_number();
   for (int round = 0; round < rounds; ++round) tea_encrypt(&v0, &v1);
   data.out[thread_number()] = unit(v0 ^ v1);
@@ -163,6 +207,7 @@ __global__ void tea(Data data, int rounds, uint32_t mark) {
 constexpr uint32_t kSamples = 8;  // of k-space, a round
 // MRIQ: a voxel a thread; samples of k-space in turn, each a sine and a cosine.
 __global__ void mri_q(Data data, int rounds, uint32_t mark) {
+  arrive(data);
   const uint32_t seed = mix(thread_number());
   const float x = unit(seed), y = unit(seed * 3), z = unit(seed * 5);
   float real = 0, imaginary = 0;
@@ -189,6 +234,7 @@ __host__ __device__ inline uint32_t byte_differences(uint32_t a, uint32_t b) {
 constexpr uint32_t kMotion = 4097;  // from a macroblock to the one it is compared with
 // SAD: two macroblocks of 16 bytes a thread and round.
 __global__ void sum_of_differences(Data data, int rounds, uint32_t mark) {
+  arrive(data);
   const uint32_t last = data.mask / 4;
   const uint4* frame = reinterpret_cast<const uint4*>(data.in);
   for (int round = 0; round < rounds; ++round) {
