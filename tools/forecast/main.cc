@@ -1,0 +1,134 @@
+// forecast: what the models of vgpu-sched/slice say of kernels, pairs of them and launches one after the other.
+//
+// JSON on standard input, JSON on standard output. In: `gpu` (constants that differ from GpuModel's), `kernels` (their
+// profiles; block_ns in nanoseconds), `pairs` (names and blocks on each SM), `overlaps` (what is launched, and what
+// each takes alone). Out: `solo`, `pairs` and `overlaps` in the order of the input; of kernels and pairs three
+// forecasts: by the static mix alone, with the speed at half the occupancy, with counts of instructions and bytes.
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "vgpu-sched/slice/model.h"
+#include "vgpu-sched/slice/occupancy.h"
+#include "vgpu-sched/slice/overlap.h"
+
+namespace bandsaw::slice {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kWays[] = {"mix", "half", "counts"};
+
+GpuModel gpu_of(const json& in) {
+  GpuModel gpu;
+  const auto take = [&in](const char* name, auto* value) { *value = in.value(name, *value); };
+  take("sms", &gpu.sms);
+  take("clock", &gpu.clock);
+  take("bandwidth", &gpu.bandwidth);
+  take("latency", &gpu.latency);
+  take("latency_uncoalesced", &gpu.latency_uncoalesced);
+  take("dependency", &gpu.dependency);
+  return gpu;
+}
+
+BlockNeeds needs_of(const json& in) {
+  return {.threads = in.at("threads"), .registers = in.at("registers"), .shared = in.at("shared")};
+}
+
+// What is known of a kernel on one of the ways.
+KernelProfile profile_of(const json& in, const std::string& way) {
+  KernelProfile profile{.needs = needs_of(in),
+                        .block_ns = in.at("block_ns"),
+                        .memory = in.value("memory", 0.1),
+                        .uncoalesced = in.value("uncoalesced", 0.0)};
+  if (way == "half") profile.half_speed = in.value("half_speed", 0.0);
+  if (way != "counts") return profile;
+  profile.instructions = in.value("instructions", 0.0);
+  profile.bytes_per_ns = in.value("bytes_per_ns", 0.0);
+  profile.memory = in.value("counted_memory", profile.memory);
+  profile.uncoalesced = in.value("counted_uncoalesced", profile.uncoalesced);
+  return profile;
+}
+
+json fit_of(const Fit& fit) {
+  return {{"resident", fit.resident},
+          {"delay", fit.demand.delay},
+          {"memory", fit.demand.memory},
+          {"ipc", fit.ipc},
+          {"pur", fit.pur},
+          {"mur", fit.mur}};
+}
+
+// All kernels, and forecasts of all pairs, on one way.
+class Way {
+ public:
+  Way(const GpuModel& gpu, const json& kernels, const std::string& name) : model_(gpu) {
+    for (const json& kernel : kernels) shapes_[kernel.at("name")] = model_.add(profile_of(kernel, name));
+  }
+
+  json solo(const std::string& kernel) const {
+    const ShapeId shape = shapes_.at(kernel);
+    const Fit* fit = model_.fit(shape);
+    if (fit == nullptr) return nullptr;
+    json speeds = json::array();
+    for (int resident = 1; resident <= fit->resident; ++resident) speeds.push_back(model_.solo(shape, resident));
+    return {{"fit", fit_of(*fit)}, {"speeds", speeds}};
+  }
+  json pair(const json& in) {
+    const PairForecast forecast =
+        model_.pair(shapes_.at(in.at("a")), in.at("resident_a"), shapes_.at(in.at("b")), in.at("resident_b"));
+    return {{"speed_a", forecast.speed_a}, {"speed_b", forecast.speed_b}, {"profit", forecast.profit()}};
+  }
+
+ private:
+  CoRunModel model_;
+  std::map<std::string, ShapeId> shapes_;
+};
+
+OverlapKernel overlap_kernel(const json& in) {
+  return {.needs = needs_of(in), .blocks = in.at("blocks"), .time = in.at("alone_ns").get<Time>()};
+}
+
+json overlap_of(const GpuModel& gpu, const json& in) {
+  const OverlapForecast forecast = forecast_overlap(gpu, overlap_kernel(in.at("first")),
+                                                    overlap_kernel(in.at("second")), in.value("launch_ns", Time{0}));
+  constexpr const char* kCases[] = {"A", "B", "C"};
+  return {{"case", kCases[static_cast<int>(forecast.overlap)]},
+          {"rounds", forecast.rounds},
+          {"limited_rounds", forecast.limited_rounds},
+          {"slowdown", forecast.slowdown},
+          {"begins_ns", forecast.begins},
+          {"slowdown_timed", forecast.slowdown_timed}};
+}
+
+json forecast(const json& in) {
+  const GpuModel gpu = gpu_of(in.value("gpu", json::object()));
+  const json none = json::array();
+  const json& kernels = in.contains("kernels") ? in["kernels"] : none;
+  json out{{"solo", json::object()}, {"pairs", json::object()}, {"overlaps", json::array()}};
+  for (const char* name : kWays) {
+    Way way(gpu, kernels, name);
+    for (const json& kernel : kernels)
+      out["solo"][name][kernel.at("name").get<std::string>()] = way.solo(kernel["name"]);
+    for (const json& pair : in.value("pairs", none)) out["pairs"][name].push_back(way.pair(pair));
+  }
+  for (const json& overlap : in.value("overlaps", none)) out["overlaps"].push_back(overlap_of(gpu, overlap));
+  return out;
+}
+
+}  // namespace
+}  // namespace bandsaw::slice
+
+int main() {
+  try {
+    std::cout << bandsaw::slice::forecast(nlohmann::json::parse(std::cin)).dump() << '\n';
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "forecast: %s\n", error.what());
+    return 1;
+  }
+}
