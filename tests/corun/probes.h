@@ -80,14 +80,15 @@ void issue_rates(const Bench& bench, uint32_t* out, const char* name, double eac
 enum class Way { kRead, kWrite, kCopy };
 
 template <Way kWay>
-__global__ void stream_words(const uint4* in, uint4* out, size_t count) {
+__global__ void stream_words(const uint4* in, uint4* out, size_t count, int passes) {
   uint4 sum{};
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count; i += size_t{gridDim.x} * blockDim.x) {
-    uint4 value{1, 2, 3, 4};
-    if (kWay != Way::kWrite) value = in[i];
-    if (kWay != Way::kRead) out[i] = value;
-    sum.x += value.x, sum.y ^= value.y;
-  }
+  for (int pass = 0; pass < passes; ++pass)
+    for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count; i += size_t{gridDim.x} * blockDim.x) {
+      uint4 value{1, 2, 3, 4};
+      if (kWay != Way::kWrite) value = in[i];
+      if (kWay != Way::kRead) out[i] = value;
+      sum.x += value.x, sum.y ^= value.y;
+    }
   if (kWay == Way::kRead && sum.x == 1 && sum.y == 0x12345) out[0] = sum;
 }
 
@@ -183,17 +184,15 @@ inline void bandwidths(const Bench& bench, uint32_t* in, uint32_t* out, size_t w
   auto* to = reinterpret_cast<uint4*>(out);
   const size_t count = words / 4;
   const double bytes = static_cast<double>(words) * 4;
-  const double read = best_ns(runs, [&] { stream_words<Way::kRead><<<blocks, 256>>>(from, to, count); });
+  const double read = best_ns(runs, [&] { stream_words<Way::kRead><<<blocks, 256>>>(from, to, count, 1); });
   say_constant("bandwidth, read", bytes / read, "bytes/ns");
-  const double write = best_ns(runs, [&] { stream_words<Way::kWrite><<<blocks, 256>>>(from, to, count); });
+  const double write = best_ns(runs, [&] { stream_words<Way::kWrite><<<blocks, 256>>>(from, to, count, 1); });
   say_constant("bandwidth, write", bytes / write, "bytes/ns");
-  const double copy = best_ns(runs, [&] { stream_words<Way::kCopy><<<blocks, 256>>>(from, to, count); });
+  const double copy = best_ns(runs, [&] { stream_words<Way::kCopy><<<blocks, 256>>>(from, to, count, 1); });
   say_constant("bandwidth, copy", 2 * bytes / copy, "bytes/ns");
   const size_t cached = std::min<size_t>(count, size_t{1} << 20);  // 16 MiB
-  const int times = bench.small ? 1 : 20;
-  const double l2 = best_ns(runs, [&] {
-    for (int i = 0; i < times; ++i) stream_words<Way::kRead><<<blocks, 256>>>(from, to, cached);
-  });
+  const int times = bench.small ? 1 : 50;
+  const double l2 = best_ns(runs, [&] { stream_words<Way::kRead><<<blocks, 256>>>(from, to, cached, times); });
   say_constant("bandwidth, read, 16 MiB in L2", 16.0 * static_cast<double>(cached) * times / l2, "bytes/ns");
   const int rounds = bench.small ? 4 : 256;
   for (size_t part : {size_t{1} << 21, size_t{1} << 26, size_t{1} << 29}) {

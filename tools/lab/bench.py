@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 
-from lab import bench_corun, bench_gpu, bench_shares, bench_slices, host, setup
+from lab import bench_corun, bench_gpu, bench_model, bench_shares, bench_slices, host, setup
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct, run_in_guest
 from lab.paths import REPO
@@ -85,10 +85,13 @@ def run() -> int:
         return bench_slices.run(sys.argv[2:])
     if sys.argv[1:2] == ["corun"]:
         return bench_corun.run(sys.argv[2:])
+    if sys.argv[1:2] == ["model"]:
+        return bench_model.run(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="tools/bench", description=__doc__,
                                      epilog="tools/bench gpu: a real GPU, bare metal against Bandsaw; tools/bench "
                                             "shares: whether shares hold; tools/bench slices: kernels cut into slices; "
-                                            "tools/bench corun: kernels of several tenants at once (see their --help)")
+                                            "tools/bench corun: kernels of several tenants at once; tools/bench model: the "
+                                            "models of co-running against the GPU (see their --help)")
     parser.add_argument("figure", nargs="*", help=", ".join(f"{name}: {text}" for name, text in FIGURES.items()))
     parser.add_argument("--vm", action="store_true", help="also inside a VM")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")

@@ -181,3 +181,35 @@ def bar_chart(title: str, y_axis: Axis, groups: list[str], series: dict[str, lis
         body.append(_line(LEFT, y.at(limit[0]), WIDTH - RIGHT, y.at(limit[0]), "limit"))
         entries.append((limit[1], "#aa0000", True))
     return _document(title, body + _legend(entries))
+
+
+def scatter_chart(title: str, x_axis: Axis, y_axis: Axis, series: dict[str, list[tuple[float, float]]],
+                  relative: float | None = None, absolute: float | None = None) -> str:
+    """Points on axes of one scale, with the line where both are equal and, dashed, those that far from it."""
+    values = [value for points in series.values() for point in points for value in point] or [0.0, 1.0]
+    low, high = min([0.0, *values]), 1.04 * max([1e-9, *values])
+    x = _Scale(dataclasses.replace(x_axis, low=low, high=high), values, LEFT, WIDTH - RIGHT)
+    y = _Scale(dataclasses.replace(y_axis, low=low, high=high), values, HEIGHT - BOTTOM, TOP)
+    body = _frame(y)
+    for value in x.ticks():
+        body.append(_line(x.at(value), TOP, x.at(value), HEIGHT - BOTTOM, "grid"))
+        body.append(_text(x.at(value), HEIGHT - BOTTOM + 18, x.text(value)))
+    body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 18, x_axis.title, extra='class="axis"'))
+    body.append(_line(x.at(low), y.at(low), x.at(high), y.at(high), "frame"))
+    for slope, offset in _bounds(relative, absolute):
+        # From edge to edge of the frame: neither value leaves the axes.
+        begin = max(low, (low - offset) / slope)
+        end = min(high, (high - offset) / slope)
+        if begin < end:
+            body.append(_line(x.at(begin), y.at(slope * begin + offset), x.at(end), y.at(slope * end + offset), "limit"))
+    for points, colour in zip(series.values(), COLOURS):
+        body += [f'<circle cx="{x.at(px):.1f}" cy="{y.at(py):.1f}" r="3.5" fill="{colour}" fill-opacity="0.6"/>'
+                 for px, py in points]
+    return _document(title, body + _legend([(name, colour, False) for name, colour in zip(series, COLOURS)]))
+
+
+def _bounds(relative: float | None, absolute: float | None) -> list[tuple[float, float]]:
+    """Slope and offset of the lines beside the one of equal values."""
+    if relative is not None:
+        return [(1 - relative, 0.0), (1 + relative, 0.0)]
+    return [(1.0, -absolute), (1.0, absolute)] if absolute is not None else []
