@@ -82,6 +82,7 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "reserve") return take_percent(value, key, 0, &spec->reserve);
   if (key == "priority") return take_priority(value, &spec->priority);
   if (key == "sharing") return take_sharing(value, &spec->sharing);
+  if (key == "sms") return take_small(value, key, 1u << 16, &spec->sms);
   if (key == "direct_mode") return take_text(value, key, &spec->direct_mode);
   if (key == "direct_group") return take_text(value, key, &spec->direct_group);
   if (stored && key == "name") return take_text(value, key, &spec->name);
@@ -135,8 +136,8 @@ bool lower_largest(uint32_t VgpuSpec::*share, const std::string& device, std::ve
   return true;
 }
 
-constexpr std::array<const char*, 7> kShareNames = {"memory",  "compute",  "copy",   "cap",
-                                                    "reserve", "priority", "sharing"};
+constexpr std::array<const char*, 8> kShareNames = {"memory",  "compute",  "copy",    "cap",
+                                                    "reserve", "priority", "sharing", "sms"};
 
 // The shortest text that parse_size() reads back as these bytes.
 std::string exact_size(uint64_t bytes) {
@@ -161,6 +162,7 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"reserve", spec.reserve},
           {"priority", spec.priority},
           {"sharing", to_text(spec.sharing)},
+          {"sms", spec.sms},
           {"direct_mode", spec.direct_mode},
           {"direct_group", spec.direct_group},
           {"domain", spec.domain},

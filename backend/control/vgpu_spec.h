@@ -23,6 +23,7 @@ struct VgpuSpec {
   uint32_t reserve = 0;  // percent of each engine it has at least while it has work, whatever the others' shares
   int32_t priority = 0;  // who goes first among those that are owed time; kPriorityMin to kPriorityMax
   Sharing sharing = Sharing::kIsolated;  // of the device with other virtual GPUs, for programs that start from now on
+  uint32_t sms = 0;                      // SMs of its own, for one that is corun; 0: none
   std::string direct_mode;               // permissions of direct.sock in octal; empty: the daemon's default
   std::string direct_group;              // group of direct.sock; empty: the daemon's default
   std::string domain;                    // libvirt domain it is attached to; empty: none
@@ -36,6 +37,7 @@ inline constexpr int32_t kPriorityMin = -100, kPriorityMax = 100;
 struct DeviceCapacity {
   std::string name;
   uint64_t memory = 0;
+  uint32_t sms = 0, sm_step = 0;  // SMs, and how many are given out at a time; 0: none can be
 };
 
 nlohmann::json to_json(const VgpuSpec& spec);
@@ -54,7 +56,7 @@ Status check_memory_in_use(const VgpuSpec& spec, uint64_t used);
 std::string lower_to_fit(std::vector<VgpuSpec>* specs);
 
 // Shares as a person writes them, by name, in this order: {"memory", "8G"}, {"compute", "30"}, copy, cap, reserve,
-// priority, {"sharing", "corun"}.
+// priority, {"sharing", "corun"}, sms.
 using ShareTexts = std::vector<std::pair<std::string, std::string>>;
 // Of a spec's JSON, or a part of it.
 ShareTexts share_texts(const nlohmann::json& spec);

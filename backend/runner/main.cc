@@ -15,6 +15,7 @@
 #include <cstring>
 #include <optional>
 
+#include "backend/control/corun_sms.h"
 #include "backend/runner/jail.h"
 #include "backend/runner/service.h"
 #include "guest-driver/uapi/vgpu_control.h"
@@ -57,6 +58,16 @@ DeviceConfig read_environment() {
   return config;
 }
 
+Status read_sms(DeviceConfig* config) {
+  const char* const text = std::getenv("BANDSAW_SMS");
+  const auto part = parse_sm_part(text ? text : "");
+  if (!part.ok()) return Status::error(EINVAL, "BANDSAW_SMS: {}", part.status().message());
+  config->sm_step = part.value().step;
+  config->sm_first = part.value().first;
+  config->sm_groups = part.value().count;
+  return {};
+}
+
 Result<SliceSettings> read_slices(const Choice& choice) {
   SliceSettings settings;
   settings.any_gpu = !choice.cuda;
@@ -78,6 +89,7 @@ Status serve(DeviceConfig config, const Choice& choice) {
   auto window = Reservation::make(VGPU_WINDOW_BYTES, {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2});
   if (!window.ok()) return window.status();
   config.window_base = window.value().base();
+  if (Status status = read_sms(&config); !status.ok()) return status;
   if (choice.cuda) {
     // The driver reserves the device's half itself, on the GPU and here.
     window.value().release(config.window_base + VGPU_WINDOW_DEVICE_OFFSET,
@@ -110,8 +122,10 @@ int probe(const char* index_text) {
     return EXIT_FAILURE;
   }
   const GpuIdentity& gpu = identity.value();
-  std::printf("{\"name\": \"%s\", \"uuid\": \"%s\", \"memory\": %llu, \"driver\": \"%d\"}\n", gpu.name.c_str(),
-              gpu.uuid.c_str(), static_cast<unsigned long long>(gpu.memory_bytes), gpu.driver_version);
+  std::printf(
+      "{\"name\": \"%s\", \"uuid\": \"%s\", \"memory\": %llu, \"driver\": \"%d\", \"sms\": %u, \"sm_step\": %u}\n",
+      gpu.name.c_str(), gpu.uuid.c_str(), static_cast<unsigned long long>(gpu.memory_bytes), gpu.driver_version,
+      gpu.sms, gpu.sm_step);
   return EXIT_SUCCESS;
 }
 

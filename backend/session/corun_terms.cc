@@ -28,17 +28,21 @@ Status read_mps(const nlohmann::json& mps, CorunOrders* orders) {
 
 Status read_orders(const nlohmann::json& request, CorunOrders* orders) {
   CorunOrders read = *orders;
-  std::string sharing = to_text(read.sharing), mode = to_text(read.mode);
+  std::string sharing = to_text(read.sharing), mode = to_text(read.mode), sms = to_text(read.sms);
   Status status = take_text(request, "sharing", &sharing);
   if (status.ok()) status = take_text(request, "corun_mode", &mode);
+  if (status.ok()) status = take_text(request, "sms", &sms);
   if (status.ok() && request.contains("mps")) status = read_mps(request["mps"], &read);
   if (!status.ok()) return status;
   const auto parsed_sharing = parse_sharing(sharing);
   if (!parsed_sharing.ok()) return parsed_sharing.status();
   const auto parsed_mode = parse_corun_mode(mode);
   if (!parsed_mode.ok()) return parsed_mode.status();
+  const auto part = parse_sm_part(sms);
+  if (!part.ok()) return part.status();
   read.sharing = parsed_sharing.value();
   read.mode = parsed_mode.value();
+  read.sms = part.value();
   *orders = std::move(read);
   return {};
 }
@@ -53,6 +57,7 @@ RunnerTerms corun_terms(const std::string& device, const CorunOrders& orders) {
   if (orders.sharing != Sharing::kCorun || !gpu) {
     terms.variables.push_back(std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory);
     terms.variables.push_back("BANDSAW_DEVICE=" + device);
+    terms.variables.emplace_back("BANDSAW_SMS=");
     return terms;
   }
   if (orders.directory.empty()) {
@@ -67,6 +72,7 @@ RunnerTerms corun_terms(const std::string& device, const CorunOrders& orders) {
   terms.variables.push_back("CUDA_VISIBLE_DEVICES=" + orders.gpu);
   terms.variables.push_back("BANDSAW_DEVICE=cuda:0");
   terms.variables.emplace_back("BANDSAW_MPS=1");
+  terms.variables.push_back("BANDSAW_SMS=" + to_text(orders.sms));
   return terms;
 }
 

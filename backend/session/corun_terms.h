@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/control/corun.h"
+#include "backend/control/corun_sms.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
@@ -13,6 +14,7 @@ namespace bandsaw {
 struct CorunOrders {
   Sharing sharing = Sharing::kIsolated;
   CorunMode mode = CorunMode::kMps;
+  SmPart sms;             // that runners which start from now on have of the device
   std::string directory;  // of the MPS daemon's sockets; empty: there is none now
   std::string error;      // why there is none; empty: it is about to come
   std::string lost;       // the folder of a daemon that has died: its clients are lost

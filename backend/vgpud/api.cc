@@ -6,6 +6,7 @@
 
 #include "backend/control/paths.h"
 #include "backend/vgpud/api_answers.h"
+#include "backend/vgpud/partitions.h"
 #ifdef BANDSAW_WITH_LIBVIRT
 #include "hypervisor/libvirt/domain.h"
 #endif
@@ -108,7 +109,7 @@ json Api::status_state() const {
           {"state", config_.state},
           {"vgpus", registry_->all().size()},
           {"scheduler", scheduler_state()},
-          {"corun", supervisor_->describe_corun()},
+          {"corun", corun_state()},
           {"corun_modes_followed", corun_modes_followed()},
           {"device",
            {{"id", config_.device.name},
@@ -119,6 +120,8 @@ json Api::status_state() const {
             {"driver", config_.device.driver},
             {"memory", config_.device.memory},
             {"memory_given", memory},
+            {"sms", config_.device.sms},
+            {"sm_step", config_.device.sm_step},
             {"compute_given", compute},
             {"copy_given", copy},
             {"reserve_given", reserve}}}};
@@ -139,6 +142,7 @@ void Api::status(const Answer& answer) const { send(answer, 200, status_state())
 void Api::view(const VgpuSpec& spec, std::function<void(json)> then) {
   json object = to_json(spec);
   object["session"] = supervisor_->describe(spec.name);
+  object["sms_given"] = describe_part(sm_part(spec, registry_->all(), config_.device), config_.device);
   object["sockets"] = {{"vfio", vfio_socket(config_.run, spec.name)},
                        {"direct", direct_socket(config_.run, spec.name)}};
   supervisor_->request(spec.name, {{"op", "status"}},
@@ -169,7 +173,7 @@ void Api::list(const Answer& answer) {
 void Api::show(const VgpuSpec& spec, int code, const Answer& answer, const More& more) {
   view(spec, [this, code, answer, more](json object) {
     if (more.scheduler) object["scheduler"] = scheduler_state();
-    if (more.corun) object["corun"] = supervisor_->describe_corun();
+    if (more.corun) object["corun"] = corun_state();
     if (!more.notes.empty()) object["notes"] = more.notes;
     send(answer, code, object);
   });

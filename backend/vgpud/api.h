@@ -3,11 +3,11 @@
 //   GET    /v1/status                     the daemon, the device, what is given out
 //   POST   /v1/shutdown                   ends every session, then vgpud
 //   GET    /v1/vgpus                      all virtual GPUs
-//   POST   /v1/vgpus                      {name, memory, [compute, copy, cap, reserve, priority, sharing, policy,
-//                                          queues, corun_mode, device, direct_mode, direct_group]} -> 201
+//   POST   /v1/vgpus                      {name, memory, [compute, copy, cap, reserve, priority, sharing, sms,
+//                                          policy, queues, corun_mode, device, direct_mode, direct_group]} -> 201
 //   GET    /v1/vgpus/NAME                 one, with what its session reports
-//   PATCH  /v1/vgpus/NAME                 {memory | compute | copy | cap | reserve | priority | sharing | policy |
-//                                          queues | corun_mode}
+//   PATCH  /v1/vgpus/NAME                 {memory | compute | copy | cap | reserve | priority | sharing | sms |
+//                                          policy | queues | corun_mode}
 //   DELETE /v1/vgpus/NAME[?force=1]
 //   POST   /v1/vgpus/NAME/attach          {domain}: records it
 //   POST   /v1/vgpus/NAME/detach          forgets it
@@ -20,10 +20,12 @@
 //                                         first three times counted from base_ns (CLOCK_MONOTONIC)
 //
 // A virtual GPU's view has "engines" (sums of the arbiter, null without an arbiter) as of "at_ns" (CLOCK_MONOTONIC),
-// and "live", what its session reports.
+// "live", what its session reports, and "sms_given": {"first", "count", "own"}, or null where nobody has SMs of its
+// own.
 //
 // What create and change have to say beside that stands in "notes", sentences for people. GET /v1/status has "corun":
-// {"mode", "mps": {"state", "pid", "restarts", "error", "log"} or null}; "corun_modes_followed" are those modes by
+// {"mode", "mps": {"state", "pid", "restarts", "error", "log"} or null, "partitions": {"step", "sms", "given":
+// [{"vgpu", "first", "count"}]} or null for a device that gives no SMs out}; "corun_modes_followed" are those modes by
 // which engines are given out here, all others are as "mps".
 //
 // A refusal is {"error": what was wrong, "hint": what to do} with 400 (bad request), 404 (no such), 409 (name taken, in
@@ -86,6 +88,7 @@ class Api {
   std::vector<std::string> corun_modes_followed() const;
   // What an administrator should know who made, or changed, a virtual GPU with this sharing.
   std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
+  std::vector<std::string> sms_notes(const VgpuSpec& before, const VgpuSpec& now, std::optional<uint32_t> asked) const;
   void note_mode(const std::optional<CorunMode>& mode, std::vector<std::string>* notes) const;
 
   void start_trace(const nlohmann::json& body, const Answer& answer);
@@ -97,6 +100,7 @@ class Api {
   void xml(const VgpuSpec& spec, const Answer& answer) const;
   void shut_down(const Answer& answer);
   nlohmann::json status_state() const;
+  nlohmann::json corun_state() const;
   nlohmann::json scheduler_state() const;
   nlohmann::json engines_state(const std::string& name) const;
   // Calls `then` with the view of a virtual GPU: its spec and what its session says now.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/vgpud/api.h"
+#include "backend/vgpud/partitions.h"
 #include "backend/vgpud/shares.h"
 #include "memory/base/log.h"
 
@@ -48,6 +49,34 @@ std::vector<std::string> Api::sharing_notes(const VgpuSpec& spec, bool made) con
   if (const std::string error = supervisor_->corun_error(); !error.empty()) {
     notes.push_back(fmt::format("programs on it are refused for now: {}", error));
   }
+  return notes;
+}
+
+json Api::corun_state() const {
+  json state = supervisor_->describe_corun();
+  state["partitions"] = describe_partitions(registry_->all(), config_.device);
+  return state;
+}
+
+// After `now` is in the registry; `asked` is what the request said.
+std::vector<std::string> Api::sms_notes(const VgpuSpec& before, const VgpuSpec& now,
+                                        std::optional<uint32_t> asked) const {
+  std::vector<std::string> notes;
+  if (asked && *asked != now.sms) {
+    notes.push_back(fmt::format("{} SMs are made {}: device '{}' gives them out in groups of {}", *asked, now.sms,
+                                config_.device.name, config_.device.sm_step));
+  }
+  if (before.sms == now.sms) return notes;
+  if (now.sms > 0) {
+    const SmPart part = sm_part(now, registry_->all(), config_.device);
+    notes.push_back(
+        fmt::format("{} are its own, and it does not wait for others there; those that are isolated still "
+                    "take turns with all of the GPU",
+                    sms_text(part, config_.device)));
+  }
+  notes.emplace_back(
+      "SMs are given anew for programs that start from now on, on all virtual GPUs that are corun; those that run keep "
+      "theirs until they end, and may share SMs with new ones until then");
   return notes;
 }
 

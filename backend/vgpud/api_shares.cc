@@ -7,6 +7,7 @@
 
 #include "backend/vgpud/api.h"
 #include "backend/vgpud/api_answers.h"
+#include "backend/vgpud/partitions.h"
 #include "backend/vgpud/shares.h"
 #include "memory/base/log.h"
 
@@ -29,6 +30,12 @@ Status take_choice(json* body, PolicyChoice* choice) {
   }
   Status status = check_policy(choice->policy);
   return status.ok() ? check_queues(choice->queues) : status;
+}
+
+// What a request that can be understood says.
+std::optional<uint32_t> asked_sms(const json& body) {
+  if (!body.is_object() || !body.contains("sms") || !body["sms"].is_number_integer()) return std::nullopt;
+  return body["sms"].get<uint32_t>();
 }
 
 void refuse_policy(const HttpServer::Answer& answer, const Status& status) {
@@ -87,7 +94,8 @@ void Api::change_scheduler(json body, const Answer& answer) {
 Status Api::check_new(json fields, VgpuSpec* spec) const {
   spec->device = config_.device.name;
   Status status = from_json(fields, false, spec);
-  return status.ok() ? check_shares(*spec, registry_->all(), config_.device) : status;
+  if (status.ok()) status = check_shares(*spec, registry_->all(), config_.device);
+  return status.ok() ? fit_sms(registry_->all(), config_.device, spec) : status;
 }
 
 void Api::create(json body, const Answer& answer) {
@@ -111,6 +119,7 @@ void Api::create(json body, const Answer& answer) {
     return refuse(answer, 409, fmt::format("the name '{}' is taken", spec.name),
                   fmt::format("choose another, or `vgpuctl destroy {}` first", spec.name));
   }
+  const auto asked = asked_sms(body);
   status = check_new(std::move(body), &spec);
   if (!status.ok()) return refuse_shares(answer, status);
   spec.index = registry_->free_index();
@@ -124,9 +133,10 @@ void Api::create(json body, const Answer& answer) {
     undo_create(spec.name);
     return refuse_storage(answer, status);
   }
-  supervisor_->add(spec, [this, spec, answer, mode,
+  supervisor_->add(spec, [this, spec, answer, mode, asked,
                           more = More{choice.has_value(), mode.has_value(), {}}](const Status& ready) mutable {
     more.notes = sharing_notes(spec, true);
+    for (std::string& note : sms_notes({}, spec, asked)) more.notes.push_back(std::move(note));
     note_mode(mode, &more.notes);
     if (ready.ok()) return show(spec, 201, answer, more);
     undo_create(spec.name);
@@ -173,6 +183,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   status = from_json(body, false, &changed);
   if (status.ok()) status = check_shares(changed, registry_->all(), config_.device);
   if (status.ok() && changed.memory < before.memory) status = check_memory_in_use(changed, used);
+  if (status.ok()) status = fit_sms(registry_->all(), config_.device, &changed);
   if (!status.ok()) return refuse_shares(answer, status);
   if (changed.direct_mode != before.direct_mode || changed.direct_group != before.direct_group) {
     return refuse(answer, 400, "the direct socket's permissions are fixed when it is made",
@@ -195,6 +206,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   supervisor_->update(changed);
   More more{choice.has_value(), mode.has_value(), {}};
   if (body.contains("sharing")) more.notes = sharing_notes(changed, false);
+  for (std::string& note : sms_notes(before, changed, asked_sms(body))) more.notes.push_back(std::move(note));
   note_mode(mode, &more.notes);
   show(changed, 200, answer, more);
 }

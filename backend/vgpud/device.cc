@@ -115,6 +115,13 @@ Status read_answer(const std::string& text, uint64_t* memory, PhysicalDevice* de
   device->model = take("name");
   device->uuid = take("uuid");
   device->driver = take("driver");
+  const auto number = [&answer](const char* key) {
+    const bool fits =
+        answer.contains(key) && answer[key].is_number_unsigned() && answer[key].get<uint64_t>() < 1u << 16;
+    return fits ? answer[key].get<uint32_t>() : 0;
+  };
+  device->sms = number("sms");
+  device->sm_step = device->sms ? number("sm_step") : 0;
   return {};
 }
 

@@ -23,7 +23,7 @@ struct PhysicalDevice : DeviceCapacity {
 
 inline constexpr std::chrono::milliseconds kProbePatience{30000};  // a driver that nobody uses takes seconds to wake
 
-// Fills in name, model, uuid, driver and memory. A GPU is asked by a runner of its own (`RUNNER --probe cuda INDEX`,
+// Fills in name, model, uuid, driver, memory and SMs. A GPU is asked by a runner of its own (`RUNNER --probe cuda INDEX`,
 // one line of JSON), because whoever opens the driver keeps it open. `uid` is the first that runners will have, 0:
 // ours; device nodes that it cannot open are warned of. ENODEV says what the cause is and what to do; EINVAL: more
 // memory is configured than there is.

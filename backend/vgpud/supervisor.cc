@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/vgpud/mps_daemon.h"
+#include "backend/vgpud/partitions.h"
 #include "backend/vgpud/session_keeper.h"
 
 namespace bandsaw {
@@ -27,9 +28,7 @@ std::unique_ptr<MpsDaemon> make_mps(event_base* base, const Config& config, std:
 
 Supervisor::Supervisor(event_base* base, const Config& config, Arbiter* arbiter)
     : base_(base), config_(config), arbiter_(arbiter), corun_mode_(config.corun_mode) {
-  mps_ = make_mps(base, config, [this] {
-    for (const auto& [name, keeper] : keepers_) keeper->tell();
-  });
+  mps_ = make_mps(base, config, [this] { tell_all(); });
   if (!mps_) return;
   fault_timer_.reset(event_new(
       base_, -1, EV_PERSIST,
@@ -56,6 +55,9 @@ void Supervisor::look_for_faults() {
 // What the session of a virtual GPU is to know about co-running.
 nlohmann::json Supervisor::orders(const VgpuSpec& spec) const {
   nlohmann::json result = {{"sharing", to_text(spec.sharing)}, {"corun_mode", to_text(corun_mode_)}};
+  std::vector<VgpuSpec> all;
+  for (const auto& [name, keeper] : keepers_) all.push_back(keeper->spec());
+  result["sms"] = to_text(sm_part(spec, all, config_.device));
   if (!mps_) return result;
   const MpsState& state = mps_->state();
   result["mps"] = {{"directory", state.directory},
@@ -63,6 +65,10 @@ nlohmann::json Supervisor::orders(const VgpuSpec& spec) const {
                    {"lost", state.lost},
                    {"gpu", mps_gpu(config_.device.uuid)}};
   return result;
+}
+
+void Supervisor::tell_all() {
+  for (const auto& [name, keeper] : keepers_) keeper->tell();
 }
 
 void Supervisor::review() {
@@ -73,7 +79,7 @@ void Supervisor::review() {
 
 void Supervisor::set_corun_mode(CorunMode mode) {
   corun_mode_ = mode;
-  for (const auto& [name, keeper] : keepers_) keeper->tell();
+  tell_all();
 }
 
 nlohmann::json Supervisor::describe_corun() const {
@@ -87,6 +93,7 @@ void Supervisor::add(const VgpuSpec& spec, Ready ready) {
                                                 [this](const VgpuSpec& now) { return orders(now); });
   keepers_[spec.name] = keeper;
   if (mps_ && spec.sharing == Sharing::kCorun) mps_->want(true);
+  if (spec.sms > 0) tell_all();
   keeper->start(std::move(ready));
 }
 
@@ -99,6 +106,7 @@ void Supervisor::remove(const std::string& name, std::function<void()> done) {
     if (const auto entry = keepers_.find(name); entry != keepers_.end() && entry->second == keeper)
       keepers_.erase(entry);
     review();
+    if (keeper->spec().sms > 0) tell_all();
     done();
   });
 }
@@ -113,7 +121,10 @@ void Supervisor::remove_all(std::function<void()> done) {
 }
 
 void Supervisor::update(const VgpuSpec& spec) {
-  if (const auto found = keepers_.find(spec.name); found != keepers_.end()) found->second->update(spec);
+  const auto found = keepers_.find(spec.name);
+  const bool sms_change = found != keepers_.end() && found->second->spec().sms != spec.sms;
+  if (found != keepers_.end()) found->second->update(spec);
+  if (sms_change) tell_all();
   review();
 }
 

@@ -59,6 +59,7 @@ class Supervisor {
 
  private:
   nlohmann::json orders(const VgpuSpec& spec) const;
+  void tell_all();
   void look_for_faults();
 
   event_base* base_;

@@ -40,6 +40,7 @@ Result<json> shares(const Options& options) {
   if (!options.policy.empty()) body["policy"] = options.policy;
   if (!options.queues.empty()) body["queues"] = options.queues;
   if (!options.sharing.empty()) body["sharing"] = options.sharing;
+  if (options.sms) body["sms"] = *options.sms;
   if (!options.corun_mode.empty()) body["corun_mode"] = options.corun_mode;
   if (!options.direct_mode.empty()) body["direct_mode"] = options.direct_mode;
   if (!options.direct_group.empty()) body["direct_group"] = options.direct_group;

@@ -12,7 +12,7 @@ struct Options {
   std::string run;  // folder of control.sock
   std::string name;
   std::string memory, device, direct_mode, direct_group;  // empty: not given
-  std::optional<int64_t> compute, copy, cap, reserve, priority;
+  std::optional<int64_t> compute, copy, cap, reserve, priority, sms;
   std::string sharing;                     // empty: as it is
   std::string policy, queues, corun_mode;  // of the whole device; empty: as they are
   bool force = false;

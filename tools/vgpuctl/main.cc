@@ -41,6 +41,9 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
   app->add_option("--sharing", options->sharing,
                   "isolated (default: contexts of its own) or corun (kernels overlap with those of others that are "
                   "corun; a fault in one ends the programs of all); for programs that start from then on");
+  app->add_option("--sms", options->sms,
+                  "SMs of its own, for one that is corun: no other program that is corun runs there; rounded up to "
+                  "what the device gives out at a time, 0: none; for programs that start from then on");
   app->add_option("--policy", options->policy,
                   "band+, band, credit or fifo; of the whole device, with all its virtual GPUs");
   app->add_option("--queues", options->queues,

@@ -49,6 +49,23 @@ std::string corun_line(const json& status) {
   return text;
 }
 
+// Which SMs programs that start now have.
+std::string sms_line(const json& view) {
+  const auto count = get<uint64_t>(view, "/sms_given/count", 0), first = get<uint64_t>(view, "/sms_given/first", 0);
+  if (count == 0) return "all of the device";
+  const bool own = get(view, "/sms_given/own", false);
+  return fmt::format("{} ({} to {}), {}", count, first, first + count - 1,
+                     own ? "its own" : "with all that are corun and have none of their own");
+}
+
+std::string given_sms(const json& status) {
+  uint64_t given = 0;
+  const json holders = get(status, "/corun/partitions/given", json::array());
+  for (const json& holder : holders) given += get<uint64_t>(holder, "/count", 0);
+  return fmt::format("{} of {} given to {}, in groups of {}", given, get<uint64_t>(status, "/corun/partitions/sms", 0),
+                     holders.size(), get<uint64_t>(status, "/corun/partitions/step", 0));
+}
+
 std::string usage_state(const json& view) {
   const bool vm = get(view, "/live/vm/connected", false);
   const auto state = get<std::string>(view, "/session/state", "?");
@@ -126,6 +143,7 @@ std::string shares_line(const json& view) {
   if (const auto priority = get<int64_t>(view, "/priority", 0)) text += fmt::format(", priority {}", priority);
   if (const auto sharing = get<std::string>(view, "/sharing", "isolated"); sharing != "isolated")
     text += ", " + sharing;
+  if (const auto sms = get<uint64_t>(view, "/sms", 0)) text += fmt::format(", {} SMs of its own", sms);
   return text;
 }
 
@@ -170,6 +188,7 @@ void print_vgpu(const json& view) {
   line("cap", cap_text(view));
   line("priority", std::to_string(get<int64_t>(view, "/priority", 0)));
   line("sharing", get<std::string>(view, "/sharing", "isolated"));
+  line("SMs", sms_line(view));
   const auto domain = get<std::string>(view, "/domain", "");
   line("domain", domain.empty() ? "-" : domain);
   line("state", usage_state(view));
@@ -208,6 +227,7 @@ void print_status(const json& status) {
   }
   line("scheduler", policy_line(status));
   line("corun", corun_line(status));
+  if (get<uint64_t>(status, "/corun/partitions/step", 0)) line("SMs", given_sms(status));
   line("vgpus", std::to_string(get<uint64_t>(status, "/vgpus", 0)));
 }
 

@@ -35,6 +35,11 @@ Result<GpuIdentity> probe_cuda_device(int index) {
   driver.cuDriverGetVersion(&identity.driver_version);
   identity.name = name;
   identity.memory_bytes = bytes;
+  CUdevResource sms{};
+  if (driver.cuDeviceGetDevResource(device, &sms, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS) {
+    identity.sms = sms.sm.smCount;
+    identity.sm_step = sms.sm.minSmPartitionSize;
+  }
   for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) identity.uuid += '-';
     identity.uuid += fmt::format("{:02x}", static_cast<uint8_t>(uuid.bytes[i]));

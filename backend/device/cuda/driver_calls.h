@@ -11,6 +11,8 @@
   X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxSetFlags) \
   X(cuCtxCreate) X(cuCtxDestroy) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuCtxGetLimit) X(cuCtxSetLimit) \
   X(cuCtxGetStreamPriorityRange) \
+  X(cuDeviceGetDevResource) X(cuDevSmResourceSplitByCount) X(cuDevResourceGenerateDesc) X(cuGreenCtxCreate) \
+  X(cuGreenCtxDestroy) X(cuCtxFromGreenCtx) \
   X(cuMemGetInfo) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) \
   X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAllocationGranularity) X(cuMemGetAccess) \
   X(cuMemGetAllocationPropertiesFromHandle) X(cuMemExportToShareableHandle) \

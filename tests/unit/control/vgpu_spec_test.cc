@@ -192,6 +192,7 @@ TEST(ShareTexts, AreReadBack) {
   VgpuSpec before = spec("web0", 8 * kGiB, 30, 20);
   before.priority = -4;
   before.sharing = Sharing::kCorun;
+  before.sms = 16;
   const ShareTexts texts = share_texts(to_json(before));
   EXPECT_EQ(texts, (ShareTexts{{"memory", "8G"},
                                {"compute", "30"},
@@ -199,7 +200,8 @@ TEST(ShareTexts, AreReadBack) {
                                {"cap", "100"},
                                {"reserve", "0"},
                                {"priority", "-4"},
-                               {"sharing", "corun"}}));
+                               {"sharing", "corun"},
+                               {"sms", "16"}}));
   VgpuSpec after = spec("web0", 0);
   ASSERT_TRUE(from_json(read_share_texts(texts).value(), false, &after).ok());
   EXPECT_EQ(to_json(before), to_json(after));

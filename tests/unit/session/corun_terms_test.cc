@@ -63,6 +63,16 @@ TEST(CorunTerms, AClientIsToldTheDaemonAndItsOneGpu) {
   }
 }
 
+TEST(CorunTerms, SmsAreForClientsAlone) {
+  CorunOrders held = orders({{"sharing", "corun"}, {"sms", "8:1+2"}, {"mps", kRunning}});
+  EXPECT_TRUE(has(corun_terms("cuda:0", held), "BANDSAW_SMS=8:1+2"));
+  EXPECT_EQ(read_orders({{"sms", "eight"}}, &held).code(), EINVAL);
+  EXPECT_EQ(held.sms, (SmPart{8, 1, 2}));
+  ASSERT_TRUE(read_orders({{"sms", ""}}, &held).ok());
+  EXPECT_TRUE(has(corun_terms("cuda:0", held), "BANDSAW_SMS="));
+  EXPECT_TRUE(has(corun_terms("cuda:0", orders({{"sms", "8:1+2"}})), "BANDSAW_SMS="));
+}
+
 TEST(CorunTerms, WithoutADaemonNobodyIsStarted) {
   EXPECT_EQ(corun_terms("cuda:0", orders({{"sharing", "corun"}})).refusal, EAGAIN);
   const RunnerTerms terms =

@@ -64,6 +64,45 @@ class CorunTest(CorunCase):
         self.assertEqual([self.show(name)["sharing"] for name in ("web0", "web1")], ["corun", "corun"])
         self.assertEqual(self.http("PATCH", "/v1/vgpus/web0", b'{"sharing": 3}')[0], 400)
 
+    def test_sms(self):
+        self.ok("create", "a", "--memory", "1G", "--sharing", "corun")
+        self.assertIn("all of the device", self.ok("show", "a"))
+        self.running()
+        self.warm_ready("a")
+        client = self.direct("a")
+        self.assertEqual(self.environment_of("a")["BANDSAW_SMS"], "")
+        said = self.ok("create", "b", "--memory", "1G", "--sharing", "corun", "--sms", "5")
+        self.assertIn("5 SMs are made 8: device 'cuda:0' gives them out in groups of 8", said)
+        self.assertIn("8 of 20 SMs (0 to 7) are its own", said)
+        self.assertIn("those that run keep theirs", said)
+        self.assertIn("8 (0 to 7), its own", self.ok("show", "b"))
+        self.assertIn("12 (8 to 19), with all that are corun", self.ok("show", "a"))
+        self.assertIn("8 of 20 given to 1, in groups of 8", self.ok("status"))
+        self.assertEqual(json.loads(self.ok("status", "--json"))["corun"]["partitions"]["given"],
+                         [{"vgpu": "b", "first": 0, "count": 8}])
+        for name, part in (("a", "8:1+"), ("b", "8:0+1")):
+            self.assertEqual(self.next_environment(name, 2)["BANDSAW_SMS"], part)
+        client.close()
+        self.refused(1, "would sum to 16 of 20: 8 asked, 8 given to others", "set", "a", "--sms", "1")
+        self.refused(1, "only one that is corun can have SMs of its own", "set", "b", "--sharing", "isolated")
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        self.assertTrue(until(lambda: self.show("b")["live"]))
+        self.assertEqual((self.show("b")["sms"], self.show("a")["sms_given"]["count"]), (8, 12))
+        self.ok("destroy", "b", "--force")
+        self.assertEqual(self.next_environment("a", 3)["BANDSAW_SMS"], "")
+        self.assertNotIn("SMs", self.ok("set", "a", "--compute", "5"))
+
+    def next_environment(self, name, number):
+        """Of the runner of a program that starts now."""
+        self.warm_ready(name)
+        before = {each["runner"] for each in self.show(name)["live"]["processes"]}
+        client = self.direct(name, number)
+        runner, = {each["runner"] for each in self.show(name)["live"]["processes"]} - before
+        client.close()
+        return stand_ins.environment_of(self.folder, runner)
+
     def test_the_mode(self):
         self.assertIn("corun", self.ok("status"))
         self.ok("create", "web0", "--memory", "1G", "--sharing", "corun")

@@ -36,7 +36,7 @@ class DeviceTest : public ::testing::Test {
   PhysicalDevice device_;
 };
 
-constexpr const char* kAnswer = R"(echo '{"name":"Test GPU","uuid":"GPU-1","memory":8589934592,"driver":"13000"}')";
+constexpr const char* kAnswer = R"(echo '{"name":"Test GPU","uuid":"GPU-1","memory":8589934592,"driver":"13000","sms":132,"sm_step":8}')";
 
 TEST_F(DeviceTest, TheSoftwareDeviceHasHalfOfTheMachine) {
   PhysicalDevice soft;
@@ -53,6 +53,8 @@ TEST_F(DeviceTest, AGpuSaysWhatItIs) {
   EXPECT_EQ(device_.uuid, "GPU-1");
   EXPECT_EQ(device_.driver, "13000");
   EXPECT_EQ(device_.memory, uint64_t{8} << 30);
+  EXPECT_EQ(device_.sms, 132u);
+  EXPECT_EQ(device_.sm_step, 8u);
 }
 
 TEST_F(DeviceTest, MemoryIsBoundedByWhatThereIs) {

@@ -7,7 +7,7 @@ MPS = pathlib.Path(__file__).with_name("mps_stand_in.py")
 
 RUNNER = """#!/bin/sh
 if [ "$1" = --probe ]; then
-  echo '{{"name": "Stand-in GPU", "uuid": "{uuid}", "memory": 17179869184, "driver": "13000"}}'
+  echo '{{"name": "Stand-in GPU", "uuid": "{uuid}", "memory": 17179869184, "driver": "13000", "sms": 20, "sm_step": 8}}'
   exit
 fi
 env > '{notes}'/$$
