@@ -1,7 +1,8 @@
 """tools/bench corun: what virtual GPUs have of sharing a GPU in space.
 
 latency: a short kernel (about 10 us, a few blocks, waited for) of one tenant beside 28 ms kernels of another that fill
-the GPU, launched back to back. CI, MI, MIX, ALL: Kernelet's mixes, a tenant a kernel, arrivals as of a Poisson process
+the GPU, launched back to back: "long %" is of it alone on the whole GPU, "of alone there" of it alone on the SMs that
+it has in this row. CI, MI, MIX, ALL: Kernelet's mixes, a tenant a kernel, arrivals as of a Poisson process
 and faster than the GPU, under each mode. All times alone are measured in the same run; all outputs are checked."""
 import argparse
 import contextlib
@@ -47,9 +48,9 @@ def _cells(result: dict, figures: list[tuple[str, str]]) -> list[str]:
 def _latency_lines(results: list[dict]) -> list[str]:
     figures = [("p50_us", "{:.0f}"), ("p99_us", "{:.0f}"), ("max_us", "{:.0f}"), ("samples", "{}"),
                ("quiet_p50_us", "{:.0f}"), ("long_ms", "{:.2f}"), ("long_quiet_percent", "{:.1f}"),
-               ("long_percent", "{:.1f}")]
+               ("long_percent", "{:.1f}"), ("long_there_percent", "{:.1f}")]
     rows = [("short kernel beside a long one", "p50 us", "p99 us", "max us", "samples", "p50 alone", "long ms",
-             "long alone %", "long %", "wanted")]
+             "long alone %", "long %", "of alone there %", "wanted")]
     rows += [(result["mode"], *_cells(result, figures), _judged(result)) for result in results]
     return _columns(rows) if results else []
 

@@ -1,6 +1,7 @@
 """tools/bench corun: a short kernel beside a long one, and mixes of kernels under a mode."""
 import contextlib
 import dataclasses
+import itertools
 import math
 import time
 
@@ -68,13 +69,13 @@ def prepare(setting: Setting, names: list[str], with_latency: bool) -> None:
 
 
 @contextlib.contextmanager
-def _tenants(daemon: CorunDaemon, setting: Setting, sharing: str, kernels: list[dict]):
-    """A virtual GPU and a program for each, ready and checked."""
+def _tenants(daemon: CorunDaemon, setting: Setting, sharing: str, kernels: list[dict], sms: tuple[int, ...] = ()):
+    """A virtual GPU and a program for each, ready and checked; `sms`: of their own, in the same order."""
     names = [f"tenant{number}" for number in range(len(kernels))]
     tenants: list[CorunTenant] = []
     try:
-        for name in names:
-            daemon.create(name, max(1, 100 // len(names)), "--sharing", sharing)
+        for name, own in itertools.zip_longest(names, sms, fillvalue=0):
+            daemon.create(name, max(1, 100 // len(names)), "--sharing", sharing, *(("--sms", str(own)) if own else ()))
         if sharing == "corun":
             daemon.await_mps()
         tenants = [CorunTenant(daemon, name, kernel, setting.log_words) for name, kernel in zip(names, kernels)]
@@ -99,7 +100,8 @@ def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
 
 def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
     settle, alone_for, seconds = SETTLE_SECONDS, 1.0, setting.beside_seconds
-    with _tenants(daemon, setting, row.sharing, [setting.long, setting.kernels["short"]]) as (long, short):
+    sms = (0, daemon.status()["corun"]["partitions"]["step"]) if row.partition else ()
+    with _tenants(daemon, setting, row.sharing, [setting.long, setting.kernels["short"]], sms) as (long, short):
         short.start("short", soon(), 0.5, EVERY_US)
         quiet = [(end - begin) / 1000 for begin, _, end in short.instances(30)]
         begin = soon()
@@ -114,8 +116,8 @@ def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
     both = _rate(launches, beside, beside + int(seconds * 1e9))
     return {"p50_us": percentile(said, 0.5), "p99_us": percentile(said, 0.99), "max_us": max(said),
             "samples": len(said), "quiet_p50_us": percentile(quiet, 0.5), "quiet_p99_us": percentile(quiet, 0.99),
-            "long_percent": 100 * both / setting.long_rate, "long_quiet_percent": 100 * alone / setting.long_rate,
-            "long_ms": 1000 / alone, "cut": cut}
+            "long_percent": 100 * both / setting.long_rate, "long_there_percent": 100 * both / alone,
+            "long_quiet_percent": 100 * alone / setting.long_rate, "long_ms": 1000 / alone, "cut": cut}
 
 
 def latency(setting: Setting, row: Row) -> dict:
@@ -123,9 +125,8 @@ def latency(setting: Setting, row: Row) -> dict:
     result = {"case": LATENCY, "mode": row.name}
     daemon = CorunDaemon(setting.device, row.policy, row.slices)
     try:
-        if row.partition:
-            why = why_no_partition(daemon.status())
-            return result | {"left_out": why or "this tool does not know how partitions are asked for"}
+        if row.partition and (why := why_no_partition(daemon.status())):
+            return result | {"left_out": why}
         result |= _beside(daemon, setting, row)
     except (Failure, OSError) as failure:
         result["failed"] = str(failure)
