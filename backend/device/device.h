@@ -330,6 +330,9 @@ class Device {
   // Streams and events. The legacy default stream and a thread's default stream are made by the runner's asking.
   virtual CUresult stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) = 0;
   virtual StreamRef stream_legacy(const ContextRef& context) = 0;
+  // One more of the same context, priority and part of the device, which is in the order of no other; for the runner's
+  // own use.
+  virtual CUresult stream_beside(const StreamRef&, StreamRef* /*made*/) { return CUDA_ERROR_NOT_SUPPORTED; }
   virtual CUresult stream_destroy(const StreamRef& stream) = 0;
   virtual CUresult stream_query(const StreamRef& stream) = 0;
   virtual void stream_synchronize(const StreamRef& stream, Done done) = 0;

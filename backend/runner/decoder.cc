@@ -123,7 +123,9 @@ void Decoder::wait_at_gate() {
 // For poll.
 int Decoder::longest_sleep() const {
   if (process_->slicer().is_impatient()) return 1;
-  return dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count());
+  const int slices = process_->slicer().longest_sleep();
+  const int drops = dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count());
+  return slices < 0 || (drops >= 0 && drops < slices) ? drops : slices;
 }
 
 // No more records are taken until slices have ended.

@@ -56,6 +56,19 @@ bool GateView::enter_alone(unsigned engine) {
   return true;
 }
 
+void GateView::enter_unasked(unsigned engine) {
+  if (!board_) return;
+  Lane& lane = lanes_[engine];
+  if (lane.slice.begun) close(engine);
+  const bool counted = !board_->absent.load(std::memory_order_relaxed);
+  if (counted) {
+    board_->gates[slot_][engine].begun.fetch_add(1);
+    ++lane.in_flight;
+  }
+  lane.slice = {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = Clock::now()};
+  device_->slice_begin(engine);
+}
+
 void GateView::leave(unsigned engine, SliceDone done) {
   if (!lanes_[engine].slice.begun) return done(0);  // nobody asks who uses the engine
   close(engine, std::move(done));

@@ -32,6 +32,8 @@ class GateView {
   bool enter(unsigned engine, uint64_t units);
   // As enter, for one piece of work that is to be a slice of its own.
   bool enter_alone(unsigned engine);
+  // For one piece of work without which nothing on the engine would end: it waits for nobody, and is charged.
+  void enter_unasked(unsigned engine);
   // After work that ends its slice: `done` is told too when the device has done it, or it will not be done.
   void leave(unsigned engine, SliceDone done);
   // After enter said no: sleeps until it may say yes, but no longer than this.

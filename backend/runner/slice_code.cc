@@ -63,6 +63,7 @@ Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
   auto& kernel = std::get<ptx::SlicedKernel>(result);
   made.fields = {{kernel.first_at, 12}, {kernel.grid_at, 12}};
   made.clone.first_at = kernel.first_at;
+  made.clone.talk = ptx::talk_of(*read.value(), request.kernel);
   made.take(&kernel);
   return made;
 }

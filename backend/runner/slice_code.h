@@ -10,6 +10,7 @@
 
 #include "backend/device/device.h"
 #include "backend/runner/kept_ptx.h"
+#include "vgpu-sched/ptx/analysis.h"
 
 namespace bandsaw::runner {
 
@@ -33,6 +34,7 @@ struct SliceClone {
   size_t first_at = 0, grid_at = 0;                   // in the parameters
   size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of resident blocks, instead of first_at
   bool whole_warps = false;
+  ptx::Talk talk = ptx::Talk::kAny;
   size_t original_bytes = 0;          // of the original's parameters, which come first
   std::vector<std::byte> parameters;  // the variables' addresses in their places, the rest 0
 };

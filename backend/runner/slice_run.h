@@ -4,18 +4,23 @@
 #include <array>
 #include <chrono>
 
+#include "backend/control/gate_link.h"
 #include "backend/runner/slice_cell.h"
+#include "backend/runner/slice_tracks.h"
 #include "backend/runner/slicer.h"
 
 namespace bandsaw::runner {
 
 // What the device's threads tell of a launch; outlives it.
 struct Slicer::Flight {
+  static constexpr size_t kTracksMost = kGateDepthMax + 1;  // as many as may be in flight, and one for what is left
+
   std::atomic<uint32_t> slices{0};
+  std::array<std::atomic<uint32_t>, kTracksMost> on_track{};  // of them
   std::atomic<bool> failed{false};
   std::shared_ptr<UniqueFd> wake;
 
-  void land();
+  void land(size_t track);
 };
 
 struct Slicer::Run {
@@ -30,9 +35,14 @@ struct Slicer::Run {
   std::vector<std::byte> parameters;
   std::array<uint32_t, 3> grid{};  // as launched
   uint64_t next = 0, total = 0, step = 1;
-  bool held_up = false;  // by the gate: its time says nothing
+  bool held_up = false;  // by the gate, or by itself: its time says nothing
   SliceTimer::Span span;
   std::shared_ptr<Flight> flight;
+  std::shared_ptr<SliceTracks> tracks;           // null: it has the program's stream only
+  uint32_t most_tracks = 1, most_in_flight = 1;  // how many of its slices may run beside each other, or be queued
+  size_t track = 0;                              // of the next slice
+  uint32_t begun = 0, landed = 0;                // slices
+  Clock::time_point moved;                       // when one of them last did
 
   // Of resident blocks: `step` is how many, `next` how many have been drawn.
   std::shared_ptr<SliceCell> cell;

@@ -26,6 +26,8 @@ bool read_one(std::string_view key, std::string_view value, SliceSettings* setti
     settings->threshold_ns = number * 1000;
   } else if (key == "in_flight" && read_number(value, 1, kGateDepthMax, &number)) {
     settings->in_flight = static_cast<uint32_t>(number);
+  } else if (key == "timeout_ms" && read_number(value, 0, kLongestUs / 1000, &number)) {
+    settings->timeout_ns = number * 1'000'000;
   } else if (key == "force_blocks" && read_number(value, 0, kMostBlocks, &number)) {
     settings->force_blocks = number;
   } else {

@@ -42,7 +42,8 @@ bool is_valid_grid(const Launch& launch) {
 
 }  // namespace
 
-void Slicer::Flight::land() {
+void Slicer::Flight::land(size_t track) {
+  --on_track[track];
   --slices;
   if (!signal_event(wake->get())) SPDLOG_WARN("cannot tell of a slice's end: {}", std::strerror(errno));
 }
@@ -59,7 +60,8 @@ Slicer::Slicer(Device* device, GateView* gate, AccountView* account, StreamOrder
       code_(device, settings.any_gpu ? 0 : capability(info_)),
       wake_(std::make_shared<UniqueFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))),
       timer_(device),
-      cells_(device) {}
+      cells_(device),
+      tracks_(device) {}
 
 Slicer::~Slicer() = default;
 
@@ -175,7 +177,8 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
     }
   }
   if (shape) timer_.begin(caller.context, stream, &run.span);
-  if (const CUresult refused = run.cell ? issue_resident(run) : issue(run); refused != CUDA_SUCCESS) {
+  lay_tracks(run);
+  if (const CUresult refused = run.cell ? issue_resident(run) : issue(run, run.step); refused != CUDA_SUCCESS) {
     finish(run);
     runs_.pop_back();
     count(stats_.counters().fallbacks);
@@ -196,24 +199,55 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   return CUDA_SUCCESS;
 }
 
-// Puts the next slice on the stream; the gate's slice ends with it.
-CUresult Slicer::issue(Run& run) {
-  const uint64_t blocks = std::min({run.step, run.total - run.next, uint64_t{0x7fffffff}});
+// Slices of blocks that have nothing to do with each other run beside each other, each alone on its track. Blocks that
+// may wait for lower ones come in order; where they may wait for any, nothing is queued behind them.
+void Slicer::lay_tracks(Run& run) {
+  if (run.cell) return;
+  run.moved = Run::Clock::now();
+  const uint32_t slices = static_cast<uint32_t>(std::min<uint64_t>((run.total - 1) / run.step + 1, kGateDepthMax));
+  run.most_in_flight = run.clone->talk == ptx::Talk::kAny ? 1 : settings_.in_flight;
+  if (slices == 1) return;
+  run.tracks = tracks_.take(run.caller.context, run.stream);
+  const bool forked = run.tracks->fork(run.stream) == CUDA_SUCCESS;
+  if (forked && run.clone->talk == ptx::Talk::kNone) run.most_tracks = std::min(run.most_in_flight, slices);
+}
+
+// Puts the next slice on a track; the gate's slice ends with it.
+CUresult Slicer::issue(Run& run, uint64_t most) {
+  const uint64_t blocks = std::min({most, run.total - run.next, uint64_t{0x7fffffff}});
   run.slice.grid[0] = static_cast<uint32_t>(blocks);
+  for (uint32_t i = 1; i < run.most_tracks && run.flight->on_track[run.track] != 0; ++i) {
+    run.track = (run.track + 1) % run.most_tracks;
+  }
+  StreamRef stream = run.tracks ? run.tracks->at(run.track) : run.stream;
+  if (!stream) {  // without more streams they come one after the other
+    stream = run.stream;
+    run.track = 0;
+    run.most_tracks = 1;
+  }
   const auto first = ptx::block_at(run.next, run.grid);
   std::memcpy(run.parameters.data() + run.clone->first_at, first.data(), sizeof first);
-  const CUresult result = device_.launch(run.stream, run.slice);
+  const CUresult result = device_.launch(stream, run.slice);
   if (result != CUDA_SUCCESS) return result;
   run.next += blocks;
   count(stats_.counters().slices);
+  ++run.begun;
   ++run.flight->slices;
-  gate_.leave(kCompute, [flight = run.flight](uint64_t) { flight->land(); });
+  ++run.flight->on_track[run.track];
+  gate_.leave(kCompute, [flight = run.flight, track = run.track](uint64_t) { flight->land(track); });
+  if (run.most_tracks > 1) run.track = (run.track + 1) % run.most_tracks;
   return CUDA_SUCCESS;
 }
 
 // No more of it will be issued.
 void Slicer::finish(Run& run) {
   if (run.cell && run.flight->slices == 0 && !run.flight->failed) cells_.give(std::move(run.cell));
+  if (run.tracks) {
+    if (const CUresult result = run.tracks->join(); result != CUDA_SUCCESS) {
+      count(account_.slot().errors);
+      finish_async(*run.caller.lane, {}, result);
+    }
+  }
   if (!run.shape) return;
   timer_.end(run.caller.context, run.stream, std::move(run.span),
              [shape = run.shape, step = run.step, held_up = run.held_up](uint64_t nanoseconds) {
@@ -222,9 +256,8 @@ void Slicer::finish(Run& run) {
 }
 
 bool Slicer::moved() const {
-  return !at_gate_ && std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) {
-    return run.flight->slices < (run.cell ? 1 : settings_.in_flight);
-  });
+  return !at_gate_ && std::any_of(runs_.begin(), runs_.end(),
+                                  [&](const Run& run) { return run.flight->slices < run.most_in_flight; });
 }
 
 bool Slicer::advance(bool failed) {
@@ -238,14 +271,15 @@ bool Slicer::advance(bool failed) {
   bool any = false;
   for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
     if (run->cell && !advance_resident(*run, &any)) run->next = run->total;
-    while (!run->cell && run->next < run->total && run->flight->slices < settings_.in_flight) {
+    if (!run->cell && is_stuck(*run)) issue_rest(*run);
+    while (!run->cell && run->next < run->total && run->flight->slices < run->most_in_flight) {
       if (!gate_.enter_alone(kCompute)) {
         at_gate_ = true;
         run->held_up |= gate_.kept_out();
         break;
       }
       any = true;
-      if (const CUresult result = issue(*run); result != CUDA_SUCCESS) {
+      if (const CUresult result = issue(*run, run->step); result != CUDA_SUCCESS) {
         count(account_.slot().errors);
         finish_async(*run->caller.lane, {}, result);
         run->next = run->total;

@@ -20,6 +20,7 @@
 #include "backend/runner/slice_settings.h"
 #include "backend/runner/slice_stats.h"
 #include "backend/runner/slice_timer.h"
+#include "backend/runner/slice_tracks.h"
 #include "backend/runner/stream_order.h"
 #include "backend/runner/worker_pool.h"
 
@@ -65,6 +66,8 @@ class Slicer {
   bool moved() const;
   // advance() is to be asked again soon, even if nothing happens.
   bool is_impatient() const;
+  // Milliseconds after which advance() is to be asked at the latest, since slices may never end; -1: none are there.
+  int longest_sleep() const;
   // Becomes readable when slices end.
   int wake() const { return wake_->get(); }
 
@@ -88,8 +91,12 @@ class Slicer {
                         const std::shared_ptr<SliceShape>& shape);
   CUresult begin(const Caller& caller, const StreamRef& stream, const Launch& launch, const SliceKernelRef& kernel,
                  const std::shared_ptr<SliceShape>& shape, const std::shared_ptr<const SliceClone>& clone);
-  CUresult issue(Run& run);
+  void lay_tracks(Run& run);
+  CUresult issue(Run& run, uint64_t blocks);
   void finish(Run& run);
+  std::chrono::nanoseconds patience(const Run& run) const;
+  bool is_stuck(Run& run);
+  void issue_rest(Run& run);
   std::string prepare_resident(Run& run);
   CUresult issue_resident(Run& run);
   bool advance_resident(Run& run, bool* any);
@@ -116,6 +123,7 @@ class Slicer {
 
   SliceTimer timer_;
   SliceCells cells_;
+  SliceTracksPool tracks_;
   std::list<Run> runs_;
   bool at_gate_ = false;
   WorkerPool worker_{1};  // finishes before the rest goes

@@ -119,6 +119,7 @@ void Slicer::forget_kernels(const SliceImage& image) {
 }
 
 void Slicer::forget_context(const Context* context) {
+  tracks_.forget(context);
   std::vector<std::shared_ptr<SliceClonePlace>> gone;
   std::lock_guard lock(mutex_);
   for (const auto& [object, known] : kernels_) {

@@ -57,6 +57,7 @@ CUresult Slicer::issue_resident(Run& run) {
   run.issued = Run::Clock::now();
   run.told = false;
   ++run.flight->slices;
+  ++run.flight->on_track[0];
   gate_.leave(kCompute, [](uint64_t) {});
   Copy copy;
   copy.source.address = counter;
@@ -64,10 +65,11 @@ CUresult Slicer::issue_resident(Run& run) {
   copy.width_bytes = sizeof(uint32_t);
   result = device_.copy(run.stream, copy, [flight = run.flight, cell = run.cell](CUresult outcome) {
     if (outcome != CUDA_SUCCESS) flight->failed = true;
-    flight->land();
+    flight->land(0);
   });
   if (result != CUDA_SUCCESS) {  // nothing will tell of its end, so it is not told to stop either
     run.flight->failed = true;
+    --run.flight->on_track[0];
     --run.flight->slices;
   }
   if (settings_.force_blocks != 0 && run.stops < kForcedStops) tell_to_stop(run);

@@ -28,6 +28,13 @@ enum class Spin : uint8_t {
   kAny,          // may wait for a block that comes later: never sliced
 };
 
+// What blocks may have to do with each other, as far as their order goes.
+enum class Talk : uint8_t {
+  kNone,         // nothing: any order will do
+  kLowerBlocks,  // fences with atomics, or a look-back: those of lower index are to begin first
+  kAny,          // they look at memory that others may write meanwhile: possibly one waits for any other
+};
+
 enum class Idempotence : uint8_t {
   kNo,          // atomics, or reads what it may write
   kIfDisjoint,  // yes, if no memory that is read through `reads` is written through `writes`
@@ -40,6 +47,7 @@ struct Analysis {
   std::string not_persistent;    // the same for persistent()
   bool order_dependent = false;  // fences and atomics: blocks may hand data to later ones
   Spin spin = Spin::kNone;
+  Talk talk = Talk::kNone;
 
   Idempotence idempotence = Idempotence::kNo;
   std::string not_idempotent;                                // why, for people
@@ -51,6 +59,9 @@ struct Analysis {
   bool dynamic_shared = false, prints = false, allocates = false, calls_by_pointer = false;
   bool reads_block_index_yz = false;  // else one division less per block
 };
+
+// Of a kernel that there is; cheaper than all of the analysis.
+Talk talk_of(const Program& program, std::string_view kernel);
 
 // Empty name: no such kernel.
 Analysis analyse(const Program& program, std::string_view kernel);

@@ -130,6 +130,7 @@ class CudaDevice final : public Device {
 
   CUresult stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) override;
   StreamRef stream_legacy(const ContextRef& context) override;
+  CUresult stream_beside(const StreamRef& stream, StreamRef* made) override;
   CUresult stream_destroy(const StreamRef& stream) override;
   CUresult stream_query(const StreamRef& stream) override;
   void stream_synchronize(const StreamRef& stream, Done done) override;

@@ -39,6 +39,18 @@ CUresult CudaDevice::stream_create(const ContextRef& context, uint32_t flags, in
   return CUDA_SUCCESS;
 }
 
+// The program knows nothing of it and its work is joined to the stream's, so that the legacy stream stands for as much
+// as before.
+CUresult CudaDevice::stream_beside(const StreamRef& stream, StreamRef* made) {
+  if (const CUresult result = enter(stream)) return result;
+  int priority = 0;
+  if (const CUresult result = check(driver_->cuStreamGetPriority(as(stream).handle, &priority))) return result;
+  CUstream beside = nullptr;
+  const CUresult result = check(driver_->cuStreamCreateWithPriority(&beside, CU_STREAM_NON_BLOCKING, priority));
+  if (result == CUDA_SUCCESS) *made = std::make_shared<CudaStream>(driver_, beside, as(stream).context, true);
+  return result;
+}
+
 StreamRef CudaDevice::stream_legacy(const ContextRef& context) {
   return std::make_shared<CudaStream>(driver_, CU_STREAM_LEGACY, as(context), false);
 }

@@ -28,8 +28,8 @@
   X(cuMemcpyAsync) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemcpy3DAsync) \
   X(cuMemsetD8Async) X(cuMemsetD16Async) X(cuMemsetD32Async) X(cuMemsetD2D8Async) X(cuMemsetD2D16Async) \
   X(cuMemsetD2D32Async) \
-  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery) X(cuStreamSynchronize) X(cuStreamWaitEvent) \
-  X(cuStreamAddCallback) \
+  X(cuStreamCreateWithPriority) X(cuStreamGetPriority) X(cuStreamDestroy) X(cuStreamQuery) \
+  X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamAddCallback) \
   X(cuLaunchHostFunc) \
   X(cuStreamWriteValue32) X(cuStreamWriteValue64) X(cuStreamWaitValue32) X(cuStreamWaitValue64) \
   X(cuEventCreate) X(cuEventDestroy) X(cuEventRecordWithFlags) X(cuEventQuery) X(cuEventSynchronize) \

@@ -106,42 +106,71 @@ std::shared_ptr<void> SliceMeter::hold(unsigned engine, uint64_t bytes) {
   return {nullptr, [slice, since = Clock::now()](void*) { slice->held_ns += (Clock::now() - since).count(); }};
 }
 
-// Milliseconds in which at least one stream of the context was at it; all their events have been reached.
-double SliceMeter::busy_ms(const CudaContextRef& context, const std::vector<Part>& parts) const {
-  std::vector<std::pair<float, float>> spans;  // after the first stream's start
-  CUevent origin = nullptr;
-  for (const Part& part : parts) {
-    if (part.stream->context != context) continue;
-    if (!origin) origin = part.start;
-    float start = 0, length = 0;
-    const bool known =
-        (part.start == origin || driver_->cuEventElapsedTime(&start, origin, part.start) == CUDA_SUCCESS) &&
-        driver_->cuEventElapsedTime(&length, part.start, part.end) == CUDA_SUCCESS;
-    if (known) spans.emplace_back(start, start + length);
-  }
-  std::sort(spans.begin(), spans.end());
+double CoveredTime::cover(double start, double end) {
+  if (!(end > start)) return 0;
+  double fresh = end - start;
+  std::pair whole(start, end);
+  std::erase_if(spans_, [&](const auto& span) {
+    if (span.second < start || span.first > end) return false;
+    fresh -= std::min(end, span.second) - std::max(start, span.first);
+    whole = {std::min(whole.first, span.first), std::max(whole.second, span.second)};
+    return true;
+  });
+  spans_.insert(std::upper_bound(spans_.begin(), spans_.end(), whole), whole);
+  if (spans_.size() > kMost) spans_.erase(spans_.begin());
+  return fresh;
+}
+
+void CoveredTime::shift(double by) {
+  for (auto& [start, end] : spans_) start -= by, end -= by;
+}
+
+// Milliseconds in which at least one stream of the context was at it, that are counted from now on; all the parts'
+// events have been reached. The first one's start is what times are measured from until the next slice.
+double SliceMeter::busy_ms(const CudaContextRef& context, std::vector<Part>& parts, unsigned engine) {
+  Counted& counted = counted_[{engine, context->id}];
+  counted.context = context;
+  Part* first = nullptr;
   double busy = 0;
-  float covered = spans.empty() ? 0 : spans.front().first;
-  for (const auto& [start, end] : spans) {
-    if (end > covered) busy += end - std::max(start, covered);
-    covered = std::max(covered, end);
+  for (Part& part : parts) {
+    if (part.stream->context != context) continue;
+    float start = 0, length = 0;
+    if (!first) {
+      first = &part;
+      float later = 0;
+      const bool known =
+          counted.origin && driver_->cuEventElapsedTime(&later, counted.origin, part.start) == CUDA_SUCCESS;
+      if (known) {
+        counted.time.shift(later);
+      } else {
+        counted.time = {};
+      }
+    } else if (driver_->cuEventElapsedTime(&start, first->start, part.start) != CUDA_SUCCESS) {
+      continue;
+    }
+    if (driver_->cuEventElapsedTime(&length, part.start, part.end) != CUDA_SUCCESS) continue;
+    busy += counted.time.cover(start, static_cast<double>(start) + static_cast<double>(length));
   }
+  if (first) std::swap(counted.origin, first->start);
   return busy;
 }
 
 // Contexts take turns on the GPU, and have no clock in common.
-uint64_t SliceMeter::busy_ns(const std::vector<Part>& parts) const {
+uint64_t SliceMeter::busy_ns(Slice& slice) {
   std::set<CudaContextRef> contexts;
-  for (const Part& part : parts) contexts.insert(part.stream->context);
-  double busy = 0;
-  for (const CudaContextRef& context : contexts) {
-    if (context->alive) busy += busy_ms(context, parts);  // else its events went with it
+  for (const Part& part : slice.parts) {
+    if (part.stream->context->alive) contexts.insert(part.stream->context);  // else its events went with it
   }
-  return static_cast<uint64_t>(busy * 1e6);
+  if (contexts.empty()) return 0;
+  double busy = 0;
+  std::lock_guard lock(counted_mutex_);
+  std::erase_if(counted_, [](const auto& entry) { return !entry.second.context->alive; });
+  for (const CudaContextRef& context : contexts) busy += busy_ms(context, slice.parts, slice.engine);
+  return std::max<uint64_t>(1, static_cast<uint64_t>(busy * 1e6));
 }
 
 void SliceMeter::finish(Slice& slice) {
-  const uint64_t busy = (slice.failed ? 0 : busy_ns(slice.parts)) + slice.held_ns;
+  const uint64_t busy = (slice.failed ? 0 : busy_ns(slice)) + slice.held_ns;
   for (const Part& part : slice.parts) {
     for (const CUevent event : {part.start, part.end}) {
       if (event) events_.give(part.stream->context, event);

@@ -1,10 +1,13 @@
 // How long the GPU works on the slices of a process: in each stream that a slice touches, an event before its first and
-// one after its last work; the slice's time is that in which at least one of its streams was between the two.
+// one after its last work; the slice's time is that in which at least one of its streams was between the two, less
+// what has been counted to slices that ran beside it and ended before.
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "backend/device/cuda/completions.h"
@@ -12,6 +15,19 @@
 #include "backend/device/device.h"
 
 namespace bandsaw::cuda {
+
+// Which times have been counted; as long ago as matters.
+class CoveredTime {
+ public:
+  // How much of it has not been counted before. Now it has.
+  double cover(double start, double end);
+  // All times are `by` less from now on.
+  void shift(double by);
+
+ private:
+  static constexpr size_t kMost = 64;
+  std::vector<std::pair<double, double>> spans_;  // in order, apart
+};
 
 // Thread-safe. Outlives every slice it has begun.
 class SliceMeter {
@@ -41,8 +57,8 @@ class SliceMeter {
   void close(const SliceRef& slice, Part& part);
   template <class Matches>
   void close_if(Matches matches);
-  double busy_ms(const CudaContextRef& context, const std::vector<Part>& parts) const;
-  uint64_t busy_ns(const std::vector<Part>& parts) const;
+  double busy_ms(const CudaContextRef& context, std::vector<Part>& parts, unsigned engine);
+  uint64_t busy_ns(Slice& slice);
   void finish(Slice& slice);
 
   const DriverRef driver_;
@@ -51,6 +67,15 @@ class SliceMeter {
   EventPool events_;
   std::mutex mutex_;
   std::array<SliceRef, kEngineCount> open_;  // guarded by mutex_
+
+  // What has been counted, in milliseconds after an event that is kept for it.
+  struct Counted {
+    CudaContextRef context;
+    CUevent origin = nullptr;
+    CoveredTime time;
+  };
+  std::mutex counted_mutex_;
+  std::map<std::pair<unsigned, uint64_t>, Counted> counted_;  // guarded by counted_mutex_; by engine and context's id
 };
 
 }  // namespace bandsaw::cuda

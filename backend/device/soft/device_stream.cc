@@ -83,6 +83,11 @@ CUresult SoftDevice::stream_create(const ContextRef& context, uint32_t flags, in
   return CUDA_SUCCESS;
 }
 
+CUresult SoftDevice::stream_beside(const StreamRef& stream, StreamRef* made) {
+  const SoftStream& beside = as(stream);
+  return stream_create(beside.context, CU_STREAM_NON_BLOCKING, beside.priority, made);
+}
+
 StreamRef SoftDevice::stream_legacy(const ContextRef& context) {
   std::lock_guard lock(scheduler_.mutex());
   return as(context)->legacy;

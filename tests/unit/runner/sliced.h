@@ -38,6 +38,33 @@ class SlicedDevice final : public FakeDevice {
  public:
   using FakeDevice::FakeDevice;
 
+  // A program's event, or one of the slicer's own, which is not noted.
+  struct NamedEvent final : Event {
+    bool own = false;
+  };
+  struct Side final : Stream {
+    int number = 0;
+  };
+  CUresult event_create(const ContextRef&, uint32_t flags, EventRef* event) override {
+    auto made = std::make_shared<NamedEvent>();
+    made->own = flags & CU_EVENT_DISABLE_TIMING;
+    *event = std::move(made);
+    return CUDA_SUCCESS;
+  }
+  CUresult stream_beside(const StreamRef&, StreamRef* made) override {
+    if (!has_sides) return CUDA_ERROR_NOT_SUPPORTED;
+    auto side = std::make_shared<Side>();
+    side->number = ++sides;
+    *made = std::move(side);
+    return CUDA_SUCCESS;
+  }
+  CUresult event_query(const EventRef&) override { return begun ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+  CUresult stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t) override {
+    std::lock_guard lock(mutex);
+    if (has_sides) note(side_of(stream) == 0 ? "join" : fmt::format("fork {}", side_of(stream)));
+    return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  }
+
   CUresult launch(const StreamRef& stream, const Launch& launch) override {
     std::lock_guard lock(mutex);
     const CUresult result = fail_at == taken++ ? failure : CUDA_SUCCESS;
@@ -54,12 +81,14 @@ class SlicedDevice final : public FakeDevice {
     const bool cut = launch.parameters.size() >= 36;  // behind the original's 12 bytes: first block, grid
     uint32_t first = 0;
     if (cut) std::memcpy(&first, launch.parameters.data() + 12, sizeof first);
-    note(cut ? fmt::format("{}+{}", first, launch.grid[0]) : fmt::format("whole {}", launch.grid[0]));
+    std::string text = cut ? fmt::format("{}+{}", first, launch.grid[0]) : fmt::format("whole {}", launch.grid[0]);
+    if (const int side = side_of(stream)) text += fmt::format(" on {}", side);
+    note(std::move(text));
     return FakeDevice::launch(stream, launch);
   }
-  CUresult event_record(const EventRef&, const StreamRef&, uint32_t) override {
+  CUresult event_record(const EventRef& event, const StreamRef&, uint32_t) override {
     std::lock_guard lock(mutex);
-    note("record");
+    if (!static_cast<NamedEvent&>(*event).own) note("record");
     return CUDA_SUCCESS;
   }
   CUresult copy(const StreamRef& stream, const Copy& what, Done done) override {
@@ -85,13 +114,13 @@ class SlicedDevice final : public FakeDevice {
     }
     done(1000);
   }
-  // The oldest slice is over.
-  void end_slice() {
+  // A slice is over, the oldest one if nothing else is said.
+  void end_slice(size_t which = 0) {
     SliceDone done;
     {
       std::lock_guard lock(mutex);
-      done = std::move(held.front());
-      held.pop_front();
+      done = std::move(held.at(which));
+      held.erase(held.begin() + static_cast<ptrdiff_t>(which));
     }
     done(1000);
   }
@@ -116,8 +145,15 @@ class SlicedDevice final : public FakeDevice {
   std::vector<std::byte> parameters;
   uint32_t draws = 5;  // blocks that a launch of resident ones does before it stops
   std::atomic<int> told{0};
+  bool has_sides = false;         // streams beside the program's
+  std::atomic<bool> begun{true};  // what the program's stream was given before
+  int sides = 0;
 
  private:
+  static int side_of(const StreamRef& stream) {
+    const auto* side = dynamic_cast<const Side*>(stream.get());
+    return side ? side->number : 0;
+  }
   void note(std::string text) { notes.push_back(std::move(text)); }
 
   std::deque<SliceDone> held;
@@ -135,8 +171,8 @@ inline SliceSettings forced(uint64_t blocks, bool persistent = false) {
 // Every launch of this guest is cut into slices of three blocks. Gates are open unless the test closes them.
 class Sliced : public Guest {
  protected:
-  explicit Sliced(bool persistent = false)
-      : Guest(std::make_unique<SlicedDevice, uint64_t, DeviceHost*>, forced(3, persistent)) {
+  explicit Sliced(const SliceSettings& settings = forced(3))
+      : Guest(std::make_unique<SlicedDevice, uint64_t, DeviceHost*>, settings) {
     board_->depth = 8;
     for (Gate& gate : board_->gates[kSliceSlot]) gate.open = 1;
     process_->gate().connect(board_.get(), kSliceSlot, UniqueFd());
@@ -153,6 +189,11 @@ class Sliced : public Guest {
   Gate& gate() { return board_->gates[kSliceSlot][kCompute]; }
   SliceCounters& counters() { return process_->account().slot().slices; }
 
+  // The kernel with more in it.
+  static std::string with(std::string_view more) {
+    std::string ptx(kFillPtx);
+    return ptx.insert(ptx.find("st.global"), std::string(more) + "\n  ");
+  }
   uint64_t load(std::string_view ptx) {
     const uint64_t at = 0x40000000 + loaded_ * kPage, offset = (4 << 20) + loaded_ * kPage;
     EXPECT_TRUE(add_region(++loaded_, at, offset, kPage).ok());

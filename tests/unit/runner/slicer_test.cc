@@ -175,10 +175,119 @@ TEST_F(Sliced, ManyRecordsWaitWithoutKeepingAProcessorBusy) {
   EXPECT_EQ(device().seen().size(), 4u + 1500);
 }
 
+// With a device that has streams beside the program's.
+class Beside : public Sliced {
+ protected:
+  explicit Beside(SliceSettings settings = forced(3)) : Sliced(settings) {
+    device().has_sides = true;
+    device().hold = true;
+  }
+};
+
+TEST_F(Beside, SlicesTakeTurnsOnTwoStreamsThatAreJoined) {
+  launch(9);
+  wait_for(3);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "fork 1", "3+3 on 1"}));
+  device().end_slice();
+  wait_for(5);
+  lane_.send(Opcode::kEventRecord, wire::EventRecordArgs{make_event(), 0, 0, 0});
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "fork 1", "3+3 on 1", "6+3", "join", "record"}));
+}
+
+TEST_F(Beside, TheNextSliceComesWhereOneHasEnded) {
+  launch(12);
+  wait_for(3);
+  device().end_slice(1);
+  wait_for(4);
+  EXPECT_EQ(device().seen().back(), "6+3 on 1");
+  device().end_all();
+  wait_for(6);
+  EXPECT_EQ(device().seen().back(), "join");
+}
+
+TEST_F(Beside, StreamsAreKeptForTheNextLaunch) {
+  device().end_all();
+  for (int i = 0; i < 5; ++i) launch(9);
+  const uint64_t other = make_stream();
+  launch(9, other);
+  EXPECT_EQ(synchronize(other), CUDA_SUCCESS);
+  EXPECT_EQ(device().sides, 2);
+  EXPECT_EQ(device().seen().size(), 6 * 5u);
+}
+
+TEST_F(Beside, OneSliceIsNotForked) {
+  launch(3);
+  wait_for(1);
+  EXPECT_EQ(device().seen(), (Seen{"0+3"}));
+}
+
+TEST_F(Beside, BlocksThatMayWaitForLowerOnesStayInOrder) {
+  function_ = load(with("membar.gl;\n  atom.global.add.u32 %r3, [%rd3], 1;"));
+  launch(9);
+  wait_for(2);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3"}));
+}
+
+TEST_F(Beside, BehindBlocksThatMayWaitForAnyNothingIsQueued) {
+  function_ = load(with("ld.volatile.global.u32 %r3, [%rd3];"));
+  launch(9);
+  wait_for(1);
+  EXPECT_EQ(device().seen(), (Seen{"0+3"}));
+  device().end_slice();
+  wait_for(2);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3"}));
+}
+
+class Stuck : public Beside {
+ protected:
+  Stuck() : Beside(soon()) {}
+  static SliceSettings soon() {
+    SliceSettings settings = forced(3);
+    settings.timeout_ns = 20'000'000;
+    return settings;
+  }
+};
+
+TEST_F(Stuck, WhatIsLeftOfALaunchThatDoesNotEndComesBesideIt) {
+  launch(30);
+  wait_for(5);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "fork 1", "3+3 on 1", "fork 2", "6+24 on 2", "join", "join"}));
+  EXPECT_STREQ(counters().refused[0].text, "its blocks wait for one another");
+  EXPECT_EQ(gate().begun, 3u);
+  device().end_all();
+  launch(30);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen().back(), "whole 30");
+}
+
+TEST_F(Stuck, OneThatHasNotBegunIsNotTakenForStuck) {
+  device().begun = false;
+  launch(30);
+  wait_for(3);
+  std::this_thread::sleep_for(std::chrono::milliseconds(80));
+  EXPECT_EQ(device().seen().size(), 3u);
+  device().end_all();
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(counters().refused[0].kernels, 0u);
+}
+
+TEST_F(Stuck, SlicesThatEndGiveItTime) {
+  launch(30);
+  wait_for(3);
+  for (int i = 0; i < 6; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(8));
+    device().end_slice();
+  }
+  device().end_all();
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(counters().refused[0].kernels, 0u);
+}
+
 // The same as resident blocks, three of them, that each time are told to stop after five blocks.
 class Resident : public Sliced {
  protected:
-  Resident() : Sliced(true) {}
+  Resident() : Sliced(forced(3, true)) {}
 };
 
 TEST_F(Resident, GoesOnWhereItStoppedAndWhatFollowsComesAfterIt) {

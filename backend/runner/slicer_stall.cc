@@ -1,0 +1,66 @@
+// Of the slicer: launches whose slices do not end, because their blocks wait for blocks of later slices.
+#include <algorithm>
+
+#include "backend/runner/handlers.h"
+#include "backend/runner/slice_run.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+namespace {
+
+// A slice is a part of its kernel; this leaves room for whoever else is on the device.
+constexpr uint64_t kTimesWhole = 20;
+constexpr std::chrono::seconds kPatienceLeast{1};
+
+}  // namespace
+
+std::chrono::nanoseconds Slicer::patience(const Run& run) const {
+  if (settings_.timeout_ns != 0) return std::chrono::nanoseconds(settings_.timeout_ns);
+  const std::chrono::nanoseconds whole(run.shape ? run.shape->typical_ns : 0);
+  return std::max<std::chrono::nanoseconds>(kPatienceLeast, kTimesWhole * whole);
+}
+
+bool Slicer::is_stuck(Run& run) {
+  const uint32_t flying = run.flight->slices, landed = run.begun - flying;
+  const auto now = Run::Clock::now();
+  if (flying == 0 || landed != run.landed) {
+    run.landed = landed;
+    run.moved = now;
+    return false;
+  }
+  if (now - run.moved < patience(run)) return false;
+  run.moved = now;
+  return run.tracks && run.tracks->has_begun();  // else what they wait for is not theirs
+}
+
+// All that is left goes beside what does not end, whatever else is on the device: those that are waited for may find
+// room there. If even so they do not, the program hangs as its kernel would.
+void Slicer::issue_rest(Run& run) {
+  refuse(*run.kernel, "its blocks wait for one another");
+  run.kernel->whole = true;
+  run.held_up = true;
+  run.track = run.most_tracks;
+  run.most_tracks = 0;
+  while (run.next < run.total) {
+    gate_.enter_unasked(kCompute);
+    if (const CUresult result = issue(run, run.total); result != CUDA_SUCCESS) {
+      count(account_.slot().errors);
+      finish_async(*run.caller.lane, {}, result);
+      run.next = run.total;
+    }
+  }
+}
+
+int Slicer::longest_sleep() const {
+  int least = -1;
+  for (const Run& run : runs_) {
+    if (run.cell) continue;
+    const auto left = run.moved + patience(run) - Run::Clock::now();
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count() + 1;
+    const int bounded = static_cast<int>(std::clamp<int64_t>(ms, 1, 60'000));
+    least = least < 0 ? bounded : std::min(least, bounded);
+  }
+  return least;
+}
+
+}  // namespace bandsaw::runner
