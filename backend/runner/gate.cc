@@ -42,7 +42,6 @@ bool GateView::enter(unsigned engine, uint64_t units) {
     close(engine);
   }
   if (!begin(engine, false)) return false;
-  wait_word_ = nullptr;
   slice.units = units;
   return true;
 }
@@ -51,7 +50,6 @@ bool GateView::enter_alone(unsigned engine) {
   if (!board_) return true;
   if (lanes_[engine].slice.begun) close(engine);
   if (!begin(engine, true)) return false;
-  wait_word_ = nullptr;
   lanes_[engine].slice.units = 1;
   return true;
 }
@@ -122,8 +120,8 @@ bool GateView::has_room(Lane& lane, const Gate& gate, bool one_piece) {
   const uint32_t depth = alone ? 1 : std::clamp<uint32_t>(told, 1, kGateDepthMax);
   const uint32_t flying = lane.in_flight;
   if (flying < depth) return true;
-  wait_word_ = &lane.in_flight;
-  wait_seen_ = flying;
+  lane.wait_word = &lane.in_flight;
+  lane.wait_seen = flying;
   return false;
 }
 
@@ -136,8 +134,8 @@ bool GateView::granted(Lane& lane, Gate& gate) {
   }
   const uint32_t granted = gate.granted.load();
   if (granted != gate.asked.load(std::memory_order_relaxed) && !board_->absent.load()) {
-    wait_word_ = &gate.granted;
-    wait_seen_ = granted;
+    lane.wait_word = &gate.granted;
+    lane.wait_seen = granted;
     return false;
   }
   lane.asking = false;
@@ -152,9 +150,13 @@ bool GateView::is_wanted(unsigned engine) const {
 }
 
 bool GateView::moved() {
-  if (!wait_word_ || wait_word_->load(std::memory_order_relaxed) == wait_seen_) return false;
-  wait_word_ = nullptr;
-  return true;
+  bool any = false;
+  for (Lane& lane : lanes_) {
+    if (!lane.wait_word || is_waiting(lane)) continue;
+    lane.wait_word = nullptr;
+    any = true;
+  }
+  return any;
 }
 
 bool GateView::settle() {
@@ -175,7 +177,12 @@ bool GateView::settle() {
 
 void GateView::wait(std::chrono::nanoseconds most) {
   pause();  // who waits for one engine keeps none from others
-  if (wait_word_) futex_wait(wait_word_, wait_seen_, most.count());
+  std::array<FutexWord, kGateEngines> words;
+  size_t count = 0;
+  for (const Lane& lane : lanes_) {
+    if (lane.wait_word) words[count++] = {lane.wait_word, lane.wait_seen};
+  }
+  if (count != 0) futex_wait_any({words.data(), count}, most.count());
 }
 
 bool GateView::begin(unsigned engine, bool one_piece) {
@@ -184,6 +191,7 @@ bool GateView::begin(unsigned engine, bool one_piece) {
   const bool counted = lane.asking || !board_->absent.load(std::memory_order_relaxed);
   if (counted && !lane.asking && !has_room(lane, gate, one_piece)) return false;
   if (counted && (lane.asking || !permitted(gate)) && !granted(lane, gate)) return false;
+  lane.wait_word = nullptr;
   if (counted) ++lane.in_flight;
   const auto now = Clock::now();
   if (now - lane.slice.since > kForget) lane.proven = 1;  // what comes now may be something else

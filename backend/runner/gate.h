@@ -27,8 +27,8 @@ class GateView {
   void connect(GateBoard* board, uint32_t slot, UniqueFd bell);
   void set_device(Device* device) { device_ = device; }
 
-  // Before work of this many units is put on the engine. False: not now; nothing else may enter before this is asked
-  // again. A unit is a launch, or 64 KiB.
+  // Before work of this many units is put on the engine. False: not now; who has been told so has to ask again, or what
+  // it was granted is nobody's. A unit is a launch, or 64 KiB.
   bool enter(unsigned engine, uint64_t units);
   // As enter, for one piece of work that is to be a slice of its own.
   bool enter_alone(unsigned engine);
@@ -36,7 +36,9 @@ class GateView {
   void enter_unasked(unsigned engine);
   // After work that ends its slice: `done` is told too when the device has done it, or it will not be done.
   void leave(unsigned engine, SliceDone done);
-  // After enter said no: sleeps until it may say yes, but no longer than this.
+  // enter said no, and nothing has happened there since.
+  bool waits(unsigned engine) const { return is_waiting(lanes_[engine]); }
+  // After enter said no: sleeps until it may say yes for one of the engines, but no longer than this.
   void wait(std::chrono::nanoseconds most);
   // It said no because others have the engine, not because enough of this process is on it.
   bool kept_out() const {
@@ -70,7 +72,14 @@ class GateView {
     std::atomic<bool> unmeasured{false};  // a slice was said to have taken no time
     std::atomic<uint32_t> in_flight{0};   // slices; a futex word
     bool asking = false;                  // the arbiter has not answered yet
+    // What enter last said no for, and what it saw there; null: it said yes.
+    std::atomic<uint32_t>* wait_word = nullptr;
+    uint32_t wait_seen = 0;
   };
+
+  static bool is_waiting(const Lane& lane) {
+    return lane.wait_word && lane.wait_word->load(std::memory_order_relaxed) == lane.wait_seen;
+  }
 
   bool begin(unsigned engine, bool one_piece);
   void close(unsigned engine, SliceDone also = nullptr);
@@ -88,9 +97,6 @@ class GateView {
   uint32_t slot_ = 0;
   UniqueFd bell_;
   Device* device_ = nullptr;
-  // What enter last said no for, and what it saw there; null: it said yes.
-  std::atomic<uint32_t>* wait_word_ = nullptr;
-  uint32_t wait_seen_ = 0;
   std::array<Lane, kGateEngines> lanes_;
 };
 

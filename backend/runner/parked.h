@@ -4,8 +4,8 @@
 // A guest does not feel it in calls that have nothing to do with what waits (stream_order.h): those go past.
 #pragma once
 
+#include <array>
 #include <deque>
-#include <unordered_set>
 
 #include "backend/runner/lane.h"
 #include "backend/runner/stream_order.h"
@@ -20,33 +20,38 @@ class Parked {
     std::vector<std::byte> bytes;  // `record` points into them
     wire::CheckedRecord record;
     RecordUse use;
+    int engine = -1;  // whose gate it has to pass; -1: none's
   };
 
-  // `order` has the streams of what is under way too, and outlives this.
-  explicit Parked(StreamOrder* order) : order_(order) {}
+  // `under_way` has the streams of launches whose slices have not all been issued, and outlives this.
+  explicit Parked(const StreamOrder* under_way) : under_way_(under_way) {}
 
   bool empty() const { return entries_.empty(); }
+  size_t size() const { return entries_.size(); }
   // No more is to be taken out of the lanes: what waits there waits as well.
   bool full() const { return entries_.size() >= kMost || bytes_ >= kMostBytes; }
   bool holds(const Lane& lane) const;
+  // Some wait for this engine.
+  bool any_of(unsigned engine) const { return of_engine_[engine] != 0; }
   // Whether a record of this use may be executed now, although those here have not been.
-  bool lets_past(const RecordUse& use) const;
-
+  bool lets_past(const RecordUse& use) const { return uses_.lets_past(use, *under_way_); }
+  // As lets_past, of one of these and what is ahead of it.
+  bool lets_past(const Entry& entry, const WaitingUses& ahead) const { return ahead.lets_past(entry.use, *under_way_); }
   // What a query that is not let past asks after has not even been issued.
-  bool is_pending(const RecordUse& use) const;
+  bool is_pending(const RecordUse& use) const { return uses_.is_pending(use); }
 
-  void push(const LaneRef& lane, const wire::CheckedRecord& record, const RecordUse& use, std::vector<std::byte> bytes);
-  Entry& front() { return entries_.front(); }
-  Entry pop();
+  void push(Entry entry);
+  const Entry& operator[](size_t at) const { return entries_[at]; }
+  Entry take(size_t at);
 
  private:
   static constexpr size_t kMost = 1024, kMostBytes = 16 << 20;
 
-  StreamOrder* const order_;
+  const StreamOrder* const under_way_;
   std::deque<Entry> entries_;
   size_t bytes_ = 0;
-  std::unordered_multiset<uint64_t> recorded_, awaited_;  // events that records here will record, or wait for
-  size_t graphs_ = 0;
+  std::array<size_t, kEngineCount> of_engine_{};
+  WaitingUses uses_;
 };
 
 }  // namespace bandsaw::runner

@@ -1,5 +1,6 @@
 #include "backend/runner/process.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/device/errors.h"
@@ -11,6 +12,8 @@ namespace {
 using wire::Opcode;
 
 constexpr unsigned kWorkers = 2;
+// So many of what is parked are looked through for what may go past the rest.
+constexpr size_t kLookAhead = 64;
 
 // Calls whose success means that work before them is done, so that they may tell of its errors.
 bool synchronises(Opcode opcode) {
@@ -81,6 +84,10 @@ Work work_of(const wire::CheckedRecord& record) {
     default:
       return {kCompute};
   }
+}
+
+int engine_of(const wire::CheckedRecord& record) {
+  return record.info->engine == wire::Engine::kNone ? -1 : static_cast<int>(work_of(record).engine);
 }
 
 }  // namespace
@@ -159,19 +166,54 @@ void Process::execute(const LaneRef& lane, Record& record) {
   const RecordUse use = use_of(checked, lane->id());
   if (behind && parked_.lets_past(use) && pass_gate(checked)) return perform(lane, checked, record.bytes);
   if (behind && use.query && parked_.is_pending(use)) return refuse(lane, checked, CUDA_ERROR_NOT_READY);
-  parked_.push(lane, checked, use, std::exchange(record.bytes, {}));
+  parked_.push({lane, std::exchange(record.bytes, {}), checked, use, engine_of(checked)});
 }
 
 bool Process::pass_parked() {
   at_gate_ = false;
   bool passed = slicer_->advance(poisoned());
   while (!parked_.empty() && !slicer_->busy()) {
-    if (!poisoned() && !pass_gate(parked_.front().record)) break;
+    if (!poisoned() && !pass_gate(parked_[0].record)) break;
     passed = true;
-    Parked::Entry entry = parked_.pop();
-    perform(entry.lane, entry.record, entry.bytes);
+    perform_parked(0);
   }
-  if (poisoned()) unsettled_ = gate_.settle();
+  if (poisoned()) {
+    unsettled_ = gate_.settle();
+  } else if (some_may_pass()) {
+    passed |= pass_others();
+  }
+  return passed;
+}
+
+void Process::perform_parked(size_t at) {
+  Parked::Entry entry = parked_.take(at);
+  perform(entry.lane, entry.record, entry.bytes);
+}
+
+// Some wait for an engine whose gate may be open now.
+bool Process::some_may_pass() const {
+  for (unsigned engine = 0; engine < kEngineCount; ++engine) {
+    if (parked_.any_of(engine) && !gate_.waits(engine)) return true;
+  }
+  return false;
+}
+
+// Of those behind one that waits for an engine or for slices: no engine waits for another's gate, and what was asked
+// for is taken when it is granted.
+bool Process::pass_others() {
+  bool passed = false;
+  WaitingUses ahead;
+  for (size_t at = 0; at < std::min(parked_.size(), kLookAhead);) {
+    const Parked::Entry& entry = parked_[at];
+    const bool closed = entry.engine >= 0 && gate_.waits(static_cast<unsigned>(entry.engine));
+    if (!closed && parked_.lets_past(entry, ahead) && pass_gate(entry.record)) {
+      passed = true;
+      perform_parked(at);
+    } else {
+      ahead.add(entry.use);
+      ++at;
+    }
+  }
   return passed;
 }
 
@@ -180,7 +222,7 @@ bool Process::pass_gate(const wire::CheckedRecord& record) {
   if (record.info->engine == wire::Engine::kNone) return true;
   const Work work = work_of(record);
   const bool open = gate_.enter(work.engine, work.units);
-  at_gate_ = !open;
+  at_gate_ |= !open;
   return open;
 }
 

@@ -76,6 +76,9 @@ class Process final : public DeviceHost {
  private:
   explicit Process(std::unique_ptr<GuestMemory> memory) : memory_(std::move(memory)) {}
   bool pass_gate(const wire::CheckedRecord& record);
+  bool some_may_pass() const;
+  bool pass_others();
+  void perform_parked(size_t at);
   void perform(const LaneRef& lane, const wire::CheckedRecord& record, std::vector<std::byte>& bytes);
   void refuse(const LaneRef& lane, const wire::CheckedRecord& record, CUresult error);
   void run(const LaneRef& lane, const wire::CheckedRecord& record);

@@ -151,4 +151,39 @@ bool StreamOrder::may_ask(uint64_t key) const {
   return waiting_.empty() || (key != kLegacy && !waiting_.contains(key));
 }
 
+void WaitingUses::add(const RecordUse& use) {
+  if (use.records) recorded_.insert(use.event);
+  if (use.waits) awaited_.insert(use.event);
+  if (use.stream) streams_.add(use.stream);
+  graphs_ += use.graph;
+}
+
+void WaitingUses::remove(const RecordUse& use) {
+  if (use.records) recorded_.erase(recorded_.find(use.event));
+  if (use.waits) awaited_.erase(awaited_.find(use.event));
+  if (use.stream) streams_.remove(use.stream);
+  graphs_ -= use.graph;
+}
+
+bool WaitingUses::lets_past(const RecordUse& use, const StreamOrder& under_way) const {
+  switch (use.kind) {
+    case RecordUse::Kind::kFree:
+      return true;
+    case RecordUse::Kind::kEvent:
+      return graphs_ == 0 && !recorded_.contains(use.event) && !recorded_.contains(use.other_event);
+    case RecordUse::Kind::kAsk:
+      return streams_.may_ask(use.stream) && under_way.may_ask(use.stream);
+    case RecordUse::Kind::kWork:
+      if (use.event != 0 && (graphs_ != 0 || recorded_.contains(use.event))) return false;
+      if (use.records && awaited_.contains(use.event)) return false;
+      return streams_.may_work(use.stream) && under_way.may_work(use.stream);
+    default:
+      return false;
+  }
+}
+
+bool WaitingUses::is_pending(const RecordUse& use) const {
+  return use.kind == RecordUse::Kind::kAsk || recorded_.contains(use.event) || recorded_.contains(use.other_event);
+}
+
 }  // namespace bandsaw::runner

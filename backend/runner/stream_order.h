@@ -5,6 +5,7 @@
 // guest can know of yet. The legacy stream is taken to be in the order of every other.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <unordered_set>
 
@@ -43,6 +44,22 @@ class StreamOrder {
 
  private:
   std::unordered_multiset<uint64_t> waiting_;
+};
+
+// What records that wait will do.
+class WaitingUses {
+ public:
+  void add(const RecordUse& use);
+  void remove(const RecordUse& use);
+  // Whether a record of this use may be executed now, although those here, and what is `under_way`, have not been.
+  bool lets_past(const RecordUse& use, const StreamOrder& under_way) const;
+  // What a query that is not let past asks after has not even been issued.
+  bool is_pending(const RecordUse& use) const;
+
+ private:
+  StreamOrder streams_;
+  std::unordered_multiset<uint64_t> recorded_, awaited_;  // events that records here will record, or wait for
+  size_t graphs_ = 0;
 };
 
 }  // namespace bandsaw::runner

@@ -38,6 +38,7 @@ constexpr int kAllowed[] = {
     SYS_sendto,
     SYS_ppoll,
     SYS_futex,
+    SYS_futex_waitv,
     SYS_close,
     SYS_fstat,
     SYS_dup,

@@ -1,15 +1,19 @@
-// Sleeping on a word in memory that processes share, and waking who sleeps there. Source: futex(2).
+// Sleeping on a word in memory that processes share, and waking who sleeps there. Source: futex(2),
+// futex_waitv(2).
 #pragma once
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdint>
 #include <ctime>
+#include <span>
 
 namespace bandsaw {
 
@@ -20,6 +24,27 @@ inline void futex_wake(void* word) { ::syscall(SYS_futex, word, FUTEX_WAKE, INT_
 inline void futex_wait(std::atomic<uint32_t>* word, uint32_t seen, long nanoseconds) {
   const timespec patience{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
   ::syscall(SYS_futex, word, FUTEX_WAIT, seen, &patience, nullptr, 0);
+}
+
+struct FutexWord {
+  std::atomic<uint32_t>* word;
+  uint32_t seen;
+};
+
+// As futex_wait, while all of them (128 at most, and at least one) are as they were seen.
+inline void futex_wait_any(std::span<const FutexWord> words, long nanoseconds) {
+  std::array<futex_waitv, FUTEX_WAITV_MAX> waiters{};
+  for (size_t i = 0; i < words.size(); ++i) {
+    waiters[i] = {words[i].seen, reinterpret_cast<uintptr_t>(words[i].word), FUTEX_32, 0};
+  }
+  timespec until{};
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  const long sum = until.tv_nsec + nanoseconds;
+  until = {until.tv_sec + sum / 1'000'000'000, sum % 1'000'000'000};
+  const long woken = ::syscall(SYS_futex_waitv, waiters.data(), words.size(), 0, &until, CLOCK_MONOTONIC);
+  // Linux before 5.16 does not know it: then with one eye on the first, and soon awake for the others.
+  constexpr long kSoon = 100'000;
+  if (woken < 0 && errno == ENOSYS) futex_wait(words[0].word, words[0].seen, std::min(nanoseconds, kSoon));
 }
 
 }  // namespace bandsaw

@@ -156,7 +156,7 @@ class FakeDevice : public Device {
     return CUDA_SUCCESS;
   }
   CUresult fill(const StreamRef&, const vgpu_fill&, Done done) override {
-    done(CUDA_SUCCESS);
+    if (done) done(CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
   CUresult launch(const StreamRef&, const Launch& launch) override {

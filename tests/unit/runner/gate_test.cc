@@ -168,6 +168,23 @@ TEST_F(GateTest, ASleeperIsWokenByTheGrant) {
   EXPECT_EQ(device_.begun, 1);
 }
 
+TEST_F(GateTest, ASleeperAtTwoGatesIsWokenByEither) {
+  EXPECT_FALSE(view_.enter(0, 1));
+  EXPECT_FALSE(view_.enter(1, 1));
+  EXPECT_TRUE(view_.waits(0) && view_.waits(1));
+  std::thread arbiter([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    gate(0).granted = 1;
+    futex_wake(&gate(0).granted);
+  });
+  view_.wait(std::chrono::seconds(20));
+  arbiter.join();
+  EXPECT_TRUE(view_.moved());
+  EXPECT_FALSE(view_.waits(0));
+  EXPECT_TRUE(view_.waits(1));
+  EXPECT_TRUE(view_.enter(0, 1));
+}
+
 TEST_F(GateTest, TheEndOfTheArbiterLetsEverybodyGo) {
   EXPECT_FALSE(view_.enter(0, 1));
   board_->absent = 1;
@@ -231,6 +248,35 @@ TEST_F(GatedGuest, WhatHasNothingToDoWithTheGateGoesPast) {
   futex_wake(&board_->gates[kSlot][1].granted);
   EXPECT_EQ(lane.answer(late).result, CUDA_SUCCESS);
   EXPECT_EQ(board_->gates[kSlot][1].begun, 1u);
+}
+
+// Else two virtual GPUs, each with a grant that it does not take because it waits for what the other has, wait for
+// ever.
+TEST_F(GatedGuest, NoEngineWaitsForAnothersGate) {
+  TestLane lane = add_lane(0);
+  make_context(lane);
+  const auto stream = [&] {
+    return lane.call<wire::StreamCreateReply>(wire::Opcode::kStreamCreate, wire::StreamCreateArgs{0, 0}).reply.stream;
+  };
+  const uint64_t kernels = stream(), copies = stream();
+  Gate &compute = board_->gates[kSlot][0], &copy_in = board_->gates[kSlot][1];
+  lane.send(wire::Opcode::kFill, wire::FillArgs{{device_base() + 8, 0, 1, 1, 1, 7}, kernels, {}});
+  TestLane::wait([&] { return compute.asked == 1; });
+  for (const char* text : {"a", "b"}) {
+    lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), copies, 1, 0}, text);
+  }
+  TestLane::wait([&] { return copy_in.asked == 1; });
+  for (uint32_t slice = 1; slice <= 2; ++slice) {
+    TestLane::wait([&] { return copy_in.asked == slice; });
+    copy_in.granted = slice;
+    futex_wake(&copy_in.granted);
+    TestLane::wait([&] { return copy_in.ended == slice; });
+  }
+  EXPECT_EQ(*reinterpret_cast<char*>(device_base()), 'b');
+  EXPECT_EQ(compute.begun, 0u);
+  compute.granted = 1;
+  futex_wake(&compute.granted);
+  TestLane::wait([&] { return compute.ended == 1; });
 }
 
 TEST_F(GatedGuest, OrderIsKeptBehindTheGate) {
