@@ -26,6 +26,8 @@ inline constexpr uint32_t kGateSlots = 256;
 inline constexpr uint32_t kGateEngines = 3;  // compute, copy in, copy out
 // Slices that one runner may have on one engine at a time, whatever it is told.
 inline constexpr uint32_t kGateDepthMax = 8;
+// Instead of a number of resident blocks: none, for now.
+inline constexpr uint32_t kNoResident = ~uint32_t{0};
 
 struct alignas(64) Gate {
   // Written by the runner.
@@ -39,7 +41,7 @@ struct alignas(64) Gate {
   std::atomic<uint32_t> calm;     // 1: where it is not open, nobody waits for the end of what has begun
   // Where slices are planned: what was granted, written before `granted`; 0: as the runner likes. Of resident blocks
   // `resident` holds from now on: who has others stops at the end of a block, and asks again.
-  std::atomic<uint32_t> resident;  // blocks on each SM
+  std::atomic<uint32_t> resident;  // blocks on each SM, or kNoResident
   std::atomic<uint64_t> blocks;    // of the next slice
 };
 

@@ -100,7 +100,7 @@ class ArbiterThread final : public Arbiter {
   }
   void set_corun_mode(CorunMode mode) override {
     std::lock_guard lock(mutex_);
-    core_.set_corun_mode(mode);
+    core_.set_corun_mode(mode, monotonic_ns());
     poke();
   }
   Status set_policy(const std::string& policy, sched::QueueModel model) override {
@@ -126,6 +126,10 @@ class ArbiterThread final : public Arbiter {
   std::vector<VgpuUse> use() const override {
     std::lock_guard lock(mutex_);
     return core_.use();
+  }
+  PlanState plan() const override {
+    std::lock_guard lock(mutex_);
+    return core_.plan();
   }
   void start_trace() override {
     std::lock_guard lock(mutex_);

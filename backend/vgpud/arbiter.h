@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "backend/control/corun.h"
+#include "backend/vgpud/co_planner.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 #include "vgpu-sched/policy/types.h"
@@ -22,6 +23,8 @@
 namespace bandsaw {
 
 struct ArbiterOptions {
+  // False: no shares hold, whatever the policy. Only those that are corun are asked to ask, while their mode plans.
+  bool scheduled = true;
   std::string policy = "band+";  // a name that sched::make_policy knows
   sched::QueueModel model = sched::QueueModel::kMrq;
   int64_t quantum_ns = 2'000'000;     // of GPU time that a slice of short kernels is gathered to
@@ -29,6 +32,7 @@ struct ArbiterOptions {
   int depth = 2;                      // slices in flight on an engine
   int64_t period_ns = 30'000'000;     // of the policies' accounts
   int64_t wait_ns = 500'000;          // BAND's wait for a bursty neighbour
+  PlanOptions plan;                   // of modes that plan which kernels run beside each other
 };
 
 using EngineShares = std::array<sched::Share, sched::kEngines>;
@@ -57,7 +61,10 @@ struct SliceRecord {
 };
 
 // Those that the arbiter plans by; under another one, the engines are given out as under kMps.
-inline constexpr std::array kCorunModesFollowed = {CorunMode::kMps, CorunMode::kConsolidation, CorunMode::kSlicesFifo};
+inline constexpr std::array kCorunModesFollowed = {
+    CorunMode::kMps,      CorunMode::kConsolidation,    CorunMode::kSlicesFifo,
+    CorunMode::kKernelet, CorunMode::kPersistentGreedy, CorunMode::kOpt,
+    CorunMode::kRandom};
 
 class Arbiter {
  public:
@@ -81,6 +88,7 @@ class Arbiter {
   virtual void connect(const std::string& vgpu, UniqueFd socket) = 0;
 
   virtual std::vector<VgpuUse> use() const = 0;
+  virtual PlanState plan() const { return {}; }
   // Slices are recorded between start_trace() and take_trace(); `lost` counts those that found no room.
   virtual void start_trace() = 0;
   virtual std::vector<SliceRecord> take_trace(uint64_t* lost) = 0;

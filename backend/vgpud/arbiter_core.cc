@@ -80,11 +80,12 @@ Status ArbiterCore::check_shares(const std::string& except, const EngineShares& 
 
 Status ArbiterCore::add(const std::string& name, const EngineShares& shares, Time now) {
   if (find(name)) return Status::error(EEXIST, "'{}' is there already", name);
-  if (Status status = check_shares(name, shares); !status.ok()) return status;
+  if (Status status = check_shares(name, shares); options_.scheduled && !status.ok()) return status;
   Vgpu& vgpu = vgpus_[name];
   vgpu.name = name;
   vgpu.id = next_vgpu_++;
   vgpu.shares = shares;
+  if (!options_.scheduled) vgpu.shares.fill({.percent = 1, .reservation = 0, .cap = 100, .priority = 0});
   enter(vgpu, now);
   return {};
 }
@@ -92,6 +93,7 @@ Status ArbiterCore::add(const std::string& name, const EngineShares& shares, Tim
 Status ArbiterCore::set_shares(const std::string& name, const EngineShares& shares, Time now) {
   Vgpu* vgpu = find(name);
   if (!vgpu) return Status::error(ENOENT, "no virtual GPU '{}'", name);
+  if (!options_.scheduled) return {};
   if (Status status = check_shares(name, shares); !status.ok()) return status;
   vgpu->shares = shares;
   for (unsigned a = 0; a < accounts(); ++a) {
@@ -107,6 +109,7 @@ void ArbiterCore::remove(const std::string& name, Time now) {
   detach(name, now);
   (void)scheduler_->remove(vgpu->id, now);
   for (auto& meter : meters_) (void)meter.end(vgpu->id, now);
+  if (planner_) planner_->forget_owner(vgpu->id);
   vgpus_.erase(name);
 }
 
@@ -120,11 +123,13 @@ void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model,
     for (auto& [slot, lanes] : vgpu.slots) {
       for (Lane& lane : lanes) {
         lane.flying.clear();
+        lane.admitted = false;
         lane.overdue = 0;
         lane.leased = 0;
       }
     }
   }
+  if (planner_) planner_->clear(now);
   options_.policy = policy;
   options_.model = model;
   make_scheduler(now);
@@ -141,10 +146,12 @@ void ArbiterCore::attach(const std::string& name, GateBoard* board, Time now) {
   Vgpu* vgpu = find(name);
   if (!vgpu) return;
   if (vgpu->board) detach(name, now);
+  if (!governs(*vgpu)) return stand_aside(*vgpu, board);
+  vgpu->aside = nullptr;
   vgpu->board = board;
   board->depth = static_cast<uint32_t>(options_.depth);
   board->quantum_ns = static_cast<uint64_t>(quantum_);
-  board->whole = corun_mode_ == CorunMode::kConsolidation && vgpu->corun ? 1 : 0;
+  post_mode(*vgpu);
   // It may have lived with an earlier arbiter: who waited for that one may go.
   for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
     vgpu->generation[slot] = board->generation[slot];
@@ -152,6 +159,7 @@ void ArbiterCore::attach(const std::string& name, GateBoard* board, Time now) {
       Gate& gate = board->gates[slot][engine];
       const uint32_t asked = gate.asked, ended = gate.ended;
       gate.open = gate.calm = 0;
+      gate.blocks = 0;
       if (asked == 0 && ended == 0) continue;
       Lane& lane = vgpu->slots[slot][engine];
       lane.asked = asked;
@@ -166,6 +174,7 @@ void ArbiterCore::attach(const std::string& name, GateBoard* board, Time now) {
 
 void ArbiterCore::detach(const std::string& name, Time now) {
   Vgpu* vgpu = find(name);
+  if (vgpu) vgpu->aside = nullptr;
   if (!vgpu || !vgpu->board) return;
   for (auto& [slot, lanes] : vgpu->slots) {
     for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(*vgpu, slot, engine, now);
@@ -195,17 +204,24 @@ void ArbiterCore::grant(const sched::Request& request, Time now) {
   if (found == waiting_.end()) return;
   const Place place = found->second;
   waiting_.erase(found);
-  Vgpu& vgpu = *place.vgpu;
-  Lane& lane = vgpu.slots[place.slot][place.engine];
-  lane.waiting = false;
+  let_go(*place.vgpu, place.slot, place.engine, {}, now);
+}
+
+// The ask that waits may begin.
+void ArbiterCore::let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPlanner::Grant& planned, Time now) {
+  Lane& lane = vgpu.slots[slot][engine];
+  lane.waiting = lane.admitted = false;
   lane.ask.granted = now;
+  lane.ask.planned = planned.number;
   lane.flying.push_back(lane.ask);
-  EngineUse& use = vgpu.use[place.engine];
+  EngineUse& use = vgpu.use[engine];
   ++use.grants;
   use.wait_ns += static_cast<uint64_t>(now - lane.ask.asked);
-  Gate& gate = vgpu.board->gates[place.slot][place.engine];
-  if (vgpu.leases[account_of(place.engine)].state == Lease::State::kOpen) gate.open = 1;
-  gate.calm = vgpu.meters[account_of(place.engine)].calm ? 1 : 0;
+  Gate& gate = vgpu.board->gates[slot][engine];
+  if (vgpu.leases[account_of(engine)].state == Lease::State::kOpen) gate.open = 1;
+  gate.calm = vgpu.meters[account_of(engine)].calm ? 1 : 0;
+  gate.blocks = planned.blocks;
+  if (planned.number != 0) gate.resident = planned.resident;
   gate.granted = lane.asked;
   futex_wake(&gate.granted);
 }
@@ -216,7 +232,7 @@ ArbiterCore::Time ArbiterCore::dispatch(Account account, Time now) {
     const Answer answer = scheduler_->next(static_cast<Engine>(account), now);
     if (answer.kind == Answer::Kind::kHold) return kNever;
     if (answer.kind == Answer::Kind::kWait) return answer.until;
-    grant(answer.request, now);
+    if (!admit(answer.request, now)) grant(answer.request, now);
   }
 }
 
@@ -235,14 +251,15 @@ ArbiterCore::Time ArbiterCore::give_up_overdue(Account account, Time now) {
         next = std::min(next, lease.since + options_.patience_ns);
       }
     }
-    for_lanes(vgpu, account, [&](uint32_t, unsigned engine, Lane& lane) {
-      next = std::min(next, give_up_slices(vgpu, lane, engine, now));
+    for_lanes(vgpu, account, [&](uint32_t slot, unsigned engine, Lane&) {
+      next = std::min(next, give_up_slices(vgpu, slot, engine, now));
     });
   }
   return next;
 }
 
-ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, Lane& lane, unsigned engine, Time now) {
+ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  Lane& lane = vgpu.slots[slot][engine];
   const Account account = account_of(engine);
   const bool metered = vgpu.meters[account].runs;
   if (lane.overdue > 0) {
@@ -250,7 +267,7 @@ ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, Lane& lane, unsigned e
     lane.overdue_since = now;
   }
   while (!lane.flying.empty()) {
-    const Granted& slice = lane.flying.front();
+    const Granted slice = lane.flying.front();
     const Time since = held_since(vgpu, account, slice);
     if (now - since < options_.patience_ns) return since + options_.patience_ns;
     const Time charged = metered ? take_part(vgpu, account, now).own : now - since;
@@ -259,6 +276,7 @@ ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, Lane& lane, unsigned e
     vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);
     if (lane.overdue++ == 0) lane.overdue_since = now;
     lane.flying.pop_front();
+    tell_plan(vgpu, slot, slice, 0, now);
     free_since_[account] = now;
   }
   return lane.overdue > 0 ? now + options_.period_ns : kNever;
@@ -305,6 +323,7 @@ void ArbiterCore::fit_quantum(Time now) {
 ArbiterCore::Time ArbiterCore::run(Time now) {
   fit_quantum(now);
   review_sharing(now);
+  review_governed(now);
   Time next = kNever;
   for (unsigned account = 0; account < accounts(); ++account) {
     next = std::min(next, give_up_overdue(account, now));
@@ -313,9 +332,11 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
     }
     maybe_open(account, now);
     next = std::min(next, dispatch(account, now));
+    next = std::min(next, follow_plan(account, now));
     next = std::min(next, renew_leases(account, now));
     review_meters(account, now);
   }
+  see_crowd(now);
   return next;
 }
 

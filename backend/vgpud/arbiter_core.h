@@ -20,6 +20,7 @@
 
 #include "backend/control/gate_link.h"
 #include "backend/vgpud/arbiter.h"
+#include "backend/vgpud/co_planner.h"
 #include "vgpu-sched/policy/scheduler.h"
 #include "vgpu-sched/slice/charge.h"
 
@@ -40,7 +41,7 @@ class ArbiterCore {
   void remove(const std::string& vgpu, Time now);
   void set_policy(const std::string& policy, sched::QueueModel model, Time now);
   void set_sharing(const std::string& vgpu, Sharing sharing);
-  void set_corun_mode(CorunMode mode);
+  void set_corun_mode(CorunMode mode, Time now);
   const ArbiterOptions& options() const { return options_; }
 
   // `board` stays valid until detach.
@@ -53,6 +54,7 @@ class ArbiterCore {
   Time run(Time now);
 
   std::vector<VgpuUse> use() const;
+  PlanState plan() const;
   void start_trace();
   std::vector<SliceRecord> take_trace(uint64_t* lost);
 
@@ -62,12 +64,14 @@ class ArbiterCore {
   struct Granted {
     sched::RequestId id = 0;
     Time asked = 0, granted = 0;
+    uint64_t planned = 0;  // the plan's number for it; 0: none has
   };
   // What is known of one gate.
   struct Lane {
     uint32_t ended = 0, asked = 0;
     uint64_t busy_ns = 0;
     bool waiting = false;
+    bool admitted = false;       // the scheduler has sent the ask that waits, and the plan has not granted it
     Granted ask;                 // the one that waits
     std::deque<Granted> flying;  // granted, oldest first
     uint32_t leased = 0;         // begun at an open gate that has been closed since
@@ -102,6 +106,7 @@ class ArbiterCore {
     sched::VgpuId id = 0;
     EngineShares shares{};
     GateBoard* board = nullptr;
+    GateBoard* aside = nullptr;                // instead of it, while it is not governed
     bool corun = false, wants_corun = false;   // the second: from when on no program of before is left
     std::array<Meter, kGateEngines> meters{};  // by account
     std::map<uint32_t, Lanes> slots;
@@ -146,6 +151,21 @@ class ArbiterCore {
   void arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   uint32_t running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const;
   void grant(const sched::Request& request, Time now);
+  void let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPlanner::Grant& planned, Time now);
+
+  void make_planner(Time now);
+  void post_mode(Vgpu& vgpu);
+  bool admit(const sched::Request& request, Time now);
+  void withdraw(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  void leave_plan(const Vgpu& vgpu, uint32_t slot, Time now);
+  void look_at_offer(const Vgpu& vgpu, uint32_t slot, Time now);
+  void tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now);
+  void see_crowd(Time now);
+  void take_answer(const CoPlanner::Grant& grant, Time now);
+  Time follow_plan(Account account, Time now);
+  bool governs(const Vgpu& vgpu) const;
+  void review_governed(Time now);
+  void stand_aside(Vgpu& vgpu, GateBoard* board);
 
   bool take_lease(Vgpu& vgpu, Account account, Time now);
   void open(Vgpu& vgpu, Account account, Time now);
@@ -160,10 +180,11 @@ class ArbiterCore {
   void maybe_open(Account account, Time now);
   bool wants(const Vgpu& vgpu, Account account, bool waiting_only) const;
   bool others_want(const Vgpu& vgpu, Account account) const;
+  bool others_press(const Vgpu& vgpu, Account account) const;
   bool has_overdue(const Vgpu& vgpu, Account account) const;
   Time dispatch(Account account, Time now);
   Time give_up_overdue(Account account, Time now);
-  Time give_up_slices(Vgpu& vgpu, Lane& lane, unsigned engine, Time now);
+  Time give_up_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   Time renew_leases(Account account, Time now);
   void record(const Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, Time ended, Time charged);
 
@@ -181,6 +202,8 @@ class ArbiterCore {
   std::unordered_map<sched::RequestId, Place> waiting_;  // asks that the scheduler has not answered
   std::array<Time, kGateEngines> free_since_{};          // by account: when the last slice ended
   CorunMode corun_mode_ = CorunMode::kMps;
+  std::unique_ptr<CoPlanner> planner_;                   // null: the mode plans nothing
+  Time crowded_at_ = 0;                                  // when several gates last had something on the compute engine
   std::array<slice::ChargeMeter, kGateEngines> meters_;  // by account
   bool tracing_ = false;
   std::vector<SliceRecord> trace_;

@@ -16,12 +16,11 @@ void ArbiterCore::set_sharing(const std::string& name, Sharing sharing) {
   if (Vgpu* vgpu = find(name)) vgpu->wants_corun = sharing == Sharing::kCorun;
 }
 
-void ArbiterCore::set_corun_mode(CorunMode mode) {
-  corun_mode_ = mode;
+void ArbiterCore::set_corun_mode(CorunMode mode, Time now) {
+  if (std::exchange(corun_mode_, mode) == mode) return;
   scheduler_->set_rules(corun_rules());
-  for (auto& [name, vgpu] : vgpus_) {
-    if (vgpu.board) vgpu.board->whole = mode == CorunMode::kConsolidation && vgpu.corun ? 1 : 0;
-  }
+  make_planner(now);
+  for (auto& [name, vgpu] : vgpus_) post_mode(vgpu);
 }
 
 sched::CorunRules ArbiterCore::corun_rules() const {
@@ -43,7 +42,7 @@ void ArbiterCore::review_sharing(Time now) {
     if (vgpu.wants_corun && used) continue;
     vgpu.corun = vgpu.wants_corun;
     (void)scheduler_->set_corun(vgpu.id, vgpu.corun, now);
-    if (vgpu.board) vgpu.board->whole = corun_mode_ == CorunMode::kConsolidation && vgpu.corun ? 1 : 0;
+    post_mode(vgpu);
   }
 }
 
@@ -54,6 +53,17 @@ ArbiterCore::Part ArbiterCore::take_part(Vgpu& vgpu, Account account, Time now) 
   meters_[account].begin(vgpu.id, 1, now);
   meter.since = now;
   return part;
+}
+
+// As others_want, without those that only wait for their turn in a plan.
+bool ArbiterCore::others_press(const Vgpu& vgpu, Account account) const {
+  bool any = false;
+  for (const auto& [name, other] : vgpus_) {
+    if (&other == &vgpu) continue;
+    for_lanes(other, account,
+              [&](uint32_t, unsigned, const Lane& lane) { any = any || (lane.waiting && !lane.admitted); });
+  }
+  return any;
 }
 
 ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, Account account, const Granted& slice) const {
@@ -69,7 +79,7 @@ void ArbiterCore::review_meters(Account account, Time now) {
       for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) { runs = runs || !lane.flying.empty(); });
     }
     Meter& meter = vgpu.meters[account];
-    if (const bool calm = runs && !others_want(vgpu, account); calm != meter.calm) set_calm(vgpu, account, calm);
+    if (const bool calm = runs && !others_press(vgpu, account); calm != meter.calm) set_calm(vgpu, account, calm);
     if (meter.runs == runs) continue;
     if (runs) {
       meters_[account].begin(vgpu.id, 1, now);

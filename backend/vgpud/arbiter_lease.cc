@@ -41,8 +41,7 @@ void ArbiterCore::open(Vgpu& vgpu, Account account, Time now) {
   for_lanes(vgpu, account, [&](uint32_t slot, unsigned engine, Lane& lane) {
     if (!lane.waiting) return;
     asking.emplace_back(slot, engine);
-    (void)scheduler_->cancel(vgpu.id, static_cast<Engine>(engine), lane.ask.id, now);
-    waiting_.erase(lane.ask.id);
+    withdraw(vgpu, slot, engine, now);
   });
   const bool opened = take_lease(vgpu, account, now);
   if (opened) set_open(vgpu, account, true);

@@ -29,6 +29,7 @@ constexpr size_t kTraceMax = 1 << 20;
 void ArbiterCore::heard(const std::string& name, Time now) {
   Vgpu* vgpu = find(name);
   if (!vgpu || !vgpu->board) return;
+  see_crowd(now);
   for (uint32_t word = 0; word < vgpu->board->news.size(); ++word) {
     uint64_t bits = vgpu->board->news[word].exchange(0);
     for (; bits != 0; bits &= bits - 1) {
@@ -45,6 +46,7 @@ void ArbiterCore::hear_slot(Vgpu& vgpu, uint32_t slot, Time now) {
     for (unsigned account = 0; account < accounts(); ++account) settle_closing(vgpu, account, now);
   }
   for (unsigned engine = 0; engine < kGateEngines; ++engine) hear_gate(vgpu, slot, engine, now);
+  look_at_offer(vgpu, slot, now);
 }
 
 // How many slices of the gate have begun and not ended, as far as that can be believed.
@@ -81,6 +83,7 @@ void ArbiterCore::let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   vgpu.last_wanted[account_of(engine)] = now;
   ++vgpu.use[engine].grants;
   gate.open = 1;
+  gate.blocks = 0;
   gate.granted = vgpu.slots[slot][engine].asked;
   futex_wake(&gate.granted);
 }
@@ -89,7 +92,8 @@ void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   const Lane& lane = vgpu.slots[slot][engine];
   const sched::Request request{
       .id = lane.ask.id, .vgpu = vgpu.id, .engine = static_cast<Engine>(engine), .estimate = 0, .priority = 0};
-  if (scheduler_->arrival(request, now) == sched::Error::kNone) waiting_[request.id] = {&vgpu, slot, engine};
+  if (scheduler_->arrival(request, now) != sched::Error::kNone) return let_go(vgpu, slot, engine, {}, now);
+  waiting_[request.id] = {&vgpu, slot, engine};
 }
 
 // In the order in which they began: those given up, those begun at the open gate, those granted. Before a lease closes,
@@ -114,6 +118,7 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
     } else if (!lane.flying.empty()) {
       const Granted slice = lane.flying.front();
       lane.flying.pop_front();
+      tell_plan(vgpu, slot, slice, busy_ns / count, now);
       complete(vgpu, slot, engine, slice, each, metered ? own : now - held_since(vgpu, account_of(engine), slice), now);
     } else if (lease.takes()) {
       lease.own += own;
@@ -156,10 +161,8 @@ void ArbiterCore::complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Gra
 // Its runner has gone: what it held is free, and charged as long as it held it.
 void ArbiterCore::forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   Lane& lane = vgpu.slots[slot][engine];
-  if (lane.waiting) {
-    (void)scheduler_->cancel(vgpu.id, static_cast<Engine>(engine), lane.ask.id, now);
-    waiting_.erase(lane.ask.id);
-  }
+  if (lane.waiting) withdraw(vgpu, slot, engine, now);
+  if (engine == 0) leave_plan(vgpu, slot, now);
   const Account account = account_of(engine);
   const bool metered = vgpu.meters[account].runs;
   for (const Granted& slice : std::exchange(lane.flying, {})) {

@@ -18,7 +18,8 @@ std::unique_ptr<Planner> make_planner(std::string_view name, CoRunModel& model, 
     return std::make_unique<PairPlanner>(model, model, options, rules);
   }
   if (name == "opt" && table != nullptr) {
-    const PairRules rules{.prune = false, .ratios = 0, .solves = 0};
+    // A table solves none; forecasts in place of what is not measured yet are bounded as Kernelet's are.
+    const PairRules rules{.prune = false, .ratios = 0, .solves = options.solves};
     return std::make_unique<PairPlanner>(model, *table, options, rules);
   }
   return nullptr;

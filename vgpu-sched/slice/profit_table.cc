@@ -7,6 +7,12 @@ void ProfitTable::set(ShapeId a, int resident_a, ShapeId b, int resident_b, doub
   known_[{a, resident_a, b, resident_b}] = {.speed_a = speed_a, .speed_b = speed_b, .measured = true};
 }
 
+void ProfitTable::forget(ShapeId shape) {
+  std::erase_if(known_, [shape](const auto& entry) {
+    return std::get<0>(entry.first) == shape || std::get<2>(entry.first) == shape;
+  });
+}
+
 PairForecast ProfitTable::pair(ShapeId a, int resident_a, ShapeId b, int resident_b) {
   const bool swapped = a > b;
   const auto found =

@@ -12,6 +12,8 @@ class ProfitTable : public PairSource {
  public:
   // Speeds relative to each shape alone at full occupancy.
   void set(ShapeId a, int resident_a, ShapeId b, int resident_b, double speed_a, double speed_b);
+  // Nothing of this shape is known any more.
+  void forget(ShapeId shape);
   // Zeros, which no planner chooses, for what was not measured.
   PairForecast pair(ShapeId a, int resident_a, ShapeId b, int resident_b) override;
 

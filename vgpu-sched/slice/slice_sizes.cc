@@ -53,10 +53,11 @@ Slices balanced_slices(const GpuModel& gpu, const Fit& a, int resident_a, Blocks
   const double ratio = std::clamp(time_b / time_a, 1 / kLongestSlice, kLongestSlice);
   if (ratio > 1) blocks_a *= ratio;
   if (ratio < 1) blocks_b /= ratio;
-  const double scale =
-      std::max({1.0, static_cast<double>(minimum_a) / blocks_a, static_cast<double>(minimum_b) / blocks_b});
-  return {.a = std::max(whole_rows(blocks_a * scale, gpu.sms), minimum_a),
-          .b = std::max(whole_rows(blocks_b * scale, gpu.sms), minimum_b)};
+  // What a slice costs is to be a part of its time: beside another, fewer blocks take as long.
+  const double least_a = static_cast<double>(minimum_a) * std::clamp(forecast.speed_a, 0.0, 1.0);
+  const double least_b = static_cast<double>(minimum_b) * std::clamp(forecast.speed_b, 0.0, 1.0);
+  const double scale = std::max({1.0, least_a / blocks_a, least_b / blocks_b});
+  return {.a = whole_rows(blocks_a * scale, gpu.sms), .b = whole_rows(blocks_b * scale, gpu.sms)};
 }
 
 }  // namespace bandsaw::slice

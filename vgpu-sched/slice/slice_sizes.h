@@ -20,7 +20,7 @@ struct Ratio {
 };
 std::vector<Ratio> ratios_of(const GpuModel& gpu, const Fit& a, const Fit& b, int most);
 
-// Slices of two kernels that end together, at these residencies and speeds, each at least its minimum.
+// Slices of two kernels that end together, at these residencies and speeds, each as long as its minimum alone at least.
 struct Slices {
   Blocks a = 0;
   Blocks b = 0;

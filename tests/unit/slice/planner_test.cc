@@ -56,7 +56,7 @@ TEST_F(PlannerTest, KerneletTakesTheComplementaryPair) {
   EXPECT_EQ(ids(plan("opt", all)), (Ids{3, 4}));
   for (const Part& part : got.parts) {
     EXPECT_EQ(part.slice % 132, 0u);
-    EXPECT_GE(part.slice, 1056u);
+    EXPECT_GE(part.slice, 1056u / 2);  // as long as its minimum alone, beside another
   }
 }
 

@@ -167,7 +167,7 @@ TEST_F(ArbiterCorunTest, AnIsolatedOneIsAloneAndHasItsShare) {
   for (const CorunMode mode : {CorunMode::kMps, CorunMode::kSlicesFifo, CorunMode::kConsolidation}) {
     tenants_.clear();
     make();
-    core_->set_corun_mode(mode);
+    core_->set_corun_mode(mode, now_);
     Tenant& alone = join("a", 40, Sharing::kIsolated);
     Tenant &one = join("b", 30, Sharing::kCorun), &other = join("c", 30, Sharing::kCorun);
     run_for(kSecond);
@@ -184,7 +184,7 @@ TEST_F(ArbiterCorunTest, AnIsolatedOneIsAloneAndHasItsShare) {
 
 TEST_F(ArbiterCorunTest, ConsolidationIsOfTwoWholeKernels) {
   make();
-  core_->set_corun_mode(CorunMode::kConsolidation);
+  core_->set_corun_mode(CorunMode::kConsolidation, now_);
   for (const char* name : {"a", "b", "c", "d"}) join(name, 25, Sharing::kCorun);
   run_for(2 * kSecond);
   EXPECT_EQ(most_, 2);
@@ -192,7 +192,7 @@ TEST_F(ArbiterCorunTest, ConsolidationIsOfTwoWholeKernels) {
     EXPECT_NEAR(charged(*tenant, 2 * kSecond), 25, 2);
     EXPECT_EQ(tenant->board->whole, 1u);
   }
-  core_->set_corun_mode(CorunMode::kMps);
+  core_->set_corun_mode(CorunMode::kMps, now_);
   run_for(kSecond);
   EXPECT_EQ(most_, 4);
   EXPECT_EQ(tenants_[0]->board->whole, 0u);

@@ -1,0 +1,177 @@
+// Between the gates and vgpu-sched/slice: which of the corun kernels that runners offer (backend/control/offer.h) gets
+// its next slice now, and of how many blocks.
+//
+// Driven by the arbiter, in its time. A kernel takes part while its asks are let through by its account, is left out
+// while they are not, and is forgotten when it neither runs nor asks. What the co-scheduler issues for a kernel that
+// does not ask yet is granted with its next ask. Nobody waits for a plan that plans nothing: while the engine would
+// stand idle, who asks is granted.
+//
+// What offers say is bounded here, and used for planning only. Bounded: a kernel for each gate, kShapesMost shapes for
+// each owner. Pure: no clock, threads, system calls; calls from one thread at a time.
+// Source: Kernelet, section 3; the plans are those of vgpu-sched/slice.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/control/corun.h"
+#include "backend/control/gate_link.h"
+#include "backend/control/offer.h"
+#include "vgpu-sched/slice/coscheduler.h"
+#include "vgpu-sched/slice/known_pairs.h"
+#include "vgpu-sched/slice/profiler.h"
+#include "vgpu-sched/slice/profit_table.h"
+
+namespace bandsaw {
+
+// Speeds of two kernels beside each other, relative to each alone, by the names that they are offered with.
+struct PairProfit {
+  std::string a, b;
+  int resident_a = 0, resident_b = 0;
+  double speed_a = 0, speed_b = 0;
+};
+
+struct PlanOptions {
+  slice::GpuModel gpu;
+  slice::PlannerOptions planner;
+  std::vector<PairProfit> profits;  // kOpt: measured ahead
+};
+
+// For people; sums since the mode was chosen.
+struct PlanState {
+  bool planned = false;  // by a planner that looks at offers
+  uint64_t plans = 0, pairs = 0, alone = 0;
+  uint64_t grants = 0;     // slices that were planned
+  uint64_t resizes = 0;    // of resident blocks
+  uint64_t refused = 0;    // offers that made no sense
+  uint64_t unplanned = 0;  // granted because the plan would have left the engine idle
+  uint64_t shapes = 0, measured_shapes = 0, profits = 0;
+  struct Part {
+    std::string vgpu, kernel;
+    uint64_t slice = 0;  // blocks; 0: all that are left
+    int resident = 0;    // on each SM; 0: as many as fit
+  };
+  std::vector<Part> plan;        // in force; `vgpu` is filled in by the arbiter
+  std::vector<uint64_t> owners;  // of its parts
+};
+
+class CoPlanner {
+ public:
+  using Time = slice::Time;
+  using Place = uint64_t;  // a gate, and
+  using Owner = uint64_t;  // whose it is; both chosen by the caller
+  static constexpr Time kNever = INT64_MAX;
+  static constexpr size_t kShapesMost = 64;
+
+  struct Grant {
+    Place place = 0;
+    uint64_t number = 0;  // 0: no slice, but other residency for one that runs
+    uint64_t blocks = 0;  // 0: as the runner likes
+    uint32_t resident = 0;
+  };
+
+  // Null: the mode needs no offers.
+  static std::unique_ptr<CoPlanner> make(CorunMode mode, const PlanOptions& options);
+  static bool plans(CorunMode mode);
+
+  // The gate asks for a slice of what it offers, and its account lets it. False: the offer is none to plan with.
+  bool ask(Place place, Owner owner, const OfferFacts& facts, Time now);
+  // The gate asks, and its account does not let it.
+  void hold_back(Place place, Time now);
+  // The call that the gate offers now, whether it asks or not.
+  void look(Place place, const OfferFacts& facts, Time now);
+  // A granted slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran meanwhile.
+  void slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
+  // The gate offers nothing any more; what it has in flight is forgotten.
+  void gone(Place place, Time now);
+  void forget_owner(Owner owner);
+  // Forgets all kernels; what was measured stays.
+  void clear(Time now);
+
+  // To be called after all of the above. Each grant answers an ask; grants without a number come whenever they do.
+  std::vector<Grant> run(Time now);
+  // When to call run() though nothing happens.
+  Time next() const;
+
+  PlanState state() const;
+
+ private:
+  using Key = std::pair<Owner, uint64_t>;
+  struct Shape {
+    Shape(const slice::KernelProfile& profile, std::string its_name) : profiler(profile), name(std::move(its_name)) {}
+
+    slice::ShapeId id = slice::kNoShape;
+    slice::Profiler profiler;
+    double offered_ns = 0;  // a block's time, as its runner says
+    std::string name;
+    uint32_t samples = 0;
+    uint32_t users = 0;
+    uint64_t used = 0;  // counts up with each use of any
+  };
+  struct Flying {
+    uint64_t number = 0;
+    slice::Range range;
+  };
+  struct Kernel {
+    slice::KernelId id = 0;  // 0: it takes no part
+    Key shape{};
+    OfferFacts facts;
+    bool asks = false;
+    bool stays = false;  // issued in one piece: not its slices are planned, but its blocks on an SM
+    int resident = 0;
+    uint32_t told = 0;             // of that, by the last grant
+    uint64_t blocks = 0;           // when it arrived
+    slice::Range whole{};          // `stays`
+    std::deque<slice::Range> due;  // issued, not granted
+    std::deque<Flying> flying;
+    Time quiet_since = 0;  // asks nothing and has nothing in flight
+
+    bool has_resident() const { return facts.form == static_cast<uint32_t>(OfferForm::kResident); }
+    bool quiet() const { return id != 0 && !asks && flying.empty(); }
+  };
+
+  CoPlanner(CorunMode mode, const PlanOptions& options);
+  static bool is_sound(const OfferFacts& facts);
+  slice::KernelProfile profile_of(const OfferFacts& facts) const;
+  Shape& shape_of(const Key& key, const OfferFacts& facts);
+  void make_room(Owner owner);
+  void drop_shape(std::map<Key, Shape>::iterator shape);
+  void learn(const Key& key, const slice::KernelProfile& profile);
+  void take_profits(const Shape& shape);
+  void measure(Kernel* kernel, uint64_t blocks, Time busy, Time now);
+
+  bool arrive(Place place, Kernel* kernel, Time now);
+  void leave(Kernel* kernel, Time now);
+  void forget(Kernel* kernel);
+  uint64_t left_of(const Kernel& kernel) const;
+  void issue(Time now);
+  void count_plan();
+  void resize(std::vector<Grant>* grants);
+  void grant(std::vector<Grant>* grants);
+  Grant give(Place place, Kernel* kernel);
+  bool stands_idle() const;
+  void answer(Time now, std::vector<Grant>* grants);
+  void drop_quiet(Time since, Time now);
+
+  const CorunMode mode_;
+  const PlanOptions options_;
+  slice::CoRunModel model_;
+  slice::ProfitTable table_;
+  slice::KnownPairs known_;
+  slice::SpeedMeter meter_;
+  slice::CoScheduler scheduler_;
+  std::map<Key, Shape> shapes_;
+  std::map<slice::ShapeId, std::string> names_;
+  std::map<Place, Kernel> kernels_;
+  std::unordered_map<slice::KernelId, Place> places_;
+  slice::KernelId next_kernel_ = 1;
+  uint64_t next_number_ = 1, uses_ = 0, plans_seen_ = 0;
+  PlanState counts_;
+};
+
+}  // namespace bandsaw

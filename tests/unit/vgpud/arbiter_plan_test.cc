@@ -1,0 +1,300 @@
+// The arbiter where a mode plans which kernels run beside each other.
+#include <chrono>
+#include <random>
+
+#include "tests/unit/vgpud/planned.h"
+
+namespace bandsaw {
+namespace {
+
+using slice::kBs;
+using slice::kPc;
+using slice::kSad;
+using slice::kTea;
+
+constexpr CorunMode kPlanned[] = {CorunMode::kKernelet, CorunMode::kPersistentGreedy, CorunMode::kOpt,
+                                  CorunMode::kRandom};
+
+ArbiterOptions unscheduled() {
+  ArbiterOptions options;
+  options.scheduled = false;
+  options.policy = "fifo";
+  return options;
+}
+
+TEST_F(PlannedTest, PairsThatGainRunBesideEachOther) {
+  for (const OfferForm form : {OfferForm::kSlices, OfferForm::kResident}) {
+    std::map<CorunMode, double> total;
+    for (const CorunMode mode : {CorunMode::kSlicesFifo, CorunMode::kKernelet, CorunMode::kOpt, CorunMode::kRandom,
+                                 CorunMode::kPersistentGreedy}) {
+      ArbiterOptions options = unscheduled();
+      options.plan.planner.patience = 100 * kMillisecond;
+      make(mode, options);
+      for (const int kind : {kPc, kBs, kTea, kSad}) join(kind).form = form;
+      run_for(200 * kMillisecond);
+      throughput(1);
+      idle_ = 0;
+      run_for(kSecond);
+      total[mode] = throughput(kSecond);
+      const PlanState state = core_->plan();
+      std::printf("%d %-18s %.3f: %lu plans, %lu pairs, %lu alone, %lu slices, %lu resizes\n", static_cast<int>(form),
+                  to_text(mode), total[mode], state.plans, state.pairs, state.alone, state.grants, state.resizes);
+      EXPECT_LE(idle_, kSecond / 50) << to_text(mode);
+      EXPECT_EQ(state.planned, mode != CorunMode::kSlicesFifo);
+      if (!state.planned) continue;
+      EXPECT_GT(state.pairs, 20u) << to_text(mode);
+      EXPECT_EQ(state.refused, 0u);
+      EXPECT_EQ(state.unplanned, 0u);
+      for (auto& tenant : tenants_) EXPECT_FALSE(tenant->granted.empty() && tenant->residents.empty()) << tenant->name;
+    }
+    EXPECT_GT(total[CorunMode::kKernelet], total[CorunMode::kRandom] - 0.02);
+    EXPECT_GT(total[CorunMode::kKernelet], 1.35);
+  }
+}
+
+TEST_F(PlannedTest, SharesHoldWhereKernelsArePlanned) {
+  for (const CorunMode mode : kPlanned) {
+    make(mode);
+    PlannedTenant &large = join(kPc, 50), &small = join(kTea, 25), &other = join(kSad, 25);
+    run_for(400 * kMillisecond);
+    for (auto& tenant : tenants_) charged(*tenant, 1);
+    run_for(3 * kSecond);
+    EXPECT_NEAR(charged(large, 3 * kSecond), 50, 4) << to_text(mode);
+    EXPECT_NEAR(charged(small, 3 * kSecond), 25, 4) << to_text(mode);
+    EXPECT_NEAR(charged(other, 3 * kSecond), 25, 4) << to_text(mode);
+  }
+}
+
+TEST_F(PlannedTest, OneAloneGoesWithoutAsking) {
+  for (const CorunMode mode : kPlanned) {
+    make(mode);
+    PlannedTenant &alone = join(kPc), &other = join(kBs);
+    other.launches = 0;
+    run_for(100 * kMillisecond);
+    idle_ = 0;
+    alone.done = 0;
+    run_for(500 * kMillisecond);
+    EXPECT_EQ(alone.gate().open, 1u);
+    EXPECT_EQ(idle_, 0);
+    EXPECT_GT(throughput(500 * kMillisecond), 0.97);
+    other.launches = 3;
+    run_for(300 * kMillisecond);
+    EXPECT_TRUE(other.idle());
+    EXPECT_FALSE(other.granted.empty() && other.residents.empty()) << to_text(mode);
+  }
+}
+
+// Without a policy nobody is asked to ask, but those whose kernels are planned.
+TEST_F(PlannedTest, WithoutAPolicyOnlyPlansAreFollowed) {
+  make(CorunMode::kMps, unscheduled());
+  PlannedTenant &one = join(kPc, 100), &two = join(kTea, 100);
+  PlannedTenant& isolated = join(kSad, 100, "", Sharing::kIsolated);
+  const auto absent = [](PlannedTenant& tenant) { return tenant.board->absent == 1; };
+  run_for(20 * kMillisecond);
+  EXPECT_TRUE(absent(one) && absent(two) && absent(isolated));
+  core_->set_corun_mode(CorunMode::kKernelet, now_);
+  next_ = core_->run(now_);
+  EXPECT_FALSE(absent(one) || absent(two));
+  EXPECT_TRUE(absent(isolated));
+  EXPECT_EQ(one.board->planned, 1u);
+  EXPECT_EQ(isolated.board->planned, 0u);
+  run_for(200 * kMillisecond);
+  EXPECT_GT(core_->plan().pairs, 0u);
+  EXPECT_FALSE(one.granted.empty());
+  core_->set_sharing("TEA", Sharing::kIsolated);
+  next_ = core_->run(now_);
+  EXPECT_TRUE(absent(two));
+  core_->set_corun_mode(CorunMode::kMps, now_);
+  next_ = core_->run(now_);
+  EXPECT_TRUE(absent(one) && absent(two));
+  one.done = two.done = 0;
+  run_for(100 * kMillisecond);
+  EXPECT_GT(one.done * one.block_ns, 10.0 * kMillisecond);
+  EXPECT_GT(two.done * two.block_ns, 10.0 * kMillisecond);
+}
+
+TEST_F(PlannedTest, NobodyWaitsForOneThatHasStopped) {
+  for (const CorunMode mode : kPlanned) {
+    for (const bool scheduled : {true, false}) {
+      ArbiterOptions options = scheduled ? ArbiterOptions{} : unscheduled();
+      options.patience_ns = 20 * kMillisecond;
+      options.plan.planner.patience = 50 * kMillisecond;
+      make(mode, options);
+      PlannedTenant& still = join(kPc);
+      join(kBs);
+      join(kTea);
+      run_for(100 * kMillisecond);
+      still.stopped = true;
+      run_for(20 * kMillisecond);
+      throughput(1);
+      idle_ = 0;
+      run_for(300 * kMillisecond);
+      EXPECT_GT(throughput(300 * kMillisecond), 0.9) << to_text(mode) << scheduled;
+      EXPECT_LE(idle_, 6 * kMillisecond) << to_text(mode) << scheduled;
+      still.stopped = false;
+      still.done = 0;
+      run_for(300 * kMillisecond);
+      EXPECT_GT(still.done * still.block_ns, 10.0 * kMillisecond) << to_text(mode);
+    }
+  }
+}
+
+TEST_F(PlannedTest, TenantsComeAndGoAndModesChangeUnderLoad) {
+  std::mt19937 random(5);
+  for (const bool scheduled : {true, false}) {
+    ArbiterOptions options = scheduled ? ArbiterOptions{} : unscheduled();
+    options.plan.planner.patience = 50 * kMillisecond;
+    make(CorunMode::kKernelet, options);
+    for (int turn = 0; turn < 60; ++turn) {
+      if (tenants_.size() < 4) {
+        const int kind = static_cast<int>(random() % 8);
+        const bool corun = random() % 5 != 0;
+        join(kind, 20, "t" + std::to_string(turn), corun ? Sharing::kCorun : Sharing::kIsolated);
+        tenants_.back()->form = random() % 3 == 0 ? OfferForm::kResident : OfferForm::kSlices;
+        tenants_.back()->offers = random() % 4 != 0;
+      } else if (random() % 2) {
+        leave(*tenants_[random() % tenants_.size()]);
+      }
+      if (random() % 3 == 0) core_->set_corun_mode(static_cast<CorunMode>(random() % 7), now_);
+      if (random() % 8 == 0 && scheduled) {
+        core_->set_policy(random() % 2 ? "band+" : "credit", sched::QueueModel::kMrq, now_);
+      }
+      next_ = core_->run(now_);
+      for (auto& tenant : tenants_) tenant->done = 0;
+      idle_ = 0;
+      run_for(300 * kMillisecond);
+      EXPECT_LE(idle_, 150 * kMillisecond) << turn;
+      for (auto& tenant : tenants_)
+        EXPECT_TRUE(tenant->done > 0 || !tenant->running.empty()) << tenant->name << " in turn " << turn;
+    }
+  }
+}
+
+TEST_F(PlannedTest, ResidentBlocksAreGivenOutAnewWithEveryArrival) {
+  make(CorunMode::kPersistentGreedy, unscheduled());
+  PlannedTenant &one = join(kPc), &two = join(kTea);
+  one.form = two.form = OfferForm::kResident;
+  run_for(100 * kMillisecond);
+  ASSERT_FALSE(one.residents.empty());
+  ASSERT_FALSE(two.residents.empty());
+  const uint32_t before = one.gate().resident;
+  const slice::Room room = beside(gpu_.gpu(), room_of(gpu_.gpu()), one.needs(), static_cast<int>(before));
+  EXPECT_GE(fit(gpu_.gpu(), room, two.needs()), static_cast<int>(two.gate().resident));
+  PlannedTenant& three = join(kSad);
+  three.form = OfferForm::kResident;
+  throughput(1);
+  run_for(300 * kMillisecond);
+  EXPECT_FALSE(three.residents.empty());
+  EXPECT_GT(core_->plan().resizes, 0u);
+  EXPECT_GT(throughput(300 * kMillisecond), 1.0);
+}
+
+TEST_F(PlannedTest, ASeedIsASchedule) {
+  const auto sizes = [&](uint64_t seed) {
+    ArbiterOptions options = unscheduled();
+    options.plan.planner.seed = seed;
+    now_ = kSecond;
+    make(CorunMode::kRandom, options);
+    for (const int kind : {kPc, kBs, kTea, kSad}) join(kind);
+    run_for(200 * kMillisecond);
+    std::vector<uint64_t> all;
+    for (auto& tenant : tenants_) all.insert(all.end(), tenant->granted.begin(), tenant->granted.end());
+    return all;
+  };
+  const auto first = sizes(1);
+  EXPECT_EQ(first, sizes(1));
+  EXPECT_NE(first, sizes(2));
+}
+
+TEST_F(PlannedTest, OptTakesTheTableItIsGiven) {
+  ArbiterOptions options = unscheduled();
+  // What no forecast would say: the first two are best, and at this ratio alone.
+  options.plan.profits = {{"BS", "TEA", 2, 6, 0.9, 0.95}};
+  make(CorunMode::kOpt, options);
+  for (const int kind : {kPc, kBs, kTea, kSad}) join(kind);
+  run_for(10 * kMillisecond);
+  const PlanState state = core_->plan();
+  EXPECT_EQ(state.profits, 1u);
+  ASSERT_EQ(state.plan.size(), 2u);
+  EXPECT_EQ(state.plan[0].kernel, "BS");
+  EXPECT_EQ(state.plan[0].vgpu, "BS");
+  EXPECT_EQ(state.plan[0].resident, 2);
+  EXPECT_EQ(state.plan[1].kernel, "TEA");
+  EXPECT_EQ(state.plan[1].resident, 6);
+}
+
+// What a runner that has been taken over offers, asks and answers is anything; its neighbours go on.
+TEST_F(PlannedTest, NonsenseInOffersHarmsNobodyElse) {
+  for (const CorunMode mode : kPlanned) {
+    make(mode);
+    PlannedTenant &one = join(kPc), &two = join(kTea);
+    EngineShares shares;
+    shares.fill({.percent = 30, .reservation = 0, .cap = 100, .priority = 0});
+    ASSERT_TRUE(core_->add("mad", shares, now_).ok());
+    core_->set_sharing("mad", Sharing::kCorun);
+    core_->run(now_);
+    auto board = std::make_unique<GateBoard>();
+    core_->attach("mad", board.get(), now_);
+    std::mt19937_64 random(7);
+    for (int i = 0; i < 4000; ++i) {
+      const uint32_t slot = static_cast<uint32_t>(random() % 4);
+      Gate& gate = board->gates[slot][0];
+      OfferFacts facts = this->facts(one);
+      uint32_t words[sizeof(OfferFacts) / 4];
+      std::memcpy(words, &facts, sizeof words);
+      for (uint64_t changes = random() % 4; changes > 0; --changes) {
+        words[random() % std::size(words)] = random() % 2 ? static_cast<uint32_t>(random()) : random() % 3;
+      }
+      std::memcpy(static_cast<void*>(&facts), words, sizeof words);
+      facts.call = random() % 3;
+      facts.shape = random() % 200;
+      facts.asked = gate.asked + 1;
+      write_offer(board->offers[slot], facts);
+      if (random() % 16 == 0) board->offers[slot].version = static_cast<uint32_t>(random());
+      if (random() % 2) ++gate.asked;
+      if (random() % 2) gate.ended += static_cast<uint32_t>(random() % 3);
+      if (random() % 4 == 0) gate.busy_ns = random();
+      set_news(*board, slot);
+      core_->heard("mad", now_);
+      next_ = core_->run(now_);
+      run_for(2 * kStep);
+    }
+    EXPECT_GT(core_->plan().refused, 0u);
+    EXPECT_LE(core_->plan().shapes, 2 * CoPlanner::kShapesMost + 2);
+    one.done = two.done = 0;
+    run_for(kSecond);
+    EXPECT_GT(one.done * one.block_ns, 0.2 * kSecond) << to_text(mode);
+    EXPECT_GT(two.done * two.block_ns, 0.2 * kSecond) << to_text(mode);
+    core_.reset();
+  }
+}
+
+// Printed; nothing is claimed of time.
+TEST_F(PlannedTest, CostOfAnAskWithSixteenReadyKernels) {
+  for (const CorunMode mode : kPlanned) {
+    make(mode, unscheduled());
+    for (int i = 0; i < 16; ++i) {
+      join(i % 8, 5, "t" + std::to_string(i));
+      tenants_.back()->block_ns *= 1 + 0.02 * i;
+    }
+    run_for(50 * kMillisecond);
+    std::vector<double> took;
+    const uint64_t plans = core_->plan().plans;
+    for (int i = 0; i < 2000; ++i) {
+      run_for(kStep);
+      PlannedTenant& tenant = *tenants_[static_cast<size_t>(i % 16)];
+      const auto begin = std::chrono::steady_clock::now();
+      core_->run(now_);
+      set_news(*tenant.board, 0);
+      core_->heard(tenant.name, now_);
+      core_->run(now_);
+      took.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+    }
+    std::sort(took.begin(), took.end());
+    std::printf("%-18s median %.2f us, p99 %.2f us, longest %.2f us; %lu plans\n", to_text(mode), took[1000],
+                took[1980], took.back(), core_->plan().plans - plans);
+  }
+}
+
+}  // namespace
+}  // namespace bandsaw

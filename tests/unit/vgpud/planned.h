@@ -1,0 +1,252 @@
+// Tenants whose long kernels are offered, planned and cut, on the simulated GPU of the slice library's tests, in
+// virtual time.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "backend/vgpud/arbiter_core.h"
+#include "tests/unit/slice/workloads.h"
+
+namespace bandsaw {
+
+using sched::kMicrosecond;
+using sched::kMillisecond;
+using sched::kSecond;
+using sched::Time;
+
+// A runner with one stream of launches of one kernel, each cut into slices of which two are in flight.
+struct PlannedTenant {
+  std::string name;
+  slice::SimKernel kernel;
+  slice::BlockNeeds needs() const { return kernel.needs; }
+  std::unique_ptr<GateBoard> board = std::make_unique<GateBoard>();
+  OfferForm form = OfferForm::kSlices;
+  double block_ns = 0;  // alone
+  uint64_t blocks = 0, minimum = 0, left = 0, call = 0;
+  bool offers = true, stopped = false;
+  uint64_t launches = ~uint64_t{0};  // to come
+
+  struct Slice {
+    double left;
+    uint64_t number;  // in the order of all
+    int resident;
+  };
+  std::deque<Slice> running{};
+  Time head_since = 0;
+  bool asking = false;
+  double done = 0;                // blocks
+  std::vector<uint64_t> granted;  // sizes of planned slices
+  std::vector<uint32_t> residents;
+  uint64_t charged = 0;
+
+  Gate& gate() { return board->gates[0][0]; }
+  bool idle() const { return launches == 0 && left == 0 && running.empty(); }
+};
+
+class PlannedTest : public testing::Test {
+ protected:
+  static constexpr Time kStep = 20 * kMicrosecond, kLength = 20 * kMillisecond;
+
+  void make(CorunMode mode, ArbiterOptions options = {}) {
+    core_.reset();
+    tenants_.clear();
+    core_ = std::make_unique<ArbiterCore>(options);
+    core_->set_corun_mode(mode, now_);
+  }
+  PlannedTenant& join(int kind, int percent = 25, const std::string& name = "", Sharing sharing = Sharing::kCorun) {
+    PlannedTenant& tenant = *tenants_.emplace_back(std::make_unique<PlannedTenant>());
+    tenant.kernel = kernels_[static_cast<size_t>(kind)];
+    tenant.name = name.empty() ? tenant.kernel.name : name;
+    tenant.block_ns = 1 / gpu_.solo_rate(tenant.kernel);
+    tenant.blocks = static_cast<uint64_t>(static_cast<double>(kLength) / tenant.block_ns);
+    const auto sms = static_cast<uint64_t>(gpu_.gpu().sms);
+    const auto least = static_cast<uint64_t>(150 * kMicrosecond / tenant.block_ns);
+    const uint64_t wave = static_cast<uint64_t>(resident_blocks(gpu_.gpu(), tenant.needs())) * sms;
+    tenant.minimum = std::max(wave, (least + sms - 1) / sms * sms);
+    EngineShares shares;
+    shares.fill({.percent = percent, .reservation = 0, .cap = 100, .priority = 0});
+    EXPECT_TRUE(core_->add(tenant.name, shares, now_).ok());
+    core_->set_sharing(tenant.name, sharing);
+    core_->run(now_);
+    core_->attach(tenant.name, tenant.board.get(), now_);
+    next_ = core_->run(now_);
+    return tenant;
+  }
+  void leave(PlannedTenant& tenant) {
+    core_->remove(tenant.name, now_);
+    next_ = core_->run(now_);
+    std::erase_if(tenants_, [&](const auto& one) { return one.get() == &tenant; });
+  }
+  void tell(PlannedTenant& tenant) {
+    set_news(*tenant.board, 0);
+    core_->heard(tenant.name, now_);
+    next_ = core_->run(now_);
+  }
+
+  OfferFacts facts(const PlannedTenant& tenant) const {
+    OfferFacts facts;
+    facts.call = tenant.call;
+    facts.shape = std::hash<std::string>()(tenant.kernel.name);
+    facts.blocks = tenant.blocks;
+    facts.left = tenant.left;
+    facts.minimum = tenant.minimum;
+    facts.block_ps = static_cast<uint64_t>(tenant.block_ns * 1000);
+    facts.form = static_cast<uint32_t>(tenant.form);
+    facts.threads = static_cast<uint32_t>(tenant.needs().threads);
+    facts.registers = static_cast<uint32_t>(tenant.needs().registers);
+    facts.shared_bytes = static_cast<uint32_t>(tenant.needs().shared);
+    facts.memory = static_cast<uint32_t>(tenant.kernel.accesses / tenant.kernel.instructions * kOfferParts);
+    facts.uncoalesced = static_cast<uint32_t>(tenant.kernel.uncoalesced * kOfferParts);
+    tenant.kernel.name.copy(facts.kernel, sizeof facts.kernel - 1);
+    return facts;
+  }
+  void begin(PlannedTenant& tenant, bool by_grant) {
+    Gate& gate = tenant.gate();
+    ++gate.begun;
+    uint64_t blocks = tenant.minimum;
+    if (tenant.form == OfferForm::kResident) {
+      blocks = tenant.left;  // it goes on until it is told to stop
+    } else if (by_grant && gate.blocks != 0) {
+      blocks = gate.blocks;
+      tenant.granted.push_back(blocks);
+    }
+    const int resident = by_grant && tenant.board->planned ? static_cast<int>(gate.resident.load()) : 0;
+    if (resident != 0) tenant.residents.push_back(static_cast<uint32_t>(resident));
+    blocks = std::min(blocks, tenant.left);
+    tenant.left -= blocks;
+    if (tenant.running.empty()) tenant.head_since = now_;
+    tenant.running.push_back({static_cast<double>(blocks), slices_++, resident});
+  }
+  void want(PlannedTenant& tenant) {
+    if (tenant.stopped) return;
+    Gate& gate = tenant.gate();
+    if (tenant.asking && (gate.granted == gate.asked || tenant.board->absent)) {
+      tenant.asking = false;
+      begin(tenant, true);
+    }
+    const size_t at_once = tenant.form == OfferForm::kResident ? 1 : 2;
+    while (!tenant.asking && tenant.running.size() < at_once) {
+      if (tenant.left == 0) {
+        if (tenant.launches == 0) return;
+        --tenant.launches;
+        ++tenant.call;
+        tenant.left = tenant.blocks;
+      }
+      if (gate.open || tenant.board->absent) {
+        begin(tenant, false);
+        continue;
+      }
+      OfferFacts offer = facts(tenant);
+      offer.asked = gate.asked + 1;
+      if (tenant.offers && tenant.board->planned) write_offer(tenant.board->offers[0], offer);
+      ++gate.asked;
+      tenant.asking = true;
+      tell(tenant);
+      if (gate.granted == gate.asked) return want(tenant);
+    }
+  }
+  void end(PlannedTenant& tenant) {
+    tenant.running.pop_front();
+    Gate& gate = tenant.gate();
+    gate.busy_ns += static_cast<uint64_t>(now_ - tenant.head_since);
+    tenant.head_since = now_;
+    ++gate.ended;
+    if (!gate.open && !tenant.board->absent) tell(tenant);
+  }
+  // Told that it is to have other residency, or that others want the engine.
+  void maybe_stop(PlannedTenant& tenant) {
+    if (tenant.form != OfferForm::kResident || tenant.running.empty() || tenant.left > 0) return;
+    PlannedTenant::Slice& slice = tenant.running.front();
+    const Gate& gate = tenant.gate();
+    const bool other = tenant.board->planned && static_cast<int>(gate.resident) != slice.resident;
+    if (gate.open || tenant.board->absent || (!other && gate.calm) || now_ - tenant.head_since < kMillisecond) return;
+    tenant.left = static_cast<uint64_t>(slice.left);
+    if (tenant.left > 0) end(tenant);
+  }
+
+  // Slices have what those that were issued before them leave of the SMs.
+  std::vector<double> rates() {
+    struct On {
+      size_t tenant;
+      const PlannedTenant::Slice* slice;
+    };
+    std::vector<On> on;
+    for (size_t i = 0; i < tenants_.size(); ++i) {
+      for (const PlannedTenant::Slice& slice : tenants_[i]->running) on.push_back({i, &slice});
+    }
+    std::sort(on.begin(), on.end(), [](const On& a, const On& b) { return a.slice->number < b.slice->number; });
+    slice::Room room = slice::room_of(gpu_.gpu());
+    std::vector<int> blocks(tenants_.size(), 0);
+    for (const auto& [i, slice] : on) {
+      int most = static_cast<int>(std::ceil(std::min(1e6, slice->left / gpu_.gpu().sms)));
+      if (slice->resident > 0 && tenants_[i]->form == OfferForm::kResident) most = slice->resident;
+      most = std::min(most, fit(gpu_.gpu(), room, tenants_[i]->needs()));
+      room = beside(gpu_.gpu(), room, tenants_[i]->needs(), most);
+      blocks[i] += most;
+    }
+    std::vector<slice::Resident> residents;
+    std::string key;
+    for (size_t i = 0; i < tenants_.size(); ++i) {
+      residents.push_back({&tenants_[i]->kernel, static_cast<double>(blocks[i] * gpu_.gpu().sms)});
+      key += tenants_[i]->kernel.name + std::to_string(blocks[i]) + " ";
+    }
+    const auto known = rates_.find(key);
+    return known != rates_.end() ? known->second : rates_[key] = gpu_.rates(residents);
+  }
+  void run_for(Time time) {
+    for (const Time until = now_ + time; now_ < until && !HasFatalFailure();) {
+      for (auto& tenant : tenants_) maybe_stop(*tenant);
+      for (auto& tenant : tenants_) want(*tenant);
+      const std::vector<double> speed = rates();
+      idle_ += std::all_of(speed.begin(), speed.end(), [](double rate) { return rate == 0; }) ? kStep : 0;
+      now_ += kStep;
+      for (size_t i = 0; i < tenants_.size(); ++i) {
+        PlannedTenant& tenant = *tenants_[i];
+        if (tenant.running.empty()) continue;
+        for (double does = speed[i] * static_cast<double>(kStep); does > 0 && !tenant.running.empty();) {
+          const double did = std::min(does, tenant.running.front().left);
+          tenant.running.front().left -= did;
+          tenant.done += did;
+          does -= did;
+          if (tenant.running.front().left < 1) end(tenant);
+        }
+      }
+      if (now_ >= next_) next_ = core_->run(now_);
+    }
+  }
+  // Time alone for what was done, by the time that it took: above 1 where kernels gain by each other.
+  double throughput(Time time) {
+    double sum = 0;
+    for (auto& tenant : tenants_) sum += std::exchange(tenant->done, 0) * tenant->block_ns;
+    return sum / static_cast<double>(time);
+  }
+  double charged(PlannedTenant& tenant, Time time) {
+    for (const VgpuUse& use : core_->use()) {
+      if (use.vgpu != tenant.name) continue;
+      const uint64_t before = std::exchange(tenant.charged, use.engines[0].busy_ns);
+      return 100 * static_cast<double>(tenant.charged - before) / static_cast<double>(time);
+    }
+    return -1;
+  }
+
+  const slice::SimGpu gpu_{slice::GpuModel{}};
+  // As the library's tests have them, with blocks so long that a wave takes some tenths of a millisecond.
+  static std::vector<slice::SimKernel> long_kernels() {
+    std::vector<slice::SimKernel> kernels = slice::eight_kernels();
+    for (slice::SimKernel& kernel : kernels) {
+      kernel.instructions *= 8;
+      kernel.accesses *= 8;
+    }
+    return kernels;
+  }
+  const std::vector<slice::SimKernel> kernels_ = long_kernels();
+  std::map<std::string, std::vector<double>> rates_;
+  Time now_ = kSecond, next_ = 0, idle_ = 0;
+  uint64_t slices_ = 0;
+  std::vector<std::unique_ptr<PlannedTenant>> tenants_;  // outlive the core
+  std::unique_ptr<ArbiterCore> core_;
+};
+
+}  // namespace bandsaw
