@@ -59,8 +59,8 @@ class CudaView final : public Base {
       : handle(view), context(std::move(in_context)), driver_(std::move(driver)), object_(std::move(object)) {}
   ~CudaView() override { destroy(); }
   CUresult destroy() {
-    if (!alive_.exchange(false) || !context->alive) return CUDA_SUCCESS;
-    if (const CUresult result = make_current(*driver_, *context)) return result;
+    if (!alive_.exchange(false) || !context->owner().alive) return CUDA_SUCCESS;
+    if (const CUresult result = make_current(*driver_, context->owner())) return result;
     return (driver_.get()->*kDestroy)(handle);
   }
 

@@ -17,6 +17,7 @@
 #include "backend/device/cuda/kernel_output.h"
 #include "backend/device/cuda/marks.h"
 #include "backend/device/cuda/objects.h"
+#include "backend/device/cuda/partition.h"
 #include "backend/device/cuda/pinned.h"
 #include "backend/device/cuda/pool.h"
 #include "backend/device/cuda/reservations.h"
@@ -176,8 +177,9 @@ class CudaDevice final : public Device {
   enum class Primary { kFresh, kTaken, kEnded };  // the guest does not have it yet, has it, has ended it
 
   // What one context takes, as measured on an H200 with driver 580: with local memory of kLocalBytes for each thread.
-  // Asking the driver how much is free, before and after, would count what other processes take meanwhile.
-  static constexpr uint64_t kContextBytes = 520ull << 20;
+  // Asking the driver how much is free, before and after, would count what other processes take meanwhile. Another
+  // context over the same primary one takes 4 to 10 MiB.
+  static constexpr uint64_t kContextBytes = 520ull << 20, kGreenContextBytes = 16ull << 20;
   static constexpr uint64_t kLocalBytes = 1024;
 
   CudaDevice(const DeviceConfig& config, DriverRef driver, DeviceHost* host, CUdevice device);
@@ -189,12 +191,18 @@ class CudaDevice final : public Device {
   CUresult enter(const CudaContextRef& context);
   CUresult enter(const StreamRef& stream) {  // work for it may follow
     as(stream).context->work.add();
-    return enter(as(stream).context);
+    const CUresult result = enter(as(stream).context);
+    return result == CUDA_SUCCESS && as(stream).context->order ? keep_order(as(stream)) : result;
   }
+  // Of the streams of a green context. It is current.
+  CUresult keep_order(const CudaStream& stream);
   CUresult enter(const Code& code);
   CUresult enter() { return enter(CudaContextRef()); }
   CudaContextRef own_context();
+  CUresult retain_primary();
   CUresult renew_primary();
+  CUresult renew_green();
+  CUresult release_primary();
   bool is_capturing(CUstream stream, CUresult* error);
   // Runs a blocking driver call of the context on a waiter, reads what kernels printed, and then tells `done`.
   void wait(const CudaContextRef& context, std::function<CUresult()> call, Done done);
@@ -281,6 +289,7 @@ class CudaDevice final : public Device {
   const DriverRef driver_;
   DeviceHost* const host_;
   const CUdevice device_;
+  std::unique_ptr<Partition> partition_;  // null: contexts have all SMs
   CudaContextRef primary_;  // retained while this lives, so that the first context of the guest is there at once
   Primary primary_state_ = Primary::kFresh;  // guarded by contexts_mutex_
   std::mutex contexts_mutex_;                // guards primary_ after it was made, too

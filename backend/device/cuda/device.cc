@@ -109,13 +109,17 @@ CudaDevice::CudaDevice(const DeviceConfig& config, DriverRef driver, DeviceHost*
 // All that takes long and needs no guest.
 Status CudaDevice::warm_up() {
   if (Status status = output_.capture(); !status.ok()) return status;
-  CUcontext context = nullptr;
+  if (config_.sm_step > 0) {
+    auto partition = Partition::make(driver_, device_, config_);
+    if (!partition.ok()) return partition.status();
+    partition_ = std::move(partition.value());
+  }
   // Whoever waits here has nothing better to do, and a spinning wait sees the end of a kernel soonest.
   driver_->cuDevicePrimaryCtxSetFlags(device_, CU_CTX_SCHED_SPIN);
-  CUresult result = driver_->cuDevicePrimaryCtxRetain(&context, device_);
-  if (result == CUDA_SUCCESS) result = driver_->cuCtxSetCurrent(context);
-  if (result != CUDA_SUCCESS) return Status::error(ENODEV, "a context on the GPU: {}", driver_->describe(result));
-  primary_ = std::make_shared<CudaContext>(context, true);
+  if (const CUresult result = retain_primary()) {
+    return Status::error(ENODEV, "a context on {} of the GPU: {}",
+                         partition_ ? fmt::format("{} SMs", partition_->sms()) : "all SMs", driver_->describe(result));
+  }
   auto heap = Heap::make(driver_, host_, device_, config_.window_base + VGPU_WINDOW_DEVICE_OFFSET,
                          VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET);
   if (!heap.ok()) return heap.status();
@@ -193,6 +197,8 @@ void CudaDevice::info(vgpu_device_info* info) {
   for (const CUdevice_attribute absent : kAbsent) info->attributes[absent] = 0;
   enter();
   driver_->cuCtxGetStreamPriorityRange(&info->least_priority, &info->greatest_priority);
+  // As many as kernels find: a cooperative one that needs more is refused.
+  if (partition_) info->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = static_cast<int>(partition_->sms());
   info->driver_version = kApiVersion;
   info->piece_bytes = kPieceBytes;
   info->look_us = kLookUs;
@@ -206,109 +212,6 @@ void CudaDevice::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {
   check(driver_->cuMemGetInfo(&free, &total));
   *free_bytes = free;
   *total_bytes = total;
-}
-
-CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
-  Charge charge(host_);
-  if (const CUresult result = take_share(kContextBytes, &charge)) return result;
-  std::unique_lock lock(contexts_mutex_);
-  if (primary_state_ == Primary::kEnded) {
-    if (const CUresult result = check(renew_primary())) return result;
-  }
-  if (primary_state_ == Primary::kFresh) {
-    primary_state_ = Primary::kTaken;
-    *context = primary_;
-    std::lock_guard charge_lock(primary_->mutex);
-    primary_->charge = std::move(charge);
-    return CUDA_SUCCESS;
-  }
-  lock.unlock();
-  CUcontext made = nullptr;
-  const unsigned wait = CU_CTX_SCHED_SPIN | (flags & (CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX));
-  const CUresult result = check(driver_->cuCtxCreate(&made, nullptr, wait, device_));
-  if (result != CUDA_SUCCESS) return result;
-  forget_current();  // creation made it current
-  auto wrapped = std::make_shared<CudaContext>(made, false);
-  wrapped->charge = std::move(charge);
-  *context = std::move(wrapped);
-  return CUDA_SUCCESS;
-}
-
-CUresult CudaDevice::context_destroy(const ContextRef& context) {
-  const CudaContextRef gone = as(context);
-  CUresult result = enter(gone);
-  if (result == CUDA_SUCCESS) result = driver_->cuCtxSynchronize();
-  tell_output();
-  heap_->release_all(gone);
-  if (gone->primary) {
-    // Programs end with this, and then the process goes at once. What is left in it goes before it is used again.
-    std::lock_guard lock(contexts_mutex_);
-    if (primary_state_ != Primary::kTaken || gone != primary_) return CUDA_ERROR_INVALID_CONTEXT;
-    primary_state_ = Primary::kEnded;
-    std::lock_guard charge_lock(gone->mutex);
-    gone->charge.give_back();  // from here on it is the runner's own, as before
-    return check(result);
-  }
-  slices_->leave(gone);
-  if (!gone->alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
-  forget_current();
-  const CUresult destroyed = driver_->cuCtxDestroy(gone->handle);
-  {
-    std::lock_guard charge_lock(gone->mutex);
-    gone->charge.give_back();
-  }
-  return check(result == CUDA_SUCCESS ? destroyed : result);
-}
-
-// A primary context as a new program finds it. What the process itself keeps in it, the registered memory, is there
-// again afterwards. Called with contexts_mutex_ held.
-CUresult CudaDevice::renew_primary() {
-  if (const CUresult result = make_current(*driver_, *primary_)) return result;
-  primary_->alive = false;
-  pinned_->suspend();
-  forget_current();
-  CUcontext context = nullptr;
-  CUresult result = driver_->cuDevicePrimaryCtxReset(device_);
-  if (result == CUDA_SUCCESS) result = driver_->cuDevicePrimaryCtxRelease(device_);
-  if (result == CUDA_SUCCESS) result = driver_->cuDevicePrimaryCtxRetain(&context, device_);
-  if (result != CUDA_SUCCESS) return result;
-  primary_ = std::make_shared<CudaContext>(context, true);
-  primary_state_ = Primary::kFresh;
-  result = make_current(*driver_, *primary_);
-  return result == CUDA_SUCCESS ? pinned_->resume() : result;
-}
-
-CUresult CudaDevice::context_get_limit(const ContextRef& context, CUlimit limit, uint64_t* value) {
-  if (const CUresult result = enter(as(context))) return result;
-  size_t bytes = 0;
-  const CUresult result = driver_->cuCtxGetLimit(&bytes, limit);
-  *value = bytes;
-  return check(result);
-}
-
-CUresult CudaDevice::context_set_limit(const ContextRef& context, CUlimit limit, uint64_t value) {
-  if (const CUresult result = enter(as(context))) return result;
-  const bool is_stack = limit == CU_LIMIT_STACK_SIZE;
-  if (!is_stack && limit != CU_LIMIT_MALLOC_HEAP_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE) {
-    return check(driver_->cuCtxSetLimit(limit, value));
-  }
-  const uint64_t unit = is_stack ? resident_threads() : 1;
-  // These are memory, which counts as soon as the driver may take it.
-  std::lock_guard lock(as(context)->mutex);
-  Charge& charge = as(context)->charge;
-  const uint64_t held = charge.bytes();
-  size_t before = 0, after = 0;
-  uint64_t more = 0;
-  CUresult result = driver_->cuCtxGetLimit(&before, limit);
-  if (result == CUDA_SUCCESS && value > before) {
-    if (__builtin_mul_overflow(value - before, unit, &more) || more > INT64_MAX) return CUDA_ERROR_OUT_OF_MEMORY;
-    result = take_share(held + more, &charge);
-  }
-  if (result == CUDA_SUCCESS) result = driver_->cuCtxSetLimit(limit, value);
-  if (driver_->cuCtxGetLimit(&after, limit) == CUDA_SUCCESS) {  // the driver rounds
-    charge.resize(after >= before ? held + (after - before) * unit : held - std::min(held, (before - after) * unit));
-  }
-  return check(result);
 }
 
 CUresult CudaDevice::host_pin(void* pointer, uint64_t bytes, bool read_only) {

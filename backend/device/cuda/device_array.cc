@@ -120,16 +120,16 @@ CUDA_RESOURCE_VIEW_DESC to_driver(const vgpu_view& asked) {
 }  // namespace
 
 CUresult CudaArray::destroy() {
-  if (parent_ || !alive_.exchange(false) || !context->alive) return CUDA_SUCCESS;
-  if (const CUresult result = make_current(*driver_, *context)) return result;
+  if (parent_ || !alive_.exchange(false) || !context->owner().alive) return CUDA_SUCCESS;
+  if (const CUresult result = make_current(*driver_, context->owner())) return result;
   const CUresult result = driver_->cuArrayDestroy(handle);
   if (result == CUDA_SUCCESS) charge_.give_back();
   return result;
 }
 
 CUresult CudaMipmap::destroy() {
-  if (!alive_.exchange(false) || !context->alive) return CUDA_SUCCESS;
-  if (const CUresult result = make_current(*driver_, *context)) return result;
+  if (!alive_.exchange(false) || !context->owner().alive) return CUDA_SUCCESS;
+  if (const CUresult result = make_current(*driver_, context->owner())) return result;
   const CUresult result = driver_->cuMipmappedArrayDestroy(handle);
   if (result == CUDA_SUCCESS) charge_.give_back();
   return result;

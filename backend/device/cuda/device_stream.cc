@@ -34,9 +34,19 @@ CUresult CudaDevice::stream_create(const ContextRef& context, uint32_t flags, in
   CUstream made = nullptr;
   const CUresult result = check(driver_->cuStreamCreateWithPriority(&made, flags, priority));
   if (result != CUDA_SUCCESS) return result;
-  if (flags & CU_STREAM_NON_BLOCKING) as(context)->has_own_streams = true;
-  *stream = std::make_shared<CudaStream>(driver_, made, as(context), true);
+  const bool apart = (flags & CU_STREAM_NON_BLOCKING) != 0;
+  if (apart) as(context)->has_own_streams = true;
+  auto order = as(context)->order && !apart ? as(context)->order->add(made) : nullptr;
+  *stream = std::make_shared<CudaStream>(driver_, made, as(context), true, std::move(order));
   return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::keep_order(const CudaStream& stream) {
+  const bool some_capture = captures_active_ > 0;
+  if (stream.handle == CU_STREAM_LEGACY) return check(stream.context->order->before_legacy(some_capture));
+  CUresult error = CUDA_SUCCESS;
+  if (!stream.blocking || (some_capture && is_capturing(stream.handle, &error))) return check(error);
+  return check(error == CUDA_SUCCESS ? stream.context->order->before(*stream.blocking) : error);
 }
 
 // The program knows nothing of it and its work is joined to the stream's, so that the legacy stream stands for as much

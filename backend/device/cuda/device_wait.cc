@@ -87,12 +87,21 @@ void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   };
   if (waited->has_own_streams || captures_active_ > 0) return wait(waited, std::move(synchronize), std::move(note));
   // The legacy stream stands for all others.
+  if (waited->order && (enter(waited) != CUDA_SUCCESS || waited->order->legacy_waits(false) != CUDA_SUCCESS)) {
+    return wait(waited, std::move(synchronize), std::move(note));
+  }
   wait_stream_soon(waited, CU_STREAM_LEGACY, std::move(synchronize), std::move(note));
 }
 
 void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
+  const CudaContextRef& context = as(stream).context;
+  if (context->order && as(stream).handle == CU_STREAM_LEGACY) {
+    CUresult result = enter(context);
+    if (result == CUDA_SUCCESS) result = context->order->legacy_waits(captures_active_ > 0);
+    if (result != CUDA_SUCCESS) return finished(result, done);
+  }
   auto synchronize = [this, stream] { return driver_->cuStreamSynchronize(as(stream).handle); };
-  wait_stream_soon(as(stream).context, as(stream).handle, std::move(synchronize), std::move(done));
+  wait_stream_soon(context, as(stream).handle, std::move(synchronize), std::move(done));
 }
 
 void CudaDevice::event_synchronize(const EventRef& event, Done done) {

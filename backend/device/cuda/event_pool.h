@@ -1,4 +1,4 @@
-// Events of one kind, kept for reuse by context: making one costs more than recording it.
+// Events of one kind, kept for reuse by the context whose they are: making one costs more than recording it.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ class EventPool {
   CUresult take(const CudaContextRef& context, CUevent* event) {
     {
       std::lock_guard lock(lock_);
-      std::vector<CUevent>& free = free_[context->id];
+      std::vector<CUevent>& free = free_[context->owner().id];
       if (!free.empty()) {
         *event = free.back();
         free.pop_back();
@@ -31,10 +31,11 @@ class EventPool {
   }
   void give(const CudaContextRef& context, CUevent event) {
     std::lock_guard lock(lock_);
-    if (context->alive) {
-      free_[context->id].push_back(event);
+    const CudaContext& owner = context->owner();
+    if (owner.alive) {
+      free_[owner.id].push_back(event);
     } else {
-      free_.erase(context->id);  // went with the context
+      free_.erase(owner.id);  // went with the context
     }
   }
 

@@ -8,8 +8,13 @@ thread_local uint64_t current_id = 0;
 
 }  // namespace
 
-CudaContext::CudaContext(CUcontext context, bool is_primary)
-    : handle(context), id(last_id.fetch_add(1) + 1), primary(is_primary) {}
+CudaContext::CudaContext(CUcontext context, bool is_primary, Green part)
+    : handle(context),
+      id(last_id.fetch_add(1) + 1),
+      primary(is_primary),
+      green(part.handle),
+      base(std::move(part.base)),
+      order(base ? std::make_unique<LegacyOrder>(std::move(part.driver)) : nullptr) {}
 
 CUresult make_current(const Driver& driver, const CudaContext& context) {
   if (current_id == context.id) return CUDA_SUCCESS;
@@ -22,11 +27,12 @@ void forget_current() { current_id = 0; }
 
 CUresult CudaStream::destroy() {
   if (!owned_.exchange(false) || !context->alive) return CUDA_SUCCESS;
+  if (blocking && make_current(*driver_, *context) == CUDA_SUCCESS) context->order->remove(*blocking);
   return driver_->cuStreamDestroy(handle);
 }
 
 CUresult CudaEvent::destroy() {
-  if (!owned_.exchange(false) || !context->alive) return CUDA_SUCCESS;
+  if (!owned_.exchange(false) || !context->owner().alive) return CUDA_SUCCESS;
   return driver_->cuEventDestroy(handle);
 }
 
@@ -44,8 +50,8 @@ CUresult CudaLibrary::unload() {
 CudaModule::~CudaModule() { unload(); }
 
 CUresult CudaModule::unload() {
-  if (!loaded_.exchange(false) || !context->alive) return CUDA_SUCCESS;
-  if (const CUresult result = make_current(*driver_, *context)) return result;
+  if (!loaded_.exchange(false) || !context->owner().alive) return CUDA_SUCCESS;
+  if (const CUresult result = make_current(*driver_, context->owner())) return result;
   const CUresult result = driver_->cuModuleUnload(handle);
   code_charge.give_back();
   return result;
@@ -66,7 +72,7 @@ void CudaExec::keep(std::shared_ptr<void> what) {
 }
 
 CudaExec::~CudaExec() {
-  if (context->alive) driver_->cuGraphExecDestroy(handle);
+  if (context->owner().alive) driver_->cuGraphExecDestroy(handle);
 }
 
 }  // namespace bandsaw::cuda

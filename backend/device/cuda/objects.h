@@ -11,6 +11,7 @@
 
 #include "backend/device/cuda/charge.h"
 #include "backend/device/cuda/driver.h"
+#include "backend/device/cuda/legacy_order.h"
 #include "backend/device/device.h"
 
 namespace bandsaw::cuda {
@@ -38,13 +39,26 @@ class WorkCount {
 // One life of a context: after a reset, the primary context's handle belongs to another object.
 class CudaContext final : public Context {
  public:
-  CudaContext(CUcontext context, bool is_primary);
+  // One of a part of the GPU's SMs, over the context that is all of them.
+  struct Green {
+    CUgreenCtx handle = nullptr;
+    std::shared_ptr<CudaContext> base;
+    DriverRef driver;
+  };
+  CudaContext(CUcontext context, bool is_primary) : CudaContext(context, is_primary, Green{}) {}
+  CudaContext(CUcontext context, bool is_primary, Green part);
+  // Whose modules, events and arrays they are that were made with this one: as long as that is alive they have to be
+  // given back.
+  CudaContext& owner() { return base ? *base : *this; }
   const CUcontext handle;
   const uint64_t id;              // never used twice; the driver does give a destroyed context's handle to a new one
   const bool primary;             // the process's primary context, made ahead
   std::atomic<bool> alive{true};  // false once it was destroyed or reset
   // Only while there are none does the legacy stream stand for all work of the context.
   std::atomic<bool> has_own_streams{false};
+  const CUgreenCtx green;                    // null: it has all SMs
+  const std::shared_ptr<CudaContext> base;   // of a green one
+  const std::unique_ptr<LegacyOrder> order;  // of a green one
   WorkCount work;
   std::mutex mutex;
   Charge charge;  // guarded by mutex: what it takes, while the guest has it
@@ -58,13 +72,19 @@ void forget_current();
 
 class CudaStream final : public Stream {
  public:
-  CudaStream(DriverRef driver, CUstream stream, CudaContextRef in_context, bool owned)
-      : handle(stream), context(std::move(in_context)), driver_(std::move(driver)), owned_(owned) {}
+  CudaStream(DriverRef driver, CUstream stream, CudaContextRef in_context, bool owned,
+             std::shared_ptr<LegacyOrder::Blocking> ordered = nullptr)
+      : handle(stream),
+        context(std::move(in_context)),
+        blocking(std::move(ordered)),
+        driver_(std::move(driver)),
+        owned_(owned) {}
   ~CudaStream() override { destroy(); }
   CUresult destroy();
 
   const CUstream handle;
   const CudaContextRef context;
+  const std::shared_ptr<LegacyOrder::Blocking> blocking;  // null: its context keeps its order, or it has none
 
  private:
   const DriverRef driver_;

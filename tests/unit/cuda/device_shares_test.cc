@@ -1,49 +1,25 @@
 // The device as a whole against a memory share, on a driver of our own.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <future>
 
 #include "backend/device/device.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "tests/unit/cuda/fake_driver.h"
+#include "tests/unit/cuda/fake_host.h"
 
 namespace bandsaw::cuda {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20, kContext = 520 * kMiB;
-
-struct FakeHost final : DeviceHost {
-  void run_callback(const HostCallback&, CUresult, Done) override {}
-  void poisoned(CUresult) override { ++poisonings; }
-  void print(std::string_view) override {}
-  bool charge_memory(int64_t bytes) override {
-    int64_t now = charged;
-    do {
-      if (bytes > 0 && bytes > share - now) return false;
-    } while (!charged.compare_exchange_weak(now, now + bytes));
-    return true;
-  }
-  void account(int, uint64_t, uint64_t) override {}
-  void* visible_host(uint64_t, uint64_t) override { return nullptr; }
-  std::atomic<int64_t> charged{0};
-  int64_t share = 4096 * kMiB;
-  std::atomic<int> poisonings{0};
-};
+constexpr int64_t kContext = 520 * kMiB;
 
 class DeviceSharesTest : public ::testing::Test {
  protected:
   DeviceSharesTest() {
     fake_gpu() = {};
-    setenv("BANDSAW_CUDA_DRIVER", FAKE_DRIVER, 1);
-    const int out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO);  // the device takes them
     DeviceConfig config;
     config.window_base = VGPU_WINDOW_BASE_0;
-    auto made = make_cuda_device(config, 0, &host_);
-    dup2(out, STDOUT_FILENO);
-    dup2(err, STDERR_FILENO);
-    close(out);
-    close(err);
+    auto made = make_fake_device(config, &host_);
     EXPECT_TRUE(made.ok()) << made.status().message();
     device_ = std::move(made.value());
     fake_gpu() = {};

@@ -1,5 +1,6 @@
 #include "tests/unit/cuda/fake_driver.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace bandsaw::cuda {
@@ -37,9 +38,46 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
                                                                          : 0;
   return CUDA_SUCCESS;
 }
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) { return make(context); }
-CUresult cuDevicePrimaryCtxReset(CUdevice) { return CUDA_SUCCESS; }
-CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) { return ++fake_gpu().primaries, make(context); }
+CUresult cuDevicePrimaryCtxReset(CUdevice) { return fake_gpu().greens ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRelease(CUdevice) { return --fake_gpu().primaries, CUDA_SUCCESS; }
+CUresult cuDeviceGetDevResource(CUdevice, CUdevResource* all, CUdevResourceType type) {
+  if (fake_gpu().sms == 0) return CUDA_ERROR_NOT_SUPPORTED;
+  *all = {};
+  all->type = type;
+  all->sm.smCount = fake_gpu().sms;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, const CUdevResource* all,
+                                     CUdevResource* rest, unsigned, unsigned least) {
+  const unsigned possible = all->sm.smCount / least;
+  *count = groups ? std::min(*count, possible) : possible;
+  for (unsigned i = 0; groups && i < *count; ++i) {
+    groups[i] = *all;
+    groups[i].sm.smCount = least;
+  }
+  if (!rest) return CUDA_SUCCESS;
+  *rest = *all;
+  rest->sm.smCount = all->sm.smCount - *count * least;
+  if (rest->sm.smCount == 0) rest->type = CU_DEV_RESOURCE_TYPE_INVALID;
+  return CUDA_SUCCESS;
+}
+// A description is the number of its SMs.
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* parts, unsigned count) {
+  uint64_t sms = 0;
+  for (unsigned i = 0; i < count; ++i) sms += parts[i].sm.smCount;
+  return *description = reinterpret_cast<CUdevResourceDesc>(sms), CUDA_SUCCESS;
+}
+CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc description, CUdevice, unsigned flags) {
+  auto& gpu = fake_gpu();
+  if (flags != CU_GREEN_CTX_DEFAULT_STREAM || gpu.primaries == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (gpu.failures > 0) return --gpu.failures, CUDA_ERROR_OUT_OF_MEMORY;
+  ++gpu.greens;
+  gpu.green_sms = static_cast<uint32_t>(reinterpret_cast<uint64_t>(description));
+  return make(green);
+}
+CUresult cuGreenCtxDestroy(CUgreenCtx) { return --fake_gpu().greens, CUDA_SUCCESS; }
+CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx) { return make(context); }
 CUresult cuCtxCreate(CUcontext* context, CUctxCreateParams*, unsigned, CUdevice) {
   ++fake_gpu().contexts;
   return make(context);
@@ -110,8 +148,10 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice, CUgraphMem_attribute, void* valu
 }
 CUresult cuDeviceGraphMemTrim(CUdevice) { return fake_gpu().graph_reserved = 0, CUDA_SUCCESS; }
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned, CUjit_option*, void**) { return make(module); }
-CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
+CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned, CUjit_option*, void**) {
+  return ++fake_gpu().modules, make(module);
+}
+CUresult cuModuleUnload(CUmodule) { return --fake_gpu().modules, CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) { return make(function); }
 CUresult cuFuncGetParamInfo(CUfunction, size_t, size_t*, size_t*) { return CUDA_ERROR_INVALID_VALUE; }
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute which, CUfunction) {

@@ -12,7 +12,13 @@ struct FakeGpu {
   uint64_t graph_reserved = 0, graph_needs = 0;
   int uploads = 0, graph_launches = 0, contexts = 0;
   uint64_t limits[CU_LIMIT_MAX] = {1024, 1 << 20, 8 << 20};
-  int local_bytes = 0;  // of every kernel
+  int local_bytes = 0;     // of every kernel
+  int primaries = 0;       // times that the primary context was retained and not released
+  int greens = 0;          // contexts over it
+  uint32_t sms = 20;       // 0: the driver cannot split them
+  uint32_t green_sms = 0;  // of the green context made last
+  int failures = 0;        // to come, of cuGreenCtxCreate
+  int modules = 0;
 };
 
 // The one that the library is about; anybody may change it between calls.
