@@ -386,9 +386,9 @@ struct GpuIdentity {
   std::string name, uuid;
   uint64_t memory_bytes = 0;
   int driver_version = 0;  // as cuDriverGetVersion
+  // SMs, and how many make the least group that contexts can be confined to; 0: they cannot be.
+  uint32_t sms = 0, sm_step = 0;
 };
 Result<GpuIdentity> probe_cuda_device(int index);
 
-  // SMs, and how many make the least group that contexts can be confined to; 0: they cannot be.
-  uint32_t sms = 0, sm_step = 0;
 }  // namespace bandsaw
