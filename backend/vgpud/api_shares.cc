@@ -133,6 +133,7 @@ void Api::create(json body, const Answer& answer) {
     undo_create(spec.name);
     return refuse_storage(answer, status);
   }
+  if (arbiter_) arbiter_->set_sm_part(spec.name, own_part(spec, registry_->all(), config_.device));
   supervisor_->add(spec, [this, spec, answer, mode, asked,
                           more = More{choice.has_value(), mode.has_value(), {}}](const Status& ready) mutable {
     more.notes = sharing_notes(spec, true);
@@ -203,6 +204,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
     return refuse_shares(answer, status);
   }
   if (arbiter_) arbiter_->set_sharing(name, changed.sharing);
+  if (arbiter_) arbiter_->set_sm_part(name, own_part(changed, registry_->all(), config_.device));
   supervisor_->update(changed);
   More more{choice.has_value(), mode.has_value(), {}};
   if (body.contains("sharing")) more.notes = sharing_notes(changed, false);

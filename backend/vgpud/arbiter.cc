@@ -98,6 +98,11 @@ class ArbiterThread final : public Arbiter {
     core_.set_sharing(vgpu, sharing);
     poke();
   }
+  void set_sm_part(const std::string& vgpu, double part) override {
+    std::lock_guard lock(mutex_);
+    core_.set_sm_part(vgpu, part);
+    poke();
+  }
   void set_corun_mode(CorunMode mode) override {
     std::lock_guard lock(mutex_);
     core_.set_corun_mode(mode, monotonic_ns());

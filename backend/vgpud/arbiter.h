@@ -79,6 +79,9 @@ class Arbiter {
   // Whether it may use an engine beside others that are corun; at first it is isolated. One that becomes corun is so
   // when no program of before has used an engine that still runs.
   virtual void set_sharing(const std::string& vgpu, Sharing sharing) = 0;
+  // The part of the GPU's SMs that it has to itself, or 0. Beside others that are corun it then waits for nobody to
+  // compute, nobody waits for it, and it is charged that part of the time that it computes.
+  virtual void set_sm_part(const std::string& vgpu, double part) = 0;
   // How those that are corun are planned; kMps at first.
   virtual void set_corun_mode(CorunMode mode) = 0;
   // Another policy for all virtual GPUs of this GPU; their slices in flight stay. EINVAL: no such policy.

@@ -323,8 +323,8 @@ void ArbiterCore::fit_quantum(Time now) {
 ArbiterCore::Time ArbiterCore::run(Time now) {
   fit_quantum(now);
   review_sharing(now);
+  Time next = review_apart(now);
   review_governed(now);
-  Time next = kNever;
   for (unsigned account = 0; account < accounts(); ++account) {
     next = std::min(next, give_up_overdue(account, now));
     for (auto& [name, vgpu] : vgpus_) {

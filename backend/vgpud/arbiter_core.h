@@ -41,6 +41,7 @@ class ArbiterCore {
   void remove(const std::string& vgpu, Time now);
   void set_policy(const std::string& policy, sched::QueueModel model, Time now);
   void set_sharing(const std::string& vgpu, Sharing sharing);
+  void set_sm_part(const std::string& vgpu, double part);
   void set_corun_mode(CorunMode mode, Time now);
   const ArbiterOptions& options() const { return options_; }
 
@@ -101,13 +102,22 @@ class ArbiterCore {
     bool calm = false;  // nobody waits for the end of what it has there
     Time since = 0;
   };
+  // SMs of its own: what is computed there is in nobody's way, and waits for nobody.
+  struct Apart {
+    double part = 0;     // of the GPU's SMs; 0: it has none
+    bool fresh = false;  // no program is left that began before it had them
+    bool on = false;
+    bool open = false;              // some gate is, and has been used a moment ago
+    Time since = 0, looked_at = 0;  // up to when its time is charged or was idle; and was looked at
+  };
   struct Vgpu {
     std::string name;
     sched::VgpuId id = 0;
     EngineShares shares{};
     GateBoard* board = nullptr;
-    GateBoard* aside = nullptr;                // instead of it, while it is not governed
-    bool corun = false, wants_corun = false;   // the second: from when on no program of before is left
+    GateBoard* aside = nullptr;               // instead of it, while it is not governed
+    bool corun = false, wants_corun = false;  // the second: from when on no program of before is left
+    Apart apart;
     std::array<Meter, kGateEngines> meters{};  // by account
     std::map<uint32_t, Lanes> slots;
     std::array<uint32_t, kGateSlots> generation{};
@@ -120,12 +130,12 @@ class ArbiterCore {
 
   Account account_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
   unsigned accounts() const { return options_.model == sched::QueueModel::kSdq ? 1 : kGateEngines; }
-  // Calls each(slot, engine, lane) for every gate of the virtual GPU that belongs to the account.
+  // Calls each(slot, engine, lane) for every gate of the virtual GPU that belongs to the account and not to itself.
   template <typename AnyVgpu, typename Each>
   void for_lanes(AnyVgpu& vgpu, Account account, const Each& each) const {
     for (auto& [slot, lanes] : vgpu.slots) {
       for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-        if (account_of(engine) == account) each(slot, engine, lanes[engine]);
+        if (account_of(engine) == account && !is_apart(vgpu, engine)) each(slot, engine, lanes[engine]);
       }
     }
   }
@@ -145,6 +155,13 @@ class ArbiterCore {
   void review_meters(Account account, Time now);
   void set_calm(Vgpu& vgpu, Account account, bool calm);
   void review_sharing(Time now);
+  static bool is_apart(const Vgpu& vgpu, unsigned engine) { return vgpu.apart.on && engine == 0; }
+  static bool has_programs(const Vgpu& vgpu);
+  Time review_apart(Time now);
+  void set_apart(Vgpu& vgpu, Time now);
+  void end_apart(Vgpu& vgpu, Time now);
+  void hear_apart(Vgpu& vgpu, uint32_t slot, Time now);
+  Time look_apart(Vgpu& vgpu, Time now);
   sched::CorunRules corun_rules() const;
   Time charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held, Time kept);
   void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);

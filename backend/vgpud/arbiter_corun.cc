@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/vgpud/arbiter_core.h"
+#include "memory/base/futex.h"
 
 namespace bandsaw {
 
@@ -30,16 +31,19 @@ sched::CorunRules ArbiterCore::corun_rules() const {
   return rules;
 }
 
+bool ArbiterCore::has_programs(const Vgpu& vgpu) {
+  return std::any_of(vgpu.slots.begin(), vgpu.slots.end(), [&](const auto& entry) {
+    const auto& gates = vgpu.board->gates[entry.first];
+    return std::any_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.begun || gate.asked; });
+  });
+}
+
 // Programs of before have contexts of their own, which the driver would switch between. Those that have gone have left
 // their gates clear.
 void ArbiterCore::review_sharing(Time now) {
   for (auto& [name, vgpu] : vgpus_) {
     if (vgpu.corun == vgpu.wants_corun) continue;
-    const bool used = std::any_of(vgpu.slots.begin(), vgpu.slots.end(), [&](const auto& entry) {
-      const auto& gates = vgpu.board->gates[entry.first];
-      return std::any_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.begun || gate.asked; });
-    });
-    if (vgpu.wants_corun && used) continue;
+    if (vgpu.wants_corun && has_programs(vgpu)) continue;
     vgpu.corun = vgpu.wants_corun;
     (void)scheduler_->set_corun(vgpu.id, vgpu.corun, now);
     post_mode(vgpu);
@@ -96,6 +100,102 @@ void ArbiterCore::set_calm(Vgpu& vgpu, Account account, bool calm) {
   if (!vgpu.board) return;
   for_lanes(vgpu, account,
             [&](uint32_t slot, unsigned engine, Lane&) { vgpu.board->gates[slot][engine].calm = calm ? 1 : 0; });
+}
+
+void ArbiterCore::set_sm_part(const std::string& name, double part) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu) return;
+  if (vgpu->apart.part == 0) vgpu->apart.fresh = false;
+  vgpu->apart.part = part;
+}
+
+// Contexts of isolated ones are not beside those of others on other SMs: the driver switches between all these and one.
+// Returns when to be called again.
+ArbiterCore::Time ArbiterCore::review_apart(Time now) {
+  const bool together = std::none_of(vgpus_.begin(), vgpus_.end(), [](const auto& entry) {
+    return !entry.second.corun && has_programs(entry.second);
+  });
+  Time next = kNever;
+  for (auto& [name, vgpu] : vgpus_) {
+    Apart& apart = vgpu.apart;
+    if (apart.part == 0 && !apart.on) continue;
+    apart.fresh = apart.fresh || !has_programs(vgpu);
+    const bool on = together && vgpu.corun && apart.fresh && apart.part > 0;
+    if (on != apart.on) on ? set_apart(vgpu, now) : end_apart(vgpu, now);
+    if (apart.on && apart.open) next = std::min(next, look_apart(vgpu, now));
+  }
+  return next;
+}
+
+// What it has in flight is charged as far as it has come.
+void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
+  close(vgpu, account_of(0), now);
+  for (auto& [slot, lanes] : vgpu.slots) {
+    forget_lane(vgpu, slot, 0, now);
+    const Gate& gate = vgpu.board->gates[slot][0];
+    lanes[0].ended = gate.ended;
+    lanes[0].busy_ns = gate.busy_ns;
+    lanes[0].asked = gate.asked - 1;  // it is answered when it is heard
+  }
+  settle_closing(vgpu, account_of(0), now);
+  vgpu.apart = {.part = vgpu.apart.part, .fresh = true, .on = true, .since = now};
+  for (auto& [slot, lanes] : vgpu.slots) hear_apart(vgpu, slot, now);
+  post_mode(vgpu);
+}
+
+// What it has running is nobody's slice.
+void ArbiterCore::end_apart(Vgpu& vgpu, Time now) {
+  for (auto& [slot, lanes] : vgpu.slots) {
+    vgpu.board->gates[slot][0].open = 0;
+    hear_apart(vgpu, slot, now);
+    vgpu.board->gates[slot][0].open = 0;
+    lanes[0].overdue = running_at(vgpu, slot, 0);
+    lanes[0].overdue_since = now;
+  }
+  vgpu.apart.on = false;
+  post_mode(vgpu);
+}
+
+// Charged is its part of the time that its runners measured, which all together is no more than what passed.
+void ArbiterCore::hear_apart(Vgpu& vgpu, uint32_t slot, Time now) {
+  Gate& gate = vgpu.board->gates[slot][0];
+  Lane& lane = vgpu.slots[slot][0];
+  Apart& apart = vgpu.apart;
+  const uint32_t asked = gate.asked, ended = gate.ended;
+  const uint64_t busy_ns = gate.busy_ns;
+  const uint32_t count = ended - std::exchange(lane.ended, ended);
+  const uint64_t busy = busy_ns - std::exchange(lane.busy_ns, busy_ns);
+  if (count > 0) {
+    const auto took = static_cast<Time>(std::min<uint64_t>(busy, static_cast<uint64_t>(now - apart.since)));
+    const auto charged = static_cast<Time>(static_cast<double>(took) * apart.part);
+    apart.since += took;
+    vgpu.use[0].busy_ns += static_cast<uint64_t>(charged);
+    vgpu.use[0].grants += count;
+    record(vgpu, slot, 0, {.asked = now - took, .granted = now - took}, now, charged);
+  }
+  if (std::exchange(lane.asked, asked) == asked) return;
+  if (!std::exchange(apart.open, true)) apart.since = apart.looked_at = now;
+  gate.blocks = 0;
+  gate.open = 1;
+  gate.granted = asked;
+  futex_wake(&gate.granted);
+}
+
+// An open gate tells nothing. One that is idle has to ask again, so that nobody looks at it meanwhile.
+ArbiterCore::Time ArbiterCore::look_apart(Vgpu& vgpu, Time now) {
+  Apart& apart = vgpu.apart;
+  if (now - apart.looked_at < options_.period_ns) return apart.looked_at + options_.period_ns;
+  apart.looked_at = now;
+  bool used = false;
+  for (auto& [slot, lanes] : vgpu.slots) {
+    const uint32_t ended = lanes[0].ended;
+    hear_apart(vgpu, slot, now);
+    used = used || lanes[0].ended != ended || running_at(vgpu, slot, 0) > 0;
+  }
+  if (used) return now + options_.period_ns;
+  for (auto& [slot, lanes] : vgpu.slots) vgpu.board->gates[slot][0].open = 0;
+  apart.open = false;
+  return kNever;
 }
 
 }  // namespace bandsaw

@@ -57,6 +57,7 @@ uint32_t ArbiterCore::running_at(const Vgpu& vgpu, uint32_t slot, unsigned engin
 }
 
 void ArbiterCore::hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  if (is_apart(vgpu, engine)) return hear_apart(vgpu, slot, now);
   const Gate& gate = vgpu.board->gates[slot][engine];
   Lane& lane = vgpu.slots[slot][engine];
   const uint32_t asked = gate.asked, ended = gate.ended;

@@ -35,7 +35,7 @@ void ArbiterCore::make_planner(Time now) {
 void ArbiterCore::post_mode(Vgpu& vgpu) {
   if (!vgpu.board) return;
   vgpu.board->whole = corun_mode_ == CorunMode::kConsolidation && vgpu.corun ? 1 : 0;
-  vgpu.board->planned = planner_ && vgpu.corun ? 1 : 0;
+  vgpu.board->planned = planner_ && vgpu.corun && !vgpu.apart.on ? 1 : 0;
   if (planner_) return;
   for (auto& gates : vgpu.board->gates) gates[kCompute].resident = 0;
 }
@@ -123,7 +123,9 @@ ArbiterCore::Time ArbiterCore::follow_plan(Account account, Time now) {
 }
 
 // Without a policy only those are asked to ask that take part in plans; the others go as if there were no arbiter.
-bool ArbiterCore::governs(const Vgpu& vgpu) const { return options_.scheduled || (planner_ && vgpu.corun); }
+bool ArbiterCore::governs(const Vgpu& vgpu) const {
+  return options_.scheduled || (planner_ && vgpu.corun && !vgpu.apart.on);
+}
 
 void ArbiterCore::review_governed(Time now) {
   if (options_.scheduled) return;

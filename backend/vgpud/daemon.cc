@@ -13,6 +13,7 @@
 #include "backend/vgpud/lock.h"
 #include "backend/vgpud/metrics.h"
 #include "backend/vgpud/metrics_server.h"
+#include "backend/vgpud/partitions.h"
 #include "backend/vgpud/session_keeper.h"
 #include "backend/vgpud/shares.h"
 #include "memory/base/log.h"
@@ -60,18 +61,19 @@ Result<std::unique_ptr<Arbiter>> make_arbiter(const Config& config, const Regist
 }
 
 // A virtual GPU without an account is not scheduled, which is better than not started.
-void add_to_arbiter(Arbiter* arbiter, const VgpuSpec& spec) {
+void add_to_arbiter(const Config& config, const Registry& registry, Arbiter* arbiter, const VgpuSpec& spec) {
   if (!arbiter) return;
   if (Status status = arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
     spdlog::error("'{}' has no account of the GPU, and its shares are not enforced: {}", spec.name, status.message());
   }
   arbiter->set_sharing(spec.name, spec.sharing);
+  arbiter->set_sm_part(spec.name, own_part(spec, registry.all(), config.device));
 }
 
 void start_all(const Config& config, const Registry& registry, Arbiter* arbiter, Supervisor* supervisor) {
   for (const VgpuSpec& spec : registry.all()) {
     if (spec.device == config.device.name) {
-      add_to_arbiter(arbiter, spec);
+      add_to_arbiter(config, registry, arbiter, spec);
       supervisor->add(spec, nullptr);
     } else {
       spdlog::warn("'{}' belongs to device '{}', and this vgpud has '{}': it is not started", spec.name, spec.device,

@@ -66,6 +66,12 @@ SmPart sm_part(const VgpuSpec& spec, std::span<const VgpuSpec> all, const Device
   return own.step ? own : part;
 }
 
+double own_part(const VgpuSpec& spec, std::span<const VgpuSpec> all, const DeviceCapacity& device) {
+  if (!has_own(spec, device)) return 0;
+  const SmPart part = sm_part(spec, all, device);
+  return part.count == 0 ? 0 : static_cast<double>(part.count * part.step) / device.sms;
+}
+
 nlohmann::json describe_part(const SmPart& part, const DeviceCapacity& device) {
   if (part.step == 0) return nullptr;
   const uint32_t first = part.first * part.step;

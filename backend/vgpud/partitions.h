@@ -21,6 +21,9 @@ Status fit_sms(std::span<const VgpuSpec> others, const DeviceCapacity& device, V
 // Where programs of `spec` run that start while `all` is as it is.
 SmPart sm_part(const VgpuSpec& spec, std::span<const VgpuSpec> all, const DeviceCapacity& device);
 
+// The part of the device's SMs that `spec` has to itself; 0: none.
+double own_part(const VgpuSpec& spec, std::span<const VgpuSpec> all, const DeviceCapacity& device);
+
 // {"first", "count", "own"}, in SMs; null: all of the device, with everybody.
 nlohmann::json describe_part(const SmPart& part, const DeviceCapacity& device);
 // {"step", "sms", "given": [{"vgpu", "first", "count"}]}; null: the device gives out none.

@@ -1,0 +1,131 @@
+// Virtual GPUs that have an engine together, in virtual time. The engine either divides its speed among those who are
+// on it, or (as a GPU with room for all) serves each as if it were alone.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/vgpud/arbiter_core.h"
+
+namespace bandsaw {
+
+using sched::kMicrosecond;
+using sched::kMillisecond;
+using sched::kSecond;
+using sched::Time;
+
+constexpr Time kStep = 20 * kMicrosecond;
+
+struct Tenant {
+  std::string name;
+  bool corun = true;
+  std::unique_ptr<GateBoard> board = std::make_unique<GateBoard>();
+  Time length = kMillisecond;
+  double told = 1;  // part of the time that it admits
+  uint32_t at_once = 2;
+
+  std::deque<double> running{};  // what is left of each slice, alone on the engine
+  Time head_since = 0;
+  bool asking = false;
+  uint64_t done = 0, charged = 0;
+
+  Gate& gate() { return board->gates[0][0]; }
+};
+
+class ArbiterCorunTest : public testing::Test {
+ protected:
+  void make(ArbiterOptions options = {}) { core_ = std::make_unique<ArbiterCore>(options); }
+  Tenant& join(const std::string& name, int percent, Sharing sharing, int cap = 100) {
+    EngineShares shares;
+    shares.fill({.percent = percent, .reservation = 0, .cap = cap, .priority = 0});
+    EXPECT_TRUE(core_->add(name, shares, now_).ok());
+    core_->set_sharing(name, sharing);
+    Tenant& tenant = *tenants_.emplace_back(std::make_unique<Tenant>());
+    tenant.name = name;
+    tenant.corun = sharing == Sharing::kCorun;
+    core_->attach(name, tenant.board.get(), now_);
+    next_ = core_->run(now_);
+    return tenant;
+  }
+  void tell(Tenant& tenant) {
+    set_news(*tenant.board, 0);
+    core_->heard(tenant.name, now_);
+    next_ = core_->run(now_);
+  }
+  void begin(Tenant& tenant) {
+    if (tenant.running.empty()) tenant.head_since = now_;
+    tenant.running.push_back(static_cast<double>(tenant.length));
+  }
+  void want(Tenant& tenant) {
+    Gate& gate = tenant.gate();
+    if (tenant.asking && gate.granted == gate.asked) {
+      tenant.asking = false;
+      ++gate.begun;
+      begin(tenant);
+    }
+    while (!tenant.asking && tenant.running.size() < tenant.at_once) {
+      if (gate.open) {
+        ++gate.begun;
+        begin(tenant);
+        continue;
+      }
+      ++gate.asked;
+      tenant.asking = true;
+      tell(tenant);
+      if (gate.granted == gate.asked) return want(tenant);
+    }
+  }
+  void end(Tenant& tenant) {
+    tenant.running.pop_front();
+    ++tenant.done;
+    Gate& gate = tenant.gate();
+    gate.busy_ns += static_cast<uint64_t>(static_cast<double>(now_ - tenant.head_since) * tenant.told);
+    tenant.head_since = now_;
+    ++gate.ended;
+    if (!gate.open) tell(tenant);
+  }
+  int holders() const {
+    int count = 0;
+    for (const auto& tenant : tenants_) count += !tenant->running.empty();
+    return count;
+  }
+  void run_for(Time time) {
+    for (const Time until = now_ + time; now_ < until && !HasFatalFailure();) {
+      for (auto& tenant : tenants_) want(*tenant);
+      const int count = holders();
+      for (auto& tenant : tenants_) {
+        ASSERT_TRUE(tenant->corun || tenant->running.empty() || count == 1) << tenant->name << " is not alone";
+      }
+      most_ = std::max(most_, count);
+      idle_ += count == 0 ? kStep : 0;
+      now_ += kStep;
+      for (auto& tenant : tenants_) {
+        if (tenant->running.empty()) continue;
+        tenant->running.front() -= static_cast<double>(kStep) / (divides_ ? count : 1);
+        if (tenant->running.front() < 1) end(*tenant);
+      }
+      if (now_ >= next_) next_ = core_->run(now_);
+    }
+  }
+  // Charged since the last call, in percent of `time`.
+  double charged(Tenant& tenant, Time time) {
+    for (const VgpuUse& use : core_->use()) {
+      if (use.vgpu != tenant.name) continue;
+      const uint64_t before = std::exchange(tenant.charged, use.engines[0].busy_ns);
+      return 100 * static_cast<double>(tenant.charged - before) / static_cast<double>(time);
+    }
+    return -1;
+  }
+
+  Time now_ = kSecond, next_ = 0, idle_ = 0;
+  int most_ = 0;
+  bool divides_ = true;
+  std::vector<std::unique_ptr<Tenant>> tenants_;  // outlive the core
+  std::unique_ptr<ArbiterCore> core_;
+};
+
+}  // namespace bandsaw
