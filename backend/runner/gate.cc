@@ -23,6 +23,7 @@ void GateView::connect(GateBoard* board, uint32_t slot, UniqueFd bell) {
   board_ = board;
   slot_ = slot;
   bell_ = std::move(bell);
+  write_offer(board_->offers[slot_], {});
 }
 
 void GateView::ring() {
@@ -149,6 +150,30 @@ bool GateView::is_wanted(unsigned engine) const {
   return !gate.open.load(std::memory_order_relaxed) && !gate.calm.load(std::memory_order_relaxed);
 }
 
+bool GateView::is_planned(unsigned engine) const {
+  if (!board_ || board_->planned.load(std::memory_order_relaxed) == 0) return false;
+  return !board_->absent.load(std::memory_order_relaxed) &&
+         !board_->gates[slot_][engine].open.load(std::memory_order_relaxed);
+}
+
+void GateView::offer(unsigned engine, const OfferFacts& facts) {
+  if (!board_) return;
+  OfferFacts offered = facts;
+  offered.asked = board_->gates[slot_][engine].asked.load(std::memory_order_relaxed) + (lanes_[engine].asking ? 0 : 1);
+  write_offer(board_->offers[slot_], offered);
+  if (facts.call == 0 && is_planned(engine)) ring();
+}
+
+GateAnswer GateView::answer(unsigned engine) const {
+  if (!board_ || !lanes_[engine].granted || board_->planned.load(std::memory_order_relaxed) == 0) return {};
+  const Gate& gate = board_->gates[slot_][engine];
+  return {true, gate.blocks.load(), gate.resident.load()};
+}
+
+uint32_t GateView::planned_resident(unsigned engine) const {
+  return board_ ? board_->gates[slot_][engine].resident.load(std::memory_order_relaxed) : 0;
+}
+
 bool GateView::moved() {
   bool any = false;
   for (Lane& lane : lanes_) {
@@ -190,7 +215,9 @@ bool GateView::begin(unsigned engine, bool one_piece) {
   Gate& gate = board_->gates[slot_][engine];
   const bool counted = lane.asking || !board_->absent.load(std::memory_order_relaxed);
   if (counted && !lane.asking && !has_room(lane, gate, one_piece)) return false;
-  if (counted && (lane.asking || !permitted(gate)) && !granted(lane, gate)) return false;
+  const bool open = counted && !lane.asking && permitted(gate);
+  if (counted && !open && !granted(lane, gate)) return false;
+  lane.granted = counted && !open;
   lane.wait_word = nullptr;
   if (counted) ++lane.in_flight;
   const auto now = Clock::now();

@@ -18,6 +18,13 @@
 
 namespace bandsaw::runner {
 
+// What was granted beside the leave to begin; zeros: the runner does as it likes.
+struct GateAnswer {
+  bool planned = false;
+  uint64_t blocks = 0;
+  uint32_t resident = 0;
+};
+
 class GateView {
  public:
   GateView() = default;
@@ -48,6 +55,13 @@ class GateView {
   bool is_wanted(unsigned engine) const;
   // Kernels are not to be cut, for now.
   bool is_whole() const { return board_ && board_->whole.load(std::memory_order_relaxed) != 0; }
+  // Who asks for a slice of a long kernel is to offer it first.
+  bool is_planned(unsigned engine) const;
+  // What the next ask will be for; none is withdrawn.
+  void offer(unsigned engine, const OfferFacts& facts);
+  // To what enter_alone let in last.
+  GateAnswer answer(unsigned engine) const;
+  uint32_t planned_resident(unsigned engine) const;
   // Something has happened there since; said once.
   bool moved();
   // Of work that will not be done: takes what was asked for and gives it back. True: some of it is not granted yet.
@@ -72,6 +86,7 @@ class GateView {
     std::atomic<bool> unmeasured{false};  // a slice was said to have taken no time
     std::atomic<uint32_t> in_flight{0};   // slices; a futex word
     bool asking = false;                  // the arbiter has not answered yet
+    bool granted = false;                 // what begun last was
     // What enter last said no for, and what it saw there; null: it said yes.
     std::atomic<uint32_t>* wait_word = nullptr;
     uint32_t wait_seen = 0;

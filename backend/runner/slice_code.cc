@@ -96,6 +96,8 @@ Result<std::shared_ptr<const SliceClone>> SliceCode::make(const CloneRequest& re
     SPDLOG_INFO("rewritten {}: error {}: {}", request.kernel, static_cast<int>(loaded), log.substr(0, 1000));
     return Status::error(ENOEXEC, "the device does not take the rewritten code");
   }
+  // What was rewritten last is what was read last.
+  clone->offer = OfferCode::of(device_, sliced.text, clone->function, *last_program_, request.kernel);
   return std::shared_ptr<const SliceClone>(std::move(clone));
 }
 

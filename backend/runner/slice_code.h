@@ -10,6 +10,7 @@
 
 #include "backend/device/device.h"
 #include "backend/runner/kept_ptx.h"
+#include "backend/runner/offer.h"
 #include "vgpu-sched/ptx/analysis.h"
 
 namespace bandsaw::runner {
@@ -35,6 +36,7 @@ struct SliceClone {
   size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of resident blocks, instead of first_at
   bool whole_warps = false;
   ptx::Talk talk = ptx::Talk::kAny;
+  OfferCode offer;
   size_t original_bytes = 0;          // of the original's parameters, which come first
   std::vector<std::byte> parameters;  // the variables' addresses in their places, the rest 0
 };

@@ -46,6 +46,7 @@ struct SliceKernel {
 
   bool whole = false;                       // for ever
   bool counted = false, sliceable = false;  // in the account
+  bool cut = false;                         // the device has taken pieces of it
   std::set<std::string> reasons;
   std::vector<std::shared_ptr<SliceShape>> shapes;
   std::vector<std::shared_ptr<SliceClonePlace>> clones;  // guarded by the slicer's mutex

@@ -35,6 +35,8 @@ struct Slicer::Run {
   std::vector<std::byte> parameters;
   std::array<uint32_t, 3> grid{};  // as launched
   uint64_t next = 0, total = 0, step = 1;
+  uint64_t size = 0;     // of a slice, as it was chosen for its shape
+  uint64_t call = 0;     // of its offers; 0: there is none yet
   bool held_up = false;  // by the gate, or by itself: its time says nothing
   SliceTimer::Span span;
   std::shared_ptr<Flight> flight;
@@ -47,7 +49,10 @@ struct Slicer::Run {
   // Of resident blocks: `step` is how many, `next` how many have been drawn.
   std::shared_ptr<SliceCell> cell;
   Clock::time_point issued;
-  bool told = false;  // to stop
+  bool told = false;           // to stop
+  uint64_t most_resident = 1;  // blocks on an SM
+  uint32_t resident = 0;       // of these, as granted
+  bool granted = false;        // by a plan
   int stops = 0;
 };
 

@@ -178,7 +178,8 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   }
   if (shape) timer_.begin(caller.context, stream, &run.span);
   lay_tracks(run);
-  if (const CUresult refused = run.cell ? issue_resident(run) : issue(run, run.step); refused != CUDA_SUCCESS) {
+  const CUresult refused = waits_for_plan(run) ? CUDA_SUCCESS : run.cell ? issue_resident(run) : issue(run, run.step);
+  if (refused != CUDA_SUCCESS) {
     finish(run);
     runs_.pop_back();
     count(stats_.counters().fallbacks);
@@ -189,6 +190,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
     }
     return result;
   }
+  kernel->cut = true;
   count(stats_.counters().launches);
   if (run.next < run.total) {
     order_.add(caller.stream_key);
@@ -241,6 +243,7 @@ CUresult Slicer::issue(Run& run, uint64_t most) {
 
 // No more of it will be issued.
 void Slicer::finish(Run& run) {
+  withdraw(run);
   if (run.cell && run.flight->slices == 0 && !run.flight->failed) cells_.give(std::move(run.cell));
   if (run.tracks) {
     if (const CUresult result = run.tracks->join(); result != CUDA_SUCCESS) {
@@ -273,13 +276,14 @@ bool Slicer::advance(bool failed) {
     if (run->cell && !advance_resident(*run, &any)) run->next = run->total;
     if (!run->cell && is_stuck(*run)) issue_rest(*run);
     while (!run->cell && run->next < run->total && run->flight->slices < run->most_in_flight) {
+      offer(*run);
       if (!gate_.enter_alone(kCompute)) {
         at_gate_ = true;
         run->held_up |= gate_.kept_out();
         break;
       }
       any = true;
-      if (const CUresult result = issue(*run, run->step); result != CUDA_SUCCESS) {
+      if (const CUresult result = issue(*run, granted_blocks(*run)); result != CUDA_SUCCESS) {
         count(account_.slot().errors);
         finish_async(*run->caller.lane, {}, result);
         run->next = run->total;

@@ -100,6 +100,12 @@ class Slicer {
   std::string prepare_resident(Run& run);
   CUresult issue_resident(Run& run);
   bool advance_resident(Run& run, bool* any);
+  void offer(Run& run);
+  void withdraw(const Run& run);
+  uint64_t granted_blocks(Run& run) const;
+  void take_resident(Run& run);
+  bool is_replanned(const Run& run) const;
+  bool waits_for_plan(const Run& run) const;
   void tell_to_stop(Run& run);
 
   Device& device_;
@@ -126,6 +132,7 @@ class Slicer {
   SliceTracksPool tracks_;
   std::list<Run> runs_;
   bool at_gate_ = false;
+  uint64_t calls_ = 0;    // that were offered
   WorkerPool worker_{1};  // finishes before the rest goes
 };
 

@@ -33,10 +33,12 @@ std::string Slicer::prepare_resident(Run& run) {
     device_.occupancy(run.slice.code, static_cast<uint32_t>(threads), run.slice.shared_bytes, &resident);
   }
   if (resident == 0) return "none of its blocks would be resident";
+  run.most_resident = resident;
   run.step = settings_.force_blocks ? settings_.force_blocks : uint64_t{resident} * sms_;
   run.step = std::min(run.step, run.total);
   run.cell = cells_.take(run.caller.context);
   if (!run.cell) return "there is no memory for its counter";
+  *run.cell->drawn = 0;
   const uint64_t counter = run.cell->address, stop = counter + SliceCell::kStopAt;
   const auto total = static_cast<uint32_t>(run.total);
   std::memcpy(run.parameters.data() + clone.counter_at, &counter, sizeof counter);
@@ -77,7 +79,7 @@ CUresult Slicer::issue_resident(Run& run) {
 }
 
 void Slicer::tell_to_stop(Run& run) {
-  run.told = true;
+  run.told = run.held_up = true;
   ++run.stops;
   const CUresult result =
       device_.write_value(run.cell->control, run.cell->address + SliceCell::kStopAt, 1, sizeof(uint32_t), 0);
@@ -87,7 +89,8 @@ void Slicer::tell_to_stop(Run& run) {
 // False: it has ended, or failed.
 bool Slicer::advance_resident(Run& run, bool* any) {
   if (run.flight->slices != 0) {
-    const bool wanted = gate_.is_wanted(kCompute) && Run::Clock::now() - run.issued >= kGrace;
+    const bool asked = gate_.is_wanted(kCompute) || is_replanned(run);
+    const bool wanted = asked && Run::Clock::now() - run.issued >= kGrace;
     if (wanted && !run.told) tell_to_stop(run);
     return true;
   }
@@ -95,11 +98,13 @@ bool Slicer::advance_resident(Run& run, bool* any) {
   // for ever as it could by itself.
   run.next = std::min<uint64_t>(*run.cell->drawn, run.total);
   if (run.flight->failed || run.next == run.total) return false;
+  offer(run);
   if (!gate_.enter_alone(kCompute)) {
     at_gate_ = true;
     return true;
   }
   *any = true;
+  take_resident(run);
   if (const CUresult result = issue_resident(run); result != CUDA_SUCCESS) {
     count(account_.slot().errors);
     finish_async(*run.caller.lane, {}, result);

@@ -1,0 +1,25 @@
+// What a rewritten kernel is made of, for offers (backend/control/offer.h): known when it is rewritten.
+#pragma once
+
+#include <string_view>
+
+#include "backend/control/offer.h"
+#include "backend/device/device.h"
+#include "vgpu-sched/ptx/program.h"
+
+namespace bandsaw::runner {
+
+struct OfferCode {
+  uint64_t hash = 0;  // of the rewritten text
+  uint32_t registers = 0, shared_bytes = 0;
+  uint32_t memory = 0;  // accesses of global memory, of all instructions, in kOfferParts
+
+  // `text` is the rewritten kernel and `function` its form on the device; `kernel` its name in `program`.
+  static OfferCode of(Device* device, std::string_view text, const FunctionRef& function, const ptx::Program& program,
+                      std::string_view kernel);
+};
+
+// Of a launch of it: another value for another block or dynamic shared memory.
+uint64_t offer_shape(const OfferCode& code, const Launch& launch);
+
+}  // namespace bandsaw::runner
