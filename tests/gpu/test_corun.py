@@ -25,6 +25,13 @@ PROGRAMS = ["vector_add", "contexts", "streams", "events", "ipc", "memory_pools"
             "graph_capture", "cooperative", "many_threads", "print"]
 
 
+# On a part of the SMs, further contexts lie over the first, and no stream waits for the legacy one by itself.
+PROGRAMS_ON_SMS = [name for name in PROGRAMS if name not in ("vector_add", "many_threads")]
+
+LONG_BLOCKS, LONG_LAUNCHES = 1056, 100  # fills every SM, some 8 ms a kernel
+APART_ON_SMS = 1.06  # of the time of one alone
+
+
 class Gpu(Daemon):
     """A vgpud on the GPU with four virtual GPUs, two of which are corun."""
 
@@ -70,12 +77,35 @@ class Gpu(Daemon):
         processes = [self.start(vgpu, "tests/gpu/overlap.cu", LAUNCHES, BLOCKS, ITERATIONS) for vgpu in vgpus]
         for process in processes:
             print(file=process.stdin, flush=True)
-        times = []
-        for process in processes:
-            status, output = _finish(process)
-            assert status == 0, f"overlap ended with {status}: {output[-500:]}"
-            times.append(float(output.split("seconds ")[1]))
-        return max(times)
+        return max(_seconds(process) for process in processes)
+
+    def beside(self, short: bool, long: bool) -> tuple[float, float]:
+        """Seconds of a program of few blocks on ONE and of one that fills all it has on TWO, if they are wanted."""
+        started = [self.start(vgpu, "tests/gpu/overlap.cu", launches, blocks, ITERATIONS) if wanted else None
+                   for vgpu, launches, blocks, wanted in ((ONE, LAUNCHES, BLOCKS, short),
+                                                          (TWO, LONG_LAUNCHES, LONG_BLOCKS, long))]
+        for process in started:
+            if process:
+                print(file=process.stdin, flush=True)
+        few, many = (_seconds(process) if process else 0 for process in started)
+        return few, many
+
+    def give_sms(self, vgpu: str, count: int) -> None:
+        host.vgpuctl("set", vgpu, "--sms", str(count), variables=self.variables)
+        time.sleep(0.5)  # until its session has heard of it: runners that wait are started anew
+
+    def run_programs(self, vgpu: str, names: list[str]) -> None:
+        chosen = [program for program in cuda_programs.programs() if program.name in names and program.on_gpu]
+        cuda_programs.compile_all(chosen)
+        wrong = []
+        for program in chosen:
+            begin = time.monotonic()
+            status, output = program.run(self.program_environment(vgpu), 60)
+            why = program.judge(status, output)
+            say(f"  {program.name}: {why or 'right'} ({time.monotonic() - begin:.2f} s)")
+            if why:
+                wrong.append(f"{program.name}: {why}\n{output[-800:]}")
+        assert not wrong, "\n".join(wrong)
 
     def evidence(self) -> str:
         """What the logs end with, the MPS daemon's included."""
@@ -96,6 +126,12 @@ def _finish(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
         output, _ = process.communicate()
         return -1, f"{output[-500:]}\nran longer than {seconds:.0f} s"
     return process.returncode, output
+
+
+def _seconds(process: subprocess.Popen) -> float:
+    status, output = _finish(process)
+    assert status == 0, f"overlap ended with {status}: {output[-500:]}"
+    return float(output.split("seconds ")[1])
 
 
 def _last_words(output: str) -> str:
@@ -151,17 +187,48 @@ def test_what_shares_make_of_it():
 def test_programs_run_as_clients():
     with Gpu() as gpu:
         gpu.ready()
-        chosen = [program for program in cuda_programs.programs() if program.name in PROGRAMS and program.on_gpu]
-        cuda_programs.compile_all(chosen)
+        gpu.run_programs(ONE, PROGRAMS)
+
+
+def test_sms_of_their_own():
+    """Every way to launch a kernel keeps to a virtual GPU's SMs, and what runs on others' is nothing to it."""
+    with Gpu() as gpu:
+        gpu.ready()
+        partitions = gpu.control.need("GET", "/v1/status")["corun"]["partitions"]
+        step, sms = partitions["step"], partitions["sms"]
         wrong = []
-        for program in chosen:
-            begin = time.monotonic()
-            status, output = program.run(gpu.program_environment(ONE), 60)
-            why = program.judge(status, output)
-            say(f"  {program.name}: {why or 'right'} ({time.monotonic() - begin:.2f} s)")
-            if why:
-                wrong.append(f"{program.name}: {why}\n{output[-800:]}")
+        for few, counts in ((0, (sms, sms)), (step, (step, sms - step))):
+            gpu.give_sms(ONE, few)
+            for vgpu, expected in zip((ONE, TWO), counts):
+                program = Program(REPO / "tests/gpu/sms.cu")
+                status, output = program.run(gpu.program_environment(vgpu), 60)
+                say(f"  '{vgpu}', {expected} of {sms} SMs: exit {status}\n    " + "\n    ".join(output.splitlines()))
+                seen = [int(line[3:line.index(":")]) for line in output.splitlines() if line.startswith("on ")]
+                if status or set(seen) != {expected} or f"device {expected}\n" not in output:
+                    wrong.append(f"'{vgpu}' with {few} SMs given to '{ONE}': exit {status}, on {seen} SMs")
         assert not wrong, "\n".join(wrong)
+
+
+def test_who_has_sms_of_its_own_is_not_delayed():
+    with Gpu() as gpu:
+        gpu.ready()
+        step = gpu.control.need("GET", "/v1/status")["corun"]["partitions"]["step"]
+        shared_alone, shared = gpu.beside(True, False)[0], gpu.beside(True, True)
+        gpu.give_sms(ONE, step)
+        alone = (gpu.beside(True, False)[0], gpu.beside(False, True)[1])
+        both = gpu.beside(True, True)
+        say(f"  few blocks beside many, all SMs: {shared[0] / shared_alone:.2f}x of alone ({shared_alone:.3f} s); "
+            f"{step} SMs of its own: {both[0] / alone[0]:.3f}x ({alone[0]:.3f} s), the many blocks "
+            f"{both[1] / alone[1]:.3f}x ({alone[1]:.3f} s)")
+        assert both[0] / alone[0] < APART_ON_SMS, "it is delayed on its own SMs"
+        assert both[1] / alone[1] < APART_ON_SMS, "the other one is delayed"
+
+
+def test_programs_run_on_sms_of_their_own():
+    with Gpu() as gpu:
+        gpu.ready()
+        gpu.give_sms(ONE, 8)
+        gpu.run_programs(ONE, PROGRAMS_ON_SMS)
 
 
 def test_a_killed_daemon_ends_its_clients_only():
