@@ -1,0 +1,148 @@
+// Launches under way as they are offered, and cut as they are granted.
+#include "tests/unit/runner/sliced.h"
+
+namespace bandsaw::runner {
+namespace {
+
+class Offered : public Sliced {
+ protected:
+  explicit Offered(bool persistent = false) : Sliced(forced(3, persistent)) {
+    board_->planned = 1;
+    gate().open = 0;
+  }
+  ~Offered() override { board_->planned = 0; }
+
+  // Grants what is asked for next, and says what was offered for it; `call` 0: nothing.
+  OfferFacts grant(uint64_t blocks, uint32_t resident = 0) {
+    const uint32_t number = ++grants_;
+    TestLane::wait([&] { return gate().asked == number; });
+    OfferFacts facts;
+    EXPECT_TRUE(read_offer(board_->offers[kSliceSlot], &facts));
+    if (facts.asked != number) facts = {};
+    gate().blocks = blocks;
+    if (facts.call != 0) gate().resident = resident;
+    gate().granted = number;
+    futex_wake(&gate().granted);
+    return facts;
+  }
+
+  uint32_t grants_ = 0;
+};
+
+TEST_F(Offered, SlicesAreAsLargeAsGranted) {
+  launch(20);
+  EXPECT_EQ(grant(0).call, 0u);  // the launch itself: what it is, is known after it has passed
+  wait_for(1);
+  const OfferFacts facts = grant(5);
+  EXPECT_EQ(facts.call, 1u);
+  EXPECT_EQ(facts.blocks, 20u);
+  EXPECT_EQ(facts.left, 17u);
+  EXPECT_EQ(facts.minimum, 3u);
+  EXPECT_EQ(facts.threads, 32u);
+  EXPECT_EQ(facts.form, static_cast<uint32_t>(OfferForm::kSlices));
+  EXPECT_GT(facts.memory, 0u);
+  EXPECT_LT(facts.memory, kOfferParts / 2);
+  EXPECT_STREQ(facts.kernel, "fill");
+  EXPECT_NE(facts.shape, 0u);
+  wait_for(2);
+  EXPECT_EQ(grant(0).left, 12u);  // granted, and nothing said of its size
+  wait_for(3);
+  EXPECT_EQ(grant(~uint64_t{0}).left, 9u);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "3+5", "8+3", "11+9"}));
+  TestLane::wait([&] {
+    OfferFacts none;
+    return read_offer(board_->offers[kSliceSlot], &none) && none.call == 0;
+  });
+}
+
+TEST_F(Offered, OnceItIsKnownToRunSoTheFirstSliceIsPlannedToo) {
+  gate().open = 1;
+  launch(6);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  process_->gate().pause();
+  gate().open = 0;
+  launch(6);
+  EXPECT_EQ(grant(0).call, 0u);
+  const OfferFacts facts = grant(4);
+  EXPECT_EQ(facts.call, 1u);
+  EXPECT_EQ(facts.left, 6u);
+  EXPECT_EQ(grant(4).left, 2u);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "0+4", "4+2"}));
+  TestLane::wait([&] { return gate().ended == gate().begun; });
+}
+
+TEST_F(Offered, TheSameKernelHasTheSameShape) {
+  std::set<uint64_t> shapes;
+  for (const uint32_t blocks : {4u, 8u}) {
+    launch(blocks);
+    grant(0);
+    shapes.insert(grant(blocks).shape);
+    EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(shapes.size(), 1u);
+}
+
+TEST_F(Offered, WithoutAPlanNothingIsOffered) {
+  board_->planned = 0;
+  gate().blocks = 5;
+  launch(6);
+  EXPECT_EQ(grant(5).call, 0u);
+  EXPECT_EQ(grant(5).call, 0u);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3"}));
+}
+
+TEST_F(Offered, AFailedProcessGivesBackWhatItAskedFor) {
+  launch(20);
+  grant(0);
+  TestLane::wait([&] { return gate().asked == 2; });
+  process_->poisoned(CUDA_ERROR_ILLEGAL_ADDRESS);
+  grant(5);
+  TestLane::wait([&] { return gate().ended == gate().begun; });
+  EXPECT_EQ(device().seen(), (Seen{"0+3"}));
+}
+
+class OfferedResident : public Offered {
+ protected:
+  OfferedResident() : Offered(true) {}
+};
+
+TEST_F(OfferedResident, HasSoManyBlocksAsGranted) {
+  launch(12);
+  grant(0);
+  wait_for(2);  // five blocks, then it was told to stop
+  const OfferFacts facts = grant(0, 2);
+  EXPECT_EQ(facts.form, static_cast<uint32_t>(OfferForm::kResident));
+  EXPECT_EQ(facts.left, 7u);
+  wait_for(4);
+  EXPECT_EQ(grant(0, 1).left, 2u);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen(),
+            (Seen{"3 resident from 0", "copy", "2 resident from 5", "copy", "1 resident from 10", "copy"}));
+}
+
+TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
+  device().draws = 0;
+  gate().calm = 1;
+  launch(12);
+  for (int launches = 1; launches <= 4; ++launches) {
+    device_->hold_work(true);  // the counter's copy: it runs
+    grant(0, 2);
+    TestLane::wait([&] { return device().told == std::min(launches, 3); });  // as tests do to the first three
+    wait_for(static_cast<size_t>(2 * launches));
+    if (launches < 4) device_->finish();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(device().told, 3);
+  gate().resident = kNoResident;
+  TestLane::wait([&] { return device().told == 4; });
+  device().draws = 12;
+  device_->finish();
+  grant(0, 1);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace bandsaw::runner
