@@ -26,7 +26,8 @@ PROGRAMS = ["vector_add", "contexts", "streams", "events", "ipc", "memory_pools"
 
 
 # On a part of the SMs, further contexts lie over the first, and no stream waits for the legacy one by itself.
-PROGRAMS_ON_SMS = [name for name in PROGRAMS if name not in ("vector_add", "many_threads")]
+PROGRAMS_ON_SMS = [*PROGRAMS, "device_reset", "stale_handles", "per_thread_streams", "callbacks", "graph_explicit",
+                   "graph_memory", "async_copy", "launch_forms"]
 
 LONG_BLOCKS, LONG_LAUNCHES = 1056, 100  # fills every SM, some 8 ms a kernel
 APART_ON_SMS = 1.06  # of the time of one alone

@@ -23,6 +23,14 @@ CUresult make(Handle* handle) {
   return *handle = reinterpret_cast<Handle>(next_handle += 0x10), CUDA_SUCCESS;
 }
 
+constexpr uint64_t kStreams = 0x100000;
+
+CUresult put(const char* what, CUstream stream) {
+  const auto number = reinterpret_cast<uint64_t>(stream);
+  const char name = stream == CU_STREAM_LEGACY ? 'L' : static_cast<char>('a' + number - kStreams);
+  return fake_gpu().calls.push_back(std::string(what) + " " + name), CUDA_SUCCESS;
+}
+
 }  // namespace
 
 extern "C" {
@@ -126,6 +134,18 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 }
 CUresult cuMemFreeAsync(CUdeviceptr, CUstream) { return fake_gpu().pool_used = 0, CUDA_SUCCESS; }
 
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned, int) {
+  return *stream = reinterpret_cast<CUstream>(kStreams + static_cast<uint64_t>(fake_gpu().streams++)), CUDA_SUCCESS;
+}
+CUresult cuStreamDestroy(CUstream) { return CUDA_SUCCESS; }
+CUresult cuStreamQuery(CUstream) { return CUDA_SUCCESS; }
+CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr, cuuint32_t, unsigned) { return put("write", stream); }
+CUresult cuStreamWaitEvent(CUstream stream, CUevent, unsigned) { return put("wait", stream); }
+CUresult cuEventCreate(CUevent* event, unsigned) { return make(event); }
+CUresult cuEventDestroy(CUevent) { return CUDA_SUCCESS; }
+CUresult cuEventQuery(CUevent) { return CUDA_SUCCESS; }
+CUresult cuEventRecordWithFlags(CUevent, CUstream stream, unsigned) { return put("record", stream); }
 CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
   return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
 }

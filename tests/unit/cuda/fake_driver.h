@@ -4,6 +4,8 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace bandsaw::cuda {
 
@@ -19,6 +21,10 @@ struct FakeGpu {
   uint32_t green_sms = 0;  // of the green context made last
   int failures = 0;        // to come, of cuGreenCtxCreate
   int modules = 0;
+  // What was put on streams, as "write S", "record S", "wait S": by S the legacy stream L, or a letter in the order in
+  // which streams were made, from a on.
+  std::vector<std::string> calls;
+  int streams = 0;
 };
 
 // The one that the library is about; anybody may change it between calls.

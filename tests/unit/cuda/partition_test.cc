@@ -131,5 +131,38 @@ TEST_F(PartitionTest, WhatWasMadeWithAContextOutlivesItAndIsGivenBack) {
   destroy(0);
 }
 
+// The driver's own order holds between the streams of a plain context only.
+TEST_F(PartitionTest, TheLegacyStreamAndBlockingOnesAreKeptInOrder) {
+  start(0, 1);
+  create();
+  fake_gpu().streams = 0;
+  StreamRef blocking, apart;
+  ASSERT_EQ(device_->stream_create(contexts_[0], CU_STREAM_DEFAULT, 0, &blocking), CUDA_SUCCESS);
+  ASSERT_EQ(device_->stream_create(contexts_[0], CU_STREAM_NON_BLOCKING, 0, &apart), CUDA_SUCCESS);
+  const StreamRef legacy = device_->stream_legacy(contexts_[0]);
+  const auto put = [&](const StreamRef& stream) {
+    fake_gpu().calls.clear();
+    EXPECT_EQ(device_->write_value(stream, 0, 0, 4, 0), CUDA_SUCCESS);
+    return fake_gpu().calls;
+  };
+  using Calls = std::vector<std::string>;
+  EXPECT_EQ(put(blocking), Calls({"write a"}));
+  EXPECT_EQ(put(legacy), Calls({"record a", "wait L", "write L"}));
+  EXPECT_EQ(put(legacy), Calls({"write L"}));
+  EXPECT_EQ(put(blocking), Calls({"record L", "wait a", "write a"}));
+  EXPECT_EQ(put(blocking), Calls({"write a"}));
+  EXPECT_EQ(put(apart), Calls({"write b"}));
+  EXPECT_EQ(put(device_->stream_legacy(contexts_[0])), Calls({"record a", "wait L", "write L"})) << "another handle";
+  put(blocking);
+  fake_gpu().calls.clear();
+  EXPECT_EQ(device_->stream_query(legacy), CUDA_SUCCESS);
+  EXPECT_EQ(fake_gpu().calls, Calls({"record a", "wait L"}));
+  put(blocking);
+  fake_gpu().calls.clear();
+  EXPECT_EQ(device_->stream_destroy(blocking), CUDA_SUCCESS);
+  EXPECT_EQ(fake_gpu().calls, Calls({"record a", "wait L"})) << "it is waited for although it has gone";
+  EXPECT_EQ(put(legacy), Calls({"write L"}));
+}
+
 }  // namespace
 }  // namespace bandsaw::cuda

@@ -32,6 +32,10 @@ TEST(Partitions, AreFromTheFrontInOrderAndTheRestIsForTheOthers) {
   EXPECT_EQ(describe_part(sm_part(all[2], all, kGpu), kGpu), (json{{"first", 48}, {"count", 84}, {"own", false}}));
   EXPECT_EQ(describe_part({}, kGpu), json());
   EXPECT_EQ(sms_text({8, 1, 2}, kGpu), "16 of 132 SMs (8 to 23)");
+  const std::vector<VgpuSpec> two = {spec("own", 1, 33), spec("others", 2, 0)};
+  EXPECT_DOUBLE_EQ(own_part(two[0], two, kGpu), 40.0 / 132);
+  EXPECT_EQ(own_part(two[1], two, kGpu), 0);
+  EXPECT_EQ(own_part(spec("large", 3, 132), std::vector{spec("large", 3, 132)}, kGpu), 0) << "of a larger GPU";
   const json described = describe_partitions(all, kGpu);
   EXPECT_EQ(described["step"], 8);
   EXPECT_EQ(described["given"][1], (json{{"vgpu", "b"}, {"first", 8}, {"count", 16}}));
