@@ -127,10 +127,10 @@ json Api::status_state() const {
             {"reserve_given", reserve}}}};
 }
 
-json Api::scheduler_state() const { return arbiter_ ? to_json(arbiter_->options()) : json(); }
+json Api::scheduler_state() const { return scheduled() ? to_json(arbiter_->options()) : json(); }
 
 json Api::engines_state(const std::string& name) const {
-  if (!arbiter_) return {};
+  if (!scheduled()) return {};
   for (const VgpuUse& use : arbiter_->use()) {
     if (use.vgpu == name) return to_json(use);
   }

@@ -86,6 +86,8 @@ class Api {
   Status take_corun_mode(nlohmann::json* body, std::optional<CorunMode>* mode) const;
   Status set_corun_mode(CorunMode mode);
   std::vector<std::string> corun_modes_followed() const;
+  // Shares are enforced.
+  bool scheduled() const { return arbiter_ && config_.scheduled; }
   // What an administrator should know who made, or changed, a virtual GPU with this sharing.
   std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
   std::vector<std::string> sms_notes(const VgpuSpec& before, const VgpuSpec& now, std::optional<uint32_t> asked) const;
@@ -100,6 +102,7 @@ class Api {
   void xml(const VgpuSpec& spec, const Answer& answer) const;
   void shut_down(const Answer& answer);
   nlohmann::json status_state() const;
+  nlohmann::json plan_state(const PlanState& plan) const;
   nlohmann::json corun_state() const;
   nlohmann::json scheduler_state() const;
   nlohmann::json engines_state(const std::string& name) const;

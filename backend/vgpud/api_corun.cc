@@ -52,9 +52,26 @@ std::vector<std::string> Api::sharing_notes(const VgpuSpec& spec, bool made) con
   return notes;
 }
 
+// Of modes that plan; null for the others.
+json Api::plan_state(const PlanState& plan) const {
+  if (!plan.planned) return {};
+  json parts = json::array();
+  for (const PlanState::Part& part : plan.plan) {
+    parts.push_back({{"vgpu", part.vgpu}, {"kernel", part.kernel}, {"slice", part.slice}, {"resident", part.resident}});
+  }
+  json state = {{"plans", plan.plans},         {"pairs", plan.pairs},     {"alone", plan.alone},
+                {"granted", plan.grants},      {"resized", plan.resizes}, {"refused_offers", plan.refused},
+                {"unplanned", plan.unplanned}, {"shapes", plan.shapes},   {"measured_shapes", plan.measured_shapes},
+                {"profits", plan.profits},     {"parts", parts}};
+  if (plan.profits == 0)
+    state["note"] = "no table of profits is given (scheduler.profits): opt goes by what it measures";
+  return state;
+}
+
 json Api::corun_state() const {
   json state = supervisor_->describe_corun();
   state["partitions"] = describe_partitions(registry_->all(), config_.device);
+  if (arbiter_) state["plan"] = plan_state(arbiter_->plan());
   return state;
 }
 

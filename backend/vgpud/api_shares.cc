@@ -47,7 +47,7 @@ void refuse_policy(const HttpServer::Answer& answer, const Status& status) {
 
 Status Api::take_policy(json* body, std::optional<PolicyChoice>* choice) const {
   if (!body->is_object() || (!body->contains("policy") && !body->contains("queues"))) return {};
-  if (!arbiter_) {
+  if (!scheduled()) {
     return Status::error(ENOTSUP, "this vgpud schedules nothing: 'scheduler.policy' is \"none\" in its configuration");
   }
   PolicyChoice wanted = choice_of(arbiter_->options());

@@ -78,6 +78,7 @@ class ArbiterCore {
     uint32_t leased = 0;         // begun at an open gate that has been closed since
     uint32_t overdue = 0;        // granted, and given up: they are no longer the scheduler's
     Time overdue_since = 0;
+    Time last_end = 0;  // of a slice
   };
   using Lanes = std::array<Lane, kGateEngines>;
   struct Lease {

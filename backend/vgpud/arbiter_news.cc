@@ -130,6 +130,7 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
       vgpu.debt[account_of(engine)] += static_cast<Time>(each);  // let in just before the gate was closed
     }
   }
+  lane.last_end = now;
 }
 
 // The measured time, but never more than the engine was held; and not less, by and by, than it was kept from others who

@@ -79,7 +79,9 @@ void ArbiterCore::look_at_offer(const Vgpu& vgpu, uint32_t slot, Time now) {
 
 void ArbiterCore::tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now) {
   if (!planner_ || slice.planned == 0) return;
-  const auto busy = static_cast<Time>(std::min<uint64_t>(busy_ns, sched::kLongest / 2));
+  // Slices of one gate may overlap: then each takes what passed since the one before.
+  const Time since = std::max(slice.granted, vgpu.slots.at(slot)[kCompute].last_end);
+  const auto busy = static_cast<Time>(std::min<uint64_t>(busy_ns, static_cast<uint64_t>(now - since)));
   planner_->slice_done(place_of(vgpu.id, slot), slice.planned, busy, slice.granted > crowded_at_, now);
 }
 
@@ -122,9 +124,9 @@ ArbiterCore::Time ArbiterCore::follow_plan(Account account, Time now) {
   return planner_->next();
 }
 
-// Without a policy only those are asked to ask that take part in plans; the others go as if there were no arbiter.
+// Without a policy only those are asked to ask that a mode has rules for; the others go as if there were no arbiter.
 bool ArbiterCore::governs(const Vgpu& vgpu) const {
-  return options_.scheduled || (planner_ && vgpu.corun && !vgpu.apart.on);
+  return options_.scheduled || (corun_mode_ != CorunMode::kMps && vgpu.corun);
 }
 
 void ArbiterCore::review_governed(Time now) {

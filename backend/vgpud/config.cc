@@ -151,6 +151,8 @@ void read_corun(Reader* reader, Config* config) {
   const auto parsed = parse_corun_mode(mode);
   reader->check("scheduler.corun_mode", parsed.status());
   if (parsed.ok()) config->corun_mode = parsed.value();
+  reader->whole("scheduler.plan_seed", 0, int64_t{1} << 53, &config->plan_seed);
+  reader->text("scheduler.profits", &config->profits);
   reader->text("mps.command", &config->mps_command);
 }
 

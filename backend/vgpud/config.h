@@ -24,9 +24,11 @@ struct Config {
   std::string direct_mode = "0660", direct_group = "bandsaw";
   std::string vm_mode = "0660", vm_group = "kvm";
   std::string control_mode = "0660", control_group = "bandsaw";
-  bool scheduled = true;  // false: scheduler.policy is "none", and nobody asks for the GPU
+  bool scheduled = true;  // false: scheduler.policy is "none"; at most, kernels that are corun are planned
   ArbiterOptions scheduler;
   CorunMode corun_mode = CorunMode::kMps;               // of the device, until an administrator chooses another
+  int64_t plan_seed = 1;                                // of mode random
+  std::string profits;                                  // a file for mode opt (profits.h); empty: there is none
   std::string mps_command = "nvidia-cuda-mps-control";  // a name or a path
   std::string slices;                                   // how runners cut kernels, as they read it
   std::string metrics_address;                          // of the HTTP server for metrics; empty: there is none

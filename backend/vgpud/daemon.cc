@@ -13,6 +13,7 @@
 #include "backend/vgpud/lock.h"
 #include "backend/vgpud/metrics.h"
 #include "backend/vgpud/metrics_server.h"
+#include "backend/vgpud/profits.h"
 #include "backend/vgpud/partitions.h"
 #include "backend/vgpud/session_keeper.h"
 #include "backend/vgpud/shares.h"
@@ -54,10 +55,14 @@ EventPtr on_signal(event_base* base, int number) {
   return result;
 }
 
-// Null: nothing is scheduled.
 Result<std::unique_ptr<Arbiter>> make_arbiter(const Config& config, const Registry& registry) {
-  if (!config.scheduled) return std::unique_ptr<Arbiter>();
-  return Arbiter::start(effective_options(config.scheduler, registry.choice()));
+  ArbiterOptions options = effective_options(config.scheduler, registry.choice());
+  auto plan = plan_options(config);
+  if (!plan.ok()) return plan.status();
+  options.plan = std::move(plan.value());
+  options.scheduled = config.scheduled;
+  if (!config.scheduled) options.policy = "fifo";  // of those whose kernels are planned
+  return Arbiter::start(options);
 }
 
 // A virtual GPU without an account is not scheduled, which is better than not started.

@@ -177,7 +177,7 @@ TEST_F(ApiTest, TheCorunModeIsTheWholeDevicesAndOutlivesARestart) {
   add("a", 60);
   EXPECT_EQ(set("a", {{"corun_mode", "kernelet"}})["corun"]["mode"], "kernelet");
   EXPECT_EQ(ask("GET", {"status"})["corun"]["mode"], "kernelet");
-  EXPECT_EQ(ask("GET", {"status"})["corun_modes_followed"].size(), 3u);
+  EXPECT_EQ(ask("GET", {"status"})["corun_modes_followed"].size(), 7u);
   EXPECT_EQ(arbiter_.mode_, CorunMode::kKernelet);
   EXPECT_TRUE(ask("GET", {"status"})["corun"]["mps"].is_null());
   set("a", {{"corun_mode", "best"}, {"compute", 20}});

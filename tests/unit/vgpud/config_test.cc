@@ -110,6 +110,7 @@ TEST_F(ConfigTest, ReadsHowKernelsCoRun) {
   const auto config = parse_config("[scheduler]\ncorun_mode = \"opt\"\n[mps]\ncommand = \"/opt/mps\"", "x");
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config.value().corun_mode, CorunMode::kOpt);
+  EXPECT_EQ(parse_config("[scheduler]\nplan_seed = 7", "x").value().plan_seed, 7);
   EXPECT_EQ(config.value().mps_command, "/opt/mps");
 }
 

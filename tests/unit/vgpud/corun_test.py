@@ -109,7 +109,10 @@ class CorunTest(CorunCase):
         self.assertNotIn("not followed", self.ok("set", "web0", "--corun-mode", "consolidation"))
         said = self.ok("set", "web0", "--corun-mode", "kernelet")
         self.assertIn("is planned by kernelet", said)
-        self.assertIn("kernelet is kept, but not followed: the engines are given out as under mps", said)
+        self.assertNotIn("not followed", said)
+        plan = json.loads(self.ok("status", "--json"))["corun"]["plan"]
+        self.assertEqual((plan["plans"], plan["profits"], plan["parts"]), (0, 0, []))
+        self.assertIn("no table of profits", plan["note"])
         self.refused(1, "no corun mode 'best'; there are mps, consolidation, slices-fifo, kernelet, persistent-greedy, "
                      "opt, random", "set", "web0", "--corun-mode", "best")
         self.running()
