@@ -12,12 +12,14 @@
 namespace bandsaw::ptx {
 namespace {
 
-constexpr uint64_t kTicketBytes = 16;  // with what it may cost to align it
+// A whole unit of what GPUs give shared memory by. What comes behind it keeps its place within one, as the compiler
+// makes wide loads and stores of places that it knows to be aligned, whatever the program says of them.
+constexpr uint64_t kTicketBytes = 128;
 
 // One thread draws for all. The first barrier waits until nobody is in the last block any more, the second until the
 // ticket lies there; `bar.warp.sync` makes one of a warp that parted in the last block. NUMBER is the barrier's.
 const char* const kDraw = R"(
-  .shared .align 4 .b32 $ticket;
+  .shared .align 128 .b8 $ticket[128];
   .reg .b32 %$ticket, %$blocks, %$stop, %$thread, %$other;
   .reg .b64 %$at;
   .reg .pred %$p;

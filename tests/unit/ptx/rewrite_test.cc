@@ -165,6 +165,14 @@ const Refused kRefused[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Kernels, Refuses, testing::ValuesIn(kRefused), [](const auto& p) { return p.param.what; });
 
+// Else the compiler could not load from it as widely as it does in the original.
+TEST(Persistent, SharedMemoryKeepsItsAlignment) {
+  const PersistentResult result = persistent(program_of(kernel("ret;")), "k");
+  ASSERT_TRUE(std::holds_alternative<PersistentKernel>(result));
+  EXPECT_EQ(std::get<PersistentKernel>(result).shared_bytes % 128, 0u);
+  EXPECT_TRUE(contains(std::get<PersistentKernel>(result).text, ".shared .align 128 .b8 bandsaw_ticket[128];"));
+}
+
 TEST(Persistent, TakesAFreeBarrier) {
   const PersistentResult result = persistent(program_of(kernel("bar.sync 0; bar.sync 1, 64; ret;")), "k");
   ASSERT_TRUE(std::holds_alternative<PersistentKernel>(result)) << std::get<Refusal>(result).reason;
