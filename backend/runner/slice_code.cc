@@ -55,6 +55,7 @@ Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
     made.clone.stop_at = kernel.stop_at;
     made.clone.blocks_at = kernel.blocks_at;
     made.clone.whole_warps = kernel.whole_warps;
+    made.clone.talk = ptx::talk_of(*read.value(), request.kernel);
     made.take(&kernel);
     return made;
   }

@@ -47,6 +47,7 @@ struct SliceKernel {
   bool whole = false;                       // for ever
   bool counted = false, sliceable = false;  // in the account
   bool cut = false;                         // the device has taken pieces of it
+  bool in_order = false;                    // a launch has come through in slices, one after the other
   std::set<std::string> reasons;
   std::vector<std::shared_ptr<SliceShape>> shapes;
   std::vector<std::shared_ptr<SliceClonePlace>> clones;  // guarded by the slicer's mutex

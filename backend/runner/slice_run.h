@@ -43,6 +43,7 @@ struct Slicer::Run {
   std::shared_ptr<SliceTracks> tracks;           // null: it has the program's stream only
   uint32_t most_tracks = 1, most_in_flight = 1;  // how many of its slices may run beside each other, or be queued
   size_t track = 0;                              // of the next slice
+  bool stuck = false;                            // its pieces did not end, and all that was left has been issued
   uint32_t begun = 0, landed = 0;                // slices
   Clock::time_point moved;                       // when one of them last did
 

@@ -1,5 +1,5 @@
 // How many blocks a slice of one kernel and shape has: as few as cost at most 2 % of the kernel's speed
-// (vgpu-sched/slice/tuner.h). And whether its rewritten form is as fast as the kernel itself.
+// (vgpu-sched/slice/tuner.h).
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,24 @@ class SliceSize {
   SliceSize(uint64_t blocks, uint64_t wave, uint32_t sms);
 
   // All of them: it is to run whole, for now.
-  uint64_t blocks() const { return wants_whole_ ? blocks_ : tuner_.next(); }
+  uint64_t blocks() const { return tuner_.next(); }
   // The next launch is to be whole and measured: what the last whole ones took may say nothing of today.
-  bool wants_whole() const { return wants_whole_; }
+  bool wants_whole() const { return tuner_.compares(); }
   // Its rewritten form is slower by more than slices cost, again and again beside whole launches of the same time.
-  bool hopeless() const { return strikes_ >= kStrikes; }
+  bool hopeless() const { return tuner_.hopeless(); }
 
+  // So many slices of a launch run at a time; 1: one begins when the one before has ended.
+  void run_beside(uint32_t slices);
   // A whole launch took so long.
-  void learn_whole(uint64_t nanoseconds);
+  void learn_whole(uint64_t nanoseconds) { tuner_.observe(blocks_, static_cast<slice::Time>(nanoseconds)); }
   // A launch through slices of so many blocks did, first to last, and its gate was never closed meanwhile.
-  void learn_sliced(uint64_t slice, uint64_t nanoseconds);
+  void learn_sliced(uint64_t slice, uint64_t nanoseconds) {
+    if (slice < blocks_) tuner_.observe(slice, static_cast<slice::Time>(nanoseconds));
+  }
 
  private:
-  static constexpr int kLooks = 16;  // of which the fastest counts
-  static constexpr int kStrikes = 3;
-
   const uint64_t blocks_;
   slice::SliceTuner tuner_;
-  uint64_t whole_ns_ = 0, sliced_ns_ = 0;  // the fastest
-  uint64_t slice_ = 0;                     // what sliced_ns_ is of
-  int looks_ = 0, strikes_ = 0;
-  bool wants_whole_ = false, compared_ = false;  // whole_ns_ is of the time of sliced_ns_
 };
 
 }  // namespace bandsaw::runner

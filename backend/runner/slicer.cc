@@ -158,7 +158,9 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.shape = shape;
   run.clone = clone;
   run.total = blocks_of(launch);
-  run.step = shape ? shape->size.blocks() : settings_.force_blocks;
+  if (shape && !settings_.persistent) shape->size.run_beside(clone->talk == ptx::Talk::kNone ? settings_.in_flight : 1);
+  run.size = shape ? shape->size.blocks() : settings_.force_blocks;
+  run.step = run.size;
   run.parameters = clone->parameters;
   std::memcpy(run.parameters.data(), launch.parameters.data(), clone->original_bytes);
   std::memcpy(run.parameters.data() + clone->grid_at, launch.grid, sizeof launch.grid);
@@ -202,16 +204,18 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
 }
 
 // Slices of blocks that have nothing to do with each other run beside each other, each alone on its track. Blocks that
-// may wait for lower ones come in order; where they may wait for any, nothing is queued behind them.
+// may wait for lower ones come in order; where they may wait for any, nothing is queued behind them, as what is waited
+// for could not begin. Nor is it before a launch has shown that they wait for lower ones only.
 void Slicer::lay_tracks(Run& run) {
-  if (run.cell) return;
   run.moved = Run::Clock::now();
   const uint32_t slices = static_cast<uint32_t>(std::min<uint64_t>((run.total - 1) / run.step + 1, kGateDepthMax));
-  run.most_in_flight = run.clone->talk == ptx::Talk::kAny ? 1 : settings_.in_flight;
+  const bool apart = run.clone->talk == ptx::Talk::kNone, in_order = run.clone->talk == ptx::Talk::kLowerBlocks;
+  run.most_in_flight = apart || (in_order && run.kernel->in_order) ? settings_.in_flight : 1;
+  if (run.cell) run.most_in_flight = 1;
   if (slices == 1) return;
   run.tracks = tracks_.take(run.caller.context, run.stream);
   const bool forked = run.tracks->fork(run.stream) == CUDA_SUCCESS;
-  if (forked && run.clone->talk == ptx::Talk::kNone) run.most_tracks = std::min(run.most_in_flight, slices);
+  if (forked && apart && !run.cell) run.most_tracks = std::min(run.most_in_flight, slices);
 }
 
 // Puts the next slice on a track; the gate's slice ends with it.
@@ -244,7 +248,8 @@ CUresult Slicer::issue(Run& run, uint64_t most) {
 // No more of it will be issued.
 void Slicer::finish(Run& run) {
   withdraw(run);
-  if (run.cell && run.flight->slices == 0 && !run.flight->failed) cells_.give(std::move(run.cell));
+  if (!run.stuck && run.begun > 1) run.kernel->in_order = true;
+  if (run.cell && run.flight->slices == 0 && !run.flight->failed && !run.stuck) cells_.give(std::move(run.cell));
   if (run.tracks) {
     if (const CUresult result = run.tracks->join(); result != CUDA_SUCCESS) {
       count(account_.slot().errors);
@@ -253,8 +258,8 @@ void Slicer::finish(Run& run) {
   }
   if (!run.shape) return;
   timer_.end(run.caller.context, run.stream, std::move(run.span),
-             [shape = run.shape, step = run.step, held_up = run.held_up](uint64_t nanoseconds) {
-               if (!held_up) shape->learn_sliced(step, nanoseconds);
+             [shape = run.shape, size = run.size, held_up = run.held_up](uint64_t nanoseconds) {
+               if (!held_up) shape->learn_sliced(size, nanoseconds);
              });
 }
 
@@ -273,8 +278,8 @@ bool Slicer::advance(bool failed) {
   }
   bool any = false;
   for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
+    if (is_stuck(*run)) run->cell ? issue_more_resident(*run) : issue_rest(*run);
     if (run->cell && !advance_resident(*run, &any)) run->next = run->total;
-    if (!run->cell && is_stuck(*run)) issue_rest(*run);
     while (!run->cell && run->next < run->total && run->flight->slices < run->most_in_flight) {
       offer(*run);
       if (!gate_.enter_alone(kCompute)) {

@@ -97,7 +97,9 @@ class Slicer {
   std::chrono::nanoseconds patience(const Run& run) const;
   bool is_stuck(Run& run);
   void issue_rest(Run& run);
+  void issue_more_resident(Run& run);
   std::string prepare_resident(Run& run);
+  CUresult allow_draws(Run& run, const StreamRef& stream);
   CUresult issue_resident(Run& run);
   bool advance_resident(Run& run, bool* any);
   void offer(Run& run);

@@ -33,6 +33,11 @@ std::string Slicer::prepare_resident(Run& run) {
     device_.occupancy(run.slice.code, static_cast<uint32_t>(threads), run.slice.shared_bytes, &resident);
   }
   if (resident == 0) return "none of its blocks would be resident";
+  // Fewer are resident than the program may count on.
+  const bool fits = run.total <= uint64_t{resident} * sms_;
+  if (clone.talk == ptx::Talk::kAny || (clone.talk == ptx::Talk::kLowerBlocks && fits)) {
+    return "its blocks may wait for one another";
+  }
   run.most_resident = resident;
   run.step = settings_.force_blocks ? settings_.force_blocks : uint64_t{resident} * sms_;
   run.step = std::min(run.step, run.total);
@@ -47,17 +52,24 @@ std::string Slicer::prepare_resident(Run& run) {
   return "";
 }
 
+// What is behind on the stream may draw, whatever was told before.
+CUresult Slicer::allow_draws(Run& run, const StreamRef& stream) {
+  return device_.fill(stream, zeros(run.cell->address + SliceCell::kStopAt, 1), nullptr);
+}
+
 CUresult Slicer::issue_resident(Run& run) {
-  const uint64_t counter = run.cell->address, stop = counter + SliceCell::kStopAt;
-  const vgpu_fill fill = run.next == 0 && run.stops == 0 ? zeros(counter, SliceCell::kBytes / 4) : zeros(stop, 1);
-  CUresult result = device_.fill(run.stream, fill, nullptr);
+  const uint64_t counter = run.cell->address;
+  const bool first = run.next == 0 && run.stops == 0;
+  CUresult result =
+      first ? device_.fill(run.stream, zeros(counter, SliceCell::kBytes / 4), nullptr) : allow_draws(run, run.stream);
   if (result != CUDA_SUCCESS) return result;
   run.slice.grid[0] = static_cast<uint32_t>(run.step);
   result = device_.launch(run.stream, run.slice);
   if (result != CUDA_SUCCESS) return result;
   count(stats_.counters().slices);
-  run.issued = Run::Clock::now();
+  run.issued = run.moved = Run::Clock::now();
   run.told = false;
+  ++run.begun;
   ++run.flight->slices;
   ++run.flight->on_track[0];
   gate_.leave(kCompute, [](uint64_t) {});
@@ -74,7 +86,7 @@ CUresult Slicer::issue_resident(Run& run) {
     --run.flight->on_track[0];
     --run.flight->slices;
   }
-  if (settings_.force_blocks != 0 && run.stops < kForcedStops) tell_to_stop(run);
+  if (settings_.force_blocks != 0 && run.stops < kForcedStops && !run.stuck) tell_to_stop(run);
   return CUDA_SUCCESS;
 }
 
@@ -91,7 +103,7 @@ bool Slicer::advance_resident(Run& run, bool* any) {
   if (run.flight->slices != 0) {
     const bool asked = gate_.is_wanted(kCompute) || is_replanned(run);
     const bool wanted = asked && Run::Clock::now() - run.issued >= kGrace;
-    if (wanted && !run.told) tell_to_stop(run);
+    if (wanted && !run.told && !run.stuck) tell_to_stop(run);
     return true;
   }
   // What stands there may be anything, if the program wrote to memory that is not its own; then it is ended, or goes on
@@ -114,7 +126,7 @@ bool Slicer::advance_resident(Run& run, bool* any) {
 }
 
 bool Slicer::is_impatient() const {
-  return std::any_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.cell && !run.told; });
+  return std::any_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.cell && !run.told && !run.stuck; });
 }
 
 }  // namespace bandsaw::runner

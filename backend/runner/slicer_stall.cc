@@ -28,7 +28,7 @@ bool Slicer::is_stuck(Run& run) {
     run.moved = now;
     return false;
   }
-  if (now - run.moved < patience(run)) return false;
+  if (run.stuck || now - run.moved < patience(run)) return false;
   run.moved = now;
   return run.tracks && run.tracks->has_begun();  // else what they wait for is not theirs
 }
@@ -37,8 +37,7 @@ bool Slicer::is_stuck(Run& run) {
 // room there. If even so they do not, the program hangs as its kernel would.
 void Slicer::issue_rest(Run& run) {
   refuse(*run.kernel, "its blocks wait for one another");
-  run.kernel->whole = true;
-  run.held_up = true;
+  run.kernel->whole = run.held_up = run.stuck = true;
   run.track = run.most_tracks;
   run.most_tracks = 0;
   while (run.next < run.total) {
@@ -51,10 +50,22 @@ void Slicer::issue_rest(Run& run) {
   }
 }
 
+// As above: of resident blocks, more are launched beside those that do not end, which draw what is left.
+void Slicer::issue_more_resident(Run& run) {
+  refuse(*run.kernel, "its blocks wait for one another");
+  run.kernel->whole = run.held_up = run.stuck = true;
+  const StreamRef side = run.tracks ? run.tracks->at(1) : nullptr;
+  if (!side || allow_draws(run, side) != CUDA_SUCCESS) return;
+  run.slice.grid[0] = static_cast<uint32_t>(run.total);
+  gate_.enter_unasked(kCompute);
+  const CUresult result = device_.launch(side, run.slice);
+  gate_.leave(kCompute, [](uint64_t) {});
+  if (result != CUDA_SUCCESS) SPDLOG_WARN("more of {}: error {}", run.kernel->name, static_cast<int>(result));
+}
+
 int Slicer::longest_sleep() const {
   int least = -1;
   for (const Run& run : runs_) {
-    if (run.cell) continue;
     const auto left = run.moved + patience(run) - Run::Clock::now();
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count() + 1;
     const int bounded = static_cast<int>(std::clamp<int64_t>(ms, 1, 60'000));

@@ -6,7 +6,7 @@
 namespace bandsaw::slice {
 namespace {
 
-constexpr double kMargin = 0.85;  // of the bound: the line is drawn through noise
+constexpr double kMargin = 0.6;  // of the bound: launches are measured through noise
 
 // To whole rows of one block per SM, above a wave to whole waves; `blocks` where there are not so many.
 Blocks grain(Blocks slice, Blocks blocks, Blocks wave, int sms) {
@@ -28,9 +28,21 @@ Blocks minimum_slice(const SliceCost& cost, double bound) {
 
 SliceTuner::SliceTuner(const Options& options) : options_(options) {
   options_.sms = std::max(options_.sms, 1);
+  options_.beside = std::max(options_.beside, 1);
   options_.wave = std::max<Blocks>(options_.wave, 1);
   options_.blocks = std::clamp<Blocks>(options_.blocks, 1, Blocks{1} << 62);
   size_ = options_.blocks;
+}
+
+void SliceTuner::run_beside(int slices, Time overhead) {
+  if (slices == options_.beside && overhead == options_.overhead) return;
+  Options options = options_;
+  options.beside = slices;
+  options.overhead = overhead;
+  const Size* whole = fresh(options_.blocks);
+  const Time time = whole ? static_cast<Time>(time_of(*whole)) : 0;
+  *this = SliceTuner(options);
+  observe(options_.blocks, time);
 }
 
 // Its own place, or the one that was used longest ago.
@@ -45,36 +57,39 @@ SliceTuner::Size& SliceTuner::take(Blocks slice) {
   return *place;
 }
 
-double SliceTuner::per_block(const Size& size) const {
+// Null: it is not known, or no more.
+const SliceTuner::Size* SliceTuner::fresh(Blocks slice) const {
+  for (const Size& size : sizes_) {
+    if (size.slice == slice && size.count != 0 && size.last + kFresh >= observations_) return &size;
+  }
+  return nullptr;
+}
+
+double SliceTuner::time_of(const Size& size) const {
   const int count = static_cast<int>(std::min<std::uint32_t>(size.count, kSamples));
   std::array<float, kSamples> times = size.times;
   std::nth_element(times.begin(), times.begin() + count / 4, times.begin() + count);
-  return static_cast<double>(times[count / 4]) / static_cast<double>(size.slice);
-}
-
-// Least squares of the time per block over the inverse of the size.
-SliceTuner::Line SliceTuner::line() const {
-  double count = 0, x = 0, y = 0, xx = 0, xy = 0;
-  for (const Size& size : sizes_) {
-    if (size.count < kEnough || size.last + kFresh < observations_) continue;
-    const double inverse = 1 / static_cast<double>(size.slice);
-    const double time = per_block(size);
-    count += 1;
-    x += inverse;
-    y += time;
-    xx += inverse * inverse;
-    xy += inverse * time;
-  }
-  const double spread = count * xx - x * x;
-  if (count < 2 || spread <= 0) return {};
-  const double slice = std::max((count * xy - x * y) / spread, 0.0);
-  return {.block = std::max((y - slice * x) / count, y / count / 4), .slice = slice};
+  return static_cast<double>(times[count / 4]);
 }
 
 double SliceTuner::overhead(Blocks slice) const {
-  const Line known = line();
-  if (known.block <= 0 || slice == 0) return -1;
-  return known.slice / (known.block * static_cast<double>(slice));
+  const Size* const size = slice == 0 ? nullptr : fresh(slice);
+  if (!size) return -1;
+  const Size* against = nullptr;
+  for (const Size& other : sizes_) {
+    if (other.slice > slice && fresh(other.slice) && (!against || other.last > against->last)) against = &other;
+  }
+  if (!against) return slice == options_.blocks ? 0 : -1;
+  const double slices = slices_of(slice), fewer = slices_of(against->slice);
+  if (slices <= fewer) return -1;
+  const double time = time_of(*size), each = std::max(time - time_of(*against), 0.0) / (slices - fewer);
+  const double lost = each * (slices - 1);
+  return lost / std::max(time - lost, time / 4);
+}
+
+bool SliceTuner::is_within(Blocks slice, double bound) const {
+  const double cost = overhead(slice);
+  return cost >= 0 && cost <= bound;
 }
 
 Blocks SliceTuner::round_up(double slice) const {
@@ -83,38 +98,79 @@ Blocks SliceTuner::round_up(double slice) const {
                options_.sms);
 }
 
+// The whole kernel, where there would not be two slices of twice the size.
+Blocks SliceTuner::larger() const {
+  const Blocks twice = round_up(2 * static_cast<double>(size_));
+  return twice > options_.blocks / 2 ? options_.blocks : twice;
+}
+
+void SliceTuner::go(Blocks slice, Blocks from) {
+  size_ = slice;
+  from_ = from;
+  take(slice).count = 0;  // what it took long ago says nothing
+  looks_ = 0;
+  settled_ = 0;
+}
+
 void SliceTuner::observe(Blocks slice, Time time) {
   if (time <= 0 || (slice != size_ && slice != options_.blocks)) return;
   Size& size = take(slice);
+  // What it took before it was cut may say nothing of today.
+  if (slice == options_.blocks && slice == size_ && least_ != 0) size.count = 0;
   size.times[size.count % kSamples] = static_cast<float>(time);
   ++size.count;
   size.last = ++observations_;
-  if (slice == size_) judge(size);
+  if (slice != size_ || hopeless()) return;
+  if (slice == options_.blocks) return judge_whole();
+  if (++looks_ % (calm_ ? kEnoughCalm : kEnough) == 0) judge();
 }
 
-void SliceTuner::judge(const Size& size) {
-  if (size_ == options_.blocks) {
-    // Whole so far: cut it by the prior, and not too finely, since that is only the first of two sizes.
-    const double time = per_block(size) * static_cast<double>(options_.blocks);
-    const Blocks least = minimum_slice({.whole = static_cast<Time>(time),
+void SliceTuner::judge_whole() {
+  if (least_ == 0) {
+    const auto time = static_cast<Time>(time_of(*fresh(options_.blocks)));
+    const Blocks least = minimum_slice({.whole = time,
                                         .overhead = options_.overhead,
                                         .blocks = options_.blocks,
                                         .wave = options_.wave,
                                         .sms = options_.sms},
                                        options_.bound);
-    size_ = round_up(4 * static_cast<double>(least));
+    const auto filling = static_cast<double>(options_.wave) / options_.beside;
+    const Blocks slice = std::max(least, round_up(filling));
+    if (slice <= options_.blocks / 2) go(least_ = slice, 0);
     return;
   }
-  if (size.count < kEnough || size.count % kEnough != 0) return;
-  const Line known = line();
-  const auto now = static_cast<double>(size_);
-  if (known.block <= 0) {
-    size_ = round_up(2 * now) < options_.blocks ? round_up(2 * now) : round_up(now / 2);
-    return;
+  Blocks cheap = 0;
+  for (const Size& size : sizes_) {
+    if (size.slice >= least_ && size.slice < options_.blocks && is_within(size.slice, options_.bound)) {
+      cheap = cheap == 0 ? size.slice : std::min(cheap, size.slice);
+    }
   }
-  options_.overhead = std::max(static_cast<Time>(known.slice), Time{1});
-  const double wanted = known.slice / (known.block * kMargin * options_.bound);
-  size_ = round_up(std::clamp(wanted, now / 2, now * 2));
+  if (cheap == 0 && ++strikes_ >= kStrikes) return;
+  if (cheap != 0) strikes_ = 0;
+  go(cheap != 0 ? cheap : std::max(least_, round_up(static_cast<double>(options_.blocks) / 8)), 0);
+}
+
+// A size that was kept once goes only if it is clearly too dear.
+void SliceTuner::judge() {
+  const double allowed = (calm_ && from_ < size_ ? 1 : kMargin) * options_.bound;
+  if (from_ != 0 && from_ < size_ && is_within(from_, allowed)) {
+    // More is no faster: so was the smaller one good, unless by itself it is slower than the whole.
+    return overhead(size_) > options_.bound ? go(options_.blocks, from_) : go(from_, 0);
+  }
+  const double cost = overhead(size_);
+  if (cost < 0 || cost > allowed) return go(larger(), size_);
+  settle();
+}
+
+// Where it is cheap, half of it may be too.
+void SliceTuner::settle() {
+  if (from_ > size_) patience_ = kTryAgain;  // it was half of that
+  if (from_ != 0 && from_ < size_) patience_ = std::min(2 * patience_, 2 * kFresh);
+  from_ = 0;
+  settled_ += kEnoughCalm;
+  calm_ = true;
+  if (size_ <= least_ || settled_ < patience_) return;
+  go(std::max(least_, round_up(static_cast<double>(size_) / 2)), size_);
 }
 
 }  // namespace bandsaw::slice

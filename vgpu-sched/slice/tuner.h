@@ -24,21 +24,27 @@ struct SliceCost {
 // `bound` of the kernel; `blocks` where no cut does, or where a value makes no sense.
 Blocks minimum_slice(const SliceCost& cost, double bound = kOverheadBound);
 
-// The same, refined by what slices really take. One for each kernel and shape of launch; of fixed size.
+// The same, refined by what launches take whole and in slices. One for each kernel and shape of launch; of fixed size.
 //
-// A block takes t and a slice o beside, so that a block of a slice of s takes t + o / s: a line through the sizes that
-// were measured, of each the lower quartile of its last 32 times, since what disturbs a measurement makes it longer.
-// The size goes to where o is the bound's part of s t, by a factor of two at most each time it is judged. Two sizes are
-// needed for a line; where the second one's measurements have become old, it is visited again.
+// It begins with slices that fill the GPU together with those beside them. After three launches of a size, more of them
+// later, it is judged against the larger size, or the whole kernel, that was measured last, each by the lower quartile
+// of its last launches, as what disturbs a measurement makes it longer: what the launch took longer, for each slice
+// that it had more, is the cost of a slice. A size that costs more than the bound's part is doubled. If that brings
+// nothing, it is not the slices that take the time: then the kernel runs whole once, and with what that takes now, the
+// least known size that is cheap is chosen. Where there is none three times, it stays whole. Now and then half a size
+// is tried.
 //
-// Only slices that ran with no other tenant beside them are to be told. Calls from one thread at a time.
+// Calls from one thread at a time.
 class SliceTuner {
  public:
   struct Options {
     Blocks blocks = 1;  // of the launch
     Blocks wave = 132;
     int sms = 132;
-    Time overhead = 3 * kMicrosecond;  // of a slice, until it is measured
+    int beside = 1;  // slices that run at a time
+    // Of a slice, until it is measured: with others beside it, what it takes to issue one; else until the GPU is full
+    // again.
+    Time overhead = 30 * kMicrosecond;
     double bound = kOverheadBound;
   };
 
@@ -46,17 +52,27 @@ class SliceTuner {
 
   // The slice size to use next; `blocks` while nothing better is known to pay.
   Blocks next() const { return size_; }
-  // `time`: how long the GPU was at the slice; with several in flight, from the end of the one before to its own end.
+  // Forgets what was chosen if it is not what it was: other slices run beside each other now.
+  void run_beside(int slices, Time overhead);
+  // `time`: how long a launch took, cut into slices of that size, first to last; or whole.
   // Of sizes other than next() and the whole kernel, and of times not above 0, nothing is learnt.
   void observe(Blocks slice, Time time);
-  // The part of the time that slices of this size lose, as measured; below 0 while less than two sizes are known.
+  // The part of the time that slices of this size lose, as measured; below 0 while no larger size is known.
   double overhead(Blocks slice) const;
+  // The next launch is to be whole, as slices seem too dear, and what the last whole ones took may say nothing of
+  // today.
+  bool compares() const { return least_ != 0 && size_ == options_.blocks && !hopeless(); }
+  // It stays whole: in slices it is slower, however large they are.
+  bool hopeless() const { return strikes_ >= kStrikes; }
 
  private:
-  static constexpr int kSamples = 32;
+  static constexpr int kSamples = 8;
   static constexpr int kSizes = 8;
-  static constexpr int kEnough = 16;                // measurements of a size before it is judged
-  static constexpr std::uint64_t kFresh = 1 << 11;  // measurements of any size, after which those of a size are old
+  static constexpr int kEnough = 3,
+                       kEnoughCalm = 8;  // launches of a size before it is judged, first and once one was kept
+  static constexpr int kStrikes = 3;
+  static constexpr std::uint64_t kFresh = 512;     // launches after which those of a size are old
+  static constexpr std::uint64_t kTryAgain = 128;  // launches until half a size is tried, at least
 
   struct Size {
     Blocks slice = 0;  // 0: empty
@@ -64,20 +80,27 @@ class SliceTuner {
     std::uint32_t count = 0;
     std::uint64_t last = 0;  // observation
   };
-  // Nanoseconds of a block and of a slice beside its blocks.
-  struct Line {
-    double block = 0;  // 0: less than two sizes are known
-    double slice = 0;
-  };
 
   Size& take(Blocks slice);
-  double per_block(const Size& size) const;
-  Line line() const;
+  const Size* fresh(Blocks slice) const;
+  double time_of(const Size& size) const;
+  double slices_of(Blocks slice) const { return static_cast<double>((options_.blocks - 1) / slice + 1); }
   Blocks round_up(double slice) const;
-  void judge(const Size& size);
+  Blocks larger() const;
+  bool is_within(Blocks slice, double bound) const;
+  void go(Blocks slice, Blocks from);
+  void judge();
+  void judge_whole();
+  void settle();
 
   Options options_;
-  Blocks size_;
+  Blocks size_, least_ = 0;  // 0: not cut yet
+  Blocks from_ = 0;          // the smaller size that was left for this one; 0: none
+  int looks_ = 0;            // launches of size_ since it is
+  int strikes_ = 0;
+  bool calm_ = false;                   // some size has been found cheap
+  std::uint64_t settled_ = 0;           // launches since it was found cheap
+  std::uint64_t patience_ = kTryAgain;  // until half of it is tried
   std::array<Size, kSizes> sizes_{};
   std::uint64_t observations_ = 0;
 };

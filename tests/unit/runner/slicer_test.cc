@@ -224,9 +224,15 @@ TEST_F(Beside, OneSliceIsNotForked) {
 
 TEST_F(Beside, BlocksThatMayWaitForLowerOnesStayInOrder) {
   function_ = load(with("membar.gl;\n  atom.global.add.u32 %r3, [%rd3], 1;"));
-  launch(9);
+  launch(6);
+  wait_for(1);
+  EXPECT_EQ(device().seen(), (Seen{"0+3"}));  // it is yet to be seen that none waits for a later one
+  device().end_slice();
   wait_for(2);
-  EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3"}));
+  device().end_slice();
+  launch(9);
+  wait_for(4);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "0+3", "3+3"}));
 }
 
 TEST_F(Beside, BehindBlocksThatMayWaitForAnyNothingIsQueued) {
