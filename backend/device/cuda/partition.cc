@@ -40,7 +40,7 @@ CUresult Partition::make_context(const CudaContextRef& base, bool primary, CudaC
   CUdevResourceDesc description = nullptr;
   CUgreenCtx green = nullptr;
   CUcontext context = nullptr;
-  // The driver keeps no description beyond the call (CUDA driver API, cuDevResourceGenerateDesc has no counterpart).
+  // No call gives a description back.
   CUresult result = driver_->cuDevResourceGenerateDesc(&description, parts_.data(), parts_.size());
   if (result == CUDA_SUCCESS) {
     result = driver_->cuGreenCtxCreate(&green, description, device_, CU_GREEN_CTX_DEFAULT_STREAM);
