@@ -114,6 +114,13 @@ TEST_F(ConfigTest, ReadsHowKernelsCoRun) {
   EXPECT_EQ(config.value().mps_command, "/opt/mps");
 }
 
+TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
+  const auto config = parse_config("[slices]\nenabled = true\ntimeout_ms = 500\nin_flight = 3", "x");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config.value().slices, "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=500 force_blocks=0 form=slice");
+  EXPECT_FALSE(parse_config("[slices]\ntimeout_ms = -1", "x").ok());
+}
+
 TEST_F(ConfigTest, RefusesASchedulerThatCannotBe) {
   for (const char* text : {"policy = \"best\"", "policy = 3", "queues = \"three\"", "period_ms = 0", "period_ms = 2.5",
                            "wait_us = -1", "quantum_us = 0", "patience_ms = 0", "depth = 0", "depth = 9", "depht = 2",
