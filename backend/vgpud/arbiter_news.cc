@@ -117,8 +117,14 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
       lease.busy_ns += each;
       vgpu.use[engine].busy_ns += each;
     } else if (!lane.flying.empty()) {
-      const Granted slice = lane.flying.front();
-      lane.flying.pop_front();
+      // One of short work that turned out to be none ends before what was begun earlier.
+      auto ended = lane.flying.begin();
+      if (busy_ns == 0) {
+        ended = std::find_if(ended, lane.flying.end(), [](const Granted& one) { return one.planned == 0; });
+        if (ended == lane.flying.end()) ended = lane.flying.begin();
+      }
+      const Granted slice = *ended;
+      lane.flying.erase(ended);
       tell_plan(vgpu, slot, slice, busy_ns / count, now);
       complete(vgpu, slot, engine, slice, each, metered ? own : now - held_since(vgpu, account_of(engine), slice), now);
     } else if (lease.takes()) {
