@@ -41,6 +41,8 @@ class GateView {
   bool enter_alone(unsigned engine);
   // For one piece of work without which nothing on the engine would end: it waits for nobody, and is charged.
   void enter_unasked(unsigned engine);
+  // The unit of work that was let in last is not done now; it will ask again.
+  void forgo(unsigned engine);
   // After work that ends its slice: `done` is told too when the device has done it, or it will not be done.
   void leave(unsigned engine, SliceDone done);
   // enter said no, and nothing has happened there since.
@@ -53,6 +55,8 @@ class GateView {
   }
   // Others wait for the end of what has begun on the engine.
   bool is_wanted(unsigned engine) const;
+  // Somebody says when others want an engine.
+  bool is_governed() const { return board_ && board_->absent.load(std::memory_order_relaxed) == 0; }
   // Kernels are not to be cut, for now.
   bool is_whole() const { return board_ && board_->whole.load(std::memory_order_relaxed) != 0; }
   // Who asks for a slice of a long kernel is to offer it first.

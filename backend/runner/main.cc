@@ -98,10 +98,11 @@ Status serve(DeviceConfig config, const Choice& choice) {
   }
   auto slices = read_slices(choice);
   if (!slices.ok()) return slices.status();
+  const bool mps_client = std::getenv("BANDSAW_MPS") != nullptr;
+  slices.value().corun = mps_client;
   auto process = Process::make(
       &window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); }, slices.value());
   if (!process.ok()) return process.status();
-  const bool mps_client = std::getenv("BANDSAW_MPS") != nullptr;
   if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok())
     SPDLOG_WARN("{}; going on without", status.message());
   Service service{UniqueFd(kRunnerSocket), process.value().get()};

@@ -19,6 +19,7 @@ struct SliceSettings {
   // while the program waits.
   uint64_t force_blocks = 0;
   bool persistent = false;  // resident blocks that draw from a counter, instead of slices
+  bool corun = false;       // others may be on the device beside it
   bool any_gpu = false;     // the device takes PTX for any GPU
 };
 

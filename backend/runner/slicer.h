@@ -107,7 +107,8 @@ class Slicer {
   uint64_t granted_blocks(Run& run) const;
   void take_resident(Run& run);
   bool is_replanned(const Run& run) const;
-  bool waits_for_plan(const Run& run) const;
+  bool waits_for_plan(const Run& run);
+  std::chrono::nanoseconds turn(const Run& run) const;
   void tell_to_stop(Run& run);
 
   Device& device_;

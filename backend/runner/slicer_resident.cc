@@ -12,6 +12,9 @@ namespace {
 
 // How long it may go on after somebody else has come.
 constexpr std::chrono::milliseconds kGrace{1};
+// How long where nobody says whether somebody has: that many blocks, so that what is lost while they end is 2 % at
+// most.
+constexpr uint64_t kTurnBlocks = 32;
 // Tests stop each launch so often at once.
 constexpr int kForcedStops = 3;
 
@@ -98,11 +101,20 @@ void Slicer::tell_to_stop(Run& run) {
   if (result != CUDA_SUCCESS) SPDLOG_WARN("telling {} to stop: error {}", run.kernel->name, static_cast<int>(result));
 }
 
+// How long resident blocks stay if nobody tells them to go.
+std::chrono::nanoseconds Slicer::turn(const Run& run) const {
+  if (!settings_.corun || gate_.is_governed()) return std::chrono::nanoseconds::max();
+  const SliceShape* shape = run.shape.get();
+  const uint64_t block_ns = shape ? shape->typical_ns * std::min(run.step, shape->blocks) / shape->blocks : 0;
+  return std::chrono::nanoseconds(kTurnBlocks * block_ns);
+}
+
 // False: it has ended, or failed.
 bool Slicer::advance_resident(Run& run, bool* any) {
   if (run.flight->slices != 0) {
-    const bool asked = gate_.is_wanted(kCompute) || is_replanned(run);
-    const bool wanted = asked && Run::Clock::now() - run.issued >= kGrace;
+    const auto since = Run::Clock::now() - run.issued;
+    const bool asked = gate_.is_wanted(kCompute) || is_replanned(run) || since >= turn(run);
+    const bool wanted = asked && since >= kGrace;
     if (wanted && !run.told && !run.stuck) tell_to_stop(run);
     return true;
   }

@@ -331,6 +331,32 @@ TEST_F(Resident, NothingMoreIsIssuedOfAFailedProcess) {
   EXPECT_EQ(device().seen().size(), 2u);
 }
 
+class StuckResident : public Beside {
+ protected:
+  StuckResident() : Beside(soon()) {}
+  static SliceSettings soon() {
+    SliceSettings settings = forced(3, true);
+    settings.timeout_ns = 20'000'000;
+    return settings;
+  }
+};
+
+TEST_F(StuckResident, MoreBlocksDrawWhatIsLeft) {
+  device_->hold_work(true);  // the counter's copy: they do not end
+  launch(30);
+  wait_for(4);
+  EXPECT_EQ(device().seen(), (Seen{"3 resident from 0", "copy", "fork 1", "30 resident from 5"}));
+  EXPECT_EQ(device().told, 1);
+  device_->hold_work(false);
+  device_->finish();
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen().back(), "join");
+  EXPECT_EQ(device().told, 1);
+  launch(30);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen().back(), "whole 30");
+}
+
 TEST(SliceSettings, AreReadWordByWord) {
   SliceSettings settings;
   EXPECT_TRUE(
