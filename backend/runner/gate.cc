@@ -73,6 +73,13 @@ void GateView::leave(unsigned engine, SliceDone done) {
   close(engine, std::move(done));
 }
 
+void GateView::forgo(unsigned engine) {
+  Slice& slice = lanes_[engine].slice;
+  if (!slice.begun) return;
+  slice.units -= std::min<uint64_t>(slice.units, 1);
+  close(engine);
+}
+
 void GateView::pause() {
   for (unsigned engine = 0; engine < kGateEngines; ++engine) {
     if (lanes_[engine].slice.begun) close(engine);
@@ -241,8 +248,9 @@ void GateView::close(unsigned engine, SliceDone also) {
 
 // Longer work counts at once, shorter by and by.
 void GateView::learn(Lane& lane, uint64_t units, uint64_t busy_ns) {
+  if (units == 0) return;
   if (busy_ns == 0) lane.unmeasured = true;
-  if (busy_ns == 0 || units == 0) return;
+  if (busy_ns == 0) return;
   const uint64_t measured = std::max<uint64_t>(1, busy_ns * 1000 / units), known = lane.unit_ps;
   lane.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
 }

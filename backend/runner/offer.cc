@@ -105,6 +105,10 @@ bool Slicer::is_replanned(const Run& run) const {
 
 // Where slices are planned, the first one of a kernel that is known to run so is planned too: the launch itself has
 // passed the gate as short work.
-bool Slicer::waits_for_plan(const Run& run) const { return run.kernel->cut && gate_.is_planned(kCompute); }
+bool Slicer::waits_for_plan(const Run& run) {
+  if (!run.kernel->cut || !gate_.is_planned(kCompute)) return false;
+  gate_.forgo(kCompute);
+  return true;
+}
 
 }  // namespace bandsaw::runner

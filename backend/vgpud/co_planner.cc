@@ -77,6 +77,14 @@ uint64_t CoPlanner::left_of(const Kernel& kernel) const {
   return left;
 }
 
+// So that a decision stays cheap, whatever one owner's processes ask for. What finds none goes as short work does.
+bool CoPlanner::has_room(Owner owner) const {
+  const auto count = std::count_if(kernels_.begin(), kernels_.end(), [owner](const auto& entry) {
+    return entry.second.id != 0 && entry.second.shape.first == owner;
+  });
+  return static_cast<size_t>(count) < kKernelsMost;
+}
+
 bool CoPlanner::ask(Place place, Owner owner, const OfferFacts& facts, Time now) {
   if (!is_sound(facts)) {
     ++counts_.refused;
@@ -89,7 +97,7 @@ bool CoPlanner::ask(Place place, Owner owner, const OfferFacts& facts, Time now)
   if (kernel.id != 0 && (other || recut)) leave(&kernel, now);
   kernel.shape = {owner, facts.shape};
   kernel.facts = facts;
-  if (kernel.id == 0 && !arrive(place, &kernel, now)) return false;
+  if (kernel.id == 0 && (!has_room(owner) || !arrive(place, &kernel, now))) return false;
   if (kernel.stays || kernel.has_resident()) {
     (void)scheduler_.progress(kernel.id, kernel.blocks - std::min(facts.left, kernel.blocks));
   }

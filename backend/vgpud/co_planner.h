@@ -6,7 +6,7 @@
 // does not ask yet is granted with its next ask. Nobody waits for a plan that plans nothing: while the engine would
 // stand idle, who asks is granted.
 //
-// What offers say is bounded here, and used for planning only. Bounded: a kernel for each gate, kShapesMost shapes for
+// What offers say is bounded here, and used for planning only. Bounded: kKernelsMost kernels and kShapesMost shapes for
 // each owner. Pure: no clock, threads, system calls; calls from one thread at a time.
 // Source: Kernelet, section 3; the plans are those of vgpu-sched/slice.
 #pragma once
@@ -67,6 +67,7 @@ class CoPlanner {
   using Owner = uint64_t;  // whose it is; both chosen by the caller
   static constexpr Time kNever = INT64_MAX;
   static constexpr size_t kShapesMost = 64;
+  static constexpr size_t kKernelsMost = 16;
 
   struct Grant {
     Place place = 0;
@@ -154,6 +155,7 @@ class CoPlanner {
   void resize(std::vector<Grant>* grants);
   void grant(std::vector<Grant>* grants);
   Grant give(Place place, Kernel* kernel);
+  bool has_room(Owner owner) const;
   bool stands_idle() const;
   void answer(Time now, std::vector<Grant>* grants);
   void drop_quiet(Time since, Time now);
