@@ -155,6 +155,7 @@ void CoPlanner::count_plan() {
   if (scheduler_.plans() == plans_seen_) return;
   plans_seen_ = scheduler_.plans();
   const size_t parts = scheduler_.plan().parts.size();
+  if (parts > 0) ++counts_.plans;
   if (parts == 1) ++counts_.alone;
   if (parts > 1) ++counts_.pairs;
 }
@@ -282,7 +283,6 @@ CoPlanner::Time CoPlanner::next() const {
 PlanState CoPlanner::state() const {
   PlanState state = counts_;
   state.planned = true;
-  state.plans = scheduler_.plans();
   state.shapes = shapes_.size();
   for (const auto& [key, shape] : shapes_) state.measured_shapes += shape.profiler.ready();
   state.profits = options_.profits.size();

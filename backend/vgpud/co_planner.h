@@ -44,12 +44,12 @@ struct PlanOptions {
 
 // For people; sums since the mode was chosen.
 struct PlanState {
-  bool planned = false;  // by a planner that looks at offers
-  uint64_t plans = 0, pairs = 0, alone = 0;
-  uint64_t grants = 0;     // slices that were planned
-  uint64_t resizes = 0;    // of resident blocks
-  uint64_t refused = 0;    // offers that made no sense
-  uint64_t unplanned = 0;  // granted because the plan would have left the engine idle
+  bool planned = false;                      // by a planner that looks at offers
+  uint64_t plans = 0, pairs = 0, alone = 0;  // of these: of two or more kernels, of one
+  uint64_t grants = 0;                       // slices that were planned
+  uint64_t resizes = 0;                      // of resident blocks
+  uint64_t refused = 0;                      // offers that made no sense
+  uint64_t unplanned = 0;                    // granted because the plan would have left the engine idle
   uint64_t shapes = 0, measured_shapes = 0, profits = 0;
   struct Part {
     std::string vgpu, kernel;
