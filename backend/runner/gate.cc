@@ -116,6 +116,12 @@ bool GateView::permitted(Gate& gate) {
   return false;
 }
 
+// Of a launch's, as many as half a quantum holds: whoever comes waits no longer for them than for short work.
+uint32_t GateView::pieces(const Lane& lane) const {
+  const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
+  return unit_ps == 0 ? 1 : static_cast<uint32_t>(std::min<uint64_t>(quantum_ns() * 500 / unit_ps, kGateDepthMax));
+}
+
 // At an open gate the runner itself bounds what is in flight; at a closed one the arbiter does, and is to know at each
 // choice that there is more. At both, a slice larger than any before goes alone: work that is suddenly long is noticed
 // after one slice of it.
@@ -124,8 +130,8 @@ bool GateView::has_room(Lane& lane, const Gate& gate, bool one_piece) {
   if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
   // Of work that is longer than a quantum one piece keeps the engine busy, and who comes back waits for no more.
   const bool alone = grows || lane.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
-  const uint32_t told = board_->depth.load(std::memory_order_relaxed);
-  const uint32_t depth = alone ? 1 : std::clamp<uint32_t>(told, 1, kGateDepthMax);
+  const uint32_t told = std::clamp<uint32_t>(board_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
+  const uint32_t depth = alone ? 1 : one_piece ? std::max(told, pieces(lane)) : told;
   const uint32_t flying = lane.in_flight;
   if (flying < depth) return true;
   lane.wait_word = &lane.in_flight;

@@ -57,6 +57,8 @@ class GateView {
   bool is_wanted(unsigned engine) const;
   // Somebody says when others want an engine.
   bool is_governed() const { return board_ && board_->absent.load(std::memory_order_relaxed) == 0; }
+  // The slice begun last had to be asked for: others want the engine too.
+  bool was_granted(unsigned engine) const { return lanes_[engine].granted; }
   // Kernels are not to be cut, for now.
   bool is_whole() const { return board_ && board_->whole.load(std::memory_order_relaxed) != 0; }
   // Who asks for a slice of a long kernel is to offer it first.
@@ -110,6 +112,7 @@ class GateView {
   void ended(unsigned engine, uint64_t busy_ns);
   uint64_t quantum_ns() const;
   uint64_t limit(const Lane& lane) const;
+  uint32_t pieces(const Lane& lane) const;
   void ring();
 
   GateBoard* board_ = nullptr;

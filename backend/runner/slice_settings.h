@@ -11,7 +11,7 @@ namespace bandsaw::runner {
 struct SliceSettings {
   bool enabled = false;
   uint64_t threshold_ns = 4'000'000;  // kernels that take longer are cut
-  uint32_t in_flight = 2;             // slices of one launch on the device at a time
+  uint32_t in_flight = 3;             // slices of one launch on the device at a time
   // So long none of a launch's slices ends although they have begun, and its blocks are taken to wait for each other.
   // 0: a multiple of what the kernel takes.
   uint64_t timeout_ns = 0;
@@ -23,7 +23,7 @@ struct SliceSettings {
   bool any_gpu = false;     // the device takes PTX for any GPU
 };
 
-// "enabled=1 threshold_us=4000 in_flight=2 timeout_ms=0 force_blocks=0 form=slice", any of them; what is absent stays
+// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 form=slice", any of them; what is absent stays
 // as it is.
 Status read_slice_settings(std::string_view text, SliceSettings* settings);
 

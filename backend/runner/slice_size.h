@@ -20,8 +20,8 @@ class SliceSize {
   // Its rewritten form is slower by more than slices cost, again and again beside whole launches of the same time.
   bool hopeless() const { return tuner_.hopeless(); }
 
-  // So many slices of a launch run at a time; 1: one begins when the one before has ended.
-  void run_beside(uint32_t slices);
+  // So many slices of a launch are on the device at a time; not `apart`: one begins when the one before has ended.
+  void run_beside(uint32_t slices, bool apart);
   // A whole launch took so long.
   void learn_whole(uint64_t nanoseconds) { tuner_.observe(blocks_, static_cast<slice::Time>(nanoseconds)); }
   // A launch through slices of so many blocks did, first to last, and its gate was never closed meanwhile.

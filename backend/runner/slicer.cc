@@ -158,7 +158,9 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.shape = shape;
   run.clone = clone;
   run.total = blocks_of(launch);
-  if (shape && !settings_.persistent) shape->size.run_beside(clone->talk == ptx::Talk::kNone ? settings_.in_flight : 1);
+  if (shape && !settings_.persistent) {
+    shape->size.run_beside(settings_.in_flight, clone->talk == ptx::Talk::kNone);
+  }
   run.size = shape ? shape->size.blocks() : settings_.force_blocks;
   run.step = run.size;
   run.parameters = clone->parameters;
@@ -180,7 +182,9 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   }
   if (shape) timer_.begin(caller.context, stream, &run.span);
   lay_tracks(run);
-  const CUresult refused = waits_for_plan(run) ? CUDA_SUCCESS : run.cell ? issue_resident(run) : issue(run, run.step);
+  const CUresult refused = waits_for_plan(run) ? CUDA_SUCCESS
+                           : run.cell          ? issue_resident(run)
+                                               : issue(run, next_blocks(run));
   if (refused != CUDA_SUCCESS) {
     finish(run);
     runs_.pop_back();
@@ -216,6 +220,14 @@ void Slicer::lay_tracks(Run& run) {
   run.tracks = tracks_.take(run.caller.context, run.stream);
   const bool forked = run.tracks->fork(run.stream) == CUDA_SUCCESS;
   if (forked && apart && !run.cell) run.most_tracks = std::min(run.most_in_flight, slices);
+}
+
+// Of the next slice. Small ones fill the device together; who takes turns on it with others often has one there.
+uint64_t Slicer::next_blocks(Run& run) const {
+  const uint64_t blocks = granted_blocks(run), wave = run.shape ? run.shape->wave : 0;
+  if (blocks != run.step || blocks >= wave || settings_.corun || !gate_.was_granted(kCompute)) return blocks;
+  run.held_up = true;
+  return wave;
 }
 
 // Puts the next slice on a track; the gate's slice ends with it.
@@ -288,7 +300,7 @@ bool Slicer::advance(bool failed) {
         break;
       }
       any = true;
-      if (const CUresult result = issue(*run, granted_blocks(*run)); result != CUDA_SUCCESS) {
+      if (const CUresult result = issue(*run, next_blocks(*run)); result != CUDA_SUCCESS) {
         count(account_.slot().errors);
         finish_async(*run->caller.lane, {}, result);
         run->next = run->total;

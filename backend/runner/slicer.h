@@ -92,6 +92,7 @@ class Slicer {
   CUresult begin(const Caller& caller, const StreamRef& stream, const Launch& launch, const SliceKernelRef& kernel,
                  const std::shared_ptr<SliceShape>& shape, const std::shared_ptr<const SliceClone>& clone);
   void lay_tracks(Run& run);
+  uint64_t next_blocks(Run& run) const;
   CUresult issue(Run& run, uint64_t blocks);
   void finish(Run& run);
   std::chrono::nanoseconds patience(const Run& run) const;

@@ -159,7 +159,7 @@ void read_corun(Reader* reader, Config* config) {
 // Runners read it again (backend/runner/slice_settings.h).
 void read_slices(Reader* reader, Config* config) {
   bool enabled = config->device.kind != "soft";
-  int64_t threshold_us = 4000, in_flight = 2, timeout_ms = 0, force_blocks = 0;
+  int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, force_blocks = 0;
   std::string form = "slice";
   reader->flag("slices.enabled", &enabled);
   reader->whole("slices.threshold_us", 0, 1'000'000'000, &threshold_us);

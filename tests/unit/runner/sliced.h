@@ -164,6 +164,7 @@ inline SliceSettings forced(uint64_t blocks, bool persistent = false) {
   SliceSettings settings;
   settings.enabled = settings.any_gpu = true;
   settings.force_blocks = blocks;
+  settings.in_flight = 2;
   settings.persistent = persistent;
   return settings;
 }
