@@ -207,6 +207,18 @@ TEST_F(GateTest, NoMoreThanTheDepthIsInFlightAtAnOpenGate) {
   EXPECT_EQ(device_.begun, 3);
 }
 
+TEST_F(GateTest, OfPiecesAsManyAreInFlightAsHalfAQuantumHolds) {
+  gate().open = 1;
+  EXPECT_TRUE(view_.enter_alone(0));
+  view_.pause();
+  device_.finish_slice(10 * kUnit);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(view_.enter_alone(0)) << i;
+    view_.pause();
+  }
+  EXPECT_FALSE(view_.enter_alone(0));
+}
+
 // A guest whose gates are closed.
 class GatedGuest : public Guest {
  protected:
