@@ -51,7 +51,7 @@ std::string trace_text(const std::vector<SliceRecord>& records, uint64_t lost) {
 }  // namespace
 
 void Api::start_trace(const json& body, const Answer& answer) {
-  if (!scheduled()) {
+  if (!arbiter_) {
     return refuse(answer, 409, "this vgpud schedules nothing, so there is nothing to trace",
                   "set 'scheduler.policy' in its configuration to other than \"none\"");
   }
