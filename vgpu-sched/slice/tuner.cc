@@ -92,6 +92,16 @@ bool SliceTuner::is_within(Blocks slice, double bound) const {
   return cost >= 0 && cost <= bound;
 }
 
+// Half of its launches took longer than the shortest by more than what is to be seen.
+bool SliceTuner::is_noisy(Blocks slice) const {
+  const Size* const size = fresh(slice);
+  if (!size || size->count < kEnough) return false;
+  const int count = static_cast<int>(std::min<std::uint32_t>(size->count, kSamples));
+  std::array<float, kSamples> times = size->times;
+  std::sort(times.begin(), times.begin() + count);
+  return static_cast<double>(times[(count - 1) / 2]) > (1 + 2 * options_.bound) * static_cast<double>(times[0]);
+}
+
 Blocks SliceTuner::round_up(double slice) const {
   const double most = static_cast<double>(options_.blocks);
   return grain(static_cast<Blocks>(std::ceil(std::clamp(slice, 1.0, most))), options_.blocks, options_.wave,
@@ -146,19 +156,26 @@ void SliceTuner::judge_whole() {
     }
   }
   if (cheap == 0 && ++strikes_ >= kStrikes) return;
-  if (cheap != 0) strikes_ = 0;
+  if (cheap != 0) {  // so it was for nothing
+    strikes_ = 0;
+    next_whole_ = observations_ + whole_pause_;
+    whole_pause_ = std::min(2 * whole_pause_, 16 * kFresh);
+  }
   go(cheap != 0 ? cheap : std::max(least_, round_up(static_cast<double>(options_.blocks) / 8)), 0);
 }
 
 // A size that was kept once goes only if it is clearly too dear.
 void SliceTuner::judge() {
+  if (is_noisy(size_)) return from_ != 0 ? go(from_, 0) : void();
   const double allowed = (calm_ && from_ < size_ ? 1 : kMargin) * options_.bound;
   if (from_ != 0 && from_ < size_ && is_within(from_, allowed)) {
     // More is no faster: so was the smaller one good, unless by itself it is slower than the whole.
-    return overhead(size_) > options_.bound ? go(options_.blocks, from_) : go(from_, 0);
+    const bool slower = overhead(size_) > options_.bound && observations_ >= next_whole_;
+    return slower ? go(options_.blocks, from_) : go(from_, 0);
   }
   const double cost = overhead(size_);
-  if (cost < 0 || cost > allowed) return go(larger(), size_);
+  const bool dear = cost < 0 || cost > allowed;
+  if (dear && (larger() != options_.blocks || observations_ >= next_whole_)) return go(larger(), size_);
   settle();
 }
 

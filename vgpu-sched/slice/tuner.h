@@ -88,6 +88,7 @@ class SliceTuner {
   Blocks round_up(double slice) const;
   Blocks larger() const;
   bool is_within(Blocks slice, double bound) const;
+  bool is_noisy(Blocks slice) const;
   void go(Blocks slice, Blocks from);
   void judge();
   void judge_whole();
@@ -98,9 +99,10 @@ class SliceTuner {
   Blocks from_ = 0;          // the smaller size that was left for this one; 0: none
   int looks_ = 0;            // launches of size_ since it is
   int strikes_ = 0;
-  bool calm_ = false;                   // some size has been found cheap
-  std::uint64_t settled_ = 0;           // launches since it was found cheap
-  std::uint64_t patience_ = kTryAgain;  // until half of it is tried
+  std::uint64_t next_whole_ = 0, whole_pause_ = kTryAgain;  // observations until it is compared with the whole again
+  bool calm_ = false;                                       // some size has been found cheap
+  std::uint64_t settled_ = 0;                               // launches since it was found cheap
+  std::uint64_t patience_ = kTryAgain;                      // until half of it is tried
   std::array<Size, kSizes> sizes_{};
   std::uint64_t observations_ = 0;
 };

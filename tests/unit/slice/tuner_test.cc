@@ -134,6 +134,26 @@ TEST(SliceTuner, ANeighbourDoesNotMakeSlicesLarger) {
   }
 }
 
+TEST(SliceTuner, NeighboursThatComeAndGoAreNotLaidToSlices) {
+  Kernel kernel = long_kernel(500);
+  SliceTuner tuner = tuner_of(kernel);
+  run(&tuner, &kernel, 20);
+  std::mt19937_64 random(5);
+  int whole = 0;
+  double waves = 0;
+  for (int i = 0; i < 5000; ++i) {
+    if (random() % 4 == 0) kernel.neighbour = 1 + static_cast<double>(random() % 100) / 60;
+    const Blocks slice = tuner.next();
+    whole += slice == kernel.blocks;
+    waves += static_cast<double>(slice) / kWave / 5000;
+    tuner.observe(slice, kernel.run(slice));
+  }
+  std::printf("%d of 5000 launches whole, else %.2f waves\n", whole, waves);
+  EXPECT_FALSE(tuner.hopeless());
+  EXPECT_LE(whole, 25);
+  EXPECT_LE(waves, 2);
+}
+
 TEST(SliceTuner, AFormThatIsSlowerByItselfIsGivenUp) {
   Kernel kernel = long_kernel(500);
   kernel.slower = 1.25;
