@@ -53,7 +53,9 @@ void RunnerPool::set_terms(RunnerTerms terms) {
   for (Entry& entry : runners_) {
     if (entry.taken || entry.dismissed) continue;
     entry.dismissed = true;
-    entry.runner->stop(Runner::Stop::kKill);
+    // A client that dies while it connects to an MPS server leaves a server that takes no others.
+    const bool connects = !terms_.mps.empty() && entry.runner->mps() == terms_.mps && !entry.runner->ready();
+    if (!connects) entry.runner->stop(Runner::Stop::kKill);
   }
   failures_in_a_row_ = 0;
   last_failure_.clear();
@@ -116,7 +118,11 @@ void RunnerPool::serve() {
 
 RunnerProcess::Watcher RunnerPool::watcher() {
   RunnerProcess::Watcher made;
-  made.ready = [this](RunnerProcess*) {
+  made.ready = [this](RunnerProcess* runner) {
+    const bool dismissed = std::any_of(runners_.begin(), runners_.end(), [&](const Entry& entry) {
+      return entry.runner.get() == runner && entry.dismissed;
+    });
+    if (dismissed) return runner->stop(Runner::Stop::kKill);
     failures_in_a_row_ = 0;
     serve();
     keep_warm();

@@ -174,6 +174,26 @@ TEST_F(RunnerPoolTest, NobodyIsStartedWhileTheDaemonDoesNotAnswer) {
   EXPECT_EQ(taken->mps(), "");
 }
 
+TEST_F(RunnerPoolTest, AClientThatStillConnectsIsNotKilledForNewTermsOfTheSameDaemon) {
+  char path[] = "/tmp/bandsaw-test-XXXXXX";
+  const std::string folder = ::mkdtemp(path);
+  const auto listener = listen_unix(folder + "/control", SOCK_SEQPACKET, 0600);
+  ASSERT_TRUE(listener.ok());
+  const auto pool = make("", 1);
+  ASSERT_TRUE(turn([&] { return pool->warm() == 1; }));
+  RunnerTerms terms;
+  terms.mps = folder;
+  terms.socket = folder + "/control";
+  pool->set_terms(terms);  // starts one, of whose being ready nobody has heard yet
+  terms.variables = {"BANDSAW_SMS=8:0+1"};
+  pool->set_terms(terms);
+  EXPECT_EQ(pool->living(), 3u);
+  ASSERT_TRUE(turn([&] { return pool->warm() == 1 && pool->living() == 1; }));
+  EXPECT_EQ(pool->started(), 3u);
+  EXPECT_EQ(pool->failed(), 0u);
+  std::filesystem::remove_all(folder);
+}
+
 TEST_F(RunnerPoolTest, ADaemonThatHangsDoesNotHangTheSession) {
   char path[] = "/tmp/bandsaw-test-XXXXXX";
   const std::string folder = ::mkdtemp(path);
