@@ -30,7 +30,8 @@ struct Data {
   uint32_t* marks;      // an element a block
   uint32_t mask;
 #ifdef CORUN_STAMPS
-  Stamp* stamps;  // an element a block
+  Stamp* stamps;   // an element a block
+  uint32_t first;  // the first thread's number: launches one after the other are to read different memory
 #endif
 };
 
@@ -62,6 +63,13 @@ __global__ void fill_input(uint32_t* in, float* vector, uint32_t mask, Fill fill
 }
 
 __device__ inline uint32_t thread_number() { return blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline uint32_t thread_number([[maybe_unused]] const Data& data) {
+#ifdef CORUN_STAMPS
+  return data.first + thread_number();
+#else
+  return thread_number();
+#endif
+}
 __device__ inline uint32_t all_threads() { return gridDim.x * blockDim.x; }
 #ifdef CORUN_STAMPS
 __device__ inline unsigned long long gpu_time() {
@@ -98,9 +106,9 @@ __device__ inline void leave(const Data& data, uint32_t mark) {
 // PC: every thread follows a chain through all of the memory.
 __global__ void pointer_chasing(Data data, int rounds, uint32_t mark) {
   arrive(data);
-  uint32_t at = mix(thread_number()) & data.mask;
+  uint32_t at = mix(thread_number(data)) & data.mask;
   for (int round = 0; round < rounds; ++round) at = data.in[at];
-  data.out[thread_number()] = unit(at << 8);
+  data.out[thread_number(data)] = unit(at << 8);
   leave(data, mark);
 }
 
@@ -110,13 +118,13 @@ __global__ void sparse_matrix_vector(Data data, int rounds, uint32_t mark) {
   const uint32_t rows = (data.mask + 1) / 2 / kNonZeros;
   float sum = 0;
   for (int round = 0; round < rounds; ++round) {
-    const uint32_t row = (thread_number() + round * all_threads()) & (rows - 1);
+    const uint32_t row = (thread_number(data) + round * all_threads()) & (rows - 1);
     for (uint32_t k = 0; k < kNonZeros; ++k) {
       const uint32_t at = k * rows + row;
       sum += unit(data.in[data.mask / 2 + 1 + at]) * data.vector[data.in[at]];
     }
   }
-  data.out[thread_number()] = sum;
+  data.out[thread_number(data)] = sum;
   leave(data, mark);
 }
 
@@ -125,7 +133,7 @@ constexpr uint32_t kPlane = 256 * 256;
 __global__ void stencil(Data data, int rounds, uint32_t mark) {
   arrive(data);
   for (int round = 0; round < rounds; ++round) {
-    const uint32_t at = (thread_number() + round * all_threads()) & data.mask;
+    const uint32_t at = (thread_number(data) + round * all_threads()) & data.mask;
     float sum = -6 * unit(data.in[at]);
     for (uint32_t step : {1u, 256u, kPlane})
       sum += unit(data.in[(at + step) & data.mask]) + unit(data.in[(at - step) & data.mask]);
@@ -159,11 +167,11 @@ __global__ void black_scholes(Data data, int rounds, uint32_t mark) {
   const uint32_t options = (data.mask + 1) / 4;
   float sum = 0;
   for (int round = 0; round < rounds; ++round) {
-    const uint32_t at = (thread_number() + round * all_threads()) & (options - 1);
+    const uint32_t at = (thread_number(data) + round * all_threads()) & (options - 1);
     sum += option_price(5 + 25 * unit(data.in[at]), 1 + 99 * unit(data.in[at + options]),
                         0.25f + 9.75f * unit(data.in[at + 2 * options]));
   }
-  data.out[thread_number()] = sum;
+  data.out[thread_number(data)] = sum;
   leave(data, mark);
 }
 
@@ -184,7 +192,7 @@ __global__ void matrix_multiply(Data data, int rounds, uint32_t mark) {
     for (uint32_t k = 0; k < kTile; ++k) sum += left[y][k] * above[k][x];
     __syncthreads();
   }
-  data.out[thread_number()] = sum;
+  data.out[thread_number(data)] = sum;
   leave(data, mark);
 }
 
@@ -198,9 +206,9 @@ __host__ __device__ inline void tea_encrypt(uint32_t* v0, uint32_t* v1) {
 }
 __global__ void tea(Data data, int rounds, uint32_t mark) {
   arrive(data);
-  uint32_t v0 = thread_number(), v1 = ~thread_number();
+  uint32_t v0 = thread_number(data), v1 = ~thread_number(data);
   for (int round = 0; round < rounds; ++round) tea_encrypt(&v0, &v1);
-  data.out[thread_number()] = unit(v0 ^ v1);
+  data.out[thread_number(data)] = unit(v0 ^ v1);
   leave(data, mark);
 }
 
@@ -208,7 +216,7 @@ constexpr uint32_t kSamples = 8;  // of k-space, a round
 // MRIQ: a voxel a thread; samples of k-space in turn, each a sine and a cosine.
 __global__ void mri_q(Data data, int rounds, uint32_t mark) {
   arrive(data);
-  const uint32_t seed = mix(thread_number());
+  const uint32_t seed = mix(thread_number(data));
   const float x = unit(seed), y = unit(seed * 3), z = unit(seed * 5);
   float real = 0, imaginary = 0;
   for (int round = 0; round < rounds; ++round) {
@@ -219,7 +227,7 @@ __global__ void mri_q(Data data, int rounds, uint32_t mark) {
       real += weight * __cosf(angle), imaginary += weight * __sinf(angle);
     }
   }
-  data.out[thread_number()] = real + 2 * imaginary;
+  data.out[thread_number(data)] = real + 2 * imaginary;
   leave(data, mark);
 }
 
@@ -238,7 +246,7 @@ __global__ void sum_of_differences(Data data, int rounds, uint32_t mark) {
   const uint32_t last = data.mask / 4;
   const uint4* frame = reinterpret_cast<const uint4*>(data.in);
   for (int round = 0; round < rounds; ++round) {
-    const uint32_t at = (thread_number() + round * all_threads()) & last;
+    const uint32_t at = (thread_number(data) + round * all_threads()) & last;
     const uint4 a = frame[at], b = frame[(at + kMotion) & last];
     data.out[at] = static_cast<float>(byte_differences(a.x, b.x) + byte_differences(a.y, b.y) +
                                       byte_differences(a.z, b.z) + byte_differences(a.w, b.w));

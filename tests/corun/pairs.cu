@@ -64,24 +64,33 @@ Curve alone(const Bench& bench, Subject* subject) {
   return curve;
 }
 
-// `a` goes first and is bounded to `resident` blocks on an SM; `b` has what is left.
+// Both in slices of as many blocks as they are to have on the SMs, each slice after the last one of its kernel: the
+// hardware gives no block of a kernel a place before all blocks of an earlier launch have one, so that one launch of
+// more blocks than are to be resident would keep the other kernel out.
 void together(const Bench& bench, Subject* a, const Curve& curve_a, int resident, Subject* b, const Curve& curve_b) {
   const int others = std::clamp(a->resident() - resident, 1, b->resident());
-  const auto blocks = [&](const Subject& subject, const Curve& curve, int count) {
-    return subject.bounded(std::max(6.0 * count * bench.sms, curve[count - 1] * bench.run_ns));
+  const auto slices = [&](const Curve& curve, int count) {
+    return std::max(6, static_cast<int>(std::ceil(curve[count - 1] * bench.run_ns / (count * bench.sms))));
   };
   const std::string what = "pair of " + a->name() + " and " + b->name();
-  if (!a->launch(blocks(*a, curve_a, resident), a->padding(resident), bench.first) ||
-      !b->launch(blocks(*b, curve_b, others), 0, bench.second))
-    return;
+  const int slices_a = slices(curve_a, resident), slices_b = slices(curve_b, others);
+  a->restart(), b->restart();
+  for (int i = 0, j = 0; i < slices_a || j < slices_b;) {
+    const bool first = j >= slices_b || (i < slices_a && i * slices_b <= j * slices_a);
+    Subject* subject = first ? a : b;
+    const int count = first ? resident : others;
+    if (!subject->launch_more(count * bench.sms, first ? a->padding(resident) : 0, first ? bench.other : bench.second))
+      break;
+    ++(first ? i : j);
+  }
   if (!went(cudaDeviceSynchronize(), what)) std::exit(3);
   const Stamps stamps_a = a->stamps(), stamps_b = b->stamps();
   const Span span_a = span_of(stamps_a), span_b = span_of(stamps_b);
   const double last = std::min(span_a.last_begin, span_b.last_begin);
   const double begin = std::max(span_a.begin, span_b.begin);
   const double from = begin + 0.05 * (last - begin);
-  std::printf("{\"what\":\"pair\",\"a\":\"%s\",\"b\":\"%s\",\"wanted_a\":%d,\"window_ns\":%.0f", a->name().c_str(),
-              b->name().c_str(), resident, last - from);
+  std::printf("{\"what\":\"pair\",\"a\":\"%s\",\"b\":\"%s\",\"wanted_a\":%d,\"wanted_b\":%d,\"window_ns\":%.0f",
+              a->name().c_str(), b->name().c_str(), resident, others, last - from);
   print_share("_a", share_of(stamps_a, from, last, bench.sms));
   print_share("_b", share_of(stamps_b, from, last, bench.sms));
   std::printf("}\n");

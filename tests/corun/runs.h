@@ -18,7 +18,7 @@ struct Bench {
   int sms = 1, shared = 0, reserved = 0;  // shared memory: of an SM, and what every block takes beside its own
   int log_words = 26;
   double run_ns = 20e6;                     // of a measured launch
-  double block_ns = 200e3;                  // of a block
+  double block_ns = 800e3;                  // of a block
   bool small = false;                       // the software device: only whether it runs
   cudaStream_t first{}, second{}, other{};  // blocks of the first go before those of the others
 };
@@ -142,11 +142,23 @@ class Subject {
   }
 
   bool launch(uint32_t blocks, int shared, cudaStream_t stream) {
-    blocks_ = blocks;
-    kind_.kernel<<<blocks, kThreads, shared, stream>>>(data_, rounds_, ++mark_);
+    blocks_ = 0;
+    return launch_more(blocks, shared, stream);
+  }
+  // Beside what was launched since launch() or restart(), with stamps behind theirs and other memory to read; false
+  // where there is no room for them.
+  bool launch_more(uint32_t blocks, int shared, cudaStream_t stream) {
+    if (blocks_ + blocks > most_) return false;
+    Data data = data_;
+    data.stamps += blocks_;
+    const uint64_t room = uint64_t{most_ - blocks} * kThreads + 1;
+    data.first = static_cast<uint32_t>(uint64_t{blocks_} * rounds_ * kThreads % room);
+    blocks_ += blocks;
+    kind_.kernel<<<blocks, kThreads, shared, stream>>>(data, rounds_, ++mark_);
     return went(cudaGetLastError(), "a launch of " + name());
   }
-  // Of the last launch, once it is over.
+  void restart() { blocks_ = 0; }
+  // Of all since launch() or restart(), once they are over.
   Stamps stamps() const {
     Stamps all(blocks_);
     went(cudaMemcpy(all.data(), data_.stamps, all.size() * sizeof(Stamp), cudaMemcpyDeviceToHost), "stamps");
