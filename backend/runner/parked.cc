@@ -12,6 +12,7 @@ void Parked::push(Entry entry) {
   uses_.add(entry.use);
   bytes_ += entry.bytes.size();
   if (entry.engine >= 0) ++of_engine_[static_cast<unsigned>(entry.engine)];
+  asks_ += entry.asks();
   entries_.push_back(std::move(entry));  // the bytes keep their place
 }
 
@@ -20,6 +21,7 @@ Parked::Entry Parked::take(size_t at) {
   entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(at));
   bytes_ -= entry.bytes.size();
   if (entry.engine >= 0) --of_engine_[static_cast<unsigned>(entry.engine)];
+  asks_ -= entry.asks();
   uses_.remove(entry.use);
   return entry;
 }

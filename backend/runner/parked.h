@@ -21,6 +21,8 @@ class Parked {
     wire::CheckedRecord record;
     RecordUse use;
     int engine = -1;  // whose gate it has to pass; -1: none's
+
+    bool asks() const { return use.kind == RecordUse::Kind::kAsk || use.kind == RecordUse::Kind::kEvent; }
   };
 
   // `under_way` has the streams of launches whose slices have not all been issued, and outlives this.
@@ -33,6 +35,8 @@ class Parked {
   bool holds(const Lane& lane) const;
   // Some wait for this engine.
   bool any_of(unsigned engine) const { return of_engine_[engine] != 0; }
+  // Some ask whether work is done, or wait for that.
+  bool any_asks() const { return asks_ != 0; }
   // Whether a record of this use may be executed now, although those here have not been.
   bool lets_past(const RecordUse& use) const { return uses_.lets_past(use, *under_way_); }
   // As lets_past, of one of these and what is ahead of it.
@@ -51,6 +55,7 @@ class Parked {
   std::deque<Entry> entries_;
   size_t bytes_ = 0;
   std::array<size_t, kEngineCount> of_engine_{};
+  size_t asks_ = 0;
   WaitingUses uses_;
 };
 

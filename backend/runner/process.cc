@@ -13,7 +13,7 @@ using wire::Opcode;
 
 constexpr unsigned kWorkers = 2;
 // So many of what is parked are looked through for what may go past the rest.
-constexpr size_t kLookAhead = 64;
+constexpr size_t kLookAhead = 256;
 
 // Calls whose success means that work before them is done, so that they may tell of its errors.
 bool synchronises(Opcode opcode) {
@@ -179,7 +179,7 @@ bool Process::pass_parked() {
   }
   if (poisoned()) {
     unsettled_ = gate_.settle();
-  } else if (some_may_pass()) {
+  } else if (some_may_pass() || (passed && parked_.any_asks())) {
     passed |= pass_others();
   }
   return passed;
@@ -198,8 +198,8 @@ bool Process::some_may_pass() const {
   return false;
 }
 
-// Of those behind one that waits for an engine or for slices: no engine waits for another's gate, and what was asked
-// for is taken when it is granted.
+// Of those behind one that waits for an engine or for slices: no engine waits for another's gate, what was asked for is
+// taken when it is granted, and who waits for early work does not wait for all that was queued behind it.
 bool Process::pass_others() {
   bool passed = false;
   WaitingUses ahead;

@@ -291,6 +291,24 @@ TEST_F(GatedGuest, NoEngineWaitsForAnothersGate) {
   TestLane::wait([&] { return compute.ended == 1; });
 }
 
+TEST_F(GatedGuest, WhoWaitsForEarlyWorkDoesNotWaitForWhatIsQueuedBehindIt) {
+  TestLane lane = add_lane(0);
+  make_context(lane);
+  const uint64_t early = make_event(lane);
+  Gate& copy_in = board_->gates[kSlot][1];
+  for (const char* text : {"a", "b"}) {
+    lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, text);
+    if (*text == 'a') lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{early, 0, 0, 0});
+  }
+  TestLane::wait([&] { return copy_in.asked == 1; });
+  const uint64_t wait = lane.send(wire::Opcode::kEventSynchronize, wire::EventSynchronizeArgs{early});
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  copy_in.granted = 1;
+  futex_wake(&copy_in.granted);
+  EXPECT_EQ(lane.answer(wait).result, CUDA_SUCCESS);
+  EXPECT_EQ(copy_in.begun, 1u);
+}
+
 TEST_F(GatedGuest, OrderIsKeptBehindTheGate) {
   TestLane first = add_lane(0), second = add_lane(1);
   second.context = make_context(first);
