@@ -13,7 +13,7 @@ from lab.shell import Failure, say
 
 SEED = 1
 LOAD = 2.0       # arrivals: twice what the GPU gets done one after the other, so that several are always pending
-EVERY_US = 2000  # between short kernels, on average
+EVERY_US = 300   # between short kernels, on average
 SETTLE_SECONDS = 1.2  # the runner measures some launches, then looks for a size of slices
 
 
