@@ -29,6 +29,9 @@ std::shared_ptr<SliceCell> SliceCells::take(const ContextRef& context) {
   cell->drawn = next_word();
   if (!cell->drawn) return nullptr;
   cell->page = page_;
+  cell->peeked = next_word();
+  if (!cell->peeked) return nullptr;
+  cell->peeked_page = page_;
   if (device_->memory_alloc(context, SliceCell::kBytes, &cell->address) != CUDA_SUCCESS) return nullptr;
   if (device_->stream_create(context, CU_STREAM_NON_BLOCKING, 0, &cell->control) != CUDA_SUCCESS) return nullptr;
   return cell;

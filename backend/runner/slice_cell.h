@@ -12,10 +12,11 @@ namespace bandsaw::runner {
 struct SliceCell {
   static constexpr uint64_t kBytes = 256, kStopAt = 128;  // the counter stands at 0; far from it, the flag
   std::weak_ptr<Context> context;
-  StreamRef control;           // of its own: the flag is written beside the kernel
-  uint64_t address = 0;        // of kBytes
-  uint32_t* drawn = nullptr;   // where the counter is copied to
-  std::shared_ptr<void> page;  // holds that
+  StreamRef control;                        // of its own: the flag is written beside the kernel
+  uint64_t address = 0;                     // of kBytes
+  uint32_t* drawn = nullptr;                // where the counter is copied to at the end of a launch
+  uint32_t* peeked = nullptr;               // and meanwhile
+  std::shared_ptr<void> page, peeked_page;  // hold that
 };
 
 // For one thread. Cells in use may outlive it.

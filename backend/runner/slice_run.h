@@ -3,6 +3,7 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
 
 #include "backend/control/gate_link.h"
 #include "backend/runner/slice_cell.h"
@@ -55,6 +56,7 @@ struct Slicer::Run {
   uint32_t resident = 0;       // of these, as granted
   bool granted = false;        // by a plan
   int stops = 0;
+  std::optional<uint32_t> peeked;  // how many had been drawn when that was last asked for
 };
 
 }  // namespace bandsaw::runner

@@ -97,6 +97,7 @@ class Slicer {
   void finish(Run& run);
   std::chrono::nanoseconds patience(const Run& run) const;
   bool is_stuck(Run& run);
+  bool draws(Run& run);
   void issue_rest(Run& run);
   void issue_more_resident(Run& run);
   std::string prepare_resident(Run& run);

@@ -30,7 +30,21 @@ bool Slicer::is_stuck(Run& run) {
   }
   if (run.stuck || now - run.moved < patience(run)) return false;
   run.moved = now;
-  return run.tracks && run.tracks->has_begun();  // else what they wait for is not theirs
+  const bool begun = run.tracks && run.tracks->has_begun();  // else what they wait for is not theirs
+  return begun && !(run.cell && draws(run));
+}
+
+// Resident blocks stay as long as there is something to draw: whether they do, as far as it is known.
+bool Slicer::draws(Run& run) {
+  constexpr uint32_t kUnknown = ~uint32_t{0};
+  const uint32_t drawn = run.peeked ? *static_cast<volatile uint32_t*>(run.cell->peeked) : kUnknown;
+  if (run.peeked == drawn) return false;
+  run.peeked = drawn;
+  Copy copy;
+  copy.source.address = run.cell->address;
+  copy.destination = {.address = reinterpret_cast<uint64_t>(run.cell->peeked), .host = true};
+  copy.width_bytes = sizeof(uint32_t);
+  return device_.copy(run.cell->control, copy, [cell = run.cell](CUresult) {}) == CUDA_SUCCESS;
 }
 
 // All that is left goes beside what does not end, whatever else is on the device: those that are waited for may find

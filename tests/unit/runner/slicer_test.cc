@@ -344,8 +344,9 @@ class StuckResident : public Beside {
 TEST_F(StuckResident, MoreBlocksDrawWhatIsLeft) {
   device_->hold_work(true);  // the counter's copy: they do not end
   launch(30);
-  wait_for(4);
-  EXPECT_EQ(device().seen(), (Seen{"3 resident from 0", "copy", "fork 1", "30 resident from 5"}));
+  wait_for(6);
+  // Twice it is looked whether they draw.
+  EXPECT_EQ(device().seen(), (Seen{"3 resident from 0", "copy", "copy", "copy", "fork 1", "30 resident from 5"}));
   EXPECT_EQ(device().told, 1);
   device_->hold_work(false);
   device_->finish();
