@@ -7,6 +7,7 @@ namespace bandsaw::slice {
 namespace {
 
 constexpr double kMargin = 0.6;  // of the bound: launches are measured through noise
+constexpr Time kLonger = 3;      // times its length makes it another kernel
 
 // To whole rows of one block per SM, above a wave to whole waves; `blocks` where there are not so many.
 Blocks grain(Blocks slice, Blocks blocks, Blocks wave, int sms) {
@@ -36,13 +37,15 @@ SliceTuner::SliceTuner(const Options& options) : options_(options) {
 
 void SliceTuner::run_beside(int slices, Time overhead) {
   if (slices == options_.beside && overhead == options_.overhead) return;
-  Options options = options_;
-  options.beside = slices;
-  options.overhead = overhead;
+  options_.beside = slices;
+  options_.overhead = overhead;
   const Size* whole = fresh(options_.blocks);
-  const Time time = whole ? static_cast<Time>(time_of(*whole)) : 0;
-  *this = SliceTuner(options);
-  observe(options_.blocks, time);
+  begin_anew(whole ? static_cast<Time>(time_of(*whole)) : 0);
+}
+
+void SliceTuner::begin_anew(Time whole) {
+  *this = SliceTuner(Options(options_));
+  observe(options_.blocks, whole);
 }
 
 // Its own place, or the one that was used longest ago.
@@ -124,6 +127,8 @@ void SliceTuner::go(Blocks slice, Blocks from) {
 
 void SliceTuner::observe(Blocks slice, Time time) {
   if (time <= 0 || (slice != size_ && slice != options_.blocks)) return;
+  longer_ = least_ != 0 && time / kLonger > basis_ ? longer_ + 1 : 0;
+  if (longer_ == kEnough) return begin_anew(time);
   Size& size = take(slice);
   // What it took before it was cut may say nothing of today.
   if (slice == options_.blocks && slice == size_ && least_ != 0) size.count = 0;
@@ -146,6 +151,7 @@ void SliceTuner::judge_whole() {
                                        options_.bound);
     const auto filling = static_cast<double>(options_.wave) / options_.beside;
     const Blocks slice = std::max(least, round_up(filling));
+    basis_ = time;
     if (slice <= options_.blocks / 2) go(least_ = slice, 0);
     return;
   }

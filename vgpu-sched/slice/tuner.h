@@ -32,7 +32,8 @@ Blocks minimum_slice(const SliceCost& cost, double bound = kOverheadBound);
 // that it had more, is the cost of a slice. A size that costs more than the bound's part is doubled. If that brings
 // nothing, it is not the slices that take the time: then the kernel runs whole once, and with what that takes now, the
 // least known size that is cheap is chosen. Where there is none three times, it stays whole. Now and then half a size
-// is tried.
+// is tried. A kernel that takes several times as long as when its least size was chosen (its arguments may have
+// changed) begins anew.
 //
 // Calls from one thread at a time.
 class SliceTuner {
@@ -89,6 +90,7 @@ class SliceTuner {
   Blocks larger() const;
   bool is_within(Blocks slice, double bound) const;
   bool is_noisy(Blocks slice) const;
+  void begin_anew(Time whole);
   void go(Blocks slice, Blocks from);
   void judge();
   void judge_whole();
@@ -96,6 +98,8 @@ class SliceTuner {
 
   Options options_;
   Blocks size_, least_ = 0;  // 0: not cut yet
+  Time basis_ = 0;           // of the whole kernel, when least_ was chosen
+  int longer_ = 0;           // launches in a row that took several times as long
   Blocks from_ = 0;          // the smaller size that was left for this one; 0: none
   int looks_ = 0;            // launches of size_ since it is
   int strikes_ = 0;

@@ -49,6 +49,15 @@ void run(SliceTuner* tuner, Kernel* kernel, int launches) {
   }
 }
 
+TEST(Tuner, AKernelThatWasShortFirstBeginsAnew) {
+  SliceTuner tuner({.blocks = 100 * kWave, .wave = kWave, .sms = 132, .beside = 2, .overhead = kMicrosecond});
+  tuner.observe(100 * kWave, 110 * kMicrosecond);  // by its arguments
+  EXPECT_GT(tuner.next(), 10 * kWave);
+  Kernel kernel = long_kernel(1e3);
+  for (int i = 0; i < 12; ++i) tuner.observe(tuner.next(), kernel.run(tuner.next()));
+  EXPECT_LE(tuner.next(), kWave);
+}
+
 TEST(MinimumSlice, KeepsTheOverheadWithinTheBound) {
   SliceCost cost{.whole = 28 * kMillisecond, .overhead = 3 * kMicrosecond, .blocks = 42240, .wave = kWave};
   const Blocks slice = minimum_slice(cost);
