@@ -74,7 +74,7 @@ def _more(result: dict) -> str:
     if result.get("rests"):
         parts.append(f"{result['rests']} rests: lost {result['lost_ms']:.1f} ms (max {result['lost_ms_max']:.1f}, a "
                      f"task is {result['task_ms']:.1f}); back after {result['back_ms']:.1f} ms "
-                     f"(max {result['back_ms_max']:.1f}), {result['back_tasks']} tasks")
+                     f"(max {result['back_ms_max']:.1f}), {result['back_tasks']:.2f} tasks")
     if "in_force_ms_each" in result:
         parts.append("in force after " + ", ".join("never" if each is None else f"{each:.0f}"
                                                    for each in result["in_force_ms_each"]) + " ms")

@@ -149,13 +149,12 @@ class IdleFigures:
     lost_ms_max: float | None = None
     back_ms_mean: float | None = None       # the first task after a rest, beyond its own length
     back_ms_max: float | None = None
-    back_tasks_max: int | None = None       # tasks of the other that ended before it
 
 
 def idle_figures(stayer: list[Task], comer: list[Task], rest: int) -> IdleFigures:
     """`rest`: the least length of a rest. Lost is the time from the last task's end until the next of the one who stays
     begins, by its end and its length: GPU time is counted when work ends, too late to tell."""
-    lost, back, tasks = [], [], []
+    lost, back = [], []
     ended = sorted(stayer, key=lambda task: task.ended)
     ends = [task.ended for task in ended]
     for last, first in zip(comer, comer[1:]):
@@ -164,7 +163,6 @@ def idle_figures(stayer: list[Task], comer: list[Task], rest: int) -> IdleFigure
         after = ended[min(bisect.bisect(ends, last.ended), len(ended) - 1)]
         lost.append(max(0.0, (after.ended - last.ended) / MS - after.nominal_us / 1000))
         back.append(max(0.0, (first.ended - first.launched) / MS - first.nominal_us / 1000))
-        tasks.append(bisect.bisect(ends, first.ended) - bisect.bisect(ends, first.launched))
     if not lost:
         return IdleFigures(0)
-    return IdleFigures(len(lost), sum(lost) / len(lost), max(lost), sum(back) / len(back), max(back), max(tasks))
+    return IdleFigures(len(lost), sum(lost) / len(lost), max(lost), sum(back) / len(back), max(back))

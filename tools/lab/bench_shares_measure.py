@@ -261,7 +261,7 @@ def idle(run: Run, _setting: Setting) -> dict:
     task_ms = statistics.fmean(task.nominal_us for task in run.tasks[0]) / 1000 if run.tasks[0] else 32.5
     return {"rests": found.rests, "task_ms": task_ms, "lost_ms": found.lost_ms_mean, "lost_ms_max": found.lost_ms_max,
             "lost_tasks": found.lost_ms_max / task_ms, "back_ms": found.back_ms_mean, "back_ms_max": found.back_ms_max,
-            "back_tasks": found.back_tasks_max}
+            "back_tasks": found.back_ms_max / task_ms}
 
 
 def change(run: Run, _setting: Setting) -> dict:
