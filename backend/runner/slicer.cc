@@ -188,9 +188,9 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   if (refused != CUDA_SUCCESS) {
     finish(run);
     runs_.pop_back();
-    count(stats_.counters().fallbacks);
     const CUresult result = device_.launch(stream, launch);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {  // else it is no launch at all
+      count(stats_.counters().fallbacks);
       refuse(*kernel, "the device launches it, but not its rewritten form");
       kernel->whole = true;
     }
