@@ -25,6 +25,8 @@ constexpr const char* kWays[] = {"mix", "half", "counts"};
 
 GpuModel gpu_of(const json& in) {
   GpuModel gpu;
+  gpu.oldest_first = true;  // as an H200 does
+  gpu.in_order = 0.3;
   const auto take = [&in](const char* name, auto* value) { *value = in.value(name, *value); };
   take("sms", &gpu.sms);
   take("clock", &gpu.clock);
@@ -32,6 +34,8 @@ GpuModel gpu_of(const json& in) {
   take("latency", &gpu.latency);
   take("latency_uncoalesced", &gpu.latency_uncoalesced);
   take("dependency", &gpu.dependency);
+  take("oldest_first", &gpu.oldest_first);
+  take("in_order", &gpu.in_order);
   return gpu;
 }
 
@@ -47,6 +51,8 @@ KernelProfile profile_of(const json& in, const std::string& way) {
                         .uncoalesced = in.value("uncoalesced", 0.0)};
   if (way == "half") profile.half_speed = in.value("half_speed", 0.0);
   if (way != "counts") return profile;
+  profile.half_speed = in.value("half_speed", 0.0);
+  profile.one_speed = in.value("one_speed", 0.0);
   profile.instructions = in.value("instructions", 0.0);
   profile.bytes_per_ns = in.value("bytes_per_ns", 0.0);
   profile.memory = in.value("counted_memory", profile.memory);

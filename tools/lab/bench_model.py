@@ -3,7 +3,8 @@
 Runs tests/corun/pairs on the GPU itself (nothing of Bandsaw between): its constants, the eight kernels alone by blocks
 on an SM, all pairs of them by ratio, and launches one right after the other. Forecasts of the same are held against it:
 pairs by Kernelet's chain, from the static mix alone, with the speed at half the occupancy, and with counts; overlaps
-and slowdowns by Cruz's model. --from judges measurements that were stored before, without a GPU."""
+and slowdowns by Cruz's model. --from judges measurements that were stored before, without a GPU; of several files,
+each kind of line counts as the last file has it that has any."""
 import argparse
 import contextlib
 import datetime
@@ -94,7 +95,7 @@ def _save(folder: pathlib.Path, stored: dict, result: dict, text: str) -> None:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench model", description=__doc__)
     parser.add_argument("--device", choices=["gpu"], default="gpu")
-    parser.add_argument("--from", dest="stored", type=pathlib.Path, metavar="FILE",
+    parser.add_argument("--from", dest="stored", type=pathlib.Path, metavar="FILE", nargs="+",
                         help="model-measured.json of an earlier run, or the program's own output")
     parser.add_argument("--parts", default="constants,alone,pairs,overlap", help="what is measured; all if left out")
     parser.add_argument("--ratios", type=int, default=7, help="of blocks, for each pair")
@@ -102,6 +103,21 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="measurements, tables and SVG charts go there")
     parser.add_argument("--no-build", action="store_true", help="Bandsaw is built already")
     return parser.parse_args(arguments)
+
+
+def merged(files: list[list[dict]]) -> list[dict]:
+    """Lines of several runs: of each kind those of the last run that has any, so that rates and what they are held
+    against are of one run."""
+    kinds: dict[str, list[dict]] = {}
+    for lines in files:
+        for kind in dict.fromkeys(line.get("what", "") for line in lines):
+            kinds[kind] = [line for line in lines if line.get("what", "") == kind]
+    return [line for lines in kinds.values() for line in lines]
+
+
+def _load_all(paths: list[pathlib.Path]) -> dict:
+    loaded = [_load(path) for path in paths]
+    return {**loaded[-1], "lines": merged([each["lines"] for each in loaded])}
 
 
 def _load(path: pathlib.Path) -> dict:
@@ -116,7 +132,7 @@ def run(arguments: list[str]) -> int:
     options = _options(arguments)
     with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
         if options.stored:
-            stored = _load(options.stored)
+            stored = _load_all(options.stored)
         else:
             if not options.no_build:
                 setup.prepare_for("gpu")

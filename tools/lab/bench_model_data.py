@@ -8,7 +8,7 @@ import subprocess
 from lab.paths import BUILD
 from lab.shell import Failure
 
-WAYS = {"mix": "static mix alone", "half": "with half_speed", "counts": "with counts"}
+WAYS = {"mix": "static mix alone", "half": "with half_speed", "counts": "with counts, half and one block"}
 SECTORS = 32 * 32  # bytes that a warp's access takes if every lane reads a sector of its own
 # Of a warp in one round of the kernel's loop: instructions as compiled for sm_90 by CUDA 13.0 (read from the machine
 # code; of BS what runs without the slow ways of division and root), accesses of global memory, those of 32 sectors, and
@@ -58,9 +58,11 @@ def profiles(measured: Measured, mixes: dict[str, dict]) -> list[dict]:
         found.append({
             "name": name, "threads": kernel["threads"], "registers": kernel["registers"], "shared": kernel["shared"],
             "block_ns": 1 / rate, "half_speed": rates[name].get(full // 2, 0) / rate if full > 1 else 0,
+            "one_speed": rates[name].get(1, 0) / rate,
             "instructions": instructions * rounds * warps, "counted_memory": accesses / instructions,
             "counted_uncoalesced": scattered / accesses if accesses else 0,
-            "bytes_per_ns": dram * rounds * warps * rate, "ipc": instructions * rounds * warps * rate
+            "bytes_per_ns": max(1e-3, dram * rounds * warps * rate),  # 0 would say that it is not known
+            "ipc": instructions * rounds * warps * rate
             / (4 * sms * _clock(measured, name)), **mixes.get(name, {})})
     return found
 

@@ -7,44 +7,68 @@
 namespace bandsaw::slice {
 namespace {
 
-// Mean warps at the two queues, and the throughputs, for a number of warps of each kernel.
-struct Cell {
-  double at_issue = 0;
-  double at_memory = 0;
-  double ipc_a = 0;
-  double ipc_b = 0;
+// Mean warps at the two queues and the throughput of one kernel, for a number of warps of each.
+struct Side {
+  double at_issue = 0;   // weighted by the cycles of each
+  double at_memory = 0;  // warps
+  double ipc = 0;
 };
 
-// One step of the recursion: `less_a` and `less_b` are the cells with one warp less of a or b.
-Cell step(const Demand& a, int warps_a, const Cell& less_a, const Demand& b, int warps_b, const Cell& less_b) {
-  Cell cell;
-  const auto add = [&cell](const Demand& demand, int warps, const Cell& less) {
-    if (warps <= 0) return 0.0;
-    const double issue = demand.issue * (1 + less.at_issue);
-    const double memory = demand.memory * (1 + less.at_memory);
-    const double ipc = warps / (demand.delay + issue + memory);
-    cell.at_issue += ipc * issue;
-    cell.at_memory += ipc * memory;
-    return ipc;
-  };
-  cell.ipc_a = add(a, warps_a, less_a);
-  cell.ipc_b = add(b, warps_b, less_b);
-  return cell;
+struct Cell {
+  Side a, b;
+  double backlog = 0;  // cycles of bandwidth that those at the memory ask for
+};
+
+struct Rules {
+  Older older;
+  double in_order;
+};
+
+// Cycles at the issue slot of one instruction, with one warp less of `demand` there.
+double issue_time(const Demand& demand, const Side& own, const Demand& other, const Side& others, bool first,
+                  bool last) {
+  const double behind_own = demand.issue * (1 + own.at_issue);
+  if (first) return behind_own;
+  if (!last) return behind_own + demand.issue * others.at_issue;
+  constexpr double kLeast = 1e-3;  // of the slots, is always left
+  return (behind_own + other.issue * others.at_issue) / std::max(kLeast, 1 - others.ipc * other.issue);
 }
 
+double memory_time(const Demand& demand, const Cell& less, double in_order) {
+  const double part = demand.accesses > 0 ? in_order : 0;
+  const double shared = demand.memory * (1 + (1 - part) * (less.a.at_memory + less.b.at_memory));
+  return shared + demand.accesses * part * less.backlog;
+}
+
+// One kernel's side of a cell; `less` is the cell with one warp less of it.
+Side side(const Demand& demand, int warps, const Cell& less, bool is_a, const Demand& other, const Rules& rules,
+          double* backlog) {
+  if (warps <= 0) return {};
+  const bool first = rules.older == (is_a ? Older::kFirst : Older::kSecond);
+  const bool last = rules.older == (is_a ? Older::kSecond : Older::kFirst);
+  const Side& own = is_a ? less.a : less.b;
+  const double issue = issue_time(demand, own, other, is_a ? less.b : less.a, first, last);
+  const double memory = memory_time(demand, less, rules.in_order);
+  const double ipc = warps / (demand.delay + issue + memory);
+  *backlog += ipc * memory * (demand.accesses > 0 ? demand.memory / demand.accesses : demand.memory);
+  return {.at_issue = ipc * issue, .at_memory = ipc * memory, .ipc = ipc};
+}
+
+// Throughputs between two cells.
 Cell mean(const Cell& low, const Cell& high, double part) {
   const auto mix = [part](double from, double to) { return from + (to - from) * part; };
-  return {.at_issue = mix(low.at_issue, high.at_issue),
-          .at_memory = mix(low.at_memory, high.at_memory),
-          .ipc_a = mix(low.ipc_a, high.ipc_a),
-          .ipc_b = mix(low.ipc_b, high.ipc_b)};
+  Cell cell;
+  cell.a.ipc = mix(low.a.ipc, high.a.ipc);
+  cell.b.ipc = mix(low.b.ipc, high.b.ipc);
+  return cell;
 }
 
 }  // namespace
 
 ChainResult solve_one(const Demand& a, double warps) { return solve_two(a, warps, Demand{}, 0); }
 
-ChainResult solve_two(const Demand& a, double warps_a, const Demand& b, double warps_b) {
+ChainResult solve_two(const Demand& a, double warps_a, const Demand& b, double warps_b, Older older, double in_order) {
+  const Rules rules{.older = older, .in_order = in_order};
   warps_a = std::clamp(warps_a, 0.0, static_cast<double>(kMaxWarps));
   warps_b = std::clamp(warps_b, 0.0, static_cast<double>(kMaxWarps));
   const int last_a = static_cast<int>(std::ceil(warps_a));
@@ -54,7 +78,10 @@ ChainResult solve_two(const Demand& a, double warps_a, const Demand& b, double w
   for (int i = 0; i <= last_a; ++i) {
     if (i > 0) std::copy_n(row.begin(), last_b + 1, before.begin());
     for (int j = 0; j <= last_b; ++j) {
-      row[j] = step(a, i, before[j], b, j, j > 0 ? row[j - 1] : before[j]);
+      Cell cell;
+      cell.a = side(a, i, before[j], true, b, rules, &cell.backlog);
+      if (j > 0) cell.b = side(b, j, row[j - 1], false, a, rules, &cell.backlog);
+      row[j] = cell;
     }
   }
   const int floor_b = static_cast<int>(warps_b);
@@ -64,10 +91,10 @@ ChainResult solve_two(const Demand& a, double warps_a, const Demand& b, double w
     return mean(cells[floor_b], cells[last_b], part_b);
   };
   const Cell cell = last_a > 0 ? mean(across(before), across(row), part_a) : across(row);
-  return {.ipc_a = cell.ipc_a,
-          .ipc_b = cell.ipc_b,
-          .issue = cell.ipc_a * a.issue + cell.ipc_b * b.issue,
-          .memory = cell.ipc_a * a.memory + cell.ipc_b * b.memory};
+  return {.ipc_a = cell.a.ipc,
+          .ipc_b = cell.b.ipc,
+          .issue = cell.a.ipc * a.issue + cell.b.ipc * b.issue,
+          .memory = cell.a.ipc * a.memory + cell.b.ipc * b.memory};
 }
 
 double delay_for(double issue, double memory, double warps, double ipc) {

@@ -14,8 +14,17 @@
 // the number of warps (mean value analysis), birth by birth: (w1+1)(w2+1) steps. The unit test holds it against the
 // eigenvector of the full chain.
 //
+// Two things a GPU was measured to do are no product form, and are approximated in the same recursion, where asked:
+//
+// - Accesses leave an SM partly in order: one finds a part of the work of all those before it in its way, large ones of
+//   the other kernel too, and not just its share of the bandwidth (`in_order`, Demand::accesses).
+// - A scheduler issues from its oldest warps first: the younger kernel's get what the older one leaves (`older`; a
+//   preemptive priority, after Bryant et al., "The MVA priority approximation", 1984).
+//
 // Pure functions; any thread; no allocation.
 #pragma once
+
+#include <cstdint>
 
 namespace bandsaw::slice {
 
@@ -24,10 +33,14 @@ inline constexpr int kMaxWarps = 32;
 
 // What one instruction of a warp asks for, on average, in cycles of a virtual SM.
 struct Demand {
-  double issue = 1;   // of the issue slot
-  double delay = 0;   // waits that nobody else lengthens: dependencies, barriers, latency of memory
-  double memory = 0;  // of the virtual SM's part of the bandwidth
+  double issue = 1;     // of the issue slot
+  double delay = 0;     // waits that nobody else lengthens: dependencies, barriers, latency of memory
+  double memory = 0;    // of the virtual SM's part of the bandwidth
+  double accesses = 0;  // in how many pieces it asks for that; 0: they wait for nobody in order
 };
+
+// Whose blocks were there first.
+enum class Older : std::uint8_t { kNeither, kFirst, kSecond };
 
 struct ChainResult {
   double ipc_a = 0;   // instructions per cycle of a virtual SM: 0 to 1
@@ -38,7 +51,10 @@ struct ChainResult {
 
 // `warps`: per virtual SM; a fraction is a mean of its two neighbours.
 ChainResult solve_one(const Demand& a, double warps);
-ChainResult solve_two(const Demand& a, double warps_a, const Demand& b, double warps_b);
+// `older`: whose warps are issued first; kNeither: they take turns. `in_order`: the part of the bandwidth's queue, 0 to
+// 1, that accesses wait for in order.
+ChainResult solve_two(const Demand& a, double warps_a, const Demand& b, double warps_b, Older older = Older::kNeither,
+                      double in_order = 0);
 
 // The delay with which a kernel of so many warps has this IPC alone; 0 where none is short enough.
 double delay_for(double issue, double memory, double warps, double ipc);

@@ -10,16 +10,18 @@ namespace bandsaw::slice {
 namespace {
 
 constexpr std::size_t kEntries = 1 << 14;
-constexpr double kMost = 0.98;      // no queue of a chain is busier than that: measurements above it are noise
-constexpr double kAllWaits = 0.56;  // below it, half the warps have half the speed: the delay is only bounded
-constexpr double kUsedUp = 0.95;    // above it, a measurement says little about the delay
+constexpr double kMost = 0.98;       // no queue of a chain is busier than that: measurements above it are noise
+constexpr double kAllWaits = 0.56;   // below it, half the warps have half the speed: the delay is only bounded
+constexpr double kUsedUp = 0.95;     // above it, a measurement says little about the delay
+constexpr double kSaturated = 0.94;  // above it, half the warps do the work of all: a resource is used up
+constexpr double kSlotsFree = 0.6;   // below it, that resource is not an issue slot, nor a pipe of half its rate
 
 bool good(const KernelProfile& profile) {
   const auto part = [](double value) { return value >= 0 && value <= 1; };
   return std::isfinite(profile.block_ns) && profile.block_ns > 0 && part(profile.memory) && part(profile.uncoalesced) &&
          std::isfinite(profile.instructions) && profile.half_speed >= 0 && profile.half_speed <= 2 &&
-         profile.most_resident >= 0 && profile.instructions >= 0 && std::isfinite(profile.bytes_per_ns) &&
-         profile.bytes_per_ns >= 0;
+         profile.one_speed >= 0 && profile.one_speed <= 2 && profile.most_resident >= 0 && profile.instructions >= 0 &&
+         std::isfinite(profile.bytes_per_ns) && profile.bytes_per_ns >= 0;
 }
 
 bool near(double a, double b) { return std::abs(a - b) <= 0.05 * std::max(std::abs(a), std::abs(b)); }
@@ -32,6 +34,18 @@ bool alike(const Fit& a, const Fit& b) {
 std::uint64_t key_of(ShapeId a, int resident_a, ShapeId b, int resident_b) {
   return (std::uint64_t{a} << 40) | (std::uint64_t{b} << 16) | (static_cast<std::uint64_t>(resident_a & 0x7f) << 8) |
          static_cast<std::uint64_t>(resident_b & 0x7f) | 0x80;
+}
+
+// Slices of a wave that follow each other in a stream of each kernel: who ends one is the younger from then on. In the
+// part of the time in which a is the older, speeds are those of `first`, else of `second`; the part is such that as
+// many slices of one end as of the other, or all of the time or none where one ends several beside one of the other.
+// `work`: time alone of such a slice, in any unit.
+PairForecast alternating(const PairForecast& first, double work_a, const PairForecast& second, double work_b) {
+  const double wins = (first.speed_a - second.speed_a) / work_a + (second.speed_b - first.speed_b) / work_b;
+  const double lacks = second.speed_b / work_b - second.speed_a / work_a;
+  const double part = wins > 1e-12 / work_a ? std::clamp(lacks / wins, 0.0, 1.0) : 0.5;
+  return {.speed_a = second.speed_a + part * (first.speed_a - second.speed_a),
+          .speed_b = second.speed_b + part * (first.speed_b - second.speed_b)};
 }
 
 }  // namespace
@@ -55,7 +69,16 @@ Fit CoRunModel::make_fit(const KernelProfile& profile) const {
   const double unloaded = gpu_.dependency + profile.memory * latency;
   fit.demand.memory /= bandwidth;
   double& delay = fit.demand.delay;
-  if (ipc > 0) {
+  fit.demand.accesses = profile.memory;
+  if (ipc > 0 && profile.half_speed > kSaturated) {
+    const bool memory = fit.demand.memory > 1 || (ipc < kSlotsFree && profile.memory > 0);
+    if (memory) fit.demand.memory = kMost / ipc;
+    if (!memory) fit.demand.issue = std::max(1.0, kMost / ipc);
+    fit.demand.memory = std::min(fit.demand.memory, kMost / ipc);
+    delay = unloaded;
+    if (profile.one_speed > 0)
+      delay = delay_for(fit.demand.issue, fit.demand.memory, fit.warps, profile.one_speed * ipc);
+  } else if (ipc > 0) {
     fit.demand.memory = std::min(fit.demand.memory, kMost / ipc);
     delay = delay_for(1, fit.demand.memory, warps, ipc);
     const bool used_up = std::max(ipc, ipc * fit.demand.memory) > kUsedUp;
@@ -153,11 +176,15 @@ PairForecast CoRunModel::pair(ShapeId a, int resident_a, ShapeId b, int resident
   bool known = false;
   PairForecast& forecast = entry(a, resident_a, b, resident_b, &known).forecast;
   if (known) return forecast;
-  ++solved_;
-  const ChainResult both =
-      solve_two(first->demand, first->warps * resident_a, second->demand, second->warps * resident_b);
-  forecast.speed_a = both.ipc_a / first->ipc;
-  forecast.speed_b = both.ipc_b / second->ipc;
+  const auto speeds = [&](Older older) {
+    ++solved_;
+    const ChainResult both = solve_two(first->demand, first->warps * resident_a, second->demand,
+                                       second->warps * resident_b, older, gpu_.in_order);
+    return PairForecast{.speed_a = both.ipc_a / first->ipc, .speed_b = both.ipc_b / second->ipc};
+  };
+  forecast = gpu_.oldest_first ? alternating(speeds(Older::kFirst), first->profile.block_ns * resident_a,
+                                             speeds(Older::kSecond), second->profile.block_ns * resident_b)
+                               : speeds(Older::kNeither);
   return forecast;
 }
 

@@ -29,7 +29,7 @@ struct Cost {
 
 // 16 ready kernels of 16 shapes.
 struct Ready16 {
-  explicit Ready16(const SimGpu& gpu) : model(gpu.gpu()) {
+  explicit Ready16(const SimGpu& gpu) : model(GpuModel{}) {  // not the simulated one's: what a real GPU costs
     const std::vector<SimKernel> kernels = eight_kernels();
     for (KernelId id = 0; id < 16; ++id) {
       KernelProfile profile = gpu.profile(kernels[id % 8], Known::kCounts);
