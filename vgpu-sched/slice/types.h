@@ -39,8 +39,8 @@ struct GpuModel {
   double clock = 1.98;      // cycles per nanosecond; measured on an H200
   double bandwidth = 4500;  // bytes per nanosecond; measured on an H200: 4457
   double latency = 700;     // cycles (660 measured on an H200) of a coalesced access that finds no other in its way
-  // The same of one that touches 32 sectors: measured 226 cycles more, as one warp alone has it. (Of 4 warps on each SM it takes
-  // 1269, but these have half the bandwidth that random sectors have.)
+  // The same of one that touches 32 sectors: measured 226 cycles more, as one warp alone has it. (Of 4 warps on each SM
+  // it takes 1269, but these have half the bandwidth that random sectors have.)
   double latency_uncoalesced = 900;
   double dependency = 3;         // cycles that a warp waits after an instruction (4.3 from one to the next, measured
                                  // on an H200)
