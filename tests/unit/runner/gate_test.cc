@@ -226,7 +226,10 @@ class GatedGuest : public Guest {
     board_->depth = 2;
     process_->gate().connect(board_.get(), kSlot, UniqueFd());
   }
-  ~GatedGuest() override { open(); }
+  ~GatedGuest() override {
+    open();
+    decoder_ = nullptr;  // before the board goes
+  }
   void open() {
     board_->absent = 1;
     for (Gate& gate : board_->gates[kSlot]) futex_wake(&gate.granted);
