@@ -114,9 +114,14 @@ class SlicedDevice final : public FakeDevice {
     }
     done(1000);
   }
-  // A slice is over, the oldest one if nothing else is said.
+  // A slice is over, the oldest one if nothing else is said. Waits until there is one: it ends for the gate after its
+  // launch was seen.
   void end_slice(size_t which = 0) {
     SliceDone done;
+    TestLane::wait([&] {
+      std::lock_guard lock(mutex);
+      return held.size() > which;
+    });
     {
       std::lock_guard lock(mutex);
       done = std::move(held.at(which));
@@ -184,6 +189,7 @@ class Sliced : public Guest {
     board_->absent = 1;
     for (Gate& gate : board_->gates[kSliceSlot]) futex_wake(&gate.granted);
     device().end_all();
+    decoder_ = nullptr;  // before the board goes
   }
 
   SlicedDevice& device() { return static_cast<SlicedDevice&>(*device_); }
