@@ -59,12 +59,16 @@ void GateView::enter_unasked(unsigned engine) {
   if (!board_) return;
   Lane& lane = lanes_[engine];
   if (lane.slice.begun) close(engine);
-  const bool counted = !board_->absent.load(std::memory_order_relaxed);
-  if (counted) {
-    board_->gates[slot_][engine].begun.fetch_add(1);
-    ++lane.in_flight;
-  }
-  lane.slice = {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = Clock::now()};
+  const bool counted = is_governed();
+  if (counted) board_->gates[slot_][engine].begun.fetch_add(1);
+  start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = Clock::now()});
+}
+
+// Of a slice that is counted, the gate's counter has been raised before.
+void GateView::start(unsigned engine, const Slice& slice) {
+  Lane& lane = lanes_[engine];
+  if (slice.counted) ++lane.in_flight;
+  lane.slice = slice;
   device_->slice_begin(engine);
 }
 
@@ -158,14 +162,13 @@ bool GateView::granted(Lane& lane, Gate& gate) {
 }
 
 bool GateView::is_wanted(unsigned engine) const {
-  if (!board_ || board_->absent.load(std::memory_order_relaxed)) return false;
+  if (!is_governed()) return false;
   const Gate& gate = board_->gates[slot_][engine];
   return !gate.open.load(std::memory_order_relaxed) && !gate.calm.load(std::memory_order_relaxed);
 }
 
 bool GateView::is_planned(unsigned engine) const {
-  if (!board_ || board_->planned.load(std::memory_order_relaxed) == 0) return false;
-  return !board_->absent.load(std::memory_order_relaxed) &&
+  return is_governed() && board_->planned.load(std::memory_order_relaxed) != 0 &&
          !board_->gates[slot_][engine].open.load(std::memory_order_relaxed);
 }
 
@@ -232,11 +235,9 @@ bool GateView::begin(unsigned engine, bool one_piece) {
   if (counted && !open && !granted(lane, gate)) return false;
   lane.granted = counted && !open;
   lane.wait_word = nullptr;
-  if (counted) ++lane.in_flight;
   const auto now = Clock::now();
   if (now - lane.slice.since > kForget) lane.proven = 1;  // what comes now may be something else
-  lane.slice = {.begun = true, .counted = counted, .units = 0, .limit = one_piece ? 1 : limit(lane), .since = now};
-  device_->slice_begin(engine);
+  start(engine, {.begun = true, .counted = counted, .units = 0, .limit = one_piece ? 1 : limit(lane), .since = now});
   return true;
 }
 

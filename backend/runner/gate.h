@@ -103,6 +103,7 @@ class GateView {
   }
 
   bool begin(unsigned engine, bool one_piece);
+  void start(unsigned engine, const Slice& slice);
   void close(unsigned engine, SliceDone also = nullptr);
   bool has_room(Lane& lane, const Gate& gate, bool one_piece);
   bool permitted(Gate& gate);

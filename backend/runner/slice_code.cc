@@ -55,7 +55,6 @@ Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
     made.clone.stop_at = kernel.stop_at;
     made.clone.blocks_at = kernel.blocks_at;
     made.clone.whole_warps = kernel.whole_warps;
-    made.clone.talk = ptx::talk_of(*read.value(), request.kernel);
     made.take(&kernel);
     return made;
   }
@@ -64,7 +63,6 @@ Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
   auto& kernel = std::get<ptx::SlicedKernel>(result);
   made.fields = {{kernel.first_at, 12}, {kernel.grid_at, 12}};
   made.clone.first_at = kernel.first_at;
-  made.clone.talk = ptx::talk_of(*read.value(), request.kernel);
   made.take(&kernel);
   return made;
 }
@@ -98,6 +96,7 @@ Result<std::shared_ptr<const SliceClone>> SliceCode::make(const CloneRequest& re
     return Status::error(ENOEXEC, "the device does not take the rewritten code");
   }
   // What was rewritten last is what was read last.
+  clone->talk = ptx::talk_of(*last_program_, request.kernel);
   clone->offer = OfferCode::of(device_, sliced.text, clone->function, *last_program_, request.kernel);
   return std::shared_ptr<const SliceClone>(std::move(clone));
 }

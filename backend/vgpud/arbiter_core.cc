@@ -195,8 +195,7 @@ bool ArbiterCore::wants(const Vgpu& vgpu, Account account, bool waiting_only) co
 }
 
 bool ArbiterCore::others_want(const Vgpu& vgpu, Account account) const {
-  return std::any_of(vgpus_.begin(), vgpus_.end(),
-                     [&](const auto& entry) { return &entry.second != &vgpu && wants(entry.second, account, true); });
+  return any_of_others(vgpu, account, [](const Lane& lane) { return lane.waiting; });
 }
 
 void ArbiterCore::grant(const sched::Request& request, Time now) {

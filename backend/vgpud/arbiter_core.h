@@ -140,6 +140,16 @@ class ArbiterCore {
       }
     }
   }
+  // Whether some gate of the account, of another virtual GPU, is so.
+  template <typename Is>
+  bool any_of_others(const Vgpu& vgpu, Account account, const Is& is) const {
+    bool any = false;
+    for (const auto& [name, other] : vgpus_) {
+      if (&other == &vgpu) continue;
+      for_lanes(other, account, [&](uint32_t, unsigned, const Lane& lane) { any = any || is(lane); });
+    }
+    return any;
+  }
   Vgpu* find(const std::string& name);
   void make_scheduler(Time now);
   void enter(const Vgpu& vgpu, Time now);

@@ -61,13 +61,7 @@ ArbiterCore::Part ArbiterCore::take_part(Vgpu& vgpu, Account account, Time now) 
 
 // As others_want, without those that only wait for their turn in a plan.
 bool ArbiterCore::others_press(const Vgpu& vgpu, Account account) const {
-  bool any = false;
-  for (const auto& [name, other] : vgpus_) {
-    if (&other == &vgpu) continue;
-    for_lanes(other, account,
-              [&](uint32_t, unsigned, const Lane& lane) { any = any || (lane.waiting && !lane.admitted); });
-  }
-  return any;
+  return any_of_others(vgpu, account, [](const Lane& lane) { return lane.waiting && !lane.admitted; });
 }
 
 ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, Account account, const Granted& slice) const {

@@ -28,6 +28,15 @@ std::vector<const VgpuSpec*> holders(std::span<const VgpuSpec> all, const Device
 
 bool fits(uint64_t groups, const DeviceCapacity& device) { return groups + 1 <= device.sms / device.sm_step; }
 
+struct SmRange {
+  uint32_t first = 0, count = 0;
+};
+
+SmRange range_of(const SmPart& part, const DeviceCapacity& device) {
+  const uint32_t first = part.first * part.step;
+  return {first, part.count ? part.count * part.step : device.sms - first};
+}
+
 }  // namespace
 
 Status fit_sms(std::span<const VgpuSpec> others, const DeviceCapacity& device, VgpuSpec* spec) {
@@ -74,9 +83,8 @@ double own_part(const VgpuSpec& spec, std::span<const VgpuSpec> all, const Devic
 
 nlohmann::json describe_part(const SmPart& part, const DeviceCapacity& device) {
   if (part.step == 0) return nullptr;
-  const uint32_t first = part.first * part.step;
-  return {
-      {"first", first}, {"count", part.count ? part.count * part.step : device.sms - first}, {"own", part.count > 0}};
+  const auto [first, count] = range_of(part, device);
+  return {{"first", first}, {"count", count}, {"own", part.count > 0}};
 }
 
 nlohmann::json describe_partitions(std::span<const VgpuSpec> all, const DeviceCapacity& device) {
@@ -91,8 +99,7 @@ nlohmann::json describe_partitions(std::span<const VgpuSpec> all, const DeviceCa
 
 std::string sms_text(const SmPart& part, const DeviceCapacity& device) {
   if (part.step == 0) return "";
-  const uint32_t first = part.first * part.step;
-  const uint32_t count = part.count ? part.count * part.step : device.sms - first;
+  const auto [first, count] = range_of(part, device);
   return fmt::format("{} of {} SMs ({} to {})", count, device.sms, first, first + count - 1);
 }
 
