@@ -13,6 +13,26 @@
 namespace bandsaw {
 namespace {
 
+// Where an MPS daemon would be: accepts nobody.
+struct StandInDaemon {
+  StandInDaemon() {
+    char path[] = "/tmp/bandsaw-test-XXXXXX";
+    folder = ::mkdtemp(path);
+    listener = listen_unix(socket(), SOCK_SEQPACKET, 0600);
+  }
+  ~StandInDaemon() { std::filesystem::remove_all(folder); }
+  std::string socket() const { return folder + "/control"; }
+  RunnerTerms terms() const {
+    RunnerTerms terms;
+    terms.mps = folder;
+    terms.socket = socket();
+    return terms;
+  }
+
+  std::string folder;
+  Result<UniqueFd> listener = Status::error(ENOENT, "nobody listens yet");
+};
+
 class RunnerPoolTest : public ::testing::Test {
  protected:
   std::unique_ptr<RunnerPool> make(const std::string& behaviour, unsigned warm) {
@@ -175,15 +195,11 @@ TEST_F(RunnerPoolTest, NobodyIsStartedWhileTheDaemonDoesNotAnswer) {
 }
 
 TEST_F(RunnerPoolTest, AClientThatStillConnectsIsNotKilledForNewTermsOfTheSameDaemon) {
-  char path[] = "/tmp/bandsaw-test-XXXXXX";
-  const std::string folder = ::mkdtemp(path);
-  const auto listener = listen_unix(folder + "/control", SOCK_SEQPACKET, 0600);
-  ASSERT_TRUE(listener.ok());
+  const StandInDaemon daemon;
+  ASSERT_TRUE(daemon.listener.ok());
   const auto pool = make("", 1);
   ASSERT_TRUE(turn([&] { return pool->warm() == 1; }));
-  RunnerTerms terms;
-  terms.mps = folder;
-  terms.socket = folder + "/control";
+  RunnerTerms terms = daemon.terms();
   pool->set_terms(terms);  // starts one, of whose being ready nobody has heard yet
   terms.variables = {"BANDSAW_SMS=8:0+1"};
   pool->set_terms(terms);
@@ -191,53 +207,42 @@ TEST_F(RunnerPoolTest, AClientThatStillConnectsIsNotKilledForNewTermsOfTheSameDa
   ASSERT_TRUE(turn([&] { return pool->warm() == 1 && pool->living() == 1; }));
   EXPECT_EQ(pool->started(), 3u);
   EXPECT_EQ(pool->failed(), 0u);
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(RunnerPoolTest, ADaemonThatHangsDoesNotHangTheSession) {
-  char path[] = "/tmp/bandsaw-test-XXXXXX";
-  const std::string folder = ::mkdtemp(path);
-  const auto listener = listen_unix(folder + "/control", SOCK_SEQPACKET, 0600);  // accepts nobody
+  const StandInDaemon daemon;
   std::vector<UniqueFd> waiting;
-  for (auto one = reach_unix(folder + "/control"); one.ok(); one = reach_unix(folder + "/control")) {
+  for (auto one = reach_unix(daemon.socket()); one.ok(); one = reach_unix(daemon.socket())) {
     waiting.push_back(std::move(one.value()));
     ASSERT_LT(waiting.size(), 10000u);
   }
   const auto pool = make("", 1);
-  RunnerTerms terms;
-  terms.mps = folder;
-  terms.socket = folder + "/control";
+  RunnerTerms terms = daemon.terms();
   pool->set_terms(terms);
   ASSERT_TRUE(turn([&] { return pool->living() == 0; }));
   waiting.clear();
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(RunnerPoolTest, ClientsOfADeadDaemonAreKilled) {
-  char path[] = "/tmp/bandsaw-test-XXXXXX";
-  const std::string folder = ::mkdtemp(path);
-  const auto listener = listen_unix(folder + "/control", SOCK_SEQPACKET, 0600);
-  ASSERT_TRUE(listener.ok());
+  const StandInDaemon daemon;
+  ASSERT_TRUE(daemon.listener.ok());
   const auto pool = make("", 0);
   Runner *other = nullptr, *client = nullptr;
   pool->take([&](Result<Runner*> runner) { other = runner.value(); });
   ASSERT_TRUE(turn([&] { return other; }));
-  RunnerTerms terms;
-  terms.mps = folder;
-  terms.socket = folder + "/control";
+  RunnerTerms terms = daemon.terms();
   pool->set_terms(terms);
   pool->take([&](Result<Runner*> runner) { client = runner.value(); });
   ASSERT_TRUE(turn([&] { return client; }));
-  EXPECT_EQ(client->mps(), folder);
+  EXPECT_EQ(client->mps(), daemon.folder);
   bool gone = false;
   client->set_on_gone([&] { gone = true; });
   const auto begin = std::chrono::steady_clock::now();
-  pool->end_clients(folder + "/of-another");
-  pool->end_clients(folder);
+  pool->end_clients(daemon.folder + "/of-another");
+  pool->end_clients(daemon.folder);
   EXPECT_TRUE(turn([&] { return gone; }));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, kLostPatience);
   EXPECT_EQ(pool->living(), 1u);
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(RunnerPoolTest, TheEndOfThePoolEndsItsRunners) {

@@ -173,15 +173,9 @@ TEST_F(ArbiterApartTest, NonsenseOnItsBoardHarmsNobodyElse) {
   Tenant &honest = join("b", 30, Sharing::kCorun), &alone = join("c", 30, Sharing::kIsolated);
   alone.at_once = 0;
   tenants_[0]->at_once = 0;
-  GateBoard* const board = tenants_[0]->board.get();
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
-    Gate& gate = board->gates[random() % kGateSlots][random() % kGateEngines];
-    std::atomic<uint32_t>* const words[] = {&gate.begun,   &gate.ended, &gate.asked,
-                                            &gate.granted, &gate.open,  &gate.calm};
-    *words[random() % 6] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
-    gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
-    for (auto& word : board->news) word = ~uint64_t{0};
+    scribble(*tenants_[0]->board, random);
     if (i % 500 == 0) core_->set_sm_part("a", i % 1000 ? kPart : 0);
     if (i % 700 == 0) alone.at_once = i % 1400 ? 2 : 0;
     core_->heard("a", now_);

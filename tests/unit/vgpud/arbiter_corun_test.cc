@@ -152,20 +152,12 @@ TEST_F(ArbiterCorunTest, WhoLiesAboutItsTimeGainsNothingOnAnIsolatedOne) {
 TEST_F(ArbiterCorunTest, NonsenseOnOneBoardHarmsNobodyElse) {
   make();
   Tenant &honest = join("a", 30, Sharing::kCorun), &alone = join("b", 30, Sharing::kIsolated);
-  EngineShares shares;
-  shares.fill({.percent = 30, .reservation = 0, .cap = 100, .priority = 0});
-  ASSERT_TRUE(core_->add("mad", shares, now_).ok());
-  core_->set_sharing("mad", Sharing::kCorun);
+  add("mad", 30, Sharing::kCorun);
   auto board = std::make_unique<GateBoard>();
   core_->attach("mad", board.get(), now_);
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
-    Gate& gate = board->gates[random() % kGateSlots][random() % kGateEngines];
-    std::atomic<uint32_t>* const words[] = {&gate.begun,   &gate.ended, &gate.asked,
-                                            &gate.granted, &gate.open,  &gate.calm};
-    *words[random() % 6] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
-    gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
-    for (auto& word : board->news) word = ~uint64_t{0};
+    scribble(*board, random);
     core_->heard("mad", now_);
     next_ = core_->run(now_);
     run_for(5 * kStep);

@@ -2,21 +2,14 @@
 // on it, or (as a GPU with room for all) serves each as if it were alone.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "backend/vgpud/arbiter_core.h"
+#include "tests/unit/vgpud/arbiter_fixture.h"
 
 namespace bandsaw {
-
-using sched::kMicrosecond;
-using sched::kMillisecond;
-using sched::kSecond;
-using sched::Time;
 
 constexpr Time kStep = 20 * kMicrosecond;
 
@@ -36,14 +29,11 @@ struct Tenant {
   Gate& gate() { return board->gates[0][0]; }
 };
 
-class ArbiterCorunTest : public testing::Test {
+class ArbiterCorunTest : public ArbiterFixture {
  protected:
   void make(ArbiterOptions options = {}) { core_ = std::make_unique<ArbiterCore>(options); }
   Tenant& join(const std::string& name, int percent, Sharing sharing, int cap = 100) {
-    EngineShares shares;
-    shares.fill({.percent = percent, .reservation = 0, .cap = cap, .priority = 0});
-    EXPECT_TRUE(core_->add(name, shares, now_).ok());
-    core_->set_sharing(name, sharing);
+    add(name, percent, sharing, cap);
     Tenant& tenant = *tenants_.emplace_back(std::make_unique<Tenant>());
     tenant.name = name;
     tenant.corun = sharing == Sharing::kCorun;
@@ -51,11 +41,7 @@ class ArbiterCorunTest : public testing::Test {
     next_ = core_->run(now_);
     return tenant;
   }
-  void tell(Tenant& tenant) {
-    set_news(*tenant.board, 0);
-    core_->heard(tenant.name, now_);
-    next_ = core_->run(now_);
-  }
+  void tell(Tenant& tenant) { ArbiterFixture::tell(tenant.name, *tenant.board); }
   void begin(Tenant& tenant) {
     if (tenant.running.empty()) tenant.head_since = now_;
     tenant.running.push_back(static_cast<double>(tenant.length));
@@ -112,20 +98,12 @@ class ArbiterCorunTest : public testing::Test {
     }
   }
   // Charged since the last call, in percent of `time`.
-  double charged(Tenant& tenant, Time time) {
-    for (const VgpuUse& use : core_->use()) {
-      if (use.vgpu != tenant.name) continue;
-      const uint64_t before = std::exchange(tenant.charged, use.engines[0].busy_ns);
-      return 100 * static_cast<double>(tenant.charged - before) / static_cast<double>(time);
-    }
-    return -1;
-  }
+  double charged(Tenant& tenant, Time time) { return ArbiterFixture::charged(tenant.name, &tenant.charged, time); }
 
-  Time now_ = kSecond, next_ = 0, idle_ = 0;
+  Time idle_ = 0;
   int most_ = 0;
   bool divides_ = true;
-  std::vector<std::unique_ptr<Tenant>> tenants_;  // outlive the core
-  std::unique_ptr<ArbiterCore> core_;
+  std::vector<std::unique_ptr<Tenant>> tenants_;
 };
 
 }  // namespace bandsaw

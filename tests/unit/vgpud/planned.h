@@ -2,19 +2,12 @@
 // virtual time.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <deque>
 
-#include "backend/vgpud/arbiter_core.h"
 #include "tests/unit/slice/workloads.h"
+#include "tests/unit/vgpud/arbiter_fixture.h"
 
 namespace bandsaw {
-
-using sched::kMicrosecond;
-using sched::kMillisecond;
-using sched::kSecond;
-using sched::Time;
 
 // A runner with one stream of launches of one kernel, each cut into slices of which two are in flight.
 struct PlannedTenant {
@@ -45,7 +38,7 @@ struct PlannedTenant {
   bool idle() const { return launches == 0 && left == 0 && running.empty(); }
 };
 
-class PlannedTest : public testing::Test {
+class PlannedTest : public ArbiterFixture {
  protected:
   static constexpr Time kStep = 20 * kMicrosecond, kLength = 20 * kMillisecond;
 
@@ -65,10 +58,7 @@ class PlannedTest : public testing::Test {
     const auto least = static_cast<uint64_t>(150 * kMicrosecond / tenant.block_ns);
     const uint64_t wave = static_cast<uint64_t>(resident_blocks(gpu_.gpu(), tenant.needs())) * sms;
     tenant.minimum = std::max(wave, (least + sms - 1) / sms * sms);
-    EngineShares shares;
-    shares.fill({.percent = percent, .reservation = 0, .cap = 100, .priority = 0});
-    EXPECT_TRUE(core_->add(tenant.name, shares, now_).ok());
-    core_->set_sharing(tenant.name, sharing);
+    add(tenant.name, percent, sharing);
     core_->run(now_);
     core_->attach(tenant.name, tenant.board.get(), now_);
     next_ = core_->run(now_);
@@ -79,11 +69,7 @@ class PlannedTest : public testing::Test {
     next_ = core_->run(now_);
     std::erase_if(tenants_, [&](const auto& one) { return one.get() == &tenant; });
   }
-  void tell(PlannedTenant& tenant) {
-    set_news(*tenant.board, 0);
-    core_->heard(tenant.name, now_);
-    next_ = core_->run(now_);
-  }
+  void tell(PlannedTenant& tenant) { ArbiterFixture::tell(tenant.name, *tenant.board); }
 
   OfferFacts facts(const PlannedTenant& tenant) const {
     OfferFacts facts;
@@ -223,12 +209,7 @@ class PlannedTest : public testing::Test {
     return sum / static_cast<double>(time);
   }
   double charged(PlannedTenant& tenant, Time time) {
-    for (const VgpuUse& use : core_->use()) {
-      if (use.vgpu != tenant.name) continue;
-      const uint64_t before = std::exchange(tenant.charged, use.engines[0].busy_ns);
-      return 100 * static_cast<double>(tenant.charged - before) / static_cast<double>(time);
-    }
-    return -1;
+    return ArbiterFixture::charged(tenant.name, &tenant.charged, time);
   }
 
   const slice::SimGpu gpu_{slice::GpuModel{}};
@@ -243,10 +224,9 @@ class PlannedTest : public testing::Test {
   }
   const std::vector<slice::SimKernel> kernels_ = long_kernels();
   std::map<std::string, std::vector<double>> rates_;
-  Time now_ = kSecond, next_ = 0, idle_ = 0;
+  Time idle_ = 0;
   uint64_t slices_ = 0;
-  std::vector<std::unique_ptr<PlannedTenant>> tenants_;  // outlive the core
-  std::unique_ptr<ArbiterCore> core_;
+  std::vector<std::unique_ptr<PlannedTenant>> tenants_;
 };
 
 }  // namespace bandsaw
