@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 from lab import bench_model_tables, setup
-from lab.bench_model_data import Measured, forecast, overlaps, pairs, profiles
+from lab.bench_model_data import Measured, forecast, guess, overlaps, pairs, profiles
 from lab.cuda_programs import Program
 from lab.guest_run import native_environment
 from lab.paths import BUILD, REPO
@@ -77,7 +77,7 @@ def judge(stored: dict) -> dict:
     said = forecast(question)
     found["solo"] = {"measured": measured.rates(), **said["solo"]}
     for number, pair in enumerate(found["pairs"]):
-        pair["forecast"] = {way: rows[number] for way, rows in said["pairs"].items()}
+        pair["forecast"] = {**{way: rows[number] for way, rows in said["pairs"].items()}, "guess": guess(pair)}
     for overlap, row in zip(found["overlaps"], said["overlaps"]):
         overlap["forecast"] = row
     return found

