@@ -1,6 +1,5 @@
 #include "backend/runner/decoder.h"
 
-#include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 
@@ -120,19 +119,24 @@ void Decoder::wait_at_gate() {
   process_->wait_at_gate(kLookAgain * (1 << std::min(looks_++, kLooksMost)));
 }
 
-// For poll.
-int Decoder::longest_sleep() const {
-  if (process_->slicer().is_impatient()) return 1;
-  const int slices = process_->slicer().longest_sleep();
-  const int drops = dropping_.empty() ? -1 : static_cast<int>(kDropPatience.count());
-  return slices < 0 || (drops >= 0 && drops < slices) ? drops : slices;
+// Of wait(), whatever does not happen.
+std::chrono::nanoseconds Decoder::longest_sleep() const {
+  const std::chrono::nanoseconds slices = process_->slicer().longest_sleep();
+  return dropping_.empty() ? slices : std::min<std::chrono::nanoseconds>(slices, kDropPatience);
+}
+
+void Decoder::wait(std::span<pollfd> fds) const {
+  const std::chrono::nanoseconds most = longest_sleep();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
+  const timespec limit = {seconds.count(), (most - seconds).count()};
+  ppoll(fds.data(), fds.size(), most == std::chrono::nanoseconds::max() ? nullptr : &limit, nullptr);
 }
 
 // No more records are taken until slices have ended.
 void Decoder::wait_for_slices() {
   process_->gate().pause();
   pollfd fds[] = {{process_->slicer().wake(), POLLIN, 0}, {command_.get(), POLLIN, 0}};
-  poll(fds, 2, longest_sleep());
+  wait(fds);
   if (fds[0].revents) drain(fds[0].fd);
   if (fds[1].revents) drain(fds[1].fd);
 }
@@ -213,7 +217,7 @@ void Decoder::sleep() {
   if (!any_more()) {
     const auto before = Clock::now();
     pollfd fds[] = {{kick_.get(), POLLIN, 0}, {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}};
-    poll(fds, 3, longest_sleep());
+    wait(fds);
     if (fds[0].revents) drain(kick_.get());
     if (fds[1].revents) drain(command_.get());
     if (fds[2].revents) drain(fds[2].fd);

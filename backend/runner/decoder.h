@@ -5,11 +5,14 @@
 // stores host_sleeping, then (after a full fence) looks at every tail once more: one of the two sees the other.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -53,7 +56,8 @@ class Decoder {
   bool is_wanted();
   void wait_at_gate();
   void wait_for_slices();
-  int longest_sleep() const;
+  std::chrono::nanoseconds longest_sleep() const;
+  void wait(std::span<pollfd> fds) const;
   bool spin(std::chrono::nanoseconds patience);
   bool poll_on();
   void sleep();

@@ -92,9 +92,9 @@ void Slicer::take_resident(Run& run) {
   run.granted = answer.planned;
   run.resident = answer.resident;
   if (!answer.planned || (answer.resident == 0 && settings_.force_blocks != 0)) return;
-  const uint64_t most = run.most_resident * sms_;
-  const uint64_t wanted = answer.resident == 0 ? most : uint64_t{answer.resident} * sms_;
-  run.step = std::clamp<uint64_t>(std::min(wanted, most), 1, run.total);
+  const uint64_t wanted = answer.resident == 0 ? best_resident(run) : uint64_t{answer.resident} * sms_;
+  if (answer.resident != 0) run.held_up = true;  // its time is that of the plan's
+  run.step = std::clamp<uint64_t>(std::min(wanted, run.most_resident * sms_), 1, run.total);
 }
 
 // Other residency is planned for it than it has, or it was launched before there was a plan.

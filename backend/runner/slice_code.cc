@@ -76,6 +76,7 @@ Result<std::shared_ptr<const SliceClone>> SliceCode::make(const CloneRequest& re
   if (device_->function_info(request.original, &original) != CUDA_SUCCESS) return Status::error(ENODEV, "it is gone");
   auto clone = std::make_shared<SliceClone>(std::move(sliced.clone));
   clone->original_bytes = original.info.parameter_bytes;
+  clone->persistent = request.persistent;
   for (const ptx::BorrowedVariable& variable : sliced.variables) sliced.fields.emplace_back(variable.at, 8);
   for (const auto& [at, bytes] : sliced.fields) {
     if (at < clone->original_bytes || at > clone->parameters.size() || clone->parameters.size() - at < bytes) {

@@ -35,6 +35,7 @@ struct SliceClone {
   size_t first_at = 0, grid_at = 0;                   // in the parameters
   size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of resident blocks, instead of first_at
   bool whole_warps = false;
+  bool persistent = false;
   ptx::Talk talk = ptx::Talk::kAny;
   OfferCode offer;
   size_t original_bytes = 0;          // of the original's parameters, which come first

@@ -1,5 +1,7 @@
 #include "backend/runner/slice_kernel.h"
 
+#include <algorithm>
+
 namespace bandsaw::runner {
 
 std::array<uint32_t, 7> SliceShape::key_of(const Launch& launch) {
@@ -15,10 +17,11 @@ void SliceShape::learn_whole(uint64_t nanoseconds) {
   size.learn_whole(nanoseconds);
 }
 
-void SliceShape::learn_sliced(uint64_t slice, uint64_t nanoseconds) {
+void SliceShape::learn_cut(uint64_t slice, uint32_t resident, uint64_t nanoseconds) {
   // It got shorter, or the first measurement had more in it than the kernel.
   if (nanoseconds < typical_ns) typical_ns = (3 * typical_ns + nanoseconds) / 4;
-  size.learn_sliced(slice, nanoseconds);
+  if (slice != 0) size.learn_sliced(slice, nanoseconds);
+  if (resident != 0) residents.observe(static_cast<int>(resident), static_cast<slice::Time>(nanoseconds));
 }
 
 std::shared_ptr<SliceShape> SliceKernel::find_shape(const Launch& launch) const {
@@ -29,11 +32,14 @@ std::shared_ptr<SliceShape> SliceKernel::find_shape(const Launch& launch) const 
   return nullptr;
 }
 
-std::shared_ptr<SliceClonePlace> SliceKernel::find_clone(const Context* context, bool one_dimensional) const {
-  for (const auto& place : clones) {
-    if (place->request.context.get() == context && place->request.one_dimensional == one_dimensional) return place;
-  }
-  return nullptr;
+std::shared_ptr<SliceClonePlace> SliceKernel::find_clone(const Context* context, bool one_dimensional,
+                                                         bool persistent) const {
+  const auto found = std::find_if(clones.begin(), clones.end(), [&](const auto& place) {
+    const CloneRequest& request = place->request;
+    return request.context.get() == context && request.one_dimensional == one_dimensional &&
+           request.persistent == persistent;
+  });
+  return found == clones.end() ? nullptr : *found;
 }
 
 }  // namespace bandsaw::runner

@@ -10,6 +10,7 @@
 
 #include "backend/runner/slice_code.h"
 #include "backend/runner/slice_size.h"
+#include "vgpu-sched/slice/resident_tuner.h"
 
 namespace bandsaw::runner {
 
@@ -20,12 +21,14 @@ struct SliceShape {
   uint64_t launches = 0;
   uint64_t typical_ns = 0;  // of its launches; 0: not measured yet
   SliceSize size;
+  slice::ResidentTuner residents;
 
   // `sms`: of the device.
   SliceShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms);
   static std::array<uint32_t, 7> key_of(const Launch& launch);
   void learn_whole(uint64_t nanoseconds);
-  void learn_sliced(uint64_t slice, uint64_t nanoseconds);
+  // In slices of so many blocks, or with so many resident ones on an SM; 0: what it took says nothing of that.
+  void learn_cut(uint64_t slice, uint32_t resident, uint64_t nanoseconds);
 };
 
 // A rewritten kernel that is ready, or will be, or will never be.
@@ -45,6 +48,7 @@ struct SliceKernel {
   std::atomic<uint32_t> attributes{0};  // counts how often the guest set some
 
   bool whole = false;                       // for ever
+  bool only_slices = false;                 // it cannot have resident blocks
   bool counted = false, sliceable = false;  // in the account
   bool cut = false;                         // the device has taken pieces of it
   bool in_order = false;                    // a launch has come through in slices, one after the other
@@ -54,7 +58,7 @@ struct SliceKernel {
 
   // Null: that many shapes were seen that it is not worth while.
   std::shared_ptr<SliceShape> find_shape(const Launch& launch) const;
-  std::shared_ptr<SliceClonePlace> find_clone(const Context* context, bool one_dimensional) const;
+  std::shared_ptr<SliceClonePlace> find_clone(const Context* context, bool one_dimensional, bool persistent) const;
 };
 
 using SliceKernelRef = std::shared_ptr<SliceKernel>;

@@ -18,10 +18,11 @@ struct Slicer::Flight {
 
   std::atomic<uint32_t> slices{0};
   std::array<std::atomic<uint32_t>, kTracksMost> on_track{};  // of them
-  std::atomic<bool> failed{false};
+  std::atomic<bool> failed{false}, looking{false};
   std::shared_ptr<UniqueFd> wake;
 
   void land(size_t track);
+  void stir() const;  // wakes the decoder
 };
 
 struct Slicer::Run {
@@ -53,9 +54,12 @@ struct Slicer::Run {
   Clock::time_point issued;
   bool told = false;           // to stop
   uint64_t most_resident = 1;  // blocks on an SM
-  uint32_t resident = 0;       // of these, as granted
+  uint32_t resident = 0;       // of these, as granted; 0: as is best for it alone
+  uint32_t tuned = 0;          // then: how many these were; 0: nobody searches for that
   bool granted = false;        // by a plan
   int stops = 0;
+  bool looked = false, drained = false;  // at the counter; and nothing was left there
+  Clock::time_point look_at;             // the next time
   std::optional<uint32_t> peeked;  // how many had been drawn when that was last asked for
 };
 

@@ -8,6 +8,12 @@
 
 namespace bandsaw::runner {
 
+enum class SliceForm {
+  kAuto,      // resident blocks where vgpud plans how many lie on an SM, else slices
+  kSlices,    // pieces of the grid
+  kResident,  // blocks that stay and draw the grid's from a counter ("persistent")
+};
+
 struct SliceSettings {
   bool enabled = false;
   uint64_t threshold_ns = 4'000'000;  // kernels that take longer are cut
@@ -18,12 +24,12 @@ struct SliceSettings {
   // For tests. Not 0: every launch is cut into slices of so many blocks from the first on, and its code is rewritten
   // while the program waits.
   uint64_t force_blocks = 0;
-  bool persistent = false;  // resident blocks that draw from a counter, instead of slices
-  bool corun = false;       // others may be on the device beside it
-  bool any_gpu = false;     // the device takes PTX for any GPU
+  SliceForm form = SliceForm::kAuto;
+  bool corun = false;    // others may be on the device beside it
+  bool any_gpu = false;  // the device takes PTX for any GPU
 };
 
-// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 form=slice", any of them; what is absent stays
+// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 form=auto", any of them; what is absent stays
 // as it is.
 Status read_slice_settings(std::string_view text, SliceSettings* settings);
 

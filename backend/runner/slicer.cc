@@ -45,7 +45,11 @@ bool is_valid_grid(const Launch& launch) {
 void Slicer::Flight::land(size_t track) {
   --on_track[track];
   --slices;
-  if (!signal_event(wake->get())) SPDLOG_WARN("cannot tell of a slice's end: {}", std::strerror(errno));
+  stir();
+}
+
+void Slicer::Flight::stir() const {
+  if (!signal_event(wake->get())) SPDLOG_WARN("cannot tell of a slice: {}", std::strerror(errno));
 }
 
 Slicer::Slicer(Device* device, GateView* gate, AccountView* account, StreamOrder* order, const SliceSettings& settings)
@@ -158,7 +162,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.shape = shape;
   run.clone = clone;
   run.total = blocks_of(launch);
-  if (shape && !settings_.persistent) {
+  if (shape && !clone->persistent) {
     shape->size.run_beside(settings_.in_flight, clone->talk == ptx::Talk::kNone);
   }
   run.size = shape ? shape->size.blocks() : settings_.force_blocks;
@@ -173,14 +177,14 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.slice.parameters = run.parameters;
   run.flight = std::make_shared<Flight>();
   run.flight->wake = wake_;
-  if (settings_.persistent) {
+  if (clone->persistent) {
     if (const std::string reason = prepare_resident(run); !reason.empty()) {
-      refuse(*kernel, reason);
+      if (settings_.form == SliceForm::kAuto) kernel->only_slices = true;
+      else refuse(*kernel, reason);
       runs_.pop_back();
       return device_.launch(stream, launch);
     }
   }
-  if (shape) timer_.begin(caller.context, stream, &run.span);
   lay_tracks(run);
   const CUresult refused = waits_for_plan(run) ? CUDA_SUCCESS
                            : run.cell          ? issue_resident(run)
@@ -230,6 +234,11 @@ uint64_t Slicer::next_blocks(Run& run) const {
   return wave;
 }
 
+// From its first piece on: what it waits for before that is not its time.
+void Slicer::measure(Run& run) {
+  if (run.shape && run.begun == 0) timer_.begin(run.caller.context, run.stream, &run.span);
+}
+
 // Puts the next slice on a track; the gate's slice ends with it.
 CUresult Slicer::issue(Run& run, uint64_t most) {
   const uint64_t blocks = std::min({most, run.total - run.next, uint64_t{0x7fffffff}});
@@ -245,6 +254,7 @@ CUresult Slicer::issue(Run& run, uint64_t most) {
   }
   const auto first = ptx::block_at(run.next, run.grid);
   std::memcpy(run.parameters.data() + run.clone->first_at, first.data(), sizeof first);
+  measure(run);
   const CUresult result = device_.launch(stream, run.slice);
   if (result != CUDA_SUCCESS) return result;
   run.next += blocks;
@@ -269,9 +279,11 @@ void Slicer::finish(Run& run) {
     }
   }
   if (!run.shape) return;
+  const bool usual = run.tuned == 0 || run.tuned == run.most_resident;
+  const uint64_t size = usual && (!run.cell || settings_.form == SliceForm::kResident) ? run.size : 0;
   timer_.end(run.caller.context, run.stream, std::move(run.span),
-             [shape = run.shape, size = run.size, held_up = run.held_up](uint64_t nanoseconds) {
-               if (!held_up) shape->learn_sliced(size, nanoseconds);
+             [shape = run.shape, size, tuned = run.tuned, held_up = run.held_up](uint64_t nanoseconds) {
+               if (!held_up) shape->learn_cut(size, tuned, nanoseconds);
              });
 }
 

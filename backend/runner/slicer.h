@@ -66,8 +66,8 @@ class Slicer {
   bool moved() const;
   // advance() is to be asked again soon, even if nothing happens.
   bool is_impatient() const;
-  // Milliseconds after which advance() is to be asked at the latest, since slices may never end; -1: none are there.
-  int longest_sleep() const;
+  // After which advance() is to be asked at the latest, whatever does not happen.
+  std::chrono::nanoseconds longest_sleep() const;
   // Becomes readable when slices end.
   int wake() const { return wake_->get(); }
 
@@ -81,10 +81,12 @@ class Slicer {
            const std::string& name);
   SliceKernelRef find(const Code& code);
   std::shared_ptr<SliceShape> shape_of(SliceKernel& kernel, const Launch& launch);
+  bool wants_resident(const SliceKernel& kernel) const;
   std::shared_ptr<const SliceClone> clone_of(const SliceKernelRef& kernel, const Caller& caller, const Launch& launch);
   void make(const std::shared_ptr<SliceClonePlace>& place);
   std::shared_ptr<const SliceClone> use(SliceKernel& kernel, SliceClonePlace& place, const Launch& launch);
   void refuse(SliceKernel& kernel, const std::string& reason);
+  void give_up(SliceKernel& kernel, bool persistent, const std::string& reason);
   std::string refusal(const Caller& caller, const StreamRef& stream, const Launch& launch);
   bool is_long(const SliceShape& shape) const;
   CUresult launch_whole(const Caller& caller, const StreamRef& stream, const Launch& launch,
@@ -94,15 +96,20 @@ class Slicer {
   void lay_tracks(Run& run);
   uint64_t next_blocks(Run& run) const;
   CUresult issue(Run& run, uint64_t blocks);
+  void measure(Run& run);
   void finish(Run& run);
   std::chrono::nanoseconds patience(const Run& run) const;
   bool is_stuck(Run& run);
   bool draws(Run& run);
+  CUresult peek(Run& run, std::function<void()> done);
   void issue_rest(Run& run);
   void issue_more_resident(Run& run);
   std::string prepare_resident(Run& run);
+  uint64_t best_resident(Run& run) const;
   CUresult allow_draws(Run& run, const StreamRef& stream);
   CUresult issue_resident(Run& run);
+  static bool is_watched(const Run& run);
+  void watch_end(Run& run);
   bool advance_resident(Run& run, bool* any);
   void offer(Run& run);
   void withdraw(const Run& run);

@@ -132,20 +132,24 @@ void Slicer::forget_context(const Context* context) {
   }
 }
 
+bool Slicer::wants_resident(const SliceKernel& kernel) const {
+  if (settings_.form != SliceForm::kAuto) return settings_.form == SliceForm::kResident;
+  return !kernel.only_slices && gate_.is_planned(kCompute);
+}
+
 // Null: not yet, or never.
 std::shared_ptr<const SliceClone> Slicer::clone_of(const SliceKernelRef& kernel, const Caller& caller,
                                                    const Launch& launch) {
-  const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1;
+  const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1, persistent = wants_resident(*kernel);
   std::shared_ptr<SliceClonePlace> place;
   bool fresh = false;
   {
     std::lock_guard lock(mutex_);
-    place = kernel->find_clone(caller.context.get(), one_dimensional);
+    place = kernel->find_clone(caller.context.get(), one_dimensional, persistent);
     if (!place) {
       fresh = true;
       place = std::make_shared<SliceClonePlace>();
-      place->request = {kernel->image,  kernel->name,    launch.code,
-                        caller.context, one_dimensional, settings_.persistent};
+      place->request = {kernel->image, kernel->name, launch.code, caller.context, one_dimensional, persistent};
       kernel->clones.push_back(place);
     }
   }
@@ -170,14 +174,23 @@ void Slicer::make(const std::shared_ptr<SliceClonePlace>& place) {
   place->state.store(made.ok() ? SliceClonePlace::State::kReady : SliceClonePlace::State::kRefused);
 }
 
+// It cannot be had in this form.
+void Slicer::give_up(SliceKernel& kernel, bool persistent, const std::string& reason) {
+  if (persistent && settings_.form == SliceForm::kAuto) {
+    kernel.only_slices = true;
+    return;
+  }
+  refuse(kernel, reason);
+  kernel.whole = true;
+}
+
 // On the decoder's thread: what was made, as soon as it is.
 std::shared_ptr<const SliceClone> Slicer::use(SliceKernel& kernel, SliceClonePlace& place, const Launch& launch) {
   switch (place.state.load()) {
     case SliceClonePlace::State::kMaking:
       return nullptr;
     case SliceClonePlace::State::kRefused:
-      refuse(kernel, place.refusal);
-      kernel.whole = true;
+      give_up(kernel, place.request.persistent, place.refusal);
       return nullptr;
     case SliceClonePlace::State::kReady:
       break;

@@ -15,6 +15,9 @@ constexpr std::chrono::milliseconds kGrace{1};
 // How long where nobody says whether somebody has: that many blocks, so that what is lost while they end is 2 % at
 // most.
 constexpr uint64_t kTurnBlocks = 32;
+// Between looks at what is left.
+constexpr std::chrono::microseconds kLookLeast{100};
+constexpr std::chrono::milliseconds kLook{2};
 // Tests stop each launch so often at once.
 constexpr int kForcedStops = 3;
 
@@ -42,8 +45,8 @@ std::string Slicer::prepare_resident(Run& run) {
     return "its blocks may wait for one another";
   }
   run.most_resident = resident;
-  run.step = settings_.force_blocks ? settings_.force_blocks : uint64_t{resident} * sms_;
-  run.step = std::min(run.step, run.total);
+  if (run.shape) run.shape->residents.fit(static_cast<int>(resident));
+  run.step = std::min(settings_.force_blocks ? settings_.force_blocks : best_resident(run), run.total);
   run.cell = cells_.take(run.caller.context);
   if (!run.cell) return "there is no memory for its counter";
   *run.cell->drawn = 0;
@@ -53,6 +56,14 @@ std::string Slicer::prepare_resident(Run& run) {
   std::memcpy(run.parameters.data() + clone.stop_at, &stop, sizeof stop);
   std::memcpy(run.parameters.data() + clone.blocks_at, &total, sizeof total);
   return "";
+}
+
+// Blocks that stay, where nobody plans for others: fewer on an SM may be as fast (vgpu-sched/slice/resident_tuner.h).
+// What others on the device would hide is not searched for.
+uint64_t Slicer::best_resident(Run& run) const {
+  const bool alone = !settings_.corun || gate_.is_planned(kCompute);
+  run.tuned = run.shape && alone ? static_cast<uint32_t>(run.shape->residents.next()) : 0;
+  return (run.tuned != 0 ? run.tuned : run.most_resident) * sms_;
 }
 
 // What is behind on the stream may draw, whatever was told before.
@@ -67,11 +78,13 @@ CUresult Slicer::issue_resident(Run& run) {
       first ? device_.fill(run.stream, zeros(counter, SliceCell::kBytes / 4), nullptr) : allow_draws(run, run.stream);
   if (result != CUDA_SUCCESS) return result;
   run.slice.grid[0] = static_cast<uint32_t>(run.step);
+  measure(run);
   result = device_.launch(run.stream, run.slice);
   if (result != CUDA_SUCCESS) return result;
   count(stats_.counters().slices);
   run.issued = run.moved = Run::Clock::now();
-  run.told = false;
+  run.told = run.looked = false;
+  run.look_at = run.issued + kLook;
   ++run.begun;
   ++run.flight->slices;
   ++run.flight->on_track[0];
@@ -109,9 +122,32 @@ std::chrono::nanoseconds Slicer::turn(const Run& run) const {
   return std::chrono::nanoseconds(kTurnBlocks * block_ns);
 }
 
+// Where others are planned for, they are told when the last block has been drawn. Looked for ever sooner, as the end
+// comes near.
+void Slicer::watch_end(Run& run) {
+  if (run.drained || run.call == 0 || run.flight->looking || !gate_.is_planned(kCompute)) return;
+  const auto now = Run::Clock::now();
+  if (std::exchange(run.looked, false)) {
+    const uint64_t drawn = *static_cast<volatile uint32_t*>(run.cell->peeked);
+    run.drained = drawn >= run.total;
+    if (run.drained) return withdraw(run);
+    const auto each = (now - run.issued) / std::max<uint64_t>(1, drawn - std::min(drawn, run.next));
+    run.look_at = now + std::clamp<std::chrono::nanoseconds>(each * (run.total - drawn) / 2, kLookLeast, kLook);
+  } else if (now >= run.look_at) {
+    run.flight->looking = run.looked = true;
+    const CUresult result = peek(run, [flight = run.flight] {
+      flight->looking = false;
+      flight->stir();
+    });
+    if (result != CUDA_SUCCESS) run.flight->looking = run.looked = false;
+  }
+}
+
 // False: it has ended, or failed.
 bool Slicer::advance_resident(Run& run, bool* any) {
   if (run.flight->slices != 0) {
+    watch_end(run);
+    if (run.drained) return true;
     const auto since = Run::Clock::now() - run.issued;
     const bool asked = gate_.is_wanted(kCompute) || is_replanned(run) || since >= turn(run);
     const bool wanted = asked && since >= kGrace;
@@ -137,8 +173,9 @@ bool Slicer::advance_resident(Run& run, bool* any) {
   return true;
 }
 
-bool Slicer::is_impatient() const {
-  return std::any_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.cell && !run.told && !run.stuck; });
-}
+// Its blocks may be told to stop, or be about to end.
+bool Slicer::is_watched(const Run& run) { return run.cell && !run.told && !run.stuck && !run.drained; }
+
+bool Slicer::is_impatient() const { return std::any_of(runs_.begin(), runs_.end(), is_watched); }
 
 }  // namespace bandsaw::runner

@@ -11,6 +11,8 @@ namespace {
 // A slice is a part of its kernel; this leaves room for whoever else is on the device.
 constexpr uint64_t kTimesWhole = 20;
 constexpr std::chrono::seconds kPatienceLeast{1};
+// Between looks whether others want what resident blocks have.
+constexpr std::chrono::milliseconds kTick{1};
 
 }  // namespace
 
@@ -40,11 +42,16 @@ bool Slicer::draws(Run& run) {
   const uint32_t drawn = run.peeked ? *static_cast<volatile uint32_t*>(run.cell->peeked) : kUnknown;
   if (run.peeked == drawn) return false;
   run.peeked = drawn;
+  return peek(run, [] {}) == CUDA_SUCCESS;
+}
+
+// The counter as it is while blocks draw from it; `done` when it stands in the cell.
+CUresult Slicer::peek(Run& run, std::function<void()> done) {
   Copy copy;
   copy.source.address = run.cell->address;
   copy.destination = {.address = reinterpret_cast<uint64_t>(run.cell->peeked), .host = true};
   copy.width_bytes = sizeof(uint32_t);
-  return device_.copy(run.cell->control, copy, [cell = run.cell](CUresult) {}) == CUDA_SUCCESS;
+  return device_.copy(run.cell->control, copy, [cell = run.cell, done = std::move(done)](CUresult) { done(); });
 }
 
 // All that is left goes beside what does not end, whatever else is on the device: those that are waited for may find
@@ -77,15 +84,16 @@ void Slicer::issue_more_resident(Run& run) {
   if (result != CUDA_SUCCESS) SPDLOG_WARN("more of {}: error {}", run.kernel->name, static_cast<int>(result));
 }
 
-int Slicer::longest_sleep() const {
-  int least = -1;
+std::chrono::nanoseconds Slicer::longest_sleep() const {
+  std::chrono::nanoseconds least = std::chrono::nanoseconds::max();
+  const auto now = Run::Clock::now();
   for (const Run& run : runs_) {
-    const auto left = run.moved + patience(run) - Run::Clock::now();
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(left).count() + 1;
-    const int bounded = static_cast<int>(std::clamp<int64_t>(ms, 1, 60'000));
-    least = least < 0 ? bounded : std::min(least, bounded);
+    least = std::min<std::chrono::nanoseconds>(least, run.moved + patience(run) - now);
+    if (!is_watched(run)) continue;
+    least = std::min<std::chrono::nanoseconds>(least, kTick);
+    if (run.call != 0 && !run.flight->looking) least = std::min<std::chrono::nanoseconds>(least, run.look_at - now);
   }
-  return least;
+  return std::max<std::chrono::nanoseconds>(least, std::chrono::microseconds(1));
 }
 
 }  // namespace bandsaw::runner

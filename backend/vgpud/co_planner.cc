@@ -114,8 +114,11 @@ void CoPlanner::hold_back(Place place, Time now) {
 
 void CoPlanner::look(Place place, const OfferFacts& facts, Time now) {
   const auto found = kernels_.find(place);
-  if (found == kernels_.end() || !found->second.quiet() || facts.call == found->second.facts.call) return;
-  leave(&found->second, now);
+  if (found == kernels_.end() || found->second.id == 0 || facts.call == found->second.facts.call) return;
+  Kernel& kernel = found->second;
+  if (kernel.quiet()) return leave(&kernel, now);
+  // Its resident blocks have drawn the last of the grid's: the next kernel's take the room of those that end.
+  if (facts.call == 0 && kernel.has_resident() && !kernel.asks) scheduler_.issued_all(kernel.id);
 }
 
 void CoPlanner::slice_done(Place place, uint64_t number, Time busy, bool alone, Time now) {

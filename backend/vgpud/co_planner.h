@@ -84,7 +84,7 @@ class CoPlanner {
   bool ask(Place place, Owner owner, const OfferFacts& facts, Time now);
   // The gate asks, and its account does not let it.
   void hold_back(Place place, Time now);
-  // The call that the gate offers now, whether it asks or not.
+  // The call that the gate offers now, whether it asks or not; none: nothing more will be asked for the last one.
   void look(Place place, const OfferFacts& facts, Time now);
   // A granted slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran meanwhile.
   void slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);

@@ -3,7 +3,7 @@
 latency: a short kernel (about 10 us, a few blocks, waited for) of one tenant beside 28 ms kernels of another that fill
 the GPU, launched back to back: "long %" is of it alone on the whole GPU, "of alone there" of it alone on the SMs that
 it has in this row. CI, MI, MIX, ALL: Kernelet's mixes, a tenant a kernel, arrivals as of a Poisson process
-and faster than the GPU, under each mode. All times alone are measured in the same run; all outputs are checked."""
+and faster than the GPU, under each mode; PC+TEA is a mix of these two. All times alone are measured in the same run; all outputs are checked."""
 import argparse
 import contextlib
 import datetime
@@ -14,8 +14,8 @@ import sys
 import time
 
 from lab import bench_corun_measure, host, setup, svg
-from lab.bench_corun_cases import (LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_FOLLOWED, NOT_THERE, judge_mixes,
-                                   verdict)
+from lab.bench_corun_cases import (KERNELS, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_FOLLOWED, NOT_THERE, judge_mixes,
+                                   kernels_of, verdict)
 from lab.bench_corun_measure import Setting
 from lab.bench_corun_run import TenantProgram
 from lab.bench_shares_run import only_one
@@ -67,13 +67,22 @@ def _mix_lines(results: list[dict]) -> list[str]:
 
 def table(results: list[dict]) -> str:
     lines = _latency_lines([each for each in results if each["case"] == LATENCY])
-    mixed = sorted((each for each in results if each["case"] != LATENCY), key=lambda each: CASES.index(each["case"]))
+    mixed = [each for each in results if each["case"] != LATENCY]
+    cases = list(dict.fromkeys(each["case"] for each in mixed))
+    mixed.sort(key=lambda each: cases.index(each["case"]))
     lines += ([""] if lines and mixed else []) + _mix_lines(mixed)
     notes = dict.fromkeys(f"{result['mode']}: {result['left_out']}" for result in results if "left_out" in result)
     lines += notes
     lines += [f"{result['case']}, {result['mode']}: FAILED: {result['failed']}" for result in results
               if "failed" in result]
-    return "\n".join([*lines, *(f"{each['case']}, {each['mode']}: {more}" for each in results if (more := _cut(each)))])
+    lines += [f"{each['case']}, {each['mode']}: {more}" for each in results for more in (_cut(each), _planned(each))
+              if more]
+    return "\n".join(lines)
+
+
+def _planned(result: dict) -> str:
+    planned = result.get("planned") or {}
+    return ", ".join(f"{count} {name}" for name, count in planned.items()) if planned.get("plans") else ""
 
 
 def _cut(result: dict) -> str:
@@ -94,7 +103,7 @@ def _charts(results: list[dict], folder: pathlib.Path) -> None:
             "A short kernel beside a long one", svg.Axis("launch to end, ms"),
             [each["mode"].replace("mps +", "+") for each in short], bars))
     measured = {(each["case"], each["mode"]): each for each in results if "total_s" in each}
-    groups = [mix for mix in MIXES if any(case == mix for case, _ in measured)]
+    groups = list(dict.fromkeys(case for case, _ in measured))
     modes = [mode for mode in MODES if any(found == mode for _, found in measured)]
     for key, title in (("total", "Total time, of one by one"), ("stp", "System throughput (STP)"),
                        ("antt", "Normalised turnaround (ANTT)")):
@@ -139,8 +148,8 @@ def _setting(options) -> Setting:
 def measure_all(options) -> list[dict]:
     TenantProgram().compile()
     setting, results = _setting(options), []
-    chosen = [case for case in options.case if case in MIXES]
-    names = list(dict.fromkeys(name for mix in chosen for name in MIXES[mix]))
+    chosen = [case for case in options.case if case != LATENCY]
+    names = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
     begin = time.monotonic()
     bench_corun_measure.prepare(setting, names if chosen else [], LATENCY in options.case)
     say(f"calibrated in {time.monotonic() - begin:.1f} s; {setting.mix_seconds:.1f} s of work a mix")
@@ -165,7 +174,8 @@ def measure_all(options) -> list[dict]:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench corun", description=__doc__)
     parser.add_argument("--device", choices=["soft", "gpu"], default="soft")
-    parser.add_argument("--case", metavar="LIST", help=f"of {','.join(CASES)}; all if left out")
+    parser.add_argument("--case", metavar="LIST", help=f"of {','.join(CASES)}, or kernels as PC+TEA; all "
+                        "if left out")
     parser.add_argument("--mode", metavar="LIST", help=f"for the mixes, of {','.join(MODES)}; all if left out. What "
                         f"vgpud keeps but does not plan by is shown as {NOT_FOLLOWED}, what there is nothing of as "
                         f"{NOT_THERE}")
@@ -180,8 +190,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         parser.error("--seconds is 0.2 to 600")
     options.case = options.case.split(",") if options.case else CASES
     options.mode = options.mode.split(",") if options.mode else MODES
-    if unknown := set(options.case) - set(CASES):
-        parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+    if unknown := [case for case in options.case if case != LATENCY and not kernels_of(case)]:
+        parser.error(f"no case {', '.join(unknown)}; there are {', '.join(CASES)}, and mixes of {', '.join(KERNELS)} as "
+                     "PC+TEA")
     if unknown := set(options.mode) - set(MODES):
         parser.error(f"no mode {', '.join(sorted(unknown))}; there are {', '.join(MODES)}")
     return options

@@ -14,7 +14,11 @@ LONG = "MM"
 ISOLATED = "timeslice"
 # Of virtual GPUs that are corun, as vgpud names them.
 CORUN_MODES = ["mps", "consolidation", "slices-fifo", "kernelet", "persistent-greedy", "opt", "random"]
-MODES = [ISOLATED, *CORUN_MODES]
+# Modes that plan how many blocks lie on an SM have resident blocks, which keep to it, where a kernel can have them; the
+# same plans are followed with slices alone too.
+SLICES = "-slices"
+MODES = [ISOLATED, *CORUN_MODES, "kernelet" + SLICES, "opt" + SLICES]
+KERNELS = MIXES["ALL"]
 NOT_FOLLOWED = "not followed"
 NOT_THERE = "not there"
 
@@ -24,11 +28,28 @@ WHY_NOT_FOLLOWED = f"{NOT_FOLLOWED}: vgpud keeps this mode and plans nothing by 
 MODE_POLICIES = ["none", "band+"]
 
 
+def kernels_of(case: str) -> list[str]:
+    """Of a mix by its name, or by its kernels: PC+TEA. Empty: there is no such mix."""
+    names = MIXES.get(case) or case.split("+")
+    return names if len(names) > 1 and set(names) <= set(KERNELS) and len(set(names)) == len(names) else []
+
+
+def form_of(mode: str) -> str:
+    """How vgpud cuts long kernels; empty: it does not."""
+    if mode in (ISOLATED, "mps", "consolidation"):
+        return ""
+    return "slice" if mode.endswith(SLICES) else "auto"
+
+
+def vgpud_mode(mode: str) -> str:
+    return "mps" if mode == ISOLATED else mode.removesuffix(SLICES)
+
+
 def follows(mode: str, status: dict) -> bool:
     """Whether vgpud plans kernels by this mode, from what GET /v1/status says.
 
     The one place that knows: vgpud keeps every mode, and lists those that it does more than keep."""
-    return mode == ISOLATED or mode in status.get("corun_modes_followed", [])
+    return mode == ISOLATED or vgpud_mode(mode) in status.get("corun_modes_followed", [])
 
 
 def why_no_partition(status: dict) -> str:
@@ -43,6 +64,7 @@ class Row:
     sharing: str = "isolated"
     slices: str = ""  # how long kernels are cut; empty: not at all
     policy: str = "none"
+    mode: str = "mps"
     partition: bool = False  # the short kernel's tenant has SMs of its own, the least number; the long one's the rest
     # Of the short kernel's p99, in us, and of the long one's throughput, in percent of it alone on the whole GPU; where
     # that has not all of the GPU, in percent of it alone on the SMs that it has.
@@ -60,6 +82,7 @@ LATENCY_ROWS = [
     Row("mps + slices", "corun", "slice", p99_us=700, long_percent=97),
     Row("mps + slices, band+", "corun", "slice", "band+"),
     Row("mps + resident blocks", "corun", "persistent"),
+    Row("kernelet", "corun", "auto", mode="kernelet"),
     Row("SM partition", "corun", partition=True, p99_us=40, long_percent=97),
     Row("SM partition, band+", "corun", policy="band+", partition=True, p99_us=40, long_percent=97),
 ]
@@ -105,15 +128,15 @@ def verdict(result: dict) -> dict[str, str]:
 
 
 def judge_mixes(results: list[dict]) -> None:
-    """Kernelet's mode against time slicing, consolidation and OPT, where they were measured."""
+    """Kernelet's plans against time slicing, consolidation and OPT in the same form, where they were measured."""
     total = {(each["case"], each["mode"]): each["total_s"] for each in results if "total_s" in each}
     for each in results:
-        if each["mode"] != "kernelet" or "total_s" not in each:
+        if vgpud_mode(each["mode"]) != "kernelet" or "total_s" not in each:
             continue
         found = {}
         for other in (ISOLATED, "consolidation"):
             if (against := total.get((each["case"], other))) is not None:
                 found[f"< {other}"] = "yes" if each["total_s"] < against else "NO"
-        if (best := total.get((each["case"], "opt"))) is not None:
+        if (best := total.get((each["case"], each["mode"].replace("kernelet", "opt")))) is not None:
             found["<= 1.1 opt"] = "yes" if each["total_s"] <= 1.1 * best else "NO"
         each["verdict"] = found

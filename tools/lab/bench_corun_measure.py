@@ -5,8 +5,8 @@ import itertools
 import math
 import time
 
-from lab.bench_corun_cases import (ISOLATED, LATENCY, LONG, MIXES, MODE_POLICIES, WHY_NOT_FOLLOWED, Outcome, Row,
-                                   figures, follows, percentile, why_no_partition)
+from lab.bench_corun_cases import (ISOLATED, LATENCY, LONG, MODE_POLICIES, WHY_NOT_FOLLOWED, Outcome, Row, figures,
+                                   follows, form_of, kernels_of, percentile, vgpud_mode, why_no_partition)
 from lab.bench_corun_run import CorunDaemon, CorunTenant, calibrate, check, soon
 from lab.bench_shares_run import now
 from lab.shell import Failure, say
@@ -123,7 +123,7 @@ def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
 def latency(setting: Setting, row: Row) -> dict:
     """A short kernel, waited for, beside long ones launched back to back."""
     result = {"case": LATENCY, "mode": row.name}
-    daemon = CorunDaemon(setting.device, row.policy, row.slices)
+    daemon = CorunDaemon(setting.device, row.policy, row.slices, row.mode)
     try:
         if row.partition and (why := why_no_partition(daemon.status())):
             return result | {"left_out": why}
@@ -138,11 +138,12 @@ def latency(setting: Setting, row: Row) -> dict:
 
 def _mix(daemon: CorunDaemon, setting: Setting, tenants: dict[str, CorunTenant], mix: str) -> dict:
     """All kernels of a mix with the same rate and number of arrivals."""
-    names = MIXES[mix]
+    names = kernels_of(mix)
     alone = {name: setting.kernels[name]["alone_ns"] for name in names}
     count = max(2, math.ceil(setting.mix_seconds * 1e9 / sum(alone.values())))
     rate = LOAD * 1e9 / sum(alone.values())
     before = {name: daemon.cut(tenants[name].vgpu) for name in names}
+    planned = daemon.planned()
     begin = soon()
     for number, name in enumerate(names):
         tenants[name].start("poisson", begin, SEED + number, rate, count)
@@ -156,6 +157,7 @@ def _mix(daemon: CorunDaemon, setting: Setting, tenants: dict[str, CorunTenant],
                   "refused": after[name].get("refused", {})} for name in names}
     by_kernel = {name: figures([each for each in outcomes if each.kernel == name]) for name in names}
     return {**figures(outcomes), "count": count, "rate_per_s": rate, "cut": cut, "by_kernel": by_kernel,
+            "planned": {key: count - planned.get(key, 0) for key, count in daemon.planned().items()},
             "outcomes": [dataclasses.astuple(each) for each in outcomes]}
 
 
@@ -165,12 +167,11 @@ def mixes(setting: Setting, mode: str, chosen: list[str]) -> list[dict]:
     if mode not in setting.policies:
         return [result | {"left_out": WHY_NOT_FOLLOWED} for result in results]
     corun, policy = mode != ISOLATED, setting.policies[mode]
-    form = {ISOLATED: "", "mps": "", "consolidation": "", "persistent-greedy": "persistent"}.get(mode, "slice")
-    daemon = CorunDaemon(setting.device, policy, form, mode if corun else "mps")
+    daemon = CorunDaemon(setting.device, policy, form_of(mode), vgpud_mode(mode))
     try:
-        needed = list(dict.fromkeys(name for mix in chosen for name in MIXES[mix]))
+        needed = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
         begin = time.monotonic()
-        with _tenants(daemon, setting, "isolated" if mode == ISOLATED else "corun",
+        with _tenants(daemon, setting, "corun" if corun else "isolated",
                       [setting.kernels[name] for name in needed]) as ready:
             say(f"  {len(needed)} tenants ready after {time.monotonic() - begin:.1f} s")
             by_name = dict(zip(needed, ready))

@@ -52,6 +52,11 @@ class CorunDaemon(Daemon):
         view = self.control.need("GET", f"/v1/vgpus/{name}")
         return ((view.get("live") or {}).get("usage") or {}).get("slices") or {}
 
+    def planned(self) -> dict[str, int]:
+        """What a mode that plans has counted so far."""
+        plan = (self.status().get("corun") or {}).get("plan") or {}
+        return {key: plan[key] for key in ("plans", "pairs", "alone", "granted", "resized", "unplanned") if key in plan}
+
     def evidence(self) -> str:
         """What the logs end with, the MPS daemon's included."""
         texts = []

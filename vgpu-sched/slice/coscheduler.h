@@ -50,6 +50,8 @@ class CoScheduler {
   [[nodiscard]] Error progress(KernelId id, Blocks done) { return queues_.progress(id, done); }
   [[nodiscard]] Error slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr);
   [[nodiscard]] Error departure(KernelId id, Time now) { return queues_.departure(id, later(now)); }
+  // All its blocks are under way, whatever was issued of it here: others may have the room of those that end.
+  void issued_all(KernelId id) { (void)queues_.take(id, ~Blocks{0}); }
   // Plans anew with the next call of next(): something else has changed, as a measured profile.
   void replan() { planned_ = false; }
 

@@ -6,7 +6,7 @@ namespace {
 
 class Offered : public Sliced {
  protected:
-  explicit Offered(bool persistent = false) : Sliced(forced(3, persistent)) {
+  explicit Offered(SliceForm form = SliceForm::kSlices) : Sliced(forced(3, form)) {
     board_->planned = 1;
     gate().open = 0;
   }
@@ -106,7 +106,7 @@ TEST_F(Offered, AFailedProcessGivesBackWhatItAskedFor) {
 
 class OfferedResident : public Offered {
  protected:
-  OfferedResident() : Offered(true) {}
+  OfferedResident() : Offered(SliceForm::kResident) {}
 };
 
 TEST_F(OfferedResident, HasSoManyBlocksAsGranted) {
@@ -142,6 +142,27 @@ TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
   device_->finish();
   grant(0, 1);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+}
+
+class OfferedAsPlanned : public Offered {
+ protected:
+  OfferedAsPlanned() : Offered(SliceForm::kAuto) {}
+};
+
+TEST_F(OfferedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
+  launch(12);
+  grant(0);
+  wait_for(2);
+  EXPECT_EQ(grant(0, 2).form, static_cast<uint32_t>(OfferForm::kResident));
+  wait_for(4);
+  grant(0, 2);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  board_->planned = 0;
+  launch(6);
+  for (int pieces = 0; pieces < 2; ++pieces) EXPECT_EQ(grant(0).call, 0u);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen(), (Seen{"3 resident from 0", "copy", "2 resident from 5", "copy", "2 resident from 10", "copy",
+                                   "0+3", "3+3"}));
 }
 
 }  // namespace

@@ -165,12 +165,12 @@ class SlicedDevice final : public FakeDevice {
   std::vector<std::string> notes;
 };
 
-inline SliceSettings forced(uint64_t blocks, bool persistent = false) {
+inline SliceSettings forced(uint64_t blocks, SliceForm form = SliceForm::kSlices) {
   SliceSettings settings;
   settings.enabled = settings.any_gpu = true;
   settings.force_blocks = blocks;
   settings.in_flight = 2;
-  settings.persistent = persistent;
+  settings.form = form;
   return settings;
 }
 

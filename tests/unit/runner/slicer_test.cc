@@ -293,7 +293,7 @@ TEST_F(Stuck, SlicesThatEndGiveItTime) {
 // The same as resident blocks, three of them, that each time are told to stop after five blocks.
 class Resident : public Sliced {
  protected:
-  Resident() : Sliced(forced(3, true)) {}
+  Resident() : Sliced(forced(3, SliceForm::kResident)) {}
 };
 
 TEST_F(Resident, GoesOnWhereItStoppedAndWhatFollowsComesAfterIt) {
@@ -335,7 +335,7 @@ class StuckResident : public Beside {
  protected:
   StuckResident() : Beside(soon()) {}
   static SliceSettings soon() {
-    SliceSettings settings = forced(3, true);
+    SliceSettings settings = forced(3, SliceForm::kResident);
     settings.timeout_ns = 20'000'000;
     return settings;
   }
@@ -362,7 +362,7 @@ TEST(SliceSettings, AreReadWordByWord) {
   SliceSettings settings;
   EXPECT_TRUE(
       read_slice_settings("enabled=1 threshold_us=70 in_flight=3 force_blocks=5 form=persistent", &settings).ok());
-  EXPECT_TRUE(settings.enabled && settings.persistent);
+  EXPECT_TRUE(settings.enabled && settings.form == SliceForm::kResident);
   EXPECT_EQ(settings.threshold_ns, 70'000u);
   EXPECT_EQ(settings.in_flight, 3u);
   EXPECT_EQ(settings.force_blocks, 5u);

@@ -1,0 +1,100 @@
+#include "vgpu-sched/slice/resident_tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace bandsaw::slice {
+namespace {
+
+// Launches until the search is over; how many they were.
+int settle(ResidentTuner* tuner, const std::function<double(int)>& time) {
+  int launches = 0;
+  while (tuner->searches() && launches < 1000) {
+    const int resident = tuner->next();
+    tuner->observe(resident, static_cast<Time>(1e6 * time(resident)));
+    ++launches;
+  }
+  return launches;
+}
+
+ResidentTuner eight() {
+  ResidentTuner tuner;
+  tuner.fit(8);
+  return tuner;
+}
+
+// As on an H200: arithmetic that two blocks keep as busy as eight.
+double tea(int resident) { return resident >= 3 ? 1.0 : resident == 2 ? 1.05 : 1.56; }
+
+TEST(ResidentTuner, FewerThatAreAsFastAreKept) {
+  ResidentTuner tuner = eight();
+  EXPECT_EQ(tuner.next(), 8);
+  EXPECT_LE(settle(&tuner, tea), 8);
+  EXPECT_EQ(tuner.next(), 3);
+}
+
+TEST(ResidentTuner, FewerThatAreFasterAreKept) {
+  ResidentTuner tuner = eight();
+  // A stencil whose rows stay in the cache with six blocks, and not with eight.
+  settle(&tuner, [](int resident) { return resident > 6 ? 1.5 : 6.0 / resident; });
+  EXPECT_EQ(tuner.next(), 6);
+}
+
+TEST(ResidentTuner, AllThatFitAreKeptWhereEachCounts) {
+  ResidentTuner tuner = eight();
+  settle(&tuner, [](int resident) { return 8.0 / resident; });
+  EXPECT_EQ(tuner.next(), 8);
+}
+
+TEST(ResidentTuner, OneThatFitsIsNoChoice) {
+  ResidentTuner tuner;
+  EXPECT_EQ(tuner.next(), 1);
+  tuner.fit(1);
+  EXPECT_FALSE(tuner.searches());
+  tuner.observe(1, 1000);
+  EXPECT_EQ(tuner.next(), 1);
+  tuner.fit(0);
+  EXPECT_EQ(tuner.next(), 1);
+}
+
+TEST(ResidentTuner, WhatItDidNotAskForTeachesNothing) {
+  ResidentTuner tuner = eight();
+  tuner.observe(3, 1000);
+  tuner.observe(8, 0);
+  tuner.observe(8, -5);
+  EXPECT_EQ(tuner.next(), 8);
+}
+
+TEST(ResidentTuner, AKernelThatChangesIsSearchedAnew) {
+  ResidentTuner tuner = eight();
+  settle(&tuner, tea);
+  for (int i = 0; i < 1000 && !tuner.searches(); ++i) tuner.observe(tuner.next(), 10'000'000);
+  EXPECT_TRUE(tuner.searches());
+  settle(&tuner, [](int resident) { return 80.0 / resident; });
+  EXPECT_EQ(tuner.next(), 8);
+}
+
+TEST(ResidentTuner, OneThatStaysAsItIsSeldomRunsWithAll) {
+  ResidentTuner tuner = eight();
+  settle(&tuner, tea);
+  int with_all = 0;
+  for (int i = 0; i < 1000; ++i) {
+    with_all += tuner.next() == 8;
+    tuner.observe(tuner.next(), static_cast<Time>(1e6 * tea(tuner.next())));
+  }
+  EXPECT_FALSE(tuner.searches());
+  EXPECT_GE(with_all, 10);
+  EXPECT_LE(with_all, 20);
+}
+
+TEST(ResidentTuner, ADisturbedBeginningIsFoundOut) {
+  ResidentTuner tuner = eight();
+  int launches = 0;
+  settle(&tuner, [&](int resident) { return (launches++ == 0 ? 5 : 1) * 8.0 / resident; });
+  for (int i = 0; i < 200; ++i) tuner.observe(tuner.next(), static_cast<Time>(8e6 / tuner.next()));
+  EXPECT_EQ(tuner.next(), 8);
+}
+
+}  // namespace
+}  // namespace bandsaw::slice

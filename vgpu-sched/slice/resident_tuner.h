@@ -1,0 +1,46 @@
+// How few blocks of a kernel on each SM are as fast as any number: what more of them would take, caches and room, is
+// left to others. Some kernels are faster with fewer, when the blocks that are resident together then find in the cache
+// what else they push out.
+//
+// From measured launches: all that fit, then step by step fewer, until launches take half as long again; the fewest
+// whose launches are not longer by more than 1 % than the shortest are kept. Now and then all that fit are tried again,
+// and if that is not what it was by then, the search begins anew.
+//
+// One for each kernel and shape of launch. Calls from one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "vgpu-sched/slice/types.h"
+
+namespace bandsaw::slice {
+
+class ResidentTuner {
+ public:
+  // Blocks that fit on an SM, at least 1. Another number than before: what was learnt is forgotten.
+  void fit(int most);
+
+  // Blocks on each SM to run the next launch with.
+  int next() const { return next_; }
+  // `time`: a whole launch with so many, alone on the GPU and in one go. Of times not above 0, and of other numbers
+  // than next(), nothing is learnt.
+  void observe(int resident, Time time);
+  bool searches() const { return searches_; }
+
+ private:
+  static constexpr double kNear = 1.005, kWorse = 1.15, kChanged = 1.1;
+  static constexpr int kAgain = 64;  // launches until all that fit are tried again
+
+  void begin();
+  void search();
+  void check(Time time);
+
+  int most_ = 0, next_ = 1, chosen_ = 0;
+  bool searches_ = false;
+  int launches_ = 0;              // since the search ended
+  Time basis_ = 0;                // of all that fit, when the number was chosen
+  std::map<int, Time> times_;     // by number
+};
+
+}  // namespace bandsaw::slice
