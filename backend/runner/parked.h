@@ -22,7 +22,10 @@ class Parked {
     RecordUse use;
     int engine = -1;  // whose gate it has to pass; -1: none's
 
-    bool asks() const { return use.kind == RecordUse::Kind::kAsk || use.kind == RecordUse::Kind::kEvent; }
+    bool asks() const {
+      using Kind = RecordUse::Kind;
+      return use.kind == Kind::kAsk || use.kind == Kind::kEvent || use.kind == Kind::kEnd;
+    }
   };
 
   // `under_way` has the streams of launches whose slices have not all been issued, and outlives this.
@@ -35,7 +38,7 @@ class Parked {
   bool holds(const Lane& lane) const;
   // Some wait for this engine.
   bool any_of(unsigned engine) const { return of_engine_[engine] != 0; }
-  // Some ask whether work is done, or wait for that.
+  // Some ask whether work is done, or wait for that, or end what tells it.
   bool any_asks() const { return asks_ != 0; }
   // Whether a record of this use may be executed now, although those here have not been.
   bool lets_past(const RecordUse& use) const { return uses_.lets_past(use, *under_way_); }

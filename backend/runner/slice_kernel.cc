@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "memory/base/log.h"
+
 namespace bandsaw::runner {
 
 std::array<uint32_t, 7> SliceShape::key_of(const Launch& launch) {
@@ -21,7 +23,13 @@ void SliceShape::learn_cut(uint64_t slice, uint32_t resident, uint64_t nanosecon
   // It got shorter, or the first measurement had more in it than the kernel.
   if (nanoseconds < typical_ns) typical_ns = (3 * typical_ns + nanoseconds) / 4;
   if (slice != 0) size.learn_sliced(slice, nanoseconds);
-  if (resident != 0) residents.observe(static_cast<int>(resident), static_cast<slice::Time>(nanoseconds));
+  if (resident == 0) return;
+  const bool searched = residents.searches();
+  residents.observe(static_cast<int>(resident), static_cast<slice::Time>(nanoseconds));
+  if (searched && !residents.searches()) {
+    spdlog::info("a kernel of {} blocks runs best with {} of {} on a multiprocessor: {}", blocks, residents.next(),
+                 residents.most(), residents.found());
+  }
 }
 
 std::shared_ptr<SliceShape> SliceKernel::find_shape(const Launch& launch) const {

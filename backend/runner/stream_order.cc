@@ -131,6 +131,10 @@ RecordUse use_of(const wire::CheckedRecord& record, uint32_t lane) {
       use.kind = Kind::kEvent;
       use.event = read_at<uint64_t>(record, offsetof(wire::EventSynchronizeArgs, event));
       break;
+    case Opcode::kEventDestroy:
+      use.kind = Kind::kEnd;
+      use.event = read_at<uint64_t>(record, offsetof(wire::EventDestroyArgs, event));
+      break;
     case Opcode::kExecLaunch:
       use.graph = true;
       use.kind = Kind::kOrdered;
@@ -154,6 +158,7 @@ bool StreamOrder::may_ask(uint64_t key) const {
 void WaitingUses::add(const RecordUse& use) {
   if (use.records) recorded_.insert(use.event);
   if (use.waits) awaited_.insert(use.event);
+  if (use.kind == Kind::kEvent) asked_.insert({use.event, use.other_event});
   if (use.stream) streams_.add(use.stream);
   graphs_ += use.graph;
 }
@@ -161,6 +166,10 @@ void WaitingUses::add(const RecordUse& use) {
 void WaitingUses::remove(const RecordUse& use) {
   if (use.records) recorded_.erase(recorded_.find(use.event));
   if (use.waits) awaited_.erase(awaited_.find(use.event));
+  if (use.kind == Kind::kEvent) {
+    asked_.erase(asked_.find(use.event));
+    asked_.erase(asked_.find(use.other_event));
+  }
   if (use.stream) streams_.remove(use.stream);
   graphs_ -= use.graph;
 }
@@ -171,6 +180,9 @@ bool WaitingUses::lets_past(const RecordUse& use, const StreamOrder& under_way) 
       return true;
     case RecordUse::Kind::kEvent:
       return graphs_ == 0 && !recorded_.contains(use.event) && !recorded_.contains(use.other_event);
+    case RecordUse::Kind::kEnd:
+      return graphs_ == 0 && !recorded_.contains(use.event) && !awaited_.contains(use.event) &&
+             !asked_.contains(use.event);
     case RecordUse::Kind::kAsk:
       return streams_.may_ask(use.stream) && under_way.may_ask(use.stream);
     case RecordUse::Kind::kWork:

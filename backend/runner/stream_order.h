@@ -20,6 +20,7 @@ struct RecordUse {
     kWork,     // the next thing on a stream
     kAsk,      // whether the stream's work is done
     kEvent,    // whether that before events is
+    kEnd,      // nobody needs the event any more
   };
   Kind kind = Kind::kOrdered;
   uint64_t stream = 0;  // key of it; 0: none
@@ -58,7 +59,8 @@ class WaitingUses {
 
  private:
   StreamOrder streams_;
-  std::unordered_multiset<uint64_t> recorded_, awaited_;  // events that records here will record, or wait for
+  // Events that records here will record, have streams wait for, or ask after.
+  std::unordered_multiset<uint64_t> recorded_, awaited_, asked_;
   size_t graphs_ = 0;
 };
 

@@ -177,6 +177,9 @@ def mixes(setting: Setting, mode: str, chosen: list[str]) -> list[dict]:
             by_name = dict(zip(needed, ready))
             for result in results:
                 result |= {"policy": policy, **_mix(daemon, setting, by_name, result["case"])}
+            for name, tenant in by_name.items():
+                for found in daemon.residency(tenant.vgpu):
+                    say(f"  {name}: {found}")
             check(ready)
     except (Failure, OSError) as failure:
         for result in results:

@@ -57,6 +57,11 @@ class CorunDaemon(Daemon):
         plan = (self.status().get("corun") or {}).get("plan") or {}
         return {key: plan[key] for key in ("plans", "pairs", "alone", "granted", "resized", "unplanned") if key in plan}
 
+    def residency(self, name: str) -> list[str]:
+        """What its runners have found of how many blocks of a kernel are best alone, by their log."""
+        lines = (self.run / name / "session.log").read_text(errors="replace").splitlines()
+        return [line.split("runs best with ")[1] for line in lines if "runs best with " in line]
+
     def evidence(self) -> str:
         """What the logs end with, the MPS daemon's included."""
         texts = []

@@ -1,6 +1,7 @@
 #include "vgpu-sched/slice/resident_tuner.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace bandsaw::slice {
 
@@ -45,6 +46,17 @@ void ResidentTuner::search() {
   basis_ = times_.at(most_);
   searches_ = false;
   launches_ = 0;
+}
+
+std::string ResidentTuner::found() const {
+  std::string text;
+  for (auto it = times_.rbegin(); it != times_.rend(); ++it) {
+    char one[64];
+    std::snprintf(one, sizeof one, "%s%d: %.3f ms", text.empty() ? "" : ", ", it->first,
+                  static_cast<double>(it->second) / kMillisecond);
+    text += one;
+  }
+  return text;
 }
 
 // Every so often all that fit are tried once.

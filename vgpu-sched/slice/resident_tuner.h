@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "vgpu-sched/slice/types.h"
 
@@ -27,6 +28,9 @@ class ResidentTuner {
   // than next(), nothing is learnt.
   void observe(int resident, Time time);
   bool searches() const { return searches_; }
+  int most() const { return most_; }
+  // For people: what each number took, as "8: 19.1 ms, 6: 17.3 ms".
+  std::string found() const;
 
  private:
   static constexpr double kNear = 1.005, kWorse = 1.15, kChanged = 1.1;

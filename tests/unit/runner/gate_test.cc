@@ -312,6 +312,23 @@ TEST_F(GatedGuest, WhoWaitsForEarlyWorkDoesNotWaitForWhatIsQueuedBehindIt) {
   EXPECT_EQ(copy_in.begun, 1u);
 }
 
+TEST_F(GatedGuest, AnEventGoesWhenNothingThatWaitsNeedsIt) {
+  TestLane lane = add_lane(0);
+  make_context(lane);
+  const uint64_t done = make_event(lane), needed = make_event(lane);
+  lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{done, 0, 0, 0});
+  lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "a");
+  lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{needed, 0, 0, 0});
+  EXPECT_EQ(lane.call(wire::Opcode::kEventDestroy, wire::EventDestroyArgs{done}).result, CUDA_SUCCESS);
+  EXPECT_EQ(board_->gates[kSlot][1].begun, 0u);
+  const uint64_t late = lane.send(wire::Opcode::kEventDestroy, wire::EventDestroyArgs{needed});
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  EXPECT_NE(TestLane::load(lane.header->reply_seq), late);
+  board_->gates[kSlot][1].granted = 1;
+  futex_wake(&board_->gates[kSlot][1].granted);
+  EXPECT_EQ(lane.answer(late).result, CUDA_SUCCESS);
+}
+
 TEST_F(GatedGuest, OrderIsKeptBehindTheGate) {
   TestLane first = add_lane(0), second = add_lane(1);
   second.context = make_context(first);
