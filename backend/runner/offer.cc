@@ -81,6 +81,7 @@ void Slicer::withdraw(const Run& run) {
 // Of the next slice, after the gate has let it in.
 uint64_t Slicer::granted_blocks(Run& run) const {
   const GateAnswer answer = gate_.answer(kCompute);
+  run.paired |= answer.resident != 0;
   if (answer.blocks == 0) return run.step;
   run.held_up = true;  // its time says nothing of slices of its own size
   return std::min(answer.blocks, kMostSlice);
@@ -93,7 +94,7 @@ void Slicer::take_resident(Run& run) {
   run.resident = answer.resident;
   if (!answer.planned || (answer.resident == 0 && settings_.force_blocks != 0)) return;
   const uint64_t wanted = answer.resident == 0 ? best_resident(run) : uint64_t{answer.resident} * sms_;
-  if (answer.resident != 0) run.held_up = true;  // its time is that of the plan's
+  run.paired |= answer.resident != 0;
   run.step = std::clamp<uint64_t>(std::min(wanted, run.most_resident * sms_), 1, run.total);
 }
 

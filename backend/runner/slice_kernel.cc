@@ -19,13 +19,13 @@ void SliceShape::learn_whole(uint64_t nanoseconds) {
   size.learn_whole(nanoseconds);
 }
 
-void SliceShape::learn_cut(uint64_t slice, uint32_t resident, uint64_t nanoseconds) {
+void SliceShape::learn_cut(uint64_t slice, std::optional<int> way, uint64_t nanoseconds) {
   // It got shorter, or the first measurement had more in it than the kernel.
   if (nanoseconds < typical_ns) typical_ns = (3 * typical_ns + nanoseconds) / 4;
   if (slice != 0) size.learn_sliced(slice, nanoseconds);
-  if (resident == 0) return;
+  if (!way) return;
   const bool searched = residents.searches();
-  residents.observe(static_cast<int>(resident), static_cast<slice::Time>(nanoseconds));
+  residents.observe(*way, static_cast<slice::Time>(nanoseconds));
   if (searched && !residents.searches()) {
     spdlog::info("a kernel of {} blocks runs best with {} of {} on a multiprocessor: {}", blocks, residents.next(),
                  residents.most(), residents.found());

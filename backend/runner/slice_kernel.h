@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,13 +23,14 @@ struct SliceShape {
   uint64_t typical_ns = 0;  // of its launches; 0: not measured yet
   SliceSize size;
   slice::ResidentTuner residents;
+  bool paired = false;  // others were planned beside its last launch
 
   // `sms`: of the device.
   SliceShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms);
   static std::array<uint32_t, 7> key_of(const Launch& launch);
   void learn_whole(uint64_t nanoseconds);
-  // In slices of so many blocks, or with so many resident ones on an SM; 0: what it took says nothing of that.
-  void learn_cut(uint64_t slice, uint32_t resident, uint64_t nanoseconds);
+  // In slices of so many blocks, 0 if that was not what it took so long for; or in a way that residents.next() said.
+  void learn_cut(uint64_t slice, std::optional<int> way, uint64_t nanoseconds);
 };
 
 // A rewritten kernel that is ready, or will be, or will never be.

@@ -40,6 +40,8 @@ struct Slicer::Run {
   uint64_t size = 0;     // of a slice, as it was chosen for its shape
   uint64_t call = 0;     // of its offers; 0: there is none yet
   bool held_up = false;  // by the gate, or by itself: its time says nothing
+  std::optional<int> way;  // as SliceShape::residents said; none: it was not asked, or is not followed
+  bool paired = false;     // others were planned beside it
   SliceTimer::Span span;
   std::shared_ptr<Flight> flight;
   std::shared_ptr<SliceTracks> tracks;           // null: it has the program's stream only
@@ -55,7 +57,6 @@ struct Slicer::Run {
   bool told = false;           // to stop
   uint64_t most_resident = 1;  // blocks on an SM
   uint32_t resident = 0;       // of these, as granted; 0: as is best for it alone
-  uint32_t tuned = 0;          // then: how many these were; 0: nobody searches for that
   bool granted = false;        // by a plan
   int stops = 0;
   bool looked = false, drained = false;  // at the counter; and nothing was left there

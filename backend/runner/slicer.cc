@@ -133,7 +133,7 @@ CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Lau
     refuse(*kernel, reason);
     return device_.launch(stream, launch);
   }
-  const auto clone = clone_of(kernel, caller, launch);
+  const auto clone = clone_of(kernel, caller, launch, shape.get());
   if (!clone) return launch_whole(caller, stream, launch, shape);
   return begin(caller, stream, launch, kernel, shape, clone);
 }
@@ -166,6 +166,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
     shape->size.run_beside(settings_.in_flight, clone->talk == ptx::Talk::kNone);
   }
   run.size = shape ? shape->size.blocks() : settings_.force_blocks;
+  if (settings_.form == SliceForm::kAuto && gate_.is_planned(kCompute)) run.way = slice::ResidentTuner::kSliced;
   run.step = run.size;
   run.parameters = clone->parameters;
   std::memcpy(run.parameters.data(), launch.parameters.data(), clone->original_bytes);
@@ -279,11 +280,15 @@ void Slicer::finish(Run& run) {
     }
   }
   if (!run.shape) return;
-  const bool usual = run.tuned == 0 || run.tuned == run.most_resident;
-  const uint64_t size = usual && (!run.cell || settings_.form == SliceForm::kResident) ? run.size : 0;
+  if (run.call != 0) run.shape->paired = run.paired;
+  // Slices that are planned alone wait for their grants, and take that long.
+  const bool sliced = run.way == slice::ResidentTuner::kSliced;
+  if (run.paired || (run.held_up && !sliced)) run.way.reset();
+  const bool all_resident = !run.way || sliced || *run.way == static_cast<int>(run.most_resident);
+  const bool usual = !run.held_up && all_resident && (!run.cell || settings_.form == SliceForm::kResident);
   timer_.end(run.caller.context, run.stream, std::move(run.span),
-             [shape = run.shape, size, tuned = run.tuned, held_up = run.held_up](uint64_t nanoseconds) {
-               if (!held_up) shape->learn_cut(size, tuned, nanoseconds);
+             [shape = run.shape, size = usual ? run.size : 0, way = run.way](uint64_t nanoseconds) {
+               shape->learn_cut(size, way, nanoseconds);
              });
 }
 

@@ -81,8 +81,9 @@ class Slicer {
            const std::string& name);
   SliceKernelRef find(const Code& code);
   std::shared_ptr<SliceShape> shape_of(SliceKernel& kernel, const Launch& launch);
-  bool wants_resident(const SliceKernel& kernel) const;
-  std::shared_ptr<const SliceClone> clone_of(const SliceKernelRef& kernel, const Caller& caller, const Launch& launch);
+  bool wants_resident(const SliceKernel& kernel, const SliceShape* shape) const;
+  std::shared_ptr<const SliceClone> clone_of(const SliceKernelRef& kernel, const Caller& caller, const Launch& launch,
+                                             const SliceShape* shape);
   void make(const std::shared_ptr<SliceClonePlace>& place);
   std::shared_ptr<const SliceClone> use(SliceKernel& kernel, SliceClonePlace& place, const Launch& launch);
   void refuse(SliceKernel& kernel, const std::string& reason);

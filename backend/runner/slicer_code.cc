@@ -132,15 +132,18 @@ void Slicer::forget_context(const Context* context) {
   }
 }
 
-bool Slicer::wants_resident(const SliceKernel& kernel) const {
+// Where it may be planned beside others it has resident blocks; alone, what is faster.
+bool Slicer::wants_resident(const SliceKernel& kernel, const SliceShape* shape) const {
   if (settings_.form != SliceForm::kAuto) return settings_.form == SliceForm::kResident;
-  return !kernel.only_slices && gate_.is_planned(kCompute);
+  if (kernel.only_slices || !gate_.is_planned(kCompute)) return false;
+  return !shape || shape->paired || shape->residents.next() != slice::ResidentTuner::kSliced;
 }
 
 // Null: not yet, or never.
 std::shared_ptr<const SliceClone> Slicer::clone_of(const SliceKernelRef& kernel, const Caller& caller,
-                                                   const Launch& launch) {
-  const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1, persistent = wants_resident(*kernel);
+                                                   const Launch& launch, const SliceShape* shape) {
+  const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1;
+  const bool persistent = wants_resident(*kernel, shape);
   std::shared_ptr<SliceClonePlace> place;
   bool fresh = false;
   {

@@ -45,7 +45,7 @@ std::string Slicer::prepare_resident(Run& run) {
     return "its blocks may wait for one another";
   }
   run.most_resident = resident;
-  if (run.shape) run.shape->residents.fit(static_cast<int>(resident));
+  if (run.shape) run.shape->residents.fit(static_cast<int>(resident), settings_.form == SliceForm::kAuto);
   run.step = std::min(settings_.force_blocks ? settings_.force_blocks : best_resident(run), run.total);
   run.cell = cells_.take(run.caller.context);
   if (!run.cell) return "there is no memory for its counter";
@@ -62,8 +62,11 @@ std::string Slicer::prepare_resident(Run& run) {
 // What others on the device would hide is not searched for.
 uint64_t Slicer::best_resident(Run& run) const {
   const bool alone = !settings_.corun || gate_.is_planned(kCompute);
-  run.tuned = run.shape && alone ? static_cast<uint32_t>(run.shape->residents.next()) : 0;
-  return (run.tuned != 0 ? run.tuned : run.most_resident) * sms_;
+  const int best = run.shape && alone ? run.shape->residents.next() : slice::ResidentTuner::kSliced;
+  run.way.reset();
+  if (best == slice::ResidentTuner::kSliced) return run.most_resident * sms_;
+  run.way = best;
+  return static_cast<uint64_t>(best) * sms_;
 }
 
 // What is behind on the stream may draw, whatever was told before.

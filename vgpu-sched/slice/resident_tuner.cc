@@ -5,17 +5,18 @@
 
 namespace bandsaw::slice {
 
-void ResidentTuner::fit(int most) {
+void ResidentTuner::fit(int most, bool slices) {
   most = std::max(most, 1);
-  if (most == most_) return;
+  if (most == most_ && slices == slices_) return;
   most_ = most;
+  slices_ = slices;
   begin();
 }
 
 void ResidentTuner::begin() {
   times_.clear();
   next_ = most_;
-  searches_ = most_ > 1;
+  searches_ = most_ > 1 || slices_;
 }
 
 void ResidentTuner::observe(int resident, Time time) {
@@ -23,26 +24,28 @@ void ResidentTuner::observe(int resident, Time time) {
   if (searches_) {
     times_[resident] = time;
     search();
-  } else if (most_ > 1) {
+  } else {
     check(time);
   }
 }
 
 // From all that fit downwards, by a quarter at a time.
 void ResidentTuner::search() {
-  const auto shortest =
-      std::min_element(times_.begin(), times_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  const auto within = [least = static_cast<double>(shortest->second)](Time time, double bound) {
-    return static_cast<double>(time) <= bound * least;
-  };
-  if (next_ > 1 && within(times_.at(next_), kWorse)) {
+  const auto by_time = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto first = times_.upper_bound(kSliced);  // the others are in the order of their numbers
+  const double shortest = static_cast<double>(std::min_element(first, times_.end(), by_time)->second);
+  const auto time = [this](int number) { return static_cast<double>(times_.at(number)); };
+  if (next_ > 1 && time(next_) <= kWorse * shortest) {
     next_ -= std::max(next_ / 4, 1);
     return;
   }
-  // In the order of their numbers.
-  const auto fewest =
-      std::find_if(times_.begin(), times_.end(), [&](const auto& entry) { return within(entry.second, kNear); });
-  next_ = chosen_ = fewest->first;
+  if (slices_ && next_ != kSliced) {
+    next_ = kSliced;
+    return;
+  }
+  next_ = std::find_if(first, times_.end(), [&](const auto& one) { return time(one.first) <= kNear * shortest; })->first;
+  if (slices_ && kWorse * time(kSliced) < time(next_)) next_ = kSliced;
+  chosen_ = next_;
   basis_ = times_.at(most_);
   searches_ = false;
   launches_ = 0;

@@ -2,9 +2,10 @@
 // left to others. Some kernels are faster with fewer, when the blocks that are resident together then find in the cache
 // what else they push out.
 //
-// From measured launches: all that fit, then step by step fewer, until launches take half as long again; the fewest
-// whose launches are not longer by more than 1 % than the shortest are kept. Now and then all that fit are tried again,
-// and if that is not what it was by then, the search begins anew.
+// From measured launches: all that fit, then step by step fewer, until launches become longer; the fewest whose launches
+// are hardly longer than the shortest are kept. Then a launch in slices is tried: where these are faster, as some
+// kernels find less in the cache when their blocks draw their work, it is they that are kept. Now and then all that fit
+// are tried again, and if that is not what it was by then, the search begins anew.
 //
 // One for each kernel and shape of launch. Calls from one thread at a time.
 #pragma once
@@ -19,21 +20,24 @@ namespace bandsaw::slice {
 
 class ResidentTuner {
  public:
-  // Blocks that fit on an SM, at least 1. Another number than before: what was learnt is forgotten.
-  void fit(int most);
+  // Blocks that fit on an SM, at least 1, and whether slices can be had. Other than before: what was learnt is forgotten.
+  void fit(int most, bool slices);
 
-  // Blocks on each SM to run the next launch with.
+  static constexpr int kSliced = 0;
+  // Blocks on each SM to run the next launch with, or kSliced.
   int next() const { return next_; }
-  // `time`: a whole launch with so many, alone on the GPU and in one go. Of times not above 0, and of other numbers
-  // than next(), nothing is learnt.
+  // `time`: a launch that was so, alone on the GPU. Of times not above 0, and of other numbers than next(), nothing is
+  // learnt.
   void observe(int resident, Time time);
   bool searches() const { return searches_; }
   int most() const { return most_; }
-  // For people: what each number took, as "8: 19.1 ms, 6: 17.3 ms".
+  // For people: what each number took, and slices, as "8: 19.1 ms, 6: 17.3 ms, 0: 18.2 ms".
   std::string found() const;
 
  private:
-  static constexpr double kNear = 1.005, kWorse = 1.15, kChanged = 1.1;
+  // Times the shortest: kept if fewer; no fewer are tried. Slices are kept if they are shorter by as much.
+  static constexpr double kNear = 1.005, kWorse = 1.01;
+  static constexpr double kChanged = 1.1;
   static constexpr int kAgain = 64;  // launches until all that fit are tried again
 
   void begin();
@@ -41,7 +45,7 @@ class ResidentTuner {
   void check(Time time);
 
   int most_ = 0, next_ = 1, chosen_ = 0;
-  bool searches_ = false;
+  bool slices_ = false, searches_ = false;
   int launches_ = 0;              // since the search ended
   Time basis_ = 0;                // of all that fit, when the number was chosen
   std::map<int, Time> times_;     // by number

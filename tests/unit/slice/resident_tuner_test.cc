@@ -7,12 +7,12 @@
 namespace bandsaw::slice {
 namespace {
 
-// Launches until the search is over; how many they were.
-int settle(ResidentTuner* tuner, const std::function<double(int)>& time) {
+// Launches until the search is over; how many they were. `sliced`: what they take in slices.
+int settle(ResidentTuner* tuner, const std::function<double(int)>& time, double sliced = 1e3) {
   int launches = 0;
   while (tuner->searches() && launches < 1000) {
     const int resident = tuner->next();
-    tuner->observe(resident, static_cast<Time>(1e6 * time(resident)));
+    tuner->observe(resident, static_cast<Time>(1e6 * (resident == ResidentTuner::kSliced ? sliced : time(resident))));
     ++launches;
   }
   return launches;
@@ -20,7 +20,7 @@ int settle(ResidentTuner* tuner, const std::function<double(int)>& time) {
 
 ResidentTuner eight() {
   ResidentTuner tuner;
-  tuner.fit(8);
+  tuner.fit(8, true);
   return tuner;
 }
 
@@ -47,14 +47,30 @@ TEST(ResidentTuner, AllThatFitAreKeptWhereEachCounts) {
   EXPECT_EQ(tuner.next(), 8);
 }
 
+TEST(ResidentTuner, SlicesAreKeptWhereTheyAreFaster) {
+  ResidentTuner tuner = eight();
+  settle(&tuner, tea, 0.995);
+  EXPECT_EQ(tuner.next(), 3);
+  tuner = eight();
+  settle(&tuner, tea, 0.95);
+  EXPECT_EQ(tuner.next(), ResidentTuner::kSliced);
+}
+
+TEST(ResidentTuner, SlicesAreNotTriedWhereThereAreNone) {
+  ResidentTuner tuner;
+  tuner.fit(8, false);
+  settle(&tuner, tea, 0.1);
+  EXPECT_EQ(tuner.next(), 3);
+}
+
 TEST(ResidentTuner, OneThatFitsIsNoChoice) {
   ResidentTuner tuner;
   EXPECT_EQ(tuner.next(), 1);
-  tuner.fit(1);
+  tuner.fit(1, false);
   EXPECT_FALSE(tuner.searches());
   tuner.observe(1, 1000);
   EXPECT_EQ(tuner.next(), 1);
-  tuner.fit(0);
+  tuner.fit(0, false);
   EXPECT_EQ(tuner.next(), 1);
 }
 
@@ -92,7 +108,8 @@ TEST(ResidentTuner, ADisturbedBeginningIsFoundOut) {
   ResidentTuner tuner = eight();
   int launches = 0;
   settle(&tuner, [&](int resident) { return (launches++ == 0 ? 5 : 1) * 8.0 / resident; });
-  for (int i = 0; i < 200; ++i) tuner.observe(tuner.next(), static_cast<Time>(8e6 / tuner.next()));
+  for (int i = 0; i < 200 && !tuner.searches(); ++i) tuner.observe(tuner.next(), static_cast<Time>(8e6 / tuner.next()));
+  settle(&tuner, [](int resident) { return 8.0 / resident; });
   EXPECT_EQ(tuner.next(), 8);
 }
 
