@@ -16,17 +16,30 @@ void ResidentTuner::fit(int most, bool slices) {
 void ResidentTuner::begin() {
   times_.clear();
   next_ = most_;
+  tries_ = 0;
   searches_ = most_ > 1 || slices_;
 }
 
 void ResidentTuner::observe(int resident, Time time) {
   if (time <= 0 || resident != next_) return;
   if (searches_) {
-    times_[resident] = time;
+    const bool again = times_.empty() || (!is_plausible(resident, time) && tries_ + 1 < kTries);
+    const Time least = times_.contains(resident) ? times_[resident] : time;
+    times_[resident] = std::min(least, time);
+    ++tries_;
+    if (again) return;
+    tries_ = 0;
     search();
   } else {
     check(time);
   }
+}
+
+// With fewer blocks it may take as much longer; slices of as many as fit about as long.
+bool ResidentTuner::is_plausible(int number, Time time) const {
+  const auto& [all, took] = *times_.rbegin();
+  const double longer = number == kSliced ? 1 : static_cast<double>(all) / number;
+  return static_cast<double>(time) <= kSlack * longer * static_cast<double>(took);
 }
 
 // From all that fit downwards, by a quarter at a time.

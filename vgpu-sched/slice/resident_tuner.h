@@ -5,7 +5,8 @@
 // From measured launches: all that fit, then step by step fewer, until launches become longer; the fewest whose launches
 // are hardly longer than the shortest are kept. Then a launch in slices is tried: where these are faster, as some
 // kernels find less in the cache when their blocks draw their work, it is they that are kept. Now and then all that fit
-// are tried again, and if that is not what it was by then, the search begins anew.
+// are tried again, and if that is not what it was by then, the search begins anew. A launch that took longer than fewer
+// blocks explain was not alone, and is tried again, as is the first.
 //
 // One for each kernel and shape of launch. Calls from one thread at a time.
 #pragma once
@@ -38,14 +39,18 @@ class ResidentTuner {
   // Times the shortest: kept if fewer; no fewer are tried. Slices are kept if they are shorter by as much.
   static constexpr double kNear = 1.005, kWorse = 1.01;
   static constexpr double kChanged = 1.1;
+  static constexpr double kSlack = 1.2;
   static constexpr int kAgain = 64;  // launches until all that fit are tried again
+  static constexpr int kTries = 4;   // of one number, at most
 
   void begin();
+  bool is_plausible(int number, Time time) const;
   void search();
   void check(Time time);
 
   int most_ = 0, next_ = 1, chosen_ = 0;
   bool slices_ = false, searches_ = false;
+  int tries_ = 0;                 // of next_, in a search
   int launches_ = 0;              // since the search ended
   Time basis_ = 0;                // of all that fit, when the number was chosen
   std::map<int, Time> times_;     // by number

@@ -35,9 +35,8 @@ CUresult CudaDevice::stream_create(const ContextRef& context, uint32_t flags, in
   const CUresult result = check(driver_->cuStreamCreateWithPriority(&made, flags, priority));
   if (result != CUDA_SUCCESS) return result;
   const bool apart = (flags & CU_STREAM_NON_BLOCKING) != 0;
-  if (apart) as(context)->has_own_streams = true;
   auto order = as(context)->order && !apart ? as(context)->order->add(made) : nullptr;
-  *stream = std::make_shared<CudaStream>(driver_, made, as(context), true, std::move(order));
+  *stream = std::make_shared<CudaStream>(driver_, made, as(context), true, apart, std::move(order));
   return CUDA_SUCCESS;
 }
 
@@ -57,7 +56,9 @@ CUresult CudaDevice::stream_beside(const StreamRef& stream, StreamRef* made) {
   if (const CUresult result = check(driver_->cuStreamGetPriority(as(stream).handle, &priority))) return result;
   CUstream beside = nullptr;
   const CUresult result = check(driver_->cuStreamCreateWithPriority(&beside, CU_STREAM_NON_BLOCKING, priority));
-  if (result == CUDA_SUCCESS) *made = std::make_shared<CudaStream>(driver_, beside, as(stream).context, true);
+  if (result == CUDA_SUCCESS) {
+    *made = std::make_shared<CudaStream>(driver_, beside, as(stream).context, true, as(stream).apart);
+  }
   return result;
 }
 

@@ -75,17 +75,22 @@ void CudaDevice::wait_stream_soon(const CudaContextRef& context, CUstream stream
 
 void CudaDevice::context_synchronize(const ContextRef& context, Done done) {
   const CudaContextRef waited = as(context);
-  const uint64_t work = waited->work.count();
+  const uint64_t work = waited->work.count(), apart = waited->apart.count();
   std::function<CUresult()> synchronize = [this] { return driver_->cuCtxSynchronize(); };
   if (waited->work.finished()) {  // does not block
     const CUresult result = enter(waited);
     return over(result == CUDA_SUCCESS ? synchronize() : result, synchronize, done);
   }
-  auto note = [waited, work, done = std::move(done)](CUresult result) {
-    if (result == CUDA_SUCCESS) waited->work.finish(work);
+  auto note = [waited, work, apart, done = std::move(done)](CUresult result) {
+    if (result == CUDA_SUCCESS) {
+      waited->work.finish(work);
+      waited->apart.finish(apart);
+    }
     if (done) done(result);
   };
-  if (waited->has_own_streams || captures_active_ > 0) return wait(waited, std::move(synchronize), std::move(note));
+  if (!waited->apart.finished() || captures_active_ > 0) {
+    return wait(waited, std::move(synchronize), std::move(note));
+  }
   // The legacy stream stands for all others.
   if (waited->order && (enter(waited) != CUDA_SUCCESS || waited->order->legacy_waits(false) != CUDA_SUCCESS)) {
     return wait(waited, std::move(synchronize), std::move(note));

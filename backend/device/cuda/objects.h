@@ -21,6 +21,8 @@ using DriverRef = std::shared_ptr<const Driver>;
 // How much may have been put on the streams of a context, and how much of that is known to be done.
 class WorkCount {
  public:
+  // `before`: nobody knows what came before this counts.
+  explicit WorkCount(bool before) : count_(before ? 1 : 0) {}
   void add() { count_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t count() const { return count_.load(std::memory_order_relaxed); }
   // All that was counted up to there is done.
@@ -32,8 +34,7 @@ class WorkCount {
   bool finished() const { return finished_.load(std::memory_order_relaxed) == count(); }
 
  private:
-  std::atomic<uint64_t> count_{1};  // what a context begins with is not known to be done
-  std::atomic<uint64_t> finished_{0};
+  std::atomic<uint64_t> count_, finished_{0};
 };
 
 // One life of a context: after a reset, the primary context's handle belongs to another object.
@@ -54,12 +55,11 @@ class CudaContext final : public Context {
   const uint64_t id;              // never used twice; the driver does give a destroyed context's handle to a new one
   const bool primary;             // the process's primary context, made ahead
   std::atomic<bool> alive{true};  // false once it was destroyed or reset
-  // Only while there are none does the legacy stream stand for all work of the context.
-  std::atomic<bool> has_own_streams{false};
   const CUgreenCtx green;                    // null: it has all SMs
   const std::shared_ptr<CudaContext> base;   // of a green one
   const std::unique_ptr<LegacyOrder> order;  // of a green one
-  WorkCount work;
+  WorkCount work{true};
+  WorkCount apart{false};  // of that, on streams which the legacy one does not wait for; it stands for all others
   std::mutex mutex;
   Charge charge;  // guarded by mutex: what it takes, while the guest has it
 };
@@ -72,10 +72,12 @@ void forget_current();
 
 class CudaStream final : public Stream {
  public:
-  CudaStream(DriverRef driver, CUstream stream, CudaContextRef in_context, bool owned,
+  // `in_no_order`: the legacy stream does not wait for it.
+  CudaStream(DriverRef driver, CUstream stream, CudaContextRef in_context, bool owned, bool in_no_order = false,
              std::shared_ptr<LegacyOrder::Blocking> ordered = nullptr)
       : handle(stream),
         context(std::move(in_context)),
+        apart(in_no_order),
         blocking(std::move(ordered)),
         driver_(std::move(driver)),
         owned_(owned) {}
@@ -84,6 +86,7 @@ class CudaStream final : public Stream {
 
   const CUstream handle;
   const CudaContextRef context;
+  const bool apart;
   const std::shared_ptr<LegacyOrder::Blocking> blocking;  // null: its context keeps its order, or it has none
 
  private:

@@ -30,7 +30,7 @@ double tea(int resident) { return resident >= 3 ? 1.0 : resident == 2 ? 1.05 : 1
 TEST(ResidentTuner, FewerThatAreAsFastAreKept) {
   ResidentTuner tuner = eight();
   EXPECT_EQ(tuner.next(), 8);
-  EXPECT_LE(settle(&tuner, tea), 8);
+  EXPECT_LE(settle(&tuner, tea), 12);
   EXPECT_EQ(tuner.next(), 3);
 }
 
@@ -104,10 +104,20 @@ TEST(ResidentTuner, OneThatStaysAsItIsSeldomRunsWithAll) {
   EXPECT_LE(with_all, 20);
 }
 
+TEST(ResidentTuner, DisturbedLaunchesAreTriedAgain) {
+  for (int disturbed = 0; disturbed < 6; ++disturbed) {
+    ResidentTuner tuner = eight();
+    int launches = 0;
+    // As on an H200, beside others that were not planned yet: twice as long.
+    settle(&tuner, [&](int resident) { return (launches++ == disturbed ? 2 : 1) * (resident > 6 ? 1.04 : 6.0 / resident); });
+    EXPECT_EQ(tuner.next(), 6) << disturbed;
+  }
+}
+
 TEST(ResidentTuner, ADisturbedBeginningIsFoundOut) {
   ResidentTuner tuner = eight();
   int launches = 0;
-  settle(&tuner, [&](int resident) { return (launches++ == 0 ? 5 : 1) * 8.0 / resident; });
+  settle(&tuner, [&](int resident) { return (launches++ < 2 ? 5 : 1) * 8.0 / resident; });
   for (int i = 0; i < 200 && !tuner.searches(); ++i) tuner.observe(tuner.next(), static_cast<Time>(8e6 / tuner.next()));
   settle(&tuner, [](int resident) { return 8.0 / resident; });
   EXPECT_EQ(tuner.next(), 8);
