@@ -92,7 +92,7 @@ CUresult cuCtxCreate(CUcontext* context, CUctxCreateParams*, unsigned, CUdevice)
 }
 CUresult cuCtxDestroy(CUcontext) { return --fake_gpu().contexts, CUDA_SUCCESS; }
 CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
-CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
+CUresult cuCtxSynchronize() { return ++fake_gpu().waits, CUDA_SUCCESS; }
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) { return *value = fake_gpu().limits[limit], CUDA_SUCCESS; }
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) { return fake_gpu().limits[limit] = value, CUDA_SUCCESS; }
 CUresult cuMemGetInfo(size_t* free, size_t* total) { return *free = *total = size_t{1} << 40, CUDA_SUCCESS; }
