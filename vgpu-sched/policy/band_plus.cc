@@ -11,6 +11,9 @@ constexpr double kNewGap = 0.5;  // what a gap counts in the mean
 constexpr double kLateGap = 4;
 // Slices are short up to so many times PolicyOptions::ahead: one too many of them costs nobody much.
 constexpr Time kShort = 6;
+// Who is in debt waits for so many periods, or for so many times what one of its slices is of its share.
+constexpr Time kPeriods = 2;
+constexpr double kTurns = 1.5;
 
 Time in_flight(const Tenant& tenant) {
   Time sum = 0;
@@ -132,6 +135,7 @@ void BandPlus::on_arrival(Slot slot, bool woken, const State& state, Time now) {
     const Time gap = std::min(now - entry.idle_since, 10 * options_.wait);
     entry.gap += kNewGap * (static_cast<double>(gap) - entry.gap);
     entry.idle = entry.late = false;
+    entry.unserved_since = now;
   }
   if (!entry.active && !state.tenants[slot].paused) activate(slot, state, now);
 }
@@ -148,7 +152,7 @@ void BandPlus::on_completion(Slot slot, Time measured, const State& state, Time 
   const auto time = static_cast<double>(measured);
   const auto most = static_cast<double>(options_.debt);
   owner.tokens = tokens(slot, state, now) - time;
-  owner.tokens_at = now;
+  owner.tokens_at = owner.unserved_since = now;
   owner.lag -= time;
   for (Entry& entry : entries_) {
     if (!entry.active) continue;
@@ -191,9 +195,21 @@ bool BandPlus::is_capped(Slot slot, const State& state, Time now) const {
   return tenant.share.cap < 100 && tokens(slot, state, now) < static_cast<double>(in_flight(tenant));
 }
 
+// How much longer it waits than anybody is to; 0: it does not.
+Time BandPlus::overdue(Slot slot, const State& state, Time now) const {
+  const Tenant& tenant = state.tenants[slot];
+  const Entry& entry = entries_[slot];
+  if (!tenant.in_flight.empty() || entry.fraction <= 0) return 0;
+  const double turn = kTurns * static_cast<double>(tenant.typical) / entry.fraction;
+  const double most = std::max(static_cast<double>(kPeriods * options_.period), turn);
+  const double waits = static_cast<double>(now - entry.unserved_since);
+  return waits > most ? static_cast<Time>(waits - most) : 0;
+}
+
 // The one to go next among those with work which their caps allow.
 Slot BandPlus::choose(const State& state, Time now) const {
-  Slot best = kNoSlot;
+  Slot best = kNoSlot, latest = kNoSlot;
+  Time late = 0;
   bool keep_turn = false;
   for (Slot slot = 0; slot < entries_.size(); ++slot) {
     const Tenant& tenant = state.tenants[slot];
@@ -201,7 +217,12 @@ Slot BandPlus::choose(const State& state, Time now) const {
     if (is_capped(slot, state, now)) continue;
     if (best == kNoSlot || before(slot, best, state)) best = slot;
     keep_turn = keep_turn || slot == turn_slot_;
+    if (const Time by = overdue(slot, state, now); by > late) {
+      late = by;
+      latest = slot;
+    }
   }
+  if (latest != kNoSlot) return latest;
   if (keep_turn && turn_used_ < options_.turn && !entries_[best].woken &&
       state.tenants[best].share.priority <= state.tenants[turn_slot_].share.priority) {
     return turn_slot_;

@@ -3,8 +3,7 @@
 // - Each slice's measured time is taken off its owner's lag and handed to all active virtual GPUs by their fractions: a
 //   positive lag is owed time, a negative one debt. The one furthest behind goes next, so over-runs of slices that
 //   cannot be preempted are given back exactly, and nobody is ever off by more than about the longest slice.
-// - Fractions follow the shares of those who are active, within reservation and cap: an idle neighbour's part is lent
-// at
+// - Fractions follow the shares of those who are active, within reservation and cap: an idle neighbour's part is lent at
 //   once. Who comes back goes next. Debt is paid off by idling; of what is owed to an idler, `carry` is kept.
 // - A virtual GPU that is behind and whose gaps between slices are short, compared with its slices, gets the engine
 // kept
@@ -13,6 +12,8 @@
 // - Those that are corun go beside each other while none is further in debt than two of the longest slices around, or
 //   `beside`; what needs the engine for itself and is further behind stops them from beginning more.
 // - Priority decides among those to whom time is owed, and so costs nobody's part.
+// - Who is in debt waits no longer than two periods, or one and a half times as long as one of its slices lasts its
+//   share: then it has one, and still gets less than its share until the debt is paid.
 //
 // Bounds: debt and owed time stay within PolicyOptions::debt, more is forgotten. Slices longer than that break shares.
 // Source: BAND of Gdev (USENIX ATC 2012), section 5.2, of which it keeps the aims; lag and fractions are those of
@@ -47,6 +48,7 @@ class BandPlus : public Policy {
     bool woken = false;   // came back and had no slice since
     bool late = false;    // the engine was kept for it in vain
     Time idle_since = 0;
+    Time unserved_since = 0;  // had nothing on the engine since; not while it is idle
     double gap = 0;     // moving mean of the times between its last request's end and the next one
     double tokens = 0;  // nanoseconds that its cap leaves, at tokens_at
     Time tokens_at = 0;
@@ -59,6 +61,7 @@ class BandPlus : public Policy {
   double lag_per_share(Slot slot, const State& state) const;
   double tokens(Slot slot, const State& state, Time now) const;
   bool before(Slot one, Slot other, const State& state) const;
+  Time overdue(Slot slot, const State& state, Time now) const;
   Slot choose(const State& state, Time now) const;
   Decision decide_beside(const State& state, Time now) const;
   bool is_capped(Slot slot, const State& state, Time now) const;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+
 #include "tests/unit/sched/desk.h"
 
 namespace bandsaw::sched {
@@ -28,6 +31,37 @@ TEST(BandPlus, AnOverRunIsDebt) {
     desk.ask(2, ++id, now);
   }
   EXPECT_NEAR(static_cast<double>(got), 300.0 * kMs, 4.0 * kMs);
+}
+
+// Of 16 with slices of 1 ms, one that once had 8 ms would else wait for 128.
+TEST(BandPlus, DebtStarvesNobody) {
+  constexpr VgpuId kMany = 16;
+  Desk desk("band+");
+  Time now = 0;
+  std::map<RequestId, VgpuId> owners;
+  RequestId next = 1;
+  const auto ask = [&](VgpuId vgpu) {
+    owners[next] = vgpu;
+    desk.ask(vgpu, next++, now);
+  };
+  for (VgpuId vgpu = 1; vgpu <= kMany; ++vgpu) desk.add(vgpu, {.percent = 6});
+  for (VgpuId vgpu = 1; vgpu <= kMany; ++vgpu) ask(vgpu);
+  std::map<VgpuId, Time> used, last;
+  Time longest = 0;
+  for (int slices = 0; slices < 20'000; ++slices) {
+    const Ids ids = desk.goes(now);
+    ASSERT_EQ(ids.size(), 1u);
+    const VgpuId vgpu = owners.at(ids[0]);
+    longest = std::max(longest, now - last[vgpu]);
+    const Time took = slices % 500 == 250 ? 8 * kMs : kMs;
+    now += took;
+    desk.done(vgpu, ids[0], took, now);
+    used[vgpu] += took;
+    last[vgpu] = now;
+    ask(vgpu);
+  }
+  EXPECT_LE(longest, 75 * kMs);
+  for (const auto& [vgpu, time] : used) EXPECT_NEAR(static_cast<double>(time), now / 16.0, 10.0 * kMs) << vgpu;
 }
 
 TEST(BandPlus, DebtIsBoundedAndPaidByIdling) {
