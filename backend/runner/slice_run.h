@@ -37,9 +37,9 @@ struct Slicer::Run {
   std::vector<std::byte> parameters;
   std::array<uint32_t, 3> grid{};  // as launched
   uint64_t next = 0, total = 0, step = 1;
-  uint64_t size = 0;     // of a slice, as it was chosen for its shape
-  uint64_t call = 0;     // of its offers; 0: there is none yet
-  bool held_up = false;  // by the gate, or by itself: its time says nothing
+  uint64_t size = 0;       // of a slice, as it was chosen for its shape
+  uint64_t call = 0;       // of its offers; 0: there is none yet
+  bool held_up = false;    // by the gate, or by itself: its time says nothing
   std::optional<int> way;  // as SliceShape::residents said; none: it was not asked, or is not followed
   bool paired = false;     // others were planned beside it
   SliceTimer::Span span;
@@ -61,7 +61,7 @@ struct Slicer::Run {
   int stops = 0;
   bool looked = false, drained = false;  // at the counter; and nothing was left there
   Clock::time_point look_at;             // the next time
-  std::optional<uint32_t> peeked;  // how many had been drawn when that was last asked for
+  std::optional<uint32_t> peeked;        // how many had been drawn when that was last asked for
 };
 
 }  // namespace bandsaw::runner

@@ -133,7 +133,8 @@ CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Lau
     refuse(*kernel, reason);
     return device_.launch(stream, launch);
   }
-  const auto clone = clone_of(kernel, caller, launch, shape.get());
+  auto clone = clone_of(kernel, caller, launch, wants_resident(*kernel, shape.get()));
+  if (!clone && settings_.form == SliceForm::kAuto) clone = clone_of(kernel, caller, launch, false);
   if (!clone) return launch_whole(caller, stream, launch, shape);
   return begin(caller, stream, launch, kernel, shape, clone);
 }
@@ -180,8 +181,11 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.flight->wake = wake_;
   if (clone->persistent) {
     if (const std::string reason = prepare_resident(run); !reason.empty()) {
-      if (settings_.form == SliceForm::kAuto) kernel->only_slices = true;
-      else refuse(*kernel, reason);
+      if (settings_.form == SliceForm::kAuto) {
+        kernel->only_slices = true;
+      } else {
+        refuse(*kernel, reason);
+      }
       runs_.pop_back();
       return device_.launch(stream, launch);
     }
@@ -285,7 +289,8 @@ void Slicer::finish(Run& run) {
   const bool sliced = run.way == slice::ResidentTuner::kSliced;
   if (run.paired || (run.held_up && !sliced)) run.way.reset();
   const bool all_resident = !run.way || sliced || *run.way == static_cast<int>(run.most_resident);
-  const bool usual = !run.held_up && all_resident && (!run.cell || settings_.form == SliceForm::kResident);
+  const bool usual =
+      !run.held_up && !run.paired && all_resident && (!run.cell || settings_.form == SliceForm::kResident);
   timer_.end(run.caller.context, run.stream, std::move(run.span),
              [shape = run.shape, size = usual ? run.size : 0, way = run.way](uint64_t nanoseconds) {
                shape->learn_cut(size, way, nanoseconds);

@@ -83,7 +83,7 @@ class Slicer {
   std::shared_ptr<SliceShape> shape_of(SliceKernel& kernel, const Launch& launch);
   bool wants_resident(const SliceKernel& kernel, const SliceShape* shape) const;
   std::shared_ptr<const SliceClone> clone_of(const SliceKernelRef& kernel, const Caller& caller, const Launch& launch,
-                                             const SliceShape* shape);
+                                             bool persistent);
   void make(const std::shared_ptr<SliceClonePlace>& place);
   std::shared_ptr<const SliceClone> use(SliceKernel& kernel, SliceClonePlace& place, const Launch& launch);
   void refuse(SliceKernel& kernel, const std::string& reason);

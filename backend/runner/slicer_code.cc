@@ -141,9 +141,8 @@ bool Slicer::wants_resident(const SliceKernel& kernel, const SliceShape* shape) 
 
 // Null: not yet, or never.
 std::shared_ptr<const SliceClone> Slicer::clone_of(const SliceKernelRef& kernel, const Caller& caller,
-                                                   const Launch& launch, const SliceShape* shape) {
+                                                   const Launch& launch, bool persistent) {
   const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1;
-  const bool persistent = wants_resident(*kernel, shape);
   std::shared_ptr<SliceClonePlace> place;
   bool fresh = false;
   {

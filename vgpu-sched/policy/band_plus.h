@@ -3,7 +3,8 @@
 // - Each slice's measured time is taken off its owner's lag and handed to all active virtual GPUs by their fractions: a
 //   positive lag is owed time, a negative one debt. The one furthest behind goes next, so over-runs of slices that
 //   cannot be preempted are given back exactly, and nobody is ever off by more than about the longest slice.
-// - Fractions follow the shares of those who are active, within reservation and cap: an idle neighbour's part is lent at
+// - Fractions follow the shares of those who are active, within reservation and cap: an idle neighbour's part is lent
+// at
 //   once. Who comes back goes next. Debt is paid off by idling; of what is owed to an idler, `carry` is kept.
 // - A virtual GPU that is behind and whose gaps between slices are short, compared with its slices, gets the engine
 // kept
@@ -49,8 +50,8 @@ class BandPlus : public Policy {
     bool late = false;    // the engine was kept for it in vain
     Time idle_since = 0;
     Time unserved_since = 0;  // had nothing on the engine since; not while it is idle
-    double gap = 0;     // moving mean of the times between its last request's end and the next one
-    double tokens = 0;  // nanoseconds that its cap leaves, at tokens_at
+    double gap = 0;           // moving mean of the times between its last request's end and the next one
+    double tokens = 0;        // nanoseconds that its cap leaves, at tokens_at
     Time tokens_at = 0;
   };
 

@@ -56,7 +56,8 @@ void ResidentTuner::search() {
     next_ = kSliced;
     return;
   }
-  next_ = std::find_if(first, times_.end(), [&](const auto& one) { return time(one.first) <= kNear * shortest; })->first;
+  next_ =
+      std::find_if(first, times_.end(), [&](const auto& one) { return time(one.first) <= kNear * shortest; })->first;
   if (slices_ && kWorse * time(kSliced) < time(next_)) next_ = kSliced;
   chosen_ = next_;
   basis_ = times_.at(most_);

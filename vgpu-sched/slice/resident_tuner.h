@@ -2,11 +2,11 @@
 // left to others. Some kernels are faster with fewer, when the blocks that are resident together then find in the cache
 // what else they push out.
 //
-// From measured launches: all that fit, then step by step fewer, until launches become longer; the fewest whose launches
-// are hardly longer than the shortest are kept. Then a launch in slices is tried: where these are faster, as some
-// kernels find less in the cache when their blocks draw their work, it is they that are kept. Now and then all that fit
-// are tried again, and if that is not what it was by then, the search begins anew. A launch that took longer than fewer
-// blocks explain was not alone, and is tried again, as is the first.
+// From measured launches: all that fit, then step by step fewer, until launches become longer; the fewest whose
+// launches are hardly longer than the shortest are kept. Then a launch in slices is tried: where these are faster, as
+// some kernels find less in the cache when their blocks draw their work, it is they that are kept. Now and then all
+// that fit are tried again, and if that is not what it was by then, the search begins anew. A launch that took longer
+// than fewer blocks explain was not alone, and is tried again, as is the first.
 //
 // One for each kernel and shape of launch. Calls from one thread at a time.
 #pragma once
@@ -21,7 +21,8 @@ namespace bandsaw::slice {
 
 class ResidentTuner {
  public:
-  // Blocks that fit on an SM, at least 1, and whether slices can be had. Other than before: what was learnt is forgotten.
+  // Blocks that fit on an SM, at least 1, and whether slices can be had. Other than before: what was learnt is
+  // forgotten.
   void fit(int most, bool slices);
 
   static constexpr int kSliced = 0;
@@ -50,10 +51,10 @@ class ResidentTuner {
 
   int most_ = 0, next_ = 1, chosen_ = 0;
   bool slices_ = false, searches_ = false;
-  int tries_ = 0;                 // of next_, in a search
-  int launches_ = 0;              // since the search ended
-  Time basis_ = 0;                // of all that fit, when the number was chosen
-  std::map<int, Time> times_;     // by number
+  int tries_ = 0;              // of next_, in a search
+  int launches_ = 0;           // since the search ended
+  Time basis_ = 0;             // of all that fit, when the number was chosen
+  std::map<int, Time> times_;  // by number
 };
 
 }  // namespace bandsaw::slice

@@ -55,7 +55,7 @@ class CudaContext final : public Context {
   const uint64_t id;              // never used twice; the driver does give a destroyed context's handle to a new one
   const bool primary;             // the process's primary context, made ahead
   std::atomic<bool> alive{true};  // false once it was destroyed or reset
-  const CUgreenCtx green;                    // null: it has all SMs
+  const CUgreenCtx green;         // null: it has all SMs
   const std::shared_ptr<CudaContext> base;   // of a green one
   const std::unique_ptr<LegacyOrder> order;  // of a green one
   WorkCount work{true};

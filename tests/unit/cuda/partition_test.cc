@@ -133,8 +133,8 @@ TEST_F(PartitionTest, WhatWasMadeWithAContextOutlivesItAndIsGivenBack) {
   destroy(0);
 }
 
-// The legacy stream stands for all but the streams that it does not order: once these are done, it is enough to wait for
-// it alone, and cheaper.
+// The legacy stream stands for all but the streams that it does not order: once these are done, it is enough to wait
+// for it alone, and cheaper.
 TEST_F(PartitionTest, AContextIsWaitedForByItsLegacyStreamWhileNothingRunsApart) {
   start(0, 0);
   create();

@@ -161,8 +161,8 @@ TEST_F(OfferedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
   launch(6);
   for (int pieces = 0; pieces < 2; ++pieces) EXPECT_EQ(grant(0).call, 0u);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
-  EXPECT_EQ(device().seen(), (Seen{"3 resident from 0", "copy", "2 resident from 5", "copy", "2 resident from 10", "copy",
-                                   "0+3", "3+3"}));
+  EXPECT_EQ(device().seen(), (Seen{"3 resident from 0", "copy", "2 resident from 5", "copy", "2 resident from 10",
+                                   "copy", "0+3", "3+3"}));
 }
 
 }  // namespace

@@ -109,7 +109,8 @@ TEST(ResidentTuner, DisturbedLaunchesAreTriedAgain) {
     ResidentTuner tuner = eight();
     int launches = 0;
     // As on an H200, beside others that were not planned yet: twice as long.
-    settle(&tuner, [&](int resident) { return (launches++ == disturbed ? 2 : 1) * (resident > 6 ? 1.04 : 6.0 / resident); });
+    settle(&tuner,
+           [&](int resident) { return (launches++ == disturbed ? 2 : 1) * (resident > 6 ? 1.04 : 6.0 / resident); });
     EXPECT_EQ(tuner.next(), 6) << disturbed;
   }
 }
