@@ -61,7 +61,8 @@ def mixes() -> dict[str, dict]:
             if function in row["name"]:
                 mix = row["mix"]
                 memory = sum(mix[kind] for kind in ("load.global", "store.global", "atomic"))
-                found[name] = {"memory": memory / max(1, sum(mix.values())), "mix": mix}
+                found[name] = {"memory": memory / max(1, sum(mix.values())),
+                               "uncoalesced": row["scattered"] / memory if memory else 0, "mix": mix}
     return found
 
 

@@ -125,12 +125,13 @@ std::string json_of(const Row& row) {
       "\"not_persistent\": {}, \"order_dependent\": {}, \"spin\": {}, \"idempotent\": {}, \"not_idempotent\": {}, "
       "\"reads\": {}, \"writes\": {}, \"variable_reads\": {}, \"variable_writes\": {}, \"parameter_bytes\": {}, "
       "\"static_shared_bytes\": {}, \"dynamic_shared\": {}, \"prints\": {}, \"allocates\": {}, "
-      "\"reads_block_index_yz\": {}, \"load_global_bytes\": {}, \"store_global_bytes\": {}, \"mix\": {{{}}}}}",
+      "\"reads_block_index_yz\": {}, \"load_global_bytes\": {}, \"store_global_bytes\": {}, \"scattered\": {}, "
+      "\"mix\": {{{}}}}}",
       quoted(a.name), quoted(row.from), a.not_sliceable.empty(), quoted(a.not_sliceable), a.not_persistent.empty(),
       quoted(a.not_persistent), a.order_dependent, quoted(spelling(a.spin)), quoted(spelling(a.idempotence)),
       quoted(a.not_idempotent), array(a.reads, number), array(a.writes, number), array(a.variable_reads, quoted),
       array(a.variable_writes, quoted), a.parameter_bytes, a.static_shared_bytes, a.dynamic_shared, a.prints,
-      a.allocates, a.reads_block_index_yz, a.mix.load_global_bytes, a.mix.store_global_bytes, mix);
+      a.allocates, a.reads_block_index_yz, a.mix.load_global_bytes, a.mix.store_global_bytes, a.mix.scattered, mix);
 }
 
 double percent(size_t part, size_t of) { return of ? 100.0 * static_cast<double>(part) / static_cast<double>(of) : 0; }

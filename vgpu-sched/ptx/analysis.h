@@ -18,6 +18,7 @@ struct Mix {
   double load_global = 0, store_global = 0, load_shared = 0, store_shared = 0, load_local = 0, store_local = 0;
   double load_constant = 0, texture = 0, atomic = 0, branch = 0, barrier = 0, other = 0;
   double load_global_bytes = 0, store_global_bytes = 0;  // per thread, a generic address taken as global
+  double scattered = 0;  // of load_global, store_global and atomic: lanes ask for bytes that are no neighbours
   double total() const;                                  // of the instructions
 };
 

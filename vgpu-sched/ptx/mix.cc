@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "vgpu-sched/ptx/coalescing.h"
 #include "vgpu-sched/ptx/flow.h"
 
 namespace bandsaw::ptx {
@@ -95,6 +96,7 @@ class Mixer {
     if (known != mixes_.end()) return known->second;
     const Flow flow(*facts_.functions[f].function);
     const std::vector<int> depth = depths(flow);
+    const std::vector<bool> apart = scattered(flow);
     Mix mix;
     for (size_t s = 0; s < flow.steps().size(); ++s) {
       const Step& step = flow.steps()[s];
@@ -102,6 +104,8 @@ class Mixer {
       for (int d = 0; d < depth[s]; ++d) weight *= kRounds;
       double Mix::*count = count_of(step);
       mix.*count += weight;
+      const bool global = count == &Mix::load_global || count == &Mix::store_global || count == &Mix::atomic;
+      if (global && apart[s]) mix.scattered += weight;
       if (count == &Mix::load_global) mix.load_global_bytes += weight * bytes_of(step);
       if (count == &Mix::store_global) mix.store_global_bytes += weight * bytes_of(step);
       for (const Use& use : flow.uses(step))
@@ -117,6 +121,7 @@ class Mixer {
     if (found == mixes_.end()) return;
     const Mix& inner = found->second;
     for (double Mix::*count : kCounts) mix->*count = std::min(kMost, mix->*count + weight * (inner.*count));
+    mix->scattered = std::min(kMost, mix->scattered + weight * inner.scattered);
     mix->load_global_bytes = std::min(kMost, mix->load_global_bytes + weight * inner.load_global_bytes);
     mix->store_global_bytes = std::min(kMost, mix->store_global_bytes + weight * inner.store_global_bytes);
   }

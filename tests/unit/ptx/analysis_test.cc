@@ -107,6 +107,49 @@ TEST(Analysis, WeighsLoops) {
   EXPECT_EQ(a.mix.total(), 324);
 }
 
+// Of 4-byte accesses, or wider ones, by each thread; what part of them is scattered.
+TEST(Analysis, TellsNeighboursFromScatteredAccesses) {
+  const auto scattered = [](const std::string& body) { return analysis_of(kPointers + body + "ret;").mix.scattered; };
+  const std::string index =
+      "mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x; mad.lo.s32 %r5, %r2, %r3, %r4;";
+  EXPECT_EQ(scattered(index + "mul.wide.s32 %rd8, %r5, 4; add.s64 %rd9, %rd2, %rd8; ld.global.u32 %r6, [%rd9];"), 0);
+  EXPECT_EQ(scattered(index + "mul.wide.s32 %rd8, %r5, 16; add.s64 %rd9, %rd2, %rd8; st.global.u32 [%rd9], %r1;"), 0);
+  EXPECT_EQ(scattered(index + "mul.wide.s32 %rd8, %r5, 64; add.s64 %rd9, %rd2, %rd8; ld.global.u32 %r6, [%rd9];"), 1);
+  EXPECT_EQ(scattered(index + "shl.b32 %r6, %r5, 7; cvt.u64.u32 %rd8, %r6; add.s64 %rd9, %rd2, %rd8;"
+                              "ld.global.u32 %r6, [%rd9];"),
+            1);
+  EXPECT_EQ(scattered("ld.global.u32 %r6, [%rd6];"), 0) << "the same in all";
+  EXPECT_EQ(scattered(index + "mul.lo.s32 %r6, %r5, %r1; mul.wide.s32 %rd8, %r6, 4; add.s64 %rd9, %rd2, %rd8;"
+                              "ld.global.u32 %r6, [%rd9];"),
+            1)
+      << "rows of a length that only the launch knows";
+  const auto tile = [&](const std::string& shift) {
+    return "mov.u32 %r2, %tid.x; and.b32 %r3, %r2, 15; shr.u32 %r4, %r2, " + shift +
+           "; mad.lo.s32 %r5, %r4, %r1, %r3; mul.wide.s32 %rd8, %r5, 4; add.s64 %rd9, %rd2, %rd8;"
+           "ld.global.f32 %f1, [%rd9];";
+  };
+  EXPECT_EQ(scattered(tile("4")), 0) << "rows of 64 bytes";
+  EXPECT_EQ(scattered(tile("1")), 1);
+  EXPECT_EQ(scattered("mov.u32 %r2, %tid.x; and.b32 %r3, %r2, 15; shl.b32 %r4, %r2, 6; and.b32 %r5, %r4, -1024;"
+                      "add.s32 %r6, %r5, %r3; mul.wide.s32 %rd8, %r6, 4; add.s64 %rd9, %rd2, %rd8;"
+                      "ld.global.f32 %f1, [%rd9];"),
+            0)
+      << "the same, as compilers write it";
+  // A loop over the grid's threads, with the index kept in bounds; then what that gave is itself an index.
+  const std::string loop =
+      "L: and.b32 %r6, %r5, %r1; mul.wide.u32 %rd8, %r6, 4; add.s64 %rd9, %rd2, %rd8; ld.global.u32 %r7, [%rd9];"
+      "add.s32 %r5, %r5, %r3; setp.lt.u32 %p1, %r5, %r1; ";
+  EXPECT_EQ(scattered(index + loop + "@%p1 bra L;"), 0);
+  EXPECT_EQ(scattered(index + loop +
+                      "mul.wide.u32 %rd10, %r7, 4; add.s64 %rd11, %rd4, %rd10;"
+                      "ld.global.f32 %f1, [%rd11]; @%p1 bra L;"),
+            10);
+  // A chain: each load says where the next one goes.
+  EXPECT_EQ(scattered("mov.u32 %r2, %tid.x; L: mul.wide.u32 %rd8, %r2, 4; add.s64 %rd9, %rd2, %rd8;"
+                      "ld.global.u32 %r2, [%rd9]; setp.eq.u32 %p1, %r2, 0; @%p1 bra L;"),
+            10);
+}
+
 TEST(Analysis, AddsCalledFunctions) {
   const std::string functions =
       ".func f() {.reg .f32 %f<3>; mul.f32 %f1, %f1, %f2; ret;}\n.func g() {call f; call f; ret;}\n";
