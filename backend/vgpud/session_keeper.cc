@@ -19,9 +19,9 @@ namespace bandsaw {
 namespace {
 
 using std::chrono::steady_clock;
-constexpr std::chrono::seconds kStartPatience{15}, kStopPatience{5}, kStable{10}, kAnswerPatience{3};
+constexpr std::chrono::seconds kSessionStarts{15}, kSessionStops{5}, kSessionStable{10}, kAnswerPatience{3};
 constexpr long kPollMs = 10, kFirstPauseMs = 200, kLongestPauseMs = 10000;
-constexpr int kDescriptorsKept = 3;
+constexpr int kStandardDescriptors = 3;
 
 }  // namespace
 
@@ -61,7 +61,7 @@ void SessionKeeper::adopt_or_spawn() {
     became(status);
     return;
   }
-  deadline_ = steady_clock::now() + kStartPatience;
+  deadline_ = steady_clock::now() + kSessionStarts;
   wait(kPollMs);
 }
 
@@ -128,7 +128,7 @@ void SessionKeeper::child(const std::vector<std::string>& texts, int log) const 
   ::dup2(null, STDIN_FILENO);
   ::dup2(null, STDOUT_FILENO);
   ::dup2(log, STDERR_FILENO);
-  ::close_range(kDescriptorsKept, ~0u, CLOSE_RANGE_CLOEXEC);
+  ::close_range(kStandardDescriptors, ~0u, CLOSE_RANGE_CLOEXEC);
   ::execv(pointers[0], pointers.data());
   ::_exit(126);
 }
@@ -207,7 +207,7 @@ void SessionKeeper::died() {
   }
   spdlog::error("{}: the session {}; its log is {}/session.log", spec_.name, how,
                 vgpu_directory(config_.run, spec_.name));
-  if (steady_clock::now() - since_ > kStable) failures_ = 0;
+  if (steady_clock::now() - since_ > kSessionStable) failures_ = 0;
   pause();
   became(Status::error(EIO, "the session of '{}' {}; see {}/session.log", spec_.name, how,
                        vgpu_directory(config_.run, spec_.name)));
@@ -232,7 +232,7 @@ void SessionKeeper::stop(bool forget, std::function<void()> gone) {
   } else {
     ::kill(pid_, SIGTERM);
   }
-  wait(std::chrono::milliseconds(kStopPatience).count());
+  wait(std::chrono::milliseconds(kSessionStops).count());
 }
 
 void SessionKeeper::clean_up() {
