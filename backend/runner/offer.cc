@@ -38,7 +38,7 @@ OfferCode OfferCode::of(Device* device, std::string_view text, const FunctionRef
     code.shared_bytes = attribute(info, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   }
   // Which of its accesses are scattered is not told: forecasts that know it choose pairs that spoil each other's L2.
-  const ptx::Mix mix = ptx::analyse(program, kernel).mix;
+  const ptx::Mix mix = ptx::mix_of(program, kernel);
   if (mix.total() > 0) code.memory = part_of((mix.load_global + mix.store_global + mix.atomic) / mix.total());
   return code;
 }

@@ -16,6 +16,14 @@ uint32_t* SliceCells::next_word() {
   return static_cast<uint32_t*>(page_.get()) + used_++;
 }
 
+Copy SliceCell::counter_to(uint32_t* word) const {
+  Copy copy;
+  copy.source.address = address;
+  copy.destination = {.address = reinterpret_cast<uint64_t>(word), .host = true};
+  copy.width_bytes = sizeof *word;
+  return copy;
+}
+
 std::shared_ptr<SliceCell> SliceCells::take(const ContextRef& context) {
   free_.remove_if([](const std::shared_ptr<SliceCell>& cell) { return cell->context.expired(); });
   for (auto it = free_.begin(); it != free_.end(); ++it) {

@@ -17,6 +17,8 @@ struct SliceCell {
   uint32_t* drawn = nullptr;                // where the counter is copied to at the end of a launch
   uint32_t* peeked = nullptr;               // and meanwhile
   std::shared_ptr<void> page, peeked_page;  // hold that
+
+  Copy counter_to(uint32_t* word) const;  // a word of either page
 };
 
 // For one thread. Cells in use may outlive it.

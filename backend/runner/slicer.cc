@@ -181,11 +181,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.flight->wake = wake_;
   if (clone->persistent) {
     if (const std::string reason = prepare_resident(run); !reason.empty()) {
-      if (settings_.form == SliceForm::kAuto) {
-        kernel->only_slices = true;
-      } else {
-        refuse(*kernel, reason);
-      }
+      if (!turns_to_slices(*kernel)) refuse(*kernel, reason);
       runs_.pop_back();
       return device_.launch(stream, launch);
     }
@@ -283,14 +279,16 @@ void Slicer::finish(Run& run) {
       finish_async(*run.caller.lane, {}, result);
     }
   }
-  if (!run.shape) return;
+  if (run.shape) learn(run);
+}
+
+void Slicer::learn(Run& run) {
   if (run.call != 0) run.shape->paired = run.paired;
   // Slices that are planned alone wait for their grants, and take that long.
-  const bool sliced = run.way == slice::ResidentTuner::kSliced;
-  if (run.paired || (run.held_up && !sliced)) run.way.reset();
-  const bool all_resident = !run.way || sliced || *run.way == static_cast<int>(run.most_resident);
-  const bool usual =
-      !run.held_up && !run.paired && all_resident && (!run.cell || settings_.form == SliceForm::kResident);
+  if (run.paired || (run.held_up && run.way != slice::ResidentTuner::kSliced)) run.way.reset();
+  const bool all_resident = !run.way || *run.way == static_cast<int>(run.most_resident);
+  const bool comparable = !run.cell || (settings_.form == SliceForm::kResident && all_resident);
+  const bool usual = !run.held_up && !run.paired && comparable;
   timer_.end(run.caller.context, run.stream, std::move(run.span),
              [shape = run.shape, size = usual ? run.size : 0, way = run.way](uint64_t nanoseconds) {
                shape->learn_cut(size, way, nanoseconds);

@@ -87,7 +87,7 @@ class Slicer {
   void make(const std::shared_ptr<SliceClonePlace>& place);
   std::shared_ptr<const SliceClone> use(SliceKernel& kernel, SliceClonePlace& place, const Launch& launch);
   void refuse(SliceKernel& kernel, const std::string& reason);
-  void give_up(SliceKernel& kernel, bool persistent, const std::string& reason);
+  bool turns_to_slices(SliceKernel& kernel) const;
   std::string refusal(const Caller& caller, const StreamRef& stream, const Launch& launch);
   bool is_long(const SliceShape& shape) const;
   CUresult launch_whole(const Caller& caller, const StreamRef& stream, const Launch& launch,
@@ -98,6 +98,7 @@ class Slicer {
   uint64_t next_blocks(Run& run) const;
   CUresult issue(Run& run, uint64_t blocks);
   void measure(Run& run);
+  void learn(Run& run);
   void finish(Run& run);
   std::chrono::nanoseconds patience(const Run& run) const;
   bool is_stuck(Run& run);

@@ -176,14 +176,10 @@ void Slicer::make(const std::shared_ptr<SliceClonePlace>& place) {
   place->state.store(made.ok() ? SliceClonePlace::State::kReady : SliceClonePlace::State::kRefused);
 }
 
-// It cannot be had in this form.
-void Slicer::give_up(SliceKernel& kernel, bool persistent, const std::string& reason) {
-  if (persistent && settings_.form == SliceForm::kAuto) {
-    kernel.only_slices = true;
-    return;
-  }
-  refuse(kernel, reason);
-  kernel.whole = true;
+// Of one that cannot have resident blocks: whether it is cut all the same, from now on.
+bool Slicer::turns_to_slices(SliceKernel& kernel) const {
+  kernel.only_slices = settings_.form == SliceForm::kAuto;
+  return kernel.only_slices;
 }
 
 // On the decoder's thread: what was made, as soon as it is.
@@ -192,7 +188,9 @@ std::shared_ptr<const SliceClone> Slicer::use(SliceKernel& kernel, SliceClonePla
     case SliceClonePlace::State::kMaking:
       return nullptr;
     case SliceClonePlace::State::kRefused:
-      give_up(kernel, place.request.persistent, place.refusal);
+      if (place.request.persistent && turns_to_slices(kernel)) return nullptr;
+      refuse(kernel, place.refusal);
+      kernel.whole = true;
       return nullptr;
     case SliceClonePlace::State::kReady:
       break;

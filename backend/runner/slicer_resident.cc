@@ -92,14 +92,11 @@ CUresult Slicer::issue_resident(Run& run) {
   ++run.flight->slices;
   ++run.flight->on_track[0];
   gate_.leave(kCompute, [](uint64_t) {});
-  Copy copy;
-  copy.source.address = counter;
-  copy.destination = {.address = reinterpret_cast<uint64_t>(run.cell->drawn), .host = true};
-  copy.width_bytes = sizeof(uint32_t);
-  result = device_.copy(run.stream, copy, [flight = run.flight, cell = run.cell](CUresult outcome) {
-    if (outcome != CUDA_SUCCESS) flight->failed = true;
-    flight->land(0);
-  });
+  result = device_.copy(run.stream, run.cell->counter_to(run.cell->drawn),
+                        [flight = run.flight, cell = run.cell](CUresult outcome) {
+                          if (outcome != CUDA_SUCCESS) flight->failed = true;
+                          flight->land(0);
+                        });
   if (result != CUDA_SUCCESS) {  // nothing will tell of its end, so it is not told to stop either
     run.flight->failed = true;
     --run.flight->on_track[0];

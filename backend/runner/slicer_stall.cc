@@ -47,11 +47,8 @@ bool Slicer::draws(Run& run) {
 
 // The counter as it is while blocks draw from it; `done` when it stands in the cell.
 CUresult Slicer::peek(Run& run, std::function<void()> done) {
-  Copy copy;
-  copy.source.address = run.cell->address;
-  copy.destination = {.address = reinterpret_cast<uint64_t>(run.cell->peeked), .host = true};
-  copy.width_bytes = sizeof(uint32_t);
-  return device_.copy(run.cell->control, copy, [cell = run.cell, done = std::move(done)](CUresult) { done(); });
+  return device_.copy(run.cell->control, run.cell->counter_to(run.cell->peeked),
+                      [cell = run.cell, done = std::move(done)](CUresult) { done(); });
 }
 
 // All that is left goes beside what does not end, whatever else is on the device: those that are waited for may find

@@ -2,8 +2,9 @@
 
 latency: a short kernel (about 10 us, a few blocks, waited for) of one tenant beside 28 ms kernels of another that fill
 the GPU, launched back to back: "long %" is of it alone on the whole GPU, "of alone there" of it alone on the SMs that
-it has in this row. CI, MI, MIX, ALL: Kernelet's mixes, a tenant a kernel, arrivals as of a Poisson process
-and faster than the GPU, under each mode; PC+TEA is a mix of these two. All times alone are measured in the same run; all outputs are checked."""
+it has in this row. CI, MI, MIX, ALL: Kernelet's mixes, a tenant a kernel, arrivals as of a Poisson process and faster
+than the GPU, under each mode; PC+TEA is a mix of these two. All times alone are measured in the same run; all outputs
+are checked."""
 import argparse
 import contextlib
 import datetime
@@ -174,8 +175,7 @@ def measure_all(options) -> list[dict]:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench corun", description=__doc__)
     parser.add_argument("--device", choices=["soft", "gpu"], default="soft")
-    parser.add_argument("--case", metavar="LIST", help=f"of {','.join(CASES)}, or kernels as PC+TEA; all "
-                        "if left out")
+    parser.add_argument("--case", metavar="LIST", help=f"of {','.join(CASES)}, or kernels as PC+TEA; all if left out")
     parser.add_argument("--mode", metavar="LIST", help=f"for the mixes, of {','.join(MODES)}; all if left out. What "
                         f"vgpud keeps but does not plan by is shown as {NOT_FOLLOWED}, what there is nothing of as "
                         f"{NOT_THERE}")

@@ -70,6 +70,10 @@ Talk talk_of(const Program& program, std::string_view kernel) {
   return talk_of(program.facts(), reach(program.facts(), kernel));
 }
 
+Mix mix_of(const Program& program, std::string_view kernel) {
+  return mix_of(program.facts(), reach(program.facts(), kernel));
+}
+
 Analysis analyse(const Program& program, std::string_view kernel) {
   const ProgramFacts& facts = program.facts();
   Analysis analysis;

@@ -19,7 +19,7 @@ struct Mix {
   double load_constant = 0, texture = 0, atomic = 0, branch = 0, barrier = 0, other = 0;
   double load_global_bytes = 0, store_global_bytes = 0;  // per thread, a generic address taken as global
   double scattered = 0;  // of load_global, store_global and atomic: lanes ask for bytes that are no neighbours
-  double total() const;                                  // of the instructions
+  double total() const;  // of the instructions
 };
 
 enum class Spin : uint8_t {
@@ -63,6 +63,9 @@ struct Analysis {
 
 // Of a kernel that there is; cheaper than all of the analysis.
 Talk talk_of(const Program& program, std::string_view kernel);
+
+// The same of its instructions.
+Mix mix_of(const Program& program, std::string_view kernel);
 
 // Empty name: no such kernel.
 Analysis analyse(const Program& program, std::string_view kernel);

@@ -237,6 +237,20 @@ class GatedGuest : public Guest {
   uint64_t make_event(TestLane& lane) {
     return lane.call<wire::EventCreateReply>(wire::Opcode::kEventCreate, wire::EventCreateArgs{0, 0}).reply.event;
   }
+  // `before` is recorded at once, `after` behind a copy that waits at its gate.
+  void record_around_a_copy(TestLane& lane, uint64_t before, uint64_t after) {
+    lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{before, 0, 0, 0});
+    lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "a");
+    lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{after, 0, 0, 0});
+  }
+  // The call is not answered before the copy may pass.
+  void expect_success_behind_the_copy(TestLane& lane, uint64_t call) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    EXPECT_NE(TestLane::load(lane.header->reply_seq), call);
+    board_->gates[kSlot][1].granted = 1;
+    futex_wake(&board_->gates[kSlot][1].granted);
+    EXPECT_EQ(lane.answer(call).result, CUDA_SUCCESS);
+  }
   static int query(TestLane& lane, uint64_t event) {
     return lane.call(wire::Opcode::kEventQuery, wire::EventQueryArgs{event}).result;
   }
@@ -248,20 +262,14 @@ TEST_F(GatedGuest, WhatHasNothingToDoWithTheGateGoesPast) {
   TestLane lane = add_lane(0);
   make_context(lane);
   const uint64_t before = make_event(lane), after = make_event(lane);
-  lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{before, 0, 0, 0});
-  lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "a");
-  lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{after, 0, 0, 0});
+  record_around_a_copy(lane, before, after);
   EXPECT_EQ(query(lane, before), CUDA_SUCCESS);
   EXPECT_EQ(lane.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo).result, CUDA_SUCCESS);
   EXPECT_EQ(board_->gates[kSlot][1].begun, 0u);
 
   EXPECT_EQ(query(lane, after), CUDA_ERROR_NOT_READY);  // it is not even recorded
   const uint64_t late = lane.send(wire::Opcode::kEventSynchronize, wire::EventSynchronizeArgs{after});
-  std::this_thread::sleep_for(std::chrono::milliseconds(3));
-  EXPECT_NE(TestLane::load(lane.header->reply_seq), late);
-  board_->gates[kSlot][1].granted = 1;
-  futex_wake(&board_->gates[kSlot][1].granted);
-  EXPECT_EQ(lane.answer(late).result, CUDA_SUCCESS);
+  expect_success_behind_the_copy(lane, late);
   EXPECT_EQ(board_->gates[kSlot][1].begun, 1u);
 }
 
@@ -316,17 +324,11 @@ TEST_F(GatedGuest, AnEventGoesWhenNothingThatWaitsNeedsIt) {
   TestLane lane = add_lane(0);
   make_context(lane);
   const uint64_t done = make_event(lane), needed = make_event(lane);
-  lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{done, 0, 0, 0});
-  lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "a");
-  lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{needed, 0, 0, 0});
+  record_around_a_copy(lane, done, needed);
   EXPECT_EQ(lane.call(wire::Opcode::kEventDestroy, wire::EventDestroyArgs{done}).result, CUDA_SUCCESS);
   EXPECT_EQ(board_->gates[kSlot][1].begun, 0u);
   const uint64_t late = lane.send(wire::Opcode::kEventDestroy, wire::EventDestroyArgs{needed});
-  std::this_thread::sleep_for(std::chrono::milliseconds(3));
-  EXPECT_NE(TestLane::load(lane.header->reply_seq), late);
-  board_->gates[kSlot][1].granted = 1;
-  futex_wake(&board_->gates[kSlot][1].granted);
-  EXPECT_EQ(lane.answer(late).result, CUDA_SUCCESS);
+  expect_success_behind_the_copy(lane, late);
 }
 
 TEST_F(GatedGuest, OrderIsKeptBehindTheGate) {

@@ -40,15 +40,7 @@ enum class Known { kMix, kHalf, kCounts };
 
 class SimGpu {
  public:
-  // A GPU of its own: other constants than the real one's; its warps take turns, its accesses share the bandwidth.
-  explicit SimGpu(const GpuModel& gpu) : gpu_(gpu) {
-    gpu_.bandwidth = 4500;
-    gpu_.latency = 700;
-    gpu_.latency_uncoalesced = 900;
-    gpu_.dependency = 3;
-    gpu_.oldest_first = false;
-    gpu_.in_order = 0;
-  }
+  explicit SimGpu(const GpuModel& gpu) : gpu_(gpu) {}
 
   const GpuModel& gpu() const { return gpu_; }
 
