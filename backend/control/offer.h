@@ -2,9 +2,10 @@
 // beside each other, and how large they are (vgpu-sched/slice). One record for each of its gates' slots, on the board
 // (gate_link.h); short work needs none.
 //
-// Written by the runner before it counts up `asked`, read by the arbiter once for each ask. Nothing of it is believed:
-// the arbiter copies it, bounds it, and charges by what it measures. A record that changes under its eyes, or makes no
-// sense, is none: then the ask is granted as that of short work is.
+// Written by the runner before it counts up `asked`, read by the arbiter once for each ask; and while resident blocks
+// of a plan are under way, to tell how far they are. Nothing of it is believed: the arbiter copies it, bounds it, and
+// charges by what it measures. A record that changes under its eyes, or makes no sense, is none: then the ask is
+// granted as that of short work is.
 #pragma once
 
 #include <array>
@@ -38,8 +39,9 @@ struct OfferFacts {
   uint32_t memory = 0;       // accesses of global memory, of all instructions: the static mix, in kOfferParts
   uint32_t uncoalesced = 0;  // of these, in kOfferParts
   uint32_t half_speed = 0;   // speed with half the resident blocks, in kOfferParts; 0: not known
-  uint32_t reserved = 0;
-  char kernel[48]{};  // for people; may lack an end
+  uint32_t resident = 0;     // kResident, of what is under way: on an SM, as planned; 0: as many as is best
+  int64_t seen_ns = 0;       // CLOCK_MONOTONIC: when so many were `left`, of what is under way; 0: it is not
+  char kernel[48]{};         // for people; may lack an end
 
   bool operator==(const OfferFacts&) const = default;
 };

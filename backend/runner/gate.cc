@@ -180,6 +180,14 @@ void GateView::offer(unsigned engine, const OfferFacts& facts) {
   if (facts.call == 0 && is_planned(engine)) ring();
 }
 
+void GateView::report(unsigned engine, const OfferFacts& facts) {
+  if (!board_ || lanes_[engine].asking) return;
+  OfferFacts reported = facts;
+  reported.asked = board_->gates[slot_][engine].asked.load(std::memory_order_relaxed);
+  write_offer(board_->offers[slot_], reported);
+  ring();
+}
+
 GateAnswer GateView::answer(unsigned engine) const {
   if (!board_ || !lanes_[engine].granted || board_->planned.load(std::memory_order_relaxed) == 0) return {};
   const Gate& gate = board_->gates[slot_][engine];

@@ -65,6 +65,8 @@ class GateView {
   bool is_planned(unsigned engine) const;
   // What the next ask will be for; none is withdrawn.
   void offer(unsigned engine, const OfferFacts& facts);
+  // How far what is on the engine has come. Passed over while an ask's offer stands there.
+  void report(unsigned engine, const OfferFacts& facts);
   // To what enter_alone let in last.
   GateAnswer answer(unsigned engine) const;
   uint32_t planned_resident(unsigned engine) const;

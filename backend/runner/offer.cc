@@ -37,9 +37,12 @@ OfferCode OfferCode::of(Device* device, std::string_view text, const FunctionRef
     code.registers = attribute(info, CU_FUNC_ATTRIBUTE_NUM_REGS);
     code.shared_bytes = attribute(info, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   }
-  // Which of its accesses are scattered is not told: forecasts that know it choose pairs that spoil each other's L2.
   const ptx::Mix mix = ptx::mix_of(program, kernel);
-  if (mix.total() > 0) code.memory = part_of((mix.load_global + mix.store_global + mix.atomic) / mix.total());
+  const double accesses = mix.load_global + mix.store_global + mix.atomic;
+  if (accesses > 0) {
+    code.memory = part_of(accesses / mix.total());
+    code.uncoalesced = part_of(mix.scattered / accesses);
+  }
   return code;
 }
 
@@ -48,10 +51,7 @@ uint64_t offer_shape(const OfferCode& code, const Launch& launch) {
   return hash_of({reinterpret_cast<const char*>(rest), sizeof rest}, code.hash);
 }
 
-// Before each ask for a piece of it.
-void Slicer::offer(Run& run) {
-  if (!gate_.is_planned(kCompute)) return;
-  if (run.call == 0) run.call = ++calls_;
+OfferFacts Slicer::facts_of(const Run& run) const {
   const OfferCode& code = run.clone->offer;
   const auto& block = run.slice.block;
   OfferFacts facts;
@@ -65,13 +65,31 @@ void Slicer::offer(Run& run) {
   facts.registers = code.registers;
   facts.shared_bytes = code.shared_bytes + run.slice.shared_bytes;
   facts.memory = code.memory;
+  facts.uncoalesced = code.uncoalesced;
   facts.form = static_cast<uint32_t>(run.cell ? OfferForm::kResident : OfferForm::kSlices);
   if (run.shape) {
     facts.block_ps = run.shape->typical_ns * 1000 / std::max<uint64_t>(1, run.shape->blocks);
     facts.most_resident = static_cast<uint32_t>(run.shape->wave / sms_);
   }
   run.kernel->name.copy(facts.kernel, sizeof facts.kernel - 1);
-  gate_.offer(kCompute, facts);
+  return facts;
+}
+
+// Before each ask for a piece of it.
+void Slicer::offer(Run& run) {
+  if (!gate_.is_planned(kCompute)) return;
+  if (run.call == 0) run.call = ++calls_;
+  gate_.offer(kCompute, facts_of(run));
+}
+
+// Of resident blocks that others are planned beside: so that it is known how fast they are there.
+void Slicer::report(const Run& run, uint64_t drawn) {
+  if (run.resident == 0) return;
+  OfferFacts facts = facts_of(run);
+  facts.left = run.total - drawn;
+  facts.resident = run.resident;
+  facts.seen_ns = run.flight->seen_ns;
+  gate_.report(kCompute, facts);
 }
 
 // Nothing more will be asked for it: who plans need not wait for that.

@@ -19,6 +19,7 @@ struct Slicer::Flight {
   std::atomic<uint32_t> slices{0};
   std::array<std::atomic<uint32_t>, kTracksMost> on_track{};  // of them
   std::atomic<bool> failed{false}, looking{false};
+  std::atomic<int64_t> seen_ns{0};  // when it was looked at last what had been drawn
   std::shared_ptr<UniqueFd> wake;
 
   void land(size_t track);

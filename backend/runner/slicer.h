@@ -113,7 +113,9 @@ class Slicer {
   static bool is_watched(const Run& run);
   void watch_end(Run& run);
   bool advance_resident(Run& run, bool* any);
+  OfferFacts facts_of(const Run& run) const;
   void offer(Run& run);
+  void report(const Run& run, uint64_t drawn);
   void withdraw(const Run& run);
   uint64_t granted_blocks(Run& run) const;
   void take_resident(Run& run);

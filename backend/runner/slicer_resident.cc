@@ -4,6 +4,7 @@
 
 #include "backend/runner/handlers.h"
 #include "backend/runner/slice_run.h"
+#include "memory/base/clock.h"
 #include "memory/base/log.h"
 #include "vgpu-sched/ptx/persistent.h"
 
@@ -131,11 +132,13 @@ void Slicer::watch_end(Run& run) {
     const uint64_t drawn = *static_cast<volatile uint32_t*>(run.cell->peeked);
     run.drained = drawn >= run.total;
     if (run.drained) return withdraw(run);
+    if (!run.told) report(run, drawn);
     const auto each = (now - run.issued) / std::max<uint64_t>(1, drawn - std::min(drawn, run.next));
     run.look_at = now + std::clamp<std::chrono::nanoseconds>(each * (run.total - drawn) / 2, kLookLeast, kLook);
   } else if (now >= run.look_at) {
     run.flight->looking = run.looked = true;
     const CUresult result = peek(run, [flight = run.flight] {
+      flight->seen_ns = monotonic_ns();
       flight->looking = false;
       flight->stir();
     });

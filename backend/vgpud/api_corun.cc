@@ -59,10 +59,18 @@ json Api::plan_state(const PlanState& plan) const {
   for (const PlanState::Part& part : plan.plan) {
     parts.push_back({{"vgpu", part.vgpu}, {"kernel", part.kernel}, {"slice", part.slice}, {"resident", part.resident}});
   }
-  json state = {{"plans", plan.plans},         {"pairs", plan.pairs},     {"alone", plan.alone},
-                {"granted", plan.grants},      {"resized", plan.resizes}, {"refused_offers", plan.refused},
-                {"unplanned", plan.unplanned}, {"shapes", plan.shapes},   {"measured_shapes", plan.measured_shapes},
-                {"profits", plan.profits},     {"parts", parts}};
+  json state = {{"plans", plan.plans},
+                {"pairs", plan.pairs},
+                {"alone", plan.alone},
+                {"granted", plan.grants},
+                {"resized", plan.resizes},
+                {"observed", plan.observed},
+                {"refused_offers", plan.refused},
+                {"unplanned", plan.unplanned},
+                {"shapes", plan.shapes},
+                {"measured_shapes", plan.measured_shapes},
+                {"profits", plan.profits},
+                {"parts", parts}};
   if (plan.profits == 0)
     state["note"] = "no table of profits is given (scheduler.profits): opt goes by what it measures";
   return state;

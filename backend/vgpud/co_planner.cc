@@ -33,7 +33,9 @@ CoPlanner::CoPlanner(CorunMode mode, const PlanOptions& options)
       model_(options.gpu),
       known_(model_, &table_),
       meter_(model_),
-      scheduler_(slice::make_planner(to_text(mode), model_, options.planner, &known_), &meter_) {}
+      // What is drawn by lot is to stay so.
+      scheduler_(slice::make_planner(to_text(mode), model_, options.planner, &known_),
+                 mode == CorunMode::kRandom ? nullptr : &meter_) {}
 
 void CoPlanner::leave(Kernel* kernel, Time now) {
   if (kernel->id == 0) return;
@@ -114,11 +116,19 @@ void CoPlanner::hold_back(Place place, Time now) {
 
 void CoPlanner::look(Place place, const OfferFacts& facts, Time now) {
   const auto found = kernels_.find(place);
-  if (found == kernels_.end() || found->second.id == 0 || facts.call == found->second.facts.call) return;
+  if (found == kernels_.end() || found->second.id == 0) return;
   Kernel& kernel = found->second;
+  if (facts.call == kernel.facts.call) return see(kernel, facts);
   if (kernel.quiet()) return leave(&kernel, now);
   // Its resident blocks have drawn the last of the grid's: the next kernel's take the room of those that end.
   if (facts.call == 0 && kernel.has_resident() && !kernel.asks) scheduler_.issued_all(kernel.id);
+}
+
+// How far resident blocks are, which the runner tells of those of a pair.
+void CoPlanner::see(const Kernel& kernel, const OfferFacts& facts) {
+  if (!kernel.has_resident() || kernel.flying.empty() || facts.seen_ns <= 0 || facts.resident != kernel.told) return;
+  const uint64_t done = kernel.blocks - std::min(facts.left, kernel.blocks);
+  (void)scheduler_.drawn(kernel.id, done, static_cast<int>(facts.resident), facts.seen_ns);
 }
 
 void CoPlanner::slice_done(Place place, uint64_t number, Time busy, bool alone, Time now) {
@@ -289,6 +299,7 @@ PlanState CoPlanner::state() const {
   state.shapes = shapes_.size();
   for (const auto& [key, shape] : shapes_) state.measured_shapes += shape.profiler.ready();
   state.profits = options_.profits.size();
+  state.observed = meter_.observed();
   for (const slice::Part& part : scheduler_.plan().parts) {
     const auto place = places_.find(part.kernel);
     if (place == places_.end()) continue;

@@ -48,6 +48,7 @@ struct PlanState {
   uint64_t plans = 0, pairs = 0, alone = 0;  // of these: of two or more kernels, of one
   uint64_t grants = 0;                       // slices that were planned
   uint64_t resizes = 0;                      // of resident blocks
+  uint64_t observed = 0;                     // speeds of pairs, measured while they ran
   uint64_t refused = 0;                      // offers that made no sense
   uint64_t unplanned = 0;                    // granted because the plan would have left the engine idle
   uint64_t shapes = 0, measured_shapes = 0, profits = 0;
@@ -84,7 +85,8 @@ class CoPlanner {
   bool ask(Place place, Owner owner, const OfferFacts& facts, Time now);
   // The gate asks, and its account does not let it.
   void hold_back(Place place, Time now);
-  // The call that the gate offers now, whether it asks or not; none: nothing more will be asked for the last one.
+  // The call that the gate offers now, whether it asks or not, and how far it is; none: nothing more will be asked for
+  // the last one.
   void look(Place place, const OfferFacts& facts, Time now);
   // A granted slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran meanwhile.
   void slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
@@ -148,6 +150,7 @@ class CoPlanner {
 
   bool arrive(Place place, Kernel* kernel, Time now);
   void leave(Kernel* kernel, Time now);
+  void see(const Kernel& kernel, const OfferFacts& facts);
   void forget(Kernel* kernel);
   uint64_t left_of(const Kernel& kernel) const;
   void issue(Time now);

@@ -55,7 +55,8 @@ class CorunDaemon(Daemon):
     def planned(self) -> dict[str, int]:
         """What a mode that plans has counted so far."""
         plan = (self.status().get("corun") or {}).get("plan") or {}
-        return {key: plan[key] for key in ("plans", "pairs", "alone", "granted", "resized", "unplanned") if key in plan}
+        return {key: plan[key] for key in ("plans", "pairs", "alone", "granted", "resized", "observed", "unplanned")
+                if key in plan}
 
     def residency(self, name: str) -> list[str]:
         """What its runners have found of how many blocks of a kernel are best alone, by their log."""

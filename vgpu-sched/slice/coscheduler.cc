@@ -7,8 +7,19 @@ namespace bandsaw::slice {
 Error CoScheduler::slice_done(KernelId id, Blocks first, Time now, bool* over) {
   Blocks blocks = 0;
   const Error error = queues_.slice_done(id, first, later(now), over, &blocks);
-  if (error == Error::kNone && meter_ != nullptr) meter_->slice_done(id, blocks, now_);
+  if (error == Error::kNone && meter_ != nullptr) review_pair(meter_->slice_done(id, blocks, now_));
   return error;
+}
+
+Error CoScheduler::drawn(KernelId id, Blocks done, int resident, Time seen) {
+  const Error error = queues_.progress(id, done);
+  if (error == Error::kNone && meter_ != nullptr) review_pair(meter_->drawn(id, done, resident, seen));
+  return error;
+}
+
+// Other things were known when it was planned.
+void CoScheduler::review_pair(bool measured) {
+  if (measured && meter_->throughput() < 1) replan();
 }
 
 void CoScheduler::make_plan() {

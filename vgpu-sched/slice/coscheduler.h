@@ -6,8 +6,8 @@
 //   while (auto issue = scheduler.next(now)) send(*issue);
 //
 // A plan is kept until the set of ready kernels changes or one of its kernels has its last block issued (Kernelet,
-// section 3.1: sizes of slices stay until either kernel finishes). Of each kernel a bounded number of slices is in
-// flight.
+// section 3.1: sizes of slices stay until either kernel finishes), or the two prove to be slower than one after the
+// other. Of each kernel a bounded number of slices is in flight.
 //
 // In persistent form the caller tells progress() of the running kernels before it tells of an arrival, so that the
 // allocation knows what each has left.
@@ -48,6 +48,8 @@ class CoScheduler {
   [[nodiscard]] Error arrival(const Call& call, Time now) { return queues_.arrival(call, later(now)); }
   [[nodiscard]] Error copies_done(KernelId id, Time now) { return queues_.copies_done(id, later(now)); }
   [[nodiscard]] Error progress(KernelId id, Blocks done) { return queues_.progress(id, done); }
+  // The same of resident blocks, so many on each SM, as seen at `seen`, which may be another clock's.
+  [[nodiscard]] Error drawn(KernelId id, Blocks done, int resident, Time seen);
   [[nodiscard]] Error slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr);
   [[nodiscard]] Error departure(KernelId id, Time now) { return queues_.departure(id, later(now)); }
   // All its blocks are under way, whatever was issued of it here: others may have the room of those that end.
@@ -64,6 +66,7 @@ class CoScheduler {
  private:
   Time later(Time now) { return now_ = std::max(now, now_); }
   void make_plan();
+  void review_pair(bool measured);
   std::optional<Issue> issue(const Part& part);
 
   std::unique_ptr<Planner> planner_;

@@ -1,5 +1,5 @@
-// How fast the two kernels of a plan really are beside each other, from the ends of their slices: the model is told, so
-// that what it forecast wrongly is not chosen again.
+// How fast the two kernels of a plan really are beside each other: of slices from their ends, of resident blocks from
+// how many blocks they have drawn. The model is told, so that what it forecast wrongly is not chosen again.
 //
 // Calls from one thread at a time; of fixed size.
 #pragma once
@@ -27,24 +27,40 @@ class SpeedMeter {
   void start(const Side& a, const Side& b);
   // They no longer do; what was measured less than a window long is dropped.
   void stop() { running_ = false; }
-  void slice_done(KernelId kernel, Blocks blocks, Time now);
+  // True, of this and the next: the model has been told.
+  bool slice_done(KernelId kernel, Blocks blocks, Time now);
+  // So many blocks of the kernel's grid had been drawn at `at`, by `resident` on each SM. `at` may be another clock's
+  // than other calls' times, the same for each kernel.
+  bool drawn(KernelId kernel, Blocks blocks, int resident, Time at);
+  // How often the model was told.
+  std::uint64_t observed() const { return observed_; }
+  // Of both, as the model has it now; 0 while none are measured.
+  double throughput() const;
 
  private:
-  static constexpr int kWarmUp = 2;  // slices of each before measuring
-  static constexpr int kWindow = 4;  // slices of each that make a measurement
+  static constexpr int kWarmUp = 2;                       // slices of each before measuring
+  static constexpr int kWindow = 4;                       // slices of each that make a measurement
+  static constexpr Time kLeastWindow = 3 * kMillisecond;  // of drawn blocks: looks at them are not exact
+  static constexpr Blocks kLeastRounds = 4;               // and so often each resident one has drawn
 
   struct Count {
     Side side;
-    int slices = 0;
+    int slices = 0;     // that have ended, or
+    bool seen = false;  // it was looked at what had been drawn,
+    Blocks drawn = 0;   // the last time
     Blocks blocks = 0;  // since `from`
     Time from = 0;
     Time to = 0;
   };
+  Count* find(KernelId kernel);
+  bool is_full(const Count& count) const;
   double speed(const Count& count) const;
+  bool tell();
 
   CoRunModel& model_;
   std::array<Count, 2> counts_;
   bool running_ = false;
+  std::uint64_t observed_ = 0;
 };
 
 }  // namespace bandsaw::slice

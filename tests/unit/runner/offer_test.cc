@@ -1,4 +1,5 @@
 // Launches under way as they are offered, and cut as they are granted.
+#include "memory/base/clock.h"
 #include "tests/unit/runner/sliced.h"
 
 namespace bandsaw::runner {
@@ -42,6 +43,7 @@ TEST_F(Offered, SlicesAreAsLargeAsGranted) {
   EXPECT_EQ(facts.form, static_cast<uint32_t>(OfferForm::kSlices));
   EXPECT_GT(facts.memory, 0u);
   EXPECT_LT(facts.memory, kOfferParts / 2);
+  EXPECT_EQ(facts.uncoalesced, 0u);  // all lanes write to one place
   EXPECT_STREQ(facts.kernel, "fill");
   EXPECT_NE(facts.shape, 0u);
   wait_for(2);
@@ -139,6 +141,32 @@ TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
   gate().resident = kNoResident;
   TestLane::wait([&] { return device().told == 4; });
   device().draws = 12;
+  device_->finish();
+  grant(0, 1);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+}
+
+TEST_F(OfferedResident, TellsHowFarItIsBesideAnother) {
+  device().draws = 2;
+  device().looks_pass = true;
+  gate().calm = 1;
+  launch(100);
+  for (int launches = 1; launches <= 4; ++launches) {
+    device_->hold_work(true);  // the counter's copy: it runs
+    grant(0, 2);
+    wait_for(static_cast<size_t>(2 * launches));
+    if (launches < 4) device_->finish();
+  }
+  OfferFacts facts;
+  TestLane::wait([&] { return read_offer(board_->offers[kSliceSlot], &facts) && facts.seen_ns > 0; });
+  EXPECT_EQ(facts.call, 1u);
+  EXPECT_EQ(facts.left, 92u);
+  EXPECT_EQ(facts.resident, 2u);
+  EXPECT_EQ(facts.asked, gate().asked);  // no offer for the next ask
+  EXPECT_LE(facts.seen_ns, monotonic_ns());
+  const int64_t first = facts.seen_ns;
+  TestLane::wait([&] { return read_offer(board_->offers[kSliceSlot], &facts) && facts.seen_ns > first; });
+  device().draws = 100;
   device_->finish();
   grant(0, 1);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);

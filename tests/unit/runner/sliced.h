@@ -75,6 +75,7 @@ class SlicedDevice final : public FakeDevice {
       std::memcpy(&counter, parameters.data() + 16, sizeof counter);
       auto* const drawn = reinterpret_cast<uint32_t*>(counter);
       note(fmt::format("{} resident from {}", launch.grid[0], *drawn));
+      launched_on = stream.get();
       *drawn += draws;
       return CUDA_SUCCESS;
     }
@@ -94,6 +95,12 @@ class SlicedDevice final : public FakeDevice {
   CUresult copy(const StreamRef& stream, const Copy& what, Done done) override {
     {
       std::lock_guard lock(mutex);
+      if (looks_pass && stream.get() != launched_on) {
+        std::memcpy(reinterpret_cast<void*>(what.destination.address),
+                    reinterpret_cast<const void*>(what.source.address), what.width_bytes);
+        done(CUDA_SUCCESS);
+        return CUDA_SUCCESS;
+      }
       note("copy");
     }
     return FakeDevice::copy(stream, what, std::move(done));
@@ -145,6 +152,8 @@ class SlicedDevice final : public FakeDevice {
 
   std::mutex mutex;
   bool hold = false;
+  bool looks_pass = false;  // those at counters of resident blocks, though work is held; they are not noted
+  const Stream* launched_on = nullptr;
   int fail_at = -1, taken = 0;
   CUresult failure = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   std::vector<std::byte> parameters;

@@ -52,6 +52,33 @@ TEST_F(PlannedTest, PairsThatGainRunBesideEachOther) {
   }
 }
 
+// Caches that they spoil for each other, say.
+TEST_F(PlannedTest, PairsThatProveToLoseRunOneAfterTheOther) {
+  beside_ = 0.5;
+  for (const bool reports : {true, false}) {
+    make(CorunMode::kKernelet, unscheduled());
+    for (const int kind : {kPc, kTea}) {
+      PlannedTenant& tenant = join(kind);
+      tenant.form = OfferForm::kResident;
+      tenant.reports = reports;
+    }
+    run_for(200 * kMillisecond);
+    throughput(1);
+    const uint64_t pairs = core_->plan().pairs;
+    run_for(kSecond);
+    const double total = throughput(kSecond);
+    std::printf("reports %d: %.3f, %lu pairs\n", reports, total, core_->plan().pairs - pairs);
+    if (reports) {
+      EXPECT_GT(total, 0.94);
+      EXPECT_EQ(core_->plan().pairs, pairs);
+      EXPECT_GT(core_->plan().observed, 0u);
+    } else {
+      EXPECT_EQ(core_->plan().observed, 0u);
+      EXPECT_LT(total, 0.85);  // else there is nothing to find out
+    }
+  }
+}
+
 TEST_F(PlannedTest, SharesHoldWhereKernelsArePlanned) {
   for (const CorunMode mode : kPlanned) {
     make(mode);
@@ -218,7 +245,7 @@ TEST_F(PlannedTest, OptTakesTheTableItIsGiven) {
   options.plan.profits = {{"BS", "TEA", 2, 6, 0.9, 0.95}};
   make(CorunMode::kOpt, options);
   for (const int kind : {kPc, kBs, kTea, kSad}) join(kind);
-  run_for(10 * kMillisecond);
+  run_for(2 * kMillisecond);  // it is believed until it proves wrong
   const PlanState state = core_->plan();
   EXPECT_EQ(state.profits, 1u);
   ASSERT_EQ(state.plan.size(), 2u);

@@ -18,7 +18,7 @@ struct PlannedTenant {
   OfferForm form = OfferForm::kSlices;
   double block_ns = 0;  // alone
   uint64_t blocks = 0, minimum = 0, left = 0, call = 0;
-  bool offers = true, stopped = false;
+  bool offers = true, stopped = false, reports = true;
   uint64_t launches = ~uint64_t{0};  // to come
 
   struct Slice {
@@ -27,7 +27,7 @@ struct PlannedTenant {
     int resident;
   };
   std::deque<Slice> running{};
-  Time head_since = 0;
+  Time head_since = 0, reported = 0;
   bool asking = false;
   double done = 0;                // blocks
   std::vector<uint64_t> granted;  // sizes of planned slices
@@ -152,6 +152,21 @@ class PlannedTest : public ArbiterFixture {
     if (tenant.left > 0) end(tenant);
   }
 
+  // How many blocks the resident ones of a pair have drawn.
+  void report(PlannedTenant& tenant) {
+    if (tenant.form != OfferForm::kResident || !tenant.reports || tenant.running.empty() || tenant.asking) return;
+    const PlannedTenant::Slice& slice = tenant.running.front();
+    if (slice.resident == 0 || now_ - std::max(tenant.reported, tenant.head_since) < 2 * kMillisecond) return;
+    tenant.reported = now_;
+    OfferFacts seen = facts(tenant);
+    seen.asked = tenant.gate().asked;
+    seen.left = tenant.left + static_cast<uint64_t>(slice.left);
+    seen.resident = static_cast<uint32_t>(slice.resident);
+    seen.seen_ns = now_;
+    write_offer(tenant.board->offers[0], seen);
+    tell(tenant);
+  }
+
   // Slices have what those that were issued before them leave of the SMs.
   std::vector<double> rates() {
     struct On {
@@ -178,13 +193,18 @@ class PlannedTest : public ArbiterFixture {
       residents.push_back({&tenants_[i]->kernel, static_cast<double>(blocks[i] * gpu_.gpu().sms)});
       key += tenants_[i]->kernel.name + std::to_string(blocks[i]) + " ";
     }
-    const auto known = rates_.find(key);
-    return known != rates_.end() ? known->second : rates_[key] = gpu_.rates(residents);
+    auto known = rates_.find(key);
+    if (known == rates_.end()) known = rates_.emplace(key, gpu_.rates(residents)).first;
+    std::vector<double> found = known->second;
+    const bool beside = std::count_if(blocks.begin(), blocks.end(), [](int count) { return count > 0; }) > 1;
+    if (beside) std::for_each(found.begin(), found.end(), [this](double& rate) { rate *= beside_; });
+    return found;
   }
   void run_for(Time time) {
     for (const Time until = now_ + time; now_ < until && !HasFatalFailure();) {
       for (auto& tenant : tenants_) maybe_stop(*tenant);
       for (auto& tenant : tenants_) want(*tenant);
+      for (auto& tenant : tenants_) report(*tenant);
       const std::vector<double> speed = rates();
       idle_ += std::all_of(speed.begin(), speed.end(), [](double rate) { return rate == 0; }) ? kStep : 0;
       now_ += kStep;
@@ -224,6 +244,7 @@ class PlannedTest : public ArbiterFixture {
   }
   const std::vector<slice::SimKernel> kernels_ = long_kernels();
   std::map<std::string, std::vector<double>> rates_;
+  double beside_ = 1;  // times the speeds of kernels beside others: what no model knows of
   Time idle_ = 0;
   uint64_t slices_ = 0;
   std::vector<std::unique_ptr<PlannedTenant>> tenants_;
