@@ -41,7 +41,6 @@ OfferCode OfferCode::of(Device* device, std::string_view text, const FunctionRef
   const double accesses = mix.load_global + mix.store_global + mix.atomic;
   if (accesses > 0) {
     code.memory = part_of(accesses / mix.total());
-    code.uncoalesced = part_of(mix.scattered / accesses);
   }
   return code;
 }

@@ -48,10 +48,10 @@ def _cells(result: dict, figures: list[tuple[str, str]]) -> list[str]:
 
 def _latency_lines(results: list[dict]) -> list[str]:
     figures = [("p50_us", "{:.0f}"), ("p99_us", "{:.0f}"), ("max_us", "{:.0f}"), ("samples", "{}"),
-               ("quiet_p50_us", "{:.0f}"), ("long_ms", "{:.2f}"), ("long_quiet_percent", "{:.1f}"),
-               ("long_percent", "{:.1f}"), ("long_there_percent", "{:.1f}")]
-    rows = [("short kernel beside a long one", "p50 us", "p99 us", "max us", "samples", "p50 alone", "long ms",
-             "long alone %", "long %", "of alone there %", "wanted")]
+               ("quiet_p50_us", "{:.0f}"), ("quiet_p99_us", "{:.0f}"), ("long_ms", "{:.2f}"),
+               ("long_quiet_percent", "{:.1f}"), ("long_percent", "{:.1f}"), ("long_there_percent", "{:.1f}")]
+    rows = [("short kernel beside a long one", "p50 us", "p99 us", "max us", "samples", "p50 alone", "p99 alone",
+             "long ms", "long alone %", "long %", "of alone there %", "wanted")]
     rows += [(result["mode"], *_cells(result, figures), _judged(result)) for result in results]
     return _columns(rows) if results else []
 

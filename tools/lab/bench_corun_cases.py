@@ -65,6 +65,7 @@ class Row:
     slices: str = ""  # how long kernels are cut; empty: not at all
     policy: str = "none"
     mode: str = "mps"
+    bare: bool = False       # the short kernel alone, on the GPU's own driver
     partition: bool = False  # the short kernel's tenant has SMs of its own, the least number; the long one's the rest
     # Of the short kernel's p99, in us, and of the long one's throughput, in percent of it alone on the whole GPU; where
     # that has not all of the GPU, in percent of it alone on the SMs that it has.
@@ -77,6 +78,7 @@ class Row:
 
 
 LATENCY_ROWS = [
+    Row("bare metal, alone", bare=True),
     Row("time slicing"),
     Row("mps", "corun"),
     Row("mps + slices", "corun", "slice", p99_us=700, long_percent=97),

@@ -5,10 +5,11 @@ import itertools
 import math
 import time
 
-from lab.bench_corun_cases import (ISOLATED, LATENCY, LONG, MODE_POLICIES, WHY_NOT_FOLLOWED, Outcome, Row, figures,
-                                   follows, form_of, kernels_of, percentile, vgpud_mode, why_no_partition)
+from lab.bench_corun_cases import (ISOLATED, LATENCY, LONG, MODE_POLICIES, NOT_THERE, WHY_NOT_FOLLOWED, Outcome, Row,
+                                   figures, follows, form_of, kernels_of, percentile, vgpud_mode, why_no_partition)
 from lab.bench_corun_run import CorunDaemon, CorunTenant, calibrate, check, soon
 from lab.bench_shares_run import now
+from lab.guest_run import native_environment
 from lab.shell import Failure, say
 
 SEED = 1
@@ -78,7 +79,8 @@ def _tenants(daemon: CorunDaemon, setting: Setting, sharing: str, kernels: list[
             daemon.create(name, max(1, 100 // len(names)), "--sharing", sharing, *(("--sms", str(own)) if own else ()))
         if sharing == "corun":
             daemon.await_mps()
-        tenants = [CorunTenant(daemon, name, kernel, setting.log_words) for name, kernel in zip(names, kernels)]
+        tenants = [CorunTenant(daemon.program_environment(name), name, kernel, setting.log_words)
+                   for name, kernel in zip(names, kernels)]
         for tenant in tenants:
             tenant.ready()
         check(tenants)
@@ -102,7 +104,7 @@ def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
     settle, alone_for, seconds = SETTLE_SECONDS, 1.0, setting.beside_seconds
     sms = (0, daemon.status()["corun"]["partitions"]["step"]) if row.partition else ()
     with _tenants(daemon, setting, row.sharing, [setting.long, setting.kernels["short"]], sms) as (long, short):
-        short.start("short", soon(), 0.5, EVERY_US)
+        short.start("short", soon(), 1.0, EVERY_US)
         quiet = [(end - begin) / 1000 for begin, _, end in short.instances(30)]
         begin = soon()
         beside = begin + int((settle + alone_for) * 1e9)
@@ -120,9 +122,26 @@ def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
             "long_quiet_percent": 100 * alone / setting.long_rate, "long_ms": 1000 / alone, "cut": cut}
 
 
+def _bare(setting: Setting) -> dict:
+    """The short kernel alone on the GPU's own driver: what pauses between launches cost whoever makes them."""
+    if setting.device != "gpu":
+        return {"left_out": f"{NOT_THERE}: no GPU has a driver of its own here"}
+    short = CorunTenant(native_environment(), "bare metal", setting.kernels["short"], setting.log_words)
+    try:
+        short.ready()
+        short.start("short", soon(), setting.beside_seconds, EVERY_US)
+        said = [(end - begin) / 1000 for begin, _, end in short.instances(setting.beside_seconds + 60)]
+        short.end()
+    finally:
+        short.kill()
+    return {"samples": len(said), "quiet_p50_us": percentile(said, 0.5), "quiet_p99_us": percentile(said, 0.99)}
+
+
 def latency(setting: Setting, row: Row) -> dict:
     """A short kernel, waited for, beside long ones launched back to back."""
     result = {"case": LATENCY, "mode": row.name}
+    if row.bare:
+        return result | _bare(setting)
     daemon = CorunDaemon(setting.device, row.policy, row.slices, row.mode)
     try:
         if row.partition and (why := why_no_partition(daemon.status())):

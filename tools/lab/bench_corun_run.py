@@ -76,12 +76,12 @@ class CorunDaemon(Daemon):
 class CorunTenant:
     """A tenant program that serves; `start` and `answer` belong together."""
 
-    def __init__(self, daemon: CorunDaemon, vgpu: str, kernel: dict, log_words: int):
+    def __init__(self, variables: dict[str, str], vgpu: str, kernel: dict, log_words: int):
         self.vgpu, self.kernel = vgpu, kernel["kernel"]
         words = [f"blocks={kernel['blocks']}", f"rounds={kernel['rounds']}", f"log_words={log_words}"]
         self._process = subprocess.Popen([TenantProgram().compile(), "serve", self.kernel, *words], text=True,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                         env=daemon.program_environment(vgpu))
+                                         env=variables)
 
     def _line(self, seconds: float) -> str:
         found, _, _ = select.select([self._process.stdout], [], [], seconds)
