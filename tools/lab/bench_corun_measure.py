@@ -124,7 +124,7 @@ def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
 
 def _bare(setting: Setting) -> dict:
     """The short kernel alone on the GPU's own driver: what pauses between launches cost whoever makes them."""
-    if setting.device != "gpu":
+    if setting.device == "soft":
         return {"left_out": f"{NOT_THERE}: no GPU has a driver of its own here"}
     short = CorunTenant(native_environment(), "bare metal", setting.kernels["short"], setting.log_words)
     try:
