@@ -35,8 +35,8 @@ bool GateView::enter(unsigned engine, uint64_t units) {
   if (!board_) return true;
   Slice& slice = lanes_[engine].slice;
   if (slice.begun) {
-    const std::chrono::nanoseconds quantum(quantum_ns());
-    if (slice.units + units <= slice.limit && Clock::now() - slice.since < quantum) {
+    lanes_[engine].full = Clock::now() - slice.since < std::chrono::nanoseconds(quantum_ns());
+    if (lanes_[engine].full && slice.units + units <= slice.limit) {
       slice.units += units;
       return true;
     }
@@ -103,13 +103,14 @@ uint64_t GateView::quantum_ns() const {
   return told == 0 ? kQuantumNs : std::min(told, kQuantumMostNs);
 }
 
-// As many units as a quantum holds, but at most twice as many as were seen to end: the next ones may be longer.
+// As many units as a quantum holds, but at most twice as many as were seen to end, the next ones may be longer; and no
+// more than were seen to end, where fewer come in a quantum: who pauses between them would wait for each slice's end.
 uint64_t GateView::limit(const Lane& lane) const {
   const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
-  const uint64_t twice = 2 * lane.proven.load(std::memory_order_relaxed);
+  const uint64_t most = (lane.full ? 2 : 1) * lane.proven.load(std::memory_order_relaxed);
   // Before anything is known, one; where the device cannot measure, a few.
-  if (unit_ps == 0) return lane.unmeasured ? std::min(twice, kUnmeasuredMost) : 1;
-  return std::clamp<uint64_t>(quantum_ns() * 1000 / unit_ps, 1, std::min(twice, kUnitsMax));
+  if (unit_ps == 0) return lane.unmeasured ? std::min(most, kUnmeasuredMost) : 1;
+  return std::clamp<uint64_t>(quantum_ns() * 1000 / unit_ps, 1, std::min(most, kUnitsMax));
 }
 
 bool GateView::permitted(Gate& gate) {
@@ -273,7 +274,7 @@ void GateView::learn(Lane& lane, uint64_t units, uint64_t busy_ns) {
 // One that was cut short by what the guest did says little against larger ones.
 void GateView::prove(Lane& lane, uint64_t units) {
   const uint64_t known = lane.proven;
-  lane.proven = std::max<uint64_t>({1, units, known - known / 16});
+  lane.proven = std::max<uint64_t>({1, units, known - known / 64});
 }
 
 void GateView::ended(unsigned engine, uint64_t busy_ns) {

@@ -95,6 +95,7 @@ class GateView {
     std::atomic<uint32_t> in_flight{0};   // slices; a futex word
     bool asking = false;                  // the arbiter has not answered yet
     bool granted = false;                 // what begun last was
+    bool full = true;                     // more units came than the last slice had room for, before its time was up
     // What enter last said no for, and what it saw there; null: it said yes.
     std::atomic<uint32_t>* wait_word = nullptr;
     uint32_t wait_seen = 0;

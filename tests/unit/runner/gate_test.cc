@@ -105,6 +105,26 @@ TEST_F(GateTest, WorkThatIsSuddenlyLongIsNoticedAfterOneSlice) {
   EXPECT_FALSE(view_.enter(0, 1));
 }
 
+TEST_F(GateTest, WhoPausesBetweenLaunchesDoesNotWaitForTheEndsOfSlices) {
+  gate().open = 1;
+  board_->quantum_ns = 1000 * kMicrosecond;  // ends before a slice has as many units as would fit
+  int waits = 0, slices = 0;
+  for (int i = 0; i < 200; ++i) {
+    std::this_thread::sleep_for(std::chrono::microseconds(150 + 100 * (i % 2)));
+    const int before = device_.begun;
+    if (!view_.enter(0, 1)) {
+      ++waits;
+      device_.finish_slice(10 * kMicrosecond);
+      EXPECT_TRUE(view_.enter(0, 1));
+    } else if (device_.begun > before) {  // the one before is over by now, and the next has begun
+      if (!device_.ended.empty()) device_.finish_slice(10 * kMicrosecond);
+    }
+    slices += device_.begun - before;
+  }
+  EXPECT_GT(slices, 20);
+  EXPECT_LT(waits, slices / 4);
+}
+
 TEST_F(GateTest, LongWorkStandsAlone) {
   gate().open = 1;
   view_.enter(0, 1);
