@@ -78,7 +78,8 @@ class ArbiterCore {
     uint32_t leased = 0;         // begun at an open gate that has been closed since
     uint32_t overdue = 0;        // granted, and given up: they are no longer the scheduler's
     Time overdue_since = 0;
-    Time last_end = 0;  // of a slice
+    Time last_end = 0;    // of a slice
+    Time head_since = 0;  // when the oldest one that flies became that
   };
   using Lanes = std::array<Lane, kGateEngines>;
   struct Lease {

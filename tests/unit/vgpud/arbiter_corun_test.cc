@@ -66,6 +66,38 @@ TEST_F(ArbiterCorunTest, AnIsolatedOneIsAloneAndHasItsShare) {
   }
 }
 
+// The first of them is given up, and looked at again and again; that gives the second no more patience.
+TEST_F(ArbiterCorunTest, TwoThatNeverEndAreGivenUpBoth) {
+  ArbiterOptions options;
+  options.policy = "band";
+  make(options);
+  add("hangs", 50, Sharing::kCorun);
+  add("waits", 50, Sharing::kIsolated);
+  const auto hangs = std::make_unique<GateBoard>(), waits = std::make_unique<GateBoard>();
+  core_->attach("hangs", hangs.get(), now_);
+  core_->attach("waits", waits.get(), now_);
+  Gate& gate = waits->gates[0][0];
+  ++gate.asked;
+  ArbiterFixture::tell("waits", *waits);
+  ++gate.begun;
+  for (const uint32_t slot : {0u, 1u}) {
+    ++hangs->gates[slot][0].asked;
+    set_news(*hangs, slot);
+  }
+  ArbiterFixture::tell("hangs", *hangs);
+  ++gate.ended;
+  ArbiterFixture::tell("waits", *waits);
+  EXPECT_EQ(hangs->gates[0][0].granted + hangs->gates[1][0].granted, 2u);
+  ++gate.asked;
+  ArbiterFixture::tell("waits", *waits);
+  for (const Time until = now_ + 2 * kSecond; now_ < until;) {
+    now_ = std::max(next_, now_ + kMicrosecond);
+    next_ = core_->run(now_);
+  }
+  EXPECT_EQ(gate.granted, 2u);
+  core_.reset();
+}
+
 TEST_F(ArbiterCorunTest, ConsolidationIsOfTwoWholeKernels) {
   make();
   core_->set_corun_mode(CorunMode::kConsolidation, now_);

@@ -1,0 +1,239 @@
+// Boards as runners that have been taken over would write them: any counters, any offers, at any time, under any policy
+// and mode. What must hold: the arbiter comes to rest after each call, and one whose board is honest gets the engine
+// whenever it asks, and is charged for no more than it had.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "backend/vgpud/arbiter_core.h"
+#include "memory/base/log.h"
+
+namespace {
+
+using namespace bandsaw;
+using Time = ArbiterCore::Time;
+
+constexpr Time kMicrosecond = 1000, kSecond = 1'000'000'000;
+constexpr uint32_t kSlots = 3;
+constexpr const char* kBad[] = {"bad", "worse"};
+constexpr const char* kPolicies[] = {"band+", "band", "credit", "fifo"};
+
+void check(bool holds, int line = __builtin_LINE()) {
+  if (holds) return;
+  std::fprintf(stderr, "what line %d checks does not hold\n", line);
+  std::abort();
+}
+
+class Input {
+ public:
+  explicit Input(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  bool empty() const { return bytes_.empty(); }
+  // Zeros, when nothing is left.
+  template <typename Value>
+  Value take() {
+    Value value{};
+    const size_t size = std::min(sizeof value, bytes_.size());
+    std::memcpy(static_cast<void*>(&value), bytes_.data(), size);
+    bytes_ = bytes_.subspan(size);
+    return value;
+  }
+
+ private:
+  std::span<const uint8_t> bytes_;
+};
+
+// Sound, but for what is changed of it.
+OfferFacts offer(Input& input) {
+  OfferFacts facts;
+  facts.call = 1 + input.take<uint8_t>() % 4;
+  facts.shape = input.take<uint8_t>();
+  facts.blocks = facts.left = 100'000;
+  facts.minimum = 132;
+  facts.block_ps = 200'000;
+  facts.threads = 256;
+  facts.registers = 32;
+  facts.most_resident = 8;
+  facts.memory = input.take<uint16_t>();
+  facts.form = input.take<uint8_t>() % 2;
+  uint32_t words[sizeof facts / sizeof(uint32_t)];
+  std::memcpy(words, &facts, sizeof facts);
+  for (int changes = input.take<uint8_t>() % 8; changes > 0; --changes) {
+    const size_t which = input.take<uint8_t>() % std::size(words);
+    words[which] = input.take<uint8_t>() % 2 ? input.take<uint32_t>() : input.take<uint8_t>();
+  }
+  std::memcpy(static_cast<void*>(&facts), words, sizeof facts);
+  return facts;
+}
+
+class Play {
+ public:
+  explicit Play(Input& input) : input_(input), core_(options(input)) {
+    add("good", &good_);
+    for (size_t i = 0; i < std::size(kBad); ++i) add(kBad[i], &bad_[i]);
+    core_.set_corun_mode(mode(), now_);
+    run();
+  }
+  void step() {
+    const size_t which = input_.take<uint8_t>() % std::size(kBad);
+    GateBoard& board = bad_[which];
+    const uint32_t slot = input_.take<uint8_t>() % kSlots, engine = input_.take<uint8_t>() % kGateEngines;
+    Gate& gate = board.gates[slot][engine];
+    switch (input_.take<uint8_t>() % 14) {
+      case 0:
+        gate.begun = input_.take<uint32_t>();
+        break;
+      case 1:
+        gate.ended = input_.take<uint32_t>();
+        break;
+      case 2:
+        gate.asked = input_.take<uint32_t>();
+        break;
+      case 3:
+        gate.busy_ns = input_.take<uint64_t>();
+        break;
+      case 4:
+        gate.open = gate.granted = gate.resident = input_.take<uint32_t>();  // the arbiter's own
+        break;
+      case 5:
+        ++board.generation[slot];
+        break;
+      case 6:
+        board.offers[slot].version = input_.take<uint32_t>();
+        break;
+      case 7: {
+        OfferFacts facts = offer(input_);
+        write_offer(board.offers[slot], facts);
+        break;
+      }
+      case 8: {
+        OfferFacts facts = offer(input_);
+        facts.asked = ++board.gates[slot][0].asked;
+        write_offer(board.offers[slot], facts);
+        break;
+      }
+      case 9:
+        ++gate.begun;
+        break;
+      case 10:
+        ++gate.ended;
+        gate.busy_ns += input_.take<uint32_t>();
+        break;
+      case 11:
+        return pass(input_.take<uint16_t>() * kMicrosecond);
+      case 12:
+        return govern(kBad[which], &board);
+      case 13:
+        return be_good();
+    }
+    set_news(board, slot);
+    core_.heard(kBad[which], now_);
+    run();
+  }
+  // Each of its asks is answered, whatever others hold: the arbiter gives up what lasts too long.
+  void finish() {
+    for (int i = 0; i < 4; ++i) {
+      be_good();
+      for (const Time until = now_ + 60 * kSecond; asks_ && now_ < until;)
+        pass(std::clamp<Time>(next_ - now_, 1, kSecond));
+      check(!asks_);
+    }
+    for (const VgpuUse& use : core_.use()) {
+      if (use.vgpu == "good") check(use.engines[0].busy_ns <= static_cast<uint64_t>(good_for_));
+    }
+  }
+
+ private:
+  static ArbiterOptions options(Input& input) {
+    ArbiterOptions options;
+    options.policy = kPolicies[input.take<uint8_t>() % std::size(kPolicies)];
+    options.model = input.take<uint8_t>() % 2 ? sched::QueueModel::kSdq : sched::QueueModel::kMrq;
+    options.scheduled = input.take<uint8_t>() % 4 != 0;
+    return options;
+  }
+  CorunMode mode() { return kCorunModesFollowed[input_.take<uint8_t>() % kCorunModesFollowed.size()]; }
+  void add(const char* name, GateBoard* board) {
+    EngineShares shares;
+    shares.fill({.percent = 30, .reservation = 0, .cap = 100, .priority = 0});
+    check(core_.add(name, shares, now_).ok());
+    core_.set_sharing(name, input_.take<uint8_t>() % 2 ? Sharing::kCorun : Sharing::kIsolated);
+    core_.attach(name, board, now_);
+  }
+  // What an administrator does meanwhile.
+  void govern(const char* name, GateBoard* board) {
+    switch (input_.take<uint8_t>() % 5) {
+      case 0:
+        core_.set_corun_mode(mode(), now_);
+        break;
+      case 1:
+        core_.set_sharing(name, input_.take<uint8_t>() % 2 ? Sharing::kCorun : Sharing::kIsolated);
+        break;
+      case 2:
+        core_.set_sm_part(name, input_.take<uint8_t>() % 2 ? 0.25 : 0);
+        break;
+      case 3:
+        core_.set_policy(kPolicies[input_.take<uint8_t>() % std::size(kPolicies)],
+                         input_.take<uint8_t>() % 2 ? sched::QueueModel::kSdq : sched::QueueModel::kMrq, now_);
+        break;
+      case 4:
+        core_.detach(name, now_);
+        core_.remove(name, now_);
+        add(name, board);
+        break;
+    }
+    run();
+  }
+  // Asks for a slice, or begins one that may begin; a begun one ends.
+  void be_good() {
+    Gate& gate = good_.gates[0][0];
+    if (gate.begun != gate.ended) {
+      gate.busy_ns += static_cast<uint64_t>(now_ - good_since_);
+      good_for_ += now_ - good_since_;
+      ++gate.ended;
+    } else if (!asks_) {
+      if (gate.open || good_.absent) return begin();
+      ++gate.asked;
+      asks_ = true;
+    }
+    set_news(good_, 0);
+    core_.heard("good", now_);
+    run();
+  }
+  void begin() {
+    asks_ = false;
+    ++good_.gates[0][0].begun;
+    good_since_ = now_;
+  }
+  void pass(Time time) {
+    for (const Time until = now_ + time; now_ < until;) {
+      now_ = std::min(until, std::max(next_, now_ + 1));
+      run();
+    }
+  }
+  void run() {
+    for (int i = 0;; ++i) {
+      next_ = core_.run(now_);
+      if (next_ > now_) break;
+      check(i < 1000);  // it would never sleep
+    }
+    if (asks_ && (good_.gates[0][0].granted == good_.gates[0][0].asked || good_.absent)) begin();
+  }
+
+  Input& input_;
+  Time now_ = kSecond, next_ = kSecond, good_since_ = 0, good_for_ = 0;
+  bool asks_ = false;
+  GateBoard good_{}, bad_[std::size(kBad)]{};
+  ArbiterCore core_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  spdlog::set_level(spdlog::level::off);
+  Input input(std::span(data, std::min<size_t>(size, 4096)));
+  const auto play = std::make_unique<Play>(input);
+  while (!input.empty()) play->step();
+  play->finish();
+  return 0;
+}
