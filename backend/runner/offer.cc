@@ -37,11 +37,10 @@ OfferCode OfferCode::of(Device* device, std::string_view text, const FunctionRef
     code.registers = attribute(info, CU_FUNC_ATTRIBUTE_NUM_REGS);
     code.shared_bytes = attribute(info, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   }
+  // Which of them are scattered is not told: forecasts that know it choose pairs that spoil each other's L2.
   const ptx::Mix mix = ptx::mix_of(program, kernel);
   const double accesses = mix.load_global + mix.store_global + mix.atomic;
-  if (accesses > 0) {
-    code.memory = part_of(accesses / mix.total());
-  }
+  if (accesses > 0) code.memory = part_of(accesses / mix.total());
   return code;
 }
 
@@ -64,7 +63,6 @@ OfferFacts Slicer::facts_of(const Run& run) const {
   facts.registers = code.registers;
   facts.shared_bytes = code.shared_bytes + run.slice.shared_bytes;
   facts.memory = code.memory;
-  facts.uncoalesced = code.uncoalesced;
   facts.form = static_cast<uint32_t>(run.cell ? OfferForm::kResident : OfferForm::kSlices);
   if (run.shape) {
     facts.block_ps = run.shape->typical_ns * 1000 / std::max<uint64_t>(1, run.shape->blocks);

@@ -12,8 +12,7 @@ namespace bandsaw::runner {
 struct OfferCode {
   uint64_t hash = 0;  // of the rewritten text
   uint32_t registers = 0, shared_bytes = 0;
-  uint32_t memory = 0;       // accesses of global memory, of all instructions, in kOfferParts
-  uint32_t uncoalesced = 0;  // of these
+  uint32_t memory = 0;  // accesses of global memory, of all instructions, in kOfferParts
 
   // `text` is the rewritten kernel and `function` its form on the device; `kernel` its name in `program`.
   static OfferCode of(Device* device, std::string_view text, const FunctionRef& function, const ptx::Program& program,

@@ -2,8 +2,8 @@
 //
 // JSON on standard input, JSON on standard output. In: `gpu` (constants that differ from GpuModel's), `kernels` (their
 // profiles; block_ns in nanoseconds), `pairs` (names and blocks on each SM), `overlaps` (what is launched, and what
-// each takes alone). Out: `solo`, `pairs` and `overlaps` in the order of the input; of kernels and pairs three
-// forecasts: by the static mix alone, with the speed at half the occupancy, with counts of instructions and bytes.
+// each takes alone). Out: `solo`, `pairs` and `overlaps` in the order of the input; of kernels and pairs one for each
+// way of what is known (kWays).
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -21,7 +21,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kWays[] = {"mix", "half", "counts"};
+// The static mix alone; and which accesses are scattered; with it the speed at half the occupancy; the mix, and the
+// bandwidth by its accesses and measured times; counts of instructions and bytes, and the speeds at half and one.
+constexpr const char* kWays[] = {"mix", "scattered", "half", "bandwidth", "counts"};
 
 GpuModel gpu_of(const json& in) {
   GpuModel gpu;
@@ -45,18 +47,17 @@ BlockNeeds needs_of(const json& in) {
 
 // What is known of a kernel on one of the ways.
 KernelProfile profile_of(const json& in, const std::string& way) {
-  KernelProfile profile{.needs = needs_of(in),
-                        .block_ns = in.at("block_ns"),
-                        .memory = in.value("memory", 0.1),
-                        .uncoalesced = in.value("uncoalesced", 0.0)};
+  KernelProfile profile{.needs = needs_of(in), .block_ns = in.at("block_ns"), .memory = in.value("memory", 0.1)};
+  if (way == "scattered" || way == "half") profile.uncoalesced = in.value("uncoalesced", 0.0);
   if (way == "half") profile.half_speed = in.value("half_speed", 0.0);
+  if (way == "bandwidth") profile.bytes_per_ns = in.value("mix_bytes_per_ns", 0.0);
   if (way != "counts") return profile;
   profile.half_speed = in.value("half_speed", 0.0);
   profile.one_speed = in.value("one_speed", 0.0);
   profile.instructions = in.value("instructions", 0.0);
   profile.bytes_per_ns = in.value("bytes_per_ns", 0.0);
   profile.memory = in.value("counted_memory", profile.memory);
-  profile.uncoalesced = in.value("counted_uncoalesced", profile.uncoalesced);
+  profile.uncoalesced = in.value("counted_uncoalesced", in.value("uncoalesced", 0.0));
   return profile;
 }
 

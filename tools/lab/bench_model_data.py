@@ -8,8 +8,10 @@ import subprocess
 from lab.paths import BUILD
 from lab.shell import Failure
 
-WAYS = {"mix": "static mix alone", "half": "with half_speed", "counts": "with counts, half and one block"}
+WAYS = {"mix": "static mix alone", "scattered": "and which accesses are scattered", "half": "and half_speed",
+        "bandwidth": "static mix, and bandwidth by it and times", "counts": "counts, half_speed, one_speed"}
 GUESS = {"guess": "no model: shares of the blocks"}
+COALESCED = 128    # bytes of a warp's access
 SECTORS = 32 * 32  # bytes that a warp's access takes if every lane reads a sector of its own
 # Of a warp in one round of the kernel's loop: instructions as compiled for sm_90 by CUDA 13.0 (read from the machine
 # code; of BS what runs without the slow ways of division and root), accesses of global memory, those of 32 sectors, and
@@ -63,6 +65,7 @@ def profiles(measured: Measured, mixes: dict[str, dict]) -> list[dict]:
             "instructions": instructions * rounds * warps, "counted_memory": accesses / instructions,
             "counted_uncoalesced": scattered / accesses if accesses else 0,
             "bytes_per_ns": max(1e-3, dram * rounds * warps * rate),  # 0 would say that it is not known
+            "mix_bytes_per_ns": max(1e-3, accesses * COALESCED * rounds * warps * rate),
             "ipc": instructions * rounds * warps * rate
             / (4 * sms * _clock(measured, name)), **mixes.get(name, {})})
     return found

@@ -2,6 +2,7 @@
 import statistics
 
 from lab import svg
+from lab.bench_model_choices import choices
 from lab.bench_model_data import GUESS, WAYS, error, mean
 
 # Kernelet's bound for a pair, section 5.2: a forecast is good where it is within 20 % of the peak IPC of what was
@@ -10,6 +11,7 @@ NEAR = 0.2
 PEAK_IPC = 1.0       # ipc() is of one scheduler, which issues one instruction a cycle
 SHARE_OF_PAIRS = 80  # percent of the pairs that are to be within it
 CRUZ = 10            # percent of mean error, synthetic kernels
+LISTED = ("mix", "half", "counts")  # of WAYS, kernel by kernel and pair by pair
 JUDGED = "synthetic, waiting, all shared memory"
 
 
@@ -29,13 +31,13 @@ def _kernels(result: dict) -> list[str]:
     """Alone: how fast with few blocks, as measured and as each way says."""
     solo = result["solo"]
     rows = [("kernel", "block us", "regs", "IPC", "bytes/ns", "memory", "speed with 1, 2, 4, 6 blocks",
-             *(f"{way}: delay" for way in WAYS), *(f"{way}: error at 2" for way in WAYS))]
+             *(f"{way}: delay" for way in LISTED), *(f"{way}: error at 2" for way in LISTED))]
     for kernel in result.get("kernels", []):
         name = kernel["name"]
         rates = {int(resident): rate for resident, rate in solo["measured"][name].items()}
         full = max(rates)
         speeds = [f"{rates[count] / rates[full]:.2f}" for count in (1, 2, 4, 6) if count in rates]
-        fits = [solo[way][name] or {} for way in WAYS]
+        fits = [solo[way][name] or {} for way in LISTED]
         delays = [f"{fit['fit']['delay']:.0f}" if fit else "" for fit in fits]
         errors = [f"{100 * error(fit['speeds'][1], rates[2] / rates[full]):+.0f} %" if fit and 2 in rates else ""
                   for fit in fits]
@@ -70,10 +72,10 @@ def percent_near(errors: list[float]) -> float:
 
 
 def _pairs(result: dict) -> list[str]:
-    rows = [("pair", "blocks", "found", "speeds measured", *(f"by {way}" for way in WAYS), "profit measured",
-             *(f"by {way}" for way in WAYS))]
+    rows = [("pair", "blocks", "found", "speeds measured", *(f"by {way}" for way in LISTED), "profit measured",
+             *(f"by {way}" for way in LISTED))]
     for pair in result["pairs"]:
-        said = [pair["forecast"][way] for way in WAYS]
+        said = [pair["forecast"][way] for way in LISTED]
         rows.append((f"{pair['a']}-{pair['b']}", f"{pair['resident_a']}+{pair['resident_b']}",
                      f"{pair['found_a']:.2f}+{pair['found_b']:.2f}", f"{pair['speed_a']:.2f} {pair['speed_b']:.2f}",
                      *(f"{each['speed_a']:.2f} {each['speed_b']:.2f}" for each in said), f"{pair['profit']:+.2f}",
@@ -88,7 +90,16 @@ def _pairs(result: dict) -> list[str]:
                      *(f"{percent_near(errors[key]):.0f} %, {100 * mean([abs(each) for each in errors[key]]):.1f} %"
                        for key in parts),
                      f"{percent_near(errors['profit']):.0f} %, {mean([abs(each) for each in errors['profit']]):.3f}"))
-    return [*lines, "", *columns(rows)]
+    return [*lines, "", *columns(rows), "", *_choices(result)]
+
+
+def _choices(result: dict) -> list[str]:
+    rows = [("choice by", "throughput of it", "losing", "when measured", "tries", "best")]
+    for way, text in {**WAYS, **GUESS}.items():
+        found = choices(result["pairs"], way)
+        rows.append((text, f"{found.first:.3f}", found.losing, f"{found.learnt:.3f}", f"{found.tries:.1f}",
+                     f"{found.best:.3f}"))
+    return columns(rows)
 
 
 def timed_error(overlap: dict) -> float:
