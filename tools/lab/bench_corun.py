@@ -11,6 +11,7 @@ import datetime
 import json
 import os
 import pathlib
+import statistics
 import sys
 import time
 
@@ -76,9 +77,17 @@ def table(results: list[dict]) -> str:
     lines += notes
     lines += [f"{result['case']}, {result['mode']}: FAILED: {result['failed']}" for result in results
               if "failed" in result]
-    lines += [f"{each['case']}, {each['mode']}: {more}" for each in results for more in (_cut(each), _planned(each))
-              if more]
+    lines += [f"{each['case']}, {each['mode']}: {more}" for each in results
+              for more in (_cut(each), _planned(each), _seeds(each)) if more]
     return "\n".join(lines)
+
+
+def _seeds(result: dict) -> str:
+    found = result.get("of_seeds", [])
+    if len(found) < 2:
+        return ""
+    return (f"{len(found)} seeds, {min(found):.3f} to {max(found):.3f} of one by one, mean "
+            f"{statistics.fmean(found):.3f}; the one in the middle is shown")
 
 
 def _planned(result: dict) -> str:
@@ -162,7 +171,8 @@ def measure_all(options) -> list[dict]:
         _save(options, results, setting)
     for mode in options.mode if chosen else []:
         say(f"mixes: {mode}" + (f", policy {setting.policies[mode]}" if mode in setting.policies else ""))
-        found = bench_corun_measure.mixes(setting, mode, chosen)
+        found = (bench_corun_measure.drawn_by_lot(setting, mode, chosen, options.seeds) if mode == "random"
+                 else bench_corun_measure.mixes(setting, mode, chosen))
         results += found
         if setting.device != "soft":
             judge_mixes(results)
@@ -179,6 +189,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--mode", metavar="LIST", help=f"for the mixes, of {','.join(MODES)}; all if left out. What "
                         f"vgpud keeps but does not plan by is shown as {NOT_FOLLOWED}, what there is nothing of as "
                         f"{NOT_THERE}")
+    parser.add_argument("--seeds", type=int, default=1, help="of the mode random, each a run of its own (1)")
     parser.add_argument("--seconds", type=float, help="of work in each mix, and of short kernels beside the long one; "
                         "if left out, so that all together takes some two minutes on a GPU")
     parser.add_argument("--quick", action="store_true", help="half a second each, for the harness itself")
@@ -193,6 +204,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     if unknown := [case for case in options.case if case != LATENCY and not kernels_of(case)]:
         parser.error(f"no case {', '.join(unknown)}; there are {', '.join(CASES)}, and mixes of {', '.join(KERNELS)} as "
                      "PC+TEA")
+    if options.seeds < 1:
+        parser.error("--seeds is 1 or more")
     if unknown := set(options.mode) - set(MODES):
         parser.error(f"no mode {', '.join(sorted(unknown))}; there are {', '.join(MODES)}")
     return options

@@ -29,12 +29,12 @@ class TenantProgram(Program):
 class CorunDaemon(Daemon):
     """A vgpud that cuts long kernels (`slices`: the form, or empty) or does not, and with a mode of co-running."""
 
-    def __init__(self, device: str, policy: str = "none", slices: str = "", mode: str = "mps"):
-        self.slices, self.mode = slices, mode
+    def __init__(self, device: str, policy: str = "none", slices: str = "", mode: str = "mps", seed: int = 1):
+        self.slices, self.mode, self.seed = slices, mode, seed
         super().__init__(device, policy, name="corun")
 
     def _configuration(self) -> str:
-        return (f'{super()._configuration()}corun_mode = "{self.mode}"\n'
+        return (f'{super()._configuration()}corun_mode = "{self.mode}"\nplan_seed = {self.seed}\n'
                 f'[slices]\nenabled = {str(bool(self.slices)).lower()}\nform = "{self.slices or "slice"}"\n')
 
     def status(self) -> dict:
