@@ -336,6 +336,7 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
     next = std::min(next, dispatch(account, now));
     next = std::min(next, follow_plan(account, now));
     next = std::min(next, renew_leases(account, now));
+    next = std::min(next, review_stuck(account, now));
     review_meters(account, now);
   }
   see_crowd(now);

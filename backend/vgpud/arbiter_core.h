@@ -78,8 +78,10 @@ class ArbiterCore {
     uint32_t leased = 0;         // begun at an open gate that has been closed since
     uint32_t overdue = 0;        // granted, and given up: they are no longer the scheduler's
     Time overdue_since = 0;
-    Time last_end = 0;    // of a slice
-    Time head_since = 0;  // when the oldest one that flies became that
+    Time last_end = 0;             // of a slice
+    Time head_since = 0;           // when the oldest one that flies became that
+    bool stuck = false;            // that one is short work, and finds no room beside resident blocks
+    sched::RequestId pressed = 0;  // for which one of them room was made last
   };
   using Lanes = std::array<Lane, kGateEngines>;
   struct Lease {
@@ -120,6 +122,7 @@ class ArbiterCore {
     GateBoard* aside = nullptr;               // instead of it, while it is not governed
     bool corun = false, wants_corun = false;  // the second: from when on no program of before is left
     Apart apart;
+    Time pressed_at = 0;                       // when others were to make room for it last
     std::array<Meter, kGateEngines> meters{};  // by account
     std::map<uint32_t, Lanes> slots;
     std::array<uint32_t, kGateSlots> generation{};
@@ -209,6 +212,7 @@ class ArbiterCore {
   void maybe_open(Account account, Time now);
   bool wants(const Vgpu& vgpu, Account account, bool waiting_only) const;
   bool others_want(const Vgpu& vgpu, Account account) const;
+  Time review_stuck(Account account, Time now);
   bool others_press(const Vgpu& vgpu, Account account) const;
   bool has_overdue(const Vgpu& vgpu, Account account) const;
   Time dispatch(Account account, Time now);

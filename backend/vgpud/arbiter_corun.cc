@@ -6,6 +6,16 @@
 #include "memory/base/futex.h"
 
 namespace bandsaw {
+namespace {
+
+// For so long short work may wait for room before others are to make some,
+constexpr sched::Time kStuck = 500 * sched::kMicrosecond;
+// which they may take so long to hear of: runners look each millisecond, and not before as much of their own has run.
+constexpr sched::Time kPress = 2 * sched::kMillisecond;
+// Each time costs them the part of a block.
+constexpr sched::Time kBetweenPresses = 8 * sched::kMillisecond;
+
+}  // namespace
 
 // Of work that took so long while this part passed.
 uint64_t ArbiterCore::Part::of(uint64_t busy_ns) const {
@@ -59,9 +69,35 @@ ArbiterCore::Part ArbiterCore::take_part(Vgpu& vgpu, Account account, Time now) 
   return part;
 }
 
-// As others_want, without those that only wait for their turn in a plan.
+// As others_want, without those that only wait for their turn in a plan, and with those that have begun and find no
+// room.
 bool ArbiterCore::others_press(const Vgpu& vgpu, Account account) const {
-  return any_of_others(vgpu, account, [](const Lane& lane) { return lane.waiting && !lane.admitted; });
+  return any_of_others(vgpu, account, [](const Lane& lane) { return (lane.waiting && !lane.admitted) || lane.stuck; });
+}
+
+// Short work is granted beside what is planned, and where resident blocks have all the room on the SMs it waits there
+// until they have drawn a whole kernel. So who waits for long has them make room: once for each slice, and not often.
+// Returns when to be called again.
+ArbiterCore::Time ArbiterCore::review_stuck(Account account, Time now) {
+  if (!planner_ || account != account_of(0)) return kNever;
+  Time next = kNever;
+  for (auto& [name, vgpu] : vgpus_) {
+    for (auto& [slot, lanes] : vgpu.slots) {
+      Lane& lane = lanes[0];
+      lane.stuck = false;
+      if (lane.flying.empty() || lane.flying.front().planned != 0 || vgpu.apart.on) continue;
+      const Granted& slice = lane.flying.front();
+      const Time due = std::max({slice.granted, lane.head_since, vgpu.pressed_at + kBetweenPresses}) + kStuck;
+      if (lane.pressed != slice.id && now >= due) {
+        lane.pressed = slice.id;
+        vgpu.pressed_at = now;
+      }
+      lane.stuck = lane.pressed == slice.id && now < vgpu.pressed_at + kPress;
+      if (lane.pressed != slice.id) next = std::min(next, due);
+      if (lane.stuck) next = std::min(next, vgpu.pressed_at + kPress);
+    }
+  }
+  return next;
 }
 
 ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, Account account, const Granted& slice) const {

@@ -52,6 +52,27 @@ TEST_F(PlannedTest, PairsThatGainRunBesideEachOther) {
   }
 }
 
+// Of short work beside kernels whose resident blocks have all the room on the SMs.
+TEST_F(PlannedTest, ShortWorkDoesNotWaitForWholeKernels) {
+  for (const int others : {1, 2}) {
+    make(CorunMode::kKernelet, unscheduled());
+    PlannedTenant& brief = join(kBs);
+    brief.offers = false;
+    brief.waits = true;
+    brief.blocks = brief.minimum = 4 * static_cast<uint64_t>(gpu_.gpu().sms);
+    join(kTea).form = OfferForm::kResident;
+    if (others == 2) join(kPc).form = OfferForm::kResident;
+    run_for(200 * kMillisecond);
+    brief.done = 0;
+    throughput(1);
+    run_for(2 * kSecond);
+    const double launches = brief.done / static_cast<double>(brief.blocks) / 2, total = throughput(2 * kSecond);
+    std::printf("beside %d: %.0f launches a second, %.3f in all\n", others, launches, total);
+    EXPECT_GT(launches, others == 1 ? 220 : 150);  // 148 and 76, if none had to make room
+    EXPECT_GT(total, others == 1 ? 0.98 : 1.5);
+  }
+}
+
 // Caches that they spoil for each other, say.
 TEST_F(PlannedTest, PairsThatProveToLoseRunOneAfterTheOther) {
   beside_ = 0.5;

@@ -19,6 +19,7 @@ struct PlannedTenant {
   double block_ns = 0;  // alone
   uint64_t blocks = 0, minimum = 0, left = 0, call = 0;
   bool offers = true, stopped = false, reports = true;
+  bool waits = false;                // for the end of each launch
   uint64_t launches = ~uint64_t{0};  // to come
 
   struct Slice {
@@ -112,7 +113,7 @@ class PlannedTest : public ArbiterFixture {
       tenant.asking = false;
       begin(tenant, true);
     }
-    const size_t at_once = tenant.form == OfferForm::kResident ? 1 : 2;
+    const size_t at_once = tenant.form == OfferForm::kResident || tenant.waits ? 1 : 2;
     while (!tenant.asking && tenant.running.size() < at_once) {
       if (tenant.left == 0) {
         if (tenant.launches == 0) return;
