@@ -97,19 +97,26 @@ class Way {
 };
 
 OverlapKernel overlap_kernel(const json& in) {
-  return {.needs = needs_of(in), .blocks = in.at("blocks"), .time = in.at("alone_ns").get<Time>()};
+  return {.needs = needs_of(in),
+          .blocks = in.at("blocks"),
+          .time = in.at("alone_ns").get<Time>(),
+          .issue = in.value("issue", 0.0)};
 }
 
 json overlap_of(const GpuModel& gpu, const json& in) {
-  const OverlapForecast forecast = forecast_overlap(gpu, overlap_kernel(in.at("first")),
-                                                    overlap_kernel(in.at("second")), in.value("launch_ns", Time{0}));
+  OverlapKernel first = overlap_kernel(in.at("first")), second = overlap_kernel(in.at("second"));
+  const Time launch = in.value("launch_ns", Time{0});
+  const OverlapForecast busy = forecast_overlap(gpu, first, second, launch);
+  first.issue = second.issue = 0;
+  const OverlapForecast forecast = forecast_overlap(gpu, first, second, launch);
   constexpr const char* kCases[] = {"A", "B", "C"};
   return {{"case", kCases[static_cast<int>(forecast.overlap)]},
           {"rounds", forecast.rounds},
           {"limited_rounds", forecast.limited_rounds},
           {"slowdown", forecast.slowdown},
           {"begins_ns", forecast.begins},
-          {"slowdown_timed", forecast.slowdown_timed}};
+          {"slowdown_timed", forecast.slowdown_timed},
+          {"slowdown_busy", busy.slowdown_timed}};
 }
 
 json forecast(const json& in) {

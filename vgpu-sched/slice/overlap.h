@@ -25,6 +25,9 @@ struct OverlapKernel {
   BlockNeeds needs;
   Blocks blocks = 0;
   Time time = 0;  // alone
+  // Of the issue slots of the SMs that it is on, the part that it uses alone, 0 to 1; 0: not known. Warps of the older
+  // kernel are issued first, so beside one that keeps the slots busy the other one stands still.
+  double issue = 0;
 };
 
 struct OverlapForecast {
@@ -36,6 +39,9 @@ struct OverlapForecast {
   double slowdown = 1;
   // Beyond the paper, from the times: when the second begins, and how long from the first's start to the second's end,
   // in units of the second's time alone; in case A the first leaves after its time and the rest goes at full speed.
+  // With `issue` known: beside a first that uses up the issue slots the second has the SMs that it leaves early, and
+  // ends with it or later; beside another it has the slots that are left; and a second which uses them up is as fast
+  // with few blocks on an SM as with many. (As measured on an H200; on the paper's K40 room was all that counted.)
   Time begins = 0;
   double slowdown_timed = 1;
 };

@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
 
 from lab import bench_model_tables as tables
 from lab.bench_model_choices import choices
-from lab.bench_model_data import WAYS, guess
+from lab.bench_model_data import WAYS, guess, issue_alone
 
 KERNELS = [{"name": "slow", "ipc": 0.01}, {"name": "fast", "ipc": 0.8}]
 
@@ -25,10 +25,11 @@ def pair(a, b, measured, said):
 def launch(first, second, said, measured, lasting=True, carveout=100, group="synthetic"):
     """Forecast and measurement differ by equation 2 if `lasting`, else with times; the other way they are the same."""
     figures, key = {"slowdown": 1.0, "slowdown_timed": 1.0}, "slowdown" if lasting else "slowdown_timed"
+    busy = {"slowdown_busy": said if not lasting else 1.0}
     return {"set": group, "carveout": carveout, "lasting": lasting, "kind": f"{first}-{second}",
             "first": {"name": first, "blocks": 1, "threads": 32},
             "second": {"name": second, "blocks": 1, "threads": 32},
-            "case": "A", **figures, key: measured, "forecast": {"case": "A", **figures, key: said}}
+            "case": "A", **figures, key: measured, "forecast": {"case": "A", **figures, **busy, key: said}}
 
 
 def result(pairs=(), overlaps=()):
@@ -112,10 +113,19 @@ class Overlaps(unittest.TestCase):
             self.assertAlmostEqual(tables.overlap_error(launch("waits", "waits", 3, 2, lasting)), 0.5)
             self.assertFalse(verdict(result(overlaps=[launch("waits", "waits", 3, 2, lasting)]), "waiting"))
 
-    def test_a_first_that_may_end_is_judged_of_busy_kernels_too(self):
+    def test_all_synthetic_ones_are_judged_by_times_and_issue_slots(self):
         near, far = launch("waits", "waits", 1, 1, lasting=False), launch("busy", "busy", 3, 2, lasting=False)
-        self.assertTrue(verdict(result(overlaps=[near]), "may end"))
-        self.assertFalse(verdict(result(overlaps=[near, far]), "may end"))
+        self.assertTrue(verdict(result(overlaps=[near]), "all synthetic"))
+        self.assertFalse(verdict(result(overlaps=[near, far]), "all synthetic"))
+        other = [launch("busy", "busy", 3, 2, lasting=False, carveout=-1), launch("PC", "ST", 3, 2, False, group="real")]
+        self.assertTrue(verdict(result(overlaps=[near, *other]), "all synthetic"))
+
+    def test_issue_slots_are_those_of_the_sm_that_has_most_blocks(self):
+        half = {"name": "busy", "registers": 16, "blocks": 133, "threads": 128, "rounds": 1000, "alone_ns": 10000}
+        # Two blocks, so two warps of a scheduler with nine instructions a round.
+        self.assertAlmostEqual(issue_alone(half, 132, 2.0), 9 * 1000 * 2 / 20000)
+        self.assertEqual(issue_alone({**half, "name": "who"}, 132, 2.0), 0)
+        self.assertEqual(issue_alone({**half, "alone_ns": 1}, 132, 2.0), 1)
 
     def test_the_table_has_estimated_actual_and_error(self):
         listing = tables.text({**result(overlaps=[launch("waits", "waits", 3, 2)]), "kernels": []})

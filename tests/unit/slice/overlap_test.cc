@@ -81,6 +81,32 @@ TEST(Overlap, TheFirstLeavesAndTheRestGoesFaster) {
   EXPECT_NEAR(got.slowdown_timed, 1 + 0.05 * (1 - 1 / got.slowdown), 1e-6);
 }
 
+// As measured on an H200: launches of tests/corun/overlaps.h, and what the second took from the first's start.
+TEST(Overlap, WhoUsesUpTheIssueSlotsIsNotDisturbed) {
+  const auto slowdown = [](int blocks, BlockNeeds needs, double ms, double issue, int others, BlockNeeds other,
+                           double other_ms, double other_issue) {
+    const auto kernel = [](int count, BlockNeeds its, double time, double slots) {
+      return OverlapKernel{
+          .needs = its, .blocks = static_cast<Blocks>(count), .time = static_cast<Time>(time * 1e6), .issue = slots};
+    };
+    return forecast_overlap(GpuModel{}, kernel(blocks, needs, ms, issue), kernel(others, other, other_ms, other_issue),
+                            5 * kMicrosecond)
+        .slowdown_timed;
+  };
+  // The second stands still on 61 SMs, whatever it has done elsewhere; by room and times alone 1.25 were said.
+  EXPECT_NEAR(slowdown(61, {512, 104, 12288}, 32.0, 1, 1663, {512, 16, 12288}, 1.734, 1), 18.54, 0.3);
+  // Some SMs have three blocks of the first and some two, and these are the second's from two thirds of the time on.
+  EXPECT_NEAR(slowdown(365, {512, 16, 4096}, 13.0, 1, 5795, {128, 16, 4096}, 1.502, 1), 8.64, 0.4);
+  // Where the first leaves no room, nothing stands still beside it.
+  EXPECT_NEAR(slowdown(58, {512, 104, 0}, 1.01, 0.97, 499, {256, 118, 0}, 0.301, 0.08), 1.93, 0.1);
+  // A second that a few warps keep busy is as fast where it has room, which is on 94 SMs.
+  EXPECT_NEAR(slowdown(434, {128, 118, 4096}, 0.608, 0.08, 1202, {128, 104, 4096}, 0.316, 0.97), 1.46, 0.1);
+  // It has what the first leaves.
+  EXPECT_NEAR(slowdown(132, {256, 32, 0}, 100, 0.6, 1320, {256, 32, 0}, 1, 0.8), 2, 0.01);
+  // Over before the second begins.
+  EXPECT_NEAR(slowdown(365, {512, 16, 4096}, 0.004, 1, 5795, {128, 16, 4096}, 1, 1), 1.004, 1e-6);
+}
+
 TEST(Overlap, SpreadBlocksLeaveRoomOnEverySm) {
   const OverlapKernel first = kernel(47, 128, 0, 13);
   const OverlapForecast got = forecast_overlap(k40(), first, kernel(3840, 256, 0, 8), 0, Placement::kSpread);
