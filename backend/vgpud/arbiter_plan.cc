@@ -26,6 +26,7 @@ void ArbiterCore::make_planner(Time now) {
     for (auto& [slot, lanes] : vgpu.slots) {
       if (lanes[kCompute].admitted) let_go(vgpu, slot, kCompute, {}, now);
       for (Granted& slice : lanes[kCompute].flying) slice.planned = 0;
+      lanes[kCompute].stuck = false;
     }
   }
   planner_ = CoPlanner::make(corun_mode_, options_.plan);
