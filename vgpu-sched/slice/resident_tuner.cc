@@ -66,12 +66,12 @@ void ResidentTuner::search() {
   launches_ = 0;
 }
 
-// The best that leaves others room, if it is not much longer.
+// The best that leaves others room, if it is not much longer; slices, in which a pair's ratio is not kept, if need be.
 int ResidentTuner::leave_room(double shortest) const {
   int best = most_;
   for (const auto& [number, time] : times_) {
-    const bool near = static_cast<double>(time) <= kForRoom * shortest;
-    if (near && number != most_ && (best == most_ || time < times_.at(best))) best = number;
+    if (number == most_ || static_cast<double>(time) > kForRoom * shortest) continue;
+    if (best == most_ || best == kSliced || time < times_.at(best)) best = number;
   }
   return best;
 }

@@ -55,9 +55,13 @@ TEST(ResidentTuner, RoomForOthersMayCostLittle) {
   EXPECT_EQ(tuner.next(), 6);
   tuner = eight();
   settle(&tuner, multiply, 20.241);
+  EXPECT_EQ(tuner.next(), 6);
+  const auto all = [&](int resident) { return resident == 8 ? 19.9 : multiply(resident); };
+  tuner = eight();
+  settle(&tuner, all, 20.1);
   EXPECT_EQ(tuner.next(), ResidentTuner::kSliced);
   tuner = eight();
-  settle(&tuner, [&](int resident) { return resident == 8 ? 19.9 : multiply(resident); });
+  settle(&tuner, all);
   EXPECT_EQ(tuner.next(), 8);
 }
 
