@@ -33,10 +33,11 @@ void GateView::ring() {
 
 bool GateView::enter(unsigned engine, uint64_t units) {
   if (!board_) return true;
-  Slice& slice = lanes_[engine].slice;
+  Lane& lane = lanes_[engine];
+  Slice& slice = lane.slice;
   if (slice.begun) {
-    lanes_[engine].full = Clock::now() - slice.since < std::chrono::nanoseconds(quantum_ns());
-    if (lanes_[engine].full && slice.units + units <= slice.limit) {
+    lane.in_time = Clock::now() - slice.since < std::chrono::nanoseconds(quantum_ns());
+    if (lane.in_time && slice.units + units <= slice.limit) {
       slice.units += units;
       return true;
     }
@@ -107,7 +108,7 @@ uint64_t GateView::quantum_ns() const {
 // more than were seen to end, where fewer come in a quantum: who pauses between them would wait for each slice's end.
 uint64_t GateView::limit(const Lane& lane) const {
   const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
-  const uint64_t most = (lane.full ? 2 : 1) * lane.proven.load(std::memory_order_relaxed);
+  const uint64_t most = (lane.in_time ? 2 : 1) * lane.proven.load(std::memory_order_relaxed);
   // Before anything is known, one; where the device cannot measure, a few.
   if (unit_ps == 0) return lane.unmeasured ? std::min(most, kUnmeasuredMost) : 1;
   return std::clamp<uint64_t>(quantum_ns() * 1000 / unit_ps, 1, std::min(most, kUnitsMax));
@@ -175,18 +176,20 @@ bool GateView::is_planned(unsigned engine) const {
 
 void GateView::offer(unsigned engine, const OfferFacts& facts) {
   if (!board_) return;
-  OfferFacts offered = facts;
-  offered.asked = board_->gates[slot_][engine].asked.load(std::memory_order_relaxed) + (lanes_[engine].asking ? 0 : 1);
-  write_offer(board_->offers[slot_], offered);
+  put_offer(engine, facts, lanes_[engine].asking ? 0 : 1);
   if (facts.call == 0 && is_planned(engine)) ring();
 }
 
 void GateView::report(unsigned engine, const OfferFacts& facts) {
   if (!board_ || lanes_[engine].asking) return;
-  OfferFacts reported = facts;
-  reported.asked = board_->gates[slot_][engine].asked.load(std::memory_order_relaxed);
-  write_offer(board_->offers[slot_], reported);
+  put_offer(engine, facts, 0);
   ring();
+}
+
+// Of the ask that is so many after the last one.
+void GateView::put_offer(unsigned engine, OfferFacts facts, uint32_t after) {
+  facts.asked = board_->gates[slot_][engine].asked.load(std::memory_order_relaxed) + after;
+  write_offer(board_->offers[slot_], facts);
 }
 
 GateAnswer GateView::answer(unsigned engine) const {

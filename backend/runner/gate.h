@@ -95,7 +95,7 @@ class GateView {
     std::atomic<uint32_t> in_flight{0};   // slices; a futex word
     bool asking = false;                  // the arbiter has not answered yet
     bool granted = false;                 // what begun last was
-    bool full = true;                     // more units came than the last slice had room for, before its time was up
+    bool in_time = true;                  // what came last for a slice did so before its quantum was over
     // What enter last said no for, and what it saw there; null: it said yes.
     std::atomic<uint32_t>* wait_word = nullptr;
     uint32_t wait_seen = 0;
@@ -118,6 +118,7 @@ class GateView {
   uint64_t limit(const Lane& lane) const;
   uint32_t pieces(const Lane& lane) const;
   void ring();
+  void put_offer(unsigned engine, OfferFacts facts, uint32_t after);
 
   GateBoard* board_ = nullptr;
   uint32_t slot_ = 0;

@@ -267,11 +267,10 @@ ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, uint32_t slot, unsigne
   }
   while (!lane.flying.empty()) {
     const Granted slice = lane.flying.front();
-    // Not since the meter was read: that is done for its neighbours' sake too.
-    const Time since = metered ? std::max(slice.granted, lane.head_since) : held_since(vgpu, account, slice);
+    const Time since = held_since(vgpu, account, lane, slice);
     if (now - since < options_.patience_ns) return since + options_.patience_ns;
     const Time held = metered ? take_part(vgpu, account, now).own : now - since;
-    const Time charged = held + std::min(std::exchange(vgpu.debt[account], 0), sched::kLongest / 2);
+    const Time charged = held + take_debt(vgpu, account);
     (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);
     ++vgpu.use[engine].overruns;
     vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);

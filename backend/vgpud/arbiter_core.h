@@ -165,7 +165,8 @@ class ArbiterCore {
   void forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns, Time held,
                 Time now);
-  Time held_since(const Vgpu& vgpu, Account account, const Granted& slice) const;
+  Time held_since(const Vgpu& vgpu, Account account, const Lane& lane, const Granted& slice) const;
+  static Time take_debt(Vgpu& vgpu, Account account);
   Part take_part(Vgpu& vgpu, Account account, Time now);
   void review_meters(Account account, Time now);
   void set_calm(Vgpu& vgpu, Account account, bool calm);

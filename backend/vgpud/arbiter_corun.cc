@@ -100,9 +100,10 @@ ArbiterCore::Time ArbiterCore::review_stuck(Account account, Time now) {
   return next;
 }
 
-ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, Account account, const Granted& slice) const {
-  const Meter& meter = vgpu.meters[account];
-  return std::max(slice.granted, meter.runs ? meter.since : free_since_[account]);
+// Of one that is metered not since its meter was read: that is done for its other slices' sake too.
+ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, Account account, const Lane& lane,
+                                          const Granted& slice) const {
+  return std::max(slice.granted, vgpu.meters[account].runs ? lane.head_since : free_since_[account]);
 }
 
 // Meters run of those that are corun and have something on the engine, be it given up.

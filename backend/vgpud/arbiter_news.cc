@@ -127,7 +127,8 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
       if (ended == lane.flying.begin()) lane.head_since = now;
       lane.flying.erase(ended);
       tell_plan(vgpu, slot, slice, busy_ns / count, now);
-      complete(vgpu, slot, engine, slice, each, metered ? own : now - held_since(vgpu, account_of(engine), slice), now);
+      complete(vgpu, slot, engine, slice, each, metered ? own : now - held_since(vgpu, account_of(engine), lane, slice),
+               now);
     } else if (lease.takes()) {
       lease.own += own;
       lease.busy_ns += each;
@@ -153,8 +154,12 @@ ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, Account account, uint64_t busy
       suspicion = kDoubt;
     }
   }
-  charged += std::min(std::exchange(vgpu.debt[account], 0), sched::kLongest / 2);
-  return charged;
+  return charged + take_debt(vgpu, account);
+}
+
+// What is to be charged beside the next slice; then it is.
+ArbiterCore::Time ArbiterCore::take_debt(Vgpu& vgpu, Account account) {
+  return std::min(std::exchange(vgpu.debt[account], 0), sched::kLongest / 2);
 }
 
 void ArbiterCore::complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns,
@@ -175,7 +180,7 @@ void ArbiterCore::forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time n
   const Account account = account_of(engine);
   const bool metered = vgpu.meters[account].runs;
   for (const Granted& slice : std::exchange(lane.flying, {})) {
-    const Time held = metered ? take_part(vgpu, account, now).own : now - held_since(vgpu, account, slice);
+    const Time held = metered ? take_part(vgpu, account, now).own : now - held_since(vgpu, account, lane, slice);
     complete(vgpu, slot, engine, slice, static_cast<uint64_t>(now - slice.granted), held, now);
   }
   lane = {};

@@ -101,7 +101,7 @@ bool CoPlanner::ask(Place place, Owner owner, const OfferFacts& facts, Time now)
   kernel.facts = facts;
   if (kernel.id == 0 && (!has_room(owner) || !arrive(place, &kernel, now))) return false;
   if (kernel.stays || kernel.has_resident()) {
-    (void)scheduler_.progress(kernel.id, kernel.blocks - std::min(facts.left, kernel.blocks));
+    (void)scheduler_.progress(kernel.id, kernel.done(facts.left));
   }
   kernel.asks = true;
   return true;
@@ -127,8 +127,7 @@ void CoPlanner::look(Place place, const OfferFacts& facts, Time now) {
 // How far resident blocks are, which the runner tells of those of a pair.
 void CoPlanner::see(const Kernel& kernel, const OfferFacts& facts) {
   if (!kernel.has_resident() || kernel.flying.empty() || facts.seen_ns <= 0 || facts.resident != kernel.told) return;
-  const uint64_t done = kernel.blocks - std::min(facts.left, kernel.blocks);
-  (void)scheduler_.drawn(kernel.id, done, static_cast<int>(facts.resident), facts.seen_ns);
+  (void)scheduler_.drawn(kernel.id, kernel.done(facts.left), static_cast<int>(facts.resident), facts.seen_ns);
 }
 
 void CoPlanner::slice_done(Place place, uint64_t number, Time busy, bool alone, Time now) {

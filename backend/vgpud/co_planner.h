@@ -11,6 +11,7 @@
 // Source: Kernelet, section 3; the plans are those of vgpu-sched/slice.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -135,6 +136,7 @@ class CoPlanner {
     Time quiet_since = 0;  // asks nothing and has nothing in flight
 
     bool has_resident() const { return facts.form == static_cast<uint32_t>(OfferForm::kResident); }
+    uint64_t done(uint64_t its_left) const { return blocks - std::min(its_left, blocks); }
     bool quiet() const { return id != 0 && !asks && flying.empty(); }
   };
 

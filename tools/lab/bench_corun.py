@@ -17,7 +17,7 @@ import time
 
 from lab import bench_corun_measure, host, setup, svg
 from lab.bench_corun_cases import (KERNELS, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_FOLLOWED, NOT_THERE, judge_mixes,
-                                   kernels_of, verdict)
+                                   kernels_of, of_alone, verdict)
 from lab.bench_corun_measure import Setting
 from lab.bench_corun_run import TenantProgram
 from lab.bench_shares_run import only_one
@@ -62,7 +62,7 @@ def _mix_lines(results: list[dict]) -> list[str]:
                ("instances", "{}")]
     rows = [("mix", "mode", "total s", "of one by one", "STP", "ANTT", "instances", "wanted")]
     for result in results:
-        more = {"of_alone": result["total_s"] / result["alone_s"]} if "total_s" in result else {}
+        more = {"of_alone": of_alone(result)} if "total_s" in result else {}
         rows.append((result["case"], result["mode"], *_cells(result | more, figures), _judged(result)))
     return _columns(rows) if results else []
 
@@ -126,7 +126,7 @@ def _charts(results: list[dict], folder: pathlib.Path) -> None:
 def _bar(result: dict | None, key: str) -> float | None:
     if result is None:
         return None
-    return result["total_s"] / result["alone_s"] if key == "total" else result[key]
+    return of_alone(result) if key == "total" else result[key]
 
 
 def _save(options, results: list[dict], setting: Setting) -> None:

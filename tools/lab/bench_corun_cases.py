@@ -110,6 +110,11 @@ def figures(outcomes: list[Outcome]) -> dict:
             "instances": len(outcomes)}
 
 
+def of_alone(result: dict) -> float:
+    """The total time of a mix, of its kernels' one by one."""
+    return result["total_s"] / result["alone_s"]
+
+
 def percentile(values: list[float], part: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]

@@ -6,7 +6,8 @@ import math
 import time
 
 from lab.bench_corun_cases import (ISOLATED, LATENCY, LONG, MODE_POLICIES, NOT_THERE, WHY_NOT_FOLLOWED, Outcome, Row,
-                                   figures, follows, form_of, kernels_of, percentile, vgpud_mode, why_no_partition)
+                                   figures, follows, form_of, kernels_of, of_alone, percentile, vgpud_mode,
+                                   why_no_partition)
 from lab.bench_corun_run import CorunDaemon, CorunTenant, calibrate, check, soon
 from lab.bench_shares_run import now
 from lab.guest_run import native_environment
@@ -100,17 +101,21 @@ def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
     return 1e9 * (len(ends) - 1) / (ends[-1] - ends[0])
 
 
+def _took_us(tenant: CorunTenant, patience: float) -> list[float]:
+    return [(end - begin) / 1000 for begin, _, end in tenant.instances(patience)]
+
+
 def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
     settle, alone_for, seconds = SETTLE_SECONDS, 1.0, setting.beside_seconds
     sms = (0, daemon.status()["corun"]["partitions"]["step"]) if row.partition else ()
     with _tenants(daemon, setting, row.sharing, [setting.long, setting.kernels["short"]], sms) as (long, short):
         short.start("short", soon(), 1.0, EVERY_US)
-        quiet = [(end - begin) / 1000 for begin, _, end in short.instances(30)]
+        quiet = _took_us(short, 30)
         begin = soon()
         beside = begin + int((settle + alone_for) * 1e9)
         long.start("backlog", begin, settle + alone_for + seconds, 2)
         short.start("short", beside, seconds, EVERY_US)
-        said = [(end - begin) / 1000 for begin, _, end in short.instances(seconds + 60)]
+        said = _took_us(short, seconds + 60)
         launches = long.instances(60)
         cut = daemon.cut(long.vgpu)
     alone = _rate(launches, begin + int(settle * 1e9), beside)
@@ -130,7 +135,7 @@ def _bare(setting: Setting) -> dict:
     try:
         short.ready()
         short.start("short", soon(), setting.beside_seconds, EVERY_US)
-        said = [(end - begin) / 1000 for begin, _, end in short.instances(setting.beside_seconds + 60)]
+        said = _took_us(short, setting.beside_seconds + 60)
         short.end()
     finally:
         short.kill()
@@ -188,9 +193,8 @@ def drawn_by_lot(setting: Setting, mode: str, chosen: list[str], seeds: int) -> 
         if failed := [each for each in of_mix if "total_s" not in each]:
             results.append(failed[0])
             continue
-        ordered = sorted(of_mix, key=lambda each: each["total_s"] / each["alone_s"])
-        results.append(ordered[len(ordered) // 2] | {"of_seeds": [each["total_s"] / each["alone_s"]
-                                                                  for each in ordered]})
+        ordered = sorted(of_mix, key=of_alone)
+        results.append(ordered[len(ordered) // 2] | {"of_seeds": [of_alone(each) for each in ordered]})
     return results
 
 

@@ -143,6 +143,10 @@ def overlap_groups(result: dict) -> dict[str, list[dict]]:
     return found
 
 
+def _mean_and_median(errors: list[float]) -> str:
+    return f"{100 * mean(errors):.1f} %, {100 * statistics.median(errors):.1f} %"
+
+
 def _overlaps(result: dict) -> list[str]:
     """A line a launch, as Cruz's table 3 has them, and the groups."""
     rows = [("set", "first-second", "blocks", "case measured", "said", "estimated", "actual", "error")]
@@ -161,10 +165,9 @@ def _overlaps(result: dict) -> list[str]:
         same = sum(each["case"] == each["forecast"]["case"] for each in group)
         errors = [abs(overlap_error(each)) for each in group]
         rows.append((name, len(group), f"{100 * same / len(group):.0f} %",
-                     f"{100 * mean(errors):.1f} %, {100 * statistics.median(errors):.1f} %",
+                     _mean_and_median(errors),
                      *(f"{100 * mean(part):.1f} %" for part in overlap_errors(group)),
-                     "{:.1f} %, {:.1f} %".format(*(100 * each([abs(busy_error(one)) for one in group])
-                                                   for each in (mean, statistics.median)))))
+                     _mean_and_median([abs(busy_error(each)) for each in group])))
     return [*lines, "", *columns(rows), "all: equation 2 where the first lasts, else with times"]
 
 

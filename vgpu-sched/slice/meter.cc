@@ -52,10 +52,7 @@ bool SpeedMeter::drawn(KernelId kernel, Blocks blocks, int resident, Time at) {
   }
   if (!std::exchange(count->seen, true)) {
     // Only what passes while both run counts.
-    for (Count& each : counts_) {
-      each.from = each.to;
-      each.blocks = 0;
-    }
+    for (Count& each : counts_) each.restart();
     count->from = at;
   } else {
     count->blocks += blocks - count->drawn;
@@ -67,18 +64,17 @@ bool SpeedMeter::drawn(KernelId kernel, Blocks blocks, int resident, Time at) {
 
 double SpeedMeter::throughput() const {
   if (!running_) return 0;
-  const auto& [a, b] = std::pair(counts_[0].side, counts_[1].side);
+  const Side &a = counts_[0].side, &b = counts_[1].side;
   return model_.pair(a.shape, a.resident, b.shape, b.resident).throughput();
 }
 
 bool SpeedMeter::tell() {
   if (!std::all_of(counts_.begin(), counts_.end(), [this](const Count& count) { return is_full(count); })) return false;
-  const auto [a, b] = std::pair(counts_[0].side, counts_[1].side);
+  const Side &a = counts_[0].side, &b = counts_[1].side;
   const double speed_a = speed(counts_[0]), speed_b = speed(counts_[1]);
   for (Count& count : counts_) {
     count.slices = kWarmUp;
-    count.blocks = 0;
-    count.from = count.to;
+    count.restart();
   }
   // Above what a kernel has alone, by more than noise, the time per block is no longer true: nothing to learn here.
   if (!(speed_a > 0 && speed_b > 0 && speed_a < 1.2 && speed_b < 1.2)) return false;

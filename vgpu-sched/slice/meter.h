@@ -51,6 +51,11 @@ class SpeedMeter {
     Blocks blocks = 0;  // since `from`
     Time from = 0;
     Time to = 0;
+
+    void restart() {
+      blocks = 0;
+      from = to;
+    }
   };
   Count* find(KernelId kernel);
   bool is_full(const Count& count) const;

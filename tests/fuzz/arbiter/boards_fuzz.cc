@@ -9,6 +9,8 @@
 
 #include "backend/vgpud/arbiter_core.h"
 #include "memory/base/log.h"
+#include "tests/fuzz/input.h"
+#include "tests/unit/vgpud/offers.h"
 
 namespace {
 
@@ -26,42 +28,17 @@ void check(bool holds, int line = __builtin_LINE()) {
   std::abort();
 }
 
-class Input {
- public:
-  explicit Input(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-  bool empty() const { return bytes_.empty(); }
-  // Zeros, when nothing is left.
-  template <typename Value>
-  Value take() {
-    Value value{};
-    const size_t size = std::min(sizeof value, bytes_.size());
-    std::memcpy(static_cast<void*>(&value), bytes_.data(), size);
-    bytes_ = bytes_.subspan(size);
-    return value;
-  }
-
- private:
-  std::span<const uint8_t> bytes_;
-};
-
 // Sound, but for what is changed of it.
 OfferFacts offer(Input& input) {
-  OfferFacts facts;
-  facts.call = 1 + input.take<uint8_t>() % 4;
-  facts.shape = input.take<uint8_t>();
-  facts.blocks = facts.left = 100'000;
-  facts.minimum = 132;
-  facts.block_ps = 200'000;
-  facts.threads = 256;
-  facts.registers = 32;
-  facts.most_resident = 8;
-  facts.memory = input.take<uint16_t>();
-  facts.form = input.take<uint8_t>() % 2;
+  const uint8_t call = input.byte(), shape = input.byte();
+  OfferFacts facts = plain_offer(1 + call % 4, shape);
+  facts.memory = input.number<uint16_t>();
+  facts.form = input.byte() % 2;
   uint32_t words[sizeof facts / sizeof(uint32_t)];
   std::memcpy(words, &facts, sizeof facts);
-  for (int changes = input.take<uint8_t>() % 8; changes > 0; --changes) {
-    const size_t which = input.take<uint8_t>() % std::size(words);
-    words[which] = input.take<uint8_t>() % 2 ? input.take<uint32_t>() : input.take<uint8_t>();
+  for (int changes = input.byte() % 8; changes > 0; --changes) {
+    const size_t which = input.byte() % std::size(words);
+    words[which] = input.byte() % 2 ? input.number<uint32_t>() : input.byte();
   }
   std::memcpy(static_cast<void*>(&facts), words, sizeof facts);
   return facts;
@@ -76,31 +53,31 @@ class Play {
     run();
   }
   void step() {
-    const size_t which = input_.take<uint8_t>() % std::size(kBad);
+    const size_t which = input_.byte() % std::size(kBad);
     GateBoard& board = bad_[which];
-    const uint32_t slot = input_.take<uint8_t>() % kSlots, engine = input_.take<uint8_t>() % kGateEngines;
+    const uint32_t slot = input_.byte() % kSlots, engine = input_.byte() % kGateEngines;
     Gate& gate = board.gates[slot][engine];
-    switch (input_.take<uint8_t>() % 14) {
+    switch (input_.byte() % 14) {
       case 0:
-        gate.begun = input_.take<uint32_t>();
+        gate.begun = input_.number<uint32_t>();
         break;
       case 1:
-        gate.ended = input_.take<uint32_t>();
+        gate.ended = input_.number<uint32_t>();
         break;
       case 2:
-        gate.asked = input_.take<uint32_t>();
+        gate.asked = input_.number<uint32_t>();
         break;
       case 3:
-        gate.busy_ns = input_.take<uint64_t>();
+        gate.busy_ns = input_.number<uint64_t>();
         break;
       case 4:
-        gate.open = gate.granted = gate.resident = input_.take<uint32_t>();  // the arbiter's own
+        gate.open = gate.granted = gate.resident = input_.number<uint32_t>();  // the arbiter's own
         break;
       case 5:
         ++board.generation[slot];
         break;
       case 6:
-        board.offers[slot].version = input_.take<uint32_t>();
+        board.offers[slot].version = input_.number<uint32_t>();
         break;
       case 7: {
         OfferFacts facts = offer(input_);
@@ -118,10 +95,10 @@ class Play {
         break;
       case 10:
         ++gate.ended;
-        gate.busy_ns += input_.take<uint32_t>();
+        gate.busy_ns += input_.number<uint32_t>();
         break;
       case 11:
-        return pass(input_.take<uint16_t>() * kMicrosecond);
+        return pass(input_.number<uint16_t>() * kMicrosecond);
       case 12:
         return govern(kBad[which], &board);
       case 13:
@@ -147,34 +124,34 @@ class Play {
  private:
   static ArbiterOptions options(Input& input) {
     ArbiterOptions options;
-    options.policy = kPolicies[input.take<uint8_t>() % std::size(kPolicies)];
-    options.model = input.take<uint8_t>() % 2 ? sched::QueueModel::kSdq : sched::QueueModel::kMrq;
-    options.scheduled = input.take<uint8_t>() % 4 != 0;
+    options.policy = kPolicies[input.byte() % std::size(kPolicies)];
+    options.model = input.byte() % 2 ? sched::QueueModel::kSdq : sched::QueueModel::kMrq;
+    options.scheduled = input.byte() % 4 != 0;
     return options;
   }
-  CorunMode mode() { return kCorunModesFollowed[input_.take<uint8_t>() % kCorunModesFollowed.size()]; }
+  CorunMode mode() { return kCorunModesFollowed[input_.byte() % kCorunModesFollowed.size()]; }
   void add(const char* name, GateBoard* board) {
     EngineShares shares;
     shares.fill({.percent = 30, .reservation = 0, .cap = 100, .priority = 0});
     check(core_.add(name, shares, now_).ok());
-    core_.set_sharing(name, input_.take<uint8_t>() % 2 ? Sharing::kCorun : Sharing::kIsolated);
+    core_.set_sharing(name, input_.byte() % 2 ? Sharing::kCorun : Sharing::kIsolated);
     core_.attach(name, board, now_);
   }
   // What an administrator does meanwhile.
   void govern(const char* name, GateBoard* board) {
-    switch (input_.take<uint8_t>() % 5) {
+    switch (input_.byte() % 5) {
       case 0:
         core_.set_corun_mode(mode(), now_);
         break;
       case 1:
-        core_.set_sharing(name, input_.take<uint8_t>() % 2 ? Sharing::kCorun : Sharing::kIsolated);
+        core_.set_sharing(name, input_.byte() % 2 ? Sharing::kCorun : Sharing::kIsolated);
         break;
       case 2:
-        core_.set_sm_part(name, input_.take<uint8_t>() % 2 ? 0.25 : 0);
+        core_.set_sm_part(name, input_.byte() % 2 ? 0.25 : 0);
         break;
       case 3:
-        core_.set_policy(kPolicies[input_.take<uint8_t>() % std::size(kPolicies)],
-                         input_.take<uint8_t>() % 2 ? sched::QueueModel::kSdq : sched::QueueModel::kMrq, now_);
+        core_.set_policy(kPolicies[input_.byte() % std::size(kPolicies)],
+                         input_.byte() % 2 ? sched::QueueModel::kSdq : sched::QueueModel::kMrq, now_);
         break;
       case 4:
         core_.detach(name, now_);
@@ -231,7 +208,7 @@ class Play {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   spdlog::set_level(spdlog::level::off);
-  Input input(std::span(data, std::min<size_t>(size, 4096)));
+  Input input(std::as_bytes(std::span(data, std::min<size_t>(size, 4096))));
   const auto play = std::make_unique<Play>(input);
   while (!input.empty()) play->step();
   play->finish();

@@ -10,7 +10,7 @@
 
 #include "backend/runner/process.h"
 #include "memory/base/log.h"
-#include "tests/fuzz/runner/input.h"
+#include "tests/fuzz/input.h"
 #include "tests/unit/runner/fake_device.h"
 
 namespace bandsaw::runner {
@@ -45,7 +45,7 @@ class Harness {
       if (command == 250)
         publish_raw(input);
       else if (command == 251)
-        seq_ = input.number();
+        seq_ = input.number<uint64_t>();
       else if (command == 252)
         change_region();
       else if (command == 253)
@@ -75,7 +75,7 @@ class Harness {
     const uint64_t at = header(lane)->tail % VGPU_LANE_RING_BYTES;
     const size_t fits = std::min<size_t>(bytes.size(), VGPU_LANE_RING_BYTES - at);
     if (fits) std::memcpy(ring(lane) + at, bytes.data(), fits);
-    header(lane)->tail += input.byte() & 1 ? bytes.size() / 16 * 16 : input.number();
+    header(lane)->tail += input.byte() & 1 ? bytes.size() / 16 * 16 : input.number<uint64_t>();
   }
 
   // Words of the arguments: half of them something that means something here.
@@ -86,7 +86,7 @@ class Harness {
     if (choice < 128) return uint64_t{choice & 15u} << 56 | uint64_t{1} << 32 | (choice >> 4 & 3);
     if (choice < 160) return kRegion + (choice & 31) * 512;
     if (choice < 192) return device + (choice & 31) * 512;
-    return input.number();
+    return input.number<uint64_t>();
   }
 
   void publish_record(uint8_t command, Input& input) {

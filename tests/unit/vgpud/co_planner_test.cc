@@ -2,20 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/vgpud/offers.h"
+
 namespace bandsaw {
 namespace {
 
 // Arithmetic and nothing else: two such kernels gain nothing beside each other.
 OfferFacts resident_kernel(uint64_t call, uint64_t shape) {
-  OfferFacts facts;
-  facts.call = call;
-  facts.shape = shape;
-  facts.blocks = facts.left = 100'000;
-  facts.minimum = 132;
-  facts.block_ps = 200'000;
-  facts.threads = 256;
-  facts.registers = 32;
-  facts.most_resident = 8;
+  OfferFacts facts = plain_offer(call, shape);
   facts.memory = 1;
   facts.form = static_cast<uint32_t>(OfferForm::kResident);
   return facts;

@@ -7,22 +7,20 @@
 #include <cstring>
 #include <span>
 
-namespace bandsaw::runner {
+namespace bandsaw {
 
 class Input {
  public:
   explicit Input(std::span<const std::byte> bytes) : bytes_(bytes) {}
   bool empty() const { return bytes_.empty(); }
-  uint8_t byte() {
-    const auto one = take(1);
-    return one.empty() ? 0 : static_cast<uint8_t>(one[0]);
-  }
-  uint64_t number() {
-    uint64_t value = 0;
+  template <typename Number>
+  Number number() {
+    Number value = 0;
     const auto raw = take(sizeof(value));
     if (!raw.empty()) std::memcpy(&value, raw.data(), raw.size());
     return value;
   }
+  uint8_t byte() { return number<uint8_t>(); }
   std::span<const std::byte> take(size_t count) {
     const auto front = bytes_.first(std::min(count, bytes_.size()));
     bytes_ = bytes_.subspan(front.size());
@@ -33,4 +31,4 @@ class Input {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace bandsaw::runner
+}  // namespace bandsaw
