@@ -40,8 +40,10 @@ struct OfferFacts {
   uint32_t uncoalesced = 0;  // of these, in kOfferParts
   uint32_t half_speed = 0;   // speed with half the resident blocks, in kOfferParts; 0: not known
   uint32_t resident = 0;     // kResident, of what is under way: on an SM, as planned; 0: as many as is best
-  int64_t seen_ns = 0;       // CLOCK_MONOTONIC: when so many were `left`, of what is under way; 0: it is not
-  char kernel[48]{};         // for people; may lack an end
+  uint32_t best = 0;         // kResident: that many; 0: not known
+  uint32_t reserved = 0;
+  int64_t seen_ns = 0;  // CLOCK_MONOTONIC: when so many were `left`, of what is under way; 0: it is not
+  char kernel[48]{};    // for people; may lack an end
 
   bool operator==(const OfferFacts&) const = default;
 };

@@ -66,7 +66,8 @@ OfferFacts Slicer::facts_of(const Run& run) const {
   facts.form = static_cast<uint32_t>(run.cell ? OfferForm::kResident : OfferForm::kSlices);
   if (run.shape) {
     facts.block_ps = run.shape->typical_ns * 1000 / std::max<uint64_t>(1, run.shape->blocks);
-    facts.most_resident = static_cast<uint32_t>(run.shape->wave / sms_);
+    facts.most_resident = static_cast<uint32_t>(run.cell ? run.most_resident : run.shape->wave / sms_);
+    if (run.cell && !run.shape->residents.searches()) facts.best = static_cast<uint32_t>(run.shape->residents.next());
   }
   run.kernel->name.copy(facts.kernel, sizeof facts.kernel - 1);
   return facts;

@@ -34,6 +34,7 @@ struct Slicer::Run {
   SliceKernelRef kernel;
   std::shared_ptr<SliceShape> shape;  // null if nothing is measured
   std::shared_ptr<const SliceClone> clone;
+  Code code;     // as launched
   Launch slice;  // `parameters` views the next
   std::vector<std::byte> parameters;
   std::array<uint32_t, 3> grid{};  // as launched
@@ -43,6 +44,7 @@ struct Slicer::Run {
   bool held_up = false;    // by the gate, or by itself: its time says nothing
   std::optional<int> way;  // as SliceShape::residents said; none: it was not asked, or is not followed
   bool paired = false;     // others were planned beside it
+  bool turns = false;      // to resident blocks, when the slices in flight have ended
   SliceTimer::Span span;
   std::shared_ptr<Flight> flight;
   std::shared_ptr<SliceTracks> tracks;           // null: it has the program's stream only
@@ -55,6 +57,7 @@ struct Slicer::Run {
   // Of resident blocks: `step` is how many, `next` how many have been drawn.
   std::shared_ptr<SliceCell> cell;
   Clock::time_point issued;
+  bool drawing = false;        // it has been launched with this cell
   bool told = false;           // to stop
   uint64_t most_resident = 1;  // blocks on an SM
   uint32_t resident = 0;       // of these, as granted; 0: as is best for it alone

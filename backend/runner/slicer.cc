@@ -161,7 +161,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.stream = stream;
   run.kernel = kernel;
   run.shape = shape;
-  run.clone = clone;
+  run.code = launch.code;
   run.total = blocks_of(launch);
   if (shape && !clone->persistent) {
     shape->size.run_beside(settings_.in_flight, clone->talk == ptx::Talk::kNone);
@@ -169,14 +169,10 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.size = shape ? shape->size.blocks() : settings_.force_blocks;
   if (settings_.form == SliceForm::kAuto && gate_.is_planned(kCompute)) run.way = slice::ResidentTuner::kSliced;
   run.step = run.size;
-  run.parameters = clone->parameters;
-  std::memcpy(run.parameters.data(), launch.parameters.data(), clone->original_bytes);
-  std::memcpy(run.parameters.data() + clone->grid_at, launch.grid, sizeof launch.grid);
   run.slice = launch;
-  run.slice.code = {nullptr, clone->function};
   std::copy_n(launch.grid, 3, run.grid.begin());
   run.slice.grid[1] = run.slice.grid[2] = 1;
-  run.slice.parameters = run.parameters;
+  use_clone(run, clone);
   run.flight = std::make_shared<Flight>();
   run.flight->wake = wake_;
   if (clone->persistent) {
@@ -210,6 +206,17 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
     runs_.pop_back();
   }
   return CUDA_SUCCESS;
+}
+
+// Its parameters begin with the program's, which `slice` has as it was launched or as another clone's.
+void Slicer::use_clone(Run& run, const std::shared_ptr<const SliceClone>& clone) {
+  std::vector<std::byte> parameters = clone->parameters;
+  std::memcpy(parameters.data(), run.slice.parameters.data(), clone->original_bytes);
+  std::memcpy(parameters.data() + clone->grid_at, run.grid.data(), sizeof run.grid);
+  run.clone = clone;
+  run.parameters = std::move(parameters);
+  run.slice.parameters = run.parameters;
+  run.slice.code = {nullptr, clone->function};
 }
 
 // Slices of blocks that have nothing to do with each other run beside each other, each alone on its track. Blocks that
@@ -279,6 +286,8 @@ void Slicer::finish(Run& run) {
       finish_async(*run.caller.lane, {}, result);
     }
   }
+  spdlog::debug("{}: {} blocks in {} {}, {}", run.kernel->name, run.total, run.begun,
+                run.cell ? "launches of resident blocks" : "slices", run.paired ? "others beside it" : "alone");
   if (run.shape) learn(run);
 }
 
@@ -311,8 +320,9 @@ bool Slicer::advance(bool failed) {
   bool any = false;
   for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
     if (is_stuck(*run)) run->cell ? issue_more_resident(*run) : issue_rest(*run);
+    if (run->turns && run->flight->slices == 0) turn_resident(*run);
     if (run->cell && !advance_resident(*run, &any)) run->next = run->total;
-    while (!run->cell && run->next < run->total && run->flight->slices < run->most_in_flight) {
+    while (!run->cell && !run->turns && run->next < run->total && run->flight->slices < run->most_in_flight) {
       offer(*run);
       if (!gate_.enter_alone(kCompute)) {
         at_gate_ = true;
@@ -320,7 +330,9 @@ bool Slicer::advance(bool failed) {
         break;
       }
       any = true;
-      if (const CUresult result = issue(*run, next_blocks(*run)); result != CUDA_SUCCESS) {
+      const uint64_t blocks = next_blocks(*run);
+      run->turns = may_turn_resident(*run);
+      if (const CUresult result = issue(*run, blocks); result != CUDA_SUCCESS) {
         count(account_.slot().errors);
         finish_async(*run->caller.lane, {}, result);
         run->next = run->total;

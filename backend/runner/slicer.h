@@ -94,6 +94,7 @@ class Slicer {
                         const std::shared_ptr<SliceShape>& shape);
   CUresult begin(const Caller& caller, const StreamRef& stream, const Launch& launch, const SliceKernelRef& kernel,
                  const std::shared_ptr<SliceShape>& shape, const std::shared_ptr<const SliceClone>& clone);
+  void use_clone(Run& run, const std::shared_ptr<const SliceClone>& clone);
   void lay_tracks(Run& run);
   uint64_t next_blocks(Run& run) const;
   CUresult issue(Run& run, uint64_t blocks);
@@ -107,6 +108,8 @@ class Slicer {
   void issue_rest(Run& run);
   void issue_more_resident(Run& run);
   std::string prepare_resident(Run& run);
+  bool may_turn_resident(const Run& run) const;
+  void turn_resident(Run& run);
   uint64_t best_resident(Run& run) const;
   CUresult allow_draws(Run& run, const StreamRef& stream);
   CUresult issue_resident(Run& run);

@@ -50,13 +50,36 @@ std::string Slicer::prepare_resident(Run& run) {
   run.step = std::min(settings_.force_blocks ? settings_.force_blocks : best_resident(run), run.total);
   run.cell = cells_.take(run.caller.context);
   if (!run.cell) return "there is no memory for its counter";
-  *run.cell->drawn = 0;
+  *run.cell->drawn = static_cast<uint32_t>(run.next);
   const uint64_t counter = run.cell->address, stop = counter + SliceCell::kStopAt;
   const auto total = static_cast<uint32_t>(run.total);
   std::memcpy(run.parameters.data() + clone.counter_at, &counter, sizeof counter);
   std::memcpy(run.parameters.data() + clone.stop_at, &stop, sizeof stop);
   std::memcpy(run.parameters.data() + clone.blocks_at, &total, sizeof total);
   return "";
+}
+
+// A pair's ratio of blocks is kept by resident blocks, not by slices.
+bool Slicer::may_turn_resident(const Run& run) const {
+  return settings_.form == SliceForm::kAuto && !run.stuck && !run.kernel->only_slices &&
+         gate_.answer(kCompute).resident != 0;
+}
+
+// What is left of a launch in slices, none of which is in flight. Where that is not possible, or not yet, slices go on.
+void Slicer::turn_resident(Run& run) {
+  run.turns = false;
+  Launch launch = run.slice;
+  launch.code = run.code;
+  std::copy_n(run.grid.begin(), 3, launch.grid);
+  const auto sliced = run.clone, clone = clone_of(run.kernel, run.caller, launch, true);
+  if (!clone) return;
+  use_clone(run, clone);
+  if (!prepare_resident(run).empty()) {
+    turns_to_slices(*run.kernel);
+    return use_clone(run, sliced);
+  }
+  run.most_in_flight = run.most_tracks = 1;
+  run.track = 0;
 }
 
 // Blocks that stay, where nobody plans for others: fewer on an SM may be as fast (vgpu-sched/slice/resident_tuner.h).
@@ -77,9 +100,12 @@ CUresult Slicer::allow_draws(Run& run, const StreamRef& stream) {
 
 CUresult Slicer::issue_resident(Run& run) {
   const uint64_t counter = run.cell->address;
-  const bool first = run.next == 0 && run.stops == 0;
+  const bool first = !std::exchange(run.drawing, true);
   CUresult result =
       first ? device_.fill(run.stream, zeros(counter, SliceCell::kBytes / 4), nullptr) : allow_draws(run, run.stream);
+  if (result == CUDA_SUCCESS && first && run.next != 0) {
+    result = device_.fill(run.stream, {counter, 0, 1, 1, sizeof(uint32_t), static_cast<uint32_t>(run.next)}, nullptr);
+  }
   if (result != CUDA_SUCCESS) return result;
   run.slice.grid[0] = static_cast<uint32_t>(run.step);
   measure(run);

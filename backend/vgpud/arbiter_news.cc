@@ -126,7 +126,7 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
       const Granted slice = *ended;
       if (ended == lane.flying.begin()) lane.head_since = now;
       lane.flying.erase(ended);
-      tell_plan(vgpu, slot, slice, busy_ns / count, now);
+      if (engine == 0) tell_plan(vgpu, slot, slice, busy_ns / count, now);
       complete(vgpu, slot, engine, slice, each, metered ? own : now - held_since(vgpu, account_of(engine), lane, slice),
                now);
     } else if (lease.takes()) {

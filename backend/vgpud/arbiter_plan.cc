@@ -79,7 +79,8 @@ void ArbiterCore::look_at_offer(const Vgpu& vgpu, uint32_t slot, Time now) {
 }
 
 void ArbiterCore::tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now) {
-  if (!planner_ || slice.planned == 0) return;
+  if (!planner_) return;
+  if (slice.planned == 0) return busy_ns > 0 ? planner_->keep_room(now) : void();
   // Slices of one gate may overlap: then each takes what passed since the one before.
   const Time since = std::max(slice.granted, vgpu.slots.at(slot)[kCompute].last_end);
   const auto busy = static_cast<Time>(std::min<uint64_t>(busy_ns, static_cast<uint64_t>(now - since)));

@@ -14,6 +14,8 @@ namespace {
 constexpr CoPlanner::Time kQuiet = 2 * slice::kMillisecond;
 // The same while the engine stands idle for it.
 constexpr CoPlanner::Time kPause = 100 * slice::kMicrosecond;
+// Room for short work is kept for so long after the last of it.
+constexpr CoPlanner::Time kRoomFor = slice::kSecond;
 
 }  // namespace
 
@@ -191,9 +193,31 @@ void CoPlanner::issue(Time now) {
   count_plan();
 }
 
+void CoPlanner::make_room(Time now) {
+  leaves_room_ = true;
+  room_until_ = now + kRoomFor;
+}
+
+void CoPlanner::keep_room(Time now) {
+  if (leaves_room_) room_until_ = now + kRoomFor;
+}
+
+// As planned, but for the room of a block that the one with most of them leaves. Who is alone has as many as are best
+// for it, unless these are all that fit.
+uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
+  const auto planned = static_cast<uint32_t>(kernel.resident);
+  const auto most = std::max_element(kernels_.begin(), kernels_.end(), [](const auto& one, const auto& other) {
+    return one.second.resident < other.second.resident;
+  });
+  const uint32_t all = planned == 0 ? kernel.facts.most_resident : planned;
+  if (!leaves_room_ || all < 2 || (planned != 0 && &kernel != &most->second)) return planned;
+  return planned == 0 && kernel.facts.best != 0 && kernel.facts.best < all ? 0 : all - 1;
+}
+
 // Where blocks on an SM are planned and the runner has slices, a slice has as many as are to lie there.
 CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
-  Grant grant{.place = place, .number = next_number_++, .resident = static_cast<uint32_t>(kernel->resident)};
+  const uint32_t resident = kernel->has_resident() ? resident_of(*kernel) : static_cast<uint32_t>(kernel->resident);
+  Grant grant{.place = place, .number = next_number_++, .resident = resident};
   slice::Range range = kernel->whole;
   if (kernel->stays) {
     const uint64_t row = static_cast<uint64_t>(kernel->resident) * static_cast<uint64_t>(options_.gpu.sms);
@@ -224,7 +248,8 @@ void CoPlanner::resize(std::vector<Grant>* grants) {
     if (!kernel.has_resident()) continue;
     const slice::ReadyKernel* ready = scheduler_.queues().find_ready(kernel.id);
     kernel.stays = part != parts.end() || ready == nullptr || ready->left == 0;
-    const uint32_t resident = kernel.stays ? static_cast<uint32_t>(kernel.resident) : kNoResident;
+    if (!kernel.stays) kernel.resident = 0;
+    const uint32_t resident = kernel.stays ? resident_of(kernel) : kNoResident;
     if (kernel.flying.empty() || resident == kernel.told) continue;
     kernel.told = resident;
     ++counts_.resizes;
@@ -262,6 +287,7 @@ void CoPlanner::answer(Time now, std::vector<Grant>* grants) {
 
 std::vector<CoPlanner::Grant> CoPlanner::run(Time now) {
   std::vector<Grant> grants;
+  leaves_room_ = leaves_room_ && now < room_until_;
   drop_quiet(now - kQuiet, now);
   answer(now, &grants);
   if (!stands_idle()) return grants;
@@ -289,7 +315,7 @@ CoPlanner::Time CoPlanner::next() const {
     asks = asks || kernel.asks;
     if (kernel.quiet()) next = std::min(next, kernel.quiet_since + patience);
   }
-  return asks ? next : kNever;
+  return std::min(asks ? next : kNever, leaves_room_ ? room_until_ : kNever);
 }
 
 PlanState CoPlanner::state() const {

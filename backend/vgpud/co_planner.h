@@ -91,6 +91,10 @@ class CoPlanner {
   void look(Place place, const OfferFacts& facts, Time now);
   // A granted slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran meanwhile.
   void slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
+  // Short work, which is beside what is planned, found no room on the SMs; or it has come and found some. Resident
+  // blocks leave it that of one of theirs on each SM from then on, for as long as it comes.
+  void make_room(Time now);
+  void keep_room(Time now);
   // The gate offers nothing any more; what it has in flight is forgotten.
   void gone(Place place, Time now);
   void forget_owner(Owner owner);
@@ -157,6 +161,7 @@ class CoPlanner {
   uint64_t left_of(const Kernel& kernel) const;
   void issue(Time now);
   void count_plan();
+  uint32_t resident_of(const Kernel& kernel) const;
   void resize(std::vector<Grant>* grants);
   void grant(std::vector<Grant>* grants);
   Grant give(Place place, Kernel* kernel);
@@ -176,6 +181,8 @@ class CoPlanner {
   std::map<slice::ShapeId, std::string> names_;
   std::map<Place, Kernel> kernels_;
   std::unordered_map<slice::KernelId, Place> places_;
+  bool leaves_room_ = false;
+  Time room_until_ = 0;  // then
   slice::KernelId next_kernel_ = 1;
   uint64_t next_number_ = 1, uses_ = 0, plans_seen_ = 0;
   PlanState counts_;

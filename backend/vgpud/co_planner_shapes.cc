@@ -33,7 +33,7 @@ bool CoPlanner::is_sound(const OfferFacts& facts) {
          facts.block_ps <= kLongestBlockPs && facts.threads > 0 && facts.threads <= kMostThreads &&
          facts.registers <= kMostRegisters && facts.shared_bytes <= kMostShared &&
          facts.most_resident <= kMostResident && facts.memory <= kOfferParts && facts.uncoalesced <= kOfferParts &&
-         facts.half_speed <= kOfferParts;
+         facts.half_speed <= kOfferParts && facts.best <= kMostResident;
 }
 
 // What fits no SM of the model, though it runs, is known by its threads alone.

@@ -59,21 +59,10 @@ void ResidentTuner::search() {
   next_ =
       std::find_if(first, times_.end(), [&](const auto& one) { return time(one.first) <= kNear * shortest; })->first;
   if (slices_ && kWorse * time(kSliced) < time(next_)) next_ = kSliced;
-  if (next_ == most_) next_ = leave_room(shortest);
   chosen_ = next_;
   basis_ = times_.at(most_);
   searches_ = false;
   launches_ = 0;
-}
-
-// The best that leaves others room, if it is not much longer; slices, in which a pair's ratio is not kept, if need be.
-int ResidentTuner::leave_room(double shortest) const {
-  int best = most_;
-  for (const auto& [number, time] : times_) {
-    if (number == most_ || static_cast<double>(time) > kForRoom * shortest) continue;
-    if (best == most_ || best == kSliced || time < times_.at(best)) best = number;
-  }
-  return best;
 }
 
 std::string ResidentTuner::found() const {

@@ -4,8 +4,7 @@
 //
 // From measured launches: all that fit, then step by step fewer, until launches become longer; the fewest whose
 // launches are hardly longer than the shortest are kept. Then a launch in slices is tried: where these are faster, as
-// some kernels find less in the cache when their blocks draw their work, it is they that are kept. All that fit are kept
-// only where anything else costs more than 2 %: short work of others would wait for their end. Now and then all
+// some kernels find less in the cache when their blocks draw their work, it is they that are kept. Now and then all
 // that fit are tried again, and if that is not what it was by then, the search begins anew. A launch that took longer
 // than fewer blocks explain was not alone, and is tried again, as is the first.
 //
@@ -40,7 +39,6 @@ class ResidentTuner {
  private:
   // Times the shortest: kept if fewer; no fewer are tried. Slices are kept if they are shorter by as much.
   static constexpr double kNear = 1.005, kWorse = 1.01;
-  static constexpr double kForRoom = 1.02;  // the same, if it is not all that fit
   static constexpr double kChanged = 1.1;
   static constexpr double kSlack = 1.2;
   static constexpr int kAgain = 64;  // launches until all that fit are tried again
@@ -49,7 +47,6 @@ class ResidentTuner {
   void begin();
   bool is_plausible(int number, Time time) const;
   void search();
-  int leave_room(double shortest) const;
   void check(Time time);
 
   int most_ = 0, next_ = 1, chosen_ = 0;

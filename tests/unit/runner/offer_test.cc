@@ -193,5 +193,32 @@ TEST_F(OfferedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
                                    "copy", "0+3", "3+3"}));
 }
 
+TEST_F(OfferedAsPlanned, SlicesTurnToBlocksThatStayWhereOthersArePlannedBesideThem) {
+  board_->planned = 0;
+  device().hold = true;
+  launch(22);
+  grant(0);
+  wait_for(1);
+  TestLane::wait([&] { return gate().asked == 2; });
+  board_->planned = 1;
+  grant(0);  // of one that is planned alone
+  wait_for(2);
+  device().end_slice();
+  EXPECT_EQ(grant(4, 2).form, static_cast<uint32_t>(OfferForm::kSlices));
+  wait_for(3);
+  device().end_slice();
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_EQ(gate().asked, 3u);  // a slice is in flight
+  device().end_all();
+  const OfferFacts facts = grant(0, 2);
+  EXPECT_EQ(facts.form, static_cast<uint32_t>(OfferForm::kResident));
+  EXPECT_EQ(facts.call, 1u);
+  EXPECT_EQ(facts.left, 12u);
+  for (int i = 0; i < 2; ++i) grant(0, 1);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "6+4", "2 resident from 10", "copy", "1 resident from 15", "copy",
+                                   "1 resident from 20", "copy"}));
+}
+
 }  // namespace
 }  // namespace bandsaw::runner

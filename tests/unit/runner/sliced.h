@@ -106,7 +106,9 @@ class SlicedDevice final : public FakeDevice {
     return FakeDevice::copy(stream, what, std::move(done));
   }
   CUresult fill(const StreamRef&, const vgpu_fill& what, Done done) override {
-    std::memset(reinterpret_cast<void*>(what.address), static_cast<int>(what.value), what.width * what.element_bytes);
+    for (uint64_t i = 0; i < what.width; ++i) {
+      std::memcpy(reinterpret_cast<void*>(what.address + i * what.element_bytes), &what.value, what.element_bytes);
+    }
     if (done) done(CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }

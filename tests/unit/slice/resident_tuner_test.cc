@@ -47,24 +47,6 @@ TEST(ResidentTuner, AllThatFitAreKeptWhereEachCounts) {
   EXPECT_EQ(tuner.next(), 8);
 }
 
-// As matrix multiply was seen on an H200.
-TEST(ResidentTuner, RoomForOthersMayCostLittle) {
-  const auto multiply = [](int resident) { return resident == 8 ? 20.154 : 20.367 * 6 / std::min(resident, 6); };
-  ResidentTuner tuner = eight();
-  settle(&tuner, multiply);
-  EXPECT_EQ(tuner.next(), 6);
-  tuner = eight();
-  settle(&tuner, multiply, 20.241);
-  EXPECT_EQ(tuner.next(), 6);
-  const auto all = [&](int resident) { return resident == 8 ? 19.9 : multiply(resident); };
-  tuner = eight();
-  settle(&tuner, all, 20.1);
-  EXPECT_EQ(tuner.next(), ResidentTuner::kSliced);
-  tuner = eight();
-  settle(&tuner, all);
-  EXPECT_EQ(tuner.next(), 8);
-}
-
 TEST(ResidentTuner, SlicesAreKeptWhereTheyAreFaster) {
   ResidentTuner tuner = eight();
   settle(&tuner, tea, 0.995);

@@ -80,6 +80,7 @@ class PlannedTest : public ArbiterFixture {
     facts.left = tenant.left;
     facts.minimum = tenant.minimum;
     facts.block_ps = static_cast<uint64_t>(tenant.block_ns * 1000);
+    facts.most_resident = static_cast<uint32_t>(resident_blocks(gpu_.gpu(), tenant.needs()));
     facts.form = static_cast<uint32_t>(tenant.form);
     facts.threads = static_cast<uint32_t>(tenant.needs().threads);
     facts.registers = static_cast<uint32_t>(tenant.needs().registers);
