@@ -36,14 +36,16 @@ struct OfferFacts {
   uint32_t form = 0;      // OfferForm
   uint32_t threads = 0, registers = 0, shared_bytes = 0;  // of a block; registers of a thread
   uint32_t most_resident = 0;                             // blocks on an SM, as the device says; 0: not known
-  uint32_t memory = 0;       // accesses of global memory, of all instructions: the static mix, in kOfferParts
-  uint32_t uncoalesced = 0;  // of these, in kOfferParts
-  uint32_t half_speed = 0;   // speed with half the resident blocks, in kOfferParts; 0: not known
-  uint32_t resident = 0;     // kResident, of what is under way: on an SM, as planned; 0: as many as is best
-  uint32_t best = 0;         // kResident: that many; 0: not known
-  uint32_t reserved = 0;
-  int64_t seen_ns = 0;  // CLOCK_MONOTONIC: when so many were `left`, of what is under way; 0: it is not
-  char kernel[48]{};    // for people; may lack an end
+  uint32_t memory = 0;        // accesses of global memory, of all instructions: the static mix, in kOfferParts
+  uint32_t uncoalesced = 0;   // of these, in kOfferParts
+  uint32_t half_speed = 0;    // speed with half the resident blocks, in kOfferParts; 0: not known
+  uint32_t resident = 0;      // kResident, of what is under way: on an SM, as planned; 0: as many as is best
+  uint32_t best = 0;          // kResident: that many; 0: not known
+  uint32_t alone = 0;         // not 0: it is to run alone, so that it is known what that takes
+  uint64_t instructions = 0;  // of a block's warps, as counted; 0: not known
+  uint64_t bytes = 0;         // of global memory that a block's threads ask for; 0: not known
+  int64_t seen_ns = 0;        // CLOCK_MONOTONIC: when so many were `left`, of what is under way; 0: it is not
+  char kernel[48]{};          // for people; may lack an end
 
   bool operator==(const OfferFacts&) const = default;
 };

@@ -64,10 +64,17 @@ OfferFacts Slicer::facts_of(const Run& run) const {
   facts.shared_bytes = code.shared_bytes + run.slice.shared_bytes;
   facts.memory = code.memory;
   facts.form = static_cast<uint32_t>(run.cell ? OfferForm::kResident : OfferForm::kSlices);
+  facts.alone = run.alone ? 1 : 0;
   if (run.shape) {
-    facts.block_ps = run.shape->typical_ns * 1000 / std::max<uint64_t>(1, run.shape->blocks);
+    const auto best = static_cast<uint64_t>(run.shape->residents.best());
+    facts.block_ps = (best ? best : run.shape->typical_ns) * 1000 / std::max<uint64_t>(1, run.shape->blocks);
     facts.most_resident = static_cast<uint32_t>(run.cell ? run.most_resident : run.shape->wave / sms_);
     if (run.cell && !run.shape->residents.searches()) facts.best = static_cast<uint32_t>(run.shape->residents.next());
+    const BlockCounts& counts = run.shape->counts;
+    facts.instructions = counts.instructions;
+    facts.bytes = counts.bytes;
+    if (counts.instructions != 0) facts.memory = part_of(counts.accesses);
+    if (settings_.count) facts.half_speed = part_of(run.shape->residents.half_speed());
   }
   run.kernel->name.copy(facts.kernel, sizeof facts.kernel - 1);
   return facts;

@@ -5,15 +5,15 @@
 namespace bandsaw::runner {
 
 // Registered with the device, so that a copy to it keeps nobody waiting. It stays so while the device lives.
-uint32_t* SliceCells::next_word() {
-  if (!page_ || used_ == kPageBytes / sizeof(uint32_t)) {
+SliceCell::Words* SliceCells::next_words() {
+  if (!page_ || used_ == kPageBytes / sizeof(SliceCell::Words)) {
     void* const page = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return nullptr;
     page_ = std::shared_ptr<void>(page, [](void* mapped) { munmap(mapped, kPageBytes); });
     used_ = 0;
     if (device_->host_pin(page, kPageBytes, false) != CUDA_SUCCESS) return nullptr;
   }
-  return static_cast<uint32_t*>(page_.get()) + used_++;
+  return static_cast<SliceCell::Words*>(page_.get()) + used_++;
 }
 
 Copy SliceCell::counter_to(uint32_t* word) const {
@@ -21,6 +21,14 @@ Copy SliceCell::counter_to(uint32_t* word) const {
   copy.source.address = address;
   copy.destination = {.address = reinterpret_cast<uint64_t>(word), .host = true};
   copy.width_bytes = sizeof *word;
+  return copy;
+}
+
+Copy SliceCell::counts_to_host() const {
+  Copy copy;
+  copy.source.address = address + kCountsAt;
+  copy.destination = {.address = reinterpret_cast<uint64_t>(counts), .host = true};
+  copy.width_bytes = sizeof *counts;
   return copy;
 }
 
@@ -34,12 +42,12 @@ std::shared_ptr<SliceCell> SliceCells::take(const ContextRef& context) {
   }
   auto cell = std::make_shared<SliceCell>();
   cell->context = context;
-  cell->drawn = next_word();
-  if (!cell->drawn) return nullptr;
+  SliceCell::Words* const words = next_words();
+  if (!words) return nullptr;
+  cell->drawn = &words->drawn;
+  cell->peeked = &words->peeked;
+  cell->counts = &words->counts;
   cell->page = page_;
-  cell->peeked = next_word();
-  if (!cell->peeked) return nullptr;
-  cell->peeked_page = page_;
   if (device_->memory_alloc(context, SliceCell::kBytes, &cell->address) != CUDA_SUCCESS) return nullptr;
   if (device_->stream_create(context, CU_STREAM_NON_BLOCKING, 0, &cell->control) != CUDA_SUCCESS) return nullptr;
   return cell;

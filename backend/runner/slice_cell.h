@@ -1,24 +1,34 @@
-// Words in device memory through which a kernel of resident blocks and the runner talk: which block is drawn next, and
-// whether to draw no more.
+// Words in device memory through which a rewritten kernel and the runner talk: of resident blocks, which block is drawn
+// next, and whether to draw no more; of counted slices, what they have done.
 #pragma once
 
 #include <list>
 #include <memory>
 
 #include "backend/device/device.h"
+#include "vgpu-sched/ptx/slice.h"
 
 namespace bandsaw::runner {
 
 struct SliceCell {
-  static constexpr uint64_t kBytes = 256, kStopAt = 128;  // the counter stands at 0; far from it, the flag
+  // The counter stands at 0; far from it, the flag. A cell has one use at a time: that, or counts of a slice.
+  static constexpr uint64_t kBytes = 256, kStopAt = 128, kCountsAt = 64;
+  // On the host.
+  struct Words {
+    uint32_t drawn = 0;          // the counter at the end of a launch
+    uint32_t peeked = 0;         // and meanwhile
+    ptx::CountsOfBlocks counts;  // of a slice, when it has ended
+  };
   std::weak_ptr<Context> context;
-  StreamRef control;                        // of its own: the flag is written beside the kernel
-  uint64_t address = 0;                     // of kBytes
-  uint32_t* drawn = nullptr;                // where the counter is copied to at the end of a launch
-  uint32_t* peeked = nullptr;               // and meanwhile
-  std::shared_ptr<void> page, peeked_page;  // hold that
+  StreamRef control;                      // of its own: the flag is written beside the kernel
+  uint64_t address = 0;                   // of kBytes
+  uint32_t* drawn = nullptr;              // of Words
+  uint32_t* peeked = nullptr;             // of Words
+  ptx::CountsOfBlocks* counts = nullptr;  // of Words
+  std::shared_ptr<void> page;             // holds these
 
-  Copy counter_to(uint32_t* word) const;  // a word of either page
+  Copy counter_to(uint32_t* word) const;  // one of Words
+  Copy counts_to_host() const;
 };
 
 // For one thread. Cells in use may outlive it.
@@ -34,12 +44,12 @@ class SliceCells {
  private:
   static constexpr size_t kPageBytes = 4096;
 
-  uint32_t* next_word();
+  SliceCell::Words* next_words();
 
   Device* const device_;
   std::list<std::shared_ptr<SliceCell>> free_;
   std::shared_ptr<void> page_;
-  size_t used_ = 0;  // words of page_
+  size_t used_ = 0;  // Words of page_
 };
 
 }  // namespace bandsaw::runner

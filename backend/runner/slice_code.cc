@@ -46,7 +46,7 @@ Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
   if (!read.ok()) return read.status();
   const auto refused = [](const ptx::Refusal& refusal) { return Status::error(ENOTSUP, "{}", refusal.reason); };
   Rewritten made;
-  if (request.persistent) {
+  if (request.form == CloneForm::kResident) {
     ptx::PersistentResult result = ptx::persistent(*read.value(), request.kernel, {request.one_dimensional});
     if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
     auto& kernel = std::get<ptx::PersistentKernel>(result);
@@ -58,11 +58,14 @@ Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
     made.take(&kernel);
     return made;
   }
-  ptx::SliceResult result = ptx::slice(*read.value(), request.kernel, {request.one_dimensional});
+  const bool counts = request.form == CloneForm::kCounted;
+  ptx::SliceResult result = ptx::slice(*read.value(), request.kernel, {request.one_dimensional, counts});
   if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
   auto& kernel = std::get<ptx::SlicedKernel>(result);
   made.fields = {{kernel.first_at, 12}, {kernel.grid_at, 12}};
   made.clone.first_at = kernel.first_at;
+  if (counts) made.fields.emplace_back(kernel.counts_at, 8);
+  made.clone.counts_at = kernel.counts_at;
   made.take(&kernel);
   return made;
 }
@@ -76,7 +79,7 @@ Result<std::shared_ptr<const SliceClone>> SliceCode::make(const CloneRequest& re
   if (device_->function_info(request.original, &original) != CUDA_SUCCESS) return Status::error(ENODEV, "it is gone");
   auto clone = std::make_shared<SliceClone>(std::move(sliced.clone));
   clone->original_bytes = original.info.parameter_bytes;
-  clone->persistent = request.persistent;
+  clone->persistent = request.form == CloneForm::kResident;
   for (const ptx::BorrowedVariable& variable : sliced.variables) sliced.fields.emplace_back(variable.at, 8);
   for (const auto& [at, bytes] : sliced.fields) {
     if (at < clone->original_bytes || at > clone->parameters.size() || clone->parameters.size() - at < bytes) {

@@ -28,12 +28,19 @@ struct SliceImage {
   uint64_t variable(Device& device, const ContextRef& context, const std::string& name);
 };
 
+enum class CloneForm {
+  kSlices,
+  kResident,
+  kCounted,  // slices that count what they do
+};
+
 // A rewritten kernel in one context.
 struct SliceClone {
   ModuleRef module;
   FunctionRef function;
   size_t first_at = 0, grid_at = 0;                   // in the parameters
   size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of resident blocks, instead of first_at
+  size_t counts_at = 0;                               // of counted slices
   bool whole_warps = false;
   bool persistent = false;
   ptx::Talk talk = ptx::Talk::kAny;
@@ -48,7 +55,8 @@ struct CloneRequest {
   std::string kernel;
   Code original;
   ContextRef context;
-  bool one_dimensional = false, persistent = false;
+  bool one_dimensional = false;
+  CloneForm form = CloneForm::kSlices;
 };
 
 // Thread-safe.

@@ -5,6 +5,13 @@
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
+namespace {
+
+// A search takes a dozen launches; who has had no time for it by then, for others' short work or its own pauses, is
+// planned as it is.
+constexpr uint32_t kAloneMost = 32;
+
+}  // namespace
 
 std::array<uint32_t, 7> SliceShape::key_of(const Launch& launch) {
   return {launch.grid[0],  launch.grid[1],  launch.grid[2],     launch.block[0],
@@ -17,6 +24,11 @@ SliceShape::SliceShape(const Launch& launch, uint64_t its_blocks, uint64_t its_w
 void SliceShape::learn_whole(uint64_t nanoseconds) {
   typical_ns = typical_ns == 0 ? nanoseconds : (3 * typical_ns + nanoseconds) / 4;
   size.learn_whole(nanoseconds);
+}
+
+bool SliceShape::wants_alone() {
+  if (!residents.searches()) alone = 0;
+  return residents.searches() && alone++ < kAloneMost;
 }
 
 void SliceShape::learn_cut(uint64_t slice, std::optional<int> way, uint64_t nanoseconds) {
@@ -41,11 +53,10 @@ std::shared_ptr<SliceShape> SliceKernel::find_shape(const Launch& launch) const 
 }
 
 std::shared_ptr<SliceClonePlace> SliceKernel::find_clone(const Context* context, bool one_dimensional,
-                                                         bool persistent) const {
+                                                         CloneForm form) const {
   const auto found = std::find_if(clones.begin(), clones.end(), [&](const auto& place) {
     const CloneRequest& request = place->request;
-    return request.context.get() == context && request.one_dimensional == one_dimensional &&
-           request.persistent == persistent;
+    return request.context.get() == context && request.one_dimensional == one_dimensional && request.form == form;
   });
   return found == clones.end() ? nullptr : *found;
 }

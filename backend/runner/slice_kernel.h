@@ -15,6 +15,13 @@
 
 namespace bandsaw::runner {
 
+// What a block does, as a counted slice had it; 0 instructions: not known.
+struct BlockCounts {
+  uint64_t instructions = 0;  // of its warps, in PTX
+  uint64_t bytes = 0;         // of global memory that its threads ask for
+  double accesses = 0;        // of global memory, of all instructions
+};
+
 // Launches of one size.
 struct SliceShape {
   std::array<uint32_t, 7> key{};  // grid, block, dynamic shared memory
@@ -23,12 +30,18 @@ struct SliceShape {
   uint64_t typical_ns = 0;  // of its launches; 0: not measured yet
   SliceSize size;
   slice::ResidentTuner residents;
-  bool paired = false;  // others were planned beside its last launch
+  BlockCounts counts;
+  bool counted = false;  // a launch was to be
+  bool paired = false;   // others were planned beside its last launch
+  uint32_t alone = 0;    // launches that asked to be, in this search
 
   // `sms`: of the device.
   SliceShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms);
   static std::array<uint32_t, 7> key_of(const Launch& launch);
   void learn_whole(uint64_t nanoseconds);
+  // Whether the next launch is to run alone, where that is planned: what is best for it is still being searched for,
+  // and has not been for long.
+  bool wants_alone();
   // In slices of so many blocks, 0 if that was not what it took so long for; or in a way that residents.next() said.
   void learn_cut(uint64_t slice, std::optional<int> way, uint64_t nanoseconds);
 };
@@ -60,7 +73,7 @@ struct SliceKernel {
 
   // Null: that many shapes were seen that it is not worth while.
   std::shared_ptr<SliceShape> find_shape(const Launch& launch) const;
-  std::shared_ptr<SliceClonePlace> find_clone(const Context* context, bool one_dimensional, bool persistent) const;
+  std::shared_ptr<SliceClonePlace> find_clone(const Context* context, bool one_dimensional, CloneForm form) const;
 };
 
 using SliceKernelRef = std::shared_ptr<SliceKernel>;

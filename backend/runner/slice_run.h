@@ -44,7 +44,11 @@ struct Slicer::Run {
   bool held_up = false;    // by the gate, or by itself: its time says nothing
   std::optional<int> way;  // as SliceShape::residents said; none: it was not asked, or is not followed
   bool paired = false;     // others were planned beside it
-  bool turns = false;      // to resident blocks, when the slices in flight have ended
+  bool alone = false;      // it is to run alone, if that is planned
+  bool turns = false;      // when the slices in flight have ended: to resident blocks, or
+  std::shared_ptr<const SliceClone> next_clone;  // to this, when its first slice has been counted
+  std::shared_ptr<SliceCell> counts;             // where it is
+  bool counted = false;                          // its time says nothing
   SliceTimer::Span span;
   std::shared_ptr<Flight> flight;
   std::shared_ptr<SliceTracks> tracks;           // null: it has the program's stream only

@@ -25,12 +25,13 @@ struct SliceSettings {
   // while the program waits.
   uint64_t force_blocks = 0;
   SliceForm form = SliceForm::kAuto;
+  bool count = true;     // what kernels do is counted, once each, where it is planned whose run beside each other
   bool corun = false;    // others may be on the device beside it
   bool any_gpu = false;  // the device takes PTX for any GPU
 };
 
-// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 form=auto", any of them; what is absent stays
-// as it is.
+// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 form=auto count=1", any of them; what is absent
+// stays as it is.
 Status read_slice_settings(std::string_view text, SliceSettings* settings);
 
 }  // namespace bandsaw::runner

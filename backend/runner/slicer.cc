@@ -133,8 +133,8 @@ CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Lau
     refuse(*kernel, reason);
     return device_.launch(stream, launch);
   }
-  auto clone = clone_of(kernel, caller, launch, wants_resident(*kernel, shape.get()));
-  if (!clone && settings_.form == SliceForm::kAuto) clone = clone_of(kernel, caller, launch, false);
+  auto clone = clone_of(kernel, caller, launch, wanted_form(*kernel, shape.get()));
+  if (!clone && settings_.form == SliceForm::kAuto) clone = clone_of(kernel, caller, launch, CloneForm::kSlices);
   if (!clone) return launch_whole(caller, stream, launch, shape);
   return begin(caller, stream, launch, kernel, shape, clone);
 }
@@ -175,13 +175,15 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   use_clone(run, clone);
   run.flight = std::make_shared<Flight>();
   run.flight->wake = wake_;
-  if (clone->persistent) {
+  begin_counted(run, launch);
+  if (run.clone->persistent) {
     if (const std::string reason = prepare_resident(run); !reason.empty()) {
       if (!turns_to_slices(*kernel)) refuse(*kernel, reason);
       runs_.pop_back();
       return device_.launch(stream, launch);
     }
   }
+  run.alone = shape && settings_.form == SliceForm::kAuto && gate_.is_planned(kCompute) && shape->wants_alone();
   lay_tracks(run);
   const CUresult refused = waits_for_plan(run) ? CUDA_SUCCESS
                            : run.cell          ? issue_resident(run)
@@ -213,6 +215,10 @@ void Slicer::use_clone(Run& run, const std::shared_ptr<const SliceClone>& clone)
   std::vector<std::byte> parameters = clone->parameters;
   std::memcpy(parameters.data(), run.slice.parameters.data(), clone->original_bytes);
   std::memcpy(parameters.data() + clone->grid_at, run.grid.data(), sizeof run.grid);
+  if (clone->counts_at != 0) {
+    const uint64_t counts = run.counts->address + SliceCell::kCountsAt;
+    std::memcpy(parameters.data() + clone->counts_at, &counts, sizeof counts);
+  }
   run.clone = clone;
   run.parameters = std::move(parameters);
   run.slice.parameters = run.parameters;
@@ -249,6 +255,7 @@ void Slicer::measure(Run& run) {
 
 // Puts the next slice on a track; the gate's slice ends with it.
 CUresult Slicer::issue(Run& run, uint64_t most) {
+  if (run.next_clone) return issue_counted(run, most);
   const uint64_t blocks = std::min({most, run.total - run.next, uint64_t{0x7fffffff}});
   run.slice.grid[0] = static_cast<uint32_t>(blocks);
   for (uint32_t i = 1; i < run.most_tracks && run.flight->on_track[run.track] != 0; ++i) {
@@ -279,7 +286,10 @@ CUresult Slicer::issue(Run& run, uint64_t most) {
 void Slicer::finish(Run& run) {
   withdraw(run);
   if (!run.stuck && run.begun > 1) run.kernel->in_order = true;
-  if (run.cell && run.flight->slices == 0 && !run.flight->failed && !run.stuck) cells_.give(std::move(run.cell));
+  if (run.flight->slices == 0 && !run.flight->failed && !run.stuck) {
+    if (run.cell) cells_.give(std::move(run.cell));
+    if (run.counts) cells_.give(std::move(run.counts));
+  }
   if (run.tracks) {
     if (const CUresult result = run.tracks->join(); result != CUDA_SUCCESS) {
       count(account_.slot().errors);
@@ -294,7 +304,8 @@ void Slicer::finish(Run& run) {
 void Slicer::learn(Run& run) {
   if (run.call != 0) run.shape->paired = run.paired;
   // Slices that are planned alone wait for their grants, and take that long.
-  if (run.paired || (run.held_up && run.way != slice::ResidentTuner::kSliced)) run.way.reset();
+  const bool waited = run.held_up && run.way != slice::ResidentTuner::kSliced;
+  if (run.paired || waited || run.counted) run.way.reset();
   const bool all_resident = !run.way || *run.way == static_cast<int>(run.most_resident);
   const bool comparable = !run.cell || (settings_.form == SliceForm::kResident && all_resident);
   const bool usual = !run.held_up && !run.paired && comparable;
@@ -320,7 +331,7 @@ bool Slicer::advance(bool failed) {
   bool any = false;
   for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
     if (is_stuck(*run)) run->cell ? issue_more_resident(*run) : issue_rest(*run);
-    if (run->turns && run->flight->slices == 0) turn_resident(*run);
+    if (run->turns && run->flight->slices == 0) change_form(*run);
     if (run->cell && !advance_resident(*run, &any)) run->next = run->total;
     while (!run->cell && !run->turns && run->next < run->total && run->flight->slices < run->most_in_flight) {
       offer(*run);

@@ -81,9 +81,9 @@ class Slicer {
            const std::string& name);
   SliceKernelRef find(const Code& code);
   std::shared_ptr<SliceShape> shape_of(SliceKernel& kernel, const Launch& launch);
-  bool wants_resident(const SliceKernel& kernel, const SliceShape* shape) const;
+  CloneForm wanted_form(const SliceKernel& kernel, const SliceShape* shape) const;
   std::shared_ptr<const SliceClone> clone_of(const SliceKernelRef& kernel, const Caller& caller, const Launch& launch,
-                                             bool persistent);
+                                             CloneForm form);
   void make(const std::shared_ptr<SliceClonePlace>& place);
   std::shared_ptr<const SliceClone> use(SliceKernel& kernel, SliceClonePlace& place, const Launch& launch);
   void refuse(SliceKernel& kernel, const std::string& reason);
@@ -109,7 +109,10 @@ class Slicer {
   void issue_more_resident(Run& run);
   std::string prepare_resident(Run& run);
   bool may_turn_resident(const Run& run) const;
-  void turn_resident(Run& run);
+  void change_form(Run& run);
+  void begin_counted(Run& run, const Launch& launch);
+  CUresult issue_counted(Run& run, uint64_t most);
+  static void take_counts(Run& run);
   uint64_t best_resident(Run& run) const;
   CUresult allow_draws(Run& run, const StreamRef& stream);
   CUresult issue_resident(Run& run);

@@ -133,25 +133,26 @@ void Slicer::forget_context(const Context* context) {
 }
 
 // Where it may be planned beside others it has resident blocks; alone, what is faster.
-bool Slicer::wants_resident(const SliceKernel& kernel, const SliceShape* shape) const {
-  if (settings_.form != SliceForm::kAuto) return settings_.form == SliceForm::kResident;
-  if (kernel.only_slices || !gate_.is_planned(kCompute)) return false;
-  return !shape || shape->paired || shape->residents.next() != slice::ResidentTuner::kSliced;
+CloneForm Slicer::wanted_form(const SliceKernel& kernel, const SliceShape* shape) const {
+  if (settings_.form == SliceForm::kResident) return CloneForm::kResident;
+  if (settings_.form == SliceForm::kSlices || kernel.only_slices) return CloneForm::kSlices;
+  const bool stays = !shape || shape->paired || shape->residents.next() != slice::ResidentTuner::kSliced;
+  return stays && gate_.is_planned(kCompute) ? CloneForm::kResident : CloneForm::kSlices;
 }
 
 // Null: not yet, or never.
 std::shared_ptr<const SliceClone> Slicer::clone_of(const SliceKernelRef& kernel, const Caller& caller,
-                                                   const Launch& launch, bool persistent) {
+                                                   const Launch& launch, CloneForm form) {
   const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1;
   std::shared_ptr<SliceClonePlace> place;
   bool fresh = false;
   {
     std::lock_guard lock(mutex_);
-    place = kernel->find_clone(caller.context.get(), one_dimensional, persistent);
+    place = kernel->find_clone(caller.context.get(), one_dimensional, form);
     if (!place) {
       fresh = true;
       place = std::make_shared<SliceClonePlace>();
-      place->request = {kernel->image, kernel->name, launch.code, caller.context, one_dimensional, persistent};
+      place->request = {kernel->image, kernel->name, launch.code, caller.context, one_dimensional, form};
       kernel->clones.push_back(place);
     }
   }
@@ -188,7 +189,8 @@ std::shared_ptr<const SliceClone> Slicer::use(SliceKernel& kernel, SliceClonePla
     case SliceClonePlace::State::kMaking:
       return nullptr;
     case SliceClonePlace::State::kRefused:
-      if (place.request.persistent && turns_to_slices(kernel)) return nullptr;
+      if (place.request.form == CloneForm::kResident && turns_to_slices(kernel)) return nullptr;
+      if (place.request.form == CloneForm::kCounted) return nullptr;
       refuse(kernel, place.refusal);
       kernel.whole = true;
       return nullptr;

@@ -66,14 +66,18 @@ bool Slicer::may_turn_resident(const Run& run) const {
 }
 
 // What is left of a launch in slices, none of which is in flight. Where that is not possible, or not yet, slices go on.
-void Slicer::turn_resident(Run& run) {
+void Slicer::change_form(Run& run) {
   run.turns = false;
   Launch launch = run.slice;
   launch.code = run.code;
   std::copy_n(run.grid.begin(), 3, launch.grid);
-  const auto sliced = run.clone, clone = clone_of(run.kernel, run.caller, launch, true);
+  if (run.next_clone) take_counts(run);
+  const auto sliced = run.clone;
+  auto clone = std::exchange(run.next_clone, nullptr);
+  if (!clone) clone = clone_of(run.kernel, run.caller, launch, CloneForm::kResident);
   if (!clone) return;
   use_clone(run, clone);
+  if (!clone->persistent) return;
   if (!prepare_resident(run).empty()) {
     turns_to_slices(*run.kernel);
     return use_clone(run, sliced);

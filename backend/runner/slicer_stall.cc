@@ -58,6 +58,7 @@ void Slicer::issue_rest(Run& run) {
   run.kernel->whole = run.held_up = run.stuck = true;
   run.track = run.most_tracks;
   run.most_tracks = 0;
+  run.next_clone = nullptr;
   while (run.next < run.total) {
     gate_.enter_unasked(kCompute);
     if (const CUresult result = issue(run, run.total); result != CUDA_SUCCESS) {

@@ -65,6 +65,7 @@ json Api::plan_state(const PlanState& plan) const {
                 {"granted", plan.grants},
                 {"resized", plan.resizes},
                 {"observed", plan.observed},
+                {"pressed", plan.pressed},
                 {"refused_offers", plan.refused},
                 {"unplanned", plan.unplanned},
                 {"shapes", plan.shapes},

@@ -15,7 +15,7 @@ constexpr CoPlanner::Time kQuiet = 2 * slice::kMillisecond;
 // The same while the engine stands idle for it.
 constexpr CoPlanner::Time kPause = 100 * slice::kMicrosecond;
 // Room for short work is kept for so long after the last of it.
-constexpr CoPlanner::Time kRoomFor = slice::kSecond;
+constexpr CoPlanner::Time kRoomFor = 100 * slice::kMillisecond;
 
 }  // namespace
 
@@ -63,7 +63,8 @@ bool CoPlanner::arrive(Place place, Kernel* kernel, Time now) {
                          .stream = place,
                          .shape = shape.id,
                          .blocks = kernel->facts.left,
-                         .minimum = std::min(kernel->facts.minimum, kernel->facts.left)};
+                         .minimum = std::min(kernel->facts.minimum, kernel->facts.left),
+                         .alone = kernel->facts.alone != 0};
   if (scheduler_.arrival(call, now) != slice::Error::kNone) return false;
   ++shape.users;
   kernel->id = id;
@@ -194,6 +195,7 @@ void CoPlanner::issue(Time now) {
 }
 
 void CoPlanner::make_room(Time now) {
+  ++counts_.pressed;
   leaves_room_ = true;
   room_until_ = now + kRoomFor;
 }

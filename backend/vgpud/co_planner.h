@@ -50,6 +50,7 @@ struct PlanState {
   uint64_t grants = 0;                       // slices that were planned
   uint64_t resizes = 0;                      // of resident blocks
   uint64_t observed = 0;                     // speeds of pairs, measured while they ran
+  uint64_t pressed = 0;                      // short work found no room, and others were to make some
   uint64_t refused = 0;                      // offers that made no sense
   uint64_t unplanned = 0;                    // granted because the plan would have left the engine idle
   uint64_t shapes = 0, measured_shapes = 0, profits = 0;
@@ -111,11 +112,11 @@ class CoPlanner {
  private:
   using Key = std::pair<Owner, uint64_t>;
   struct Shape {
-    Shape(const slice::KernelProfile& profile, std::string its_name) : profiler(profile), name(std::move(its_name)) {}
+    Shape(const OfferFacts& facts, std::string its_name) : offered(facts), name(std::move(its_name)) {}
 
     slice::ShapeId id = slice::kNoShape;
-    slice::Profiler profiler;
-    double offered_ns = 0;  // a block's time, as its runner says
+    slice::Profiler profiler{{}};
+    OfferFacts offered;  // the last
     std::string name;
     uint32_t samples = 0;
     uint32_t users = 0;
@@ -146,11 +147,11 @@ class CoPlanner {
 
   CoPlanner(CorunMode mode, const PlanOptions& options);
   static bool is_sound(const OfferFacts& facts);
-  slice::KernelProfile profile_of(const OfferFacts& facts) const;
+  slice::KernelProfile profile_of(const Shape& shape) const;
   Shape& shape_of(const Key& key, const OfferFacts& facts);
   void make_room(Owner owner);
   void drop_shape(std::map<Key, Shape>::iterator shape);
-  void learn(const Key& key, const slice::KernelProfile& profile);
+  void learn(Shape* shape);
   void take_profits(const Shape& shape);
   void measure(Kernel* kernel, uint64_t blocks, Time busy, Time now);
 

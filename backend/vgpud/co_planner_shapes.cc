@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <tuple>
+#include <utility>
 
 #include "backend/vgpud/co_planner.h"
 #include "vgpu-sched/slice/occupancy.h"
@@ -10,9 +12,18 @@ namespace bandsaw {
 namespace {
 
 constexpr uint64_t kMostBlocks = uint64_t{1} << 40, kLongestBlockPs = 1'000'000'000'000'000;
+constexpr uint64_t kMostCounted = uint64_t{1} << 50;  // instructions or bytes of a block
 constexpr uint32_t kMostThreads = 1024, kMostRegisters = 255, kMostShared = 1 << 20, kMostResident = 128;
 // Fitting a profile takes some microseconds: after the first measurements only every so many are taken in.
 constexpr uint32_t kLearnEvery = 32;
+
+// Of what is fitted to the model, but for times.
+bool says_other(const OfferFacts& one, const OfferFacts& other) {
+  const auto inputs = [](const OfferFacts& facts) {
+    return std::tie(facts.memory, facts.uncoalesced, facts.half_speed, facts.instructions, facts.bytes);
+  };
+  return inputs(one) != inputs(other);
+}
 
 double part(uint32_t value) { return static_cast<double>(value) / kOfferParts; }
 
@@ -33,19 +44,25 @@ bool CoPlanner::is_sound(const OfferFacts& facts) {
          facts.block_ps <= kLongestBlockPs && facts.threads > 0 && facts.threads <= kMostThreads &&
          facts.registers <= kMostRegisters && facts.shared_bytes <= kMostShared &&
          facts.most_resident <= kMostResident && facts.memory <= kOfferParts && facts.uncoalesced <= kOfferParts &&
-         facts.half_speed <= kOfferParts && facts.best <= kMostResident;
+         facts.half_speed <= kOfferParts && facts.best <= kMostResident && facts.instructions <= kMostCounted &&
+         facts.bytes <= kMostCounted;
 }
 
-// What fits no SM of the model, though it runs, is known by its threads alone.
-slice::KernelProfile CoPlanner::profile_of(const OfferFacts& facts) const {
+// Of a block's time the runner's word counts while there is no measurement. What fits no SM of the model, though it
+// runs, is known by its threads alone.
+slice::KernelProfile CoPlanner::profile_of(const Shape& shape) const {
+  const OfferFacts& facts = shape.offered;
   slice::KernelProfile profile;
   profile.needs = {static_cast<int>(facts.threads), static_cast<int>(facts.registers),
                    static_cast<int>(facts.shared_bytes)};
   if (slice::resident_blocks(options_.gpu, profile.needs) == 0) profile.needs = {static_cast<int>(facts.threads), 0, 0};
   profile.block_ns = static_cast<double>(facts.block_ps) / 1000;
+  if (shape.profiler.ready()) profile.block_ns = shape.profiler.profile().block_ns;
   profile.memory = part(facts.memory);
   profile.uncoalesced = part(facts.uncoalesced);
   profile.half_speed = part(facts.half_speed);
+  profile.instructions = static_cast<double>(facts.instructions);
+  if (profile.block_ns > 0) profile.bytes_per_ns = static_cast<double>(facts.bytes) / profile.block_ns;
   profile.most_resident = static_cast<int>(facts.most_resident);
   return profile;
 }
@@ -54,16 +71,14 @@ CoPlanner::Shape& CoPlanner::shape_of(const Key& key, const OfferFacts& facts) {
   auto found = shapes_.find(key);
   if (found == shapes_.end()) {
     make_room(key.first);
-    const slice::KernelProfile profile = profile_of(facts);
-    found = shapes_.emplace(key, Shape(profile, name_of(facts))).first;
-    if (profile.block_ns > 0) learn(key, profile);
+    found = shapes_.emplace(key, Shape(facts, name_of(facts))).first;
+    learn(&found->second);
   }
   Shape& shape = found->second;
   shape.used = ++uses_;
-  // The runner's word counts while there is no measurement.
-  const double offered = static_cast<double>(facts.block_ps) / 1000;
-  if (!shape.profiler.ready() && offered > 0 && offered != shape.offered_ns) learn(key, profile_of(facts));
-  shape.offered_ns = offered;
+  const OfferFacts before = std::exchange(shape.offered, facts);
+  const bool other_time = !shape.profiler.ready() && before.block_ps != facts.block_ps;
+  if (other_time || says_other(before, facts)) learn(&shape);
   return shape;
 }
 
@@ -97,16 +112,17 @@ void CoPlanner::forget_owner(Owner owner) {
   }
 }
 
-void CoPlanner::learn(const Key& key, const slice::KernelProfile& profile) {
-  Shape& shape = shapes_.at(key);
-  if (shape.id != slice::kNoShape) {
-    (void)model_.update(shape.id, profile);
+void CoPlanner::learn(Shape* shape) {
+  const slice::KernelProfile profile = profile_of(*shape);
+  if (profile.block_ns <= 0) return;
+  if (shape->id != slice::kNoShape) {
+    (void)model_.update(shape->id, profile);
     return;
   }
-  shape.id = model_.add(profile);
-  if (shape.id == slice::kNoShape) return;
-  names_[shape.id] = shape.name;
-  take_profits(shape);
+  shape->id = model_.add(profile);
+  if (shape->id == slice::kNoShape) return;
+  names_[shape->id] = shape->name;
+  take_profits(*shape);
 }
 
 void CoPlanner::take_profits(const Shape& shape) {
@@ -134,7 +150,7 @@ void CoPlanner::measure(Kernel* kernel, uint64_t blocks, Time busy, Time now) {
   const uint32_t sample = shape.samples++;
   if ((sample & (sample - 1)) != 0 && sample % kLearnEvery != 0) return;
   const bool unknown = shape.id == slice::kNoShape;
-  learn(kernel->shape, shape.profiler.profile());
+  learn(&shape);
   if (!unknown || shape.id == slice::kNoShape) return;
   // Now it can be planned: it arrives anew with its next ask.
   leave(kernel, now);

@@ -158,7 +158,7 @@ void read_corun(Reader* reader, Config* config) {
 
 // Runners read it again (backend/runner/slice_settings.h).
 void read_slices(Reader* reader, Config* config) {
-  bool enabled = config->device.kind != "soft";
+  bool enabled = config->device.kind != "soft", count = true;
   int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, force_blocks = 0;
   std::string form = "auto";
   reader->flag("slices.enabled", &enabled);
@@ -166,13 +166,13 @@ void read_slices(Reader* reader, Config* config) {
   reader->whole("slices.in_flight", 1, kGateDepthMax, &in_flight);
   reader->whole("slices.timeout_ms", 0, 1'000'000, &timeout_ms);
   reader->whole("slices.force_blocks", 0, int64_t{1} << 40, &force_blocks);
+  reader->flag("slices.count", &count);
   reader->text("slices.form", &form);
   if (form != "auto" && form != "slice" && form != "persistent") {
-    reader->check("slices.form",
-                  Status::error(EINVAL, "'{}'; there are \"auto\", \"slice\" and \"persistent\"", form));
+    reader->check("slices.form", Status::error(EINVAL, "'{}'; there are \"auto\", \"slice\" and \"persistent\"", form));
   }
-  config->slices = fmt::format("enabled={} threshold_us={} in_flight={} timeout_ms={} force_blocks={} form={}",
-                               enabled ? 1 : 0, threshold_us, in_flight, timeout_ms, force_blocks, form);
+  config->slices = fmt::format("enabled={} threshold_us={} in_flight={} timeout_ms={} force_blocks={} form={} count={}",
+                               enabled ? 1 : 0, threshold_us, in_flight, timeout_ms, force_blocks, form, count ? 1 : 0);
 }
 
 void read_metrics(Reader* reader, Config* config) {

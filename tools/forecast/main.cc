@@ -22,8 +22,9 @@ namespace {
 using nlohmann::json;
 
 // The static mix alone; and which accesses are scattered; with it the speed at half the occupancy; the mix, and the
-// bandwidth by its accesses and measured times; counts of instructions and bytes, and the speeds at half and one.
-constexpr const char* kWays[] = {"mix", "scattered", "half", "bandwidth", "counts"};
+// bandwidth by its accesses and measured times; what runners offer: instructions and accesses as counted, the bandwidth
+// by these and times, and the speed at half; counts of instructions and bytes of DRAM, and the speeds at half and one.
+constexpr const char* kWays[] = {"mix", "scattered", "half", "bandwidth", "offered", "counts"};
 
 GpuModel gpu_of(const json& in) {
   GpuModel gpu;
@@ -51,12 +52,14 @@ KernelProfile profile_of(const json& in, const std::string& way) {
   if (way == "scattered" || way == "half") profile.uncoalesced = in.value("uncoalesced", 0.0);
   if (way == "half") profile.half_speed = in.value("half_speed", 0.0);
   if (way == "bandwidth") profile.bytes_per_ns = in.value("mix_bytes_per_ns", 0.0);
-  if (way != "counts") return profile;
+  if (way != "offered" && way != "counts") return profile;
   profile.half_speed = in.value("half_speed", 0.0);
-  profile.one_speed = in.value("one_speed", 0.0);
   profile.instructions = in.value("instructions", 0.0);
-  profile.bytes_per_ns = in.value("bytes_per_ns", 0.0);
+  profile.bytes_per_ns = in.value("mix_bytes_per_ns", 0.0);
   profile.memory = in.value("counted_memory", profile.memory);
+  if (way != "counts") return profile;
+  profile.one_speed = in.value("one_speed", 0.0);
+  profile.bytes_per_ns = in.value("bytes_per_ns", 0.0);
   profile.uncoalesced = in.value("counted_uncoalesced", in.value("uncoalesced", 0.0));
   return profile;
 }
@@ -124,8 +127,12 @@ json forecast(const json& in) {
   const json none = json::array();
   const json& kernels = in.contains("kernels") ? in["kernels"] : none;
   json out{{"solo", json::object()}, {"pairs", json::object()}, {"overlaps", json::array()}};
-  for (const char* name : kWays) {
-    Way way(gpu, kernels, name);
+  // As plans have the model.
+  GpuModel plans = gpu;
+  plans.oldest_first = GpuModel{}.oldest_first;
+  plans.in_order = GpuModel{}.in_order;
+  for (const std::string name : kWays) {
+    Way way(name == "offered" ? plans : gpu, kernels, name);
     for (const json& kernel : kernels)
       out["solo"][name][kernel.at("name").get<std::string>()] = way.solo(kernel["name"]);
     for (const json& pair : in.value("pairs", none)) out["pairs"][name].push_back(way.pair(pair));

@@ -17,7 +17,9 @@ CORUN_MODES = ["mps", "consolidation", "slices-fifo", "kernelet", "persistent-gr
 # Modes that plan how many blocks lie on an SM have resident blocks, which keep to it, where a kernel can have them; the
 # same plans are followed with slices alone too.
 SLICES = "-slices"
-MODES = [ISOLATED, *CORUN_MODES, "kernelet" + SLICES, "opt" + SLICES]
+# Planned by the static mix and times alone, without what slices have counted and half the blocks have shown.
+MIX_ONLY = "-mix"
+MODES = [ISOLATED, *CORUN_MODES, "kernelet" + SLICES, "opt" + SLICES, "kernelet" + MIX_ONLY]
 KERNELS = MIXES["ALL"]
 NOT_FOLLOWED = "not followed"
 NOT_THERE = "not there"
@@ -42,7 +44,11 @@ def form_of(mode: str) -> str:
 
 
 def vgpud_mode(mode: str) -> str:
-    return "mps" if mode == ISOLATED else mode.removesuffix(SLICES)
+    return "mps" if mode == ISOLATED else mode.removesuffix(SLICES).removesuffix(MIX_ONLY)
+
+
+def counts(mode: str) -> bool:
+    return not mode.endswith(MIX_ONLY)
 
 
 def follows(mode: str, status: dict) -> bool:

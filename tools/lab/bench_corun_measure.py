@@ -6,7 +6,7 @@ import math
 import time
 
 from lab.bench_corun_cases import (ISOLATED, LATENCY, LONG, MODE_POLICIES, NOT_THERE, WHY_NOT_FOLLOWED, Outcome, Row,
-                                   figures, follows, form_of, kernels_of, of_alone, percentile, vgpud_mode,
+                                   counts, figures, follows, form_of, kernels_of, of_alone, percentile, vgpud_mode,
                                    why_no_partition)
 from lab.bench_corun_run import CorunDaemon, CorunTenant, calibrate, check, soon
 from lab.bench_shares_run import now
@@ -204,7 +204,7 @@ def mixes(setting: Setting, mode: str, chosen: list[str], seed: int = 1) -> list
     if mode not in setting.policies:
         return [result | {"left_out": WHY_NOT_FOLLOWED} for result in results]
     corun, policy = mode != ISOLATED, setting.policies[mode]
-    daemon = CorunDaemon(setting.device, policy, form_of(mode), vgpud_mode(mode), seed)
+    daemon = CorunDaemon(setting.device, policy, form_of(mode), vgpud_mode(mode), seed, counts(mode))
     try:
         needed = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
         begin = time.monotonic()

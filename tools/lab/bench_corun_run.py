@@ -29,13 +29,15 @@ class TenantProgram(Program):
 class CorunDaemon(Daemon):
     """A vgpud that cuts long kernels (`slices`: the form, or empty) or does not, and with a mode of co-running."""
 
-    def __init__(self, device: str, policy: str = "none", slices: str = "", mode: str = "mps", seed: int = 1):
-        self.slices, self.mode, self.seed = slices, mode, seed
+    def __init__(self, device: str, policy: str = "none", slices: str = "", mode: str = "mps", seed: int = 1,
+                 count: bool = True):
+        self.slices, self.mode, self.seed, self.count = slices, mode, seed, count
         super().__init__(device, policy, name="corun")
 
     def _configuration(self) -> str:
         return (f'{super()._configuration()}corun_mode = "{self.mode}"\nplan_seed = {self.seed}\n'
-                f'[slices]\nenabled = {str(bool(self.slices)).lower()}\nform = "{self.slices or "slice"}"\n')
+                f'[slices]\nenabled = {str(bool(self.slices)).lower()}\nform = "{self.slices or "slice"}"\n'
+                f'count = {str(self.count).lower()}\n')
 
     def status(self) -> dict:
         return self.control.need("GET", "/v1/status")
@@ -55,13 +57,14 @@ class CorunDaemon(Daemon):
     def planned(self) -> dict[str, int]:
         """What a mode that plans has counted so far."""
         plan = (self.status().get("corun") or {}).get("plan") or {}
-        return {key: plan[key] for key in ("plans", "pairs", "alone", "granted", "resized", "observed", "unplanned")
+        return {key: plan[key] for key in ("plans", "pairs", "alone", "granted", "resized", "observed", "pressed", "unplanned")
                 if key in plan}
 
     def residency(self, name: str) -> list[str]:
         """What its runners have found of how many blocks of a kernel are best alone, by their log."""
         lines = (self.run / name / "session.log").read_text(errors="replace").splitlines()
-        return [line.split("runs best with ")[1] for line in lines if "runs best with " in line]
+        return [line.split("runs best with ")[1] for line in lines if "runs best with " in line] + [
+            line.split(": ", 2)[2] for line in lines if "a block has " in line]
 
     def evidence(self) -> str:
         """What the logs end with, the MPS daemon's included."""

@@ -10,7 +10,8 @@ from lab.paths import BUILD
 from lab.shell import Failure
 
 WAYS = {"mix": "static mix alone", "scattered": "and which accesses are scattered", "half": "and half_speed",
-        "bandwidth": "static mix, and bandwidth by it and times", "counts": "counts, half_speed, one_speed"}
+        "bandwidth": "static mix, and bandwidth by it and times", "offered": "as runners offer it, and plans reckon",
+        "counts": "counts, half_speed, one_speed"}
 GUESS = {"guess": "no model: shares of the blocks"}
 COALESCED = 128    # bytes of a warp's access
 SECTORS = 32 * 32  # bytes that a warp's access takes if every lane reads a sector of its own

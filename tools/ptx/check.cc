@@ -40,6 +40,7 @@ class Checker {
       const std::string what = found.from + ", " + std::string(kernel) + ", ";
       one<ptx::SlicedKernel>(ptx::slice(program, kernel), target, what + "sliced");
       one<ptx::SlicedKernel>(ptx::slice(program, kernel, {true}), target, what + "sliced in one dimension");
+      one<ptx::SlicedKernel>(ptx::slice(program, kernel, {.counts = true}), target, what + "sliced and counted");
       one<ptx::PersistentKernel>(ptx::persistent(program, kernel), target, what + "persistent");
     }
   }

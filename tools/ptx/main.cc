@@ -20,7 +20,7 @@ using namespace bandsaw;
 
 constexpr const char* kUsage =
     R"(usage: ptx [--json] FILE...
-       ptx (--slice | --persistent) KERNEL [--one-dimensional] FILE
+       ptx (--slice [--count] | --persistent) KERNEL [--one-dimensional] FILE
        ptx --check [--ptxas PATH] [--target sm_90] FILE...
        ptx --ptx FILE
 
@@ -30,6 +30,7 @@ shared library that holds some.
 
   --json               the same as JSON
   --slice KERNEL       prints the kernel's sliced form
+  --count              that form with counters of what its threads do
   --persistent KERNEL  prints its persistent form
   --one-dimensional    for grids with y = z = 1 only: no divisions
   --check              compiles every rewrite of every kernel with ptxas
@@ -63,6 +64,8 @@ Options parse_options(int argc, char** argv) {
       options.target = value();
     else if (word == "--one-dimensional")
       options.form.one_dimensional = true;
+    else if (word == "--count")
+      options.form.counts = true;
     else if (word == "--slice")
       options.slice = value();
     else if (word == "--persistent")

@@ -51,9 +51,8 @@ double Mix::*value_of(const Instruction& i) {
                                                       : &Mix::half;
 }
 
-double Mix::*count_of(const Step& step) {
-  const Instruction& i = *step.instruction;
-  switch (step.kind) {
+double Mix::*count_of(const Instruction& i, Kind kind) {
+  switch (kind) {
     case Kind::kValue:
       return value_of(i);
     case Kind::kLoad:
@@ -77,13 +76,12 @@ double Mix::*count_of(const Step& step) {
   }
 }
 
-double bytes_of(const Step& step) {
-  const Instruction& i = *step.instruction;
-  if (step.kind == Kind::kCopy) {
+uint64_t bytes_of(const Instruction& i, Kind kind) {
+  if (kind == Kind::kCopy) {
     const auto* size = i.operands.size() > 2 ? i.operands[2].as<Integer>() : nullptr;
-    return size ? static_cast<double>(std::min<uint64_t>(size->bits, 16)) : 0;
+    return size ? std::min<uint64_t>(size->bits, 16) : 0;
   }
-  return i.vector() * bits_of(i.type()) / 8.0;
+  return i.vector() * bits_of(i.type()) / 8;
 }
 
 class Mixer {
@@ -102,12 +100,12 @@ class Mixer {
       const Step& step = flow.steps()[s];
       double weight = 1;
       for (int d = 0; d < depth[s]; ++d) weight *= kRounds;
-      double Mix::*count = count_of(step);
+      double Mix::*count = count_of(*step.instruction, step.kind);
       mix.*count += weight;
-      const bool global = count == &Mix::load_global || count == &Mix::store_global || count == &Mix::atomic;
-      if (global && apart[s]) mix.scattered += weight;
-      if (count == &Mix::load_global) mix.load_global_bytes += weight * bytes_of(step);
-      if (count == &Mix::store_global) mix.store_global_bytes += weight * bytes_of(step);
+      const Access access = access_of(*step.instruction, step.kind);
+      if (access.global && apart[s]) mix.scattered += weight;
+      if (count == &Mix::load_global) mix.load_global_bytes += weight * static_cast<double>(access.bytes);
+      if (count == &Mix::store_global) mix.store_global_bytes += weight * static_cast<double>(access.bytes);
       for (const Use& use : flow.uses(step))
         if (step.kind == Kind::kCall && use.role == Role::kTarget && use.named == Named::kGlobal)
           if (const auto callee = facts_.function(flow.names()[use.index])) called(*callee, weight, &mix);
@@ -147,6 +145,13 @@ class Mixer {
 };
 
 }  // namespace
+
+Access access_of(const Instruction& instruction, Kind kind) {
+  double Mix::*const count = count_of(instruction, kind);
+  if (count == &Mix::atomic) return {true, 0};
+  if (count != &Mix::load_global && count != &Mix::store_global) return {};
+  return {true, bytes_of(instruction, kind)};
+}
 
 double Mix::total() const {
   double sum = 0;

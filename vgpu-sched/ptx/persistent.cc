@@ -50,7 +50,7 @@ $drawn:
   @%$p exit;
 )";
 
-std::string index_text(uint8_t reads, bool one_dimensional) {
+std::string drawn_index_text(uint8_t reads, bool one_dimensional) {
   std::string text;
   if (one_dimensional) {
     if (reads & kReadsX) text += "mov.b32 %$x, %$ticket;\n";
@@ -136,7 +136,7 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   if (copies) draw.insert(draw.find("barrier.sync"), "cp.async.wait_all;\n  ");
   std::vector<Statement> entry =
       moved.statements(moved.entry_text() + grid_declarations(reads, 63) + grid_loads(reads | sizes) + draw +
-                       index_text(reads, options.one_dimensional));
+                       drawn_index_text(reads, options.one_dimensional));
   auto& statements = body.statements;
   statements.insert(statements.begin(), std::make_move_iterator(entry.begin()), std::make_move_iterator(entry.end()));
   std::vector<Statement> back = moved.statements("bra $again;\n");

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "vgpu-sched/ptx/count.h"
 #include "vgpu-sched/ptx/program_facts.h"
 #include "vgpu-sched/ptx/spin.h"
 #include "vgpu-sched/ptx/transplant.h"
@@ -49,6 +50,9 @@ SliceResult slice(const Program& program, std::string_view kernel, const SliceOp
   sliced.grid_at = moved.add_parameter("grid_x", Type::kU32);
   moved.add_parameter("grid_y", Type::kU32);
   moved.add_parameter("grid_z", Type::kU32);
+  std::string refusal;
+  if (options.counts) sliced.counts_at = add_counters(program.facts(), closure, &moved, &refusal);
+  if (!refusal.empty()) return Refusal{std::move(refusal)};
   sliced.variables = moved.add_variables();
   sliced.parameter_bytes = moved.parameter_bytes();
   sliced.name = moved.kernel().name;

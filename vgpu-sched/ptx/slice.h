@@ -21,6 +21,15 @@ namespace bandsaw::ptx {
 struct SliceOptions {
   // Only for grids with y = z = 1: no division at all.
   bool one_dimensional = false;
+  // Slices only: they count what their threads do.
+  bool counts = false;
+};
+
+// What the threads of counted slices have done, as their text has it, all added up: instructions, accesses of global
+// memory (a generic address taken for one), bytes of these but atomics. What a function that is called does is not
+// counted but taken from its text, loops as ten rounds.
+struct CountsOfBlocks {
+  uint64_t instructions = 0, accesses = 0, bytes = 0;
 };
 
 // Every `..._at` is a byte offset in the packed parameter block, which begins with the original parameters unchanged.
@@ -30,6 +39,7 @@ struct SlicedKernel {
   std::string name;            // of the kernel in it: the original's
   size_t first_at = 0;         // 3 x u32: x y z of the slice's first block; block_at() makes them of a linear index
   size_t grid_at = 0;          // 3 x u32: the grid as launched, x y z
+  size_t counts_at = 0;        // u64: address of CountsOfBlocks in device memory, if they are counted
   size_t parameter_bytes = 0;  // all of the block
   std::vector<BorrowedVariable> variables;
 };

@@ -1,6 +1,7 @@
 #include "vgpu-sched/slice/coscheduler.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace bandsaw::slice {
 
@@ -22,11 +23,29 @@ void CoScheduler::review_pair(bool measured) {
   if (measured && meter_->throughput() < 1) replan();
 }
 
+std::span<const ReadyKernel> CoScheduler::choose_from() {
+  const auto& ready = queues_.ready();
+  const auto oldest =
+      std::find_if(ready.begin(), ready.end(), [](const ReadyKernel& kernel) { return kernel.left > 0; });
+  if (oldest != ready.end() && oldest->alone) return {&*oldest, 1};
+  if (std::none_of(ready.begin(), ready.end(), [](const ReadyKernel& kernel) { return kernel.alone; })) return ready;
+  chosen_.clear();
+  std::copy_if(ready.begin(), ready.end(), std::back_inserter(chosen_),
+               [](const ReadyKernel& kernel) { return !kernel.alone; });
+  return chosen_;
+}
+
 void CoScheduler::make_plan() {
   planned_ = true;
   planned_at_ = queues_.changes();
   ++plans_;
-  plan_ = planner_->plan({.ready = queues_.ready()}, now_);
+  const std::span<const ReadyKernel> ready = choose_from();
+  plan_ = planner_->plan({.ready = ready}, now_);
+  for (Part& part : plan_.parts) {
+    if (!ready[0].alone) break;
+    part.resident = 0;  // as many as it likes
+    if (part.slice == 0) part.slice = ready[0].minimum;
+  }
   if (meter_ == nullptr) return;
   // The two that run in slices; others beside them are short.
   std::vector<SpeedMeter::Side> sides;

@@ -9,6 +9,9 @@
 // section 3.1: sizes of slices stay until either kernel finishes), or the two prove to be slower than one after the
 // other. Of each kernel a bounded number of slices is in flight.
 //
+// Calls that are measured (Call::alone) have their turn by themselves: when one has waited longest, nothing else is
+// planned, and before that it is not.
+//
 // In persistent form the caller tells progress() of the running kernels before it tells of an arrival, so that the
 // allocation knows what each has left.
 //
@@ -19,6 +22,8 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "vgpu-sched/slice/meter.h"
 #include "vgpu-sched/slice/planner.h"
@@ -66,6 +71,7 @@ class CoScheduler {
  private:
   Time later(Time now) { return now_ = std::max(now, now_); }
   void make_plan();
+  std::span<const ReadyKernel> choose_from();
   void review_pair(bool measured);
   std::optional<Issue> issue(const Part& part);
 
@@ -73,6 +79,7 @@ class CoScheduler {
   SpeedMeter* meter_;
   Queues queues_;
   Plan plan_;
+  std::vector<ReadyKernel> chosen_;
   bool planned_ = false;
   std::uint64_t planned_at_ = 0;  // Queues::changes()
   std::uint64_t plans_ = 0;

@@ -26,6 +26,7 @@ struct ReadyKernel {
   Blocks minimum = 0;  // the least slice that keeps slicing cheap (tuner.h); 0: may not be sliced
   int in_flight = 0;   // slices
   Time ready_since = 0;
+  bool alone = false;  // planners are asked for it by itself, or not at all
 };
 
 struct State {

@@ -98,7 +98,8 @@ void Queues::release(StreamId stream, Time now) {
                     .done = 0,
                     .minimum = call.minimum,
                     .in_flight = 0,
-                    .ready_since = now});
+                    .ready_since = now,
+                    .alone = call.alone});
   ++changes_;
 }
 

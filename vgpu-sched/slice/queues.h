@@ -24,6 +24,7 @@ struct Call {
   Blocks blocks = 0;
   Blocks minimum = 0;  // the least slice (tuner.h); 0: may not be sliced
   bool copied = true;  // no earlier copy of its stream is under way
+  bool alone = false;  // it is measured: nothing is planned beside it
 };
 
 struct Range {

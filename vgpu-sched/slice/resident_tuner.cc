@@ -52,7 +52,11 @@ void ResidentTuner::search() {
     next_ -= std::max(next_ / 4, 1);
     return;
   }
-  if (slices_ && next_ != kSliced) {
+  if (most_ > 1 && !times_.contains(most_ / 2)) {
+    next_ = most_ / 2;
+    return;
+  }
+  if (slices_ && !times_.contains(kSliced)) {
     next_ = kSliced;
     return;
   }
@@ -63,6 +67,17 @@ void ResidentTuner::search() {
   basis_ = times_.at(most_);
   searches_ = false;
   launches_ = 0;
+}
+
+Time ResidentTuner::best() const {
+  const auto found = times_.find(chosen_);
+  return searches_ || found == times_.end() ? 0 : found->second;
+}
+
+double ResidentTuner::half_speed() const {
+  const auto all = times_.find(most_), half = times_.find(most_ / 2);
+  if (searches_ || most_ < 2 || all == times_.end() || half == times_.end()) return 0;
+  return static_cast<double>(all->second) / static_cast<double>(half->second);
 }
 
 std::string ResidentTuner::found() const {

@@ -3,7 +3,8 @@
 // what else they push out.
 //
 // From measured launches: all that fit, then step by step fewer, until launches become longer; the fewest whose
-// launches are hardly longer than the shortest are kept. Then a launch in slices is tried: where these are faster, as
+// launches are hardly longer than the shortest are kept. Half of all that fit are measured in any case: how much slower
+// they are says what a kernel waits for. Then a launch in slices is tried: where these are faster, as
 // some kernels find less in the cache when their blocks draw their work, it is they that are kept. Now and then all
 // that fit are tried again, and if that is not what it was by then, the search begins anew. A launch that took longer
 // than fewer blocks explain was not alone, and is tried again, as is the first.
@@ -33,6 +34,10 @@ class ResidentTuner {
   void observe(int resident, Time time);
   bool searches() const { return searches_; }
   int most() const { return most_; }
+  // What a launch takes that is as next() has it; 0: not known, or it is being searched for.
+  Time best() const;
+  // Of half as many as fit, relative to these; 0: not known.
+  double half_speed() const;
   // For people: what each number took, and slices, as "8: 19.1 ms, 6: 17.3 ms, 0: 18.2 ms".
   std::string found() const;
 

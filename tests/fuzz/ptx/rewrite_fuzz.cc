@@ -37,6 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const std::string_view kernel : program.kernels()) {
     check<SlicedKernel>(slice(program, kernel), kernel);
     check<SlicedKernel>(slice(program, kernel, {true}), kernel);
+    check<SlicedKernel>(slice(program, kernel, {.counts = true}), kernel);
     check<PersistentKernel>(persistent(program, kernel), kernel);
     const Analysis analysis = analyse(program, kernel);
     if (analysis.name != kernel || !(analysis.mix.total() >= 0)) std::abort();

@@ -67,6 +67,7 @@ class Exact : public testing::TestWithParam<Case> {
     out_ = array<uint32_t>(kOutWords);
     stop_ = array<uint32_t>(1);
     counter_ = array<uint32_t>(1);
+    counts_ = array<ptx::CountsOfBlocks>(1);
     for (uint32_t i = 0; i < 128; ++i) in_[i] = i * i;
   }
 
@@ -117,21 +118,24 @@ class Exact : public testing::TestWithParam<Case> {
     ASSERT_EQ(block->size(), made.parameter_bytes);
   }
 
-  void check_slices(bool one_dimensional) {
-    const auto result = ptx::slice(*program_, GetParam().kernel, {one_dimensional});
+  void check_slices(const ptx::SliceOptions& options) {
+    const auto result = ptx::slice(*program_, GetParam().kernel, options);
     ASSERT_TRUE(std::holds_alternative<ptx::SlicedKernel>(result)) << std::get<ptx::Refusal>(result).reason;
     const auto& sliced = std::get<ptx::SlicedKernel>(result);
     Kernels kernels(sliced.text);
     ASSERT_TRUE(kernels.ok()) << kernels.log() << sliced.text;
     for (const Grid& grid : kGrids) {
-      if (one_dimensional && (grid[1] > 1 || grid[2] > 1)) continue;
+      if (options.one_dimensional && (grid[1] > 1 || grid[2] > 1)) continue;
       const std::vector<uint32_t> wanted = expected(grid);
+      ptx::CountsOfBlocks counted;
       for (const uint64_t size : {1, 2, 5, 100}) {
         clean();
+        *counts_ = {};
         for (uint64_t first = 0; first < blocks_of(grid); first += size) {
           std::vector<std::byte> block = parameters();
           const auto at = ptx::block_at(first, grid);
           for (size_t i = 0; i < 3; ++i) put(&block, sliced.first_at + 4 * i, at[i], 4);
+          if (options.counts) put(&block, sliced.counts_at, reinterpret_cast<uint64_t>(counts_), 8);
           finish(&block, sliced, grid);
           const auto n = static_cast<uint32_t>(std::min(size, blocks_of(grid) - first));
           const Outcome outcome = kernels.run(sliced.name, shape({n, 1, 1}), block);
@@ -139,6 +143,13 @@ class Exact : public testing::TestWithParam<Case> {
           ASSERT_FALSE(outcome.stuck);
         }
         ASSERT_EQ(state(), wanted) << size << " blocks a slice, grid " << testing::PrintToString(grid);
+        if (!options.counts) continue;
+        EXPECT_GE(counts_->instructions, blocks_of(grid) * GetParam().threads);
+        EXPECT_LE(counts_->accesses, counts_->instructions);
+        if (size == 1) counted = *counts_;
+        // Who waits for other blocks waits longer, the more there are beside it.
+        if (std::string_view(GetParam().kernel) == "look_back") continue;
+        EXPECT_EQ(std::memcmp(&counted, counts_, sizeof counted), 0) << size;
       }
     }
   }
@@ -155,14 +166,17 @@ class Exact : public testing::TestWithParam<Case> {
     ASSERT_FALSE(outcome.stuck);
   }
 
+  ptx::CountsOfBlocks* counts_ = nullptr;
   uint32_t *in_ = nullptr, *out_ = nullptr, *stop_ = nullptr, *counter_ = nullptr;
   std::unique_ptr<ptx::Program> program_;
   std::unique_ptr<Kernels> original_;
 };
 
-TEST_P(Exact, Slices) { check_slices(false); }
+TEST_P(Exact, Slices) { check_slices({}); }
 
-TEST_P(Exact, SlicesOfOneDimension) { check_slices(true); }
+TEST_P(Exact, SlicesOfOneDimension) { check_slices({.one_dimensional = true}); }
+
+TEST_P(Exact, CountedSlices) { check_slices({.counts = true}); }
 
 TEST_P(Exact, PersistentBlocks) {
   const auto result = ptx::persistent(*program_, GetParam().kernel);
@@ -191,6 +205,67 @@ TEST_P(Exact, PersistentBlocks) {
       ASSERT_EQ(state(), wanted) << "stopped and gone on, grid " << testing::PrintToString(grid);
     }
   }
+}
+
+// A loop of five rounds, in which every second thread loads 16 bytes, and threads that leave early.
+const char* const kRounds = R"(
+.version 8.0
+.target sm_80
+.address_size 64
+.func add(.param .u64 at) {
+  .reg .b64 %a;
+  .reg .b32 %v;
+  ld.param.u64 %a, [at];
+  atom.global.add.u32 %v, [%a], 1;
+  ret;
+}
+.visible .entry rounds(.param .u64 to) {
+  .reg .b64 %a;
+  .reg .b32 %t, %i, %odd, %v<4>;
+  .reg .pred %p, %q;
+  mov.u32 %t, %tid.x;
+  ld.param.u64 %a, [to];
+  setp.ge.u32 %p, %t, 48;
+  @%p exit;
+  and.b32 %odd, %t, 1;
+  setp.eq.u32 %q, %odd, 1;
+  mov.u32 %i, 0;
+again:
+  @%q bra past;
+  { ld.global.v4.u32 {%v0, %v1, %v2, %v3}, [%a+16]; }
+past:
+  add.u32 %i, %i, 1;
+  setp.lt.u32 %p, %i, 5;
+  @%p bra again;
+  { .param .u64 at; st.param.u64 [at], %a; call add, (at); }
+})";
+
+TEST(CountedSlice, CountsWhatEachThreadDoes) {
+  reset_memory();
+  const ptx::Program program(ptx::parse(kRounds));
+  const auto made = ptx::slice(program, "rounds", {.one_dimensional = true, .counts = true});
+  ASSERT_TRUE(std::holds_alternative<ptx::SlicedKernel>(made)) << std::get<ptx::Refusal>(made).reason;
+  const auto& sliced = std::get<ptx::SlicedKernel>(made);
+  Kernels kernels(sliced.text);
+  ASSERT_TRUE(kernels.ok()) << kernels.log() << sliced.text;
+  auto* const to = array<uint32_t>(8);
+  auto* const counts = array<ptx::CountsOfBlocks>(1);
+  *to = 0;
+  *counts = {};
+  std::vector<std::byte> block;
+  put(&block, 0, reinterpret_cast<uint64_t>(to), 8);
+  put(&block, sliced.counts_at, reinterpret_cast<uint64_t>(counts), 8);
+  block.resize(sliced.parameter_bytes);
+  Shape shape;
+  shape.grid[0] = 3;
+  shape.block[0] = 64;
+  EXPECT_EQ(kernels.run("rounds", shape, block).fault, 0u);
+  EXPECT_EQ(*to, 3u * 48);
+  // Four instructions, three more before the loop, four a round and one more where it loads, two at the call, and three
+  // of what is called.
+  EXPECT_EQ(counts->instructions, 3u * (64 * 4 + 48 * (3 + 5 * 4 + 2 + 3) + 24 * 5));
+  EXPECT_EQ(counts->accesses, 3u * (24 * 5 + 48));
+  EXPECT_EQ(counts->bytes, 3u * 24 * 5 * 16);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Exact, testing::ValuesIn(kCases), [](const auto& p) { return p.param.kernel; });

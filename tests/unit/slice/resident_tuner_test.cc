@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 namespace bandsaw::slice {
@@ -45,6 +46,21 @@ TEST(ResidentTuner, AllThatFitAreKeptWhereEachCounts) {
   ResidentTuner tuner = eight();
   settle(&tuner, [](int resident) { return 8.0 / resident; });
   EXPECT_EQ(tuner.next(), 8);
+}
+
+TEST(ResidentTuner, HalfOfThemAreMeasuredInAnyCase) {
+  ResidentTuner tuner = eight();
+  EXPECT_EQ(tuner.half_speed(), 0);
+  EXPECT_EQ(tuner.best(), 0);
+  // Six are slower, so that no fewer would be tried.
+  settle(&tuner, [](int resident) { return resident == 8 ? 1.0 : 4.0 / std::min(resident, 4) + 0.25; });
+  EXPECT_EQ(tuner.next(), 8);
+  EXPECT_NEAR(tuner.half_speed(), 1 / 1.25, 1e-6);
+  EXPECT_EQ(tuner.best(), 1'000'000);
+  tuner.fit(1, true);
+  settle(&tuner, tea, 0.5);
+  EXPECT_EQ(tuner.half_speed(), 0);
+  EXPECT_EQ(tuner.best(), 500'000);
 }
 
 TEST(ResidentTuner, SlicesAreKeptWhereTheyAreFaster) {

@@ -44,5 +44,73 @@ TEST(CoPlanner, WhoHasDrawnItsLastBlockMakesRoomForTheNext) {
   EXPECT_EQ(planner->run(7 * kMs).size(), 1u);
 }
 
+// Two that gain by each other, as one waits and one computes.
+struct Two {
+  OfferFacts waits = resident_kernel(1, 77), computes = resident_kernel(1, 78);
+
+  std::vector<CoPlanner::Grant> ask(CoPlanner* planner, CoPlanner::Time now) const {
+    EXPECT_TRUE(planner->ask(1, 10, waits, now));
+    EXPECT_TRUE(planner->ask(2, 20, computes, now));
+    return planner->run(now);
+  }
+};
+
+TEST(CoPlanner, WhoIsMeasuredRunsAlone) {
+  Two two;
+  two.waits.memory = kOfferParts / 5;
+  ASSERT_EQ(two.ask(CoPlanner::make(CorunMode::kKernelet, {}).get(), kMs).size(), 2u);
+  for (const CorunMode mode : {CorunMode::kKernelet, CorunMode::kPersistentGreedy, CorunMode::kRandom}) {
+    const auto planner = CoPlanner::make(mode, {});
+    two.waits.alone = 1;
+    const auto alone = two.ask(planner.get(), kMs);
+    ASSERT_EQ(alone.size(), 1u) << to_text(mode);
+    EXPECT_EQ(alone[0].place, 1u);
+    EXPECT_EQ(alone[0].resident, 0u);
+    planner->look(1, {}, 2 * kMs);
+    const auto next = planner->run(2 * kMs);
+    ASSERT_EQ(next.size(), 1u) << to_text(mode);
+    EXPECT_EQ(next[0].place, 2u);
+  }
+}
+
+TEST(CoPlanner, OneThatWaitsToBeMeasuredDoesNotKeepOthersFromEachOther) {
+  const auto planner = CoPlanner::make(CorunMode::kKernelet, {});
+  Two two;
+  two.waits.memory = kOfferParts / 5;
+  EXPECT_EQ(two.ask(planner.get(), kMs).size(), 2u);
+  OfferFacts third = resident_kernel(1, 79);
+  third.alone = 1;
+  ASSERT_TRUE(planner->ask(3, 30, third, 2 * kMs));
+  EXPECT_TRUE(planner->run(2 * kMs).empty());
+  EXPECT_EQ(planner->state().plan.size(), 2u);
+}
+
+TEST(CoPlanner, WhatWasCountedChangesTheForecast) {
+  // By their text both compute. One then proves to do little in its time, and half its blocks do half of that: it waits.
+  const auto planner = CoPlanner::make(CorunMode::kKernelet, {});
+  Two two;
+  EXPECT_EQ(two.ask(planner.get(), kMs).size(), 1u);
+  planner->clear(2 * kMs);
+  two.waits.memory = kOfferParts / 5;
+  two.waits.instructions = 15'000;  // of the 200'000 that all schedulers could issue
+  two.waits.bytes = 100'000;        // of 900'000
+  two.waits.half_speed = kOfferParts * 11 / 20;
+  EXPECT_EQ(two.ask(planner.get(), 3 * kMs).size(), 2u);
+}
+
+TEST(CoPlanner, WhatCannotHaveBeenCountedIsRefused) {
+  const auto planner = CoPlanner::make(CorunMode::kKernelet, {});
+  OfferFacts facts = resident_kernel(1, 77);
+  facts.instructions = uint64_t{1} << 51;
+  EXPECT_FALSE(planner->ask(1, 10, facts, kMs));
+  facts.instructions = 0;
+  facts.bytes = ~uint64_t{0};
+  EXPECT_FALSE(planner->ask(1, 10, facts, kMs));
+  facts.bytes = 0;
+  facts.best = 129;
+  EXPECT_FALSE(planner->ask(1, 10, facts, kMs));
+  EXPECT_EQ(planner->state().refused, 3u);
+}
+
 }  // namespace
 }  // namespace bandsaw

@@ -117,7 +117,8 @@ TEST_F(ConfigTest, ReadsHowKernelsCoRun) {
 TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
   const auto config = parse_config("[slices]\nenabled = true\ntimeout_ms = 500\nin_flight = 4", "x");
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(config.value().slices, "enabled=1 threshold_us=4000 in_flight=4 timeout_ms=500 force_blocks=0 form=auto");
+  EXPECT_EQ(config.value().slices,
+            "enabled=1 threshold_us=4000 in_flight=4 timeout_ms=500 force_blocks=0 form=auto count=1");
   EXPECT_FALSE(parse_config("[slices]\ntimeout_ms = -1", "x").ok());
 }
 

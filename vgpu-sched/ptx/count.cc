@@ -1,0 +1,165 @@
+#include "vgpu-sched/ptx/count.h"
+
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+#include "vgpu-sched/ptx/mix.h"
+#include "vgpu-sched/ptx/slice.h"
+#include "vgpu-sched/ptx/special.h"
+
+namespace bandsaw::ptx {
+namespace {
+
+// Of one thread, in a piece of code that it runs from the first instruction to the last.
+struct Counts {
+  uint64_t instructions = 0, accesses = 0, bytes = 0;
+};
+
+// What is called counts as its text has it: loops ten times.
+class Callees {
+ public:
+  Callees(const ProgramFacts& facts, const Closure& closure) : facts_(facts), closure_(closure) {}
+
+  Counts of(const Instruction& call) {
+    for (const Operand& operand : call.operands) {
+      const auto* symbol = operand.as<Symbol>();
+      const auto callee = symbol ? facts_.function(symbol->name) : std::nullopt;
+      if (callee) return of(*callee);
+    }
+    return {};
+  }
+
+ private:
+  Counts of(uint32_t callee) {
+    const auto known = counts_.find(callee);
+    if (known != counts_.end()) return known->second;
+    Closure inner;
+    inner.functions = {callee};
+    for (size_t f = 1; f < closure_.functions.size(); ++f)
+      if (closure_.functions[f] != callee) inner.functions.push_back(closure_.functions[f]);
+    const Mix mix = mix_of(facts_, inner);
+    const auto whole = [](double weight) { return static_cast<uint64_t>(std::llround(std::min(weight, 1e9))); };
+    const Counts counts{whole(mix.total()), whole(mix.load_global + mix.store_global + mix.atomic),
+                        whole(mix.load_global_bytes + mix.store_global_bytes)};
+    return counts_.emplace(callee, counts).first->second;
+  }
+
+  const ProgramFacts& facts_;
+  const Closure& closure_;
+  std::map<uint32_t, Counts> counts_;
+};
+
+class Counter {
+ public:
+  Counter(const ProgramFacts& facts, const Closure& closure, const Transplant& moved)
+      : callees_(facts, closure), moved_(moved) {}
+
+  void rewrite(Block* block) {
+    std::vector<Statement> old = std::exchange(block->statements, {});
+    std::vector<Statement>& made = block->statements;
+    size_t begin = 0;  // of the piece of code that is read, in `made`
+    const auto end_piece = [&] {
+      insert(&made, begin, sum_text());
+      begin = made.size();
+    };
+    for (Statement& statement : old) {
+      if (auto* inner = statement.as<Block>()) {
+        end_piece();
+        rewrite(inner);
+      }
+      if (statement.as<Label>()) end_piece();
+      const auto* i = statement.as<Instruction>();
+      const Kind kind = i ? kind_of(*i) : Kind::kOther;
+      if (i) add(*i, kind);
+      if (i && kind == Kind::kEnd && i->opcode != "trap") {
+        const std::optional<Guard> guard = i->guard;
+        insert(&made, made.size(), flush_text(), guard);
+      }
+      made.push_back(std::move(statement));
+      const bool jumps = kind == Kind::kBranch || kind == Kind::kEnd;
+      if (jumps) end_piece();
+      if (made.back().as<Label>() || made.back().as<Block>()) begin = made.size();
+    }
+    end_piece();
+  }
+
+  // Where the kernel ends without saying so.
+  void end(Block* body) { insert(&body->statements, body->statements.size(), flush_text()); }
+
+ private:
+  void add(const Instruction& i, Kind kind) {
+    ++piece_.instructions;
+    const Access access = access_of(i, kind);
+    piece_.accesses += access.global;
+    piece_.bytes += access.bytes;
+    if (kind != Kind::kCall) return;
+    const Counts inner = callees_.of(i);
+    piece_.instructions += inner.instructions;
+    piece_.accesses += inner.accesses;
+    piece_.bytes += inner.bytes;
+  }
+
+  std::string sum_text() {
+    const Counts piece = std::exchange(piece_, {});
+    std::string text;
+    const auto line = [&text](const char* name, uint64_t count) {
+      if (count > 0)
+        text.append("add.u64 ")
+            .append(name)
+            .append(", ")
+            .append(name)
+            .append(", ")
+            .append(std::to_string(count))
+            .append(";\n");
+    };
+    line("%$instructions", piece.instructions);
+    line("%$accesses", piece.accesses);
+    line("%$bytes", piece.bytes);
+    return text;
+  }
+
+  static std::string flush_text() {
+    const auto line = [](const char* name, size_t at) {
+      return "red.global.add.u64 [%$counts+" + std::to_string(at) + "], " + name + ";\n";
+    };
+    return line("%$instructions", offsetof(CountsOfBlocks, instructions)) +
+           line("%$accesses", offsetof(CountsOfBlocks, accesses)) + line("%$bytes", offsetof(CountsOfBlocks, bytes));
+  }
+
+  void insert(std::vector<Statement>* to, size_t at, const std::string& text,
+              const std::optional<Guard>& guard = std::nullopt) const {
+    if (text.empty()) return;
+    std::vector<Statement> added = moved_.statements(text);
+    for (Statement& statement : added) statement.as<Instruction>()->guard = guard;
+    to->insert(to->begin() + static_cast<ptrdiff_t>(at), std::make_move_iterator(added.begin()),
+               std::make_move_iterator(added.end()));
+  }
+
+  Callees callees_;
+  const Transplant& moved_;
+  Counts piece_;
+};
+
+}  // namespace
+
+size_t add_counters(const ProgramFacts& facts, const Closure& closure, Transplant* moved, std::string* refusal) {
+  for (size_t f = 1; f < closure.functions.size(); ++f) {
+    const FunctionFacts& callee = facts.functions[closure.functions[f]];
+    if (callee.exits) *refusal = "leaves from inside of the function '" + callee.function->name + "'";
+  }
+  const size_t at = moved->add_parameter("counts", Type::kU64);
+  Block& body = *moved->kernel().body;
+  Counter counter(facts, closure, *moved);
+  counter.rewrite(&body);
+  counter.end(&body);
+  std::vector<Statement> entry = moved->statements(
+      ".reg .b64 %$counts, %$instructions, %$accesses, %$bytes;\nld.param.b64 %$counts, [$counts];\n"
+      "mov.b64 %$instructions, 0;\nmov.b64 %$accesses, 0;\nmov.b64 %$bytes, 0;\n");
+  body.statements.insert(body.statements.begin(), std::make_move_iterator(entry.begin()),
+                         std::make_move_iterator(entry.end()));
+  return at;
+}
+
+}  // namespace bandsaw::ptx
