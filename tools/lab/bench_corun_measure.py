@@ -17,6 +17,9 @@ SEED = 1
 LOAD = 2.0       # arrivals: twice what the GPU gets done one after the other, so that several are always pending
 EVERY_US = 300   # between short kernels, on average
 SETTLE_SECONDS = 1.2  # the runner measures some launches, then looks for a size of slices
+# Of each kernel before the mixes: a planner knows it then. Runners look at some launches whole, then at a dozen in
+# different numbers of resident blocks and in slices.
+WARM_LAUNCHES = 20
 
 
 @dataclasses.dataclass
@@ -29,6 +32,7 @@ class Setting:
     mix_ms: float
     long_ms: float
     waves: int
+    cold: bool = False  # mixes of kernels that have not run before
     # By name: blocks, rounds and alone_ns of a launch.
     kernels: dict[str, dict] = dataclasses.field(default_factory=dict)
     long: dict = dataclasses.field(default_factory=dict)
@@ -91,6 +95,15 @@ def _tenants(daemon: CorunDaemon, setting: Setting, sharing: str, kernels: list[
     finally:
         for tenant in tenants:
             tenant.kill()
+
+
+def _warm(setting: Setting, tenants: list[CorunTenant]) -> None:
+    seconds = WARM_LAUNCHES * sum(setting.kernels[tenant.kernel]["alone_ns"] for tenant in tenants) / 1e9
+    begin = soon()
+    for tenant in tenants:
+        tenant.start("backlog", begin, seconds, 2)
+    for tenant in tenants:
+        tenant.instances(60 + 20 * seconds)
 
 
 def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
@@ -210,6 +223,8 @@ def mixes(setting: Setting, mode: str, chosen: list[str], seed: int = 1) -> list
         begin = time.monotonic()
         with _tenants(daemon, setting, "corun" if corun else "isolated",
                       [setting.kernels[name] for name in needed]) as ready:
+            if not setting.cold:
+                _warm(setting, ready)
             say(f"  {len(needed)} tenants ready after {time.monotonic() - begin:.1f} s")
             by_name = dict(zip(needed, ready))
             for result in results:
