@@ -36,7 +36,7 @@ struct OfferFacts {
   uint32_t form = 0;      // OfferForm
   uint32_t threads = 0, registers = 0, shared_bytes = 0;  // of a block; registers of a thread
   uint32_t most_resident = 0;                             // blocks on an SM, as the device says; 0: not known
-  uint32_t memory = 0;        // accesses of global memory, of all instructions: the static mix, in kOfferParts
+  uint32_t memory = 0;        // accesses of global memory, of all instructions, in kOfferParts: counted, or by the mix
   uint32_t uncoalesced = 0;   // of these, in kOfferParts
   uint32_t half_speed = 0;    // speed with half the resident blocks, in kOfferParts; 0: not known
   uint32_t resident = 0;      // kResident, of what is under way: on an SM, as planned; 0: as many as is best

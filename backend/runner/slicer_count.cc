@@ -17,10 +17,15 @@ void Slicer::begin_counted(Run& run, const Launch& launch) {
   if (!gate_.is_planned(kCompute)) return;
   const auto counted = clone_of(run.kernel, run.caller, launch, CloneForm::kCounted);
   if (!counted) return;
-  run.counts = cells_.take(run.caller.context);
+  shape->counted = true;
+  // It has more registers.
+  uint32_t resident = 0;
+  device_.occupancy({nullptr, counted->function}, launch.block[0] * launch.block[1] * launch.block[2],
+                    launch.shared_bytes, &resident);
+  run.counts = resident == 0 ? nullptr : cells_.take(run.caller.context);
   if (!run.counts) return;
   run.next_clone = run.clone;
-  shape->counted = run.counted = run.held_up = true;
+  run.counted = run.held_up = true;
   use_clone(run, counted);
 }
 

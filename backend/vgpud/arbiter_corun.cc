@@ -91,7 +91,7 @@ ArbiterCore::Time ArbiterCore::review_stuck(Account account, Time now) {
       if (lane.pressed != slice.id && now >= due) {
         lane.pressed = slice.id;
         vgpu.pressed_at = now;
-        planner_->make_room(now);
+        planner_->leave_room(now);
       }
       lane.stuck = lane.pressed == slice.id && now < vgpu.pressed_at + kPress;
       if (lane.pressed != slice.id) next = std::min(next, due);

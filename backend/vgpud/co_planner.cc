@@ -194,7 +194,7 @@ void CoPlanner::issue(Time now) {
   count_plan();
 }
 
-void CoPlanner::make_room(Time now) {
+void CoPlanner::leave_room(Time now) {
   ++counts_.pressed;
   leaves_room_ = true;
   room_until_ = now + kRoomFor;

@@ -94,7 +94,7 @@ class CoPlanner {
   void slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
   // Short work, which is beside what is planned, found no room on the SMs; or it has come and found some. Resident
   // blocks leave it that of one of theirs on each SM from then on, for as long as it comes.
-  void make_room(Time now);
+  void leave_room(Time now);
   void keep_room(Time now);
   // The gate offers nothing any more; what it has in flight is forgotten.
   void gone(Place place, Time now);

@@ -1,9 +1,13 @@
 #include "vgpu-sched/ptx/count.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "vgpu-sched/ptx/mix.h"
 #include "vgpu-sched/ptx/slice.h"
@@ -17,44 +21,16 @@ struct Counts {
   uint64_t instructions = 0, accesses = 0, bytes = 0;
 };
 
-// What is called counts as its text has it: loops ten times.
-class Callees {
- public:
-  Callees(const ProgramFacts& facts, const Closure& closure) : facts_(facts), closure_(closure) {}
-
-  Counts of(const Instruction& call) {
-    for (const Operand& operand : call.operands) {
-      const auto* symbol = operand.as<Symbol>();
-      const auto callee = symbol ? facts_.function(symbol->name) : std::nullopt;
-      if (callee) return of(*callee);
-    }
-    return {};
-  }
-
- private:
-  Counts of(uint32_t callee) {
-    const auto known = counts_.find(callee);
-    if (known != counts_.end()) return known->second;
-    Closure inner;
-    inner.functions = {callee};
-    for (size_t f = 1; f < closure_.functions.size(); ++f)
-      if (closure_.functions[f] != callee) inner.functions.push_back(closure_.functions[f]);
-    const Mix mix = mix_of(facts_, inner);
-    const auto whole = [](double weight) { return static_cast<uint64_t>(std::llround(std::min(weight, 1e9))); };
-    const Counts counts{whole(mix.total()), whole(mix.load_global + mix.store_global + mix.atomic),
-                        whole(mix.load_global_bytes + mix.store_global_bytes)};
-    return counts_.emplace(callee, counts).first->second;
-  }
-
-  const ProgramFacts& facts_;
-  const Closure& closure_;
-  std::map<uint32_t, Counts> counts_;
-};
+Counts counts_of(const Mix& mix) {
+  const auto whole = [](double weight) { return static_cast<uint64_t>(std::llround(std::min(weight, 1e9))); };
+  return {whole(mix.total()), whole(mix.load_global + mix.store_global + mix.atomic),
+          whole(mix.load_global_bytes + mix.store_global_bytes)};
+}
 
 class Counter {
  public:
   Counter(const ProgramFacts& facts, const Closure& closure, const Transplant& moved)
-      : callees_(facts, closure), moved_(moved) {}
+      : facts_(facts), called_(mixes_of_called(facts, closure)), moved_(moved) {}
 
   void rewrite(Block* block) {
     std::vector<Statement> old = std::exchange(block->statements, {});
@@ -94,25 +70,30 @@ class Counter {
     const Access access = access_of(i, kind);
     piece_.accesses += access.global;
     piece_.bytes += access.bytes;
-    if (kind != Kind::kCall) return;
-    const Counts inner = callees_.of(i);
-    piece_.instructions += inner.instructions;
-    piece_.accesses += inner.accesses;
-    piece_.bytes += inner.bytes;
+    if (kind == Kind::kCall) add_called(i);
+  }
+
+  // What is called counts as its text has it: loops ten times.
+  void add_called(const Instruction& call) {
+    for (const Operand& operand : call.operands) {
+      const auto* symbol = operand.as<Symbol>();
+      const auto function = symbol ? facts_.function(symbol->name) : std::nullopt;
+      const auto found = function ? called_.find(*function) : called_.end();
+      if (found == called_.end()) continue;
+      const Counts inner = counts_of(found->second);
+      piece_.instructions += inner.instructions;
+      piece_.accesses += inner.accesses;
+      piece_.bytes += inner.bytes;
+      return;
+    }
   }
 
   std::string sum_text() {
     const Counts piece = std::exchange(piece_, {});
     std::string text;
     const auto line = [&text](const char* name, uint64_t count) {
-      if (count > 0)
-        text.append("add.u64 ")
-            .append(name)
-            .append(", ")
-            .append(name)
-            .append(", ")
-            .append(std::to_string(count))
-            .append(";\n");
+      const std::string counter = name;
+      if (count > 0) text += "add.u64 " + counter + ", " + counter + ", " + std::to_string(count) + ";\n";
     };
     line("%$instructions", piece.instructions);
     line("%$accesses", piece.accesses);
@@ -137,7 +118,8 @@ class Counter {
                std::make_move_iterator(added.end()));
   }
 
-  Callees callees_;
+  const ProgramFacts& facts_;
+  const std::map<uint32_t, Mix> called_;
   const Transplant& moved_;
   Counts piece_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "vgpu-sched/ptx/coalescing.h"
@@ -88,6 +89,12 @@ class Mixer {
  public:
   explicit Mixer(const ProgramFacts& facts) : facts_(facts) {}
 
+  // Functions come after their callers there, mostly: what stands last is added first.
+  void add_called(const Closure& closure) {
+    for (size_t f = closure.functions.size(); f-- > 1;) add(closure.functions[f]);
+  }
+  std::map<uint32_t, Mix> take() { return std::move(mixes_); }
+
   // After the functions that it calls, but for circles.
   const Mix& add(uint32_t f) {
     const auto known = mixes_.find(f);
@@ -161,9 +168,14 @@ double Mix::total() const {
 
 Mix mix_of(const ProgramFacts& facts, const Closure& closure) {
   Mixer mixer(facts);
-  // Functions come after their callers there, mostly: what stands last is added first.
-  for (size_t f = closure.functions.size(); f-- > 1;) mixer.add(closure.functions[f]);
+  mixer.add_called(closure);
   return mixer.add(closure.functions[0]);
+}
+
+std::map<uint32_t, Mix> mixes_of_called(const ProgramFacts& facts, const Closure& closure) {
+  Mixer mixer(facts);
+  mixer.add_called(closure);
+  return mixer.take();
 }
 
 }  // namespace bandsaw::ptx

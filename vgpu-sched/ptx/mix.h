@@ -1,6 +1,9 @@
 // What a function's instructions are. Inside of this folder only.
 #pragma once
 
+#include <cstdint>
+#include <map>
+
 #include "vgpu-sched/ptx/analysis.h"
 #include "vgpu-sched/ptx/program_facts.h"
 #include "vgpu-sched/ptx/special.h"
@@ -16,5 +19,8 @@ Access access_of(const Instruction& instruction, Kind kind);
 
 // Of a kernel with what it calls; a function that calls itself is taken once.
 Mix mix_of(const ProgramFacts& facts, const Closure& closure);
+
+// Of each function that it calls, with what that calls.
+std::map<uint32_t, Mix> mixes_of_called(const ProgramFacts& facts, const Closure& closure);
 
 }  // namespace bandsaw::ptx
