@@ -16,6 +16,10 @@ SliceCell::Words* SliceCells::next_words() {
   return static_cast<SliceCell::Words*>(page_.get()) + used_++;
 }
 
+vgpu_fill SliceCell::zeros(uint64_t at, uint64_t bytes) const {
+  return {address + at, 0, bytes / sizeof(uint32_t), 1, sizeof(uint32_t), 0};
+}
+
 Copy SliceCell::counter_to(uint32_t* word) const {
   Copy copy;
   copy.source.address = address;

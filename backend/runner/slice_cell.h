@@ -27,6 +27,7 @@ struct SliceCell {
   ptx::CountsOfBlocks* counts = nullptr;  // of Words
   std::shared_ptr<void> page;             // holds these
 
+  vgpu_fill zeros(uint64_t at, uint64_t bytes) const;
   Copy counter_to(uint32_t* word) const;  // one of Words
   Copy counts_to_host() const;
 };

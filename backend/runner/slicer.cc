@@ -273,13 +273,17 @@ CUresult Slicer::issue(Run& run, uint64_t most) {
   const CUresult result = device_.launch(stream, run.slice);
   if (result != CUDA_SUCCESS) return result;
   run.next += blocks;
-  count(stats_.counters().slices);
-  ++run.begun;
-  ++run.flight->slices;
-  ++run.flight->on_track[run.track];
+  note_issued(run, run.track);
   gate_.leave(kCompute, [flight = run.flight, track = run.track](uint64_t) { flight->land(track); });
   if (run.most_tracks > 1) run.track = (run.track + 1) % run.most_tracks;
   return CUDA_SUCCESS;
+}
+
+void Slicer::note_issued(Run& run, size_t track) {
+  count(stats_.counters().slices);
+  ++run.begun;
+  ++run.flight->slices;
+  ++run.flight->on_track[track];
 }
 
 // No more of it will be issued.
@@ -297,7 +301,8 @@ void Slicer::finish(Run& run) {
     }
   }
   spdlog::debug("{}: {} blocks in {} {}, {}", run.kernel->name, run.total, run.begun,
-                run.cell ? "launches of resident blocks" : "slices", run.paired ? "others beside it" : "alone");
+                run.clone->persistent ? "launches of resident blocks" : "slices",
+                run.paired ? "others beside it" : "alone");
   if (run.shape) learn(run);
 }
 

@@ -98,6 +98,7 @@ class Slicer {
   void lay_tracks(Run& run);
   uint64_t next_blocks(Run& run) const;
   CUresult issue(Run& run, uint64_t blocks);
+  void note_issued(Run& run, size_t track);
   void measure(Run& run);
   void learn(Run& run);
   void finish(Run& run);

@@ -32,8 +32,7 @@ void Slicer::begin_counted(Run& run, const Launch& launch) {
 // Of a wave at most. Nothing is issued behind it before it has ended.
 CUresult Slicer::issue_counted(Run& run, uint64_t most) {
   const uint64_t blocks = std::min(most, run.shape->wave);
-  const uint64_t words = sizeof(ptx::CountsOfBlocks) / sizeof(uint32_t);
-  const vgpu_fill zeros{run.counts->address + SliceCell::kCountsAt, 0, words, 1, sizeof(uint32_t), 0};
+  const vgpu_fill zeros = run.counts->zeros(SliceCell::kCountsAt, sizeof(ptx::CountsOfBlocks));
   CUresult result = device_.fill(run.stream, zeros, nullptr);
   if (result != CUDA_SUCCESS) return result;
   std::memset(run.parameters.data() + run.clone->first_at, 0, 3 * sizeof(uint32_t));
@@ -43,10 +42,7 @@ CUresult Slicer::issue_counted(Run& run, uint64_t most) {
   if (result != CUDA_SUCCESS) return result;
   run.next = blocks;
   run.turns = true;
-  count(stats_.counters().slices);
-  ++run.begun;
-  ++run.flight->slices;
-  ++run.flight->on_track[0];
+  note_issued(run, 0);
   gate_.leave(kCompute, [](uint64_t) {});
   *run.counts->counts = {};  // which nobody takes for counts, if none come
   const auto land = [flight = run.flight, cell = run.counts](CUresult) { flight->land(0); };

@@ -22,8 +22,6 @@ constexpr std::chrono::milliseconds kLook{2};
 // Tests stop each launch so often at once.
 constexpr int kForcedStops = 3;
 
-vgpu_fill zeros(uint64_t address, uint64_t words) { return {address, 0, words, 1, sizeof(uint32_t), 0}; }
-
 }  // namespace
 
 // Empty: it may run so.
@@ -99,14 +97,14 @@ uint64_t Slicer::best_resident(Run& run) const {
 
 // What is behind on the stream may draw, whatever was told before.
 CUresult Slicer::allow_draws(Run& run, const StreamRef& stream) {
-  return device_.fill(stream, zeros(run.cell->address + SliceCell::kStopAt, 1), nullptr);
+  return device_.fill(stream, run.cell->zeros(SliceCell::kStopAt, sizeof(uint32_t)), nullptr);
 }
 
 CUresult Slicer::issue_resident(Run& run) {
   const uint64_t counter = run.cell->address;
   const bool first = !std::exchange(run.drawing, true);
   CUresult result =
-      first ? device_.fill(run.stream, zeros(counter, SliceCell::kBytes / 4), nullptr) : allow_draws(run, run.stream);
+      first ? device_.fill(run.stream, run.cell->zeros(0, SliceCell::kBytes), nullptr) : allow_draws(run, run.stream);
   if (result == CUDA_SUCCESS && first && run.next != 0) {
     result = device_.fill(run.stream, {counter, 0, 1, 1, sizeof(uint32_t), static_cast<uint32_t>(run.next)}, nullptr);
   }
@@ -115,13 +113,10 @@ CUresult Slicer::issue_resident(Run& run) {
   measure(run);
   result = device_.launch(run.stream, run.slice);
   if (result != CUDA_SUCCESS) return result;
-  count(stats_.counters().slices);
+  note_issued(run, 0);
   run.issued = run.moved = Run::Clock::now();
   run.told = run.looked = false;
   run.look_at = run.issued + kLook;
-  ++run.begun;
-  ++run.flight->slices;
-  ++run.flight->on_track[0];
   gate_.leave(kCompute, [](uint64_t) {});
   result = device_.copy(run.stream, run.cell->counter_to(run.cell->drawn),
                         [flight = run.flight, cell = run.cell](CUresult outcome) {

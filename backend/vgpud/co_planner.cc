@@ -208,12 +208,13 @@ void CoPlanner::keep_room(Time now) {
 // for it, unless these are all that fit.
 uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
   const auto planned = static_cast<uint32_t>(kernel.resident);
+  const uint32_t all = planned == 0 ? kernel.facts.most_resident : planned;
+  if (!leaves_room_ || all < 2) return planned;
+  if (planned == 0) return kernel.facts.best != 0 && kernel.facts.best < all ? 0 : all - 1;
   const auto most = std::max_element(kernels_.begin(), kernels_.end(), [](const auto& one, const auto& other) {
     return one.second.resident < other.second.resident;
   });
-  const uint32_t all = planned == 0 ? kernel.facts.most_resident : planned;
-  if (!leaves_room_ || all < 2 || (planned != 0 && &kernel != &most->second)) return planned;
-  return planned == 0 && kernel.facts.best != 0 && kernel.facts.best < all ? 0 : all - 1;
+  return &kernel == &most->second ? all - 1 : planned;
 }
 
 // Where blocks on an SM are planned and the runner has slices, a slice has as many as are to lie there.

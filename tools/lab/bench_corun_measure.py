@@ -75,7 +75,7 @@ def prepare(setting: Setting, names: list[str], with_latency: bool) -> None:
 
 
 @contextlib.contextmanager
-def _tenants(daemon: CorunDaemon, setting: Setting, sharing: str, kernels: list[dict], sms: tuple[int, ...] = ()):
+def ready_tenants(daemon: CorunDaemon, log_words: int, sharing: str, kernels: list[dict], sms: tuple[int, ...] = ()):
     """A virtual GPU and a program for each, ready and checked; `sms`: of their own, in the same order."""
     names = [f"tenant{number}" for number in range(len(kernels))]
     tenants: list[CorunTenant] = []
@@ -84,7 +84,7 @@ def _tenants(daemon: CorunDaemon, setting: Setting, sharing: str, kernels: list[
             daemon.create(name, max(1, 100 // len(names)), "--sharing", sharing, *(("--sms", str(own)) if own else ()))
         if sharing == "corun":
             daemon.await_mps()
-        tenants = [CorunTenant(daemon.program_environment(name), name, kernel, setting.log_words)
+        tenants = [CorunTenant(daemon.program_environment(name), name, kernel, log_words)
                    for name, kernel in zip(names, kernels)]
         for tenant in tenants:
             tenant.ready()
@@ -97,8 +97,8 @@ def _tenants(daemon: CorunDaemon, setting: Setting, sharing: str, kernels: list[
             tenant.kill()
 
 
-def _warm(setting: Setting, tenants: list[CorunTenant]) -> None:
-    seconds = WARM_LAUNCHES * sum(setting.kernels[tenant.kernel]["alone_ns"] for tenant in tenants) / 1e9
+def keep_busy(tenants: list[CorunTenant], seconds: float) -> None:
+    """All at once, each with launches back to back."""
     begin = soon()
     for tenant in tenants:
         tenant.start("backlog", begin, seconds, 2)
@@ -121,7 +121,7 @@ def _took_us(tenant: CorunTenant, patience: float) -> list[float]:
 def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
     settle, alone_for, seconds = SETTLE_SECONDS, 1.0, setting.beside_seconds
     sms = (0, daemon.status()["corun"]["partitions"]["step"]) if row.partition else ()
-    with _tenants(daemon, setting, row.sharing, [setting.long, setting.kernels["short"]], sms) as (long, short):
+    with ready_tenants(daemon, setting.log_words, row.sharing, [setting.long, setting.kernels["short"]], sms) as (long, short):
         short.start("short", soon(), 1.0, EVERY_US)
         quiet = _took_us(short, 30)
         begin = soon()
@@ -221,16 +221,16 @@ def mixes(setting: Setting, mode: str, chosen: list[str], seed: int = 1) -> list
     try:
         needed = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
         begin = time.monotonic()
-        with _tenants(daemon, setting, "corun" if corun else "isolated",
-                      [setting.kernels[name] for name in needed]) as ready:
+        kernels = [setting.kernels[name] for name in needed]
+        with ready_tenants(daemon, setting.log_words, "corun" if corun else "isolated", kernels) as ready:
             if not setting.cold:
-                _warm(setting, ready)
+                keep_busy(ready, WARM_LAUNCHES * sum(kernel["alone_ns"] for kernel in kernels) / 1e9)
             say(f"  {len(needed)} tenants ready after {time.monotonic() - begin:.1f} s")
             by_name = dict(zip(needed, ready))
             for result in results:
                 result |= {"policy": policy, **_mix(daemon, setting, by_name, result["case"])}
             for name, tenant in by_name.items():
-                for found in daemon.residency(tenant.vgpu):
+                for found in daemon.found(tenant.vgpu):
                     say(f"  {name}: {found}")
             check(ready)
     except (Failure, OSError) as failure:

@@ -60,8 +60,8 @@ class CorunDaemon(Daemon):
         return {key: plan[key] for key in ("plans", "pairs", "alone", "granted", "resized", "observed", "pressed", "unplanned")
                 if key in plan}
 
-    def residency(self, name: str) -> list[str]:
-        """What its runners have found of how many blocks of a kernel are best alone, by their log."""
+    def found(self, name: str) -> list[str]:
+        """What its runners have found of a kernel, by their log: how many blocks are best alone, what a block does."""
         lines = (self.run / name / "session.log").read_text(errors="replace").splitlines()
         return [line.split("runs best with ")[1] for line in lines if "runs best with " in line] + [
             line.split(": ", 2)[2] for line in lines if "a block has " in line]

@@ -41,22 +41,16 @@ class Counter {
       begin = made.size();
     };
     for (Statement& statement : old) {
-      if (auto* inner = statement.as<Block>()) {
-        end_piece();
-        rewrite(inner);
-      }
-      if (statement.as<Label>()) end_piece();
-      const auto* i = statement.as<Instruction>();
+      auto* const inner = statement.as<Block>();
+      const auto* const i = statement.as<Instruction>();
       const Kind kind = i ? kind_of(*i) : Kind::kOther;
+      const bool between = inner || statement.as<Label>(), jumps = kind == Kind::kBranch || kind == Kind::kEnd;
+      if (between) end_piece();
+      if (inner) rewrite(inner);
       if (i) add(*i, kind);
-      if (i && kind == Kind::kEnd && i->opcode != "trap") {
-        const std::optional<Guard> guard = i->guard;
-        insert(&made, made.size(), flush_text(), guard);
-      }
+      if (kind == Kind::kEnd && i->opcode != "trap") insert(&made, made.size(), flush_text(), i->guard);
       made.push_back(std::move(statement));
-      const bool jumps = kind == Kind::kBranch || kind == Kind::kEnd;
-      if (jumps) end_piece();
-      if (made.back().as<Label>() || made.back().as<Block>()) begin = made.size();
+      if (between || jumps) end_piece();
     }
     end_piece();
   }
@@ -126,11 +120,7 @@ class Counter {
 
 }  // namespace
 
-size_t add_counters(const ProgramFacts& facts, const Closure& closure, Transplant* moved, std::string* refusal) {
-  for (size_t f = 1; f < closure.functions.size(); ++f) {
-    const FunctionFacts& callee = facts.functions[closure.functions[f]];
-    if (callee.exits) *refusal = "leaves from inside of the function '" + callee.function->name + "'";
-  }
+size_t add_counters(const ProgramFacts& facts, const Closure& closure, Transplant* moved) {
   const size_t at = moved->add_parameter("counts", Type::kU64);
   Block& body = *moved->kernel().body;
   Counter counter(facts, closure, *moved);

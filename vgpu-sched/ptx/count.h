@@ -7,7 +7,7 @@
 namespace bandsaw::ptx {
 
 // Adds code and registers to the moved kernel, and a parameter "counts", the address of CountsOfBlocks; its offset.
-// Refuses (refusal) kernels whose threads leave from inside of what they call. Linear in the size of the kernel.
-size_t add_counters(const ProgramFacts& facts, const Closure& closure, Transplant* moved, std::string* refusal);
+// Not for kernels whose threads leave from inside of what they call (leaving.h). Linear in the size of the kernel.
+size_t add_counters(const ProgramFacts& facts, const Closure& closure, Transplant* moved);
 
 }  // namespace bandsaw::ptx

@@ -25,9 +25,7 @@ class LeavingCheck {
 
  private:
   std::string find_reason(bool* whole_warps) {
-    for (size_t f = 1; f < closure_.functions.size(); ++f)
-      if (facts_.functions[closure_.functions[f]].exits)
-        return "leaves from inside of the function '" + facts_.functions[closure_.functions[f]].function->name + "'";
+    if (std::string reason = leaves_inside(facts_, closure_); !reason.empty()) return reason;
     if (!find_meetings()) return "";
     const Control control(flow_);
     Divergence divergence(flow_, control);
@@ -163,6 +161,14 @@ class LeavingCheck {
 };
 
 }  // namespace
+
+std::string leaves_inside(const ProgramFacts& facts, const Closure& closure) {
+  for (size_t f = 1; f < closure.functions.size(); ++f) {
+    const FunctionFacts& called = facts.functions[closure.functions[f]];
+    if (called.exits) return "leaves from inside of the function '" + called.function->name + "'";
+  }
+  return "";
+}
 
 Leaving leaves_apart(const ProgramFacts& facts, const Closure& closure) { return LeavingCheck(facts, closure).run(); }
 

@@ -16,4 +16,7 @@ struct Leaving {
 // next block would be.
 Leaving leaves_apart(const ProgramFacts& facts, const Closure& closure);
 
+// Where its threads leave from inside of what it calls: in words, as a reason for a refusal; "": they do not.
+std::string leaves_inside(const ProgramFacts& facts, const Closure& closure);
+
 }  // namespace bandsaw::ptx

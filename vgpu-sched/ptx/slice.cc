@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "vgpu-sched/ptx/count.h"
+#include "vgpu-sched/ptx/leaving.h"
 #include "vgpu-sched/ptx/program_facts.h"
 #include "vgpu-sched/ptx/spin.h"
 #include "vgpu-sched/ptx/transplant.h"
@@ -40,6 +41,8 @@ SliceResult slice(const Program& program, std::string_view kernel, const SliceOp
   if (auto* refusal = std::get_if<Refusal>(&closed)) return std::move(*refusal);
   const Closure& closure = std::get<Closure>(closed);
   if (std::string reason = why_not_cut(program.facts(), closure); !reason.empty()) return Refusal{std::move(reason)};
+  std::string inside = options.counts ? leaves_inside(program.facts(), closure) : "";
+  if (!inside.empty()) return Refusal{std::move(inside)};
   Transplant moved(program.facts(), closure);
   if (!moved.refusal().empty()) return Refusal{moved.refusal()};
 
@@ -50,9 +53,7 @@ SliceResult slice(const Program& program, std::string_view kernel, const SliceOp
   sliced.grid_at = moved.add_parameter("grid_x", Type::kU32);
   moved.add_parameter("grid_y", Type::kU32);
   moved.add_parameter("grid_z", Type::kU32);
-  std::string refusal;
-  if (options.counts) sliced.counts_at = add_counters(program.facts(), closure, &moved, &refusal);
-  if (!refusal.empty()) return Refusal{std::move(refusal)};
+  if (options.counts) sliced.counts_at = add_counters(program.facts(), closure, &moved);
   sliced.variables = moved.add_variables();
   sliced.parameter_bytes = moved.parameter_bytes();
   sliced.name = moved.kernel().name;

@@ -41,10 +41,11 @@ void CoScheduler::make_plan() {
   ++plans_;
   const std::span<const ReadyKernel> ready = choose_from();
   plan_ = planner_->plan({.ready = ready}, now_);
-  for (Part& part : plan_.parts) {
-    if (!ready[0].alone) break;
-    part.resident = 0;  // as many as it likes
-    if (part.slice == 0) part.slice = ready[0].minimum;
+  if (!ready.empty() && ready[0].alone) {
+    for (Part& part : plan_.parts) {
+      part.resident = 0;  // as many as it likes
+      if (part.slice == 0) part.slice = ready[0].minimum;
+    }
   }
   if (meter_ == nullptr) return;
   // The two that run in slices; others beside them are short.
