@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "backend/control/corun_sms.h"
-#include "backend/runner/jail.h"
+#include "backend/sandbox/runner_sandbox.h"
 #include "backend/runner/service.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
@@ -140,7 +140,7 @@ int main(int argc, char** argv) {
   }
   start_log("bandsaw-runner");
   const auto choice = runner::read_choice();
-  Status status = choice.ok() ? runner::enter_jail(kRunnerSocket) : choice.status();
+  Status status = choice.ok() ? runner::enter_sandbox(kRunnerSocket) : choice.status();
   if (status.ok()) {
     runner::catch_faults();
     status = runner::serve(runner::read_environment(), choice.value());

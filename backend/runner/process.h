@@ -11,11 +11,11 @@
 #include <memory>
 #include <mutex>
 
-#include "backend/runner/gate.h"
-#include "backend/runner/handlers.h"
-#include "backend/runner/parked.h"
-#include "backend/runner/slicer.h"
-#include "backend/runner/worker_pool.h"
+#include "backend/runner/execution/gate.h"
+#include "backend/runner/handlers/handlers.h"
+#include "backend/runner/wire/parked.h"
+#include "backend/runner/slicing/slicer.h"
+#include "backend/runner/execution/worker_pool.h"
 
 namespace bandsaw::runner {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/control/runner_link.h"
-#include "backend/runner/decoder.h"
+#include "backend/runner/wire/decoder.h"
 #include "backend/runner/process.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"

@@ -21,8 +21,8 @@ int main(int argc, char** argv) {
   app.add_option("--state", config.state, "folder of its own on disk, for caches");
   app.add_option("--runner", config.runner, "path of bandsaw-runner");
   app.add_option("--warm", config.warm, "runners kept ready ahead")->check(CLI::Range(0, 64));
-  app.add_option("--uid", config.jail.uid, "user to become when started as root");
-  app.add_option("--gid", config.jail.gid, "group to become when started as root");
+  app.add_option("--uid", config.sandbox.uid, "user to become when started as root");
+  app.add_option("--gid", config.sandbox.gid, "group to become when started as root");
   app.add_option("--direct-mode", direct_mode, "permissions of direct.sock, octal");
   app.add_option("--direct-group", config.direct_group, "group of direct.sock");
   app.add_option("--vm-mode", vm_mode, "permissions of vfio.sock, octal");

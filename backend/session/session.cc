@@ -52,8 +52,8 @@ void make_cache(const SessionConfig& config) {
   if (error) return spdlog::warn("no cache for compiled code: {}: {}", cache, error.message());
   for (const std::string& folder : {config.state, cache}) {
     ::chmod(folder.c_str(), 0700);
-    if (config.jail.uid != 0 && ::geteuid() == 0 && ::chown(folder.c_str(), config.jail.uid, config.jail.gid) < 0) {
-      spdlog::warn("cannot give {} to user {}: {}", folder, config.jail.uid, std::strerror(errno));
+    if (config.sandbox.uid != 0 && ::geteuid() == 0 && ::chown(folder.c_str(), config.sandbox.uid, config.sandbox.gid) < 0) {
+      spdlog::warn("cannot give {} to user {}: {}", folder, config.sandbox.uid, std::strerror(errno));
     }
   }
 }
@@ -130,7 +130,7 @@ Status Session::prepare() {
   control_ = std::make_unique<JsonServer>(base_.get(), std::move(control.value()),
                                           [this](const nlohmann::json& request) { return answer(request); });
   RunnerProgram program = runner_program();
-  if (Status status = enter_jail(config_.jail); !status.ok()) return status;
+  if (Status status = enter_sandbox(config_.sandbox); !status.ok()) return status;
 
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
   pool_->set_terms(corun_terms(config_.device, orders_));

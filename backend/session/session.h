@@ -14,7 +14,7 @@
 #include "backend/session/direct_door.h"
 #include "backend/control/event_ptr.h"
 #include "backend/session/gate_door.h"
-#include "backend/session/jail.h"
+#include "backend/sandbox/session_sandbox.h"
 #include "backend/session/runner_pool.h"
 #include "backend/session/vm_door.h"
 #include "hypervisor/vfio_user/server.h"
@@ -33,7 +33,7 @@ struct SessionConfig {
   unsigned warm = 1;            // runners ready ahead
   unsigned direct_mode = 0660, vm_mode = 0660;
   std::string direct_group, vm_group;  // of the sockets; empty or unknown: the process's
-  JailConfig jail;
+  SandboxConfig sandbox;
 };
 
 class Session {

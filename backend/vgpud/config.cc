@@ -12,8 +12,8 @@
 
 #include "backend/control/gate_link.h"
 #include "backend/control/paths.h"
-#include "backend/vgpud/metrics_server.h"
-#include "backend/vgpud/shares.h"
+#include "backend/vgpud/metrics/metrics_server.h"
+#include "backend/vgpud/api/shares.h"
 
 namespace bandsaw {
 namespace {
@@ -156,7 +156,7 @@ void read_corun(Reader* reader, Config* config) {
   reader->text("mps.command", &config->mps_command);
 }
 
-// Runners read it again (backend/runner/slice_settings.h).
+// Runners read it again (backend/runner/slicing/slice_settings.h).
 void read_slices(Reader* reader, Config* config) {
   bool enabled = config->device.kind != "soft", count = true;
   int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, force_blocks = 0;

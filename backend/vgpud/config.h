@@ -5,7 +5,7 @@
 #include <string>
 
 #include "backend/control/corun.h"
-#include "backend/vgpud/arbiter.h"
+#include "backend/vgpud/arbiter/arbiter.h"
 #include "backend/vgpud/device.h"
 #include "memory/base/status.h"
 

@@ -9,14 +9,14 @@
 
 #include "backend/control/event_ptr.h"
 #include "backend/control/paths.h"
-#include "backend/vgpud/api.h"
+#include "backend/vgpud/api/api.h"
 #include "backend/vgpud/lock.h"
-#include "backend/vgpud/metrics.h"
-#include "backend/vgpud/metrics_server.h"
-#include "backend/vgpud/profits.h"
-#include "backend/vgpud/partitions.h"
-#include "backend/vgpud/session_keeper.h"
-#include "backend/vgpud/shares.h"
+#include "backend/vgpud/metrics/metrics.h"
+#include "backend/vgpud/metrics/metrics_server.h"
+#include "backend/vgpud/arbiter/profits.h"
+#include "backend/vgpud/arbiter/partitions.h"
+#include "backend/vgpud/sessions/session_keeper.h"
+#include "backend/vgpud/api/shares.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/control/vgpu_spec.h"
-#include "backend/vgpud/shares.h"
+#include "backend/vgpud/api/shares.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {

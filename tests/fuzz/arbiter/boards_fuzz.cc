@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "backend/vgpud/arbiter_core.h"
+#include "backend/vgpud/arbiter/arbiter_core.h"
 #include "memory/base/log.h"
 #include "tests/fuzz/input.h"
 #include "tests/unit/vgpud/offers.h"

@@ -1,5 +1,5 @@
 // The account of a virtual GPU under several runners at once, some of which die; charges against it.
-#include "backend/runner/account.h"
+#include "backend/runner/memory/account.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "backend/runner/copies.h"
+#include "backend/runner/handlers/copies.h"
 
 #include <gtest/gtest.h>
 

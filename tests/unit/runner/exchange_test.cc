@@ -1,4 +1,4 @@
-#include "backend/runner/exchange.h"
+#include "backend/runner/objects/exchange.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

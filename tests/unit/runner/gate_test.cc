@@ -1,6 +1,6 @@
 // The gate of one process: slices as it cuts them, what it tells and asks the arbiter, who is this test, and what a
 // guest feels of it.
-#include "backend/runner/gate.h"
+#include "backend/runner/execution/gate.h"
 
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>

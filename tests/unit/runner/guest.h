@@ -11,7 +11,7 @@
 #include <cstring>
 #include <thread>
 
-#include "backend/runner/decoder.h"
+#include "backend/runner/wire/decoder.h"
 #include "backend/runner/process.h"
 #include "guest-driver/uapi/wire.h"
 #include "tests/unit/runner/fake_device.h"

@@ -1,4 +1,4 @@
-#include "backend/runner/guest_memory.h"
+#include "backend/runner/memory/guest_memory.h"
 
 #include <gtest/gtest.h>
 

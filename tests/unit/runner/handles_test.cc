@@ -1,4 +1,4 @@
-#include "backend/runner/handles.h"
+#include "backend/runner/objects/handles.h"
 
 #include <gtest/gtest.h>
 

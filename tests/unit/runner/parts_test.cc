@@ -10,8 +10,8 @@
 
 #include <thread>
 
-#include "backend/runner/jail.h"
-#include "backend/runner/output.h"
+#include "backend/sandbox/runner_sandbox.h"
+#include "backend/runner/wire/output.h"
 #include "backend/runner/service.h"
 #include "tests/unit/runner/guest.h"
 
@@ -69,7 +69,7 @@ TEST(AccountTest, TwoRunnersCannotPassTheShareTogether) {
   EXPECT_FALSE(AccountView().map(fd, kAccountSlots).ok());
 }
 
-TEST(Jail, AllowsThreadsAndNothingThatReachesOut) {
+TEST(RunnerSandbox, AllowsThreadsAndNothingThatReachesOut) {
   const pid_t child = fork();
   if (child == 0) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(1);
@@ -92,7 +92,7 @@ TEST(Jail, AllowsThreadsAndNothingThatReachesOut) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(Jail, AClientOfMpsMayMakeUnixSocketsAndNoOthers) {
+TEST(RunnerSandbox, AClientOfMpsMayMakeUnixSocketsAndNoOthers) {
   const pid_t child = fork();
   if (child == 0) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(1);

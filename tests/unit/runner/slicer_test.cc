@@ -1,6 +1,6 @@
 // Launches that are cut into slices, as the device gets them and as the guest sees them. The device is a fake: that the
 // rewritten kernels do the same is tests/direct's and tools/bench slices' to say.
-#include "backend/runner/slicer.h"
+#include "backend/runner/slicing/slicer.h"
 
 #include "tests/unit/runner/sliced.h"
 

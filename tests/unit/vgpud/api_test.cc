@@ -1,4 +1,4 @@
-#include "backend/vgpud/api.h"
+#include "backend/vgpud/api/api.h"
 
 #include <event2/event.h>
 #include <gtest/gtest.h>

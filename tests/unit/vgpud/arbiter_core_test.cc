@@ -1,6 +1,6 @@
 // The arbiter's judgement in virtual time: boards in this process's memory, runners that do what the protocol says, or
 // what it forbids.
-#include "backend/vgpud/arbiter_core.h"
+#include "backend/vgpud/arbiter/arbiter_core.h"
 
 #include <gtest/gtest.h>
 

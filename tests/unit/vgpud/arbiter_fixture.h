@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "backend/vgpud/arbiter_core.h"
+#include "backend/vgpud/arbiter/arbiter_core.h"
 
 namespace bandsaw {
 

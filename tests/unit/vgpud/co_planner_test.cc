@@ -1,4 +1,4 @@
-#include "backend/vgpud/co_planner.h"
+#include "backend/vgpud/arbiter/co_planner.h"
 
 #include <gtest/gtest.h>
 

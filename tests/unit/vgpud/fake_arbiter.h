@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "backend/vgpud/arbiter.h"
+#include "backend/vgpud/arbiter/arbiter.h"
 
 namespace bandsaw {
 

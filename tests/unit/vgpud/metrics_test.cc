@@ -1,4 +1,4 @@
-#include "backend/vgpud/metrics.h"
+#include "backend/vgpud/metrics/metrics.h"
 
 #include <arpa/inet.h>
 #include <event2/event.h>
@@ -11,7 +11,7 @@
 #include <set>
 #include <sstream>
 
-#include "backend/vgpud/metrics_server.h"
+#include "backend/vgpud/metrics/metrics_server.h"
 
 namespace bandsaw {
 namespace {

@@ -1,4 +1,4 @@
-#include "backend/vgpud/partitions.h"
+#include "backend/vgpud/arbiter/partitions.h"
 
 #include <gtest/gtest.h>
 

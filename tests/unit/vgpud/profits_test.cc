@@ -1,4 +1,4 @@
-#include "backend/vgpud/profits.h"
+#include "backend/vgpud/arbiter/profits.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,293 @@
+#include "backend/runner/execution/gate.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "memory/base/eventfd.h"
+#include "memory/base/futex.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+namespace {
+
+constexpr uint64_t kUnitsMax = 1 << 16, kUnmeasuredMost = 64;
+// Where no arbiter has said how long slices are: they are still measured.
+constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
+// A program that has put nothing on an engine for so long may go on with work of another length.
+constexpr std::chrono::milliseconds kForget{50};
+
+}  // namespace
+
+void GateView::connect(GateBoard* board, uint32_t slot, UniqueFd bell) {
+  board_ = board;
+  slot_ = slot;
+  bell_ = std::move(bell);
+  write_offer(board_->offers[slot_], {});
+}
+
+void GateView::ring() {
+  if (!set_news(*board_, slot_) || !bell_) return;
+  if (!signal_event(bell_.get())) SPDLOG_WARN("the arbiter's bell: {}", std::strerror(errno));
+}
+
+bool GateView::enter(unsigned engine, uint64_t units) {
+  if (!board_) return true;
+  Lane& lane = lanes_[engine];
+  Slice& slice = lane.slice;
+  if (slice.begun) {
+    lane.in_time = Clock::now() - slice.since < std::chrono::nanoseconds(quantum_ns());
+    if (lane.in_time && slice.units + units <= slice.limit) {
+      slice.units += units;
+      return true;
+    }
+    close(engine);
+  }
+  if (!begin(engine, false)) return false;
+  slice.units = units;
+  return true;
+}
+
+bool GateView::enter_alone(unsigned engine) {
+  if (!board_) return true;
+  if (lanes_[engine].slice.begun) close(engine);
+  if (!begin(engine, true)) return false;
+  lanes_[engine].slice.units = 1;
+  return true;
+}
+
+void GateView::enter_unasked(unsigned engine) {
+  if (!board_) return;
+  Lane& lane = lanes_[engine];
+  if (lane.slice.begun) close(engine);
+  const bool counted = is_governed();
+  if (counted) board_->gates[slot_][engine].begun.fetch_add(1);
+  start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = Clock::now()});
+}
+
+// Of a slice that is counted, the gate's counter has been raised before.
+void GateView::start(unsigned engine, const Slice& slice) {
+  Lane& lane = lanes_[engine];
+  if (slice.counted) ++lane.in_flight;
+  lane.slice = slice;
+  device_->slice_begin(engine);
+}
+
+void GateView::leave(unsigned engine, SliceDone done) {
+  if (!lanes_[engine].slice.begun) return done(0);  // nobody asks who uses the engine
+  close(engine, std::move(done));
+}
+
+void GateView::forgo(unsigned engine) {
+  Slice& slice = lanes_[engine].slice;
+  if (!slice.begun) return;
+  slice.units -= std::min<uint64_t>(slice.units, 1);
+  close(engine);
+}
+
+void GateView::pause() {
+  for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+    if (lanes_[engine].slice.begun) close(engine);
+  }
+}
+
+void GateView::rest() {
+  for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+    if (lanes_[engine].slice.begun && lanes_[engine].slice.counted && !board_->gates[slot_][engine].open.load()) {
+      close(engine);
+    }
+  }
+}
+
+uint64_t GateView::quantum_ns() const {
+  const uint64_t told = board_->quantum_ns.load(std::memory_order_relaxed);
+  return told == 0 ? kQuantumNs : std::min(told, kQuantumMostNs);
+}
+
+// As many units as a quantum holds, but at most twice as many as were seen to end, the next ones may be longer; and no
+// more than were seen to end, where fewer come in a quantum: who pauses between them would wait for each slice's end.
+uint64_t GateView::limit(const Lane& lane) const {
+  const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
+  const uint64_t most = (lane.in_time ? 2 : 1) * lane.proven.load(std::memory_order_relaxed);
+  // Before anything is known, one; where the device cannot measure, a few.
+  if (unit_ps == 0) return lane.unmeasured ? std::min(most, kUnmeasuredMost) : 1;
+  return std::clamp<uint64_t>(quantum_ns() * 1000 / unit_ps, 1, std::min(most, kUnitsMax));
+}
+
+bool GateView::permitted(Gate& gate) {
+  // Counted first and looked second: see gate_link.h.
+  gate.begun.fetch_add(1);
+  if (gate.open.load() || board_->absent.load()) return true;
+  gate.begun.fetch_sub(1);
+  return false;
+}
+
+// Of a launch's, as many as half a quantum holds: whoever comes waits no longer for them than for short work.
+uint32_t GateView::pieces(const Lane& lane) const {
+  const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
+  return unit_ps == 0 ? 1 : static_cast<uint32_t>(std::min<uint64_t>(quantum_ns() * 500 / unit_ps, kGateDepthMax));
+}
+
+// At an open gate the runner itself bounds what is in flight; at a closed one the arbiter does, and is to know at each
+// choice that there is more. At both, a slice larger than any before goes alone: work that is suddenly long is noticed
+// after one slice of it.
+bool GateView::has_room(Lane& lane, const Gate& gate, bool one_piece) {
+  const bool grows = !one_piece && limit(lane) > lane.proven.load(std::memory_order_relaxed);
+  if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
+  // Of work that is longer than a quantum one piece keeps the engine busy, and who comes back waits for no more.
+  const bool alone = grows || lane.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
+  const uint32_t told = std::clamp<uint32_t>(board_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
+  const uint32_t depth = alone ? 1 : one_piece ? std::max(told, pieces(lane)) : told;
+  const uint32_t flying = lane.in_flight;
+  if (flying < depth) return true;
+  lane.wait_word = &lane.in_flight;
+  lane.wait_seen = flying;
+  return false;
+}
+
+// Asks, or looks for the answer. Without an arbiter there is nobody to answer.
+bool GateView::granted(Lane& lane, Gate& gate) {
+  if (!lane.asking) {
+    lane.asking = true;
+    gate.asked.fetch_add(1);
+    ring();
+  }
+  const uint32_t granted = gate.granted.load();
+  if (granted != gate.asked.load(std::memory_order_relaxed) && !board_->absent.load()) {
+    lane.wait_word = &gate.granted;
+    lane.wait_seen = granted;
+    return false;
+  }
+  lane.asking = false;
+  gate.begun.fetch_add(1);
+  return true;
+}
+
+bool GateView::is_wanted(unsigned engine) const {
+  if (!is_governed()) return false;
+  const Gate& gate = board_->gates[slot_][engine];
+  return !gate.open.load(std::memory_order_relaxed) && !gate.calm.load(std::memory_order_relaxed);
+}
+
+bool GateView::is_planned(unsigned engine) const {
+  return is_governed() && board_->planned.load(std::memory_order_relaxed) != 0 &&
+         !board_->gates[slot_][engine].open.load(std::memory_order_relaxed);
+}
+
+void GateView::offer(unsigned engine, const OfferFacts& facts) {
+  if (!board_) return;
+  put_offer(engine, facts, lanes_[engine].asking ? 0 : 1);
+  if (facts.call == 0 && is_planned(engine)) ring();
+}
+
+void GateView::report(unsigned engine, const OfferFacts& facts) {
+  if (!board_ || lanes_[engine].asking) return;
+  put_offer(engine, facts, 0);
+  ring();
+}
+
+// Of the ask that is so many after the last one.
+void GateView::put_offer(unsigned engine, OfferFacts facts, uint32_t after) {
+  facts.asked = board_->gates[slot_][engine].asked.load(std::memory_order_relaxed) + after;
+  write_offer(board_->offers[slot_], facts);
+}
+
+GateAnswer GateView::answer(unsigned engine) const {
+  if (!board_ || !lanes_[engine].granted || board_->planned.load(std::memory_order_relaxed) == 0) return {};
+  const Gate& gate = board_->gates[slot_][engine];
+  return {true, gate.blocks.load(), gate.resident.load()};
+}
+
+uint32_t GateView::planned_resident(unsigned engine) const {
+  return board_ ? board_->gates[slot_][engine].resident.load(std::memory_order_relaxed) : 0;
+}
+
+bool GateView::moved() {
+  bool any = false;
+  for (Lane& lane : lanes_) {
+    if (!lane.wait_word || is_waiting(lane)) continue;
+    lane.wait_word = nullptr;
+    any = true;
+  }
+  return any;
+}
+
+bool GateView::settle() {
+  bool left = false;
+  for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+    Lane& lane = lanes_[engine];
+    if (!lane.asking) continue;
+    Gate& gate = board_->gates[slot_][engine];
+    if (!granted(lane, gate)) {
+      left = true;
+      continue;
+    }
+    gate.ended.fetch_add(1);
+    if (!gate.open.load()) ring();
+  }
+  return left;
+}
+
+void GateView::wait(std::chrono::nanoseconds most) {
+  pause();  // who waits for one engine keeps none from others
+  std::array<FutexWord, kGateEngines> words;
+  size_t count = 0;
+  for (const Lane& lane : lanes_) {
+    if (lane.wait_word) words[count++] = {lane.wait_word, lane.wait_seen};
+  }
+  if (count != 0) futex_wait_any({words.data(), count}, most.count());
+}
+
+bool GateView::begin(unsigned engine, bool one_piece) {
+  Lane& lane = lanes_[engine];
+  Gate& gate = board_->gates[slot_][engine];
+  const bool counted = lane.asking || !board_->absent.load(std::memory_order_relaxed);
+  if (counted && !lane.asking && !has_room(lane, gate, one_piece)) return false;
+  const bool open = counted && !lane.asking && permitted(gate);
+  if (counted && !open && !granted(lane, gate)) return false;
+  lane.granted = counted && !open;
+  lane.wait_word = nullptr;
+  const auto now = Clock::now();
+  if (now - lane.slice.since > kForget) lane.proven = 1;  // what comes now may be something else
+  start(engine, {.begun = true, .counted = counted, .units = 0, .limit = one_piece ? 1 : limit(lane), .since = now});
+  return true;
+}
+
+void GateView::close(unsigned engine, SliceDone also) {
+  Slice& slice = lanes_[engine].slice;
+  slice.begun = false;
+  device_->slice_end(
+      engine, [this, engine, units = slice.units, counted = slice.counted, also = std::move(also)](uint64_t busy_ns) {
+        learn(lanes_[engine], units, busy_ns);
+        prove(lanes_[engine], units);
+        if (counted) ended(engine, busy_ns);
+        if (also) also(busy_ns);
+      });
+}
+
+// Longer work counts at once, shorter by and by.
+void GateView::learn(Lane& lane, uint64_t units, uint64_t busy_ns) {
+  if (units == 0) return;
+  if (busy_ns == 0) lane.unmeasured = true;
+  if (busy_ns == 0) return;
+  const uint64_t measured = std::max<uint64_t>(1, busy_ns * 1000 / units), known = lane.unit_ps;
+  lane.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
+}
+
+// One that was cut short by what the guest did says little against larger ones.
+void GateView::prove(Lane& lane, uint64_t units) {
+  const uint64_t known = lane.proven;
+  lane.proven = std::max<uint64_t>({1, units, known - known / 64});
+}
+
+void GateView::ended(unsigned engine, uint64_t busy_ns) {
+  Lane& lane = lanes_[engine];
+  Gate& gate = board_->gates[slot_][engine];
+  gate.busy_ns.fetch_add(busy_ns);
+  gate.ended.fetch_add(1);
+  --lane.in_flight;
+  futex_wake(&lane.in_flight);
+  if (!gate.open.load()) ring();
+}
+
+}  // namespace bandsaw::runner

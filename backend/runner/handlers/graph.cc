@@ -1,0 +1,164 @@
+#include <cstring>
+
+#include "backend/runner/handlers/handlers.h"
+
+namespace bandsaw::runner {
+
+using wire::HandleKind;
+
+CUresult Handlers::graph_create(C, uint64_t* graph) {
+  GraphRef made;
+  const CUresult result = device_.graph_create(&made);
+  return result == CUDA_SUCCESS ? give(HandleKind::kGraph, std::move(made), 0, graph, true) : result;
+}
+
+CUresult Handlers::graph_destroy(C, R<Graph> graph) {
+  // The handles of its nodes and child graphs go along; the graph itself with the last exec that needs it.
+  return table().remove(HandleKind::kGraph, graph.handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult Handlers::graph_clone(C, R<Graph> graph, uint64_t* clone) {
+  GraphRef made;
+  const CUresult result = device_.graph_clone(graph, &made);
+  return result == CUDA_SUCCESS ? give(HandleKind::kGraph, std::move(made), 0, clone, true) : result;
+}
+
+CUresult Handlers::graph_add_node(C, R<Graph> graph, uint32_t type, uint32_t dependencies, Bytes data, uint64_t* node,
+                                  uint64_t* value) {
+  if (dependencies > data.size() / sizeof(uint64_t)) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<NodeRef> nodes;
+  CUresult result = find_nodes(data.first(dependencies * sizeof(uint64_t)), &nodes);
+  if (result != CUDA_SUCCESS) return result;
+  NodeContent content;
+  result = decode_node(world_.objects, world_.memory, static_cast<CUgraphNodeType>(type),
+                       data.subspan(dependencies * sizeof(uint64_t)), &content);
+  if (result != CUDA_SUCCESS) return result;
+  NodeRef made;
+  result = device_.graph_add_node(graph, nodes, content, &made, value);
+  return result == CUDA_SUCCESS ? give(HandleKind::kNode, std::move(made), graph.handle, node, true) : result;
+}
+
+CUresult Handlers::graph_nodes(C, R<Graph> graph, uint32_t which, uint32_t* count, std::string* nodes) {
+  std::vector<NodeRef> list;
+  if (which > 1) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = device_.graph_nodes(graph, which == 1, &list);
+  *count = static_cast<uint32_t>(list.size());
+  return result == CUDA_SUCCESS ? list_nodes(list, graph.handle, nodes) : result;
+}
+
+CUresult Handlers::graph_edges(C, R<Graph> graph, uint32_t* count, std::string* edges) {
+  std::vector<std::pair<NodeRef, NodeRef>> list;
+  CUresult result = device_.graph_edges(graph, &list);
+  *count = static_cast<uint32_t>(list.size());
+  for (size_t i = 0; i < list.size() && result == CUDA_SUCCESS; ++i) {
+    result = list_nodes({list[i].first, list[i].second}, graph.handle, edges);
+  }
+  return result;
+}
+
+CUresult Handlers::graph_change_edges(C, R<Graph> graph, uint32_t add, Bytes edges) {
+  std::vector<NodeRef> nodes;
+  const CUresult result = find_nodes(edges, &nodes);
+  if (result != CUDA_SUCCESS) return result;
+  if (add > 1 || nodes.size() % 2 != 0) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<std::pair<NodeRef, NodeRef>> pairs;
+  for (size_t i = 0; i < nodes.size(); i += 2) pairs.emplace_back(nodes[i], nodes[i + 1]);
+  return device_.graph_change_edges(graph, add == 1, pairs);
+}
+
+CUresult Handlers::node_neighbours(C, R<Node> node, uint32_t which, uint32_t* count, std::string* nodes) {
+  std::vector<NodeRef> list;
+  if (which > 1) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = device_.node_neighbours(node, which == 1, &list);
+  *count = static_cast<uint32_t>(list.size());
+  return result == CUDA_SUCCESS ? list_nodes(list, table().owner(node.handle), nodes) : result;
+}
+
+CUresult Handlers::node_get(C call, R<Node> node, uint32_t* type, std::string* payload) {
+  NodeContent content;
+  const CUresult result = device_.node_get(node, &content);
+  if (result != CUDA_SUCCESS) return result;
+  *type = content.type;
+  return encode_node(world_.objects, world_.memory, content, node.handle, call.context.handle, payload);
+}
+
+CUresult Handlers::decode_for(const NodeRef& node, Bytes payload, NodeContent* content) {
+  NodeContent now;
+  const CUresult result = device_.node_get(node, &now);
+  return result == CUDA_SUCCESS ? decode_node(world_.objects, world_.memory, now.type, payload, content) : result;
+}
+
+CUresult Handlers::node_set(C, R<Node> node, Bytes payload) {
+  NodeContent content;
+  const CUresult result = decode_for(node, payload, &content);
+  return result == CUDA_SUCCESS ? device_.node_set(node, content) : result;
+}
+
+CUresult Handlers::node_find_in_clone(C, R<Node> node, R<Graph> clone, uint64_t* found) {
+  NodeRef twin;
+  const CUresult result = device_.node_find_in_clone(node, clone, &twin);
+  return result == CUDA_SUCCESS ? give(HandleKind::kNode, std::move(twin), clone.handle, found, true) : result;
+}
+
+CUresult Handlers::node_destroy(C, R<Node> node) {
+  const CUresult result = device_.node_destroy(node);
+  if (result == CUDA_SUCCESS) table().remove(HandleKind::kNode, node.handle);
+  return result;
+}
+
+CUresult Handlers::graph_instantiate(C call, R<Graph> graph, uint64_t flags, uint64_t* exec) {
+  ExecRef made;
+  CUresult result = device_.graph_instantiate(call.context, graph, flags, &made);
+  if (result != CUDA_SUCCESS) return result;
+  result = graph_memory_.note(made, graph);
+  return result == CUDA_SUCCESS ? give(HandleKind::kExec, std::move(made), call.context.handle, exec) : result;
+}
+
+CUresult Handlers::exec_update(C, R<Exec> exec, R<Graph> graph, uint32_t* result, uint64_t* error_node) {
+  CUgraphExecUpdateResult outcome = CU_GRAPH_EXEC_UPDATE_ERROR;
+  NodeRef at;
+  const CUresult updated = device_.exec_update(exec, graph, &outcome, &at);
+  *result = outcome;
+  if (at) give(HandleKind::kNode, std::move(at), graph.handle, error_node, true);
+  return updated == CUDA_SUCCESS ? graph_memory_.note(exec, graph) : updated;
+}
+
+CUresult Handlers::exec_node_set(C, R<Exec> exec, R<Node> node, Bytes payload) {
+  NodeContent content;
+  CUresult result = decode_for(node, payload, &content);
+  if (result != CUDA_SUCCESS) return result;
+  result = device_.exec_node_set(exec, node, content);
+  if (result == CUDA_SUCCESS) graph_memory_.note_node(exec, node.object.get(), content);
+  return result;
+}
+
+CUresult Handlers::exec_node_enable(C, R<Exec> exec, R<Node> node, uint32_t enabled) {
+  return device_.exec_node_enable(exec, node, enabled != 0);
+}
+
+CUresult Handlers::exec_node_enabled(C, R<Exec> exec, R<Node> node, uint32_t* enabled) {
+  bool is_enabled = false;
+  const CUresult result = device_.exec_node_enabled(exec, node, &is_enabled);
+  *enabled = is_enabled;
+  return result;
+}
+
+CUresult Handlers::exec_destroy(C, R<Exec> exec) {
+  if (!table().remove(HandleKind::kExec, exec.handle)) return CUDA_ERROR_INVALID_HANDLE;
+  graph_memory_.forget(exec);
+  return CUDA_SUCCESS;
+}
+
+CUresult Handlers::exec_launch(C, R<Exec> exec, R<Stream> stream) {
+  auto regions = graph_memory_.hold(exec);
+  if (!regions) return CUDA_ERROR_INVALID_VALUE;
+  count(world_.account.slot().launches);
+  const CUresult result = device_.exec_launch(exec, stream);
+  if (result == CUDA_SUCCESS && !regions->empty() && !is_capturing(stream)) {
+    // Nothing waits for this one; it holds the regions until the launch is done.
+    device_.stream_synchronize(stream, [held = std::move(*regions)](CUresult) {});
+  }
+  return result;
+}
+
+}  // namespace bandsaw::runner

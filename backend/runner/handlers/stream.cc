@@ -1,0 +1,92 @@
+#include "backend/runner/handlers/copies.h"
+#include "backend/runner/handlers/handlers.h"
+
+namespace bandsaw::runner {
+
+using wire::HandleKind;
+
+CUresult Handlers::stream_create(C call, uint32_t flags, int32_t priority, uint64_t* stream) {
+  StreamRef made;
+  const CUresult result = device_.stream_create(call.context, flags, priority, &made);
+  return result == CUDA_SUCCESS ? give(HandleKind::kStream, std::move(made), call.context.handle, stream) : result;
+}
+
+CUresult Handlers::stream_destroy(C, R<Stream> stream) {
+  if (!table().remove(HandleKind::kStream, stream.handle)) return CUDA_ERROR_INVALID_HANDLE;
+  return device_.stream_destroy(stream);
+}
+
+void Handlers::stream_synchronize(C, R<Stream> stream, wire::Answer answer) {
+  device_.stream_synchronize(stream, answer);
+}
+
+CUresult Handlers::stream_query(C, R<Stream> stream) { return device_.stream_query(stream); }
+
+CUresult Handlers::stream_wait_event(C, R<Stream> stream, R<Event> event, uint32_t flags) {
+  return device_.stream_wait_event(stream, event, flags);
+}
+
+CUresult Handlers::stream_callback(C, R<Stream> stream, uint64_t function, uint64_t data, uint32_t kind) {
+  if (kind != VGPU_CALLBACK_HOST_FUNCTION && kind != VGPU_CALLBACK_STREAM) return CUDA_ERROR_INVALID_VALUE;
+  return device_.callback(stream, {static_cast<vgpu_callback_kind>(kind), function, data, stream.handle});
+}
+
+// A word that a stream writes or waits for: 4 or 8 bytes, aligned, in memory that kernels may use.
+CUresult Handlers::check_word(uint64_t address, uint32_t bytes) {
+  if ((bytes != 4 && bytes != 8) || address % bytes != 0) return CUDA_ERROR_INVALID_VALUE;
+  CopyEnd end;
+  RegionRef hold;
+  return resolve_device(world_.memory, address, bytes, Access::kWrite, &end, &hold);
+}
+
+CUresult Handlers::stream_write_value(C, R<Stream> stream, uint64_t address, uint64_t value, uint32_t bytes,
+                                      uint32_t flags) {
+  const CUresult result = check_word(address, bytes);
+  return result == CUDA_SUCCESS ? device_.write_value(stream, address, value, bytes, flags) : result;
+}
+
+CUresult Handlers::stream_wait_value(C, R<Stream> stream, uint64_t address, uint64_t value, uint32_t bytes,
+                                     uint32_t flags) {
+  const CUresult result = check_word(address, bytes);
+  return result == CUDA_SUCCESS ? device_.wait_value(stream, address, value, bytes, flags) : result;
+}
+
+CUresult Handlers::event_create(C call, uint32_t flags, uint64_t* event) {
+  EventRef made;
+  const CUresult result = device_.event_create(call.context, flags, &made);
+  return result == CUDA_SUCCESS ? give(HandleKind::kEvent, std::move(made), call.context.handle, event, true) : result;
+}
+
+CUresult Handlers::event_destroy(C, R<Event> event) {
+  if (!table().remove(HandleKind::kEvent, event.handle)) return CUDA_ERROR_INVALID_HANDLE;
+  withdraw(event.handle);
+  return device_.event_destroy(event);
+}
+
+CUresult Handlers::event_record(C, R<Event> event, R<Stream> stream, uint32_t flags) {
+  return device_.event_record(event, stream, flags);
+}
+
+CUresult Handlers::event_query(C, R<Event> event) { return device_.event_query(event); }
+
+void Handlers::event_synchronize(C, R<Event> event, wire::Answer answer) { device_.event_synchronize(event, answer); }
+
+CUresult Handlers::event_elapsed(C, R<Event> start, R<Event> end, float* milliseconds) {
+  return device_.event_elapsed(start, end, milliseconds);
+}
+
+CUresult Handlers::launch(C call, const vgpu_launch& launch, Bytes parameters) {
+  Launch resolved;
+  resolved.code = find_code(world_.objects, launch.function);
+  if (!resolved.code.kernel && !resolved.code.function) return CUDA_ERROR_INVALID_HANDLE;
+  const StreamRef stream = world_.objects.find_stream(call, launch.stream);
+  if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult result = read_launch(launch, &resolved)) return result;
+  resolved.parameters = parameters;
+  count(world_.account.slot().launches);
+  const bool may_capture = captures_.load(std::memory_order_relaxed) != 0;
+  return world_.slicer.launch({lane_of(call), call.context, stream_key(launch.stream, call.lane), may_capture}, stream,
+                              resolved);
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,66 @@
+#include "backend/runner/objects/exchange.h"
+
+#include <sys/socket.h>
+
+#include <cstring>
+#include <utility>
+
+#include "backend/control/packet.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+
+bool ExchangeClient::send(const RunnerMessage& message, const Thing& thing) const {
+  const int fd = thing.fd.get();
+  const Status status = send_packet(socket_, std::as_bytes(std::span(&message, 1)),
+                                    std::as_bytes(std::span(&thing.tail, 1)), {&fd, thing.fd ? size_t{1} : 0});
+  if (!status.ok()) SPDLOG_WARN("cannot ask the session: {}", status.message());
+  return status.ok();
+}
+
+void ExchangeClient::ask(RunnerMessage message, const Thing& thing, Done done) {
+  {
+    std::lock_guard lock(mutex_);
+    message.id = next_++;
+    under_way_[message.id] = std::move(done);
+  }
+  if (send(message, thing)) return;
+  std::unique_lock lock(mutex_);
+  const auto failed = under_way_.extract(message.id);
+  lock.unlock();
+  if (!failed.empty()) failed.mapped()(EPIPE, {});
+}
+
+void ExchangeClient::publish(Thing thing, Done done) {
+  RunnerMessage message{.type = RunnerMessageType::kPublish};
+  message.bytes = thing.bytes;
+  ask(message, thing, std::move(done));
+}
+
+void ExchangeClient::fetch(const ExchangeKey& key, Done done) {
+  Thing wanted;
+  wanted.tail.key = key;
+  ask({.type = RunnerMessageType::kFetch}, wanted, std::move(done));
+}
+
+void ExchangeClient::withdraw(const ExchangeKey& key) {
+  Thing gone;
+  gone.tail.key = key;
+  send({.type = RunnerMessageType::kWithdraw}, gone);
+}
+
+void ExchangeClient::answered(const RunnerMessage& message, std::span<const std::byte> tail,
+                              std::vector<UniqueFd> fds) {
+  std::unique_lock lock(mutex_);
+  const auto waiting = under_way_.extract(message.id);
+  lock.unlock();
+  if (waiting.empty()) return;
+  Thing thing;
+  thing.bytes = message.bytes;
+  if (!fds.empty()) thing.fd = std::move(fds[0]);
+  const bool whole = tail.size() == sizeof(thing.tail);
+  if (whole) std::memcpy(&thing.tail, tail.data(), tail.size());
+  waiting.mapped()(whole ? static_cast<int>(message.value) : EPROTO, std::move(thing));
+}
+
+}  // namespace bandsaw::runner

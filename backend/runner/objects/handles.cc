@@ -1,0 +1,126 @@
+#include "backend/runner/objects/handles.h"
+
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+namespace {
+
+constexpr uint32_t kGenerationMask = 0xffffff;
+
+uint64_t make_handle(HandleKind kind, uint32_t generation, uint32_t index) {
+  return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(generation) << 32 | index;
+}
+
+}  // namespace
+
+const HandleTable::Slot* HandleTable::slot(uint64_t handle) const {
+  const uint32_t index = static_cast<uint32_t>(handle);
+  if (index >= slots_.size()) return nullptr;
+  const Slot& slot = slots_[index];
+  return slot.object && make_handle(slot.kind, slot.generation, index) == handle ? &slot : nullptr;
+}
+
+uint64_t HandleTable::add_locked(HandleKind kind, ObjectRef object, uint64_t owner) {
+  uint32_t index = 0;
+  if (!free_.empty()) {
+    index = free_.back();
+    free_.pop_back();
+  } else if (slots_.size() < kMax) {
+    index = static_cast<uint32_t>(slots_.size());
+    slots_.emplace_back();
+  } else {
+    SPDLOG_ERROR("the process holds {} handles, no more are given", kMax);
+    return 0;
+  }
+  Slot& slot = slots_[index];
+  slot.kind = kind;
+  slot.owner = owner;
+  slot.object = std::move(object);
+  if (owner != 0) owned_[owner].insert(index);
+  return make_handle(kind, slot.generation, index);
+}
+
+uint64_t HandleTable::add(HandleKind kind, ObjectRef object, uint64_t owner) {
+  std::lock_guard lock(mutex_);
+  return add_locked(kind, std::move(object), owner);
+}
+
+uint64_t HandleTable::add_once(HandleKind kind, ObjectRef object, uint64_t owner) {
+  std::lock_guard lock(mutex_);
+  const Object* key = object.get();
+  if (const auto known = handles_.find(key); known != handles_.end()) return known->second;
+  const uint64_t handle = add_locked(kind, std::move(object), owner);
+  if (handle != 0) handles_.emplace(key, handle);
+  return handle;
+}
+
+ObjectRef HandleTable::find(HandleKind kind, uint64_t handle) const {
+  if (wire::kind_of(handle) != kind) return nullptr;
+  std::lock_guard lock(mutex_);
+  const Slot* found = slot(handle);
+  return found ? found->object : nullptr;
+}
+
+bool HandleTable::replace(uint64_t handle, ObjectRef object) {
+  std::lock_guard lock(mutex_);
+  if (!slot(handle)) return false;
+  std::swap(slots_[static_cast<uint32_t>(handle)].object, object);
+  return true;
+}
+
+// Objects go to `gone`, so that their destructors run without the lock.
+void HandleTable::clear(uint32_t index, std::vector<ObjectRef>* gone) {
+  Slot& slot = slots_[index];
+  const uint64_t handle = make_handle(slot.kind, slot.generation, index);
+  handles_.erase(slot.object.get());
+  gone->push_back(std::move(slot.object));
+  slot.object = nullptr;
+  slot.generation = (slot.generation + 1) & kGenerationMask;
+  if (slot.generation == 0) slot.generation = 1;
+  if (slot.owner != 0) {
+    if (const auto siblings = owned_.find(slot.owner); siblings != owned_.end()) siblings->second.erase(index);
+    slot.owner = 0;
+  }
+  free_.push_back(index);
+  clear_owned(handle, gone);
+}
+
+void HandleTable::clear_owned(uint64_t handle, std::vector<ObjectRef>* gone) {
+  auto owned = owned_.extract(handle);
+  if (owned.empty()) return;
+  for (const uint32_t index : owned.mapped()) clear(index, gone);
+}
+
+ObjectRef HandleTable::remove(HandleKind kind, uint64_t handle) {
+  std::vector<ObjectRef> gone;
+  if (wire::kind_of(handle) != kind) return nullptr;
+  std::lock_guard lock(mutex_);
+  if (!slot(handle)) return nullptr;
+  clear(static_cast<uint32_t>(handle), &gone);
+  return gone.front();
+}
+
+void HandleTable::remove_owned(uint64_t handle) {
+  std::vector<ObjectRef> gone;
+  std::lock_guard lock(mutex_);
+  clear_owned(handle, &gone);
+}
+
+uint64_t HandleTable::owner(uint64_t handle) const {
+  std::lock_guard lock(mutex_);
+  const Slot* found = slot(handle);
+  return found ? found->owner : 0;
+}
+
+uint64_t HandleTable::handle_of(const Object* object) const {
+  std::lock_guard lock(mutex_);
+  const auto known = handles_.find(object);
+  return known == handles_.end() ? 0 : known->second;
+}
+
+size_t HandleTable::size() const {
+  std::lock_guard lock(mutex_);
+  return slots_.size() - free_.size();
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,40 @@
+// What the handles of one guest process name, special streams included.
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "backend/runner/objects/handles.h"
+#include "guest-driver/uapi/wire_server.h"
+
+namespace bandsaw::runner {
+
+// Thread-safe.
+class Objects : public wire::HandleSource {
+ public:
+  explicit Objects(Device* device) : device_(device) {}
+
+  HandleTable& table() { return table_; }
+
+  ObjectRef find(wire::HandleKind kind, uint64_t handle) override { return table_.find(kind, handle); }
+  // 0 and VGPU_STREAM_LEGACY: the context's legacy stream; VGPU_STREAM_PER_THREAD: one per lane and context, made at
+  // first use.
+  StreamRef find_stream(const wire::CallContext& call, uint64_t handle) override;
+
+  // The special streams go with their lane or context.
+  void forget_lane(uint32_t lane);
+  void forget_context(const Context* context);
+
+ private:
+  struct Special {
+    StreamRef legacy;
+    std::map<uint32_t, StreamRef> per_thread;  // by lane
+  };
+
+  Device* const device_;
+  HandleTable table_;
+  std::mutex mutex_;
+  std::map<const Context*, Special> special_;  // guarded by mutex_
+};
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,108 @@
+#include "backend/runner/slicing/slice_code.h"
+
+#include <cstring>
+
+#include "memory/base/log.h"
+#include "vgpu-sched/ptx/persistent.h"
+#include "vgpu-sched/ptx/slice.h"
+
+namespace bandsaw::runner {
+
+uint64_t SliceImage::variable(Device& device, const ContextRef& context, const std::string& name) {
+  {
+    std::lock_guard lock(mutex);
+    if (const auto found = managed.find(name); found != managed.end()) return found->second;
+  }
+  uint64_t address = 0, bytes = 0;
+  if (const ModuleRef from = module.lock()) {
+    return device.module_global(from, name, &address, &bytes) == CUDA_SUCCESS ? address : 0;
+  }
+  const LibraryRef from = library.lock();
+  if (!from || device.library_global(context, from, name, &address, &bytes) != CUDA_SUCCESS) return 0;
+  return address;
+}
+
+std::shared_ptr<SliceImage> SliceCode::keep(std::span<const std::byte> image) {
+  auto kept = std::make_shared<SliceImage>();
+  kept->ptx = KeptPtx::keep(image, gpu_, &budget_);
+  return kept;
+}
+
+Result<std::shared_ptr<const ptx::Program>> SliceCode::program(const std::shared_ptr<const KeptPtx>& ptx) {
+  if (!ptx->why_not().empty()) return Status::error(ENODATA, "{}", ptx->why_not());
+  if (last_ptx_ == ptx) return last_program_;
+  last_program_ = nullptr;  // makes room
+  last_ptx_ = nullptr;
+  auto read = ptx->read();
+  if (!read.ok()) return read;
+  last_ptx_ = ptx;
+  last_program_ = read.value();
+  return read;
+}
+
+// The rewritten text, and where in its parameters what stands.
+Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
+  auto read = program(request.image->ptx);
+  if (!read.ok()) return read.status();
+  const auto refused = [](const ptx::Refusal& refusal) { return Status::error(ENOTSUP, "{}", refusal.reason); };
+  Rewritten made;
+  if (request.form == CloneForm::kResident) {
+    ptx::PersistentResult result = ptx::persistent(*read.value(), request.kernel, {request.one_dimensional});
+    if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
+    auto& kernel = std::get<ptx::PersistentKernel>(result);
+    made.fields = {{kernel.counter_at, 8}, {kernel.stop_at, 8}, {kernel.blocks_at, 4}, {kernel.grid_at, 12}};
+    made.clone.counter_at = kernel.counter_at;
+    made.clone.stop_at = kernel.stop_at;
+    made.clone.blocks_at = kernel.blocks_at;
+    made.clone.whole_warps = kernel.whole_warps;
+    made.take(&kernel);
+    return made;
+  }
+  const bool counts = request.form == CloneForm::kCounted;
+  ptx::SliceResult result = ptx::slice(*read.value(), request.kernel, {request.one_dimensional, counts});
+  if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
+  auto& kernel = std::get<ptx::SlicedKernel>(result);
+  made.fields = {{kernel.first_at, 12}, {kernel.grid_at, 12}};
+  made.clone.first_at = kernel.first_at;
+  if (counts) made.fields.emplace_back(kernel.counts_at, 8);
+  made.clone.counts_at = kernel.counts_at;
+  made.take(&kernel);
+  return made;
+}
+
+Result<std::shared_ptr<const SliceClone>> SliceCode::make(const CloneRequest& request) {
+  std::lock_guard lock(making_);
+  auto rewritten = rewrite(request);
+  if (!rewritten.ok()) return rewritten.status();
+  Rewritten& sliced = rewritten.value();
+  FunctionInfo original;
+  if (device_->function_info(request.original, &original) != CUDA_SUCCESS) return Status::error(ENODEV, "it is gone");
+  auto clone = std::make_shared<SliceClone>(std::move(sliced.clone));
+  clone->original_bytes = original.info.parameter_bytes;
+  clone->persistent = request.form == CloneForm::kResident;
+  for (const ptx::BorrowedVariable& variable : sliced.variables) sliced.fields.emplace_back(variable.at, 8);
+  for (const auto& [at, bytes] : sliced.fields) {
+    if (at < clone->original_bytes || at > clone->parameters.size() || clone->parameters.size() - at < bytes) {
+      return Status::error(EPROTO, "its PTX has other parameters than the device says");
+    }
+  }
+  for (const ptx::BorrowedVariable& variable : sliced.variables) {
+    const uint64_t address = request.image->variable(*device_, request.context, variable.name);
+    if (address == 0) return Status::error(ENOENT, "a variable that it uses has no address");
+    std::memcpy(clone->parameters.data() + variable.at, &address, sizeof address);
+  }
+  std::string log;
+  const auto text = std::as_bytes(std::span(sliced.text.c_str(), sliced.text.size() + 1));
+  CUresult loaded = device_->module_load(request.context, text, &clone->module, &log);
+  if (loaded == CUDA_SUCCESS) loaded = device_->module_function(clone->module, sliced.name, &clone->function);
+  if (loaded != CUDA_SUCCESS) {
+    SPDLOG_INFO("rewritten {}: error {}: {}", request.kernel, static_cast<int>(loaded), log.substr(0, 1000));
+    return Status::error(ENOEXEC, "the device does not take the rewritten code");
+  }
+  // What was rewritten last is what was read last.
+  clone->talk = ptx::talk_of(*last_program_, request.kernel);
+  clone->offer = OfferCode::of(device_, sliced.text, clone->function, *last_program_, request.kernel);
+  return std::shared_ptr<const SliceClone>(std::move(clone));
+}
+
+}  // namespace bandsaw::runner

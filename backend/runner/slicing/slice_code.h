@@ -1,0 +1,102 @@
+// Which kernels a process has and where their PTX is; and their rewritten forms, loaded beside them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/device/device.h"
+#include "backend/runner/slicing/kept_ptx.h"
+#include "backend/runner/slicing/offer.h"
+#include "vgpu-sched/ptx/analysis.h"
+
+namespace bandsaw::runner {
+
+// A library or module, as far as rewriting needs it.
+struct SliceImage {
+  std::shared_ptr<const KeptPtx> ptx;
+  std::weak_ptr<Library> library;  // one of the two
+  std::weak_ptr<Module> module;
+  std::mutex mutex;
+  std::map<std::string, uint64_t> managed;  // guarded by mutex: where the guest put managed variables
+  std::unordered_map<std::string, std::weak_ptr<struct SliceKernel>> kernels;  // guarded by the slicer's mutex
+
+  // 0: it has none of that name.
+  uint64_t variable(Device& device, const ContextRef& context, const std::string& name);
+};
+
+enum class CloneForm {
+  kSlices,
+  kResident,
+  kCounted,  // slices that count what they do
+};
+
+// A rewritten kernel in one context.
+struct SliceClone {
+  ModuleRef module;
+  FunctionRef function;
+  size_t first_at = 0, grid_at = 0;                   // in the parameters
+  size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of resident blocks, instead of first_at
+  size_t counts_at = 0;                               // of counted slices
+  bool whole_warps = false;
+  bool persistent = false;
+  ptx::Talk talk = ptx::Talk::kAny;
+  OfferCode offer;
+  size_t original_bytes = 0;          // of the original's parameters, which come first
+  std::vector<std::byte> parameters;  // the variables' addresses in their places, the rest 0
+};
+
+// What is to be rewritten.
+struct CloneRequest {
+  std::shared_ptr<SliceImage> image;
+  std::string kernel;
+  Code original;
+  ContextRef context;
+  bool one_dimensional = false;
+  CloneForm form = CloneForm::kSlices;
+};
+
+// Thread-safe.
+class SliceCode {
+ public:
+  // `gpu`: compute capability, 90 for 9.0; 0: takes PTX for any GPU.
+  SliceCode(Device* device, uint32_t gpu) : device_(device), gpu_(gpu) {}
+
+  std::shared_ptr<SliceImage> keep(std::span<const std::byte> image);
+  // Rewrites and loads; an error says why that kernel stays as it is. Takes long, and one is made after the other.
+  Result<std::shared_ptr<const SliceClone>> make(const CloneRequest& request);
+
+ private:
+  struct Rewritten {
+    std::string text, name;
+    std::vector<ptx::BorrowedVariable> variables;
+    std::vector<std::pair<size_t, size_t>> fields;  // offset and bytes of what is written beside the variables
+    SliceClone clone;
+
+    // What both forms have.
+    template <typename Kernel>
+    void take(Kernel* kernel) {
+      text = std::move(kernel->text);
+      name = std::move(kernel->name);
+      variables = std::move(kernel->variables);
+      clone.grid_at = kernel->grid_at;
+      clone.parameters.resize(kernel->parameter_bytes);
+    }
+  };
+
+  Result<Rewritten> rewrite(const CloneRequest& request);
+  Result<std::shared_ptr<const ptx::Program>> program(const std::shared_ptr<const KeptPtx>& ptx);
+
+  Device* const device_;
+  const uint32_t gpu_;
+  PtxBudget budget_;
+  std::mutex making_;
+  // What was read last, as kernels of a library come one after the other. Guarded by making_, as what follows.
+  std::shared_ptr<const KeptPtx> last_ptx_;
+  std::shared_ptr<const ptx::Program> last_program_;
+};
+
+}  // namespace bandsaw::runner

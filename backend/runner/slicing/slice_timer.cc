@@ -1,0 +1,46 @@
+#include "backend/runner/slicing/slice_timer.h"
+
+namespace bandsaw::runner {
+namespace {
+
+constexpr std::chrono::microseconds kPause{50};  // between two looks: asking a GPU's driver takes about one
+
+}  // namespace
+
+bool SliceTimer::begin(const ContextRef& context, const StreamRef& stream, Span* span) {
+  if (open_ + waiting_.size() >= kMost) return false;
+  if (device_->event_create(context, CU_EVENT_DEFAULT, &span->start) != CUDA_SUCCESS) return false;
+  if (device_->event_record(span->start, stream, 0) != CUDA_SUCCESS) return false;
+  ++open_;
+  return true;
+}
+
+void SliceTimer::end(const ContextRef& context, const StreamRef& stream, Span span, Measured measured) {
+  if (!span.start) return;
+  --open_;
+  Waiting waiting{std::move(span.start), nullptr, std::move(measured)};
+  if (device_->event_create(context, CU_EVENT_DEFAULT, &waiting.end) != CUDA_SUCCESS) return;
+  if (device_->event_record(waiting.end, stream, 0) != CUDA_SUCCESS) return;
+  waiting_.push_back(std::move(waiting));
+}
+
+void SliceTimer::look() {
+  if (waiting_.empty()) return;
+  const auto now = Clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kPause;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const CUresult state = device_->event_query(it->end);
+    if (state == CUDA_ERROR_NOT_READY) {
+      ++it;
+      continue;
+    }
+    float milliseconds = 0;
+    if (state == CUDA_SUCCESS && device_->event_elapsed(it->start, it->end, &milliseconds) == CUDA_SUCCESS) {
+      it->measured(static_cast<uint64_t>(milliseconds * 1e6f));
+    }
+    it = waiting_.erase(it);
+  }
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,368 @@
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/runner/handlers/handlers.h"
+#include "backend/runner/slicing/slice_run.h"
+#include "memory/base/eventfd.h"
+#include "memory/base/log.h"
+#include "vgpu-sched/ptx/slice.h"
+
+namespace bandsaw::runner {
+namespace {
+
+constexpr size_t kShapesMost = 64;
+// Launches of a shape that are measured: the first ones, ever fewer of the later ones.
+constexpr uint64_t kMeasureEvery = 1024;
+
+vgpu_device_info info_of(Device& device) {
+  vgpu_device_info info{};
+  device.info(&info);
+  return info;
+}
+
+uint32_t capability(const vgpu_device_info& info) {
+  return static_cast<uint32_t>(10 * info.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] +
+                               info.attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]);
+}
+
+uint64_t blocks_of(const Launch& launch) {
+  uint64_t blocks = 0;
+  const bool too_many =
+      __builtin_mul_overflow(uint64_t{launch.grid[0]} * launch.grid[1], uint64_t{launch.grid[2]}, &blocks);
+  return too_many ? 0 : blocks;
+}
+
+// As CUDA has it; a launch beyond is the device's to refuse.
+bool is_valid_grid(const Launch& launch) {
+  constexpr uint32_t kMostX = 0x7fffffff, kMostYZ = 0xffff;
+  return launch.grid[0] <= kMostX && launch.grid[1] <= kMostYZ && launch.grid[2] <= kMostYZ;
+}
+
+}  // namespace
+
+void Slicer::Flight::land(size_t track) {
+  --on_track[track];
+  --slices;
+  stir();
+}
+
+void Slicer::Flight::stir() const {
+  if (!signal_event(wake->get())) SPDLOG_WARN("cannot tell of a slice: {}", std::strerror(errno));
+}
+
+Slicer::Slicer(Device* device, GateView* gate, AccountView* account, StreamOrder* order, const SliceSettings& settings)
+    : device_(*device),
+      gate_(*gate),
+      account_(*account),
+      order_(*order),
+      settings_(settings),
+      stats_(account),
+      info_(info_of(*device)),
+      sms_(static_cast<uint32_t>(std::max(1, info_.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]))),
+      code_(device, settings.any_gpu ? 0 : capability(info_)),
+      wake_(std::make_shared<UniqueFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))),
+      timer_(device),
+      cells_(device),
+      tracks_(device) {}
+
+Slicer::~Slicer() = default;
+
+bool Slicer::holds(const Lane& lane) const {
+  return std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) { return run.caller.lane.get() == &lane; });
+}
+
+// Once for each kernel and reason.
+void Slicer::refuse(SliceKernel& kernel, const std::string& reason) {
+  if (!std::exchange(kernel.counted, true)) count(stats_.counters().kernels);
+  if (kernel.reasons.insert(reason).second) stats_.refused(kernel.name, reason);
+}
+
+bool Slicer::is_long(const SliceShape& shape) const {
+  return shape.typical_ns >= settings_.threshold_ns && shape.size.blocks() < shape.blocks && !shape.size.hopeless();
+}
+
+// Null: too small, or there are too many shapes.
+std::shared_ptr<SliceShape> Slicer::shape_of(SliceKernel& kernel, const Launch& launch) {
+  const uint64_t blocks = blocks_of(launch);
+  if (blocks <= sms_) return nullptr;
+  auto shape = kernel.find_shape(launch);
+  if (!shape) {
+    if (kernel.shapes.size() >= kShapesMost) kernel.shapes.erase(kernel.shapes.begin());
+    uint32_t resident = 0;
+    const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
+    if (threads <= 1024) {
+      device_.occupancy(launch.code, static_cast<uint32_t>(threads), launch.shared_bytes, &resident);
+    }
+    shape = std::make_shared<SliceShape>(launch, blocks, uint64_t{std::max(resident, 1u)} * sms_, sms_);
+    kernel.shapes.push_back(shape);
+  }
+  return shape->blocks > shape->wave ? shape : nullptr;
+}
+
+// Empty: it may be cut.
+std::string Slicer::refusal(const Caller& caller, const StreamRef& stream, const Launch& launch) {
+  const auto any = [](const uint32_t(&size)[3]) { return size[0] > 1 || size[1] > 1 || size[2] > 1; };
+  if (launch.cooperative) return "it is launched cooperatively";
+  if (any(launch.cluster) || any(launch.preferred_cluster)) return "it is launched in clusters";
+  if (launch.programmatic) return "it is launched before the work ahead of it has ended";
+  if (!caller.context) return "it is launched without a current context";
+  CaptureInfo info;
+  if (caller.may_capture &&
+      (device_.capture_info(stream, &info) != CUDA_SUCCESS || info.status != CU_STREAM_CAPTURE_STATUS_NONE)) {
+    return "it is launched into a graph";
+  }
+  return "";
+}
+
+CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Launch& launch) {
+  if (!settings_.enabled) return device_.launch(stream, launch);
+  const SliceKernelRef kernel = find(launch.code);
+  if (!kernel || kernel->whole || gate_.is_whole() || !is_valid_grid(launch)) return device_.launch(stream, launch);
+  std::shared_ptr<SliceShape> shape;
+  if (settings_.force_blocks == 0) {
+    timer_.look();
+    shape = shape_of(*kernel, launch);
+    if (!shape) return device_.launch(stream, launch);
+    ++shape->launches;
+    if (shape->size.hopeless()) refuse(*kernel, "its rewritten form is slower");
+    if (!is_long(*shape)) return launch_whole(caller, stream, launch, shape);
+  }
+  if (const std::string reason = refusal(caller, stream, launch); !reason.empty()) {
+    refuse(*kernel, reason);
+    return device_.launch(stream, launch);
+  }
+  auto clone = clone_of(kernel, caller, launch, wanted_form(*kernel, shape.get()));
+  if (!clone && settings_.form == SliceForm::kAuto) clone = clone_of(kernel, caller, launch, CloneForm::kSlices);
+  if (!clone) return launch_whole(caller, stream, launch, shape);
+  return begin(caller, stream, launch, kernel, shape, clone);
+}
+
+CUresult Slicer::launch_whole(const Caller& caller, const StreamRef& stream, const Launch& launch,
+                              const std::shared_ptr<SliceShape>& shape) {
+  const uint64_t number = shape ? shape->launches : 0;
+  const bool due = shape && (shape->size.wants_whole() || (number & (number - 1)) == 0 || number % kMeasureEvery == 0);
+  SliceTimer::Span span;
+  if (!due || !refusal(caller, stream, launch).empty() || !timer_.begin(caller.context, stream, &span)) {
+    return device_.launch(stream, launch);
+  }
+  const CUresult result = device_.launch(stream, launch);
+  timer_.end(caller.context, stream, span, [shape](uint64_t nanoseconds) { shape->learn_whole(nanoseconds); });
+  return result;
+}
+
+CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Launch& launch,
+                       const SliceKernelRef& kernel, const std::shared_ptr<SliceShape>& shape,
+                       const std::shared_ptr<const SliceClone>& clone) {
+  if (launch.parameters.size() < clone->original_bytes) return device_.launch(stream, launch);  // which refuses it
+  Run& run = runs_.emplace_back();
+  run.caller = caller;
+  run.stream = stream;
+  run.kernel = kernel;
+  run.shape = shape;
+  run.code = launch.code;
+  run.total = blocks_of(launch);
+  if (shape && !clone->persistent) {
+    shape->size.run_beside(settings_.in_flight, clone->talk == ptx::Talk::kNone);
+  }
+  run.size = shape ? shape->size.blocks() : settings_.force_blocks;
+  if (settings_.form == SliceForm::kAuto && gate_.is_planned(kCompute)) run.way = slice::ResidentTuner::kSliced;
+  run.step = run.size;
+  run.slice = launch;
+  std::copy_n(launch.grid, 3, run.grid.begin());
+  run.slice.grid[1] = run.slice.grid[2] = 1;
+  use_clone(run, clone);
+  run.flight = std::make_shared<Flight>();
+  run.flight->wake = wake_;
+  begin_counted(run, launch);
+  if (run.clone->persistent) {
+    if (const std::string reason = prepare_resident(run); !reason.empty()) {
+      if (!turns_to_slices(*kernel)) refuse(*kernel, reason);
+      runs_.pop_back();
+      return device_.launch(stream, launch);
+    }
+  }
+  run.alone = shape && settings_.form == SliceForm::kAuto && gate_.is_planned(kCompute) && shape->wants_alone();
+  lay_tracks(run);
+  const CUresult refused = waits_for_plan(run) ? CUDA_SUCCESS
+                           : run.cell          ? issue_resident(run)
+                                               : issue(run, next_blocks(run));
+  if (refused != CUDA_SUCCESS) {
+    finish(run);
+    runs_.pop_back();
+    const CUresult result = device_.launch(stream, launch);
+    if (result == CUDA_SUCCESS) {  // else it is no launch at all
+      count(stats_.counters().fallbacks);
+      refuse(*kernel, "the device launches it, but not its rewritten form");
+      kernel->whole = true;
+    }
+    return result;
+  }
+  kernel->cut = true;
+  count(stats_.counters().launches);
+  if (run.next < run.total) {
+    order_.add(caller.stream_key);
+  } else {
+    finish(run);
+    runs_.pop_back();
+  }
+  return CUDA_SUCCESS;
+}
+
+// Its parameters begin with the program's, which `slice` has as it was launched or as another clone's.
+void Slicer::use_clone(Run& run, const std::shared_ptr<const SliceClone>& clone) {
+  std::vector<std::byte> parameters = clone->parameters;
+  std::memcpy(parameters.data(), run.slice.parameters.data(), clone->original_bytes);
+  std::memcpy(parameters.data() + clone->grid_at, run.grid.data(), sizeof run.grid);
+  if (clone->counts_at != 0) {
+    const uint64_t counts = run.counts->address + SliceCell::kCountsAt;
+    std::memcpy(parameters.data() + clone->counts_at, &counts, sizeof counts);
+  }
+  run.clone = clone;
+  run.parameters = std::move(parameters);
+  run.slice.parameters = run.parameters;
+  run.slice.code = {nullptr, clone->function};
+}
+
+// Slices of blocks that have nothing to do with each other run beside each other, each alone on its track. Blocks that
+// may wait for lower ones come in order; where they may wait for any, nothing is queued behind them, as what is waited
+// for could not begin. Nor is it before a launch has shown that they wait for lower ones only.
+void Slicer::lay_tracks(Run& run) {
+  run.moved = Run::Clock::now();
+  const uint32_t slices = static_cast<uint32_t>(std::min<uint64_t>((run.total - 1) / run.step + 1, kGateDepthMax));
+  const bool apart = run.clone->talk == ptx::Talk::kNone, in_order = run.clone->talk == ptx::Talk::kLowerBlocks;
+  run.most_in_flight = apart || (in_order && run.kernel->in_order) ? settings_.in_flight : 1;
+  if (run.cell) run.most_in_flight = 1;
+  if (slices == 1) return;
+  run.tracks = tracks_.take(run.caller.context, run.stream);
+  const bool forked = run.tracks->fork(run.stream) == CUDA_SUCCESS;
+  if (forked && apart && !run.cell) run.most_tracks = std::min(run.most_in_flight, slices);
+}
+
+// Of the next slice. Small ones fill the device together; who takes turns on it with others often has one there.
+uint64_t Slicer::next_blocks(Run& run) const {
+  const uint64_t blocks = granted_blocks(run), wave = run.shape ? run.shape->wave : 0;
+  if (blocks != run.step || blocks >= wave || settings_.corun || !gate_.was_granted(kCompute)) return blocks;
+  run.held_up = true;
+  return wave;
+}
+
+// From its first piece on: what it waits for before that is not its time.
+void Slicer::measure(Run& run) {
+  if (run.shape && run.begun == 0) timer_.begin(run.caller.context, run.stream, &run.span);
+}
+
+// Puts the next slice on a track; the gate's slice ends with it.
+CUresult Slicer::issue(Run& run, uint64_t most) {
+  if (run.next_clone) return issue_counted(run, most);
+  const uint64_t blocks = std::min({most, run.total - run.next, uint64_t{0x7fffffff}});
+  run.slice.grid[0] = static_cast<uint32_t>(blocks);
+  for (uint32_t i = 1; i < run.most_tracks && run.flight->on_track[run.track] != 0; ++i) {
+    run.track = (run.track + 1) % run.most_tracks;
+  }
+  StreamRef stream = run.tracks ? run.tracks->at(run.track) : run.stream;
+  if (!stream) {  // without more streams they come one after the other
+    stream = run.stream;
+    run.track = 0;
+    run.most_tracks = 1;
+  }
+  const auto first = ptx::block_at(run.next, run.grid);
+  std::memcpy(run.parameters.data() + run.clone->first_at, first.data(), sizeof first);
+  measure(run);
+  const CUresult result = device_.launch(stream, run.slice);
+  if (result != CUDA_SUCCESS) return result;
+  run.next += blocks;
+  note_issued(run, run.track);
+  gate_.leave(kCompute, [flight = run.flight, track = run.track](uint64_t) { flight->land(track); });
+  if (run.most_tracks > 1) run.track = (run.track + 1) % run.most_tracks;
+  return CUDA_SUCCESS;
+}
+
+void Slicer::note_issued(Run& run, size_t track) {
+  count(stats_.counters().slices);
+  ++run.begun;
+  ++run.flight->slices;
+  ++run.flight->on_track[track];
+}
+
+// No more of it will be issued.
+void Slicer::finish(Run& run) {
+  withdraw(run);
+  if (!run.stuck && run.begun > 1) run.kernel->in_order = true;
+  if (run.flight->slices == 0 && !run.flight->failed && !run.stuck) {
+    if (run.cell) cells_.give(std::move(run.cell));
+    if (run.counts) cells_.give(std::move(run.counts));
+  }
+  if (run.tracks) {
+    if (const CUresult result = run.tracks->join(); result != CUDA_SUCCESS) {
+      count(account_.slot().errors);
+      finish_async(*run.caller.lane, {}, result);
+    }
+  }
+  spdlog::debug("{}: {} blocks in {} {}, {}", run.kernel->name, run.total, run.begun,
+                run.clone->persistent ? "launches of resident blocks" : "slices",
+                run.paired ? "others beside it" : "alone");
+  if (run.shape) learn(run);
+}
+
+void Slicer::learn(Run& run) {
+  if (run.call != 0) run.shape->paired = run.paired;
+  // Slices that are planned alone wait for their grants, and take that long.
+  const bool waited = run.held_up && run.way != slice::ResidentTuner::kSliced;
+  if (run.paired || waited || run.counted) run.way.reset();
+  const bool all_resident = !run.way || *run.way == static_cast<int>(run.most_resident);
+  const bool comparable = !run.cell || (settings_.form == SliceForm::kResident && all_resident);
+  const bool usual = !run.held_up && !run.paired && comparable;
+  timer_.end(run.caller.context, run.stream, std::move(run.span),
+             [shape = run.shape, size = usual ? run.size : 0, way = run.way](uint64_t nanoseconds) {
+               shape->learn_cut(size, way, nanoseconds);
+             });
+}
+
+bool Slicer::moved() const {
+  return !at_gate_ && std::any_of(runs_.begin(), runs_.end(),
+                                  [&](const Run& run) { return run.flight->slices < run.most_in_flight; });
+}
+
+bool Slicer::advance(bool failed) {
+  at_gate_ = false;
+  if (runs_.empty()) return false;
+  if (failed) {
+    for (const Run& run : runs_) order_.remove(run.caller.stream_key);
+    runs_.clear();
+    return true;
+  }
+  bool any = false;
+  for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
+    if (is_stuck(*run)) run->cell ? issue_more_resident(*run) : issue_rest(*run);
+    if (run->turns && run->flight->slices == 0) change_form(*run);
+    if (run->cell && !advance_resident(*run, &any)) run->next = run->total;
+    while (!run->cell && !run->turns && run->next < run->total && run->flight->slices < run->most_in_flight) {
+      offer(*run);
+      if (!gate_.enter_alone(kCompute)) {
+        at_gate_ = true;
+        run->held_up |= gate_.kept_out();
+        break;
+      }
+      any = true;
+      const uint64_t blocks = next_blocks(*run);
+      run->turns = may_turn_resident(*run);
+      if (const CUresult result = issue(*run, blocks); result != CUDA_SUCCESS) {
+        count(account_.slot().errors);
+        finish_async(*run->caller.lane, {}, result);
+        run->next = run->total;
+      }
+    }
+    if (run->next < run->total) {
+      ++run;
+      continue;
+    }
+    finish(*run);
+    order_.remove(run->caller.stream_key);
+    run = runs_.erase(run);
+  }
+  return any;
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,162 @@
+// Cuts launches of long kernels into slices: pieces of the grid, in order, each a launch of a rewritten kernel and work
+// of its own at the gate, so that others get the engine in between.
+//
+// Kernels that take long are found by measuring a few launches of each; their rewritten form is made beside
+// (SliceCode), and until it is there, or if it cannot be, they run whole. While a launch is under way, records that may
+// depend on it wait (Process), so that to the program it is one launch.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include "backend/runner/execution/gate.h"
+#include "backend/runner/wire/lane.h"
+#include "backend/runner/slicing/slice_cell.h"
+#include "backend/runner/slicing/slice_kernel.h"
+#include "backend/runner/slicing/slice_settings.h"
+#include "backend/runner/slicing/slice_stats.h"
+#include "backend/runner/slicing/slice_timer.h"
+#include "backend/runner/slicing/slice_tracks.h"
+#include "backend/runner/wire/stream_order.h"
+#include "backend/runner/execution/worker_pool.h"
+
+namespace bandsaw::runner {
+
+class Slicer {
+ public:
+  // All outlive it; slices that are on the device may outlive it.
+  Slicer(Device* device, GateView* gate, AccountView* account, StreamOrder* order, const SliceSettings& settings);
+  ~Slicer();
+
+  bool enabled() const { return settings_.enabled; }
+
+  // Code comes and goes. Any thread.
+  void library_loaded(const LibraryRef& library, std::span<const std::byte> image);
+  void module_loaded(const ModuleRef& module, std::span<const std::byte> image);
+  void managed_bound(const LibraryRef& library, const std::string& name, uint64_t address);
+  void kernel_found(const LibraryRef& library, const std::string& name, const KernelRef& kernel);
+  void function_found(const ModuleRef& module, const std::string& name, const FunctionRef& function);
+  void function_of_kernel(const KernelRef& kernel, const FunctionRef& function);
+  void attribute_set(const Code& code);
+  void forget_image(const Object* image);  // a library or module
+  void forget_context(const Context* context);
+
+  // The rest is the decoder's.
+  struct Caller {
+    std::shared_ptr<Lane> lane;  // gets errors of later slices
+    ContextRef context;
+    uint64_t stream_key = 0;
+    bool may_capture = false;  // some stream does, or did
+  };
+  // Launches it whole, or begins to launch it in slices. The gate has let the launch pass.
+  CUresult launch(const Caller& caller, const StreamRef& stream, const Launch& launch);
+  // Launches with slices left.
+  bool busy() const { return !runs_.empty(); }
+  bool holds(const Lane& lane) const;
+  // Issues what the gate and the number in flight allow; whether that was anything. `failed`: the process has, and
+  // nothing more is issued.
+  bool advance(bool failed);
+  // advance() was stopped by the gate.
+  bool at_gate() const { return at_gate_; }
+  // Slices have ended, so that advance() may issue more.
+  bool moved() const;
+  // advance() is to be asked again soon, even if nothing happens.
+  bool is_impatient() const;
+  // After which advance() is to be asked at the latest, whatever does not happen.
+  std::chrono::nanoseconds longest_sleep() const;
+  // Becomes readable when slices end.
+  int wake() const { return wake_->get(); }
+
+ private:
+  struct Flight;
+  struct Run;
+
+  void keep(const Object* object, std::shared_ptr<SliceImage> image);
+  void forget_kernels(const SliceImage& image);
+  void add(const Object* object, const std::weak_ptr<Object>& alive, const std::shared_ptr<SliceImage>& image,
+           const std::string& name);
+  SliceKernelRef find(const Code& code);
+  std::shared_ptr<SliceShape> shape_of(SliceKernel& kernel, const Launch& launch);
+  CloneForm wanted_form(const SliceKernel& kernel, const SliceShape* shape) const;
+  std::shared_ptr<const SliceClone> clone_of(const SliceKernelRef& kernel, const Caller& caller, const Launch& launch,
+                                             CloneForm form);
+  void make(const std::shared_ptr<SliceClonePlace>& place);
+  std::shared_ptr<const SliceClone> use(SliceKernel& kernel, SliceClonePlace& place, const Launch& launch);
+  void refuse(SliceKernel& kernel, const std::string& reason);
+  bool turns_to_slices(SliceKernel& kernel) const;
+  std::string refusal(const Caller& caller, const StreamRef& stream, const Launch& launch);
+  bool is_long(const SliceShape& shape) const;
+  CUresult launch_whole(const Caller& caller, const StreamRef& stream, const Launch& launch,
+                        const std::shared_ptr<SliceShape>& shape);
+  CUresult begin(const Caller& caller, const StreamRef& stream, const Launch& launch, const SliceKernelRef& kernel,
+                 const std::shared_ptr<SliceShape>& shape, const std::shared_ptr<const SliceClone>& clone);
+  void use_clone(Run& run, const std::shared_ptr<const SliceClone>& clone);
+  void lay_tracks(Run& run);
+  uint64_t next_blocks(Run& run) const;
+  CUresult issue(Run& run, uint64_t blocks);
+  void note_issued(Run& run, size_t track);
+  void measure(Run& run);
+  void learn(Run& run);
+  void finish(Run& run);
+  std::chrono::nanoseconds patience(const Run& run) const;
+  bool is_stuck(Run& run);
+  bool draws(Run& run);
+  CUresult peek(Run& run, std::function<void()> done);
+  void issue_rest(Run& run);
+  void issue_more_resident(Run& run);
+  std::string prepare_resident(Run& run);
+  bool may_turn_resident(const Run& run) const;
+  void change_form(Run& run);
+  void begin_counted(Run& run, const Launch& launch);
+  CUresult issue_counted(Run& run, uint64_t most);
+  static void take_counts(Run& run);
+  uint64_t best_resident(Run& run) const;
+  CUresult allow_draws(Run& run, const StreamRef& stream);
+  CUresult issue_resident(Run& run);
+  static bool is_watched(const Run& run);
+  void watch_end(Run& run);
+  bool advance_resident(Run& run, bool* any);
+  OfferFacts facts_of(const Run& run) const;
+  void offer(Run& run);
+  void report(const Run& run, uint64_t drawn);
+  void withdraw(const Run& run);
+  uint64_t granted_blocks(Run& run) const;
+  void take_resident(Run& run);
+  bool is_replanned(const Run& run) const;
+  bool waits_for_plan(const Run& run);
+  std::chrono::nanoseconds turn(const Run& run) const;
+  void tell_to_stop(Run& run);
+
+  Device& device_;
+  GateView& gate_;
+  AccountView& account_;
+  StreamOrder& order_;  // has the streams of runs_
+  const SliceSettings settings_;
+  SliceStats stats_;
+  const vgpu_device_info info_;
+  const uint32_t sms_;
+  SliceCode code_;
+  const std::shared_ptr<UniqueFd> wake_;
+
+  struct Known {
+    std::weak_ptr<Object> object;  // the same as the key, unless that is gone
+    SliceKernelRef kernel;
+  };
+  std::mutex mutex_;
+  std::unordered_map<const Object*, std::shared_ptr<SliceImage>> images_;  // guarded by mutex_; by library or module
+  std::unordered_map<const Object*, Known> kernels_;                       // guarded by mutex_; their clones too
+
+  SliceTimer timer_;
+  SliceCells cells_;
+  SliceTracksPool tracks_;
+  std::list<Run> runs_;
+  bool at_gate_ = false;
+  uint64_t calls_ = 0;    // that were offered
+  WorkerPool worker_{1};  // finishes before the rest goes
+};
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,209 @@
+// Of the slicer: launches as resident blocks that draw blocks of the grid, and stop when others want the engine.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/runner/handlers/handlers.h"
+#include "backend/runner/slicing/slice_run.h"
+#include "memory/base/clock.h"
+#include "memory/base/log.h"
+#include "vgpu-sched/ptx/persistent.h"
+
+namespace bandsaw::runner {
+namespace {
+
+// How long it may go on after somebody else has come.
+constexpr std::chrono::milliseconds kGrace{1};
+// How long where nobody says whether somebody has: that many blocks, so that what is lost while they end is 2 % at
+// most.
+constexpr uint64_t kTurnBlocks = 32;
+// Between looks at what is left.
+constexpr std::chrono::microseconds kLookLeast{100};
+constexpr std::chrono::milliseconds kLook{2};
+// Tests stop each launch so often at once.
+constexpr int kForcedStops = 3;
+
+}  // namespace
+
+// Empty: it may run so.
+std::string Slicer::prepare_resident(Run& run) {
+  const SliceClone& clone = *run.clone;
+  const auto& block = run.slice.block;
+  if (run.total > ptx::kMaxPersistentBlocks) return "its grid is too large for resident blocks";
+  if (clone.whole_warps && block[0] % 32 != 0 && (block[1] != 1 || block[2] != 1)) {
+    return "rows of its blocks are not whole warps";
+  }
+  uint32_t resident = 0;
+  const uint64_t threads = uint64_t{block[0]} * block[1] * block[2];
+  if (threads <= 1024) {
+    device_.occupancy(run.slice.code, static_cast<uint32_t>(threads), run.slice.shared_bytes, &resident);
+  }
+  if (resident == 0) return "none of its blocks would be resident";
+  // Fewer are resident than the program may count on.
+  const bool fits = run.total <= uint64_t{resident} * sms_;
+  if (clone.talk == ptx::Talk::kAny || (clone.talk == ptx::Talk::kLowerBlocks && fits)) {
+    return "its blocks may wait for one another";
+  }
+  run.most_resident = resident;
+  if (run.shape) run.shape->residents.fit(static_cast<int>(resident), settings_.form == SliceForm::kAuto);
+  run.step = std::min(settings_.force_blocks ? settings_.force_blocks : best_resident(run), run.total);
+  run.cell = cells_.take(run.caller.context);
+  if (!run.cell) return "there is no memory for its counter";
+  *run.cell->drawn = static_cast<uint32_t>(run.next);
+  const uint64_t counter = run.cell->address, stop = counter + SliceCell::kStopAt;
+  const auto total = static_cast<uint32_t>(run.total);
+  std::memcpy(run.parameters.data() + clone.counter_at, &counter, sizeof counter);
+  std::memcpy(run.parameters.data() + clone.stop_at, &stop, sizeof stop);
+  std::memcpy(run.parameters.data() + clone.blocks_at, &total, sizeof total);
+  return "";
+}
+
+// A pair's ratio of blocks is kept by resident blocks, not by slices.
+bool Slicer::may_turn_resident(const Run& run) const {
+  return settings_.form == SliceForm::kAuto && !run.stuck && !run.kernel->only_slices &&
+         gate_.answer(kCompute).resident != 0;
+}
+
+// What is left of a launch in slices, none of which is in flight. Where that is not possible, or not yet, slices go on.
+void Slicer::change_form(Run& run) {
+  run.turns = false;
+  Launch launch = run.slice;
+  launch.code = run.code;
+  std::copy_n(run.grid.begin(), 3, launch.grid);
+  if (run.next_clone) take_counts(run);
+  const auto sliced = run.clone;
+  auto clone = std::exchange(run.next_clone, nullptr);
+  if (!clone) clone = clone_of(run.kernel, run.caller, launch, CloneForm::kResident);
+  if (!clone) return;
+  use_clone(run, clone);
+  if (!clone->persistent) return;
+  if (!prepare_resident(run).empty()) {
+    turns_to_slices(*run.kernel);
+    return use_clone(run, sliced);
+  }
+  run.most_in_flight = run.most_tracks = 1;
+  run.track = 0;
+}
+
+// Blocks that stay, where nobody plans for others: fewer on an SM may be as fast (vgpu-sched/slice/resident_tuner.h).
+// What others on the device would hide is not searched for.
+uint64_t Slicer::best_resident(Run& run) const {
+  const bool alone = !settings_.corun || gate_.is_planned(kCompute);
+  const int best = run.shape && alone ? run.shape->residents.next() : slice::ResidentTuner::kSliced;
+  run.way.reset();
+  if (best == slice::ResidentTuner::kSliced) return run.most_resident * sms_;
+  run.way = best;
+  return static_cast<uint64_t>(best) * sms_;
+}
+
+// What is behind on the stream may draw, whatever was told before.
+CUresult Slicer::allow_draws(Run& run, const StreamRef& stream) {
+  return device_.fill(stream, run.cell->zeros(SliceCell::kStopAt, sizeof(uint32_t)), nullptr);
+}
+
+CUresult Slicer::issue_resident(Run& run) {
+  const uint64_t counter = run.cell->address;
+  const bool first = !std::exchange(run.drawing, true);
+  CUresult result =
+      first ? device_.fill(run.stream, run.cell->zeros(0, SliceCell::kBytes), nullptr) : allow_draws(run, run.stream);
+  if (result == CUDA_SUCCESS && first && run.next != 0) {
+    result = device_.fill(run.stream, {counter, 0, 1, 1, sizeof(uint32_t), static_cast<uint32_t>(run.next)}, nullptr);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  run.slice.grid[0] = static_cast<uint32_t>(run.step);
+  measure(run);
+  result = device_.launch(run.stream, run.slice);
+  if (result != CUDA_SUCCESS) return result;
+  note_issued(run, 0);
+  run.issued = run.moved = Run::Clock::now();
+  run.told = run.looked = false;
+  run.look_at = run.issued + kLook;
+  gate_.leave(kCompute, [](uint64_t) {});
+  result = device_.copy(run.stream, run.cell->counter_to(run.cell->drawn),
+                        [flight = run.flight, cell = run.cell](CUresult outcome) {
+                          if (outcome != CUDA_SUCCESS) flight->failed = true;
+                          flight->land(0);
+                        });
+  if (result != CUDA_SUCCESS) {  // nothing will tell of its end, so it is not told to stop either
+    run.flight->failed = true;
+    --run.flight->on_track[0];
+    --run.flight->slices;
+  }
+  if (settings_.force_blocks != 0 && run.stops < kForcedStops && !run.stuck) tell_to_stop(run);
+  return CUDA_SUCCESS;
+}
+
+void Slicer::tell_to_stop(Run& run) {
+  run.told = run.held_up = true;
+  ++run.stops;
+  const CUresult result =
+      device_.write_value(run.cell->control, run.cell->address + SliceCell::kStopAt, 1, sizeof(uint32_t), 0);
+  if (result != CUDA_SUCCESS) SPDLOG_WARN("telling {} to stop: error {}", run.kernel->name, static_cast<int>(result));
+}
+
+// How long resident blocks stay if nobody tells them to go.
+std::chrono::nanoseconds Slicer::turn(const Run& run) const {
+  if (!settings_.corun || gate_.is_governed()) return std::chrono::nanoseconds::max();
+  const SliceShape* shape = run.shape.get();
+  const uint64_t block_ns = shape ? shape->typical_ns * std::min(run.step, shape->blocks) / shape->blocks : 0;
+  return std::chrono::nanoseconds(kTurnBlocks * block_ns);
+}
+
+// Where others are planned for, they are told when the last block has been drawn. Looked for ever sooner, as the end
+// comes near.
+void Slicer::watch_end(Run& run) {
+  if (run.drained || run.call == 0 || run.flight->looking || !gate_.is_planned(kCompute)) return;
+  const auto now = Run::Clock::now();
+  if (std::exchange(run.looked, false)) {
+    const uint64_t drawn = *static_cast<volatile uint32_t*>(run.cell->peeked);
+    run.drained = drawn >= run.total;
+    if (run.drained) return withdraw(run);
+    if (!run.told) report(run, drawn);
+    const auto each = (now - run.issued) / std::max<uint64_t>(1, drawn - std::min(drawn, run.next));
+    run.look_at = now + std::clamp<std::chrono::nanoseconds>(each * (run.total - drawn) / 2, kLookLeast, kLook);
+  } else if (now >= run.look_at) {
+    run.flight->looking = run.looked = true;
+    const CUresult result = peek(run, [flight = run.flight] {
+      flight->seen_ns = monotonic_ns();
+      flight->looking = false;
+      flight->stir();
+    });
+    if (result != CUDA_SUCCESS) run.flight->looking = run.looked = false;
+  }
+}
+
+// False: it has ended, or failed.
+bool Slicer::advance_resident(Run& run, bool* any) {
+  if (run.flight->slices != 0) {
+    watch_end(run);
+    if (run.drained) return true;
+    const auto since = Run::Clock::now() - run.issued;
+    const bool asked = gate_.is_wanted(kCompute) || is_replanned(run) || since >= turn(run);
+    const bool wanted = asked && since >= kGrace;
+    if (wanted && !run.told && !run.stuck) tell_to_stop(run);
+    return true;
+  }
+  // What stands there may be anything, if the program wrote to memory that is not its own; then it is ended, or goes on
+  // for ever as it could by itself.
+  run.next = std::min<uint64_t>(*run.cell->drawn, run.total);
+  if (run.flight->failed || run.next == run.total) return false;
+  offer(run);
+  if (!gate_.enter_alone(kCompute)) {
+    at_gate_ = true;
+    return true;
+  }
+  *any = true;
+  take_resident(run);
+  if (const CUresult result = issue_resident(run); result != CUDA_SUCCESS) {
+    count(account_.slot().errors);
+    finish_async(*run.caller.lane, {}, result);
+    return false;
+  }
+  return true;
+}
+
+// Its blocks may be told to stop, or be about to end.
+bool Slicer::is_watched(const Run& run) { return run.cell && !run.told && !run.stuck && !run.drained; }
+
+bool Slicer::is_impatient() const { return std::any_of(runs_.begin(), runs_.end(), is_watched); }
+
+}  // namespace bandsaw::runner

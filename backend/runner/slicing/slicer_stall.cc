@@ -1,0 +1,97 @@
+// Of the slicer: launches whose slices do not end, because their blocks wait for blocks of later slices.
+#include <algorithm>
+
+#include "backend/runner/handlers/handlers.h"
+#include "backend/runner/slicing/slice_run.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+namespace {
+
+// A slice is a part of its kernel; this leaves room for whoever else is on the device.
+constexpr uint64_t kTimesWhole = 20;
+constexpr std::chrono::seconds kPatienceLeast{1};
+// Between looks whether others want what resident blocks have.
+constexpr std::chrono::milliseconds kTick{1};
+
+}  // namespace
+
+std::chrono::nanoseconds Slicer::patience(const Run& run) const {
+  if (settings_.timeout_ns != 0) return std::chrono::nanoseconds(settings_.timeout_ns);
+  const std::chrono::nanoseconds whole(run.shape ? run.shape->typical_ns : 0);
+  return std::max<std::chrono::nanoseconds>(kPatienceLeast, kTimesWhole * whole);
+}
+
+bool Slicer::is_stuck(Run& run) {
+  const uint32_t flying = run.flight->slices, landed = run.begun - flying;
+  const auto now = Run::Clock::now();
+  if (flying == 0 || landed != run.landed) {
+    run.landed = landed;
+    run.moved = now;
+    return false;
+  }
+  if (run.stuck || now - run.moved < patience(run)) return false;
+  run.moved = now;
+  const bool begun = run.tracks && run.tracks->has_begun();  // else what they wait for is not theirs
+  return begun && !(run.cell && draws(run));
+}
+
+// Resident blocks stay as long as there is something to draw: whether they do, as far as it is known.
+bool Slicer::draws(Run& run) {
+  constexpr uint32_t kUnknown = ~uint32_t{0};
+  const uint32_t drawn = run.peeked ? *static_cast<volatile uint32_t*>(run.cell->peeked) : kUnknown;
+  if (run.peeked == drawn) return false;
+  run.peeked = drawn;
+  return peek(run, [] {}) == CUDA_SUCCESS;
+}
+
+// The counter as it is while blocks draw from it; `done` when it stands in the cell.
+CUresult Slicer::peek(Run& run, std::function<void()> done) {
+  return device_.copy(run.cell->control, run.cell->counter_to(run.cell->peeked),
+                      [cell = run.cell, done = std::move(done)](CUresult) { done(); });
+}
+
+// All that is left goes beside what does not end, whatever else is on the device: those that are waited for may find
+// room there. If even so they do not, the program hangs as its kernel would.
+void Slicer::issue_rest(Run& run) {
+  refuse(*run.kernel, "its blocks wait for one another");
+  run.kernel->whole = run.held_up = run.stuck = true;
+  run.track = run.most_tracks;
+  run.most_tracks = 0;
+  run.next_clone = nullptr;
+  while (run.next < run.total) {
+    gate_.enter_unasked(kCompute);
+    if (const CUresult result = issue(run, run.total); result != CUDA_SUCCESS) {
+      count(account_.slot().errors);
+      finish_async(*run.caller.lane, {}, result);
+      run.next = run.total;
+    }
+  }
+}
+
+// As above: of resident blocks, more are launched beside those that do not end, which draw what is left.
+void Slicer::issue_more_resident(Run& run) {
+  refuse(*run.kernel, "its blocks wait for one another");
+  run.kernel->whole = run.held_up = run.stuck = true;
+  const StreamRef side = run.tracks ? run.tracks->at(1) : nullptr;
+  if (!side || allow_draws(run, side) != CUDA_SUCCESS) return;
+  run.slice.grid[0] = static_cast<uint32_t>(run.total);
+  gate_.enter_unasked(kCompute);
+  const CUresult result = device_.launch(side, run.slice);
+  gate_.leave(kCompute, [](uint64_t) {});
+  if (result != CUDA_SUCCESS) SPDLOG_WARN("more of {}: error {}", run.kernel->name, static_cast<int>(result));
+}
+
+std::chrono::nanoseconds Slicer::longest_sleep() const {
+  std::chrono::nanoseconds least = std::chrono::nanoseconds::max();
+  const auto now = Run::Clock::now();
+  for (const Run& run : runs_) {
+    least = std::min<std::chrono::nanoseconds>(least, run.moved + patience(run) - now);
+    if (!is_watched(run)) continue;
+    least = std::min<std::chrono::nanoseconds>(least, kTick);
+    if (run.call != 0 && !run.flight->looking) least = std::min<std::chrono::nanoseconds>(least, run.look_at - now);
+  }
+  return std::max<std::chrono::nanoseconds>(least, std::chrono::microseconds(1));
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,259 @@
+#include "backend/runner/wire/decoder.h"
+
+#include <sched.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+#include "memory/base/eventfd.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// The shortest poll covers a guest that makes one call after the other, the longest one that works or rests between
+// them: waking up takes as long as many calls. Where cores are few, polling for long keeps the guest's own thread from
+// running.
+constexpr microseconds kPatienceMin{50}, kPatienceFewCores{100}, kPatienceManyCores{10000};
+constexpr unsigned kManyCores = 8;
+// Somewhat longer pauses than are polled through are a reason to poll for as long as one may.
+constexpr microseconds kSomewhatLonger{200};
+constexpr microseconds kYieldEvery{5};
+// How long work waits at a gate before the lanes are looked at, the first time and after so many doublings.
+constexpr std::chrono::nanoseconds kLookAgain = microseconds(200);
+constexpr int kLooksMost = 4;
+// Before that: a guest that is in the middle of a few calls.
+constexpr std::chrono::nanoseconds kShortSpin = microseconds(10);
+// A dropped lane whose records cannot come to their turn (a sequence number is missing) goes after this.
+constexpr milliseconds kDropPatience{1000};
+// A record that waits for its turn waits for those between it and the last one, and all of them fit in the lanes.
+constexpr uint64_t kFurthestAhead = uint64_t{VGPU_LANES_MAX} * (VGPU_LANE_RING_BYTES / sizeof(vgpu_record));
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Called only when there is something, so it does not block.
+void drain(int event) {
+  if (!drain_event(event)) SPDLOG_ERROR("eventfd: {}", std::strerror(errno));
+}
+
+}  // namespace
+
+Decoder::Decoder(Process* process, UniqueFd kick)
+    : process_(process),
+      kick_(std::move(kick)),
+      command_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      patience_max_(std::thread::hardware_concurrency() >= kManyCores ? kPatienceManyCores : kPatienceFewCores),
+      patience_(kPatienceMin) {
+  process_->set_others_wait([this] { return is_wanted(); });
+}
+
+Decoder::~Decoder() {
+  stop_.store(true);
+  ring();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Decoder::ring() {
+  if (!signal_event(command_.get())) SPDLOG_ERROR("cannot wake the decoder: {}", std::strerror(errno));
+}
+
+void Decoder::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Decoder::add_lane(LaneRef lane) {
+  std::lock_guard lock(mutex_);
+  commands_.add.push_back(std::move(lane));
+  has_commands_.store(true);
+  ring();
+}
+
+void Decoder::drop_lane(uint32_t id, std::function<void()> gone) {
+  std::lock_guard lock(mutex_);
+  commands_.drop.push_back({id, std::move(gone), Clock::now() + kDropPatience});
+  has_commands_.store(true);
+  ring();
+}
+
+void Decoder::take_commands() {
+  std::lock_guard lock(mutex_);
+  has_commands_.store(false);
+  for (LaneRef& lane : commands_.add) lanes_.push_back(std::move(lane));
+  for (Dropped& dropped : commands_.drop) dropping_.push_back(std::move(dropped));
+  commands_ = {};
+}
+
+void Decoder::run() {
+  pthread_setname_np(pthread_self(), "decoder");
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (has_commands_.load(std::memory_order_acquire)) take_commands();
+    if (process_->pass_parked()) looks_ = 0;
+    if (!process_->parked().full() && serve_any()) {
+      looks_ = 0;
+      continue;
+    }
+    if (!dropping_.empty()) finish_drops();
+    if (process_->waits_at_gate()) {
+      wait_at_gate();
+    } else if (process_->parked().full()) {
+      wait_for_slices();
+    } else if (!spin(kPatienceMin) && !poll_on()) {
+      sleep();
+    }
+  }
+}
+
+// Work waits at a gate, whose opening wakes this thread; new records do not, so it looks after them, less and less
+// often.
+void Decoder::wait_at_gate() {
+  if (looks_ == 0 && !process_->parked().full() && spin(kShortSpin)) return;
+  process_->wait_at_gate(kLookAgain * (1 << std::min(looks_++, kLooksMost)));
+}
+
+// Of wait(), whatever does not happen.
+std::chrono::nanoseconds Decoder::longest_sleep() const {
+  const std::chrono::nanoseconds slices = process_->slicer().longest_sleep();
+  return dropping_.empty() ? slices : std::min<std::chrono::nanoseconds>(slices, kDropPatience);
+}
+
+void Decoder::wait(std::span<pollfd> fds) const {
+  const std::chrono::nanoseconds most = longest_sleep();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
+  const timespec limit = {seconds.count(), (most - seconds).count()};
+  ppoll(fds.data(), fds.size(), most == std::chrono::nanoseconds::max() ? nullptr : &limit, nullptr);
+}
+
+// No more records are taken until slices have ended.
+void Decoder::wait_for_slices() {
+  process_->gate().pause();
+  pollfd fds[] = {{process_->slicer().wake(), POLLIN, 0}, {command_.get(), POLLIN, 0}};
+  wait(fds);
+  if (fds[0].revents) drain(fds[0].fd);
+  if (fds[1].revents) drain(fds[1].fd);
+}
+
+// Executes at most one record of the lane. False: it has none whose turn it is.
+bool Decoder::serve(const LaneRef& lane) {
+  if (!lane->has_pending) {
+    std::string why;
+    const Lane::Take taken = lane->take(&lane->pending, &why);
+    if (taken == Lane::Take::kNothing) return false;
+    if (taken == Lane::Take::kBroken) {
+      process_->protocol_error(why);
+      return true;
+    }
+    lane->has_pending = true;
+  }
+  const uint64_t seq = lane->pending.header.seq;
+  if (seq != last_seq_ + 1 && !process_->protocol_broken()) {
+    if (seq > last_seq_ && seq - last_seq_ <= kFurthestAhead) return false;
+    process_->protocol_error(fmt::format("lane {}: record {} after record {}", lane->id(), seq, last_seq_));
+  }
+  last_seq_ = seq;
+  lane->has_pending = false;
+  process_->execute(lane, lane->pending);
+  return true;
+}
+
+bool Decoder::serve_any() {
+  // The next record is usually in the lane that had the last one.
+  if (current_ < lanes_.size() && serve(lanes_[current_])) return true;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (i == current_ || !serve(lanes_[i])) continue;
+    current_ = i;
+    return true;
+  }
+  return false;
+}
+
+bool Decoder::any_more() const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const LaneRef& lane) { return lane->has_more(); });
+}
+
+// While the device waits on this thread, for work of this process: others need not wait for the slice's end as well.
+bool Decoder::is_wanted() {
+  process_->gate().rest();
+  return any_more() || !process_->parked().empty() || process_->slicer().busy() ||
+         has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed);
+}
+
+// Polls for so long. True: there is something to do.
+bool Decoder::spin(std::chrono::nanoseconds patience) {
+  const auto until = Clock::now() + patience;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      pause_cpu();
+      if (any_more() || process_->gate().moved() || process_->slicer().moved()) return true;
+    }
+    if (has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed)) return true;
+  } while (Clock::now() < until);
+  return false;
+}
+
+// As spin, for longer: whoever else wants the core or the GPU has it.
+bool Decoder::poll_on() {
+  process_->gate().pause();
+  if (process_->slicer().is_impatient()) return false;
+  const auto until = Clock::now() + patience_ - kPatienceMin;
+  while (Clock::now() < until) {
+    if (spin(kYieldEvery)) return true;
+    sched_yield();
+  }
+  return false;
+}
+
+void Decoder::sleep() {
+  for (const LaneRef& lane : lanes_) lane->set_sleeping(true);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!any_more()) {
+    const auto before = Clock::now();
+    pollfd fds[] = {{kick_.get(), POLLIN, 0}, {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}};
+    wait(fds);
+    if (fds[0].revents) drain(kick_.get());
+    if (fds[1].revents) drain(command_.get());
+    if (fds[2].revents) drain(fds[2].fd);
+    const bool pays = patience_ + (Clock::now() - before) < patience_max_ + kSomewhatLonger;
+    patience_ = std::clamp<std::chrono::nanoseconds>(pays ? patience_ * 2 : patience_ / 2, kPatienceMin, patience_max_);
+  }
+  for (const LaneRef& lane : lanes_) lane->set_sleeping(false);
+}
+
+void Decoder::let_go(Dropped& dropped, size_t at) {
+  const LaneRef lane = std::move(lanes_[at]);
+  lanes_.erase(lanes_.begin() + static_cast<ptrdiff_t>(at));
+  current_ = 0;
+  process_->forget_lane(dropped.id);
+  lane->close();  // unmaps
+  dropped.gone();
+}
+
+void Decoder::finish_drops() {
+  for (size_t i = 0; i < dropping_.size();) {
+    Dropped& dropped = dropping_[i];
+    const auto found =
+        std::find_if(lanes_.begin(), lanes_.end(), [&](const LaneRef& lane) { return lane->id() == dropped.id; });
+    if (found == lanes_.end()) {
+      dropped.gone();
+    } else if (process_->holds(**found)) {  // its work comes to its turn with the gate
+      ++i;
+      continue;
+    } else if (((*found)->has_pending || (*found)->has_more()) && Clock::now() < dropped.patience) {
+      ++i;
+      continue;
+    } else {
+      let_go(dropped, static_cast<size_t>(found - lanes_.begin()));
+    }
+    dropping_.erase(dropping_.begin() + static_cast<ptrdiff_t>(i));
+  }
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,82 @@
+// The thread that takes records out of the lanes and has them executed in the order of their sequence numbers.
+//
+// It polls while records come and a little longer; then it tells every lane that it sleeps and waits for the kick
+// descriptor. A guest that publishes stores its tail, then (after a full fence) looks at host_sleeping; this side
+// stores host_sleeping, then (after a full fence) looks at every tail once more: one of the two sees the other.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "backend/runner/wire/lane.h"
+#include "backend/runner/process.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw::runner {
+
+// Thread-safe but for start and the destructor.
+class Decoder {
+ public:
+  // `process` must outlive this. `kick` is an eventfd that the guest's side writes to.
+  Decoder(Process* process, UniqueFd kick);
+  // Stops the thread; records that are left stay where they are.
+  ~Decoder();
+
+  void start();
+  void add_lane(LaneRef lane);
+  // Executes what the lane still holds, then lets go of it and calls `gone`, from the decoder's thread.
+  void drop_lane(uint32_t id, std::function<void()> gone);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Dropped {
+    uint32_t id;
+    std::function<void()> gone;
+    Clock::time_point patience;
+  };
+  struct Commands {
+    std::vector<LaneRef> add;
+    std::vector<Dropped> drop;
+  };
+
+  void ring();
+  void run();
+  void take_commands();
+  bool serve(const LaneRef& lane);
+  bool serve_any();
+  bool any_more() const;
+  bool is_wanted();
+  void wait_at_gate();
+  void wait_for_slices();
+  std::chrono::nanoseconds longest_sleep() const;
+  void wait(std::span<pollfd> fds) const;
+  bool spin(std::chrono::nanoseconds patience);
+  bool poll_on();
+  void sleep();
+  void finish_drops();
+  void let_go(Dropped& dropped, size_t at);
+
+  Process* const process_;
+  const UniqueFd kick_, command_;
+  std::atomic<bool> stop_{false}, has_commands_{false};
+  std::mutex mutex_;
+  Commands commands_;           // guarded by mutex_
+  std::vector<LaneRef> lanes_;  // the thread's own, as all below
+  std::vector<Dropped> dropping_;
+  int looks_ = 0;       // at the lanes, in vain, while work waits at a gate
+  size_t current_ = 0;  // the lane that had the last record
+  uint64_t last_seq_ = 0;
+  const std::chrono::nanoseconds patience_max_;
+  std::chrono::nanoseconds patience_;  // how long to poll before sleeping
+  std::thread thread_;
+};
+
+}  // namespace bandsaw::runner

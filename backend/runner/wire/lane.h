@@ -1,0 +1,94 @@
+// The host's side of a lane (guest-driver/uapi/vgpu_lane.h): takes records out and writes replies and done words.
+//
+// The guest may write anything at any time. Every word of it is read once: take() copies a record out before anything
+// in it is looked at, and all that follows looks at the copy.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/runner/memory/guest_memory.h"
+#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/wire_server.h"
+
+namespace bandsaw::runner {
+
+// Wakes a guest thread that sleeps on a lane.
+class Waker {
+ public:
+  virtual ~Waker() = default;
+  // `wake_word` has been incremented. Any thread.
+  virtual void wake(uint32_t* wake_word) = 0;
+};
+
+// By futex on the word (direct mode), or by an eventfd that the session watches (VM).
+std::unique_ptr<Waker> make_futex_waker();
+std::unique_ptr<Waker> make_event_waker(UniqueFd event);
+
+// One record, copied out of the lane: header, arguments and data.
+struct Record {
+  vgpu_record header{};
+  std::vector<std::byte> bytes;
+};
+
+// take, has_more, set_sleeping, pending and close belong to the decoder thread; the rest may come from any thread.
+class Lane : public wire::ReplySink {
+ public:
+  enum class Take { kNothing, kRecord, kBroken };
+
+  // `memory` is at least VGPU_LANE_BYTES long. `output_pending` tells whether printed text waits; both must outlive
+  // the lane.
+  Lane(uint32_t id, RegionRef memory, Waker* waker, const std::atomic<bool>* output_pending);
+
+  uint32_t id() const { return id_; }
+  // Copies the next record out and gives its room back. kBroken: the framing cannot be trusted; `why` says how, and
+  // everything published so far is skipped.
+  Take take(Record* record, std::string* why);
+  // Something is published that take() has not seen.
+  bool has_more() const;
+  void set_sleeping(bool sleeping);
+  // Lets go of the guest's pages; later replies and done words go nowhere. Returns what held them.
+  RegionRef close();
+
+  // Notes that synchronous record is being worked on. false: one is already, which a guest never does.
+  bool begin_sync(bool synchronising);
+  void reply(uint64_t seq, CUresult result, std::span<const std::byte> fixed, std::span<const std::byte> tail) override;
+  void done(const vgpu_done& done, CUresult result);
+  // An error of an asynchronous call that is not sticky: the lane's next synchronising call returns it, once.
+  void set_late_error(CUresult error);
+  void set_sticky(CUresult error);
+
+  // What take() delivered ahead of its turn. Decoder only.
+  bool has_pending = false;
+  Record pending;
+
+ private:
+  void prefetch_next() const;
+  Take broken(std::string* why, std::string text);
+  void wake_if_waiting();
+
+  const uint32_t id_;
+  Waker* const waker_;
+  const std::atomic<bool>* const output_pending_;
+  RegionRef memory_;
+  vgpu_lane_header* const header_;
+  const std::byte* const ring_;
+  std::byte* const reply_;
+  uint64_t head_ = 0, tail_ = 0;  // decoder's own copies
+
+  std::mutex mutex_;                    // a hostile guest can have two completions write at once, or drop the lane
+  bool closed_ = false;                 // guarded by mutex_
+  bool unanswered_ = false;             // guarded by mutex_
+  bool synchronising_ = false;          // guarded by mutex_: the unanswered call
+  CUresult late_error_ = CUDA_SUCCESS;  // guarded by mutex_
+};
+
+using LaneRef = std::shared_ptr<Lane>;
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,29 @@
+#include "backend/runner/wire/parked.h"
+
+#include <algorithm>
+
+namespace bandsaw::runner {
+
+bool Parked::holds(const Lane& lane) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.lane.get() == &lane; });
+}
+
+void Parked::push(Entry entry) {
+  uses_.add(entry.use);
+  bytes_ += entry.bytes.size();
+  if (entry.engine >= 0) ++of_engine_[static_cast<unsigned>(entry.engine)];
+  asks_ += entry.asks();
+  entries_.push_back(std::move(entry));  // the bytes keep their place
+}
+
+Parked::Entry Parked::take(size_t at) {
+  Entry entry = std::move(entries_[at]);
+  entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(at));
+  bytes_ -= entry.bytes.size();
+  if (entry.engine >= 0) --of_engine_[static_cast<unsigned>(entry.engine)];
+  asks_ -= entry.asks();
+  uses_.remove(entry.use);
+  return entry;
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,65 @@
+// Records that wait because one before them waits at a closed gate, or for slices of a launch: in order, and only so
+// many.
+//
+// A guest does not feel it in calls that have nothing to do with what waits (stream_order.h): those go past.
+#pragma once
+
+#include <array>
+#include <deque>
+
+#include "backend/runner/wire/lane.h"
+#include "backend/runner/wire/stream_order.h"
+
+namespace bandsaw::runner {
+
+// For one thread.
+class Parked {
+ public:
+  struct Entry {
+    LaneRef lane;
+    std::vector<std::byte> bytes;  // `record` points into them
+    wire::CheckedRecord record;
+    RecordUse use;
+    int engine = -1;  // whose gate it has to pass; -1: none's
+
+    bool asks() const {
+      using Kind = RecordUse::Kind;
+      return use.kind == Kind::kAsk || use.kind == Kind::kEvent || use.kind == Kind::kEnd;
+    }
+  };
+
+  // `under_way` has the streams of launches whose slices have not all been issued, and outlives this.
+  explicit Parked(const StreamOrder* under_way) : under_way_(under_way) {}
+
+  bool empty() const { return entries_.empty(); }
+  size_t size() const { return entries_.size(); }
+  // No more is to be taken out of the lanes: what waits there waits as well.
+  bool full() const { return entries_.size() >= kMost || bytes_ >= kMostBytes; }
+  bool holds(const Lane& lane) const;
+  // Some wait for this engine.
+  bool any_of(unsigned engine) const { return of_engine_[engine] != 0; }
+  // Some ask whether work is done, or wait for that, or end what tells it.
+  bool any_asks() const { return asks_ != 0; }
+  // Whether a record of this use may be executed now, although those here have not been.
+  bool lets_past(const RecordUse& use) const { return uses_.lets_past(use, *under_way_); }
+  // As lets_past, of one of these and what is ahead of it.
+  bool lets_past(const Entry& entry, const WaitingUses& ahead) const { return ahead.lets_past(entry.use, *under_way_); }
+  // What a query that is not let past asks after has not even been issued.
+  bool is_pending(const RecordUse& use) const { return uses_.is_pending(use); }
+
+  void push(Entry entry);
+  const Entry& operator[](size_t at) const { return entries_[at]; }
+  Entry take(size_t at);
+
+ private:
+  static constexpr size_t kMost = 1024, kMostBytes = 16 << 20;
+
+  const StreamOrder* const under_way_;
+  std::deque<Entry> entries_;
+  size_t bytes_ = 0;
+  std::array<size_t, kEngineCount> of_engine_{};
+  size_t asks_ = 0;
+  WaitingUses uses_;
+};
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,20 @@
+// What a session gives up once its sockets are made: it goes on to read what guests send.
+#pragma once
+
+#include <sys/types.h>
+
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+struct SandboxConfig {
+  uid_t uid = 0;  // user and group to become when started as root; 0: stay
+  gid_t gid = 0;
+};
+
+// As root: own network and IPC namespaces, another user, no capability but the one that lets socket buffers be large
+// (CAP_NET_ADMIN, over the empty network only), none ever to be gained. As another user: no new privileges. What a
+// container forbids is left out with a log line; not becoming `uid` is an error.
+Status enter_sandbox(const SandboxConfig& config);
+
+}  // namespace bandsaw

@@ -1,0 +1,244 @@
+#include "backend/vgpud/api/api.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "backend/control/paths.h"
+#include "backend/vgpud/api/api_answers.h"
+#include "backend/vgpud/arbiter/partitions.h"
+#ifdef BANDSAW_WITH_LIBVIRT
+#include "hypervisor/libvirt/domain.h"
+#endif
+#include "memory/base/clock.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+
+using api::refuse;
+using api::refuse_storage;
+using api::send;
+using nlohmann::json;
+
+namespace {
+
+bool in_use(const json& view) {
+  const json live = view.value("live", json());
+  if (!live.is_object()) return false;  // no session runs
+  return !live.value("processes", json::array()).empty() || live.value("/vm/connected"_json_pointer, false);
+}
+
+json body_of(const HttpRequest& request) { return json::parse(request.body, nullptr, false); }
+
+}  // namespace
+
+Api::Api(const Config& config, Registry* registry, Supervisor* supervisor, Arbiter* arbiter,
+         std::function<void()> shut_down)
+    : config_(config),
+      registry_(registry),
+      supervisor_(supervisor),
+      arbiter_(arbiter),
+      shut_down_(std::move(shut_down)) {}
+
+void Api::handle(const HttpRequest& request, Answer answer) {
+  const auto& path = request.path;
+  if (path.size() < 2 || path[0] != "v1" || path.size() > 4) {
+    return refuse(answer, 404, "no such resource", "resources begin with /v1/status and /v1/vgpus");
+  }
+  if (handle_host(request, answer)) return;
+  if (path[1] != "vgpus" || path.size() == 2) return refuse(answer, 404, "no such resource", "try /v1/vgpus");
+  const VgpuSpec* spec = registry_->find(path[2]);
+  if (!spec) return not_found(path[2], answer);
+  handle_vgpu(request, VgpuSpec(*spec), answer);
+}
+
+bool Api::handle_host(const HttpRequest& request, const Answer& answer) {
+  std::string resource = request.path[1];
+  if (resource != "vgpus" && request.path.size() == 3) resource += "/" + request.path[2];
+  if (request.path.size() > (resource == request.path[1] ? 2u : 3u)) return false;
+  const std::string action = request.method + " " + resource;
+  if (action == "GET status") return status(answer), true;
+  if (action == "POST shutdown") return shut_down(answer), true;
+  if (action == "GET vgpus") return list(answer), true;
+  if (action == "POST vgpus") return create(body_of(request), answer), true;
+  if (action == "GET scheduler") return scheduler(answer), true;
+  if (action == "PATCH scheduler") return change_scheduler(body_of(request), answer), true;
+  if (action == "POST trace/start") return start_trace(body_of(request), answer), true;
+  if (action == "POST trace/take") return take_trace(body_of(request), answer), true;
+  for (const char* known : {"status", "shutdown", "vgpus", "scheduler", "trace/start", "trace/take"}) {
+    if (resource != known) continue;
+    refuse(answer, 405, request.method + " is not possible here", "see backend/vgpud/api/api.h");
+    return true;
+  }
+  return false;
+}
+
+void Api::handle_vgpu(const HttpRequest& request, const VgpuSpec& spec, const Answer& answer) {
+  const std::string action = request.path.size() == 4 ? request.path[3] : "";
+  const std::string& method = request.method;
+  if (action.empty() && method == "GET") return show(spec, 200, answer);
+  if (action.empty() && method == "PATCH") return change(body_of(request), spec, answer);
+  if (action.empty() && method == "DELETE") return destroy(spec, request.query == "force=1", answer);
+  if (action == "attach" && method == "POST") return attach(body_of(request), spec, answer);
+  if (action == "detach" && method == "POST") return detach(spec, answer);
+  if (action == "xml" && method == "GET") return xml(spec, answer);
+  if (action.empty() || action == "attach" || action == "detach" || action == "xml") {
+    return refuse(answer, 405, method + " is not possible here", "see backend/vgpud/api/api.h");
+  }
+  refuse(answer, 404, "no such resource", "a virtual GPU has attach, detach and xml");
+}
+
+void Api::not_found(const std::string& name, const Answer& answer) const {
+  const std::string nearest = nearest_name(name, registry_->names());
+  refuse(answer, 404, fmt::format("no virtual GPU '{}'", name.substr(0, 80)),
+         nearest.empty() ? "`vgpuctl list` shows all" : fmt::format("did you mean '{}'?", nearest));
+}
+
+json Api::status_state() const {
+  uint64_t memory = 0;
+  uint32_t compute = 0, copy = 0, reserve = 0;
+  for (const VgpuSpec& spec : registry_->all()) {
+    if (spec.device != config_.device.name) continue;
+    memory += spec.memory;
+    compute += spec.compute;
+    copy += spec.copy;
+    reserve += spec.reserve;
+  }
+  return {{"pid", ::getpid()},
+          {"run", config_.run},
+          {"state", config_.state},
+          {"vgpus", registry_->all().size()},
+          {"scheduler", scheduler_state()},
+          {"corun", corun_state()},
+          {"corun_modes_followed", corun_modes_followed()},
+          {"device",
+           {{"id", config_.device.name},
+            {"kind", config_.device.kind},
+            {"index", config_.device.index},
+            {"name", config_.device.model},
+            {"uuid", config_.device.uuid},
+            {"driver", config_.device.driver},
+            {"memory", config_.device.memory},
+            {"memory_given", memory},
+            {"sms", config_.device.sms},
+            {"sm_step", config_.device.sm_step},
+            {"compute_given", compute},
+            {"copy_given", copy},
+            {"reserve_given", reserve}}}};
+}
+
+json Api::scheduler_state() const { return scheduled() ? to_json(arbiter_->options()) : json(); }
+
+json Api::engines_state(const std::string& name) const {
+  if (!scheduled()) return {};
+  for (const VgpuUse& use : arbiter_->use()) {
+    if (use.vgpu == name) return to_json(use);
+  }
+  return {};
+}
+
+void Api::status(const Answer& answer) const { send(answer, 200, status_state()); }
+
+void Api::view(const VgpuSpec& spec, std::function<void(json)> then) {
+  json object = to_json(spec);
+  object["session"] = supervisor_->describe(spec.name);
+  object["sms_given"] = describe_part(sm_part(spec, registry_->all(), config_.device), config_.device);
+  object["sockets"] = {{"vfio", vfio_socket(config_.run, spec.name)},
+                       {"direct", direct_socket(config_.run, spec.name)}};
+  supervisor_->request(spec.name, {{"op", "status"}},
+                       [this, object = std::move(object), then = std::move(then)](const Result<json>& reply) mutable {
+                         object["live"] = reply.ok() ? reply.value() : json();
+                         object["engines"] = engines_state(object["name"]);
+                         object["at_ns"] = monotonic_ns();
+                         then(std::move(object));
+                       });
+}
+
+void Api::collect(std::function<void(const json&, const json&)> then) {
+  const auto views = std::make_shared<json>(json::array());
+  // Answers when the last view has come.
+  const std::shared_ptr<void> latch(nullptr, [status = status_state(), views, then = std::move(then)](void*) {
+    std::sort(views->begin(), views->end(), [](const json& a, const json& b) { return a["name"] < b["name"]; });
+    then(status, *views);
+  });
+  for (const VgpuSpec& spec : registry_->all()) {
+    view(spec, [views, latch](json object) { views->push_back(std::move(object)); });
+  }
+}
+
+void Api::list(const Answer& answer) {
+  collect([answer](const json&, const json& views) { send(answer, 200, views); });
+}
+
+void Api::show(const VgpuSpec& spec, int code, const Answer& answer, const More& more) {
+  view(spec, [this, code, answer, more](json object) {
+    if (more.scheduler) object["scheduler"] = scheduler_state();
+    if (more.corun) object["corun"] = corun_state();
+    if (!more.notes.empty()) object["notes"] = more.notes;
+    send(answer, code, object);
+  });
+}
+
+void Api::destroy(const VgpuSpec& spec, bool force, const Answer& answer) {
+  view(spec, [this, spec, force, answer](const json& object) {
+    if (!force && !spec.domain.empty()) {
+      return refuse(answer, 409, fmt::format("'{}' is attached to domain '{}'", spec.name, spec.domain),
+                    fmt::format("`vgpuctl detach {}` first", spec.name));
+    }
+    if (!force && in_use(object)) {
+      return refuse(answer, 409, fmt::format("'{}' is in use", spec.name),
+                    "end its programs or its VM first, or add --force to end them now");
+    }
+    Status status = registry_->remove(spec.name);
+    if (!status.ok()) return refuse_storage(answer, status);
+    if (arbiter_) arbiter_->remove(spec.name);
+    supervisor_->remove(spec.name, [name = spec.name, answer] {
+      send(answer, 200, {{"name", name}, {"destroyed", true}});
+    });
+  });
+}
+
+void Api::attach(const json& body, const VgpuSpec& spec, const Answer& answer) {
+  if (!body.is_object() || !body.contains("domain") || !body["domain"].is_string() ||
+      body["domain"].get<std::string>().empty()) {
+    return refuse(answer, 400, "the request has no 'domain'", "send a JSON object with the domain's name");
+  }
+  VgpuSpec changed = spec;
+  changed.domain = body["domain"].get<std::string>().substr(0, 255);
+  if (!spec.domain.empty() && spec.domain != changed.domain) {
+    return refuse(answer, 409, fmt::format("'{}' is attached to domain '{}'", spec.name, spec.domain),
+                  fmt::format("`vgpuctl detach {}` first", spec.name));
+  }
+  Status status = registry_->put(changed);
+  if (!status.ok()) return refuse_storage(answer, status);
+  show(changed, 200, answer);
+}
+
+void Api::detach(const VgpuSpec& spec, const Answer& answer) {
+  VgpuSpec changed = spec;
+  changed.domain.clear();
+  Status status = registry_->put(changed);
+  if (!status.ok()) return refuse_storage(answer, status);
+  show(changed, 200, answer);
+}
+
+void Api::xml(const VgpuSpec& spec, const Answer& answer) const {
+#ifdef BANDSAW_WITH_LIBVIRT
+  answer({.code = 200,
+          .body = libvirt::domain_snippet(
+              {.vgpu = spec.name, .socket = vfio_socket(config_.run, spec.name), .shares = share_texts(to_json(spec))}),
+          .type = "application/xml"});
+#else
+  refuse(answer, 501, "this vgpud was built without libvirt", "build with libvirt-dev and libxml2-dev installed");
+#endif
+}
+
+void Api::shut_down(const Answer& answer) {
+  spdlog::info("asked to end every session and vgpud");
+  supervisor_->remove_all([this, answer] {
+    send(answer, 200, {{"ended", true}});
+    shut_down_();
+  });
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,122 @@
+// The resources of vgpud's control API:
+//
+//   GET    /v1/status                     the daemon, the device, what is given out
+//   POST   /v1/shutdown                   ends every session, then vgpud
+//   GET    /v1/vgpus                      all virtual GPUs
+//   POST   /v1/vgpus                      {name, memory, [compute, copy, cap, reserve, priority, sharing, sms,
+//                                          policy, queues, corun_mode, device, direct_mode, direct_group]} -> 201
+//   GET    /v1/vgpus/NAME                 one, with what its session reports
+//   PATCH  /v1/vgpus/NAME                 {memory | compute | copy | cap | reserve | priority | sharing | sms |
+//                                          policy | queues | corun_mode}
+//   DELETE /v1/vgpus/NAME[?force=1]
+//   POST   /v1/vgpus/NAME/attach          {domain}: records it
+//   POST   /v1/vgpus/NAME/detach          forgets it
+//   GET    /v1/vgpus/NAME/xml             the snippet for a libvirt domain
+//   GET    /v1/scheduler                  how the device is scheduled; null: not at all
+//   PATCH  /v1/scheduler                  {policy | queues | corun_mode}: for all virtual GPUs of the device
+//   POST   /v1/trace/start                {seconds} -> {trace}: records slices; abandoned a minute after `seconds`
+//   POST   /v1/trace/take                 {trace} -> {base_ns, lost, vgpus, engines, records}; a record is [index in
+//                                         vgpus, process, index in engines, asked, granted, ended, charged], in ns, the
+//                                         first three times counted from base_ns (CLOCK_MONOTONIC)
+//
+// A virtual GPU's view has "engines" (sums of the arbiter, null without an arbiter) as of "at_ns" (CLOCK_MONOTONIC),
+// "live", what its session reports, and "sms_given": {"first", "count", "own"}, or null where nobody has SMs of its
+// own.
+//
+// What create and change have to say beside that stands in "notes", sentences for people. GET /v1/status has "corun":
+// {"mode", "mps": {"state", "pid", "restarts", "error", "log"} or null, "partitions": {"step", "sms", "given":
+// [{"vgpu", "first", "count"}]} or null for a device that gives no SMs out}; "corun_modes_followed" are those modes by
+// which engines are given out here, all others are as "mps".
+//
+// A refusal is {"error": what was wrong, "hint": what to do} with 400 (bad request), 404 (no such), 409 (name taken, in
+// use, shares do not fit), 507 (disk full) or 500.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "backend/vgpud/arbiter/arbiter.h"
+#include "backend/vgpud/config.h"
+#include "backend/vgpud/api/http_server.h"
+#include "backend/vgpud/registry.h"
+#include "backend/vgpud/api/shares.h"
+#include "backend/vgpud/sessions/supervisor.h"
+
+namespace bandsaw {
+
+class Api {
+ public:
+  // All outlive it. `arbiter` may be null: nothing is scheduled. `shut_down` is called after the answer to a shutdown
+  // was sent.
+  Api(const Config& config, Registry* registry, Supervisor* supervisor, Arbiter* arbiter,
+      std::function<void()> shut_down);
+  void handle(const HttpRequest& request, HttpServer::Answer answer);
+  // Calls `then` with what GET /v1/status and GET /v1/vgpus would answer.
+  void collect(std::function<void(const nlohmann::json& status, const nlohmann::json& vgpus)> then);
+
+ private:
+  using Answer = HttpServer::Answer;
+  void handle_vgpu(const HttpRequest& request, const VgpuSpec& spec, const Answer& answer);
+  // True: it was a resource that is not a virtual GPU's.
+  bool handle_host(const HttpRequest& request, const Answer& answer);
+  void status(const Answer& answer) const;
+  void list(const Answer& answer);
+  // What an answer has beside the view.
+  struct More {
+    bool scheduler, corun;
+    std::vector<std::string> notes;
+  };
+  void show(const VgpuSpec& spec, int code, const Answer& answer, const More& more = {});
+
+  void create(nlohmann::json body, const Answer& answer);
+  Status check_new(nlohmann::json fields, VgpuSpec* spec) const;
+  void undo_create(const std::string& name);
+  void change(nlohmann::json body, const VgpuSpec& spec, const Answer& answer);
+  // `used`: bytes of device memory in use, if the share of memory is to become less.
+  void commit_change(nlohmann::json body, const std::string& name, uint64_t used, const Answer& answer);
+  void restore(const VgpuSpec& before);
+  void scheduler(const Answer& answer) const;
+  void change_scheduler(nlohmann::json body, const Answer& answer);
+  // Takes `policy` and `queues` out of `body`. ENOTSUP: there is no arbiter.
+  Status take_policy(nlohmann::json* body, std::optional<PolicyChoice>* choice) const;
+  Status set_policy(const PolicyChoice& choice);
+  // Takes `corun_mode` out of `body`.
+  Status take_corun_mode(nlohmann::json* body, std::optional<CorunMode>* mode) const;
+  Status set_corun_mode(CorunMode mode);
+  std::vector<std::string> corun_modes_followed() const;
+  // Shares are enforced.
+  bool scheduled() const { return arbiter_ && config_.scheduled; }
+  // What an administrator should know who made, or changed, a virtual GPU with this sharing.
+  std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
+  std::vector<std::string> sms_notes(const VgpuSpec& before, const VgpuSpec& now, std::optional<uint32_t> asked) const;
+  void note_mode(const std::optional<CorunMode>& mode, std::vector<std::string>* notes) const;
+
+  void start_trace(const nlohmann::json& body, const Answer& answer);
+  void take_trace(const nlohmann::json& body, const Answer& answer);
+
+  void destroy(const VgpuSpec& spec, bool force, const Answer& answer);
+  void attach(const nlohmann::json& body, const VgpuSpec& spec, const Answer& answer);
+  void detach(const VgpuSpec& spec, const Answer& answer);
+  void xml(const VgpuSpec& spec, const Answer& answer) const;
+  void shut_down(const Answer& answer);
+  nlohmann::json status_state() const;
+  nlohmann::json plan_state(const PlanState& plan) const;
+  nlohmann::json corun_state() const;
+  nlohmann::json scheduler_state() const;
+  nlohmann::json engines_state(const std::string& name) const;
+  // Calls `then` with the view of a virtual GPU: its spec and what its session says now.
+  void view(const VgpuSpec& spec, std::function<void(nlohmann::json)> then);
+  void not_found(const std::string& name, const Answer& answer) const;
+
+  const Config& config_;
+  Registry* registry_;
+  Supervisor* supervisor_;
+  Arbiter* arbiter_;
+  uint64_t trace_ = 0, traces_ = 0;  // the one that is being recorded, 0: none; how many there were
+  std::chrono::steady_clock::time_point trace_until_{};
+  std::function<void()> shut_down_;
+};
+
+}  // namespace bandsaw

@@ -1,0 +1,40 @@
+#include "backend/vgpud/api/api_answers.h"
+
+#include "memory/base/log.h"
+
+namespace bandsaw::api {
+
+using nlohmann::json;
+
+void send(const HttpServer::Answer& answer, int code, const json& body) {
+  answer({.code = code, .body = body.dump(-1, ' ', false, json::error_handler_t::replace) + "\n"});
+}
+
+void refuse(const HttpServer::Answer& answer, int code, const std::string& error, const std::string& hint) {
+  spdlog::info("refused: {}", error);
+  send(answer, code, {{"error", error}, {"hint", hint}});
+}
+
+void refuse_storage(const HttpServer::Answer& answer, const Status& status) {
+  const bool full = status.code() == ENOSPC || status.code() == EDQUOT || status.code() == EFBIG;
+  spdlog::error("{}", status.message());
+  send(answer, full ? 507 : 500,
+       {{"error", "nothing was changed: " + status.message()},
+        {"hint", full ? "make room on the disk that holds the registry, then try again"
+                      : "make the registry's folder writable for vgpud, then try again"}});
+}
+
+void refuse_shares(const HttpServer::Answer& answer, const Status& status) {
+  switch (status.code()) {
+    case ENOSPC:
+      return refuse(answer, 409, status.message(),
+                    "ask for less, or lower the share of another virtual GPU (`vgpuctl list` shows them)");
+    case EBUSY:
+      return refuse(answer, 409, status.message(),
+                    "ask for at least what is in use, or end programs that use it (`vgpuctl show NAME` lists them)");
+    default:
+      return refuse(answer, 400, status.message(), "see `vgpuctl create --help`");
+  }
+}
+
+}  // namespace bandsaw::api

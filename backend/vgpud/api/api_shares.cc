@@ -1,0 +1,220 @@
+// What changes shares and policies: create, change, and the scheduler of the GPU.
+//
+// Everything that decides about a change, its record on disk and the arbiter's knowledge of it happen in one turn of
+// the event loop, so that of two administrators' changes one sees the other's.
+#include <algorithm>
+#include <utility>
+
+#include "backend/vgpud/api/api.h"
+#include "backend/vgpud/api/api_answers.h"
+#include "backend/vgpud/arbiter/partitions.h"
+#include "backend/vgpud/api/shares.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+
+using api::refuse;
+using api::refuse_shares;
+using api::refuse_storage;
+using nlohmann::json;
+
+namespace {
+
+// Takes the fields of a policy out of `body`: how the GPU is to be scheduled, beginning from how it is.
+Status take_choice(json* body, PolicyChoice* choice) {
+  for (const auto& [key, field] : {std::pair{"policy", &choice->policy}, std::pair{"queues", &choice->queues}}) {
+    if (!body->is_object() || !body->contains(key)) continue;
+    if (!(*body)[key].is_string()) return Status::error(EINVAL, "'{}' must be a text", key);
+    *field = (*body)[key].get<std::string>();
+    body->erase(key);
+  }
+  Status status = check_policy(choice->policy);
+  return status.ok() ? check_queues(choice->queues) : status;
+}
+
+// What a request that can be understood says.
+std::optional<uint32_t> asked_sms(const json& body) {
+  if (!body.is_object() || !body.contains("sms") || !body["sms"].is_number_integer()) return std::nullopt;
+  return body["sms"].get<uint32_t>();
+}
+
+void refuse_policy(const HttpServer::Answer& answer, const Status& status) {
+  refuse(answer, status.code() == ENOTSUP ? 409 : 400, status.message(),
+         "`vgpuctl status` shows how the device is scheduled");
+}
+
+}  // namespace
+
+Status Api::take_policy(json* body, std::optional<PolicyChoice>* choice) const {
+  if (!body->is_object() || (!body->contains("policy") && !body->contains("queues"))) return {};
+  if (!scheduled()) {
+    return Status::error(ENOTSUP, "this vgpud schedules nothing: 'scheduler.policy' is \"none\" in its configuration");
+  }
+  PolicyChoice wanted = choice_of(arbiter_->options());
+  Status status = take_choice(body, &wanted);
+  if (status.ok()) *choice = std::move(wanted);
+  return status;
+}
+
+Status Api::set_policy(const PolicyChoice& choice) {
+  const PolicyChoice before = choice_of(arbiter_->options());
+  if (choice == before) return {};
+  Status status = arbiter_->set_policy(choice.policy, queue_model(choice));
+  if (!status.ok()) return status;
+  status = registry_->put_choice({choice, choice_of(config_.scheduler)});
+  if (!status.ok()) {
+    if (Status undone = arbiter_->set_policy(before.policy, queue_model(before)); !undone.ok()) {
+      spdlog::error("{}", undone.message());
+    }
+    return status;
+  }
+  spdlog::info("device '{}' is scheduled by {}, {}", config_.device.name, choice.policy, choice.queues);
+  return {};
+}
+
+void Api::scheduler(const Answer& answer) const { api::send(answer, 200, scheduler_state()); }
+
+void Api::change_scheduler(json body, const Answer& answer) {
+  std::optional<PolicyChoice> choice;
+  std::optional<CorunMode> mode;
+  if (!body.is_object()) return refuse(answer, 400, "not a JSON object", "send {\"policy\": NAME}");
+  Status status = take_policy(&body, &choice);
+  if (status.ok()) status = take_corun_mode(&body, &mode);
+  if (!status.ok()) return refuse_policy(answer, status);
+  if (!body.empty() || (!choice && !mode)) {
+    return refuse_policy(answer,
+                         Status::error(EINVAL, "what can be changed here is 'policy', 'queues' and 'corun_mode'"));
+  }
+  if (choice) status = set_policy(*choice);
+  if (status.ok() && mode) status = set_corun_mode(*mode);
+  if (!status.ok()) return refuse_storage(answer, status);
+  scheduler(answer);
+}
+
+Status Api::check_new(json fields, VgpuSpec* spec) const {
+  spec->device = config_.device.name;
+  Status status = from_json(fields, false, spec);
+  if (status.ok()) status = check_shares(*spec, registry_->all(), config_.device);
+  return status.ok() ? fit_sms(registry_->all(), config_.device, spec) : status;
+}
+
+void Api::create(json body, const Answer& answer) {
+  if (!body.is_object() || !body.contains("name") || !body["name"].is_string()) {
+    return refuse(answer, 400, "the request has no 'name'", "send a JSON object with name and memory");
+  }
+  VgpuSpec spec;
+  spec.name = body["name"].get<std::string>();
+  body.erase("name");
+  if (body.contains("device") && body["device"] != config_.device.name) {
+    return refuse(answer, 400, "no device " + body["device"].dump().substr(0, 80),
+                  fmt::format("this host has '{}'", config_.device.name));
+  }
+  body.erase("device");
+  std::optional<PolicyChoice> choice;
+  std::optional<CorunMode> mode;
+  Status status = take_policy(&body, &choice);
+  if (status.ok()) status = take_corun_mode(&body, &mode);
+  if (!status.ok()) return refuse_policy(answer, status);
+  if (registry_->find(spec.name)) {
+    return refuse(answer, 409, fmt::format("the name '{}' is taken", spec.name),
+                  fmt::format("choose another, or `vgpuctl destroy {}` first", spec.name));
+  }
+  const auto asked = asked_sms(body);
+  status = check_new(std::move(body), &spec);
+  if (!status.ok()) return refuse_shares(answer, status);
+  spec.index = registry_->free_index();
+  if (arbiter_) status = arbiter_->add(spec.name, engine_shares(spec));
+  if (!status.ok()) return refuse_shares(answer, status);
+  if (arbiter_) arbiter_->set_sharing(spec.name, spec.sharing);
+  status = registry_->put(spec);
+  if (status.ok() && choice) status = set_policy(*choice);
+  if (status.ok() && mode) status = set_corun_mode(*mode);
+  if (!status.ok()) {
+    undo_create(spec.name);
+    return refuse_storage(answer, status);
+  }
+  if (arbiter_) arbiter_->set_sm_part(spec.name, own_part(spec, registry_->all(), config_.device));
+  supervisor_->add(spec, [this, spec, answer, mode, asked,
+                          more = More{choice.has_value(), mode.has_value(), {}}](const Status& ready) mutable {
+    more.notes = sharing_notes(spec, true);
+    for (std::string& note : sms_notes({}, spec, asked)) more.notes.push_back(std::move(note));
+    note_mode(mode, &more.notes);
+    if (ready.ok()) return show(spec, 201, answer, more);
+    undo_create(spec.name);
+    supervisor_->remove(spec.name, [] {});
+    refuse(answer, 500, ready.message(), "nothing was created; see the logs of vgpud and of the session");
+  });
+}
+
+void Api::undo_create(const std::string& name) {
+  if (arbiter_) arbiter_->remove(name);
+  if (!registry_->find(name)) return;
+  if (Status undone = registry_->remove(name); !undone.ok()) spdlog::error("{}", undone.message());
+}
+
+void Api::change(json body, const VgpuSpec& spec, const Answer& answer) {
+  VgpuSpec changed = spec;
+  Status status =
+      from_json(json{{"memory", body.is_object() ? body.value("memory", json(spec.memory)) : json()}}, false, &changed);
+  if (!status.ok()) return refuse_shares(answer, status);
+  if (changed.memory >= spec.memory) return commit_change(std::move(body), spec.name, 0, answer);
+  supervisor_->request(spec.name, {{"op", "status"}},
+                       [this, body = std::move(body), name = spec.name, answer](const Result<json>& reply) {
+                         if (!reply.ok() && reply.status().code() == ETIMEDOUT) {
+                           return refuse(answer, 409,
+                                         fmt::format("the session of '{}' does not say what it uses", name),
+                                         "try again, or end the programs that run there");
+                         }
+                         // Where no session runs, nothing is in use.
+                         const auto used = reply.ok() ? reply.value().value("memory_used", int64_t{0}) : 0;
+                         commit_change(body, name, static_cast<uint64_t>(std::max<int64_t>(used, 0)), answer);
+                       });
+}
+
+void Api::commit_change(json body, const std::string& name, uint64_t used, const Answer& answer) {
+  const VgpuSpec* found = registry_->find(name);  // it may have changed or gone while its session was asked
+  if (!found) return not_found(name, answer);
+  const VgpuSpec before = *found;
+  VgpuSpec changed = before;
+  std::optional<PolicyChoice> choice;
+  std::optional<CorunMode> mode;
+  Status status = take_policy(&body, &choice);
+  if (status.ok()) status = take_corun_mode(&body, &mode);
+  if (!status.ok()) return refuse_policy(answer, status);
+  status = from_json(body, false, &changed);
+  if (status.ok()) status = check_shares(changed, registry_->all(), config_.device);
+  if (status.ok() && changed.memory < before.memory) status = check_memory_in_use(changed, used);
+  if (status.ok()) status = fit_sms(registry_->all(), config_.device, &changed);
+  if (!status.ok()) return refuse_shares(answer, status);
+  if (changed.direct_mode != before.direct_mode || changed.direct_group != before.direct_group) {
+    return refuse(answer, 400, "the direct socket's permissions are fixed when it is made",
+                  fmt::format("destroy and create '{}' anew", name));
+  }
+  status = registry_->put(changed);
+  if (status.ok() && choice) status = set_policy(*choice);
+  if (status.ok() && mode) status = set_corun_mode(*mode);
+  if (!status.ok()) {
+    restore(before);
+    return refuse_storage(answer, status);
+  }
+  // One of a device that this vgpud does not have is not known to the arbiter.
+  if (arbiter_ && changed.device == config_.device.name) status = arbiter_->set_shares(name, engine_shares(changed));
+  if (!status.ok()) {
+    restore(before);
+    return refuse_shares(answer, status);
+  }
+  if (arbiter_) arbiter_->set_sharing(name, changed.sharing);
+  if (arbiter_) arbiter_->set_sm_part(name, own_part(changed, registry_->all(), config_.device));
+  supervisor_->update(changed);
+  More more{choice.has_value(), mode.has_value(), {}};
+  if (body.contains("sharing")) more.notes = sharing_notes(changed, false);
+  for (std::string& note : sms_notes(before, changed, asked_sms(body))) more.notes.push_back(std::move(note));
+  note_mode(mode, &more.notes);
+  show(changed, 200, answer, more);
+}
+
+void Api::restore(const VgpuSpec& before) {
+  if (Status undone = registry_->put(before); !undone.ok()) spdlog::error("{}", undone.message());
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,85 @@
+#include "backend/vgpud/api/shares.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace bandsaw {
+namespace {
+
+constexpr const char* kSdq = "sdq";
+constexpr const char* kMrq = "mrq";
+
+}  // namespace
+
+const std::vector<std::string>& policy_names() {
+  static const std::vector<std::string> names = {"band+", "band", "credit", "fifo"};
+  return names;
+}
+
+Status check_policy(const std::string& policy) {
+  const auto& names = policy_names();
+  if (std::find(names.begin(), names.end(), policy) != names.end()) return {};
+  return Status::error(EINVAL, "no policy '{}'; there are {}", policy.substr(0, 64), fmt::join(names, ", "));
+}
+
+Status check_queues(const std::string& queues) {
+  if (queues == kSdq || queues == kMrq) return {};
+  return Status::error(EINVAL, "no queues '{}'; there are mrq (an account for each engine) and sdq (one for all)",
+                       queues.substr(0, 64));
+}
+
+PolicyChoice choice_of(const ArbiterOptions& options) {
+  return {options.policy, options.model == sched::QueueModel::kSdq ? kSdq : kMrq};
+}
+
+sched::QueueModel queue_model(const PolicyChoice& choice) {
+  return choice.queues == kSdq ? sched::QueueModel::kSdq : sched::QueueModel::kMrq;
+}
+
+ArbiterOptions effective_options(const ArbiterOptions& configured, const StoredChoice& stored) {
+  ArbiterOptions options = configured;
+  if (stored.chosen.policy.empty() || stored.configured != choice_of(configured)) return options;
+  options.policy = stored.chosen.policy;
+  options.model = queue_model(stored.chosen);
+  return options;
+}
+
+CorunMode effective_corun_mode(CorunMode configured, const StoredCorunMode& stored) {
+  return stored.chosen && stored.configured == configured ? *stored.chosen : configured;
+}
+
+EngineShares engine_shares(const VgpuSpec& spec) {
+  const auto share = [&spec](uint32_t percent) {
+    return sched::Share{.percent = static_cast<int>(percent),
+                        .reservation = static_cast<int>(spec.reserve),
+                        .cap = static_cast<int>(spec.cap),
+                        .priority = spec.priority};
+  };
+  return {share(spec.compute), share(spec.copy), share(spec.copy)};
+}
+
+nlohmann::json to_json(const ArbiterOptions& options) {
+  const PolicyChoice choice = choice_of(options);
+  return {{"policy", choice.policy},
+          {"queues", choice.queues},
+          {"quantum_us", options.quantum_ns / 1000},
+          {"patience_ms", options.patience_ns / 1'000'000},
+          {"depth", options.depth},
+          {"period_ms", options.period_ns / 1'000'000},
+          {"wait_us", options.wait_ns / 1000}};
+}
+
+nlohmann::json to_json(const VgpuUse& use) {
+  nlohmann::json result;
+  for (size_t i = 0; i < use.engines.size(); ++i) {
+    const EngineUse& engine = use.engines[i];
+    result[kEngineNames[i]] = {{"busy_ns", engine.busy_ns}, {"wait_ns", engine.wait_ns},
+                               {"grants", engine.grants},   {"overruns", engine.overruns},
+                               {"waiting", engine.waiting}, {"in_flight", engine.in_flight}};
+  }
+  return result;
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,57 @@
+// Between an administrator's words and the arbiter's: shares of a virtual GPU, the policy of a GPU, and what was used.
+#pragma once
+
+#include <array>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/control/vgpu_spec.h"
+#include "backend/vgpud/arbiter/arbiter.h"
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+// How a GPU is scheduled: for all its virtual GPUs.
+struct PolicyChoice {
+  std::string policy;  // a name that sched::make_policy knows
+  std::string queues;  // "sdq": one account for all engines; "mrq": one for each
+  bool operator==(const PolicyChoice&) const = default;
+};
+
+// What an administrator chose while vgpud ran, and what the configuration said then. The choice holds until the
+// configuration says something else: whoever spoke last is right.
+struct StoredChoice {
+  PolicyChoice chosen, configured;  // `chosen` empty: nobody chose
+};
+
+// The same about how kernels of virtual GPUs that are 'corun' are planned.
+struct StoredCorunMode {
+  std::optional<CorunMode> chosen;
+  CorunMode configured = CorunMode::kMps;
+};
+CorunMode effective_corun_mode(CorunMode configured, const StoredCorunMode& stored);
+
+// The names of the policies, best first.
+const std::vector<std::string>& policy_names();
+// EINVAL, with the names that there are.
+Status check_policy(const std::string& policy);
+Status check_queues(const std::string& queues);
+
+PolicyChoice choice_of(const ArbiterOptions& options);
+// `choice` has been checked.
+sched::QueueModel queue_model(const PolicyChoice& choice);
+// The configured options with the stored choice, if that still holds.
+ArbiterOptions effective_options(const ArbiterOptions& configured, const StoredChoice& stored);
+
+// The same cap, reserve and priority on every engine; the copy share on both copy engines.
+EngineShares engine_shares(const VgpuSpec& spec);
+
+nlohmann::json to_json(const ArbiterOptions& options);
+// {"compute": {busy_ns, wait_ns, grants, overruns, waiting, in_flight}, "copy_in": ..., "copy_out": ...}
+nlohmann::json to_json(const VgpuUse& use);
+// Compute, copy in, copy out, as the API and the metrics name them.
+inline constexpr std::array<const char*, sched::kEngines> kEngineNames = {"compute", "copy_in", "copy_out"};
+
+}  // namespace bandsaw

@@ -1,0 +1,100 @@
+// Who uses the engines of one physical GPU when: a thread that grants slices to the runners of all its virtual GPUs.
+//
+// A runner asks through the gate in its session's account (backend/control/gate_link.h); the answer is a futex wake. As
+// long as one virtual GPU alone has work, its gate stands open and nobody asks. What a slice is charged is the GPU time
+// its runner measured, unless the arbiter's own clock says that it held the engine from others for longer.
+//
+// Threads: every method may be called from any thread; none waits for a runner.
+// Source: Gdev (USENIX ATC 2012), section 5; the policies are those of vgpu-sched/policy.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/control/corun.h"
+#include "backend/vgpud/arbiter/co_planner.h"
+#include "memory/base/status.h"
+#include "memory/base/unique_fd.h"
+#include "vgpu-sched/policy/types.h"
+
+namespace bandsaw {
+
+struct ArbiterOptions {
+  // False: no shares hold, whatever the policy. Only those that are corun are asked to ask, while their mode plans.
+  bool scheduled = true;
+  std::string policy = "band+";  // a name that sched::make_policy knows
+  sched::QueueModel model = sched::QueueModel::kMrq;
+  int64_t quantum_ns = 2'000'000;     // of GPU time that a slice of short kernels is gathered to
+  int64_t patience_ns = 250'000'000;  // a slice that holds an engine for longer lets others on, and is charged on
+  int depth = 2;                      // slices in flight on an engine
+  int64_t period_ns = 30'000'000;     // of the policies' accounts
+  int64_t wait_ns = 500'000;          // BAND's wait for a bursty neighbour
+  PlanOptions plan;                   // of modes that plan which kernels run beside each other
+};
+
+using EngineShares = std::array<sched::Share, sched::kEngines>;
+
+// Of one virtual GPU on one engine: sums since it was added, and how things stand now.
+struct EngineUse {
+  uint64_t busy_ns = 0;  // charged
+  uint64_t wait_ns = 0;  // between asking and being granted
+  uint64_t grants = 0;
+  uint64_t overruns = 0;  // slices that lasted longer than the patience
+  uint32_t waiting = 0, in_flight = 0;
+};
+
+struct VgpuUse {
+  std::string vgpu;
+  EngineShares shares{};
+  std::array<EngineUse, sched::kEngines> engines{};
+};
+
+// One slice that has ended. Times are those of CLOCK_MONOTONIC, in nanoseconds.
+struct SliceRecord {
+  std::string vgpu;
+  uint32_t process = 0;  // the guest process's slot in its virtual GPU
+  sched::Engine engine{};
+  int64_t asked = 0, granted = 0, ended = 0, charged = 0;
+};
+
+// Those that the arbiter plans by; under another one, the engines are given out as under kMps.
+inline constexpr std::array kCorunModesFollowed = {
+    CorunMode::kMps,      CorunMode::kConsolidation,    CorunMode::kSlicesFifo,
+    CorunMode::kKernelet, CorunMode::kPersistentGreedy, CorunMode::kOpt,
+    CorunMode::kRandom};
+
+class Arbiter {
+ public:
+  static Result<std::unique_ptr<Arbiter>> start(const ArbiterOptions& options);
+  virtual ~Arbiter() = default;
+
+  // EEXIST, EINVAL and ENOSPC (the shares do not fit), with the reason.
+  virtual Status add(const std::string& vgpu, const EngineShares& shares) = 0;
+  // In force with the next slice. ENOENT, EINVAL, ENOSPC.
+  virtual Status set_shares(const std::string& vgpu, const EngineShares& shares) = 0;
+  virtual void remove(const std::string& vgpu) = 0;
+  // Whether it may use an engine beside others that are corun; at first it is isolated. One that becomes corun is so
+  // when no program of before has used an engine that still runs.
+  virtual void set_sharing(const std::string& vgpu, Sharing sharing) = 0;
+  // The part of the GPU's SMs that it has to itself, or 0. Beside others that are corun it then waits for nobody to
+  // compute, nobody waits for it, and it is charged that part of the time that it computes.
+  virtual void set_sm_part(const std::string& vgpu, double part) = 0;
+  // How those that are corun are planned; kMps at first.
+  virtual void set_corun_mode(CorunMode mode) = 0;
+  // Another policy for all virtual GPUs of this GPU; their slices in flight stay. EINVAL: no such policy.
+  virtual Status set_policy(const std::string& policy, sched::QueueModel model) = 0;
+  virtual ArbiterOptions options() const = 0;
+  // `socket`: a connection to the session's gate socket. Its end is the session's end.
+  virtual void connect(const std::string& vgpu, UniqueFd socket) = 0;
+
+  virtual std::vector<VgpuUse> use() const = 0;
+  virtual PlanState plan() const { return {}; }
+  // Slices are recorded between start_trace() and take_trace(); `lost` counts those that found no room.
+  virtual void start_trace() = 0;
+  virtual std::vector<SliceRecord> take_trace(uint64_t* lost) = 0;
+};
+
+}  // namespace bandsaw

@@ -1,0 +1,345 @@
+#include "backend/vgpud/arbiter/arbiter_core.h"
+
+#include <algorithm>
+
+#include "memory/base/futex.h"
+
+namespace bandsaw {
+namespace {
+
+using sched::Answer;
+using sched::Engine;
+using sched::kMillisecond;
+
+// An engine that others wanted a moment ago is not left open: they are probably in the middle of something.
+constexpr ArbiterCore::Time kQuiet = 10 * kMillisecond;
+// All who want the GPU are to have their turn in this time, so the more they are the shorter is a slice of short work;
+// but not shorter than this part of the quantum, or switching would cost too much.
+constexpr ArbiterCore::Time kRound = 16 * kMillisecond;
+constexpr ArbiterCore::Time kQuantumParts = 4;
+
+}  // namespace
+
+ArbiterCore::ArbiterCore(const ArbiterOptions& options) : options_(options), quantum_(options.quantum_ns) {
+  make_scheduler(0);
+}
+
+bool ArbiterCore::knows_policy(const std::string& name) { return sched::make_policy(name) != nullptr; }
+
+void ArbiterCore::make_scheduler(Time now) {
+  waiting_.clear();
+  const sched::SchedulerOptions scheduler{options_.model, options_.depth, options_.period_ns};
+  sched::PolicyOptions policy;
+  policy.period = options_.period_ns;
+  policy.wait = options_.wait_ns;
+  scheduler_ =
+      std::make_unique<sched::Scheduler>(scheduler, [&] { return sched::make_policy(options_.policy, policy); });
+  scheduler_->set_rules(corun_rules());
+  for (auto& [name, vgpu] : vgpus_) enter(vgpu, now);
+}
+
+// The sums were checked; the least of its parts fits everywhere, and then each can be set.
+void ArbiterCore::enter(const Vgpu& vgpu, Time now) {
+  sched::Share least;
+  least.percent = 100;
+  for (unsigned a = 0; a < accounts(); ++a) least.percent = std::min(least.percent, vgpu.shares[a].percent);
+  (void)scheduler_->add(vgpu.id, least, now);
+  for (unsigned a = 0; a < accounts(); ++a) {
+    (void)scheduler_->set_share(vgpu.id, static_cast<Engine>(a), vgpu.shares[a], now);
+  }
+  (void)scheduler_->set_corun(vgpu.id, vgpu.corun, now);
+}
+
+ArbiterCore::Vgpu* ArbiterCore::find(const std::string& name) {
+  const auto found = vgpus_.find(name);
+  return found == vgpus_.end() ? nullptr : &found->second;
+}
+
+Status ArbiterCore::check_shares(const std::string& except, const EngineShares& shares) const {
+  static constexpr const char* kNames[] = {"compute", "copy_in", "copy_out"};
+  for (unsigned engine = 0; engine < sched::kEngines; ++engine) {
+    const sched::Share& share = shares[engine];
+    if (share.percent < 1 || share.percent > 100 || share.cap < 1 || share.cap > 100 || share.reservation < 0 ||
+        share.reservation > share.cap) {
+      return Status::error(EINVAL, "{}: a share of {} %, at least {} %, at most {} % is not possible", kNames[engine],
+                           share.percent, share.reservation, share.cap);
+    }
+    int percent = share.percent, reservation = share.reservation;
+    for (const auto& [name, vgpu] : vgpus_) {
+      if (name == except) continue;
+      percent += vgpu.shares[engine].percent;
+      reservation += vgpu.shares[engine].reservation;
+    }
+    if (percent > 100 || reservation > 100) {
+      return Status::error(ENOSPC, "{}: the shares would add up to {} %, the reservations to {} %", kNames[engine],
+                           percent, reservation);
+    }
+  }
+  return {};
+}
+
+Status ArbiterCore::add(const std::string& name, const EngineShares& shares, Time now) {
+  if (find(name)) return Status::error(EEXIST, "'{}' is there already", name);
+  if (Status status = check_shares(name, shares); options_.scheduled && !status.ok()) return status;
+  Vgpu& vgpu = vgpus_[name];
+  vgpu.name = name;
+  vgpu.id = next_vgpu_++;
+  vgpu.shares = shares;
+  if (!options_.scheduled) vgpu.shares.fill({.percent = 1, .reservation = 0, .cap = 100, .priority = 0});
+  enter(vgpu, now);
+  return {};
+}
+
+Status ArbiterCore::set_shares(const std::string& name, const EngineShares& shares, Time now) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu) return Status::error(ENOENT, "no virtual GPU '{}'", name);
+  if (!options_.scheduled) return {};
+  if (Status status = check_shares(name, shares); !status.ok()) return status;
+  vgpu->shares = shares;
+  for (unsigned a = 0; a < accounts(); ++a) {
+    (void)scheduler_->set_share(vgpu->id, static_cast<Engine>(a), shares[a], now);
+    if (shares[a].cap < 100) close(*vgpu, a, now);  // it has to ask again
+  }
+  return {};
+}
+
+void ArbiterCore::remove(const std::string& name, Time now) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu) return;
+  detach(name, now);
+  (void)scheduler_->remove(vgpu->id, now);
+  for (auto& meter : meters_) (void)meter.end(vgpu->id, now);
+  if (planner_) planner_->forget_owner(vgpu->id);
+  vgpus_.erase(name);
+}
+
+// What is in flight runs to its end, and is charged to what follows; who waits asks the new scheduler.
+void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model, Time now) {
+  for (auto& [name, vgpu] : vgpus_) {
+    for (unsigned a = 0; a < accounts(); ++a) {
+      set_open(vgpu, a, false);
+      vgpu.leases[a] = {};
+    }
+    for (auto& [slot, lanes] : vgpu.slots) {
+      for (Lane& lane : lanes) {
+        lane.flying.clear();
+        lane.admitted = false;
+        lane.overdue = 0;
+        lane.leased = 0;
+      }
+    }
+  }
+  if (planner_) planner_->clear(now);
+  options_.policy = policy;
+  options_.model = model;
+  make_scheduler(now);
+  for (auto& [name, vgpu] : vgpus_) {
+    for (auto& [slot, lanes] : vgpu.slots) {
+      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+        if (lanes[engine].waiting) arrive(vgpu, slot, engine, now);
+      }
+    }
+  }
+}
+
+void ArbiterCore::attach(const std::string& name, GateBoard* board, Time now) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu) return;
+  if (vgpu->board) detach(name, now);
+  if (!governs(*vgpu)) return stand_aside(*vgpu, board);
+  vgpu->aside = nullptr;
+  vgpu->board = board;
+  board->depth = static_cast<uint32_t>(options_.depth);
+  board->quantum_ns = static_cast<uint64_t>(quantum_);
+  post_mode(*vgpu);
+  // It may have lived with an earlier arbiter: who waited for that one may go.
+  for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
+    vgpu->generation[slot] = board->generation[slot];
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+      Gate& gate = board->gates[slot][engine];
+      const uint32_t asked = gate.asked, ended = gate.ended;
+      gate.open = gate.calm = 0;
+      gate.blocks = 0;
+      if (asked == 0 && ended == 0) continue;
+      Lane& lane = vgpu->slots[slot][engine];
+      lane.asked = asked;
+      lane.ended = ended;
+      lane.busy_ns = gate.busy_ns;
+      gate.granted = asked;
+      futex_wake(&gate.granted);
+    }
+  }
+  board->absent = 0;
+}
+
+void ArbiterCore::detach(const std::string& name, Time now) {
+  Vgpu* vgpu = find(name);
+  if (vgpu) vgpu->aside = nullptr;
+  if (!vgpu || !vgpu->board) return;
+  for (auto& [slot, lanes] : vgpu->slots) {
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(*vgpu, slot, engine, now);
+  }
+  vgpu->slots.clear();
+  for (unsigned a = 0; a < accounts(); ++a) end_lease(*vgpu, a, now);
+  vgpu->board = nullptr;
+}
+
+// True: an ask of this virtual GPU waits, or (if not `waiting_only`) something of it is in flight.
+bool ArbiterCore::wants(const Vgpu& vgpu, Account account, bool waiting_only) const {
+  if (!waiting_only && vgpu.leases[account].state != Lease::State::kNone) return true;
+  bool any = false;
+  for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) {
+    any = any || lane.waiting || (!waiting_only && !lane.flying.empty());
+  });
+  return any;
+}
+
+bool ArbiterCore::others_want(const Vgpu& vgpu, Account account) const {
+  return any_of_others(vgpu, account, [](const Lane& lane) { return lane.waiting; });
+}
+
+void ArbiterCore::grant(const sched::Request& request, Time now) {
+  const auto found = waiting_.find(request.id);
+  if (found == waiting_.end()) return;
+  const Place place = found->second;
+  waiting_.erase(found);
+  let_go(*place.vgpu, place.slot, place.engine, {}, now);
+}
+
+// The ask that waits may begin.
+void ArbiterCore::let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPlanner::Grant& planned, Time now) {
+  Lane& lane = vgpu.slots[slot][engine];
+  lane.waiting = lane.admitted = false;
+  lane.ask.granted = now;
+  lane.ask.planned = planned.number;
+  lane.flying.push_back(lane.ask);
+  EngineUse& use = vgpu.use[engine];
+  ++use.grants;
+  use.wait_ns += static_cast<uint64_t>(now - lane.ask.asked);
+  Gate& gate = vgpu.board->gates[slot][engine];
+  if (vgpu.leases[account_of(engine)].state == Lease::State::kOpen) gate.open = 1;
+  gate.calm = vgpu.meters[account_of(engine)].calm ? 1 : 0;
+  gate.blocks = planned.blocks;
+  if (planned.number != 0) gate.resident = planned.resident;
+  gate.granted = lane.asked;
+  futex_wake(&gate.granted);
+}
+
+// Grants what the scheduler gives out; returns when to ask it again.
+ArbiterCore::Time ArbiterCore::dispatch(Account account, Time now) {
+  for (;;) {
+    const Answer answer = scheduler_->next(static_cast<Engine>(account), now);
+    if (answer.kind == Answer::Kind::kHold) return kNever;
+    if (answer.kind == Answer::Kind::kWait) return answer.until;
+    if (!admit(answer.request, now)) grant(answer.request, now);
+  }
+}
+
+// Of those whose slice has held the engine for longer than the patience, while others wait: the scheduler goes on
+// without them, and they are charged on until they end.
+ArbiterCore::Time ArbiterCore::give_up_overdue(Account account, Time now) {
+  Time next = kNever;
+  for (auto& [name, vgpu] : vgpus_) {
+    if (!wants(vgpu, account, false) && !has_overdue(vgpu, account)) continue;
+    if (!others_want(vgpu, account)) continue;
+    Lease& lease = vgpu.leases[account];
+    if (lease.state == Lease::State::kClosing) {
+      if (now - lease.since >= options_.patience_ns) {
+        give_up_lease(vgpu, account, now);
+      } else {
+        next = std::min(next, lease.since + options_.patience_ns);
+      }
+    }
+    for_lanes(vgpu, account, [&](uint32_t slot, unsigned engine, Lane&) {
+      next = std::min(next, give_up_slices(vgpu, slot, engine, now));
+    });
+  }
+  return next;
+}
+
+ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  Lane& lane = vgpu.slots[slot][engine];
+  const Account account = account_of(engine);
+  const bool metered = vgpu.meters[account].runs;
+  if (lane.overdue > 0) {
+    vgpu.debt[account] += metered ? take_part(vgpu, account, now).own : now - lane.overdue_since;
+    lane.overdue_since = now;
+  }
+  while (!lane.flying.empty()) {
+    const Granted slice = lane.flying.front();
+    const Time since = held_since(vgpu, account, lane, slice);
+    if (now - since < options_.patience_ns) return since + options_.patience_ns;
+    const Time held = metered ? take_part(vgpu, account, now).own : now - since;
+    const Time charged = held + take_debt(vgpu, account);
+    (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);
+    ++vgpu.use[engine].overruns;
+    vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);
+    if (lane.overdue++ == 0) lane.overdue_since = now;
+    lane.flying.pop_front();
+    lane.head_since = now;
+    tell_plan(vgpu, slot, slice, 0, now);
+    free_since_[account] = now;
+  }
+  return lane.overdue > 0 ? now + options_.period_ns : kNever;
+}
+
+bool ArbiterCore::has_overdue(const Vgpu& vgpu, Account account) const {
+  bool any = false;
+  for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) { any = any || lane.overdue > 0; });
+  return any;
+}
+
+// Who has been alone for a while need not ask.
+void ArbiterCore::maybe_open(Account account, Time now) {
+  Vgpu* alone = nullptr;
+  for (auto& [name, vgpu] : vgpus_) {
+    if (wants(vgpu, account, false) || has_overdue(vgpu, account)) {
+      if (alone) return;
+      alone = &vgpu;
+    } else if (vgpu.last_wanted[account] != 0 && now - vgpu.last_wanted[account] < kQuiet) {
+      return;
+    }
+  }
+  if (!alone || alone->leases[account].state != Lease::State::kNone || alone->shares[account].cap < 100) return;
+  open(*alone, account, now);
+}
+
+void ArbiterCore::fit_quantum(Time now) {
+  // A moment without work does not count: the quantum is not to swing with it.
+  Time active = 0;
+  for (const auto& [name, vgpu] : vgpus_) {
+    const Time last = *std::max_element(vgpu.last_wanted.begin(), vgpu.last_wanted.end());
+    bool now_too = last != 0 && now - last < options_.period_ns;
+    for (unsigned account = 0; account < accounts() && !now_too; ++account) now_too = wants(vgpu, account, true);
+    active += now_too;
+  }
+  const Time most = options_.quantum_ns;
+  const Time fitting = std::clamp(kRound / std::max<Time>(active, 1), most / kQuantumParts, most);
+  if (std::exchange(quantum_, fitting) == fitting) return;
+  for (auto& [name, vgpu] : vgpus_) {
+    if (vgpu.board) vgpu.board->quantum_ns = static_cast<uint64_t>(fitting);
+  }
+}
+
+ArbiterCore::Time ArbiterCore::run(Time now) {
+  fit_quantum(now);
+  review_sharing(now);
+  Time next = review_apart(now);
+  review_governed(now);
+  for (unsigned account = 0; account < accounts(); ++account) {
+    next = std::min(next, give_up_overdue(account, now));
+    for (auto& [name, vgpu] : vgpus_) {
+      if (vgpu.leases[account].state == Lease::State::kOpen && others_want(vgpu, account)) close(vgpu, account, now);
+    }
+    maybe_open(account, now);
+    next = std::min(next, dispatch(account, now));
+    next = std::min(next, follow_plan(account, now));
+    next = std::min(next, renew_leases(account, now));
+    next = std::min(next, review_stuck(account, now));
+    review_meters(account, now);
+  }
+  see_crowd(now);
+  return next;
+}
+
+}  // namespace bandsaw

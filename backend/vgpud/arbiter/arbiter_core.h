@@ -1,0 +1,247 @@
+// The arbiter's judgement: gates on one side, the scheduler on the other. No threads, descriptors or clock; `now` is a
+// parameter, in nanoseconds of CLOCK_MONOTONIC. What is read from a board may be anything: counters that make no sense
+// are bounded, and harm only the virtual GPU whose board it is.
+//
+// A request of the scheduler is either an ask of one gate, or a lease: all that a virtual GPU does while its gates are
+// open, completed and renewed each period.
+//
+// Virtual GPUs that are corun may have an engine together. Each is charged its measured time by the part of it that is
+// its own: a moment in which several have the engine is divided by their number, so that all charges together are no
+// more than the time that passed.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/control/gate_link.h"
+#include "backend/vgpud/arbiter/arbiter.h"
+#include "backend/vgpud/arbiter/co_planner.h"
+#include "vgpu-sched/policy/scheduler.h"
+#include "vgpu-sched/slice/charge.h"
+
+namespace bandsaw {
+
+class ArbiterCore {
+ public:
+  using Time = sched::Time;
+  static constexpr Time kNever = INT64_MAX;
+
+  // The policy's name is known to be good.
+  explicit ArbiterCore(const ArbiterOptions& options);
+
+  static bool knows_policy(const std::string& name);
+
+  Status add(const std::string& vgpu, const EngineShares& shares, Time now);
+  Status set_shares(const std::string& vgpu, const EngineShares& shares, Time now);
+  void remove(const std::string& vgpu, Time now);
+  void set_policy(const std::string& policy, sched::QueueModel model, Time now);
+  void set_sharing(const std::string& vgpu, Sharing sharing);
+  void set_sm_part(const std::string& vgpu, double part);
+  void set_corun_mode(CorunMode mode, Time now);
+  const ArbiterOptions& options() const { return options_; }
+
+  // `board` stays valid until detach.
+  void attach(const std::string& vgpu, GateBoard* board, Time now);
+  void detach(const std::string& vgpu, Time now);
+
+  // Takes in the news on the virtual GPU's board.
+  void heard(const std::string& vgpu, Time now);
+  // Grants what can be granted. To be called after every other call, and at the time that it returns.
+  Time run(Time now);
+
+  std::vector<VgpuUse> use() const;
+  PlanState plan() const;
+  void start_trace();
+  std::vector<SliceRecord> take_trace(uint64_t* lost);
+
+ private:
+  using Account = size_t;  // of the scheduler: SDQ has one, MRQ one for each engine
+
+  struct Granted {
+    sched::RequestId id = 0;
+    Time asked = 0, granted = 0;
+    uint64_t planned = 0;  // the plan's number for it; 0: none has
+  };
+  // What is known of one gate.
+  struct Lane {
+    uint32_t ended = 0, asked = 0;
+    uint64_t busy_ns = 0;
+    bool waiting = false;
+    bool admitted = false;       // the scheduler has sent the ask that waits, and the plan has not granted it
+    Granted ask;                 // the one that waits
+    std::deque<Granted> flying;  // granted, oldest first
+    uint32_t leased = 0;         // begun at an open gate that has been closed since
+    uint32_t overdue = 0;        // granted, and given up: they are no longer the scheduler's
+    Time overdue_since = 0;
+    Time last_end = 0;             // of a slice
+    Time head_since = 0;           // when the oldest one that flies became that
+    bool stuck = false;            // that one is short work, and finds no room beside resident blocks
+    sched::RequestId pressed = 0;  // for which one of them room was made last
+  };
+  using Lanes = std::array<Lane, kGateEngines>;
+  struct Lease {
+    enum class State { kNone, kOpen, kClosing } state = State::kNone;
+    sched::RequestId id = 0;
+    Time since = 0;        // of the present part
+    uint64_t busy_ns = 0;  // measured in it
+    Time closed = 0;       // when its gates were shut
+    bool counted = false;  // since then: what was begun under it and still runs
+
+    bool takes() const { return state == State::kOpen || (state == State::kClosing && !counted); }
+    Time credit = 0;  // of earlier parts, held and not charged yet: a slice may have begun there
+    Time own = 0;     // where it is metered: of the engine's time since then, as far as it is taken
+  };
+  // Of the time that one which is corun has had an engine: what passed, and what of that is its own.
+  struct Part {
+    Time wall = 0, own = 0;
+    uint64_t of(uint64_t busy_ns) const;
+  };
+  struct Meter {
+    bool runs = false;
+    bool calm = false;  // nobody waits for the end of what it has there
+    Time since = 0;
+  };
+  // SMs of its own: what is computed there is in nobody's way, and waits for nobody.
+  struct Apart {
+    double part = 0;     // of the GPU's SMs; 0: it has none
+    bool fresh = false;  // no program is left that began before it had them
+    bool on = false;
+    bool open = false;              // some gate is, and has been used a moment ago
+    Time since = 0, looked_at = 0;  // up to when its time is charged or was idle; and was looked at
+  };
+  struct Vgpu {
+    std::string name;
+    sched::VgpuId id = 0;
+    EngineShares shares{};
+    GateBoard* board = nullptr;
+    GateBoard* aside = nullptr;               // instead of it, while it is not governed
+    bool corun = false, wants_corun = false;  // the second: from when on no program of before is left
+    Apart apart;
+    Time pressed_at = 0;                       // when others were to make room for it last
+    std::array<Meter, kGateEngines> meters{};  // by account
+    std::map<uint32_t, Lanes> slots;
+    std::array<uint32_t, kGateSlots> generation{};
+    std::array<Lease, kGateEngines> leases;        // by account
+    std::array<Time, kGateEngines> suspicion{};    // by account: held longer than measured, beyond what is usual
+    std::array<Time, kGateEngines> debt{};         // by account: charged with the next completion
+    std::array<Time, kGateEngines> last_wanted{};  // by account; 0: never
+    std::array<EngineUse, kGateEngines> use{};
+  };
+
+  Account account_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
+  unsigned accounts() const { return options_.model == sched::QueueModel::kSdq ? 1 : kGateEngines; }
+  // Calls each(slot, engine, lane) for every gate of the virtual GPU that belongs to the account and not to itself.
+  template <typename AnyVgpu, typename Each>
+  void for_lanes(AnyVgpu& vgpu, Account account, const Each& each) const {
+    for (auto& [slot, lanes] : vgpu.slots) {
+      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+        if (account_of(engine) == account && !is_apart(vgpu, engine)) each(slot, engine, lanes[engine]);
+      }
+    }
+  }
+  // Whether some gate of the account, of another virtual GPU, is so.
+  template <typename Is>
+  bool any_of_others(const Vgpu& vgpu, Account account, const Is& is) const {
+    bool any = false;
+    for (const auto& [name, other] : vgpus_) {
+      if (&other == &vgpu) continue;
+      for_lanes(other, account, [&](uint32_t, unsigned, const Lane& lane) { any = any || is(lane); });
+    }
+    return any;
+  }
+  Vgpu* find(const std::string& name);
+  void make_scheduler(Time now);
+  void enter(const Vgpu& vgpu, Time now);
+  Status check_shares(const std::string& except, const EngineShares& shares) const;
+
+  void hear_slot(Vgpu& vgpu, uint32_t slot, Time now);
+  void hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  void hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now);
+  void forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  void complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns, Time held,
+                Time now);
+  Time held_since(const Vgpu& vgpu, Account account, const Lane& lane, const Granted& slice) const;
+  static Time take_debt(Vgpu& vgpu, Account account);
+  Part take_part(Vgpu& vgpu, Account account, Time now);
+  void review_meters(Account account, Time now);
+  void set_calm(Vgpu& vgpu, Account account, bool calm);
+  void review_sharing(Time now);
+  static bool is_apart(const Vgpu& vgpu, unsigned engine) { return vgpu.apart.on && engine == 0; }
+  static bool has_programs(const Vgpu& vgpu);
+  Time review_apart(Time now);
+  void set_apart(Vgpu& vgpu, Time now);
+  void end_apart(Vgpu& vgpu, Time now);
+  void hear_apart(Vgpu& vgpu, uint32_t slot, Time now);
+  Time look_apart(Vgpu& vgpu, Time now);
+  sched::CorunRules corun_rules() const;
+  Time charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held, Time kept);
+  void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  void arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  uint32_t running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const;
+  void grant(const sched::Request& request, Time now);
+  void let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPlanner::Grant& planned, Time now);
+
+  void make_planner(Time now);
+  void post_mode(Vgpu& vgpu);
+  bool admit(const sched::Request& request, Time now);
+  void withdraw(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  void leave_plan(const Vgpu& vgpu, uint32_t slot, Time now);
+  void look_at_offer(const Vgpu& vgpu, uint32_t slot, Time now);
+  void tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now);
+  void see_crowd(Time now);
+  void take_answer(const CoPlanner::Grant& grant, Time now);
+  Time follow_plan(Account account, Time now);
+  bool governs(const Vgpu& vgpu) const;
+  void review_governed(Time now);
+  void stand_aside(Vgpu& vgpu, GateBoard* board);
+
+  bool take_lease(Vgpu& vgpu, Account account, Time now);
+  void open(Vgpu& vgpu, Account account, Time now);
+  void close(Vgpu& vgpu, Account account, Time now);
+  void renew(Vgpu& vgpu, Account account, Time now);
+  void end_lease(Vgpu& vgpu, Account account, Time now);
+  void give_up_lease(Vgpu& vgpu, Account account, Time now);
+  void settle_closing(Vgpu& vgpu, Account account, Time now);
+  void set_open(Vgpu& vgpu, Account account, bool open);
+
+  void fit_quantum(Time now);
+  void maybe_open(Account account, Time now);
+  bool wants(const Vgpu& vgpu, Account account, bool waiting_only) const;
+  bool others_want(const Vgpu& vgpu, Account account) const;
+  Time review_stuck(Account account, Time now);
+  bool others_press(const Vgpu& vgpu, Account account) const;
+  bool has_overdue(const Vgpu& vgpu, Account account) const;
+  Time dispatch(Account account, Time now);
+  Time give_up_overdue(Account account, Time now);
+  Time give_up_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  Time renew_leases(Account account, Time now);
+  void record(const Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, Time ended, Time charged);
+
+  ArbiterOptions options_;
+  Time quantum_;  // that runners gather short work to now
+  std::unique_ptr<sched::Scheduler> scheduler_;
+  std::map<std::string, Vgpu> vgpus_;
+  sched::VgpuId next_vgpu_ = 1;
+  sched::RequestId next_request_ = 1;
+  struct Place {
+    Vgpu* vgpu = nullptr;
+    uint32_t slot = 0;
+    unsigned engine = 0;
+  };
+  std::unordered_map<sched::RequestId, Place> waiting_;  // asks that the scheduler has not answered
+  std::array<Time, kGateEngines> free_since_{};          // by account: when the last slice ended
+  CorunMode corun_mode_ = CorunMode::kMps;
+  std::unique_ptr<CoPlanner> planner_;                   // null: the mode plans nothing
+  Time crowded_at_ = 0;                                  // when several gates last had something on the compute engine
+  std::array<slice::ChargeMeter, kGateEngines> meters_;  // by account
+  bool tracing_ = false;
+  std::vector<SliceRecord> trace_;
+  uint64_t trace_lost_ = 0;
+};
+
+}  // namespace bandsaw

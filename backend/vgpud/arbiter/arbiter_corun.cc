@@ -1,0 +1,233 @@
+// Virtual GPUs that have an engine together: who may, and what part of the time is whose.
+
+#include <algorithm>
+
+#include "backend/vgpud/arbiter/arbiter_core.h"
+#include "memory/base/futex.h"
+
+namespace bandsaw {
+namespace {
+
+// For so long short work may wait for room before others are to make some,
+constexpr sched::Time kStuck = 500 * sched::kMicrosecond;
+// which they may take so long to hear of: runners look each millisecond, and not before as much of their own has run.
+constexpr sched::Time kPress = 2 * sched::kMillisecond;
+// Each time costs them the part of a block.
+constexpr sched::Time kBetweenPresses = 8 * sched::kMillisecond;
+
+}  // namespace
+
+// Of work that took so long while this part passed.
+uint64_t ArbiterCore::Part::of(uint64_t busy_ns) const {
+  if (own >= wall) return busy_ns;
+  return static_cast<uint64_t>(static_cast<double>(busy_ns) * static_cast<double>(own) / static_cast<double>(wall));
+}
+
+void ArbiterCore::set_sharing(const std::string& name, Sharing sharing) {
+  if (Vgpu* vgpu = find(name)) vgpu->wants_corun = sharing == Sharing::kCorun;
+}
+
+void ArbiterCore::set_corun_mode(CorunMode mode, Time now) {
+  if (std::exchange(corun_mode_, mode) == mode) return;
+  scheduler_->set_rules(corun_rules());
+  make_planner(now);
+  for (auto& [name, vgpu] : vgpus_) post_mode(vgpu);
+}
+
+sched::CorunRules ArbiterCore::corun_rules() const {
+  sched::CorunRules rules;
+  if (corun_mode_ == CorunMode::kConsolidation) rules.most = 2;
+  rules.in_order = corun_mode_ == CorunMode::kSlicesFifo;
+  return rules;
+}
+
+bool ArbiterCore::has_programs(const Vgpu& vgpu) {
+  return std::any_of(vgpu.slots.begin(), vgpu.slots.end(), [&](const auto& entry) {
+    const auto& gates = vgpu.board->gates[entry.first];
+    return std::any_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.begun || gate.asked; });
+  });
+}
+
+// Programs of before have contexts of their own, which the driver would switch between. Those that have gone have left
+// their gates clear.
+void ArbiterCore::review_sharing(Time now) {
+  for (auto& [name, vgpu] : vgpus_) {
+    if (vgpu.corun == vgpu.wants_corun) continue;
+    if (vgpu.wants_corun && has_programs(vgpu)) continue;
+    vgpu.corun = vgpu.wants_corun;
+    (void)scheduler_->set_corun(vgpu.id, vgpu.corun, now);
+    post_mode(vgpu);
+  }
+}
+
+// What passed since the last time, while the virtual GPU had the engine.
+ArbiterCore::Part ArbiterCore::take_part(Vgpu& vgpu, Account account, Time now) {
+  Meter& meter = vgpu.meters[account];
+  const Part part = {now - meter.since, std::min(meters_[account].end(vgpu.id, now), now - meter.since)};
+  meters_[account].begin(vgpu.id, 1, now);
+  meter.since = now;
+  return part;
+}
+
+// As others_want, without those that only wait for their turn in a plan, and with those that have begun and find no
+// room.
+bool ArbiterCore::others_press(const Vgpu& vgpu, Account account) const {
+  return any_of_others(vgpu, account, [](const Lane& lane) { return (lane.waiting && !lane.admitted) || lane.stuck; });
+}
+
+// Short work is granted beside what is planned, and where resident blocks have all the room on the SMs it waits there
+// until they have drawn a whole kernel. So who waits for long has them make room: once for each slice, and not often.
+// Returns when to be called again.
+ArbiterCore::Time ArbiterCore::review_stuck(Account account, Time now) {
+  if (!planner_ || account != account_of(0)) return kNever;
+  Time next = kNever;
+  for (auto& [name, vgpu] : vgpus_) {
+    for (auto& [slot, lanes] : vgpu.slots) {
+      Lane& lane = lanes[0];
+      lane.stuck = false;
+      if (lane.flying.empty() || lane.flying.front().planned != 0 || vgpu.apart.on) continue;
+      const Granted& slice = lane.flying.front();
+      const Time due = std::max({slice.granted, lane.head_since, vgpu.pressed_at + kBetweenPresses}) + kStuck;
+      if (lane.pressed != slice.id && now >= due) {
+        lane.pressed = slice.id;
+        vgpu.pressed_at = now;
+        planner_->leave_room(now);
+      }
+      lane.stuck = lane.pressed == slice.id && now < vgpu.pressed_at + kPress;
+      if (lane.pressed != slice.id) next = std::min(next, due);
+      if (lane.stuck) next = std::min(next, vgpu.pressed_at + kPress);
+    }
+  }
+  return next;
+}
+
+// Of one that is metered not since its meter was read: that is done for its other slices' sake too.
+ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, Account account, const Lane& lane,
+                                          const Granted& slice) const {
+  return std::max(slice.granted, vgpu.meters[account].runs ? lane.head_since : free_since_[account]);
+}
+
+// Meters run of those that are corun and have something on the engine, be it given up.
+void ArbiterCore::review_meters(Account account, Time now) {
+  for (auto& [name, vgpu] : vgpus_) {
+    bool runs = vgpu.corun && (vgpu.leases[account].state != Lease::State::kNone || has_overdue(vgpu, account));
+    if (vgpu.corun && !runs) {
+      for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) { runs = runs || !lane.flying.empty(); });
+    }
+    Meter& meter = vgpu.meters[account];
+    if (const bool calm = runs && !others_press(vgpu, account); calm != meter.calm) set_calm(vgpu, account, calm);
+    if (meter.runs == runs) continue;
+    if (runs) {
+      meters_[account].begin(vgpu.id, 1, now);
+    } else {
+      (void)meters_[account].end(vgpu.id, now);
+    }
+    meter.runs = runs;
+    meter.since = now;
+  }
+}
+
+void ArbiterCore::set_calm(Vgpu& vgpu, Account account, bool calm) {
+  vgpu.meters[account].calm = calm;
+  if (!vgpu.board) return;
+  for_lanes(vgpu, account,
+            [&](uint32_t slot, unsigned engine, Lane&) { vgpu.board->gates[slot][engine].calm = calm ? 1 : 0; });
+}
+
+void ArbiterCore::set_sm_part(const std::string& name, double part) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu) return;
+  if (vgpu->apart.part == 0) vgpu->apart.fresh = false;
+  vgpu->apart.part = part;
+}
+
+// Contexts of isolated ones are not beside those of others on other SMs: the driver switches between all these and one.
+// Returns when to be called again.
+ArbiterCore::Time ArbiterCore::review_apart(Time now) {
+  const bool together = std::none_of(vgpus_.begin(), vgpus_.end(), [](const auto& entry) {
+    return !entry.second.corun && has_programs(entry.second);
+  });
+  Time next = kNever;
+  for (auto& [name, vgpu] : vgpus_) {
+    Apart& apart = vgpu.apart;
+    if (apart.part == 0 && !apart.on) continue;
+    apart.fresh = apart.fresh || !has_programs(vgpu);
+    const bool on = together && vgpu.corun && apart.fresh && apart.part > 0;
+    if (on != apart.on) on ? set_apart(vgpu, now) : end_apart(vgpu, now);
+    if (apart.on && apart.open) next = std::min(next, look_apart(vgpu, now));
+  }
+  return next;
+}
+
+// What it has in flight is charged as far as it has come.
+void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
+  close(vgpu, account_of(0), now);
+  for (auto& [slot, lanes] : vgpu.slots) {
+    forget_lane(vgpu, slot, 0, now);
+    const Gate& gate = vgpu.board->gates[slot][0];
+    lanes[0].ended = gate.ended;
+    lanes[0].busy_ns = gate.busy_ns;
+    lanes[0].asked = gate.asked - 1;  // it is answered when it is heard
+  }
+  settle_closing(vgpu, account_of(0), now);
+  vgpu.apart = {.part = vgpu.apart.part, .fresh = true, .on = true, .since = now};
+  for (auto& [slot, lanes] : vgpu.slots) hear_apart(vgpu, slot, now);
+  post_mode(vgpu);
+}
+
+// What it has running is nobody's slice.
+void ArbiterCore::end_apart(Vgpu& vgpu, Time now) {
+  for (auto& [slot, lanes] : vgpu.slots) {
+    vgpu.board->gates[slot][0].open = 0;
+    hear_apart(vgpu, slot, now);
+    vgpu.board->gates[slot][0].open = 0;
+    lanes[0].overdue = running_at(vgpu, slot, 0);
+    lanes[0].overdue_since = now;
+  }
+  vgpu.apart.on = false;
+  post_mode(vgpu);
+}
+
+// Charged is its part of the time that its runners measured, which all together is no more than what passed.
+void ArbiterCore::hear_apart(Vgpu& vgpu, uint32_t slot, Time now) {
+  Gate& gate = vgpu.board->gates[slot][0];
+  Lane& lane = vgpu.slots[slot][0];
+  Apart& apart = vgpu.apart;
+  const uint32_t asked = gate.asked, ended = gate.ended;
+  const uint64_t busy_ns = gate.busy_ns;
+  const uint32_t count = ended - std::exchange(lane.ended, ended);
+  const uint64_t busy = busy_ns - std::exchange(lane.busy_ns, busy_ns);
+  if (count > 0) {
+    const auto took = static_cast<Time>(std::min<uint64_t>(busy, static_cast<uint64_t>(now - apart.since)));
+    const auto charged = static_cast<Time>(static_cast<double>(took) * apart.part);
+    apart.since += took;
+    vgpu.use[0].busy_ns += static_cast<uint64_t>(charged);
+    vgpu.use[0].grants += count;
+    record(vgpu, slot, 0, {.asked = now - took, .granted = now - took}, now, charged);
+  }
+  if (std::exchange(lane.asked, asked) == asked) return;
+  if (!std::exchange(apart.open, true)) apart.since = apart.looked_at = now;
+  gate.blocks = 0;
+  gate.open = 1;
+  gate.granted = asked;
+  futex_wake(&gate.granted);
+}
+
+// An open gate tells nothing. One that is idle has to ask again, so that nobody looks at it meanwhile.
+ArbiterCore::Time ArbiterCore::look_apart(Vgpu& vgpu, Time now) {
+  Apart& apart = vgpu.apart;
+  if (now - apart.looked_at < options_.period_ns) return apart.looked_at + options_.period_ns;
+  apart.looked_at = now;
+  bool used = false;
+  for (auto& [slot, lanes] : vgpu.slots) {
+    const uint32_t ended = lanes[0].ended;
+    hear_apart(vgpu, slot, now);
+    used = used || lanes[0].ended != ended || running_at(vgpu, slot, 0) > 0;
+  }
+  if (used) return now + options_.period_ns;
+  for (auto& [slot, lanes] : vgpu.slots) vgpu.board->gates[slot][0].open = 0;
+  apart.open = false;
+  return kNever;
+}
+
+}  // namespace bandsaw

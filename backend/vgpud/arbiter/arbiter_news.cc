@@ -1,0 +1,226 @@
+// What the arbiter hears from the gates, and what it charges for it.
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/vgpud/arbiter/arbiter_core.h"
+#include "memory/base/futex.h"
+
+namespace bandsaw {
+namespace {
+
+using sched::Engine;
+using sched::kMicrosecond;
+using sched::kMillisecond;
+
+// What nobody believes of a gate's counters.
+constexpr uint32_t kSlicesAtOnce = 64;
+// A slice holds the engine a little longer than it works: switching, the runner's own time. What goes beyond adds up,
+// and what adds up beyond the benefit of doubt is charged.
+constexpr ArbiterCore::Time kUsualDelay = 200 * kMicrosecond, kDoubt = 50 * kMillisecond;
+constexpr ArbiterCore::Time kUsualPart = 8;
+constexpr size_t kTraceMax = 1 << 20;
+
+}  // namespace
+
+void ArbiterCore::heard(const std::string& name, Time now) {
+  Vgpu* vgpu = find(name);
+  if (!vgpu || !vgpu->board) return;
+  see_crowd(now);
+  for (uint32_t word = 0; word < vgpu->board->news.size(); ++word) {
+    uint64_t bits = vgpu->board->news[word].exchange(0);
+    for (; bits != 0; bits &= bits - 1) {
+      hear_slot(*vgpu, 64 * word + static_cast<uint32_t>(std::countr_zero(bits)), now);
+    }
+  }
+}
+
+void ArbiterCore::hear_slot(Vgpu& vgpu, uint32_t slot, Time now) {
+  const uint32_t generation = vgpu.board->generation[slot];
+  if (generation != std::exchange(vgpu.generation[slot], generation) && vgpu.slots.contains(slot)) {
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(vgpu, slot, engine, now);
+    vgpu.slots.erase(slot);
+    for (unsigned account = 0; account < accounts(); ++account) settle_closing(vgpu, account, now);
+  }
+  for (unsigned engine = 0; engine < kGateEngines; ++engine) hear_gate(vgpu, slot, engine, now);
+  look_at_offer(vgpu, slot, now);
+}
+
+// How many slices of the gate have begun and not ended, as far as that can be believed.
+uint32_t ArbiterCore::running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const {
+  const Gate& gate = vgpu.board->gates[slot][engine];
+  const uint32_t ended = gate.ended, running = gate.begun - ended;
+  return running > kSlicesAtOnce ? 0 : running;
+}
+
+void ArbiterCore::hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  if (is_apart(vgpu, engine)) return hear_apart(vgpu, slot, now);
+  const Gate& gate = vgpu.board->gates[slot][engine];
+  Lane& lane = vgpu.slots[slot][engine];
+  const uint32_t asked = gate.asked, ended = gate.ended;
+  const uint64_t busy_ns = gate.busy_ns;
+  const uint32_t count = ended - std::exchange(lane.ended, ended);
+  const uint64_t busy = busy_ns - std::exchange(lane.busy_ns, busy_ns);
+  if (count > 0 && count <= kSlicesAtOnce * 1024) hear_ended(vgpu, slot, engine, count, busy, now);
+  if (asked != lane.asked && !lane.waiting) {
+    lane.asked = asked;
+    if (vgpu.leases[account_of(engine)].state == Lease::State::kOpen) return let_in(vgpu, slot, engine, now);
+    lane.waiting = true;
+    lane.ask = {next_request_++, now, 0};
+    arrive(vgpu, slot, engine, now);
+  }
+  // One that asks counts nothing it has not begun.
+  if (lane.waiting) lane.leased = std::min(lane.leased, running_at(vgpu, slot, engine));
+  if (count > 0 || lane.waiting) vgpu.last_wanted[account_of(engine)] = now;
+  settle_closing(vgpu, account_of(engine), now);
+}
+
+// A gate that was made after the others were opened.
+void ArbiterCore::let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  Gate& gate = vgpu.board->gates[slot][engine];
+  vgpu.last_wanted[account_of(engine)] = now;
+  ++vgpu.use[engine].grants;
+  gate.open = 1;
+  gate.blocks = 0;
+  gate.granted = vgpu.slots[slot][engine].asked;
+  futex_wake(&gate.granted);
+}
+
+void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  const Lane& lane = vgpu.slots[slot][engine];
+  const sched::Request request{
+      .id = lane.ask.id, .vgpu = vgpu.id, .engine = static_cast<Engine>(engine), .estimate = 0, .priority = 0};
+  if (scheduler_->arrival(request, now) != sched::Error::kNone) return let_go(vgpu, slot, engine, {}, now);
+  waiting_[request.id] = {&vgpu, slot, engine};
+}
+
+// In the order in which they began: those given up, those begun at the open gate, those granted. Before a lease closes,
+// what was granted is older than it.
+void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now) {
+  Lane& lane = vgpu.slots[slot][engine];
+  Lease& lease = vgpu.leases[account_of(engine)];
+  const bool metered = vgpu.meters[account_of(engine)].runs;
+  const Part part = metered ? take_part(vgpu, account_of(engine), now) : Part{};
+  const Time own = metered ? part.own / count : 0;
+  const uint64_t each = part.of(std::min<uint64_t>(busy_ns, sched::kLongest / 2) / count);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (lane.overdue > 0) {
+      if (--lane.overdue == 0 && others_want(vgpu, account_of(engine))) {
+        vgpu.debt[account_of(engine)] += metered ? part.own - own * i : now - lane.overdue_since;
+      }
+    } else if (lane.leased > 0) {
+      --lane.leased;
+      lease.own += own;
+      lease.busy_ns += each;
+      vgpu.use[engine].busy_ns += each;
+    } else if (!lane.flying.empty()) {
+      // One of short work that turned out to be none ends before what was begun earlier.
+      auto ended = lane.flying.begin();
+      if (busy_ns == 0) {
+        ended = std::find_if(ended, lane.flying.end(), [](const Granted& one) { return one.planned == 0; });
+        if (ended == lane.flying.end()) ended = lane.flying.begin();
+      }
+      const Granted slice = *ended;
+      if (ended == lane.flying.begin()) lane.head_since = now;
+      lane.flying.erase(ended);
+      if (engine == 0) tell_plan(vgpu, slot, slice, busy_ns / count, now);
+      complete(vgpu, slot, engine, slice, each, metered ? own : now - held_since(vgpu, account_of(engine), lane, slice),
+               now);
+    } else if (lease.takes()) {
+      lease.own += own;
+      lease.busy_ns += each;
+      vgpu.use[engine].busy_ns += each;
+      ++vgpu.use[engine].grants;
+    } else {
+      vgpu.debt[account_of(engine)] += static_cast<Time>(each);  // let in just before the gate was closed
+    }
+  }
+  lane.last_end = now;
+}
+
+// The measured time, but never more than the engine was held; and not less, by and by, than it was kept from others who
+// waited for it.
+ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held, Time kept) {
+  held = std::clamp<Time>(held, 0, sched::kLongest / 2);
+  Time charged = std::min<Time>(static_cast<Time>(std::min<uint64_t>(busy_ns, sched::kLongest / 2)), held);
+  Time& suspicion = vgpu.suspicion[account];
+  if (kept > 0 && others_want(vgpu, account)) {
+    suspicion = std::max<Time>(0, suspicion + kept - std::min(charged, kept) - kUsualDelay - kept / kUsualPart);
+    if (suspicion > kDoubt) {
+      charged += suspicion - kDoubt;
+      suspicion = kDoubt;
+    }
+  }
+  return charged + take_debt(vgpu, account);
+}
+
+// What is to be charged beside the next slice; then it is.
+ArbiterCore::Time ArbiterCore::take_debt(Vgpu& vgpu, Account account) {
+  return std::min(std::exchange(vgpu.debt[account], 0), sched::kLongest / 2);
+}
+
+void ArbiterCore::complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns,
+                           Time held, Time now) {
+  const Account account = account_of(engine);
+  const Time charged = charge(vgpu, account, busy_ns, held, held);
+  (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);
+  vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);
+  free_since_[account] = now;
+  record(vgpu, slot, engine, slice, now, charged);
+}
+
+// Its runner has gone: what it held is free, and charged as long as it held it.
+void ArbiterCore::forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  Lane& lane = vgpu.slots[slot][engine];
+  if (lane.waiting) withdraw(vgpu, slot, engine, now);
+  if (engine == 0) leave_plan(vgpu, slot, now);
+  const Account account = account_of(engine);
+  const bool metered = vgpu.meters[account].runs;
+  for (const Granted& slice : std::exchange(lane.flying, {})) {
+    const Time held = metered ? take_part(vgpu, account, now).own : now - held_since(vgpu, account, lane, slice);
+    complete(vgpu, slot, engine, slice, static_cast<uint64_t>(now - slice.granted), held, now);
+  }
+  lane = {};
+}
+
+void ArbiterCore::record(const Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, Time ended,
+                         Time charged) {
+  if (!tracing_) return;
+  if (trace_.size() >= kTraceMax) {
+    ++trace_lost_;
+    return;
+  }
+  trace_.push_back({vgpu.name, slot, static_cast<Engine>(engine), slice.asked, slice.granted, ended, charged});
+}
+
+void ArbiterCore::start_trace() {
+  tracing_ = true;
+  trace_.clear();
+  trace_lost_ = 0;
+}
+
+std::vector<SliceRecord> ArbiterCore::take_trace(uint64_t* lost) {
+  tracing_ = false;
+  *lost = std::exchange(trace_lost_, 0);
+  return std::exchange(trace_, {});
+}
+
+std::vector<VgpuUse> ArbiterCore::use() const {
+  std::vector<VgpuUse> all;
+  for (const auto& [name, vgpu] : vgpus_) {
+    VgpuUse& use = all.emplace_back(VgpuUse{name, vgpu.shares, vgpu.use});
+    for (const auto& [slot, lanes] : vgpu.slots) {
+      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+        use.engines[engine].waiting += lanes[engine].waiting;
+        use.engines[engine].in_flight += std::max<uint32_t>(static_cast<uint32_t>(lanes[engine].flying.size()),
+                                                            vgpu.board ? running_at(vgpu, slot, engine) : 0);
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,169 @@
+// Which of the corun virtual GPUs' long kernels go on beside each other: where a mode plans, an ask that the policy
+// lets through takes part in the plan, and is granted when the plan wants its next slice.
+//
+// For the scheduler, such an ask is in flight from then on: it is charged what its slice takes, and who needs the
+// engine for itself waits for its end. One that the policy does not let through takes no part.
+
+#include <algorithm>
+
+#include "backend/vgpud/arbiter/arbiter_core.h"
+#include "memory/base/futex.h"
+
+namespace bandsaw {
+
+using sched::Engine;
+
+namespace {
+
+constexpr unsigned kCompute = 0;
+
+CoPlanner::Place place_of(sched::VgpuId vgpu, uint32_t slot) { return CoPlanner::Place{vgpu} << 32 | slot; }
+
+}  // namespace
+
+void ArbiterCore::make_planner(Time now) {
+  for (auto& [name, vgpu] : vgpus_) {
+    for (auto& [slot, lanes] : vgpu.slots) {
+      if (lanes[kCompute].admitted) let_go(vgpu, slot, kCompute, {}, now);
+      for (Granted& slice : lanes[kCompute].flying) slice.planned = 0;
+      lanes[kCompute].stuck = false;
+    }
+  }
+  planner_ = CoPlanner::make(corun_mode_, options_.plan);
+}
+
+// What runners of this virtual GPU are to know of the mode.
+void ArbiterCore::post_mode(Vgpu& vgpu) {
+  if (!vgpu.board) return;
+  vgpu.board->whole = corun_mode_ == CorunMode::kConsolidation && vgpu.corun ? 1 : 0;
+  vgpu.board->planned = planner_ && vgpu.corun && !vgpu.apart.on ? 1 : 0;
+  if (planner_) return;
+  for (auto& gates : vgpu.board->gates) gates[kCompute].resident = 0;
+}
+
+// True: it takes part in the plan, which is to grant it.
+bool ArbiterCore::admit(const sched::Request& request, Time now) {
+  const auto found = waiting_.find(request.id);
+  if (!planner_ || found == waiting_.end() || found->second.engine != kCompute) return false;
+  const Place place = found->second;
+  Vgpu& vgpu = *place.vgpu;
+  Lane& lane = vgpu.slots[place.slot][kCompute];
+  OfferFacts facts;
+  if (!vgpu.corun || !read_offer(vgpu.board->offers[place.slot], &facts)) return false;
+  if (facts.call == 0 || facts.asked != lane.asked) return false;  // of short work
+  if (!planner_->ask(place_of(vgpu.id, place.slot), vgpu.id, facts, now)) return false;
+  waiting_.erase(found);
+  lane.admitted = true;
+  return true;
+}
+
+// Takes an ask that is not granted yet out of the scheduler.
+void ArbiterCore::withdraw(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  Lane& lane = vgpu.slots[slot][engine];
+  if (std::exchange(lane.admitted, false)) {
+    (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), lane.ask.id, 0, now);
+    leave_plan(vgpu, slot, now);
+  } else {
+    (void)scheduler_->cancel(vgpu.id, static_cast<Engine>(engine), lane.ask.id, now);
+    waiting_.erase(lane.ask.id);
+  }
+}
+
+void ArbiterCore::leave_plan(const Vgpu& vgpu, uint32_t slot, Time now) {
+  if (planner_) planner_->gone(place_of(vgpu.id, slot), now);
+}
+
+void ArbiterCore::look_at_offer(const Vgpu& vgpu, uint32_t slot, Time now) {
+  OfferFacts facts;
+  if (planner_ && read_offer(vgpu.board->offers[slot], &facts)) planner_->look(place_of(vgpu.id, slot), facts, now);
+}
+
+void ArbiterCore::tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now) {
+  if (!planner_) return;
+  if (slice.planned == 0) return busy_ns > 0 ? planner_->keep_room(now) : void();
+  // Slices of one gate may overlap: then each takes what passed since the one before.
+  const Time since = std::max(slice.granted, vgpu.slots.at(slot)[kCompute].last_end);
+  const auto busy = static_cast<Time>(std::min<uint64_t>(busy_ns, static_cast<uint64_t>(now - since)));
+  planner_->slice_done(place_of(vgpu.id, slot), slice.planned, busy, slice.granted > crowded_at_, now);
+}
+
+// Of gates that have something on the compute engine: several together say nothing of what each would take alone.
+void ArbiterCore::see_crowd(Time now) {
+  if (!planner_) return;
+  int count = 0;
+  for (auto& [name, vgpu] : vgpus_) {
+    const Account account = account_of(kCompute);
+    count += vgpu.leases[account].state != Lease::State::kNone;
+    for (const auto& [slot, lanes] : vgpu.slots)
+      count += !lanes[kCompute].flying.empty() || lanes[kCompute].overdue > 0;
+  }
+  if (count > 1) crowded_at_ = now;
+}
+
+void ArbiterCore::take_answer(const CoPlanner::Grant& grant, Time now) {
+  const auto slot = static_cast<uint32_t>(grant.place);
+  for (auto& [name, vgpu] : vgpus_) {
+    if (vgpu.id != grant.place >> 32 || !vgpu.board || !vgpu.slots.contains(slot)) continue;
+    if (grant.number == 0) {
+      vgpu.board->gates[slot][kCompute].resident = grant.resident;
+    } else if (vgpu.slots[slot][kCompute].admitted) {
+      let_go(vgpu, slot, kCompute, grant, now);
+    }
+    return;
+  }
+}
+
+// Returns when to be called again.
+ArbiterCore::Time ArbiterCore::follow_plan(Account account, Time now) {
+  if (!planner_ || account != account_of(kCompute)) return kNever;
+  for (auto& [name, vgpu] : vgpus_) {
+    for (const auto& [slot, lanes] : vgpu.slots) {
+      const Lane& lane = lanes[kCompute];
+      if (lane.waiting && !lane.admitted) planner_->hold_back(place_of(vgpu.id, slot), now);
+    }
+  }
+  for (const CoPlanner::Grant& grant : planner_->run(now)) take_answer(grant, now);
+  return planner_->next();
+}
+
+// Without a policy only those are asked to ask that a mode has rules for; the others go as if there were no arbiter.
+bool ArbiterCore::governs(const Vgpu& vgpu) const {
+  return options_.scheduled || (corun_mode_ != CorunMode::kMps && vgpu.corun);
+}
+
+void ArbiterCore::review_governed(Time now) {
+  if (options_.scheduled) return;
+  for (auto& [name, vgpu] : vgpus_) {
+    if (vgpu.board && !governs(vgpu)) {
+      GateBoard* const board = vgpu.board;
+      detach(name, now);
+      stand_aside(vgpu, board);
+    } else if (vgpu.aside && governs(vgpu)) {
+      attach(name, std::exchange(vgpu.aside, nullptr), now);
+    }
+  }
+}
+
+void ArbiterCore::stand_aside(Vgpu& vgpu, GateBoard* board) {
+  vgpu.aside = board;
+  board->planned = board->whole = 0;
+  board->absent = 1;
+  for (auto& gates : board->gates) {
+    for (Gate& gate : gates) {
+      if (gate.asked != 0) futex_wake(&gate.granted);
+    }
+  }
+}
+
+PlanState ArbiterCore::plan() const {
+  if (!planner_) return {};
+  PlanState state = planner_->state();
+  for (size_t i = 0; i < state.plan.size(); ++i) {
+    for (const auto& [name, vgpu] : vgpus_) {
+      if (vgpu.id == state.owners[i]) state.plan[i].vgpu = name;
+    }
+  }
+  return state;
+}
+
+}  // namespace bandsaw

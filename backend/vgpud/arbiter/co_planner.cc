@@ -1,0 +1,342 @@
+#include "backend/vgpud/arbiter/co_planner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "vgpu-sched/slice/occupancy.h"
+
+namespace bandsaw {
+namespace {
+
+// Between two slices a runner needs some tenths of a millisecond; who is silent for longer has something else to do.
+constexpr CoPlanner::Time kQuiet = 2 * slice::kMillisecond;
+// The same while the engine stands idle for it.
+constexpr CoPlanner::Time kPause = 100 * slice::kMicrosecond;
+// Room for short work is kept for so long after the last of it.
+constexpr CoPlanner::Time kRoomFor = 100 * slice::kMillisecond;
+
+}  // namespace
+
+bool CoPlanner::plans(CorunMode mode) {
+  return mode == CorunMode::kKernelet || mode == CorunMode::kPersistentGreedy || mode == CorunMode::kOpt ||
+         mode == CorunMode::kRandom;
+}
+
+std::unique_ptr<CoPlanner> CoPlanner::make(CorunMode mode, const PlanOptions& options) {
+  if (!plans(mode)) return nullptr;
+  return std::unique_ptr<CoPlanner>(new CoPlanner(mode, options));
+}
+
+CoPlanner::CoPlanner(CorunMode mode, const PlanOptions& options)
+    : mode_(mode),
+      options_(options),
+      model_(options.gpu),
+      known_(model_, &table_),
+      meter_(model_),
+      // What is drawn by lot is to stay so.
+      scheduler_(slice::make_planner(to_text(mode), model_, options.planner, &known_),
+                 mode == CorunMode::kRandom ? nullptr : &meter_) {}
+
+void CoPlanner::leave(Kernel* kernel, Time now) {
+  if (kernel->id == 0) return;
+  (void)scheduler_.departure(kernel->id, now);
+  forget(kernel);
+}
+
+// It is over for the co-scheduler, or was never there.
+void CoPlanner::forget(Kernel* kernel) {
+  places_.erase(kernel->id);
+  if (const auto shape = shapes_.find(kernel->shape); shape != shapes_.end()) --shape->second.users;
+  kernel->id = 0;
+  kernel->stays = false;
+  kernel->resident = 0;
+  kernel->due.clear();
+  kernel->flying.clear();
+}
+
+bool CoPlanner::arrive(Place place, Kernel* kernel, Time now) {
+  Shape& shape = shape_of(kernel->shape, kernel->facts);
+  const slice::KernelId id = next_kernel_++;
+  const slice::Call call{.id = id,
+                         .stream = place,
+                         .shape = shape.id,
+                         .blocks = kernel->facts.left,
+                         .minimum = std::min(kernel->facts.minimum, kernel->facts.left),
+                         .alone = kernel->facts.alone != 0};
+  if (scheduler_.arrival(call, now) != slice::Error::kNone) return false;
+  ++shape.users;
+  kernel->id = id;
+  kernel->blocks = call.blocks;
+  kernel->quiet_since = now;
+  places_[id] = place;
+  return true;
+}
+
+// What the co-scheduler and this know to be left of it; the runner knows better.
+uint64_t CoPlanner::left_of(const Kernel& kernel) const {
+  const slice::ReadyKernel* ready = scheduler_.queues().find_ready(kernel.id);
+  uint64_t left = ready ? ready->left : 0;
+  for (const slice::Range& range : kernel.due) left += range.blocks;
+  return left;
+}
+
+// So that a decision stays cheap, whatever one owner's processes ask for. What finds none goes as short work does.
+bool CoPlanner::has_room(Owner owner) const {
+  const auto count = std::count_if(kernels_.begin(), kernels_.end(), [owner](const auto& entry) {
+    return entry.second.id != 0 && entry.second.shape.first == owner;
+  });
+  return static_cast<size_t>(count) < kKernelsMost;
+}
+
+bool CoPlanner::ask(Place place, Owner owner, const OfferFacts& facts, Time now) {
+  if (!is_sound(facts)) {
+    ++counts_.refused;
+    gone(place, now);
+    return false;
+  }
+  Kernel& kernel = kernels_[place];
+  const bool other = kernel.facts.call != facts.call || kernel.shape != Key(owner, facts.shape);
+  const bool recut = !kernel.stays && !kernel.has_resident() && facts.left != left_of(kernel);
+  if (kernel.id != 0 && (other || recut)) leave(&kernel, now);
+  kernel.shape = {owner, facts.shape};
+  kernel.facts = facts;
+  if (kernel.id == 0 && (!has_room(owner) || !arrive(place, &kernel, now))) return false;
+  if (kernel.stays || kernel.has_resident()) {
+    (void)scheduler_.progress(kernel.id, kernel.done(facts.left));
+  }
+  kernel.asks = true;
+  return true;
+}
+
+void CoPlanner::hold_back(Place place, Time now) {
+  const auto found = kernels_.find(place);
+  if (found == kernels_.end()) return;
+  found->second.asks = false;
+  if (found->second.flying.empty()) leave(&found->second, now);
+}
+
+void CoPlanner::look(Place place, const OfferFacts& facts, Time now) {
+  const auto found = kernels_.find(place);
+  if (found == kernels_.end() || found->second.id == 0) return;
+  Kernel& kernel = found->second;
+  if (facts.call == kernel.facts.call) return see(kernel, facts);
+  if (kernel.quiet()) return leave(&kernel, now);
+  // Its resident blocks have drawn the last of the grid's: the next kernel's take the room of those that end.
+  if (facts.call == 0 && kernel.has_resident() && !kernel.asks) scheduler_.issued_all(kernel.id);
+}
+
+// How far resident blocks are, which the runner tells of those of a pair.
+void CoPlanner::see(const Kernel& kernel, const OfferFacts& facts) {
+  if (!kernel.has_resident() || kernel.flying.empty() || facts.seen_ns <= 0 || facts.resident != kernel.told) return;
+  (void)scheduler_.drawn(kernel.id, kernel.done(facts.left), static_cast<int>(facts.resident), facts.seen_ns);
+}
+
+void CoPlanner::slice_done(Place place, uint64_t number, Time busy, bool alone, Time now) {
+  const auto found = kernels_.find(place);
+  if (found == kernels_.end()) return;
+  Kernel& kernel = found->second;
+  const auto slice = std::find_if(kernel.flying.begin(), kernel.flying.end(),
+                                  [number](const Flying& flying) { return flying.number == number; });
+  if (slice == kernel.flying.end()) return;
+  const slice::Range range = slice->range;
+  kernel.flying.erase(slice);
+  if (kernel.flying.empty()) kernel.quiet_since = now;
+  if (kernel.id == 0) return;
+  if (alone) measure(&kernel, range.blocks, busy, now);
+  if (kernel.id == 0) return;
+  bool over = false;
+  if (!kernel.stays) (void)scheduler_.slice_done(kernel.id, range.first, now, &over);
+  // Of resident blocks only their runner knows when all is done.
+  const bool drained = kernel.stays && kernel.flying.empty() && kernel.facts.left == 0;
+  if (drained) (void)scheduler_.slice_done(kernel.id, kernel.whole.first, now, &over);
+  if (over) forget(&kernel);
+}
+
+void CoPlanner::gone(Place place, Time now) {
+  const auto found = kernels_.find(place);
+  if (found == kernels_.end()) return;
+  leave(&found->second, now);
+  kernels_.erase(found);
+}
+
+void CoPlanner::clear(Time now) {
+  for (auto& [place, kernel] : kernels_) leave(&kernel, now);
+  kernels_.clear();
+}
+
+void CoPlanner::count_plan() {
+  if (scheduler_.plans() == plans_seen_) return;
+  plans_seen_ = scheduler_.plans();
+  const size_t parts = scheduler_.plan().parts.size();
+  if (parts > 0) ++counts_.plans;
+  if (parts == 1) ++counts_.alone;
+  if (parts > 1) ++counts_.pairs;
+}
+
+void CoPlanner::issue(Time now) {
+  while (const auto issue = scheduler_.next(now)) {
+    count_plan();
+    const auto place = places_.find(issue->kernel);
+    if (place == places_.end()) continue;
+    Kernel& kernel = kernels_.at(place->second);
+    // Of resident blocks no slices are planned: what is issued stands for all that is left (see resize).
+    if (issue->kind == slice::Issue::Kind::kResident || kernel.stays || kernel.has_resident()) continue;
+    kernel.resident = issue->resident;
+    if (issue->sharing == slice::Sharing::kPersistent && issue->resident > 0) {
+      kernel.stays = true;
+      kernel.whole = issue->range;
+    } else {
+      kernel.due.push_back(issue->range);
+    }
+  }
+  count_plan();
+}
+
+void CoPlanner::leave_room(Time now) {
+  ++counts_.pressed;
+  leaves_room_ = true;
+  room_until_ = now + kRoomFor;
+}
+
+void CoPlanner::keep_room(Time now) {
+  if (leaves_room_) room_until_ = now + kRoomFor;
+}
+
+// As planned, but for the room of a block that the one with most of them leaves. Who is alone has as many as are best
+// for it, unless these are all that fit.
+uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
+  const auto planned = static_cast<uint32_t>(kernel.resident);
+  const uint32_t all = planned == 0 ? kernel.facts.most_resident : planned;
+  if (!leaves_room_ || all < 2) return planned;
+  if (planned == 0) return kernel.facts.best != 0 && kernel.facts.best < all ? 0 : all - 1;
+  const auto most = std::max_element(kernels_.begin(), kernels_.end(), [](const auto& one, const auto& other) {
+    return one.second.resident < other.second.resident;
+  });
+  return &kernel == &most->second ? all - 1 : planned;
+}
+
+// Where blocks on an SM are planned and the runner has slices, a slice has as many as are to lie there.
+CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
+  const uint32_t resident = kernel->has_resident() ? resident_of(*kernel) : static_cast<uint32_t>(kernel->resident);
+  Grant grant{.place = place, .number = next_number_++, .resident = resident};
+  slice::Range range = kernel->whole;
+  if (kernel->stays) {
+    const uint64_t row = static_cast<uint64_t>(kernel->resident) * static_cast<uint64_t>(options_.gpu.sms);
+    const uint64_t blocks = std::min(std::max(row, kernel->facts.minimum), kernel->facts.left);
+    range.blocks = kernel->has_resident() ? 0 : blocks;
+  } else {
+    range = kernel->due.front();
+    kernel->due.pop_front();
+  }
+  grant.blocks = range.blocks;
+  kernel->told = grant.resident;
+  kernel->facts.left -= std::min(kernel->facts.left, range.blocks);
+  kernel->flying.push_back({grant.number, range});
+  kernel->asks = false;
+  ++counts_.grants;
+  return grant;
+}
+
+// How many blocks lie on an SM, of those of which that is planned. One that has no part, and is not to end either, has
+// none.
+void CoPlanner::resize(std::vector<Grant>* grants) {
+  const auto& parts = scheduler_.plan().parts;
+  for (auto& [place, kernel] : kernels_) {
+    if (kernel.id == 0 || (!kernel.stays && !kernel.has_resident())) continue;
+    const auto part =
+        std::find_if(parts.begin(), parts.end(), [id = kernel.id](const slice::Part& one) { return one.kernel == id; });
+    if (part != parts.end()) kernel.resident = part->resident;
+    if (!kernel.has_resident()) continue;
+    const slice::ReadyKernel* ready = scheduler_.queues().find_ready(kernel.id);
+    kernel.stays = part != parts.end() || ready == nullptr || ready->left == 0;
+    if (!kernel.stays) kernel.resident = 0;
+    const uint32_t resident = kernel.stays ? resident_of(kernel) : kNoResident;
+    if (kernel.flying.empty() || resident == kernel.told) continue;
+    kernel.told = resident;
+    ++counts_.resizes;
+    grants->push_back({.place = place, .resident = resident});
+  }
+}
+
+void CoPlanner::grant(std::vector<Grant>* grants) {
+  for (auto& [place, kernel] : kernels_) {
+    if (kernel.asks && (kernel.stays || !kernel.due.empty())) grants->push_back(give(place, &kernel));
+  }
+}
+
+// Nothing of what is planned is on the engine, and somebody would have it.
+bool CoPlanner::stands_idle() const {
+  bool asks = false;
+  for (const auto& [place, kernel] : kernels_) {
+    if (!kernel.flying.empty()) return false;
+    asks = asks || kernel.asks;
+  }
+  return asks;
+}
+
+void CoPlanner::drop_quiet(Time since, Time now) {
+  for (auto& [place, kernel] : kernels_) {
+    if (kernel.quiet() && kernel.quiet_since <= since) leave(&kernel, now);
+  }
+}
+
+void CoPlanner::answer(Time now, std::vector<Grant>* grants) {
+  issue(now);
+  resize(grants);
+  grant(grants);
+}
+
+std::vector<CoPlanner::Grant> CoPlanner::run(Time now) {
+  std::vector<Grant> grants;
+  leaves_room_ = leaves_room_ && now < room_until_;
+  drop_quiet(now - kQuiet, now);
+  answer(now, &grants);
+  if (!stands_idle()) return grants;
+  drop_quiet(now - kPause, now);
+  answer(now, &grants);
+  const bool waits =
+      std::any_of(kernels_.begin(), kernels_.end(), [](const auto& entry) { return entry.second.quiet(); });
+  if (waits || !stands_idle()) return grants;
+  for (auto& [place, kernel] : kernels_) {
+    if (!kernel.asks) continue;
+    leave(&kernel, now);
+    kernel.asks = false;
+    kernel.flying.push_back({next_number_, {}});
+    grants.push_back({.place = place, .number = next_number_++});
+    ++counts_.unplanned;
+  }
+  return grants;
+}
+
+CoPlanner::Time CoPlanner::next() const {
+  bool asks = false;
+  Time next = kNever;
+  const Time patience = stands_idle() ? kPause : kQuiet;
+  for (const auto& [place, kernel] : kernels_) {
+    asks = asks || kernel.asks;
+    if (kernel.quiet()) next = std::min(next, kernel.quiet_since + patience);
+  }
+  return std::min(asks ? next : kNever, leaves_room_ ? room_until_ : kNever);
+}
+
+PlanState CoPlanner::state() const {
+  PlanState state = counts_;
+  state.planned = true;
+  state.shapes = shapes_.size();
+  for (const auto& [key, shape] : shapes_) state.measured_shapes += shape.profiler.ready();
+  state.profits = options_.profits.size();
+  state.observed = meter_.observed();
+  for (const slice::Part& part : scheduler_.plan().parts) {
+    const auto place = places_.find(part.kernel);
+    if (place == places_.end()) continue;
+    const Kernel& kernel = kernels_.at(place->second);
+    const auto shape = shapes_.find(kernel.shape);
+    state.owners.push_back(kernel.shape.first);
+    state.plan.push_back({{}, shape == shapes_.end() ? "" : shape->second.name, part.slice, part.resident});
+  }
+  return state;
+}
+
+}  // namespace bandsaw

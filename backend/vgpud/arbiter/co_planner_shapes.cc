@@ -1,0 +1,159 @@
+// What the co-planner knows of kernels: as offered, then as measured.
+
+#include <algorithm>
+#include <cctype>
+#include <tuple>
+#include <utility>
+
+#include "backend/vgpud/arbiter/co_planner.h"
+#include "vgpu-sched/slice/occupancy.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr uint64_t kMostBlocks = uint64_t{1} << 40, kLongestBlockPs = 1'000'000'000'000'000;
+constexpr uint64_t kMostCounted = uint64_t{1} << 50;  // instructions or bytes of a block
+constexpr uint32_t kMostThreads = 1024, kMostRegisters = 255, kMostShared = 1 << 20, kMostResident = 128;
+// Fitting a profile takes some microseconds: after the first measurements only every so many are taken in.
+constexpr uint32_t kLearnEvery = 32;
+
+// Of what is fitted to the model, but for times.
+bool says_other(const OfferFacts& one, const OfferFacts& other) {
+  const auto inputs = [](const OfferFacts& facts) {
+    return std::tie(facts.memory, facts.uncoalesced, facts.half_speed, facts.instructions, facts.bytes);
+  };
+  return inputs(one) != inputs(other);
+}
+
+double part(uint32_t value) { return static_cast<double>(value) / kOfferParts; }
+
+// For people: what is no printable text is none.
+std::string name_of(const OfferFacts& facts) {
+  const char* const end = std::find(std::begin(facts.kernel), std::end(facts.kernel), '\0');
+  std::string name(std::begin(facts.kernel), end);
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
+  return name;
+}
+
+}  // namespace
+
+bool CoPlanner::is_sound(const OfferFacts& facts) {
+  return facts.call != 0 && facts.form <= static_cast<uint32_t>(OfferForm::kResident) && facts.blocks > 0 &&
+         facts.blocks <= kMostBlocks && facts.left > 0 && facts.left <= facts.blocks && facts.minimum <= facts.blocks &&
+         facts.block_ps <= kLongestBlockPs && facts.threads > 0 && facts.threads <= kMostThreads &&
+         facts.registers <= kMostRegisters && facts.shared_bytes <= kMostShared &&
+         facts.most_resident <= kMostResident && facts.memory <= kOfferParts && facts.uncoalesced <= kOfferParts &&
+         facts.half_speed <= kOfferParts && facts.best <= kMostResident && facts.instructions <= kMostCounted &&
+         facts.bytes <= kMostCounted;
+}
+
+// Of a block's time the runner's word counts while there is no measurement. What fits no SM of the model, though it
+// runs, is known by its threads alone.
+slice::KernelProfile CoPlanner::profile_of(const Shape& shape) const {
+  const OfferFacts& facts = shape.offered;
+  slice::KernelProfile profile;
+  profile.needs = {static_cast<int>(facts.threads), static_cast<int>(facts.registers),
+                   static_cast<int>(facts.shared_bytes)};
+  if (slice::resident_blocks(options_.gpu, profile.needs) == 0) profile.needs = {static_cast<int>(facts.threads), 0, 0};
+  profile.block_ns = static_cast<double>(facts.block_ps) / 1000;
+  if (shape.profiler.ready()) profile.block_ns = shape.profiler.profile().block_ns;
+  profile.memory = part(facts.memory);
+  profile.uncoalesced = part(facts.uncoalesced);
+  profile.half_speed = part(facts.half_speed);
+  profile.instructions = static_cast<double>(facts.instructions);
+  if (profile.block_ns > 0) profile.bytes_per_ns = static_cast<double>(facts.bytes) / profile.block_ns;
+  profile.most_resident = static_cast<int>(facts.most_resident);
+  return profile;
+}
+
+CoPlanner::Shape& CoPlanner::shape_of(const Key& key, const OfferFacts& facts) {
+  auto found = shapes_.find(key);
+  if (found == shapes_.end()) {
+    make_room(key.first);
+    found = shapes_.emplace(key, Shape(facts, name_of(facts))).first;
+    learn(&found->second);
+  }
+  Shape& shape = found->second;
+  shape.used = ++uses_;
+  const OfferFacts before = std::exchange(shape.offered, facts);
+  const bool other_time = !shape.profiler.ready() && before.block_ps != facts.block_ps;
+  if (other_time || says_other(before, facts)) learn(&shape);
+  return shape;
+}
+
+// Of an owner that has too many, the one that was not used for longest goes.
+void CoPlanner::make_room(Owner owner) {
+  size_t count = 0;
+  auto oldest = shapes_.end();
+  for (auto it = shapes_.lower_bound({owner, 0}); it != shapes_.end() && it->first.first == owner; ++it) {
+    ++count;
+    if (it->second.users > 0) continue;
+    if (oldest == shapes_.end() || it->second.used < oldest->second.used) oldest = it;
+  }
+  if (count < kShapesMost || oldest == shapes_.end()) return;
+  drop_shape(oldest);
+}
+
+void CoPlanner::drop_shape(std::map<Key, Shape>::iterator shape) {
+  if (shape->second.id != slice::kNoShape) {
+    model_.remove(shape->second.id);
+    table_.forget(shape->second.id);
+    names_.erase(shape->second.id);
+  }
+  shapes_.erase(shape);
+}
+
+// Kernels of its programs have gone by then.
+void CoPlanner::forget_owner(Owner owner) {
+  for (auto it = shapes_.lower_bound({owner, 0}); it != shapes_.end() && it->first.first == owner;) {
+    const auto shape = it++;
+    if (shape->second.users == 0) drop_shape(shape);
+  }
+}
+
+void CoPlanner::learn(Shape* shape) {
+  const slice::KernelProfile profile = profile_of(*shape);
+  if (profile.block_ns <= 0) return;
+  if (shape->id != slice::kNoShape) {
+    (void)model_.update(shape->id, profile);
+    return;
+  }
+  shape->id = model_.add(profile);
+  if (shape->id == slice::kNoShape) return;
+  names_[shape->id] = shape->name;
+  take_profits(*shape);
+}
+
+void CoPlanner::take_profits(const Shape& shape) {
+  for (const PairProfit& profit : options_.profits) {
+    for (const auto& [id, name] : names_) {
+      if (profit.a == shape.name && profit.b == name) {
+        table_.set(shape.id, profit.resident_a, id, profit.resident_b, profit.speed_a, profit.speed_b);
+      }
+      if (profit.b == shape.name && profit.a == name) {
+        table_.set(id, profit.resident_a, shape.id, profit.resident_b, profit.speed_a, profit.speed_b);
+      }
+    }
+  }
+}
+
+// Only slices that fill the GPU say what a block takes of it.
+void CoPlanner::measure(Kernel* kernel, uint64_t blocks, Time busy, Time now) {
+  const auto found = shapes_.find(kernel->shape);
+  if (found == shapes_.end() || blocks == 0 || busy <= 0) return;
+  Shape& shape = found->second;
+  const slice::Fit* fit = model_.fit(shape.id);
+  const uint64_t resident = fit ? static_cast<uint64_t>(fit->resident) : kernel->facts.most_resident;
+  if (blocks < resident * static_cast<uint64_t>(options_.gpu.sms)) return;
+  shape.profiler.full(blocks, busy);
+  const uint32_t sample = shape.samples++;
+  if ((sample & (sample - 1)) != 0 && sample % kLearnEvery != 0) return;
+  const bool unknown = shape.id == slice::kNoShape;
+  learn(&shape);
+  if (!unknown || shape.id == slice::kNoShape) return;
+  // Now it can be planned: it arrives anew with its next ask.
+  leave(kernel, now);
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,75 @@
+#include "backend/vgpud/arbiter/profits.h"
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+namespace bandsaw {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kBytesMost = 4 << 20, kPairsMost = 1 << 14;
+constexpr int kResidentMost = 128;
+constexpr double kSpeedMost = 4;
+
+bool read_pair(const json& row, PairProfit* pair) {
+  const auto text = [&row](const char* key, std::string* out) {
+    if (!row.contains(key) || !row[key].is_string()) return false;
+    *out = row[key].get<std::string>();
+    return !out->empty();
+  };
+  const auto number = [&row](const char* key, double least, double most, double* out) {
+    if (!row.contains(key) || !row[key].is_number()) return false;
+    *out = row[key].get<double>();
+    return std::isfinite(*out) && *out >= least && *out <= most;
+  };
+  double resident_a = 0, resident_b = 0;
+  const bool good =
+      row.is_object() && text("a", &pair->a) && text("b", &pair->b) &&
+      number("resident_a", 1, kResidentMost, &resident_a) && number("resident_b", 1, kResidentMost, &resident_b) &&
+      number("speed_a", 0, kSpeedMost, &pair->speed_a) && number("speed_b", 0, kSpeedMost, &pair->speed_b);
+  pair->resident_a = static_cast<int>(resident_a);
+  pair->resident_b = static_cast<int>(resident_b);
+  return good;
+}
+
+}  // namespace
+
+Result<std::vector<PairProfit>> load_profits(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return Status::error(ENOENT, "cannot read the profits of pairs in {}", path);
+  if (text.str().size() > kBytesMost) return Status::error(EINVAL, "{}: more than {} bytes", path, kBytesMost);
+  const json found = json::parse(text.str(), nullptr, false);
+  if (!found.is_object() || !found.contains("pairs") || !found["pairs"].is_array() ||
+      found["pairs"].size() > kPairsMost) {
+    return Status::error(EINVAL, "{}: is to be an object with up to {} 'pairs'", path, kPairsMost);
+  }
+  std::vector<PairProfit> pairs;
+  for (const json& row : found["pairs"]) {
+    if (!read_pair(row, &pairs.emplace_back())) {
+      return Status::error(EINVAL, "{}: pair {} makes no sense: {}", path, pairs.size(), row.dump().substr(0, 200));
+    }
+  }
+  return pairs;
+}
+
+Result<PlanOptions> plan_options(const Config& config) {
+  PlanOptions options;
+  // Limits of an SM are an H200's, which the software device has too; each of its threads stands for four.
+  const uint32_t threads = std::max(1u, std::thread::hardware_concurrency());
+  if (config.device.kind == "soft") options.gpu.sms = static_cast<int>(std::min(4 * threads, 132u));
+  if (config.device.sms > 0) options.gpu.sms = static_cast<int>(config.device.sms);
+  options.planner.seed = static_cast<uint64_t>(config.plan_seed);
+  if (config.profits.empty()) return options;
+  auto profits = load_profits(config.profits);
+  if (!profits.ok()) return profits.status();
+  options.profits = std::move(profits.value());
+  return options;
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,294 @@
+#include "backend/vgpud/sessions/session_keeper.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "backend/control/paths.h"
+#include "backend/vgpud/arbiter/arbiter.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+using std::chrono::steady_clock;
+constexpr std::chrono::seconds kSessionStarts{15}, kSessionStops{5}, kSessionStable{10}, kAnswerPatience{3};
+constexpr long kPollMs = 10, kFirstPauseMs = 200, kLongestPauseMs = 10000;
+constexpr int kStandardDescriptors = 3;
+
+}  // namespace
+
+SessionKeeper::SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter,
+                             Orders orders)
+    : base_(base), config_(config), arbiter_(arbiter), spec_(spec), orders_(std::move(orders)) {
+  timer_.reset(event_new(
+      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SessionKeeper*>(self)->tick(); },
+      this));
+}
+
+SessionKeeper::~SessionKeeper() = default;
+
+void SessionKeeper::wait(long milliseconds) {
+  const timeval time = to_timeval(std::chrono::milliseconds(milliseconds));
+  event_add(timer_.get(), &time);
+}
+
+void SessionKeeper::start(Supervisor::Ready ready) {
+  if (ready) waiting_.push_back(std::move(ready));
+  adopt_or_spawn();
+}
+
+void SessionKeeper::became(const Status& status) {
+  for (const auto& ready : std::exchange(waiting_, {})) ready(status);
+}
+
+void SessionKeeper::adopt_or_spawn() {
+  state_ = State::kStarting;
+  if (connect()) {
+    spdlog::info("{}: the session (pid {}) has lived on", spec_.name, pid_);
+    return;
+  }
+  if (Status status = spawn(); !status.ok()) {
+    spdlog::error("{}: {}", spec_.name, status.message());
+    pause();
+    became(status);
+    return;
+  }
+  deadline_ = steady_clock::now() + kSessionStarts;
+  wait(kPollMs);
+}
+
+std::vector<std::string> SessionKeeper::arguments() const {
+  const uint32_t uid = config_.first_uid && ::geteuid() == 0 ? config_.first_uid + spec_.index : 0;
+  std::vector<std::string> result = {config_.session_program,
+                                     "--name",
+                                     spec_.name,
+                                     "--memory",
+                                     std::to_string(spec_.memory),
+                                     "--device",
+                                     spec_.device,
+                                     "--sharing",
+                                     to_text(spec_.sharing),
+                                     "--slices",
+                                     config_.slices,
+                                     "--run",
+                                     config_.run,
+                                     "--state",
+                                     config_.state + "/vgpus/" + spec_.name,
+                                     "--runner",
+                                     config_.runner_program,
+                                     "--warm",
+                                     std::to_string(config_.warm_runners),
+                                     "--uid",
+                                     std::to_string(uid),
+                                     "--gid",
+                                     std::to_string(uid),
+                                     "--direct-mode",
+                                     spec_.direct_mode.empty() ? config_.direct_mode : spec_.direct_mode,
+                                     "--direct-group",
+                                     spec_.direct_group.empty() ? config_.direct_group : spec_.direct_group,
+                                     "--vm-mode",
+                                     config_.vm_mode,
+                                     "--vm-group",
+                                     config_.vm_group};
+  return result;
+}
+
+Status SessionKeeper::spawn() {
+  const std::string folder = vgpu_directory(config_.run, spec_.name);
+  if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
+  const std::string log_path = folder + "/session.log";
+  UniqueFd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
+  if (!log) return Status::system("cannot open {}", log_path);
+  const auto texts = arguments();
+  const pid_t pid = ::fork();
+  if (pid < 0) return Status::system("cannot fork a session");
+  if (pid == 0) child(texts, log.get());
+  spdlog::info("{}: started a session (pid {})", spec_.name, pid);
+  watch(pid);
+  return {};
+}
+
+void SessionKeeper::child(const std::vector<std::string>& texts, int log) const {
+  std::vector<char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  ::setsid();  // a terminal's interrupt is for vgpud alone
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int null = ::open("/dev/null", O_RDWR);
+  ::dup2(null, STDIN_FILENO);
+  ::dup2(null, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  ::close_range(kStandardDescriptors, ~0u, CLOSE_RANGE_CLOEXEC);
+  ::execv(pointers[0], pointers.data());
+  ::_exit(126);
+}
+
+void SessionKeeper::watch(int pid) {
+  pid_ = pid;
+  since_ = steady_clock::now();
+  pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd_) return died();  // it ended before we looked
+  exit_event_.reset(event_new(
+      base_, pidfd_.get(), EV_READ,
+      [](evutil_socket_t, short, void* self) { static_cast<SessionKeeper*>(self)->died(); }, this));
+  event_add(exit_event_.get(), nullptr);
+}
+
+bool SessionKeeper::connect() {
+  auto socket = connect_unix(session_socket(config_.run, spec_.name), SOCK_STREAM);
+  if (!socket.ok()) return false;
+  link_ = std::make_unique<JsonClient>(base_, std::move(socket.value()), nullptr);
+  if (pid_ == 0) watch(link_->peer_pid());
+  if (pid_ == 0) return false;
+  state_ = State::kRunning;
+  // A session that was found has the memory share of its start, which may have changed since. Its answer also says
+  // that all its sockets are there.
+  link_->request(set_request(), [this](const Result<nlohmann::json>& reply) {
+    if (!reply.ok()) return;
+    connect_gates();
+    became({});
+  });
+  return true;
+}
+
+void SessionKeeper::connect_gates() {
+  if (!arbiter_) return;
+  auto socket = connect_unix(gate_socket(config_.run, spec_.name), SOCK_SEQPACKET);
+  if (socket.ok()) return arbiter_->connect(spec_.name, std::move(socket.value()));
+  spdlog::error("{}: its shares do not hold: {}", spec_.name, socket.status().message());
+}
+
+void SessionKeeper::tick() {
+  const auto self = shared_from_this();
+  switch (state_) {
+    case State::kStarting:
+      if (connect()) return;
+      if (steady_clock::now() < deadline_) return wait(kPollMs);
+      spdlog::error("{}: the session does not answer; killing it", spec_.name);
+      ::kill(pid_, SIGKILL);
+      return;
+    case State::kWaiting:
+      return adopt_or_spawn();
+    case State::kStopping:
+      spdlog::warn("{}: the session does not end; killing it", spec_.name);
+      if (pid_ > 0) ::kill(pid_, SIGKILL);
+      return;
+    default:
+      return;
+  }
+}
+
+void SessionKeeper::died() {
+  const auto self = shared_from_this();
+  int status = 0;
+  std::string how = "ended";
+  if (pid_ > 0 && ::waitpid(pid_, &status, WNOHANG) == pid_) {
+    how = WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
+                              : fmt::format("exited with status {}", WEXITSTATUS(status));
+  }
+  pid_ = 0;
+  exit_event_.reset();
+  pidfd_.reset();
+  if (link_) link_->close();  // who waits for an answer gets none
+  link_.reset();
+  if (state_ == State::kStopping) {
+    spdlog::info("{}: the session {}", spec_.name, how);
+    return clean_up();
+  }
+  spdlog::error("{}: the session {}; its log is {}/session.log", spec_.name, how,
+                vgpu_directory(config_.run, spec_.name));
+  if (steady_clock::now() - since_ > kSessionStable) failures_ = 0;
+  pause();
+  became(Status::error(EIO, "the session of '{}' {}; see {}/session.log", spec_.name, how,
+                       vgpu_directory(config_.run, spec_.name)));
+}
+
+// Starts it again after a pause that doubles.
+void SessionKeeper::pause() {
+  state_ = State::kWaiting;
+  ++restarts_;
+  wait(std::min(kLongestPauseMs, kFirstPauseMs << std::min(failures_++, 8u)));
+}
+
+void SessionKeeper::stop(bool forget, std::function<void()> gone) {
+  if (gone) when_gone_.push_back(std::move(gone));
+  forget_ = forget_ || forget;
+  if (state_ == State::kStopping) return;
+  state_ = State::kStopping;
+  became(Status::error(ECANCELED, "'{}' is being ended", spec_.name));
+  if (pid_ == 0) return clean_up();
+  if (link_) {
+    link_->request({{"op", "shutdown"}}, [](const Result<nlohmann::json>&) {});
+  } else {
+    ::kill(pid_, SIGTERM);
+  }
+  wait(std::chrono::milliseconds(kSessionStops).count());
+}
+
+void SessionKeeper::clean_up() {
+  const auto self = shared_from_this();
+  state_ = State::kGone;
+  event_del(timer_.get());
+  std::error_code ignored;
+  std::filesystem::remove_all(vgpu_directory(config_.run, spec_.name), ignored);
+  if (forget_) std::filesystem::remove_all(config_.state + "/vgpus/" + spec_.name, ignored);
+  for (const auto& gone : std::exchange(when_gone_, {})) gone();
+}
+
+nlohmann::json SessionKeeper::set_request() const {
+  nlohmann::json request = orders_(spec_);
+  request["op"] = "set";
+  request["memory"] = spec_.memory;
+  return request;
+}
+
+void SessionKeeper::update(const VgpuSpec& spec) {
+  spec_ = spec;
+  tell();
+}
+
+void SessionKeeper::tell() {
+  if (link_) link_->request(set_request(), [](const Result<nlohmann::json>&) {});
+}
+
+void SessionKeeper::request(const nlohmann::json& object, Supervisor::Answer answer) {
+  if (state_ != State::kRunning || !link_) {
+    return answer(Status::error(ENOTCONN, "the session of '{}' does not run now", spec_.name));
+  }
+  // Whichever comes first, the answer or the end of patience.
+  struct Waiting {
+    Supervisor::Answer answer;
+    EventPtr timer;
+    void tell(Result<nlohmann::json> result) {
+      timer.reset();
+      if (const auto call = std::exchange(answer, nullptr)) call(std::move(result));
+    }
+  };
+  const auto waiting = std::make_shared<Waiting>(Waiting{std::move(answer), nullptr});
+  waiting->timer.reset(event_new(
+      base_, -1, EV_TIMEOUT,
+      [](evutil_socket_t, short, void* argument) {
+        static_cast<Waiting*>(argument)->tell(Status::error(ETIMEDOUT, "the session is silent"));
+      },
+      waiting.get()));
+  const timeval patience{kAnswerPatience.count(), 0};
+  event_add(waiting->timer.get(), &patience);
+  link_->request(object, [waiting](Result<nlohmann::json> reply) { waiting->tell(std::move(reply)); });
+}
+
+nlohmann::json SessionKeeper::describe() const {
+  static constexpr const char* kNames[] = {"starting", "running", "restarting", "stopping", "gone"};
+  return {{"state", kNames[static_cast<int>(state_)]}, {"pid", pid_}, {"restarts", restarts_}};
+}
+
+}  // namespace bandsaw

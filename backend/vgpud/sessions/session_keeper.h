@@ -1,0 +1,68 @@
+// One session as vgpud sees it: a process that it started or found.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "backend/control/event_ptr.h"
+#include "backend/vgpud/sessions/supervisor.h"
+#include "memory/base/unique_fd.h"
+
+namespace bandsaw {
+
+class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
+ public:
+  // What the session is told beside its shares.
+  using Orders = std::function<nlohmann::json(const VgpuSpec& spec)>;
+  SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter, Orders orders);
+  ~SessionKeeper();
+
+  void start(Supervisor::Ready ready);
+  // Also removes the folder under STATE when `forget`. `gone` is called once.
+  void stop(bool forget, std::function<void()> gone);
+  void update(const VgpuSpec& spec);
+  void tell();  // the session, what has changed
+  const VgpuSpec& spec() const { return spec_; }
+  bool running() const { return state_ == State::kRunning; }
+  void request(const nlohmann::json& object, Supervisor::Answer answer);
+  nlohmann::json describe() const;
+
+ private:
+  enum class State { kStarting, kRunning, kWaiting, kStopping, kGone };
+
+  void adopt_or_spawn();
+  Status spawn();
+  void child(const std::vector<std::string>& arguments, int log) const;
+  std::vector<std::string> arguments() const;
+  bool connect();
+  void connect_gates();
+  nlohmann::json set_request() const;
+  void watch(int pid);
+  void tick();
+  void died();
+  void pause();
+  void became(const Status& status);
+  void clean_up();
+  void wait(long milliseconds);
+
+  event_base* base_;
+  const Config& config_;
+  Arbiter* const arbiter_;  // may be null
+  VgpuSpec spec_;
+  const Orders orders_;
+  State state_ = State::kStarting;
+  int pid_ = 0;
+  UniqueFd pidfd_;
+  EventPtr exit_event_, timer_;
+  std::unique_ptr<JsonClient> link_;
+  std::chrono::steady_clock::time_point deadline_{}, since_{};
+  unsigned failures_ = 0;
+  uint64_t restarts_ = 0;
+  bool forget_ = false;
+  std::vector<Supervisor::Ready> waiting_;
+  std::vector<std::function<void()>> when_gone_;
+};
+
+}  // namespace bandsaw
