@@ -12,8 +12,8 @@ import sys
 import time
 
 from lab import host
-from lab.bench_shares_run import Daemon
 from lab.cuda_programs import Program
+from lab.daemon import Daemon, Tables
 from lab.paths import BUILD, REPO, lab_dir
 from lab.results import Skip
 from lab.shell import wait_until
@@ -33,7 +33,7 @@ class StandIn(Daemon):
         self.mps = mps
         super().__init__("soft", "none", name="corun-test")
 
-    def _start(self) -> None:
+    def _start(self, _tables: Tables) -> None:
         folder = self.run.parent
         shutil.rmtree(folder / "notes", ignore_errors=True)
         folder.chmod(0o755)

@@ -1,9 +1,10 @@
 """Where a mode plans whose kernels run beside each other, a kernel's first slice counts what its blocks do."""
 import os
 
+from benchmarks.corun_measure import keep_busy, ready_tenants
+from benchmarks.corun_run import calibrate, check
 from lab import host
-from lab.bench_corun_measure import keep_busy, ready_tenants
-from lab.bench_corun_run import CorunDaemon, calibrate, check
+from lab.daemon import CorunDaemon
 
 LOG_WORDS = 20
 

@@ -1,11 +1,13 @@
 """Shares hold between two programs that always want the GPU: a short run of tools/bench shares' 75:25."""
 import os
 
-from lab import bench_shares_measure, host
-from lab.bench_shares_cases import CASES
-from lab.bench_shares_math import SECOND, errors
-from lab.bench_shares_measure import Setting
-from lab.bench_shares_run import Daemon, calibrate
+from benchmarks import shares_measure
+from benchmarks.shares_cases import CASES
+from benchmarks.shares_math import SECOND, errors
+from benchmarks.shares_measure import Setting
+from benchmarks.shares_run import calibrate
+from lab import host
+from lab.daemon import Daemon
 
 SECONDS = 6
 # Wide, because the machine that runs tests is not idle: without shares the short tasks would get 4 %, an error of 71
@@ -20,11 +22,11 @@ def test_shares_of_75_to_25_hold():
     try:
         kinds = {name: calibrate(daemon, name, 0) for name in ("lu", "heart")}
         setting = Setting(device, SECONDS, 20, 0, kinds)
-        run = bench_shares_measure.perform(daemon, CASES["75:25"], setting)
+        run = shares_measure.perform(daemon, CASES["75:25"], setting)
     finally:
         daemon.end()
-    found = errors(run.both, bench_shares_measure.phases(run), SECOND)
-    said = bench_shares_measure.figures(run, setting)
+    found = errors(run.both, shares_measure.phases(run), SECOND)
+    said = shares_measure.figures(run, setting)
     got = [round(row["share_got_percent"], 1) for row in said["tenants"]]
     assert found.windows >= 3, f"only {found.windows} windows"
     assert found.mean <= POINTS, f"75:25 became {got}; mean error {found.mean:.1f} points, at most {POINTS} wanted"

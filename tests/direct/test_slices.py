@@ -1,8 +1,8 @@
 """Kernels that are cut into slices do what they do whole: test programs, every launch cut, several sizes."""
 import os
 
-from lab import bench_slices, host
-from lab.bench_shares_run import only_one
+from lab import host, slicing
+from lab.daemon import only_one
 
 SIZES = {"soft": (1, 3, 16), "gpu": (3,)}
 # What takes long; tools/bench slices --check has all. Their code takes minutes to compile a second time:
@@ -17,9 +17,9 @@ SLICEABLE_PERCENT = 90
 def test_programs_do_the_same_in_slices():
     device = host.current_device() or os.environ.get("BANDSAW_LAB_DEVICE", "soft")
     kind = "soft" if device == "soft" else "gpu"
-    programs = [program for program in bench_slices.chosen_programs(device) if program.name not in LEFT_OUT[kind]]
+    programs = [program for program in slicing.chosen_programs(device) if program.name not in LEFT_OUT[kind]]
     with only_one():
-        bad, counted = bench_slices.mismatches(device, programs, SIZES[kind], "slice")
+        bad, counted = slicing.mismatches(device, programs, SIZES[kind], "slice")
     assert not bad, "\n".join(bad)
     assert counted["slices"] > counted["launches"] > 0, counted
     assert counted["fallbacks"] == 0, counted

@@ -9,8 +9,8 @@ import subprocess
 import time
 
 from lab import cuda_programs, host
-from lab.bench_shares_run import Daemon
 from lab.cuda_programs import Program
+from lab.daemon import Daemon
 from lab.paths import REPO, lab_dir
 from lab.results import Skip
 from lab.shell import say, wait_until

@@ -20,7 +20,7 @@ class SplitCopy {
     uint64_t chunk_bytes;
     unsigned chunks;  // at least two
   };
-  // As measured: see tools/figures/split.cc.
+  // As measured: see tools/benchmarks/programs/split.cc.
   static constexpr Sizes kSizes{512u << 10, 4};
 
   SplitCopy(DriverRef driver, Pinned* pinned, Sizes sizes = kSizes);

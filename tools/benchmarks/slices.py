@@ -4,21 +4,18 @@
 against each other. The overhead is that of long kernels at the slice sizes that the runner finds by itself, against the
 same kernels whole."""
 import argparse
-import collections
-import concurrent.futures
 import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
 
-from lab import cuda_programs, host, setup
-from lab.bench_shares_run import only_one
-from lab.bench_slices_run import COUNTERS, Outcome, Setting, SlicingDaemon
+from lab import host, setup
 from lab.cuda_programs import Program
+from lab.daemon import only_one
 from lab.paths import REPO
-from lab.shell import Failure, say
+from lab.shell import Failure
+from lab.slicing import VGPU, Setting, SlicingDaemon, chosen_programs, mismatches
 
 SIZES = (1, 3, 16)
 FORMS = ("slice", "persistent")
@@ -26,81 +23,14 @@ LAUNCHES = 24  # of each kernel: the runner measures a few, then looks for a siz
 LAST = 8       # of these the fastest counts
 
 
-def chosen_programs(device: str, only: str = "") -> list[Program]:
-    on_gpu = device != "soft"
-    found = [program for program in cuda_programs.programs() if only in program.name
-             and (program.on_gpu if on_gpu else program.on_soft)]
-    cuda_programs.compile_all(found)
-    return found
-
-
-CLOCK = {"streams", "events"}  # a busy machine may make them late: they get a second chance
-
-
-def _alone(program: Program) -> bool:
-    """Some take all memory there is, or look at the clock."""
-    return "memory" in program.name or program.name in CLOCK
-
-
-def _run_alone(daemon: SlicingDaemon, program: Program) -> Outcome:
-    outcome = daemon.run(program)
-    return daemon.run(program) if outcome.wrong and program.name in CLOCK else outcome
-
-
-WORKERS = 8  # programs at once, if there are as many cores
-
-
-def run_all(daemon: SlicingDaemon, programs: list[Program]) -> dict[str, Outcome]:
-    with concurrent.futures.ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as pool:
-        outcomes = list(pool.map(daemon.run, [program for program in programs if not _alone(program)]))
-    outcomes += [_run_alone(daemon, program) for program in programs if _alone(program)]
-    return {outcome.program: outcome for outcome in outcomes}
-
-
-def _same(whole: Outcome, cut: Outcome, again) -> str:
-    """Empty if the cut program's output is what a whole one prints; `again` runs it whole once more."""
-    if cut.wrong:
-        return cut.wrong
-    if cut.output == whole.output or whole.output != again().output:  # of the latter nothing can be said
-        return ""
-    return "its output differs"
-
-
-def mismatches(device: str, programs: list[Program], sizes: tuple[int, ...], form: str) -> tuple[list[str], dict]:
-    """What was wrong, in words, and the counters of all sizes together; `kernels` and `refused` are those of one."""
-    daemon = SlicingDaemon(Setting(device))
-    whole = run_all(daemon, programs)
-    bad = [f"{outcome.program}: fails uncut: {outcome.wrong}" for outcome in whole.values() if outcome.wrong]
-    sound = [program for program in programs if not whole[program.name].wrong]
-    suspects, totals = [], collections.Counter()
-    refused: dict[str, int] = {}
-    for size in sizes:
-        daemon = SlicingDaemon(Setting(device, size, form=form))
-        for name, outcome in run_all(daemon, sound).items():
-            if outcome.wrong or outcome.output != whole[name].output:
-                suspects.append((size, outcome))
-        counted = daemon.counted()
-        totals.update({name: counted[name] for name in COUNTERS})
-        totals["kernels"], totals["sliceable"], refused = counted["kernels"], counted["sliceable"], counted["refused"]
-        say(f"  {form} of {size}: {counted['launches']} launches as {counted['slices']} slices")
-    daemon = SlicingDaemon(Setting(device))
-    by_name = {program.name: program for program in programs}
-    for size, outcome in suspects:
-        wrong = _same(whole[outcome.program], outcome, lambda name=outcome.program: daemon.run(by_name[name]))
-        if wrong:
-            bad.append(f"{outcome.program} in {form} of {size}: {wrong}\n{outcome.output[-500:]}")
-    daemon.end()
-    return bad, {**totals, "refused": refused}
-
-
 class Figure(Program):
     def __init__(self):
-        super().__init__(REPO / "tools/figures/slices.cu")
+        super().__init__(REPO / "tools/benchmarks/programs/slices.cu")
         self.facts.setdefault("nvcc", []).append("-O3")
 
 
 def _times(daemon: SlicingDaemon, arguments: list) -> list[dict]:
-    done = subprocess.run([Figure().compile(), *map(str, arguments)], env=daemon.environment(), capture_output=True,
+    done = subprocess.run([Figure().compile(), *map(str, arguments)], env=daemon.program_environment(VGPU), capture_output=True,
                           text=True, check=False, timeout=600)
     if done.returncode != 0:
         raise Failure(f"slices.cu failed: {done.stderr.strip()}")

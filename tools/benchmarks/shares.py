@@ -13,11 +13,13 @@ import pathlib
 import subprocess
 import sys
 
-from lab import bench_shares_measure, setup, svg
-from lab.bench_shares_cases import CASES, POLICIES, Case, verdict
-from lab.bench_shares_math import MS, SECOND, shares, windows
-from lab.bench_shares_measure import Run, Setting
-from lab.bench_shares_run import Daemon, TenantProgram, calibrate, only_one
+from benchmarks import shares_measure, svg
+from benchmarks.shares_cases import CASES, POLICIES, Case, verdict
+from benchmarks.shares_math import MS, SECOND, shares, windows
+from benchmarks.shares_measure import Run, Setting
+from benchmarks.shares_run import TenantProgram, calibrate
+from lab import setup
+from lab.daemon import Daemon, only_one
 from lab.shell import Failure, say
 
 UNSCHEDULED = "none"
@@ -43,7 +45,7 @@ def _points(run: Run, width: int) -> list[svg.Series]:
         series.append(svg.Series(name, points, colour, stepped=True))
         if few:
             target = [((phase.begin - run.begin) / SECOND, phase.targets[number])
-                      for phase in bench_shares_measure.phases(run) if number in phase.targets]
+                      for phase in shares_measure.phases(run) if number in phase.targets]
             target += [((run.end - run.begin) / SECOND, target[-1][1])] if target else []
             series.append(svg.Series("target", target, colour, dashed=True, stepped=True))
     return series
@@ -117,14 +119,14 @@ def _measure(case: Case, policy: str, setting: Setting, options) -> dict:
         if case.measure == "alone":
             free = Daemon(setting.device, UNSCHEDULED, case.queues, name="shares-free")
             try:
-                result |= bench_shares_measure.alone(setting, daemon, free)
+                result |= shares_measure.alone(setting, daemon, free)
             finally:
                 free.end()
         else:
-            run = bench_shares_measure.perform(daemon, case, setting)
-            result |= bench_shares_measure.figures(run, setting)
-            if case.measure in bench_shares_measure.MORE:
-                result |= bench_shares_measure.MORE[case.measure](run, setting)
+            run = shares_measure.perform(daemon, case, setting)
+            result |= shares_measure.figures(run, setting)
+            if case.measure in shares_measure.MORE:
+                result |= shares_measure.MORE[case.measure](run, setting)
             if options.out:
                 _charts(run, policy, options.out)
     except (Failure, OSError, subprocess.SubprocessError) as failure:
@@ -150,7 +152,7 @@ def _prepare(options, chosen: list[Case]) -> Setting:
             setting.kinds[name] = calibrate(daemon, name, setting.copy_mib)
         rounds = [f"{name} {kind.round_ns / 1000:.2f} us" for name, kind in setting.kinds.items() if kind.round_ns]
         say(f"calibrated: a round of {', '.join(rounds)}")
-        bench_shares_measure.baseline(daemon, setting, kinds, 0.8 if options.quick else 2)
+        shares_measure.baseline(daemon, setting, kinds, 0.8 if options.quick else 2)
     finally:
         daemon.end()
     return setting

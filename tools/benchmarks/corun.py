@@ -15,12 +15,13 @@ import statistics
 import sys
 import time
 
-from lab import bench_corun_measure, host, setup, svg
-from lab.bench_corun_cases import (KERNELS, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_FOLLOWED, NOT_THERE, judge_mixes,
+from benchmarks import corun_measure, svg
+from benchmarks.corun_cases import (KERNELS, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_FOLLOWED, NOT_THERE, judge_mixes,
                                    kernels_of, of_alone, verdict)
-from lab.bench_corun_measure import Setting
-from lab.bench_corun_run import TenantProgram
-from lab.bench_shares_run import only_one
+from benchmarks.corun_measure import Setting
+from benchmarks.corun_run import TenantProgram
+from lab import host, setup
+from lab.daemon import only_one
 from lab.shell import Failure, say
 
 CASES = [LATENCY, *MIXES]
@@ -147,7 +148,7 @@ def _setting(options) -> Setting:
                       20 if small else 26, 10 if small else 20, 28, 2 if small else 100, options.cold)
     mixes = [case for case in options.case if case != LATENCY]
     if mixes:
-        bench_corun_measure.find_policies(setting, options.mode)
+        corun_measure.find_policies(setting, options.mode)
     modes = len(setting.policies)
     if not options.seconds and not options.quick and modes:
         each = (BUDGET_SECONDS - MODE_SECONDS * modes) / (len(mixes) * modes)
@@ -161,18 +162,18 @@ def measure_all(options) -> list[dict]:
     chosen = [case for case in options.case if case != LATENCY]
     names = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
     begin = time.monotonic()
-    bench_corun_measure.prepare(setting, names if chosen else [], LATENCY in options.case)
+    corun_measure.prepare(setting, names if chosen else [], LATENCY in options.case)
     say(f"calibrated in {time.monotonic() - begin:.1f} s; {setting.mix_seconds:.1f} s of work a mix")
     for row in LATENCY_ROWS if LATENCY in options.case else []:
         say(f"latency: {row.name}")
-        results.append(bench_corun_measure.latency(setting, row))
+        results.append(corun_measure.latency(setting, row))
         results[-1]["verdict"] = verdict(results[-1]) if setting.device != "soft" else {}
         say("  " + table(results[-1:]).splitlines()[2])
         _save(options, results, setting)
     for mode in options.mode if chosen else []:
         say(f"mixes: {mode}" + (f", policy {setting.policies[mode]}" if mode in setting.policies else ""))
-        found = (bench_corun_measure.drawn_by_lot(setting, mode, chosen, options.seeds) if mode == "random"
-                 else bench_corun_measure.mixes(setting, mode, chosen))
+        found = (corun_measure.drawn_by_lot(setting, mode, chosen, options.seeds) if mode == "random"
+                 else corun_measure.mixes(setting, mode, chosen))
         results += found
         if setting.device != "soft":
             judge_mixes(results)

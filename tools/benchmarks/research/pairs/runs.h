@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "work.h"
+#include "../../tenants/corun/work.h"
 
 namespace corun {
 

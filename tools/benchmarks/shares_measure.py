@@ -3,11 +3,12 @@ import dataclasses
 import statistics
 import time
 
-from lab import bench_shares_trace
-from lab.bench_shares_cases import IDLE_OFF_MS, Case
-from lab.bench_shares_math import (MS, SECOND, Phase, Task, Timeline, absent_percent, errors, idle_figures,
+from benchmarks import shares_trace
+from benchmarks.shares_cases import IDLE_OFF_MS, Case
+from benchmarks.shares_math import (MS, SECOND, Phase, Task, Timeline, absent_percent, errors, idle_figures,
                                    in_force_ms, longest_gap, shares, spread_samples)
-from lab.bench_shares_run import Daemon, Kind, Sampler, Tenant, now, run_alone
+from benchmarks.shares_run import Kind, Sampler, Tenant, now, run_alone
+from lab.daemon import Daemon
 from lab.shell import Failure, say
 
 
@@ -88,7 +89,7 @@ def perform(daemon: Daemon, case: Case, setting: Setting) -> Run:
 
 def _observe(daemon: Daemon, case: Case, setting: Setting, tenants: list[Tenant]) -> Run:
     every_ms = min(setting.sample_ms, 10) if case.changes else setting.sample_ms
-    sampler, tracer = Sampler(daemon, every_ms), bench_shares_trace.Tracer(daemon)
+    sampler, tracer = Sampler(daemon, every_ms), shares_trace.Tracer(daemon)
     time.sleep(0.3)
     length, names = int(setting.seconds * SECOND), _names(case)
     old, changed = [plan.share for plan in case.plans], []

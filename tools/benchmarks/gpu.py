@@ -11,15 +11,16 @@ import statistics
 import subprocess
 import time
 
-from lab import build, host, qemu_root, setup, svg
-from lab.bench_gpu_wanted import WANTED
+from benchmarks import svg
+from benchmarks.gpu_wanted import WANTED
+from lab import build, host, qemu_root, setup
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, native_environment, run_in_guest
 from lab.paths import REPO
 from lab.plain_vm import lab_vm
 from lab.shell import Failure, say, step
 
-FOLDER = REPO / "tools/figures/gpu"
+FOLDER = REPO / "tools/benchmarks/programs/gpu"
 VGPU = "bench-gpu"
 NATIVE, BANDSAW = "native", "bandsaw"
 PROGRAMS = ["matrix", "lu", "bfs", "hotspot", "heart_wall", "n_body", "spmv", "reduction"]
@@ -38,7 +39,7 @@ SETTLE_S = 1.5
 
 
 class GpuFigure(Program):
-    """A program under tools/figures/gpu, compiled for this machine's GPU where there is one."""
+    """A program under tools/benchmarks/programs/gpu, compiled for this machine's GPU where there is one."""
 
     def __init__(self, name: str):
         super().__init__(FOLDER / f"{name}.cu")
@@ -324,9 +325,9 @@ def torch(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
 
 def split(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
     """Copies of host memory that is not registered, by the size of the chunk; native is the driver's own staging."""
-    build.build("tools/split_figure")
+    build.build("tools/benchmarks/split_figure")
     samples = Samples()
-    run_once([build.BUILD / "tools/split_figure"], native_environment(), samples, timeout=90)
+    run_once([build.BUILD / "tools/benchmarks/split_figure"], native_environment(), samples, timeout=90)
     if samples.error:
         bench.failures.append(f"split: {samples.error}")
     bench.raw["split"] = samples.values

@@ -1,7 +1,7 @@
 """tools/bench shares: the arbiter's record of its slices, where vgpud keeps one."""
 import dataclasses
 
-from lab.bench_shares_run import Daemon
+from lab.daemon import Daemon
 
 
 @dataclasses.dataclass

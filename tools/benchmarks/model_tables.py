@@ -1,9 +1,9 @@
 """tools/bench model: tables, verdicts and charts."""
 import statistics
 
-from lab import svg
-from lab.bench_model_choices import choices
-from lab.bench_model_data import GUESS, WAYS, error, mean
+from benchmarks import svg
+from benchmarks.model_choices import choices
+from benchmarks.model_data import GUESS, WAYS, error, mean
 
 # Kernelet's bound for a pair, section 5.2: a forecast is good where it is within 20 % of the peak IPC of what was
 # measured (the lines y = x +- 0.2 where the peak is 1, +- 1.6 where it is 8), however small the IPC itself is.

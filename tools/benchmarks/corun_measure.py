@@ -5,11 +5,12 @@ import itertools
 import math
 import time
 
-from lab.bench_corun_cases import (ISOLATED, LATENCY, LONG, MODE_POLICIES, NOT_THERE, WHY_NOT_FOLLOWED, Outcome, Row,
+from benchmarks.corun_cases import (ISOLATED, LATENCY, LONG, MODE_POLICIES, NOT_THERE, WHY_NOT_FOLLOWED, Outcome, Row,
                                    counts, figures, follows, form_of, kernels_of, of_alone, percentile, vgpud_mode,
                                    why_no_partition)
-from lab.bench_corun_run import CorunDaemon, CorunTenant, calibrate, check, soon
-from lab.bench_shares_run import now
+from benchmarks.corun_run import CorunTenant, calibrate, check, soon
+from benchmarks.shares_run import now
+from lab.daemon import CorunDaemon
 from lab.guest_run import native_environment
 from lab.shell import Failure, say
 

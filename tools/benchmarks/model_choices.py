@@ -4,7 +4,7 @@ Of each two kernels the ratio is chosen whose throughput is forecast best, if th
 the other. A planner that measures what it has chosen chooses again, until the best that it knows has been measured."""
 import dataclasses
 
-from lab.bench_model_data import mean
+from benchmarks.model_data import mean
 
 LEAST = 1.02  # as PlannerOptions::least_profit has it: what gains less is not worth a plan
 ALONE = 1.0

@@ -1,6 +1,6 @@
 """tools/bench model: the models of vgpu-sched/slice against a GPU.
 
-Runs tests/corun/pairs on the GPU itself (nothing of Bandsaw between): its constants, the eight kernels alone by blocks
+Runs research/pairs on the GPU itself (nothing of Bandsaw between): its constants, the eight kernels alone by blocks
 on an SM, all pairs of them by ratio, and launches one right after the other. Forecasts of the same are held against it:
 pairs by Kernelet's chain, from the static mix alone, with the speed at half the occupancy, and with counts; overlaps
 and slowdowns by Cruz's model. --from judges measurements that were stored before, without a GPU; of several files,
@@ -13,27 +13,29 @@ import pathlib
 import subprocess
 import sys
 
-from lab import bench_model_tables, setup
-from lab.bench_model_data import Measured, forecast, guess, overlaps, pairs, profiles
+from benchmarks import model_tables
+from benchmarks.model_data import Measured, forecast, guess, overlaps, pairs, profiles
+from lab import setup
 from lab.cuda_programs import Program
 from lab.guest_run import native_environment
 from lab.paths import BUILD, REPO
 from lab.shell import Failure, say
 
-FOLDER = REPO / "tests/corun"
+FOLDER = REPO / "tools/benchmarks/research/pairs"
+TENANTS = REPO / "tools/benchmarks/tenants"
 KERNELS = {"PC": "pointer_chasing", "SPMV": "sparse_matrix_vector", "ST": "stencil", "BS": "black_scholes",
            "MM": "matrix_multiply", "TEA": "tea", "MRIQ": "mri_q", "SAD": "sum_of_differences"}
 
 
 class PairsProgram(Program):
-    """tests/corun/pairs.cu, with PTX for the analysis."""
+    """research/pairs/pairs.cu, with PTX for the analysis."""
 
     def __init__(self):
         super().__init__(FOLDER / "pairs.cu")
         self.facts["nvcc"] = ["-O3 -gencode arch=compute_90,code=[sm_90,compute_90]"]
 
     def binary(self) -> pathlib.Path:
-        return self.binary_of("corun", [*sorted(FOLDER.glob("*.h")), FOLDER.parent / "shares/tenant.h"])
+        return self.binary_of("model", [*sorted(FOLDER.glob("*.h")), *sorted(TENANTS.glob("*/*.h"))])
 
 
 def measure(parts: str, words: list[str], timeout: float) -> list[dict]:
@@ -89,7 +91,7 @@ def _save(folder: pathlib.Path, stored: dict, result: dict, text: str) -> None:
     (folder / "model-measured.json").write_text(json.dumps(stored) + "\n")
     (folder / "model.json").write_text(json.dumps(result, indent=1) + "\n")
     (folder / "model.txt").write_text(text + "\n")
-    for name, chart in bench_model_tables.charts(result).items():
+    for name, chart in model_tables.charts(result).items():
         (folder / f"model-{name}.svg").write_text(chart)
 
 
@@ -141,8 +143,8 @@ def run(arguments: list[str]) -> int:
             lines = measure(options.parts, [f"ratios={options.ratios}"], 240)
             stored = {"lines": lines, "date": datetime.datetime.now().isoformat(timespec="seconds"), "mixes": mixes()}
         result = judge(stored)
-        text = bench_model_tables.text(result)
+        text = model_tables.text(result)
         if options.out:
             _save(options.out, stored, result, text)
     print(json.dumps(result, indent=1) if options.json else text)
-    return 1 if result["errors"] or bench_model_tables.missed(result) else 0
+    return 1 if result["errors"] or model_tables.missed(result) else 0

@@ -1,22 +1,22 @@
-"""tools/bench corun: a vgpud of its own, and tenants that do what they are told and answer with a line each."""
+"""tools/bench corun: tenants that do what they are told and answer with a line each."""
 import json
 import pathlib
 import select
 import subprocess
 import time
 
-from lab import host
-from lab.bench_shares_run import TENANT_HEADER, Daemon, now
+from benchmarks.shares_run import TENANT_HEADER, now
 from lab.cuda_programs import Program
+from lab.daemon import CorunDaemon
 from lab.paths import REPO
-from lab.shell import Failure, wait_until
+from lab.shell import Failure
 
-FOLDER = REPO / "tests/corun"
+FOLDER = REPO / "tools/benchmarks/tenants/corun"
 START_SECONDS = 60
 
 
 class TenantProgram(Program):
-    """tests/corun/tenant.cu, with PTX: what has none is not cut."""
+    """tenants/corun/tenant.cu, with PTX: what has none is not cut."""
 
     def __init__(self):
         super().__init__(FOLDER / "tenant.cu")
@@ -24,56 +24,6 @@ class TenantProgram(Program):
 
     def binary(self) -> pathlib.Path:
         return self.binary_of("corun", [*sorted(FOLDER.glob("*.h")), TENANT_HEADER])
-
-
-class CorunDaemon(Daemon):
-    """A vgpud that cuts long kernels (`slices`: the form, or empty) or does not, and with a mode of co-running."""
-
-    def __init__(self, device: str, policy: str = "none", slices: str = "", mode: str = "mps", seed: int = 1,
-                 count: bool = True):
-        self.slices, self.mode, self.seed, self.count = slices, mode, seed, count
-        super().__init__(device, policy, name="corun")
-
-    def _configuration(self) -> str:
-        return (f'{super()._configuration()}corun_mode = "{self.mode}"\nplan_seed = {self.seed}\n'
-                f'[slices]\nenabled = {str(bool(self.slices)).lower()}\nform = "{self.slices or "slice"}"\n'
-                f'count = {str(self.count).lower()}\n')
-
-    def status(self) -> dict:
-        return self.control.need("GET", "/v1/status")
-
-    def await_mps(self) -> None:
-        """Until clients can join. On the software device there is no MPS, and nothing to wait for."""
-        def state() -> dict | None:
-            return (self.status().get("corun") or {}).get("mps")
-        if state() is not None:
-            wait_until(lambda: (state() or {}).get("state") == "running", 20, f"the MPS daemon ({state()})")
-
-    def cut(self, name: str) -> dict:
-        """What its session says of kernels cut so far."""
-        view = self.control.need("GET", f"/v1/vgpus/{name}")
-        return ((view.get("live") or {}).get("usage") or {}).get("slices") or {}
-
-    def planned(self) -> dict[str, int]:
-        """What a mode that plans has counted so far."""
-        plan = (self.status().get("corun") or {}).get("plan") or {}
-        return {key: plan[key] for key in ("plans", "pairs", "alone", "granted", "resized", "observed", "pressed", "unplanned")
-                if key in plan}
-
-    def found(self, name: str) -> list[str]:
-        """What its runners have found of a kernel, by their log: how many blocks are best alone, what a block does."""
-        lines = (self.run / name / "session.log").read_text(errors="replace").splitlines()
-        return [line.split("runs best with ")[1] for line in lines if "runs best with " in line] + [
-            line.split(": ", 2)[2] for line in lines if "a block has " in line]
-
-    def evidence(self) -> str:
-        """What the logs end with, the MPS daemon's included."""
-        texts = []
-        for path in [self.run.parent / "vgpud.log", *self.run.glob("mps.d/*/log/*.log"),
-                     *sorted(self.run.glob("*/session.log"))]:
-            lines = path.read_text(errors="replace").splitlines()[-8:]
-            texts += [f"-- {path.relative_to(self.run.parent)}", *lines]
-        return "\n".join(texts)
 
 
 class CorunTenant:

@@ -7,9 +7,9 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
 
-from lab import bench_model_tables as tables
-from lab.bench_model_choices import choices
-from lab.bench_model_data import WAYS, guess, issue_alone
+from benchmarks import model_tables as tables
+from benchmarks.model_choices import choices
+from benchmarks.model_data import WAYS, guess, issue_alone
 
 KERNELS = [{"name": "slow", "ipc": 0.01}, {"name": "fast", "ipc": 0.8}]
 

@@ -30,7 +30,7 @@ COUNTS = {
 }
 
 
-# The same of synthetic kernels (tests/corun/overlaps.h), by their registers: a multiply-add for each number that is
+# The same of synthetic kernels (research/pairs/overlaps.h), by their registers: a multiply-add for each number that is
 # kept, and a little more where the loop is not unrolled.
 BUSY = {16: 9, 48: 41, 104: 97}
 WAITS = 6
@@ -38,7 +38,7 @@ WAITS = 6
 
 @dataclasses.dataclass
 class Measured:
-    """The lines of tests/corun/pairs."""
+    """The lines of research/pairs."""
     lines: list[dict]
 
     def of(self, what: str) -> list[dict]:
@@ -148,9 +148,9 @@ def overlaps(measured: Measured) -> list[dict]:
 
 def forecast(question: dict, program: pathlib.Path | None = None) -> dict:
     """What vgpu-sched/slice says."""
-    program = program or BUILD / "tools/forecast/forecast"
+    program = program or BUILD / "tools/benchmarks/research/forecast/forecast"
     if not program.exists():
-        raise Failure(f"there is no {program}: build it with ninja tools/forecast/forecast")
+        raise Failure(f"there is no {program}: build it with ninja tools/benchmarks/research/forecast/forecast")
     done = subprocess.run([program], input=json.dumps(question), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Failure(f"forecast failed: {done.stderr.strip()}")

@@ -1,15 +1,15 @@
-"""tools/bench: figures, side by side with what they are held against, as a table and as JSON."""
+"""tools/bench: basic figures, side by side with what they are held against, as a table and as JSON."""
 import argparse
 import contextlib
 import json
 import subprocess
 import sys
 
-from lab import bench_corun, bench_gpu, bench_model, bench_shares, bench_slices, host, setup
+from lab import host, setup
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct, run_in_guest
 from lab.paths import REPO
-from lab.shell import Failure, main, say
+from lab.shell import Failure, say
 from lab.vm import Vm
 
 FIGURES = {
@@ -21,10 +21,10 @@ NVCC = "-O3 -Xcompiler -O3,-march=native,-fno-math-errno"
 
 
 class Figure(Program):
-    """A program under tools/figures; the host code beside the kernels is what they are compared with."""
+    """A program under tools/benchmarks/programs; the host code beside the kernels is what they are compared with."""
 
     def __init__(self, name: str):
-        super().__init__(REPO / "tools/figures" / f"{name}.cu")
+        super().__init__(REPO / "tools/benchmarks/programs" / f"{name}.cu")
         self.facts.setdefault("nvcc", []).append(NVCC)
 
 
@@ -76,26 +76,12 @@ def _table(results: list[dict]) -> None:
             print("  ".join("-" * width for width in widths))
 
 
-def run() -> int:
-    if sys.argv[1:2] == ["gpu"]:
-        return bench_gpu.run(sys.argv[2:])
-    if sys.argv[1:2] == ["shares"]:
-        return bench_shares.run(sys.argv[2:])
-    if sys.argv[1:2] == ["slices"]:
-        return bench_slices.run(sys.argv[2:])
-    if sys.argv[1:2] == ["corun"]:
-        return bench_corun.run(sys.argv[2:])
-    if sys.argv[1:2] == ["model"]:
-        return bench_model.run(sys.argv[2:])
-    parser = argparse.ArgumentParser(prog="tools/bench", description=__doc__,
-                                     epilog="tools/bench gpu: a real GPU, bare metal against Bandsaw; tools/bench "
-                                            "shares: whether shares hold; tools/bench slices: kernels cut into slices; "
-                                            "tools/bench corun: kernels of several tenants at once; tools/bench model: the "
-                                            "models of co-running against the GPU (see their --help)")
+def run(arguments: list[str], epilog: str = "") -> int:
+    parser = argparse.ArgumentParser(prog="tools/bench", description=__doc__, epilog=epilog)
     parser.add_argument("figure", nargs="*", help=", ".join(f"{name}: {text}" for name, text in FIGURES.items()))
     parser.add_argument("--vm", action="store_true", help="also inside a VM")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     unknown = set(options.figure) - set(FIGURES)
     if unknown:
         parser.error(f"no figure {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
@@ -131,7 +117,3 @@ def _measure(chosen: list[str], in_vm: bool) -> list[dict]:
             results += _results(name, "vm", _vm(vm, name))
         vm.remove()
     return results
-
-
-if __name__ == "__main__":
-    main(run)

@@ -1,25 +1,19 @@
-"""tools/bench shares: a vgpud of its own, the tenants' processes, and what vgpud says they used while they ran."""
-import contextlib
+"""tools/bench shares: the tenants' processes, and what vgpud says they used while they ran."""
 import dataclasses
-import fcntl
-import http.client
 import json
-import os
 import pathlib
 import select
-import socket
 import subprocess
 import threading
 import time
 
-from lab import host
-from lab.bench_shares_math import MS, Task
+from benchmarks.shares_math import MS, Task
 from lab.cuda_programs import Program
-from lab.guest_run import direct_environment
-from lab.paths import BUILD, REPO, environment, lab_dir
-from lab.shell import Failure, say
+from lab.daemon import Control, Daemon, usage
+from lab.paths import REPO
+from lab.shell import Failure
 
-FOLDER = REPO / "tests/shares"
+FOLDER = REPO / "tools/benchmarks/tenants/shares"
 TENANT_HEADER = FOLDER / "tenant.h"  # of every kind of tenant
 START_SECONDS = 60
 
@@ -29,7 +23,7 @@ def now() -> int:
 
 
 class TenantProgram(Program):
-    """tests/shares/tenant.cu, compiled for this machine's GPU where there is one."""
+    """tenants/shares/tenant.cu, compiled for this machine's GPU where there is one."""
 
     def __init__(self):
         super().__init__(FOLDER / "tenant.cu")
@@ -38,141 +32,6 @@ class TenantProgram(Program):
 
     def binary(self) -> pathlib.Path:
         return self.binary_of("shares", [FOLDER / "kernels.h", TENANT_HEADER])
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: pathlib.Path):
-        super().__init__("bandsaw", timeout=20)
-        self._path = str(path)
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
-class Control:
-    """vgpud's control API over one connection that stays; for one thread."""
-
-    def __init__(self, run: pathlib.Path):
-        self._connection = _UnixConnection(run / "control.sock")
-
-    def ask(self, method: str, target: str, body: dict | None = None):
-        """The answer, or None where it is a refusal."""
-        code, answer = self.request(method, target, body)
-        return answer if code < 300 else None
-
-    def request(self, method: str, target: str, body: dict | None = None) -> tuple[int, object]:
-        text = None if body is None else json.dumps(body)
-        for attempt in (1, 2):
-            try:
-                self._connection.request(method, target, text, {"Content-Type": "application/json"})
-                reply = self._connection.getresponse()
-                content = reply.read()
-                break
-            except (ConnectionError, http.client.HTTPException):
-                self._connection.close()  # the daemon closes what was silent for long
-                if attempt == 2:
-                    raise
-        try:
-            return reply.status, json.loads(content)
-        except ValueError:
-            return reply.status, content.decode(errors="replace")
-
-    def need(self, method: str, target: str, body: dict | None = None):
-        code, answer = self.request(method, target, body)
-        if code >= 300:
-            what = answer.get("error", answer) if isinstance(answer, dict) else answer
-            raise Failure(f"vgpud refused {method} {target}: {what}")
-        return answer
-
-
-@contextlib.contextmanager
-def only_one():
-    """One at a time on this machine: two would share folders, and measure each other."""
-    with open(lab_dir() / "shares.lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another tools/bench shares runs here; waiting for its end")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-class Daemon:
-    """A vgpud with a policy, in a folder of its own beside the lab's."""
-
-    def __init__(self, device: str, policy: str, queues: str = "mrq", name: str = "shares"):
-        self.device, self.policy, self.queues = device, policy, queues
-        self.run = lab_dir() / name / "run"
-        self.variables = environment(self.run)
-        self.end()
-        self.run.mkdir(parents=True, exist_ok=True)
-        self._start()
-        self.control = Control(self.run)
-        for view in self.control.need("GET", "/v1/vgpus"):
-            self.control.need("DELETE", f"/v1/vgpus/{view['name']}?force=1")
-
-    def _start(self) -> None:
-        path, log = self.run.parent / "vgpud.toml", self.run.parent / "vgpud.log"
-        path.write_text(self._configuration())
-        if not self._answers(path, log):
-            said = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-            raise Failure(f"vgpud does not answer; its log {log} ends with\n{said}")
-
-    def _configuration(self) -> str:
-        kind, _, index = self.device.partition(":")
-        return (f'[device]\nname = "{kind}"\nindex = {index or 0}\n[session]\nwarm_runners = 1\n'
-                f'[scheduler]\npolicy = "{self.policy}"\nqueues = "{self.queues}"\n')
-
-    def _answers(self, path: pathlib.Path, log: pathlib.Path) -> bool:
-        with open(log, "wb") as file:
-            daemon = subprocess.Popen([BUILD / "backend/vgpud/vgpud", "--config", path], stdin=subprocess.DEVNULL,
-                                      stdout=file, stderr=file, env=self.variables, start_new_session=True)
-        deadline = time.monotonic() + 40
-        while time.monotonic() < deadline and daemon.poll() is None:
-            if host.current_device(self.run):
-                return True
-            time.sleep(0.05)
-        return False
-
-    def end(self) -> None:
-        """Ends the vgpud in this folder, if one answers."""
-        if not self.run.exists() or not host.current_device(self.run):
-            return
-        pid = Control(self.run).need("GET", "/v1/status")["pid"]
-        host.vgpuctl("shutdown", check=False, variables=self.variables)
-        deadline = time.monotonic() + 30
-        while pathlib.Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-            try:
-                os.waitpid(pid, os.WNOHANG)  # one of ours would stay as a zombie
-            except ChildProcessError:
-                pass
-            time.sleep(0.05)
-
-    def create(self, name: str, share: int, *words: str) -> None:
-        memory = "192M" if self.device == "soft" else "4G"
-        host.vgpuctl("create", name, "--memory", memory, "--compute", str(share), "--copy", str(share), *words,
-                     variables=self.variables)
-
-    def set_share(self, name: str, share: int) -> None:
-        self.control.need("PATCH", f"/v1/vgpus/{name}", {"compute": share, "copy": share})
-
-    def destroy(self, name: str) -> None:
-        self.control.ask("DELETE", f"/v1/vgpus/{name}?force=1")
-
-    def used(self, name: str) -> tuple[int, int]:
-        """(compute, copy) nanoseconds of GPU time so far."""
-        return usage(self.control.need("GET", f"/v1/vgpus/{name}"))
-
-    def program_environment(self, vgpu: str) -> dict[str, str]:
-        ours = {name: self.variables[name] for name in ("BANDSAW_RUN", "BANDSAW_STATE")}
-        return {**direct_environment(vgpu), **ours}
-
-
-def usage(view: dict) -> tuple[int, int]:
-    said = (view.get("live") or {}).get("usage") or {}
-    return int(said.get("compute_ns", 0)), int(said.get("copy_ns", 0))
 
 
 class Tenant:

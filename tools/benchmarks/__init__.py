@@ -1,0 +1,1 @@
+"""Benchmarks: a module each, with the programs and tenants that they run. See README.md."""

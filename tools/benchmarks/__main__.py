@@ -1,0 +1,25 @@
+"""tools/bench: chooses the benchmark by its first word."""
+import importlib
+import sys
+
+from lab.shell import main
+
+BENCHMARKS = {
+    "gpu": "a real GPU, bare metal against Bandsaw",
+    "shares": "whether shares hold",
+    "slices": "kernels cut into slices",
+    "corun": "kernels of several tenants at once",
+    "model": "the models of co-running against the GPU",
+}
+
+
+def run() -> int:
+    name, arguments = (sys.argv[1:2] or [""])[0], sys.argv[2:]
+    if name in BENCHMARKS:
+        return importlib.import_module(f"benchmarks.{name}").run(arguments)
+    others = "; ".join(f"tools/bench {other}: {text}" for other, text in BENCHMARKS.items())
+    return importlib.import_module("benchmarks.basic").run(sys.argv[1:], f"{others} (see their --help)")
+
+
+if __name__ == "__main__":
+    main(run)
