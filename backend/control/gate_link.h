@@ -1,5 +1,5 @@
-// The gates of one virtual GPU's guest processes, in the memory of its account: how runners ask the arbiter for slices
-// of an engine, and how it answers.
+// The gates of one virtual GPU's guest processes, in the memory of its usage page: how runners ask the arbiter for
+// slices of an engine, and how it answers.
 //
 // A runner gathers work into slices. Before it begins one it counts it in `begun`; if the gate then is not open, it
 // takes that back, counts up `asked`, rings, and sleeps on `granted` until that is equal. When all work of a slice is
@@ -61,10 +61,10 @@ struct GateBoard {
   std::array<Offer, kGateSlots> offers;  // of the compute gates
 };
 
-// What the session sends to who connects to its gate socket, with two descriptors: the account and the bell.
+// What the session sends to who connects to its gate socket, with two descriptors: the usage page and the bell.
 struct GateHello {
-  uint64_t account_bytes = 0;
-  uint64_t board_offset = 0;  // in the account
+  uint64_t usage_page_bytes = 0;
+  uint64_t board_offset = 0;  // in the usage page
 };
 
 // True: the bell is to be rung.

@@ -3,7 +3,7 @@
 // everything that came from the guest before it sends; the runner trusts the session and nobody else.
 //
 //   runner -> session   kReady          value = window base; the runner is warm and waits
-//   session -> runner   kAssign         + AssignTail; fds: kick eventfd, wake eventfd, account memfd, bell eventfd.
+//   session -> runner   kAssign         + AssignTail; fds: kick eventfd, wake eventfd, usage page memfd, bell eventfd.
 //                                       Direct mode adds the arena memfd as RAM 0.
 //                       kRamAdd         id, value = bytes, offset = where it begins in the descriptor; fd
 //                       kRamDrop        id; no lane or region uses it any more
@@ -73,8 +73,8 @@ struct RunnerSegment {
 };
 
 struct AssignTail {
-  uint32_t direct = 0;        // 1: wake by futex on the lane's wake word; 0: by the wake eventfd
-  uint32_t account_slot = 0;  // this runner's slot in the account memfd
+  uint32_t direct = 0;      // 1: wake by futex on the lane's wake word; 0: by the wake eventfd
+  uint32_t usage_slot = 0;  // this runner's slot in the usage page memfd
   uint32_t guest_pid = 0;
   uint32_t reserved = 0;
   char vgpu[64]{};
@@ -88,11 +88,11 @@ struct ExchangeTail {
   std::array<std::uint8_t, 64> payload{};  // what a device needs beside the descriptor
 };
 
-// The account of one virtual GPU: a memfd that its session makes and its runners map. A runner writes only its own
+// The usage page of one virtual GPU: a memfd that its session makes and its runners map. A runner writes only its own
 // slot and the two shared words; the session takes a dead runner's slot back.
-inline constexpr uint32_t kAccountSlots = kGateSlots;
+inline constexpr uint32_t kUsageSlots = kGateSlots;
 
-struct AccountSlot {
+struct UsageSlot {
   std::atomic<int64_t> memory_bytes;
   std::atomic<uint64_t> calls, launches;
   std::atomic<uint64_t> bytes_in, bytes_out, bytes_device;
@@ -103,11 +103,11 @@ struct AccountSlot {
   SliceCounters slices;
 };
 
-struct Account {
+struct UsagePage {
   std::atomic<int64_t> memory_used;   // of all slots together
   std::atomic<int64_t> memory_share;  // bytes; set by the session
   uint64_t reserved[6];
-  AccountSlot slots[kAccountSlots];
+  UsageSlot slots[kUsageSlots];
   GateBoard board;
 };
 

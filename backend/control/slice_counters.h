@@ -1,4 +1,4 @@
-// What a runner has to say about cutting kernels into slices: part of its slot in the account, for people.
+// What a runner has to say about cutting kernels into slices: part of its slot in the usage page, for people.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ struct SliceReason {
 
 inline constexpr size_t kSliceReasons = 16;
 
-// Zeroed by who makes the account. Written with relaxed order by one runner; who reads does not believe the texts.
+// Zeroed by who makes the usage page. Written with relaxed order by one runner; who reads does not believe the texts.
 struct SliceCounters {
   std::atomic<uint64_t> kernels;    // that were to be cut
   std::atomic<uint64_t> sliceable;  // of these: rewritten, and taken by the device

@@ -164,8 +164,8 @@ class DeviceHost {
   virtual void print(std::string_view text) = 0;
   // Reserves or gives back bytes of the virtual GPU's memory share; false: over the share.
   virtual bool charge_memory(int64_t bytes) = 0;
-  // GPU time used on an engine, for the accounts.
-  virtual void account(int engine, uint64_t nanoseconds, uint64_t bytes) = 0;
+  // GPU time used on an engine, in nanoseconds, and the bytes that were copied.
+  virtual void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) = 0;
   // Whether another thread of the guest has a call waiting for the thread that now calls the device. Only from inside
   // the device's methods for synchronising and copying, on their caller's thread.
   virtual bool others_wait() { return true; }

@@ -51,7 +51,7 @@ Result<Choice> read_choice() {
 DeviceConfig read_environment() {
   DeviceConfig config;
   config.name = "Bandsaw software device";
-  // The account, which comes with the assignment, holds the virtual GPU's share; this only bounds it.
+  // The usage page, which comes with the assignment, holds the virtual GPU's share; this only bounds it.
   config.memory_share = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
   if (const char* cache = std::getenv("BANDSAW_CACHE")) config.cache_directory = cache;
   if (const char* threads = std::getenv("BANDSAW_THREADS")) config.threads = std::atoi(threads);
@@ -107,7 +107,7 @@ Status serve(DeviceConfig config, const Choice& choice) {
     SPDLOG_WARN("{}; going on without", status.message());
   Service service{UniqueFd(kRunnerSocket), process.value().get()};
   Status status = service.run();
-  process.value()->account().release_all();
+  process.value()->usage_page().release_all();
   if (!status.ok()) SPDLOG_ERROR("{}", status.message());
   // Not the destructors: a kernel that loops for ever, or a call that waits, would keep them. The kernel of the host
   // takes threads and memory back at once.

@@ -102,11 +102,11 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->device_ = std::move(device.value());
   process->gate_.set_device(process->device_.get());
   process->memory_->set_pins(process->device_.get());
-  process->slicer_ =
-      std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->account_, &process->order_, slices);
+  process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
+                                              &process->order_, slices);
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->handlers_ =
-      std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_, process->account_,
+      std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_, process->usage_page_,
                                        process->output_, process->callbacks_, process->exchange_, *process->slicer_});
   process->workers_ = std::make_unique<WorkerPool>(kWorkers);
   return process;
@@ -149,7 +149,7 @@ void Process::forget_lane(uint32_t id) {
 
 void Process::execute(const LaneRef& lane, Record& record) {
   wire::CheckedRecord checked;
-  count(account_.slot().calls);
+  count(usage_page_.slot().calls);
   if (const char* wrong = wire::check(record.bytes, &checked)) {
     protocol_error(fmt::format("lane {}: record {} with opcode {}: {}", lane->id(), record.header.seq,
                                record.header.opcode, wrong));
@@ -244,7 +244,7 @@ void Process::run(const LaneRef& lane, const wire::CheckedRecord& record) {
   if (outcome.result == CUDA_SUCCESS) return;
   spdlog::debug("{}: error {}", record.info->name, static_cast<int>(outcome.result));
   if (record.info->mode == wire::Mode::kSync) return;
-  count(account_.slot().errors);
+  count(usage_page_.slot().errors);
   finish_async(*lane, done_of(record), outcome.result);
 }
 
@@ -270,8 +270,8 @@ void Process::poisoned(CUresult error) {
   CUresult healthy = CUDA_SUCCESS;
   if (!sticky_.compare_exchange_strong(healthy, error)) return;
   SPDLOG_WARN("sticky error {}", static_cast<int>(error));
-  account_.slot().sticky.store(error, std::memory_order_relaxed);
-  count(account_.slot().errors);
+  usage_page_.slot().sticky.store(error, std::memory_order_relaxed);
+  count(usage_page_.slot().errors);
   std::lock_guard lock(lanes_mutex_);
   for (const auto& [id, lane] : lanes_) lane->set_sticky(error);
 }

@@ -32,7 +32,7 @@ class Process final : public DeviceHost {
   void set_waker(std::unique_ptr<Waker> waker) { waker_ = std::move(waker); }
   // Says whether lanes hold more records; called on the thread that executes them. Set before the first record.
   void set_others_wait(std::function<bool()> others_wait) { others_wait_ = std::move(others_wait); }
-  AccountView& account() { return account_; }
+  UsagePageView& usage_page() { return usage_page_; }
   GateView& gate() { return gate_; }
   GuestMemory& memory() { return *memory_; }
   ExchangeClient& exchange() { return exchange_; }
@@ -64,9 +64,9 @@ class Process final : public DeviceHost {
   void run_callback(const HostCallback& callback, CUresult status, Done done) override;
   void poisoned(CUresult error) override;
   void print(std::string_view text) override { output_.print(text); }
-  bool charge_memory(int64_t bytes) override { return account_.charge(bytes); }
-  void account(int engine, uint64_t nanoseconds, uint64_t bytes) override {
-    account_.count_time(engine, nanoseconds, bytes);
+  bool charge_memory(int64_t bytes) override { return usage_page_.charge(bytes); }
+  void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) override {
+    usage_page_.count_time(engine, nanoseconds, bytes);
   }
   bool others_wait() override { return !others_wait_ || others_wait_(); }
   void* visible_host(uint64_t guest_address, uint64_t bytes) override {
@@ -83,7 +83,7 @@ class Process final : public DeviceHost {
   void refuse(const LaneRef& lane, const wire::CheckedRecord& record, CUresult error);
   void run(const LaneRef& lane, const wire::CheckedRecord& record);
 
-  AccountView account_;
+  UsagePageView usage_page_;
   GateView gate_;
   StreamOrder order_;
   Parked parked_{&order_};

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kDescriptorsMax = 5;
 
 // Where in kAssign's descriptors what stands.
-enum : size_t { kKick, kWake, kAccount, kBell, kArena };
+enum : size_t { kKick, kWake, kUsagePage, kBell, kArena };
 
 }  // namespace
 
@@ -73,8 +73,8 @@ Status Service::assign(Message& message) {
   if (message.fds.size() != (tail.direct ? kArena + 1 : kBell + 1)) {
     return Status::error(EPROTO, "an assignment with {} descriptors", message.fds.size());
   }
-  if (Status status = process_->account().map(message.fds[kAccount], tail.account_slot); !status.ok()) return status;
-  process_->gate().connect(&process_->account().board(), tail.account_slot, std::move(message.fds[kBell]));
+  if (Status status = process_->usage_page().map(message.fds[kUsagePage], tail.usage_slot); !status.ok()) return status;
+  process_->gate().connect(&process_->usage_page().board(), tail.usage_slot, std::move(message.fds[kBell]));
   if (tail.direct) {
     struct stat info {};
     UniqueFd& arena = message.fds[kArena];

@@ -12,7 +12,7 @@
 namespace bandsaw {
 namespace {
 
-constexpr size_t kConnectionsMax = 2 * kAccountSlots;
+constexpr size_t kConnectionsMax = 2 * kUsageSlots;
 constexpr size_t kMessageMax = 64 * 1024;
 
 }  // namespace
@@ -22,7 +22,7 @@ class DirectDoor::Connection : public ProcessWatcher {
   Connection(DirectDoor* door, UniqueFd socket) : door_(door), socket_(std::make_shared<UniqueFd>(std::move(socket))) {
     socklen_t length = sizeof peer_;
     ::getsockopt(socket_->get(), SOL_SOCKET, SO_PEERCRED, &peer_, &length);
-    processes_ = std::make_unique<Processes>(door->base_, door->config_, door->source_, door->book_, this);
+    processes_ = std::make_unique<Processes>(door->base_, door->config_, door->source_, door->usage_page_, this);
     readable_.reset(event_new(
         door->base_, socket_->get(), EV_READ | EV_PERSIST,
         [](evutil_socket_t, short, void* self) { static_cast<Connection*>(self)->receive(); }, this));
@@ -79,8 +79,12 @@ class DirectDoor::Connection : public ProcessWatcher {
 };
 
 DirectDoor::DirectDoor(event_base* base, UniqueFd listener, ProcessesConfig config, RunnerSource* source,
-                       AccountBook* book)
-    : base_(base), listener_(std::move(listener)), config_(std::move(config)), source_(source), book_(book) {
+                       UsagePageOwner* usage_page)
+    : base_(base),
+      listener_(std::move(listener)),
+      config_(std::move(config)),
+      source_(source),
+      usage_page_(usage_page) {
   config_.direct = true;
   config_.processes_max = 1;
   acceptable_.reset(event_new(

@@ -16,8 +16,9 @@ namespace bandsaw {
 
 class DirectDoor {
  public:
-  // `config` is the pattern for each connection. Source and book outlive the door.
-  DirectDoor(event_base* base, UniqueFd listener, ProcessesConfig config, RunnerSource* source, AccountBook* book);
+  // `config` is the pattern for each connection. Source and usage_page outlive the door.
+  DirectDoor(event_base* base, UniqueFd listener, ProcessesConfig config, RunnerSource* source,
+             UsagePageOwner* usage_page);
   ~DirectDoor();
   DirectDoor(const DirectDoor&) = delete;
 
@@ -34,7 +35,7 @@ class DirectDoor {
   UniqueFd listener_;
   ProcessesConfig config_;
   RunnerSource* source_;
-  AccountBook* book_;
+  UsagePageOwner* usage_page_;
   EventPtr acceptable_, funeral_;
   std::list<std::unique_ptr<Connection>> connections_;
 };

@@ -9,8 +9,8 @@
 
 namespace bandsaw {
 
-GateDoor::GateDoor(event_base* base, UniqueFd listener, AccountBook* book)
-    : base_(base), listener_(std::move(listener)), book_(book) {
+GateDoor::GateDoor(event_base* base, UniqueFd listener, UsagePageOwner* usage_page)
+    : base_(base), listener_(std::move(listener)), usage_page_(usage_page) {
   evutil_make_socket_nonblocking(listener_.get());
   accept_.reset(event_new(
       base_, listener_.get(), EV_READ | EV_PERSIST,
@@ -22,8 +22,8 @@ GateDoor::GateDoor(event_base* base, UniqueFd listener, AccountBook* book)
 void GateDoor::on_arbiter() {
   UniqueFd arbiter(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!arbiter) return;
-  const GateHello hello{sizeof(Account), offsetof(Account, board)};
-  const int fds[] = {book_->fd(), book_->bell()};
+  const GateHello hello{sizeof(UsagePage), offsetof(UsagePage, board)};
+  const int fds[] = {usage_page_->fd(), usage_page_->bell()};
   if (Status status = send_packet(arbiter.get(), std::as_bytes(std::span(&hello, 1)), {}, fds); !status.ok()) {
     spdlog::warn("cannot hand the gates over: {}", status.message());
     return;
@@ -41,7 +41,7 @@ void GateDoor::on_readable() {
   spdlog::warn("the arbiter has gone: everybody may use the GPU until the next one comes");
   readable_.reset();
   arbiter_.reset();
-  book_->open_gates();
+  usage_page_->open_gates();
 }
 
 }  // namespace bandsaw

@@ -2,16 +2,17 @@
 // while there is none, every gate stands open.
 #pragma once
 
-#include "backend/session/account_book.h"
 #include "backend/control/event_ptr.h"
+#include "backend/session/usage_page_owner.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw {
 
 class GateDoor {
  public:
-  // `listener` is a listening SOCK_SEQPACKET socket; only the host's administrator may reach it. `book` outlives this.
-  GateDoor(event_base* base, UniqueFd listener, AccountBook* book);
+  // `listener` is a listening SOCK_SEQPACKET socket; only the host's administrator may reach it. `usage_page` outlives
+  // this.
+  GateDoor(event_base* base, UniqueFd listener, UsagePageOwner* usage_page);
   GateDoor(const GateDoor&) = delete;
 
  private:
@@ -20,7 +21,7 @@ class GateDoor {
 
   event_base* const base_;
   UniqueFd listener_, arbiter_;
-  AccountBook* const book_;
+  UsagePageOwner* const usage_page_;
   EventPtr accept_, readable_;
 };
 

@@ -80,15 +80,15 @@ Status Process::make_descriptors() {
 }
 
 void Process::assign(Runner* runner, const Answer& answer) {
-  slot_ = owner_->book_->take_slot();
+  slot_ = owner_->usage_page_->take_slot();
   Status status;
-  if (slot_ < 0) status = Status::error(EAGAIN, "all {} accounts of this virtual GPU are in use", kAccountSlots);
+  if (slot_ < 0) status = Status::error(EAGAIN, "all {} slots of this virtual GPU are in use", kUsageSlots);
   if (status.ok()) status = make_descriptors();
   // The slot comes back when the runner is reaped, whether this object still lives or not.
-  runner->set_on_gone([book = owner_->book_, slot = slot_, weak = weak_from_this(), mps = runner->mps(),
+  runner->set_on_gone([usage_page = owner_->usage_page_, slot = slot_, weak = weak_from_this(), mps = runner->mps(),
                        ended = owner_->config_.client_ended] {
-    if (slot >= 0 && ended && !mps.empty()) ended(mps, book->usage(slot).sticky);
-    if (slot >= 0) book->give_back(slot);
+    if (slot >= 0 && ended && !mps.empty()) ended(mps, usage_page->usage(slot).sticky);
+    if (slot >= 0) usage_page->give_back(slot);
     if (const auto process = weak.lock()) process->gone();
   });
   runner_ = runner;
@@ -99,11 +99,11 @@ void Process::assign(Runner* runner, const Answer& answer) {
   }
   AssignTail tail{};
   tail.direct = owner_->config_.direct;
-  tail.account_slot = static_cast<uint32_t>(slot_);
+  tail.usage_slot = static_cast<uint32_t>(slot_);
   tail.guest_pid = who_.pid;
   owner_->config_.vgpu.copy(tail.vgpu, sizeof tail.vgpu - 1);
   printable(who_.comm).copy(tail.comm, sizeof tail.comm - 1);
-  std::vector<int> fds = {kick_.get(), wake_.get(), owner_->book_->fd(), owner_->book_->bell()};
+  std::vector<int> fds = {kick_.get(), wake_.get(), owner_->usage_page_->fd(), owner_->usage_page_->bell()};
   if (arena_) fds.push_back(arena_.get());
   runner_->send({.type = RunnerMessageType::kAssign, .value = arena_ ? owner_->config_.arena_bytes : 0},
                 std::as_bytes(std::span(&tail, 1)), fds, [weak = weak_from_this(), answer](int error) {
@@ -278,7 +278,7 @@ nlohmann::json Process::status() const {
                            {"lanes", lanes_.size()},
                            {"regions", regions_.size()}};
   if (runner_) object["mps"] = runner_->mps();
-  if (slot_ >= 0 && runner_) object["usage"] = to_json(owner_->book_->usage(slot_));
+  if (slot_ >= 0 && runner_) object["usage"] = to_json(owner_->usage_page_->usage(slot_));
   return object;
 }
 

@@ -16,9 +16,9 @@ vgpu_ctl_reply make_reply(int status, const std::string& message, uint64_t value
   return reply;
 }
 
-Processes::Processes(event_base* base, ProcessesConfig config, RunnerSource* source, AccountBook* book,
+Processes::Processes(event_base* base, ProcessesConfig config, RunnerSource* source, UsagePageOwner* usage_page,
                      ProcessWatcher* watcher)
-    : base_(base), config_(std::move(config)), source_(source), book_(book), watcher_(watcher) {}
+    : base_(base), config_(std::move(config)), source_(source), usage_page_(usage_page), watcher_(watcher) {}
 
 Processes::~Processes() = default;
 

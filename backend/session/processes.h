@@ -4,7 +4,7 @@
 // direct socket (one process, its arena as RAM). A request's answer comes through its callback, once, possibly from
 // inside `request`, possibly after the Processes is gone.
 //
-// Threads: the event loop's only. The runner source and the account book outlive it.
+// Threads: the event loop's only. The runner source and the usage page outlive it.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@
 #include <span>
 #include <string>
 
-#include "backend/session/account_book.h"
 #include "backend/session/log_budget.h"
 #include "backend/session/ram_map.h"
 #include "backend/session/request.h"
 #include "backend/session/runner.h"
+#include "backend/session/usage_page_owner.h"
 
 struct event_base;
 
@@ -38,7 +38,7 @@ struct ProcessesConfig {
   std::array<unsigned char, VGPU_HASH_BYTES> schema_hash{};
   bool direct = false;
   uint64_t arena_bytes = VGPU_WINDOW_DEVICE_OFFSET;  // direct mode only
-  uint32_t processes_max = kAccountSlots;
+  uint32_t processes_max = kUsageSlots;
   uint32_t regions_max = 16384;               // per process
   uint64_t segments_max = uint64_t{4} << 20;  // per process, regions and lanes together
   uint32_t outstanding_max = 1024;            // unanswered requests per process
@@ -54,7 +54,8 @@ class Processes {
   // `fds` is not empty only in direct mode with CREATE_PROCESS: the arena, then the kick eventfd.
   using Answer = std::function<void(const vgpu_ctl_reply& reply, std::span<const int> fds)>;
 
-  Processes(event_base* base, ProcessesConfig config, RunnerSource* source, AccountBook* book, ProcessWatcher* watcher);
+  Processes(event_base* base, ProcessesConfig config, RunnerSource* source, UsagePageOwner* usage_page,
+            ProcessWatcher* watcher);
   ~Processes();  // ends every process
   Processes(const Processes&) = delete;
 
@@ -82,7 +83,7 @@ class Processes {
   event_base* base_;
   const ProcessesConfig config_;
   RunnerSource* source_;
-  AccountBook* book_;
+  UsagePageOwner* usage_page_;
   ProcessWatcher* watcher_;
   RamMap ram_;
   std::map<uint32_t, ProcessRef> processes_;

@@ -97,8 +97,7 @@ void RunnerPool::later(long milliseconds_from_now) {
 }
 
 void RunnerPool::take(Taken taken) {
-  if (waiters_.size() >= kAccountSlots)
-    return taken(Status::error(EAGAIN, "{} processes wait already", waiters_.size()));
+  if (waiters_.size() >= kUsageSlots) return taken(Status::error(EAGAIN, "{} processes wait already", waiters_.size()));
   if (terms_.refusal && terms_.refusal != EAGAIN) return taken(Status::error(terms_.refusal, "{}", terms_.why));
   waiters_.push_back({std::move(taken), Clock::now() + kWaiterPatience});
   serve();

@@ -20,7 +20,7 @@ extern "C" char** environ;
 namespace bandsaw {
 namespace {
 
-constexpr uint32_t kVmProcessesMax = kAccountSlots;
+constexpr uint32_t kVmProcessesMax = kUsageSlots;
 constexpr std::chrono::milliseconds kStopDelay{50};  // long enough for the answer to leave
 
 // A socket that a group of this host may use.
@@ -79,15 +79,15 @@ Result<std::unique_ptr<Session>> Session::open(const SessionConfig& config) {
   raise_descriptor_limit();
   BasePtr base(event_base_new());
   if (!base) return Status::error(ENOMEM, "cannot make an event loop");
-  auto book = AccountBook::open(config.memory);
-  if (!book.ok()) return book.status();
-  std::unique_ptr<Session> session(new Session(config, std::move(base), std::move(book.value())));
+  auto usage_page = UsagePageOwner::open(config.memory);
+  if (!usage_page.ok()) return usage_page.status();
+  std::unique_ptr<Session> session(new Session(config, std::move(base), std::move(usage_page.value())));
   if (Status status = session->prepare(); !status.ok()) return status;
   return session;
 }
 
-Session::Session(SessionConfig config, BasePtr base, AccountBook book)
-    : config_(std::move(config)), base_(std::move(base)), book_(std::move(book)), orders_(config_.corun) {}
+Session::Session(SessionConfig config, BasePtr base, UsagePageOwner usage_page)
+    : config_(std::move(config)), base_(std::move(base)), usage_page_(std::move(usage_page)), orders_(config_.corun) {}
 
 Session::~Session() = default;
 
@@ -134,11 +134,11 @@ Status Session::prepare() {
 
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
   pool_->set_terms(corun_terms(config_.device, orders_));
-  direct_ =
-      std::make_unique<DirectDoor>(base_.get(), std::move(direct.value()), processes_config(), pool_.get(), &book_);
-  vm_ = std::make_unique<VmDoor>(base_.get(), processes_config(), pool_.get(), &book_);
+  direct_ = std::make_unique<DirectDoor>(base_.get(), std::move(direct.value()), processes_config(), pool_.get(),
+                                         &usage_page_);
+  vm_ = std::make_unique<VmDoor>(base_.get(), processes_config(), pool_.get(), &usage_page_);
   server_ = std::make_unique<vfio_user::Server>(base_.get(), vm_->device());
-  gates_ = std::make_unique<GateDoor>(base_.get(), std::move(gates.value()), &book_);
+  gates_ = std::make_unique<GateDoor>(base_.get(), std::move(gates.value()), &usage_page_);
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
 
   const auto stop = [](evutil_socket_t, short, void* base) { event_base_loopbreak(static_cast<event_base*>(base)); };
@@ -196,9 +196,9 @@ Status Session::set(const nlohmann::json& request) {
     return Status::error(EINVAL, "set needs a number 'memory'");
   }
   if (Status status = read_orders(request, &orders_); !status.ok()) return status;
-  const uint64_t before = book_.memory_share();
-  book_.set_memory_share(request["memory"].get<uint64_t>());
-  if (before != book_.memory_share()) spdlog::info("memory share is now {} bytes", book_.memory_share());
+  const uint64_t before = usage_page_.memory_share();
+  usage_page_.set_memory_share(request["memory"].get<uint64_t>());
+  if (before != usage_page_.memory_share()) spdlog::info("memory share is now {} bytes", usage_page_.memory_share());
   apply_orders();
   return {};
 }
@@ -214,7 +214,7 @@ void Session::stop_soon() {
 }
 
 nlohmann::json Session::status() const {
-  const Usage total = book_.total();
+  const Usage total = usage_page_.total();
   auto processes = vm_->processes().status();
   for (auto& process : direct_->processes()) processes.push_back(std::move(process));
   const auto uptime = std::chrono::steady_clock::now() - started_;
@@ -223,7 +223,7 @@ nlohmann::json Session::status() const {
           {"pid", ::getpid()},
           {"schema", wire::kSchemaHashHex},
           {"uptime_s", std::chrono::duration_cast<std::chrono::seconds>(uptime).count()},
-          {"memory_share", book_.memory_share()},
+          {"memory_share", usage_page_.memory_share()},
           {"memory_used", total.memory_bytes},
           {"usage", to_json(total)},
           {"processes", std::move(processes)},

@@ -1,4 +1,4 @@
-// One virtual GPU, from its creation to its end: its account, its runners, its two doors, and the socket on which
+// One virtual GPU, from its creation to its end: its usage page, its runners, its two doors, and the socket on which
 // vgpud asks after it.
 #pragma once
 
@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "backend/control/event_ptr.h"
 #include "backend/control/json_link.h"
-#include "backend/session/account_book.h"
+#include "backend/sandbox/session_sandbox.h"
 #include "backend/session/corun_terms.h"
 #include "backend/session/direct_door.h"
-#include "backend/control/event_ptr.h"
 #include "backend/session/gate_door.h"
-#include "backend/sandbox/session_sandbox.h"
 #include "backend/session/runner_pool.h"
+#include "backend/session/usage_page_owner.h"
 #include "backend/session/vm_door.h"
 #include "hypervisor/vfio_user/server.h"
 
@@ -44,7 +44,7 @@ class Session {
   void run();  // until told to stop, or SIGTERM
 
  private:
-  Session(SessionConfig config, BasePtr base, AccountBook book);
+  Session(SessionConfig config, BasePtr base, UsagePageOwner usage_page);
   Status prepare();
   RunnerProgram runner_program() const;
   nlohmann::json answer(const nlohmann::json& request);
@@ -57,7 +57,7 @@ class Session {
 
   const SessionConfig config_;
   BasePtr base_;
-  AccountBook book_;
+  UsagePageOwner usage_page_;
   CorunOrders orders_;
   std::string faulted_;  // the MPS daemon of a client that has ended with a fault of the GPU
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();

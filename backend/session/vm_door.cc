@@ -13,8 +13,8 @@ virtio::DeviceConfig device_config(const ProcessesConfig& config) {
 
 }  // namespace
 
-VmDoor::VmDoor(event_base* base, const ProcessesConfig& config, RunnerSource* source, AccountBook* book)
-    : processes_(base, config, source, book, this), device_(device_config(config), *this) {}
+VmDoor::VmDoor(event_base* base, const ProcessesConfig& config, RunnerSource* source, UsagePageOwner* usage_page)
+    : processes_(base, config, source, usage_page, this), device_(device_config(config), *this) {}
 
 void VmDoor::on_control(std::vector<uint8_t> request, Reply reply) {
   processes_.request(std::as_bytes(std::span(request)),

@@ -10,8 +10,8 @@ namespace bandsaw {
 
 class VmDoor : public virtio::DeviceSink, public ProcessWatcher {
  public:
-  // Source and book outlive the door.
-  VmDoor(event_base* base, const ProcessesConfig& config, RunnerSource* source, AccountBook* book);
+  // Source and usage_page outlive the door.
+  VmDoor(event_base* base, const ProcessesConfig& config, RunnerSource* source, UsagePageOwner* usage_page);
 
   virtio::Device& device() { return device_; }
   const Processes& processes() const { return processes_; }

@@ -65,11 +65,11 @@ Result<std::unique_ptr<Arbiter>> make_arbiter(const Config& config, const Regist
   return Arbiter::start(options);
 }
 
-// A virtual GPU without an account is not scheduled, which is better than not started.
+// A virtual GPU that the arbiter does not take is not scheduled, which is better than not started.
 void add_to_arbiter(const Config& config, const Registry& registry, Arbiter* arbiter, const VgpuSpec& spec) {
   if (!arbiter) return;
   if (Status status = arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
-    spdlog::error("'{}' has no account of the GPU, and its shares are not enforced: {}", spec.name, status.message());
+    spdlog::error("the arbiter does not take '{}', and its shares are not enforced: {}", spec.name, status.message());
   }
   arbiter->set_sharing(spec.name, spec.sharing);
   arbiter->set_sm_part(spec.name, own_part(spec, registry.all(), config.device));

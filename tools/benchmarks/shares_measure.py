@@ -229,7 +229,7 @@ def figures(run: Run, setting: Setting) -> dict:
     kinds = setting.kinds
     begin, end = _contended(run)
     rows = _tenant_rows(run, kinds)
-    # With an account for each engine nobody is promised a part of the engines' sum.
+    # With a queue for each engine nobody is promised a part of the engines' sum.
     judged = [] if run.case.measure == "engines" and run.case.queues == "mrq" else phases(run)
     wide, narrow = errors(run.both, judged, SECOND), errors(run.both, judged, SECOND // 10)
     busy = _busy(run.both, begin, end)

@@ -8,7 +8,7 @@ from lab.shell import main, say, step
 from lab.vm import Vm
 
 
-def _accounts(name: str) -> None:
+def _show_usage(name: str) -> None:
     print(host.vgpuctl("show", name).stdout.rstrip(), flush=True)
 
 
@@ -51,7 +51,7 @@ def run() -> int:
         say(f"running {len(chosen)} programs in the guest, compiled by nvcc with its defaults")
         passed = _run_programs(vm, chosen)
         say("what vgpud accounted (vgpuctl show demo0):")
-        _accounts("demo0")
+        _show_usage("demo0")
     finally:
         if not options.keep:
             say("shutting down")

@@ -47,7 +47,7 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
   app->add_option("--policy", options->policy,
                   "band+, band, credit or fifo; of the whole device, with all its virtual GPUs");
   app->add_option("--queues", options->queues,
-                  "mrq (an account for each engine) or sdq (one for all); of the whole device");
+                  "mrq (a queue for each engine) or sdq (one for all); of the whole device");
   app->add_option("--corun-mode", options->corun_mode,
                   fmt::format("how kernels of those that are corun are planned: {}; of the whole device",
                               fmt::join(bandsaw::corun_mode_names(), ", ")));

@@ -33,7 +33,7 @@ std::string policy_line(const json& object) {
   const auto policy = get<std::string>(object, "/scheduler/policy", "");
   if (policy.empty()) return "nothing: shares of compute and copy are not enforced";
   const bool one = get<std::string>(object, "/scheduler/queues", "") == "sdq";
-  return fmt::format("{}, {}", policy, one ? "sdq (one account for all engines)" : "mrq (an account for each engine)");
+  return fmt::format("{}, {}", policy, one ? "sdq (one queue for all engines)" : "mrq (a queue for each engine)");
 }
 
 // How co-running is planned, and the MPS daemon that it stands on.

@@ -321,7 +321,7 @@ Decision BandPlus::decide(const State& state, Time now) {
   if (state.holder != kNoSlot) {
     const Tenant& tenant = state.tenants[state.holder];
     if (best != state.holder || unknown_in_flight(tenant)) return {};
-    // With one account for all engines, another engine would work beside this one.
+    // With one queue for all engines, another engine would work beside this one.
     if (tenant.waiting.front().request.engine != tenant.in_flight.back().engine) return {};
     const Time expected = in_flight(tenant);
     const Time until = state.running_since + expected - options_.ahead;

@@ -34,7 +34,7 @@ void Credit::on_period(Time periods, const State& state, Time now) {
     entries_[slot].active = entries_[slot].active || !state.tenants[slot].idle();
     if (entries_[slot].active) shares += state.tenants[slot].share.percent;
   }
-  // After more periods than these every account is at its bound.
+  // After more periods than these every virtual GPU's budget is at its bound.
   const Time length = std::min<Time>(periods, 1000) * options_.period;
   for (const Slot slot : order_) {
     Entry& entry = entries_[slot];

@@ -1,6 +1,6 @@
-// Who uses the engine next. A policy is one class which sees an account's state and prefers one virtual GPU; the
-// scheduler (scheduler.h) keeps the queues, the bound on what is in flight, and the rule of who may use an engine
-// beside whom.
+// Who uses the engine next. A policy is one class which sees an engine queue's state and prefers one virtual GPU; the
+// scheduler (scheduler.h) keeps the queues themselves, the bound on what is in flight, and the rule of who may use an
+// engine beside whom.
 //
 // No threads: all calls to one policy come from one thread at a time. `now` never decreases from call to call.
 #pragma once
@@ -15,13 +15,13 @@
 
 namespace bandsaw::sched {
 
-// Index of a virtual GPU in an account's state; used again after it left.
+// Index of a virtual GPU in a queue's state; used again after it left.
 using Slot = std::size_t;
 inline constexpr Slot kNoSlot = ~Slot{0};
 
 struct Waiting {
   Request request;
-  std::uint64_t sequence;  // of its arrival, among all requests of the account
+  std::uint64_t sequence;  // of its arrival, among all requests of the queue
 };
 
 struct Tenant {
@@ -44,7 +44,7 @@ struct Tenant {
   Time expected(const Request& request) const { return request.estimate > 0 ? request.estimate : typical; }
 };
 
-// One account, as a policy sees it.
+// One engine queue, as a policy sees it.
 struct State {
   std::vector<Tenant> tenants;  // by slot; some may not be present
   Slot holder = kNoSlot;        // whose work is in flight; with several, one of them

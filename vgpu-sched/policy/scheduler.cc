@@ -42,35 +42,35 @@ std::string_view describe(Error error) {
 }
 
 Scheduler::Scheduler(const SchedulerOptions& options, const std::function<std::unique_ptr<Policy>()>& make)
-    : accounts_(options.model == QueueModel::kMrq ? kEngines : 1), period_(std::max<Time>(options.period, 1)) {
-  for (auto& account : accounts_) {
-    account.policy = make();
-    account.state.depth = std::max(options.depth, 1);
+    : queues_(options.model == QueueModel::kMrq ? kEngines : 1), period_(std::max<Time>(options.period, 1)) {
+  for (auto& queue : queues_) {
+    queue.policy = make();
+    queue.state.depth = std::max(options.depth, 1);
   }
 }
 
-Scheduler::Account& Scheduler::account_of(Engine engine) {
-  return accounts_[accounts_.size() == 1 ? 0 : static_cast<std::size_t>(engine)];
+Scheduler::EngineQueue& Scheduler::engine_queue_of(Engine engine) {
+  return queues_[queues_.size() == 1 ? 0 : static_cast<std::size_t>(engine)];
 }
 
-const Scheduler::Account& Scheduler::account_of(Engine engine) const {
-  return accounts_[accounts_.size() == 1 ? 0 : static_cast<std::size_t>(engine)];
+const Scheduler::EngineQueue& Scheduler::engine_queue_of(Engine engine) const {
+  return queues_[queues_.size() == 1 ? 0 : static_cast<std::size_t>(engine)];
 }
 
-Slot Scheduler::slot_of(const Account& account, VgpuId vgpu) {
-  const auto& tenants = account.state.tenants;
+Slot Scheduler::slot_of(const EngineQueue& queue, VgpuId vgpu) {
+  const auto& tenants = queue.state.tenants;
   for (Slot slot = 0; slot < tenants.size(); ++slot) {
     if (tenants[slot].present && tenants[slot].vgpu == vgpu) return slot;
   }
   return kNoSlot;
 }
 
-Error Scheduler::check(const Account& account, Slot except, const Share& share) {
+Error Scheduler::check(const EngineQueue& queue, Slot except, const Share& share) {
   if (!valid(share)) return Error::kBadShare;
   int percent = share.percent;
   int reservation = share.reservation;
-  for (Slot slot = 0; slot < account.state.tenants.size(); ++slot) {
-    const Tenant& tenant = account.state.tenants[slot];
+  for (Slot slot = 0; slot < queue.state.tenants.size(); ++slot) {
+    const Tenant& tenant = queue.state.tenants[slot];
     if (!tenant.present || slot == except) continue;
     percent += tenant.share.percent;
     reservation += tenant.share.reservation;
@@ -78,8 +78,8 @@ Error Scheduler::check(const Account& account, Slot except, const Share& share) 
   return percent > 100 || reservation > 100 ? Error::kOversubscribed : Error::kNone;
 }
 
-Slot Scheduler::take_slot(Account* account) {
-  auto& tenants = account->state.tenants;
+Slot Scheduler::take_slot(EngineQueue* queue) {
+  auto& tenants = queue->state.tenants;
   const auto free = std::find_if(tenants.begin(), tenants.end(), [](const Tenant& t) { return !t.present; });
   const auto slot = static_cast<Slot>(free - tenants.begin());
   if (free == tenants.end()) tenants.emplace_back();
@@ -95,70 +95,70 @@ Time Scheduler::at(Time now) {
   if (now_ >= period_end_) {
     const Time periods = (now_ - period_end_) / period_ + 1;
     period_end_ += periods * period_;
-    for (auto& account : accounts_) account.policy->on_period(periods, account.state, now_);
+    for (auto& queue : queues_) queue.policy->on_period(periods, queue.state, now_);
   }
   return now_;
 }
 
 Error Scheduler::add(VgpuId vgpu, const Share& share, Time now) {
-  for (const auto& account : accounts_) {
-    if (slot_of(account, vgpu) != kNoSlot) return Error::kKnownVgpu;
-    if (const Error error = check(account, kNoSlot, share); error != Error::kNone) return error;
+  for (const auto& queue : queues_) {
+    if (slot_of(queue, vgpu) != kNoSlot) return Error::kKnownVgpu;
+    if (const Error error = check(queue, kNoSlot, share); error != Error::kNone) return error;
   }
   now = at(now);
-  for (auto& account : accounts_) {
-    const Slot slot = take_slot(&account);
-    account.state.tenants[slot].vgpu = vgpu;
-    account.state.tenants[slot].share = share;
-    account.policy->on_join(slot, account.state, now);
+  for (auto& queue : queues_) {
+    const Slot slot = take_slot(&queue);
+    queue.state.tenants[slot].vgpu = vgpu;
+    queue.state.tenants[slot].share = share;
+    queue.policy->on_join(slot, queue.state, now);
   }
   return Error::kNone;
 }
 
 Error Scheduler::set_share(VgpuId vgpu, Engine engine, const Share& share, Time now) {
-  Account& account = account_of(engine);
-  const Slot slot = slot_of(account, vgpu);
+  EngineQueue& queue = engine_queue_of(engine);
+  const Slot slot = slot_of(queue, vgpu);
   if (slot == kNoSlot) return Error::kUnknownVgpu;
-  if (const Error error = check(account, slot, share); error != Error::kNone) return error;
+  if (const Error error = check(queue, slot, share); error != Error::kNone) return error;
   now = at(now);
-  account.state.tenants[slot].share = share;
-  account.policy->on_change(slot, account.state, now);
+  queue.state.tenants[slot].share = share;
+  queue.policy->on_change(slot, queue.state, now);
   return Error::kNone;
 }
 
 Error Scheduler::set_paused(VgpuId vgpu, bool paused, Time now) {
-  if (slot_of(accounts_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
+  if (slot_of(queues_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
   now = at(now);
-  for (auto& account : accounts_) {
-    const Slot slot = slot_of(account, vgpu);
-    account.state.tenants[slot].paused = paused;
-    account.policy->on_change(slot, account.state, now);
+  for (auto& queue : queues_) {
+    const Slot slot = slot_of(queue, vgpu);
+    queue.state.tenants[slot].paused = paused;
+    queue.policy->on_change(slot, queue.state, now);
   }
   return Error::kNone;
 }
 
 Error Scheduler::remove(VgpuId vgpu, Time now) {
-  if (slot_of(accounts_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
+  if (slot_of(queues_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
   now = at(now);
-  for (auto& account : accounts_) {
-    const Slot slot = slot_of(account, vgpu);
-    Tenant& tenant = account.state.tenants[slot];
-    account.in_flight -= static_cast<int>(tenant.in_flight.size());
+  for (auto& queue : queues_) {
+    const Slot slot = slot_of(queue, vgpu);
+    Tenant& tenant = queue.state.tenants[slot];
+    queue.in_flight -= static_cast<int>(tenant.in_flight.size());
     tenant.present = false;
     tenant.waiting.clear();
     tenant.in_flight.clear();
-    see_holders(&account);
-    account.policy->on_leave(slot, account.state, now);
+    see_holders(&queue);
+    queue.policy->on_leave(slot, queue.state, now);
   }
   return Error::kNone;
 }
 
 Error Scheduler::arrival(const Request& request, Time now) {
-  Account& account = account_of(request.engine);
-  const Slot slot = slot_of(account, request.vgpu);
+  EngineQueue& queue = engine_queue_of(request.engine);
+  const Slot slot = slot_of(queue, request.vgpu);
   if (slot == kNoSlot) return Error::kUnknownVgpu;
   if (!valid_length(request.estimate)) return Error::kBadTime;
-  Tenant& tenant = account.state.tenants[slot];
+  Tenant& tenant = queue.state.tenants[slot];
   const bool known = std::any_of(tenant.waiting.begin(), tenant.waiting.end(),
                                  [&](const Waiting& w) { return w.request.id == request.id; }) ||
                      std::any_of(tenant.in_flight.begin(), tenant.in_flight.end(),
@@ -169,17 +169,17 @@ Error Scheduler::arrival(const Request& request, Time now) {
   const auto place = std::find_if(tenant.waiting.rbegin(), tenant.waiting.rend(), [&](const Waiting& w) {
                        return w.request.priority >= request.priority;
                      }).base();
-  tenant.waiting.insert(place, Waiting{request, account.arrivals++});
-  account.policy->on_arrival(slot, woken, account.state, now);
+  tenant.waiting.insert(place, Waiting{request, queue.arrivals++});
+  queue.policy->on_arrival(slot, woken, queue.state, now);
   return Error::kNone;
 }
 
 Error Scheduler::set_corun(VgpuId vgpu, bool corun, Time now) {
-  if (slot_of(accounts_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
+  if (slot_of(queues_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
   at(now);
-  for (auto& account : accounts_) {
-    account.state.tenants[slot_of(account, vgpu)].corun = corun;
-    see_holders(&account);
+  for (auto& queue : queues_) {
+    queue.state.tenants[slot_of(queue, vgpu)].corun = corun;
+    see_holders(&queue);
   }
   return Error::kNone;
 }
@@ -187,11 +187,11 @@ Error Scheduler::set_corun(VgpuId vgpu, bool corun, Time now) {
 void Scheduler::set_rules(const CorunRules& rules) {
   rules_ = rules;
   rules_.most = std::max(rules.most, 1);
-  for (auto& account : accounts_) account.state.most_holders = rules_.most;
+  for (auto& queue : queues_) queue.state.most_holders = rules_.most;
 }
 
-void Scheduler::see_holders(Account* account) {
-  State& state = account->state;
+void Scheduler::see_holders(EngineQueue* queue) {
+  State& state = queue->state;
   state.holders = 0;
   state.holder = kNoSlot;
   state.shared = true;
@@ -205,20 +205,20 @@ void Scheduler::see_holders(Account* account) {
   state.shared = state.shared && state.holders > 0;
 }
 
-void Scheduler::release(Account* account, Slot slot, std::vector<Request>::iterator request, Time now) {
-  State& state = account->state;
+void Scheduler::release(EngineQueue* queue, Slot slot, std::vector<Request>::iterator request, Time now) {
+  State& state = queue->state;
   Tenant& tenant = state.tenants[slot];
   tenant.in_flight.erase(request);
   const Time lasted = now - tenant.running_since;
   tenant.lasts = tenant.lasts == 0 ? lasted : tenant.lasts + (lasted - tenant.lasts) / kTypicalOf;
   state.running_since = tenant.running_since = now;
-  --account->in_flight;
-  see_holders(account);
+  --queue->in_flight;
+  see_holders(queue);
 }
 
 // Who may not go beside those that share the engine, whatever the policy prefers.
-void Scheduler::bar(Account* account, Time now) const {
-  State& state = account->state;
+void Scheduler::bar(EngineQueue* queue, Time now) const {
+  State& state = queue->state;
   for (Tenant& tenant : state.tenants) tenant.barred = false;
   if (!state.shared) return;
   for (Slot slot = 0; slot < state.tenants.size(); ++slot) {
@@ -226,7 +226,7 @@ void Scheduler::bar(Account* account, Time now) const {
     if (!tenant.corun || !tenant.runnable()) continue;
     const bool full = static_cast<int>(tenant.in_flight.size()) >= state.depth;
     const bool beside = state.holders > 1 || tenant.in_flight.empty();  // else nobody would gain
-    tenant.barred = full || (beside && account->policy->holds_back(slot, state, now));
+    tenant.barred = full || (beside && queue->policy->holds_back(slot, state, now));
   }
 }
 
@@ -241,40 +241,40 @@ Slot Scheduler::first_in_order(const State& state, Slot preferred) const {
   return first;
 }
 
-bool Scheduler::may_go(const Account& account, Slot slot) const {
-  const State& state = account.state;
+bool Scheduler::may_go(const EngineQueue& queue, Slot slot) const {
+  const State& state = queue.state;
   if (state.shared) return state.may_join(state.tenants[slot]);
   return state.holder == kNoSlot || (state.holder == slot && state.holders == 1);
 }
 
 Error Scheduler::completion(VgpuId vgpu, Engine engine, RequestId request, Time measured, Time now) {
-  Account& account = account_of(engine);
-  const Slot slot = slot_of(account, vgpu);
+  EngineQueue& queue = engine_queue_of(engine);
+  const Slot slot = slot_of(queue, vgpu);
   if (slot == kNoSlot) return Error::kUnknownVgpu;
   if (!valid_length(measured)) return Error::kBadTime;
-  Tenant& tenant = account.state.tenants[slot];
+  Tenant& tenant = queue.state.tenants[slot];
   const auto found =
       std::find_if(tenant.in_flight.begin(), tenant.in_flight.end(), [&](const Request& r) { return r.id == request; });
   if (found == tenant.in_flight.end()) return Error::kUnknownRequest;
   now = at(now);
-  release(&account, slot, found, now);
+  release(&queue, slot, found, now);
   tenant.typical = tenant.typical == 0 ? measured : tenant.typical + (measured - tenant.typical) / kTypicalOf;
   tenant.used = std::min(tenant.used, std::numeric_limits<Time>::max() - measured) + measured;
-  account.policy->on_completion(slot, measured, account.state, now);
+  queue.policy->on_completion(slot, measured, queue.state, now);
   return Error::kNone;
 }
 
 Error Scheduler::cancel(VgpuId vgpu, Engine engine, RequestId request, Time now) {
-  Account& account = account_of(engine);
-  const Slot slot = slot_of(account, vgpu);
+  EngineQueue& queue = engine_queue_of(engine);
+  const Slot slot = slot_of(queue, vgpu);
   if (slot == kNoSlot) return Error::kUnknownVgpu;
-  auto& waiting = account.state.tenants[slot].waiting;
+  auto& waiting = queue.state.tenants[slot].waiting;
   const auto found =
       std::find_if(waiting.begin(), waiting.end(), [&](const Waiting& w) { return w.request.id == request; });
   if (found == waiting.end()) return Error::kUnknownRequest;
   at(now);
   waiting.erase(found);
-  account.policy->on_change(slot, account.state, now_);
+  queue.policy->on_change(slot, queue.state, now_);
   return Error::kNone;
 }
 
@@ -282,30 +282,30 @@ void Scheduler::tick(Time now) { at(now); }
 
 Answer Scheduler::next(Engine engine, Time now) {
   now = at(now);
-  Account& account = account_of(engine);
-  State& state = account.state;
-  if (!state.shared && account.in_flight >= state.depth) return {};
-  bar(&account, now);
-  const Decision decision = account.policy->decide(state, now);
+  EngineQueue& queue = engine_queue_of(engine);
+  State& state = queue.state;
+  if (!state.shared && queue.in_flight >= state.depth) return {};
+  bar(&queue, now);
+  const Decision decision = queue.policy->decide(state, now);
   if (decision.kind == Answer::Kind::kWait) return {.kind = decision.kind, .request = {}, .until = decision.until};
   if (decision.kind == Answer::Kind::kHold) return {};
-  if (!may_go(account, decision.slot)) return {};
+  if (!may_go(queue, decision.slot)) return {};
   const Slot slot = state.shared && rules_.in_order ? first_in_order(state, decision.slot) : decision.slot;
   Tenant& tenant = state.tenants[slot];
   const Request request = tenant.waiting.front().request;
   tenant.waiting.pop_front();
-  if (account.in_flight++ == 0) state.running_since = now;
+  if (queue.in_flight++ == 0) state.running_since = now;
   if (tenant.in_flight.empty()) tenant.running_since = now;
   tenant.in_flight.push_back(request);
-  see_holders(&account);
-  account.policy->on_dispatch(slot, state, now);
+  see_holders(&queue);
+  queue.policy->on_dispatch(slot, state, now);
   return {.kind = Answer::Kind::kDispatch, .request = request, .until = 0};
 }
 
 const Tenant* Scheduler::tenant(VgpuId vgpu, Engine engine) const {
-  const Account& account = account_of(engine);
-  const Slot slot = slot_of(account, vgpu);
-  return slot == kNoSlot ? nullptr : &account.state.tenants[slot];
+  const EngineQueue& queue = engine_queue_of(engine);
+  const Slot slot = slot_of(queue, vgpu);
+  return slot == kNoSlot ? nullptr : &queue.state.tenants[slot];
 }
 
 }  // namespace bandsaw::sched

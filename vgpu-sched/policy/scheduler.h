@@ -1,4 +1,5 @@
-// The scheduler of one physical GPU: virtual GPUs, their queues and accounts, and a policy for each account.
+// The scheduler of one physical GPU: virtual GPUs, a queue for each engine (or one for all), and a policy
+// for each queue.
 //
 // Driven by events with explicit times; after each event, and at the time of a kWait, the caller asks next() for each
 // engine until the answer is no longer kDispatch:
@@ -6,14 +7,14 @@
 //   scheduler.arrival(request, now);
 //   while ((answer = scheduler.next(engine, now)).kind == Answer::Kind::kDispatch) send(answer.request);
 //
-// An engine (with one account: all of them together) serves one virtual GPU at a time and has at most `depth` slices in
-// flight. Those that are corun share it: each has as many in flight, beside the others, as long as its policy does not
-// hold it back and nobody who needs the engine for itself is further behind. What is charged is the measured time given
-// at completion, where the engine was shared the slice's part of it; the estimate is a preview of it.
+// An engine (with one queue for all: the engines together) serves one virtual GPU at a time and has at most `depth`
+// slices in flight. Those that are corun share it: each has as many in flight, beside the others, as long as its policy
+// does not hold it back and nobody who needs the engine for itself is further behind. What is charged is the measured
+// time given at completion, where the engine was shared the slice's part of it; the estimate is a preview of it.
 //
 // Pure: no clock, threads, system calls. A time before an earlier one counts as the earlier one. Calls from one thread
 // at a time. Owns all it is given. Errors leave everything as it was.
-// Source: Gdev (USENIX ATC 2012), section 5: SDQ and MRQ, accounts for compute and for copies.
+// Source: Gdev (USENIX ATC 2012), section 5: SDQ and MRQ, queues for compute and for copies.
 #pragma once
 
 #include <functional>
@@ -27,7 +28,7 @@ namespace bandsaw::sched {
 
 struct SchedulerOptions {
   QueueModel model = QueueModel::kMrq;
-  int depth = 2;  // slices in flight in an account, at least 1
+  int depth = 2;  // slices in flight of a queue, at least 1
   Time period = PolicyOptions{}.period;
 };
 
@@ -41,12 +42,12 @@ struct CorunRules {
 
 class Scheduler {
  public:
-  // `make` gives a policy for each account; the policies' period is to be the one of the options.
+  // `make` gives a policy for each queue; the policies' period is to be the one of the options.
   Scheduler(const SchedulerOptions& options, const std::function<std::unique_ptr<Policy>()>& make);
 
-  // The share holds for every account; set_share() changes one.
+  // The share holds for every queue; set_share() changes one.
   [[nodiscard]] Error add(VgpuId vgpu, const Share& share, Time now);
-  // In force with the next slice. With one account, any engine names it.
+  // In force with the next slice. With one queue, any engine names it.
   [[nodiscard]] Error set_share(VgpuId vgpu, Engine engine, const Share& share, Time now);
   // None is, to begin with. What is in flight stays.
   [[nodiscard]] Error set_corun(VgpuId vgpu, bool corun, Time now);
@@ -70,26 +71,26 @@ class Scheduler {
   const Tenant* tenant(VgpuId vgpu, Engine engine) const;
 
  private:
-  struct Account {
+  struct EngineQueue {
     State state;
     std::unique_ptr<Policy> policy;
     std::uint64_t arrivals = 0;
     int in_flight = 0;
   };
 
-  Account& account_of(Engine engine);
-  const Account& account_of(Engine engine) const;
-  static Slot slot_of(const Account& account, VgpuId vgpu);
-  static Error check(const Account& account, Slot except, const Share& share);
-  static Slot take_slot(Account* account);
-  static void release(Account* account, Slot slot, std::vector<Request>::iterator request, Time now);
-  static void see_holders(Account* account);
-  void bar(Account* account, Time now) const;
+  EngineQueue& engine_queue_of(Engine engine);
+  const EngineQueue& engine_queue_of(Engine engine) const;
+  static Slot slot_of(const EngineQueue& queue, VgpuId vgpu);
+  static Error check(const EngineQueue& queue, Slot except, const Share& share);
+  static Slot take_slot(EngineQueue* queue);
+  static void release(EngineQueue* queue, Slot slot, std::vector<Request>::iterator request, Time now);
+  static void see_holders(EngineQueue* queue);
+  void bar(EngineQueue* queue, Time now) const;
   Slot first_in_order(const State& state, Slot preferred) const;
-  bool may_go(const Account& account, Slot slot) const;
+  bool may_go(const EngineQueue& queue, Slot slot) const;
   Time at(Time now);
 
-  std::vector<Account> accounts_;
+  std::vector<EngineQueue> queues_;
   CorunRules rules_;
   Time period_;
   Time now_ = 0;

@@ -24,10 +24,10 @@ using RequestId = std::uint64_t;
 enum class Engine : std::uint8_t { kCompute, kCopyIn, kCopyOut };
 inline constexpr int kEngines = 3;
 
-// Single device queue: one account for everything. Multiple resource queues: an account for each engine.
+// Single device queue: one queue for everything. Multiple resource queues: a queue for each engine.
 enum class QueueModel : std::uint8_t { kSdq, kMrq };
 
-// What a virtual GPU may have of an account. All but the priority in percent of the engine's time.
+// What a virtual GPU may have of the engines behind a queue. All but the priority in percent of the engine's time.
 struct Share {
   int percent = 0;      // 1 to 100: its part when everybody wants the engine; weight for what others leave
   int reservation = 0;  // 0 to 100: the least it gets while it has work, whatever the others' weights

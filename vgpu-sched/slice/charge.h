@@ -1,6 +1,6 @@
 // Who is charged for the GPU's time while several use it at once: each slice its part of every moment, in the relation
-// of what it takes of the SMs. What all are charged together is the time in which any ran, so that accounts of time
-// (../policy) stay in force: the charge is a slice's measured time there.
+// of what it takes of the SMs. What all are charged together is the time in which any ran, so that the shares of
+// time (../policy) stay in force: the charge is a slice's measured time there.
 //
 // Pure: no clock. Calls from one thread at a time. Bounded by the slices that run.
 #pragma once

@@ -176,7 +176,7 @@ void SliceMeter::finish(Slice& slice) {
       if (event) events_.give(part.stream->context, event);
     }
   }
-  host_->account(static_cast<int>(slice.engine), busy, slice.bytes);
+  host_->charge_time(static_cast<int>(slice.engine), busy, slice.bytes);
   if (slice.done) slice.done(busy);
 }
 

@@ -32,7 +32,7 @@ class CoveredTime {
 // Thread-safe. Outlives every slice it has begun.
 class SliceMeter {
  public:
-  // `host` gets each slice's time and bytes for its accounts.
+  // `host` is charged each slice's time and bytes.
   SliceMeter(DriverRef driver, Completions* completions, DeviceHost* host);
   ~SliceMeter();
 

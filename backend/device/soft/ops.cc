@@ -13,7 +13,7 @@ bool KernelOp::start(Scheduler& scheduler, CUresult* status) {
   auto self = std::static_pointer_cast<KernelOp>(shared_from_this());
   work_.begin();
   job_ = std::make_shared<KernelJob>(std::move(plan_), grid_id_, [self, &scheduler](uint32_t error) mutable {
-    self->host_->account(0, self->work_.end(), 0);
+    self->host_->charge_time(0, self->work_.end(), 0);
     self->context()->flush_output();
     if (error) scheduler.poison(static_cast<CUresult>(error));
     scheduler.finish(std::move(self), static_cast<CUresult>(error));

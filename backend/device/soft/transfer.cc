@@ -189,7 +189,7 @@ TransferOp::TransferOp(std::shared_ptr<SoftContext> context, const Transfer& tra
       priority_(priority),
       work_(std::move(work)) {}
 
-void TransferOp::account() { host_->account(static_cast<int>(transfer_.engine), work_.end(), transfer_.bytes()); }
+void TransferOp::charge() { host_->charge_time(static_cast<int>(transfer_.engine), work_.end(), transfer_.bytes()); }
 
 bool TransferOp::start(Scheduler& scheduler, CUresult* status) {
   const uint64_t bytes = transfer_.bytes();
@@ -200,7 +200,7 @@ bool TransferOp::start(Scheduler& scheduler, CUresult* status) {
   work_.begin();
   if (bytes <= kInline) {
     const bool ok = run_guarded_piece({&transfer_, 0, units(transfer_), false});
-    account();
+    charge();
     if (!ok) {
       *status = CUDA_ERROR_ILLEGAL_ADDRESS;
       scheduler.poison(*status);
@@ -211,7 +211,7 @@ bool TransferOp::start(Scheduler& scheduler, CUresult* status) {
   auto self = std::static_pointer_cast<TransferOp>(shared_from_this());
   job_ = std::make_shared<TransferJob>(transfer_, priority_, [self, &scheduler](bool ok) mutable {
     const CUresult result = ok ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
-    self->account();
+    self->charge();
     if (result) scheduler.poison(result);
     scheduler.finish(std::move(self), result);
   });

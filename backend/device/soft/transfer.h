@@ -37,7 +37,7 @@ class TransferOp : public Op {
   void drop(CUresult) override { work_.release(); }
 
  private:
-  void account();
+  void charge();
   const Transfer transfer_;
   Executor& executor_;
   DeviceHost* const host_;

@@ -23,13 +23,13 @@ void finish_async(Lane& lane, const vgpu_done& done, CUresult result) {
 
 CUresult Handlers::device_info(C, vgpu_device_info* info) {
   device_.info(info);
-  info->total_bytes = std::min<uint64_t>(info->total_bytes, world_.account.share());
+  info->total_bytes = std::min<uint64_t>(info->total_bytes, world_.usage_page.share());
   return CUDA_SUCCESS;
 }
 
 CUresult Handlers::memory_info(C, uint64_t* free, uint64_t* total) {
   device_.memory_info(free, total);
-  const uint64_t share = world_.account.share(), used = std::min(share, world_.account.used());
+  const uint64_t share = world_.usage_page.share(), used = std::min(share, world_.usage_page.used());
   *total = std::min(*total, share);
   *free = std::min(*free, share - used);
   return CUDA_SUCCESS;

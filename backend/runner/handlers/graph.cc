@@ -152,7 +152,7 @@ CUresult Handlers::exec_destroy(C, R<Exec> exec) {
 CUresult Handlers::exec_launch(C, R<Exec> exec, R<Stream> stream) {
   auto regions = graph_memory_.hold(exec);
   if (!regions) return CUDA_ERROR_INVALID_VALUE;
-  count(world_.account.slot().launches);
+  count(world_.usage_page.slot().launches);
   const CUresult result = device_.exec_launch(exec, stream);
   if (result == CUDA_SUCCESS && !regions->empty() && !is_capturing(stream)) {
     // Nothing waits for this one; it holds the regions until the launch is done.

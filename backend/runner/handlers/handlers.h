@@ -4,15 +4,15 @@
 // back of completions. Errors of asynchronous calls are returned and surface as Process::execute says.
 #pragma once
 
-#include "backend/runner/memory/account.h"
-#include "backend/runner/wire/callbacks.h"
-#include "backend/runner/objects/exchange.h"
-#include "backend/runner/memory/guest_memory.h"
-#include "backend/runner/wire/lane.h"
 #include "backend/runner/handlers/node_payload.h"
+#include "backend/runner/memory/guest_memory.h"
+#include "backend/runner/memory/usage_page_view.h"
+#include "backend/runner/objects/exchange.h"
 #include "backend/runner/objects/objects.h"
-#include "backend/runner/wire/output.h"
 #include "backend/runner/slicing/slicer.h"
+#include "backend/runner/wire/callbacks.h"
+#include "backend/runner/wire/lane.h"
+#include "backend/runner/wire/output.h"
 #include "guest-driver/uapi/wire_server.h"
 
 namespace bandsaw::runner {
@@ -22,7 +22,7 @@ struct World {
   Device& device;
   Objects& objects;
   GuestMemory& memory;
-  AccountView& account;
+  UsagePageView& usage_page;
   Output& output;
   CallbackQueue& callbacks;
   ExchangeClient& exchange;

@@ -83,7 +83,7 @@ CUresult Handlers::launch(C call, const vgpu_launch& launch, Bytes parameters) {
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult result = read_launch(launch, &resolved)) return result;
   resolved.parameters = parameters;
-  count(world_.account.slot().launches);
+  count(world_.usage_page.slot().launches);
   const bool may_capture = captures_.load(std::memory_order_relaxed) != 0;
   return world_.slicer.launch({lane_of(call), call.context, stream_key(launch.stream, call.lane), may_capture}, stream,
                               resolved);

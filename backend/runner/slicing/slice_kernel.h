@@ -64,7 +64,7 @@ struct SliceKernel {
 
   bool whole = false;                       // for ever
   bool only_slices = false;                 // it cannot have resident blocks
-  bool counted = false, sliceable = false;  // in the account
+  bool counted = false, sliceable = false;  // in the usage page
   bool cut = false;                         // the device has taken pieces of it
   bool in_order = false;                    // a launch has come through in slices, one after the other
   std::set<std::string> reasons;

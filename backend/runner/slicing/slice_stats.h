@@ -1,24 +1,24 @@
-// Counts what becomes of kernels that are to be cut, in this runner's slot of the account.
+// Counts what becomes of kernels that are to be cut, in this runner's slot of the usage page.
 #pragma once
 
 #include <mutex>
 #include <string_view>
 
-#include "backend/runner/memory/account.h"
+#include "backend/runner/memory/usage_page_view.h"
 
 namespace bandsaw::runner {
 
-// Thread-safe. `account` outlives it.
+// Thread-safe. `usage_page` outlives it.
 class SliceStats {
  public:
-  explicit SliceStats(AccountView* account) : account_(account) {}
+  explicit SliceStats(UsagePageView* usage_page) : usage_page_(usage_page) {}
 
-  SliceCounters& counters() { return account_->slot().slices; }
+  SliceCounters& counters() { return usage_page_->slot().slices; }
   // One more kernel stays whole, in words for people; the caller sees to it that each is counted once.
   void refused(std::string_view kernel, std::string_view reason);
 
  private:
-  AccountView* const account_;
+  UsagePageView* const usage_page_;
   std::mutex mutex_;  // of those who look for a reason's place
 };
 

@@ -52,13 +52,14 @@ void Slicer::Flight::stir() const {
   if (!signal_event(wake->get())) SPDLOG_WARN("cannot tell of a slice: {}", std::strerror(errno));
 }
 
-Slicer::Slicer(Device* device, GateView* gate, AccountView* account, StreamOrder* order, const SliceSettings& settings)
+Slicer::Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order,
+               const SliceSettings& settings)
     : device_(*device),
       gate_(*gate),
-      account_(*account),
+      usage_page_(*usage_page),
       order_(*order),
       settings_(settings),
-      stats_(account),
+      stats_(usage_page),
       info_(info_of(*device)),
       sms_(static_cast<uint32_t>(std::max(1, info_.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]))),
       code_(device, settings.any_gpu ? 0 : capability(info_)),
@@ -296,7 +297,7 @@ void Slicer::finish(Run& run) {
   }
   if (run.tracks) {
     if (const CUresult result = run.tracks->join(); result != CUDA_SUCCESS) {
-      count(account_.slot().errors);
+      count(usage_page_.slot().errors);
       finish_async(*run.caller.lane, {}, result);
     }
   }
@@ -349,7 +350,7 @@ bool Slicer::advance(bool failed) {
       const uint64_t blocks = next_blocks(*run);
       run->turns = may_turn_resident(*run);
       if (const CUresult result = issue(*run, blocks); result != CUDA_SUCCESS) {
-        count(account_.slot().errors);
+        count(usage_page_.slot().errors);
         finish_async(*run->caller.lane, {}, result);
         run->next = run->total;
       }

@@ -29,7 +29,7 @@ namespace bandsaw::runner {
 class Slicer {
  public:
   // All outlive it; slices that are on the device may outlive it.
-  Slicer(Device* device, GateView* gate, AccountView* account, StreamOrder* order, const SliceSettings& settings);
+  Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order, const SliceSettings& settings);
   ~Slicer();
 
   bool enabled() const { return settings_.enabled; }
@@ -133,7 +133,7 @@ class Slicer {
 
   Device& device_;
   GateView& gate_;
-  AccountView& account_;
+  UsagePageView& usage_page_;
   StreamOrder& order_;  // has the streams of runs_
   const SliceSettings settings_;
   SliceStats stats_;

@@ -194,7 +194,7 @@ bool Slicer::advance_resident(Run& run, bool* any) {
   *any = true;
   take_resident(run);
   if (const CUresult result = issue_resident(run); result != CUDA_SUCCESS) {
-    count(account_.slot().errors);
+    count(usage_page_.slot().errors);
     finish_async(*run.caller.lane, {}, result);
     return false;
   }

@@ -62,7 +62,7 @@ void Slicer::issue_rest(Run& run) {
   while (run.next < run.total) {
     gate_.enter_unasked(kCompute);
     if (const CUresult result = issue(run, run.total); result != CUDA_SUCCESS) {
-      count(account_.slot().errors);
+      count(usage_page_.slot().errors);
       finish_async(*run.caller.lane, {}, result);
       run.next = run.total;
     }

@@ -26,7 +26,7 @@ Status check_policy(const std::string& policy) {
 
 Status check_queues(const std::string& queues) {
   if (queues == kSdq || queues == kMrq) return {};
-  return Status::error(EINVAL, "no queues '{}'; there are mrq (an account for each engine) and sdq (one for all)",
+  return Status::error(EINVAL, "no queues '{}'; there are mrq (a queue for each engine) and sdq (one for all)",
                        queues.substr(0, 64));
 }
 

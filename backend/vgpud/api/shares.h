@@ -16,7 +16,7 @@ namespace bandsaw {
 // How a GPU is scheduled: for all its virtual GPUs.
 struct PolicyChoice {
   std::string policy;  // a name that sched::make_policy knows
-  std::string queues;  // "sdq": one account for all engines; "mrq": one for each
+  std::string queues;  // "sdq": one queue for all engines; "mrq": one for each
   bool operator==(const PolicyChoice&) const = default;
 };
 

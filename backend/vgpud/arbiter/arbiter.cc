@@ -41,7 +41,7 @@ class GateMemory {
 
  private:
   GateMemory(UniqueFd bell, void* memory, const GateHello& hello)
-      : bell_(std::move(bell)), memory_(memory), bytes_(hello.account_bytes), offset_(hello.board_offset) {}
+      : bell_(std::move(bell)), memory_(memory), bytes_(hello.usage_page_bytes), offset_(hello.board_offset) {}
   UniqueFd bell_;
   void* memory_;
   uint64_t bytes_, offset_;
@@ -56,15 +56,16 @@ Result<std::unique_ptr<GateMemory>> GateMemory::receive(int socket) {
     return Status::error(EPROTO, "the session's greeting is wrong");
   // Sealed by who made it: nobody can take the pages away from under us.
   struct stat info {};
-  if (::fstat(fds[0].get(), &info) != 0) return Status::system("the account");
+  if (::fstat(fds[0].get(), &info) != 0) return Status::system("the usage page");
   const int seals = ::fcntl(fds[0].get(), F_GET_SEALS);
   const auto bytes = static_cast<uint64_t>(info.st_size);
-  if (seals < 0 || !(seals & F_SEAL_SHRINK) || bytes < hello.account_bytes || hello.account_bytes < sizeof(GateBoard) ||
-      hello.board_offset > hello.account_bytes - sizeof(GateBoard) || hello.board_offset % alignof(GateBoard) != 0) {
-    return Status::error(EPROTO, "the session's account is not as it should be");
+  if (seals < 0 || !(seals & F_SEAL_SHRINK) || bytes < hello.usage_page_bytes ||
+      hello.usage_page_bytes < sizeof(GateBoard) || hello.board_offset > hello.usage_page_bytes - sizeof(GateBoard) ||
+      hello.board_offset % alignof(GateBoard) != 0) {
+    return Status::error(EPROTO, "the session's usage page is not as it should be");
   }
-  void* memory = ::mmap(nullptr, hello.account_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0].get(), 0);
-  if (memory == MAP_FAILED) return Status::system("mapping the account");
+  void* memory = ::mmap(nullptr, hello.usage_page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0].get(), 0);
+  if (memory == MAP_FAILED) return Status::system("mapping the usage page");
   return std::unique_ptr<GateMemory>(new GateMemory(std::move(fds[1]), memory, hello));
 }
 

@@ -1,8 +1,8 @@
 // Who uses the engines of one physical GPU when: a thread that grants slices to the runners of all its virtual GPUs.
 //
-// A runner asks through the gate in its session's account (backend/control/gate_link.h); the answer is a futex wake. As
-// long as one virtual GPU alone has work, its gate stands open and nobody asks. What a slice is charged is the GPU time
-// its runner measured, unless the arbiter's own clock says that it held the engine from others for longer.
+// A runner asks through the gate in its session's usage page (backend/control/gate_link.h); the answer is a futex wake.
+// As long as one virtual GPU alone has work, its gate stands open and nobody asks. What a slice is charged is the GPU
+// time its runner measured, unless the arbiter's own clock says that it held the engine from others for longer.
 //
 // Threads: every method may be called from any thread; none waits for a runner.
 // Source: Gdev (USENIX ATC 2012), section 5; the policies are those of vgpu-sched/policy.
@@ -30,7 +30,7 @@ struct ArbiterOptions {
   int64_t quantum_ns = 2'000'000;     // of GPU time that a slice of short kernels is gathered to
   int64_t patience_ns = 250'000'000;  // a slice that holds an engine for longer lets others on, and is charged on
   int depth = 2;                      // slices in flight on an engine
-  int64_t period_ns = 30'000'000;     // of the policies' accounts
+  int64_t period_ns = 30'000'000;     // over which policies keep the shares
   int64_t wait_ns = 500'000;          // BAND's wait for a bursty neighbour
   PlanOptions plan;                   // of modes that plan which kernels run beside each other
 };

@@ -42,9 +42,9 @@ void ArbiterCore::make_scheduler(Time now) {
 void ArbiterCore::enter(const Vgpu& vgpu, Time now) {
   sched::Share least;
   least.percent = 100;
-  for (unsigned a = 0; a < accounts(); ++a) least.percent = std::min(least.percent, vgpu.shares[a].percent);
+  for (unsigned a = 0; a < engine_queues(); ++a) least.percent = std::min(least.percent, vgpu.shares[a].percent);
   (void)scheduler_->add(vgpu.id, least, now);
-  for (unsigned a = 0; a < accounts(); ++a) {
+  for (unsigned a = 0; a < engine_queues(); ++a) {
     (void)scheduler_->set_share(vgpu.id, static_cast<Engine>(a), vgpu.shares[a], now);
   }
   (void)scheduler_->set_corun(vgpu.id, vgpu.corun, now);
@@ -96,7 +96,7 @@ Status ArbiterCore::set_shares(const std::string& name, const EngineShares& shar
   if (!options_.scheduled) return {};
   if (Status status = check_shares(name, shares); !status.ok()) return status;
   vgpu->shares = shares;
-  for (unsigned a = 0; a < accounts(); ++a) {
+  for (unsigned a = 0; a < engine_queues(); ++a) {
     (void)scheduler_->set_share(vgpu->id, static_cast<Engine>(a), shares[a], now);
     if (shares[a].cap < 100) close(*vgpu, a, now);  // it has to ask again
   }
@@ -116,7 +116,7 @@ void ArbiterCore::remove(const std::string& name, Time now) {
 // What is in flight runs to its end, and is charged to what follows; who waits asks the new scheduler.
 void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model, Time now) {
   for (auto& [name, vgpu] : vgpus_) {
-    for (unsigned a = 0; a < accounts(); ++a) {
+    for (unsigned a = 0; a < engine_queues(); ++a) {
       set_open(vgpu, a, false);
       vgpu.leases[a] = {};
     }
@@ -180,22 +180,22 @@ void ArbiterCore::detach(const std::string& name, Time now) {
     for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(*vgpu, slot, engine, now);
   }
   vgpu->slots.clear();
-  for (unsigned a = 0; a < accounts(); ++a) end_lease(*vgpu, a, now);
+  for (unsigned a = 0; a < engine_queues(); ++a) end_lease(*vgpu, a, now);
   vgpu->board = nullptr;
 }
 
 // True: an ask of this virtual GPU waits, or (if not `waiting_only`) something of it is in flight.
-bool ArbiterCore::wants(const Vgpu& vgpu, Account account, bool waiting_only) const {
-  if (!waiting_only && vgpu.leases[account].state != Lease::State::kNone) return true;
+bool ArbiterCore::wants(const Vgpu& vgpu, EngineQueue queue, bool waiting_only) const {
+  if (!waiting_only && vgpu.leases[queue].state != Lease::State::kNone) return true;
   bool any = false;
-  for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) {
+  for_lanes(vgpu, queue, [&](uint32_t, unsigned, const Lane& lane) {
     any = any || lane.waiting || (!waiting_only && !lane.flying.empty());
   });
   return any;
 }
 
-bool ArbiterCore::others_want(const Vgpu& vgpu, Account account) const {
-  return any_of_others(vgpu, account, [](const Lane& lane) { return lane.waiting; });
+bool ArbiterCore::others_want(const Vgpu& vgpu, EngineQueue queue) const {
+  return any_of_others(vgpu, queue, [](const Lane& lane) { return lane.waiting; });
 }
 
 void ArbiterCore::grant(const sched::Request& request, Time now) {
@@ -217,8 +217,8 @@ void ArbiterCore::let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPla
   ++use.grants;
   use.wait_ns += static_cast<uint64_t>(now - lane.ask.asked);
   Gate& gate = vgpu.board->gates[slot][engine];
-  if (vgpu.leases[account_of(engine)].state == Lease::State::kOpen) gate.open = 1;
-  gate.calm = vgpu.meters[account_of(engine)].calm ? 1 : 0;
+  if (vgpu.leases[engine_queue_of(engine)].state == Lease::State::kOpen) gate.open = 1;
+  gate.calm = vgpu.meters[engine_queue_of(engine)].calm ? 1 : 0;
   gate.blocks = planned.blocks;
   if (planned.number != 0) gate.resident = planned.resident;
   gate.granted = lane.asked;
@@ -226,9 +226,9 @@ void ArbiterCore::let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPla
 }
 
 // Grants what the scheduler gives out; returns when to ask it again.
-ArbiterCore::Time ArbiterCore::dispatch(Account account, Time now) {
+ArbiterCore::Time ArbiterCore::dispatch(EngineQueue queue, Time now) {
   for (;;) {
-    const Answer answer = scheduler_->next(static_cast<Engine>(account), now);
+    const Answer answer = scheduler_->next(static_cast<Engine>(queue), now);
     if (answer.kind == Answer::Kind::kHold) return kNever;
     if (answer.kind == Answer::Kind::kWait) return answer.until;
     if (!admit(answer.request, now)) grant(answer.request, now);
@@ -237,20 +237,20 @@ ArbiterCore::Time ArbiterCore::dispatch(Account account, Time now) {
 
 // Of those whose slice has held the engine for longer than the patience, while others wait: the scheduler goes on
 // without them, and they are charged on until they end.
-ArbiterCore::Time ArbiterCore::give_up_overdue(Account account, Time now) {
+ArbiterCore::Time ArbiterCore::give_up_overdue(EngineQueue queue, Time now) {
   Time next = kNever;
   for (auto& [name, vgpu] : vgpus_) {
-    if (!wants(vgpu, account, false) && !has_overdue(vgpu, account)) continue;
-    if (!others_want(vgpu, account)) continue;
-    Lease& lease = vgpu.leases[account];
+    if (!wants(vgpu, queue, false) && !has_overdue(vgpu, queue)) continue;
+    if (!others_want(vgpu, queue)) continue;
+    Lease& lease = vgpu.leases[queue];
     if (lease.state == Lease::State::kClosing) {
       if (now - lease.since >= options_.patience_ns) {
-        give_up_lease(vgpu, account, now);
+        give_up_lease(vgpu, queue, now);
       } else {
         next = std::min(next, lease.since + options_.patience_ns);
       }
     }
-    for_lanes(vgpu, account, [&](uint32_t slot, unsigned engine, Lane&) {
+    for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane&) {
       next = std::min(next, give_up_slices(vgpu, slot, engine, now));
     });
   }
@@ -259,18 +259,18 @@ ArbiterCore::Time ArbiterCore::give_up_overdue(Account account, Time now) {
 
 ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   Lane& lane = vgpu.slots[slot][engine];
-  const Account account = account_of(engine);
-  const bool metered = vgpu.meters[account].runs;
+  const EngineQueue queue = engine_queue_of(engine);
+  const bool metered = vgpu.meters[queue].runs;
   if (lane.overdue > 0) {
-    vgpu.debt[account] += metered ? take_part(vgpu, account, now).own : now - lane.overdue_since;
+    vgpu.debt[queue] += metered ? take_part(vgpu, queue, now).own : now - lane.overdue_since;
     lane.overdue_since = now;
   }
   while (!lane.flying.empty()) {
     const Granted slice = lane.flying.front();
-    const Time since = held_since(vgpu, account, lane, slice);
+    const Time since = held_since(vgpu, queue, lane, slice);
     if (now - since < options_.patience_ns) return since + options_.patience_ns;
-    const Time held = metered ? take_part(vgpu, account, now).own : now - since;
-    const Time charged = held + take_debt(vgpu, account);
+    const Time held = metered ? take_part(vgpu, queue, now).own : now - since;
+    const Time charged = held + take_debt(vgpu, queue);
     (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);
     ++vgpu.use[engine].overruns;
     vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);
@@ -278,30 +278,30 @@ ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, uint32_t slot, unsigne
     lane.flying.pop_front();
     lane.head_since = now;
     tell_plan(vgpu, slot, slice, 0, now);
-    free_since_[account] = now;
+    free_since_[queue] = now;
   }
   return lane.overdue > 0 ? now + options_.period_ns : kNever;
 }
 
-bool ArbiterCore::has_overdue(const Vgpu& vgpu, Account account) const {
+bool ArbiterCore::has_overdue(const Vgpu& vgpu, EngineQueue queue) const {
   bool any = false;
-  for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) { any = any || lane.overdue > 0; });
+  for_lanes(vgpu, queue, [&](uint32_t, unsigned, const Lane& lane) { any = any || lane.overdue > 0; });
   return any;
 }
 
 // Who has been alone for a while need not ask.
-void ArbiterCore::maybe_open(Account account, Time now) {
+void ArbiterCore::maybe_open(EngineQueue queue, Time now) {
   Vgpu* alone = nullptr;
   for (auto& [name, vgpu] : vgpus_) {
-    if (wants(vgpu, account, false) || has_overdue(vgpu, account)) {
+    if (wants(vgpu, queue, false) || has_overdue(vgpu, queue)) {
       if (alone) return;
       alone = &vgpu;
-    } else if (vgpu.last_wanted[account] != 0 && now - vgpu.last_wanted[account] < kQuiet) {
+    } else if (vgpu.last_wanted[queue] != 0 && now - vgpu.last_wanted[queue] < kQuiet) {
       return;
     }
   }
-  if (!alone || alone->leases[account].state != Lease::State::kNone || alone->shares[account].cap < 100) return;
-  open(*alone, account, now);
+  if (!alone || alone->leases[queue].state != Lease::State::kNone || alone->shares[queue].cap < 100) return;
+  open(*alone, queue, now);
 }
 
 void ArbiterCore::fit_quantum(Time now) {
@@ -310,7 +310,7 @@ void ArbiterCore::fit_quantum(Time now) {
   for (const auto& [name, vgpu] : vgpus_) {
     const Time last = *std::max_element(vgpu.last_wanted.begin(), vgpu.last_wanted.end());
     bool now_too = last != 0 && now - last < options_.period_ns;
-    for (unsigned account = 0; account < accounts() && !now_too; ++account) now_too = wants(vgpu, account, true);
+    for (unsigned queue = 0; queue < engine_queues() && !now_too; ++queue) now_too = wants(vgpu, queue, true);
     active += now_too;
   }
   const Time most = options_.quantum_ns;
@@ -326,17 +326,17 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
   review_sharing(now);
   Time next = review_apart(now);
   review_governed(now);
-  for (unsigned account = 0; account < accounts(); ++account) {
-    next = std::min(next, give_up_overdue(account, now));
+  for (unsigned queue = 0; queue < engine_queues(); ++queue) {
+    next = std::min(next, give_up_overdue(queue, now));
     for (auto& [name, vgpu] : vgpus_) {
-      if (vgpu.leases[account].state == Lease::State::kOpen && others_want(vgpu, account)) close(vgpu, account, now);
+      if (vgpu.leases[queue].state == Lease::State::kOpen && others_want(vgpu, queue)) close(vgpu, queue, now);
     }
-    maybe_open(account, now);
-    next = std::min(next, dispatch(account, now));
-    next = std::min(next, follow_plan(account, now));
-    next = std::min(next, renew_leases(account, now));
-    next = std::min(next, review_stuck(account, now));
-    review_meters(account, now);
+    maybe_open(queue, now);
+    next = std::min(next, dispatch(queue, now));
+    next = std::min(next, follow_plan(queue, now));
+    next = std::min(next, renew_leases(queue, now));
+    next = std::min(next, review_stuck(queue, now));
+    review_meters(queue, now);
   }
   see_crowd(now);
   return next;

@@ -60,7 +60,7 @@ class ArbiterCore {
   std::vector<SliceRecord> take_trace(uint64_t* lost);
 
  private:
-  using Account = size_t;  // of the scheduler: SDQ has one, MRQ one for each engine
+  using EngineQueue = size_t;  // which queue of the scheduler: SDQ has one, MRQ one for each engine
 
   struct Granted {
     sched::RequestId id = 0;
@@ -123,34 +123,34 @@ class ArbiterCore {
     bool corun = false, wants_corun = false;  // the second: from when on no program of before is left
     Apart apart;
     Time pressed_at = 0;                       // when others were to make room for it last
-    std::array<Meter, kGateEngines> meters{};  // by account
+    std::array<Meter, kGateEngines> meters{};  // by queue
     std::map<uint32_t, Lanes> slots;
     std::array<uint32_t, kGateSlots> generation{};
-    std::array<Lease, kGateEngines> leases;        // by account
-    std::array<Time, kGateEngines> suspicion{};    // by account: held longer than measured, beyond what is usual
-    std::array<Time, kGateEngines> debt{};         // by account: charged with the next completion
-    std::array<Time, kGateEngines> last_wanted{};  // by account; 0: never
+    std::array<Lease, kGateEngines> leases;        // by queue
+    std::array<Time, kGateEngines> suspicion{};    // by queue: held longer than measured, beyond what is usual
+    std::array<Time, kGateEngines> debt{};         // by queue: charged with the next completion
+    std::array<Time, kGateEngines> last_wanted{};  // by queue; 0: never
     std::array<EngineUse, kGateEngines> use{};
   };
 
-  Account account_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
-  unsigned accounts() const { return options_.model == sched::QueueModel::kSdq ? 1 : kGateEngines; }
-  // Calls each(slot, engine, lane) for every gate of the virtual GPU that belongs to the account and not to itself.
+  EngineQueue engine_queue_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
+  unsigned engine_queues() const { return options_.model == sched::QueueModel::kSdq ? 1 : kGateEngines; }
+  // Calls each(slot, engine, lane) for every gate of the virtual GPU that belongs to the queue and not to itself.
   template <typename AnyVgpu, typename Each>
-  void for_lanes(AnyVgpu& vgpu, Account account, const Each& each) const {
+  void for_lanes(AnyVgpu& vgpu, EngineQueue queue, const Each& each) const {
     for (auto& [slot, lanes] : vgpu.slots) {
       for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-        if (account_of(engine) == account && !is_apart(vgpu, engine)) each(slot, engine, lanes[engine]);
+        if (engine_queue_of(engine) == queue && !is_apart(vgpu, engine)) each(slot, engine, lanes[engine]);
       }
     }
   }
-  // Whether some gate of the account, of another virtual GPU, is so.
+  // Whether some gate of the queue, of another virtual GPU, is so.
   template <typename Is>
-  bool any_of_others(const Vgpu& vgpu, Account account, const Is& is) const {
+  bool any_of_others(const Vgpu& vgpu, EngineQueue queue, const Is& is) const {
     bool any = false;
     for (const auto& [name, other] : vgpus_) {
       if (&other == &vgpu) continue;
-      for_lanes(other, account, [&](uint32_t, unsigned, const Lane& lane) { any = any || is(lane); });
+      for_lanes(other, queue, [&](uint32_t, unsigned, const Lane& lane) { any = any || is(lane); });
     }
     return any;
   }
@@ -165,11 +165,11 @@ class ArbiterCore {
   void forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns, Time held,
                 Time now);
-  Time held_since(const Vgpu& vgpu, Account account, const Lane& lane, const Granted& slice) const;
-  static Time take_debt(Vgpu& vgpu, Account account);
-  Part take_part(Vgpu& vgpu, Account account, Time now);
-  void review_meters(Account account, Time now);
-  void set_calm(Vgpu& vgpu, Account account, bool calm);
+  Time held_since(const Vgpu& vgpu, EngineQueue queue, const Lane& lane, const Granted& slice) const;
+  static Time take_debt(Vgpu& vgpu, EngineQueue queue);
+  Part take_part(Vgpu& vgpu, EngineQueue queue, Time now);
+  void review_meters(EngineQueue queue, Time now);
+  void set_calm(Vgpu& vgpu, EngineQueue queue, bool calm);
   void review_sharing(Time now);
   static bool is_apart(const Vgpu& vgpu, unsigned engine) { return vgpu.apart.on && engine == 0; }
   static bool has_programs(const Vgpu& vgpu);
@@ -179,7 +179,7 @@ class ArbiterCore {
   void hear_apart(Vgpu& vgpu, uint32_t slot, Time now);
   Time look_apart(Vgpu& vgpu, Time now);
   sched::CorunRules corun_rules() const;
-  Time charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held, Time kept);
+  Time charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept);
   void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   uint32_t running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const;
@@ -195,31 +195,31 @@ class ArbiterCore {
   void tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now);
   void see_crowd(Time now);
   void take_answer(const CoPlanner::Grant& grant, Time now);
-  Time follow_plan(Account account, Time now);
+  Time follow_plan(EngineQueue queue, Time now);
   bool governs(const Vgpu& vgpu) const;
   void review_governed(Time now);
   void stand_aside(Vgpu& vgpu, GateBoard* board);
 
-  bool take_lease(Vgpu& vgpu, Account account, Time now);
-  void open(Vgpu& vgpu, Account account, Time now);
-  void close(Vgpu& vgpu, Account account, Time now);
-  void renew(Vgpu& vgpu, Account account, Time now);
-  void end_lease(Vgpu& vgpu, Account account, Time now);
-  void give_up_lease(Vgpu& vgpu, Account account, Time now);
-  void settle_closing(Vgpu& vgpu, Account account, Time now);
-  void set_open(Vgpu& vgpu, Account account, bool open);
+  bool take_lease(Vgpu& vgpu, EngineQueue queue, Time now);
+  void open(Vgpu& vgpu, EngineQueue queue, Time now);
+  void close(Vgpu& vgpu, EngineQueue queue, Time now);
+  void renew(Vgpu& vgpu, EngineQueue queue, Time now);
+  void end_lease(Vgpu& vgpu, EngineQueue queue, Time now);
+  void give_up_lease(Vgpu& vgpu, EngineQueue queue, Time now);
+  void settle_closing(Vgpu& vgpu, EngineQueue queue, Time now);
+  void set_open(Vgpu& vgpu, EngineQueue queue, bool open);
 
   void fit_quantum(Time now);
-  void maybe_open(Account account, Time now);
-  bool wants(const Vgpu& vgpu, Account account, bool waiting_only) const;
-  bool others_want(const Vgpu& vgpu, Account account) const;
-  Time review_stuck(Account account, Time now);
-  bool others_press(const Vgpu& vgpu, Account account) const;
-  bool has_overdue(const Vgpu& vgpu, Account account) const;
-  Time dispatch(Account account, Time now);
-  Time give_up_overdue(Account account, Time now);
+  void maybe_open(EngineQueue queue, Time now);
+  bool wants(const Vgpu& vgpu, EngineQueue queue, bool waiting_only) const;
+  bool others_want(const Vgpu& vgpu, EngineQueue queue) const;
+  Time review_stuck(EngineQueue queue, Time now);
+  bool others_press(const Vgpu& vgpu, EngineQueue queue) const;
+  bool has_overdue(const Vgpu& vgpu, EngineQueue queue) const;
+  Time dispatch(EngineQueue queue, Time now);
+  Time give_up_overdue(EngineQueue queue, Time now);
   Time give_up_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
-  Time renew_leases(Account account, Time now);
+  Time renew_leases(EngineQueue queue, Time now);
   void record(const Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, Time ended, Time charged);
 
   ArbiterOptions options_;
@@ -234,11 +234,11 @@ class ArbiterCore {
     unsigned engine = 0;
   };
   std::unordered_map<sched::RequestId, Place> waiting_;  // asks that the scheduler has not answered
-  std::array<Time, kGateEngines> free_since_{};          // by account: when the last slice ended
+  std::array<Time, kGateEngines> free_since_{};          // by queue: when the last slice ended
   CorunMode corun_mode_ = CorunMode::kMps;
   std::unique_ptr<CoPlanner> planner_;                   // null: the mode plans nothing
   Time crowded_at_ = 0;                                  // when several gates last had something on the compute engine
-  std::array<slice::ChargeMeter, kGateEngines> meters_;  // by account
+  std::array<slice::ChargeMeter, kGateEngines> meters_;  // by queue
   bool tracing_ = false;
   std::vector<SliceRecord> trace_;
   uint64_t trace_lost_ = 0;

@@ -61,25 +61,25 @@ void ArbiterCore::review_sharing(Time now) {
 }
 
 // What passed since the last time, while the virtual GPU had the engine.
-ArbiterCore::Part ArbiterCore::take_part(Vgpu& vgpu, Account account, Time now) {
-  Meter& meter = vgpu.meters[account];
-  const Part part = {now - meter.since, std::min(meters_[account].end(vgpu.id, now), now - meter.since)};
-  meters_[account].begin(vgpu.id, 1, now);
+ArbiterCore::Part ArbiterCore::take_part(Vgpu& vgpu, EngineQueue queue, Time now) {
+  Meter& meter = vgpu.meters[queue];
+  const Part part = {now - meter.since, std::min(meters_[queue].end(vgpu.id, now), now - meter.since)};
+  meters_[queue].begin(vgpu.id, 1, now);
   meter.since = now;
   return part;
 }
 
 // As others_want, without those that only wait for their turn in a plan, and with those that have begun and find no
 // room.
-bool ArbiterCore::others_press(const Vgpu& vgpu, Account account) const {
-  return any_of_others(vgpu, account, [](const Lane& lane) { return (lane.waiting && !lane.admitted) || lane.stuck; });
+bool ArbiterCore::others_press(const Vgpu& vgpu, EngineQueue queue) const {
+  return any_of_others(vgpu, queue, [](const Lane& lane) { return (lane.waiting && !lane.admitted) || lane.stuck; });
 }
 
 // Short work is granted beside what is planned, and where resident blocks have all the room on the SMs it waits there
 // until they have drawn a whole kernel. So who waits for long has them make room: once for each slice, and not often.
 // Returns when to be called again.
-ArbiterCore::Time ArbiterCore::review_stuck(Account account, Time now) {
-  if (!planner_ || account != account_of(0)) return kNever;
+ArbiterCore::Time ArbiterCore::review_stuck(EngineQueue queue, Time now) {
+  if (!planner_ || queue != engine_queue_of(0)) return kNever;
   Time next = kNever;
   for (auto& [name, vgpu] : vgpus_) {
     for (auto& [slot, lanes] : vgpu.slots) {
@@ -102,35 +102,35 @@ ArbiterCore::Time ArbiterCore::review_stuck(Account account, Time now) {
 }
 
 // Of one that is metered not since its meter was read: that is done for its other slices' sake too.
-ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, Account account, const Lane& lane,
+ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, EngineQueue queue, const Lane& lane,
                                           const Granted& slice) const {
-  return std::max(slice.granted, vgpu.meters[account].runs ? lane.head_since : free_since_[account]);
+  return std::max(slice.granted, vgpu.meters[queue].runs ? lane.head_since : free_since_[queue]);
 }
 
 // Meters run of those that are corun and have something on the engine, be it given up.
-void ArbiterCore::review_meters(Account account, Time now) {
+void ArbiterCore::review_meters(EngineQueue queue, Time now) {
   for (auto& [name, vgpu] : vgpus_) {
-    bool runs = vgpu.corun && (vgpu.leases[account].state != Lease::State::kNone || has_overdue(vgpu, account));
+    bool runs = vgpu.corun && (vgpu.leases[queue].state != Lease::State::kNone || has_overdue(vgpu, queue));
     if (vgpu.corun && !runs) {
-      for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) { runs = runs || !lane.flying.empty(); });
+      for_lanes(vgpu, queue, [&](uint32_t, unsigned, const Lane& lane) { runs = runs || !lane.flying.empty(); });
     }
-    Meter& meter = vgpu.meters[account];
-    if (const bool calm = runs && !others_press(vgpu, account); calm != meter.calm) set_calm(vgpu, account, calm);
+    Meter& meter = vgpu.meters[queue];
+    if (const bool calm = runs && !others_press(vgpu, queue); calm != meter.calm) set_calm(vgpu, queue, calm);
     if (meter.runs == runs) continue;
     if (runs) {
-      meters_[account].begin(vgpu.id, 1, now);
+      meters_[queue].begin(vgpu.id, 1, now);
     } else {
-      (void)meters_[account].end(vgpu.id, now);
+      (void)meters_[queue].end(vgpu.id, now);
     }
     meter.runs = runs;
     meter.since = now;
   }
 }
 
-void ArbiterCore::set_calm(Vgpu& vgpu, Account account, bool calm) {
-  vgpu.meters[account].calm = calm;
+void ArbiterCore::set_calm(Vgpu& vgpu, EngineQueue queue, bool calm) {
+  vgpu.meters[queue].calm = calm;
   if (!vgpu.board) return;
-  for_lanes(vgpu, account,
+  for_lanes(vgpu, queue,
             [&](uint32_t slot, unsigned engine, Lane&) { vgpu.board->gates[slot][engine].calm = calm ? 1 : 0; });
 }
 
@@ -161,7 +161,7 @@ ArbiterCore::Time ArbiterCore::review_apart(Time now) {
 
 // What it has in flight is charged as far as it has come.
 void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
-  close(vgpu, account_of(0), now);
+  close(vgpu, engine_queue_of(0), now);
   for (auto& [slot, lanes] : vgpu.slots) {
     forget_lane(vgpu, slot, 0, now);
     const Gate& gate = vgpu.board->gates[slot][0];
@@ -169,7 +169,7 @@ void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
     lanes[0].busy_ns = gate.busy_ns;
     lanes[0].asked = gate.asked - 1;  // it is answered when it is heard
   }
-  settle_closing(vgpu, account_of(0), now);
+  settle_closing(vgpu, engine_queue_of(0), now);
   vgpu.apart = {.part = vgpu.apart.part, .fresh = true, .on = true, .since = now};
   for (auto& [slot, lanes] : vgpu.slots) hear_apart(vgpu, slot, now);
   post_mode(vgpu);

@@ -11,17 +11,17 @@ namespace bandsaw {
 using sched::Answer;
 using sched::Engine;
 
-void ArbiterCore::set_open(Vgpu& vgpu, Account account, bool open) {
+void ArbiterCore::set_open(Vgpu& vgpu, EngineQueue queue, bool open) {
   if (!vgpu.board) return;
-  for_lanes(vgpu, account,
+  for_lanes(vgpu, queue,
             [&](uint32_t slot, unsigned engine, Lane&) { vgpu.board->gates[slot][engine].open = open ? 1 : 0; });
 }
 
 // Has the scheduler send one request that stands for all to come. False: it would rather not now.
-bool ArbiterCore::take_lease(Vgpu& vgpu, Account account, Time now) {
+bool ArbiterCore::take_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
   const sched::Request request{.id = next_request_++,
                                .vgpu = vgpu.id,
-                               .engine = static_cast<Engine>(account),
+                               .engine = static_cast<Engine>(queue),
                                .estimate = options_.period_ns,
                                .priority = 0};
   if (scheduler_->arrival(request, now) != sched::Error::kNone) return false;
@@ -31,95 +31,95 @@ bool ArbiterCore::take_lease(Vgpu& vgpu, Account account, Time now) {
     if (answer.kind == Answer::Kind::kDispatch) grant(answer.request, now);
     return false;
   }
-  vgpu.leases[account] = {.state = Lease::State::kOpen, .id = request.id, .since = now};
+  vgpu.leases[queue] = {.state = Lease::State::kOpen, .id = request.id, .since = now};
   return true;
 }
 
 // What asks now is let in with the rest; if there is to be no lease now, it goes on waiting.
-void ArbiterCore::open(Vgpu& vgpu, Account account, Time now) {
+void ArbiterCore::open(Vgpu& vgpu, EngineQueue queue, Time now) {
   std::vector<std::pair<uint32_t, unsigned>> asking;
-  for_lanes(vgpu, account, [&](uint32_t slot, unsigned engine, Lane& lane) {
+  for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane& lane) {
     if (!lane.waiting) return;
     asking.emplace_back(slot, engine);
     withdraw(vgpu, slot, engine, now);
   });
-  const bool opened = take_lease(vgpu, account, now);
-  if (opened) set_open(vgpu, account, true);
+  const bool opened = take_lease(vgpu, queue, now);
+  if (opened) set_open(vgpu, queue, true);
   for (const auto& [slot, engine] : asking) {
     if (opened) vgpu.slots[slot][engine].waiting = false;
     opened ? let_in(vgpu, slot, engine, now) : arrive(vgpu, slot, engine, now);
   }
 }
 
-void ArbiterCore::close(Vgpu& vgpu, Account account, Time now) {
-  Lease& lease = vgpu.leases[account];
+void ArbiterCore::close(Vgpu& vgpu, EngineQueue queue, Time now) {
+  Lease& lease = vgpu.leases[queue];
   if (lease.state != Lease::State::kOpen) return;
-  set_open(vgpu, account, false);
+  set_open(vgpu, queue, false);
   lease.state = Lease::State::kClosing;
   lease.closed = now;
-  for_lanes(vgpu, account, [&](uint32_t slot, unsigned engine, Lane& lane) {
+  for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane& lane) {
     hear_gate(vgpu, slot, engine, now);
     const uint32_t running = running_at(vgpu, slot, engine);
     lane.leased = running - std::min<uint32_t>(running, static_cast<uint32_t>(lane.flying.size()));
   });
   lease.counted = true;
-  settle_closing(vgpu, account, now);
+  settle_closing(vgpu, queue, now);
 }
 
 // Ends a closing lease when all that was begun under it is over.
-void ArbiterCore::settle_closing(Vgpu& vgpu, Account account, Time now) {
-  if (vgpu.leases[account].state != Lease::State::kClosing || !vgpu.leases[account].counted) return;
+void ArbiterCore::settle_closing(Vgpu& vgpu, EngineQueue queue, Time now) {
+  if (vgpu.leases[queue].state != Lease::State::kClosing || !vgpu.leases[queue].counted) return;
   bool left = false;
-  for_lanes(vgpu, account, [&](uint32_t, unsigned, const Lane& lane) { left = left || lane.leased > 0; });
-  if (!left) end_lease(vgpu, account, now);
+  for_lanes(vgpu, queue, [&](uint32_t, unsigned, const Lane& lane) { left = left || lane.leased > 0; });
+  if (!left) end_lease(vgpu, queue, now);
 }
 
-void ArbiterCore::end_lease(Vgpu& vgpu, Account account, Time now) {
-  Lease& lease = vgpu.leases[account];
+void ArbiterCore::end_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
+  Lease& lease = vgpu.leases[queue];
   if (lease.state == Lease::State::kNone) return;
   const Part all = {now - lease.since,
-                    vgpu.meters[account].runs ? lease.own + take_part(vgpu, account, now).own : now - lease.since};
+                    vgpu.meters[queue].runs ? lease.own + take_part(vgpu, queue, now).own : now - lease.since};
   const Time held = all.own + lease.credit;
   const uint64_t kept = lease.closed ? all.of(static_cast<uint64_t>(now - lease.closed)) : 0;
-  const Time charged = charge(vgpu, account, lease.busy_ns, held, static_cast<Time>(kept));
-  (void)scheduler_->completion(vgpu.id, static_cast<Engine>(account), lease.id, charged, now);
-  if (charged > 0) record(vgpu, 0, static_cast<unsigned>(account), {lease.id, lease.since, lease.since}, now, charged);
+  const Time charged = charge(vgpu, queue, lease.busy_ns, held, static_cast<Time>(kept));
+  (void)scheduler_->completion(vgpu.id, static_cast<Engine>(queue), lease.id, charged, now);
+  if (charged > 0) record(vgpu, 0, static_cast<unsigned>(queue), {lease.id, lease.since, lease.since}, now, charged);
   lease = {.credit = std::max<Time>(0, held - charged)};
-  free_since_[account] = now;
+  free_since_[queue] = now;
 }
 
-void ArbiterCore::give_up_lease(Vgpu& vgpu, Account account, Time now) {
-  for_lanes(vgpu, account, [&](uint32_t, unsigned engine, Lane& lane) {
+void ArbiterCore::give_up_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
+  for_lanes(vgpu, queue, [&](uint32_t, unsigned engine, Lane& lane) {
     if (lane.leased == 0) return;
     if (lane.overdue == 0) lane.overdue_since = now;
     lane.overdue += std::exchange(lane.leased, 0);
     ++vgpu.use[engine].overruns;
   });
-  vgpu.leases[account].busy_ns = static_cast<uint64_t>(now - vgpu.leases[account].since);
-  end_lease(vgpu, account, now);
+  vgpu.leases[queue].busy_ns = static_cast<uint64_t>(now - vgpu.leases[queue].since);
+  end_lease(vgpu, queue, now);
 }
 
 // Accounts for what was done since the last time, and goes on; an idle one has to ask again.
-void ArbiterCore::renew(Vgpu& vgpu, Account account, Time now) {
+void ArbiterCore::renew(Vgpu& vgpu, EngineQueue queue, Time now) {
   bool busy = false;
-  for_lanes(vgpu, account, [&](uint32_t slot, unsigned engine, Lane&) {
+  for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane&) {
     hear_gate(vgpu, slot, engine, now);
     busy = busy || running_at(vgpu, slot, engine) > 0;
   });
-  if (!busy && vgpu.leases[account].busy_ns == 0) return close(vgpu, account, now);
-  end_lease(vgpu, account, now);
-  const Time credit = vgpu.leases[account].credit;
-  const bool taken = take_lease(vgpu, account, now);
-  if (!taken) vgpu.leases[account] = {.state = Lease::State::kOpen, .since = now};
-  vgpu.leases[account].credit = credit;
-  if (!taken) close(vgpu, account, now);
+  if (!busy && vgpu.leases[queue].busy_ns == 0) return close(vgpu, queue, now);
+  end_lease(vgpu, queue, now);
+  const Time credit = vgpu.leases[queue].credit;
+  const bool taken = take_lease(vgpu, queue, now);
+  if (!taken) vgpu.leases[queue] = {.state = Lease::State::kOpen, .since = now};
+  vgpu.leases[queue].credit = credit;
+  if (!taken) close(vgpu, queue, now);
 }
 
-ArbiterCore::Time ArbiterCore::renew_leases(Account account, Time now) {
+ArbiterCore::Time ArbiterCore::renew_leases(EngineQueue queue, Time now) {
   Time next = kNever;
   for (auto& [name, vgpu] : vgpus_) {
-    const Lease& lease = vgpu.leases[account];
-    if (lease.state == Lease::State::kOpen && now - lease.since >= options_.period_ns) renew(vgpu, account, now);
+    const Lease& lease = vgpu.leases[queue];
+    if (lease.state == Lease::State::kOpen && now - lease.since >= options_.period_ns) renew(vgpu, queue, now);
     if (lease.state == Lease::State::kOpen) next = std::min(next, lease.since + options_.period_ns);
   }
   return next;

@@ -43,7 +43,7 @@ void ArbiterCore::hear_slot(Vgpu& vgpu, uint32_t slot, Time now) {
   if (generation != std::exchange(vgpu.generation[slot], generation) && vgpu.slots.contains(slot)) {
     for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(vgpu, slot, engine, now);
     vgpu.slots.erase(slot);
-    for (unsigned account = 0; account < accounts(); ++account) settle_closing(vgpu, account, now);
+    for (unsigned queue = 0; queue < engine_queues(); ++queue) settle_closing(vgpu, queue, now);
   }
   for (unsigned engine = 0; engine < kGateEngines; ++engine) hear_gate(vgpu, slot, engine, now);
   look_at_offer(vgpu, slot, now);
@@ -67,21 +67,21 @@ void ArbiterCore::hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now
   if (count > 0 && count <= kSlicesAtOnce * 1024) hear_ended(vgpu, slot, engine, count, busy, now);
   if (asked != lane.asked && !lane.waiting) {
     lane.asked = asked;
-    if (vgpu.leases[account_of(engine)].state == Lease::State::kOpen) return let_in(vgpu, slot, engine, now);
+    if (vgpu.leases[engine_queue_of(engine)].state == Lease::State::kOpen) return let_in(vgpu, slot, engine, now);
     lane.waiting = true;
     lane.ask = {next_request_++, now, 0};
     arrive(vgpu, slot, engine, now);
   }
   // One that asks counts nothing it has not begun.
   if (lane.waiting) lane.leased = std::min(lane.leased, running_at(vgpu, slot, engine));
-  if (count > 0 || lane.waiting) vgpu.last_wanted[account_of(engine)] = now;
-  settle_closing(vgpu, account_of(engine), now);
+  if (count > 0 || lane.waiting) vgpu.last_wanted[engine_queue_of(engine)] = now;
+  settle_closing(vgpu, engine_queue_of(engine), now);
 }
 
 // A gate that was made after the others were opened.
 void ArbiterCore::let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   Gate& gate = vgpu.board->gates[slot][engine];
-  vgpu.last_wanted[account_of(engine)] = now;
+  vgpu.last_wanted[engine_queue_of(engine)] = now;
   ++vgpu.use[engine].grants;
   gate.open = 1;
   gate.blocks = 0;
@@ -101,15 +101,15 @@ void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
 // what was granted is older than it.
 void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now) {
   Lane& lane = vgpu.slots[slot][engine];
-  Lease& lease = vgpu.leases[account_of(engine)];
-  const bool metered = vgpu.meters[account_of(engine)].runs;
-  const Part part = metered ? take_part(vgpu, account_of(engine), now) : Part{};
+  Lease& lease = vgpu.leases[engine_queue_of(engine)];
+  const bool metered = vgpu.meters[engine_queue_of(engine)].runs;
+  const Part part = metered ? take_part(vgpu, engine_queue_of(engine), now) : Part{};
   const Time own = metered ? part.own / count : 0;
   const uint64_t each = part.of(std::min<uint64_t>(busy_ns, sched::kLongest / 2) / count);
   for (uint32_t i = 0; i < count; ++i) {
     if (lane.overdue > 0) {
-      if (--lane.overdue == 0 && others_want(vgpu, account_of(engine))) {
-        vgpu.debt[account_of(engine)] += metered ? part.own - own * i : now - lane.overdue_since;
+      if (--lane.overdue == 0 && others_want(vgpu, engine_queue_of(engine))) {
+        vgpu.debt[engine_queue_of(engine)] += metered ? part.own - own * i : now - lane.overdue_since;
       }
     } else if (lane.leased > 0) {
       --lane.leased;
@@ -127,15 +127,15 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
       if (ended == lane.flying.begin()) lane.head_since = now;
       lane.flying.erase(ended);
       if (engine == 0) tell_plan(vgpu, slot, slice, busy_ns / count, now);
-      complete(vgpu, slot, engine, slice, each, metered ? own : now - held_since(vgpu, account_of(engine), lane, slice),
-               now);
+      complete(vgpu, slot, engine, slice, each,
+               metered ? own : now - held_since(vgpu, engine_queue_of(engine), lane, slice), now);
     } else if (lease.takes()) {
       lease.own += own;
       lease.busy_ns += each;
       vgpu.use[engine].busy_ns += each;
       ++vgpu.use[engine].grants;
     } else {
-      vgpu.debt[account_of(engine)] += static_cast<Time>(each);  // let in just before the gate was closed
+      vgpu.debt[engine_queue_of(engine)] += static_cast<Time>(each);  // let in just before the gate was closed
     }
   }
   lane.last_end = now;
@@ -143,32 +143,32 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
 
 // The measured time, but never more than the engine was held; and not less, by and by, than it was kept from others who
 // waited for it.
-ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, Account account, uint64_t busy_ns, Time held, Time kept) {
+ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept) {
   held = std::clamp<Time>(held, 0, sched::kLongest / 2);
   Time charged = std::min<Time>(static_cast<Time>(std::min<uint64_t>(busy_ns, sched::kLongest / 2)), held);
-  Time& suspicion = vgpu.suspicion[account];
-  if (kept > 0 && others_want(vgpu, account)) {
+  Time& suspicion = vgpu.suspicion[queue];
+  if (kept > 0 && others_want(vgpu, queue)) {
     suspicion = std::max<Time>(0, suspicion + kept - std::min(charged, kept) - kUsualDelay - kept / kUsualPart);
     if (suspicion > kDoubt) {
       charged += suspicion - kDoubt;
       suspicion = kDoubt;
     }
   }
-  return charged + take_debt(vgpu, account);
+  return charged + take_debt(vgpu, queue);
 }
 
 // What is to be charged beside the next slice; then it is.
-ArbiterCore::Time ArbiterCore::take_debt(Vgpu& vgpu, Account account) {
-  return std::min(std::exchange(vgpu.debt[account], 0), sched::kLongest / 2);
+ArbiterCore::Time ArbiterCore::take_debt(Vgpu& vgpu, EngineQueue queue) {
+  return std::min(std::exchange(vgpu.debt[queue], 0), sched::kLongest / 2);
 }
 
 void ArbiterCore::complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns,
                            Time held, Time now) {
-  const Account account = account_of(engine);
-  const Time charged = charge(vgpu, account, busy_ns, held, held);
+  const EngineQueue queue = engine_queue_of(engine);
+  const Time charged = charge(vgpu, queue, busy_ns, held, held);
   (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);
   vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);
-  free_since_[account] = now;
+  free_since_[queue] = now;
   record(vgpu, slot, engine, slice, now, charged);
 }
 
@@ -177,10 +177,10 @@ void ArbiterCore::forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time n
   Lane& lane = vgpu.slots[slot][engine];
   if (lane.waiting) withdraw(vgpu, slot, engine, now);
   if (engine == 0) leave_plan(vgpu, slot, now);
-  const Account account = account_of(engine);
-  const bool metered = vgpu.meters[account].runs;
+  const EngineQueue queue = engine_queue_of(engine);
+  const bool metered = vgpu.meters[queue].runs;
   for (const Granted& slice : std::exchange(lane.flying, {})) {
-    const Time held = metered ? take_part(vgpu, account, now).own : now - held_since(vgpu, account, lane, slice);
+    const Time held = metered ? take_part(vgpu, queue, now).own : now - held_since(vgpu, queue, lane, slice);
     complete(vgpu, slot, engine, slice, static_cast<uint64_t>(now - slice.granted), held, now);
   }
   lane = {};

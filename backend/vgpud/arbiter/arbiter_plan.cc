@@ -92,8 +92,8 @@ void ArbiterCore::see_crowd(Time now) {
   if (!planner_) return;
   int count = 0;
   for (auto& [name, vgpu] : vgpus_) {
-    const Account account = account_of(kCompute);
-    count += vgpu.leases[account].state != Lease::State::kNone;
+    const EngineQueue queue = engine_queue_of(kCompute);
+    count += vgpu.leases[queue].state != Lease::State::kNone;
     for (const auto& [slot, lanes] : vgpu.slots)
       count += !lanes[kCompute].flying.empty() || lanes[kCompute].overdue > 0;
   }
@@ -114,8 +114,8 @@ void ArbiterCore::take_answer(const CoPlanner::Grant& grant, Time now) {
 }
 
 // Returns when to be called again.
-ArbiterCore::Time ArbiterCore::follow_plan(Account account, Time now) {
-  if (!planner_ || account != account_of(kCompute)) return kNever;
+ArbiterCore::Time ArbiterCore::follow_plan(EngineQueue queue, Time now) {
+  if (!planner_ || queue != engine_queue_of(kCompute)) return kNever;
   for (auto& [name, vgpu] : vgpus_) {
     for (const auto& [slot, lanes] : vgpu.slots) {
       const Lane& lane = lanes[kCompute];

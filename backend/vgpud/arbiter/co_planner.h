@@ -1,10 +1,10 @@
 // Between the gates and vgpu-sched/slice: which of the corun kernels that runners offer (backend/control/offer.h) gets
 // its next slice now, and of how many blocks.
 //
-// Driven by the arbiter, in its time. A kernel takes part while its asks are let through by its account, is left out
-// while they are not, and is forgotten when it neither runs nor asks. What the co-scheduler issues for a kernel that
-// does not ask yet is granted with its next ask. Nobody waits for a plan that plans nothing: while the engine would
-// stand idle, who asks is granted.
+// Driven by the arbiter, in its time. A kernel takes part while its asks are let through by its engine queue, is left
+// out while they are not, and is forgotten when it neither runs nor asks. What the co-scheduler issues for a kernel
+// that does not ask yet is granted with its next ask. Nobody waits for a plan that plans nothing: while the engine
+// would stand idle, who asks is granted.
 //
 // What offers say is bounded here, and used for planning only. Bounded: kKernelsMost kernels and kShapesMost shapes for
 // each owner. Pure: no clock, threads, system calls; calls from one thread at a time.
@@ -83,9 +83,9 @@ class CoPlanner {
   static std::unique_ptr<CoPlanner> make(CorunMode mode, const PlanOptions& options);
   static bool plans(CorunMode mode);
 
-  // The gate asks for a slice of what it offers, and its account lets it. False: the offer is none to plan with.
+  // The gate asks for a slice of what it offers, and its engine queue lets it. False: the offer is none to plan with.
   bool ask(Place place, Owner owner, const OfferFacts& facts, Time now);
-  // The gate asks, and its account does not let it.
+  // The gate asks, and its engine queue does not let it.
   void hold_back(Place place, Time now);
   // The call that the gate offers now, whether it asks or not, and how far it is; none: nothing more will be asked for
   // the last one.

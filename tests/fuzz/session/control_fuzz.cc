@@ -1,6 +1,6 @@
 // Control requests as a hostile guest would send them: any bytes, any order, with runners that answer, fail and die in
 // between, and RAM that comes and goes. What must hold: every request is answered exactly once, what a runner is told
-// lies inside RAM, and every account slot comes back.
+// lies inside RAM, and every slot of the usage page comes back.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -114,13 +114,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   spdlog::set_level(spdlog::level::off);
   const BasePtr base(event_base_new());
   FuzzSource source;
-  auto book = AccountBook::open(1 << 20);
-  check(book.ok());
+  auto usage_page = UsagePageOwner::open(1 << 20);
+  check(usage_page.ok());
   Quiet watcher;
   ProcessesConfig config;
   config.direct = size > 0 && data[0] & 1;
   config.arena_bytes = kRamBytes;
-  auto processes = std::make_unique<Processes>(base.get(), config, &source, &book.value(), &watcher);
+  auto processes = std::make_unique<Processes>(base.get(), config, &source, &usage_page.value(), &watcher);
   uint32_t next_ram = 1;
   if (!config.direct) check(processes->add_ram(ram(0, 0)).ok());
   size_t asked = 0, answered = 0;
@@ -159,6 +159,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(runner.stopped);
     runner.die();
   });
-  check(asked == answered && book.value().taken() == 0);
+  check(asked == answered && usage_page.value().taken() == 0);
   return 0;
 }

@@ -24,7 +24,7 @@ struct FakeHost final : DeviceHost {
     } while (!charged.compare_exchange_weak(now, now + bytes));
     return true;
   }
-  void account(int, uint64_t, uint64_t) override {}
+  void charge_time(int, uint64_t, uint64_t) override {}
   void* visible_host(uint64_t, uint64_t) override { return nullptr; }
   std::atomic<int64_t> charged{0};
   int64_t share = 4096 * kMiB;

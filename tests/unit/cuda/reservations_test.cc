@@ -60,7 +60,7 @@ struct FakeHost final : DeviceHost {
   void poisoned(CUresult) override {}
   void print(std::string_view) override {}
   bool charge_memory(int64_t bytes) override { return charged += bytes, true; }
-  void account(int, uint64_t, uint64_t) override {}
+  void charge_time(int, uint64_t, uint64_t) override {}
   void* visible_host(uint64_t, uint64_t) override { return nullptr; }
   int64_t charged = 0;
 };

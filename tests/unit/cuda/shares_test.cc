@@ -71,7 +71,7 @@ struct FakeHost final : DeviceHost {
     if (bytes > 0 && bytes > share - charged) return false;
     return charged += bytes, true;
   }
-  void account(int, uint64_t, uint64_t) override {}
+  void charge_time(int, uint64_t, uint64_t) override {}
   void* visible_host(uint64_t, uint64_t) override { return nullptr; }
   int64_t charged = 0, share = 0;
 };

@@ -55,7 +55,7 @@ struct Host final : DeviceHost {
   void poisoned(CUresult) override {}
   void print(std::string_view) override {}
   bool charge_memory(int64_t) override { return true; }
-  void account(int engine, uint64_t nanoseconds, uint64_t bytes) override {
+  void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) override {
     time[engine] += nanoseconds;
     moved[engine] += bytes;
   }

@@ -1,4 +1,4 @@
-// The small parts: output, account, the link to the session.
+// The small parts: output, usage page, the link to the session.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -43,19 +43,19 @@ TEST(OutputTest, DropsTheOldestAndSaysSo) {
   EXPECT_EQ(all.substr(all.size() - 8), "the end\n");
 }
 
-UniqueFd make_account(int64_t share) {
-  UniqueFd fd(memfd_create("account", MFD_CLOEXEC));
-  EXPECT_EQ(ftruncate(fd.get(), sizeof(Account)), 0);
-  auto* account =
-      static_cast<Account*>(mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
-  account->memory_share = share;
-  munmap(account, sizeof(Account));
+UniqueFd make_usage_page(int64_t share) {
+  UniqueFd fd(memfd_create("usage page", MFD_CLOEXEC));
+  EXPECT_EQ(ftruncate(fd.get(), sizeof(UsagePage)), 0);
+  auto* usage_page =
+      static_cast<UsagePage*>(mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
+  usage_page->memory_share = share;
+  munmap(usage_page, sizeof(UsagePage));
   return fd;
 }
 
-TEST(AccountTest, TwoRunnersCannotPassTheShareTogether) {
-  const UniqueFd fd = make_account(1000);
-  AccountView first, second;
+TEST(UsagePageTest, TwoRunnersCannotPassTheShareTogether) {
+  const UniqueFd fd = make_usage_page(1000);
+  UsagePageView first, second;
   ASSERT_TRUE(first.map(fd, 0).ok());
   ASSERT_TRUE(second.map(fd, 1).ok());
   EXPECT_TRUE(first.charge(600));
@@ -66,7 +66,7 @@ TEST(AccountTest, TwoRunnersCannotPassTheShareTogether) {
   first.release_all();
   EXPECT_EQ(second.used(), 400u);
   EXPECT_TRUE(second.charge(600));
-  EXPECT_FALSE(AccountView().map(fd, kAccountSlots).ok());
+  EXPECT_FALSE(UsagePageView().map(fd, kUsageSlots).ok());
 }
 
 TEST(RunnerSandbox, AllowsThreadsAndNothingThatReachesOut) {
@@ -169,9 +169,9 @@ class ServiceTest : public testing::Test {
   int assign() {
     AssignTail tail;
     tail.direct = 1;
-    const UniqueFd account = make_account(1 << 20), arena = ram_.fd();
+    const UniqueFd usage_page = make_usage_page(1 << 20), arena = ram_.fd();
     return ask({.type = RunnerMessageType::kAssign}, &tail, sizeof(tail),
-               {kick_.get(), wake_.get(), account.get(), bell_.get(), arena.get()});
+               {kick_.get(), wake_.get(), usage_page.get(), bell_.get(), arena.get()});
   }
 
   Reservation window_;

@@ -205,7 +205,7 @@ class Sliced : public Guest {
 
   SlicedDevice& device() { return static_cast<SlicedDevice&>(*device_); }
   Gate& gate() { return board_->gates[kSliceSlot][kCompute]; }
-  SliceCounters& counters() { return process_->account().slot().slices; }
+  SliceCounters& counters() { return process_->usage_page().slot().slices; }
 
   // The kernel with more in it.
   static std::string with(std::string_view more) {

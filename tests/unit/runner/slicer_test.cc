@@ -17,7 +17,7 @@ TEST_F(Sliced, BlocksComeInOrderAndWhatFollowsComesAfterThem) {
   EXPECT_EQ(counters().sliceable, 1u);
   EXPECT_EQ(counters().launches, 2u);
   EXPECT_EQ(counters().slices, 5u);
-  EXPECT_EQ(process_->account().slot().launches, 2u);  // as the program counts
+  EXPECT_EQ(process_->usage_page().slot().launches, 2u);  // as the program counts
 }
 
 TEST_F(Sliced, TheOriginalParametersComeFirst) {

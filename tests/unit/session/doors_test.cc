@@ -27,7 +27,7 @@ class DoorTest : public ::testing::Test {
   }
   BasePtr base{event_base_new()};
   FakeSource source;
-  AccountBook book = std::move(AccountBook::open(1u << 30).value());
+  UsagePageOwner usage_page = std::move(UsagePageOwner::open(1u << 30).value());
 };
 
 class DirectDoorTest : public DoorTest {
@@ -39,7 +39,7 @@ class DirectDoorTest : public DoorTest {
     config.vgpu = "test";
     config.arena_bytes = 16u << 20;
     door = std::make_unique<DirectDoor>(base.get(), std::move(listen_unix(path(), SOCK_SEQPACKET, 0600).value()),
-                                        config, &source, &book);
+                                        config, &source, &usage_page);
   }
   void TearDown() override {
     door.reset();
@@ -87,9 +87,9 @@ TEST_F(DirectDoorTest, AConnectionIsAProcess) {
   EXPECT_EQ(hear(client), EAGAIN);
   client.reset();
   EXPECT_TRUE(turn([&] { return source.last().asked && door->connections() == 0; }));
-  EXPECT_EQ(book.taken(), 1u);  // until the runner is reaped
+  EXPECT_EQ(usage_page.taken(), 1u);  // until the runner is reaped
   source.last().die();
-  EXPECT_EQ(book.taken(), 0u);
+  EXPECT_EQ(usage_page.taken(), 0u);
 }
 
 TEST_F(DirectDoorTest, ADyingRunnerClosesOnlyItsConnection) {
@@ -131,7 +131,7 @@ class VmDoorTest : public DoorTest {
   void SetUp() override {
     ProcessesConfig config;
     config.vgpu = "test";
-    door = std::make_unique<VmDoor>(base.get(), config, &source, &book);
+    door = std::make_unique<VmDoor>(base.get(), config, &source, &usage_page);
   }
   int ask(const std::vector<std::byte>& bytes) {
     int status = -1;
@@ -169,7 +169,7 @@ TEST_F(VmDoorTest, AVmFromBootToItsEnd) {
   door->on_disconnected();
   source.last().die();
   EXPECT_EQ(door->processes().ram().total_bytes(), 0u);
-  EXPECT_EQ(book.taken(), 0u);
+  EXPECT_EQ(usage_page.taken(), 0u);
   door->on_connected();
   add_ram(3, 0, 1u << 20);
   EXPECT_EQ(ask(create_process(1)), 0);

@@ -1,6 +1,6 @@
 // A program that speaks a runner's side of the link and nothing else. FAKE_RUNNER chooses how it behaves: "" (well),
 // "crash" (at once), "deaf" (never ready), "stubborn" (does not end when asked). For a program with the name "fault" it
-// notes an illegal address of a kernel in the account.
+// notes an illegal address of a kernel in the usage page.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,10 +17,10 @@ namespace {
 
 using namespace bandsaw;
 
-constexpr int kAccount = 2;  // which of the descriptors that come with kAssign
+constexpr int kUsagePage = 2;  // which of the descriptors that come with kAssign
 
-// Receives a message, and the account if descriptors come with it.
-ssize_t receive(std::vector<char>* buffer, int* account) {
+// Receives a message, and the usage page if descriptors come with it.
+ssize_t receive(std::vector<char>* buffer, int* usage_page) {
   iovec part{buffer->data(), buffer->size()};
   alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
   msghdr message{};
@@ -30,18 +30,18 @@ ssize_t receive(std::vector<char>* buffer, int* account) {
   message.msg_controllen = sizeof control;
   const ssize_t length = ::recvmsg(kRunnerSocket, &message, 0);
   const cmsghdr* header = length >= 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header && header->cmsg_len >= CMSG_LEN((kAccount + 1) * sizeof(int))) {
-    std::memcpy(account, CMSG_DATA(header) + kAccount * sizeof(int), sizeof(int));
+  if (header && header->cmsg_len >= CMSG_LEN((kUsagePage + 1) * sizeof(int))) {
+    std::memcpy(usage_page, CMSG_DATA(header) + kUsagePage * sizeof(int), sizeof(int));
   }
   return length;
 }
 
-void fault_if_wanted(const std::vector<char>& message, int account_fd) {
+void fault_if_wanted(const std::vector<char>& message, int usage_page_fd) {
   AssignTail tail;
   std::memcpy(&tail, message.data() + sizeof(RunnerMessage), sizeof tail);
   if (std::strcmp(tail.comm, "fault") != 0) return;
-  void* mapped = ::mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, account_fd, 0);
-  if (mapped != MAP_FAILED) static_cast<Account*>(mapped)->slots[tail.account_slot].sticky = 700;
+  void* mapped = ::mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, usage_page_fd, 0);
+  if (mapped != MAP_FAILED) static_cast<UsagePage*>(mapped)->slots[tail.usage_slot].sticky = 700;
 }
 
 }  // namespace
@@ -54,12 +54,12 @@ int main() {
   if (behaviour != "deaf") ::send(kRunnerSocket, &ready, sizeof ready, 0);
   std::vector<char> buffer(kRunnerMessageMax);
   for (;;) {
-    int account = -1;
-    const ssize_t length = receive(&buffer, &account);
+    int usage_page = -1;
+    const ssize_t length = receive(&buffer, &usage_page);
     if (length < static_cast<ssize_t>(sizeof(RunnerMessage))) return 0;
     RunnerMessage message;
     std::memcpy(&message, buffer.data(), sizeof message);
-    if (message.type == RunnerMessageType::kAssign) fault_if_wanted(buffer, account);
+    if (message.type == RunnerMessageType::kAssign) fault_if_wanted(buffer, usage_page);
     if (message.type == RunnerMessageType::kEnd && behaviour != "stubborn") return 0;
     const RunnerMessage done{.type = RunnerMessageType::kDone, .id = message.serial};
     ::send(kRunnerSocket, &done, sizeof done, MSG_NOSIGNAL);

@@ -19,7 +19,7 @@ class ProcessesTest : public ::testing::Test {
   void make(ProcessesConfig config) {
     processes.reset();
     config.vgpu = "test";
-    processes = std::make_unique<Processes>(base.get(), config, &source, &book, &watcher);
+    processes = std::make_unique<Processes>(base.get(), config, &source, &usage_page, &watcher);
     if (!config.direct) {
       ASSERT_TRUE(processes->add_ram(make_ram(1, 0, kRam)).ok());
     }
@@ -47,7 +47,7 @@ class ProcessesTest : public ::testing::Test {
 
   BasePtr base{event_base_new()};
   FakeSource source;
-  AccountBook book = std::move(AccountBook::open(kRam).value());
+  UsagePageOwner usage_page = std::move(UsagePageOwner::open(kRam).value());
   FakeWatcher watcher;
   std::unique_ptr<Processes> processes;
   std::shared_ptr<int> pending;
@@ -66,7 +66,7 @@ TEST_F(ProcessesTest, CreateAssignsARunnerAndGivesItTheRam) {
   EXPECT_EQ(answered(), 0);
   EXPECT_EQ(last.value, kBase);
   EXPECT_TRUE(last_fds.empty());
-  EXPECT_EQ(book.taken(), 1u);
+  EXPECT_EQ(usage_page.taken(), 1u);
 }
 
 TEST_F(ProcessesTest, CreateIsRefused) {
@@ -102,7 +102,7 @@ TEST_F(ProcessesTest, DestroyAnswersWhenTheRunnerIsGone) {
   EXPECT_EQ(*first, 0);
   EXPECT_EQ(*pending, 0);
   EXPECT_EQ(processes->count(), 0u);
-  EXPECT_EQ(book.taken(), 0u);
+  EXPECT_EQ(usage_page.taken(), 0u);
   EXPECT_EQ(ask(simple(VGPU_CTL_DESTROY_PROCESS, 1)), ENOENT);
   EXPECT_TRUE(watcher.gone.empty());
 }
@@ -116,7 +116,7 @@ TEST_F(ProcessesTest, DestroyBeforeARunnerCame) {
   source.release();
   EXPECT_EQ(*creating, EPIPE);
   EXPECT_TRUE(source.last().asked);
-  EXPECT_EQ(book.taken(), 0u);
+  EXPECT_EQ(usage_page.taken(), 0u);
 }
 
 TEST_F(ProcessesTest, UnknownProcess) {
@@ -240,7 +240,7 @@ TEST_F(ProcessesTest, ADyingRunnerTakesOnlyItsProcess) {
   EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 2, 4096, {{0, 4096}})), EPIPE);
   EXPECT_EQ(ask(create_process(1)), EEXIST);
   EXPECT_EQ(ask(simple(VGPU_CTL_PING, 2)), 0);
-  EXPECT_EQ(book.taken(), 1u);
+  EXPECT_EQ(usage_page.taken(), 1u);
   EXPECT_EQ(ask(simple(VGPU_CTL_DESTROY_PROCESS, 1)), 0);
   start(1);
 }
@@ -306,7 +306,7 @@ TEST_F(ProcessesTest, AnswersOutliveTheProcesses) {
   EXPECT_TRUE(source.last().asked);
   source.last().die();
   EXPECT_EQ(*pending, EPIPE);
-  EXPECT_EQ(book.taken(), 0u);
+  EXPECT_EQ(usage_page.taken(), 0u);
 }
 
 TEST_F(ProcessesTest, DirectModeHandsOutArenaAndKick) {

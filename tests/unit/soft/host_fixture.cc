@@ -48,7 +48,7 @@ bool FakeHost::charge_memory(int64_t bytes) {
   return true;
 }
 
-void FakeHost::account(int engine, uint64_t nanoseconds, uint64_t bytes) {
+void FakeHost::charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) {
   busy[engine] += nanoseconds;
   moved[engine] += bytes;
 }

@@ -21,7 +21,7 @@ class FakeHost : public DeviceHost {
   void poisoned(CUresult error) override;
   void print(std::string_view text) override;
   bool charge_memory(int64_t bytes) override;
-  void account(int engine, uint64_t nanoseconds, uint64_t bytes) override;
+  void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) override;
   void* visible_host(uint64_t guest_address, uint64_t bytes) override;
 
   std::string printed();

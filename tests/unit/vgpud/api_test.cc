@@ -213,7 +213,7 @@ TEST_F(ApiTest, WithoutAnArbiterSharesAreKeptAndPoliciesRefused) {
   EXPECT_EQ(code_, 409);
 }
 
-TEST_F(ApiTest, WhatIsNotCreatedHasNoAccount) {
+TEST_F(ApiTest, WhatIsNotCreatedHasNoShares) {
   const json said = ask("POST", {"vgpus"}, {{"name", "a"}, {"memory", kGiB}, {"compute", 50}});
   EXPECT_EQ(code_, 500) << said;  // its session ends at once
   EXPECT_TRUE(arbiter_.shares_.empty());

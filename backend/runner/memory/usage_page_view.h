@@ -1,4 +1,4 @@
-// This runner's slot in the account of its virtual GPU (backend/control/runner_link.h).
+// This runner's slot in the usage page of its virtual GPU (backend/control/runner_link.h).
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 namespace bandsaw::runner {
 
 // Counters are relaxed: they are read for people, and order nothing. Thread-safe once mapped.
-class AccountView {
+class UsagePageView {
  public:
-  // A private account without a limit, until the session's is mapped.
-  AccountView();
-  ~AccountView();
-  AccountView(const AccountView&) = delete;
-  AccountView& operator=(const AccountView&) = delete;
+  // A private usage page without a limit, until the session's is mapped.
+  UsagePageView();
+  ~UsagePageView();
+  UsagePageView(const UsagePageView&) = delete;
+  UsagePageView& operator=(const UsagePageView&) = delete;
 
   // Call before any work is done.
   Status map(const UniqueFd& fd, uint32_t slot);
 
-  AccountSlot& slot() { return *slot_; }
-  GateBoard& board() { return account_->board; }
+  UsageSlot& slot() { return *slot_; }
+  GateBoard& board() { return page_->board; }
   uint64_t share() const;
   uint64_t used() const;
   // Reserves or gives back memory; false: the processes of this virtual GPU together would pass the share.
@@ -33,9 +33,9 @@ class AccountView {
   void count_time(int engine, uint64_t nanoseconds, uint64_t bytes);
 
  private:
-  std::unique_ptr<Account> own_;
-  Account* account_ = nullptr;
-  AccountSlot* slot_ = nullptr;
+  std::unique_ptr<UsagePage> own_;
+  UsagePage* page_ = nullptr;
+  UsageSlot* slot_ = nullptr;
 };
 
 inline void count(std::atomic<uint64_t>& counter, uint64_t by = 1) { counter.fetch_add(by, std::memory_order_relaxed); }

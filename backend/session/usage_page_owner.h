@@ -1,4 +1,4 @@
-// The account of one virtual GPU, as its session sees it: slots of living runners, sums of the dead ones.
+// The usage page of one virtual GPU, as its session sees it: slots of living runners, sums of the dead ones.
 #pragma once
 
 #include <array>
@@ -29,11 +29,11 @@ struct Usage {
 
 nlohmann::json to_json(const Usage& usage);
 
-class AccountBook {
+class UsagePageOwner {
  public:
-  static Result<AccountBook> open(uint64_t memory_share);
-  AccountBook(AccountBook&& other) noexcept;
-  ~AccountBook();
+  static Result<UsagePageOwner> open(uint64_t memory_share);
+  UsagePageOwner(UsagePageOwner&& other) noexcept;
+  ~UsagePageOwner();
 
   int fd() const { return fd_.get(); }
   // An eventfd that runners write when their gates have news for the arbiter.
@@ -52,12 +52,12 @@ class AccountBook {
   uint64_t memory_share() const;
 
  private:
-  AccountBook(UniqueFd fd, UniqueFd bell, Account* account)
-      : fd_(std::move(fd)), bell_(std::move(bell)), account_(account) {}
+  UsagePageOwner(UniqueFd fd, UniqueFd bell, UsagePage* page)
+      : fd_(std::move(fd)), bell_(std::move(bell)), page_(page) {}
   void clear_gates(uint32_t slot);
   UniqueFd fd_, bell_;
-  Account* account_;
-  std::array<bool, kAccountSlots> taken_{};
+  UsagePage* page_;
+  std::array<bool, kUsageSlots> taken_{};
   unsigned taken_count_ = 0;
   Usage past_;
 };

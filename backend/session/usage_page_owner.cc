@@ -1,4 +1,4 @@
-#include "backend/session/account_book.h"
+#include "backend/session/usage_page_owner.h"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -77,60 +77,60 @@ nlohmann::json to_json(const Usage& usage) {
             {"refused", usage.slices.refused}}}};
 }
 
-Result<AccountBook> AccountBook::open(uint64_t memory_share) {
-  UniqueFd fd(::memfd_create("bandsaw-account", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd || ::ftruncate(fd.get(), sizeof(Account)) < 0 ||
+Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share) {
+  UniqueFd fd(::memfd_create("bandsaw-usage-page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ::ftruncate(fd.get(), sizeof(UsagePage)) < 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-    return Status::system("cannot make the account");
+    return Status::system("cannot make the usage page");
   }
   UniqueFd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!bell) return Status::system("cannot make the arbiter's bell");
-  void* memory = ::mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) return Status::system("cannot map the account");
-  AccountBook book(std::move(fd), std::move(bell), new (memory) Account{});
-  book.account_->board.absent = 1;
-  book.set_memory_share(memory_share);
-  return book;
+  void* memory = ::mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return Status::system("cannot map the usage page");
+  UsagePageOwner owner(std::move(fd), std::move(bell), new (memory) UsagePage{});
+  owner.page_->board.absent = 1;
+  owner.set_memory_share(memory_share);
+  return owner;
 }
 
-AccountBook::AccountBook(AccountBook&& other) noexcept
+UsagePageOwner::UsagePageOwner(UsagePageOwner&& other) noexcept
     : fd_(std::move(other.fd_)),
       bell_(std::move(other.bell_)),
-      account_(std::exchange(other.account_, nullptr)),
+      page_(std::exchange(other.page_, nullptr)),
       taken_(other.taken_),
       taken_count_(other.taken_count_),
       past_(other.past_) {}
 
-AccountBook::~AccountBook() {
-  if (account_) ::munmap(account_, sizeof(Account));
+UsagePageOwner::~UsagePageOwner() {
+  if (page_) ::munmap(page_, sizeof(UsagePage));
 }
 
-int AccountBook::take_slot() {
+int UsagePageOwner::take_slot() {
   for (size_t slot = 0; slot < taken_.size(); ++slot) {
     if (taken_[slot]) continue;
     taken_[slot] = true;
     ++taken_count_;
-    new (&account_->slots[slot]) AccountSlot{};
+    new (&page_->slots[slot]) UsageSlot{};
     return static_cast<int>(slot);
   }
   return -1;
 }
 
-void AccountBook::give_back(int slot) {
+void UsagePageOwner::give_back(int slot) {
   Usage last = usage(slot);
-  account_->memory_used -= last.memory_bytes;  // a runner that ended by itself did so, and says 0
+  page_->memory_used -= last.memory_bytes;  // a runner that ended by itself did so, and says 0
   last.memory_bytes = 0;
   add(last, &past_);
-  new (&account_->slots[slot]) AccountSlot{};
+  new (&page_->slots[slot]) UsageSlot{};
   clear_gates(static_cast<uint32_t>(slot));
   taken_[static_cast<size_t>(slot)] = false;
   // A runner that died between its two additions leaves the sum too large, until the last one is gone.
-  if (--taken_count_ == 0) account_->memory_used = 0;
+  if (--taken_count_ == 0) page_->memory_used = 0;
 }
 
 // What the dead runner held is given back: the arbiter hears of it.
-void AccountBook::clear_gates(uint32_t slot) {
-  GateBoard& board = account_->board;
+void UsagePageOwner::clear_gates(uint32_t slot) {
+  GateBoard& board = page_->board;
   for (Gate& gate : board.gates[slot]) {
     for (auto* counter : {&gate.begun, &gate.ended, &gate.asked, &gate.granted, &gate.open}) counter->store(0);
     gate.busy_ns = 0;
@@ -139,8 +139,8 @@ void AccountBook::clear_gates(uint32_t slot) {
   if (set_news(board, slot) && !signal_event(bell_.get())) spdlog::warn("the arbiter's bell is full");
 }
 
-void AccountBook::open_gates() {
-  GateBoard& board = account_->board;
+void UsagePageOwner::open_gates() {
+  GateBoard& board = page_->board;
   board.absent = 1;
   for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
     if (!taken_[slot]) continue;
@@ -148,26 +148,26 @@ void AccountBook::open_gates() {
   }
 }
 
-Usage AccountBook::usage(int slot) const {
-  const AccountSlot& from = account_->slots[slot];
+Usage UsagePageOwner::usage(int slot) const {
+  const UsageSlot& from = page_->slots[slot];
   return {from.memory_bytes, from.calls,   from.launches, from.bytes_in, from.bytes_out,   from.bytes_device,
           from.compute_ns,   from.copy_ns, from.errors,   from.sticky,   read(from.slices)};
 }
 
-Usage AccountBook::total() const {
+Usage UsagePageOwner::total() const {
   Usage sum = past_;
   for (size_t slot = 0; slot < taken_.size(); ++slot) {
     if (taken_[slot]) add(usage(static_cast<int>(slot)), &sum);
   }
-  sum.memory_bytes = account_->memory_used;
+  sum.memory_bytes = page_->memory_used;
   sum.sticky = 0;
   return sum;
 }
 
-void AccountBook::set_memory_share(uint64_t bytes) {
-  account_->memory_share = static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX));
+void UsagePageOwner::set_memory_share(uint64_t bytes) {
+  page_->memory_share = static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX));
 }
 
-uint64_t AccountBook::memory_share() const { return static_cast<uint64_t>(account_->memory_share.load()); }
+uint64_t UsagePageOwner::memory_share() const { return static_cast<uint64_t>(page_->memory_share.load()); }
 
 }  // namespace bandsaw

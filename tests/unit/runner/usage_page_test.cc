@@ -1,5 +1,5 @@
-// The account of a virtual GPU under several runners at once, some of which die; charges against it.
-#include "backend/runner/memory/account.h"
+// The usage page of a virtual GPU under several runners at once, some of which die; charges against it.
+#include "backend/runner/memory/usage_page_view.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,25 +17,25 @@ namespace {
 
 constexpr int64_t kShare = 1000;
 
-class AccountRace : public ::testing::Test {
+class UsagePageRace : public ::testing::Test {
  protected:
-  AccountRace() : fd_(memfd_create("account", MFD_CLOEXEC)) {
-    EXPECT_EQ(ftruncate(fd_.get(), sizeof(Account)), 0);
-    account_ = static_cast<Account*>(mmap(nullptr, sizeof(Account), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
-    account_->memory_share = kShare;
+  UsagePageRace() : fd_(memfd_create("usage page", MFD_CLOEXEC)) {
+    EXPECT_EQ(ftruncate(fd_.get(), sizeof(UsagePage)), 0);
+    page_ = static_cast<UsagePage*>(mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
+    page_->memory_share = kShare;
   }
-  ~AccountRace() override { munmap(account_, sizeof(Account)); }
+  ~UsagePageRace() override { munmap(page_, sizeof(UsagePage)); }
 
   UniqueFd fd_;
-  Account* account_ = nullptr;
+  UsagePage* page_ = nullptr;
 };
 
-TEST_F(AccountRace, TheSumNeverPassesTheShare) {
+TEST_F(UsagePageRace, TheSumNeverPassesTheShare) {
   std::vector<std::thread> threads;
   std::atomic<int> running{4};
   for (uint32_t slot = 0; slot < 4; ++slot) {
     threads.emplace_back([&, slot] {
-      AccountView view;
+      UsagePageView view;
       ASSERT_TRUE(view.map(fd_, slot).ok());
       for (int i = 0; i < 100'000; ++i) {
         const int64_t bytes = 100 + 200 * slot + i % 97;
@@ -45,19 +45,19 @@ TEST_F(AccountRace, TheSumNeverPassesTheShare) {
     });
   }
   int64_t most = 0;
-  while (running > 0) most = std::max(most, account_->memory_used.load());
+  while (running > 0) most = std::max(most, page_->memory_used.load());
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(most, kShare);
-  EXPECT_EQ(account_->memory_used, 0);
-  for (int slot = 0; slot < 4; ++slot) EXPECT_EQ(account_->slots[slot].memory_bytes, 0);
+  EXPECT_EQ(page_->memory_used, 0);
+  for (int slot = 0; slot < 4; ++slot) EXPECT_EQ(page_->slots[slot].memory_bytes, 0);
 }
 
 // Whenever a runner dies, what its slot says can be given back without lending the same bytes twice.
-TEST_F(AccountRace, DeathsNeverMakeMemoryOutOfNothing) {
+TEST_F(UsagePageRace, DeathsNeverMakeMemoryOutOfNothing) {
   for (int round = 0; round < 60; ++round) {
     const pid_t child = fork();
     if (child == 0) {
-      AccountView view;
+      UsagePageView view;
       if (!view.map(fd_, 0).ok()) _exit(1);
       for (;;) {
         if (view.charge(300) && view.charge(200)) view.charge(-200);
@@ -67,9 +67,9 @@ TEST_F(AccountRace, DeathsNeverMakeMemoryOutOfNothing) {
     usleep(200 + 37 * static_cast<useconds_t>(round));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-    account_->memory_used -= account_->slots[0].memory_bytes.exchange(0);
-    EXPECT_GE(account_->memory_used, 0);
-    account_->memory_used = 0;  // as the last one's death does
+    page_->memory_used -= page_->slots[0].memory_bytes.exchange(0);
+    EXPECT_GE(page_->memory_used, 0);
+    page_->memory_used = 0;  // as the last one's death does
   }
 }
 

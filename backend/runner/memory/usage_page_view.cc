@@ -1,0 +1,69 @@
+#include "backend/runner/memory/usage_page_view.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace bandsaw::runner {
+
+UsagePageView::UsagePageView() : own_(std::make_unique<UsagePage>()), page_(own_.get()), slot_(&own_->slots[0]) {
+  page_->memory_share.store(std::numeric_limits<int64_t>::max());
+}
+
+UsagePageView::~UsagePageView() {
+  if (page_ != own_.get()) munmap(page_, sizeof(UsagePage));
+}
+
+Status UsagePageView::map(const UniqueFd& fd, uint32_t slot) {
+  struct stat info {};
+  if (slot >= kUsageSlots) return Status::error(EINVAL, "usage page slot {} of {}", slot, kUsageSlots);
+  if (fstat(fd.get(), &info) != 0) return Status::system("usage page");
+  if (static_cast<uint64_t>(info.st_size) < sizeof(UsagePage))
+    return Status::error(EINVAL, "the usage page is too short");
+  void* mapped = mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (mapped == MAP_FAILED) return Status::system("mapping the usage page");
+  page_ = static_cast<UsagePage*>(mapped);
+  slot_ = &page_->slots[slot];
+  return {};
+}
+
+uint64_t UsagePageView::share() const {
+  return static_cast<uint64_t>(std::max<int64_t>(0, page_->memory_share.load(std::memory_order_relaxed)));
+}
+
+uint64_t UsagePageView::used() const {
+  return static_cast<uint64_t>(std::max<int64_t>(0, page_->memory_used.load(std::memory_order_relaxed)));
+}
+
+// A runner may die between the two additions, and then the session gives back what its slot says. So the sum never
+// says less than the slots: it grows first and shrinks last. The other way round, a death would lend the same bytes
+// twice.
+bool UsagePageView::charge(int64_t bytes) {
+  if (bytes > 0) {
+    // Compare and swap, so that two processes of one virtual GPU cannot pass the share together.
+    const int64_t share = page_->memory_share.load(std::memory_order_relaxed);
+    int64_t used = page_->memory_used.load(std::memory_order_relaxed);
+    do {
+      if (used > share || bytes > share - used) return false;
+    } while (!page_->memory_used.compare_exchange_weak(used, used + bytes));
+    slot_->memory_bytes.fetch_add(bytes);
+  } else {
+    slot_->memory_bytes.fetch_add(bytes);
+    page_->memory_used.fetch_add(bytes);
+  }
+  return true;
+}
+
+void UsagePageView::release_all() {
+  const int64_t held = slot_->memory_bytes.exchange(0);
+  page_->memory_used.fetch_sub(held);
+}
+
+void UsagePageView::count_time(int engine, uint64_t nanoseconds, uint64_t bytes) {
+  count(engine == 0 ? slot_->compute_ns : slot_->copy_ns, nanoseconds);
+  count(engine == 0 ? slot_->bytes_device : engine == 1 ? slot_->bytes_in : slot_->bytes_out, bytes);
+}
+
+}  // namespace bandsaw::runner
