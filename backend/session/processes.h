@@ -1,6 +1,6 @@
 // The guest processes of one VM, or the one of a direct connection: checks control requests and drives runners.
 //
-// Two doors use it: the virtio device (ids chosen by the guest's kernel module, RAM that comes and goes) and the
+// Two frontends use it: the virtio device (ids chosen by the guest's kernel module, RAM that comes and goes) and the
 // direct socket (one process, its arena as RAM). A request's answer comes through its callback, once, possibly from
 // inside `request`, possibly after the Processes is gone.
 //

@@ -134,11 +134,11 @@ Status Session::prepare() {
 
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
   pool_->set_terms(corun_terms(config_.device, orders_));
-  direct_ = std::make_unique<DirectDoor>(base_.get(), std::move(direct.value()), processes_config(), pool_.get(),
-                                         &usage_page_);
-  vm_ = std::make_unique<VmDoor>(base_.get(), processes_config(), pool_.get(), &usage_page_);
+  direct_ = std::make_unique<DirectFrontend>(base_.get(), std::move(direct.value()), processes_config(), pool_.get(),
+                                             &usage_page_);
+  vm_ = std::make_unique<VmFrontend>(base_.get(), processes_config(), pool_.get(), &usage_page_);
   server_ = std::make_unique<vfio_user::Server>(base_.get(), vm_->device());
-  gates_ = std::make_unique<GateDoor>(base_.get(), std::move(gates.value()), &usage_page_);
+  gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
 
   const auto stop = [](evutil_socket_t, short, void* base) { event_base_loopbreak(static_cast<event_base*>(base)); };

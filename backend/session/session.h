@@ -1,5 +1,5 @@
-// One virtual GPU, from its creation to its end: its usage page, its runners, its two doors, and the socket on which
-// vgpud asks after it.
+// One virtual GPU, from its creation to its end: its usage page, its runners, its frontends, and the socket on
+// which vgpud asks after it.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,11 @@
 #include "backend/control/json_link.h"
 #include "backend/sandbox/session_sandbox.h"
 #include "backend/session/corun_terms.h"
-#include "backend/session/direct_door.h"
-#include "backend/session/gate_door.h"
+#include "backend/session/direct_frontend.h"
+#include "backend/session/gate_frontend.h"
 #include "backend/session/runner_pool.h"
 #include "backend/session/usage_page_owner.h"
-#include "backend/session/vm_door.h"
+#include "backend/session/vm_frontend.h"
 #include "hypervisor/vfio_user/server.h"
 
 namespace bandsaw {
@@ -63,9 +63,9 @@ class Session {
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;
   std::unique_ptr<RunnerPool> pool_;
-  std::unique_ptr<DirectDoor> direct_;
-  std::unique_ptr<VmDoor> vm_;
-  std::unique_ptr<GateDoor> gates_;
+  std::unique_ptr<DirectFrontend> direct_;
+  std::unique_ptr<VmFrontend> vm_;
+  std::unique_ptr<GateFrontend> gates_;
   std::unique_ptr<vfio_user::Server> server_;
   std::unique_ptr<JsonServer> control_;
 };

@@ -1,5 +1,6 @@
 // The virtio device itself, without a transport: feature negotiation, status, queues, configuration, guest RAM. A
-// transport (PciFunction) forwards register accesses to it and delivers its interrupts; a door adds and removes RAM.
+// transport (PciFunction) forwards register accesses to it and delivers its interrupts; a frontend adds and removes
+// RAM.
 //
 // Threads: one event loop. Completion functions may be called at once or later, and do nothing once the device is gone.
 #pragma once
@@ -31,7 +32,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Core(DeviceConfig config, DeviceSink& sink);
   void set_interrupts(InterruptSink* interrupts) { interrupts_ = interrupts; }
 
-  // The door's side.
+  // The frontend's side.
   void connected();
   void disconnected();
   bool is_connected() const { return connected_; }

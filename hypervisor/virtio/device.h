@@ -1,5 +1,5 @@
-// The virtual GPU as a virtio device (id 63), apart from the door through which a hypervisor reaches it
-// (hypervisor/vfio_user today). The session owns a Device, implements DeviceSink and opens a door:
+// The virtual GPU as a virtio device (id 63), apart from the frontend through which a hypervisor reaches it
+// (hypervisor/vfio_user today). The session owns a Device, implements DeviceSink and opens a frontend:
 //
 //   virtio::Device device({.name = "web0", .schema_hash = hash}, sink);
 //   vfio_user::Server server(event_base, device);   // hypervisor/vfio_user/server.h
@@ -8,7 +8,7 @@
 //   device.post_event(VGPU_EVENT_WAKE, process);
 //
 // Threads: everything here, the sink's functions included, runs on the thread of the one event loop.
-// Lifetime: the sink outlives the device, the device outlives its door. A Reply or Done may be called at once, from
+// Lifetime: the sink outlives the device, the device outlives its frontend. A Reply or Done may be called at once, from
 // inside the sink's function, or any time later, also after the device is gone: it then does nothing.
 // Sources: virtio 1.2 (sections 2.1, 2.7, 4.1), guest-driver/uapi/vgpu_control.h.
 #pragma once
@@ -92,7 +92,7 @@ class Device {
   bool connected() const;     // a hypervisor is there
   bool driver_ready() const;  // and the guest's driver too
 
-  PciFunction& pci();  // for doors
+  PciFunction& pci();  // for frontends
 
  private:
   std::shared_ptr<Core> core_;

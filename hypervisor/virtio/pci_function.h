@@ -1,5 +1,6 @@
 // The device as a PCI function: configuration space, capabilities, BARs and MSI-X (virtio 1.2, section 4.1; PCI local
-// bus specification 3.0, chapter 6). A door for PCI hypervisors forwards accesses and hands over interrupt eventfds.
+// bus specification 3.0, chapter 6). A frontend for PCI hypervisors forwards accesses and hands over interrupt
+// eventfds.
 //
 //   BAR 0 (16 KiB): common configuration | ISR | device configuration | notify, a page each
 //   BAR 1 (4 KiB):  MSI-X table | pending bits

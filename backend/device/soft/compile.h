@@ -1,4 +1,4 @@
-// PTX to native code: the door between the compiler (LLVM, this room's code generator) and the executor.
+// PTX to native code: the interface between the compiler (LLVM, this room's code generator) and the executor.
 #pragma once
 
 #include <cstdint>

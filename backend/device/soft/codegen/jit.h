@@ -1,4 +1,4 @@
-// LLVM behind a small door: IR module to object code, object code to running code.
+// LLVM behind a small interface: IR module to object code, object code to running code.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The two doors with runners of the test's own.
+// The two frontends with runners of the test's own.
 #include <sys/socket.h>
 
 #include <array>
@@ -6,15 +6,15 @@
 
 #include "backend/control/json_link.h"
 #include "backend/control/packet.h"
-#include "backend/session/direct_door.h"
-#include "backend/session/vm_door.h"
+#include "backend/session/direct_frontend.h"
+#include "backend/session/vm_frontend.h"
 #include "guest-driver/uapi/vgpu_lane.h"
 #include "tests/unit/session/fake_runner.h"
 
 namespace bandsaw {
 namespace {
 
-class DoorTest : public ::testing::Test {
+class FrontendTest : public ::testing::Test {
  protected:
   template <typename Done>
   bool turn(Done done) {
@@ -30,7 +30,7 @@ class DoorTest : public ::testing::Test {
   UsagePageOwner usage_page = std::move(UsagePageOwner::open(1u << 30).value());
 };
 
-class DirectDoorTest : public DoorTest {
+class DirectFrontendTest : public FrontendTest {
  protected:
   void SetUp() override {
     char folder[] = "/tmp/bandsaw-test-XXXXXX";
@@ -38,11 +38,11 @@ class DirectDoorTest : public DoorTest {
     ProcessesConfig config;
     config.vgpu = "test";
     config.arena_bytes = 16u << 20;
-    door = std::make_unique<DirectDoor>(base.get(), std::move(listen_unix(path(), SOCK_SEQPACKET, 0600).value()),
-                                        config, &source, &usage_page);
+    frontend = std::make_unique<DirectFrontend>(
+        base.get(), std::move(listen_unix(path(), SOCK_SEQPACKET, 0600).value()), config, &source, &usage_page);
   }
   void TearDown() override {
-    door.reset();
+    frontend.reset();
     ::unlink(path().c_str());
     ::rmdir(folder_.c_str());
   }
@@ -72,27 +72,27 @@ class DirectDoorTest : public DoorTest {
     return status;
   }
   std::string folder_;
-  std::unique_ptr<DirectDoor> door;
+  std::unique_ptr<DirectFrontend> frontend;
 };
 
-TEST_F(DirectDoorTest, AConnectionIsAProcess) {
+TEST_F(DirectFrontendTest, AConnectionIsAProcess) {
   UniqueFd client = connected();
   say(client, create_process(1));
   std::vector<UniqueFd> fds;
   EXPECT_EQ(hear(client, &fds), 0);
   ASSERT_EQ(fds.size(), 2u);
   EXPECT_EQ(::ftruncate(fds[0].get(), 0), -1);  // sealed
-  EXPECT_EQ(door->processes().at(0)["pid"], ::getpid());
+  EXPECT_EQ(frontend->processes().at(0)["pid"], ::getpid());
   say(client, create_process(2));
   EXPECT_EQ(hear(client), EAGAIN);
   client.reset();
-  EXPECT_TRUE(turn([&] { return source.last().asked && door->connections() == 0; }));
+  EXPECT_TRUE(turn([&] { return source.last().asked && frontend->connections() == 0; }));
   EXPECT_EQ(usage_page.taken(), 1u);  // until the runner is reaped
   source.last().die();
   EXPECT_EQ(usage_page.taken(), 0u);
 }
 
-TEST_F(DirectDoorTest, ADyingRunnerClosesOnlyItsConnection) {
+TEST_F(DirectFrontendTest, ADyingRunnerClosesOnlyItsConnection) {
   UniqueFd first = connected(), second = connected();
   say(first, create_process(1));
   ASSERT_EQ(hear(first), 0);
@@ -105,7 +105,7 @@ TEST_F(DirectDoorTest, ADyingRunnerClosesOnlyItsConnection) {
   EXPECT_EQ(hear(second), 0);
 }
 
-TEST_F(DirectDoorTest, GarbageIsAnsweredAndOversizeIsCutOff) {
+TEST_F(DirectFrontendTest, GarbageIsAnsweredAndOversizeIsCutOff) {
   UniqueFd client = connected();
   say(client, std::vector<std::byte>(3));
   EXPECT_EQ(hear(client), EINVAL);
@@ -113,7 +113,7 @@ TEST_F(DirectDoorTest, GarbageIsAnsweredAndOversizeIsCutOff) {
   EXPECT_EQ(hear(client), -1);
 }
 
-TEST_F(DirectDoorTest, AClientThatNeverListensIsCutOff) {
+TEST_F(DirectFrontendTest, AClientThatNeverListensIsCutOff) {
   UniqueFd client = connected();
   const auto ping = simple(VGPU_CTL_PING, 0);
   bool cut = false;
@@ -126,58 +126,60 @@ TEST_F(DirectDoorTest, AClientThatNeverListensIsCutOff) {
   EXPECT_TRUE(cut);
 }
 
-class VmDoorTest : public DoorTest {
+class VmFrontendTest : public FrontendTest {
  protected:
   void SetUp() override {
     ProcessesConfig config;
     config.vgpu = "test";
-    door = std::make_unique<VmDoor>(base.get(), config, &source, &usage_page);
+    frontend = std::make_unique<VmFrontend>(base.get(), config, &source, &usage_page);
   }
   int ask(const std::vector<std::byte>& bytes) {
     int status = -1;
     std::vector<uint8_t> copy(bytes.size());
     std::memcpy(copy.data(), bytes.data(), bytes.size());
-    door->on_control(std::move(copy), [&](const vgpu_ctl_reply& reply) { status = static_cast<int>(reply.status); });
+    frontend->on_control(std::move(copy),
+                         [&](const vgpu_ctl_reply& reply) { status = static_cast<int>(reply.status); });
     for (const auto& runner : source.runners) runner->answer_all();
     return status;
   }
   void add_ram(uint32_t id, uint64_t gpa, uint64_t bytes) {
     Ram ram = make_ram(id, gpa, bytes);
-    door->on_ram_added({.id = id, .gpa = gpa, .bytes = bytes, .fd = std::move(ram.fd), .offset = 0, .writable = true});
+    frontend->on_ram_added(
+        {.id = id, .gpa = gpa, .bytes = bytes, .fd = std::move(ram.fd), .offset = 0, .writable = true});
   }
-  std::unique_ptr<VmDoor> door;
+  std::unique_ptr<VmFrontend> frontend;
 };
 
-TEST_F(VmDoorTest, AVmFromBootToItsEnd) {
-  door->on_connected();
+TEST_F(VmFrontendTest, AVmFromBootToItsEnd) {
+  frontend->on_connected();
   add_ram(1, 0, 0xa0000);
   add_ram(2, 0x100000, 16u << 20);
-  door->on_driver_ready();
+  frontend->on_driver_ready();
   ASSERT_EQ(ask(create_process(1)), 0);
   EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 1, 0, 0, {{0x100000, VGPU_LANE_BYTES}})), 0);
   EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 0, 4096, {{0x9f000, 0x2000}})), EFAULT);  // into the hole
   bool removed = false;
-  door->on_ram_removed(1, [&] { removed = true; });
+  frontend->on_ram_removed(1, [&] { removed = true; });
   source.last().answer_all();
   EXPECT_TRUE(removed);
   bool reset = false;
-  door->on_reset([&] { reset = true; });
+  frontend->on_reset([&] { reset = true; });
   EXPECT_FALSE(reset);
   source.last().die();
   EXPECT_TRUE(reset);
   ASSERT_EQ(ask(create_process(1)), 0);
-  door->on_disconnected();
+  frontend->on_disconnected();
   source.last().die();
-  EXPECT_EQ(door->processes().ram().total_bytes(), 0u);
+  EXPECT_EQ(frontend->processes().ram().total_bytes(), 0u);
   EXPECT_EQ(usage_page.taken(), 0u);
-  door->on_connected();
+  frontend->on_connected();
   add_ram(3, 0, 1u << 20);
   EXPECT_EQ(ask(create_process(1)), 0);
 }
 
-TEST_F(VmDoorTest, UnusableRamIsLeftOut) {
+TEST_F(VmFrontendTest, UnusableRamIsLeftOut) {
   add_ram(1, 100, 0x1000);
-  EXPECT_EQ(door->processes().ram().total_bytes(), 0u);
+  EXPECT_EQ(frontend->processes().ram().total_bytes(), 0u);
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 
 namespace bandsaw {
 
-class VmDoor : public virtio::DeviceSink, public ProcessWatcher {
+class VmFrontend : public virtio::DeviceSink, public ProcessWatcher {
  public:
-  // Source and usage_page outlive the door.
-  VmDoor(event_base* base, const ProcessesConfig& config, RunnerSource* source, UsagePageOwner* usage_page);
+  // Source and usage_page outlive the frontend.
+  VmFrontend(event_base* base, const ProcessesConfig& config, RunnerSource* source, UsagePageOwner* usage_page);
 
   virtio::Device& device() { return device_; }
   const Processes& processes() const { return processes_; }

@@ -1,4 +1,4 @@
-#include "backend/session/vm_door.h"
+#include "backend/session/vm_frontend.h"
 
 #include "memory/base/log.h"
 
@@ -13,15 +13,16 @@ virtio::DeviceConfig device_config(const ProcessesConfig& config) {
 
 }  // namespace
 
-VmDoor::VmDoor(event_base* base, const ProcessesConfig& config, RunnerSource* source, UsagePageOwner* usage_page)
+VmFrontend::VmFrontend(event_base* base, const ProcessesConfig& config, RunnerSource* source,
+                       UsagePageOwner* usage_page)
     : processes_(base, config, source, usage_page, this), device_(device_config(config), *this) {}
 
-void VmDoor::on_control(std::vector<uint8_t> request, Reply reply) {
+void VmFrontend::on_control(std::vector<uint8_t> request, Reply reply) {
   processes_.request(std::as_bytes(std::span(request)),
                      [reply = std::move(reply)](const vgpu_ctl_reply& answer, std::span<const int>) { reply(answer); });
 }
 
-void VmDoor::on_ram_added(virtio::RamRegion region) {
+void VmFrontend::on_ram_added(virtio::RamRegion region) {
   const Status status = processes_.add_ram({.id = region.id,
                                             .base = region.gpa,
                                             .bytes = region.bytes,
@@ -32,18 +33,18 @@ void VmDoor::on_ram_added(virtio::RamRegion region) {
   if (!status.ok()) spdlog::warn("guest RAM left out: {}", status.message());
 }
 
-void VmDoor::on_ram_removed(uint32_t id, Done done) { processes_.remove_ram(id, std::move(done)); }
+void VmFrontend::on_ram_removed(uint32_t id, Done done) { processes_.remove_ram(id, std::move(done)); }
 
-void VmDoor::on_driver_ready() { spdlog::info("the guest's driver is ready"); }
+void VmFrontend::on_driver_ready() { spdlog::info("the guest's driver is ready"); }
 
-void VmDoor::on_reset(Done done) {
+void VmFrontend::on_reset(Done done) {
   if (processes_.count() > 0) spdlog::info("the device is reset: {} guest processes end", processes_.count());
   processes_.end_all(false, std::move(done));
 }
 
-void VmDoor::on_connected() { spdlog::info("the hypervisor has connected"); }
+void VmFrontend::on_connected() { spdlog::info("the hypervisor has connected"); }
 
-void VmDoor::on_disconnected() {
+void VmFrontend::on_disconnected() {
   spdlog::info("the hypervisor has gone: {} guest processes end", processes_.count());
   processes_.end_all(true, nullptr);
 }

@@ -14,13 +14,13 @@
 
 namespace bandsaw {
 
-class DirectDoor {
+class DirectFrontend {
  public:
-  // `config` is the pattern for each connection. Source and usage_page outlive the door.
-  DirectDoor(event_base* base, UniqueFd listener, ProcessesConfig config, RunnerSource* source,
-             UsagePageOwner* usage_page);
-  ~DirectDoor();
-  DirectDoor(const DirectDoor&) = delete;
+  // `config` is the pattern for each connection. Source and usage_page outlive the frontend.
+  DirectFrontend(event_base* base, UniqueFd listener, ProcessesConfig config, RunnerSource* source,
+                 UsagePageOwner* usage_page);
+  ~DirectFrontend();
+  DirectFrontend(const DirectFrontend&) = delete;
 
   size_t connections() const;
   nlohmann::json processes() const;

@@ -1,4 +1,4 @@
-#include "backend/session/gate_door.h"
+#include "backend/session/gate_frontend.h"
 
 #include <sys/socket.h>
 
@@ -9,17 +9,17 @@
 
 namespace bandsaw {
 
-GateDoor::GateDoor(event_base* base, UniqueFd listener, UsagePageOwner* usage_page)
+GateFrontend::GateFrontend(event_base* base, UniqueFd listener, UsagePageOwner* usage_page)
     : base_(base), listener_(std::move(listener)), usage_page_(usage_page) {
   evutil_make_socket_nonblocking(listener_.get());
   accept_.reset(event_new(
       base_, listener_.get(), EV_READ | EV_PERSIST,
-      [](evutil_socket_t, short, void* self) { static_cast<GateDoor*>(self)->on_arbiter(); }, this));
+      [](evutil_socket_t, short, void* self) { static_cast<GateFrontend*>(self)->on_arbiter(); }, this));
   event_add(accept_.get(), nullptr);
 }
 
 // The newest connection counts: an earlier arbiter has gone, or soon will.
-void GateDoor::on_arbiter() {
+void GateFrontend::on_arbiter() {
   UniqueFd arbiter(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!arbiter) return;
   const GateHello hello{sizeof(UsagePage), offsetof(UsagePage, board)};
@@ -32,12 +32,12 @@ void GateDoor::on_arbiter() {
   arbiter_ = std::move(arbiter);
   readable_.reset(event_new(
       base_, arbiter_.get(), EV_READ | EV_PERSIST,
-      [](evutil_socket_t, short, void* self) { static_cast<GateDoor*>(self)->on_readable(); }, this));
+      [](evutil_socket_t, short, void* self) { static_cast<GateFrontend*>(self)->on_readable(); }, this));
   event_add(readable_.get(), nullptr);
 }
 
 // The arbiter says nothing: this is its end.
-void GateDoor::on_readable() {
+void GateFrontend::on_readable() {
   spdlog::warn("the arbiter has gone: everybody may use the GPU until the next one comes");
   readable_.reset();
   arbiter_.reset();

@@ -8,12 +8,12 @@
 
 namespace bandsaw {
 
-class GateDoor {
+class GateFrontend {
  public:
   // `listener` is a listening SOCK_SEQPACKET socket; only the host's administrator may reach it. `usage_page` outlives
   // this.
-  GateDoor(event_base* base, UniqueFd listener, UsagePageOwner* usage_page);
-  GateDoor(const GateDoor&) = delete;
+  GateFrontend(event_base* base, UniqueFd listener, UsagePageOwner* usage_page);
+  GateFrontend(const GateFrontend&) = delete;
 
  private:
   void on_arbiter();

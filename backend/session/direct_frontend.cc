@@ -1,4 +1,4 @@
-#include "backend/session/direct_door.h"
+#include "backend/session/direct_frontend.h"
 
 #include <sys/socket.h>
 
@@ -17,20 +17,22 @@ constexpr size_t kMessageMax = 64 * 1024;
 
 }  // namespace
 
-class DirectDoor::Connection : public ProcessWatcher {
+class DirectFrontend::Connection : public ProcessWatcher {
  public:
-  Connection(DirectDoor* door, UniqueFd socket) : door_(door), socket_(std::make_shared<UniqueFd>(std::move(socket))) {
+  Connection(DirectFrontend* frontend, UniqueFd socket)
+      : frontend_(frontend), socket_(std::make_shared<UniqueFd>(std::move(socket))) {
     socklen_t length = sizeof peer_;
     ::getsockopt(socket_->get(), SOL_SOCKET, SO_PEERCRED, &peer_, &length);
-    processes_ = std::make_unique<Processes>(door->base_, door->config_, door->source_, door->usage_page_, this);
+    processes_ =
+        std::make_unique<Processes>(frontend->base_, frontend->config_, frontend->source_, frontend->usage_page_, this);
     readable_.reset(event_new(
-        door->base_, socket_->get(), EV_READ | EV_PERSIST,
+        frontend->base_, socket_->get(), EV_READ | EV_PERSIST,
         [](evutil_socket_t, short, void* self) { static_cast<Connection*>(self)->receive(); }, this));
     event_add(readable_.get(), nullptr);
   }
 
   void wake(uint32_t) override {}
-  void lost(uint32_t) override { door_->doom(this); }
+  void lost(uint32_t) override { frontend_->doom(this); }
 
   void close() {
     readable_.reset();
@@ -46,7 +48,7 @@ class DirectDoor::Connection : public ProcessWatcher {
     auto length = receive_packet(socket_->get(), buffer, &unwanted);
     if (!length.ok() && length.status().code() == EAGAIN) return;
     if (!length.ok()) spdlog::warn("direct connection of process {}: {}", peer_.pid, length.status().message());
-    if (!length.ok() || length.value() == 0) return door_->doom(this);
+    if (!length.ok() || length.value() == 0) return frontend_->doom(this);
     buffer.resize(length.value());
     name_asker(&buffer);
     processes_->request(
@@ -70,7 +72,7 @@ class DirectDoor::Connection : public ProcessWatcher {
     std::memcpy(message->data(), &create, sizeof create);
   }
 
-  DirectDoor* door_;
+  DirectFrontend* frontend_;
   std::shared_ptr<UniqueFd> socket_;
   ucred peer_{};
   EventPtr readable_;
@@ -78,8 +80,8 @@ class DirectDoor::Connection : public ProcessWatcher {
   bool closed_ = false;
 };
 
-DirectDoor::DirectDoor(event_base* base, UniqueFd listener, ProcessesConfig config, RunnerSource* source,
-                       UsagePageOwner* usage_page)
+DirectFrontend::DirectFrontend(event_base* base, UniqueFd listener, ProcessesConfig config, RunnerSource* source,
+                               UsagePageOwner* usage_page)
     : base_(base),
       listener_(std::move(listener)),
       config_(std::move(config)),
@@ -89,15 +91,16 @@ DirectDoor::DirectDoor(event_base* base, UniqueFd listener, ProcessesConfig conf
   config_.processes_max = 1;
   acceptable_.reset(event_new(
       base_, listener_.get(), EV_READ | EV_PERSIST,
-      [](evutil_socket_t, short, void* self) { static_cast<DirectDoor*>(self)->accept(); }, this));
+      [](evutil_socket_t, short, void* self) { static_cast<DirectFrontend*>(self)->accept(); }, this));
   funeral_.reset(event_new(
-      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<DirectDoor*>(self)->bury(); }, this));
+      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<DirectFrontend*>(self)->bury(); },
+      this));
   event_add(acceptable_.get(), nullptr);
 }
 
-DirectDoor::~DirectDoor() = default;
+DirectFrontend::~DirectFrontend() = default;
 
-void DirectDoor::accept() {
+void DirectFrontend::accept() {
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) return;
   if (connections_.size() >= kConnectionsMax) {
@@ -107,19 +110,19 @@ void DirectDoor::accept() {
   connections_.push_back(std::make_unique<Connection>(this, std::move(socket)));
 }
 
-void DirectDoor::doom(Connection* connection) {
+void DirectFrontend::doom(Connection* connection) {
   connection->close();
   const timeval now{0, 0};
   event_add(funeral_.get(), &now);
 }
 
-void DirectDoor::bury() {
+void DirectFrontend::bury() {
   connections_.remove_if([](const auto& connection) { return connection->closed(); });
 }
 
-size_t DirectDoor::connections() const { return connections_.size(); }
+size_t DirectFrontend::connections() const { return connections_.size(); }
 
-nlohmann::json DirectDoor::processes() const {
+nlohmann::json DirectFrontend::processes() const {
   auto all = nlohmann::json::array();
   for (const auto& connection : connections_) {
     for (auto& process : connection->status()) all.push_back(std::move(process));
