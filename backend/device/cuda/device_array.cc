@@ -173,8 +173,7 @@ CUresult CudaDevice::array_plane(const ArrayRef& array, uint32_t plane, ArrayRef
 
 void CudaDevice::array_destroy(const ArrayRef& array, Done done) {
   if (as(array).is_part()) return finished(CUDA_ERROR_INVALID_HANDLE, done);
-  when_idle(
-      as(array).context, [array] { return as(array).destroy(); }, std::move(done));
+  when_idle(as(array).context, [array] { return as(array).destroy(); }, std::move(done));
 }
 
 CUresult CudaDevice::mipmap_create(const ContextRef& context, const vgpu_array& asked, MipmapRef* mipmap) {
@@ -206,8 +205,7 @@ CUresult CudaDevice::mipmap_level(const MipmapRef& mipmap, uint32_t level, Array
 }
 
 void CudaDevice::mipmap_destroy(const MipmapRef& mipmap, Done done) {
-  when_idle(
-      as(mipmap).context, [mipmap] { return as(mipmap).destroy(); }, std::move(done));
+  when_idle(as(mipmap).context, [mipmap] { return as(mipmap).destroy(); }, std::move(done));
 }
 
 ArrayRef CudaDevice::known_array(CUarray handle) {

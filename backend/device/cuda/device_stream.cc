@@ -1,8 +1,7 @@
-// Streams, events, host functions and launches.
+// Streams, events, host functions and stream values.
 #include <semaphore>
 
 #include "backend/device/cuda/cuda_device.h"
-#include "backend/device/cuda/launch_config.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::cuda {
@@ -72,11 +71,6 @@ CUresult CudaDevice::stream_destroy(const StreamRef& stream) {
   return check(as(stream).destroy());
 }
 
-CUresult CudaDevice::stream_query(const StreamRef& stream) {
-  if (const CUresult result = enter(stream)) return result;
-  return check(driver_->cuStreamQuery(as(stream).handle));
-}
-
 CUresult CudaDevice::stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) {
   if (const CUresult result = enter(stream)) return result;
   if (captures_active_ > 0) slices_->leave(std::static_pointer_cast<CudaStream>(stream));  // it may join the capture
@@ -142,24 +136,9 @@ CUresult CudaDevice::event_record(const EventRef& event, const StreamRef& stream
   return check(driver_->cuEventRecordWithFlags(as(event).handle, as(stream).handle, flags));
 }
 
-CUresult CudaDevice::event_query(const EventRef& event) {
-  if (const CUresult result = enter(as(event).context)) return result;
-  return check(driver_->cuEventQuery(as(event).handle));
-}
-
 CUresult CudaDevice::event_elapsed(const EventRef& start, const EventRef& end, float* milliseconds) {
   if (const CUresult result = enter(as(start).context)) return result;
   return check(driver_->cuEventElapsedTime(milliseconds, as(start).handle, as(end).handle));
-}
-
-CUresult CudaDevice::launch(const StreamRef& stream, const Launch& launch) {
-  if (const CUresult result = enter(stream)) return result;
-  measure(kCompute, stream, 0);
-  const LaunchConfig config(launch, as(stream).handle);
-  size_t bytes = launch.parameters.size();
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(launch.parameters.data()),
-                   CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-  return check(driver_->cuLaunchKernelEx(config.get(), code_handle(launch.code), nullptr, bytes ? extra : nullptr));
 }
 
 }  // namespace bandsaw::cuda

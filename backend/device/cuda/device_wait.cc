@@ -115,4 +115,14 @@ void CudaDevice::event_synchronize(const EventRef& event, Done done) {
   wait_soon(as(event).context, query, std::move(synchronize), std::move(done));
 }
 
+CUresult CudaDevice::stream_query(const StreamRef& stream) {
+  if (const CUresult result = enter(stream)) return result;
+  return check(driver_->cuStreamQuery(as(stream).handle));
+}
+
+CUresult CudaDevice::event_query(const EventRef& event) {
+  if (const CUresult result = enter(as(event).context)) return result;
+  return check(driver_->cuEventQuery(as(event).handle));
+}
+
 }  // namespace bandsaw::cuda

@@ -52,24 +52,6 @@ CUresult SoftDevice::enqueue(SoftStream& stream, const OpRef& op) {
   return CUDA_SUCCESS;
 }
 
-void SoftDevice::when_done(const SoftContextRef& context, const Ops& after, Done done) {
-  OpRef op;
-  {
-    std::lock_guard lock(scheduler_.mutex());
-    const bool all = std::all_of(after.begin(), after.end(), [](const OpRef& one) { return one->is_complete(); });
-    if (!all) {
-      op = std::make_shared<CallOp>(context, nullptr);
-      op->done = std::move(done);
-      if (!scheduler_.link(op, after)) return;
-    }
-  }
-  if (op) {
-    scheduler_.start(op);
-  } else {
-    done(scheduler_.error());
-  }
-}
-
 CUresult SoftDevice::stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) {
   if (const CUresult error = scheduler_.error()) return error;
   if (flags & ~uint32_t{CU_STREAM_NON_BLOCKING}) return CUDA_ERROR_INVALID_VALUE;
@@ -105,34 +87,7 @@ CUresult SoftDevice::stream_destroy(const StreamRef& stream) {
     abandon_capture(dying);
     if (!dying.tail || dying.tail->is_complete()) return CUDA_SUCCESS;
   }
-  return enqueue(dying, std::make_shared<CallOp>(
-                            dying.context, [stream] { return CUDA_SUCCESS; }, true));
-}
-
-CUresult SoftDevice::stream_query(const StreamRef& stream) {
-  if (const CUresult error = scheduler_.error()) return error;
-  std::lock_guard lock(scheduler_.mutex());
-  SoftStream& asked = as(stream);
-  if (const CUresult refused = refuse_in_capture(asked)) return refused;
-  Ops after;
-  follow(asked, &after);
-  return after.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-void SoftDevice::stream_synchronize(const StreamRef& stream, Done done) {
-  SoftStream& asked = as(stream);
-  CUresult refused = scheduler_.error();
-  Ops after;
-  if (!refused) {
-    std::lock_guard lock(scheduler_.mutex());
-    refused = asked.context->dead ? CUDA_ERROR_CONTEXT_IS_DESTROYED : refuse_in_capture(asked);
-    if (!refused) follow(asked, &after);
-  }
-  if (refused) return done(refused);
-  when_done(asked.context, after, [this, done = std::move(done)](CUresult result) {
-    trim_pools();
-    done(result);
-  });
+  return enqueue(dying, std::make_shared<CallOp>(dying.context, [stream] { return CUDA_SUCCESS; }, true));
 }
 
 CUresult SoftDevice::stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) {
@@ -188,27 +143,6 @@ CUresult SoftDevice::event_record(const EventRef& event, const StreamRef& stream
   }
   if (ready) scheduler_.start(std::move(op));
   return CUDA_SUCCESS;
-}
-
-CUresult SoftDevice::event_query(const EventRef& event) {
-  if (const CUresult error = scheduler_.error()) return error;
-  std::lock_guard lock(scheduler_.mutex());
-  const SoftEvent& asked = as(event);
-  if (asked.capture) return CUDA_ERROR_CAPTURED_EVENT;
-  return !asked.record || asked.record->is_complete() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-void SoftDevice::event_synchronize(const EventRef& event, Done done) {
-  const SoftEvent& asked = as(event);
-  CUresult refused = scheduler_.error();
-  Ops after;
-  if (!refused) {
-    std::lock_guard lock(scheduler_.mutex());
-    if (asked.capture) refused = CUDA_ERROR_CAPTURED_EVENT;
-    add(asked.record, &after);
-  }
-  if (refused) return done(refused);
-  when_done(asked.context, after, std::move(done));
 }
 
 CUresult SoftDevice::event_elapsed(const EventRef& start, const EventRef& end, float* milliseconds) {

@@ -1,0 +1,97 @@
+// Waiting for streams, events and contexts.
+#include <algorithm>
+
+#include "backend/device/soft/soft_device.h"
+
+namespace bandsaw::soft {
+
+void SoftDevice::context_synchronize(const ContextRef& context, Done done) {
+  const SoftContextRef alive = as(context);
+  if (const CUresult error = alive->dead ? CUDA_ERROR_CONTEXT_IS_DESTROYED : scheduler_.error()) return done(error);
+  Ops after;
+  {
+    std::lock_guard lock(scheduler_.mutex());
+    for (const auto& weak : alive->streams) {
+      const auto stream = weak.lock();
+      if (stream && capturing(*stream)) {
+        refuse_in_capture(*stream);
+        after.clear();
+        after.push_back(nullptr);
+        break;
+      }
+    }
+    if (after.empty()) follow_context(*alive, &after);
+  }
+  if (!after.empty() && !after.front()) return done(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  when_done(alive, after, [this, done = std::move(done)](CUresult result) {
+    trim_pools();
+    done(result);
+  });
+}
+
+void SoftDevice::when_done(const SoftContextRef& context, const Ops& after, Done done) {
+  OpRef op;
+  {
+    std::lock_guard lock(scheduler_.mutex());
+    const bool all = std::all_of(after.begin(), after.end(), [](const OpRef& one) { return one->is_complete(); });
+    if (!all) {
+      op = std::make_shared<CallOp>(context, nullptr);
+      op->done = std::move(done);
+      if (!scheduler_.link(op, after)) return;
+    }
+  }
+  if (op) {
+    scheduler_.start(op);
+  } else {
+    done(scheduler_.error());
+  }
+}
+
+CUresult SoftDevice::stream_query(const StreamRef& stream) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::lock_guard lock(scheduler_.mutex());
+  SoftStream& asked = as(stream);
+  if (const CUresult refused = refuse_in_capture(asked)) return refused;
+  Ops after;
+  follow(asked, &after);
+  return after.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+void SoftDevice::stream_synchronize(const StreamRef& stream, Done done) {
+  SoftStream& asked = as(stream);
+  CUresult refused = scheduler_.error();
+  Ops after;
+  if (!refused) {
+    std::lock_guard lock(scheduler_.mutex());
+    refused = asked.context->dead ? CUDA_ERROR_CONTEXT_IS_DESTROYED : refuse_in_capture(asked);
+    if (!refused) follow(asked, &after);
+  }
+  if (refused) return done(refused);
+  when_done(asked.context, after, [this, done = std::move(done)](CUresult result) {
+    trim_pools();
+    done(result);
+  });
+}
+
+CUresult SoftDevice::event_query(const EventRef& event) {
+  if (const CUresult error = scheduler_.error()) return error;
+  std::lock_guard lock(scheduler_.mutex());
+  const SoftEvent& asked = as(event);
+  if (asked.capture) return CUDA_ERROR_CAPTURED_EVENT;
+  return !asked.record || asked.record->is_complete() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+void SoftDevice::event_synchronize(const EventRef& event, Done done) {
+  const SoftEvent& asked = as(event);
+  CUresult refused = scheduler_.error();
+  Ops after;
+  if (!refused) {
+    std::lock_guard lock(scheduler_.mutex());
+    if (asked.capture) refused = CUDA_ERROR_CAPTURED_EVENT;
+    if (asked.record && !asked.record->is_complete()) after.push_back(asked.record);
+  }
+  if (refused) return done(refused);
+  when_done(asked.context, after, std::move(done));
+}
+
+}  // namespace bandsaw::soft
