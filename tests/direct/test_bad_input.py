@@ -3,6 +3,8 @@ import os
 import subprocess
 import tempfile
 
+import pytest
+
 from lab import cuda_programs, host
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct, memory_for
@@ -12,7 +14,9 @@ from lab.shell import wait_until
 NAME = "bad-input"
 
 
-def finish() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _cleaned_up(lab):
+    yield
     host.vgpuctl("destroy", NAME, "--force", check=False)
 
 

@@ -8,18 +8,16 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
+import pytest
+
+import stand_ins
 from lab import host
 from lab.cuda_programs import Program
 from lab.daemon import Daemon, Tables
 from lab.paths import BUILD, REPO, lab_dir
-from lab.results import Skip
 from lab.shell import wait_until
-
-sys.path.insert(0, str(REPO / "tests/unit/vgpud"))
-import stand_ins  # noqa: E402  pylint: disable=wrong-import-position
 
 ISOLATED, ONE, TWO = "corun-apart", "corun-one", "corun-two"
 
@@ -29,7 +27,7 @@ class StandIn(Daemon):
 
     def __init__(self, mps: str):
         if host.current_device().startswith("cuda") or not (BUILD / "backend/device/soft").exists():
-            raise Skip("the software device stands for the GPU here; tests/gpu/test_corun.py has the real one")
+            pytest.skip("the software device stands for the GPU here; tests/gpu/test_corun.py has the real one")
         self.mps = mps
         super().__init__("soft", "none", name="corun-test")
 
@@ -75,7 +73,9 @@ def _finish(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
     return process.returncode, output
 
 
-def finish() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _cleaned_up(lab):
+    yield
     if (lab_dir() / "corun-test").exists() and host.current_device(lab_dir() / "corun-test/run"):
         host.vgpuctl("shutdown", check=False, variables={"BANDSAW_RUN": str(lab_dir() / "corun-test/run")})
 
@@ -153,7 +153,7 @@ def test_nothing_is_left():
 
 def test_the_software_device_takes_the_attribute():
     if host.current_device().startswith("cuda"):
-        raise Skip("the device is a GPU")
+        pytest.skip("the device is a GPU")
     host.start_vgpud()
     try:
         said = host.vgpuctl("create", ONE, "--memory", "192M", "--sharing", "corun").stdout

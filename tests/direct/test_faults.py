@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 
+import pytest
+
 from lab import host
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct, memory_for
@@ -49,19 +51,21 @@ def _run_ok(vgpu: str) -> None:
     assert status == 0, f"a fresh program fails: {status} {output}"
 
 
-def _both() -> None:
+@pytest.fixture(autouse=True)
+def _both():
     for name in (ONE, TWO):
         ensure_direct(name, memory_for(3, 256))
         host.vgpuctl("set", name, "--compute", "5", "--copy", "5", check=False)
 
 
-def finish() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _cleaned_up(lab):
+    yield
     for name in (ONE, TWO):
         host.vgpuctl("destroy", name, check=False)
 
 
 def test_killed_program_leaves_nothing():
-    _both()
     for name, arguments in (("busy", (30, 64)), ("busy", (30, 1)), ("endless", ())):
         process = _start(ONE, name, *arguments)
         assert _memory_used(ONE) > 0 or name == "endless"
@@ -74,7 +78,6 @@ def test_killed_program_leaves_nothing():
 
 
 def test_endless_kernel_does_not_stop_others():
-    _both()
     endless = _start(ONE, "endless")
     _run_ok(ONE)
     _run_ok(TWO)
@@ -85,7 +88,6 @@ def test_endless_kernel_does_not_stop_others():
 
 
 def test_killed_runner_ends_its_own_program_only():
-    _both()
     hit, sibling, other = _start(ONE, "busy", 6), _start(ONE, "busy", 6), _start(TWO, "busy", 6)
     runner = next(entry["runner"] for entry in _processes_of(ONE) if entry["pid"] == hit.pid)
     os.kill(runner, signal.SIGKILL)
@@ -98,7 +100,6 @@ def test_killed_runner_ends_its_own_program_only():
 
 
 def test_killed_session_is_started_again():
-    _both()
     hit, other = _start(ONE, "busy", 6), _start(TWO, "busy", 6)
     os.kill(host.live(ONE)["pid"], signal.SIGKILL)
     status, output = _finish(hit)
@@ -110,7 +111,6 @@ def test_killed_session_is_started_again():
 
 
 def test_vgpud_restarts_while_programs_run():
-    _both()
     running = _start(ONE, "busy", 8)
     session = host.live(ONE)["pid"]
     os.kill(host.vgpuctl_json("status")["pid"], signal.SIGKILL)
@@ -123,7 +123,6 @@ def test_vgpud_restarts_while_programs_run():
 
 
 def test_fault_in_one_program_spares_its_siblings():
-    _both()
     sibling = _start(ONE, "busy", 5)
     fault = Program(REPO / "tests/cuda/fault_illegal_address.cu").compile()
     status = subprocess.run([fault], env=direct_environment(ONE), capture_output=True, check=False, timeout=60).returncode
@@ -140,7 +139,6 @@ def test_no_daemon_is_said_clearly():
 
 
 def test_memory_of_a_sibling_cannot_be_read():
-    ensure_direct(ONE, memory_for(3, 256))
     holder = subprocess.Popen([_program("peek"), "hold", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               env=direct_environment(ONE))
     line = holder.stdout.readline()

@@ -3,6 +3,8 @@ import os
 import signal
 import subprocess
 
+import pytest
+
 from lab import host
 from lab.cuda_programs import Program
 from lab.guest_run import CONTEXT_MIB, direct_environment, ensure_direct, memory_for
@@ -46,17 +48,19 @@ def _used() -> int:
     return int(host.live(NAME)["memory_used"])
 
 
-def _ready() -> None:
+@pytest.fixture(autouse=True)
+def _ready():
     ensure_direct(NAME, str(SHARE), share=5)
     wait_until(lambda: _used() == 0, 5, "the return of all memory")
 
 
-def finish() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _cleaned_up(lab):
+    yield
     host.vgpuctl("destroy", NAME, "--force", check=False)
 
 
 def test_racing_processes_share_what_there_is():
-    _ready()
     racing = _start_together([("hold", 3, BLOCK >> 10)] * 4)
     blocks = [_running(process)[0] for process in racing]
     used = _used()
@@ -68,7 +72,6 @@ def test_racing_processes_share_what_there_is():
 
 
 def test_the_sum_never_passes_the_share():
-    _ready()
     churning = _start_together([("churn", 4, size) for size in (4096, 1024, 256)])
     for process in churning:
         _running(process)
@@ -83,7 +86,6 @@ def test_the_sum_never_passes_the_share():
 
 
 def test_free_memory_is_the_whole_virtual_gpus():
-    _ready()
     holder = _start("hold", 3, SHARE >> 11)  # half of the share
     taken, before = _running(holder)
     other = _start("hold", 0, SHARE >> 10)
@@ -95,7 +97,6 @@ def test_free_memory_is_the_whole_virtual_gpus():
 
 
 def test_a_larger_share_is_there_at_once():
-    _ready()
     holder = _start("hold", 6, BLOCK >> 10)
     blocks, _ = _running(holder)
     host.vgpuctl("set", NAME, "--memory", str(2 * SHARE))
@@ -113,7 +114,6 @@ def test_a_larger_share_is_there_at_once():
 
 
 def test_a_killed_processs_memory_is_free_at_once():
-    _ready()
     for signal_number in (signal.SIGKILL, signal.SIGTERM):
         holder = _start("hold", 30, BLOCK >> 10)
         blocks, _ = _running(holder)
@@ -127,7 +127,6 @@ def test_a_killed_processs_memory_is_free_at_once():
 
 
 def test_a_killed_runners_memory_is_free_at_once():
-    _ready()
     holder = _start("hold", 4, SHARE >> 11)
     assert _running(holder)[0] > 0
     sibling = _start("churn", 4, 1024)

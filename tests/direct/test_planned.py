@@ -1,16 +1,12 @@
 """Where a mode plans whose kernels run beside each other, a kernel's first slice counts what its blocks do."""
-import os
-
 from benchmarks.corun_measure import keep_busy, ready_tenants
 from benchmarks.corun_run import calibrate, check
-from lab import host
 from lab.daemon import CorunDaemon
 
 LOG_WORDS = 20
 
 
-def test_a_kernel_that_is_planned_is_counted():
-    device = host.current_device() or os.environ.get("BANDSAW_LAB_DEVICE", "soft")
+def test_a_kernel_that_is_planned_is_counted(device):
     daemon = CorunDaemon(device, "none", "auto", "kernelet")
     try:
         kernels = calibrate(daemon, ["PC", "TEA"], {"ms": 15, "waves": 4, "log_words": LOG_WORDS, "warm_ms": 0})

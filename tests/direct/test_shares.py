@@ -1,12 +1,9 @@
 """Shares hold between two programs that always want the GPU: a short run of tools/bench shares' 75:25."""
-import os
-
 from benchmarks import shares_measure
 from benchmarks.shares_cases import CASES
 from benchmarks.shares_math import SECOND, errors
 from benchmarks.shares_measure import Setting
 from benchmarks.shares_run import calibrate
-from lab import host
 from lab.daemon import Daemon
 
 SECONDS = 6
@@ -16,8 +13,7 @@ POINTS = 35
 LONGEST_GAP_MS = 5000
 
 
-def test_shares_of_75_to_25_hold():
-    device = host.current_device() or os.environ.get("BANDSAW_LAB_DEVICE", "soft")
+def test_shares_of_75_to_25_hold(device):
     daemon = Daemon(device, "band+", name="shares-test")
     try:
         kinds = {name: calibrate(daemon, name, 0) for name in ("lu", "heart")}

@@ -1,7 +1,5 @@
 """Kernels that are cut into slices do what they do whole: test programs, every launch cut, several sizes."""
-import os
-
-from lab import host, slicing
+from lab import slicing
 from lab.daemon import only_one
 
 SIZES = {"soft": (1, 3, 16), "gpu": (3,)}
@@ -14,8 +12,7 @@ LEFT_OUT = {"soft": {"thrust_algorithms", "special_functions"},
 SLICEABLE_PERCENT = 90
 
 
-def test_programs_do_the_same_in_slices():
-    device = host.current_device() or os.environ.get("BANDSAW_LAB_DEVICE", "soft")
+def test_programs_do_the_same_in_slices(device):
     kind = "soft" if device == "soft" else "gpu"
     programs = [program for program in slicing.chosen_programs(device) if program.name not in LEFT_OUT[kind]]
     with only_one():

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import time
 
+import pytest
+
 from lab import cuda_programs, host
 from lab.cuda_programs import Program
 from lab.daemon import Daemon
 from lab.paths import REPO, lab_dir
-from lab.results import Skip
 from lab.shell import say, wait_until
 
 NAME = "corun-gpu"
@@ -38,7 +39,7 @@ class Gpu(Daemon):
 
     def __init__(self, policy: str = "none"):
         if not host.current_device().startswith("cuda"):
-            raise Skip("the device is not a GPU")
+            pytest.skip("the device is not a GPU")
         super().__init__(host.current_device(), policy, name=NAME)
         for name, sharing in ((APART, "isolated"), (APART_TOO, "isolated"), (ONE, "corun"), (TWO, "corun")):
             host.vgpuctl("create", name, "--memory", "6G", "--compute", "20", "--copy", "20", "--sharing", sharing,
@@ -48,7 +49,7 @@ class Gpu(Daemon):
         return self
 
     def __exit__(self, kind, error, trace):
-        if error is not None and not isinstance(error, Skip):
+        if error is not None:
             say(self.evidence())
         self.end()
         left = _processes(("nvidia-cuda-mps",), self.run)
@@ -157,7 +158,9 @@ def _processes(names: tuple, run: pathlib.Path | None = None) -> list[str]:
     return found
 
 
-def finish() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _cleaned_up(lab):
+    yield
     run = lab_dir() / NAME / "run"
     if run.exists() and host.current_device(run):
         host.vgpuctl("shutdown", check=False, variables={"BANDSAW_RUN": str(run)})

@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
 """Holds the tree against the plan of its rooms: who may include whom, and how large a file may grow."""
 import pathlib
 import re
-import sys
+
+from lab.paths import REPO
 
 # Room -> the rooms it may include from. The longest matching prefix of a file decides its room. Itself is allowed.
 MAY_INCLUDE = {
@@ -21,6 +21,7 @@ MAY_INCLUDE = {
     "tools/vgpuctl": ["backend/control", "memory/base", "hypervisor/libvirt"],
 }
 LINES_MAX = 500
+FOLDERS = ["backend", "guest-driver", "hypervisor", "memory", "vgpu-sched", "tools", "tests"]
 SOURCES = {".c", ".cc", ".h", ".py", ".cu"}
 
 
@@ -29,8 +30,9 @@ def room_of(path: str) -> str | None:
     return max(rooms, key=len, default=None)
 
 
-def check_includes(root: pathlib.Path, file: pathlib.Path) -> list[str]:
-    name = file.relative_to(root).as_posix()
+def strangers(file: pathlib.Path) -> list[str]:
+    """The includes of a file that its room may not have."""
+    name = file.relative_to(REPO).as_posix()
     room = room_of(name)
     if room is None:
         return []
@@ -38,7 +40,7 @@ def check_includes(root: pathlib.Path, file: pathlib.Path) -> list[str]:
     for number, line in enumerate(file.read_text().splitlines(), 1):
         match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
         target = match and match.group(1)
-        if not target or not (root / target).exists():
+        if not target or not (REPO / target).exists():
             continue  # beside the file, generated, or a system header
         if target.startswith(room + "/") or any(target.startswith(allowed + "/") for allowed in MAY_INCLUDE[room]):
             continue
@@ -46,21 +48,20 @@ def check_includes(root: pathlib.Path, file: pathlib.Path) -> list[str]:
     return wrong
 
 
-def main() -> int:
-    root = pathlib.Path(sys.argv[1])
-    wrong = []
-    for folder in ["backend", "guest-driver", "hypervisor", "memory", "vgpu-sched", "tools", "tests"]:
-        for file in sorted((root / folder).rglob("*")):
-            if file.suffix not in SOURCES or not file.is_file():
-                continue
-            if file.suffix in {".c", ".cc", ".h"}:
-                wrong += check_includes(root, file)
-            lines = len(file.read_text().splitlines())
-            if lines > LINES_MAX:
-                wrong.append(f"{file.relative_to(root)}: {lines} lines; over {LINES_MAX} there is a second subject in it")
-    print("\n".join(wrong) if wrong else "every room keeps to the plan")
-    return 1 if wrong else 0
+def sources(suffixes: set[str]) -> list[pathlib.Path]:
+    found = [file for folder in FOLDERS for file in sorted((REPO / folder).rglob("*"))
+             if file.suffix in suffixes and file.is_file()]
+    assert len(found) > 100, f"only {len(found)} files: is {REPO} the repository?"
+    return found
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def test_rooms_include_only_from_those_that_they_may():
+    wrong = [text for file in sources({".c", ".cc", ".h"}) for text in strangers(file)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_file_has_two_subjects():
+    lengths = {file: len(file.read_text().splitlines()) for file in sources(SOURCES)}
+    wrong = [f"{file.relative_to(REPO)}: {lines} lines; over {LINES_MAX} there is a second subject in it"
+             for file, lines in lengths.items() if lines > LINES_MAX]
+    assert not wrong, "\n".join(wrong)

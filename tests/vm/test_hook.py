@@ -1,8 +1,9 @@
 """libvirt's hook: what stands in a domain's metadata is in force when it starts, or it does not start."""
 import xml.etree.ElementTree
 
+import pytest
+
 from lab import host
-from lab.results import Skip
 from lab.vm import Vm
 
 VM = Vm("hook0", "hook0")
@@ -45,7 +46,7 @@ def _set_behind_libvirt() -> None:
 def _attached(shares: str) -> None:
     """The domain with this metadata, and the virtual GPU, made with other shares, attached to it."""
     if not host.has_hook():
-        raise Skip("libvirt here is the host's own, with the hooks that its administrator gave it")
+        pytest.skip("libvirt here is the host's own, with the hooks that its administrator gave it")
     VM.remove()
     VM.create_vgpu("32M", 1, 1)
     VM.define(metadata=_metadata(shares))
@@ -60,7 +61,9 @@ def _redefine(shares: str, name: str = "hook0") -> None:
     host.virsh("define", str(path))
 
 
-def finish() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _cleaned_up(lab):
+    yield
     VM.remove()
 
 

@@ -1,4 +1,5 @@
 """The machine's own part of the set-up: Debian packages and the CUDA Toolkit."""
+import importlib.util
 import os
 import pathlib
 import re
@@ -11,7 +12,8 @@ from lab.shell import Failure, need_root, run, step
 
 BUILD_PACKAGES = """g++ gcc make meson ninja-build ccache pkg-config git clang-19 libclang-rt-19-dev llvm-19-dev
     libevent-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev liblz4-dev libzstd-dev
-    libvirt-dev libxml2-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev python3-pip""".split()
+    libvirt-dev libxml2-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev python3-pip
+    python3-pytest""".split()
 LAB_PACKAGES = """mmdebstrap cpio zstd kmod busybox-static linux-headers-amd64 util-linux""".split()
 WHEELS = ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl",
           "nvidia-cuda-profiler-api"]
@@ -43,6 +45,7 @@ OPTIONAL = {"llvm": "/usr/lib/llvm-19/bin/llvm-config", "libvirt": "/usr/include
 def missing_packages() -> list[str]:
     """What the least build lacks, by Debian's names, however it may have been installed."""
     files = [package for file, package in NEEDED.items() if not pathlib.Path(file).exists()]
+    files += [] if importlib.util.find_spec("pytest") else ["python3-pytest"]  # the tests' own
     return files + [package for program, package in NEEDED_PROGRAMS.items() if shutil.which(program) is None]
 
 

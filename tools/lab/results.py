@@ -5,10 +5,6 @@ import threading
 from lab.shell import say
 
 
-class Skip(Exception):
-    """A test says that it cannot run here, and why."""
-
-
 class Results:
     """Counts, and what failed with its output. Any thread may add."""
 

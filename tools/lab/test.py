@@ -4,34 +4,29 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
-import time
-import traceback
 
-from lab import build, cuda_programs, gpu_tests, host, setup
+from lab import build, cuda_programs, gpu_tests, host, python_tests, setup
 from lab.guest_run import direct_environment, ensure_direct
 from lab.paths import BUILD, REPO
-from lab.results import Results, Skip
-from lab.shell import Failure, main, run, say, step
+from lab.results import Results
+from lab.shell import Failure, main, run, step
 
 FUZZ_SECONDS = 10
 PROGRAM_SECONDS = 180
 
 
-def _python_test(command: list[str], options: dict, results: Results, name: str) -> None:
-    """A script with unittest cases, or one that is itself a test."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=300, **options)
-    output = done.stdout + done.stderr
-    ran = re.search(r"^Ran (\d+) tests?", output, re.MULTILINE)
-    skipped = re.search(r"skipped=(\d+)", output)
-    if done.returncode == 0 and ran:
-        results.skipped += int(skipped.group(1)) if skipped else 0
-        results.passed += int(ran.group(1)) - (int(skipped.group(1)) if skipped else 0)
-    else:
-        results.add(name, f"exit status {done.returncode}" if done.returncode else "", output)
+def _pytest(command: list[str], options: dict, results: Results, name: str) -> None:
+    """Runs one file of Python tests and counts them."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.xml"
+        done = subprocess.run([*command, f"--junitxml={report}"], capture_output=True, text=True, errors="replace",
+                              check=False, timeout=300, **options)
+        output = done.stdout + done.stderr
+        if not python_tests.count_report(results, name, report, output) or done.returncode not in (0, 1):
+            results.add(name, f"exit status {done.returncode}", output)
 
 
 def _gtest(command: list[str], options: dict, results: Results, name: str) -> None:
@@ -70,7 +65,7 @@ def _run_tests(results: Results, tests: list[dict], folder: pathlib.Path, label:
 
 
 def _test_program(test: dict, folder: pathlib.Path, results: Results, name: str) -> None:
-    kind = _python_test if "python" in pathlib.Path(test["cmd"][0]).name else _gtest
+    kind = _pytest if "pytest" in test["cmd"] else _gtest
     kind(test["cmd"], {"cwd": folder, "env": {**os.environ, **test["env"]}}, results, name)
 
 
@@ -113,32 +108,6 @@ def direct_programs(results: Results, only: str) -> None:
             one(program)
 
 
-def python_tests(results: Results, folder: str, only: str, full: bool) -> None:
-    """tests/FOLDER/*.py: every function test_* is a test; those marked `full_only` run with --full."""
-    for file in sorted((REPO / "tests" / folder).glob("test_*.py")):
-        scope: dict = {"__name__": file.stem, "__file__": str(file)}
-        exec(compile(file.read_text(), str(file), "exec"), scope)  # pylint: disable=exec-used
-        for name, function in list(scope.items()):
-            if not name.startswith("test_") or only not in f"{file.stem}.{name}":
-                continue
-            if getattr(function, "full_only", False) and not full:
-                continue
-            begin = time.monotonic()
-            wrong = output = ""
-            try:
-                function()
-            except Skip as skip:
-                results.skip(f"{folder}: {file.stem}.{name}", str(skip))
-                continue
-            except Exception as error:  # pylint: disable=broad-except  # a test may fail in any way
-                wrong, output = f"{type(error).__name__}: {error}", traceback.format_exc()
-            results.add(f"{folder}: {file.stem}.{name}", wrong, output)
-            if not wrong:
-                say(f"  passed {file.stem}.{name} ({time.monotonic() - begin:.1f} s)")
-        if "finish" in scope:
-            scope["finish"]()
-
-
 def fuzz_targets(results: Results, seconds: int) -> None:
     folder = REPO / "build" / "fuzz"
     build.configure(folder, ("-Dfuzz=true", "-Dllvm=disabled", "-Dlibvirt=disabled", "-Db_lundef=false",
@@ -178,8 +147,7 @@ def run_on_gpu(options) -> int:
         gpu_tests.gpu_programs(results, options.name)
     for kind in ("direct", "gpu"):
         if kind in kinds:
-            host.start_vgpud()
-            python_tests(results, kind, options.name, options.full)
+            python_tests.run_folder(results, kind, options.name, options.full)
     host.stop_vgpud()
     return results.summary()
 
@@ -201,12 +169,9 @@ def run_tests() -> int:
     if "cuda" in kinds:
         direct_programs(results, options.name)
     if "direct" in kinds:
-        python_tests(results, "direct", options.name, options.full)
+        python_tests.run_folder(results, "direct", options.name, options.full)
     if "vm" in kinds:
-        host.start_vgpud()
-        host.start_libvirt()
-        python_tests(results, "vm", options.name, options.full)
-        host.stop_libvirt()
+        python_tests.run_folder(results, "vm", options.name, options.full)
     host.stop_vgpud()
     if "asan" in kinds:
         sanitized_tests(results, "asan")

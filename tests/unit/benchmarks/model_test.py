@@ -1,11 +1,7 @@
 """tools/bench model: how forecasts are judged, on made-up measurements."""
-import pathlib
 import re
-import sys
-import unittest
 
-sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
+import pytest
 
 from benchmarks import model_tables as tables
 from benchmarks.model_choices import choices
@@ -43,54 +39,54 @@ def verdict(judged, part):
     return found[0]
 
 
-class ChoicesOfRatios(unittest.TestCase):
+class TestChoicesOfRatios:
     def test_what_was_forecast_wrongly_is_not_chosen_again(self):
         # At the ratio that is said to be best the two lose; at the second they gain; the third is said to be nothing.
         found = choices([pair("a", "b", (0.5, 0.4), (0.8, 0.8)), pair("a", "b", (0.6, 0.6), (0.7, 0.7)),
                          pair("a", "b", (0.7, 0.7), (0.5, 0.6))], "mix")
-        self.assertAlmostEqual(found.first, 0.9)
-        self.assertEqual(found.losing, 1)
-        self.assertAlmostEqual(found.learnt, 1.2)
-        self.assertEqual(found.tries, 2)
-        self.assertAlmostEqual(found.best, 1.4)
+        assert found.first == pytest.approx(0.9)
+        assert found.losing == 1
+        assert found.learnt == pytest.approx(1.2)
+        assert found.tries == 2
+        assert found.best == pytest.approx(1.4)
 
     def test_without_a_gain_they_run_one_after_the_other(self):
         found = choices([pair("a", "b", (0.9, 0.9), (0.5, 0.5)), pair("c", "d", (0.3, 0.3), (0.9, 0.9))], "mix")
-        self.assertAlmostEqual(found.first, (1 + 0.6) / 2)
-        self.assertAlmostEqual(found.learnt, 1)
-        self.assertAlmostEqual(found.best, (1.8 + 1) / 2)
+        assert found.first == pytest.approx((1 + 0.6) / 2)
+        assert found.learnt == pytest.approx(1)
+        assert found.best == pytest.approx((1.8 + 1) / 2)
 
 
-class Pairs(unittest.TestCase):
+class TestPairs:
     def test_ipc_is_judged_by_the_peak(self):
         # Twice what was measured, but next to nothing of the peak.
         slow = pair("slow", "slow", (0.5, 0.5), (1, 1))
         # 0.3 of the peak too much.
         fast = pair("slow", "fast", (0.0, 0.5), (0.0, 0.875))
         errors = tables.pair_errors(result([slow, fast]), "mix")
-        self.assertAlmostEqual(errors["ipc of peak"][0], 0.01)
-        self.assertAlmostEqual(errors["ipc"][0], 1)
-        self.assertAlmostEqual(errors["ipc of peak"][1], 0.3)
-        self.assertTrue(verdict(result([slow] * 8 + [fast] * 2), "of the peak"))
-        self.assertFalse(verdict(result([slow] * 7 + [fast] * 3), "of the peak"))
+        assert errors["ipc of peak"][0] == pytest.approx(0.01)
+        assert errors["ipc"][0] == pytest.approx(1)
+        assert errors["ipc of peak"][1] == pytest.approx(0.3)
+        assert verdict(result([slow] * 8 + [fast] * 2), "of the peak")
+        assert not verdict(result([slow] * 7 + [fast] * 3), "of the peak")
 
     def test_a_guess_reaches_nothing(self):
         wrong = pair("fast", "fast", (0.1, 0.1), (1, 1))
         right = pair("fast", "fast", (0.75, 0.25), (1, 1))  # as the blocks are, so only the guess is right
         judged = result([wrong, *[right] * 9])
-        self.assertEqual(tables.percent_near(tables.pair_errors(judged, "guess")["ipc of peak"]), 90)
-        self.assertFalse(verdict(judged, "of the peak"))
+        assert tables.percent_near(tables.pair_errors(judged, "guess")["ipc of peak"]) == 90
+        assert not verdict(judged, "of the peak")
 
     def test_the_chart_has_lines_at_a_distance_of_the_peak(self):
         chart = tables.charts(result([pair("fast", "fast", (0.5, 0.5), (0.5, 0.5))]))["ipc"]
         number = r'="([-\d.]+)"'
         lines = re.findall(rf'<line x1{number} y1{number} x2{number} y2{number} class="limit"', chart)
         slopes = [(float(y2) - float(y1)) / (float(x2) - float(x1)) for x1, y1, x2, y2 in lines]
-        self.assertEqual(len(slopes), 2)
-        self.assertAlmostEqual(slopes[0], slopes[1], 2)
+        assert len(slopes) == 2
+        assert slopes[0] == pytest.approx(slopes[1], abs=0.005)
 
 
-class Overlaps(unittest.TestCase):
+class TestOverlaps:
     def test_groups(self):
         groups = {
             "synthetic, waiting, all shared memory": launch("waits", "waits", 1, 1),
@@ -99,39 +95,35 @@ class Overlaps(unittest.TestCase):
             "synthetic, busy, the driver's split": launch("busy", "waits", 1, 1, carveout=-1),
             "real, all shared memory": launch("PC", "ST", 1, 1, group="real"),
         }
-        self.assertEqual(list(tables.overlap_groups(result(overlaps=groups.values()))), list(groups))
+        assert list(tables.overlap_groups(result(overlaps=groups.values()))) == list(groups)
 
     def test_only_waiting_kernels_with_all_shared_memory_are_held_against_ten_percent(self):
         far = [launch("busy", "busy", 1, 50), launch("busy", "waits", 1, 50), launch("waits", "busy", 4, 1),
                launch("waits", "waits", 1, 50, carveout=-1), launch("PC", "ST", 1, 50, group="real")]
         near = launch("waits", "waits", 1.05, 1)
-        self.assertTrue(verdict(result(overlaps=[*far, near]), "waiting"))
-        self.assertFalse(verdict(result(overlaps=[near, launch("waits", "waits", 1.2, 1)]), "waiting"))
+        assert verdict(result(overlaps=[*far, near]), "waiting")
+        assert not verdict(result(overlaps=[near, launch("waits", "waits", 1.2, 1)]), "waiting")
 
     def test_equation_2_is_for_a_first_that_lasts(self):
         for lasting in (True, False):
-            self.assertAlmostEqual(tables.overlap_error(launch("waits", "waits", 3, 2, lasting)), 0.5)
-            self.assertFalse(verdict(result(overlaps=[launch("waits", "waits", 3, 2, lasting)]), "waiting"))
+            assert tables.overlap_error(launch("waits", "waits", 3, 2, lasting)) == pytest.approx(0.5)
+            assert not verdict(result(overlaps=[launch("waits", "waits", 3, 2, lasting)]), "waiting")
 
     def test_all_synthetic_ones_are_judged_by_times_and_issue_slots(self):
         near, far = launch("waits", "waits", 1, 1, lasting=False), launch("busy", "busy", 3, 2, lasting=False)
-        self.assertTrue(verdict(result(overlaps=[near]), "all synthetic"))
-        self.assertFalse(verdict(result(overlaps=[near, far]), "all synthetic"))
+        assert verdict(result(overlaps=[near]), "all synthetic")
+        assert not verdict(result(overlaps=[near, far]), "all synthetic")
         other = [launch("busy", "busy", 3, 2, lasting=False, carveout=-1), launch("PC", "ST", 3, 2, False, group="real")]
-        self.assertTrue(verdict(result(overlaps=[near, *other]), "all synthetic"))
+        assert verdict(result(overlaps=[near, *other]), "all synthetic")
 
     def test_issue_slots_are_those_of_the_sm_that_has_most_blocks(self):
         half = {"name": "busy", "registers": 16, "blocks": 133, "threads": 128, "rounds": 1000, "alone_ns": 10000}
         # Two blocks, so two warps of a scheduler with nine instructions a round.
-        self.assertAlmostEqual(issue_alone(half, 132, 2.0), 9 * 1000 * 2 / 20000)
-        self.assertEqual(issue_alone({**half, "name": "who"}, 132, 2.0), 0)
-        self.assertEqual(issue_alone({**half, "alone_ns": 1}, 132, 2.0), 1)
+        assert issue_alone(half, 132, 2.0) == pytest.approx(9 * 1000 * 2 / 20000)
+        assert issue_alone({**half, "name": "who"}, 132, 2.0) == 0
+        assert issue_alone({**half, "alone_ns": 1}, 132, 2.0) == 1
 
     def test_the_table_has_estimated_actual_and_error(self):
         listing = tables.text({**result(overlaps=[launch("waits", "waits", 3, 2)]), "kernels": []})
-        self.assertRegex(listing, r"estimated +actual +error")
-        self.assertRegex(listing, r"waits-waits .* 3\.00 +2\.00 +\+50\.0 %")
-
-
-if __name__ == "__main__":
-    unittest.main()
+        assert re.search(r"estimated +actual +error", listing)
+        assert re.search(r"waits-waits .* 3\.00 +2\.00 +\+50\.0 %", listing)

@@ -1,18 +1,14 @@
 """tools/gen itself: rows that cannot be are refused by name, structures get their padding."""
 
 import pathlib
-import sys
 import tempfile
-import unittest
-
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tools" / "gen"))
 
 import driver
 import wire
+from lab.paths import REPO
+import pytest
 
-UAPI = ROOT / "guest-driver" / "uapi"
+UAPI = REPO / "guest-driver" / "uapi"
 
 
 def load_text(text):
@@ -22,9 +18,9 @@ def load_text(text):
         return wire.load(path, UAPI)
 
 
-class Rows(unittest.TestCase):
+class TestRows:
     def refused(self, text, part):
-        with self.assertRaisesRegex(wire.RowError, part):
+        with pytest.raises(wire.RowError, match=part):
             load_text(text)
 
     def test_unknown_type(self):
@@ -44,27 +40,23 @@ class Rows(unittest.TestCase):
 
     def test_opcodes_count_from_one(self):
         rows = load_text('[a]\nmode = "sync"\n[b]\nmode = "async"\n').rows
-        self.assertEqual([(row.name, row.opcode) for row in rows], [("a", 1), ("b", 2)])
+        assert [(row.name, row.opcode) for row in rows] == [("a", 1), ("b", 2)]
 
     def test_padding_is_written_out(self):
         row = load_text('[a]\nmode = "sync"\nin = ["u32 x", "u64 y", "u32 z", "struct:vgpu_done d", "bytes t"]\n').rows[0]
-        self.assertEqual([name for _, name in wire.layout(row.ins)],
-                         ["x", "pad0", "y", "z", "pad1", "d", "t_bytes", "pad2"])
+        assert [name for _, name in wire.layout(row.ins)] == ["x", "pad0", "y", "z", "pad1", "d", "t_bytes", "pad2"]
 
     def test_hash_tells_rows_apart_but_not_comments(self):
         first = load_text('[a]\nmode = "sync"\nin = ["u32 x"]\n').hash
-        self.assertEqual(first, load_text('# said\n[a]\nmode = "sync"\nin = ["u32 x"] # more\n').hash)
-        self.assertNotEqual(first, load_text('[a]\nmode = "sync"\nin = ["i32 x"]\n').hash)
+        assert first == load_text('# said\n[a]\nmode = "sync"\nin = ["u32 x"] # more\n').hash
+        assert first != load_text('[a]\nmode = "sync"\nin = ["i32 x"]\n').hash
 
 
-class Prototypes(unittest.TestCase):
+class TestPrototypes:
     def test_parameters(self):
         function = driver.Function("g", "cuF_v2", "CUdevice *a, const void *const b[], int c", 1)
-        self.assertEqual(function.parameters, [("CUdevice *", "a"), ("const void *const*", "b"), ("int", "c")])
-        self.assertEqual(function.base, "cuF")
+        assert function.parameters == [("CUdevice *", "a"), ("const void *const*", "b"), ("int", "c")]
+        assert function.base == "cuF"
 
     def test_void(self):
-        self.assertEqual(driver.Function("g", "cuF", "void", 1).parameters, [])
-
-
-unittest.main(verbosity=1)
+        assert driver.Function("g", "cuF", "void", 1).parameters == []

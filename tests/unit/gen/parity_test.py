@@ -1,32 +1,27 @@
-"""Holds calls/driver.toml and calls/errors.toml against the toolkit's headers: names, prototypes, versions, codes.
-
-Usage: parity_test.py TOOLKIT COMPILER [NM LIBRARY]; with LIBRARY (the static library of libcuda's objects) also that
-the rows marked as written by hand are exactly the functions that are defined.
-"""
+"""Holds calls/driver.toml and calls/errors.toml against the toolkit's headers: names, prototypes, versions, codes;
+and against libcuda's objects: the rows marked as written by hand are exactly the functions that are defined there."""
 
 import pathlib
 import re
 import subprocess
-import sys
-import unittest
 
-sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tools" / "gen"))
+import pytest
 
 import driver
 import errors
 import wire
+from lab.machine import toolkit
+from lab.paths import BUILD, REPO
 
-CALLS = ROOT / "guest-driver" / "uapi" / "calls"
-TOOLKIT, COMPILER = pathlib.Path(sys.argv[1]), sys.argv[2]
-LIBRARY = sys.argv[3:5]
+CALLS = REPO / "guest-driver" / "uapi" / "calls"
+TOOLKIT = toolkit()
+LIBRARY = BUILD / "guest-driver/libcuda/libcuda_objects.a"
 
 
 def declared():
     """name -> parameters of every function that the headers declare."""
     source = "#define __CUDA_API_VERSION_INTERNAL 1\n#include <cuda.h>\n#include <cudaProfiler.h>\n"
-    command = [COMPILER, "-E", "-P", "-x", "c", "-I", str(TOOLKIT / "include"), "-"]
+    command = ["cc", "-E", "-P", "-x", "c", "-I", str(TOOLKIT / "include"), "-"]
     text = " ".join(subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout.split())
     pattern = r"CUresult\s+(?:__attribute__\s*\(\(.*?\)\)\s*)?(cu[A-Za-z0-9_]+)\s*\(([^;{]*)\)\s*;"
     return {name: " ".join(parameters.split()) for name, parameters in re.findall(pattern, text)}
@@ -45,30 +40,30 @@ def versions():
     return {key: sorted(values, reverse=True) for key, values in found.items()}
 
 
-class DriverRows(unittest.TestCase):
+class TestDriverRows:
     @classmethod
-    def setUpClass(cls):
+    def setup_class(cls):
         cls.rows = driver.load(CALLS / "driver.toml", wire.load(CALLS / "wire.toml", CALLS.parent))
         cls.declared = declared()
 
     def test_every_declared_function_has_a_row_and_no_other(self):
         symbols = [symbol for row in self.rows for symbol in row.symbols]
-        self.assertEqual(sorted(symbols), sorted(set(symbols)))
-        self.assertEqual(set(symbols), set(self.declared))
+        assert sorted(symbols) == sorted(set(symbols))
+        assert set(symbols) == set(self.declared)
 
     def test_exports_are_those_of_the_toolkits_stub(self):
         stub = TOOLKIT / "lib64" / "stubs" / "libcuda.so"
         if not stub.exists():
-            self.skipTest("this toolkit has no stub library")
+            pytest.skip("this toolkit has no stub library")
         lines = subprocess.run(["nm", "-D", "--defined-only", stub], capture_output=True, text=True).stdout.split("\n")
         exported = {line.split()[2] for line in lines if len(line.split()) == 3}
-        self.assertEqual({symbol for row in self.rows for symbol in row.symbols}, exported)
+        assert {symbol for row in self.rows for symbol in row.symbols} == exported
 
     def test_prototypes(self):
         for row in self.rows:
-            self.assertEqual(row.proto, self.declared[row.symbol], row.symbol)
+            assert row.proto == self.declared[row.symbol], row.symbol
             for symbol in row.symbols:
-                self.assertEqual(types(row.proto), types(self.declared[symbol]), symbol)
+                assert types(row.proto) == types(self.declared[symbol]), symbol
 
     def test_versions_pair_with_symbols_newest_to_newest(self):
         known = versions()
@@ -80,27 +75,23 @@ class DriverRows(unittest.TestCase):
         for key, members in families.items():
             number = lambda member: int((re.search(r"_v(\d+)$", member[1]) or ["", "1"])[1])
             members.sort(key=number, reverse=True)
-            self.assertEqual([since for since, _ in members], known.get(key), key)
+            assert [since for since, _ in members] == known.get(key), key
 
     def test_rows_by_hand_are_what_is_defined(self):
-        if not LIBRARY:
-            self.skipTest("no library given")
-        nm, library = LIBRARY
-        strong = set(re.findall(r" T (cu[A-Z]\w+)$", subprocess.run([nm, library], capture_output=True, text=True,
+        if not LIBRARY.exists():
+            pytest.skip(f"{LIBRARY} is not built")
+        strong = set(re.findall(r" T (cu[A-Z]\w+)$", subprocess.run(["nm", LIBRARY], capture_output=True, text=True,
                                                                      check=True).stdout, re.M))
         wanted = {symbol for row in self.rows if row.implemented for symbol in row.symbols}
-        self.assertEqual(sorted(wanted - strong), [], "marked as implemented, but not defined")
-        self.assertEqual(sorted(strong - wanted), [], "defined, but the row does not say by = \"hand\"")
+        assert sorted(wanted - strong) == [], "marked as implemented, but not defined"
+        assert sorted(strong - wanted) == [], "defined, but the row does not say by = \"hand\""
 
 
-class ErrorRows(unittest.TestCase):
+class TestErrorRows:
     def test_codes_are_those_of_the_header(self):
         text = (TOOLKIT / "include" / "cuda.h").read_text()
         header = {name: int(value) for name, value in re.findall(r"^\s+(CUDA_(?:ERROR_\w+|SUCCESS))\s*=\s*(\d+)", text,
                                                                   re.M)}
         table = errors.load(CALLS / "errors.toml")
-        self.assertEqual({name: row["value"] for name, row in table.items()}, header)
-        self.assertTrue(all(row["text"] for row in table.values()))
-
-
-unittest.main(argv=sys.argv[:1], verbosity=1)
+        assert {name: row["value"] for name, row in table.items()} == header
+        assert all(row["text"] for row in table.values())

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """What an administrator controls through vgpuctl and vgpud: shares, policies, top, traces, metrics, libvirt's hook."""
 import concurrent.futures
 import http.client
@@ -7,23 +6,23 @@ import os
 import pty
 import socket
 import subprocess
-import sys
 import termios
-import unittest
+
+import pytest
 
 from daemon_case import VGPUCTL, DaemonCase, until
 
 
-class ControlTest(DaemonCase):
+class TestControl(DaemonCase):
     def test_shares_and_policies(self):
         said = self.ok("create", "web0", "--memory", "1G", "--compute", "50", "--copy", "30", "--cap", "80",
                        "--reserve", "20", "--priority=-5", "--policy", "fifo")
-        self.assertIn("reserve 20 %, cap 80 %, priority -5", said)
-        self.assertIn("all its virtual GPUs, is scheduled by fifo, mrq", said)
-        self.assertIn("fifo, mrq", self.ok("status"))
-        self.assertIn("compute", self.ok("show", "web0"))
+        assert "reserve 20 %, cap 80 %, priority -5" in said
+        assert "all its virtual GPUs, is scheduled by fifo, mrq" in said
+        assert "fifo, mrq" in self.ok("status")
+        assert "compute" in self.ok("show", "web0")
         self.ok("create", "web1", "--memory", "1G")
-        self.assertEqual((self.show("web1")["compute"], self.show("web1")["cap"]), (1, 100))
+        assert (self.show("web1")["compute"], self.show("web1")["cap"]) == (1, 100)
         for value, reason in (("0", "is 0 %"), ("-5", "is -5 %"), ("101", "is 101 %"), ("51", "would sum to 101 %")):
             self.refused(1, reason, "set", "web1", "--compute", value)
         self.refused(1, "reserve of 30 % is above the cap of 20 %", "set", "web1", "--cap", "20", "--reserve", "30")
@@ -36,21 +35,21 @@ class ControlTest(DaemonCase):
         self.daemon.wait(10)
         self.start()
         status = json.loads(self.ok("status", "--json"))
-        self.assertEqual((status["scheduler"]["policy"], status["scheduler"]["queues"]), ("fifo", "sdq"))
+        assert (status["scheduler"]["policy"], status["scheduler"]["queues"]) == ("fifo", "sdq")
         view = self.show("web0")
-        self.assertEqual([view[key] for key in ("compute", "copy", "cap", "reserve", "priority")], [50, 30, 80, 20, -5])
+        assert [view[key] for key in ("compute", "copy", "cap", "reserve", "priority")] == [50, 30, 80, 20, -5]
 
     def test_two_administrators_at_once(self):
         self.ok("create", "web0", "--memory", "2G")
         self.ok("create", "web1", "--memory", "2G")
         for body in ({"compute": 60}, {"compute": 60, "memory": 1 << 30}):  # the second asks the sessions in between
             for name in ("web0", "web1"):
-                self.assertEqual(self.http("PATCH", f"/v1/vgpus/{name}", b'{"compute":1,"memory":2147483648}')[0], 200)
+                assert self.http("PATCH", f"/v1/vgpus/{name}", b'{"compute":1,"memory":2147483648}')[0] == 200
             with concurrent.futures.ThreadPoolExecutor() as both:
                 codes = list(both.map(lambda name: self.http("PATCH", f"/v1/vgpus/{name}", json.dumps(body).encode())[0],
                                       ("web0", "web1")))
-            self.assertEqual(sorted(codes), [200, 409])
-            self.assertEqual(sorted(self.show(name)["compute"] for name in ("web0", "web1")), [1, 60])
+            assert sorted(codes) == [200, 409]
+            assert sorted(self.show(name)["compute"] for name in ("web0", "web1")) == [1, 60]
 
     def test_metrics(self):
         with socket.socket() as free:
@@ -67,22 +66,22 @@ class ControlTest(DaemonCase):
         reply = connection.getresponse()
         text = reply.read().decode()
         connection.close()
-        self.assertEqual(reply.status, 200)
-        self.assertIn('bandsaw_vgpu_engine_share_ratio{vgpu="web0",engine="compute"} 0.3', text)
-        self.assertIn('bandsaw_vgpu_engine_busy_seconds_total{vgpu="web0",engine="copy_in"} 0', text)
-        self.assertIn('bandsaw_vgpu_up{vgpu="web0"} 1', text)
+        assert reply.status == 200
+        assert 'bandsaw_vgpu_engine_share_ratio{vgpu="web0",engine="compute"} 0.3' in text
+        assert 'bandsaw_vgpu_engine_busy_seconds_total{vgpu="web0",engine="copy_in"} 0' in text
+        assert 'bandsaw_vgpu_up{vgpu="web0"} 1' in text
 
     def test_top(self):
         self.ok("create", "web0", "--memory", "1G", "--compute", "30")
         client = self.direct("web0")
         table = self.ok("top", "--interval", "0.05", "--count", "2").split("\n\n")
-        self.assertEqual(len([part for part in table if "web0" in part]), 2)
-        self.assertNotIn("\x1b", "".join(table))
+        assert len([part for part in table if "web0" in part]) == 2
+        assert "\x1b" not in "".join(table)
         lines = self.ok("top", "--interval", "0.05", "--count", "3", "--json").splitlines()
-        self.assertEqual(len(lines), 3)
+        assert len(lines) == 3
         vgpu = json.loads(lines[-1])["vgpus"][0]
-        self.assertEqual((vgpu["name"], vgpu["processes"], vgpu["engines"]["compute"]["share_percent"]), ("web0", 1, 30))
-        self.assertAlmostEqual(json.loads(lines[-1])["interval_s"], 0.05, delta=0.5)
+        assert (vgpu["name"], vgpu["processes"], vgpu["engines"]["compute"]["share_percent"]) == ("web0", 1, 30)
+        assert abs(json.loads(lines[-1])["interval_s"]-0.05) < 0.5
         self.refused(2, "", "top", "--interval", "0")
         client.close()
 
@@ -96,27 +95,26 @@ class ControlTest(DaemonCase):
             output = b""
             while output.count(b"\x1b[H") < 4:
                 output += os.read(terminal, 65536)
-            self.assertNotEqual(termios.tcgetattr(terminal)[3], before[3])
+            assert termios.tcgetattr(terminal)[3] != before[3]
             os.write(terminal, end)
             try:
                 while chunk := os.read(terminal, 65536):
                     output += chunk
                     if b"\x1b[?1049l" in output:
-                        self.assertEqual(termios.tcgetattr(terminal)[3] | termios.PENDIN,
-                                         before[3] | termios.PENDIN)
+                        assert termios.tcgetattr(terminal)[3] | termios.PENDIN == before[3] | termios.PENDIN
             except OSError:
                 pass  # its end
-            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
             os.close(terminal)
-            self.assertTrue(output.startswith(b"\x1b[?1049h\x1b[?25l"), output[:40])
-            self.assertTrue(output.endswith(b"\x1b[?25h\x1b[?1049l"), output[-40:])
-            self.assertNotIn(b"\x1b[2J", output)
+            assert output.startswith(b"\x1b[?1049h\x1b[?25l"), output[:40]
+            assert output.endswith(b"\x1b[?25h\x1b[?1049l"), output[-40:]
+            assert b"\x1b[2J" not in output
 
     def test_trace(self):
         self.ok("create", "web0", "--memory", "1G")
         file = self.folder / "trace.json"
-        self.assertIn("slices are in", self.ok("trace", "-o", str(file), "--seconds", "0.1"))
-        self.assertIsInstance(json.loads(file.read_text())["traceEvents"], list)
+        assert "slices are in" in self.ok("trace", "-o", str(file), "--seconds", "0.1")
+        assert isinstance(json.loads(file.read_text())["traceEvents"], list)
         self.refused(1, "cannot write", "trace", "-o", "/nonexistent/x", "--seconds", "0.1")
         self.refused(2, "", "trace", "--seconds", "0.1")
 
@@ -130,15 +128,15 @@ class ControlTest(DaemonCase):
         domain = ("<domain type='kvm'><name>guest</name><metadata><b:vgpus xmlns:b="
                   "'https://bandsaw.dev/xmlns/libvirt/1.0'>{}</b:vgpus></metadata></domain>")
         if "without libvirt" in self.hook("", "guest").stderr:
-            self.skipTest("built without libvirt")
+            pytest.skip("built without libvirt")
         both = "<b:vgpu name='web0' memory='512M' compute='40'/><b:vgpu name='web1' cap='50' priority='7'/>"
         done = self.hook(domain.format(both), "guest")
-        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
         view = self.show("web0")
-        self.assertEqual((view["memory"], view["compute"]), (512 << 20, 40))
-        self.assertEqual((self.show("web1")["cap"], self.show("web1")["priority"]), (50, 7))
-        self.assertEqual(self.hook(domain.format("<b:vgpu name='web1' sharing='corun'/>"), "guest").returncode, 0)
-        self.assertEqual(self.show("web1")["sharing"], "corun")
+        assert (view["memory"], view["compute"]) == (512 << 20, 40)
+        assert (self.show("web1")["cap"], self.show("web1")["priority"]) == (50, 7)
+        assert self.hook(domain.format("<b:vgpu name='web1' sharing='corun'/>"), "guest").returncode == 0
+        assert self.show("web1")["sharing"] == "corun"
         for xml, code, reason in (("<b:vgpu name='web0' compute='80'/>", 1, "would sum to 110 %"),
                                   ("<b:vgpu name='web0' compute='0'/>", 1, "is 0 %"),
                                   ("<b:vgpu name='web0' compute='lots'/>", 1, "must be a whole number"),
@@ -148,27 +146,23 @@ class ControlTest(DaemonCase):
                                   ("<b:vgpu name='web9'/>", 4, "no virtual GPU 'web9'"),
                                   ("<b:vgpu name='web0'", 1, "is not a libvirt domain")):
             refused = self.hook(domain.format(xml), "guest")
-            self.assertEqual(refused.returncode, code, refused.stderr)
-            self.assertIn("domain 'guest' does not start", refused.stderr)
-            self.assertIn(reason, refused.stderr)
-        self.assertEqual(self.show("web0")["compute"], 40)
+            assert refused.returncode == code, refused.stderr
+            assert "domain 'guest' does not start" in refused.stderr
+            assert reason in refused.stderr
+        assert self.show("web0")["compute"] == 40
         self.ok("attach", "web0", "other", "--record-only")
-        self.assertIn("is attached to domain 'other'", self.hook(domain.format(both), "guest").stderr)
+        assert "is attached to domain 'other'" in self.hook(domain.format(both), "guest").stderr
         # A domain without our metadata starts without vgpud, whatever its XML is.
         self.daemon.terminate()
         self.daemon.wait(10)
-        self.assertEqual(self.hook("<domain><name>plain</name></domain>", "plain").returncode, 0)
-        self.assertEqual(self.hook(domain.format(both), "guest").returncode, 3)
+        assert self.hook("<domain><name>plain</name></domain>", "plain").returncode == 0
+        assert self.hook(domain.format(both), "guest").returncode == 3
 
     def test_the_hook_is_installed(self):
         hooks = self.folder / "hooks"
         if "without libvirt" in self.ctl("hook", "--install", "--hooks", str(hooks)).stderr:
-            self.skipTest("built without libvirt")
+            pytest.skip("built without libvirt")
         script = hooks / "qemu.d" / "bandsaw"
-        self.assertTrue(os.access(script, os.X_OK))
-        self.assertEqual(subprocess.run([script, "guest", "prepare", "begin", "-"], input="<domain/>", text=True,
-                                        env={"PATH": os.environ["PATH"]}, check=False).returncode, 0)
-
-
-if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=1)
+        assert os.access(script, os.X_OK)
+        assert subprocess.run([script, "guest", "prepare", "begin", "-"], input="<domain/>", text=True,
+                                        env={"PATH": os.environ["PATH"]}, check=False).returncode == 0

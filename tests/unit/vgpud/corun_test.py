@@ -1,15 +1,13 @@
-#!/usr/bin/env python3
 """Co-running as an administrator sees it, on a GPU and with an MPS daemon that are stand-ins."""
 import json
 import os
 import pathlib
 import signal
 import stat
-import sys
-import unittest
 
 import stand_ins
 from daemon_case import RUNNER, DaemonCase, alive, until
+import pytest
 
 
 class CorunCase(DaemonCase):
@@ -26,7 +24,7 @@ class CorunCase(DaemonCase):
 
     def running(self):
         """The MPS daemon's state once it runs."""
-        self.assertTrue(until(lambda: self.mps_state()["state"] == "running"), self.log_text())
+        assert until(lambda: self.mps_state()["state"] == "running"), self.log_text()
         return self.mps_state()
 
     def runner_of(self, name, client_number=0):
@@ -36,63 +34,62 @@ class CorunCase(DaemonCase):
         return stand_ins.environment_of(self.folder, self.runner_of(name))
 
     def warm_ready(self, name):
-        self.assertTrue(until(lambda: (self.show(name)["live"] or {"runners": {"warm": 0}})["runners"]["warm"]),
-                        self.log_text())
+        assert until(lambda: (self.show(name)["live"] or {"runners": {"warm": 0}})["runners"]["warm"]), self.log_text()
 
     def session_log(self, name):
         return (self.folder / "run" / name / "session.log").read_text()
 
 
-class CorunTest(CorunCase):
+class TestCorun(CorunCase):
     def test_the_attribute(self):
         self.ok("create", "web0", "--memory", "1G")
-        self.assertEqual(self.show("web0")["sharing"], "isolated")
-        self.assertEqual(self.mps_state()["state"], "off")
+        assert self.show("web0")["sharing"] == "isolated"
+        assert self.mps_state()["state"] == "off"
         said = self.ok("create", "web1", "--memory", "1G", "--sharing", "corun")
-        self.assertIn("ends the programs of all of them", said)
-        self.assertIn("mps", json.loads(self.ok("status", "--json"))["corun_modes_followed"])
+        assert "ends the programs of all of them" in said
+        assert "mps" in json.loads(self.ok("status", "--json"))["corun_modes_followed"]
         head, *lines = self.ok("list").splitlines()
         for column, values in {"SHARING": ["isolated", "corun"], "PRIORITY": ["0", "0"], "CAP": ["-", "-"]}.items():
             at = head.index(column)
-            self.assertEqual([line[at:].split()[0] for line in lines], values)
-        self.assertIn("corun", self.ok("show", "web1"))
+            assert [line[at:].split()[0] for line in lines] == values
+        assert "corun" in self.ok("show", "web1")
         self.refused(1, "no sharing 'mine'; there are isolated, corun", "set", "web0", "--sharing", "mine")
-        self.assertIn("for programs that start from now on", self.ok("set", "web0", "--sharing", "corun"))
+        assert "for programs that start from now on" in self.ok("set", "web0", "--sharing", "corun")
         self.daemon.terminate()
         self.daemon.wait(10)
         self.start()
-        self.assertEqual([self.show(name)["sharing"] for name in ("web0", "web1")], ["corun", "corun"])
-        self.assertEqual(self.http("PATCH", "/v1/vgpus/web0", b'{"sharing": 3}')[0], 400)
+        assert [self.show(name)["sharing"] for name in ("web0", "web1")] == ["corun", "corun"]
+        assert self.http("PATCH", "/v1/vgpus/web0", b'{"sharing": 3}')[0] == 400
 
     def test_sms(self):
         self.ok("create", "a", "--memory", "1G", "--sharing", "corun")
-        self.assertIn("all of the device", self.ok("show", "a"))
+        assert "all of the device" in self.ok("show", "a")
         self.running()
         self.warm_ready("a")
         client = self.direct("a")
-        self.assertEqual(self.environment_of("a")["BANDSAW_SMS"], "")
+        assert self.environment_of("a")["BANDSAW_SMS"] == ""
         said = self.ok("create", "b", "--memory", "1G", "--sharing", "corun", "--sms", "5")
-        self.assertIn("5 SMs are made 8: device 'cuda:0' gives them out in groups of 8", said)
-        self.assertIn("8 of 20 SMs (0 to 7) are its own", said)
-        self.assertIn("those that run keep theirs", said)
-        self.assertIn("8 (0 to 7), its own", self.ok("show", "b"))
-        self.assertIn("12 (8 to 19), with all that are corun", self.ok("show", "a"))
-        self.assertIn("8 of 20 given to 1, in groups of 8", self.ok("status"))
-        self.assertEqual(json.loads(self.ok("status", "--json"))["corun"]["partitions"]["given"],
-                         [{"vgpu": "b", "first": 0, "count": 8}])
+        assert "5 SMs are made 8: device 'cuda:0' gives them out in groups of 8" in said
+        assert "8 of 20 SMs (0 to 7) are its own" in said
+        assert "those that run keep theirs" in said
+        assert "8 (0 to 7), its own" in self.ok("show", "b")
+        assert "12 (8 to 19), with all that are corun" in self.ok("show", "a")
+        assert "8 of 20 given to 1, in groups of 8" in self.ok("status")
+        assert (json.loads(self.ok("status", "--json"))["corun"]["partitions"]["given"] ==
+                [{"vgpu": "b", "first": 0, "count": 8}])
         for name, part in (("a", "8:1+"), ("b", "8:0+1")):
-            self.assertEqual(self.next_environment(name, 2)["BANDSAW_SMS"], part)
+            assert self.next_environment(name, 2)["BANDSAW_SMS"] == part
         client.close()
         self.refused(1, "would sum to 16 of 20: 8 asked, 8 given to others", "set", "a", "--sms", "1")
         self.refused(1, "only one that is corun can have SMs of its own", "set", "b", "--sharing", "isolated")
         self.daemon.terminate()
         self.daemon.wait(10)
         self.start()
-        self.assertTrue(until(lambda: self.show("b")["live"]))
-        self.assertEqual((self.show("b")["sms"], self.show("a")["sms_given"]["count"]), (8, 12))
+        assert until(lambda: self.show("b")["live"])
+        assert (self.show("b")["sms"], self.show("a")["sms_given"]["count"]) == (8, 12)
         self.ok("destroy", "b", "--force")
-        self.assertEqual(self.next_environment("a", 3)["BANDSAW_SMS"], "")
-        self.assertNotIn("SMs", self.ok("set", "a", "--compute", "5"))
+        assert self.next_environment("a", 3)["BANDSAW_SMS"] == ""
+        assert "SMs" not in self.ok("set", "a", "--compute", "5")
 
     def next_environment(self, name, number):
         """Of the runner of a program that starts now."""
@@ -104,27 +101,27 @@ class CorunTest(CorunCase):
         return stand_ins.environment_of(self.folder, runner)
 
     def test_the_mode(self):
-        self.assertIn("corun", self.ok("status"))
+        assert "corun" in self.ok("status")
         self.ok("create", "web0", "--memory", "1G", "--sharing", "corun")
-        self.assertNotIn("not followed", self.ok("set", "web0", "--corun-mode", "consolidation"))
+        assert "not followed" not in self.ok("set", "web0", "--corun-mode", "consolidation")
         said = self.ok("set", "web0", "--corun-mode", "kernelet")
-        self.assertIn("is planned by kernelet", said)
-        self.assertNotIn("not followed", said)
+        assert "is planned by kernelet" in said
+        assert "not followed" not in said
         plan = json.loads(self.ok("status", "--json"))["corun"]["plan"]
-        self.assertEqual((plan["plans"], plan["profits"], plan["parts"]), (0, 0, []))
-        self.assertIn("no table of profits", plan["note"])
+        assert (plan["plans"], plan["profits"], plan["parts"]) == (0, 0, [])
+        assert "no table of profits" in plan["note"]
         self.refused(1, "no corun mode 'best'; there are mps, consolidation, slices-fifo, kernelet, persistent-greedy, "
                      "opt, random", "set", "web0", "--corun-mode", "best")
         self.running()
         self.warm_ready("web0")
         self.direct("web0")
-        self.assertEqual(self.environment_of("web0")["BANDSAW_CORUN_MODE"], "kernelet")
+        assert self.environment_of("web0")["BANDSAW_CORUN_MODE"] == "kernelet"
         self.daemon.terminate()
         self.daemon.wait(10)
         self.start()
-        self.assertEqual(json.loads(self.ok("status", "--json"))["corun"]["mode"], "kernelet")
-        self.assertEqual(self.http("PATCH", "/v1/scheduler", b'{"corun_mode": "opt"}')[0], 200)
-        self.assertIn("opt; MPS daemon", self.ok("status"))
+        assert json.loads(self.ok("status", "--json"))["corun"]["mode"] == "kernelet"
+        assert self.http("PATCH", "/v1/scheduler", b'{"corun_mode": "opt"}')[0] == 200
+        assert "opt; MPS daemon" in self.ok("status")
 
     def test_only_runners_of_corun_are_clients(self):
         self.ok("create", "mine", "--memory", "1G")
@@ -133,30 +130,30 @@ class CorunTest(CorunCase):
         self.direct("mine")
         self.direct("ours")
         isolated, corun = self.environment_of("mine"), self.environment_of("ours")
-        self.assertFalse(os.path.exists(isolated["CUDA_MPS_PIPE_DIRECTORY"]))
-        self.assertNotIn("CUDA_VISIBLE_DEVICES", isolated)
-        self.assertNotIn("BANDSAW_MPS", isolated)
+        assert not os.path.exists(isolated["CUDA_MPS_PIPE_DIRECTORY"])
+        assert "CUDA_VISIBLE_DEVICES" not in isolated
+        assert "BANDSAW_MPS" not in isolated
         pipe = pathlib.Path(corun["CUDA_MPS_PIPE_DIRECTORY"])
-        self.assertEqual(pipe.parent.parent, self.folder / "run" / "mps.d")
-        self.assertEqual(corun["CUDA_VISIBLE_DEVICES"], f"GPU-{stand_ins.UUID}")
-        self.assertEqual(corun["BANDSAW_MPS"], "1")
+        assert pipe.parent.parent == self.folder / "run" / "mps.d"
+        assert corun["CUDA_VISIBLE_DEVICES"] == f"GPU-{stand_ins.UUID}"
+        assert corun["BANDSAW_MPS"] == "1"
         started, = stand_ins.daemons(self.folder / "run")
-        self.assertEqual(started["variables"], {"CUDA_MPS_PIPE_DIRECTORY": str(pipe),
+        assert started["variables"] == {"CUDA_MPS_PIPE_DIRECTORY": str(pipe),
                                                 "CUDA_MPS_LOG_DIRECTORY": str(pipe.parent / "log"),
-                                                "CUDA_VISIBLE_DEVICES": f"GPU-{stand_ins.UUID}"})
-        self.assertEqual("-multiuser-server" in started["arguments"], os.geteuid() == 0)
+                                                "CUDA_VISIBLE_DEVICES": f"GPU-{stand_ins.UUID}"}
+        assert ("-multiuser-server" in started["arguments"]) == (os.geteuid() == 0)
         for path, mode in ((pipe.parent.parent, 0o711), (pipe.parent, 0o711), (pipe, 0o711), (pipe.parent / "log", 0o700)):
-            self.assertEqual(stat.S_IMODE(path.stat().st_mode), mode, path)
+            assert stat.S_IMODE(path.stat().st_mode) == mode, path
         # A change is for those that start from then on; the daemon goes when nobody wants it.
         self.ok("set", "ours", "--sharing", "isolated")
-        self.assertTrue(until(lambda: not alive(pid)), self.log_text())
-        self.assertEqual(self.mps_state()["state"], "off")
+        assert until(lambda: not alive(pid)), self.log_text()
+        assert self.mps_state()["state"] == "off"
         self.warm_ready("ours")
         client = self.direct("ours", 2)
-        self.assertFalse(os.path.exists(stand_ins.environment_of(self.folder, self.runner_of("ours", 1))
-                                        ["CUDA_MPS_PIPE_DIRECTORY"]))
+        assert not os.path.exists(stand_ins.environment_of(self.folder, self.runner_of("ours", 1))
+                                        ["CUDA_MPS_PIPE_DIRECTORY"])
         client.close()
-        self.assertEqual(list((self.folder / "run" / "mps.d").iterdir()), [])
+        assert list((self.folder / "run" / "mps.d").iterdir()) == []
 
     def test_a_killed_daemon_is_started_again(self):
         self.ok("create", "mine", "--memory", "1G")
@@ -168,20 +165,20 @@ class CorunTest(CorunCase):
         runner, isolated = self.runner_of("ours"), self.runner_of("mine")
         self.warm_ready("ours")
         os.kill(first["pid"], signal.SIGKILL)
-        self.assertTrue(until(lambda: self.mps_state()["restarts"] == 1), self.log_text())
-        self.assertTrue(until(lambda: not alive(runner)), self.session_log("ours"))
-        self.assertEqual(ours.recv(64), b"", "the program must see that it is lost")
+        assert until(lambda: self.mps_state()["restarts"] == 1), self.log_text()
+        assert until(lambda: not alive(runner)), self.session_log("ours")
+        assert ours.recv(64) == b"", "the program must see that it is lost"
         again = self.running()
-        self.assertNotEqual(again["pid"], first["pid"])
-        self.assertTrue(alive(isolated))
+        assert again["pid"] != first["pid"]
+        assert alive(isolated)
         mine.close()
         self.warm_ready("ours")
         self.direct("ours", 2)
-        self.assertEqual(self.environment_of("ours")["CUDA_MPS_PIPE_DIRECTORY"] + "/../log",
-                         again["log"].replace("/log", "/pipe/../log"))
-        self.assertIn("was killed by signal 9", self.log_text())
-        self.assertIn("the stand-in has started", self.log_text())
-        self.assertIn("1 restarts", self.ok("status"))
+        assert (self.environment_of("ours")["CUDA_MPS_PIPE_DIRECTORY"] + "/../log" ==
+                again["log"].replace("/log", "/pipe/../log"))
+        assert "was killed by signal 9" in self.log_text()
+        assert "the stand-in has started" in self.log_text()
+        assert "1 restarts" in self.ok("status")
 
     def test_a_fault_takes_all_that_are_corun_along(self):
         self.ok("create", "mine", "--memory", "1G")
@@ -194,24 +191,24 @@ class CorunTest(CorunCase):
         isolated = self.runner_of("mine")
         other = self.direct("theirs")
         victim = self.runner_of("theirs")
-        self.assertEqual(self.mps_state()["restarts"], 0)
+        assert self.mps_state()["restarts"] == 0
         for end_at_once in (True, False):
             faulting = self.direct("ours", 2, b"fault")
             if end_at_once:
                 faulting.close()
-            self.assertTrue(until(lambda: self.mps_state()["pid"] not in (0, pid)), self.log_text())
-            self.assertTrue(until(lambda: not alive(pid)), self.log_text())
-            self.assertTrue(until(lambda: not alive(victim)), self.session_log("theirs"))
-            self.assertEqual(other.recv(64), b"")
-            self.assertIn("a program on 'ours' has had a fault", self.log_text())
+            assert until(lambda: self.mps_state()["pid"] not in (0, pid)), self.log_text()
+            assert until(lambda: not alive(pid)), self.log_text()
+            assert until(lambda: not alive(victim)), self.session_log("theirs")
+            assert other.recv(64) == b""
+            assert "a program on 'ours' has had a fault" in self.log_text()
             pid = self.running()["pid"]
             self.warm_ready("theirs")
             other = self.direct("theirs", 3)
             victim = self.runner_of("theirs")
-            self.assertEqual(self.environment_of("theirs")["CUDA_MPS_PIPE_DIRECTORY"].replace("/pipe", "/log"),
-                             self.mps_state()["log"])
-        self.assertTrue(alive(isolated))
-        self.assertEqual(self.mps_state()["restarts"], 2)
+            assert (self.environment_of("theirs")["CUDA_MPS_PIPE_DIRECTORY"].replace("/pipe", "/log") ==
+                    self.mps_state()["log"])
+        assert alive(isolated)
+        assert self.mps_state()["restarts"] == 2
 
     def test_the_daemon_outlives_vgpud(self):
         self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
@@ -221,56 +218,52 @@ class CorunTest(CorunCase):
         for end in (signal.SIGTERM, signal.SIGKILL):
             self.daemon.send_signal(end)
             self.daemon.wait(10)
-            self.assertTrue(alive(pid))
+            assert alive(pid)
             self.start()
-            self.assertEqual(self.running()["pid"], pid)
-            self.assertTrue(until(lambda: self.show("ours")["live"]))
-            self.assertEqual(self.runner_of("ours"), runner)
+            assert self.running()["pid"] == pid
+            assert until(lambda: self.show("ours")["live"])
+            assert self.runner_of("ours") == runner
         client.close()
         # One that died while no vgpud looked.
         self.daemon.terminate()
         self.daemon.wait(10)
         os.kill(pid, signal.SIGKILL)
         self.start()
-        self.assertNotEqual(self.running()["pid"], pid)
-        self.assertEqual(len(list((self.folder / "run" / "mps.d").iterdir())), 1)
+        assert self.running()["pid"] != pid
+        assert len(list((self.folder / "run" / "mps.d").iterdir())) == 1
         self.warm_ready("ours")
         self.direct("ours", 2)
         pid = self.running()["pid"]
         self.ok("shutdown")
         self.daemon.wait(10)
-        self.assertFalse(alive(pid), "vgpuctl shutdown ends it")
+        assert not alive(pid), "vgpuctl shutdown ends it"
 
 
-class NoMpsTest(CorunCase):
+class TestNoMps(CorunCase):
     mps = "no-such-mps-control"
 
     def test_a_missing_daemon_is_said(self):
         said = self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
-        self.assertIn("programs on it are refused for now: there is no 'no-such-mps-control' in PATH", said)
-        self.assertTrue(until(lambda: self.show("ours")["live"]))
-        self.assertIn("no MPS daemon: there is no 'no-such-mps-control'", self.refusal("ours"))
-        self.assertIn("no-such-mps-control", self.ok("status"))
+        assert "programs on it are refused for now: there is no 'no-such-mps-control' in PATH" in said
+        assert until(lambda: self.show("ours")["live"])
+        assert "no MPS daemon: there is no 'no-such-mps-control'" in self.refusal("ours")
+        assert "no-such-mps-control" in self.ok("status")
         self.ok("set", "ours", "--sharing", "isolated")
         self.warm_ready("ours")
         self.direct("ours")
 
     def refusal(self, name):
-        with self.assertRaises(AssertionError) as refused:
+        with pytest.raises(AssertionError) as refused:
             self.direct(name)
-        return str(refused.exception)
+        return str(refused.value)
 
 
-class BrokenMpsTest(NoMpsTest):
+class TestBrokenMps(TestNoMps):
     """One that ends at once."""
     mps = "/bin/false"
 
     def test_a_missing_daemon_is_said(self):
         self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
-        self.assertTrue(until(lambda: self.mps_state()["restarts"] >= 2), self.log_text())
-        self.assertTrue(until(lambda: self.show("ours")["live"]))
-        self.assertIn("exited with status 1", self.refusal("ours"))
-
-
-if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=1)
+        assert until(lambda: self.mps_state()["restarts"] >= 2), self.log_text()
+        assert until(lambda: self.show("ours")["live"])
+        assert "exited with status 1" in self.refusal("ours")

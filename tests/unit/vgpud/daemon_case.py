@@ -7,12 +7,15 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
-import unittest
 
-VGPUD, SESSION, VGPUCTL, RUNNER = (pathlib.Path(path) for path in sys.argv[1:5])
+import pytest
+
+from lab.paths import BUILD
+
+VGPUD, SESSION = BUILD / "backend/vgpud/vgpud", BUILD / "backend/session/bandsaw-session"
+VGPUCTL, RUNNER = BUILD / "tools/vgpuctl/vgpuctl", BUILD / "tests/unit/session/fake_runner"
 
 
 def alive(pid: int) -> bool:
@@ -42,8 +45,20 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
-class DaemonCase(unittest.TestCase):
-    def setUp(self):
+class DaemonCase:
+    """Test classes that derive from it have a vgpud for each of their tests."""
+
+    @pytest.fixture(autouse=True)
+    def _daemon(self):
+        self.clients = []
+        self.make_folder()
+        self.start()
+        yield
+        self.end()
+        for client in self.clients:
+            client.close()
+
+    def make_folder(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bandsaw-test-"))
         self.folder.chmod(0o755)
         libexec = self.folder / "libexec"
@@ -57,9 +72,8 @@ class DaemonCase(unittest.TestCase):
                             "LIBVIRT_DEFAULT_URI": "test:///default"}
         self.daemon = None
         self.log = open(self.folder / "log", "w+")
-        self.start()
 
-    def tearDown(self):
+    def end(self):
         if self.daemon.poll() is not None:
             self.start()
         self.ctl("shutdown")
@@ -69,7 +83,7 @@ class DaemonCase(unittest.TestCase):
 
     def start(self):
         self.daemon = self.spawn()
-        self.assertTrue(until(lambda: self.ctl("status").returncode == 0), self.log_text())
+        assert until(lambda: self.ctl("status").returncode == 0), self.log_text()
 
     def spawn(self):
         return subprocess.Popen([VGPUD, "--config", self.config], env=self.environment, stderr=self.log)
@@ -83,17 +97,17 @@ class DaemonCase(unittest.TestCase):
 
     def ok(self, *arguments):
         result = self.ctl(*arguments)
-        self.assertEqual(result.returncode, 0, result.stderr + self.log_text())
+        assert result.returncode == 0, result.stderr + self.log_text()
         return result.stdout
 
     def refused(self, code, text, *arguments):
         result = self.ctl(*arguments)
-        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
-        self.assertIn(text, result.stderr)
+        assert result.returncode == code, result.stdout + result.stderr
+        assert text in result.stderr
         quiet = self.ctl(*arguments, "--json")
-        self.assertEqual(quiet.returncode, code)
+        assert quiet.returncode == code
         if code != 2:
-            self.assertIn(text, "\n".join(json.loads(quiet.stdout).values()))
+            assert text in "\n".join(json.loads(quiet.stdout).values())
 
     def show(self, name):
         return json.loads(self.ok("show", name, "--json"))
@@ -101,7 +115,7 @@ class DaemonCase(unittest.TestCase):
     def direct(self, name, process=1, comm=b"test"):
         """A guest process; the socket is its life."""
         client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.addCleanup(client.close)
+        self.clients.append(client)
         client.settimeout(10)
         client.connect(str(self.folder / "run" / name / "direct.sock"))
         schema = bytes.fromhex(self.show(name)["live"]["schema"])
@@ -109,8 +123,8 @@ class DaemonCase(unittest.TestCase):
         reply, descriptors, _, _ = socket.recv_fds(client, 4096, 8)
         for descriptor in descriptors:
             os.close(descriptor)
-        self.assertEqual(struct.unpack_from("<I", reply)[0], 0, reply)
-        self.assertEqual(len(descriptors), 2)
+        assert struct.unpack_from("<I", reply)[0] == 0, reply
+        assert len(descriptors) == 2
         return client
 
     def http(self, method, target, body=b""):

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """vgpud, its sessions and vgpuctl together: lives and deaths."""
 import json
 import os
@@ -7,27 +6,27 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
-import unittest
+
+import pytest
 
 from daemon_case import RUNNER, VGPUD, DaemonCase, alive, until
 
 
-class DaemonTest(DaemonCase):
+class TestDaemon(DaemonCase):
     def test_life_of_a_virtual_gpu(self):
-        self.assertIn("created web0", self.ok("create", "web0", "--memory", "8G", "--compute", "30", "--copy", "30"))
-        self.assertEqual([view["name"] for view in json.loads(self.ok("list", "--json"))], ["web0"])
-        self.assertIn("web0", self.ok("list"))
+        assert "created web0" in self.ok("create", "web0", "--memory", "8G", "--compute", "30", "--copy", "30")
+        assert [view["name"] for view in json.loads(self.ok("list", "--json"))] == ["web0"]
+        assert "web0" in self.ok("list")
         self.ok("set", "web0", "--memory", "4G", "--compute", "100")
         view = self.show("web0")
-        self.assertEqual((view["memory"], view["compute"], view["copy"]), (4 << 30, 100, 30))
-        self.assertEqual(view["live"]["memory_share"], 4 << 30)
+        assert (view["memory"], view["compute"], view["copy"]) == (4 << 30, 100, 30)
+        assert view["live"]["memory_share"] == 4 << 30
         session = view["session"]["pid"]
-        self.assertTrue(alive(session))
+        assert alive(session)
         self.ok("destroy", "web0")
-        self.assertTrue(until(lambda: not alive(session)))
-        self.assertFalse((self.folder / "run" / "web0").exists())
-        self.assertFalse((self.folder / "state" / "vgpus" / "web0").exists())
+        assert until(lambda: not alive(session))
+        assert not (self.folder / "run" / "web0").exists()
+        assert not (self.folder / "state" / "vgpus" / "web0").exists()
 
     def test_refusals(self):
         self.ok("create", "web0", "--memory", "8G", "--compute", "60", "--copy", "60")
@@ -46,12 +45,12 @@ class DaemonTest(DaemonCase):
         self.refused(4, "no virtual GPU", "destroy", "../web0")
         self.refused(1, "attached to no domain", "detach", "web0")
         self.refused(4, "nosuchdomain", "attach", "web0", "nosuchdomain")
-        self.assertEqual(self.show("web0")["domain"], "")
+        assert self.show("web0")["domain"] == ""
         self.ok("attach", "web0", "dom", "--record-only")
         self.refused(1, "attached to domain 'dom'", "destroy", "web0")
         self.refused(1, "attached to domain 'dom'", "attach", "web0", "other", "--record-only")
         self.ok("detach", "web0", "--record-only")
-        self.assertEqual(json.loads(self.ok("list", "--json"))[0]["memory"], 8 << 30)
+        assert json.loads(self.ok("list", "--json"))[0]["memory"] == 8 << 30
 
     def test_no_daemon(self):
         self.daemon.terminate()
@@ -60,8 +59,8 @@ class DaemonTest(DaemonCase):
 
     def test_a_second_daemon_is_refused(self):
         second = self.spawn()
-        self.assertEqual(second.wait(10), 1)
-        self.assertIn(f"runs already (pid {self.daemon.pid}", self.log_text())
+        assert second.wait(10) == 1
+        assert f"runs already (pid {self.daemon.pid}" in self.log_text()
         self.ok("status")
 
     def test_sessions_live_through_a_restart(self):
@@ -71,15 +70,15 @@ class DaemonTest(DaemonCase):
         for how in (signal.SIGTERM, signal.SIGKILL):
             self.daemon.send_signal(how)
             self.daemon.wait(10)
-            self.assertTrue(alive(session))
+            assert alive(session)
             self.start()
             view = until(lambda: (v := self.show("web0"))["live"] and v)
-            self.assertEqual(view["session"]["pid"], session)
-            self.assertEqual(len(view["live"]["processes"]), 1)
+            assert view["session"]["pid"] == session
+            assert len(view["live"]["processes"]) == 1
         client.close()
-        self.assertTrue(until(lambda: not self.show("web0")["live"]["processes"]))
+        assert until(lambda: not self.show("web0")["live"]["processes"])
         self.ok("destroy", "web0")
-        self.assertTrue(until(lambda: not alive(session)))
+        assert until(lambda: not alive(session))
 
     def test_a_dead_session_is_replaced_and_harms_no_other(self):
         self.ok("create", "web0", "--memory", "1G")
@@ -88,22 +87,22 @@ class DaemonTest(DaemonCase):
         runner = self.show("web0")["live"]["processes"][0]["runner"]
         session = self.show("web0")["session"]["pid"]
         os.kill(session, signal.SIGKILL)
-        self.assertEqual(victim.recv(100), b"")
-        self.assertTrue(until(lambda: not alive(runner)), "its runners go with it")
-        self.assertTrue(until(lambda: self.show("web0")["session"]["state"] == "running"))
-        self.assertNotEqual(self.show("web0")["session"]["pid"], session)
+        assert victim.recv(100) == b""
+        assert until(lambda: not alive(runner)), "its runners go with it"
+        assert until(lambda: self.show("web0")["session"]["state"] == "running")
+        assert self.show("web0")["session"]["pid"] != session
         self.direct("web0").close()
-        self.assertEqual(len(self.show("web1")["live"]["processes"]), 1)
+        assert len(self.show("web1")["live"]["processes"]) == 1
         witness.close()
 
     def test_a_dead_runner_takes_only_its_process(self):
         self.ok("create", "web0", "--memory", "1G")
         first, second = self.direct("web0"), self.direct("web0")
         os.kill(self.show("web0")["live"]["processes"][0]["runner"], signal.SIGKILL)
-        self.assertEqual(first.recv(100), b"")
-        self.assertEqual(len(until(lambda: self.show("web0")["live"]["processes"])), 1)
+        assert first.recv(100) == b""
+        assert len(until(lambda: self.show("web0")["live"]["processes"])) == 1
         second.send(struct.pack("<II", 8, 1))
-        self.assertEqual(struct.unpack_from("<I", second.recv(4096))[0], 0)
+        assert struct.unpack_from("<I", second.recv(4096))[0] == 0
         second.close()
 
     def test_a_virtual_gpu_in_use_is_not_destroyed(self):
@@ -111,22 +110,22 @@ class DaemonTest(DaemonCase):
         client = self.direct("web0")
         self.refused(1, "in use", "destroy", "web0")
         self.ok("destroy", "web0", "--force")
-        self.assertEqual(client.recv(100), b"")
+        assert client.recv(100) == b""
 
     def test_sessions_are_unprivileged(self):
         if os.geteuid() != 0:
-            self.skipTest("not root")
+            pytest.skip("not root")
         self.ok("create", "web0", "--memory", "1G")
         client = self.direct("web0")
         view = self.show("web0")
         for pid in (view["session"]["pid"], view["live"]["processes"][0]["runner"]):
             status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
                           if ":\t" in line)
-            self.assertEqual(set(status["Uid"].split()), {"60600"})
-            self.assertEqual(status["NoNewPrivs"], "1")
-            self.assertIn(int(status["CapEff"], 16), (0, 1 << 12))
+            assert set(status["Uid"].split()) == {"60600"}
+            assert status["NoNewPrivs"] == "1"
+            assert int(status["CapEff"], 16) in (0, 1 << 12)
         runner = view["live"]["processes"][0]["runner"]
-        self.assertLessEqual({int(fd) for fd in os.listdir(f"/proc/{runner}/fd")}, set(range(12)))
+        assert {int(fd) for fd in os.listdir(f"/proc/{runner}/fd")} <= set(range(12))
         client.close()
 
     def test_a_full_disk_refuses_and_loses_nothing(self):
@@ -137,7 +136,7 @@ class DaemonTest(DaemonCase):
         saved = (state / "registry.json").read_text()
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", state], capture_output=True,
                           check=False).returncode != 0:
-            self.skipTest("cannot mount a small disk here")
+            pytest.skip("cannot mount a small disk here")
         try:
             (state / "registry.json").write_text(saved)
             self.start()
@@ -150,7 +149,7 @@ class DaemonTest(DaemonCase):
             self.refused(1, "No space left", "create", "web1", "--memory", "1G")
             self.refused(1, "No space left", "set", "web0", "--compute", "20")
             self.refused(1, "No space left", "destroy", "web0")
-            self.assertEqual(self.show("web0")["compute"], 10)
+            assert self.show("web0")["compute"] == 10
             (state / "filler").unlink()
             self.ok("create", "web1", "--memory", "1G")
             self.ok("shutdown")
@@ -173,10 +172,10 @@ class DaemonTest(DaemonCase):
                 ("POST", "/v1/vgpus/web0/attach", b"{}", 400), ("POST", "/v1/vgpus", b"[" * 60000, 400),
                 ("GET", "/v1/vgpus/%2e%2e%2fetc", b"", 404), ("GET", "/v1/vgpus/web0", b"", 200)]:
             status, reply = self.http(method, target, body)
-            self.assertEqual(status, code, (method, target, reply))
+            assert status == code, (method, target, reply)
             if code >= 400:
-                self.assertIn("error", json.loads(reply))
-        self.assertEqual(self.http("POST", "/v1/vgpus", b"x" * 1000000)[0], 413)
+                assert "error" in json.loads(reply)
+        assert self.http("POST", "/v1/vgpus", b"x" * 1000000)[0] == 413
         raw = socket.socket(socket.AF_UNIX)
         raw.connect(str(self.folder / "run" / "control.sock"))
         raw.send(b"GET /v1/vgpus HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -187,12 +186,12 @@ class DaemonTest(DaemonCase):
         self.ok("create", "web0", "--memory", "1G")
         text = self.ctl("xml", "web0")
         if "without libvirt" in text.stderr:
-            self.skipTest("built without libvirt")
-        self.assertIn(str(self.folder / "run" / "web0" / "vfio.sock"), text.stdout)
+            pytest.skip("built without libvirt")
+        assert str(self.folder / "run" / "web0" / "vfio.sock") in text.stdout
 
     def test_a_gpu_is_chosen_by_configuration(self):
         status = json.loads(self.ok("status", "--json"))["device"]
-        self.assertEqual((status["id"], status["kind"], status["index"]), ("soft", "soft", 0))
+        assert (status["id"], status["kind"], status["index"]) == ("soft", "soft", 0)
         self.ok("create", "web0", "--memory", "1G")
         self.ok("shutdown")
         self.daemon.wait(10)
@@ -207,21 +206,21 @@ exec {RUNNER}
         self.config.write_text('[device]\nname = "cuda"\nindex = 1\n')
         self.environment |= {"CUDA_MODULE_LOADING": "LAZY", "LD_LIBRARY_PATH": "/nonexistent", "SECRET": "x"}
         self.start()
-        self.assertIn("Test GPU", self.ok("status"))
+        assert "Test GPU" in self.ok("status")
         status = json.loads(self.ok("status", "--json"))["device"]
-        self.assertEqual((status["id"], status["kind"], status["index"], status["name"], status["memory"]),
-                         ("cuda:1", "cuda", 1, "Test GPU", 4 << 30))
+        assert ((status["id"], status["kind"], status["index"], status["name"], status["memory"]) ==
+                ("cuda:1", "cuda", 1, "Test GPU", 4 << 30))
         # One of another device is kept and not started.
-        self.assertEqual(self.show("web0")["session"]["state"], "none")
+        assert self.show("web0")["session"]["state"] == "none"
         self.ok("destroy", "web0")
         self.refused(1, "on device 'cuda:1'", "create", "web1", "--memory", "5G")
         self.ok("create", "web1", "--memory", "1G")
-        self.assertEqual(self.show("web1")["device"], "cuda:1")
+        assert self.show("web1")["device"] == "cuda:1"
         self.direct("web1").close()
         lines = (self.folder / "state/vgpus/web1/cache/environment").read_text().splitlines()
         for line in ("BANDSAW_DEVICE=cuda:1", "CUDA_MODULE_LOADING=LAZY", "LD_LIBRARY_PATH=/nonexistent"):
-            self.assertIn(line, lines)
-        self.assertNotIn("SECRET=x", lines)
+            assert line in lines
+        assert "SECRET=x" not in lines
 
     def test_a_gpu_that_is_not_there_is_said_clearly(self):
         self.config.write_text('[device]\nname = "cuda"\n')
@@ -230,20 +229,16 @@ exec {RUNNER}
         runner.write_text("#!/bin/sh\necho 'no libcuda.so.1 of an NVIDIA driver was found' >&2; exit 1\n")
         runner.chmod(0o755)
         second = self.spawn()
-        self.assertEqual(second.wait(10), 1)
-        self.assertIn("no libcuda.so.1 of an NVIDIA driver was found", self.log_text())
+        assert second.wait(10) == 1
+        assert "no libcuda.so.1 of an NVIDIA driver was found" in self.log_text()
         self.config.write_text("")
 
     def test_stop_sessions(self):
         self.ok("create", "web0", "--memory", "1G")
         session = self.show("web0")["session"]["pid"]
-        self.assertEqual(subprocess.run([VGPUD, "--config", self.config, "--stop-sessions"], env=self.environment,
-                                        check=False, timeout=60).returncode, 0)
+        assert subprocess.run([VGPUD, "--config", self.config, "--stop-sessions"], env=self.environment,
+                                        check=False, timeout=60).returncode == 0
         self.daemon.wait(10)
-        self.assertFalse(alive(session))
+        assert not alive(session)
         self.start()
-        self.assertEqual([view["name"] for view in json.loads(self.ok("list", "--json"))], ["web0"])
-
-
-if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=1)
+        assert [view["name"] for view in json.loads(self.ok("list", "--json"))] == ["web0"]

@@ -1,12 +1,13 @@
-"""The real GPU behind the corridor: that it is said, shared and lost as the software device is, and reached from a VM."""
+"""The real GPU from end to end: that it is said, shared and lost as the software device is, and reached from a VM."""
 import subprocess
+
+import pytest
 
 from lab import cuda_programs, host, qemu_root
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct, run_in_guest
 from lab.paths import REPO
 from lab.plain_vm import lab_vm
-from lab.results import Skip
 
 ONE, TWO = "gpu-one", "gpu-two"
 VM_SECONDS = 120
@@ -14,7 +15,7 @@ VM_SECONDS = 120
 
 def _need_gpu() -> None:
     if not host.current_device().startswith("cuda"):
-        raise Skip("the device is not a GPU")
+        pytest.skip("the device is not a GPU")
 
 
 def _busy(vgpu: str, seconds: float) -> subprocess.Popen:
@@ -26,7 +27,9 @@ def _busy(vgpu: str, seconds: float) -> subprocess.Popen:
     return process
 
 
-def finish() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _cleaned_up(lab):
+    yield
     for name in (ONE, TWO):
         host.vgpuctl("destroy", name, "--force", check=False)
 
@@ -52,7 +55,7 @@ def test_a_fault_spares_siblings_and_other_virtual_gpus():
 
 def test_programs_in_a_vm():
     if not qemu_root.available():
-        raise Skip("no QEMU >= 10.1 here; tools/pack on another machine packs one into .carry")
+        pytest.skip("no QEMU >= 10.1 here; tools/pack on another machine packs one into .carry")
     vm = lab_vm("gpu-test", "gpu-vm0")
     chosen = [program for program in cuda_programs.programs() if program.in_vm and program.on_gpu]
     cuda_programs.compile_all(chosen)

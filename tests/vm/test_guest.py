@@ -1,0 +1,122 @@
+"""A libvirt domain with a virtual GPU from end to end: from attach to the last fault on the way."""
+import os
+import signal
+import time
+
+import pytest
+
+from lab import cuda_programs, host
+from lab.shell import Failure, wait_until
+
+
+def test_attach_is_checked(guest):
+    host.vgpuctl("destroy", "attach0", check=False)
+    host.vgpuctl("create", "attach0", "--memory", "64M", "--compute", "1", "--copy", "1")
+    refused = host.vgpuctl("attach", "attach0", "no-such-domain", check=False)
+    assert refused.returncode != 0 and "no-such-domain" in refused.stderr, refused.stderr
+    refused = host.vgpuctl("attach", "no-such-vgpu", "test", check=False)
+    assert refused.returncode != 0 and "no-such-vgpu" in refused.stderr, refused.stderr
+    running = host.vgpuctl("attach", "attach0", "test", check=False)
+    assert running.returncode != 0 and "running" in running.stderr, running.stderr
+    host.vgpuctl("destroy", "attach0")
+    xml = host.virsh("dumpxml", "test").stdout
+    assert "vfio-user-pci" in xml and "test0" in xml
+
+
+def test_programs_in_the_guest(guest):
+    chosen = [program for program in cuda_programs.programs() if program.in_vm]
+    assert len(chosen) >= 12
+    cuda_programs.compile_all(chosen)
+    wrong = [text for program in chosen if (text := guest.run(program))]
+    assert not wrong, "\n".join(wrong)
+    guest.kernel_is_content()
+
+
+@pytest.mark.full
+def test_every_program_in_the_guest(guest):
+    chosen = [program for program in cuda_programs.programs()
+              if not program.in_vm and program.on_soft and "needs" not in program.facts]
+    cuda_programs.compile_all(chosen)
+    wrong = [text for program in chosen if (text := guest.run(program, 600))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_killed_process_leaves_nothing(guest):
+    guest.runs_programs()
+    for delay in (0.0, 0.2, 0.5):
+        guest.busy(60)
+        time.sleep(delay)
+        guest.shell("killall -9 busy")
+        wait_until(lambda: not host.live("test0")["processes"], 15, "the runner's end")
+        wait_until(lambda: int(host.live("test0")["memory_used"]) == 0, 15, "the return of memory")
+    guest.runs_programs()
+    guest.kernel_is_content()
+
+
+def test_endless_kernel_can_be_killed(guest):
+    guest.start("endless", "running")
+    guest.runs_programs()
+    guest.shell("killall -9 endless")
+    wait_until(lambda: not host.live("test0")["processes"], 15, "the runner's end")
+
+
+def test_module_can_be_reloaded(guest):
+    guest.runs_programs()
+    status, output = guest.shell("rmmod virtio_vgpu && insmod /lib/modules/virtio_vgpu.ko && ls /dev/vgpu0")
+    assert status == 0, output
+    guest.runs_programs()
+    guest.kernel_is_content()
+
+
+def test_guest_can_reboot(guest):
+    guest.runs_programs()
+    before = guest.boot_id()
+    guest.shell("(sleep 1; reboot -f) >/dev/null 2>&1 </dev/null &")
+
+    def booted_again() -> bool:
+        guest.vm.disconnect()
+        guest.vm.agent(120)
+        try:
+            return guest.boot_id() != before
+        except (Failure, TimeoutError):
+            return False  # it went down under the question
+
+    wait_until(booted_again, 120, "the guest's next boot")
+    guest.runs_programs()
+
+
+def test_killed_qemu_comes_back(guest):
+    guest.runs_programs()
+    host.virsh("destroy", "test")
+    guest.vm.disconnect()
+    wait_until(lambda: not host.live("test0")["processes"], 15, "the end of the guest's processes")
+    guest.vm.start()
+    guest.runs_programs()
+
+
+def test_vgpud_restarts_under_the_guest(guest):
+    guest.runs_programs()
+    guest.busy(20)
+    os.kill(host.vgpuctl_json("status")["pid"], signal.SIGKILL)
+    host.start_vgpud()
+    wait_until(lambda: host.live("test0")["pid"], 15, "the session's adoption")
+    guest.runs_programs()
+    wait_until(lambda: guest.shell("pidof busy")[0] != 0, 60, "the running program's end")
+    assert "round" in guest.busy_log(), f"the running program was harmed: {guest.busy_log()}"
+
+
+def test_killed_session_is_a_clear_error(guest):
+    guest.runs_programs()
+    guest.busy(60)
+    session = host.live("test0")["pid"]
+    os.kill(session, signal.SIGSTOP)  # so that a request of the guest is under way when it dies
+    guest.shell("setsid /opt/run/busy 1 >/dev/null 2>&1 </dev/null &")
+    time.sleep(0.5)
+    os.kill(session, signal.SIGKILL)
+    wait_until(lambda: guest.shell("pidof busy")[0] != 0, 60, "the program's end")
+    assert "cuda" in guest.busy_log(), f"no clear error: {guest.busy_log()}"
+    assert guest.vm.running(), "QEMU did not survive its device"
+    guest.vm.stop()
+    wait_until(lambda: host.live("test0")["pid"], 20, "a new session")
+    guest.vm.start()
+    guest.runs_programs()
