@@ -45,7 +45,7 @@ struct alignas(64) Gate {
   std::atomic<uint64_t> blocks;    // of the next slice
 };
 
-struct GateBoard {
+struct GrantPage {
   // A futex word. 1: there is no arbiter, everybody may begin. Set by the session when the arbiter's connection ends,
   // cleared by the arbiter.
   std::atomic<uint32_t> absent;
@@ -64,13 +64,13 @@ struct GateBoard {
 // What the session sends to who connects to its gate socket, with two descriptors: the usage page and the bell.
 struct GateHello {
   uint64_t usage_page_bytes = 0;
-  uint64_t board_offset = 0;  // in the usage page
+  uint64_t grant_page_offset = 0;  // in the usage page
 };
 
 // True: the bell is to be rung.
-inline bool set_news(GateBoard& board, uint32_t slot) {
+inline bool set_news(GrantPage& grant_page, uint32_t slot) {
   const uint64_t bit = uint64_t{1} << (slot % 64);
-  return (board.news[slot / 64].fetch_or(bit) & bit) == 0;
+  return (grant_page.news[slot / 64].fetch_or(bit) & bit) == 0;
 }
 
 }  // namespace bandsaw

@@ -1,6 +1,6 @@
 // What a runner says of the kernel of which it is about to ask for a slice, so that vgpud can choose whose slices run
-// beside each other, and how large they are (vgpu-sched/slice). One record for each of its gates' slots, on the board
-// (gate_link.h); short work needs none.
+// beside each other, and how large they are (vgpu-sched/slice). One record for each of its gates' slots, on the grant
+// page (gate_link.h); short work needs none.
 //
 // Written by the runner before it counts up `asked`, read by the arbiter once for each ask; and while resident blocks
 // of a plan are under way, to tell how far they are. Nothing of it is believed: the arbiter copies it, bounds it, and

@@ -108,7 +108,7 @@ struct UsagePage {
   std::atomic<int64_t> memory_share;  // bytes; set by the session
   uint64_t reserved[6];
   UsageSlot slots[kUsageSlots];
-  GateBoard board;
+  GrantPage grant_page;
 };
 
 }  // namespace bandsaw

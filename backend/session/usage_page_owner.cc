@@ -88,7 +88,7 @@ Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share) {
   void* memory = ::mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return Status::system("cannot map the usage page");
   UsagePageOwner owner(std::move(fd), std::move(bell), new (memory) UsagePage{});
-  owner.page_->board.absent = 1;
+  owner.page_->grant_page.absent = 1;
   owner.set_memory_share(memory_share);
   return owner;
 }
@@ -130,21 +130,21 @@ void UsagePageOwner::give_back(int slot) {
 
 // What the dead runner held is given back: the arbiter hears of it.
 void UsagePageOwner::clear_gates(uint32_t slot) {
-  GateBoard& board = page_->board;
-  for (Gate& gate : board.gates[slot]) {
+  GrantPage& grant_page = page_->grant_page;
+  for (Gate& gate : grant_page.gates[slot]) {
     for (auto* counter : {&gate.begun, &gate.ended, &gate.asked, &gate.granted, &gate.open}) counter->store(0);
     gate.busy_ns = 0;
   }
-  ++board.generation[slot];
-  if (set_news(board, slot) && !signal_event(bell_.get())) spdlog::warn("the arbiter's bell is full");
+  ++grant_page.generation[slot];
+  if (set_news(grant_page, slot) && !signal_event(bell_.get())) spdlog::warn("the arbiter's bell is full");
 }
 
 void UsagePageOwner::open_gates() {
-  GateBoard& board = page_->board;
-  board.absent = 1;
+  GrantPage& grant_page = page_->grant_page;
+  grant_page.absent = 1;
   for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
     if (!taken_[slot]) continue;
-    for (Gate& gate : board.gates[slot]) futex_wake(&gate.granted);
+    for (Gate& gate : grant_page.gates[slot]) futex_wake(&gate.granted);
   }
 }
 

@@ -19,20 +19,20 @@ constexpr std::chrono::milliseconds kForget{50};
 
 }  // namespace
 
-void GateView::connect(GateBoard* board, uint32_t slot, UniqueFd bell) {
-  board_ = board;
+void GateView::connect(GrantPage* grant_page, uint32_t slot, UniqueFd bell) {
+  grant_page_ = grant_page;
   slot_ = slot;
   bell_ = std::move(bell);
-  write_offer(board_->offers[slot_], {});
+  write_offer(grant_page_->offers[slot_], {});
 }
 
 void GateView::ring() {
-  if (!set_news(*board_, slot_) || !bell_) return;
+  if (!set_news(*grant_page_, slot_) || !bell_) return;
   if (!signal_event(bell_.get())) SPDLOG_WARN("the arbiter's bell: {}", std::strerror(errno));
 }
 
 bool GateView::enter(unsigned engine, uint64_t units) {
-  if (!board_) return true;
+  if (!grant_page_) return true;
   Lane& lane = lanes_[engine];
   Slice& slice = lane.slice;
   if (slice.begun) {
@@ -49,7 +49,7 @@ bool GateView::enter(unsigned engine, uint64_t units) {
 }
 
 bool GateView::enter_alone(unsigned engine) {
-  if (!board_) return true;
+  if (!grant_page_) return true;
   if (lanes_[engine].slice.begun) close(engine);
   if (!begin(engine, true)) return false;
   lanes_[engine].slice.units = 1;
@@ -57,11 +57,11 @@ bool GateView::enter_alone(unsigned engine) {
 }
 
 void GateView::enter_unasked(unsigned engine) {
-  if (!board_) return;
+  if (!grant_page_) return;
   Lane& lane = lanes_[engine];
   if (lane.slice.begun) close(engine);
   const bool counted = is_governed();
-  if (counted) board_->gates[slot_][engine].begun.fetch_add(1);
+  if (counted) grant_page_->gates[slot_][engine].begun.fetch_add(1);
   start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = Clock::now()});
 }
 
@@ -93,14 +93,14 @@ void GateView::pause() {
 
 void GateView::rest() {
   for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-    if (lanes_[engine].slice.begun && lanes_[engine].slice.counted && !board_->gates[slot_][engine].open.load()) {
+    if (lanes_[engine].slice.begun && lanes_[engine].slice.counted && !grant_page_->gates[slot_][engine].open.load()) {
       close(engine);
     }
   }
 }
 
 uint64_t GateView::quantum_ns() const {
-  const uint64_t told = board_->quantum_ns.load(std::memory_order_relaxed);
+  const uint64_t told = grant_page_->quantum_ns.load(std::memory_order_relaxed);
   return told == 0 ? kQuantumNs : std::min(told, kQuantumMostNs);
 }
 
@@ -117,7 +117,7 @@ uint64_t GateView::limit(const Lane& lane) const {
 bool GateView::permitted(Gate& gate) {
   // Counted first and looked second: see gate_link.h.
   gate.begun.fetch_add(1);
-  if (gate.open.load() || board_->absent.load()) return true;
+  if (gate.open.load() || grant_page_->absent.load()) return true;
   gate.begun.fetch_sub(1);
   return false;
 }
@@ -136,7 +136,7 @@ bool GateView::has_room(Lane& lane, const Gate& gate, bool one_piece) {
   if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
   // Of work that is longer than a quantum one piece keeps the engine busy, and who comes back waits for no more.
   const bool alone = grows || lane.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
-  const uint32_t told = std::clamp<uint32_t>(board_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
+  const uint32_t told = std::clamp<uint32_t>(grant_page_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
   const uint32_t depth = alone ? 1 : one_piece ? std::max(told, pieces(lane)) : told;
   const uint32_t flying = lane.in_flight;
   if (flying < depth) return true;
@@ -153,7 +153,7 @@ bool GateView::granted(Lane& lane, Gate& gate) {
     ring();
   }
   const uint32_t granted = gate.granted.load();
-  if (granted != gate.asked.load(std::memory_order_relaxed) && !board_->absent.load()) {
+  if (granted != gate.asked.load(std::memory_order_relaxed) && !grant_page_->absent.load()) {
     lane.wait_word = &gate.granted;
     lane.wait_seen = granted;
     return false;
@@ -165,41 +165,41 @@ bool GateView::granted(Lane& lane, Gate& gate) {
 
 bool GateView::is_wanted(unsigned engine) const {
   if (!is_governed()) return false;
-  const Gate& gate = board_->gates[slot_][engine];
+  const Gate& gate = grant_page_->gates[slot_][engine];
   return !gate.open.load(std::memory_order_relaxed) && !gate.calm.load(std::memory_order_relaxed);
 }
 
 bool GateView::is_planned(unsigned engine) const {
-  return is_governed() && board_->planned.load(std::memory_order_relaxed) != 0 &&
-         !board_->gates[slot_][engine].open.load(std::memory_order_relaxed);
+  return is_governed() && grant_page_->planned.load(std::memory_order_relaxed) != 0 &&
+         !grant_page_->gates[slot_][engine].open.load(std::memory_order_relaxed);
 }
 
 void GateView::offer(unsigned engine, const OfferFacts& facts) {
-  if (!board_) return;
+  if (!grant_page_) return;
   put_offer(engine, facts, lanes_[engine].asking ? 0 : 1);
   if (facts.call == 0 && is_planned(engine)) ring();
 }
 
 void GateView::report(unsigned engine, const OfferFacts& facts) {
-  if (!board_ || lanes_[engine].asking) return;
+  if (!grant_page_ || lanes_[engine].asking) return;
   put_offer(engine, facts, 0);
   ring();
 }
 
 // Of the ask that is so many after the last one.
 void GateView::put_offer(unsigned engine, OfferFacts facts, uint32_t after) {
-  facts.asked = board_->gates[slot_][engine].asked.load(std::memory_order_relaxed) + after;
-  write_offer(board_->offers[slot_], facts);
+  facts.asked = grant_page_->gates[slot_][engine].asked.load(std::memory_order_relaxed) + after;
+  write_offer(grant_page_->offers[slot_], facts);
 }
 
 GateAnswer GateView::answer(unsigned engine) const {
-  if (!board_ || !lanes_[engine].granted || board_->planned.load(std::memory_order_relaxed) == 0) return {};
-  const Gate& gate = board_->gates[slot_][engine];
+  if (!grant_page_ || !lanes_[engine].granted || grant_page_->planned.load(std::memory_order_relaxed) == 0) return {};
+  const Gate& gate = grant_page_->gates[slot_][engine];
   return {true, gate.blocks.load(), gate.resident.load()};
 }
 
 uint32_t GateView::planned_resident(unsigned engine) const {
-  return board_ ? board_->gates[slot_][engine].resident.load(std::memory_order_relaxed) : 0;
+  return grant_page_ ? grant_page_->gates[slot_][engine].resident.load(std::memory_order_relaxed) : 0;
 }
 
 bool GateView::moved() {
@@ -217,7 +217,7 @@ bool GateView::settle() {
   for (unsigned engine = 0; engine < kGateEngines; ++engine) {
     Lane& lane = lanes_[engine];
     if (!lane.asking) continue;
-    Gate& gate = board_->gates[slot_][engine];
+    Gate& gate = grant_page_->gates[slot_][engine];
     if (!granted(lane, gate)) {
       left = true;
       continue;
@@ -240,8 +240,8 @@ void GateView::wait(std::chrono::nanoseconds most) {
 
 bool GateView::begin(unsigned engine, bool one_piece) {
   Lane& lane = lanes_[engine];
-  Gate& gate = board_->gates[slot_][engine];
-  const bool counted = lane.asking || !board_->absent.load(std::memory_order_relaxed);
+  Gate& gate = grant_page_->gates[slot_][engine];
+  const bool counted = lane.asking || !grant_page_->absent.load(std::memory_order_relaxed);
   if (counted && !lane.asking && !has_room(lane, gate, one_piece)) return false;
   const bool open = counted && !lane.asking && permitted(gate);
   if (counted && !open && !granted(lane, gate)) return false;
@@ -282,7 +282,7 @@ void GateView::prove(Lane& lane, uint64_t units) {
 
 void GateView::ended(unsigned engine, uint64_t busy_ns) {
   Lane& lane = lanes_[engine];
-  Gate& gate = board_->gates[slot_][engine];
+  Gate& gate = grant_page_->gates[slot_][engine];
   gate.busy_ns.fetch_add(busy_ns);
   gate.ended.fetch_add(1);
   --lane.in_flight;

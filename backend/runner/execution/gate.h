@@ -30,8 +30,8 @@ class GateView {
   GateView() = default;
   GateView(const GateView&) = delete;
 
-  // Before the first record. Without it nothing is asked. `board` outlives this and the device.
-  void connect(GateBoard* board, uint32_t slot, UniqueFd bell);
+  // Before the first record. Without it nothing is asked. `grant_page` outlives this and the device.
+  void connect(GrantPage* grant_page, uint32_t slot, UniqueFd bell);
   void set_device(Device* device) { device_ = device; }
 
   // Before work of this many units is put on the engine. False: not now; who has been told so has to ask again, or what
@@ -56,11 +56,11 @@ class GateView {
   // Others wait for the end of what has begun on the engine.
   bool is_wanted(unsigned engine) const;
   // Somebody says when others want an engine.
-  bool is_governed() const { return board_ && board_->absent.load(std::memory_order_relaxed) == 0; }
+  bool is_governed() const { return grant_page_ && grant_page_->absent.load(std::memory_order_relaxed) == 0; }
   // The slice begun last had to be asked for: others want the engine too.
   bool was_granted(unsigned engine) const { return lanes_[engine].granted; }
   // Kernels are not to be cut, for now.
-  bool is_whole() const { return board_ && board_->whole.load(std::memory_order_relaxed) != 0; }
+  bool is_whole() const { return grant_page_ && grant_page_->whole.load(std::memory_order_relaxed) != 0; }
   // Who asks for a slice of a long kernel is to offer it first.
   bool is_planned(unsigned engine) const;
   // What the next ask will be for; none is withdrawn.
@@ -120,7 +120,7 @@ class GateView {
   void ring();
   void put_offer(unsigned engine, OfferFacts facts, uint32_t after);
 
-  GateBoard* board_ = nullptr;
+  GrantPage* grant_page_ = nullptr;
   uint32_t slot_ = 0;
   UniqueFd bell_;
   Device* device_ = nullptr;

@@ -23,7 +23,7 @@ class UsagePageView {
   Status map(const UniqueFd& fd, uint32_t slot);
 
   UsageSlot& slot() { return *slot_; }
-  GateBoard& board() { return page_->board; }
+  GrantPage& grant_page() { return page_->grant_page; }
   uint64_t share() const;
   uint64_t used() const;
   // Reserves or gives back memory; false: the processes of this virtual GPU together would pass the share.

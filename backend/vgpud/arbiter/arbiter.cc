@@ -36,12 +36,12 @@ class GateMemory {
   ~GateMemory() { ::munmap(memory_, bytes_); }
   GateMemory(const GateMemory&) = delete;
 
-  GateBoard* board() { return reinterpret_cast<GateBoard*>(static_cast<char*>(memory_) + offset_); }
+  GrantPage* grant_page() { return reinterpret_cast<GrantPage*>(static_cast<char*>(memory_) + offset_); }
   int bell() const { return bell_.get(); }
 
  private:
   GateMemory(UniqueFd bell, void* memory, const GateHello& hello)
-      : bell_(std::move(bell)), memory_(memory), bytes_(hello.usage_page_bytes), offset_(hello.board_offset) {}
+      : bell_(std::move(bell)), memory_(memory), bytes_(hello.usage_page_bytes), offset_(hello.grant_page_offset) {}
   UniqueFd bell_;
   void* memory_;
   uint64_t bytes_, offset_;
@@ -60,8 +60,9 @@ Result<std::unique_ptr<GateMemory>> GateMemory::receive(int socket) {
   const int seals = ::fcntl(fds[0].get(), F_GET_SEALS);
   const auto bytes = static_cast<uint64_t>(info.st_size);
   if (seals < 0 || !(seals & F_SEAL_SHRINK) || bytes < hello.usage_page_bytes ||
-      hello.usage_page_bytes < sizeof(GateBoard) || hello.board_offset > hello.usage_page_bytes - sizeof(GateBoard) ||
-      hello.board_offset % alignof(GateBoard) != 0) {
+      hello.usage_page_bytes < sizeof(GrantPage) ||
+      hello.grant_page_offset > hello.usage_page_bytes - sizeof(GrantPage) ||
+      hello.grant_page_offset % alignof(GrantPage) != 0) {
     return Status::error(EPROTO, "the session's usage page is not as it should be");
   }
   void* memory = ::mmap(nullptr, hello.usage_page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0].get(), 0);
@@ -204,7 +205,7 @@ void ArbiterThread::greeted(uint32_t number, Time now) {
     return disconnect(std::string(session.vgpu));
   }
   session.gates = std::move(gates.value());
-  core_.attach(session.vgpu, session.gates->board(), now);
+  core_.attach(session.vgpu, session.gates->grant_page(), now);
   watch(session.gates->bell(), tag(number, true));
 }
 

@@ -142,21 +142,21 @@ void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model,
   }
 }
 
-void ArbiterCore::attach(const std::string& name, GateBoard* board, Time now) {
+void ArbiterCore::attach(const std::string& name, GrantPage* grant_page, Time now) {
   Vgpu* vgpu = find(name);
   if (!vgpu) return;
-  if (vgpu->board) detach(name, now);
-  if (!governs(*vgpu)) return stand_aside(*vgpu, board);
+  if (vgpu->grant_page) detach(name, now);
+  if (!governs(*vgpu)) return stand_aside(*vgpu, grant_page);
   vgpu->aside = nullptr;
-  vgpu->board = board;
-  board->depth = static_cast<uint32_t>(options_.depth);
-  board->quantum_ns = static_cast<uint64_t>(quantum_);
+  vgpu->grant_page = grant_page;
+  grant_page->depth = static_cast<uint32_t>(options_.depth);
+  grant_page->quantum_ns = static_cast<uint64_t>(quantum_);
   post_mode(*vgpu);
   // It may have lived with an earlier arbiter: who waited for that one may go.
   for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
-    vgpu->generation[slot] = board->generation[slot];
+    vgpu->generation[slot] = grant_page->generation[slot];
     for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-      Gate& gate = board->gates[slot][engine];
+      Gate& gate = grant_page->gates[slot][engine];
       const uint32_t asked = gate.asked, ended = gate.ended;
       gate.open = gate.calm = 0;
       gate.blocks = 0;
@@ -169,19 +169,19 @@ void ArbiterCore::attach(const std::string& name, GateBoard* board, Time now) {
       futex_wake(&gate.granted);
     }
   }
-  board->absent = 0;
+  grant_page->absent = 0;
 }
 
 void ArbiterCore::detach(const std::string& name, Time now) {
   Vgpu* vgpu = find(name);
   if (vgpu) vgpu->aside = nullptr;
-  if (!vgpu || !vgpu->board) return;
+  if (!vgpu || !vgpu->grant_page) return;
   for (auto& [slot, lanes] : vgpu->slots) {
     for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(*vgpu, slot, engine, now);
   }
   vgpu->slots.clear();
   for (unsigned a = 0; a < engine_queues(); ++a) end_lease(*vgpu, a, now);
-  vgpu->board = nullptr;
+  vgpu->grant_page = nullptr;
 }
 
 // True: an ask of this virtual GPU waits, or (if not `waiting_only`) something of it is in flight.
@@ -216,7 +216,7 @@ void ArbiterCore::let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPla
   EngineUse& use = vgpu.use[engine];
   ++use.grants;
   use.wait_ns += static_cast<uint64_t>(now - lane.ask.asked);
-  Gate& gate = vgpu.board->gates[slot][engine];
+  Gate& gate = vgpu.grant_page->gates[slot][engine];
   if (vgpu.leases[engine_queue_of(engine)].state == Lease::State::kOpen) gate.open = 1;
   gate.calm = vgpu.meters[engine_queue_of(engine)].calm ? 1 : 0;
   gate.blocks = planned.blocks;
@@ -317,7 +317,7 @@ void ArbiterCore::fit_quantum(Time now) {
   const Time fitting = std::clamp(kRound / std::max<Time>(active, 1), most / kQuantumParts, most);
   if (std::exchange(quantum_, fitting) == fitting) return;
   for (auto& [name, vgpu] : vgpus_) {
-    if (vgpu.board) vgpu.board->quantum_ns = static_cast<uint64_t>(fitting);
+    if (vgpu.grant_page) vgpu.grant_page->quantum_ns = static_cast<uint64_t>(fitting);
   }
 }
 

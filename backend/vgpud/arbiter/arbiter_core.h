@@ -1,6 +1,6 @@
 // The arbiter's judgement: gates on one side, the scheduler on the other. No threads, descriptors or clock; `now` is a
-// parameter, in nanoseconds of CLOCK_MONOTONIC. What is read from a board may be anything: counters that make no sense
-// are bounded, and harm only the virtual GPU whose board it is.
+// parameter, in nanoseconds of CLOCK_MONOTONIC. What is read from a grant page may be anything: counters that make no
+// sense are bounded, and harm only the virtual GPU whose grant page it is.
 //
 // A request of the scheduler is either an ask of one gate, or a lease: all that a virtual GPU does while its gates are
 // open, completed and renewed each period.
@@ -45,11 +45,11 @@ class ArbiterCore {
   void set_corun_mode(CorunMode mode, Time now);
   const ArbiterOptions& options() const { return options_; }
 
-  // `board` stays valid until detach.
-  void attach(const std::string& vgpu, GateBoard* board, Time now);
+  // `grant_page` stays valid until detach.
+  void attach(const std::string& vgpu, GrantPage* grant_page, Time now);
   void detach(const std::string& vgpu, Time now);
 
-  // Takes in the news on the virtual GPU's board.
+  // Takes in the news on the virtual GPU's grant page.
   void heard(const std::string& vgpu, Time now);
   // Grants what can be granted. To be called after every other call, and at the time that it returns.
   Time run(Time now);
@@ -118,8 +118,8 @@ class ArbiterCore {
     std::string name;
     sched::VgpuId id = 0;
     EngineShares shares{};
-    GateBoard* board = nullptr;
-    GateBoard* aside = nullptr;               // instead of it, while it is not governed
+    GrantPage* grant_page = nullptr;
+    GrantPage* aside = nullptr;               // instead of it, while it is not governed
     bool corun = false, wants_corun = false;  // the second: from when on no program of before is left
     Apart apart;
     Time pressed_at = 0;                       // when others were to make room for it last
@@ -198,7 +198,7 @@ class ArbiterCore {
   Time follow_plan(EngineQueue queue, Time now);
   bool governs(const Vgpu& vgpu) const;
   void review_governed(Time now);
-  void stand_aside(Vgpu& vgpu, GateBoard* board);
+  void stand_aside(Vgpu& vgpu, GrantPage* grant_page);
 
   bool take_lease(Vgpu& vgpu, EngineQueue queue, Time now);
   void open(Vgpu& vgpu, EngineQueue queue, Time now);

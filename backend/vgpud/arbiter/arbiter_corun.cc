@@ -43,7 +43,7 @@ sched::CorunRules ArbiterCore::corun_rules() const {
 
 bool ArbiterCore::has_programs(const Vgpu& vgpu) {
   return std::any_of(vgpu.slots.begin(), vgpu.slots.end(), [&](const auto& entry) {
-    const auto& gates = vgpu.board->gates[entry.first];
+    const auto& gates = vgpu.grant_page->gates[entry.first];
     return std::any_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.begun || gate.asked; });
   });
 }
@@ -129,9 +129,9 @@ void ArbiterCore::review_meters(EngineQueue queue, Time now) {
 
 void ArbiterCore::set_calm(Vgpu& vgpu, EngineQueue queue, bool calm) {
   vgpu.meters[queue].calm = calm;
-  if (!vgpu.board) return;
+  if (!vgpu.grant_page) return;
   for_lanes(vgpu, queue,
-            [&](uint32_t slot, unsigned engine, Lane&) { vgpu.board->gates[slot][engine].calm = calm ? 1 : 0; });
+            [&](uint32_t slot, unsigned engine, Lane&) { vgpu.grant_page->gates[slot][engine].calm = calm ? 1 : 0; });
 }
 
 void ArbiterCore::set_sm_part(const std::string& name, double part) {
@@ -164,7 +164,7 @@ void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
   close(vgpu, engine_queue_of(0), now);
   for (auto& [slot, lanes] : vgpu.slots) {
     forget_lane(vgpu, slot, 0, now);
-    const Gate& gate = vgpu.board->gates[slot][0];
+    const Gate& gate = vgpu.grant_page->gates[slot][0];
     lanes[0].ended = gate.ended;
     lanes[0].busy_ns = gate.busy_ns;
     lanes[0].asked = gate.asked - 1;  // it is answered when it is heard
@@ -178,9 +178,9 @@ void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
 // What it has running is nobody's slice.
 void ArbiterCore::end_apart(Vgpu& vgpu, Time now) {
   for (auto& [slot, lanes] : vgpu.slots) {
-    vgpu.board->gates[slot][0].open = 0;
+    vgpu.grant_page->gates[slot][0].open = 0;
     hear_apart(vgpu, slot, now);
-    vgpu.board->gates[slot][0].open = 0;
+    vgpu.grant_page->gates[slot][0].open = 0;
     lanes[0].overdue = running_at(vgpu, slot, 0);
     lanes[0].overdue_since = now;
   }
@@ -190,7 +190,7 @@ void ArbiterCore::end_apart(Vgpu& vgpu, Time now) {
 
 // Charged is its part of the time that its runners measured, which all together is no more than what passed.
 void ArbiterCore::hear_apart(Vgpu& vgpu, uint32_t slot, Time now) {
-  Gate& gate = vgpu.board->gates[slot][0];
+  Gate& gate = vgpu.grant_page->gates[slot][0];
   Lane& lane = vgpu.slots[slot][0];
   Apart& apart = vgpu.apart;
   const uint32_t asked = gate.asked, ended = gate.ended;
@@ -225,7 +225,7 @@ ArbiterCore::Time ArbiterCore::look_apart(Vgpu& vgpu, Time now) {
     used = used || lanes[0].ended != ended || running_at(vgpu, slot, 0) > 0;
   }
   if (used) return now + options_.period_ns;
-  for (auto& [slot, lanes] : vgpu.slots) vgpu.board->gates[slot][0].open = 0;
+  for (auto& [slot, lanes] : vgpu.slots) vgpu.grant_page->gates[slot][0].open = 0;
   apart.open = false;
   return kNever;
 }

@@ -12,9 +12,9 @@ using sched::Answer;
 using sched::Engine;
 
 void ArbiterCore::set_open(Vgpu& vgpu, EngineQueue queue, bool open) {
-  if (!vgpu.board) return;
+  if (!vgpu.grant_page) return;
   for_lanes(vgpu, queue,
-            [&](uint32_t slot, unsigned engine, Lane&) { vgpu.board->gates[slot][engine].open = open ? 1 : 0; });
+            [&](uint32_t slot, unsigned engine, Lane&) { vgpu.grant_page->gates[slot][engine].open = open ? 1 : 0; });
 }
 
 // Has the scheduler send one request that stands for all to come. False: it would rather not now.

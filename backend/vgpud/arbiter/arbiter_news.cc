@@ -28,10 +28,10 @@ constexpr size_t kTraceMax = 1 << 20;
 
 void ArbiterCore::heard(const std::string& name, Time now) {
   Vgpu* vgpu = find(name);
-  if (!vgpu || !vgpu->board) return;
+  if (!vgpu || !vgpu->grant_page) return;
   see_crowd(now);
-  for (uint32_t word = 0; word < vgpu->board->news.size(); ++word) {
-    uint64_t bits = vgpu->board->news[word].exchange(0);
+  for (uint32_t word = 0; word < vgpu->grant_page->news.size(); ++word) {
+    uint64_t bits = vgpu->grant_page->news[word].exchange(0);
     for (; bits != 0; bits &= bits - 1) {
       hear_slot(*vgpu, 64 * word + static_cast<uint32_t>(std::countr_zero(bits)), now);
     }
@@ -39,7 +39,7 @@ void ArbiterCore::heard(const std::string& name, Time now) {
 }
 
 void ArbiterCore::hear_slot(Vgpu& vgpu, uint32_t slot, Time now) {
-  const uint32_t generation = vgpu.board->generation[slot];
+  const uint32_t generation = vgpu.grant_page->generation[slot];
   if (generation != std::exchange(vgpu.generation[slot], generation) && vgpu.slots.contains(slot)) {
     for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(vgpu, slot, engine, now);
     vgpu.slots.erase(slot);
@@ -51,14 +51,14 @@ void ArbiterCore::hear_slot(Vgpu& vgpu, uint32_t slot, Time now) {
 
 // How many slices of the gate have begun and not ended, as far as that can be believed.
 uint32_t ArbiterCore::running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const {
-  const Gate& gate = vgpu.board->gates[slot][engine];
+  const Gate& gate = vgpu.grant_page->gates[slot][engine];
   const uint32_t ended = gate.ended, running = gate.begun - ended;
   return running > kSlicesAtOnce ? 0 : running;
 }
 
 void ArbiterCore::hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   if (is_apart(vgpu, engine)) return hear_apart(vgpu, slot, now);
-  const Gate& gate = vgpu.board->gates[slot][engine];
+  const Gate& gate = vgpu.grant_page->gates[slot][engine];
   Lane& lane = vgpu.slots[slot][engine];
   const uint32_t asked = gate.asked, ended = gate.ended;
   const uint64_t busy_ns = gate.busy_ns;
@@ -80,7 +80,7 @@ void ArbiterCore::hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now
 
 // A gate that was made after the others were opened.
 void ArbiterCore::let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
-  Gate& gate = vgpu.board->gates[slot][engine];
+  Gate& gate = vgpu.grant_page->gates[slot][engine];
   vgpu.last_wanted[engine_queue_of(engine)] = now;
   ++vgpu.use[engine].grants;
   gate.open = 1;
@@ -216,7 +216,7 @@ std::vector<VgpuUse> ArbiterCore::use() const {
       for (unsigned engine = 0; engine < kGateEngines; ++engine) {
         use.engines[engine].waiting += lanes[engine].waiting;
         use.engines[engine].in_flight += std::max<uint32_t>(static_cast<uint32_t>(lanes[engine].flying.size()),
-                                                            vgpu.board ? running_at(vgpu, slot, engine) : 0);
+                                                            vgpu.grant_page ? running_at(vgpu, slot, engine) : 0);
       }
     }
   }

@@ -34,11 +34,11 @@ void ArbiterCore::make_planner(Time now) {
 
 // What runners of this virtual GPU are to know of the mode.
 void ArbiterCore::post_mode(Vgpu& vgpu) {
-  if (!vgpu.board) return;
-  vgpu.board->whole = corun_mode_ == CorunMode::kConsolidation && vgpu.corun ? 1 : 0;
-  vgpu.board->planned = planner_ && vgpu.corun && !vgpu.apart.on ? 1 : 0;
+  if (!vgpu.grant_page) return;
+  vgpu.grant_page->whole = corun_mode_ == CorunMode::kConsolidation && vgpu.corun ? 1 : 0;
+  vgpu.grant_page->planned = planner_ && vgpu.corun && !vgpu.apart.on ? 1 : 0;
   if (planner_) return;
-  for (auto& gates : vgpu.board->gates) gates[kCompute].resident = 0;
+  for (auto& gates : vgpu.grant_page->gates) gates[kCompute].resident = 0;
 }
 
 // True: it takes part in the plan, which is to grant it.
@@ -49,7 +49,7 @@ bool ArbiterCore::admit(const sched::Request& request, Time now) {
   Vgpu& vgpu = *place.vgpu;
   Lane& lane = vgpu.slots[place.slot][kCompute];
   OfferFacts facts;
-  if (!vgpu.corun || !read_offer(vgpu.board->offers[place.slot], &facts)) return false;
+  if (!vgpu.corun || !read_offer(vgpu.grant_page->offers[place.slot], &facts)) return false;
   if (facts.call == 0 || facts.asked != lane.asked) return false;  // of short work
   if (!planner_->ask(place_of(vgpu.id, place.slot), vgpu.id, facts, now)) return false;
   waiting_.erase(found);
@@ -75,7 +75,8 @@ void ArbiterCore::leave_plan(const Vgpu& vgpu, uint32_t slot, Time now) {
 
 void ArbiterCore::look_at_offer(const Vgpu& vgpu, uint32_t slot, Time now) {
   OfferFacts facts;
-  if (planner_ && read_offer(vgpu.board->offers[slot], &facts)) planner_->look(place_of(vgpu.id, slot), facts, now);
+  if (planner_ && read_offer(vgpu.grant_page->offers[slot], &facts))
+    planner_->look(place_of(vgpu.id, slot), facts, now);
 }
 
 void ArbiterCore::tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now) {
@@ -103,9 +104,9 @@ void ArbiterCore::see_crowd(Time now) {
 void ArbiterCore::take_answer(const CoPlanner::Grant& grant, Time now) {
   const auto slot = static_cast<uint32_t>(grant.place);
   for (auto& [name, vgpu] : vgpus_) {
-    if (vgpu.id != grant.place >> 32 || !vgpu.board || !vgpu.slots.contains(slot)) continue;
+    if (vgpu.id != grant.place >> 32 || !vgpu.grant_page || !vgpu.slots.contains(slot)) continue;
     if (grant.number == 0) {
-      vgpu.board->gates[slot][kCompute].resident = grant.resident;
+      vgpu.grant_page->gates[slot][kCompute].resident = grant.resident;
     } else if (vgpu.slots[slot][kCompute].admitted) {
       let_go(vgpu, slot, kCompute, grant, now);
     }
@@ -134,21 +135,21 @@ bool ArbiterCore::governs(const Vgpu& vgpu) const {
 void ArbiterCore::review_governed(Time now) {
   if (options_.scheduled) return;
   for (auto& [name, vgpu] : vgpus_) {
-    if (vgpu.board && !governs(vgpu)) {
-      GateBoard* const board = vgpu.board;
+    if (vgpu.grant_page && !governs(vgpu)) {
+      GrantPage* const grant_page = vgpu.grant_page;
       detach(name, now);
-      stand_aside(vgpu, board);
+      stand_aside(vgpu, grant_page);
     } else if (vgpu.aside && governs(vgpu)) {
       attach(name, std::exchange(vgpu.aside, nullptr), now);
     }
   }
 }
 
-void ArbiterCore::stand_aside(Vgpu& vgpu, GateBoard* board) {
-  vgpu.aside = board;
-  board->planned = board->whole = 0;
-  board->absent = 1;
-  for (auto& gates : board->gates) {
+void ArbiterCore::stand_aside(Vgpu& vgpu, GrantPage* grant_page) {
+  vgpu.aside = grant_page;
+  grant_page->planned = grant_page->whole = 0;
+  grant_page->absent = 1;
+  for (auto& gates : grant_page->gates) {
     for (Gate& gate : gates) {
       if (gate.asked != 0) futex_wake(&gate.granted);
     }

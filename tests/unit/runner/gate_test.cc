@@ -43,26 +43,26 @@ class SliceDevice final : public FakeDevice {
 class GateTest : public testing::Test {
  protected:
   GateTest() {
-    board_->depth = 2;
-    board_->quantum_ns = 100 * kUnit;
+    grant_page_->depth = 2;
+    grant_page_->quantum_ns = 100 * kUnit;
     view_.set_device(&device_);
-    view_.connect(board_.get(), kSlot, UniqueFd(dup(bell_.get())));
+    view_.connect(grant_page_.get(), kSlot, UniqueFd(dup(bell_.get())));
   }
-  Gate& gate(unsigned engine = 0) { return board_->gates[kSlot][engine]; }
+  Gate& gate(unsigned engine = 0) { return grant_page_->gates[kSlot][engine]; }
   bool rung() {
     uint64_t count = 0;
     if (read(bell_.get(), &count, sizeof count) < 0) return false;
-    return board_->news[kSlot / 64].exchange(0) == uint64_t{1} << (kSlot % 64);
+    return grant_page_->news[kSlot / 64].exchange(0) == uint64_t{1} << (kSlot % 64);
   }
 
-  std::unique_ptr<GateBoard> board_ = std::make_unique<GateBoard>();
+  std::unique_ptr<GrantPage> grant_page_ = std::make_unique<GrantPage>();
   UniqueFd bell_{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   SliceDevice device_{0x7e0000000000, nullptr};
   GateView view_;
 };
 
 TEST_F(GateTest, NobodyIsAskedWhileThereIsNoArbiter) {
-  board_->absent = 1;
+  grant_page_->absent = 1;
   for (int i = 0; i < 100; ++i) view_.enter(0, 1);
   view_.pause();
   EXPECT_GT(device_.begun, 2);  // measured all the same
@@ -107,7 +107,7 @@ TEST_F(GateTest, WorkThatIsSuddenlyLongIsNoticedAfterOneSlice) {
 
 TEST_F(GateTest, WhoPausesBetweenLaunchesDoesNotWaitForTheEndsOfSlices) {
   gate().open = 1;
-  board_->quantum_ns = 1000 * kMicrosecond;  // ends before a slice has as many units as would fit
+  grant_page_->quantum_ns = 1000 * kMicrosecond;  // ends before a slice has as many units as would fit
   int waits = 0, slices = 0;
   for (int i = 0; i < 200; ++i) {
     std::this_thread::sleep_for(std::chrono::microseconds(150 + 100 * (i % 2)));
@@ -207,7 +207,7 @@ TEST_F(GateTest, ASleeperAtTwoGatesIsWokenByEither) {
 
 TEST_F(GateTest, TheEndOfTheArbiterLetsEverybodyGo) {
   EXPECT_FALSE(view_.enter(0, 1));
-  board_->absent = 1;
+  grant_page_->absent = 1;
   EXPECT_TRUE(view_.enter(0, 1));
   view_.pause();
   EXPECT_EQ(device_.begun, 1);
@@ -243,16 +243,16 @@ TEST_F(GateTest, OfPiecesAsManyAreInFlightAsHalfAQuantumHolds) {
 class GatedGuest : public Guest {
  protected:
   GatedGuest() {
-    board_->depth = 2;
-    process_->gate().connect(board_.get(), kSlot, UniqueFd());
+    grant_page_->depth = 2;
+    process_->gate().connect(grant_page_.get(), kSlot, UniqueFd());
   }
   ~GatedGuest() override {
     open();
-    decoder_ = nullptr;  // before the board goes
+    decoder_ = nullptr;  // before the grant page goes
   }
   void open() {
-    board_->absent = 1;
-    for (Gate& gate : board_->gates[kSlot]) futex_wake(&gate.granted);
+    grant_page_->absent = 1;
+    for (Gate& gate : grant_page_->gates[kSlot]) futex_wake(&gate.granted);
   }
   uint64_t make_event(TestLane& lane) {
     return lane.call<wire::EventCreateReply>(wire::Opcode::kEventCreate, wire::EventCreateArgs{0, 0}).reply.event;
@@ -267,15 +267,15 @@ class GatedGuest : public Guest {
   void expect_success_behind_the_copy(TestLane& lane, uint64_t call) {
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
     EXPECT_NE(TestLane::load(lane.header->reply_seq), call);
-    board_->gates[kSlot][1].granted = 1;
-    futex_wake(&board_->gates[kSlot][1].granted);
+    grant_page_->gates[kSlot][1].granted = 1;
+    futex_wake(&grant_page_->gates[kSlot][1].granted);
     EXPECT_EQ(lane.answer(call).result, CUDA_SUCCESS);
   }
   static int query(TestLane& lane, uint64_t event) {
     return lane.call(wire::Opcode::kEventQuery, wire::EventQueryArgs{event}).result;
   }
 
-  std::unique_ptr<GateBoard> board_ = std::make_unique<GateBoard>();
+  std::unique_ptr<GrantPage> grant_page_ = std::make_unique<GrantPage>();
 };
 
 TEST_F(GatedGuest, WhatHasNothingToDoWithTheGateGoesPast) {
@@ -285,12 +285,12 @@ TEST_F(GatedGuest, WhatHasNothingToDoWithTheGateGoesPast) {
   record_around_a_copy(lane, before, after);
   EXPECT_EQ(query(lane, before), CUDA_SUCCESS);
   EXPECT_EQ(lane.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo).result, CUDA_SUCCESS);
-  EXPECT_EQ(board_->gates[kSlot][1].begun, 0u);
+  EXPECT_EQ(grant_page_->gates[kSlot][1].begun, 0u);
 
   EXPECT_EQ(query(lane, after), CUDA_ERROR_NOT_READY);  // it is not even recorded
   const uint64_t late = lane.send(wire::Opcode::kEventSynchronize, wire::EventSynchronizeArgs{after});
   expect_success_behind_the_copy(lane, late);
-  EXPECT_EQ(board_->gates[kSlot][1].begun, 1u);
+  EXPECT_EQ(grant_page_->gates[kSlot][1].begun, 1u);
 }
 
 // Else two virtual GPUs, each with a grant that it does not take because it waits for what the other has, wait for
@@ -302,7 +302,7 @@ TEST_F(GatedGuest, NoEngineWaitsForAnothersGate) {
     return lane.call<wire::StreamCreateReply>(wire::Opcode::kStreamCreate, wire::StreamCreateArgs{0, 0}).reply.stream;
   };
   const uint64_t kernels = stream(), copies = stream();
-  Gate &compute = board_->gates[kSlot][0], &copy_in = board_->gates[kSlot][1];
+  Gate &compute = grant_page_->gates[kSlot][0], &copy_in = grant_page_->gates[kSlot][1];
   lane.send(wire::Opcode::kFill, wire::FillArgs{{device_base() + 8, 0, 1, 1, 1, 7}, kernels, {}});
   TestLane::wait([&] { return compute.asked == 1; });
   for (const char* text : {"a", "b"}) {
@@ -326,7 +326,7 @@ TEST_F(GatedGuest, WhoWaitsForEarlyWorkDoesNotWaitForWhatIsQueuedBehindIt) {
   TestLane lane = add_lane(0);
   make_context(lane);
   const uint64_t early = make_event(lane);
-  Gate& copy_in = board_->gates[kSlot][1];
+  Gate& copy_in = grant_page_->gates[kSlot][1];
   for (const char* text : {"a", "b"}) {
     lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, text);
     if (*text == 'a') lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{early, 0, 0, 0});
@@ -346,7 +346,7 @@ TEST_F(GatedGuest, AnEventGoesWhenNothingThatWaitsNeedsIt) {
   const uint64_t done = make_event(lane), needed = make_event(lane);
   record_around_a_copy(lane, done, needed);
   EXPECT_EQ(lane.call(wire::Opcode::kEventDestroy, wire::EventDestroyArgs{done}).result, CUDA_SUCCESS);
-  EXPECT_EQ(board_->gates[kSlot][1].begun, 0u);
+  EXPECT_EQ(grant_page_->gates[kSlot][1].begun, 0u);
   const uint64_t late = lane.send(wire::Opcode::kEventDestroy, wire::EventDestroyArgs{needed});
   expect_success_behind_the_copy(lane, late);
 }
@@ -367,7 +367,7 @@ TEST_F(GatedGuest, AFailedProcessKeepsNoGrant) {
   TestLane lane = add_lane(0);
   make_context(lane);
   lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "z");
-  Gate& gate = board_->gates[kSlot][1];
+  Gate& gate = grant_page_->gates[kSlot][1];
   TestLane::wait([&] { return gate.asked == 1; });
   process_->poisoned(CUDA_ERROR_ILLEGAL_ADDRESS);
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
@@ -383,7 +383,7 @@ TEST_F(GatedGuest, ALaneGoesWhenItsParkedWorkIsDone) {
   TestLane lane = add_lane(0);
   make_context(lane);
   lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "z");
-  TestLane::wait([&] { return board_->gates[kSlot][1].asked == 1; });
+  TestLane::wait([&] { return grant_page_->gates[kSlot][1].asked == 1; });
   std::atomic<bool> gone{false};
   decoder_->drop_lane(0, [&] { gone = true; });
   std::this_thread::sleep_for(std::chrono::milliseconds(3));

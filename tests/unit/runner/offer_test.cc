@@ -8,17 +8,17 @@ namespace {
 class Offered : public Sliced {
  protected:
   explicit Offered(SliceForm form = SliceForm::kSlices) : Sliced(forced(3, form)) {
-    board_->planned = 1;
+    grant_page_->planned = 1;
     gate().open = 0;
   }
-  ~Offered() override { board_->planned = 0; }
+  ~Offered() override { grant_page_->planned = 0; }
 
   // Grants what is asked for next, and says what was offered for it; `call` 0: nothing.
   OfferFacts grant(uint64_t blocks, uint32_t resident = 0) {
     const uint32_t number = ++grants_;
     TestLane::wait([&] { return gate().asked == number; });
     OfferFacts facts;
-    EXPECT_TRUE(read_offer(board_->offers[kSliceSlot], &facts));
+    EXPECT_TRUE(read_offer(grant_page_->offers[kSliceSlot], &facts));
     if (facts.asked != number) facts = {};
     gate().blocks = blocks;
     if (facts.call != 0) gate().resident = resident;
@@ -54,7 +54,7 @@ TEST_F(Offered, SlicesAreAsLargeAsGranted) {
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+5", "8+3", "11+9"}));
   TestLane::wait([&] {
     OfferFacts none;
-    return read_offer(board_->offers[kSliceSlot], &none) && none.call == 0;
+    return read_offer(grant_page_->offers[kSliceSlot], &none) && none.call == 0;
   });
 }
 
@@ -87,7 +87,7 @@ TEST_F(Offered, TheSameKernelHasTheSameShape) {
 }
 
 TEST_F(Offered, WithoutAPlanNothingIsOffered) {
-  board_->planned = 0;
+  grant_page_->planned = 0;
   gate().blocks = 5;
   launch(6);
   EXPECT_EQ(grant(5).call, 0u);
@@ -158,14 +158,14 @@ TEST_F(OfferedResident, TellsHowFarItIsBesideAnother) {
     if (launches < 4) device_->finish();
   }
   OfferFacts facts;
-  TestLane::wait([&] { return read_offer(board_->offers[kSliceSlot], &facts) && facts.seen_ns > 0; });
+  TestLane::wait([&] { return read_offer(grant_page_->offers[kSliceSlot], &facts) && facts.seen_ns > 0; });
   EXPECT_EQ(facts.call, 1u);
   EXPECT_EQ(facts.left, 92u);
   EXPECT_EQ(facts.resident, 2u);
   EXPECT_EQ(facts.asked, gate().asked);  // no offer for the next ask
   EXPECT_LE(facts.seen_ns, monotonic_ns());
   const int64_t first = facts.seen_ns;
-  TestLane::wait([&] { return read_offer(board_->offers[kSliceSlot], &facts) && facts.seen_ns > first; });
+  TestLane::wait([&] { return read_offer(grant_page_->offers[kSliceSlot], &facts) && facts.seen_ns > first; });
   device().draws = 100;
   device_->finish();
   grant(0, 1);
@@ -185,7 +185,7 @@ TEST_F(OfferedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
   wait_for(4);
   grant(0, 2);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
-  board_->planned = 0;
+  grant_page_->planned = 0;
   launch(6);
   for (int pieces = 0; pieces < 2; ++pieces) EXPECT_EQ(grant(0).call, 0u);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
@@ -194,13 +194,13 @@ TEST_F(OfferedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
 }
 
 TEST_F(OfferedAsPlanned, SlicesTurnToBlocksThatStayWhereOthersArePlannedBesideThem) {
-  board_->planned = 0;
+  grant_page_->planned = 0;
   device().hold = true;
   launch(22);
   grant(0);
   wait_for(1);
   TestLane::wait([&] { return gate().asked == 2; });
-  board_->planned = 1;
+  grant_page_->planned = 1;
   grant(0);  // of one that is planned alone
   wait_for(2);
   device().end_slice();

@@ -190,21 +190,21 @@ class Sliced : public Guest {
  protected:
   explicit Sliced(const SliceSettings& settings = forced(3))
       : Guest(std::make_unique<SlicedDevice, uint64_t, DeviceHost*>, settings) {
-    board_->depth = 8;
-    for (Gate& gate : board_->gates[kSliceSlot]) gate.open = 1;
-    process_->gate().connect(board_.get(), kSliceSlot, UniqueFd());
+    grant_page_->depth = 8;
+    for (Gate& gate : grant_page_->gates[kSliceSlot]) gate.open = 1;
+    process_->gate().connect(grant_page_.get(), kSliceSlot, UniqueFd());
     make_context(lane_);
     function_ = load(kFillPtx);
   }
   ~Sliced() override {
-    board_->absent = 1;
-    for (Gate& gate : board_->gates[kSliceSlot]) futex_wake(&gate.granted);
+    grant_page_->absent = 1;
+    for (Gate& gate : grant_page_->gates[kSliceSlot]) futex_wake(&gate.granted);
     device().end_all();
-    decoder_ = nullptr;  // before the board goes
+    decoder_ = nullptr;  // before the grant page goes
   }
 
   SlicedDevice& device() { return static_cast<SlicedDevice&>(*device_); }
-  Gate& gate() { return board_->gates[kSliceSlot][kCompute]; }
+  Gate& gate() { return grant_page_->gates[kSliceSlot][kCompute]; }
   SliceCounters& counters() { return process_->usage_page().slot().slices; }
 
   // The kernel with more in it.
@@ -254,7 +254,7 @@ class Sliced : public Guest {
   }
   using Seen = std::vector<std::string>;
 
-  std::unique_ptr<GateBoard> board_ = std::make_unique<GateBoard>();
+  std::unique_ptr<GrantPage> grant_page_ = std::make_unique<GrantPage>();
   TestLane lane_ = add_lane(0);
   uint64_t function_ = 0;
   uint32_t loaded_ = 0;

@@ -96,7 +96,7 @@ TEST_F(ArbiterApartTest, AnIsolatedOneStillHasTheEngineAlone) {
   run_for(100 * kMillisecond);
   alone.gate().begun = alone.gate().ended = alone.gate().asked = alone.gate().granted = 0;
   alone.gate().busy_ns = 0;
-  ++alone.board->generation[0];
+  ++alone.grant_page->generation[0];
   tell(alone);
   own.done = 0;
   run_for(kSecond);
@@ -117,7 +117,7 @@ TEST_F(ArbiterApartTest, ProgramsOfBeforeContendUntilTheyHaveGone) {
   run_for(100 * kMillisecond);
   one.gate().begun = one.gate().ended = one.gate().asked = one.gate().granted = one.gate().open = 0;
   one.gate().busy_ns = 0;
-  ++one.board->generation[0];
+  ++one.grant_page->generation[0];
   tell(one);
   one.at_once = 2;
   charged(one, 1), charged(other, 1);
@@ -157,7 +157,7 @@ TEST_F(ArbiterApartTest, OneQueueForAllEnginesOrNoPolicy) {
     run_for(100 * kMillisecond);
     own.done = other.done = 0;
     if (!scheduled) {
-      EXPECT_EQ(own.board->absent, 1u) << "nobody need ask";
+      EXPECT_EQ(own.grant_page->absent, 1u) << "nobody need ask";
       continue;
     }
     run_for(kSecond);
@@ -167,7 +167,7 @@ TEST_F(ArbiterApartTest, OneQueueForAllEnginesOrNoPolicy) {
   }
 }
 
-TEST_F(ArbiterApartTest, NonsenseOnItsBoardHarmsNobodyElse) {
+TEST_F(ArbiterApartTest, NonsenseOnItsGrantPageHarmsNobodyElse) {
   make();
   join_apart("a", 30);
   Tenant &honest = join("b", 30, Sharing::kCorun), &alone = join("c", 30, Sharing::kIsolated);
@@ -175,7 +175,7 @@ TEST_F(ArbiterApartTest, NonsenseOnItsBoardHarmsNobodyElse) {
   tenants_[0]->at_once = 0;
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
-    scribble(*tenants_[0]->board, random);
+    scribble(*tenants_[0]->grant_page, random);
     if (i % 500 == 0) core_->set_sm_part("a", i % 1000 ? kPart : 0);
     if (i % 700 == 0) alone.at_once = i % 1400 ? 2 : 0;
     core_->heard("a", now_);

@@ -1,5 +1,5 @@
-// The arbiter's judgement in virtual time: boards in this process's memory, runners that do what the protocol says, or
-// what it forbids.
+// The arbiter's judgement in virtual time: grant pages in this process's memory, runners that do what the protocol
+// says, or what it forbids.
 #include "backend/vgpud/arbiter/arbiter_core.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ EngineShares equal(int percent, int cap = 100) {
 // One process of a virtual GPU with more work than it gets, on the compute engine.
 struct Runner {
   std::string vgpu;
-  std::unique_ptr<GateBoard> board = std::make_unique<GateBoard>();
+  std::unique_ptr<GrantPage> grant_page = std::make_unique<GrantPage>();
   Time length = kSlice;
   double told = 1;       // part of the time that it admits
   uint32_t at_once = 2;  // slices it wants in flight
@@ -34,7 +34,7 @@ struct Runner {
   bool asking = false;
   Time held = 0;  // of the engine, truly
 
-  Gate& gate() { return board->gates[0][0]; }
+  Gate& gate() { return grant_page->gates[0][0]; }
 };
 
 class ArbiterCoreTest : public testing::Test {
@@ -44,11 +44,11 @@ class ArbiterCoreTest : public testing::Test {
     EXPECT_TRUE(core_->add(name, equal(percent, cap), now_).ok());
     Runner& runner = *runners_.emplace_back(std::make_unique<Runner>());
     runner.vgpu = name;
-    core_->attach(name, runner.board.get(), now_);
+    core_->attach(name, runner.grant_page.get(), now_);
     return runner;
   }
   void tell(Runner& runner) {
-    set_news(*runner.board, 0);
+    set_news(*runner.grant_page, 0);
     core_->heard(runner.vgpu, now_);
     next_ = core_->run(now_);
   }
@@ -166,13 +166,13 @@ TEST_F(ArbiterCoreTest, TheMoreThereAreTheShorterTheirSlices) {
   make();
   Runner& first = join("a0", 6);
   run_until(now_ + 50 * kMillisecond);
-  EXPECT_EQ(first.board->quantum_ns, 2'000'000u);
+  EXPECT_EQ(first.grant_page->quantum_ns, 2'000'000u);
   for (int i = 1; i < 16; ++i) join("a" + std::to_string(i), 6);
   run_until(now_ + 200 * kMillisecond);
-  EXPECT_EQ(first.board->quantum_ns, 1'000'000u);
+  EXPECT_EQ(first.grant_page->quantum_ns, 1'000'000u);
   for (auto& runner : runners_) runner->at_once = runner.get() == &first ? 2 : 0;
   run_until(now_ + 200 * kMillisecond);
-  EXPECT_EQ(first.board->quantum_ns, 2'000'000u);
+  EXPECT_EQ(first.grant_page->quantum_ns, 2'000'000u);
 }
 
 TEST_F(ArbiterCoreTest, AShareIsChangedWhileRunning) {
@@ -201,9 +201,9 @@ TEST_F(ArbiterCoreTest, ADeadRunnerGivesItsGrantBack) {
   Runner &dies = join("a", 50), &lives = join("b", 50);
   run_until(now_ + 100 * kMillisecond);
   dies.dead = true;
-  for (Gate& gate : dies.board->gates[0]) gate.begun = gate.ended = gate.asked = gate.granted = gate.open = 0;
-  dies.board->gates[0][0].busy_ns = 0;
-  ++dies.board->generation[0];
+  for (Gate& gate : dies.grant_page->gates[0]) gate.begun = gate.ended = gate.asked = gate.granted = gate.open = 0;
+  dies.grant_page->gates[0][0].busy_ns = 0;
+  ++dies.grant_page->generation[0];
   tell(dies);
   engine_free_ = now_;
   lives.held = 0;
@@ -258,9 +258,9 @@ TEST_F(ArbiterCoreTest, ANewArbiterLetsThoseGoWhoWaitedForTheOldOne) {
   waits.gate().granted = 6;
   make();
   ASSERT_TRUE(core_->add("a", equal(50), now_).ok());
-  core_->attach("a", waits.board.get(), now_);
+  core_->attach("a", waits.grant_page.get(), now_);
   EXPECT_EQ(waits.gate().granted, 7u);
-  EXPECT_EQ(waits.board->absent, 0u);
+  EXPECT_EQ(waits.grant_page->absent, 0u);
 }
 
 TEST_F(ArbiterCoreTest, SharesThatDoNotFitAreRefused) {
@@ -277,17 +277,17 @@ TEST_F(ArbiterCoreTest, SharesThatDoNotFitAreRefused) {
 }
 
 // Counters of a runner that has been taken over are anything; its neighbour has its share.
-TEST_F(ArbiterCoreTest, NonsenseOnOneBoardHarmsNobodyElse) {
+TEST_F(ArbiterCoreTest, NonsenseOnOneGrantPageHarmsNobodyElse) {
   make();
   Runner &honest = join("a", 50), &mad = join("b", 50);
   mad.dead = true;
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
-    Gate& gate = mad.board->gates[random() % kGateSlots][random() % kGateEngines];
+    Gate& gate = mad.grant_page->gates[random() % kGateSlots][random() % kGateEngines];
     std::atomic<uint32_t>* const words[] = {&gate.begun, &gate.ended, &gate.asked, &gate.granted, &gate.open};
     *words[random() % 5] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
     gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
-    for (auto& word : mad.board->news) word = ~uint64_t{0};
+    for (auto& word : mad.grant_page->news) word = ~uint64_t{0};
     core_->heard("b", now_);
     next_ = core_->run(now_);
     run_until(now_ + 100 * sched::kMicrosecond);

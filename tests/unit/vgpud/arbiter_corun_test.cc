@@ -73,7 +73,7 @@ TEST_F(ArbiterCorunTest, TwoThatNeverEndAreGivenUpBoth) {
   make(options);
   add("hangs", 50, Sharing::kCorun);
   add("waits", 50, Sharing::kIsolated);
-  const auto hangs = std::make_unique<GateBoard>(), waits = std::make_unique<GateBoard>();
+  const auto hangs = std::make_unique<GrantPage>(), waits = std::make_unique<GrantPage>();
   core_->attach("hangs", hangs.get(), now_);
   core_->attach("waits", waits.get(), now_);
   Gate& gate = waits->gates[0][0];
@@ -106,12 +106,12 @@ TEST_F(ArbiterCorunTest, ConsolidationIsOfTwoWholeKernels) {
   EXPECT_EQ(most_, 2);
   for (auto& tenant : tenants_) {
     EXPECT_NEAR(charged(*tenant, 2 * kSecond), 25, 2);
-    EXPECT_EQ(tenant->board->whole, 1u);
+    EXPECT_EQ(tenant->grant_page->whole, 1u);
   }
   core_->set_corun_mode(CorunMode::kMps, now_);
   run_for(kSecond);
   EXPECT_EQ(most_, 4);
-  EXPECT_EQ(tenants_[0]->board->whole, 0u);
+  EXPECT_EQ(tenants_[0]->grant_page->whole, 0u);
 }
 
 TEST_F(ArbiterCorunTest, ACapHoldsBesideOthers) {
@@ -130,12 +130,12 @@ TEST_F(ArbiterCorunTest, WhoBecomesCorunWaitsForItsProgramsOfBefore) {
   core_->set_sharing("b", Sharing::kCorun);
   run_for(100 * kMillisecond);
   EXPECT_EQ(most_, 1);
-  for (Gate& gate : other.board->gates[0]) gate.begun = gate.ended = gate.asked = gate.granted = gate.open = 0;
+  for (Gate& gate : other.grant_page->gates[0]) gate.begun = gate.ended = gate.asked = gate.granted = gate.open = 0;
   other.gate().busy_ns = 0;
   other.running.clear();
   other.asking = false;
   other.corun = true;
-  ++other.board->generation[0];
+  ++other.grant_page->generation[0];
   tell(other);
   run_for(100 * kMillisecond);
   EXPECT_EQ(most_, 2);
@@ -181,15 +181,15 @@ TEST_F(ArbiterCorunTest, WhoLiesAboutItsTimeGainsNothingOnAnIsolatedOne) {
 }
 
 // Counters of a runner that has been taken over are anything; its neighbours go on.
-TEST_F(ArbiterCorunTest, NonsenseOnOneBoardHarmsNobodyElse) {
+TEST_F(ArbiterCorunTest, NonsenseOnOneGrantPageHarmsNobodyElse) {
   make();
   Tenant &honest = join("a", 30, Sharing::kCorun), &alone = join("b", 30, Sharing::kIsolated);
   add("mad", 30, Sharing::kCorun);
-  auto board = std::make_unique<GateBoard>();
-  core_->attach("mad", board.get(), now_);
+  auto grant_page = std::make_unique<GrantPage>();
+  core_->attach("mad", grant_page.get(), now_);
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
-    scribble(*board, random);
+    scribble(*grant_page, random);
     core_->heard("mad", now_);
     next_ = core_->run(now_);
     run_for(5 * kStep);

@@ -18,7 +18,7 @@ using sched::Time;
 
 class ArbiterFixture : public testing::Test {
  protected:
-  void TearDown() override { core_.reset(); }  // before the boards go
+  void TearDown() override { core_.reset(); }  // before the grant pages go
 
   void add(const std::string& name, int percent, Sharing sharing, int cap = 100) {
     EngineShares shares;
@@ -26,19 +26,19 @@ class ArbiterFixture : public testing::Test {
     EXPECT_TRUE(core_->add(name, shares, now_).ok());
     core_->set_sharing(name, sharing);
   }
-  void tell(const std::string& name, GateBoard& board) {
-    set_news(board, 0);
+  void tell(const std::string& name, GrantPage& grant_page) {
+    set_news(grant_page, 0);
     core_->heard(name, now_);
     next_ = core_->run(now_);
   }
   // As a runner that has been taken over writes, somewhere.
-  static void scribble(GateBoard& board, std::mt19937& random) {
-    Gate& gate = board.gates[random() % kGateSlots][random() % kGateEngines];
+  static void scribble(GrantPage& grant_page, std::mt19937& random) {
+    Gate& gate = grant_page.gates[random() % kGateSlots][random() % kGateEngines];
     std::atomic<uint32_t>* const words[] = {&gate.begun,   &gate.ended, &gate.asked,
                                             &gate.granted, &gate.open,  &gate.calm};
     *words[random() % 6] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
     gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
-    for (auto& word : board.news) word = ~uint64_t{0};
+    for (auto& word : grant_page.news) word = ~uint64_t{0};
   }
   // Charged since the last call, whose sum is in `sum`, in percent of `time`.
   double charged(const std::string& name, uint64_t* sum, Time time) {

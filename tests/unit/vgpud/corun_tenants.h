@@ -16,7 +16,7 @@ constexpr Time kStep = 20 * kMicrosecond;
 struct Tenant {
   std::string name;
   bool corun = true;
-  std::unique_ptr<GateBoard> board = std::make_unique<GateBoard>();
+  std::unique_ptr<GrantPage> grant_page = std::make_unique<GrantPage>();
   Time length = kMillisecond;
   double told = 1;  // part of the time that it admits
   uint32_t at_once = 2;
@@ -26,7 +26,7 @@ struct Tenant {
   bool asking = false;
   uint64_t done = 0, charged = 0;
 
-  Gate& gate() { return board->gates[0][0]; }
+  Gate& gate() { return grant_page->gates[0][0]; }
 };
 
 class ArbiterCorunTest : public ArbiterFixture {
@@ -37,11 +37,11 @@ class ArbiterCorunTest : public ArbiterFixture {
     Tenant& tenant = *tenants_.emplace_back(std::make_unique<Tenant>());
     tenant.name = name;
     tenant.corun = sharing == Sharing::kCorun;
-    core_->attach(name, tenant.board.get(), now_);
+    core_->attach(name, tenant.grant_page.get(), now_);
     next_ = core_->run(now_);
     return tenant;
   }
-  void tell(Tenant& tenant) { ArbiterFixture::tell(tenant.name, *tenant.board); }
+  void tell(Tenant& tenant) { ArbiterFixture::tell(tenant.name, *tenant.grant_page); }
   void begin(Tenant& tenant) {
     if (tenant.running.empty()) tenant.head_since = now_;
     tenant.running.push_back(static_cast<double>(tenant.length));

@@ -14,7 +14,7 @@ struct PlannedTenant {
   std::string name;
   slice::SimKernel kernel;
   slice::BlockNeeds needs() const { return kernel.needs; }
-  std::unique_ptr<GateBoard> board = std::make_unique<GateBoard>();
+  std::unique_ptr<GrantPage> grant_page = std::make_unique<GrantPage>();
   OfferForm form = OfferForm::kSlices;
   double block_ns = 0;  // alone
   uint64_t blocks = 0, minimum = 0, left = 0, call = 0;
@@ -35,7 +35,7 @@ struct PlannedTenant {
   std::vector<uint32_t> residents;
   uint64_t charged = 0;
 
-  Gate& gate() { return board->gates[0][0]; }
+  Gate& gate() { return grant_page->gates[0][0]; }
   bool idle() const { return launches == 0 && left == 0 && running.empty(); }
 };
 
@@ -61,7 +61,7 @@ class PlannedTest : public ArbiterFixture {
     tenant.minimum = std::max(wave, (least + sms - 1) / sms * sms);
     add(tenant.name, percent, sharing);
     core_->run(now_);
-    core_->attach(tenant.name, tenant.board.get(), now_);
+    core_->attach(tenant.name, tenant.grant_page.get(), now_);
     next_ = core_->run(now_);
     return tenant;
   }
@@ -70,7 +70,7 @@ class PlannedTest : public ArbiterFixture {
     next_ = core_->run(now_);
     std::erase_if(tenants_, [&](const auto& one) { return one.get() == &tenant; });
   }
-  void tell(PlannedTenant& tenant) { ArbiterFixture::tell(tenant.name, *tenant.board); }
+  void tell(PlannedTenant& tenant) { ArbiterFixture::tell(tenant.name, *tenant.grant_page); }
 
   OfferFacts facts(const PlannedTenant& tenant) const {
     OfferFacts facts;
@@ -100,7 +100,7 @@ class PlannedTest : public ArbiterFixture {
       blocks = gate.blocks;
       tenant.granted.push_back(blocks);
     }
-    const int resident = by_grant && tenant.board->planned ? static_cast<int>(gate.resident.load()) : 0;
+    const int resident = by_grant && tenant.grant_page->planned ? static_cast<int>(gate.resident.load()) : 0;
     if (resident != 0) tenant.residents.push_back(static_cast<uint32_t>(resident));
     blocks = std::min(blocks, tenant.left);
     tenant.left -= blocks;
@@ -110,7 +110,7 @@ class PlannedTest : public ArbiterFixture {
   void want(PlannedTenant& tenant) {
     if (tenant.stopped) return;
     Gate& gate = tenant.gate();
-    if (tenant.asking && (gate.granted == gate.asked || tenant.board->absent)) {
+    if (tenant.asking && (gate.granted == gate.asked || tenant.grant_page->absent)) {
       tenant.asking = false;
       begin(tenant, true);
     }
@@ -122,13 +122,13 @@ class PlannedTest : public ArbiterFixture {
         ++tenant.call;
         tenant.left = tenant.blocks;
       }
-      if (gate.open || tenant.board->absent) {
+      if (gate.open || tenant.grant_page->absent) {
         begin(tenant, false);
         continue;
       }
       OfferFacts offer = facts(tenant);
       offer.asked = gate.asked + 1;
-      if (tenant.offers && tenant.board->planned) write_offer(tenant.board->offers[0], offer);
+      if (tenant.offers && tenant.grant_page->planned) write_offer(tenant.grant_page->offers[0], offer);
       ++gate.asked;
       tenant.asking = true;
       tell(tenant);
@@ -141,15 +141,16 @@ class PlannedTest : public ArbiterFixture {
     gate.busy_ns += static_cast<uint64_t>(now_ - tenant.head_since);
     tenant.head_since = now_;
     ++gate.ended;
-    if (!gate.open && !tenant.board->absent) tell(tenant);
+    if (!gate.open && !tenant.grant_page->absent) tell(tenant);
   }
   // Told that it is to have other residency, or that others want the engine.
   void maybe_stop(PlannedTenant& tenant) {
     if (tenant.form != OfferForm::kResident || tenant.running.empty() || tenant.left > 0) return;
     PlannedTenant::Slice& slice = tenant.running.front();
     const Gate& gate = tenant.gate();
-    const bool other = tenant.board->planned && static_cast<int>(gate.resident) != slice.resident;
-    if (gate.open || tenant.board->absent || (!other && gate.calm) || now_ - tenant.head_since < kMillisecond) return;
+    const bool other = tenant.grant_page->planned && static_cast<int>(gate.resident) != slice.resident;
+    if (gate.open || tenant.grant_page->absent || (!other && gate.calm) || now_ - tenant.head_since < kMillisecond)
+      return;
     tenant.left = static_cast<uint64_t>(slice.left);
     if (tenant.left > 0) end(tenant);
   }
@@ -165,7 +166,7 @@ class PlannedTest : public ArbiterFixture {
     seen.left = tenant.left + static_cast<uint64_t>(slice.left);
     seen.resident = static_cast<uint32_t>(slice.resident);
     seen.seen_ns = now_;
-    write_offer(tenant.board->offers[0], seen);
+    write_offer(tenant.grant_page->offers[0], seen);
     tell(tenant);
   }
 

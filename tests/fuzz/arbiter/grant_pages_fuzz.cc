@@ -1,6 +1,6 @@
-// Boards as runners that have been taken over would write them: any counters, any offers, at any time, under any policy
-// and mode. What must hold: the arbiter comes to rest after each call, and one whose board is honest gets the engine
-// whenever it asks, and is charged for no more than it had.
+// Grant pages as runners that have been taken over would write them: any counters, any offers, at any time, under any
+// policy and mode. What must hold: the arbiter comes to rest after each call, and one whose grant page is honest gets
+// the engine whenever it asks, and is charged for no more than it had.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -54,9 +54,9 @@ class Play {
   }
   void step() {
     const size_t which = input_.byte() % std::size(kBad);
-    GateBoard& board = bad_[which];
+    GrantPage& grant_page = bad_[which];
     const uint32_t slot = input_.byte() % kSlots, engine = input_.byte() % kGateEngines;
-    Gate& gate = board.gates[slot][engine];
+    Gate& gate = grant_page.gates[slot][engine];
     switch (input_.byte() % 14) {
       case 0:
         gate.begun = input_.number<uint32_t>();
@@ -74,20 +74,20 @@ class Play {
         gate.open = gate.granted = gate.resident = input_.number<uint32_t>();  // the arbiter's own
         break;
       case 5:
-        ++board.generation[slot];
+        ++grant_page.generation[slot];
         break;
       case 6:
-        board.offers[slot].version = input_.number<uint32_t>();
+        grant_page.offers[slot].version = input_.number<uint32_t>();
         break;
       case 7: {
         OfferFacts facts = offer(input_);
-        write_offer(board.offers[slot], facts);
+        write_offer(grant_page.offers[slot], facts);
         break;
       }
       case 8: {
         OfferFacts facts = offer(input_);
-        facts.asked = ++board.gates[slot][0].asked;
-        write_offer(board.offers[slot], facts);
+        facts.asked = ++grant_page.gates[slot][0].asked;
+        write_offer(grant_page.offers[slot], facts);
         break;
       }
       case 9:
@@ -100,11 +100,11 @@ class Play {
       case 11:
         return pass(input_.number<uint16_t>() * kMicrosecond);
       case 12:
-        return govern(kBad[which], &board);
+        return govern(kBad[which], &grant_page);
       case 13:
         return be_good();
     }
-    set_news(board, slot);
+    set_news(grant_page, slot);
     core_.heard(kBad[which], now_);
     run();
   }
@@ -130,15 +130,15 @@ class Play {
     return options;
   }
   CorunMode mode() { return kCorunModesFollowed[input_.byte() % kCorunModesFollowed.size()]; }
-  void add(const char* name, GateBoard* board) {
+  void add(const char* name, GrantPage* grant_page) {
     EngineShares shares;
     shares.fill({.percent = 30, .reservation = 0, .cap = 100, .priority = 0});
     check(core_.add(name, shares, now_).ok());
     core_.set_sharing(name, input_.byte() % 2 ? Sharing::kCorun : Sharing::kIsolated);
-    core_.attach(name, board, now_);
+    core_.attach(name, grant_page, now_);
   }
   // What an administrator does meanwhile.
-  void govern(const char* name, GateBoard* board) {
+  void govern(const char* name, GrantPage* grant_page) {
     switch (input_.byte() % 5) {
       case 0:
         core_.set_corun_mode(mode(), now_);
@@ -156,7 +156,7 @@ class Play {
       case 4:
         core_.detach(name, now_);
         core_.remove(name, now_);
-        add(name, board);
+        add(name, grant_page);
         break;
     }
     run();
@@ -200,7 +200,7 @@ class Play {
   Input& input_;
   Time now_ = kSecond, next_ = kSecond, good_since_ = 0, good_for_ = 0;
   bool asks_ = false;
-  GateBoard good_{}, bad_[std::size(kBad)]{};
+  GrantPage good_{}, bad_[std::size(kBad)]{};
   ArbiterCore core_;
 };
 
