@@ -51,7 +51,7 @@ struct GrantPage {
   std::atomic<uint32_t> absent;
   std::atomic<uint32_t> depth;       // slices of a runner in flight on an engine; set by the arbiter
   std::atomic<uint64_t> quantum_ns;  // short work is gathered to slices of this length; set by the arbiter
-  // Slots with news for the arbiter, a bit for each. Who sets one that was clear writes the bell (an eventfd).
+  // Slots with news for the arbiter, a bit for each. Who sets one that was clear writes the doorbell (an eventfd).
   std::array<std::atomic<uint64_t>, kGateSlots / 64> news;
   // Counted up by the session when a slot's runner has gone and its gates are cleared.
   std::array<std::atomic<uint32_t>, kGateSlots> generation;
@@ -61,13 +61,13 @@ struct GrantPage {
   std::array<Offer, kGateSlots> offers;  // of the compute gates
 };
 
-// What the session sends to who connects to its gate socket, with two descriptors: the usage page and the bell.
+// What the session sends to who connects to its gate socket, with two descriptors: the usage page and the doorbell.
 struct GateHello {
   uint64_t usage_page_bytes = 0;
   uint64_t grant_page_offset = 0;  // in the usage page
 };
 
-// True: the bell is to be rung.
+// True: the doorbell is to be rung.
 inline bool set_news(GrantPage& grant_page, uint32_t slot) {
   const uint64_t bit = uint64_t{1} << (slot % 64);
   return (grant_page.news[slot / 64].fetch_or(bit) & bit) == 0;

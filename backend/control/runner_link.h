@@ -3,7 +3,8 @@
 // everything that came from the guest before it sends; the runner trusts the session and nobody else.
 //
 //   runner -> session   kReady          value = window base; the runner is warm and waits
-//   session -> runner   kAssign         + AssignTail; fds: kick eventfd, wake eventfd, usage page memfd, bell eventfd.
+//   session -> runner   kAssign         + AssignTail; fds: kick eventfd, wake eventfd, usage page memfd, doorbell
+//   eventfd.
 //                                       Direct mode adds the arena memfd as RAM 0.
 //                       kRamAdd         id, value = bytes, offset = where it begins in the descriptor; fd
 //                       kRamDrop        id; no lane or region uses it any more

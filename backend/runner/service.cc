@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kDescriptorsMax = 5;
 
 // Where in kAssign's descriptors what stands.
-enum : size_t { kKick, kWake, kUsagePage, kBell, kArena };
+enum : size_t { kKick, kWake, kUsagePage, kDoorbell, kArena };
 
 }  // namespace
 
@@ -70,11 +70,11 @@ Status Service::assign(Message& message) {
   if (message.tail.size() != sizeof(tail))
     return Status::error(EPROTO, "an assignment of {} bytes", message.tail.size());
   std::memcpy(&tail, message.tail.data(), sizeof(tail));
-  if (message.fds.size() != (tail.direct ? kArena + 1 : kBell + 1)) {
+  if (message.fds.size() != (tail.direct ? kArena + 1 : kDoorbell + 1)) {
     return Status::error(EPROTO, "an assignment with {} descriptors", message.fds.size());
   }
   if (Status status = process_->usage_page().map(message.fds[kUsagePage], tail.usage_slot); !status.ok()) return status;
-  process_->gate().connect(&process_->usage_page().grant_page(), tail.usage_slot, std::move(message.fds[kBell]));
+  process_->gate().connect(&process_->usage_page().grant_page(), tail.usage_slot, std::move(message.fds[kDoorbell]));
   if (tail.direct) {
     struct stat info {};
     UniqueFd& arena = message.fds[kArena];

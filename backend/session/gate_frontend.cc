@@ -23,7 +23,7 @@ void GateFrontend::on_arbiter() {
   UniqueFd arbiter(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!arbiter) return;
   const GateHello hello{sizeof(UsagePage), offsetof(UsagePage, grant_page)};
-  const int fds[] = {usage_page_->fd(), usage_page_->bell()};
+  const int fds[] = {usage_page_->fd(), usage_page_->doorbell()};
   if (Status status = send_packet(arbiter.get(), std::as_bytes(std::span(&hello, 1)), {}, fds); !status.ok()) {
     spdlog::warn("cannot hand the gates over: {}", status.message());
     return;

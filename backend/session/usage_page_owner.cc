@@ -83,11 +83,11 @@ Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share) {
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
     return Status::system("cannot make the usage page");
   }
-  UniqueFd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!bell) return Status::system("cannot make the arbiter's bell");
+  UniqueFd doorbell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!doorbell) return Status::system("cannot make the arbiter's doorbell");
   void* memory = ::mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return Status::system("cannot map the usage page");
-  UsagePageOwner owner(std::move(fd), std::move(bell), new (memory) UsagePage{});
+  UsagePageOwner owner(std::move(fd), std::move(doorbell), new (memory) UsagePage{});
   owner.page_->grant_page.absent = 1;
   owner.set_memory_share(memory_share);
   return owner;
@@ -95,7 +95,7 @@ Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share) {
 
 UsagePageOwner::UsagePageOwner(UsagePageOwner&& other) noexcept
     : fd_(std::move(other.fd_)),
-      bell_(std::move(other.bell_)),
+      doorbell_(std::move(other.doorbell_)),
       page_(std::exchange(other.page_, nullptr)),
       taken_(other.taken_),
       taken_count_(other.taken_count_),
@@ -136,7 +136,7 @@ void UsagePageOwner::clear_gates(uint32_t slot) {
     gate.busy_ns = 0;
   }
   ++grant_page.generation[slot];
-  if (set_news(grant_page, slot) && !signal_event(bell_.get())) spdlog::warn("the arbiter's bell is full");
+  if (set_news(grant_page, slot) && !signal_event(doorbell_.get())) spdlog::warn("the arbiter's doorbell is full");
 }
 
 void UsagePageOwner::open_gates() {

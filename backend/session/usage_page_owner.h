@@ -37,7 +37,7 @@ class UsagePageOwner {
 
   int fd() const { return fd_.get(); }
   // An eventfd that runners write when their gates have news for the arbiter.
-  int bell() const { return bell_.get(); }
+  int doorbell() const { return doorbell_.get(); }
   // No arbiter is there any more: who waits at a gate may go on.
   void open_gates();
   // A zeroed slot, or -1 when all are taken.
@@ -52,10 +52,10 @@ class UsagePageOwner {
   uint64_t memory_share() const;
 
  private:
-  UsagePageOwner(UniqueFd fd, UniqueFd bell, UsagePage* page)
-      : fd_(std::move(fd)), bell_(std::move(bell)), page_(page) {}
+  UsagePageOwner(UniqueFd fd, UniqueFd doorbell, UsagePage* page)
+      : fd_(std::move(fd)), doorbell_(std::move(doorbell)), page_(page) {}
   void clear_gates(uint32_t slot);
-  UniqueFd fd_, bell_;
+  UniqueFd fd_, doorbell_;
   UsagePage* page_;
   std::array<bool, kUsageSlots> taken_{};
   unsigned taken_count_ = 0;

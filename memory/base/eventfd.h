@@ -1,4 +1,4 @@
-// An eventfd as a bell between threads or processes. Source: eventfd(2).
+// An eventfd as a doorbell between threads or processes. Source: eventfd(2).
 #pragma once
 
 #include <unistd.h>

@@ -19,16 +19,16 @@ constexpr std::chrono::milliseconds kForget{50};
 
 }  // namespace
 
-void GateView::connect(GrantPage* grant_page, uint32_t slot, UniqueFd bell) {
+void GateView::connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell) {
   grant_page_ = grant_page;
   slot_ = slot;
-  bell_ = std::move(bell);
+  doorbell_ = std::move(doorbell);
   write_offer(grant_page_->offers[slot_], {});
 }
 
 void GateView::ring() {
-  if (!set_news(*grant_page_, slot_) || !bell_) return;
-  if (!signal_event(bell_.get())) SPDLOG_WARN("the arbiter's bell: {}", std::strerror(errno));
+  if (!set_news(*grant_page_, slot_) || !doorbell_) return;
+  if (!signal_event(doorbell_.get())) SPDLOG_WARN("the arbiter's doorbell: {}", std::strerror(errno));
 }
 
 bool GateView::enter(unsigned engine, uint64_t units) {

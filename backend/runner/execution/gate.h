@@ -31,7 +31,7 @@ class GateView {
   GateView(const GateView&) = delete;
 
   // Before the first record. Without it nothing is asked. `grant_page` outlives this and the device.
-  void connect(GrantPage* grant_page, uint32_t slot, UniqueFd bell);
+  void connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell);
   void set_device(Device* device) { device_ = device; }
 
   // Before work of this many units is put on the engine. False: not now; who has been told so has to ask again, or what
@@ -122,7 +122,7 @@ class GateView {
 
   GrantPage* grant_page_ = nullptr;
   uint32_t slot_ = 0;
-  UniqueFd bell_;
+  UniqueFd doorbell_;
   Device* device_ = nullptr;
   std::array<Lane, kGateEngines> lanes_;
 };

@@ -37,12 +37,15 @@ class GateMemory {
   GateMemory(const GateMemory&) = delete;
 
   GrantPage* grant_page() { return reinterpret_cast<GrantPage*>(static_cast<char*>(memory_) + offset_); }
-  int bell() const { return bell_.get(); }
+  int doorbell() const { return doorbell_.get(); }
 
  private:
-  GateMemory(UniqueFd bell, void* memory, const GateHello& hello)
-      : bell_(std::move(bell)), memory_(memory), bytes_(hello.usage_page_bytes), offset_(hello.grant_page_offset) {}
-  UniqueFd bell_;
+  GateMemory(UniqueFd doorbell, void* memory, const GateHello& hello)
+      : doorbell_(std::move(doorbell)),
+        memory_(memory),
+        bytes_(hello.usage_page_bytes),
+        offset_(hello.grant_page_offset) {}
+  UniqueFd doorbell_;
   void* memory_;
   uint64_t bytes_, offset_;
 };
@@ -153,8 +156,8 @@ class ArbiterThread final : public Arbiter {
     UniqueFd socket;
     std::unique_ptr<GateMemory> gates;  // null before the session has greeted
   };
-  // What an event is about: a session's number and whether it is its bell.
-  static uint64_t tag(uint32_t session, bool bell) { return uint64_t{session} * 2 + (bell ? 1 : 0) + 2; }
+  // What an event is about: a session's number and whether it is its doorbell.
+  static uint64_t tag(uint32_t session, bool doorbell) { return uint64_t{session} * 2 + (doorbell ? 1 : 0) + 2; }
 
   template <typename Change>
   Status change(const Change& body) {
@@ -182,7 +185,7 @@ class ArbiterThread final : public Arbiter {
   std::thread thread_;
 };
 
-// The session holds the bell too, so closing ours would not take it out of the poll.
+// The session holds the doorbell too, so closing ours would not take it out of the poll.
 void ArbiterThread::disconnect(const std::string& vgpu) {
   for (auto session = sessions_.begin(); session != sessions_.end();) {
     if (session->second.vgpu != vgpu) {
@@ -191,7 +194,7 @@ void ArbiterThread::disconnect(const std::string& vgpu) {
     }
     core_.detach(vgpu, monotonic_ns());
     if (const auto& gates = session->second.gates) {
-      ::epoll_ctl(poll_.get(), EPOLL_CTL_DEL, gates->bell(), nullptr);
+      ::epoll_ctl(poll_.get(), EPOLL_CTL_DEL, gates->doorbell(), nullptr);
     }
     session = sessions_.erase(session);
   }
@@ -206,7 +209,7 @@ void ArbiterThread::greeted(uint32_t number, Time now) {
   }
   session.gates = std::move(gates.value());
   core_.attach(session.vgpu, session.gates->grant_page(), now);
-  watch(session.gates->bell(), tag(number, true));
+  watch(session.gates->doorbell(), tag(number, true));
 }
 
 void ArbiterThread::heard(uint64_t what, Time now) {
@@ -216,7 +219,7 @@ void ArbiterThread::heard(uint64_t what, Time now) {
   if (found == sessions_.end()) return;
   Session& session = found->second;
   if (what % 2 != 0) {
-    drain_event(session.gates->bell());
+    drain_event(session.gates->doorbell());
     return core_.heard(session.vgpu, now);
   }
   if (!session.gates) return greeted(number, now);

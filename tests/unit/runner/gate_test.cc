@@ -46,17 +46,17 @@ class GateTest : public testing::Test {
     grant_page_->depth = 2;
     grant_page_->quantum_ns = 100 * kUnit;
     view_.set_device(&device_);
-    view_.connect(grant_page_.get(), kSlot, UniqueFd(dup(bell_.get())));
+    view_.connect(grant_page_.get(), kSlot, UniqueFd(dup(doorbell_.get())));
   }
   Gate& gate(unsigned engine = 0) { return grant_page_->gates[kSlot][engine]; }
   bool rung() {
     uint64_t count = 0;
-    if (read(bell_.get(), &count, sizeof count) < 0) return false;
+    if (read(doorbell_.get(), &count, sizeof count) < 0) return false;
     return grant_page_->news[kSlot / 64].exchange(0) == uint64_t{1} << (kSlot % 64);
   }
 
   std::unique_ptr<GrantPage> grant_page_ = std::make_unique<GrantPage>();
-  UniqueFd bell_{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  UniqueFd doorbell_{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   SliceDevice device_{0x7e0000000000, nullptr};
   GateView view_;
 };

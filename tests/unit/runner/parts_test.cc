@@ -171,12 +171,12 @@ class ServiceTest : public testing::Test {
     tail.direct = 1;
     const UniqueFd usage_page = make_usage_page(1 << 20), arena = ram_.fd();
     return ask({.type = RunnerMessageType::kAssign}, &tail, sizeof(tail),
-               {kick_.get(), wake_.get(), usage_page.get(), bell_.get(), arena.get()});
+               {kick_.get(), wake_.get(), usage_page.get(), doorbell_.get(), arena.get()});
   }
 
   Reservation window_;
   Ram ram_;
-  UniqueFd kick_{eventfd(0, EFD_CLOEXEC)}, wake_{eventfd(0, EFD_CLOEXEC)}, bell_{eventfd(0, EFD_CLOEXEC)};
+  UniqueFd kick_{eventfd(0, EFD_CLOEXEC)}, wake_{eventfd(0, EFD_CLOEXEC)}, doorbell_{eventfd(0, EFD_CLOEXEC)};
   std::unique_ptr<Process> process_;
   UniqueFd socket_;
   std::unique_ptr<Service> service_;
