@@ -52,7 +52,7 @@ struct GrantPage {
   std::atomic<uint32_t> depth;       // slices of a runner in flight on an engine; set by the arbiter
   std::atomic<uint64_t> quantum_ns;  // short work is gathered to slices of this length; set by the arbiter
   // Slots with news for the arbiter, a bit for each. Who sets one that was clear writes the doorbell (an eventfd).
-  std::array<std::atomic<uint64_t>, kGateSlots / 64> news;
+  std::array<std::atomic<uint64_t>, kGateSlots / 64> pending;
   // Counted up by the session when a slot's runner has gone and its gates are cleared.
   std::array<std::atomic<uint32_t>, kGateSlots> generation;
   std::atomic<uint32_t> whole;  // 1: kernels are not to be cut, whatever they take; set by the arbiter
@@ -68,9 +68,9 @@ struct GateHello {
 };
 
 // True: the doorbell is to be rung.
-inline bool set_news(GrantPage& grant_page, uint32_t slot) {
+inline bool set_pending(GrantPage& grant_page, uint32_t slot) {
   const uint64_t bit = uint64_t{1} << (slot % 64);
-  return (grant_page.news[slot / 64].fetch_or(bit) & bit) == 0;
+  return (grant_page.pending[slot / 64].fetch_or(bit) & bit) == 0;
 }
 
 }  // namespace bandsaw

@@ -27,7 +27,7 @@ void GateView::connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell) 
 }
 
 void GateView::ring() {
-  if (!set_news(*grant_page_, slot_) || !doorbell_) return;
+  if (!set_pending(*grant_page_, slot_) || !doorbell_) return;
   if (!signal_event(doorbell_.get())) SPDLOG_WARN("the arbiter's doorbell: {}", std::strerror(errno));
 }
 

@@ -104,7 +104,7 @@ class Play {
       case 13:
         return be_good();
     }
-    set_news(grant_page, slot);
+    set_pending(grant_page, slot);
     core_.heard(kBad[which], now_);
     run();
   }
@@ -173,7 +173,7 @@ class Play {
       ++gate.asked;
       asks_ = true;
     }
-    set_news(good_, 0);
+    set_pending(good_, 0);
     core_.heard("good", now_);
     run();
   }

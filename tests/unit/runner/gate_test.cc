@@ -52,7 +52,7 @@ class GateTest : public testing::Test {
   bool rung() {
     uint64_t count = 0;
     if (read(doorbell_.get(), &count, sizeof count) < 0) return false;
-    return grant_page_->news[kSlot / 64].exchange(0) == uint64_t{1} << (kSlot % 64);
+    return grant_page_->pending[kSlot / 64].exchange(0) == uint64_t{1} << (kSlot % 64);
   }
 
   std::unique_ptr<GrantPage> grant_page_ = std::make_unique<GrantPage>();

@@ -48,7 +48,7 @@ class ArbiterCoreTest : public testing::Test {
     return runner;
   }
   void tell(Runner& runner) {
-    set_news(*runner.grant_page, 0);
+    set_pending(*runner.grant_page, 0);
     core_->heard(runner.vgpu, now_);
     next_ = core_->run(now_);
   }
@@ -287,7 +287,7 @@ TEST_F(ArbiterCoreTest, NonsenseOnOneGrantPageHarmsNobodyElse) {
     std::atomic<uint32_t>* const words[] = {&gate.begun, &gate.ended, &gate.asked, &gate.granted, &gate.open};
     *words[random() % 5] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
     gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
-    for (auto& word : mad.grant_page->news) word = ~uint64_t{0};
+    for (auto& word : mad.grant_page->pending) word = ~uint64_t{0};
     core_->heard("b", now_);
     next_ = core_->run(now_);
     run_until(now_ + 100 * sched::kMicrosecond);

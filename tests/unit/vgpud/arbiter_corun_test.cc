@@ -82,7 +82,7 @@ TEST_F(ArbiterCorunTest, TwoThatNeverEndAreGivenUpBoth) {
   ++gate.begun;
   for (const uint32_t slot : {0u, 1u}) {
     ++hangs->gates[slot][0].asked;
-    set_news(*hangs, slot);
+    set_pending(*hangs, slot);
   }
   ArbiterFixture::tell("hangs", *hangs);
   ++gate.ended;

@@ -27,7 +27,7 @@ class ArbiterFixture : public testing::Test {
     core_->set_sharing(name, sharing);
   }
   void tell(const std::string& name, GrantPage& grant_page) {
-    set_news(grant_page, 0);
+    set_pending(grant_page, 0);
     core_->heard(name, now_);
     next_ = core_->run(now_);
   }
@@ -38,7 +38,7 @@ class ArbiterFixture : public testing::Test {
                                             &gate.granted, &gate.open,  &gate.calm};
     *words[random() % 6] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
     gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
-    for (auto& word : grant_page.news) word = ~uint64_t{0};
+    for (auto& word : grant_page.pending) word = ~uint64_t{0};
   }
   // Charged since the last call, whose sum is in `sum`, in percent of `time`.
   double charged(const std::string& name, uint64_t* sum, Time time) {

@@ -309,7 +309,7 @@ TEST_F(PlannedTest, NonsenseInOffersHarmsNobodyElse) {
       if (random() % 2) ++gate.asked;
       if (random() % 2) gate.ended += static_cast<uint32_t>(random() % 3);
       if (random() % 4 == 0) gate.busy_ns = random();
-      set_news(*grant_page, slot);
+      set_pending(*grant_page, slot);
       core_->heard("mad", now_);
       next_ = core_->run(now_);
       run_for(2 * kStep);
@@ -340,7 +340,7 @@ TEST_F(PlannedTest, CostOfAnAskWithSixteenReadyKernels) {
       PlannedTenant& tenant = *tenants_[static_cast<size_t>(i % 16)];
       const auto begin = std::chrono::steady_clock::now();
       core_->run(now_);
-      set_news(*tenant.grant_page, 0);
+      set_pending(*tenant.grant_page, 0);
       core_->heard(tenant.name, now_);
       core_->run(now_);
       took.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());

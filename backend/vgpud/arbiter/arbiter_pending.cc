@@ -30,8 +30,8 @@ void ArbiterCore::heard(const std::string& name, Time now) {
   Vgpu* vgpu = find(name);
   if (!vgpu || !vgpu->grant_page) return;
   see_crowd(now);
-  for (uint32_t word = 0; word < vgpu->grant_page->news.size(); ++word) {
-    uint64_t bits = vgpu->grant_page->news[word].exchange(0);
+  for (uint32_t word = 0; word < vgpu->grant_page->pending.size(); ++word) {
+    uint64_t bits = vgpu->grant_page->pending[word].exchange(0);
     for (; bits != 0; bits &= bits - 1) {
       hear_slot(*vgpu, 64 * word + static_cast<uint32_t>(std::countr_zero(bits)), now);
     }
