@@ -36,9 +36,9 @@ struct alignas(64) Gate {
   uint32_t reserved;
   std::atomic<uint64_t> busy_ns;  // of the slices that have ended
   // Written by the arbiter. `granted` is a futex word.
-  std::atomic<uint32_t> granted;  // the last `asked` that may begin
-  std::atomic<uint32_t> open;     // 1: slices begin without asking
-  std::atomic<uint32_t> calm;     // 1: where it is not open, nobody waits for the end of what has begun
+  std::atomic<uint32_t> granted;     // the last `asked` that may begin
+  std::atomic<uint32_t> open;        // 1: slices begin without asking
+  std::atomic<uint32_t> no_waiters;  // 1: where it is not open, nobody waits for the end of what has begun
   // Where slices are planned: what was granted, written before `granted`; 0: as the runner likes. Of resident blocks
   // `resident` holds from now on: who has others stops at the end of a block, and asks again.
   std::atomic<uint32_t> resident;  // blocks on each SM, or kNoResident

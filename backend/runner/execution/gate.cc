@@ -166,7 +166,7 @@ bool GateView::granted(Lane& lane, Gate& gate) {
 bool GateView::is_wanted(unsigned engine) const {
   if (!is_governed()) return false;
   const Gate& gate = grant_page_->gates[slot_][engine];
-  return !gate.open.load(std::memory_order_relaxed) && !gate.calm.load(std::memory_order_relaxed);
+  return !gate.open.load(std::memory_order_relaxed) && !gate.no_waiters.load(std::memory_order_relaxed);
 }
 
 bool GateView::is_planned(unsigned engine) const {

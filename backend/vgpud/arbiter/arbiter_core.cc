@@ -158,7 +158,7 @@ void ArbiterCore::attach(const std::string& name, GrantPage* grant_page, Time no
     for (unsigned engine = 0; engine < kGateEngines; ++engine) {
       Gate& gate = grant_page->gates[slot][engine];
       const uint32_t asked = gate.asked, ended = gate.ended;
-      gate.open = gate.calm = 0;
+      gate.open = gate.no_waiters = 0;
       gate.blocks = 0;
       if (asked == 0 && ended == 0) continue;
       Lane& lane = vgpu->slots[slot][engine];
@@ -218,7 +218,7 @@ void ArbiterCore::let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPla
   use.wait_ns += static_cast<uint64_t>(now - lane.ask.asked);
   Gate& gate = vgpu.grant_page->gates[slot][engine];
   if (vgpu.leases[engine_queue_of(engine)].state == Lease::State::kOpen) gate.open = 1;
-  gate.calm = vgpu.meters[engine_queue_of(engine)].calm ? 1 : 0;
+  gate.no_waiters = vgpu.meters[engine_queue_of(engine)].no_waiters ? 1 : 0;
   gate.blocks = planned.blocks;
   if (planned.number != 0) gate.resident = planned.resident;
   gate.granted = lane.asked;

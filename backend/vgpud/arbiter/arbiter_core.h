@@ -103,7 +103,7 @@ class ArbiterCore {
   };
   struct Meter {
     bool runs = false;
-    bool calm = false;  // nobody waits for the end of what it has there
+    bool no_waiters = false;  // nobody waits for the end of what it has there
     Time since = 0;
   };
   // SMs of its own: what is computed there is in nobody's way, and waits for nobody.
@@ -169,7 +169,7 @@ class ArbiterCore {
   static Time take_debt(Vgpu& vgpu, EngineQueue queue);
   Part take_part(Vgpu& vgpu, EngineQueue queue, Time now);
   void review_meters(EngineQueue queue, Time now);
-  void set_calm(Vgpu& vgpu, EngineQueue queue, bool calm);
+  void set_no_waiters(Vgpu& vgpu, EngineQueue queue, bool no_waiters);
   void review_sharing(Time now);
   static bool is_apart(const Vgpu& vgpu, unsigned engine) { return vgpu.apart.on && engine == 0; }
   static bool has_programs(const Vgpu& vgpu);

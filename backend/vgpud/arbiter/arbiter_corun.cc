@@ -115,7 +115,9 @@ void ArbiterCore::review_meters(EngineQueue queue, Time now) {
       for_lanes(vgpu, queue, [&](uint32_t, unsigned, const Lane& lane) { runs = runs || !lane.flying.empty(); });
     }
     Meter& meter = vgpu.meters[queue];
-    if (const bool calm = runs && !others_press(vgpu, queue); calm != meter.calm) set_calm(vgpu, queue, calm);
+    if (const bool no_waiters = runs && !others_press(vgpu, queue); no_waiters != meter.no_waiters) {
+      set_no_waiters(vgpu, queue, no_waiters);
+    }
     if (meter.runs == runs) continue;
     if (runs) {
       meters_[queue].begin(vgpu.id, 1, now);
@@ -127,11 +129,12 @@ void ArbiterCore::review_meters(EngineQueue queue, Time now) {
   }
 }
 
-void ArbiterCore::set_calm(Vgpu& vgpu, EngineQueue queue, bool calm) {
-  vgpu.meters[queue].calm = calm;
+void ArbiterCore::set_no_waiters(Vgpu& vgpu, EngineQueue queue, bool no_waiters) {
+  vgpu.meters[queue].no_waiters = no_waiters;
   if (!vgpu.grant_page) return;
-  for_lanes(vgpu, queue,
-            [&](uint32_t slot, unsigned engine, Lane&) { vgpu.grant_page->gates[slot][engine].calm = calm ? 1 : 0; });
+  for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane&) {
+    vgpu.grant_page->gates[slot][engine].no_waiters = no_waiters ? 1 : 0;
+  });
 }
 
 void ArbiterCore::set_sm_part(const std::string& name, double part) {

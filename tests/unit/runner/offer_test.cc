@@ -127,7 +127,7 @@ TEST_F(OfferedResident, HasSoManyBlocksAsGranted) {
 
 TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
   device().draws = 0;
-  gate().calm = 1;
+  gate().no_waiters = 1;
   launch(12);
   for (int launches = 1; launches <= 4; ++launches) {
     device_->hold_work(true);  // the counter's copy: it runs
@@ -149,7 +149,7 @@ TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
 TEST_F(OfferedResident, TellsHowFarItIsBesideAnother) {
   device().draws = 2;
   device().looks_pass = true;
-  gate().calm = 1;
+  gate().no_waiters = 1;
   launch(100);
   for (int launches = 1; launches <= 4; ++launches) {
     device_->hold_work(true);  // the counter's copy: it runs

@@ -147,20 +147,20 @@ TEST_F(ArbiterCorunTest, WhoBecomesCorunWaitsForItsProgramsOfBefore) {
   run_for(100 * kMillisecond);
 }
 
-TEST_F(ArbiterCorunTest, WhatRunsIsCalmUntilSomebodyWaitsForItsEnd) {
+TEST_F(ArbiterCorunTest, WhatRunsHasNoWaitersUntilSomebodyWaitsForItsEnd) {
   make();
   Tenant &one = join("a", 33, Sharing::kCorun), &other = join("b", 33, Sharing::kCorun);
   one.length = 100 * kMillisecond;
   one.at_once = other.at_once = 1;
   run_for(4 * kMillisecond);
   EXPECT_EQ(one.gate().open, 0u);
-  EXPECT_EQ(one.gate().calm, 1u);
+  EXPECT_EQ(one.gate().no_waiters, 1u);
   Tenant& alone = join("c", 34, Sharing::kIsolated);
   run_for(kMillisecond);
-  EXPECT_EQ(one.gate().calm, 0u);
+  EXPECT_EQ(one.gate().no_waiters, 0u);
   alone.at_once = 0;
   run_for(200 * kMillisecond);
-  EXPECT_EQ(alone.gate().calm, 0u);
+  EXPECT_EQ(alone.gate().no_waiters, 0u);
 }
 
 // Held to the arbiter's own clock, by and by.

@@ -35,7 +35,7 @@ class ArbiterFixture : public testing::Test {
   static void scribble(GrantPage& grant_page, std::mt19937& random) {
     Gate& gate = grant_page.gates[random() % kGateSlots][random() % kGateEngines];
     std::atomic<uint32_t>* const words[] = {&gate.begun,   &gate.ended, &gate.asked,
-                                            &gate.granted, &gate.open,  &gate.calm};
+                                            &gate.granted, &gate.open,  &gate.no_waiters};
     *words[random() % 6] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
     gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
     for (auto& word : grant_page.pending) word = ~uint64_t{0};

@@ -149,8 +149,10 @@ class PlannedTest : public ArbiterFixture {
     PlannedTenant::Slice& slice = tenant.running.front();
     const Gate& gate = tenant.gate();
     const bool other = tenant.grant_page->planned && static_cast<int>(gate.resident) != slice.resident;
-    if (gate.open || tenant.grant_page->absent || (!other && gate.calm) || now_ - tenant.head_since < kMillisecond)
+    if (gate.open || tenant.grant_page->absent || (!other && gate.no_waiters) ||
+        now_ - tenant.head_since < kMillisecond) {
       return;
+    }
     tenant.left = static_cast<uint64_t>(slice.left);
     if (tenant.left > 0) end(tenant);
   }
