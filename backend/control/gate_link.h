@@ -55,7 +55,7 @@ struct GrantPage {
   std::array<std::atomic<uint64_t>, kGateSlots / 64> pending;
   // Counted up by the session when a slot's runner has gone and its gates are cleared.
   std::array<std::atomic<uint32_t>, kGateSlots> generation;
-  std::atomic<uint32_t> whole;  // 1: kernels are not to be cut, whatever they take; set by the arbiter
+  std::atomic<uint32_t> slicing_off;  // 1: kernels are not to be cut, whatever they take; set by the arbiter
   std::array<std::array<Gate, kGateEngines>, kGateSlots> gates;
   std::atomic<uint32_t> planned;         // 1: long kernels are to be offered; set by the arbiter
   std::array<Offer, kGateSlots> offers;  // of the compute gates

@@ -60,7 +60,7 @@ class GateView {
   // The slice begun last had to be asked for: others want the engine too.
   bool was_granted(unsigned engine) const { return lanes_[engine].granted; }
   // Kernels are not to be cut, for now.
-  bool is_whole() const { return grant_page_ && grant_page_->whole.load(std::memory_order_relaxed) != 0; }
+  bool is_slicing_off() const { return grant_page_ && grant_page_->slicing_off.load(std::memory_order_relaxed) != 0; }
   // Who asks for a slice of a long kernel is to offer it first.
   bool is_planned(unsigned engine) const;
   // What the next ask will be for; none is withdrawn.

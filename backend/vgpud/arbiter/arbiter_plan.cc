@@ -35,7 +35,7 @@ void ArbiterCore::make_planner(Time now) {
 // What runners of this virtual GPU are to know of the mode.
 void ArbiterCore::post_mode(Vgpu& vgpu) {
   if (!vgpu.grant_page) return;
-  vgpu.grant_page->whole = corun_mode_ == CorunMode::kConsolidation && vgpu.corun ? 1 : 0;
+  vgpu.grant_page->slicing_off = corun_mode_ == CorunMode::kConsolidation && vgpu.corun ? 1 : 0;
   vgpu.grant_page->planned = planner_ && vgpu.corun && !vgpu.apart.on ? 1 : 0;
   if (planner_) return;
   for (auto& gates : vgpu.grant_page->gates) gates[kCompute].resident = 0;
@@ -147,7 +147,7 @@ void ArbiterCore::review_governed(Time now) {
 
 void ArbiterCore::stand_aside(Vgpu& vgpu, GrantPage* grant_page) {
   vgpu.aside = grant_page;
-  grant_page->planned = grant_page->whole = 0;
+  grant_page->planned = grant_page->slicing_off = 0;
   grant_page->absent = 1;
   for (auto& gates : grant_page->gates) {
     for (Gate& gate : gates) {

@@ -106,12 +106,12 @@ TEST_F(ArbiterCorunTest, ConsolidationIsOfTwoWholeKernels) {
   EXPECT_EQ(most_, 2);
   for (auto& tenant : tenants_) {
     EXPECT_NEAR(charged(*tenant, 2 * kSecond), 25, 2);
-    EXPECT_EQ(tenant->grant_page->whole, 1u);
+    EXPECT_EQ(tenant->grant_page->slicing_off, 1u);
   }
   core_->set_corun_mode(CorunMode::kMps, now_);
   run_for(kSecond);
   EXPECT_EQ(most_, 4);
-  EXPECT_EQ(tenants_[0]->grant_page->whole, 0u);
+  EXPECT_EQ(tenants_[0]->grant_page->slicing_off, 0u);
 }
 
 TEST_F(ArbiterCorunTest, ACapHoldsBesideOthers) {

@@ -156,12 +156,12 @@ TEST_F(PlannedTest, WithoutAPolicyOnlyPlansAreFollowed) {
   core_->set_corun_mode(CorunMode::kConsolidation, now_);
   next_ = core_->run(now_);
   EXPECT_FALSE(absent(one));
-  EXPECT_EQ(one.grant_page->whole, 1u);
+  EXPECT_EQ(one.grant_page->slicing_off, 1u);
   EXPECT_EQ(one.grant_page->planned, 0u);
   core_->set_corun_mode(CorunMode::kMps, now_);
   next_ = core_->run(now_);
   EXPECT_TRUE(absent(one) && absent(two));
-  EXPECT_EQ(one.grant_page->whole, 0u);
+  EXPECT_EQ(one.grant_page->slicing_off, 0u);
   one.done = two.done = 0;
   run_for(100 * kMillisecond);
   EXPECT_GT(one.done * one.block_ns, 10.0 * kMillisecond);
