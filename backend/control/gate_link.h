@@ -11,7 +11,7 @@
 // kernel says first what kernel that is (offer.h), and makes the slice as large as was granted.
 //
 // Counters wrap around. Neither side believes the other: the arbiter bounds what it reads, and a runner that finds
-// `absent` asks nobody.
+// `no_arbiter` asks nobody.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ struct alignas(64) Gate {
 struct GrantPage {
   // A futex word. 1: there is no arbiter, everybody may begin. Set by the session when the arbiter's connection ends,
   // cleared by the arbiter.
-  std::atomic<uint32_t> absent;
+  std::atomic<uint32_t> no_arbiter;
   std::atomic<uint32_t> depth;       // slices of a runner in flight on an engine; set by the arbiter
   std::atomic<uint64_t> quantum_ns;  // short work is gathered to slices of this length; set by the arbiter
   // Slots with news for the arbiter, a bit for each. Who sets one that was clear writes the doorbell (an eventfd).

@@ -88,7 +88,7 @@ Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share) {
   void* memory = ::mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return Status::system("cannot map the usage page");
   UsagePageOwner owner(std::move(fd), std::move(doorbell), new (memory) UsagePage{});
-  owner.page_->grant_page.absent = 1;
+  owner.page_->grant_page.no_arbiter = 1;
   owner.set_memory_share(memory_share);
   return owner;
 }
@@ -141,7 +141,7 @@ void UsagePageOwner::clear_gates(uint32_t slot) {
 
 void UsagePageOwner::open_gates() {
   GrantPage& grant_page = page_->grant_page;
-  grant_page.absent = 1;
+  grant_page.no_arbiter = 1;
   for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
     if (!taken_[slot]) continue;
     for (Gate& gate : grant_page.gates[slot]) futex_wake(&gate.granted);

@@ -117,7 +117,7 @@ uint64_t GateView::limit(const Lane& lane) const {
 bool GateView::permitted(Gate& gate) {
   // Counted first and looked second: see gate_link.h.
   gate.begun.fetch_add(1);
-  if (gate.open.load() || grant_page_->absent.load()) return true;
+  if (gate.open.load() || grant_page_->no_arbiter.load()) return true;
   gate.begun.fetch_sub(1);
   return false;
 }
@@ -153,7 +153,7 @@ bool GateView::granted(Lane& lane, Gate& gate) {
     ring();
   }
   const uint32_t granted = gate.granted.load();
-  if (granted != gate.asked.load(std::memory_order_relaxed) && !grant_page_->absent.load()) {
+  if (granted != gate.asked.load(std::memory_order_relaxed) && !grant_page_->no_arbiter.load()) {
     lane.wait_word = &gate.granted;
     lane.wait_seen = granted;
     return false;
@@ -241,7 +241,7 @@ void GateView::wait(std::chrono::nanoseconds most) {
 bool GateView::begin(unsigned engine, bool one_piece) {
   Lane& lane = lanes_[engine];
   Gate& gate = grant_page_->gates[slot_][engine];
-  const bool counted = lane.asking || !grant_page_->absent.load(std::memory_order_relaxed);
+  const bool counted = lane.asking || !grant_page_->no_arbiter.load(std::memory_order_relaxed);
   if (counted && !lane.asking && !has_room(lane, gate, one_piece)) return false;
   const bool open = counted && !lane.asking && permitted(gate);
   if (counted && !open && !granted(lane, gate)) return false;

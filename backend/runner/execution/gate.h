@@ -56,7 +56,7 @@ class GateView {
   // Others wait for the end of what has begun on the engine.
   bool is_wanted(unsigned engine) const;
   // Somebody says when others want an engine.
-  bool is_governed() const { return grant_page_ && grant_page_->absent.load(std::memory_order_relaxed) == 0; }
+  bool is_governed() const { return grant_page_ && grant_page_->no_arbiter.load(std::memory_order_relaxed) == 0; }
   // The slice begun last had to be asked for: others want the engine too.
   bool was_granted(unsigned engine) const { return lanes_[engine].granted; }
   // Kernels are not to be cut, for now.

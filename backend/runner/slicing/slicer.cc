@@ -120,8 +120,9 @@ std::string Slicer::refusal(const Caller& caller, const StreamRef& stream, const
 CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Launch& launch) {
   if (!settings_.enabled) return device_.launch(stream, launch);
   const SliceKernelRef kernel = find(launch.code);
-  if (!kernel || kernel->whole || gate_.is_slicing_off() || !is_valid_grid(launch))
+  if (!kernel || kernel->whole || gate_.is_slicing_off() || !is_valid_grid(launch)) {
     return device_.launch(stream, launch);
+  }
   std::shared_ptr<SliceShape> shape;
   if (settings_.force_blocks == 0) {
     timer_.look();

@@ -169,7 +169,7 @@ void ArbiterCore::attach(const std::string& name, GrantPage* grant_page, Time no
       futex_wake(&gate.granted);
     }
   }
-  grant_page->absent = 0;
+  grant_page->no_arbiter = 0;
 }
 
 void ArbiterCore::detach(const std::string& name, Time now) {

@@ -148,7 +148,7 @@ void ArbiterCore::review_governed(Time now) {
 void ArbiterCore::stand_aside(Vgpu& vgpu, GrantPage* grant_page) {
   vgpu.aside = grant_page;
   grant_page->planned = grant_page->slicing_off = 0;
-  grant_page->absent = 1;
+  grant_page->no_arbiter = 1;
   for (auto& gates : grant_page->gates) {
     for (Gate& gate : gates) {
       if (gate.asked != 0) futex_wake(&gate.granted);

@@ -169,7 +169,7 @@ class Play {
       good_for_ += now_ - good_since_;
       ++gate.ended;
     } else if (!asks_) {
-      if (gate.open || good_.absent) return begin();
+      if (gate.open || good_.no_arbiter) return begin();
       ++gate.asked;
       asks_ = true;
     }
@@ -194,7 +194,7 @@ class Play {
       if (next_ > now_) break;
       check(i < 1000);  // it would never sleep
     }
-    if (asks_ && (good_.gates[0][0].granted == good_.gates[0][0].asked || good_.absent)) begin();
+    if (asks_ && (good_.gates[0][0].granted == good_.gates[0][0].asked || good_.no_arbiter)) begin();
   }
 
   Input& input_;

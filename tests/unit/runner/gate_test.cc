@@ -62,7 +62,7 @@ class GateTest : public testing::Test {
 };
 
 TEST_F(GateTest, NobodyIsAskedWhileThereIsNoArbiter) {
-  grant_page_->absent = 1;
+  grant_page_->no_arbiter = 1;
   for (int i = 0; i < 100; ++i) view_.enter(0, 1);
   view_.pause();
   EXPECT_GT(device_.begun, 2);  // measured all the same
@@ -207,7 +207,7 @@ TEST_F(GateTest, ASleeperAtTwoGatesIsWokenByEither) {
 
 TEST_F(GateTest, TheEndOfTheArbiterLetsEverybodyGo) {
   EXPECT_FALSE(view_.enter(0, 1));
-  grant_page_->absent = 1;
+  grant_page_->no_arbiter = 1;
   EXPECT_TRUE(view_.enter(0, 1));
   view_.pause();
   EXPECT_EQ(device_.begun, 1);
@@ -251,7 +251,7 @@ class GatedGuest : public Guest {
     decoder_ = nullptr;  // before the grant page goes
   }
   void open() {
-    grant_page_->absent = 1;
+    grant_page_->no_arbiter = 1;
     for (Gate& gate : grant_page_->gates[kSlot]) futex_wake(&gate.granted);
   }
   uint64_t make_event(TestLane& lane) {

@@ -197,7 +197,7 @@ class Sliced : public Guest {
     function_ = load(kFillPtx);
   }
   ~Sliced() override {
-    grant_page_->absent = 1;
+    grant_page_->no_arbiter = 1;
     for (Gate& gate : grant_page_->gates[kSliceSlot]) futex_wake(&gate.granted);
     device().end_all();
     decoder_ = nullptr;  // before the grant page goes

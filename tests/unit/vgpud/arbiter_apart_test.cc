@@ -157,7 +157,7 @@ TEST_F(ArbiterApartTest, OneQueueForAllEnginesOrNoPolicy) {
     run_for(100 * kMillisecond);
     own.done = other.done = 0;
     if (!scheduled) {
-      EXPECT_EQ(own.grant_page->absent, 1u) << "nobody need ask";
+      EXPECT_EQ(own.grant_page->no_arbiter, 1u) << "nobody need ask";
       continue;
     }
     run_for(kSecond);

@@ -260,7 +260,7 @@ TEST_F(ArbiterCoreTest, ANewArbiterLetsThoseGoWhoWaitedForTheOldOne) {
   ASSERT_TRUE(core_->add("a", equal(50), now_).ok());
   core_->attach("a", waits.grant_page.get(), now_);
   EXPECT_EQ(waits.gate().granted, 7u);
-  EXPECT_EQ(waits.grant_page->absent, 0u);
+  EXPECT_EQ(waits.grant_page->no_arbiter, 0u);
 }
 
 TEST_F(ArbiterCoreTest, SharesThatDoNotFitAreRefused) {

@@ -110,7 +110,7 @@ class PlannedTest : public ArbiterFixture {
   void want(PlannedTenant& tenant) {
     if (tenant.stopped) return;
     Gate& gate = tenant.gate();
-    if (tenant.asking && (gate.granted == gate.asked || tenant.grant_page->absent)) {
+    if (tenant.asking && (gate.granted == gate.asked || tenant.grant_page->no_arbiter)) {
       tenant.asking = false;
       begin(tenant, true);
     }
@@ -122,7 +122,7 @@ class PlannedTest : public ArbiterFixture {
         ++tenant.call;
         tenant.left = tenant.blocks;
       }
-      if (gate.open || tenant.grant_page->absent) {
+      if (gate.open || tenant.grant_page->no_arbiter) {
         begin(tenant, false);
         continue;
       }
@@ -141,7 +141,7 @@ class PlannedTest : public ArbiterFixture {
     gate.busy_ns += static_cast<uint64_t>(now_ - tenant.head_since);
     tenant.head_since = now_;
     ++gate.ended;
-    if (!gate.open && !tenant.grant_page->absent) tell(tenant);
+    if (!gate.open && !tenant.grant_page->no_arbiter) tell(tenant);
   }
   // Told that it is to have other residency, or that others want the engine.
   void maybe_stop(PlannedTenant& tenant) {
@@ -149,7 +149,7 @@ class PlannedTest : public ArbiterFixture {
     PlannedTenant::Slice& slice = tenant.running.front();
     const Gate& gate = tenant.gate();
     const bool other = tenant.grant_page->planned && static_cast<int>(gate.resident) != slice.resident;
-    if (gate.open || tenant.grant_page->absent || (!other && gate.no_waiters) ||
+    if (gate.open || tenant.grant_page->no_arbiter || (!other && gate.no_waiters) ||
         now_ - tenant.head_since < kMillisecond) {
       return;
     }
