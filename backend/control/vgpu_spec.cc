@@ -123,7 +123,7 @@ Status check_percents(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
 }
 
 // The largest share first, so that who has little keeps it.
-bool lower_largest(uint32_t VgpuSpec::*share, const std::string& device, std::vector<VgpuSpec>* specs) {
+bool lower_largest(uint32_t VgpuSpec::* share, const std::string& device, std::vector<VgpuSpec>* specs) {
   uint32_t sum = 0;
   VgpuSpec* largest = nullptr;
   for (VgpuSpec& spec : *specs) {
@@ -248,8 +248,9 @@ Result<nlohmann::json> read_share_texts(const ShareTexts& texts) {
       continue;
     }
     if (name == "sharing") {
-      if (const auto sharing = parse_sharing(text); !sharing.ok()) return sharing.status();
-      shares[name] = text;
+      const auto sharing = parse_sharing(text);
+      if (!sharing.ok()) return sharing.status();
+      shares[name] = to_text(sharing.value());
       continue;
     }
     int64_t number = 0;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/control/corun.h"
+#include "backend/control/sharing.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
@@ -22,11 +22,11 @@ struct VgpuSpec {
   uint32_t cap = 100;    // percent of each engine it may have at most, even of an idle one; 100: no cap
   uint32_t reserve = 0;  // percent of each engine it has at least while it has work, whatever the others' shares
   int32_t priority = 0;  // who goes first among those that are owed time; kPriorityMin to kPriorityMax
-  Sharing sharing = Sharing::kIsolated;  // of the device with other virtual GPUs, for programs that start from now on
-  uint32_t sms = 0;                      // SMs of its own, for one that is corun; 0: none
-  std::string direct_mode;               // permissions of direct.sock in octal; empty: the daemon's default
-  std::string direct_group;              // group of direct.sock; empty: the daemon's default
-  std::string domain;                    // libvirt domain it is attached to; empty: none
+  Sharing sharing = Sharing::kTimeSliced;  // of the device with other virtual GPUs, for programs that start from now on
+  uint32_t sms = 0;                        // SMs of its own, for an MPS one; 0: none
+  std::string direct_mode;                 // permissions of direct.sock in octal; empty: the daemon's default
+  std::string direct_group;                // group of direct.sock; empty: the daemon's default
+  std::string domain;                      // libvirt domain it is attached to; empty: none
   uint32_t index = 0;  // number of the virtual GPU on this host, never shared by two: gives its user id
 };
 
@@ -56,7 +56,7 @@ Status check_memory_in_use(const VgpuSpec& spec, uint64_t used);
 std::string lower_to_fit(std::vector<VgpuSpec>* specs);
 
 // Shares as a person writes them, by name, in this order: {"memory", "8G"}, {"compute", "30"}, copy, cap, reserve,
-// priority, {"sharing", "corun"}, sms.
+// priority, {"sharing", "mps"}, sms.
 using ShareTexts = std::vector<std::pair<std::string, std::string>>;
 // Of a spec's JSON, or a part of it.
 ShareTexts share_texts(const nlohmann::json& spec);

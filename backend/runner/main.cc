@@ -15,9 +15,9 @@
 #include <cstring>
 #include <optional>
 
-#include "backend/control/corun_sms.h"
-#include "backend/sandbox/runner_sandbox.h"
+#include "backend/control/sm_part.h"
 #include "backend/runner/service.h"
+#include "backend/sandbox/runner_sandbox.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
 
@@ -99,7 +99,7 @@ Status serve(DeviceConfig config, const Choice& choice) {
   auto slices = read_slices(choice);
   if (!slices.ok()) return slices.status();
   const bool mps_client = std::getenv("BANDSAW_MPS") != nullptr;
-  slices.value().corun = mps_client;
+  slices.value().mps = mps_client;
   auto process = Process::make(
       &window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); }, slices.value());
   if (!process.ok()) return process.status();

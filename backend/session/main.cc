@@ -10,12 +10,12 @@ int main(int argc, char** argv) {
   bandsaw::SessionConfig config;
   config.run = bandsaw::run_directory();
   config.runner = bandsaw::find_program("bandsaw-runner", "runner");
-  std::string direct_mode = "0660", vm_mode = "0660", sharing = "isolated";
+  std::string direct_mode = "0660", vm_mode = "0660", sharing = "time-sliced";
   CLI::App app("Serves one virtual GPU; started by vgpud.", "bandsaw-session");
   app.add_option("--name", config.name, "the virtual GPU's name")->required();
   app.add_option("--memory", config.memory, "its memory share in bytes")->required();
   app.add_option("--device", config.device, "the device it is cut from: soft, cuda:INDEX");
-  app.add_option("--sharing", sharing, "isolated or corun; vgpud may say otherwise later");
+  app.add_option("--sharing", sharing, "time-sliced or mps; vgpud may say otherwise later");
   app.add_option("--slices", config.slices, "how runners cut kernels: enabled=1 threshold_us=4000 and so on");
   app.add_option("--run", config.run, "folder of the sockets");
   app.add_option("--state", config.state, "folder of its own on disk, for caches");
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (const auto parsed = bandsaw::parse_sharing(sharing); parsed.ok()) {
-    config.corun.sharing = parsed.value();
+    config.orders.sharing = parsed.value();
   } else {
     spdlog::error("{}", parsed.status().message());
     return 2;

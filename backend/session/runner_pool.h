@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/session/corun_terms.h"
 #include "backend/session/exchange.h"
 #include "backend/session/runner_process.h"
+#include "backend/session/runner_terms.h"
 
 namespace bandsaw {
 

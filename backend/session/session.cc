@@ -52,7 +52,8 @@ void make_cache(const SessionConfig& config) {
   if (error) return spdlog::warn("no cache for compiled code: {}: {}", cache, error.message());
   for (const std::string& folder : {config.state, cache}) {
     ::chmod(folder.c_str(), 0700);
-    if (config.sandbox.uid != 0 && ::geteuid() == 0 && ::chown(folder.c_str(), config.sandbox.uid, config.sandbox.gid) < 0) {
+    if (config.sandbox.uid != 0 && ::geteuid() == 0 &&
+        ::chown(folder.c_str(), config.sandbox.uid, config.sandbox.gid) < 0) {
       spdlog::warn("cannot give {} to user {}: {}", folder, config.sandbox.uid, std::strerror(errno));
     }
   }
@@ -87,7 +88,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionConfig& config) {
 }
 
 Session::Session(SessionConfig config, BasePtr base, UsagePageOwner usage_page)
-    : config_(std::move(config)), base_(std::move(base)), usage_page_(std::move(usage_page)), orders_(config_.corun) {}
+    : config_(std::move(config)), base_(std::move(base)), usage_page_(std::move(usage_page)), orders_(config_.orders) {}
 
 Session::~Session() = default;
 
@@ -133,7 +134,7 @@ Status Session::prepare() {
   if (Status status = enter_sandbox(config_.sandbox); !status.ok()) return status;
 
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
-  pool_->set_terms(corun_terms(config_.device, orders_));
+  pool_->set_terms(runner_terms(config_.device, orders_));
   direct_ = std::make_unique<DirectFrontend>(base_.get(), std::move(direct.value()), processes_config(), pool_.get(),
                                              &usage_page_);
   vm_ = std::make_unique<VmFrontend>(base_.get(), processes_config(), pool_.get(), &usage_page_);
@@ -205,7 +206,7 @@ Status Session::set(const nlohmann::json& request) {
 
 void Session::apply_orders() {
   if (!orders_.lost.empty()) pool_->end_clients(orders_.lost);
-  pool_->set_terms(corun_terms(config_.device, orders_));
+  pool_->set_terms(runner_terms(config_.device, orders_));
 }
 
 void Session::stop_soon() {
@@ -228,7 +229,7 @@ nlohmann::json Session::status() const {
           {"usage", to_json(total)},
           {"processes", std::move(processes)},
           {"sharing", to_text(orders_.sharing)},
-          {"corun_mode", to_text(orders_.mode)},
+          {"planning", to_text(orders_.mode)},
           {"runners",
            {{"warm", pool_->warm()},
             {"living", pool_->living()},

@@ -11,10 +11,10 @@
 #include "backend/control/event_ptr.h"
 #include "backend/control/json_link.h"
 #include "backend/sandbox/session_sandbox.h"
-#include "backend/session/corun_terms.h"
 #include "backend/session/direct_frontend.h"
 #include "backend/session/gate_frontend.h"
 #include "backend/session/runner_pool.h"
+#include "backend/session/runner_terms.h"
 #include "backend/session/usage_page_owner.h"
 #include "backend/session/vm_frontend.h"
 #include "hypervisor/vfio_user/server.h"
@@ -29,7 +29,7 @@ struct SessionConfig {
   std::string device = "soft";  // which device runners make: "soft" or "cuda:INDEX"
   std::string slices;           // how runners cut kernels, as they read it; empty: not at all
   uint64_t memory = 0;          // bytes
-  CorunOrders corun;            // until vgpud says otherwise
+  SharingOrders orders;         // until vgpud says otherwise
   unsigned warm = 1;            // runners ready ahead
   unsigned direct_mode = 0660, vm_mode = 0660;
   std::string direct_group, vm_group;  // of the sockets; empty or unknown: the process's
@@ -58,7 +58,7 @@ class Session {
   const SessionConfig config_;
   BasePtr base_;
   UsagePageOwner usage_page_;
-  CorunOrders orders_;
+  SharingOrders orders_;
   std::string faulted_;  // the MPS daemon of a client that has ended with a fault of the GPU
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;

@@ -12,8 +12,8 @@
 
 #include "backend/control/gate_link.h"
 #include "backend/control/paths.h"
-#include "backend/vgpud/metrics/metrics_server.h"
 #include "backend/vgpud/api/shares.h"
+#include "backend/vgpud/metrics/metrics_server.h"
 
 namespace bandsaw {
 namespace {
@@ -145,12 +145,13 @@ void read_scheduler(Reader* reader, Config* config) {
   options.depth = static_cast<int>(depth);
 }
 
-void read_corun(Reader* reader, Config* config) {
-  std::string mode = to_text(config->corun_mode);
-  reader->text("scheduler.corun_mode", &mode);
-  const auto parsed = parse_corun_mode(mode);
-  reader->check("scheduler.corun_mode", parsed.status());
-  if (parsed.ok()) config->corun_mode = parsed.value();
+void read_planning(Reader* reader, Config* config) {
+  std::string mode = to_text(config->planning_mode);
+  reader->text("scheduler.corun_mode", &mode);  // the key of earlier versions
+  reader->text("scheduler.planning", &mode);
+  const auto parsed = parse_planning_mode(mode);
+  reader->check("scheduler.planning", parsed.status());
+  if (parsed.ok()) config->planning_mode = parsed.value();
   reader->whole("scheduler.plan_seed", 0, int64_t{1} << 53, &config->plan_seed);
   reader->text("scheduler.profits", &config->profits);
   reader->text("mps.command", &config->mps_command);
@@ -200,7 +201,7 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.mode("control.mode", &config->control_mode);
   reader.text("control.group", &config->control_group);
   read_scheduler(&reader, config);
-  read_corun(&reader, config);
+  read_planning(&reader, config);
   read_slices(&reader, config);
   read_metrics(&reader, config);
   if (Status status = reader.finish(); !status.ok()) return status;

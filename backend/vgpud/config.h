@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "backend/control/corun.h"
+#include "backend/control/sharing.h"
 #include "backend/vgpud/arbiter/arbiter.h"
 #include "backend/vgpud/device.h"
 #include "memory/base/status.h"
@@ -24,9 +24,9 @@ struct Config {
   std::string direct_mode = "0660", direct_group = "bandsaw";
   std::string vm_mode = "0660", vm_group = "kvm";
   std::string control_mode = "0660", control_group = "bandsaw";
-  bool scheduled = true;  // false: scheduler.policy is "none"; at most, kernels that are corun are planned
+  bool scheduled = true;  // false: scheduler.policy is "none"; at most, kernels of MPS virtual GPUs are planned
   ArbiterOptions scheduler;
-  CorunMode corun_mode = CorunMode::kMps;               // of the device, until an administrator chooses another
+  PlanningMode planning_mode = PlanningMode::kMps;      // of the device, until an administrator chooses another
   int64_t plan_seed = 1;                                // of mode random
   std::string profits;                                  // a file for mode opt (profits.h); empty: there is none
   std::string mps_command = "nvidia-cuda-mps-control";  // a name or a path

@@ -10,13 +10,13 @@
 #include "backend/control/event_ptr.h"
 #include "backend/control/paths.h"
 #include "backend/vgpud/api/api.h"
+#include "backend/vgpud/api/shares.h"
+#include "backend/vgpud/arbiter/partitions.h"
+#include "backend/vgpud/arbiter/profits.h"
 #include "backend/vgpud/lock.h"
 #include "backend/vgpud/metrics/metrics.h"
 #include "backend/vgpud/metrics/metrics_server.h"
-#include "backend/vgpud/arbiter/profits.h"
-#include "backend/vgpud/arbiter/partitions.h"
 #include "backend/vgpud/sessions/session_keeper.h"
-#include "backend/vgpud/api/shares.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -124,9 +124,9 @@ Status run_daemon(const Config& config) {
     event_base_loopexit(base.get(), &soon);
   });
   start_all(config, registry.value(), arbiter.value().get(), &supervisor);
-  const CorunMode mode = effective_corun_mode(config.corun_mode, registry.value().corun_mode());
-  supervisor.set_corun_mode(mode);
-  if (arbiter.value()) arbiter.value()->set_corun_mode(mode);
+  const PlanningMode mode = effective_planning_mode(config.planning_mode, registry.value().planning_mode());
+  supervisor.set_planning_mode(mode);
+  if (arbiter.value()) arbiter.value()->set_planning_mode(mode);
   supervisor.review();
   const auto metrics = serve_metrics(base.get(), config, &api);
   if (!metrics.ok()) return metrics.status();

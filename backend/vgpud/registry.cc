@@ -96,7 +96,7 @@ Status Registry::load() {
     spdlog::warn("{}: the shares sum to more than 100 %, and are lowered: {}", path(), changes);
   }
   Status status = load_choice(json);
-  return status.ok() ? load_corun_mode(json) : status;
+  return status.ok() ? load_planning_mode(json) : status;
 }
 
 Status Registry::load_choice(const nlohmann::json& file) {
@@ -119,34 +119,35 @@ Status Registry::load_choice(const nlohmann::json& file) {
 }
 
 Status Registry::put_choice(const StoredChoice& choice) {
-  Status status = save(specs_, choice, corun_mode_);
+  Status status = save(specs_, choice, planning_mode_);
   if (status.ok()) choice_ = choice;
   return status;
 }
 
-Status Registry::load_corun_mode(const nlohmann::json& file) {
-  if (!file.contains("corun")) return {};
-  const auto& corun = file["corun"];
-  const auto read = [&corun](const char* key) {
-    const auto value = corun.is_object() ? corun.value(key, nlohmann::json()) : nlohmann::json();
-    return parse_corun_mode(value.is_string() ? value.get<std::string>() : "");
+Status Registry::load_planning_mode(const nlohmann::json& file) {
+  const char* key = file.contains("planning") ? "planning" : "corun";  // the second: as earlier versions wrote it
+  if (!file.contains(key)) return {};
+  const auto& stored = file[key];
+  const auto read = [&stored](const char* field) {
+    const auto value = stored.is_object() ? stored.value(field, nlohmann::json()) : nlohmann::json();
+    return parse_planning_mode(value.is_string() ? value.get<std::string>() : "");
   };
   const auto chosen = read("mode"), configured = read("configured");
   if (!chosen.ok() || !configured.ok()) {
-    return Status::error(EINVAL, "{}: 'corun' is not a choice of a mode; repair it or remove it", path());
+    return Status::error(EINVAL, "{}: '{}' is not a choice of a mode; repair it or remove it", path(), key);
   }
-  corun_mode_ = {chosen.value(), configured.value()};
+  planning_mode_ = {chosen.value(), configured.value()};
   return {};
 }
 
-Status Registry::put_corun_mode(const StoredCorunMode& mode) {
+Status Registry::put_planning_mode(const StoredPlanningMode& mode) {
   Status status = save(specs_, choice_, mode);
-  if (status.ok()) corun_mode_ = mode;
+  if (status.ok()) planning_mode_ = mode;
   return status;
 }
 
 Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice,
-                      const StoredCorunMode& mode) const {
+                      const StoredPlanningMode& mode) const {
   auto list = nlohmann::json::array();
   for (const VgpuSpec& spec : specs) list.push_back(to_json(spec));
   nlohmann::json file = {{"version", kVersion}, {"vgpus", list}};
@@ -155,7 +156,7 @@ Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& ch
                          {"queues", choice.chosen.queues},
                          {"configured", {{"policy", choice.configured.policy}, {"queues", choice.configured.queues}}}};
   }
-  if (mode.chosen) file["corun"] = {{"mode", to_text(*mode.chosen)}, {"configured", to_text(mode.configured)}};
+  if (mode.chosen) file["planning"] = {{"mode", to_text(*mode.chosen)}, {"configured", to_text(mode.configured)}};
   return replace_file(directory_, path(), file.dump(2) + "\n");
 }
 
@@ -184,7 +185,7 @@ Status Registry::put(const VgpuSpec& spec) {
   const auto place =
       std::find_if(changed.begin(), changed.end(), [&](const VgpuSpec& s) { return s.name > spec.name; });
   changed.insert(place, spec);
-  Status status = save(changed, choice_, corun_mode_);
+  Status status = save(changed, choice_, planning_mode_);
   if (status.ok()) specs_ = std::move(changed);
   return status;
 }
@@ -192,7 +193,7 @@ Status Registry::put(const VgpuSpec& spec) {
 Status Registry::remove(const std::string& name) {
   std::vector<VgpuSpec> changed = specs_;
   std::erase_if(changed, [&](const VgpuSpec& s) { return s.name == name; });
-  Status status = save(changed, choice_, corun_mode_);
+  Status status = save(changed, choice_, planning_mode_);
   if (status.ok()) specs_ = std::move(changed);
   return status;
 }

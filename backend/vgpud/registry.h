@@ -29,21 +29,21 @@ class Registry {
 
   const StoredChoice& choice() const { return choice_; }
   Status put_choice(const StoredChoice& choice);
-  const StoredCorunMode& corun_mode() const { return corun_mode_; }
-  Status put_corun_mode(const StoredCorunMode& mode);
+  const StoredPlanningMode& planning_mode() const { return planning_mode_; }
+  Status put_planning_mode(const StoredPlanningMode& mode);
 
  private:
   explicit Registry(std::string directory) : directory_(std::move(directory)) {}
   Status load();
   Status load_choice(const nlohmann::json& file);
-  Status load_corun_mode(const nlohmann::json& file);
-  Status save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice, const StoredCorunMode& mode) const;
+  Status load_planning_mode(const nlohmann::json& file);
+  Status save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice, const StoredPlanningMode& mode) const;
   std::string path() const { return directory_ + "/registry.json"; }
 
   std::string directory_;
   std::vector<VgpuSpec> specs_;  // by name
   StoredChoice choice_;
-  StoredCorunMode corun_mode_;
+  StoredPlanningMode planning_mode_;
 };
 
 }  // namespace bandsaw

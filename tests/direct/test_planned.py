@@ -1,16 +1,16 @@
 """Where a mode plans whose kernels run beside each other, a kernel's first slice counts what its blocks do."""
-from benchmarks.corun_measure import keep_busy, ready_tenants
-from benchmarks.corun_run import calibrate, check
-from lab.daemon import CorunDaemon
+from benchmarks.mps_measure import keep_busy, ready_tenants
+from benchmarks.mps_run import calibrate, check
+from lab.daemon import BenchDaemon
 
 LOG_WORDS = 20
 
 
 def test_a_kernel_that_is_planned_is_counted(device):
-    daemon = CorunDaemon(device, "none", "auto", "kernelet")
+    daemon = BenchDaemon(device, "none", "auto", "kernelet")
     try:
         kernels = calibrate(daemon, ["PC", "TEA"], {"ms": 15, "waves": 4, "log_words": LOG_WORDS, "warm_ms": 0})
-        with ready_tenants(daemon, LOG_WORDS, "corun", list(kernels.values())) as tenants:
+        with ready_tenants(daemon, LOG_WORDS, "mps", list(kernels.values())) as tenants:
             keep_busy(tenants, 3)
             check(tenants)
             said = {tenant.kernel: [line for line in daemon.found(tenant.vgpu) if "a block has" in line]

@@ -8,13 +8,15 @@ BENCHMARKS = {
     "gpu": "a real GPU, bare metal against Bandsaw",
     "shares": "whether shares hold",
     "slices": "kernels cut into slices",
-    "corun": "kernels of several tenants at once",
-    "model": "the models of co-running against the GPU",
+    "mps": "kernels of several tenants at once",
+    "model": "the models of co-running kernels against the GPU",
 }
+EARLIER_NAMES = {"corun": "mps"}
 
 
 def run() -> int:
     name, arguments = (sys.argv[1:2] or [""])[0], sys.argv[2:]
+    name = EARLIER_NAMES.get(name, name)
     if name in BENCHMARKS:
         return importlib.import_module(f"benchmarks.{name}").run(arguments)
     others = "; ".join(f"tools/bench {other}: {text}" for other, text in BENCHMARKS.items())

@@ -181,19 +181,19 @@ def usage(view: dict) -> tuple[int, int]:
     return int(said.get("compute_ns", 0)), int(said.get("copy_ns", 0))
 
 
-class CorunDaemon(Daemon):
-    """A vgpud that cuts long kernels (`slices`: the form, or empty) or does not, and with a mode of co-running."""
+class BenchDaemon(Daemon):
+    """A vgpud that cuts long kernels (`slices`: the form, or empty) or does not, and with a planning mode."""
 
     def __init__(self, device: str, policy: str = "none", slices: str = "", mode: str = "mps", seed: int = 1,
                  count: bool = True):
-        super().__init__(device, policy, name="corun", tables={
-            "scheduler": {"corun_mode": mode, "plan_seed": seed},
+        super().__init__(device, policy, name="mps", tables={
+            "scheduler": {"planning": mode, "plan_seed": seed},
             "slices": {"enabled": bool(slices), "form": slices or "slice", "count": count}})
 
     def await_mps(self) -> None:
         """Until clients can join. On the software device there is no MPS, and nothing to wait for."""
         def state() -> dict | None:
-            return (self.status().get("corun") or {}).get("mps")
+            return (self.status().get("mps") or {}).get("daemon")
         if state() is not None:
             wait_until(lambda: (state() or {}).get("state") == "running", 20, f"the MPS daemon ({state()})")
 
@@ -204,7 +204,7 @@ class CorunDaemon(Daemon):
 
     def planned(self) -> dict[str, int]:
         """What a mode that plans has counted so far."""
-        plan = (self.status().get("corun") or {}).get("plan") or {}
+        plan = (self.status().get("mps") or {}).get("plan") or {}
         return {key: plan[key] for key in ("plans", "pairs", "alone", "granted", "resized", "observed", "pressed", "unplanned")
                 if key in plan}
 

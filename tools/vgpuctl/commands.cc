@@ -24,6 +24,12 @@ int finish(const Options& options, const Reply& reply, Print print) {
   return kOk;
 }
 
+// As it is written now. A word that there is not stays: vgpud refuses it and says which there are.
+std::string sharing_word(const std::string& typed) {
+  const auto sharing = parse_sharing(typed);
+  return sharing.ok() ? to_text(sharing.value()) : typed;
+}
+
 // The shares that were given on the command line.
 Result<json> shares(const Options& options) {
   json body = json::object();
@@ -39,9 +45,9 @@ Result<json> shares(const Options& options) {
   if (options.priority) body["priority"] = *options.priority;
   if (!options.policy.empty()) body["policy"] = options.policy;
   if (!options.queues.empty()) body["queues"] = options.queues;
-  if (!options.sharing.empty()) body["sharing"] = options.sharing;
+  if (!options.sharing.empty()) body["sharing"] = sharing_word(options.sharing);
   if (options.sms) body["sms"] = *options.sms;
-  if (!options.corun_mode.empty()) body["corun_mode"] = options.corun_mode;
+  if (!options.planning_mode.empty()) body["planning"] = options.planning_mode;
   if (!options.direct_mode.empty()) body["direct_mode"] = options.direct_mode;
   if (!options.direct_group.empty()) body["direct_group"] = options.direct_group;
   return body;

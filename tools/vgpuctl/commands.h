@@ -13,8 +13,8 @@ struct Options {
   std::string name;
   std::string memory, device, direct_mode, direct_group;  // empty: not given
   std::optional<int64_t> compute, copy, cap, reserve, priority, sms;
-  std::string sharing;                     // empty: as it is
-  std::string policy, queues, corun_mode;  // of the whole device; empty: as they are
+  std::string sharing;                        // empty: as it is
+  std::string policy, queues, planning_mode;  // of the whole device; empty: as they are
   bool force = false;
   std::string domain, uri;
   bool record_only = false;  // leave libvirt alone

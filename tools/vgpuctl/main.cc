@@ -3,8 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "backend/control/corun.h"
 #include "backend/control/paths.h"
+#include "backend/control/sharing.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/output.h"
 
@@ -39,18 +39,19 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
   app->add_option("--priority", options->priority,
                   "-100 to 100: who goes first among those that are owed time; never more than the share");
   app->add_option("--sharing", options->sharing,
-                  "isolated (default: contexts of its own) or corun (kernels overlap with those of others that are "
-                  "corun; a fault in one ends the programs of all); for programs that start from then on");
+                  "time-sliced (default: contexts of its own) or mps (kernels overlap with those of others that are "
+                  "mps; a fault in one ends the programs of all); for programs that start from then on");
   app->add_option("--sms", options->sms,
-                  "SMs of its own, for one that is corun: no other program that is corun runs there; rounded up to "
+                  "SMs of its own, for one that is mps: no program of another mps one runs there; rounded up to "
                   "what the device gives out at a time, 0: none; for programs that start from then on");
   app->add_option("--policy", options->policy,
                   "band+, band, credit or fifo; of the whole device, with all its virtual GPUs");
   app->add_option("--queues", options->queues,
                   "mrq (a queue for each engine) or sdq (one for all); of the whole device");
-  app->add_option("--corun-mode", options->corun_mode,
-                  fmt::format("how kernels of those that are corun are planned: {}; of the whole device",
-                              fmt::join(bandsaw::corun_mode_names(), ", ")));
+  app->add_option("--planning", options->planning_mode,
+                  fmt::format("planning mode: how kernels of MPS virtual GPUs are planned: {}; of the whole device",
+                              fmt::join(bandsaw::planning_mode_names(), ", ")));
+  app->add_option("--corun-mode", options->planning_mode)->group("");  // the name of earlier versions, not in the help
 }
 
 void live_options(CLI::App* top, CLI::App* trace, CLI::App* hook, Options* options) {

@@ -36,16 +36,16 @@ std::string policy_line(const json& object) {
   return fmt::format("{}, {}", policy, one ? "sdq (one queue for all engines)" : "mrq (a queue for each engine)");
 }
 
-// How co-running is planned, and the MPS daemon that it stands on.
-std::string corun_line(const json& status) {
-  const auto mode = get<std::string>(status, "/corun/mode", "?");
-  const auto state = get<std::string>(status, "/corun/mps/state", "");
+// How kernels of MPS virtual GPUs are planned, and the MPS daemon.
+std::string mps_line(const json& status) {
+  const auto mode = get<std::string>(status, "/mps/planning", "?");
+  const auto state = get<std::string>(status, "/mps/daemon/state", "");
   if (state.empty()) return mode + " (the device has no contexts that MPS could join)";
   std::string text = fmt::format("{}; MPS daemon {}", mode, state);
-  if (const auto pid = get<int64_t>(status, "/corun/mps/pid", 0)) text += fmt::format(" (pid {})", pid);
-  if (const auto restarts = get<uint64_t>(status, "/corun/mps/restarts", 0))
+  if (const auto pid = get<int64_t>(status, "/mps/daemon/pid", 0)) text += fmt::format(" (pid {})", pid);
+  if (const auto restarts = get<uint64_t>(status, "/mps/daemon/restarts", 0))
     text += fmt::format(", {} restarts", restarts);
-  if (const auto error = get<std::string>(status, "/corun/mps/error", ""); !error.empty()) text += ": " + error;
+  if (const auto error = get<std::string>(status, "/mps/daemon/error", ""); !error.empty()) text += ": " + error;
   return text;
 }
 
@@ -55,15 +55,15 @@ std::string sms_line(const json& view) {
   if (count == 0) return "all of the device";
   const bool own = get(view, "/sms_given/own", false);
   return fmt::format("{} ({} to {}), {}", count, first, first + count - 1,
-                     own ? "its own" : "with all that are corun and have none of their own");
+                     own ? "its own" : "with all MPS ones and have none of their own");
 }
 
 std::string given_sms(const json& status) {
   uint64_t given = 0;
-  const json holders = get(status, "/corun/partitions/given", json::array());
+  const json holders = get(status, "/mps/partitions/given", json::array());
   for (const json& holder : holders) given += get<uint64_t>(holder, "/count", 0);
-  return fmt::format("{} of {} given to {}, in groups of {}", given, get<uint64_t>(status, "/corun/partitions/sms", 0),
-                     holders.size(), get<uint64_t>(status, "/corun/partitions/step", 0));
+  return fmt::format("{} of {} given to {}, in groups of {}", given, get<uint64_t>(status, "/mps/partitions/sms", 0),
+                     holders.size(), get<uint64_t>(status, "/mps/partitions/step", 0));
 }
 
 std::string usage_state(const json& view) {
@@ -141,7 +141,7 @@ std::string shares_line(const json& view) {
   if (const auto reserve = get<uint64_t>(view, "/reserve", 0)) text += fmt::format(", reserve {} %", reserve);
   if (const auto cap = get<uint64_t>(view, "/cap", 100); cap < 100) text += fmt::format(", cap {} %", cap);
   if (const auto priority = get<int64_t>(view, "/priority", 0)) text += fmt::format(", priority {}", priority);
-  if (const auto sharing = get<std::string>(view, "/sharing", "isolated"); sharing != "isolated")
+  if (const auto sharing = get<std::string>(view, "/sharing", "time-sliced"); sharing != "time-sliced")
     text += ", " + sharing;
   if (const auto sms = get<uint64_t>(view, "/sms", 0)) text += fmt::format(", {} SMs of its own", sms);
   return text;
@@ -152,9 +152,9 @@ void print_policy(const json& view) {
   if (view.contains("scheduler")) {
     fmt::print("device {}, with all its virtual GPUs, is scheduled by {}\n", device, policy_line(view));
   }
-  if (view.contains("corun")) {
-    fmt::print("device {}, with all its virtual GPUs that are corun, is planned by {}\n", device,
-               get<std::string>(view, "/corun/mode", "?"));
+  if (view.contains("mps")) {
+    fmt::print("device {}, with all its MPS virtual GPUs, is planned by {}\n", device,
+               get<std::string>(view, "/mps/planning", "?"));
   }
 }
 
@@ -170,7 +170,8 @@ void print_list(const json& views) {
                     size(get<int64_t>(view, "/memory", 0)), size(get<int64_t>(view, "/live/memory_used", 0)),
                     percent(get<uint64_t>(view, "/compute", 0)), percent(get<uint64_t>(view, "/copy", 0)),
                     cap_text(view), percent(get<uint64_t>(view, "/reserve", 0)),
-                    std::to_string(get<int64_t>(view, "/priority", 0)), get<std::string>(view, "/sharing", "isolated"),
+                    std::to_string(get<int64_t>(view, "/priority", 0)),
+                    get<std::string>(view, "/sharing", "time-sliced"),
                     get<std::string>(view, "/domain", "").empty() ? "-" : get<std::string>(view, "/domain", ""),
                     usage_state(view), std::to_string(get(view, "/live/processes", json::array()).size())});
   }
@@ -187,7 +188,7 @@ void print_vgpu(const json& view) {
   line("reserve", percent(get<uint64_t>(view, "/reserve", 0)));
   line("cap", cap_text(view));
   line("priority", std::to_string(get<int64_t>(view, "/priority", 0)));
-  line("sharing", get<std::string>(view, "/sharing", "isolated"));
+  line("sharing", get<std::string>(view, "/sharing", "time-sliced"));
   line("SMs", sms_line(view));
   const auto domain = get<std::string>(view, "/domain", "");
   line("domain", domain.empty() ? "-" : domain);
@@ -226,8 +227,8 @@ void print_status(const json& status) {
     line("reserve", fmt::format("{} of 100 % given", reserve));
   }
   line("scheduler", policy_line(status));
-  line("corun", corun_line(status));
-  if (get<uint64_t>(status, "/corun/partitions/step", 0)) line("SMs", given_sms(status));
+  line("mps", mps_line(status));
+  if (get<uint64_t>(status, "/mps/partitions/step", 0)) line("SMs", given_sms(status));
   line("vgpus", std::to_string(get<uint64_t>(status, "/vgpus", 0)));
 }
 

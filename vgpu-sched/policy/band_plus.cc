@@ -278,7 +278,7 @@ bool BandPlus::holds_back(Slot slot, const State& state, Time now) {
   return entries_[slot].lag < -static_cast<double>(std::min(longest, options_.debt / 2));
 }
 
-// While those that are corun have the engine. Each of them is sent its next slice as one that is alone would be.
+// While MPS virtual GPUs have the engine. Each of them is sent its next slice as one that is alone would be.
 Decision BandPlus::decide_beside(const State& state, Time now) const {
   Slot best = kNoSlot;
   Time wake = 0;
@@ -290,7 +290,7 @@ Decision BandPlus::decide_beside(const State& state, Time now) const {
       if (wake == 0 || at < wake) wake = at;
       continue;
     }
-    if (tenant.corun && !tenant.in_flight.empty()) {
+    if (tenant.mps && !tenant.in_flight.empty()) {
       if (tenant.lasts == 0 || tenant.waiting.front().request.engine != tenant.in_flight.back().engine) continue;
       Time expected = 0;
       for (const Request& request : tenant.in_flight) {

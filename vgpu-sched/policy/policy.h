@@ -27,7 +27,7 @@ struct Waiting {
 struct Tenant {
   bool present = false;
   bool paused = false;
-  bool corun = false;   // may use an engine beside others that are
+  bool mps = false;     // may use an engine beside others that are
   bool barred = false;  // for now, while others use the engine: see Scheduler
   VgpuId vgpu = 0;
   Share share;
@@ -52,11 +52,11 @@ struct State {
   int depth = 1;                // the most requests in flight; where holders are several, of each
   int holders = 0;              // how many have work in flight
   int most_holders = 1 << 30;   // at a time
-  bool shared = false;          // those that have are all corun
+  bool shared = false;          // those that have are all MPS ones
 
   // Where the engine is shared: it need not be free for this one's next request.
   bool may_join(const Tenant& tenant) const {
-    return shared && tenant.corun && (!tenant.in_flight.empty() || holders < most_holders);
+    return shared && tenant.mps && (!tenant.in_flight.empty() || holders < most_holders);
   }
 };
 
@@ -75,7 +75,7 @@ struct PolicyOptions {
   Time ahead = 500 * kMicrosecond;  // work is sent after work that still runs so long: bounds the over-run
   Time debt = kSecond;              // the most that a virtual GPU is made to give back; more is forgiven
   Time carry = 10 * kMillisecond;   // the most that is kept for one that was idle for more than a period
-  Time beside = 5 * kMillisecond;   // debt with which one that is corun may still go beside others
+  Time beside = 5 * kMillisecond;   // debt with which an MPS one may still go beside others
   // The engine is kept for gaps up to 1/16 of the neighbour's slices, or of the slice that would go instead.
   int patience = 16;
 };
@@ -104,7 +104,7 @@ class Policy {
   // Called only with room in flight.
   virtual Decision decide(const State& state, Time now) = 0;
 
-  // Where the engine is shared: this one, which is corun, has had so much that others go on without it for now.
+  // Where the engine is shared: this one, an MPS one, has had so much that others go on without it for now.
   virtual bool holds_back(Slot slot, const State& state, Time now) { return false; }
 };
 

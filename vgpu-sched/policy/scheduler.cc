@@ -174,17 +174,17 @@ Error Scheduler::arrival(const Request& request, Time now) {
   return Error::kNone;
 }
 
-Error Scheduler::set_corun(VgpuId vgpu, bool corun, Time now) {
+Error Scheduler::set_mps(VgpuId vgpu, bool mps, Time now) {
   if (slot_of(queues_[0], vgpu) == kNoSlot) return Error::kUnknownVgpu;
   at(now);
   for (auto& queue : queues_) {
-    queue.state.tenants[slot_of(queue, vgpu)].corun = corun;
+    queue.state.tenants[slot_of(queue, vgpu)].mps = mps;
     see_holders(&queue);
   }
   return Error::kNone;
 }
 
-void Scheduler::set_rules(const CorunRules& rules) {
+void Scheduler::set_rules(const SharingRules& rules) {
   rules_ = rules;
   rules_.most = std::max(rules.most, 1);
   for (auto& queue : queues_) queue.state.most_holders = rules_.most;
@@ -199,7 +199,7 @@ void Scheduler::see_holders(EngineQueue* queue) {
     const Tenant& tenant = state.tenants[slot];
     if (tenant.in_flight.empty()) continue;
     ++state.holders;
-    state.shared = state.shared && tenant.corun;
+    state.shared = state.shared && tenant.mps;
     if (state.holder == kNoSlot) state.holder = slot;
   }
   state.shared = state.shared && state.holders > 0;
@@ -223,7 +223,7 @@ void Scheduler::bar(EngineQueue* queue, Time now) const {
   if (!state.shared) return;
   for (Slot slot = 0; slot < state.tenants.size(); ++slot) {
     Tenant& tenant = state.tenants[slot];
-    if (!tenant.corun || !tenant.runnable()) continue;
+    if (!tenant.mps || !tenant.runnable()) continue;
     const bool full = static_cast<int>(tenant.in_flight.size()) >= state.depth;
     const bool beside = state.holders > 1 || tenant.in_flight.empty();  // else nobody would gain
     tenant.barred = full || (beside && queue->policy->holds_back(slot, state, now));

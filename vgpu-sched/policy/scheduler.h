@@ -8,7 +8,7 @@
 //   while ((answer = scheduler.next(engine, now)).kind == Answer::Kind::kDispatch) send(answer.request);
 //
 // An engine (with one queue for all: the engines together) serves one virtual GPU at a time and has at most `depth`
-// slices in flight. Those that are corun share it: each has as many in flight, beside the others, as long as its policy
+// slices in flight. MPS virtual GPUs share it: each has as many in flight, beside the others, as long as its policy
 // does not hold it back and nobody who needs the engine for itself is further behind. What is charged is the measured
 // time given at completion, where the engine was shared the slice's part of it; the estimate is a preview of it.
 //
@@ -32,12 +32,12 @@ struct SchedulerOptions {
   Time period = PolicyOptions{}.period;
 };
 
-// How those that are corun share an engine.
-struct CorunRules {
+// How MPS virtual GPUs share an engine.
+struct SharingRules {
   int most = 1 << 30;     // at a time, at least 1
   bool in_order = false;  // those that may go beside others go in the order in which they asked
 
-  bool operator==(const CorunRules&) const = default;
+  bool operator==(const SharingRules&) const = default;
 };
 
 class Scheduler {
@@ -50,8 +50,8 @@ class Scheduler {
   // In force with the next slice. With one queue, any engine names it.
   [[nodiscard]] Error set_share(VgpuId vgpu, Engine engine, const Share& share, Time now);
   // None is, to begin with. What is in flight stays.
-  [[nodiscard]] Error set_corun(VgpuId vgpu, bool corun, Time now);
-  void set_rules(const CorunRules& rules);
+  [[nodiscard]] Error set_mps(VgpuId vgpu, bool mps, Time now);
+  void set_rules(const SharingRules& rules);
   // Its waiting requests stay; those in flight end as usual.
   [[nodiscard]] Error set_paused(VgpuId vgpu, bool paused, Time now);
   // Forgets its requests, those in flight too: the device must no longer run them, or others will overlap with them.
@@ -91,7 +91,7 @@ class Scheduler {
   Time at(Time now);
 
   std::vector<EngineQueue> queues_;
-  CorunRules rules_;
+  SharingRules rules_;
   Time period_;
   Time now_ = 0;
   Time period_end_ = 0;  // 0: no event yet

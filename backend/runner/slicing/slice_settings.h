@@ -26,7 +26,7 @@ struct SliceSettings {
   uint64_t force_blocks = 0;
   SliceForm form = SliceForm::kAuto;
   bool count = true;     // what kernels do is counted, once each, where it is planned whose run beside each other
-  bool corun = false;    // others may be on the device beside it
+  bool mps = false;      // others may be on the device beside it
   bool any_gpu = false;  // the device takes PTX for any GPU
 };
 

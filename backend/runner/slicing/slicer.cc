@@ -246,7 +246,7 @@ void Slicer::lay_tracks(Run& run) {
 // Of the next slice. Small ones fill the device together; who takes turns on it with others often has one there.
 uint64_t Slicer::next_blocks(Run& run) const {
   const uint64_t blocks = granted_blocks(run), wave = run.shape ? run.shape->wave : 0;
-  if (blocks != run.step || blocks >= wave || settings_.corun || !gate_.was_granted(kCompute)) return blocks;
+  if (blocks != run.step || blocks >= wave || settings_.mps || !gate_.was_granted(kCompute)) return blocks;
   run.held_up = true;
   return wave;
 }

@@ -87,7 +87,7 @@ void Slicer::change_form(Run& run) {
 // Blocks that stay, where nobody plans for others: fewer on an SM may be as fast (vgpu-sched/slice/resident_tuner.h).
 // What others on the device would hide is not searched for.
 uint64_t Slicer::best_resident(Run& run) const {
-  const bool alone = !settings_.corun || gate_.is_planned(kCompute);
+  const bool alone = !settings_.mps || gate_.is_planned(kCompute);
   const int best = run.shape && alone ? run.shape->residents.next() : slice::ResidentTuner::kSliced;
   run.way.reset();
   if (best == slice::ResidentTuner::kSliced) return run.most_resident * sms_;
@@ -142,7 +142,7 @@ void Slicer::tell_to_stop(Run& run) {
 
 // How long resident blocks stay if nobody tells them to go.
 std::chrono::nanoseconds Slicer::turn(const Run& run) const {
-  if (!settings_.corun || gate_.is_governed()) return std::chrono::nanoseconds::max();
+  if (!settings_.mps || gate_.is_governed()) return std::chrono::nanoseconds::max();
   const SliceShape* shape = run.shape.get();
   const uint64_t block_ns = shape ? shape->typical_ns * std::min(run.step, shape->blocks) / shape->blocks : 0;
   return std::chrono::nanoseconds(kTurnBlocks * block_ns);

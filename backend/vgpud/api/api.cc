@@ -109,8 +109,8 @@ json Api::status_state() const {
           {"state", config_.state},
           {"vgpus", registry_->all().size()},
           {"scheduler", scheduler_state()},
-          {"corun", corun_state()},
-          {"corun_modes_followed", corun_modes_followed()},
+          {"mps", mps_state()},
+          {"planning_modes_followed", planning_modes_followed()},
           {"device",
            {{"id", config_.device.name},
             {"kind", config_.device.kind},
@@ -173,7 +173,7 @@ void Api::list(const Answer& answer) {
 void Api::show(const VgpuSpec& spec, int code, const Answer& answer, const More& more) {
   view(spec, [this, code, answer, more](json object) {
     if (more.scheduler) object["scheduler"] = scheduler_state();
-    if (more.corun) object["corun"] = corun_state();
+    if (more.mps) object["mps"] = mps_state();
     if (!more.notes.empty()) object["notes"] = more.notes;
     send(answer, code, object);
   });
@@ -192,9 +192,8 @@ void Api::destroy(const VgpuSpec& spec, bool force, const Answer& answer) {
     Status status = registry_->remove(spec.name);
     if (!status.ok()) return refuse_storage(answer, status);
     if (arbiter_) arbiter_->remove(spec.name);
-    supervisor_->remove(spec.name, [name = spec.name, answer] {
-      send(answer, 200, {{"name", name}, {"destroyed", true}});
-    });
+    supervisor_->remove(spec.name,
+                        [name = spec.name, answer] { send(answer, 200, {{"name", name}, {"destroyed", true}}); });
   });
 }
 

@@ -4,16 +4,16 @@
 //   POST   /v1/shutdown                   ends every session, then vgpud
 //   GET    /v1/vgpus                      all virtual GPUs
 //   POST   /v1/vgpus                      {name, memory, [compute, copy, cap, reserve, priority, sharing, sms,
-//                                          policy, queues, corun_mode, device, direct_mode, direct_group]} -> 201
+//                                          policy, queues, planning, device, direct_mode, direct_group]} -> 201
 //   GET    /v1/vgpus/NAME                 one, with what its session reports
 //   PATCH  /v1/vgpus/NAME                 {memory | compute | copy | cap | reserve | priority | sharing | sms |
-//                                          policy | queues | corun_mode}
+//                                          policy | queues | planning}
 //   DELETE /v1/vgpus/NAME[?force=1]
 //   POST   /v1/vgpus/NAME/attach          {domain}: records it
 //   POST   /v1/vgpus/NAME/detach          forgets it
 //   GET    /v1/vgpus/NAME/xml             the snippet for a libvirt domain
 //   GET    /v1/scheduler                  how the device is scheduled; null: not at all
-//   PATCH  /v1/scheduler                  {policy | queues | corun_mode}: for all virtual GPUs of the device
+//   PATCH  /v1/scheduler                  {policy | queues | planning}: for all virtual GPUs of the device
 //   POST   /v1/trace/start                {seconds} -> {trace}: records slices; abandoned a minute after `seconds`
 //   POST   /v1/trace/take                 {trace} -> {base_ns, lost, vgpus, engines, records}; a record is [index in
 //                                         vgpus, process, index in engines, asked, granted, ended, charged], in ns, the
@@ -23,10 +23,10 @@
 // "live", what its session reports, and "sms_given": {"first", "count", "own"}, or null where nobody has SMs of its
 // own.
 //
-// What create and change have to say beside that stands in "notes", sentences for people. GET /v1/status has "corun":
-// {"mode", "mps": {"state", "pid", "restarts", "error", "log"} or null, "partitions": {"step", "sms", "given":
-// [{"vgpu", "first", "count"}]} or null for a device that gives no SMs out}; "corun_modes_followed" are those modes by
-// which engines are given out here, all others are as "mps".
+// What create and change have to say beside that stands in "notes", sentences for people. GET /v1/status has "mps":
+// {"planning", "daemon": {"state", "pid", "restarts", "error", "log"} or null, "partitions": {"step", "sms", "given":
+// [{"vgpu", "first", "count"}]} or null for a device that gives no SMs out}; "planning_modes_followed" are those modes
+// by which engines are given out here, all others are as "mps".
 //
 // A refusal is {"error": what was wrong, "hint": what to do} with 400 (bad request), 404 (no such), 409 (name taken, in
 // use, shares do not fit), 507 (disk full) or 500.
@@ -37,11 +37,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "backend/vgpud/api/http_server.h"
+#include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/arbiter.h"
 #include "backend/vgpud/config.h"
-#include "backend/vgpud/api/http_server.h"
 #include "backend/vgpud/registry.h"
-#include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/sessions/supervisor.h"
 
 namespace bandsaw {
@@ -65,7 +65,7 @@ class Api {
   void list(const Answer& answer);
   // What an answer has beside the view.
   struct More {
-    bool scheduler, corun;
+    bool scheduler, mps;
     std::vector<std::string> notes;
   };
   void show(const VgpuSpec& spec, int code, const Answer& answer, const More& more = {});
@@ -82,16 +82,16 @@ class Api {
   // Takes `policy` and `queues` out of `body`. ENOTSUP: there is no arbiter.
   Status take_policy(nlohmann::json* body, std::optional<PolicyChoice>* choice) const;
   Status set_policy(const PolicyChoice& choice);
-  // Takes `corun_mode` out of `body`.
-  Status take_corun_mode(nlohmann::json* body, std::optional<CorunMode>* mode) const;
-  Status set_corun_mode(CorunMode mode);
-  std::vector<std::string> corun_modes_followed() const;
+  // Takes `planning` out of `body`.
+  Status take_planning_mode(nlohmann::json* body, std::optional<PlanningMode>* mode) const;
+  Status set_planning_mode(PlanningMode mode);
+  std::vector<std::string> planning_modes_followed() const;
   // Shares are enforced.
   bool scheduled() const { return arbiter_ && config_.scheduled; }
   // What an administrator should know who made, or changed, a virtual GPU with this sharing.
   std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
   std::vector<std::string> sms_notes(const VgpuSpec& before, const VgpuSpec& now, std::optional<uint32_t> asked) const;
-  void note_mode(const std::optional<CorunMode>& mode, std::vector<std::string>* notes) const;
+  void note_mode(const std::optional<PlanningMode>& mode, std::vector<std::string>* notes) const;
 
   void start_trace(const nlohmann::json& body, const Answer& answer);
   void take_trace(const nlohmann::json& body, const Answer& answer);
@@ -103,7 +103,7 @@ class Api {
   void shut_down(const Answer& answer);
   nlohmann::json status_state() const;
   nlohmann::json plan_state(const PlanState& plan) const;
-  nlohmann::json corun_state() const;
+  nlohmann::json mps_state() const;
   nlohmann::json scheduler_state() const;
   nlohmann::json engines_state(const std::string& name) const;
   // Calls `then` with the view of a virtual GPU: its spec and what its session says now.

@@ -7,8 +7,8 @@
 
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/api_answers.h"
-#include "backend/vgpud/arbiter/partitions.h"
 #include "backend/vgpud/api/shares.h"
+#include "backend/vgpud/arbiter/partitions.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -76,17 +76,17 @@ void Api::scheduler(const Answer& answer) const { api::send(answer, 200, schedul
 
 void Api::change_scheduler(json body, const Answer& answer) {
   std::optional<PolicyChoice> choice;
-  std::optional<CorunMode> mode;
+  std::optional<PlanningMode> mode;
   if (!body.is_object()) return refuse(answer, 400, "not a JSON object", "send {\"policy\": NAME}");
   Status status = take_policy(&body, &choice);
-  if (status.ok()) status = take_corun_mode(&body, &mode);
+  if (status.ok()) status = take_planning_mode(&body, &mode);
   if (!status.ok()) return refuse_policy(answer, status);
   if (!body.empty() || (!choice && !mode)) {
     return refuse_policy(answer,
-                         Status::error(EINVAL, "what can be changed here is 'policy', 'queues' and 'corun_mode'"));
+                         Status::error(EINVAL, "what can be changed here is 'policy', 'queues' and 'planning'"));
   }
   if (choice) status = set_policy(*choice);
-  if (status.ok() && mode) status = set_corun_mode(*mode);
+  if (status.ok() && mode) status = set_planning_mode(*mode);
   if (!status.ok()) return refuse_storage(answer, status);
   scheduler(answer);
 }
@@ -111,9 +111,9 @@ void Api::create(json body, const Answer& answer) {
   }
   body.erase("device");
   std::optional<PolicyChoice> choice;
-  std::optional<CorunMode> mode;
+  std::optional<PlanningMode> mode;
   Status status = take_policy(&body, &choice);
-  if (status.ok()) status = take_corun_mode(&body, &mode);
+  if (status.ok()) status = take_planning_mode(&body, &mode);
   if (!status.ok()) return refuse_policy(answer, status);
   if (registry_->find(spec.name)) {
     return refuse(answer, 409, fmt::format("the name '{}' is taken", spec.name),
@@ -128,7 +128,7 @@ void Api::create(json body, const Answer& answer) {
   if (arbiter_) arbiter_->set_sharing(spec.name, spec.sharing);
   status = registry_->put(spec);
   if (status.ok() && choice) status = set_policy(*choice);
-  if (status.ok() && mode) status = set_corun_mode(*mode);
+  if (status.ok() && mode) status = set_planning_mode(*mode);
   if (!status.ok()) {
     undo_create(spec.name);
     return refuse_storage(answer, status);
@@ -177,9 +177,9 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   const VgpuSpec before = *found;
   VgpuSpec changed = before;
   std::optional<PolicyChoice> choice;
-  std::optional<CorunMode> mode;
+  std::optional<PlanningMode> mode;
   Status status = take_policy(&body, &choice);
-  if (status.ok()) status = take_corun_mode(&body, &mode);
+  if (status.ok()) status = take_planning_mode(&body, &mode);
   if (!status.ok()) return refuse_policy(answer, status);
   status = from_json(body, false, &changed);
   if (status.ok()) status = check_shares(changed, registry_->all(), config_.device);
@@ -192,7 +192,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   }
   status = registry_->put(changed);
   if (status.ok() && choice) status = set_policy(*choice);
-  if (status.ok() && mode) status = set_corun_mode(*mode);
+  if (status.ok() && mode) status = set_planning_mode(*mode);
   if (!status.ok()) {
     restore(before);
     return refuse_storage(answer, status);

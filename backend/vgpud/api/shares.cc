@@ -46,7 +46,7 @@ ArbiterOptions effective_options(const ArbiterOptions& configured, const StoredC
   return options;
 }
 
-CorunMode effective_corun_mode(CorunMode configured, const StoredCorunMode& stored) {
+PlanningMode effective_planning_mode(PlanningMode configured, const StoredPlanningMode& stored) {
   return stored.chosen && stored.configured == configured ? *stored.chosen : configured;
 }
 

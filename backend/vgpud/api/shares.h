@@ -26,12 +26,12 @@ struct StoredChoice {
   PolicyChoice chosen, configured;  // `chosen` empty: nobody chose
 };
 
-// The same about how kernels of virtual GPUs that are 'corun' are planned.
-struct StoredCorunMode {
-  std::optional<CorunMode> chosen;
-  CorunMode configured = CorunMode::kMps;
+// The same about how kernels of MPS virtual GPUs are planned.
+struct StoredPlanningMode {
+  std::optional<PlanningMode> chosen;
+  PlanningMode configured = PlanningMode::kMps;
 };
-CorunMode effective_corun_mode(CorunMode configured, const StoredCorunMode& stored);
+PlanningMode effective_planning_mode(PlanningMode configured, const StoredPlanningMode& stored);
 
 // The names of the policies, best first.
 const std::vector<std::string>& policy_names();

@@ -58,7 +58,7 @@ Result<std::unique_ptr<GateMemory>> GateMemory::receive(int socket) {
   if (length.value() != sizeof hello || fds.size() != 2)
     return Status::error(EPROTO, "the session's greeting is wrong");
   // Sealed by who made it: nobody can take the pages away from under us.
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fds[0].get(), &info) != 0) return Status::system("the usage page");
   const int seals = ::fcntl(fds[0].get(), F_GET_SEALS);
   const auto bytes = static_cast<uint64_t>(info.st_size);
@@ -108,9 +108,9 @@ class ArbiterThread final : public Arbiter {
     core_.set_sm_part(vgpu, part);
     poke();
   }
-  void set_corun_mode(CorunMode mode) override {
+  void set_planning_mode(PlanningMode mode) override {
     std::lock_guard lock(mutex_);
-    core_.set_corun_mode(mode, monotonic_ns());
+    core_.set_planning_mode(mode, monotonic_ns());
     poke();
   }
   Status set_policy(const std::string& policy, sched::QueueModel model) override {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/control/corun.h"
+#include "backend/control/sharing.h"
 #include "backend/vgpud/arbiter/co_planner.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
@@ -23,7 +23,7 @@
 namespace bandsaw {
 
 struct ArbiterOptions {
-  // False: no shares hold, whatever the policy. Only those that are corun are asked to ask, while their mode plans.
+  // False: no shares hold, whatever the policy. Only MPS virtual GPUs are asked to ask, while their mode plans.
   bool scheduled = true;
   std::string policy = "band+";  // a name that sched::make_policy knows
   sched::QueueModel model = sched::QueueModel::kMrq;
@@ -61,10 +61,10 @@ struct SliceRecord {
 };
 
 // Those that the arbiter plans by; under another one, the engines are given out as under kMps.
-inline constexpr std::array kCorunModesFollowed = {
-    CorunMode::kMps,      CorunMode::kConsolidation,    CorunMode::kSlicesFifo,
-    CorunMode::kKernelet, CorunMode::kPersistentGreedy, CorunMode::kOpt,
-    CorunMode::kRandom};
+inline constexpr std::array kPlanningModesFollowed = {
+    PlanningMode::kMps,      PlanningMode::kConsolidation,    PlanningMode::kSlicesFifo,
+    PlanningMode::kKernelet, PlanningMode::kPersistentGreedy, PlanningMode::kOpt,
+    PlanningMode::kRandom};
 
 class Arbiter {
  public:
@@ -76,14 +76,14 @@ class Arbiter {
   // In force with the next slice. ENOENT, EINVAL, ENOSPC.
   virtual Status set_shares(const std::string& vgpu, const EngineShares& shares) = 0;
   virtual void remove(const std::string& vgpu) = 0;
-  // Whether it may use an engine beside others that are corun; at first it is isolated. One that becomes corun is so
+  // Whether it may use an engine beside other MPS ones; at first it is time-sliced. One that turns to MPS is so
   // when no program of before has used an engine that still runs.
   virtual void set_sharing(const std::string& vgpu, Sharing sharing) = 0;
-  // The part of the GPU's SMs that it has to itself, or 0. Beside others that are corun it then waits for nobody to
+  // The part of the GPU's SMs that it has to itself, or 0. Beside other MPS ones it then waits for nobody to
   // compute, nobody waits for it, and it is charged that part of the time that it computes.
   virtual void set_sm_part(const std::string& vgpu, double part) = 0;
-  // How those that are corun are planned; kMps at first.
-  virtual void set_corun_mode(CorunMode mode) = 0;
+  // How MPS virtual GPUs are planned; kMps at first.
+  virtual void set_planning_mode(PlanningMode mode) = 0;
   // Another policy for all virtual GPUs of this GPU; their slices in flight stay. EINVAL: no such policy.
   virtual Status set_policy(const std::string& policy, sched::QueueModel model) = 0;
   virtual ArbiterOptions options() const = 0;

@@ -34,7 +34,7 @@ void ArbiterCore::make_scheduler(Time now) {
   policy.wait = options_.wait_ns;
   scheduler_ =
       std::make_unique<sched::Scheduler>(scheduler, [&] { return sched::make_policy(options_.policy, policy); });
-  scheduler_->set_rules(corun_rules());
+  scheduler_->set_rules(sharing_rules());
   for (auto& [name, vgpu] : vgpus_) enter(vgpu, now);
 }
 
@@ -47,7 +47,7 @@ void ArbiterCore::enter(const Vgpu& vgpu, Time now) {
   for (unsigned a = 0; a < engine_queues(); ++a) {
     (void)scheduler_->set_share(vgpu.id, static_cast<Engine>(a), vgpu.shares[a], now);
   }
-  (void)scheduler_->set_corun(vgpu.id, vgpu.corun, now);
+  (void)scheduler_->set_mps(vgpu.id, vgpu.mps, now);
 }
 
 ArbiterCore::Vgpu* ArbiterCore::find(const std::string& name) {

@@ -5,7 +5,7 @@
 // A request of the scheduler is either an ask of one gate, or a lease: all that a virtual GPU does while its gates are
 // open, completed and renewed each period.
 //
-// Virtual GPUs that are corun may have an engine together. Each is charged its measured time by the part of it that is
+// MPS virtual GPUs may have an engine together. Each is charged its measured time by the part of it that is
 // its own: a moment in which several have the engine is divided by their number, so that all charges together are no
 // more than the time that passed.
 #pragma once
@@ -42,7 +42,7 @@ class ArbiterCore {
   void set_policy(const std::string& policy, sched::QueueModel model, Time now);
   void set_sharing(const std::string& vgpu, Sharing sharing);
   void set_sm_part(const std::string& vgpu, double part);
-  void set_corun_mode(CorunMode mode, Time now);
+  void set_planning_mode(PlanningMode mode, Time now);
   const ArbiterOptions& options() const { return options_; }
 
   // `grant_page` stays valid until detach.
@@ -96,7 +96,7 @@ class ArbiterCore {
     Time credit = 0;  // of earlier parts, held and not charged yet: a slice may have begun there
     Time own = 0;     // where it is metered: of the engine's time since then, as far as it is taken
   };
-  // Of the time that one which is corun has had an engine: what passed, and what of that is its own.
+  // Of the time that an MPS one has had an engine: what passed, and what of that is its own.
   struct Part {
     Time wall = 0, own = 0;
     uint64_t of(uint64_t busy_ns) const;
@@ -119,8 +119,8 @@ class ArbiterCore {
     sched::VgpuId id = 0;
     EngineShares shares{};
     GrantPage* grant_page = nullptr;
-    GrantPage* aside = nullptr;               // instead of it, while it is not governed
-    bool corun = false, wants_corun = false;  // the second: from when on no program of before is left
+    GrantPage* aside = nullptr;           // instead of it, while it is not governed
+    bool mps = false, wants_mps = false;  // the second: from when on no program of before is left
     Apart apart;
     Time pressed_at = 0;                       // when others were to make room for it last
     std::array<Meter, kGateEngines> meters{};  // by queue
@@ -178,7 +178,7 @@ class ArbiterCore {
   void end_apart(Vgpu& vgpu, Time now);
   void hear_apart(Vgpu& vgpu, uint32_t slot, Time now);
   Time look_apart(Vgpu& vgpu, Time now);
-  sched::CorunRules corun_rules() const;
+  sched::SharingRules sharing_rules() const;
   Time charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept);
   void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
@@ -235,7 +235,7 @@ class ArbiterCore {
   };
   std::unordered_map<sched::RequestId, Place> waiting_;  // asks that the scheduler has not answered
   std::array<Time, kGateEngines> free_since_{};          // by queue: when the last slice ended
-  CorunMode corun_mode_ = CorunMode::kMps;
+  PlanningMode planning_mode_ = PlanningMode::kMps;
   std::unique_ptr<CoPlanner> planner_;                   // null: the mode plans nothing
   Time crowded_at_ = 0;                                  // when several gates last had something on the compute engine
   std::array<slice::ChargeMeter, kGateEngines> meters_;  // by queue

@@ -1,4 +1,4 @@
-// Which of the corun virtual GPUs' long kernels go on beside each other: where a mode plans, an ask that the policy
+// Which of the MPS virtual GPUs' long kernels go on beside each other: where a mode plans, an ask that the policy
 // lets through takes part in the plan, and is granted when the plan wants its next slice.
 //
 // For the scheduler, such an ask is in flight from then on: it is charged what its slice takes, and who needs the
@@ -29,14 +29,14 @@ void ArbiterCore::make_planner(Time now) {
       lanes[kCompute].stuck = false;
     }
   }
-  planner_ = CoPlanner::make(corun_mode_, options_.plan);
+  planner_ = CoPlanner::make(planning_mode_, options_.plan);
 }
 
 // What runners of this virtual GPU are to know of the mode.
 void ArbiterCore::post_mode(Vgpu& vgpu) {
   if (!vgpu.grant_page) return;
-  vgpu.grant_page->slicing_off = corun_mode_ == CorunMode::kConsolidation && vgpu.corun ? 1 : 0;
-  vgpu.grant_page->planned = planner_ && vgpu.corun && !vgpu.apart.on ? 1 : 0;
+  vgpu.grant_page->slicing_off = planning_mode_ == PlanningMode::kConsolidation && vgpu.mps ? 1 : 0;
+  vgpu.grant_page->planned = planner_ && vgpu.mps && !vgpu.apart.on ? 1 : 0;
   if (planner_) return;
   for (auto& gates : vgpu.grant_page->gates) gates[kCompute].resident = 0;
 }
@@ -49,7 +49,7 @@ bool ArbiterCore::admit(const sched::Request& request, Time now) {
   Vgpu& vgpu = *place.vgpu;
   Lane& lane = vgpu.slots[place.slot][kCompute];
   OfferFacts facts;
-  if (!vgpu.corun || !read_offer(vgpu.grant_page->offers[place.slot], &facts)) return false;
+  if (!vgpu.mps || !read_offer(vgpu.grant_page->offers[place.slot], &facts)) return false;
   if (facts.call == 0 || facts.asked != lane.asked) return false;  // of short work
   if (!planner_->ask(place_of(vgpu.id, place.slot), vgpu.id, facts, now)) return false;
   waiting_.erase(found);
@@ -129,7 +129,7 @@ ArbiterCore::Time ArbiterCore::follow_plan(EngineQueue queue, Time now) {
 
 // Without a policy only those are asked to ask that a mode has rules for; the others go as if there were no arbiter.
 bool ArbiterCore::governs(const Vgpu& vgpu) const {
-  return options_.scheduled || (corun_mode_ != CorunMode::kMps && vgpu.corun);
+  return options_.scheduled || (planning_mode_ != PlanningMode::kMps && vgpu.mps);
 }
 
 void ArbiterCore::review_governed(Time now) {

@@ -19,17 +19,17 @@ constexpr CoPlanner::Time kRoomFor = 100 * slice::kMillisecond;
 
 }  // namespace
 
-bool CoPlanner::plans(CorunMode mode) {
-  return mode == CorunMode::kKernelet || mode == CorunMode::kPersistentGreedy || mode == CorunMode::kOpt ||
-         mode == CorunMode::kRandom;
+bool CoPlanner::plans(PlanningMode mode) {
+  return mode == PlanningMode::kKernelet || mode == PlanningMode::kPersistentGreedy || mode == PlanningMode::kOpt ||
+         mode == PlanningMode::kRandom;
 }
 
-std::unique_ptr<CoPlanner> CoPlanner::make(CorunMode mode, const PlanOptions& options) {
+std::unique_ptr<CoPlanner> CoPlanner::make(PlanningMode mode, const PlanOptions& options) {
   if (!plans(mode)) return nullptr;
   return std::unique_ptr<CoPlanner>(new CoPlanner(mode, options));
 }
 
-CoPlanner::CoPlanner(CorunMode mode, const PlanOptions& options)
+CoPlanner::CoPlanner(PlanningMode mode, const PlanOptions& options)
     : mode_(mode),
       options_(options),
       model_(options.gpu),
@@ -37,7 +37,7 @@ CoPlanner::CoPlanner(CorunMode mode, const PlanOptions& options)
       meter_(model_),
       // What is drawn by lot is to stay so.
       scheduler_(slice::make_planner(to_text(mode), model_, options.planner, &known_),
-                 mode == CorunMode::kRandom ? nullptr : &meter_) {}
+                 mode == PlanningMode::kRandom ? nullptr : &meter_) {}
 
 void CoPlanner::leave(Kernel* kernel, Time now) {
   if (kernel->id == 0) return;

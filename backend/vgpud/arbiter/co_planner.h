@@ -1,5 +1,5 @@
-// Between the gates and vgpu-sched/slice: which of the corun kernels that runners offer (backend/control/offer.h) gets
-// its next slice now, and of how many blocks.
+// Between the gates and vgpu-sched/slice: which of the MPS virtual GPUs' kernels that runners offer
+// (backend/control/offer.h) gets its next slice now, and of how many blocks.
 //
 // Driven by the arbiter, in its time. A kernel takes part while its asks are let through by its engine queue, is left
 // out while they are not, and is forgotten when it neither runs nor asks. What the co-scheduler issues for a kernel
@@ -20,9 +20,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backend/control/corun.h"
 #include "backend/control/gate_link.h"
 #include "backend/control/offer.h"
+#include "backend/control/sharing.h"
 #include "vgpu-sched/slice/coscheduler.h"
 #include "vgpu-sched/slice/known_pairs.h"
 #include "vgpu-sched/slice/profiler.h"
@@ -80,8 +80,8 @@ class CoPlanner {
   };
 
   // Null: the mode needs no offers.
-  static std::unique_ptr<CoPlanner> make(CorunMode mode, const PlanOptions& options);
-  static bool plans(CorunMode mode);
+  static std::unique_ptr<CoPlanner> make(PlanningMode mode, const PlanOptions& options);
+  static bool plans(PlanningMode mode);
 
   // The gate asks for a slice of what it offers, and its engine queue lets it. False: the offer is none to plan with.
   bool ask(Place place, Owner owner, const OfferFacts& facts, Time now);
@@ -145,7 +145,7 @@ class CoPlanner {
     bool quiet() const { return id != 0 && !asks && flying.empty(); }
   };
 
-  CoPlanner(CorunMode mode, const PlanOptions& options);
+  CoPlanner(PlanningMode mode, const PlanOptions& options);
   static bool is_sound(const OfferFacts& facts);
   slice::KernelProfile profile_of(const Shape& shape) const;
   Shape& shape_of(const Key& key, const OfferFacts& facts);
@@ -171,7 +171,7 @@ class CoPlanner {
   void answer(Time now, std::vector<Grant>* grants);
   void drop_quiet(Time since, Time now);
 
-  const CorunMode mode_;
+  const PlanningMode mode_;
   const PlanOptions options_;
   slice::CoRunModel model_;
   slice::ProfitTable table_;

@@ -9,7 +9,7 @@ namespace {
 
 // A spec that an earlier version, or a larger GPU, has left may have some and not be able to.
 bool has_own(const VgpuSpec& spec, const DeviceCapacity& device) {
-  return spec.sms > 0 && spec.sharing == Sharing::kCorun && spec.device == device.name;
+  return spec.sms > 0 && spec.sharing == Sharing::kMps && spec.device == device.name;
 }
 
 uint32_t groups_of(const VgpuSpec& spec, const DeviceCapacity& device) {
@@ -41,8 +41,8 @@ SmRange range_of(const SmPart& part, const DeviceCapacity& device) {
 
 Status fit_sms(std::span<const VgpuSpec> others, const DeviceCapacity& device, VgpuSpec* spec) {
   if (spec->sms == 0) return {};
-  if (spec->sharing != Sharing::kCorun) {
-    return Status::error(EINVAL, "'{}' is isolated, and only one that is corun can have SMs of its own (sms {})",
+  if (spec->sharing != Sharing::kMps) {
+    return Status::error(EINVAL, "'{}' is time-sliced, and only an MPS one can have SMs of its own (sms {})",
                          spec->name, spec->sms);
   }
   if (device.sm_step == 0) return Status::error(EINVAL, "device '{}' has no SMs to give out", device.name);
@@ -54,7 +54,7 @@ Status fit_sms(std::span<const VgpuSpec> others, const DeviceCapacity& device, V
   if (!fits(given + asked, device)) {
     return Status::error(ENOSPC,
                          "SMs of their own would sum to {} of {}: {} asked, {} given to others, and at least {} stay "
-                         "for all other virtual GPUs that are corun",
+                         "for all other MPS virtual GPUs",
                          (given + asked) * device.sm_step, device.sms, asked * device.sm_step, given * device.sm_step,
                          device.sm_step);
   }
@@ -63,7 +63,7 @@ Status fit_sms(std::span<const VgpuSpec> others, const DeviceCapacity& device, V
 }
 
 SmPart sm_part(const VgpuSpec& spec, std::span<const VgpuSpec> all, const DeviceCapacity& device) {
-  if (device.sm_step == 0 || spec.sharing != Sharing::kCorun) return {};
+  if (device.sm_step == 0 || spec.sharing != Sharing::kMps) return {};
   SmPart part{device.sm_step, 0, 0};
   SmPart own;
   for (const VgpuSpec* holder : holders(all, device)) {

@@ -1,5 +1,5 @@
 // Gives SMs of a GPU to virtual GPUs that have some of their own: from the front, to each in the order in which they
-// were made; all others that are corun have what is left, together. Nothing is kept but how many each has.
+// were made; all other MPS ones have what is left, together. Nothing is kept but how many each has.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 #include <span>
 #include <string>
 
-#include "backend/control/corun_sms.h"
+#include "backend/control/sm_part.h"
 #include "backend/control/vgpu_spec.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
 
 // Rounds the SMs of `spec` up to whole groups, and checks them beside those of the others on the device; one of
-// `others` with its name is left out. EINVAL: it is isolated, or the device gives out none; ENOSPC: no group would be
-// left.
+// `others` with its name is left out. EINVAL: it is time-sliced, or the device gives out none; ENOSPC: no group would
+// be left.
 Status fit_sms(std::span<const VgpuSpec> others, const DeviceCapacity& device, VgpuSpec* spec);
 
 // Where programs of `spec` run that start while `all` is as it is.

@@ -1,4 +1,4 @@
-// Speeds of pairs of kernels measured ahead (tools/bench corun), for the mode that chooses by them; and how the plans
+// Speeds of pairs of kernels measured ahead (tools/bench mps), for the mode that chooses by them; and how the plans
 // of this device are made.
 #pragma once
 

@@ -136,12 +136,12 @@ void render_gpu(const json& status, Page* page) {
 // Only where the device has contexts that MPS could join.
 void render_mps(const json& status, Page* page) {
   const std::string gpu = text(status, "/device/id");
-  page->metric("bandsaw_gpu_mps_up", "gauge", "1 if the MPS daemon of the virtual GPUs that are corun runs.");
-  if (!text(status, "/corun/mps/state").empty()) {
-    page->sample({{"gpu", gpu}}, text(status, "/corun/mps/state") == "running");
+  page->metric("bandsaw_gpu_mps_up", "gauge", "1 if the MPS daemon runs.");
+  if (!text(status, "/mps/daemon/state").empty()) {
+    page->sample({{"gpu", gpu}}, text(status, "/mps/daemon/state") == "running");
   }
   page->metric("bandsaw_gpu_mps_restarts_total", "counter", "MPS daemons that ended and were started anew.");
-  page->sample({{"gpu", gpu}}, number(status, "/corun/mps/restarts"));
+  page->sample({{"gpu", gpu}}, number(status, "/mps/daemon/restarts"));
 }
 
 void render_vgpus(const json& vgpus, Page* page) {

@@ -60,7 +60,7 @@ void MpsDaemon::want(bool wanted) {
   }
   event_del(timer_.get());
   if (Instance* instance = current()) {
-    spdlog::info("no virtual GPU is 'corun' any more: the MPS daemon (pid {}) ends when its last client has gone",
+    spdlog::info("no virtual GPU is 'mps' any more: the MPS daemon (pid {}) ends when its last client has gone",
                  instance->process.pid);
     instance->current = false;
     if (Status status = ask_mps_to_quit(config_, instance->process); !status.ok()) spdlog::warn("{}", status.message());
@@ -196,7 +196,7 @@ void MpsDaemon::tick_replaced() {
 
 // Tries again after a pause that doubles.
 void MpsDaemon::failed(const std::string& why) {
-  if (why != state_.error) spdlog::error("programs on 'corun' virtual GPUs are refused: {}", why);
+  if (why != state_.error) spdlog::error("programs on MPS virtual GPUs are refused: {}", why);
   wait(std::min(kLongestPause, kFirstPause * (1 << std::min(failures_++, 8u))));
   became(Phase::kWaiting, "", why);
 }

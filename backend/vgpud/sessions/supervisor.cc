@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "backend/vgpud/mps/mps_daemon.h"
 #include "backend/vgpud/arbiter/partitions.h"
+#include "backend/vgpud/mps/mps_daemon.h"
 #include "backend/vgpud/sessions/session_keeper.h"
 
 namespace bandsaw {
@@ -27,7 +27,7 @@ std::unique_ptr<MpsDaemon> make_mps(event_base* base, const Config& config, std:
 }  // namespace
 
 Supervisor::Supervisor(event_base* base, const Config& config, Arbiter* arbiter)
-    : base_(base), config_(config), arbiter_(arbiter), corun_mode_(config.corun_mode) {
+    : base_(base), config_(config), arbiter_(arbiter), planning_mode_(config.planning_mode) {
   mps_ = make_mps(base, config, [this] { tell_all(); });
   if (!mps_) return;
   fault_timer_.reset(event_new(
@@ -42,19 +42,19 @@ Supervisor::~Supervisor() = default;
 // Who faults takes all clients of the MPS daemon along, and those that wait warm do not notice.
 void Supervisor::look_for_faults() {
   for (const auto& [name, keeper] : keepers_) {
-    if (keeper->spec().sharing != Sharing::kCorun || !keeper->running()) continue;
+    if (keeper->spec().sharing != Sharing::kMps || !keeper->running()) continue;
     keeper->request({{"op", "faulted"}}, [this, vgpu = name](const Result<nlohmann::json>& reply) {
       const auto mps = reply.ok() ? reply.value().value("mps", std::string()) : "";
       if (mps.empty() || mps != mps_->state().directory) return;
-      mps_->replace(
-          fmt::format("a program on '{}' has had a fault on the GPU, which takes all that are corun along", vgpu));
+      mps_->replace(fmt::format(
+          "a program on '{}' has had a fault on the GPU, which ends the programs of all MPS virtual GPUs", vgpu));
     });
   }
 }
 
-// What the session of a virtual GPU is to know about co-running.
+// What the session of a virtual GPU is to know about sharing.
 nlohmann::json Supervisor::orders(const VgpuSpec& spec) const {
-  nlohmann::json result = {{"sharing", to_text(spec.sharing)}, {"corun_mode", to_text(corun_mode_)}};
+  nlohmann::json result = {{"sharing", to_text(spec.sharing)}, {"planning", to_text(planning_mode_)}};
   std::vector<VgpuSpec> all;
   for (const auto& [name, keeper] : keepers_) all.push_back(keeper->spec());
   result["sms"] = to_text(sm_part(spec, all, config_.device));
@@ -74,25 +74,25 @@ void Supervisor::tell_all() {
 void Supervisor::review() {
   if (!mps_) return;
   mps_->want(std::any_of(keepers_.begin(), keepers_.end(),
-                         [](const auto& entry) { return entry.second->spec().sharing == Sharing::kCorun; }));
+                         [](const auto& entry) { return entry.second->spec().sharing == Sharing::kMps; }));
 }
 
-void Supervisor::set_corun_mode(CorunMode mode) {
-  corun_mode_ = mode;
+void Supervisor::set_planning_mode(PlanningMode mode) {
+  planning_mode_ = mode;
   tell_all();
 }
 
-nlohmann::json Supervisor::describe_corun() const {
-  return {{"mode", to_text(corun_mode_)}, {"mps", mps_ ? mps_->describe() : nlohmann::json()}};
+nlohmann::json Supervisor::describe_mps() const {
+  return {{"planning", to_text(planning_mode_)}, {"daemon", mps_ ? mps_->describe() : nlohmann::json()}};
 }
 
-std::string Supervisor::corun_error() const { return mps_ ? mps_->state().error : ""; }
+std::string Supervisor::mps_error() const { return mps_ ? mps_->state().error : ""; }
 
 void Supervisor::add(const VgpuSpec& spec, Ready ready) {
   auto keeper = std::make_shared<SessionKeeper>(base_, config_, spec, arbiter_,
                                                 [this](const VgpuSpec& now) { return orders(now); });
   keepers_[spec.name] = keeper;
-  if (mps_ && spec.sharing == Sharing::kCorun) mps_->want(true);
+  if (mps_ && spec.sharing == Sharing::kMps) mps_->want(true);
   if (spec.sms > 0) tell_all();
   keeper->start(std::move(ready));
 }

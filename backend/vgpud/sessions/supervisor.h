@@ -45,12 +45,12 @@ class Supervisor {
   // Whether an MPS daemon is wanted, now that all virtual GPUs are known. add() and update() see to it that there is
   // one when it is needed.
   void review();
-  // How kernels of the virtual GPUs that are 'corun' are planned; sessions hand it to runners that start from now on.
-  void set_corun_mode(CorunMode mode);
+  // How kernels of the MPS virtual GPUs are planned; sessions hand it to runners that start from now on.
+  void set_planning_mode(PlanningMode mode);
   // {"mode", "mps": what MpsDaemon::describe() says, or null for a device without contexts}
-  nlohmann::json describe_corun() const;
-  // Why programs on virtual GPUs that are 'corun' are refused now; empty: they are not.
-  std::string corun_error() const;
+  nlohmann::json describe_mps() const;
+  // Why programs on MPS virtual GPUs are refused now; empty: they are not.
+  std::string mps_error() const;
 
   // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
   void request(const std::string& name, const nlohmann::json& object, Answer answer);
@@ -65,7 +65,7 @@ class Supervisor {
   event_base* base_;
   const Config& config_;
   Arbiter* const arbiter_;
-  CorunMode corun_mode_;
+  PlanningMode planning_mode_;
   EventPtr fault_timer_;
   std::unique_ptr<MpsDaemon> mps_;  // null: the device has no contexts that MPS could join
   std::map<std::string, std::shared_ptr<SessionKeeper>> keepers_;

@@ -49,7 +49,7 @@ class Play {
   explicit Play(Input& input) : input_(input), core_(options(input)) {
     add("good", &good_);
     for (size_t i = 0; i < std::size(kBad); ++i) add(kBad[i], &bad_[i]);
-    core_.set_corun_mode(mode(), now_);
+    core_.set_planning_mode(mode(), now_);
     run();
   }
   void step() {
@@ -129,22 +129,22 @@ class Play {
     options.scheduled = input.byte() % 4 != 0;
     return options;
   }
-  CorunMode mode() { return kCorunModesFollowed[input_.byte() % kCorunModesFollowed.size()]; }
+  PlanningMode mode() { return kPlanningModesFollowed[input_.byte() % kPlanningModesFollowed.size()]; }
   void add(const char* name, GrantPage* grant_page) {
     EngineShares shares;
     shares.fill({.percent = 30, .reservation = 0, .cap = 100, .priority = 0});
     check(core_.add(name, shares, now_).ok());
-    core_.set_sharing(name, input_.byte() % 2 ? Sharing::kCorun : Sharing::kIsolated);
+    core_.set_sharing(name, input_.byte() % 2 ? Sharing::kMps : Sharing::kTimeSliced);
     core_.attach(name, grant_page, now_);
   }
   // What an administrator does meanwhile.
   void govern(const char* name, GrantPage* grant_page) {
     switch (input_.byte() % 5) {
       case 0:
-        core_.set_corun_mode(mode(), now_);
+        core_.set_planning_mode(mode(), now_);
         break;
       case 1:
-        core_.set_sharing(name, input_.byte() % 2 ? Sharing::kCorun : Sharing::kIsolated);
+        core_.set_sharing(name, input_.byte() % 2 ? Sharing::kMps : Sharing::kTimeSliced);
         break;
       case 2:
         core_.set_sm_part(name, input_.byte() % 2 ? 0.25 : 0);

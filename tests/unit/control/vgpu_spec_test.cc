@@ -170,28 +170,37 @@ TEST(SpecJson, ReadsWhatEarlierVersionsStored) {
 
 TEST(SpecJson, SharingIsOneOfTwo) {
   VgpuSpec one;
-  EXPECT_EQ(one.sharing, Sharing::kIsolated);
-  ASSERT_TRUE(from_json({{"sharing", "corun"}}, false, &one).ok());
-  EXPECT_EQ(one.sharing, Sharing::kCorun);
-  for (const nlohmann::json& bad : {nlohmann::json("mine"), nlohmann::json(1), nlohmann::json("CORUN")}) {
+  EXPECT_EQ(one.sharing, Sharing::kTimeSliced);
+  ASSERT_TRUE(from_json({{"sharing", "mps"}}, false, &one).ok());
+  EXPECT_EQ(one.sharing, Sharing::kMps);
+  for (const nlohmann::json& bad : {nlohmann::json("mine"), nlohmann::json(1), nlohmann::json("MPS")}) {
     const Status refused = from_json({{"sharing", bad}}, false, &one);
     EXPECT_EQ(refused.code(), EINVAL) << bad;
-    EXPECT_EQ(one.sharing, Sharing::kCorun);
+    EXPECT_EQ(one.sharing, Sharing::kMps);
   }
-  EXPECT_EQ(parse_sharing("mine").status().message(), "no sharing 'mine'; there are isolated, corun");
+  EXPECT_EQ(parse_sharing("mine").status().message(), "no sharing 'mine'; there are time-sliced, mps");
 }
 
-TEST(CorunMode, NamesAreReadBack) {
-  EXPECT_EQ(corun_mode_names(), (std::vector<std::string>{"mps", "consolidation", "slices-fifo", "kernelet",
-                                                          "persistent-greedy", "opt", "random"}));
-  for (const std::string& name : corun_mode_names()) EXPECT_EQ(to_text(parse_corun_mode(name).value()), name);
-  EXPECT_EQ(parse_corun_mode("best").status().code(), EINVAL);
+TEST(SpecJson, WordsOfEarlierVersionsAreReadAndNotWritten) {
+  VgpuSpec one;
+  for (const auto& [old, now] : {std::pair{"corun", "mps"}, std::pair{"isolated", "time-sliced"}}) {
+    ASSERT_TRUE(from_json({{"sharing", old}}, true, &one).ok());
+    EXPECT_EQ(to_json(one)["sharing"], now);
+    EXPECT_EQ(read_share_texts({{"sharing", old}}).value()["sharing"], now);
+  }
+}
+
+TEST(PlanningMode, NamesAreReadBack) {
+  EXPECT_EQ(planning_mode_names(), (std::vector<std::string>{"mps", "consolidation", "slices-fifo", "kernelet",
+                                                             "persistent-greedy", "opt", "random"}));
+  for (const std::string& name : planning_mode_names()) EXPECT_EQ(to_text(parse_planning_mode(name).value()), name);
+  EXPECT_EQ(parse_planning_mode("best").status().code(), EINVAL);
 }
 
 TEST(ShareTexts, AreReadBack) {
   VgpuSpec before = spec("web0", 8 * kGiB, 30, 20);
   before.priority = -4;
-  before.sharing = Sharing::kCorun;
+  before.sharing = Sharing::kMps;
   before.sms = 16;
   const ShareTexts texts = share_texts(to_json(before));
   EXPECT_EQ(texts, (ShareTexts{{"memory", "8G"},
@@ -200,7 +209,7 @@ TEST(ShareTexts, AreReadBack) {
                                {"cap", "100"},
                                {"reserve", "0"},
                                {"priority", "-4"},
-                               {"sharing", "corun"},
+                               {"sharing", "mps"},
                                {"sms", "16"}}));
   VgpuSpec after = spec("web0", 0);
   ASSERT_TRUE(from_json(read_share_texts(texts).value(), false, &after).ok());

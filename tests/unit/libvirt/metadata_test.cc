@@ -130,10 +130,10 @@ TEST(Metadata, ChangesFollow) {
 }
 
 TEST(Metadata, SharingIsAShareLikeOthers) {
-  const Attachment corun{"web0", "/x", {{"memory", "8G"}, {"sharing", "corun"}}};
-  const std::string xml = add_to_xml(kDomain, corun).value();
-  EXPECT_EQ(read_metadata(xml).value()[0].shares, corun.shares);
-  EXPECT_NE(domain_snippet(corun).find("sharing"), std::string::npos);
+  const Attachment mps{"web0", "/x", {{"memory", "8G"}, {"sharing", "mps"}}};
+  const std::string xml = add_to_xml(kDomain, mps).value();
+  EXPECT_EQ(read_metadata(xml).value()[0].shares, mps.shares);
+  EXPECT_NE(domain_snippet(mps).find("sharing"), std::string::npos);
 }
 
 TEST(Metadata, ValuesAreEscaped) {

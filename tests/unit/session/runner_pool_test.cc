@@ -140,7 +140,7 @@ TEST_F(RunnerPoolTest, NewTermsReplaceWarmRunnersAndLeaveTakenOnes) {
   bool gone = false;
   taken->set_on_gone([&] { gone = true; });
   RunnerTerms terms;
-  terms.variables = {"BANDSAW_SHARING=corun"};
+  terms.variables = {"BANDSAW_SHARING=mps"};
   pool->set_terms(terms);
   EXPECT_EQ(pool->warm(), 0u);
   ASSERT_TRUE(turn([&] { return pool->warm() == 1 && pool->living() == 2; }));

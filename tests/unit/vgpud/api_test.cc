@@ -161,34 +161,34 @@ TEST_F(ApiTest, APolicyIsTheWholeDevicesAndOutlivesARestart) {
 
 TEST_F(ApiTest, SharingIsKeptAndSaysForWhom) {
   add("a", 60);
-  const json view = set("a", {{"sharing", "corun"}});
+  const json view = set("a", {{"sharing", "mps"}});
   EXPECT_EQ(code_, 200);
-  EXPECT_EQ(view["sharing"], "corun");
+  EXPECT_EQ(view["sharing"], "mps");
   ASSERT_EQ(view["notes"].size(), 2u) << view;
   EXPECT_NE(view["notes"][0].get<std::string>().find("from now on"), std::string::npos);
-  EXPECT_NE(view["notes"][1].get<std::string>().find("corun only lets work"), std::string::npos);
-  EXPECT_EQ(registry_->find("a")->sharing, Sharing::kCorun);
+  EXPECT_NE(view["notes"][1].get<std::string>().find("mps only lets work"), std::string::npos);
+  EXPECT_EQ(registry_->find("a")->sharing, Sharing::kMps);
   EXPECT_FALSE(set("a", {{"compute", 50}}).contains("notes"));
-  EXPECT_EQ(set("a", {{"sharing", "mine"}})["error"], "no sharing 'mine'; there are isolated, corun");
+  EXPECT_EQ(set("a", {{"sharing", "mine"}})["error"], "no sharing 'mine'; there are time-sliced, mps");
   EXPECT_EQ(code_, 400);
 }
 
-TEST_F(ApiTest, TheCorunModeIsTheWholeDevicesAndOutlivesARestart) {
+TEST_F(ApiTest, ThePlanningModeIsTheWholeDevicesAndOutlivesARestart) {
   add("a", 60);
-  EXPECT_EQ(set("a", {{"corun_mode", "kernelet"}})["corun"]["mode"], "kernelet");
-  EXPECT_EQ(ask("GET", {"status"})["corun"]["mode"], "kernelet");
-  EXPECT_EQ(ask("GET", {"status"})["corun_modes_followed"].size(), 7u);
-  EXPECT_EQ(arbiter_.mode_, CorunMode::kKernelet);
-  EXPECT_TRUE(ask("GET", {"status"})["corun"]["mps"].is_null());
-  set("a", {{"corun_mode", "best"}, {"compute", 20}});
+  EXPECT_EQ(set("a", {{"planning", "kernelet"}})["mps"]["planning"], "kernelet");
+  EXPECT_EQ(ask("GET", {"status"})["mps"]["planning"], "kernelet");
+  EXPECT_EQ(ask("GET", {"status"})["planning_modes_followed"].size(), 7u);
+  EXPECT_EQ(arbiter_.mode_, PlanningMode::kKernelet);
+  EXPECT_TRUE(ask("GET", {"status"})["mps"]["daemon"].is_null());
+  set("a", {{"planning", "best"}, {"compute", 20}});
   EXPECT_EQ(code_, 400);
   EXPECT_EQ(registry_->find("a")->compute, 60u);
   open(&arbiter_);
-  EXPECT_EQ(effective_corun_mode(config_.corun_mode, registry_->corun_mode()), CorunMode::kKernelet);
+  EXPECT_EQ(effective_planning_mode(config_.planning_mode, registry_->planning_mode()), PlanningMode::kKernelet);
   open(nullptr);  // needs no arbiter
-  ask("PATCH", {"scheduler"}, {{"corun_mode", "random"}});
+  ask("PATCH", {"scheduler"}, {{"planning", "random"}});
   EXPECT_EQ(code_, 200);
-  EXPECT_EQ(ask("GET", {"status"})["corun"]["mode"], "random");
+  EXPECT_EQ(ask("GET", {"status"})["mps"]["planning"], "random");
 }
 
 TEST_F(ApiTest, SchedulerTakesNothingElse) {

@@ -1,18 +1,18 @@
 // The arbiter over virtual GPUs of which one has SMs of its own, in virtual time.
 #include <random>
 
-#include "tests/unit/vgpud/corun_tenants.h"
+#include "tests/unit/vgpud/mps_tenants.h"
 
 namespace bandsaw {
 namespace {
 
-class ArbiterApartTest : public ArbiterCorunTest {
+class ArbiterApartTest : public ArbiterMpsTest {
  protected:
   static constexpr double kPart = 0.25;
 
   ArbiterApartTest() { divides_ = false; }
   Tenant& join_apart(const std::string& name, int percent) {
-    Tenant& tenant = join(name, percent, Sharing::kCorun);
+    Tenant& tenant = join(name, percent, Sharing::kMps);
     core_->set_sm_part(name, kPart);
     next_ = core_->run(now_);
     return tenant;
@@ -27,7 +27,7 @@ class ArbiterApartTest : public ArbiterCorunTest {
 
 TEST_F(ArbiterApartTest, WaitsForNobodyAndIsChargedItsPart) {
   make();
-  Tenant &own = join_apart("a", 1), &longer = join("b", 99, Sharing::kCorun);
+  Tenant &own = join_apart("a", 1), &longer = join("b", 99, Sharing::kMps);
   longer.length = 28 * kMillisecond;
   own.length = 100 * kMicrosecond;
   own.at_once = 1;
@@ -48,7 +48,7 @@ TEST_F(ArbiterApartTest, OthersShareAsIfItWereNotThere) {
     tenants_.clear();
     make({.policy = policy});
     divides_ = true;
-    Tenant &one = join("a", 60, Sharing::kCorun), &other = join("b", 20, Sharing::kCorun);
+    Tenant &one = join("a", 60, Sharing::kMps), &other = join("b", 20, Sharing::kMps);
     run_for(kSecond);
     charged(one, 1), charged(other, 1);
     run_for(2 * kSecond);
@@ -68,14 +68,14 @@ TEST_F(ArbiterApartTest, OthersShareAsIfItWereNotThere) {
 TEST_F(ArbiterApartTest, WhoIsAloneBesideItNeedNotAsk) {
   make();
   join_apart("a", 50);
-  Tenant& other = join("b", 50, Sharing::kCorun);
+  Tenant& other = join("b", 50, Sharing::kMps);
   run_for(200 * kMillisecond);
   EXPECT_EQ(other.gate().open, 1u);
 }
 
-TEST_F(ArbiterApartTest, AnIsolatedOneStillHasTheEngineAlone) {
+TEST_F(ArbiterApartTest, ATimeSlicedOneStillHasTheEngineAlone) {
   make();
-  Tenant &own = join_apart("a", 50), &alone = join("b", 50, Sharing::kIsolated);
+  Tenant &own = join_apart("a", 50), &alone = join("b", 50, Sharing::kTimeSliced);
   alone.at_once = 0;
   run_for(100 * kMillisecond);
   EXPECT_EQ(own.gate().open, 1u);
@@ -83,9 +83,9 @@ TEST_F(ArbiterApartTest, AnIsolatedOneStillHasTheEngineAlone) {
   ++alone.gate().asked;  // a program of it begins
   alone.asking = true;
   tell(alone);
-  alone.corun = true;  // what was begun before goes on beside it
+  alone.mps = true;  // what was begun before goes on beside it
   run_for(10 * kMillisecond);
-  alone.corun = false;
+  alone.mps = false;
   run_for(kSecond);
   charged(own, 1), charged(alone, 1);
   run_for(2 * kSecond);
@@ -107,7 +107,7 @@ TEST_F(ArbiterApartTest, AnIsolatedOneStillHasTheEngineAlone) {
 
 TEST_F(ArbiterApartTest, ProgramsOfBeforeContendUntilTheyHaveGone) {
   make();
-  Tenant &one = join("a", 50, Sharing::kCorun), &other = join("b", 50, Sharing::kCorun);
+  Tenant &one = join("a", 50, Sharing::kMps), &other = join("b", 50, Sharing::kMps);
   run_for(100 * kMillisecond);
   core_->set_sm_part("a", kPart);
   charged(one, 1);
@@ -153,7 +153,7 @@ TEST_F(ArbiterApartTest, OneQueueForAllEnginesOrNoPolicy) {
   for (const bool scheduled : {true, false}) {
     tenants_.clear();
     make({.scheduled = scheduled, .model = sched::QueueModel::kSdq});
-    Tenant &own = join_apart("a", 50), &other = join("b", 50, Sharing::kCorun);
+    Tenant &own = join_apart("a", 50), &other = join("b", 50, Sharing::kMps);
     run_for(100 * kMillisecond);
     own.done = other.done = 0;
     if (!scheduled) {
@@ -170,7 +170,7 @@ TEST_F(ArbiterApartTest, OneQueueForAllEnginesOrNoPolicy) {
 TEST_F(ArbiterApartTest, NonsenseOnItsGrantPageHarmsNobodyElse) {
   make();
   join_apart("a", 30);
-  Tenant &honest = join("b", 30, Sharing::kCorun), &alone = join("c", 30, Sharing::kIsolated);
+  Tenant &honest = join("b", 30, Sharing::kMps), &alone = join("c", 30, Sharing::kTimeSliced);
   alone.at_once = 0;
   tenants_[0]->at_once = 0;
   std::mt19937 random(1);

@@ -12,8 +12,8 @@ using slice::kPc;
 using slice::kSad;
 using slice::kTea;
 
-constexpr CorunMode kPlanned[] = {CorunMode::kKernelet, CorunMode::kPersistentGreedy, CorunMode::kOpt,
-                                  CorunMode::kRandom};
+constexpr PlanningMode kPlanned[] = {PlanningMode::kKernelet, PlanningMode::kPersistentGreedy, PlanningMode::kOpt,
+                                     PlanningMode::kRandom};
 
 ArbiterOptions unscheduled() {
   ArbiterOptions options;
@@ -24,9 +24,9 @@ ArbiterOptions unscheduled() {
 
 TEST_F(PlannedTest, PairsThatGainRunBesideEachOther) {
   for (const OfferForm form : {OfferForm::kSlices, OfferForm::kResident}) {
-    std::map<CorunMode, double> total;
-    for (const CorunMode mode : {CorunMode::kSlicesFifo, CorunMode::kKernelet, CorunMode::kOpt, CorunMode::kRandom,
-                                 CorunMode::kPersistentGreedy}) {
+    std::map<PlanningMode, double> total;
+    for (const PlanningMode mode : {PlanningMode::kSlicesFifo, PlanningMode::kKernelet, PlanningMode::kOpt,
+                                    PlanningMode::kRandom, PlanningMode::kPersistentGreedy}) {
       ArbiterOptions options = unscheduled();
       options.plan.planner.patience = 100 * kMillisecond;
       make(mode, options);
@@ -40,22 +40,22 @@ TEST_F(PlannedTest, PairsThatGainRunBesideEachOther) {
       std::printf("%d %-18s %.3f: %lu plans, %lu pairs, %lu alone, %lu slices, %lu resizes\n", static_cast<int>(form),
                   to_text(mode), total[mode], state.plans, state.pairs, state.alone, state.grants, state.resizes);
       EXPECT_LE(idle_, kSecond / 50) << to_text(mode);
-      EXPECT_EQ(state.planned, mode != CorunMode::kSlicesFifo);
+      EXPECT_EQ(state.planned, mode != PlanningMode::kSlicesFifo);
       if (!state.planned) continue;
       EXPECT_GT(state.pairs, 20u) << to_text(mode);
       EXPECT_EQ(state.refused, 0u);
       EXPECT_EQ(state.unplanned, 0u);
       for (auto& tenant : tenants_) EXPECT_FALSE(tenant->granted.empty() && tenant->residents.empty()) << tenant->name;
     }
-    EXPECT_GT(total[CorunMode::kKernelet], total[CorunMode::kRandom] - 0.02);
-    EXPECT_GT(total[CorunMode::kKernelet], 1.35);
+    EXPECT_GT(total[PlanningMode::kKernelet], total[PlanningMode::kRandom] - 0.02);
+    EXPECT_GT(total[PlanningMode::kKernelet], 1.35);
   }
 }
 
 // Of short work beside kernels whose resident blocks have all the room on the SMs.
 TEST_F(PlannedTest, ShortWorkDoesNotWaitForWholeKernels) {
   for (const int others : {1, 2}) {
-    make(CorunMode::kKernelet, unscheduled());
+    make(PlanningMode::kKernelet, unscheduled());
     PlannedTenant& brief = join(kBs);
     brief.offers = false;
     brief.waits = true;
@@ -78,7 +78,7 @@ TEST_F(PlannedTest, ShortWorkDoesNotWaitForWholeKernels) {
 TEST_F(PlannedTest, PairsThatProveToLoseRunOneAfterTheOther) {
   beside_ = 0.5;
   for (const bool reports : {true, false}) {
-    make(CorunMode::kKernelet, unscheduled());
+    make(PlanningMode::kKernelet, unscheduled());
     for (const int kind : {kPc, kTea}) {
       PlannedTenant& tenant = join(kind);
       tenant.form = OfferForm::kResident;
@@ -102,7 +102,7 @@ TEST_F(PlannedTest, PairsThatProveToLoseRunOneAfterTheOther) {
 }
 
 TEST_F(PlannedTest, SharesHoldWhereKernelsArePlanned) {
-  for (const CorunMode mode : kPlanned) {
+  for (const PlanningMode mode : kPlanned) {
     make(mode);
     PlannedTenant &large = join(kPc, 50), &small = join(kTea, 25), &other = join(kSad, 25);
     run_for(400 * kMillisecond);
@@ -115,7 +115,7 @@ TEST_F(PlannedTest, SharesHoldWhereKernelsArePlanned) {
 }
 
 TEST_F(PlannedTest, OneAloneGoesWithoutAsking) {
-  for (const CorunMode mode : kPlanned) {
+  for (const PlanningMode mode : kPlanned) {
     make(mode);
     PlannedTenant &alone = join(kPc), &other = join(kBs);
     other.launches = 0;
@@ -135,30 +135,30 @@ TEST_F(PlannedTest, OneAloneGoesWithoutAsking) {
 
 // Without a policy nobody is asked to ask, but those whose kernels are planned.
 TEST_F(PlannedTest, WithoutAPolicyOnlyPlansAreFollowed) {
-  make(CorunMode::kMps, unscheduled());
+  make(PlanningMode::kMps, unscheduled());
   PlannedTenant &one = join(kPc, 100), &two = join(kTea, 100);
-  PlannedTenant& isolated = join(kSad, 100, "", Sharing::kIsolated);
+  PlannedTenant& time_sliced = join(kSad, 100, "", Sharing::kTimeSliced);
   const auto without_arbiter = [](PlannedTenant& tenant) { return tenant.grant_page->no_arbiter == 1; };
   run_for(20 * kMillisecond);
-  EXPECT_TRUE(without_arbiter(one) && without_arbiter(two) && without_arbiter(isolated));
-  core_->set_corun_mode(CorunMode::kKernelet, now_);
+  EXPECT_TRUE(without_arbiter(one) && without_arbiter(two) && without_arbiter(time_sliced));
+  core_->set_planning_mode(PlanningMode::kKernelet, now_);
   next_ = core_->run(now_);
   EXPECT_FALSE(without_arbiter(one) || without_arbiter(two));
-  EXPECT_TRUE(without_arbiter(isolated));
+  EXPECT_TRUE(without_arbiter(time_sliced));
   EXPECT_EQ(one.grant_page->planned, 1u);
-  EXPECT_EQ(isolated.grant_page->planned, 0u);
+  EXPECT_EQ(time_sliced.grant_page->planned, 0u);
   run_for(200 * kMillisecond);
   EXPECT_GT(core_->plan().pairs, 0u);
   EXPECT_FALSE(one.granted.empty());
-  core_->set_sharing("TEA", Sharing::kIsolated);
+  core_->set_sharing("TEA", Sharing::kTimeSliced);
   next_ = core_->run(now_);
   EXPECT_TRUE(without_arbiter(two));
-  core_->set_corun_mode(CorunMode::kConsolidation, now_);
+  core_->set_planning_mode(PlanningMode::kConsolidation, now_);
   next_ = core_->run(now_);
   EXPECT_FALSE(without_arbiter(one));
   EXPECT_EQ(one.grant_page->slicing_off, 1u);
   EXPECT_EQ(one.grant_page->planned, 0u);
-  core_->set_corun_mode(CorunMode::kMps, now_);
+  core_->set_planning_mode(PlanningMode::kMps, now_);
   next_ = core_->run(now_);
   EXPECT_TRUE(without_arbiter(one) && without_arbiter(two));
   EXPECT_EQ(one.grant_page->slicing_off, 0u);
@@ -169,7 +169,7 @@ TEST_F(PlannedTest, WithoutAPolicyOnlyPlansAreFollowed) {
 }
 
 TEST_F(PlannedTest, NobodyWaitsForOneThatHasStopped) {
-  for (const CorunMode mode : kPlanned) {
+  for (const PlanningMode mode : kPlanned) {
     for (const bool scheduled : {true, false}) {
       ArbiterOptions options = scheduled ? ArbiterOptions{} : unscheduled();
       options.patience_ns = 20 * kMillisecond;
@@ -199,18 +199,18 @@ TEST_F(PlannedTest, TenantsComeAndGoAndModesChangeUnderLoad) {
   for (const bool scheduled : {true, false}) {
     ArbiterOptions options = scheduled ? ArbiterOptions{} : unscheduled();
     options.plan.planner.patience = 50 * kMillisecond;
-    make(CorunMode::kKernelet, options);
+    make(PlanningMode::kKernelet, options);
     for (int turn = 0; turn < 60; ++turn) {
       if (tenants_.size() < 4) {
         const int kind = static_cast<int>(random() % 8);
-        const bool corun = random() % 5 != 0;
-        join(kind, 20, "t" + std::to_string(turn), corun ? Sharing::kCorun : Sharing::kIsolated);
+        const bool mps = random() % 5 != 0;
+        join(kind, 20, "t" + std::to_string(turn), mps ? Sharing::kMps : Sharing::kTimeSliced);
         tenants_.back()->form = random() % 3 == 0 ? OfferForm::kResident : OfferForm::kSlices;
         tenants_.back()->offers = random() % 4 != 0;
       } else if (random() % 2) {
         leave(*tenants_[random() % tenants_.size()]);
       }
-      if (random() % 3 == 0) core_->set_corun_mode(static_cast<CorunMode>(random() % 7), now_);
+      if (random() % 3 == 0) core_->set_planning_mode(static_cast<PlanningMode>(random() % 7), now_);
       if (random() % 8 == 0 && scheduled) {
         core_->set_policy(random() % 2 ? "band+" : "credit", sched::QueueModel::kMrq, now_);
       }
@@ -226,7 +226,7 @@ TEST_F(PlannedTest, TenantsComeAndGoAndModesChangeUnderLoad) {
 }
 
 TEST_F(PlannedTest, ResidentBlocksAreGivenOutAnewWithEveryArrival) {
-  make(CorunMode::kPersistentGreedy, unscheduled());
+  make(PlanningMode::kPersistentGreedy, unscheduled());
   PlannedTenant &one = join(kPc), &two = join(kTea);
   one.form = two.form = OfferForm::kResident;
   run_for(100 * kMillisecond);
@@ -249,7 +249,7 @@ TEST_F(PlannedTest, ASeedIsASchedule) {
     ArbiterOptions options = unscheduled();
     options.plan.planner.seed = seed;
     now_ = kSecond;
-    make(CorunMode::kRandom, options);
+    make(PlanningMode::kRandom, options);
     for (const int kind : {kPc, kBs, kTea, kSad}) join(kind);
     run_for(200 * kMillisecond);
     std::vector<uint64_t> all;
@@ -265,7 +265,7 @@ TEST_F(PlannedTest, OptTakesTheTableItIsGiven) {
   ArbiterOptions options = unscheduled();
   // What no forecast would say: the first two are best, and at this ratio alone.
   options.plan.profits = {{"BS", "TEA", 2, 6, 0.9, 0.95}};
-  make(CorunMode::kOpt, options);
+  make(PlanningMode::kOpt, options);
   for (const int kind : {kPc, kBs, kTea, kSad}) join(kind);
   run_for(2 * kMillisecond);  // it is believed until it proves wrong
   const PlanState state = core_->plan();
@@ -280,13 +280,13 @@ TEST_F(PlannedTest, OptTakesTheTableItIsGiven) {
 
 // What a runner that has been taken over offers, asks and answers is anything; its neighbours go on.
 TEST_F(PlannedTest, NonsenseInOffersHarmsNobodyElse) {
-  for (const CorunMode mode : kPlanned) {
+  for (const PlanningMode mode : kPlanned) {
     make(mode);
     PlannedTenant &one = join(kPc), &two = join(kTea);
     EngineShares shares;
     shares.fill({.percent = 30, .reservation = 0, .cap = 100, .priority = 0});
     ASSERT_TRUE(core_->add("mad", shares, now_).ok());
-    core_->set_sharing("mad", Sharing::kCorun);
+    core_->set_sharing("mad", Sharing::kMps);
     core_->run(now_);
     auto grant_page = std::make_unique<GrantPage>();
     core_->attach("mad", grant_page.get(), now_);
@@ -326,7 +326,7 @@ TEST_F(PlannedTest, NonsenseInOffersHarmsNobodyElse) {
 
 // Printed; nothing is claimed of time.
 TEST_F(PlannedTest, CostOfAnAskWithSixteenReadyKernels) {
-  for (const CorunMode mode : kPlanned) {
+  for (const PlanningMode mode : kPlanned) {
     make(mode, unscheduled());
     for (int i = 0; i < 16; ++i) {
       join(i % 8, 5, "t" + std::to_string(i));

@@ -18,7 +18,7 @@ OfferFacts resident_kernel(uint64_t call, uint64_t shape) {
 constexpr CoPlanner::Time kMs = 1'000'000;
 
 TEST(CoPlanner, WhoHasDrawnItsLastBlockMakesRoomForTheNext) {
-  const auto planner = CoPlanner::make(CorunMode::kKernelet, {});
+  const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
   ASSERT_TRUE(planner->ask(1, 10, resident_kernel(1, 77), kMs));
   const auto first = planner->run(kMs);
   ASSERT_EQ(first.size(), 1u);
@@ -58,8 +58,8 @@ struct Two {
 TEST(CoPlanner, WhoIsMeasuredRunsAlone) {
   Two two;
   two.waits.memory = kOfferParts / 5;
-  ASSERT_EQ(two.ask(CoPlanner::make(CorunMode::kKernelet, {}).get(), kMs).size(), 2u);
-  for (const CorunMode mode : {CorunMode::kKernelet, CorunMode::kPersistentGreedy, CorunMode::kRandom}) {
+  ASSERT_EQ(two.ask(CoPlanner::make(PlanningMode::kKernelet, {}).get(), kMs).size(), 2u);
+  for (const PlanningMode mode : {PlanningMode::kKernelet, PlanningMode::kPersistentGreedy, PlanningMode::kRandom}) {
     const auto planner = CoPlanner::make(mode, {});
     two.waits.alone = 1;
     const auto alone = two.ask(planner.get(), kMs);
@@ -74,7 +74,7 @@ TEST(CoPlanner, WhoIsMeasuredRunsAlone) {
 }
 
 TEST(CoPlanner, OneThatWaitsToBeMeasuredDoesNotKeepOthersFromEachOther) {
-  const auto planner = CoPlanner::make(CorunMode::kKernelet, {});
+  const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
   Two two;
   two.waits.memory = kOfferParts / 5;
   EXPECT_EQ(two.ask(planner.get(), kMs).size(), 2u);
@@ -86,8 +86,9 @@ TEST(CoPlanner, OneThatWaitsToBeMeasuredDoesNotKeepOthersFromEachOther) {
 }
 
 TEST(CoPlanner, WhatWasCountedChangesTheForecast) {
-  // By their text both compute. One then proves to do little in its time, and half its blocks do half of that: it waits.
-  const auto planner = CoPlanner::make(CorunMode::kKernelet, {});
+  // By their text both compute. One then proves to do little in its time, and half its blocks do half of that: it
+  // waits.
+  const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
   Two two;
   EXPECT_EQ(two.ask(planner.get(), kMs).size(), 1u);
   planner->clear(2 * kMs);
@@ -99,7 +100,7 @@ TEST(CoPlanner, WhatWasCountedChangesTheForecast) {
 }
 
 TEST(CoPlanner, WhatCannotHaveBeenCountedIsRefused) {
-  const auto planner = CoPlanner::make(CorunMode::kKernelet, {});
+  const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
   OfferFacts facts = resident_kernel(1, 77);
   facts.instructions = uint64_t{1} << 51;
   EXPECT_FALSE(planner->ask(1, 10, facts, kMs));

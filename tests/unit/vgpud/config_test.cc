@@ -103,13 +103,16 @@ listen = "127.0.0.1:9495"
   EXPECT_FALSE(parse_config("[scheduler]\npolicy = \"none\"", "x").value().scheduled);
 }
 
-TEST_F(ConfigTest, ReadsHowKernelsCoRun) {
+TEST_F(ConfigTest, ReadsThePlanningMode) {
   const auto plain = parse_config("", "x");
-  EXPECT_EQ(plain.value().corun_mode, CorunMode::kMps);
+  EXPECT_EQ(plain.value().planning_mode, PlanningMode::kMps);
   EXPECT_EQ(plain.value().mps_command, "nvidia-cuda-mps-control");
-  const auto config = parse_config("[scheduler]\ncorun_mode = \"opt\"\n[mps]\ncommand = \"/opt/mps\"", "x");
+  const auto config = parse_config("[scheduler]\nplanning = \"opt\"\n[mps]\ncommand = \"/opt/mps\"", "x");
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(config.value().corun_mode, CorunMode::kOpt);
+  EXPECT_EQ(config.value().planning_mode, PlanningMode::kOpt);
+  const auto old = parse_config("[scheduler]\ncorun_mode = \"kernelet\"", "x");  // the key of earlier versions
+  ASSERT_TRUE(old.ok()) << old.status().message();
+  EXPECT_EQ(old.value().planning_mode, PlanningMode::kKernelet);
   EXPECT_EQ(parse_config("[scheduler]\nplan_seed = 7", "x").value().plan_seed, 7);
   EXPECT_EQ(config.value().mps_command, "/opt/mps");
 }
@@ -125,7 +128,7 @@ TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
 TEST_F(ConfigTest, RefusesASchedulerThatCannotBe) {
   for (const char* text : {"policy = \"best\"", "policy = 3", "queues = \"three\"", "period_ms = 0", "period_ms = 2.5",
                            "wait_us = -1", "quantum_us = 0", "patience_ms = 0", "depth = 0", "depth = 9", "depht = 2",
-                           "corun_mode = \"best\"", "corun_mode = 3"}) {
+                           "planning = \"best\"", "planning = 3"}) {
     const auto config = parse_config(std::string("[scheduler]\n") + text, "x");
     EXPECT_EQ(config.status().code(), EINVAL) << text;
     EXPECT_NE(config.status().message().find("scheduler."), std::string::npos) << config.status().message();

@@ -135,8 +135,9 @@ class TestControl(DaemonCase):
         view = self.show("web0")
         assert (view["memory"], view["compute"]) == (512 << 20, 40)
         assert (self.show("web1")["cap"], self.show("web1")["priority"]) == (50, 7)
-        assert self.hook(domain.format("<b:vgpu name='web1' sharing='corun'/>"), "guest").returncode == 0
-        assert self.show("web1")["sharing"] == "corun"
+        for written, now in (("mps", "mps"), ("isolated", "time-sliced"), ("corun", "mps")):  # earlier versions' words too
+            assert self.hook(domain.format(f"<b:vgpu name='web1' sharing='{written}'/>"), "guest").returncode == 0
+            assert self.show("web1")["sharing"] == now
         for xml, code, reason in (("<b:vgpu name='web0' compute='80'/>", 1, "would sum to 110 %"),
                                   ("<b:vgpu name='web0' compute='0'/>", 1, "is 0 %"),
                                   ("<b:vgpu name='web0' compute='lots'/>", 1, "must be a whole number"),

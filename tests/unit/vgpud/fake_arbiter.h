@@ -21,7 +21,7 @@ class FakeArbiter : public Arbiter {
   void remove(const std::string& vgpu) override { shares_.erase(vgpu); }
   void set_sharing(const std::string& vgpu, Sharing sharing) override { sharing_[vgpu] = sharing; }
   void set_sm_part(const std::string& vgpu, double part) override { parts_[vgpu] = part; }
-  void set_corun_mode(CorunMode mode) override { mode_ = mode; }
+  void set_planning_mode(PlanningMode mode) override { mode_ = mode; }
   Status set_policy(const std::string& policy, sched::QueueModel model) override {
     options_.policy = policy;
     options_.model = model;
@@ -49,7 +49,7 @@ class FakeArbiter : public Arbiter {
   std::map<std::string, EngineShares> shares_;
   std::map<std::string, Sharing> sharing_;
   std::map<std::string, double> parts_;
-  CorunMode mode_ = CorunMode::kMps;
+  PlanningMode mode_ = PlanningMode::kMps;
   ArbiterOptions options_;
   std::vector<SliceRecord> records_;
   bool tracing_ = false;

@@ -11,7 +11,7 @@ using nlohmann::json;
 
 const DeviceCapacity kGpu{.name = "cuda:0", .memory = 1, .sms = 132, .sm_step = 8};
 
-VgpuSpec spec(const std::string& name, uint32_t index, uint32_t sms, Sharing sharing = Sharing::kCorun) {
+VgpuSpec spec(const std::string& name, uint32_t index, uint32_t sms, Sharing sharing = Sharing::kMps) {
   VgpuSpec result;
   result.name = name;
   result.device = kGpu.name;
@@ -23,12 +23,12 @@ VgpuSpec spec(const std::string& name, uint32_t index, uint32_t sms, Sharing sha
 
 TEST(Partitions, AreFromTheFrontInOrderAndTheRestIsForTheOthers) {
   const std::vector<VgpuSpec> all = {spec("b", 3, 16), spec("a", 1, 8), spec("free", 2, 0), spec("late", 9, 24),
-                                     spec("apart", 0, 0, Sharing::kIsolated)};
+                                     spec("apart", 0, 0, Sharing::kTimeSliced)};
   EXPECT_EQ(sm_part(all[1], all, kGpu), (SmPart{8, 0, 1}));
   EXPECT_EQ(sm_part(all[0], all, kGpu), (SmPart{8, 1, 2}));
   EXPECT_EQ(sm_part(all[3], all, kGpu), (SmPart{8, 3, 3}));
   EXPECT_EQ(sm_part(all[2], all, kGpu), (SmPart{8, 6, 0}));
-  EXPECT_EQ(sm_part(all[4], all, kGpu), SmPart{}) << "isolated ones have contexts of their own";
+  EXPECT_EQ(sm_part(all[4], all, kGpu), SmPart{}) << "time-sliced ones have contexts of their own";
   EXPECT_EQ(describe_part(sm_part(all[2], all, kGpu), kGpu), (json{{"first", 48}, {"count", 84}, {"own", false}}));
   EXPECT_EQ(describe_part({}, kGpu), json());
   EXPECT_EQ(sms_text({8, 1, 2}, kGpu), "16 of 132 SMs (8 to 23)");
@@ -63,7 +63,7 @@ TEST(Partitions, AreRoundedUpAndRefusedWithAReason) {
   EXPECT_NE(full.message().find("would sum to 128 of 132: 64 asked, 64 given to others"), std::string::npos)
       << full.message();
   EXPECT_EQ(one.sms, 57u);
-  VgpuSpec apart = spec("c", 3, 8, Sharing::kIsolated);
+  VgpuSpec apart = spec("c", 3, 8, Sharing::kTimeSliced);
   EXPECT_EQ(fit_sms(others, kGpu, &apart).code(), EINVAL);
   EXPECT_EQ(fit_sms(others, {.name = "cuda:0", .memory = 1}, &one).code(), EINVAL);
   VgpuSpec again = spec("a", 0, 120);  // its own former SMs do not count

@@ -43,13 +43,13 @@ class PlannedTest : public ArbiterFixture {
  protected:
   static constexpr Time kStep = 20 * kMicrosecond, kLength = 20 * kMillisecond;
 
-  void make(CorunMode mode, ArbiterOptions options = {}) {
+  void make(PlanningMode mode, ArbiterOptions options = {}) {
     core_.reset();
     tenants_.clear();
     core_ = std::make_unique<ArbiterCore>(options);
-    core_->set_corun_mode(mode, now_);
+    core_->set_planning_mode(mode, now_);
   }
-  PlannedTenant& join(int kind, int percent = 25, const std::string& name = "", Sharing sharing = Sharing::kCorun) {
+  PlannedTenant& join(int kind, int percent = 25, const std::string& name = "", Sharing sharing = Sharing::kMps) {
     PlannedTenant& tenant = *tenants_.emplace_back(std::make_unique<PlannedTenant>());
     tenant.kernel = kernels_[static_cast<size_t>(kind)];
     tenant.name = name.empty() ? tenant.kernel.name : name;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "backend/vgpud/lock.h"
 
@@ -31,6 +32,11 @@ class RegistryTest : public ::testing::Test {
   std::string file() const { return folder_ + "/registry.json"; }
   Registry open() { return std::move(Registry::open(folder_).value()); }
   void write(const std::string& text) { std::ofstream(file()) << text; }
+  std::string read() const {
+    std::ostringstream text;
+    text << std::ifstream(file()).rdbuf();
+    return text.str();
+  }
   std::string folder_;
 };
 
@@ -128,27 +134,41 @@ TEST_F(RegistryTest, KeepsThePolicyThatWasChosen) {
   }
 }
 
-TEST_F(RegistryTest, KeepsHowKernelsCoRun) {
+TEST_F(RegistryTest, KeepsThePlanningMode) {
   {
     Registry registry = open();
-    EXPECT_EQ(effective_corun_mode(CorunMode::kMps, registry.corun_mode()), CorunMode::kMps);
-    ASSERT_TRUE(registry.put_corun_mode({CorunMode::kOpt, CorunMode::kMps}).ok());
-    VgpuSpec corun = spec("a", 0);
-    corun.sharing = Sharing::kCorun;
-    ASSERT_TRUE(registry.put(corun).ok());
+    EXPECT_EQ(effective_planning_mode(PlanningMode::kMps, registry.planning_mode()), PlanningMode::kMps);
+    ASSERT_TRUE(registry.put_planning_mode({PlanningMode::kOpt, PlanningMode::kMps}).ok());
+    VgpuSpec mps = spec("a", 0);
+    mps.sharing = Sharing::kMps;
+    ASSERT_TRUE(registry.put(mps).ok());
     ASSERT_TRUE(registry.put_choice({{"fifo", "sdq"}, {"band+", "mrq"}}).ok());
   }
   const Registry registry = open();
-  EXPECT_EQ(registry.find("a")->sharing, Sharing::kCorun);
-  EXPECT_EQ(effective_corun_mode(CorunMode::kMps, registry.corun_mode()), CorunMode::kOpt);
+  EXPECT_EQ(registry.find("a")->sharing, Sharing::kMps);
+  EXPECT_EQ(effective_planning_mode(PlanningMode::kMps, registry.planning_mode()), PlanningMode::kOpt);
   // Who edits the configuration afterwards has spoken last.
-  EXPECT_EQ(effective_corun_mode(CorunMode::kRandom, registry.corun_mode()), CorunMode::kRandom);
-  for (const char* text : {R"({"version":1,"vgpus":[],"corun":3})", R"({"version":1,"vgpus":[],"corun":{"mode":"best",
-                               "configured":"mps"}})",
+  EXPECT_EQ(effective_planning_mode(PlanningMode::kRandom, registry.planning_mode()), PlanningMode::kRandom);
+  for (const char* text : {R"({"version":1,"vgpus":[],"planning":3})", R"({"version":1,"vgpus":[],"corun":3})",
+                           R"({"version":1,"vgpus":[],"planning":{"mode":"best","configured":"mps"}})",
                            R"({"version":1,"vgpus":[{"name":"a","index":0,"sharing":"mine"}]})"}) {
     write(text);
     EXPECT_FALSE(Registry::open(folder_).ok()) << text;
   }
+}
+
+TEST_F(RegistryTest, ReadsWordsOfEarlierVersionsAndWritesNone) {
+  write(R"({"version":1,"vgpus":[{"name":"a","index":0,"sharing":"corun"},{"name":"b","index":1,"sharing":"isolated"}],
+            "corun":{"mode":"opt","configured":"mps"}})");
+  Registry registry = open();
+  EXPECT_EQ(registry.find("a")->sharing, Sharing::kMps);
+  EXPECT_EQ(registry.find("b")->sharing, Sharing::kTimeSliced);
+  EXPECT_EQ(registry.planning_mode().chosen, PlanningMode::kOpt);
+  ASSERT_TRUE(registry.put(spec("c", 2)).ok());
+  const std::string written = read();
+  EXPECT_EQ(written.find("corun"), std::string::npos) << written;
+  EXPECT_EQ(written.find("isolated"), std::string::npos) << written;
+  EXPECT_EQ(open().planning_mode().chosen, PlanningMode::kOpt);
 }
 
 TEST_F(RegistryTest, OnlyOneHoldsTheLock) {

@@ -11,7 +11,7 @@
 
 #include "runs.h"
 
-namespace corun {
+namespace mps_bench {
 
 // A kernel for any number of blocks and rounds.
 struct Load {
@@ -250,4 +250,4 @@ inline void overlaps(const Bench& bench, const std::vector<std::unique_ptr<Subje
   }
 }
 
-}  // namespace corun
+}  // namespace mps_bench

@@ -3,7 +3,7 @@
 // and cache is the same in all runs of alone and pairs.
 //
 //   pairs measure PART,... [ms=20 ratios=7 log_words=26 small=0]      parts: constants, alone, pairs, overlap
-#define CORUN_STAMPS
+#define BLOCK_STAMPS
 #include <memory>
 #include <sstream>
 
@@ -11,7 +11,7 @@
 #include "probes.h"
 #include "runs.h"
 
-namespace corun {
+namespace mps_bench {
 namespace {
 
 constexpr const char* kNames[] = {"PC", "SPMV", "ST", "BS", "MM", "TEA", "MRIQ", "SAD"};
@@ -146,12 +146,12 @@ int run(const std::string& parts, const Options& options) {
 }
 
 }  // namespace
-}  // namespace corun
+}  // namespace mps_bench
 
 int main(int argc, char** argv) {
   if (argc < 3 || std::strcmp(argv[1], "measure") != 0) {
     std::fprintf(stderr, "usage: %s measure constants,alone,pairs,overlap [name=value ...]\n", argv[0]);
     return 2;
   }
-  return corun::run(argv[2], Options(argc, argv));
+  return mps_bench::run(argv[2], Options(argc, argv));
 }

@@ -3,7 +3,7 @@
 
 #include "runs.h"
 
-namespace corun {
+namespace mps_bench {
 
 inline void say_constant(const char* name, double value, const char* unit) {
   std::printf("{\"what\":\"constant\",\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\"}\n", name, value, unit);
@@ -230,4 +230,4 @@ inline void constants(const Bench& bench) {
   CHECK(cudaFree(out));
 }
 
-}  // namespace corun
+}  // namespace mps_bench

@@ -1,5 +1,5 @@
 // Kernels whose blocks leave stamps: launches, and what their stamps say of them. For programs that measure the GPU
-// itself; CORUN_STAMPS is defined before.
+// itself; BLOCK_STAMPS is defined before.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "../../tenants/corun/work.h"
+#include "../../tenants/mps/work.h"
 
-namespace corun {
+namespace mps_bench {
 
 // An SM, as the driver tells it, and what is asked of the runs.
 struct Bench {
@@ -195,4 +195,4 @@ class Subject {
   int resident_ = 0, rounds_ = 1;
 };
 
-}  // namespace corun
+}  // namespace mps_bench

@@ -14,9 +14,9 @@ namespace {
 constexpr int kDepth = 2;
 constexpr VgpuId kVgpus = 8;
 
-class CorunStorm {
+class MpsStorm {
  public:
-  CorunStorm(const std::string& policy, std::uint64_t seed, CorunRules rules)
+  MpsStorm(const std::string& policy, std::uint64_t seed, SharingRules rules)
       : policy_(policy),
         rules_(rules),
         scheduler_({.model = QueueModel::kMrq, .depth = kDepth}, [=] { return make_policy(policy); }),
@@ -24,7 +24,7 @@ class CorunStorm {
     scheduler_.set_rules(rules);
     for (VgpuId vgpu = 0; vgpu < kVgpus; ++vgpu) {
       EXPECT_EQ(scheduler_.add(vgpu, {.percent = static_cast<int>(roll(1, 12))}, 0), Error::kNone);
-      EXPECT_EQ(scheduler_.set_corun(vgpu, is_corun(vgpu), 0), Error::kNone);
+      EXPECT_EQ(scheduler_.set_mps(vgpu, is_mps(vgpu), 0), Error::kNone);
     }
   }
 
@@ -45,7 +45,7 @@ class CorunStorm {
   std::uint64_t together = 0;  // grants beside others
 
  private:
-  static bool is_corun(VgpuId vgpu) { return vgpu % 4 != 0; }
+  static bool is_mps(VgpuId vgpu) { return vgpu % 4 != 0; }
 
   Time roll(Time from, Time to) { return std::uniform_int_distribution<Time>(from, to)(random_); }
 
@@ -66,7 +66,7 @@ class CorunStorm {
       waiting_[vgpu].clear();
       in_flight_[vgpu].clear();
       ASSERT_EQ(scheduler_.add(vgpu, {.percent = static_cast<int>(roll(1, 12))}, now_), Error::kNone);
-      ASSERT_EQ(scheduler_.set_corun(vgpu, is_corun(vgpu), now_), Error::kNone);
+      ASSERT_EQ(scheduler_.set_mps(vgpu, is_mps(vgpu), now_), Error::kNone);
     } else if (roll(0, 1) == 0 && waiting_[vgpu].size() < 4) {
       const Request request{.id = ++asked_, .vgpu = vgpu};
       waiting_[vgpu].push_back(request.id);
@@ -100,7 +100,7 @@ class CorunStorm {
       together += busy() > 1;
       for (const auto& [other, ids] : in_flight_) {
         if (!ids.empty()) {
-          ASSERT_TRUE(is_corun(other) || busy() == 1) << "beside one that is isolated";
+          ASSERT_TRUE(is_mps(other) || busy() == 1) << "beside one that is time-sliced";
         }
       }
     }
@@ -114,20 +114,20 @@ class CorunStorm {
 
   // Who asked first of those with room is one that the engine must be free for.
   void nobody_could_go() {
-    bool isolated = false;
-    for (const auto& [vgpu, ids] : in_flight_) isolated = isolated || (!ids.empty() && !is_corun(vgpu));
-    if (isolated) return;
+    bool time_sliced = false;
+    for (const auto& [vgpu, ids] : in_flight_) time_sliced = time_sliced || (!ids.empty() && !is_mps(vgpu));
+    if (time_sliced) return;
     VgpuId first = kVgpus;
     for (const auto& [vgpu, ids] : waiting_) {
       if (ids.empty() || in_flight_[vgpu].size() >= kDepth) continue;
       if (first == kVgpus || ids.front() < waiting_[first].front()) first = vgpu;
     }
-    ASSERT_TRUE(first == kVgpus || !is_corun(first) || (in_flight_[first].empty() && busy() >= rules_.most))
+    ASSERT_TRUE(first == kVgpus || !is_mps(first) || (in_flight_[first].empty() && busy() >= rules_.most))
         << first << " could go beside the others";
   }
 
   const std::string policy_;
-  const CorunRules rules_;
+  const SharingRules rules_;
   Scheduler scheduler_;
   std::mt19937_64 random_;
   Time now_ = 0;
@@ -135,28 +135,28 @@ class CorunStorm {
   std::map<VgpuId, std::deque<RequestId>> waiting_, in_flight_;
 };
 
-class CorunUnderEveryPolicy : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Policies, CorunUnderEveryPolicy, ::testing::Values("fifo", "credit", "band", "band+"),
+class MpsUnderEveryPolicy : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Policies, MpsUnderEveryPolicy, ::testing::Values("fifo", "credit", "band", "band+"),
                          [](const auto& param) {
                            return param.param == std::string("band+") ? "BandPlus" : param.param;
                          });
 
-TEST_P(CorunUnderEveryPolicy, NothingIsLostAndNobodyIsBesideAnIsolatedOne) {
-  for (const CorunRules& rules : {CorunRules{}, CorunRules{.most = 2}, CorunRules{.in_order = true}}) {
+TEST_P(MpsUnderEveryPolicy, NothingIsLostAndNobodyIsBesideATimeSlicedOne) {
+  for (const SharingRules& rules : {SharingRules{}, SharingRules{.most = 2}, SharingRules{.in_order = true}}) {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-      CorunStorm storm(GetParam(), seed, rules);
+      MpsStorm storm(GetParam(), seed, rules);
       storm.run(20'000);
       EXPECT_GT(storm.together, 100u);
     }
   }
 }
 
-// Ends of slices while three are always there: two that are corun, and one that is not.
-TEST(CorunBandPlus, AnIsolatedOneIsNotStarved) {
+// Ends of slices while three are always there: two MPS ones, and one that is not.
+TEST(MpsBandPlus, ATimeSlicedOneIsNotStarved) {
   Scheduler scheduler({}, [] { return make_policy("band+"); });
   for (VgpuId vgpu = 0; vgpu < 3; ++vgpu) {
     ASSERT_EQ(scheduler.add(vgpu, {.percent = 33}, 0), Error::kNone);
-    ASSERT_EQ(scheduler.set_corun(vgpu, vgpu != 0, 0), Error::kNone);
+    ASSERT_EQ(scheduler.set_mps(vgpu, vgpu != 0, 0), Error::kNone);
   }
   std::map<VgpuId, std::deque<RequestId>> in_flight;
   std::map<VgpuId, Time> used;

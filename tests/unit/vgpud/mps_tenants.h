@@ -15,7 +15,7 @@ constexpr Time kStep = 20 * kMicrosecond;
 
 struct Tenant {
   std::string name;
-  bool corun = true;
+  bool mps = true;
   std::unique_ptr<GrantPage> grant_page = std::make_unique<GrantPage>();
   Time length = kMillisecond;
   double told = 1;  // part of the time that it admits
@@ -29,14 +29,14 @@ struct Tenant {
   Gate& gate() { return grant_page->gates[0][0]; }
 };
 
-class ArbiterCorunTest : public ArbiterFixture {
+class ArbiterMpsTest : public ArbiterFixture {
  protected:
   void make(ArbiterOptions options = {}) { core_ = std::make_unique<ArbiterCore>(options); }
   Tenant& join(const std::string& name, int percent, Sharing sharing, int cap = 100) {
     add(name, percent, sharing, cap);
     Tenant& tenant = *tenants_.emplace_back(std::make_unique<Tenant>());
     tenant.name = name;
-    tenant.corun = sharing == Sharing::kCorun;
+    tenant.mps = sharing == Sharing::kMps;
     core_->attach(name, tenant.grant_page.get(), now_);
     next_ = core_->run(now_);
     return tenant;
@@ -84,7 +84,7 @@ class ArbiterCorunTest : public ArbiterFixture {
       for (auto& tenant : tenants_) want(*tenant);
       const int count = holders();
       for (auto& tenant : tenants_) {
-        ASSERT_TRUE(tenant->corun || tenant->running.empty() || count == 1) << tenant->name << " is not alone";
+        ASSERT_TRUE(tenant->mps || tenant->running.empty() || count == 1) << tenant->name << " is not alone";
       }
       most_ = std::max(most_, count);
       idle_ += count == 0 ? kStep : 0;

@@ -1,31 +1,31 @@
-// Co-running in the control API: whether a virtual GPU shares the device in space, and how that is planned.
+// MPS in the control API: whether a virtual GPU shares the device in space, and how that is planned.
 #include <algorithm>
 
 #include "backend/vgpud/api/api.h"
-#include "backend/vgpud/arbiter/partitions.h"
 #include "backend/vgpud/api/shares.h"
+#include "backend/vgpud/arbiter/partitions.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
 
 using nlohmann::json;
 
-Status Api::take_corun_mode(json* body, std::optional<CorunMode>* mode) const {
-  if (!body->is_object() || !body->contains("corun_mode")) return {};
-  const json value = (*body)["corun_mode"];
-  body->erase("corun_mode");
-  if (!value.is_string()) return Status::error(EINVAL, "'corun_mode' must be a text");
-  const auto parsed = parse_corun_mode(value.get<std::string>());
+Status Api::take_planning_mode(json* body, std::optional<PlanningMode>* mode) const {
+  if (!body->is_object() || !body->contains("planning")) return {};
+  const json value = (*body)["planning"];
+  body->erase("planning");
+  if (!value.is_string()) return Status::error(EINVAL, "'planning' must be a text");
+  const auto parsed = parse_planning_mode(value.get<std::string>());
   if (parsed.ok()) *mode = parsed.value();
   return parsed.status();
 }
 
-Status Api::set_corun_mode(CorunMode mode) {
-  if (mode == effective_corun_mode(config_.corun_mode, registry_->corun_mode())) return {};
-  if (Status status = registry_->put_corun_mode({mode, config_.corun_mode}); !status.ok()) return status;
-  supervisor_->set_corun_mode(mode);
-  if (arbiter_) arbiter_->set_corun_mode(mode);
-  spdlog::info("device '{}': virtual GPUs that are 'corun' are planned by {}", config_.device.name, to_text(mode));
+Status Api::set_planning_mode(PlanningMode mode) {
+  if (mode == effective_planning_mode(config_.planning_mode, registry_->planning_mode())) return {};
+  if (Status status = registry_->put_planning_mode({mode, config_.planning_mode}); !status.ok()) return status;
+  supervisor_->set_planning_mode(mode);
+  if (arbiter_) arbiter_->set_planning_mode(mode);
+  spdlog::info("device '{}': MPS virtual GPUs are planned by {}", config_.device.name, to_text(mode));
   return {};
 }
 
@@ -35,18 +35,18 @@ std::vector<std::string> Api::sharing_notes(const VgpuSpec& spec, bool made) con
     notes.push_back(fmt::format("sharing is {} for programs that start from now on; those that run go on as they began",
                                 to_text(spec.sharing)));
   }
-  if (spec.sharing != Sharing::kCorun) return notes;
+  if (spec.sharing != Sharing::kMps) return notes;
   if (config_.device.kind != "cuda") {
     notes.push_back(
-        fmt::format("device '{}' has no contexts that MPS could join: there, corun only lets work of "
+        fmt::format("device '{}' has no contexts that MPS could join: there, mps only lets work of "
                     "different virtual GPUs run at once",
                     config_.device.name));
     return notes;
   }
   if (made) {
-    notes.emplace_back("corun: what goes wrong on the GPU in one such virtual GPU ends the programs of all of them");
+    notes.emplace_back("mps: what goes wrong on the GPU in one such virtual GPU ends the programs of all of them");
   }
-  if (const std::string error = supervisor_->corun_error(); !error.empty()) {
+  if (const std::string error = supervisor_->mps_error(); !error.empty()) {
     notes.push_back(fmt::format("programs on it are refused for now: {}", error));
   }
   return notes;
@@ -77,8 +77,8 @@ json Api::plan_state(const PlanState& plan) const {
   return state;
 }
 
-json Api::corun_state() const {
-  json state = supervisor_->describe_corun();
+json Api::mps_state() const {
+  json state = supervisor_->describe_mps();
   state["partitions"] = describe_partitions(registry_->all(), config_.device);
   if (arbiter_) state["plan"] = plan_state(arbiter_->plan());
   return state;
@@ -96,27 +96,27 @@ std::vector<std::string> Api::sms_notes(const VgpuSpec& before, const VgpuSpec& 
   if (now.sms > 0) {
     const SmPart part = sm_part(now, registry_->all(), config_.device);
     notes.push_back(
-        fmt::format("{} are its own, and it does not wait for others there; those that are isolated still "
+        fmt::format("{} are its own, and it does not wait for others there; those that are time-sliced still "
                     "take turns with all of the GPU",
                     sms_text(part, config_.device)));
   }
   notes.emplace_back(
-      "SMs are given anew for programs that start from now on, on all virtual GPUs that are corun; those that run keep "
+      "SMs are given anew for programs that start from now on, on all MPS virtual GPUs; those that run keep "
       "theirs until they end, and may share SMs with new ones until then");
   return notes;
 }
 
 // Without an arbiter nothing is planned: everything goes as it comes.
-std::vector<std::string> Api::corun_modes_followed() const {
-  if (!arbiter_) return {to_text(CorunMode::kMps)};
+std::vector<std::string> Api::planning_modes_followed() const {
+  if (!arbiter_) return {to_text(PlanningMode::kMps)};
   std::vector<std::string> names;
-  for (const CorunMode mode : kCorunModesFollowed) names.emplace_back(to_text(mode));
+  for (const PlanningMode mode : kPlanningModesFollowed) names.emplace_back(to_text(mode));
   return names;
 }
 
-void Api::note_mode(const std::optional<CorunMode>& mode, std::vector<std::string>* notes) const {
+void Api::note_mode(const std::optional<PlanningMode>& mode, std::vector<std::string>* notes) const {
   if (!mode) return;
-  const auto followed = corun_modes_followed();
+  const auto followed = planning_modes_followed();
   if (std::find(followed.begin(), followed.end(), to_text(*mode)) != followed.end()) return;
   notes->push_back(fmt::format("{} is kept, but not followed: {}", to_text(*mode),
                                arbiter_ ? "the engines are given out as under mps" : "there is no arbiter that would"));

@@ -7,7 +7,7 @@
 
 #include "kernels.h"
 
-namespace corun {
+namespace mps_bench {
 
 struct Grid {
   uint32_t blocks, threads;
@@ -112,4 +112,4 @@ class Reference {
   int rounds_;
 };
 
-}  // namespace corun
+}  // namespace mps_bench

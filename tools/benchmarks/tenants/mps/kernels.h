@@ -10,11 +10,11 @@
 #include <cmath>
 #include <cstdint>
 
-namespace corun {
+namespace mps_bench {
 
 constexpr int kThreads = 256;  // of a block
 
-#ifdef CORUN_STAMPS
+#ifdef BLOCK_STAMPS
 // When and where a block ran, as its first thread saw it: nanoseconds of the GPU's timer, cycles of the SM's clock.
 struct Stamp {
   unsigned long long begin, end;
@@ -29,7 +29,7 @@ struct Data {
   float* out;           // an element a thread; as many as words for ST and SAD
   uint32_t* marks;      // an element a block
   uint32_t mask;
-#ifdef CORUN_STAMPS
+#ifdef BLOCK_STAMPS
   Stamp* stamps;   // an element a block
   uint32_t first;  // the first thread's number: launches one after the other are to read different memory
 #endif
@@ -64,14 +64,14 @@ __global__ void fill_input(uint32_t* in, float* vector, uint32_t mask, Fill fill
 
 __device__ inline uint32_t thread_number() { return blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline uint32_t thread_number([[maybe_unused]] const Data& data) {
-#ifdef CORUN_STAMPS
+#ifdef BLOCK_STAMPS
   return data.first + thread_number();
 #else
   return thread_number();
 #endif
 }
 __device__ inline uint32_t all_threads() { return gridDim.x * blockDim.x; }
-#ifdef CORUN_STAMPS
+#ifdef BLOCK_STAMPS
 __device__ inline unsigned long long gpu_time() {
   unsigned long long now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
@@ -92,13 +92,13 @@ __device__ inline void stamp_end(Stamp* stamps) {
 
 // What every block begins and ends with: it leaves the launch's number.
 __device__ inline void arrive([[maybe_unused]] const Data& data) {
-#ifdef CORUN_STAMPS
+#ifdef BLOCK_STAMPS
   stamp_begin(data.stamps);
 #endif
 }
 __device__ inline void leave(const Data& data, uint32_t mark) {
   if (threadIdx.x == 0) data.marks[blockIdx.x] = mark;
-#ifdef CORUN_STAMPS
+#ifdef BLOCK_STAMPS
   stamp_end(data.stamps);
 #endif
 }
@@ -254,4 +254,4 @@ __global__ void sum_of_differences(Data data, int rounds, uint32_t mark) {
   leave(data, mark);
 }
 
-}  // namespace corun
+}  // namespace mps_bench

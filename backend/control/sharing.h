@@ -11,12 +11,12 @@ namespace bandsaw {
 
 // Of a virtual GPU.
 enum class Sharing {
-  kIsolated,  // contexts of its own: on an engine, only one virtual GPU's work at a time
-  kCorun,     // its runners are clients of vgpud's MPS daemon: kernels of different virtual GPUs overlap
+  kTimeSliced,  // contexts of its own: on an engine, only one virtual GPU's work at a time
+  kMps,         // its runners are clients of vgpud's MPS daemon: kernels of different virtual GPUs overlap
 };
 
-// Of a device, for all its virtual GPUs that are kCorun.
-enum class CorunMode {
+// Of a device, for all its MPS virtual GPUs.
+enum class PlanningMode {
   kMps,               // MPS as it is: whatever is launched goes to the device
   kConsolidation,     // whole kernels in pairs, no slices
   kSlicesFifo,        // slices, in the order of arrival
@@ -26,15 +26,16 @@ enum class CorunMode {
   kRandom,            // random plans
 };
 
-// A folder that does not exist, for who must not find any MPS daemon, nor the one that a host may have for all.
-inline constexpr const char* kNoMpsDirectory = "/nonexistent/bandsaw-isolated";
+// A folder that does not exist: a time-sliced program must find no MPS daemon, not even one that the host has for all.
+inline constexpr const char* kNoMpsDirectory = "/nonexistent/bandsaw-time-sliced";
 
 const char* to_text(Sharing sharing);
-const char* to_text(CorunMode mode);
-// EINVAL, with the names that there are.
+const char* to_text(PlanningMode mode);
+// Also the words of earlier versions ("isolated", "corun"). EINVAL: another, with the names that there are.
 Result<Sharing> parse_sharing(std::string_view text);
-Result<CorunMode> parse_corun_mode(std::string_view text);
+// EINVAL, with the names that there are.
+Result<PlanningMode> parse_planning_mode(std::string_view text);
 // As they are written, in the order of the enumeration.
-std::vector<std::string> corun_mode_names();
+std::vector<std::string> planning_mode_names();
 
 }  // namespace bandsaw

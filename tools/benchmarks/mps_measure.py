@@ -1,16 +1,16 @@
-"""tools/bench corun: a short kernel beside a long one, and mixes of kernels under a mode."""
+"""tools/bench mps: a short kernel beside a long one, and mixes of kernels under a mode."""
 import contextlib
 import dataclasses
 import itertools
 import math
 import time
 
-from benchmarks.corun_cases import (ISOLATED, LATENCY, LONG, MODE_POLICIES, NOT_THERE, WHY_NOT_FOLLOWED, Outcome, Row,
+from benchmarks.mps_cases import (TIME_SLICED, LATENCY, LONG, MODE_POLICIES, NOT_THERE, WHY_NOT_FOLLOWED, Outcome, Row,
                                    counts, figures, follows, form_of, kernels_of, of_alone, percentile, vgpud_mode,
                                    why_no_partition)
-from benchmarks.corun_run import CorunTenant, calibrate, check, soon
+from benchmarks.mps_run import BenchTenant, calibrate, check, soon
 from benchmarks.shares_run import now
-from lab.daemon import CorunDaemon
+from lab.daemon import BenchDaemon
 from lab.guest_run import native_environment
 from lab.shell import Failure, say
 
@@ -47,7 +47,7 @@ def find_policies(setting: Setting, modes: list[str]) -> None:
         missing = [mode for mode in modes if mode not in setting.policies]
         if not missing:
             return
-        daemon = CorunDaemon(setting.device, policy)
+        daemon = BenchDaemon(setting.device, policy)
         try:
             status = daemon.status()
             setting.policies |= {mode: policy for mode in missing if follows(mode, status)}
@@ -57,7 +57,7 @@ def find_policies(setting: Setting, modes: list[str]) -> None:
 
 def prepare(setting: Setting, names: list[str], with_latency: bool) -> None:
     """Lengths on this device, each kernel checked against the host and measured alone."""
-    daemon = CorunDaemon(setting.device)
+    daemon = BenchDaemon(setting.device)
     values = {"waves": setting.waves, "log_words": setting.log_words,
               "warm_ms": 0 if setting.device == "soft" else 200}
     try:
@@ -76,16 +76,16 @@ def prepare(setting: Setting, names: list[str], with_latency: bool) -> None:
 
 
 @contextlib.contextmanager
-def ready_tenants(daemon: CorunDaemon, log_words: int, sharing: str, kernels: list[dict], sms: tuple[int, ...] = ()):
+def ready_tenants(daemon: BenchDaemon, log_words: int, sharing: str, kernels: list[dict], sms: tuple[int, ...] = ()):
     """A virtual GPU and a program for each, ready and checked; `sms`: of their own, in the same order."""
     names = [f"tenant{number}" for number in range(len(kernels))]
-    tenants: list[CorunTenant] = []
+    tenants: list[BenchTenant] = []
     try:
         for name, own in itertools.zip_longest(names, sms, fillvalue=0):
             daemon.create(name, max(1, 100 // len(names)), "--sharing", sharing, *(("--sms", str(own)) if own else ()))
-        if sharing == "corun":
+        if sharing == "mps":
             daemon.await_mps()
-        tenants = [CorunTenant(daemon.program_environment(name), name, kernel, log_words)
+        tenants = [BenchTenant(daemon.program_environment(name), name, kernel, log_words)
                    for name, kernel in zip(names, kernels)]
         for tenant in tenants:
             tenant.ready()
@@ -98,7 +98,7 @@ def ready_tenants(daemon: CorunDaemon, log_words: int, sharing: str, kernels: li
             tenant.kill()
 
 
-def keep_busy(tenants: list[CorunTenant], seconds: float) -> None:
+def keep_busy(tenants: list[BenchTenant], seconds: float) -> None:
     """All at once, each with launches back to back."""
     begin = soon()
     for tenant in tenants:
@@ -115,13 +115,13 @@ def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
     return 1e9 * (len(ends) - 1) / (ends[-1] - ends[0])
 
 
-def _took_us(tenant: CorunTenant, patience: float) -> list[float]:
+def _took_us(tenant: BenchTenant, patience: float) -> list[float]:
     return [(end - begin) / 1000 for begin, _, end in tenant.instances(patience)]
 
 
-def _beside(daemon: CorunDaemon, setting: Setting, row: Row) -> dict:
+def _beside(daemon: BenchDaemon, setting: Setting, row: Row) -> dict:
     settle, alone_for, seconds = SETTLE_SECONDS, 1.0, setting.beside_seconds
-    sms = (0, daemon.status()["corun"]["partitions"]["step"]) if row.partition else ()
+    sms = (0, daemon.status()["mps"]["partitions"]["step"]) if row.partition else ()
     with ready_tenants(daemon, setting.log_words, row.sharing, [setting.long, setting.kernels["short"]], sms) as (long, short):
         short.start("short", soon(), 1.0, EVERY_US)
         quiet = _took_us(short, 30)
@@ -145,7 +145,7 @@ def _bare(setting: Setting) -> dict:
     """The short kernel alone on the GPU's own driver: what pauses between launches cost whoever makes them."""
     if setting.device == "soft":
         return {"left_out": f"{NOT_THERE}: no GPU has a driver of its own here"}
-    short = CorunTenant(native_environment(), "bare metal", setting.kernels["short"], setting.log_words)
+    short = BenchTenant(native_environment(), "bare metal", setting.kernels["short"], setting.log_words)
     try:
         short.ready()
         short.start("short", soon(), setting.beside_seconds, EVERY_US)
@@ -161,7 +161,7 @@ def latency(setting: Setting, row: Row) -> dict:
     result = {"case": LATENCY, "mode": row.name}
     if row.bare:
         return result | _bare(setting)
-    daemon = CorunDaemon(setting.device, row.policy, row.slices, row.mode)
+    daemon = BenchDaemon(setting.device, row.policy, row.slices, row.mode)
     try:
         if row.partition and (why := why_no_partition(daemon.status())):
             return result | {"left_out": why}
@@ -174,7 +174,7 @@ def latency(setting: Setting, row: Row) -> dict:
     return result
 
 
-def _mix(daemon: CorunDaemon, setting: Setting, tenants: dict[str, CorunTenant], mix: str) -> dict:
+def _mix(daemon: BenchDaemon, setting: Setting, tenants: dict[str, BenchTenant], mix: str) -> dict:
     """All kernels of a mix with the same rate and number of arrivals."""
     names = kernels_of(mix)
     alone = {name: setting.kernels[name]["alone_ns"] for name in names}
@@ -217,13 +217,13 @@ def mixes(setting: Setting, mode: str, chosen: list[str], seed: int = 1) -> list
     results = [{"case": mix, "mode": mode} for mix in chosen]
     if mode not in setting.policies:
         return [result | {"left_out": WHY_NOT_FOLLOWED} for result in results]
-    corun, policy = mode != ISOLATED, setting.policies[mode]
-    daemon = CorunDaemon(setting.device, policy, form_of(mode), vgpud_mode(mode), seed, counts(mode))
+    mps, policy = mode != TIME_SLICED, setting.policies[mode]
+    daemon = BenchDaemon(setting.device, policy, form_of(mode), vgpud_mode(mode), seed, counts(mode))
     try:
         needed = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
         begin = time.monotonic()
         kernels = [setting.kernels[name] for name in needed]
-        with ready_tenants(daemon, setting.log_words, "corun" if corun else "isolated", kernels) as ready:
+        with ready_tenants(daemon, setting.log_words, "mps" if mps else "time-sliced", kernels) as ready:
             if not setting.cold:
                 keep_busy(ready, WARM_LAUNCHES * sum(kernel["alone_ns"] for kernel in kernels) / 1e9)
             say(f"  {len(needed)} tenants ready after {time.monotonic() - begin:.1f} s")

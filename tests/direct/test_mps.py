@@ -1,7 +1,7 @@
 """Virtual GPUs that share a GPU in space: who becomes a client of the MPS daemon, and what its end means to whom.
 
 On this machine the software device is taken for the GPU, and a program that only listens for the MPS daemon. What NVIDIA's
-own do is in tests/gpu/test_corun.py.
+own do is in tests/gpu/test_mps.py.
 """
 import os
 import pathlib
@@ -19,7 +19,7 @@ from lab.daemon import Daemon, Tables
 from lab.paths import BUILD, REPO, lab_dir
 from lab.shell import wait_until
 
-ISOLATED, ONE, TWO = "corun-apart", "corun-one", "corun-two"
+TIME_SLICED, ONE, TWO = "mps-apart", "mps-one", "mps-two"
 
 
 class StandIn(Daemon):
@@ -27,9 +27,9 @@ class StandIn(Daemon):
 
     def __init__(self, mps: str):
         if host.current_device().startswith("cuda") or not (BUILD / "backend/device/soft").exists():
-            pytest.skip("the software device stands for the GPU here; tests/gpu/test_corun.py has the real one")
+            pytest.skip("the software device stands for the GPU here; tests/gpu/test_mps.py has the real one")
         self.mps = mps
-        super().__init__("soft", "none", name="corun-test")
+        super().__init__("soft", "none", name="mps-test")
 
     def _start(self, _tables: Tables) -> None:
         folder = self.run.parent
@@ -49,7 +49,7 @@ class StandIn(Daemon):
         return self.control.need("GET", f"/v1/vgpus/{name}")
 
     def mps_state(self) -> dict:
-        return self.control.need("GET", "/v1/status")["corun"]["mps"]
+        return self.control.need("GET", "/v1/status")["mps"]["daemon"]
 
     def ready(self) -> dict:
         wait_until(lambda: self.mps_state()["state"] == "running", 10, "the MPS daemon")
@@ -76,27 +76,27 @@ def _finish(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
 @pytest.fixture(scope="module", autouse=True)
 def _cleaned_up(lab):
     yield
-    if (lab_dir() / "corun-test").exists() and host.current_device(lab_dir() / "corun-test/run"):
-        host.vgpuctl("shutdown", check=False, variables={"BANDSAW_RUN": str(lab_dir() / "corun-test/run")})
+    if (lab_dir() / "mps-test").exists() and host.current_device(lab_dir() / "mps-test/run"):
+        host.vgpuctl("shutdown", check=False, variables={"BANDSAW_RUN": str(lab_dir() / "mps-test/run")})
 
 
-def _stand_in(mps: str = str(stand_ins.MPS), vgpus: tuple = (ISOLATED, ONE, TWO)) -> StandIn:
+def _stand_in(mps: str = str(stand_ins.MPS), vgpus: tuple = (TIME_SLICED, ONE, TWO)) -> StandIn:
     daemon = StandIn(mps)
     for name in vgpus:
-        daemon.make(name, "isolated" if name == ISOLATED else "corun")
+        daemon.make(name, "time-sliced" if name == TIME_SLICED else "mps")
     return daemon
 
 
-def test_programs_of_corun_become_clients():
+def test_programs_of_mps_become_clients():
     daemon = _stand_in()
     try:
         pipe = daemon.ready()["log"].replace("/log", "/pipe")
-        apart, together = daemon.start_busy(ISOLATED, 1), daemon.start_busy(ONE, 1)
-        isolated, corun = daemon.environment_of(ISOLATED, apart), daemon.environment_of(ONE, together)
-        assert corun["CUDA_MPS_PIPE_DIRECTORY"] == pipe and corun["CUDA_VISIBLE_DEVICES"] == f"GPU-{stand_ins.UUID}", corun
-        assert not os.path.exists(isolated["CUDA_MPS_PIPE_DIRECTORY"]), "an isolated program could find an MPS daemon"
-        assert "CUDA_VISIBLE_DEVICES" not in isolated and "BANDSAW_MPS" not in isolated, isolated
-        assert corun["BANDSAW_SHARING"] == "corun" and isolated["BANDSAW_SHARING"] == "isolated"
+        apart, together = daemon.start_busy(TIME_SLICED, 1), daemon.start_busy(ONE, 1)
+        time_sliced, mps = daemon.environment_of(TIME_SLICED, apart), daemon.environment_of(ONE, together)
+        assert mps["CUDA_MPS_PIPE_DIRECTORY"] == pipe and mps["CUDA_VISIBLE_DEVICES"] == f"GPU-{stand_ins.UUID}", mps
+        assert not os.path.exists(time_sliced["CUDA_MPS_PIPE_DIRECTORY"]), "a time-sliced program could find an MPS daemon"
+        assert "CUDA_VISIBLE_DEVICES" not in time_sliced and "BANDSAW_MPS" not in time_sliced, time_sliced
+        assert mps["BANDSAW_SHARING"] == "mps" and time_sliced["BANDSAW_SHARING"] == "time-sliced"
         for process in (apart, together):
             status, output = _finish(process)
             assert status == 0, f"{status} {output[-300:]}"
@@ -108,7 +108,7 @@ def test_a_killed_daemon_ends_its_clients_only():
     daemon = _stand_in()
     try:
         first = daemon.ready()
-        apart, hit, other = daemon.start_busy(ISOLATED, 8), daemon.start_busy(ONE, 60), daemon.start_busy(TWO, 60)
+        apart, hit, other = daemon.start_busy(TIME_SLICED, 8), daemon.start_busy(ONE, 60), daemon.start_busy(TWO, 60)
         os.kill(first["pid"], signal.SIGKILL)
         begin = time.monotonic()
         for process in (hit, other):
@@ -121,14 +121,14 @@ def test_a_killed_daemon_ends_its_clients_only():
         assert daemon.environment_of(ONE, again)["CUDA_MPS_PIPE_DIRECTORY"] != first["log"].replace("/log", "/pipe")
         assert _finish(again)[0] == 0
         status, output = _finish(apart)
-        assert status == 0, f"the isolated program was harmed: {status} {output[-300:]}"
+        assert status == 0, f"the time-sliced program was harmed: {status} {output[-300:]}"
         assert "was killed by signal 9" in daemon.log()
     finally:
         daemon.end()
 
 
 def test_without_a_daemon_programs_are_refused_and_told_why():
-    daemon = _stand_in("no-such-mps-control", (ISOLATED, ONE))
+    daemon = _stand_in("no-such-mps-control", (TIME_SLICED, ONE))
     try:
         assert daemon.mps_state()["state"] == "waiting", daemon.mps_state()
         program = Program(REPO / "tests/direct/busy.cu").compile()
@@ -136,8 +136,8 @@ def test_without_a_daemon_programs_are_refused_and_told_why():
                               check=False, timeout=60)
         assert done.returncode == 3, f"the program ran without MPS: {done.returncode} {done.stdout[-300:]}"
         assert "no MPS daemon: there is no 'no-such-mps-control'" in done.stderr, done.stderr
-        assert _finish(daemon.start_busy(ISOLATED, 0.1))[0] == 0
-        host.vgpuctl("set", ONE, "--sharing", "isolated", variables=daemon.variables)
+        assert _finish(daemon.start_busy(TIME_SLICED, 0.1))[0] == 0
+        host.vgpuctl("set", ONE, "--sharing", "time-sliced", variables=daemon.variables)
         assert _finish(daemon.start_busy(ONE, 0.1))[0] == 0
     finally:
         daemon.end()
@@ -156,8 +156,8 @@ def test_the_software_device_takes_the_attribute():
         pytest.skip("the device is a GPU")
     host.start_vgpud()
     try:
-        said = host.vgpuctl("create", ONE, "--memory", "192M", "--sharing", "corun").stdout
-        assert "there, corun only lets work" in said, said
-        assert host.vgpuctl_json("show", ONE)["sharing"] == "corun"
+        said = host.vgpuctl("create", ONE, "--memory", "192M", "--sharing", "mps").stdout
+        assert "there, mps only lets work" in said, said
+        assert host.vgpuctl_json("show", ONE)["sharing"] == "mps"
     finally:
         host.vgpuctl("destroy", ONE, "--force", check=False)

@@ -1,4 +1,4 @@
-"""tools/bench corun: tenants that do what they are told and answer with a line each."""
+"""tools/bench mps: tenants that do what they are told and answer with a line each."""
 import json
 import pathlib
 import select
@@ -7,26 +7,26 @@ import time
 
 from benchmarks.shares_run import TENANT_HEADER, now
 from lab.cuda_programs import Program
-from lab.daemon import CorunDaemon
+from lab.daemon import BenchDaemon
 from lab.paths import REPO
 from lab.shell import Failure
 
-FOLDER = REPO / "tools/benchmarks/tenants/corun"
+FOLDER = REPO / "tools/benchmarks/tenants/mps"
 START_SECONDS = 60
 
 
 class TenantProgram(Program):
-    """tenants/corun/tenant.cu, with PTX: what has none is not cut."""
+    """tenants/mps/tenant.cu, with PTX: what has none is not cut."""
 
     def __init__(self):
         super().__init__(FOLDER / "tenant.cu")
         self.facts.setdefault("nvcc", []).append("-O3")
 
     def binary(self) -> pathlib.Path:
-        return self.binary_of("corun", [*sorted(FOLDER.glob("*.h")), TENANT_HEADER])
+        return self.binary_of("mps", [*sorted(FOLDER.glob("*.h")), TENANT_HEADER])
 
 
-class CorunTenant:
+class BenchTenant:
     """A tenant program that serves; `start` and `answer` belong together."""
 
     def __init__(self, variables: dict[str, str], vgpu: str, kernel: dict, log_words: int):
@@ -78,7 +78,7 @@ class CorunTenant:
         self._process.wait()
 
 
-def check(tenants: list[CorunTenant]) -> None:
+def check(tenants: list[BenchTenant]) -> None:
     """Raises where a launch did not do what the host computes."""
     for tenant in tenants:
         tenant.start("check")
@@ -92,7 +92,7 @@ def soon(seconds: float = 0.05) -> int:
     return now() + int(seconds * 1e9)
 
 
-def calibrate(daemon: CorunDaemon, kernels: list[str], values: dict) -> dict[str, dict]:
+def calibrate(daemon: BenchDaemon, kernels: list[str], values: dict) -> dict[str, dict]:
     """How many blocks and rounds make a launch of the wanted length, and what it takes alone."""
     name = "calibrate"
     daemon.create(name, 50)

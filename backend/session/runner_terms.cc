@@ -1,4 +1,4 @@
-#include "backend/session/corun_terms.h"
+#include "backend/session/runner_terms.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,7 +15,7 @@ Status take_text(const nlohmann::json& object, const char* key, std::string* out
   return {};
 }
 
-Status read_mps(const nlohmann::json& mps, CorunOrders* orders) {
+Status read_mps(const nlohmann::json& mps, SharingOrders* orders) {
   if (!mps.is_object()) return Status::error(EINVAL, "'mps' must be an object");
   for (const auto& [key, field] : {std::pair{"directory", &orders->directory}, std::pair{"error", &orders->error},
                                    std::pair{"lost", &orders->lost}, std::pair{"gpu", &orders->gpu}}) {
@@ -26,17 +26,17 @@ Status read_mps(const nlohmann::json& mps, CorunOrders* orders) {
 
 }  // namespace
 
-Status read_orders(const nlohmann::json& request, CorunOrders* orders) {
-  CorunOrders read = *orders;
+Status read_orders(const nlohmann::json& request, SharingOrders* orders) {
+  SharingOrders read = *orders;
   std::string sharing = to_text(read.sharing), mode = to_text(read.mode), sms = to_text(read.sms);
   Status status = take_text(request, "sharing", &sharing);
-  if (status.ok()) status = take_text(request, "corun_mode", &mode);
+  if (status.ok()) status = take_text(request, "planning", &mode);
   if (status.ok()) status = take_text(request, "sms", &sms);
   if (status.ok() && request.contains("mps")) status = read_mps(request["mps"], &read);
   if (!status.ok()) return status;
   const auto parsed_sharing = parse_sharing(sharing);
   if (!parsed_sharing.ok()) return parsed_sharing.status();
-  const auto parsed_mode = parse_corun_mode(mode);
+  const auto parsed_mode = parse_planning_mode(mode);
   if (!parsed_mode.ok()) return parsed_mode.status();
   const auto part = parse_sm_part(sms);
   if (!part.ok()) return part.status();
@@ -47,14 +47,14 @@ Status read_orders(const nlohmann::json& request, CorunOrders* orders) {
   return {};
 }
 
-RunnerTerms corun_terms(const std::string& device, const CorunOrders& orders) {
+RunnerTerms runner_terms(const std::string& device, const SharingOrders& orders) {
   RunnerTerms terms;
   terms.variables.push_back(std::string("BANDSAW_SHARING=") + to_text(orders.sharing));
-  if (orders.sharing == Sharing::kCorun) {
-    terms.variables.push_back(std::string("BANDSAW_CORUN_MODE=") + to_text(orders.mode));
+  if (orders.sharing == Sharing::kMps) {
+    terms.variables.push_back(std::string("BANDSAW_PLANNING_MODE=") + to_text(orders.mode));
   }
   const bool gpu = device.starts_with("cuda");
-  if (orders.sharing != Sharing::kCorun || !gpu) {
+  if (orders.sharing != Sharing::kMps || !gpu) {
     terms.variables.push_back(std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory);
     terms.variables.push_back("BANDSAW_DEVICE=" + device);
     terms.variables.emplace_back("BANDSAW_SMS=");
@@ -62,7 +62,8 @@ RunnerTerms corun_terms(const std::string& device, const CorunOrders& orders) {
   }
   if (orders.directory.empty()) {
     terms.refusal = orders.error.empty() ? EAGAIN : ENODEV;
-    terms.why = "'corun', and no MPS daemon" + (orders.error.empty() ? std::string(" yet") : ": " + orders.error);
+    terms.why = "sharing is 'mps', and there is no MPS daemon" +
+                (orders.error.empty() ? std::string(" yet") : ": " + orders.error);
     return terms;
   }
   terms.mps = orders.directory;

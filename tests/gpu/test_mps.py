@@ -16,7 +16,7 @@ from lab.daemon import Daemon
 from lab.paths import REPO, lab_dir
 from lab.shell import say, wait_until
 
-NAME = "corun-gpu"
+NAME = "mps-gpu"
 APART, APART_TOO, ONE, TWO = "apart", "apart-too", "one", "two"
 LAUNCHES, BLOCKS, ITERATIONS = 400, 16, 1 << 20  # some 2 ms a kernel
 OVERLAPPING, ALTERNATING = 1.4, 1.7  # of the time of one alone, both at once
@@ -35,13 +35,13 @@ APART_ON_SMS = 1.06  # of the time of one alone
 
 
 class Gpu(Daemon):
-    """A vgpud on the GPU with four virtual GPUs, two of which are corun."""
+    """A vgpud on the GPU with four virtual GPUs, two of which are MPS ones."""
 
     def __init__(self, policy: str = "none"):
         if not host.current_device().startswith("cuda"):
             pytest.skip("the device is not a GPU")
         super().__init__(host.current_device(), policy, name=NAME)
-        for name, sharing in ((APART, "isolated"), (APART_TOO, "isolated"), (ONE, "corun"), (TWO, "corun")):
+        for name, sharing in ((APART, "time-sliced"), (APART_TOO, "time-sliced"), (ONE, "mps"), (TWO, "mps")):
             host.vgpuctl("create", name, "--memory", "6G", "--compute", "20", "--copy", "20", "--sharing", sharing,
                          variables=self.variables)
 
@@ -56,7 +56,7 @@ class Gpu(Daemon):
         assert error is not None or not left, f"MPS processes are left: {left}"
 
     def mps_state(self) -> dict:
-        return self.control.need("GET", "/v1/status")["corun"]["mps"]
+        return self.control.need("GET", "/v1/status")["mps"]["daemon"]
 
     def ready(self) -> dict:
         wait_until(lambda: self.mps_state()["state"] == "running", 20, f"the MPS daemon: {self.mps_state()}")
@@ -166,28 +166,28 @@ def _cleaned_up(lab):
         host.vgpuctl("shutdown", check=False, variables={"BANDSAW_RUN": str(run)})
 
 
-def test_kernels_of_corun_overlap():
+def test_kernels_of_mps_overlap():
     with Gpu() as gpu:
         say(f"  MPS: {gpu.ready()}")
         alone = gpu.together(ONE)
-        corun, isolated = gpu.together(ONE, TWO), gpu.together(APART, APART_TOO)
-        isolated_alone = gpu.together(APART)
+        mps, time_sliced = gpu.together(ONE, TWO), gpu.together(APART, APART_TOO)
+        sliced_alone = gpu.together(APART)
         mixed = gpu.together(ONE, APART)
-        say(f"  {BLOCKS}-block kernels, fixed work: alone {alone:.3f} s as client of MPS, {isolated_alone:.3f} s isolated; "
-            f"two corun {corun / alone:.2f}x, two isolated {isolated / isolated_alone:.2f}x, one of each "
+        say(f"  {BLOCKS}-block kernels, fixed work: alone {alone:.3f} s as client of MPS, {sliced_alone:.3f} s time-sliced; "
+            f"two MPS ones {mps / alone:.2f}x, two time-sliced {time_sliced / sliced_alone:.2f}x, one of each "
             f"{mixed / alone:.2f}x")
         for path in gpu.run.glob("mps.d/*/log/*.log"):
             say(f"  {path.name} ends with: {' / '.join(path.read_text(errors='replace').splitlines()[-4:])[-600:]}")
-        assert isolated / isolated_alone > ALTERNATING, "isolated ones overlap"
-        assert corun / alone < OVERLAPPING, "corun ones do not overlap"
+        assert time_sliced / sliced_alone > ALTERNATING, "time-sliced ones overlap"
+        assert mps / alone < OVERLAPPING, "MPS ones do not overlap"
 
 
 def test_what_shares_make_of_it():
-    """Not judged: under BAND+ corun ones go beside each other, slice by slice."""
+    """Not judged: under BAND+ MPS ones go beside each other, slice by slice."""
     with Gpu("band+") as gpu:
         gpu.ready()
-        alone, corun = gpu.together(ONE), gpu.together(ONE, TWO)
-        say(f"  under band+: alone {alone:.3f} s, two corun {corun / alone:.2f}x")
+        alone, mps = gpu.together(ONE), gpu.together(ONE, TWO)
+        say(f"  under band+: alone {alone:.3f} s, two MPS ones {mps / alone:.2f}x")
 
 
 def test_programs_run_as_clients():
@@ -200,7 +200,7 @@ def test_sms_of_their_own():
     """Every way to launch a kernel keeps to a virtual GPU's SMs, and what runs on others' is nothing to it."""
     with Gpu() as gpu:
         gpu.ready()
-        partitions = gpu.control.need("GET", "/v1/status")["corun"]["partitions"]
+        partitions = gpu.control.need("GET", "/v1/status")["mps"]["partitions"]
         step, sms = partitions["step"], partitions["sms"]
         wrong = []
         for few, counts in ((0, (sms, sms)), (step, (step, sms - step))):
@@ -219,7 +219,7 @@ def test_sms_of_their_own():
 def test_who_has_sms_of_its_own_is_not_delayed():
     with Gpu() as gpu:
         gpu.ready()
-        step = gpu.control.need("GET", "/v1/status")["corun"]["partitions"]["step"]
+        step = gpu.control.need("GET", "/v1/status")["mps"]["partitions"]["step"]
         shared_alone, shared = gpu.beside(True, False)[0], gpu.beside(True, True)
         gpu.give_sms(ONE, step)
         alone = (gpu.beside(True, False)[0], gpu.beside(False, True)[1])
@@ -255,13 +255,13 @@ def test_a_killed_daemon_ends_its_clients_only():
             status, output = _finish(gpu.busy(name, 0.2))
             assert status == 0, f"a fresh program on '{name}': {status} {_last_words(output)}"
         status, output = _finish(apart)
-        assert status == 0, f"the isolated program was harmed: {status} {_last_words(output)}"
-        alone, corun = gpu.together(ONE), gpu.together(ONE, TWO)
-        say(f"  and kernels overlap again: {corun / alone:.2f}x")
-        assert corun / alone < OVERLAPPING
+        assert status == 0, f"the time-sliced program was harmed: {status} {_last_words(output)}"
+        alone, mps = gpu.together(ONE), gpu.together(ONE, TWO)
+        say(f"  and kernels overlap again: {mps / alone:.2f}x")
+        assert mps / alone < OVERLAPPING
 
 
-def test_a_fault_is_shared_by_those_that_are_corun():
+def test_a_fault_is_shared_by_mps_ones():
     """MPS shares fate: the other client dies of the first one's illegal access. Then both come back."""
     with Gpu() as gpu:
         first = gpu.ready()
@@ -272,7 +272,7 @@ def test_a_fault_is_shared_by_those_that_are_corun():
         say(f"  a fault in '{ONE}': itself {status}: {_last_words(output)}")
         assert not fault.judge(status, output), "the faulting program did not see its own error"
         status, output = _finish(other, 30)
-        say(f"  '{TWO}', co-running, ended with {status} after {time.monotonic() - begin:.1f} s: {_last_words(output)}")
+        say(f"  '{TWO}', an MPS one, ended with {status} after {time.monotonic() - begin:.1f} s: {_last_words(output)}")
         assert status == 3, "the other client of MPS went on: the documentation says that it does not"
         wait_until(lambda: gpu.mps_state()["pid"] not in (0, first["pid"]), 20, f"a new MPS daemon: {gpu.mps_state()}")
         say(f"  again: {gpu.ready()} after {time.monotonic() - begin:.1f} s")
@@ -280,5 +280,5 @@ def test_a_fault_is_shared_by_those_that_are_corun():
             status, output = _finish(gpu.busy(name, 0.2))
             assert status == 0, f"a fresh program on '{name}': {status} {_last_words(output)}"
         status, output = _finish(apart)
-        say(f"  '{APART}', isolated: {status}")
-        assert status == 0, f"the isolated program was harmed: {status} {_last_words(output)}"
+        say(f"  '{APART}', time-sliced: {status}")
+        assert status == 0, f"the time-sliced program was harmed: {status} {_last_words(output)}"

@@ -1,4 +1,4 @@
-// One tenant of tools/bench corun: instances of one kernel, as they arrive.
+// One tenant of tools/bench mps: instances of one kernel, as they arrive.
 //
 //   tenant calibrate KIND,... ms= waves= ...     prints for each how many rounds make a launch that long
 //   tenant serve KIND blocks= rounds= log_words=        says "ready", then does what the lines on stdin say:
@@ -21,7 +21,7 @@
 
 #include "work.h"
 
-namespace corun {
+namespace mps_bench {
 namespace {
 
 void sleep_until(int64_t when) {
@@ -274,7 +274,7 @@ int serve(const std::string& name, const Options& options) {
 }
 
 }  // namespace
-}  // namespace corun
+}  // namespace mps_bench
 
 int main(int argc, char** argv) {
   if (argc < 3 || (std::strcmp(argv[1], "serve") != 0 && std::strcmp(argv[1], "calibrate") != 0)) {
@@ -282,5 +282,5 @@ int main(int argc, char** argv) {
     return 2;
   }
   const Options options(argc, argv);
-  return argv[1][0] == 's' ? corun::serve(argv[2], options) : corun::calibrate_all(argv[2], options);
+  return argv[1][0] == 's' ? mps_bench::serve(argv[2], options) : mps_bench::calibrate_all(argv[2], options);
 }

@@ -1,4 +1,4 @@
-#include "backend/session/corun_terms.h"
+#include "backend/session/runner_terms.h"
 
 #include <gtest/gtest.h>
 
@@ -16,35 +16,35 @@ bool has(const RunnerTerms& terms, const std::string& variable) {
   return std::find(terms.variables.begin(), terms.variables.end(), variable) != terms.variables.end();
 }
 
-CorunOrders orders(const json& request) {
-  CorunOrders result;
+SharingOrders orders(const json& request) {
+  SharingOrders result;
   EXPECT_TRUE(read_orders(request, &result).ok());
   return result;
 }
 
-TEST(CorunOrders, KeepWhatIsNotSaid) {
-  CorunOrders held = orders({{"sharing", "corun"}, {"corun_mode", "opt"}, {"mps", kRunning}});
+TEST(SharingOrders, KeepWhatIsNotSaid) {
+  SharingOrders held = orders({{"sharing", "mps"}, {"planning", "opt"}, {"mps", kRunning}});
   ASSERT_TRUE(read_orders({{"op", "set"}, {"memory", 3}}, &held).ok());
-  EXPECT_EQ(held.sharing, Sharing::kCorun);
-  EXPECT_EQ(held.mode, CorunMode::kOpt);
+  EXPECT_EQ(held.sharing, Sharing::kMps);
+  EXPECT_EQ(held.mode, PlanningMode::kOpt);
   EXPECT_EQ(held.directory, "/run/mps.d/k/pipe");
 }
 
-TEST(CorunOrders, RefuseNonsenseWhole) {
-  for (const json& bad : {json{{"sharing", "mine"}}, json{{"sharing", 3}}, json{{"corun_mode", "best"}},
-                          json{{"sharing", "corun"}, {"mps", 3}}, json{{"mps", {{"directory", 3}}}}}) {
-    CorunOrders held;
+TEST(SharingOrders, RefuseNonsenseWhole) {
+  for (const json& bad : {json{{"sharing", "mine"}}, json{{"sharing", 3}}, json{{"planning", "best"}},
+                          json{{"sharing", "mps"}, {"mps", 3}}, json{{"mps", {{"directory", 3}}}}}) {
+    SharingOrders held;
     EXPECT_EQ(read_orders(bad, &held).code(), EINVAL) << bad;
-    EXPECT_EQ(held.sharing, Sharing::kIsolated);
+    EXPECT_EQ(held.sharing, Sharing::kTimeSliced);
   }
 }
 
-TEST(CorunTerms, WhoIsIsolatedFindsNoDaemon) {
+TEST(RunnerTermsTest, ATimeSlicedOneFindsNoDaemon) {
   for (const auto& [device, request] :
-       std::vector<std::pair<std::string, json>>{{"cuda:2", {{"sharing", "isolated"}, {"mps", kRunning}}},
-                                                 {"soft", {{"sharing", "corun"}, {"mps", kRunning}}},
+       std::vector<std::pair<std::string, json>>{{"cuda:2", {{"sharing", "time-sliced"}, {"mps", kRunning}}},
+                                                 {"soft", {{"sharing", "mps"}, {"mps", kRunning}}},
                                                  {"soft", {}}}) {
-    const RunnerTerms terms = corun_terms(device, orders(request.is_null() ? json::object() : request));
+    const RunnerTerms terms = runner_terms(device, orders(request.is_null() ? json::object() : request));
     EXPECT_EQ(terms.refusal, 0);
     EXPECT_TRUE(terms.mps.empty() && terms.socket.empty());
     EXPECT_TRUE(has(terms, std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory));
@@ -52,36 +52,36 @@ TEST(CorunTerms, WhoIsIsolatedFindsNoDaemon) {
   }
 }
 
-TEST(CorunTerms, AClientIsToldTheDaemonAndItsOneGpu) {
+TEST(RunnerTermsTest, AClientIsToldTheDaemonAndItsOneGpu) {
   const RunnerTerms terms =
-      corun_terms("cuda:2", orders({{"sharing", "corun"}, {"corun_mode", "kernelet"}, {"mps", kRunning}}));
+      runner_terms("cuda:2", orders({{"sharing", "mps"}, {"planning", "kernelet"}, {"mps", kRunning}}));
   EXPECT_EQ(terms.refusal, 0);
   EXPECT_EQ(terms.socket, "/run/mps.d/k/pipe/control");
   for (const char* variable : {"CUDA_MPS_PIPE_DIRECTORY=/run/mps.d/k/pipe", "CUDA_VISIBLE_DEVICES=GPU-1",
-                               "BANDSAW_DEVICE=cuda:0", "BANDSAW_CORUN_MODE=kernelet", "BANDSAW_MPS=1"}) {
+                               "BANDSAW_DEVICE=cuda:0", "BANDSAW_PLANNING_MODE=kernelet", "BANDSAW_MPS=1"}) {
     EXPECT_TRUE(has(terms, variable)) << variable;
   }
 }
 
-TEST(CorunTerms, SmsAreForClientsAlone) {
-  CorunOrders held = orders({{"sharing", "corun"}, {"sms", "8:1+2"}, {"mps", kRunning}});
-  EXPECT_TRUE(has(corun_terms("cuda:0", held), "BANDSAW_SMS=8:1+2"));
+TEST(RunnerTermsTest, SmsAreForClientsAlone) {
+  SharingOrders held = orders({{"sharing", "mps"}, {"sms", "8:1+2"}, {"mps", kRunning}});
+  EXPECT_TRUE(has(runner_terms("cuda:0", held), "BANDSAW_SMS=8:1+2"));
   EXPECT_EQ(read_orders({{"sms", "eight"}}, &held).code(), EINVAL);
   EXPECT_EQ(held.sms, (SmPart{8, 1, 2}));
   ASSERT_TRUE(read_orders({{"sms", ""}}, &held).ok());
-  EXPECT_TRUE(has(corun_terms("cuda:0", held), "BANDSAW_SMS="));
-  EXPECT_TRUE(has(corun_terms("cuda:0", orders({{"sms", "8:1+2"}})), "BANDSAW_SMS="));
+  EXPECT_TRUE(has(runner_terms("cuda:0", held), "BANDSAW_SMS="));
+  EXPECT_TRUE(has(runner_terms("cuda:0", orders({{"sms", "8:1+2"}})), "BANDSAW_SMS="));
 }
 
-TEST(CorunTerms, WithoutADaemonNobodyIsStarted) {
-  EXPECT_EQ(corun_terms("cuda:0", orders({{"sharing", "corun"}})).refusal, EAGAIN);
+TEST(RunnerTermsTest, WithoutADaemonNobodyIsStarted) {
+  EXPECT_EQ(runner_terms("cuda:0", orders({{"sharing", "mps"}})).refusal, EAGAIN);
   const RunnerTerms terms =
-      corun_terms("cuda:0", orders({{"sharing", "corun"}, {"mps", {{"error", "it is not installed"}}}}));
+      runner_terms("cuda:0", orders({{"sharing", "mps"}, {"mps", {{"error", "it is not installed"}}}}));
   EXPECT_EQ(terms.refusal, ENODEV);
   EXPECT_NE(terms.why.find("no MPS daemon: it is not installed"), std::string::npos);
 }
 
-TEST(CorunTerms, VariablesReplaceThoseOfTheSameName) {
+TEST(RunnerTermsTest, VariablesReplaceThoseOfTheSameName) {
   EXPECT_EQ(with_variables({"A=1", "AB=2", "C=3"}, {"A=5", "D=6"}),
             (std::vector<std::string>{"AB=2", "C=3", "A=5", "D=6"}));
 }

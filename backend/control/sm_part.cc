@@ -1,4 +1,4 @@
-#include "backend/control/corun_sms.h"
+#include "backend/control/sm_part.h"
 
 #include <cerrno>
 #include <charconv>

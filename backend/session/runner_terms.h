@@ -1,19 +1,19 @@
-// What vgpud orders about co-running, and how runners are started because of it.
+// What vgpud orders about sharing, and how runners are started because of it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "backend/control/corun.h"
-#include "backend/control/corun_sms.h"
+#include "backend/control/sharing.h"
+#include "backend/control/sm_part.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
 
-struct CorunOrders {
-  Sharing sharing = Sharing::kIsolated;
-  CorunMode mode = CorunMode::kMps;
+struct SharingOrders {
+  Sharing sharing = Sharing::kTimeSliced;
+  PlanningMode mode = PlanningMode::kMps;
   SmPart sms;             // that runners which start from now on have of the device
   std::string directory;  // of the MPS daemon's sockets; empty: there is none now
   std::string error;      // why there is none; empty: it is about to come
@@ -22,7 +22,7 @@ struct CorunOrders {
 };
 
 // What is not said stays. EINVAL: a value that there is not; nothing is taken over then.
-Status read_orders(const nlohmann::json& request, CorunOrders* orders);
+Status read_orders(const nlohmann::json& request, SharingOrders* orders);
 
 // How runners are started from now on.
 struct RunnerTerms {
@@ -37,7 +37,7 @@ struct RunnerTerms {
 
 // On `device` ("soft", "cuda:INDEX"). The software device has no contexts: there the orders change nothing but what
 // runners are told.
-RunnerTerms corun_terms(const std::string& device, const CorunOrders& orders);
+RunnerTerms runner_terms(const std::string& device, const SharingOrders& orders);
 
 // Whether this sticky error of a context is a fault of the GPU, which takes all clients of the MPS daemon along.
 bool is_shared_fault(uint32_t sticky);

@@ -24,20 +24,20 @@ uint64_t ArbiterCore::Part::of(uint64_t busy_ns) const {
 }
 
 void ArbiterCore::set_sharing(const std::string& name, Sharing sharing) {
-  if (Vgpu* vgpu = find(name)) vgpu->wants_corun = sharing == Sharing::kCorun;
+  if (Vgpu* vgpu = find(name)) vgpu->wants_mps = sharing == Sharing::kMps;
 }
 
-void ArbiterCore::set_corun_mode(CorunMode mode, Time now) {
-  if (std::exchange(corun_mode_, mode) == mode) return;
-  scheduler_->set_rules(corun_rules());
+void ArbiterCore::set_planning_mode(PlanningMode mode, Time now) {
+  if (std::exchange(planning_mode_, mode) == mode) return;
+  scheduler_->set_rules(sharing_rules());
   make_planner(now);
   for (auto& [name, vgpu] : vgpus_) post_mode(vgpu);
 }
 
-sched::CorunRules ArbiterCore::corun_rules() const {
-  sched::CorunRules rules;
-  if (corun_mode_ == CorunMode::kConsolidation) rules.most = 2;
-  rules.in_order = corun_mode_ == CorunMode::kSlicesFifo;
+sched::SharingRules ArbiterCore::sharing_rules() const {
+  sched::SharingRules rules;
+  if (planning_mode_ == PlanningMode::kConsolidation) rules.most = 2;
+  rules.in_order = planning_mode_ == PlanningMode::kSlicesFifo;
   return rules;
 }
 
@@ -52,10 +52,10 @@ bool ArbiterCore::has_programs(const Vgpu& vgpu) {
 // their gates clear.
 void ArbiterCore::review_sharing(Time now) {
   for (auto& [name, vgpu] : vgpus_) {
-    if (vgpu.corun == vgpu.wants_corun) continue;
-    if (vgpu.wants_corun && has_programs(vgpu)) continue;
-    vgpu.corun = vgpu.wants_corun;
-    (void)scheduler_->set_corun(vgpu.id, vgpu.corun, now);
+    if (vgpu.mps == vgpu.wants_mps) continue;
+    if (vgpu.wants_mps && has_programs(vgpu)) continue;
+    vgpu.mps = vgpu.wants_mps;
+    (void)scheduler_->set_mps(vgpu.id, vgpu.mps, now);
     post_mode(vgpu);
   }
 }
@@ -107,11 +107,11 @@ ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, EngineQueue queue, c
   return std::max(slice.granted, vgpu.meters[queue].runs ? lane.head_since : free_since_[queue]);
 }
 
-// Meters run of those that are corun and have something on the engine, be it given up.
+// A meter runs for each MPS virtual GPU that has something on the engine, also if that has been given up.
 void ArbiterCore::review_meters(EngineQueue queue, Time now) {
   for (auto& [name, vgpu] : vgpus_) {
-    bool runs = vgpu.corun && (vgpu.leases[queue].state != Lease::State::kNone || has_overdue(vgpu, queue));
-    if (vgpu.corun && !runs) {
+    bool runs = vgpu.mps && (vgpu.leases[queue].state != Lease::State::kNone || has_overdue(vgpu, queue));
+    if (vgpu.mps && !runs) {
       for_lanes(vgpu, queue, [&](uint32_t, unsigned, const Lane& lane) { runs = runs || !lane.flying.empty(); });
     }
     Meter& meter = vgpu.meters[queue];
@@ -144,18 +144,17 @@ void ArbiterCore::set_sm_part(const std::string& name, double part) {
   vgpu->apart.part = part;
 }
 
-// Contexts of isolated ones are not beside those of others on other SMs: the driver switches between all these and one.
+// A time-sliced context never runs beside others, not even on other SMs: the driver switches between it and all others.
 // Returns when to be called again.
 ArbiterCore::Time ArbiterCore::review_apart(Time now) {
-  const bool together = std::none_of(vgpus_.begin(), vgpus_.end(), [](const auto& entry) {
-    return !entry.second.corun && has_programs(entry.second);
-  });
+  const bool together = std::none_of(vgpus_.begin(), vgpus_.end(),
+                                     [](const auto& entry) { return !entry.second.mps && has_programs(entry.second); });
   Time next = kNever;
   for (auto& [name, vgpu] : vgpus_) {
     Apart& apart = vgpu.apart;
     if (apart.part == 0 && !apart.on) continue;
     apart.fresh = apart.fresh || !has_programs(vgpu);
-    const bool on = together && vgpu.corun && apart.fresh && apart.part > 0;
+    const bool on = together && vgpu.mps && apart.fresh && apart.part > 0;
     if (on != apart.on) on ? set_apart(vgpu, now) : end_apart(vgpu, now);
     if (apart.on && apart.open) next = std::min(next, look_apart(vgpu, now));
   }

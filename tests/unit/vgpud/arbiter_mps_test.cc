@@ -3,20 +3,20 @@
 
 #include <random>
 
-#include "tests/unit/vgpud/corun_tenants.h"
+#include "tests/unit/vgpud/mps_tenants.h"
 
 namespace bandsaw {
 namespace {
 
-TEST_F(ArbiterCorunTest, SharesHoldInEverySecond) {
+TEST_F(ArbiterMpsTest, SharesHoldInEverySecond) {
   for (const bool divides : {true, false}) {
     for (const int percent : {50, 75}) {
       tenants_.clear();
       make();
       divides_ = divides;
       idle_ = most_ = 0;
-      Tenant& large = join("a", percent, Sharing::kCorun);
-      Tenant& small = join("b", 100 - percent, Sharing::kCorun);
+      Tenant& large = join("a", percent, Sharing::kMps);
+      Tenant& small = join("b", 100 - percent, Sharing::kMps);
       run_for(200 * kMillisecond);
       charged(large, 1);
       charged(small, 1);
@@ -34,10 +34,10 @@ TEST_F(ArbiterCorunTest, SharesHoldInEverySecond) {
   }
 }
 
-TEST_F(ArbiterCorunTest, LongAndShortSlicesAreBesideEachOther) {
+TEST_F(ArbiterMpsTest, LongAndShortSlicesAreBesideEachOther) {
   make();
   divides_ = false;
-  Tenant &longer = join("a", 50, Sharing::kCorun), &brief = join("b", 50, Sharing::kCorun);
+  Tenant &longer = join("a", 50, Sharing::kMps), &brief = join("b", 50, Sharing::kMps);
   longer.length = 28 * kMillisecond;
   brief.length = 100 * kMicrosecond;
   brief.at_once = 1;
@@ -47,13 +47,13 @@ TEST_F(ArbiterCorunTest, LongAndShortSlicesAreBesideEachOther) {
   EXPECT_LE(charged(longer, 4 * kSecond) + charged(brief, 4 * kSecond), 100.3);
 }
 
-TEST_F(ArbiterCorunTest, AnIsolatedOneIsAloneAndHasItsShare) {
-  for (const CorunMode mode : {CorunMode::kMps, CorunMode::kSlicesFifo, CorunMode::kConsolidation}) {
+TEST_F(ArbiterMpsTest, ATimeSlicedOneIsAloneAndHasItsShare) {
+  for (const PlanningMode mode : {PlanningMode::kMps, PlanningMode::kSlicesFifo, PlanningMode::kConsolidation}) {
     tenants_.clear();
     make();
-    core_->set_corun_mode(mode, now_);
-    Tenant& alone = join("a", 40, Sharing::kIsolated);
-    Tenant &one = join("b", 30, Sharing::kCorun), &other = join("c", 30, Sharing::kCorun);
+    core_->set_planning_mode(mode, now_);
+    Tenant& alone = join("a", 40, Sharing::kTimeSliced);
+    Tenant &one = join("b", 30, Sharing::kMps), &other = join("c", 30, Sharing::kMps);
     run_for(kSecond);
     for (auto& tenant : tenants_) charged(*tenant, 1);
     idle_ = 0;
@@ -67,12 +67,12 @@ TEST_F(ArbiterCorunTest, AnIsolatedOneIsAloneAndHasItsShare) {
 }
 
 // The first of them is given up, and looked at again and again; that gives the second no more patience.
-TEST_F(ArbiterCorunTest, TwoThatNeverEndAreGivenUpBoth) {
+TEST_F(ArbiterMpsTest, TwoThatNeverEndAreGivenUpBoth) {
   ArbiterOptions options;
   options.policy = "band";
   make(options);
-  add("hangs", 50, Sharing::kCorun);
-  add("waits", 50, Sharing::kIsolated);
+  add("hangs", 50, Sharing::kMps);
+  add("waits", 50, Sharing::kTimeSliced);
   const auto hangs = std::make_unique<GrantPage>(), waits = std::make_unique<GrantPage>();
   core_->attach("hangs", hangs.get(), now_);
   core_->attach("waits", waits.get(), now_);
@@ -98,64 +98,64 @@ TEST_F(ArbiterCorunTest, TwoThatNeverEndAreGivenUpBoth) {
   core_.reset();
 }
 
-TEST_F(ArbiterCorunTest, ConsolidationIsOfTwoWholeKernels) {
+TEST_F(ArbiterMpsTest, ConsolidationIsOfTwoWholeKernels) {
   make();
-  core_->set_corun_mode(CorunMode::kConsolidation, now_);
-  for (const char* name : {"a", "b", "c", "d"}) join(name, 25, Sharing::kCorun);
+  core_->set_planning_mode(PlanningMode::kConsolidation, now_);
+  for (const char* name : {"a", "b", "c", "d"}) join(name, 25, Sharing::kMps);
   run_for(2 * kSecond);
   EXPECT_EQ(most_, 2);
   for (auto& tenant : tenants_) {
     EXPECT_NEAR(charged(*tenant, 2 * kSecond), 25, 2);
     EXPECT_EQ(tenant->grant_page->slicing_off, 1u);
   }
-  core_->set_corun_mode(CorunMode::kMps, now_);
+  core_->set_planning_mode(PlanningMode::kMps, now_);
   run_for(kSecond);
   EXPECT_EQ(most_, 4);
   EXPECT_EQ(tenants_[0]->grant_page->slicing_off, 0u);
 }
 
-TEST_F(ArbiterCorunTest, ACapHoldsBesideOthers) {
+TEST_F(ArbiterMpsTest, ACapHoldsBesideOthers) {
   make();
-  Tenant &capped = join("a", 20, Sharing::kCorun, 20), &other = join("b", 50, Sharing::kCorun);
+  Tenant &capped = join("a", 20, Sharing::kMps, 20), &other = join("b", 50, Sharing::kMps);
   run_for(2 * kSecond);
   EXPECT_NEAR(charged(capped, 2 * kSecond), 20, 2);
   EXPECT_NEAR(charged(other, 2 * kSecond), 80, 2);
 }
 
-TEST_F(ArbiterCorunTest, WhoBecomesCorunWaitsForItsProgramsOfBefore) {
+TEST_F(ArbiterMpsTest, WhoTurnsToMpsWaitsForItsProgramsOfBefore) {
   make();
-  join("a", 50, Sharing::kCorun);
-  Tenant& other = join("b", 50, Sharing::kIsolated);
+  join("a", 50, Sharing::kMps);
+  Tenant& other = join("b", 50, Sharing::kTimeSliced);
   run_for(100 * kMillisecond);
-  core_->set_sharing("b", Sharing::kCorun);
+  core_->set_sharing("b", Sharing::kMps);
   run_for(100 * kMillisecond);
   EXPECT_EQ(most_, 1);
   for (Gate& gate : other.grant_page->gates[0]) gate.begun = gate.ended = gate.asked = gate.granted = gate.open = 0;
   other.gate().busy_ns = 0;
   other.running.clear();
   other.asking = false;
-  other.corun = true;
+  other.mps = true;
   ++other.grant_page->generation[0];
   tell(other);
   run_for(100 * kMillisecond);
   EXPECT_EQ(most_, 2);
   // The other way round it is at once.
-  core_->set_sharing("b", Sharing::kIsolated);
+  core_->set_sharing("b", Sharing::kTimeSliced);
   next_ = core_->run(now_);
   run_for(10 * kMillisecond);
-  other.corun = false;
+  other.mps = false;
   run_for(100 * kMillisecond);
 }
 
-TEST_F(ArbiterCorunTest, WhatRunsHasNoWaitersUntilSomebodyWaitsForItsEnd) {
+TEST_F(ArbiterMpsTest, WhatRunsHasNoWaitersUntilSomebodyWaitsForItsEnd) {
   make();
-  Tenant &one = join("a", 33, Sharing::kCorun), &other = join("b", 33, Sharing::kCorun);
+  Tenant &one = join("a", 33, Sharing::kMps), &other = join("b", 33, Sharing::kMps);
   one.length = 100 * kMillisecond;
   one.at_once = other.at_once = 1;
   run_for(4 * kMillisecond);
   EXPECT_EQ(one.gate().open, 0u);
   EXPECT_EQ(one.gate().no_waiters, 1u);
-  Tenant& alone = join("c", 34, Sharing::kIsolated);
+  Tenant& alone = join("c", 34, Sharing::kTimeSliced);
   run_for(kMillisecond);
   EXPECT_EQ(one.gate().no_waiters, 0u);
   alone.at_once = 0;
@@ -164,12 +164,12 @@ TEST_F(ArbiterCorunTest, WhatRunsHasNoWaitersUntilSomebodyWaitsForItsEnd) {
 }
 
 // Held to the arbiter's own clock, by and by.
-TEST_F(ArbiterCorunTest, WhoLiesAboutItsTimeGainsNothingOnAnIsolatedOne) {
+TEST_F(ArbiterMpsTest, WhoLiesAboutItsTimeGainsNothingOnATimeSlicedOne) {
   for (const double told : {0.0, 10.0}) {
     tenants_.clear();
     make();
-    Tenant &liar = join("a", 25, Sharing::kCorun), &honest = join("b", 25, Sharing::kCorun);
-    Tenant& alone = join("c", 50, Sharing::kIsolated);
+    Tenant &liar = join("a", 25, Sharing::kMps), &honest = join("b", 25, Sharing::kMps);
+    Tenant& alone = join("c", 50, Sharing::kTimeSliced);
     liar.told = told;
     run_for(4 * kSecond);
     for (auto& tenant : tenants_) tenant->done = 0;
@@ -181,10 +181,10 @@ TEST_F(ArbiterCorunTest, WhoLiesAboutItsTimeGainsNothingOnAnIsolatedOne) {
 }
 
 // Counters of a runner that has been taken over are anything; its neighbours go on.
-TEST_F(ArbiterCorunTest, NonsenseOnOneGrantPageHarmsNobodyElse) {
+TEST_F(ArbiterMpsTest, NonsenseOnOneGrantPageHarmsNobodyElse) {
   make();
-  Tenant &honest = join("a", 30, Sharing::kCorun), &alone = join("b", 30, Sharing::kIsolated);
-  add("mad", 30, Sharing::kCorun);
+  Tenant &honest = join("a", 30, Sharing::kMps), &alone = join("b", 30, Sharing::kTimeSliced);
+  add("mad", 30, Sharing::kMps);
   auto grant_page = std::make_unique<GrantPage>();
   core_->attach("mad", grant_page.get(), now_);
   std::mt19937 random(1);
@@ -202,7 +202,7 @@ TEST_F(ArbiterCorunTest, NonsenseOnOneGrantPageHarmsNobodyElse) {
 }
 
 // Any lengths, shares, comings and goings: what all are charged is no more than the time that passed.
-TEST_F(ArbiterCorunTest, ChargesAreNoMoreThanTheTime) {
+TEST_F(ArbiterMpsTest, ChargesAreNoMoreThanTheTime) {
   std::mt19937 random(3);
   for (int turn = 0; turn < 10; ++turn) {
     tenants_.clear();
@@ -210,7 +210,7 @@ TEST_F(ArbiterCorunTest, ChargesAreNoMoreThanTheTime) {
     divides_ = turn % 3 != 0;
     const Time start = now_;
     for (const char* name : {"a", "b", "c", "d"}) {
-      join(name, 25, random() % 4 ? Sharing::kCorun : Sharing::kIsolated).length =
+      join(name, 25, random() % 4 ? Sharing::kMps : Sharing::kTimeSliced).length =
           kStep * static_cast<Time>(1 + random() % 300);
     }
     for (int i = 0; i < 20; ++i) {

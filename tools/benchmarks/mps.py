@@ -1,4 +1,4 @@
-"""tools/bench corun: what virtual GPUs have of sharing a GPU in space.
+"""tools/bench mps: what virtual GPUs have of sharing a GPU in space.
 
 latency: a short kernel (about 10 us, a few blocks, waited for) of one tenant beside 28 ms kernels of another that fill
 the GPU, launched back to back: "long %" is of it alone on the whole GPU, "of alone there" of it alone on the SMs that
@@ -15,11 +15,11 @@ import statistics
 import sys
 import time
 
-from benchmarks import corun_measure, svg
-from benchmarks.corun_cases import (KERNELS, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_FOLLOWED, NOT_THERE, judge_mixes,
+from benchmarks import mps_measure, svg
+from benchmarks.mps_cases import (KERNELS, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_FOLLOWED, NOT_THERE, judge_mixes,
                                    kernels_of, of_alone, verdict)
-from benchmarks.corun_measure import Setting
-from benchmarks.corun_run import TenantProgram
+from benchmarks.mps_measure import Setting
+from benchmarks.mps_run import TenantProgram
 from lab import host, setup
 from lab.daemon import only_one
 from lab.shell import Failure, say
@@ -110,7 +110,7 @@ def _charts(results: list[dict], folder: pathlib.Path) -> None:
     short = [each for each in results if each["case"] == LATENCY and "p99_us" in each]
     if short:
         bars = {name: [each[key] / 1000 for each in short] for name, key in (("p50", "p50_us"), ("p99", "p99_us"))}
-        (folder / "corun-latency.svg").write_text(svg.bar_chart(
+        (folder / "mps-latency.svg").write_text(svg.bar_chart(
             "A short kernel beside a long one", svg.Axis("launch to end, ms"),
             [each["mode"].replace("mps +", "+") for each in short], bars))
     measured = {(each["case"], each["mode"]): each for each in results if "total_s" in each}
@@ -121,7 +121,7 @@ def _charts(results: list[dict], folder: pathlib.Path) -> None:
         if not groups:
             break
         bars = {mode: [_bar(measured.get((mix, mode)), key) for mix in groups] for mode in modes}
-        (folder / f"corun-{key}.svg").write_text(svg.bar_chart(title, svg.Axis(title), groups, bars))
+        (folder / f"mps-{key}.svg").write_text(svg.bar_chart(title, svg.Axis(title), groups, bars))
 
 
 def _bar(result: dict | None, key: str) -> float | None:
@@ -136,8 +136,8 @@ def _save(options, results: list[dict], setting: Setting) -> None:
         return
     options.out.mkdir(parents=True, exist_ok=True)
     facts = {**vars(setting), "cores": os.cpu_count(), "date": datetime.datetime.now().isoformat(timespec="seconds")}
-    (options.out / "corun.json").write_text(json.dumps({"facts": facts, "results": results}, indent=1) + "\n")
-    (options.out / "corun.txt").write_text(table(results) + "\n")
+    (options.out / "mps.json").write_text(json.dumps({"facts": facts, "results": results}, indent=1) + "\n")
+    (options.out / "mps.txt").write_text(table(results) + "\n")
     _charts(results, options.out)
 
 
@@ -148,7 +148,7 @@ def _setting(options) -> Setting:
                       20 if small else 26, 10 if small else 20, 28, 2 if small else 100, options.cold)
     mixes = [case for case in options.case if case != LATENCY]
     if mixes:
-        corun_measure.find_policies(setting, options.mode)
+        mps_measure.find_policies(setting, options.mode)
     modes = len(setting.policies)
     if not options.seconds and not options.quick and modes:
         each = (BUDGET_SECONDS - MODE_SECONDS * modes) / (len(mixes) * modes)
@@ -162,18 +162,18 @@ def measure_all(options) -> list[dict]:
     chosen = [case for case in options.case if case != LATENCY]
     names = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
     begin = time.monotonic()
-    corun_measure.prepare(setting, names if chosen else [], LATENCY in options.case)
+    mps_measure.prepare(setting, names if chosen else [], LATENCY in options.case)
     say(f"calibrated in {time.monotonic() - begin:.1f} s; {setting.mix_seconds:.1f} s of work a mix")
     for row in LATENCY_ROWS if LATENCY in options.case else []:
         say(f"latency: {row.name}")
-        results.append(corun_measure.latency(setting, row))
+        results.append(mps_measure.latency(setting, row))
         results[-1]["verdict"] = verdict(results[-1]) if setting.device != "soft" else {}
         say("  " + table(results[-1:]).splitlines()[2])
         _save(options, results, setting)
     for mode in options.mode if chosen else []:
         say(f"mixes: {mode}" + (f", policy {setting.policies[mode]}" if mode in setting.policies else ""))
-        found = (corun_measure.drawn_by_lot(setting, mode, chosen, options.seeds) if mode == "random"
-                 else corun_measure.mixes(setting, mode, chosen))
+        found = (mps_measure.drawn_by_lot(setting, mode, chosen, options.seeds) if mode == "random"
+                 else mps_measure.mixes(setting, mode, chosen))
         results += found
         if setting.device != "soft":
             judge_mixes(results)
@@ -184,7 +184,7 @@ def measure_all(options) -> list[dict]:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tools/bench corun", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools/bench mps", description=__doc__)
     parser.add_argument("--device", choices=["soft", "gpu"], default="soft")
     parser.add_argument("--case", metavar="LIST", help=f"of {','.join(CASES)}, or kernels as PC+TEA; all if left out")
     parser.add_argument("--mode", metavar="LIST", help=f"for the mixes, of {','.join(MODES)}; all if left out. What "
@@ -226,6 +226,6 @@ def run(arguments: list[str]) -> int:
     shown = [{key: value for key, value in result.items() if key != "outcomes"} for result in results]
     print(json.dumps({"results": shown}, indent=1) if options.json else table(results))
     if options.device == "soft" and not options.json:
-        print("note: the software device has no MPS; there corun only lets work of several run at once, and nothing is judged")
+        print("note: the software device has no MPS; there mps only lets work of several run at once, and nothing is judged")
     missed = [result for result in results if "failed" in result or "NO" in result.get("verdict", {}).values()]
     return 1 if missed else 0

@@ -11,7 +11,7 @@
 #include "../shares/tenant.h"
 #include "check.h"
 
-namespace corun {
+namespace mps_bench {
 
 using Kernel = void (*)(Data, int, uint32_t);
 
@@ -103,4 +103,4 @@ class Work {
   uint32_t mark_ = 0;
 };
 
-}  // namespace corun
+}  // namespace mps_bench

@@ -10,7 +10,7 @@ from daemon_case import RUNNER, DaemonCase, alive, until
 import pytest
 
 
-class CorunCase(DaemonCase):
+class MpsCase(DaemonCase):
     mps = str(stand_ins.MPS)
 
     def spawn(self):
@@ -20,7 +20,7 @@ class CorunCase(DaemonCase):
         return super().spawn()
 
     def mps_state(self):
-        return json.loads(self.ok("status", "--json"))["corun"]["mps"]
+        return json.loads(self.ok("status", "--json"))["mps"]["daemon"]
 
     def running(self):
         """The MPS daemon's state once it runs."""
@@ -40,48 +40,51 @@ class CorunCase(DaemonCase):
         return (self.folder / "run" / name / "session.log").read_text()
 
 
-class TestCorun(CorunCase):
+class TestMps(MpsCase):
     def test_the_attribute(self):
         self.ok("create", "web0", "--memory", "1G")
-        assert self.show("web0")["sharing"] == "isolated"
+        assert self.show("web0")["sharing"] == "time-sliced"
         assert self.mps_state()["state"] == "off"
-        said = self.ok("create", "web1", "--memory", "1G", "--sharing", "corun")
+        said = self.ok("create", "web1", "--memory", "1G", "--sharing", "mps")
         assert "ends the programs of all of them" in said
-        assert "mps" in json.loads(self.ok("status", "--json"))["corun_modes_followed"]
+        assert "mps" in json.loads(self.ok("status", "--json"))["planning_modes_followed"]
         head, *lines = self.ok("list").splitlines()
-        for column, values in {"SHARING": ["isolated", "corun"], "PRIORITY": ["0", "0"], "CAP": ["-", "-"]}.items():
+        for column, values in {"SHARING": ["time-sliced", "mps"], "PRIORITY": ["0", "0"], "CAP": ["-", "-"]}.items():
             at = head.index(column)
             assert [line[at:].split()[0] for line in lines] == values
-        assert "corun" in self.ok("show", "web1")
-        self.refused(1, "no sharing 'mine'; there are isolated, corun", "set", "web0", "--sharing", "mine")
-        assert "for programs that start from now on" in self.ok("set", "web0", "--sharing", "corun")
+        assert "mps" in self.ok("show", "web1")
+        self.refused(1, "no sharing 'mine'; there are time-sliced, mps", "set", "web0", "--sharing", "mine")
+        assert "for programs that start from now on" in self.ok("set", "web0", "--sharing", "mps")
         self.daemon.terminate()
         self.daemon.wait(10)
         self.start()
-        assert [self.show(name)["sharing"] for name in ("web0", "web1")] == ["corun", "corun"]
+        assert [self.show(name)["sharing"] for name in ("web0", "web1")] == ["mps", "mps"]
+        for old, now in (("isolated", "time-sliced"), ("corun", "mps")):  # the words of earlier versions
+            self.ok("set", "web0", "--sharing", old)
+            assert self.show("web0")["sharing"] == now
         assert self.http("PATCH", "/v1/vgpus/web0", b'{"sharing": 3}')[0] == 400
 
     def test_sms(self):
-        self.ok("create", "a", "--memory", "1G", "--sharing", "corun")
+        self.ok("create", "a", "--memory", "1G", "--sharing", "mps")
         assert "all of the device" in self.ok("show", "a")
         self.running()
         self.warm_ready("a")
         client = self.direct("a")
         assert self.environment_of("a")["BANDSAW_SMS"] == ""
-        said = self.ok("create", "b", "--memory", "1G", "--sharing", "corun", "--sms", "5")
+        said = self.ok("create", "b", "--memory", "1G", "--sharing", "mps", "--sms", "5")
         assert "5 SMs are made 8: device 'cuda:0' gives them out in groups of 8" in said
         assert "8 of 20 SMs (0 to 7) are its own" in said
         assert "those that run keep theirs" in said
         assert "8 (0 to 7), its own" in self.ok("show", "b")
-        assert "12 (8 to 19), with all that are corun" in self.ok("show", "a")
+        assert "12 (8 to 19), with all MPS ones" in self.ok("show", "a")
         assert "8 of 20 given to 1, in groups of 8" in self.ok("status")
-        assert (json.loads(self.ok("status", "--json"))["corun"]["partitions"]["given"] ==
+        assert (json.loads(self.ok("status", "--json"))["mps"]["partitions"]["given"] ==
                 [{"vgpu": "b", "first": 0, "count": 8}])
         for name, part in (("a", "8:1+"), ("b", "8:0+1")):
             assert self.next_environment(name, 2)["BANDSAW_SMS"] == part
         client.close()
         self.refused(1, "would sum to 16 of 20: 8 asked, 8 given to others", "set", "a", "--sms", "1")
-        self.refused(1, "only one that is corun can have SMs of its own", "set", "b", "--sharing", "isolated")
+        self.refused(1, "only an MPS one can have SMs of its own", "set", "b", "--sharing", "time-sliced")
         self.daemon.terminate()
         self.daemon.wait(10)
         self.start()
@@ -101,42 +104,45 @@ class TestCorun(CorunCase):
         return stand_ins.environment_of(self.folder, runner)
 
     def test_the_mode(self):
-        assert "corun" in self.ok("status")
-        self.ok("create", "web0", "--memory", "1G", "--sharing", "corun")
-        assert "not followed" not in self.ok("set", "web0", "--corun-mode", "consolidation")
-        said = self.ok("set", "web0", "--corun-mode", "kernelet")
+        assert "mps" in self.ok("status")
+        self.ok("create", "web0", "--memory", "1G", "--sharing", "mps")
+        assert "not followed" not in self.ok("set", "web0", "--planning", "consolidation")
+        said = self.ok("set", "web0", "--planning", "kernelet")
         assert "is planned by kernelet" in said
         assert "not followed" not in said
-        plan = json.loads(self.ok("status", "--json"))["corun"]["plan"]
+        plan = json.loads(self.ok("status", "--json"))["mps"]["plan"]
         assert (plan["plans"], plan["profits"], plan["parts"]) == (0, 0, [])
         assert "no table of profits" in plan["note"]
-        self.refused(1, "no corun mode 'best'; there are mps, consolidation, slices-fifo, kernelet, persistent-greedy, "
-                     "opt, random", "set", "web0", "--corun-mode", "best")
+        assert "is planned by slices-fifo" in self.ok("set", "web0", "--corun-mode", "slices-fifo")  # its old name
+        assert "corun" not in self.ok("set", "--help")
+        self.ok("set", "web0", "--planning", "kernelet")
+        self.refused(1, "no planning mode 'best'; there are mps, consolidation, slices-fifo, kernelet, persistent-greedy, "
+                     "opt, random", "set", "web0", "--planning", "best")
         self.running()
         self.warm_ready("web0")
         self.direct("web0")
-        assert self.environment_of("web0")["BANDSAW_CORUN_MODE"] == "kernelet"
+        assert self.environment_of("web0")["BANDSAW_PLANNING_MODE"] == "kernelet"
         self.daemon.terminate()
         self.daemon.wait(10)
         self.start()
-        assert json.loads(self.ok("status", "--json"))["corun"]["mode"] == "kernelet"
-        assert self.http("PATCH", "/v1/scheduler", b'{"corun_mode": "opt"}')[0] == 200
+        assert json.loads(self.ok("status", "--json"))["mps"]["planning"] == "kernelet"
+        assert self.http("PATCH", "/v1/scheduler", b'{"planning": "opt"}')[0] == 200
         assert "opt; MPS daemon" in self.ok("status")
 
-    def test_only_runners_of_corun_are_clients(self):
+    def test_only_runners_of_mps_are_clients(self):
         self.ok("create", "mine", "--memory", "1G")
-        self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
+        self.ok("create", "ours", "--memory", "1G", "--sharing", "mps")
         pid = self.running()["pid"]
         self.direct("mine")
         self.direct("ours")
-        isolated, corun = self.environment_of("mine"), self.environment_of("ours")
-        assert not os.path.exists(isolated["CUDA_MPS_PIPE_DIRECTORY"])
-        assert "CUDA_VISIBLE_DEVICES" not in isolated
-        assert "BANDSAW_MPS" not in isolated
-        pipe = pathlib.Path(corun["CUDA_MPS_PIPE_DIRECTORY"])
+        time_sliced, mps = self.environment_of("mine"), self.environment_of("ours")
+        assert not os.path.exists(time_sliced["CUDA_MPS_PIPE_DIRECTORY"])
+        assert "CUDA_VISIBLE_DEVICES" not in time_sliced
+        assert "BANDSAW_MPS" not in time_sliced
+        pipe = pathlib.Path(mps["CUDA_MPS_PIPE_DIRECTORY"])
         assert pipe.parent.parent == self.folder / "run" / "mps.d"
-        assert corun["CUDA_VISIBLE_DEVICES"] == f"GPU-{stand_ins.UUID}"
-        assert corun["BANDSAW_MPS"] == "1"
+        assert mps["CUDA_VISIBLE_DEVICES"] == f"GPU-{stand_ins.UUID}"
+        assert mps["BANDSAW_MPS"] == "1"
         started, = stand_ins.daemons(self.folder / "run")
         assert started["variables"] == {"CUDA_MPS_PIPE_DIRECTORY": str(pipe),
                                                 "CUDA_MPS_LOG_DIRECTORY": str(pipe.parent / "log"),
@@ -145,7 +151,7 @@ class TestCorun(CorunCase):
         for path, mode in ((pipe.parent.parent, 0o711), (pipe.parent, 0o711), (pipe, 0o711), (pipe.parent / "log", 0o700)):
             assert stat.S_IMODE(path.stat().st_mode) == mode, path
         # A change is for those that start from then on; the daemon goes when nobody wants it.
-        self.ok("set", "ours", "--sharing", "isolated")
+        self.ok("set", "ours", "--sharing", "time-sliced")
         assert until(lambda: not alive(pid)), self.log_text()
         assert self.mps_state()["state"] == "off"
         self.warm_ready("ours")
@@ -157,12 +163,12 @@ class TestCorun(CorunCase):
 
     def test_a_killed_daemon_is_started_again(self):
         self.ok("create", "mine", "--memory", "1G")
-        self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
+        self.ok("create", "ours", "--memory", "1G", "--sharing", "mps")
         first = self.running()
         self.warm_ready("ours")
         self.warm_ready("mine")
         mine, ours = self.direct("mine"), self.direct("ours")
-        runner, isolated = self.runner_of("ours"), self.runner_of("mine")
+        runner, time_sliced = self.runner_of("ours"), self.runner_of("mine")
         self.warm_ready("ours")
         os.kill(first["pid"], signal.SIGKILL)
         assert until(lambda: self.mps_state()["restarts"] == 1), self.log_text()
@@ -170,7 +176,7 @@ class TestCorun(CorunCase):
         assert ours.recv(64) == b"", "the program must see that it is lost"
         again = self.running()
         assert again["pid"] != first["pid"]
-        assert alive(isolated)
+        assert alive(time_sliced)
         mine.close()
         self.warm_ready("ours")
         self.direct("ours", 2)
@@ -180,15 +186,15 @@ class TestCorun(CorunCase):
         assert "the stand-in has started" in self.log_text()
         assert "1 restarts" in self.ok("status")
 
-    def test_a_fault_takes_all_that_are_corun_along(self):
+    def test_a_fault_takes_all_mps_ones_along(self):
         self.ok("create", "mine", "--memory", "1G")
         for name in ("ours", "theirs"):
-            self.ok("create", name, "--memory", "1G", "--sharing", "corun")
+            self.ok("create", name, "--memory", "1G", "--sharing", "mps")
         pid = self.running()["pid"]
         for name in ("mine", "ours", "theirs"):
             self.warm_ready(name)
         self.direct("mine", 1, b"fault")  # not a client: nobody else's matter
-        isolated = self.runner_of("mine")
+        time_sliced = self.runner_of("mine")
         other = self.direct("theirs")
         victim = self.runner_of("theirs")
         assert self.mps_state()["restarts"] == 0
@@ -207,11 +213,11 @@ class TestCorun(CorunCase):
             victim = self.runner_of("theirs")
             assert (self.environment_of("theirs")["CUDA_MPS_PIPE_DIRECTORY"].replace("/pipe", "/log") ==
                     self.mps_state()["log"])
-        assert alive(isolated)
+        assert alive(time_sliced)
         assert self.mps_state()["restarts"] == 2
 
     def test_the_daemon_outlives_vgpud(self):
-        self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
+        self.ok("create", "ours", "--memory", "1G", "--sharing", "mps")
         pid = self.running()["pid"]
         client = self.direct("ours")
         runner = self.runner_of("ours")
@@ -239,16 +245,16 @@ class TestCorun(CorunCase):
         assert not alive(pid), "vgpuctl shutdown ends it"
 
 
-class TestNoMps(CorunCase):
+class TestNoMps(MpsCase):
     mps = "no-such-mps-control"
 
     def test_a_missing_daemon_is_said(self):
-        said = self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
+        said = self.ok("create", "ours", "--memory", "1G", "--sharing", "mps")
         assert "programs on it are refused for now: there is no 'no-such-mps-control' in PATH" in said
         assert until(lambda: self.show("ours")["live"])
         assert "no MPS daemon: there is no 'no-such-mps-control'" in self.refusal("ours")
         assert "no-such-mps-control" in self.ok("status")
-        self.ok("set", "ours", "--sharing", "isolated")
+        self.ok("set", "ours", "--sharing", "time-sliced")
         self.warm_ready("ours")
         self.direct("ours")
 
@@ -263,7 +269,7 @@ class TestBrokenMps(TestNoMps):
     mps = "/bin/false"
 
     def test_a_missing_daemon_is_said(self):
-        self.ok("create", "ours", "--memory", "1G", "--sharing", "corun")
+        self.ok("create", "ours", "--memory", "1G", "--sharing", "mps")
         assert until(lambda: self.mps_state()["restarts"] >= 2), self.log_text()
         assert until(lambda: self.show("ours")["live"])
         assert "exited with status 1" in self.refusal("ours")

@@ -1,4 +1,4 @@
-"""tools/bench corun: mixes, modes, what is wanted, and the figures' definitions."""
+"""tools/bench mps: mixes, modes, what is wanted, and the figures' definitions."""
 import dataclasses
 import statistics
 
@@ -11,15 +11,15 @@ MIXES = {
 }
 LATENCY = "latency"
 LONG = "MM"
-ISOLATED = "timeslice"
-# Of virtual GPUs that are corun, as vgpud names them.
-CORUN_MODES = ["mps", "consolidation", "slices-fifo", "kernelet", "persistent-greedy", "opt", "random"]
+TIME_SLICED = "timeslice"
+# Of MPS virtual GPUs, as vgpud names them.
+PLANNING_MODES = ["mps", "consolidation", "slices-fifo", "kernelet", "persistent-greedy", "opt", "random"]
 # Modes that plan how many blocks lie on an SM have resident blocks, which keep to it, where a kernel can have them; the
 # same plans are followed with slices alone too.
 SLICES = "-slices"
 # Planned by the static mix and times alone, without what slices have counted and half the blocks have shown.
 MIX_ONLY = "-mix"
-MODES = [ISOLATED, *CORUN_MODES, "kernelet" + SLICES, "opt" + SLICES, "kernelet" + MIX_ONLY]
+MODES = [TIME_SLICED, *PLANNING_MODES, "kernelet" + SLICES, "opt" + SLICES, "kernelet" + MIX_ONLY]
 KERNELS = MIXES["ALL"]
 NOT_FOLLOWED = "not followed"
 NOT_THERE = "not there"
@@ -38,13 +38,13 @@ def kernels_of(case: str) -> list[str]:
 
 def form_of(mode: str) -> str:
     """How vgpud cuts long kernels; empty: it does not."""
-    if mode in (ISOLATED, "mps", "consolidation"):
+    if mode in (TIME_SLICED, "mps", "consolidation"):
         return ""
     return "slice" if mode.endswith(SLICES) else "auto"
 
 
 def vgpud_mode(mode: str) -> str:
-    return "mps" if mode == ISOLATED else mode.removesuffix(SLICES).removesuffix(MIX_ONLY)
+    return "mps" if mode == TIME_SLICED else mode.removesuffix(SLICES).removesuffix(MIX_ONLY)
 
 
 def counts(mode: str) -> bool:
@@ -55,19 +55,19 @@ def follows(mode: str, status: dict) -> bool:
     """Whether vgpud plans kernels by this mode, from what GET /v1/status says.
 
     The one place that knows: vgpud keeps every mode, and lists those that it does more than keep."""
-    return mode == ISOLATED or vgpud_mode(mode) in status.get("corun_modes_followed", [])
+    return mode == TIME_SLICED or vgpud_mode(mode) in status.get("planning_modes_followed", [])
 
 
 def why_no_partition(status: dict) -> str:
     """Empty if virtual GPUs can have SMs of their own."""
-    return "" if (status.get("corun") or {}).get("partitions") else f"{NOT_THERE}: no virtual GPU has SMs of its own"
+    return "" if (status.get("mps") or {}).get("partitions") else f"{NOT_THERE}: no virtual GPU has SMs of its own"
 
 
 @dataclasses.dataclass
 class Row:
     """One way of letting a short kernel run beside a long one."""
     name: str
-    sharing: str = "isolated"
+    sharing: str = "time-sliced"
     slices: str = ""  # how long kernels are cut; empty: not at all
     policy: str = "none"
     mode: str = "mps"
@@ -86,13 +86,13 @@ class Row:
 LATENCY_ROWS = [
     Row("bare metal, alone", bare=True),
     Row("time slicing"),
-    Row("mps", "corun"),
-    Row("mps + slices", "corun", "slice", p99_us=700, long_percent=97),
-    Row("mps + slices, band+", "corun", "slice", "band+"),
-    Row("mps + resident blocks", "corun", "persistent"),
-    Row("kernelet", "corun", "auto", mode="kernelet"),
-    Row("SM partition", "corun", partition=True, p99_us=40, long_percent=97),
-    Row("SM partition, band+", "corun", policy="band+", partition=True, p99_us=40, long_percent=97),
+    Row("mps", "mps"),
+    Row("mps + slices", "mps", "slice", p99_us=700, long_percent=97),
+    Row("mps + slices, band+", "mps", "slice", "band+"),
+    Row("mps + resident blocks", "mps", "persistent"),
+    Row("kernelet", "mps", "auto", mode="kernelet"),
+    Row("SM partition", "mps", partition=True, p99_us=40, long_percent=97),
+    Row("SM partition, band+", "mps", policy="band+", partition=True, p99_us=40, long_percent=97),
 ]
 
 
@@ -147,7 +147,7 @@ def judge_mixes(results: list[dict]) -> None:
         if vgpud_mode(each["mode"]) != "kernelet" or "total_s" not in each:
             continue
         found = {}
-        for other in (ISOLATED, "consolidation"):
+        for other in (TIME_SLICED, "consolidation"):
             if (against := total.get((each["case"], other))) is not None:
                 found[f"< {other}"] = "yes" if each["total_s"] < against else "NO"
         if (best := total.get((each["case"], each["mode"].replace("kernelet", "opt")))) is not None:

@@ -1,4 +1,4 @@
-// SMs (streaming multiprocessors) of their own, for virtual GPUs that are corun: which part of a GPU's SMs the kernels
+// SMs (streaming multiprocessors) of their own, for MPS virtual GPUs: which part of a GPU's SMs the kernels
 // of a process run on, as vgpud tells it to sessions and these to runners.
 #pragma once
 
