@@ -63,7 +63,7 @@ xmlNode* element_of(const std::vector<xmlNode*>& nodes, const std::string& vgpu)
   return found == nodes.end() ? nullptr : *found;
 }
 
-// The list that all stand in; those that stand alone are taken into it.
+// The domain's <bandsaw:vgpus>, made if there is none. Elements that stand alone are moved into it.
 xmlNode* list_of(xmlNode* domain, const std::vector<xmlNode*>& nodes) {
   xmlNode* metadata = child_or_new(domain, "metadata");
   xmlNode* list = child(metadata, "vgpus", kMetadataNamespace);
@@ -115,7 +115,7 @@ Status add_metadata(xmlNode* domain, const DomainVgpu& added) {
 
 void remove_metadata(xmlNode* domain, const std::string& vgpu) {
   const auto nodes = elements(domain);
-  if (!nodes.ok()) return;  // written by others: theirs to repair
+  if (!nodes.ok()) return;  // malformed: its author has to repair it
   if (xmlNode* node = element_of(nodes.value(), vgpu)) remove(node);
   xmlNode* metadata = child(domain, "metadata");
   xmlNode* list = metadata ? child(metadata, "vgpus", kMetadataNamespace) : nullptr;

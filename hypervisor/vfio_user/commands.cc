@@ -152,13 +152,13 @@ void Commands::set_irqs(Message& message, const Done& done) {
     if (action == VFIO_IRQ_SET_ACTION_TRIGGER) pci_.clear_vectors();
     return done({});
   }
-  done(failure(all ? 0 : EINVAL));  // there are none of the other kinds to set
+  done(failure(all ? 0 : EINVAL));  // the device has no interrupts of other kinds
 }
 
 int Commands::set_msix(const IrqSet& request, Message& message) {
   constexpr uint32_t kVectors = virtio::PciFunction::kVectors;
   if (request.count == 0 || request.start >= kVectors || request.count > kVectors - request.start) return EINVAL;
-  if (!(request.flags & VFIO_IRQ_SET_ACTION_TRIGGER)) return ENOTSUP;  // masking is the hypervisor's
+  if (!(request.flags & VFIO_IRQ_SET_ACTION_TRIGGER)) return ENOTSUP;  // the hypervisor masks vectors itself
   const size_t flags_bytes = message.payload.size() - sizeof(IrqSet);
   if (request.flags & VFIO_IRQ_SET_DATA_EVENTFD) {
     if (flags_bytes != 0 || (!message.fds.empty() && message.fds.size() != request.count)) return EINVAL;

@@ -1,5 +1,5 @@
 // One client's byte stream: puts messages and their descriptors together, hands them to Commands one after the other,
-// sends the replies. Bytes that make no sense end at most the connection.
+// sends the replies. Malformed bytes end this connection at most.
 #pragma once
 
 #include <event2/event.h>

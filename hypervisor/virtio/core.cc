@@ -145,7 +145,7 @@ void Core::finish_reset() {
 
 bool Core::check(const Status& status) {
   if (status.ok()) return true;
-  // A guest can break and reset the device for ever.
+  // Bounded, because a guest can break and reset the device again and again.
   if (++broken_count_ <= kBreaksLogged)
     spdlog::error("the guest's driver broke the device: {}{}", status.message(),
                   broken_count_ == kBreaksLogged ? " (further ones are not logged)" : "");

@@ -50,9 +50,9 @@ class DeviceSink {
   virtual void on_control(std::vector<uint8_t> request, Reply reply) = 0;
 
   virtual void on_ram_added(RamRegion region) = 0;
-  // Regions go while the guest runs. Call `done` when nothing on the host touches the region any more (end the guest
-  // processes that still use it). The hypervisor waits meanwhile and takes no answer for a dead device after a few
-  // seconds, so bound the wait.
+  // A region goes while the guest runs. Call `done` when nothing on the host touches the region any more; guest
+  // processes that still use it have to end. The hypervisor waits for that. QEMU gives up after five seconds, so bound
+  // the wait.
   virtual void on_ram_removed(uint32_t id, Done done) = 0;
 
   // The driver has set DRIVER_OK: control requests may come, events may be posted.

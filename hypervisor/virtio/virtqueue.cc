@@ -150,7 +150,8 @@ Status Virtqueue::push(const Chain& chain, std::span<const uint8_t> reply, bool&
     return broken("used ring left guest RAM");
   if (in_flight_) --in_flight_;
 
-  // The driver stores its wish and then reads the index; we store the index and then read the wish.
+  // The driver stores whether it wants an interrupt, then reads the index. The device stores the index, then reads what
+  // the driver wants. So one of the two sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   uint16_t wish = 0;
   const uint64_t wish_at = event_index_ ? setup_.available + kRingHeader + 2 * uint64_t{setup_.size} : setup_.available;

@@ -50,14 +50,16 @@ class AddressMap {
  public:
   static AddressMap& get();
 
-  // Numbers the range. Replaces what overlaps it: such a range is stale (its context was destroyed).
+  // Adds the range under a new id. Removes ranges that it overlaps: they are stale, because their context was
+  // destroyed.
   void add(Range range);
   std::optional<Range> find(uint64_t address) const;  // the range that holds this address
-  // All of [address, address + length) lies in `range`, or if that is a mapping, in it and those that follow it.
+  // Whether all of [address, address + length) lies in `range` or, if `range` is a mapping, in it and the mappings that
+  // follow it.
   bool covers(const Range& range, uint64_t address, uint64_t length) const;
   bool remove(uint64_t base);  // exactly this base
-  // Removes the range that was found before it was freed. Another thread may have got the same address since: then
-  // the range there has another id and stays.
+  // Removes a range that find() returned before its memory was freed. If another thread has been given the same address
+  // since, the range there has another id and stays.
   void forget(const Range& range);
   std::optional<Range> take(uint64_t base);
   // Changes the range that holds `address` in place; false if there is none.

@@ -68,7 +68,7 @@ CUDA_ARRAY3D_DESCRIPTOR widen_2d(const T& asked) {
   return wide;
 }
 
-// Sizes that a descriptor of 32 bits cannot hold end at its largest number.
+// A size that does not fit into a descriptor of 32 bits is given as the largest number that does.
 template <typename T>
 void describe_2d(const vgpu_array& array, T* out) {
   using Size = decltype(out->Width);
@@ -164,7 +164,7 @@ CUresult check_array_box(const vgpu_copy_end& end, const Extent& extent) {
   if (!record) return CUDA_ERROR_INVALID_HANDLE;
   const vgpu_array& array = record->is;
   const uint64_t element = element_bytes(array);
-  if (!element) return CUDA_SUCCESS;  // the host judges
+  if (!element) return CUDA_SUCCESS;  // the host decides
   const bool fits = inside(end.x_bytes, extent.width_bytes, array.width * element) &&
                     inside(end.y, extent.height, std::max<uint64_t>(array.height, 1)) &&
                     inside(end.z, extent.depth, std::max<uint64_t>(array.depth, 1));

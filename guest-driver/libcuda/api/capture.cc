@@ -38,7 +38,7 @@ Captures& captures() {
   return all;
 }
 
-// How the host learns that a capture is spoilt: a capturing stream cannot be waited for.
+// Tells the host that a capture is invalid: synchronising a capturing stream is an error that invalidates its capture.
 void spoil(Call& call, const std::vector<uint64_t>& streams) {
   for (const uint64_t stream : streams) wire::stream_synchronize(call, stream);
 }
@@ -118,7 +118,7 @@ CUresult update(CUstream stream, CUgraphNode* dependencies, size_t count, unsign
   return wire::capture_update(call, on, flags, as_bytes(dependencies, count));
 }
 
-// Modes other than RELAXED end where they began.
+// Only a capture of mode RELAXED may end on another thread than the one that began it.
 CUresult check_thread(uint64_t stream) {
   Captures& all = captures();
   std::lock_guard lock(all.mutex);
@@ -221,7 +221,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   if (result != CUDA_SUCCESS) return result;
   uint64_t handle = 0;
   result = wire::capture_end(call, on, &handle);
-  // These leave the capture as it is: none began here.
+  // These errors say that no capture began on this stream: none has ended.
   const bool still = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
                      result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE;
   if (!still) forget_capture(on);

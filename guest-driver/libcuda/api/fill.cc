@@ -7,8 +7,8 @@
 namespace bandsaw::libcuda {
 namespace {
 
-// Sets an area of `width` elements by `height` rows. The synchronous forms return before the device has filled device
-// memory, as CUDA does, but wait for pinned host memory; all wait for the host's word on addresses that it alone knows.
+// Fills `width` elements in each of `height` rows. As in CUDA, the synchronous forms wait for pinned host memory, but
+// not for device memory. If only the host knows whether the address is valid, every form waits for its result.
 CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width, size_t height,
               CUstream stream, bool wait) {
   Call call;

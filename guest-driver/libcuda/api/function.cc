@@ -100,7 +100,7 @@ CUresult get_attribute(int* value, CUfunction_attribute attribute, const Functio
 
 CUresult get_parameter(const FunctionRecord* function, size_t index, size_t* offset, size_t* bytes) {
   Call call;
-  if (!call.require_context()) return call.status();  // as the driver asks for, kernels included
+  if (!call.require_context()) return call.status();  // as in NVIDIA's driver, also for kernels
   if (!offset) return CUDA_ERROR_INVALID_VALUE;
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
   if (index >= function->parameters.size()) return CUDA_ERROR_INVALID_VALUE;

@@ -33,7 +33,7 @@ struct FunctionRecord {
   std::mutex mutex;
   std::map<uint64_t, uint64_t> functions;                          // of a kernel: context -> function
   std::map<std::tuple<uint32_t, uint64_t>, uint32_t> occupancies;  // (block, shared bytes) -> blocks per SM
-  // What the device said of clusters, by the question's bytes. Guarded by mutex.
+  // The device's answers about clusters, by the bytes of the question. Guarded by mutex.
   std::map<std::string, std::pair<uint32_t, uint32_t>> cluster_answers;
 
   int32_t attribute(CUfunction_attribute which) const { return attributes[which].load(std::memory_order_relaxed); }

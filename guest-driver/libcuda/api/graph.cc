@@ -23,8 +23,8 @@ Tables& tables() {
   return all;
 }
 
-// Copies a list of handles into CUDA's form: with no array only the count; else `*count` is the array's length, the
-// rest of it is filled with NULL.
+// Returns a list of handles as CUDA does. Without an array only the count; with one, `*count` is its length, and
+// entries that are left over become NULL.
 template <typename T>
 void give_list(const std::vector<std::byte>& list, T* out, size_t* count) {
   const size_t there = list.size() / sizeof(T);
@@ -96,7 +96,7 @@ CUresult change_edges(CUgraph graph, uint32_t add, const CUgraphNode* from, cons
   return wire::graph_change_edges(call, to_wire(graph), add, as_bytes(pairs.data(), pairs.size()));
 }
 
-// Nodes of a clone that stand for copies of program memory, as their originals do.
+// Copies what the guest keeps about a graph to its clone, also for the nodes that copy the program's memory.
 CUresult clone_copies(Call& call, GraphRecord* from, GraphRecord* to) {
   std::lock_guard lock(from->mutex);
   to->copies = from->copies;

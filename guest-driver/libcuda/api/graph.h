@@ -1,5 +1,5 @@
-// Graphs, executable graphs and nodes as the guest keeps them. The host owns their structure; the guest remembers what
-// only it can know: memory that only the program sees, and what parameter queries hand out pointers to.
+// Graphs, executable graphs and nodes as the guest keeps them. The host owns their structure. The guest keeps what the
+// host cannot know: the program's pageable memory, and the storage that parameter queries return pointers to.
 #pragma once
 
 #include <cuda.h>
@@ -68,7 +68,8 @@ std::span<const std::byte> as_bytes(T* const* handles, size_t count) {
   return std::as_bytes(std::span(handles, count));
 }
 
-// Edges may carry data only for programmatic launches, which there are none of: NOT_SUPPORTED for others than plain.
+// CUDA_ERROR_NOT_SUPPORTED unless all edges are plain. Only programmatic launches have edges with data, and graphs
+// cannot hold those here.
 CUresult check_edges(const CUgraphEdgeData* edges, size_t count);
 
 }  // namespace bandsaw::libcuda

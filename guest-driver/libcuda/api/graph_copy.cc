@@ -151,7 +151,7 @@ CUresult copy_payload(Call& call, const vgpu_copy& copy, Side destination, Side 
   CUresult result = resolve_end(extent, destination, &resolved.destination, &to);
   if (result == CUDA_SUCCESS) result = resolve_end(extent, source, &resolved.source, &from);
   if (result != CUDA_SUCCESS) return result;
-  // Nobody would judge it before the graph runs.
+  // Nobody could tell whether the address is valid before the graph runs.
   if (to == Place::kUnknown || from == Place::kUnknown) return CUDA_ERROR_INVALID_VALUE;
   if (to != Place::kPageable && from != Place::kPageable) {
     set_payload(vgpu_copy_node{resolved, wire_context(context)}, &made->payload);

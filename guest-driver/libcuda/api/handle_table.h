@@ -1,4 +1,4 @@
-// What libcuda remembers about objects that the runner minted handles for, found without a lock on the launch path.
+// What libcuda keeps about objects whose handles the runner made. The launch path looks them up without a lock.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,8 @@ class HandleTable {
     return find(reinterpret_cast<uint64_t>(handle));
   }
 
-  // Takes ownership. Returns the object as the table holds it, or nullptr if the index cannot be (a broken host).
+  // Takes ownership. Returns the object in the table; nullptr if the handle's index is too large, which a sound host
+  // never sends.
   T* insert(std::unique_ptr<T> object) {
     const uint32_t index = static_cast<uint32_t>(object->handle);
     if (index >= kChunks * kChunk) return nullptr;

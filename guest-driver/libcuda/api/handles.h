@@ -21,13 +21,13 @@ Handle from_wire(uint64_t handle) {
   return reinterpret_cast<Handle>(handle);
 }
 
-// The context to put into structures on the wire; NULL means the current one. 0 if there is none.
+// The handle of a context for structures on the wire; NULL means the current one. 0: there is none.
 inline uint64_t wire_context(CUcontext context) {
   const Context* found = from_program(context);
   return found ? found->handle : 0;
 }
 
-// The other way round, for the contexts that questions are about; nullptr for others.
+// The current or the primary context, if the handle is one of theirs; nullptr for any other.
 inline Context* context_from_wire(uint64_t handle) {
   for (Context* const context : {current_context(), primary_context()}) {
     if (context && handle && context->handle == handle) return context;

@@ -42,7 +42,7 @@ CUresult fatbin_image(const void* data, Image* found) {
   return CUDA_SUCCESS;
 }
 
-// Whether a size can be true, before memory is taken for it.
+// Whether a size is plausible. Asked before memory of that size is allocated.
 bool is_there(const Image& image) {
   const auto first = reinterpret_cast<uintptr_t>(image.data);
   uintptr_t end = 0;

@@ -11,7 +11,7 @@
 namespace bandsaw::libcuda {
 
 struct ParameterBuffer {
-  alignas(16) std::byte bytes[32768];  // CUDA's limit is 32,764; left as it is until packed
+  alignas(16) std::byte bytes[32768];  // CUDA's limit is 32,764; not initialised
 };
 
 // Packs kernelParams or the `extra` form into the function's layout. INVALID_VALUE if they do not fit it.
@@ -20,7 +20,8 @@ CUresult pack_parameters(const FunctionRecord& function, void** parameters, void
 // What CUDA reports at the launch itself: INVALID_VALUE, INVALID_CLUSTER_SIZE, COOPERATIVE_LAUNCH_TOO_LARGE, ...
 CUresult check_launch(FunctionRecord* function, const vgpu_launch& launch);
 
-// The shape, attributes and hints of a configuration; events that it names are for launches only and left out.
+// Fills `launch` with the shape, attributes and hints of a configuration. Events are left out: only a launch records
+// them.
 CUresult read_config(const CUlaunchConfig& config, const FunctionRecord& function, vgpu_launch* launch);
 
 }  // namespace bandsaw::libcuda

@@ -77,7 +77,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   CUresult result = check_unsafe(call);
   if (result == CUDA_SUCCESS) result = check_may_wait();
   if (result == CUDA_SUCCESS) result = wire::memory_free(call, address);
-  // The next launch of its graph brings a graph's memory back at the same address.
+  // The address of a graph's memory stays known: the graph's next launch allocates it there again.
   if (result == CUDA_SUCCESS && range->kind != RangeKind::kGraph) AddressMap::get().forget(*range);
   return result;
 }

@@ -82,8 +82,8 @@ CUresult check_cluster_question(const int* answer, const CUlaunchConfig* config,
   return answer && config && (!config->numAttrs || config->attrs) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// The device knows its groups of SMs, which clusters may not straddle.
-// Libraries ask for every kernel that they might choose, before every call of theirs.
+// Asks the device, which alone knows the groups of SMs that a cluster must fit into. The answers are kept, because
+// libraries ask for every kernel that they might choose, before each of their calls.
 CUresult ask_clusters(const CUlaunchConfig& config, FunctionRecord& function, uint32_t* clusters, uint32_t* largest) {
   Call call;
   vgpu_launch launch;
@@ -103,7 +103,8 @@ CUresult ask_clusters(const CUlaunchConfig& config, FunctionRecord& function, ui
   return result;
 }
 
-// Libraries ask about clusters wherever the compute capability has them; a device without them fits none.
+// Libraries ask about clusters on every device of a compute capability that has them. On a device without them none
+// fits.
 bool has_clusters() { return device_attribute(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0; }
 
 }  // namespace

@@ -139,8 +139,8 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   return CUDA_SUCCESS;
 }
 
-// SYNC_MEMOPS asks that synchronous copies and fills on the memory be synchronous always. It is remembered only:
-// copies and fills are ordered with everything that can see them here, as no peer device reads behind CUDA's back.
+// SYNC_MEMOPS asks that synchronous copies and fills of this memory never return early. It is only remembered: no peer
+// device reads the memory, so nobody could see the difference.
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;

@@ -81,7 +81,7 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream st
   return CUDA_SUCCESS;
 }
 
-// Four- or eight-byte values, by attribute; 0 for attributes that are none.
+// How many bytes an attribute's value has, 4 or 8; 0: there is no such attribute.
 size_t attribute_bytes(CUmemPool_attribute attribute) {
   switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -161,7 +161,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   bool capturing = false;
   result = is_capturing(on, &capturing);
   if (result == CUDA_SUCCESS) result = wire::memory_free_async(call, address, on);
-  // A captured free happens at each launch, and a graph's launch brings its memory back: such addresses stay known.
+  // A captured free happens at each launch of the graph, and the next launch allocates the memory again: the address
+  // stays known.
   if (result == CUDA_SUCCESS && !capturing && range->kind != RangeKind::kGraph) AddressMap::get().forget(*range);
   return result;
 }
@@ -218,7 +219,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
       return CUDA_ERROR_INVALID_VALUE;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-      if (number) return CUDA_ERROR_INVALID_VALUE;  // marks can only be taken back
+      if (number) return CUDA_ERROR_INVALID_VALUE;  // a high-water mark can only be reset
       break;
     default:
       break;

@@ -18,7 +18,7 @@ constexpr uint64_t kStreamFrom = 8u << 20;  // more than a core's caches hold
 constexpr uint64_t kPieceLeast = 64u << 10;
 constexpr uint32_t kBatchMost = kBounceBytes / kPieceLeast;
 
-// How much goes into one record, as the device likes it; a bounce buffer takes a batch of such pieces.
+// How many bytes go into one record: the device says what it prefers. A bounce buffer holds a batch of such pieces.
 uint64_t piece_bytes() { return std::clamp<uint64_t>(process().device.piece_bytes, kPieceLeast, kBounceBytes); }
 
 std::byte* at(const vgpu_copy_end& end, uint64_t x, uint64_t y, uint64_t z) {
@@ -55,7 +55,7 @@ class Pieces {
   uint64_t x_ = 0, y_ = 0, z_ = 0;
 };
 
-// What goes through one bounce buffer; its done word stands for the last piece.
+// The pieces that go through one bounce buffer. Its done word is set when the last of them is done.
 struct Batch {
   Bounce bounce;
   Piece pieces[kBatchMost];
@@ -64,7 +64,7 @@ struct Batch {
   std::byte* staged(uint32_t piece) const { return bounce.data + piece * piece_bytes(); }
 };
 
-// A short copy is cut into several batches too, so that both sides work at once.
+// How many pieces make a batch. A short copy is cut into several batches too, so that both sides work at the same time.
 uint32_t batch_pieces(const vgpu_copy& copy) {
   const uint64_t total = copy.width_bytes * copy.height * copy.depth;
   return static_cast<uint32_t>(
@@ -116,8 +116,8 @@ CUresult copy_awaited(Call& call, const vgpu_copy& copy, uint64_t stream) {
   return call.wait_done(completion);
 }
 
-// Copies in place, with the program's end pinned. False: staging it is (direct mode cannot pin, pages may be pinned by
-// somebody else already, or the copy is short).
+// Copies in place, with the program's pages pinned. False: the copy has to be staged, because it is short, direct mode
+// cannot pin, or the pages are pinned already.
 bool copy_pinned(Call& call, const vgpu_copy& copy, bool to_program, uint64_t stream, CUresult* result) {
   static std::atomic<bool> never{false};
   const vgpu_copy_end& program = to_program ? copy.destination : copy.source;
@@ -136,7 +136,7 @@ bool copy_pinned(Call& call, const vgpu_copy& copy, bool to_program, uint64_t st
   return true;
 }
 
-// Asks for the next pieces of a copy to the program. `piece` is the next one while `more`.
+// Publishes the records of the next batch of a copy to the program. `piece` is the next piece while `more` is true.
 CUresult request(Call& call, const vgpu_copy& copy, uint64_t stream, uint32_t most, Pieces* pieces, Piece* piece,
                  bool* more, Batch* batch) {
   CUresult result = call.bounce(&batch->bounce);

@@ -1,5 +1,6 @@
-// Copies between the host side and memory that only the program sees, larger than a record: through pieces of shared
-// memory, or in a VM by pinning the program's pages, and keeping them pinned for the next copy.
+// Copies between device memory and the program's own (pageable) memory that are too large for a record. In a VM they
+// pin the program's pages and keep them pinned for the next copy. Short copies, and copies whose pages cannot be
+// pinned, go through staging memory that both sides see.
 #pragma once
 
 #include <cuda.h>
@@ -11,10 +12,11 @@
 
 namespace bandsaw::libcuda {
 
-// `copy` is resolved: one end is host memory of this process (address, pitch, height), the other the runner's to reach.
-// `judged`: the host may refuse the other end's address, and every record says where its word goes, so that nothing of
-// it is left for later calls. From: returns when the source was read, or with `judged` when the host has said what came
-// of it. To: returns when the bytes are there.
+// `copy` is resolved: one end is the program's memory (address, pitch, height), the other is memory that the runner
+// reaches. `judged`: only the host knows whether the other end's address is valid. The call then waits for the result
+// of each record, so that it returns the error itself instead of leaving it to a later call.
+// copy_from_program returns when the source has been read; with `judged`, when the host has reported the result.
+// copy_to_program returns when the bytes are in the program's memory.
 CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream, bool judged);
 CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream, bool judged);
 

@@ -29,7 +29,7 @@ struct StreamRecord {
 
 HandleTable<StreamRecord>& streams();
 
-// The handle for the wire, after a look whether there is such a stream: INVALID_HANDLE otherwise. No lock.
+// Gives the handle for the wire. INVALID_HANDLE: there is no such stream. Takes no lock.
 inline CUresult check_stream(CUstream stream, uint64_t* wire) {
   *wire = wire_stream(stream);
   if (*wire <= VGPU_STREAM_PER_THREAD || streams().find(*wire)) return CUDA_SUCCESS;
@@ -39,8 +39,9 @@ inline CUresult check_stream(CUstream stream, uint64_t* wire) {
 // How many captures this process has begun and not ended. Zero: nobody captures, and copies need not ask.
 extern std::atomic<int> active_captures;
 
-// For work on a stream: check_stream, and while anybody captures whether the stream may take work
-// (STREAM_CAPTURE_INVALIDATED, or STREAM_CAPTURE_IMPLICIT on the legacy stream, which ends the captures concerned).
+// For calls that put work on a stream: check_stream and, while anybody captures, whether the stream may take work.
+// STREAM_CAPTURE_INVALIDATED, or on the legacy stream STREAM_CAPTURE_IMPLICIT, which also invalidates the captures
+// concerned.
 CUresult check_captured(uint64_t wire_stream);
 inline CUresult check_work_stream(CUstream stream, uint64_t* wire) {
   const CUresult result = check_stream(stream, wire);
@@ -48,8 +49,8 @@ inline CUresult check_work_stream(CUstream stream, uint64_t* wire) {
   return check_captured(*wire);
 }
 
-// For calls that CUDA calls potentially unsafe (cuThreadExchangeStreamCaptureMode): STREAM_CAPTURE_UNSUPPORTED when a
-// capture forbids them to this thread, and that capture is invalid then.
+// For calls that CUDA calls potentially unsafe (cuThreadExchangeStreamCaptureMode). STREAM_CAPTURE_UNSUPPORTED: a
+// capture forbids them to this thread; that capture is then invalid.
 CUresult check_unsafe(Call& call);
 
 // Makes the capture that `wire_stream` is part of invalid; returns STREAM_CAPTURE_UNSUPPORTED.
@@ -64,7 +65,7 @@ void forget_capture(uint64_t wire_stream);
 // Whether work on this stream goes into a graph instead of being done. Costs a round trip while anybody captures.
 CUresult is_capturing(uint64_t wire_stream, bool* capturing);
 
-// Waiting inside a host function would wait for itself: CUDA_ERROR_NOT_PERMITTED there.
+// CUDA_ERROR_NOT_PERMITTED inside a host function: a wait there could wait for the function itself.
 CUresult check_may_wait();
 
 // Starts the thread that runs host functions and stream callbacks; cheap once it runs.

@@ -1,5 +1,5 @@
-// Texture and surface objects. A program holds the number that kernels take, which is the device's own; here stands
-// which object on the wire it is, and what it was made from.
+// Texture and surface objects. The program holds the number that kernels take, which is the device's own. This file
+// finds the object's handle on the wire by that number, and what the object was made from.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -55,7 +55,7 @@ class NumberTable {
     return true;
   }
 
-  // Takes it out, so that of two who destroy it one does.
+  // Removes the entry and returns it: of two threads that destroy the same object only one gets it.
   bool take(Key key, T* record) {
     std::lock_guard lock(mutex_);
     auto found = records_.extract(key);

@@ -90,7 +90,7 @@ CUresult pageable_copy(Call& call, const vgpu_copy& copy, bool to_program, uint6
                           : copy_from_program(call, copy, stream, judged);
 }
 
-// Whether only the device can have given this address out.
+// Whether the address lies in the device's half of the window, where nobody else allocates.
 bool in_device_window(uint64_t address) {
   const uint64_t begin = process().transport->window_base() + VGPU_WINDOW_DEVICE_OFFSET;
   return address - begin < VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
@@ -139,7 +139,8 @@ CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uin
   flatten(&copy);
   if (to == from) return host_copy(call, copy, stream);
   result = pageable_copy(call, copy, to == Place::kPageable, stream, judged);
-  // Such a copy is over for the program when its source was read, but the program can see where it goes.
+  // A copy from pageable memory may return once the source has been read. But the program can read managed memory, so
+  // there the bytes must have arrived.
   if (result == CUDA_SUCCESS && wait && to == Place::kManaged) result = wire::stream_synchronize(call, stream);
   return result;
 }

@@ -10,31 +10,31 @@
 
 namespace bandsaw::libcuda {
 
-// What the program said about one end's address. With unified addressing it is only a hint, but for arrays, whose
-// handle stands in the address's place.
+// What the program said about one end's address. With unified addressing this is only a hint, except for kArray: there
+// the address is an array's handle.
 enum class Side { kDevice, kHost, kUnified, kArray };
 
 // Where an end really lies.
 enum class Place {
   kDevice,  // device memory, arrays
-  // The device's, if it is anybody's, such as a variable's that a kernel took: the host judges, and the call waits for
-  // its word, so that it can refuse.
+  // Memory that libcuda does not know, such as a variable whose address a kernel returned. Only the host can tell
+  // whether the address is valid, so the call waits for the host's result.
   kUnknown,
-  kManaged,   // managed memory: the device's to reach, and the program's to look at as soon as a copy is done
+  kManaged,   // managed memory: the device reaches it, and the program may read it once a copy is done
   kShared,    // host memory that the runner sees
   kPageable,  // the program's own memory
 };
 
-// Looks an end up, folds its x, y, z into the address (not an array's) and sets its kind. `extent` gives the bytes from
-// the folded address to the last one copied. INVALID_VALUE for addresses that cannot be.
+// Finds out where an end lies. Folds its x, y and z into its address (unless it is an array) and sets its kind.
+// `extent` is the size of the copy. INVALID_VALUE: the range of addresses is not valid.
 struct Extent {
   uint64_t width_bytes = 0, height = 1, depth = 1;
 };
 CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place* place);
 
-// Does one copy in the order of `stream`. `wait`: the form that returns when the copy is done, as far as CUDA promises
-// that for these kinds of memory (device to device never waits; pageable sources are only read). An empty copy is
-// success.
+// Does one copy in the order of `stream`. `wait`: this is the synchronous form. It returns when the copy is done, as
+// far as CUDA promises that: a copy from device to device never waits, and one from pageable memory waits only until
+// the source has been read. An empty copy succeeds.
 CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uint64_t stream, bool wait);
 
 // A 1D copy as a structure.

@@ -59,7 +59,7 @@ CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpP
   return cuStreamBatchMemOp_v2(stream, count, operations, flags);
 }
 
-// These name the operation that failed; SIZE_MAX where the failure is none operation's own.
+// These name the operation that failed. SIZE_MAX: the error is not that of a single operation.
 CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, size_t* sizes, size_t count,
                             CUmemcpyAttributes* attributes, size_t* attribute_begins, size_t attribute_count,
                             size_t* failed, CUstream stream) {

@@ -52,7 +52,7 @@ CUresult check_prop(const CUmemAllocationProp& prop) {
 
 vgpu_memory_props wire_props(const CUmemAllocationProp& prop) { return {prop.allocFlags.compressionType, 0}; }
 
-// Under the lock: what nobody holds any more is given back.
+// Releases the memory on the host when nobody holds it any more. Called with the lock held.
 CUresult drop_if_unused(Call& call, MemoryRecord* record) {
   if (record->references || record->mappings) return CUDA_SUCCESS;
   const uint64_t handle = record->handle;
@@ -87,7 +87,7 @@ namespace wire = bandsaw::wire;
 
 extern "C" {
 
-// The wanted address is a wish, which the driver may leave unheard as well.
+// The wanted address is ignored, which NVIDIA's driver may do too.
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr,
                              unsigned long long flags) {
   Call call;

@@ -43,7 +43,7 @@ Call::Call() : thread_(&this_thread()) {
   lane_ = thread_->lane;
   const CUresult sticky = lane_->sticky_error();
   if (sticky != CUDA_SUCCESS) {
-    // Who hears of a fault without having asked has not been told what its kernel printed.
+    // The program learns of a fault here without having synchronised, so what its kernels printed was not fetched yet.
     if (process().sticky.exchange(sticky, std::memory_order_relaxed) == CUDA_SUCCESS) output_pending_ = true;
     fail(sticky);
   }

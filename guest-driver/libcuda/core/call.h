@@ -71,8 +71,8 @@ struct Bounce {
 
 class Call {
  public:
-  // Fails with CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child, with the sticky error after one, and
-  // with kLostHost when the host is gone.
+  // Fails with CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child, with the sticky error if there is one,
+  // and with kLostHost when the host is gone.
   Call();
   ~Call();  // prints what kernels printed, if a reply said that there is something
   Call(const Call&) = delete;
@@ -87,12 +87,13 @@ class Call {
   // False, and the Call fails with CUDA_ERROR_INVALID_CONTEXT, when there is none.
   bool require_context();
 
-  // Staging memory of this thread (kBounceBytes long), ready to be overwritten: waits until the wire call that used
-  // it last is done. After the wire call that names `done` has been published, say bounce_used; wait_done then waits
-  // for exactly that call (for a copy out: before the bytes are read). A thread has kBounceSlots of them, used in turn.
+  // Staging memory of this thread, kBounceBytes long. Waits until the wire call that used it last is done, so it may be
+  // overwritten. A thread has kBounceSlots of them, used in turn. After publishing the wire call that names `done`,
+  // call bounce_used(). wait_done() then waits for exactly that call; after a copy out, call it before reading the
+  // bytes.
   CUresult bounce(Bounce* bounce);
   void bounce_used(const Bounce& bounce);
-  // A completion word without memory, for wire calls on memory that both sides see already; same protocol.
+  // As bounce(), but only a completion word, for wire calls on memory that both sides see already.
   CUresult completion(Bounce* completion);
   CUresult wait_done(const Bounce& bounce);
 

@@ -91,7 +91,7 @@ CUresult CUDAAPI cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
   return CUDA_SUCCESS;
 }
 
-// They switch an attached profiler, and there is none to attach.
+// They control an attached profiler, and none can be attached here.
 CUresult CUDAAPI cuProfilerStart(void) { return health(); }
 CUresult CUDAAPI cuProfilerStop(void) { return health(); }
 

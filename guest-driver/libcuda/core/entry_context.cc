@@ -96,7 +96,7 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx) {
 
 CUresult CUDAAPI cuCtxDestroy(CUcontext ctx) { return cuCtxDestroy_v2(ctx); }
 
-// The usage count of these deprecated two is the creation itself: attach adds none.
+// These two are deprecated. They count their own uses of a context, beside its creation.
 CUresult CUDAAPI cuCtxAttach(CUcontext* pctx, unsigned int flags) {
   if (!pctx || flags) return CUDA_ERROR_INVALID_VALUE;
   Context* found = nullptr;

@@ -38,7 +38,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   }
   end_context(primary);  // calls into other libraries: no lock held
   std::lock_guard lock(context_mutex());
-  if (primary->retains > 0) return CUDA_SUCCESS;  // somebody was quick; the context lives on
+  if (primary->retains > 0) return CUDA_SUCCESS;  // another thread has retained it meanwhile
   Call call;
   const CUresult result = wire::context_destroy(call, primary->handle);
   primary->handle = 0;

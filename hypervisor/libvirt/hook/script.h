@@ -1,6 +1,6 @@
 // What libvirt runs when a domain starts: /etc/libvirt/hooks/qemu.d/bandsaw, a script that hands the domain's XML to
-// `vgpuctl hook`. Its end with another status than 0 keeps the domain from starting. A domain without our metadata
-// starts whatever has become of vgpuctl.
+// `vgpuctl hook`. If it exits with a status other than 0, the domain does not start. A domain without our metadata
+// starts even where vgpuctl is missing or fails.
 //
 // Sources: libvirt's documentation of hooks: DOMAIN OPERATION SUBOPERATION EXTRA, the XML on stdin; a hook may not call
 // libvirt. libvirt's AppArmor profile (usr.sbin.libvirtd): a hook may execute what lies in /usr/bin, unconfined, and
