@@ -1,17 +1,45 @@
-// The gates of one virtual GPU's guest processes, in the memory of its usage page: how runners ask the arbiter for
-// slices of an engine, and how it answers.
+// The gates: how the runners of one virtual GPU ask vgpud's arbiter for time on an engine, and how it grants it. There
+// are no messages. Both sides map the grant page, which is part of the usage page (runner_link.h), and wake each other:
+// the runner writes the doorbell (an eventfd), the arbiter wakes a futex.
 //
-// A runner gathers work into slices. Before it begins one it counts it in `begun`; if the gate then is not open, it
-// takes that back, counts up `asked`, rings, and sleeps on `granted` until that is equal. When all work of a slice is
-// done, it adds the measured time to `busy_ns` and counts up `ended`. The arbiter opens a gate while nobody else wants
-// the engine. To close it, it clears `open` and then reads `begun`; the runner counts `begun` and then reads `open`
-// (both sequentially consistent), so one of the two sees the other.
+// A gate belongs to one runner (a slot) and one engine. What passes it is a time slice: work that a runner puts on the
+// engine in one go. Short kernels are gathered until they take about `quantum_ns`; a long one is a slice of its own.
+//
+// Who writes what
+//   runner    of its own slot: begun, asked, ended, busy_ns, the record of its kernel, and a bit of `pending`
+//   arbiter   granted, open, no_waiters, resident, blocks; depth, quantum_ns, slicing_off, planned; it clears bits of
+//             `pending`; it clears `no_arbiter`, and sets it while it does not schedule this virtual GPU
+//   session   `no_arbiter` when the arbiter's connection ends; when a runner has gone, it zeroes the counters of its
+//             slot and counts up `generation`, so that the next runner there is not taken for the last one
+//
+// The life of a time slice
+//   1. The runner counts up `begun` and then reads `open`. If that is 1, the slice begins at once.
+//   2. If it is 0, the runner takes its count back, counts up `asked`, sets its bit of `pending` (and writes the
+//      doorbell if the bit was clear), and sleeps on the futex `granted`. The arbiter copies the value of `asked` that
+//      it saw to `granted`. When the two are equal, the runner counts up `begun`, and the slice begins.
+//   3. When the device has done all of it, the runner adds the measured time to `busy_ns` and then counts up `ended`.
+//      At a closed gate it tells the arbiter as in step 2; at an open one the arbiter reads the counters by itself,
+//      once in each scheduling period and when it closes the gate.
+// The runner puts work without which nothing on the engine would ever end past a closed gate without asking. It counts
+// that work in `begun` and `ended` too, and the virtual GPU is charged for it.
+//
+// Why no slice begins unseen. The arbiter opens the gates of a virtual GPU while no other one wants the engine. When
+// another one does, it clears `open` and then reads `begun`; `begun - ended` slices still run, and it waits for them.
+// The runner writes `begun` and then reads `open`; the arbiter writes `open` and then reads `begun`. All four accesses
+// are sequentially consistent, so at least one side sees the other's write: either the arbiter counts the slice, or
+// the runner finds the gate closed. Both may happen. Then the arbiter has counted a slice that the runner takes back;
+// it corrects that when the runner asks.
+//
+// Without an arbiter `no_arbiter` is 1: from the session's start on, and again after vgpud has ended. Runners then
+// begin without asking or counting. Whoever sets the word wakes the runners that sleep; they read it and go on. An
+// arbiter that attaches takes the counters as it finds them, grants all that was asked, and clears `no_arbiter` last.
 //
 // Where the arbiter plans whose kernels run beside each other (`planned`), a runner that asks for a slice of a long
-// kernel says first what kernel that is (offer.h), and makes the slice as large as was granted.
+// kernel describes that kernel first (offer.h), and makes the slice as large as was granted.
 //
-// Counters wrap around. Neither side believes the other: the arbiter bounds what it reads, and a runner that finds
-// `no_arbiter` asks nobody.
+// Counters wrap around: only their differences and their equality count. Neither side trusts the other. A runner may
+// write anything anywhere on the page: the arbiter bounds what it reads, and nonsense harms this virtual GPU alone.
+// What a runner reads decides only how long it waits and how large its slices are.
 #pragma once
 
 #include <array>
@@ -31,14 +59,14 @@ inline constexpr uint32_t kNoResident = ~uint32_t{0};
 
 struct alignas(64) Gate {
   // Written by the runner.
-  std::atomic<uint32_t> begun, ended;  // slices
-  std::atomic<uint32_t> asked;
+  std::atomic<uint32_t> begun, ended;  // time slices
+  std::atomic<uint32_t> asked;         // time slices that were asked for
   uint32_t reserved;
-  std::atomic<uint64_t> busy_ns;  // of the slices that have ended
+  std::atomic<uint64_t> busy_ns;  // measured time of the slices that have ended
   // Written by the arbiter. `granted` is a futex word.
   std::atomic<uint32_t> granted;     // the last `asked` that may begin
   std::atomic<uint32_t> open;        // 1: slices begin without asking
-  std::atomic<uint32_t> no_waiters;  // 1: where it is not open, nobody waits for the end of what has begun
+  std::atomic<uint32_t> no_waiters;  // 1: it is closed, but nobody waits for the end of the slices that have begun
   // Where slices are planned: what was granted, written before `granted`; 0: as the runner likes. Of resident blocks
   // `resident` holds from now on: who has others stops at the end of a block, and asks again.
   std::atomic<uint32_t> resident;  // blocks on each SM, or kNoResident
@@ -46,16 +74,16 @@ struct alignas(64) Gate {
 };
 
 struct GrantPage {
-  // A futex word. 1: there is no arbiter, everybody may begin. Set by the session when the arbiter's connection ends,
-  // cleared by the arbiter.
+  // 1: there is no arbiter, and everybody may begin.
   std::atomic<uint32_t> no_arbiter;
   std::atomic<uint32_t> depth;       // slices of a runner in flight on an engine; set by the arbiter
   std::atomic<uint64_t> quantum_ns;  // short work is gathered to slices of this length; set by the arbiter
-  // Slots with news for the arbiter, a bit for each. Who sets one that was clear writes the doorbell (an eventfd).
+  // A bit for each slot: its gates have changed since the arbiter read them. Who sets a bit that was clear writes the
+  // doorbell. The arbiter clears a bit before it reads the gates, so that a later change sets it again.
   std::array<std::atomic<uint64_t>, kGateSlots / 64> pending;
-  // Counted up by the session when a slot's runner has gone and its gates are cleared.
+  // Of each slot: how many runners have gone from it.
   std::array<std::atomic<uint32_t>, kGateSlots> generation;
-  std::atomic<uint32_t> slicing_off;  // 1: kernels are not to be cut, whatever they take; set by the arbiter
+  std::atomic<uint32_t> slicing_off;  // 1: kernels run in one piece, however long they are; set by the arbiter
   std::array<std::array<Gate, kGateEngines>, kGateSlots> gates;
   std::atomic<uint32_t> planned;         // 1: long kernels are to be offered; set by the arbiter
   std::array<Offer, kGateSlots> offers;  // of the compute gates
@@ -67,7 +95,7 @@ struct GateHello {
   uint64_t grant_page_offset = 0;  // in the usage page
 };
 
-// True: the doorbell is to be rung.
+// Sets the slot's bit. True: it was clear, and the caller writes the doorbell.
 inline bool set_pending(GrantPage& grant_page, uint32_t slot) {
   const uint64_t bit = uint64_t{1} << (slot % 64);
   return (grant_page.pending[slot / 64].fetch_or(bit) & bit) == 0;

@@ -12,9 +12,9 @@ namespace bandsaw::runner {
 namespace {
 
 constexpr uint64_t kUnitsMax = 1 << 16, kUnmeasuredMost = 64;
-// Where no arbiter has said how long slices are: they are still measured.
+// How long slices are where no arbiter has said it. They are measured there too.
 constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
-// A program that has put nothing on an engine for so long may go on with work of another length.
+// After a pause of this length a program may go on with work of another length.
 constexpr std::chrono::milliseconds kForget{50};
 
 }  // namespace
@@ -65,7 +65,7 @@ void GateView::enter_unasked(unsigned engine) {
   start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = Clock::now()});
 }
 
-// Of a slice that is counted, the gate's counter has been raised before.
+// A slice that is counted is in the gate's `begun` already.
 void GateView::start(unsigned engine, const Slice& slice) {
   Lane& lane = lanes_[engine];
   if (slice.counted) ++lane.in_flight;
@@ -74,7 +74,7 @@ void GateView::start(unsigned engine, const Slice& slice) {
 }
 
 void GateView::leave(unsigned engine, SliceDone done) {
-  if (!lanes_[engine].slice.begun) return done(0);  // nobody asks who uses the engine
+  if (!lanes_[engine].slice.begun) return done(0);  // there is no grant page, and no slice
   close(engine, std::move(done));
 }
 
@@ -104,8 +104,9 @@ uint64_t GateView::quantum_ns() const {
   return told == 0 ? kQuantumNs : std::min(told, kQuantumMostNs);
 }
 
-// As many units as a quantum holds, but at most twice as many as were seen to end, the next ones may be longer; and no
-// more than were seen to end, where fewer come in a quantum: who pauses between them would wait for each slice's end.
+// How many units the next slice may have: as many as a quantum holds, but at most twice as many as the largest slice
+// that ended lately had, since the next units may be longer. Where the last slice was still open when its quantum was
+// over, at most as many as that: a program that pauses between units would wait for the end of each slice.
 uint64_t GateView::limit(const Lane& lane) const {
   const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
   const uint64_t most = (lane.in_time ? 2 : 1) * lane.proven.load(std::memory_order_relaxed);
@@ -115,26 +116,27 @@ uint64_t GateView::limit(const Lane& lane) const {
 }
 
 bool GateView::permitted(Gate& gate) {
-  // Counted first and looked second: see gate_link.h.
+  // `begun` is written before `open` is read: gate_link.h says why.
   gate.begun.fetch_add(1);
   if (gate.open.load() || grant_page_->no_arbiter.load()) return true;
   gate.begun.fetch_sub(1);
   return false;
 }
 
-// Of a launch's, as many as half a quantum holds: whoever comes waits no longer for them than for short work.
+// How many pieces of a sliced kernel may be in flight: as many as half a quantum holds, so that another virtual GPU
+// waits no longer for them than for short work.
 uint32_t GateView::pieces(const Lane& lane) const {
   const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
   return unit_ps == 0 ? 1 : static_cast<uint32_t>(std::min<uint64_t>(quantum_ns() * 500 / unit_ps, kGateDepthMax));
 }
 
-// At an open gate the runner itself bounds what is in flight; at a closed one the arbiter does, and is to know at each
-// choice that there is more. At both, a slice larger than any before goes alone: work that is suddenly long is noticed
-// after one slice of it.
+// Whether one more slice may be in flight. At an open gate the runner bounds their number. At a closed one the arbiter
+// does, and the runner always asks, so that the arbiter knows at each choice that more work waits. At both, a slice
+// larger than any before is alone in flight: work that suddenly takes longer is noticed after one slice of it.
 bool GateView::has_room(Lane& lane, const Gate& gate, bool one_piece) {
   const bool grows = !one_piece && limit(lane) > lane.proven.load(std::memory_order_relaxed);
   if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
-  // Of work that is longer than a quantum one piece keeps the engine busy, and who comes back waits for no more.
+  // One piece that is longer than a quantum keeps the engine busy, and another virtual GPU waits for no more than it.
   const bool alone = grows || lane.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
   const uint32_t told = std::clamp<uint32_t>(grant_page_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
   const uint32_t depth = alone ? 1 : one_piece ? std::max(told, pieces(lane)) : told;
@@ -145,7 +147,8 @@ bool GateView::has_room(Lane& lane, const Gate& gate, bool one_piece) {
   return false;
 }
 
-// Asks, or looks for the answer. Without an arbiter there is nobody to answer.
+// Asks, or reads the answer to what was asked before. True: the slice may begin, and is counted. Without an arbiter
+// nobody answers, and it may begin.
 bool GateView::granted(Lane& lane, Gate& gate) {
   if (!lane.asking) {
     lane.asking = true;
@@ -186,7 +189,7 @@ void GateView::report(unsigned engine, const OfferFacts& facts) {
   ring();
 }
 
-// Of the ask that is so many after the last one.
+// Describes the kernel of the ask number `asked + after`.
 void GateView::put_offer(unsigned engine, OfferFacts facts, uint32_t after) {
   facts.asked = grant_page_->gates[slot_][engine].asked.load(std::memory_order_relaxed) + after;
   write_offer(grant_page_->offers[slot_], facts);
@@ -229,7 +232,7 @@ bool GateView::settle() {
 }
 
 void GateView::wait(std::chrono::nanoseconds most) {
-  pause();  // who waits for one engine keeps none from others
+  pause();  // while the runner sleeps, no slice of it stays begun and keeps an engine from others
   std::array<FutexWord, kGateEngines> words;
   size_t count = 0;
   for (const Lane& lane : lanes_) {
@@ -265,7 +268,7 @@ void GateView::close(unsigned engine, SliceDone also) {
       });
 }
 
-// Longer work counts at once, shorter by and by.
+// How long a unit takes: longer measurements count at once, shorter ones gradually.
 void GateView::learn(Lane& lane, uint64_t units, uint64_t busy_ns) {
   if (units == 0) return;
   if (busy_ns == 0) lane.unmeasured = true;
@@ -274,7 +277,7 @@ void GateView::learn(Lane& lane, uint64_t units, uint64_t busy_ns) {
   lane.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
 }
 
-// One that was cut short by what the guest did says little against larger ones.
+// How many units are known to go into a slice. A slice that ended early, because the guest waited, lowers it little.
 void GateView::prove(Lane& lane, uint64_t units) {
   const uint64_t known = lane.proven;
   lane.proven = std::max<uint64_t>({1, units, known - known / 64});

@@ -1,4 +1,9 @@
-// What the arbiter hears from the gates, and what it charges for it.
+// What the arbiter reads at the gates, and what it charges for it.
+//
+// heard() runs when a virtual GPU's doorbell was written. It takes the bits of the pending bitmap and reads the gates
+// of those slots: slices that have ended since the last time are completed, a new ask goes to the scheduler. Gates are
+// also read without a bit when a lease is renewed or closed (arbiter_lease.cc), since runners at an open gate stay
+// silent.
 
 #include <algorithm>
 #include <bit>
@@ -16,10 +21,11 @@ using sched::Engine;
 using sched::kMicrosecond;
 using sched::kMillisecond;
 
-// What nobody believes of a gate's counters.
+// A gate that says that more slices run than this talks nonsense.
 constexpr uint32_t kSlicesAtOnce = 64;
-// A slice holds the engine a little longer than it works: switching, the runner's own time. What goes beyond adds up,
-// and what adds up beyond the benefit of doubt is charged.
+// A slice holds the engine a little longer than its measured time: contexts are switched, and the runner needs time
+// itself. The usual difference is kUsualDelay and 1 / kUsualPart of the time. What exceeds it is summed up, and the
+// part of the sum above kDoubt is charged.
 constexpr ArbiterCore::Time kUsualDelay = 200 * kMicrosecond, kDoubt = 50 * kMillisecond;
 constexpr ArbiterCore::Time kUsualPart = 8;
 constexpr size_t kTraceMax = 1 << 20;
@@ -49,7 +55,7 @@ void ArbiterCore::hear_slot(Vgpu& vgpu, uint32_t slot, Time now) {
   look_at_offer(vgpu, slot, now);
 }
 
-// How many slices of the gate have begun and not ended, as far as that can be believed.
+// How many slices of the gate have begun and not ended; 0 if its counters are nonsense.
 uint32_t ArbiterCore::running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const {
   const Gate& gate = vgpu.grant_page->gates[slot][engine];
   const uint32_t ended = gate.ended, running = gate.begun - ended;
@@ -78,7 +84,7 @@ void ArbiterCore::hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now
   settle_closing(vgpu, engine_queue_of(engine), now);
 }
 
-// A gate that was made after the others were opened.
+// The ask of a gate whose virtual GPU has an open lease: the gate is opened like its others.
 void ArbiterCore::let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   Gate& gate = vgpu.grant_page->gates[slot][engine];
   vgpu.last_wanted[engine_queue_of(engine)] = now;
@@ -97,8 +103,9 @@ void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   waiting_[request.id] = {&vgpu, slot, engine};
 }
 
-// In the order in which they began: those given up, those begun at the open gate, those granted. Before a lease closes,
-// what was granted is older than it.
+// Slices are taken to end in the order in which they began. First come those that were given up; then those begun at a
+// gate that has been closed since; then those that were granted; last, under a lease that still counts, those begun at
+// the open gate.
 void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now) {
   Lane& lane = vgpu.slots[slot][engine];
   Lease& lease = vgpu.leases[engine_queue_of(engine)];
@@ -141,8 +148,8 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
   lane.last_end = now;
 }
 
-// The measured time, but never more than the engine was held; and not less, by and by, than it was kept from others who
-// waited for it.
+// What is charged for a slice: its measured time `busy_ns`, at most the time `held` for which it had the engine. Where
+// others waited for `kept`, a runner that reports too little is charged the difference after a while (see kDoubt).
 ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept) {
   held = std::clamp<Time>(held, 0, sched::kLongest / 2);
   Time charged = std::min<Time>(static_cast<Time>(std::min<uint64_t>(busy_ns, sched::kLongest / 2)), held);
@@ -157,7 +164,7 @@ ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, EngineQueue queue, uint64_t bu
   return charged + take_debt(vgpu, queue);
 }
 
-// What is to be charged beside the next slice; then it is.
+// Takes the time that is still to be charged, together with the next slice.
 ArbiterCore::Time ArbiterCore::take_debt(Vgpu& vgpu, EngineQueue queue) {
   return std::min(std::exchange(vgpu.debt[queue], 0), sched::kLongest / 2);
 }
@@ -172,7 +179,7 @@ void ArbiterCore::complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Gra
   record(vgpu, slot, engine, slice, now, charged);
 }
 
-// Its runner has gone: what it held is free, and charged as long as it held it.
+// The slot's runner has gone: its slices are over, and each is charged the time for which it had the engine.
 void ArbiterCore::forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   Lane& lane = vgpu.slots[slot][engine];
   if (lane.waiting) withdraw(vgpu, slot, engine, now);
