@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 
+from benchmarks.results import columns, exit_status, reaches
 from lab import host, setup
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct, run_in_guest
@@ -57,10 +58,7 @@ def _verdict(result: dict) -> str:
     wanted = result["wanted"]
     if not wanted or result["where"] == "vm":
         return ""
-    relation, limit = wanted.split()
-    value = result["ratio"] or result["value"]
-    good = value <= float(limit) if relation == "<=" else value >= float(limit)
-    return f"{wanted} {'yes' if good else 'NO'}"
+    return f"{wanted} {'yes' if reaches(result['ratio'] or result['value'], wanted) else 'NO'}"
 
 
 def _table(results: list[dict]) -> None:
@@ -69,11 +67,7 @@ def _table(results: list[dict]) -> None:
         against = f"{result['against']:.4g} {result['unit']} ({result['baseline']})" if result["baseline"] else ""
         rows.append((result["name"], result["where"], f"{result['value']:.4g} {result['unit']}", against,
                      f"{result['ratio']:.2f}" if result["ratio"] else "", _verdict(result)))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for number, row in enumerate(rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-        if number == 0:
-            print("  ".join("-" * width for width in widths))
+    print("\n".join(columns(rows)))
 
 
 def run(arguments: list[str], epilog: str = "") -> int:
@@ -93,7 +87,8 @@ def run(arguments: list[str], epilog: str = "") -> int:
         print(json.dumps({"results": results}, indent=1))
     else:
         _table(results)
-    return 0
+    return exit_status([f"{result['name']} is {result['ratio'] or result['value']:.4g}, wanted {result['wanted']}"
+                        for result in results if _verdict(result).endswith("NO")])
 
 
 def _quiet(json_only: bool):

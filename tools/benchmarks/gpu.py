@@ -11,8 +11,10 @@ import statistics
 import subprocess
 import time
 
-from benchmarks import svg
+from benchmarks import charts
+from benchmarks.charts import Axis, Bars, Lines, Series
 from benchmarks.gpu_wanted import WANTED
+from benchmarks.results import exit_status
 from lab import build, host, qemu_root, setup
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, native_environment, run_in_guest
@@ -137,7 +139,7 @@ class Bench:
         self.rows: list[Row] = []
         self.failures: list[str] = []
         self.raw: dict[str, dict] = {}
-        self.charts: dict[str, str] = {}
+        self.charts: dict[str, charts.Chart] = {}
         self.bandwidths: dict[str, Samples] = {}
         self.largest = 4 if options.software else 1024  # MiB, of a copy
         self.sides: dict[str, dict[str, str]] = {NATIVE: native_environment()}
@@ -182,7 +184,7 @@ class Bench:
         return [self.row(name, samples) for name in names]
 
 
-def _curves(rows: list[Row], pattern: str) -> list[svg.Series]:
+def _curves(rows: list[Row], pattern: str) -> list[Series]:
     """A line for each side and direction through the rows whose names match (size, unit, direction)."""
     factors = {"B": 1, "KiB": 2**10, "MiB": 2**20}
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -195,7 +197,7 @@ def _curves(rows: list[Row], pattern: str) -> list[svg.Series]:
             if value is not None:
                 found.setdefault((side, match.group(3)), []).append((size, value))
     words = {"H2D": "to the device", "D2H": "to the host"}
-    return [svg.Series(f"{side}, {words[direction]}", sorted(points), COLOURS[side], dashed=direction == "D2H")
+    return [Series(f"{side}, {words[direction]}", sorted(points), COLOURS[side], dashed=direction == "D2H")
             for (side, direction), points in found.items()]
 
 
@@ -204,10 +206,10 @@ def _copy_charts(bench: Bench, rows: list[Row], what: str, unit: str, place: str
     for kind in ("pinned", "pageable"):
         series = _curves(rows, rf"{place}{kind} (\d+) (B|KiB|MiB) (H2D|D2H)")
         if series:
-            size = svg.Axis("size of the copy", logarithmic=True, base=2, text=svg.byte_size)
+            size = Axis("size of the copy", logarithmic=True, base=2, bytes=True)
             title = f"{place}{what} of copies, {kind} host memory"
             name = f"{place.lower().replace(': ', '-')}{what}-{kind}"
-            bench.charts[name] = svg.line_chart(title[0].upper() + title[1:], size, svg.Axis(f"{what}, {unit}"), series)
+            bench.charts[name] = Lines(title[0].upper() + title[1:], size, Axis(f"{what}, {unit}"), series)
 
 
 def latency(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
@@ -281,8 +283,8 @@ def programs(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
     for label, found in ratios.items():
         both = [ratio for ratio in found if ratio]
         found.append(statistics.geometric_mean(both) if both else None)
-    bench.charts["programs"] = svg.bar_chart("Whole programs: time on Bandsaw over time on bare metal",
-                                             svg.Axis("ratio (less is better)"), [*names, "geom. mean"], ratios,
+    bench.charts["programs"] = Bars("Whole programs: time on Bandsaw over time on bare metal",
+                                             Axis("ratio (less is better)"), [*names, "geom. mean"], ratios,
                                              (1.03, "wanted: at most 1.03"))
 
 
@@ -317,8 +319,8 @@ def torch(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
     chosen = [row for row in rows if row.ratio and row.unit in ("ms", "us")]
     if not chosen:
         return
-    bench.charts["torch"] = svg.bar_chart("PyTorch: time on Bandsaw over time on bare metal",
-                                          svg.Axis("ratio (less is better)"),
+    bench.charts["torch"] = Bars("PyTorch: time on Bandsaw over time on bare metal",
+                                          Axis("ratio (less is better)"),
                                           [row.name.removeprefix("torch: ") for row in chosen],
                                           {"time": [row.ratio for row in chosen]}, (1.05, "wanted: at most 1.05"))
 
@@ -334,11 +336,11 @@ def split(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
     chunks = [name for name in samples.values if name.endswith("KiB H2D")]
     bench.rows += [Row(f"split in {name}", "GB/s", samples.median("driver H2D"), samples.median(name))
                    for name in chunks]
-    curves = [svg.Series("to the device", [(1024.0 * int(name.split()[0]), samples.median(name)) for name in chunks],
+    curves = [Series("to the device", [(1024.0 * int(name.split()[0]), samples.median(name)) for name in chunks],
                          COLOURS[BANDSAW])]
-    size = svg.Axis("size of the chunk", logarithmic=True, base=2, text=svg.byte_size)
-    bench.charts["split"] = svg.line_chart("Bandwidth of split copies, unregistered host memory", size,
-                                           svg.Axis("bandwidth, GB/s"), curves)
+    size = Axis("size of the chunk", logarithmic=True, base=2, bytes=True)
+    bench.charts["split"] = Lines("Bandwidth of split copies, unregistered host memory", size,
+                                           Axis("bandwidth, GB/s"), curves)
 
 
 MEASURES = {"latency": latency, "bandwidth": bandwidth, "programs": programs, "torch": torch, "vm": vm, "split": split}
@@ -370,10 +372,9 @@ def save(bench: Bench, facts: dict) -> None:
     results = [{**dataclasses.asdict(row), "ratio": row.ratio, "verdict": row.verdict(),
                 "wanted": WANTED[row.name].text if row.name in WANTED else ""} for row in bench.rows]
     (folder / "gpu.json").write_text(json.dumps({"facts": facts, "results": results, "failures": bench.failures,
-                                                 "samples": bench.raw}, indent=1) + "\n")
+                                                 "samples": bench.raw,
+                                                 "charts": charts.to_json(bench.charts)}, indent=1) + "\n")
     (folder / "gpu.txt").write_text(table(bench) + "\n")
-    for name, chart in bench.charts.items():
-        (folder / f"{name}.svg").write_text(chart)
 
 
 def _facts(bench: Bench) -> dict:
@@ -417,6 +418,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--native", action="store_true", help="bare metal only")
     parser.add_argument("--memory", help="memory share of the virtual GPU (48G)")
     parser.add_argument("--no-build", action="store_true", help="Bandsaw is built already")
+    parser.add_argument("--from", dest="stored", type=pathlib.Path, metavar="FILE",
+                        help="draw the charts of gpu.json that an earlier run has written; measure nothing")
     # For the harness itself: both sides on the software device, everything small.
     parser.add_argument("--software", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--scale", type=float, help=argparse.SUPPRESS)
@@ -433,6 +436,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 def run(arguments: list[str]) -> int:
     """Exit status 0 if everything ran and every target is met."""
     options = _options(arguments)
+    if options.stored:
+        return charts.redraw(options.stored, options.out)
     if not options.no_build and not options.native:
         prepare = setup.prepare if options.software else setup.prepare_gpu
         prepare(lab="vm" in options.only)
@@ -449,5 +454,8 @@ def run(arguments: list[str]) -> int:
     if not options.native:
         host.vgpuctl("destroy", VGPU, check=False)
     print(table(bench))
-    missed = [row.name for row in bench.rows if row.verdict() == "NO"]
-    return 1 if missed or bench.failures else 0
+    if options.out:
+        charts.draw(bench.charts, options.out, options.out / "gpu.json", "gpu")
+    missed = [f"{row.name} is {_cell(row.bandsaw, row.unit, True)}, wanted {WANTED[row.name].text}"
+              for row in bench.rows if row.verdict() == "NO"]
+    return exit_status([*missed, *bench.failures])

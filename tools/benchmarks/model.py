@@ -13,8 +13,9 @@ import pathlib
 import subprocess
 import sys
 
-from benchmarks import model_tables
+from benchmarks import charts, model_tables
 from benchmarks.model_data import Measured, forecast, guess, overlaps, pairs, profiles
+from benchmarks.results import exit_status
 from lab import setup
 from lab.cuda_programs import Program
 from lab.guest_run import native_environment
@@ -91,8 +92,8 @@ def _save(folder: pathlib.Path, stored: dict, result: dict, text: str) -> None:
     (folder / "model-measured.json").write_text(json.dumps(stored) + "\n")
     (folder / "model.json").write_text(json.dumps(result, indent=1) + "\n")
     (folder / "model.txt").write_text(text + "\n")
-    for name, chart in model_tables.charts(result).items():
-        (folder / f"model-{name}.svg").write_text(chart)
+    found = {f"model-{name}": chart for name, chart in model_tables.charts(result).items()}
+    charts.draw(found, folder, folder / "model-measured.json", "model")
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -147,4 +148,4 @@ def run(arguments: list[str]) -> int:
         if options.out:
             _save(options.out, stored, result, text)
     print(json.dumps(result, indent=1) if options.json else text)
-    return 1 if result["errors"] or model_tables.missed(result) else 0
+    return exit_status(model_tables.missed(result))

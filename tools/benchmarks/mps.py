@@ -15,11 +15,13 @@ import statistics
 import sys
 import time
 
-from benchmarks import mps_measure, svg
+from benchmarks import charts, mps_measure
+from benchmarks.charts import Axis, Bars
 from benchmarks.mps_cases import (KERNELS, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_FOLLOWED, NOT_THERE, judge_mixes,
                                    kernels_of, of_alone, verdict)
 from benchmarks.mps_measure import Setting
 from benchmarks.mps_run import TenantProgram
+from benchmarks.results import columns, exit_status
 from lab import host, setup
 from lab.daemon import only_one
 from lab.shell import Failure, say
@@ -27,13 +29,6 @@ from lab.shell import Failure, say
 CASES = [LATENCY, *MIXES]
 # Without --seconds: for all mixes under all modes together, of which each mode needs some until its tenants are ready.
 BUDGET_SECONDS, MODE_SECONDS = 110, 8
-
-
-def _columns(rows: list[tuple]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return lines
 
 
 def _judged(result: dict) -> str:
@@ -55,7 +50,7 @@ def _latency_lines(results: list[dict]) -> list[str]:
     rows = [("short kernel beside a long one", "p50 us", "p99 us", "max us", "samples", "p50 alone", "p99 alone",
              "long ms", "long alone %", "long %", "of alone there %", "wanted")]
     rows += [(result["mode"], *_cells(result, figures), _judged(result)) for result in results]
-    return _columns(rows) if results else []
+    return columns(rows) if results else []
 
 
 def _mix_lines(results: list[dict]) -> list[str]:
@@ -65,7 +60,7 @@ def _mix_lines(results: list[dict]) -> list[str]:
     for result in results:
         more = {"of_alone": of_alone(result)} if "total_s" in result else {}
         rows.append((result["case"], result["mode"], *_cells(result | more, figures), _judged(result)))
-    return _columns(rows) if results else []
+    return columns(rows) if results else []
 
 
 def table(results: list[dict]) -> str:
@@ -106,22 +101,22 @@ def _cut(result: dict) -> str:
                      for name, said in parts.items() if said and (said.get("slices") or said.get("refused")))
 
 
-def _charts(results: list[dict], folder: pathlib.Path) -> None:
+def _charts(results: list[dict]) -> dict[str, charts.Chart]:
+    found: dict[str, charts.Chart] = {}
     short = [each for each in results if each["case"] == LATENCY and "p99_us" in each]
     if short:
         bars = {name: [each[key] / 1000 for each in short] for name, key in (("p50", "p50_us"), ("p99", "p99_us"))}
-        (folder / "mps-latency.svg").write_text(svg.bar_chart(
-            "A short kernel beside a long one", svg.Axis("launch to end, ms"),
-            [each["mode"].replace("mps +", "+") for each in short], bars))
+        found["mps-latency"] = Bars("A short kernel beside a long one", Axis("launch to end, ms"),
+                                      [each["mode"].replace("mps +", "+") for each in short], bars)
     measured = {(each["case"], each["mode"]): each for each in results if "total_s" in each}
     groups = list(dict.fromkeys(case for case, _ in measured))
-    modes = [mode for mode in MODES if any(found == mode for _, found in measured)]
+    modes = [mode for mode in MODES if any(found_mode == mode for _, found_mode in measured)]
     for key, title in (("total", "Total time, of one by one"), ("stp", "System throughput (STP)"),
                        ("antt", "Normalised turnaround (ANTT)")):
-        if not groups:
-            break
-        bars = {mode: [_bar(measured.get((mix, mode)), key) for mix in groups] for mode in modes}
-        (folder / f"mps-{key}.svg").write_text(svg.bar_chart(title, svg.Axis(title), groups, bars))
+        if groups:
+            bars = {mode: [_bar(measured.get((mix, mode)), key) for mix in groups] for mode in modes}
+            found[f"mps-{key}"] = Bars(title, Axis(title), groups, bars)
+    return found
 
 
 def _bar(result: dict | None, key: str) -> float | None:
@@ -136,9 +131,9 @@ def _save(options, results: list[dict], setting: Setting) -> None:
         return
     options.out.mkdir(parents=True, exist_ok=True)
     facts = {**vars(setting), "cores": os.cpu_count(), "date": datetime.datetime.now().isoformat(timespec="seconds")}
-    (options.out / "mps.json").write_text(json.dumps({"facts": facts, "results": results}, indent=1) + "\n")
+    (options.out / "mps.json").write_text(json.dumps(
+        {"facts": facts, "results": results, "charts": charts.to_json(_charts(results))}) + "\n")
     (options.out / "mps.txt").write_text(table(results) + "\n")
-    _charts(results, options.out)
 
 
 def _setting(options) -> Setting:
@@ -199,6 +194,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and SVG charts go there")
     parser.add_argument("--no-build", action="store_true", help="Bandsaw is built already")
+    parser.add_argument("--from", dest="stored", type=pathlib.Path, metavar="FILE",
+                        help="draw the charts of mps.json that an earlier run has written; measure nothing")
     options = parser.parse_args(arguments)
     if options.seconds is not None and not 0.2 <= options.seconds <= 600:
         parser.error("--seconds is 0.2 to 600")
@@ -217,15 +214,26 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 def run(arguments: list[str]) -> int:
     """Exit status 0 if everything ran that there is, and reached what is wanted of it."""
     options = _options(arguments)
+    if options.stored:
+        return charts.redraw(options.stored, options.out)
     with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
         host.use_device("cuda:0" if options.device == "gpu" else "soft")
         if not options.no_build:
             setup.prepare_for(options.device)
+        if options.out and options.device == "soft":
+            charts.need_matplotlib()
         with only_one():
             results = measure_all(options)
+        if options.out:
+            charts.draw(_charts(results), options.out, options.out / "mps.json", "mps")
     shown = [{key: value for key, value in result.items() if key != "outcomes"} for result in results]
     print(json.dumps({"results": shown}, indent=1) if options.json else table(results))
     if options.device == "soft" and not options.json:
         print("note: the software device has no MPS; there mps only lets work of several run at once, and nothing is judged")
-    missed = [result for result in results if "failed" in result or "NO" in result.get("verdict", {}).values()]
-    return 1 if missed else 0
+    return exit_status([f"{result['case']}, {result['mode']}: {short}" for result in results for short in _missed(result)])
+
+
+def _missed(result: dict) -> list[str]:
+    if "failed" in result:
+        return [f"failed: {result['failed']}"]
+    return [what for what, said in result.get("verdict", {}).items() if said == "NO"]

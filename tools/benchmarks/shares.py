@@ -13,7 +13,9 @@ import pathlib
 import subprocess
 import sys
 
-from benchmarks import shares_measure, svg
+from benchmarks import charts, shares_measure
+from benchmarks.charts import Axis, Lines, Series
+from benchmarks.results import columns, exit_status
 from benchmarks.shares_cases import CASES, POLICIES, Case, verdict
 from benchmarks.shares_math import MS, SECOND, shares, windows
 from benchmarks.shares_measure import Run, Setting
@@ -30,34 +32,34 @@ WANTED_UNITS = {"mean_error_points": "mean error", "utilisation_percent": "use",
                 "throughput_loss_percent": "throughput lost", "us_per_launch": "us a launch"}
 
 
-def _points(run: Run, width: int) -> list[svg.Series]:
+def _points(run: Run, width: int) -> list[Series]:
     """A line for each tenant: its share in every window of the run, and its target where there are few."""
     series, spans = [], windows(run.begin, run.end, width)
     found = [shares(run.both, *span) for span in spans]
     few = len(run.case.plans) <= 4
     for number, plan in enumerate(run.case.plans):
-        colour = svg.COLOURS[number % len(svg.COLOURS)]
+        colour = charts.COLOURS[number % len(charts.COLOURS)]
         points = [((begin - run.begin) / SECOND, now[number]) for (begin, end), now in zip(spans, found)
                   if now and end > run.started[number]]
         if points:
             points.append(((spans[-1][1] - run.begin) / SECOND, points[-1][1]))
         name = f"{plan.kind} ({plan.share} %)" if few else f"{number}"
-        series.append(svg.Series(name, points, colour, stepped=True))
+        series.append(Series(name, points, colour, stepped=True))
         if few:
             target = [((phase.begin - run.begin) / SECOND, phase.targets[number])
                       for phase in shares_measure.phases(run) if number in phase.targets]
             target += [((run.end - run.begin) / SECOND, target[-1][1])] if target else []
-            series.append(svg.Series("target", target, colour, dashed=True, stepped=True))
+            series.append(Series("target", target, colour, dashed=True, stepped=True))
     return series
 
 
-def _charts(run: Run, policy: str, folder: pathlib.Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+def _charts(run: Run, policy: str) -> dict[str, charts.Chart]:
+    found: dict[str, charts.Chart] = {}
     for width, text in ((SECOND, "1 s"), (100 * MS, "100 ms")):
-        chart = svg.line_chart(f"{run.case.name}, {policy}: share of the GPU, windows of {text}", svg.Axis("time, s"),
-                               svg.Axis("share, %", low=0, high=105), _points(run, width))
-        name = f"shares-{run.case.name.replace(':', '-')}-{policy.replace('+', 'plus')}-{text.replace(' ', '')}.svg"
-        (folder / name).write_text(chart)
+        name = f"shares-{run.case.name.replace(':', '-')}-{policy.replace('+', 'plus')}-{text.replace(' ', '')}"
+        found[name] = Lines(f"{run.case.name}, {policy}: share of the GPU, windows of {text}", Axis("time, s"),
+                            Axis("share, %", low=0, high=105), _points(run, width))
+    return found
 
 
 def _show(value: float | None, digits: int = 1) -> str:
@@ -96,9 +98,7 @@ def table(results: list[dict]) -> str:
                      _show(result.get("max_error_points"), 2), _show(result.get("mean_error_points_100ms"), 2),
                      _show(result.get("max_error_points_100ms"), 2), _show(result.get("utilisation_percent")),
                      _show(result.get("work_percent")), _show(result.get("longest_gap_ms")), got, judged))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines = columns(rows)
     lines += [f"{result['case']}, {result['policy']}: {more}" for result in results if (more := _more(result))]
     lines += [f"{result['case']}, {result['policy']}: FAILED: {result['failed']}" for result in results
               if "failed" in result]
@@ -127,8 +127,7 @@ def _measure(case: Case, policy: str, setting: Setting, options) -> dict:
             result |= shares_measure.figures(run, setting)
             if case.measure in shares_measure.MORE:
                 result |= shares_measure.MORE[case.measure](run, setting)
-            if options.out:
-                _charts(run, policy, options.out)
+            options.charts |= _charts(run, policy)
     except (Failure, OSError, subprocess.SubprocessError) as failure:
         result["failed"] = str(failure)
     finally:
@@ -166,7 +165,8 @@ def _save(options, results: list[dict], setting: Setting) -> None:
     facts = {"device": setting.device, "cores": os.cpu_count(), "seconds": setting.seconds,
              "sample_ms": setting.sample_ms, "kinds": {name: vars(kind) for name, kind in setting.kinds.items()},
              "date": datetime.datetime.now().isoformat(timespec="seconds")}
-    (options.out / "shares.json").write_text(json.dumps({"facts": facts, "results": results}, indent=1) + "\n")
+    (options.out / "shares.json").write_text(json.dumps(
+        {"facts": facts, "results": results, "charts": charts.to_json(options.charts)}) + "\n")
     (options.out / "shares.txt").write_text(table(results) + "\n")
 
 
@@ -184,7 +184,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and SVG time series go there")
     parser.add_argument("--no-build", action="store_true", help="Bandsaw is built already")
+    parser.add_argument("--from", dest="stored", type=pathlib.Path, metavar="FILE",
+                        help="draw the charts of shares.json that an earlier run has written; measure nothing")
     options = parser.parse_args(arguments)
+    options.charts = {}
     options.seconds = options.seconds or (5 if options.quick else 20)
     if not 1 <= options.seconds <= 3600 or not 1 <= options.sample_ms <= 1000:
         parser.error("--seconds is 1 to 3600, --sample-ms 1 to 1000")
@@ -212,11 +215,25 @@ def measure_all(options) -> list[dict]:
 def run(arguments: list[str]) -> int:
     """Exit status 0 if everything ran and band+ reached all that is wanted of it."""
     options = _options(arguments)
+    if options.stored:
+        return charts.redraw(options.stored, options.out)
     with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
         if not options.no_build:
             setup.prepare_for(options.device)
+        if options.out and options.device == "soft":
+            charts.need_matplotlib()
         with only_one():
             results = measure_all(options)
+        if options.out:
+            charts.draw(options.charts, options.out, options.out / "shares.json", "shares")
     print(json.dumps({"results": results}, indent=1) if options.json else table(results))
-    missed = [result for result in results if "failed" in result or "NO" in result.get("verdict", {}).values()]
-    return 1 if missed else 0
+    return exit_status([short for result in results for short in _missed(result)])
+
+
+def _missed(result: dict) -> list[str]:
+    """What failed, or is not as it is wanted of band+."""
+    name, wanted = f"{result['case']}, {result['policy']}", CASES[result["case"]].wanted
+    if "failed" in result:
+        return [f"{name} failed: {result['failed']}"]
+    return [f"{name}: {WANTED_UNITS[figure]} is {result[figure]:.4g}, wanted {wanted[figure]}"
+            for figure, said in result.get("verdict", {}).items() if said == "NO"]

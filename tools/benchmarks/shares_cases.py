@@ -1,6 +1,8 @@
 """tools/bench shares: what is run. Shares and targets are percent; times within a run are parts of its length."""
 import dataclasses
 
+from benchmarks.results import reaches
+
 POLICIES = ["fifo", "credit", "band", "band+"]
 IDLE_ON_MS, IDLE_OFF_MS = 1200, 1200
 
@@ -73,8 +75,6 @@ def verdict(case: Case, policy: str, result: dict) -> dict[str, str]:
         return {}
     said = {}
     for name, wanted in case.wanted.items():
-        relation, limit = wanted.split()
         value = result.get(name)
-        good = value is not None and (value <= float(limit) if relation == "<=" else value >= float(limit))
-        said[name] = "?" if value is None else "yes" if good else "NO"
+        said[name] = "?" if value is None else "yes" if reaches(value, wanted) else "NO"
     return said

@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 
+from benchmarks.results import exit_status, reaches
 from lab import host, setup
 from lab.cuda_programs import Program
 from lab.daemon import only_one
@@ -20,6 +21,7 @@ from lab.slicing import VGPU, Setting, SlicingDaemon, chosen_programs, mismatche
 SIZES = (1, 3, 16)
 FORMS = ("slice", "persistent")
 LAUNCHES = 24  # of each kernel: the runner measures a few, then looks for a size
+WANTED_PERCENT = "<= 2"  # what runners let a size of slices cost
 LAST = 8       # of these the fastest counts
 
 
@@ -84,7 +86,10 @@ def run(arguments: list[str]) -> int:
         print(json.dumps(result, indent=1))
     else:
         _print(result)
-    return 1 if result.get("mismatches") else 0
+    missed = [f"{result['mismatches']} mismatches"] if result.get("mismatches") else []
+    if not reaches(result["overhead_percent"], WANTED_PERCENT):
+        missed.append(f"a cut kernel is slower by {result['overhead_percent']} % on average, wanted {WANTED_PERCENT}")
+    return exit_status(missed)
 
 
 def _measure(device: str, options) -> dict:
