@@ -14,8 +14,8 @@
 namespace bandsaw {
 namespace {
 
-constexpr std::chrono::milliseconds kAssignPatience{10000};
-constexpr std::chrono::milliseconds kRamDropPatience{2000};
+constexpr std::chrono::milliseconds kAssignTimeout{10000};
+constexpr std::chrono::milliseconds kRamDropTimeout{2000};
 
 void reply(const Processes::Answer& answer, const Status& status) {
   answer(make_reply(status.code(), status.message()), {});
@@ -117,8 +117,8 @@ void Process::assign(Runner* runner, const Answer& answer) {
       owner_->base_, -1, EV_TIMEOUT,
       [](evutil_socket_t, short, void* self) { static_cast<Process*>(self)->runner_->stop(Runner::Stop::kKill); },
       this));
-  const timeval patience = to_timeval(kAssignPatience);
-  event_add(start_timer_.get(), &patience);
+  const timeval timeout = to_timeval(kAssignTimeout);
+  event_add(start_timer_.get(), &timeout);
 }
 
 void Process::assigned(int error, const Answer& answer) {
@@ -257,8 +257,8 @@ void Process::remove_ram(uint32_t ram, std::function<void()> done) {
         process->runner_->stop(Runner::Stop::kKill);
       },
       watch.get()));
-  const timeval patience = to_timeval(kRamDropPatience);
-  event_add(watch->timer.get(), &patience);
+  const timeval timeout = to_timeval(kRamDropTimeout);
+  event_add(watch->timer.get(), &timeout);
   runner_->send({.type = RunnerMessageType::kRamDrop, .id = ram}, {}, {}, [watch, done = std::move(done)](int error) {
     const auto process = watch->process.lock();
     if (error && process && process->runner_) process->runner_->stop(Runner::Stop::kKill);

@@ -29,7 +29,7 @@ class Runner {
   // the runner's answer, never from inside this call.
   virtual void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) = 0;
 
-  // Ends the process: asked to, and killed if it has not ended within kEndPatience; or killed now.
+  // Ends the process: asked to, and killed if it has not ended within kEndTimeout; or killed now.
   enum class Stop { kAsk, kKill };
   virtual void stop(Stop how) = 0;
   virtual void set_on_gone(std::function<void()> on_gone) = 0;

@@ -14,7 +14,7 @@ constexpr unsigned kStartingMax = 4;
 constexpr unsigned kFailuresToGiveUp = 3;
 constexpr std::chrono::milliseconds kFirstPause{100};
 constexpr std::chrono::milliseconds kLongestPause{10000};
-constexpr std::chrono::seconds kWaiterPatience{30};
+constexpr std::chrono::seconds kWaiterTimeout{30};
 constexpr long kTickMs = 100;
 
 }  // namespace
@@ -69,12 +69,12 @@ void RunnerPool::end_clients(const std::string& mps) {
   unsigned count = 0;
   for (Entry& entry : runners_) {
     if (!entry.taken || entry.runner->mps() != mps || entry.doomed != Clock::time_point::max()) continue;
-    entry.doomed = Clock::now() + kLostPatience;
+    entry.doomed = Clock::now() + kLostTimeout;
     ++count;
   }
   if (count == 0) return;
   spdlog::error("the MPS daemon of {} runners has died; what still runs there in {} ms is killed", count,
-                kLostPatience.count());
+                kLostTimeout.count());
   later(kTickMs);
 }
 
@@ -99,7 +99,7 @@ void RunnerPool::later(long milliseconds_from_now) {
 void RunnerPool::take(Taken taken) {
   if (waiters_.size() >= kUsageSlots) return taken(Status::error(EAGAIN, "{} processes wait already", waiters_.size()));
   if (terms_.refusal && terms_.refusal != EAGAIN) return taken(Status::error(terms_.refusal, "{}", terms_.why));
-  waiters_.push_back({std::move(taken), Clock::now() + kWaiterPatience});
+  waiters_.push_back({std::move(taken), Clock::now() + kWaiterTimeout});
   serve();
   keep_warm();
 }

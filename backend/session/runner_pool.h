@@ -13,7 +13,7 @@
 
 namespace bandsaw {
 
-inline constexpr std::chrono::milliseconds kLostPatience{2000};
+inline constexpr std::chrono::milliseconds kLostTimeout{2000};
 
 class RunnerPool : public RunnerSource {
  public:
@@ -26,7 +26,7 @@ class RunnerPool : public RunnerSource {
   // stay as they are.
   void set_terms(RunnerTerms terms);
   // The MPS daemon of this folder has died. Its clients get the driver's error; those that still live after
-  // kLostPatience are killed.
+  // kLostTimeout are killed.
   void end_clients(const std::string& mps);
   void take(Taken taken) override;
 

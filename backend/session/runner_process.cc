@@ -108,8 +108,8 @@ RunnerProcess::RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watch
   failed_timer_ = call([](evutil_socket_t, short, void* self) { static_cast<RunnerProcess*>(self)->answer_failed(); },
                        -1, EV_TIMEOUT);
   event_add(readable_.get(), nullptr);
-  const timeval patience = to_timeval(kStartPatience);
-  event_add(kill_timer_.get(), &patience);
+  const timeval timeout = to_timeval(kStartTimeout);
+  event_add(kill_timer_.get(), &timeout);
 }
 
 RunnerProcess::~RunnerProcess() {
@@ -230,8 +230,8 @@ void RunnerProcess::stop(Stop how) {
     if (pid_ > 0) ::kill(pid_, SIGKILL);
   } else if (!stopping_) {
     send({.type = RunnerMessageType::kEnd}, {}, {}, nullptr);
-    const timeval patience = to_timeval(kEndPatience);
-    event_add(kill_timer_.get(), &patience);
+    const timeval timeout = to_timeval(kEndTimeout);
+    event_add(kill_timer_.get(), &timeout);
   }
   stopping_ = true;
 }

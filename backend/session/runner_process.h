@@ -15,8 +15,8 @@
 
 namespace bandsaw {
 
-inline constexpr std::chrono::milliseconds kEndPatience{2000};
-inline constexpr std::chrono::milliseconds kStartPatience{20000};
+inline constexpr std::chrono::milliseconds kEndTimeout{2000};
+inline constexpr std::chrono::milliseconds kStartTimeout{20000};
 
 // How runners are started.
 struct RunnerProgram {

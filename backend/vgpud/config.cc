@@ -139,7 +139,9 @@ void read_scheduler(Reader* reader, Config* config) {
   reader->time("scheduler.period_ms", 1'000'000, 1, 10'000, &options.period_ns);
   reader->time("scheduler.wait_us", 1000, 0, 1'000'000, &options.wait_ns);
   reader->time("scheduler.quantum_us", 1000, 10, 1'000'000, &options.quantum_ns);
-  reader->time("scheduler.patience_ms", 1'000'000, 1, 600'000, &options.patience_ns);
+  reader->time("scheduler.patience_ms", 1'000'000, 1, 600'000,
+               &options.slice_timeout_ns);  // the key of earlier versions
+  reader->time("scheduler.slice_timeout_ms", 1'000'000, 1, 600'000, &options.slice_timeout_ns);
   int64_t depth = options.depth;
   reader->whole("scheduler.depth", 1, kGateDepthMax, &depth);
   options.depth = static_cast<int>(depth);

@@ -65,7 +65,7 @@ int reap(pid_t pid, steady_clock::time_point deadline) {
   return status;
 }
 
-Result<Output> run_probe(const std::string& runner, const std::string& index, std::chrono::milliseconds patience) {
+Result<Output> run_probe(const std::string& runner, const std::string& index, std::chrono::milliseconds timeout) {
   int out[2], error[2];
   if (::pipe2(out, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
   UniqueFd out_read(out[0]), out_write(out[1]);
@@ -84,7 +84,7 @@ Result<Output> run_probe(const std::string& runner, const std::string& index, st
   if (failed) return Status::error(failed, "cannot start {}: {}", runner, std::strerror(failed));
   out_write.reset();
   error_write.reset();
-  const auto deadline = steady_clock::now() + patience;
+  const auto deadline = steady_clock::now() + timeout;
   Output output;
   read_both(std::move(out_read), std::move(error_read), deadline, &output);
   output.status = reap(pid, deadline);
@@ -133,7 +133,7 @@ void warn_of_closed_nodes(uid_t uid) {
     if (!name.starts_with("nvidia") || !entry.is_character_file(ignored)) continue;
     const bool number = name.size() > 6 && name.find_first_not_of("0123456789", 6) == std::string::npos;
     if (!number && name != "nvidiactl" && name != "nvidia-uvm") continue;
-    struct stat node {};
+    struct stat node{};
     if (::stat(entry.path().c_str(), &node) == 0 && (node.st_mode & 0006) != 0006) {
       spdlog::warn(
           "/dev/{} has mode {:04o}: runners, as user {}, cannot open it; make it 0666 (the driver's option "
@@ -143,12 +143,12 @@ void warn_of_closed_nodes(uid_t uid) {
   }
 }
 
-Status find_gpu(const std::string& runner, std::chrono::milliseconds patience, PhysicalDevice* device) {
-  auto probe = run_probe(runner, std::to_string(device->index), patience);
+Status find_gpu(const std::string& runner, std::chrono::milliseconds timeout, PhysicalDevice* device) {
+  auto probe = run_probe(runner, std::to_string(device->index), timeout);
   if (!probe.ok()) return unusable(*device, probe.status().message());
   const Output& output = probe.value();
   if (output.status == -1) {
-    return unusable(*device, fmt::format("the driver did not answer within {} s", patience.count() / 1000));
+    return unusable(*device, fmt::format("the driver did not answer within {} s", timeout.count() / 1000));
   }
   if (output.status != 0) {
     const std::string why = last_line(output.error);
@@ -173,10 +173,10 @@ bool is_own_driver(const std::filesystem::path& library) {
 
 }  // namespace
 
-Status find_device(const std::string& runner, uid_t uid, std::chrono::milliseconds patience, PhysicalDevice* device) {
+Status find_device(const std::string& runner, uid_t uid, std::chrono::milliseconds timeout, PhysicalDevice* device) {
   if (device->kind == "cuda") {
     device->name = fmt::format("cuda:{}", device->index);
-    if (Status status = find_gpu(runner, patience, device); !status.ok()) return status;
+    if (Status status = find_gpu(runner, timeout, device); !status.ok()) return status;
     if (uid != 0) warn_of_closed_nodes(uid);
     return {};
   }

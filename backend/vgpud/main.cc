@@ -27,7 +27,7 @@ bandsaw::Status prepare_device(bandsaw::Config* config) {
   // The probe, and runners, are no clients of an MPS daemon that the host may have for all.
   ::setenv("CUDA_MPS_PIPE_DIRECTORY", bandsaw::kNoMpsDirectory, 1);
   const uid_t uid = ::geteuid() == 0 ? config->first_uid : 0;
-  return bandsaw::find_device(config->runner_program, uid, bandsaw::kProbePatience, &config->device);
+  return bandsaw::find_device(config->runner_program, uid, bandsaw::kProbeTimeout, &config->device);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ inline void futex_wake(void* word) { ::syscall(SYS_futex, word, FUTEX_WAKE, INT_
 
 // Sleeps while *word is `seen`, for at most this long; may return early.
 inline void futex_wait(std::atomic<uint32_t>* word, uint32_t seen, long nanoseconds) {
-  const timespec patience{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
-  ::syscall(SYS_futex, word, FUTEX_WAIT, seen, &patience, nullptr, 0);
+  const timespec timeout{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  ::syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
 }
 
 struct FutexWord {

@@ -115,8 +115,8 @@ def _rate(instances: list[tuple[int, int, int]], begin: int, end: int) -> float:
     return 1e9 * (len(ends) - 1) / (ends[-1] - ends[0])
 
 
-def _took_us(tenant: BenchTenant, patience: float) -> list[float]:
-    return [(end - begin) / 1000 for begin, _, end in tenant.instances(patience)]
+def _took_us(tenant: BenchTenant, timeout: float) -> list[float]:
+    return [(end - begin) / 1000 for begin, _, end in tenant.instances(timeout)]
 
 
 def _beside(daemon: BenchDaemon, setting: Setting, row: Row) -> dict:

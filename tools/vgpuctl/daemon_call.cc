@@ -10,7 +10,7 @@
 namespace bandsaw::ctl {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeout{60};
 
 Refusal no_connection(const Status& status, const std::string& socket) {
   if (status.code() == ENOENT || status.code() == ECONNREFUSED) {
@@ -28,7 +28,7 @@ Refusal no_connection(const Status& status, const std::string& socket) {
 
 Reply call(const Options& options, const std::string& method, const std::string& target, const nlohmann::json& body) {
   const std::string socket = control_socket(options.run);
-  const auto reply = http_request(socket, method, target, method == "GET" ? "" : body.dump(), kPatience);
+  const auto reply = http_request(socket, method, target, method == "GET" ? "" : body.dump(), kTimeout);
   if (!reply.ok()) return no_connection(reply.status(), socket);
   const int code = reply.value().code;
   auto content = nlohmann::json::parse(reply.value().body, nullptr, false);

@@ -43,8 +43,8 @@ Signals::Event Signals::wait(steady_clock::time_point until, bool keys) {
   pollfd fds[] = {{fd_.get(), POLLIN, 0}, {keys ? STDIN_FILENO : -1, POLLIN, 0}};
   for (;;) {
     const auto left = std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(until - steady_clock::now()));
-    const timespec patience{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
-    const int count = ::ppoll(fds, 2, &patience, nullptr);
+    const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+    const int count = ::ppoll(fds, 2, &timeout, nullptr);
     if (count == 0) return Event::kTime;
     if (count < 0) continue;  // EINTR: a stop and its end
     signalfd_siginfo info{};

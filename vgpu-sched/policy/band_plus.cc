@@ -239,7 +239,7 @@ Time BandPlus::keep_for_neighbour(Slot best, const State& state, Time now) {
     const Tenant& tenant = state.tenants[slot];
     if (slot == best || !entry.active || !entry.idle || entry.late || tenant.paused) continue;
     if (tenant.share.cap < 100 && tokens(slot, state, now) < 0) continue;
-    const bool cheap = entry.gap * options_.patience <= static_cast<double>(std::max(tenant.typical, instead));
+    const bool cheap = entry.gap * options_.gap_ratio <= static_cast<double>(std::max(tenant.typical, instead));
     const bool promised = tenant.share.reservation > 0 && entry.lag > 0;
     if (entry.gap > wait || (!cheap && !promised) || !before(slot, best, state)) continue;
     const auto end = entry.idle_since + static_cast<Time>(std::min(kLateGap * entry.gap + 1, wait));

@@ -77,7 +77,7 @@ struct PolicyOptions {
   Time carry = 10 * kMillisecond;   // the most that is kept for one that was idle for more than a period
   Time beside = 5 * kMillisecond;   // debt with which an MPS one may still go beside others
   // The engine is kept for gaps up to 1/16 of the neighbour's slices, or of the slice that would go instead.
-  int patience = 16;
+  int gap_ratio = 16;
 };
 
 class Policy {

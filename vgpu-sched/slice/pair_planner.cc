@@ -131,7 +131,7 @@ Plan PairPlanner::choose(const State& state, Time now) {
                                    [this](const ReadyKernel& kernel) { return kernel.left > 0 && !brief(kernel); });
   if (oldest == state.ready.end()) return {};
   if (oldest->minimum == 0 || model_.fit(oldest->shape) == nullptr) return {.parts = {slices_alone(model_, *oldest)}};
-  const bool urgent = now - oldest->ready_since >= options_.patience;
+  const bool urgent = now - oldest->ready_since >= options_.wait_limit;
   gather(state);
   Best best;
   scan(urgent ? &*oldest : nullptr, &best);

@@ -187,12 +187,12 @@ void SliceTuner::judge() {
 
 // Where it is cheap, half of it may be too.
 void SliceTuner::settle() {
-  if (from_ > size_) patience_ = kTryAgain;  // it was half of that
-  if (from_ != 0 && from_ < size_) patience_ = std::min(2 * patience_, 2 * kFresh);
+  if (from_ > size_) retry_after_ = kTryAgain;  // it was half of that
+  if (from_ != 0 && from_ < size_) retry_after_ = std::min(2 * retry_after_, 2 * kFresh);
   from_ = 0;
   settled_ += kEnoughCalm;
   calm_ = true;
-  if (size_ <= least_ || settled_ < patience_) return;
+  if (size_ <= least_ || settled_ < retry_after_) return;
   go(std::max(least_, round_up(static_cast<double>(size_) / 2)), size_);
 }
 

@@ -106,7 +106,7 @@ class SliceTuner {
   std::uint64_t next_whole_ = 0, whole_pause_ = kTryAgain;  // observations until it is compared with the whole again
   bool calm_ = false;                                       // some size has been found cheap
   std::uint64_t settled_ = 0;                               // launches since it was found cheap
-  std::uint64_t patience_ = kTryAgain;                      // until half of it is tried
+  std::uint64_t retry_after_ = kTryAgain;                   // until half of it is tried
   std::array<Size, kSizes> sizes_{};
   std::uint64_t observations_ = 0;
 };

@@ -9,7 +9,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Handing a wait to another thread and back costs up to 10 us, which is little beside a wait of this length.
-constexpr std::chrono::microseconds kInlinePatience{1000};
+constexpr std::chrono::microseconds kInlinePollBudget{1000};
 
 }  // namespace
 
@@ -52,7 +52,7 @@ void CudaDevice::over(CUresult result, const std::function<CUresult()>& call, co
 void CudaDevice::wait_soon(const CudaContextRef& context, const std::function<CUresult()>& query,
                            std::function<CUresult()> call, Done done) {
   CUresult result = enter(context);
-  const auto until = Clock::now() + kInlinePatience;
+  const auto until = Clock::now() + kInlinePollBudget;
   while (result == CUDA_SUCCESS) {
     const CUresult now = query();
     if (now != CUDA_ERROR_NOT_READY) return over(now, call, done);

@@ -9,7 +9,7 @@ namespace bandsaw::cuda {
 namespace {
 
 // A little more than a program takes between two synchronising calls; waking a sleeping thread costs it some 5 us.
-constexpr std::chrono::microseconds kPatience{50};
+constexpr std::chrono::microseconds kPollBudget{50};
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void Waiter::run(std::function<void()> call) {
 // What is in the mailbox when something is: kFilled or kStop.
 uint32_t Waiter::next_mail(Worker* worker) {
   using Clock = std::chrono::steady_clock;
-  const auto until = Clock::now() + kPatience;
+  const auto until = Clock::now() + kPollBudget;
   do {
     for (int i = 0; i < 32; ++i) {
       const uint32_t mail = worker->mailbox.load(std::memory_order_acquire);

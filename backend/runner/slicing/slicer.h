@@ -14,15 +14,15 @@
 #include <unordered_map>
 
 #include "backend/runner/execution/gate.h"
-#include "backend/runner/wire/lane.h"
+#include "backend/runner/execution/worker_pool.h"
 #include "backend/runner/slicing/slice_cell.h"
 #include "backend/runner/slicing/slice_kernel.h"
 #include "backend/runner/slicing/slice_settings.h"
 #include "backend/runner/slicing/slice_stats.h"
 #include "backend/runner/slicing/slice_timer.h"
 #include "backend/runner/slicing/slice_tracks.h"
+#include "backend/runner/wire/lane.h"
 #include "backend/runner/wire/stream_order.h"
-#include "backend/runner/execution/worker_pool.h"
 
 namespace bandsaw::runner {
 
@@ -65,7 +65,7 @@ class Slicer {
   // Slices have ended, so that advance() may issue more.
   bool moved() const;
   // advance() is to be asked again soon, even if nothing happens.
-  bool is_impatient() const;
+  bool watches_for_stalls() const;
   // After which advance() is to be asked at the latest, whatever does not happen.
   std::chrono::nanoseconds longest_sleep() const;
   // Becomes readable when slices end.
@@ -102,7 +102,7 @@ class Slicer {
   void measure(Run& run);
   void learn(Run& run);
   void finish(Run& run);
-  std::chrono::nanoseconds patience(const Run& run) const;
+  std::chrono::nanoseconds stall_timeout(const Run& run) const;
   bool is_stuck(Run& run);
   bool draws(Run& run);
   CUresult peek(Run& run, std::function<void()> done);

@@ -204,6 +204,6 @@ bool Slicer::advance_resident(Run& run, bool* any) {
 // Its blocks may be told to stop, or be about to end.
 bool Slicer::is_watched(const Run& run) { return run.cell && !run.told && !run.stuck && !run.drained; }
 
-bool Slicer::is_impatient() const { return std::any_of(runs_.begin(), runs_.end(), is_watched); }
+bool Slicer::watches_for_stalls() const { return std::any_of(runs_.begin(), runs_.end(), is_watched); }
 
 }  // namespace bandsaw::runner

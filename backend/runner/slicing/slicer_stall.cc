@@ -10,16 +10,16 @@ namespace {
 
 // A slice is a part of its kernel; this leaves room for whoever else is on the device.
 constexpr uint64_t kTimesWhole = 20;
-constexpr std::chrono::seconds kPatienceLeast{1};
+constexpr std::chrono::seconds kStallTimeoutLeast{1};
 // Between looks whether others want what resident blocks have.
 constexpr std::chrono::milliseconds kTick{1};
 
 }  // namespace
 
-std::chrono::nanoseconds Slicer::patience(const Run& run) const {
+std::chrono::nanoseconds Slicer::stall_timeout(const Run& run) const {
   if (settings_.timeout_ns != 0) return std::chrono::nanoseconds(settings_.timeout_ns);
   const std::chrono::nanoseconds whole(run.shape ? run.shape->typical_ns : 0);
-  return std::max<std::chrono::nanoseconds>(kPatienceLeast, kTimesWhole * whole);
+  return std::max<std::chrono::nanoseconds>(kStallTimeoutLeast, kTimesWhole * whole);
 }
 
 bool Slicer::is_stuck(Run& run) {
@@ -30,7 +30,7 @@ bool Slicer::is_stuck(Run& run) {
     run.moved = now;
     return false;
   }
-  if (run.stuck || now - run.moved < patience(run)) return false;
+  if (run.stuck || now - run.moved < stall_timeout(run)) return false;
   run.moved = now;
   const bool begun = run.tracks && run.tracks->has_begun();  // else what they wait for is not theirs
   return begun && !(run.cell && draws(run));
@@ -86,7 +86,7 @@ std::chrono::nanoseconds Slicer::longest_sleep() const {
   std::chrono::nanoseconds least = std::chrono::nanoseconds::max();
   const auto now = Run::Clock::now();
   for (const Run& run : runs_) {
-    least = std::min<std::chrono::nanoseconds>(least, run.moved + patience(run) - now);
+    least = std::min<std::chrono::nanoseconds>(least, run.moved + stall_timeout(run) - now);
     if (!is_watched(run)) continue;
     least = std::min<std::chrono::nanoseconds>(least, kTick);
     if (run.call != 0 && !run.flight->looking) least = std::min<std::chrono::nanoseconds>(least, run.look_at - now);

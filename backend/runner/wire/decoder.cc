@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 // The shortest poll covers a guest that makes one call after the other, the longest one that works or rests between
 // them: waking up takes as long as many calls. Where cores are few, polling for long keeps the guest's own thread from
 // running.
-constexpr microseconds kPatienceMin{50}, kPatienceFewCores{100}, kPatienceManyCores{10000};
+constexpr microseconds kPollBudgetMin{50}, kPollBudgetFewCores{100}, kPollBudgetManyCores{10000};
 constexpr unsigned kManyCores = 8;
 // Somewhat longer pauses than are polled through are a reason to poll for as long as one may.
 constexpr microseconds kSomewhatLonger{200};
@@ -28,7 +28,7 @@ constexpr int kLooksMost = 4;
 // Before that: a guest that is in the middle of a few calls.
 constexpr std::chrono::nanoseconds kShortSpin = microseconds(10);
 // A dropped lane whose records cannot come to their turn (a sequence number is missing) goes after this.
-constexpr milliseconds kDropPatience{1000};
+constexpr milliseconds kDropTimeout{1000};
 // A record that waits for its turn waits for those between it and the last one, and all of them fit in the lanes.
 constexpr uint64_t kFurthestAhead = uint64_t{VGPU_LANES_MAX} * (VGPU_LANE_RING_BYTES / sizeof(vgpu_record));
 
@@ -51,8 +51,8 @@ Decoder::Decoder(Process* process, UniqueFd kick)
     : process_(process),
       kick_(std::move(kick)),
       command_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      patience_max_(std::thread::hardware_concurrency() >= kManyCores ? kPatienceManyCores : kPatienceFewCores),
-      patience_(kPatienceMin) {
+      poll_budget_max_(std::thread::hardware_concurrency() >= kManyCores ? kPollBudgetManyCores : kPollBudgetFewCores),
+      poll_budget_(kPollBudgetMin) {
   process_->set_others_wait([this] { return is_wanted(); });
 }
 
@@ -79,7 +79,7 @@ void Decoder::add_lane(LaneRef lane) {
 
 void Decoder::drop_lane(uint32_t id, std::function<void()> gone) {
   std::lock_guard lock(mutex_);
-  commands_.drop.push_back({id, std::move(gone), Clock::now() + kDropPatience});
+  commands_.drop.push_back({id, std::move(gone), Clock::now() + kDropTimeout});
   has_commands_.store(true);
   ring();
 }
@@ -106,7 +106,7 @@ void Decoder::run() {
       wait_at_gate();
     } else if (process_->parked().full()) {
       wait_for_slices();
-    } else if (!spin(kPatienceMin) && !poll_on()) {
+    } else if (!spin(kPollBudgetMin) && !poll_on()) {
       sleep();
     }
   }
@@ -122,7 +122,7 @@ void Decoder::wait_at_gate() {
 // Of wait(), whatever does not happen.
 std::chrono::nanoseconds Decoder::longest_sleep() const {
   const std::chrono::nanoseconds slices = process_->slicer().longest_sleep();
-  return dropping_.empty() ? slices : std::min<std::chrono::nanoseconds>(slices, kDropPatience);
+  return dropping_.empty() ? slices : std::min<std::chrono::nanoseconds>(slices, kDropTimeout);
 }
 
 void Decoder::wait(std::span<pollfd> fds) const {
@@ -187,8 +187,8 @@ bool Decoder::is_wanted() {
 }
 
 // Polls for so long. True: there is something to do.
-bool Decoder::spin(std::chrono::nanoseconds patience) {
-  const auto until = Clock::now() + patience;
+bool Decoder::spin(std::chrono::nanoseconds budget) {
+  const auto until = Clock::now() + budget;
   do {
     for (int i = 0; i < 16; ++i) {
       pause_cpu();
@@ -202,8 +202,8 @@ bool Decoder::spin(std::chrono::nanoseconds patience) {
 // As spin, for longer: whoever else wants the core or the GPU has it.
 bool Decoder::poll_on() {
   process_->gate().pause();
-  if (process_->slicer().is_impatient()) return false;
-  const auto until = Clock::now() + patience_ - kPatienceMin;
+  if (process_->slicer().watches_for_stalls()) return false;
+  const auto until = Clock::now() + poll_budget_ - kPollBudgetMin;
   while (Clock::now() < until) {
     if (spin(kYieldEvery)) return true;
     sched_yield();
@@ -221,8 +221,9 @@ void Decoder::sleep() {
     if (fds[0].revents) drain(kick_.get());
     if (fds[1].revents) drain(command_.get());
     if (fds[2].revents) drain(fds[2].fd);
-    const bool pays = patience_ + (Clock::now() - before) < patience_max_ + kSomewhatLonger;
-    patience_ = std::clamp<std::chrono::nanoseconds>(pays ? patience_ * 2 : patience_ / 2, kPatienceMin, patience_max_);
+    const bool pays = poll_budget_ + (Clock::now() - before) < poll_budget_max_ + kSomewhatLonger;
+    poll_budget_ = std::clamp<std::chrono::nanoseconds>(pays ? poll_budget_ * 2 : poll_budget_ / 2, kPollBudgetMin,
+                                                        poll_budget_max_);
   }
   for (const LaneRef& lane : lanes_) lane->set_sleeping(false);
 }
@@ -246,7 +247,7 @@ void Decoder::finish_drops() {
     } else if (process_->holds(**found)) {  // its work comes to its turn with the gate
       ++i;
       continue;
-    } else if (((*found)->has_pending || (*found)->has_more()) && Clock::now() < dropped.patience) {
+    } else if (((*found)->has_pending || (*found)->has_more()) && Clock::now() < dropped.deadline) {
       ++i;
       continue;
     } else {

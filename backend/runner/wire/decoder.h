@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "backend/runner/wire/lane.h"
 #include "backend/runner/process.h"
+#include "backend/runner/wire/lane.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw::runner {
@@ -40,7 +40,7 @@ class Decoder {
   struct Dropped {
     uint32_t id;
     std::function<void()> gone;
-    Clock::time_point patience;
+    Clock::time_point deadline;
   };
   struct Commands {
     std::vector<LaneRef> add;
@@ -58,7 +58,7 @@ class Decoder {
   void wait_for_slices();
   std::chrono::nanoseconds longest_sleep() const;
   void wait(std::span<pollfd> fds) const;
-  bool spin(std::chrono::nanoseconds patience);
+  bool spin(std::chrono::nanoseconds budget);
   bool poll_on();
   void sleep();
   void finish_drops();
@@ -74,8 +74,8 @@ class Decoder {
   int looks_ = 0;       // at the lanes, in vain, while work waits at a gate
   size_t current_ = 0;  // the lane that had the last record
   uint64_t last_seq_ = 0;
-  const std::chrono::nanoseconds patience_max_;
-  std::chrono::nanoseconds patience_;  // how long to poll before sleeping
+  const std::chrono::nanoseconds poll_budget_max_;
+  std::chrono::nanoseconds poll_budget_;  // how long to poll before sleeping
   std::thread thread_;
 };
 

@@ -65,7 +65,7 @@ nlohmann::json to_json(const ArbiterOptions& options) {
   return {{"policy", choice.policy},
           {"queues", choice.queues},
           {"quantum_us", options.quantum_ns / 1000},
-          {"patience_ms", options.patience_ns / 1'000'000},
+          {"slice_timeout_ms", options.slice_timeout_ns / 1'000'000},
           {"depth", options.depth},
           {"period_ms", options.period_ns / 1'000'000},
           {"wait_us", options.wait_ns / 1000}};

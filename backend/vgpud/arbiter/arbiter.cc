@@ -235,8 +235,8 @@ void ArbiterThread::run() {
   Time next = 0;
   while (!stop_) {
     epoll_event events[64];
-    const Time patience = next == ArbiterCore::kNever ? sched::kSecond : std::max<Time>(0, next - monotonic_ns());
-    const timespec timeout{patience / sched::kSecond, patience % sched::kSecond};
+    const Time wait = next == ArbiterCore::kNever ? sched::kSecond : std::max<Time>(0, next - monotonic_ns());
+    const timespec timeout{wait / sched::kSecond, wait % sched::kSecond};
     const int count = ::epoll_pwait2(poll_.get(), events, 64, &timeout, nullptr);
     std::lock_guard lock(mutex_);
     const Time now = monotonic_ns();

@@ -27,12 +27,12 @@ struct ArbiterOptions {
   bool scheduled = true;
   std::string policy = "band+";  // a name that sched::make_policy knows
   sched::QueueModel model = sched::QueueModel::kMrq;
-  int64_t quantum_ns = 2'000'000;     // of GPU time that a slice of short kernels is gathered to
-  int64_t patience_ns = 250'000'000;  // a slice that holds an engine for longer lets others on, and is charged on
-  int depth = 2;                      // slices in flight on an engine
-  int64_t period_ns = 30'000'000;     // over which policies keep the shares
-  int64_t wait_ns = 500'000;          // BAND's wait for a bursty neighbour
-  PlanOptions plan;                   // of modes that plan which kernels run beside each other
+  int64_t quantum_ns = 2'000'000;          // of GPU time that a slice of short kernels is gathered to
+  int64_t slice_timeout_ns = 250'000'000;  // a slice that holds an engine for longer lets others on, and is charged on
+  int depth = 2;                           // slices in flight on an engine
+  int64_t period_ns = 30'000'000;          // over which policies keep the shares
+  int64_t wait_ns = 500'000;               // BAND's wait for a bursty neighbour
+  PlanOptions plan;                        // of modes that plan which kernels run beside each other
 };
 
 using EngineShares = std::array<sched::Share, sched::kEngines>;
@@ -42,7 +42,7 @@ struct EngineUse {
   uint64_t busy_ns = 0;  // charged
   uint64_t wait_ns = 0;  // between asking and being granted
   uint64_t grants = 0;
-  uint64_t overruns = 0;  // slices that lasted longer than the patience
+  uint64_t overruns = 0;  // slices that lasted longer than the slice timeout
   uint32_t waiting = 0, in_flight = 0;
 };
 

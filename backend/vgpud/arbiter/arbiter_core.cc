@@ -235,8 +235,8 @@ ArbiterCore::Time ArbiterCore::dispatch(EngineQueue queue, Time now) {
   }
 }
 
-// Of those whose slice has held the engine for longer than the patience, while others wait: the scheduler goes on
-// without them, and they are charged on until they end.
+// Where a slice has held the engine for longer than the slice timeout while others wait, the scheduler goes on without
+// it; it is charged on until it ends.
 ArbiterCore::Time ArbiterCore::give_up_overdue(EngineQueue queue, Time now) {
   Time next = kNever;
   for (auto& [name, vgpu] : vgpus_) {
@@ -244,10 +244,10 @@ ArbiterCore::Time ArbiterCore::give_up_overdue(EngineQueue queue, Time now) {
     if (!others_want(vgpu, queue)) continue;
     Lease& lease = vgpu.leases[queue];
     if (lease.state == Lease::State::kClosing) {
-      if (now - lease.since >= options_.patience_ns) {
+      if (now - lease.since >= options_.slice_timeout_ns) {
         give_up_lease(vgpu, queue, now);
       } else {
-        next = std::min(next, lease.since + options_.patience_ns);
+        next = std::min(next, lease.since + options_.slice_timeout_ns);
       }
     }
     for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane&) {
@@ -268,7 +268,7 @@ ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, uint32_t slot, unsigne
   while (!lane.flying.empty()) {
     const Granted slice = lane.flying.front();
     const Time since = held_since(vgpu, queue, lane, slice);
-    if (now - since < options_.patience_ns) return since + options_.patience_ns;
+    if (now - since < options_.slice_timeout_ns) return since + options_.slice_timeout_ns;
     const Time held = metered ? take_part(vgpu, queue, now).own : now - since;
     const Time charged = held + take_debt(vgpu, queue);
     (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);

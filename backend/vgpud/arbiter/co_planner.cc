@@ -313,10 +313,10 @@ std::vector<CoPlanner::Grant> CoPlanner::run(Time now) {
 CoPlanner::Time CoPlanner::next() const {
   bool asks = false;
   Time next = kNever;
-  const Time patience = stands_idle() ? kPause : kQuiet;
+  const Time timeout = stands_idle() ? kPause : kQuiet;
   for (const auto& [place, kernel] : kernels_) {
     asks = asks || kernel.asks;
-    if (kernel.quiet()) next = std::min(next, kernel.quiet_since + patience);
+    if (kernel.quiet()) next = std::min(next, kernel.quiet_since + timeout);
   }
   return std::min(asks ? next : kNever, leaves_room_ ? room_until_ : kNever);
 }

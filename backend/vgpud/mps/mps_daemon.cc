@@ -15,8 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPoll{50}, kStartPatience{10000}, kFirstPause{200}, kLongestPause{10000}, kStable{10000},
-    kStopPatience{5000}, kReplacedPatience{10000};
+constexpr milliseconds kPoll{50}, kStartTimeout{10000}, kFirstPause{200}, kLongestPause{10000}, kStable{10000},
+    kStopTimeout{5000}, kReplacedTimeout{10000};
 
 }  // namespace
 
@@ -86,7 +86,7 @@ void MpsDaemon::begin() {
   if (!process.ok()) return failed(process.status().message());
   spdlog::info("started the MPS daemon (pid {}) in {}", process.value().pid, process.value().folder);
   since_ = Clock::now();
-  deadline_ = since_ + kStartPatience;
+  deadline_ = since_ + kStartTimeout;
   watch(std::move(process.value()));
   instances_.back().current = true;
   // What was wrong with the last one is still what there is to say.
@@ -167,10 +167,10 @@ void MpsDaemon::replace(const std::string& why) {
   if (!instance || stopping_ || phase_ != Phase::kRunning) return;
   spdlog::error("the MPS daemon (pid {}) is replaced: {}", instance->process.pid, why);
   instance->current = false;
-  instance->patience = Clock::now() + kReplacedPatience;
+  instance->deadline = Clock::now() + kReplacedTimeout;
   if (Status status = ask_mps_to_quit(config_, instance->process); !status.ok()) spdlog::warn("{}", status.message());
-  const timeval patience = to_timeval(kReplacedPatience);
-  event_add(replaced_timer_.get(), &patience);
+  const timeval timeout = to_timeval(kReplacedTimeout);
+  event_add(replaced_timer_.get(), &timeout);
   if (Clock::now() - since_ > kStable) failures_ = 0;
   ++restarts_;
   state_.lost = instance->process.pipe();
@@ -180,11 +180,11 @@ void MpsDaemon::replace(const std::string& why) {
 void MpsDaemon::tick_replaced() {
   auto next = Clock::time_point::max();
   for (Instance& instance : instances_) {
-    if (instance.patience > Clock::now()) {
-      next = std::min(next, instance.patience);
+    if (instance.deadline > Clock::now()) {
+      next = std::min(next, instance.deadline);
       continue;
     }
-    instance.patience = Clock::time_point::max();
+    instance.deadline = Clock::time_point::max();
     spdlog::warn("the MPS daemon (pid {}) does not end; killing it", instance.process.pid);
     kill_mps(instance.process);
   }
@@ -211,7 +211,7 @@ void MpsDaemon::stop(std::function<void()> gone) {
     if (ask_mps_to_quit(config_, instance.process).ok()) continue;
     kill_mps(instance.process);
   }
-  wait(kStopPatience);
+  wait(kStopTimeout);
 }
 
 nlohmann::json MpsDaemon::describe() const {

@@ -60,7 +60,7 @@ class MpsDaemon {
     MpsProcess process;
     EventPtr exit{};
     bool current = false;
-    Clock::time_point patience = Clock::time_point::max();  // when it is killed, having been replaced
+    Clock::time_point deadline = Clock::time_point::max();  // when it is killed, having been replaced
   };
 
   void begin();

@@ -19,7 +19,7 @@ namespace bandsaw {
 namespace {
 
 using std::chrono::steady_clock;
-constexpr std::chrono::seconds kSessionStarts{15}, kSessionStops{5}, kSessionStable{10}, kAnswerPatience{3};
+constexpr std::chrono::seconds kSessionStarts{15}, kSessionStops{5}, kSessionStable{10}, kAnswerTimeout{3};
 constexpr long kPollMs = 10, kFirstPauseMs = 200, kLongestPauseMs = 10000;
 constexpr int kStandardDescriptors = 3;
 
@@ -265,7 +265,7 @@ void SessionKeeper::request(const nlohmann::json& object, Supervisor::Answer ans
   if (state_ != State::kRunning || !link_) {
     return answer(Status::error(ENOTCONN, "the session of '{}' does not run now", spec_.name));
   }
-  // Whichever comes first, the answer or the end of patience.
+  // Whichever comes first, the answer or the end of the timeout.
   struct Waiting {
     Supervisor::Answer answer;
     EventPtr timer;
@@ -281,8 +281,8 @@ void SessionKeeper::request(const nlohmann::json& object, Supervisor::Answer ans
         static_cast<Waiting*>(argument)->tell(Status::error(ETIMEDOUT, "the session is silent"));
       },
       waiting.get()));
-  const timeval patience{kAnswerPatience.count(), 0};
-  event_add(waiting->timer.get(), &patience);
+  const timeval timeout{kAnswerTimeout.count(), 0};
+  event_add(waiting->timer.get(), &timeout);
   link_->request(object, [waiting](Result<nlohmann::json> reply) { waiting->tell(std::move(reply)); });
 }
 

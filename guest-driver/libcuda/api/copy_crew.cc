@@ -17,7 +17,7 @@ constexpr size_t kAloneBelow = 256u << 10;  // handing pieces out costs about 2 
 constexpr size_t kLine = 64;
 constexpr unsigned kHelpersMost = 3;
 constexpr unsigned kCoresPerHelper = 4;  // the rest is the program's
-constexpr std::chrono::microseconds kPatience{50};
+constexpr std::chrono::microseconds kPollBudget{50};
 
 // memcpy past the caches: the target's old content need not be fetched.
 void stream_bytes(std::byte* to, const std::byte* from, size_t bytes) {
@@ -80,7 +80,7 @@ void CopyCrew::start() {
 void CopyCrew::help(unsigned index) {
   pthread_setname_np(pthread_self(), "cuda-copy");
   for (uint32_t seen = 0;; ++seen) {
-    const auto until = std::chrono::steady_clock::now() + kPatience;
+    const auto until = std::chrono::steady_clock::now() + kPollBudget;
     while (round_.load(std::memory_order_acquire) == seen && std::chrono::steady_clock::now() < until) _mm_pause();
     round_.wait(seen, std::memory_order_acquire);
     job_.run(index);

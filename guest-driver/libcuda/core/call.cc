@@ -15,7 +15,7 @@ namespace bandsaw::libcuda {
 namespace {
 
 // As on bare metal a thread looks for the end of what it waits for, unless the program wants it to sleep.
-uint32_t patience_ns(const Context* context) {
+uint32_t poll_budget_ns(const Context* context) {
   constexpr uint32_t kUsual = 30, kMost = 100'000;  // us
   const uint32_t told = process().device.look_us;
   const bool blocking = context && (context->flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
@@ -49,7 +49,7 @@ Call::Call() : thread_(&this_thread()) {
   }
   const Context* const context = thread_->current();
   if (context) context_ = context->handle;
-  lane_->set_patience(patience_ns(context));
+  lane_->set_poll_budget(poll_budget_ns(context));
 }
 
 Call::~Call() {

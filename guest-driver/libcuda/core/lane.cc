@@ -58,7 +58,7 @@ Lane::Lane(vgpu_lane_header* header, Transport* transport, std::atomic<uint64_t>
       tail_(load(header->tail)),
       head_seen_(load(header->head)) {}
 
-void Lane::set_patience(uint32_t nanoseconds) {
+void Lane::set_poll_budget(uint32_t nanoseconds) {
   if (nanoseconds == spin_most_) return;
   spin_most_ = nanoseconds;
   spin_ = nanoseconds;

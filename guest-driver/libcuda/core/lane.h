@@ -30,7 +30,7 @@ class Lane {
   // Publishes what was reserved; returns its sequence number.
   uint64_t publish();
   // How long a wait looks for the answer before it sleeps, at most.
-  void set_patience(uint32_t nanoseconds);
+  void set_poll_budget(uint32_t nanoseconds);
   // False when the host is gone.
   bool wait_reply(uint64_t seq);
   CUresult reply_result() const;

@@ -19,8 +19,8 @@ class Chaos {
                             .memory = 0.01 * static_cast<double>(random_() % 40)};
       shapes_.push_back(model_.add(profile));
     }
-    scheduler_ =
-        std::make_unique<CoScheduler>(make_planner(mode, model_, {.patience = 1000 * kMicrosecond}, &model_), &meter_);
+    scheduler_ = std::make_unique<CoScheduler>(make_planner(mode, model_, {.wait_limit = 1000 * kMicrosecond}, &model_),
+                                               &meter_);
   }
 
   void run(int events) {

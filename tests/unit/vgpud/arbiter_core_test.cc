@@ -212,7 +212,7 @@ TEST_F(ArbiterCoreTest, ADeadRunnerGivesItsGrantBack) {
   EXPECT_EQ(use(dies).waiting + use(dies).in_flight, 0u);
 }
 
-TEST_F(ArbiterCoreTest, AStoppedRunnerHoldsTheEngineForThePatienceOnly) {
+TEST_F(ArbiterCoreTest, AStoppedRunnerHoldsTheEngineForTheSliceTimeoutOnly) {
   make();
   Runner &stops = join("a", 50), &lives = join("b", 50);
   run_until(now_ + 100 * kMillisecond);

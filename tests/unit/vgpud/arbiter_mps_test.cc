@@ -66,7 +66,7 @@ TEST_F(ArbiterMpsTest, ATimeSlicedOneIsAloneAndHasItsShare) {
   }
 }
 
-// The first of them is given up, and looked at again and again; that gives the second no more patience.
+// The first of them is given up, and looked at again and again; that gives the second no more time.
 TEST_F(ArbiterMpsTest, TwoThatNeverEndAreGivenUpBoth) {
   ArbiterOptions options;
   options.policy = "band";

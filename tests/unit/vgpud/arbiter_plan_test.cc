@@ -28,7 +28,7 @@ TEST_F(PlannedTest, PairsThatGainRunBesideEachOther) {
     for (const PlanningMode mode : {PlanningMode::kSlicesFifo, PlanningMode::kKernelet, PlanningMode::kOpt,
                                     PlanningMode::kRandom, PlanningMode::kPersistentGreedy}) {
       ArbiterOptions options = unscheduled();
-      options.plan.planner.patience = 100 * kMillisecond;
+      options.plan.planner.wait_limit = 100 * kMillisecond;
       make(mode, options);
       for (const int kind : {kPc, kBs, kTea, kSad}) join(kind).form = form;
       run_for(200 * kMillisecond);
@@ -172,8 +172,8 @@ TEST_F(PlannedTest, NobodyWaitsForOneThatHasStopped) {
   for (const PlanningMode mode : kPlanned) {
     for (const bool scheduled : {true, false}) {
       ArbiterOptions options = scheduled ? ArbiterOptions{} : unscheduled();
-      options.patience_ns = 20 * kMillisecond;
-      options.plan.planner.patience = 50 * kMillisecond;
+      options.slice_timeout_ns = 20 * kMillisecond;
+      options.plan.planner.wait_limit = 50 * kMillisecond;
       make(mode, options);
       PlannedTenant& still = join(kPc);
       join(kBs);
@@ -198,7 +198,7 @@ TEST_F(PlannedTest, TenantsComeAndGoAndModesChangeUnderLoad) {
   std::mt19937 random(5);
   for (const bool scheduled : {true, false}) {
     ArbiterOptions options = scheduled ? ArbiterOptions{} : unscheduled();
-    options.plan.planner.patience = 50 * kMillisecond;
+    options.plan.planner.wait_limit = 50 * kMillisecond;
     make(PlanningMode::kKernelet, options);
     for (int turn = 0; turn < 60; ++turn) {
       if (tenants_.size() < 4) {

@@ -84,7 +84,7 @@ queues = "sdq"
 period_ms = 10
 wait_us = 0
 quantum_us = 500
-patience_ms = 1000
+slice_timeout_ms = 1000
 depth = 4
 [metrics]
 listen = "127.0.0.1:9495"
@@ -97,10 +97,13 @@ listen = "127.0.0.1:9495"
   EXPECT_EQ(options.period_ns, 10'000'000);
   EXPECT_EQ(options.wait_ns, 0);
   EXPECT_EQ(options.quantum_ns, 500'000);
-  EXPECT_EQ(options.patience_ns, 1'000'000'000);
+  EXPECT_EQ(options.slice_timeout_ns, 1'000'000'000);
   EXPECT_EQ(options.depth, 4);
   EXPECT_EQ(config.value().metrics_port, 9495);
   EXPECT_FALSE(parse_config("[scheduler]\npolicy = \"none\"", "x").value().scheduled);
+  const auto old = parse_config("[scheduler]\npatience_ms = 1500", "x");  // the key of earlier versions
+  ASSERT_TRUE(old.ok()) << old.status().message();
+  EXPECT_EQ(old.value().scheduler.slice_timeout_ns, 1'500'000'000);
 }
 
 TEST_F(ConfigTest, ReadsThePlanningMode) {
@@ -127,8 +130,8 @@ TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
 
 TEST_F(ConfigTest, RefusesASchedulerThatCannotBe) {
   for (const char* text : {"policy = \"best\"", "policy = 3", "queues = \"three\"", "period_ms = 0", "period_ms = 2.5",
-                           "wait_us = -1", "quantum_us = 0", "patience_ms = 0", "depth = 0", "depth = 9", "depht = 2",
-                           "planning = \"best\"", "planning = 3"}) {
+                           "wait_us = -1", "quantum_us = 0", "slice_timeout_ms = 0", "depth = 0", "depth = 9",
+                           "depht = 2", "planning = \"best\"", "planning = 3"}) {
     const auto config = parse_config(std::string("[scheduler]\n") + text, "x");
     EXPECT_EQ(config.status().code(), EINVAL) << text;
     EXPECT_NE(config.status().message().find("scheduler."), std::string::npos) << config.status().message();

@@ -9,7 +9,7 @@
 namespace bandsaw {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{5000};
+constexpr std::chrono::milliseconds kTimeout{5000};
 
 class DeviceTest : public ::testing::Test {
  protected:
@@ -21,11 +21,11 @@ class DeviceTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  Status probe(const std::string& script, std::chrono::milliseconds patience = kPatience) {
+  Status probe(const std::string& script, std::chrono::milliseconds timeout = kTimeout) {
     const std::string runner = folder_ + "/runner";
     std::ofstream(runner) << "#!/bin/sh\n" << script << "\n";
     ::chmod(runner.c_str(), 0755);
-    return find_device(runner, 0, patience, &device_);
+    return find_device(runner, 0, timeout, &device_);
   }
   void expect_refusal(const Status& status, int code, const std::string& text) {
     EXPECT_EQ(status.code(), code);
@@ -36,11 +36,12 @@ class DeviceTest : public ::testing::Test {
   PhysicalDevice device_;
 };
 
-constexpr const char* kAnswer = R"(echo '{"name":"Test GPU","uuid":"GPU-1","memory":8589934592,"driver":"13000","sms":132,"sm_step":8}')";
+constexpr const char* kAnswer =
+    R"(echo '{"name":"Test GPU","uuid":"GPU-1","memory":8589934592,"driver":"13000","sms":132,"sm_step":8}')";
 
 TEST_F(DeviceTest, TheSoftwareDeviceHasHalfOfTheMachine) {
   PhysicalDevice soft;
-  ASSERT_TRUE(find_device("/nonexistent", 0, kPatience, &soft).ok());
+  ASSERT_TRUE(find_device("/nonexistent", 0, kTimeout, &soft).ok());
   EXPECT_EQ(soft.name, "soft");
   EXPECT_GT(soft.memory, kMemoryMin);
 }
@@ -74,7 +75,7 @@ TEST_F(DeviceTest, WhatFailsIsNamedWithANextStep) {
   for (const char* text : {"", "{", "[]", "{}", R"({"memory":"8"})", R"({"memory":-1})"}) {
     expect_refusal(probe("echo '" + std::string(text) + "'"), ENODEV, "makes no sense");
   }
-  expect_refusal(find_device(folder_ + "/none", 0, kPatience, &device_), ENODEV, "cannot start");
+  expect_refusal(find_device(folder_ + "/none", 0, kTimeout, &device_), ENODEV, "cannot start");
 }
 
 TEST_F(DeviceTest, ASilentDriverIsGivenUp) {
