@@ -25,10 +25,10 @@ Connection::Connection(event_base* base, UniqueFd socket, Commands& commands, st
       socket_(std::move(socket)),
       alive_(std::make_shared<bool>(true)) {
   evutil_make_socket_nonblocking(socket_.get());
-  if (auto witness = Witness::start(socket_.get()); witness.ok()) {
-    witness_ = std::move(witness.value());
+  if (auto guardian = ConnectionGuardian::start(socket_.get()); guardian.ok()) {
+    guardian_ = std::move(guardian.value());
   } else {
-    spdlog::warn("{}: a crash of this process may end the hypervisor too", witness.status().message());
+    spdlog::warn("{}: a crash of this process may end the hypervisor too", guardian.status().message());
   }
   read_.reset(event_new(
       base, socket_.get(), EV_READ | EV_PERSIST,

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hypervisor/vfio_user/commands.h"
-#include "hypervisor/vfio_user/witness.h"
+#include "hypervisor/vfio_user/connection_guardian.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw::vfio_user {
@@ -45,7 +45,7 @@ class Connection {
 
   Commands& commands_;
   std::function<void()> on_end_;
-  Witness witness_;  // goes after the socket
+  ConnectionGuardian guardian_;  // goes after the socket
   UniqueFd socket_;
   Event read_, write_;
   std::shared_ptr<bool> alive_;  // false once destroyed: for answers that come late

@@ -83,7 +83,7 @@ class TestDaemon(DaemonCase):
     def test_a_dead_session_is_replaced_and_harms_no_other(self):
         self.ok("create", "web0", "--memory", "1G")
         self.ok("create", "web1", "--memory", "1G")
-        victim, witness = self.direct("web0"), self.direct("web1")
+        victim, other = self.direct("web0"), self.direct("web1")
         runner = self.show("web0")["live"]["processes"][0]["runner"]
         session = self.show("web0")["session"]["pid"]
         os.kill(session, signal.SIGKILL)
@@ -93,7 +93,7 @@ class TestDaemon(DaemonCase):
         assert self.show("web0")["session"]["pid"] != session
         self.direct("web0").close()
         assert len(self.show("web1")["live"]["processes"]) == 1
-        witness.close()
+        other.close()
 
     def test_a_dead_runner_takes_only_its_process(self):
         self.ok("create", "web0", "--memory", "1G")

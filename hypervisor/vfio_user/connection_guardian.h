@@ -15,18 +15,18 @@
 
 namespace bandsaw::vfio_user {
 
-class Witness {
+class ConnectionGuardian {
  public:
   // Forks. `socket` stays the caller's.
-  static Result<Witness> start(int socket);
-  Witness() = default;
-  Witness(Witness&& other) noexcept;
-  Witness& operator=(Witness&& other) noexcept;
+  static Result<ConnectionGuardian> start(int socket);
+  ConnectionGuardian() = default;
+  ConnectionGuardian(ConnectionGuardian&& other) noexcept;
+  ConnectionGuardian& operator=(ConnectionGuardian&& other) noexcept;
   // Close the socket before: afterwards nobody holds it.
-  ~Witness();
+  ~ConnectionGuardian();
 
  private:
-  Witness(UniqueFd alive, pid_t child) : alive_(std::move(alive)), child_(child) {}
+  ConnectionGuardian(UniqueFd alive, pid_t child) : alive_(std::move(alive)), child_(child) {}
   void end();
 
   UniqueFd alive_;  // the child reads the other end, and sees it close

@@ -1,4 +1,4 @@
-#include "hypervisor/vfio_user/witness.h"
+#include "hypervisor/vfio_user/connection_guardian.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ void keep_only(int socket, int alive) {
 
 // Only what is allowed after a fork of a process with threads.
 [[noreturn]] void watch(int socket, int alive) {
-  prctl(PR_SET_NAME, "vfio-witness");
+  prctl(PR_SET_NAME, "vfio-guardian");
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) signal(number, SIG_IGN);  // it ends when the session has ended
   keep_only(socket, alive);
   char byte = 0;
@@ -43,32 +43,35 @@ void keep_only(int socket, int alive) {
 
 }  // namespace
 
-Result<Witness> Witness::start(int socket) {
+Result<ConnectionGuardian> ConnectionGuardian::start(int socket) {
   int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return Status::system("the witness's socket");
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return Status::system("the connection guardian's socket");
   UniqueFd alive(ends[0]), held(ends[1]);
   const pid_t child = fork();
-  if (child < 0) return Status::system("forking the connection's witness");
+  if (child < 0) return Status::system("forking the connection's guardian");
   if (child == 0) watch(socket, alive.get());
   alive.reset();
-  Witness witness(std::move(held), child);
+  ConnectionGuardian guardian(std::move(held), child);
   char ready = 0;  // until then it holds everything else that was open here
-  if (read(witness.alive_.get(), &ready, 1) != 1) return Status::error(EPIPE, "the connection's witness did not start");
-  return witness;
+  if (read(guardian.alive_.get(), &ready, 1) != 1)
+    return Status::error(EPIPE, "the connection's guardian did not start");
+  return guardian;
 }
 
-Witness::Witness(Witness&& other) noexcept : alive_(std::move(other.alive_)), child_(std::exchange(other.child_, 0)) {}
+ConnectionGuardian::ConnectionGuardian(ConnectionGuardian&& other) noexcept
+    : alive_(std::move(other.alive_)), child_(std::exchange(other.child_, 0)) {}
 
-Witness& Witness::operator=(Witness&& other) noexcept {
+ConnectionGuardian& ConnectionGuardian::operator=(ConnectionGuardian&& other) noexcept {
   end();
   alive_ = std::move(other.alive_);
   child_ = std::exchange(other.child_, 0);
   return *this;
 }
 
-Witness::~Witness() { end(); }
+ConnectionGuardian::~ConnectionGuardian() { end(); }
 
-void Witness::end() {
+void ConnectionGuardian::end() {
   alive_.reset();
   if (child_ > 0) waitpid(std::exchange(child_, 0), nullptr, 0);  // it has a few system calls left to make
 }
