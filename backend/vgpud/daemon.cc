@@ -16,7 +16,7 @@
 #include "backend/vgpud/lock.h"
 #include "backend/vgpud/metrics/metrics.h"
 #include "backend/vgpud/metrics/metrics_server.h"
-#include "backend/vgpud/sessions/session_keeper.h"
+#include "backend/vgpud/sessions/session_supervisor.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -75,11 +75,11 @@ void add_to_arbiter(const Config& config, const Registry& registry, Arbiter* arb
   arbiter->set_sm_part(spec.name, own_part(spec, registry.all(), config.device));
 }
 
-void start_all(const Config& config, const Registry& registry, Arbiter* arbiter, Supervisor* supervisor) {
+void start_all(const Config& config, const Registry& registry, Arbiter* arbiter, SessionManager* session_manager) {
   for (const VgpuSpec& spec : registry.all()) {
     if (spec.device == config.device.name) {
       add_to_arbiter(config, registry, arbiter, spec);
-      supervisor->add(spec, nullptr);
+      session_manager->add(spec, nullptr);
     } else {
       spdlog::warn("'{}' belongs to device '{}', and this vgpud has '{}': it is not started", spec.name, spec.device,
                    config.device.name);
@@ -118,16 +118,16 @@ Status run_daemon(const Config& config) {
   const EventPtr terminate = on_signal(base.get(), SIGTERM), interrupt = on_signal(base.get(), SIGINT);
   const auto arbiter = make_arbiter(config, registry.value());
   if (!arbiter.ok()) return arbiter.status();
-  Supervisor supervisor(base.get(), config, arbiter.value().get());
-  Api api(config, &registry.value(), &supervisor, arbiter.value().get(), [&base] {
+  SessionManager session_manager(base.get(), config, arbiter.value().get());
+  Api api(config, &registry.value(), &session_manager, arbiter.value().get(), [&base] {
     const timeval soon{0, 50000};  // the answer leaves first
     event_base_loopexit(base.get(), &soon);
   });
-  start_all(config, registry.value(), arbiter.value().get(), &supervisor);
+  start_all(config, registry.value(), arbiter.value().get(), &session_manager);
   const PlanningMode mode = effective_planning_mode(config.planning_mode, registry.value().planning_mode());
-  supervisor.set_planning_mode(mode);
+  session_manager.set_planning_mode(mode);
   if (arbiter.value()) arbiter.value()->set_planning_mode(mode);
-  supervisor.review();
+  session_manager.review();
   const auto metrics = serve_metrics(base.get(), config, &api);
   if (!metrics.ok()) return metrics.status();
   HttpServer server(

@@ -32,11 +32,11 @@ json body_of(const HttpRequest& request) { return json::parse(request.body, null
 
 }  // namespace
 
-Api::Api(const Config& config, Registry* registry, Supervisor* supervisor, Arbiter* arbiter,
+Api::Api(const Config& config, Registry* registry, SessionManager* session_manager, Arbiter* arbiter,
          std::function<void()> shut_down)
     : config_(config),
       registry_(registry),
-      supervisor_(supervisor),
+      session_manager_(session_manager),
       arbiter_(arbiter),
       shut_down_(std::move(shut_down)) {}
 
@@ -141,17 +141,18 @@ void Api::status(const Answer& answer) const { send(answer, 200, status_state())
 
 void Api::view(const VgpuSpec& spec, std::function<void(json)> then) {
   json object = to_json(spec);
-  object["session"] = supervisor_->describe(spec.name);
+  object["session"] = session_manager_->describe(spec.name);
   object["sms_given"] = describe_part(sm_part(spec, registry_->all(), config_.device), config_.device);
   object["sockets"] = {{"vfio", vfio_socket(config_.run, spec.name)},
                        {"direct", direct_socket(config_.run, spec.name)}};
-  supervisor_->request(spec.name, {{"op", "status"}},
-                       [this, object = std::move(object), then = std::move(then)](const Result<json>& reply) mutable {
-                         object["live"] = reply.ok() ? reply.value() : json();
-                         object["engines"] = engines_state(object["name"]);
-                         object["at_ns"] = monotonic_ns();
-                         then(std::move(object));
-                       });
+  session_manager_->request(
+      spec.name, {{"op", "status"}},
+      [this, object = std::move(object), then = std::move(then)](const Result<json>& reply) mutable {
+        object["live"] = reply.ok() ? reply.value() : json();
+        object["engines"] = engines_state(object["name"]);
+        object["at_ns"] = monotonic_ns();
+        then(std::move(object));
+      });
 }
 
 void Api::collect(std::function<void(const json&, const json&)> then) {
@@ -192,8 +193,8 @@ void Api::destroy(const VgpuSpec& spec, bool force, const Answer& answer) {
     Status status = registry_->remove(spec.name);
     if (!status.ok()) return refuse_storage(answer, status);
     if (arbiter_) arbiter_->remove(spec.name);
-    supervisor_->remove(spec.name,
-                        [name = spec.name, answer] { send(answer, 200, {{"name", name}, {"destroyed", true}}); });
+    session_manager_->remove(spec.name,
+                             [name = spec.name, answer] { send(answer, 200, {{"name", name}, {"destroyed", true}}); });
   });
 }
 
@@ -234,7 +235,7 @@ void Api::xml(const VgpuSpec& spec, const Answer& answer) const {
 
 void Api::shut_down(const Answer& answer) {
   spdlog::info("asked to end every session and vgpud");
-  supervisor_->remove_all([this, answer] {
+  session_manager_->remove_all([this, answer] {
     send(answer, 200, {{"ended", true}});
     shut_down_();
   });

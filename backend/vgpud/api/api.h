@@ -42,7 +42,7 @@
 #include "backend/vgpud/arbiter/arbiter.h"
 #include "backend/vgpud/config.h"
 #include "backend/vgpud/registry.h"
-#include "backend/vgpud/sessions/supervisor.h"
+#include "backend/vgpud/sessions/session_manager.h"
 
 namespace bandsaw {
 
@@ -50,7 +50,7 @@ class Api {
  public:
   // All outlive it. `arbiter` may be null: nothing is scheduled. `shut_down` is called after the answer to a shutdown
   // was sent.
-  Api(const Config& config, Registry* registry, Supervisor* supervisor, Arbiter* arbiter,
+  Api(const Config& config, Registry* registry, SessionManager* session_manager, Arbiter* arbiter,
       std::function<void()> shut_down);
   void handle(const HttpRequest& request, HttpServer::Answer answer);
   // Calls `then` with what GET /v1/status and GET /v1/vgpus would answer.
@@ -112,7 +112,7 @@ class Api {
 
   const Config& config_;
   Registry* registry_;
-  Supervisor* supervisor_;
+  SessionManager* session_manager_;
   Arbiter* arbiter_;
   uint64_t trace_ = 0, traces_ = 0;  // the one that is being recorded, 0: none; how many there were
   std::chrono::steady_clock::time_point trace_until_{};

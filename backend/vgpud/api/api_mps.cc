@@ -23,7 +23,7 @@ Status Api::take_planning_mode(json* body, std::optional<PlanningMode>* mode) co
 Status Api::set_planning_mode(PlanningMode mode) {
   if (mode == effective_planning_mode(config_.planning_mode, registry_->planning_mode())) return {};
   if (Status status = registry_->put_planning_mode({mode, config_.planning_mode}); !status.ok()) return status;
-  supervisor_->set_planning_mode(mode);
+  session_manager_->set_planning_mode(mode);
   if (arbiter_) arbiter_->set_planning_mode(mode);
   spdlog::info("device '{}': MPS virtual GPUs are planned by {}", config_.device.name, to_text(mode));
   return {};
@@ -46,7 +46,7 @@ std::vector<std::string> Api::sharing_notes(const VgpuSpec& spec, bool made) con
   if (made) {
     notes.emplace_back("mps: what goes wrong on the GPU in one such virtual GPU ends the programs of all of them");
   }
-  if (const std::string error = supervisor_->mps_error(); !error.empty()) {
+  if (const std::string error = session_manager_->mps_error(); !error.empty()) {
     notes.push_back(fmt::format("programs on it are refused for now: {}", error));
   }
   return notes;
@@ -78,7 +78,7 @@ json Api::plan_state(const PlanState& plan) const {
 }
 
 json Api::mps_state() const {
-  json state = supervisor_->describe_mps();
+  json state = session_manager_->describe_mps();
   state["partitions"] = describe_partitions(registry_->all(), config_.device);
   if (arbiter_) state["plan"] = plan_state(arbiter_->plan());
   return state;

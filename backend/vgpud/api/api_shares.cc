@@ -134,14 +134,14 @@ void Api::create(json body, const Answer& answer) {
     return refuse_storage(answer, status);
   }
   if (arbiter_) arbiter_->set_sm_part(spec.name, own_part(spec, registry_->all(), config_.device));
-  supervisor_->add(spec, [this, spec, answer, mode, asked,
-                          more = More{choice.has_value(), mode.has_value(), {}}](const Status& ready) mutable {
+  session_manager_->add(spec, [this, spec, answer, mode, asked,
+                               more = More{choice.has_value(), mode.has_value(), {}}](const Status& ready) mutable {
     more.notes = sharing_notes(spec, true);
     for (std::string& note : sms_notes({}, spec, asked)) more.notes.push_back(std::move(note));
     note_mode(mode, &more.notes);
     if (ready.ok()) return show(spec, 201, answer, more);
     undo_create(spec.name);
-    supervisor_->remove(spec.name, [] {});
+    session_manager_->remove(spec.name, [] {});
     refuse(answer, 500, ready.message(), "nothing was created; see the logs of vgpud and of the session");
   });
 }
@@ -158,17 +158,17 @@ void Api::change(json body, const VgpuSpec& spec, const Answer& answer) {
       from_json(json{{"memory", body.is_object() ? body.value("memory", json(spec.memory)) : json()}}, false, &changed);
   if (!status.ok()) return refuse_shares(answer, status);
   if (changed.memory >= spec.memory) return commit_change(std::move(body), spec.name, 0, answer);
-  supervisor_->request(spec.name, {{"op", "status"}},
-                       [this, body = std::move(body), name = spec.name, answer](const Result<json>& reply) {
-                         if (!reply.ok() && reply.status().code() == ETIMEDOUT) {
-                           return refuse(answer, 409,
-                                         fmt::format("the session of '{}' does not say what it uses", name),
-                                         "try again, or end the programs that run there");
-                         }
-                         // Where no session runs, nothing is in use.
-                         const auto used = reply.ok() ? reply.value().value("memory_used", int64_t{0}) : 0;
-                         commit_change(body, name, static_cast<uint64_t>(std::max<int64_t>(used, 0)), answer);
-                       });
+  session_manager_->request(spec.name, {{"op", "status"}},
+                            [this, body = std::move(body), name = spec.name, answer](const Result<json>& reply) {
+                              if (!reply.ok() && reply.status().code() == ETIMEDOUT) {
+                                return refuse(answer, 409,
+                                              fmt::format("the session of '{}' does not say what it uses", name),
+                                              "try again, or end the programs that run there");
+                              }
+                              // Where no session runs, nothing is in use.
+                              const auto used = reply.ok() ? reply.value().value("memory_used", int64_t{0}) : 0;
+                              commit_change(body, name, static_cast<uint64_t>(std::max<int64_t>(used, 0)), answer);
+                            });
 }
 
 void Api::commit_change(json body, const std::string& name, uint64_t used, const Answer& answer) {
@@ -205,7 +205,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   }
   if (arbiter_) arbiter_->set_sharing(name, changed.sharing);
   if (arbiter_) arbiter_->set_sm_part(name, own_part(changed, registry_->all(), config_.device));
-  supervisor_->update(changed);
+  session_manager_->update(changed);
   More more{choice.has_value(), mode.has_value(), {}};
   if (body.contains("sharing")) more.notes = sharing_notes(changed, false);
   for (std::string& note : sms_notes(before, changed, asked_sms(body))) more.notes.push_back(std::move(note));

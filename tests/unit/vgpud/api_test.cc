@@ -37,14 +37,14 @@ class ApiTest : public ::testing::Test {
   }
   void TearDown() override {
     api_.reset();
-    supervisor_.reset();
+    session_manager_.reset();
     std::filesystem::remove_all(folder_);
   }
   // As vgpud starts, without sessions.
   void open(Arbiter* arbiter) {
     registry_.emplace(std::move(Registry::open(config_.state).value()));
-    supervisor_ = std::make_unique<Supervisor>(base_.get(), config_);
-    api_ = std::make_unique<Api>(config_, &*registry_, supervisor_.get(), arbiter, [] {});
+    session_manager_ = std::make_unique<SessionManager>(base_.get(), config_);
+    api_ = std::make_unique<Api>(config_, &*registry_, session_manager_.get(), arbiter, [] {});
   }
   void add(const std::string& name, uint32_t compute, uint32_t copy = 1) {
     VgpuSpec spec;
@@ -74,7 +74,7 @@ class ApiTest : public ::testing::Test {
   FakeArbiter arbiter_;
   std::unique_ptr<event_base, FreeBase> base_;
   std::optional<Registry> registry_;
-  std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<SessionManager> session_manager_;
   std::unique_ptr<Api> api_;
   int code_ = 0;
 };
@@ -124,7 +124,7 @@ TEST_F(ApiTest, MemoryInUseIsNotTakenAway) {
                            [](const json& request) {
                              return json{{"ok", true}, {"memory_used", request["op"] == "status" ? 700 << 20 : 0}};
                            });
-  supervisor_->add(*registry_->find("a"), nullptr);  // finds that session
+  session_manager_->add(*registry_->find("a"), nullptr);  // finds that session
   const std::string error = set("a", {{"memory", 512 << 20}, {"compute", 20}})["error"];
   EXPECT_EQ(code_, 409);
   EXPECT_NE(error.find("what 'a' uses now: 700.0 MiB (734003200 bytes)"), std::string::npos) << error;

@@ -1,4 +1,4 @@
-#include "backend/vgpud/sessions/session_keeper.h"
+#include "backend/vgpud/sessions/session_supervisor.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -25,31 +25,31 @@ constexpr int kStandardDescriptors = 3;
 
 }  // namespace
 
-SessionKeeper::SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter,
-                             Orders orders)
+SessionSupervisor::SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter,
+                                     Orders orders)
     : base_(base), config_(config), arbiter_(arbiter), spec_(spec), orders_(std::move(orders)) {
   timer_.reset(event_new(
-      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SessionKeeper*>(self)->tick(); },
+      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SessionSupervisor*>(self)->tick(); },
       this));
 }
 
-SessionKeeper::~SessionKeeper() = default;
+SessionSupervisor::~SessionSupervisor() = default;
 
-void SessionKeeper::wait(long milliseconds) {
+void SessionSupervisor::wait(long milliseconds) {
   const timeval time = to_timeval(std::chrono::milliseconds(milliseconds));
   event_add(timer_.get(), &time);
 }
 
-void SessionKeeper::start(Supervisor::Ready ready) {
+void SessionSupervisor::start(SessionManager::Ready ready) {
   if (ready) waiting_.push_back(std::move(ready));
   adopt_or_spawn();
 }
 
-void SessionKeeper::became(const Status& status) {
+void SessionSupervisor::became(const Status& status) {
   for (const auto& ready : std::exchange(waiting_, {})) ready(status);
 }
 
-void SessionKeeper::adopt_or_spawn() {
+void SessionSupervisor::adopt_or_spawn() {
   state_ = State::kStarting;
   if (connect()) {
     spdlog::info("{}: the session (pid {}) has lived on", spec_.name, pid_);
@@ -65,7 +65,7 @@ void SessionKeeper::adopt_or_spawn() {
   wait(kPollMs);
 }
 
-std::vector<std::string> SessionKeeper::arguments() const {
+std::vector<std::string> SessionSupervisor::arguments() const {
   const uint32_t uid = config_.first_uid && ::geteuid() == 0 ? config_.first_uid + spec_.index : 0;
   std::vector<std::string> result = {config_.session_program,
                                      "--name",
@@ -101,7 +101,7 @@ std::vector<std::string> SessionKeeper::arguments() const {
   return result;
 }
 
-Status SessionKeeper::spawn() {
+Status SessionSupervisor::spawn() {
   const std::string folder = vgpu_directory(config_.run, spec_.name);
   if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
   const std::string log_path = folder + "/session.log";
@@ -116,7 +116,7 @@ Status SessionKeeper::spawn() {
   return {};
 }
 
-void SessionKeeper::child(const std::vector<std::string>& texts, int log) const {
+void SessionSupervisor::child(const std::vector<std::string>& texts, int log) const {
   std::vector<char*> pointers;
   for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
   pointers.push_back(nullptr);
@@ -133,18 +133,18 @@ void SessionKeeper::child(const std::vector<std::string>& texts, int log) const 
   ::_exit(126);
 }
 
-void SessionKeeper::watch(int pid) {
+void SessionSupervisor::watch(int pid) {
   pid_ = pid;
   since_ = steady_clock::now();
   pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd_) return died();  // it ended before we looked
   exit_event_.reset(event_new(
       base_, pidfd_.get(), EV_READ,
-      [](evutil_socket_t, short, void* self) { static_cast<SessionKeeper*>(self)->died(); }, this));
+      [](evutil_socket_t, short, void* self) { static_cast<SessionSupervisor*>(self)->died(); }, this));
   event_add(exit_event_.get(), nullptr);
 }
 
-bool SessionKeeper::connect() {
+bool SessionSupervisor::connect() {
   auto socket = connect_unix(session_socket(config_.run, spec_.name), SOCK_STREAM);
   if (!socket.ok()) return false;
   link_ = std::make_unique<JsonClient>(base_, std::move(socket.value()), nullptr);
@@ -161,14 +161,14 @@ bool SessionKeeper::connect() {
   return true;
 }
 
-void SessionKeeper::connect_gates() {
+void SessionSupervisor::connect_gates() {
   if (!arbiter_) return;
   auto socket = connect_unix(gate_socket(config_.run, spec_.name), SOCK_SEQPACKET);
   if (socket.ok()) return arbiter_->connect(spec_.name, std::move(socket.value()));
   spdlog::error("{}: its shares do not hold: {}", spec_.name, socket.status().message());
 }
 
-void SessionKeeper::tick() {
+void SessionSupervisor::tick() {
   const auto self = shared_from_this();
   switch (state_) {
     case State::kStarting:
@@ -188,7 +188,7 @@ void SessionKeeper::tick() {
   }
 }
 
-void SessionKeeper::died() {
+void SessionSupervisor::died() {
   const auto self = shared_from_this();
   int status = 0;
   std::string how = "ended";
@@ -214,13 +214,13 @@ void SessionKeeper::died() {
 }
 
 // Starts it again after a pause that doubles.
-void SessionKeeper::pause() {
+void SessionSupervisor::pause() {
   state_ = State::kWaiting;
   ++restarts_;
   wait(std::min(kLongestPauseMs, kFirstPauseMs << std::min(failures_++, 8u)));
 }
 
-void SessionKeeper::stop(bool forget, std::function<void()> gone) {
+void SessionSupervisor::stop(bool forget, std::function<void()> gone) {
   if (gone) when_gone_.push_back(std::move(gone));
   forget_ = forget_ || forget;
   if (state_ == State::kStopping) return;
@@ -235,7 +235,7 @@ void SessionKeeper::stop(bool forget, std::function<void()> gone) {
   wait(std::chrono::milliseconds(kSessionStops).count());
 }
 
-void SessionKeeper::clean_up() {
+void SessionSupervisor::clean_up() {
   const auto self = shared_from_this();
   state_ = State::kGone;
   event_del(timer_.get());
@@ -245,29 +245,29 @@ void SessionKeeper::clean_up() {
   for (const auto& gone : std::exchange(when_gone_, {})) gone();
 }
 
-nlohmann::json SessionKeeper::set_request() const {
+nlohmann::json SessionSupervisor::set_request() const {
   nlohmann::json request = orders_(spec_);
   request["op"] = "set";
   request["memory"] = spec_.memory;
   return request;
 }
 
-void SessionKeeper::update(const VgpuSpec& spec) {
+void SessionSupervisor::update(const VgpuSpec& spec) {
   spec_ = spec;
   tell();
 }
 
-void SessionKeeper::tell() {
+void SessionSupervisor::tell() {
   if (link_) link_->request(set_request(), [](const Result<nlohmann::json>&) {});
 }
 
-void SessionKeeper::request(const nlohmann::json& object, Supervisor::Answer answer) {
+void SessionSupervisor::request(const nlohmann::json& object, SessionManager::Answer answer) {
   if (state_ != State::kRunning || !link_) {
     return answer(Status::error(ENOTCONN, "the session of '{}' does not run now", spec_.name));
   }
   // Whichever comes first, the answer or the end of the timeout.
   struct Waiting {
-    Supervisor::Answer answer;
+    SessionManager::Answer answer;
     EventPtr timer;
     void tell(Result<nlohmann::json> result) {
       timer.reset();
@@ -286,7 +286,7 @@ void SessionKeeper::request(const nlohmann::json& object, Supervisor::Answer ans
   link_->request(object, [waiting](Result<nlohmann::json> reply) { waiting->tell(std::move(reply)); });
 }
 
-nlohmann::json SessionKeeper::describe() const {
+nlohmann::json SessionSupervisor::describe() const {
   static constexpr const char* kNames[] = {"starting", "running", "restarting", "stopping", "gone"};
   return {{"state", kNames[static_cast<int>(state_)]}, {"pid", pid_}, {"restarts", restarts_}};
 }

@@ -1,4 +1,5 @@
-// One session as vgpud sees it: a process that it started or found.
+// Keeps the session process of one virtual GPU running: starts it, adopts one that outlived an earlier vgpud, starts it
+// again with growing pauses when it dies, and ends it.
 #pragma once
 
 #include <chrono>
@@ -7,26 +8,26 @@
 #include <vector>
 
 #include "backend/control/event_ptr.h"
-#include "backend/vgpud/sessions/supervisor.h"
+#include "backend/vgpud/sessions/session_manager.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw {
 
-class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
+class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor> {
  public:
   // What the session is told beside its shares.
   using Orders = std::function<nlohmann::json(const VgpuSpec& spec)>;
-  SessionKeeper(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter, Orders orders);
-  ~SessionKeeper();
+  SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter, Orders orders);
+  ~SessionSupervisor();
 
-  void start(Supervisor::Ready ready);
+  void start(SessionManager::Ready ready);
   // Also removes the folder under STATE when `forget`. `gone` is called once.
   void stop(bool forget, std::function<void()> gone);
   void update(const VgpuSpec& spec);
   void tell();  // the session, what has changed
   const VgpuSpec& spec() const { return spec_; }
   bool running() const { return state_ == State::kRunning; }
-  void request(const nlohmann::json& object, Supervisor::Answer answer);
+  void request(const nlohmann::json& object, SessionManager::Answer answer);
   nlohmann::json describe() const;
 
  private:
@@ -61,7 +62,7 @@ class SessionKeeper : public std::enable_shared_from_this<SessionKeeper> {
   unsigned failures_ = 0;
   uint64_t restarts_ = 0;
   bool forget_ = false;
-  std::vector<Supervisor::Ready> waiting_;
+  std::vector<SessionManager::Ready> waiting_;
   std::vector<std::function<void()>> when_gone_;
 };
 

@@ -1,5 +1,4 @@
-// Keeps one session running per virtual GPU: starts it, adopts one that outlived an earlier vgpud, starts it anew
-// with growing pauses when it dies, and ends it.
+// The sessions of all virtual GPUs: a SessionSupervisor for each, and the MPS daemon that their runners share.
 //
 // Threads: the event loop's only.
 #pragma once
@@ -22,16 +21,16 @@ namespace bandsaw {
 
 class Arbiter;
 class MpsDaemon;
-class SessionKeeper;
+class SessionSupervisor;
 
-class Supervisor {
+class SessionManager {
  public:
   using Ready = std::function<void(const Status&)>;
   using Answer = std::function<void(Result<nlohmann::json>)>;
   // `arbiter` may be null: nobody's work is scheduled. It outlives this.
-  Supervisor(event_base* base, const Config& config, Arbiter* arbiter = nullptr);
-  ~Supervisor();  // sessions go on
-  Supervisor(const Supervisor&) = delete;
+  SessionManager(event_base* base, const Config& config, Arbiter* arbiter = nullptr);
+  ~SessionManager();  // the session processes go on
+  SessionManager(const SessionManager&) = delete;
 
   // `ready` is called when the session answers, or with the reason why it does not.
   void add(const VgpuSpec& spec, Ready ready);
@@ -68,7 +67,7 @@ class Supervisor {
   PlanningMode planning_mode_;
   EventPtr fault_timer_;
   std::unique_ptr<MpsDaemon> mps_;  // null: the device has no contexts that MPS could join
-  std::map<std::string, std::shared_ptr<SessionKeeper>> keepers_;
+  std::map<std::string, std::shared_ptr<SessionSupervisor>> supervisors_;
 };
 
 }  // namespace bandsaw
