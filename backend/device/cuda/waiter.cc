@@ -47,15 +47,14 @@ void Waiter::run(std::function<void()> call) {
 
 // What is in the mailbox when something is: kFilled or kStop.
 uint32_t Waiter::next_mail(Worker* worker) {
-  using Clock = std::chrono::steady_clock;
-  const auto until = Clock::now() + kPollBudget;
+  const auto until = std::chrono::steady_clock::now() + kPollBudget;
   do {
     for (int i = 0; i < 32; ++i) {
       const uint32_t mail = worker->mailbox.load(std::memory_order_acquire);
       if (mail != Worker::kPolling) return mail;
       _mm_pause();
     }
-  } while (Clock::now() < until);
+  } while (std::chrono::steady_clock::now() < until);
   uint32_t mail = Worker::kPolling;
   if (worker->mailbox.compare_exchange_strong(mail, Worker::kSleeping)) mail = Worker::kSleeping;
   while (mail == Worker::kSleeping) {
