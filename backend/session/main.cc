@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (const auto parsed = bandsaw::parse_sharing(sharing); parsed.ok()) {
-    config.orders.sharing = parsed.value();
+    config.sharing_config.sharing = parsed.value();
   } else {
     spdlog::error("{}", parsed.status().message());
     return 2;

@@ -43,25 +43,26 @@ unsigned RunnerPool::warm() const {
       runners_.begin(), runners_.end(), [](const Entry& e) { return !e.taken && !e.dismissed && e.runner->ready(); }));
 }
 
-void RunnerPool::set_terms(RunnerTerms terms) {
-  if (terms == terms_) return;
-  if (!terms.why.empty()) spdlog::info("{}", terms.why);
-  if (!terms.mps.empty()) spdlog::info("runners become clients of the MPS daemon in {}", terms.mps);
-  terms_ = std::move(terms);
-  program_.environment = with_variables(environment_, terms_.variables);
-  program_.mps = terms_.mps;
+void RunnerPool::set_launch_config(RunnerLaunchConfig launch_config) {
+  if (launch_config == launch_config_) return;
+  if (!launch_config.why.empty()) spdlog::info("{}", launch_config.why);
+  if (!launch_config.mps.empty()) spdlog::info("runners become clients of the MPS daemon in {}", launch_config.mps);
+  launch_config_ = std::move(launch_config);
+  program_.environment = with_variables(environment_, launch_config_.variables);
+  program_.mps = launch_config_.mps;
   for (Entry& entry : runners_) {
     if (entry.taken || entry.dismissed) continue;
     entry.dismissed = true;
     // A client that dies while it connects to an MPS server leaves a server that takes no others.
-    const bool connects = !terms_.mps.empty() && entry.runner->mps() == terms_.mps && !entry.runner->ready();
+    const bool connects =
+        !launch_config_.mps.empty() && entry.runner->mps() == launch_config_.mps && !entry.runner->ready();
     if (!connects) entry.runner->stop(Runner::Stop::kKill);
   }
   failures_in_a_row_ = 0;
   last_failure_.clear();
   not_before_ = {};
-  if (terms_.refusal && terms_.refusal != EAGAIN)
-    refuse_waiters(Status::error(terms_.refusal, "{}", terms_.why), false);
+  if (launch_config_.refusal && launch_config_.refusal != EAGAIN)
+    refuse_waiters(Status::error(launch_config_.refusal, "{}", launch_config_.why), false);
   keep_warm();
 }
 
@@ -98,7 +99,8 @@ void RunnerPool::later(long milliseconds_from_now) {
 
 void RunnerPool::take(Taken taken) {
   if (waiters_.size() >= kUsageSlots) return taken(Status::error(EAGAIN, "{} processes wait already", waiters_.size()));
-  if (terms_.refusal && terms_.refusal != EAGAIN) return taken(Status::error(terms_.refusal, "{}", terms_.why));
+  if (launch_config_.refusal && launch_config_.refusal != EAGAIN)
+    return taken(Status::error(launch_config_.refusal, "{}", launch_config_.why));
   waiters_.push_back({std::move(taken), Clock::now() + kWaiterTimeout});
   serve();
   keep_warm();
@@ -154,13 +156,13 @@ void RunnerPool::exchange(RunnerProcess* runner, const RunnerMessage& message, c
 
 // Whether a runner that is started now would be of use; if not, last_failure_ says why.
 bool RunnerPool::startable() {
-  if (terms_.refusal) {
-    last_failure_ = terms_.why;
+  if (launch_config_.refusal) {
+    last_failure_ = launch_config_.why;
     return false;
   }
-  if (terms_.socket.empty()) return true;
+  if (launch_config_.socket.empty()) return true;
   // Without a daemon, NVIDIA's driver would silently give the runner a context of its own.
-  const Status reached = reach_unix(terms_.socket).status();
+  const Status reached = reach_unix(launch_config_.socket).status();
   if (!reached.ok()) last_failure_ = "the MPS daemon does not answer: " + reached.message();
   return reached.ok();
 }
@@ -187,8 +189,8 @@ void RunnerPool::keep_warm() {
     pause = Clock::now() < not_before_ || !start_one();
     if (pause) break;
   }
-  // Where the terms forbid a start, only new terms can help.
-  if ((pause && !terms_.refusal) || !waiters_.empty()) later(kTickMs);
+  // Where launch_config_ forbids a start, only a new one can help.
+  if ((pause && !launch_config_.refusal) || !waiters_.empty()) later(kTickMs);
 }
 
 void RunnerPool::tick() {
@@ -227,7 +229,7 @@ void RunnerPool::note_failure(const std::string& why) {
                 pause.count());
   if (failures_in_a_row_ >= kFailuresToGiveUp) {
     refuse_waiters(Status::error(EIO, "runners do not start{}: {}",
-                                 terms_.mps.empty() ? "" : " as clients of the MPS daemon", why),
+                                 launch_config_.mps.empty() ? "" : " as clients of the MPS daemon", why),
                    false);
   }
 }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend/session/exchange.h"
+#include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_process.h"
-#include "backend/session/runner_terms.h"
 
 namespace bandsaw {
 
@@ -24,7 +24,7 @@ class RunnerPool : public RunnerSource {
   void start();
   // How runners are started from now on; warm ones that were started otherwise are replaced. Those that serve a process
   // stay as they are.
-  void set_terms(RunnerTerms terms);
+  void set_launch_config(RunnerLaunchConfig launch_config);
   // The MPS daemon of this folder has died. Its clients get the driver's error; those that still live after
   // kLostTimeout are killed.
   void end_clients(const std::string& mps);
@@ -63,8 +63,8 @@ class RunnerPool : public RunnerSource {
 
   event_base* base_;
   RunnerProgram program_;
-  std::vector<std::string> environment_;  // the program's, before the terms
-  RunnerTerms terms_;
+  std::vector<std::string> environment_;  // the program's, before launch_config_ is applied
+  RunnerLaunchConfig launch_config_;
   unsigned target_;
   Exchange exchange_;
   std::vector<Entry> runners_;

@@ -88,7 +88,10 @@ Result<std::unique_ptr<Session>> Session::open(const SessionConfig& config) {
 }
 
 Session::Session(SessionConfig config, BasePtr base, UsagePageOwner usage_page)
-    : config_(std::move(config)), base_(std::move(base)), usage_page_(std::move(usage_page)), orders_(config_.orders) {}
+    : config_(std::move(config)),
+      base_(std::move(base)),
+      usage_page_(std::move(usage_page)),
+      sharing_config_(config_.sharing_config) {}
 
 Session::~Session() = default;
 
@@ -134,7 +137,7 @@ Status Session::prepare() {
   if (Status status = enter_sandbox(config_.sandbox); !status.ok()) return status;
 
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
-  pool_->set_terms(runner_terms(config_.device, orders_));
+  pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
   direct_ = std::make_unique<DirectFrontend>(base_.get(), std::move(direct.value()), processes_config(), pool_.get(),
                                              &usage_page_);
   vm_ = std::make_unique<VmFrontend>(base_.get(), processes_config(), pool_.get(), &usage_page_);
@@ -196,17 +199,17 @@ Status Session::set(const nlohmann::json& request) {
   if (!request.contains("memory") || !request["memory"].is_number_unsigned()) {
     return Status::error(EINVAL, "set needs a number 'memory'");
   }
-  if (Status status = read_orders(request, &orders_); !status.ok()) return status;
+  if (Status status = read_sharing_config(request, &sharing_config_); !status.ok()) return status;
   const uint64_t before = usage_page_.memory_share();
   usage_page_.set_memory_share(request["memory"].get<uint64_t>());
   if (before != usage_page_.memory_share()) spdlog::info("memory share is now {} bytes", usage_page_.memory_share());
-  apply_orders();
+  apply_sharing_config();
   return {};
 }
 
-void Session::apply_orders() {
-  if (!orders_.lost.empty()) pool_->end_clients(orders_.lost);
-  pool_->set_terms(runner_terms(config_.device, orders_));
+void Session::apply_sharing_config() {
+  if (!sharing_config_.lost.empty()) pool_->end_clients(sharing_config_.lost);
+  pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
 }
 
 void Session::stop_soon() {
@@ -228,8 +231,8 @@ nlohmann::json Session::status() const {
           {"memory_used", total.memory_bytes},
           {"usage", to_json(total)},
           {"processes", std::move(processes)},
-          {"sharing", to_text(orders_.sharing)},
-          {"planning", to_text(orders_.mode)},
+          {"sharing", to_text(sharing_config_.sharing)},
+          {"planning", to_text(sharing_config_.mode)},
           {"runners",
            {{"warm", pool_->warm()},
             {"living", pool_->living()},

@@ -13,8 +13,8 @@
 #include "backend/sandbox/session_sandbox.h"
 #include "backend/session/direct_frontend.h"
 #include "backend/session/gate_frontend.h"
+#include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_pool.h"
-#include "backend/session/runner_terms.h"
 #include "backend/session/usage_page_owner.h"
 #include "backend/session/vm_frontend.h"
 #include "hypervisor/vfio_user/server.h"
@@ -23,14 +23,14 @@ namespace bandsaw {
 
 struct SessionConfig {
   std::string name;
-  std::string run;              // BANDSAW_RUN
-  std::string state;            // this virtual GPU's own folder for its runners' caches; empty: none
-  std::string runner;           // path of bandsaw-runner
-  std::string device = "soft";  // which device runners make: "soft" or "cuda:INDEX"
-  std::string slices;           // how runners cut kernels, as they read it; empty: not at all
-  uint64_t memory = 0;          // bytes
-  SharingOrders orders;         // until vgpud says otherwise
-  unsigned warm = 1;            // runners ready ahead
+  std::string run;               // BANDSAW_RUN
+  std::string state;             // this virtual GPU's own folder for its runners' caches; empty: none
+  std::string runner;            // path of bandsaw-runner
+  std::string device = "soft";   // which device runners make: "soft" or "cuda:INDEX"
+  std::string slices;            // how runners cut kernels, as they read it; empty: not at all
+  uint64_t memory = 0;           // bytes
+  SharingConfig sharing_config;  // until vgpud says otherwise
+  unsigned warm = 1;             // runners ready ahead
   unsigned direct_mode = 0660, vm_mode = 0660;
   std::string direct_group, vm_group;  // of the sockets; empty or unknown: the process's
   SandboxConfig sandbox;
@@ -51,14 +51,14 @@ class Session {
   ProcessesConfig processes_config();
   std::string faulted() const;
   Status set(const nlohmann::json& request);
-  void apply_orders();
+  void apply_sharing_config();
   nlohmann::json status() const;
   void stop_soon();
 
   const SessionConfig config_;
   BasePtr base_;
   UsagePageOwner usage_page_;
-  SharingOrders orders_;
+  SharingConfig sharing_config_;
   std::string faulted_;  // the MPS daemon of a client that has ended with a fault of the GPU
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;

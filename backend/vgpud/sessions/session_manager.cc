@@ -53,7 +53,7 @@ void SessionManager::look_for_faults() {
 }
 
 // What the session of a virtual GPU is to know about sharing.
-nlohmann::json SessionManager::orders(const VgpuSpec& spec) const {
+nlohmann::json SessionManager::sharing_config(const VgpuSpec& spec) const {
   nlohmann::json result = {{"sharing", to_text(spec.sharing)}, {"planning", to_text(planning_mode_)}};
   std::vector<VgpuSpec> all;
   for (const auto& [name, supervisor] : supervisors_) all.push_back(supervisor->spec());
@@ -90,7 +90,7 @@ std::string SessionManager::mps_error() const { return mps_ ? mps_->state().erro
 
 void SessionManager::add(const VgpuSpec& spec, Ready ready) {
   auto supervisor = std::make_shared<SessionSupervisor>(base_, config_, spec, arbiter_,
-                                                        [this](const VgpuSpec& now) { return orders(now); });
+                                                        [this](const VgpuSpec& now) { return sharing_config(now); });
   supervisors_[spec.name] = supervisor;
   if (mps_ && spec.sharing == Sharing::kMps) mps_->want(true);
   if (spec.sms > 0) tell_all();

@@ -57,7 +57,7 @@ class SessionManager {
   nlohmann::json describe(const std::string& name) const;
 
  private:
-  nlohmann::json orders(const VgpuSpec& spec) const;
+  nlohmann::json sharing_config(const VgpuSpec& spec) const;
   void tell_all();
   void look_for_faults();
 

@@ -26,8 +26,8 @@ constexpr int kStandardDescriptors = 3;
 }  // namespace
 
 SessionSupervisor::SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter,
-                                     Orders orders)
-    : base_(base), config_(config), arbiter_(arbiter), spec_(spec), orders_(std::move(orders)) {
+                                     SharingConfigOf sharing_config_of)
+    : base_(base), config_(config), arbiter_(arbiter), spec_(spec), sharing_config_of_(std::move(sharing_config_of)) {
   timer_.reset(event_new(
       base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SessionSupervisor*>(self)->tick(); },
       this));
@@ -246,7 +246,7 @@ void SessionSupervisor::clean_up() {
 }
 
 nlohmann::json SessionSupervisor::set_request() const {
-  nlohmann::json request = orders_(spec_);
+  nlohmann::json request = sharing_config_of_(spec_);
   request["op"] = "set";
   request["memory"] = spec_.memory;
   return request;

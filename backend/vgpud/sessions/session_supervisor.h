@@ -16,8 +16,9 @@ namespace bandsaw {
 class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor> {
  public:
   // What the session is told beside its shares.
-  using Orders = std::function<nlohmann::json(const VgpuSpec& spec)>;
-  SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter, Orders orders);
+  using SharingConfigOf = std::function<nlohmann::json(const VgpuSpec& spec)>;
+  SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter,
+                    SharingConfigOf sharing_config_of);
   ~SessionSupervisor();
 
   void start(SessionManager::Ready ready);
@@ -52,7 +53,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   const Config& config_;
   Arbiter* const arbiter_;  // may be null
   VgpuSpec spec_;
-  const Orders orders_;
+  const SharingConfigOf sharing_config_of_;
   State state_ = State::kStarting;
   int pid_ = 0;
   UniqueFd pidfd_;

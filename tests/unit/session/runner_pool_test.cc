@@ -22,11 +22,11 @@ struct StandInDaemon {
   }
   ~StandInDaemon() { std::filesystem::remove_all(folder); }
   std::string socket() const { return folder + "/control"; }
-  RunnerTerms terms() const {
-    RunnerTerms terms;
-    terms.mps = folder;
-    terms.socket = socket();
-    return terms;
+  RunnerLaunchConfig launch_config() const {
+    RunnerLaunchConfig launch_config;
+    launch_config.mps = folder;
+    launch_config.socket = socket();
+    return launch_config;
   }
 
   std::string folder;
@@ -130,7 +130,7 @@ TEST_F(RunnerPoolTest, AStubbornRunnerIsKilled) {
   EXPECT_TRUE(turn([&] { return gone; }));
 }
 
-TEST_F(RunnerPoolTest, NewTermsReplaceWarmRunnersAndLeaveTakenOnes) {
+TEST_F(RunnerPoolTest, NewLaunchConfigsReplaceWarmRunnersAndLeaveTakenOnes) {
   const auto pool = make("", 1);
   ASSERT_TRUE(turn([&] { return pool->warm() == 1; }));
   Runner* taken = nullptr;
@@ -139,38 +139,38 @@ TEST_F(RunnerPoolTest, NewTermsReplaceWarmRunnersAndLeaveTakenOnes) {
   const uint64_t started = pool->started();
   bool gone = false;
   taken->set_on_gone([&] { gone = true; });
-  RunnerTerms terms;
-  terms.variables = {"BANDSAW_SHARING=mps"};
-  pool->set_terms(terms);
+  RunnerLaunchConfig launch_config;
+  launch_config.variables = {"BANDSAW_SHARING=mps"};
+  pool->set_launch_config(launch_config);
   EXPECT_EQ(pool->warm(), 0u);
   ASSERT_TRUE(turn([&] { return pool->warm() == 1 && pool->living() == 2; }));
   EXPECT_EQ(pool->started(), started + 1);
   EXPECT_EQ(pool->failed(), 0u);
   EXPECT_FALSE(gone);
-  pool->set_terms(terms);  // the same
+  pool->set_launch_config(launch_config);  // the same
   EXPECT_EQ(pool->warm(), 1u);
 }
 
 TEST_F(RunnerPoolTest, RefusalsAreToldAndWaitsAreWaited) {
   const auto pool = make("", 1);
-  RunnerTerms terms;
-  terms.refusal = EAGAIN;
-  terms.why = "not yet";
-  pool->set_terms(terms);
+  RunnerLaunchConfig launch_config;
+  launch_config.refusal = EAGAIN;
+  launch_config.why = "not yet";
+  pool->set_launch_config(launch_config);
   ASSERT_TRUE(turn([&] { return pool->living() == 0; }));
   Runner* taken = nullptr;
   pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
   EXPECT_EQ(taken, nullptr);
-  pool->set_terms({});
+  pool->set_launch_config({});
   ASSERT_TRUE(turn([&] { return taken != nullptr; }));
-  terms.why = "there is none";
+  launch_config.why = "there is none";
   std::vector<Status> refused;
-  terms.refusal = EAGAIN;
-  pool->set_terms(terms);
+  launch_config.refusal = EAGAIN;
+  pool->set_launch_config(launch_config);
   pool->take([&](Result<Runner*> runner) { refused.push_back(runner.status()); });
   EXPECT_TRUE(refused.empty());
-  terms.refusal = ENODEV;
-  pool->set_terms(terms);
+  launch_config.refusal = ENODEV;
+  pool->set_launch_config(launch_config);
   pool->take([&](Result<Runner*> runner) { refused.push_back(runner.status()); });
   ASSERT_EQ(refused.size(), 2u);
   for (const Status& status : refused) {
@@ -181,28 +181,28 @@ TEST_F(RunnerPoolTest, RefusalsAreToldAndWaitsAreWaited) {
 
 TEST_F(RunnerPoolTest, NobodyIsStartedWhileTheDaemonDoesNotAnswer) {
   const auto pool = make("", 0);
-  RunnerTerms terms;
-  terms.mps = "/nonexistent";
-  terms.socket = "/nonexistent/control";
-  pool->set_terms(terms);
+  RunnerLaunchConfig launch_config;
+  launch_config.mps = "/nonexistent";
+  launch_config.socket = "/nonexistent/control";
+  pool->set_launch_config(launch_config);
   Runner* taken = nullptr;
   pool->take([&](Result<Runner*> runner) { taken = runner.ok() ? runner.value() : nullptr; });
   for (int i = 0; i < 20; ++i) turn([n = 0]() mutable { return n++ > 0; });
   EXPECT_EQ(pool->started(), 0u);
-  pool->set_terms({});
+  pool->set_launch_config({});
   ASSERT_TRUE(turn([&] { return taken != nullptr; }));
   EXPECT_EQ(taken->mps(), "");
 }
 
-TEST_F(RunnerPoolTest, AClientThatStillConnectsIsNotKilledForNewTermsOfTheSameDaemon) {
+TEST_F(RunnerPoolTest, AClientThatStillConnectsIsNotKilledForANewLaunchConfigOfTheSameDaemon) {
   const StandInDaemon daemon;
   ASSERT_TRUE(daemon.listener.ok());
   const auto pool = make("", 1);
   ASSERT_TRUE(turn([&] { return pool->warm() == 1; }));
-  RunnerTerms terms = daemon.terms();
-  pool->set_terms(terms);  // starts one, of whose being ready nobody has heard yet
-  terms.variables = {"BANDSAW_SMS=8:0+1"};
-  pool->set_terms(terms);
+  RunnerLaunchConfig launch_config = daemon.launch_config();
+  pool->set_launch_config(launch_config);  // starts one, of whose being ready nobody has heard yet
+  launch_config.variables = {"BANDSAW_SMS=8:0+1"};
+  pool->set_launch_config(launch_config);
   EXPECT_EQ(pool->living(), 3u);
   ASSERT_TRUE(turn([&] { return pool->warm() == 1 && pool->living() == 1; }));
   EXPECT_EQ(pool->started(), 3u);
@@ -217,8 +217,8 @@ TEST_F(RunnerPoolTest, ADaemonThatHangsDoesNotHangTheSession) {
     ASSERT_LT(waiting.size(), 10000u);
   }
   const auto pool = make("", 1);
-  RunnerTerms terms = daemon.terms();
-  pool->set_terms(terms);
+  RunnerLaunchConfig launch_config = daemon.launch_config();
+  pool->set_launch_config(launch_config);
   ASSERT_TRUE(turn([&] { return pool->living() == 0; }));
   waiting.clear();
 }
@@ -230,8 +230,8 @@ TEST_F(RunnerPoolTest, ClientsOfADeadDaemonAreKilled) {
   Runner *other = nullptr, *client = nullptr;
   pool->take([&](Result<Runner*> runner) { other = runner.value(); });
   ASSERT_TRUE(turn([&] { return other; }));
-  RunnerTerms terms = daemon.terms();
-  pool->set_terms(terms);
+  RunnerLaunchConfig launch_config = daemon.launch_config();
+  pool->set_launch_config(launch_config);
   pool->take([&](Result<Runner*> runner) { client = runner.value(); });
   ASSERT_TRUE(turn([&] { return client; }));
   EXPECT_EQ(client->mps(), daemon.folder);

@@ -1,4 +1,4 @@
-// What vgpud orders about sharing, and how runners are started because of it.
+// How vgpud wants the GPU to be shared, and how runners are started because of it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@
 
 namespace bandsaw {
 
-struct SharingOrders {
+struct SharingConfig {
   Sharing sharing = Sharing::kTimeSliced;
   PlanningMode mode = PlanningMode::kMps;
   SmPart sms;             // that runners which start from now on have of the device
@@ -22,22 +22,22 @@ struct SharingOrders {
 };
 
 // What is not said stays. EINVAL: a value that there is not; nothing is taken over then.
-Status read_orders(const nlohmann::json& request, SharingOrders* orders);
+Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing_config);
 
 // How runners are started from now on.
-struct RunnerTerms {
+struct RunnerLaunchConfig {
   std::vector<std::string> variables;  // NAME=value, instead of those of the same names
   std::string socket;                  // that must be reachable for a runner to be of use; empty: none
   std::string mps;                     // the MPS daemon that they become clients of; empty: none
   // Not ok: none is started. EAGAIN: soon; who asks waits. Else who asks is refused with it.
   int refusal = 0;
   std::string why;
-  bool operator==(const RunnerTerms&) const = default;
+  bool operator==(const RunnerLaunchConfig&) const = default;
 };
 
-// On `device` ("soft", "cuda:INDEX"). The software device has no contexts: there the orders change nothing but what
-// runners are told.
-RunnerTerms runner_terms(const std::string& device, const SharingOrders& orders);
+// On `device` ("soft", "cuda:INDEX"). The software device has no contexts: there the configuration changes nothing but
+// what runners are told.
+RunnerLaunchConfig runner_launch_config(const std::string& device, const SharingConfig& sharing_config);
 
 // Whether this sticky error of a context is a fault of the GPU, which takes all clients of the MPS daemon along.
 bool is_shared_fault(uint32_t sticky);

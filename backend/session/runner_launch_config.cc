@@ -1,4 +1,4 @@
-#include "backend/session/runner_terms.h"
+#include "backend/session/runner_launch_config.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,10 +15,11 @@ Status take_text(const nlohmann::json& object, const char* key, std::string* out
   return {};
 }
 
-Status read_mps(const nlohmann::json& mps, SharingOrders* orders) {
+Status read_mps(const nlohmann::json& mps, SharingConfig* sharing_config) {
   if (!mps.is_object()) return Status::error(EINVAL, "'mps' must be an object");
-  for (const auto& [key, field] : {std::pair{"directory", &orders->directory}, std::pair{"error", &orders->error},
-                                   std::pair{"lost", &orders->lost}, std::pair{"gpu", &orders->gpu}}) {
+  for (const auto& [key, field] :
+       {std::pair{"directory", &sharing_config->directory}, std::pair{"error", &sharing_config->error},
+        std::pair{"lost", &sharing_config->lost}, std::pair{"gpu", &sharing_config->gpu}}) {
     if (Status status = take_text(mps, key, field); !status.ok()) return status;
   }
   return {};
@@ -26,8 +27,8 @@ Status read_mps(const nlohmann::json& mps, SharingOrders* orders) {
 
 }  // namespace
 
-Status read_orders(const nlohmann::json& request, SharingOrders* orders) {
-  SharingOrders read = *orders;
+Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing_config) {
+  SharingConfig read = *sharing_config;
   std::string sharing = to_text(read.sharing), mode = to_text(read.mode), sms = to_text(read.sms);
   Status status = take_text(request, "sharing", &sharing);
   if (status.ok()) status = take_text(request, "planning", &mode);
@@ -43,38 +44,38 @@ Status read_orders(const nlohmann::json& request, SharingOrders* orders) {
   read.sharing = parsed_sharing.value();
   read.mode = parsed_mode.value();
   read.sms = part.value();
-  *orders = std::move(read);
+  *sharing_config = std::move(read);
   return {};
 }
 
-RunnerTerms runner_terms(const std::string& device, const SharingOrders& orders) {
-  RunnerTerms terms;
-  terms.variables.push_back(std::string("BANDSAW_SHARING=") + to_text(orders.sharing));
-  if (orders.sharing == Sharing::kMps) {
-    terms.variables.push_back(std::string("BANDSAW_PLANNING_MODE=") + to_text(orders.mode));
+RunnerLaunchConfig runner_launch_config(const std::string& device, const SharingConfig& sharing_config) {
+  RunnerLaunchConfig launch_config;
+  launch_config.variables.push_back(std::string("BANDSAW_SHARING=") + to_text(sharing_config.sharing));
+  if (sharing_config.sharing == Sharing::kMps) {
+    launch_config.variables.push_back(std::string("BANDSAW_PLANNING_MODE=") + to_text(sharing_config.mode));
   }
   const bool gpu = device.starts_with("cuda");
-  if (orders.sharing != Sharing::kMps || !gpu) {
-    terms.variables.push_back(std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory);
-    terms.variables.push_back("BANDSAW_DEVICE=" + device);
-    terms.variables.emplace_back("BANDSAW_SMS=");
-    return terms;
+  if (sharing_config.sharing != Sharing::kMps || !gpu) {
+    launch_config.variables.push_back(std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory);
+    launch_config.variables.push_back("BANDSAW_DEVICE=" + device);
+    launch_config.variables.emplace_back("BANDSAW_SMS=");
+    return launch_config;
   }
-  if (orders.directory.empty()) {
-    terms.refusal = orders.error.empty() ? EAGAIN : ENODEV;
-    terms.why = "sharing is 'mps', and there is no MPS daemon" +
-                (orders.error.empty() ? std::string(" yet") : ": " + orders.error);
-    return terms;
+  if (sharing_config.directory.empty()) {
+    launch_config.refusal = sharing_config.error.empty() ? EAGAIN : ENODEV;
+    launch_config.why = "sharing is 'mps', and there is no MPS daemon" +
+                        (sharing_config.error.empty() ? std::string(" yet") : ": " + sharing_config.error);
+    return launch_config;
   }
-  terms.mps = orders.directory;
-  terms.socket = orders.directory + "/control";
-  terms.variables.push_back("CUDA_MPS_PIPE_DIRECTORY=" + orders.directory);
+  launch_config.mps = sharing_config.directory;
+  launch_config.socket = sharing_config.directory + "/control";
+  launch_config.variables.push_back("CUDA_MPS_PIPE_DIRECTORY=" + sharing_config.directory);
   // The daemon was given this one GPU by its UUID, and to its clients it is number 0, whatever number it has elsewhere.
-  terms.variables.push_back("CUDA_VISIBLE_DEVICES=" + orders.gpu);
-  terms.variables.push_back("BANDSAW_DEVICE=cuda:0");
-  terms.variables.emplace_back("BANDSAW_MPS=1");
-  terms.variables.push_back("BANDSAW_SMS=" + to_text(orders.sms));
-  return terms;
+  launch_config.variables.push_back("CUDA_VISIBLE_DEVICES=" + sharing_config.gpu);
+  launch_config.variables.push_back("BANDSAW_DEVICE=cuda:0");
+  launch_config.variables.emplace_back("BANDSAW_MPS=1");
+  launch_config.variables.push_back("BANDSAW_SMS=" + to_text(sharing_config.sms));
+  return launch_config;
 }
 
 // Numbers of CUresult: uncorrectable memory errors, and exceptions of kernels. What a runner holds against its own

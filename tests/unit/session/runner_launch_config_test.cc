@@ -1,0 +1,97 @@
+#include "backend/session/runner_launch_config.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace bandsaw {
+namespace {
+
+using nlohmann::json;
+
+const json kRunning = {{"directory", "/run/mps.d/k/pipe"}, {"error", ""}, {"lost", ""}, {"gpu", "GPU-1"}};
+
+bool has(const RunnerLaunchConfig& launch_config, const std::string& variable) {
+  return std::find(launch_config.variables.begin(), launch_config.variables.end(), variable) !=
+         launch_config.variables.end();
+}
+
+SharingConfig sharing_config(const json& request) {
+  SharingConfig result;
+  EXPECT_TRUE(read_sharing_config(request, &result).ok());
+  return result;
+}
+
+TEST(SharingConfigTest, KeepWhatIsNotSaid) {
+  SharingConfig held = sharing_config({{"sharing", "mps"}, {"planning", "opt"}, {"mps", kRunning}});
+  ASSERT_TRUE(read_sharing_config({{"op", "set"}, {"memory", 3}}, &held).ok());
+  EXPECT_EQ(held.sharing, Sharing::kMps);
+  EXPECT_EQ(held.mode, PlanningMode::kOpt);
+  EXPECT_EQ(held.directory, "/run/mps.d/k/pipe");
+}
+
+TEST(SharingConfigTest, RefuseNonsenseWhole) {
+  for (const json& bad : {json{{"sharing", "mine"}}, json{{"sharing", 3}}, json{{"planning", "best"}},
+                          json{{"sharing", "mps"}, {"mps", 3}}, json{{"mps", {{"directory", 3}}}}}) {
+    SharingConfig held;
+    EXPECT_EQ(read_sharing_config(bad, &held).code(), EINVAL) << bad;
+    EXPECT_EQ(held.sharing, Sharing::kTimeSliced);
+  }
+}
+
+TEST(RunnerLaunchConfigTest, ATimeSlicedOneFindsNoDaemon) {
+  for (const auto& [device, request] :
+       std::vector<std::pair<std::string, json>>{{"cuda:2", {{"sharing", "time-sliced"}, {"mps", kRunning}}},
+                                                 {"soft", {{"sharing", "mps"}, {"mps", kRunning}}},
+                                                 {"soft", {}}}) {
+    const RunnerLaunchConfig launch_config =
+        runner_launch_config(device, sharing_config(request.is_null() ? json::object() : request));
+    EXPECT_EQ(launch_config.refusal, 0);
+    EXPECT_TRUE(launch_config.mps.empty() && launch_config.socket.empty());
+    EXPECT_TRUE(has(launch_config, std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory));
+    EXPECT_TRUE(has(launch_config, "BANDSAW_DEVICE=" + device));
+  }
+}
+
+TEST(RunnerLaunchConfigTest, AClientIsToldTheDaemonAndItsOneGpu) {
+  const RunnerLaunchConfig launch_config =
+      runner_launch_config("cuda:2", sharing_config({{"sharing", "mps"}, {"planning", "kernelet"}, {"mps", kRunning}}));
+  EXPECT_EQ(launch_config.refusal, 0);
+  EXPECT_EQ(launch_config.socket, "/run/mps.d/k/pipe/control");
+  for (const char* variable : {"CUDA_MPS_PIPE_DIRECTORY=/run/mps.d/k/pipe", "CUDA_VISIBLE_DEVICES=GPU-1",
+                               "BANDSAW_DEVICE=cuda:0", "BANDSAW_PLANNING_MODE=kernelet", "BANDSAW_MPS=1"}) {
+    EXPECT_TRUE(has(launch_config, variable)) << variable;
+  }
+}
+
+TEST(RunnerLaunchConfigTest, SmsAreForClientsAlone) {
+  SharingConfig held = sharing_config({{"sharing", "mps"}, {"sms", "8:1+2"}, {"mps", kRunning}});
+  EXPECT_TRUE(has(runner_launch_config("cuda:0", held), "BANDSAW_SMS=8:1+2"));
+  EXPECT_EQ(read_sharing_config({{"sms", "eight"}}, &held).code(), EINVAL);
+  EXPECT_EQ(held.sms, (SmPart{8, 1, 2}));
+  ASSERT_TRUE(read_sharing_config({{"sms", ""}}, &held).ok());
+  EXPECT_TRUE(has(runner_launch_config("cuda:0", held), "BANDSAW_SMS="));
+  EXPECT_TRUE(has(runner_launch_config("cuda:0", sharing_config({{"sms", "8:1+2"}})), "BANDSAW_SMS="));
+}
+
+TEST(RunnerLaunchConfigTest, WithoutADaemonNobodyIsStarted) {
+  EXPECT_EQ(runner_launch_config("cuda:0", sharing_config({{"sharing", "mps"}})).refusal, EAGAIN);
+  const RunnerLaunchConfig launch_config =
+      runner_launch_config("cuda:0", sharing_config({{"sharing", "mps"}, {"mps", {{"error", "it is not installed"}}}}));
+  EXPECT_EQ(launch_config.refusal, ENODEV);
+  EXPECT_NE(launch_config.why.find("no MPS daemon: it is not installed"), std::string::npos);
+}
+
+TEST(RunnerLaunchConfigTest, VariablesReplaceThoseOfTheSameName) {
+  EXPECT_EQ(with_variables({"A=1", "AB=2", "C=3"}, {"A=5", "D=6"}),
+            (std::vector<std::string>{"AB=2", "C=3", "A=5", "D=6"}));
+}
+
+TEST(SharedFault, IsWhatTheGpuDidNotWhatTheGuestSaid) {
+  for (const uint32_t fault : {700u, 702u, 710u, 715u, 719u, 214u}) EXPECT_TRUE(is_shared_fault(fault)) << fault;
+  for (const uint32_t other : {0u, 1u, 2u, 46u, 709u, 720u, 999u}) EXPECT_FALSE(is_shared_fault(other)) << other;
+}
+
+}  // namespace
+}  // namespace bandsaw
