@@ -7,10 +7,10 @@
 //   eventfd.
 //                                       Direct mode adds the arena memfd as RAM 0.
 //                       kRamAdd         id, value = bytes, offset = where it begins in the descriptor; fd
-//                       kRamDrop        id; no lane or region uses it any more
-//                       kAddLane        id, value = va, flags; + RunnerSegment[count]
+//                       kRamDrop        id; no ring or region uses it any more
+//                       kAddRing        id, value = va, flags; + RunnerSegment[count]
 //                       kAddRegion      id, value = va, flags (VGPU_REGION_*); + RunnerSegment[count]
-//                       kDropLane, kDropRegion   id; answered when nothing touches the pages any more
+//                       kDropRing, kDropRegion   id; answered when nothing touches the pages any more
 //                       kEnd            the guest process is gone: exit now
 //   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
 //                                       value = errno or 0
@@ -42,9 +42,9 @@ enum class RunnerMessageType : uint32_t {
   kAssign,
   kRamAdd,
   kRamDrop,
-  kAddLane,
+  kAddRing,
   kAddRegion,
-  kDropLane,
+  kDropRing,
   kDropRegion,
   kEnd,
   kDone,
@@ -74,7 +74,7 @@ struct RunnerSegment {
 };
 
 struct AssignTail {
-  uint32_t direct = 0;      // 1: wake by futex on the lane's wake word; 0: by the wake eventfd
+  uint32_t direct = 0;      // 1: wake by futex on the ring's wake word; 0: by the wake eventfd
   uint32_t usage_slot = 0;  // this runner's slot in the usage page memfd
   uint32_t guest_pid = 0;
   uint32_t reserved = 0;

@@ -119,54 +119,55 @@ Process::~Process() {
   objects_ = nullptr;
   memory_->set_pins(nullptr);
   device_ = nullptr;
-  for (const auto& [id, lane] : lanes_) lane->close();  // answers that never came may still hold it
+  for (const auto& [id, ring] : rings_) ring->close();  // answers that never came may still hold it
 }
 
-Result<LaneRef> Process::add_lane(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments) {
+Result<CommandRingRef> Process::add_ring(uint32_t id, uint64_t va, uint32_t flags,
+                                         std::span<const RunnerSegment> segments) {
   auto mapped = memory_->map(va, flags & ~VGPU_REGION_DEVICE_VISIBLE, segments);
   if (!mapped.ok()) return mapped.status();
   RegionRef& memory = mapped.value();
-  if (memory->bytes() < VGPU_LANE_BYTES || memory->read_only()) {
-    return Status::error(EINVAL, "lane {} is {} bytes long; it takes {} that can be written", id, memory->bytes(),
-                         VGPU_LANE_BYTES);
+  if (memory->bytes() < VGPU_RING_BYTES || memory->read_only()) {
+    return Status::error(EINVAL, "ring {} is {} bytes long; it takes {} that can be written", id, memory->bytes(),
+                         VGPU_RING_BYTES);
   }
-  std::lock_guard lock(lanes_mutex_);
-  if (lanes_.size() >= VGPU_LANES_MAX) return Status::error(ENOSPC, "more than {} lanes", VGPU_LANES_MAX);
-  if (lanes_.count(id) != 0) return Status::error(EEXIST, "lane {} is there already", id);
-  auto lane = std::make_shared<Lane>(id, std::move(memory), waker_.get(), &output_.pending());
-  lanes_.emplace(id, lane);
-  if (const CUresult sticky = sticky_.load(); sticky != CUDA_SUCCESS) lane->set_sticky(sticky);
-  return lane;
+  std::lock_guard lock(rings_mutex_);
+  if (rings_.size() >= VGPU_RINGS_MAX) return Status::error(ENOSPC, "more than {} rings", VGPU_RINGS_MAX);
+  if (rings_.count(id) != 0) return Status::error(EEXIST, "ring {} is there already", id);
+  auto ring = std::make_shared<CommandRing>(id, std::move(memory), waker_.get(), &output_.pending());
+  rings_.emplace(id, ring);
+  if (const CUresult sticky = sticky_.load(); sticky != CUDA_SUCCESS) ring->set_sticky(sticky);
+  return ring;
 }
 
-void Process::forget_lane(uint32_t id) {
+void Process::forget_ring(uint32_t id) {
   {
-    std::lock_guard lock(lanes_mutex_);
-    lanes_.erase(id);
+    std::lock_guard lock(rings_mutex_);
+    rings_.erase(id);
   }
-  objects_->forget_lane(id);
+  objects_->forget_ring(id);
 }
 
-void Process::execute(const LaneRef& lane, Record& record) {
+void Process::execute(const CommandRingRef& ring, Record& record) {
   wire::CheckedRecord checked;
   count(usage_page_.slot().calls);
   if (const char* wrong = wire::check(record.bytes, &checked)) {
-    protocol_error(fmt::format("lane {}: record {} with opcode {}: {}", lane->id(), record.header.seq,
+    protocol_error(fmt::format("ring {}: record {} with opcode {}: {}", ring->id(), record.header.seq,
                                record.header.opcode, wrong));
-    lane->reply(record.header.seq, sticky_.load(), {}, {});  // in case that its thread waits
+    ring->reply(record.header.seq, sticky_.load(), {}, {});  // in case that its thread waits
     return;
   }
   const bool sync = checked.info->mode == wire::Mode::kSync;
-  if (sync && !lane->begin_sync(synchronises(checked.opcode))) {
-    protocol_error(fmt::format("lane {}: {} while a call waits for its reply", lane->id(), checked.info->name));
+  if (sync && !ring->begin_sync(synchronises(checked.opcode))) {
+    protocol_error(fmt::format("ring {}: {} while a call waits for its reply", ring->id(), checked.info->name));
   }
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
   const bool behind = !parked_.empty() || slicer_->busy();
-  if (!behind && pass_gate(checked)) return perform(lane, checked, record.bytes);
-  const RecordUse use = use_of(checked, lane->id());
-  if (behind && parked_.lets_past(use) && pass_gate(checked)) return perform(lane, checked, record.bytes);
-  if (behind && use.query && parked_.is_pending(use)) return refuse(lane, checked, CUDA_ERROR_NOT_READY);
-  parked_.push({lane, std::exchange(record.bytes, {}), checked, use, engine_of(checked)});
+  if (!behind && pass_gate(checked)) return perform(ring, checked, record.bytes);
+  const RecordUse use = use_of(checked, ring->id());
+  if (behind && parked_.lets_past(use) && pass_gate(checked)) return perform(ring, checked, record.bytes);
+  if (behind && use.query && parked_.is_pending(use)) return refuse(ring, checked, CUDA_ERROR_NOT_READY);
+  parked_.push({ring, std::exchange(record.bytes, {}), checked, use, engine_of(checked)});
 }
 
 bool Process::pass_parked() {
@@ -187,7 +188,7 @@ bool Process::pass_parked() {
 
 void Process::perform_parked(size_t at) {
   Parked::Entry entry = parked_.take(at);
-  perform(entry.lane, entry.record, entry.bytes);
+  perform(entry.ring, entry.record, entry.bytes);
 }
 
 // Some wait for an engine whose gate may be open now.
@@ -226,33 +227,33 @@ bool Process::pass_gate(const wire::CheckedRecord& record) {
   return open;
 }
 
-void Process::perform(const LaneRef& lane, const wire::CheckedRecord& record, std::vector<std::byte>& bytes) {
+void Process::perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes) {
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   if (sticky != CUDA_SUCCESS && !(survives_poison(record.opcode) && !protocol_broken())) {
-    return refuse(lane, record, sticky);
+    return refuse(ring, record, sticky);
   }
-  if (record.info->run == wire::Run::kInline) return run(lane, record);
+  if (record.info->run == wire::Run::kInline) return run(ring, record);
   auto kept = std::make_shared<std::vector<std::byte>>(std::exchange(bytes, {}));
-  workers_->post([this, lane, record, kept] { run(lane, record); });
+  workers_->post([this, ring, record, kept] { run(ring, record); });
 }
 
-void Process::run(const LaneRef& lane, const wire::CheckedRecord& record) {
+void Process::run(const CommandRingRef& ring, const wire::CheckedRecord& record) {
   wire::CallContext call;
-  call.lane = lane->id();
-  call.sink = lane;
+  call.ring = ring->id();
+  call.sink = ring;
   const wire::Dispatched outcome = wire::dispatch(record, call, *objects_, *handlers_);
   if (outcome.result == CUDA_SUCCESS) return;
   spdlog::debug("{}: error {}", record.info->name, static_cast<int>(outcome.result));
   if (record.info->mode == wire::Mode::kSync) return;
   count(usage_page_.slot().errors);
-  finish_async(*lane, done_of(record), outcome.result);
+  finish_async(*ring, done_of(record), outcome.result);
 }
 
-void Process::refuse(const LaneRef& lane, const wire::CheckedRecord& record, CUresult error) {
+void Process::refuse(const CommandRingRef& ring, const wire::CheckedRecord& record, CUresult error) {
   if (record.info->mode == wire::Mode::kSync) {
-    lane->reply(record.seq, error, {}, {});
+    ring->reply(record.seq, error, {}, {});
   } else {
-    lane->done(done_of(record), error);
+    ring->done(done_of(record), error);
   }
 }
 
@@ -272,8 +273,8 @@ void Process::poisoned(CUresult error) {
   SPDLOG_WARN("sticky error {}", static_cast<int>(error));
   usage_page_.slot().sticky.store(error, std::memory_order_relaxed);
   count(usage_page_.slot().errors);
-  std::lock_guard lock(lanes_mutex_);
-  for (const auto& [id, lane] : lanes_) lane->set_sticky(error);
+  std::lock_guard lock(rings_mutex_);
+  for (const auto& [id, ring] : rings_) ring->set_sticky(error);
 }
 
 }  // namespace bandsaw::runner

@@ -1,9 +1,9 @@
-// One guest process on the host: its device, memory, handles and lanes.
+// One guest process on the host: its device, memory, handles and command rings.
 //
 // Errors of asynchronous calls surface in three ways. Sticky ones (errors.h, and a record that breaks the protocol)
-// end the process's use of the device: they stand in every lane's header and every later call returns them. Others
-// go into the done word that the call names; without one they are kept, the first per lane, and the next
-// synchronising call of that lane that would succeed returns the error instead, once.
+// end the process's use of the device: they stand in every ring's header and every later call returns them. Others
+// go into the done word that the call names; without one they are kept, the first per ring, and the next
+// synchronising call of that ring that would succeed returns the error instead, once.
 #pragma once
 
 #include <atomic>
@@ -28,28 +28,28 @@ class Process final : public DeviceHost {
                                                const SliceSettings& slices = {});
   ~Process() override;
 
-  // How threads of the guest are woken; before the first lane.
+  // How threads of the guest are woken; before the first ring.
   void set_waker(std::unique_ptr<Waker> waker) { waker_ = std::move(waker); }
-  // Says whether lanes hold more records; called on the thread that executes them. Set before the first record.
+  // Says whether rings hold more records; called on the thread that executes them. Set before the first record.
   void set_others_wait(std::function<bool()> others_wait) { others_wait_ = std::move(others_wait); }
   UsagePageView& usage_page() { return usage_page_; }
   GateView& gate() { return gate_; }
   GuestMemory& memory() { return *memory_; }
   ExchangeClient& exchange() { return exchange_; }
 
-  // Makes a lane; the decoder is told by the caller.
-  Result<LaneRef> add_lane(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);
-  void forget_lane(uint32_t id);
+  // Makes a ring; the decoder is told by the caller.
+  Result<CommandRingRef> add_ring(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);
+  void forget_ring(uint32_t id);
 
   // Executes a record that is next in order, or answers it with the error that the process has, or parks it behind one
   // that waits at a gate. May take the record's bytes. Called by one thread at a time, as the next four.
-  void execute(const LaneRef& lane, Record& record);
+  void execute(const CommandRingRef& ring, Record& record);
   const Parked& parked() const { return parked_; }
   const Slicer& slicer() const { return *slicer_; }
   // Records, slices of a launch, or what they asked for wait at a gate.
   bool waits_at_gate() const { return at_gate_ || slicer_->at_gate() || unsettled_; }
-  // The lane's work has not all been executed.
-  bool holds(const Lane& lane) const { return parked_.holds(lane) || slicer_->holds(lane); }
+  // The ring's work has not all been executed.
+  bool holds(const CommandRing& ring) const { return parked_.holds(ring) || slicer_->holds(ring); }
   // Executes what is parked as far as the gates and slices under way allow; whether that was anything.
   bool pass_parked();
   // For when nothing else is to be done: sleeps until a gate may have opened, but no longer than this.
@@ -79,9 +79,9 @@ class Process final : public DeviceHost {
   bool some_may_pass() const;
   bool pass_others();
   void perform_parked(size_t at);
-  void perform(const LaneRef& lane, const wire::CheckedRecord& record, std::vector<std::byte>& bytes);
-  void refuse(const LaneRef& lane, const wire::CheckedRecord& record, CUresult error);
-  void run(const LaneRef& lane, const wire::CheckedRecord& record);
+  void perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes);
+  void refuse(const CommandRingRef& ring, const wire::CheckedRecord& record, CUresult error);
+  void run(const CommandRingRef& ring, const wire::CheckedRecord& record);
 
   UsagePageView usage_page_;
   GateView gate_;
@@ -97,8 +97,8 @@ class Process final : public DeviceHost {
   std::function<bool()> others_wait_;
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
   std::atomic<bool> protocol_broken_{false};
-  std::mutex lanes_mutex_;
-  std::map<uint32_t, LaneRef> lanes_;  // guarded by lanes_mutex_
+  std::mutex rings_mutex_;
+  std::map<uint32_t, CommandRingRef> rings_;  // guarded by rings_mutex_
   std::unique_ptr<Device> device_;     // calls the members above until it is gone
   std::unique_ptr<Slicer> slicer_;
   std::unique_ptr<Objects> objects_;

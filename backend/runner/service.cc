@@ -98,10 +98,10 @@ Status Service::add_ram(Message& message) {
   return process_->memory().add_ram(header.id, std::move(message.fds[0]), header.value, header.offset);
 }
 
-Status Service::add_lane(const Message& message, std::span<const RunnerSegment> segments) {
-  auto lane = process_->add_lane(message.header.id, message.header.value, message.header.flags, segments);
-  if (!lane.ok()) return lane.status();
-  decoder_->add_lane(std::move(lane.value()));
+Status Service::add_ring(const Message& message, std::span<const RunnerSegment> segments) {
+  auto ring = process_->add_ring(message.header.id, message.header.value, message.header.flags, segments);
+  if (!ring.ok()) return ring.status();
+  decoder_->add_ring(std::move(ring.value()));
   return {};
 }
 
@@ -125,12 +125,12 @@ Status Service::handle(Message& message) {
       return add_ram(message);
     case RunnerMessageType::kRamDrop:
       return process_->memory().drop_ram(header.id);
-    case RunnerMessageType::kAddLane:
-      return add_lane(message, segments);
+    case RunnerMessageType::kAddRing:
+      return add_ring(message, segments);
     case RunnerMessageType::kAddRegion:
       return process_->memory().add_region(header.id, header.value, header.flags, segments);
-    case RunnerMessageType::kDropLane:
-      decoder_->drop_lane(header.id, done);
+    case RunnerMessageType::kDropRing:
+      decoder_->drop_ring(header.id, done);
       return {};
     case RunnerMessageType::kDropRegion:
       return process_->memory().drop_region(header.id, done);
@@ -151,7 +151,7 @@ Status Service::run() {
     if (received.value() == Received::kEnd || message.header.type == RunnerMessageType::kEnd) return {};
     const Status status = handle(message);
     const bool drop =
-        message.header.type == RunnerMessageType::kDropLane || message.header.type == RunnerMessageType::kDropRegion;
+        message.header.type == RunnerMessageType::kDropRing || message.header.type == RunnerMessageType::kDropRegion;
     if (!status.ok()) SPDLOG_ERROR("message {}: {}", static_cast<int>(message.header.type), status.message());
     if (!status.ok() || !drop) answer(message.header.serial, status.code());
   }

@@ -34,7 +34,7 @@ class Service {
   Status handle(Message& message);
   Status assign(Message& message);
   Status add_ram(Message& message);
-  Status add_lane(const Message& message, std::span<const RunnerSegment> segments);
+  Status add_ring(const Message& message, std::span<const RunnerSegment> segments);
   void answer(uint32_t serial, int error) const;
   bool send(const RunnerMessage& message) const;
 

@@ -29,7 +29,7 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #endif
 
 constexpr int kAllowed[] = {
-    // the link, lanes and their wake-ups
+    // the link, command rings and their wake-ups
     SYS_read,
     SYS_write,
     SYS_writev,

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 #include "memory/base/eventfd.h"
 #include "memory/base/log.h"
 
@@ -160,7 +160,7 @@ void Process::gone() {
   if (state_ == State::kRunning) {
     spdlog::warn("process {} ({}, pid {}) has lost its runner", id_, printable(who_.comm), uint32_t{who_.pid});
     state_ = State::kLost;  // until the guest destroys it
-    lanes_.clear();
+    rings_.clear();
     regions_.clear();
     window_.clear();
     segments_ = 0;
@@ -231,7 +231,7 @@ bool Process::uses(uint32_t ram) const {
   const auto has = [ram](const Mappings::value_type& entry) {
     return std::binary_search(entry.second.rams.begin(), entry.second.rams.end(), ram);
   };
-  return std::any_of(lanes_.begin(), lanes_.end(), has) || std::any_of(regions_.begin(), regions_.end(), has);
+  return std::any_of(rings_.begin(), rings_.end(), has) || std::any_of(regions_.begin(), regions_.end(), has);
 }
 
 void Process::remove_ram(uint32_t ram, std::function<void()> done) {
@@ -275,7 +275,7 @@ nlohmann::json Process::status() const {
                            {"direct", owner_->config_.direct},
                            {"state", kNames[static_cast<int>(state_)]},
                            {"runner", runner_ ? runner_->pid() : 0},
-                           {"lanes", lanes_.size()},
+                           {"rings", rings_.size()},
                            {"regions", regions_.size()}};
   if (runner_) object["mps"] = runner_->mps();
   if (slot_ >= 0 && runner_) object["usage"] = to_json(owner_->usage_page_->usage(slot_));

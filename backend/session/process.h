@@ -52,9 +52,9 @@ class Process : public std::enable_shared_from_this<Process> {
   Status usable(const char* what) const;
   Status check_room(const Request& request) const;
   Status check_window(const Request& request) const;
-  Mapping* find(bool lane, uint32_t id, uint64_t generation);
-  void forget(bool lane, uint32_t id, uint64_t generation);
-  Mappings& mappings(bool lane) { return lane ? lanes_ : regions_; }
+  Mapping* find(bool is_ring, uint32_t id, uint64_t generation);
+  void forget(bool is_ring, uint32_t id, uint64_t generation);
+  Mappings& mappings(bool is_ring) { return is_ring ? rings_ : regions_; }
   // Sends and answers with what the runner says; `then` runs before the answer.
   void forward(const RunnerMessage& message, std::span<const std::byte> tail, const Answer& answer,
                std::function<void(Process*, int error)> then);
@@ -67,7 +67,7 @@ class Process : public std::enable_shared_from_this<Process> {
   int slot_ = -1;
   UniqueFd kick_, wake_, arena_;
   EventPtr wake_event_, start_timer_;
-  Mappings lanes_, regions_;
+  Mappings rings_, regions_;
   std::map<uint64_t, uint64_t> window_;  // in-window regions: address -> end
   uint64_t segments_ = 0, next_generation_ = 1;
   uint32_t outstanding_ = 0;

@@ -1,18 +1,18 @@
-// Lanes and regions of a guest process.
+// Command rings and regions of a guest process.
 #include <algorithm>
 
 #include "backend/session/process.h"
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
 
 // Is there room for one more, and is its id free?
 Status Process::check_room(const Request& request) const {
-  const bool lane = request.type == VGPU_CTL_ADD_LANE;
-  const Mappings& taken = lane ? lanes_ : regions_;
-  const size_t limit = lane ? VGPU_LANES_MAX : owner_->config_.regions_max;
-  const char* what = lane ? "lane" : "region";
+  const bool is_ring = request.type == VGPU_CTL_ADD_RING;
+  const Mappings& taken = is_ring ? rings_ : regions_;
+  const size_t limit = is_ring ? VGPU_RINGS_MAX : owner_->config_.regions_max;
+  const char* what = is_ring ? "ring" : "region";
   if (taken.contains(request.add.id)) return Status::error(EEXIST, "{} {} exists", what, uint32_t{request.add.id});
   if (taken.size() >= limit) return Status::error(ENOSPC, "a process has at most {} {}s", limit, what);
   if (segments_ + request.segments.size() > owner_->config_.segments_max) {
@@ -44,15 +44,16 @@ Status Process::check_window(const Request& request) const {
 }
 
 void Process::add_mapping(const Request& request, const Answer& answer) {
-  const bool lane = request.type == VGPU_CTL_ADD_LANE;
+  const bool is_ring = request.type == VGPU_CTL_ADD_RING;
   const vgpu_ctl_add_region& add = request.add;
   const auto refuse = [&](const Status& status) {
     if (owner_->config_.log->allow()) {
-      spdlog::warn("process {}: {} {} refused: {}", id_, lane ? "lane" : "region", uint32_t{add.id}, status.message());
+      spdlog::warn("process {}: {} {} refused: {}", id_, is_ring ? "ring" : "region", uint32_t{add.id},
+                   status.message());
     }
     answer(make_reply(status.code(), status.message()), {});
   };
-  const bool visible = !lane && (add.flags & VGPU_REGION_DEVICE_VISIBLE);
+  const bool visible = !is_ring && (add.flags & VGPU_REGION_DEVICE_VISIBLE);
   Status status = usable("add");
   if (status.ok()) status = check_mapping(request);
   if (status.ok()) status = check_room(request);
@@ -70,50 +71,50 @@ void Process::add_mapping(const Request& request, const Answer& answer) {
   mapping.in_window = visible && add.va >= base && add.va - base < VGPU_WINDOW_BYTES;
   if (mapping.in_window) window_.emplace(mapping.va, mapping.va + mapping.bytes);
   segments_ += mapping.segments;
-  mappings(lane).emplace(add.id, std::move(mapping));
+  mappings(is_ring).emplace(add.id, std::move(mapping));
 
   const std::vector<RunnerSegment>& pieces = translation.value().segments;
-  const RunnerMessage message{.type = lane ? RunnerMessageType::kAddLane : RunnerMessageType::kAddRegion,
+  const RunnerMessage message{.type = is_ring ? RunnerMessageType::kAddRing : RunnerMessageType::kAddRegion,
                               .id = add.id,
                               .flags = add.flags,
                               .value = add.va,
                               .bytes = add.bytes,
                               .count = static_cast<uint32_t>(pieces.size())};
   forward(message, std::as_bytes(std::span(pieces)), answer,
-          [lane, id = uint32_t{add.id}, generation](Process* process, int error) {
-            if (error) process->forget(lane, id, generation);
+          [is_ring, id = uint32_t{add.id}, generation](Process* process, int error) {
+            if (error) process->forget(is_ring, id, generation);
           });
 }
 
 void Process::drop_mapping(const Request& request, const Answer& answer) {
-  const bool lane = request.type == VGPU_CTL_DROP_LANE;
+  const bool is_ring = request.type == VGPU_CTL_DROP_RING;
   Status status = usable("drop");
-  const auto found = mappings(lane).find(request.drop_id);
-  if (status.ok() && (found == mappings(lane).end() || found->second.dropping)) {
-    status = Status::error(ENOENT, "no {} {}", lane ? "lane" : "region", request.drop_id);
+  const auto found = mappings(is_ring).find(request.drop_id);
+  if (status.ok() && (found == mappings(is_ring).end() || found->second.dropping)) {
+    status = Status::error(ENOENT, "no {} {}", is_ring ? "ring" : "region", request.drop_id);
   }
   if (!status.ok()) return answer(make_reply(status.code(), status.message()), {});
   found->second.dropping = true;
-  const RunnerMessage message{.type = lane ? RunnerMessageType::kDropLane : RunnerMessageType::kDropRegion,
+  const RunnerMessage message{.type = is_ring ? RunnerMessageType::kDropRing : RunnerMessageType::kDropRegion,
                               .id = request.drop_id};
   forward(message, {}, answer,
-          [lane, id = request.drop_id, generation = found->second.generation](Process* process, int error) {
-            if (error == 0 || error == ENOENT) return process->forget(lane, id, generation);
-            if (Mapping* mapping = process->find(lane, id, generation)) mapping->dropping = false;
+          [is_ring, id = request.drop_id, generation = found->second.generation](Process* process, int error) {
+            if (error == 0 || error == ENOENT) return process->forget(is_ring, id, generation);
+            if (Mapping* mapping = process->find(is_ring, id, generation)) mapping->dropping = false;
           });
 }
 
-Process::Mapping* Process::find(bool lane, uint32_t id, uint64_t generation) {
-  const auto found = mappings(lane).find(id);
-  return found != mappings(lane).end() && found->second.generation == generation ? &found->second : nullptr;
+Process::Mapping* Process::find(bool is_ring, uint32_t id, uint64_t generation) {
+  const auto found = mappings(is_ring).find(id);
+  return found != mappings(is_ring).end() && found->second.generation == generation ? &found->second : nullptr;
 }
 
-void Process::forget(bool lane, uint32_t id, uint64_t generation) {
-  const Mapping* mapping = find(lane, id, generation);
+void Process::forget(bool is_ring, uint32_t id, uint64_t generation) {
+  const Mapping* mapping = find(is_ring, id, generation);
   if (!mapping) return;
   if (mapping->in_window) window_.erase(mapping->va);
   segments_ -= mapping->segments;
-  mappings(lane).erase(id);
+  mappings(is_ring).erase(id);
 }
 
 }  // namespace bandsaw

@@ -36,10 +36,10 @@ void Processes::request(std::span<const std::byte> bytes, const Answer& answer) 
   switch (request.type) {
     case VGPU_CTL_DESTROY_PROCESS:
       return destroy(request, answer);
-    case VGPU_CTL_ADD_LANE:
+    case VGPU_CTL_ADD_RING:
     case VGPU_CTL_ADD_REGION:
       return process->add_mapping(request, answer);
-    case VGPU_CTL_DROP_LANE:
+    case VGPU_CTL_DROP_RING:
     case VGPU_CTL_DROP_REGION:
       return process->drop_mapping(request, answer);
     case VGPU_CTL_KICK:

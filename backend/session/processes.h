@@ -40,7 +40,7 @@ struct ProcessesConfig {
   uint64_t arena_bytes = VGPU_WINDOW_DEVICE_OFFSET;  // direct mode only
   uint32_t processes_max = kUsageSlots;
   uint32_t regions_max = 16384;               // per process
-  uint64_t segments_max = uint64_t{4} << 20;  // per process, regions and lanes together
+  uint64_t segments_max = uint64_t{4} << 20;  // per process, regions and rings together
   uint32_t outstanding_max = 1024;            // unanswered requests per process
   // A client of an MPS daemon has ended, with this sticky error of its context.
   std::function<void(const std::string& mps, uint32_t sticky)> client_ended{};
@@ -63,7 +63,7 @@ class Processes {
   void request(std::span<const std::byte> bytes, const Answer& answer);
 
   Status add_ram(Ram ram);
-  // `done` is called when no runner has the RAM mapped; processes that use it in a lane or region are ended.
+  // `done` is called when no runner has the RAM mapped; processes that use it in a ring or region are ended.
   void remove_ram(uint32_t id, std::function<void()> done);
   const RamMap& ram() const { return ram_; }
 

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <type_traits>
 
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 
 namespace bandsaw {
 namespace {
@@ -24,10 +24,10 @@ Shape shape_of(uint32_t type) {
     case VGPU_CTL_KICK:
     case VGPU_CTL_PING:
       return {sizeof(vgpu_ctl_header), false};
-    case VGPU_CTL_ADD_LANE:
+    case VGPU_CTL_ADD_RING:
     case VGPU_CTL_ADD_REGION:
       return {sizeof(vgpu_ctl_add_region), true};
-    case VGPU_CTL_DROP_LANE:
+    case VGPU_CTL_DROP_RING:
     case VGPU_CTL_DROP_REGION:
       return {sizeof(vgpu_ctl_drop), false};
     default:
@@ -57,10 +57,10 @@ Status read_segments(std::span<const std::byte> tail, Request* request) {
 }
 
 Status check_address(const Request& request) {
-  const bool lane = request.type == VGPU_CTL_ADD_LANE;
+  const bool is_ring = request.type == VGPU_CTL_ADD_RING;
   const uint64_t va = request.add.va;
   uint64_t end = 0;
-  if (va % kPageBytes || (va == 0 && !lane)) return Status::error(EINVAL, "address {:#x} is not a page's", va);
+  if (va % kPageBytes || (va == 0 && !is_ring)) return Status::error(EINVAL, "address {:#x} is not a page's", va);
   if (__builtin_add_overflow(va, request.add.bytes, &end) || end > kGuestAddressEnd) {
     return Status::error(EINVAL, "{:#x} bytes at {:#x} leave the address space", request.add.bytes, va);
   }
@@ -82,7 +82,7 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
   request.type = static_cast<vgpu_ctl_type>(header.type);
   request.process = header.process;
   if (request.type == VGPU_CTL_CREATE_PROCESS) request.create = read<vgpu_ctl_create_process>(bytes);
-  if (request.type == VGPU_CTL_DROP_LANE || request.type == VGPU_CTL_DROP_REGION) {
+  if (request.type == VGPU_CTL_DROP_RING || request.type == VGPU_CTL_DROP_REGION) {
     request.drop_id = read<vgpu_ctl_drop>(bytes).id;
   }
   if (shape.segments) {
@@ -93,12 +93,12 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
 }
 
 Status check_mapping(const Request& request) {
-  const bool lane = request.type == VGPU_CTL_ADD_LANE;
+  const bool is_ring = request.type == VGPU_CTL_ADD_RING;
   const vgpu_ctl_add_region& add = request.add;
-  const uint32_t known = lane ? 0 : VGPU_REGION_DEVICE_VISIBLE | VGPU_REGION_READ_ONLY;
+  const uint32_t known = is_ring ? 0 : VGPU_REGION_DEVICE_VISIBLE | VGPU_REGION_READ_ONLY;
   if (add.flags & ~known) return Status::error(EINVAL, "unknown flags {:#x}", uint32_t{add.flags});
-  if (lane && add.bytes != VGPU_LANE_BYTES) {
-    return Status::error(EINVAL, "a lane has {} bytes, not {}", VGPU_LANE_BYTES, uint64_t{add.bytes});
+  if (is_ring && add.bytes != VGPU_RING_BYTES) {
+    return Status::error(EINVAL, "a ring has {} bytes, not {}", VGPU_RING_BYTES, uint64_t{add.bytes});
   }
   if (Status status = check_address(request); !status.ok()) return status;
   uint64_t sum = 0;

@@ -27,7 +27,7 @@ struct Request {
 // `bytes` must be a private copy. EINVAL says what is wrong.
 Result<Request> parse_request(std::span<const std::byte> bytes);
 
-// Checks shape and sums of an ADD_LANE or ADD_REGION: lengths, alignment, overflow, flags, addresses.
+// Checks shape and sums of an ADD_RING or ADD_REGION: lengths, alignment, overflow, flags, addresses.
 Status check_mapping(const Request& request);
 
 // Printable text of a guest's bytes up to the first NUL; anything else becomes '?'.

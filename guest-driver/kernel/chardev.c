@@ -48,23 +48,23 @@ static int do_hello(struct vgpu_process *process, void __user *user)
 	return error;
 }
 
-static int do_add_lane(struct vgpu_process *process, void __user *user)
+static int do_add_ring(struct vgpu_process *process, void __user *user)
 {
-	struct vgpu_ioc_lane lane = { 0 };
-	int error = vgpu_lane_add(process, &lane);
+	struct vgpu_ioc_ring ring = { 0 };
+	int error = vgpu_ring_add(process, &ring);
 
-	if (!error && copy_to_user(user, &lane, sizeof(lane)))
+	if (!error && copy_to_user(user, &ring, sizeof(ring)))
 		return -EFAULT;
 	return error;
 }
 
-static int do_drop_lane(struct vgpu_process *process, void __user *user)
+static int do_drop_ring(struct vgpu_process *process, void __user *user)
 {
-	struct vgpu_ioc_lane lane;
+	struct vgpu_ioc_ring ring;
 
-	if (copy_from_user(&lane, user, sizeof(lane)))
+	if (copy_from_user(&ring, user, sizeof(ring)))
 		return -EFAULT;
-	return vgpu_lane_drop(process, lane.id);
+	return vgpu_ring_drop(process, ring.id);
 }
 
 static int do_pin(struct vgpu_process *process, void __user *user)
@@ -134,10 +134,10 @@ static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long ar
 	switch (command) {
 	case VGPU_IOC_HELLO:
 		return do_hello(process, user);
-	case VGPU_IOC_ADD_LANE:
-		return do_add_lane(process, user);
-	case VGPU_IOC_DROP_LANE:
-		return do_drop_lane(process, user);
+	case VGPU_IOC_ADD_RING:
+		return do_add_ring(process, user);
+	case VGPU_IOC_DROP_RING:
+		return do_drop_ring(process, user);
 	case VGPU_IOC_PIN:
 		return do_pin(process, user);
 	case VGPU_IOC_PIN_WATCHED:
@@ -163,7 +163,7 @@ static int vgpu_mmap(struct file *file, struct vm_area_struct *vma)
 		return -EBADF;
 	if (vma->vm_pgoff == VGPU_WATCH_OFFSET >> PAGE_SHIFT)
 		return vgpu_watch_map(process, vma);
-	return vgpu_lane_map(process, vma);
+	return vgpu_ring_map(process, vma);
 }
 
 const struct file_operations vgpu_file_operations = {

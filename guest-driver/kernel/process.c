@@ -16,7 +16,7 @@ static void process_release(struct kref *refs)
 {
 	struct vgpu_process *process = container_of(refs, struct vgpu_process, refs);
 
-	xa_destroy(&process->lanes);
+	xa_destroy(&process->rings);
 	xa_destroy(&process->regions);
 	ida_destroy(&process->watch_slots);
 	if (process->watch_page)
@@ -115,7 +115,7 @@ struct vgpu_process *vgpu_process_open(struct vgpu_device *device)
 	INIT_WORK(&process->reap_work, reap_work);
 	INIT_LIST_HEAD(&process->limbo);
 	mutex_init(&process->lock);
-	xa_init_flags(&process->lanes, XA_FLAGS_ALLOC);
+	xa_init_flags(&process->rings, XA_FLAGS_ALLOC);
 	xa_init_flags(&process->regions, XA_FLAGS_ALLOC1);
 	ida_init(&process->watch_slots);
 	init_waitqueue_head(&process->wait);
@@ -253,15 +253,15 @@ void vgpu_process_event(struct vgpu_device *device, u32 id, u32 type)
 /* The host touches none of them any more. */
 void vgpu_process_free_pages(struct vgpu_process *process)
 {
-	struct vgpu_lane *lane;
+	struct vgpu_ring *ring;
 	struct vgpu_region *region;
 	unsigned long id;
 
-	xa_for_each(&process->lanes, id, lane)
-		vgpu_lane_free(lane);
+	xa_for_each(&process->rings, id, ring)
+		vgpu_ring_free(ring);
 	xa_for_each(&process->regions, id, region)
 		vgpu_region_free(process, region);
-	xa_destroy(&process->lanes);
+	xa_destroy(&process->rings);
 	xa_destroy(&process->regions);
 }
 

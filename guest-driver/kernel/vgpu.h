@@ -7,7 +7,7 @@
  *   event.c    the event queue: wakes waiting threads
  *   chardev.c  /dev/vgpuN: open, ioctl, mmap, release
  *   process.c  one open file is one guest process: hello, wait, death
- *   lane.c     lanes: pages shared with the process and the host
+ *   ring.c     rings: pages shared with the process and the host
  *   region.c   long-term pinned user memory
  *   segments.c page lists for the host
  *   watch.c    tells a process when its addresses no longer mean the pages that are pinned
@@ -35,10 +35,10 @@
 
 #include "vgpu_control.h"
 #include "vgpu_ioctl.h"
-#include "vgpu_lane.h"
+#include "vgpu_ring.h"
 
 #define VGPU_EVENT_BUFFERS 64
-#define VGPU_LANE_PAGES (VGPU_LANE_BYTES / PAGE_SIZE)
+#define VGPU_RING_PAGES (VGPU_RING_BYTES / PAGE_SIZE)
 
 /* A request that is not answered for so long makes us ask whether the session lives; it gets as long again. */
 #define VGPU_REPLY_TIMEOUT (5 * HZ)
@@ -91,8 +91,8 @@ struct vgpu_request {
 	struct vgpu_ctl_reply reply;
 };
 
-struct vgpu_lane {
-	struct page *pages[VGPU_LANE_PAGES];
+struct vgpu_ring {
+	struct page *pages[VGPU_RING_PAGES];
 };
 
 struct vgpu_region {
@@ -117,7 +117,7 @@ struct vgpu_process {
 	bool announced;                 /* the host may know `id` */
 	bool ready;                     /* HELLO succeeded */
 	bool ended;
-	struct xarray lanes;            /* by id */
+	struct xarray rings;            /* by id */
 	struct xarray regions;
 	u32 next_region;
 	struct page *watch_page;        /* a word for each watched region: its id while it is good */
@@ -161,7 +161,7 @@ int vgpu_event_start(struct vgpu_device *device);
 void vgpu_event_callback(struct virtqueue *queue);
 
 /* segments.c */
-/* Appends the merged physical ranges of `count` pages to an ADD_LANE or ADD_REGION request. */
+/* Appends the merged physical ranges of `count` pages to an ADD_RING or ADD_REGION request. */
 int vgpu_segments_add(struct vgpu_request *request, struct page **pages, unsigned long count);
 
 /* process.c */
@@ -180,11 +180,11 @@ void vgpu_process_event(struct vgpu_device *device, u32 id, u32 type);
 void vgpu_process_reap(struct vgpu_process *process);
 void vgpu_process_free_pages(struct vgpu_process *process);
 
-/* lane.c */
-int vgpu_lane_add(struct vgpu_process *process, struct vgpu_ioc_lane *ioc);
-int vgpu_lane_drop(struct vgpu_process *process, u32 id);
-int vgpu_lane_map(struct vgpu_process *process, struct vm_area_struct *vma);
-void vgpu_lane_free(struct vgpu_lane *lane);
+/* ring.c */
+int vgpu_ring_add(struct vgpu_process *process, struct vgpu_ioc_ring *ioc);
+int vgpu_ring_drop(struct vgpu_process *process, u32 id);
+int vgpu_ring_map(struct vgpu_process *process, struct vm_area_struct *vma);
+void vgpu_ring_free(struct vgpu_ring *ring);
 
 /* region.c */
 /* `slot`: where the watch's word is; NULL for a region that is not watched. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 */
 /*
- * Control requests: what creates and ends guest processes, lanes and memory regions.
+ * Control requests: what creates and ends guest processes, command rings and memory regions.
  *
  * Two carriers, one meaning. In a VM the kernel module puts a request into the control virtqueue
  * (device-readable: request, then segments; device-writable: struct vgpu_ctl_reply). In direct mode the
  * client sends the same bytes as one SOCK_SEQPACKET message and gets a reply message back. Only the kernel
- * module (or the client itself, about its own arena) can name memory: a guest process that forges lane
+ * module (or the client itself, about its own arena) can name memory: a guest process that forges ring
  * records can reach nothing that was not pinned for it.
  *
  * Segments are guest-physical ranges in a VM and offsets into the arena memfd in direct mode.
@@ -34,7 +34,7 @@ struct vgpu_virtio_config {
 
 /*
  * The address window: one range of addresses that guest process and runner both keep free, so that one
- * pointer is right on both sides. Guest-chosen memory (pinned host, managed, lanes of direct mode) lies in
+ * pointer is right on both sides. Guest-chosen memory (pinned host, managed, rings of direct mode) lies in
  * the lower half, device memory in the upper half. The runner tries the bases in this order.
  */
 #define VGPU_WINDOW_BYTES (1ull << 40)
@@ -46,11 +46,11 @@ struct vgpu_virtio_config {
 enum vgpu_ctl_type {
 	VGPU_CTL_CREATE_PROCESS = 1, /* struct vgpu_ctl_create_process; reply.value = window base */
 	VGPU_CTL_DESTROY_PROCESS = 2,/* struct vgpu_ctl_header; the reply says that no page is touched any more */
-	VGPU_CTL_ADD_LANE = 3,       /* struct vgpu_ctl_add_region, id = lane id */
-	VGPU_CTL_DROP_LANE = 4,      /* struct vgpu_ctl_drop */
+	VGPU_CTL_ADD_RING = 3,       /* struct vgpu_ctl_add_region, id = ring id */
+	VGPU_CTL_DROP_RING = 4,      /* struct vgpu_ctl_drop */
 	VGPU_CTL_ADD_REGION = 5,     /* struct vgpu_ctl_add_region */
 	VGPU_CTL_DROP_REGION = 6,    /* struct vgpu_ctl_drop; waits until nothing uses the region */
-	VGPU_CTL_KICK = 7,           /* struct vgpu_ctl_header: the runner sleeps and a lane has a record */
+	VGPU_CTL_KICK = 7,           /* struct vgpu_ctl_header: the runner sleeps and a ring has a record */
 	VGPU_CTL_PING = 8            /* struct vgpu_ctl_header; process 0 asks the session itself */
 };
 
@@ -80,7 +80,7 @@ struct vgpu_segment {
 
 struct vgpu_ctl_add_region {
 	struct vgpu_ctl_header header;
-	__le32 id;     /* lanes and regions are numbered apart; chosen by the asker */
+	__le32 id;     /* rings and regions are numbered apart; chosen by the asker */
 	__le32 flags;
 	__le64 va;     /* address in the guest process of the first byte */
 	__le64 bytes;  /* sum of the segments' lengths; segments of regions are whole pages */

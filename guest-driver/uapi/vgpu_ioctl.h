@@ -13,8 +13,8 @@ struct vgpu_ioc_hello {
 	__u64 window_base;                      /* out */
 };
 
-/* Makes a lane; map it with mmap(offset = id * VGPU_LANE_BYTES, length VGPU_LANE_BYTES). */
-struct vgpu_ioc_lane {
+/* Makes a command ring; map it with mmap(offset = id * VGPU_RING_BYTES, length VGPU_RING_BYTES). */
+struct vgpu_ioc_ring {
 	__u32 id; /* out */
 	__u32 reserved;
 };
@@ -59,8 +59,8 @@ struct vgpu_ioc_wait {
 };
 
 #define VGPU_IOC_HELLO _IOWR('V', 1, struct vgpu_ioc_hello)
-#define VGPU_IOC_ADD_LANE _IOWR('V', 2, struct vgpu_ioc_lane)
-#define VGPU_IOC_DROP_LANE _IOW('V', 3, struct vgpu_ioc_lane)
+#define VGPU_IOC_ADD_RING _IOWR('V', 2, struct vgpu_ioc_ring)
+#define VGPU_IOC_DROP_RING _IOW('V', 3, struct vgpu_ioc_ring)
 #define VGPU_IOC_PIN _IOWR('V', 4, struct vgpu_ioc_region)
 #define VGPU_IOC_UNPIN _IOW('V', 5, struct vgpu_ioc_region)
 #define VGPU_IOC_KICK _IO('V', 6)

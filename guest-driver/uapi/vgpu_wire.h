@@ -87,7 +87,7 @@ struct vgpu_fill {
 	__u32 value;
 };
 
-/* Names a completion word of the lane that carries the record; token 0 means none. */
+/* Names a completion word of the ring that carries the record; token 0 means none. */
 struct vgpu_done {
 	__u32 slot; /* with VGPU_DONE_AWAITED if the thread does nothing else until then */
 	__u32 token;

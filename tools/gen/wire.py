@@ -159,7 +159,7 @@ def schema_hash(rows, uapi):
     for row in rows:
         arguments = [[f"{a.type}{'?' * a.optional} {a.name}" for a in side] for side in (row.ins, row.outs)]
         digest.update(repr((row.opcode, row.name, row.mode, row.context, arguments)).encode())
-    for header in ("vgpu_wire.h", "vgpu_lane.h", "vgpu_control.h"):
+    for header in ("vgpu_wire.h", "vgpu_ring.h", "vgpu_control.h"):
         digest.update(without_comments((uapi / header).read_text()).encode())
     return digest.digest()
 

@@ -56,7 +56,7 @@ def generate(spec):
 #include <cstdint>
 
 #include "guest-driver/uapi/vgpu_control.h"
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 
 namespace bandsaw::wire {{

@@ -154,18 +154,18 @@ struct Resolved {
   operator const std::shared_ptr<T>&() const { return object; }  // NOLINT: conversion intended
 };
 
-// Where the reply to a synchronous record is written: one per lane. reply() may be called from any thread.
+// Where the reply to a synchronous record is written: one per ring. reply() may be called from any thread.
 class ReplySink {
  public:
   virtual ~ReplySink() = default;
-  // `fixed` and `tail` together are at most VGPU_LANE_REPLY_BYTES long.
+  // `fixed` and `tail` together are at most VGPU_RING_REPLY_BYTES long.
   virtual void reply(uint64_t seq, CUresult result, std::span<const std::byte> fixed,
                      std::span<const std::byte> tail) = 0;
 };
 
-// Who asks. The caller of dispatch() sets lane and sink; dispatch() sets the rest.
+// Who asks. The caller of dispatch() sets ring and sink; dispatch() sets the rest.
 struct CallContext {
-  uint32_t lane = 0;
+  uint32_t ring = 0;
   std::shared_ptr<ReplySink> sink;
   uint64_t seq = 0;
   const CallInfo* info = nullptr;
@@ -178,7 +178,7 @@ class HandleSource {
   virtual ~HandleSource() = default;
   // The living object with this handle if it is of this kind, else null.
   virtual std::shared_ptr<Object> find(HandleKind kind, uint64_t handle) = 0;
-  // As find(), and 0, VGPU_STREAM_LEGACY and VGPU_STREAM_PER_THREAD name streams of call.context and call.lane.
+  // As find(), and 0, VGPU_STREAM_LEGACY and VGPU_STREAM_PER_THREAD name streams of call.context and call.ring.
   virtual StreamRef find_stream(const CallContext& call, uint64_t handle) = 0;
 };
 
@@ -258,7 +258,7 @@ bool find_stream(HandleSource& handles, const CallContext& call, uint64_t handle
 }
 
 Dispatched answer(const CallContext& call, CUresult result, const void* fixed, size_t bytes, std::string_view tail) {
-  if (bytes + tail.size() > VGPU_LANE_REPLY_BYTES) {
+  if (bytes + tail.size() > VGPU_RING_REPLY_BYTES) {
     result = CUDA_ERROR_NOT_SUPPORTED;
     bytes = 0;
     tail = {};

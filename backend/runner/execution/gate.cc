@@ -26,18 +26,18 @@ void GateView::connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell) 
   write_offer(grant_page_->offers[slot_], {});
 }
 
-void GateView::ring() {
+void GateView::ring_doorbell() {
   if (!set_pending(*grant_page_, slot_) || !doorbell_) return;
   if (!signal_event(doorbell_.get())) SPDLOG_WARN("the arbiter's doorbell: {}", std::strerror(errno));
 }
 
 bool GateView::enter(unsigned engine, uint64_t units) {
   if (!grant_page_) return true;
-  Lane& lane = lanes_[engine];
-  Slice& slice = lane.slice;
+  EngineState& state = engine_states_[engine];
+  Slice& slice = state.slice;
   if (slice.begun) {
-    lane.in_time = Clock::now() - slice.since < std::chrono::nanoseconds(quantum_ns());
-    if (lane.in_time && slice.units + units <= slice.limit) {
+    state.in_time = Clock::now() - slice.since < std::chrono::nanoseconds(quantum_ns());
+    if (state.in_time && slice.units + units <= slice.limit) {
       slice.units += units;
       return true;
     }
@@ -50,16 +50,16 @@ bool GateView::enter(unsigned engine, uint64_t units) {
 
 bool GateView::enter_alone(unsigned engine) {
   if (!grant_page_) return true;
-  if (lanes_[engine].slice.begun) close(engine);
+  if (engine_states_[engine].slice.begun) close(engine);
   if (!begin(engine, true)) return false;
-  lanes_[engine].slice.units = 1;
+  engine_states_[engine].slice.units = 1;
   return true;
 }
 
 void GateView::enter_unasked(unsigned engine) {
   if (!grant_page_) return;
-  Lane& lane = lanes_[engine];
-  if (lane.slice.begun) close(engine);
+  EngineState& state = engine_states_[engine];
+  if (state.slice.begun) close(engine);
   const bool counted = is_governed();
   if (counted) grant_page_->gates[slot_][engine].begun.fetch_add(1);
   start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = Clock::now()});
@@ -67,19 +67,19 @@ void GateView::enter_unasked(unsigned engine) {
 
 // A slice that is counted is in the gate's `begun` already.
 void GateView::start(unsigned engine, const Slice& slice) {
-  Lane& lane = lanes_[engine];
-  if (slice.counted) ++lane.in_flight;
-  lane.slice = slice;
+  EngineState& state = engine_states_[engine];
+  if (slice.counted) ++state.in_flight;
+  state.slice = slice;
   device_->slice_begin(engine);
 }
 
 void GateView::leave(unsigned engine, SliceDone done) {
-  if (!lanes_[engine].slice.begun) return done(0);  // there is no grant page, and no slice
+  if (!engine_states_[engine].slice.begun) return done(0);  // there is no grant page, and no slice
   close(engine, std::move(done));
 }
 
 void GateView::forgo(unsigned engine) {
-  Slice& slice = lanes_[engine].slice;
+  Slice& slice = engine_states_[engine].slice;
   if (!slice.begun) return;
   slice.units -= std::min<uint64_t>(slice.units, 1);
   close(engine);
@@ -87,13 +87,14 @@ void GateView::forgo(unsigned engine) {
 
 void GateView::pause() {
   for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-    if (lanes_[engine].slice.begun) close(engine);
+    if (engine_states_[engine].slice.begun) close(engine);
   }
 }
 
 void GateView::rest() {
   for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-    if (lanes_[engine].slice.begun && lanes_[engine].slice.counted && !grant_page_->gates[slot_][engine].open.load()) {
+    if (engine_states_[engine].slice.begun && engine_states_[engine].slice.counted &&
+        !grant_page_->gates[slot_][engine].open.load()) {
       close(engine);
     }
   }
@@ -107,11 +108,11 @@ uint64_t GateView::quantum_ns() const {
 // How many units the next slice may have: as many as a quantum holds, but at most twice as many as the largest slice
 // that ended lately had, since the next units may be longer. Where the last slice was still open when its quantum was
 // over, at most as many as that: a program that pauses between units would wait for the end of each slice.
-uint64_t GateView::limit(const Lane& lane) const {
-  const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
-  const uint64_t most = (lane.in_time ? 2 : 1) * lane.proven.load(std::memory_order_relaxed);
+uint64_t GateView::limit(const EngineState& state) const {
+  const uint64_t unit_ps = state.unit_ps.load(std::memory_order_relaxed);
+  const uint64_t most = (state.in_time ? 2 : 1) * state.proven.load(std::memory_order_relaxed);
   // Before anything is known, one; where the device cannot measure, a few.
-  if (unit_ps == 0) return lane.unmeasured ? std::min(most, kUnmeasuredMost) : 1;
+  if (unit_ps == 0) return state.unmeasured ? std::min(most, kUnmeasuredMost) : 1;
   return std::clamp<uint64_t>(quantum_ns() * 1000 / unit_ps, 1, std::min(most, kUnitsMax));
 }
 
@@ -125,43 +126,43 @@ bool GateView::permitted(Gate& gate) {
 
 // How many pieces of a sliced kernel may be in flight: as many as half a quantum holds, so that another virtual GPU
 // waits no longer for them than for short work.
-uint32_t GateView::pieces(const Lane& lane) const {
-  const uint64_t unit_ps = lane.unit_ps.load(std::memory_order_relaxed);
+uint32_t GateView::pieces(const EngineState& state) const {
+  const uint64_t unit_ps = state.unit_ps.load(std::memory_order_relaxed);
   return unit_ps == 0 ? 1 : static_cast<uint32_t>(std::min<uint64_t>(quantum_ns() * 500 / unit_ps, kGateDepthMax));
 }
 
 // Whether one more slice may be in flight. At an open gate the runner bounds their number. At a closed one the arbiter
 // does, and the runner always asks, so that the arbiter knows at each choice that more work waits. At both, a slice
 // larger than any before is alone in flight: work that suddenly takes longer is noticed after one slice of it.
-bool GateView::has_room(Lane& lane, const Gate& gate, bool one_piece) {
-  const bool grows = !one_piece && limit(lane) > lane.proven.load(std::memory_order_relaxed);
+bool GateView::has_room(EngineState& state, const Gate& gate, bool one_piece) {
+  const bool grows = !one_piece && limit(state) > state.proven.load(std::memory_order_relaxed);
   if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
   // One piece that is longer than a quantum keeps the engine busy, and another virtual GPU waits for no more than it.
-  const bool alone = grows || lane.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
+  const bool alone = grows || state.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
   const uint32_t told = std::clamp<uint32_t>(grant_page_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
-  const uint32_t depth = alone ? 1 : one_piece ? std::max(told, pieces(lane)) : told;
-  const uint32_t flying = lane.in_flight;
+  const uint32_t depth = alone ? 1 : one_piece ? std::max(told, pieces(state)) : told;
+  const uint32_t flying = state.in_flight;
   if (flying < depth) return true;
-  lane.wait_word = &lane.in_flight;
-  lane.wait_seen = flying;
+  state.wait_word = &state.in_flight;
+  state.wait_seen = flying;
   return false;
 }
 
 // Asks, or reads the answer to what was asked before. True: the slice may begin, and is counted. Without an arbiter
 // nobody answers, and it may begin.
-bool GateView::granted(Lane& lane, Gate& gate) {
-  if (!lane.asking) {
-    lane.asking = true;
+bool GateView::granted(EngineState& state, Gate& gate) {
+  if (!state.asking) {
+    state.asking = true;
     gate.asked.fetch_add(1);
-    ring();
+    ring_doorbell();
   }
   const uint32_t granted = gate.granted.load();
   if (granted != gate.asked.load(std::memory_order_relaxed) && !grant_page_->no_arbiter.load()) {
-    lane.wait_word = &gate.granted;
-    lane.wait_seen = granted;
+    state.wait_word = &gate.granted;
+    state.wait_seen = granted;
     return false;
   }
-  lane.asking = false;
+  state.asking = false;
   gate.begun.fetch_add(1);
   return true;
 }
@@ -179,14 +180,14 @@ bool GateView::is_planned(unsigned engine) const {
 
 void GateView::offer(unsigned engine, const OfferFacts& facts) {
   if (!grant_page_) return;
-  put_offer(engine, facts, lanes_[engine].asking ? 0 : 1);
-  if (facts.call == 0 && is_planned(engine)) ring();
+  put_offer(engine, facts, engine_states_[engine].asking ? 0 : 1);
+  if (facts.call == 0 && is_planned(engine)) ring_doorbell();
 }
 
 void GateView::report(unsigned engine, const OfferFacts& facts) {
-  if (!grant_page_ || lanes_[engine].asking) return;
+  if (!grant_page_ || engine_states_[engine].asking) return;
   put_offer(engine, facts, 0);
-  ring();
+  ring_doorbell();
 }
 
 // Describes the kernel of the ask number `asked + after`.
@@ -196,7 +197,8 @@ void GateView::put_offer(unsigned engine, OfferFacts facts, uint32_t after) {
 }
 
 GateAnswer GateView::answer(unsigned engine) const {
-  if (!grant_page_ || !lanes_[engine].granted || grant_page_->planned.load(std::memory_order_relaxed) == 0) return {};
+  if (!grant_page_ || !engine_states_[engine].granted || grant_page_->planned.load(std::memory_order_relaxed) == 0)
+    return {};
   const Gate& gate = grant_page_->gates[slot_][engine];
   return {true, gate.blocks.load(), gate.resident.load()};
 }
@@ -207,9 +209,9 @@ uint32_t GateView::planned_resident(unsigned engine) const {
 
 bool GateView::moved() {
   bool any = false;
-  for (Lane& lane : lanes_) {
-    if (!lane.wait_word || is_waiting(lane)) continue;
-    lane.wait_word = nullptr;
+  for (EngineState& state : engine_states_) {
+    if (!state.wait_word || is_waiting(state)) continue;
+    state.wait_word = nullptr;
     any = true;
   }
   return any;
@@ -218,15 +220,15 @@ bool GateView::moved() {
 bool GateView::settle() {
   bool left = false;
   for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-    Lane& lane = lanes_[engine];
-    if (!lane.asking) continue;
+    EngineState& state = engine_states_[engine];
+    if (!state.asking) continue;
     Gate& gate = grant_page_->gates[slot_][engine];
-    if (!granted(lane, gate)) {
+    if (!granted(state, gate)) {
       left = true;
       continue;
     }
     gate.ended.fetch_add(1);
-    if (!gate.open.load()) ring();
+    if (!gate.open.load()) ring_doorbell();
   }
   return left;
 }
@@ -235,62 +237,62 @@ void GateView::wait(std::chrono::nanoseconds most) {
   pause();  // while the runner sleeps, no slice of it stays begun and keeps an engine from others
   std::array<FutexWord, kGateEngines> words;
   size_t count = 0;
-  for (const Lane& lane : lanes_) {
-    if (lane.wait_word) words[count++] = {lane.wait_word, lane.wait_seen};
+  for (const EngineState& state : engine_states_) {
+    if (state.wait_word) words[count++] = {state.wait_word, state.wait_seen};
   }
   if (count != 0) futex_wait_any({words.data(), count}, most.count());
 }
 
 bool GateView::begin(unsigned engine, bool one_piece) {
-  Lane& lane = lanes_[engine];
+  EngineState& state = engine_states_[engine];
   Gate& gate = grant_page_->gates[slot_][engine];
-  const bool counted = lane.asking || !grant_page_->no_arbiter.load(std::memory_order_relaxed);
-  if (counted && !lane.asking && !has_room(lane, gate, one_piece)) return false;
-  const bool open = counted && !lane.asking && permitted(gate);
-  if (counted && !open && !granted(lane, gate)) return false;
-  lane.granted = counted && !open;
-  lane.wait_word = nullptr;
+  const bool counted = state.asking || !grant_page_->no_arbiter.load(std::memory_order_relaxed);
+  if (counted && !state.asking && !has_room(state, gate, one_piece)) return false;
+  const bool open = counted && !state.asking && permitted(gate);
+  if (counted && !open && !granted(state, gate)) return false;
+  state.granted = counted && !open;
+  state.wait_word = nullptr;
   const auto now = Clock::now();
-  if (now - lane.slice.since > kForget) lane.proven = 1;  // what comes now may be something else
-  start(engine, {.begun = true, .counted = counted, .units = 0, .limit = one_piece ? 1 : limit(lane), .since = now});
+  if (now - state.slice.since > kForget) state.proven = 1;  // what comes now may be something else
+  start(engine, {.begun = true, .counted = counted, .units = 0, .limit = one_piece ? 1 : limit(state), .since = now});
   return true;
 }
 
 void GateView::close(unsigned engine, SliceDone also) {
-  Slice& slice = lanes_[engine].slice;
+  Slice& slice = engine_states_[engine].slice;
   slice.begun = false;
   device_->slice_end(
       engine, [this, engine, units = slice.units, counted = slice.counted, also = std::move(also)](uint64_t busy_ns) {
-        learn(lanes_[engine], units, busy_ns);
-        prove(lanes_[engine], units);
+        learn(engine_states_[engine], units, busy_ns);
+        prove(engine_states_[engine], units);
         if (counted) ended(engine, busy_ns);
         if (also) also(busy_ns);
       });
 }
 
 // How long a unit takes: longer measurements count at once, shorter ones gradually.
-void GateView::learn(Lane& lane, uint64_t units, uint64_t busy_ns) {
+void GateView::learn(EngineState& state, uint64_t units, uint64_t busy_ns) {
   if (units == 0) return;
-  if (busy_ns == 0) lane.unmeasured = true;
+  if (busy_ns == 0) state.unmeasured = true;
   if (busy_ns == 0) return;
-  const uint64_t measured = std::max<uint64_t>(1, busy_ns * 1000 / units), known = lane.unit_ps;
-  lane.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
+  const uint64_t measured = std::max<uint64_t>(1, busy_ns * 1000 / units), known = state.unit_ps;
+  state.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
 }
 
 // How many units are known to go into a slice. A slice that ended early, because the guest waited, lowers it little.
-void GateView::prove(Lane& lane, uint64_t units) {
-  const uint64_t known = lane.proven;
-  lane.proven = std::max<uint64_t>({1, units, known - known / 64});
+void GateView::prove(EngineState& state, uint64_t units) {
+  const uint64_t known = state.proven;
+  state.proven = std::max<uint64_t>({1, units, known - known / 64});
 }
 
 void GateView::ended(unsigned engine, uint64_t busy_ns) {
-  Lane& lane = lanes_[engine];
+  EngineState& state = engine_states_[engine];
   Gate& gate = grant_page_->gates[slot_][engine];
   gate.busy_ns.fetch_add(busy_ns);
   gate.ended.fetch_add(1);
-  --lane.in_flight;
-  futex_wake(&lane.in_flight);
-  if (!gate.open.load()) ring();
+  --state.in_flight;
+  futex_wake(&state.in_flight);
+  if (!gate.open.load()) ring_doorbell();
 }
 
 }  // namespace bandsaw::runner

@@ -46,19 +46,19 @@ class GateView {
   // After work that ends its slice: `done` is told too when the device has done it, or it will not be done.
   void leave(unsigned engine, SliceDone done);
   // enter said no, and nothing has happened there since.
-  bool waits(unsigned engine) const { return is_waiting(lanes_[engine]); }
+  bool waits(unsigned engine) const { return is_waiting(engine_states_[engine]); }
   // After enter said no: sleeps until it may say yes for one of the engines, but no longer than this.
   void wait(std::chrono::nanoseconds most);
   // It said no because others have the engine, not because enough of this process is on it.
   bool kept_out() const {
-    return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return l.asking; });
+    return std::any_of(engine_states_.begin(), engine_states_.end(), [](const EngineState& l) { return l.asking; });
   }
   // Others wait for the end of what has begun on the engine.
   bool is_wanted(unsigned engine) const;
   // Somebody says when others want an engine.
   bool is_governed() const { return grant_page_ && grant_page_->no_arbiter.load(std::memory_order_relaxed) == 0; }
   // The slice begun last had to be asked for: others want the engine too.
-  bool was_granted(unsigned engine) const { return lanes_[engine].granted; }
+  bool was_granted(unsigned engine) const { return engine_states_[engine].granted; }
   // Kernels are not to be cut, for now.
   bool is_slicing_off() const { return grant_page_ && grant_page_->slicing_off.load(std::memory_order_relaxed) != 0; }
   // Who asks for a slice of a long kernel is to offer it first.
@@ -87,7 +87,7 @@ class GateView {
     uint64_t units = 0, limit = 0;
     Clock::time_point since;
   };
-  struct Lane {
+  struct EngineState {
     Slice slice;
     std::atomic<uint64_t> proven{1};      // units of the largest slice that ended lately
     std::atomic<uint64_t> unit_ps{0};     // what a unit takes, in picoseconds; 0: not known yet
@@ -101,30 +101,30 @@ class GateView {
     uint32_t wait_seen = 0;
   };
 
-  static bool is_waiting(const Lane& lane) {
-    return lane.wait_word && lane.wait_word->load(std::memory_order_relaxed) == lane.wait_seen;
+  static bool is_waiting(const EngineState& state) {
+    return state.wait_word && state.wait_word->load(std::memory_order_relaxed) == state.wait_seen;
   }
 
   bool begin(unsigned engine, bool one_piece);
   void start(unsigned engine, const Slice& slice);
   void close(unsigned engine, SliceDone also = nullptr);
-  bool has_room(Lane& lane, const Gate& gate, bool one_piece);
+  bool has_room(EngineState& state, const Gate& gate, bool one_piece);
   bool permitted(Gate& gate);
-  bool granted(Lane& lane, Gate& gate);
-  static void learn(Lane& lane, uint64_t units, uint64_t busy_ns);
-  static void prove(Lane& lane, uint64_t units);
+  bool granted(EngineState& state, Gate& gate);
+  static void learn(EngineState& state, uint64_t units, uint64_t busy_ns);
+  static void prove(EngineState& state, uint64_t units);
   void ended(unsigned engine, uint64_t busy_ns);
   uint64_t quantum_ns() const;
-  uint64_t limit(const Lane& lane) const;
-  uint32_t pieces(const Lane& lane) const;
-  void ring();
+  uint64_t limit(const EngineState& state) const;
+  uint32_t pieces(const EngineState& state) const;
+  void ring_doorbell();
   void put_offer(unsigned engine, OfferFacts facts, uint32_t after);
 
   GrantPage* grant_page_ = nullptr;
   uint32_t slot_ = 0;
   UniqueFd doorbell_;
   Device* device_ = nullptr;
-  std::array<Lane, kGateEngines> lanes_;
+  std::array<EngineState, kGateEngines> engine_states_;
 };
 
 }  // namespace bandsaw::runner

@@ -13,11 +13,11 @@ CUresult Handlers::give(HandleKind kind, ObjectRef object, uint64_t owner, uint6
   return *handle != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void finish_async(Lane& lane, const vgpu_done& done, CUresult result) {
+void finish_async(CommandRing& ring, const vgpu_done& done, CUresult result) {
   if (done.token != 0) {
-    lane.done(done, result);
+    ring.done(done, result);
   } else if (result != CUDA_SUCCESS && !is_sticky(result)) {
-    lane.set_late_error(result);
+    ring.set_late_error(result);
   }
 }
 
@@ -36,7 +36,7 @@ CUresult Handlers::memory_info(C, uint64_t* free, uint64_t* total) {
 }
 
 CUresult Handlers::fetch_output(C, std::string* text) {
-  *text = world_.output.fetch(VGPU_LANE_REPLY_BYTES - sizeof(wire::FetchOutputReply));
+  *text = world_.output.fetch(VGPU_RING_REPLY_BYTES - sizeof(wire::FetchOutputReply));
   return CUDA_SUCCESS;
 }
 

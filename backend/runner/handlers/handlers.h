@@ -11,7 +11,7 @@
 #include "backend/runner/objects/objects.h"
 #include "backend/runner/slicing/slicer.h"
 #include "backend/runner/wire/callbacks.h"
-#include "backend/runner/wire/lane.h"
+#include "backend/runner/wire/command_ring.h"
 #include "backend/runner/wire/output.h"
 #include "guest-driver/uapi/wire_server.h"
 
@@ -200,11 +200,11 @@ class Handlers final : public wire::WireHandlers {
   std::map<uint64_t, Published> published_;  // guarded by published_mutex_
 };
 
-// Where a completion of an asynchronous call goes: its done word, or the lane's next synchronising call.
-void finish_async(Lane& lane, const vgpu_done& done, CUresult result);
+// Where a completion of an asynchronous call goes: its done word, or the ring's next synchronising call.
+void finish_async(CommandRing& ring, const vgpu_done& done, CUresult result);
 
-inline std::shared_ptr<Lane> lane_of(const wire::CallContext& call) {
-  return std::static_pointer_cast<Lane>(call.sink);
+inline std::shared_ptr<CommandRing> ring_of(const wire::CallContext& call) {
+  return std::static_pointer_cast<CommandRing>(call.sink);
 }
 
 // Kernel or function by its handle; both null when there is none.

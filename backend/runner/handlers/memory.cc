@@ -68,7 +68,7 @@ CUresult Handlers::copy(C call, const vgpu_copy& copy, R<Stream> stream, const v
   const CUresult result = resolve_copy(table(), world_.memory, copy, &resolved, &holds);
   if (result != CUDA_SUCCESS) return result;
   if (copy.width_bytes == 0 || copy.height == 0 || copy.depth == 0) {
-    finish_async(*lane_of(call), done, CUDA_SUCCESS);
+    finish_async(*ring_of(call), done, CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
   resolved.awaited = done.token != 0 && (done.slot & VGPU_DONE_AWAITED) != 0;
@@ -76,9 +76,9 @@ CUresult Handlers::copy(C call, const vgpu_copy& copy, R<Stream> stream, const v
   const bool watched = done.token != 0 || holds.destination || holds.source;
   if (!watched) return device_.copy(stream, resolved, nullptr);
   return device_.copy(stream, resolved,
-                      [lane = lane_of(call), done, holds = std::move(holds)](CUresult outcome) mutable {
+                      [ring = ring_of(call), done, holds = std::move(holds)](CUresult outcome) mutable {
                         holds = {};  // first: who sees the done word may drop the region
-                        finish_async(*lane, done, outcome);
+                        finish_async(*ring, done, outcome);
                       });
 }
 
@@ -95,8 +95,8 @@ CUresult Handlers::copy_in(C call, uint64_t destination, R<Stream> stream, Bytes
   copy.source.address = reinterpret_cast<uint64_t>(bytes->data());
   copy.source.host = true;
   copy.width_bytes = data.size();
-  return device_.copy(stream, copy, [lane = lane_of(call), bytes, hold = std::move(hold)](CUresult outcome) {
-    finish_async(*lane, {}, outcome);
+  return device_.copy(stream, copy, [ring = ring_of(call), bytes, hold = std::move(hold)](CUresult outcome) {
+    finish_async(*ring, {}, outcome);
   });
 }
 
@@ -124,13 +124,13 @@ CUresult Handlers::fill(C call, const vgpu_fill& fill, R<Stream> stream, const v
   const CUresult result = resolve_fill(world_.memory, fill, &hold);
   if (result != CUDA_SUCCESS) return result;
   if (fill.width == 0 || fill.height == 0) {
-    finish_async(*lane_of(call), done, CUDA_SUCCESS);
+    finish_async(*ring_of(call), done, CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
   if (done.token == 0 && !hold) return device_.fill(stream, fill, nullptr);
-  return device_.fill(stream, fill, [lane = lane_of(call), done, hold = std::move(hold)](CUresult outcome) mutable {
+  return device_.fill(stream, fill, [ring = ring_of(call), done, hold = std::move(hold)](CUresult outcome) mutable {
     hold = nullptr;
-    finish_async(*lane, done, outcome);
+    finish_async(*ring, done, outcome);
   });
 }
 

@@ -85,7 +85,7 @@ CUresult Handlers::launch(C call, const vgpu_launch& launch, Bytes parameters) {
   resolved.parameters = parameters;
   count(world_.usage_page.slot().launches);
   const bool may_capture = captures_.load(std::memory_order_relaxed) != 0;
-  return world_.slicer.launch({lane_of(call), call.context, stream_key(launch.stream, call.lane), may_capture}, stream,
+  return world_.slicer.launch({ring_of(call), call.context, stream_key(launch.stream, call.ring), may_capture}, stream,
                               resolved);
 }
 

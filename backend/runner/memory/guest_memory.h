@@ -2,7 +2,7 @@
 // from a guest address to a pointer.
 //
 // A region in the window that kernels may use is mapped at its own address, so that one pointer is right on both
-// sides; so is one outside of it, if the device's kernels need that. Every other region and every lane is mapped into
+// sides; so is one outside of it, if the device's kernels need that. Every other region and every ring is mapped into
 // an alias range of the runner's choosing. Only pages that the session announced are ever mapped.
 #pragma once
 
@@ -82,7 +82,7 @@ class GuestMemory {
   Status add_ram(uint32_t id, UniqueFd fd, uint64_t bytes, uint64_t offset);
   Status drop_ram(uint32_t id);
 
-  // Maps segments in the alias range without entering them into the table: lanes.
+  // Maps segments in the alias range without entering them into the table: rings.
   Result<RegionRef> map(uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);
   Status add_region(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);
   // No look-up finds it any more; `gone` is called, from any thread, once nothing uses it and it is unmapped.

@@ -14,7 +14,7 @@ StreamRef Objects::find_stream(const wire::CallContext& call, uint64_t handle) {
     if (!special.legacy) special.legacy = device_->stream_legacy(call.context);
     return special.legacy;
   }
-  StreamRef& stream = special.per_thread[call.lane];
+  StreamRef& stream = special.per_thread[call.ring];
   if (!stream) {
     const CUresult result = device_->stream_create(call.context, CU_STREAM_DEFAULT, 0, &stream);
     if (result != CUDA_SUCCESS)
@@ -23,12 +23,12 @@ StreamRef Objects::find_stream(const wire::CallContext& call, uint64_t handle) {
   return stream;
 }
 
-void Objects::forget_lane(uint32_t lane) {
+void Objects::forget_ring(uint32_t ring) {
   std::vector<StreamRef> gone;
   {
     std::lock_guard lock(mutex_);
     for (auto& [context, special] : special_) {
-      auto stream = special.per_thread.extract(lane);
+      auto stream = special.per_thread.extract(ring);
       if (!stream.empty() && stream.mapped()) gone.push_back(std::move(stream.mapped()));
     }
   }

@@ -17,18 +17,18 @@ class Objects : public wire::HandleSource {
   HandleTable& table() { return table_; }
 
   ObjectRef find(wire::HandleKind kind, uint64_t handle) override { return table_.find(kind, handle); }
-  // 0 and VGPU_STREAM_LEGACY: the context's legacy stream; VGPU_STREAM_PER_THREAD: one per lane and context, made at
+  // 0 and VGPU_STREAM_LEGACY: the context's legacy stream; VGPU_STREAM_PER_THREAD: one per ring and context, made at
   // first use.
   StreamRef find_stream(const wire::CallContext& call, uint64_t handle) override;
 
-  // The special streams go with their lane or context.
-  void forget_lane(uint32_t lane);
+  // The special streams go with their ring or context.
+  void forget_ring(uint32_t ring);
   void forget_context(const Context* context);
 
  private:
   struct Special {
     StreamRef legacy;
-    std::map<uint32_t, StreamRef> per_thread;  // by lane
+    std::map<uint32_t, StreamRef> per_thread;  // by ring
   };
 
   Device* const device_;

@@ -70,8 +70,8 @@ Slicer::Slicer(Device* device, GateView* gate, UsagePageView* usage_page, Stream
 
 Slicer::~Slicer() = default;
 
-bool Slicer::holds(const Lane& lane) const {
-  return std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) { return run.caller.lane.get() == &lane; });
+bool Slicer::holds(const CommandRing& ring) const {
+  return std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) { return run.caller.ring.get() == &ring; });
 }
 
 // Once for each kernel and reason.
@@ -300,7 +300,7 @@ void Slicer::finish(Run& run) {
   if (run.tracks) {
     if (const CUresult result = run.tracks->join(); result != CUDA_SUCCESS) {
       count(usage_page_.slot().errors);
-      finish_async(*run.caller.lane, {}, result);
+      finish_async(*run.caller.ring, {}, result);
     }
   }
   spdlog::debug("{}: {} blocks in {} {}, {}", run.kernel->name, run.total, run.begun,
@@ -353,7 +353,7 @@ bool Slicer::advance(bool failed) {
       run->turns = may_turn_resident(*run);
       if (const CUresult result = issue(*run, blocks); result != CUDA_SUCCESS) {
         count(usage_page_.slot().errors);
-        finish_async(*run->caller.lane, {}, result);
+        finish_async(*run->caller.ring, {}, result);
         run->next = run->total;
       }
     }

@@ -21,7 +21,7 @@
 #include "backend/runner/slicing/slice_stats.h"
 #include "backend/runner/slicing/slice_timer.h"
 #include "backend/runner/slicing/slice_tracks.h"
-#include "backend/runner/wire/lane.h"
+#include "backend/runner/wire/command_ring.h"
 #include "backend/runner/wire/stream_order.h"
 
 namespace bandsaw::runner {
@@ -47,7 +47,7 @@ class Slicer {
 
   // The rest is the decoder's.
   struct Caller {
-    std::shared_ptr<Lane> lane;  // gets errors of later slices
+    std::shared_ptr<CommandRing> ring;  // gets errors of later slices
     ContextRef context;
     uint64_t stream_key = 0;
     bool may_capture = false;  // some stream does, or did
@@ -56,7 +56,7 @@ class Slicer {
   CUresult launch(const Caller& caller, const StreamRef& stream, const Launch& launch);
   // Launches with slices left.
   bool busy() const { return !runs_.empty(); }
-  bool holds(const Lane& lane) const;
+  bool holds(const CommandRing& ring) const;
   // Issues what the gate and the number in flight allow; whether that was anything. `failed`: the process has, and
   // nothing more is issued.
   bool advance(bool failed);

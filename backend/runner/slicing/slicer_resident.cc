@@ -195,7 +195,7 @@ bool Slicer::advance_resident(Run& run, bool* any) {
   take_resident(run);
   if (const CUresult result = issue_resident(run); result != CUDA_SUCCESS) {
     count(usage_page_.slot().errors);
-    finish_async(*run.caller.lane, {}, result);
+    finish_async(*run.caller.ring, {}, result);
     return false;
   }
   return true;

@@ -63,7 +63,7 @@ void Slicer::issue_rest(Run& run) {
     gate_.enter_unasked(kCompute);
     if (const CUresult result = issue(run, run.total); result != CUDA_SUCCESS) {
       count(usage_page_.slot().errors);
-      finish_async(*run.caller.lane, {}, result);
+      finish_async(*run.caller.ring, {}, result);
       run.next = run.total;
     }
   }

@@ -22,15 +22,15 @@ constexpr unsigned kManyCores = 8;
 // Somewhat longer pauses than are polled through are a reason to poll for as long as one may.
 constexpr microseconds kSomewhatLonger{200};
 constexpr microseconds kYieldEvery{5};
-// How long work waits at a gate before the lanes are looked at, the first time and after so many doublings.
+// How long work waits at a gate before the rings are looked at, the first time and after so many doublings.
 constexpr std::chrono::nanoseconds kLookAgain = microseconds(200);
 constexpr int kLooksMost = 4;
 // Before that: a guest that is in the middle of a few calls.
 constexpr std::chrono::nanoseconds kShortSpin = microseconds(10);
-// A dropped lane whose records cannot come to their turn (a sequence number is missing) goes after this.
+// A dropped ring whose records cannot come to their turn (a sequence number is missing) goes after this.
 constexpr milliseconds kDropTimeout{1000};
-// A record that waits for its turn waits for those between it and the last one, and all of them fit in the lanes.
-constexpr uint64_t kFurthestAhead = uint64_t{VGPU_LANES_MAX} * (VGPU_LANE_RING_BYTES / sizeof(vgpu_record));
+// A record that waits for its turn waits for those between it and the last one, and all of them fit in the rings.
+constexpr uint64_t kFurthestAhead = uint64_t{VGPU_RINGS_MAX} * (VGPU_RING_RECORDS_BYTES / sizeof(vgpu_record));
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -58,11 +58,11 @@ Decoder::Decoder(Process* process, UniqueFd kick)
 
 Decoder::~Decoder() {
   stop_.store(true);
-  ring();
+  wake();
   if (thread_.joinable()) thread_.join();
 }
 
-void Decoder::ring() {
+void Decoder::wake() {
   if (!signal_event(command_.get())) SPDLOG_ERROR("cannot wake the decoder: {}", std::strerror(errno));
 }
 
@@ -70,24 +70,24 @@ void Decoder::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-void Decoder::add_lane(LaneRef lane) {
+void Decoder::add_ring(CommandRingRef ring) {
   std::lock_guard lock(mutex_);
-  commands_.add.push_back(std::move(lane));
+  commands_.add.push_back(std::move(ring));
   has_commands_.store(true);
-  ring();
+  wake();
 }
 
-void Decoder::drop_lane(uint32_t id, std::function<void()> gone) {
+void Decoder::drop_ring(uint32_t id, std::function<void()> gone) {
   std::lock_guard lock(mutex_);
   commands_.drop.push_back({id, std::move(gone), Clock::now() + kDropTimeout});
   has_commands_.store(true);
-  ring();
+  wake();
 }
 
 void Decoder::take_commands() {
   std::lock_guard lock(mutex_);
   has_commands_.store(false);
-  for (LaneRef& lane : commands_.add) lanes_.push_back(std::move(lane));
+  for (CommandRingRef& ring : commands_.add) rings_.push_back(std::move(ring));
   for (Dropped& dropped : commands_.drop) dropping_.push_back(std::move(dropped));
   commands_ = {};
 }
@@ -141,34 +141,34 @@ void Decoder::wait_for_slices() {
   if (fds[1].revents) drain(fds[1].fd);
 }
 
-// Executes at most one record of the lane. False: it has none whose turn it is.
-bool Decoder::serve(const LaneRef& lane) {
-  if (!lane->has_pending) {
+// Executes at most one record of the ring. False: it has none whose turn it is.
+bool Decoder::serve(const CommandRingRef& ring) {
+  if (!ring->has_pending) {
     std::string why;
-    const Lane::Take taken = lane->take(&lane->pending, &why);
-    if (taken == Lane::Take::kNothing) return false;
-    if (taken == Lane::Take::kBroken) {
+    const CommandRing::Take taken = ring->take(&ring->pending, &why);
+    if (taken == CommandRing::Take::kNothing) return false;
+    if (taken == CommandRing::Take::kBroken) {
       process_->protocol_error(why);
       return true;
     }
-    lane->has_pending = true;
+    ring->has_pending = true;
   }
-  const uint64_t seq = lane->pending.header.seq;
+  const uint64_t seq = ring->pending.header.seq;
   if (seq != last_seq_ + 1 && !process_->protocol_broken()) {
     if (seq > last_seq_ && seq - last_seq_ <= kFurthestAhead) return false;
-    process_->protocol_error(fmt::format("lane {}: record {} after record {}", lane->id(), seq, last_seq_));
+    process_->protocol_error(fmt::format("ring {}: record {} after record {}", ring->id(), seq, last_seq_));
   }
   last_seq_ = seq;
-  lane->has_pending = false;
-  process_->execute(lane, lane->pending);
+  ring->has_pending = false;
+  process_->execute(ring, ring->pending);
   return true;
 }
 
 bool Decoder::serve_any() {
-  // The next record is usually in the lane that had the last one.
-  if (current_ < lanes_.size() && serve(lanes_[current_])) return true;
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    if (i == current_ || !serve(lanes_[i])) continue;
+  // The next record is usually in the ring that had the last one.
+  if (current_ < rings_.size() && serve(rings_[current_])) return true;
+  for (size_t i = 0; i < rings_.size(); ++i) {
+    if (i == current_ || !serve(rings_[i])) continue;
     current_ = i;
     return true;
   }
@@ -176,7 +176,7 @@ bool Decoder::serve_any() {
 }
 
 bool Decoder::any_more() const {
-  return std::any_of(lanes_.begin(), lanes_.end(), [](const LaneRef& lane) { return lane->has_more(); });
+  return std::any_of(rings_.begin(), rings_.end(), [](const CommandRingRef& ring) { return ring->has_more(); });
 }
 
 // While the device waits on this thread, for work of this process: others need not wait for the slice's end as well.
@@ -212,7 +212,7 @@ bool Decoder::poll_on() {
 }
 
 void Decoder::sleep() {
-  for (const LaneRef& lane : lanes_) lane->set_sleeping(true);
+  for (const CommandRingRef& ring : rings_) ring->set_sleeping(true);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!any_more()) {
     const auto before = Clock::now();
@@ -225,24 +225,24 @@ void Decoder::sleep() {
     poll_budget_ = std::clamp<std::chrono::nanoseconds>(pays ? poll_budget_ * 2 : poll_budget_ / 2, kPollBudgetMin,
                                                         poll_budget_max_);
   }
-  for (const LaneRef& lane : lanes_) lane->set_sleeping(false);
+  for (const CommandRingRef& ring : rings_) ring->set_sleeping(false);
 }
 
 void Decoder::let_go(Dropped& dropped, size_t at) {
-  const LaneRef lane = std::move(lanes_[at]);
-  lanes_.erase(lanes_.begin() + static_cast<ptrdiff_t>(at));
+  const CommandRingRef ring = std::move(rings_[at]);
+  rings_.erase(rings_.begin() + static_cast<ptrdiff_t>(at));
   current_ = 0;
-  process_->forget_lane(dropped.id);
-  lane->close();  // unmaps
+  process_->forget_ring(dropped.id);
+  ring->close();  // unmaps
   dropped.gone();
 }
 
 void Decoder::finish_drops() {
   for (size_t i = 0; i < dropping_.size();) {
     Dropped& dropped = dropping_[i];
-    const auto found =
-        std::find_if(lanes_.begin(), lanes_.end(), [&](const LaneRef& lane) { return lane->id() == dropped.id; });
-    if (found == lanes_.end()) {
+    const auto found = std::find_if(rings_.begin(), rings_.end(),
+                                    [&](const CommandRingRef& ring) { return ring->id() == dropped.id; });
+    if (found == rings_.end()) {
       dropped.gone();
     } else if (process_->holds(**found)) {  // its work comes to its turn with the gate
       ++i;
@@ -251,7 +251,7 @@ void Decoder::finish_drops() {
       ++i;
       continue;
     } else {
-      let_go(dropped, static_cast<size_t>(found - lanes_.begin()));
+      let_go(dropped, static_cast<size_t>(found - rings_.begin()));
     }
     dropping_.erase(dropping_.begin() + static_cast<ptrdiff_t>(i));
   }

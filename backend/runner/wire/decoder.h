@@ -1,6 +1,6 @@
-// The thread that takes records out of the lanes and has them executed in the order of their sequence numbers.
+// The thread that takes records out of the rings and has them executed in the order of their sequence numbers.
 //
-// It polls while records come and a little longer; then it tells every lane that it sleeps and waits for the kick
+// It polls while records come and a little longer; then it tells every ring that it sleeps and waits for the kick
 // descriptor. A guest that publishes stores its tail, then (after a full fence) looks at host_sleeping; this side
 // stores host_sleeping, then (after a full fence) looks at every tail once more: one of the two sees the other.
 #pragma once
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "backend/runner/process.h"
-#include "backend/runner/wire/lane.h"
+#include "backend/runner/wire/command_ring.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw::runner {
@@ -31,9 +31,9 @@ class Decoder {
   ~Decoder();
 
   void start();
-  void add_lane(LaneRef lane);
-  // Executes what the lane still holds, then lets go of it and calls `gone`, from the decoder's thread.
-  void drop_lane(uint32_t id, std::function<void()> gone);
+  void add_ring(CommandRingRef ring);
+  // Executes what the ring still holds, then lets go of it and calls `gone`, from the decoder's thread.
+  void drop_ring(uint32_t id, std::function<void()> gone);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -43,14 +43,14 @@ class Decoder {
     Clock::time_point deadline;
   };
   struct Commands {
-    std::vector<LaneRef> add;
+    std::vector<CommandRingRef> add;
     std::vector<Dropped> drop;
   };
 
-  void ring();
+  void wake();
   void run();
   void take_commands();
-  bool serve(const LaneRef& lane);
+  bool serve(const CommandRingRef& ring);
   bool serve_any();
   bool any_more() const;
   bool is_wanted();
@@ -69,10 +69,10 @@ class Decoder {
   std::atomic<bool> stop_{false}, has_commands_{false};
   std::mutex mutex_;
   Commands commands_;           // guarded by mutex_
-  std::vector<LaneRef> lanes_;  // the thread's own, as all below
+  std::vector<CommandRingRef> rings_;  // the thread's own, as all below
   std::vector<Dropped> dropping_;
-  int looks_ = 0;       // at the lanes, in vain, while work waits at a gate
-  size_t current_ = 0;  // the lane that had the last record
+  int looks_ = 0;       // at the rings, in vain, while work waits at a gate
+  size_t current_ = 0;  // the ring that had the last record
   uint64_t last_seq_ = 0;
   const std::chrono::nanoseconds poll_budget_max_;
   std::chrono::nanoseconds poll_budget_;  // how long to poll before sleeping

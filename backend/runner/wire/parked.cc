@@ -4,8 +4,8 @@
 
 namespace bandsaw::runner {
 
-bool Parked::holds(const Lane& lane) const {
-  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.lane.get() == &lane; });
+bool Parked::holds(const CommandRing& ring) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.ring.get() == &ring; });
 }
 
 void Parked::push(Entry entry) {

@@ -7,7 +7,7 @@
 #include <array>
 #include <deque>
 
-#include "backend/runner/wire/lane.h"
+#include "backend/runner/wire/command_ring.h"
 #include "backend/runner/wire/stream_order.h"
 
 namespace bandsaw::runner {
@@ -16,7 +16,7 @@ namespace bandsaw::runner {
 class Parked {
  public:
   struct Entry {
-    LaneRef lane;
+    CommandRingRef ring;
     std::vector<std::byte> bytes;  // `record` points into them
     wire::CheckedRecord record;
     RecordUse use;
@@ -33,9 +33,9 @@ class Parked {
 
   bool empty() const { return entries_.empty(); }
   size_t size() const { return entries_.size(); }
-  // No more is to be taken out of the lanes: what waits there waits as well.
+  // No more is to be taken out of the rings: what waits there waits as well.
   bool full() const { return entries_.size() >= kMost || bytes_ >= kMostBytes; }
-  bool holds(const Lane& lane) const;
+  bool holds(const CommandRing& ring) const;
   // Some wait for this engine.
   bool any_of(unsigned engine) const { return of_engine_[engine] != 0; }
   // Some ask whether work is done, or wait for that, or end what tells it.

@@ -87,15 +87,15 @@ bool is_free(Opcode opcode) {
 
 }  // namespace
 
-uint64_t stream_key(uint64_t handle, uint32_t lane) {
-  if (handle == VGPU_STREAM_PER_THREAD) return kPerThread | lane;
+uint64_t stream_key(uint64_t handle, uint32_t ring) {
+  if (handle == VGPU_STREAM_PER_THREAD) return kPerThread | ring;
   return handle <= VGPU_STREAM_LEGACY ? kLegacy : handle;
 }
 
-RecordUse use_of(const wire::CheckedRecord& record, uint32_t lane) {
+RecordUse use_of(const wire::CheckedRecord& record, uint32_t ring) {
   RecordUse use;
   if (const int offset = stream_offset(record.opcode); offset >= 0) {
-    use.stream = stream_key(read_at<uint64_t>(record, static_cast<size_t>(offset)), lane);
+    use.stream = stream_key(read_at<uint64_t>(record, static_cast<size_t>(offset)), ring);
     use.kind = Kind::kWork;
   } else if (is_free(record.opcode)) {
     use.kind = Kind::kFree;

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <unordered_set>
 
-#include "backend/runner/wire/lane.h"
+#include "backend/runner/wire/command_ring.h"
 
 namespace bandsaw::runner {
 
@@ -30,10 +30,10 @@ struct RecordUse {
   bool graph = false;                   // it may record and wait for any event
 };
 
-// `lane`: whose default stream is meant. Nothing in the record is trusted but its size.
-RecordUse use_of(const wire::CheckedRecord& record, uint32_t lane);
+// `ring`: whose default stream is meant. Nothing in the record is trusted but its size.
+RecordUse use_of(const wire::CheckedRecord& record, uint32_t ring);
 // A stream's handle as the guest gave it, so that equal ones are equal streams. Never 0.
-uint64_t stream_key(uint64_t handle, uint32_t lane);
+uint64_t stream_key(uint64_t handle, uint32_t ring);
 
 // Streams with work that waits to be issued.
 class StreamOrder {

@@ -120,12 +120,12 @@ void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model,
       set_open(vgpu, a, false);
       vgpu.leases[a] = {};
     }
-    for (auto& [slot, lanes] : vgpu.slots) {
-      for (Lane& lane : lanes) {
-        lane.flying.clear();
-        lane.admitted = false;
-        lane.overdue = 0;
-        lane.leased = 0;
+    for (auto& [slot, states] : vgpu.slots) {
+      for (EngineState& state : states) {
+        state.flying.clear();
+        state.admitted = false;
+        state.overdue = 0;
+        state.leased = 0;
       }
     }
   }
@@ -134,9 +134,9 @@ void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model,
   options_.model = model;
   make_scheduler(now);
   for (auto& [name, vgpu] : vgpus_) {
-    for (auto& [slot, lanes] : vgpu.slots) {
+    for (auto& [slot, states] : vgpu.slots) {
       for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-        if (lanes[engine].waiting) arrive(vgpu, slot, engine, now);
+        if (states[engine].waiting) arrive(vgpu, slot, engine, now);
       }
     }
   }
@@ -161,10 +161,10 @@ void ArbiterCore::attach(const std::string& name, GrantPage* grant_page, Time no
       gate.open = gate.no_waiters = 0;
       gate.blocks = 0;
       if (asked == 0 && ended == 0) continue;
-      Lane& lane = vgpu->slots[slot][engine];
-      lane.asked = asked;
-      lane.ended = ended;
-      lane.busy_ns = gate.busy_ns;
+      EngineState& state = vgpu->slots[slot][engine];
+      state.asked = asked;
+      state.ended = ended;
+      state.busy_ns = gate.busy_ns;
       gate.granted = asked;
       futex_wake(&gate.granted);
     }
@@ -176,8 +176,8 @@ void ArbiterCore::detach(const std::string& name, Time now) {
   Vgpu* vgpu = find(name);
   if (vgpu) vgpu->aside = nullptr;
   if (!vgpu || !vgpu->grant_page) return;
-  for (auto& [slot, lanes] : vgpu->slots) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(*vgpu, slot, engine, now);
+  for (auto& [slot, states] : vgpu->slots) {
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_engine(*vgpu, slot, engine, now);
   }
   vgpu->slots.clear();
   for (unsigned a = 0; a < engine_queues(); ++a) end_lease(*vgpu, a, now);
@@ -188,14 +188,14 @@ void ArbiterCore::detach(const std::string& name, Time now) {
 bool ArbiterCore::wants(const Vgpu& vgpu, EngineQueue queue, bool waiting_only) const {
   if (!waiting_only && vgpu.leases[queue].state != Lease::State::kNone) return true;
   bool any = false;
-  for_lanes(vgpu, queue, [&](uint32_t, unsigned, const Lane& lane) {
-    any = any || lane.waiting || (!waiting_only && !lane.flying.empty());
+  for_engines(vgpu, queue, [&](uint32_t, unsigned, const EngineState& state) {
+    any = any || state.waiting || (!waiting_only && !state.flying.empty());
   });
   return any;
 }
 
 bool ArbiterCore::others_want(const Vgpu& vgpu, EngineQueue queue) const {
-  return any_of_others(vgpu, queue, [](const Lane& lane) { return lane.waiting; });
+  return any_of_others(vgpu, queue, [](const EngineState& state) { return state.waiting; });
 }
 
 void ArbiterCore::grant(const sched::Request& request, Time now) {
@@ -208,20 +208,20 @@ void ArbiterCore::grant(const sched::Request& request, Time now) {
 
 // The ask that waits may begin.
 void ArbiterCore::let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPlanner::Grant& planned, Time now) {
-  Lane& lane = vgpu.slots[slot][engine];
-  lane.waiting = lane.admitted = false;
-  lane.ask.granted = now;
-  lane.ask.planned = planned.number;
-  lane.flying.push_back(lane.ask);
+  EngineState& state = vgpu.slots[slot][engine];
+  state.waiting = state.admitted = false;
+  state.ask.granted = now;
+  state.ask.planned = planned.number;
+  state.flying.push_back(state.ask);
   EngineUse& use = vgpu.use[engine];
   ++use.grants;
-  use.wait_ns += static_cast<uint64_t>(now - lane.ask.asked);
+  use.wait_ns += static_cast<uint64_t>(now - state.ask.asked);
   Gate& gate = vgpu.grant_page->gates[slot][engine];
   if (vgpu.leases[engine_queue_of(engine)].state == Lease::State::kOpen) gate.open = 1;
   gate.no_waiters = vgpu.meters[engine_queue_of(engine)].no_waiters ? 1 : 0;
   gate.blocks = planned.blocks;
   if (planned.number != 0) gate.resident = planned.resident;
-  gate.granted = lane.asked;
+  gate.granted = state.asked;
   futex_wake(&gate.granted);
 }
 
@@ -250,7 +250,7 @@ ArbiterCore::Time ArbiterCore::give_up_overdue(EngineQueue queue, Time now) {
         next = std::min(next, lease.since + options_.slice_timeout_ns);
       }
     }
-    for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane&) {
+    for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState&) {
       next = std::min(next, give_up_slices(vgpu, slot, engine, now));
     });
   }
@@ -258,34 +258,34 @@ ArbiterCore::Time ArbiterCore::give_up_overdue(EngineQueue queue, Time now) {
 }
 
 ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
-  Lane& lane = vgpu.slots[slot][engine];
+  EngineState& state = vgpu.slots[slot][engine];
   const EngineQueue queue = engine_queue_of(engine);
   const bool metered = vgpu.meters[queue].runs;
-  if (lane.overdue > 0) {
-    vgpu.debt[queue] += metered ? take_part(vgpu, queue, now).own : now - lane.overdue_since;
-    lane.overdue_since = now;
+  if (state.overdue > 0) {
+    vgpu.debt[queue] += metered ? take_part(vgpu, queue, now).own : now - state.overdue_since;
+    state.overdue_since = now;
   }
-  while (!lane.flying.empty()) {
-    const Granted slice = lane.flying.front();
-    const Time since = held_since(vgpu, queue, lane, slice);
+  while (!state.flying.empty()) {
+    const Granted slice = state.flying.front();
+    const Time since = held_since(vgpu, queue, state, slice);
     if (now - since < options_.slice_timeout_ns) return since + options_.slice_timeout_ns;
     const Time held = metered ? take_part(vgpu, queue, now).own : now - since;
     const Time charged = held + take_debt(vgpu, queue);
     (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), slice.id, charged, now);
     ++vgpu.use[engine].overruns;
     vgpu.use[engine].busy_ns += static_cast<uint64_t>(charged);
-    if (lane.overdue++ == 0) lane.overdue_since = now;
-    lane.flying.pop_front();
-    lane.head_since = now;
+    if (state.overdue++ == 0) state.overdue_since = now;
+    state.flying.pop_front();
+    state.head_since = now;
     tell_plan(vgpu, slot, slice, 0, now);
     free_since_[queue] = now;
   }
-  return lane.overdue > 0 ? now + options_.period_ns : kNever;
+  return state.overdue > 0 ? now + options_.period_ns : kNever;
 }
 
 bool ArbiterCore::has_overdue(const Vgpu& vgpu, EngineQueue queue) const {
   bool any = false;
-  for_lanes(vgpu, queue, [&](uint32_t, unsigned, const Lane& lane) { any = any || lane.overdue > 0; });
+  for_engines(vgpu, queue, [&](uint32_t, unsigned, const EngineState& state) { any = any || state.overdue > 0; });
   return any;
 }
 

@@ -68,7 +68,7 @@ class ArbiterCore {
     uint64_t planned = 0;  // the plan's number for it; 0: none has
   };
   // What is known of one gate.
-  struct Lane {
+  struct EngineState {
     uint32_t ended = 0, asked = 0;
     uint64_t busy_ns = 0;
     bool waiting = false;
@@ -83,7 +83,7 @@ class ArbiterCore {
     bool stuck = false;            // that one is short work, and finds no room beside resident blocks
     sched::RequestId pressed = 0;  // for which one of them room was made last
   };
-  using Lanes = std::array<Lane, kGateEngines>;
+  using EngineStates = std::array<EngineState, kGateEngines>;
   struct Lease {
     enum class State { kNone, kOpen, kClosing } state = State::kNone;
     sched::RequestId id = 0;
@@ -124,7 +124,7 @@ class ArbiterCore {
     Apart apart;
     Time pressed_at = 0;                       // when others were to make room for it last
     std::array<Meter, kGateEngines> meters{};  // by queue
-    std::map<uint32_t, Lanes> slots;
+    std::map<uint32_t, EngineStates> slots;
     std::array<uint32_t, kGateSlots> generation{};
     std::array<Lease, kGateEngines> leases;        // by queue
     std::array<Time, kGateEngines> suspicion{};    // by queue: held longer than measured, beyond what is usual
@@ -135,12 +135,12 @@ class ArbiterCore {
 
   EngineQueue engine_queue_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
   unsigned engine_queues() const { return options_.model == sched::QueueModel::kSdq ? 1 : kGateEngines; }
-  // Calls each(slot, engine, lane) for every gate of the virtual GPU that belongs to the queue and not to itself.
+  // Calls each(slot, engine, state) for every gate of the virtual GPU that belongs to the queue and not to itself.
   template <typename AnyVgpu, typename Each>
-  void for_lanes(AnyVgpu& vgpu, EngineQueue queue, const Each& each) const {
-    for (auto& [slot, lanes] : vgpu.slots) {
+  void for_engines(AnyVgpu& vgpu, EngineQueue queue, const Each& each) const {
+    for (auto& [slot, states] : vgpu.slots) {
       for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-        if (engine_queue_of(engine) == queue && !is_apart(vgpu, engine)) each(slot, engine, lanes[engine]);
+        if (engine_queue_of(engine) == queue && !is_apart(vgpu, engine)) each(slot, engine, states[engine]);
       }
     }
   }
@@ -150,7 +150,7 @@ class ArbiterCore {
     bool any = false;
     for (const auto& [name, other] : vgpus_) {
       if (&other == &vgpu) continue;
-      for_lanes(other, queue, [&](uint32_t, unsigned, const Lane& lane) { any = any || is(lane); });
+      for_engines(other, queue, [&](uint32_t, unsigned, const EngineState& state) { any = any || is(state); });
     }
     return any;
   }
@@ -162,10 +162,10 @@ class ArbiterCore {
   void hear_slot(Vgpu& vgpu, uint32_t slot, Time now);
   void hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now);
-  void forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  void forget_engine(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns, Time held,
                 Time now);
-  Time held_since(const Vgpu& vgpu, EngineQueue queue, const Lane& lane, const Granted& slice) const;
+  Time held_since(const Vgpu& vgpu, EngineQueue queue, const EngineState& state, const Granted& slice) const;
   static Time take_debt(Vgpu& vgpu, EngineQueue queue);
   Part take_part(Vgpu& vgpu, EngineQueue queue, Time now);
   void review_meters(EngineQueue queue, Time now);

@@ -13,8 +13,9 @@ using sched::Engine;
 
 void ArbiterCore::set_open(Vgpu& vgpu, EngineQueue queue, bool open) {
   if (!vgpu.grant_page) return;
-  for_lanes(vgpu, queue,
-            [&](uint32_t slot, unsigned engine, Lane&) { vgpu.grant_page->gates[slot][engine].open = open ? 1 : 0; });
+  for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState&) {
+    vgpu.grant_page->gates[slot][engine].open = open ? 1 : 0;
+  });
 }
 
 // Has the scheduler send one request that stands for all to come. False: it would rather not now.
@@ -38,8 +39,8 @@ bool ArbiterCore::take_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
 // What asks now is let in with the rest; if there is to be no lease now, it goes on waiting.
 void ArbiterCore::open(Vgpu& vgpu, EngineQueue queue, Time now) {
   std::vector<std::pair<uint32_t, unsigned>> asking;
-  for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane& lane) {
-    if (!lane.waiting) return;
+  for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState& state) {
+    if (!state.waiting) return;
     asking.emplace_back(slot, engine);
     withdraw(vgpu, slot, engine, now);
   });
@@ -57,10 +58,10 @@ void ArbiterCore::close(Vgpu& vgpu, EngineQueue queue, Time now) {
   set_open(vgpu, queue, false);
   lease.state = Lease::State::kClosing;
   lease.closed = now;
-  for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane& lane) {
+  for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState& state) {
     hear_gate(vgpu, slot, engine, now);
     const uint32_t running = running_at(vgpu, slot, engine);
-    lane.leased = running - std::min<uint32_t>(running, static_cast<uint32_t>(lane.flying.size()));
+    state.leased = running - std::min<uint32_t>(running, static_cast<uint32_t>(state.flying.size()));
   });
   lease.counted = true;
   settle_closing(vgpu, queue, now);
@@ -70,7 +71,7 @@ void ArbiterCore::close(Vgpu& vgpu, EngineQueue queue, Time now) {
 void ArbiterCore::settle_closing(Vgpu& vgpu, EngineQueue queue, Time now) {
   if (vgpu.leases[queue].state != Lease::State::kClosing || !vgpu.leases[queue].counted) return;
   bool left = false;
-  for_lanes(vgpu, queue, [&](uint32_t, unsigned, const Lane& lane) { left = left || lane.leased > 0; });
+  for_engines(vgpu, queue, [&](uint32_t, unsigned, const EngineState& state) { left = left || state.leased > 0; });
   if (!left) end_lease(vgpu, queue, now);
 }
 
@@ -89,10 +90,10 @@ void ArbiterCore::end_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
 }
 
 void ArbiterCore::give_up_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
-  for_lanes(vgpu, queue, [&](uint32_t, unsigned engine, Lane& lane) {
-    if (lane.leased == 0) return;
-    if (lane.overdue == 0) lane.overdue_since = now;
-    lane.overdue += std::exchange(lane.leased, 0);
+  for_engines(vgpu, queue, [&](uint32_t, unsigned engine, EngineState& state) {
+    if (state.leased == 0) return;
+    if (state.overdue == 0) state.overdue_since = now;
+    state.overdue += std::exchange(state.leased, 0);
     ++vgpu.use[engine].overruns;
   });
   vgpu.leases[queue].busy_ns = static_cast<uint64_t>(now - vgpu.leases[queue].since);
@@ -102,7 +103,7 @@ void ArbiterCore::give_up_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
 // Accounts for what was done since the last time, and goes on; an idle one has to ask again.
 void ArbiterCore::renew(Vgpu& vgpu, EngineQueue queue, Time now) {
   bool busy = false;
-  for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane&) {
+  for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState&) {
     hear_gate(vgpu, slot, engine, now);
     busy = busy || running_at(vgpu, slot, engine) > 0;
   });

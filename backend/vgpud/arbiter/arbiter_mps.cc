@@ -72,7 +72,8 @@ ArbiterCore::Part ArbiterCore::take_part(Vgpu& vgpu, EngineQueue queue, Time now
 // As others_want, without those that only wait for their turn in a plan, and with those that have begun and find no
 // room.
 bool ArbiterCore::others_press(const Vgpu& vgpu, EngineQueue queue) const {
-  return any_of_others(vgpu, queue, [](const Lane& lane) { return (lane.waiting && !lane.admitted) || lane.stuck; });
+  return any_of_others(vgpu, queue,
+                       [](const EngineState& state) { return (state.waiting && !state.admitted) || state.stuck; });
 }
 
 // Short work is granted beside what is planned, and where resident blocks have all the room on the SMs it waits there
@@ -82,29 +83,29 @@ ArbiterCore::Time ArbiterCore::review_stuck(EngineQueue queue, Time now) {
   if (!planner_ || queue != engine_queue_of(0)) return kNever;
   Time next = kNever;
   for (auto& [name, vgpu] : vgpus_) {
-    for (auto& [slot, lanes] : vgpu.slots) {
-      Lane& lane = lanes[0];
-      lane.stuck = false;
-      if (lane.flying.empty() || lane.flying.front().planned != 0 || vgpu.apart.on) continue;
-      const Granted& slice = lane.flying.front();
-      const Time due = std::max({slice.granted, lane.head_since, vgpu.pressed_at + kBetweenPresses}) + kStuck;
-      if (lane.pressed != slice.id && now >= due) {
-        lane.pressed = slice.id;
+    for (auto& [slot, states] : vgpu.slots) {
+      EngineState& state = states[0];
+      state.stuck = false;
+      if (state.flying.empty() || state.flying.front().planned != 0 || vgpu.apart.on) continue;
+      const Granted& slice = state.flying.front();
+      const Time due = std::max({slice.granted, state.head_since, vgpu.pressed_at + kBetweenPresses}) + kStuck;
+      if (state.pressed != slice.id && now >= due) {
+        state.pressed = slice.id;
         vgpu.pressed_at = now;
         planner_->leave_room(now);
       }
-      lane.stuck = lane.pressed == slice.id && now < vgpu.pressed_at + kPress;
-      if (lane.pressed != slice.id) next = std::min(next, due);
-      if (lane.stuck) next = std::min(next, vgpu.pressed_at + kPress);
+      state.stuck = state.pressed == slice.id && now < vgpu.pressed_at + kPress;
+      if (state.pressed != slice.id) next = std::min(next, due);
+      if (state.stuck) next = std::min(next, vgpu.pressed_at + kPress);
     }
   }
   return next;
 }
 
 // Of one that is metered not since its meter was read: that is done for its other slices' sake too.
-ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, EngineQueue queue, const Lane& lane,
+ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, EngineQueue queue, const EngineState& state,
                                           const Granted& slice) const {
-  return std::max(slice.granted, vgpu.meters[queue].runs ? lane.head_since : free_since_[queue]);
+  return std::max(slice.granted, vgpu.meters[queue].runs ? state.head_since : free_since_[queue]);
 }
 
 // A meter runs for each MPS virtual GPU that has something on the engine, also if that has been given up.
@@ -112,7 +113,8 @@ void ArbiterCore::review_meters(EngineQueue queue, Time now) {
   for (auto& [name, vgpu] : vgpus_) {
     bool runs = vgpu.mps && (vgpu.leases[queue].state != Lease::State::kNone || has_overdue(vgpu, queue));
     if (vgpu.mps && !runs) {
-      for_lanes(vgpu, queue, [&](uint32_t, unsigned, const Lane& lane) { runs = runs || !lane.flying.empty(); });
+      for_engines(vgpu, queue,
+                  [&](uint32_t, unsigned, const EngineState& state) { runs = runs || !state.flying.empty(); });
     }
     Meter& meter = vgpu.meters[queue];
     if (const bool no_waiters = runs && !others_press(vgpu, queue); no_waiters != meter.no_waiters) {
@@ -132,7 +134,7 @@ void ArbiterCore::review_meters(EngineQueue queue, Time now) {
 void ArbiterCore::set_no_waiters(Vgpu& vgpu, EngineQueue queue, bool no_waiters) {
   vgpu.meters[queue].no_waiters = no_waiters;
   if (!vgpu.grant_page) return;
-  for_lanes(vgpu, queue, [&](uint32_t slot, unsigned engine, Lane&) {
+  for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState&) {
     vgpu.grant_page->gates[slot][engine].no_waiters = no_waiters ? 1 : 0;
   });
 }
@@ -164,27 +166,27 @@ ArbiterCore::Time ArbiterCore::review_apart(Time now) {
 // What it has in flight is charged as far as it has come.
 void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
   close(vgpu, engine_queue_of(0), now);
-  for (auto& [slot, lanes] : vgpu.slots) {
-    forget_lane(vgpu, slot, 0, now);
+  for (auto& [slot, states] : vgpu.slots) {
+    forget_engine(vgpu, slot, 0, now);
     const Gate& gate = vgpu.grant_page->gates[slot][0];
-    lanes[0].ended = gate.ended;
-    lanes[0].busy_ns = gate.busy_ns;
-    lanes[0].asked = gate.asked - 1;  // it is answered when it is heard
+    states[0].ended = gate.ended;
+    states[0].busy_ns = gate.busy_ns;
+    states[0].asked = gate.asked - 1;  // it is answered when it is heard
   }
   settle_closing(vgpu, engine_queue_of(0), now);
   vgpu.apart = {.part = vgpu.apart.part, .fresh = true, .on = true, .since = now};
-  for (auto& [slot, lanes] : vgpu.slots) hear_apart(vgpu, slot, now);
+  for (auto& [slot, states] : vgpu.slots) hear_apart(vgpu, slot, now);
   post_mode(vgpu);
 }
 
 // What it has running is nobody's slice.
 void ArbiterCore::end_apart(Vgpu& vgpu, Time now) {
-  for (auto& [slot, lanes] : vgpu.slots) {
+  for (auto& [slot, states] : vgpu.slots) {
     vgpu.grant_page->gates[slot][0].open = 0;
     hear_apart(vgpu, slot, now);
     vgpu.grant_page->gates[slot][0].open = 0;
-    lanes[0].overdue = running_at(vgpu, slot, 0);
-    lanes[0].overdue_since = now;
+    states[0].overdue = running_at(vgpu, slot, 0);
+    states[0].overdue_since = now;
   }
   vgpu.apart.on = false;
   post_mode(vgpu);
@@ -193,12 +195,12 @@ void ArbiterCore::end_apart(Vgpu& vgpu, Time now) {
 // Charged is its part of the time that its runners measured, which all together is no more than what passed.
 void ArbiterCore::hear_apart(Vgpu& vgpu, uint32_t slot, Time now) {
   Gate& gate = vgpu.grant_page->gates[slot][0];
-  Lane& lane = vgpu.slots[slot][0];
+  EngineState& state = vgpu.slots[slot][0];
   Apart& apart = vgpu.apart;
   const uint32_t asked = gate.asked, ended = gate.ended;
   const uint64_t busy_ns = gate.busy_ns;
-  const uint32_t count = ended - std::exchange(lane.ended, ended);
-  const uint64_t busy = busy_ns - std::exchange(lane.busy_ns, busy_ns);
+  const uint32_t count = ended - std::exchange(state.ended, ended);
+  const uint64_t busy = busy_ns - std::exchange(state.busy_ns, busy_ns);
   if (count > 0) {
     const auto took = static_cast<Time>(std::min<uint64_t>(busy, static_cast<uint64_t>(now - apart.since)));
     const auto charged = static_cast<Time>(static_cast<double>(took) * apart.part);
@@ -207,7 +209,7 @@ void ArbiterCore::hear_apart(Vgpu& vgpu, uint32_t slot, Time now) {
     vgpu.use[0].grants += count;
     record(vgpu, slot, 0, {.asked = now - took, .granted = now - took}, now, charged);
   }
-  if (std::exchange(lane.asked, asked) == asked) return;
+  if (std::exchange(state.asked, asked) == asked) return;
   if (!std::exchange(apart.open, true)) apart.since = apart.looked_at = now;
   gate.blocks = 0;
   gate.open = 1;
@@ -221,13 +223,13 @@ ArbiterCore::Time ArbiterCore::look_apart(Vgpu& vgpu, Time now) {
   if (now - apart.looked_at < options_.period_ns) return apart.looked_at + options_.period_ns;
   apart.looked_at = now;
   bool used = false;
-  for (auto& [slot, lanes] : vgpu.slots) {
-    const uint32_t ended = lanes[0].ended;
+  for (auto& [slot, states] : vgpu.slots) {
+    const uint32_t ended = states[0].ended;
     hear_apart(vgpu, slot, now);
-    used = used || lanes[0].ended != ended || running_at(vgpu, slot, 0) > 0;
+    used = used || states[0].ended != ended || running_at(vgpu, slot, 0) > 0;
   }
   if (used) return now + options_.period_ns;
-  for (auto& [slot, lanes] : vgpu.slots) vgpu.grant_page->gates[slot][0].open = 0;
+  for (auto& [slot, states] : vgpu.slots) vgpu.grant_page->gates[slot][0].open = 0;
   apart.open = false;
   return kNever;
 }

@@ -47,7 +47,7 @@ void ArbiterCore::heard(const std::string& name, Time now) {
 void ArbiterCore::hear_slot(Vgpu& vgpu, uint32_t slot, Time now) {
   const uint32_t generation = vgpu.grant_page->generation[slot];
   if (generation != std::exchange(vgpu.generation[slot], generation) && vgpu.slots.contains(slot)) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_lane(vgpu, slot, engine, now);
+    for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_engine(vgpu, slot, engine, now);
     vgpu.slots.erase(slot);
     for (unsigned queue = 0; queue < engine_queues(); ++queue) settle_closing(vgpu, queue, now);
   }
@@ -65,22 +65,22 @@ uint32_t ArbiterCore::running_at(const Vgpu& vgpu, uint32_t slot, unsigned engin
 void ArbiterCore::hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   if (is_apart(vgpu, engine)) return hear_apart(vgpu, slot, now);
   const Gate& gate = vgpu.grant_page->gates[slot][engine];
-  Lane& lane = vgpu.slots[slot][engine];
+  EngineState& state = vgpu.slots[slot][engine];
   const uint32_t asked = gate.asked, ended = gate.ended;
   const uint64_t busy_ns = gate.busy_ns;
-  const uint32_t count = ended - std::exchange(lane.ended, ended);
-  const uint64_t busy = busy_ns - std::exchange(lane.busy_ns, busy_ns);
+  const uint32_t count = ended - std::exchange(state.ended, ended);
+  const uint64_t busy = busy_ns - std::exchange(state.busy_ns, busy_ns);
   if (count > 0 && count <= kSlicesAtOnce * 1024) hear_ended(vgpu, slot, engine, count, busy, now);
-  if (asked != lane.asked && !lane.waiting) {
-    lane.asked = asked;
+  if (asked != state.asked && !state.waiting) {
+    state.asked = asked;
     if (vgpu.leases[engine_queue_of(engine)].state == Lease::State::kOpen) return let_in(vgpu, slot, engine, now);
-    lane.waiting = true;
-    lane.ask = {next_request_++, now, 0};
+    state.waiting = true;
+    state.ask = {next_request_++, now, 0};
     arrive(vgpu, slot, engine, now);
   }
   // One that asks counts nothing it has not begun.
-  if (lane.waiting) lane.leased = std::min(lane.leased, running_at(vgpu, slot, engine));
-  if (count > 0 || lane.waiting) vgpu.last_wanted[engine_queue_of(engine)] = now;
+  if (state.waiting) state.leased = std::min(state.leased, running_at(vgpu, slot, engine));
+  if (count > 0 || state.waiting) vgpu.last_wanted[engine_queue_of(engine)] = now;
   settle_closing(vgpu, engine_queue_of(engine), now);
 }
 
@@ -96,9 +96,9 @@ void ArbiterCore::let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
 }
 
 void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
-  const Lane& lane = vgpu.slots[slot][engine];
+  const EngineState& state = vgpu.slots[slot][engine];
   const sched::Request request{
-      .id = lane.ask.id, .vgpu = vgpu.id, .engine = static_cast<Engine>(engine), .estimate = 0, .priority = 0};
+      .id = state.ask.id, .vgpu = vgpu.id, .engine = static_cast<Engine>(engine), .estimate = 0, .priority = 0};
   if (scheduler_->arrival(request, now) != sched::Error::kNone) return let_go(vgpu, slot, engine, {}, now);
   waiting_[request.id] = {&vgpu, slot, engine};
 }
@@ -107,35 +107,35 @@ void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
 // gate that has been closed since; then those that were granted; last, under a lease that still counts, those begun at
 // the open gate.
 void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now) {
-  Lane& lane = vgpu.slots[slot][engine];
+  EngineState& state = vgpu.slots[slot][engine];
   Lease& lease = vgpu.leases[engine_queue_of(engine)];
   const bool metered = vgpu.meters[engine_queue_of(engine)].runs;
   const Part part = metered ? take_part(vgpu, engine_queue_of(engine), now) : Part{};
   const Time own = metered ? part.own / count : 0;
   const uint64_t each = part.of(std::min<uint64_t>(busy_ns, sched::kLongest / 2) / count);
   for (uint32_t i = 0; i < count; ++i) {
-    if (lane.overdue > 0) {
-      if (--lane.overdue == 0 && others_want(vgpu, engine_queue_of(engine))) {
-        vgpu.debt[engine_queue_of(engine)] += metered ? part.own - own * i : now - lane.overdue_since;
+    if (state.overdue > 0) {
+      if (--state.overdue == 0 && others_want(vgpu, engine_queue_of(engine))) {
+        vgpu.debt[engine_queue_of(engine)] += metered ? part.own - own * i : now - state.overdue_since;
       }
-    } else if (lane.leased > 0) {
-      --lane.leased;
+    } else if (state.leased > 0) {
+      --state.leased;
       lease.own += own;
       lease.busy_ns += each;
       vgpu.use[engine].busy_ns += each;
-    } else if (!lane.flying.empty()) {
+    } else if (!state.flying.empty()) {
       // One of short work that turned out to be none ends before what was begun earlier.
-      auto ended = lane.flying.begin();
+      auto ended = state.flying.begin();
       if (busy_ns == 0) {
-        ended = std::find_if(ended, lane.flying.end(), [](const Granted& one) { return one.planned == 0; });
-        if (ended == lane.flying.end()) ended = lane.flying.begin();
+        ended = std::find_if(ended, state.flying.end(), [](const Granted& one) { return one.planned == 0; });
+        if (ended == state.flying.end()) ended = state.flying.begin();
       }
       const Granted slice = *ended;
-      if (ended == lane.flying.begin()) lane.head_since = now;
-      lane.flying.erase(ended);
+      if (ended == state.flying.begin()) state.head_since = now;
+      state.flying.erase(ended);
       if (engine == 0) tell_plan(vgpu, slot, slice, busy_ns / count, now);
       complete(vgpu, slot, engine, slice, each,
-               metered ? own : now - held_since(vgpu, engine_queue_of(engine), lane, slice), now);
+               metered ? own : now - held_since(vgpu, engine_queue_of(engine), state, slice), now);
     } else if (lease.takes()) {
       lease.own += own;
       lease.busy_ns += each;
@@ -145,7 +145,7 @@ void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_
       vgpu.debt[engine_queue_of(engine)] += static_cast<Time>(each);  // let in just before the gate was closed
     }
   }
-  lane.last_end = now;
+  state.last_end = now;
 }
 
 // What is charged for a slice: its measured time `busy_ns`, at most the time `held` for which it had the engine. Where
@@ -180,17 +180,17 @@ void ArbiterCore::complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Gra
 }
 
 // The slot's runner has gone: its slices are over, and each is charged the time for which it had the engine.
-void ArbiterCore::forget_lane(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
-  Lane& lane = vgpu.slots[slot][engine];
-  if (lane.waiting) withdraw(vgpu, slot, engine, now);
+void ArbiterCore::forget_engine(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  EngineState& state = vgpu.slots[slot][engine];
+  if (state.waiting) withdraw(vgpu, slot, engine, now);
   if (engine == 0) leave_plan(vgpu, slot, now);
   const EngineQueue queue = engine_queue_of(engine);
   const bool metered = vgpu.meters[queue].runs;
-  for (const Granted& slice : std::exchange(lane.flying, {})) {
-    const Time held = metered ? take_part(vgpu, queue, now).own : now - held_since(vgpu, queue, lane, slice);
+  for (const Granted& slice : std::exchange(state.flying, {})) {
+    const Time held = metered ? take_part(vgpu, queue, now).own : now - held_since(vgpu, queue, state, slice);
     complete(vgpu, slot, engine, slice, static_cast<uint64_t>(now - slice.granted), held, now);
   }
-  lane = {};
+  state = {};
 }
 
 void ArbiterCore::record(const Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, Time ended,
@@ -219,10 +219,10 @@ std::vector<VgpuUse> ArbiterCore::use() const {
   std::vector<VgpuUse> all;
   for (const auto& [name, vgpu] : vgpus_) {
     VgpuUse& use = all.emplace_back(VgpuUse{name, vgpu.shares, vgpu.use});
-    for (const auto& [slot, lanes] : vgpu.slots) {
+    for (const auto& [slot, states] : vgpu.slots) {
       for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-        use.engines[engine].waiting += lanes[engine].waiting;
-        use.engines[engine].in_flight += std::max<uint32_t>(static_cast<uint32_t>(lanes[engine].flying.size()),
+        use.engines[engine].waiting += states[engine].waiting;
+        use.engines[engine].in_flight += std::max<uint32_t>(static_cast<uint32_t>(states[engine].flying.size()),
                                                             vgpu.grant_page ? running_at(vgpu, slot, engine) : 0);
       }
     }

@@ -23,10 +23,10 @@ CoPlanner::Place place_of(sched::VgpuId vgpu, uint32_t slot) { return CoPlanner:
 
 void ArbiterCore::make_planner(Time now) {
   for (auto& [name, vgpu] : vgpus_) {
-    for (auto& [slot, lanes] : vgpu.slots) {
-      if (lanes[kCompute].admitted) let_go(vgpu, slot, kCompute, {}, now);
-      for (Granted& slice : lanes[kCompute].flying) slice.planned = 0;
-      lanes[kCompute].stuck = false;
+    for (auto& [slot, states] : vgpu.slots) {
+      if (states[kCompute].admitted) let_go(vgpu, slot, kCompute, {}, now);
+      for (Granted& slice : states[kCompute].flying) slice.planned = 0;
+      states[kCompute].stuck = false;
     }
   }
   planner_ = CoPlanner::make(planning_mode_, options_.plan);
@@ -47,25 +47,25 @@ bool ArbiterCore::admit(const sched::Request& request, Time now) {
   if (!planner_ || found == waiting_.end() || found->second.engine != kCompute) return false;
   const Place place = found->second;
   Vgpu& vgpu = *place.vgpu;
-  Lane& lane = vgpu.slots[place.slot][kCompute];
+  EngineState& state = vgpu.slots[place.slot][kCompute];
   OfferFacts facts;
   if (!vgpu.mps || !read_offer(vgpu.grant_page->offers[place.slot], &facts)) return false;
-  if (facts.call == 0 || facts.asked != lane.asked) return false;  // of short work
+  if (facts.call == 0 || facts.asked != state.asked) return false;  // of short work
   if (!planner_->ask(place_of(vgpu.id, place.slot), vgpu.id, facts, now)) return false;
   waiting_.erase(found);
-  lane.admitted = true;
+  state.admitted = true;
   return true;
 }
 
 // Takes an ask that is not granted yet out of the scheduler.
 void ArbiterCore::withdraw(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
-  Lane& lane = vgpu.slots[slot][engine];
-  if (std::exchange(lane.admitted, false)) {
-    (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), lane.ask.id, 0, now);
+  EngineState& state = vgpu.slots[slot][engine];
+  if (std::exchange(state.admitted, false)) {
+    (void)scheduler_->completion(vgpu.id, static_cast<Engine>(engine), state.ask.id, 0, now);
     leave_plan(vgpu, slot, now);
   } else {
-    (void)scheduler_->cancel(vgpu.id, static_cast<Engine>(engine), lane.ask.id, now);
-    waiting_.erase(lane.ask.id);
+    (void)scheduler_->cancel(vgpu.id, static_cast<Engine>(engine), state.ask.id, now);
+    waiting_.erase(state.ask.id);
   }
 }
 
@@ -95,8 +95,8 @@ void ArbiterCore::see_crowd(Time now) {
   for (auto& [name, vgpu] : vgpus_) {
     const EngineQueue queue = engine_queue_of(kCompute);
     count += vgpu.leases[queue].state != Lease::State::kNone;
-    for (const auto& [slot, lanes] : vgpu.slots)
-      count += !lanes[kCompute].flying.empty() || lanes[kCompute].overdue > 0;
+    for (const auto& [slot, states] : vgpu.slots)
+      count += !states[kCompute].flying.empty() || states[kCompute].overdue > 0;
   }
   if (count > 1) crowded_at_ = now;
 }
@@ -118,9 +118,9 @@ void ArbiterCore::take_answer(const CoPlanner::Grant& grant, Time now) {
 ArbiterCore::Time ArbiterCore::follow_plan(EngineQueue queue, Time now) {
   if (!planner_ || queue != engine_queue_of(kCompute)) return kNever;
   for (auto& [name, vgpu] : vgpus_) {
-    for (const auto& [slot, lanes] : vgpu.slots) {
-      const Lane& lane = lanes[kCompute];
-      if (lane.waiting && !lane.admitted) planner_->hold_back(place_of(vgpu.id, slot), now);
+    for (const auto& [slot, states] : vgpu.slots) {
+      const EngineState& state = states[kCompute];
+      if (state.waiting && !state.admitted) planner_->hold_back(place_of(vgpu.id, slot), now);
     }
   }
   for (const CoPlanner::Grant& grant : planner_->run(now)) take_answer(grant, now);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "guest-driver/libcuda/core/command_ring.h"
 #include "guest-driver/libcuda/core/context.h"
-#include "guest-driver/libcuda/core/lane.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
@@ -36,12 +36,12 @@ void BytesOut::assign(const void* data, size_t bytes) {
 Call::Call() : thread_(&this_thread()) {
   status_ = health();
   if (failed()) return;
-  if (!thread_->lane && !(thread_->lane = process().lanes->take())) {
+  if (!thread_->ring && !(thread_->ring = process().rings->take())) {
     fail(state() == State::kLost ? kLostHost : CUDA_ERROR_OUT_OF_MEMORY);
     return;
   }
-  lane_ = thread_->lane;
-  const CUresult sticky = lane_->sticky_error();
+  ring_ = thread_->ring;
+  const CUresult sticky = ring_->sticky_error();
   if (sticky != CUDA_SUCCESS) {
     // The program learns of a fault here without having synchronised, so what its kernels printed was not fetched yet.
     if (process().sticky.exchange(sticky, std::memory_order_relaxed) == CUDA_SUCCESS) output_pending_ = true;
@@ -49,7 +49,7 @@ Call::Call() : thread_(&this_thread()) {
   }
   const Context* const context = thread_->current();
   if (context) context_ = context->handle;
-  lane_->set_poll_budget(poll_budget_ns(context));
+  ring_->set_poll_budget(poll_budget_ns(context));
 }
 
 Call::~Call() {
@@ -71,7 +71,7 @@ void* Call::begin(wire::Opcode opcode, size_t args_bytes, size_t tail_bytes) {
     fail(CUDA_ERROR_INVALID_VALUE);
     return nullptr;
   }
-  void* space = lane_->reserve(static_cast<uint32_t>(opcode), static_cast<uint32_t>(args_bytes + tail_bytes), context_);
+  void* space = ring_->reserve(static_cast<uint32_t>(opcode), static_cast<uint32_t>(args_bytes + tail_bytes), context_);
   if (!space) {
     set_lost();
     fail(kLostHost);
@@ -79,19 +79,19 @@ void* Call::begin(wire::Opcode opcode, size_t args_bytes, size_t tail_bytes) {
   return space;
 }
 
-void Call::publish() { lane_->publish(); }
+void Call::publish() { ring_->publish(); }
 
 CUresult Call::round_trip(ReplyBody* body) {
-  const uint64_t seq = lane_->publish();
-  if (!lane_->wait_reply(seq)) {
+  const uint64_t seq = ring_->publish();
+  if (!ring_->wait_reply(seq)) {
     set_lost();
     fail(kLostHost);
     return kLostHost;
   }
-  if (body) *body = ReplyBody(lane_->reply_body(), lane_->reply_bytes());
-  if (lane_->reply_flags() & VGPU_REPLY_OUTPUT_PENDING) output_pending_ = true;
-  CUresult result = lane_->reply_result();
-  if (const CUresult sticky = lane_->sticky_error(); sticky != CUDA_SUCCESS) {
+  if (body) *body = ReplyBody(ring_->reply_body(), ring_->reply_bytes());
+  if (ring_->reply_flags() & VGPU_REPLY_OUTPUT_PENDING) output_pending_ = true;
+  CUresult result = ring_->reply_result();
+  if (const CUresult sticky = ring_->sticky_error(); sticky != CUDA_SUCCESS) {
     process().sticky.store(sticky, std::memory_order_relaxed);
     if (result == CUDA_SUCCESS) result = sticky;
   }
@@ -108,40 +108,40 @@ CUresult Call::broken_reply() {
 
 CUresult Call::bounce(Bounce* bounce) {
   if (failed()) return status_;
-  const uint32_t slot = lane_->next_bounce++ % kBounceSlots;
-  SharedBlock& block = lane_->bounce[slot];
+  const uint32_t slot = ring_->next_bounce++ % kBounceSlots;
+  SharedBlock& block = ring_->bounce[slot];
   if (!block.address) {
     const CUresult result = process().memory->allocate(kBounceBytes, 0, &block);
     if (result != CUDA_SUCCESS) return result;
   }
   CUresult ignored = CUDA_SUCCESS;
-  if (!lane_->wait_done(lane_->last_done(slot), &ignored)) {
+  if (!ring_->wait_done(ring_->last_done(slot), &ignored)) {
     set_lost();
     fail(kLostHost);
     return kLostHost;
   }
-  *bounce = {static_cast<std::byte*>(block.address), kBounceBytes, lane_->next_done(slot)};
+  *bounce = {static_cast<std::byte*>(block.address), kBounceBytes, ring_->next_done(slot)};
   return CUDA_SUCCESS;
 }
 
 CUresult Call::completion(Bounce* completion) {
   if (failed()) return status_;
-  const uint32_t slot = kBounceSlots + lane_->next_plain++ % (VGPU_LANE_DONE_SLOTS - kBounceSlots);
-  *completion = {nullptr, 0, lane_->next_done(slot)};
+  const uint32_t slot = kBounceSlots + ring_->next_plain++ % (VGPU_RING_DONE_SLOTS - kBounceSlots);
+  *completion = {nullptr, 0, ring_->next_done(slot)};
   return CUDA_SUCCESS;
 }
 
-void Call::bounce_used(const Bounce& bounce) { lane_->commit_done(bounce.done); }
+void Call::bounce_used(const Bounce& bounce) { ring_->commit_done(bounce.done); }
 
 CUresult Call::wait_done(const Bounce& bounce) {
   if (failed()) return status_;
   CUresult result = CUDA_SUCCESS;
-  if (!lane_->wait_done(bounce.done, &result)) {
+  if (!ring_->wait_done(bounce.done, &result)) {
     set_lost();
     fail(kLostHost);
     return kLostHost;
   }
-  const CUresult sticky = lane_->sticky_error();
+  const CUresult sticky = ring_->sticky_error();
   return sticky != CUDA_SUCCESS ? sticky : result;
 }
 

@@ -42,7 +42,7 @@ class BytesOut {
   std::vector<std::byte>* bytes_ = nullptr;
 };
 
-// A reply's body inside the lane; valid until the thread's next synchronous wire call.
+// A reply's body inside the ring; valid until the thread's next synchronous wire call.
 class ReplyBody {
  public:
   ReplyBody() = default;
@@ -111,7 +111,7 @@ class Call {
   void print_output();
 
   ThreadState* thread_ = nullptr;
-  Lane* lane_ = nullptr;
+  CommandRing* ring_ = nullptr;
   uint64_t context_ = 0;
   CUresult status_ = CUDA_SUCCESS;
   wire::Opcode opcode_{};  // of the record begun last

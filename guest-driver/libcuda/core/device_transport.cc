@@ -28,15 +28,15 @@ class DeviceTransport : public Transport {
   bool open(TransportFailure* failure);
 
   uint64_t window_base() const override { return window_.base(); }
-  int add_lane(vgpu_lane_header** lane) override;
+  int add_ring(vgpu_ring_header** ring) override;
   int allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) override;
   int release(const SharedBlock& block) override;
   int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) override;
   int unpin(const SharedBlock& block) override;
   int pin_watched(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block, const uint32_t** word) override;
   void kick() override { call(VGPU_IOC_KICK, nullptr); }
-  int wait(vgpu_lane_header* lane, uint64_t* seen, uint32_t timeout_ms) override;
-  uint64_t look(vgpu_lane_header*) override { return last_seen_.load(std::memory_order_acquire); }
+  int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) override;
+  uint64_t look(vgpu_ring_header*) override { return last_seen_.load(std::memory_order_acquire); }
   bool alive() override;
   void forget_in_child() override {
     if (device_ >= 0) close(std::exchange(device_, -1));
@@ -83,19 +83,19 @@ bool DeviceTransport::open(TransportFailure* failure) {
   return false;
 }
 
-int DeviceTransport::add_lane(vgpu_lane_header** lane) {
-  vgpu_ioc_lane request{};
-  if (const int error = call(VGPU_IOC_ADD_LANE, &request)) return error;
-  void* const memory = mmap(nullptr, VGPU_LANE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, device_,
-                            static_cast<off_t>(request.id) * VGPU_LANE_BYTES);
+int DeviceTransport::add_ring(vgpu_ring_header** ring) {
+  vgpu_ioc_ring request{};
+  if (const int error = call(VGPU_IOC_ADD_RING, &request)) return error;
+  void* const memory = mmap(nullptr, VGPU_RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, device_,
+                            static_cast<off_t>(request.id) * VGPU_RING_BYTES);
   if (memory == MAP_FAILED) {
     const int error = errno;
-    call(VGPU_IOC_DROP_LANE, &request);
+    call(VGPU_IOC_DROP_RING, &request);
     return error;
   }
-  madvise(memory, VGPU_LANE_BYTES, MADV_DONTFORK);
-  *lane = static_cast<vgpu_lane_header*>(memory);
-  (*lane)->magic = VGPU_LANE_MAGIC;
+  madvise(memory, VGPU_RING_BYTES, MADV_DONTFORK);
+  *ring = static_cast<vgpu_ring_header*>(memory);
+  (*ring)->magic = VGPU_RING_MAGIC;
   return 0;
 }
 
@@ -173,7 +173,7 @@ int DeviceTransport::pin_watched(void* address, uint64_t bytes, uint32_t flags, 
   return 0;
 }
 
-int DeviceTransport::wait(vgpu_lane_header*, uint64_t* seen, uint32_t timeout_ms) {
+int DeviceTransport::wait(vgpu_ring_header*, uint64_t* seen, uint32_t timeout_ms) {
   vgpu_ioc_wait request{};
   request.seen = *seen;
   request.timeout_ms = timeout_ms;

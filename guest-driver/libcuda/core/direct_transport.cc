@@ -1,4 +1,4 @@
-// Direct mode: a container or process on the host itself. Control requests go over the session's Unix socket; lanes
+// Direct mode: a container or process on the host itself. Control requests go over the session's Unix socket; rings
 // and shared memory are slices of an arena, a memfd that the session made (vgpu_control.h).
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -35,20 +35,20 @@ class DirectTransport : public Transport {
   bool open(const char* vgpu, TransportFailure* failure);
 
   uint64_t window_base() const override { return window_.base(); }
-  int add_lane(vgpu_lane_header** lane) override;
+  int add_ring(vgpu_ring_header** ring) override;
   int allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) override;
   int release(const SharedBlock& block) override;
   int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) override;
   int unpin(const SharedBlock& block) override;
   int share_at(const SharedBlock& block, void* address, uint32_t flags, SharedBlock* again) override;
   void kick() override;
-  int wait(vgpu_lane_header* lane, uint64_t* seen, uint32_t timeout_ms) override;
-  uint64_t look(vgpu_lane_header* lane) override { return wake_word(lane).load(std::memory_order_acquire); }
+  int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) override;
+  uint64_t look(vgpu_ring_header* ring) override { return wake_word(ring).load(std::memory_order_acquire); }
   bool alive() override;
   void forget_in_child() override;
 
  private:
-  static std::atomic_ref<uint32_t> wake_word(vgpu_lane_header* lane) { return std::atomic_ref<uint32_t>(lane->wake); }
+  static std::atomic_ref<uint32_t> wake_word(vgpu_ring_header* ring) { return std::atomic_ref<uint32_t>(ring->wake); }
   bool connect_to(const std::string& path, TransportFailure* failure);
   bool hello(TransportFailure* failure);
   // One request and its reply. `descriptors` may be null; else two are expected.
@@ -67,7 +67,7 @@ class DirectTransport : public Transport {
   std::mutex mutex_;  // one request at a time on the socket
   int socket_ = -1, arena_ = -1, kick_ = -1;
   Window window_;
-  std::atomic<uint32_t> next_lane_{0}, next_region_{1};
+  std::atomic<uint32_t> next_ring_{0}, next_region_{1};
 };
 
 bool DirectTransport::open(const char* vgpu, TransportFailure* failure) {
@@ -204,20 +204,20 @@ void DirectTransport::unmap_slice(uint64_t offset, uint64_t bytes) {
   }
 }
 
-int DirectTransport::add_lane(vgpu_lane_header** lane) {
-  const uint32_t id = next_lane_.fetch_add(1);
-  if (id >= VGPU_LANES_MAX) return ENOSPC;
-  const uint64_t offset = map_slice(VGPU_LANE_BYTES);
+int DirectTransport::add_ring(vgpu_ring_header** ring) {
+  const uint32_t id = next_ring_.fetch_add(1);
+  if (id >= VGPU_RINGS_MAX) return ENOSPC;
+  const uint64_t offset = map_slice(VGPU_RING_BYTES);
   if (offset == Window::kNone) return ENOMEM;
   const uint64_t address = window_.base() + offset;
-  madvise(reinterpret_cast<void*>(address), VGPU_LANE_BYTES, MADV_DONTFORK);
-  auto* header = reinterpret_cast<vgpu_lane_header*>(address);
-  header->magic = VGPU_LANE_MAGIC;
-  if (const int error = announce(VGPU_CTL_ADD_LANE, id, 0, address, offset, VGPU_LANE_BYTES)) {
-    unmap_slice(offset, VGPU_LANE_BYTES);
+  madvise(reinterpret_cast<void*>(address), VGPU_RING_BYTES, MADV_DONTFORK);
+  auto* header = reinterpret_cast<vgpu_ring_header*>(address);
+  header->magic = VGPU_RING_MAGIC;
+  if (const int error = announce(VGPU_CTL_ADD_RING, id, 0, address, offset, VGPU_RING_BYTES)) {
+    unmap_slice(offset, VGPU_RING_BYTES);
     return error;
   }
-  *lane = header;
+  *ring = header;
   return 0;
 }
 
@@ -261,12 +261,12 @@ void DirectTransport::kick() {
   }
 }
 
-int DirectTransport::wait(vgpu_lane_header* lane, uint64_t* seen, uint32_t timeout_ms) {
+int DirectTransport::wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) {
   timespec limit{timeout_ms / 1000, static_cast<long>(timeout_ms % 1000) * 1'000'000};
   // Not FUTEX_PRIVATE: the runner wakes us from its own process.
-  const long slept = syscall(SYS_futex, &lane->wake, FUTEX_WAIT, static_cast<uint32_t>(*seen), &limit, nullptr, 0);
+  const long slept = syscall(SYS_futex, &ring->wake, FUTEX_WAIT, static_cast<uint32_t>(*seen), &limit, nullptr, 0);
   const int error = slept == 0 || errno == EAGAIN ? 0 : errno;
-  *seen = look(lane);
+  *seen = look(ring);
   return error;
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "guest-driver/libcuda/core/call.h"
-#include "guest-driver/libcuda/core/lane.h"
+#include "guest-driver/libcuda/core/command_ring.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/transport.h"
@@ -65,7 +65,7 @@ CUresult connect() {
   auto* created = new Process;
   created->transport = transport.release();
   created->memory = new SharedMemory(created->transport);
-  created->lanes = new LanePool(created->transport, &created->next_seq);
+  created->rings = new CommandRingPool(created->transport, &created->next_seq);
   the_process = created;
   the_state = State::kReady;
   return CUDA_SUCCESS;

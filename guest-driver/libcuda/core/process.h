@@ -12,7 +12,7 @@
 namespace bandsaw::libcuda {
 
 class Transport;
-class LanePool;
+class CommandRingPool;
 class SharedMemory;
 
 enum class State : int {
@@ -21,7 +21,7 @@ enum class State : int {
   kLost,  // the host side is gone; every call returns kLostHost
 };
 
-// What a program sees when its runner or session died, or ended its lanes for a bad record. Not recoverable in this
+// What a program sees when its runner or session died, or ended its rings for a bad record. Not recoverable in this
 // process, as when a GPU fell off the bus.
 inline constexpr CUresult kLostHost = CUDA_ERROR_DEVICE_UNAVAILABLE;
 
@@ -31,9 +31,9 @@ inline constexpr int kDriverVersion = 13000;
 struct Process {
   Transport* transport = nullptr;
   SharedMemory* memory = nullptr;
-  LanePool* lanes = nullptr;
+  CommandRingPool* rings = nullptr;
   vgpu_device_info device{};          // read-only after cuInit
-  std::atomic<uint64_t> next_seq{1};  // of records, over all lanes
+  std::atomic<uint64_t> next_seq{1};  // of records, over all rings
   std::atomic<uint32_t> sticky{0};    // first sticky error seen
 };
 

@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "guest-driver/libcuda/core/lane.h"
+#include "guest-driver/libcuda/core/command_ring.h"
 #include "guest-driver/libcuda/core/process.h"
 
 namespace bandsaw::libcuda {
@@ -17,7 +17,7 @@ pthread_once_t end_key_once = PTHREAD_ONCE_INIT;
 void thread_ended(void* pointer) {
   auto* thread = static_cast<ThreadState*>(pointer);
   current_thread = nullptr;
-  if (thread->lane && state() != State::kUninitialised) process().lanes->give_back(thread->lane);
+  if (thread->ring && state() != State::kUninitialised) process().rings->give_back(thread->ring);
   delete thread;
 }
 

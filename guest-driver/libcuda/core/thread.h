@@ -1,4 +1,4 @@
-// What a thread has: its lane, its stack of current contexts, which stream the handle 0 means to it right now.
+// What a thread has: its command ring, its stack of current contexts, which stream the handle 0 means to it right now.
 #pragma once
 
 #include <cuda.h>
@@ -10,11 +10,11 @@
 
 namespace bandsaw::libcuda {
 
-class Lane;
+class CommandRing;
 struct Context;
 
 struct ThreadState {
-  Lane* lane = nullptr;             // taken at the thread's first call to the host, given back when it ends
+  CommandRing* ring = nullptr;      // taken at the thread's first call to the host, given back when it ends
   std::vector<Context*> contexts;   // the last one is current; entries may be null (cuCtxSetCurrent(NULL))
   bool per_thread_default = false;  // inside a _ptsz or _ptds entry point
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;

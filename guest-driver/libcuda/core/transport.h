@@ -8,7 +8,7 @@
 
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/uapi/vgpu_control.h"
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 
 namespace bandsaw::libcuda {
 
@@ -19,8 +19,8 @@ class Transport {
 
   virtual uint64_t window_base() const = 0;
 
-  // Makes and maps a lane; it lives as long as the process.
-  virtual int add_lane(vgpu_lane_header** lane) = 0;
+  // Makes and maps a command ring; it lives as long as the process.
+  virtual int add_ring(vgpu_ring_header** ring) = 0;
 
   virtual int allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) = 0;
   virtual int release(const SharedBlock& block) = 0;
@@ -41,11 +41,11 @@ class Transport {
   // Wakes a runner that sleeps. Cheap: one system call.
   virtual void kick() = 0;
 
-  // Sleeps until the host wakes this process or this lane, or for `timeout_ms`. `seen` is the caller's memory of the
+  // Sleeps until the host wakes this process or this ring, or for `timeout_ms`. `seen` is the caller's memory of the
   // last wake-up (start with look()). May return early. EPIPE: the host side is gone.
-  virtual int wait(vgpu_lane_header* lane, uint64_t* seen, uint32_t timeout_ms) = 0;
+  virtual int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) = 0;
   // Before the caller looks whether what it waits for has come: what `seen` shall be.
-  virtual uint64_t look(vgpu_lane_header* lane) = 0;
+  virtual uint64_t look(vgpu_ring_header* ring) = 0;
 
   // Whether the host side is still there.
   virtual bool alive() = 0;

@@ -1,7 +1,7 @@
-// Feeds lanes with whatever libFuzzer thinks of, down to the handlers. The input is a list of commands, each one byte
-// and what it needs; most of them publish a record that is well framed, so that the handlers are reached:
+// Feeds command rings with whatever libFuzzer thinks of, down to the handlers. The input is a list of commands, each
+// one byte and what it needs; most of them publish a record that is well framed, so that the handlers are reached:
 //   0..  a record: opcode, context, handles and addresses from small sets, the rest raw
-//   250  raw bytes into the ring, with a raw tail
+//   250  raw bytes into the record area, with a raw tail
 //   251  a raw sequence number for the next record
 //   252  a region dropped and added again
 //   253  a sticky error
@@ -17,7 +17,7 @@ namespace bandsaw::runner {
 namespace {
 
 constexpr uint64_t kRegion = 0x40000000, kRegionBytes = 4 * 4096;
-constexpr uint64_t kRegionOffset = 2 * VGPU_LANE_BYTES;
+constexpr uint64_t kRegionOffset = 2 * VGPU_RING_BYTES;
 constexpr uint64_t kRamBytes = kRegionOffset + kRegionBytes;
 
 // One guest process; made anew for every input, so that inputs do not depend on each other. The decoder's thread is
@@ -25,7 +25,7 @@ constexpr uint64_t kRamBytes = kRegionOffset + kRegionBytes;
 class Harness {
  public:
   Harness(const Reservation* window, const UniqueFd& ram, std::byte* memory) : ram_(memory) {
-    std::memset(ram_, 0, 2 * VGPU_LANE_BYTES);
+    std::memset(ram_, 0, 2 * VGPU_RING_BYTES);
     auto made = Process::make(window, [&](DeviceHost* host) -> std::unique_ptr<Device> {
       return std::make_unique<FakeDevice>(window->base() + VGPU_WINDOW_DEVICE_OFFSET, host);
     });
@@ -33,8 +33,8 @@ class Harness {
     process_->set_waker(make_futex_waker());
     if (!process_->memory().add_ram(0, UniqueFd(dup(ram.get())), kRamBytes, 0).ok()) std::abort();
     for (uint32_t id = 0; id < 2; ++id) {
-      const RunnerSegment segment{0, 0, uint64_t{id} * VGPU_LANE_BYTES, VGPU_LANE_BYTES};
-      lanes_[id] = process_->add_lane(id, 0, 0, std::span(&segment, 1)).value();
+      const RunnerSegment segment{0, 0, uint64_t{id} * VGPU_RING_BYTES, VGPU_RING_BYTES};
+      rings_[id] = process_->add_ring(id, 0, 0, std::span(&segment, 1)).value();
     }
     add_region();
   }
@@ -64,18 +64,18 @@ class Harness {
   void change_region() {
     if (process_->memory().drop_region(1, nullptr).ok()) add_region();
   }
-  vgpu_lane_header* header(int lane) {
-    return reinterpret_cast<vgpu_lane_header*>(ram_ + static_cast<size_t>(lane) * VGPU_LANE_BYTES);
+  vgpu_ring_header* header(int ring) {
+    return reinterpret_cast<vgpu_ring_header*>(ram_ + static_cast<size_t>(ring) * VGPU_RING_BYTES);
   }
-  std::byte* ring(int lane) { return reinterpret_cast<std::byte*>(header(lane)) + VGPU_LANE_RING_OFFSET; }
+  std::byte* records(int ring) { return reinterpret_cast<std::byte*>(header(ring)) + VGPU_RING_RECORDS_OFFSET; }
 
   void publish_raw(Input& input) {
-    const int lane = input.byte() & 1;
+    const int ring = input.byte() & 1;
     const auto bytes = input.take(input.byte());
-    const uint64_t at = header(lane)->tail % VGPU_LANE_RING_BYTES;
-    const size_t fits = std::min<size_t>(bytes.size(), VGPU_LANE_RING_BYTES - at);
-    if (fits) std::memcpy(ring(lane) + at, bytes.data(), fits);
-    header(lane)->tail += input.byte() & 1 ? bytes.size() / 16 * 16 : input.number<uint64_t>();
+    const uint64_t at = header(ring)->tail % VGPU_RING_RECORDS_BYTES;
+    const size_t fits = std::min<size_t>(bytes.size(), VGPU_RING_RECORDS_BYTES - at);
+    if (fits) std::memcpy(records(ring) + at, bytes.data(), fits);
+    header(ring)->tail += input.byte() & 1 ? bytes.size() / 16 * 16 : input.number<uint64_t>();
   }
 
   // Words of the arguments: half of them something that means something here.
@@ -90,7 +90,7 @@ class Harness {
   }
 
   void publish_record(uint8_t command, Input& input) {
-    const int lane = command >= 128;
+    const int ring = command >= 128;
     const uint32_t opcode = command % 128;
     const size_t words = opcode < wire::kOpcodes ? wire::kCalls[opcode].args_bytes / 8 : input.byte();
     std::vector<uint64_t> args(words);
@@ -103,33 +103,33 @@ class Harness {
       std::memcpy(reinterpret_cast<std::byte*>(args.data()) + at, &length, sizeof(length));
     }
     const size_t bytes = (sizeof(vgpu_record) + words * 8 + tail.size() + 15) / 16 * 16;
-    const uint64_t at = header(lane)->tail % VGPU_LANE_RING_BYTES;
-    if (bytes > VGPU_LANE_RING_BYTES - at) return;
+    const uint64_t at = header(ring)->tail % VGPU_RING_RECORDS_BYTES;
+    if (bytes > VGPU_RING_RECORDS_BYTES - at) return;
     const vgpu_record record{static_cast<uint32_t>(bytes), opcode, seq_++, word(input), 0};
-    std::memset(ring(lane) + at, 0, bytes);
-    std::memcpy(ring(lane) + at, &record, sizeof(record));
-    if (words) std::memcpy(ring(lane) + at + sizeof(record), args.data(), words * 8);
-    if (!tail.empty()) std::memcpy(ring(lane) + at + sizeof(record) + words * 8, tail.data(), tail.size());
-    header(lane)->tail += bytes;
+    std::memset(records(ring) + at, 0, bytes);
+    std::memcpy(records(ring) + at, &record, sizeof(record));
+    if (words) std::memcpy(records(ring) + at + sizeof(record), args.data(), words * 8);
+    if (!tail.empty()) std::memcpy(records(ring) + at + sizeof(record) + words * 8, tail.data(), tail.size());
+    header(ring)->tail += bytes;
   }
 
   void serve() {
-    for (const LaneRef& lane : lanes_) {
+    for (const CommandRingRef& ring : rings_) {
       std::string why;
       for (int i = 0; i < 64; ++i) {
-        const Lane::Take taken = lane->take(&lane->pending, &why);
-        if (taken == Lane::Take::kNothing) break;
-        if (taken == Lane::Take::kBroken)
+        const CommandRing::Take taken = ring->take(&ring->pending, &why);
+        if (taken == CommandRing::Take::kNothing) break;
+        if (taken == CommandRing::Take::kBroken)
           process_->protocol_error(why);
         else
-          process_->execute(lane, lane->pending);
+          process_->execute(ring, ring->pending);
       }
     }
   }
 
   std::byte* const ram_;
   std::unique_ptr<Process> process_;
-  LaneRef lanes_[2];
+  CommandRingRef rings_[2];
   uint64_t seq_ = 1;
 };
 

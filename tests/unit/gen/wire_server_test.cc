@@ -142,7 +142,7 @@ struct Handlers : RefusingHandlers {
     return CUDA_SUCCESS;
   }
   CUresult fetch_output(const CallContext&, std::string* text) override {
-    text->assign(VGPU_LANE_REPLY_BYTES, 'x');
+    text->assign(VGPU_RING_REPLY_BYTES, 'x');
     return CUDA_SUCCESS;
   }
   uint64_t seen_context = 0, seen_stream = 99;

@@ -1,5 +1,5 @@
 // A session and runner in one thread of the test program: answers control requests on a direct socket and serves
-// lanes through the generated decoders. Knows one device, contexts, and nothing else.
+// rings through the generated decoders. Knows one device, contexts, and nothing else.
 #pragma once
 
 #include <linux/futex.h>
@@ -74,10 +74,10 @@ class FakeSession : wire::HandleSource {
   std::atomic<bool> die_at_synchronize{false};
 
  private:
-  struct Lane : wire::ReplySink {
+  struct CommandRing : wire::ReplySink {
     void reply(uint64_t seq, CUresult result, std::span<const std::byte> fixed,
                std::span<const std::byte> tail) override {
-      char* body = base + VGPU_LANE_REPLY_OFFSET;
+      char* body = base + VGPU_RING_REPLY_OFFSET;
       if (!fixed.empty()) std::memcpy(body, fixed.data(), fixed.size());
       if (!tail.empty()) std::memcpy(body + fixed.size(), tail.data(), tail.size());
       header().reply_result = result;
@@ -88,7 +88,7 @@ class FakeSession : wire::HandleSource {
       std::atomic_ref<__u32>(header().wake).fetch_add(1);
       syscall(SYS_futex, &header().wake, FUTEX_WAKE, 1, nullptr, nullptr, 0);
     }
-    vgpu_lane_header& header() { return *reinterpret_cast<vgpu_lane_header*>(base); }
+    vgpu_ring_header& header() { return *reinterpret_cast<vgpu_ring_header*>(base); }
     char* base = nullptr;
     uint64_t head = 0;
   };
@@ -110,7 +110,7 @@ class FakeSession : wire::HandleSource {
       kick_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
       while (!stop_ && one_turn()) {
       }
-      lanes_.clear();
+      rings_.clear();
       for (int fd : {connection_, arena_, kick_}) close(fd);
     }
   }
@@ -118,8 +118,8 @@ class FakeSession : wire::HandleSource {
   bool one_turn() {
     pollfd entry{connection_, POLLIN, 0};
     if (poll(&entry, 1, 0) == 1 && !answer_request()) return false;
-    for (auto& lane : lanes_) {
-      if (!serve_lane(lane)) return false;
+    for (auto& ring : rings_) {
+      if (!serve_ring(ring)) return false;
     }
     std::this_thread::yield();
     return true;
@@ -137,17 +137,17 @@ class FakeSession : wire::HandleSource {
       if (other_schema_) reply.schema_hash[0] ^= 0xff;
       if (std::memcmp(create->schema_hash, reply.schema_hash, sizeof(reply.schema_hash)) != 0) reply.status = EPROTO;
       reply.value = VGPU_WINDOW_BASE_1;
-    } else if (type == VGPU_CTL_ADD_LANE) {
-      add_lane(reinterpret_cast<const vgpu_segment*>(bytes + sizeof(vgpu_ctl_add_region))->address);
+    } else if (type == VGPU_CTL_ADD_RING) {
+      add_ring(reinterpret_cast<const vgpu_segment*>(bytes + sizeof(vgpu_ctl_add_region))->address);
     }
     return send_reply(reply, type == VGPU_CTL_CREATE_PROCESS && reply.status == 0);
   }
 
-  void add_lane(uint64_t offset) {
-    auto lane = std::make_shared<Lane>();
-    lane->base = static_cast<char*>(
-        mmap(nullptr, VGPU_LANE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, arena_, static_cast<off_t>(offset)));
-    lanes_.push_back(lane);
+  void add_ring(uint64_t offset) {
+    auto ring = std::make_shared<CommandRing>();
+    ring->base = static_cast<char*>(
+        mmap(nullptr, VGPU_RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, arena_, static_cast<off_t>(offset)));
+    rings_.push_back(ring);
   }
 
   bool send_reply(const vgpu_ctl_reply& reply, bool with_descriptors) {
@@ -169,21 +169,21 @@ class FakeSession : wire::HandleSource {
     return sendmsg(connection_, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(reply));
   }
 
-  bool serve_lane(const std::shared_ptr<Lane>& lane) {
-    const uint64_t tail = std::atomic_ref<__u64>(lane->header().tail).load(std::memory_order_acquire);
-    while (lane->head != tail) {
-      char* at = lane->base + VGPU_LANE_RING_OFFSET + lane->head % VGPU_LANE_RING_BYTES;
+  bool serve_ring(const std::shared_ptr<CommandRing>& ring) {
+    const uint64_t tail = std::atomic_ref<__u64>(ring->header().tail).load(std::memory_order_acquire);
+    while (ring->head != tail) {
+      char* at = ring->base + VGPU_RING_RECORDS_OFFSET + ring->head % VGPU_RING_RECORDS_BYTES;
       uint32_t front[2];
       std::memcpy(front, at, sizeof(front));
       std::vector<std::byte> record(reinterpret_cast<std::byte*>(at), reinterpret_cast<std::byte*>(at) + front[0]);
-      lane->head += front[0];
-      std::atomic_ref<__u64>(lane->header().head).store(lane->head, std::memory_order_release);
+      ring->head += front[0];
+      std::atomic_ref<__u64>(ring->header().head).store(ring->head, std::memory_order_release);
       if (front[1] == VGPU_OPCODE_PAD) continue;
       wire::CheckedRecord checked;
       if (wire::check(record, &checked)) abort();
       if (checked.opcode == wire::Opcode::kContextSynchronize && die_at_synchronize) return false;
       wire::CallContext call;
-      call.sink = lane;
+      call.sink = ring;
       wire::dispatch(checked, call, *this, handlers_);
     }
     return true;
@@ -194,7 +194,7 @@ class FakeSession : wire::HandleSource {
   int listener_ = -1, connection_ = -1, arena_ = -1, kick_ = -1;
   std::atomic<bool> stop_{false};
   FakeHandlers handlers_;
-  std::vector<std::shared_ptr<Lane>> lanes_;
+  std::vector<std::shared_ptr<CommandRing>> rings_;
   std::thread thread_;
 };
 

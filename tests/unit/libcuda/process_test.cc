@@ -225,7 +225,7 @@ void many_threads() {
   }
 }
 
-TEST(Process, LanesGoRoundAmongThreads) {
+TEST(Process, RingsGoRoundAmongThreads) {
   FakeSession session;
   expect_passes(many_threads);
 }

@@ -254,109 +254,109 @@ class GatedGuest : public Guest {
     grant_page_->no_arbiter = 1;
     for (Gate& gate : grant_page_->gates[kSlot]) futex_wake(&gate.granted);
   }
-  uint64_t make_event(TestLane& lane) {
-    return lane.call<wire::EventCreateReply>(wire::Opcode::kEventCreate, wire::EventCreateArgs{0, 0}).reply.event;
+  uint64_t make_event(TestRing& ring) {
+    return ring.call<wire::EventCreateReply>(wire::Opcode::kEventCreate, wire::EventCreateArgs{0, 0}).reply.event;
   }
   // `before` is recorded at once, `after` behind a copy that waits at its gate.
-  void record_around_a_copy(TestLane& lane, uint64_t before, uint64_t after) {
-    lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{before, 0, 0, 0});
-    lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "a");
-    lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{after, 0, 0, 0});
+  void record_around_a_copy(TestRing& ring, uint64_t before, uint64_t after) {
+    ring.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{before, 0, 0, 0});
+    ring.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "a");
+    ring.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{after, 0, 0, 0});
   }
   // The call is not answered before the copy may pass.
-  void expect_success_behind_the_copy(TestLane& lane, uint64_t call) {
+  void expect_success_behind_the_copy(TestRing& ring, uint64_t call) {
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    EXPECT_NE(TestLane::load(lane.header->reply_seq), call);
+    EXPECT_NE(TestRing::load(ring.header->reply_seq), call);
     grant_page_->gates[kSlot][1].granted = 1;
     futex_wake(&grant_page_->gates[kSlot][1].granted);
-    EXPECT_EQ(lane.answer(call).result, CUDA_SUCCESS);
+    EXPECT_EQ(ring.answer(call).result, CUDA_SUCCESS);
   }
-  static int query(TestLane& lane, uint64_t event) {
-    return lane.call(wire::Opcode::kEventQuery, wire::EventQueryArgs{event}).result;
+  static int query(TestRing& ring, uint64_t event) {
+    return ring.call(wire::Opcode::kEventQuery, wire::EventQueryArgs{event}).result;
   }
 
   std::unique_ptr<GrantPage> grant_page_ = std::make_unique<GrantPage>();
 };
 
 TEST_F(GatedGuest, WhatHasNothingToDoWithTheGateGoesPast) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
-  const uint64_t before = make_event(lane), after = make_event(lane);
-  record_around_a_copy(lane, before, after);
-  EXPECT_EQ(query(lane, before), CUDA_SUCCESS);
-  EXPECT_EQ(lane.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo).result, CUDA_SUCCESS);
+  TestRing ring = add_ring(0);
+  make_context(ring);
+  const uint64_t before = make_event(ring), after = make_event(ring);
+  record_around_a_copy(ring, before, after);
+  EXPECT_EQ(query(ring, before), CUDA_SUCCESS);
+  EXPECT_EQ(ring.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo).result, CUDA_SUCCESS);
   EXPECT_EQ(grant_page_->gates[kSlot][1].begun, 0u);
 
-  EXPECT_EQ(query(lane, after), CUDA_ERROR_NOT_READY);  // it is not even recorded
-  const uint64_t late = lane.send(wire::Opcode::kEventSynchronize, wire::EventSynchronizeArgs{after});
-  expect_success_behind_the_copy(lane, late);
+  EXPECT_EQ(query(ring, after), CUDA_ERROR_NOT_READY);  // it is not even recorded
+  const uint64_t late = ring.send(wire::Opcode::kEventSynchronize, wire::EventSynchronizeArgs{after});
+  expect_success_behind_the_copy(ring, late);
   EXPECT_EQ(grant_page_->gates[kSlot][1].begun, 1u);
 }
 
 // Else two virtual GPUs, each with a grant that it does not take because it waits for what the other has, wait for
 // ever.
 TEST_F(GatedGuest, NoEngineWaitsForAnothersGate) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
+  TestRing ring = add_ring(0);
+  make_context(ring);
   const auto stream = [&] {
-    return lane.call<wire::StreamCreateReply>(wire::Opcode::kStreamCreate, wire::StreamCreateArgs{0, 0}).reply.stream;
+    return ring.call<wire::StreamCreateReply>(wire::Opcode::kStreamCreate, wire::StreamCreateArgs{0, 0}).reply.stream;
   };
   const uint64_t kernels = stream(), copies = stream();
   Gate &compute = grant_page_->gates[kSlot][0], &copy_in = grant_page_->gates[kSlot][1];
-  lane.send(wire::Opcode::kFill, wire::FillArgs{{device_base() + 8, 0, 1, 1, 1, 7}, kernels, {}});
-  TestLane::wait([&] { return compute.asked == 1; });
+  ring.send(wire::Opcode::kFill, wire::FillArgs{{device_base() + 8, 0, 1, 1, 1, 7}, kernels, {}});
+  TestRing::wait([&] { return compute.asked == 1; });
   for (const char* text : {"a", "b"}) {
-    lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), copies, 1, 0}, text);
+    ring.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), copies, 1, 0}, text);
   }
-  TestLane::wait([&] { return copy_in.asked == 1; });
+  TestRing::wait([&] { return copy_in.asked == 1; });
   for (uint32_t slice = 1; slice <= 2; ++slice) {
-    TestLane::wait([&] { return copy_in.asked == slice; });
+    TestRing::wait([&] { return copy_in.asked == slice; });
     copy_in.granted = slice;
     futex_wake(&copy_in.granted);
-    TestLane::wait([&] { return copy_in.ended == slice; });
+    TestRing::wait([&] { return copy_in.ended == slice; });
   }
   EXPECT_EQ(*reinterpret_cast<char*>(device_base()), 'b');
   EXPECT_EQ(compute.begun, 0u);
   compute.granted = 1;
   futex_wake(&compute.granted);
-  TestLane::wait([&] { return compute.ended == 1; });
+  TestRing::wait([&] { return compute.ended == 1; });
 }
 
 TEST_F(GatedGuest, WhoWaitsForEarlyWorkDoesNotWaitForWhatIsQueuedBehindIt) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
-  const uint64_t early = make_event(lane);
+  TestRing ring = add_ring(0);
+  make_context(ring);
+  const uint64_t early = make_event(ring);
   Gate& copy_in = grant_page_->gates[kSlot][1];
   for (const char* text : {"a", "b"}) {
-    lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, text);
-    if (*text == 'a') lane.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{early, 0, 0, 0});
+    ring.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, text);
+    if (*text == 'a') ring.send(wire::Opcode::kEventRecord, wire::EventRecordArgs{early, 0, 0, 0});
   }
-  TestLane::wait([&] { return copy_in.asked == 1; });
-  const uint64_t wait = lane.send(wire::Opcode::kEventSynchronize, wire::EventSynchronizeArgs{early});
+  TestRing::wait([&] { return copy_in.asked == 1; });
+  const uint64_t wait = ring.send(wire::Opcode::kEventSynchronize, wire::EventSynchronizeArgs{early});
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
   copy_in.granted = 1;
   futex_wake(&copy_in.granted);
-  EXPECT_EQ(lane.answer(wait).result, CUDA_SUCCESS);
+  EXPECT_EQ(ring.answer(wait).result, CUDA_SUCCESS);
   EXPECT_EQ(copy_in.begun, 1u);
 }
 
 TEST_F(GatedGuest, AnEventGoesWhenNothingThatWaitsNeedsIt) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
-  const uint64_t done = make_event(lane), needed = make_event(lane);
-  record_around_a_copy(lane, done, needed);
-  EXPECT_EQ(lane.call(wire::Opcode::kEventDestroy, wire::EventDestroyArgs{done}).result, CUDA_SUCCESS);
+  TestRing ring = add_ring(0);
+  make_context(ring);
+  const uint64_t done = make_event(ring), needed = make_event(ring);
+  record_around_a_copy(ring, done, needed);
+  EXPECT_EQ(ring.call(wire::Opcode::kEventDestroy, wire::EventDestroyArgs{done}).result, CUDA_SUCCESS);
   EXPECT_EQ(grant_page_->gates[kSlot][1].begun, 0u);
-  const uint64_t late = lane.send(wire::Opcode::kEventDestroy, wire::EventDestroyArgs{needed});
-  expect_success_behind_the_copy(lane, late);
+  const uint64_t late = ring.send(wire::Opcode::kEventDestroy, wire::EventDestroyArgs{needed});
+  expect_success_behind_the_copy(ring, late);
 }
 
 TEST_F(GatedGuest, OrderIsKeptBehindTheGate) {
-  TestLane first = add_lane(0), second = add_lane(1);
+  TestRing first = add_ring(0), second = add_ring(1);
   second.context = make_context(first);
   for (int i = 0; i < 3000; ++i) {  // more than is parked
-    TestLane& lane = i % 2 ? second : first;
-    lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 4, 0}, fmt::format("{:04}", i));
+    TestRing& ring = i % 2 ? second : first;
+    ring.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 4, 0}, fmt::format("{:04}", i));
     if (i == 1500) open();
   }
   const auto out = first.call<wire::CopyOutReply>(wire::Opcode::kCopyOut, wire::CopyOutArgs{device_base(), 4, 0});
@@ -364,32 +364,32 @@ TEST_F(GatedGuest, OrderIsKeptBehindTheGate) {
 }
 
 TEST_F(GatedGuest, AFailedProcessKeepsNoGrant) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
-  lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "z");
+  TestRing ring = add_ring(0);
+  make_context(ring);
+  ring.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "z");
   Gate& gate = grant_page_->gates[kSlot][1];
-  TestLane::wait([&] { return gate.asked == 1; });
+  TestRing::wait([&] { return gate.asked == 1; });
   process_->poisoned(CUDA_ERROR_ILLEGAL_ADDRESS);
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
   EXPECT_EQ(gate.begun, 0u);
   gate.granted = 1;
   futex_wake(&gate.granted);
-  TestLane::wait([&] { return gate.ended == 1; });
+  TestRing::wait([&] { return gate.ended == 1; });
   EXPECT_EQ(gate.begun, 1u);
-  EXPECT_EQ(lane.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo).result, CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(ring.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo).result, CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-TEST_F(GatedGuest, ALaneGoesWhenItsParkedWorkIsDone) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
-  lane.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "z");
-  TestLane::wait([&] { return grant_page_->gates[kSlot][1].asked == 1; });
+TEST_F(GatedGuest, ARingGoesWhenItsParkedWorkIsDone) {
+  TestRing ring = add_ring(0);
+  make_context(ring);
+  ring.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "z");
+  TestRing::wait([&] { return grant_page_->gates[kSlot][1].asked == 1; });
   std::atomic<bool> gone{false};
-  decoder_->drop_lane(0, [&] { gone = true; });
+  decoder_->drop_ring(0, [&] { gone = true; });
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
   EXPECT_FALSE(gone);
   open();
-  TestLane::wait([&] { return gone.load(); });
+  TestRing::wait([&] { return gone.load(); });
   EXPECT_EQ(*reinterpret_cast<char*>(device_base()), 'z');
 }
 

@@ -1,5 +1,5 @@
-// A guest process in miniature: its RAM is a memfd, its lanes are real ones, its runner is a Process and a Decoder in
-// this test, with a FakeDevice behind them.
+// A guest process in miniature: its RAM is a memfd, its command rings are real ones, its runner is a Process and a
+// Decoder in this test, with a FakeDevice behind them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ inline constexpr uint64_t kWindowBase = VGPU_WINDOW_BASE_2;
 inline constexpr uint64_t kWindowBase = VGPU_WINDOW_BASE_0;
 #endif
 
-// Guest RAM as both sides map it. Lane `id` lies at id * VGPU_LANE_BYTES, regions wherever the test wants.
+// Guest RAM as both sides map it. CommandRing `id` lies at id * VGPU_RING_BYTES, regions wherever the test wants.
 class Ram {
  public:
   Ram() : fd_(memfd_create("ram", MFD_CLOEXEC)) {
@@ -55,15 +55,15 @@ struct Answered {
 };
 struct NoReply {};
 
-// The guest's end of a lane.
-class TestLane {
+// The guest's end of a command ring.
+class TestRing {
  public:
-  TestLane(std::byte* memory, std::atomic<uint64_t>* last_seq, int kick)
-      : header(reinterpret_cast<vgpu_lane_header*>(memory)), memory_(memory), last_seq_(last_seq), kick_(kick) {}
+  TestRing(std::byte* memory, std::atomic<uint64_t>* last_seq, int kick)
+      : header(reinterpret_cast<vgpu_ring_header*>(memory)), memory_(memory), last_seq_(last_seq), kick_(kick) {}
 
-  // Bytes into the ring as they are; the caller frames them.
+  // Bytes into the record area as they are; the caller frames them.
   void write_raw(const void* data, size_t bytes) {
-    std::memcpy(memory_ + VGPU_LANE_RING_OFFSET + tail % VGPU_LANE_RING_BYTES, data, bytes);
+    std::memcpy(memory_ + VGPU_RING_RECORDS_OFFSET + tail % VGPU_RING_RECORDS_BYTES, data, bytes);
     tail += bytes;
   }
   void publish() { publish_tail(tail); }
@@ -92,12 +92,12 @@ class TestLane {
   }
   uint64_t send_as(uint64_t seq, wire::Opcode opcode, const void* args, size_t args_bytes, std::string_view data = {}) {
     const auto bytes = record(opcode, seq, context, args, args_bytes, data);
-    const size_t left = VGPU_LANE_RING_BYTES - tail % VGPU_LANE_RING_BYTES;
+    const size_t left = VGPU_RING_RECORDS_BYTES - tail % VGPU_RING_RECORDS_BYTES;
     const size_t pad = bytes.size() > left ? left : 0;
-    wait([&] { return tail + pad + bytes.size() - load(header->head) <= VGPU_LANE_RING_BYTES; });
+    wait([&] { return tail + pad + bytes.size() - load(header->head) <= VGPU_RING_RECORDS_BYTES; });
     if (pad) {
       const uint32_t padding[4] = {static_cast<uint32_t>(pad), VGPU_OPCODE_PAD, 0, 0};
-      std::memcpy(memory_ + VGPU_LANE_RING_OFFSET + tail % VGPU_LANE_RING_BYTES, padding, sizeof(padding));
+      std::memcpy(memory_ + VGPU_RING_RECORDS_OFFSET + tail % VGPU_RING_RECORDS_BYTES, padding, sizeof(padding));
       tail += pad;
     }
     write_raw(bytes.data(), bytes.size());
@@ -114,7 +114,7 @@ class TestLane {
     Answered<Reply> out;
     if (!wait([&] { return load(header->reply_seq) == seq; })) return out;
     out.result = header->reply_result;
-    const char* body = reinterpret_cast<const char*>(memory_ + VGPU_LANE_REPLY_OFFSET);
+    const char* body = reinterpret_cast<const char*>(memory_ + VGPU_RING_REPLY_OFFSET);
     const size_t fixed = std::is_same_v<Reply, NoReply> ? 0 : sizeof(Reply);
     if (fixed && header->reply_bytes >= fixed) std::memcpy(&out.reply, body, fixed);
     if (header->reply_bytes > fixed) out.tail.assign(body + fixed, header->reply_bytes - fixed);
@@ -147,7 +147,7 @@ class TestLane {
     return true;
   }
 
-  vgpu_lane_header* const header;
+  vgpu_ring_header* const header;
   uint64_t context = 0;
   uint64_t tail = 0;
 
@@ -182,18 +182,18 @@ class Guest : public testing::Test {
     process_ = nullptr;
   }
 
-  TestLane add_lane(uint32_t id) {
-    const RunnerSegment segment{0, 0, uint64_t{id} * VGPU_LANE_BYTES, VGPU_LANE_BYTES};
-    auto lane = process_->add_lane(id, 0x10000000 + segment.offset, 0, std::span(&segment, 1));
-    EXPECT_TRUE(lane.ok()) << lane.status().message();
-    decoder_->add_lane(lane.value());
-    return TestLane(ram_.data() + segment.offset, &last_seq_, kick_);
+  TestRing add_ring(uint32_t id) {
+    const RunnerSegment segment{0, 0, uint64_t{id} * VGPU_RING_BYTES, VGPU_RING_BYTES};
+    auto ring = process_->add_ring(id, 0x10000000 + segment.offset, 0, std::span(&segment, 1));
+    EXPECT_TRUE(ring.ok()) << ring.status().message();
+    decoder_->add_ring(ring.value());
+    return TestRing(ram_.data() + segment.offset, &last_seq_, kick_);
   }
-  // A context of the process, current in the lane.
-  uint64_t make_context(TestLane& lane) {
-    const auto made = lane.call<wire::ContextCreateReply>(wire::Opcode::kContextCreate, wire::ContextCreateArgs{0, 1});
+  // A context of the process, current in the ring.
+  uint64_t make_context(TestRing& ring) {
+    const auto made = ring.call<wire::ContextCreateReply>(wire::Opcode::kContextCreate, wire::ContextCreateArgs{0, 1});
     EXPECT_EQ(made.result, CUDA_SUCCESS);
-    return lane.context = made.reply.context;
+    return ring.context = made.reply.context;
   }
   // A region over `ram_offset` of RAM.
   Status add_region(uint32_t id, uint64_t va, uint64_t ram_offset, uint64_t bytes, uint32_t flags = 0) {

@@ -8,15 +8,15 @@ using wire::Opcode;
 
 class Hostile : public Guest {
  protected:
-  // The guest is cut off, and says so in its lane and in the answer to what comes next.
-  void expect_cut_off(TestLane& lane) {
-    TestLane::wait([&] { return TestLane::load(lane.header->sticky_error) == CUDA_ERROR_INVALID_VALUE; });
-    lane.tail = TestLane::load(lane.header->head);
-    EXPECT_EQ(lane.call(Opcode::kMemoryInfo).result, CUDA_ERROR_INVALID_VALUE);
+  // The guest is cut off, and says so in its ring and in the answer to what comes next.
+  void expect_cut_off(TestRing& ring) {
+    TestRing::wait([&] { return TestRing::load(ring.header->sticky_error) == CUDA_ERROR_INVALID_VALUE; });
+    ring.tail = TestRing::load(ring.header->head);
+    EXPECT_EQ(ring.call(Opcode::kMemoryInfo).result, CUDA_ERROR_INVALID_VALUE);
     EXPECT_TRUE(process_->protocol_broken());
   }
-  void expect_fine(TestLane& lane) {
-    EXPECT_EQ(lane.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
+  void expect_fine(TestRing& ring) {
+    EXPECT_EQ(ring.call(Opcode::kMemoryInfo).result, CUDA_SUCCESS);
     EXPECT_FALSE(process_->protocol_broken());
   }
 };
@@ -31,26 +31,28 @@ struct BadRecord {
 class HostileRecord : public Hostile, public testing::WithParamInterface<BadRecord> {};
 
 TEST_P(HostileRecord, CutsTheGuestOff) {
-  TestLane lane = add_lane(0);
+  TestRing ring = add_ring(0);
   vgpu_record record{GetParam().bytes, GetParam().opcode, 1, 0, 0};
-  lane.write_raw(&record, sizeof(record));
-  lane.publish_tail(GetParam().published);
-  expect_cut_off(lane);
+  ring.write_raw(&record, sizeof(record));
+  ring.publish_tail(GetParam().published);
+  expect_cut_off(ring);
 }
 
 constexpr auto kInfo = static_cast<uint32_t>(Opcode::kMemoryInfo);
 INSTANTIATE_TEST_SUITE_P(
     Framing, HostileRecord,
-    testing::Values(
-        BadRecord{"no length", 0, 32, kInfo}, BadRecord{"shorter than a header", 16, 32, kInfo},
-        BadRecord{"not aligned", 40, 48, kInfo}, BadRecord{"longer than published", 64, 32, kInfo},
-        BadRecord{"oversized", VGPU_RECORD_MAX_BYTES + 16, VGPU_RECORD_MAX_BYTES + 16, kInfo},
-        BadRecord{"huge", 0xfffffff0, 32, kInfo}, BadRecord{"padding that does not reach the end", 32, 32, 0},
-        BadRecord{"padding beyond the tail", VGPU_LANE_RING_BYTES, 32, 0}, BadRecord{"tail not aligned", 32, 33, kInfo},
-        BadRecord{"tail too far ahead", 32, VGPU_LANE_RING_BYTES + 16, kInfo},
-        BadRecord{"unknown opcode", 32, 32, wire::kOpcodes}, BadRecord{"opcode out of any range", 32, 32, 0xffffffff},
-        BadRecord{"arguments too long", 48, 48, kInfo},
-        BadRecord{"arguments cut off", 32, 32, static_cast<uint32_t>(Opcode::kMemoryAlloc)}),
+    testing::Values(BadRecord{"no length", 0, 32, kInfo}, BadRecord{"shorter than a header", 16, 32, kInfo},
+                    BadRecord{"not aligned", 40, 48, kInfo}, BadRecord{"longer than published", 64, 32, kInfo},
+                    BadRecord{"oversized", VGPU_RECORD_MAX_BYTES + 16, VGPU_RECORD_MAX_BYTES + 16, kInfo},
+                    BadRecord{"huge", 0xfffffff0, 32, kInfo},
+                    BadRecord{"padding that does not reach the end", 32, 32, 0},
+                    BadRecord{"padding beyond the tail", VGPU_RING_RECORDS_BYTES, 32, 0},
+                    BadRecord{"tail not aligned", 32, 33, kInfo},
+                    BadRecord{"tail too far ahead", 32, VGPU_RING_RECORDS_BYTES + 16, kInfo},
+                    BadRecord{"unknown opcode", 32, 32, wire::kOpcodes},
+                    BadRecord{"opcode out of any range", 32, 32, 0xffffffff},
+                    BadRecord{"arguments too long", 48, 48, kInfo},
+                    BadRecord{"arguments cut off", 32, 32, static_cast<uint32_t>(Opcode::kMemoryAlloc)}),
     [](const auto& record) {
       std::string name = record.param.what;
       for (char& c : name) c = c == ' ' ? '_' : c;
@@ -58,27 +60,27 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST_F(Hostile, TailRunningBackwards) {
-  TestLane lane = add_lane(0);
-  lane.call(Opcode::kMemoryInfo);
-  lane.publish_tail(lane.tail - 16);
-  expect_cut_off(lane);
+  TestRing ring = add_ring(0);
+  ring.call(Opcode::kMemoryInfo);
+  ring.publish_tail(ring.tail - 16);
+  expect_cut_off(ring);
 }
 
 TEST_F(Hostile, ReplayedRecord) {
-  TestLane lane = add_lane(0);
-  lane.call(Opcode::kMemoryInfo);
-  lane.send_as(1, Opcode::kMemoryInfo, nullptr, 0);
-  expect_cut_off(lane);
+  TestRing ring = add_ring(0);
+  ring.call(Opcode::kMemoryInfo);
+  ring.send_as(1, Opcode::kMemoryInfo, nullptr, 0);
+  expect_cut_off(ring);
 }
 
 TEST_F(Hostile, NumberZero) {
-  TestLane lane = add_lane(0);
-  lane.send_as(uint64_t{0}, Opcode::kMemoryInfo, nullptr, 0);
-  expect_cut_off(lane);
+  TestRing ring = add_ring(0);
+  ring.send_as(uint64_t{0}, Opcode::kMemoryInfo, nullptr, 0);
+  expect_cut_off(ring);
 }
 
-TEST_F(Hostile, DuplicateNumbersInTwoLanes) {
-  TestLane first = add_lane(0), second = add_lane(1);
+TEST_F(Hostile, DuplicateNumbersInTwoRings) {
+  TestRing first = add_ring(0), second = add_ring(1);
   first.call(Opcode::kMemoryInfo);
   first.call(Opcode::kMemoryInfo);
   second.send_as(2, Opcode::kMemoryInfo, nullptr, 0);
@@ -87,35 +89,35 @@ TEST_F(Hostile, DuplicateNumbersInTwoLanes) {
 }
 
 TEST_F(Hostile, AGapStallsAndDoesNotSpin) {
-  TestLane lane = add_lane(0), other = add_lane(1);
-  lane.send_as(2, Opcode::kMemoryInfo, nullptr, 0);
-  TestLane::wait([&] { return TestLane::load(other.header->host_sleeping) == 1; });
-  EXPECT_EQ(TestLane::load(lane.header->reply_seq), 0u);
+  TestRing ring = add_ring(0), other = add_ring(1);
+  ring.send_as(2, Opcode::kMemoryInfo, nullptr, 0);
+  TestRing::wait([&] { return TestRing::load(other.header->host_sleeping) == 1; });
+  EXPECT_EQ(TestRing::load(ring.header->reply_seq), 0u);
   other.send_as(1, Opcode::kMemoryInfo, nullptr, 0);
-  EXPECT_EQ(lane.answer(2).result, CUDA_SUCCESS);
+  EXPECT_EQ(ring.answer(2).result, CUDA_SUCCESS);
 }
 
 TEST_F(Hostile, SecondCallWhileOneWaits) {
-  TestLane lane = add_lane(0);
-  lane.send(Opcode::kNextCallback, wire::NextCallbackArgs{0});
-  lane.send_as(++last_seq_, Opcode::kMemoryInfo, nullptr, 0);
-  expect_cut_off(lane);
+  TestRing ring = add_ring(0);
+  ring.send(Opcode::kNextCallback, wire::NextCallbackArgs{0});
+  ring.send_as(++last_seq_, Opcode::kMemoryInfo, nullptr, 0);
+  expect_cut_off(ring);
 }
 
 TEST_F(Hostile, LengthOfDataThatIsNotThere) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
-  lane.send(Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 0xffffffff, 0}, "four");
-  expect_cut_off(lane);
+  TestRing ring = add_ring(0);
+  make_context(ring);
+  ring.send(Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 0xffffffff, 0}, "four");
+  expect_cut_off(ring);
 }
 
 TEST_F(Hostile, RecordRewrittenWhileItIsRead) {
   // A thread flips the record's length, opcode and arguments as fast as it can. Whatever the runner copies out, it
   // must check the copy: the guest may be cut off, the runner must live and go on answering.
-  TestLane lane = add_lane(0);
-  make_context(lane);
+  TestRing ring = add_ring(0);
+  make_context(ring);
   std::atomic<bool> stop{false};
-  auto* words = reinterpret_cast<uint32_t*>(ram_.data() + VGPU_LANE_RING_OFFSET);
+  auto* words = reinterpret_cast<uint32_t*>(ram_.data() + VGPU_RING_RECORDS_OFFSET);
   std::thread vandal([&] {
     for (uint32_t i = 1; !stop; i = i * 1664525 + 1013904223) {
       // Bit 23: a sequence number just ahead of its turn is legal, and its record waits for those before it.
@@ -126,60 +128,61 @@ TEST_F(Hostile, RecordRewrittenWhileItIsRead) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
   while (!process_->protocol_broken() && std::chrono::steady_clock::now() < until) {
     const std::string data(64, '.');
-    if (VGPU_LANE_RING_BYTES - lane.tail % VGPU_LANE_RING_BYTES < sizeof(vgpu_record) + sizeof(args) + data.size())
+    if (VGPU_RING_RECORDS_BYTES - ring.tail % VGPU_RING_RECORDS_BYTES <
+        sizeof(vgpu_record) + sizeof(args) + data.size())
       break;
-    const auto bytes = TestLane::record(Opcode::kCopyIn, ++last_seq_, lane.context, &args, sizeof(args), data);
-    lane.write_raw(bytes.data(), bytes.size());
-    lane.publish();
-    TestLane::wait([&] { return TestLane::load(lane.header->head) == lane.tail || process_->protocol_broken(); });
+    const auto bytes = TestRing::record(Opcode::kCopyIn, ++last_seq_, ring.context, &args, sizeof(args), data);
+    ring.write_raw(bytes.data(), bytes.size());
+    ring.publish();
+    TestRing::wait([&] { return TestRing::load(ring.header->head) == ring.tail || process_->protocol_broken(); });
   }
   stop = true;
   vandal.join();
-  TestLane other = add_lane(1);
+  TestRing other = add_ring(1);
   EXPECT_NE(other.call(Opcode::kMemoryInfo).result, -1);
 }
 
 TEST_F(Hostile, SequenceNumberThatCannotComeToItsTurn) {
-  TestLane lane = add_lane(0);
-  lane.send_as(uint64_t{1} << 40, Opcode::kMemoryInfo, nullptr, 0);
-  TestLane::wait([&] { return process_->protocol_broken(); });
+  TestRing ring = add_ring(0);
+  ring.send_as(uint64_t{1} << 40, Opcode::kMemoryInfo, nullptr, 0);
+  TestRing::wait([&] { return process_->protocol_broken(); });
 }
 
 TEST_F(Hostile, HandlesThatAreNotOnes) {
-  TestLane lane = add_lane(0);
-  const uint64_t context = make_context(lane);
-  const auto event = lane.call<wire::EventCreateReply>(Opcode::kEventCreate, wire::EventCreateArgs{0}).reply.event;
+  TestRing ring = add_ring(0);
+  const uint64_t context = make_context(ring);
+  const auto event = ring.call<wire::EventCreateReply>(Opcode::kEventCreate, wire::EventCreateArgs{0}).reply.event;
   for (const uint64_t handle : std::vector<uint64_t>{0, 1, ~0ull, event + 1, event ^ (1ull << 32), context,
                                                      event | 0xff000000, event ^ (1ull << 56)}) {
-    EXPECT_EQ(lane.call(Opcode::kEventQuery, wire::EventQueryArgs{handle}).result, CUDA_ERROR_INVALID_HANDLE)
+    EXPECT_EQ(ring.call(Opcode::kEventQuery, wire::EventQueryArgs{handle}).result, CUDA_ERROR_INVALID_HANDLE)
         << std::hex << handle;
   }
-  EXPECT_EQ(lane.call(Opcode::kContextDestroy, wire::ContextDestroyArgs{event}).result, CUDA_ERROR_INVALID_CONTEXT);
-  lane.context = event;  // the record's own context is a handle like any other
-  EXPECT_EQ(lane.call(Opcode::kStreamQuery, wire::StreamQueryArgs{0}).result, CUDA_ERROR_INVALID_CONTEXT);
-  expect_fine(lane);
+  EXPECT_EQ(ring.call(Opcode::kContextDestroy, wire::ContextDestroyArgs{event}).result, CUDA_ERROR_INVALID_CONTEXT);
+  ring.context = event;  // the record's own context is a handle like any other
+  EXPECT_EQ(ring.call(Opcode::kStreamQuery, wire::StreamQueryArgs{0}).result, CUDA_ERROR_INVALID_CONTEXT);
+  expect_fine(ring);
 }
 
 TEST_F(Hostile, HandlesOfAnotherProcessMeanNothing) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
+  TestRing ring = add_ring(0);
+  make_context(ring);
   HandleTable foreign;
   for (int i = 0; i < 5; ++i) foreign.add(HandleKind::kStream, std::make_shared<Stream>());
   const uint64_t handle = foreign.add(HandleKind::kStream, std::make_shared<Stream>());
-  EXPECT_EQ(lane.call(Opcode::kStreamQuery, wire::StreamQueryArgs{handle}).result, CUDA_ERROR_INVALID_HANDLE);
-  expect_fine(lane);
+  EXPECT_EQ(ring.call(Opcode::kStreamQuery, wire::StreamQueryArgs{handle}).result, CUDA_ERROR_INVALID_HANDLE);
+  expect_fine(ring);
 }
 
 TEST_F(Hostile, CopiesOutsideRegionsAndWithLengthsThatOverflow) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
+  TestRing ring = add_ring(0);
+  make_context(ring);
   const uint64_t region = 0x40000000;
   ASSERT_TRUE(add_region(1, region, 4 << 20, 2 * kPage).ok());
   uint32_t token = 0;
   const auto refused = [&](vgpu_copy copy) {
-    lane.send(Opcode::kCopy, wire::CopyArgs{copy, 0, {0, ++token}});
-    TestLane::wait([&] { return lane.done_word(0) >> 32 == token; });
-    return static_cast<uint32_t>(lane.done_word(0)) == CUDA_ERROR_INVALID_VALUE;
+    ring.send(Opcode::kCopy, wire::CopyArgs{copy, 0, {0, ++token}});
+    TestRing::wait([&] { return ring.done_word(0) >> 32 == token; });
+    return static_cast<uint32_t>(ring.done_word(0)) == CUDA_ERROR_INVALID_VALUE;
   };
   const auto from = [&](uint64_t address, uint64_t bytes) {
     return linear_copy(device_base(), VGPU_MEMORY_DEVICE, address, VGPU_MEMORY_HOST, bytes);
@@ -216,46 +219,46 @@ TEST_F(Hostile, CopiesOutsideRegionsAndWithLengthsThatOverflow) {
   box.depth = 1;
   box.source.kind = 77;
   EXPECT_TRUE(refused(box));
-  expect_fine(lane);
+  expect_fine(ring);
 }
 
 TEST_F(Hostile, ReadOnlyPagesAreNotWritten) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
+  TestRing ring = add_ring(0);
+  make_context(ring);
   ASSERT_TRUE(add_region(1, 0x40000000, 4 << 20, kPage, VGPU_REGION_READ_ONLY).ok());
   const auto out = linear_copy(0x40000000, VGPU_MEMORY_HOST, device_base(), VGPU_MEMORY_DEVICE, 8);
-  lane.send(Opcode::kCopy, wire::CopyArgs{out, 0, {0, 1}});
-  TestLane::wait([&] { return lane.done_word(0) == ((1ull << 32) | CUDA_ERROR_INVALID_VALUE); });
+  ring.send(Opcode::kCopy, wire::CopyArgs{out, 0, {0, 1}});
+  TestRing::wait([&] { return ring.done_word(0) == ((1ull << 32) | CUDA_ERROR_INVALID_VALUE); });
 }
 
 TEST_F(Hostile, SizesThatNoOneHas) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
+  TestRing ring = add_ring(0);
+  make_context(ring);
   const auto image = [&](uint64_t address, uint64_t size) {
-    return lane.call<wire::LibraryLoadReply>(Opcode::kLibraryLoad, wire::LibraryLoadArgs{address, size}).result;
+    return ring.call<wire::LibraryLoadReply>(Opcode::kLibraryLoad, wire::LibraryLoadArgs{address, size}).result;
   };
   EXPECT_EQ(image(0x40000000, ~0ull), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(image(0x40000000, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(image(0x40000000, 100), CUDA_ERROR_INVALID_VALUE);
   const wire::CopyOutArgs out{device_base(), VGPU_INLINE_BYTES_MAX + 1, 0};
-  EXPECT_EQ(lane.call<wire::CopyOutReply>(Opcode::kCopyOut, out).result, CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(lane.call<wire::MemoryAllocReply>(Opcode::kMemoryAlloc, wire::MemoryAllocArgs{~0ull}).result,
+  EXPECT_EQ(ring.call<wire::CopyOutReply>(Opcode::kCopyOut, out).result, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(ring.call<wire::MemoryAllocReply>(Opcode::kMemoryAlloc, wire::MemoryAllocArgs{~0ull}).result,
             CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(lane.call(Opcode::kManagedAdd, wire::ManagedAddArgs{0x40000000, ~0ull}).result, CUDA_ERROR_INVALID_VALUE);
-  expect_fine(lane);
+  EXPECT_EQ(ring.call(Opcode::kManagedAdd, wire::ManagedAddArgs{0x40000000, ~0ull}).result, CUDA_ERROR_INVALID_VALUE);
+  expect_fine(ring);
 }
 
 TEST_F(Hostile, GraphPayloadsOfTheWrongShape) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
-  const auto graph = lane.call<wire::GraphCreateReply>(Opcode::kGraphCreate).reply.graph;
+  TestRing ring = add_ring(0);
+  make_context(ring);
+  const auto graph = ring.call<wire::GraphCreateReply>(Opcode::kGraphCreate).reply.graph;
   const auto add = [&](uint32_t type, uint32_t dependencies, std::string_view data) {
     wire::GraphAddNodeArgs args{};
     args.graph = graph;
     args.type = type;
     args.dependencies = dependencies;
     args.data_bytes = static_cast<uint32_t>(data.size());
-    return lane.call<wire::GraphAddNodeReply>(Opcode::kGraphAddNode, args, data).result;
+    return ring.call<wire::GraphAddNodeReply>(Opcode::kGraphAddNode, args, data).result;
   };
   EXPECT_EQ(add(CU_GRAPH_NODE_TYPE_EMPTY, 0, ""), CUDA_SUCCESS);
   EXPECT_EQ(add(CU_GRAPH_NODE_TYPE_EMPTY, 1, ""), CUDA_ERROR_INVALID_VALUE);
@@ -267,37 +270,37 @@ TEST_F(Hostile, GraphPayloadsOfTheWrongShape) {
   EXPECT_EQ(add(CU_GRAPH_NODE_TYPE_MEMCPY, 0, std::string(sizeof(vgpu_copy_node), 'x')), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(add(CU_GRAPH_NODE_TYPE_GRAPH, 0, "12345678"), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(add(99, 0, ""), CUDA_ERROR_NOT_SUPPORTED);
-  expect_fine(lane);
+  expect_fine(ring);
 }
 
 TEST_F(Hostile, GraphCopiesOfDroppedRegionsDoNotRun) {
-  TestLane lane = add_lane(0);
-  make_context(lane);
+  TestRing ring = add_ring(0);
+  make_context(ring);
   ASSERT_TRUE(add_region(1, 0x40000000, 4 << 20, kPage).ok());
   wire::GraphAddNodeArgs args{};
-  args.graph = lane.call<wire::GraphCreateReply>(Opcode::kGraphCreate).reply.graph;
+  args.graph = ring.call<wire::GraphCreateReply>(Opcode::kGraphCreate).reply.graph;
   args.type = CU_GRAPH_NODE_TYPE_MEMCPY;
   args.data_bytes = sizeof(vgpu_copy_node);
   const vgpu_copy_node node{linear_copy(device_base(), VGPU_MEMORY_DEVICE, 0x40000000, VGPU_MEMORY_HOST, 8), 0};
-  const auto added = lane.call<wire::GraphAddNodeReply>(
+  const auto added = ring.call<wire::GraphAddNodeReply>(
       Opcode::kGraphAddNode, args, std::string_view(reinterpret_cast<const char*>(&node), sizeof(node)));
   ASSERT_EQ(added.result, CUDA_SUCCESS);
-  const auto read = lane.call<wire::NodeGetReply>(Opcode::kNodeGet, wire::NodeGetArgs{added.reply.node});
+  const auto read = ring.call<wire::NodeGetReply>(Opcode::kNodeGet, wire::NodeGetArgs{added.reply.node});
   ASSERT_EQ(read.tail.size(), sizeof(node));
   vgpu_copy_node back;
   std::memcpy(&back, read.tail.data(), sizeof(back));
   EXPECT_EQ(back.copy.source.address, 0x40000000u);
 
   const auto exec =
-      lane.call<wire::GraphInstantiateReply>(Opcode::kGraphInstantiate, wire::GraphInstantiateArgs{args.graph, 0});
+      ring.call<wire::GraphInstantiateReply>(Opcode::kGraphInstantiate, wire::GraphInstantiateArgs{args.graph, 0});
   ASSERT_EQ(exec.result, CUDA_SUCCESS);
-  lane.send(Opcode::kExecLaunch, wire::ExecLaunchArgs{exec.reply.exec, 0});
-  EXPECT_EQ(lane.call(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{0}).result, CUDA_SUCCESS);
+  ring.send(Opcode::kExecLaunch, wire::ExecLaunchArgs{exec.reply.exec, 0});
+  EXPECT_EQ(ring.call(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{0}).result, CUDA_SUCCESS);
   std::atomic<bool> gone{false};
   ASSERT_TRUE(process_->memory().drop_region(1, [&] { gone = true; }).ok());
   EXPECT_TRUE(gone);  // the graph does not keep it
-  lane.send(Opcode::kExecLaunch, wire::ExecLaunchArgs{exec.reply.exec, 0});
-  EXPECT_EQ(lane.call(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{0}).result, CUDA_ERROR_INVALID_VALUE);
+  ring.send(Opcode::kExecLaunch, wire::ExecLaunchArgs{exec.reply.exec, 0});
+  EXPECT_EQ(ring.call(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{0}).result, CUDA_ERROR_INVALID_VALUE);
 }
 
 }  // namespace

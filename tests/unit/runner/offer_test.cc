@@ -16,7 +16,7 @@ class Offered : public Sliced {
   // Grants what is asked for next, and says what was offered for it; `call` 0: nothing.
   OfferFacts grant(uint64_t blocks, uint32_t resident = 0) {
     const uint32_t number = ++grants_;
-    TestLane::wait([&] { return gate().asked == number; });
+    TestRing::wait([&] { return gate().asked == number; });
     OfferFacts facts;
     EXPECT_TRUE(read_offer(grant_page_->offers[kSliceSlot], &facts));
     if (facts.asked != number) facts = {};
@@ -43,7 +43,7 @@ TEST_F(Offered, SlicesAreAsLargeAsGranted) {
   EXPECT_EQ(facts.form, static_cast<uint32_t>(OfferForm::kSlices));
   EXPECT_GT(facts.memory, 0u);
   EXPECT_LT(facts.memory, kOfferParts / 2);
-  EXPECT_EQ(facts.uncoalesced, 0u);  // all lanes write to one place
+  EXPECT_EQ(facts.uncoalesced, 0u);  // all threads write to one place
   EXPECT_STREQ(facts.kernel, "fill");
   EXPECT_NE(facts.shape, 0u);
   wait_for(2);
@@ -52,7 +52,7 @@ TEST_F(Offered, SlicesAreAsLargeAsGranted) {
   EXPECT_EQ(grant(~uint64_t{0}).left, 9u);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+5", "8+3", "11+9"}));
-  TestLane::wait([&] {
+  TestRing::wait([&] {
     OfferFacts none;
     return read_offer(grant_page_->offers[kSliceSlot], &none) && none.call == 0;
   });
@@ -72,7 +72,7 @@ TEST_F(Offered, OnceItIsKnownToRunSoTheFirstSliceIsPlannedToo) {
   EXPECT_EQ(grant(4).left, 2u);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "0+4", "4+2"}));
-  TestLane::wait([&] { return gate().ended == gate().begun; });
+  TestRing::wait([&] { return gate().ended == gate().begun; });
 }
 
 TEST_F(Offered, TheSameKernelHasTheSameShape) {
@@ -99,10 +99,10 @@ TEST_F(Offered, WithoutAPlanNothingIsOffered) {
 TEST_F(Offered, AFailedProcessGivesBackWhatItAskedFor) {
   launch(20);
   grant(0);
-  TestLane::wait([&] { return gate().asked == 2; });
+  TestRing::wait([&] { return gate().asked == 2; });
   process_->poisoned(CUDA_ERROR_ILLEGAL_ADDRESS);
   grant(5);
-  TestLane::wait([&] { return gate().ended == gate().begun; });
+  TestRing::wait([&] { return gate().ended == gate().begun; });
   EXPECT_EQ(device().seen(), (Seen{"0+3"}));
 }
 
@@ -132,14 +132,14 @@ TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
   for (int launches = 1; launches <= 4; ++launches) {
     device_->hold_work(true);  // the counter's copy: it runs
     grant(0, 2);
-    TestLane::wait([&] { return device().told == std::min(launches, 3); });  // as tests do to the first three
+    TestRing::wait([&] { return device().told == std::min(launches, 3); });  // as tests do to the first three
     wait_for(static_cast<size_t>(2 * launches));
     if (launches < 4) device_->finish();
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(device().told, 3);
   gate().resident = kNoResident;
-  TestLane::wait([&] { return device().told == 4; });
+  TestRing::wait([&] { return device().told == 4; });
   device().draws = 12;
   device_->finish();
   grant(0, 1);
@@ -158,14 +158,14 @@ TEST_F(OfferedResident, TellsHowFarItIsBesideAnother) {
     if (launches < 4) device_->finish();
   }
   OfferFacts facts;
-  TestLane::wait([&] { return read_offer(grant_page_->offers[kSliceSlot], &facts) && facts.seen_ns > 0; });
+  TestRing::wait([&] { return read_offer(grant_page_->offers[kSliceSlot], &facts) && facts.seen_ns > 0; });
   EXPECT_EQ(facts.call, 1u);
   EXPECT_EQ(facts.left, 92u);
   EXPECT_EQ(facts.resident, 2u);
   EXPECT_EQ(facts.asked, gate().asked);  // no offer for the next ask
   EXPECT_LE(facts.seen_ns, monotonic_ns());
   const int64_t first = facts.seen_ns;
-  TestLane::wait([&] { return read_offer(grant_page_->offers[kSliceSlot], &facts) && facts.seen_ns > first; });
+  TestRing::wait([&] { return read_offer(grant_page_->offers[kSliceSlot], &facts) && facts.seen_ns > first; });
   device().draws = 100;
   device_->finish();
   grant(0, 1);
@@ -199,7 +199,7 @@ TEST_F(OfferedAsPlanned, SlicesTurnToBlocksThatStayWhereOthersArePlannedBesideTh
   launch(22);
   grant(0);
   wait_for(1);
-  TestLane::wait([&] { return gate().asked == 2; });
+  TestRing::wait([&] { return gate().asked == 2; });
   grant_page_->planned = 1;
   grant(0);  // of one that is planned alone
   wait_for(2);

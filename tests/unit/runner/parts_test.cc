@@ -185,17 +185,17 @@ class ServiceTest : public testing::Test {
   uint32_t serial_ = 0;
 };
 
-TEST_F(ServiceTest, ServesALaneAfterItsAssignment) {
+TEST_F(ServiceTest, ServesARingAfterItsAssignment) {
   ASSERT_EQ(assign(), 0);
-  const RunnerSegment lane{0, 0, 0, VGPU_LANE_BYTES};
-  ASSERT_EQ(ask({.type = RunnerMessageType::kAddLane, .id = 5, .value = kWindowBase, .count = 1}, &lane, sizeof(lane)),
+  const RunnerSegment ring{0, 0, 0, VGPU_RING_BYTES};
+  ASSERT_EQ(ask({.type = RunnerMessageType::kAddRing, .id = 5, .value = kWindowBase, .count = 1}, &ring, sizeof(ring)),
             0);
   std::atomic<uint64_t> seq{0};
-  TestLane client(ram_.data(), &seq, kick_.get());
+  TestRing client(ram_.data(), &seq, kick_.get());
   const auto memory = client.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo);
   EXPECT_EQ(memory.result, CUDA_SUCCESS);
   EXPECT_EQ(memory.reply.total, 1u << 20);
-  EXPECT_EQ(ask({.type = RunnerMessageType::kDropLane, .id = 5}), 0);
+  EXPECT_EQ(ask({.type = RunnerMessageType::kDropRing, .id = 5}), 0);
 }
 
 TEST_F(ServiceTest, RefusesWhatMakesNoSense) {
@@ -205,7 +205,7 @@ TEST_F(ServiceTest, RefusesWhatMakesNoSense) {
   ASSERT_EQ(assign(), 0);
   EXPECT_EQ(assign(), EALREADY);
   EXPECT_EQ(ask({.type = RunnerMessageType::kAddRegion, .id = 1, .count = 2}, &segment, sizeof(segment)), EPROTO);
-  EXPECT_EQ(ask({.type = RunnerMessageType::kAddLane, .id = 1, .count = 1}, &segment, sizeof(segment)), EINVAL);
+  EXPECT_EQ(ask({.type = RunnerMessageType::kAddRing, .id = 1, .count = 1}, &segment, sizeof(segment)), EINVAL);
   EXPECT_EQ(ask({.type = RunnerMessageType::kDropRegion, .id = 77}), ENOENT);
   EXPECT_EQ(ask({.type = RunnerMessageType::kRamAdd, .id = 3, .value = kPage}), EPROTO);
   EXPECT_EQ(ask({.type = static_cast<RunnerMessageType>(99)}), EPROTO);

@@ -127,7 +127,7 @@ class SlicedDevice final : public FakeDevice {
   // launch was seen.
   void end_slice(size_t which = 0) {
     SliceDone done;
-    TestLane::wait([&] {
+    TestRing::wait([&] {
       std::lock_guard lock(mutex);
       return held.size() > which;
     });
@@ -193,7 +193,7 @@ class Sliced : public Guest {
     grant_page_->depth = 8;
     for (Gate& gate : grant_page_->gates[kSliceSlot]) gate.open = 1;
     process_->gate().connect(grant_page_.get(), kSliceSlot, UniqueFd());
-    make_context(lane_);
+    make_context(ring_);
     function_ = load(kFillPtx);
   }
   ~Sliced() override {
@@ -216,18 +216,18 @@ class Sliced : public Guest {
     const uint64_t at = 0x40000000 + loaded_ * kPage, offset = (4 << 20) + loaded_ * kPage;
     EXPECT_TRUE(add_region(++loaded_, at, offset, kPage).ok());
     std::memcpy(ram_.data() + offset, ptx.data(), ptx.size());
-    const auto module = lane_.call<wire::ModuleLoadReply>(Opcode::kModuleLoad, wire::ModuleLoadArgs{at, ptx.size()});
+    const auto module = ring_.call<wire::ModuleLoadReply>(Opcode::kModuleLoad, wire::ModuleLoadArgs{at, ptx.size()});
     EXPECT_EQ(module.result, CUDA_SUCCESS);
-    const auto function = lane_.call<wire::ModuleFunctionReply>(
+    const auto function = ring_.call<wire::ModuleFunctionReply>(
         Opcode::kModuleFunction, wire::ModuleFunctionArgs{module.reply.module, 4, 0}, "fill");
     EXPECT_EQ(function.result, CUDA_SUCCESS);
     return function.reply.function;
   }
   uint64_t make_stream() {
-    return lane_.call<wire::StreamCreateReply>(Opcode::kStreamCreate, wire::StreamCreateArgs{0, 0}).reply.stream;
+    return ring_.call<wire::StreamCreateReply>(Opcode::kStreamCreate, wire::StreamCreateArgs{0, 0}).reply.stream;
   }
   uint64_t make_event() {
-    return lane_.call<wire::EventCreateReply>(Opcode::kEventCreate, wire::EventCreateArgs{0, 0}).reply.event;
+    return ring_.call<wire::EventCreateReply>(Opcode::kEventCreate, wire::EventCreateArgs{0, 0}).reply.event;
   }
   void launch(uint32_t blocks, uint64_t stream = 0, uint32_t flags = 0) {
     wire::LaunchArgs args{};
@@ -242,20 +242,20 @@ class Sliced : public Guest {
     std::string parameters(12, '\0');
     std::memcpy(parameters.data(), &kAddress, 8);
     std::memcpy(parameters.data() + 8, &kValue, 4);
-    lane_.send(Opcode::kLaunch, args, parameters);
+    ring_.send(Opcode::kLaunch, args, parameters);
   }
   uint64_t send_synchronize(uint64_t stream = 0) {
-    return lane_.send(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{stream});
+    return ring_.send(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{stream});
   }
-  int synchronize(uint64_t stream = 0) { return lane_.answer(send_synchronize(stream)).result; }
+  int synchronize(uint64_t stream = 0) { return ring_.answer(send_synchronize(stream)).result; }
   void wait_for(size_t things) {
-    TestLane::wait([&] { return device().seen().size() >= things; });
+    TestRing::wait([&] { return device().seen().size() >= things; });
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // that there are no more
   }
   using Seen = std::vector<std::string>;
 
   std::unique_ptr<GrantPage> grant_page_ = std::make_unique<GrantPage>();
-  TestLane lane_ = add_lane(0);
+  TestRing ring_ = add_ring(0);
   uint64_t function_ = 0;
   uint32_t loaded_ = 0;
 };

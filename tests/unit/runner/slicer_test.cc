@@ -9,7 +9,7 @@ namespace {
 
 TEST_F(Sliced, BlocksComeInOrderAndWhatFollowsComesAfterThem) {
   launch(10);
-  lane_.send(Opcode::kEventRecord, wire::EventRecordArgs{make_event(), 0, 0, 0});
+  ring_.send(Opcode::kEventRecord, wire::EventRecordArgs{make_event(), 0, 0, 0});
   launch(2);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "6+3", "9+1", "record", "0+2"}));
@@ -42,7 +42,7 @@ TEST_F(Sliced, SoManySlicesAreInFlight) {
   device().end_slice();
   wait_for(4);
   const uint64_t after = send_synchronize();
-  EXPECT_EQ(lane_.answer(after).result, CUDA_SUCCESS);  // the last ones are on the device: it may wait there
+  EXPECT_EQ(ring_.answer(after).result, CUDA_SUCCESS);  // the last ones are on the device: it may wait there
   EXPECT_EQ(device().seen().back(), "9+3");
 }
 
@@ -50,7 +50,7 @@ TEST_F(Sliced, EverySliceAsksAtAClosedGateAndGoesOnWhereItStopped) {
   gate().open = 0;
   launch(9);
   for (uint32_t grant = 1; grant <= 3; ++grant) {
-    TestLane::wait([&] { return gate().asked == grant; });
+    TestRing::wait([&] { return gate().asked == grant; });
     EXPECT_EQ(device().seen().size(), grant - 1);
     gate().granted = grant;
     futex_wake(&gate().granted);
@@ -58,25 +58,25 @@ TEST_F(Sliced, EverySliceAsksAtAClosedGateAndGoesOnWhereItStopped) {
   }
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "6+3"}));
   EXPECT_EQ(gate().begun, 3u);
-  TestLane::wait([&] { return gate().ended == 3; });
+  TestRing::wait([&] { return gate().ended == 3; });
 }
 
 TEST_F(Sliced, OtherStreamsAndWhatIsOnlyMadeGoPast) {
   const uint64_t busy = make_stream(), other = make_stream(), event = make_event(), before = make_event();
-  lane_.send(Opcode::kEventRecord, wire::EventRecordArgs{before, busy, 0, 0});
+  ring_.send(Opcode::kEventRecord, wire::EventRecordArgs{before, busy, 0, 0});
   device().hold = true;
   launch(12, busy);
   wait_for(3);
-  lane_.send(Opcode::kCopyIn, wire::CopyInArgs{device_base(), other, 1, 0}, "x");
+  ring_.send(Opcode::kCopyIn, wire::CopyInArgs{device_base(), other, 1, 0}, "x");
   wait_for(4);
   EXPECT_EQ(device().seen(), (Seen{"record", "0+3", "3+3", "copy"}));
   EXPECT_EQ(synchronize(other), CUDA_SUCCESS);
   EXPECT_NE(make_event(), 0u);
-  EXPECT_EQ(lane_.call(Opcode::kEventQuery, wire::EventQueryArgs{before}).result, CUDA_SUCCESS);
-  EXPECT_EQ(lane_.call(Opcode::kStreamQuery, wire::StreamQueryArgs{busy}).result, CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(ring_.call(Opcode::kEventQuery, wire::EventQueryArgs{before}).result, CUDA_SUCCESS);
+  EXPECT_EQ(ring_.call(Opcode::kStreamQuery, wire::StreamQueryArgs{busy}).result, CUDA_ERROR_NOT_READY);
   // An event that is to be recorded behind the launch, and who waits for it.
-  lane_.send(Opcode::kEventRecord, wire::EventRecordArgs{event, busy, 0, 0});
-  lane_.send(Opcode::kStreamWaitEvent, wire::StreamWaitEventArgs{other, event, 0, 0});
+  ring_.send(Opcode::kEventRecord, wire::EventRecordArgs{event, busy, 0, 0});
+  ring_.send(Opcode::kStreamWaitEvent, wire::StreamWaitEventArgs{other, event, 0, 0});
   launch(1, other);
   wait_for(4);
   EXPECT_EQ(device().seen().size(), 4u);
@@ -152,16 +152,16 @@ TEST_F(Sliced, AProcessMayEndInTheMiddle) {
   // The fixture takes decoder and process down; slices end after that, or never.
 }
 
-TEST_F(Sliced, ALaneGoesWhenItsLaunchIsIssued) {
+TEST_F(Sliced, ARingGoesWhenItsLaunchIsIssued) {
   device().hold = true;
   launch(12);
   wait_for(2);
   std::atomic<bool> gone{false};
-  decoder_->drop_lane(0, [&] { gone = true; });
+  decoder_->drop_ring(0, [&] { gone = true; });
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
   EXPECT_FALSE(gone);
   device().end_all();
-  TestLane::wait([&] { return gone.load(); });
+  TestRing::wait([&] { return gone.load(); });
   EXPECT_EQ(device().seen().size(), 4u);
 }
 
@@ -190,7 +190,7 @@ TEST_F(Beside, SlicesTakeTurnsOnTwoStreamsThatAreJoined) {
   EXPECT_EQ(device().seen(), (Seen{"0+3", "fork 1", "3+3 on 1"}));
   device().end_slice();
   wait_for(5);
-  lane_.send(Opcode::kEventRecord, wire::EventRecordArgs{make_event(), 0, 0, 0});
+  ring_.send(Opcode::kEventRecord, wire::EventRecordArgs{make_event(), 0, 0, 0});
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "fork 1", "3+3 on 1", "6+3", "join", "record"}));
 }
@@ -298,7 +298,7 @@ class Resident : public Sliced {
 
 TEST_F(Resident, GoesOnWhereItStoppedAndWhatFollowsComesAfterIt) {
   launch(12);
-  lane_.send(Opcode::kEventRecord, wire::EventRecordArgs{make_event(), 0, 0, 0});
+  ring_.send(Opcode::kEventRecord, wire::EventRecordArgs{make_event(), 0, 0, 0});
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   const Seen expected = {
       "3 resident from 0", "copy", "3 resident from 5", "copy", "3 resident from 10", "copy", "record"};
@@ -312,7 +312,7 @@ TEST_F(Resident, AClosedGateIsAskedAgain) {
   gate().open = 0;
   launch(7);
   for (uint32_t grant = 1; grant <= 2; ++grant) {
-    TestLane::wait([&] { return gate().asked == grant; });
+    TestRing::wait([&] { return gate().asked == grant; });
     EXPECT_EQ(device().seen().size(), 2 * (grant - 1));
     gate().granted = grant;
     futex_wake(&gate().granted);

@@ -8,7 +8,7 @@
 #include "backend/control/packet.h"
 #include "backend/session/direct_frontend.h"
 #include "backend/session/vm_frontend.h"
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 #include "tests/unit/session/fake_runner.h"
 
 namespace bandsaw {
@@ -156,7 +156,7 @@ TEST_F(VmFrontendTest, AVmFromBootToItsEnd) {
   add_ram(2, 0x100000, 16u << 20);
   frontend->on_driver_ready();
   ASSERT_EQ(ask(create_process(1)), 0);
-  EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 1, 0, 0, {{0x100000, VGPU_LANE_BYTES}})), 0);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_RING, 1, 0, 0, {{0x100000, VGPU_RING_BYTES}})), 0);
   EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 0, 4096, {{0x9f000, 0x2000}})), EFAULT);  // into the hole
   bool removed = false;
   frontend->on_ram_removed(1, [&] { removed = true; });

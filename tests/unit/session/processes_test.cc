@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/control/event_ptr.h"
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 #include "tests/unit/session/fake_runner.h"
 
 namespace bandsaw {
@@ -123,24 +123,24 @@ TEST_F(ProcessesTest, UnknownProcess) {
   for (const uint32_t type : {VGPU_CTL_DESTROY_PROCESS, VGPU_CTL_KICK, VGPU_CTL_PING}) {
     EXPECT_EQ(ask(simple(type, 5)), ENOENT);
   }
-  EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 5, 0, 0, {{0, VGPU_LANE_BYTES}})), ENOENT);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_RING, 5, 0, 0, {{0, VGPU_RING_BYTES}})), ENOENT);
   EXPECT_EQ(ask(drop(VGPU_CTL_DROP_REGION, 5, 0)), ENOENT);
   EXPECT_EQ(ask(simple(VGPU_CTL_PING, 0)), 0);
 }
 
-TEST_F(ProcessesTest, LanesAreForwardedAndCounted) {
+TEST_F(ProcessesTest, RingsAreForwardedAndCounted) {
   start();
-  for (uint32_t id = 0; id < VGPU_LANES_MAX; ++id) {
-    ask(add(VGPU_CTL_ADD_LANE, 1, id, 0, {{0, VGPU_LANE_BYTES}}));
+  for (uint32_t id = 0; id < VGPU_RINGS_MAX; ++id) {
+    ask(add(VGPU_CTL_ADD_RING, 1, id, 0, {{0, VGPU_RING_BYTES}}));
     ASSERT_EQ(answered(), 0);
   }
-  EXPECT_EQ(source.last().last().message.type, RunnerMessageType::kAddLane);
-  EXPECT_EQ(source.last().last().message.id, VGPU_LANES_MAX - 1);
-  EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 1, 5000, 0, {{0, VGPU_LANE_BYTES}})), ENOSPC);
-  EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 1, 7, 0, {{0, VGPU_LANE_BYTES}})), EEXIST);
-  ask(drop(VGPU_CTL_DROP_LANE, 1, 7));
+  EXPECT_EQ(source.last().last().message.type, RunnerMessageType::kAddRing);
+  EXPECT_EQ(source.last().last().message.id, VGPU_RINGS_MAX - 1);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_RING, 1, 5000, 0, {{0, VGPU_RING_BYTES}})), ENOSPC);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_RING, 1, 7, 0, {{0, VGPU_RING_BYTES}})), EEXIST);
+  ask(drop(VGPU_CTL_DROP_RING, 1, 7));
   EXPECT_EQ(answered(), 0);
-  ask(add(VGPU_CTL_ADD_LANE, 1, 7, 0, {{0, VGPU_LANE_BYTES}}));
+  ask(add(VGPU_CTL_ADD_RING, 1, 7, 0, {{0, VGPU_RING_BYTES}}));
   EXPECT_EQ(answered(), 0);
 }
 
@@ -198,7 +198,7 @@ TEST_F(ProcessesTest, DropsAreCheckedAndAnIdIsFreeOnlyAfterwards) {
   EXPECT_EQ(ask(drop(VGPU_CTL_DROP_REGION, 1, 1)), ENOENT);
   ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}}));
   answered();
-  EXPECT_EQ(ask(drop(VGPU_CTL_DROP_LANE, 1, 1)), ENOENT);
+  EXPECT_EQ(ask(drop(VGPU_CTL_DROP_RING, 1, 1)), ENOENT);
   EXPECT_EQ(ask(drop(VGPU_CTL_DROP_REGION, 1, 1)), -1);
   const auto dropping = pending;
   EXPECT_EQ(ask(drop(VGPU_CTL_DROP_REGION, 1, 1)), ENOENT);
@@ -318,9 +318,9 @@ TEST_F(ProcessesTest, DirectModeHandsOutArenaAndKick) {
   EXPECT_EQ(source.last().last().fds, 5u);
   EXPECT_EQ(answered(), 0);
   ASSERT_EQ(last_fds.size(), 2u);
-  ask(add(VGPU_CTL_ADD_LANE, 1, 0, 0, {{0, VGPU_LANE_BYTES}}));
+  ask(add(VGPU_CTL_ADD_RING, 1, 0, 0, {{0, VGPU_RING_BYTES}}));
   EXPECT_EQ(answered(), 0);
-  EXPECT_EQ(ask(add(VGPU_CTL_ADD_LANE, 1, 1, 0, {{(16u << 20) - 4096, VGPU_LANE_BYTES}})), EFAULT);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_RING, 1, 1, 0, {{(16u << 20) - 4096, VGPU_RING_BYTES}})), EFAULT);
   EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, kBase + 4096, {{8192, 4096}}, kVisible)), EINVAL);
   ask(add(VGPU_CTL_ADD_REGION, 1, 1, kBase + 4096, {{4096, 4096}, {8192, 4096}}, kVisible));
   EXPECT_EQ(answered(), 0);

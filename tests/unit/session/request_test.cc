@@ -1,6 +1,6 @@
 #include "backend/session/request.h"
 
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 #include "tests/unit/session/fake_runner.h"
 
 namespace bandsaw {
@@ -22,7 +22,7 @@ TEST(Request, ExactLengthsOnly) {
       const bool good =
           (header_only && length == sizeof(vgpu_ctl_header)) ||
           (type == VGPU_CTL_CREATE_PROCESS && length == sizeof(vgpu_ctl_create_process)) ||
-          ((type == VGPU_CTL_DROP_LANE || type == VGPU_CTL_DROP_REGION) && length == sizeof(vgpu_ctl_drop));
+          ((type == VGPU_CTL_DROP_RING || type == VGPU_CTL_DROP_REGION) && length == sizeof(vgpu_ctl_drop));
       EXPECT_EQ(parse_request(bytes).ok(), good) << type << " " << length;
     }
   }
@@ -46,7 +46,7 @@ TEST(Request, SegmentCountMustMatchItsBytes) {
 TEST(Mapping, AcceptsPagesAtTheEdges) {
   EXPECT_TRUE(checked(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}})).ok());
   EXPECT_TRUE(checked(add(VGPU_CTL_ADD_REGION, 1, 1, kGuestAddressEnd - 4096, {{kTop - 8191, 4096}})).ok());
-  EXPECT_TRUE(checked(add(VGPU_CTL_ADD_LANE, 1, 1, 0, {{0, VGPU_LANE_BYTES}})).ok());
+  EXPECT_TRUE(checked(add(VGPU_CTL_ADD_RING, 1, 1, 0, {{0, VGPU_RING_BYTES}})).ok());
 }
 
 TEST(Mapping, RefusesWhatIsNotPagesOrOverflows) {
@@ -65,14 +65,14 @@ TEST(Mapping, RefusesWhatIsNotPagesOrOverflows) {
   EXPECT_EQ(region(4096, {{0, 1ull << 63}, {0, 1ull << 63}}), EINVAL);  // the sum wraps to 0
 }
 
-TEST(Mapping, SumAndFlagsAndLaneSize) {
+TEST(Mapping, SumAndFlagsAndRingSize) {
   auto bytes = add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}});
   const uint64_t wrong = 8192;
   std::memcpy(bytes.data() + offsetof(vgpu_ctl_add_region, bytes), &wrong, sizeof wrong);
   EXPECT_EQ(checked(bytes).code(), EINVAL);
   EXPECT_EQ(checked(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}}, 4)).code(), EINVAL);
-  EXPECT_EQ(checked(add(VGPU_CTL_ADD_LANE, 1, 1, 4096, {{0, VGPU_LANE_BYTES}}, 1)).code(), EINVAL);
-  EXPECT_EQ(checked(add(VGPU_CTL_ADD_LANE, 1, 1, 4096, {{0, 4096}})).code(), EINVAL);
+  EXPECT_EQ(checked(add(VGPU_CTL_ADD_RING, 1, 1, 4096, {{0, VGPU_RING_BYTES}}, 1)).code(), EINVAL);
+  EXPECT_EQ(checked(add(VGPU_CTL_ADD_RING, 1, 1, 4096, {{0, 4096}})).code(), EINVAL);
 }
 
 TEST(Text, OfGuestsIsMadePrintable) {

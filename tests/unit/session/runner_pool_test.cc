@@ -73,11 +73,11 @@ TEST_F(RunnerPoolTest, AnswersAreMatchedAndDeathAnswersTheRest) {
   pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
   ASSERT_TRUE(turn([&] { return taken; }));
   int first = -1, second = -1, gone = -1;
-  taken->send({.type = RunnerMessageType::kAddLane}, {}, {}, [&](int error) { first = error; });
+  taken->send({.type = RunnerMessageType::kAddRing}, {}, {}, [&](int error) { first = error; });
   ASSERT_TRUE(turn([&] { return first == 0; }));
   taken->set_on_gone([&] { gone = second; });
   ::kill(taken->pid(), SIGKILL);
-  taken->send({.type = RunnerMessageType::kAddLane}, {}, {}, [&](int error) { second = error; });
+  taken->send({.type = RunnerMessageType::kAddRing}, {}, {}, [&](int error) { second = error; });
   EXPECT_TRUE(turn([&] { return gone != -1; }));
   EXPECT_EQ(gone, EPIPE);
 }

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "guest-driver/uapi/vgpu_ioctl.h"
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 #include "tests/vm/module/protocol.h"
 
 extern int failures;
@@ -30,7 +30,7 @@ extern int failures;
 
 struct client {
   int fd;
-  struct vgpu_lane_header* lane;
+  struct vgpu_ring_header* ring;
   uint64_t seen;
 };
 
@@ -46,25 +46,25 @@ static inline int hello(int fd, int hash_byte, struct vgpu_ioc_hello* hello) {
   return ioctl(fd, VGPU_IOC_HELLO, hello);
 }
 
-static inline void* map_lane(int fd, uint32_t id) {
-  return mmap(NULL, VGPU_LANE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)id * VGPU_LANE_BYTES);
+static inline void* map_ring(int fd, uint32_t id) {
+  return mmap(NULL, VGPU_RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)id * VGPU_RING_BYTES);
 }
 
-/* A process of its own on the host, with lane 0. */
+/* A process of its own on the host, with ring 0. */
 static inline struct client start(void) {
   struct client c = {.fd = open("/dev/vgpu0", O_RDWR | O_CLOEXEC)};
   struct vgpu_ioc_hello h;
-  struct vgpu_ioc_lane lane;
+  struct vgpu_ioc_ring ring;
   CHECK(c.fd >= 0);
   CHECK(hello(c.fd, kHostHashByte, &h) == 0);
-  CHECK(ioctl(c.fd, VGPU_IOC_ADD_LANE, &lane) == 0 && lane.id == 0);
-  c.lane = map_lane(c.fd, 0);
-  CHECK(c.lane != MAP_FAILED);
+  CHECK(ioctl(c.fd, VGPU_IOC_ADD_RING, &ring) == 0 && ring.id == 0);
+  c.ring = map_ring(c.fd, 0);
+  CHECK(c.ring != MAP_FAILED);
   return c;
 }
 
 static inline void stop(struct client* c) {
-  munmap(c->lane, VGPU_LANE_BYTES); /* a mapping keeps the file open */
+  munmap(c->ring, VGPU_RING_BYTES); /* a mapping keeps the file open */
   close(c->fd);
 }
 
@@ -76,10 +76,10 @@ static inline int wait_event(struct client* c, uint32_t milliseconds) {
 }
 
 static inline struct KickResult kick(struct client* c) {
-  struct KickResult* result = (struct KickResult*)((char*)c->lane + VGPU_LANE_REPLY_OFFSET);
-  c->lane->tail++;
+  struct KickResult* result = (struct KickResult*)((char*)c->ring + VGPU_RING_REPLY_OFFSET);
+  c->ring->tail++;
   CHECK(ioctl(c->fd, VGPU_IOC_KICK) == 0);
-  while (__atomic_load_n(&c->lane->head, __ATOMIC_ACQUIRE) != c->lane->tail)
+  while (__atomic_load_n(&c->ring->head, __ATOMIC_ACQUIRE) != c->ring->tail)
     if (wait_event(c, 5000) != 0) {
       printf("FAIL kick: %s\n", strerror(errno));
       failures++;

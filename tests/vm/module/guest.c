@@ -12,39 +12,39 @@ int failures;
 static void test_hello(void) {
   int fd = open("/dev/vgpu0", O_RDWR | O_CLOEXEC);
   struct vgpu_ioc_hello h;
-  struct vgpu_ioc_lane lane;
-  FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_LANE, &lane), ENOTCONN);
+  struct vgpu_ioc_ring ring;
+  FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_RING, &ring), ENOTCONN);
   FAILS_WITH(ioctl(fd, VGPU_IOC_KICK), ENOTCONN);
   FAILS_WITH(hello(fd, 1, &h), EPROTO);
   CHECK(h.host_schema_hash[0] == kHostHashByte && h.host_schema_hash[VGPU_HASH_BYTES - 1] == kHostHashByte);
-  FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_LANE, &lane), ENOTCONN);
+  FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_RING, &ring), ENOTCONN);
   CHECK(hello(fd, kHostHashByte, &h) == 0 && h.window_base == VGPU_WINDOW_BASE_0);
   FAILS_WITH(hello(fd, kHostHashByte, &h), EALREADY);
   CHECK(ioctl(fd, VGPU_IOC_PING) == 0);
   FAILS_WITH(ioctl(fd, _IO('V', 99)), ENOTTY);
-  FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_LANE, (void*)8), EFAULT);
+  FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_RING, (void*)8), EFAULT);
   close(fd);
 }
 
-static void test_lanes(void) {
+static void test_rings(void) {
   struct client c = start();
-  struct vgpu_ioc_lane one, two;
-  CHECK(ioctl(c.fd, VGPU_IOC_ADD_LANE, &one) == 0 && ioctl(c.fd, VGPU_IOC_ADD_LANE, &two) == 0 && one.id != two.id);
-  char* p = map_lane(c.fd, one.id);
+  struct vgpu_ioc_ring one, two;
+  CHECK(ioctl(c.fd, VGPU_IOC_ADD_RING, &one) == 0 && ioctl(c.fd, VGPU_IOC_ADD_RING, &two) == 0 && one.id != two.id);
+  char* p = map_ring(c.fd, one.id);
   CHECK(p != MAP_FAILED);
-  for (unsigned i = 0; i < VGPU_LANE_BYTES; i++) failures += p[i] != 0;
-  memset(p, 0x11, VGPU_LANE_BYTES);
-  char* again = map_lane(c.fd, one.id);
-  CHECK(again != MAP_FAILED && again[VGPU_LANE_BYTES - 1] == 0x11);
-  FAILS_WITH((long)mmap(NULL, VGPU_LANE_BYTES / 2, PROT_READ, MAP_SHARED, c.fd, 0), EINVAL);
-  FAILS_WITH((long)mmap(NULL, VGPU_LANE_BYTES, PROT_READ, MAP_PRIVATE, c.fd, 0), EINVAL);
-  FAILS_WITH((long)mmap(NULL, VGPU_LANE_BYTES, PROT_READ, MAP_SHARED, c.fd, 4096), EINVAL);
-  FAILS_WITH((long)map_lane(c.fd, 77), ENOENT);
-  CHECK(ioctl(c.fd, VGPU_IOC_DROP_LANE, &one) == 0);
-  FAILS_WITH(ioctl(c.fd, VGPU_IOC_DROP_LANE, &one), ENOENT);
-  CHECK(p[0] == 0x11); /* still mapped, no longer a lane */
-  munmap(p, VGPU_LANE_BYTES);
-  munmap(again, VGPU_LANE_BYTES);
+  for (unsigned i = 0; i < VGPU_RING_BYTES; i++) failures += p[i] != 0;
+  memset(p, 0x11, VGPU_RING_BYTES);
+  char* again = map_ring(c.fd, one.id);
+  CHECK(again != MAP_FAILED && again[VGPU_RING_BYTES - 1] == 0x11);
+  FAILS_WITH((long)mmap(NULL, VGPU_RING_BYTES / 2, PROT_READ, MAP_SHARED, c.fd, 0), EINVAL);
+  FAILS_WITH((long)mmap(NULL, VGPU_RING_BYTES, PROT_READ, MAP_PRIVATE, c.fd, 0), EINVAL);
+  FAILS_WITH((long)mmap(NULL, VGPU_RING_BYTES, PROT_READ, MAP_SHARED, c.fd, 4096), EINVAL);
+  FAILS_WITH((long)map_ring(c.fd, 77), ENOENT);
+  CHECK(ioctl(c.fd, VGPU_IOC_DROP_RING, &one) == 0);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_DROP_RING, &one), ENOENT);
+  CHECK(p[0] == 0x11); /* still mapped, no longer a ring */
+  munmap(p, VGPU_RING_BYTES);
+  munmap(again, VGPU_RING_BYTES);
   stop(&c);
 }
 
@@ -130,8 +130,8 @@ static void test_fork(void) {
     int bad = 0;
     bad |= !(ioctl(c.fd, VGPU_IOC_PING) == -1 && errno == EBADF);
     bad |= !(ioctl(c.fd, VGPU_IOC_PIN, &r) == -1 && errno == EBADF);
-    bad |= !(map_lane(c.fd, 0) == MAP_FAILED && errno == EBADF);
-    bad |= !(msync((void*)c.lane, VGPU_LANE_BYTES, MS_ASYNC) == -1 && errno == ENOMEM); /* not inherited */
+    bad |= !(map_ring(c.fd, 0) == MAP_FAILED && errno == EBADF);
+    bad |= !(msync((void*)c.ring, VGPU_RING_BYTES, MS_ASYNC) == -1 && errno == ENOMEM); /* not inherited */
     _exit(bad);
   }
   int status = 0;
@@ -146,7 +146,7 @@ static void wait_for_processes(struct client* c, unsigned count) {
   CHECK(kick(c).processes == count);
 }
 
-/* A process that is killed while it has lanes, pinned memory and a forked child that keeps the descriptor. */
+/* A process that is killed while it has rings, pinned memory and a forked child that keeps the descriptor. */
 static void test_death(void) {
   struct client c = start();
   int ready[2];
@@ -182,14 +182,14 @@ static void* churn(void* argument) {
   char* p = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   for (int i = 0; i < 40; i++) {
     struct vgpu_ioc_region r = region_of(p, 1 << 20, 0);
-    struct vgpu_ioc_lane lane;
+    struct vgpu_ioc_ring ring;
     struct vgpu_ioc_watched watched = {.region = r};
     CHECK(ioctl(c->fd, VGPU_IOC_PIN, &r) == 0);
     CHECK(ioctl(c->fd, VGPU_IOC_PIN_WATCHED, &watched) == 0);
     CHECK(madvise(p + (i % 4 << 18), 1 << 18, MADV_DONTNEED) == 0);
-    CHECK(ioctl(c->fd, VGPU_IOC_ADD_LANE, &lane) == 0);
+    CHECK(ioctl(c->fd, VGPU_IOC_ADD_RING, &ring) == 0);
     CHECK(ioctl(c->fd, VGPU_IOC_KICK) == 0);
-    CHECK(ioctl(c->fd, VGPU_IOC_DROP_LANE, &lane) == 0);
+    CHECK(ioctl(c->fd, VGPU_IOC_DROP_RING, &ring) == 0);
     CHECK(ioctl(c->fd, VGPU_IOC_UNPIN, &r) == 0);
     CHECK(ioctl(c->fd, VGPU_IOC_UNPIN, &watched.region) == 0);
   }
@@ -250,7 +250,7 @@ static void test_threads(void) {
 static void test_lost(void) {
   struct client c = start();
   struct vgpu_ioc_region r = region_of(&c, 4096, 0);
-  c.lane->reserved0 = kCommandLose;
+  c.ring->reserved0 = kCommandLose;
   CHECK(ioctl(c.fd, VGPU_IOC_KICK) == 0);
   FAILS_WITH(wait_event(&c, 5000), EPIPE);
   FAILS_WITH(ioctl(c.fd, VGPU_IOC_KICK), EPIPE);
@@ -300,14 +300,14 @@ static void test_unbind(const char* virtio_device) {
 /* The session falls silent: a ping fails within seconds, and after a reset (unbind) all is well again. */
 static void test_silence(const char* virtio_device) {
   struct client c = start();
-  c.lane->reserved0 = kCommandSilence;
+  c.ring->reserved0 = kCommandSilence;
   kick(&c);
   double begin = now();
   FAILS_WITH(ioctl(c.fd, VGPU_IOC_PING), EPIPE);
   CHECK(now() - begin < 6);
-  struct vgpu_ioc_lane lane;
+  struct vgpu_ioc_ring ring;
   begin = now();
-  FAILS_WITH(ioctl(c.fd, VGPU_IOC_ADD_LANE, &lane), EPIPE);
+  FAILS_WITH(ioctl(c.fd, VGPU_IOC_ADD_RING, &ring), EPIPE);
   printf("silence noticed after %.1f s\n", now() - begin);
   stop(&c);
   CHECK(open("/dev/vgpu0", O_RDWR) == -1 && errno == EIO);
@@ -333,7 +333,7 @@ int main(int argc, char** argv) {
   }
   if (argc == 2 && strcmp(argv[1], "die") == 0) {
     struct client c = start();
-    c.lane->reserved0 = kCommandDie;
+    c.ring->reserved0 = kCommandDie;
     CHECK(ioctl(c.fd, VGPU_IOC_KICK) == 0);
     FAILS_WITH(ioctl(c.fd, VGPU_IOC_PING), EPIPE);
     printf("session died: %s\n", failures ? "FAIL" : "noticed");
@@ -341,7 +341,7 @@ int main(int argc, char** argv) {
   }
   if (argc != 2) return 2;
   printf("hello\n"), test_hello();
-  printf("lanes\n"), test_lanes();
+  printf("rings\n"), test_rings();
   printf("pages\n"), test_pages();
   printf("pin errors\n"), test_pin_errors();
   printf("watch\n"), test_watch();

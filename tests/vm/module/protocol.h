@@ -4,13 +4,13 @@
 
 #include <stdint.h>
 
-/* In reserved0 of lane 0's header. */
+/* In reserved0 of ring 0's header. */
 enum { kCommandVisit = 0, kCommandLose = 1, kCommandSilence = 2, kCommandDie = 3 };
 
 #define kHostHashByte 0x42
 #define kSumFactor 1099511628211ull
 
-/* At the reply area of lane 0. */
+/* At the reply area of ring 0. */
 struct KickResult {
   uint64_t sum;      /* sum = sum * kSumFactor + first word of the page; each word is copied to the second */
   uint64_t segments;

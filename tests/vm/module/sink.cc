@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 #include "hypervisor/vfio_user/server.h"
 #include "hypervisor/virtio/device.h"
 #include "memory/base/log.h"
@@ -31,7 +31,7 @@ struct Shared {
 };
 
 struct Process {
-  std::map<uint32_t, Shared> lanes, regions;
+  std::map<uint32_t, Shared> rings, regions;
 };
 
 class Sink final : public virtio::DeviceSink {
@@ -92,12 +92,12 @@ class Sink final : public virtio::DeviceSink {
       case VGPU_CTL_DESTROY_PROCESS:
         processes_.erase(found);
         return 0;
-      case VGPU_CTL_ADD_LANE:
-        return add(process.lanes, request);
+      case VGPU_CTL_ADD_RING:
+        return add(process.rings, request);
       case VGPU_CTL_ADD_REGION:
         return add(process.regions, request);
-      case VGPU_CTL_DROP_LANE:
-        return drop(process.lanes, request);
+      case VGPU_CTL_DROP_RING:
+        return drop(process.rings, request);
       case VGPU_CTL_DROP_REGION:
         return drop(process.regions, request);
       case VGPU_CTL_KICK:
@@ -142,9 +142,9 @@ class Sink final : public virtio::DeviceSink {
     return table.erase(drop.id) ? 0 : ENOENT;
   }
 
-  // A lane's bytes by offset; its pages need not be contiguous.
-  uint8_t* lane_at(const Shared& lane, uint64_t offset, uint64_t bytes) {
-    for (const vgpu_segment& segment : lane.segments) {
+  // A ring's bytes by offset; its pages need not be contiguous.
+  uint8_t* ring_at(const Shared& ring, uint64_t offset, uint64_t bytes) {
+    for (const vgpu_segment& segment : ring.segments) {
       if (offset < segment.bytes) return at(segment.address + offset, bytes);
       offset -= segment.bytes;
     }
@@ -152,10 +152,10 @@ class Sink final : public virtio::DeviceSink {
   }
 
   uint32_t kick(uint32_t id, Process& process) {
-    const auto lane = process.lanes.find(0);
-    if (lane == process.lanes.end()) return ENOENT;
-    auto* header = reinterpret_cast<vgpu_lane_header*>(lane_at(lane->second, 0, sizeof(vgpu_lane_header)));
-    auto* result = reinterpret_cast<KickResult*>(lane_at(lane->second, VGPU_LANE_REPLY_OFFSET, sizeof(KickResult)));
+    const auto ring = process.rings.find(0);
+    if (ring == process.rings.end()) return ENOENT;
+    auto* header = reinterpret_cast<vgpu_ring_header*>(ring_at(ring->second, 0, sizeof(vgpu_ring_header)));
+    auto* result = reinterpret_cast<KickResult*>(ring_at(ring->second, VGPU_RING_REPLY_OFFSET, sizeof(KickResult)));
     if (header->reserved0 == kCommandLose) {
       device->post_event(VGPU_EVENT_PROCESS_LOST, id);
       return 0;

@@ -3,7 +3,7 @@
 
 __global__ void nothing() {}
 
-// Launches go into the lane in bursts small enough that it never fills, so that only issuing is timed.
+// Launches go into the ring in bursts small enough that it never fills, so that only issuing is timed.
 static double issue_us() {
   constexpr int kBurst = 100, kBursts = 60;
   std::vector<double> each;

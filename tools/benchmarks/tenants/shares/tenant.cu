@@ -75,9 +75,9 @@ struct Task {
 };
 
 // A stream with at most `depth` tasks queued, each with an event behind it.
-class Lane {
+class TaskQueue {
  public:
-  Lane(const Work& work, std::string kind, int depth, std::vector<Task>* log)
+  TaskQueue(const Work& work, std::string kind, int depth, std::vector<Task>* log)
       : work_(work), kind_(std::move(kind)), log_(log) {
     CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     for (int i = 0; i < depth; ++i) {
@@ -220,7 +220,7 @@ class Tenant {
     if (log_wanted_) log_.reserve(1 << 20);
     for (const std::string& each : {main_kind_, side_kind_}) {  // code is loaded at its first launch
       if (each.empty()) continue;
-      Lane warm(work_, each, 1, nullptr);
+      TaskQueue warm(work_, each, 1, nullptr);
       warm.push(1, 0);
       warm.wait_oldest();
     }
@@ -271,10 +271,10 @@ class Tenant {
     return copies ? static_cast<size_t>(options.number("copy_mib", 8) * (1 << 20)) : 0;
   }
 
-  void push(Lane& lane, const std::string& kind) {
-    if (kind == "copy" || kind == "tiny") return lane.push(1, kind == "copy" ? static_cast<float>(copy_us_) : 0);
+  void push(TaskQueue& queue, const std::string& kind) {
+    if (kind == "copy" || kind == "tiny") return queue.push(1, kind == "copy" ? static_cast<float>(copy_us_) : 0);
     const int rounds = lengths_.rounds(lengths_.next_us());
-    lane.push(rounds, static_cast<float>(lengths_.nominal_us(rounds)));
+    queue.push(rounds, static_cast<float>(lengths_.nominal_us(rounds)));
   }
 
   // The light half of a mixed load: one task now and then, which nothing waits for.
@@ -291,7 +291,7 @@ class Tenant {
   std::vector<Task> log_;
   const bool log_wanted_;
   Lengths lengths_;
-  Lane main_, side_;
+  TaskQueue main_, side_;
   const int64_t side_every_ns_;
   const double copy_us_;
   int64_t side_next_ = 0, begin_ = 0, end_ = 0;

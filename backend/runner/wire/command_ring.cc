@@ -1,4 +1,4 @@
-#include "backend/runner/wire/lane.h"
+#include "backend/runner/wire/command_ring.h"
 
 #include <unistd.h>
 
@@ -12,9 +12,9 @@
 namespace bandsaw::runner {
 namespace {
 
-static_assert(sizeof(vgpu_lane_header) <= VGPU_LANE_RING_OFFSET);
-static_assert(VGPU_LANE_REPLY_OFFSET + VGPU_LANE_REPLY_BYTES <= VGPU_LANE_BYTES);
-static_assert(VGPU_LANE_RING_BYTES % VGPU_RECORD_ALIGN == 0 && sizeof(vgpu_record) % VGPU_RECORD_ALIGN == 0);
+static_assert(sizeof(vgpu_ring_header) <= VGPU_RING_RECORDS_OFFSET);
+static_assert(VGPU_RING_REPLY_OFFSET + VGPU_RING_REPLY_BYTES <= VGPU_RING_BYTES);
+static_assert(VGPU_RING_RECORDS_BYTES % VGPU_RECORD_ALIGN == 0 && sizeof(vgpu_record) % VGPU_RECORD_ALIGN == 0);
 
 // Words shared with the guest; the compiler may not read them twice.
 template <typename T>
@@ -54,20 +54,20 @@ class EventWaker : public Waker {
 std::unique_ptr<Waker> make_futex_waker() { return std::make_unique<FutexWaker>(); }
 std::unique_ptr<Waker> make_event_waker(UniqueFd event) { return std::make_unique<EventWaker>(std::move(event)); }
 
-Lane::Lane(uint32_t id, RegionRef memory, Waker* waker, const std::atomic<bool>* output_pending)
+CommandRing::CommandRing(uint32_t id, RegionRef memory, Waker* waker, const std::atomic<bool>* output_pending)
     : id_(id),
       waker_(waker),
       output_pending_(output_pending),
       memory_(std::move(memory)),
-      header_(reinterpret_cast<vgpu_lane_header*>(memory_->host())),
-      ring_(memory_->host() + VGPU_LANE_RING_OFFSET),
-      reply_(memory_->host() + VGPU_LANE_REPLY_OFFSET) {
+      header_(reinterpret_cast<vgpu_ring_header*>(memory_->host())),
+      records_(memory_->host() + VGPU_RING_RECORDS_OFFSET),
+      reply_(memory_->host() + VGPU_RING_REPLY_OFFSET) {
   // Guests hand over zeroed pages; this side's count begins at 0 in any case.
   store(header_->head, __u64{0}, std::memory_order_release);
 }
 
-Lane::Take Lane::broken(std::string* why, std::string text) {
-  *why = fmt::format("lane {}: {}", id_, text);
+CommandRing::Take CommandRing::broken(std::string* why, std::string text) {
+  *why = fmt::format("ring {}: {}", id_, text);
   head_ = tail_ - tail_ % VGPU_RECORD_ALIGN;
   tail_ = head_;
   store(header_->head, static_cast<__u64>(head_), std::memory_order_release);
@@ -75,39 +75,39 @@ Lane::Take Lane::broken(std::string* why, std::string text) {
 }
 
 // The next record's lines lie in the cache of the guest's core; they come over while this one is executed.
-void Lane::prefetch_next() const {
+void CommandRing::prefetch_next() const {
   constexpr uint64_t kLine = 64, kLines = 4;  // a launch with a few parameters
   for (uint64_t i = 0; i < kLines; ++i) {
-    __builtin_prefetch(ring_ + (head_ + i * kLine) % VGPU_LANE_RING_BYTES);
+    __builtin_prefetch(records_ + (head_ + i * kLine) % VGPU_RING_RECORDS_BYTES);
   }
 }
 
-Lane::Take Lane::take(Record* record, std::string* why) {
+CommandRing::Take CommandRing::take(Record* record, std::string* why) {
   for (;;) {
     if (head_ == tail_) {
       const uint64_t tail = load(header_->tail, std::memory_order_acquire);
       if (tail == head_) return Take::kNothing;
       const uint64_t before = std::exchange(tail_, tail);
-      if (tail - head_ > VGPU_LANE_RING_BYTES || tail % VGPU_RECORD_ALIGN != 0) {
+      if (tail - head_ > VGPU_RING_RECORDS_BYTES || tail % VGPU_RECORD_ALIGN != 0) {
         return broken(why, fmt::format("the tail went from {} to {}", before, tail));
       }
     }
-    const uint64_t at = head_ % VGPU_LANE_RING_BYTES;
-    const uint64_t room = VGPU_LANE_RING_BYTES - at;
+    const uint64_t at = head_ % VGPU_RING_RECORDS_BYTES;
+    const uint64_t room = VGPU_RING_RECORDS_BYTES - at;
     const auto front =
-        std::bit_cast<Front>(load(*reinterpret_cast<const uint64_t*>(ring_ + at), std::memory_order_relaxed));
+        std::bit_cast<Front>(load(*reinterpret_cast<const uint64_t*>(records_ + at), std::memory_order_relaxed));
     if (front.opcode == VGPU_OPCODE_PAD) {
       if (front.bytes != room || front.bytes > tail_ - head_) {
-        return broken(why, fmt::format("padding of {} bytes where {} are left in the ring", front.bytes, room));
+        return broken(why, fmt::format("padding of {} bytes where {} are left in the record area", front.bytes, room));
       }
     } else {
       if (front.bytes < sizeof(vgpu_record) || front.bytes % VGPU_RECORD_ALIGN != 0 ||
           front.bytes > VGPU_RECORD_MAX_BYTES || front.bytes > room || front.bytes > tail_ - head_) {
-        return broken(why, fmt::format("a record of {} bytes with {} published and {} to the ring's end", front.bytes,
-                                       tail_ - head_, room));
+        return broken(why, fmt::format("a record of {} bytes with {} published and {} to the record area's end",
+                                       front.bytes, tail_ - head_, room));
       }
       record->bytes.resize(front.bytes);
-      std::memcpy(record->bytes.data(), ring_ + at, front.bytes);
+      std::memcpy(record->bytes.data(), records_ + at, front.bytes);
       std::memcpy(record->bytes.data(), &front, sizeof(front));  // as checked, should the guest have written since
       std::memcpy(&record->header, record->bytes.data(), sizeof(vgpu_record));
     }
@@ -118,31 +118,34 @@ Lane::Take Lane::take(Record* record, std::string* why) {
   }
 }
 
-bool Lane::has_more() const {
+bool CommandRing::has_more() const {
   return !has_pending && (head_ != tail_ || load(header_->tail, std::memory_order_acquire) != head_);
 }
 
-void Lane::set_sleeping(bool sleeping) { store(header_->host_sleeping, __u32{sleeping}, std::memory_order_relaxed); }
+void CommandRing::set_sleeping(bool sleeping) {
+  store(header_->host_sleeping, __u32{sleeping}, std::memory_order_relaxed);
+}
 
-RegionRef Lane::close() {
+RegionRef CommandRing::close() {
   std::lock_guard lock(mutex_);
   closed_ = true;
   return std::move(memory_);
 }
 
-bool Lane::begin_sync(bool synchronising) {
+bool CommandRing::begin_sync(bool synchronising) {
   std::lock_guard lock(mutex_);
   if (std::exchange(unanswered_, true)) return false;
   synchronising_ = synchronising;
   return true;
 }
 
-void Lane::reply(uint64_t seq, CUresult result, std::span<const std::byte> fixed, std::span<const std::byte> tail) {
+void CommandRing::reply(uint64_t seq, CUresult result, std::span<const std::byte> fixed,
+                        std::span<const std::byte> tail) {
   std::lock_guard lock(mutex_);
   unanswered_ = false;
   if (closed_) return;
   if (synchronising_ && result == CUDA_SUCCESS) result = std::exchange(late_error_, CUDA_SUCCESS);
-  if (fixed.size() + tail.size() > VGPU_LANE_REPLY_BYTES) {
+  if (fixed.size() + tail.size() > VGPU_RING_REPLY_BYTES) {
     SPDLOG_ERROR("a reply of {} bytes does not fit", fixed.size() + tail.size());
     result = CUDA_ERROR_NOT_SUPPORTED;
     fixed = tail = {};
@@ -157,21 +160,21 @@ void Lane::reply(uint64_t seq, CUresult result, std::span<const std::byte> fixed
   wake_if_waiting();
 }
 
-void Lane::done(const vgpu_done& done, CUresult result) {
+void CommandRing::done(const vgpu_done& done, CUresult result) {
   if (done.token == 0) return;
   const uint64_t word = (static_cast<uint64_t>(done.token) << 32) | static_cast<uint32_t>(result);
   std::lock_guard lock(mutex_);
   if (closed_) return;
-  store(header_->done[done.slot % VGPU_LANE_DONE_SLOTS], static_cast<__u64>(word), std::memory_order_release);
+  store(header_->done[done.slot % VGPU_RING_DONE_SLOTS], static_cast<__u64>(word), std::memory_order_release);
   wake_if_waiting();
 }
 
-void Lane::set_late_error(CUresult error) {
+void CommandRing::set_late_error(CUresult error) {
   std::lock_guard lock(mutex_);
   if (late_error_ == CUDA_SUCCESS) late_error_ = error;
 }
 
-void Lane::set_sticky(CUresult error) {
+void CommandRing::set_sticky(CUresult error) {
   std::lock_guard lock(mutex_);
   if (closed_) return;
   store(header_->sticky_error, static_cast<__u32>(error), std::memory_order_release);
@@ -179,7 +182,7 @@ void Lane::set_sticky(CUresult error) {
 }
 
 // Called with mutex_ held.
-void Lane::wake_if_waiting() {
+void CommandRing::wake_if_waiting() {
   // Pairs with the guest's: it announces that it waits, then looks once more for what was stored above.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (load(header_->guest_waiting, std::memory_order_relaxed) == 0) return;

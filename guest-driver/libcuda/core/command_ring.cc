@@ -1,4 +1,4 @@
-#include "guest-driver/libcuda/core/lane.h"
+#include "guest-driver/libcuda/core/command_ring.h"
 
 #include <immintrin.h>
 #include <sched.h>
@@ -50,22 +50,22 @@ uint32_t round_up(uint32_t bytes) { return (bytes + VGPU_RECORD_ALIGN - 1) / VGP
 
 }  // namespace
 
-Lane::Lane(vgpu_lane_header* header, Transport* transport, std::atomic<uint64_t>* next_seq)
+CommandRing::CommandRing(vgpu_ring_header* header, Transport* transport, std::atomic<uint64_t>* next_seq)
     : header_(header),
       transport_(transport),
       next_seq_(next_seq),
-      ring_(reinterpret_cast<char*>(header) + VGPU_LANE_RING_OFFSET),
+      records_(reinterpret_cast<char*>(header) + VGPU_RING_RECORDS_OFFSET),
       tail_(load(header->tail)),
       head_seen_(load(header->head)) {}
 
-void Lane::set_poll_budget(uint32_t nanoseconds) {
+void CommandRing::set_poll_budget(uint32_t nanoseconds) {
   if (nanoseconds == spin_most_) return;
   spin_most_ = nanoseconds;
   spin_ = nanoseconds;
 }
 
 template <typename Ready>
-bool Lane::wait_until(Ready ready) {
+bool CommandRing::wait_until(Ready ready) {
   if (ready()) return true;
   const uint64_t start = one_core() ? 0 : nanoseconds();
   while (start && nanoseconds() - start < spin_) {
@@ -98,10 +98,10 @@ bool Lane::wait_until(Ready ready) {
   return answered;
 }
 
-bool Lane::wait_for_room(uint32_t bytes) {
+bool CommandRing::wait_for_room(uint32_t bytes) {
   auto fits = [&] {
     head_seen_ = load(header_->head);
-    return tail_ - head_seen_ + bytes <= VGPU_LANE_RING_BYTES;
+    return tail_ - head_seen_ + bytes <= VGPU_RING_RECORDS_BYTES;
   };
   // The runner wakes nobody for room: look again often.
   for (uint32_t round = 0; !fits(); round++) {
@@ -115,21 +115,21 @@ bool Lane::wait_for_room(uint32_t bytes) {
   return true;
 }
 
-void* Lane::reserve(uint32_t opcode, uint32_t payload, uint64_t context) {
+void* CommandRing::reserve(uint32_t opcode, uint32_t payload, uint64_t context) {
   const uint32_t bytes = round_up(static_cast<uint32_t>(sizeof(vgpu_record)) + payload);
-  uint32_t at = static_cast<uint32_t>(tail_ % VGPU_LANE_RING_BYTES);
-  const uint32_t room = VGPU_LANE_RING_BYTES - at;
+  uint32_t at = static_cast<uint32_t>(tail_ % VGPU_RING_RECORDS_BYTES);
+  const uint32_t room = VGPU_RING_RECORDS_BYTES - at;
   pad_ = bytes > room ? room : 0;
   reserved_ = bytes;
-  if (tail_ - head_seen_ + pad_ + bytes > VGPU_LANE_RING_BYTES && !wait_for_room(pad_ + bytes)) return nullptr;
+  if (tail_ - head_seen_ + pad_ + bytes > VGPU_RING_RECORDS_BYTES && !wait_for_room(pad_ + bytes)) return nullptr;
   if (pad_) {
     // Only the first eight bytes of padding are read, and there may be no more than 16.
-    auto* pad = reinterpret_cast<vgpu_record*>(ring_ + at);
+    auto* pad = reinterpret_cast<vgpu_record*>(records_ + at);
     pad->bytes = pad_;
     pad->opcode = VGPU_OPCODE_PAD;
     at = 0;
   }
-  auto* record = reinterpret_cast<vgpu_record*>(ring_ + at);
+  auto* record = reinterpret_cast<vgpu_record*>(records_ + at);
   record->bytes = bytes;
   record->opcode = opcode;
   record->context = context;
@@ -137,10 +137,10 @@ void* Lane::reserve(uint32_t opcode, uint32_t payload, uint64_t context) {
   return record + 1;
 }
 
-uint64_t Lane::publish() {
-  const uint64_t at = (tail_ + pad_) % VGPU_LANE_RING_BYTES;
-  auto* record = reinterpret_cast<vgpu_record*>(ring_ + at);
-  // Nothing may come between drawing the number and publishing: other lanes' later records wait for this one.
+uint64_t CommandRing::publish() {
+  const uint64_t at = (tail_ + pad_) % VGPU_RING_RECORDS_BYTES;
+  auto* record = reinterpret_cast<vgpu_record*>(records_ + at);
+  // Nothing may come between drawing the number and publishing: other rings' later records wait for this one.
   const uint64_t seq = next_seq_->fetch_add(1, std::memory_order_relaxed);
   record->seq = seq;
   tail_ += pad_ + reserved_;
@@ -150,26 +150,26 @@ uint64_t Lane::publish() {
   return seq;
 }
 
-bool Lane::wait_reply(uint64_t seq) {
+bool CommandRing::wait_reply(uint64_t seq) {
   return wait_until([&] { return load(header_->reply_seq) == seq; });
 }
 
-CUresult Lane::reply_result() const {
+CUresult CommandRing::reply_result() const {
   return static_cast<CUresult>(load(header_->reply_result, std::memory_order_relaxed));
 }
 
-uint32_t Lane::reply_bytes() const {
+uint32_t CommandRing::reply_bytes() const {
   const uint32_t bytes = load(header_->reply_bytes, std::memory_order_relaxed);
-  return bytes < VGPU_LANE_REPLY_BYTES ? bytes : VGPU_LANE_REPLY_BYTES;
+  return bytes < VGPU_RING_REPLY_BYTES ? bytes : VGPU_RING_REPLY_BYTES;
 }
 
-uint32_t Lane::reply_flags() const { return load(header_->reply_flags, std::memory_order_relaxed); }
+uint32_t CommandRing::reply_flags() const { return load(header_->reply_flags, std::memory_order_relaxed); }
 
-CUresult Lane::sticky_error() const {
+CUresult CommandRing::sticky_error() const {
   return static_cast<CUresult>(load(header_->sticky_error, std::memory_order_relaxed));
 }
 
-bool Lane::done_yet(vgpu_done done, CUresult* result) const {
+bool CommandRing::done_yet(vgpu_done done, CUresult* result) const {
   const uint64_t word = load(header_->done[done.slot]);
   const uint32_t token = static_cast<uint32_t>(word >> 32);
   if (static_cast<int32_t>(token - done.token) < 0) return false;
@@ -177,29 +177,29 @@ bool Lane::done_yet(vgpu_done done, CUresult* result) const {
   return true;
 }
 
-bool Lane::wait_done(vgpu_done done, CUresult* result) {
+bool CommandRing::wait_done(vgpu_done done, CUresult* result) {
   *result = CUDA_SUCCESS;
   if (done.token == 0) return true;
   return wait_until([&] { return done_yet(done, result); });
 }
 
-Lane* LanePool::take() {
+CommandRing* CommandRingPool::take() {
   {
     std::lock_guard lock(mutex_);
     if (!free_.empty()) {
-      Lane* const lane = free_.back();
+      CommandRing* const ring = free_.back();
       free_.pop_back();
-      return lane;
+      return ring;
     }
   }
-  vgpu_lane_header* header = nullptr;
-  if (transport_->add_lane(&header) != 0) return nullptr;
-  return new Lane(header, transport_, next_seq_);
+  vgpu_ring_header* header = nullptr;
+  if (transport_->add_ring(&header) != 0) return nullptr;
+  return new CommandRing(header, transport_, next_seq_);
 }
 
-void LanePool::give_back(Lane* lane) {
+void CommandRingPool::give_back(CommandRing* ring) {
   std::lock_guard lock(mutex_);
-  free_.push_back(lane);
+  free_.push_back(ring);
 }
 
 }  // namespace bandsaw::libcuda

@@ -1,4 +1,5 @@
-// The host's side of a lane (guest-driver/uapi/vgpu_lane.h): takes records out and writes replies and done words.
+// The host's side of a command ring (guest-driver/uapi/vgpu_ring.h): takes records out and writes replies and done
+// words.
 //
 // The guest may write anything at any time. Every word of it is read once: take() copies a record out before anything
 // in it is looked at, and all that follows looks at the copy.
@@ -14,12 +15,12 @@
 #include <vector>
 
 #include "backend/runner/memory/guest_memory.h"
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 #include "guest-driver/uapi/wire_server.h"
 
 namespace bandsaw::runner {
 
-// Wakes a guest thread that sleeps on a lane.
+// Wakes a guest thread that sleeps on a ring.
 class Waker {
  public:
   virtual ~Waker() = default;
@@ -31,20 +32,20 @@ class Waker {
 std::unique_ptr<Waker> make_futex_waker();
 std::unique_ptr<Waker> make_event_waker(UniqueFd event);
 
-// One record, copied out of the lane: header, arguments and data.
+// One record, copied out of the ring: header, arguments and data.
 struct Record {
   vgpu_record header{};
   std::vector<std::byte> bytes;
 };
 
 // take, has_more, set_sleeping, pending and close belong to the decoder thread; the rest may come from any thread.
-class Lane : public wire::ReplySink {
+class CommandRing : public wire::ReplySink {
  public:
   enum class Take { kNothing, kRecord, kBroken };
 
-  // `memory` is at least VGPU_LANE_BYTES long. `output_pending` tells whether printed text waits; both must outlive
-  // the lane.
-  Lane(uint32_t id, RegionRef memory, Waker* waker, const std::atomic<bool>* output_pending);
+  // `memory` is at least VGPU_RING_BYTES long. `output_pending` tells whether printed text waits; both must outlive
+  // the ring.
+  CommandRing(uint32_t id, RegionRef memory, Waker* waker, const std::atomic<bool>* output_pending);
 
   uint32_t id() const { return id_; }
   // Copies the next record out and gives its room back. kBroken: the framing cannot be trusted; `why` says how, and
@@ -60,7 +61,7 @@ class Lane : public wire::ReplySink {
   bool begin_sync(bool synchronising);
   void reply(uint64_t seq, CUresult result, std::span<const std::byte> fixed, std::span<const std::byte> tail) override;
   void done(const vgpu_done& done, CUresult result);
-  // An error of an asynchronous call that is not sticky: the lane's next synchronising call returns it, once.
+  // An error of an asynchronous call that is not sticky: the ring's next synchronising call returns it, once.
   void set_late_error(CUresult error);
   void set_sticky(CUresult error);
 
@@ -77,18 +78,18 @@ class Lane : public wire::ReplySink {
   Waker* const waker_;
   const std::atomic<bool>* const output_pending_;
   RegionRef memory_;
-  vgpu_lane_header* const header_;
-  const std::byte* const ring_;
+  vgpu_ring_header* const header_;
+  const std::byte* const records_;
   std::byte* const reply_;
   uint64_t head_ = 0, tail_ = 0;  // decoder's own copies
 
-  std::mutex mutex_;                    // a hostile guest can have two completions write at once, or drop the lane
+  std::mutex mutex_;                    // a hostile guest can have two completions write at once, or drop the ring
   bool closed_ = false;                 // guarded by mutex_
   bool unanswered_ = false;             // guarded by mutex_
   bool synchronising_ = false;          // guarded by mutex_: the unanswered call
   CUresult late_error_ = CUDA_SUCCESS;  // guarded by mutex_
 };
 
-using LaneRef = std::shared_ptr<Lane>;
+using CommandRingRef = std::shared_ptr<CommandRing>;
 
 }  // namespace bandsaw::runner

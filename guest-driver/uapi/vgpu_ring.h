@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 */
 /*
- * A lane: the shared memory through which one guest thread sends records to the runner.
+ * A command ring: the shared memory through which one guest thread sends records to the runner.
  *
- * Layout, all little endian, offsets in bytes from the lane's start:
- *   0                        struct vgpu_lane_header
- *   VGPU_LANE_RING_OFFSET    ring of records, VGPU_LANE_RING_BYTES long
- *   VGPU_LANE_REPLY_OFFSET   body of the one reply that can be outstanding
+ * Layout, all little endian, offsets in bytes from the ring's start:
+ *   0                         struct vgpu_ring_header
+ *   VGPU_RING_RECORDS_OFFSET  record area, VGPU_RING_RECORDS_BYTES long
+ *   VGPU_RING_REPLY_OFFSET    body of the one reply that can be outstanding
  *
- * `tail` and `head` count bytes and never wrap; a position in the ring is the count modulo the ring's
- * size. A record never crosses the ring's end: a PAD record fills the rest.
+ * `tail` and `head` count bytes and never wrap; a position in the record area is the count modulo the area's
+ * size. A record never crosses the area's end: a PAD record fills the rest.
  *
- * Order between lanes: every record carries `seq`, drawn from one counter per guest process (first: 1) just before
- * the record is published. The runner executes records in the order of `seq` over all lanes, so what one
+ * Order between rings: every record carries `seq`, drawn from one counter per guest process (first: 1) just before
+ * the record is published. The runner executes records in the order of `seq` over all rings, so what one
  * thread published before it signalled another comes first. A gap stalls that guest process only.
  *
  * The host trusts nothing here: it copies each record out once and checks the copy.
  */
-#ifndef VGPU_LANE_H
-#define VGPU_LANE_H
+#ifndef VGPU_RING_H
+#define VGPU_RING_H
 
 #include <linux/types.h>
 
-#define VGPU_LANE_MAGIC 0x454e414cu /* "LANE" */
-#define VGPU_LANE_BYTES (256u * 1024u)
-#define VGPU_LANE_RING_OFFSET 4096u
-#define VGPU_LANE_RING_BYTES (128u * 1024u)
-#define VGPU_LANE_REPLY_OFFSET (VGPU_LANE_RING_OFFSET + VGPU_LANE_RING_BYTES)
-#define VGPU_LANE_REPLY_BYTES (64u * 1024u)
+#define VGPU_RING_MAGIC 0x474e4952u /* "RING" */
+#define VGPU_RING_BYTES (256u * 1024u)
+#define VGPU_RING_RECORDS_OFFSET 4096u
+#define VGPU_RING_RECORDS_BYTES (128u * 1024u)
+#define VGPU_RING_REPLY_OFFSET (VGPU_RING_RECORDS_OFFSET + VGPU_RING_RECORDS_BYTES)
+#define VGPU_RING_REPLY_BYTES (64u * 1024u)
 #define VGPU_RECORD_ALIGN 16u
 #define VGPU_RECORD_MAX_BYTES (48u * 1024u) /* 32 KiB of kernel parameters and room for the rest */
-#define VGPU_LANE_DONE_SLOTS 8u
-#define VGPU_LANES_MAX 1024u /* per guest process */
+#define VGPU_RING_DONE_SLOTS 8u
+#define VGPU_RINGS_MAX 1024u /* per guest process */
 
-/* Bits of vgpu_lane_header.reply_flags. */
+/* Bits of vgpu_ring_header.reply_flags. */
 #define VGPU_REPLY_OUTPUT_PENDING 1u /* kernel printf text waits for fetch_output */
 
-struct vgpu_lane_header {
+struct vgpu_ring_header {
 	/* Written by the guest. */
 	__u32 magic;
 	__u32 reserved0;
@@ -52,7 +52,7 @@ struct vgpu_lane_header {
 	/* The reply to the synchronous record `reply_seq`; that word is stored last, with release. */
 	__u64 reply_seq;
 	__s32 reply_result; /* a CUresult */
-	__u32 reply_bytes;  /* length of the body at VGPU_LANE_REPLY_OFFSET */
+	__u32 reply_bytes;  /* length of the body at VGPU_RING_REPLY_OFFSET */
 	__u32 reply_flags;
 	__u32 wake;         /* incremented at each wake-up; the futex word of direct mode */
 	__u32 reserved3[10];
@@ -61,7 +61,7 @@ struct vgpu_lane_header {
 	 * Completion words of asynchronous records that name a slot: (token << 32) | CUresult. The guest
 	 * chooses tokens that grow, so a later completion overwrites an earlier one.
 	 */
-	__u64 done[VGPU_LANE_DONE_SLOTS];
+	__u64 done[VGPU_RING_DONE_SLOTS];
 };
 
 /* Every record begins with this; `bytes` covers header, arguments and data, a multiple of the alignment. */

@@ -1,5 +1,5 @@
-// The guest's end of a lane against a consumer that behaves as the runner does, and against none.
-#include "guest-driver/libcuda/core/lane.h"
+// The guest's end of a command ring against a consumer that behaves as the runner does, and against none.
+#include "guest-driver/libcuda/core/command_ring.h"
 
 #include <gtest/gtest.h>
 
@@ -17,11 +17,11 @@ namespace {
 class FakeTransport : public Transport {
  public:
   uint64_t window_base() const override { return 0; }
-  int add_lane(vgpu_lane_header** lane) override {
-    if (!lanes_allowed) return ENOSPC;
-    lanes_allowed--;
+  int add_ring(vgpu_ring_header** ring) override {
+    if (!rings_allowed) return ENOSPC;
+    rings_allowed--;
     memory.push_back(std::make_unique<Memory>());
-    *lane = reinterpret_cast<vgpu_lane_header*>(memory.back()->bytes);
+    *ring = reinterpret_cast<vgpu_ring_header*>(memory.back()->bytes);
     return 0;
   }
   int allocate(uint64_t, uint32_t, SharedBlock*) override { return ENOMEM; }
@@ -29,37 +29,37 @@ class FakeTransport : public Transport {
   int pin(void*, uint64_t, uint32_t, SharedBlock*) override { return ENOTSUP; }
   int unpin(const SharedBlock&) override { return 0; }
   void kick() override { kicks++; }
-  int wait(vgpu_lane_header*, uint64_t*, uint32_t) override {
+  int wait(vgpu_ring_header*, uint64_t*, uint32_t) override {
     std::this_thread::yield();
     return lost ? EPIPE : 0;
   }
-  uint64_t look(vgpu_lane_header*) override { return 0; }
+  uint64_t look(vgpu_ring_header*) override { return 0; }
   bool alive() override { return !lost; }
   void forget_in_child() override {}
 
   struct Memory {
-    alignas(4096) char bytes[VGPU_LANE_BYTES] = {};
+    alignas(4096) char bytes[VGPU_RING_BYTES] = {};
   };
-  int lanes_allowed = 1;
+  int rings_allowed = 1;
   std::atomic<int> kicks{0};
   std::atomic<bool> lost{false};
   std::vector<std::unique_ptr<Memory>> memory;
 };
 
-struct LaneTest : testing::Test {
-  LaneTest() {
-    transport.add_lane(&header);
-    lane = std::make_unique<Lane>(header, &transport, &next_seq);
+struct CommandRingTest : testing::Test {
+  CommandRingTest() {
+    transport.add_ring(&header);
+    ring = std::make_unique<CommandRing>(header, &transport, &next_seq);
   }
-  char* ring() { return reinterpret_cast<char*>(header) + VGPU_LANE_RING_OFFSET; }
+  char* records() { return reinterpret_cast<char*>(header) + VGPU_RING_RECORDS_OFFSET; }
 
   // Publishes a record whose payload says its own length and number.
   uint64_t publish(uint32_t payload, uint32_t number) {
-    auto* words = static_cast<uint32_t*>(lane->reserve(3, payload, 77));
+    auto* words = static_cast<uint32_t*>(ring->reserve(3, payload, 77));
     if (!words) return 0;
     words[0] = payload;
     words[1] = number;
-    return lane->publish();
+    return ring->publish();
   }
 
   // Takes the next record as the runner would; false when there is none.
@@ -67,15 +67,15 @@ struct LaneTest : testing::Test {
     std::atomic_ref<__u64> tail(header->tail);
     std::atomic_ref<__u64> shared_head(header->head);
     while (head != tail.load(std::memory_order_acquire)) {
-      const uint64_t at = head % VGPU_LANE_RING_BYTES;
+      const uint64_t at = head % VGPU_RING_RECORDS_BYTES;
       vgpu_record front;
-      std::memcpy(&front, ring() + at, 8);
+      std::memcpy(&front, records() + at, 8);
       EXPECT_EQ(front.bytes % VGPU_RECORD_ALIGN, 0u);
-      EXPECT_LE(front.bytes, VGPU_LANE_RING_BYTES - at) << "a record crosses the ring's end";
+      EXPECT_LE(front.bytes, VGPU_RING_RECORDS_BYTES - at) << "a record crosses the record area's end";
       if (front.opcode == VGPU_OPCODE_PAD) {
-        EXPECT_EQ(front.bytes, VGPU_LANE_RING_BYTES - at);
+        EXPECT_EQ(front.bytes, VGPU_RING_RECORDS_BYTES - at);
       } else {
-        record->assign(ring() + at, ring() + at + front.bytes);
+        record->assign(records() + at, records() + at + front.bytes);
       }
       head += front.bytes;
       shared_head.store(head, std::memory_order_release);
@@ -85,13 +85,13 @@ struct LaneTest : testing::Test {
   }
 
   FakeTransport transport;
-  vgpu_lane_header* header = nullptr;
+  vgpu_ring_header* header = nullptr;
   std::atomic<uint64_t> next_seq{1};
-  std::unique_ptr<Lane> lane;
+  std::unique_ptr<CommandRing> ring;
   uint64_t head = 0;
 };
 
-TEST_F(LaneTest, ARecordSaysWhatItIs) {
+TEST_F(CommandRingTest, ARecordSaysWhatItIs) {
   EXPECT_EQ(publish(100, 5), 1u);
   std::vector<char> bytes;
   ASSERT_TRUE(take(&bytes));
@@ -103,7 +103,7 @@ TEST_F(LaneTest, ARecordSaysWhatItIs) {
   EXPECT_EQ(publish(8, 6), 2u);
 }
 
-TEST_F(LaneTest, RecordsOfAllLengthsArriveInOrderRoundTheRing) {
+TEST_F(CommandRingTest, RecordsOfAllLengthsArriveInOrderRoundTheRecordArea) {
   constexpr uint32_t kRecords = 20'000;
   const uint32_t largest = VGPU_RECORD_MAX_BYTES - sizeof(vgpu_record);
   std::thread consumer([&] {
@@ -128,7 +128,7 @@ TEST_F(LaneTest, RecordsOfAllLengthsArriveInOrderRoundTheRing) {
   consumer.join();
 }
 
-TEST_F(LaneTest, KicksOnlyASleepingRunner) {
+TEST_F(CommandRingTest, KicksOnlyASleepingRunner) {
   publish(8, 0);
   EXPECT_EQ(transport.kicks, 0);
   header->host_sleeping = 1;
@@ -136,7 +136,7 @@ TEST_F(LaneTest, KicksOnlyASleepingRunner) {
   EXPECT_EQ(transport.kicks, 1);
 }
 
-TEST_F(LaneTest, AReplyComes) {
+TEST_F(CommandRingTest, AReplyComes) {
   const uint64_t seq = publish(8, 0);
   std::thread host([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -144,48 +144,48 @@ TEST_F(LaneTest, AReplyComes) {
     header->reply_bytes = 0xffffffff;
     std::atomic_ref<__u64>(header->reply_seq).store(seq, std::memory_order_release);
   });
-  EXPECT_TRUE(lane->wait_reply(seq));
+  EXPECT_TRUE(ring->wait_reply(seq));
   host.join();
-  EXPECT_EQ(lane->reply_result(), CUDA_ERROR_NOT_READY);
-  EXPECT_LE(lane->reply_bytes(), VGPU_LANE_REPLY_BYTES);
+  EXPECT_EQ(ring->reply_result(), CUDA_ERROR_NOT_READY);
+  EXPECT_LE(ring->reply_bytes(), VGPU_RING_REPLY_BYTES);
   EXPECT_EQ(header->guest_waiting, 0u);
 }
 
-TEST_F(LaneTest, ALostHostEndsEveryWait) {
+TEST_F(CommandRingTest, ALostHostEndsEveryWait) {
   const uint64_t seq = publish(8, 0);
   transport.lost = true;
-  EXPECT_FALSE(lane->wait_reply(seq));
+  EXPECT_FALSE(ring->wait_reply(seq));
   CUresult result = CUDA_SUCCESS;
-  EXPECT_FALSE(lane->wait_done({0, 1}, &result));
+  EXPECT_FALSE(ring->wait_done({0, 1}, &result));
   uint32_t published = 0;
   while (publish(4096, 0)) ASSERT_LT(++published, 64u);
 }
 
-TEST_F(LaneTest, CompletionsOfOneSlotComeInOrder) {
+TEST_F(CommandRingTest, CompletionsOfOneSlotComeInOrder) {
   CUresult result = CUDA_SUCCESS;
-  EXPECT_TRUE(lane->wait_done(lane->last_done(2), &result)) << "nothing is outstanding at first";
-  const vgpu_done first = lane->next_done(2);
-  EXPECT_EQ(lane->next_done(2).token, first.token) << "not used yet";
-  lane->commit_done(first);
-  const vgpu_done second = lane->next_done(2);
+  EXPECT_TRUE(ring->wait_done(ring->last_done(2), &result)) << "nothing is outstanding at first";
+  const vgpu_done first = ring->next_done(2);
+  EXPECT_EQ(ring->next_done(2).token, first.token) << "not used yet";
+  ring->commit_done(first);
+  const vgpu_done second = ring->next_done(2);
   EXPECT_EQ(second.token, first.token + 1);
   header->done[2] = uint64_t{first.token} << 32 | CUDA_ERROR_INVALID_VALUE;
-  EXPECT_TRUE(lane->wait_done(first, &result));
+  EXPECT_TRUE(ring->wait_done(first, &result));
   EXPECT_EQ(result, CUDA_ERROR_INVALID_VALUE);
   header->done[2] = uint64_t{second.token} << 32 | CUDA_ERROR_INVALID_VALUE;
-  EXPECT_TRUE(lane->wait_done(first, &result)) << "a later completion covers an earlier one";
+  EXPECT_TRUE(ring->wait_done(first, &result)) << "a later completion covers an earlier one";
   EXPECT_EQ(result, CUDA_SUCCESS);
 }
 
-TEST(LanePool, HandsLanesRoundAndOn) {
+TEST(CommandRingPool, HandsRingsRoundAndOn) {
   FakeTransport transport;
   std::atomic<uint64_t> next_seq{1};
-  LanePool pool(&transport, &next_seq);
-  Lane* const lane = pool.take();
-  ASSERT_NE(lane, nullptr);
+  CommandRingPool pool(&transport, &next_seq);
+  CommandRing* const ring = pool.take();
+  ASSERT_NE(ring, nullptr);
   EXPECT_EQ(pool.take(), nullptr) << "the host gives no more";
-  pool.give_back(lane);
-  EXPECT_EQ(pool.take(), lane);
+  pool.give_back(ring);
+  EXPECT_EQ(pool.take(), ring);
 }
 
 }  // namespace

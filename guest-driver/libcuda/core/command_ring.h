@@ -1,6 +1,7 @@
-// The guest's end of a lane (guest-driver/uapi/vgpu_lane.h): publishes records, waits for replies and done words.
+// The guest's end of a command ring (guest-driver/uapi/vgpu_ring.h): publishes records, waits for replies and done
+// words.
 //
-// A lane belongs to one thread at a time. Nothing here takes a lock; publishing an asynchronous record makes no
+// A ring belongs to one thread at a time. Nothing here takes a lock; publishing an asynchronous record makes no
 // system call unless the runner sleeps or the ring is full.
 #pragma once
 
@@ -12,17 +13,17 @@
 #include <vector>
 
 #include "guest-driver/libcuda/core/shared_memory.h"
-#include "guest-driver/uapi/vgpu_lane.h"
+#include "guest-driver/uapi/vgpu_ring.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 
 namespace bandsaw::libcuda {
 
 class Transport;
 
-class Lane {
+class CommandRing {
  public:
-  // `header` points to a mapped lane, zeroed when the host was told of it. `next_seq` is the process's counter.
-  Lane(vgpu_lane_header* header, Transport* transport, std::atomic<uint64_t>* next_seq);
+  // `header` points to a mapped ring, zeroed when the host was told of it. `next_seq` is the process's counter.
+  CommandRing(vgpu_ring_header* header, Transport* transport, std::atomic<uint64_t>* next_seq);
 
   // Reserves a record with room for `payload` bytes after its header; waits while the ring is full. Returns the
   // payload's place, or nullptr when the host is gone. At most VGPU_RECORD_MAX_BYTES with the header.
@@ -36,7 +37,7 @@ class Lane {
   CUresult reply_result() const;
   uint32_t reply_bytes() const;
   uint32_t reply_flags() const;
-  const void* reply_body() const { return reinterpret_cast<const char*>(header_) + VGPU_LANE_REPLY_OFFSET; }
+  const void* reply_body() const { return reinterpret_cast<const char*>(header_) + VGPU_RING_REPLY_OFFSET; }
 
   CUresult sticky_error() const;
 
@@ -59,31 +60,31 @@ class Lane {
   bool wait_for_room(uint32_t bytes);
   bool done_yet(vgpu_done done, CUresult* result) const;
 
-  vgpu_lane_header* const header_;
+  vgpu_ring_header* const header_;
   Transport* const transport_;
   std::atomic<uint64_t>* const next_seq_;
-  char* const ring_;
+  char* const records_;
   uint64_t tail_ = 0;                // published
   uint64_t head_seen_ = 0;           // consumed, as last read
   uint32_t pad_ = 0;                 // of the reserved record: bytes before it
   uint32_t reserved_ = 0;            // its length
   uint32_t spin_ = kSpinUsual;       // ns to look for an answer before sleeping
   uint32_t spin_most_ = kSpinUsual;  // ns
-  uint32_t token_[VGPU_LANE_DONE_SLOTS] = {};
+  uint32_t token_[VGPU_RING_DONE_SLOTS] = {};
 };
 
-// Lanes that no thread holds. Thread-safe.
-class LanePool {
+// Rings that no thread holds. Thread-safe.
+class CommandRingPool {
  public:
-  LanePool(Transport* transport, std::atomic<uint64_t>* next_seq) : transport_(transport), next_seq_(next_seq) {}
-  Lane* take();  // nullptr: the host refuses more lanes
-  void give_back(Lane* lane);
+  CommandRingPool(Transport* transport, std::atomic<uint64_t>* next_seq) : transport_(transport), next_seq_(next_seq) {}
+  CommandRing* take();  // nullptr: the host refuses more rings
+  void give_back(CommandRing* ring);
 
  private:
   Transport* const transport_;
   std::atomic<uint64_t>* const next_seq_;
   std::mutex mutex_;
-  std::vector<Lane*> free_;
+  std::vector<CommandRing*> free_;
 };
 
 }  // namespace bandsaw::libcuda
