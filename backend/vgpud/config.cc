@@ -129,8 +129,8 @@ void read_scheduler(Reader* reader, Config* config) {
   PolicyChoice choice = choice_of(options);
   reader->text("scheduler.policy", &choice.policy);
   reader->text("scheduler.queues", &choice.queues);
-  config->scheduled = choice.policy != "none";
-  if (config->scheduled) {
+  options.scheduled = choice.policy != "none";
+  if (options.scheduled) {
     reader->check("scheduler.policy", check_policy(choice.policy));
     options.policy = choice.policy;
   }

@@ -24,7 +24,6 @@ struct Config {
   std::string direct_mode = "0660", direct_group = "bandsaw";
   std::string vm_mode = "0660", vm_group = "kvm";
   std::string control_mode = "0660", control_group = "bandsaw";
-  bool scheduled = true;  // false: scheduler.policy is "none"; at most, kernels of MPS virtual GPUs are planned
   ArbiterOptions scheduler;
   PlanningMode planning_mode = PlanningMode::kMps;      // of the device, until an administrator chooses another
   int64_t plan_seed = 1;                                // of mode random

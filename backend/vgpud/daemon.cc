@@ -60,14 +60,12 @@ Result<std::unique_ptr<Arbiter>> make_arbiter(const Config& config, const Regist
   auto plan = plan_options(config);
   if (!plan.ok()) return plan.status();
   options.plan = std::move(plan.value());
-  options.scheduled = config.scheduled;
-  if (!config.scheduled) options.policy = "fifo";  // of those whose kernels are planned
+  if (!options.scheduled) options.policy = "fifo";  // of those whose kernels are planned
   return Arbiter::start(options);
 }
 
 // A virtual GPU that the arbiter does not take is not scheduled, which is better than not started.
 void add_to_arbiter(const Config& config, const Registry& registry, Arbiter* arbiter, const VgpuSpec& spec) {
-  if (!arbiter) return;
   if (Status status = arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
     spdlog::error("the arbiter does not take '{}', and its shares are not enforced: {}", spec.name, status.message());
   }
@@ -126,7 +124,7 @@ Status run_daemon(const Config& config) {
   start_all(config, registry.value(), arbiter.value().get(), &session_manager);
   const PlanningMode mode = effective_planning_mode(config.planning_mode, registry.value().planning_mode());
   session_manager.set_planning_mode(mode);
-  if (arbiter.value()) arbiter.value()->set_planning_mode(mode);
+  arbiter.value()->set_planning_mode(mode);
   session_manager.review();
   const auto metrics = serve_metrics(base.get(), config, &api);
   if (!metrics.ok()) return metrics.status();

@@ -17,7 +17,7 @@ import time
 
 from benchmarks import charts, mps_measure
 from benchmarks.charts import Axis, Bars
-from benchmarks.mps_cases import (KERNELS, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_FOLLOWED, NOT_THERE, judge_mixes,
+from benchmarks.mps_cases import (KERNELS, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_THERE, judge_mixes,
                                    kernels_of, of_alone, verdict)
 from benchmarks.mps_measure import Setting
 from benchmarks.mps_run import TenantProgram
@@ -142,10 +142,8 @@ def _setting(options) -> Setting:
     setting = Setting(device, options.seconds or 0.5, options.seconds or (0.5 if options.quick else 3),
                       20 if small else 26, 10 if small else 20, 28, 2 if small else 100, options.cold)
     mixes = [case for case in options.case if case != LATENCY]
-    if mixes:
-        mps_measure.find_policies(setting, options.mode)
-    modes = len(setting.policies)
-    if not options.seconds and not options.quick and modes:
+    modes = len(options.mode)
+    if not options.seconds and not options.quick and mixes:
         each = (BUDGET_SECONDS - MODE_SECONDS * modes) / (len(mixes) * modes)
         setting.mix_seconds = max(1.0, min(4.0, 0.8 * each))
     return setting
@@ -166,13 +164,13 @@ def measure_all(options) -> list[dict]:
         say("  " + table(results[-1:]).splitlines()[2])
         _save(options, results, setting)
     for mode in options.mode if chosen else []:
-        say(f"mixes: {mode}" + (f", policy {setting.policies[mode]}" if mode in setting.policies else ""))
+        say(f"mixes: {mode}")
         found = (mps_measure.drawn_by_lot(setting, mode, chosen, options.seeds) if mode == "random"
                  else mps_measure.mixes(setting, mode, chosen))
         results += found
         if setting.device != "soft":
             judge_mixes(results)
-        for result in found if mode in setting.policies else found[:1]:
+        for result in found:
             say("  " + table([result]).splitlines()[2])
         _save(options, results, setting)
     return results
@@ -183,8 +181,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--device", choices=["soft", "gpu"], default="soft")
     parser.add_argument("--case", metavar="LIST", help=f"of {','.join(CASES)}, or kernels as PC+TEA; all if left out")
     parser.add_argument("--mode", metavar="LIST", help=f"for the mixes, of {','.join(MODES)}; all if left out. What "
-                        f"vgpud keeps but does not plan by is shown as {NOT_FOLLOWED}, what there is nothing of as "
-                        f"{NOT_THERE}")
+                        f"there is nothing of is shown as {NOT_THERE}")
     parser.add_argument("--seeds", type=int, default=1, help="of the mode random, each a run of its own (1)")
     parser.add_argument("--seconds", type=float, help="of work in each mix, and of short kernels beside the long one; "
                         "if left out, so that all together takes some two minutes on a GPU")

@@ -21,13 +21,7 @@ SLICES = "-slices"
 MIX_ONLY = "-mix"
 MODES = [TIME_SLICED, *PLANNING_MODES, "kernelet" + SLICES, "opt" + SLICES, "kernelet" + MIX_ONLY]
 KERNELS = MIXES["ALL"]
-NOT_FOLLOWED = "not followed"
 NOT_THERE = "not there"
-
-
-WHY_NOT_FOLLOWED = f"{NOT_FOLLOWED}: vgpud keeps this mode and plans nothing by it"
-# Under which a mode may be followed: a co-scheduler may need the arbiter, or need that there is none.
-MODE_POLICIES = ["none", "band+"]
 
 
 def kernels_of(case: str) -> list[str]:
@@ -49,13 +43,6 @@ def vgpud_mode(mode: str) -> str:
 
 def counts(mode: str) -> bool:
     return not mode.endswith(MIX_ONLY)
-
-
-def follows(mode: str, status: dict) -> bool:
-    """Whether vgpud plans kernels by this mode, from what GET /v1/status says.
-
-    The one place that knows: vgpud keeps every mode, and lists those that it does more than keep."""
-    return mode == TIME_SLICED or vgpud_mode(mode) in status.get("planning_modes_followed", [])
 
 
 def why_no_partition(status: dict) -> str:

@@ -5,8 +5,8 @@ import itertools
 import math
 import time
 
-from benchmarks.mps_cases import (TIME_SLICED, LATENCY, LONG, MODE_POLICIES, NOT_THERE, WHY_NOT_FOLLOWED, Outcome, Row,
-                                   counts, figures, follows, form_of, kernels_of, of_alone, percentile, vgpud_mode,
+from benchmarks.mps_cases import (TIME_SLICED, LATENCY, LONG, NOT_THERE, Outcome, Row,
+                                   counts, figures, form_of, kernels_of, of_alone, percentile, vgpud_mode,
                                    why_no_partition)
 from benchmarks.mps_run import BenchTenant, calibrate, check, soon
 from benchmarks.shares_run import now
@@ -14,6 +14,7 @@ from lab.daemon import BenchDaemon
 from lab.guest_run import native_environment
 from lab.shell import Failure, say
 
+POLICY = "none"  # of mixes: they judge the planning mode alone
 SEED = 1
 LOAD = 2.0       # arrivals: twice what the GPU gets done one after the other, so that several are always pending
 EVERY_US = 300   # between short kernels, on average
@@ -38,21 +39,6 @@ class Setting:
     kernels: dict[str, dict] = dataclasses.field(default_factory=dict)
     long: dict = dataclasses.field(default_factory=dict)
     long_rate: float = 0.0  # of the long kernel alone, whole, on a GPU of its own; launches a second
-    # The policy under which vgpud follows a mode; modes that it does not follow are not here.
-    policies: dict[str, str] = dataclasses.field(default_factory=dict)
-
-
-def find_policies(setting: Setting, modes: list[str]) -> None:
-    for policy in MODE_POLICIES:
-        missing = [mode for mode in modes if mode not in setting.policies]
-        if not missing:
-            return
-        daemon = BenchDaemon(setting.device, policy)
-        try:
-            status = daemon.status()
-            setting.policies |= {mode: policy for mode in missing if follows(mode, status)}
-        finally:
-            daemon.end()
 
 
 def prepare(setting: Setting, names: list[str], with_latency: bool) -> None:
@@ -215,21 +201,18 @@ def drawn_by_lot(setting: Setting, mode: str, chosen: list[str], seeds: int) -> 
 def mixes(setting: Setting, mode: str, chosen: list[str], seed: int = 1) -> list[dict]:
     """All chosen mixes under one mode, with the same tenants."""
     results = [{"case": mix, "mode": mode} for mix in chosen]
-    if mode not in setting.policies:
-        return [result | {"left_out": WHY_NOT_FOLLOWED} for result in results]
-    mps, policy = mode != TIME_SLICED, setting.policies[mode]
-    daemon = BenchDaemon(setting.device, policy, form_of(mode), vgpud_mode(mode), seed, counts(mode))
+    daemon = BenchDaemon(setting.device, POLICY, form_of(mode), vgpud_mode(mode), seed, counts(mode))
     try:
         needed = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
         begin = time.monotonic()
         kernels = [setting.kernels[name] for name in needed]
-        with ready_tenants(daemon, setting.log_words, "mps" if mps else "time-sliced", kernels) as ready:
+        with ready_tenants(daemon, setting.log_words, "time-sliced" if mode == TIME_SLICED else "mps", kernels) as ready:
             if not setting.cold:
                 keep_busy(ready, WARM_LAUNCHES * sum(kernel["alone_ns"] for kernel in kernels) / 1e9)
             say(f"  {len(needed)} tenants ready after {time.monotonic() - begin:.1f} s")
             by_name = dict(zip(needed, ready))
             for result in results:
-                result |= {"policy": policy, **_mix(daemon, setting, by_name, result["case"])}
+                result |= {"policy": POLICY, **_mix(daemon, setting, by_name, result["case"])}
             for name, tenant in by_name.items():
                 for found in daemon.found(tenant.vgpu):
                     say(f"  {name}: {found}")

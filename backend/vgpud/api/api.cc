@@ -110,7 +110,6 @@ json Api::status_state() const {
           {"vgpus", registry_->all().size()},
           {"scheduler", scheduler_state()},
           {"mps", mps_state()},
-          {"planning_modes_followed", planning_modes_followed()},
           {"device",
            {{"id", config_.device.name},
             {"kind", config_.device.kind},
@@ -192,7 +191,7 @@ void Api::destroy(const VgpuSpec& spec, bool force, const Answer& answer) {
     }
     Status status = registry_->remove(spec.name);
     if (!status.ok()) return refuse_storage(answer, status);
-    if (arbiter_) arbiter_->remove(spec.name);
+    arbiter_->remove(spec.name);
     session_manager_->remove(spec.name,
                              [name = spec.name, answer] { send(answer, 200, {{"name", name}, {"destroyed", true}}); });
   });

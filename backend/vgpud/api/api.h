@@ -19,14 +19,13 @@
 //                                         vgpus, process, index in engines, asked, granted, ended, charged], in ns, the
 //                                         first three times counted from base_ns (CLOCK_MONOTONIC)
 //
-// A virtual GPU's view has "engines" (sums of the arbiter, null without an arbiter) as of "at_ns" (CLOCK_MONOTONIC),
+// A virtual GPU's view has "engines" (sums of the arbiter, null where no shares hold) as of "at_ns" (CLOCK_MONOTONIC),
 // "live", what its session reports, and "sms_given": {"first", "count", "own"}, or null where nobody has SMs of its
 // own.
 //
 // What create and change have to say beside that stands in "notes", sentences for people. GET /v1/status has "mps":
 // {"planning", "daemon": {"state", "pid", "restarts", "error", "log"} or null, "partitions": {"step", "sms", "given":
-// [{"vgpu", "first", "count"}]} or null for a device that gives no SMs out}; "planning_modes_followed" are those modes
-// by which engines are given out here, all others are as "mps".
+// [{"vgpu", "first", "count"}]} or null for a device that gives no SMs out}.
 //
 // A refusal is {"error": what was wrong, "hint": what to do} with 400 (bad request), 404 (no such), 409 (name taken, in
 // use, shares do not fit), 507 (disk full) or 500.
@@ -48,8 +47,7 @@ namespace bandsaw {
 
 class Api {
  public:
-  // All outlive it. `arbiter` may be null: nothing is scheduled. `shut_down` is called after the answer to a shutdown
-  // was sent.
+  // All outlive it. `shut_down` is called after the answer to a shutdown was sent.
   Api(const Config& config, Registry* registry, SessionManager* session_manager, Arbiter* arbiter,
       std::function<void()> shut_down);
   void handle(const HttpRequest& request, HttpServer::Answer answer);
@@ -79,19 +77,17 @@ class Api {
   void restore(const VgpuSpec& before);
   void scheduler(const Answer& answer) const;
   void change_scheduler(nlohmann::json body, const Answer& answer);
-  // Takes `policy` and `queues` out of `body`. ENOTSUP: there is no arbiter.
+  // Takes `policy` and `queues` out of `body`. ENOTSUP: no shares hold.
   Status take_policy(nlohmann::json* body, std::optional<PolicyChoice>* choice) const;
   Status set_policy(const PolicyChoice& choice);
   // Takes `planning` out of `body`.
   Status take_planning_mode(nlohmann::json* body, std::optional<PlanningMode>* mode) const;
   Status set_planning_mode(PlanningMode mode);
-  std::vector<std::string> planning_modes_followed() const;
   // Shares are enforced.
-  bool scheduled() const { return arbiter_ && config_.scheduled; }
+  bool scheduled() const { return arbiter_->options().scheduled; }
   // What an administrator should know who made, or changed, a virtual GPU with this sharing.
   std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
   std::vector<std::string> sms_notes(const VgpuSpec& before, const VgpuSpec& now, std::optional<uint32_t> asked) const;
-  void note_mode(const std::optional<PlanningMode>& mode, std::vector<std::string>* notes) const;
 
   void start_trace(const nlohmann::json& body, const Answer& answer);
   void take_trace(const nlohmann::json& body, const Answer& answer);

@@ -1,6 +1,4 @@
 // MPS in the control API: whether a virtual GPU shares the device in space, and how that is planned.
-#include <algorithm>
-
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/partitions.h"
@@ -24,7 +22,7 @@ Status Api::set_planning_mode(PlanningMode mode) {
   if (mode == effective_planning_mode(config_.planning_mode, registry_->planning_mode())) return {};
   if (Status status = registry_->put_planning_mode({mode, config_.planning_mode}); !status.ok()) return status;
   session_manager_->set_planning_mode(mode);
-  if (arbiter_) arbiter_->set_planning_mode(mode);
+  arbiter_->set_planning_mode(mode);
   spdlog::info("device '{}': MPS virtual GPUs are planned by {}", config_.device.name, to_text(mode));
   return {};
 }
@@ -80,7 +78,7 @@ json Api::plan_state(const PlanState& plan) const {
 json Api::mps_state() const {
   json state = session_manager_->describe_mps();
   state["partitions"] = describe_partitions(registry_->all(), config_.device);
-  if (arbiter_) state["plan"] = plan_state(arbiter_->plan());
+  state["plan"] = plan_state(arbiter_->plan());
   return state;
 }
 
@@ -104,22 +102,6 @@ std::vector<std::string> Api::sms_notes(const VgpuSpec& before, const VgpuSpec& 
       "SMs are given anew for programs that start from now on, on all MPS virtual GPUs; those that run keep "
       "theirs until they end, and may share SMs with new ones until then");
   return notes;
-}
-
-// Without an arbiter nothing is planned: everything goes as it comes.
-std::vector<std::string> Api::planning_modes_followed() const {
-  if (!arbiter_) return {to_text(PlanningMode::kMps)};
-  std::vector<std::string> names;
-  for (const PlanningMode mode : kPlanningModesFollowed) names.emplace_back(to_text(mode));
-  return names;
-}
-
-void Api::note_mode(const std::optional<PlanningMode>& mode, std::vector<std::string>* notes) const {
-  if (!mode) return;
-  const auto followed = planning_modes_followed();
-  if (std::find(followed.begin(), followed.end(), to_text(*mode)) != followed.end()) return;
-  notes->push_back(fmt::format("{} is kept, but not followed: {}", to_text(*mode),
-                               arbiter_ ? "the engines are given out as under mps" : "there is no arbiter that would"));
 }
 
 }  // namespace bandsaw

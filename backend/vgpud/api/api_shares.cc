@@ -123,9 +123,9 @@ void Api::create(json body, const Answer& answer) {
   status = check_new(std::move(body), &spec);
   if (!status.ok()) return refuse_shares(answer, status);
   spec.index = registry_->free_index();
-  if (arbiter_) status = arbiter_->add(spec.name, engine_shares(spec));
+  status = arbiter_->add(spec.name, engine_shares(spec));
   if (!status.ok()) return refuse_shares(answer, status);
-  if (arbiter_) arbiter_->set_sharing(spec.name, spec.sharing);
+  arbiter_->set_sharing(spec.name, spec.sharing);
   status = registry_->put(spec);
   if (status.ok() && choice) status = set_policy(*choice);
   if (status.ok() && mode) status = set_planning_mode(*mode);
@@ -133,12 +133,11 @@ void Api::create(json body, const Answer& answer) {
     undo_create(spec.name);
     return refuse_storage(answer, status);
   }
-  if (arbiter_) arbiter_->set_sm_part(spec.name, own_part(spec, registry_->all(), config_.device));
+  arbiter_->set_sm_part(spec.name, own_part(spec, registry_->all(), config_.device));
   session_manager_->add(spec, [this, spec, answer, mode, asked,
                                more = More{choice.has_value(), mode.has_value(), {}}](const Status& ready) mutable {
     more.notes = sharing_notes(spec, true);
     for (std::string& note : sms_notes({}, spec, asked)) more.notes.push_back(std::move(note));
-    note_mode(mode, &more.notes);
     if (ready.ok()) return show(spec, 201, answer, more);
     undo_create(spec.name);
     session_manager_->remove(spec.name, [] {});
@@ -147,7 +146,7 @@ void Api::create(json body, const Answer& answer) {
 }
 
 void Api::undo_create(const std::string& name) {
-  if (arbiter_) arbiter_->remove(name);
+  arbiter_->remove(name);
   if (!registry_->find(name)) return;
   if (Status undone = registry_->remove(name); !undone.ok()) spdlog::error("{}", undone.message());
 }
@@ -198,18 +197,17 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
     return refuse_storage(answer, status);
   }
   // One of a device that this vgpud does not have is not known to the arbiter.
-  if (arbiter_ && changed.device == config_.device.name) status = arbiter_->set_shares(name, engine_shares(changed));
+  if (changed.device == config_.device.name) status = arbiter_->set_shares(name, engine_shares(changed));
   if (!status.ok()) {
     restore(before);
     return refuse_shares(answer, status);
   }
-  if (arbiter_) arbiter_->set_sharing(name, changed.sharing);
-  if (arbiter_) arbiter_->set_sm_part(name, own_part(changed, registry_->all(), config_.device));
+  arbiter_->set_sharing(name, changed.sharing);
+  arbiter_->set_sm_part(name, own_part(changed, registry_->all(), config_.device));
   session_manager_->update(changed);
   More more{choice.has_value(), mode.has_value(), {}};
   if (body.contains("sharing")) more.notes = sharing_notes(changed, false);
   for (std::string& note : sms_notes(before, changed, asked_sms(body))) more.notes.push_back(std::move(note));
-  note_mode(mode, &more.notes);
   show(changed, 200, answer, more);
 }
 

@@ -51,10 +51,6 @@ std::string trace_text(const std::vector<SliceRecord>& records, uint64_t lost) {
 }  // namespace
 
 void Api::start_trace(const json& body, const Answer& answer) {
-  if (!arbiter_) {
-    return refuse(answer, 409, "this vgpud schedules nothing, so there is nothing to trace",
-                  "set 'scheduler.policy' in its configuration to other than \"none\"");
-  }
   const json seconds = body.is_object() ? body.value("seconds", json()) : json();
   if (!seconds.is_number() || seconds.get<double>() <= 0 || seconds.get<double>() > kTraceSecondsMax) {
     return refuse(answer, 400, fmt::format("'seconds' must be a number up to {}", kTraceSecondsMax),

@@ -23,7 +23,7 @@
 namespace bandsaw {
 
 struct ArbiterOptions {
-  // False: no shares hold, whatever the policy. Only MPS virtual GPUs are asked to ask, while their mode plans.
+  // False (policy "none"): no shares hold, and only MPS virtual GPUs ask before they begin, while their mode plans.
   bool scheduled = true;
   std::string policy = "band+";  // a name that sched::make_policy knows
   sched::QueueModel model = sched::QueueModel::kMrq;
@@ -60,12 +60,6 @@ struct SliceRecord {
   int64_t asked = 0, granted = 0, ended = 0, charged = 0;
 };
 
-// Those that the arbiter plans by; under another one, the engines are given out as under kMps.
-inline constexpr std::array kPlanningModesFollowed = {
-    PlanningMode::kMps,      PlanningMode::kConsolidation,    PlanningMode::kSlicesFifo,
-    PlanningMode::kKernelet, PlanningMode::kPersistentGreedy, PlanningMode::kOpt,
-    PlanningMode::kRandom};
-
 class Arbiter {
  public:
   static Result<std::unique_ptr<Arbiter>> start(const ArbiterOptions& options);
@@ -91,7 +85,7 @@ class Arbiter {
   virtual void connect(const std::string& vgpu, UniqueFd socket) = 0;
 
   virtual std::vector<VgpuUse> use() const = 0;
-  virtual PlanState plan() const { return {}; }
+  virtual PlanState plan() const = 0;
   // Slices are recorded between start_trace() and take_trace(); `lost` counts those that found no room.
   virtual void start_trace() = 0;
   virtual std::vector<SliceRecord> take_trace(uint64_t* lost) = 0;

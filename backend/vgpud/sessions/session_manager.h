@@ -27,8 +27,8 @@ class SessionManager {
  public:
   using Ready = std::function<void(const Status&)>;
   using Answer = std::function<void(Result<nlohmann::json>)>;
-  // `arbiter` may be null: nobody's work is scheduled. It outlives this.
-  SessionManager(event_base* base, const Config& config, Arbiter* arbiter = nullptr);
+  // `arbiter` outlives this.
+  SessionManager(event_base* base, const Config& config, Arbiter* arbiter);
   ~SessionManager();  // the session processes go on
   SessionManager(const SessionManager&) = delete;
 

@@ -162,7 +162,6 @@ bool SessionSupervisor::connect() {
 }
 
 void SessionSupervisor::connect_gates() {
-  if (!arbiter_) return;
   auto socket = connect_unix(gate_socket(config_.run, spec_.name), SOCK_SEQPACKET);
   if (socket.ok()) return arbiter_->connect(spec_.name, std::move(socket.value()));
   spdlog::error("{}: its shares do not hold: {}", spec_.name, socket.status().message());

@@ -51,7 +51,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
 
   event_base* base_;
   const Config& config_;
-  Arbiter* const arbiter_;  // may be null
+  Arbiter* const arbiter_;
   VgpuSpec spec_;
   const SharingConfigOf sharing_config_of_;
   State state_ = State::kStarting;

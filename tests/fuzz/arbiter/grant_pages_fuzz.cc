@@ -129,7 +129,9 @@ class Play {
     options.scheduled = input.byte() % 4 != 0;
     return options;
   }
-  PlanningMode mode() { return kPlanningModesFollowed[input_.byte() % kPlanningModesFollowed.size()]; }
+  PlanningMode mode() {
+    return static_cast<PlanningMode>(input_.byte() % (static_cast<int>(PlanningMode::kRandom) + 1));
+  }
   void add(const char* name, GrantPage* grant_page) {
     EngineShares shares;
     shares.fill({.percent = 30, .reservation = 0, .cap = 100, .priority = 0});

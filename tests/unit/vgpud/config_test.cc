@@ -74,7 +74,7 @@ TEST_F(ConfigTest, AFileThatWasNamedMustBeThere) {
 TEST_F(ConfigTest, ReadsTheScheduler) {
   const auto plain = parse_config("", "x");
   ASSERT_TRUE(plain.ok());
-  EXPECT_TRUE(plain.value().scheduled);
+  EXPECT_TRUE(plain.value().scheduler.scheduled);
   EXPECT_EQ(plain.value().scheduler.policy, "band+");
   EXPECT_EQ(plain.value().metrics_address, "");
   const auto config = parse_config(R"(
@@ -100,7 +100,7 @@ listen = "127.0.0.1:9495"
   EXPECT_EQ(options.slice_timeout_ns, 1'000'000'000);
   EXPECT_EQ(options.depth, 4);
   EXPECT_EQ(config.value().metrics_port, 9495);
-  EXPECT_FALSE(parse_config("[scheduler]\npolicy = \"none\"", "x").value().scheduled);
+  EXPECT_FALSE(parse_config("[scheduler]\npolicy = \"none\"", "x").value().scheduler.scheduled);
   const auto old = parse_config("[scheduler]\npatience_ms = 1500", "x");  // the key of earlier versions
   ASSERT_TRUE(old.ok()) << old.status().message();
   EXPECT_EQ(old.value().scheduler.slice_timeout_ns, 1'500'000'000);

@@ -39,6 +39,7 @@ class FakeArbiter : public Arbiter {
     }
     return result;
   }
+  PlanState plan() const override { return {}; }
   void start_trace() override { tracing_ = true; }
   std::vector<SliceRecord> take_trace(uint64_t* lost) override {
     *lost = 7;
