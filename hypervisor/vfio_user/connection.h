@@ -45,7 +45,7 @@ class Connection {
 
   Commands& commands_;
   std::function<void()> on_end_;
-  ConnectionGuardian guardian_;  // goes after the socket
+  ConnectionGuardian guardian_;  // destroyed after the socket
   UniqueFd socket_;
   Event read_, write_;
   std::shared_ptr<bool> alive_;  // false once destroyed: for answers that come late

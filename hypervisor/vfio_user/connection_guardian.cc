@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kSocket = 3, kAlive = 4;
 
-// What stays open here would stay open after the parent's death. Above the two numbers first, or one could be
-// overwritten by the other.
+// Closes every other descriptor: one that is left open here would stay open after the parent's death. Moves the two
+// above their final numbers first, or one could overwrite the other.
 void keep_only(int socket, int alive) {
   const int high_socket = fcntl(socket, F_DUPFD, kAlive + 1), high_alive = fcntl(alive, F_DUPFD, kAlive + 1);
   dup2(high_socket, kSocket);
@@ -25,7 +25,7 @@ void keep_only(int socket, int alive) {
   close_range(kAlive + 1, ~0u, 0);
 }
 
-// Only what is allowed after a fork of a process with threads.
+// Calls only what is allowed after a fork of a process with threads.
 [[noreturn]] void watch(int socket, int alive) {
   prctl(PR_SET_NAME, "vfio-guardian");
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) signal(number, SIG_IGN);  // it ends when the session has ended
@@ -53,7 +53,7 @@ Result<ConnectionGuardian> ConnectionGuardian::start(int socket) {
   if (child == 0) watch(socket, alive.get());
   alive.reset();
   ConnectionGuardian guardian(std::move(held), child);
-  char ready = 0;  // until then it holds everything else that was open here
+  char ready = 0;  // until it is ready, the child still holds all descriptors of this process
   if (read(guardian.alive_.get(), &ready, 1) != 1)
     return Status::error(EPIPE, "the connection's guardian did not start");
   return guardian;

@@ -22,7 +22,7 @@ class ConnectionGuardian {
   ConnectionGuardian() = default;
   ConnectionGuardian(ConnectionGuardian&& other) noexcept;
   ConnectionGuardian& operator=(ConnectionGuardian&& other) noexcept;
-  // Close the socket before: afterwards nobody holds it.
+  // Close the socket first: the child then closes the last descriptor of it.
   ~ConnectionGuardian();
 
  private:

@@ -22,7 +22,8 @@ class Transport;
 
 class CommandRing {
  public:
-  // `header` points to a mapped ring, zeroed when the host was told of it. `next_seq` is the process's counter.
+  // `header` points to a mapped ring whose pages were zero when the host was told of it. `next_seq` is the process's
+  // counter.
   CommandRing(vgpu_ring_header* header, Transport* transport, std::atomic<uint64_t>* next_seq);
 
   // Reserves a record with room for `payload` bytes after its header; waits while the ring is full. Returns the
@@ -41,8 +42,8 @@ class CommandRing {
 
   CUresult sticky_error() const;
 
-  // The next completion of a done slot; commit_done when a published record names it. An unpublished one is given
-  // again by the next call.
+  // The next completion of a done slot. Call commit_done() once a published record names it; until then this gives the
+  // same one again.
   vgpu_done next_done(uint32_t slot) const { return {slot, token_[slot] + 1}; }
   void commit_done(vgpu_done done) { token_[done.slot] = done.token; }
   vgpu_done last_done(uint32_t slot) const { return {slot, token_[slot]}; }

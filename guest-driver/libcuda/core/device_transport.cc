@@ -147,7 +147,7 @@ int DeviceTransport::unpin(const SharedBlock& block) {
   return call(VGPU_IOC_UNPIN, &region);
 }
 
-// Mapped by whoever needs it first; nullptr: a module that has none.
+// Maps it at first use. nullptr: this module has no watch page.
 const uint32_t* DeviceTransport::watch_page() {
   const uint32_t* page = watch_page_.load(std::memory_order_acquire);
   if (page) return page;
@@ -185,7 +185,7 @@ int DeviceTransport::wait(vgpu_ring_header*, uint64_t* seen, uint32_t timeout_ms
 }
 
 bool DeviceTransport::alive() {
-  // The module tells of a dead runner by itself; only a dead session must be asked for, and once a second will do.
+  // The module reports a dead runner by itself. Only a dead session has to be asked for, and once a second is enough.
   timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   int64_t before = last_ping_.load(std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// Direct mode: a container or process on the host itself. Control requests go over the session's Unix socket; rings
-// and shared memory are slices of an arena, a memfd that the session made (vgpu_control.h).
+// Direct mode: a container or process on the host itself. Control requests go over the session's Unix socket; command
+// rings and shared memory are parts of an arena, a memfd that the session made (vgpu_control.h).
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -60,7 +60,7 @@ class DirectTransport : public Transport {
   }
   int announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset, uint64_t bytes);
   int drop(uint32_t type, uint32_t id);
-  // Maps a fresh slice of the arena; its offset or Window::kNone.
+  // Maps an unused part of the arena. Returns its offset, or Window::kNone.
   uint64_t map_slice(uint64_t bytes);
   void unmap_slice(uint64_t offset, uint64_t bytes);
 
@@ -197,7 +197,8 @@ uint64_t DirectTransport::map_slice(uint64_t bytes) {
 void DirectTransport::unmap_slice(uint64_t offset, uint64_t bytes) {
   mmap(reinterpret_cast<void*>(window_.base() + offset), bytes, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  // Gives the memory back and makes the slice zero again; if it fails, the next owner must clear it, so keep it.
+  // Gives the memory back to the host, and the range reads as zeros again. If that fails the range is kept, because its
+  // next owner expects zeros.
   if (fallocate(arena_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                 static_cast<off_t>(bytes)) == 0) {
     window_.give_back(offset, bytes);
@@ -248,15 +249,14 @@ int DirectTransport::unpin(const SharedBlock& block) { return drop(VGPU_CTL_DROP
 int DirectTransport::share_at(const SharedBlock& block, void* address, uint32_t flags, SharedBlock* again) {
   const uint32_t id = next_region_.fetch_add(1);
   const uint64_t offset = reinterpret_cast<uint64_t>(block.address) - window_.base();
-  const int error =
-      announce(VGPU_CTL_ADD_REGION, id, flags, reinterpret_cast<uint64_t>(address), offset, block.bytes);
+  const int error = announce(VGPU_CTL_ADD_REGION, id, flags, reinterpret_cast<uint64_t>(address), offset, block.bytes);
   if (!error) *again = {address, block.bytes, id, flags};
   return error;
 }
 
 void DirectTransport::kick() {
   const uint64_t one = 1;
-  // A full counter is as good as a kick.
+  // A full counter wakes the runner too.
   while (write(kick_, &one, sizeof(one)) < 0 && errno == EINTR) {
   }
 }

@@ -21,8 +21,8 @@ enum class State : int {
   kLost,  // the host side is gone; every call returns kLostHost
 };
 
-// What a program sees when its runner or session died, or ended its rings for a bad record. Not recoverable in this
-// process, as when a GPU fell off the bus.
+// What a program sees when its runner or session has died. This process cannot recover from it, as from a GPU that has
+// fallen off the bus.
 inline constexpr CUresult kLostHost = CUDA_ERROR_DEVICE_UNAVAILABLE;
 
 // What cuDriverGetVersion says; the API that this library implements.

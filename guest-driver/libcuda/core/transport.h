@@ -26,14 +26,15 @@ class Transport {
   virtual int release(const SharedBlock& block) = 0;
   virtual int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) = 0;
   virtual int unpin(const SharedBlock& block) = 0;
-  // Pins as pin() does and watches: while `*word` is block->region, the addresses mean the pinned pages. In `flags`,
-  // VGPU_REGION_READ_ONLY: reading is enough; block->flags tell what it became. ENOTSUP where nothing can be watched.
+  // As pin(), and watches the addresses: they mean the pinned pages while `*word` is block->region.
+  // VGPU_REGION_READ_ONLY in `flags` says that reading is enough; block->flags says how the pages were pinned. ENOTSUP:
+  // this transport cannot watch.
   virtual int pin_watched(void* /*address*/, uint64_t /*bytes*/, uint32_t /*flags*/, SharedBlock* /*block*/,
                           const uint32_t** /*word*/) {
     return ENOTSUP;
   }
-  // For transports that cannot pin: the program has mapped all of `block` (of allocate) at `address` as well; kernels may
-  // use it there until unpin(again).
+  // For transports that cannot pin. The program has mapped all of `block`, which came from allocate(), at `address`
+  // too. Kernels may use it there until unpin(again).
   virtual int share_at(const SharedBlock&, void* /*address*/, uint32_t /*flags*/, SharedBlock* /*again*/) {
     return ENOTSUP;
   }
@@ -50,7 +51,7 @@ class Transport {
   // Whether the host side is still there.
   virtual bool alive() = 0;
 
-  // In the child of a fork: lets go of descriptors, so that the host sees the parent's end. Only system calls.
+  // In the child of a fork: closes the descriptors, so that the host sees the parent's end. Makes system calls only.
   virtual void forget_in_child() = 0;
 };
 
@@ -60,12 +61,13 @@ struct TransportFailure {
   std::string message;
 };
 
-// BANDSAW_VGPU set: direct; else the device file. nullptr with the reason.
+// Direct mode if BANDSAW_VGPU is set, else the device file. nullptr: `failure` has the reason.
 std::unique_ptr<Transport> open_transport(TransportFailure* failure);
 std::unique_ptr<Transport> open_direct(const char* vgpu, TransportFailure* failure);
 std::unique_ptr<Transport> open_device(TransportFailure* failure);
 
-// Fills `failure` for two sides built from different calls/*.toml or headers, with both hashes named.
+// Fills `failure` for a library and a host that were built from different calls/*.toml or headers; it names both
+// hashes.
 void schema_mismatch(const unsigned char* host_hash, const char* advice, TransportFailure* failure);
 
 }  // namespace bandsaw::libcuda
