@@ -37,7 +37,7 @@ class Process final : public DeviceHost {
   GuestMemory& memory() { return *memory_; }
   ExchangeClient& exchange() { return exchange_; }
 
-  // Makes a ring; the decoder is told by the caller.
+  // Makes a ring; the record loop is told by the caller.
   Result<CommandRingRef> add_ring(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);
   void forget_ring(uint32_t id);
 

@@ -66,7 +66,7 @@ Result<Service::Received> Service::receive(Message* message) {
 
 Status Service::assign(Message& message) {
   AssignTail tail;
-  if (decoder_) return Status::error(EALREADY, "the runner is assigned already");
+  if (record_loop_) return Status::error(EALREADY, "the runner is assigned already");
   if (message.tail.size() != sizeof(tail))
     return Status::error(EPROTO, "an assignment of {} bytes", message.tail.size());
   std::memcpy(&tail, message.tail.data(), sizeof(tail));
@@ -85,8 +85,8 @@ Status Service::assign(Message& message) {
   } else {
     process_->set_waker(make_event_waker(std::move(message.fds[kWake])));
   }
-  decoder_ = std::make_unique<Decoder>(process_, std::move(message.fds[kKick]));
-  decoder_->start();
+  record_loop_ = std::make_unique<RecordLoop>(process_, std::move(message.fds[kKick]));
+  record_loop_->start();
   tail.vgpu[sizeof(tail.vgpu) - 1] = tail.comm[sizeof(tail.comm) - 1] = '\0';
   SPDLOG_INFO("serves {} of guest process {} ({})", tail.vgpu, tail.guest_pid, tail.comm);
   return {};
@@ -101,7 +101,7 @@ Status Service::add_ram(Message& message) {
 Status Service::add_ring(const Message& message, std::span<const RunnerSegment> segments) {
   auto ring = process_->add_ring(message.header.id, message.header.value, message.header.flags, segments);
   if (!ring.ok()) return ring.status();
-  decoder_->add_ring(std::move(ring.value()));
+  record_loop_->add_ring(std::move(ring.value()));
   return {};
 }
 
@@ -113,7 +113,7 @@ Status Service::handle(Message& message) {
     process_->exchange().answered(header, message.tail, std::move(message.fds));
     return {};
   }
-  if (!decoder_) return Status::error(EPROTO, "message {} before the assignment", static_cast<int>(header.type));
+  if (!record_loop_) return Status::error(EPROTO, "message {} before the assignment", static_cast<int>(header.type));
   std::vector<RunnerSegment> segments(header.count);
   if (message.tail.size() != segments.size() * sizeof(RunnerSegment)) {
     return Status::error(EPROTO, "{} segments in {} bytes", header.count, message.tail.size());
@@ -130,7 +130,7 @@ Status Service::handle(Message& message) {
     case RunnerMessageType::kAddRegion:
       return process_->memory().add_region(header.id, header.value, header.flags, segments);
     case RunnerMessageType::kDropRing:
-      decoder_->drop_ring(header.id, done);
+      record_loop_->drop_ring(header.id, done);
       return {};
     case RunnerMessageType::kDropRegion:
       return process_->memory().drop_region(header.id, done);

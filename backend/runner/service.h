@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backend/control/runner_link.h"
-#include "backend/runner/wire/decoder.h"
 #include "backend/runner/process.h"
+#include "backend/runner/wire/record_loop.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
@@ -40,7 +40,7 @@ class Service {
 
   const UniqueFd socket_;
   Process* const process_;
-  std::unique_ptr<Decoder> decoder_;  // once assigned
+  std::unique_ptr<RecordLoop> record_loop_;  // once assigned
   std::vector<std::byte> buffer_;
 };
 

@@ -5,7 +5,7 @@
 // nothing more comes, and is over when the device has done all of it. The memory is shared with other processes of
 // this virtual GPU: what is read there decides how long to wait, and nothing else.
 //
-// Threads: all of it on the decoder's thread; slices end on the device's.
+// Threads: all of it on the record loop's thread; slices end on the device's.
 #pragma once
 
 #include <algorithm>

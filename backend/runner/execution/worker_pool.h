@@ -1,4 +1,4 @@
-// Threads for calls that take long on the CPU (loading code), so that the decoder goes on meanwhile.
+// Threads for calls that take long on the CPU (loading code), so that the record loop goes on meanwhile.
 #pragma once
 
 #include <condition_variable>

@@ -51,12 +51,12 @@ struct SliceClonePlace {
   CloneRequest request;
   enum class State { kMaking, kReady, kRefused };
   std::atomic<State> state{State::kMaking};
-  std::shared_ptr<const SliceClone> clone;  // when ready, and the next two belong to the decoder
+  std::shared_ptr<const SliceClone> clone;  // when ready, and the next two belong to the record loop
   std::string refusal;
   uint32_t attributes = 0;  // SliceKernel::attributes as they were last taken over
 };
 
-// The decoder's, but for `attributes`. Outlives its library, but cannot be launched any more.
+// The record loop's, but for `attributes`. Outlives its library, but cannot be launched any more.
 struct SliceKernel {
   std::string name;
   std::shared_ptr<SliceImage> image;

@@ -45,7 +45,7 @@ class Slicer {
   void forget_image(const Object* image);  // a library or module
   void forget_context(const Context* context);
 
-  // The rest is the decoder's.
+  // The rest is the record loop's.
   struct Caller {
     std::shared_ptr<CommandRing> ring;  // gets errors of later slices
     ContextRef context;

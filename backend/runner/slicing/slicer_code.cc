@@ -183,7 +183,7 @@ bool Slicer::turns_to_slices(SliceKernel& kernel) const {
   return kernel.only_slices;
 }
 
-// On the decoder's thread: what was made, as soon as it is.
+// On the record loop's thread: what was made, as soon as it is.
 std::shared_ptr<const SliceClone> Slicer::use(SliceKernel& kernel, SliceClonePlace& place, const Launch& launch) {
   switch (place.state.load()) {
     case SliceClonePlace::State::kMaking:

@@ -38,7 +38,8 @@ struct Record {
   std::vector<std::byte> bytes;
 };
 
-// take, has_more, set_sleeping, pending and close belong to the decoder thread; the rest may come from any thread.
+// take, has_more, set_sleeping, pending and close belong to the record loop's thread; the rest may come from any
+// thread.
 class CommandRing : public wire::ReplySink {
  public:
   enum class Take { kNothing, kRecord, kBroken };
@@ -65,7 +66,7 @@ class CommandRing : public wire::ReplySink {
   void set_late_error(CUresult error);
   void set_sticky(CUresult error);
 
-  // What take() delivered ahead of its turn. Decoder only.
+  // What take() delivered ahead of its turn. The record loop's.
   bool has_pending = false;
   Record pending;
 
@@ -81,7 +82,7 @@ class CommandRing : public wire::ReplySink {
   vgpu_ring_header* const header_;
   const std::byte* const records_;
   std::byte* const reply_;
-  uint64_t head_ = 0, tail_ = 0;  // decoder's own copies
+  uint64_t head_ = 0, tail_ = 0;  // record loop's own copies
 
   std::mutex mutex_;                    // a hostile guest can have two completions write at once, or drop the ring
   bool closed_ = false;                 // guarded by mutex_

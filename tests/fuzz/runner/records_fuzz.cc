@@ -20,7 +20,7 @@ constexpr uint64_t kRegion = 0x40000000, kRegionBytes = 4 * 4096;
 constexpr uint64_t kRegionOffset = 2 * VGPU_RING_BYTES;
 constexpr uint64_t kRamBytes = kRegionOffset + kRegionBytes;
 
-// One guest process; made anew for every input, so that inputs do not depend on each other. The decoder's thread is
+// One guest process; made anew for every input, so that inputs do not depend on each other. The record loop's thread is
 // left out: what it does between take() and execute() is done here.
 class Harness {
  public:

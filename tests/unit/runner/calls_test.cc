@@ -203,7 +203,7 @@ TEST_F(Calls, DroppedRingFinishesItsRecordsFirst) {
   const wire::CopyInArgs args{device_base(), 0, 1, 0};
   for (int i = 0; i < 100; ++i) ring.send(Opcode::kCopyIn, args, "z");
   std::atomic<bool> gone{false};
-  decoder_->drop_ring(0, [&] { gone = true; });
+  record_loop_->drop_ring(0, [&] { gone = true; });
   TestRing::wait([&] { return gone.load(); });
   EXPECT_EQ(ring.header->head, ring.tail);
   std::memset(ram_.data(), 0, VGPU_RING_BYTES);

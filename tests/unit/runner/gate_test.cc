@@ -248,7 +248,7 @@ class GatedGuest : public Guest {
   }
   ~GatedGuest() override {
     open();
-    decoder_ = nullptr;  // before the grant page goes
+    record_loop_ = nullptr;  // before the grant page goes
   }
   void open() {
     grant_page_->no_arbiter = 1;
@@ -385,7 +385,7 @@ TEST_F(GatedGuest, ARingGoesWhenItsParkedWorkIsDone) {
   ring.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "z");
   TestRing::wait([&] { return grant_page_->gates[kSlot][1].asked == 1; });
   std::atomic<bool> gone{false};
-  decoder_->drop_ring(0, [&] { gone = true; });
+  record_loop_->drop_ring(0, [&] { gone = true; });
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
   EXPECT_FALSE(gone);
   open();

@@ -1,5 +1,5 @@
 // A guest process in miniature: its RAM is a memfd, its command rings are real ones, its runner is a Process and a
-// Decoder in this test, with a FakeDevice behind them.
+// RecordLoop in this test, with a FakeDevice behind them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <cstring>
 #include <thread>
 
-#include "backend/runner/wire/decoder.h"
 #include "backend/runner/process.h"
+#include "backend/runner/wire/record_loop.h"
 #include "guest-driver/uapi/wire.h"
 #include "tests/unit/runner/fake_device.h"
 
@@ -173,12 +173,12 @@ class Guest : public testing::Test {
     process_->set_waker(make_futex_waker());
     EXPECT_TRUE(process_->memory().add_ram(0, ram_.fd(), kRamBytes, 0).ok());
     kick_ = eventfd(0, EFD_CLOEXEC);
-    decoder_ = std::make_unique<Decoder>(process_.get(), UniqueFd(kick_));
-    decoder_->start();
+    record_loop_ = std::make_unique<RecordLoop>(process_.get(), UniqueFd(kick_));
+    record_loop_->start();
   }
   ~Guest() override {
     device_->finish();
-    decoder_ = nullptr;
+    record_loop_ = nullptr;
     process_ = nullptr;
   }
 
@@ -186,7 +186,7 @@ class Guest : public testing::Test {
     const RunnerSegment segment{0, 0, uint64_t{id} * VGPU_RING_BYTES, VGPU_RING_BYTES};
     auto ring = process_->add_ring(id, 0x10000000 + segment.offset, 0, std::span(&segment, 1));
     EXPECT_TRUE(ring.ok()) << ring.status().message();
-    decoder_->add_ring(ring.value());
+    record_loop_->add_ring(ring.value());
     return TestRing(ram_.data() + segment.offset, &last_seq_, kick_);
   }
   // A context of the process, current in the ring.
@@ -207,7 +207,7 @@ class Guest : public testing::Test {
   FakeDevice* device_ = nullptr;
   std::unique_ptr<Process> process_;
   int kick_ = -1;
-  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<RecordLoop> record_loop_;
   std::atomic<uint64_t> last_seq_{0};
 };
 

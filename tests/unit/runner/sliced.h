@@ -200,7 +200,7 @@ class Sliced : public Guest {
     grant_page_->no_arbiter = 1;
     for (Gate& gate : grant_page_->gates[kSliceSlot]) futex_wake(&gate.granted);
     device().end_all();
-    decoder_ = nullptr;  // before the grant page goes
+    record_loop_ = nullptr;  // before the grant page goes
   }
 
   SlicedDevice& device() { return static_cast<SlicedDevice&>(*device_); }

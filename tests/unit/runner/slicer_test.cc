@@ -149,7 +149,7 @@ TEST_F(Sliced, AProcessMayEndInTheMiddle) {
   device().hold = true;
   launch(30);
   wait_for(2);
-  // The fixture takes decoder and process down; slices end after that, or never.
+  // The fixture takes the record loop and the process down; slices end after that, or never.
 }
 
 TEST_F(Sliced, ARingGoesWhenItsLaunchIsIssued) {
@@ -157,7 +157,7 @@ TEST_F(Sliced, ARingGoesWhenItsLaunchIsIssued) {
   launch(12);
   wait_for(2);
   std::atomic<bool> gone{false};
-  decoder_->drop_ring(0, [&] { gone = true; });
+  record_loop_->drop_ring(0, [&] { gone = true; });
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
   EXPECT_FALSE(gone);
   device().end_all();

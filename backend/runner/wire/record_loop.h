@@ -1,4 +1,4 @@
-// The thread that takes records out of the rings and has them executed in the order of their sequence numbers.
+// The thread that takes records out of the command rings and has them executed in the order of their sequence numbers.
 //
 // It polls while records come and a little longer; then it tells every ring that it sleeps and waits for the kick
 // descriptor. A guest that publishes stores its tail, then (after a full fence) looks at host_sleeping; this side
@@ -23,16 +23,16 @@
 namespace bandsaw::runner {
 
 // Thread-safe but for start and the destructor.
-class Decoder {
+class RecordLoop {
  public:
   // `process` must outlive this. `kick` is an eventfd that the guest's side writes to.
-  Decoder(Process* process, UniqueFd kick);
+  RecordLoop(Process* process, UniqueFd kick);
   // Stops the thread; records that are left stay where they are.
-  ~Decoder();
+  ~RecordLoop();
 
   void start();
   void add_ring(CommandRingRef ring);
-  // Executes what the ring still holds, then lets go of it and calls `gone`, from the decoder's thread.
+  // Executes what the ring still holds, then lets go of it and calls `gone`, from the record loop's thread.
   void drop_ring(uint32_t id, std::function<void()> gone);
 
  private:

@@ -1,4 +1,4 @@
-#include "backend/runner/wire/decoder.h"
+#include "backend/runner/wire/record_loop.h"
 
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -47,7 +47,7 @@ void drain(int event) {
 
 }  // namespace
 
-Decoder::Decoder(Process* process, UniqueFd kick)
+RecordLoop::RecordLoop(Process* process, UniqueFd kick)
     : process_(process),
       kick_(std::move(kick)),
       command_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
@@ -56,35 +56,35 @@ Decoder::Decoder(Process* process, UniqueFd kick)
   process_->set_others_wait([this] { return is_wanted(); });
 }
 
-Decoder::~Decoder() {
+RecordLoop::~RecordLoop() {
   stop_.store(true);
   wake();
   if (thread_.joinable()) thread_.join();
 }
 
-void Decoder::wake() {
-  if (!signal_event(command_.get())) SPDLOG_ERROR("cannot wake the decoder: {}", std::strerror(errno));
+void RecordLoop::wake() {
+  if (!signal_event(command_.get())) SPDLOG_ERROR("cannot wake the record loop: {}", std::strerror(errno));
 }
 
-void Decoder::start() {
+void RecordLoop::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-void Decoder::add_ring(CommandRingRef ring) {
+void RecordLoop::add_ring(CommandRingRef ring) {
   std::lock_guard lock(mutex_);
   commands_.add.push_back(std::move(ring));
   has_commands_.store(true);
   wake();
 }
 
-void Decoder::drop_ring(uint32_t id, std::function<void()> gone) {
+void RecordLoop::drop_ring(uint32_t id, std::function<void()> gone) {
   std::lock_guard lock(mutex_);
   commands_.drop.push_back({id, std::move(gone), Clock::now() + kDropTimeout});
   has_commands_.store(true);
   wake();
 }
 
-void Decoder::take_commands() {
+void RecordLoop::take_commands() {
   std::lock_guard lock(mutex_);
   has_commands_.store(false);
   for (CommandRingRef& ring : commands_.add) rings_.push_back(std::move(ring));
@@ -92,8 +92,8 @@ void Decoder::take_commands() {
   commands_ = {};
 }
 
-void Decoder::run() {
-  pthread_setname_np(pthread_self(), "decoder");
+void RecordLoop::run() {
+  pthread_setname_np(pthread_self(), "record-loop");
   while (!stop_.load(std::memory_order_relaxed)) {
     if (has_commands_.load(std::memory_order_acquire)) take_commands();
     if (process_->pass_parked()) looks_ = 0;
@@ -114,18 +114,18 @@ void Decoder::run() {
 
 // Work waits at a gate, whose opening wakes this thread; new records do not, so it looks after them, less and less
 // often.
-void Decoder::wait_at_gate() {
+void RecordLoop::wait_at_gate() {
   if (looks_ == 0 && !process_->parked().full() && spin(kShortSpin)) return;
   process_->wait_at_gate(kLookAgain * (1 << std::min(looks_++, kLooksMost)));
 }
 
 // Of wait(), whatever does not happen.
-std::chrono::nanoseconds Decoder::longest_sleep() const {
+std::chrono::nanoseconds RecordLoop::longest_sleep() const {
   const std::chrono::nanoseconds slices = process_->slicer().longest_sleep();
   return dropping_.empty() ? slices : std::min<std::chrono::nanoseconds>(slices, kDropTimeout);
 }
 
-void Decoder::wait(std::span<pollfd> fds) const {
+void RecordLoop::wait(std::span<pollfd> fds) const {
   const std::chrono::nanoseconds most = longest_sleep();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
   const timespec limit = {seconds.count(), (most - seconds).count()};
@@ -133,7 +133,7 @@ void Decoder::wait(std::span<pollfd> fds) const {
 }
 
 // No more records are taken until slices have ended.
-void Decoder::wait_for_slices() {
+void RecordLoop::wait_for_slices() {
   process_->gate().pause();
   pollfd fds[] = {{process_->slicer().wake(), POLLIN, 0}, {command_.get(), POLLIN, 0}};
   wait(fds);
@@ -142,7 +142,7 @@ void Decoder::wait_for_slices() {
 }
 
 // Executes at most one record of the ring. False: it has none whose turn it is.
-bool Decoder::serve(const CommandRingRef& ring) {
+bool RecordLoop::serve(const CommandRingRef& ring) {
   if (!ring->has_pending) {
     std::string why;
     const CommandRing::Take taken = ring->take(&ring->pending, &why);
@@ -164,7 +164,7 @@ bool Decoder::serve(const CommandRingRef& ring) {
   return true;
 }
 
-bool Decoder::serve_any() {
+bool RecordLoop::serve_any() {
   // The next record is usually in the ring that had the last one.
   if (current_ < rings_.size() && serve(rings_[current_])) return true;
   for (size_t i = 0; i < rings_.size(); ++i) {
@@ -175,19 +175,19 @@ bool Decoder::serve_any() {
   return false;
 }
 
-bool Decoder::any_more() const {
+bool RecordLoop::any_more() const {
   return std::any_of(rings_.begin(), rings_.end(), [](const CommandRingRef& ring) { return ring->has_more(); });
 }
 
 // While the device waits on this thread, for work of this process: others need not wait for the slice's end as well.
-bool Decoder::is_wanted() {
+bool RecordLoop::is_wanted() {
   process_->gate().rest();
   return any_more() || !process_->parked().empty() || process_->slicer().busy() ||
          has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed);
 }
 
 // Polls for so long. True: there is something to do.
-bool Decoder::spin(std::chrono::nanoseconds budget) {
+bool RecordLoop::spin(std::chrono::nanoseconds budget) {
   const auto until = Clock::now() + budget;
   do {
     for (int i = 0; i < 16; ++i) {
@@ -200,7 +200,7 @@ bool Decoder::spin(std::chrono::nanoseconds budget) {
 }
 
 // As spin, for longer: whoever else wants the core or the GPU has it.
-bool Decoder::poll_on() {
+bool RecordLoop::poll_on() {
   process_->gate().pause();
   if (process_->slicer().watches_for_stalls()) return false;
   const auto until = Clock::now() + poll_budget_ - kPollBudgetMin;
@@ -211,7 +211,7 @@ bool Decoder::poll_on() {
   return false;
 }
 
-void Decoder::sleep() {
+void RecordLoop::sleep() {
   for (const CommandRingRef& ring : rings_) ring->set_sleeping(true);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!any_more()) {
@@ -228,7 +228,7 @@ void Decoder::sleep() {
   for (const CommandRingRef& ring : rings_) ring->set_sleeping(false);
 }
 
-void Decoder::let_go(Dropped& dropped, size_t at) {
+void RecordLoop::let_go(Dropped& dropped, size_t at) {
   const CommandRingRef ring = std::move(rings_[at]);
   rings_.erase(rings_.begin() + static_cast<ptrdiff_t>(at));
   current_ = 0;
@@ -237,7 +237,7 @@ void Decoder::let_go(Dropped& dropped, size_t at) {
   dropped.gone();
 }
 
-void Decoder::finish_drops() {
+void RecordLoop::finish_drops() {
   for (size_t i = 0; i < dropping_.size();) {
     Dropped& dropped = dropping_[i];
     const auto found = std::find_if(rings_.begin(), rings_.end(),
