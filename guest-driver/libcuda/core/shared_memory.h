@@ -25,7 +25,7 @@ struct SharedBlock {
 
 // A range of the program's memory that stays pinned from one copy to the next. The kernel changes `*word` when the
 // program's addresses no longer mean the pinned pages.
-struct KeptPin {
+struct CachedPin {
   SharedBlock block;
   const uint32_t* word = nullptr;
   unsigned users = 0;  // copies that use it now
@@ -37,7 +37,7 @@ struct KeptPin {
 
 // Memory pinned for a copy: see SharedMemory::borrow.
 struct BorrowedPin {
-  KeptPin* kept = nullptr;  // or the address of one that is not kept
+  CachedPin* cached = nullptr;  // or the address of one that is not cached
   void* address = nullptr;
 };
 
@@ -64,8 +64,8 @@ class SharedMemory {
   // For a copy from or (`write`) to the program's own memory: pins its pages, or finds them pinned by an earlier copy.
   // After CUDA_SUCCESS, give_back(pin) when the copy is done; the pages may stay pinned for the next one, until the
   // program gives those addresses other pages (which may happen at any time), or room is needed. Errors as of pin();
-  // the copy can then be staged. `only_kept`: CUDA_ERROR_NOT_FOUND instead of pinning anew.
-  CUresult borrow(void* address, uint64_t bytes, bool write, bool only_kept, BorrowedPin* pin);
+  // the copy can then be staged. `only_cached`: CUDA_ERROR_NOT_FOUND instead of pinning anew.
+  CUresult borrow(void* address, uint64_t bytes, bool write, bool only_cached, BorrowedPin* pin);
   CUresult give_back(const BorrowedPin& pin);
 
   // The block or pinned range that holds all of [address, address + bytes); false if there is none.
@@ -74,11 +74,11 @@ class SharedMemory {
  private:
   // These are called with mutex_ held.
   bool overlaps_block(uint64_t begin, uint64_t end) const;
-  // kept_pins.cc
-  KeptPin* find_kept(uint64_t begin, uint64_t end, bool write);
-  int pin_kept(uint64_t begin, uint64_t end, bool write, KeptPin** pin);
+  // pin_cache.cc
+  CachedPin* find_cached(uint64_t begin, uint64_t end, bool write);
+  int pin_and_cache(uint64_t begin, uint64_t end, bool write, CachedPin** pin);
   template <typename Condition>
-  unsigned drop_kept(Condition which);
+  unsigned drop_cached(Condition which);
   bool make_room(uint64_t bytes);
   bool drop_idle();
   void drop_overlapping(uint64_t begin, uint64_t end, std::unique_lock<std::mutex>& lock);
@@ -87,15 +87,15 @@ class SharedMemory {
   std::mutex mutex_;
   std::map<uint64_t, SharedBlock> blocks_;  // by first address; pinned ranges as well
   std::map<uint64_t, SharedBlock> pinned_;  // as the transport made them
-  std::list<KeptPin> kept_;                 // the one used last is first; they may overlap each other
-  uint64_t kept_bytes_ = 0;
-  const uint64_t kept_bytes_most_;
-  std::condition_variable kept_idle_;  // a kept pin lost its last user
+  std::list<CachedPin> pin_cache_;          // the one used last is first; they may overlap each other
+  uint64_t cached_bytes_ = 0;
+  const uint64_t cached_bytes_most_;
+  std::condition_variable cached_idle_;  // a cached pin lost its last user
 };
 
 // What a transport's errno means to a program that asks for memory; EPIPE ends all.
 CUresult memory_result(int error);
-// The guest or the host has no room left; what is kept pinned can be given up for it.
+// The guest or the host has no room left; the pin cache can be given up for it.
 bool is_shortage(int error);
 
 }  // namespace bandsaw::libcuda
