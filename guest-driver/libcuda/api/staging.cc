@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "guest-driver/libcuda/api/copy_crew.h"
+#include "guest-driver/libcuda/api/copy_threads.h"
 #include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -96,13 +96,14 @@ vgpu_copy record_of(const vgpu_copy& whole, const Piece& piece, std::byte* stage
 
 void gather(const vgpu_copy_end& program, const Piece& piece, std::byte* to) {
   for (uint64_t row = 0; row < piece.rows; ++row) {
-    CopyCrew::get().copy(to + row * piece.width, at(program, piece.x, piece.y + row, piece.z), piece.width, false);
+    CopyThreads::get().copy(to + row * piece.width, at(program, piece.x, piece.y + row, piece.z), piece.width, false);
   }
 }
 
 void scatter(const std::byte* from, const Piece& piece, const vgpu_copy_end& program, bool stream) {
   for (uint64_t row = 0; row < piece.rows; ++row) {
-    CopyCrew::get().copy(at(program, piece.x, piece.y + row, piece.z), from + row * piece.width, piece.width, stream);
+    CopyThreads::get().copy(at(program, piece.x, piece.y + row, piece.z), from + row * piece.width, piece.width,
+                            stream);
   }
 }
 

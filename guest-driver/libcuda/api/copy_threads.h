@@ -10,13 +10,13 @@
 namespace bandsaw::libcuda {
 
 // Thread-safe. Its helpers live as long as the process: there is no order in which they could be joined at its end, so
-// a crew is never destroyed.
-class CopyCrew {
+// this is never destroyed.
+class CopyThreads {
  public:
   // For this machine: a quarter of its cores, at most three.
-  static CopyCrew& get();
-  explicit CopyCrew(unsigned helpers) : helpers_(helpers) {}
-  CopyCrew(const CopyCrew&) = delete;
+  static CopyThreads& get();
+  explicit CopyThreads(unsigned helpers) : helpers_(helpers) {}
+  CopyThreads(const CopyThreads&) = delete;
 
   // As memcpy. `streaming`: past the caches, for a target that is not read soon. One caller at a time gets help, the
   // others copy alone.

@@ -1,4 +1,4 @@
-#include "guest-driver/libcuda/api/copy_crew.h"
+#include "guest-driver/libcuda/api/copy_threads.h"
 
 #include <emmintrin.h>
 #include <pthread.h>
@@ -40,18 +40,19 @@ void stream_bytes(std::byte* to, const std::byte* from, size_t bytes) {
 
 }  // namespace
 
-CopyCrew& CopyCrew::get() {
-  static CopyCrew& crew = *new CopyCrew(std::min(kHelpersMost, std::thread::hardware_concurrency() / kCoresPerHelper));
-  return crew;
+CopyThreads& CopyThreads::get() {
+  static CopyThreads& threads =
+      *new CopyThreads(std::min(kHelpersMost, std::thread::hardware_concurrency() / kCoresPerHelper));
+  return threads;
 }
 
-void CopyCrew::Job::run(unsigned index) const {
+void CopyThreads::Job::run(unsigned index) const {
   const size_t begin = std::min(bytes, index * part), end = std::min(bytes, begin + part);
   streaming ? stream_bytes(to + begin, from + begin, end - begin)
             : static_cast<void>(std::memcpy(to + begin, from + begin, end - begin));
 }
 
-void CopyCrew::copy(void* to, const void* from, size_t bytes, bool streaming) {
+void CopyThreads::copy(void* to, const void* from, size_t bytes, bool streaming) {
   const Job whole{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, bytes, streaming};
   if (bytes < kAloneBelow || helpers_ == 0 || !mutex_.try_lock()) return whole.run(0);
   const std::lock_guard lock(mutex_, std::adopt_lock);
@@ -67,7 +68,7 @@ void CopyCrew::copy(void* to, const void* from, size_t bytes, bool streaming) {
 }
 
 // Called with mutex_ held.
-void CopyCrew::start() {
+void CopyThreads::start() {
   if (started_) return;
   started_ = true;
   sigset_t all, before;
@@ -77,7 +78,7 @@ void CopyCrew::start() {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void CopyCrew::help(unsigned index) {
+void CopyThreads::help(unsigned index) {
   pthread_setname_np(pthread_self(), "cuda-copy");
   for (uint32_t seen = 0;; ++seen) {
     const auto until = std::chrono::steady_clock::now() + kPollBudget;
