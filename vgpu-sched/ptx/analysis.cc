@@ -27,17 +27,17 @@ void add_shared(const Variable& variable, Analysis* analysis) {
     analysis->static_shared_bytes = UINT64_MAX;
 }
 
-Talk talk_of(const ProgramFacts& facts, const Closure& closure) {
+InterBlockDependency inter_block_dependency_of(const ProgramFacts& facts, const Closure& closure) {
   bool fence = false, atomic = false, polls = false;
   for (const uint32_t f : closure.functions) {
     const FunctionFacts& mine = facts.functions[f];
-    if (mine.calls_pointer) return Talk::kAny;
+    if (mine.calls_pointer) return InterBlockDependency::kAny;
     fence |= mine.wide_fence;
     atomic |= mine.global_atomic;
     polls |= mine.polls;
   }
-  if (polls) return spin_of(facts, closure) == Spin::kLowerBlocks ? Talk::kLowerBlocks : Talk::kAny;
-  return fence && atomic ? Talk::kLowerBlocks : Talk::kNone;
+  if (polls && spin_of(facts, closure) != Spin::kLowerBlocks) return InterBlockDependency::kAny;
+  return polls || (fence && atomic) ? InterBlockDependency::kLowerBlocks : InterBlockDependency::kNone;
 }
 
 void describe(const ProgramFacts& facts, const Closure& closure, Analysis* analysis) {
@@ -57,7 +57,7 @@ void describe(const ProgramFacts& facts, const Closure& closure, Analysis* analy
     analysis->allocates |= name == "malloc";
   }
   analysis->spin = spin_of(facts, closure);
-  analysis->talk = talk_of(facts, closure);
+  analysis->dependency = inter_block_dependency_of(facts, closure);
   analysis->order_dependent = (fence && atomic) || analysis->spin != Spin::kNone;
   analysis->reads_block_index_yz = closure.reads.at(closure.functions[0]) & (kReadsY | kReadsZ);
   find_accesses(facts, closure, analysis);
@@ -66,8 +66,8 @@ void describe(const ProgramFacts& facts, const Closure& closure, Analysis* analy
 
 }  // namespace
 
-Talk talk_of(const Program& program, std::string_view kernel) {
-  return talk_of(program.facts(), reach(program.facts(), kernel));
+InterBlockDependency inter_block_dependency_of(const Program& program, std::string_view kernel) {
+  return inter_block_dependency_of(program.facts(), reach(program.facts(), kernel));
 }
 
 Mix mix_of(const Program& program, std::string_view kernel) {

@@ -29,9 +29,9 @@ enum class Spin : uint8_t {
   kAny,          // may wait for a block that comes later: never sliced
 };
 
-// What blocks may have to do with each other, as far as their order goes.
-enum class Talk : uint8_t {
-  kNone,         // nothing: any order will do
+// How blocks of a grid may depend on each other, as far as their order goes.
+enum class InterBlockDependency : uint8_t {
+  kNone,         // not at all: any order will do
   kLowerBlocks,  // fences with atomics, or a look-back: those of lower index are to begin first
   kAny,          // they look at memory that others may write meanwhile: possibly one waits for any other
 };
@@ -48,7 +48,7 @@ struct Analysis {
   std::string not_persistent;    // the same for persistent()
   bool order_dependent = false;  // fences and atomics: blocks may hand data to later ones
   Spin spin = Spin::kNone;
-  Talk talk = Talk::kNone;
+  InterBlockDependency dependency = InterBlockDependency::kNone;
 
   Idempotence idempotence = Idempotence::kNo;
   std::string not_idempotent;                                // why, for people
@@ -62,7 +62,7 @@ struct Analysis {
 };
 
 // Of a kernel that there is; cheaper than all of the analysis.
-Talk talk_of(const Program& program, std::string_view kernel);
+InterBlockDependency inter_block_dependency_of(const Program& program, std::string_view kernel);
 
 // The same of its instructions.
 Mix mix_of(const Program& program, std::string_view kernel);

@@ -100,7 +100,7 @@ Result<std::shared_ptr<const SliceClone>> SliceCode::make(const CloneRequest& re
     return Status::error(ENOEXEC, "the device does not take the rewritten code");
   }
   // What was rewritten last is what was read last.
-  clone->talk = ptx::talk_of(*last_program_, request.kernel);
+  clone->dependency = ptx::inter_block_dependency_of(*last_program_, request.kernel);
   clone->offer = OfferCode::of(device_, sliced.text, clone->function, *last_program_, request.kernel);
   return std::shared_ptr<const SliceClone>(std::move(clone));
 }

@@ -43,7 +43,7 @@ struct SliceClone {
   size_t counts_at = 0;                               // of counted slices
   bool whole_warps = false;
   bool persistent = false;
-  ptx::Talk talk = ptx::Talk::kAny;
+  ptx::InterBlockDependency dependency = ptx::InterBlockDependency::kAny;
   OfferCode offer;
   size_t original_bytes = 0;          // of the original's parameters, which come first
   std::vector<std::byte> parameters;  // the variables' addresses in their places, the rest 0

@@ -167,7 +167,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.code = launch.code;
   run.total = blocks_of(launch);
   if (shape && !clone->persistent) {
-    shape->size.run_beside(settings_.in_flight, clone->talk == ptx::Talk::kNone);
+    shape->size.run_beside(settings_.in_flight, clone->dependency == ptx::InterBlockDependency::kNone);
   }
   run.size = shape ? shape->size.blocks() : settings_.force_blocks;
   if (settings_.form == SliceForm::kAuto && gate_.is_planned(kCompute)) run.way = slice::ResidentTuner::kSliced;
@@ -234,7 +234,8 @@ void Slicer::use_clone(Run& run, const std::shared_ptr<const SliceClone>& clone)
 void Slicer::lay_tracks(Run& run) {
   run.moved = Run::Clock::now();
   const uint32_t slices = static_cast<uint32_t>(std::min<uint64_t>((run.total - 1) / run.step + 1, kGateDepthMax));
-  const bool apart = run.clone->talk == ptx::Talk::kNone, in_order = run.clone->talk == ptx::Talk::kLowerBlocks;
+  const bool apart = run.clone->dependency == ptx::InterBlockDependency::kNone;
+  const bool in_order = run.clone->dependency == ptx::InterBlockDependency::kLowerBlocks;
   run.most_in_flight = apart || (in_order && run.kernel->in_order) ? settings_.in_flight : 1;
   if (run.cell) run.most_in_flight = 1;
   if (slices == 1) return;

@@ -40,7 +40,8 @@ std::string Slicer::prepare_resident(Run& run) {
   if (resident == 0) return "none of its blocks would be resident";
   // Fewer are resident than the program may count on.
   const bool fits = run.total <= uint64_t{resident} * sms_;
-  if (clone.talk == ptx::Talk::kAny || (clone.talk == ptx::Talk::kLowerBlocks && fits)) {
+  if (clone.dependency == ptx::InterBlockDependency::kAny ||
+      (clone.dependency == ptx::InterBlockDependency::kLowerBlocks && fits)) {
     return "its blocks may wait for one another";
   }
   run.most_resident = resident;

@@ -54,19 +54,21 @@ std::string loop(const std::string& address, const std::string& bound, const std
 const std::string kOwnFlag = kPointers + "mov.u32 %r3, %ctaid.x; mul.wide.u32 %rd8, %r3, 4; add.s64 %rd9, %rd2, %rd8;";
 
 TEST(Analysis, TellsWhetherBlocksMayTalk) {
-  EXPECT_EQ(analysis_of(kPointers + "ld.global.u32 %r2, [%rd6]; st.global.u32 [%rd7], %r2; ret;").talk, Talk::kNone);
-  EXPECT_EQ(analysis_of(kPointers + "red.global.add.u32 [%rd6], 1; ret;").talk, Talk::kNone);
-  EXPECT_EQ(analysis_of(kPointers + "membar.gl; atom.global.add.u32 %r2, [%rd6], 1; ret;").talk, Talk::kLowerBlocks);
-  EXPECT_EQ(analysis_of(loop(kOwnFlag, "1")).talk, Talk::kLowerBlocks);
-  EXPECT_EQ(analysis_of(loop(kOwnFlag + "mov.u32 %r4, %nctaid.x;", "%r4")).talk, Talk::kAny);
-  EXPECT_EQ(analysis_of(kPointers + "ld.volatile.global.u32 %r2, [%rd6]; ret;").talk, Talk::kAny);
+  EXPECT_EQ(analysis_of(kPointers + "ld.global.u32 %r2, [%rd6]; st.global.u32 [%rd7], %r2; ret;").dependency,
+            InterBlockDependency::kNone);
+  EXPECT_EQ(analysis_of(kPointers + "red.global.add.u32 [%rd6], 1; ret;").dependency, InterBlockDependency::kNone);
+  EXPECT_EQ(analysis_of(kPointers + "membar.gl; atom.global.add.u32 %r2, [%rd6], 1; ret;").dependency,
+            InterBlockDependency::kLowerBlocks);
+  EXPECT_EQ(analysis_of(loop(kOwnFlag, "1")).dependency, InterBlockDependency::kLowerBlocks);
+  EXPECT_EQ(analysis_of(loop(kOwnFlag + "mov.u32 %r4, %nctaid.x;", "%r4")).dependency, InterBlockDependency::kAny);
+  EXPECT_EQ(analysis_of(kPointers + "ld.volatile.global.u32 %r2, [%rd6]; ret;").dependency, InterBlockDependency::kAny);
   // A loop with another way out of it is none that waits, as far as can be seen.
   const Analysis bounded =
       analysis_of(kPointers +
                   "mov.u32 %r3, 0; L: ld.volatile.global.u32 %r2, [%rd6]; add.u32 %r3, %r3, 1;"
                   "setp.ne.u32 %p2, %r2, 0; @%p2 bra E; setp.lt.u32 %p1, %r3, 100000; @%p1 bra L; E: ret;");
   EXPECT_EQ(bounded.not_sliceable, "");
-  EXPECT_EQ(bounded.talk, Talk::kAny);
+  EXPECT_EQ(bounded.dependency, InterBlockDependency::kAny);
 }
 
 TEST(Analysis, TellsLookBackFromBarriers) {
