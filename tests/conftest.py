@@ -1,5 +1,5 @@
-"""What the Python tests share. tools/test runs them all; `python3 -m pytest tests/direct -k faults` runs some of them, on
-what tools/setup has built (BANDSAW_BUILD, or build/default)."""
+"""What the Python tests share. tools/test runs them all; `python3 -m pytest tests/direct -k faults` runs some of them,
+on what tools/setup has built (BANDSAW_BUILD, or build/default)."""
 import os
 
 import pytest

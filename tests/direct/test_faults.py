@@ -16,6 +16,7 @@ from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct, memory_for
 from lab.paths import REPO
 from lab.shell import wait_until
+from lab.started import Started
 
 HERE = REPO / "tests/direct"
 ONE, TWO = "fault-one", "fault-two"
@@ -25,17 +26,10 @@ def _program(name: str) -> pathlib.Path:
     return Program(HERE / f"{name}.cu").compile()
 
 
-def _start(vgpu: str, name: str, *arguments) -> subprocess.Popen:
-    process = subprocess.Popen([_program(name), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               text=True, env=direct_environment(vgpu))
-    line = process.stdout.readline()  # it runs now
-    assert line.startswith(("round", "running")), f"the program did not start: {line}{process.stdout.read()}"
+def _start(vgpu: str, name: str, *arguments) -> Started:
+    process = Started(_program(name), *arguments, variables=direct_environment(vgpu))
+    process.first_line("round", "running")
     return process
-
-
-def _finish(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=seconds)
-    return process.returncode, output
 
 
 def _processes_of(name: str) -> list[dict]:
@@ -47,7 +41,7 @@ def _memory_used(name: str) -> int:
 
 
 def _run_ok(vgpu: str) -> None:
-    status, output = _finish(_start(vgpu, "busy", 0.1))
+    status, output = _start(vgpu, "busy", 0.1).finish()
     assert status == 0, f"a fresh program fails: {status} {output}"
 
 
@@ -71,7 +65,7 @@ def test_killed_program_leaves_nothing():
         assert _memory_used(ONE) > 0 or name == "endless"
         time.sleep(0.15)  # somewhere inside a copy or a launch
         process.kill()
-        _finish(process)
+        process.finish()
         wait_until(lambda: not _processes_of(ONE), 10, "the runner's end")
         wait_until(lambda: _memory_used(ONE) == 0, 10, "the return of its memory")
     _run_ok(ONE)
@@ -91,10 +85,10 @@ def test_killed_runner_ends_its_own_program_only():
     hit, sibling, other = _start(ONE, "busy", 6), _start(ONE, "busy", 6), _start(TWO, "busy", 6)
     runner = next(entry["runner"] for entry in _processes_of(ONE) if entry["pid"] == hit.pid)
     os.kill(runner, signal.SIGKILL)
-    status, output = _finish(hit)
+    status, output = hit.finish()
     assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
     for process in (sibling, other):
-        status, output = _finish(process)
+        status, output = process.finish()
         assert status == 0, f"another program was harmed: {status} {output[-300:]}"
     _run_ok(ONE)
 
@@ -102,9 +96,9 @@ def test_killed_runner_ends_its_own_program_only():
 def test_killed_session_is_started_again():
     hit, other = _start(ONE, "busy", 6), _start(TWO, "busy", 6)
     os.kill(host.live(ONE)["pid"], signal.SIGKILL)
-    status, output = _finish(hit)
+    status, output = hit.finish()
     assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
-    status, output = _finish(other)
+    status, output = other.finish()
     assert status == 0, f"the other virtual GPU was harmed: {status} {output[-300:]}"
     wait_until(lambda: host.live(ONE)["pid"], 15, "a new session")
     _run_ok(ONE)
@@ -118,16 +112,16 @@ def test_vgpud_restarts_while_programs_run():
     host.start_vgpud()
     wait_until(lambda: host.live(ONE)["pid"] == session, 10, "the session's adoption")
     _run_ok(ONE)
-    status, output = _finish(running)
+    status, output = running.finish()
     assert status == 0, f"the running program was harmed: {status} {output[-300:]}"
 
 
 def test_fault_in_one_program_spares_its_siblings():
     sibling = _start(ONE, "busy", 5)
     fault = Program(REPO / "tests/cuda/fault_illegal_address.cu").compile()
-    status = subprocess.run([fault], env=direct_environment(ONE), capture_output=True, check=False, timeout=60).returncode
-    assert status == 0, "the faulting program did not see its own error"
-    status, output = _finish(sibling)
+    done = subprocess.run([fault], env=direct_environment(ONE), capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, "the faulting program did not see its own error"
+    status, output = sibling.finish()
     assert status == 0, f"the sibling was harmed: {status} {output[-300:]}"
 
 
@@ -139,12 +133,10 @@ def test_no_daemon_is_said_clearly():
 
 
 def test_memory_of_a_sibling_cannot_be_read():
-    holder = subprocess.Popen([_program("peek"), "hold", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env=direct_environment(ONE))
-    line = holder.stdout.readline()
-    assert line.startswith("running 0x"), f"the program did not start: {line}{holder.stdout.read()}"
-    peek = subprocess.run([_program("peek"), line.split()[1]], capture_output=True, text=True, check=False,
+    holder = Started(_program("peek"), "hold", 3, variables=direct_environment(ONE))
+    address = holder.first_line("running 0x").split()[1]
+    peek = subprocess.run([_program("peek"), address], capture_output=True, text=True, check=False,
                           env=direct_environment(ONE), timeout=60)
     assert peek.returncode == 0, f"{peek.returncode} {peek.stdout}"
-    status, output = _finish(holder)
+    status, output = holder.finish()
     assert status == 0, f"the sibling was harmed: {status} {output}"

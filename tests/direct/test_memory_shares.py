@@ -1,7 +1,6 @@
 """The memory share of a virtual GPU between its processes: together they never pass it, and whoever dies leaves it."""
 import os
 import signal
-import subprocess
 
 import pytest
 
@@ -10,38 +9,36 @@ from lab.cuda_programs import Program
 from lab.guest_run import CONTEXT_MIB, direct_environment, ensure_direct, memory_for
 from lab.paths import REPO
 from lab.shell import wait_until
+from lab.started import Started
 
 NAME = "memory-shares"
 SHARE = int(memory_for(4, 256)[:-1]) << 20
 BLOCK = 4 << 20
 
 
-def _start(*arguments) -> subprocess.Popen:
+def _start(*arguments) -> Started:
     program = Program(REPO / "tests/direct/fill.cu").compile()
-    return subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, env=direct_environment(NAME))
+    return Started(program, *arguments, variables=direct_environment(NAME))
 
 
-def _start_together(programs: list[tuple]) -> list[subprocess.Popen]:
+def _start_together(programs: list[tuple]) -> list[Started]:
     """Each with its context made before any takes memory: a full share has no room for another context."""
     processes = [_start(*arguments, "wait") for arguments in programs]
     for process in processes:
-        assert process.stdout.readline() == "ready\n"
+        process.first_line("ready\n")
     for process in processes:
-        print(file=process.stdin, flush=True)
+        process.say()
     return processes
 
 
-def _running(process: subprocess.Popen) -> list[int]:
+def _running(process: Started) -> list[int]:
     """Waits until the program says that it runs; the numbers it says."""
-    line = process.stdout.readline()
-    assert line.startswith("running"), f"the program did not start: {line}{process.stdout.read()}"
-    return [int(word) for word in line.split()[1:]]
+    return [int(word) for word in process.first_line("running").split()[1:]]
 
 
-def _finish(process: subprocess.Popen) -> None:
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, f"{process.returncode}: {output}"
+def _finish(process: Started) -> None:
+    status, output = process.finish()
+    assert status == 0, f"{status}: {output}"
 
 
 def _used() -> int:
@@ -131,7 +128,8 @@ def test_a_killed_runners_memory_is_free_at_once():
     assert _running(holder)[0] > 0
     sibling = _start("churn", 4, 1024)
     _running(sibling)
-    os.kill(next(entry["runner"] for entry in host.live(NAME)["processes"] if entry["pid"] == holder.pid), signal.SIGKILL)
+    runner = next(entry["runner"] for entry in host.live(NAME)["processes"] if entry["pid"] == holder.pid)
+    os.kill(runner, signal.SIGKILL)
     holder.wait(timeout=20)
     assert holder.returncode == 3, f"expected a CUDA error, got {holder.returncode}"
     _finish(sibling)

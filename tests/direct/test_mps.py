@@ -1,7 +1,7 @@
 """Virtual GPUs that share a GPU in space: who becomes a client of the MPS daemon, and what its end means to whom.
 
-On this machine the software device is taken for the GPU, and a program that only listens for the MPS daemon. What NVIDIA's
-own do is in tests/gpu/test_mps.py.
+On this machine the software device is taken for the GPU, and a program that only listens for the MPS daemon. What
+NVIDIA's own do is in tests/gpu/test_mps.py.
 """
 import os
 import pathlib
@@ -18,6 +18,7 @@ from lab.cuda_programs import Program
 from lab.daemon import Daemon, Tables
 from lab.paths import BUILD, REPO, lab_dir
 from lab.shell import wait_until
+from lab.started import Started
 
 TIME_SLICED, ONE, TWO = "mps-apart", "mps-one", "mps-two"
 
@@ -55,22 +56,15 @@ class StandIn(Daemon):
         wait_until(lambda: self.mps_state()["state"] == "running", 10, "the MPS daemon")
         return self.mps_state()
 
-    def start_busy(self, name: str, seconds: float) -> subprocess.Popen:
+    def start_busy(self, name: str, seconds: float) -> Started:
         program = Program(REPO / "tests/direct/busy.cu").compile()
-        process = subprocess.Popen([program, str(seconds)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   env=self.program_environment(name))
-        line = process.stdout.readline()
-        assert line.startswith("round"), f"the program did not start: {line}{process.stdout.read()}{self.log()}"
+        process = Started(program, seconds, variables=self.program_environment(name))
+        process.first_line("round")
         return process
 
-    def environment_of(self, name: str, process: subprocess.Popen) -> dict[str, str]:
+    def environment_of(self, name: str, process: Started) -> dict[str, str]:
         runner = next(entry["runner"] for entry in self.view(name)["live"]["processes"] if entry["pid"] == process.pid)
         return stand_ins.environment_of(self.run.parent, runner)
-
-
-def _finish(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=seconds)
-    return process.returncode, output
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,11 +88,12 @@ def test_programs_of_mps_become_clients():
         apart, together = daemon.start_busy(TIME_SLICED, 1), daemon.start_busy(ONE, 1)
         time_sliced, mps = daemon.environment_of(TIME_SLICED, apart), daemon.environment_of(ONE, together)
         assert mps["CUDA_MPS_PIPE_DIRECTORY"] == pipe and mps["CUDA_VISIBLE_DEVICES"] == f"GPU-{stand_ins.UUID}", mps
-        assert not os.path.exists(time_sliced["CUDA_MPS_PIPE_DIRECTORY"]), "a time-sliced program could find an MPS daemon"
+        pipe_of_other = time_sliced["CUDA_MPS_PIPE_DIRECTORY"]
+        assert not os.path.exists(pipe_of_other), "a time-sliced program could find an MPS daemon"
         assert "CUDA_VISIBLE_DEVICES" not in time_sliced and "BANDSAW_MPS" not in time_sliced, time_sliced
         assert mps["BANDSAW_SHARING"] == "mps" and time_sliced["BANDSAW_SHARING"] == "time-sliced"
         for process in (apart, together):
-            status, output = _finish(process)
+            status, output = process.finish()
             assert status == 0, f"{status} {output[-300:]}"
     finally:
         daemon.end()
@@ -112,15 +107,15 @@ def test_a_killed_daemon_ends_its_clients_only():
         os.kill(first["pid"], signal.SIGKILL)
         begin = time.monotonic()
         for process in (hit, other):
-            status, output = _finish(process, 20)
+            status, output = process.finish(20)
             assert status == 3, f"expected a CUDA error, got {status}: {output[-300:]}"
         assert time.monotonic() - begin < 10, "the programs' end took too long"
         wait_until(lambda: daemon.mps_state()["pid"] not in (0, first["pid"]), 10, "a new MPS daemon")
         assert daemon.ready()["restarts"] == 1, daemon.mps_state()
         again = daemon.start_busy(ONE, 0.1)
         assert daemon.environment_of(ONE, again)["CUDA_MPS_PIPE_DIRECTORY"] != first["log"].replace("/log", "/pipe")
-        assert _finish(again)[0] == 0
-        status, output = _finish(apart)
+        assert again.finish()[0] == 0
+        status, output = apart.finish()
         assert status == 0, f"the time-sliced program was harmed: {status} {output[-300:]}"
         assert "was killed by signal 9" in daemon.log()
     finally:
@@ -136,9 +131,9 @@ def test_without_a_daemon_programs_are_refused_and_told_why():
                               check=False, timeout=60)
         assert done.returncode == 3, f"the program ran without MPS: {done.returncode} {done.stdout[-300:]}"
         assert "no MPS daemon: there is no 'no-such-mps-control'" in done.stderr, done.stderr
-        assert _finish(daemon.start_busy(TIME_SLICED, 0.1))[0] == 0
+        assert daemon.start_busy(TIME_SLICED, 0.1).finish()[0] == 0
         host.vgpuctl("set", ONE, "--sharing", "time-sliced", variables=daemon.variables)
-        assert _finish(daemon.start_busy(ONE, 0.1))[0] == 0
+        assert daemon.start_busy(ONE, 0.1).finish()[0] == 0
     finally:
         daemon.end()
 

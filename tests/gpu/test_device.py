@@ -1,5 +1,4 @@
 """The real GPU from end to end: that it is said, shared and lost as the software device is, and reached from a VM."""
-import subprocess
 
 import pytest
 
@@ -8,6 +7,7 @@ from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, ensure_direct, run_in_guest
 from lab.paths import REPO
 from lab.plain_vm import lab_vm
+from lab.started import Started
 
 ONE, TWO = "gpu-one", "gpu-two"
 VM_SECONDS = 120
@@ -18,12 +18,10 @@ def _need_gpu() -> None:
         pytest.skip("the device is not a GPU")
 
 
-def _busy(vgpu: str, seconds: float) -> subprocess.Popen:
+def _busy(vgpu: str, seconds: float) -> Started:
     program = Program(REPO / "tests/direct/busy.cu").compile()
-    process = subprocess.Popen([program, str(seconds)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               env=direct_environment(vgpu))
-    line = process.stdout.readline()  # it runs now
-    assert line.startswith("round"), f"the program did not start: {line}{process.stdout.read()}"
+    process = Started(program, seconds, variables=direct_environment(vgpu))
+    process.first_line("round")
     return process
 
 
@@ -49,8 +47,8 @@ def test_a_fault_spares_siblings_and_other_virtual_gpus():
     status, output = fault.run(direct_environment(ONE), 60)
     assert not fault.judge(status, output), f"the faulting program did not see its own error: {output[-500:]}"
     for process in others:
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == 0, f"another program was harmed: {process.returncode} {output[-500:]}"
+        status, output = process.finish()
+        assert status == 0, f"another program was harmed: {status} {output[-500:]}"
 
 
 def test_programs_in_a_vm():

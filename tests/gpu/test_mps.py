@@ -5,7 +5,6 @@ Each test says what it measured and saw, and a failure brings the logs along.
 import os
 import pathlib
 import signal
-import subprocess
 import time
 
 import pytest
@@ -15,6 +14,7 @@ from lab.cuda_programs import Program
 from lab.daemon import Daemon
 from lab.paths import REPO, lab_dir
 from lab.shell import say, wait_until
+from lab.started import Started
 
 NAME = "mps-gpu"
 APART, APART_TOO, ONE, TWO = "apart", "apart-too", "one", "two"
@@ -62,15 +62,13 @@ class Gpu(Daemon):
         wait_until(lambda: self.mps_state()["state"] == "running", 20, f"the MPS daemon: {self.mps_state()}")
         return self.mps_state()
 
-    def start(self, vgpu: str, source: str, *arguments) -> subprocess.Popen:
+    def start(self, vgpu: str, source: str, *arguments) -> Started:
         program = Program(REPO / source).compile()
-        process = subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True, env=self.program_environment(vgpu))
-        line = process.stdout.readline()
-        assert line.startswith(("round", "ready")), f"on {vgpu} the program did not start: {line}{process.stdout.read()}"
+        process = Started(program, *arguments, variables=self.program_environment(vgpu))
+        process.first_line("round", "ready")
         return process
 
-    def busy(self, vgpu: str, seconds: float) -> subprocess.Popen:
+    def busy(self, vgpu: str, seconds: float) -> Started:
         # Rounds of 16 MiB: it makes calls all the time and says little.
         return self.start(vgpu, "tests/direct/busy.cu", seconds, 16)
 
@@ -78,7 +76,7 @@ class Gpu(Daemon):
         """The seconds that the slowest of them takes for the fixed work, all at once."""
         processes = [self.start(vgpu, "tests/gpu/overlap.cu", LAUNCHES, BLOCKS, ITERATIONS) for vgpu in vgpus]
         for process in processes:
-            print(file=process.stdin, flush=True)
+            process.say()
         return max(_seconds(process) for process in processes)
 
     def beside(self, short: bool, long: bool) -> tuple[float, float]:
@@ -88,7 +86,7 @@ class Gpu(Daemon):
                                                           (TWO, LONG_LAUNCHES, LONG_BLOCKS, long))]
         for process in started:
             if process:
-                print(file=process.stdin, flush=True)
+                process.say()
         few, many = (_seconds(process) if process else 0 for process in started)
         return few, many
 
@@ -122,18 +120,8 @@ class Gpu(Daemon):
         return "\n".join(texts)
 
 
-def _finish(process: subprocess.Popen, seconds: float = 60) -> tuple[int, str]:
-    try:
-        output, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        output, _ = process.communicate()
-        return -1, f"{output[-500:]}\nran longer than {seconds:.0f} s"
-    return process.returncode, output
-
-
-def _seconds(process: subprocess.Popen) -> float:
-    status, output = _finish(process)
+def _seconds(process: Started) -> float:
+    status, output = process.finish()
     assert status == 0, f"overlap ended with {status}: {output[-500:]}"
     return float(output.split("seconds ")[1])
 
@@ -173,9 +161,9 @@ def test_kernels_of_mps_overlap():
         mps, time_sliced = gpu.together(ONE, TWO), gpu.together(APART, APART_TOO)
         sliced_alone = gpu.together(APART)
         mixed = gpu.together(ONE, APART)
-        say(f"  {BLOCKS}-block kernels, fixed work: alone {alone:.3f} s as client of MPS, {sliced_alone:.3f} s time-sliced; "
-            f"two MPS ones {mps / alone:.2f}x, two time-sliced {time_sliced / sliced_alone:.2f}x, one of each "
-            f"{mixed / alone:.2f}x")
+        say(f"  {BLOCKS}-block kernels, fixed work: alone {alone:.3f} s as client of MPS, {sliced_alone:.3f} s "
+            f"time-sliced; two MPS ones {mps / alone:.2f}x, two time-sliced {time_sliced / sliced_alone:.2f}x, one of "
+            f"each {mixed / alone:.2f}x")
         for path in gpu.run.glob("mps.d/*/log/*.log"):
             say(f"  {path.name} ends with: {' / '.join(path.read_text(errors='replace').splitlines()[-4:])[-600:]}")
         assert time_sliced / sliced_alone > ALTERNATING, "time-sliced ones overlap"
@@ -245,16 +233,16 @@ def test_a_killed_daemon_ends_its_clients_only():
         os.kill(first["pid"], signal.SIGKILL)
         begin = time.monotonic()
         for name, process in ((ONE, hit), (TWO, other)):
-            status, output = _finish(process, 30)
+            status, output = process.finish(30)
             say(f"  the daemon was killed: '{name}' ended with {status} after {time.monotonic() - begin:.1f} s: "
                 f"{_last_words(output)}")
             assert status == 3, f"expected a CUDA error, got {status}"
         wait_until(lambda: gpu.mps_state()["pid"] not in (0, first["pid"]), 15, "a new MPS daemon")
         say(f"  again: {gpu.ready()} after {time.monotonic() - begin:.1f} s")
         for name in (ONE, TWO):
-            status, output = _finish(gpu.busy(name, 0.2))
+            status, output = gpu.busy(name, 0.2).finish()
             assert status == 0, f"a fresh program on '{name}': {status} {_last_words(output)}"
-        status, output = _finish(apart)
+        status, output = apart.finish()
         assert status == 0, f"the time-sliced program was harmed: {status} {_last_words(output)}"
         alone, mps = gpu.together(ONE), gpu.together(ONE, TWO)
         say(f"  and kernels overlap again: {mps / alone:.2f}x")
@@ -271,14 +259,14 @@ def test_a_fault_is_shared_by_mps_ones():
         begin = time.monotonic()
         say(f"  a fault in '{ONE}': itself {status}: {_last_words(output)}")
         assert not fault.judge(status, output), "the faulting program did not see its own error"
-        status, output = _finish(other, 30)
+        status, output = other.finish(30)
         say(f"  '{TWO}', an MPS one, ended with {status} after {time.monotonic() - begin:.1f} s: {_last_words(output)}")
         assert status == 3, "the other client of MPS went on: the documentation says that it does not"
         wait_until(lambda: gpu.mps_state()["pid"] not in (0, first["pid"]), 20, f"a new MPS daemon: {gpu.mps_state()}")
         say(f"  again: {gpu.ready()} after {time.monotonic() - begin:.1f} s")
         for name in (ONE, TWO):
-            status, output = _finish(gpu.busy(name, 0.2))
+            status, output = gpu.busy(name, 0.2).finish()
             assert status == 0, f"a fresh program on '{name}': {status} {_last_words(output)}"
-        status, output = _finish(apart)
+        status, output = apart.finish()
         say(f"  '{APART}', time-sliced: {status}")
         assert status == 0, f"the time-sliced program was harmed: {status} {_last_words(output)}"

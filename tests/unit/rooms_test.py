@@ -15,8 +15,10 @@ MAY_INCLUDE = {
     "backend/control": ["guest-driver/uapi", "memory"],
     "backend/device": ["guest-driver/uapi", "memory", "vgpu-sched"],
     "backend/sandbox": ["memory/base"],
-    "backend/session": ["backend/sandbox", "backend/control", "guest-driver/uapi", "memory", "hypervisor", "vgpu-sched"],
-    "backend/runner": ["backend/sandbox", "backend/control", "backend/device", "guest-driver/uapi", "memory", "vgpu-sched"],
+    "backend/session": ["backend/sandbox", "backend/control", "guest-driver/uapi", "memory", "hypervisor",
+                        "vgpu-sched"],
+    "backend/runner": ["backend/sandbox", "backend/control", "backend/device", "guest-driver/uapi", "memory",
+                       "vgpu-sched"],
     "backend/vgpud": ["backend/control", "guest-driver/uapi", "memory", "hypervisor", "vgpu-sched"],
     "tools/vgpuctl": ["backend/control", "memory/base", "hypervisor/libvirt"],
 }

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 
-from lab import build, image, qemu_root
+from lab import image, qemu_root
 from lab.paths import BUILD, REPO
 from lab.shell import Failure, run, wait_until
 
@@ -29,7 +29,8 @@ SCRIPTS = {
 device=$(basename $(ls -d /sys/bus/virtio/drivers/virtio_vgpu/virtio*))
 if [ "$(module_test ready)" != "ready 1" ]; then module_test ready; echo "second boot"; exit; fi
 module_test $device
-for i in 1 2 3; do rmmod virtio_vgpu && insmod /lib/modules/virtio_vgpu.ko && module_test ready || echo FAIL reload; done
+for i in 1 2 3; do rmmod virtio_vgpu && insmod /lib/modules/virtio_vgpu.ko && module_test ready \\
+  || echo FAIL reload; done
 dmesg | grep -E "BUG|WARNING|Oops|Call Trace|use-after|refcount|INFO:" && echo "FAIL kernel log"
 echo "first boot done"
 reboot -f
@@ -38,7 +39,8 @@ sleep 60
     "once": "module_test ready; echo up; sleep 100",
     # No look for call traces: when a driver leaves a device whose registers read all ones, Linux's virtio core warns
     # that it was not reset, which nobody can do any more.
-    "die": "module_test die; rmmod virtio_vgpu && echo unloaded; echo after death; dmesg | grep -E 'BUG|Oops' && echo 'FAIL kernel log'",
+    "die": "module_test die; rmmod virtio_vgpu && echo unloaded; echo after death; "
+           "dmesg | grep -E 'BUG|Oops' && echo 'FAIL kernel log'",
 }
 
 
@@ -51,7 +53,7 @@ class Bench:
         self._make_image(version)
         self.log = open(folder / "sink.log", "wb")
         self.sink = subprocess.Popen([BUILD / "tests/vm/module/vgpu-sink", folder / "sock"], stderr=self.log)
-        self.qemu: subprocess.Popen | None = None
+        self.started: list[subprocess.Popen] = [self.sink]
         wait_until((folder / "sock").exists, 5, "the sink listening")
 
     def _make_image(self, version: str | None) -> None:
@@ -71,18 +73,21 @@ class Bench:
             (tree / "scripts" / name).write_text(text)
         (tree / "init").write_text(INIT)
         os.chmod(tree / "init", 0o755)
-        run(["bash", "-c", f"find . -print0 | cpio --null --quiet --owner 0:0 -o -H newc > {self.folder}/overlay"], cwd=tree)
+        pack = f"find . -print0 | cpio --null --quiet --owner 0:0 -o -H newc > {self.folder}/overlay"
+        run(["bash", "-c", pack], cwd=tree)
         (self.folder / "initramfs").write_bytes(image.base().read_bytes() + (self.folder / "overlay").read_bytes())
 
     def start(self, script: str) -> None:
         (self.folder / "console").unlink(missing_ok=True)
         device = f'{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{self.folder}/sock"}}}}'
         self.qemu = subprocess.Popen(
-            [*qemu_root.command(), "-machine", "q35,memory-backend=ram", "-accel", "tcg", "-cpu", "max,-erms,-fsrm", "-smp", "2",
-             "-m", "1024", "-object", "memory-backend-memfd,id=ram,size=1024M,share=on", "-nodefaults", "-display",
-             "none", "-serial", f"file:{self.folder}/console", "-kernel", image.kernel() / "vmlinuz", "-initrd",
-             self.folder / "initramfs", "-append", f"console=ttyS0 quiet panic=-1 script={script}", "-device", device],
+            [*qemu_root.command(), "-machine", "q35,memory-backend=ram", "-accel", "tcg", "-cpu", "max,-erms,-fsrm",
+             "-smp", "2", "-m", "1024", "-object", "memory-backend-memfd,id=ram,size=1024M,share=on",
+             "-nodefaults", "-display", "none", "-serial", f"file:{self.folder}/console",
+             "-kernel", image.kernel() / "vmlinuz", "-initrd", self.folder / "initramfs",
+             "-append", f"console=ttyS0 quiet panic=-1 script={script}", "-device", device],
             stdin=subprocess.DEVNULL, stderr=open(self.folder / "qemu.log", "wb"))
+        self.started.append(self.qemu)
 
     def console(self) -> str:
         path = self.folder / "console"
@@ -107,8 +112,8 @@ class Bench:
             raise Failure("\n".join(bad) + "\n" + self.console()[-3000:])
 
     def stop(self) -> None:
-        for process in (self.qemu, self.sink):
-            if process and process.poll() is None:
+        for process in self.started:
+            if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
 

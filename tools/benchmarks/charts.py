@@ -156,7 +156,8 @@ def _draw(chart: Chart, path: pathlib.Path) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
     # Text stays text, and the same chart is the same file.
-    with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bandsaw", "font.size": 10, "axes.axisbelow": True}):
+    style = {"svg.fonttype": "none", "svg.hashsalt": "bandsaw", "font.size": 10, "axes.axisbelow": True}
+    with pyplot.rc_context(style):
         figure, axes = pyplot.subplots(figsize=(WIDTH, HEIGHT))
         axes.grid(color="#dddddd")
         if isinstance(chart, Lines):

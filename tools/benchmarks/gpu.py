@@ -153,7 +153,7 @@ class Bench:
         """Runs a program on every side in turns; a side that fails is not run again."""
         samples = {side: Samples() for side in self.sides}
         if warm_up:
-            for side, variables in self.sides.items():
+            for variables in self.sides.values():
                 run_once(command, variables, Samples(), timeout)
         for _ in range(rounds):
             for side, variables in self.sides.items():
@@ -239,13 +239,14 @@ def vm(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
     if not native.values:
         run_once(command, bench.sides[NATIVE], native, timeout=90)
     host.vgpuctl("destroy", VGPU, check=False)  # its shares are the VM's now
-    inside, parts = Samples(), []
+    inside, parts = Samples(), list[bytes]()
     guest = lab_vm("bench-gpu", "bench-gpu-vm", memory_mib=3 * bench.largest + 1024)
     try:
         if qemu_root.has_libvirt():
             host.start_libvirt()
         guest.up(memory="512M" if bench.options.software else "8G")
-        status = run_in_guest(guest.agent(), command[0], [str(bench.largest)], parts.append, parts.append, timeout=400)
+        status = run_in_guest(guest.agent(), binaries["bandwidth"], [str(bench.largest)], parts.append, parts.append,
+                              timeout=400)
         inside.take(b"".join(parts).decode(errors="replace"))
         inside.error = inside.error or (f"exit {status}: {_last_line(b''.join(parts))}" if status else "")
     except (Failure, OSError) as failure:
@@ -261,11 +262,11 @@ def vm(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
 
 def _geometric_mean(bench: Bench, name: str, rows: list[Row]) -> None:
     both = [row for row in rows if row.ratio]
-    if not both or len(both) < len(rows) and not bench.options.native:
+    if not both or (len(both) < len(rows) and not bench.options.native):
         bench.failures.append(f"{name}: {len(rows) - len(both)} of {len(rows)} programs have no ratio")
     if both:
-        bench.rows.append(Row(name, "s", statistics.geometric_mean(row.native for row in both),
-                              statistics.geometric_mean(row.bandsaw for row in both)))
+        bench.rows.append(Row(name, "s", statistics.geometric_mean(row.native or 0 for row in both),
+                              statistics.geometric_mean(row.bandsaw or 0 for row in both)))
 
 
 def programs(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
@@ -280,7 +281,7 @@ def programs(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
     _geometric_mean(bench, "geometric mean of whole runs", whole)
     ratios = {"steady work": [row.ratio for row in steady], "whole run": [row.ratio for row in whole]}
     names = [row.name.split(",")[0].replace("_", " ") for row in steady]
-    for label, found in ratios.items():
+    for found in ratios.values():
         both = [ratio for ratio in found if ratio]
         found.append(statistics.geometric_mean(both) if both else None)
     bench.charts["programs"] = Bars("Whole programs: time on Bandsaw over time on bare metal",
@@ -336,7 +337,7 @@ def split(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
     chunks = [name for name in samples.values if name.endswith("KiB H2D")]
     bench.rows += [Row(f"split in {name}", "GB/s", samples.median("driver H2D"), samples.median(name))
                    for name in chunks]
-    curves = [Series("to the device", [(1024.0 * int(name.split()[0]), samples.median(name)) for name in chunks],
+    curves = [Series("to the device", [(1024.0 * int(name.split()[0]), samples.median(name) or 0) for name in chunks],
                          COLOURS[BANDSAW])]
     size = Axis("size of the chunk", logarithmic=True, base=2, bytes=True)
     bench.charts["split"] = Lines("Bandwidth of split copies, unregistered host memory", size,

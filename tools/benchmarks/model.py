@@ -41,7 +41,7 @@ class PairsProgram(Program):
 
 def measure(parts: str, words: list[str], timeout: float) -> list[dict]:
     """The lines of the program; what it said before it failed is kept, with a line that says so."""
-    command = [PairsProgram().compile(), "measure", parts, *words]
+    command = [str(PairsProgram().compile()), "measure", parts, *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=native_environment(),
                               timeout=timeout)
@@ -72,7 +72,7 @@ def mixes() -> dict[str, dict]:
 def judge(stored: dict) -> dict:
     """Measurements and forecasts side by side."""
     measured = Measured(stored["lines"])
-    found = {"constants": measured.constants(), "times": measured.of("time"), "errors": measured.of("error")}
+    found: dict = {"constants": measured.constants(), "times": measured.of("time"), "errors": measured.of("error")}
     if measured.of("alone"):
         found["kernels"] = profiles(measured, stored.get("mixes", {}))
     found["pairs"], found["overlaps"] = pairs(measured), overlaps(measured)

@@ -79,7 +79,7 @@ def _pairs(result: dict) -> list[str]:
     rows = [("forecast", "pairs", *parts.values(), "profit: within 0.2, mean error")]
     for way, text in {**WAYS, **GUESS}.items():
         errors = pair_errors(result, way)
-        rows.append((text, len(result["pairs"]),
+        rows.append((text, f"{len(result['pairs'])}",
                      *(f"{percent_near(errors[key]):.0f} %, {100 * mean([abs(each) for each in errors[key]]):.1f} %"
                        for key in parts),
                      f"{percent_near(errors['profit']):.0f} %, {mean([abs(each) for each in errors['profit']]):.3f}"))
@@ -90,7 +90,7 @@ def _choices(result: dict) -> list[str]:
     rows = [("choice by", "throughput of it", "losing", "when measured", "tries", "best")]
     for way, text in {**WAYS, **GUESS}.items():
         found = choices(result["pairs"], way)
-        rows.append((text, f"{found.first:.3f}", found.losing, f"{found.learnt:.3f}", f"{found.tries:.1f}",
+        rows.append((text, f"{found.first:.3f}", f"{found.losing}", f"{found.learnt:.3f}", f"{found.tries:.1f}",
                      f"{found.best:.3f}"))
     return columns(rows)
 
@@ -154,14 +154,15 @@ def _overlaps(result: dict) -> list[str]:
     lines = columns(rows)
     rows = [("overlaps", "pairs", "case as said", "all: mean, median error", "first lasts: equation 2",
              "first lasts: with times", "first may end: with times", "all: times and issue slots, median")]
+    groups: list[tuple] = []
     for name, group in overlap_groups(result).items():
         same = sum(each["case"] == each["forecast"]["case"] for each in group)
         errors = [abs(overlap_error(each)) for each in group]
-        rows.append((name, len(group), f"{100 * same / len(group):.0f} %",
+        groups.append((name, len(group), f"{100 * same / len(group):.0f} %",
                      _mean_and_median(errors),
                      *(f"{100 * mean(part):.1f} %" for part in overlap_errors(group)),
                      _mean_and_median([abs(busy_error(each)) for each in group])))
-    return [*lines, "", *columns(rows), "all: equation 2 where the first lasts, else with times"]
+    return [*lines, "", *columns([*rows, *groups]), "all: equation 2 where the first lasts, else with times"]
 
 
 def _guessed(result: dict) -> str:

@@ -17,14 +17,24 @@ import time
 
 from benchmarks import charts, mps_measure
 from benchmarks.charts import Axis, Bars
-from benchmarks.mps_cases import (KERNELS, LATENCY, LATENCY_ROWS, MIXES, MODES, NOT_THERE, judge_mixes,
-                                   kernels_of, of_alone, verdict)
+from benchmarks.mps_cases import (
+    KERNELS,
+    LATENCY,
+    LATENCY_ROWS,
+    MIXES,
+    MODES,
+    NOT_THERE,
+    judge_mixes,
+    kernels_of,
+    of_alone,
+    verdict,
+)
 from benchmarks.mps_measure import Setting
 from benchmarks.mps_run import TenantProgram
 from benchmarks.results import columns, exit_status
 from lab import host, setup
 from lab.daemon import only_one
-from lab.shell import Failure, say
+from lab.shell import say
 
 CASES = [LATENCY, *MIXES]
 # Without --seconds: for all mixes under all modes together, of which each mode needs some until its tenants are ready.
@@ -199,12 +209,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     options.case = options.case.split(",") if options.case else CASES
     options.mode = options.mode.split(",") if options.mode else MODES
     if unknown := [case for case in options.case if case != LATENCY and not kernels_of(case)]:
-        parser.error(f"no case {', '.join(unknown)}; there are {', '.join(CASES)}, and mixes of {', '.join(KERNELS)} as "
-                     "PC+TEA")
+        parser.error(f"no case {', '.join(unknown)}; there are {', '.join(CASES)}, and mixes of {', '.join(KERNELS)} "
+                     "as PC+TEA")
     if options.seeds < 1:
         parser.error("--seeds is 1 or more")
-    if unknown := set(options.mode) - set(MODES):
-        parser.error(f"no mode {', '.join(sorted(unknown))}; there are {', '.join(MODES)}")
+    if strange := set(options.mode) - set(MODES):
+        parser.error(f"no mode {', '.join(sorted(strange))}; there are {', '.join(MODES)}")
     return options
 
 
@@ -226,8 +236,10 @@ def run(arguments: list[str]) -> int:
     shown = [{key: value for key, value in result.items() if key != "outcomes"} for result in results]
     print(json.dumps({"results": shown}, indent=1) if options.json else table(results))
     if options.device == "soft" and not options.json:
-        print("note: the software device has no MPS; there mps only lets work of several run at once, and nothing is judged")
-    return exit_status([f"{result['case']}, {result['mode']}: {short}" for result in results for short in _missed(result)])
+        print("note: the software device has no MPS; there mps only lets work of several run at once, and nothing is "
+              "judged")
+    return exit_status([f"{result['case']}, {result['mode']}: {short}"
+                        for result in results for short in _missed(result)])
 
 
 def _missed(result: dict) -> list[str]:

@@ -1,13 +1,25 @@
 """tools/bench mps: a short kernel beside a long one, and mixes of kernels under a mode."""
 import contextlib
 import dataclasses
-import itertools
 import math
 import time
 
-from benchmarks.mps_cases import (TIME_SLICED, LATENCY, LONG, NOT_THERE, Outcome, Row,
-                                   counts, figures, form_of, kernels_of, of_alone, percentile, vgpud_mode,
-                                   why_no_partition)
+from benchmarks.mps_cases import (
+    LATENCY,
+    LONG,
+    NOT_THERE,
+    TIME_SLICED,
+    Outcome,
+    Row,
+    counts,
+    figures,
+    form_of,
+    kernels_of,
+    of_alone,
+    percentile,
+    vgpud_mode,
+    why_no_partition,
+)
 from benchmarks.mps_run import BenchTenant, calibrate, check, soon
 from benchmarks.shares_run import now
 from lab.daemon import BenchDaemon
@@ -67,7 +79,7 @@ def ready_tenants(daemon: BenchDaemon, log_words: int, sharing: str, kernels: li
     names = [f"tenant{number}" for number in range(len(kernels))]
     tenants: list[BenchTenant] = []
     try:
-        for name, own in itertools.zip_longest(names, sms, fillvalue=0):
+        for name, own in zip(names, [*sms, *[0] * len(names)]):
             daemon.create(name, max(1, 100 // len(names)), "--sharing", sharing, *(("--sms", str(own)) if own else ()))
         if sharing == "mps":
             daemon.await_mps()
@@ -108,7 +120,8 @@ def _took_us(tenant: BenchTenant, timeout: float) -> list[float]:
 def _beside(daemon: BenchDaemon, setting: Setting, row: Row) -> dict:
     settle, alone_for, seconds = SETTLE_SECONDS, 1.0, setting.beside_seconds
     sms = (0, daemon.status()["mps"]["partitions"]["step"]) if row.partition else ()
-    with ready_tenants(daemon, setting.log_words, row.sharing, [setting.long, setting.kernels["short"]], sms) as (long, short):
+    kernels = [setting.long, setting.kernels["short"]]
+    with ready_tenants(daemon, setting.log_words, row.sharing, kernels, sms) as (long, short):
         short.start("short", soon(), 1.0, EVERY_US)
         quiet = _took_us(short, 30)
         begin = soon()
@@ -206,7 +219,8 @@ def mixes(setting: Setting, mode: str, chosen: list[str], seed: int = 1) -> list
         needed = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
         begin = time.monotonic()
         kernels = [setting.kernels[name] for name in needed]
-        with ready_tenants(daemon, setting.log_words, "time-sliced" if mode == TIME_SLICED else "mps", kernels) as ready:
+        sharing = "time-sliced" if mode == TIME_SLICED else "mps"
+        with ready_tenants(daemon, setting.log_words, sharing, kernels) as ready:
             if not setting.cold:
                 keep_busy(ready, WARM_LAUNCHES * sum(kernel["alone_ns"] for kernel in kernels) / 1e9)
             say(f"  {len(needed)} tenants ready after {time.monotonic() - begin:.1f} s")

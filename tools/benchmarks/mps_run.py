@@ -1,7 +1,6 @@
 """tools/bench mps: tenants that do what they are told and answer with a line each."""
 import json
 import pathlib
-import select
 import subprocess
 import time
 
@@ -10,6 +9,7 @@ from lab.cuda_programs import Program
 from lab.daemon import BenchDaemon
 from lab.paths import REPO
 from lab.shell import Failure
+from lab.started import Started
 
 FOLDER = REPO / "tools/benchmarks/tenants/mps"
 START_SECONDS = 60
@@ -32,18 +32,16 @@ class BenchTenant:
     def __init__(self, variables: dict[str, str], vgpu: str, kernel: dict, log_words: int):
         self.vgpu, self.kernel = vgpu, kernel["kernel"]
         words = [f"blocks={kernel['blocks']}", f"rounds={kernel['rounds']}", f"log_words={log_words}"]
-        self._process = subprocess.Popen([TenantProgram().compile(), "serve", self.kernel, *words], text=True,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                         env=variables)
+        self._process = Started(TenantProgram().compile(), "serve", self.kernel, *words, errors_apart=True,
+                                variables=variables)
 
     def _line(self, seconds: float) -> str:
-        found, _, _ = select.select([self._process.stdout], [], [], seconds)
-        line = self._process.stdout.readline() if found else ""
+        line = self._process.line(seconds)
         if not line:
             silent = self._process.poll() is None
             self.kill()
             what = f"did not answer within {seconds:.0f} s" if silent else f"ended with {self._process.returncode}"
-            raise Failure(f"the tenant with {self.kernel} on {self.vgpu} {what}: {self._process.stderr.read()[-800:]}")
+            raise Failure(f"the tenant with {self.kernel} on {self.vgpu} {what}: {self._process.errors()[-800:]}")
         return line
 
     def ready(self) -> None:
@@ -54,7 +52,7 @@ class BenchTenant:
 
     def start(self, *words) -> None:
         try:
-            print(*words, file=self._process.stdin, flush=True)
+            self._process.say(*words)
         except BrokenPipeError:
             pass  # the answer will say why
 
@@ -62,7 +60,7 @@ class BenchTenant:
         return json.loads(self._line(seconds))
 
     def instances(self, seconds: float) -> list[tuple[int, int, int]]:
-        return [tuple(each) for each in self.answer(seconds)["instances"]]
+        return [(each[0], each[1], each[2]) for each in self.answer(seconds)["instances"]]
 
     def end(self) -> None:
         """Lets it end by itself, if it does."""

@@ -1,8 +1,9 @@
 """What benchmarks make of their results: tables, and an exit status that says whether all reached what is wanted."""
 import sys
+from collections.abc import Sequence
 
 
-def columns(rows: list[tuple]) -> list[str]:
+def columns(rows: Sequence[tuple]) -> list[str]:
     """Lines of a table whose first row is its head."""
     cells = [tuple(str(cell) for cell in row) for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]

@@ -1,6 +1,7 @@
 """tools/bench shares: from measured GPU time to shares in windows and their errors. Times are nanoseconds."""
 import bisect
 import dataclasses
+import itertools
 
 MS, SECOND = 1_000_000, 1_000_000_000
 BUCKET = MS
@@ -56,7 +57,7 @@ class Timeline:
 def spread_samples(timeline: Timeline, samples: list[tuple[int, int]]) -> None:
     """Adds a counter that was sampled as (time, value). A task is counted when it ends, so growth that is larger than
     the time between two samples began before the first of them."""
-    for (before, low), (now, high) in zip(samples, samples[1:]):
+    for (before, low), (now, high) in itertools.pairwise(samples):
         if high > low:
             timeline.add(min(before, now - (high - low)), now, high - low)
 
@@ -108,14 +109,14 @@ def longest_gap(times: list[int], begin: int, end: int) -> float:
     """The longest time within [begin, end) without any of the events, in ms."""
     inside = [time for time in sorted(times) if begin <= time < end]
     edges = [begin, *inside, end]
-    return max(later - earlier for earlier, later in zip(edges, edges[1:])) / MS
+    return max(later - earlier for earlier, later in itertools.pairwise(edges)) / MS
 
 
 def absent_percent(spans: list[tuple[int, int]], begin: int, end: int) -> float:
     """The part of [begin, end) that none of the spans covers: a tenant that neither waited for a slice nor had one."""
     covered, at = 0, begin
-    for first, last in sorted(spans):
-        first, last = max(first, at), min(last, end)
+    for opens, closes in sorted(spans):
+        first, last = max(opens, at), min(closes, end)
         if last > first:
             covered, at = covered + last - first, last
     return 100 * (1 - covered / max(1, end - begin))
@@ -145,10 +146,10 @@ class Task:
 class IdleFigures:
     """What a tenant that rests now and then costs another one, and waits for."""
     rests: int
-    lost_ms_mean: float | None = None       # GPU time nobody used in a rest
-    lost_ms_max: float | None = None
-    back_ms_mean: float | None = None       # the first task after a rest, beyond its own length
-    back_ms_max: float | None = None
+    lost_ms_mean: float = 0.0  # GPU time nobody used in a rest
+    lost_ms_max: float = 0.0
+    back_ms_mean: float = 0.0  # the first task after a rest, beyond its own length
+    back_ms_max: float = 0.0
 
 
 def idle_figures(stayer: list[Task], comer: list[Task], rest: int) -> IdleFigures:
@@ -157,7 +158,7 @@ def idle_figures(stayer: list[Task], comer: list[Task], rest: int) -> IdleFigure
     lost, back = [], []
     ended = sorted(stayer, key=lambda task: task.ended)
     ends = [task.ended for task in ended]
-    for last, first in zip(comer, comer[1:]):
+    for last, first in itertools.pairwise(comer):
         if first.launched - last.ended < rest:
             continue
         after = ended[min(bisect.bisect(ends, last.ended), len(ended) - 1)]

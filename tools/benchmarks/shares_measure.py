@@ -1,12 +1,25 @@
 """tools/bench shares: one run of a case under a policy, and the figures that come of it."""
 import dataclasses
+import itertools
 import statistics
 import time
 
 from benchmarks import shares_trace
 from benchmarks.shares_cases import IDLE_OFF_MS, Case
-from benchmarks.shares_math import (MS, SECOND, Phase, Task, Timeline, absent_percent, errors, idle_figures,
-                                   in_force_ms, longest_gap, shares, spread_samples)
+from benchmarks.shares_math import (
+    MS,
+    SECOND,
+    Phase,
+    Task,
+    Timeline,
+    absent_percent,
+    errors,
+    idle_figures,
+    in_force_ms,
+    longest_gap,
+    shares,
+    spread_samples,
+)
 from benchmarks.shares_run import Kind, Sampler, Tenant, now, run_alone
 from lab.daemon import Daemon
 from lab.shell import Failure, say
@@ -48,11 +61,19 @@ class Run:
     side_tasks: list[int]
 
 
-def _events(case: Case, length: int) -> list[tuple[int, str, object]]:
-    """(time, what, with what) in order."""
-    starts = [(int(plan.start * length), "go", number) for number, plan in enumerate(case.plans)]
-    changes = [(int(at * length), "change", new) for at, new in case.changes]
-    return sorted(starts + changes, key=lambda event: event[0])
+@dataclasses.dataclass
+class _Event:
+    """At that time of the run a tenant starts, or all have new shares."""
+    at: int
+    tenant: int = -1
+    shares: list[int] | None = None
+
+
+def _events(case: Case, length: int) -> list[_Event]:
+    """In their order."""
+    starts = [_Event(int(plan.start * length), tenant=number) for number, plan in enumerate(case.plans)]
+    changes = [_Event(int(at * length), shares=new) for at, new in case.changes]
+    return sorted(starts + changes, key=lambda event: event.at)
 
 
 def _names(case: Case) -> list[str]:
@@ -95,13 +116,13 @@ def _observe(daemon: Daemon, case: Case, setting: Setting, tenants: list[Tenant]
     old, changed = [plan.share for plan in case.plans], []
     tracer.start(setting.seconds)
     begin = now()
-    for at, what, value in _events(case, length):
-        _sleep_until(begin + at)
-        if what == "go":
-            tenants[value].go()
+    for event in _events(case, length):
+        _sleep_until(begin + event.at)
+        if event.shares is None:
+            tenants[event.tenant].go()
         else:
-            _change(daemon, names, old, value)
-            old = value
+            _change(daemon, names, old, event.shares)
+            old = event.shares
             changed.append(now())
     _sleep_until(begin + length)
     end = now()
@@ -137,7 +158,7 @@ def _collect(case: Case, times: tuple[int, int], tenants: list[Tenant], changed:
 def _by_trace(run: Run, number: int, engine: str, counted: Timeline) -> Timeline:
     """What the arbiter charged, at its slices' places, if it agrees with what the device counted; else `counted`."""
     placed = Timeline(run.begin, run.end)
-    for each in run.slices[number]:
+    for each in (run.slices or [])[number]:
         if each.engine == engine:
             placed.add(each.ended - each.charged, each.ended, each.charged)
     begin, end = _contended(run)
@@ -157,7 +178,7 @@ def phases(run: Run) -> list[Phase]:
         return _phases_between_rests(run)
     edges = sorted({*run.started, *run.changed, run.end})
     found = []
-    for begin, end in zip(edges, edges[1:]):
+    for begin, end in itertools.pairwise(edges):
         now_shares = [plan.share for plan in run.case.plans]
         for at, (_, new) in zip(run.changed, run.case.changes):
             if at <= begin:
@@ -211,7 +232,8 @@ def _kind_of(plan_kind: str) -> str:
 def _tenant_rows(run: Run, kinds: dict[str, Kind]) -> list[dict]:
     begin, end = _contended(run)
     now_shares = shares(run.both, begin, end) or [0.0] * len(run.both)
-    gaps, rows, absent = _gaps(run), [], [None] * len(run.both)
+    gaps, rows = _gaps(run), []
+    absent: list[float | None] = [None] * len(run.both)
     if run.slices:
         absent = [absent_percent([(each.asked, each.ended) for each in slices], begin, end) for slices in run.slices]
     for number, plan in enumerate(run.case.plans):
@@ -270,7 +292,8 @@ def change(run: Run, _setting: Setting) -> dict:
     for number, (at, (_, new)) in enumerate(zip(run.changed, run.case.changes)):
         until = run.changed[number + 1] if number + 1 < len(run.changed) else run.end
         took.append(in_force_ms(run.both, at, until, 0, 100 * new[0] / sum(new)))
-    return {"in_force_ms": None if None in took or not took else max(took), "in_force_ms_each": took}
+    known = [each for each in took if each is not None]
+    return {"in_force_ms": max(known) if known and len(known) == len(took) else None, "in_force_ms_each": took}
 
 
 MORE = {"engines": engines, "idle": idle, "change": change}

@@ -1,8 +1,9 @@
 """tools/bench shares: the tenants' processes, and what vgpud says they used while they ran."""
+import contextlib
 import dataclasses
+import itertools
 import json
 import pathlib
-import select
 import subprocess
 import threading
 import time
@@ -12,6 +13,7 @@ from lab.cuda_programs import Program
 from lab.daemon import Control, Daemon, usage
 from lab.paths import REPO
 from lab.shell import Failure
+from lab.started import Started
 
 FOLDER = REPO / "tools/benchmarks/tenants/shares"
 TENANT_HEADER = FOLDER / "tenant.h"  # of every kind of tenant
@@ -42,33 +44,25 @@ class Tenant:
         self.log = daemon.run.parent / f"{vgpu}.log"
         self.log.unlink(missing_ok=True)
         words = [f"{name}={value}" for name, value in {**values, "log": self.log}.items()]
-        self._process = subprocess.Popen([TenantProgram().compile(), "run", kind, *words], text=True,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                         env=daemon.program_environment(vgpu))
+        self._process = Started(TenantProgram().compile(), "run", kind, *words, errors_apart=True,
+                                variables=daemon.program_environment(vgpu))
         self.started = 0
         self.summary: dict = {}
 
     def ready(self) -> None:
-        found, _, _ = select.select([self._process.stdout], [], [], START_SECONDS)
-        line = self._process.stdout.readline() if found else ""
+        line = self._process.line(START_SECONDS)
         if line.strip() != "running":
             self.kill()
-            raise Failure(f"the tenant on {self.vgpu} did not start: {line}{self._process.stderr.read()[-800:]}")
-
-    def _say(self, word: str) -> None:
-        self._process.stdin.write(f"{word}\n")
-        self._process.stdin.flush()
+            raise Failure(f"the tenant on {self.vgpu} did not start: {line}{self._process.errors()[-800:]}")
 
     def go(self) -> None:
         self.started = now()
-        self._say("go")
+        self._process.say("go")
 
     def stop(self) -> None:
         if self._process.poll() is None:
-            try:
-                self._say("stop")
-            except BrokenPipeError:
-                pass
+            with contextlib.suppress(BrokenPipeError):
+                self._process.say("stop")
 
     def finish(self, seconds: float = 60) -> list[Task]:
         """Waits for the end; the tasks that the program saw end."""
@@ -135,7 +129,7 @@ class Sampler:
 
     def longest_pause_ms(self) -> float:
         rows = max(self.samples.values(), key=len, default=[])
-        pauses = [later[0] - earlier[0] for earlier, later in zip(rows, rows[1:])]
+        pauses = [later[0] - earlier[0] for earlier, later in itertools.pairwise(rows)]
         return max(pauses, default=0) / MS
 
 

@@ -1,8 +1,8 @@
 """tools/bench slices: whether kernels that are cut into slices do the same, and what cutting costs.
 
---check runs every test program whole and through slices of several sizes, from the first launch on, and holds the outputs
-against each other. The overhead is that of long kernels at the slice sizes that the runner finds by itself, against the
-same kernels whole."""
+--check runs every test program whole and through slices of several sizes, from the first launch on, and holds the
+outputs against each other. The overhead is that of long kernels at the slice sizes that the runner finds by itself,
+against the same kernels whole."""
 import argparse
 import contextlib
 import json
@@ -32,8 +32,8 @@ class Figure(Program):
 
 
 def _times(daemon: SlicingDaemon, arguments: list) -> list[dict]:
-    done = subprocess.run([Figure().compile(), *map(str, arguments)], env=daemon.program_environment(VGPU), capture_output=True,
-                          text=True, check=False, timeout=600)
+    done = subprocess.run([Figure().compile(), *map(str, arguments)], env=daemon.program_environment(VGPU),
+                          capture_output=True, text=True, check=False, timeout=600)
     if done.returncode != 0:
         raise Failure(f"slices.cu failed: {done.stderr.strip()}")
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -99,6 +99,6 @@ def _measure(device: str, options) -> dict:
         bad, counted = mismatches(device, chosen_programs(device, options.name), sizes, options.form)
         result |= {**counted, "mismatches": len(bad), "wrong": bad}
     rows, counted = overhead(device, options.form)
-    result |= {"overheads": rows, "overhead_percent": round(statistics.mean(row["overhead_percent"] for row in rows), 2),
-               "cut": counted}
+    mean = statistics.mean(row["overhead_percent"] for row in rows)
+    result |= {"overheads": rows, "overhead_percent": round(mean, 2), "cut": counted}
     return result

@@ -2,14 +2,14 @@
 
 
 def generate(functions):
-    groups = {}
+    groups: dict[str, list] = {}
     for function in functions:
         groups.setdefault(function.group, []).append(function)
     done = sum(len(f.symbols) for f in functions if f.implemented)
     total = sum(len(f.symbols) for f in functions)
     lines = ["# Coverage of the driver API", "",
-             f"{done} of {total} exported names are implemented; the others return CUDA_ERROR_NOT_SUPPORTED and are not "
-             "found by cuGetProcAddress.", "", "| group | implemented | of |", "|---|---|---|"]
+             f"{done} of {total} exported names are implemented; the others return CUDA_ERROR_NOT_SUPPORTED and are "
+             "not found by cuGetProcAddress.", "", "| group | implemented | of |", "|---|---|---|"]
     for group, members in groups.items():
         lines.append(f"| {group} | {sum(f.implemented for f in members)} | {len(members)} |")
     for group, members in groups.items():

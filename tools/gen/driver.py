@@ -17,7 +17,7 @@ class Function:
     suffix_since: int = 0
     by: str = ""
     args: tuple = ()
-    row: object = None       # of wire.toml, with by = "wire:NAME"
+    row: wire.Row | None = None  # of wire.toml, with by = "wire:NAME"
 
     @property
     def implemented(self):
@@ -40,6 +40,8 @@ class Function:
         found = []
         for text in split_top(self.proto):
             match = re.fullmatch(r"(.*?)(\w+)(\[\d*\])?", text.strip())
+            if match is None:
+                raise wire.RowError(f"driver.toml [{self.group}.{self.symbol}]: '{text.strip()}' is not a parameter")
             found.append((match[1].strip() + ("*" if match[3] else ""), match[2]))
         return found
 

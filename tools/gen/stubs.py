@@ -27,7 +27,7 @@ def to_wire(argument, name, c_type):
 
 
 def forwarder(function):
-    row, types = function.row, dict((name, c_type) for c_type, name in function.parameters)
+    row, types = function.row, {name: c_type for c_type, name in function.parameters}
     ins, outs = function.args[:len(row.ins)], function.args[len(row.ins):]
     lines = [signature(function, function.symbol) + " {"]
     lines += [f"  if (!{name}) return CUDA_ERROR_INVALID_VALUE;" for name in outs]

@@ -35,7 +35,7 @@ def later_type(row):
 def handler(row):
     parameters = ["const CallContext& call"] + [in_parameter(a) for a in row.ins]
     if row.reply == "later":
-        return f"  virtual void {row.name}({', '.join(parameters + [later_type(row) + ' answer'])}) = 0;"
+        return f"  virtual void {row.name}({', '.join([*parameters, later_type(row) + ' answer'])}) = 0;"
     parameters += [out_parameter(a) for a in row.outs]
     return f"  virtual CUresult {row.name}({', '.join(parameters)}) = 0;"
 
@@ -94,7 +94,7 @@ def call_handler(row):
     values = ["call"] + [argument_value(a) for a in row.ins]
     if row.reply == "later":
         answer = f"{later_type(row)}(call.sink, call.seq)"
-        return [f"  handlers.{row.name}({', '.join(values + [answer])});", "  return {Outcome::kLater, CUDA_SUCCESS};"]
+        return [f"  handlers.{row.name}({', '.join([*values, answer])});", "  return {Outcome::kLater, CUDA_SUCCESS};"]
     lines = []
     if row.outs:
         lines.append(f"  {row.camel}Reply reply{{}};")
@@ -103,13 +103,13 @@ def call_handler(row):
         values += ["&tail" if a.is_tail else f"&reply.{a.name}" for a in row.outs]
     lines.append(f"  const CUresult result = handlers.{row.name}({', '.join(values)});")
     if not row.sync:
-        return lines + ["  return {Outcome::kDone, result};"]
+        return [*lines, "  return {Outcome::kDone, result};"]
     # What the call let go is gone before the guest hears of it: memory that it frees is there for its next call.
     lines += [f"  {a.name}.object.reset();" for a in row.ins if a.is_handle]
     if row.out_tail:
         lines.append(f"  reply.{row.out_tail.field} = static_cast<uint32_t>(tail.size());")
     fixed = "&reply, sizeof(reply)" if row.outs else "nullptr, 0"
-    return lines + [f"  return answer(call, result, {fixed}, {'tail' if row.out_tail else '{}'});"]
+    return [*lines, f"  return answer(call, result, {fixed}, {'tail' if row.out_tail else '{}'});"]
 
 
 def decoder(row):

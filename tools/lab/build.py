@@ -6,7 +6,6 @@ from lab.machine import toolkit
 from lab.paths import BUILD, REPO
 from lab.shell import run, step
 
-
 OPTIMIZED = ("-Doptimization=2", "-Ddebug=false")
 
 

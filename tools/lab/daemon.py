@@ -205,8 +205,8 @@ class BenchDaemon(Daemon):
     def planned(self) -> dict[str, int]:
         """What a mode that plans has counted so far."""
         plan = (self.status().get("mps") or {}).get("plan") or {}
-        return {key: plan[key] for key in ("plans", "pairs", "alone", "granted", "resized", "observed", "pressed", "unplanned")
-                if key in plan}
+        counters = ("plans", "pairs", "alone", "granted", "resized", "observed", "pressed", "unplanned")
+        return {key: plan[key] for key in counters if key in plan}
 
     def found(self, name: str) -> list[str]:
         """What its runners have found of a kernel, by their log: how many blocks are best alone, what a block does."""

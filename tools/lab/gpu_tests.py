@@ -18,14 +18,13 @@ LINES = 15
 def _compiled(chosen: list[Program], results: Results) -> list[Program]:
     """Those that could be compiled; the others have failed."""
     good = []
-    with step(f"compiling {len(chosen)} CUDA programs with nvcc"):
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            for program, done in [(program, pool.submit(program.compile)) for program in chosen]:
-                try:
-                    done.result()
-                    good.append(program)
-                except Failure as failure:
-                    results.add(f"cuda: {program.name}", "does not compile", str(failure))
+    with step(f"compiling {len(chosen)} CUDA programs with nvcc"), concurrent.futures.ThreadPoolExecutor() as pool:
+        for program, done in [(program, pool.submit(program.compile)) for program in chosen]:
+            try:
+                done.result()
+                good.append(program)
+            except Failure as failure:
+                results.add(f"cuda: {program.name}", "does not compile", str(failure))
     return good
 
 

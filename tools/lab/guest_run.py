@@ -85,7 +85,8 @@ def run() -> int:
     parser.add_argument("--gpu", action="store_true", help="the device is this machine's NVIDIA GPU")
     parser.add_argument("--vm-memory", type=int, default=1024, metavar="MIB", help="memory of a VM that is not yet up")
     parser.add_argument("--stop", action="store_true", help="shut the reused VM down (after PROGRAM, if one is given)")
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set in the program's environment")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE",
+                        help="set in the program's environment")
     parser.add_argument("program", nargs="?", metavar="PROGRAM")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
     options = parser.parse_args()

@@ -1,4 +1,5 @@
 """The host side of the lab: vgpud, libvirtd, and commands to both."""
+import contextlib
 import json
 import os
 import pathlib
@@ -227,7 +228,5 @@ def stop_libvirt() -> None:
         return
     pid_file = root / "run/libvirtd.pid"
     if pid_file.exists():
-        try:
+        with contextlib.suppress(ProcessLookupError, ValueError):
             os.kill(int(pid_file.read_text()), 15)
-        except (ProcessLookupError, ValueError):
-            pass

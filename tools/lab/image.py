@@ -11,8 +11,8 @@ from lab.shell import Failure, run, step
 KERNEL_MODULES = ["virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci",
                   "virtio_console"]
 GUEST_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
-LIBC = ["ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libresolv.so.2",
-        "libstdc++.so.6", "libgcc_s.so.1"]
+LIBC = ["ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0",
+        "libresolv.so.2", "libstdc++.so.6", "libgcc_s.so.1"]
 
 INIT = """#!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
@@ -49,8 +49,8 @@ def kernel_version() -> str:
 
 def kernel() -> pathlib.Path:
     """A folder with vmlinuz and the modules the guest loads."""
-    if carried():
-        return carried() / "kernel"
+    if (folder := carried()) is not None:
+        return folder / "kernel"
     version = kernel_version()
     folder = cache() / f"kernel-{version}"
     if (folder / "vmlinuz").exists():
@@ -75,7 +75,8 @@ def kernel() -> pathlib.Path:
 
 
 def _busybox() -> pathlib.Path:
-    found = carried() / "busybox" if carried() else pathlib.Path("/usr/bin/busybox")
+    folder = carried()
+    found = folder / "busybox" if folder else pathlib.Path("/usr/bin/busybox")
     if not found.exists():
         raise Failure("no /usr/bin/busybox; install busybox-static")
     return found
@@ -121,8 +122,8 @@ def _make_base(busybox: pathlib.Path, libraries: dict[str, pathlib.Path]) -> Arc
 
 def build_module(version: str | None = None) -> pathlib.Path:
     """virtio_vgpu.ko for a kernel whose headers are installed, built outside the source tree."""
-    if carried():
-        return carried() / "virtio_vgpu.ko"
+    if (folder := carried()) is not None:
+        return folder / "virtio_vgpu.ko"
     version = version or kernel_version()
     work = BUILD / f"module-{version}"
     for part in ["kernel", "uapi"]:
@@ -141,8 +142,8 @@ def build_module(version: str | None = None) -> pathlib.Path:
 
 
 def agent() -> pathlib.Path:
-    if carried():
-        return carried() / "agent"
+    if (folder := carried()) is not None:
+        return folder / "agent"
     source = REPO / "tools/lab/agent/agent.c"
     program = BUILD / "agent"
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:

@@ -29,7 +29,8 @@ def install_packages(packages: list[str]) -> None:
         return
     need_root("installing packages (" + " ".join(missing) + ")")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with step(f"installing {len(missing)} Debian packages: {' '.join(missing[:6])}{' ...' if len(missing) > 6 else ''}"):
+    names = " ".join(missing[:6]) + (" ..." if len(missing) > 6 else "")
+    with step(f"installing {len(missing)} Debian packages: {names}"):
         run(["apt-get", "update", "-qq"], env=environment)
         run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], env=environment)
 
@@ -57,8 +58,8 @@ def require_least_build() -> None:
         try:
             install_packages(missing)
         except Failure as failure:
-            raise Failure(f"the build lacks {', '.join(missing)}, and they could not be installed here; tools/pack, run on "
-                          f"a machine with a network, packs some of them into .carry\n{failure}") from failure
+            raise Failure(f"the build lacks {', '.join(missing)}, and they could not be installed here; tools/pack, "
+                          f"run on a machine with a network, packs some of them into .carry\n{failure}") from failure
 
 
 def least_options() -> tuple[str, ...]:
@@ -78,11 +79,10 @@ def _is_toolkit(path: pathlib.Path) -> bool:
 
 def toolkit() -> pathlib.Path:
     """The CUDA Toolkit: CUDA_HOME, the usual prefix, or a private one from PyPI's wheels."""
-    home = os.environ.get("CUDA_HOME")
-    if home:
-        if not _is_toolkit(pathlib.Path(home)):
-            raise Failure(f"CUDA_HOME is {home}, but it has not all of {', '.join(TOOLKIT_FILES)}")
-        return pathlib.Path(home)
+    if chosen := os.environ.get("CUDA_HOME"):
+        if not _is_toolkit(pathlib.Path(chosen)):
+            raise Failure(f"CUDA_HOME is {chosen}, but it has not all of {', '.join(TOOLKIT_FILES)}")
+        return pathlib.Path(chosen)
     if _is_toolkit(pathlib.Path("/usr/local/cuda")):
         return pathlib.Path("/usr/local/cuda")
     prefix = cache() / f"toolkit-{TOOLKIT_VERSION}"

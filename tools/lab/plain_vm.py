@@ -1,4 +1,5 @@
 """A virtual machine without libvirt: QEMU started with what the domain of vm.py amounts to."""
+import json
 import os
 import pathlib
 import signal
@@ -18,7 +19,7 @@ class PlainVm(Vm):
         self._cmdline = ""
         self._attached = False
 
-    def define(self, cmdline: str = "") -> None:
+    def define(self, cmdline: str = "", metadata: str = "") -> None:  # which is for libvirt's hook
         self._copy_image()
         self._cmdline = cmdline
         self._attached = False
@@ -49,19 +50,21 @@ class PlainVm(Vm):
         return self._pid() != 0
 
     def _devices(self) -> list[str]:
-        parts = ["-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={self.folder}/agent.sock,server=on,wait=off",
+        parts = ["-device", "virtio-serial-pci",
+                 "-chardev", f"socket,id=agent,path={self.folder}/agent.sock,server=on,wait=off",
                  "-device", "virtserialport,chardev=agent,name=org.bandsaw.agent"]
         if self._attached:
             socket = host.vgpuctl_json("show", self.vgpu)["sockets"]["vfio"]
-            parts += ["-device", '{"driver":"vfio-user-pci","id":"bandsaw-%s","bus":"pcie.0","addr":"0x10",'
-                                 '"socket":{"type":"unix","path":"%s"}}' % (self.vgpu, socket)]
+            device = {"driver": "vfio-user-pci", "id": f"bandsaw-{self.vgpu}", "bus": "pcie.0", "addr": "0x10",
+                      "socket": {"type": "unix", "path": socket}}
+            parts += ["-device", json.dumps(device)]
         return parts
 
     def _command(self) -> list[str]:
         kvm = kvm_works()
         return [*qemu_root.command(), "-nodefaults", "-display", "none", "-machine", "q35,memory-backend=ram",
-                "-accel", "kvm" if kvm else "tcg,thread=multi", "-cpu", "max" if kvm else "max,-erms,-fsrm", "-smp", "2",
-                "-m", str(self.memory_mib),
+                "-accel", "kvm" if kvm else "tcg,thread=multi", "-cpu", "max" if kvm else "max,-erms,-fsrm",
+                "-smp", "2", "-m", str(self.memory_mib),
                 "-object", f"memory-backend-memfd,id=ram,size={self.memory_mib}M,share=on",
                 "-serial", f"file:{self.folder}/console.log",
                 "-kernel", f"{self.folder}/vmlinuz", "-initrd", f"{self.folder}/initramfs",

@@ -21,6 +21,9 @@ class _Reporter:
         self._folder, self._only, self._results = folder, only, results
         self._ended = self._count = 0
 
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.option.tbstyle = "short"
+
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         chosen = [item for item in items if self._only in _name(item.nodeid)]
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -65,7 +68,7 @@ def run_folder(results: Results, folder: str, only: str, full: bool) -> None:
     """tests/FOLDER, in this process: what tests say is seen while they run."""
     arguments = [str(REPO / "tests" / folder), "-p", "no:terminal", "--capture=no", *(["-m", ""] if full else [])]
     importlib.invalidate_caches()
-    import pytest as runner  # pylint: disable=import-outside-toplevel
+    runner = importlib.import_module("pytest")
     status = runner.main(arguments, plugins=[_Reporter(folder, only, results)])
     if status not in (runner.ExitCode.OK, runner.ExitCode.TESTS_FAILED, runner.ExitCode.NO_TESTS_COLLECTED) \
             and not results.failed:

@@ -1,5 +1,5 @@
-"""A place with QEMU >= 10.1 and libvirt: the host itself, or a private Debian 13 root beside it. A root that was carried
-here (see pack.py) has no libvirt: QEMU is then started by hand."""
+"""A place with QEMU >= 10.1 and libvirt: the host itself, or a private Debian 13 root beside it. A root that was
+carried here (see pack.py) has no libvirt: QEMU is then started by hand."""
 import pathlib
 import re
 import shutil

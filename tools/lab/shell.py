@@ -43,7 +43,7 @@ def run(command: list, *, log: pathlib.Path | None = None, what: str | None = No
     options.setdefault("stdin", subprocess.DEVNULL)
     command = [str(part) for part in command]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                            **options)
+                            check=False, **options)
     if log:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(result.stdout)

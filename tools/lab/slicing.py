@@ -21,8 +21,8 @@ WORKERS = 8  # programs at once, if there are as many cores
 
 @dataclasses.dataclass
 class Setting:
-    """What [slices] of the configuration says. With `force_blocks` all launches are cut, else those that take longer than
-    `threshold_us`; with neither, none."""
+    """What [slices] of the configuration says. With `force_blocks` all launches are cut, else those that take longer
+    than `threshold_us`; with neither, none."""
     device: str
     force_blocks: int = 0
     threshold_us: int = 0
@@ -120,7 +120,8 @@ def mismatches(device: str, programs: list[Program], sizes: tuple[int, ...], for
     whole = run_all(daemon, programs)
     bad = [f"{outcome.program}: fails uncut: {outcome.wrong}" for outcome in whole.values() if outcome.wrong]
     sound = [program for program in programs if not whole[program.name].wrong]
-    suspects, totals = [], collections.Counter()
+    suspects: list[tuple[int, Outcome]] = []
+    totals: collections.Counter[str] = collections.Counter()
     refused: dict[str, int] = {}
     for size in sizes:
         daemon = SlicingDaemon(Setting(device, size, form=form))

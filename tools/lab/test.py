@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 
 from lab import build, cuda_programs, gpu_tests, host, python_tests, setup
@@ -69,8 +68,8 @@ def _test_program(test: dict, folder: pathlib.Path, results: Results, name: str)
     kind(test["cmd"], {"cwd": folder, "env": {**os.environ, **test["env"]}}, results, name)
 
 
-# What runs under which sanitizer: LLVM's code is not instrumented, so the compiler stays out; threads are the subject of
-# few tests.
+# What runs under which sanitizer: LLVM's code is not instrumented, so the compiler stays out; threads are the subject
+# of few tests.
 SANITIZED = {
     "asan": ("address,undefined", ["image", "runner", "virtio", "vfio_user"]),
     # ThreadSanitizer keeps its shadow where the window lies: tests that reserve the window cannot run under it.
@@ -155,9 +154,11 @@ def run_on_gpu(options) -> int:
 def run_tests() -> int:
     parser = argparse.ArgumentParser(prog="tools/test", description=__doc__)
     parser.add_argument("--full", action="store_true", help="also every CUDA program in the VM, and longer fuzzing")
-    parser.add_argument("--only", choices=[*KINDS, "gpu"], action="append", help="one kind of tests; may be given again")
+    parser.add_argument("--only", choices=[*KINDS, "gpu"], action="append",
+                        help="one kind of tests; may be given again")
     parser.add_argument("--name", default="", help="tests whose name contains this")
-    parser.add_argument("--gpu", action="store_true", help="the device is this machine's NVIDIA GPU: " + ", ".join(GPU_KINDS))
+    parser.add_argument("--gpu", action="store_true",
+                        help="the device is this machine's NVIDIA GPU: " + ", ".join(GPU_KINDS))
     options = parser.parse_args()
     if options.gpu:
         return run_on_gpu(options)

@@ -46,7 +46,10 @@ def _replace(source: pathlib.Path, target: pathlib.Path) -> None:
     temporary = target.with_name(target.name + ".new")
     shutil.rmtree(temporary, ignore_errors=True)
     with tarfile.open(source) as archive:
-        archive.extractall(temporary, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
+        if hasattr(tarfile, "tar_filter"):
+            archive.extractall(temporary, filter="tar")
+        else:
+            archive.extractall(temporary)
     (temporary / ".carried").write_text(_content(source))
     shutil.rmtree(target, ignore_errors=True)
     temporary.rename(target)

@@ -1,6 +1,5 @@
 """A virtual machine with a virtual GPU: define, attach, start, talk to, stop."""
 import os
-import pathlib
 import shutil
 
 from lab import host, image

@@ -8,7 +8,9 @@ from benchmarks import charts
 from benchmarks.charts import Axis, Bars, Lines, Scatter, Series
 from lab.shell import Failure
 
-ALL = {
+SCATTER = Scatter("Slowdown", Axis("measured"), Axis("predicted"), {"all": [(1.0, 1.1), (2.0, 1.9)], "none": []},
+                  relative=0.1)
+ALL: dict[str, charts.Chart] = {
     "lines": Lines("Shares & targets", Axis("time, s"), Axis("share, %", low=0, high=105), [
         Series("lu", [(0, 40), (1, 60)], stepped=True), Series("target", [(0, 50), (1, 50)], dashed=True),
         Series("nobody", [])]),
@@ -16,8 +18,7 @@ ALL = {
                     [Series("pinned", [(4096.0, 1.5), (2.0**30, 55.0)])]),
     "bars": Bars("Whole programs", Axis("ratio"), ["lu", "bfs"], {"steady": [1.01, None], "whole": [0.8, 0.9]},
                  (1.03, "wanted: at most 1.03")),
-    "scatter": Scatter("Slowdown", Axis("measured"), Axis("predicted"), {"all": [(1.0, 1.1), (2.0, 1.9)], "none": []},
-                       relative=0.1),
+    "scatter": SCATTER,
 }
 
 
@@ -33,13 +34,13 @@ def test_stored_charts_come_back(tmp_path):
 
 
 def test_bounds_of_a_scatter_chart():
-    assert ALL["scatter"].bounds() == [(0.9, 0.0), (1.1, 0.0)]
+    assert SCATTER.bounds() == [(0.9, 0.0), (1.1, 0.0)]
 
 
 def test_what_no_benchmark_wrote_is_refused(tmp_path):
     for text in ("", "[]", '{"results": []}'):
         (tmp_path / "other.json").write_text(text)
-        with pytest.raises(Failure, match="other.json"):
+        with pytest.raises(Failure, match=r"other\.json"):
             charts.stored_charts(tmp_path / "other.json")
 
 

@@ -4,6 +4,7 @@ import re
 import pytest
 
 from benchmarks import model_tables as tables
+from benchmarks.charts import Scatter
 from benchmarks.model_choices import choices
 from benchmarks.model_data import WAYS, guess, issue_alone
 
@@ -15,7 +16,7 @@ def pair(a, b, measured, said):
     forecast = {"speed_a": said[0], "speed_b": said[1], "profit": 0.1}
     made = {"a": a, "b": b, "resident_a": 6, "resident_b": 2, "speed_a": measured[0], "speed_b": measured[1],
             "profit": 0.1}
-    return {**made, "forecast": {**{way: forecast for way in WAYS}, "guess": guess(made)}}
+    return {**made, "forecast": {**dict.fromkeys(WAYS, forecast), "guess": guess(made)}}
 
 
 def launch(first, second, said, measured, lasting=True, carveout=100, group="synthetic"):
@@ -86,6 +87,7 @@ class TestPairs:
 
     def test_the_chart_has_lines_at_a_distance_of_the_peak(self):
         chart = tables.charts(result([pair("fast", "fast", (0.5, 0.5), (0.5, 0.5))]))["ipc"]
+        assert isinstance(chart, Scatter)
         distance = tables.NEAR * tables.PEAK_IPC
         assert chart.bounds() == [(1, -distance), (1, distance)]
 
@@ -117,7 +119,8 @@ class TestOverlaps:
         near, far = launch("waits", "waits", 1, 1, lasting=False), launch("busy", "busy", 3, 2, lasting=False)
         assert verdict(result(overlaps=[near]), "all synthetic")
         assert not verdict(result(overlaps=[near, far]), "all synthetic")
-        other = [launch("busy", "busy", 3, 2, lasting=False, carveout=-1), launch("PC", "ST", 3, 2, False, group="real")]
+        other = [launch("busy", "busy", 3, 2, lasting=False, carveout=-1),
+                 launch("PC", "ST", 3, 2, False, group="real")]
         assert verdict(result(overlaps=[near, *other]), "all synthetic")
 
     def test_issue_slots_are_those_of_the_sm_that_has_most_blocks(self):

@@ -3,10 +3,11 @@
 import pathlib
 import tempfile
 
+import pytest
+
 import driver
 import wire
 from lab.paths import REPO
-import pytest
 
 UAPI = REPO / "guest-driver" / "uapi"
 
@@ -43,7 +44,8 @@ class TestRows:
         assert [(row.name, row.opcode) for row in rows] == [("a", 1), ("b", 2)]
 
     def test_padding_is_written_out(self):
-        row = load_text('[a]\nmode = "sync"\nin = ["u32 x", "u64 y", "u32 z", "struct:vgpu_done d", "bytes t"]\n').rows[0]
+        text = '[a]\nmode = "sync"\nin = ["u32 x", "u64 y", "u32 z", "struct:vgpu_done d", "bytes t"]\n'
+        row = load_text(text).rows[0]
         assert [name for _, name in wire.layout(row.ins)] == ["x", "pad0", "y", "z", "pad1", "d", "t_bytes", "pad2"]
 
     def test_hash_tells_rows_apart_but_not_comments(self):

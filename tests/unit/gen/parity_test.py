@@ -1,7 +1,6 @@
 """Holds calls/driver.toml and calls/errors.toml against the toolkit's headers: names, prototypes, versions, codes;
 and against libcuda's objects: the rows marked as written by hand are exactly the functions that are defined there."""
 
-import pathlib
 import re
 import subprocess
 
@@ -33,7 +32,7 @@ def types(proto):
 
 def versions():
     """(name, suffix) -> the versions for which cuda*Typedefs.h has a pointer type, newest first."""
-    found = {}
+    found: dict[tuple[str, str], set[int]] = {}
     for header in (TOOLKIT / "include").glob("cuda*Typedefs.h"):
         for name, version, suffix in re.findall(r"PFN_(cu\w+?)_v(\d+)(_ptds|_ptsz)?\)", header.read_text()):
             found.setdefault((name, suffix), set()).add(int(version))
@@ -41,10 +40,8 @@ def versions():
 
 
 class TestDriverRows:
-    @classmethod
-    def setup_class(cls):
-        cls.rows = driver.load(CALLS / "driver.toml", wire.load(CALLS / "wire.toml", CALLS.parent))
-        cls.declared = declared()
+    rows = driver.load(CALLS / "driver.toml", wire.load(CALLS / "wire.toml", CALLS.parent))
+    declared = declared()
 
     def test_every_declared_function_has_a_row_and_no_other(self):
         symbols = [symbol for row in self.rows for symbol in row.symbols]
@@ -55,8 +52,8 @@ class TestDriverRows:
         stub = TOOLKIT / "lib64" / "stubs" / "libcuda.so"
         if not stub.exists():
             pytest.skip("this toolkit has no stub library")
-        lines = subprocess.run(["nm", "-D", "--defined-only", stub], capture_output=True, text=True).stdout.split("\n")
-        exported = {line.split()[2] for line in lines if len(line.split()) == 3}
+        done = subprocess.run(["nm", "-D", "--defined-only", stub], capture_output=True, text=True, check=True)
+        exported = {line.split()[2] for line in done.stdout.split("\n") if len(line.split()) == 3}
         assert {symbol for row in self.rows for symbol in row.symbols} == exported
 
     def test_prototypes(self):
@@ -67,14 +64,13 @@ class TestDriverRows:
 
     def test_versions_pair_with_symbols_newest_to_newest(self):
         known = versions()
-        families = {}
+        families: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for row in self.rows:
             families.setdefault((row.base, ""), []).append((row.since, row.symbol))
             if row.suffix:
                 families.setdefault((row.base, row.suffix), []).append((row.suffix_since, row.symbol))
         for key, members in families.items():
-            number = lambda member: int((re.search(r"_v(\d+)$", member[1]) or ["", "1"])[1])
-            members.sort(key=number, reverse=True)
+            members.sort(key=lambda member: int((re.search(r"_v(\d+)$", member[1]) or ["", "1"])[1]), reverse=True)
             assert [since for since, _ in members] == known.get(key), key
 
     def test_rows_by_hand_are_what_is_defined(self):

@@ -44,7 +44,7 @@ BAD_ARGUMENTS = [
 ]
 
 
-@pytest.mark.parametrize("arguments, part", BAD_ARGUMENTS)
+@pytest.mark.parametrize(("arguments", "part"), BAD_ARGUMENTS)
 def test_errors_are_one_sentence(arguments, part):
     is_refused(run(*arguments), part)
 

@@ -46,8 +46,9 @@ class TestControl(DaemonCase):
             for name in ("web0", "web1"):
                 assert self.http("PATCH", f"/v1/vgpus/{name}", b'{"compute":1,"memory":2147483648}')[0] == 200
             with concurrent.futures.ThreadPoolExecutor() as both:
-                codes = list(both.map(lambda name: self.http("PATCH", f"/v1/vgpus/{name}", json.dumps(body).encode())[0],
-                                      ("web0", "web1")))
+                text = json.dumps(body).encode()
+                answers = [both.submit(self.http, "PATCH", f"/v1/vgpus/{name}", text) for name in ("web0", "web1")]
+                codes = [answer.result()[0] for answer in answers]
             assert sorted(codes) == [200, 409]
             assert sorted(self.show(name)["compute"] for name in ("web0", "web1")) == [1, 60]
 
@@ -90,7 +91,7 @@ class TestControl(DaemonCase):
         for end in (b"q", b"\x03"):
             pid, terminal = pty.fork()
             if pid == 0:
-                os.execve(VGPUCTL, [VGPUCTL, "top", "--interval", "0.05"], self.environment)
+                os.execve(VGPUCTL, [str(VGPUCTL), "top", "--interval", "0.05"], self.environment)
             before = termios.tcgetattr(terminal)
             output = b""
             while output.count(b"\x1b[H") < 4:
@@ -135,7 +136,7 @@ class TestControl(DaemonCase):
         view = self.show("web0")
         assert (view["memory"], view["compute"]) == (512 << 20, 40)
         assert (self.show("web1")["cap"], self.show("web1")["priority"]) == (50, 7)
-        for written, now in (("mps", "mps"), ("isolated", "time-sliced"), ("corun", "mps")):  # earlier versions' words too
+        for written, now in (("mps", "mps"), ("isolated", "time-sliced"), ("corun", "mps")):  # earlier words too
             assert self.hook(domain.format(f"<b:vgpu name='web1' sharing='{written}'/>"), "guest").returncode == 0
             assert self.show("web1")["sharing"] == now
         for xml, code, reason in (("<b:vgpu name='web0' compute='80'/>", 1, "would sum to 110 %"),

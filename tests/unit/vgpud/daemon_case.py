@@ -47,10 +47,11 @@ class UnixConnection(http.client.HTTPConnection):
 
 class DaemonCase:
     """Test classes that derive from it have a vgpud for each of their tests."""
+    daemon: subprocess.Popen
 
     @pytest.fixture(autouse=True)
     def _daemon(self):
-        self.clients = []
+        self.clients: list[socket.socket] = []
         self.make_folder()
         self.start()
         yield
@@ -70,7 +71,6 @@ class DaemonCase:
         self.environment = {**os.environ, "BANDSAW_RUN": str(self.folder / "run"), "BANDSAW_LOG": "debug",
                             "BANDSAW_STATE": str(self.folder / "state"), "BANDSAW_LIBEXEC": str(libexec),
                             "LIBVIRT_DEFAULT_URI": "test:///default"}
-        self.daemon = None
         self.log = open(self.folder / "log", "w+")
 
     def end(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Stands for nvidia-cuda-mps-control, which runs only beside NVIDIA's driver: it listens where that would, writes down how
-it was started, and ends when it is told to quit. It serves nobody.
+"""Stands for nvidia-cuda-mps-control, which runs only beside NVIDIA's driver: it listens where that would, writes down
+how it was started, and ends when it is told to quit. It serves nobody.
 
 `-f`: the daemon. Without it: hands what it reads from standard input to the daemon, as the real one does.
 """
@@ -28,7 +28,8 @@ def serve(pipe: pathlib.Path) -> None:
 def main() -> None:
     pipe = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
     if "-f" in sys.argv:
-        return serve(pipe)
+        serve(pipe)
+        return
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     client.connect(str(pipe / "control"))
     client.send(sys.stdin.buffer.readline())

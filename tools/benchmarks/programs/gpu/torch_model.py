@@ -126,7 +126,7 @@ def training(run: Run) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     torch.manual_seed(3)
     tokens = torch.randint(run.words, (4, run.batch, run.length + 1), device=run.device)
-    losses = []
+    losses: list[float] = []
 
     def one_step() -> None:
         batch = tokens[len(losses) % len(tokens)]
