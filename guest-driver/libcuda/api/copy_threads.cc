@@ -63,7 +63,7 @@ void CopyThreads::copy(void* to, const void* from, size_t bytes, bool streaming)
   left_.store(helpers_, std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
-  job_.run(helpers_);  // what does not divide evenly is shorter, and the caller's
+  job_.run(helpers_);  // the last part, which may be shorter, is the caller's
   while (left_.load(std::memory_order_acquire) != 0) _mm_pause();
 }
 

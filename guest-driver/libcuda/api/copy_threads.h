@@ -9,8 +9,8 @@
 
 namespace bandsaw::libcuda {
 
-// Thread-safe. Its helpers live as long as the process: there is no order in which they could be joined at its end, so
-// this is never destroyed.
+// Thread-safe. Its threads live as long as the process. They cannot be joined at its end, because nothing tells when
+// that has begun; so the object is never destroyed.
 class CopyThreads {
  public:
   // For this machine: a quarter of its cores, at most three.
@@ -18,8 +18,8 @@ class CopyThreads {
   explicit CopyThreads(unsigned helpers) : helpers_(helpers) {}
   CopyThreads(const CopyThreads&) = delete;
 
-  // As memcpy. `streaming`: past the caches, for a target that is not read soon. One caller at a time gets help, the
-  // others copy alone.
+  // As memcpy. `streaming`: past the caches, for a target that is not read soon. One caller at a time is helped; others
+  // copy alone.
   void copy(void* to, const void* from, size_t bytes, bool streaming);
 
  private:

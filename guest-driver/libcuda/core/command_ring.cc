@@ -13,8 +13,8 @@
 namespace bandsaw::libcuda {
 namespace {
 
-// Between looks at whether the host lives: soon for a call that may have lost its answer, seldom for a thread that
-// sleeps long because there is nothing to do.
+// How long to sleep before asking whether the host lives. Short at first, in case an answer was lost; then doubled,
+// because a thread that sleeps long usually has nothing to do.
 constexpr uint32_t kLookFirst = 100, kLookLast = 1600;  // ms
 
 template <typename T>
@@ -32,18 +32,18 @@ uint64_t nanoseconds() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// How long to look for an answer before sleeping, at least. With one core looking only keeps the runner from working.
+// The shortest time to poll before sleeping. On one core polling would only keep the runner from working.
 constexpr uint32_t kSpinLeast = 2'000;  // ns
-// A sleep of this length would better have been spent looking. A shorter one is as good: the runner then shares our
-// core, and cannot answer while we look. A longer one is what sleeping is for.
-constexpr uint64_t kShortSleep = 15'000, kLongSleep = 150'000;  // ns; or as long as it looks, if that is longer
+// A sleep whose length lies between these two should have been a poll. A shorter one is as good as a poll: the runner
+// then shares our core and cannot answer while we poll. A longer one is what sleeping is for.
+constexpr uint64_t kShortSleep = 15'000, kLongSleep = 150'000;  // ns; or the longest poll, if that is longer
 
 long cores() {
   static const long online = sysconf(_SC_NPROCESSORS_ONLN);
   return online;
 }
 bool one_core() { return cores() < 2; }
-// Looking costs the runner nothing, so any sleep that looking could have spared was a mistake.
+// With many cores polling costs the runner nothing: any sleep that a poll could have spared was a mistake.
 bool many_cores() { return cores() >= 4; }
 
 uint32_t round_up(uint32_t bytes) { return (bytes + VGPU_RECORD_ALIGN - 1) / VGPU_RECORD_ALIGN * VGPU_RECORD_ALIGN; }
@@ -80,7 +80,7 @@ bool CommandRing::wait_until(Ready ready) {
   const uint64_t sleep_start = start ? nanoseconds() : 0;
   uint64_t seen = transport_->look(header_);
   store(header_->guest_waiting, 1u, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // the host looks at guest_waiting after it has answered
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // the host reads guest_waiting after it has answered
   bool answered = true;
   for (uint32_t look = kLookFirst; !ready(); look = std::min(look * 2, kLookLast)) {
     const int error = transport_->wait(header_, &seen, look);
@@ -103,7 +103,7 @@ bool CommandRing::wait_for_room(uint32_t bytes) {
     head_seen_ = load(header_->head);
     return tail_ - head_seen_ + bytes <= VGPU_RING_RECORDS_BYTES;
   };
-  // The runner wakes nobody for room: look again often.
+  // The runner wakes nobody for room, so poll.
   for (uint32_t round = 0; !fits(); round++) {
     if (round < 64) {
       sched_yield();
@@ -123,7 +123,7 @@ void* CommandRing::reserve(uint32_t opcode, uint32_t payload, uint64_t context) 
   reserved_ = bytes;
   if (tail_ - head_seen_ + pad_ + bytes > VGPU_RING_RECORDS_BYTES && !wait_for_room(pad_ + bytes)) return nullptr;
   if (pad_) {
-    // Only the first eight bytes of padding are read, and there may be no more than 16.
+    // The runner reads the first 8 bytes of a PAD record only, and there may be no more than 16.
     auto* pad = reinterpret_cast<vgpu_record*>(records_ + at);
     pad->bytes = pad_;
     pad->opcode = VGPU_OPCODE_PAD;
@@ -140,12 +140,12 @@ void* CommandRing::reserve(uint32_t opcode, uint32_t payload, uint64_t context) 
 uint64_t CommandRing::publish() {
   const uint64_t at = (tail_ + pad_) % VGPU_RING_RECORDS_BYTES;
   auto* record = reinterpret_cast<vgpu_record*>(records_ + at);
-  // Nothing may come between drawing the number and publishing: other rings' later records wait for this one.
+  // Nothing may come between taking the number and publishing: later records of other rings wait for this one.
   const uint64_t seq = next_seq_->fetch_add(1, std::memory_order_relaxed);
   record->seq = seq;
   tail_ += pad_ + reserved_;
   store(header_->tail, static_cast<__u64>(tail_));
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // the runner looks at tail after it has set host_sleeping
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // the runner reads tail after it has set host_sleeping
   if (load(header_->host_sleeping, std::memory_order_relaxed)) transport_->kick();
   return seq;
 }

@@ -31,7 +31,7 @@ class CommandRing {
   void* reserve(uint32_t opcode, uint32_t payload, uint64_t context);
   // Publishes what was reserved; returns its sequence number.
   uint64_t publish();
-  // How long a wait looks for the answer before it sleeps, at most.
+  // How long a wait polls for the answer before it sleeps, at most.
   void set_poll_budget(uint32_t nanoseconds);
   // False when the host is gone.
   bool wait_reply(uint64_t seq);
@@ -55,7 +55,7 @@ class CommandRing {
   uint32_t next_bounce = 0, next_plain = 0;
 
  private:
-  static constexpr uint32_t kSpinUsual = 30'000;  // ns, until the device has said what pays
+  static constexpr uint32_t kSpinUsual = 30'000;  // ns, until the device has recommended a time
   template <typename Ready>
   bool wait_until(Ready ready);
   bool wait_for_room(uint32_t bytes);
@@ -69,7 +69,7 @@ class CommandRing {
   uint64_t head_seen_ = 0;           // consumed, as last read
   uint32_t pad_ = 0;                 // of the reserved record: bytes before it
   uint32_t reserved_ = 0;            // its length
-  uint32_t spin_ = kSpinUsual;       // ns to look for an answer before sleeping
+  uint32_t spin_ = kSpinUsual;       // ns to poll for an answer before sleeping
   uint32_t spin_most_ = kSpinUsual;  // ns
   uint32_t token_[VGPU_RING_DONE_SLOTS] = {};
 };

@@ -1,5 +1,5 @@
-// The pin cache: memory pinned for a copy stays pinned, because making it known to a GPU costs more than a copy. A
-// buffer that is copied once costs no more than before, because giving its pages back is only put off.
+// The pin cache: memory that was pinned for a copy stays pinned, because making it known to a GPU takes longer than a
+// copy. A buffer that is copied only once costs no more than without a cache: it is unpinned later instead of at once.
 //
 // The kernel watches each cached pin and marks it stale when the program's addresses get other pages. Cached pins may
 // overlap, and the host takes any region that holds the bytes. So a new pin is used only if no overlapping one was
@@ -31,7 +31,7 @@ bool overlaps(const CachedPin& pin, uint64_t begin, uint64_t end) { return pin.b
 
 SharedMemory::SharedMemory(Transport* transport) : transport_(transport), cached_bytes_most_(bytes_most()) {}
 
-// Lets go of those that fulfil the condition and that no copy uses. Returns how many fulfil it and are in use.
+// Unpins those for which the condition holds and that no copy uses. Returns for how many it holds that are in use.
 template <typename Condition>
 unsigned SharedMemory::drop_cached(Condition which) {
   unsigned used = 0;
@@ -59,7 +59,7 @@ CachedPin* SharedMemory::find_cached(uint64_t begin, uint64_t end, bool write) {
   return nullptr;
 }
 
-// Of the ones used longest ago, as many as must go for one more of this length.
+// Unpins those used longest ago until one more of this length fits. False: it cannot fit.
 bool SharedMemory::make_room(uint64_t bytes) {
   if (bytes > cached_bytes_most_) return false;
   for (auto it = pin_cache_.end(); cached_bytes_ > cached_bytes_most_ - bytes || pin_cache_.size() >= kCachedMost;) {
@@ -81,7 +81,7 @@ void SharedMemory::drop_overlapping(uint64_t begin, uint64_t end, std::unique_lo
   while (drop_cached([&](const CachedPin& pin) { return overlaps(pin, begin, end); })) cached_idle_.wait(lock);
 }
 
-// 0, or an errno; EBUSY when another thread is still copying from what these addresses were before.
+// 0, or an errno. EBUSY: another thread still copies from the pages that these addresses had before.
 int SharedMemory::pin_and_cache(uint64_t begin, uint64_t end, bool write, CachedPin** cached) {
   CachedPin pin;
   void* const pages = reinterpret_cast<void*>(begin);

@@ -37,7 +37,7 @@ struct CachedPin {
 
 // Memory pinned for a copy: see SharedMemory::borrow.
 struct BorrowedPin {
-  CachedPin* cached = nullptr;  // or the address of one that is not cached
+  CachedPin* cached = nullptr;  // nullptr: not in the cache, and `address` tells which it is
   void* address = nullptr;
 };
 
@@ -57,14 +57,14 @@ class SharedMemory {
   // when a page of it is known already.
   CUresult pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block);
   CUresult unpin(void* address);
-  // Where pages cannot be pinned: the program has mapped the whole of `block` at `address` (a page) as well, and the
-  // host shall know it there too, until unpin(address). CUDA_ERROR_NOT_SUPPORTED where pages can be pinned.
+  // Where pages cannot be pinned. The program has mapped all of `block` at `address` (a page boundary) too. Tells the
+  // host, until unpin(address). CUDA_ERROR_NOT_SUPPORTED where pages can be pinned.
   CUresult share_at(const SharedBlock& block, void* address, uint32_t flags);
 
-  // For a copy from or (`write`) to the program's own memory: pins its pages, or finds them pinned by an earlier copy.
-  // After CUDA_SUCCESS, give_back(pin) when the copy is done; the pages may stay pinned for the next one, until the
-  // program gives those addresses other pages (which may happen at any time), or room is needed. Errors as of pin();
-  // the copy can then be staged. `only_cached`: CUDA_ERROR_NOT_FOUND instead of pinning anew.
+  // For a copy from the program's own memory, or to it (`write`): pins its pages, or finds them in the pin cache. After
+  // CUDA_SUCCESS, call give_back(pin) when the copy is done. The pages stay pinned for later copies until the program
+  // gives their addresses other pages, which it may do at any time, or until room is needed. Errors as of pin(); the
+  // copy can then be staged. `only_cached`: CUDA_ERROR_NOT_FOUND instead of pinning.
   CUresult borrow(void* address, uint64_t bytes, bool write, bool only_cached, BorrowedPin* pin);
   CUresult give_back(const BorrowedPin& pin);
 
@@ -93,9 +93,9 @@ class SharedMemory {
   std::condition_variable cached_idle_;  // a cached pin lost its last user
 };
 
-// What a transport's errno means to a program that asks for memory; EPIPE ends all.
+// The result for a program whose request for memory failed with this errno. EPIPE also marks the host as lost.
 CUresult memory_result(int error);
-// The guest or the host has no room left; the pin cache can be given up for it.
+// Whether the guest or the host has run out of room. Unused pins can then be dropped, and the request repeated.
 bool is_shortage(int error);
 
 }  // namespace bandsaw::libcuda
