@@ -62,6 +62,13 @@ Result<PlanningMode> parse_planning_mode(std::string_view text) {
                        fmt::join(planning_mode_names(), ", "));
 }
 
-std::vector<std::string> planning_mode_names() { return names_of(kModes); }
+std::vector<std::string> planning_mode_names() {
+  std::vector<std::string> names;
+  for (const PlanningMode mode :
+       {PlanningMode::kMps, PlanningMode::kSlicesFifo, PlanningMode::kKernelet, PlanningMode::kPersistentGreedy}) {
+    names.emplace_back(to_text(mode));
+  }
+  return names;
+}
 
 }  // namespace bandsaw

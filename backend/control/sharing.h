@@ -35,7 +35,7 @@ const char* to_text(PlanningMode mode);
 Result<Sharing> parse_sharing(std::string_view text);
 // EINVAL, with the names that there are.
 Result<PlanningMode> parse_planning_mode(std::string_view text);
-// As they are written, in the order of the enumeration.
+// Those that an administrator would choose; the others are for measurements.
 std::vector<std::string> planning_mode_names();
 
 }  // namespace bandsaw

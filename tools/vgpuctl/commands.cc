@@ -30,6 +30,15 @@ std::string sharing_word(const std::string& typed) {
   return sharing.ok() ? to_text(sharing.value()) : typed;
 }
 
+// Settings of the whole device that were given on the command line.
+json scheduler_settings(const Options& options) {
+  json body = json::object();
+  if (!options.policy.empty()) body["policy"] = options.policy;
+  if (!options.queues.empty()) body["queues"] = options.queues;
+  if (!options.planning_mode.empty()) body["planning"] = options.planning_mode;
+  return body;
+}
+
 // The shares that were given on the command line.
 Result<json> shares(const Options& options) {
   json body = json::object();
@@ -43,26 +52,30 @@ Result<json> shares(const Options& options) {
   if (options.cap) body["cap"] = *options.cap;
   if (options.reserve) body["reserve"] = *options.reserve;
   if (options.priority) body["priority"] = *options.priority;
-  if (!options.policy.empty()) body["policy"] = options.policy;
-  if (!options.queues.empty()) body["queues"] = options.queues;
   if (!options.sharing.empty()) body["sharing"] = sharing_word(options.sharing);
   if (options.sms) body["sms"] = *options.sms;
-  if (!options.planning_mode.empty()) body["planning"] = options.planning_mode;
   if (!options.direct_mode.empty()) body["direct_mode"] = options.direct_mode;
   if (!options.direct_group.empty()) body["direct_group"] = options.direct_group;
   return body;
 }
 
+// `create` and `set` took them once.
+int refuse_scheduler_settings(const Options& options) {
+  return print_refusal({kUsage, "policy, queues and planning mode are settings of the whole device",
+                        "`vgpuctl scheduler set` takes them"},
+                       options.json);
+}
+
 }  // namespace
 
 int create(const Options& options) {
+  if (!scheduler_settings(options).empty()) return refuse_scheduler_settings(options);
   auto body = shares(options);
   if (!body.ok()) return print_refusal({kUsage, body.status().message(), ""}, options.json);
   body.value()["name"] = options.name;
   if (!options.device.empty()) body.value()["device"] = options.device;
   return finish(options, call(options, "POST", "/v1/vgpus", body.value()), [](const json& view) {
     fmt::print("created {}: {}\n", view.value("name", ""), shares_line(view));
-    print_policy(view);
     print_notes(view);
   });
 }
@@ -78,6 +91,7 @@ int list(const Options& options) { return finish(options, call(options, "GET", "
 int show(const Options& options) { return finish(options, call(options, "GET", vgpu_target(options)), print_vgpu); }
 
 int set(const Options& options) {
+  if (!scheduler_settings(options).empty()) return refuse_scheduler_settings(options);
   auto body = shares(options);
   if (!body.ok()) return print_refusal({kUsage, body.status().message(), ""}, options.json);
   if (body.value().empty()) {
@@ -87,11 +101,23 @@ int set(const Options& options) {
   const Reply reply = call(options, "PATCH", vgpu_target(options), body.value());
   const int exit = finish(options, reply, [](const json& view) {
     fmt::print("{}: {}\n", view.value("name", ""), shares_line(view));
-    print_policy(view);
     print_notes(view);
   });
   if (exit == kOk) follow_in_domain(options, body.value(), std::get<json>(reply));
   return exit;
+}
+
+int show_scheduler(const Options& options) {
+  return finish(options, call(options, "GET", "/v1/scheduler"), print_scheduler);
+}
+
+int set_scheduler(const Options& options) {
+  const json body = scheduler_settings(options);
+  if (body.empty()) {
+    return print_refusal({kUsage, "nothing to set", "give --policy, --queues or --planning (see --help)"},
+                         options.json);
+  }
+  return finish(options, call(options, "PATCH", "/v1/scheduler", body), print_scheduler);
 }
 
 int xml(const Options& options) {

@@ -31,6 +31,8 @@ int destroy(const Options& options);
 int list(const Options& options);
 int show(const Options& options);
 int set(const Options& options);
+int show_scheduler(const Options& options);
+int set_scheduler(const Options& options);
 int xml(const Options& options);
 int attach(const Options& options);
 int detach(const Options& options);

@@ -44,14 +44,24 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
   app->add_option("--sms", options->sms,
                   "SMs of its own, for one that is mps: no program of another mps one runs there; rounded up to "
                   "what the device gives out at a time, 0: none; for programs that start from then on");
-  app->add_option("--policy", options->policy,
-                  "band+, band, credit or fifo; of the whole device, with all its virtual GPUs");
-  app->add_option("--queues", options->queues,
-                  "mrq (a queue for each engine) or sdq (one for all); of the whole device");
-  app->add_option("--planning", options->planning_mode,
-                  fmt::format("planning mode: how kernels of MPS virtual GPUs are planned: {}; of the whole device",
-                              fmt::join(bandsaw::planning_mode_names(), ", ")));
-  app->add_option("--corun-mode", options->planning_mode)->group("");  // the name of earlier versions, not in the help
+  // Earlier versions took settings of the device here; who gives them is told where they are now.
+  app->add_option("--policy", options->policy)->group("");
+  app->add_option("--queues", options->queues)->group("");
+  app->add_option("--corun-mode", options->planning_mode)->group("");
+}
+
+std::vector<Command> scheduler_commands(CLI::App* app, Options* options) {
+  auto* scheduler = app->add_subcommand("scheduler", "how the device is scheduled, with all its virtual GPUs");
+  scheduler->require_subcommand(1);
+  auto* set = scheduler->add_subcommand("set", "change it, at once");
+  set->add_option("--policy", options->policy, "band+, band, credit or fifo");
+  set->add_option("--queues", options->queues, "mrq (a queue for each engine) or sdq (one for all)");
+  set->add_option(
+      "--planning", options->planning_mode,
+      fmt::format("how kernels of MPS virtual GPUs are planned: {}", fmt::join(bandsaw::planning_mode_names(), ", ")));
+  set->add_option("--corun-mode", options->planning_mode)->group("");  // the name of earlier versions
+  return {{scheduler->add_subcommand("show", "print it"), bandsaw::ctl::show_scheduler},
+          {set, bandsaw::ctl::set_scheduler}};
 }
 
 void live_options(CLI::App* top, CLI::App* trace, CLI::App* hook, Options* options) {
@@ -95,19 +105,22 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   auto* hook =
       app->add_subcommand("hook", "what libvirt's hook calls: sets the shares in a starting domain's metadata");
   live_options(top, trace, hook, options);
-  return {{create, bandsaw::ctl::create},
-          {destroy, bandsaw::ctl::destroy},
-          {app->add_subcommand("list", "all virtual GPUs"), bandsaw::ctl::list},
-          {named(app->add_subcommand("show", "one virtual GPU and what it does"), options), bandsaw::ctl::show},
-          {set, bandsaw::ctl::set},
-          {named(app->add_subcommand("xml", "print what to paste into a libvirt domain"), options), bandsaw::ctl::xml},
-          {attach, bandsaw::ctl::attach},
-          {detach, bandsaw::ctl::detach},
-          {top, bandsaw::ctl::top},
-          {trace, bandsaw::ctl::trace},
-          {hook, bandsaw::ctl::hook},
-          {app->add_subcommand("status", "vgpud and its device"), bandsaw::ctl::status},
-          {app->add_subcommand("shutdown", "end every session, then vgpud"), bandsaw::ctl::shutdown}};
+  std::vector<Command> all = {
+      {create, bandsaw::ctl::create},
+      {destroy, bandsaw::ctl::destroy},
+      {app->add_subcommand("list", "all virtual GPUs"), bandsaw::ctl::list},
+      {named(app->add_subcommand("show", "one virtual GPU and what it does"), options), bandsaw::ctl::show},
+      {set, bandsaw::ctl::set},
+      {named(app->add_subcommand("xml", "print what to paste into a libvirt domain"), options), bandsaw::ctl::xml},
+      {attach, bandsaw::ctl::attach},
+      {detach, bandsaw::ctl::detach},
+      {top, bandsaw::ctl::top},
+      {trace, bandsaw::ctl::trace},
+      {hook, bandsaw::ctl::hook},
+      {app->add_subcommand("status", "vgpud and its device"), bandsaw::ctl::status},
+      {app->add_subcommand("shutdown", "end every session, then vgpud"), bandsaw::ctl::shutdown}};
+  for (const Command& command : scheduler_commands(app, options)) all.push_back(command);
+  return all;
 }
 
 }  // namespace

@@ -30,15 +30,15 @@ std::string seconds(uint64_t nanoseconds) { return fmt::format("{:.3f} s", stati
 std::string size(int64_t bytes) { return format_size(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))); }
 
 std::string policy_line(const json& object) {
-  const auto policy = get<std::string>(object, "/scheduler/policy", "");
-  if (policy.empty()) return "nothing: shares of compute and copy are not enforced";
+  const auto policy = get<std::string>(object, "/scheduler/policy", "?");
+  if (policy == "none") return "nothing: shares of compute and copy are not enforced";
   const bool one = get<std::string>(object, "/scheduler/queues", "") == "sdq";
   return fmt::format("{}, {}", policy, one ? "sdq (one queue for all engines)" : "mrq (a queue for each engine)");
 }
 
 // How kernels of MPS virtual GPUs are planned, and the MPS daemon.
 std::string mps_line(const json& status) {
-  const auto mode = get<std::string>(status, "/mps/planning", "?");
+  const auto mode = get<std::string>(status, "/scheduler/planning", "?");
   const auto state = get<std::string>(status, "/mps/daemon/state", "");
   if (state.empty()) return mode + " (the device has no contexts that MPS could join)";
   std::string text = fmt::format("{}; MPS daemon {}", mode, state);
@@ -147,14 +147,15 @@ std::string shares_line(const json& view) {
   return text;
 }
 
-void print_policy(const json& view) {
-  const auto device = get<std::string>(view, "/device", "?");
-  if (view.contains("scheduler")) {
-    fmt::print("device {}, with all its virtual GPUs, is scheduled by {}\n", device, policy_line(view));
-  }
-  if (view.contains("mps")) {
-    fmt::print("device {}, with all its MPS virtual GPUs, is planned by {}\n", device,
-               get<std::string>(view, "/mps/planning", "?"));
+void print_scheduler(const json& scheduler) {
+  line("policy", policy_line({{"scheduler", scheduler}}));
+  line("planning", get<std::string>(scheduler, "/planning", "?"));
+  for (const auto& [name, key, unit] :
+       {std::tuple{"quantum", "/quantum_us", "us"}, std::tuple{"slice limit", "/slice_timeout_ms", "ms"},
+        std::tuple{"depth", "/depth", "in flight"}, std::tuple{"period", "/period_ms", "ms"},
+        std::tuple{"wait", "/wait_us", "us"}}) {
+    if (scheduler.contains(json::json_pointer(key)))
+      line(name, fmt::format("{} {}", get<int64_t>(scheduler, key, 0), unit));
   }
 }
 

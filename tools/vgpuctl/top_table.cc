@@ -143,7 +143,7 @@ std::vector<std::string> top_lines(const json& status, const json& rates, size_t
   lines.insert(lines.begin(),
                fmt::format("{}: {}, {} virtual GPUs, {}", text(status, "/device/id"), text(status, "/device/name"),
                            text(status, "/vgpus"),
-                           policy == "-" ? "not scheduled" : policy + " " + text(status, "/scheduler/queues")));
+                           policy == "none" ? "not scheduled" : policy + " " + text(status, "/scheduler/queues")));
   for (std::string& line : lines) {
     if (columns > 0 && line.size() > columns) line.resize(columns);
   }

@@ -126,7 +126,11 @@ json Api::status_state() const {
             {"reserve_given", reserve}}}};
 }
 
-json Api::scheduler_state() const { return scheduled() ? to_json(arbiter_->options()) : json(); }
+json Api::scheduler_state() const {
+  json state = scheduled() ? to_json(arbiter_->options()) : json{{"policy", "none"}};
+  state["planning"] = to_text(effective_planning_mode(config_.planning_mode, registry_->planning_mode()));
+  return state;
+}
 
 json Api::engines_state(const std::string& name) const {
   if (!scheduled()) return {};
@@ -170,11 +174,9 @@ void Api::list(const Answer& answer) {
   collect([answer](const json&, const json& views) { send(answer, 200, views); });
 }
 
-void Api::show(const VgpuSpec& spec, int code, const Answer& answer, const More& more) {
-  view(spec, [this, code, answer, more](json object) {
-    if (more.scheduler) object["scheduler"] = scheduler_state();
-    if (more.mps) object["mps"] = mps_state();
-    if (!more.notes.empty()) object["notes"] = more.notes;
+void Api::show(const VgpuSpec& spec, int code, const Answer& answer, const std::vector<std::string>& notes) {
+  view(spec, [code, answer, notes](json object) {
+    if (!notes.empty()) object["notes"] = notes;
     send(answer, code, object);
   });
 }

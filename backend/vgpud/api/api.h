@@ -4,15 +4,15 @@
 //   POST   /v1/shutdown                   ends every session, then vgpud
 //   GET    /v1/vgpus                      all virtual GPUs
 //   POST   /v1/vgpus                      {name, memory, [compute, copy, cap, reserve, priority, sharing, sms,
-//                                          policy, queues, planning, device, direct_mode, direct_group]} -> 201
+//                                          device, direct_mode, direct_group]} -> 201
 //   GET    /v1/vgpus/NAME                 one, with what its session reports
-//   PATCH  /v1/vgpus/NAME                 {memory | compute | copy | cap | reserve | priority | sharing | sms |
-//                                          policy | queues | planning}
+//   PATCH  /v1/vgpus/NAME                 {memory | compute | copy | cap | reserve | priority | sharing | sms}
 //   DELETE /v1/vgpus/NAME[?force=1]
 //   POST   /v1/vgpus/NAME/attach          {domain}: records it
 //   POST   /v1/vgpus/NAME/detach          forgets it
 //   GET    /v1/vgpus/NAME/xml             the snippet for a libvirt domain
-//   GET    /v1/scheduler                  how the device is scheduled; null: not at all
+//   GET    /v1/scheduler                  how the device is scheduled: policy ("none": no shares hold), planning, and
+//                                         more where shares hold
 //   PATCH  /v1/scheduler                  {policy | queues | planning}: for all virtual GPUs of the device
 //   POST   /v1/trace/start                {seconds} -> {trace}: records slices; abandoned a minute after `seconds`
 //   POST   /v1/trace/take                 {trace} -> {base_ns, lost, vgpus, engines, records}; a record is [index in
@@ -23,8 +23,8 @@
 // "live", what its session reports, and "sms_given": {"first", "count", "own"}, or null where nobody has SMs of its
 // own.
 //
-// What create and change have to say beside that stands in "notes", sentences for people. GET /v1/status has "mps":
-// {"planning", "daemon": {"state", "pid", "restarts", "error", "log"} or null, "partitions": {"step", "sms", "given":
+// "notes" of the answers to create and change are sentences for people. GET /v1/status has "mps":
+// {"daemon": {"state", "pid", "restarts", "error", "log"} or null, "partitions": {"step", "sms", "given":
 // [{"vgpu", "first", "count"}]} or null for a device that gives no SMs out}.
 //
 // A refusal is {"error": what was wrong, "hint": what to do} with 400 (bad request), 404 (no such), 409 (name taken, in
@@ -61,12 +61,8 @@ class Api {
   bool handle_host(const HttpRequest& request, const Answer& answer);
   void status(const Answer& answer) const;
   void list(const Answer& answer);
-  // What an answer has beside the view.
-  struct More {
-    bool scheduler, mps;
-    std::vector<std::string> notes;
-  };
-  void show(const VgpuSpec& spec, int code, const Answer& answer, const More& more = {});
+  // `notes`: what an answer says besides the view.
+  void show(const VgpuSpec& spec, int code, const Answer& answer, const std::vector<std::string>& notes = {});
 
   void create(nlohmann::json body, const Answer& answer);
   Status check_new(nlohmann::json fields, VgpuSpec* spec) const;

@@ -1,4 +1,4 @@
-// What changes shares and policies: create, change, and the scheduler of the GPU.
+// What changes shares and how the GPU is scheduled: create, change, and the resource /v1/scheduler.
 //
 // Everything that decides about a change, its record on disk and the arbiter's knowledge of it happen in one turn of
 // the event loop, so that of two administrators' changes one sees the other's.
@@ -40,7 +40,18 @@ std::optional<uint32_t> asked_sms(const json& body) {
 
 void refuse_policy(const HttpServer::Answer& answer, const Status& status) {
   refuse(answer, status.code() == ENOTSUP ? 409 : 400, status.message(),
-         "`vgpuctl status` shows how the device is scheduled");
+         "`vgpuctl scheduler show` shows how the device is scheduled");
+}
+
+// True: the request for one virtual GPU has a setting of the whole device, and is refused.
+bool refuse_device_settings(const json& body, const HttpServer::Answer& answer) {
+  for (const char* key : {"policy", "queues", "planning"}) {
+    if (!body.is_object() || !body.contains(key)) continue;
+    refuse(answer, 400, fmt::format("'{}' is a setting of the whole device", key),
+           "`vgpuctl scheduler set` changes it (PATCH /v1/scheduler)");
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -110,35 +121,28 @@ void Api::create(json body, const Answer& answer) {
                   fmt::format("this host has '{}'", config_.device.name));
   }
   body.erase("device");
-  std::optional<PolicyChoice> choice;
-  std::optional<PlanningMode> mode;
-  Status status = take_policy(&body, &choice);
-  if (status.ok()) status = take_planning_mode(&body, &mode);
-  if (!status.ok()) return refuse_policy(answer, status);
+  if (refuse_device_settings(body, answer)) return;
   if (registry_->find(spec.name)) {
     return refuse(answer, 409, fmt::format("the name '{}' is taken", spec.name),
                   fmt::format("choose another, or `vgpuctl destroy {}` first", spec.name));
   }
   const auto asked = asked_sms(body);
-  status = check_new(std::move(body), &spec);
+  Status status = check_new(std::move(body), &spec);
   if (!status.ok()) return refuse_shares(answer, status);
   spec.index = registry_->free_index();
   status = arbiter_->add(spec.name, engine_shares(spec));
   if (!status.ok()) return refuse_shares(answer, status);
   arbiter_->set_sharing(spec.name, spec.sharing);
   status = registry_->put(spec);
-  if (status.ok() && choice) status = set_policy(*choice);
-  if (status.ok() && mode) status = set_planning_mode(*mode);
   if (!status.ok()) {
     undo_create(spec.name);
     return refuse_storage(answer, status);
   }
   arbiter_->set_sm_part(spec.name, own_part(spec, registry_->all(), config_.device));
-  session_manager_->add(spec, [this, spec, answer, mode, asked,
-                               more = More{choice.has_value(), mode.has_value(), {}}](const Status& ready) mutable {
-    more.notes = sharing_notes(spec, true);
-    for (std::string& note : sms_notes({}, spec, asked)) more.notes.push_back(std::move(note));
-    if (ready.ok()) return show(spec, 201, answer, more);
+  session_manager_->add(spec, [this, spec, answer, asked](const Status& ready) {
+    std::vector<std::string> notes = sharing_notes(spec, true);
+    for (std::string& note : sms_notes({}, spec, asked)) notes.push_back(std::move(note));
+    if (ready.ok()) return show(spec, 201, answer, notes);
     undo_create(spec.name);
     session_manager_->remove(spec.name, [] {});
     refuse(answer, 500, ready.message(), "nothing was created; see the logs of vgpud and of the session");
@@ -175,12 +179,8 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   if (!found) return not_found(name, answer);
   const VgpuSpec before = *found;
   VgpuSpec changed = before;
-  std::optional<PolicyChoice> choice;
-  std::optional<PlanningMode> mode;
-  Status status = take_policy(&body, &choice);
-  if (status.ok()) status = take_planning_mode(&body, &mode);
-  if (!status.ok()) return refuse_policy(answer, status);
-  status = from_json(body, false, &changed);
+  if (refuse_device_settings(body, answer)) return;
+  Status status = from_json(body, false, &changed);
   if (status.ok()) status = check_shares(changed, registry_->all(), config_.device);
   if (status.ok() && changed.memory < before.memory) status = check_memory_in_use(changed, used);
   if (status.ok()) status = fit_sms(registry_->all(), config_.device, &changed);
@@ -190,8 +190,6 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
                   fmt::format("destroy and create '{}' anew", name));
   }
   status = registry_->put(changed);
-  if (status.ok() && choice) status = set_policy(*choice);
-  if (status.ok() && mode) status = set_planning_mode(*mode);
   if (!status.ok()) {
     restore(before);
     return refuse_storage(answer, status);
@@ -205,10 +203,10 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   arbiter_->set_sharing(name, changed.sharing);
   arbiter_->set_sm_part(name, own_part(changed, registry_->all(), config_.device));
   session_manager_->update(changed);
-  More more{choice.has_value(), mode.has_value(), {}};
-  if (body.contains("sharing")) more.notes = sharing_notes(changed, false);
-  for (std::string& note : sms_notes(before, changed, asked_sms(body))) more.notes.push_back(std::move(note));
-  show(changed, 200, answer, more);
+  std::vector<std::string> notes;
+  if (body.contains("sharing")) notes = sharing_notes(changed, false);
+  for (std::string& note : sms_notes(before, changed, asked_sms(body))) notes.push_back(std::move(note));
+  show(changed, 200, answer, notes);
 }
 
 void Api::restore(const VgpuSpec& before) {

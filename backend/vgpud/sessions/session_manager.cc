@@ -82,9 +82,7 @@ void SessionManager::set_planning_mode(PlanningMode mode) {
   tell_all();
 }
 
-nlohmann::json SessionManager::describe_mps() const {
-  return {{"planning", to_text(planning_mode_)}, {"daemon", mps_ ? mps_->describe() : nlohmann::json()}};
-}
+nlohmann::json SessionManager::describe_mps() const { return {{"daemon", mps_ ? mps_->describe() : nlohmann::json()}}; }
 
 std::string SessionManager::mps_error() const { return mps_ ? mps_->state().error : ""; }
 

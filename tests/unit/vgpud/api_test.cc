@@ -137,15 +137,14 @@ TEST_F(ApiTest, MemoryInUseIsNotTakenAway) {
 
 TEST_F(ApiTest, AnUnknownPolicyIsToldTheKnownOnes) {
   add("a", 60);
-  const std::string error = set("a", {{"policy", "best"}})["error"];
+  const std::string error = ask("PATCH", {"scheduler"}, {{"policy", "best"}})["error"];
   EXPECT_EQ(error, "no policy 'best'; there are band+, band, credit, fifo");
   EXPECT_NE(ask("PATCH", {"scheduler"}, {{"queues", "x"}})["error"].get<std::string>().find("mrq"), std::string::npos);
 }
 
 TEST_F(ApiTest, APolicyIsTheWholeDevicesAndOutlivesARestart) {
   add("a", 60);
-  const json view = set("a", {{"policy", "fifo"}});
-  EXPECT_EQ(view["scheduler"]["policy"], "fifo");
+  EXPECT_EQ(ask("PATCH", {"scheduler"}, {{"policy", "fifo"}})["policy"], "fifo");
   EXPECT_EQ(ask("GET", {"status"})["scheduler"]["policy"], "fifo");
   ask("PATCH", {"scheduler"}, {{"queues", "sdq"}});
   EXPECT_EQ(code_, 200);
@@ -175,18 +174,30 @@ TEST_F(ApiTest, SharingIsKeptAndSaysForWhom) {
 
 TEST_F(ApiTest, ThePlanningModeIsTheWholeDevicesAndOutlivesARestart) {
   add("a", 60);
-  EXPECT_EQ(set("a", {{"planning", "kernelet"}})["mps"]["planning"], "kernelet");
-  EXPECT_EQ(ask("GET", {"status"})["mps"]["planning"], "kernelet");
+  EXPECT_EQ(ask("PATCH", {"scheduler"}, {{"planning", "kernelet"}})["planning"], "kernelet");
+  EXPECT_EQ(ask("GET", {"status"})["scheduler"]["planning"], "kernelet");
   EXPECT_EQ(arbiter_.mode_, PlanningMode::kKernelet);
   EXPECT_TRUE(ask("GET", {"status"})["mps"]["daemon"].is_null());
-  set("a", {{"planning", "best"}, {"compute", 20}});
+  ask("PATCH", {"scheduler"}, {{"planning", "best"}});
   EXPECT_EQ(code_, 400);
-  EXPECT_EQ(registry_->find("a")->compute, 60u);
   open(&arbiter_);
   EXPECT_EQ(effective_planning_mode(config_.planning_mode, registry_->planning_mode()), PlanningMode::kKernelet);
   ask("PATCH", {"scheduler"}, {{"planning", "random"}});
   EXPECT_EQ(code_, 200);
-  EXPECT_EQ(ask("GET", {"status"})["mps"]["planning"], "random");
+  EXPECT_EQ(ask("GET", {"scheduler"})["planning"], "random");
+}
+
+TEST_F(ApiTest, SettingsOfTheDeviceAreNotThoseOfAVirtualGpu) {
+  add("a", 60);
+  for (const json& body : {json{{"policy", "fifo"}}, json{{"queues", "sdq"}}, json{{"planning", "kernelet"}}}) {
+    json with_share = body;
+    with_share["compute"] = 20;
+    const json said = set("a", with_share);
+    EXPECT_EQ(code_, 400) << body;
+    EXPECT_NE(said["hint"].get<std::string>().find("vgpuctl scheduler set"), std::string::npos) << said;
+    EXPECT_EQ(registry_->find("a")->compute, 60u);
+  }
+  EXPECT_EQ(arbiter_.options_.policy, "band+");
 }
 
 TEST_F(ApiTest, SchedulerTakesNothingElse) {
@@ -204,9 +215,9 @@ TEST_F(ApiTest, WithPolicyNoneSharesAreKeptAndPoliciesRefused) {
   arbiter_.options_.scheduled = false;
   EXPECT_TRUE(set("a", {{"compute", 50}})["engines"].is_null());
   EXPECT_EQ(code_, 200);
-  set("a", {{"policy", "fifo"}});
+  ask("PATCH", {"scheduler"}, {{"policy", "fifo"}});
   EXPECT_EQ(code_, 409);
-  EXPECT_TRUE(ask("GET", {"scheduler"}).is_null());
+  EXPECT_EQ(ask("GET", {"scheduler"}), (json{{"policy", "none"}, {"planning", "mps"}}));
   ask("POST", {"trace", "start"}, {{"seconds", 1}});  // MPS virtual GPUs have slices also then
   EXPECT_EQ(code_, 200);
 }

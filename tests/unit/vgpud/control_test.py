@@ -16,9 +16,10 @@ from daemon_case import VGPUCTL, DaemonCase, until
 class TestControl(DaemonCase):
     def test_shares_and_policies(self):
         said = self.ok("create", "web0", "--memory", "1G", "--compute", "50", "--copy", "30", "--cap", "80",
-                       "--reserve", "20", "--priority=-5", "--policy", "fifo")
+                       "--reserve", "20", "--priority=-5")
         assert "reserve 20 %, cap 80 %, priority -5" in said
-        assert "all its virtual GPUs, is scheduled by fifo, mrq" in said
+        assert "fifo, mrq" in self.ok("scheduler", "set", "--policy", "fifo")
+        assert "fifo, mrq" in self.ok("scheduler", "show")
         assert "fifo, mrq" in self.ok("status")
         assert "compute" in self.ok("show", "web0")
         self.ok("create", "web1", "--memory", "1G")
@@ -26,11 +27,13 @@ class TestControl(DaemonCase):
         for value, reason in (("0", "is 0 %"), ("-5", "is -5 %"), ("101", "is 101 %"), ("51", "would sum to 101 %")):
             self.refused(1, reason, "set", "web1", "--compute", value)
         self.refused(1, "reserve of 30 % is above the cap of 20 %", "set", "web1", "--cap", "20", "--reserve", "30")
-        self.refused(1, "no policy 'best'; there are band+, band, credit, fifo", "set", "web1", "--policy", "best")
-        self.refused(1, "no policy 'best'", "create", "web2", "--memory", "1G", "--policy", "best")
+        self.refused(1, "no policy 'best'; there are band+, band, credit, fifo", "scheduler", "set", "--policy", "best")
+        self.refused(2, "settings of the whole device", "set", "web1", "--policy", "band")
+        self.refused(2, "settings of the whole device", "create", "web2", "--memory", "1G", "--queues", "sdq")
+        self.refused(2, "nothing to set", "scheduler", "set")
         self.refused(4, "", "show", "web2")
         self.refused(2, "", "set", "web1", "--compute", "many")
-        self.ok("set", "web1", "--queues", "sdq")
+        self.ok("scheduler", "set", "--queues", "sdq")
         self.daemon.terminate()
         self.daemon.wait(10)
         self.start()

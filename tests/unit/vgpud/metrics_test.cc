@@ -201,10 +201,9 @@ TEST(MetricsServer, AnswersGetMetricsAndNothingElse) {
 }
 
 TEST(Metrics, TheMpsDaemonIsThereWhereItCanBe) {
-  const json without = {{"device", {{"id", "soft"}}}, {"mps", {{"planning", "mps"}, {"daemon", nullptr}}}};
+  const json without = {{"device", {{"id", "soft"}}}, {"mps", {{"daemon", nullptr}}}};
   EXPECT_EQ(render_metrics(without, json::array()).find("_mps_"), std::string::npos);
-  const json with = {{"device", {{"id", "cuda:0"}}},
-                     {"mps", {{"planning", "mps"}, {"daemon", {{"state", "running"}, {"restarts", 3}}}}}};
+  const json with = {{"device", {{"id", "cuda:0"}}}, {"mps", {{"daemon", {{"state", "running"}, {"restarts", 3}}}}}};
   const Exposition page(render_metrics(with, json::array()));
   EXPECT_EQ(page.error, "");
   EXPECT_EQ(page.samples.at("bandsaw_gpu_mps_up{gpu=\"cuda:0\"}"), 1);

@@ -106,17 +106,16 @@ class TestMps(MpsCase):
     def test_the_mode(self):
         assert "mps" in self.ok("status")
         self.ok("create", "web0", "--memory", "1G", "--sharing", "mps")
-        assert "is planned by consolidation" in self.ok("set", "web0", "--planning", "consolidation")
-        said = self.ok("set", "web0", "--planning", "kernelet")
-        assert "is planned by kernelet" in said
+        assert "consolidation" in self.ok("scheduler", "set", "--planning", "consolidation")
+        assert "kernelet" in self.ok("scheduler", "set", "--planning", "kernelet")
         plan = json.loads(self.ok("status", "--json"))["mps"]["plan"]
         assert (plan["plans"], plan["profits"], plan["parts"]) == (0, 0, [])
         assert "no table of profits" in plan["note"]
-        assert "is planned by slices-fifo" in self.ok("set", "web0", "--corun-mode", "slices-fifo")  # its old name
-        assert "corun" not in self.ok("set", "--help")
-        self.ok("set", "web0", "--planning", "kernelet")
-        self.refused(1, "no planning mode 'best'; there are mps, consolidation, slices-fifo, kernelet, "
-                     "persistent-greedy, opt, random", "set", "web0", "--planning", "best")
+        assert "slices-fifo" in self.ok("scheduler", "set", "--corun-mode", "slices-fifo")  # its old name
+        assert "corun" not in self.ok("scheduler", "set", "--help") + self.ok("set", "--help")
+        assert json.loads(self.ok("scheduler", "set", "--planning", "kernelet", "--json"))["planning"] == "kernelet"
+        self.refused(1, "no planning mode 'best'; there are mps, slices-fifo, kernelet, persistent-greedy",
+                     "scheduler", "set", "--planning", "best")
         self.running()
         self.warm_ready("web0")
         self.direct("web0")
@@ -124,7 +123,7 @@ class TestMps(MpsCase):
         self.daemon.terminate()
         self.daemon.wait(10)
         self.start()
-        assert json.loads(self.ok("status", "--json"))["mps"]["planning"] == "kernelet"
+        assert json.loads(self.ok("status", "--json"))["scheduler"]["planning"] == "kernelet"
         assert self.http("PATCH", "/v1/scheduler", b'{"planning": "opt"}')[0] == 200
         assert "opt; MPS daemon" in self.ok("status")
 
