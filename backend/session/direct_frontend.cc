@@ -32,7 +32,7 @@ class DirectFrontend::Connection : public ProcessWatcher {
   }
 
   void wake(uint32_t) override {}
-  void lost(uint32_t) override { frontend_->doom(this); }
+  void lost(uint32_t) override { frontend_->close_later(this); }
 
   void close() {
     readable_.reset();
@@ -48,7 +48,7 @@ class DirectFrontend::Connection : public ProcessWatcher {
     auto length = receive_packet(socket_->get(), buffer, &unwanted);
     if (!length.ok() && length.status().code() == EAGAIN) return;
     if (!length.ok()) spdlog::warn("direct connection of process {}: {}", peer_.pid, length.status().message());
-    if (!length.ok() || length.value() == 0) return frontend_->doom(this);
+    if (!length.ok() || length.value() == 0) return frontend_->close_later(this);
     buffer.resize(length.value());
     name_asker(&buffer);
     processes_->request(
@@ -92,8 +92,8 @@ DirectFrontend::DirectFrontend(event_base* base, UniqueFd listener, ProcessesCon
   acceptable_.reset(event_new(
       base_, listener_.get(), EV_READ | EV_PERSIST,
       [](evutil_socket_t, short, void* self) { static_cast<DirectFrontend*>(self)->accept(); }, this));
-  funeral_.reset(event_new(
-      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<DirectFrontend*>(self)->bury(); },
+  reap_timer_.reset(event_new(
+      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<DirectFrontend*>(self)->reap(); },
       this));
   event_add(acceptable_.get(), nullptr);
 }
@@ -110,13 +110,13 @@ void DirectFrontend::accept() {
   connections_.push_back(std::make_unique<Connection>(this, std::move(socket)));
 }
 
-void DirectFrontend::doom(Connection* connection) {
+void DirectFrontend::close_later(Connection* connection) {
   connection->close();
   const timeval now{0, 0};
-  event_add(funeral_.get(), &now);
+  event_add(reap_timer_.get(), &now);
 }
 
-void DirectFrontend::bury() {
+void DirectFrontend::reap() {
   connections_.remove_if([](const auto& connection) { return connection->closed(); });
 }
 

@@ -28,15 +28,15 @@ class DirectFrontend {
  private:
   class Connection;
   void accept();
-  void doom(Connection* connection);  // closes it soon
-  void bury();
+  void close_later(Connection* connection);  // when no call of it is on the stack
+  void reap();
 
   event_base* base_;
   UniqueFd listener_;
   ProcessesConfig config_;
   RunnerSource* source_;
   UsagePageOwner* usage_page_;
-  EventPtr acceptable_, funeral_;
+  EventPtr acceptable_, reap_timer_;
   std::list<std::unique_ptr<Connection>> connections_;
 };
 

@@ -69,8 +69,8 @@ void RunnerPool::set_launch_config(RunnerLaunchConfig launch_config) {
 void RunnerPool::end_clients(const std::string& mps) {
   unsigned count = 0;
   for (Entry& entry : runners_) {
-    if (!entry.taken || entry.runner->mps() != mps || entry.doomed != Clock::time_point::max()) continue;
-    entry.doomed = Clock::now() + kLostTimeout;
+    if (!entry.taken || entry.runner->mps() != mps || entry.kill_at != Clock::time_point::max()) continue;
+    entry.kill_at = Clock::now() + kLostTimeout;
     ++count;
   }
   if (count == 0) return;
@@ -79,14 +79,14 @@ void RunnerPool::end_clients(const std::string& mps) {
   later(kTickMs);
 }
 
-void RunnerPool::end_doomed() {
+void RunnerPool::kill_due() {
   auto next = Clock::time_point::max();
   for (Entry& entry : runners_) {
-    if (entry.doomed > Clock::now()) {
-      next = std::min(next, entry.doomed);
+    if (entry.kill_at > Clock::now()) {
+      next = std::min(next, entry.kill_at);
       continue;
     }
-    entry.doomed = Clock::time_point::max();
+    entry.kill_at = Clock::time_point::max();
     entry.runner->stop(Runner::Stop::kKill);
   }
   if (next != Clock::time_point::max()) later(kTickMs);
@@ -194,7 +194,7 @@ void RunnerPool::keep_warm() {
 }
 
 void RunnerPool::tick() {
-  end_doomed();
+  kill_due();
   refuse_waiters(
       Status::error(ETIMEDOUT, "no runner was ready in time{}{}", last_failure_.empty() ? "" : ": ", last_failure_),
       true);

@@ -41,7 +41,7 @@ class RunnerPool : public RunnerSource {
     std::unique_ptr<RunnerProcess> runner;
     bool taken = false;
     bool dismissed = false;  // warm, and started otherwise than it would be now: ends unused
-    Clock::time_point doomed = Clock::time_point::max();  // when it is killed
+    Clock::time_point kill_at = Clock::time_point::max();  // when it is killed
   };
   struct Waiter {
     Taken taken;
@@ -57,7 +57,7 @@ class RunnerPool : public RunnerSource {
   void serve();
   void reap();
   void note_failure(const std::string& why);
-  void end_doomed();
+  void kill_due();
   void refuse_waiters(const Status& why, bool only_late);
   void tick();
 
