@@ -23,7 +23,7 @@ struct Slicer::Flight {
   std::shared_ptr<UniqueFd> wake;
 
   void land(size_t track);
-  void stir() const;  // wakes the record loop
+  void notify() const;  // wakes the record loop
 };
 
 struct Slicer::Run {

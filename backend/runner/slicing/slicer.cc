@@ -45,10 +45,10 @@ bool is_valid_grid(const Launch& launch) {
 void Slicer::Flight::land(size_t track) {
   --on_track[track];
   --slices;
-  stir();
+  notify();
 }
 
-void Slicer::Flight::stir() const {
+void Slicer::Flight::notify() const {
   if (!signal_event(wake->get())) SPDLOG_WARN("cannot tell of a slice: {}", std::strerror(errno));
 }
 

@@ -166,7 +166,7 @@ void Slicer::watch_end(Run& run) {
     const CUresult result = peek(run, [flight = run.flight] {
       flight->seen_ns = monotonic_ns();
       flight->looking = false;
-      flight->stir();
+      flight->notify();
     });
     if (result != CUDA_SUCCESS) run.flight->looking = run.looked = false;
   }
