@@ -78,7 +78,7 @@ void GateView::leave(unsigned engine, SliceDone done) {
   close(engine, std::move(done));
 }
 
-void GateView::forgo(unsigned engine) {
+void GateView::cancel_grant(unsigned engine) {
   Slice& slice = engine_states_[engine].slice;
   if (!slice.begun) return;
   slice.units -= std::min<uint64_t>(slice.units, 1);

@@ -42,7 +42,7 @@ class GateView {
   // For one piece of work without which nothing on the engine would end: it waits for nobody, and is charged.
   void enter_unasked(unsigned engine);
   // The unit of work that was let in last is not done now; it will ask again.
-  void forgo(unsigned engine);
+  void cancel_grant(unsigned engine);
   // After work that ends its slice: `done` is told too when the device has done it, or it will not be done.
   void leave(unsigned engine, SliceDone done);
   // enter said no, and nothing has happened there since.

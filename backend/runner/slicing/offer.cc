@@ -132,7 +132,7 @@ bool Slicer::is_replanned(const Run& run) const {
 // passed the gate as short work.
 bool Slicer::waits_for_plan(const Run& run) {
   if (!run.kernel->cut || !gate_.is_planned(kCompute)) return false;
-  gate_.forgo(kCompute);
+  gate_.cancel_grant(kCompute);
   return true;
 }
 
