@@ -37,7 +37,7 @@ static void tell(int socket) {
   EXPECT(write(socket, &word, 1) == 1);
 }
 
-static void hear(int socket) {
+static void receive(int socket) {
   char word = 0;
   EXPECT(read(socket, &word, 1) == 1);
 }
@@ -109,12 +109,12 @@ static void give_memory(int socket) {
   fill<<<blocks(kSmall), 256>>>(small, kSmall, 7);
   CHECK(cudaDeviceSynchronize());
   EXPECT(write(socket, &letter, sizeof(letter)) == sizeof(letter));
-  hear(socket);  // the other has added
+  receive(socket);  // the other has added
   expect_values(large, kCount, 3, 1);
   expect_values(small, kSmall, 7, 2);
   CHECK(cudaFree(large));
   tell(socket);
-  hear(socket);
+  receive(socket);
   CHECK(cudaFree(small));
 }
 
@@ -131,7 +131,7 @@ static void take_memory(int socket) {
   CHECK(cudaDeviceSynchronize());
   CHECK(cudaIpcCloseMemHandle(large));
   tell(socket);
-  hear(socket);  // `large` is freed
+  receive(socket);  // `large` is freed
   EXPECT(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&again), letter.large, cudaIpcMemLazyEnablePeerAccess) !=
          cudaSuccess);
   cudaGetLastError();
@@ -157,7 +157,7 @@ static void give_event(int socket) {
   CHECK(cudaEventRecord(filled));
   EXPECT(write(socket, &event, sizeof(event)) == sizeof(event));
   EXPECT(write(socket, &memory, sizeof(memory)) == sizeof(memory));
-  hear(socket);
+  receive(socket);
   CHECK(cudaEventDestroy(filled));
   CHECK(cudaFree(data));
 }
@@ -203,7 +203,7 @@ static void give_descriptor(int socket) {
   CHECK(cudaDeviceSynchronize());
   send_descriptor(socket, descriptor);
   close(descriptor);
-  hear(socket);
+  receive(socket);
   expect_values(reinterpret_cast<int*>(mapped), kSmall, 11, 4);
   unmap(mapped, granule);
   CHECK_DRIVER(cuMemRelease(memory));

@@ -173,7 +173,7 @@ class ArbiterThread final : public Arbiter {
   void poke() { signal_event(poke_.get()); }
   void disconnect(const std::string& vgpu);
   void greeted(uint32_t number, Time now);
-  void heard(uint64_t what, Time now);
+  void on_event(uint64_t what, Time now);
   void run();
 
   mutable std::mutex mutex_;  // guards all below but what the thread alone has
@@ -212,7 +212,7 @@ void ArbiterThread::greeted(uint32_t number, Time now) {
   watch(session.gates->doorbell(), tag(number, true));
 }
 
-void ArbiterThread::heard(uint64_t what, Time now) {
+void ArbiterThread::on_event(uint64_t what, Time now) {
   if (what == 0) return static_cast<void>(drain_event(poke_.get()));
   const auto number = static_cast<uint32_t>((what - 2) / 2);
   const auto found = sessions_.find(number);
@@ -220,7 +220,7 @@ void ArbiterThread::heard(uint64_t what, Time now) {
   Session& session = found->second;
   if (what % 2 != 0) {
     drain_event(session.gates->doorbell());
-    return core_.heard(session.vgpu, now);
+    return core_.on_pending(session.vgpu, now);
   }
   if (!session.gates) return greeted(number, now);
   spdlog::info("{}: the session has left the arbiter", session.vgpu);
@@ -240,7 +240,7 @@ void ArbiterThread::run() {
     const int count = ::epoll_pwait2(poll_.get(), events, 64, &timeout, nullptr);
     std::lock_guard lock(mutex_);
     const Time now = monotonic_ns();
-    for (int i = 0; i < count; ++i) heard(events[i].data.u64, now);
+    for (int i = 0; i < count; ++i) on_event(events[i].data.u64, now);
     next = core_.run(now);
   }
 }

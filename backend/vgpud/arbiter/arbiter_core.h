@@ -49,8 +49,8 @@ class ArbiterCore {
   void attach(const std::string& vgpu, GrantPage* grant_page, Time now);
   void detach(const std::string& vgpu, Time now);
 
-  // Takes in the news on the virtual GPU's grant page.
-  void heard(const std::string& vgpu, Time now);
+  // Reads the gates whose pending bits are set on the virtual GPU's grant page.
+  void on_pending(const std::string& vgpu, Time now);
   // Grants what can be granted. To be called after every other call, and at the time that it returns.
   Time run(Time now);
 
@@ -159,9 +159,9 @@ class ArbiterCore {
   void enter(const Vgpu& vgpu, Time now);
   Status check_shares(const std::string& except, const EngineShares& shares) const;
 
-  void hear_slot(Vgpu& vgpu, uint32_t slot, Time now);
-  void hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
-  void hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now);
+  void read_slot(Vgpu& vgpu, uint32_t slot, Time now);
+  void read_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  void on_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now);
   void forget_engine(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, uint64_t busy_ns, Time held,
                 Time now);
@@ -176,7 +176,7 @@ class ArbiterCore {
   Time review_apart(Time now);
   void set_apart(Vgpu& vgpu, Time now);
   void end_apart(Vgpu& vgpu, Time now);
-  void hear_apart(Vgpu& vgpu, uint32_t slot, Time now);
+  void read_apart(Vgpu& vgpu, uint32_t slot, Time now);
   Time look_apart(Vgpu& vgpu, Time now);
   sched::SharingRules sharing_rules() const;
   Time charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept);

@@ -59,7 +59,7 @@ void ArbiterCore::close(Vgpu& vgpu, EngineQueue queue, Time now) {
   lease.state = Lease::State::kClosing;
   lease.closed = now;
   for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState& state) {
-    hear_gate(vgpu, slot, engine, now);
+    read_gate(vgpu, slot, engine, now);
     const uint32_t running = running_at(vgpu, slot, engine);
     state.leased = running - std::min<uint32_t>(running, static_cast<uint32_t>(state.flying.size()));
   });
@@ -104,7 +104,7 @@ void ArbiterCore::give_up_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
 void ArbiterCore::renew(Vgpu& vgpu, EngineQueue queue, Time now) {
   bool busy = false;
   for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState&) {
-    hear_gate(vgpu, slot, engine, now);
+    read_gate(vgpu, slot, engine, now);
     busy = busy || running_at(vgpu, slot, engine) > 0;
   });
   if (!busy && vgpu.leases[queue].busy_ns == 0) return close(vgpu, queue, now);

@@ -171,11 +171,11 @@ void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
     const Gate& gate = vgpu.grant_page->gates[slot][0];
     states[0].ended = gate.ended;
     states[0].busy_ns = gate.busy_ns;
-    states[0].asked = gate.asked - 1;  // it is answered when it is heard
+    states[0].asked = gate.asked - 1;  // it is answered when it is read
   }
   settle_closing(vgpu, engine_queue_of(0), now);
   vgpu.apart = {.part = vgpu.apart.part, .fresh = true, .on = true, .since = now};
-  for (auto& [slot, states] : vgpu.slots) hear_apart(vgpu, slot, now);
+  for (auto& [slot, states] : vgpu.slots) read_apart(vgpu, slot, now);
   post_mode(vgpu);
 }
 
@@ -183,7 +183,7 @@ void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
 void ArbiterCore::end_apart(Vgpu& vgpu, Time now) {
   for (auto& [slot, states] : vgpu.slots) {
     vgpu.grant_page->gates[slot][0].open = 0;
-    hear_apart(vgpu, slot, now);
+    read_apart(vgpu, slot, now);
     vgpu.grant_page->gates[slot][0].open = 0;
     states[0].overdue = running_at(vgpu, slot, 0);
     states[0].overdue_since = now;
@@ -193,7 +193,7 @@ void ArbiterCore::end_apart(Vgpu& vgpu, Time now) {
 }
 
 // Charged is its part of the time that its runners measured, which all together is no more than what passed.
-void ArbiterCore::hear_apart(Vgpu& vgpu, uint32_t slot, Time now) {
+void ArbiterCore::read_apart(Vgpu& vgpu, uint32_t slot, Time now) {
   Gate& gate = vgpu.grant_page->gates[slot][0];
   EngineState& state = vgpu.slots[slot][0];
   Apart& apart = vgpu.apart;
@@ -225,7 +225,7 @@ ArbiterCore::Time ArbiterCore::look_apart(Vgpu& vgpu, Time now) {
   bool used = false;
   for (auto& [slot, states] : vgpu.slots) {
     const uint32_t ended = states[0].ended;
-    hear_apart(vgpu, slot, now);
+    read_apart(vgpu, slot, now);
     used = used || states[0].ended != ended || running_at(vgpu, slot, 0) > 0;
   }
   if (used) return now + options_.period_ns;

@@ -1,9 +1,9 @@
 // What the arbiter reads at the gates, and what it charges for it.
 //
-// heard() runs when a virtual GPU's doorbell was written. It takes the bits of the pending bitmap and reads the gates
-// of those slots: slices that have ended since the last time are completed, a new ask goes to the scheduler. Gates are
-// also read without a bit when a lease is renewed or closed (arbiter_lease.cc), since runners at an open gate stay
-// silent.
+// on_pending() runs when a virtual GPU's doorbell was written. It takes the bits of the pending bitmap and reads the
+// gates of those slots: slices that have ended since the last time are completed, a new ask goes to the scheduler.
+// Gates are also read without a bit when a lease is renewed or closed (arbiter_lease.cc), since runners at an open gate
+// stay silent.
 
 #include <algorithm>
 #include <bit>
@@ -32,26 +32,26 @@ constexpr size_t kTraceMax = 1 << 20;
 
 }  // namespace
 
-void ArbiterCore::heard(const std::string& name, Time now) {
+void ArbiterCore::on_pending(const std::string& name, Time now) {
   Vgpu* vgpu = find(name);
   if (!vgpu || !vgpu->grant_page) return;
   see_crowd(now);
   for (uint32_t word = 0; word < vgpu->grant_page->pending.size(); ++word) {
     uint64_t bits = vgpu->grant_page->pending[word].exchange(0);
     for (; bits != 0; bits &= bits - 1) {
-      hear_slot(*vgpu, 64 * word + static_cast<uint32_t>(std::countr_zero(bits)), now);
+      read_slot(*vgpu, 64 * word + static_cast<uint32_t>(std::countr_zero(bits)), now);
     }
   }
 }
 
-void ArbiterCore::hear_slot(Vgpu& vgpu, uint32_t slot, Time now) {
+void ArbiterCore::read_slot(Vgpu& vgpu, uint32_t slot, Time now) {
   const uint32_t generation = vgpu.grant_page->generation[slot];
   if (generation != std::exchange(vgpu.generation[slot], generation) && vgpu.slots.contains(slot)) {
     for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_engine(vgpu, slot, engine, now);
     vgpu.slots.erase(slot);
     for (unsigned queue = 0; queue < engine_queues(); ++queue) settle_closing(vgpu, queue, now);
   }
-  for (unsigned engine = 0; engine < kGateEngines; ++engine) hear_gate(vgpu, slot, engine, now);
+  for (unsigned engine = 0; engine < kGateEngines; ++engine) read_gate(vgpu, slot, engine, now);
   look_at_offer(vgpu, slot, now);
 }
 
@@ -62,15 +62,15 @@ uint32_t ArbiterCore::running_at(const Vgpu& vgpu, uint32_t slot, unsigned engin
   return running > kSlicesAtOnce ? 0 : running;
 }
 
-void ArbiterCore::hear_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
-  if (is_apart(vgpu, engine)) return hear_apart(vgpu, slot, now);
+void ArbiterCore::read_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  if (is_apart(vgpu, engine)) return read_apart(vgpu, slot, now);
   const Gate& gate = vgpu.grant_page->gates[slot][engine];
   EngineState& state = vgpu.slots[slot][engine];
   const uint32_t asked = gate.asked, ended = gate.ended;
   const uint64_t busy_ns = gate.busy_ns;
   const uint32_t count = ended - std::exchange(state.ended, ended);
   const uint64_t busy = busy_ns - std::exchange(state.busy_ns, busy_ns);
-  if (count > 0 && count <= kSlicesAtOnce * 1024) hear_ended(vgpu, slot, engine, count, busy, now);
+  if (count > 0 && count <= kSlicesAtOnce * 1024) on_ended(vgpu, slot, engine, count, busy, now);
   if (asked != state.asked && !state.waiting) {
     state.asked = asked;
     if (vgpu.leases[engine_queue_of(engine)].state == Lease::State::kOpen) return let_in(vgpu, slot, engine, now);
@@ -106,7 +106,7 @@ void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
 // Slices are taken to end in the order in which they began. First come those that were given up; then those begun at a
 // gate that has been closed since; then those that were granted; last, under a lease that still counts, those begun at
 // the open gate.
-void ArbiterCore::hear_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now) {
+void ArbiterCore::on_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now) {
   EngineState& state = vgpu.slots[slot][engine];
   Lease& lease = vgpu.leases[engine_queue_of(engine)];
   const bool metered = vgpu.meters[engine_queue_of(engine)].runs;

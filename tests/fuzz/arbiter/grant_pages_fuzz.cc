@@ -105,7 +105,7 @@ class Play {
         return be_good();
     }
     set_pending(grant_page, slot);
-    core_.heard(kBad[which], now_);
+    core_.on_pending(kBad[which], now_);
     run();
   }
   // Each of its asks is answered, whatever others hold: the arbiter gives up what lasts too long.
@@ -176,7 +176,7 @@ class Play {
       asks_ = true;
     }
     set_pending(good_, 0);
-    core_.heard("good", now_);
+    core_.on_pending("good", now_);
     run();
   }
   void begin() {

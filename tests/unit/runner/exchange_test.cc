@@ -21,7 +21,7 @@ class ExchangeClientTest : public ::testing::Test {
     client_.connect(link_.get());
   }
   // What the client has said.
-  RunnerMessage heard(ExchangeTail* tail, std::vector<UniqueFd>* fds) {
+  RunnerMessage received(ExchangeTail* tail, std::vector<UniqueFd>* fds) {
     std::byte buffer[512];
     const auto length = receive_packet(session_.get(), buffer, fds);
     EXPECT_EQ(length.value(), sizeof(RunnerMessage) + sizeof(ExchangeTail));
@@ -56,12 +56,12 @@ TEST_F(ExchangeClientTest, AnswersFindTheirQuestions) {
   client_.fetch(wanted, [&](int error, ExchangeClient::Thing) { fetched = error; });
   ExchangeTail tail;
   std::vector<UniqueFd> fds;
-  const RunnerMessage first = heard(&tail, &fds);
+  const RunnerMessage first = received(&tail, &fds);
   EXPECT_EQ(first.type, RunnerMessageType::kPublish);
   EXPECT_EQ(first.bytes, 5u);
   EXPECT_EQ(tail.payload[3], 9);
   EXPECT_EQ(fds.size(), 1u);
-  const RunnerMessage second = heard(&tail, &fds);
+  const RunnerMessage second = received(&tail, &fds);
   EXPECT_EQ(second.type, RunnerMessageType::kFetch);
   EXPECT_EQ(tail.key, wanted);
   EXPECT_TRUE(fds.empty());
@@ -85,7 +85,7 @@ TEST_F(ExchangeClientTest, AFetchedThingComesWithItsDescriptor) {
   });
   ExchangeTail tail;
   std::vector<UniqueFd> fds;
-  const uint32_t id = heard(&tail, &fds).id;
+  const uint32_t id = received(&tail, &fds).id;
   fds.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   answer(id, 0, {}, std::move(fds));
   EXPECT_TRUE(had_fd);

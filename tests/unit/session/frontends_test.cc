@@ -56,7 +56,7 @@ class DirectFrontendTest : public FrontendTest {
     ASSERT_TRUE(send_packet(socket.get(), bytes, {}, {}).ok());
   }
   // The next reply's status, -1 at the end of the connection, -2 when nothing comes.
-  int hear(const UniqueFd& socket, std::vector<UniqueFd>* fds = nullptr) {
+  int answer(const UniqueFd& socket, std::vector<UniqueFd>* fds = nullptr) {
     std::array<std::byte, 256> buffer;
     int status = -2;
     turn([&] {
@@ -79,12 +79,12 @@ TEST_F(DirectFrontendTest, AConnectionIsAProcess) {
   UniqueFd client = connected();
   say(client, create_process(1));
   std::vector<UniqueFd> fds;
-  EXPECT_EQ(hear(client, &fds), 0);
+  EXPECT_EQ(answer(client, &fds), 0);
   ASSERT_EQ(fds.size(), 2u);
   EXPECT_EQ(::ftruncate(fds[0].get(), 0), -1);  // sealed
   EXPECT_EQ(frontend->processes().at(0)["pid"], ::getpid());
   say(client, create_process(2));
-  EXPECT_EQ(hear(client), EAGAIN);
+  EXPECT_EQ(answer(client), EAGAIN);
   client.reset();
   EXPECT_TRUE(turn([&] { return source.last().asked && frontend->connections() == 0; }));
   EXPECT_EQ(usage_page.taken(), 1u);  // until the runner is reaped
@@ -95,22 +95,22 @@ TEST_F(DirectFrontendTest, AConnectionIsAProcess) {
 TEST_F(DirectFrontendTest, ADyingRunnerClosesOnlyItsConnection) {
   UniqueFd first = connected(), second = connected();
   say(first, create_process(1));
-  ASSERT_EQ(hear(first), 0);
+  ASSERT_EQ(answer(first), 0);
   FakeRunner& dying = source.last();
   say(second, create_process(1));
-  ASSERT_EQ(hear(second), 0);
+  ASSERT_EQ(answer(second), 0);
   dying.die();
-  EXPECT_EQ(hear(first), -1);
+  EXPECT_EQ(answer(first), -1);
   say(second, simple(VGPU_CTL_PING, 1));
-  EXPECT_EQ(hear(second), 0);
+  EXPECT_EQ(answer(second), 0);
 }
 
 TEST_F(DirectFrontendTest, GarbageIsAnsweredAndOversizeIsCutOff) {
   UniqueFd client = connected();
   say(client, std::vector<std::byte>(3));
-  EXPECT_EQ(hear(client), EINVAL);
+  EXPECT_EQ(answer(client), EINVAL);
   say(client, std::vector<std::byte>(100000));
-  EXPECT_EQ(hear(client), -1);
+  EXPECT_EQ(answer(client), -1);
 }
 
 TEST_F(DirectFrontendTest, AClientThatNeverListensIsCutOff) {

@@ -178,7 +178,7 @@ TEST_F(ArbiterApartTest, NonsenseOnItsGrantPageHarmsNobodyElse) {
     scribble(*tenants_[0]->grant_page, random);
     if (i % 500 == 0) core_->set_sm_part("a", i % 1000 ? kPart : 0);
     if (i % 700 == 0) alone.at_once = i % 1400 ? 2 : 0;
-    core_->heard("a", now_);
+    core_->on_pending("a", now_);
     next_ = core_->run(now_);
     run_for(5 * kStep);
   }

@@ -49,7 +49,7 @@ class ArbiterCoreTest : public testing::Test {
   }
   void tell(Runner& runner) {
     set_pending(*runner.grant_page, 0);
-    core_->heard(runner.vgpu, now_);
+    core_->on_pending(runner.vgpu, now_);
     next_ = core_->run(now_);
   }
   // The engine serves one slice after the other.
@@ -288,7 +288,7 @@ TEST_F(ArbiterCoreTest, NonsenseOnOneGrantPageHarmsNobodyElse) {
     *words[random() % 5] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
     gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
     for (auto& word : mad.grant_page->pending) word = ~uint64_t{0};
-    core_->heard("b", now_);
+    core_->on_pending("b", now_);
     next_ = core_->run(now_);
     run_until(now_ + 100 * sched::kMicrosecond);
   }

@@ -28,7 +28,7 @@ class ArbiterFixture : public testing::Test {
   }
   void tell(const std::string& name, GrantPage& grant_page) {
     set_pending(grant_page, 0);
-    core_->heard(name, now_);
+    core_->on_pending(name, now_);
     next_ = core_->run(now_);
   }
   // As a runner that has been taken over writes, somewhere.

@@ -190,7 +190,7 @@ TEST_F(ArbiterMpsTest, NonsenseOnOneGrantPageHarmsNobodyElse) {
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
     scribble(*grant_page, random);
-    core_->heard("mad", now_);
+    core_->on_pending("mad", now_);
     next_ = core_->run(now_);
     run_for(5 * kStep);
   }

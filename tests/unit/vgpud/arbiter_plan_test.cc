@@ -310,7 +310,7 @@ TEST_F(PlannedTest, NonsenseInOffersHarmsNobodyElse) {
       if (random() % 2) gate.ended += static_cast<uint32_t>(random() % 3);
       if (random() % 4 == 0) gate.busy_ns = random();
       set_pending(*grant_page, slot);
-      core_->heard("mad", now_);
+      core_->on_pending("mad", now_);
       next_ = core_->run(now_);
       run_for(2 * kStep);
     }
@@ -341,7 +341,7 @@ TEST_F(PlannedTest, CostOfAnAskWithSixteenReadyKernels) {
       const auto begin = std::chrono::steady_clock::now();
       core_->run(now_);
       set_pending(*tenant.grant_page, 0);
-      core_->heard(tenant.name, now_);
+      core_->on_pending(tenant.name, now_);
       core_->run(now_);
       took.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
     }
