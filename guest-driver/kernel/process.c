@@ -318,7 +318,7 @@ static void into_limbo(struct vgpu_process *process)
 void vgpu_process_end(struct vgpu_process *process)
 {
 	struct vgpu_device *device = process->device;
-	bool let_go = true;
+	bool confirmed = true;
 
 	mutex_lock(&process->lock);
 	if (process->ended)
@@ -327,13 +327,13 @@ void vgpu_process_end(struct vgpu_process *process)
 	WRITE_ONCE(process->lost, true);
 	end_watches(process);
 	if (process->announced)
-		let_go = dismiss(process);
-	if (let_go)
+		confirmed = dismiss(process);
+	if (confirmed)
 		vgpu_process_free_pages(process);
 	else
 		into_limbo(process);
 	/* An id that the host may still know is not given to anyone else. */
-	if (process->id && let_go)
+	if (process->id && confirmed)
 		xa_erase_irq(&device->processes, process->id);
 	else if (process->id)
 		xa_store_irq(&device->processes, process->id, XA_ZERO_ENTRY, GFP_KERNEL);

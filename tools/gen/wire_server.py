@@ -104,7 +104,7 @@ def call_handler(row):
     lines.append(f"  const CUresult result = handlers.{row.name}({', '.join(values)});")
     if not row.sync:
         return [*lines, "  return {Outcome::kDone, result};"]
-    # What the call let go is gone before the guest hears of it: memory that it frees is there for its next call.
+    # What the call released is gone before the guest hears of it: memory that it frees is there for its next call.
     lines += [f"  {a.name}.object.reset();" for a in row.ins if a.is_handle]
     if row.out_tail:
         lines.append(f"  reply.{row.out_tail.field} = static_cast<uint32_t>(tail.size());")

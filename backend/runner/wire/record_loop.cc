@@ -228,7 +228,7 @@ void RecordLoop::sleep() {
   for (const CommandRingRef& ring : rings_) ring->set_sleeping(false);
 }
 
-void RecordLoop::let_go(Dropped& dropped, size_t at) {
+void RecordLoop::drop(Dropped& dropped, size_t at) {
   const CommandRingRef ring = std::move(rings_[at]);
   rings_.erase(rings_.begin() + static_cast<ptrdiff_t>(at));
   current_ = 0;
@@ -251,7 +251,7 @@ void RecordLoop::finish_drops() {
       ++i;
       continue;
     } else {
-      let_go(dropped, static_cast<size_t>(found - rings_.begin()));
+      drop(dropped, static_cast<size_t>(found - rings_.begin()));
     }
     dropping_.erase(dropping_.begin() + static_cast<ptrdiff_t>(i));
   }

@@ -32,7 +32,7 @@ class RecordLoop {
 
   void start();
   void add_ring(CommandRingRef ring);
-  // Executes what the ring still holds, then lets go of it and calls `gone`, from the record loop's thread.
+  // Executes what the ring still holds, then drops it and calls `gone`, from the record loop's thread.
   void drop_ring(uint32_t id, std::function<void()> gone);
 
  private:
@@ -62,7 +62,7 @@ class RecordLoop {
   bool poll_on();
   void sleep();
   void finish_drops();
-  void let_go(Dropped& dropped, size_t at);
+  void drop(Dropped& dropped, size_t at);
 
   Process* const process_;
   const UniqueFd kick_, command_;

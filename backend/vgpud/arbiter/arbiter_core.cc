@@ -203,11 +203,11 @@ void ArbiterCore::grant(const sched::Request& request, Time now) {
   if (found == waiting_.end()) return;
   const Place place = found->second;
   waiting_.erase(found);
-  let_go(*place.vgpu, place.slot, place.engine, {}, now);
+  grant_ask(*place.vgpu, place.slot, place.engine, {}, now);
 }
 
 // The ask that waits may begin.
-void ArbiterCore::let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPlanner::Grant& planned, Time now) {
+void ArbiterCore::grant_ask(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPlanner::Grant& planned, Time now) {
   EngineState& state = vgpu.slots[slot][engine];
   state.waiting = state.admitted = false;
   state.ask.granted = now;

@@ -184,7 +184,7 @@ class ArbiterCore {
   void arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   uint32_t running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const;
   void grant(const sched::Request& request, Time now);
-  void let_go(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPlanner::Grant& planned, Time now);
+  void grant_ask(Vgpu& vgpu, uint32_t slot, unsigned engine, const CoPlanner::Grant& planned, Time now);
 
   void make_planner(Time now);
   void post_mode(Vgpu& vgpu);

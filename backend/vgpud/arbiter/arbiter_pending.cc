@@ -99,7 +99,7 @@ void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   const EngineState& state = vgpu.slots[slot][engine];
   const sched::Request request{
       .id = state.ask.id, .vgpu = vgpu.id, .engine = static_cast<Engine>(engine), .estimate = 0, .priority = 0};
-  if (scheduler_->arrival(request, now) != sched::Error::kNone) return let_go(vgpu, slot, engine, {}, now);
+  if (scheduler_->arrival(request, now) != sched::Error::kNone) return grant_ask(vgpu, slot, engine, {}, now);
   waiting_[request.id] = {&vgpu, slot, engine};
 }
 

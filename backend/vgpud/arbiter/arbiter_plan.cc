@@ -24,7 +24,7 @@ CoPlanner::Place place_of(sched::VgpuId vgpu, uint32_t slot) { return CoPlanner:
 void ArbiterCore::make_planner(Time now) {
   for (auto& [name, vgpu] : vgpus_) {
     for (auto& [slot, states] : vgpu.slots) {
-      if (states[kCompute].admitted) let_go(vgpu, slot, kCompute, {}, now);
+      if (states[kCompute].admitted) grant_ask(vgpu, slot, kCompute, {}, now);
       for (Granted& slice : states[kCompute].flying) slice.planned = 0;
       states[kCompute].stuck = false;
     }
@@ -108,7 +108,7 @@ void ArbiterCore::take_answer(const CoPlanner::Grant& grant, Time now) {
     if (grant.number == 0) {
       vgpu.grant_page->gates[slot][kCompute].resident = grant.resident;
     } else if (vgpu.slots[slot][kCompute].admitted) {
-      let_go(vgpu, slot, kCompute, grant, now);
+      grant_ask(vgpu, slot, kCompute, grant, now);
     }
     return;
   }

@@ -205,7 +205,7 @@ TEST_F(GateTest, ASleeperAtTwoGatesIsWokenByEither) {
   EXPECT_TRUE(view_.enter(0, 1));
 }
 
-TEST_F(GateTest, TheEndOfTheArbiterLetsEverybodyGo) {
+TEST_F(GateTest, WithoutAnArbiterEverybodyEnters) {
   EXPECT_FALSE(view_.enter(0, 1));
   grant_page_->no_arbiter = 1;
   EXPECT_TRUE(view_.enter(0, 1));
