@@ -12,7 +12,7 @@ namespace {
 using wire::Opcode;
 
 constexpr unsigned kWorkers = 2;
-// So many of what is parked are looked through for what may go past the rest.
+// So many waiting records are looked through for what may go past the rest.
 constexpr size_t kLookAhead = 256;
 
 // Calls whose success means that work before them is done, so that they may tell of its errors.
@@ -162,39 +162,39 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
     protocol_error(fmt::format("ring {}: {} while a call waits for its reply", ring->id(), checked.info->name));
   }
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
-  const bool behind = !parked_.empty() || slicer_->busy();
+  const bool behind = !waiting_.empty() || slicer_->busy();
   if (!behind && pass_gate(checked)) return perform(ring, checked, record.bytes);
   const RecordUse use = use_of(checked, ring->id());
-  if (behind && parked_.lets_past(use) && pass_gate(checked)) return perform(ring, checked, record.bytes);
-  if (behind && use.query && parked_.is_pending(use)) return refuse(ring, checked, CUDA_ERROR_NOT_READY);
-  parked_.push({ring, std::exchange(record.bytes, {}), checked, use, engine_of(checked)});
+  if (behind && waiting_.lets_past(use) && pass_gate(checked)) return perform(ring, checked, record.bytes);
+  if (behind && use.query && waiting_.is_pending(use)) return refuse(ring, checked, CUDA_ERROR_NOT_READY);
+  waiting_.push({ring, std::exchange(record.bytes, {}), checked, use, engine_of(checked)});
 }
 
-bool Process::pass_parked() {
+bool Process::pass_waiting() {
   at_gate_ = false;
   bool passed = slicer_->advance(poisoned());
-  while (!parked_.empty() && !slicer_->busy()) {
-    if (!poisoned() && !pass_gate(parked_[0].record)) break;
+  while (!waiting_.empty() && !slicer_->busy()) {
+    if (!poisoned() && !pass_gate(waiting_[0].record)) break;
     passed = true;
-    perform_parked(0);
+    perform_waiting(0);
   }
   if (poisoned()) {
     unsettled_ = gate_.settle();
-  } else if (some_may_pass() || (passed && parked_.any_asks())) {
+  } else if (some_may_pass() || (passed && waiting_.any_asks())) {
     passed |= pass_others();
   }
   return passed;
 }
 
-void Process::perform_parked(size_t at) {
-  Parked::Entry entry = parked_.take(at);
+void Process::perform_waiting(size_t at) {
+  WaitingRecords::Entry entry = waiting_.take(at);
   perform(entry.ring, entry.record, entry.bytes);
 }
 
 // Some wait for an engine whose gate may be open now.
 bool Process::some_may_pass() const {
   for (unsigned engine = 0; engine < kEngineCount; ++engine) {
-    if (parked_.any_of(engine) && !gate_.waits(engine)) return true;
+    if (waiting_.any_of(engine) && !gate_.waits(engine)) return true;
   }
   return false;
 }
@@ -204,12 +204,12 @@ bool Process::some_may_pass() const {
 bool Process::pass_others() {
   bool passed = false;
   WaitingUses ahead;
-  for (size_t at = 0; at < std::min(parked_.size(), kLookAhead);) {
-    const Parked::Entry& entry = parked_[at];
+  for (size_t at = 0; at < std::min(waiting_.size(), kLookAhead);) {
+    const WaitingRecords::Entry& entry = waiting_[at];
     const bool closed = entry.engine >= 0 && gate_.waits(static_cast<unsigned>(entry.engine));
-    if (!closed && parked_.lets_past(entry, ahead) && pass_gate(entry.record)) {
+    if (!closed && waiting_.lets_past(entry, ahead) && pass_gate(entry.record)) {
       passed = true;
-      perform_parked(at);
+      perform_waiting(at);
     } else {
       ahead.add(entry.use);
       ++at;

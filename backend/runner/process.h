@@ -12,10 +12,10 @@
 #include <mutex>
 
 #include "backend/runner/execution/gate.h"
-#include "backend/runner/handlers/handlers.h"
-#include "backend/runner/wire/parked.h"
-#include "backend/runner/slicing/slicer.h"
 #include "backend/runner/execution/worker_pool.h"
+#include "backend/runner/handlers/handlers.h"
+#include "backend/runner/slicing/slicer.h"
+#include "backend/runner/wire/waiting_records.h"
 
 namespace bandsaw::runner {
 
@@ -41,17 +41,17 @@ class Process final : public DeviceHost {
   Result<CommandRingRef> add_ring(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);
   void forget_ring(uint32_t id);
 
-  // Executes a record that is next in order, or answers it with the error that the process has, or parks it behind one
-  // that waits at a gate. May take the record's bytes. Called by one thread at a time, as the next four.
+  // Executes a record that is next in order, or answers it with the error that the process has, or lets it wait behind
+  // one that waits at a gate. May take the record's bytes. Called by one thread at a time, as the next four.
   void execute(const CommandRingRef& ring, Record& record);
-  const Parked& parked() const { return parked_; }
+  const WaitingRecords& waiting() const { return waiting_; }
   const Slicer& slicer() const { return *slicer_; }
   // Records, slices of a launch, or what they asked for wait at a gate.
   bool waits_at_gate() const { return at_gate_ || slicer_->at_gate() || unsettled_; }
   // The ring's work has not all been executed.
-  bool holds(const CommandRing& ring) const { return parked_.holds(ring) || slicer_->holds(ring); }
-  // Executes what is parked as far as the gates and slices under way allow; whether that was anything.
-  bool pass_parked();
+  bool holds(const CommandRing& ring) const { return waiting_.holds(ring) || slicer_->holds(ring); }
+  // Executes records that wait, as far as the gates and slices under way allow; whether that was anything.
+  bool pass_waiting();
   // For when nothing else is to be done: sleeps until a gate may have opened, but no longer than this.
   void wait_at_gate(std::chrono::nanoseconds most) { gate_.wait(most); }
   // The guest broke the protocol: logs once and poisons the process. Any thread.
@@ -78,7 +78,7 @@ class Process final : public DeviceHost {
   bool pass_gate(const wire::CheckedRecord& record);
   bool some_may_pass() const;
   bool pass_others();
-  void perform_parked(size_t at);
+  void perform_waiting(size_t at);
   void perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes);
   void refuse(const CommandRingRef& ring, const wire::CheckedRecord& record, CUresult error);
   void run(const CommandRingRef& ring, const wire::CheckedRecord& record);
@@ -86,8 +86,8 @@ class Process final : public DeviceHost {
   UsagePageView usage_page_;
   GateView gate_;
   StreamOrder order_;
-  Parked parked_{&order_};
-  bool at_gate_ = false;    // what is parked waits there
+  WaitingRecords waiting_{&order_};
+  bool at_gate_ = false;    // waiting records wait there
   bool unsettled_ = false;  // the process has failed, and asked for a slice before
   Output output_;
   CallbackQueue callbacks_;

@@ -96,15 +96,15 @@ void RecordLoop::run() {
   pthread_setname_np(pthread_self(), "record-loop");
   while (!stop_.load(std::memory_order_relaxed)) {
     if (has_commands_.load(std::memory_order_acquire)) take_commands();
-    if (process_->pass_parked()) looks_ = 0;
-    if (!process_->parked().full() && serve_any()) {
+    if (process_->pass_waiting()) looks_ = 0;
+    if (!process_->waiting().full() && serve_any()) {
       looks_ = 0;
       continue;
     }
     if (!dropping_.empty()) finish_drops();
     if (process_->waits_at_gate()) {
       wait_at_gate();
-    } else if (process_->parked().full()) {
+    } else if (process_->waiting().full()) {
       wait_for_slices();
     } else if (!spin(kPollBudgetMin) && !poll_on()) {
       sleep();
@@ -115,7 +115,7 @@ void RecordLoop::run() {
 // Work waits at a gate, whose opening wakes this thread; new records do not, so it looks after them, less and less
 // often.
 void RecordLoop::wait_at_gate() {
-  if (looks_ == 0 && !process_->parked().full() && spin(kShortSpin)) return;
+  if (looks_ == 0 && !process_->waiting().full() && spin(kShortSpin)) return;
   process_->wait_at_gate(kLookAgain * (1 << std::min(looks_++, kLooksMost)));
 }
 
@@ -182,7 +182,7 @@ bool RecordLoop::any_more() const {
 // While the device waits on this thread, for work of this process: others need not wait for the slice's end as well.
 bool RecordLoop::is_wanted() {
   process_->gate().rest();
-  return any_more() || !process_->parked().empty() || process_->slicer().busy() ||
+  return any_more() || !process_->waiting().empty() || process_->slicer().busy() ||
          has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed);
 }
 

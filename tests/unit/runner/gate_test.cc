@@ -354,7 +354,7 @@ TEST_F(GatedGuest, AnEventGoesWhenNothingThatWaitsNeedsIt) {
 TEST_F(GatedGuest, OrderIsKeptBehindTheGate) {
   TestRing first = add_ring(0), second = add_ring(1);
   second.context = make_context(first);
-  for (int i = 0; i < 3000; ++i) {  // more than is parked
+  for (int i = 0; i < 3000; ++i) {  // more than may wait
     TestRing& ring = i % 2 ? second : first;
     ring.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 4, 0}, fmt::format("{:04}", i));
     if (i == 1500) open();
@@ -379,7 +379,7 @@ TEST_F(GatedGuest, AFailedProcessKeepsNoGrant) {
   EXPECT_EQ(ring.call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo).result, CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-TEST_F(GatedGuest, ARingGoesWhenItsParkedWorkIsDone) {
+TEST_F(GatedGuest, ARingGoesWhenItsWaitingWorkIsDone) {
   TestRing ring = add_ring(0);
   make_context(ring);
   ring.send(wire::Opcode::kCopyIn, wire::CopyInArgs{device_base(), 0, 1, 0}, "z");

@@ -169,7 +169,7 @@ TEST_F(Sliced, ManyRecordsWaitWithoutKeepingAProcessorBusy) {
   device().hold = true;
   launch(12);
   wait_for(2);
-  for (int i = 0; i < 1500; ++i) launch(1);  // more than are parked
+  for (int i = 0; i < 1500; ++i) launch(1);  // more than may wait
   device().end_all();
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen().size(), 4u + 1500);

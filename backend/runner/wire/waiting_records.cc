@@ -1,14 +1,14 @@
-#include "backend/runner/wire/parked.h"
+#include "backend/runner/wire/waiting_records.h"
 
 #include <algorithm>
 
 namespace bandsaw::runner {
 
-bool Parked::holds(const CommandRing& ring) const {
+bool WaitingRecords::holds(const CommandRing& ring) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.ring.get() == &ring; });
 }
 
-void Parked::push(Entry entry) {
+void WaitingRecords::push(Entry entry) {
   uses_.add(entry.use);
   bytes_ += entry.bytes.size();
   if (entry.engine >= 0) ++of_engine_[static_cast<unsigned>(entry.engine)];
@@ -16,7 +16,7 @@ void Parked::push(Entry entry) {
   entries_.push_back(std::move(entry));  // the bytes keep their place
 }
 
-Parked::Entry Parked::take(size_t at) {
+WaitingRecords::Entry WaitingRecords::take(size_t at) {
   Entry entry = std::move(entries_[at]);
   entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(at));
   bytes_ -= entry.bytes.size();

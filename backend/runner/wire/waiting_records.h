@@ -13,7 +13,7 @@
 namespace bandsaw::runner {
 
 // For one thread.
-class Parked {
+class WaitingRecords {
  public:
   struct Entry {
     CommandRingRef ring;
@@ -29,7 +29,7 @@ class Parked {
   };
 
   // `under_way` has the streams of launches whose slices have not all been issued, and outlives this.
-  explicit Parked(const StreamOrder* under_way) : under_way_(under_way) {}
+  explicit WaitingRecords(const StreamOrder* under_way) : under_way_(under_way) {}
 
   bool empty() const { return entries_.empty(); }
   size_t size() const { return entries_.size(); }
