@@ -180,8 +180,8 @@ struct DeviceConfig {
   int threads = 0;              // 0: all cores
   std::string cache_directory;  // compiled code; empty: none
   std::string name;             // of the device, as programs see it
-  // Of a GPU: its SMs are split into groups of so many, and all contexts run on `sm_groups` of these from `sm_first` on;
-  // 0 groups: on all from there on, with those that make no group. Step 0: on all SMs.
+  // Of a GPU: its SMs are split into groups of so many, and all contexts run on `sm_groups` of these from `sm_first`
+  // on; 0 groups: on all from there on, with those that make no group. Step 0: on all SMs.
   uint32_t sm_step = 0, sm_first = 0, sm_groups = 0;
 };
 

@@ -10,8 +10,8 @@ namespace bandsaw {
 // `program` prefixes each line. Call once at the start of main.
 void start_log(const char* program);
 
-// From now on the log goes where stderr went so far, by a descriptor of its own: for programs that need descriptor 2 for
-// something else.
+// From now on the log goes where stderr went so far, by a descriptor of its own: for programs that need descriptor 2
+// for something else.
 Status move_log_from_stderr();
 // For what may not allocate, such as signal handlers.
 int log_descriptor();

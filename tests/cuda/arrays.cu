@@ -83,10 +83,10 @@ static void rectangles() {
                           cudaMemcpyDeviceToHost, stream));
   CHECK(cudaStreamSynchronize(stream));
   EXPECT(std::memcmp(pinned, pinned + kWidth * kHeight, kWidth * kHeight * 4) == 0);
-  EXPECT_CODE(cudaErrorInvalidValue, cudaMemcpy2DToArray(a, 4, 0, from.data(), kPitch * 4, kWidth * 4, kHeight,
-                                                         cudaMemcpyHostToDevice));
-  EXPECT_CODE(cudaErrorInvalidValue, cudaMemcpy2DFromArray(to.data(), kPitch * 4, a, 0, 1, kWidth * 4, kHeight,
-                                                           cudaMemcpyDeviceToHost));
+  EXPECT_CODE(cudaErrorInvalidValue,
+              cudaMemcpy2DToArray(a, 4, 0, from.data(), kPitch * 4, kWidth * 4, kHeight, cudaMemcpyHostToDevice));
+  EXPECT_CODE(cudaErrorInvalidValue,
+              cudaMemcpy2DFromArray(to.data(), kPitch * 4, a, 0, 1, kWidth * 4, kHeight, cudaMemcpyDeviceToHost));
   CHECK(cudaStreamDestroy(stream));
   CHECK(cudaFreeHost(pinned));
   CHECK(cudaFree(device));

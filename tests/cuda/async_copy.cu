@@ -10,7 +10,8 @@ __global__ void stage(const float4* in, float* out, int tiles) {
   __pipeline_commit();
   float sum = 0;
   for (int tile = 0; tile < tiles; ++tile) {
-    if (tile + 1 < tiles) __pipeline_memcpy_async(&buffer[(tile + 1) % 2][threadIdx.x], &in[(tile + 1) * 64 + threadIdx.x], sizeof(float4));
+    if (tile + 1 < tiles)
+      __pipeline_memcpy_async(&buffer[(tile + 1) % 2][threadIdx.x], &in[(tile + 1) * 64 + threadIdx.x], sizeof(float4));
     __pipeline_commit();
     __pipeline_wait_prior(1);
     __syncthreads();
@@ -24,7 +25,8 @@ __global__ void stage(const float4* in, float* out, int tiles) {
 __global__ void zero_filled(const int* in, int* out) {
   __shared__ alignas(16) int shared[32 * 4];
   const unsigned target = static_cast<unsigned>(__cvta_generic_to_shared(&shared[threadIdx.x * 4]));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(in + threadIdx.x * 4), "r"(8) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(in + threadIdx.x * 4), "r"(8)
+               : "memory");
   asm volatile("cp.async.wait_all;" ::: "memory");
   __syncthreads();
   for (int k = 0; k < 4; ++k) out[threadIdx.x * 4 + k] = shared[threadIdx.x * 4 + k];

@@ -76,7 +76,8 @@ static void check(const Cells& c, int n) {
   EXPECT_EQ(c.and_bits, 0xffffff00u);
   EXPECT_EQ(c.or_bits, (1u << 20) - 1);
   EXPECT_EQ(c.xor_bits, n / 16 % 2 ? 0xffffu : 0u);
-  EXPECT(c.add64 == static_cast<unsigned long long>(n) << 33 && c.max64 == static_cast<unsigned long long>(n - 1) << 34);
+  EXPECT(c.add64 == static_cast<unsigned long long>(n) << 33 && c.max64 == static_cast<unsigned long long>(n - 1)
+                                                                               << 34);
   EXPECT(c.min64 == -static_cast<long long>(n - 1) * (1ll << 33));
   EXPECT(c.add_f == 0.5f * n && c.add_d == 0.25 * n);
   EXPECT(__low2float(c.add_h2) == n && __high2float(c.add_h2) == 2 * n);

@@ -20,8 +20,8 @@ static bool refused(const std::function<CUresult(CUdeviceptr device, char* bad)>
     CHECK(cudaFree(nullptr));
     CUdeviceptr device;
     CHECK_DRIVER(cuMemAlloc(&device, kLarge));
-    auto* memory = static_cast<char*>(
-        mmap(nullptr, 2 * kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* memory =
+        static_cast<char*>(mmap(nullptr, 2 * kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     char* const bad = half_mapped ? memory + kLarge - 4096 : memory + kLarge;
     munmap(memory + kLarge, kLarge);
     CUresult result = copy(device, bad);

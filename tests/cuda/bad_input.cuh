@@ -8,24 +8,24 @@
 #include "check.h"
 
 // A call that must answer with one of the codes (bare metal gives different ones by version).
-#define EXPECT_ONE_OF(call, ...)                                                                 \
-  do {                                                                                           \
-    const int one_code = static_cast<int>(call);                                                 \
-    const std::initializer_list<int> one_wanted = {__VA_ARGS__};                                 \
-    if (std::find(one_wanted.begin(), one_wanted.end(), one_code) == one_wanted.end()) {         \
+#define EXPECT_ONE_OF(call, ...)                                                                        \
+  do {                                                                                                  \
+    const int one_code = static_cast<int>(call);                                                        \
+    const std::initializer_list<int> one_wanted = {__VA_ARGS__};                                        \
+    if (std::find(one_wanted.begin(), one_wanted.end(), one_code) == one_wanted.end()) {                \
       std::printf("%s:%d: %s: code %d is none of the expected\n", __FILE__, __LINE__, #call, one_code); \
-      std::exit(1);                                                                              \
-    }                                                                                            \
+      std::exit(1);                                                                                     \
+    }                                                                                                   \
   } while (0)
 
 // A call that must fail, with whatever the driver finds wrong; only the host side's end is no answer.
-#define EXPECT_REFUSED(call)                                                                     \
-  do {                                                                                           \
-    const int refused_code = static_cast<int>(call);                                             \
-    if (refused_code == CUDA_SUCCESS || refused_code == CUDA_ERROR_DEVICE_UNAVAILABLE) {         \
+#define EXPECT_REFUSED(call)                                                                            \
+  do {                                                                                                  \
+    const int refused_code = static_cast<int>(call);                                                    \
+    if (refused_code == CUDA_SUCCESS || refused_code == CUDA_ERROR_DEVICE_UNAVAILABLE) {                \
       std::printf("%s:%d: %s: code %d, expected a refusal\n", __FILE__, __LINE__, #call, refused_code); \
-      std::exit(1);                                                                              \
-    }                                                                                            \
+      std::exit(1);                                                                                     \
+    }                                                                                                   \
   } while (0)
 
 // In no allocation of anybody, and an address that a program could have.

@@ -22,7 +22,8 @@ __global__ void compute(const uint32_t* a, const uint32_t* b, Out* out, int n) {
   asm("bfe.s32 %0, %1, %2, %3;" : "=r"(o.bfe_s) : "r"(x), "r"(position), "r"(length));
   asm("bfi.b32 %0, %1, %2, %3, %4;" : "=r"(o.bfi) : "r"(x), "r"(~x), "r"(position), "r"(length));
   o.prmt = __byte_perm(x, y, 0x6241), o.byte_perm = __byte_perm(x, y, x ^ y);
-  o.funnel_l = __funnelshift_l(x, y, y), o.funnel_r = __funnelshift_r(x, y, x), o.funnel_clamp = __funnelshift_lc(x, y, position);
+  o.funnel_l = __funnelshift_l(x, y, y), o.funnel_r = __funnelshift_r(x, y, x),
+  o.funnel_clamp = __funnelshift_lc(x, y, position);
   asm("lop3.b32 %0, %1, %2, %3, 0x96;" : "=r"(o.lop) : "r"(x), "r"(y), "r"(x >> 3));
   asm("bfind.u32 %0, %1;" : "=r"(o.bfind_u) : "r"(x));
   asm("bfind.s32 %0, %1;" : "=r"(o.bfind_s) : "r"(x));
@@ -94,7 +95,8 @@ int main() {
     for (uint32_t position = 0; position < 64; position += 3)
       for (uint32_t length = 0; length < 64; length += 5) a.push_back(x), b.push_back(length << 8 | position | x << 16);
   uint32_t state = 7;
-  for (int i = 0; i < 2000; ++i) a.push_back(state = state * 1664525u + 1013904223u), b.push_back(state = state * 22695477u + 1);
+  for (int i = 0; i < 2000; ++i)
+    a.push_back(state = state * 1664525u + 1013904223u), b.push_back(state = state * 22695477u + 1);
   const int n = static_cast<int>(a.size());
   uint32_t *da, *db;
   Out* out;

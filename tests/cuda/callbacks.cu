@@ -23,19 +23,25 @@ int main() {
   cudaStream_t stream;
   CHECK(cudaStreamCreate(&stream));
   put<<<1, 1, 0, stream>>>(log.mapped, 7);
-  CHECK(cudaLaunchHostFunc(stream, [](void* data) {
-    Log* at = static_cast<Log*>(data);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    at->seen = *at->mapped;
-    at->function_at = at->order++;
-  }, &log));
+  CHECK(cudaLaunchHostFunc(
+      stream,
+      [](void* data) {
+        Log* at = static_cast<Log*>(data);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        at->seen = *at->mapped;
+        at->function_at = at->order++;
+      },
+      &log));
   put<<<1, 1, 0, stream>>>(log.mapped, 8);  // must not overtake the host function
-  CHECK(cudaStreamAddCallback(stream, [](cudaStream_t of, cudaError_t status, void* data) {
-    Log* at = static_cast<Log*>(data);
-    at->callback_at = at->order++;
-    at->status = status;
-    at->stream = of;
-  }, &log, 0));
+  CHECK(cudaStreamAddCallback(
+      stream,
+      [](cudaStream_t of, cudaError_t status, void* data) {
+        Log* at = static_cast<Log*>(data);
+        at->callback_at = at->order++;
+        at->status = status;
+        at->stream = of;
+      },
+      &log, 0));
   CHECK(cudaStreamSynchronize(stream));
   EXPECT_EQ(log.seen, 7);
   EXPECT_EQ(*log.mapped, 8);

@@ -31,7 +31,9 @@ __host__ __device__ __noinline__ int ackermann(int m, int n) {
   return ackermann(m - 1, ackermann(m, n - 1));
 }
 
-struct Big { int values[20]; };
+struct Big {
+  int values[20];
+};
 __device__ __noinline__ Big transform(Big in, int by) {
   for (int& value : in.values) value *= by;
   return in;
@@ -39,19 +41,32 @@ __device__ __noinline__ Big transform(Big in, int by) {
 
 __host__ __device__ __noinline__ int choose(int i) {
   switch (i % 17) {
-    case 0: return i * 3;
-    case 1: return i - 7;
-    case 2: return i ^ 21;
-    case 3: return ~i;
-    case 4: return i << 2;
-    case 5: return i / 3;
-    case 6: return 1000 - i;
-    case 7: return i * i;
-    case 8: return i + 100;
-    case 9: return -i;
-    case 11: return i & 12;
-    case 13: return i | 1024;
-    default: return 4;
+    case 0:
+      return i * 3;
+    case 1:
+      return i - 7;
+    case 2:
+      return i ^ 21;
+    case 3:
+      return ~i;
+    case 4:
+      return i << 2;
+    case 5:
+      return i / 3;
+    case 6:
+      return 1000 - i;
+    case 7:
+      return i * i;
+    case 8:
+      return i + 100;
+    case 9:
+      return -i;
+    case 11:
+      return i & 12;
+    case 13:
+      return i | 1024;
+    default:
+      return 4;
   }
 }
 

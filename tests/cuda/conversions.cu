@@ -39,11 +39,13 @@ __global__ void compute(const double* in, Out* out, int n) {
   o.half_bits = __half_as_ushort(h), o.half_rz = __half_as_ushort(__float2half_rz(f));
   o.bf16_bits = __bfloat16_as_ushort(__float2bfloat16_rn(f));
   o.from_half = __half2float(h), o.from_bf16 = __bfloat162float(__float2bfloat16_rn(f));
-  o.narrow[0] = __double2float_rn(d), o.narrow[1] = __double2float_rz(d), o.narrow[2] = __double2float_ru(d), o.narrow[3] = __double2float_rd(d);
+  o.narrow[0] = __double2float_rn(d), o.narrow[1] = __double2float_rz(d), o.narrow[2] = __double2float_ru(d),
+  o.narrow[3] = __double2float_rd(d);
   o.frac_floor = floorf(f), o.frac_ceil = ceilf(f), o.frac_trunc = truncf(f), o.frac_rint = rintf(f);
   o.saturated = __saturatef(f);
   const int whole = o.rz;
-  o.from_int[0] = __int2float_rn(whole), o.from_int[1] = __int2float_rz(whole), o.from_int[2] = __int2float_ru(whole), o.from_int[3] = __int2float_rd(whole);
+  o.from_int[0] = __int2float_rn(whole), o.from_int[1] = __int2float_rz(whole), o.from_int[2] = __int2float_ru(whole),
+  o.from_int[3] = __int2float_rd(whole);
   o.from_uint = __uint2float_rn(static_cast<unsigned>(whole)), o.from_long = __ll2float_rn(o.ln);
   out[i] = o;
 }
@@ -84,13 +86,19 @@ static void check(double d, const Out& o) {
   EXPECT(same(o.frac_trunc, std::trunc(f)) && same(o.frac_rint, std::nearbyint(f)));
   EXPECT_EQ(o.saturated, std::isnan(f) ? 0.0f : f < 0 ? 0.0f : f > 1 ? 1.0f : f);
   EXPECT_EQ(o.from_int[0], static_cast<float>(o.rz));
-  EXPECT(o.from_int[2] >= o.from_int[0] && o.from_int[3] <= o.from_int[0] && std::fabs(o.from_int[1]) <= std::fabs(double(o.rz)));
+  EXPECT(o.from_int[2] >= o.from_int[0] && o.from_int[3] <= o.from_int[0] &&
+         std::fabs(o.from_int[1]) <= std::fabs(double(o.rz)));
   EXPECT_EQ(o.from_uint, static_cast<float>(static_cast<unsigned>(o.rz)));
   EXPECT_EQ(o.from_long, static_cast<float>(o.ln));
 }
 
 int main() {
-  std::vector<double> in = {0, -0.0, 0.5, -0.5, 1.5, 2.5, -1.5, 0.49999997, 127.5, 128, -128.5, 255.4, 256, 65504, 65520, 1e-8, 6e-8, 5.96e-8, 16777217, 2147483647, 2147483648.0, -2147483648.0, -2147483649.0, 4294967295.0, 4294967296.0, 9.3e18, -9.3e18, 1.9e19, 1e39, -1e39, 1e300, INFINITY, -INFINITY, NAN, 1.0 / 3, 3.0000001};
+  // clang-format off: not a line for each
+  std::vector<double> in = {
+      0, -0.0, 0.5, -0.5, 1.5, 2.5, -1.5, 0.49999997, 127.5, 128, -128.5, 255.4, 256, 65504, 65520, 1e-8, 6e-8,
+      5.96e-8, 16777217, 2147483647, 2147483648.0, -2147483648.0, -2147483649.0, 4294967295.0, 4294967296.0, 9.3e18,
+      -9.3e18, 1.9e19, 1e39, -1e39, 1e300, INFINITY, -INFINITY, NAN, 1.0 / 3, 3.0000001};
+  // clang-format on
   uint64_t state = 5;
   for (int i = 0; i < 3000; ++i) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;

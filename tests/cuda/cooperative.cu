@@ -34,7 +34,8 @@ int main() {
   int got[kCount];
   CHECK(cudaMemcpy(got, sums, sizeof(got), cudaMemcpyDeviceToHost));
   for (int i = 0; i < kCount; ++i) EXPECT_EQ(got[i], 10 * ((i + kCount / 2) % kCount) + 45);
-  EXPECT_CODE(cudaErrorCooperativeLaunchTooLarge,
-              cudaLaunchCooperativeKernel(reinterpret_cast<void*>(rounds), dim3(1 << 20), dim3(kThreads), arguments, 0, 0));
+  EXPECT_CODE(
+      cudaErrorCooperativeLaunchTooLarge,
+      cudaLaunchCooperativeKernel(reinterpret_cast<void*>(rounds), dim3(1 << 20), dim3(kThreads), arguments, 0, 0));
   return passed();
 }

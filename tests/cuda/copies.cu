@@ -46,8 +46,7 @@ int main() {
   CHECK(cudaMemcpy(host.data(), device, 64 << 20, cudaMemcpyDeviceToHost));
   for (const int value : host) EXPECT_EQ(value, 1);
   CHECK(cudaMemcpy(device, host.data(), 0, cudaMemcpyHostToDevice));
-  EXPECT_CODE(cudaErrorInvalidMemcpyDirection,
-              cudaMemcpy(device, host.data(), 4, static_cast<cudaMemcpyKind>(17)));
+  EXPECT_CODE(cudaErrorInvalidMemcpyDirection, cudaMemcpy(device, host.data(), 4, static_cast<cudaMemcpyKind>(17)));
   EXPECT(cudaMemcpy(device + (16 << 20) - 1, host.data(), 4096, cudaMemcpyHostToDevice) != cudaSuccess);
   CHECK(cudaFree(device));
   return passed();

@@ -4,7 +4,9 @@
 
 #include "check.h"
 
-static unsigned char pattern(size_t x, size_t y, size_t z) { return static_cast<unsigned char>(x * 3 + y * 5 + z * 11); }
+static unsigned char pattern(size_t x, size_t y, size_t z) {
+  return static_cast<unsigned char>(x * 3 + y * 5 + z * 11);
+}
 
 static void two_dimensions() {
   constexpr size_t kWidth = 301, kHeight = 77, kHostPitch = 320;
@@ -25,7 +27,8 @@ static void two_dimensions() {
     EXPECT(std::memcmp(&to[y * kHostPitch], &from[y * kHostPitch], kWidth) == 0);
     EXPECT_EQ(to[y * kHostPitch + kWidth], 0xcc);
   }
-  EXPECT_CODE(cudaErrorInvalidPitchValue, cudaMemcpy2D(a, 10, from.data(), kHostPitch, kWidth, 2, cudaMemcpyHostToDevice));
+  EXPECT_CODE(cudaErrorInvalidPitchValue,
+              cudaMemcpy2D(a, 10, from.data(), kHostPitch, kWidth, 2, cudaMemcpyHostToDevice));
   CHECK(cudaFree(a));
   CHECK(cudaFree(b));
 }

@@ -1,8 +1,9 @@
 // nvcc: -lcuda
 // native: no
 // Damaged code: cubins, fatbins and PTX that are cut off, have bytes flipped, or lie about sizes. Loading gives an
-// error, or code that is not run here. A driver that crashes of it takes the GPU away from the process that gave it such
-// code, as on bare metal, and from nobody else; so does one that never comes back. The software device does neither.
+// error, or code that is not run here. A driver that crashes of it takes the GPU away from the process that gave it
+// such code, as on bare metal, and from nobody else; so does one that never comes back. The software device does
+// neither.
 #include <elf.h>
 #include <unistd.h>
 

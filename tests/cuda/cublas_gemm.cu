@@ -21,7 +21,8 @@ static bool product(cublasHandle_t handle, Gemm gemm, bool* software) {
   EXPECT_CODE(CUBLAS_STATUS_SUCCESS, cublasSetMatrix(kSize, kSize, sizeof(T), a.data(), kSize, da, kSize));
   EXPECT_CODE(CUBLAS_STATUS_SUCCESS, cublasSetMatrix(kSize, kSize, sizeof(T), b.data(), kSize, db, kSize));
   const T one = 1, zero = 0;
-  const cublasStatus_t status = gemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, kSize, kSize, kSize, &one, da, kSize, db, kSize, &zero, dc, kSize);
+  const cublasStatus_t status =
+      gemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, kSize, kSize, kSize, &one, da, kSize, db, kSize, &zero, dc, kSize);
   const cudaError_t error = cudaDeviceSynchronize();
   std::printf("status %d, error %s\n", status, cudaGetErrorName(error));
   if (*software) {

@@ -24,10 +24,16 @@ __host__ __device__ int tangled(int i) {
       if ((a + b + i) % 5 == 0) continue;
       if (b > i % 11) break;
       switch ((i + b) % 4) {
-        case 0: sum += a; break;
-        case 1: sum += 2 * b;  // falls through
-        case 2: sum -= i; break;
-        default: sum ^= b;
+        case 0:
+          sum += a;
+          break;
+        case 1:
+          sum += 2 * b;  // falls through
+        case 2:
+          sum -= i;
+          break;
+        default:
+          sum ^= b;
       }
       if (sum > 50) return sum - i;
     }

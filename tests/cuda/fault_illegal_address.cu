@@ -5,7 +5,10 @@
 #include "check.h"
 
 __global__ void good(char* data) { data[0] = 5; }
-__global__ void bad(char* data) { int* wild = reinterpret_cast<int*>(0x7000deadbee0ull); *wild = 1; }
+__global__ void bad(char* data) {
+  int* wild = reinterpret_cast<int*>(0x7000deadbee0ull);
+  *wild = 1;
+}
 
 int main() {
   char *data, got = 0;

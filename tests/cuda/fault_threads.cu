@@ -56,6 +56,7 @@ int main() {
   std::thread([] {  // one that comes late
     void* memory;
     EXPECT_CODE(cudaErrorIllegalAddress, cudaMalloc(&memory, 16));
-  }).join();
+  })
+      .join();
   return passed();
 }

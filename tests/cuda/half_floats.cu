@@ -22,7 +22,8 @@ __global__ void compute(const float* a, const float* b, Out* out, int n) {
   const __half x = __float2half_rn(a[i]), y = __float2half_rn(b[i]);
   const __nv_bfloat16 p = __float2bfloat16_rn(a[i]), q = __float2bfloat16_rn(b[i]);
   Out o;
-  o.add = __half_as_ushort(__hadd(x, y)), o.sub = __half_as_ushort(__hsub(x, y)), o.mul = __half_as_ushort(__hmul(x, y));
+  o.add = __half_as_ushort(__hadd(x, y)), o.sub = __half_as_ushort(__hsub(x, y)),
+  o.mul = __half_as_ushort(__hmul(x, y));
   o.fma = __half_as_ushort(__hfma(x, y, x)), o.neg = __half_as_ushort(__hneg(x)), o.abs = __half_as_ushort(__habs(x));
   o.min = __half_as_ushort(__hmin(x, y)), o.max = __half_as_ushort(__hmax(x, y));
   o.sat = __half_as_ushort(__hadd_sat(x, y)), o.relu = __half_as_ushort(__hfma_relu(x, y, x));
@@ -72,12 +73,14 @@ static void check(float a, float b, const Out& o) {
   const unsigned short got[] = {o.b_add, o.b_mul};
   for (int i = 0; i < 2; ++i)
     if (!std::isnan(products[i])) EXPECT_EQ(got[i], __bfloat16_as_ushort(__float2bfloat16_rn(products[i])));
-  if (!std::isnan(p * q)) EXPECT_EQ(o.bpair_mul >> 16, static_cast<unsigned>(__bfloat16_as_ushort(__float2bfloat16_rn(q * p))));
+  if (!std::isnan(p * q))
+    EXPECT_EQ(o.bpair_mul >> 16, static_cast<unsigned>(__bfloat16_as_ushort(__float2bfloat16_rn(q * p))));
 }
 
 int main() {
   std::vector<float> a, b;
-  const float edges[] = {0, -0.0f, 1, -1, 0.5f, 65504, -65504, 6e-8f, 6.1e-5f, INFINITY, -INFINITY, NAN, 2049, 0.33325f, 1e-3f};
+  const float edges[] = {0,       -0.0f,    1,         -1,  0.5f, 65504,    -65504, 6e-8f,
+                         6.1e-5f, INFINITY, -INFINITY, NAN, 2049, 0.33325f, 1e-3f};
   for (float x : edges)
     for (float y : edges) a.push_back(x), b.push_back(y);
   unsigned state = 3;

@@ -35,7 +35,8 @@ __global__ void compute(const uint32_t* a, const uint32_t* b, Out* out, int n) {
   asm("sub.sat.s32 %0, %1, %2;" : "=r"(o.sat_sub) : "r"(s), "r"(t));
   asm("mul.wide.u32 %0, %1, %2;" : "=l"(o.wide_u) : "r"(x), "r"(y));
   asm("mul.wide.s32 %0, %1, %2;" : "=l"(o.wide_s) : "r"(s), "r"(t));
-  o.mul64 = wx * wy, o.hi64_u = __umul64hi(wx, wy), o.hi64_s = __mul64hi(static_cast<int64_t>(wx << 9), -static_cast<int64_t>(wy));
+  o.mul64 = wx * wy, o.hi64_u = __umul64hi(wx, wy),
+  o.hi64_s = __mul64hi(static_cast<int64_t>(wx << 9), -static_cast<int64_t>(wy));
   o.div64 = wy ? wx / wy : 0, o.rem64 = wy ? wx % wy : 0;
   o.div64_s = wy ? -static_cast<int64_t>(wx) / static_cast<int64_t>(wy) : 0;
   o.rem64_s = wy ? -static_cast<int64_t>(wx) % static_cast<int64_t>(wy) : 0;
@@ -74,7 +75,8 @@ static void check(uint32_t x, uint32_t y, const Out& o) {
   EXPECT(o.wide_u == lx * ly && o.wide_s == ls * lt);
   EXPECT_EQ(o.mul64, wx * wy);
   EXPECT(o.hi64_u == static_cast<uint64_t>(static_cast<unsigned __int128>(wx) * wy >> 64));
-  EXPECT(o.hi64_s == static_cast<int64_t>(static_cast<__int128>(static_cast<int64_t>(wx << 9)) * -static_cast<int64_t>(wy) >> 64));
+  EXPECT(o.hi64_s ==
+         static_cast<int64_t>(static_cast<__int128>(static_cast<int64_t>(wx << 9)) * -static_cast<int64_t>(wy) >> 64));
   if (wy) EXPECT(o.div64 == wx / wy && o.rem64 == wx % wy);
   if (wy) EXPECT(o.div64_s == -static_cast<int64_t>(wx) / static_cast<int64_t>(wy));
   if (wy) EXPECT(o.rem64_s == -static_cast<int64_t>(wx) % static_cast<int64_t>(wy));
@@ -85,7 +87,9 @@ static void check(uint32_t x, uint32_t y, const Out& o) {
 }
 
 int main() {
-  const uint32_t edges[] = {0, 1, 2, 3, 7, 31, 32, 33, 63, 0x7f, 0xff, 0xffff, 0x10000, 0x7fffffff, 0x80000000, 0x80000001, 0xfffffffe, 0xffffffff, 0x12345678, 0xdeadbeef};
+  const uint32_t edges[] = {0,          1,          2,          3,          7,          31,        32,
+                            33,         63,         0x7f,       0xff,       0xffff,     0x10000,   0x7fffffff,
+                            0x80000000, 0x80000001, 0xfffffffe, 0xffffffff, 0x12345678, 0xdeadbeef};
   std::vector<uint32_t> a, b;
   for (uint32_t x : edges)
     for (uint32_t y : edges) a.push_back(x), b.push_back(y);

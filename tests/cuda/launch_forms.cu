@@ -1,8 +1,16 @@
 // Launches in every form, with many and with large parameters, and refused ones.
 #include "check.h"
 
-struct Large { int values[900]; };  // near the classic limit of 4 KiB
-struct Mixed { char c; short s; int i; double d; float3 f; };
+struct Large {
+  int values[900];
+};  // near the classic limit of 4 KiB
+struct Mixed {
+  char c;
+  short s;
+  int i;
+  double d;
+  float3 f;
+};
 
 __global__ void take_large(Large large, int* out) {
   int sum = 0;

@@ -43,7 +43,8 @@ int main() {
   CHECK(cudaMemcpy(got, data, sizeof(got), cudaMemcpyDeviceToHost));
   for (int i = 0; i < kBlocks; ++i) EXPECT_EQ(got[i], i * (i + 1) / 2);
   CHECK(cudaMemset(data, 0, 4096));
-  message<<<2, 32>>>(data, reinterpret_cast<cuda::atomic<int, cuda::thread_scope_device>*>(data + 1), data + 100, kRounds);
+  message<<<2, 32>>>(data, reinterpret_cast<cuda::atomic<int, cuda::thread_scope_device>*>(data + 1), data + 100,
+                     kRounds);
   CHECK(cudaMemcpy(values, data + 100, sizeof(values), cudaMemcpyDeviceToHost));
   for (int i = 0; i < kRounds; ++i) EXPECT_EQ(values[i], (i + 1) * (i + 1));
   return passed();

@@ -73,7 +73,11 @@ int main() {
   float factor = 2;
   void* parameters[] = {&memory, &count, &factor};
   CHECK_DRIVER(cuLaunchKernel(function, 8, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr));
-  struct { CUdeviceptr data; unsigned count; float factor; } packed{memory, kCount, 0.5f};
+  struct {
+    CUdeviceptr data;
+    unsigned count;
+    float factor;
+  } packed{memory, kCount, 0.5f};
   size_t packed_size = sizeof(packed);
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &packed_size,
                    CU_LAUNCH_PARAM_END};

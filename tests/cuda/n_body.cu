@@ -27,7 +27,8 @@ __global__ void forces(const float4* bodies, float3* out, int n) {
 int main() {
   constexpr int kCount = 512;
   std::vector<float4> bodies(kCount);
-  for (int i = 0; i < kCount; ++i) bodies[i] = {std::sin(i * 1.3f), std::cos(i * 0.7f), std::sin(i * 0.1f), 1 + i % 3 * 0.5f};
+  for (int i = 0; i < kCount; ++i)
+    bodies[i] = {std::sin(i * 1.3f), std::cos(i * 0.7f), std::sin(i * 0.1f), 1 + i % 3 * 0.5f};
   float4* in;
   float3* out;
   CHECK(cudaMalloc(&in, kCount * sizeof(float4)));
@@ -44,7 +45,8 @@ int main() {
       x += dx * weight, y += dy * weight, z += dz * weight;
     }
     const double size = std::sqrt(x * x + y * y + z * z) + 10;
-    EXPECT(std::fabs(got[i].x - x) < 1e-4 * size && std::fabs(got[i].y - y) < 1e-4 * size && std::fabs(got[i].z - z) < 1e-4 * size);
+    EXPECT(std::fabs(got[i].x - x) < 1e-4 * size && std::fabs(got[i].y - y) < 1e-4 * size &&
+           std::fabs(got[i].z - z) < 1e-4 * size);
   }
   return passed();
 }

@@ -9,13 +9,16 @@
 #include "check.h"
 
 template <typename T>
-struct Out { T add[4], mul[4], div[4], fma[4], sqrt[4], rcp[4]; };
+struct Out {
+  T add[4], mul[4], div[4], fma[4], sqrt[4], rcp[4];
+};
 
 __device__ void fill(float a, float b, float c, Out<float>& o) {
   o.add[0] = __fadd_rn(a, b), o.add[1] = __fadd_rz(a, b), o.add[2] = __fadd_ru(a, b), o.add[3] = __fadd_rd(a, b);
   o.mul[0] = __fmul_rn(a, b), o.mul[1] = __fmul_rz(a, b), o.mul[2] = __fmul_ru(a, b), o.mul[3] = __fmul_rd(a, b);
   o.div[0] = __fdiv_rn(a, b), o.div[1] = __fdiv_rz(a, b), o.div[2] = __fdiv_ru(a, b), o.div[3] = __fdiv_rd(a, b);
-  o.fma[0] = __fmaf_rn(a, b, c), o.fma[1] = __fmaf_rz(a, b, c), o.fma[2] = __fmaf_ru(a, b, c), o.fma[3] = __fmaf_rd(a, b, c);
+  o.fma[0] = __fmaf_rn(a, b, c), o.fma[1] = __fmaf_rz(a, b, c), o.fma[2] = __fmaf_ru(a, b, c),
+  o.fma[3] = __fmaf_rd(a, b, c);
   const float p = fabsf(a);
   o.sqrt[0] = __fsqrt_rn(p), o.sqrt[1] = __fsqrt_rz(p), o.sqrt[2] = __fsqrt_ru(p), o.sqrt[3] = __fsqrt_rd(p);
   o.rcp[0] = __frcp_rn(a), o.rcp[1] = __frcp_rz(a), o.rcp[2] = __frcp_ru(a), o.rcp[3] = __frcp_rd(a);
@@ -25,7 +28,8 @@ __device__ void fill(double a, double b, double c, Out<double>& o) {
   o.add[0] = __dadd_rn(a, b), o.add[1] = __dadd_rz(a, b), o.add[2] = __dadd_ru(a, b), o.add[3] = __dadd_rd(a, b);
   o.mul[0] = __dmul_rn(a, b), o.mul[1] = __dmul_rz(a, b), o.mul[2] = __dmul_ru(a, b), o.mul[3] = __dmul_rd(a, b);
   o.div[0] = __ddiv_rn(a, b), o.div[1] = __ddiv_rz(a, b), o.div[2] = __ddiv_ru(a, b), o.div[3] = __ddiv_rd(a, b);
-  o.fma[0] = __fma_rn(a, b, c), o.fma[1] = __fma_rz(a, b, c), o.fma[2] = __fma_ru(a, b, c), o.fma[3] = __fma_rd(a, b, c);
+  o.fma[0] = __fma_rn(a, b, c), o.fma[1] = __fma_rz(a, b, c), o.fma[2] = __fma_ru(a, b, c),
+  o.fma[3] = __fma_rd(a, b, c);
   const double p = fabs(a);
   o.sqrt[0] = __dsqrt_rn(p), o.sqrt[1] = __dsqrt_rz(p), o.sqrt[2] = __dsqrt_ru(p), o.sqrt[3] = __dsqrt_rd(p);
   o.rcp[0] = __drcp_rn(a), o.rcp[1] = __drcp_rz(a), o.rcp[2] = __drcp_ru(a), o.rcp[3] = __drcp_rd(a);
@@ -48,7 +52,8 @@ static void check(T x, T y, T z, const Out<T>& o) {
   for (int m = 0; m < 4; ++m) {
     volatile T a = x, b = y, c = z, p = std::fabs(x), one = 1;
     std::fesetround(modes[m]);
-    volatile T sum = a + b, product = a * b, quotient = a / b, fused = std::fma(a, b, c), root = std::sqrt(p), inverse = one / a;
+    volatile T sum = a + b, product = a * b, quotient = a / b, fused = std::fma(a, b, c), root = std::sqrt(p),
+               inverse = one / a;
     std::fesetround(FE_TONEAREST);
     const bool good = same<T>(o.add[m], sum) && same<T>(o.mul[m], product) && same<T>(o.div[m], quotient) &&
                       same<T>(o.fma[m], fused) && same<T>(o.sqrt[m], root) && same<T>(o.rcp[m], inverse);
@@ -75,7 +80,9 @@ static void run(std::vector<T> edges) {
     std::memcpy(&value, &bits, sizeof(T));
     return value;
   };
-  for (int i = 0; i < 4000; ++i) a.push_back(next()), b.push_back(i % 2 ? next() : a.back() * T(1.0001)), c.push_back(i % 3 ? next() : -a.back() * b.back());
+  for (int i = 0; i < 4000; ++i)
+    a.push_back(next()), b.push_back(i % 2 ? next() : a.back() * T(1.0001)),
+        c.push_back(i % 3 ? next() : -a.back() * b.back());
   const int n = static_cast<int>(a.size());
   T *da, *db, *dc;
   Out<T>* out;
@@ -93,7 +100,9 @@ static void run(std::vector<T> edges) {
 }
 
 int main() {
-  run<float, uint32_t>({0.0f, -0.0f, 1.0f, -1.0f, 0.1f, 3.0f, 1e-38f, 1e-45f, 1.1754944e-38f, 3.4028235e38f, INFINITY, -INFINITY, NAN, 16777217.0f, 0.33333334f});
-  run<double, uint64_t>({0.0, -0.0, 1.0, -1.0, 0.1, 3.0, 1e-308, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, INFINITY, -INFINITY, NAN, 9007199254740993.0, 1.0 / 3});
+  run<float, uint32_t>({0.0f, -0.0f, 1.0f, -1.0f, 0.1f, 3.0f, 1e-38f, 1e-45f, 1.1754944e-38f, 3.4028235e38f, INFINITY,
+                        -INFINITY, NAN, 16777217.0f, 0.33333334f});
+  run<double, uint64_t>({0.0, -0.0, 1.0, -1.0, 0.1, 3.0, 1e-308, 5e-324, 2.2250738585072014e-308,
+                         1.7976931348623157e308, INFINITY, -INFINITY, NAN, 9007199254740993.0, 1.0 / 3});
   return passed();
 }

@@ -1,12 +1,14 @@
-// Every state space: local arrays, static and dynamic shared, constants, generic pointers to each, vectors, device heap.
-// vm: yes
+// Every state space: local arrays, static and dynamic shared, constants, generic pointers to each, vectors, device
+// heap. vm: yes
 #include <cstdint>
 #include <vector>
 
 #include "check.h"
 
 __constant__ float coefficients[16];
-struct alignas(16) Four { float x, y, z, w; };
+struct alignas(16) Four {
+  float x, y, z, w;
+};
 
 __device__ __noinline__ int read(const int* anywhere) { return *anywhere; }  // a generic pointer
 
@@ -27,7 +29,8 @@ __global__ void spaces(const Four* in, Four* out, int* ints, int n) {
     o[0] = read(&local[i % 40]) + local[5];
     o[1] = read(&fixed[(threadIdx.x + 1) % 64]);
     o[2] = read(ints + n * 6);
-    o[3] = __isShared(&fixed[0]) * 1 + __isGlobal(ints) * 2 + __isLocal(&local[i % 40]) * 4 + __isConstant(&coefficients[0]) * 8;
+    o[3] = __isShared(&fixed[0]) * 1 + __isGlobal(ints) * 2 + __isLocal(&local[i % 40]) * 4 +
+           __isConstant(&coefficients[0]) * 8;
     char* bytes = static_cast<char*>(malloc(100));
     for (int k = 0; k < 100; ++k) bytes[k] = static_cast<char>(k + i);
     o[4] = bytes[i % 100];
@@ -63,7 +66,8 @@ int main() {
   CHECK(cudaMemcpy(out.data(), dout, kCount * sizeof(Four), cudaMemcpyDeviceToHost));
   CHECK(cudaMemcpy(got.data(), ints, kCount * 6 * 4, cudaMemcpyDeviceToHost));
   for (int i = 0; i < kCount; ++i) {
-    EXPECT(out[i].x == i && out[i].y == 2.0f * i * (i % 16 + 1) && out[i].z == 3.0f * i && out[i].w == (63 - i % 64) * 0.5f);
+    EXPECT(out[i].x == i && out[i].y == 2.0f * i * (i % 16 + 1) && out[i].z == 3.0f * i &&
+           out[i].w == (63 - i % 64) * 0.5f);
     int local[40];
     for (int k = 0; k < 40; ++k) local[(k * 7 + i) % 40] = k * i;
     EXPECT_EQ(got[i * 6], local[i % 40] + local[5]);
@@ -79,7 +83,8 @@ int main() {
   CHECK(cudaMallocManaged(&a, 32));
   CHECK(cudaMallocManaged(&b, 64));
   CHECK(cudaMalloc(&wide, sizeof(sums)));
-  for (int i = 0; i < 32; ++i) a[i] = static_cast<signed char>(i * 11 - 128), b[i] = static_cast<unsigned short>(i * 2000);
+  for (int i = 0; i < 32; ++i)
+    a[i] = static_cast<signed char>(i * 11 - 128), b[i] = static_cast<unsigned short>(i * 2000);
   narrow<<<1, 32>>>(a, b, wide);
   CHECK(cudaMemcpy(sums, wide, sizeof(sums), cudaMemcpyDeviceToHost));
   for (int i = 0; i < 32; ++i) EXPECT_EQ(sums[i], static_cast<long long>(a[i]) * b[i]);

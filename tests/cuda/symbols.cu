@@ -6,7 +6,10 @@ __device__ int counter = 17;
 __device__ float table[256];
 __constant__ int weights[4] = {1, 2, 3, 4};
 __device__ int* pointer_to_counter = &counter;
-struct Pair { int a; double b; };
+struct Pair {
+  int a;
+  double b;
+};
 __device__ Pair pair = {3, 2.5};
 
 __global__ void use(int* out) {

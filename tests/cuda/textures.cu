@@ -194,8 +194,7 @@ static void boxes(bool layered) {
   in.extent = extent;
   in.kind = cudaMemcpyHostToDevice;
   CHECK(cudaMemcpy3D(&in));
-  const cudaTextureObject_t texture =
-      texture_of(array, sampler(cudaAddressModeClamp, cudaFilterModePoint, false));
+  const cudaTextureObject_t texture = texture_of(array, sampler(cudaAddressModeClamp, cudaFilterModePoint, false));
   read_box<<<dim3(kHeight, kDepth), kWidth>>>(texture, results, layered);
   fetch_results();
   for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(host[i], values[i]);

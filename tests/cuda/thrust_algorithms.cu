@@ -17,9 +17,10 @@ int main() {
   unsigned state = 17;
   for (int& value : host) value = static_cast<int>(state = state * 1664525u + 1013904223u) >> 8;
   thrust::device_vector<int> device(host.begin(), host.end());
-  EXPECT_EQ(thrust::reduce(device.begin(), device.end(), 0), std::accumulate(host.begin(), host.end(), 0, [](int a, int b) {
-    return static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b));
-  }));
+  EXPECT_EQ(thrust::reduce(device.begin(), device.end(), 0),
+            std::accumulate(host.begin(), host.end(), 0, [](int a, int b) {
+              return static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b));
+            }));
   thrust::sort(device.begin(), device.end());
   std::sort(host.begin(), host.end());
   thrust::host_vector<int> sorted = device;

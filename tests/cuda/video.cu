@@ -52,21 +52,25 @@ static void check(unsigned x, unsigned y, const Out& o) {
   EXPECT_EQ(o.avg4, average);
   EXPECT_EQ(o.sad4, sad);
   unsigned max2 = 0;
-  for (int i = 0; i < 2; ++i) max2 |= static_cast<unsigned>(static_cast<uint16_t>(std::max(shalf(x, i), shalf(y, i)))) << 16 * i;
+  for (int i = 0; i < 2; ++i)
+    max2 |= static_cast<unsigned>(static_cast<uint16_t>(std::max(shalf(x, i), shalf(y, i)))) << 16 * i;
   EXPECT_EQ(o.max2, max2);
   EXPECT_EQ(o.vabsdiff_acc, 1000 + std::abs(static_cast<int>(byte(x, 1)) - static_cast<int>(byte(y, 2))));
   const int64_t sum = static_cast<int64_t>(static_cast<int>(x)) + static_cast<int>(y);
   EXPECT_EQ(o.vadd_sat, std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX));
   EXPECT_EQ(o.vmad, shalf(x, 0) * shalf(y, 1) + 7);
-  EXPECT_EQ(static_cast<unsigned>(o.vmax_merge), (0x11220044u | static_cast<uint8_t>(std::max(sbyte(x, 0), sbyte(y, 3))) << 8));
+  EXPECT_EQ(static_cast<unsigned>(o.vmax_merge),
+            (0x11220044u | static_cast<uint8_t>(std::max(sbyte(x, 0), sbyte(y, 3))) << 8));
   EXPECT_EQ(o.vshl, byte(y, 0) > 31 ? 0u : x << byte(y, 0));
   EXPECT_EQ(o.vset, static_cast<unsigned>((x >> 16) < (y & 0xffff)));
 }
 
 int main() {
-  std::vector<unsigned> a = {0, ~0u, 0x80808080u, 0x7f7f7f7fu, 0x7fffffffu, 0x80000000u}, b = {0, ~0u, 0x7f7f7f7fu, 0x80808080u, 1, 0xffffffffu};
+  std::vector<unsigned> a = {0, ~0u, 0x80808080u, 0x7f7f7f7fu, 0x7fffffffu, 0x80000000u},
+                        b = {0, ~0u, 0x7f7f7f7fu, 0x80808080u, 1, 0xffffffffu};
   unsigned state = 11;
-  for (int i = 0; i < 3000; ++i) a.push_back(state = state * 1664525u + 1013904223u), b.push_back(state = state * 22695477u + 1);
+  for (int i = 0; i < 3000; ++i)
+    a.push_back(state = state * 1664525u + 1013904223u), b.push_back(state = state * 22695477u + 1);
   const int n = static_cast<int>(a.size());
   unsigned *da, *db;
   Out* out;

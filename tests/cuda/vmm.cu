@@ -1,7 +1,7 @@
 // nvcc: -lcuda
 // device: gpu
-// Virtual memory management: addresses are reserved, memory is created, the one is mapped at the other, in pieces, twice,
-// and again; what was not reserved or mapped is refused.
+// Virtual memory management: addresses are reserved, memory is created, the one is mapped at the other, in pieces,
+// twice, and again; what was not reserved or mapped is refused.
 #include <vector>
 
 #include "check.h"

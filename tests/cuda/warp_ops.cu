@@ -30,8 +30,11 @@ __global__ void whole(int* out) {
   at[16] = static_cast<int>(wide * 2);
   at[17] = __uni_sync(all, lane > 100);
   int predicate;
-  asm volatile("{.reg .pred p; shfl.sync.up.b32 %0, %2, 4, 0, 0xffffffff; shfl.sync.up.b32 %0|p, %2, 4, 0, 0xffffffff; selp.s32 %1, 1, 0, p;}"
-               : "=r"(at[18]), "=r"(predicate) : "r"(lane));
+  asm volatile(
+      "{.reg .pred p; shfl.sync.up.b32 %0, %2, 4, 0, 0xffffffff; shfl.sync.up.b32 %0|p, %2, 4, 0, 0xffffffff; selp.s32 "
+      "%1, 1, 0, p;}"
+      : "=r"(at[18]), "=r"(predicate)
+      : "r"(lane));
   at[19] = predicate;
 }
 

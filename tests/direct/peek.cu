@@ -1,7 +1,9 @@
 // Two sides of one question: can a program read another's device memory?
-//   peek hold SECONDS   fills 8 MiB of device memory with a secret, says where it lies ("running ADDRESS"), and looks at
+//   peek hold SECONDS   fills 8 MiB of device memory with a secret, says where it lies ("running ADDRESS"), and looks
+//   at
 //                       the end whether it is still whole
-//   peek ADDRESS        reads there with a kernel and with a copy. Each program has addresses of its own, so that it finds
+//   peek ADDRESS        reads there with a kernel and with a copy. Each program has addresses of its own, so that it
+//   finds
 //                       nothing (and is told so) or something of its own there, never the secret: exits with 0 then
 #include <cuda_runtime.h>
 

@@ -31,7 +31,7 @@ class MappedFile {
   explicit MappedFile(const std::string& path) {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) throw std::runtime_error("cannot open " + path + ": " + std::strerror(errno));
-    struct stat status {};
+    struct stat status{};
     const bool regular = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
     if (regular && status.st_size > 0) {
       bytes_ = static_cast<size_t>(status.st_size);

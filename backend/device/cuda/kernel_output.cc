@@ -24,7 +24,7 @@ std::string KernelOutput::take() {
   std::lock_guard lock(mutex_);
   if (!file_) return {};
   std::fflush(stdout);
-  struct stat info {};
+  struct stat info{};
   if (fstat(file_.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) <= read_) return {};
   std::string text(static_cast<uint64_t>(info.st_size) - read_, '\0');
   const ssize_t got = pread(file_.get(), text.data(), text.size(), static_cast<off_t>(read_));

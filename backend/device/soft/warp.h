@@ -35,28 +35,28 @@ struct WarpState {
   uint32_t ntid[3], ctaid[3], nctaid[3];
   uint32_t warp_id, warps, sm_id, grid_id_low;
   uint64_t grid_id;
-  uint32_t live;                // lanes that exist and have not exited; compiled code keeps it true
-  uint32_t shared_bytes;        // static + dynamic
+  uint32_t live;          // lanes that exist and have not exited; compiled code keeps it true
+  uint32_t shared_bytes;  // static + dynamic
   uint32_t dynamic_shared_bytes;
-  uint32_t local_bytes;         // of one lane
-  std::byte* shared;            // the block's shared memory
-  std::byte* local;             // kWarpLanes * local_bytes, 64-byte aligned; words of the lanes interleaved
-  const std::byte* parameters;  // packed kernel parameters
-  uint64_t window_base;         // of global addresses; VGPU_WINDOW_BYTES long
-  BlockState* block;            // the executor's own
+  uint32_t local_bytes;                // of one lane
+  std::byte* shared;                   // the block's shared memory
+  std::byte* local;                    // kWarpLanes * local_bytes, 64-byte aligned; words of the lanes interleaved
+  const std::byte* parameters;         // packed kernel parameters
+  uint64_t window_base;                // of global addresses; VGPU_WINDOW_BYTES long
+  BlockState* block;                   // the executor's own
   const volatile uint32_t* cancelled;  // non-zero: the launch is being killed; tested at every loop's back edge
   uint32_t parameter_bytes;
-  uint32_t cooperative;                // 1: a cooperative launch
-  uint64_t grid_workspace;             // %envreg1 (high) and %envreg2 (low): 8 zeroed bytes of device memory, 0 if none
-  uint64_t stack_limit;                // lowest native stack address that recursion may reach; 0: unchecked
+  uint32_t cooperative;     // 1: a cooperative launch
+  uint64_t grid_workspace;  // %envreg1 (high) and %envreg2 (low): 8 zeroed bytes of device memory, 0 if none
+  uint64_t stack_limit;     // lowest native stack address that recursion may reach; 0: unchecked
 };
 
 using KernelEntry = void (*)(WarpState*);
 
 enum class Fault : uint32_t {
-  kIllegalAddress = 700,   // values are the CUresults that programs see
+  kIllegalAddress = 700,  // values are the CUresults that programs see
   kMisaligned = 716,
-  kTrap = 719,             // CUDA_ERROR_LAUNCH_FAILED
+  kTrap = 719,  // CUDA_ERROR_LAUNCH_FAILED
   kAssert = 710,
   kIllegalInstruction = 715,
   kStackOverflow = 719,

@@ -127,8 +127,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Script script(data, size);
   for (uint8_t step = 0; script.next(&step);) {
     switch (step % 8) {
-      case 0: source.each([](FuzzRunner& runner) { runner.answer(ENOMEM); }); break;
-      case 1: source.each([](FuzzRunner& runner) { runner.stopped ? runner.die() : runner.answer(0); }); break;
+      case 0:
+        source.each([](FuzzRunner& runner) { runner.answer(ENOMEM); });
+        break;
+      case 1:
+        source.each([](FuzzRunner& runner) { runner.stopped ? runner.die() : runner.answer(0); });
+        break;
       case 2:
         if (!source.runners.empty() && !source.runners.back()->dead) source.runners.back()->die();
         break;

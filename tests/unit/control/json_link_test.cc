@@ -22,9 +22,7 @@ class JsonLink : public ::testing::Test {
     folder_ = ::mkdtemp(folder);
     base_.reset(event_base_new());
     server_ = std::make_unique<JsonServer>(base_.get(), std::move(listen_unix(path(), SOCK_STREAM, 0600).value()),
-                                           [](const json& request) {
-                                             return json{{"echo", request}};
-                                           });
+                                           [](const json& request) { return json{{"echo", request}}; });
   }
   void TearDown() override {
     server_.reset();

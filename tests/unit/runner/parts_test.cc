@@ -10,9 +10,9 @@
 
 #include <thread>
 
-#include "backend/sandbox/runner_sandbox.h"
-#include "backend/runner/wire/output.h"
 #include "backend/runner/service.h"
+#include "backend/runner/wire/output.h"
+#include "backend/sandbox/runner_sandbox.h"
 #include "tests/unit/runner/guest.h"
 
 namespace bandsaw::runner {
@@ -120,7 +120,8 @@ class ServiceTest : public testing::Test {
  protected:
   ServiceTest() : window_(std::move(Reservation::make(VGPU_WINDOW_BYTES, {kWindowBase}).value())) {
     process_ = std::move(Process::make(&window_, [](DeviceHost* host) -> Result<std::unique_ptr<Device>> {
-                           return std::unique_ptr<Device>(std::make_unique<FakeDevice>(kWindowBase + VGPU_WINDOW_DEVICE_OFFSET, host));
+                           return std::unique_ptr<Device>(
+                               std::make_unique<FakeDevice>(kWindowBase + VGPU_WINDOW_DEVICE_OFFSET, host));
                          }).value());
     int pair[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);

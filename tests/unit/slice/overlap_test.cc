@@ -81,7 +81,8 @@ TEST(Overlap, TheFirstLeavesAndTheRestGoesFaster) {
   EXPECT_NEAR(got.slowdown_timed, 1 + 0.05 * (1 - 1 / got.slowdown), 1e-6);
 }
 
-// As measured on an H200: launches of tools/benchmarks/research/pairs/overlaps.h, and what the second took from the first's start.
+// As measured on an H200: launches of tools/benchmarks/research/pairs/overlaps.h, and what the second took from the
+// first's start.
 TEST(Overlap, WhoUsesUpTheIssueSlotsIsNotDisturbed) {
   const auto slowdown = [](int blocks, BlockNeeds needs, double ms, double issue, int others, BlockNeeds other,
                            double other_ms, double other_issue) {

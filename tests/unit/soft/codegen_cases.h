@@ -21,7 +21,7 @@ struct Case {
 void check_cases(const std::vector<Case>& cases, const std::vector<uint64_t>& values);
 
 std::vector<uint64_t> integer_values();
-std::vector<uint64_t> float_values();   // f32 patterns
+std::vector<uint64_t> float_values();  // f32 patterns
 std::vector<uint64_t> double_values();
 std::vector<uint64_t> half_values();
 

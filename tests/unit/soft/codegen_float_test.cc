@@ -25,7 +25,10 @@ auto in_mode(int mode, F compute) {
   return r;
 }
 
-struct Mode { const char* name; int host; };
+struct Mode {
+  const char* name;
+  int host;
+};
 const Mode kModes[] = {{"rn", FE_TONEAREST}, {"rz", FE_TOWARDZERO}, {"rm", FE_DOWNWARD}, {"rp", FE_UPWARD}};
 
 TEST(CodegenFloat, RoundingModes32) {
@@ -33,7 +36,14 @@ TEST(CodegenFloat, RoundingModes32) {
   for (auto [name, mode] : kModes) {
     std::string n = name;
     auto add = [&](const std::string& code, std::function<float(float, float, float)> g) {
-      cases.push_back({code, 'd', [=](U a, U b, U c) { return bits(in_mode(mode, [&] { volatile float x = f(a), y = f(b), z = f(c); return g(x, y, z); })); }, true});
+      cases.push_back({code, 'd',
+                       [=](U a, U b, U c) {
+                         return bits(in_mode(mode, [&] {
+                           volatile float x = f(a), y = f(b), z = f(c);
+                           return g(x, y, z);
+                         }));
+                       },
+                       true});
     };
     add("add." + n + ".f32 %d, %a, %b;", [](float a, float b, float) { return a + b; });
     add("sub." + n + ".f32 %d, %a, %b;", [](float a, float b, float) { return a - b; });
@@ -51,17 +61,52 @@ TEST(CodegenFloat, RoundingModes64) {
   for (auto [name, mode] : kModes) {
     std::string n = name;
     auto add = [&](const std::string& code, std::function<double(double, double, double)> g) {
-      cases.push_back({code, 'D', [=](U a, U b, U c) { return bits(in_mode(mode, [&] { volatile double x = d(a), y = d(b), z = d(c); return g(x, y, z); })); }, true});
+      cases.push_back({code, 'D',
+                       [=](U a, U b, U c) {
+                         return bits(in_mode(mode, [&] {
+                           volatile double x = d(a), y = d(b), z = d(c);
+                           return g(x, y, z);
+                         }));
+                       },
+                       true});
     };
     add("add." + n + ".f64 %D, %A, %B;", [](double a, double b, double) { return a + b; });
     add("mul." + n + ".f64 %D, %A, %B;", [](double a, double b, double) { return a * b; });
     add("div." + n + ".f64 %D, %A, %B;", [](double a, double b, double) { return a / b; });
     add("sqrt." + n + ".f64 %D, %A;", [](double a, double, double) { return std::sqrt(a); });
     add("fma." + n + ".f64 %D, %A, %B, %C;", [](double a, double b, double c) { return std::fma(a, b, c); });
-    cases.push_back({"cvt." + n + ".f32.f64 %d, %A;", 'd', [=](U a, U, U) { return bits(in_mode(mode, [&] { volatile double x = d(a); return static_cast<float>(x); })); }, true});
-    cases.push_back({"cvt." + n + ".f32.s64 %d, %A;", 'd', [=](U a, U, U) { return bits(in_mode(mode, [&] { volatile int64_t x = static_cast<int64_t>(a); return static_cast<float>(x); })); }, true});
-    cases.push_back({"cvt." + n + ".f32.u32 %d, %a;", 'd', [=](U a, U, U) { return bits(in_mode(mode, [&] { volatile uint32_t x = static_cast<uint32_t>(a); return static_cast<float>(x); })); }, true});
-    cases.push_back({"cvt." + n + ".f64.s64 %D, %A;", 'D', [=](U a, U, U) { return bits(in_mode(mode, [&] { volatile int64_t x = static_cast<int64_t>(a); return static_cast<double>(x); })); }, true});
+    cases.push_back({"cvt." + n + ".f32.f64 %d, %A;", 'd',
+                     [=](U a, U, U) {
+                       return bits(in_mode(mode, [&] {
+                         volatile double x = d(a);
+                         return static_cast<float>(x);
+                       }));
+                     },
+                     true});
+    cases.push_back({"cvt." + n + ".f32.s64 %d, %A;", 'd',
+                     [=](U a, U, U) {
+                       return bits(in_mode(mode, [&] {
+                         volatile int64_t x = static_cast<int64_t>(a);
+                         return static_cast<float>(x);
+                       }));
+                     },
+                     true});
+    cases.push_back({"cvt." + n + ".f32.u32 %d, %a;", 'd',
+                     [=](U a, U, U) {
+                       return bits(in_mode(mode, [&] {
+                         volatile uint32_t x = static_cast<uint32_t>(a);
+                         return static_cast<float>(x);
+                       }));
+                     },
+                     true});
+    cases.push_back({"cvt." + n + ".f64.s64 %D, %A;", 'D',
+                     [=](U a, U, U) {
+                       return bits(in_mode(mode, [&] {
+                         volatile int64_t x = static_cast<int64_t>(a);
+                         return static_cast<double>(x);
+                       }));
+                     },
+                     true});
   }
   check_cases(cases, double_values());
 }
@@ -77,15 +122,28 @@ float pick(float a, float b, bool min) {
 TEST(CodegenFloat, Variants) {
   check_cases(
       {
-          {"add.ftz.f32 %d, %a, %b;", 'd', [](U a, U b, U) { return bits(flushed(flushed(f(a)) + flushed(f(b)))); }, true},
-          {"mul.ftz.f32 %d, %a, %b;", 'd', [](U a, U b, U) { return bits(flushed(flushed(f(a)) * flushed(f(b)))); }, true},
-          {"add.sat.f32 %d, %a, %b;", 'd', [](U a, U b, U) { float r = f(a) + f(b); return bits(r > 0 ? std::min(r, 1.0f) : 0.0f); }},
+          {"add.ftz.f32 %d, %a, %b;", 'd', [](U a, U b, U) { return bits(flushed(flushed(f(a)) + flushed(f(b)))); },
+           true},
+          {"mul.ftz.f32 %d, %a, %b;", 'd', [](U a, U b, U) { return bits(flushed(flushed(f(a)) * flushed(f(b)))); },
+           true},
+          {"add.sat.f32 %d, %a, %b;", 'd',
+           [](U a, U b, U) {
+             float r = f(a) + f(b);
+             return bits(r > 0 ? std::min(r, 1.0f) : 0.0f);
+           }},
           {"min.f32 %d, %a, %b;", 'd', [](U a, U b, U) { return bits(pick(f(a), f(b), true)); }, true},
           {"max.f32 %d, %a, %b;", 'd', [](U a, U b, U) { return bits(pick(f(a), f(b), false)); }, true},
-          {"min.NaN.f32 %d, %a, %b;", 'd', [](U a, U b, U) -> U { return std::isnan(f(a)) || std::isnan(f(b)) ? 0x7fffffff : bits(pick(f(a), f(b), true)); }},
-          {"max.xorsign.abs.f32 %d, %a, %b;", 'd', [](U a, U b, U) -> U {
-             return (bits(pick(std::fabs(f(a)), std::fabs(f(b)), false)) & 0x7fffffff) | ((a ^ b) & 0x80000000); }, true},
-          {"max.f32 %d, %a, %b, %c;", 'd', [](U a, U b, U c) { return bits(pick(pick(f(a), f(b), false), f(c), false)); }, true},
+          {"min.NaN.f32 %d, %a, %b;", 'd',
+           [](U a, U b, U) -> U {
+             return std::isnan(f(a)) || std::isnan(f(b)) ? 0x7fffffff : bits(pick(f(a), f(b), true));
+           }},
+          {"max.xorsign.abs.f32 %d, %a, %b;", 'd',
+           [](U a, U b, U) -> U {
+             return (bits(pick(std::fabs(f(a)), std::fabs(f(b)), false)) & 0x7fffffff) | ((a ^ b) & 0x80000000);
+           },
+           true},
+          {"max.f32 %d, %a, %b, %c;", 'd',
+           [](U a, U b, U c) { return bits(pick(pick(f(a), f(b), false), f(c), false)); }, true},
           {"abs.f32 %d, %a;", 'd', [](U a, U, U) -> U { return a & 0x7fffffff; }, true},
           {"neg.f32 %d, %a;", 'd', [](U a, U, U) -> U { return uint32_t(a ^ 0x80000000); }, true},
           {"copysign.f32 %d, %a, %b;", 'd', [](U a, U b, U) -> U { return (a & 0x80000000) | (b & 0x7fffffff); }},
@@ -98,7 +156,11 @@ TEST(CodegenFloat, Variants) {
           {"setp.nan.f32 %p, %a, %b;", 'p', [](U a, U b, U) -> U { return std::isnan(f(a)) || std::isnan(f(b)); }},
           {"cvt.rni.f32.f32 %d, %a;", 'd', [](U a, U, U) { return bits(std::nearbyint(f(a))); }, true},
           {"cvt.rmi.f32.f32 %d, %a;", 'd', [](U a, U, U) { return bits(std::floor(f(a))); }, true},
-          {"cvt.sat.f32.f32 %d, %a;", 'd', [](U a, U, U) { float r = f(a); return bits(r > 0 ? std::min(r, 1.0f) : 0.0f); }},
+          {"cvt.sat.f32.f32 %d, %a;", 'd',
+           [](U a, U, U) {
+             float r = f(a);
+             return bits(r > 0 ? std::min(r, 1.0f) : 0.0f);
+           }},
           {"cvt.f64.f32 %D, %a;", 'D', [](U a, U, U) { return bits(static_cast<double>(f(a))); }, true},
       },
       float_values());
@@ -143,7 +205,8 @@ U narrow_reference(double v, int mantissa, int exponent_bits, int mode) {
     int e = static_cast<int>(m >> mantissa), bias = (1 << (exponent_bits - 1)) - 1;
     U frac = m & ((U{1} << mantissa) - 1);
     if (m >= inf) return std::ldexp(1.0, bias + 1) + std::ldexp(double(m - inf), bias + 1 - mantissa);
-    return e ? std::ldexp(static_cast<double>(frac | U{1} << mantissa), e - bias - mantissa) : std::ldexp(static_cast<double>(frac), 1 - bias - mantissa);
+    return e ? std::ldexp(static_cast<double>(frac | U{1} << mantissa), e - bias - mantissa)
+             : std::ldexp(static_cast<double>(frac), 1 - bias - mantissa);
   };
   double m = std::fabs(v);
   if (std::isinf(m)) return sign | inf;
@@ -155,7 +218,12 @@ U narrow_reference(double v, int mantissa, int exponent_bits, int mode) {
   if (value(lo) == m) return sign | lo;
   U up = lo + 1;
   bool take_up = false;
-  if (m >= value(inf)) { lo = inf - 1; up = inf; take_up = mode == FE_TONEAREST || (mode == FE_UPWARD && !sign) || (mode == FE_DOWNWARD && sign); return sign | (take_up ? inf : lo); }
+  if (m >= value(inf)) {
+    lo = inf - 1;
+    up = inf;
+    take_up = mode == FE_TONEAREST || (mode == FE_UPWARD && !sign) || (mode == FE_DOWNWARD && sign);
+    return sign | (take_up ? inf : lo);
+  }
   if (mode == FE_TONEAREST) {
     long double x = static_cast<long double>(m) - value(lo), y = static_cast<long double>(value(up)) - m;
     take_up = x > y || (x == y && (lo & 1));
@@ -172,10 +240,16 @@ TEST(CodegenFloat, ToHalf) {
     int m = mode;
     f32.push_back({"cvt." + n + ".f16.f32 %hd, %a;", 'h', [m](U a, U, U) { return narrow_reference(f(a), 10, 5, m); }});
     f32.push_back({"cvt." + n + ".bf16.f32 %hd, %a;", 'h', [m](U a, U, U) { return narrow_reference(f(a), 7, 8, m); }});
-    f64.push_back({"cvt." + n + ".f16.f64 %hd, %A;", 'h', [m](U a, U, U) { return narrow_reference(d(a), 10, 5, m); }, true});
+    f64.push_back(
+        {"cvt." + n + ".f16.f64 %hd, %A;", 'h', [m](U a, U, U) { return narrow_reference(d(a), 10, 5, m); }, true});
   }
-  f32.push_back({"cvt.rn.f16x2.f32 %d, %a, %b;", 'd', [](U a, U b, U) { return narrow_reference(f(a), 10, 5, FE_TONEAREST) << 16 | narrow_reference(f(b), 10, 5, FE_TONEAREST); }});
-  f32.push_back({"cvt.rn.bf16x2.f32 %d, %a, %b;", 'd', [](U a, U b, U) { return narrow_reference(f(a), 7, 8, FE_TONEAREST) << 16 | narrow_reference(f(b), 7, 8, FE_TONEAREST); }});
+  f32.push_back({"cvt.rn.f16x2.f32 %d, %a, %b;", 'd', [](U a, U b, U) {
+                   return narrow_reference(f(a), 10, 5, FE_TONEAREST) << 16 |
+                          narrow_reference(f(b), 10, 5, FE_TONEAREST);
+                 }});
+  f32.push_back({"cvt.rn.bf16x2.f32 %d, %a, %b;", 'd', [](U a, U b, U) {
+                   return narrow_reference(f(a), 7, 8, FE_TONEAREST) << 16 | narrow_reference(f(b), 7, 8, FE_TONEAREST);
+                 }});
   check_cases(f32, float_values());
   check_cases(f64, double_values());
 }
@@ -192,7 +266,12 @@ U to_brain(double v) { return narrow_reference(v, 7, 8, FE_TONEAREST); }
 
 // a + b rounded to odd, so that rounding again is right.
 double odd_sum(double a, double b) {
-  auto sum = [&](int mode) { return in_mode(mode, [&] { volatile double x = a, y = b; return x + y; }); };
+  auto sum = [&](int mode) {
+    return in_mode(mode, [&] {
+      volatile double x = a, y = b;
+      return x + y;
+    });
+  };
   double down = sum(FE_TOWARDZERO), up = sum(FE_UPWARD), low = sum(FE_DOWNWARD);
   return up == low || std::isnan(down) ? down : std::bit_cast<double>(std::bit_cast<U>(down) | 1);
 }
@@ -204,11 +283,16 @@ TEST(CodegenFloat, Halves) {
           {"cvt.f32.bf16 %d, %ha;", 'd', [](U a, U, U) { return bits(static_cast<float>(brain(a))); }, true},
           {"add.f16 %hd, %ha, %hb;", 'h', [](U a, U b, U) { return to_half(half(a) + half(b)); }, true},
           {"mul.f16 %hd, %ha, %hb;", 'h', [](U a, U b, U) { return to_half(half(a) * half(b)); }, true},
-          {"fma.rn.f16 %hd, %ha, %hb, %hc;", 'h', [](U a, U b, U c) { return to_half(std::fma(half(a), half(b), half(c))); }, true},
-          {"sub.bf16 %hd, %ha, %hb;", 'h', [](U a, U b, U) { return to_brain(static_cast<float>(brain(a) - brain(b))); }, true},
-          {"fma.rn.bf16 %hd, %ha, %hb, %hc;", 'h', [](U a, U b, U c) { return to_brain(odd_sum(brain(a) * brain(b), brain(c))); }, true},
+          {"fma.rn.f16 %hd, %ha, %hb, %hc;", 'h',
+           [](U a, U b, U c) { return to_half(std::fma(half(a), half(b), half(c))); }, true},
+          {"sub.bf16 %hd, %ha, %hb;", 'h',
+           [](U a, U b, U) { return to_brain(static_cast<float>(brain(a) - brain(b))); }, true},
+          {"fma.rn.bf16 %hd, %ha, %hb, %hc;", 'h',
+           [](U a, U b, U c) { return to_brain(odd_sum(brain(a) * brain(b), brain(c))); }, true},
           {"fma.rn.f16x2 %d, %a, %b, %c; and.b32 %d, %d, 0xffff0000;", 'd',
-           [](U a, U b, U c) { return to_half(std::fma(half(a >> 16 & 0xffff), half(b >> 16 & 0xffff), half(c >> 16 & 0xffff))) << 16; }},
+           [](U a, U b, U c) {
+             return to_half(std::fma(half(a >> 16 & 0xffff), half(b >> 16 & 0xffff), half(c >> 16 & 0xffff))) << 16;
+           }},
           {"setp.lt.f16 %p, %ha, %hb;", 'p', [](U a, U b, U) -> U { return half(a) < half(b); }},
           {"cvt.rzi.s32.f16 %d, %ha;", 'd', [](U a, U, U) -> U { return low(to_int<int32_t>(std::trunc(half(a)))); }},
           {"cvt.rn.f16.s32 %hd, %a;", 'h', [](U a, U, U) { return to_half(static_cast<int32_t>(a)); }},
@@ -221,12 +305,19 @@ TEST(CodegenFloat, EightBits) {
   // Every e4m3 and e5m2 value to f16 and back.
   check_cases(
       {
-          {"cvt.rn.f16x2.e4m3x2 %d, %ha; cvt.rn.satfinite.e4m3x2.f16x2 %hd, %d; or.b16 %hd, %hd, 0;", 'h', [](U a, U, U) -> U {
+          {"cvt.rn.f16x2.e4m3x2 %d, %ha; cvt.rn.satfinite.e4m3x2.f16x2 %hd, %d; or.b16 %hd, %hd, 0;", 'h',
+           [](U a, U, U) -> U {
              auto nan = [](U v) { return (v & 0x7f) == 0x7f ? 0x7f : v; };
-             return nan(a >> 8 & 255) << 8 | nan(a & 255); }},
-          {"cvt.rn.f16x2.e5m2x2 %d, %ha; cvt.rn.satfinite.e5m2x2.f16x2 %hd, %d;", 'h', [](U a, U, U) -> U {
-             auto one = [](U v) -> U { U m = v & 0x7f; return m > 0x7c ? 0x7f : m == 0x7c ? (v & 0x80) | 0x7b : v; };
-             return one(a >> 8 & 255) << 8 | one(a & 255); }},
+             return nan(a >> 8 & 255) << 8 | nan(a & 255);
+           }},
+          {"cvt.rn.f16x2.e5m2x2 %d, %ha; cvt.rn.satfinite.e5m2x2.f16x2 %hd, %d;", 'h',
+           [](U a, U, U) -> U {
+             auto one = [](U v) -> U {
+               U m = v & 0x7f;
+               return m > 0x7c ? 0x7f : m == 0x7c ? (v & 0x80) | 0x7b : v;
+             };
+             return one(a >> 8 & 255) << 8 | one(a & 255);
+           }},
       },
       half_values());
 }
@@ -236,12 +327,13 @@ U near(double want, U got_unused) { return bits(static_cast<float>(want)) + 0 * 
 TEST(CodegenFloat, Approximations) {
   // Compared after rounding away what approximations may differ in.
   auto close = [](const std::string& code, double (*g)(double)) {
-    return Case{code + " mov.b32 %b, %d; add.f32 %d, %b, 0f43800000; ", 'd', [g](U a, U, U) { return near(static_cast<float>(g(f(a))) + 256.0f, 0); }, true};
+    return Case{code + " mov.b32 %b, %d; add.f32 %d, %b, 0f43800000; ", 'd',
+                [g](U a, U, U) { return near(static_cast<float>(g(f(a))) + 256.0f, 0); }, true};
   };
   std::vector<U> values;
   for (float x = -3; x <= 3; x += 0.037f) values.push_back(bits(x));
-  check_cases({close("sin.approx.f32 %d, %a;", std::sin), close("cos.approx.f32 %d, %a;", std::cos), close("ex2.approx.f32 %d, %a;", std::exp2),
-               close("tanh.approx.f32 %d, %a;", std::tanh)},
+  check_cases({close("sin.approx.f32 %d, %a;", std::sin), close("cos.approx.f32 %d, %a;", std::cos),
+               close("ex2.approx.f32 %d, %a;", std::exp2), close("tanh.approx.f32 %d, %a;", std::tanh)},
               values);
 }
 

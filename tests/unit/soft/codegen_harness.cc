@@ -120,7 +120,8 @@ Kernels::Kernels(std::string_view ptx, const std::string& cpu) {
   for (auto& v : program_->variables()) {
     for (auto& pointer : v.pointers) {
       auto it = addresses.find(pointer.target);
-      uint64_t value = (it != addresses.end() ? it->second : loaded_->function_address(pointer.target)) + pointer.addend;
+      uint64_t value =
+          (it != addresses.end() ? it->second : loaded_->function_address(pointer.target)) + pointer.addend;
       std::memcpy(reinterpret_cast<char*>(addresses[v.name]) + pointer.offset, &value, 8);
     }
   }
@@ -137,8 +138,8 @@ void Kernels::append(std::vector<std::byte>* to, const void* value, size_t bytes
   to->insert(to->end(), p, p + bytes);
 }
 
-static void make_block(Block* block, const Shape& s, const uint32_t at[3], const KernelCode& k, const std::vector<std::byte>& parameters,
-                       uint64_t workspace) {
+static void make_block(Block* block, const Shape& s, const uint32_t at[3], const KernelCode& k,
+                       const std::vector<std::byte>& parameters, uint64_t workspace) {
   uint32_t threads = s.block[0] * s.block[1] * s.block[2], warps = (threads + 31) / 32;
   uint32_t local = (k.local_bytes + 15) / 16 * 16;
   uint32_t shared = k.static_shared_bytes + s.dynamic_shared;
@@ -253,7 +254,8 @@ void bandsaw_fault(WarpState*, uint32_t fault, uint64_t address) {
   abort();
 }
 void bandsaw_cancelled(WarpState* warp) { bandsaw_fault(warp, 1, 0); }
-uint32_t bandsaw_barrier(WarpState* warp, uint32_t id, uint32_t threads, uint32_t lanes, uint32_t op, uint32_t predicate) {
+uint32_t bandsaw_barrier(WarpState* warp, uint32_t id, uint32_t threads, uint32_t lanes, uint32_t op,
+                         uint32_t predicate) {
   auto* block = reinterpret_cast<Block*>(warp->block);
   Barrier& b = block->barriers[id];
   b.arrived += static_cast<uint32_t>(__builtin_popcount(lanes));
@@ -278,7 +280,9 @@ void bandsaw_yield(WarpState* warp) {
   if (++g_run->outcome.yields > 100000) bandsaw_fault(warp, 2, 0);
   suspend();
 }
-void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t) { bandsaw_fault(warp, uint32_t(Fault::kIllegalAddress), address); }
+void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t) {
+  bandsaw_fault(warp, uint32_t(Fault::kIllegalAddress), address);
+}
 int32_t bandsaw_vprintf(WarpState*, uint32_t, const char* format, const std::byte* arguments) {
   g_run->outcome.printed += format;
   int32_t first;

@@ -19,15 +19,15 @@ struct Shape {
 };
 
 struct Outcome {
-  uint32_t fault = 0;         // 0: the kernel ended by itself
+  uint32_t fault = 0;  // 0: the kernel ended by itself
   uint64_t fault_address = 0;
   std::string printed;
   uint64_t yields = 0;
-  bool stuck = false;         // nothing could run any more
+  bool stuck = false;  // nothing could run any more
 };
 
 // Device memory of the tests: inside a real address window.
-void* device_memory();         // 64 MiB
+void* device_memory();  // 64 MiB
 uint64_t window_base();
 inline constexpr uint64_t kDeviceBytes = 64 << 20;
 
@@ -62,6 +62,8 @@ class Kernels {
 void reset_memory();
 void* allocate(size_t bytes);
 template <class T>
-T* array(size_t n) { return static_cast<T*>(allocate(n * sizeof(T))); }
+T* array(size_t n) {
+  return static_cast<T*>(allocate(n * sizeof(T)));
+}
 
 }  // namespace bandsaw::soft::test

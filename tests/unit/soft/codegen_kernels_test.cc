@@ -24,8 +24,8 @@ Kernels& kernels() {
   return *k;
 }
 
-#define NEED_KERNELS()            \
-  Kernels& k = kernels();         \
+#define NEED_KERNELS()    \
+  Kernels& k = kernels(); \
   if (!k.ok()) GTEST_SKIP()
 
 Shape line(uint32_t blocks, uint32_t threads) {
@@ -39,7 +39,10 @@ TEST(CodegenKernels, VectorAdd) {
   NEED_KERNELS();
   const int n = 1000;
   float *a = array<float>(n), *b = array<float>(n), *c = array<float>(n + 64);
-  for (int i = 0; i < n; ++i) { a[i] = i; b[i] = 0.5f * i; }
+  for (int i = 0; i < n; ++i) {
+    a[i] = i;
+    b[i] = 0.5f * i;
+  }
   EXPECT_EQ(k.launch("vector_add", line(8, 128), a, b, c, n).fault, 0u);
   for (int i = 0; i < n; ++i) ASSERT_EQ(c[i], 1.5f * i);
   for (int i = n; i < n + 64; ++i) ASSERT_EQ(c[i], 0.0f);
@@ -48,7 +51,10 @@ TEST(CodegenKernels, VectorAdd) {
 void check_matmul(Kernels& k, const char* name, uint32_t tile) {
   const int n = 64;
   float *a = array<float>(n * n), *b = array<float>(n * n), *c = array<float>(n * n);
-  for (int i = 0; i < n * n; ++i) { a[i] = i % 7 - 3; b[i] = i % 5 - 2; }
+  for (int i = 0; i < n * n; ++i) {
+    a[i] = i % 7 - 3;
+    b[i] = i % 5 - 2;
+  }
   Shape s;
   s.grid[0] = s.grid[1] = n / tile;
   s.block[0] = s.block[1] = tile;
@@ -62,8 +68,14 @@ void check_matmul(Kernels& k, const char* name, uint32_t tile) {
       ASSERT_EQ(c[i * n + j], sum) << i << " " << j;
     }
 }
-TEST(CodegenKernels, Matmul16) { NEED_KERNELS(); check_matmul(k, "matmul16", 16); }
-TEST(CodegenKernels, Matmul32) { NEED_KERNELS(); check_matmul(k, "matmul32", 32); }
+TEST(CodegenKernels, Matmul16) {
+  NEED_KERNELS();
+  check_matmul(k, "matmul16", 16);
+}
+TEST(CodegenKernels, Matmul32) {
+  NEED_KERNELS();
+  check_matmul(k, "matmul32", 32);
+}
 
 TEST(CodegenKernels, Reduce) {
   NEED_KERNELS();
@@ -83,7 +95,10 @@ TEST(CodegenKernels, DivergentLoopAndExit) {
   EXPECT_EQ(k.launch("collatz", line(3, 32), in, out, n).fault, 0u);
   for (int i = 0; i < n; ++i) {
     unsigned v = in[i], steps = 0;
-    while (v != 1 && steps <= 1000) { v = v & 1 ? 3 * v + 1 : v / 2; ++steps; }
+    while (v != 1 && steps <= 1000) {
+      v = v & 1 ? 3 * v + 1 : v / 2;
+      ++steps;
+    }
     ASSERT_EQ(out[i], v == 1 ? steps : 0xffffffffu) << i;
   }
 }
@@ -131,7 +146,13 @@ TEST(CodegenKernels, EndlessRecursionFaults) {
   EXPECT_EQ(k.launch("deep", line(1, 32), array<int>(4)).fault, uint32_t(Fault::kStackOverflow));
 }
 
-struct Blob { int a[10]; float b; double c; char d; short e; };
+struct Blob {
+  int a[10];
+  float b;
+  double c;
+  char d;
+  short e;
+};
 TEST(CodegenKernels, StructsByValue) {
   NEED_KERNELS();
   Blob *p = array<Blob>(32), want[32];
@@ -167,7 +188,8 @@ TEST(CodegenKernels, FunctionPointers) {
     float x = i + 0.5f;
     EXPECT_EQ(p[i], i % 3 == 0 ? x + 1 : i % 3 == 1 ? x * 2 : -x) << i;
   }
-  for (uint64_t wild : {uint64_t{0}, uint64_t{0x1234}, reinterpret_cast<uint64_t>(p), kFunctionWindow + 8, kFunctionWindow + 16 * 999})
+  for (uint64_t wild :
+       {uint64_t{0}, uint64_t{0x1234}, reinterpret_cast<uint64_t>(p), kFunctionWindow + 8, kFunctionWindow + 16 * 999})
     EXPECT_EQ(k.launch("wild_pointer", line(1, 32), p, wild).fault, uint32_t(Fault::kInvalidPc)) << wild;
 }
 
@@ -248,7 +270,10 @@ TEST(CodegenKernels, Maths) {
 TEST(CodegenKernels, Halves) {
   NEED_KERNELS();
   auto *a = array<uint32_t>(32), *b = array<uint32_t>(32), *c = array<uint32_t>(32);
-  for (int i = 0; i < 32; ++i) { a[i] = 0x3c004000; b[i] = 0x40003800; }  // {2, 1} and {0.5, 2}, low first
+  for (int i = 0; i < 32; ++i) {
+    a[i] = 0x3c004000;
+    b[i] = 0x40003800;
+  }  // {2, 1} and {0.5, 2}, low first
   EXPECT_EQ(k.launch("halves", line(1, 32), a, b, c).fault, 0u);
   for (int i = 0; i < 32; ++i) EXPECT_EQ(c[i], 0x45004300u);  // 2*0.5+2.5 = 3.5, 1*2+3 = 5
 }
@@ -274,8 +299,10 @@ TEST(CodegenKernels, Votes) {
     for (int j = 0; j < 32; ++j) match |= (j / 5 == i / 5 ? 1u : 0u) << j;
     EXPECT_EQ(out[32 + i], match);
     EXPECT_EQ(out[64 + i], 496u);
-    if (i & 1) EXPECT_EQ(out[96 + i], static_cast<unsigned>(((i & 24) | ((i - 2) & 7)) * 10)) << i;
-    else EXPECT_EQ(out[96 + i], 0x55555555u);
+    if (i & 1)
+      EXPECT_EQ(out[96 + i], static_cast<unsigned>(((i & 24) | ((i - 2) & 7)) * 10)) << i;
+    else
+      EXPECT_EQ(out[96 + i], 0x55555555u);
     EXPECT_EQ(out[128 + i], 1u);
   }
 }
@@ -299,8 +326,10 @@ TEST(CodegenKernels, WildStores) {
   int* p = array<int>(4);
   long outside = static_cast<long>((window_base() + (1ull << 40) - reinterpret_cast<uint64_t>(p)) / 4);
   EXPECT_EQ(k.launch("wild_store", line(1, 32), p, outside).fault, uint32_t(Fault::kIllegalAddress));
-  EXPECT_EQ(k.launch("wild_store", line(1, 32), reinterpret_cast<char*>(p) + 2, 0l).fault, uint32_t(Fault::kMisaligned));
-  EXPECT_EQ(k.launch("wild_store", line(1, 32), static_cast<int*>(nullptr), 0l).fault, uint32_t(Fault::kIllegalAddress));
+  EXPECT_EQ(k.launch("wild_store", line(1, 32), reinterpret_cast<char*>(p) + 2, 0l).fault,
+            uint32_t(Fault::kMisaligned));
+  EXPECT_EQ(k.launch("wild_store", line(1, 32), static_cast<int*>(nullptr), 0l).fault,
+            uint32_t(Fault::kIllegalAddress));
 }
 
 TEST(CodegenKernels, Switch) {

@@ -14,7 +14,8 @@ namespace {
 const std::string kHead = ".version 8.6\n.target sm_90\n.address_size 64\n";
 
 std::string entry(const std::string& body) {
-  return kHead + ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<9>;\n.reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n" + body + "\nret;\n}\n";
+  return kHead + ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<9>;\n.reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n" +
+         body + "\nret;\n}\n";
 }
 
 std::string refusal(const std::string& text) {
@@ -26,7 +27,9 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(CodegenProgram, RefusesWithLineAndInstruction) {
-  struct { const char *body, *part; } cases[] = {
+  struct {
+    const char *body, *part;
+  } cases[] = {
       {"tex.1d.v4.f32.s32 {%r1,%r2,%r3,%r4}, [p, {%r1}];", "tex.1d"},
       {"add.s32.wonderful %r1, %r2, %r3;", "add.s32.wonderful"},
       {"frobnicate.b32 %r1, %r2;", "frobnicate"},
@@ -123,7 +126,10 @@ TEST(CodegenProgram, LoadingTwiceGivesIndependentCode) {
   CompileOptions options;
   options.window_base = window_base();
   std::string log;
-  auto p = compile(kHead + ".global .u32 v;\n.visible .entry k() { .reg .b32 %r; ld.global.u32 %r, [v]; st.global.u32 [v], %r; ret; }", options, &log);
+  auto p = compile(
+      kHead +
+          ".global .u32 v;\n.visible .entry k() { .reg .b32 %r; ld.global.u32 %r, [v]; st.global.u32 [v], %r; ret; }",
+      options, &log);
   ASSERT_NE(p, nullptr) << log;
   EXPECT_EQ(p->load({}, &log), nullptr);  // v has no address
   EXPECT_NE(log.find("v"), std::string::npos);

@@ -12,7 +12,7 @@ enum { kCommandVisit = 0, kCommandLose = 1, kCommandSilence = 2, kCommandDie = 3
 
 /* At the reply area of ring 0. */
 struct KickResult {
-  uint64_t sum;      /* sum = sum * kSumFactor + first word of the page; each word is copied to the second */
+  uint64_t sum; /* sum = sum * kSumFactor + first word of the page; each word is copied to the second */
   uint64_t segments;
   uint32_t processes; /* that live on this device */
   uint32_t ready;     /* how many times a driver has started */

@@ -10,7 +10,9 @@ static std::string size_name(size_t bytes) {
   return std::to_string(bytes) + " B";
 }
 
-struct Times { std::vector<double> plain, in, out, pinned_in, pinned_out; };
+struct Times {
+  std::vector<double> plain, in, out, pinned_in, pinned_out;
+};
 
 static void one_size(size_t bytes) {
   std::vector<char> from(bytes, 1), to(bytes, 2);
@@ -50,7 +52,8 @@ static void one_size(size_t bytes) {
 
 int main(int argc, char** argv) {
   const size_t largest = (argc > 1 ? std::atoi(argv[1]) : 256) * size_t{1 << 20};
-  for (size_t bytes : {size_t{4}, size_t{1} << 10, size_t{8} << 10, size_t{64} << 10, size_t{1} << 20, size_t{16} << 20, size_t{64} << 20, size_t{256} << 20})
+  for (size_t bytes : {size_t{4}, size_t{1} << 10, size_t{8} << 10, size_t{64} << 10, size_t{1} << 20, size_t{16} << 20,
+                       size_t{64} << 20, size_t{256} << 20})
     if (bytes <= largest) one_size(bytes);
   return 0;
 }

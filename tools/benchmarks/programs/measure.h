@@ -9,13 +9,13 @@
 #include <cstdlib>
 #include <vector>
 
-#define CHECK(call)                                                                     \
-  do {                                                                                  \
-    const cudaError_t check_error = (call);                                             \
-    if (check_error != cudaSuccess) {                                                   \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(check_error));         \
-      std::exit(1);                                                                     \
-    }                                                                                   \
+#define CHECK(call)                                                             \
+  do {                                                                          \
+    const cudaError_t check_error = (call);                                     \
+    if (check_error != cudaSuccess) {                                           \
+      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(check_error)); \
+      std::exit(1);                                                             \
+    }                                                                           \
   } while (0)
 
 inline double now_us() {
@@ -43,8 +43,9 @@ double median_us(int runs, Work work) {
 // One result: what, the value and its unit, the value it is held against, and what ratio is wanted (0: none).
 inline void report(const char* name, double value, const char* unit, double against, const char* what_against,
                    double ratio, const char* wanted) {
-  std::printf("{\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"against\":%.6g,\"baseline\":\"%s\",\"ratio\":%.4g,"
-              "\"wanted\":\"%s\"}\n",
-              name, value, unit, against, what_against, ratio, wanted);
+  std::printf(
+      "{\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"against\":%.6g,\"baseline\":\"%s\",\"ratio\":%.4g,"
+      "\"wanted\":\"%s\"}\n",
+      name, value, unit, against, what_against, ratio, wanted);
   std::fflush(stdout);
 }

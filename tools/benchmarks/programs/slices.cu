@@ -1,6 +1,6 @@
-// What cutting kernels costs: three kernels with many blocks, timed launch by launch with events. Prints a line of JSON for
-// each. Arguments: launches, milliseconds that a launch is to take; or launches, 0 and the rounds that each kernel makes,
-// as an earlier run has printed them.
+// What cutting kernels costs: three kernels with many blocks, timed launch by launch with events. Prints a line of JSON
+// for each. Arguments: launches, milliseconds that a launch is to take; or launches, 0 and the rounds that each kernel
+// makes, as an earlier run has printed them.
 #include <cuda_runtime.h>
 
 #include <cstdio>

@@ -1,4 +1,5 @@
-// The software device against the same algorithms in C++ on the same cores: tiled matrix multiply, vector add, reduction.
+// The software device against the same algorithms in C++ on the same cores: tiled matrix multiply, vector add,
+// reduction.
 #include <thread>
 
 #include "measure.h"
@@ -78,7 +79,8 @@ static void matrix(int n) {
       CHECK(cudaDeviceSynchronize());
     }));
     host.push_back(median_us(1, [&] {
-      on_all_cores(n / kTile, [&](int first, int last) { multiply_host(a.data(), b.data(), c.data(), n, first, last); });
+      on_all_cores(n / kTile,
+                   [&](int first, int last) { multiply_host(a.data(), b.data(), c.data(), n, first, last); });
     }));
   }
   CHECK(cudaMemcpy(got.data(), dc, n * n * 4, cudaMemcpyDeviceToHost));

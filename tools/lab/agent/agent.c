@@ -24,7 +24,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { kMaxFrame = 1 << 20, kChunk = 64 * 1024, kMaxStrings = 512 };
+enum {
+	kMaxFrame = 1 << 20,
+	kChunk = 64 * 1024,
+	kMaxStrings = 512
+};
 
 static int port = -1;
 static char frame[kMaxFrame];

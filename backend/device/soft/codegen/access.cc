@@ -12,10 +12,14 @@ namespace {
 
 uint32_t space_code(ptx::Space s) {
   switch (s) {
-    case ptx::Space::kShared: return 2;
-    case ptx::Space::kLocal: return 3;
-    case ptx::Space::kNone: return 0;
-    default: return 1;
+    case ptx::Space::kShared:
+      return 2;
+    case ptx::Space::kLocal:
+      return 3;
+    case ptx::Space::kNone:
+      return 0;
+    default:
+      return 1;
   }
 }
 
@@ -38,9 +42,7 @@ V Emitter::in_window(V address, uint64_t bytes) {
   return b_.CreateICmpULE(distance, i64(VGPU_WINDOW_BYTES - bytes));
 }
 
-V Emitter::address_of(const Location& l) {
-  return l.offset ? add_offset(l, l.address) : l.address;
-}
+V Emitter::address_of(const Location& l) { return l.offset ? add_offset(l, l.address) : l.address; }
 
 // 32-bit addresses wrap around at 32 bits.
 V Emitter::add_offset(const Location& l, V address) {
@@ -196,9 +198,11 @@ V Emitter::all_direct(const Location& l, V mask, uint64_t bytes) {
     V room = intrinsic(llvm::Intrinsic::usub_sat, {b_.CreateZExt(shared_bytes_, b_.getInt64Ty()), i64(bytes - 1)});
     inside = b_.CreateICmpULT(address, splat(room));
   } else {
-    inside = b_.CreateICmpULE(b_.CreateSub(address, splat(i64(m_->window_base))), splat(i64(VGPU_WINDOW_BYTES - bytes)));
+    inside =
+        b_.CreateICmpULE(b_.CreateSub(address, splat(i64(m_->window_base))), splat(i64(VGPU_WINDOW_BYTES - bytes)));
   }
-  V aligned = b_.CreateICmpEQ(b_.CreateAnd(address, splat(i64(bytes - 1))), llvm::Constant::getNullValue(address->getType()));
+  V aligned =
+      b_.CreateICmpEQ(b_.CreateAnd(address, splat(i64(bytes - 1))), llvm::Constant::getNullValue(address->getType()));
   return b_.CreateICmpEQ(b_.CreateOr(bits_of_vector(b_.CreateAnd(inside, aligned)), b_.CreateNot(mask)), i32(~0u));
 }
 
@@ -350,7 +354,8 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
       if (count == 1) {
         V lanes = b_.CreateBitCast(b_.CreateTrunc(h ? b_.CreateLShr(mask, 16) : mask, b_.getInt16Ty()),
                                    llvm::FixedVectorType::get(b_.getInt1Ty(), 16));
-        b_.CreateMaskedStore(b_.CreateShuffleVector(splat(values[0]), sequence(16 * h, 16)), p, llvm::Align(bytes), lanes);
+        b_.CreateMaskedStore(b_.CreateShuffleVector(splat(values[0]), sequence(16 * h, 16)), p, llvm::Align(bytes),
+                             lanes);
         continue;
       }
       std::vector<V> parts;  // interleave: element i of lane x goes to x * count + i
@@ -391,7 +396,8 @@ std::vector<V> Emitter::load_local(const Op& op, const Location& l, unsigned byt
   V pointer = local_pointer(op, l, uint64_t{bytes} * count);
   std::vector<V> values;
   auto word = [&](unsigned i) {
-    return b_.CreateAlignedLoad(int_type(32, true), b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, i * 128ull), llvm::Align(64));
+    return b_.CreateAlignedLoad(int_type(32, true), b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, i * 128ull),
+                                llvm::Align(64));
   };
   for (unsigned i = 0; i < count; ++i) {
     if (bytes == 4) {
@@ -413,7 +419,8 @@ std::vector<V> Emitter::load_local(const Op& op, const Location& l, unsigned byt
 // Checks [offset, +bytes) of an aligned uniform local access and returns the pointer to its first word.
 V Emitter::local_pointer(const Op& op, const Location& l, uint64_t bytes) {
   V offset = address_of(l);
-  V limit = b_.CreateZExt(state_field(offsetof(WarpState, local_bytes), b_.getInt32Ty(), "local_bytes"), b_.getInt64Ty());
+  V limit =
+      b_.CreateZExt(state_field(offsetof(WarpState, local_bytes), b_.getInt32Ty(), "local_bytes"), b_.getInt64Ty());
   V ok = b_.CreateAnd(b_.CreateICmpULE(b_.CreateAdd(offset, i64(bytes)), limit), b_.CreateICmpULE(offset, limit));
   ok = b_.CreateAnd(ok, b_.CreateICmpEQ(b_.CreateAnd(offset, i64(bytes - 1)), i64(0)));
   auto* bad = llvm::BasicBlock::Create(c_, "bad", fn_);

@@ -12,23 +12,23 @@
 namespace bandsaw::soft {
 
 struct Region {
-  int stop = -1;             // block; -1: the lanes meet no more
-  std::vector<int> blocks;   // in scheduling order
-  bool rotating = false;     // lanes may wait for each other: groups take turns
-  bool gathering = false;    // has blocks that begin with a *.sync instruction or a barrier
+  int stop = -1;            // block; -1: the lanes meet no more
+  std::vector<int> blocks;  // in scheduling order
+  bool rotating = false;    // lanes may wait for each other: groups take turns
+  bool gathering = false;   // has blocks that begin with a *.sync instruction or a barrier
 };
 
 struct Analysis {
-  std::vector<int> order;         // reachable blocks, reverse post-order, loops contiguous
-  std::vector<int> position;      // block -> index in order, -1 when unreachable
-  std::vector<bool> varying;      // per register
-  std::vector<int> region_of;     // per block; -1: runs with all active lanes
+  std::vector<int> order;      // reachable blocks, reverse post-order, loops contiguous
+  std::vector<int> position;   // block -> index in order, -1 when unreachable
+  std::vector<bool> varying;   // per register
+  std::vector<int> region_of;  // per block; -1: runs with all active lanes
   std::vector<int> index_in_region;
   std::vector<Region> regions;
-  std::vector<bool> in_cycle;     // per block
-  std::vector<bool> spins;        // per block: in a cycle with memory that others may change
-  std::vector<bool> exposed;      // per register: live into some block
-  std::vector<bool> single;       // per register: one definition, and it dominates all uses
+  std::vector<bool> in_cycle;  // per block
+  std::vector<bool> spins;     // per block: in a cycle with memory that others may change
+  std::vector<bool> exposed;   // per register: live into some block
+  std::vector<bool> single;    // per register: one definition, and it dominates all uses
 
   bool partial(int block) const { return region_of[block] >= 0; }
   bool needs_blend(int block, int reg) const;

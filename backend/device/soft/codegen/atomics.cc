@@ -7,15 +7,17 @@ namespace bandsaw::soft {
 namespace {
 
 const std::pair<const char*, AtomicOp> kOps[] = {
-    {"add", AtomicOp::kAdd}, {"inc", AtomicOp::kInc}, {"dec", AtomicOp::kDec}, {"min", AtomicOp::kMin},
-    {"max", AtomicOp::kMax}, {"and", AtomicOp::kAnd}, {"or", AtomicOp::kOr},   {"xor", AtomicOp::kXor},
+    {"add", AtomicOp::kAdd},   {"inc", AtomicOp::kInc}, {"dec", AtomicOp::kDec}, {"min", AtomicOp::kMin},
+    {"max", AtomicOp::kMax},   {"and", AtomicOp::kAnd}, {"or", AtomicOp::kOr},   {"xor", AtomicOp::kXor},
     {"exch", AtomicOp::kExch}, {"cas", AtomicOp::kCas}};
 
 const std::map<ptx::Type, AtomicType> kTypes = {
-    {ptx::Type::kB16, AtomicType::kU16}, {ptx::Type::kU16, AtomicType::kU16}, {ptx::Type::kB32, AtomicType::kU32},
-    {ptx::Type::kU32, AtomicType::kU32}, {ptx::Type::kS32, AtomicType::kS32}, {ptx::Type::kB64, AtomicType::kU64},
-    {ptx::Type::kU64, AtomicType::kU64}, {ptx::Type::kS64, AtomicType::kS64}, {ptx::Type::kF32, AtomicType::kF32},
-    {ptx::Type::kF64, AtomicType::kF64}, {ptx::Type::kF16, AtomicType::kF16}, {ptx::Type::kBf16, AtomicType::kBf16},
+    {ptx::Type::kB16, AtomicType::kU16},     {ptx::Type::kU16, AtomicType::kU16},
+    {ptx::Type::kB32, AtomicType::kU32},     {ptx::Type::kU32, AtomicType::kU32},
+    {ptx::Type::kS32, AtomicType::kS32},     {ptx::Type::kB64, AtomicType::kU64},
+    {ptx::Type::kU64, AtomicType::kU64},     {ptx::Type::kS64, AtomicType::kS64},
+    {ptx::Type::kF32, AtomicType::kF32},     {ptx::Type::kF64, AtomicType::kF64},
+    {ptx::Type::kF16, AtomicType::kF16},     {ptx::Type::kBf16, AtomicType::kBf16},
     {ptx::Type::kF16x2, AtomicType::kF16x2}, {ptx::Type::kBf16x2, AtomicType::kBf16x2}};
 
 }  // namespace
@@ -32,7 +34,9 @@ void Emitter::op_atom(const Op& op) {
     if (in.has(name)) kind = &number;
   if (!kind) unsupported(op);
   bool floating = ptx::is_float(in.type());
-  if (floating && *kind != AtomicOp::kAdd && *kind != AtomicOp::kMin && *kind != AtomicOp::kMax && *kind != AtomicOp::kExch) unsupported(op);
+  if (floating && *kind != AtomicOp::kAdd && *kind != AtomicOp::kMin && *kind != AtomicOp::kMax &&
+      *kind != AtomicOp::kExch)
+    unsupported(op);
   unsigned bits = ptx::bits_of(in.type());
   ptx::Space space = in.space();
   vec_ = true;
@@ -43,14 +47,16 @@ void Emitter::op_atom(const Op& op) {
   if ((operand.kind == ArgKind::kVector && count > 1 ? operand.elements.size() : 1) != count) unsupported(op);
   for (unsigned i = 0; i < count; ++i) {
     V addresses = frame_scratch("addresses", 8 * kLanes);
-    V a = frame_scratch("in0", 8 * kLanes), c = frame_scratch("in1", 8 * kLanes), out = frame_scratch("out", 8 * kLanes);
+    V a = frame_scratch("in0", 8 * kLanes), c = frame_scratch("in1", 8 * kLanes),
+      out = frame_scratch("out", 8 * kLanes);
     Location here = l;
     here.offset += uint64_t{i} * bits / 8;
     b_.CreateStore(splat(address_of(here)), addresses);
     b_.CreateStore(read(count > 1 ? operand.elements[i] : operand, bits), a);
     if (*kind == AtomicOp::kCas) b_.CreateStore(read(op.args.at(at + 2), bits), c);
     call_helper("bsw_atomic", b_.getVoidTy(),
-                {warp_, op_mask(op), addresses, a, c, out, i32(space_number), i32(uint32_t(*kind)), i32(uint32_t(type->second))});
+                {warp_, op_mask(op), addresses, a, c, out, i32(space_number), i32(uint32_t(*kind)),
+                 i32(uint32_t(type->second))});
     if (red) continue;
     const Arg& to = op.args[0];
     if (to.kind == ArgKind::kSink) continue;

@@ -12,7 +12,10 @@ void Emitter::op_logic(const Op& op) {
     V a = read_pred(op.args.at(1));
     if (code == "not") return write(op, op.args[0], b_.CreateNot(a));
     V b = read_pred(op.args.at(2));
-    return write(op, op.args[0], code == "and" ? b_.CreateAnd(a, b) : code == "or" ? b_.CreateOr(a, b) : b_.CreateXor(a, b));
+    return write(op, op.args[0],
+                 code == "and"  ? b_.CreateAnd(a, b)
+                 : code == "or" ? b_.CreateOr(a, b)
+                                : b_.CreateXor(a, b));
   }
   unsigned bits = ptx::bits_of(type);
   V a = read(op.args.at(1), bits);
@@ -41,11 +44,14 @@ void Emitter::op_shift(const Op& op) {
 void Emitter::op_shf(const Op& op) {
   V a = read(op.args.at(1), 32), b = read(op.args.at(2), 32), n = read(op.args.at(3), 32);
   bool left = op.in->has("l");
-  if (op.in->has("clamp")) n = intrinsic(llvm::Intrinsic::umin, {n, konst(32, 32)});
-  else n = b_.CreateAnd(n, konst(31, 32));
+  if (op.in->has("clamp"))
+    n = intrinsic(llvm::Intrinsic::umin, {n, konst(32, 32)});
+  else
+    n = b_.CreateAnd(n, konst(31, 32));
   V wide = b_.CreateOr(b_.CreateShl(b_.CreateZExt(b, ity(64)), 32), b_.CreateZExt(a, ity(64)));
   V by = b_.CreateZExt(n, ity(64));
-  V r = left ? b_.CreateTrunc(b_.CreateLShr(b_.CreateShl(wide, by), 32), ity(32)) : b_.CreateTrunc(b_.CreateLShr(wide, by), ity(32));
+  V r = left ? b_.CreateTrunc(b_.CreateLShr(b_.CreateShl(wide, by), 32), ity(32))
+             : b_.CreateTrunc(b_.CreateLShr(wide, by), ity(32));
   write(op, op.args[0], r);
 }
 
@@ -76,7 +82,8 @@ void Emitter::op_count(const Op& op) {
   unsigned bits = ptx::bits_of(type);
   V a = read(op.args.at(1), bits);
   if (code == "brev") return write(op, op.args[0], intrinsic(llvm::Intrinsic::bitreverse, {a}));
-  if (code == "popc") return write(op, op.args[0], b_.CreateZExtOrTrunc(intrinsic(llvm::Intrinsic::ctpop, {a}), ity(32)));
+  if (code == "popc")
+    return write(op, op.args[0], b_.CreateZExtOrTrunc(intrinsic(llvm::Intrinsic::ctpop, {a}), ity(32)));
   auto leading = [&](V v) {
     V z = b_.CreateIntrinsic(llvm::Intrinsic::ctlz, {v->getType()}, {v, b_.getFalse()});
     return b_.CreateZExtOrTrunc(z, ity(32));
@@ -134,17 +141,20 @@ void Emitter::op_bitfield(const Op& op) {
     V field = b_.CreateAnd(shifted(a, position, false), mask);
     if (!ptx::is_signed(type)) return write(op, op.args[0], field);
     // The sign bit is at min(position + length - 1, msb); zero-length fields are 0.
-    V at = intrinsic(llvm::Intrinsic::umin, {b_.CreateSub(b_.CreateAdd(position, length), konst(1, 32)), konst(bits - 1, 32)});
+    V at = intrinsic(llvm::Intrinsic::umin,
+                     {b_.CreateSub(b_.CreateAdd(position, length), konst(1, 32)), konst(bits - 1, 32)});
     V sign = b_.CreateAnd(shifted(a, at, false), konst(1, bits));
     V have = intrinsic(llvm::Intrinsic::umin,
-                       {length, b_.CreateSelect(b_.CreateICmpULT(position, konst(bits, 32)), b_.CreateSub(konst(bits, 32), position), konst(0, 32))});
+                       {length, b_.CreateSelect(b_.CreateICmpULT(position, konst(bits, 32)),
+                                                b_.CreateSub(konst(bits, 32), position), konst(0, 32))});
     V negative = b_.CreateAnd(b_.CreateICmpNE(sign, konst(0, bits)), b_.CreateICmpNE(length, konst(0, 32)));
     V filled = b_.CreateOr(b_.CreateAnd(field, low_bits(have)), b_.CreateNot(low_bits(have)));
     return write(op, op.args[0], b_.CreateSelect(negative, filled, field), true);
   }
   // bfi d, a, b, position, length
   V a = read(op.args.at(1), bits), b = read(op.args.at(2), bits);
-  V position = b_.CreateAnd(read(op.args.at(3), 32), konst(255, 32)), length = b_.CreateAnd(read(op.args.at(4), 32), konst(255, 32));
+  V position = b_.CreateAnd(read(op.args.at(3), 32), konst(255, 32)),
+    length = b_.CreateAnd(read(op.args.at(4), 32), konst(255, 32));
   V mask = shifted(low_bits(length), position, true);
   V in = shifted(a, position, true);
   write(op, op.args[0], b_.CreateOr(b_.CreateAnd(in, mask), b_.CreateAnd(b, b_.CreateNot(mask))));
@@ -152,7 +162,8 @@ void Emitter::op_bitfield(const Op& op) {
 
 void Emitter::op_prmt(const Op& op) {
   V a = read(op.args.at(1), 32), b = read(op.args.at(2), 32), c = read(op.args.at(3), 32);
-  static const std::pair<const char*, int> modes[] = {{"f4e", 1}, {"b4e", 2}, {"rc8", 3}, {"ecl", 4}, {"ecr", 5}, {"rc16", 6}};
+  static const std::pair<const char*, int> modes[] = {{"f4e", 1}, {"b4e", 2}, {"rc8", 3},
+                                                      {"ecl", 4}, {"ecr", 5}, {"rc16", 6}};
   int mode = 0;
   for (auto [name, number] : modes)
     if (op.in->has(name)) mode = number;

@@ -100,9 +100,9 @@ std::vector<char> cache_read(const std::string& directory, const std::string& ke
   char magic[sizeof kMagic];
   std::array<uint8_t, kHashBytes> expected;
   std::vector<char> object;
-  bool good = ::fstat(fd.get(), &st) == 0 && st.st_size > off_t(sizeof magic + kHashBytes) && st.st_size < kLargestObject &&
-              read_all(fd.get(), magic, sizeof magic) && !std::memcmp(magic, kMagic, sizeof magic) &&
-              read_all(fd.get(), expected.data(), expected.size());
+  bool good = ::fstat(fd.get(), &st) == 0 && st.st_size > off_t(sizeof magic + kHashBytes) &&
+              st.st_size < kLargestObject && read_all(fd.get(), magic, sizeof magic) &&
+              !std::memcmp(magic, kMagic, sizeof magic) && read_all(fd.get(), expected.data(), expected.size());
   if (good) {
     object.resize(static_cast<size_t>(st.st_size) - sizeof magic - kHashBytes);
     good = read_all(fd.get(), object.data(), object.size()) && hash_of(object) == expected;

@@ -14,7 +14,8 @@ uint64_t slot_bytes(const ptx::Variable* v) {
   return std::max<uint64_t>(64, v->bytes() * kLanes);
 }
 
-std::string signature(const std::vector<const ptx::Variable*>& returns, const std::vector<const ptx::Variable*>& parameters) {
+std::string signature(const std::vector<const ptx::Variable*>& returns,
+                      const std::vector<const ptx::Variable*>& parameters) {
   std::string s;
   auto add = [&](const ptx::Variable* v) { s += (is_array(v) ? "a" : "s") + std::to_string(v->bytes()) + "."; };
   for (auto* v : returns) add(v);
@@ -51,7 +52,8 @@ void Emitter::op_call(const Op& op) {
   std::string prototype = i < op.args.size() ? op.args[i].name : "";
   vec_ = true;
   if (target.kind == ArgKind::kFunction && !m_->function_numbers.contains(target.name)) {
-    if (!call_builtin(op, target.name, returns, arguments)) unsupported(op, "function " + target.name + " is not defined");
+    if (!call_builtin(op, target.name, returns, arguments))
+      unsupported(op, "function " + target.name + " is not defined");
     return;
   }
   if (target.kind != ArgKind::kFunction && target.kind != ArgKind::kReg) unsupported(op, "call of " + target.name);
@@ -89,12 +91,14 @@ void Emitter::op_call(const Op& op) {
       }
     }
   };
-  auto type = llvm::FunctionType::get(b_.getVoidTy(), {b_.getPtrTy(), b_.getInt32Ty(), b_.getPtrTy(), b_.getPtrTy(), b_.getInt32Ty()}, false);
+  auto type = llvm::FunctionType::get(
+      b_.getVoidTy(), {b_.getPtrTy(), b_.getInt32Ty(), b_.getPtrTy(), b_.getPtrTy(), b_.getInt32Ty()}, false);
   auto* run = llvm::BasicBlock::Create(c_, "call", fn_);
   auto* done = llvm::BasicBlock::Create(c_, "called", fn_);
   if (target.kind == ArgKind::kFunction) {
     const ptx::Function* callee = m_->flat->source->function(target.name);
-    if (signature(pointers(callee->returns), pointers(callee->parameters)) != sig) unsupported(op, "arguments do not match");
+    if (signature(pointers(callee->returns), pointers(callee->parameters)) != sig)
+      unsupported(op, "arguments do not match");
     b_.CreateCondBr(b_.CreateICmpNE(mask, i32(0)), run, done);
     b_.SetInsertPoint(run);
     b_.CreateCall(m_->module->getOrInsertFunction("f." + target.name, type), {warp_, mask, area, results, frame});
@@ -150,7 +154,8 @@ llvm::Function* Emitter::indirect_function(const std::string& sig) {
     b.CreateRetVoid();
   }
   b.SetInsertPoint(bad);
-  auto fault = m_->module->getOrInsertFunction("bandsaw_fault", llvm::FunctionType::get(b.getVoidTy(), {ptr, word, b.getInt64Ty()}, false));
+  auto fault = m_->module->getOrInsertFunction(
+      "bandsaw_fault", llvm::FunctionType::get(b.getVoidTy(), {ptr, word, b.getInt64Ty()}, false));
   b.CreateCall(fault, {f->getArg(0), b.getInt32(uint32_t(Fault::kInvalidPc)), f->getArg(5)});
   b.CreateUnreachable();
   return f;
@@ -171,7 +176,8 @@ void Emitter::refresh_after_call(const Op& op) {
   b_.SetInsertPoint(on);
 }
 
-bool Emitter::call_builtin(const Op& op, const std::string& name, const std::vector<Arg>& returns, const std::vector<Arg>& args) {
+bool Emitter::call_builtin(const Op& op, const std::string& name, const std::vector<Arg>& returns,
+                           const std::vector<Arg>& args) {
   static const std::map<std::string, std::pair<size_t, size_t>> known = {
       {"vprintf", {1, 2}}, {"__assertfail", {0, 5}}, {"malloc", {1, 1}}, {"free", {0, 1}}};
   auto it = known.find(name);

@@ -5,18 +5,23 @@ namespace bandsaw::soft {
 namespace {
 
 const std::map<std::string, llvm::CmpInst::Predicate> kFloatPredicates = {
-    {"eq", llvm::CmpInst::FCMP_OEQ}, {"ne", llvm::CmpInst::FCMP_ONE}, {"lt", llvm::CmpInst::FCMP_OLT},
-    {"le", llvm::CmpInst::FCMP_OLE}, {"gt", llvm::CmpInst::FCMP_OGT}, {"ge", llvm::CmpInst::FCMP_OGE},
+    {"eq", llvm::CmpInst::FCMP_OEQ},  {"ne", llvm::CmpInst::FCMP_ONE},  {"lt", llvm::CmpInst::FCMP_OLT},
+    {"le", llvm::CmpInst::FCMP_OLE},  {"gt", llvm::CmpInst::FCMP_OGT},  {"ge", llvm::CmpInst::FCMP_OGE},
     {"equ", llvm::CmpInst::FCMP_UEQ}, {"neu", llvm::CmpInst::FCMP_UNE}, {"ltu", llvm::CmpInst::FCMP_ULT},
     {"leu", llvm::CmpInst::FCMP_ULE}, {"gtu", llvm::CmpInst::FCMP_UGT}, {"geu", llvm::CmpInst::FCMP_UGE},
     {"num", llvm::CmpInst::FCMP_ORD}, {"nan", llvm::CmpInst::FCMP_UNO}};
 
 const std::map<std::string, std::pair<llvm::CmpInst::Predicate, llvm::CmpInst::Predicate>> kIntPredicates = {
-    {"eq", {llvm::CmpInst::ICMP_EQ, llvm::CmpInst::ICMP_EQ}},   {"ne", {llvm::CmpInst::ICMP_NE, llvm::CmpInst::ICMP_NE}},
-    {"lt", {llvm::CmpInst::ICMP_ULT, llvm::CmpInst::ICMP_SLT}}, {"le", {llvm::CmpInst::ICMP_ULE, llvm::CmpInst::ICMP_SLE}},
-    {"gt", {llvm::CmpInst::ICMP_UGT, llvm::CmpInst::ICMP_SGT}}, {"ge", {llvm::CmpInst::ICMP_UGE, llvm::CmpInst::ICMP_SGE}},
-    {"lo", {llvm::CmpInst::ICMP_ULT, llvm::CmpInst::ICMP_ULT}}, {"ls", {llvm::CmpInst::ICMP_ULE, llvm::CmpInst::ICMP_ULE}},
-    {"hi", {llvm::CmpInst::ICMP_UGT, llvm::CmpInst::ICMP_UGT}}, {"hs", {llvm::CmpInst::ICMP_UGE, llvm::CmpInst::ICMP_UGE}}};
+    {"eq", {llvm::CmpInst::ICMP_EQ, llvm::CmpInst::ICMP_EQ}},
+    {"ne", {llvm::CmpInst::ICMP_NE, llvm::CmpInst::ICMP_NE}},
+    {"lt", {llvm::CmpInst::ICMP_ULT, llvm::CmpInst::ICMP_SLT}},
+    {"le", {llvm::CmpInst::ICMP_ULE, llvm::CmpInst::ICMP_SLE}},
+    {"gt", {llvm::CmpInst::ICMP_UGT, llvm::CmpInst::ICMP_SGT}},
+    {"ge", {llvm::CmpInst::ICMP_UGE, llvm::CmpInst::ICMP_SGE}},
+    {"lo", {llvm::CmpInst::ICMP_ULT, llvm::CmpInst::ICMP_ULT}},
+    {"ls", {llvm::CmpInst::ICMP_ULE, llvm::CmpInst::ICMP_ULE}},
+    {"hi", {llvm::CmpInst::ICMP_UGT, llvm::CmpInst::ICMP_UGT}},
+    {"hs", {llvm::CmpInst::ICMP_UGE, llvm::CmpInst::ICMP_UGE}}};
 
 // The comparison is the first modifier that is one; the boolean operation comes after it.
 std::string comparison(const Op& op) {
@@ -31,7 +36,10 @@ V Emitter::compare_values(const Op& op, const std::string& cmp, V a, V b, ptx::T
   if (ptx::is_float(type)) {
     auto it = kFloatPredicates.find(cmp);
     if (it == kFloatPredicates.end()) unsupported(op);
-    if (op.in->has("ftz") && type == ptx::Type::kF32) { a = flush(a); b = flush(b); }
+    if (op.in->has("ftz") && type == ptx::Type::kF32) {
+      a = flush(a);
+      b = flush(b);
+    }
     return b_.CreateFCmp(it->second, a, b);
   }
   auto it = kIntPredicates.find(cmp);

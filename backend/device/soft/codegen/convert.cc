@@ -76,7 +76,8 @@ void Emitter::op_cvt(const Op& op) {
   if (to == T::kTf32) {
     if (from != T::kF32) unsupported(op);
     uint32_t mode = op.in->has("rz") ? 1 : op.in->has("rn") ? 2 : 0;
-    V v = lane_helper("bsw_cvt_tf32", {read(a, 32)}, b_.getInt32Ty(), {i32(mode | (op.in->has("relu") ? 4 : 0) | (op.in->has("satfinite") ? 8 : 0))});
+    V v = lane_helper("bsw_cvt_tf32", {read(a, 32)}, b_.getInt32Ty(),
+                      {i32(mode | (op.in->has("relu") ? 4 : 0) | (op.in->has("satfinite") ? 8 : 0))});
     return write(op, d, v);
   }
   bool to_float = plain_float(to), from_float = plain_float(from);
@@ -85,9 +86,12 @@ void Emitter::op_cvt(const Op& op) {
   bool sat = op.in->has("sat");
   if (!to_float && !from_float) {
     V v = read(a, from_bits, ptx::is_signed(from));
-    if (sat) v = saturate_int(v, from, to);
-    else if (to_bits > from_bits) v = ptx::is_signed(from) ? b_.CreateSExt(v, ity(to_bits)) : b_.CreateZExt(v, ity(to_bits));
-    else v = b_.CreateTrunc(v, ity(to_bits));
+    if (sat)
+      v = saturate_int(v, from, to);
+    else if (to_bits > from_bits)
+      v = ptx::is_signed(from) ? b_.CreateSExt(v, ity(to_bits)) : b_.CreateZExt(v, ity(to_bits));
+    else
+      v = b_.CreateTrunc(v, ity(to_bits));
     return write(op, d, v, ptx::is_signed(to));
   }
   if (!to_float) {
@@ -98,7 +102,8 @@ void Emitter::op_cvt(const Op& op) {
   if (!from_float) {
     V i = read(a, from_bits, ptx::is_signed(from));
     if (to == T::kF16 || to == T::kBf16) {
-      V f = from_bits == 64 ? int_to_odd_f64(i, from) : (ptx::is_signed(from) ? b_.CreateSIToFP(i, fty(64)) : b_.CreateUIToFP(i, fty(64)));
+      V f = from_bits == 64 ? int_to_odd_f64(i, from)
+                            : (ptx::is_signed(from) ? b_.CreateSIToFP(i, fty(64)) : b_.CreateUIToFP(i, fty(64)));
       if (sat) f = finish_float(op, f);
       return write(op, d, float_narrow(op, f, to));
     }
@@ -188,7 +193,8 @@ void Emitter::cvt_from_fp8(const Op& op) {
   T to = op.in->type(0), from = op.in->type(1);
   if (to != T::kF16x2) unsupported(op);
   uint32_t format = (from == T::kE4m3x2 ? 0 : 1) | (op.in->has("relu") ? 2 : 0);
-  write(op, op.args.at(0), lane_helper("bsw_cvt_f16x2_fp8x2", {read(op.args.at(1), 16)}, b_.getInt32Ty(), {i32(format)}));
+  write(op, op.args.at(0),
+        lane_helper("bsw_cvt_f16x2_fp8x2", {read(op.args.at(1), 16)}, b_.getInt32Ty(), {i32(format)}));
 }
 
 // cvt.pack.sat.convertType.abType{.cType} d, a, b{, c}
@@ -196,10 +202,22 @@ void Emitter::op_cvt_pack(const Op& op) {
   T to = op.in->type(0), from = op.in->type(1);
   unsigned bits = 0;
   for (auto& m : op.in->modifiers) {
-    if (m == "u16" || m == "s16") { bits = 16; break; }
-    if (m == "u8" || m == "s8") { bits = 8; break; }
-    if (m == "u4" || m == "s4") { bits = 4; break; }
-    if (m == "u2" || m == "s2") { bits = 2; break; }
+    if (m == "u16" || m == "s16") {
+      bits = 16;
+      break;
+    }
+    if (m == "u8" || m == "s8") {
+      bits = 8;
+      break;
+    }
+    if (m == "u4" || m == "s4") {
+      bits = 4;
+      break;
+    }
+    if (m == "u2" || m == "s2") {
+      bits = 2;
+      break;
+    }
   }
   if (bits < 8 || ptx::bits_of(to) != bits || ptx::bits_of(from) != 32) unsupported(op);
   auto clamp = [&](V v) {

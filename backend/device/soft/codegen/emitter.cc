@@ -9,8 +9,14 @@
 namespace bandsaw::soft {
 
 Emitter::Emitter(ModuleContext* module, const FlatFunction& function, uint32_t shared_base, uint32_t frame_bytes)
-    : m_(module), f_(function), a_(analyse(function)), shared_base_(shared_base), frame_bytes_(frame_bytes),
-      entry_(function.source->entry), c_(*module->context), b_(*module->context) {
+    : m_(module),
+      f_(function),
+      a_(analyse(function)),
+      shared_base_(shared_base),
+      frame_bytes_(frame_bytes),
+      entry_(function.source->entry),
+      c_(*module->context),
+      b_(*module->context) {
   for (auto& block : f_.blocks)
     for (auto& op : block.ops) accesses_ += op.in->opcode == "ld" || op.in->opcode == "st";
 }
@@ -71,8 +77,9 @@ void Emitter::create_function() {
     arguments_ = fn_->getArg(2);
     results_ = fn_->getArg(3);
     frame_ = fn_->getArg(4);
-    call_helper("bsw_enter", vd, {warp_, b_.CreateAdd(frame_, i32(frame_bytes_)),
-                                  b_.CreatePtrToInt(intrinsic(llvm::Intrinsic::frameaddress, {i32(0)}), b_.getInt64Ty())});
+    call_helper("bsw_enter", vd,
+                {warp_, b_.CreateAdd(frame_, i32(frame_bytes_)),
+                 b_.CreatePtrToInt(intrinsic(llvm::Intrinsic::frameaddress, {i32(0)}), b_.getInt64Ty())});
   }
   b_.CreateStore(active, active_slot_);
   b_.CreateStore(active, mask_slot_);
@@ -95,7 +102,9 @@ llvm::Type* Emitter::int_type(unsigned bits, bool vector) const {
 }
 
 llvm::Type* Emitter::float_type(unsigned bits, bool vector) const {
-  llvm::Type* t = bits == 64 ? llvm::Type::getDoubleTy(c_) : bits == 16 ? llvm::Type::getHalfTy(c_) : llvm::Type::getFloatTy(c_);
+  llvm::Type* t = bits == 64   ? llvm::Type::getDoubleTy(c_)
+                  : bits == 16 ? llvm::Type::getHalfTy(c_)
+                               : llvm::Type::getFloatTy(c_);
   return vector ? llvm::FixedVectorType::get(t, kLanes) : t;
 }
 
@@ -283,8 +292,10 @@ void Emitter::write(const Op& op, const Arg& arg, V value, bool sign) {
 void Emitter::store_reg(const Op& op, int reg, V value) {
   V slot = slots_[reg];
   bool varying = a_.varying[reg];
-  if (varying) value = splat(value);
-  else if (value->getType()->isVectorTy()) value = scalar_of(value);
+  if (varying)
+    value = splat(value);
+  else if (value->getType()->isVectorTy())
+    value = scalar_of(value);
   bool blend = a_.needs_blend(block_, reg);
   if (op.guard >= 0) {
     V old = read_reg(reg);
@@ -340,7 +351,8 @@ V Emitter::call_helper(const std::string& name, llvm::Type* result, std::vector<
   return call;
 }
 
-V Emitter::lane_helper(const std::string& name, std::vector<V> inputs, llvm::Type* element_result, std::vector<V> extra) {
+V Emitter::lane_helper(const std::string& name, std::vector<V> inputs, llvm::Type* element_result,
+                       std::vector<V> extra) {
   std::vector<V> args;
   int n = 0;
   for (V in : inputs) {
@@ -360,8 +372,10 @@ V Emitter::lane_helper(const std::string& name, std::vector<V> inputs, llvm::Typ
 
 V Emitter::intrinsic(llvm::Intrinsic::ID id, std::vector<V> args) {
   std::vector<llvm::Type*> types;
-  if (id == llvm::Intrinsic::frameaddress) types.push_back(b_.getPtrTy());
-  else types.push_back(args[0]->getType());
+  if (id == llvm::Intrinsic::frameaddress)
+    types.push_back(b_.getPtrTy());
+  else
+    types.push_back(args[0]->getType());
   return b_.CreateIntrinsic(id, types, args);
 }
 

@@ -61,10 +61,10 @@ class Emitter {
   V shape(V v) { return vec_ ? splat(v) : v; }
   V iota(unsigned bits, unsigned groups = 1, uint64_t step = 1);
   V read_reg(int reg);
-  V read(const Arg& arg, unsigned bits, bool sign = false);   // integer of the op's width
-  V read_pred(const Arg& arg);                                // i1
-  V read_float(const Op& op, const Arg& arg, ptx::Type type); // f32, f64; f16 and bf16 widened to f32
-  V read_address_constant(const Op& op, const Arg& arg);      // mov of a symbol
+  V read(const Arg& arg, unsigned bits, bool sign = false);              // integer of the op's width
+  V read_pred(const Arg& arg);                                           // i1
+  V read_float(const Op& op, const Arg& arg, ptx::Type type);            // f32, f64; f16 and bf16 widened to f32
+  V read_address_constant(const Op& op, const Arg& arg);                 // mov of a symbol
   void write(const Op& op, const Arg& arg, V value, bool sign = false);  // integer or i1, any width
   void write_float(const Op& op, const Arg& arg, V value, ptx::Type type);
   void store_reg(const Op& op, int reg, V value);
@@ -90,7 +90,7 @@ class Emitter {
   void emit_terminator(int block, const Op* op);
   void emit_sync_head(int block);
   void go(int from, int to, V mask);
-  void leave(int from, V mask);          // lanes arrived at their region's stop or end
+  void leave(int from, V mask);  // lanes arrived at their region's stop or end
   void enter_region_or_go(int from, int to);
   void diverge(int from, const std::vector<std::pair<int, V>>& targets);
   void emit_dispatchers();
@@ -103,10 +103,10 @@ class Emitter {
 
   // memory.cc and access.cc
   struct Location {
-    V address = nullptr;     // i64 or <32 x i64>; shared and local: offset in the space
-    uint64_t offset = 0;     // added to it
+    V address = nullptr;  // i64 or <32 x i64>; shared and local: offset in the space
+    uint64_t offset = 0;  // added to it
     ptx::Space space{};
-    bool narrow = false;     // a 32-bit address
+    bool narrow = false;  // a 32-bit address
     // Where the address is a uniform base plus scaled 32-bit lane indices (indexed.cc): the same thing in parts.
     V index = nullptr, base = nullptr;  // <32 x i32>, i64
     uint64_t scale = 0;
@@ -163,7 +163,7 @@ class Emitter {
   void op_shift(const Op& op);
   void op_shf(const Op& op);
   void op_lop3(const Op& op);
-  void op_count(const Op& op);   // popc clz brev bfind
+  void op_count(const Op& op);     // popc clz brev bfind
   void op_bitfield(const Op& op);  // bfe bfi bmsk szext
   void op_prmt(const Op& op);
   void op_dot(const Op& op);
@@ -242,7 +242,8 @@ class Emitter {
 
   // calls.cc
   void op_call(const Op& op);
-  bool call_builtin(const Op& op, const std::string& name, const std::vector<Arg>& returns, const std::vector<Arg>& args);
+  bool call_builtin(const Op& op, const std::string& name, const std::vector<Arg>& returns,
+                    const std::vector<Arg>& args);
   llvm::Function* indirect_function(const std::string& sig);
   void refresh_after_call(const Op& op);
   static std::vector<uint64_t> layout(const std::vector<const ptx::Variable*>& v, uint64_t* total);
@@ -252,7 +253,7 @@ class Emitter {
   Analysis a_;
   uint32_t shared_base_, frame_bytes_;
   bool entry_;
-  size_t accesses_ = 0;       // ld and st instructions: many make inline gathers too long to compile
+  size_t accesses_ = 0;  // ld and st instructions: many make inline gathers too long to compile
   llvm::LLVMContext& c_;
   llvm::IRBuilder<> b_;
   llvm::Function* fn_ = nullptr;
@@ -261,11 +262,12 @@ class Emitter {
   V local_base_ = nullptr, shared_ptr_ = nullptr, shared_bytes_ = nullptr, cancelled_ = nullptr, parameters_ = nullptr;
   V spin_counter_ = nullptr, arrived_slot_ = nullptr;
   std::vector<V> slots_;
-  mutable std::vector<std::pair<const Op*, int>> definitions_;  // per register: its only definition and that one's block
+  mutable std::vector<std::pair<const Op*, int>>
+      definitions_;  // per register: its only definition and that one's block
   std::vector<llvm::BasicBlock*> blocks_;
   struct RegionState {
-    V pending = nullptr;   // i32 array
-    V bits = nullptr;      // iN slot
+    V pending = nullptr;  // i32 array
+    V bits = nullptr;     // iN slot
     V parked = nullptr, force = nullptr, boost = nullptr, from = nullptr, picks = nullptr;
     llvm::Type* bits_type = nullptr;
     llvm::BasicBlock* dispatch = nullptr;
@@ -274,11 +276,11 @@ class Emitter {
   llvm::BasicBlock* finish_ = nullptr;
   std::map<const Place*, V> param_slots_;
   std::map<std::string, V> scratch_;
-  V mask_ = nullptr;          // i32: lanes that run the current block
+  V mask_ = nullptr;  // i32: lanes that run the current block
   int block_ = -1;
   const Op* op_ = nullptr;
   bool vec_ = false;
-  bool ended_ = false;        // the current op emitted a terminator
+  bool ended_ = false;  // the current op emitted a terminator
 };
 
 }  // namespace bandsaw::soft

@@ -74,7 +74,8 @@ class Flattener {
   void add_parameters(const ptx::Function& source) {
     uint64_t offset = 0;
     for (const auto& v : source.parameters) {
-      if (v.space == ptx::Space::kReg) throw CompileError(v.place.line, ".reg parameters of functions are not supported");
+      if (v.space == ptx::Space::kReg)
+        throw CompileError(v.place.line, ".reg parameters of functions are not supported");
       Place* p = add_place(v, v.name);
       offset = align_up(offset, v.alignment());
       p->offset = offset;
@@ -169,8 +170,14 @@ class Flattener {
       f_.uses_exit = true;
     } else if (in.opcode == "call") {
       for (auto& a : op.args) {
-        if (a.kind == ArgKind::kFunction) { f_.callees.push_back(a.name); break; }
-        if (a.kind == ArgKind::kReg) { f_.indirect_calls = true; break; }
+        if (a.kind == ArgKind::kFunction) {
+          f_.callees.push_back(a.name);
+          break;
+        }
+        if (a.kind == ArgKind::kReg) {
+          f_.indirect_calls = true;
+          break;
+        }
       }
     }
     for (auto& a : op.args) {
@@ -180,8 +187,10 @@ class Flattener {
   }
   void note_place(const Place* p) {
     if (!p || p->space != ptx::Space::kShared) return;
-    if (p->dynamic_shared) f_.uses_dynamic_shared = true;
-    else if (module_->globals.contains(p->name) && module_->globals[p->name] == p) f_.uses_module_shared = true;
+    if (p->dynamic_shared)
+      f_.uses_dynamic_shared = true;
+    else if (module_->globals.contains(p->name) && module_->globals[p->name] == p)
+      f_.uses_module_shared = true;
   }
 
   int reg(const ptx::Register& r, const ptx::Scope& scope, uint32_t line) {

@@ -27,22 +27,35 @@ struct Place {
   std::string name;
   ptx::Space space{};
   uint64_t offset = 0, bytes = 0;
-  uint32_t number = 0;      // among the function's .param buffers
+  uint32_t number = 0;  // among the function's .param buffers
   bool dynamic_shared = false, extern_symbol = false;
 };
 
-enum class ArgKind : uint8_t { kNone, kReg, kInt, kFloat, kSreg, kVar, kFunction, kLabel, kSink, kVector, kAddress, kName };
+enum class ArgKind : uint8_t {
+  kNone,
+  kReg,
+  kInt,
+  kFloat,
+  kSreg,
+  kVar,
+  kFunction,
+  kLabel,
+  kSink,
+  kVector,
+  kAddress,
+  kName
+};
 
 struct Arg {
   ArgKind kind = ArgKind::kNone;
-  int reg = -1;               // kReg, or the base of kAddress
-  const Place* var = nullptr; // kVar, or the base of kAddress
-  uint64_t bits = 0;          // kInt; kFloat's bits; kAddress's and kVar's byte offset
-  bool is_double = false;     // kFloat
-  bool negated = false;       // !p, or -a
-  std::string name;           // kSreg, kFunction, kLabel, kName
-  std::string component;      // "x", "b0", "h1"
-  std::vector<Arg> elements;  // kVector; kAddress's extra operands
+  int reg = -1;                // kReg, or the base of kAddress
+  const Place* var = nullptr;  // kVar, or the base of kAddress
+  uint64_t bits = 0;           // kInt; kFloat's bits; kAddress's and kVar's byte offset
+  bool is_double = false;      // kFloat
+  bool negated = false;        // !p, or -a
+  std::string name;            // kSreg, kFunction, kLabel, kName
+  std::string component;       // "x", "b0", "h1"
+  std::vector<Arg> elements;   // kVector; kAddress's extra operands
 };
 
 struct Op {
@@ -61,9 +74,9 @@ struct Register {
 };
 
 struct FlatBlock {
-  std::vector<Op> ops;         // the terminator, if any, is the last one
-  std::vector<int> successors; // branch target(s) first, fallthrough last
-  bool sync_head = false;      // begins with an instruction that gathers lanes
+  std::vector<Op> ops;          // the terminator, if any, is the last one
+  std::vector<int> successors;  // branch target(s) first, fallthrough last
+  bool sync_head = false;       // begins with an instruction that gathers lanes
 };
 
 struct Prototype {
@@ -73,11 +86,11 @@ struct Prototype {
 struct FlatFunction {
   const ptx::Function* source = nullptr;
   std::vector<Register> registers;
-  std::vector<FlatBlock> blocks;  // 0 is the entry
+  std::vector<FlatBlock> blocks;      // 0 is the entry
   std::map<std::string, int> labels;  // unique label -> block
   std::map<std::string, std::vector<std::string>> branch_targets, call_targets;
   std::map<std::string, Prototype> prototypes;
-  std::vector<Place*> places;     // owned by the module
+  std::vector<Place*> places;  // owned by the module
   std::vector<Place*> parameters, returns;
   uint32_t local_bytes = 0, shared_bytes = 0, shared_align = 1;
   std::vector<std::string> callees;

@@ -24,7 +24,8 @@ std::string rounding_mode(const Op& op) {
 
 V Emitter::flush(V v) {
   bool f64 = v->getType()->getScalarSizeInBits() == 64;
-  V tiny = b_.CreateFCmpOLT(intrinsic(llvm::Intrinsic::fabs, {v}), llvm::ConstantFP::get(v->getType(), f64 ? DBL_MIN : FLT_MIN));
+  V tiny = b_.CreateFCmpOLT(intrinsic(llvm::Intrinsic::fabs, {v}),
+                            llvm::ConstantFP::get(v->getType(), f64 ? DBL_MIN : FLT_MIN));
   V zero = intrinsic(llvm::Intrinsic::copysign, {llvm::ConstantFP::get(v->getType(), 0.0), v});
   return b_.CreateSelect(tiny, zero, v);
 }
@@ -47,7 +48,8 @@ V Emitter::finish_float(const Op& op, V v) {
 // One operation with a directed rounding mode on f32 or f64 operands.
 V Emitter::rounded(const std::string& code, const std::string& mode, std::vector<V> args, unsigned bits) {
   if (!m_->avx512) {
-    return b_.CreateBitCast(lane_helper("bsw_" + code + "_" + mode + "_f" + std::to_string(bits), args, b_.getIntNTy(bits)), fty(bits));
+    return b_.CreateBitCast(
+        lane_helper("bsw_" + code + "_" + mode + "_f" + std::to_string(bits), args, b_.getIntNTy(bits)), fty(bits));
   }
   using namespace llvm;
   bool f64 = bits == 64;
@@ -73,7 +75,10 @@ V Emitter::rounded(const std::string& code, const std::string& mode, std::vector
     SmallVector<int> widen(32, -1);
     for (int i = 0; i < step; ++i) widen[i] = i;
     V wide = b_.CreateShuffleVector(r, widen);
-    if (!result) { result = wide; continue; }
+    if (!result) {
+      result = wide;
+      continue;
+    }
     SmallVector<int> join;
     for (int i = 0; i < 32; ++i) join.push_back(i < at ? i : i < at + step ? 32 + i - at : -1);
     result = b_.CreateShuffleVector(result, wide, join);
@@ -83,14 +88,22 @@ V Emitter::rounded(const std::string& code, const std::string& mode, std::vector
 
 V Emitter::float_binary(const Op& op, const std::string& code, V a, V b, ptx::Type type) {
   bool f32 = type == ptx::Type::kF32;
-  if (op.in->has("ftz") && f32) { a = flush(a); b = flush(b); }
+  if (op.in->has("ftz") && f32) {
+    a = flush(a);
+    b = flush(b);
+  }
   std::string mode = rounding_mode(op);
   V r;
-  if (mode != "rn" && !is_half(type)) r = rounded(code, mode, {a, b}, f32 ? 32 : 64);
-  else if (code == "add") r = b_.CreateFAdd(a, b);
-  else if (code == "sub") r = b_.CreateFSub(a, b);
-  else if (code == "mul") r = b_.CreateFMul(a, b);
-  else r = b_.CreateFDiv(a, b);
+  if (mode != "rn" && !is_half(type))
+    r = rounded(code, mode, {a, b}, f32 ? 32 : 64);
+  else if (code == "add")
+    r = b_.CreateFAdd(a, b);
+  else if (code == "sub")
+    r = b_.CreateFSub(a, b);
+  else if (code == "mul")
+    r = b_.CreateFMul(a, b);
+  else
+    r = b_.CreateFDiv(a, b);
   return finish_float(op, r);
 }
 
@@ -119,7 +132,8 @@ void Emitter::float_arith(const Op& op) {
     V a = read_float(op, op.args.at(1), other), b = read_float(op, op.args.at(2), type);
     return write_float(op, op.args[0], float_binary(op, code, a, b, type), type);
   }
-  if (ptx::bits_of(type) > 64 || (type != ptx::Type::kF32 && type != ptx::Type::kF64 && !is_half(type))) unsupported(op);
+  if (ptx::bits_of(type) > 64 || (type != ptx::Type::kF32 && type != ptx::Type::kF64 && !is_half(type)))
+    unsupported(op);
   V a = read_float(op, op.args.at(1), type), b = read_float(op, op.args.at(2), type);
   write_float(op, op.args[0], float_binary(op, code, a, b, type), type);
 }
@@ -146,7 +160,11 @@ V Emitter::float_fma(const Op& op, V a, V b, V c, ptx::Type type) {
     return finish_float(op, sum);
   }
   bool f32 = type == ptx::Type::kF32;
-  if (op.in->has("ftz") && f32) { a = flush(a); b = flush(b); c = flush(c); }
+  if (op.in->has("ftz") && f32) {
+    a = flush(a);
+    b = flush(b);
+    c = flush(c);
+  }
   std::string mode = rounding_mode(op);
   V r = mode == "rn" ? intrinsic(llvm::Intrinsic::fma, {a, b, c}) : rounded("fma", mode, {a, b, c}, f32 ? 32 : 64);
   return finish_float(op, r);
@@ -158,11 +176,13 @@ void Emitter::op_fma(const Op& op) {
     return packed_halves(op, 3, [&](std::vector<V> v, ptx::Type t) { return float_fma(op, v[0], v[1], v[2], t); });
   if (op.in->type_count() > 1 && op.in->type(1) != type) {
     ptx::Type other = op.in->type(1);
-    V a = read_float(op, op.args.at(1), other), b = read_float(op, op.args.at(2), other), c = read_float(op, op.args.at(3), type);
+    V a = read_float(op, op.args.at(1), other), b = read_float(op, op.args.at(2), other),
+      c = read_float(op, op.args.at(3), type);
     return write_float(op, op.args[0], float_fma(op, a, b, c, type), type);
   }
   if (type != ptx::Type::kF32 && type != ptx::Type::kF64 && !is_half(type)) unsupported(op);
-  V a = read_float(op, op.args.at(1), type), b = read_float(op, op.args.at(2), type), c = read_float(op, op.args.at(3), type);
+  V a = read_float(op, op.args.at(1), type), b = read_float(op, op.args.at(2), type),
+    c = read_float(op, op.args.at(3), type);
   write_float(op, op.args[0], float_fma(op, a, b, c, type), type);
 }
 
@@ -191,7 +211,8 @@ V Emitter::unary_value(const Op& op, V a, ptx::Type type) {
   } else {
     r = b_.CreateBitCast(lane_helper("bsw_" + code + "_f32", {a}, b_.getInt32Ty()), fty(32));
   }
-  if (f64 && op.in->has("approx") && op.in->has("ftz")) {  // gross approximation: the low word is zero, subnormals are flushed
+  if (f64 && op.in->has("approx") &&
+      op.in->has("ftz")) {  // gross approximation: the low word is zero, subnormals are flushed
     V bits = b_.CreateAnd(int_of(flush(r)), konst(0xffffffff00000000ull, 64));
     V nan = b_.CreateFCmpUNO(r, r);
     r = b_.CreateSelect(nan, r, b_.CreateBitCast(bits, fty(64)));
@@ -201,7 +222,8 @@ V Emitter::unary_value(const Op& op, V a, ptx::Type type) {
 
 void Emitter::op_float_unary(const Op& op) {
   ptx::Type type = op.in->type();
-  if (is_packed(type)) return packed_halves(op, 1, [&](std::vector<V> v, ptx::Type t) { return unary_value(op, v[0], t); });
+  if (is_packed(type))
+    return packed_halves(op, 1, [&](std::vector<V> v, ptx::Type t) { return unary_value(op, v[0], t); });
   if (type != ptx::Type::kF32 && type != ptx::Type::kF64 && !is_half(type)) unsupported(op);
   write_float(op, op.args.at(0), unary_value(op, read_float(op, op.args.at(1), type), type), type);
 }
@@ -222,16 +244,21 @@ void Emitter::op_testp(const Op& op) {
   V smallest = fkonst(bits == 64 ? DBL_MIN : FLT_MIN, bits);
   V nan = b_.CreateFCmpUNO(v, v), inf = b_.CreateFCmpOEQ(magnitude, infinity);
   V r;
-  if (op.in->has("finite")) r = b_.CreateFCmpOLT(magnitude, infinity);
-  else if (op.in->has("infinite")) r = inf;
-  else if (op.in->has("number")) r = b_.CreateNot(nan);
-  else if (op.in->has("notanumber")) r = nan;
+  if (op.in->has("finite"))
+    r = b_.CreateFCmpOLT(magnitude, infinity);
+  else if (op.in->has("infinite"))
+    r = inf;
+  else if (op.in->has("number"))
+    r = b_.CreateNot(nan);
+  else if (op.in->has("notanumber"))
+    r = nan;
   else if (op.in->has("normal"))  // zero counts as normal on the hardware
     r = b_.CreateAnd(b_.CreateFCmpOLT(magnitude, infinity),
                      b_.CreateOr(b_.CreateFCmpOGE(magnitude, smallest), b_.CreateFCmpOEQ(magnitude, fkonst(0, bits))));
   else if (op.in->has("subnormal"))
     r = b_.CreateAnd(b_.CreateFCmpOLT(magnitude, smallest), b_.CreateFCmpONE(magnitude, fkonst(0, bits)));
-  else unsupported(op);
+  else
+    unsupported(op);
   write(op, op.args[0], r);
 }
 
@@ -254,7 +281,8 @@ V Emitter::min_max_value(const Op& op, V a, V b, bool is_min) {
   V nan_a = b_.CreateFCmpUNO(a, a), nan_b = b_.CreateFCmpUNO(b, b);
   r = b_.CreateSelect(nan_b, a, r);
   if (sign) r = b_.CreateBitCast(b_.CreateOr(int_of(r), sign), t);
-  V canonical = b_.CreateBitCast(llvm::ConstantInt::get(int_type(bits, vector), bits == 64 ? 0x7fffffffffffffffull : 0x7fffffffull), t);
+  V canonical = b_.CreateBitCast(
+      llvm::ConstantInt::get(int_type(bits, vector), bits == 64 ? 0x7fffffffffffffffull : 0x7fffffffull), t);
   V nan = op.in->has("NaN") ? b_.CreateOr(nan_a, nan_b) : b_.CreateAnd(nan_a, nan_b);
   return b_.CreateSelect(nan, canonical, r);
 }

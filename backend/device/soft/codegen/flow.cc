@@ -9,8 +9,8 @@
 namespace bandsaw::soft {
 namespace {
 
-constexpr uint32_t kGroupTurn = 64;    // picks until another group of a rotating region gets its turn
-constexpr uint32_t kSpinsToYield = 32; // iterations of a loop that may wait for others
+constexpr uint32_t kGroupTurn = 64;     // picks until another group of a rotating region gets its turn
+constexpr uint32_t kSpinsToYield = 32;  // iterations of a loop that may wait for others
 
 }  // namespace
 
@@ -122,7 +122,10 @@ void Emitter::emit_terminator(int block, const Op* op) {
       rest = b_.CreateAnd(rest, b_.CreateNot(here));
       bool merged = false;
       for (auto& t : targets)
-        if (t.first == next[i]) { t.second = b_.CreateOr(t.second, here); merged = true; }
+        if (t.first == next[i]) {
+          t.second = b_.CreateOr(t.second, here);
+          merged = true;
+        }
       if (!merged) targets.push_back({next[i], here});
     }
     return diverge(block, targets);
@@ -170,9 +173,7 @@ void Emitter::kill_lanes(V mask, bool exit) {
 }
 
 // The current group is gone: another group of the region runs, or the function is done.
-void Emitter::finish_if_empty() {
-  b_.CreateBr(a_.partial(block_) ? regions_[a_.region_of[block_]].dispatch : finish_);
-}
+void Emitter::finish_if_empty() { b_.CreateBr(a_.partial(block_) ? regions_[a_.region_of[block_]].dispatch : finish_); }
 
 void Emitter::back_edge(int from) {
   auto* bad = llvm::BasicBlock::Create(c_, "cancel", fn_);
@@ -377,12 +378,14 @@ void Emitter::emit_sync_head(int block) {
   V active = b_.CreateLoad(b_.getInt32Ty(), active_slot_);
   V member = active;
   const std::string& code = op.in->opcode;
-  if (code != "bar" && code != "barrier" && code != "mma" && code != "ldmatrix" && code != "stmatrix" && code != "wmma" &&
-      code != "movmatrix") {
+  if (code != "bar" && code != "barrier" && code != "mma" && code != "ldmatrix" && code != "stmatrix" &&
+      code != "wmma" && code != "movmatrix") {
     vec_ = false;
     const Arg& a = op.args.back();
-    if (a.kind == ArgKind::kReg) member = scalar_of(read_reg(a.reg));
-    else member = read(a, 32);
+    if (a.kind == ArgKind::kReg)
+      member = scalar_of(read_reg(a.reg));
+    else
+      member = read(a, 32);
   } else if (op.in->has("warp")) {
     vec_ = false;
     const Arg& a = op.args.back();

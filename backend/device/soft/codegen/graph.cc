@@ -7,7 +7,11 @@ namespace bandsaw::soft {
 std::vector<int> reverse_post_order(const Graph& graph, const std::vector<int>& rank) {
   std::vector<int> order;
   std::vector<uint8_t> seen(graph.size());
-  struct Frame { std::vector<int> next; size_t i; int block; };
+  struct Frame {
+    std::vector<int> next;
+    size_t i;
+    int block;
+  };
   auto sorted = [&](int b) {
     std::vector<int> next = graph[b];
     std::stable_sort(next.begin(), next.end(), [&](int x, int y) { return rank[x] < rank[y]; });
@@ -45,7 +49,10 @@ std::vector<int> dominators(const Graph& graph, const std::vector<int>& order, c
       int best = -1;
       for (int p : predecessors[order[i]]) {
         if (idom[p] < 0) continue;
-        if (best < 0) { best = p; continue; }
+        if (best < 0) {
+          best = p;
+          continue;
+        }
         int a = p, b = best;
         while (a != b) {
           while (position[a] > position[b]) a = idom[a];
@@ -53,7 +60,10 @@ std::vector<int> dominators(const Graph& graph, const std::vector<int>& order, c
         }
         best = a;
       }
-      if (idom[order[i]] != best) { idom[order[i]] = best; changed = true; }
+      if (idom[order[i]] != best) {
+        idom[order[i]] = best;
+        changed = true;
+      }
     }
   }
   idom[order[0]] = -1;
@@ -93,7 +103,10 @@ std::vector<int> loop_depths(const Graph& graph, const std::vector<int>& order, 
 std::vector<int> components(const Graph& graph, const std::vector<bool>& included, std::vector<bool>* cyclic) {
   int n = static_cast<int>(graph.size()), counter = 0, count = 0;
   std::vector<int> index(n, -1), low(n), component(n, -1), stack;
-  struct Frame { int b; size_t i; };
+  struct Frame {
+    int b;
+    size_t i;
+  };
   cyclic->clear();
   for (int root = 0; root < n; ++root) {
     if (!included[root] || index[root] >= 0) continue;
@@ -140,7 +153,10 @@ std::vector<BitSet> meeting_blocks(const Graph& graph, const std::vector<int>& o
       BitSet set(graph.size(), true);
       for (int s : graph[*it]) set.intersect(sets[s]);
       set.set(*it);
-      if (!(set == sets[*it])) { sets[*it] = std::move(set); changed = true; }
+      if (!(set == sets[*it])) {
+        sets[*it] = std::move(set);
+        changed = true;
+      }
     }
   }
   return sets;

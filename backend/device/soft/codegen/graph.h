@@ -14,7 +14,9 @@ class BitSet {
   explicit BitSet(size_t bits = 0, bool value = false) : words_((bits + 63) / 64, value ? ~0ull : 0) {}
   bool operator[](size_t i) const { return words_[i / 64] >> (i % 64) & 1; }
   void set(size_t i) { words_[i / 64] |= 1ull << (i % 64); }
-  void intersect(const BitSet& o) { for (size_t i = 0; i < words_.size(); ++i) words_[i] &= o.words_[i]; }
+  void intersect(const BitSet& o) {
+    for (size_t i = 0; i < words_.size(); ++i) words_[i] &= o.words_[i];
+  }
   bool operator==(const BitSet&) const = default;
 
  private:

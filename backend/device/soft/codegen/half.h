@@ -27,17 +27,27 @@ inline uint16_t narrow(double f, int mantissa, int exponent_bits, Rounding mode)
   double scaled = std::ldexp(magnitude, -ulp), whole = std::floor(scaled), rest = scaled - whole;
   bool up = false;
   switch (mode) {
-    case Rounding::kNearest: up = rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) != 0); break;
-    case Rounding::kZero: break;
-    case Rounding::kDown: up = sign && rest > 0; break;
-    case Rounding::kUp: up = !sign && rest > 0; break;
+    case Rounding::kNearest:
+      up = rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) != 0);
+      break;
+    case Rounding::kZero:
+      break;
+    case Rounding::kDown:
+      up = sign && rest > 0;
+      break;
+    case Rounding::kUp:
+      up = !sign && rest > 0;
+      break;
   }
   uint64_t units = static_cast<uint64_t>(whole) + up;
   uint64_t value;  // exponent field and mantissa grow into each other
-  if (exponent < min_exponent) value = units;
-  else value = (static_cast<uint64_t>(exponent - min_exponent) << mantissa) + units;
+  if (exponent < min_exponent)
+    value = units;
+  else
+    value = (static_cast<uint64_t>(exponent - min_exponent) << mantissa) + units;
   if (value >= infinity) {
-    bool to_infinity = mode == Rounding::kNearest || (mode == Rounding::kUp && !sign) || (mode == Rounding::kDown && sign);
+    bool to_infinity =
+        mode == Rounding::kNearest || (mode == Rounding::kUp && !sign) || (mode == Rounding::kDown && sign);
     value = to_infinity ? infinity : infinity - 1;
   }
   return sign | static_cast<uint16_t>(value);

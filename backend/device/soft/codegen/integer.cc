@@ -28,12 +28,15 @@ void Emitter::op_add_sub(const Op& op) {
   if (op.in->has("cc")) return op_carry(op);
   bool add = op.in->opcode == "add";
   if (packed16(type))
-    return packed_integers(op, 2, [&](std::vector<V> v) { return add ? b_.CreateAdd(v[0], v[1]) : b_.CreateSub(v[0], v[1]); });
+    return packed_integers(op, 2,
+                           [&](std::vector<V> v) { return add ? b_.CreateAdd(v[0], v[1]) : b_.CreateSub(v[0], v[1]); });
   unsigned bits = ptx::bits_of(type);
   V a = read(op.args.at(1), bits), b = read(op.args.at(2), bits);
   V r;
-  if (op.in->has("sat")) r = intrinsic(add ? llvm::Intrinsic::sadd_sat : llvm::Intrinsic::ssub_sat, {a, b});
-  else r = add ? b_.CreateAdd(a, b) : b_.CreateSub(a, b);
+  if (op.in->has("sat"))
+    r = intrinsic(add ? llvm::Intrinsic::sadd_sat : llvm::Intrinsic::ssub_sat, {a, b});
+  else
+    r = add ? b_.CreateAdd(a, b) : b_.CreateSub(a, b);
   write(op, op.args[0], r, ptx::is_signed(type));
 }
 
@@ -67,7 +70,8 @@ V Emitter::high_product64(V a, V b, bool sign) {
   V al = b_.CreateAnd(a, mask), ah = b_.CreateLShr(a, 32), bl = b_.CreateAnd(b, mask), bh = b_.CreateLShr(b, 32);
   V ll = b_.CreateMul(al, bl), lh = b_.CreateMul(al, bh), hl = b_.CreateMul(ah, bl), hh = b_.CreateMul(ah, bh);
   V middle = b_.CreateAdd(b_.CreateAdd(b_.CreateLShr(ll, 32), b_.CreateAnd(lh, mask)), b_.CreateAnd(hl, mask));
-  V high = b_.CreateAdd(b_.CreateAdd(hh, b_.CreateLShr(lh, 32)), b_.CreateAdd(b_.CreateLShr(hl, 32), b_.CreateLShr(middle, 32)));
+  V high = b_.CreateAdd(b_.CreateAdd(hh, b_.CreateLShr(lh, 32)),
+                        b_.CreateAdd(b_.CreateLShr(hl, 32), b_.CreateLShr(middle, 32)));
   if (!sign) return high;
   high = b_.CreateSub(high, b_.CreateAnd(b_.CreateAShr(a, 63), b));
   return b_.CreateSub(high, b_.CreateAnd(b_.CreateAShr(b, 63), a));
@@ -132,7 +136,8 @@ void Emitter::op_div_rem(const Op& op) {
   unsigned bits = ptx::bits_of(type);
   V a = read(op.args.at(1), bits), b = read(op.args.at(2), bits);
   if (vec_) {
-    std::string name = std::string("bsw_") + (div ? "div_" : "rem_") + (ptx::is_signed(type) ? "s" : "u") + std::to_string(bits);
+    std::string name =
+        std::string("bsw_") + (div ? "div_" : "rem_") + (ptx::is_signed(type) ? "s" : "u") + std::to_string(bits);
     return write(op, op.args[0], lane_helper(name, {a, b}, b_.getIntNTy(bits)), ptx::is_signed(type));
   }
   V zero = b_.CreateICmpEQ(b, konst(0, bits));
@@ -171,7 +176,8 @@ void Emitter::op_min_max(const Op& op) {
   ptx::Type type = op.in->type();
   if (ptx::is_float(type)) return float_min_max(op);
   bool min = op.in->opcode == "min", sign = ptx::is_signed(type);
-  auto id = sign ? (min ? llvm::Intrinsic::smin : llvm::Intrinsic::smax) : (min ? llvm::Intrinsic::umin : llvm::Intrinsic::umax);
+  auto id = sign ? (min ? llvm::Intrinsic::smin : llvm::Intrinsic::smax)
+                 : (min ? llvm::Intrinsic::umin : llvm::Intrinsic::umax);
   auto one = [&](V a, V b) {
     V r = intrinsic(id, {a, b});
     if (op.in->has("relu")) r = intrinsic(llvm::Intrinsic::smax, {r, llvm::Constant::getNullValue(r->getType())});

@@ -147,7 +147,8 @@ std::vector<char> Target::emit(llvm::Module* module) {
   return {object.begin(), object.end()};
 }
 
-std::unique_ptr<LoadedObject> load_object(const std::vector<char>& object, const std::map<std::string, uint64_t>& symbols,
+std::unique_ptr<LoadedObject> load_object(const std::vector<char>& object,
+                                          const std::map<std::string, uint64_t>& symbols,
                                           const std::vector<std::string>& wanted, std::string* error) {
   initialise_once();
   auto fail = [&](llvm::Error e) -> std::unique_ptr<LoadedObject> {

@@ -11,7 +11,7 @@
 namespace llvm {
 class Module;
 class TargetMachine;
-}
+}  // namespace llvm
 
 namespace bandsaw::soft {
 
@@ -38,7 +38,8 @@ class LoadedObject {
   virtual ~LoadedObject() = default;
   virtual void* find(const std::string& symbol) const = 0;  // nullptr if absent
 };
-std::unique_ptr<LoadedObject> load_object(const std::vector<char>& object, const std::map<std::string, uint64_t>& symbols,
+std::unique_ptr<LoadedObject> load_object(const std::vector<char>& object,
+                                          const std::map<std::string, uint64_t>& symbols,
                                           const std::vector<std::string>& wanted, std::string* error);
 
 }  // namespace bandsaw::soft

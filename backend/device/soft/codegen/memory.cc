@@ -23,8 +23,10 @@ Emitter::Location Emitter::locate(const Op& op, const Arg& arg, ptx::Space space
     l.address = b_.CreateZExt(read_address_constant(op, base), b_.getInt64Ty());
     // A variable named without a space in the instruction is a generic address.
     if (space == ptx::Space::kNone) {
-      if (arg.var->space == ptx::Space::kShared || arg.var->space == ptx::Space::kLocal) l.space = arg.var->space;
-      else l.space = ptx::Space::kGlobal;
+      if (arg.var->space == ptx::Space::kShared || arg.var->space == ptx::Space::kLocal)
+        l.space = arg.var->space;
+      else
+        l.space = ptx::Space::kGlobal;
     }
   } else {
     l.address = i64(0);
@@ -53,7 +55,8 @@ V Emitter::read_address_constant(const Op& op, const Arg& arg) {
       }
       break;
     case ptx::Space::kLocal:
-      if (m_->flat->globals.contains(p->name) && m_->flat->globals.at(p->name) == p) unsupported(op, ".local at module scope");
+      if (m_->flat->globals.contains(p->name) && m_->flat->globals.at(p->name) == p)
+        unsupported(op, ".local at module scope");
       base = b_.CreateAdd(b_.CreateZExt(frame_, b_.getInt64Ty()), i64(p->offset));
       break;
     case ptx::Space::kParam: {
@@ -64,7 +67,9 @@ V Emitter::read_address_constant(const Op& op, const Arg& arg) {
     case ptx::Space::kGlobal:
     case ptx::Space::kConst: {
       auto* g = m_->module->getNamedGlobal("v." + p->name);
-      if (!g) g = new llvm::GlobalVariable(*m_->module, b_.getInt8Ty(), false, llvm::GlobalValue::ExternalLinkage, nullptr, "v." + p->name);
+      if (!g)
+        g = new llvm::GlobalVariable(*m_->module, b_.getInt8Ty(), false, llvm::GlobalValue::ExternalLinkage, nullptr,
+                                     "v." + p->name);
       base = b_.CreatePtrToInt(g, b_.getInt64Ty());
       break;
     }
@@ -139,8 +144,9 @@ V Emitter::param_slot(const Op&, const Place* place) {
   V& slot = param_slots_[place];
   if (!slot) {
     llvm::IRBuilder<> entry(&fn_->getEntryBlock(), fn_->getEntryBlock().begin());
-    llvm::Type* t = place->declaration->is_array() ? llvm::ArrayType::get(int_type(32, true), std::max(1u, param_words(place)))
-                                                   : int_type(ptx::bits_of(place->declaration->type), true);
+    llvm::Type* t = place->declaration->is_array()
+                        ? llvm::ArrayType::get(int_type(32, true), std::max(1u, param_words(place)))
+                        : int_type(ptx::bits_of(place->declaration->type), true);
     auto* a = entry.CreateAlloca(t, nullptr, place->name);
     a->setAlignment(llvm::Align(64));
     slot = a;
@@ -169,7 +175,8 @@ void Emitter::load_param(const Op& op) {
       for (unsigned i = 0; i < count; ++i) write(op, target(i), values[i], sign);
       return;
     }
-    if (from.bits > from.var->bytes || from.var->bytes - from.bits < uint64_t{bytes} * count) unsupported(op, "outside of the parameter");
+    if (from.bits > from.var->bytes || from.var->bytes - from.bits < uint64_t{bytes} * count)
+      unsupported(op, "outside of the parameter");
     for (unsigned i = 0; i < count; ++i) {
       V p = b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), parameters_, from.var->offset + from.bits + i * bytes);
       auto* load = b_.CreateAlignedLoad(b_.getIntNTy(bits), p, llvm::Align(1));
@@ -185,7 +192,8 @@ void Emitter::load_param(const Op& op) {
     uint64_t offset = 0;
     for (const Place* q : f_.parameters) {
       if (q == p) break;
-      offset += q->declaration->is_array() ? 128ull * std::max(1u, param_words(q)) : std::max<uint64_t>(64, q->bytes * kLanes);
+      offset += q->declaration->is_array() ? 128ull * std::max(1u, param_words(q))
+                                           : std::max<uint64_t>(64, q->bytes * kLanes);
     }
     slot = b_.CreateConstGEP1_64(b_.getInt8Ty(), arguments_, offset);
   } else {
@@ -198,9 +206,11 @@ void Emitter::load_param(const Op& op) {
     if (have > bits) v = b_.CreateTrunc(v, int_type(bits, true));
     return write(op, target(0), v, sign);
   }
-  if (from.bits > p->bytes || p->bytes - from.bits < uint64_t{bytes} * count) unsupported(op, "outside of the parameter");
+  if (from.bits > p->bytes || p->bytes - from.bits < uint64_t{bytes} * count)
+    unsupported(op, "outside of the parameter");
   auto word = [&](uint64_t i) {
-    return b_.CreateAlignedLoad(int_type(32, true), b_.CreateConstGEP1_64(b_.getInt8Ty(), slot, i * 128), llvm::Align(64));
+    return b_.CreateAlignedLoad(int_type(32, true), b_.CreateConstGEP1_64(b_.getInt8Ty(), slot, i * 128),
+                                llvm::Align(64));
   };
   for (unsigned i = 0; i < count; ++i) {
     uint64_t offset = from.bits + i * bytes;
@@ -256,7 +266,8 @@ void Emitter::store_param(const Op& op) {
       V old = b_.CreateAlignedLoad(int_type(32, true), where(offset / 4), llvm::Align(64));
       uint32_t field = ((bits == 8 ? 0xffu : 0xffffu) << shift);
       V fresh = b_.CreateShl(b_.CreateZExt(v, int_type(32, true)), shift);
-      put(b_.CreateOr(b_.CreateAnd(old, llvm::ConstantInt::get(old->getType(), ~field)), fresh), where(offset / 4), int_type(32, true));
+      put(b_.CreateOr(b_.CreateAnd(old, llvm::ConstantInt::get(old->getType(), ~field)), fresh), where(offset / 4),
+          int_type(32, true));
     }
   }
 }
@@ -289,7 +300,8 @@ void Emitter::op_cp_async(const Op& op) {
       source_bytes = read(op.args[3], 32);
     }
   }
-  V a = frame_scratch("addresses", 8 * kLanes), d = frame_scratch("data", 8ull * 8 * kLanes), n = frame_scratch("in0", 8 * kLanes);
+  V a = frame_scratch("addresses", 8 * kLanes), d = frame_scratch("data", 8ull * 8 * kLanes),
+    n = frame_scratch("in0", 8 * kLanes);
   b_.CreateStore(splat(address_of(from)), a);
   b_.CreateStore(splat(address_of(to)), d);
   b_.CreateStore(source_bytes, n);

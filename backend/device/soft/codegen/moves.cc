@@ -7,6 +7,7 @@ namespace bandsaw::soft {
 
 const std::map<std::string_view, Emitter::Handler>& Emitter::handlers() {
   using E = Emitter;
+  // clang-format off: a line for each would hide what belongs together
   static const std::map<std::string_view, Handler> table = {
       {"mov", &E::op_mov}, {"ld", &E::op_ld}, {"ldu", &E::op_ld}, {"st", &E::op_st},
       {"prefetch", &E::op_nothing}, {"prefetchu", &E::op_nothing}, {"discard", &E::op_nothing},
@@ -39,6 +40,7 @@ const std::map<std::string_view, Emitter::Handler>& Emitter::handlers() {
       {"vsub4", &E::op_video}, {"vavrg4", &E::op_video}, {"vabsdiff4", &E::op_video}, {"vmin4", &E::op_video},
       {"vmax4", &E::op_video}, {"vset4", &E::op_video},
   };
+  // clang-format on
   return table;
 }
 

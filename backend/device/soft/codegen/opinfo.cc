@@ -12,8 +12,10 @@ OpInfo op_info(const Op& op, bool entry) {
   const auto& in = *op.in;
   const std::string& code = in.opcode;
   static const std::set<std::string, std::less<>> none = {
-      "st", "red", "bra", "brx", "ret", "exit", "trap", "brkpt", "call", "membar", "fence", "prefetch", "prefetchu",
-      "nanosleep", "pmevent", "discard", "applypriority", "stmatrix", "setmaxnreg", "griddepcontrol", "cp", "wgmma", "stackrestore"};
+      "st",      "red",         "bra",           "brx",      "ret",        "exit",           "trap",
+      "brkpt",   "call",        "membar",        "fence",    "prefetch",   "prefetchu",      "nanosleep",
+      "pmevent", "discard",     "applypriority", "stmatrix", "setmaxnreg", "griddepcontrol", "cp",
+      "wgmma",   "stackrestore"};
   if (none.contains(code)) return {Result::kNone, 0};
   if (code == "bar" || code == "barrier") {
     if (in.has("red")) return {Result::kWarp, 1};

@@ -11,19 +11,35 @@
 namespace bandsaw::soft {
 namespace {
 
-struct F16 { uint16_t bits; float value() const { return from_f16(bits); } static F16 of(double v) { return {to_f16(v)}; } };
-struct Bf16 { uint16_t bits; float value() const { return from_bf16(bits); } static Bf16 of(double v) { return {to_bf16(v)}; } };
+struct F16 {
+  uint16_t bits;
+  float value() const { return from_f16(bits); }
+  static F16 of(double v) { return {to_f16(v)}; }
+};
+struct Bf16 {
+  uint16_t bits;
+  float value() const { return from_bf16(bits); }
+  static Bf16 of(double v) { return {to_bf16(v)}; }
+};
 template <class H>
-struct Pair { H low, high; };
+struct Pair {
+  H low, high;
+};
 
 template <class T>
-T add(T a, T b) { return a + b; }
+T add(T a, T b) {
+  return a + b;
+}
 F16 add(F16 a, F16 b) { return F16::of(double(a.value()) + b.value()); }
 Bf16 add(Bf16 a, Bf16 b) { return Bf16::of(double(a.value()) + b.value()); }
 template <class T>
-T lesser(T a, T b) { return b < a ? b : a; }
+T lesser(T a, T b) {
+  return b < a ? b : a;
+}
 template <class T>
-T greater(T a, T b) { return a < b ? b : a; }
+T greater(T a, T b) {
+  return a < b ? b : a;
+}
 template <class H, class F>
 H half_choice(H a, H b, F f) {
   float x = a.value(), y = b.value();
@@ -31,35 +47,61 @@ H half_choice(H a, H b, F f) {
   if (std::isnan(y)) return a;
   return f(x, y) ? a : b;
 }
-F16 lesser(F16 a, F16 b) { return half_choice(a, b, [](float x, float y) { return x < y; }); }
-F16 greater(F16 a, F16 b) { return half_choice(a, b, [](float x, float y) { return x > y; }); }
-Bf16 lesser(Bf16 a, Bf16 b) { return half_choice(a, b, [](float x, float y) { return x < y; }); }
-Bf16 greater(Bf16 a, Bf16 b) { return half_choice(a, b, [](float x, float y) { return x > y; }); }
+F16 lesser(F16 a, F16 b) {
+  return half_choice(a, b, [](float x, float y) { return x < y; });
+}
+F16 greater(F16 a, F16 b) {
+  return half_choice(a, b, [](float x, float y) { return x > y; });
+}
+Bf16 lesser(Bf16 a, Bf16 b) {
+  return half_choice(a, b, [](float x, float y) { return x < y; });
+}
+Bf16 greater(Bf16 a, Bf16 b) {
+  return half_choice(a, b, [](float x, float y) { return x > y; });
+}
 template <class H>
-Pair<H> add(Pair<H> a, Pair<H> b) { return {add(a.low, b.low), add(a.high, b.high)}; }
+Pair<H> add(Pair<H> a, Pair<H> b) {
+  return {add(a.low, b.low), add(a.high, b.high)};
+}
 template <class H>
-Pair<H> lesser(Pair<H> a, Pair<H> b) { return {lesser(a.low, b.low), lesser(a.high, b.high)}; }
+Pair<H> lesser(Pair<H> a, Pair<H> b) {
+  return {lesser(a.low, b.low), lesser(a.high, b.high)};
+}
 template <class H>
-Pair<H> greater(Pair<H> a, Pair<H> b) { return {greater(a.low, b.low), greater(a.high, b.high)}; }
+Pair<H> greater(Pair<H> a, Pair<H> b) {
+  return {greater(a.low, b.low), greater(a.high, b.high)};
+}
 
 template <class T>
 T next_value(AtomicOp op, T old, T a, T c) {
   switch (op) {
-    case AtomicOp::kAdd: return add(old, a);
-    case AtomicOp::kMin: return lesser(old, a);
-    case AtomicOp::kMax: return greater(old, a);
-    case AtomicOp::kExch: return a;
-    default: break;
+    case AtomicOp::kAdd:
+      return add(old, a);
+    case AtomicOp::kMin:
+      return lesser(old, a);
+    case AtomicOp::kMax:
+      return greater(old, a);
+    case AtomicOp::kExch:
+      return a;
+    default:
+      break;
   }
   if constexpr (std::is_integral_v<T>) {
     switch (op) {
-      case AtomicOp::kAnd: return old & a;
-      case AtomicOp::kOr: return old | a;
-      case AtomicOp::kXor: return old ^ a;
-      case AtomicOp::kInc: return old >= a ? 0 : old + 1;
-      case AtomicOp::kDec: return old == 0 || old > a ? a : old - 1;
-      case AtomicOp::kCas: return old == a ? c : old;
-      default: break;
+      case AtomicOp::kAnd:
+        return old & a;
+      case AtomicOp::kOr:
+        return old | a;
+      case AtomicOp::kXor:
+        return old ^ a;
+      case AtomicOp::kInc:
+        return old >= a ? 0 : old + 1;
+      case AtomicOp::kDec:
+        return old == 0 || old > a ? a : old - 1;
+      case AtomicOp::kCas:
+        return old == a ? c : old;
+      default:
+        break;
     }
   }
   return old;
@@ -129,22 +171,35 @@ void all_lanes(WarpState* warp, uint32_t mask, const uint64_t* addresses, const 
 }  // namespace
 
 extern "C" {
-static void bsw_atomic(WarpState* warp, uint32_t mask, const uint64_t* addresses, const void* a, const void* c, void* out,
-                       uint32_t space, uint32_t op, uint32_t type) {
+static void bsw_atomic(WarpState* warp, uint32_t mask, const uint64_t* addresses, const void* a, const void* c,
+                       void* out, uint32_t space, uint32_t op, uint32_t type) {
   if (!mask) return;
-  auto run = [&](auto zero) { all_lanes<decltype(zero)>(warp, mask, addresses, a, c, out, AccessSpace(space), AtomicOp(op)); };
+  auto run = [&](auto zero) {
+    all_lanes<decltype(zero)>(warp, mask, addresses, a, c, out, AccessSpace(space), AtomicOp(op));
+  };
   switch (AtomicType(type)) {
-    case AtomicType::kU32: return run(uint32_t{});
-    case AtomicType::kS32: return run(int32_t{});
-    case AtomicType::kU64: return run(uint64_t{});
-    case AtomicType::kS64: return run(int64_t{});
-    case AtomicType::kF32: return run(float{});
-    case AtomicType::kF64: return run(double{});
-    case AtomicType::kF16: return run(F16{});
-    case AtomicType::kBf16: return run(Bf16{});
-    case AtomicType::kF16x2: return run(Pair<F16>{});
-    case AtomicType::kBf16x2: return run(Pair<Bf16>{});
-    case AtomicType::kU16: return run(uint16_t{});
+    case AtomicType::kU32:
+      return run(uint32_t{});
+    case AtomicType::kS32:
+      return run(int32_t{});
+    case AtomicType::kU64:
+      return run(uint64_t{});
+    case AtomicType::kS64:
+      return run(int64_t{});
+    case AtomicType::kF32:
+      return run(float{});
+    case AtomicType::kF64:
+      return run(double{});
+    case AtomicType::kF16:
+      return run(F16{});
+    case AtomicType::kBf16:
+      return run(Bf16{});
+    case AtomicType::kF16x2:
+      return run(Pair<F16>{});
+    case AtomicType::kBf16x2:
+      return run(Pair<Bf16>{});
+    case AtomicType::kU16:
+      return run(uint16_t{});
   }
 }
 }

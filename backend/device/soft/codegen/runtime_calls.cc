@@ -27,7 +27,8 @@ std::string text_at(WarpState* warp, uint32_t lane, uint64_t address) {
 }  // namespace
 
 extern "C" {
-static void bsw_vprintf(WarpState* warp, uint32_t mask, const uint64_t* format, const uint64_t* arguments, uint64_t* out) {
+static void bsw_vprintf(WarpState* warp, uint32_t mask, const uint64_t* format, const uint64_t* arguments,
+                        uint64_t* out) {
   for (; mask; mask &= mask - 1) {
     uint32_t l = __builtin_ctz(mask);
     // Arguments lie in the lane's local memory, whose end bounds them.
@@ -48,8 +49,8 @@ static void bsw_vprintf(WarpState* warp, uint32_t mask, const uint64_t* format, 
   }
 }
 
-static void bsw_assertfail(WarpState* warp, uint32_t mask, const uint64_t* message, const uint64_t* file, const uint64_t* line,
-                           const uint64_t* function, const uint64_t*) {
+static void bsw_assertfail(WarpState* warp, uint32_t mask, const uint64_t* message, const uint64_t* file,
+                           const uint64_t* line, const uint64_t* function, const uint64_t*) {
   if (!mask) return;
   // Copies on the stack: the call does not return, so nothing may need a destructor.
   uint32_t l = __builtin_ctz(mask);
@@ -82,19 +83,30 @@ static uint64_t bsw_globaltimer() {
 
 void add_call_symbols(SymbolTable* table) {
   auto add = [&](const char* name, auto* f) { table->push_back({name, reinterpret_cast<void*>(f)}); };
-  add("bsw_vprintf", bsw_vprintf); add("bsw___assertfail", bsw_assertfail); add("bsw_malloc", bsw_malloc);
-  add("bsw_free", bsw_free); add("bsw_globaltimer", bsw_globaltimer);
-  add("bandsaw_fault", bandsaw_fault); add("bandsaw_cancelled", bandsaw_cancelled); add("bandsaw_barrier", bandsaw_barrier);
-  add("bandsaw_exit", bandsaw_exit); add("bandsaw_yield", bandsaw_yield);
+  add("bsw_vprintf", bsw_vprintf);
+  add("bsw___assertfail", bsw_assertfail);
+  add("bsw_malloc", bsw_malloc);
+  add("bsw_free", bsw_free);
+  add("bsw_globaltimer", bsw_globaltimer);
+  add("bandsaw_fault", bandsaw_fault);
+  add("bandsaw_cancelled", bandsaw_cancelled);
+  add("bandsaw_barrier", bandsaw_barrier);
+  add("bandsaw_exit", bandsaw_exit);
+  add("bandsaw_yield", bandsaw_yield);
   // What LLVM itself may call.
   add("memcpy", static_cast<void* (*)(void*, const void*, size_t)>(std::memcpy));
   add("memmove", static_cast<void* (*)(void*, const void*, size_t)>(std::memmove));
   add("memset", static_cast<void* (*)(void*, int, size_t)>(std::memset));
-  add("fma", static_cast<double (*)(double, double, double)>(::fma)); add("fmaf", ::fmaf);
-  add("floor", static_cast<double (*)(double)>(::floor)); add("floorf", ::floorf);
-  add("ceil", static_cast<double (*)(double)>(::ceil)); add("ceilf", ::ceilf);
-  add("trunc", static_cast<double (*)(double)>(::trunc)); add("truncf", ::truncf);
-  add("roundeven", static_cast<double (*)(double)>(::nearbyint)); add("roundevenf", ::nearbyintf);
+  add("fma", static_cast<double (*)(double, double, double)>(::fma));
+  add("fmaf", ::fmaf);
+  add("floor", static_cast<double (*)(double)>(::floor));
+  add("floorf", ::floorf);
+  add("ceil", static_cast<double (*)(double)>(::ceil));
+  add("ceilf", ::ceilf);
+  add("trunc", static_cast<double (*)(double)>(::trunc));
+  add("truncf", ::truncf);
+  add("roundeven", static_cast<double (*)(double)>(::nearbyint));
+  add("roundevenf", ::nearbyintf);
 }
 
 SymbolTable runtime_symbols() {

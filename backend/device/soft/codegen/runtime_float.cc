@@ -19,8 +19,8 @@ uint32_t to_tf32(uint32_t bits, uint32_t flags) {
     if (exponent != 255 || !(bits & 0x7fffff)) return 0;
   }
   if (exponent == 255) return bits & 0x7fffff ? 0x7fffffff : (flags & 8 ? (bits & 0x80000000) | 0x7f7fe000 : bits);
-  if (mode == 0) bits += 0x1000;                                  // rna
-  if (mode == 2) bits += 0xfff + (bits >> 13 & 1);                // rn
+  if (mode == 0) bits += 0x1000;                    // rna
+  if (mode == 2) bits += 0xfff + (bits >> 13 & 1);  // rn
   bits &= ~0x1fffu;
   if ((flags & 8) && (bits >> 23 & 255) == 255) bits = (bits & 0x80000000) | 0x7f7fe000;
   return bits;
@@ -43,8 +43,9 @@ uint8_t to_fp8(float f, bool e5m2, bool relu) {
   double scaled = std::nearbyint(std::ldexp(m, -ulp));
   double rounded = std::ldexp(scaled, ulp);
   if (!(rounded <= largest)) return sign | (e5m2 ? 0x7b : 0x7e);
-  uint32_t value = exponent < least ? static_cast<uint32_t>(scaled)
-                                    : (static_cast<uint32_t>(exponent - least) << mantissa) + static_cast<uint32_t>(scaled);
+  uint32_t value = exponent < least
+                       ? static_cast<uint32_t>(scaled)
+                       : (static_cast<uint32_t>(exponent - least) << mantissa) + static_cast<uint32_t>(scaled);
   return sign | static_cast<uint8_t>(value);
 }
 
@@ -52,10 +53,14 @@ float from_fp8(uint8_t v, bool e5m2) {
   int mantissa_bits = e5m2 ? 2 : 3, bias = e5m2 ? 15 : 7;
   int exponent = (v & 0x7f) >> mantissa_bits, mantissa = v & ((1 << mantissa_bits) - 1);
   float r;
-  if (e5m2 && exponent == 31) r = mantissa ? NAN : INFINITY;
-  else if (!e5m2 && (v & 0x7f) == 0x7f) r = NAN;
-  else if (exponent == 0) r = std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits);
-  else r = std::ldexp(static_cast<float>(mantissa + (1 << mantissa_bits)), exponent - bias - mantissa_bits);
+  if (e5m2 && exponent == 31)
+    r = mantissa ? NAN : INFINITY;
+  else if (!e5m2 && (v & 0x7f) == 0x7f)
+    r = NAN;
+  else if (exponent == 0)
+    r = std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits);
+  else
+    r = std::ldexp(static_cast<float>(mantissa + (1 << mantissa_bits)), exponent - bias - mantissa_bits);
   return v & 0x80 ? -r : r;
 }
 
@@ -85,8 +90,14 @@ static void bsw_redux_f32(const float* a, uint32_t* out, uint32_t lanes, uint32_
   for (uint32_t m = lanes; m; m &= m - 1) {
     float v = a[__builtin_ctz(m)];
     if (mode & 2) v = std::fabs(v);
-    if (std::isnan(v)) { nan = true; continue; }
-    if (std::isnan(best)) { best = v; continue; }
+    if (std::isnan(v)) {
+      nan = true;
+      continue;
+    }
+    if (std::isnan(best)) {
+      best = v;
+      continue;
+    }
     bool better = mode & 1 ? v > best || (v == best && !std::signbit(v)) : v < best || (v == best && std::signbit(v));
     if (better) best = v;
   }
@@ -98,11 +109,16 @@ static void bsw_redux_f32(const float* a, uint32_t* out, uint32_t lanes, uint32_
 
 void add_float_symbols(SymbolTable* table) {
   auto add = [&](const char* name, auto* f) { table->push_back({name, reinterpret_cast<void*>(f)}); };
-  add("bsw_cvt_f16_f64_rz", narrow_lanes<to_f16, Rounding::kZero>); add("bsw_cvt_f16_f64_rm", narrow_lanes<to_f16, Rounding::kDown>);
-  add("bsw_cvt_f16_f64_rp", narrow_lanes<to_f16, Rounding::kUp>); add("bsw_cvt_bf16_f64_rz", narrow_lanes<to_bf16, Rounding::kZero>);
-  add("bsw_cvt_bf16_f64_rm", narrow_lanes<to_bf16, Rounding::kDown>); add("bsw_cvt_bf16_f64_rp", narrow_lanes<to_bf16, Rounding::kUp>);
-  add("bsw_cvt_tf32", bsw_cvt_tf32); add("bsw_cvt_fp8x2", bsw_cvt_fp8x2);
-  add("bsw_cvt_f16x2_fp8x2", bsw_cvt_f16x2_fp8x2); add("bsw_redux_f32", bsw_redux_f32);
+  add("bsw_cvt_f16_f64_rz", narrow_lanes<to_f16, Rounding::kZero>);
+  add("bsw_cvt_f16_f64_rm", narrow_lanes<to_f16, Rounding::kDown>);
+  add("bsw_cvt_f16_f64_rp", narrow_lanes<to_f16, Rounding::kUp>);
+  add("bsw_cvt_bf16_f64_rz", narrow_lanes<to_bf16, Rounding::kZero>);
+  add("bsw_cvt_bf16_f64_rm", narrow_lanes<to_bf16, Rounding::kDown>);
+  add("bsw_cvt_bf16_f64_rp", narrow_lanes<to_bf16, Rounding::kUp>);
+  add("bsw_cvt_tf32", bsw_cvt_tf32);
+  add("bsw_cvt_fp8x2", bsw_cvt_fp8x2);
+  add("bsw_cvt_f16x2_fp8x2", bsw_cvt_f16x2_fp8x2);
+  add("bsw_redux_f32", bsw_redux_f32);
 }
 
 }  // namespace bandsaw::soft

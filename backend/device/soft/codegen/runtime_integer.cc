@@ -11,9 +11,15 @@ template <class T>
 void divide(const T* a, const T* b, T* out) {
   for (int l = 0; l < kWarpLanes; ++l) {
     T d = b[l];
-    if (d == 0) { out[l] = static_cast<T>(~T{0}); continue; }
+    if (d == 0) {
+      out[l] = static_cast<T>(~T{0});
+      continue;
+    }
     if constexpr (std::numeric_limits<T>::is_signed) {
-      if (d == -1) { out[l] = static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(a[l])); continue; }
+      if (d == -1) {
+        out[l] = static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(a[l]));
+        continue;
+      }
     }
     out[l] = static_cast<T>(a[l] / d);
   }
@@ -22,9 +28,15 @@ template <class T>
 void remainder(const T* a, const T* b, T* out) {
   for (int l = 0; l < kWarpLanes; ++l) {
     T d = b[l];
-    if (d == 0) { out[l] = static_cast<T>(~T{0}); continue; }
+    if (d == 0) {
+      out[l] = static_cast<T>(~T{0});
+      continue;
+    }
     if constexpr (std::numeric_limits<T>::is_signed) {
-      if (d == -1) { out[l] = 0; continue; }
+      if (d == -1) {
+        out[l] = 0;
+        continue;
+      }
     }
     out[l] = static_cast<T>(a[l] % d);
   }
@@ -36,12 +48,24 @@ uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t mode) {
   for (uint32_t i = 0; i < 4; ++i) {
     uint32_t pick = 0;
     switch (mode) {
-      case 1: pick = s + i; break;                          // f4e
-      case 2: pick = (8 + s - i) & 7; break;                // b4e
-      case 3: pick = s; break;                              // rc8
-      case 4: pick = i < s ? s : i; break;                  // ecl
-      case 5: pick = i > s ? s : i; break;                  // ecr
-      case 6: pick = (s & 1) * 2 + (i & 1); break;          // rc16
+      case 1:
+        pick = s + i;
+        break;  // f4e
+      case 2:
+        pick = (8 + s - i) & 7;
+        break;  // b4e
+      case 3:
+        pick = s;
+        break;  // rc8
+      case 4:
+        pick = i < s ? s : i;
+        break;  // ecl
+      case 5:
+        pick = i > s ? s : i;
+        break;  // ecr
+      case 6:
+        pick = (s & 1) * 2 + (i & 1);
+        break;  // rc16
     }
     r |= static_cast<uint32_t>(both >> (pick * 8) & 0xff) << (i * 8);
   }
@@ -88,14 +112,23 @@ static void bsw_match_all(const uint64_t* a, uint32_t* out, uint32_t lanes) {
 
 void add_integer_symbols(SymbolTable* table) {
   auto add = [&](const char* name, auto* f) { table->push_back({name, reinterpret_cast<void*>(f)}); };
-  add("bsw_div_s16", divide<int16_t>); add("bsw_div_u16", divide<uint16_t>);
-  add("bsw_div_s32", divide<int32_t>); add("bsw_div_u32", divide<uint32_t>);
-  add("bsw_div_s64", divide<int64_t>); add("bsw_div_u64", divide<uint64_t>);
-  add("bsw_rem_s16", remainder<int16_t>); add("bsw_rem_u16", remainder<uint16_t>);
-  add("bsw_rem_s32", remainder<int32_t>); add("bsw_rem_u32", remainder<uint32_t>);
-  add("bsw_rem_s64", remainder<int64_t>); add("bsw_rem_u64", remainder<uint64_t>);
-  add("bsw_prmt", bsw_prmt); add("bsw_fns", bsw_fns); add("bsw_permute", bsw_permute);
-  add("bsw_match_any", bsw_match_any); add("bsw_match_all", bsw_match_all);
+  add("bsw_div_s16", divide<int16_t>);
+  add("bsw_div_u16", divide<uint16_t>);
+  add("bsw_div_s32", divide<int32_t>);
+  add("bsw_div_u32", divide<uint32_t>);
+  add("bsw_div_s64", divide<int64_t>);
+  add("bsw_div_u64", divide<uint64_t>);
+  add("bsw_rem_s16", remainder<int16_t>);
+  add("bsw_rem_u16", remainder<uint16_t>);
+  add("bsw_rem_s32", remainder<int32_t>);
+  add("bsw_rem_u32", remainder<uint32_t>);
+  add("bsw_rem_s64", remainder<int64_t>);
+  add("bsw_rem_u64", remainder<uint64_t>);
+  add("bsw_prmt", bsw_prmt);
+  add("bsw_fns", bsw_fns);
+  add("bsw_permute", bsw_permute);
+  add("bsw_match_any", bsw_match_any);
+  add("bsw_match_all", bsw_match_all);
 }
 
 }  // namespace bandsaw::soft

@@ -27,7 +27,9 @@ BANDSAW_VECTORS void bsw_tanh_f32(const float* a, float* out) {
 }
 
 void add_maths_symbols(SymbolTable* table) {
-  auto add = [&](const char* name, void (*f)(const float*, float*)) { table->push_back({name, reinterpret_cast<void*>(f)}); };
+  auto add = [&](const char* name, void (*f)(const float*, float*)) {
+    table->push_back({name, reinterpret_cast<void*>(f)});
+  };
   add("bsw_sin_f32", bsw_sin_f32);
   add("bsw_cos_f32", bsw_cos_f32);
   add("bsw_lg2_f32", bsw_lg2_f32);

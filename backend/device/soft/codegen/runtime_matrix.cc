@@ -15,12 +15,18 @@ int elements_of(MatrixType t) { return t <= MatrixType::kBf16 ? 2 : t == MatrixT
 
 float element(MatrixType t, uint32_t reg, int i) {
   switch (t) {
-    case MatrixType::kF16: return from_f16(static_cast<uint16_t>(reg >> (16 * i)));
-    case MatrixType::kBf16: return from_bf16(static_cast<uint16_t>(reg >> (16 * i)));
-    case MatrixType::kTf32: return std::bit_cast<float>(reg & ~0x1fffu);
-    case MatrixType::kU8: return static_cast<uint8_t>(reg >> (8 * i));
-    case MatrixType::kS8: return static_cast<int8_t>(reg >> (8 * i));
-    default: return 0;
+    case MatrixType::kF16:
+      return from_f16(static_cast<uint16_t>(reg >> (16 * i)));
+    case MatrixType::kBf16:
+      return from_bf16(static_cast<uint16_t>(reg >> (16 * i)));
+    case MatrixType::kTf32:
+      return std::bit_cast<float>(reg & ~0x1fffu);
+    case MatrixType::kU8:
+      return static_cast<uint8_t>(reg >> (8 * i));
+    case MatrixType::kS8:
+      return static_cast<int8_t>(reg >> (8 * i));
+    default:
+      return 0;
   }
 }
 
@@ -35,7 +41,8 @@ static void bsw_mma(const uint32_t* a, const uint32_t* b, const uint32_t* c, uin
   for (int l = 0; l < kWarpLanes; ++l) {
     int g = l / 4, t = l % 4;
     for (int r = 0; r < f.a_registers; ++r)
-      for (int e = 0; e < p; ++e) left[g + 8 * (r & 1)][t * p + e + (r >> 1) * 4 * p] = element(MatrixType(f.a), a[r * 32 + l], e);
+      for (int e = 0; e < p; ++e)
+        left[g + 8 * (r & 1)][t * p + e + (r >> 1) * 4 * p] = element(MatrixType(f.a), a[r * 32 + l], e);
     for (int r = 0; r < f.b_registers; ++r)
       for (int e = 0; e < p; ++e) right[t * p + e + r * 4 * p][g] = element(MatrixType(f.b), b[r * 32 + l], e);
   }
@@ -45,7 +52,8 @@ static void bsw_mma(const uint32_t* a, const uint32_t* b, const uint32_t* c, uin
       int row = g + 8 * (i >> 1), column = t * 2 + (i & 1);
       if (integer) {
         int64_t sum = static_cast<int32_t>(c[i * 32 + l]);
-        for (int k = 0; k < depth; ++k) sum += static_cast<int64_t>(left[row][k]) * static_cast<int64_t>(right[k][column]);
+        for (int k = 0; k < depth; ++k)
+          sum += static_cast<int64_t>(left[row][k]) * static_cast<int64_t>(right[k][column]);
         if (f.saturate) sum = std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX);
         d[i * 32 + l] = static_cast<uint32_t>(sum);
         continue;
@@ -74,8 +82,8 @@ static void bsw_mma_f64(const double* a, const double* b, const double* c, doubl
     }
 }
 
-static void bsw_ldmatrix(WarpState* warp, uint32_t mask, const uint64_t* addresses, uint32_t* out, uint32_t matrices, uint32_t transpose,
-                         uint32_t space) {
+static void bsw_ldmatrix(WarpState* warp, uint32_t mask, const uint64_t* addresses, uint32_t* out, uint32_t matrices,
+                         uint32_t transpose, uint32_t space) {
   for (uint32_t m = 0; m < matrices; ++m) {
     uint16_t rows[8][8] = {};
     for (uint32_t r = 0; r < 8; ++r)

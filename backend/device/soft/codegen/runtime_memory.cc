@@ -61,9 +61,12 @@ Resolved resolve(WarpState* warp, uint32_t lane, uint64_t address, uint32_t byte
   if (space == AccessSpace::kGeneric) {
     if (address - kSharedWindow < kSpaceWindowBytes)
       return {in_space(warp, warp->shared, address - kSharedWindow, bytes, warp->shared_bytes), false};
-    if (address - kLocalWindow < kSpaceWindowBytes) return {local_word(warp, lane, address - kLocalWindow, bytes), true};
+    if (address - kLocalWindow < kSpaceWindowBytes)
+      return {local_word(warp, lane, address - kLocalWindow, bytes), true};
     if (address - kParameterWindow < kSpaceWindowBytes && !write)
-      return {in_space(warp, const_cast<std::byte*>(warp->parameters), address - kParameterWindow, bytes, warp->parameter_bytes), false};
+      return {in_space(warp, const_cast<std::byte*>(warp->parameters), address - kParameterWindow, bytes,
+                       warp->parameter_bytes),
+              false};
   }
   return {static_cast<std::byte*>(bandsaw_translate(warp, address, bytes)), false};
 }
@@ -77,28 +80,34 @@ void read_bytes(WarpState* warp, uint32_t lane, uint64_t address, void* to, uint
   for (uint32_t i = 0; i < bytes; i += 4) std::memcpy(static_cast<std::byte*>(to) + i, r.pointer + i * kWarpLanes, 4);
 }
 
-void write_bytes(WarpState* warp, uint32_t lane, uint64_t address, const void* from, uint32_t bytes, AccessSpace space) {
+void write_bytes(WarpState* warp, uint32_t lane, uint64_t address, const void* from, uint32_t bytes,
+                 AccessSpace space) {
   Resolved r = resolve(warp, lane, address, bytes, space, true);
   if (!r.local || bytes <= 4) {
     std::memcpy(r.pointer, from, bytes);
     return;
   }
-  for (uint32_t i = 0; i < bytes; i += 4) std::memcpy(r.pointer + i * kWarpLanes, static_cast<const std::byte*>(from) + i, 4);
+  for (uint32_t i = 0; i < bytes; i += 4)
+    std::memcpy(r.pointer + i * kWarpLanes, static_cast<const std::byte*>(from) + i, 4);
 }
 
 extern "C" {
 
 // out: `count` arrays of 32 elements of `bytes` bytes; lane l's elements lie one after another at addresses[l].
-static void bsw_load(WarpState* warp, uint32_t mask, const uint64_t* addresses, std::byte* out, uint32_t bytes, uint32_t count,
-                     uint32_t space) {
+static void bsw_load(WarpState* warp, uint32_t mask, const uint64_t* addresses, std::byte* out, uint32_t bytes,
+                     uint32_t count, uint32_t space) {
   uint32_t total = bytes * count;
   alignas(64) uint64_t pointers[kWarpLanes];
   if (count == 1 && plain_pointers(warp, mask, addresses, pointers, total, space)) {
     switch (bytes) {
-      case 1: return load_plain(mask, pointers, reinterpret_cast<uint8_t*>(out));
-      case 2: return load_plain(mask, pointers, reinterpret_cast<uint16_t*>(out));
-      case 4: return load_plain(mask, pointers, reinterpret_cast<uint32_t*>(out));
-      default: return load_plain(mask, pointers, reinterpret_cast<uint64_t*>(out));
+      case 1:
+        return load_plain(mask, pointers, reinterpret_cast<uint8_t*>(out));
+      case 2:
+        return load_plain(mask, pointers, reinterpret_cast<uint16_t*>(out));
+      case 4:
+        return load_plain(mask, pointers, reinterpret_cast<uint32_t*>(out));
+      default:
+        return load_plain(mask, pointers, reinterpret_cast<uint64_t*>(out));
     }
   }
   for_lanes(mask, [&](uint32_t l) {
@@ -114,10 +123,14 @@ static void bsw_store(WarpState* warp, uint32_t mask, const uint64_t* addresses,
   alignas(64) uint64_t pointers[kWarpLanes];
   if (count == 1 && plain_pointers(warp, mask, addresses, pointers, total, space)) {
     switch (bytes) {
-      case 1: return store_plain(mask, pointers, reinterpret_cast<const uint8_t*>(in));
-      case 2: return store_plain(mask, pointers, reinterpret_cast<const uint16_t*>(in));
-      case 4: return store_plain(mask, pointers, reinterpret_cast<const uint32_t*>(in));
-      default: return store_plain(mask, pointers, reinterpret_cast<const uint64_t*>(in));
+      case 1:
+        return store_plain(mask, pointers, reinterpret_cast<const uint8_t*>(in));
+      case 2:
+        return store_plain(mask, pointers, reinterpret_cast<const uint16_t*>(in));
+      case 4:
+        return store_plain(mask, pointers, reinterpret_cast<const uint32_t*>(in));
+      default:
+        return store_plain(mask, pointers, reinterpret_cast<const uint64_t*>(in));
     }
   }
   for_lanes(mask, [&](uint32_t l) {
@@ -128,8 +141,8 @@ static void bsw_store(WarpState* warp, uint32_t mask, const uint64_t* addresses,
 }
 
 // cp.async: copies source_bytes[l] bytes and fills up with zeros.
-static void bsw_copy_to_shared(WarpState* warp, uint32_t mask, const uint64_t* to, const uint64_t* from, const uint32_t* source_bytes,
-                               uint32_t bytes) {
+static void bsw_copy_to_shared(WarpState* warp, uint32_t mask, const uint64_t* to, const uint64_t* from,
+                               const uint32_t* source_bytes, uint32_t bytes) {
   for_lanes(mask, [&](uint32_t l) {
     std::byte data[16] = {};
     uint32_t n = source_bytes[l] < bytes ? source_bytes[l] : bytes;
@@ -156,8 +169,10 @@ static void bsw_enter(WarpState* warp, uint32_t frame_end, uint64_t native_stack
 }
 
 void add_memory_symbols(SymbolTable* table) {
-  table->insert(table->end(), {{"bsw_load", (void*)bsw_load}, {"bsw_store", (void*)bsw_store},
-                               {"bsw_copy_to_shared", (void*)bsw_copy_to_shared}, {"bsw_bad_local", (void*)bsw_bad_local},
+  table->insert(table->end(), {{"bsw_load", (void*)bsw_load},
+                               {"bsw_store", (void*)bsw_store},
+                               {"bsw_copy_to_shared", (void*)bsw_copy_to_shared},
+                               {"bsw_bad_local", (void*)bsw_bad_local},
                                {"bsw_enter", (void*)bsw_enter}});
 }
 

@@ -27,23 +27,34 @@ int64_t clamp_to(int64_t v, int bits, bool sign) {
 
 bool compares(VideoCompare c, int64_t a, int64_t b) {
   switch (c) {
-    case VideoCompare::kEq: return a == b;
-    case VideoCompare::kNe: return a != b;
-    case VideoCompare::kLt: return a < b;
-    case VideoCompare::kLe: return a <= b;
-    case VideoCompare::kGt: return a > b;
-    case VideoCompare::kGe: return a >= b;
+    case VideoCompare::kEq:
+      return a == b;
+    case VideoCompare::kNe:
+      return a != b;
+    case VideoCompare::kLt:
+      return a < b;
+    case VideoCompare::kLe:
+      return a <= b;
+    case VideoCompare::kGt:
+      return a > b;
+    case VideoCompare::kGe:
+      return a >= b;
   }
   return false;
 }
 
 int64_t combine(VideoOp op, VideoCompare compare, int64_t a, int64_t b, bool wrap) {
   switch (op) {
-    case VideoOp::kAdd: return a + b;
-    case VideoOp::kSub: return a - b;
-    case VideoOp::kAbsDiff: return a > b ? a - b : b - a;
-    case VideoOp::kMin: return std::min(a, b);
-    case VideoOp::kMax: return std::max(a, b);
+    case VideoOp::kAdd:
+      return a + b;
+    case VideoOp::kSub:
+      return a - b;
+    case VideoOp::kAbsDiff:
+      return a > b ? a - b : b - a;
+    case VideoOp::kMin:
+      return std::min(a, b);
+    case VideoOp::kMax:
+      return std::max(a, b);
     case VideoOp::kShl: {
       uint32_t n = static_cast<uint32_t>(b);
       n = wrap ? n & 31 : std::min(n, 32u);
@@ -53,9 +64,12 @@ int64_t combine(VideoOp op, VideoCompare compare, int64_t a, int64_t b, bool wra
       uint32_t n = static_cast<uint32_t>(b);
       return a >> (wrap ? n & 31 : std::min(n, 32u));
     }
-    case VideoOp::kSet: return compares(compare, a, b);
-    case VideoOp::kAverage: return (a + b + (a + b >= 0)) >> 1;
-    case VideoOp::kMad: break;
+    case VideoOp::kSet:
+      return compares(compare, a, b);
+    case VideoOp::kAverage:
+      return (a + b + (a + b >= 0)) >> 1;
+    case VideoOp::kMad:
+      break;
   }
   return 0;
 }
@@ -65,9 +79,15 @@ uint32_t multiply_add(const VideoForm& f, uint32_t a, uint32_t b, uint32_t c) {
   bool is_signed = (f.signs & 6) || negate || (f.flags & 16);
   __int128 tmp = static_cast<__int128>(part(a, f.a, f.signs & 2)) * part(b, f.b, f.signs & 4);
   int one = 0;
-  if (f.flags & 32) one = 1;
-  else if (negate) { tmp = ~tmp; one = 1; }
-  else if (f.flags & 16) { c = ~c; one = 1; }
+  if (f.flags & 32)
+    one = 1;
+  else if (negate) {
+    tmp = ~tmp;
+    one = 1;
+  } else if (f.flags & 16) {
+    c = ~c;
+    one = 1;
+  }
   // Without saturation the hardware takes c as signed whatever the types are; only a shift shows it.
   tmp += is_signed || !(f.flags & 1) ? static_cast<__int128>(static_cast<int32_t>(c)) : static_cast<__int128>(c);
   tmp += one;
@@ -92,11 +112,16 @@ uint32_t scalar_video(const VideoForm& f, uint32_t a, uint32_t b, uint32_t c) {
     return less == min ? t : c;
   };
   switch (f.second) {
-    case VideoSecond::kNone: return t;
-    case VideoSecond::kAdd: return t + c;
-    case VideoSecond::kMin: return choose(true);
-    case VideoSecond::kMax: return choose(false);
-    case VideoSecond::kMerge: break;
+    case VideoSecond::kNone:
+      return t;
+    case VideoSecond::kAdd:
+      return t + c;
+    case VideoSecond::kMin:
+      return choose(true);
+    case VideoSecond::kMax:
+      return choose(false);
+    case VideoSecond::kMerge:
+      break;
   }
   if (f.d == 0) return t;
   int shift = f.d <= 4 ? 8 * (f.d - 1) : 16 * (f.d - 5);
@@ -114,7 +139,8 @@ uint32_t simd_video(const SimdForm& f, uint32_t a, uint32_t b, uint32_t c, uint3
   uint32_t result = c, sum = c;
   for (int i = 0; i < f.elements; ++i) {
     if (!(f.mask >> i & 1)) continue;
-    int64_t v = combine(f.op, f.compare, element(a_picks >> (4 * i) & 15, f.signs & 2), element(b_picks >> (4 * i) & 15, f.signs & 4), false);
+    int64_t v = combine(f.op, f.compare, element(a_picks >> (4 * i) & 15, f.signs & 2),
+                        element(b_picks >> (4 * i) & 15, f.signs & 4), false);
     if (f.flags & 1) v = clamp_to(v, bits, f.signs & 1);
     uint32_t field = ((1u << bits) - 1) << (i * bits);
     result = (result & ~field) | (static_cast<uint32_t>(v) << (i * bits) & field);
@@ -130,8 +156,8 @@ static void bsw_video(const uint32_t* a, const uint32_t* b, const uint32_t* c, u
   VideoForm f = std::bit_cast<VideoForm>(form);
   for (int l = 0; l < kWarpLanes; ++l) out[l] = scalar_video(f, a[l], b[l], c[l]);
 }
-static void bsw_video_simd(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* out, uint64_t form, uint32_t a_picks,
-                           uint32_t b_picks) {
+static void bsw_video_simd(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* out, uint64_t form,
+                           uint32_t a_picks, uint32_t b_picks) {
   SimdForm f = std::bit_cast<SimdForm>(form);
   for (int l = 0; l < kWarpLanes; ++l) out[l] = simd_video(f, a[l], b[l], c[l], a_picks, b_picks);
 }

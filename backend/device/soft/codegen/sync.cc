@@ -24,20 +24,25 @@ V Emitter::uniform_operand(const Arg& a, unsigned bits) {
   return v;
 }
 
-// Lanes of one warp may wait at the same barrier in different places of the program. The group that runs arrives for all
-// of them; they find their arrival noted when their turn comes. Returns the lanes that still have to arrive.
+// Lanes of one warp may wait at the same barrier in different places of the program. The group that runs arrives for
+// all of them; they find their arrival noted when their turn comes. Returns the lanes that still have to arrive.
 V Emitter::join_barriers(const Op& op, V mask) {
   if (!a_.partial(block_)) return mask;
   int region = a_.region_of[block_];
   auto same = [&](const Op& other) {
-    if (other.in->opcode != op.in->opcode || other.in->modifiers != op.in->modifiers || other.args.size() != op.args.size()) return false;
+    if (other.in->opcode != op.in->opcode || other.in->modifiers != op.in->modifiers ||
+        other.args.size() != op.args.size())
+      return false;
     for (size_t i = 0; i < op.args.size(); ++i)
-      if (op.args[i].kind != ArgKind::kInt || other.args[i].kind != ArgKind::kInt || op.args[i].bits != other.args[i].bits) return false;
+      if (op.args[i].kind != ArgKind::kInt || other.args[i].kind != ArgKind::kInt ||
+          op.args[i].bits != other.args[i].bits)
+        return false;
     return true;
   };
   std::vector<unsigned> places;
   for (int b : a_.regions[region].blocks)
-    if (b != block_ && f_.blocks[b].sync_head && same(f_.blocks[b].ops.front())) places.push_back(a_.index_in_region[b]);
+    if (b != block_ && f_.blocks[b].sync_head && same(f_.blocks[b].ops.front()))
+      places.push_back(a_.index_in_region[b]);
   if (places.empty()) return mask;
   if (!arrived_slot_) {
     llvm::IRBuilder<> entry(&fn_->getEntryBlock(), fn_->getEntryBlock().begin());
@@ -90,15 +95,18 @@ void Emitter::op_bar(const Op& op) {
   auto* before = b_.GetInsertBlock();
   b_.CreateCondBr(b_.CreateICmpNE(mask, i32(0)), run, on);
   b_.SetInsertPoint(run);
-  V result = call_helper("bandsaw_barrier", b_.getInt32Ty(), {warp_, id, threads, mask, i32(uint32_t(kind)), predicate});
+  V result =
+      call_helper("bandsaw_barrier", b_.getInt32Ty(), {warp_, id, threads, mask, i32(uint32_t(kind)), predicate});
   b_.CreateBr(on);
   b_.SetInsertPoint(on);
   if (!in.has("red")) return;
   auto* phi = b_.CreatePHI(b_.getInt32Ty(), 2);
   phi->addIncoming(result, run);
   phi->addIncoming(i32(0), before);
-  if (kind == BarrierOp::kPopc) write(op, op.args[0], phi);
-  else write(op, op.args[0], b_.CreateICmpNE(phi, i32(0)));
+  if (kind == BarrierOp::kPopc)
+    write(op, op.args[0], phi);
+  else
+    write(op, op.args[0], b_.CreateICmpNE(phi, i32(0)));
 }
 
 void Emitter::op_shfl(const Op& op) {
@@ -119,9 +127,12 @@ void Emitter::op_shfl(const Op& op) {
     from = b_.CreateSub(lane, by);
     valid = b_.CreateICmpSGE(from, high);
   } else {
-    if (in.has("down")) from = b_.CreateAdd(lane, by);
-    else if (in.has("bfly")) from = b_.CreateXor(lane, by);
-    else from = b_.CreateOr(low, b_.CreateAnd(by, not_segment));
+    if (in.has("down"))
+      from = b_.CreateAdd(lane, by);
+    else if (in.has("bfly"))
+      from = b_.CreateXor(lane, by);
+    else
+      from = b_.CreateOr(low, b_.CreateAnd(by, not_segment));
     valid = b_.CreateICmpSLE(from, high);
   }
   V source = b_.CreateAnd(b_.CreateSelect(valid, from, lane), konst(31, 32));
@@ -134,8 +145,10 @@ void Emitter::op_shfl(const Op& op) {
       known = e != nullptr;
       if (known) order.push_back(static_cast<int>(e->getZExtValue()));
     }
-    if (known) result = b_.CreateShuffleVector(a, order);
-    else result = lane_helper("bsw_permute", {a, source}, b_.getInt32Ty());
+    if (known)
+      result = b_.CreateShuffleVector(a, order);
+    else
+      result = lane_helper("bsw_permute", {a, source}, b_.getInt32Ty());
   } else if (m_->avx512) {
     std::vector<V> halves;
     auto part = [&](V v, int h) {
@@ -144,7 +157,8 @@ void Emitter::op_shfl(const Op& op) {
       return b_.CreateShuffleVector(v, s);
     };
     for (int h = 0; h < 2; ++h)
-      halves.push_back(b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpermi2var_d_512, {}, {part(a, 0), part(source, h), part(a, 1)}));
+      halves.push_back(b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpermi2var_d_512, {},
+                                          {part(a, 0), part(source, h), part(a, 1)}));
     llvm::SmallVector<int> join;
     for (int i = 0; i < 32; ++i) join.push_back(i);
     result = b_.CreateShuffleVector(halves[0], halves[1], join);
@@ -193,20 +207,27 @@ void Emitter::op_redux(const Op& op) {
     return write(op, op.args[0], b_.CreateExtractElement(r, uint64_t{0}));
   }
   bool sign = ptx::is_signed(type);
-  uint64_t identity = in.has("and") ? ~0u
+  uint64_t identity = in.has("and")   ? ~0u
                       : in.has("min") ? (sign ? 0x7fffffffu : ~0u)
                       : in.has("max") ? (sign ? 0x80000000u : 0u)
                                       : 0u;
   V v = b_.CreateSelect(lanes_of(lanes), a, konst(identity, 32));
   vec_ = false;
   V r;
-  if (in.has("add")) r = b_.CreateAddReduce(v);
-  else if (in.has("and")) r = b_.CreateAndReduce(v);
-  else if (in.has("or")) r = b_.CreateOrReduce(v);
-  else if (in.has("xor")) r = b_.CreateXorReduce(v);
-  else if (in.has("min")) r = b_.CreateIntMinReduce(v, sign);
-  else if (in.has("max")) r = b_.CreateIntMaxReduce(v, sign);
-  else unsupported(op);
+  if (in.has("add"))
+    r = b_.CreateAddReduce(v);
+  else if (in.has("and"))
+    r = b_.CreateAndReduce(v);
+  else if (in.has("or"))
+    r = b_.CreateOrReduce(v);
+  else if (in.has("xor"))
+    r = b_.CreateXorReduce(v);
+  else if (in.has("min"))
+    r = b_.CreateIntMinReduce(v, sign);
+  else if (in.has("max"))
+    r = b_.CreateIntMaxReduce(v, sign);
+  else
+    unsupported(op);
   write(op, op.args[0], r);
 }
 

@@ -14,11 +14,11 @@ void fill(const ptx::Variable& declaration, Variable* variable) {
   if (variable->bytes > kLargestInitial) fail(declaration.name + ": initial value too large");
   variable->initial.assign(variable->bytes, std::byte{0});
   try {
-    ptx::write_initial(declaration, variable->initial,
-                       [&](uint64_t offset, uint32_t bytes, const ptx::SymbolAddress& address) {
-                         variable->pointers.push_back({offset, address.name, address.offset, address.generic, bytes,
-                                                       address.mask.value_or(~uint64_t{0})});
-                       });
+    ptx::write_initial(
+        declaration, variable->initial, [&](uint64_t offset, uint32_t bytes, const ptx::SymbolAddress& address) {
+          variable->pointers.push_back(
+              {offset, address.name, address.offset, address.generic, bytes, address.mask.value_or(~uint64_t{0})});
+        });
   } catch (const ptx::InitialError& error) {
     fail(error.what());
   }

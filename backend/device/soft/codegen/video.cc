@@ -9,13 +9,13 @@ namespace bandsaw::soft {
 namespace {
 
 const std::map<std::string_view, VideoOp> kOps = {
-    {"vadd", VideoOp::kAdd}, {"vsub", VideoOp::kSub}, {"vabsdiff", VideoOp::kAbsDiff}, {"vmin", VideoOp::kMin},
-    {"vmax", VideoOp::kMax}, {"vshl", VideoOp::kShl}, {"vshr", VideoOp::kShr}, {"vmad", VideoOp::kMad},
+    {"vadd", VideoOp::kAdd}, {"vsub", VideoOp::kSub},     {"vabsdiff", VideoOp::kAbsDiff}, {"vmin", VideoOp::kMin},
+    {"vmax", VideoOp::kMax}, {"vshl", VideoOp::kShl},     {"vshr", VideoOp::kShr},         {"vmad", VideoOp::kMad},
     {"vset", VideoOp::kSet}, {"vavrg", VideoOp::kAverage}};
 
-const std::pair<const char*, VideoCompare> kCompares[] = {
-    {"eq", VideoCompare::kEq}, {"ne", VideoCompare::kNe}, {"lt", VideoCompare::kLt},
-    {"le", VideoCompare::kLe}, {"gt", VideoCompare::kGt}, {"ge", VideoCompare::kGe}};
+const std::pair<const char*, VideoCompare> kCompares[] = {{"eq", VideoCompare::kEq}, {"ne", VideoCompare::kNe},
+                                                          {"lt", VideoCompare::kLt}, {"le", VideoCompare::kLe},
+                                                          {"gt", VideoCompare::kGt}, {"ge", VideoCompare::kGe}};
 
 VideoCompare compare_of(const ptx::Instruction& in) {
   for (auto& [name, c] : kCompares)
@@ -70,15 +70,19 @@ void Emitter::op_video(const Op& op) {
   if (in.has("shr7")) form.flags |= 64;
   if (in.has("shr15")) form.flags |= 128;
   if (form.op != VideoOp::kMad && op.args.size() > 3) {
-    form.second = in.has("add") ? VideoSecond::kAdd : in.has("min") ? VideoSecond::kMin : in.has("max") ? VideoSecond::kMax : VideoSecond::kMerge;
+    form.second = in.has("add")   ? VideoSecond::kAdd
+                  : in.has("min") ? VideoSecond::kMin
+                  : in.has("max") ? VideoSecond::kMax
+                                  : VideoSecond::kMerge;
   } else if (d != 0) {
     unsupported(op, "selector");
   }
   V c = op.args.size() > 3 ? video_operand(op.args[3]) : konst(0, 32);
   Arg to = op.args[0];
   to.component.clear();
-  write(op, to, lane_helper("bsw_video", {video_operand(op.args[1]), video_operand(op.args[2]), c}, b_.getInt32Ty(),
-                            {i64(std::bit_cast<uint64_t>(form))}));
+  write(op, to,
+        lane_helper("bsw_video", {video_operand(op.args[1]), video_operand(op.args[2]), c}, b_.getInt32Ty(),
+                    {i64(std::bit_cast<uint64_t>(form))}));
 }
 
 void Emitter::simd_video(const Op& op, unsigned elements) {
@@ -117,8 +121,9 @@ void Emitter::simd_video(const Op& op, unsigned elements) {
   }
   Arg to = op.args[0];
   to.component.clear();
-  write(op, to, lane_helper("bsw_video_simd", {video_operand(op.args[1]), video_operand(op.args[2]), video_operand(op.args[3])},
-                            b_.getInt32Ty(), {i64(std::bit_cast<uint64_t>(form)), i32(a), i32(b)}));
+  write(op, to,
+        lane_helper("bsw_video_simd", {video_operand(op.args[1]), video_operand(op.args[2]), video_operand(op.args[3])},
+                    b_.getInt32Ty(), {i64(std::bit_cast<uint64_t>(form)), i32(a), i32(b)}));
 }
 
 }  // namespace bandsaw::soft
