@@ -13,7 +13,7 @@ using wire::Opcode;
 
 constexpr unsigned kWorkers = 2;
 // So many waiting records are looked through for what may go past the rest.
-constexpr size_t kLookAhead = 256;
+constexpr size_t kScanAhead = 256;
 
 // Calls whose success means that work before them is done, so that they may tell of its errors.
 bool synchronises(Opcode opcode) {
@@ -204,7 +204,7 @@ bool Process::some_may_pass() const {
 bool Process::pass_others() {
   bool passed = false;
   WaitingUses ahead;
-  for (size_t at = 0; at < std::min(waiting_.size(), kLookAhead);) {
+  for (size_t at = 0; at < std::min(waiting_.size(), kScanAhead);) {
     const WaitingRecords::Entry& entry = waiting_[at];
     const bool closed = entry.engine >= 0 && gate_.waits(static_cast<unsigned>(entry.engine));
     if (!closed && waiting_.lets_past(entry, ahead) && pass_gate(entry.record)) {

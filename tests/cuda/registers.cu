@@ -1,7 +1,7 @@
 // Special registers and clocks.
 #include "check.h"
 
-__global__ void look(unsigned* out, unsigned long long* times) {
+__global__ void read_registers(unsigned* out, unsigned long long* times) {
   const int i = (blockIdx.x * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   unsigned* o = out + i * 10;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(o[0]));
@@ -30,7 +30,7 @@ int main() {
   unsigned long long *times, elapsed[kThreads * 2];
   CHECK(cudaMalloc(&device, sizeof(got)));
   CHECK(cudaMalloc(&times, sizeof(elapsed)));
-  look<<<3, dim3(40, 2), 512>>>(device, times);
+  read_registers<<<3, dim3(40, 2), 512>>>(device, times);
   CHECK(cudaMemcpy(got, device, sizeof(got), cudaMemcpyDeviceToHost));
   CHECK(cudaMemcpy(elapsed, times, sizeof(elapsed), cudaMemcpyDeviceToHost));
   for (int i = 0; i < kThreads; ++i) {

@@ -65,7 +65,7 @@ std::vector<Command> scheduler_commands(CLI::App* app, Options* options) {
 }
 
 void live_options(CLI::App* top, CLI::App* trace, CLI::App* hook, Options* options) {
-  top->add_option("--interval", options->interval, "seconds between two looks (default 1)")
+  top->add_option("--interval", options->interval, "seconds between two samples (default 1)")
       ->check(CLI::Range(0.05, 3600.0));
   top->add_option("--count", options->count, "end after so many tables (default: on q or ctrl-C)");
   trace->add_option("-o,--output", options->output, "the file; open it in ui.perfetto.dev or chrome://tracing")

@@ -33,7 +33,7 @@ class Screen {
 
   // In place: no clearing, each line overwrites the old one and clears its own rest, all in one write.
   void show(const std::vector<std::string>& lines);
-  // Waits for the next look. False: the user ends it.
+  // Waits until the next sample is due. False: the user ends it.
   bool wait(std::chrono::nanoseconds time);
   size_t columns() const;  // 0: no terminal
   bool terminal() const { return terminal_; }

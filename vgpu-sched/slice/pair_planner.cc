@@ -41,7 +41,7 @@ void PairPlanner::gather(const State& state) {
 }
 
 // `bound`: the throughput that issue slots and bandwidth allow if both kernels run at one speed.
-bool PairPlanner::worth_a_look(const Fit& a, const Fit& b, double* bound) {
+bool PairPlanner::worth_evaluating(const Fit& a, const Fit& b, double* bound) {
   ++seen_;
   const double busiest = std::max({1.0, a.pur + b.pur, a.mur + b.mur});
   *bound = 2 / busiest;
@@ -104,7 +104,7 @@ void PairPlanner::scan(const ReadyKernel* wanted, Best* best) {
       Pair pair{.first = ordered ? i : j, .second = ordered ? j : i, .bound = 0};
       const Candidate& first = candidates_[pair.first];
       const Candidate& second = candidates_[pair.second];
-      if (!worth_a_look(*first.fit, *second.fit, &pair.bound)) continue;
+      if (!worth_evaluating(*first.fit, *second.fit, &pair.bound)) continue;
       if (const Choice* choice = known(first, second)) {
         consider(*choice, pair, best);
       } else {

@@ -67,7 +67,7 @@ class PairPlanner : public Planner {
   void gather(const State& state);
   void scan(const ReadyKernel* wanted, Best* best);
   void consider(const Choice& choice, const Pair& pair, Best* best) const;
-  bool worth_a_look(const Fit& a, const Fit& b, double* bound);
+  bool worth_evaluating(const Fit& a, const Fit& b, double* bound);
   Choice* known(const Candidate& first, const Candidate& second);
   const Choice& decide(const Candidate& first, const Candidate& second);
   Plan choose(const State& state, Time now);

@@ -121,7 +121,7 @@ void SliceTuner::go(Blocks slice, Blocks from) {
   size_ = slice;
   from_ = from;
   take(slice).count = 0;  // what it took long ago says nothing
-  looks_ = 0;
+  launches_seen_ = 0;
   settled_ = 0;
 }
 
@@ -137,7 +137,7 @@ void SliceTuner::observe(Blocks slice, Time time) {
   size.last = ++observations_;
   if (slice != size_ || hopeless()) return;
   if (slice == options_.blocks) return judge_whole();
-  if (++looks_ % (calm_ ? kEnoughCalm : kEnough) == 0) judge();
+  if (++launches_seen_ % (calm_ ? kEnoughCalm : kEnough) == 0) judge();
 }
 
 void SliceTuner::judge_whole() {

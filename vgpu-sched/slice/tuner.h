@@ -101,7 +101,7 @@ class SliceTuner {
   Time basis_ = 0;           // of the whole kernel, when least_ was chosen
   int longer_ = 0;           // launches in a row that took several times as long
   Blocks from_ = 0;          // the smaller size that was left for this one; 0: none
-  int looks_ = 0;            // launches of size_ since it is
+  int launches_seen_ = 0;    // launches of size_ since it is
   int strikes_ = 0;
   std::uint64_t next_whole_ = 0, whole_pause_ = kTryAgain;  // observations until it is compared with the whole again
   bool calm_ = false;                                       // some size has been found cheap

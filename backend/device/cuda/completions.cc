@@ -41,7 +41,7 @@ CUresult Completions::after(const std::shared_ptr<CudaStream>& stream, Done done
   return CUDA_SUCCESS;
 }
 
-CUresult Completions::look(const Entry& entry) const {
+CUresult Completions::probe(const Entry& entry) const {
   return entry.stream->context->alive ? driver_->cuEventQuery(entry.event) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
@@ -60,7 +60,7 @@ bool Completions::reap() {
   for (auto it = queues_.begin(); it != queues_.end();) {
     std::deque<Entry>& queue = it->second;
     while (!queue.empty()) {
-      const CUresult result = look(queue.front());
+      const CUresult result = probe(queue.front());
       if (result == CUDA_ERROR_NOT_READY) break;
       const Entry entry = std::move(queue.front());
       queue.pop_front();

@@ -1,5 +1,5 @@
 // Tells when work on streams is done, without a blocked thread for each piece: an event after it, and one thread that
-// looks at the oldest event of every stream.
+// probes the oldest event of every stream.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ class Completions {
   void work();
   void collect();
   bool reap();
-  CUresult look(const Entry& entry) const;
+  CUresult probe(const Entry& entry) const;
 
   const DriverRef driver_;
   EventPool events_;

@@ -12,10 +12,10 @@ constexpr int kApiVersion = 13000;
 // Starting a copy costs some 4 us, in which the link moves 200 KiB.
 constexpr uint32_t kPieceBytes = 512u << 10;
 
-// Bare metal's driver looks at the GPU for as long as a wait takes, unless the program asked it to sleep. A guest's
-// processor wakes late from a sleep, but one that looks has its price: the longest waits, of which it is the smallest
-// part, are slept.
-constexpr uint32_t kLookUs = 25'000;
+// On bare metal the driver spins for as long as a wait takes, unless the program asked it to sleep. A guest's processor
+// wakes late from a sleep, so guests spin too; but spinning costs a processor. Waits that are longer than this sleep:
+// the late wake-up is a small part of them.
+constexpr uint32_t kSpinUs = 25'000;
 
 // Features that the driver has and the corridor does not carry.
 constexpr CUdevice_attribute kAbsent[] = {
@@ -62,7 +62,7 @@ void CudaDevice::info(vgpu_device_info* info) {
   if (partition_) info->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = static_cast<int>(partition_->sms());
   info->driver_version = kApiVersion;
   info->piece_bytes = kPieceBytes;
-  info->look_us = kLookUs;
+  info->spin_us = kSpinUs;
 }
 
 void CudaDevice::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kName[] = "Bandsaw software device";
 constexpr int32_t kDriverVersion = 13000;
-constexpr uint32_t kLookUs = 30;             // longer it would take the processors that do the work
+constexpr uint32_t kSpinUs = 30;             // longer it would take the processors that do the work
 constexpr uint32_t kPieceBytes = 64u << 10;  // copied at once, without handing it to another thread
 
 // The same name gives the same UUID, on every start and every host.
@@ -106,7 +106,7 @@ void SoftDevice::info(vgpu_device_info* info) {
   info->greatest_priority = -5;
   info->driver_version = kDriverVersion;
   info->piece_bytes = kPieceBytes;
-  info->look_us = kLookUs;
+  info->spin_us = kSpinUs;
 }
 
 void SoftDevice::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) {

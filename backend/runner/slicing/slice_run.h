@@ -18,7 +18,7 @@ struct Slicer::Flight {
 
   std::atomic<uint32_t> slices{0};
   std::array<std::atomic<uint32_t>, kTracksMost> on_track{};  // of them
-  std::atomic<bool> failed{false}, looking{false};
+  std::atomic<bool> failed{false}, probing{false};
   std::atomic<int64_t> seen_ns{0};  // when it was looked at last what had been drawn
   std::shared_ptr<UniqueFd> wake;
 
@@ -67,8 +67,8 @@ struct Slicer::Run {
   uint32_t resident = 0;       // of these, as granted; 0: as is best for it alone
   bool granted = false;        // by a plan
   int stops = 0;
-  bool looked = false, drained = false;  // at the counter; and nothing was left there
-  Clock::time_point look_at;             // the next time
+  bool probed = false, drained = false;  // at the counter; and nothing was left there
+  Clock::time_point next_probe;          // the next time
   std::optional<uint32_t> peeked;        // how many had been drawn when that was last asked for
 };
 

@@ -3,7 +3,7 @@
 namespace bandsaw::runner {
 namespace {
 
-constexpr std::chrono::microseconds kPause{50};  // between two looks: asking a GPU's driver takes about one
+constexpr std::chrono::microseconds kPause{50};  // between two probes: asking a GPU's driver takes about one
 
 }  // namespace
 
@@ -24,11 +24,11 @@ void SliceTimer::end(const ContextRef& context, const StreamRef& stream, Span sp
   waiting_.push_back(std::move(waiting));
 }
 
-void SliceTimer::look() {
+void SliceTimer::probe() {
   if (waiting_.empty()) return;
   const auto now = Clock::now();
-  if (now < next_look_) return;
-  next_look_ = now + kPause;
+  if (now < next_probe_) return;
+  next_probe_ = now + kPause;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const CUresult state = device_->event_query(it->end);
     if (state == CUDA_ERROR_NOT_READY) {

@@ -21,10 +21,10 @@ class SliceTimer {
 
   // Around work that the stream, which does not capture, gets next. False: too much is being measured, or it cannot be.
   bool begin(const ContextRef& context, const StreamRef& stream, Span* span);
-  // After it; `measured` is called from look(), or never if the work failed.
+  // After it; `measured` is called from probe(), or never if the work failed.
   void end(const ContextRef& context, const StreamRef& stream, Span span, Measured measured);
-  // Looks which spans have ended. Cheap, however often it is called.
-  void look();
+  // Finds the spans that have ended. Cheap, however often it is called.
+  void probe();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -37,7 +37,7 @@ class SliceTimer {
   Device* const device_;
   std::list<Waiting> waiting_;
   size_t open_ = 0;  // begun and not ended
-  Clock::time_point next_look_;
+  Clock::time_point next_probe_;
 };
 
 }  // namespace bandsaw::runner

@@ -125,7 +125,7 @@ CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Lau
   }
   std::shared_ptr<SliceShape> shape;
   if (settings_.force_blocks == 0) {
-    timer_.look();
+    timer_.probe();
     shape = shape_of(*kernel, launch);
     if (!shape) return device_.launch(stream, launch);
     ++shape->launches;

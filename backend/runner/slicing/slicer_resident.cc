@@ -16,9 +16,9 @@ constexpr std::chrono::milliseconds kGrace{1};
 // How long where nobody says whether somebody has: that many blocks, so that what is lost while they end is 2 % at
 // most.
 constexpr uint64_t kTurnBlocks = 32;
-// Between looks at what is left.
-constexpr std::chrono::microseconds kLookLeast{100};
-constexpr std::chrono::milliseconds kLook{2};
+// Between two probes of what is left.
+constexpr std::chrono::microseconds kProbeLeast{100};
+constexpr std::chrono::milliseconds kProbeMost{2};
 // Tests stop each launch so often at once.
 constexpr int kForcedStops = 3;
 
@@ -116,8 +116,8 @@ CUresult Slicer::issue_resident(Run& run) {
   if (result != CUDA_SUCCESS) return result;
   note_issued(run, 0);
   run.issued = run.moved = Run::Clock::now();
-  run.told = run.looked = false;
-  run.look_at = run.issued + kLook;
+  run.told = run.probed = false;
+  run.next_probe = run.issued + kProbeMost;
   gate_.leave(kCompute, [](uint64_t) {});
   result = device_.copy(run.stream, run.cell->counter_to(run.cell->drawn),
                         [flight = run.flight, cell = run.cell](CUresult outcome) {
@@ -152,23 +152,24 @@ std::chrono::nanoseconds Slicer::turn(const Run& run) const {
 // Where others are planned for, they are told when the last block has been drawn. Looked for ever sooner, as the end
 // comes near.
 void Slicer::watch_end(Run& run) {
-  if (run.drained || run.call == 0 || run.flight->looking || !gate_.is_planned(kCompute)) return;
+  if (run.drained || run.call == 0 || run.flight->probing || !gate_.is_planned(kCompute)) return;
   const auto now = Run::Clock::now();
-  if (std::exchange(run.looked, false)) {
+  if (std::exchange(run.probed, false)) {
     const uint64_t drawn = *static_cast<volatile uint32_t*>(run.cell->peeked);
     run.drained = drawn >= run.total;
     if (run.drained) return withdraw(run);
     if (!run.told) report(run, drawn);
     const auto each = (now - run.issued) / std::max<uint64_t>(1, drawn - std::min(drawn, run.next));
-    run.look_at = now + std::clamp<std::chrono::nanoseconds>(each * (run.total - drawn) / 2, kLookLeast, kLook);
-  } else if (now >= run.look_at) {
-    run.flight->looking = run.looked = true;
+    run.next_probe =
+        now + std::clamp<std::chrono::nanoseconds>(each * (run.total - drawn) / 2, kProbeLeast, kProbeMost);
+  } else if (now >= run.next_probe) {
+    run.flight->probing = run.probed = true;
     const CUresult result = peek(run, [flight = run.flight] {
       flight->seen_ns = monotonic_ns();
-      flight->looking = false;
+      flight->probing = false;
       flight->notify();
     });
-    if (result != CUDA_SUCCESS) run.flight->looking = run.looked = false;
+    if (result != CUDA_SUCCESS) run.flight->probing = run.probed = false;
   }
 }
 

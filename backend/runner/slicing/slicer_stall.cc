@@ -11,7 +11,7 @@ namespace {
 // A slice is a part of its kernel; this leaves room for whoever else is on the device.
 constexpr uint64_t kTimesWhole = 20;
 constexpr std::chrono::seconds kStallTimeoutLeast{1};
-// Between looks whether others want what resident blocks have.
+// Between two probes whether others want what resident blocks have.
 constexpr std::chrono::milliseconds kTick{1};
 
 }  // namespace
@@ -89,7 +89,7 @@ std::chrono::nanoseconds Slicer::longest_sleep() const {
     least = std::min<std::chrono::nanoseconds>(least, run.moved + stall_timeout(run) - now);
     if (!is_watched(run)) continue;
     least = std::min<std::chrono::nanoseconds>(least, kTick);
-    if (run.call != 0 && !run.flight->looking) least = std::min<std::chrono::nanoseconds>(least, run.look_at - now);
+    if (run.call != 0 && !run.flight->probing) least = std::min<std::chrono::nanoseconds>(least, run.next_probe - now);
   }
   return std::max<std::chrono::nanoseconds>(least, std::chrono::microseconds(1));
 }

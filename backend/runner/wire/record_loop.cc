@@ -23,8 +23,8 @@ constexpr unsigned kManyCores = 8;
 constexpr microseconds kSomewhatLonger{200};
 constexpr microseconds kYieldEvery{5};
 // How long work waits at a gate before the rings are looked at, the first time and after so many doublings.
-constexpr std::chrono::nanoseconds kLookAgain = microseconds(200);
-constexpr int kLooksMost = 4;
+constexpr std::chrono::nanoseconds kGateProbe = microseconds(200);
+constexpr int kGateProbesMost = 4;
 // Before that: a guest that is in the middle of a few calls.
 constexpr std::chrono::nanoseconds kShortSpin = microseconds(10);
 // A dropped ring whose records cannot come to their turn (a sequence number is missing) goes after this.
@@ -96,9 +96,9 @@ void RecordLoop::run() {
   pthread_setname_np(pthread_self(), "record-loop");
   while (!stop_.load(std::memory_order_relaxed)) {
     if (has_commands_.load(std::memory_order_acquire)) take_commands();
-    if (process_->pass_waiting()) looks_ = 0;
+    if (process_->pass_waiting()) gate_probes_ = 0;
     if (!process_->waiting().full() && serve_any()) {
-      looks_ = 0;
+      gate_probes_ = 0;
       continue;
     }
     if (!dropping_.empty()) finish_drops();
@@ -115,8 +115,8 @@ void RecordLoop::run() {
 // Work waits at a gate, whose opening wakes this thread; new records do not, so it looks after them, less and less
 // often.
 void RecordLoop::wait_at_gate() {
-  if (looks_ == 0 && !process_->waiting().full() && spin(kShortSpin)) return;
-  process_->wait_at_gate(kLookAgain * (1 << std::min(looks_++, kLooksMost)));
+  if (gate_probes_ == 0 && !process_->waiting().full() && spin(kShortSpin)) return;
+  process_->wait_at_gate(kGateProbe * (1 << std::min(gate_probes_++, kGateProbesMost)));
 }
 
 // Of wait(), whatever does not happen.

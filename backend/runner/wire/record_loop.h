@@ -71,7 +71,7 @@ class RecordLoop {
   Commands commands_;           // guarded by mutex_
   std::vector<CommandRingRef> rings_;  // the thread's own, as all below
   std::vector<Dropped> dropping_;
-  int looks_ = 0;       // at the rings, in vain, while work waits at a gate
+  int gate_probes_ = 0;  // at the rings, in vain, while work waits at a gate
   size_t current_ = 0;  // the ring that had the last record
   uint64_t last_seq_ = 0;
   const std::chrono::nanoseconds poll_budget_max_;

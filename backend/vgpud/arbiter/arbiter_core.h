@@ -112,7 +112,7 @@ class ArbiterCore {
     bool fresh = false;  // no program is left that began before it had them
     bool on = false;
     bool open = false;              // some gate is, and has been used a moment ago
-    Time since = 0, looked_at = 0;  // up to when its time is charged or was idle; and was looked at
+    Time since = 0, probed_at = 0;  // up to when its time is charged or was idle; and was probed
   };
   struct Vgpu {
     std::string name;
@@ -177,7 +177,7 @@ class ArbiterCore {
   void set_apart(Vgpu& vgpu, Time now);
   void end_apart(Vgpu& vgpu, Time now);
   void read_apart(Vgpu& vgpu, uint32_t slot, Time now);
-  Time look_apart(Vgpu& vgpu, Time now);
+  Time probe_apart(Vgpu& vgpu, Time now);
   sched::SharingRules sharing_rules() const;
   Time charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept);
   void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
@@ -191,7 +191,7 @@ class ArbiterCore {
   bool admit(const sched::Request& request, Time now);
   void withdraw(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void leave_plan(const Vgpu& vgpu, uint32_t slot, Time now);
-  void look_at_offer(const Vgpu& vgpu, uint32_t slot, Time now);
+  void snapshot_offer(const Vgpu& vgpu, uint32_t slot, Time now);
   void tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now);
   void see_crowd(Time now);
   void take_answer(const CoPlanner::Grant& grant, Time now);

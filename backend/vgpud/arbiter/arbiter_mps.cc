@@ -158,7 +158,7 @@ ArbiterCore::Time ArbiterCore::review_apart(Time now) {
     apart.fresh = apart.fresh || !has_programs(vgpu);
     const bool on = together && vgpu.mps && apart.fresh && apart.part > 0;
     if (on != apart.on) on ? set_apart(vgpu, now) : end_apart(vgpu, now);
-    if (apart.on && apart.open) next = std::min(next, look_apart(vgpu, now));
+    if (apart.on && apart.open) next = std::min(next, probe_apart(vgpu, now));
   }
   return next;
 }
@@ -210,7 +210,7 @@ void ArbiterCore::read_apart(Vgpu& vgpu, uint32_t slot, Time now) {
     record(vgpu, slot, 0, {.asked = now - took, .granted = now - took}, now, charged);
   }
   if (std::exchange(state.asked, asked) == asked) return;
-  if (!std::exchange(apart.open, true)) apart.since = apart.looked_at = now;
+  if (!std::exchange(apart.open, true)) apart.since = apart.probed_at = now;
   gate.blocks = 0;
   gate.open = 1;
   gate.granted = asked;
@@ -218,10 +218,10 @@ void ArbiterCore::read_apart(Vgpu& vgpu, uint32_t slot, Time now) {
 }
 
 // An open gate tells nothing. One that is idle has to ask again, so that nobody looks at it meanwhile.
-ArbiterCore::Time ArbiterCore::look_apart(Vgpu& vgpu, Time now) {
+ArbiterCore::Time ArbiterCore::probe_apart(Vgpu& vgpu, Time now) {
   Apart& apart = vgpu.apart;
-  if (now - apart.looked_at < options_.period_ns) return apart.looked_at + options_.period_ns;
-  apart.looked_at = now;
+  if (now - apart.probed_at < options_.period_ns) return apart.probed_at + options_.period_ns;
+  apart.probed_at = now;
   bool used = false;
   for (auto& [slot, states] : vgpu.slots) {
     const uint32_t ended = states[0].ended;

@@ -73,10 +73,10 @@ void ArbiterCore::leave_plan(const Vgpu& vgpu, uint32_t slot, Time now) {
   if (planner_) planner_->gone(place_of(vgpu.id, slot), now);
 }
 
-void ArbiterCore::look_at_offer(const Vgpu& vgpu, uint32_t slot, Time now) {
+void ArbiterCore::snapshot_offer(const Vgpu& vgpu, uint32_t slot, Time now) {
   OfferFacts facts;
   if (planner_ && read_offer(vgpu.grant_page->offers[slot], &facts))
-    planner_->look(place_of(vgpu.id, slot), facts, now);
+    planner_->snapshot(place_of(vgpu.id, slot), facts, now);
 }
 
 void ArbiterCore::tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now) {

@@ -117,7 +117,7 @@ void CoPlanner::hold_back(Place place, Time now) {
   if (found->second.flying.empty()) leave(&found->second, now);
 }
 
-void CoPlanner::look(Place place, const OfferFacts& facts, Time now) {
+void CoPlanner::snapshot(Place place, const OfferFacts& facts, Time now) {
   const auto found = kernels_.find(place);
   if (found == kernels_.end() || found->second.id == 0) return;
   Kernel& kernel = found->second;

@@ -89,7 +89,7 @@ class CoPlanner {
   void hold_back(Place place, Time now);
   // The call that the gate offers now, whether it asks or not, and how far it is; none: nothing more will be asked for
   // the last one.
-  void look(Place place, const OfferFacts& facts, Time now);
+  void snapshot(Place place, const OfferFacts& facts, Time now);
   // A granted slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran meanwhile.
   void slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
   // Short work, which is beside what is planned, found no room on the SMs; or it has come and found some. Resident

@@ -51,7 +51,7 @@ void MpsDaemon::became(Phase phase, std::string directory, std::string error) {
 }
 
 void MpsDaemon::want(bool wanted) {
-  if (!std::exchange(looked_, true)) adopt_left_overs();
+  if (!std::exchange(adopted_, true)) adopt_left_overs();
   if (stopping_ || wanted == wanted_) return;
   wanted_ = wanted;
   if (wanted) {
@@ -202,7 +202,7 @@ void MpsDaemon::failed(const std::string& why) {
 }
 
 void MpsDaemon::stop(std::function<void()> gone) {
-  if (!std::exchange(looked_, true)) adopt_left_overs();
+  if (!std::exchange(adopted_, true)) adopt_left_overs();
   stopping_ = true;
   event_del(timer_.get());
   if (instances_.empty()) return gone();

@@ -80,7 +80,7 @@ class MpsDaemon {
   std::function<void()> changed_;
   MpsState state_;
   Phase phase_ = Phase::kOff;
-  bool wanted_ = false, stopping_ = false, looked_ = false;
+  bool wanted_ = false, stopping_ = false, adopted_ = false;
   std::list<Instance> instances_;  // the current one, and those that end
   EventPtr timer_, replaced_timer_;
   Clock::time_point deadline_{}, since_{};

@@ -32,7 +32,7 @@ SessionManager::SessionManager(event_base* base, const Config& config, Arbiter* 
   if (!mps_) return;
   fault_timer_.reset(event_new(
       base_, -1, EV_PERSIST,
-      [](evutil_socket_t, short, void* self) { static_cast<SessionManager*>(self)->look_for_faults(); }, this));
+      [](evutil_socket_t, short, void* self) { static_cast<SessionManager*>(self)->probe_faults(); }, this));
   const timeval interval{0, kFaultIntervalUs};
   event_add(fault_timer_.get(), &interval);
 }
@@ -40,7 +40,7 @@ SessionManager::SessionManager(event_base* base, const Config& config, Arbiter* 
 SessionManager::~SessionManager() = default;
 
 // Who faults takes all clients of the MPS daemon along, and those that wait warm do not notice.
-void SessionManager::look_for_faults() {
+void SessionManager::probe_faults() {
   for (const auto& [name, supervisor] : supervisors_) {
     if (supervisor->spec().sharing != Sharing::kMps || !supervisor->running()) continue;
     supervisor->request({{"op", "faulted"}}, [this, vgpu = name](const Result<nlohmann::json>& reply) {

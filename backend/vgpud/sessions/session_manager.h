@@ -59,7 +59,7 @@ class SessionManager {
  private:
   nlohmann::json sharing_config(const VgpuSpec& spec) const;
   void tell_all();
-  void look_for_faults();
+  void probe_faults();
 
   event_base* base_;
   const Config& config_;

@@ -14,10 +14,10 @@ namespace bandsaw::libcuda {
 
 namespace {
 
-// As on bare metal a thread looks for the end of what it waits for, unless the program wants it to sleep.
+// As on bare metal, a thread that waits spins, unless the program wants it to sleep.
 uint32_t poll_budget_ns(const Context* context) {
   constexpr uint32_t kUsual = 30, kMost = 100'000;  // us
-  const uint32_t told = process().device.look_us;
+  const uint32_t told = process().device.spin_us;
   const bool blocking = context && (context->flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
   return 1000 * (blocking || told == 0 ? kUsual : std::min(told, kMost));
 }

@@ -15,7 +15,7 @@ namespace {
 
 // How long to sleep before asking whether the host lives. Short at first, in case an answer was lost; then doubled,
 // because a thread that sleeps long usually has nothing to do.
-constexpr uint32_t kLookFirst = 100, kLookLast = 1600;  // ms
+constexpr uint32_t kProbeFirst = 100, kProbeLast = 1600;  // ms
 
 template <typename T>
 T load(const T& word, std::memory_order order = std::memory_order_acquire) {
@@ -78,12 +78,12 @@ bool CommandRing::wait_until(Ready ready) {
     }
   }
   const uint64_t sleep_start = start ? nanoseconds() : 0;
-  uint64_t seen = transport_->look(header_);
+  uint64_t seen = transport_->snapshot(header_);
   store(header_->guest_waiting, 1u, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the host reads guest_waiting after it has answered
   bool answered = true;
-  for (uint32_t look = kLookFirst; !ready(); look = std::min(look * 2, kLookLast)) {
-    const int error = transport_->wait(header_, &seen, look);
+  for (uint32_t timeout_ms = kProbeFirst; !ready(); timeout_ms = std::min(timeout_ms * 2, kProbeLast)) {
+    const int error = transport_->wait(header_, &seen, timeout_ms);
     if (error == EPIPE || (error && !transport_->alive())) {
       answered = ready();  // an answer may have come before the end
       break;
@@ -92,9 +92,9 @@ bool CommandRing::wait_until(Ready ready) {
   store(header_->guest_waiting, 0u, std::memory_order_relaxed);
   const uint64_t slept = start ? nanoseconds() - sleep_start : 0;
   const uint64_t long_sleep = std::max<uint64_t>(kLongSleep, spin_most_);
-  const bool look_longer = (many_cores() || slept > kShortSleep) && slept < long_sleep;
+  const bool spin_longer = (many_cores() || slept > kShortSleep) && slept < long_sleep;
   const uint32_t least = std::min(spin_most_, many_cores() ? kSpinUsual / 2 : kSpinLeast);
-  spin_ = look_longer ? std::min(spin_ * 2, spin_most_) : std::max(spin_ / 2, least);
+  spin_ = spin_longer ? std::min(spin_ * 2, spin_most_) : std::max(spin_ / 2, least);
   return answered;
 }
 

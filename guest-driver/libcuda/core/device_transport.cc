@@ -36,7 +36,7 @@ class DeviceTransport : public Transport {
   int pin_watched(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block, const uint32_t** word) override;
   void kick() override { call(VGPU_IOC_KICK, nullptr); }
   int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) override;
-  uint64_t look(vgpu_ring_header*) override { return last_seen_.load(std::memory_order_acquire); }
+  uint64_t snapshot(vgpu_ring_header*) override { return last_seen_.load(std::memory_order_acquire); }
   bool alive() override;
   void forget_in_child() override {
     if (device_ >= 0) close(std::exchange(device_, -1));

@@ -43,7 +43,7 @@ class DirectTransport : public Transport {
   int share_at(const SharedBlock& block, void* address, uint32_t flags, SharedBlock* again) override;
   void kick() override;
   int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) override;
-  uint64_t look(vgpu_ring_header* ring) override { return wake_word(ring).load(std::memory_order_acquire); }
+  uint64_t snapshot(vgpu_ring_header* ring) override { return wake_word(ring).load(std::memory_order_acquire); }
   bool alive() override;
   void forget_in_child() override;
 
@@ -266,7 +266,7 @@ int DirectTransport::wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeo
   // Not FUTEX_PRIVATE: the runner wakes us from its own process.
   const long slept = syscall(SYS_futex, &ring->wake, FUTEX_WAIT, static_cast<uint32_t>(*seen), &limit, nullptr, 0);
   const int error = slept == 0 || errno == EAGAIN ? 0 : errno;
-  *seen = look(ring);
+  *seen = snapshot(ring);
   return error;
 }
 

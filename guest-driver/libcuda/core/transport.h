@@ -43,10 +43,10 @@ class Transport {
   virtual void kick() = 0;
 
   // Sleeps until the host wakes this process or this ring, or for `timeout_ms`. `seen` is the caller's memory of the
-  // last wake-up (start with look()). May return early. EPIPE: the host side is gone.
+  // last wake-up (start with snapshot()). May return early. EPIPE: the host side is gone.
   virtual int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) = 0;
-  // Before the caller looks whether what it waits for has come: what `seen` shall be.
-  virtual uint64_t look(vgpu_ring_header* ring) = 0;
+  // What `seen` shall be; taken before the caller checks whether what it waits for has come.
+  virtual uint64_t snapshot(vgpu_ring_header* ring) = 0;
 
   // Whether the host side is still there.
   virtual bool alive() = 0;

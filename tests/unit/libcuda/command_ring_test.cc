@@ -33,7 +33,7 @@ class FakeTransport : public Transport {
     std::this_thread::yield();
     return lost ? EPIPE : 0;
   }
-  uint64_t look(vgpu_ring_header*) override { return 0; }
+  uint64_t snapshot(vgpu_ring_header*) override { return 0; }
   bool alive() override { return !lost; }
   void forget_in_child() override {}
 

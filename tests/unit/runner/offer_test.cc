@@ -148,7 +148,7 @@ TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
 
 TEST_F(OfferedResident, TellsHowFarItIsBesideAnother) {
   device().draws = 2;
-  device().looks_pass = true;
+  device().probes_pass = true;
   gate().no_waiters = 1;
   launch(100);
   for (int launches = 1; launches <= 4; ++launches) {

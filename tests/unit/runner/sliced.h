@@ -95,7 +95,7 @@ class SlicedDevice final : public FakeDevice {
   CUresult copy(const StreamRef& stream, const Copy& what, Done done) override {
     {
       std::lock_guard lock(mutex);
-      if (looks_pass && stream.get() != launched_on) {
+      if (probes_pass && stream.get() != launched_on) {
         std::memcpy(reinterpret_cast<void*>(what.destination.address),
                     reinterpret_cast<const void*>(what.source.address), what.width_bytes);
         done(CUDA_SUCCESS);
@@ -154,7 +154,7 @@ class SlicedDevice final : public FakeDevice {
 
   std::mutex mutex;
   bool hold = false;
-  bool looks_pass = false;  // those at counters of resident blocks, though work is held; they are not noted
+  bool probes_pass = false;  // those at counters of resident blocks, though work is held; they are not noted
   const Stream* launched_on = nullptr;
   int fail_at = -1, taken = 0;
   CUresult failure = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;

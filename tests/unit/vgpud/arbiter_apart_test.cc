@@ -133,7 +133,7 @@ TEST_F(ArbiterApartTest, ProgramsOfBeforeContendUntilTheyHaveGone) {
   EXPECT_NEAR(charged(other, kSecond), 50, 3);
 }
 
-TEST_F(ArbiterApartTest, AnIdleOneIsNotLookedAt) {
+TEST_F(ArbiterApartTest, AnIdleOneIsNotProbed) {
   make();
   Tenant& own = join_apart("a", 50);
   run_for(100 * kMillisecond);

@@ -25,22 +25,22 @@ TEST(CoPlanner, WhoHasDrawnItsLastBlockMakesRoomForTheNext) {
   EXPECT_EQ(first[0].place, 1u);
   ASSERT_TRUE(planner->ask(2, 20, resident_kernel(1, 78), 2 * kMs));
   EXPECT_TRUE(planner->run(2 * kMs).empty());
-  planner->look(1, resident_kernel(1, 77), 3 * kMs);
+  planner->snapshot(1, resident_kernel(1, 77), 3 * kMs);
   EXPECT_TRUE(planner->run(3 * kMs).empty());
-  planner->look(1, {}, 4 * kMs);
+  planner->snapshot(1, {}, 4 * kMs);
   const auto second = planner->run(4 * kMs);
   ASSERT_EQ(second.size(), 1u);
   EXPECT_EQ(second[0].place, 2u);
   // It says so again, ends, and comes with its next launch.
-  planner->look(1, {}, 5 * kMs);
+  planner->snapshot(1, {}, 5 * kMs);
   EXPECT_TRUE(planner->run(5 * kMs).empty());
   planner->slice_done(1, first[0].number, 3 * kMs, false, 5 * kMs);
-  planner->look(1, {}, 5 * kMs);
+  planner->snapshot(1, {}, 5 * kMs);
   EXPECT_TRUE(planner->run(5 * kMs).empty());
   ASSERT_TRUE(planner->ask(1, 10, resident_kernel(2, 77), 6 * kMs));
   EXPECT_TRUE(planner->run(6 * kMs).empty());
   planner->slice_done(2, second[0].number, 3 * kMs, false, 7 * kMs);
-  planner->look(2, {}, 7 * kMs);
+  planner->snapshot(2, {}, 7 * kMs);
   EXPECT_EQ(planner->run(7 * kMs).size(), 1u);
 }
 
@@ -66,7 +66,7 @@ TEST(CoPlanner, WhoIsMeasuredRunsAlone) {
     ASSERT_EQ(alone.size(), 1u) << to_text(mode);
     EXPECT_EQ(alone[0].place, 1u);
     EXPECT_EQ(alone[0].resident, 0u);
-    planner->look(1, {}, 2 * kMs);
+    planner->snapshot(1, {}, 2 * kMs);
     const auto next = planner->run(2 * kMs);
     ASSERT_EQ(next.size(), 1u) << to_text(mode);
     EXPECT_EQ(next[0].place, 2u);
