@@ -106,10 +106,10 @@ class ArbiterCore {
     bool no_waiters = false;  // nobody waits for the end of what it has there
     Time since = 0;
   };
-  // SMs of its own: what is computed there is in nobody's way, and waits for nobody.
-  struct Apart {
+  // SMs of its own: work there neither delays others nor waits for them.
+  struct SmPartition {
     double part = 0;     // of the GPU's SMs; 0: it has none
-    bool fresh = false;  // no program is left that began before it had them
+    bool fresh = false;  // every program that runs began after it had them
     bool on = false;
     bool open = false;              // some gate is, and has been used a moment ago
     Time since = 0, probed_at = 0;  // up to when its time is charged or was idle; and was probed
@@ -121,7 +121,7 @@ class ArbiterCore {
     GrantPage* grant_page = nullptr;
     GrantPage* aside = nullptr;           // instead of it, while it is not governed
     bool mps = false, wants_mps = false;  // the second: from when on no program of before is left
-    Apart apart;
+    SmPartition sm_partition;
     Time pressed_at = 0;                       // when others were to make room for it last
     std::array<Meter, kGateEngines> meters{};  // by queue
     std::map<uint32_t, EngineStates> slots;
@@ -140,7 +140,7 @@ class ArbiterCore {
   void for_engines(AnyVgpu& vgpu, EngineQueue queue, const Each& each) const {
     for (auto& [slot, states] : vgpu.slots) {
       for (unsigned engine = 0; engine < kGateEngines; ++engine) {
-        if (engine_queue_of(engine) == queue && !is_apart(vgpu, engine)) each(slot, engine, states[engine]);
+        if (engine_queue_of(engine) == queue && !on_own_sms(vgpu, engine)) each(slot, engine, states[engine]);
       }
     }
   }
@@ -171,13 +171,13 @@ class ArbiterCore {
   void review_meters(EngineQueue queue, Time now);
   void set_no_waiters(Vgpu& vgpu, EngineQueue queue, bool no_waiters);
   void review_sharing(Time now);
-  static bool is_apart(const Vgpu& vgpu, unsigned engine) { return vgpu.apart.on && engine == 0; }
+  static bool on_own_sms(const Vgpu& vgpu, unsigned engine) { return vgpu.sm_partition.on && engine == 0; }
   static bool has_programs(const Vgpu& vgpu);
-  Time review_apart(Time now);
-  void set_apart(Vgpu& vgpu, Time now);
-  void end_apart(Vgpu& vgpu, Time now);
-  void read_apart(Vgpu& vgpu, uint32_t slot, Time now);
-  Time probe_apart(Vgpu& vgpu, Time now);
+  Time review_sm_partitions(Time now);
+  void enter_sm_partition(Vgpu& vgpu, Time now);
+  void leave_sm_partition(Vgpu& vgpu, Time now);
+  void read_partition_gate(Vgpu& vgpu, uint32_t slot, Time now);
+  Time close_idle_partition(Vgpu& vgpu, Time now);
   sched::SharingRules sharing_rules() const;
   Time charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept);
   void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);

@@ -86,7 +86,7 @@ ArbiterCore::Time ArbiterCore::review_stuck(EngineQueue queue, Time now) {
     for (auto& [slot, states] : vgpu.slots) {
       EngineState& state = states[0];
       state.stuck = false;
-      if (state.flying.empty() || state.flying.front().planned != 0 || vgpu.apart.on) continue;
+      if (state.flying.empty() || state.flying.front().planned != 0 || vgpu.sm_partition.on) continue;
       const Granted& slice = state.flying.front();
       const Time due = std::max({slice.granted, state.head_since, vgpu.pressed_at + kBetweenPresses}) + kStuck;
       if (state.pressed != slice.id && now >= due) {
@@ -142,29 +142,29 @@ void ArbiterCore::set_no_waiters(Vgpu& vgpu, EngineQueue queue, bool no_waiters)
 void ArbiterCore::set_sm_part(const std::string& name, double part) {
   Vgpu* vgpu = find(name);
   if (!vgpu) return;
-  if (vgpu->apart.part == 0) vgpu->apart.fresh = false;
-  vgpu->apart.part = part;
+  if (vgpu->sm_partition.part == 0) vgpu->sm_partition.fresh = false;
+  vgpu->sm_partition.part = part;
 }
 
 // A time-sliced context never runs beside others, not even on other SMs: the driver switches between it and all others.
 // Returns when to be called again.
-ArbiterCore::Time ArbiterCore::review_apart(Time now) {
+ArbiterCore::Time ArbiterCore::review_sm_partitions(Time now) {
   const bool together = std::none_of(vgpus_.begin(), vgpus_.end(),
                                      [](const auto& entry) { return !entry.second.mps && has_programs(entry.second); });
   Time next = kNever;
   for (auto& [name, vgpu] : vgpus_) {
-    Apart& apart = vgpu.apart;
-    if (apart.part == 0 && !apart.on) continue;
-    apart.fresh = apart.fresh || !has_programs(vgpu);
-    const bool on = together && vgpu.mps && apart.fresh && apart.part > 0;
-    if (on != apart.on) on ? set_apart(vgpu, now) : end_apart(vgpu, now);
-    if (apart.on && apart.open) next = std::min(next, probe_apart(vgpu, now));
+    SmPartition& partition = vgpu.sm_partition;
+    if (partition.part == 0 && !partition.on) continue;
+    partition.fresh = partition.fresh || !has_programs(vgpu);
+    const bool on = together && vgpu.mps && partition.fresh && partition.part > 0;
+    if (on != partition.on) on ? enter_sm_partition(vgpu, now) : leave_sm_partition(vgpu, now);
+    if (partition.on && partition.open) next = std::min(next, close_idle_partition(vgpu, now));
   }
   return next;
 }
 
-// What it has in flight is charged as far as it has come.
-void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
+// What it has in flight is charged as far as it has run.
+void ArbiterCore::enter_sm_partition(Vgpu& vgpu, Time now) {
   close(vgpu, engine_queue_of(0), now);
   for (auto& [slot, states] : vgpu.slots) {
     forget_engine(vgpu, slot, 0, now);
@@ -174,63 +174,64 @@ void ArbiterCore::set_apart(Vgpu& vgpu, Time now) {
     states[0].asked = gate.asked - 1;  // it is answered when it is read
   }
   settle_closing(vgpu, engine_queue_of(0), now);
-  vgpu.apart = {.part = vgpu.apart.part, .fresh = true, .on = true, .since = now};
-  for (auto& [slot, states] : vgpu.slots) read_apart(vgpu, slot, now);
+  vgpu.sm_partition = {.part = vgpu.sm_partition.part, .fresh = true, .on = true, .since = now};
+  for (auto& [slot, states] : vgpu.slots) read_partition_gate(vgpu, slot, now);
   post_mode(vgpu);
 }
 
-// What it has running is nobody's slice.
-void ArbiterCore::end_apart(Vgpu& vgpu, Time now) {
+// What still runs there is overdue from now on: it belongs to no slice.
+void ArbiterCore::leave_sm_partition(Vgpu& vgpu, Time now) {
   for (auto& [slot, states] : vgpu.slots) {
     vgpu.grant_page->gates[slot][0].open = 0;
-    read_apart(vgpu, slot, now);
+    read_partition_gate(vgpu, slot, now);
     vgpu.grant_page->gates[slot][0].open = 0;
     states[0].overdue = running_at(vgpu, slot, 0);
     states[0].overdue_since = now;
   }
-  vgpu.apart.on = false;
+  vgpu.sm_partition.on = false;
   post_mode(vgpu);
 }
 
-// Charged is its part of the time that its runners measured, which all together is no more than what passed.
-void ArbiterCore::read_apart(Vgpu& vgpu, uint32_t slot, Time now) {
+// It is charged its part of the GPU for the time that its runners measured, at most the time that passed.
+void ArbiterCore::read_partition_gate(Vgpu& vgpu, uint32_t slot, Time now) {
   Gate& gate = vgpu.grant_page->gates[slot][0];
   EngineState& state = vgpu.slots[slot][0];
-  Apart& apart = vgpu.apart;
+  SmPartition& partition = vgpu.sm_partition;
   const uint32_t asked = gate.asked, ended = gate.ended;
   const uint64_t busy_ns = gate.busy_ns;
   const uint32_t count = ended - std::exchange(state.ended, ended);
   const uint64_t busy = busy_ns - std::exchange(state.busy_ns, busy_ns);
   if (count > 0) {
-    const auto took = static_cast<Time>(std::min<uint64_t>(busy, static_cast<uint64_t>(now - apart.since)));
-    const auto charged = static_cast<Time>(static_cast<double>(took) * apart.part);
-    apart.since += took;
+    const auto took = static_cast<Time>(std::min<uint64_t>(busy, static_cast<uint64_t>(now - partition.since)));
+    const auto charged = static_cast<Time>(static_cast<double>(took) * partition.part);
+    partition.since += took;
     vgpu.use[0].busy_ns += static_cast<uint64_t>(charged);
     vgpu.use[0].grants += count;
     record(vgpu, slot, 0, {.asked = now - took, .granted = now - took}, now, charged);
   }
   if (std::exchange(state.asked, asked) == asked) return;
-  if (!std::exchange(apart.open, true)) apart.since = apart.probed_at = now;
+  if (!std::exchange(partition.open, true)) partition.since = partition.probed_at = now;
   gate.blocks = 0;
   gate.open = 1;
   gate.granted = asked;
   futex_wake(&gate.granted);
 }
 
-// An open gate tells nothing. One that is idle has to ask again, so that nobody looks at it meanwhile.
-ArbiterCore::Time ArbiterCore::probe_apart(Vgpu& vgpu, Time now) {
-  Apart& apart = vgpu.apart;
-  if (now - apart.probed_at < options_.period_ns) return apart.probed_at + options_.period_ns;
-  apart.probed_at = now;
+// Runners tell nothing while their gate is open. The gates of a partition that was idle for a period are closed, so
+// that it asks again and need not be checked meanwhile.
+ArbiterCore::Time ArbiterCore::close_idle_partition(Vgpu& vgpu, Time now) {
+  SmPartition& partition = vgpu.sm_partition;
+  if (now - partition.probed_at < options_.period_ns) return partition.probed_at + options_.period_ns;
+  partition.probed_at = now;
   bool used = false;
   for (auto& [slot, states] : vgpu.slots) {
     const uint32_t ended = states[0].ended;
-    read_apart(vgpu, slot, now);
+    read_partition_gate(vgpu, slot, now);
     used = used || states[0].ended != ended || running_at(vgpu, slot, 0) > 0;
   }
   if (used) return now + options_.period_ns;
   for (auto& [slot, states] : vgpu.slots) vgpu.grant_page->gates[slot][0].open = 0;
-  apart.open = false;
+  partition.open = false;
   return kNever;
 }
 

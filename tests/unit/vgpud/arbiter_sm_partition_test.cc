@@ -6,12 +6,12 @@
 namespace bandsaw {
 namespace {
 
-class ArbiterApartTest : public ArbiterMpsTest {
+class ArbiterSmPartitionTest : public ArbiterMpsTest {
  protected:
   static constexpr double kPart = 0.25;
 
-  ArbiterApartTest() { divides_ = false; }
-  Tenant& join_apart(const std::string& name, int percent) {
+  ArbiterSmPartitionTest() { divides_ = false; }
+  Tenant& join_with_sms(const std::string& name, int percent) {
     Tenant& tenant = join(name, percent, Sharing::kMps);
     core_->set_sm_part(name, kPart);
     next_ = core_->run(now_);
@@ -25,9 +25,9 @@ class ArbiterApartTest : public ArbiterMpsTest {
   }
 };
 
-TEST_F(ArbiterApartTest, WaitsForNobodyAndIsChargedItsPart) {
+TEST_F(ArbiterSmPartitionTest, WaitsForNobodyAndIsChargedItsPart) {
   make();
-  Tenant &own = join_apart("a", 1), &longer = join("b", 99, Sharing::kMps);
+  Tenant &own = join_with_sms("a", 1), &longer = join("b", 99, Sharing::kMps);
   longer.length = 28 * kMillisecond;
   own.length = 100 * kMicrosecond;
   own.at_once = 1;
@@ -43,7 +43,7 @@ TEST_F(ArbiterApartTest, WaitsForNobodyAndIsChargedItsPart) {
   EXPECT_EQ(waited_ms(own), 0);
 }
 
-TEST_F(ArbiterApartTest, OthersShareAsIfItWereNotThere) {
+TEST_F(ArbiterSmPartitionTest, OthersShareAsIfItWereNotThere) {
   for (const char* policy : {"band+", "credit"}) {
     tenants_.clear();
     make({.policy = policy});
@@ -54,7 +54,7 @@ TEST_F(ArbiterApartTest, OthersShareAsIfItWereNotThere) {
     run_for(2 * kSecond);
     const double before = charged(one, 2 * kSecond);
     divides_ = false;
-    Tenant& own = join_apart("c", 20);
+    Tenant& own = join_with_sms("c", 20);
     run_for(kSecond);
     charged(one, 1), charged(other, 1), charged(own, 1);
     run_for(2 * kSecond);
@@ -65,17 +65,17 @@ TEST_F(ArbiterApartTest, OthersShareAsIfItWereNotThere) {
   }
 }
 
-TEST_F(ArbiterApartTest, WhoIsAloneBesideItNeedNotAsk) {
+TEST_F(ArbiterSmPartitionTest, WhoIsAloneBesideItNeedNotAsk) {
   make();
-  join_apart("a", 50);
+  join_with_sms("a", 50);
   Tenant& other = join("b", 50, Sharing::kMps);
   run_for(200 * kMillisecond);
   EXPECT_EQ(other.gate().open, 1u);
 }
 
-TEST_F(ArbiterApartTest, ATimeSlicedOneStillHasTheEngineAlone) {
+TEST_F(ArbiterSmPartitionTest, ATimeSlicedOneStillHasTheEngineAlone) {
   make();
-  Tenant &own = join_apart("a", 50), &alone = join("b", 50, Sharing::kTimeSliced);
+  Tenant &own = join_with_sms("a", 50), &alone = join("b", 50, Sharing::kTimeSliced);
   alone.at_once = 0;
   run_for(100 * kMillisecond);
   EXPECT_EQ(own.gate().open, 1u);
@@ -105,7 +105,7 @@ TEST_F(ArbiterApartTest, ATimeSlicedOneStillHasTheEngineAlone) {
   EXPECT_NEAR(charged(own, kSecond), 100 * kPart, 1);
 }
 
-TEST_F(ArbiterApartTest, ProgramsOfBeforeContendUntilTheyHaveGone) {
+TEST_F(ArbiterSmPartitionTest, ProgramsOfBeforeContendUntilTheyHaveGone) {
   make();
   Tenant &one = join("a", 50, Sharing::kMps), &other = join("b", 50, Sharing::kMps);
   run_for(100 * kMillisecond);
@@ -133,9 +133,9 @@ TEST_F(ArbiterApartTest, ProgramsOfBeforeContendUntilTheyHaveGone) {
   EXPECT_NEAR(charged(other, kSecond), 50, 3);
 }
 
-TEST_F(ArbiterApartTest, AnIdleOneIsNotProbed) {
+TEST_F(ArbiterSmPartitionTest, AnIdleOneIsNotProbed) {
   make();
-  Tenant& own = join_apart("a", 50);
+  Tenant& own = join_with_sms("a", 50);
   run_for(100 * kMillisecond);
   own.at_once = 0;
   run_for(200 * kMillisecond);
@@ -149,11 +149,11 @@ TEST_F(ArbiterApartTest, AnIdleOneIsNotProbed) {
   EXPECT_NEAR(charged(own, 400 * kMillisecond), 100 * kPart, 2) << "what was not looked at yet is missing";
 }
 
-TEST_F(ArbiterApartTest, OneQueueForAllEnginesOrNoPolicy) {
+TEST_F(ArbiterSmPartitionTest, OneQueueForAllEnginesOrNoPolicy) {
   for (const bool scheduled : {true, false}) {
     tenants_.clear();
     make({.scheduled = scheduled, .model = sched::QueueModel::kSdq});
-    Tenant &own = join_apart("a", 50), &other = join("b", 50, Sharing::kMps);
+    Tenant &own = join_with_sms("a", 50), &other = join("b", 50, Sharing::kMps);
     run_for(100 * kMillisecond);
     own.done = other.done = 0;
     if (!scheduled) {
@@ -167,9 +167,9 @@ TEST_F(ArbiterApartTest, OneQueueForAllEnginesOrNoPolicy) {
   }
 }
 
-TEST_F(ArbiterApartTest, NonsenseOnItsGrantPageHarmsNobodyElse) {
+TEST_F(ArbiterSmPartitionTest, NonsenseOnItsGrantPageHarmsNobodyElse) {
   make();
-  join_apart("a", 30);
+  join_with_sms("a", 30);
   Tenant &honest = join("b", 30, Sharing::kMps), &alone = join("c", 30, Sharing::kTimeSliced);
   alone.at_once = 0;
   tenants_[0]->at_once = 0;
