@@ -63,7 +63,7 @@ json Api::plan_state(const PlanState& plan) const {
                 {"granted", plan.grants},
                 {"resized", plan.resizes},
                 {"observed", plan.observed},
-                {"pressed", plan.pressed},
+                {"room_requests", plan.room_requests},
                 {"refused_offers", plan.refused},
                 {"unplanned", plan.unplanned},
                 {"shapes", plan.shapes},

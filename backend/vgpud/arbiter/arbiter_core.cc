@@ -335,7 +335,7 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
     next = std::min(next, dispatch(queue, now));
     next = std::min(next, follow_plan(queue, now));
     next = std::min(next, renew_leases(queue, now));
-    next = std::min(next, review_stuck(queue, now));
+    next = std::min(next, review_short_work(queue, now));
     review_meters(queue, now);
   }
   see_crowd(now);

@@ -78,10 +78,10 @@ class ArbiterCore {
     uint32_t leased = 0;         // begun at an open gate that has been closed since
     uint32_t overdue = 0;        // granted, and given up: they are no longer the scheduler's
     Time overdue_since = 0;
-    Time last_end = 0;             // of a slice
-    Time head_since = 0;           // when the oldest one that flies became that
-    bool stuck = false;            // that one is short work, and finds no room beside resident blocks
-    sched::RequestId pressed = 0;  // for which one of them room was made last
+    Time last_end = 0;                    // of a slice
+    Time head_since = 0;                  // when the oldest one that flies became that
+    bool waits_for_room = false;          // that one is short work, and finds no room beside resident blocks
+    sched::RequestId room_asked_for = 0;  // the slice for which room was asked last
   };
   using EngineStates = std::array<EngineState, kGateEngines>;
   struct Lease {
@@ -122,7 +122,7 @@ class ArbiterCore {
     GrantPage* aside = nullptr;           // instead of it, while it is not governed
     bool mps = false, wants_mps = false;  // the second: from when on no program of before is left
     SmPartition sm_partition;
-    Time pressed_at = 0;                       // when others were to make room for it last
+    Time room_asked_at = 0;                    // when others were asked last to make room for it
     std::array<Meter, kGateEngines> meters{};  // by queue
     std::map<uint32_t, EngineStates> slots;
     std::array<uint32_t, kGateSlots> generation{};
@@ -213,8 +213,8 @@ class ArbiterCore {
   void maybe_open(EngineQueue queue, Time now);
   bool wants(const Vgpu& vgpu, EngineQueue queue, bool waiting_only) const;
   bool others_want(const Vgpu& vgpu, EngineQueue queue) const;
-  Time review_stuck(EngineQueue queue, Time now);
-  bool others_press(const Vgpu& vgpu, EngineQueue queue) const;
+  Time review_short_work(EngineQueue queue, Time now);
+  bool others_wait_for_end(const Vgpu& vgpu, EngineQueue queue) const;
   bool has_overdue(const Vgpu& vgpu, EngineQueue queue) const;
   Time dispatch(EngineQueue queue, Time now);
   Time give_up_overdue(EngineQueue queue, Time now);

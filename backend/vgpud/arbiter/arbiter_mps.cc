@@ -8,12 +8,12 @@
 namespace bandsaw {
 namespace {
 
-// For so long short work may wait for room before others are to make some,
-constexpr sched::Time kStuck = 500 * sched::kMicrosecond;
-// which they may take so long to hear of: runners look each millisecond, and not before as much of their own has run.
-constexpr sched::Time kPress = 2 * sched::kMillisecond;
-// Each time costs them the part of a block.
-constexpr sched::Time kBetweenPresses = 8 * sched::kMillisecond;
+// For so long short work waits for room on the SMs before resident blocks are asked to make some.
+constexpr sched::Time kRoomWait = 500 * sched::kMicrosecond;
+// So long runners may take to notice: they check each millisecond, and not before as much of their own work has run.
+constexpr sched::Time kRoomNotice = 2 * sched::kMillisecond;
+// At least so long lies between two requests of one virtual GPU: each costs the others a part of a block.
+constexpr sched::Time kBetweenRoomRequests = 8 * sched::kMillisecond;
 
 }  // namespace
 
@@ -71,32 +71,33 @@ ArbiterCore::Part ArbiterCore::take_part(Vgpu& vgpu, EngineQueue queue, Time now
 
 // As others_want, without those that only wait for their turn in a plan, and with those that have begun and find no
 // room.
-bool ArbiterCore::others_press(const Vgpu& vgpu, EngineQueue queue) const {
-  return any_of_others(vgpu, queue,
-                       [](const EngineState& state) { return (state.waiting && !state.admitted) || state.stuck; });
+bool ArbiterCore::others_wait_for_end(const Vgpu& vgpu, EngineQueue queue) const {
+  return any_of_others(
+      vgpu, queue, [](const EngineState& state) { return (state.waiting && !state.admitted) || state.waits_for_room; });
 }
 
-// Short work is granted beside what is planned, and where resident blocks have all the room on the SMs it waits there
-// until they have drawn a whole kernel. So who waits for long has them make room: once for each slice, and not often.
+// Short work is granted together with what is planned. Where resident blocks fill the SMs it would wait there until
+// they have run a whole kernel, so after a while they are asked to make room: once for each slice, and not often.
 // Returns when to be called again.
-ArbiterCore::Time ArbiterCore::review_stuck(EngineQueue queue, Time now) {
+ArbiterCore::Time ArbiterCore::review_short_work(EngineQueue queue, Time now) {
   if (!planner_ || queue != engine_queue_of(0)) return kNever;
   Time next = kNever;
   for (auto& [name, vgpu] : vgpus_) {
     for (auto& [slot, states] : vgpu.slots) {
       EngineState& state = states[0];
-      state.stuck = false;
+      state.waits_for_room = false;
       if (state.flying.empty() || state.flying.front().planned != 0 || vgpu.sm_partition.on) continue;
       const Granted& slice = state.flying.front();
-      const Time due = std::max({slice.granted, state.head_since, vgpu.pressed_at + kBetweenPresses}) + kStuck;
-      if (state.pressed != slice.id && now >= due) {
-        state.pressed = slice.id;
-        vgpu.pressed_at = now;
+      const Time due =
+          std::max({slice.granted, state.head_since, vgpu.room_asked_at + kBetweenRoomRequests}) + kRoomWait;
+      if (state.room_asked_for != slice.id && now >= due) {
+        state.room_asked_for = slice.id;
+        vgpu.room_asked_at = now;
         planner_->leave_room(now);
       }
-      state.stuck = state.pressed == slice.id && now < vgpu.pressed_at + kPress;
-      if (state.pressed != slice.id) next = std::min(next, due);
-      if (state.stuck) next = std::min(next, vgpu.pressed_at + kPress);
+      state.waits_for_room = state.room_asked_for == slice.id && now < vgpu.room_asked_at + kRoomNotice;
+      if (state.room_asked_for != slice.id) next = std::min(next, due);
+      if (state.waits_for_room) next = std::min(next, vgpu.room_asked_at + kRoomNotice);
     }
   }
   return next;
@@ -117,7 +118,7 @@ void ArbiterCore::review_meters(EngineQueue queue, Time now) {
                   [&](uint32_t, unsigned, const EngineState& state) { runs = runs || !state.flying.empty(); });
     }
     Meter& meter = vgpu.meters[queue];
-    if (const bool no_waiters = runs && !others_press(vgpu, queue); no_waiters != meter.no_waiters) {
+    if (const bool no_waiters = runs && !others_wait_for_end(vgpu, queue); no_waiters != meter.no_waiters) {
       set_no_waiters(vgpu, queue, no_waiters);
     }
     if (meter.runs == runs) continue;

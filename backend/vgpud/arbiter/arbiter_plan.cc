@@ -26,7 +26,7 @@ void ArbiterCore::make_planner(Time now) {
     for (auto& [slot, states] : vgpu.slots) {
       if (states[kCompute].admitted) grant_ask(vgpu, slot, kCompute, {}, now);
       for (Granted& slice : states[kCompute].flying) slice.planned = 0;
-      states[kCompute].stuck = false;
+      states[kCompute].waits_for_room = false;
     }
   }
   planner_ = CoPlanner::make(planning_mode_, options_.plan);

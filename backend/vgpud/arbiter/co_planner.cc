@@ -195,7 +195,7 @@ void CoPlanner::issue(Time now) {
 }
 
 void CoPlanner::leave_room(Time now) {
-  ++counts_.pressed;
+  ++counts_.room_requests;
   leaves_room_ = true;
   room_until_ = now + kRoomFor;
 }

@@ -50,7 +50,7 @@ struct PlanState {
   uint64_t grants = 0;                       // slices that were planned
   uint64_t resizes = 0;                      // of resident blocks
   uint64_t observed = 0;                     // speeds of pairs, measured while they ran
-  uint64_t pressed = 0;                      // short work found no room, and others were to make some
+  uint64_t room_requests = 0;                // short work found no room, and others were to make some
   uint64_t refused = 0;                      // offers that made no sense
   uint64_t unplanned = 0;                    // granted because the plan would have left the engine idle
   uint64_t shapes = 0, measured_shapes = 0, profits = 0;

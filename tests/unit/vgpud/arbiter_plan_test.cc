@@ -68,7 +68,7 @@ TEST_F(PlannedTest, ShortWorkDoesNotWaitForWholeKernels) {
     run_for(2 * kSecond);
     const double launches = brief.done / static_cast<double>(brief.blocks) / 2, total = throughput(2 * kSecond);
     std::printf("beside %d: %.0f launches a second, %.3f in all, %lu had no room\n", others, launches, total,
-                core_->plan().pressed);
+                core_->plan().room_requests);
     EXPECT_GT(launches, others == 1 ? 900 : 1400);  // 148 and 76, if none had to make room
     EXPECT_GT(total, others == 1 ? 0.98 : 1.4);
   }
