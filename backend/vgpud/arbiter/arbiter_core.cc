@@ -338,7 +338,7 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
     next = std::min(next, review_short_work(queue, now));
     review_meters(queue, now);
   }
-  see_crowd(now);
+  note_concurrency(now);
   return next;
 }
 

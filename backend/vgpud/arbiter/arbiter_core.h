@@ -193,7 +193,7 @@ class ArbiterCore {
   void leave_plan(const Vgpu& vgpu, uint32_t slot, Time now);
   void snapshot_offer(const Vgpu& vgpu, uint32_t slot, Time now);
   void tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now);
-  void see_crowd(Time now);
+  void note_concurrency(Time now);
   void take_answer(const CoPlanner::Grant& grant, Time now);
   Time follow_plan(EngineQueue queue, Time now);
   bool governs(const Vgpu& vgpu) const;
@@ -237,7 +237,7 @@ class ArbiterCore {
   std::array<Time, kGateEngines> free_since_{};          // by queue: when the last slice ended
   PlanningMode planning_mode_ = PlanningMode::kMps;
   std::unique_ptr<CoPlanner> planner_;                   // null: the mode plans nothing
-  Time crowded_at_ = 0;                                  // when several gates last had something on the compute engine
+  Time concurrent_at_ = 0;                               // when several gates last had something on the compute engine
   std::array<slice::ChargeMeter, kGateEngines> meters_;  // by queue
   bool tracing_ = false;
   std::vector<SliceRecord> trace_;

@@ -35,7 +35,7 @@ constexpr size_t kTraceMax = 1 << 20;
 void ArbiterCore::on_pending(const std::string& name, Time now) {
   Vgpu* vgpu = find(name);
   if (!vgpu || !vgpu->grant_page) return;
-  see_crowd(now);
+  note_concurrency(now);
   for (uint32_t word = 0; word < vgpu->grant_page->pending.size(); ++word) {
     uint64_t bits = vgpu->grant_page->pending[word].exchange(0);
     for (; bits != 0; bits &= bits - 1) {

@@ -85,11 +85,11 @@ void ArbiterCore::tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slic
   // Slices of one gate may overlap: then each takes what passed since the one before.
   const Time since = std::max(slice.granted, vgpu.slots.at(slot)[kCompute].last_end);
   const auto busy = static_cast<Time>(std::min<uint64_t>(busy_ns, static_cast<uint64_t>(now - since)));
-  planner_->slice_done(place_of(vgpu.id, slot), slice.planned, busy, slice.granted > crowded_at_, now);
+  planner_->slice_done(place_of(vgpu.id, slot), slice.planned, busy, slice.granted > concurrent_at_, now);
 }
 
-// Of gates that have something on the compute engine: several together say nothing of what each would take alone.
-void ArbiterCore::see_crowd(Time now) {
+// Remembers when several gates had work on the compute engine at once: such times are not those of a kernel alone.
+void ArbiterCore::note_concurrency(Time now) {
   if (!planner_) return;
   int count = 0;
   for (auto& [name, vgpu] : vgpus_) {
@@ -98,7 +98,7 @@ void ArbiterCore::see_crowd(Time now) {
     for (const auto& [slot, states] : vgpu.slots)
       count += !states[kCompute].flying.empty() || states[kCompute].overdue > 0;
   }
-  if (count > 1) crowded_at_ = now;
+  if (count > 1) concurrent_at_ = now;
 }
 
 void ArbiterCore::take_answer(const CoPlanner::Grant& grant, Time now) {
