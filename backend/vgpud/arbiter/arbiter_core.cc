@@ -146,8 +146,8 @@ void ArbiterCore::attach(const std::string& name, GrantPage* grant_page, Time no
   Vgpu* vgpu = find(name);
   if (!vgpu) return;
   if (vgpu->grant_page) detach(name, now);
-  if (!governs(*vgpu)) return stand_aside(*vgpu, grant_page);
-  vgpu->aside = nullptr;
+  if (!governs(*vgpu)) return release_ungoverned(*vgpu, grant_page);
+  vgpu->ungoverned_page = nullptr;
   vgpu->grant_page = grant_page;
   grant_page->depth = static_cast<uint32_t>(options_.depth);
   grant_page->quantum_ns = static_cast<uint64_t>(quantum_);
@@ -174,7 +174,7 @@ void ArbiterCore::attach(const std::string& name, GrantPage* grant_page, Time no
 
 void ArbiterCore::detach(const std::string& name, Time now) {
   Vgpu* vgpu = find(name);
-  if (vgpu) vgpu->aside = nullptr;
+  if (vgpu) vgpu->ungoverned_page = nullptr;
   if (!vgpu || !vgpu->grant_page) return;
   for (auto& [slot, states] : vgpu->slots) {
     for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_engine(*vgpu, slot, engine, now);

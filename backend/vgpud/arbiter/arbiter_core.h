@@ -119,8 +119,8 @@ class ArbiterCore {
     sched::VgpuId id = 0;
     EngineShares shares{};
     GrantPage* grant_page = nullptr;
-    GrantPage* aside = nullptr;           // instead of it, while it is not governed
-    bool mps = false, wants_mps = false;  // the second: from when on no program of before is left
+    GrantPage* ungoverned_page = nullptr;  // the same page, while the arbiter does not govern it
+    bool mps = false, wants_mps = false;   // the second: from when on no program of before is left
     SmPartition sm_partition;
     Time room_asked_at = 0;                    // when others were asked last to make room for it
     std::array<Meter, kGateEngines> meters{};  // by queue
@@ -198,7 +198,7 @@ class ArbiterCore {
   Time follow_plan(EngineQueue queue, Time now);
   bool governs(const Vgpu& vgpu) const;
   void review_governed(Time now);
-  void stand_aside(Vgpu& vgpu, GrantPage* grant_page);
+  void release_ungoverned(Vgpu& vgpu, GrantPage* grant_page);
 
   bool take_lease(Vgpu& vgpu, EngineQueue queue, Time now);
   void open(Vgpu& vgpu, EngineQueue queue, Time now);

@@ -127,7 +127,7 @@ ArbiterCore::Time ArbiterCore::follow_plan(EngineQueue queue, Time now) {
   return planner_->next();
 }
 
-// Without a policy only those are asked to ask that a mode has rules for; the others go as if there were no arbiter.
+// With policy "none" only MPS virtual GPUs are governed, while their mode has rules; the others run without asking.
 bool ArbiterCore::governs(const Vgpu& vgpu) const {
   return options_.scheduled || (planning_mode_ != PlanningMode::kMps && vgpu.mps);
 }
@@ -138,15 +138,15 @@ void ArbiterCore::review_governed(Time now) {
     if (vgpu.grant_page && !governs(vgpu)) {
       GrantPage* const grant_page = vgpu.grant_page;
       detach(name, now);
-      stand_aside(vgpu, grant_page);
-    } else if (vgpu.aside && governs(vgpu)) {
-      attach(name, std::exchange(vgpu.aside, nullptr), now);
+      release_ungoverned(vgpu, grant_page);
+    } else if (vgpu.ungoverned_page && governs(vgpu)) {
+      attach(name, std::exchange(vgpu.ungoverned_page, nullptr), now);
     }
   }
 }
 
-void ArbiterCore::stand_aside(Vgpu& vgpu, GrantPage* grant_page) {
-  vgpu.aside = grant_page;
+void ArbiterCore::release_ungoverned(Vgpu& vgpu, GrantPage* grant_page) {
+  vgpu.ungoverned_page = grant_page;
   grant_page->planned = grant_page->slicing_off = 0;
   grant_page->no_arbiter = 1;
   for (auto& gates : grant_page->gates) {
