@@ -126,10 +126,10 @@ class ArbiterCore {
     std::array<Meter, kGateEngines> meters{};  // by queue
     std::map<uint32_t, EngineStates> slots;
     std::array<uint32_t, kGateSlots> generation{};
-    std::array<Lease, kGateEngines> leases;        // by queue
-    std::array<Time, kGateEngines> suspicion{};    // by queue: held longer than measured, beyond what is usual
-    std::array<Time, kGateEngines> debt{};         // by queue: charged with the next completion
-    std::array<Time, kGateEngines> last_wanted{};  // by queue; 0: never
+    std::array<Lease, kGateEngines> leases;          // by queue
+    std::array<Time, kGateEngines> underreported{};  // by queue: held longer than measured, beyond what is usual
+    std::array<Time, kGateEngines> debt{};           // by queue: charged with the next completion
+    std::array<Time, kGateEngines> last_wanted{};    // by queue; 0: never
     std::array<EngineUse, kGateEngines> use{};
   };
 

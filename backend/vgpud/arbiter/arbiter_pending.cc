@@ -25,8 +25,8 @@ using sched::kMillisecond;
 constexpr uint32_t kSlicesAtOnce = 64;
 // A slice holds the engine a little longer than its measured time: contexts are switched, and the runner needs time
 // itself. The usual difference is kUsualDelay and 1 / kUsualPart of the time. What exceeds it is summed up, and the
-// part of the sum above kDoubt is charged.
-constexpr ArbiterCore::Time kUsualDelay = 200 * kMicrosecond, kDoubt = 50 * kMillisecond;
+// part of the sum above kUnderreportedMost is charged.
+constexpr ArbiterCore::Time kUsualDelay = 200 * kMicrosecond, kUnderreportedMost = 50 * kMillisecond;
 constexpr ArbiterCore::Time kUsualPart = 8;
 constexpr size_t kTraceMax = 1 << 20;
 
@@ -149,16 +149,17 @@ void ArbiterCore::on_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t 
 }
 
 // What is charged for a slice: its measured time `busy_ns`, at most the time `held` for which it had the engine. Where
-// others waited for `kept`, a runner that reports too little is charged the difference after a while (see kDoubt).
+// others waited for `kept`, a runner that reports too little is charged the difference after a while (see
+// kUnderreportedMost).
 ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept) {
   held = std::clamp<Time>(held, 0, sched::kLongest / 2);
   Time charged = std::min<Time>(static_cast<Time>(std::min<uint64_t>(busy_ns, sched::kLongest / 2)), held);
-  Time& suspicion = vgpu.suspicion[queue];
+  Time& underreported = vgpu.underreported[queue];
   if (kept > 0 && others_want(vgpu, queue)) {
-    suspicion = std::max<Time>(0, suspicion + kept - std::min(charged, kept) - kUsualDelay - kept / kUsualPart);
-    if (suspicion > kDoubt) {
-      charged += suspicion - kDoubt;
-      suspicion = kDoubt;
+    underreported = std::max<Time>(0, underreported + kept - std::min(charged, kept) - kUsualDelay - kept / kUsualPart);
+    if (underreported > kUnderreportedMost) {
+      charged += underreported - kUnderreportedMost;
+      underreported = kUnderreportedMost;
     }
   }
   return charged + take_debt(vgpu, queue);
