@@ -271,7 +271,7 @@ Time BandPlus::next_tokens(const State& state, Time now) const {
 
 bool BandPlus::holds_back(Slot slot, const State& state, Time now) {
   retire(state, now);
-  Time longest = options_.beside;
+  Time longest = options_.shared_debt;
   for (Slot other = 0; other < entries_.size(); ++other) {
     if (entries_[other].active) longest = std::max(longest, 2 * state.tenants[other].typical);
   }

@@ -11,7 +11,7 @@
 //   for so long (BAND's short wait, only where it costs little). One with a reservation gets it for gaps up to `wait`.
 // - A cap is a bucket filled at its rate, a period deep; over-runs make it negative. The engine may idle for it.
 // - MPS virtual GPUs go beside each other while none is further in debt than two of the longest slices around, or
-//   `beside`; what needs the engine for itself and is further behind stops them from beginning more.
+//   `shared_debt`; what needs the engine for itself and is further behind stops them from beginning more.
 // - Priority decides among those to whom time is owed, and so costs nobody's part.
 // - Who is in debt waits no longer than two periods, or one and a half times as long as one of its slices lasts its
 //   share: then it has one, and still gets less than its share until the debt is paid.

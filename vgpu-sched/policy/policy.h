@@ -71,11 +71,11 @@ struct PolicyOptions {
   Time wait = 500 * kMicrosecond;    // how long the engine is kept for a neighbour that will be back soon
   Time memory = 300 * kMillisecond;  // BAND: over which time utilisation is taken
   // BAND+ only:
-  Time turn = kMillisecond;         // a virtual GPU keeps the engine so long between equals: fewer switches
-  Time ahead = 500 * kMicrosecond;  // work is sent after work that still runs so long: bounds the over-run
-  Time debt = kSecond;              // the most that a virtual GPU is made to give back; more is forgiven
-  Time carry = 10 * kMillisecond;   // the most that is kept for one that was idle for more than a period
-  Time beside = 5 * kMillisecond;   // debt with which an MPS one may still go beside others
+  Time turn = kMillisecond;             // a virtual GPU keeps the engine so long between equals: fewer switches
+  Time ahead = 500 * kMicrosecond;      // work is sent after work that still runs so long: bounds the over-run
+  Time debt = kSecond;                  // the most that a virtual GPU is made to give back; more is forgiven
+  Time carry = 10 * kMillisecond;       // the most that is kept for one that was idle for more than a period
+  Time shared_debt = 5 * kMillisecond;  // debt with which an MPS one may still go beside others
   // The engine is kept for gaps up to 1/16 of the neighbour's slices, or of the slice that would go instead.
   int gap_ratio = 16;
 };
