@@ -6,7 +6,7 @@
 
 namespace bandsaw::libvirt::xml {
 
-// EINVAL: what stands in our namespace is not as it should be.
+// EINVAL: an element in our namespace is malformed.
 Result<std::vector<DomainVgpu>> read_metadata(xmlNode* domain);
 // Adds the virtual GPU, or completes it: shares that are there stay.
 Status add_metadata(xmlNode* domain, const DomainVgpu& added);

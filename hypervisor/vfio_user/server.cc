@@ -60,7 +60,7 @@ Status Server::serve(UniqueFd client) {
   return {};
 }
 
-// QEMU may have been killed: nothing of it is kept.
+// QEMU may have been killed, so nothing that it set up is kept.
 void Server::client_gone() {
   connection_.reset();
   commands_.forget_client();

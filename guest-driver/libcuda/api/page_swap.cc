@@ -32,7 +32,8 @@ Pages pages_around(uint64_t address, uint64_t bytes) {
   return {address / kPage * kPage, round_to_pages(address + bytes)};
 }
 
-// proc(5): every mapping that the range touches is private, readable and writable, and there is no hole.
+// Whether every mapping that the range touches is private, readable and writable, and there is no hole. Source:
+// proc(5).
 bool all_private(const Pages& pages) {
   const std::unique_ptr<FILE, int (*)(FILE*)> maps(std::fopen("/proc/self/maps", "re"), std::fclose);
   if (!maps) return false;
@@ -96,7 +97,8 @@ CUresult swap_in_shared(uint64_t address, uint64_t bytes, uint32_t flags, uint64
   CUresult result = memory.allocate(pages.bytes(), 0, &block);
   if (result != CUDA_SUCCESS) return result;
   *shared = reinterpret_cast<uint64_t>(block.address);
-  // If the exchange fails half-way, some pages are shared ones: the block then stays for as long as the process does.
+  // If the exchange fails half-way, some of the program's pages are shared ones. The block then stays until the process
+  // ends.
   if (!exchange(pages, *shared, false)) return CUDA_ERROR_OUT_OF_MEMORY;
   result = memory.share_at(block, pointer(pages.begin), flags);
   if (result != CUDA_SUCCESS) static_cast<void>(give_back(pages, *shared));

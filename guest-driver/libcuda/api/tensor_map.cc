@@ -51,7 +51,7 @@ class MapCache {
   Entry entries_[kSlots];  // guarded by mutex_
 };
 
-// The members that all forms share; padding is zero, so that shapes can be compared as bytes.
+// Sets the members that all forms share. The rest is zero, so that shapes can be compared as bytes.
 CUresult common(const CUtensorMap* map, vgpu_tensor_form form, CUtensorMapDataType type, uint32_t rank,
                 const void* address, const cuuint64_t* dimensions, const cuuint64_t* strides,
                 const cuuint32_t* element_strides, vgpu_tensor_shape* shape) {

@@ -14,7 +14,7 @@
 namespace bandsaw::libcuda {
 namespace {
 
-// Bytes from an end's first to its last one; false when that overflows.
+// Computes the bytes from an end's first byte to its last. False: the sum overflows.
 bool span_of(const Extent& extent, const vgpu_copy_end& end, uint64_t* span) {
   uint64_t rows = 0, planes = 0, plane = 0;
   return !__builtin_mul_overflow(extent.height - 1, end.pitch, &rows) &&
@@ -33,7 +33,7 @@ bool fold_offsets(vgpu_copy_end* end) {
   return fits;
 }
 
-// Rows that follow each other without a gap on both sides are one longer row.
+// Makes one long row of rows that follow each other without a gap on both sides.
 void flatten(vgpu_copy* copy) {
   auto& [to, from, width, height, depth] = *copy;
   if (to.kind == VGPU_MEMORY_ARRAY || from.kind == VGPU_MEMORY_ARRAY) return;
@@ -46,7 +46,7 @@ void flatten(vgpu_copy* copy) {
   }
 }
 
-// Both ends can be reached by the runner.
+// A copy whose two ends the runner can reach.
 CUresult direct_copy(Call& call, const vgpu_copy& copy, uint64_t stream, bool wait) {
   if (!wait) return wire::copy(call, copy, stream, vgpu_done{});
   CUresult result = check_may_wait();
@@ -60,7 +60,7 @@ CUresult direct_copy(Call& call, const vgpu_copy& copy, uint64_t stream, bool wa
   return call.wait_done(completion);
 }
 
-// Between two pieces of the program's own memory, in stream order.
+// A copy between two ranges of the program's own memory, in stream order.
 CUresult host_copy(Call& call, const vgpu_copy& copy, uint64_t stream) {
   CUresult result = check_may_wait();
   if (result == CUDA_SUCCESS) result = wire::stream_synchronize(call, stream);

@@ -8,7 +8,7 @@
 
 namespace bandsaw::libcuda {
 
-// Destroyed with the last reference, from whichever thread lets go of it.
+// Destroyed with its last reference, on the thread that drops it.
 struct UserObject {
   CUhostFn destroy = nullptr;
   void* data = nullptr;

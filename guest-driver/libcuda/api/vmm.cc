@@ -178,7 +178,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     std::lock_guard lock(memories().mutex);
     MemoryRecord* const record = memories().table.find(memory);
     if (!record || !record->references) return CUDA_ERROR_INVALID_VALUE;
-    ++record->mappings;  // from now on it stays, whoever releases it
+    ++record->mappings;  // from now on it stays when the program releases it
   }
   const CUresult result = wire::memory_map(call, address, bytes, offset, memory);
   if (result != CUDA_SUCCESS) {
