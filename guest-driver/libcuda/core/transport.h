@@ -42,10 +42,10 @@ class Transport {
   // Wakes a runner that sleeps. Cheap: one system call.
   virtual void kick() = 0;
 
-  // Sleeps until the host wakes this process or this ring, or for `timeout_ms`. `seen` is the caller's memory of the
-  // last wake-up (start with snapshot()). May return early. EPIPE: the host side is gone.
+  // Sleeps until the host wakes this process or this ring, or until `timeout_ms` has passed; may return early. `seen`
+  // is the last wake-up that the caller knows of; snapshot() gives the first one. EPIPE: the host side is gone.
   virtual int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) = 0;
-  // What `seen` shall be; taken before the caller checks whether what it waits for has come.
+  // A value for `seen`. Take it before checking whether the answer has come, so that no wake-up is missed.
   virtual uint64_t snapshot(vgpu_ring_header* ring) = 0;
 
   // Whether the host side is still there.
