@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from lab import build, cuda_programs, gpu_tests, host, python_tests, setup
+from lab import build, cuda_programs, gpu_tests, host, lint, python_tests, setup
 from lab.guest_run import direct_environment, ensure_direct
 from lab.paths import BUILD, REPO
 from lab.results import Results
@@ -129,7 +129,7 @@ def fuzz_targets(results: Results, seconds: int) -> None:
             list(pool.map(one, targets))
 
 
-KINDS = ["unit", "asan", "tsan", "fuzz", "cuda", "direct", "vm"]
+KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "direct", "vm"]
 LONG_KINDS = ["tsan"]  # with --full or --only
 GPU_KINDS = ["cuda", "direct", "gpu"]
 
@@ -164,6 +164,10 @@ def run_tests() -> int:
         return run_on_gpu(options)
     kinds = options.only or [kind for kind in KINDS if options.full or kind not in LONG_KINDS]
     results = Results()
+    if "lint" in kinds:
+        lint.check_all(results, options.name)
+    if kinds == ["lint"]:
+        return results.summary()
     setup.prepare(lab="vm" in kinds, tests="unit" in kinds or "vm" in kinds)
     if "unit" in kinds:
         unit_tests(results, options.name)
