@@ -3,7 +3,8 @@
 // the runner writes the doorbell (an eventfd), the arbiter wakes a futex.
 //
 // A gate belongs to one runner (a slot) and one engine. What passes it is a time slice: work that a runner puts on the
-// engine in one go. Short kernels are gathered until they take about `quantum_ns`; a long one is a slice of its own.
+// engine in one go. Short kernels are gathered until they take about `quantum_ns`; a long one is a time slice of its
+// own.
 //
 // Who writes what
 //   runner    of its own slot: begun, asked, ended, busy_ns, the record of its kernel, and a bit of `pending`
@@ -13,33 +14,33 @@
 //             slot and counts up `generation`, so that the next runner there is not taken for the last one
 //
 // The life of a time slice
-//   1. The runner counts up `begun` and then reads `open`. If that is 1, the slice begins at once.
+//   1. The runner counts up `begun` and then reads `open`. If that is 1, the time slice begins at once.
 //   2. If it is 0, the runner takes its count back, counts up `asked`, sets its bit of `pending` (and writes the
 //      doorbell if the bit was clear), and sleeps on the futex `granted`. The arbiter copies the value of `asked` that
-//      it saw to `granted`. When the two are equal, the runner counts up `begun`, and the slice begins.
+//      it saw to `granted`. When the two are equal, the runner counts up `begun`, and the time slice begins.
 //   3. When the device has done all of it, the runner adds the measured time to `busy_ns` and then counts up `ended`.
 //      At a closed gate it tells the arbiter as in step 2; at an open one the arbiter reads the counters by itself,
 //      once in each scheduling period and when it closes the gate.
 // The runner puts work without which nothing on the engine would ever end past a closed gate without asking. It counts
 // that work in `begun` and `ended` too, and the virtual GPU is charged for it.
 //
-// Why no slice begins unseen. The arbiter opens the gates of a virtual GPU while no other one wants the engine. When
-// another one does, it clears `open` and then reads `begun`; `begun - ended` slices still run, and it waits for them.
-// The runner writes `begun` and then reads `open`; the arbiter writes `open` and then reads `begun`. All four accesses
-// are sequentially consistent, so at least one side sees the other's write: either the arbiter counts the slice, or
-// the runner finds the gate closed. Both may happen. Then the arbiter has counted a slice that the runner takes back;
-// it corrects that when the runner asks.
+// Why no time slice begins unseen. The arbiter opens the gates of a virtual GPU while no other one wants the engine.
+// When another one does, it clears `open` and then reads `begun`; `begun - ended` time slices still run, and it waits
+// for them. The runner writes `begun` and then reads `open`; the arbiter writes `open` and then reads `begun`. All four
+// accesses are sequentially consistent, so at least one side sees the other's write: either the arbiter counts the time
+// slice, or the runner finds the gate closed. Both may happen. Then the arbiter has counted a time slice that the
+// runner takes back; it corrects that when the runner asks.
 //
 // Without an arbiter `no_arbiter` is 1: from the session's start on, and again after vgpud has ended. Runners then
 // begin without asking or counting. Whoever sets the word wakes the runners that sleep; they read it and go on. An
 // arbiter that attaches takes the counters as it finds them, grants all that was asked, and clears `no_arbiter` last.
 //
-// Where the arbiter plans whose kernels run beside each other (`planned`), a runner that asks for a slice of a long
-// kernel describes that kernel first (offer.h), and makes the slice as large as was granted.
+// Where the arbiter plans whose kernels run beside each other (`planned`), a runner that asks for a time slice for a
+// long kernel describes that kernel first (offer.h), and makes its grid slice as large as was granted.
 //
 // Counters wrap around: only their differences and their equality count. Neither side trusts the other. A runner may
 // write anything anywhere on the page: the arbiter bounds what it reads, and nonsense harms this virtual GPU alone.
-// What a runner reads decides only how long it waits and how large its slices are.
+// What a runner reads decides only how long it waits and how large its time slices are.
 #pragma once
 
 #include <array>
@@ -52,7 +53,7 @@ namespace bandsaw {
 
 inline constexpr uint32_t kGateSlots = 256;
 inline constexpr uint32_t kGateEngines = 3;  // compute, copy in, copy out
-// Slices that one runner may have on one engine at a time, whatever it is told.
+// Time slices that one runner may have on one engine at a time, whatever it is told.
 inline constexpr uint32_t kGateDepthMax = 8;
 // Instead of a number of resident blocks: none, for now.
 inline constexpr uint32_t kNoResident = ~uint32_t{0};
@@ -62,22 +63,22 @@ struct alignas(64) Gate {
   std::atomic<uint32_t> begun, ended;  // time slices
   std::atomic<uint32_t> asked;         // time slices that were asked for
   uint32_t reserved;
-  std::atomic<uint64_t> busy_ns;  // measured time of the slices that have ended
+  std::atomic<uint64_t> busy_ns;  // measured time of the time slices that have ended
   // Written by the arbiter. `granted` is a futex word.
   std::atomic<uint32_t> granted;     // the last `asked` that may begin
-  std::atomic<uint32_t> open;        // 1: slices begin without asking
-  std::atomic<uint32_t> no_waiters;  // 1: it is closed, but nobody waits for the end of the slices that have begun
-  // Where slices are planned: what was granted, written before `granted`; 0: as the runner likes. Of resident blocks
-  // `resident` holds from now on: who has others stops at the end of a block, and asks again.
+  std::atomic<uint32_t> open;        // 1: time slices begin without asking
+  std::atomic<uint32_t> no_waiters;  // 1: it is closed, but nobody waits for the end of the time slices that have begun
+  // Where grid slices are planned: what was granted, written before `granted`; 0: as the runner likes. Of resident
+  // blocks `resident` holds from now on: who has others stops at the end of a block, and asks again.
   std::atomic<uint32_t> resident;  // blocks on each SM, or kNoResident
-  std::atomic<uint64_t> blocks;    // of the next slice
+  std::atomic<uint64_t> blocks;    // of the next grid slice
 };
 
 struct GrantPage {
   // 1: there is no arbiter, and everybody may begin.
   std::atomic<uint32_t> no_arbiter;
-  std::atomic<uint32_t> depth;       // slices of a runner in flight on an engine; set by the arbiter
-  std::atomic<uint64_t> quantum_ns;  // short work is gathered to slices of this length; set by the arbiter
+  std::atomic<uint32_t> depth;       // time slices of a runner in flight on an engine; set by the arbiter
+  std::atomic<uint64_t> quantum_ns;  // short work is gathered to time slices of this length; set by the arbiter
   // A bit for each slot: its gates have changed since the arbiter read them. Who sets a bit that was clear writes the
   // doorbell. The arbiter clears a bit before it reads the gates, so that a later change sets it again.
   std::array<std::atomic<uint64_t>, kGateSlots / 64> pending;

@@ -1,6 +1,6 @@
-// What a runner says of the kernel of which it is about to ask for a slice, so that vgpud can choose whose slices run
-// beside each other, and how large they are (vgpu-sched/slice). One record for each of its gates' slots, on the grant
-// page (gate_link.h); short work needs none.
+// What a runner says of the kernel of which it is about to ask for a time slice, so that vgpud can choose whose grid
+// slices run beside each other, and how large they are (vgpu-sched/slice). One record for each of its gates' slots, on
+// the grant page (gate_link.h); short work needs none.
 //
 // Written by the runner before it counts up `asked`, read by the arbiter once for each ask; and while resident blocks
 // of a plan are under way, to tell how far they are. Nothing of it is believed: the arbiter copies it, bounds it, and
@@ -30,7 +30,7 @@ struct OfferFacts {
   uint64_t stream = 0;    // within the process
   uint64_t blocks = 0;    // of the launch
   uint64_t left = 0;      // of these, not issued yet; of resident blocks: not drawn yet
-  uint64_t minimum = 0;   // the least slice that keeps slicing cheap; 0: may not be sliced, yet
+  uint64_t minimum = 0;   // the least grid slice that keeps slicing cheap; 0: may not be sliced, yet
   uint64_t block_ps = 0;  // of the whole GPU's time for a block, as far as it is known; 0: it is not
   uint32_t asked = 0;     // the gate's `asked` that it belongs to
   uint32_t form = 0;      // OfferForm

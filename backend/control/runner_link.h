@@ -30,7 +30,7 @@
 #include <cstdint>
 
 #include "backend/control/gate_link.h"
-#include "backend/control/slice_counters.h"
+#include "backend/control/slicing_counters.h"
 
 namespace bandsaw {
 
@@ -101,7 +101,7 @@ struct UsageSlot {
   std::atomic<uint64_t> errors;
   std::atomic<uint32_t> sticky;  // the sticky CUresult, 0 while healthy
   uint32_t reserved[13];
-  SliceCounters slices;
+  SlicingCounters slicing;
 };
 
 struct UsagePage {

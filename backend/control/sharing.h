@@ -18,9 +18,9 @@ enum class Sharing {
 // Of a device, for all its MPS virtual GPUs.
 enum class PlanningMode {
   kMps,               // MPS as it is: whatever is launched goes to the device
-  kConsolidation,     // whole kernels in pairs, no slices
-  kSlicesFifo,        // slices, in the order of arrival
-  kKernelet,          // pairs of slices by predicted profit
+  kConsolidation,     // whole kernels in pairs, no grid slices
+  kSlicesFifo,        // grid slices, in the order of arrival
+  kKernelet,          // pairs of grid slices by predicted profit
   kPersistentGreedy,  // persistent blocks, resident blocks given out greedily
   kOpt,               // the best ratio of a pair, by trying all
   kRandom,            // random plans

@@ -35,8 +35,8 @@ namespace bandsaw {
 using Done = std::function<void(CUresult)>;
 
 inline constexpr unsigned kCompute = 0, kCopyIn = 1, kCopyOut = 2, kEngineCount = 3;  // engines
-// Told how long the engine worked on a slice, in nanoseconds.
-using SliceDone = std::function<void(uint64_t busy_ns)>;
+// Told how long the engine worked on a time slice, in nanoseconds.
+using TimeSliceDone = std::function<void(uint64_t busy_ns)>;
 
 struct FunctionInfo {
   vgpu_function_info info{};
@@ -310,11 +310,11 @@ class Device {
   }
   virtual CUresult surface_destroy(const SurfaceRef&) { return CUDA_ERROR_NOT_SUPPORTED; }
 
-  // What is put on streams for this engine between the two is a slice; `done` is called when the device has done all of
-  // it, or will not any more, perhaps from inside the call. One slice of an engine is open at a time. A device that
-  // keeps these measures nothing.
-  virtual void slice_begin(unsigned /*engine*/) {}
-  virtual void slice_end(unsigned /*engine*/, SliceDone done) { done(0); }
+  // What is put on streams for this engine between the two is a time slice; `done` is called when the device has done
+  // all of it, or will not any more, perhaps from inside the call. One time slice of an engine is open at a time. A
+  // device that keeps these measures nothing.
+  virtual void time_slice_begin(unsigned /*engine*/) {}
+  virtual void time_slice_end(unsigned /*engine*/, TimeSliceDone done) { done(0); }
 
   // Work on streams. While a stream captures, these add nodes instead; `done`, which may be null, is then called at
   // once.

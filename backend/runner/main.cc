@@ -68,11 +68,11 @@ Status read_sms(DeviceConfig* config) {
   return {};
 }
 
-Result<SliceSettings> read_slices(const Choice& choice) {
-  SliceSettings settings;
+Result<SlicingSettings> read_slicing(const Choice& choice) {
+  SlicingSettings settings;
   settings.any_gpu = !choice.cuda;
   const char* const text = std::getenv("BANDSAW_SLICES");
-  if (Status status = read_slice_settings(text ? text : "", &settings); !status.ok()) return status;
+  if (Status status = read_slicing_settings(text ? text : "", &settings); !status.ok()) return status;
   return settings;
 }
 
@@ -96,12 +96,12 @@ Status serve(DeviceConfig config, const Choice& choice) {
                            VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET);
     if (Status status = move_log_from_stderr(); !status.ok()) return status;
   }
-  auto slices = read_slices(choice);
-  if (!slices.ok()) return slices.status();
+  auto slicing = read_slicing(choice);
+  if (!slicing.ok()) return slicing.status();
   const bool mps_client = std::getenv("BANDSAW_MPS") != nullptr;
-  slices.value().mps = mps_client;
+  slicing.value().mps = mps_client;
   auto process = Process::make(
-      &window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); }, slices.value());
+      &window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); }, slicing.value());
   if (!process.ok()) return process.status();
   if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok())
     SPDLOG_WARN("{}; going on without", status.message());

@@ -93,7 +93,7 @@ int engine_of(const wire::CheckedRecord& record) {
 }  // namespace
 
 Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const MakeDevice& make_device,
-                                               const SliceSettings& slices) {
+                                               const SlicingSettings& slicing) {
   auto memory = GuestMemory::make(window);
   if (!memory.ok()) return memory.status();
   std::unique_ptr<Process> process(new Process(std::move(memory.value())));
@@ -103,7 +103,7 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->gate_.set_device(process->device_.get());
   process->memory_->set_pins(process->device_.get());
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
-                                              &process->order_, slices);
+                                              &process->order_, slicing);
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->handlers_ =
       std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_, process->usage_page_,
@@ -199,8 +199,8 @@ bool Process::some_may_pass() const {
   return false;
 }
 
-// Of those behind one that waits for an engine or for slices: no engine waits for another's gate, what was asked for is
-// taken when it is granted, and who waits for early work does not wait for all that was queued behind it.
+// Of those behind one that waits for an engine or for grid slices: no engine waits for another's gate, what was asked
+// for is taken when it is granted, and who waits for early work does not wait for all that was queued behind it.
 bool Process::pass_others() {
   bool passed = false;
   WaitingUses ahead;

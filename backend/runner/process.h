@@ -25,7 +25,7 @@ class Process final : public DeviceHost {
 
   // `window` must outlive this. Makes the device at once, so that a guest need not wait for it.
   static Result<std::unique_ptr<Process>> make(const Reservation* window, const MakeDevice& make_device,
-                                               const SliceSettings& slices = {});
+                                               const SlicingSettings& slicing = {});
   ~Process() override;
 
   // How threads of the guest are woken; before the first ring.
@@ -46,11 +46,11 @@ class Process final : public DeviceHost {
   void execute(const CommandRingRef& ring, Record& record);
   const WaitingRecords& waiting() const { return waiting_; }
   const Slicer& slicer() const { return *slicer_; }
-  // Records, slices of a launch, or what they asked for wait at a gate.
+  // Records, grid slices of a launch, or what they asked for wait at a gate.
   bool waits_at_gate() const { return at_gate_ || slicer_->at_gate() || unsettled_; }
   // The ring's work has not all been executed.
   bool holds(const CommandRing& ring) const { return waiting_.holds(ring) || slicer_->holds(ring); }
-  // Executes records that wait, as far as the gates and slices under way allow; whether that was anything.
+  // Executes records that wait, as far as the gates and grid slices under way allow; whether that was anything.
   bool pass_waiting();
   // For when nothing else is to be done: sleeps until a gate may have opened, but no longer than this.
   void wait_at_gate(std::chrono::nanoseconds most) { gate_.wait(most); }
@@ -88,7 +88,7 @@ class Process final : public DeviceHost {
   StreamOrder order_;
   WaitingRecords waiting_{&order_};
   bool at_gate_ = false;    // waiting records wait there
-  bool unsettled_ = false;  // the process has failed, and asked for a slice before
+  bool unsettled_ = false;  // the process has failed, and asked for a time slice before
   Output output_;
   CallbackQueue callbacks_;
   ExchangeClient exchange_;

@@ -17,11 +17,11 @@ namespace {
 
 constexpr size_t kReasonsMost = 64;
 
-void add(const Usage::Slices& part, Usage::Slices* sum) {
+void add(const Usage::Slicing& part, Usage::Slicing* sum) {
   sum->kernels += part.kernels;
   sum->sliceable += part.sliceable;
   sum->launches += part.launches;
-  sum->slices += part.slices;
+  sum->grid_slices += part.grid_slices;
   sum->fallbacks += part.fallbacks;
   for (const auto& [reason, kernels] : part.refused) {
     // Of many runners, each with reasons of its own: only so many.
@@ -30,16 +30,16 @@ void add(const Usage::Slices& part, Usage::Slices* sum) {
 }
 
 // The runner's memory is not trusted: what is there is cut to printable text.
-Usage::Slices read(const SliceCounters& from) {
-  Usage::Slices slices{from.kernels, from.sliceable, from.launches, from.slices, from.fallbacks, {}};
-  for (const SliceReason& reason : from.refused) {
+Usage::Slicing read(const SlicingCounters& from) {
+  Usage::Slicing slicing{from.kernels, from.sliceable, from.launches, from.grid_slices, from.fallbacks, {}};
+  for (const SlicingRefusal& reason : from.refused) {
     std::string text(reason.text, sizeof reason.text);
     text.resize(std::min(text.find('\0'), text.size()));
     std::replace_if(
         text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-    if (!text.empty()) slices.refused[text] += reason.kernels;
+    if (!text.empty()) slicing.refused[text] += reason.kernels;
   }
-  return slices;
+  return slicing;
 }
 
 void add(const Usage& part, Usage* sum) {
@@ -52,7 +52,7 @@ void add(const Usage& part, Usage* sum) {
   sum->compute_ns += part.compute_ns;
   sum->copy_ns += part.copy_ns;
   sum->errors += part.errors;
-  add(part.slices, &sum->slices);
+  add(part.slicing, &sum->slicing);
 }
 
 }  // namespace
@@ -68,13 +68,13 @@ nlohmann::json to_json(const Usage& usage) {
           {"copy_ns", usage.copy_ns},
           {"errors", usage.errors},
           {"sticky", usage.sticky},
-          {"slices",
-           {{"kernels", usage.slices.kernels},
-            {"sliceable", usage.slices.sliceable},
-            {"launches", usage.slices.launches},
-            {"slices", usage.slices.slices},
-            {"fallbacks", usage.slices.fallbacks},
-            {"refused", usage.slices.refused}}}};
+          {"slicing",
+           {{"kernels", usage.slicing.kernels},
+            {"sliceable", usage.slicing.sliceable},
+            {"launches", usage.slicing.launches},
+            {"grid_slices", usage.slicing.grid_slices},
+            {"fallbacks", usage.slicing.fallbacks},
+            {"refused", usage.slicing.refused}}}};
 }
 
 Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share) {
@@ -151,7 +151,7 @@ void UsagePageOwner::open_gates() {
 Usage UsagePageOwner::usage(int slot) const {
   const UsageSlot& from = page_->slots[slot];
   return {from.memory_bytes, from.calls,   from.launches, from.bytes_in, from.bytes_out,   from.bytes_device,
-          from.compute_ns,   from.copy_ns, from.errors,   from.sticky,   read(from.slices)};
+          from.compute_ns,   from.copy_ns, from.errors,   from.sticky,   read(from.slicing)};
 }
 
 Usage UsagePageOwner::total() const {

@@ -21,10 +21,10 @@ struct Usage {
   uint64_t compute_ns = 0, copy_ns = 0;
   uint64_t errors = 0;
   uint32_t sticky = 0;
-  struct Slices {
-    uint64_t kernels = 0, sliceable = 0, launches = 0, slices = 0, fallbacks = 0;
+  struct Slicing {
+    uint64_t kernels = 0, sliceable = 0, launches = 0, grid_slices = 0, fallbacks = 0;
     std::map<std::string, uint64_t> refused;  // kernels by reason
-  } slices;
+  } slicing;
 };
 
 nlohmann::json to_json(const Usage& usage);

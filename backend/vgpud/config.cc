@@ -159,8 +159,8 @@ void read_planning(Reader* reader, Config* config) {
   reader->text("mps.command", &config->mps_command);
 }
 
-// Runners read it again (backend/runner/slicing/slice_settings.h).
-void read_slices(Reader* reader, Config* config) {
+// Runners read it again (backend/runner/slicing/slicing_settings.h).
+void read_slicing(Reader* reader, Config* config) {
   bool enabled = config->device.kind != "soft", count = true;
   int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, force_blocks = 0;
   std::string form = "auto";
@@ -204,7 +204,7 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.text("control.group", &config->control_group);
   read_scheduler(&reader, config);
   read_planning(&reader, config);
-  read_slices(&reader, config);
+  read_slicing(&reader, config);
   read_metrics(&reader, config);
   if (Status status = reader.finish(); !status.ok()) return status;
   if (config->device.kind != "soft" && config->device.kind != "cuda") {

@@ -1,5 +1,5 @@
 // Blocks that wait for blocks of higher index, in loops that look as if they ended by themselves: all blocks have to be
-// there at once, also where launches are cut into slices.
+// there at once, also where launches are cut into grid slices.
 #include "check.h"
 
 constexpr int kBlocks = 24, kHalf = kBlocks / 2;

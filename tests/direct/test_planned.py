@@ -1,4 +1,4 @@
-"""Where a mode plans whose kernels run beside each other, a kernel's first slice counts what its blocks do."""
+"""Where a mode plans whose kernels run beside each other, a kernel's first grid slice counts what its blocks do."""
 from benchmarks.mps_measure import keep_busy, ready_tenants
 from benchmarks.mps_run import calibrate, check
 from lab.daemon import BenchDaemon

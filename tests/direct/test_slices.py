@@ -1,4 +1,4 @@
-"""Kernels that are cut into slices do what they do whole: test programs, every launch cut, several sizes."""
+"""Kernels that are cut into grid slices do what they do whole: test programs, every launch cut, several sizes."""
 from lab import slicing
 from lab.daemon import only_one
 
@@ -18,6 +18,6 @@ def test_programs_do_the_same_in_slices(device):
     with only_one():
         bad, counted = slicing.mismatches(device, programs, SIZES[kind], "slice")
     assert not bad, "\n".join(bad)
-    assert counted["slices"] > counted["launches"] > 0, counted
+    assert counted["grid_slices"] > counted["launches"] > 0, counted
     assert counted["fallbacks"] == 0, counted
     assert counted["sliceable"] >= counted["kernels"] * SLICEABLE_PERCENT / 100, counted

@@ -171,7 +171,7 @@ def test_kernels_of_mps_overlap():
 
 
 def test_what_shares_make_of_it():
-    """Not judged: under BAND+ MPS ones go beside each other, slice by slice."""
+    """Not judged: under BAND+ MPS ones go beside each other, grid slice by grid slice."""
     with Gpu("band+") as gpu:
         gpu.ready()
         alone, mps = gpu.together(ONE), gpu.together(ONE, TWO)

@@ -7,7 +7,7 @@ from lab.shell import main
 BENCHMARKS = {
     "gpu": "a real GPU, bare metal against Bandsaw",
     "shares": "whether shares hold",
-    "slices": "kernels cut into slices",
+    "slices": "kernels cut into grid slices",
     "mps": "kernels of several tenants at once",
     "model": "the models of co-running kernels against the GPU",
 }

@@ -105,10 +105,10 @@ def _cut(result: dict) -> str:
     """What was cut, as its session counted."""
     cut = result.get("cut") or {}
     parts = cut if result["case"] != LATENCY else {"long": cut}
-    return ", ".join(f"{name} {said['launches']} launches as {said['slices']} slices"
+    return ", ".join(f"{name} {said['launches']} launches as {said['grid_slices']} grid slices"
                      + (f" ({said['fallbacks']} fell back)" if said.get("fallbacks") else "")
                      + "".join(f" (refused: {why})" for why in said.get("refused", {}))
-                     for name, said in parts.items() if said and (said.get("slices") or said.get("refused")))
+                     for name, said in parts.items() if said and (said.get("grid_slices") or said.get("refused")))
 
 
 def _charts(results: list[dict]) -> dict[str, charts.Chart]:

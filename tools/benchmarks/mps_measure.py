@@ -30,9 +30,9 @@ POLICY = "none"  # of mixes: they judge the planning mode alone
 SEED = 1
 LOAD = 2.0       # arrivals: twice what the GPU gets done one after the other, so that several are always pending
 EVERY_US = 300   # between short kernels, on average
-SETTLE_SECONDS = 1.2  # the runner measures some launches, then looks for a size of slices
+SETTLE_SECONDS = 1.2  # the runner measures some launches, then looks for a size of grid slices
 # Of each kernel before the mixes: a planner knows it then. Runners look at some launches whole, then at a dozen in
-# different numbers of resident blocks and in slices.
+# different numbers of resident blocks and in grid slices.
 WARM_LAUNCHES = 20
 
 
@@ -189,7 +189,7 @@ def _mix(daemon: BenchDaemon, setting: Setting, tenants: dict[str, BenchTenant],
         for each in tenants[name].instances(max(1.0, (limit - now()) / 1e9)):
             outcomes.append(Outcome(name, *each, alone[name]))
     after = {name: daemon.cut(tenants[name].vgpu) for name in names}
-    counters = ("launches", "slices", "fallbacks")
+    counters = ("launches", "grid_slices", "fallbacks")
     cut = {name: {**{key: after[name].get(key, 0) - before[name].get(key, 0) for key in counters},
                   "refused": after[name].get("refused", {})} for name in names}
     by_kernel = {name: figures([each for each in outcomes if each.kernel == name]) for name in names}

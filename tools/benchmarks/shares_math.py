@@ -113,7 +113,7 @@ def longest_gap(times: list[int], begin: int, end: int) -> float:
 
 
 def absent_percent(spans: list[tuple[int, int]], begin: int, end: int) -> float:
-    """The part of [begin, end) that none of the spans covers: a tenant that neither waited for a slice nor had one."""
+    """The part of [begin, end) that no span covers: a tenant that neither waited for a time slice nor had one."""
     covered, at = 0, begin
     for opens, closes in sorted(spans):
         first, last = max(opens, at), min(closes, end)

@@ -156,7 +156,7 @@ def _collect(case: Case, times: tuple[int, int], tenants: list[Tenant], changed:
 
 
 def _by_trace(run: Run, number: int, engine: str, counted: Timeline) -> Timeline:
-    """What the arbiter charged, at its slices' places, if it agrees with what the device counted; else `counted`."""
+    """What the arbiter charged, at its time slices' places, if that agrees with the device's count; else `counted`."""
     placed = Timeline(run.begin, run.end)
     for each in (run.slices or [])[number]:
         if each.engine == engine:
@@ -164,7 +164,7 @@ def _by_trace(run: Run, number: int, engine: str, counted: Timeline) -> Timeline
     begin, end = _contended(run)
     device, charged = counted.used(begin, end), placed.used(begin, end)
     if abs(device - charged) <= 0.02 * max(device, charged) + 50 * MS:
-        counted.replace(placed, begin, end)  # who is alone is not asked for every slice
+        counted.replace(placed, begin, end)  # who is alone is not asked for every time slice
         return counted
     run.notes.append(f"tenant {number}, {engine}: the arbiter charged {charged / SECOND:.2f} s, the device counted "
                      f"{device / SECOND:.2f} s: windows are from samples")

@@ -1,8 +1,8 @@
-"""tools/bench slices: whether kernels that are cut into slices do the same, and what cutting costs.
+"""tools/bench slices: whether kernels that are cut into grid slices do the same, and what cutting costs.
 
---check runs every test program whole and through slices of several sizes, from the first launch on, and holds the
-outputs against each other. The overhead is that of long kernels at the slice sizes that the runner finds by itself,
-against the same kernels whole."""
+--check runs every test program whole and through grid slices of several sizes, from the first launch on, and holds
+the outputs against each other. The overhead is that of long kernels at the grid slice sizes that the runner finds by
+itself, against the same kernels whole."""
 import argparse
 import contextlib
 import json
@@ -21,7 +21,7 @@ from lab.slicing import VGPU, Setting, SlicingDaemon, chosen_programs, mismatche
 SIZES = (1, 3, 16)
 FORMS = ("slice", "persistent")
 LAUNCHES = 24  # of each kernel: the runner measures a few, then looks for a size
-WANTED_PERCENT = "<= 2"  # what runners let a size of slices cost
+WANTED_PERCENT = "<= 2"  # what runners let a size of grid slices cost
 LAST = 8       # of these the fastest counts
 
 
@@ -70,7 +70,7 @@ def run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="tools/bench slices", description=__doc__)
     parser.add_argument("--device", choices=["soft", "gpu"], default="soft")
     parser.add_argument("--check", action="store_true", help="run the test programs too")
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="blocks of a slice, with --check")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="blocks of a grid slice, with --check")
     parser.add_argument("--form", choices=FORMS, default="slice")
     parser.add_argument("--name", default="", help="only programs whose names contain this")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")

@@ -1,4 +1,4 @@
-"""A vgpud with settings of its own, beside the lab's: for tests and benchmarks that need a policy, a mode or slices."""
+"""A vgpud with settings of its own, beside the lab's: for tests and benchmarks that need a policy, a mode, slicing."""
 import contextlib
 import fcntl
 import http.client
@@ -200,7 +200,7 @@ class BenchDaemon(Daemon):
     def cut(self, name: str) -> dict:
         """What its session says of kernels cut so far."""
         view = self.control.need("GET", f"/v1/vgpus/{name}")
-        return ((view.get("live") or {}).get("usage") or {}).get("slices") or {}
+        return ((view.get("live") or {}).get("usage") or {}).get("slicing") or {}
 
     def planned(self) -> dict[str, int]:
         """What a mode that plans has counted so far."""

@@ -1,5 +1,5 @@
-"""CUDA programs through a vgpud of their own that cuts their kernels into slices: whether they do the same, and what it
-counted."""
+"""CUDA programs through a vgpud of their own that cuts their kernels into grid slices: whether they do the
+same, and what it counted."""
 import collections
 import concurrent.futures
 import dataclasses
@@ -14,7 +14,7 @@ from lab.daemon import Daemon, Tables
 from lab.shell import say, wait_until
 
 VGPU = "slices0"
-COUNTERS = ("kernels", "sliceable", "launches", "slices", "fallbacks")
+COUNTERS = ("kernels", "sliceable", "launches", "grid_slices", "fallbacks")
 CLOCK = {"streams", "events"}  # a busy machine may make them late: they get a second chance
 WORKERS = 8  # programs at once, if there are as many cores
 
@@ -61,7 +61,7 @@ class SlicingDaemon(Daemon):
 
     def _usage(self) -> dict:
         wait_until(lambda: not self._live().get("processes"), 20, "the end of the programs' runners")
-        return self._live()["usage"]["slices"]
+        return self._live()["usage"]["slicing"]
 
     def _live(self) -> dict:
         return json.loads(self._ask("show", VGPU, "--json").stdout).get("live") or {}
@@ -131,7 +131,7 @@ def mismatches(device: str, programs: list[Program], sizes: tuple[int, ...], for
         counted = daemon.counted()
         totals.update({name: counted[name] for name in COUNTERS})
         totals["kernels"], totals["sliceable"], refused = counted["kernels"], counted["sliceable"], counted["refused"]
-        say(f"  {form} of {size}: {counted['launches']} launches as {counted['slices']} slices")
+        say(f"  {form} of {size}: {counted['launches']} launches as {counted['grid_slices']} grid slices")
     daemon = SlicingDaemon(Setting(device))
     by_name = {program.name: program for program in programs}
     for size, outcome in suspects:

@@ -73,7 +73,7 @@ def _test_program(test: dict, folder: pathlib.Path, results: Results, name: str)
 SANITIZED = {
     "asan": ("address,undefined", ["image", "runner", "virtio", "vfio_user"]),
     # ThreadSanitizer keeps its shadow where the window lies: tests that reserve the window cannot run under it.
-    "tsan": ("thread", ["cuda-waiting", "cuda-slices"]),
+    "tsan": ("thread", ["cuda-waiting", "cuda-time-slices"]),
 }
 
 

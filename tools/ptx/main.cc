@@ -24,7 +24,7 @@ constexpr const char* kUsage =
        ptx --check [--ptxas PATH] [--target sm_90] FILE...
        ptx --ptx FILE
 
-Shows for each kernel of the files whether Bandsaw can cut it into slices or run it in persistent blocks, why not,
+Shows for each kernel of the files whether Bandsaw can cut it into grid slices or run it in persistent blocks, why not,
 whether it may be run again, and what instructions it is made of. A FILE is PTX text, a fatbin, or an executable or
 shared library that holds some.
 
@@ -39,7 +39,7 @@ shared library that holds some.
 
 struct Options {
   bool json = false, ptx = false, check = false, help = false;
-  ptx::SliceOptions form;
+  ptx::SlicingOptions form;
   std::string slice, persistent, ptxas = "ptxas", target;
   std::vector<std::string> files;
 };

@@ -146,7 +146,7 @@ std::string table(const std::vector<Row>& rows) {
     from = row.from;
     const Analysis& a = row.analysis;
     text += fmt::format("  {}\n", readable(a.name));
-    text += fmt::format("    slices      {}\n", a.not_sliceable.empty() ? "yes" : "no: " + a.not_sliceable);
+    text += fmt::format("    grid slices {}\n", a.not_sliceable.empty() ? "yes" : "no: " + a.not_sliceable);
     text += fmt::format("    persistent  {}\n", a.not_persistent.empty() ? "yes" : "no: " + a.not_persistent);
     text += fmt::format("    idempotent  {}\n",
                         a.not_idempotent.empty() ? spelling(a.idempotence) : "no: " + a.not_idempotent);

@@ -13,16 +13,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kRowsMax = 50;  // of one kind on one engine; more slices than that never overlap
+constexpr int kRowsMax = 50;  // of one kind on one engine; more time slices than that never overlap
 
-struct Slice {
+struct TimeSlice {
   size_t vgpu = 0, engine = 0;
   uint64_t process = 0;
   int64_t asked = 0, granted = 0, ended = 0, charged = 0;  // ns
 };
 
-// Of one virtual GPU, engine and kind. Viewers want the slices of a row apart or nested, so overlapping ones get rows
-// of their own.
+// Of one virtual GPU, engine and kind. Viewers want the time slices of a row apart or nested, so overlapping ones get
+// rows of their own.
 class Rows {
  public:
   int place(int64_t begin, int64_t end) {
@@ -46,7 +46,7 @@ class Writer {
  public:
   Writer(const json& vgpus, const json& engines) : vgpus_(vgpus), engines_(engines) {}
 
-  void slice(const Slice& s) {
+  void slice(const TimeSlice& s) {
     const std::string arguments = fmt::format(
         R"({{"asked_us":{:.3f},"granted_us":{:.3f},"ended_us":{:.3f},"charged_us":{:.3f},"waited_us":{:.3f}}})",
         us(s.asked), us(s.granted), us(s.ended), us(s.charged), us(s.granted - s.asked));
@@ -69,9 +69,9 @@ class Writer {
                         vgpu + 1, thread(engine, waits, row), thread(engine, waits, row)));
       }
     }
-    return fmt::format(
-               R"({{"displayTimeUnit":"ms","otherData":{{"clock":"CLOCK_MONOTONIC","base_ns":{},"lost_slices":{}}},)",
-               taken.value("base_ns", int64_t{0}), taken.value("lost", uint64_t{0})) +
+    return fmt::format(R"({{"displayTimeUnit":"ms","otherData":{{"clock":"CLOCK_MONOTONIC","base_ns":{},)"
+                       R"("lost_time_slices":{}}},)",
+                       taken.value("base_ns", int64_t{0}), taken.value("lost", uint64_t{0})) +
            "\"traceEvents\":[\n" + events_ + "\n]}\n";
   }
 
@@ -83,7 +83,7 @@ class Writer {
     if (!events_.empty()) events_ += ",\n";
     events_ += text;
   }
-  void event(const Slice& s, bool waits, int64_t begin, int64_t end, const std::string& name,
+  void event(const TimeSlice& s, bool waits, int64_t begin, int64_t end, const std::string& name,
              const std::string& arguments) {
     const int row = rows_[{s.vgpu, s.engine, waits}].place(begin, end);
     add(fmt::format(R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{}}})",
@@ -104,14 +104,14 @@ class Writer {
 
 std::string chrome_trace(const json& taken) {
   const json vgpus = taken.value("vgpus", json::array()), engines = taken.value("engines", json::array());
-  std::vector<Slice> slices;
+  std::vector<TimeSlice> slices;
   for (const json& r : taken.value("records", json::array())) {
     if (r.size() != 7 || r[0] >= vgpus.size() || r[2] >= engines.size()) continue;
     slices.push_back({r[0], r[2], r[1], r[3], r[4], r[5], r[6]});
   }
-  std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) { return a.granted < b.granted; });
+  std::sort(slices.begin(), slices.end(), [](const TimeSlice& a, const TimeSlice& b) { return a.granted < b.granted; });
   Writer writer(vgpus, engines);
-  for (const Slice& slice : slices) writer.slice(slice);
+  for (const TimeSlice& slice : slices) writer.slice(slice);
   return writer.finish(taken);
 }
 

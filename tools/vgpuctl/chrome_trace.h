@@ -1,4 +1,4 @@
-// Slices of engines as a trace that Perfetto and chrome://tracing open.
+// Time slices of engines as a trace that Perfetto and chrome://tracing open.
 //
 // Source: the Trace Event Format (JSON): complete events ("X") with times in microseconds, metadata events ("M").
 #pragma once
@@ -8,8 +8,8 @@
 
 namespace bandsaw::ctl {
 
-// `taken`: what POST /v1/trace/take answered. Each virtual GPU is a process; each of its engines a row of slices, with
-// more rows where slices overlap, and under them rows of the times they waited.
+// `taken`: what POST /v1/trace/take answered. Each virtual GPU is a process; each of its engines a row of time slices,
+// with more rows where time slices overlap, and under them rows of the times they waited.
 std::string chrome_trace(const nlohmann::json& taken);
 
 }  // namespace bandsaw::ctl

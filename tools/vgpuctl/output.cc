@@ -78,7 +78,7 @@ void line(const char* name, const std::string& value) { fmt::print("  {:<12} {}\
 void print_engines(const json& engines) {
   if (engines.empty()) return;
   std::vector<std::vector<std::string>> rows = {
-      {"ENGINE", "CHARGED", "WAITED", "SLICES", "OVER-RUNS", "WAITING", "RUNNING"}};
+      {"ENGINE", "CHARGED", "WAITED", "TIME SLICES", "OVER-RUNS", "WAITING", "RUNNING"}};
   for (const char* name : {"compute", "copy_in", "copy_out"}) {
     const json engine = engines.value(name, json::object());
     rows.push_back(

@@ -45,7 +45,7 @@ json engine_rates(const json& before, const json& after, const std::string& engi
   return {{"use_percent", percent_of(busy, seconds)},
           {"share_percent", at(after, engine == "compute" ? "/compute" : "/copy")},
           {"wait_ms", granted ? json(wait.get<double>() / grants.get<double>() * 1e-6) : json()},
-          {"slices_per_s", per(grants, seconds)},
+          {"time_slices_per_s", per(grants, seconds)},
           {"waiting", at(after, path + "/waiting")}};
 }
 

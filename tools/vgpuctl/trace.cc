@@ -41,9 +41,9 @@ int trace(const Options& options) {
   const size_t slices = content.value("records", json::array()).size();
   const auto lost = content.value("lost", uint64_t{0});
   if (options.json) {
-    fmt::print("{}\n", json{{"file", options.output}, {"slices", slices}, {"lost", lost}}.dump());
+    fmt::print("{}\n", json{{"file", options.output}, {"time_slices", slices}, {"lost", lost}}.dump());
   } else {
-    fmt::print("{} slices are in {}; open it in https://ui.perfetto.dev\n", slices, options.output);
+    fmt::print("{} time slices are in {}; open it in https://ui.perfetto.dev\n", slices, options.output);
     if (lost > 0) fmt::print("{} more found no room: record for a shorter time\n", lost);
   }
   return kOk;

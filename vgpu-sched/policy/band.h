@@ -1,9 +1,9 @@
 // BAND, the bandwidth-aware non-preemptive device scheduler, as Gdev has it.
 //
 // Like Credit, but for two points. A virtual GPU goes to the tail of the queue only when its budget is used up *and*
-// its utilisation exceeds its bandwidth, which makes up for the errors of slices that cannot be preempted. And before
-// the engine passes to a virtual GPU whose utilisation exceeds its bandwidth, it is kept free for a short while: a
-// neighbour with short slices has the time to ask again, and is served at its arrival.
+// its utilisation exceeds its bandwidth, which makes up for the errors of time slices that cannot be preempted. And
+// before the engine passes to a virtual GPU whose utilisation exceeds its bandwidth, it is kept free for a short while:
+// a neighbour with short time slices has the time to ask again, and is served at its arrival.
 //
 // Source: Gdev (USENIX ATC 2012), section 5.2 and figure 2; period 30 ms and wait 500 us from its section 6.
 // Utilisation is a decaying mean over PolicyOptions::memory, and a budget stays within one period in both directions:
@@ -41,7 +41,7 @@ class Band : public Policy {
   PolicyOptions options_;
   std::vector<Entry> entries_;  // by slot
   std::vector<Slot> order_;     // head first
-  Slot last_ = kNoSlot;         // whose slice ended last
+  Slot last_ = kNoSlot;         // whose time slice ended last
   Slot arrived_ = kNoSlot;      // who asked while the engine was kept free
   Time wait_end_ = 0;           // 0: not kept free
 };

@@ -9,9 +9,9 @@ namespace {
 constexpr double kNewGap = 0.5;  // what a gap counts in the mean
 // A neighbour's gap may be so many times its mean before the wait for it ends.
 constexpr double kLateGap = 4;
-// Slices are short up to so many times PolicyOptions::ahead: one too many of them costs nobody much.
+// Time slices are short up to so many times PolicyOptions::ahead: one too many of them costs nobody much.
 constexpr Time kShort = 6;
-// Who is in debt waits for so many periods, or for so many times what one of its slices is of its share.
+// Who is in debt waits for so many periods, or for so many times what one of its time slices is of its share.
 constexpr Time kPeriods = 2;
 constexpr double kTurns = 1.5;
 
@@ -278,7 +278,7 @@ bool BandPlus::holds_back(Slot slot, const State& state, Time now) {
   return entries_[slot].lag < -static_cast<double>(std::min(longest, options_.debt / 2));
 }
 
-// While MPS virtual GPUs have the engine. Each of them is sent its next slice as one that is alone would be.
+// While MPS virtual GPUs have the engine. Each of them is sent its next time slice as one that is alone would be.
 Decision BandPlus::decide_beside(const State& state, Time now) const {
   Slot best = kNoSlot;
   Time wake = 0;
@@ -312,8 +312,8 @@ Decision BandPlus::decide_beside(const State& state, Time now) const {
   return {.kind = Answer::Kind::kWait, .slot = kNoSlot, .until = wake};
 }
 
-// What runs may turn out to be long: nothing is sent after a slice of unknown length, nor long before its end; and for
-// the end of a long one nobody is woken, since it may be far off.
+// What runs may turn out to be long: nothing is sent after a time slice of unknown length, nor long before its end; and
+// for the end of a long one nobody is woken, since it may be far off.
 Decision BandPlus::decide(const State& state, Time now) {
   retire(state, now);
   if (state.shared) return decide_beside(state, now);

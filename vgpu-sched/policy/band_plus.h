@@ -1,24 +1,24 @@
-// BAND+: every virtual GPU with work gets its part of the engine, within a slice.
+// BAND+: every virtual GPU with work gets its part of the engine, within a time slice.
 //
-// - Each slice's measured time is taken off its owner's lag and handed to all active virtual GPUs by their fractions: a
-//   positive lag is owed time, a negative one debt. The one furthest behind goes next, so over-runs of slices that
-//   cannot be preempted are given back exactly, and nobody is ever off by more than about the longest slice.
+// - Each time slice's measured time is taken off its owner's lag and handed to all active virtual GPUs by their
+//   fractions: a positive lag is owed time, a negative one debt. The one furthest behind goes next, so over-runs of
+//   time slices that cannot be preempted are given back exactly, and nobody is ever off by more than about the longest
+//   time slice.
 // - Fractions follow the shares of those who are active, within reservation and cap: an idle neighbour's part is lent
-// at
-//   once. Who comes back goes next. Debt is paid off by idling; of what is owed to an idler, `carry` is kept.
-// - A virtual GPU that is behind and whose gaps between slices are short, compared with its slices, gets the engine
-// kept
-//   for so long (BAND's short wait, only where it costs little). One with a reservation gets it for gaps up to `wait`.
+//   at once. Who comes back goes next. Debt is paid off by idling; of what is owed to an idler, `carry` is kept.
+// - A virtual GPU that is behind and whose gaps between time slices are short, compared with its time slices, has the
+//   engine kept for so long (BAND's short wait, only where it costs little). One with a reservation gets it for gaps up
+//   to `wait`.
 // - A cap is a bucket filled at its rate, a period deep; over-runs make it negative. The engine may idle for it.
-// - MPS virtual GPUs go beside each other while none is further in debt than two of the longest slices around, or
+// - MPS virtual GPUs go beside each other while none is further in debt than two of the longest time slices around, or
 //   `shared_debt`; what needs the engine for itself and is further behind stops them from beginning more.
 // - Priority decides among those to whom time is owed, and so costs nobody's part.
-// - Who is in debt waits no longer than two periods, or one and a half times as long as one of its slices lasts its
-//   share: then it has one, and still gets less than its share until the debt is paid.
+// - Who is in debt waits no longer than two periods, or one and a half times as long as one of its time slices lasts
+//   its share: then it has one, and still gets less than its share until the debt is paid.
 //
-// Bounds: debt and owed time stay within PolicyOptions::debt, more is forgotten. Slices longer than that break shares.
-// Source: BAND of Gdev (USENIX ATC 2012), section 5.2, of which it keeps the aims; lag and fractions are those of
-// proportional-share scheduling (Stoica et al., RTSS 1996).
+// Bounds: debt and owed time stay within PolicyOptions::debt, more is forgotten. Time slices longer than that break
+// shares. Source: BAND of Gdev (USENIX ATC 2012), section 5.2, of which it keeps the aims; lag and fractions are those
+// of proportional-share scheduling (Stoica et al., RTSS 1996).
 #pragma once
 
 #include <vector>
@@ -46,7 +46,7 @@ class BandPlus : public Policy {
     double fraction = 0;  // of the engine's time; those of all active ones add up to 1
     bool active = false;  // has work, or had it less than `wait` ago
     bool idle = true;     // no request waiting nor in flight, since idle_since
-    bool woken = false;   // came back and had no slice since
+    bool woken = false;   // came back and had no time slice since
     bool late = false;    // the engine was kept for it in vain
     Time idle_since = 0;
     Time unserved_since = 0;  // had nothing on the engine since; not while it is idle

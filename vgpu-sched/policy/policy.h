@@ -33,10 +33,10 @@ struct Tenant {
   Share share;
   std::deque<Waiting> waiting;     // in the order in which they go
   std::vector<Request> in_flight;  // in the order in which they went
-  Time typical = 0;                // moving mean of its measured slices; 0: none yet
-  Time used = 0;                   // sum of its measured slices
+  Time typical = 0;                // moving mean of its measured time slices; 0: none yet
+  Time used = 0;                   // sum of its measured time slices
   Time running_since = 0;          // when its oldest request in flight came to run, about
-  Time lasts = 0;                  // moving mean of how long its slices were on the engine, alone or beside others
+  Time lasts = 0;                  // moving mean of how long its time slices were on the engine, alone or beside others
 
   bool runnable() const { return present && !paused && !barred && !waiting.empty(); }
   bool idle() const { return waiting.empty() && in_flight.empty(); }
@@ -76,7 +76,7 @@ struct PolicyOptions {
   Time debt = kSecond;                  // the most that a virtual GPU is made to give back; more is forgiven
   Time carry = 10 * kMillisecond;       // the most that is kept for one that was idle for more than a period
   Time shared_debt = 5 * kMillisecond;  // debt with which an MPS one may still go beside others
-  // The engine is kept for gaps up to 1/16 of the neighbour's slices, or of the slice that would go instead.
+  // The engine is kept for gaps up to 1/16 of the neighbour's time slices, or of the time slice that would go instead.
   int gap_ratio = 16;
 };
 
@@ -99,9 +99,9 @@ class Policy {
   // `periods` (at least one) of PolicyOptions::period are over since the last time.
   virtual void on_period(Time periods, const State& state, Time now) {}
 
-  // The preference for the next slice. Dispatching a virtual GPU other than the holder, or where the engine is shared
-  // one that may not join, means: hold until the engine is free. May be called any number of times between two events.
-  // Called only with room in flight.
+  // The preference for the next time slice. Dispatching a virtual GPU other than the holder, or where the engine is
+  // shared one that may not join, means: hold until the engine is free. May be called any number of times between two
+  // events. Called only with room in flight.
   virtual Decision decide(const State& state, Time now) = 0;
 
   // Where the engine is shared: this one, an MPS one, has had so much that others go on without it for now.

@@ -5,7 +5,7 @@
 namespace bandsaw::sched {
 namespace {
 
-// A slice counts for an eighth: a change of the work shows after a few, one odd slice does not.
+// A time slice counts for an eighth: a change of the work shows after a few, one odd time slice does not.
 constexpr Time kTypicalOf = 8;
 
 bool in_range(int value, int least, int most) { return value >= least && value <= most; }

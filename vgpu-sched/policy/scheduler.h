@@ -8,9 +8,10 @@
 //   while ((answer = scheduler.next(engine, now)).kind == Answer::Kind::kDispatch) send(answer.request);
 //
 // An engine (with one queue for all: the engines together) serves one virtual GPU at a time and has at most `depth`
-// slices in flight. MPS virtual GPUs share it: each has as many in flight, beside the others, as long as its policy
-// does not hold it back and nobody who needs the engine for itself is further behind. What is charged is the measured
-// time given at completion, where the engine was shared the slice's part of it; the estimate is a preview of it.
+// time slices in flight. MPS virtual GPUs share it: each has as many in flight, beside the others, as long as its
+// policy does not hold it back and nobody who needs the engine for itself is further behind. What is charged is the
+// measured time given at completion, where the engine was shared the time slice's part of it; the estimate is a preview
+// of it.
 //
 // Pure: no clock, threads, system calls. A time before an earlier one counts as the earlier one. Calls from one thread
 // at a time. Owns all it is given. Errors leave everything as it was.
@@ -28,7 +29,7 @@ namespace bandsaw::sched {
 
 struct SchedulerOptions {
   QueueModel model = QueueModel::kMrq;
-  int depth = 2;  // slices in flight of a queue, at least 1
+  int depth = 2;  // time slices in flight of a queue, at least 1
   Time period = PolicyOptions{}.period;
 };
 
@@ -47,7 +48,7 @@ class Scheduler {
 
   // The share holds for every queue; set_share() changes one.
   [[nodiscard]] Error add(VgpuId vgpu, const Share& share, Time now);
-  // In force with the next slice. With one queue, any engine names it.
+  // In force with the next time slice. With one queue, any engine names it.
   [[nodiscard]] Error set_share(VgpuId vgpu, Engine engine, const Share& share, Time now);
   // None is, to begin with. What is in flight stays.
   [[nodiscard]] Error set_mps(VgpuId vgpu, bool mps, Time now);
@@ -58,7 +59,7 @@ class Scheduler {
   [[nodiscard]] Error remove(VgpuId vgpu, Time now);
 
   [[nodiscard]] Error arrival(const Request& request, Time now);
-  // `measured`: the engine's time that the slice took, in nanoseconds.
+  // `measured`: the engine's time that the time slice took, in nanoseconds.
   [[nodiscard]] Error completion(VgpuId vgpu, Engine engine, RequestId request, Time measured, Time now);
   // Takes back a request that waits. One in flight ends by completion().
   [[nodiscard]] Error cancel(VgpuId vgpu, Engine engine, RequestId request, Time now);

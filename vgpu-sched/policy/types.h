@@ -14,7 +14,7 @@ using Time = std::int64_t;
 inline constexpr Time kMicrosecond = 1000;
 inline constexpr Time kMillisecond = 1000 * kMicrosecond;
 inline constexpr Time kSecond = 1000 * kMillisecond;
-// Longer than any slice or run: times above are refused, so that sums cannot overflow.
+// Longer than any time slice or run: times above are refused, so that sums cannot overflow.
 inline constexpr Time kLongest = std::numeric_limits<Time>::max() / 1024;
 
 using VgpuId = std::uint32_t;
@@ -37,7 +37,7 @@ struct Share {
   bool operator==(const Share&) const = default;
 };
 
-// A slice of work that asks for the engine: a kernel, a part of one, a graph launch, a copy.
+// A time slice of work that asks for the engine: a kernel, a part of one, a graph launch, a copy.
 struct Request {
   RequestId id = 0;
   VgpuId vgpu = 0;

@@ -99,7 +99,7 @@ void turn_back(Block* block, const std::string& again, bool* copies) {
 
 }  // namespace
 
-PersistentResult persistent(const Program& program, std::string_view kernel, const SliceOptions& options) {
+PersistentResult persistent(const Program& program, std::string_view kernel, const SlicingOptions& options) {
   const ProgramFacts& facts = program.facts();
   auto closed = close_over(facts, kernel);
   if (auto* refusal = std::get_if<Refusal>(&closed)) return std::move(*refusal);

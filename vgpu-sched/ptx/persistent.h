@@ -18,7 +18,7 @@
 
 namespace bandsaw::ptx {
 
-// Larger grids are cut into slices; so the counter never wraps.
+// Larger grids are cut into grid slices; so the counter never wraps.
 inline constexpr uint32_t kMaxPersistentBlocks = 1u << 31;
 
 // Offsets as in SlicedKernel.
@@ -38,6 +38,6 @@ using PersistentResult = std::variant<PersistentKernel, Refusal>;
 
 // Pure, near linear. Beyond what cannot be sliced it refuses kernels whose threads may leave while others still meet
 // at a barrier, as a left thread would have to be counted out there.
-PersistentResult persistent(const Program& program, std::string_view kernel, const SliceOptions& options = {});
+PersistentResult persistent(const Program& program, std::string_view kernel, const SlicingOptions& options = {});
 
 }  // namespace bandsaw::ptx

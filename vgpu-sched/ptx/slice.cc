@@ -36,7 +36,7 @@ std::string index_text(uint8_t reads, bool one_dimensional) {
 
 }  // namespace
 
-SliceResult slice(const Program& program, std::string_view kernel, const SliceOptions& options) {
+SlicingResult slice(const Program& program, std::string_view kernel, const SlicingOptions& options) {
   auto closed = close_over(program.facts(), kernel);
   if (auto* refusal = std::get_if<Refusal>(&closed)) return std::move(*refusal);
   const Closure& closure = std::get<Closure>(closed);

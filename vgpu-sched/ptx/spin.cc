@@ -37,7 +37,7 @@ class SpinFinder {
   }
 
  private:
-  struct Slice {
+  struct BackwardSlice {
     std::vector<uint32_t> polls;
     uint8_t outside = 0;  // sources of what the loop does not compute
   };
@@ -129,10 +129,10 @@ class SpinFinder {
 
   // Whether a way out of a loop hangs on what is polled at one and the same place.
   Spin waits(uint32_t branch) {
-    Slice condition = slice_of(branch, false);
+    BackwardSlice condition = backward_slice_of(branch, false);
     Spin worst = Spin::kNone;
     for (const uint32_t poll : condition.polls) {
-      const Slice address = slice_of(poll, true);
+      const BackwardSlice address = backward_slice_of(poll, true);
       if (!address.polls.empty() || moves_) continue;  // another place in each round
       const bool lower = (address.outside & kFromBlock) &&
                          !(condition.outside & (kFromGrid | kFromParameter | kFromMemory)) &&
@@ -144,8 +144,8 @@ class SpinFinder {
 
   // What a step's guard and operands (or its address) are computed from inside of a loop. Sets moves_ if a value
   // depends on itself in the round before.
-  Slice slice_of(uint32_t step, bool address) {
-    Slice slice;
+  BackwardSlice backward_slice_of(uint32_t step, bool address) {
+    BackwardSlice slice;
     moves_ = false;
     std::vector<uint32_t> work;
     std::vector<uint32_t> steps_seen;
@@ -188,7 +188,7 @@ class SpinFinder {
   }
 
   template <class F>
-  void follow_uses(uint32_t s, Role role, bool reads, F&& follow, Slice* slice) {
+  void follow_uses(uint32_t s, Role role, bool reads, F&& follow, BackwardSlice* slice) {
     const Step& step = flow_.steps()[s];
     for (const Use& use : flow_.uses(step)) {
       const bool variable = use.role == Role::kAddress && use.named == Named::kNode && flow_.is_variable(use.index);

@@ -36,7 +36,7 @@ struct Demand {
   double issue = 1;     // of the issue slot
   double delay = 0;     // waits that nobody else lengthens: dependencies, barriers, latency of memory
   double memory = 0;    // of the virtual SM's part of the bandwidth
-  double accesses = 0;  // in how many pieces it asks for that; 0: they wait for nobody in order
+  double accesses = 0;  // in how many parts it asks for that; 0: they wait for nobody in order
 };
 
 // Whose blocks were there first.

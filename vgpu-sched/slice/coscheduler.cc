@@ -5,10 +5,10 @@
 
 namespace bandsaw::slice {
 
-Error CoScheduler::slice_done(KernelId id, Blocks first, Time now, bool* over) {
+Error CoScheduler::grid_slice_done(KernelId id, Blocks first, Time now, bool* over) {
   Blocks blocks = 0;
-  const Error error = queues_.slice_done(id, first, later(now), over, &blocks);
-  if (error == Error::kNone && meter_ != nullptr) review_pair(meter_->slice_done(id, blocks, now_));
+  const Error error = queues_.grid_slice_done(id, first, later(now), over, &blocks);
+  if (error == Error::kNone && meter_ != nullptr) review_pair(meter_->grid_slice_done(id, blocks, now_));
   return error;
 }
 
@@ -48,7 +48,7 @@ void CoScheduler::make_plan() {
     }
   }
   if (meter_ == nullptr) return;
-  // The two that run in slices; others beside them are short.
+  // The two that run in grid slices; others beside them are short.
   std::vector<SpeedMeter::Side> sides;
   for (const Part& part : plan_.parts) {
     const ReadyKernel* kernel = queues_.find_ready(part.kernel);
@@ -65,7 +65,7 @@ void CoScheduler::make_plan() {
 std::optional<Issue> CoScheduler::next(Time now) {
   later(now);
   if (!planned_ || planned_at_ != queues_.changes()) make_plan();
-  // Those with fewer slices in flight first, so that the kernels of a pair alternate.
+  // Those with fewer grid slices in flight first, so that the kernels of a pair alternate.
   const Part* best = nullptr;
   int fewest = 0;
   for (const Part& part : plan_.parts) {
@@ -85,7 +85,7 @@ std::optional<Issue> CoScheduler::next(Time now) {
 
 std::optional<Issue> CoScheduler::issue(const Part& part) {
   const bool persistent = plan_.sharing == Sharing::kPersistent && part.resident > 0;
-  Issue issue{.kind = Issue::Kind::kSlice,
+  Issue issue{.kind = Issue::Kind::kGridSlice,
               .sharing = plan_.sharing,
               .kernel = part.kernel,
               .range = {},

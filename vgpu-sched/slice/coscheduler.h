@@ -6,8 +6,8 @@
 //   while (auto issue = scheduler.next(now)) send(*issue);
 //
 // A plan is kept until the set of ready kernels changes or one of its kernels has its last block issued (Kernelet,
-// section 3.1: sizes of slices stay until either kernel finishes), or the two prove to be slower than one after the
-// other. Of each kernel a bounded number of slices is in flight.
+// section 3.1: sizes of grid slices stay until either kernel finishes), or the two prove to be slower than one after
+// the other. Of each kernel a bounded number of grid slices is in flight.
 //
 // Calls that are measured (Call::alone) have their turn by themselves: when one has waited longest, nothing else is
 // planned, and before that it is not.
@@ -33,10 +33,10 @@ namespace bandsaw::slice {
 
 // What is to be done now.
 struct Issue {
-  // kSlice: launch these blocks. kResident: the kernel, which runs in persistent form, is to have `resident` blocks on
-  // each SM from now on.
-  enum class Kind : std::uint8_t { kSlice, kResident };
-  Kind kind = Kind::kSlice;
+  // kGridSlice: launch these blocks. kResident: the kernel, which runs in persistent form, is to have `resident` blocks
+  // on each SM from now on.
+  enum class Kind : std::uint8_t { kGridSlice, kResident };
+  Kind kind = Kind::kGridSlice;
   Sharing sharing = Sharing::kSpace;
   KernelId kernel = 0;
   Range range;
@@ -45,7 +45,7 @@ struct Issue {
 
 class CoScheduler {
  public:
-  // `meter`, where there is one, is told of pairs and of their slices; it outlives this.
+  // `meter`, where there is one, is told of pairs and of their grid slices; it outlives this.
   explicit CoScheduler(std::unique_ptr<Planner> planner, SpeedMeter* meter = nullptr)
       : planner_(std::move(planner)), meter_(meter) {}
 
@@ -55,7 +55,7 @@ class CoScheduler {
   [[nodiscard]] Error progress(KernelId id, Blocks done) { return queues_.progress(id, done); }
   // The same of resident blocks, so many on each SM, as seen at `seen`, which may be another clock's.
   [[nodiscard]] Error drawn(KernelId id, Blocks done, int resident, Time seen);
-  [[nodiscard]] Error slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr);
+  [[nodiscard]] Error grid_slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr);
   [[nodiscard]] Error departure(KernelId id, Time now) { return queues_.departure(id, later(now)); }
   // All its blocks are under way, whatever was issued of it here: others may have the room of those that end.
   void issued_all(KernelId id) { (void)queues_.take(id, ~Blocks{0}); }

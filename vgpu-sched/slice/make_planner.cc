@@ -10,7 +10,7 @@ std::unique_ptr<Planner> make_planner(std::string_view name, CoRunModel& model, 
   if (name == "timeslice") return std::make_unique<WholePlanner>(Sharing::kDriver);
   if (name == "mps") return std::make_unique<WholePlanner>(Sharing::kSpace);
   if (name == "consolidation") return std::make_unique<ConsolidationPlanner>(model);
-  if (name == "slices-fifo") return std::make_unique<FifoSlicePlanner>(model);
+  if (name == "slices-fifo") return std::make_unique<FifoGridSlicePlanner>(model);
   if (name == "persistent-greedy") return std::make_unique<PersistentPlanner>(model);
   if (name == "random") return std::make_unique<RandomPlanner>(model, options.seed);
   if (name == "kernelet") {

@@ -30,7 +30,7 @@ bool SpeedMeter::is_full(const Count& count) const {
   return count.to - count.from >= kLeastWindow && count.blocks >= kLeastRounds * row;
 }
 
-bool SpeedMeter::slice_done(KernelId kernel, Blocks blocks, Time now) {
+bool SpeedMeter::grid_slice_done(KernelId kernel, Blocks blocks, Time now) {
   Count* const count = find(kernel);
   if (count == nullptr || count->seen) return false;
   ++count->slices;

@@ -1,5 +1,5 @@
-// How fast the two kernels of a plan really are beside each other: of slices from their ends, of resident blocks from
-// how many blocks they have drawn. The model is told, so that what it forecast wrongly is not chosen again.
+// How fast the two kernels of a plan really are beside each other: of grid slices from their ends, of resident blocks
+// from how many blocks they have drawn. The model is told, so that what it forecast wrongly is not chosen again.
 //
 // Calls from one thread at a time; of fixed size.
 #pragma once
@@ -28,7 +28,7 @@ class SpeedMeter {
   // They no longer do; what was measured less than a window long is dropped.
   void stop() { running_ = false; }
   // True, of this and the next: the model has been told.
-  bool slice_done(KernelId kernel, Blocks blocks, Time now);
+  bool grid_slice_done(KernelId kernel, Blocks blocks, Time now);
   // So many blocks of the kernel's grid had been drawn at `at`, by `resident` on each SM. `at` may be another clock's
   // than other calls' times, the same for each kernel.
   bool drawn(KernelId kernel, Blocks blocks, int resident, Time at);
@@ -38,8 +38,8 @@ class SpeedMeter {
   double throughput() const;
 
  private:
-  static constexpr int kWarmUp = 2;                       // slices of each before measuring
-  static constexpr int kWindow = 4;                       // slices of each that make a measurement
+  static constexpr int kWarmUp = 2;                       // grid slices of each before measuring
+  static constexpr int kWindow = 4;                       // grid slices of each that make a measurement
   static constexpr Time kLeastWindow = 3 * kMillisecond;  // of drawn blocks: looks at them are not exact
   static constexpr Blocks kLeastRounds = 4;               // and so often each resident one has drawn
 

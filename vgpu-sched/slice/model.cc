@@ -36,10 +36,10 @@ std::uint64_t key_of(ShapeId a, int resident_a, ShapeId b, int resident_b) {
          static_cast<std::uint64_t>(resident_b & 0x7f) | 0x80;
 }
 
-// Slices of a wave that follow each other in a stream of each kernel: who ends one is the younger from then on. In the
-// part of the time in which a is the older, speeds are those of `first`, else of `second`; the part is such that as
-// many slices of one end as of the other, or all of the time or none where one ends several beside one of the other.
-// `work`: time alone of such a slice, in any unit.
+// Grid slices of a wave that follow each other in a stream of each kernel: who ends one is the younger from then on. In
+// the part of the time in which a is the older, speeds are those of `first`, else of `second`; the part is such that as
+// many grid slices of one end as of the other, or all of the time or none where one ends several beside one of the
+// other. `work`: time alone of such a grid slice, in any unit.
 PairForecast alternating(const PairForecast& first, double work_a, const PairForecast& second, double work_b) {
   const double wins = (first.speed_a - second.speed_a) / work_a + (second.speed_b - first.speed_b) / work_b;
   const double lacks = second.speed_b / work_b - second.speed_a / work_a;

@@ -31,7 +31,7 @@ std::string_view describe(Error error) {
       return "a kernel with this id is there already";
     case Error::kUnknownKernel:
       return "no kernel with this id";
-    case Error::kUnknownSlice:
+    case Error::kUnknownGridSlice:
       return "no such slice in flight";
     case Error::kNoBlocks:
       return "a kernel of no blocks";

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "vgpu-sched/slice/slice_sizes.h"
+#include "vgpu-sched/slice/grid_slice_sizes.h"
 
 namespace bandsaw::slice {
 namespace {
@@ -81,8 +81,9 @@ const PairPlanner::Choice& PairPlanner::decide(const Candidate& first, const Can
 }
 
 Plan PairPlanner::together(const Choice& choice, const Candidate& first, const Candidate& second) const {
-  const Slices slices = balanced_slices(model_.gpu(), *first.fit, choice.resident_a, first.kernel->minimum, *second.fit,
-                                        choice.resident_b, second.kernel->minimum, choice.forecast);
+  const GridSlices slices =
+      balanced_grid_slices(model_.gpu(), *first.fit, choice.resident_a, first.kernel->minimum, *second.fit,
+                           choice.resident_b, second.kernel->minimum, choice.forecast);
   return {.parts = {{.kernel = first.kernel->id, .slice = slices.a, .resident = choice.resident_a},
                     {.kernel = second.kernel->id, .slice = slices.b, .resident = choice.resident_b}},
           .profit = choice.forecast.profit()};
@@ -130,7 +131,8 @@ Plan PairPlanner::choose(const State& state, Time now) {
   const auto oldest = std::find_if(state.ready.begin(), state.ready.end(),
                                    [this](const ReadyKernel& kernel) { return kernel.left > 0 && !brief(kernel); });
   if (oldest == state.ready.end()) return {};
-  if (oldest->minimum == 0 || model_.fit(oldest->shape) == nullptr) return {.parts = {slices_alone(model_, *oldest)}};
+  if (oldest->minimum == 0 || model_.fit(oldest->shape) == nullptr)
+    return {.parts = {grid_slices_alone(model_, *oldest)}};
   const bool urgent = now - oldest->ready_since >= options_.wait_limit;
   gather(state);
   Best best;
@@ -140,7 +142,7 @@ Plan PairPlanner::choose(const State& state, Time now) {
     if (rules_.solves > 0 && model_.solved() - before >= static_cast<std::uint64_t>(rules_.solves)) break;
     consider(decide(candidates_[pair.first], candidates_[pair.second]), pair, &best);
   }
-  if (best.choice.resident_a == 0) return {.parts = {slices_alone(model_, *oldest)}};
+  if (best.choice.resident_a == 0) return {.parts = {grid_slices_alone(model_, *oldest)}};
   return together(best.choice, candidates_[best.pair.first], candidates_[best.pair.second]);
 }
 

@@ -1,8 +1,8 @@
-// The pair of ready kernels whose slices are worth most beside each other, and the sizes of these slices.
+// The pair of ready kernels whose grid slices are worth most beside each other, and the sizes of these grid slices.
 //
 // Of every two shapes, those are candidates whose use of issue slots (PUR) or bandwidth (MUR) differs; for each, some
-// ratios of blocks on an SM are tried, all of which fill it; the pair and ratio of the highest profit go. The slices of
-// both end together (balanced slice ratio): the slice with the shorter blocks is the longer one.
+// ratios of blocks on an SM are tried, all of which fill it; the pair and ratio of the highest profit go. The grid
+// slices of both end together (balanced grid slice ratio): the grid slice with the shorter blocks is the longer one.
 // Pairs of shapes are decided once and remembered. One decision solves a bounded number of chains: the most promising
 // pairs first, by what issue slots and bandwidth at most allow; others wait for the next decision.
 //

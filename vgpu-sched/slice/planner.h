@@ -1,4 +1,4 @@
-// What runs next on the GPU, and in what pieces. A planner is one class that sees the kernels which are ready and
+// What runs next on the GPU, and in what grid slices. A planner is one class that sees the kernels which are ready and
 // answers with a plan; the co-scheduler (coscheduler.h) keeps queues and blocks, and asks again when the set of ready
 // kernels changes: at an arrival, at a departure, when a kernel's last block is issued.
 //
@@ -23,8 +23,8 @@ struct ReadyKernel {
   Blocks blocks = 0;   // of the whole call
   Blocks left = 0;     // not issued yet; 0: it only has to end
   Blocks done = 0;     // as far as anybody knows
-  Blocks minimum = 0;  // the least slice that keeps slicing cheap (tuner.h); 0: may not be sliced
-  int in_flight = 0;   // slices
+  Blocks minimum = 0;  // the least grid slice that keeps slicing cheap (tuner.h); 0: may not be sliced
+  int in_flight = 0;   // grid slices
   Time ready_since = 0;
   bool alone = false;  // planners are asked for it by itself, or not at all
 };
@@ -33,7 +33,7 @@ struct State {
   std::span<const ReadyKernel> ready;  // in the order in which they became ready
 };
 
-// How the pieces of a plan share the GPU.
+// How the parts of a plan share the GPU.
 enum class Sharing : std::uint8_t {
   kDriver,      // each in its own context: the driver's time slices
   kSpace,       // under MPS: blocks of several kernels lie on the GPU at once
@@ -42,9 +42,9 @@ enum class Sharing : std::uint8_t {
 
 struct Part {
   KernelId kernel = 0;
-  Blocks slice = 0;   // blocks of each slice; 0: all that are left in one piece
+  Blocks slice = 0;   // blocks of each grid slice; 0: all that are left as one
   int resident = 0;   // blocks on each SM that the plan counts on; 0: as many as the hardware takes
-  int in_flight = 2;  // slices of this kernel at a time, at least 1
+  int in_flight = 2;  // grid slices of this kernel at a time, at least 1
 };
 
 struct Plan {
@@ -61,7 +61,7 @@ struct PlannerOptions {
   int ratios = 6;                 // shares of an SM tried for each pair
   int solves = 24;                // chains solved for one decision at most; what is left waits for the next
   Time wait_limit = 5 * kSecond;  // a kernel that was ready for so long is one of the pair
-  // Kernelet: kernels that are shorter alone, or one slice, go whole beside whatever runs.
+  // Kernelet: kernels that are shorter alone, or one grid slice, go whole beside whatever runs.
   Time brief = 200 * kMicrosecond;
   std::uint64_t seed = 1;  // random
 };
@@ -75,8 +75,8 @@ class Planner {
 // timeslice      everything whole, each tenant in its own context
 // mps            everything whole under MPS, in order of arrival
 // consolidation  pairs of whole kernels (Ravi et al., HPDC 2011)
-// slices-fifo    slices of one kernel after the other
-// kernelet       slices of the pair with the highest forecast profit
+// slices-fifo    grid slices of one kernel after the other
+// kernelet       grid slices of the pair with the highest forecast profit
 // persistent-greedy  resident blocks by Bashizade et al., algorithm 1
 // opt            as kernelet, by the profits of `table`, over all pairs and ratios (Kernelet, section 5.1: OPT)
 // random         random pairs and ratios (Kernelet, section 5.1: MC)

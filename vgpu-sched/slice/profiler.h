@@ -1,4 +1,4 @@
-// A shape's profile from what its slices take while nothing else runs.
+// A shape's profile from what its grid slices take while nothing else runs.
 //
 // Lower quartiles of the last measurements: what disturbs one makes it longer. Of fixed size; calls from one thread at
 // a time.
@@ -15,9 +15,9 @@ class Profiler {
   // `known`: what analysis and attributes say: needs, mix, counts where there are any. Its times are replaced.
   explicit Profiler(const KernelProfile& known) : profile_(known) {}
 
-  // Whole kernels, or back-to-back slices that fill the GPU: blocks, and the GPU's time for them.
+  // Whole kernels, or back-to-back grid slices that fill the GPU: blocks, and the GPU's time for them.
   void full(Blocks blocks, Time time) { full_.add(blocks, time); }
-  // Slices of half the resident blocks of the GPU, one at a time.
+  // Grid slices of half the resident blocks of the GPU, one at a time.
   void half(Blocks blocks, Time time) { half_.add(blocks, time); }
 
   // False while nothing was measured.

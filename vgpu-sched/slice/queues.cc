@@ -29,21 +29,21 @@ Error Queues::progress(KernelId id, Blocks done) {
   return Error::kNone;
 }
 
-Error Queues::slice_done(KernelId id, Blocks first, Time now, bool* over, Blocks* blocks) {
+Error Queues::grid_slice_done(KernelId id, Blocks first, Time now, bool* over, Blocks* blocks) {
   if (over != nullptr) *over = false;
   const auto found = calls_.find(id);
   if (found == calls_.end()) return Error::kUnknownKernel;
   Record& record = found->second;
   const auto slice = std::find_if(record.in_flight.begin(), record.in_flight.end(),
                                   [first](const Range& range) { return range.first == first; });
-  if (slice == record.in_flight.end()) return Error::kUnknownSlice;
-  record.done_slices += slice->blocks;
+  if (slice == record.in_flight.end()) return Error::kUnknownGridSlice;
+  record.done_in_slices += slice->blocks;
   if (blocks != nullptr) *blocks = slice->blocks;
   record.in_flight.erase(slice);
   ReadyKernel& ready = *ready_of(id);
   --ready.in_flight;
-  ready.done = std::max(ready.done, record.done_slices);
-  if (record.done_slices < record.call.blocks) return Error::kNone;
+  ready.done = std::max(ready.done, record.done_in_slices);
+  if (record.done_in_slices < record.call.blocks) return Error::kNone;
   if (over != nullptr) *over = true;
   erase(id, now);
   return Error::kNone;

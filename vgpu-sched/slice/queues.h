@@ -20,9 +20,9 @@ inline constexpr std::size_t kMaxCalls = 1 << 16;
 struct Call {
   KernelId id = 0;
   StreamId stream = 0;
-  ShapeId shape = kNoShape;  // kNoShape: not known yet; runs, but no planner slices it beside another
+  ShapeId shape = kNoShape;  // kNoShape: not known yet; runs, but no planner cuts it beside another
   Blocks blocks = 0;
-  Blocks minimum = 0;  // the least slice (tuner.h); 0: may not be sliced
+  Blocks minimum = 0;  // the least grid slice (tuner.h); 0: may not be sliced
   bool copied = true;  // no earlier copy of its stream is under way
   bool alone = false;  // it is measured: nothing is planned beside it
 };
@@ -37,10 +37,11 @@ class Queues {
   [[nodiscard]] Error arrival(const Call& call, Time now);
   // All copies of the stream that come before this call are done.
   [[nodiscard]] Error copies_done(KernelId id, Time now);
-  // `done` blocks of it are known to be done, though their slice is in flight. Less than before is passed over.
+  // `done` blocks of it are known to be done, though their grid slice is in flight. Less than before is passed over.
   [[nodiscard]] Error progress(KernelId id, Blocks done);
-  // The slice that begins with this block. `over`: it was the last, and the call is gone. `blocks`: the slice's.
-  [[nodiscard]] Error slice_done(KernelId id, Blocks first, Time now, bool* over, Blocks* blocks = nullptr);
+  // The grid slice that begins with this block. `over`: it was the last, and the call is gone. `blocks`: the grid
+  // slice's.
+  [[nodiscard]] Error grid_slice_done(KernelId id, Blocks first, Time now, bool* over, Blocks* blocks = nullptr);
   // The call is taken back, whatever it has in flight: nobody waits for that any longer.
   [[nodiscard]] Error departure(KernelId id, Time now);
 
@@ -61,7 +62,7 @@ class Queues {
     Call call;
     bool ready = false;
     int resident = 0;
-    Blocks done_slices = 0;  // blocks of slices that are done
+    Blocks done_in_slices = 0;  // blocks of grid slices that are done
     std::vector<Range> in_flight;
   };
 

@@ -35,7 +35,7 @@ void ResidentTuner::observe(int resident, Time time) {
   }
 }
 
-// With fewer blocks it may take as much longer; slices of as many as fit about as long.
+// With fewer blocks it may take as much longer; grid slices of as many as fit about as long.
 bool ResidentTuner::is_plausible(int number, Time time) const {
   const auto& [all, took] = *times_.rbegin();
   const double longer = number == kSliced ? 1 : static_cast<double>(all) / number;

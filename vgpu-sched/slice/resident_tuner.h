@@ -4,7 +4,7 @@
 //
 // From measured launches: all that fit, then step by step fewer, until launches become longer; the fewest whose
 // launches are hardly longer than the shortest are kept. Half of all that fit are measured in any case: how much slower
-// they are says what a kernel waits for. Then a launch in slices is tried: where these are faster, as
+// they are says what a kernel waits for. Then a launch in grid slices is tried: where these are faster, as
 // some kernels find less in the cache when their blocks draw their work, it is they that are kept. Now and then all
 // that fit are tried again, and if that is not what it was by then, the search begins anew. A launch that took longer
 // than fewer blocks explain was not alone, and is tried again, as is the first.
@@ -22,7 +22,7 @@ namespace bandsaw::slice {
 
 class ResidentTuner {
  public:
-  // Blocks that fit on an SM, at least 1, and whether slices can be had. Other than before: what was learnt is
+  // Blocks that fit on an SM, at least 1, and whether grid slices can be had. Other than before: what was learnt is
   // forgotten.
   void fit(int most, bool slices);
 
@@ -38,11 +38,11 @@ class ResidentTuner {
   Time best() const;
   // Of half as many as fit, relative to these; 0: not known.
   double half_speed() const;
-  // For people: what each number took, and slices, as "8: 19.1 ms, 6: 17.3 ms, 0: 18.2 ms".
+  // For people: what each number took, and grid slices, as "8: 19.1 ms, 6: 17.3 ms, 0: 18.2 ms".
   std::string found() const;
 
  private:
-  // Times the shortest: kept if fewer; no fewer are tried. Slices are kept if they are shorter by as much.
+  // Times the shortest: kept if fewer; no fewer are tried. Grid slices are kept if they are shorter by as much.
   static constexpr double kNear = 1.005, kWorse = 1.01;
   static constexpr double kChanged = 1.1;
   static constexpr double kSlack = 1.2;

@@ -18,7 +18,7 @@ Blocks grain(Blocks slice, Blocks blocks, Blocks wave, int sms) {
 
 }  // namespace
 
-Blocks minimum_slice(const SliceCost& cost, double bound) {
+Blocks minimum_grid_slice(const GridSliceCost& cost, double bound) {
   if (cost.whole <= 0 || cost.sms <= 0 || cost.wave == 0 || !(bound > 0)) return cost.blocks;
   const double overhead = static_cast<double>(std::max<Time>(cost.overhead, 1));
   const double slices = std::floor(1 + bound * static_cast<double>(cost.whole) / overhead);
@@ -27,7 +27,7 @@ Blocks minimum_slice(const SliceCost& cost, double bound) {
   return grain(std::max<Blocks>(least, 1), cost.blocks, cost.wave, cost.sms);
 }
 
-SliceTuner::SliceTuner(const Options& options) : options_(options) {
+GridSliceTuner::GridSliceTuner(const Options& options) : options_(options) {
   options_.sms = std::max(options_.sms, 1);
   options_.beside = std::max(options_.beside, 1);
   options_.wave = std::max<Blocks>(options_.wave, 1);
@@ -35,7 +35,7 @@ SliceTuner::SliceTuner(const Options& options) : options_(options) {
   size_ = options_.blocks;
 }
 
-void SliceTuner::run_beside(int slices, Time overhead) {
+void GridSliceTuner::run_beside(int slices, Time overhead) {
   if (slices == options_.beside && overhead == options_.overhead) return;
   options_.beside = slices;
   options_.overhead = overhead;
@@ -43,13 +43,13 @@ void SliceTuner::run_beside(int slices, Time overhead) {
   begin_anew(whole ? static_cast<Time>(time_of(*whole)) : 0);
 }
 
-void SliceTuner::begin_anew(Time whole) {
-  *this = SliceTuner(Options(options_));
+void GridSliceTuner::begin_anew(Time whole) {
+  *this = GridSliceTuner(Options(options_));
   observe(options_.blocks, whole);
 }
 
 // Its own place, or the one that was used longest ago.
-SliceTuner::Size& SliceTuner::take(Blocks slice) {
+GridSliceTuner::Size& GridSliceTuner::take(Blocks slice) {
   Size* place = &sizes_[0];
   for (Size& size : sizes_) {
     if (size.slice == slice) return size;
@@ -61,21 +61,21 @@ SliceTuner::Size& SliceTuner::take(Blocks slice) {
 }
 
 // Null: it is not known, or no more.
-const SliceTuner::Size* SliceTuner::fresh(Blocks slice) const {
+const GridSliceTuner::Size* GridSliceTuner::fresh(Blocks slice) const {
   for (const Size& size : sizes_) {
     if (size.slice == slice && size.count != 0 && size.last + kFresh >= observations_) return &size;
   }
   return nullptr;
 }
 
-double SliceTuner::time_of(const Size& size) const {
+double GridSliceTuner::time_of(const Size& size) const {
   const int count = static_cast<int>(std::min<std::uint32_t>(size.count, kSamples));
   std::array<float, kSamples> times = size.times;
   std::nth_element(times.begin(), times.begin() + count / 4, times.begin() + count);
   return static_cast<double>(times[count / 4]);
 }
 
-double SliceTuner::overhead(Blocks slice) const {
+double GridSliceTuner::overhead(Blocks slice) const {
   const Size* const size = slice == 0 ? nullptr : fresh(slice);
   if (!size) return -1;
   const Size* against = nullptr;
@@ -90,13 +90,13 @@ double SliceTuner::overhead(Blocks slice) const {
   return lost / std::max(time - lost, time / 4);
 }
 
-bool SliceTuner::is_within(Blocks slice, double bound) const {
+bool GridSliceTuner::is_within(Blocks slice, double bound) const {
   const double cost = overhead(slice);
   return cost >= 0 && cost <= bound;
 }
 
 // Half of its launches took longer than the shortest by more than what is to be seen.
-bool SliceTuner::is_noisy(Blocks slice) const {
+bool GridSliceTuner::is_noisy(Blocks slice) const {
   const Size* const size = fresh(slice);
   if (!size || size->count < kEnough) return false;
   const int count = static_cast<int>(std::min<std::uint32_t>(size->count, kSamples));
@@ -105,19 +105,19 @@ bool SliceTuner::is_noisy(Blocks slice) const {
   return static_cast<double>(times[(count - 1) / 2]) > (1 + 2 * options_.bound) * static_cast<double>(times[0]);
 }
 
-Blocks SliceTuner::round_up(double slice) const {
+Blocks GridSliceTuner::round_up(double slice) const {
   const double most = static_cast<double>(options_.blocks);
   return grain(static_cast<Blocks>(std::ceil(std::clamp(slice, 1.0, most))), options_.blocks, options_.wave,
                options_.sms);
 }
 
-// The whole kernel, where there would not be two slices of twice the size.
-Blocks SliceTuner::larger() const {
+// The whole kernel, where there would not be two grid slices of twice the size.
+Blocks GridSliceTuner::larger() const {
   const Blocks twice = round_up(2 * static_cast<double>(size_));
   return twice > options_.blocks / 2 ? options_.blocks : twice;
 }
 
-void SliceTuner::go(Blocks slice, Blocks from) {
+void GridSliceTuner::go(Blocks slice, Blocks from) {
   size_ = slice;
   from_ = from;
   take(slice).count = 0;  // what it took long ago says nothing
@@ -125,7 +125,7 @@ void SliceTuner::go(Blocks slice, Blocks from) {
   settled_ = 0;
 }
 
-void SliceTuner::observe(Blocks slice, Time time) {
+void GridSliceTuner::observe(Blocks slice, Time time) {
   if (time <= 0 || (slice != size_ && slice != options_.blocks)) return;
   longer_ = least_ != 0 && time / kLonger > basis_ ? longer_ + 1 : 0;
   if (longer_ == kEnough) return begin_anew(time);
@@ -140,15 +140,15 @@ void SliceTuner::observe(Blocks slice, Time time) {
   if (++launches_seen_ % (calm_ ? kEnoughCalm : kEnough) == 0) judge();
 }
 
-void SliceTuner::judge_whole() {
+void GridSliceTuner::judge_whole() {
   if (least_ == 0) {
     const auto time = static_cast<Time>(time_of(*fresh(options_.blocks)));
-    const Blocks least = minimum_slice({.whole = time,
-                                        .overhead = options_.overhead,
-                                        .blocks = options_.blocks,
-                                        .wave = options_.wave,
-                                        .sms = options_.sms},
-                                       options_.bound);
+    const Blocks least = minimum_grid_slice({.whole = time,
+                                             .overhead = options_.overhead,
+                                             .blocks = options_.blocks,
+                                             .wave = options_.wave,
+                                             .sms = options_.sms},
+                                            options_.bound);
     const auto filling = static_cast<double>(options_.wave) / options_.beside;
     const Blocks slice = std::max(least, round_up(filling));
     basis_ = time;
@@ -171,7 +171,7 @@ void SliceTuner::judge_whole() {
 }
 
 // A size that was kept once goes only if it is clearly too dear.
-void SliceTuner::judge() {
+void GridSliceTuner::judge() {
   if (is_noisy(size_)) return from_ != 0 ? go(from_, 0) : void();
   const double allowed = (calm_ && from_ < size_ ? 1 : kMargin) * options_.bound;
   if (from_ != 0 && from_ < size_ && is_within(from_, allowed)) {
@@ -186,7 +186,7 @@ void SliceTuner::judge() {
 }
 
 // Where it is cheap, half of it may be too.
-void SliceTuner::settle() {
+void GridSliceTuner::settle() {
   if (from_ > size_) retry_after_ = kTryAgain;  // it was half of that
   if (from_ != 0 && from_ < size_) retry_after_ = std::min(2 * retry_after_, 2 * kFresh);
   from_ = 0;

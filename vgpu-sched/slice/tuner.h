@@ -1,7 +1,7 @@
-// The least slice of a kernel that keeps the cost of slicing within a bound: first from what is known, then from
+// The least grid slice of a kernel that keeps the cost of slicing within a bound: first from what is known, then from
 // measurements.
 //
-// Source: Kernelet, section 4.1: the least slice whose overhead is at most p %, p = 2.
+// Source: Kernelet, section 4.1: the least grid slice whose overhead is at most p %, p = 2.
 #pragma once
 
 #include <array>
@@ -12,58 +12,59 @@ namespace bandsaw::slice {
 
 inline constexpr double kOverheadBound = 0.02;
 
-struct SliceCost {
-  Time whole = 0;     // of the kernel in one piece
-  Time overhead = 0;  // that each further slice adds
+struct GridSliceCost {
+  Time whole = 0;     // of the whole kernel
+  Time overhead = 0;  // that each further grid slice adds
   Blocks blocks = 0;
   Blocks wave = 0;  // resident blocks of the whole GPU
   int sms = 132;
 };
 
-// The least multiple of the SM count, above one wave of whole waves, for which (slices - 1) * overhead stays within
-// `bound` of the kernel; `blocks` where no cut does, or where a value makes no sense.
-Blocks minimum_slice(const SliceCost& cost, double bound = kOverheadBound);
+// The least multiple of the SM count, above one wave of whole waves, for which all cuts but the first, times the
+// overhead, stay within `bound` of the kernel; `blocks` where no cut does, or where a value makes no sense.
+Blocks minimum_grid_slice(const GridSliceCost& cost, double bound = kOverheadBound);
 
-// The same, refined by what launches take whole and in slices. One for each kernel and shape of launch; of fixed size.
+// The same, refined by what launches take whole and in grid slices. One for each kernel and shape of launch; of fixed
+// size.
 //
-// It begins with slices that fill the GPU together with those beside them. After three launches of a size, more of them
-// later, it is judged against the larger size, or the whole kernel, that was measured last, each by the lower quartile
-// of its last launches, as what disturbs a measurement makes it longer: what the launch took longer, for each slice
-// that it had more, is the cost of a slice. A size that costs more than the bound's part is doubled. If that brings
-// nothing, it is not the slices that take the time: then the kernel runs whole once, and with what that takes now, the
-// least known size that is cheap is chosen. Where there is none three times, it stays whole. Now and then half a size
-// is tried. A kernel that takes several times as long as when its least size was chosen (its arguments may have
-// changed) begins anew.
+// It begins with grid slices that fill the GPU together with those beside them. After three launches of a size, more of
+// them later, it is judged against the larger size, or the whole kernel, that was measured last, each by the lower
+// quartile of its last launches, as what disturbs a measurement makes it longer: what the launch took longer, for each
+// grid slice that it had more, is the cost of a grid slice. A size that costs more than the bound's part is doubled. If
+// that brings nothing, it is not the grid slices that take the time: then the kernel runs whole once, and with what
+// that takes now, the least known size that is cheap is chosen. Where there is none three times, it stays whole. Now
+// and then half a size is tried. A kernel that takes several times as long as when its least size was chosen (its
+// arguments may have changed) begins anew.
 //
 // Calls from one thread at a time.
-class SliceTuner {
+class GridSliceTuner {
  public:
   struct Options {
     Blocks blocks = 1;  // of the launch
     Blocks wave = 132;
     int sms = 132;
-    int beside = 1;  // slices that run at a time
-    // Of a slice, until it is measured: with others beside it, what it takes to issue one; else until the GPU is full
-    // again.
+    int beside = 1;  // grid slices that run at a time
+    // Of a grid slice, until it is measured: with others beside it, what it takes to issue one; else until the GPU is
+    // full again.
     Time overhead = 30 * kMicrosecond;
     double bound = kOverheadBound;
   };
 
-  explicit SliceTuner(const Options& options);
+  explicit GridSliceTuner(const Options& options);
 
-  // The slice size to use next; `blocks` while nothing better is known to pay.
+  // The grid slice size to use next; `blocks` while nothing better is known to pay.
   Blocks next() const { return size_; }
-  // Forgets what was chosen if it is not what it was: other slices run beside each other now.
+  // Forgets what was chosen if it is not what it was: other grid slices run beside each other now.
   void run_beside(int slices, Time overhead);
-  // `time`: how long a launch took, cut into slices of that size, first to last; or whole.
+  // `time`: how long a launch took, cut into grid slices of that size, first to last; or whole.
   // Of sizes other than next() and the whole kernel, and of times not above 0, nothing is learnt.
   void observe(Blocks slice, Time time);
-  // The part of the time that slices of this size lose, as measured; below 0 while no larger size is known.
+  // The part of the time that grid slices of this size lose, as measured; below 0 while no larger size is known.
   double overhead(Blocks slice) const;
-  // The next launch is to be whole, as slices seem too dear, and what the last whole ones took may say nothing of
+  // The next launch is to be whole, as grid slices seem too dear, and what the last whole ones took may say nothing of
   // today.
   bool compares() const { return least_ != 0 && size_ == options_.blocks && !hopeless(); }
-  // It stays whole: in slices it is slower, however large they are.
+  // It stays whole: in grid slices it is slower, however large they are.
   bool hopeless() const { return strikes_ >= kStrikes; }
 
  private:

@@ -67,7 +67,7 @@ struct BlockNeeds {
 // What is known of a shape. Nothing is assumed that can be measured: 0 where it says so means "not known yet".
 struct KernelProfile {
   BlockNeeds needs;  // from the function's attributes and the launch
-  // Solo time of the GPU per block at full occupancy: measured time of the kernel, or of back-to-back slices while
+  // Solo time of the GPU per block at full occupancy: measured time of the kernel, or of back-to-back grid slices while
   // nothing else ran, divided by their blocks. Above 0.
   double block_ns = 0;
   // From the static mix (vgpu-sched/ptx analysis), weighted by loops where it knows them:
@@ -77,9 +77,9 @@ struct KernelProfile {
   double instructions = 0;
   // Achieved solo: bytes of the accesses by the mix, divided by the measured time; 0: not known.
   double bytes_per_ns = 0;
-  // Speed alone with half the blocks on each SM, relative to full occupancy (0.5 to 1): measured with slices of half a
-  // wave, one at a time; 0: not known. Tells a kernel that is full of waits from one that has used up a resource where
-  // its instructions are not known.
+  // Speed alone with half the blocks on each SM, relative to full occupancy (0.5 to 1): measured with grid slices of
+  // half a wave, one at a time; 0: not known. Tells a kernel that is full of waits from one that has used up a resource
+  // where its instructions are not known.
   double half_speed = 0;
   // The same with one block on each SM; 0: not known. How long a warp waits if nobody is in its way, also of a kernel
   // that half the blocks keep as busy as all.
@@ -91,12 +91,12 @@ struct KernelProfile {
 
 enum class Error : std::uint8_t {
   kNone,
-  kKnownKernel,    // arrived twice
-  kUnknownKernel,  // no such call, or it is over
-  kUnknownSlice,   // done without being in flight
-  kNoBlocks,       // a call of no blocks
-  kBadProfile,     // no time, no threads, or a block that fits no SM
-  kFull,           // the bound on calls or shapes is reached
+  kKnownKernel,       // arrived twice
+  kUnknownKernel,     // no such call, or it is over
+  kUnknownGridSlice,  // done without being in flight
+  kNoBlocks,          // a call of no blocks
+  kBadProfile,        // no time, no threads, or a block that fits no SM
+  kFull,              // the bound on calls or shapes is reached
 };
 
 std::string_view describe(Error error);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "vgpu-sched/slice/grid_slice_sizes.h"
 #include "vgpu-sched/slice/occupancy.h"
-#include "vgpu-sched/slice/slice_sizes.h"
 
 namespace bandsaw::slice {
 Plan WholePlanner::plan(const State& state, Time now) {
@@ -60,9 +60,9 @@ Plan ConsolidationPlanner::plan(const State& state, Time now) {
   return plan;
 }
 
-Plan FifoSlicePlanner::plan(const State& state, Time now) {
+Plan FifoGridSlicePlanner::plan(const State& state, Time now) {
   for (const ReadyKernel& kernel : state.ready) {
-    if (kernel.left > 0) return {.parts = {slices_alone(model_, kernel)}};
+    if (kernel.left > 0) return {.parts = {grid_slices_alone(model_, kernel)}};
   }
   return {};
 }
@@ -75,13 +75,13 @@ Plan RandomPlanner::plan(const State& state, Time now) {
   if (kernels.empty()) return {};
   std::shuffle(kernels.begin(), kernels.end(), random_);
   const ReadyKernel& a = *kernels[0];
-  if (kernels.size() == 1 || a.minimum == 0) return {.parts = {slices_alone(model_, a)}};
+  if (kernels.size() == 1 || a.minimum == 0) return {.parts = {grid_slices_alone(model_, a)}};
   const ReadyKernel& b = *kernels[1];
   const Fit* first = model_.fit(a.shape);
   const Fit* second = model_.fit(b.shape);
-  if (b.minimum == 0 || first == nullptr || second == nullptr) return {.parts = {slices_alone(model_, a)}};
+  if (b.minimum == 0 || first == nullptr || second == nullptr) return {.parts = {grid_slices_alone(model_, a)}};
   const std::vector<Ratio> ratios = ratios_of(model_.gpu(), *first, *second, 0);
-  if (ratios.empty()) return {.parts = {slices_alone(model_, a)}};
+  if (ratios.empty()) return {.parts = {grid_slices_alone(model_, a)}};
   const Ratio ratio = ratios[random_() % ratios.size()];
   const auto blocks = [&](int resident, Blocks minimum) {
     return std::max(static_cast<Blocks>(resident) * model_.gpu().sms, minimum);

@@ -32,10 +32,10 @@ class ConsolidationPlanner : public Planner {
   const CoRunModel& model_;
 };
 
-// Slices, one kernel after the other.
-class FifoSlicePlanner : public Planner {
+// Grid slices, one kernel after the other.
+class FifoGridSlicePlanner : public Planner {
  public:
-  explicit FifoSlicePlanner(const CoRunModel& model) : model_(model) {}
+  explicit FifoGridSlicePlanner(const CoRunModel& model) : model_(model) {}
   Plan plan(const State& state, Time now) override;
 
  private:

@@ -21,8 +21,8 @@
 #include "backend/device/cuda/pinned.h"
 #include "backend/device/cuda/pool.h"
 #include "backend/device/cuda/reservations.h"
-#include "backend/device/cuda/slice_meter.h"
 #include "backend/device/cuda/split_copy.h"
+#include "backend/device/cuda/time_slice_meter.h"
 #include "backend/device/cuda/waiter.h"
 
 namespace bandsaw::cuda {
@@ -117,8 +117,8 @@ class CudaDevice final : public Device {
                           uint64_t* value) override;
   CUresult surface_destroy(const SurfaceRef& surface) override;
 
-  void slice_begin(unsigned engine) override { slices_->begin(engine); }
-  void slice_end(unsigned engine, SliceDone done) override { slices_->end(engine, std::move(done)); }
+  void time_slice_begin(unsigned engine) override { time_slices_->begin(engine); }
+  void time_slice_end(unsigned engine, TimeSliceDone done) override { time_slices_->end(engine, std::move(done)); }
 
   CUresult copy(const StreamRef& stream, const Copy& copy, Done done) override;
   CUresult fill(const StreamRef& stream, const vgpu_fill& fill, Done done) override;
@@ -324,7 +324,7 @@ class CudaDevice final : public Device {
   std::atomic<int> captures_active_{0};
 
   // Last members: their threads use everything above.
-  std::unique_ptr<SliceMeter> slices_;  // outlives what completions_ still waits for
+  std::unique_ptr<TimeSliceMeter> time_slices_;  // outlives what completions_ still waits for
   std::unique_ptr<Completions> completions_;
   Waiter waiter_;
 };

@@ -95,7 +95,7 @@ Status CudaDevice::warm_up() {
   marks_ = std::make_unique<Marks>(driver_, pinned_.get());
   split_ = std::make_unique<SplitCopy>(driver_, pinned_.get());
   completions_ = std::make_unique<Completions>(driver_);
-  slices_ = std::make_unique<SliceMeter>(driver_, completions_.get(), host_);
+  time_slices_ = std::make_unique<TimeSliceMeter>(driver_, completions_.get(), host_);
   CUmemoryPool pool = nullptr;
   if (driver_->cuDeviceGetDefaultMemPool(&pool, device_) == CUDA_SUCCESS) {
     const auto wrapped = std::make_shared<CudaPool>(driver_, host_, pool, false);
@@ -141,7 +141,7 @@ void CudaDevice::tell_output() {
 void CudaDevice::measure(unsigned engine, const StreamRef& stream, uint64_t bytes) {
   CUresult error = CUDA_SUCCESS;
   if (captures_active_ > 0 && is_capturing(as(stream).handle, &error)) return;  // nothing runs now
-  slices_->touch(engine, std::static_pointer_cast<CudaStream>(stream), bytes);
+  time_slices_->touch(engine, std::static_pointer_cast<CudaStream>(stream), bytes);
 }
 
 CUresult CudaDevice::host_pin(void* pointer, uint64_t bytes, bool read_only) {

@@ -21,8 +21,8 @@ CUresult CudaDevice::capture_begin(const StreamRef& stream, CUstreamCaptureMode,
   if (const CUresult result = enter(stream)) return result;
   std::vector<CUgraphNode> after;
   for (const NodeRef& node : dependencies) after.push_back(as(node).handle);
-  // The end of a slice may not be looked for on a stream that captures by then, nor on the legacy one beside it.
-  slices_->leave(as(stream).context);
+  // The end of a time slice may not be looked for on a stream that captures by then, nor on the legacy one beside it.
+  time_slices_->leave(as(stream).context);
   constexpr auto kMode = CU_STREAM_CAPTURE_MODE_RELAXED;
   const CUresult result = into ? driver_->cuStreamBeginCaptureToGraph(as(stream).handle, as(into).handle, after.data(),
                                                                       nullptr, after.size(), kMode)

@@ -69,7 +69,7 @@ CUresult CudaDevice::context_destroy(const ContextRef& context) {
     gone->charge.give_back();  // from here on it is the runner's own, as before
     return check(result);
   }
-  slices_->leave(gone);
+  time_slices_->leave(gone);
   if (!gone->alive.exchange(false)) return CUDA_ERROR_INVALID_CONTEXT;
   forget_current();
   const CUresult destroyed = gone->green ? partition_->destroy(*gone) : driver_->cuCtxDestroy(gone->handle);
@@ -107,7 +107,7 @@ CUresult CudaDevice::release_primary() {
 // Beside others over the same primary context only the green one can be another.
 CUresult CudaDevice::renew_green() {
   const CudaContextRef base = primary_->base;
-  slices_->leave(primary_);
+  time_slices_->leave(primary_);
   if (const CUresult result = partition_->destroy(*primary_)) return result;
   if (const CUresult result = make_current(*driver_, *base)) return result;
   primary_state_ = Primary::kFresh;

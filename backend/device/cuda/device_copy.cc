@@ -162,7 +162,7 @@ CUresult CudaDevice::copy_unregistered(const StreamRef& stream, const Copy& copy
 // From or to memory that could not be registered: only a waiter has the time for that. The guest's thread waits for it,
 // so nothing overtakes it.
 CUresult CudaDevice::copy_blocking(const StreamRef& stream, const Copy& copy, Done done) {
-  auto held = slices_->hold(engine_of(copy), 0);
+  auto held = time_slices_->hold(engine_of(copy), 0);
   auto call = [this, stream, copy, held = std::move(held)] { return copy_unregistered(stream, copy); };
   wait(as(stream).context, std::move(call), std::move(done));
   return CUDA_SUCCESS;

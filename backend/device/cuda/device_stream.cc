@@ -67,13 +67,14 @@ StreamRef CudaDevice::stream_legacy(const ContextRef& context) {
 
 CUresult CudaDevice::stream_destroy(const StreamRef& stream) {
   if (const CUresult result = enter(stream)) return result;
-  slices_->leave(std::static_pointer_cast<CudaStream>(stream));
+  time_slices_->leave(std::static_pointer_cast<CudaStream>(stream));
   return check(as(stream).destroy());
 }
 
 CUresult CudaDevice::stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t flags) {
   if (const CUresult result = enter(stream)) return result;
-  if (captures_active_ > 0) slices_->leave(std::static_pointer_cast<CudaStream>(stream));  // it may join the capture
+  if (captures_active_ > 0)
+    time_slices_->leave(std::static_pointer_cast<CudaStream>(stream));  // it may join the capture
   return check(driver_->cuStreamWaitEvent(as(stream).handle, as(event).handle, flags));
 }
 

@@ -21,26 +21,26 @@ uint64_t EngineMeter::end() {
 
 uint64_t EngineWork::end() {
   const uint64_t busy = meter_->end();
-  if (slice_) slice_->busy_ns += busy;
-  slice_.reset();
+  if (time_slice_) time_slice_->busy_ns += busy;
+  time_slice_.reset();
   return busy;
 }
 
-void EngineMeters::slice_begin(unsigned engine) {
+void EngineMeters::time_slice_begin(unsigned engine) {
   std::lock_guard lock(mutex_);
-  slices_[engine] = std::make_shared<MeteredSlice>();
+  time_slices_[engine] = std::make_shared<MeteredTimeSlice>();
 }
 
-void EngineMeters::slice_end(unsigned engine, SliceDone done) {
-  std::shared_ptr<MeteredSlice> slice;  // may end with this function, without the lock
+void EngineMeters::time_slice_end(unsigned engine, TimeSliceDone done) {
+  std::shared_ptr<MeteredTimeSlice> slice;  // may end with this function, without the lock
   std::lock_guard lock(mutex_);
-  slice = slices_[engine] ? std::exchange(slices_[engine], nullptr) : std::make_shared<MeteredSlice>();
+  slice = time_slices_[engine] ? std::exchange(time_slices_[engine], nullptr) : std::make_shared<MeteredTimeSlice>();
   slice->done = std::move(done);
 }
 
 EngineWork EngineMeters::work(unsigned engine) {
   std::lock_guard lock(mutex_);
-  return {&meters_[engine], slices_[engine] ? slices_[engine] : slices_[kCompute]};
+  return {&meters_[engine], time_slices_[engine] ? time_slices_[engine] : time_slices_[kCompute]};
 }
 
 }  // namespace bandsaw::soft

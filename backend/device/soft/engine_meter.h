@@ -1,5 +1,5 @@
 // What the device's engines were busy with, measured: each moment in which an engine works is counted once, however
-// many operations run in it, and belongs to the slice of the operation that ends next.
+// many operations run in it, and belongs to the time slice of the operation that ends next.
 #pragma once
 
 #include <array>
@@ -12,13 +12,13 @@
 
 namespace bandsaw::soft {
 
-// What was put on an engine between slice_begin and slice_end. Ends when the last operation of it lets it go.
-struct MeteredSlice {
-  ~MeteredSlice() {
+// What was put on an engine between time_slice_begin and time_slice_end. Ends when the last operation of it lets it go.
+struct MeteredTimeSlice {
+  ~MeteredTimeSlice() {
     if (done) done(busy_ns.load());
   }
   std::atomic<uint64_t> busy_ns{0};
-  SliceDone done;
+  TimeSliceDone done;
 };
 
 class EngineMeter {
@@ -37,28 +37,29 @@ class EngineMeter {
 class EngineWork {
  public:
   EngineWork() = default;
-  EngineWork(EngineMeter* meter, std::shared_ptr<MeteredSlice> slice) : meter_(meter), slice_(std::move(slice)) {}
+  EngineWork(EngineMeter* meter, std::shared_ptr<MeteredTimeSlice> slice)
+      : meter_(meter), time_slice_(std::move(slice)) {}
   void begin() { meter_->begin(); }
   uint64_t end();
   // The operation will not be run.
-  void release() { slice_.reset(); }
+  void release() { time_slice_.reset(); }
 
  private:
   EngineMeter* meter_ = nullptr;
-  std::shared_ptr<MeteredSlice> slice_;
+  std::shared_ptr<MeteredTimeSlice> time_slice_;
 };
 
 class EngineMeters {
  public:
-  void slice_begin(unsigned engine);
-  void slice_end(unsigned engine, SliceDone done);
-  // For an operation made now. Copies in a graph that was put on the compute engine are part of the graph's slice.
+  void time_slice_begin(unsigned engine);
+  void time_slice_end(unsigned engine, TimeSliceDone done);
+  // For an operation made now. Copies in a graph that was put on the compute engine are part of the graph's time slice.
   EngineWork work(unsigned engine);
 
  private:
   std::array<EngineMeter, kEngineCount> meters_;
   std::mutex mutex_;
-  std::array<std::shared_ptr<MeteredSlice>, kEngineCount> slices_;  // guarded by mutex_
+  std::array<std::shared_ptr<MeteredTimeSlice>, kEngineCount> time_slices_;  // guarded by mutex_
 };
 
 }  // namespace bandsaw::soft

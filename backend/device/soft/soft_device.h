@@ -64,8 +64,8 @@ class SoftDevice final : public Device {
   CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes, uint64_t* address) override;
   CUresult memory_free_async(const StreamRef& stream, uint64_t address) override;
 
-  void slice_begin(unsigned engine) override { meters_.slice_begin(engine); }
-  void slice_end(unsigned engine, SliceDone done) override { meters_.slice_end(engine, std::move(done)); }
+  void time_slice_begin(unsigned engine) override { meters_.time_slice_begin(engine); }
+  void time_slice_end(unsigned engine, TimeSliceDone done) override { meters_.time_slice_end(engine, std::move(done)); }
 
   CUresult copy(const StreamRef& stream, const Copy& copy, Done done) override;
   CUresult fill(const StreamRef& stream, const vgpu_fill& fill, Done done) override;

@@ -12,7 +12,7 @@ namespace bandsaw::runner {
 namespace {
 
 constexpr uint64_t kUnitsMax = 1 << 16, kUnmeasuredMost = 64;
-// How long slices are where no arbiter has said it. They are measured there too.
+// How long time slices are where no arbiter has said it. They are measured there too.
 constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
 // After a pause of this length a program may go on with work of another length.
 constexpr std::chrono::milliseconds kForget{50};
@@ -34,7 +34,7 @@ void GateView::ring_doorbell() {
 bool GateView::enter(unsigned engine, uint64_t units) {
   if (!grant_page_) return true;
   EngineState& state = engine_states_[engine];
-  Slice& slice = state.slice;
+  TimeSlice& slice = state.slice;
   if (slice.begun) {
     state.in_time = Clock::now() - slice.since < std::chrono::nanoseconds(quantum_ns());
     if (state.in_time && slice.units + units <= slice.limit) {
@@ -65,21 +65,21 @@ void GateView::enter_unasked(unsigned engine) {
   start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = Clock::now()});
 }
 
-// A slice that is counted is in the gate's `begun` already.
-void GateView::start(unsigned engine, const Slice& slice) {
+// A time slice that is counted is in the gate's `begun` already.
+void GateView::start(unsigned engine, const TimeSlice& slice) {
   EngineState& state = engine_states_[engine];
   if (slice.counted) ++state.in_flight;
   state.slice = slice;
-  device_->slice_begin(engine);
+  device_->time_slice_begin(engine);
 }
 
-void GateView::leave(unsigned engine, SliceDone done) {
-  if (!engine_states_[engine].slice.begun) return done(0);  // there is no grant page, and no slice
+void GateView::leave(unsigned engine, TimeSliceDone done) {
+  if (!engine_states_[engine].slice.begun) return done(0);  // there is no grant page, and no time slice
   close(engine, std::move(done));
 }
 
 void GateView::cancel_grant(unsigned engine) {
-  Slice& slice = engine_states_[engine].slice;
+  TimeSlice& slice = engine_states_[engine].slice;
   if (!slice.begun) return;
   slice.units -= std::min<uint64_t>(slice.units, 1);
   close(engine);
@@ -105,9 +105,10 @@ uint64_t GateView::quantum_ns() const {
   return told == 0 ? kQuantumNs : std::min(told, kQuantumMostNs);
 }
 
-// How many units the next slice may have: as many as a quantum holds, but at most twice as many as the largest slice
-// that ended lately had, since the next units may be longer. Where the last slice was still open when its quantum was
-// over, at most as many as that: a program that pauses between units would wait for the end of each slice.
+// How many units the next time slice may have: as many as a quantum holds, but at most twice as many as the largest
+// time slice that ended lately had, since the next units may be longer. Where the last time slice was still open when
+// its quantum was over, at most as many as that: a program that pauses between units would wait for the end of each
+// time slice.
 uint64_t GateView::limit(const EngineState& state) const {
   const uint64_t unit_ps = state.unit_ps.load(std::memory_order_relaxed);
   const uint64_t most = (state.in_time ? 2 : 1) * state.proven.load(std::memory_order_relaxed);
@@ -124,23 +125,24 @@ bool GateView::permitted(Gate& gate) {
   return false;
 }
 
-// How many pieces of a sliced kernel may be in flight: as many as half a quantum holds, so that another virtual GPU
+// How many grid slices of a kernel may be in flight: as many as half a quantum holds, so that another virtual GPU
 // waits no longer for them than for short work.
-uint32_t GateView::pieces(const EngineState& state) const {
+uint32_t GateView::grid_slices_at_once(const EngineState& state) const {
   const uint64_t unit_ps = state.unit_ps.load(std::memory_order_relaxed);
   return unit_ps == 0 ? 1 : static_cast<uint32_t>(std::min<uint64_t>(quantum_ns() * 500 / unit_ps, kGateDepthMax));
 }
 
-// Whether one more slice may be in flight. At an open gate the runner bounds their number. At a closed one the arbiter
-// does, and the runner always asks, so that the arbiter knows at each choice that more work waits. At both, a slice
-// larger than any before is alone in flight: work that suddenly takes longer is noticed after one slice of it.
-bool GateView::has_room(EngineState& state, const Gate& gate, bool one_piece) {
-  const bool grows = !one_piece && limit(state) > state.proven.load(std::memory_order_relaxed);
+// Whether one more time slice may be in flight. At an open gate the runner bounds their number. At a closed one the
+// arbiter does, and the runner always asks, so that the arbiter knows at each choice that more work waits. At both, a
+// time slice larger than any before is alone in flight: work that suddenly takes longer is noticed after one time slice
+// of it.
+bool GateView::has_room(EngineState& state, const Gate& gate, bool own_time_slice) {
+  const bool grows = !own_time_slice && limit(state) > state.proven.load(std::memory_order_relaxed);
   if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
   // One piece that is longer than a quantum keeps the engine busy, and another virtual GPU waits for no more than it.
   const bool alone = grows || state.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
   const uint32_t told = std::clamp<uint32_t>(grant_page_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
-  const uint32_t depth = alone ? 1 : one_piece ? std::max(told, pieces(state)) : told;
+  const uint32_t depth = alone ? 1 : own_time_slice ? std::max(told, grid_slices_at_once(state)) : told;
   const uint32_t flying = state.in_flight;
   if (flying < depth) return true;
   state.wait_word = &state.in_flight;
@@ -148,8 +150,8 @@ bool GateView::has_room(EngineState& state, const Gate& gate, bool one_piece) {
   return false;
 }
 
-// Asks, or reads the answer to what was asked before. True: the slice may begin, and is counted. Without an arbiter
-// nobody answers, and it may begin.
+// Asks, or reads the answer to what was asked before. True: the time slice may begin, and is counted. Without an
+// arbiter nobody answers, and it may begin.
 bool GateView::granted(EngineState& state, Gate& gate) {
   if (!state.asking) {
     state.asking = true;
@@ -234,7 +236,7 @@ bool GateView::settle() {
 }
 
 void GateView::wait(std::chrono::nanoseconds most) {
-  pause();  // while the runner sleeps, no slice of it stays begun and keeps an engine from others
+  pause();  // while the runner sleeps, no time slice of it stays begun and keeps an engine from others
   std::array<FutexWord, kGateEngines> words;
   size_t count = 0;
   for (const EngineState& state : engine_states_) {
@@ -243,25 +245,26 @@ void GateView::wait(std::chrono::nanoseconds most) {
   if (count != 0) futex_wait_any({words.data(), count}, most.count());
 }
 
-bool GateView::begin(unsigned engine, bool one_piece) {
+bool GateView::begin(unsigned engine, bool own_time_slice) {
   EngineState& state = engine_states_[engine];
   Gate& gate = grant_page_->gates[slot_][engine];
   const bool counted = state.asking || !grant_page_->no_arbiter.load(std::memory_order_relaxed);
-  if (counted && !state.asking && !has_room(state, gate, one_piece)) return false;
+  if (counted && !state.asking && !has_room(state, gate, own_time_slice)) return false;
   const bool open = counted && !state.asking && permitted(gate);
   if (counted && !open && !granted(state, gate)) return false;
   state.granted = counted && !open;
   state.wait_word = nullptr;
   const auto now = Clock::now();
   if (now - state.slice.since > kForget) state.proven = 1;  // what comes now may be something else
-  start(engine, {.begun = true, .counted = counted, .units = 0, .limit = one_piece ? 1 : limit(state), .since = now});
+  start(engine,
+        {.begun = true, .counted = counted, .units = 0, .limit = own_time_slice ? 1 : limit(state), .since = now});
   return true;
 }
 
-void GateView::close(unsigned engine, SliceDone also) {
-  Slice& slice = engine_states_[engine].slice;
+void GateView::close(unsigned engine, TimeSliceDone also) {
+  TimeSlice& slice = engine_states_[engine].slice;
   slice.begun = false;
-  device_->slice_end(
+  device_->time_slice_end(
       engine, [this, engine, units = slice.units, counted = slice.counted, also = std::move(also)](uint64_t busy_ns) {
         learn(engine_states_[engine], units, busy_ns);
         prove(engine_states_[engine], units);
@@ -279,7 +282,8 @@ void GateView::learn(EngineState& state, uint64_t units, uint64_t busy_ns) {
   state.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
 }
 
-// How many units are known to go into a slice. A slice that ended early, because the guest waited, lowers it little.
+// How many units are known to go into a time slice. A time slice that ended early, because the guest waited, lowers it
+// little.
 void GateView::prove(EngineState& state, uint64_t units) {
   const uint64_t known = state.proven;
   state.proven = std::max<uint64_t>({1, units, known - known / 64});

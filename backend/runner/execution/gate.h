@@ -1,11 +1,11 @@
-// The gate that every piece of work for the GPU passes: may this virtual GPU use the engine now?
+// The gate that all work for the GPU passes: may this virtual GPU use the engine now?
 //
-// Work is gathered into slices: short kernels to about a quantum of GPU time, a long one alone. A slice begins when the
-// arbiter's gate is open or when it grants it (backend/control/gate_link.h), ends for the program when it is full or
-// nothing more comes, and is over when the device has done all of it. The memory is shared with other processes of
-// this virtual GPU: what is read there decides how long to wait, and nothing else.
+// Work is gathered into time slices: short kernels to about a quantum of GPU time, a long one alone. A time slice
+// begins when the arbiter's gate is open or when it grants it (backend/control/gate_link.h), ends for the program when
+// it is full or nothing more comes, and is over when the device has done all of it. The memory is shared with other
+// processes of this virtual GPU: what is read there decides how long to wait, and nothing else.
 //
-// Threads: all of it on the record loop's thread; slices end on the device's.
+// Threads: all of it on the record loop's thread; time slices end on the device's.
 #pragma once
 
 #include <algorithm>
@@ -37,14 +37,14 @@ class GateView {
   // Before work of this many units is put on the engine. False: not now; who has been told so has to ask again, or what
   // it was granted is nobody's. A unit is a launch, or 64 KiB.
   bool enter(unsigned engine, uint64_t units);
-  // As enter, for one piece of work that is to be a slice of its own.
+  // As enter, for work that is to be a time slice of its own, as a grid slice is.
   bool enter_alone(unsigned engine);
-  // For one piece of work without which nothing on the engine would end: it waits for nobody, and is charged.
+  // For work without which nothing on the engine would end: it waits for nobody, and is charged.
   void enter_unasked(unsigned engine);
   // The unit of work that was let in last is not done now; it will ask again.
   void cancel_grant(unsigned engine);
-  // After work that ends its slice: `done` is told too when the device has done it, or it will not be done.
-  void leave(unsigned engine, SliceDone done);
+  // After work that ends its time slice: `done` is told too when the device has done it, or it will not be done.
+  void leave(unsigned engine, TimeSliceDone done);
   // enter said no, and nothing has happened there since.
   bool waits(unsigned engine) const { return is_waiting(engine_states_[engine]); }
   // After enter said no: sleeps until it may say yes for one of the engines, but no longer than this.
@@ -57,11 +57,11 @@ class GateView {
   bool is_wanted(unsigned engine) const;
   // Somebody says when others want an engine.
   bool is_governed() const { return grant_page_ && grant_page_->no_arbiter.load(std::memory_order_relaxed) == 0; }
-  // The slice begun last had to be asked for: others want the engine too.
+  // The time slice begun last had to be asked for: others want the engine too.
   bool was_granted(unsigned engine) const { return engine_states_[engine].granted; }
   // Kernels are not to be cut, for now.
   bool is_slicing_off() const { return grant_page_ && grant_page_->slicing_off.load(std::memory_order_relaxed) != 0; }
-  // Who asks for a slice of a long kernel is to offer it first.
+  // Who asks for a time slice for a long kernel is to offer it first.
   bool is_planned(unsigned engine) const;
   // What the next ask will be for; none is withdrawn.
   void offer(unsigned engine, const OfferFacts& facts);
@@ -74,28 +74,28 @@ class GateView {
   bool moved();
   // Of work that will not be done: takes what was asked for and gives it back. True: some of it is not granted yet.
   bool settle();
-  // Nothing more comes for now: who has begun a slice ends it.
+  // Nothing more comes for now: who has begun a time slice ends it.
   void pause();
   // The program waits for what it has begun: whoever else wants the engine may have it as soon as that is done.
   void rest();
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Slice {
+  struct TimeSlice {
     bool begun = false;
     bool counted = false;  // in the gate's counters: there was an arbiter
     uint64_t units = 0, limit = 0;
     Clock::time_point since;
   };
   struct EngineState {
-    Slice slice;
-    std::atomic<uint64_t> proven{1};      // units of the largest slice that ended lately
+    TimeSlice slice;
+    std::atomic<uint64_t> proven{1};      // units of the largest time slice that ended lately
     std::atomic<uint64_t> unit_ps{0};     // what a unit takes, in picoseconds; 0: not known yet
-    std::atomic<bool> unmeasured{false};  // a slice was said to have taken no time
-    std::atomic<uint32_t> in_flight{0};   // slices; a futex word
+    std::atomic<bool> unmeasured{false};  // a time slice was said to have taken no time
+    std::atomic<uint32_t> in_flight{0};   // time slices; a futex word
     bool asking = false;                  // the arbiter has not answered yet
     bool granted = false;                 // what begun last was
-    bool in_time = true;                  // what came last for a slice did so before its quantum was over
+    bool in_time = true;                  // what came last for a time slice did so before its quantum was over
     // What enter last said no for, and what it saw there; null: it said yes.
     std::atomic<uint32_t>* wait_word = nullptr;
     uint32_t wait_seen = 0;
@@ -105,10 +105,10 @@ class GateView {
     return state.wait_word && state.wait_word->load(std::memory_order_relaxed) == state.wait_seen;
   }
 
-  bool begin(unsigned engine, bool one_piece);
-  void start(unsigned engine, const Slice& slice);
-  void close(unsigned engine, SliceDone also = nullptr);
-  bool has_room(EngineState& state, const Gate& gate, bool one_piece);
+  bool begin(unsigned engine, bool own_time_slice);
+  void start(unsigned engine, const TimeSlice& slice);
+  void close(unsigned engine, TimeSliceDone also = nullptr);
+  bool has_room(EngineState& state, const Gate& gate, bool own_time_slice);
   bool permitted(Gate& gate);
   bool granted(EngineState& state, Gate& gate);
   static void learn(EngineState& state, uint64_t units, uint64_t busy_ns);
@@ -116,7 +116,7 @@ class GateView {
   void ended(unsigned engine, uint64_t busy_ns);
   uint64_t quantum_ns() const;
   uint64_t limit(const EngineState& state) const;
-  uint32_t pieces(const EngineState& state) const;
+  uint32_t grid_slices_at_once(const EngineState& state) const;
   void ring_doorbell();
   void put_offer(unsigned engine, OfferFacts facts, uint32_t after);
 

@@ -22,7 +22,7 @@ struct PtxBudget {
 // Immutable: any thread.
 class KeptPtx {
  public:
-  // Only what is needed of an image for this GPU (as SliceCode) is copied. Never null: an image without PTX, or
+  // Only what is needed of an image for this GPU (as KernelCloner) is copied. Never null: an image without PTX, or
   // beyond the budget, says why it cannot be rewritten.
   static std::shared_ptr<const KeptPtx> keep(std::span<const std::byte> image, uint32_t gpu, PtxBudget* budget);
   ~KeptPtx();

@@ -1,16 +1,16 @@
-// Of the slicer too: launches under way are offered where slices are planned, and cut as they were granted.
+// Of the slicer too: launches under way are offered where grid slices are planned, and cut as they were granted.
 #include "backend/runner/slicing/offer.h"
 
 #include <algorithm>
 
 #include "backend/runner/handlers/handlers.h"
-#include "backend/runner/slicing/slice_run.h"
+#include "backend/runner/slicing/slicer_run.h"
 #include "vgpu-sched/ptx/analysis.h"
 
 namespace bandsaw::runner {
 namespace {
 
-constexpr uint64_t kMostSlice = 0x7fffffff;
+constexpr uint64_t kMostGridSlice = 0x7fffffff;
 
 // FNV-1a: the same in all processes.
 uint64_t hash_of(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325) {
@@ -51,17 +51,17 @@ uint64_t offer_shape(const OfferCode& code, const Launch& launch) {
 
 OfferFacts Slicer::facts_of(const Run& run) const {
   const OfferCode& code = run.clone->offer;
-  const auto& block = run.slice.block;
+  const auto& block = run.launch.block;
   OfferFacts facts;
   facts.call = run.call;
-  facts.shape = offer_shape(code, run.slice);
+  facts.shape = offer_shape(code, run.launch);
   facts.stream = run.caller.stream_key;
   facts.blocks = run.total;
   facts.left = run.total - run.next;
   facts.minimum = std::min(run.cell ? uint64_t{sms_} : run.step, run.total);
   facts.threads = block[0] * block[1] * block[2];
   facts.registers = code.registers;
-  facts.shared_bytes = code.shared_bytes + run.slice.shared_bytes;
+  facts.shared_bytes = code.shared_bytes + run.launch.shared_bytes;
   facts.memory = code.memory;
   facts.form = static_cast<uint32_t>(run.cell ? OfferForm::kResident : OfferForm::kSlices);
   facts.alone = run.alone ? 1 : 0;
@@ -80,7 +80,7 @@ OfferFacts Slicer::facts_of(const Run& run) const {
   return facts;
 }
 
-// Before each ask for a piece of it.
+// Before each ask for a time slice for it.
 void Slicer::offer(Run& run) {
   if (!gate_.is_planned(kCompute)) return;
   if (run.call == 0) run.call = ++calls_;
@@ -102,13 +102,13 @@ void Slicer::withdraw(const Run& run) {
   if (run.call != 0) gate_.offer(kCompute, {});
 }
 
-// Of the next slice, after the gate has let it in.
+// Of the next grid slice, after the gate has let it in.
 uint64_t Slicer::granted_blocks(Run& run) const {
   const GateAnswer answer = gate_.answer(kCompute);
   run.paired |= answer.resident != 0;
   if (answer.blocks == 0) return run.step;
-  run.held_up = true;  // its time says nothing of slices of its own size
-  return std::min(answer.blocks, kMostSlice);
+  run.held_up = true;  // its time says nothing of grid slices of its own size
+  return std::min(answer.blocks, kMostGridSlice);
 }
 
 // Resident blocks of the next launch of them.
@@ -128,8 +128,8 @@ bool Slicer::is_replanned(const Run& run) const {
   return !run.granted || gate_.planned_resident(kCompute) != run.resident;
 }
 
-// Where slices are planned, the first one of a kernel that is known to run so is planned too: the launch itself has
-// passed the gate as short work.
+// Where grid slices are planned, the first one of a kernel that is known to run so is planned too: the launch itself
+// has passed the gate as short work.
 bool Slicer::waits_for_plan(const Run& run) {
   if (!run.kernel->cut || !gate_.is_planned(kCompute)) return false;
   gate_.cancel_grant(kCompute);

@@ -1,5 +1,5 @@
 // Words in device memory through which a rewritten kernel and the runner talk: of resident blocks, which block is drawn
-// next, and whether to draw no more; of counted slices, what they have done.
+// next, and whether to draw no more; of counted grid slices, what they have done.
 #pragma once
 
 #include <list>
@@ -11,13 +11,13 @@
 namespace bandsaw::runner {
 
 struct SliceCell {
-  // The counter stands at 0; far from it, the flag. A cell has one use at a time: that, or counts of a slice.
+  // The counter stands at 0; far from it, the flag. A cell has one use at a time: that, or counts of a grid slice.
   static constexpr uint64_t kBytes = 256, kStopAt = 128, kCountsAt = 64;
   // On the host.
   struct Words {
     uint32_t drawn = 0;          // the counter at the end of a launch
     uint32_t peeked = 0;         // and meanwhile
-    ptx::CountsOfBlocks counts;  // of a slice, when it has ended
+    ptx::CountsOfBlocks counts;  // of a grid slice, when it has ended
   };
   std::weak_ptr<Context> context;
   StreamRef control;                      // of its own: the flag is written beside the kernel

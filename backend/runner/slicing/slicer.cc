@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "backend/runner/handlers/handlers.h"
-#include "backend/runner/slicing/slice_run.h"
+#include "backend/runner/slicing/slicer_run.h"
 #include "memory/base/eventfd.h"
 #include "memory/base/log.h"
 #include "vgpu-sched/ptx/slice.h"
@@ -44,16 +44,16 @@ bool is_valid_grid(const Launch& launch) {
 
 void Slicer::Flight::land(size_t track) {
   --on_track[track];
-  --slices;
+  --launches;
   notify();
 }
 
 void Slicer::Flight::notify() const {
-  if (!signal_event(wake->get())) SPDLOG_WARN("cannot tell of a slice: {}", std::strerror(errno));
+  if (!signal_event(wake->get())) SPDLOG_WARN("cannot tell of the end of a launch: {}", std::strerror(errno));
 }
 
 Slicer::Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order,
-               const SliceSettings& settings)
+               const SlicingSettings& settings)
     : device_(*device),
       gate_(*gate),
       usage_page_(*usage_page),
@@ -75,17 +75,17 @@ bool Slicer::holds(const CommandRing& ring) const {
 }
 
 // Once for each kernel and reason.
-void Slicer::refuse(SliceKernel& kernel, const std::string& reason) {
+void Slicer::refuse(KnownKernel& kernel, const std::string& reason) {
   if (!std::exchange(kernel.counted, true)) count(stats_.counters().kernels);
   if (kernel.reasons.insert(reason).second) stats_.refused(kernel.name, reason);
 }
 
-bool Slicer::is_long(const SliceShape& shape) const {
+bool Slicer::is_long(const LaunchShape& shape) const {
   return shape.typical_ns >= settings_.threshold_ns && shape.size.blocks() < shape.blocks && !shape.size.hopeless();
 }
 
 // Null: too small, or there are too many shapes.
-std::shared_ptr<SliceShape> Slicer::shape_of(SliceKernel& kernel, const Launch& launch) {
+std::shared_ptr<LaunchShape> Slicer::shape_of(KnownKernel& kernel, const Launch& launch) {
   const uint64_t blocks = blocks_of(launch);
   if (blocks <= sms_) return nullptr;
   auto shape = kernel.find_shape(launch);
@@ -96,7 +96,7 @@ std::shared_ptr<SliceShape> Slicer::shape_of(SliceKernel& kernel, const Launch& 
     if (threads <= 1024) {
       device_.occupancy(launch.code, static_cast<uint32_t>(threads), launch.shared_bytes, &resident);
     }
-    shape = std::make_shared<SliceShape>(launch, blocks, uint64_t{std::max(resident, 1u)} * sms_, sms_);
+    shape = std::make_shared<LaunchShape>(launch, blocks, uint64_t{std::max(resident, 1u)} * sms_, sms_);
     kernel.shapes.push_back(shape);
   }
   return shape->blocks > shape->wave ? shape : nullptr;
@@ -119,11 +119,11 @@ std::string Slicer::refusal(const Caller& caller, const StreamRef& stream, const
 
 CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Launch& launch) {
   if (!settings_.enabled) return device_.launch(stream, launch);
-  const SliceKernelRef kernel = find(launch.code);
+  const KnownKernelRef kernel = find(launch.code);
   if (!kernel || kernel->whole || gate_.is_slicing_off() || !is_valid_grid(launch)) {
     return device_.launch(stream, launch);
   }
-  std::shared_ptr<SliceShape> shape;
+  std::shared_ptr<LaunchShape> shape;
   if (settings_.force_blocks == 0) {
     timer_.probe();
     shape = shape_of(*kernel, launch);
@@ -143,10 +143,10 @@ CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Lau
 }
 
 CUresult Slicer::launch_whole(const Caller& caller, const StreamRef& stream, const Launch& launch,
-                              const std::shared_ptr<SliceShape>& shape) {
+                              const std::shared_ptr<LaunchShape>& shape) {
   const uint64_t number = shape ? shape->launches : 0;
   const bool due = shape && (shape->size.wants_whole() || (number & (number - 1)) == 0 || number % kMeasureEvery == 0);
-  SliceTimer::Span span;
+  StreamTimer::Span span;
   if (!due || !refusal(caller, stream, launch).empty() || !timer_.begin(caller.context, stream, &span)) {
     return device_.launch(stream, launch);
   }
@@ -156,8 +156,8 @@ CUresult Slicer::launch_whole(const Caller& caller, const StreamRef& stream, con
 }
 
 CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Launch& launch,
-                       const SliceKernelRef& kernel, const std::shared_ptr<SliceShape>& shape,
-                       const std::shared_ptr<const SliceClone>& clone) {
+                       const KnownKernelRef& kernel, const std::shared_ptr<LaunchShape>& shape,
+                       const std::shared_ptr<const KernelClone>& clone) {
   if (launch.parameters.size() < clone->original_bytes) return device_.launch(stream, launch);  // which refuses it
   Run& run = runs_.emplace_back();
   run.caller = caller;
@@ -172,16 +172,16 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.size = shape ? shape->size.blocks() : settings_.force_blocks;
   if (settings_.form == SliceForm::kAuto && gate_.is_planned(kCompute)) run.way = slice::ResidentTuner::kSliced;
   run.step = run.size;
-  run.slice = launch;
+  run.launch = launch;
   std::copy_n(launch.grid, 3, run.grid.begin());
-  run.slice.grid[1] = run.slice.grid[2] = 1;
+  run.launch.grid[1] = run.launch.grid[2] = 1;
   use_clone(run, clone);
   run.flight = std::make_shared<Flight>();
   run.flight->wake = wake_;
   begin_counted(run, launch);
   if (run.clone->persistent) {
     if (const std::string reason = prepare_resident(run); !reason.empty()) {
-      if (!turns_to_slices(*kernel)) refuse(*kernel, reason);
+      if (!turns_to_grid_slices(*kernel)) refuse(*kernel, reason);
       runs_.pop_back();
       return device_.launch(stream, launch);
     }
@@ -213,10 +213,10 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   return CUDA_SUCCESS;
 }
 
-// Its parameters begin with the program's, which `slice` has as it was launched or as another clone's.
-void Slicer::use_clone(Run& run, const std::shared_ptr<const SliceClone>& clone) {
+// Its parameters begin with the program's, which `launch` has as it was launched or as another clone's.
+void Slicer::use_clone(Run& run, const std::shared_ptr<const KernelClone>& clone) {
   std::vector<std::byte> parameters = clone->parameters;
-  std::memcpy(parameters.data(), run.slice.parameters.data(), clone->original_bytes);
+  std::memcpy(parameters.data(), run.launch.parameters.data(), clone->original_bytes);
   std::memcpy(parameters.data() + clone->grid_at, run.grid.data(), sizeof run.grid);
   if (clone->counts_at != 0) {
     const uint64_t counts = run.counts->address + SliceCell::kCountsAt;
@@ -224,13 +224,13 @@ void Slicer::use_clone(Run& run, const std::shared_ptr<const SliceClone>& clone)
   }
   run.clone = clone;
   run.parameters = std::move(parameters);
-  run.slice.parameters = run.parameters;
-  run.slice.code = {nullptr, clone->function};
+  run.launch.parameters = run.parameters;
+  run.launch.code = {nullptr, clone->function};
 }
 
-// Slices of blocks that have nothing to do with each other run beside each other, each alone on its track. Blocks that
-// may wait for lower ones come in order; where they may wait for any, nothing is queued behind them, as what is waited
-// for could not begin. Nor is it before a launch has shown that they wait for lower ones only.
+// Grid slices of blocks that have nothing to do with each other run beside each other, each alone on its track. Blocks
+// that may wait for lower ones come in order; where they may wait for any, nothing is queued behind them, as what is
+// waited for could not begin. Nor is it before a launch has shown that they wait for lower ones only.
 void Slicer::lay_tracks(Run& run) {
   run.moved = Run::Clock::now();
   const uint32_t slices = static_cast<uint32_t>(std::min<uint64_t>((run.total - 1) / run.step + 1, kGateDepthMax));
@@ -244,7 +244,7 @@ void Slicer::lay_tracks(Run& run) {
   if (forked && apart && !run.cell) run.most_tracks = std::min(run.most_in_flight, slices);
 }
 
-// Of the next slice. Small ones fill the device together; who takes turns on it with others often has one there.
+// Of the next grid slice. Small ones fill the device together; who takes turns on it with others often has one there.
 uint64_t Slicer::next_blocks(Run& run) const {
   const uint64_t blocks = granted_blocks(run), wave = run.shape ? run.shape->wave : 0;
   if (blocks != run.step || blocks >= wave || settings_.mps || !gate_.was_granted(kCompute)) return blocks;
@@ -252,16 +252,16 @@ uint64_t Slicer::next_blocks(Run& run) const {
   return wave;
 }
 
-// From its first piece on: what it waits for before that is not its time.
+// From its first grid slice on: what it waits for before that is not its time.
 void Slicer::measure(Run& run) {
   if (run.shape && run.begun == 0) timer_.begin(run.caller.context, run.stream, &run.span);
 }
 
-// Puts the next slice on a track; the gate's slice ends with it.
+// Puts the next grid slice on a track; the gate's time slice ends with it.
 CUresult Slicer::issue(Run& run, uint64_t most) {
   if (run.next_clone) return issue_counted(run, most);
   const uint64_t blocks = std::min({most, run.total - run.next, uint64_t{0x7fffffff}});
-  run.slice.grid[0] = static_cast<uint32_t>(blocks);
+  run.launch.grid[0] = static_cast<uint32_t>(blocks);
   for (uint32_t i = 1; i < run.most_tracks && run.flight->on_track[run.track] != 0; ++i) {
     run.track = (run.track + 1) % run.most_tracks;
   }
@@ -274,7 +274,7 @@ CUresult Slicer::issue(Run& run, uint64_t most) {
   const auto first = ptx::block_at(run.next, run.grid);
   std::memcpy(run.parameters.data() + run.clone->first_at, first.data(), sizeof first);
   measure(run);
-  const CUresult result = device_.launch(stream, run.slice);
+  const CUresult result = device_.launch(stream, run.launch);
   if (result != CUDA_SUCCESS) return result;
   run.next += blocks;
   note_issued(run, run.track);
@@ -284,9 +284,9 @@ CUresult Slicer::issue(Run& run, uint64_t most) {
 }
 
 void Slicer::note_issued(Run& run, size_t track) {
-  count(stats_.counters().slices);
+  count(stats_.counters().grid_slices);
   ++run.begun;
-  ++run.flight->slices;
+  ++run.flight->launches;
   ++run.flight->on_track[track];
 }
 
@@ -294,7 +294,7 @@ void Slicer::note_issued(Run& run, size_t track) {
 void Slicer::finish(Run& run) {
   withdraw(run);
   if (!run.stuck && run.begun > 1) run.kernel->in_order = true;
-  if (run.flight->slices == 0 && !run.flight->failed && !run.stuck) {
+  if (run.flight->launches == 0 && !run.flight->failed && !run.stuck) {
     if (run.cell) cells_.give(std::move(run.cell));
     if (run.counts) cells_.give(std::move(run.counts));
   }
@@ -305,14 +305,14 @@ void Slicer::finish(Run& run) {
     }
   }
   spdlog::debug("{}: {} blocks in {} {}, {}", run.kernel->name, run.total, run.begun,
-                run.clone->persistent ? "launches of resident blocks" : "slices",
+                run.clone->persistent ? "launches of resident blocks" : "grid slices",
                 run.paired ? "others beside it" : "alone");
   if (run.shape) learn(run);
 }
 
 void Slicer::learn(Run& run) {
   if (run.call != 0) run.shape->paired = run.paired;
-  // Slices that are planned alone wait for their grants, and take that long.
+  // Grid slices that are planned alone wait for their grants, and take that long.
   const bool waited = run.held_up && run.way != slice::ResidentTuner::kSliced;
   if (run.paired || waited || run.counted) run.way.reset();
   const bool all_resident = !run.way || *run.way == static_cast<int>(run.most_resident);
@@ -326,7 +326,7 @@ void Slicer::learn(Run& run) {
 
 bool Slicer::moved() const {
   return !at_gate_ && std::any_of(runs_.begin(), runs_.end(),
-                                  [&](const Run& run) { return run.flight->slices < run.most_in_flight; });
+                                  [&](const Run& run) { return run.flight->launches < run.most_in_flight; });
 }
 
 bool Slicer::advance(bool failed) {
@@ -340,9 +340,9 @@ bool Slicer::advance(bool failed) {
   bool any = false;
   for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
     if (is_stuck(*run)) run->cell ? issue_more_resident(*run) : issue_rest(*run);
-    if (run->turns && run->flight->slices == 0) change_form(*run);
+    if (run->turns && run->flight->launches == 0) change_form(*run);
     if (run->cell && !advance_resident(*run, &any)) run->next = run->total;
-    while (!run->cell && !run->turns && run->next < run->total && run->flight->slices < run->most_in_flight) {
+    while (!run->cell && !run->turns && run->next < run->total && run->flight->launches < run->most_in_flight) {
       offer(*run);
       if (!gate_.enter_alone(kCompute)) {
         at_gate_ = true;

@@ -1,9 +1,9 @@
-// Cuts launches of long kernels into slices: pieces of the grid, in order, each a launch of a rewritten kernel and work
-// of its own at the gate, so that others get the engine in between.
+// Cuts launches of long kernels into grid slices: parts of the grid, in order, each a launch of a rewritten kernel and
+// a time slice of its own at the gate, so that others get the engine in between.
 //
 // Kernels that take long are found by measuring a few launches of each; their rewritten form is made beside
-// (SliceCode), and until it is there, or if it cannot be, they run whole. While a launch is under way, records that may
-// depend on it wait (Process), so that to the program it is one launch.
+// (KernelCloner), and until it is there, or if it cannot be, they run whole. While a launch is under way, records that
+// may depend on it wait (Process), so that to the program it is one launch.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,12 @@
 
 #include "backend/runner/execution/gate.h"
 #include "backend/runner/execution/worker_pool.h"
+#include "backend/runner/slicing/grid_slice_tracks.h"
+#include "backend/runner/slicing/known_kernel.h"
 #include "backend/runner/slicing/slice_cell.h"
-#include "backend/runner/slicing/slice_kernel.h"
-#include "backend/runner/slicing/slice_settings.h"
-#include "backend/runner/slicing/slice_stats.h"
-#include "backend/runner/slicing/slice_timer.h"
-#include "backend/runner/slicing/slice_tracks.h"
+#include "backend/runner/slicing/slicing_settings.h"
+#include "backend/runner/slicing/slicing_stats.h"
+#include "backend/runner/slicing/stream_timer.h"
 #include "backend/runner/wire/command_ring.h"
 #include "backend/runner/wire/stream_order.h"
 
@@ -28,8 +28,9 @@ namespace bandsaw::runner {
 
 class Slicer {
  public:
-  // All outlive it; slices that are on the device may outlive it.
-  Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order, const SliceSettings& settings);
+  // All outlive it; grid slices that are on the device may outlive it.
+  Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order,
+         const SlicingSettings& settings);
   ~Slicer();
 
   bool enabled() const { return settings_.enabled; }
@@ -47,14 +48,14 @@ class Slicer {
 
   // The rest is the record loop's.
   struct Caller {
-    std::shared_ptr<CommandRing> ring;  // gets errors of later slices
+    std::shared_ptr<CommandRing> ring;  // gets errors of later grid slices
     ContextRef context;
     uint64_t stream_key = 0;
     bool may_capture = false;  // some stream does, or did
   };
-  // Launches it whole, or begins to launch it in slices. The gate has let the launch pass.
+  // Launches it whole, or begins to launch it in grid slices. The gate has let the launch pass.
   CUresult launch(const Caller& caller, const StreamRef& stream, const Launch& launch);
-  // Launches with slices left.
+  // Launches with grid slices left.
   bool busy() const { return !runs_.empty(); }
   bool holds(const CommandRing& ring) const;
   // Issues what the gate and the number in flight allow; whether that was anything. `failed`: the process has, and
@@ -62,39 +63,39 @@ class Slicer {
   bool advance(bool failed);
   // advance() was stopped by the gate.
   bool at_gate() const { return at_gate_; }
-  // Slices have ended, so that advance() may issue more.
+  // Grid slices have ended, so that advance() may issue more.
   bool moved() const;
   // advance() is to be asked again soon, even if nothing happens.
   bool watches_for_stalls() const;
   // After which advance() is to be asked at the latest, whatever does not happen.
   std::chrono::nanoseconds longest_sleep() const;
-  // Becomes readable when slices end.
+  // Becomes readable when grid slices end.
   int wake() const { return wake_->get(); }
 
  private:
   struct Flight;
   struct Run;
 
-  void keep(const Object* object, std::shared_ptr<SliceImage> image);
-  void forget_kernels(const SliceImage& image);
-  void add(const Object* object, const std::weak_ptr<Object>& alive, const std::shared_ptr<SliceImage>& image,
+  void keep(const Object* object, std::shared_ptr<KernelImage> image);
+  void forget_kernels(const KernelImage& image);
+  void add(const Object* object, const std::weak_ptr<Object>& alive, const std::shared_ptr<KernelImage>& image,
            const std::string& name);
-  SliceKernelRef find(const Code& code);
-  std::shared_ptr<SliceShape> shape_of(SliceKernel& kernel, const Launch& launch);
-  CloneForm wanted_form(const SliceKernel& kernel, const SliceShape* shape) const;
-  std::shared_ptr<const SliceClone> clone_of(const SliceKernelRef& kernel, const Caller& caller, const Launch& launch,
-                                             CloneForm form);
-  void make(const std::shared_ptr<SliceClonePlace>& place);
-  std::shared_ptr<const SliceClone> use(SliceKernel& kernel, SliceClonePlace& place, const Launch& launch);
-  void refuse(SliceKernel& kernel, const std::string& reason);
-  bool turns_to_slices(SliceKernel& kernel) const;
+  KnownKernelRef find(const Code& code);
+  std::shared_ptr<LaunchShape> shape_of(KnownKernel& kernel, const Launch& launch);
+  CloneForm wanted_form(const KnownKernel& kernel, const LaunchShape* shape) const;
+  std::shared_ptr<const KernelClone> clone_of(const KnownKernelRef& kernel, const Caller& caller, const Launch& launch,
+                                              CloneForm form);
+  void make(const std::shared_ptr<KernelClonePlace>& place);
+  std::shared_ptr<const KernelClone> use(KnownKernel& kernel, KernelClonePlace& place, const Launch& launch);
+  void refuse(KnownKernel& kernel, const std::string& reason);
+  bool turns_to_grid_slices(KnownKernel& kernel) const;
   std::string refusal(const Caller& caller, const StreamRef& stream, const Launch& launch);
-  bool is_long(const SliceShape& shape) const;
+  bool is_long(const LaunchShape& shape) const;
   CUresult launch_whole(const Caller& caller, const StreamRef& stream, const Launch& launch,
-                        const std::shared_ptr<SliceShape>& shape);
-  CUresult begin(const Caller& caller, const StreamRef& stream, const Launch& launch, const SliceKernelRef& kernel,
-                 const std::shared_ptr<SliceShape>& shape, const std::shared_ptr<const SliceClone>& clone);
-  void use_clone(Run& run, const std::shared_ptr<const SliceClone>& clone);
+                        const std::shared_ptr<LaunchShape>& shape);
+  CUresult begin(const Caller& caller, const StreamRef& stream, const Launch& launch, const KnownKernelRef& kernel,
+                 const std::shared_ptr<LaunchShape>& shape, const std::shared_ptr<const KernelClone>& clone);
+  void use_clone(Run& run, const std::shared_ptr<const KernelClone>& clone);
   void lay_tracks(Run& run);
   uint64_t next_blocks(Run& run) const;
   CUresult issue(Run& run, uint64_t blocks);
@@ -135,24 +136,24 @@ class Slicer {
   GateView& gate_;
   UsagePageView& usage_page_;
   StreamOrder& order_;  // has the streams of runs_
-  const SliceSettings settings_;
-  SliceStats stats_;
+  const SlicingSettings settings_;
+  SlicingStats stats_;
   const vgpu_device_info info_;
   const uint32_t sms_;
-  SliceCode code_;
+  KernelCloner code_;
   const std::shared_ptr<UniqueFd> wake_;
 
   struct Known {
     std::weak_ptr<Object> object;  // the same as the key, unless that is gone
-    SliceKernelRef kernel;
+    KnownKernelRef kernel;
   };
   std::mutex mutex_;
-  std::unordered_map<const Object*, std::shared_ptr<SliceImage>> images_;  // guarded by mutex_; by library or module
-  std::unordered_map<const Object*, Known> kernels_;                       // guarded by mutex_; their clones too
+  std::unordered_map<const Object*, std::shared_ptr<KernelImage>> images_;  // guarded by mutex_; by library or module
+  std::unordered_map<const Object*, Known> kernels_;                        // guarded by mutex_; their clones too
 
-  SliceTimer timer_;
+  StreamTimer timer_;
   SliceCells cells_;
-  SliceTracksPool tracks_;
+  GridSliceTracksPool tracks_;
   std::list<Run> runs_;
   bool at_gate_ = false;
   uint64_t calls_ = 0;    // that were offered

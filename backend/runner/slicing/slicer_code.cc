@@ -22,8 +22,8 @@ void Slicer::module_loaded(const ModuleRef& module, std::span<const std::byte> i
 }
 
 // Modules that went with their context are noticed here.
-void Slicer::keep(const Object* object, std::shared_ptr<SliceImage> image) {
-  std::vector<std::shared_ptr<SliceImage>> gone;
+void Slicer::keep(const Object* object, std::shared_ptr<KernelImage> image) {
+  std::vector<std::shared_ptr<KernelImage>> gone;
   {
     std::lock_guard lock(mutex_);
     for (auto it = images_.begin(); it != images_.end();) {
@@ -45,15 +45,15 @@ void Slicer::managed_bound(const LibraryRef& library, const std::string& name, u
 }
 
 // With the mutex held. A device may give the same object again.
-void Slicer::add(const Object* object, const std::weak_ptr<Object>& alive, const std::shared_ptr<SliceImage>& image,
+void Slicer::add(const Object* object, const std::weak_ptr<Object>& alive, const std::shared_ptr<KernelImage>& image,
                  const std::string& name) {
   Known& known = kernels_[object];
   if (known.kernel && known.object.lock().get() == object) return;
   known.object = alive;
-  std::weak_ptr<SliceKernel>& same = image->kernels[name];
+  std::weak_ptr<KnownKernel>& same = image->kernels[name];
   known.kernel = same.lock();
   if (known.kernel) return;
-  known.kernel = std::make_shared<SliceKernel>();
+  known.kernel = std::make_shared<KnownKernel>();
   known.kernel->name = name;
   known.kernel->image = image;
   same = known.kernel;
@@ -77,11 +77,11 @@ void Slicer::function_of_kernel(const KernelRef& kernel, const FunctionRef& func
   std::lock_guard lock(mutex_);
   const auto found = kernels_.find(kernel.get());
   if (found == kernels_.end()) return;
-  const SliceKernelRef same = found->second.kernel;
+  const KnownKernelRef same = found->second.kernel;
   kernels_[function.get()] = {function, same};
 }
 
-SliceKernelRef Slicer::find(const Code& code) {
+KnownKernelRef Slicer::find(const Code& code) {
   const std::shared_ptr<Object> object = code.kernel ? std::shared_ptr<Object>(code.kernel) : code.function;
   std::lock_guard lock(mutex_);
   const auto found = kernels_.find(object.get());
@@ -93,11 +93,11 @@ SliceKernelRef Slicer::find(const Code& code) {
 
 void Slicer::attribute_set(const Code& code) {
   if (!settings_.enabled) return;
-  if (const SliceKernelRef kernel = find(code)) ++kernel->attributes;
+  if (const KnownKernelRef kernel = find(code)) ++kernel->attributes;
 }
 
 void Slicer::forget_image(const Object* image) {
-  std::shared_ptr<SliceImage> gone;
+  std::shared_ptr<KernelImage> gone;
   {
     std::lock_guard lock(mutex_);
     const auto found = images_.find(image);
@@ -108,8 +108,8 @@ void Slicer::forget_image(const Object* image) {
   forget_kernels(*gone);
 }
 
-void Slicer::forget_kernels(const SliceImage& image) {
-  std::vector<SliceKernelRef> gone;  // their clones are unloaded outside of the lock
+void Slicer::forget_kernels(const KernelImage& image) {
+  std::vector<KnownKernelRef> gone;  // their clones are unloaded outside of the lock
   std::lock_guard lock(mutex_);
   for (auto it = kernels_.begin(); it != kernels_.end();) {
     const bool of_it = it->second.kernel->image.get() == &image;
@@ -120,11 +120,11 @@ void Slicer::forget_kernels(const SliceImage& image) {
 
 void Slicer::forget_context(const Context* context) {
   tracks_.forget(context);
-  std::vector<std::shared_ptr<SliceClonePlace>> gone;
+  std::vector<std::shared_ptr<KernelClonePlace>> gone;
   std::lock_guard lock(mutex_);
   for (const auto& [object, known] : kernels_) {
     auto& clones = known.kernel->clones;
-    const auto of_it = [&](const std::shared_ptr<SliceClonePlace>& place) {
+    const auto of_it = [&](const std::shared_ptr<KernelClonePlace>& place) {
       return place->request.context.get() == context;
     };
     std::copy_if(clones.begin(), clones.end(), std::back_inserter(gone), of_it);
@@ -133,25 +133,25 @@ void Slicer::forget_context(const Context* context) {
 }
 
 // Where it may be planned beside others it has resident blocks; alone, what is faster.
-CloneForm Slicer::wanted_form(const SliceKernel& kernel, const SliceShape* shape) const {
+CloneForm Slicer::wanted_form(const KnownKernel& kernel, const LaunchShape* shape) const {
   if (settings_.form == SliceForm::kResident) return CloneForm::kResident;
-  if (settings_.form == SliceForm::kSlices || kernel.only_slices) return CloneForm::kSlices;
+  if (settings_.form == SliceForm::kSlices || kernel.only_grid_slices) return CloneForm::kSlices;
   const bool stays = !shape || shape->paired || shape->residents.next() != slice::ResidentTuner::kSliced;
   return stays && gate_.is_planned(kCompute) ? CloneForm::kResident : CloneForm::kSlices;
 }
 
 // Null: not yet, or never.
-std::shared_ptr<const SliceClone> Slicer::clone_of(const SliceKernelRef& kernel, const Caller& caller,
-                                                   const Launch& launch, CloneForm form) {
+std::shared_ptr<const KernelClone> Slicer::clone_of(const KnownKernelRef& kernel, const Caller& caller,
+                                                    const Launch& launch, CloneForm form) {
   const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1;
-  std::shared_ptr<SliceClonePlace> place;
+  std::shared_ptr<KernelClonePlace> place;
   bool fresh = false;
   {
     std::lock_guard lock(mutex_);
     place = kernel->find_clone(caller.context.get(), one_dimensional, form);
     if (!place) {
       fresh = true;
-      place = std::make_shared<SliceClonePlace>();
+      place = std::make_shared<KernelClonePlace>();
       place->request = {kernel->image, kernel->name, launch.code, caller.context, one_dimensional, form};
       kernel->clones.push_back(place);
     }
@@ -167,34 +167,34 @@ std::shared_ptr<const SliceClone> Slicer::clone_of(const SliceKernelRef& kernel,
   return use(*kernel, *place, launch);
 }
 
-void Slicer::make(const std::shared_ptr<SliceClonePlace>& place) {
+void Slicer::make(const std::shared_ptr<KernelClonePlace>& place) {
   auto made = code_.make(place->request);
   if (made.ok()) {
     place->clone = std::move(made.value());
   } else {
     place->refusal = made.status().message();
   }
-  place->state.store(made.ok() ? SliceClonePlace::State::kReady : SliceClonePlace::State::kRefused);
+  place->state.store(made.ok() ? KernelClonePlace::State::kReady : KernelClonePlace::State::kRefused);
 }
 
 // Of one that cannot have resident blocks: whether it is cut all the same, from now on.
-bool Slicer::turns_to_slices(SliceKernel& kernel) const {
-  kernel.only_slices = settings_.form == SliceForm::kAuto;
-  return kernel.only_slices;
+bool Slicer::turns_to_grid_slices(KnownKernel& kernel) const {
+  kernel.only_grid_slices = settings_.form == SliceForm::kAuto;
+  return kernel.only_grid_slices;
 }
 
 // On the record loop's thread: what was made, as soon as it is.
-std::shared_ptr<const SliceClone> Slicer::use(SliceKernel& kernel, SliceClonePlace& place, const Launch& launch) {
+std::shared_ptr<const KernelClone> Slicer::use(KnownKernel& kernel, KernelClonePlace& place, const Launch& launch) {
   switch (place.state.load()) {
-    case SliceClonePlace::State::kMaking:
+    case KernelClonePlace::State::kMaking:
       return nullptr;
-    case SliceClonePlace::State::kRefused:
-      if (place.request.form == CloneForm::kResident && turns_to_slices(kernel)) return nullptr;
+    case KernelClonePlace::State::kRefused:
+      if (place.request.form == CloneForm::kResident && turns_to_grid_slices(kernel)) return nullptr;
       if (place.request.form == CloneForm::kCounted) return nullptr;
       refuse(kernel, place.refusal);
       kernel.whole = true;
       return nullptr;
-    case SliceClonePlace::State::kReady:
+    case KernelClonePlace::State::kReady:
       break;
   }
   if (!std::exchange(kernel.sliceable, true)) count(stats_.counters().sliceable);
@@ -207,7 +207,8 @@ std::shared_ptr<const SliceClone> Slicer::use(SliceKernel& kernel, SliceClonePla
     const CUresult result =
         device_.function_set_attribute({nullptr, place.clone->function}, attribute, info.info.attributes[attribute]);
     if (result != CUDA_SUCCESS)
-      spdlog::debug("{}: attribute {} of its slices: error {}", kernel.name, int{attribute}, static_cast<int>(result));
+      spdlog::debug("{}: attribute {} of its grid slices: error {}", kernel.name, int{attribute},
+                    static_cast<int>(result));
   }
   place.attributes = attributes;
   return place.clone;

@@ -1,18 +1,18 @@
-// Of the slicer: the first slice of a launch counts what its blocks do, once for each shape, so that whoever plans
+// Of the slicer: the first grid slice of a launch counts what its blocks do, once for each shape, so that whoever plans
 // knows how a kernel uses the device alone.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "backend/runner/handlers/handlers.h"
-#include "backend/runner/slicing/slice_run.h"
+#include "backend/runner/slicing/slicer_run.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
 
 // Nothing, unless the rewritten form that counts is there; what the launch has now is what follows.
 void Slicer::begin_counted(Run& run, const Launch& launch) {
-  SliceShape* const shape = run.shape.get();
+  LaunchShape* const shape = run.shape.get();
   if (!settings_.count || !shape || shape->counted || run.total <= shape->wave) return;
   if (!gate_.is_planned(kCompute)) return;
   const auto counted = clone_of(run.kernel, run.caller, launch, CloneForm::kCounted);
@@ -36,9 +36,9 @@ CUresult Slicer::issue_counted(Run& run, uint64_t most) {
   CUresult result = device_.fill(run.stream, zeros, nullptr);
   if (result != CUDA_SUCCESS) return result;
   std::memset(run.parameters.data() + run.clone->first_at, 0, 3 * sizeof(uint32_t));
-  run.slice.grid[0] = static_cast<uint32_t>(blocks);
+  run.launch.grid[0] = static_cast<uint32_t>(blocks);
   measure(run);
-  result = device_.launch(run.stream, run.slice);
+  result = device_.launch(run.stream, run.launch);
   if (result != CUDA_SUCCESS) return result;
   run.next = blocks;
   run.turns = true;
@@ -55,7 +55,7 @@ CUresult Slicer::issue_counted(Run& run, uint64_t most) {
 void Slicer::take_counts(Run& run) {
   constexpr double kMost = 1e15;
   const ptx::CountsOfBlocks found = *run.counts->counts;
-  const auto& block = run.slice.block;
+  const auto& block = run.launch.block;
   const double threads = static_cast<double>(block[0]) * block[1] * block[2], blocks = static_cast<double>(run.next);
   const double instructions = static_cast<double>(found.instructions), warps = std::ceil(threads / 32);
   if (!(instructions >= threads * blocks)) return;

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "backend/runner/handlers/handlers.h"
-#include "backend/runner/slicing/slice_run.h"
+#include "backend/runner/slicing/slicer_run.h"
 #include "memory/base/clock.h"
 #include "memory/base/log.h"
 #include "vgpu-sched/ptx/persistent.h"
@@ -26,8 +26,8 @@ constexpr int kForcedStops = 3;
 
 // Empty: it may run so.
 std::string Slicer::prepare_resident(Run& run) {
-  const SliceClone& clone = *run.clone;
-  const auto& block = run.slice.block;
+  const KernelClone& clone = *run.clone;
+  const auto& block = run.launch.block;
   if (run.total > ptx::kMaxPersistentBlocks) return "its grid is too large for resident blocks";
   if (clone.whole_warps && block[0] % 32 != 0 && (block[1] != 1 || block[2] != 1)) {
     return "rows of its blocks are not whole warps";
@@ -35,7 +35,7 @@ std::string Slicer::prepare_resident(Run& run) {
   uint32_t resident = 0;
   const uint64_t threads = uint64_t{block[0]} * block[1] * block[2];
   if (threads <= 1024) {
-    device_.occupancy(run.slice.code, static_cast<uint32_t>(threads), run.slice.shared_bytes, &resident);
+    device_.occupancy(run.launch.code, static_cast<uint32_t>(threads), run.launch.shared_bytes, &resident);
   }
   if (resident == 0) return "none of its blocks would be resident";
   // Fewer are resident than the program may count on.
@@ -58,16 +58,17 @@ std::string Slicer::prepare_resident(Run& run) {
   return "";
 }
 
-// A pair's ratio of blocks is kept by resident blocks, not by slices.
+// A pair's ratio of blocks is kept by resident blocks, not by grid slices.
 bool Slicer::may_turn_resident(const Run& run) const {
-  return settings_.form == SliceForm::kAuto && !run.stuck && !run.kernel->only_slices &&
+  return settings_.form == SliceForm::kAuto && !run.stuck && !run.kernel->only_grid_slices &&
          gate_.answer(kCompute).resident != 0;
 }
 
-// What is left of a launch in slices, none of which is in flight. Where that is not possible, or not yet, slices go on.
+// What is left of a launch in grid slices, none of which is in flight. Where that is not possible, or not yet, grid
+// slices go on.
 void Slicer::change_form(Run& run) {
   run.turns = false;
-  Launch launch = run.slice;
+  Launch launch = run.launch;
   launch.code = run.code;
   std::copy_n(run.grid.begin(), 3, launch.grid);
   if (run.next_clone) take_counts(run);
@@ -78,7 +79,7 @@ void Slicer::change_form(Run& run) {
   use_clone(run, clone);
   if (!clone->persistent) return;
   if (!prepare_resident(run).empty()) {
-    turns_to_slices(*run.kernel);
+    turns_to_grid_slices(*run.kernel);
     return use_clone(run, sliced);
   }
   run.most_in_flight = run.most_tracks = 1;
@@ -110,9 +111,9 @@ CUresult Slicer::issue_resident(Run& run) {
     result = device_.fill(run.stream, {counter, 0, 1, 1, sizeof(uint32_t), static_cast<uint32_t>(run.next)}, nullptr);
   }
   if (result != CUDA_SUCCESS) return result;
-  run.slice.grid[0] = static_cast<uint32_t>(run.step);
+  run.launch.grid[0] = static_cast<uint32_t>(run.step);
   measure(run);
-  result = device_.launch(run.stream, run.slice);
+  result = device_.launch(run.stream, run.launch);
   if (result != CUDA_SUCCESS) return result;
   note_issued(run, 0);
   run.issued = run.moved = Run::Clock::now();
@@ -127,7 +128,7 @@ CUresult Slicer::issue_resident(Run& run) {
   if (result != CUDA_SUCCESS) {  // nothing will tell of its end, so it is not told to stop either
     run.flight->failed = true;
     --run.flight->on_track[0];
-    --run.flight->slices;
+    --run.flight->launches;
   }
   if (settings_.force_blocks != 0 && run.stops < kForcedStops && !run.stuck) tell_to_stop(run);
   return CUDA_SUCCESS;
@@ -144,7 +145,7 @@ void Slicer::tell_to_stop(Run& run) {
 // How long resident blocks stay if nobody tells them to go.
 std::chrono::nanoseconds Slicer::turn(const Run& run) const {
   if (!settings_.mps || gate_.is_governed()) return std::chrono::nanoseconds::max();
-  const SliceShape* shape = run.shape.get();
+  const LaunchShape* shape = run.shape.get();
   const uint64_t block_ns = shape ? shape->typical_ns * std::min(run.step, shape->blocks) / shape->blocks : 0;
   return std::chrono::nanoseconds(kTurnBlocks * block_ns);
 }
@@ -175,7 +176,7 @@ void Slicer::watch_end(Run& run) {
 
 // False: it has ended, or failed.
 bool Slicer::advance_resident(Run& run, bool* any) {
-  if (run.flight->slices != 0) {
+  if (run.flight->launches != 0) {
     watch_end(run);
     if (run.drained) return true;
     const auto since = Run::Clock::now() - run.issued;

@@ -1,14 +1,14 @@
-// Of the slicer: launches whose slices do not end, because their blocks wait for blocks of later slices.
+// Of the slicer: launches whose grid slices do not end, because their blocks wait for blocks of later grid slices.
 #include <algorithm>
 
 #include "backend/runner/handlers/handlers.h"
-#include "backend/runner/slicing/slice_run.h"
+#include "backend/runner/slicing/slicer_run.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::runner {
 namespace {
 
-// A slice is a part of its kernel; this leaves room for whoever else is on the device.
+// A grid slice is a part of its kernel; this leaves room for whoever else is on the device.
 constexpr uint64_t kTimesWhole = 20;
 constexpr std::chrono::seconds kStallTimeoutLeast{1};
 // Between two probes whether others want what resident blocks have.
@@ -23,7 +23,7 @@ std::chrono::nanoseconds Slicer::stall_timeout(const Run& run) const {
 }
 
 bool Slicer::is_stuck(Run& run) {
-  const uint32_t flying = run.flight->slices, landed = run.begun - flying;
+  const uint32_t flying = run.flight->launches, landed = run.begun - flying;
   const auto now = Run::Clock::now();
   if (flying == 0 || landed != run.landed) {
     run.landed = landed;
@@ -75,9 +75,9 @@ void Slicer::issue_more_resident(Run& run) {
   run.kernel->whole = run.held_up = run.stuck = true;
   const StreamRef side = run.tracks ? run.tracks->at(1) : nullptr;
   if (!side || allow_draws(run, side) != CUDA_SUCCESS) return;
-  run.slice.grid[0] = static_cast<uint32_t>(run.total);
+  run.launch.grid[0] = static_cast<uint32_t>(run.total);
   gate_.enter_unasked(kCompute);
-  const CUresult result = device_.launch(side, run.slice);
+  const CUresult result = device_.launch(side, run.launch);
   gate_.leave(kCompute, [](uint64_t) {});
   if (result != CUDA_SUCCESS) SPDLOG_WARN("more of {}: error {}", run.kernel->name, static_cast<int>(result));
 }

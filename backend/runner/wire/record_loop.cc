@@ -105,7 +105,7 @@ void RecordLoop::run() {
     if (process_->waits_at_gate()) {
       wait_at_gate();
     } else if (process_->waiting().full()) {
-      wait_for_slices();
+      wait_for_grid_slices();
     } else if (!spin(kPollBudgetMin) && !poll_on()) {
       sleep();
     }
@@ -132,8 +132,8 @@ void RecordLoop::wait(std::span<pollfd> fds) const {
   ppoll(fds.data(), fds.size(), most == std::chrono::nanoseconds::max() ? nullptr : &limit, nullptr);
 }
 
-// No more records are taken until slices have ended.
-void RecordLoop::wait_for_slices() {
+// No more records are taken until grid slices have ended.
+void RecordLoop::wait_for_grid_slices() {
   process_->gate().pause();
   pollfd fds[] = {{process_->slicer().wake(), POLLIN, 0}, {command_.get(), POLLIN, 0}};
   wait(fds);
@@ -179,7 +179,8 @@ bool RecordLoop::any_more() const {
   return std::any_of(rings_.begin(), rings_.end(), [](const CommandRingRef& ring) { return ring->has_more(); });
 }
 
-// While the device waits on this thread, for work of this process: others need not wait for the slice's end as well.
+// While the device waits on this thread, for work of this process: others need not wait for the time slice's end as
+// well.
 bool RecordLoop::is_wanted() {
   process_->gate().rest();
   return any_more() || !process_->waiting().empty() || process_->slicer().busy() ||

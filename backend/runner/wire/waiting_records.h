@@ -1,5 +1,5 @@
-// Records that wait because one before them waits at a closed gate, or for slices of a launch: in order, and only so
-// many.
+// Records that wait because one before them waits at a closed gate, or for grid slices of a launch: in order, and only
+// so many.
 //
 // A guest does not feel it in calls that have nothing to do with what waits (stream_order.h): those go past.
 #pragma once
@@ -28,7 +28,7 @@ class WaitingRecords {
     }
   };
 
-  // `under_way` has the streams of launches whose slices have not all been issued, and outlives this.
+  // `under_way` has the streams of launches whose grid slices have not all been issued, and outlives this.
   explicit WaitingRecords(const StreamOrder* under_way) : under_way_(under_way) {}
 
   bool empty() const { return entries_.empty(); }

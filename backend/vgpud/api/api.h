@@ -14,7 +14,7 @@
 //   GET    /v1/scheduler                  how the device is scheduled: policy ("none": no shares hold), planning, and
 //                                         more where shares hold
 //   PATCH  /v1/scheduler                  {policy | queues | planning}: for all virtual GPUs of the device
-//   POST   /v1/trace/start                {seconds} -> {trace}: records slices; abandoned a minute after `seconds`
+//   POST   /v1/trace/start                {seconds} -> {trace}: records time slices; abandoned a minute after `seconds`
 //   POST   /v1/trace/take                 {trace} -> {base_ns, lost, vgpus, engines, records}; a record is [index in
 //                                         vgpus, process, index in engines, asked, granted, ended, charged], in ns, the
 //                                         first three times counted from base_ns (CLOCK_MONOTONIC)

@@ -55,7 +55,8 @@ json Api::plan_state(const PlanState& plan) const {
   if (!plan.planned) return {};
   json parts = json::array();
   for (const PlanState::Part& part : plan.plan) {
-    parts.push_back({{"vgpu", part.vgpu}, {"kernel", part.kernel}, {"slice", part.slice}, {"resident", part.resident}});
+    parts.push_back(
+        {{"vgpu", part.vgpu}, {"kernel", part.kernel}, {"grid_slice", part.grid_slice}, {"resident", part.resident}});
   }
   json state = {{"plans", plan.plans},
                 {"pairs", plan.pairs},

@@ -27,14 +27,14 @@ size_t index_of(const std::string& name, std::vector<std::string>* names) {
 }
 
 // Records as rows of numbers, times counted from the first: a trace has many.
-std::string trace_text(const std::vector<SliceRecord>& records, uint64_t lost) {
+std::string trace_text(const std::vector<TimeSliceRecord>& records, uint64_t lost) {
   int64_t base = INT64_MAX;
-  for (const SliceRecord& r : records) base = std::min(base, r.asked > 0 ? r.asked : r.granted);
+  for (const TimeSliceRecord& r : records) base = std::min(base, r.asked > 0 ? r.asked : r.granted);
   if (records.empty()) base = 0;
   std::vector<std::string> names;
   std::string rows;
   for (size_t i = 0; i < records.size(); ++i) {
-    const SliceRecord& r = records[i];
+    const TimeSliceRecord& r = records[i];
     if (rows.size() + kRecordBytesMax > kTraceBytesMax) {
       lost += records.size() - i;
       break;
@@ -78,7 +78,7 @@ void Api::take_trace(const json& body, const Answer& answer) {
   }
   trace_ = 0;
   uint64_t lost = 0;
-  const std::vector<SliceRecord> records = arbiter_->take_trace(&lost);
+  const std::vector<TimeSliceRecord> records = arbiter_->take_trace(&lost);
   answer({.code = 200, .body = trace_text(records, lost)});
 }
 

@@ -145,7 +145,7 @@ class ArbiterThread final : public Arbiter {
     std::lock_guard lock(mutex_);
     core_.start_trace();
   }
-  std::vector<SliceRecord> take_trace(uint64_t* lost) override {
+  std::vector<TimeSliceRecord> take_trace(uint64_t* lost) override {
     std::lock_guard lock(mutex_);
     return core_.take_trace(lost);
   }

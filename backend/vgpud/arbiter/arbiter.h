@@ -1,8 +1,9 @@
-// Who uses the engines of one physical GPU when: a thread that grants slices to the runners of all its virtual GPUs.
+// Who uses the engines of one physical GPU when: a thread that grants time slices to the runners of all its virtual
+// GPUs.
 //
 // A runner asks through the gate in its session's usage page (backend/control/gate_link.h); the answer is a futex wake.
-// As long as one virtual GPU alone has work, its gate stands open and nobody asks. What a slice is charged is the GPU
-// time its runner measured, unless the arbiter's own clock says that it held the engine from others for longer.
+// As long as one virtual GPU alone has work, its gate stands open and nobody asks. What a time slice is charged is the
+// GPU time its runner measured, unless the arbiter's own clock says that it held the engine from others for longer.
 //
 // Threads: every method may be called from any thread; none waits for a runner.
 // Source: Gdev (USENIX ATC 2012), section 5; the policies are those of vgpu-sched/policy.
@@ -27,12 +28,13 @@ struct ArbiterOptions {
   bool scheduled = true;
   std::string policy = "band+";  // a name that sched::make_policy knows
   sched::QueueModel model = sched::QueueModel::kMrq;
-  int64_t quantum_ns = 2'000'000;          // of GPU time that a slice of short kernels is gathered to
-  int64_t slice_timeout_ns = 250'000'000;  // a slice that holds an engine for longer lets others on, and is charged on
-  int depth = 2;                           // slices in flight on an engine
-  int64_t period_ns = 30'000'000;          // over which policies keep the shares
-  int64_t wait_ns = 500'000;               // BAND's wait for a bursty neighbour
-  PlanOptions plan;                        // of modes that plan which kernels run beside each other
+  int64_t quantum_ns = 2'000'000;  // of GPU time that a time slice of short kernels is gathered to
+  int64_t slice_timeout_ns =
+      250'000'000;                 // a time slice that holds an engine for longer lets others on, and is charged on
+  int depth = 2;                   // time slices in flight on an engine
+  int64_t period_ns = 30'000'000;  // over which policies keep the shares
+  int64_t wait_ns = 500'000;       // BAND's wait for a bursty neighbour
+  PlanOptions plan;                // of modes that plan which kernels run beside each other
 };
 
 using EngineShares = std::array<sched::Share, sched::kEngines>;
@@ -42,7 +44,7 @@ struct EngineUse {
   uint64_t busy_ns = 0;  // charged
   uint64_t wait_ns = 0;  // between asking and being granted
   uint64_t grants = 0;
-  uint64_t overruns = 0;  // slices that lasted longer than the slice timeout
+  uint64_t overruns = 0;  // time slices that lasted longer than the time slice timeout
   uint32_t waiting = 0, in_flight = 0;
 };
 
@@ -52,8 +54,8 @@ struct VgpuUse {
   std::array<EngineUse, sched::kEngines> engines{};
 };
 
-// One slice that has ended. Times are those of CLOCK_MONOTONIC, in nanoseconds.
-struct SliceRecord {
+// One time slice that has ended. Times are those of CLOCK_MONOTONIC, in nanoseconds.
+struct TimeSliceRecord {
   std::string vgpu;
   uint32_t process = 0;  // the guest process's slot in its virtual GPU
   sched::Engine engine{};
@@ -67,7 +69,7 @@ class Arbiter {
 
   // EEXIST, EINVAL and ENOSPC (the shares do not fit), with the reason.
   virtual Status add(const std::string& vgpu, const EngineShares& shares) = 0;
-  // In force with the next slice. ENOENT, EINVAL, ENOSPC.
+  // In force with the next time slice. ENOENT, EINVAL, ENOSPC.
   virtual Status set_shares(const std::string& vgpu, const EngineShares& shares) = 0;
   virtual void remove(const std::string& vgpu) = 0;
   // Whether it may use an engine beside other MPS ones; at first it is time-sliced. One that turns to MPS is so
@@ -78,7 +80,7 @@ class Arbiter {
   virtual void set_sm_part(const std::string& vgpu, double part) = 0;
   // How MPS virtual GPUs are planned; kMps at first.
   virtual void set_planning_mode(PlanningMode mode) = 0;
-  // Another policy for all virtual GPUs of this GPU; their slices in flight stay. EINVAL: no such policy.
+  // Another policy for all virtual GPUs of this GPU; their time slices in flight stay. EINVAL: no such policy.
   virtual Status set_policy(const std::string& policy, sched::QueueModel model) = 0;
   virtual ArbiterOptions options() const = 0;
   // `socket`: a connection to the session's gate socket. Its end is the session's end.
@@ -86,9 +88,9 @@ class Arbiter {
 
   virtual std::vector<VgpuUse> use() const = 0;
   virtual PlanState plan() const = 0;
-  // Slices are recorded between start_trace() and take_trace(); `lost` counts those that found no room.
+  // Time slices are recorded between start_trace() and take_trace(); `lost` counts those that found no room.
   virtual void start_trace() = 0;
-  virtual std::vector<SliceRecord> take_trace(uint64_t* lost) = 0;
+  virtual std::vector<TimeSliceRecord> take_trace(uint64_t* lost) = 0;
 };
 
 }  // namespace bandsaw

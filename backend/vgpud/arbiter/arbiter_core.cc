@@ -13,8 +13,8 @@ using sched::kMillisecond;
 
 // An engine that others wanted a moment ago is not left open: they are probably in the middle of something.
 constexpr ArbiterCore::Time kQuiet = 10 * kMillisecond;
-// All who want the GPU are to have their turn in this time, so the more they are the shorter is a slice of short work;
-// but not shorter than this part of the quantum, or switching would cost too much.
+// All who want the GPU are to have their turn in this time, so the more they are the shorter is a time slice of short
+// work; but not shorter than this part of the quantum, or switching would cost too much.
 constexpr ArbiterCore::Time kRound = 16 * kMillisecond;
 constexpr ArbiterCore::Time kQuantumParts = 4;
 
@@ -235,8 +235,8 @@ ArbiterCore::Time ArbiterCore::dispatch(EngineQueue queue, Time now) {
   }
 }
 
-// Where a slice has held the engine for longer than the slice timeout while others wait, the scheduler goes on without
-// it; it is charged on until it ends.
+// Where a time slice has held the engine for longer than the time slice timeout while others wait, the scheduler goes
+// on without it; it is charged on until it ends.
 ArbiterCore::Time ArbiterCore::give_up_overdue(EngineQueue queue, Time now) {
   Time next = kNever;
   for (auto& [name, vgpu] : vgpus_) {
@@ -251,13 +251,13 @@ ArbiterCore::Time ArbiterCore::give_up_overdue(EngineQueue queue, Time now) {
       }
     }
     for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState&) {
-      next = std::min(next, give_up_slices(vgpu, slot, engine, now));
+      next = std::min(next, give_up_time_slices(vgpu, slot, engine, now));
     });
   }
   return next;
 }
 
-ArbiterCore::Time ArbiterCore::give_up_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+ArbiterCore::Time ArbiterCore::give_up_time_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   EngineState& state = vgpu.slots[slot][engine];
   const EngineQueue queue = engine_queue_of(engine);
   const bool metered = vgpu.meters[queue].runs;

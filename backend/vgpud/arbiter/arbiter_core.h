@@ -57,7 +57,7 @@ class ArbiterCore {
   std::vector<VgpuUse> use() const;
   PlanState plan() const;
   void start_trace();
-  std::vector<SliceRecord> take_trace(uint64_t* lost);
+  std::vector<TimeSliceRecord> take_trace(uint64_t* lost);
 
  private:
   using EngineQueue = size_t;  // which queue of the scheduler: SDQ has one, MRQ one for each engine
@@ -78,10 +78,10 @@ class ArbiterCore {
     uint32_t leased = 0;         // begun at an open gate that has been closed since
     uint32_t overdue = 0;        // granted, and given up: they are no longer the scheduler's
     Time overdue_since = 0;
-    Time last_end = 0;                    // of a slice
+    Time last_end = 0;                    // of a time slice
     Time head_since = 0;                  // when the oldest one that flies became that
     bool waits_for_room = false;          // that one is short work, and finds no room beside resident blocks
-    sched::RequestId room_asked_for = 0;  // the slice for which room was asked last
+    sched::RequestId room_asked_for = 0;  // the time slice for which room was asked last
   };
   using EngineStates = std::array<EngineState, kGateEngines>;
   struct Lease {
@@ -93,7 +93,7 @@ class ArbiterCore {
     bool counted = false;  // since then: what was begun under it and still runs
 
     bool takes() const { return state == State::kOpen || (state == State::kClosing && !counted); }
-    Time credit = 0;  // of earlier parts, held and not charged yet: a slice may have begun there
+    Time credit = 0;  // of earlier parts, held and not charged yet: a time slice may have begun there
     Time own = 0;     // where it is metered: of the engine's time since then, as far as it is taken
   };
   // Of the time that an MPS one has had an engine: what passed, and what of that is its own.
@@ -218,7 +218,7 @@ class ArbiterCore {
   bool has_overdue(const Vgpu& vgpu, EngineQueue queue) const;
   Time dispatch(EngineQueue queue, Time now);
   Time give_up_overdue(EngineQueue queue, Time now);
-  Time give_up_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
+  Time give_up_time_slices(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   Time renew_leases(EngineQueue queue, Time now);
   void record(const Vgpu& vgpu, uint32_t slot, unsigned engine, const Granted& slice, Time ended, Time charged);
 
@@ -234,13 +234,13 @@ class ArbiterCore {
     unsigned engine = 0;
   };
   std::unordered_map<sched::RequestId, Place> waiting_;  // asks that the scheduler has not answered
-  std::array<Time, kGateEngines> free_since_{};          // by queue: when the last slice ended
+  std::array<Time, kGateEngines> free_since_{};          // by queue: when the last time slice ended
   PlanningMode planning_mode_ = PlanningMode::kMps;
   std::unique_ptr<CoPlanner> planner_;                   // null: the mode plans nothing
   Time concurrent_at_ = 0;                               // when several gates last had something on the compute engine
   std::array<slice::ChargeMeter, kGateEngines> meters_;  // by queue
   bool tracing_ = false;
-  std::vector<SliceRecord> trace_;
+  std::vector<TimeSliceRecord> trace_;
   uint64_t trace_lost_ = 0;
 };
 

@@ -77,7 +77,7 @@ bool ArbiterCore::others_wait_for_end(const Vgpu& vgpu, EngineQueue queue) const
 }
 
 // Short work is granted together with what is planned. Where resident blocks fill the SMs it would wait there until
-// they have run a whole kernel, so after a while they are asked to make room: once for each slice, and not often.
+// they have run a whole kernel, so after a while they are asked to make room: once for each time slice, and not often.
 // Returns when to be called again.
 ArbiterCore::Time ArbiterCore::review_short_work(EngineQueue queue, Time now) {
   if (!planner_ || queue != engine_queue_of(0)) return kNever;
@@ -103,7 +103,7 @@ ArbiterCore::Time ArbiterCore::review_short_work(EngineQueue queue, Time now) {
   return next;
 }
 
-// Of one that is metered not since its meter was read: that is done for its other slices' sake too.
+// Of one that is metered not since its meter was read: that is done for its other time slices' sake too.
 ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, EngineQueue queue, const EngineState& state,
                                           const Granted& slice) const {
   return std::max(slice.granted, vgpu.meters[queue].runs ? state.head_since : free_since_[queue]);
@@ -180,7 +180,7 @@ void ArbiterCore::enter_sm_partition(Vgpu& vgpu, Time now) {
   post_mode(vgpu);
 }
 
-// What still runs there is overdue from now on: it belongs to no slice.
+// What still runs there is overdue from now on: it belongs to no time slice.
 void ArbiterCore::leave_sm_partition(Vgpu& vgpu, Time now) {
   for (auto& [slot, states] : vgpu.slots) {
     vgpu.grant_page->gates[slot][0].open = 0;

@@ -1,7 +1,7 @@
 // What the arbiter reads at the gates, and what it charges for it.
 //
 // on_pending() runs when a virtual GPU's doorbell was written. It takes the bits of the pending bitmap and reads the
-// gates of those slots: slices that have ended since the last time are completed, a new ask goes to the scheduler.
+// gates of those slots: time slices that have ended since the last time are completed, a new ask goes to the scheduler.
 // Gates are also read without a bit when a lease is renewed or closed (arbiter_lease.cc), since runners at an open gate
 // stay silent.
 
@@ -21,11 +21,11 @@ using sched::Engine;
 using sched::kMicrosecond;
 using sched::kMillisecond;
 
-// A gate that says that more slices run than this talks nonsense.
-constexpr uint32_t kSlicesAtOnce = 64;
-// A slice holds the engine a little longer than its measured time: contexts are switched, and the runner needs time
-// itself. The usual difference is kUsualDelay and 1 / kUsualPart of the time. What exceeds it is summed up, and the
-// part of the sum above kUnderreportedMost is charged.
+// A gate that says that more time slices run than this talks nonsense.
+constexpr uint32_t kTimeSlicesAtOnce = 64;
+// A time slice holds the engine a little longer than its measured time: contexts are switched, and the runner needs
+// time itself. The usual difference is kUsualDelay and 1 / kUsualPart of the time. What exceeds it is summed up, and
+// the part of the sum above kUnderreportedMost is charged.
 constexpr ArbiterCore::Time kUsualDelay = 200 * kMicrosecond, kUnderreportedMost = 50 * kMillisecond;
 constexpr ArbiterCore::Time kUsualPart = 8;
 constexpr size_t kTraceMax = 1 << 20;
@@ -55,11 +55,11 @@ void ArbiterCore::read_slot(Vgpu& vgpu, uint32_t slot, Time now) {
   snapshot_offer(vgpu, slot, now);
 }
 
-// How many slices of the gate have begun and not ended; 0 if its counters are nonsense.
+// How many time slices of the gate have begun and not ended; 0 if its counters are nonsense.
 uint32_t ArbiterCore::running_at(const Vgpu& vgpu, uint32_t slot, unsigned engine) const {
   const Gate& gate = vgpu.grant_page->gates[slot][engine];
   const uint32_t ended = gate.ended, running = gate.begun - ended;
-  return running > kSlicesAtOnce ? 0 : running;
+  return running > kTimeSlicesAtOnce ? 0 : running;
 }
 
 void ArbiterCore::read_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
@@ -70,7 +70,7 @@ void ArbiterCore::read_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now
   const uint64_t busy_ns = gate.busy_ns;
   const uint32_t count = ended - std::exchange(state.ended, ended);
   const uint64_t busy = busy_ns - std::exchange(state.busy_ns, busy_ns);
-  if (count > 0 && count <= kSlicesAtOnce * 1024) on_ended(vgpu, slot, engine, count, busy, now);
+  if (count > 0 && count <= kTimeSlicesAtOnce * 1024) on_ended(vgpu, slot, engine, count, busy, now);
   if (asked != state.asked && !state.waiting) {
     state.asked = asked;
     if (vgpu.leases[engine_queue_of(engine)].state == Lease::State::kOpen) return let_in(vgpu, slot, engine, now);
@@ -103,9 +103,9 @@ void ArbiterCore::arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   waiting_[request.id] = {&vgpu, slot, engine};
 }
 
-// Slices are taken to end in the order in which they began. First come those that were given up; then those begun at a
-// gate that has been closed since; then those that were granted; last, under a lease that still counts, those begun at
-// the open gate.
+// Time slices are taken to end in the order in which they began. First come those that were given up; then those begun
+// at a gate that has been closed since; then those that were granted; last, under a lease that still counts, those
+// begun at the open gate.
 void ArbiterCore::on_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t count, uint64_t busy_ns, Time now) {
   EngineState& state = vgpu.slots[slot][engine];
   Lease& lease = vgpu.leases[engine_queue_of(engine)];
@@ -148,8 +148,8 @@ void ArbiterCore::on_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t 
   state.last_end = now;
 }
 
-// What is charged for a slice: its measured time `busy_ns`, at most the time `held` for which it had the engine. Where
-// others waited for `kept`, a runner that reports too little is charged the difference after a while (see
+// What is charged for a time slice: its measured time `busy_ns`, at most the time `held` for which it had the engine.
+// Where others waited for `kept`, a runner that reports too little is charged the difference after a while (see
 // kUnderreportedMost).
 ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept) {
   held = std::clamp<Time>(held, 0, sched::kLongest / 2);
@@ -165,7 +165,7 @@ ArbiterCore::Time ArbiterCore::charge(Vgpu& vgpu, EngineQueue queue, uint64_t bu
   return charged + take_debt(vgpu, queue);
 }
 
-// Takes the time that is still to be charged, together with the next slice.
+// Takes the time that is still to be charged, together with the next time slice.
 ArbiterCore::Time ArbiterCore::take_debt(Vgpu& vgpu, EngineQueue queue) {
   return std::min(std::exchange(vgpu.debt[queue], 0), sched::kLongest / 2);
 }
@@ -180,7 +180,7 @@ void ArbiterCore::complete(Vgpu& vgpu, uint32_t slot, unsigned engine, const Gra
   record(vgpu, slot, engine, slice, now, charged);
 }
 
-// The slot's runner has gone: its slices are over, and each is charged the time for which it had the engine.
+// The slot's runner has gone: its time slices are over, and each is charged the time for which it had the engine.
 void ArbiterCore::forget_engine(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
   EngineState& state = vgpu.slots[slot][engine];
   if (state.waiting) withdraw(vgpu, slot, engine, now);
@@ -210,7 +210,7 @@ void ArbiterCore::start_trace() {
   trace_lost_ = 0;
 }
 
-std::vector<SliceRecord> ArbiterCore::take_trace(uint64_t* lost) {
+std::vector<TimeSliceRecord> ArbiterCore::take_trace(uint64_t* lost) {
   tracing_ = false;
   *lost = std::exchange(trace_lost_, 0);
   return std::exchange(trace_, {});

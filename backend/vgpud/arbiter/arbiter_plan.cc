@@ -1,7 +1,7 @@
 // Which of the MPS virtual GPUs' long kernels go on beside each other: where a mode plans, an ask that the policy
-// lets through takes part in the plan, and is granted when the plan wants its next slice.
+// lets through takes part in the plan, and is granted when the plan wants its next grid slice.
 //
-// For the scheduler, such an ask is in flight from then on: it is charged what its slice takes, and who needs the
+// For the scheduler, such an ask is in flight from then on: it is charged what its time slice takes, and who needs the
 // engine for itself waits for its end. One that the policy does not let through takes no part.
 
 #include <algorithm>
@@ -82,10 +82,10 @@ void ArbiterCore::snapshot_offer(const Vgpu& vgpu, uint32_t slot, Time now) {
 void ArbiterCore::tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now) {
   if (!planner_) return;
   if (slice.planned == 0) return busy_ns > 0 ? planner_->keep_room(now) : void();
-  // Slices of one gate may overlap: then each takes what passed since the one before.
+  // Time slices of one gate may overlap: then each takes what passed since the one before.
   const Time since = std::max(slice.granted, vgpu.slots.at(slot)[kCompute].last_end);
   const auto busy = static_cast<Time>(std::min<uint64_t>(busy_ns, static_cast<uint64_t>(now - since)));
-  planner_->slice_done(place_of(vgpu.id, slot), slice.planned, busy, slice.granted > concurrent_at_, now);
+  planner_->grid_slice_done(place_of(vgpu.id, slot), slice.planned, busy, slice.granted > concurrent_at_, now);
 }
 
 // Remembers when several gates had work on the compute engine at once: such times are not those of a kernel alone.

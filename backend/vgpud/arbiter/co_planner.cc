@@ -10,7 +10,8 @@
 namespace bandsaw {
 namespace {
 
-// Between two slices a runner needs some tenths of a millisecond; who is silent for longer has something else to do.
+// Between two grid slices a runner needs some tenths of a millisecond; who is silent for longer has something else to
+// do.
 constexpr CoPlanner::Time kQuiet = 2 * slice::kMillisecond;
 // The same while the engine stands idle for it.
 constexpr CoPlanner::Time kPause = 100 * slice::kMicrosecond;
@@ -133,7 +134,7 @@ void CoPlanner::see(const Kernel& kernel, const OfferFacts& facts) {
   (void)scheduler_.drawn(kernel.id, kernel.done(facts.left), static_cast<int>(facts.resident), facts.seen_ns);
 }
 
-void CoPlanner::slice_done(Place place, uint64_t number, Time busy, bool alone, Time now) {
+void CoPlanner::grid_slice_done(Place place, uint64_t number, Time busy, bool alone, Time now) {
   const auto found = kernels_.find(place);
   if (found == kernels_.end()) return;
   Kernel& kernel = found->second;
@@ -147,10 +148,10 @@ void CoPlanner::slice_done(Place place, uint64_t number, Time busy, bool alone, 
   if (alone) measure(&kernel, range.blocks, busy, now);
   if (kernel.id == 0) return;
   bool over = false;
-  if (!kernel.stays) (void)scheduler_.slice_done(kernel.id, range.first, now, &over);
+  if (!kernel.stays) (void)scheduler_.grid_slice_done(kernel.id, range.first, now, &over);
   // Of resident blocks only their runner knows when all is done.
   const bool drained = kernel.stays && kernel.flying.empty() && kernel.facts.left == 0;
-  if (drained) (void)scheduler_.slice_done(kernel.id, kernel.whole.first, now, &over);
+  if (drained) (void)scheduler_.grid_slice_done(kernel.id, kernel.whole.first, now, &over);
   if (over) forget(&kernel);
 }
 
@@ -181,7 +182,7 @@ void CoPlanner::issue(Time now) {
     const auto place = places_.find(issue->kernel);
     if (place == places_.end()) continue;
     Kernel& kernel = kernels_.at(place->second);
-    // Of resident blocks no slices are planned: what is issued stands for all that is left (see resize).
+    // Of resident blocks no grid slices are planned: what is issued stands for all that is left (see resize).
     if (issue->kind == slice::Issue::Kind::kResident || kernel.stays || kernel.has_resident()) continue;
     kernel.resident = issue->resident;
     if (issue->sharing == slice::Sharing::kPersistent && issue->resident > 0) {
@@ -217,7 +218,7 @@ uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
   return &kernel == &most->second ? all - 1 : planned;
 }
 
-// Where blocks on an SM are planned and the runner has slices, a slice has as many as are to lie there.
+// Where blocks on an SM are planned and the runner has grid slices, a grid slice has as many as are to lie there.
 CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
   const uint32_t resident = kernel->has_resident() ? resident_of(*kernel) : static_cast<uint32_t>(kernel->resident);
   Grant grant{.place = place, .number = next_number_++, .resident = resident};

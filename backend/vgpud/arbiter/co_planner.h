@@ -1,5 +1,5 @@
 // Between the gates and vgpu-sched/slice: which of the MPS virtual GPUs' kernels that runners offer
-// (backend/control/offer.h) gets its next slice now, and of how many blocks.
+// (backend/control/offer.h) gets its next grid slice now, and of how many blocks.
 //
 // Driven by the arbiter, in its time. A kernel takes part while its asks are let through by its engine queue, is left
 // out while they are not, and is forgotten when it neither runs nor asks. What the co-scheduler issues for a kernel
@@ -47,7 +47,7 @@ struct PlanOptions {
 struct PlanState {
   bool planned = false;                      // by a planner that looks at offers
   uint64_t plans = 0, pairs = 0, alone = 0;  // of these: of two or more kernels, of one
-  uint64_t grants = 0;                       // slices that were planned
+  uint64_t grants = 0;                       // grid slices that were planned
   uint64_t resizes = 0;                      // of resident blocks
   uint64_t observed = 0;                     // speeds of pairs, measured while they ran
   uint64_t room_requests = 0;                // short work found no room, and others were to make some
@@ -56,8 +56,8 @@ struct PlanState {
   uint64_t shapes = 0, measured_shapes = 0, profits = 0;
   struct Part {
     std::string vgpu, kernel;
-    uint64_t slice = 0;  // blocks; 0: all that are left
-    int resident = 0;    // on each SM; 0: as many as fit
+    uint64_t grid_slice = 0;  // blocks; 0: all that are left
+    int resident = 0;         // on each SM; 0: as many as fit
   };
   std::vector<Part> plan;        // in force; `vgpu` is filled in by the arbiter
   std::vector<uint64_t> owners;  // of its parts
@@ -74,7 +74,7 @@ class CoPlanner {
 
   struct Grant {
     Place place = 0;
-    uint64_t number = 0;  // 0: no slice, but other residency for one that runs
+    uint64_t number = 0;  // 0: no grid slice, but other residency for one that runs
     uint64_t blocks = 0;  // 0: as the runner likes
     uint32_t resident = 0;
   };
@@ -83,15 +83,17 @@ class CoPlanner {
   static std::unique_ptr<CoPlanner> make(PlanningMode mode, const PlanOptions& options);
   static bool plans(PlanningMode mode);
 
-  // The gate asks for a slice of what it offers, and its engine queue lets it. False: the offer is none to plan with.
+  // The gate asks for a time slice for what it offers, and its engine queue lets it. False: the offer is none to plan
+  // with.
   bool ask(Place place, Owner owner, const OfferFacts& facts, Time now);
   // The gate asks, and its engine queue does not let it.
   void hold_back(Place place, Time now);
   // The call that the gate offers now, whether it asks or not, and how far it is; none: nothing more will be asked for
   // the last one.
   void snapshot(Place place, const OfferFacts& facts, Time now);
-  // A granted slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran meanwhile.
-  void slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
+  // A granted grid slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran
+  // meanwhile.
+  void grid_slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
   // Short work, which is beside what is planned, found no room on the SMs; or it has come and found some. Resident
   // blocks leave it that of one of theirs on each SM from then on, for as long as it comes.
   void leave_room(Time now);
@@ -131,7 +133,7 @@ class CoPlanner {
     Key shape{};
     OfferFacts facts;
     bool asks = false;
-    bool stays = false;  // issued in one piece: not its slices are planned, but its blocks on an SM
+    bool stays = false;  // issued as a whole: not its grid slices are planned, but its blocks on an SM
     int resident = 0;
     uint32_t told = 0;             // of that, by the last grant
     uint64_t blocks = 0;           // when it arrived

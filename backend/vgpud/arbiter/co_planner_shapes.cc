@@ -138,7 +138,7 @@ void CoPlanner::take_profits(const Shape& shape) {
   }
 }
 
-// Only slices that fill the GPU say what a block takes of it.
+// Only grid slices that fill the GPU say what a block takes of it.
 void CoPlanner::measure(Kernel* kernel, uint64_t blocks, Time busy, Time now) {
   const auto found = shapes_.find(kernel->shape);
   if (found == shapes_.end() || blocks == 0 || busy <= 0) return;

@@ -84,11 +84,11 @@ constexpr VgpuMetric kEngineMetrics[] = {
     {"bandsaw_vgpu_engine_busy_seconds_total", "counter", "Engine time charged.", "busy_ns", 1e9},
     {"bandsaw_vgpu_engine_wait_seconds_total", "counter", "Time between asking for the engine and being granted it.",
      "wait_ns", 1e9},
-    {"bandsaw_vgpu_engine_grants_total", "counter", "Slices granted.", "grants"},
-    {"bandsaw_vgpu_engine_overruns_total", "counter", "Slices that held the engine for longer than the slice timeout.",
-     "overruns"},
-    {"bandsaw_vgpu_engine_waiting", "gauge", "Slices that wait to be granted.", "waiting"},
-    {"bandsaw_vgpu_engine_in_flight", "gauge", "Slices granted and not ended.", "in_flight"},
+    {"bandsaw_vgpu_engine_grants_total", "counter", "Time slices granted.", "grants"},
+    {"bandsaw_vgpu_engine_overruns_total", "counter",
+     "Time slices that held the engine for longer than the slice timeout.", "overruns"},
+    {"bandsaw_vgpu_engine_waiting", "gauge", "Time slices that wait to be granted.", "waiting"},
+    {"bandsaw_vgpu_engine_in_flight", "gauge", "Time slices granted and not ended.", "in_flight"},
 };
 
 struct EnginePercent {

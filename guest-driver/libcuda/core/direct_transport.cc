@@ -61,8 +61,8 @@ class DirectTransport : public Transport {
   int announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset, uint64_t bytes);
   int drop(uint32_t type, uint32_t id);
   // Maps an unused part of the arena. Returns its offset, or Window::kNone.
-  uint64_t map_slice(uint64_t bytes);
-  void unmap_slice(uint64_t offset, uint64_t bytes);
+  uint64_t map_range(uint64_t bytes);
+  void unmap_range(uint64_t offset, uint64_t bytes);
 
   std::mutex mutex_;  // one request at a time on the socket
   int socket_ = -1, arena_ = -1, kick_ = -1;
@@ -183,7 +183,7 @@ int DirectTransport::drop(uint32_t type, uint32_t id) {
   return ask(&request, sizeof(request));
 }
 
-uint64_t DirectTransport::map_slice(uint64_t bytes) {
+uint64_t DirectTransport::map_range(uint64_t bytes) {
   const uint64_t offset = window_.take(bytes, bytes >= kLargeAlign ? kLargeAlign : kPage);
   if (offset == Window::kNone) return offset;
   void* const place = reinterpret_cast<void*>(window_.base() + offset);
@@ -194,7 +194,7 @@ uint64_t DirectTransport::map_slice(uint64_t bytes) {
   return offset;
 }
 
-void DirectTransport::unmap_slice(uint64_t offset, uint64_t bytes) {
+void DirectTransport::unmap_range(uint64_t offset, uint64_t bytes) {
   mmap(reinterpret_cast<void*>(window_.base() + offset), bytes, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   // Gives the memory back to the host, and the range reads as zeros again. If that fails the range is kept, because its
@@ -208,14 +208,14 @@ void DirectTransport::unmap_slice(uint64_t offset, uint64_t bytes) {
 int DirectTransport::add_ring(vgpu_ring_header** ring) {
   const uint32_t id = next_ring_.fetch_add(1);
   if (id >= VGPU_RINGS_MAX) return ENOSPC;
-  const uint64_t offset = map_slice(VGPU_RING_BYTES);
+  const uint64_t offset = map_range(VGPU_RING_BYTES);
   if (offset == Window::kNone) return ENOMEM;
   const uint64_t address = window_.base() + offset;
   madvise(reinterpret_cast<void*>(address), VGPU_RING_BYTES, MADV_DONTFORK);
   auto* header = reinterpret_cast<vgpu_ring_header*>(address);
   header->magic = VGPU_RING_MAGIC;
   if (const int error = announce(VGPU_CTL_ADD_RING, id, 0, address, offset, VGPU_RING_BYTES)) {
-    unmap_slice(offset, VGPU_RING_BYTES);
+    unmap_range(offset, VGPU_RING_BYTES);
     return error;
   }
   *ring = header;
@@ -223,12 +223,12 @@ int DirectTransport::add_ring(vgpu_ring_header** ring) {
 }
 
 int DirectTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) {
-  const uint64_t offset = map_slice(bytes);
+  const uint64_t offset = map_range(bytes);
   if (offset == Window::kNone) return ENOMEM;
   const uint64_t address = window_.base() + offset;
   const uint32_t id = next_region_.fetch_add(1);
   if (const int error = announce(VGPU_CTL_ADD_REGION, id, flags, address, offset, bytes)) {
-    unmap_slice(offset, bytes);
+    unmap_range(offset, bytes);
     return error;
   }
   *block = {reinterpret_cast<void*>(address), bytes, id, flags};
@@ -238,7 +238,7 @@ int DirectTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block
 int DirectTransport::release(const SharedBlock& block) {
   const int error = drop(VGPU_CTL_DROP_REGION, block.region);
   if (error == 0 || error == EPIPE) {
-    unmap_slice(reinterpret_cast<uint64_t>(block.address) - window_.base(), block.bytes);
+    unmap_range(reinterpret_cast<uint64_t>(block.address) - window_.base(), block.bytes);
   }
   return error;
 }

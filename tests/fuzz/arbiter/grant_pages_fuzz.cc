@@ -163,7 +163,7 @@ class Play {
     }
     run();
   }
-  // Asks for a slice, or begins one that may begin; a begun one ends.
+  // Asks for a time slice, or begins one that may begin; a begun one ends.
   void be_good() {
     Gate& gate = good_.gates[0][0];
     if (gate.begun != gate.ended) {

@@ -118,7 +118,7 @@ class Exact : public testing::TestWithParam<Case> {
     ASSERT_EQ(block->size(), made.parameter_bytes);
   }
 
-  void check_slices(const ptx::SliceOptions& options) {
+  void check_grid_slices(const ptx::SlicingOptions& options) {
     const auto result = ptx::slice(*program_, GetParam().kernel, options);
     ASSERT_TRUE(std::holds_alternative<ptx::SlicedKernel>(result)) << std::get<ptx::Refusal>(result).reason;
     const auto& sliced = std::get<ptx::SlicedKernel>(result);
@@ -172,11 +172,11 @@ class Exact : public testing::TestWithParam<Case> {
   std::unique_ptr<Kernels> original_;
 };
 
-TEST_P(Exact, Slices) { check_slices({}); }
+TEST_P(Exact, GridSlices) { check_grid_slices({}); }
 
-TEST_P(Exact, SlicesOfOneDimension) { check_slices({.one_dimensional = true}); }
+TEST_P(Exact, GridSlicesOfOneDimension) { check_grid_slices({.one_dimensional = true}); }
 
-TEST_P(Exact, CountedSlices) { check_slices({.counts = true}); }
+TEST_P(Exact, CountedGridSlices) { check_grid_slices({.counts = true}); }
 
 TEST_P(Exact, PersistentBlocks) {
   const auto result = ptx::persistent(*program_, GetParam().kernel);
@@ -240,7 +240,7 @@ past:
   { .param .u64 at; st.param.u64 [at], %a; call add, (at); }
 })";
 
-TEST(CountedSlice, CountsWhatEachThreadDoes) {
+TEST(CountedGridSlice, CountsWhatEachThreadDoes) {
   reset_memory();
   const ptx::Program program(ptx::parse(kRounds));
   const auto made = ptx::slice(program, "rounds", {.one_dimensional = true, .counts = true});

@@ -1,4 +1,4 @@
-// What slices and persistent kernels are made of, and what is refused.
+// What grid slices and persistent kernels are made of, and what is refused.
 #include <variant>
 
 #include "ptxas.h"
@@ -10,15 +10,15 @@ namespace {
 
 Program program_of(const std::string& items) { return Program(module_of(items)); }
 
-SlicedKernel sliced(const std::string& items, const SliceOptions& options = {}) {
-  const SliceResult result = slice(program_of(items), "k", options);
+SlicedKernel sliced(const std::string& items, const SlicingOptions& options = {}) {
+  const SlicingResult result = slice(program_of(items), "k", options);
   if (const auto* made = std::get_if<SlicedKernel>(&result)) return *made;
   ADD_FAILURE() << std::get<Refusal>(result).reason;
   return {};
 }
 
 std::string refusal(const std::string& items) {
-  const SliceResult result = slice(program_of(items), "k");
+  const SlicingResult result = slice(program_of(items), "k");
   const auto* refused = std::get_if<Refusal>(&result);
   return refused ? refused->reason : "";
 }
@@ -43,7 +43,7 @@ TEST(BlockAt, CountsXFirst) {
   EXPECT_EQ(block_at(last, {2147483647, 65535, 65535}), (std::array<uint32_t, 3>{2147483646, 65534, 65534}));
 }
 
-TEST(Slice, AppendsWhatItNeeds) {
+TEST(GridSlice, AppendsWhatItNeeds) {
   const SlicedKernel made = sliced(".entry k(.param .u32 a, .param .align 16 .b8 b[20], .param .u8 c) " + kRegisters +
                                    "mov.u32 %r1, %ctaid.x; ret;}");
   EXPECT_EQ(made.first_at, 40u);  // c lies at 36
@@ -53,7 +53,7 @@ TEST(Slice, AppendsWhatItNeeds) {
   EXPECT_TRUE(ptxas_takes(made.text, "sm_90"));
 }
 
-TEST(Slice, DividesOnlyAsFarAsTheKernelReads) {
+TEST(GridSlice, DividesOnlyAsFarAsTheKernelReads) {
   EXPECT_FALSE(contains(sliced(kernel("mov.u32 %r1, %nctaid.y; ret;")).text, "div"));
   const std::string x = sliced(kernel("mov.u32 %r1, %ctaid.x; ret;")).text;
   EXPECT_EQ(x.find("div"), x.rfind("div"));
@@ -62,14 +62,14 @@ TEST(Slice, DividesOnlyAsFarAsTheKernelReads) {
   EXPECT_FALSE(contains(sliced(kernel("mov.u32 %r1, %ctaid.x; ret;"), {true}).text, "div"));
 }
 
-TEST(Slice, KeepsPerformanceDirectives) {
+TEST(GridSlice, KeepsPerformanceDirectives) {
   const std::string text =
       sliced(".entry k() .maxntid 128, 1, 1 .minnctapersm 3 " + kRegisters + "mov.u32 %r1, %ctaid.x; ret;}").text;
   EXPECT_TRUE(contains(text, ".maxntid 128, 1, 1"));
   EXPECT_TRUE(contains(text, ".minnctapersm 3"));
 }
 
-TEST(Slice, HandsOnWhatCalledFunctionsRead) {
+TEST(GridSlice, HandsOnWhatCalledFunctionsRead) {
   const std::string functions =
       ".global .u32 v[4];\n.func g() " + kRegisters + "mov.u32 %r1, %ctaid.y; st.global.u32 [v+8], %r1; ret;}\n" +
       ".func (.reg .u32 %a) h(.reg .u32 %b) " + kRegisters + "mov.u32 %a, %nctaid.x; ret;}\n" +
@@ -82,7 +82,7 @@ TEST(Slice, HandsOnWhatCalledFunctionsRead) {
   EXPECT_TRUE(ptxas_takes(made.text, "sm_90")) << made.text;
 }
 
-TEST(Slice, ReachesConstantVariablesInGlobalMemory) {
+TEST(GridSlice, ReachesConstantVariablesInGlobalMemory) {
   const SlicedKernel made =
       sliced(".const .u32 c[4];\n" + kernel("ld.const.v2.u32 {%r1, %r2}, [c+8]; mov.u64 %rd1, c;"
                                             "cvta.const.u64 %rd2, %rd1; ld.u32 %r3, [%rd2]; ret;"));
@@ -92,7 +92,7 @@ TEST(Slice, ReachesConstantVariablesInGlobalMemory) {
   EXPECT_TRUE(ptxas_takes(made.text, "sm_90")) << made.text;
 }
 
-TEST(Slice, CopiesTheCompilersStringsOnly) {
+TEST(GridSlice, CopiesTheCompilersStringsOnly) {
   const std::string print = ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n";
   const std::string call =
       "mov.u64 %rd1, $str; cvta.global.u64 %rd2, %rd1; {.param .b64 x; st.param.b64 [x], %rd2;"
@@ -104,7 +104,7 @@ TEST(Slice, CopiesTheCompilersStringsOnly) {
   EXPECT_EQ(sliced(".global .align 1 .b8 $str[3] = {104, 105, 0};\n" + kernel(store)).variables.size(), 1u);
 }
 
-TEST(Slice, ItsNamesClashWithNone) {
+TEST(GridSlice, ItsNamesClashWithNone) {
   const SlicedKernel made =
       sliced(".global .u32 bandsaw_x;\n" + kernel(".reg .b32 %bandsaw__y; mov.u32 %bandsaw__y, "
                                                   "%ctaid.y; st.global.u32 [bandsaw_x], %bandsaw__y; ret;"));
@@ -112,13 +112,13 @@ TEST(Slice, ItsNamesClashWithNone) {
   EXPECT_TRUE(ptxas_takes(made.text, "sm_90")) << made.text;
 }
 
-TEST(Slice, FollowsAliases) {
+TEST(GridSlice, FollowsAliases) {
   const std::string text = ".visible .func g();\n.visible .func f() " + kRegisters +
                            "mov.u32 %r1, %ctaid.x; ret;}\n.alias g, f;\n" + kernel("call g; ret;");
   EXPECT_TRUE(contains(sliced(text).text, "call f, ("));
 }
 
-TEST(Slice, LimitOfParametersIsTheVersions) {
+TEST(GridSlice, LimitOfParametersIsTheVersions) {
   const std::string large = ".target sm_90\n.address_size 64\n.entry k(.param .align 4 .b8 p[4090]) {ret;}";
   EXPECT_TRUE(std::holds_alternative<Refusal>(slice(Program(parse(".version 8.0\n" + large)), "k")));
   EXPECT_TRUE(std::holds_alternative<SlicedKernel>(slice(Program(parse(".version 8.1\n" + large)), "k")));
@@ -210,7 +210,7 @@ TEST(Rewrites, CompileForEverySample) {
     const std::string target = program.module().targets[0];
     for (const std::string_view kernel : program.kernels()) {
       for (const bool one : {false, true}) {
-        const SliceResult result = slice(program, kernel, {one});
+        const SlicingResult result = slice(program, kernel, {one});
         if (const auto* made = std::get_if<SlicedKernel>(&result)) {
           EXPECT_TRUE(ptxas_takes(made->text, target)) << name << " " << kernel << "\n" << made->text;
         }

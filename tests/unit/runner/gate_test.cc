@@ -1,5 +1,5 @@
-// The gate of one process: slices as it cuts them, what it tells and asks the arbiter, who is this test, and what a
-// guest feels of it.
+// The gate of one process: time slices as it cuts them, what it tells and asks the arbiter, who is this test, and what
+// a guest feels of it.
 #include "backend/runner/execution/gate.h"
 
 #include <gtest/gtest.h>
@@ -17,17 +17,17 @@ namespace {
 constexpr uint32_t kSlot = 70;
 constexpr uint64_t kMicrosecond = 1000, kUnit = 100 * kMicrosecond;
 
-class SliceDevice final : public FakeDevice {
+class TimeSliceDevice final : public FakeDevice {
  public:
   using FakeDevice::FakeDevice;
-  void slice_begin(unsigned) override { ++begun; }
-  void slice_end(unsigned, SliceDone done) override {
+  void time_slice_begin(unsigned) override { ++begun; }
+  void time_slice_end(unsigned, TimeSliceDone done) override {
     std::lock_guard lock(mutex);
     ended.push_back(std::move(done));
   }
-  // The oldest slice is over.
-  void finish_slice(uint64_t busy_ns) {
-    SliceDone done;
+  // The oldest time slice is over.
+  void finish_time_slice(uint64_t busy_ns) {
+    TimeSliceDone done;
     {
       std::lock_guard lock(mutex);
       done = std::move(ended.front());
@@ -37,7 +37,7 @@ class SliceDevice final : public FakeDevice {
   }
   std::atomic<int> begun{0};
   std::mutex mutex;
-  std::deque<SliceDone> ended;
+  std::deque<TimeSliceDone> ended;
 };
 
 class GateTest : public testing::Test {
@@ -57,7 +57,7 @@ class GateTest : public testing::Test {
 
   std::unique_ptr<GrantPage> grant_page_ = std::make_unique<GrantPage>();
   UniqueFd doorbell_{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
-  SliceDevice device_{0x7e0000000000, nullptr};
+  TimeSliceDevice device_{0x7e0000000000, nullptr};
   GateView view_;
 };
 
@@ -66,7 +66,7 @@ TEST_F(GateTest, NobodyIsAskedWhileThereIsNoArbiter) {
   for (int i = 0; i < 100; ++i) view_.enter(0, 1);
   view_.pause();
   EXPECT_GT(device_.begun, 2);  // measured all the same
-  while (!device_.ended.empty()) device_.finish_slice(kUnit);
+  while (!device_.ended.empty()) device_.finish_time_slice(kUnit);
   EXPECT_EQ(gate().begun + gate().ended + gate().asked, 0u);
   EXPECT_FALSE(rung());
 }
@@ -79,9 +79,9 @@ TEST_F(GateTest, ShortWorkIsGatheredToAQuantumByAndBy) {
     const bool entered = view_.enter(0, 1);
     if (!device_.ended.empty()) {
       sizes.push_back(std::exchange(units, 0));
-      device_.finish_slice(sizes.back() * kUnit);
+      device_.finish_time_slice(sizes.back() * kUnit);
     }
-    EXPECT_TRUE(entered || view_.enter(0, 1));  // a slice that is larger than any before goes alone
+    EXPECT_TRUE(entered || view_.enter(0, 1));  // a time slice that is larger than any before goes alone
     ++units;
   }
   ASSERT_GE(sizes.size(), 8u);
@@ -92,32 +92,32 @@ TEST_F(GateTest, ShortWorkIsGatheredToAQuantumByAndBy) {
   EXPECT_FALSE(rung());
 }
 
-TEST_F(GateTest, WorkThatIsSuddenlyLongIsNoticedAfterOneSlice) {
+TEST_F(GateTest, WorkThatIsSuddenlyLongIsNoticedAfterOneTimeSlice) {
   gate().open = 1;
   EXPECT_TRUE(view_.enter(0, 1));
   view_.pause();
-  device_.finish_slice(kUnit / 1000);  // ten thousand of these would fit into a quantum
+  device_.finish_time_slice(kUnit / 1000);  // ten thousand of these would fit into a quantum
   int entered = 0;
   while (entered < 100 && view_.enter(0, 1)) ++entered;
   EXPECT_EQ(entered, 2);
-  device_.finish_slice(2 * 1000 * kUnit);
+  device_.finish_time_slice(2 * 1000 * kUnit);
   EXPECT_TRUE(view_.enter(0, 1));
   EXPECT_FALSE(view_.enter(0, 1));
 }
 
-TEST_F(GateTest, WhoPausesBetweenLaunchesDoesNotWaitForTheEndsOfSlices) {
+TEST_F(GateTest, WhoPausesBetweenLaunchesDoesNotWaitForTheEndsOfTimeSlices) {
   gate().open = 1;
-  grant_page_->quantum_ns = 1000 * kMicrosecond;  // ends before a slice has as many units as would fit
+  grant_page_->quantum_ns = 1000 * kMicrosecond;  // ends before a time slice has as many units as would fit
   int waits = 0, slices = 0;
   for (int i = 0; i < 200; ++i) {
     std::this_thread::sleep_for(std::chrono::microseconds(150 + 100 * (i % 2)));
     const int before = device_.begun;
     if (!view_.enter(0, 1)) {
       ++waits;
-      device_.finish_slice(10 * kMicrosecond);
+      device_.finish_time_slice(10 * kMicrosecond);
       EXPECT_TRUE(view_.enter(0, 1));
     } else if (device_.begun > before) {  // the one before is over by now, and the next has begun
-      if (!device_.ended.empty()) device_.finish_slice(10 * kMicrosecond);
+      if (!device_.ended.empty()) device_.finish_time_slice(10 * kMicrosecond);
     }
     slices += device_.begun - before;
   }
@@ -129,10 +129,10 @@ TEST_F(GateTest, LongWorkStandsAlone) {
   gate().open = 1;
   view_.enter(0, 1);
   view_.pause();
-  device_.finish_slice(1000 * kUnit);
+  device_.finish_time_slice(1000 * kUnit);
   EXPECT_TRUE(view_.enter(0, 1));
   EXPECT_FALSE(view_.enter(0, 1));  // and none behind it
-  device_.finish_slice(1000 * kUnit);
+  device_.finish_time_slice(1000 * kUnit);
   EXPECT_TRUE(view_.enter(0, 1));
   EXPECT_EQ(device_.begun, 3);
 }
@@ -150,7 +150,7 @@ TEST_F(GateTest, AClosedGateIsPassedWhenItIsGranted) {
   EXPECT_EQ(device_.begun, 1);
   EXPECT_EQ(gate(2).begun, 1u);
   view_.pause();
-  device_.finish_slice(kUnit);
+  device_.finish_time_slice(kUnit);
   EXPECT_TRUE(rung());  // others may wait for its end
   EXPECT_EQ(gate(2).ended, 1u);
   EXPECT_EQ(gate(2).busy_ns, kUnit);
@@ -165,7 +165,7 @@ TEST_F(GateTest, WhoWaitsForOneEngineKeepsNoOther) {
   EXPECT_EQ(device_.ended.size(), 1u);
 }
 
-TEST_F(GateTest, WhoWaitsForItsWorkEndsItsSliceIfOthersWantTheEngine) {
+TEST_F(GateTest, WhoWaitsForItsWorkEndsItsTimeSliceIfOthersWantTheEngine) {
   gate().open = 1;
   EXPECT_TRUE(view_.enter(0, 1));
   view_.rest();
@@ -221,17 +221,17 @@ TEST_F(GateTest, NoMoreThanTheDepthIsInFlightAtAnOpenGate) {
   }
   EXPECT_FALSE(view_.enter(0, 1));
   EXPECT_EQ(device_.begun, 2);
-  device_.finish_slice(100 * kUnit);
+  device_.finish_time_slice(100 * kUnit);
   EXPECT_TRUE(view_.moved());
   EXPECT_TRUE(view_.enter(0, 1));
   EXPECT_EQ(device_.begun, 3);
 }
 
-TEST_F(GateTest, OfPiecesAsManyAreInFlightAsHalfAQuantumHolds) {
+TEST_F(GateTest, OfGridSlicesAsManyAreInFlightAsHalfAQuantumHolds) {
   gate().open = 1;
   EXPECT_TRUE(view_.enter_alone(0));
   view_.pause();
-  device_.finish_slice(10 * kUnit);
+  device_.finish_time_slice(10 * kUnit);
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(view_.enter_alone(0)) << i;
     view_.pause();

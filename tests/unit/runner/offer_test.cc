@@ -18,7 +18,7 @@ class Offered : public Sliced {
     const uint32_t number = ++grants_;
     TestRing::wait([&] { return gate().asked == number; });
     OfferFacts facts;
-    EXPECT_TRUE(read_offer(grant_page_->offers[kSliceSlot], &facts));
+    EXPECT_TRUE(read_offer(grant_page_->offers[kGateSlot], &facts));
     if (facts.asked != number) facts = {};
     gate().blocks = blocks;
     if (facts.call != 0) gate().resident = resident;
@@ -30,7 +30,7 @@ class Offered : public Sliced {
   uint32_t grants_ = 0;
 };
 
-TEST_F(Offered, SlicesAreAsLargeAsGranted) {
+TEST_F(Offered, GridSlicesAreAsLargeAsGranted) {
   launch(20);
   EXPECT_EQ(grant(0).call, 0u);  // the launch itself: what it is, is known after it has passed
   wait_for(1);
@@ -54,11 +54,11 @@ TEST_F(Offered, SlicesAreAsLargeAsGranted) {
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+5", "8+3", "11+9"}));
   TestRing::wait([&] {
     OfferFacts none;
-    return read_offer(grant_page_->offers[kSliceSlot], &none) && none.call == 0;
+    return read_offer(grant_page_->offers[kGateSlot], &none) && none.call == 0;
   });
 }
 
-TEST_F(Offered, OnceItIsKnownToRunSoTheFirstSliceIsPlannedToo) {
+TEST_F(Offered, OnceItIsKnownToRunSoTheFirstGridSliceIsPlannedToo) {
   gate().open = 1;
   launch(6);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
@@ -158,14 +158,14 @@ TEST_F(OfferedResident, TellsHowFarItIsBesideAnother) {
     if (launches < 4) device_->finish();
   }
   OfferFacts facts;
-  TestRing::wait([&] { return read_offer(grant_page_->offers[kSliceSlot], &facts) && facts.seen_ns > 0; });
+  TestRing::wait([&] { return read_offer(grant_page_->offers[kGateSlot], &facts) && facts.seen_ns > 0; });
   EXPECT_EQ(facts.call, 1u);
   EXPECT_EQ(facts.left, 92u);
   EXPECT_EQ(facts.resident, 2u);
   EXPECT_EQ(facts.asked, gate().asked);  // no offer for the next ask
   EXPECT_LE(facts.seen_ns, monotonic_ns());
   const int64_t first = facts.seen_ns;
-  TestRing::wait([&] { return read_offer(grant_page_->offers[kSliceSlot], &facts) && facts.seen_ns > first; });
+  TestRing::wait([&] { return read_offer(grant_page_->offers[kGateSlot], &facts) && facts.seen_ns > first; });
   device().draws = 100;
   device_->finish();
   grant(0, 1);
@@ -187,13 +187,13 @@ TEST_F(OfferedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   grant_page_->planned = 0;
   launch(6);
-  for (int pieces = 0; pieces < 2; ++pieces) EXPECT_EQ(grant(0).call, 0u);
+  for (int slices = 0; slices < 2; ++slices) EXPECT_EQ(grant(0).call, 0u);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(), (Seen{"3 resident from 0", "copy", "2 resident from 5", "copy", "2 resident from 10",
                                    "copy", "0+3", "3+3"}));
 }
 
-TEST_F(OfferedAsPlanned, SlicesTurnToBlocksThatStayWhereOthersArePlannedBesideThem) {
+TEST_F(OfferedAsPlanned, GridSlicesTurnToBlocksThatStayWhereOthersArePlannedBesideThem) {
   grant_page_->planned = 0;
   device().hold = true;
   launch(22);
@@ -203,12 +203,12 @@ TEST_F(OfferedAsPlanned, SlicesTurnToBlocksThatStayWhereOthersArePlannedBesideTh
   grant_page_->planned = 1;
   grant(0);  // of one that is planned alone
   wait_for(2);
-  device().end_slice();
+  device().end_grid_slice();
   EXPECT_EQ(grant(4, 2).form, static_cast<uint32_t>(OfferForm::kSlices));
   wait_for(3);
-  device().end_slice();
+  device().end_grid_slice();
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  EXPECT_EQ(gate().asked, 3u);  // a slice is in flight
+  EXPECT_EQ(gate().asked, 3u);  // a grid slice is in flight
   device().end_all();
   const OfferFacts facts = grant(0, 2);
   EXPECT_EQ(facts.form, static_cast<uint32_t>(OfferForm::kResident));

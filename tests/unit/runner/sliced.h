@@ -12,7 +12,7 @@ namespace bandsaw::runner {
 
 using wire::Opcode;
 
-inline constexpr uint32_t kSliceSlot = 7;
+inline constexpr uint32_t kGateSlot = 7;
 inline constexpr std::string_view kFillPtx = R"(
 .version 8.0
 .target sm_80
@@ -33,7 +33,7 @@ inline constexpr std::string_view kFillPtx = R"(
 inline constexpr uint64_t kAddress = 0x1122334455667788;
 inline constexpr uint32_t kValue = 42;
 
-// Notes what it is given, in order, and ends slices when the test says so.
+// Notes what it is given, in order, and ends grid slices when the test says so.
 class SlicedDevice final : public FakeDevice {
  public:
   using FakeDevice::FakeDevice;
@@ -116,17 +116,17 @@ class SlicedDevice final : public FakeDevice {
     ++told;
     return CUDA_SUCCESS;
   }
-  void slice_end(unsigned engine, SliceDone done) override {
+  void time_slice_end(unsigned engine, TimeSliceDone done) override {
     {
       std::lock_guard lock(mutex);
       if (hold && engine == kCompute) return held.push_back(std::move(done));
     }
     done(1000);
   }
-  // A slice is over, the oldest one if nothing else is said. Waits until there is one: it ends for the gate after its
-  // launch was seen.
-  void end_slice(size_t which = 0) {
-    SliceDone done;
+  // A grid slice is over, the oldest one if nothing else is said. Waits until there is one: it ends for the gate after
+  // its launch was seen.
+  void end_grid_slice(size_t which = 0) {
+    TimeSliceDone done;
     TestRing::wait([&] {
       std::lock_guard lock(mutex);
       return held.size() > which;
@@ -139,13 +139,13 @@ class SlicedDevice final : public FakeDevice {
     done(1000);
   }
   void end_all() {
-    std::deque<SliceDone> all;
+    std::deque<TimeSliceDone> all;
     {
       std::lock_guard lock(mutex);
       hold = false;
       all.swap(held);
     }
-    for (SliceDone& done : all) done(1000);
+    for (TimeSliceDone& done : all) done(1000);
   }
   std::vector<std::string> seen() {
     std::lock_guard lock(mutex);
@@ -172,12 +172,12 @@ class SlicedDevice final : public FakeDevice {
   }
   void note(std::string text) { notes.push_back(std::move(text)); }
 
-  std::deque<SliceDone> held;
+  std::deque<TimeSliceDone> held;
   std::vector<std::string> notes;
 };
 
-inline SliceSettings forced(uint64_t blocks, SliceForm form = SliceForm::kSlices) {
-  SliceSettings settings;
+inline SlicingSettings forced(uint64_t blocks, SliceForm form = SliceForm::kSlices) {
+  SlicingSettings settings;
   settings.enabled = settings.any_gpu = true;
   settings.force_blocks = blocks;
   settings.in_flight = 2;
@@ -185,27 +185,27 @@ inline SliceSettings forced(uint64_t blocks, SliceForm form = SliceForm::kSlices
   return settings;
 }
 
-// Every launch of this guest is cut into slices of three blocks. Gates are open unless the test closes them.
+// Every launch of this guest is cut into grid slices of three blocks. Gates are open unless the test closes them.
 class Sliced : public Guest {
  protected:
-  explicit Sliced(const SliceSettings& settings = forced(3))
+  explicit Sliced(const SlicingSettings& settings = forced(3))
       : Guest(std::make_unique<SlicedDevice, uint64_t, DeviceHost*>, settings) {
     grant_page_->depth = 8;
-    for (Gate& gate : grant_page_->gates[kSliceSlot]) gate.open = 1;
-    process_->gate().connect(grant_page_.get(), kSliceSlot, UniqueFd());
+    for (Gate& gate : grant_page_->gates[kGateSlot]) gate.open = 1;
+    process_->gate().connect(grant_page_.get(), kGateSlot, UniqueFd());
     make_context(ring_);
     function_ = load(kFillPtx);
   }
   ~Sliced() override {
     grant_page_->no_arbiter = 1;
-    for (Gate& gate : grant_page_->gates[kSliceSlot]) futex_wake(&gate.granted);
+    for (Gate& gate : grant_page_->gates[kGateSlot]) futex_wake(&gate.granted);
     device().end_all();
     record_loop_ = nullptr;  // before the grant page goes
   }
 
   SlicedDevice& device() { return static_cast<SlicedDevice&>(*device_); }
-  Gate& gate() { return grant_page_->gates[kSliceSlot][kCompute]; }
-  SliceCounters& counters() { return process_->usage_page().slot().slices; }
+  Gate& gate() { return grant_page_->gates[kGateSlot][kCompute]; }
+  SlicingCounters& counters() { return process_->usage_page().slot().slicing; }
 
   // The kernel with more in it.
   static std::string with(std::string_view more) {

@@ -1,5 +1,5 @@
-// Launches that are cut into slices, as the device gets them and as the guest sees them. The device is a fake: that the
-// rewritten kernels do the same is tests/direct's and tools/bench slices' to say.
+// Launches that are cut into grid slices, as the device gets them and as the guest sees them. The device is a fake:
+// that the rewritten kernels do the same is tests/direct's and tools/bench slices' to say.
 #include "backend/runner/slicing/slicer.h"
 
 #include "tests/unit/runner/sliced.h"
@@ -16,7 +16,7 @@ TEST_F(Sliced, BlocksComeInOrderAndWhatFollowsComesAfterThem) {
   EXPECT_EQ(counters().kernels, 1u);
   EXPECT_EQ(counters().sliceable, 1u);
   EXPECT_EQ(counters().launches, 2u);
-  EXPECT_EQ(counters().slices, 5u);
+  EXPECT_EQ(counters().grid_slices, 5u);
   EXPECT_EQ(process_->usage_page().slot().launches, 2u);  // as the program counts
 }
 
@@ -31,22 +31,22 @@ TEST_F(Sliced, TheOriginalParametersComeFirst) {
   EXPECT_EQ(std::memcmp(words + 2, expected, sizeof expected), 0);
 }
 
-TEST_F(Sliced, SoManySlicesAreInFlight) {
+TEST_F(Sliced, SoManyGridSlicesAreInFlight) {
   device().hold = true;
   launch(12);
   wait_for(2);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3"}));
-  device().end_slice();
+  device().end_grid_slice();
   wait_for(3);
   EXPECT_EQ(device().seen().size(), 3u);
-  device().end_slice();
+  device().end_grid_slice();
   wait_for(4);
   const uint64_t after = send_synchronize();
   EXPECT_EQ(ring_.answer(after).result, CUDA_SUCCESS);  // the last ones are on the device: it may wait there
   EXPECT_EQ(device().seen().back(), "9+3");
 }
 
-TEST_F(Sliced, EverySliceAsksAtAClosedGateAndGoesOnWhereItStopped) {
+TEST_F(Sliced, EveryGridSliceAsksAtAClosedGateAndGoesOnWhereItStopped) {
   gate().open = 0;
   launch(9);
   for (uint32_t grant = 1; grant <= 3; ++grant) {
@@ -98,7 +98,7 @@ TEST_F(Sliced, TheLegacyStreamWaitsForAll) {
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "6+3", "9+3", "0+1"}));
 }
 
-TEST_F(Sliced, AnErrorOfALaterSliceEndsTheLaunchAndIsSaidOnce) {
+TEST_F(Sliced, AnErrorOfALaterGridSliceEndsTheLaunchAndIsSaidOnce) {
   device().fail_at = 2;
   launch(12);
   EXPECT_EQ(synchronize(), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
@@ -106,7 +106,7 @@ TEST_F(Sliced, AnErrorOfALaterSliceEndsTheLaunchAndIsSaidOnce) {
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3"}));
 }
 
-TEST_F(Sliced, WhatTheDeviceDoesNotLaunchInSlicesRunsWholeFromThenOn) {
+TEST_F(Sliced, WhatTheDeviceDoesNotLaunchInGridSlicesRunsWholeFromThenOn) {
   device().fail_at = 0;
   launch(12);
   launch(12);
@@ -149,7 +149,7 @@ TEST_F(Sliced, AProcessMayEndInTheMiddle) {
   device().hold = true;
   launch(30);
   wait_for(2);
-  // The fixture takes the record loop and the process down; slices end after that, or never.
+  // The fixture takes the record loop and the process down; grid slices end after that, or never.
 }
 
 TEST_F(Sliced, ARingGoesWhenItsLaunchIsIssued) {
@@ -178,27 +178,27 @@ TEST_F(Sliced, ManyRecordsWaitWithoutKeepingAProcessorBusy) {
 // With a device that has streams beside the program's.
 class Beside : public Sliced {
  protected:
-  explicit Beside(SliceSettings settings = forced(3)) : Sliced(settings) {
+  explicit Beside(SlicingSettings settings = forced(3)) : Sliced(settings) {
     device().has_sides = true;
     device().hold = true;
   }
 };
 
-TEST_F(Beside, SlicesTakeTurnsOnTwoStreamsThatAreJoined) {
+TEST_F(Beside, GridSlicesTakeTurnsOnTwoStreamsThatAreJoined) {
   launch(9);
   wait_for(3);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "fork 1", "3+3 on 1"}));
-  device().end_slice();
+  device().end_grid_slice();
   wait_for(5);
   ring_.send(Opcode::kEventRecord, wire::EventRecordArgs{make_event(), 0, 0, 0});
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "fork 1", "3+3 on 1", "6+3", "join", "record"}));
 }
 
-TEST_F(Beside, TheNextSliceComesWhereOneHasEnded) {
+TEST_F(Beside, TheNextGridSliceComesWhereOneHasEnded) {
   launch(12);
   wait_for(3);
-  device().end_slice(1);
+  device().end_grid_slice(1);
   wait_for(4);
   EXPECT_EQ(device().seen().back(), "6+3 on 1");
   device().end_all();
@@ -216,7 +216,7 @@ TEST_F(Beside, StreamsAreKeptForTheNextLaunch) {
   EXPECT_EQ(device().seen().size(), 6 * 5u);
 }
 
-TEST_F(Beside, OneSliceIsNotForked) {
+TEST_F(Beside, OneGridSliceIsNotForked) {
   launch(3);
   wait_for(1);
   EXPECT_EQ(device().seen(), (Seen{"0+3"}));
@@ -227,9 +227,9 @@ TEST_F(Beside, BlocksThatMayWaitForLowerOnesStayInOrder) {
   launch(6);
   wait_for(1);
   EXPECT_EQ(device().seen(), (Seen{"0+3"}));  // it is yet to be seen that none waits for a later one
-  device().end_slice();
+  device().end_grid_slice();
   wait_for(2);
-  device().end_slice();
+  device().end_grid_slice();
   launch(9);
   wait_for(4);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "0+3", "3+3"}));
@@ -240,7 +240,7 @@ TEST_F(Beside, BehindBlocksThatMayWaitForAnyNothingIsQueued) {
   launch(9);
   wait_for(1);
   EXPECT_EQ(device().seen(), (Seen{"0+3"}));
-  device().end_slice();
+  device().end_grid_slice();
   wait_for(2);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3"}));
 }
@@ -248,8 +248,8 @@ TEST_F(Beside, BehindBlocksThatMayWaitForAnyNothingIsQueued) {
 class Stuck : public Beside {
  protected:
   Stuck() : Beside(soon()) {}
-  static SliceSettings soon() {
-    SliceSettings settings = forced(3);
+  static SlicingSettings soon() {
+    SlicingSettings settings = forced(3);
     settings.timeout_ns = 20'000'000;
     return settings;
   }
@@ -278,12 +278,12 @@ TEST_F(Stuck, OneThatHasNotBegunIsNotTakenForStuck) {
   EXPECT_EQ(counters().refused[0].kernels, 0u);
 }
 
-TEST_F(Stuck, SlicesThatEndGiveItTime) {
+TEST_F(Stuck, GridSlicesThatEndGiveItTime) {
   launch(30);
   wait_for(3);
   for (int i = 0; i < 6; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(8));
-    device().end_slice();
+    device().end_grid_slice();
   }
   device().end_all();
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
@@ -305,7 +305,7 @@ TEST_F(Resident, GoesOnWhereItStoppedAndWhatFollowsComesAfterIt) {
   EXPECT_EQ(device().seen(), expected);
   EXPECT_EQ(device().told, 3);
   EXPECT_EQ(counters().launches, 1u);
-  EXPECT_EQ(counters().slices, 3u);
+  EXPECT_EQ(counters().grid_slices, 3u);
 }
 
 TEST_F(Resident, AClosedGateIsAskedAgain) {
@@ -334,8 +334,8 @@ TEST_F(Resident, NothingMoreIsIssuedOfAFailedProcess) {
 class StuckResident : public Beside {
  protected:
   StuckResident() : Beside(soon()) {}
-  static SliceSettings soon() {
-    SliceSettings settings = forced(3, SliceForm::kResident);
+  static SlicingSettings soon() {
+    SlicingSettings settings = forced(3, SliceForm::kResident);
     settings.timeout_ns = 20'000'000;
     return settings;
   }
@@ -358,31 +358,31 @@ TEST_F(StuckResident, MoreBlocksDrawWhatIsLeft) {
   EXPECT_EQ(device().seen().back(), "whole 30");
 }
 
-TEST(SliceSettings, AreReadWordByWord) {
-  SliceSettings settings;
+TEST(SlicingSettings, AreReadWordByWord) {
+  SlicingSettings settings;
   EXPECT_TRUE(
-      read_slice_settings("enabled=1 threshold_us=70 in_flight=3 force_blocks=5 form=persistent", &settings).ok());
+      read_slicing_settings("enabled=1 threshold_us=70 in_flight=3 force_blocks=5 form=persistent", &settings).ok());
   EXPECT_TRUE(settings.enabled && settings.form == SliceForm::kResident);
   EXPECT_EQ(settings.threshold_ns, 70'000u);
   EXPECT_EQ(settings.in_flight, 3u);
   EXPECT_EQ(settings.force_blocks, 5u);
-  EXPECT_TRUE(read_slice_settings("", &settings).ok());
+  EXPECT_TRUE(read_slicing_settings("", &settings).ok());
   for (const char* wrong :
        {"enabled", "enabled=2", "in_flight=0", "threshold_us=x", "form=other", "colour=1", "=", "in_flight=3x"}) {
-    EXPECT_FALSE(read_slice_settings(wrong, &settings).ok()) << wrong;
+    EXPECT_FALSE(read_slicing_settings(wrong, &settings).ok()) << wrong;
   }
 }
 
-TEST(SliceSize, BeginsWholeAndIsCutOnceItIsMeasured) {
-  SliceSize size(20'000, 528, 132);
+TEST(GridSliceSize, BeginsWholeAndIsCutOnceItIsMeasured) {
+  GridSliceSize size(20'000, 528, 132);
   EXPECT_EQ(size.blocks(), 20'000u);
   size.learn_whole(28'000'000);
   EXPECT_LT(size.blocks(), 20'000u);
   EXPECT_FALSE(size.hopeless());
 }
 
-TEST(SliceSize, ARewrittenFormThatIsSlowerIsGivenUp) {
-  SliceSize size(20'000, 528, 132);
+TEST(GridSliceSize, ARewrittenFormThatIsSlowerIsGivenUp) {
+  GridSliceSize size(20'000, 528, 132);
   size.learn_whole(28'000'000);
   int wholes = 0;
   for (int i = 0; i < 200 && !size.hopeless(); ++i) {
@@ -392,8 +392,8 @@ TEST(SliceSize, ARewrittenFormThatIsSlowerIsGivenUp) {
   EXPECT_EQ(wholes, 3);
 }
 
-TEST(SliceSize, ANeighbourThatSlowsBothIsNoReason) {
-  SliceSize size(20'000, 528, 132);
+TEST(GridSliceSize, ANeighbourThatSlowsBothIsNoReason) {
+  GridSliceSize size(20'000, 528, 132);
   size.learn_whole(28'000'000);
   for (int i = 0; i < 200; ++i) {
     size.wants_whole() ? size.learn_whole(31'000'000) : size.learn_sliced(size.blocks(), 31'000'000);
@@ -402,8 +402,8 @@ TEST(SliceSize, ANeighbourThatSlowsBothIsNoReason) {
   EXPECT_LT(size.blocks(), 20'000u);
 }
 
-TEST(SliceSize, OneThatIsAsFastIsKept) {
-  SliceSize size(20'000, 528, 132);
+TEST(GridSliceSize, OneThatIsAsFastIsKept) {
+  GridSliceSize size(20'000, 528, 132);
   size.learn_whole(28'000'000);
   for (int i = 0; i < 100; ++i) size.learn_sliced(size.blocks(), 28'000'000 + 3'000 * (20'000 / size.blocks()));
   EXPECT_FALSE(size.hopeless());

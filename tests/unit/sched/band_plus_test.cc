@@ -33,7 +33,7 @@ TEST(BandPlus, AnOverRunIsDebt) {
   EXPECT_NEAR(static_cast<double>(got), 300.0 * kMs, 4.0 * kMs);
 }
 
-// Of 16 with slices of 1 ms, one that once had 8 ms would else wait for 128.
+// Of 16 with time slices of 1 ms, one that once had 8 ms would else wait for 128.
 TEST(BandPlus, DebtStarvesNobody) {
   constexpr VgpuId kMany = 16;
   Desk desk("band+");
@@ -97,7 +97,7 @@ TEST(BandPlus, DebtIsBoundedAndPaidByIdling) {
   }
 }
 
-TEST(BandPlus, LendsAtOnceAndReturnsWithinASlice) {
+TEST(BandPlus, LendsAtOnceAndReturnsWithinATimeSlice) {
   Desk desk("band+");
   desk.add(1, {.percent = 10});
   desk.add(2, {.percent = 90});
@@ -143,7 +143,7 @@ TEST(BandPlus, PriorityGoesFirstAmongThoseOwed) {
   EXPECT_EQ(desk.goes(18 * kMs), Ids{2}) << "in debt now: priority does not help";
 }
 
-// 1 works in short slices with short gaps, 2 always has a long slice waiting.
+// 1 works in short time slices with short gaps, 2 always has a long time slice waiting.
 TEST(BandPlus, KeepsTheEngineForABurstyNeighbourAndGivesUpInTime) {
   Desk desk("band+");
   desk.add(1, {.percent = 50});

@@ -9,7 +9,7 @@ namespace {
 
 constexpr Time kMs = kMillisecond;
 
-// 2 has run for long, 1 comes and runs a slice, 2 has another one waiting.
+// 2 has run for long, 1 comes and runs a time slice, 2 has another one waiting.
 struct BandTest : ::testing::Test {
   void SetUp() override {
     desk.add(1, {.percent = 50});

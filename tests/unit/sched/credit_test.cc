@@ -36,7 +36,7 @@ TEST(Credit, AForgottenDebtBreaksShares) {
   Time now = kSecond;
   desk.done(1, 1, kSecond, now);
   desk.ask(2, id, now);
-  // A second's debt is cut to a period's: after a few periods both take turns, long slices against short ones.
+  // A second's debt is cut to a period's: after a few periods both take turns, long time slices against short ones.
   Time got = 0;
   while (desk.goes(now) == Ids{id}) {
     now += kMs;

@@ -151,7 +151,7 @@ TEST_P(MpsUnderEveryPolicy, NothingIsLostAndNobodyIsBesideATimeSlicedOne) {
   }
 }
 
-// Ends of slices while three are always there: two MPS ones, and one that is not.
+// Ends of time slices while three are always there: two MPS ones, and one that is not.
 TEST(MpsBandPlus, ATimeSlicedOneIsNotStarved) {
   Scheduler scheduler({}, [] { return make_policy("band+"); });
   for (VgpuId vgpu = 0; vgpu < 3; ++vgpu) {

@@ -183,8 +183,9 @@ TEST_P(EveryPolicyInAStorm, LosesAndDuplicatesNothing) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) Storm(GetParam(), seed, true).run(10'000);
 }
 
-// Any shares and lengths: over any window, a backlogged tenant is off by no more than the longest slices around it.
-TEST(BandPlusProperty, ErrorStaysWithinTwoSlices) {
+// Any shares and lengths: over any window, a backlogged tenant is off by no more than the longest time slices around
+// it.
+TEST(BandPlusProperty, ErrorStaysWithinTwoTimeSlices) {
   std::mt19937_64 random(7);
   const auto roll = [&](Time from, Time to) { return std::uniform_int_distribution<Time>(from, to)(random); };
   for (int turn = 0; turn < 40; ++turn) {

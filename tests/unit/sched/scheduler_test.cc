@@ -120,7 +120,7 @@ TEST_P(EveryPolicy, HoldsThePausedAndForgetsTheRemoved) {
   EXPECT_EQ(desk.goes(0), Ids{2});
   ASSERT_EQ(desk.scheduler.set_paused(1, false, 10), Error::kNone);
   EXPECT_EQ(desk.goes(10), Ids{});
-  ASSERT_EQ(desk.scheduler.remove(2, 20), Error::kNone);  // with its slice in flight
+  ASSERT_EQ(desk.scheduler.remove(2, 20), Error::kNone);  // with its time slice in flight
   EXPECT_EQ(desk.goes(20), Ids{1});
   EXPECT_EQ(desk.scheduler.completion(2, kCompute, 2, 5, 30), Error::kUnknownVgpu);
   desk.ask(1, 3, 30);

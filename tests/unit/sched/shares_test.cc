@@ -102,7 +102,7 @@ void idle_half(const Step& bursty_step, const Step& other_step) {
   std::printf("idle half of the time: back within %.2f ms, lent within %.3f ms, %4.1f/%4.1f, total %.1f\n", back / 1e6,
               lent / 1e6, simulator.used(0, Engine::kCompute, 0, plan.end),
               simulator.used(1, Engine::kCompute, 0, plan.end), total);
-  // A slice, and what was left of the one before it: `ahead`, or more if that one is longer than they usually are.
+  // A time slice, and what was left of the one before it: `ahead`, or more if that one is longer than they usually are.
   const Time longer = (other_step.longest - other_step.shortest) / 2;
   EXPECT_LE(back, other_step.longest + 10 * kMicrosecond + PolicyOptions{}.ahead + longer);
   EXPECT_LE(lent, PolicyOptions{}.wait + 10 * kMicrosecond);

@@ -1,4 +1,4 @@
-// A GPU in virtual time: tenants that ask, engines that run one slice after the other and never preempt, and the
+// A GPU in virtual time: tenants that ask, engines that run one time slice after the other and never preempt, and the
 // scheduler under test between them. Deterministic: the same plan and seed give the same run.
 #pragma once
 

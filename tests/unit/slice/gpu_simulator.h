@@ -1,7 +1,7 @@
-// A GPU in virtual time for the co-scheduler: slices get room on the SMs in order of arrival, what is left over goes to
-// the next; blocks share issue slots and bandwidth. Fluid, deterministic, and on purpose not the model under test: a
-// block's time is its own latency plus a delay for each instruction and each access, which are as long as it takes for
-// issue slots and bandwidth not to be exceeded.
+// A GPU in virtual time for the co-scheduler: grid slices get room on the SMs in order of arrival, what is left over
+// goes to the next; blocks share issue slots and bandwidth. Fluid, deterministic, and on purpose not the model under
+// test: a block's time is its own latency plus a delay for each instruction and each access, which are as long as it
+// takes for issue slots and bandwidth not to be exceeded.
 #pragma once
 
 #include <algorithm>
@@ -148,8 +148,8 @@ struct Job {
 };
 
 struct SimOptions {
-  Time launch = 4 * kMicrosecond;  // from the issue of a slice to its first block
-  double noise = 0;                // standard deviation of a slice's length
+  Time launch = 4 * kMicrosecond;  // from the issue of a grid slice to its first block
+  double noise = 0;                // standard deviation of a grid slice's length
   std::uint64_t seed = 1;
 };
 
@@ -178,14 +178,14 @@ class Simulation {
     SimResult result;
     result.outcomes.resize(jobs.size());
     double now = 0;
-    while (next < jobs.size() || !slices_.empty()) {
+    while (next < jobs.size() || !grid_slices_.empty()) {
       allot(now);
       double then = next < jobs.size() ? static_cast<double>(jobs[next].arrival) : 1e300;
-      for (const Slice& slice : slices_) {
+      for (const GridSlice& slice : grid_slices_) {
         if (slice.begins > now) then = std::min(then, slice.begins);
         if (slice.rate > 0) then = std::min(then, now + slice.left / slice.rate);
       }
-      for (Slice& slice : slices_) slice.left -= slice.rate * (then - now);
+      for (GridSlice& slice : grid_slices_) slice.left -= slice.rate * (then - now);
       now = then;
       for (; next < jobs.size() && static_cast<double>(jobs[next].arrival) <= now; ++next) {
         const Job& job = jobs[next];
@@ -205,7 +205,7 @@ class Simulation {
   }
 
  private:
-  struct Slice {
+  struct GridSlice {
     KernelId id;
     Blocks first;
     Blocks blocks;
@@ -221,21 +221,22 @@ class Simulation {
 
   void finish(double now, const std::vector<Job>& jobs, SimResult* result) {
     const auto done = static_cast<Time>(now);
-    for (Slice& slice : slices_) {
+    for (GridSlice& slice : grid_slices_) {
       if (slice.sharing != Sharing::kPersistent) continue;
       const auto ran =
           static_cast<Blocks>(std::max(0.0, static_cast<double>(slice.blocks) - std::max(slice.left, 0.0)));
       result->refused += scheduler_.progress(slice.id, ran) != Error::kNone;
     }
-    for (std::size_t i = 0; i < slices_.size();) {
-      if (slices_[i].left > 1e-6) {
+    for (std::size_t i = 0; i < grid_slices_.size();) {
+      if (grid_slices_[i].left > 1e-6) {
         ++i;
         continue;
       }
       bool over = false;
-      result->refused += scheduler_.slice_done(slices_[i].id, slices_[i].first, done, &over) != Error::kNone;
-      if (over) result->outcomes[slices_[i].id].ended = done;
-      slices_.erase(slices_.begin() + static_cast<std::ptrdiff_t>(i));
+      result->refused +=
+          scheduler_.grid_slice_done(grid_slices_[i].id, grid_slices_[i].first, done, &over) != Error::kNone;
+      if (over) result->outcomes[grid_slices_[i].id].ended = done;
+      grid_slices_.erase(grid_slices_.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
 
@@ -245,7 +246,7 @@ class Simulation {
                               ? static_cast<double>(issue->resident) * gpu_.gpu().sms
                               : 1e18;
       if (issue->kind == Issue::Kind::kResident) {
-        for (Slice& slice : slices_) {
+        for (GridSlice& slice : grid_slices_) {
           if (slice.id != issue->kernel) continue;
           slice.most = most;
           slice.resident = std::min(slice.resident, most);
@@ -254,25 +255,25 @@ class Simulation {
       }
       ++result->slices;
       const double factor = std::max(0.3, std::normal_distribution<double>(1, options_.noise)(random_));
-      slices_.push_back({.id = issue->kernel,
-                         .first = issue->range.first,
-                         .blocks = issue->range.blocks,
-                         .begins = now + static_cast<double>(options_.launch),
-                         .left = static_cast<double>(issue->range.blocks),
-                         .most = most,
-                         .sharing = issue->sharing,
-                         .kind = jobs[issue->kernel].kind,
-                         .factor = options_.noise > 0 ? factor : 1});
+      grid_slices_.push_back({.id = issue->kernel,
+                              .first = issue->range.first,
+                              .blocks = issue->range.blocks,
+                              .begins = now + static_cast<double>(options_.launch),
+                              .left = static_cast<double>(issue->range.blocks),
+                              .most = most,
+                              .sharing = issue->sharing,
+                              .kind = jobs[issue->kernel].kind,
+                              .factor = options_.noise > 0 ? factor : 1});
     }
   }
 
-  // Left-over policy: in the order in which slices came; those that lie on the GPU keep what they have.
+  // Left-over policy: in the order in which grid slices came; those that lie on the GPU keep what they have.
   void allot(double now) {
     const GpuModel& gpu = gpu_.gpu();
     double footprints = 0;
-    for (Slice& slice : slices_) footprints += slice.resident * part(slice.kind);
+    for (GridSlice& slice : grid_slices_) footprints += slice.resident * part(slice.kind);
     bool taken = false;
-    for (Slice& slice : slices_) {
+    for (GridSlice& slice : grid_slices_) {
       slice.rate = 0;
       if (slice.begins > now || (slice.sharing == Sharing::kDriver && taken)) continue;
       taken = true;
@@ -285,8 +286,8 @@ class Simulation {
       footprints += more * one;
     }
     std::vector<Resident> residents;
-    std::vector<Slice*> running;
-    for (Slice& slice : slices_) {
+    std::vector<GridSlice*> running;
+    for (GridSlice& slice : grid_slices_) {
       if (slice.begins > now || slice.resident <= 0) continue;
       residents.push_back({&kernels_[slice.kind], slice.resident});
       running.push_back(&slice);
@@ -307,7 +308,7 @@ class Simulation {
   CoScheduler scheduler_;
   SimOptions options_;
   std::mt19937_64 random_;
-  std::vector<Slice> slices_;
+  std::vector<GridSlice> grid_slices_;
   std::map<std::vector<std::pair<ShapeId, double>>, std::vector<double>> rates_;
 };
 

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/slice/workloads.h"
+#include "vgpu-sched/slice/grid_slice_sizes.h"
 #include "vgpu-sched/slice/profiler.h"
 #include "vgpu-sched/slice/profit_table.h"
-#include "vgpu-sched/slice/slice_sizes.h"
 
 namespace bandsaw::slice {
 namespace {
@@ -79,7 +79,7 @@ TEST_F(PlannerTest, WhoWaitsLongIsOneOfThePair) {
   EXPECT_EQ(alone.parts[0].slice, 0u);  // may not be sliced
 }
 
-TEST_F(PlannerTest, SlicesOfAPairEndTogether) {
+TEST_F(PlannerTest, GridSlicesOfAPairEndTogether) {
   for (ShapeId a = 0; a < kernels.size(); ++a) {
     for (ShapeId b = 0; b < kernels.size(); ++b) {
       if (a == b) continue;
@@ -87,7 +87,7 @@ TEST_F(PlannerTest, SlicesOfAPairEndTogether) {
       const Fit& second = *model.fit(b);
       for (const Ratio& ratio : ratios_of(gpu.gpu(), first, second, 0)) {
         const PairForecast forecast = model.pair(a, ratio.a, b, ratio.b);
-        const Slices slices = balanced_slices(gpu.gpu(), first, ratio.a, 132, second, ratio.b, 132, forecast);
+        const GridSlices slices = balanced_grid_slices(gpu.gpu(), first, ratio.a, 132, second, ratio.b, 132, forecast);
         const double time_a = static_cast<double>(slices.a) * first.profile.block_ns / forecast.speed_a;
         const double time_b = static_cast<double>(slices.b) * second.profile.block_ns / forecast.speed_b;
         // As near as whole rows of one block per SM allow.
@@ -115,9 +115,9 @@ TEST_F(PlannerTest, RatiosFillAnSm) {
 TEST_F(PlannerTest, ShortKernelsGoAtOnce) {
   ReadyKernel brief = ready(3, kTea, 9);
   brief.blocks = brief.left = 2000;
-  ReadyKernel one_slice = ready(4, kMriq, 9, 1 << 20);
+  ReadyKernel one_grid_slice = ready(4, kMriq, 9, 1 << 20);
   ReadyKernel unknown = ready(5, kNoShape, 9, 0);
-  const std::vector<ReadyKernel> all = {ready(1, kMriq), ready(2, kSad), brief, one_slice, unknown};
+  const std::vector<ReadyKernel> all = {ready(1, kMriq), ready(2, kSad), brief, one_grid_slice, unknown};
   const Plan got = plan("kernelet", all);
   EXPECT_EQ(ids(got), (Ids{1, 2, 3, 4, 5}));
   for (const Part& part : got.parts) EXPECT_EQ(part.slice > 0, part.kernel <= 2);

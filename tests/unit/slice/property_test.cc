@@ -38,7 +38,7 @@ class Chaos {
       }
       pump();
       ASSERT_FALSE(flying_.empty()) << "calls are left, and nothing is in flight";
-      end_slice(0);
+      end_grid_slice(0);
     }
     EXPECT_EQ(scheduler_->queues().waiting(), 0u);
     EXPECT_TRUE(scheduler_->queues().ready().empty());
@@ -53,7 +53,7 @@ class Chaos {
     bool copied;
     int slices = 0;
   };
-  struct Slice {
+  struct GridSlice {
     KernelId id;
     Range range;
   };
@@ -70,9 +70,9 @@ class Chaos {
       const KernelId id = any();
       EXPECT_EQ(scheduler_->departure(id, now_), Error::kNone);
       calls_.erase(id);
-      std::erase_if(flying_, [id](const Slice& slice) { return slice.id == id; });
+      std::erase_if(flying_, [id](const GridSlice& slice) { return slice.id == id; });
     } else if (dice < 46) {
-      EXPECT_NE(scheduler_->slice_done(random_(), random_(), now_), Error::kNone);
+      EXPECT_NE(scheduler_->grid_slice_done(random_(), random_(), now_), Error::kNone);
       EXPECT_NE(scheduler_->departure(~KernelId{0}, now_), Error::kNone);
     } else if (dice < 48) {
       scheduler_->replan();
@@ -81,10 +81,10 @@ class Chaos {
       profile.block_ns *= 0.5 + static_cast<double>(random_() % 100) / 100;
       EXPECT_EQ(model_.update(shape, profile), Error::kNone);
     } else if (dice < 52 && !flying_.empty()) {
-      const Slice& slice = flying_[random_() % flying_.size()];
+      const GridSlice& slice = flying_[random_() % flying_.size()];
       EXPECT_EQ(scheduler_->progress(slice.id, random_() % 100000), Error::kNone);
     } else if (!flying_.empty()) {
-      end_slice(random_() % flying_.size());
+      end_grid_slice(random_() % flying_.size());
     }
   }
 
@@ -121,12 +121,12 @@ class Chaos {
     ASSERT_EQ(any_ready, !flying_.empty());
   }
 
-  void end_slice(std::size_t index) {
-    const Slice slice = flying_[index];
+  void end_grid_slice(std::size_t index) {
+    const GridSlice slice = flying_[index];
     flying_.erase(flying_.begin() + static_cast<std::ptrdiff_t>(index));
     Known& call = calls_.at(slice.id);
     bool over = false;
-    ASSERT_EQ(scheduler_->slice_done(slice.id, slice.range.first, now_, &over), Error::kNone);
+    ASSERT_EQ(scheduler_->grid_slice_done(slice.id, slice.range.first, now_, &over), Error::kNone);
     call.done += slice.range.blocks;
     --call.slices;
     ASSERT_EQ(over, call.done == call.blocks);
@@ -143,7 +143,7 @@ class Chaos {
   std::vector<ShapeId> shapes_;
   std::unique_ptr<CoScheduler> scheduler_;
   std::map<KernelId, Known> calls_;
-  std::vector<Slice> flying_;
+  std::vector<GridSlice> flying_;
   KernelId next_ = 1;
   Time now_ = 0;
   int ended_ = 0;

@@ -23,10 +23,10 @@ TEST(Queues, ReadyWhenTheStreamsCopiesAndKernelsAreDone) {
   EXPECT_EQ(queues.take(1, 60).first, 0u);
   EXPECT_EQ(queues.take(1, 60).blocks, 40u);
   bool over = false;
-  EXPECT_EQ(queues.slice_done(1, 60, 6, &over), Error::kNone);
+  EXPECT_EQ(queues.grid_slice_done(1, 60, 6, &over), Error::kNone);
   EXPECT_FALSE(over);
-  EXPECT_EQ(queues.slice_done(1, 60, 6, &over), Error::kUnknownSlice);
-  EXPECT_EQ(queues.slice_done(1, 0, 7, &over), Error::kNone);
+  EXPECT_EQ(queues.grid_slice_done(1, 60, 6, &over), Error::kUnknownGridSlice);
+  EXPECT_EQ(queues.grid_slice_done(1, 0, 7, &over), Error::kNone);
   EXPECT_TRUE(over);
   EXPECT_EQ(queues.find_ready(2)->ready_since, 7);
   EXPECT_EQ(queues.departure(2, 8), Error::kNone);
@@ -40,7 +40,7 @@ TEST(Queues, RefusesWhatCannotBe) {
   EXPECT_EQ(queues.arrival({.id = 1, .stream = 2, .blocks = 1}, 0), Error::kKnownKernel);
   EXPECT_EQ(queues.copies_done(9, 0), Error::kUnknownKernel);
   EXPECT_EQ(queues.progress(9, 0), Error::kUnknownKernel);
-  EXPECT_EQ(queues.slice_done(9, 0, 0, nullptr), Error::kUnknownKernel);
+  EXPECT_EQ(queues.grid_slice_done(9, 0, 0, nullptr), Error::kUnknownKernel);
   EXPECT_EQ(queues.progress(1, 1000), Error::kNone);
   EXPECT_EQ(queues.ready()[0].done, 0u);  // none of it was issued
 }

@@ -8,7 +8,7 @@
 namespace bandsaw::slice {
 namespace {
 
-// Launches until the search is over; how many they were. `sliced`: what they take in slices.
+// Launches until the search is over; how many they were. `sliced`: what they take in grid slices.
 int settle(ResidentTuner* tuner, const std::function<double(int)>& time, double sliced = 1e3) {
   int launches = 0;
   while (tuner->searches() && launches < 1000) {
@@ -63,7 +63,7 @@ TEST(ResidentTuner, HalfOfThemAreMeasuredInAnyCase) {
   EXPECT_EQ(tuner.best(), 500'000);
 }
 
-TEST(ResidentTuner, SlicesAreKeptWhereTheyAreFaster) {
+TEST(ResidentTuner, GridSlicesAreKeptWhereTheyAreFaster) {
   ResidentTuner tuner = eight();
   settle(&tuner, tea, 0.995);
   EXPECT_EQ(tuner.next(), 3);
@@ -72,7 +72,7 @@ TEST(ResidentTuner, SlicesAreKeptWhereTheyAreFaster) {
   EXPECT_EQ(tuner.next(), ResidentTuner::kSliced);
 }
 
-TEST(ResidentTuner, SlicesAreNotTriedWhereThereAreNone) {
+TEST(ResidentTuner, GridSlicesAreNotTriedWhereThereAreNone) {
   ResidentTuner tuner;
   tuner.fit(8, false);
   settle(&tuner, tea, 0.1);

@@ -56,7 +56,7 @@ TEST(Scenario, KerneletsMixesInEveryMode) {
 }
 
 // A short kernel every 5 ms beside long ones that fill the GPU.
-TEST(Scenario, ShortKernelsWaitForASliceAndNotForAKernel) {
+TEST(Scenario, ShortKernelsWaitForAGridSliceAndNotForAKernel) {
   double worst[2];
   for (const bool slices : {false, true}) {
     World world;

@@ -9,15 +9,15 @@ namespace {
 
 constexpr Blocks kWave = 8 * 132;
 
-// A kernel whose block takes `block`, and each slice `cost` beside; slices that do not fill the GPU take as long as if
-// they did. Some launches take up to ten times as long.
+// A kernel whose block takes `block`, and each grid slice `cost` beside; grid slices that do not fill the GPU take as
+// long as if they did. Some launches take up to ten times as long.
 struct Kernel {
   Blocks blocks;
   double block;
   double cost;
   double noise;
   Blocks filling = kWave / 2;
-  double slower = 1;  // in slices, of whatever size
+  double slower = 1;  // in grid slices, of whatever size
   double neighbour = 1;
   std::mt19937_64 random{7};
 
@@ -38,11 +38,11 @@ struct Kernel {
 // As on an H200: 28 ms, 100 waves.
 Kernel long_kernel(double cost) { return {.blocks = 100 * kWave, .block = 265, .cost = cost, .noise = 0.002}; }
 
-SliceTuner tuner_of(const Kernel& kernel) {
-  return SliceTuner({.blocks = kernel.blocks, .wave = kWave, .beside = 2, .overhead = kMicrosecond});
+GridSliceTuner tuner_of(const Kernel& kernel) {
+  return GridSliceTuner({.blocks = kernel.blocks, .wave = kWave, .beside = 2, .overhead = kMicrosecond});
 }
 
-void run(SliceTuner* tuner, Kernel* kernel, int launches) {
+void run(GridSliceTuner* tuner, Kernel* kernel, int launches) {
   for (int i = 0; i < launches; ++i) {
     const Blocks slice = tuner->next();
     tuner->observe(slice, kernel->run(slice));
@@ -50,7 +50,7 @@ void run(SliceTuner* tuner, Kernel* kernel, int launches) {
 }
 
 TEST(Tuner, AKernelThatWasShortFirstBeginsAnew) {
-  SliceTuner tuner({.blocks = 100 * kWave, .wave = kWave, .sms = 132, .beside = 2, .overhead = kMicrosecond});
+  GridSliceTuner tuner({.blocks = 100 * kWave, .wave = kWave, .sms = 132, .beside = 2, .overhead = kMicrosecond});
   tuner.observe(100 * kWave, 110 * kMicrosecond);  // by its arguments
   EXPECT_GT(tuner.next(), 10 * kWave);
   Kernel kernel = long_kernel(1e3);
@@ -58,25 +58,25 @@ TEST(Tuner, AKernelThatWasShortFirstBeginsAnew) {
   EXPECT_LE(tuner.next(), kWave);
 }
 
-TEST(MinimumSlice, KeepsTheOverheadWithinTheBound) {
-  SliceCost cost{.whole = 28 * kMillisecond, .overhead = 3 * kMicrosecond, .blocks = 42240, .wave = kWave};
-  const Blocks slice = minimum_slice(cost);
+TEST(MinimumGridSlice, KeepsTheOverheadWithinTheBound) {
+  GridSliceCost cost{.whole = 28 * kMillisecond, .overhead = 3 * kMicrosecond, .blocks = 42240, .wave = kWave};
+  const Blocks slice = minimum_grid_slice(cost);
   EXPECT_EQ(slice, 264u);  // 187 cuts allowed: 226 blocks, in rows of 132
-  EXPECT_EQ(minimum_slice(cost, 0.002) % kWave, 0u);
+  EXPECT_EQ(minimum_grid_slice(cost, 0.002) % kWave, 0u);
   cost.whole = 100 * kMicrosecond;
-  EXPECT_EQ(minimum_slice(cost), cost.blocks);  // not worth a cut
+  EXPECT_EQ(minimum_grid_slice(cost), cost.blocks);  // not worth a cut
   cost.whole = 0;
-  EXPECT_EQ(minimum_slice(cost), cost.blocks);
+  EXPECT_EQ(minimum_grid_slice(cost), cost.blocks);
 }
 
-TEST(MinimumSlice, NeverBreaksItsWord) {
+TEST(MinimumGridSlice, NeverBreaksItsWord) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 100000; ++i) {
-    const SliceCost cost{.whole = static_cast<Time>(random() % (100 * kMillisecond)),
-                         .overhead = static_cast<Time>(random() % (50 * kMicrosecond)),
-                         .blocks = random() % 1000000 + 1,
-                         .wave = 132 * (random() % 32 + 1)};
-    const Blocks slice = minimum_slice(cost);
+    const GridSliceCost cost{.whole = static_cast<Time>(random() % (100 * kMillisecond)),
+                             .overhead = static_cast<Time>(random() % (50 * kMicrosecond)),
+                             .blocks = random() % 1000000 + 1,
+                             .wave = 132 * (random() % 32 + 1)};
+    const Blocks slice = minimum_grid_slice(cost);
     ASSERT_GE(slice, 1u);
     ASSERT_LE(slice, cost.blocks);
     if (slice == cost.blocks) continue;
@@ -86,9 +86,9 @@ TEST(MinimumSlice, NeverBreaksItsWord) {
   }
 }
 
-TEST(SliceTuner, BeginsWithSlicesThatFillTheGpuTogether) {
+TEST(GridSliceTuner, BeginsWithGridSlicesThatFillTheGpuTogether) {
   Kernel kernel = long_kernel(500);
-  SliceTuner tuner = tuner_of(kernel);
+  GridSliceTuner tuner = tuner_of(kernel);
   EXPECT_EQ(tuner.next(), kernel.blocks);
   run(&tuner, &kernel, 1);
   EXPECT_EQ(tuner.next(), kWave / 2);
@@ -97,10 +97,10 @@ TEST(SliceTuner, BeginsWithSlicesThatFillTheGpuTogether) {
   EXPECT_LT(kernel.overhead(tuner.next()), kOverheadBound / 2);
 }
 
-TEST(SliceTuner, SettlesWithinTwentyLaunches) {
+TEST(GridSliceTuner, SettlesWithinTwentyLaunches) {
   for (const double cost : {1000.0, 5000.0, 20000.0, 60000.0}) {
     Kernel kernel = long_kernel(cost);
-    SliceTuner tuner = tuner_of(kernel);
+    GridSliceTuner tuner = tuner_of(kernel);
     run(&tuner, &kernel, 20);
     std::printf("%.0f us a slice: %.1f waves, %.2f %%\n", cost / 1000, static_cast<double>(tuner.next()) / kWave,
                 100 * kernel.overhead(tuner.next()));
@@ -111,10 +111,10 @@ TEST(SliceTuner, SettlesWithinTwentyLaunches) {
   }
 }
 
-TEST(SliceTuner, FindsTheLeastSliceThroughNoise) {
+TEST(GridSliceTuner, FindsTheLeastGridSliceThroughNoise) {
   for (const double noise : {0.0, 0.005, 0.01, 0.02}) {
     Kernel kernel{.blocks = 400 * kWave, .block = 30, .cost = 4000, .noise = noise};
-    SliceTuner tuner = tuner_of(kernel);
+    GridSliceTuner tuner = tuner_of(kernel);
     double lost = 0, blocks = 0;
     int count = 0;
     for (int i = 0; i < 20000; ++i) {
@@ -133,9 +133,9 @@ TEST(SliceTuner, FindsTheLeastSliceThroughNoise) {
   }
 }
 
-TEST(SliceTuner, ANeighbourDoesNotMakeSlicesLarger) {
+TEST(GridSliceTuner, ANeighbourDoesNotMakeGridSlicesLarger) {
   Kernel kernel = long_kernel(500);
-  SliceTuner tuner = tuner_of(kernel);
+  GridSliceTuner tuner = tuner_of(kernel);
   for (const double neighbour : {1.0, 1.8, 1.2, 1.0, 2.5}) {
     kernel.neighbour = neighbour;
     run(&tuner, &kernel, 40);
@@ -143,9 +143,9 @@ TEST(SliceTuner, ANeighbourDoesNotMakeSlicesLarger) {
   }
 }
 
-TEST(SliceTuner, NeighboursThatComeAndGoAreNotLaidToSlices) {
+TEST(GridSliceTuner, NeighboursThatComeAndGoAreNotLaidToGridSlices) {
   Kernel kernel = long_kernel(500);
-  SliceTuner tuner = tuner_of(kernel);
+  GridSliceTuner tuner = tuner_of(kernel);
   run(&tuner, &kernel, 20);
   std::mt19937_64 random(5);
   int whole = 0;
@@ -163,18 +163,18 @@ TEST(SliceTuner, NeighboursThatComeAndGoAreNotLaidToSlices) {
   EXPECT_LE(waves, 2);
 }
 
-TEST(SliceTuner, AFormThatIsSlowerByItselfIsGivenUp) {
+TEST(GridSliceTuner, AFormThatIsSlowerByItselfIsGivenUp) {
   Kernel kernel = long_kernel(500);
   kernel.slower = 1.25;
-  SliceTuner tuner = tuner_of(kernel);
+  GridSliceTuner tuner = tuner_of(kernel);
   run(&tuner, &kernel, 60);
   EXPECT_TRUE(tuner.hopeless());
   EXPECT_EQ(tuner.next(), kernel.blocks);
 }
 
-TEST(SliceTuner, GoesBackWhenSlicesHaveBecomeCheap) {
+TEST(GridSliceTuner, GoesBackWhenGridSlicesHaveBecomeCheap) {
   Kernel kernel = long_kernel(20000);
-  SliceTuner tuner = tuner_of(kernel);
+  GridSliceTuner tuner = tuner_of(kernel);
   run(&tuner, &kernel, 30);
   EXPECT_GE(tuner.next(), 4 * kWave);
   kernel.cost = 500;
@@ -182,10 +182,10 @@ TEST(SliceTuner, GoesBackWhenSlicesHaveBecomeCheap) {
   EXPECT_LE(tuner.next(), kWave);
 }
 
-TEST(SliceTuner, SlicesOneAfterTheOtherAreLarger) {
+TEST(GridSliceTuner, GridSlicesOneAfterTheOtherAreLarger) {
   Kernel kernel = long_kernel(30000);
   kernel.filling = kWave;
-  SliceTuner tuner = tuner_of(kernel);
+  GridSliceTuner tuner = tuner_of(kernel);
   run(&tuner, &kernel, 1);
   tuner.run_beside(1, 30 * kMicrosecond);
   EXPECT_GE(tuner.next(), 5 * kWave);
@@ -195,8 +195,8 @@ TEST(SliceTuner, SlicesOneAfterTheOtherAreLarger) {
   EXPECT_EQ(tuner.next(), kWave / 2);
 }
 
-TEST(SliceTuner, LearnsNothingFromNonsense) {
-  SliceTuner tuner({.blocks = 0, .wave = 0, .sms = 0});
+TEST(GridSliceTuner, LearnsNothingFromNonsense) {
+  GridSliceTuner tuner({.blocks = 0, .wave = 0, .sms = 0});
   EXPECT_EQ(tuner.next(), 1u);
   tuner.observe(0, 5);
   tuner.observe(1, 0);

@@ -57,7 +57,7 @@ inline std::vector<Blocks> minimums(const SimGpu& gpu, const std::vector<SimKern
   for (const SimKernel& kernel : kernels) {
     const auto blocks = static_cast<Blocks>(static_cast<double>(length) * gpu.solo_rate(kernel));
     const auto wave = static_cast<Blocks>(resident_blocks(gpu.gpu(), kernel.needs)) * gpu.gpu().sms;
-    all.push_back(minimum_slice(
+    all.push_back(minimum_grid_slice(
         {.whole = length, .overhead = kMicrosecond, .blocks = blocks, .wave = wave, .sms = gpu.gpu().sms}));
   }
   return all;

@@ -218,7 +218,7 @@ TEST_F(ApiTest, WithPolicyNoneSharesAreKeptAndPoliciesRefused) {
   ask("PATCH", {"scheduler"}, {{"policy", "fifo"}});
   EXPECT_EQ(code_, 409);
   EXPECT_EQ(ask("GET", {"scheduler"}), (json{{"policy", "none"}, {"planning", "mps"}}));
-  ask("POST", {"trace", "start"}, {{"seconds", 1}});  // MPS virtual GPUs have slices also then
+  ask("POST", {"trace", "start"}, {{"seconds", 1}});  // MPS virtual GPUs have grid slices also then
   EXPECT_EQ(code_, 200);
 }
 

@@ -13,7 +13,7 @@ using sched::kMillisecond;
 using sched::kSecond;
 using sched::Time;
 
-constexpr Time kSlice = 2 * kMillisecond;
+constexpr Time kTimeSlice = 2 * kMillisecond;
 
 EngineShares equal(int percent, int cap = 100) {
   EngineShares shares;
@@ -25,9 +25,9 @@ EngineShares equal(int percent, int cap = 100) {
 struct Runner {
   std::string vgpu;
   std::unique_ptr<GrantPage> grant_page = std::make_unique<GrantPage>();
-  Time length = kSlice;
+  Time length = kTimeSlice;
   double told = 1;       // part of the time that it admits
-  uint32_t at_once = 2;  // slices it wants in flight
+  uint32_t at_once = 2;  // time slices it wants in flight
   bool dead = false;
 
   std::deque<Time> running{};  // not yet ended, oldest first: when each is over
@@ -52,7 +52,7 @@ class ArbiterCoreTest : public testing::Test {
     core_->on_pending(runner.vgpu, now_);
     next_ = core_->run(now_);
   }
-  // The engine serves one slice after the other.
+  // The engine serves one time slice after the other.
   void begin(Runner& runner) {
     const Time start = std::max(now_, engine_free_);
     engine_free_ = start + runner.length;
@@ -128,7 +128,7 @@ TEST_F(ArbiterCoreTest, OneAloneAsksOnce) {
   EXPECT_NEAR(static_cast<double>(use(alone).busy_ns), 1e9, 2e7);
 }
 
-TEST_F(ArbiterCoreTest, SlicesLongerThanThePeriodAreChargedWhole) {
+TEST_F(ArbiterCoreTest, TimeSlicesLongerThanThePeriodAreChargedWhole) {
   make();
   Runner& alone = join("a", 30);
   alone.length = 45 * kMillisecond;
@@ -162,7 +162,7 @@ TEST_F(ArbiterCoreTest, SharesHoldBetweenTwo) {
   }
 }
 
-TEST_F(ArbiterCoreTest, TheMoreThereAreTheShorterTheirSlices) {
+TEST_F(ArbiterCoreTest, TheMoreThereAreTheShorterTheirTimeSlices) {
   make();
   Runner& first = join("a0", 6);
   run_until(now_ + 50 * kMillisecond);
@@ -212,7 +212,7 @@ TEST_F(ArbiterCoreTest, ADeadRunnerGivesItsGrantBack) {
   EXPECT_EQ(use(dies).waiting + use(dies).in_flight, 0u);
 }
 
-TEST_F(ArbiterCoreTest, AStoppedRunnerHoldsTheEngineForTheSliceTimeoutOnly) {
+TEST_F(ArbiterCoreTest, AStoppedRunnerHoldsTheEngineForTheTimeSliceTimeoutOnly) {
   make();
   Runner &stops = join("a", 50), &lives = join("b", 50);
   run_until(now_ + 100 * kMillisecond);

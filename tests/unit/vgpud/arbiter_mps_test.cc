@@ -34,7 +34,7 @@ TEST_F(ArbiterMpsTest, SharesHoldInEverySecond) {
   }
 }
 
-TEST_F(ArbiterMpsTest, LongAndShortSlicesAreBesideEachOther) {
+TEST_F(ArbiterMpsTest, LongAndShortGridSlicesAreBesideEachOther) {
   make();
   divides_ = false;
   Tenant &longer = join("a", 50, Sharing::kMps), &brief = join("b", 50, Sharing::kMps);

@@ -34,12 +34,12 @@ TEST(CoPlanner, WhoHasDrawnItsLastBlockMakesRoomForTheNext) {
   // It says so again, ends, and comes with its next launch.
   planner->snapshot(1, {}, 5 * kMs);
   EXPECT_TRUE(planner->run(5 * kMs).empty());
-  planner->slice_done(1, first[0].number, 3 * kMs, false, 5 * kMs);
+  planner->grid_slice_done(1, first[0].number, 3 * kMs, false, 5 * kMs);
   planner->snapshot(1, {}, 5 * kMs);
   EXPECT_TRUE(planner->run(5 * kMs).empty());
   ASSERT_TRUE(planner->ask(1, 10, resident_kernel(2, 77), 6 * kMs));
   EXPECT_TRUE(planner->run(6 * kMs).empty());
-  planner->slice_done(2, second[0].number, 3 * kMs, false, 7 * kMs);
+  planner->grid_slice_done(2, second[0].number, 3 * kMs, false, 7 * kMs);
   planner->snapshot(2, {}, 7 * kMs);
   EXPECT_EQ(planner->run(7 * kMs).size(), 1u);
 }

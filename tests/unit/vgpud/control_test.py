@@ -117,7 +117,7 @@ class TestControl(DaemonCase):
     def test_trace(self):
         self.ok("create", "web0", "--memory", "1G")
         file = self.folder / "trace.json"
-        assert "slices are in" in self.ok("trace", "-o", str(file), "--seconds", "0.1")
+        assert "time slices are in" in self.ok("trace", "-o", str(file), "--seconds", "0.1")
         assert isinstance(json.loads(file.read_text())["traceEvents"], list)
         self.refused(1, "cannot write", "trace", "-o", "/nonexistent/x", "--seconds", "0.1")
         self.refused(2, "", "trace", "--seconds", "0.1")

@@ -41,7 +41,7 @@ class FakeArbiter : public Arbiter {
   }
   PlanState plan() const override { return {}; }
   void start_trace() override { tracing_ = true; }
-  std::vector<SliceRecord> take_trace(uint64_t* lost) override {
+  std::vector<TimeSliceRecord> take_trace(uint64_t* lost) override {
     *lost = 7;
     tracing_ = false;
     return records_;
@@ -52,7 +52,7 @@ class FakeArbiter : public Arbiter {
   std::map<std::string, double> parts_;
   PlanningMode mode_ = PlanningMode::kMps;
   ArbiterOptions options_;
-  std::vector<SliceRecord> records_;
+  std::vector<TimeSliceRecord> records_;
   bool tracing_ = false;
 };
 

@@ -21,7 +21,7 @@ struct Tenant {
   double told = 1;  // part of the time that it admits
   uint32_t at_once = 2;
 
-  std::deque<double> running{};  // what is left of each slice, alone on the engine
+  std::deque<double> running{};  // what is left of each grid slice, alone on the engine
   Time head_since = 0;
   bool asking = false;
   uint64_t done = 0, charged = 0;

@@ -9,7 +9,7 @@
 
 namespace bandsaw {
 
-// A runner with one stream of launches of one kernel, each cut into slices of which two are in flight.
+// A runner with one stream of launches of one kernel, each cut into grid slices of which two are in flight.
 struct PlannedTenant {
   std::string name;
   slice::SimKernel kernel;
@@ -22,16 +22,16 @@ struct PlannedTenant {
   bool waits = false;                // for the end of each launch
   uint64_t launches = ~uint64_t{0};  // to come
 
-  struct Slice {
+  struct GridSlice {
     double left;
     uint64_t number;  // in the order of all
     int resident;
   };
-  std::deque<Slice> running{};
+  std::deque<GridSlice> running{};
   Time head_since = 0, reported = 0;
   bool asking = false;
   double done = 0;                // blocks
-  std::vector<uint64_t> granted;  // sizes of planned slices
+  std::vector<uint64_t> granted;  // sizes of planned grid slices
   std::vector<uint32_t> residents;
   uint64_t charged = 0;
 
@@ -105,7 +105,7 @@ class PlannedTest : public ArbiterFixture {
     blocks = std::min(blocks, tenant.left);
     tenant.left -= blocks;
     if (tenant.running.empty()) tenant.head_since = now_;
-    tenant.running.push_back({static_cast<double>(blocks), slices_++, resident});
+    tenant.running.push_back({static_cast<double>(blocks), grid_slices_++, resident});
   }
   void want(PlannedTenant& tenant) {
     if (tenant.stopped) return;
@@ -146,7 +146,7 @@ class PlannedTest : public ArbiterFixture {
   // Told that it is to have other residency, or that others want the engine.
   void maybe_stop(PlannedTenant& tenant) {
     if (tenant.form != OfferForm::kResident || tenant.running.empty() || tenant.left > 0) return;
-    PlannedTenant::Slice& slice = tenant.running.front();
+    PlannedTenant::GridSlice& slice = tenant.running.front();
     const Gate& gate = tenant.gate();
     const bool other = tenant.grant_page->planned && static_cast<int>(gate.resident) != slice.resident;
     if (gate.open || tenant.grant_page->no_arbiter || (!other && gate.no_waiters) ||
@@ -160,7 +160,7 @@ class PlannedTest : public ArbiterFixture {
   // How many blocks the resident ones of a pair have drawn.
   void report(PlannedTenant& tenant) {
     if (tenant.form != OfferForm::kResident || !tenant.reports || tenant.running.empty() || tenant.asking) return;
-    const PlannedTenant::Slice& slice = tenant.running.front();
+    const PlannedTenant::GridSlice& slice = tenant.running.front();
     if (slice.resident == 0 || now_ - std::max(tenant.reported, tenant.head_since) < 2 * kMillisecond) return;
     tenant.reported = now_;
     OfferFacts seen = facts(tenant);
@@ -172,15 +172,15 @@ class PlannedTest : public ArbiterFixture {
     tell(tenant);
   }
 
-  // Slices have what those that were issued before them leave of the SMs.
+  // Grid slices have what those that were issued before them leave of the SMs.
   std::vector<double> rates() {
     struct On {
       size_t tenant;
-      const PlannedTenant::Slice* slice;
+      const PlannedTenant::GridSlice* slice;
     };
     std::vector<On> on;
     for (size_t i = 0; i < tenants_.size(); ++i) {
-      for (const PlannedTenant::Slice& slice : tenants_[i]->running) on.push_back({i, &slice});
+      for (const PlannedTenant::GridSlice& slice : tenants_[i]->running) on.push_back({i, &slice});
     }
     std::sort(on.begin(), on.end(), [](const On& a, const On& b) { return a.slice->number < b.slice->number; });
     slice::Room room = slice::room_of(gpu_.gpu());
@@ -251,7 +251,7 @@ class PlannedTest : public ArbiterFixture {
   std::map<std::string, std::vector<double>> rates_;
   double beside_ = 1;  // times the speeds of kernels beside others: what no model knows of
   Time idle_ = 0;
-  uint64_t slices_ = 0;
+  uint64_t grid_slices_ = 0;
   std::vector<std::unique_ptr<PlannedTenant>> tenants_;
 };
 

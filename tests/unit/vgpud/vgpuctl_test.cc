@@ -89,12 +89,12 @@ TEST(ChromeTrace, HasATrackForEachVirtualGpuAndEngine) {
   for (const json& event : trace["traceEvents"]) {
     if (event["ph"] == "X") ++tracks[names.at({event["pid"], 0}) + " " + names.at({event["pid"], event["tid"]})];
   }
-  // The second slice overlaps the first, the third does not; the last did not wait.
+  // The second time slice overlaps the first, the third does not; the last did not wait.
   EXPECT_EQ(tracks, (std::map<std::string, int>{{"vGPU web0 compute", 2},
                                                 {"vGPU web0 compute 2", 1},
                                                 {"vGPU web0 compute queue", 3},
                                                 {"vGPU db\"0 copy out", 1}}));
-  EXPECT_EQ(trace["otherData"]["lost_slices"], 2);
+  EXPECT_EQ(trace["otherData"]["lost_time_slices"], 2);
 }
 
 TEST(ChromeTrace, TimesAreMicrosecondsAndTheArgumentsTellAll) {
@@ -108,7 +108,7 @@ TEST(ChromeTrace, TimesAreMicrosecondsAndTheArgumentsTellAll) {
   EXPECT_EQ(first["name"], "process 3");
 }
 
-TEST(ChromeTrace, ARowsSlicesNeverOverlap) {
+TEST(ChromeTrace, ARowsTimeSlicesNeverOverlap) {
   json taken = trace_example();
   taken["records"] = json::array();
   for (int i = 0; i < 300; ++i) {

@@ -1,4 +1,4 @@
-// Kernels to be cut into slices and to be run in persistent blocks: nvcc -arch=sm_80 -ptx
+// Kernels to be cut into grid slices and to be run in persistent blocks: nvcc -arch=sm_80 -ptx
 // Each writes `out`, of kOut words; what they write does not depend on the order of blocks unless said.
 #include <cstdint>
 

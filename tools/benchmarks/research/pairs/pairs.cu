@@ -64,9 +64,9 @@ Curve alone(const Bench& bench, Subject* subject) {
   return curve;
 }
 
-// Both in slices of as many blocks as they are to have on the SMs, each slice after the last one of its kernel: the
-// hardware gives no block of a kernel a place before all blocks of an earlier launch have one, so that one launch of
-// more blocks than are to be resident would keep the other kernel out.
+// Both in grid slices of as many blocks as they are to have on the SMs, each grid slice after the last one of its
+// kernel: the hardware gives no block of a kernel a place before all blocks of an earlier launch have one, so that one
+// launch of more blocks than are to be resident would keep the other kernel out.
 void together(const Bench& bench, Subject* a, const Curve& curve_a, int resident, Subject* b, const Curve& curve_b) {
   const int others = std::clamp(a->resident() - resident, 1, b->resident());
   const auto slices = [&](const Curve& curve, int count) {

@@ -16,13 +16,13 @@
 namespace bandsaw::runner {
 
 // A library or module, as far as rewriting needs it.
-struct SliceImage {
+struct KernelImage {
   std::shared_ptr<const KeptPtx> ptx;
   std::weak_ptr<Library> library;  // one of the two
   std::weak_ptr<Module> module;
   std::mutex mutex;
   std::map<std::string, uint64_t> managed;  // guarded by mutex: where the guest put managed variables
-  std::unordered_map<std::string, std::weak_ptr<struct SliceKernel>> kernels;  // guarded by the slicer's mutex
+  std::unordered_map<std::string, std::weak_ptr<struct KnownKernel>> kernels;  // guarded by the slicer's mutex
 
   // 0: it has none of that name.
   uint64_t variable(Device& device, const ContextRef& context, const std::string& name);
@@ -31,16 +31,16 @@ struct SliceImage {
 enum class CloneForm {
   kSlices,
   kResident,
-  kCounted,  // slices that count what they do
+  kCounted,  // grid slices that count what they do
 };
 
 // A rewritten kernel in one context.
-struct SliceClone {
+struct KernelClone {
   ModuleRef module;
   FunctionRef function;
   size_t first_at = 0, grid_at = 0;                   // in the parameters
   size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of resident blocks, instead of first_at
-  size_t counts_at = 0;                               // of counted slices
+  size_t counts_at = 0;                               // of counted grid slices
   bool whole_warps = false;
   bool persistent = false;
   ptx::InterBlockDependency dependency = ptx::InterBlockDependency::kAny;
@@ -51,7 +51,7 @@ struct SliceClone {
 
 // What is to be rewritten.
 struct CloneRequest {
-  std::shared_ptr<SliceImage> image;
+  std::shared_ptr<KernelImage> image;
   std::string kernel;
   Code original;
   ContextRef context;
@@ -60,21 +60,21 @@ struct CloneRequest {
 };
 
 // Thread-safe.
-class SliceCode {
+class KernelCloner {
  public:
   // `gpu`: compute capability, 90 for 9.0; 0: takes PTX for any GPU.
-  SliceCode(Device* device, uint32_t gpu) : device_(device), gpu_(gpu) {}
+  KernelCloner(Device* device, uint32_t gpu) : device_(device), gpu_(gpu) {}
 
-  std::shared_ptr<SliceImage> keep(std::span<const std::byte> image);
+  std::shared_ptr<KernelImage> keep(std::span<const std::byte> image);
   // Rewrites and loads; an error says why that kernel stays as it is. Takes long, and one is made after the other.
-  Result<std::shared_ptr<const SliceClone>> make(const CloneRequest& request);
+  Result<std::shared_ptr<const KernelClone>> make(const CloneRequest& request);
 
  private:
   struct Rewritten {
     std::string text, name;
     std::vector<ptx::BorrowedVariable> variables;
     std::vector<std::pair<size_t, size_t>> fields;  // offset and bytes of what is written beside the variables
-    SliceClone clone;
+    KernelClone clone;
 
     // What both forms have.
     template <typename Kernel>

@@ -1,4 +1,4 @@
-// How this process's kernels are cut into slices; handed down by vgpud through the session.
+// How this process's kernels are cut into grid slices; handed down by vgpud through the session.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 namespace bandsaw::runner {
 
 enum class SliceForm {
-  kAuto,      // resident blocks where vgpud plans how many lie on an SM, else slices
-  kSlices,    // pieces of the grid
+  kAuto,      // resident blocks where vgpud plans how many lie on an SM, else grid slices
+  kSlices,    // grid slices
   kResident,  // blocks that stay and draw the grid's from a counter ("persistent")
 };
 
-struct SliceSettings {
+struct SlicingSettings {
   bool enabled = false;
   uint64_t threshold_ns = 4'000'000;  // kernels that take longer are cut
-  uint32_t in_flight = 3;             // slices of one launch on the device at a time
-  // So long none of a launch's slices ends although they have begun, and its blocks are taken to wait for each other.
-  // 0: a multiple of what the kernel takes.
+  uint32_t in_flight = 3;             // grid slices of a launch on the device at a time
+  // So long none of a launch's grid slices ends although they have begun, and its blocks are taken to wait for each
+  // other. 0: a multiple of what the kernel takes.
   uint64_t timeout_ns = 0;
-  // For tests. Not 0: every launch is cut into slices of so many blocks from the first on, and its code is rewritten
-  // while the program waits.
+  // For tests. Not 0: every launch is cut into grid slices of so many blocks from the first on, and its code is
+  // rewritten while the program waits.
   uint64_t force_blocks = 0;
   SliceForm form = SliceForm::kAuto;
   bool count = true;     // what kernels do is counted, once each, where it is planned whose run beside each other
@@ -32,6 +32,6 @@ struct SliceSettings {
 
 // "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 form=auto count=1", any of them; what is absent
 // stays as it is.
-Status read_slice_settings(std::string_view text, SliceSettings* settings);
+Status read_slicing_settings(std::string_view text, SlicingSettings* settings);
 
 }  // namespace bandsaw::runner

@@ -1,4 +1,4 @@
-// How many blocks a slice of one kernel and shape has: as few as cost at most 2 % of the kernel's speed
+// How many blocks a grid slice of one kernel and shape has: as few as cost at most 2 % of the kernel's speed
 // (vgpu-sched/slice/tuner.h).
 #pragma once
 
@@ -8,30 +8,30 @@
 
 namespace bandsaw::runner {
 
-class SliceSize {
+class GridSliceSize {
  public:
   // `wave`: blocks that are resident at once.
-  SliceSize(uint64_t blocks, uint64_t wave, uint32_t sms);
+  GridSliceSize(uint64_t blocks, uint64_t wave, uint32_t sms);
 
   // All of them: it is to run whole, for now.
   uint64_t blocks() const { return tuner_.next(); }
   // The next launch is to be whole and measured: what the last whole ones took may say nothing of today.
   bool wants_whole() const { return tuner_.compares(); }
-  // Its rewritten form is slower by more than slices cost, again and again beside whole launches of the same time.
+  // Its rewritten form is slower by more than grid slices cost, again and again beside whole launches of the same time.
   bool hopeless() const { return tuner_.hopeless(); }
 
-  // So many slices of a launch are on the device at a time; not `apart`: one begins when the one before has ended.
+  // So many grid slices of a launch are on the device at a time; not `apart`: one begins when the one before has ended.
   void run_beside(uint32_t slices, bool apart);
   // A whole launch took so long.
   void learn_whole(uint64_t nanoseconds) { tuner_.observe(blocks_, static_cast<slice::Time>(nanoseconds)); }
-  // A launch through slices of so many blocks did, first to last, and its gate was never closed meanwhile.
+  // A launch through grid slices of so many blocks did, first to last, and its gate was never closed meanwhile.
   void learn_sliced(uint64_t slice, uint64_t nanoseconds) {
     if (slice < blocks_) tuner_.observe(slice, static_cast<slice::Time>(nanoseconds));
   }
 
  private:
   const uint64_t blocks_;
-  slice::SliceTuner tuner_;
+  slice::GridSliceTuner tuner_;
 };
 
 }  // namespace bandsaw::runner

@@ -10,14 +10,14 @@
 namespace bandsaw::runner {
 
 // For one thread.
-class SliceTimer {
+class StreamTimer {
  public:
   using Measured = std::function<void(uint64_t nanoseconds)>;
   struct Span {
     EventRef start;
   };
 
-  explicit SliceTimer(Device* device) : device_(device) {}
+  explicit StreamTimer(Device* device) : device_(device) {}
 
   // Around work that the stream, which does not capture, gets next. False: too much is being measured, or it cannot be.
   bool begin(const ContextRef& context, const StreamRef& stream, Span* span);

@@ -1,4 +1,4 @@
-#include "backend/runner/slicing/slice_stats.h"
+#include "backend/runner/slicing/slicing_stats.h"
 
 #include <algorithm>
 
@@ -6,13 +6,13 @@
 
 namespace bandsaw::runner {
 
-void SliceStats::refused(std::string_view kernel, std::string_view reason) {
-  spdlog::info("{} is not cut into slices: {}", kernel.substr(0, 200), reason.substr(0, 400));
+void SlicingStats::refused(std::string_view kernel, std::string_view reason) {
+  spdlog::info("{} is not cut into grid slices: {}", kernel.substr(0, 200), reason.substr(0, 400));
   std::lock_guard lock(mutex_);
   auto& places = counters().refused;
-  SliceReason* place = &places.back();
+  SlicingRefusal* place = &places.back();
   const std::string_view text = reason.substr(0, sizeof(place->text) - 1);
-  for (SliceReason& candidate : places) {
+  for (SlicingRefusal& candidate : places) {
     const bool same = text == candidate.text;
     if (!same && candidate.text[0] != '\0' && &candidate != &places.back()) continue;
     place = &candidate;

@@ -1,4 +1,4 @@
-// A launch under way in pieces. Part of the slicer.
+// A launch under way in grid slices. Part of the slicer.
 #pragma once
 
 #include <array>
@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "backend/control/gate_link.h"
+#include "backend/runner/slicing/grid_slice_tracks.h"
 #include "backend/runner/slicing/slice_cell.h"
-#include "backend/runner/slicing/slice_tracks.h"
 #include "backend/runner/slicing/slicer.h"
 
 namespace bandsaw::runner {
@@ -16,7 +16,7 @@ namespace bandsaw::runner {
 struct Slicer::Flight {
   static constexpr size_t kTracksMost = kGateDepthMax + 1;  // as many as may be in flight, and one for what is left
 
-  std::atomic<uint32_t> slices{0};
+  std::atomic<uint32_t> launches{0};                          // on the device: grid slices, or persistent blocks
   std::array<std::atomic<uint32_t>, kTracksMost> on_track{};  // of them
   std::atomic<bool> failed{false}, probing{false};
   std::atomic<int64_t> seen_ns{0};  // when it was looked at last what had been drawn
@@ -31,31 +31,31 @@ struct Slicer::Run {
 
   Caller caller;
   StreamRef stream;
-  SliceKernelRef kernel;
-  std::shared_ptr<SliceShape> shape;  // null if nothing is measured
-  std::shared_ptr<const SliceClone> clone;
-  Code code;     // as launched
-  Launch slice;  // `parameters` views the next
+  KnownKernelRef kernel;
+  std::shared_ptr<LaunchShape> shape;  // null if nothing is measured
+  std::shared_ptr<const KernelClone> clone;
+  Code code;      // as launched
+  Launch launch;  // `parameters` views the next
   std::vector<std::byte> parameters;
   std::array<uint32_t, 3> grid{};  // as launched
   uint64_t next = 0, total = 0, step = 1;
-  uint64_t size = 0;       // of a slice, as it was chosen for its shape
+  uint64_t size = 0;       // of a grid slice, as it was chosen for its shape
   uint64_t call = 0;       // of its offers; 0: there is none yet
   bool held_up = false;    // by the gate, or by itself: its time says nothing
-  std::optional<int> way;  // as SliceShape::residents said; none: it was not asked, or is not followed
+  std::optional<int> way;  // as LaunchShape::residents said; none: it was not asked, or is not followed
   bool paired = false;     // others were planned beside it
   bool alone = false;      // it is to run alone, if that is planned
-  bool turns = false;      // when the slices in flight have ended: to resident blocks, or
-  std::shared_ptr<const SliceClone> next_clone;  // to this, when its first slice has been counted
-  std::shared_ptr<SliceCell> counts;             // where it is
-  bool counted = false;                          // its time says nothing
-  SliceTimer::Span span;
+  bool turns = false;      // when the grid slices in flight have ended: to resident blocks, or
+  std::shared_ptr<const KernelClone> next_clone;  // to this, when its first grid slice has been counted
+  std::shared_ptr<SliceCell> counts;              // where it is
+  bool counted = false;                           // its time says nothing
+  StreamTimer::Span span;
   std::shared_ptr<Flight> flight;
-  std::shared_ptr<SliceTracks> tracks;           // null: it has the program's stream only
-  uint32_t most_tracks = 1, most_in_flight = 1;  // how many of its slices may run beside each other, or be queued
-  size_t track = 0;                              // of the next slice
-  bool stuck = false;                            // its pieces did not end, and all that was left has been issued
-  uint32_t begun = 0, landed = 0;                // slices
+  std::shared_ptr<GridSliceTracks> tracks;       // null: it has the program's stream only
+  uint32_t most_tracks = 1, most_in_flight = 1;  // how many of its grid slices may run beside each other, or be queued
+  size_t track = 0;                              // of the next grid slice
+  bool stuck = false;                            // its grid slices did not end, and all that was left has been issued
+  uint32_t begun = 0, landed = 0;                // grid slices
   Clock::time_point moved;                       // when one of them last did
 
   // Of resident blocks: `step` is how many, `next` how many have been drawn.

@@ -1,16 +1,16 @@
-#include "backend/runner/slicing/slice_tracks.h"
+#include "backend/runner/slicing/grid_slice_tracks.h"
 
 #include <algorithm>
 
 namespace bandsaw::runner {
 
-SliceTracks::~SliceTracks() {
+GridSliceTracks::~GridSliceTracks() {
   for (const Side& side : sides_) {
     if (side.stream) device_->stream_destroy(side.stream);
   }
 }
 
-CUresult SliceTracks::fork(const StreamRef& stream) {
+CUresult GridSliceTracks::fork(const StreamRef& stream) {
   forked_ = stream;
   for (Side& side : sides_) side.used = false;
   CUresult result = CUDA_SUCCESS;
@@ -20,7 +20,7 @@ CUresult SliceTracks::fork(const StreamRef& stream) {
   return result;
 }
 
-StreamRef SliceTracks::at(size_t track) {
+StreamRef GridSliceTracks::at(size_t track) {
   if (track == 0) return forked_;
   if (!fork_) return nullptr;
   if (sides_.size() < track) sides_.resize(track);
@@ -35,7 +35,7 @@ StreamRef SliceTracks::at(size_t track) {
   return side.stream;
 }
 
-CUresult SliceTracks::join() {
+CUresult GridSliceTracks::join() {
   CUresult worst = CUDA_SUCCESS;
   for (Side& side : sides_) {
     if (!std::exchange(side.used, false)) continue;
@@ -47,9 +47,9 @@ CUresult SliceTracks::join() {
   return worst;
 }
 
-bool SliceTracks::has_begun() const { return !fork_ || device_->event_query(fork_) != CUDA_ERROR_NOT_READY; }
+bool GridSliceTracks::has_begun() const { return !fork_ || device_->event_query(fork_) != CUDA_ERROR_NOT_READY; }
 
-std::shared_ptr<SliceTracks> SliceTracksPool::take(const ContextRef& context, const StreamRef& stream) {
+std::shared_ptr<GridSliceTracks> GridSliceTracksPool::take(const ContextRef& context, const StreamRef& stream) {
   kept_.remove_if([](const auto& tracks) { return tracks->context_.expired() || tracks->stream_.expired(); });
   const auto same = std::find_if(kept_.begin(), kept_.end(), [&](const auto& tracks) {
     return tracks->stream_.lock() == stream && tracks->context_.lock() == context && !tracks->forked_;
@@ -57,13 +57,13 @@ std::shared_ptr<SliceTracks> SliceTracksPool::take(const ContextRef& context, co
   if (same != kept_.end()) {
     kept_.splice(kept_.begin(), kept_, same);
   } else {
-    kept_.push_front(std::make_shared<SliceTracks>(device_, context, stream));
+    kept_.push_front(std::make_shared<GridSliceTracks>(device_, context, stream));
     if (kept_.size() > kMost) kept_.pop_back();
   }
   return kept_.front();
 }
 
-void SliceTracksPool::forget(const Context* context) {
+void GridSliceTracksPool::forget(const Context* context) {
   kept_.remove_if([&](const auto& tracks) { return tracks->context_.lock().get() == context; });
 }
 

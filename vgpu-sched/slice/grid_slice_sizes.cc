@@ -1,4 +1,4 @@
-#include "vgpu-sched/slice/slice_sizes.h"
+#include "vgpu-sched/slice/grid_slice_sizes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ Blocks whole_rows(double blocks, int sms) {
 
 }  // namespace
 
-Part slices_alone(const CoRunModel& model, const ReadyKernel& kernel) {
+Part grid_slices_alone(const CoRunModel& model, const ReadyKernel& kernel) {
   Part part{.kernel = kernel.id};
   if (kernel.minimum == 0) return part;
   const Fit* fit = model.fit(kernel.shape);
@@ -44,8 +44,8 @@ std::vector<Ratio> ratios_of(const GpuModel& gpu, const Fit& a, const Fit& b, in
   return some;
 }
 
-Slices balanced_slices(const GpuModel& gpu, const Fit& a, int resident_a, Blocks minimum_a, const Fit& b,
-                       int resident_b, Blocks minimum_b, const PairForecast& forecast) {
+GridSlices balanced_grid_slices(const GpuModel& gpu, const Fit& a, int resident_a, Blocks minimum_a, const Fit& b,
+                                int resident_b, Blocks minimum_b, const PairForecast& forecast) {
   double blocks_a = static_cast<double>(resident_a) * gpu.sms;
   double blocks_b = static_cast<double>(resident_b) * gpu.sms;
   const double time_a = blocks_a * a.profile.block_ns / std::max(forecast.speed_a, 1e-3);
@@ -53,7 +53,7 @@ Slices balanced_slices(const GpuModel& gpu, const Fit& a, int resident_a, Blocks
   const double ratio = std::clamp(time_b / time_a, 1 / kLongestSlice, kLongestSlice);
   if (ratio > 1) blocks_a *= ratio;
   if (ratio < 1) blocks_b /= ratio;
-  // What a slice costs is to be a part of its time: beside another, fewer blocks take as long.
+  // What a grid slice costs is to be a part of its time: beside another, fewer blocks take as long.
   const double least_a = static_cast<double>(minimum_a) * std::clamp(forecast.speed_a, 0.0, 1.0);
   const double least_b = static_cast<double>(minimum_b) * std::clamp(forecast.speed_b, 0.0, 1.0);
   const double scale = std::max({1.0, least_a / blocks_a, least_b / blocks_b});

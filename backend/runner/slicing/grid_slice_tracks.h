@@ -1,5 +1,5 @@
-// Streams beside a stream of the program's, on which slices of a launch run, so that one fills the device while the one
-// before it ends. They begin after what the program's stream has been given, and it goes on after them.
+// Streams beside a stream of the program's, on which grid slices of a launch run, so that one fills the device while
+// the one before it ends. They begin after what the program's stream has been given, and it goes on after them.
 #pragma once
 
 #include <list>
@@ -11,12 +11,12 @@
 namespace bandsaw::runner {
 
 // The tracks of one launch; the first is the program's stream itself.
-class SliceTracks {
+class GridSliceTracks {
  public:
-  SliceTracks(Device* device, ContextRef context, const StreamRef& stream)
+  GridSliceTracks(Device* device, ContextRef context, const StreamRef& stream)
       : device_(device), context_(std::move(context)), stream_(stream) {}
-  ~SliceTracks();
-  SliceTracks(const SliceTracks&) = delete;
+  ~GridSliceTracks();
+  GridSliceTracks(const GridSliceTracks&) = delete;
 
   // Marks where the stream is: what is put on other tracks comes after that. An error leaves only the stream.
   CUresult fork(const StreamRef& stream);
@@ -28,7 +28,7 @@ class SliceTracks {
   bool has_begun() const;
 
  private:
-  friend class SliceTracksPool;
+  friend class GridSliceTracksPool;
   struct Side {
     StreamRef stream;
     EventRef end;
@@ -44,19 +44,19 @@ class SliceTracks {
 };
 
 // Keeps tracks for the next launch on the same stream. For one thread.
-class SliceTracksPool {
+class GridSliceTracksPool {
  public:
-  explicit SliceTracksPool(Device* device) : device_(device) {}
+  explicit GridSliceTracksPool(Device* device) : device_(device) {}
 
   // Never null. Of streams that have gone, and of those used longest ago, nothing is kept.
-  std::shared_ptr<SliceTracks> take(const ContextRef& context, const StreamRef& stream);
+  std::shared_ptr<GridSliceTracks> take(const ContextRef& context, const StreamRef& stream);
   void forget(const Context* context);
 
  private:
   static constexpr size_t kMost = 16;
 
   Device* const device_;
-  std::list<std::shared_ptr<SliceTracks>> kept_;  // the one used last comes first
+  std::list<std::shared_ptr<GridSliceTracks>> kept_;  // the one used last comes first
 };
 
 }  // namespace bandsaw::runner

@@ -9,11 +9,11 @@
 namespace bandsaw::runner {
 
 // Thread-safe. `usage_page` outlives it.
-class SliceStats {
+class SlicingStats {
  public:
-  explicit SliceStats(UsagePageView* usage_page) : usage_page_(usage_page) {}
+  explicit SlicingStats(UsagePageView* usage_page) : usage_page_(usage_page) {}
 
-  SliceCounters& counters() { return usage_page_->slot().slices; }
+  SlicingCounters& counters() { return usage_page_->slot().slicing; }
   // One more kernel stays whole, in words for people; the caller sees to it that each is counted once.
   void refused(std::string_view kernel, std::string_view reason);
 

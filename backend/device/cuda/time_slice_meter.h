@@ -1,6 +1,6 @@
-// How long the GPU works on the slices of a process: in each stream that a slice touches, an event before its first and
-// one after its last work; the slice's time is that in which at least one of its streams was between the two, less
-// what has been counted to slices that ran beside it and ended before.
+// How long the GPU works on the time slices of a process: in each stream that a time slice touches, an event before its
+// first and one after its last work; the time slice's time is that in which at least one of its streams was between the
+// two, less what has been counted to time slices that ran beside it and ended before.
 #pragma once
 
 #include <array>
@@ -29,21 +29,21 @@ class CoveredTime {
   std::vector<std::pair<double, double>> spans_;  // in order, apart
 };
 
-// Thread-safe. Outlives every slice it has begun.
-class SliceMeter {
+// Thread-safe. Outlives every time slice it has begun.
+class TimeSliceMeter {
  public:
-  // `host` is charged each slice's time and bytes.
-  SliceMeter(DriverRef driver, Completions* completions, DeviceHost* host);
-  ~SliceMeter();
+  // `host` is charged each time slice's time and bytes.
+  TimeSliceMeter(DriverRef driver, Completions* completions, DeviceHost* host);
+  ~TimeSliceMeter();
 
   void begin(unsigned engine);
-  void end(unsigned engine, SliceDone done);
+  void end(unsigned engine, TimeSliceDone done);
   // Before work for the engine is put on a stream that does not capture, and whose context is current.
   void touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes);
   // Before a stream, or a context with its streams, is destroyed or may capture: nothing can be measured there then.
   void leave(const std::shared_ptr<CudaStream>& stream);
   void leave(const CudaContextRef& context);
-  // For work that another thread will wait for: the slice lasts until this is let go, and is charged for so long.
+  // For work that another thread will wait for: the time slice lasts until this is let go, and is charged for so long.
   std::shared_ptr<void> hold(unsigned engine, uint64_t bytes);
 
  private:
@@ -51,22 +51,22 @@ class SliceMeter {
     std::shared_ptr<CudaStream> stream;
     CUevent start = nullptr, end = nullptr;
   };
-  struct Slice;
-  using SliceRef = std::shared_ptr<Slice>;
+  struct TimeSlice;
+  using TimeSliceRef = std::shared_ptr<TimeSlice>;
 
-  void close(const SliceRef& slice, Part& part);
+  void close(const TimeSliceRef& slice, Part& part);
   template <class Matches>
   void close_if(Matches matches);
   double busy_ms(const CudaContextRef& context, std::vector<Part>& parts, unsigned engine);
-  uint64_t busy_ns(Slice& slice);
-  void finish(Slice& slice);
+  uint64_t busy_ns(TimeSlice& slice);
+  void finish(TimeSlice& slice);
 
   const DriverRef driver_;
   Completions* const completions_;
   DeviceHost* const host_;
   EventPool events_;
   std::mutex mutex_;
-  std::array<SliceRef, kEngineCount> open_;  // guarded by mutex_
+  std::array<TimeSliceRef, kEngineCount> open_;  // guarded by mutex_
 
   // What has been counted, in milliseconds after an event that is kept for it.
   struct Counted {

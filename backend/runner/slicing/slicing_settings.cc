@@ -1,4 +1,4 @@
-#include "backend/runner/slicing/slice_settings.h"
+#include "backend/runner/slicing/slicing_settings.h"
 
 #include <charconv>
 
@@ -21,7 +21,7 @@ bool read_form(std::string_view text, SliceForm* form) {
   return text == "auto" || text == "slice" || text == "persistent";
 }
 
-bool read_one(std::string_view key, std::string_view value, SliceSettings* settings) {
+bool read_one(std::string_view key, std::string_view value, SlicingSettings* settings) {
   uint64_t number = 0;
   if (key == "form") return read_form(value, &settings->form);
   if (key == "enabled" && read_number(value, 0, 1, &number)) {
@@ -44,7 +44,7 @@ bool read_one(std::string_view key, std::string_view value, SliceSettings* setti
 
 }  // namespace
 
-Status read_slice_settings(std::string_view text, SliceSettings* settings) {
+Status read_slicing_settings(std::string_view text, SlicingSettings* settings) {
   while (!text.empty()) {
     const std::string_view word = text.substr(0, text.find(' '));
     text.remove_prefix(std::min(word.size() + 1, text.size()));

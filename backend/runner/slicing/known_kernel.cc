@@ -1,4 +1,4 @@
-#include "backend/runner/slicing/slice_kernel.h"
+#include "backend/runner/slicing/known_kernel.h"
 
 #include <algorithm>
 
@@ -13,25 +13,25 @@ constexpr uint32_t kAloneMost = 32;
 
 }  // namespace
 
-std::array<uint32_t, 7> SliceShape::key_of(const Launch& launch) {
+std::array<uint32_t, 7> LaunchShape::key_of(const Launch& launch) {
   return {launch.grid[0],  launch.grid[1],  launch.grid[2],     launch.block[0],
           launch.block[1], launch.block[2], launch.shared_bytes};
 }
 
-SliceShape::SliceShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms)
+LaunchShape::LaunchShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms)
     : key(key_of(launch)), blocks(its_blocks), wave(its_wave), size(blocks, wave, sms) {}
 
-void SliceShape::learn_whole(uint64_t nanoseconds) {
+void LaunchShape::learn_whole(uint64_t nanoseconds) {
   typical_ns = typical_ns == 0 ? nanoseconds : (3 * typical_ns + nanoseconds) / 4;
   size.learn_whole(nanoseconds);
 }
 
-bool SliceShape::wants_alone() {
+bool LaunchShape::wants_alone() {
   if (!residents.searches()) alone = 0;
   return residents.searches() && alone++ < kAloneMost;
 }
 
-void SliceShape::learn_cut(uint64_t slice, std::optional<int> way, uint64_t nanoseconds) {
+void LaunchShape::learn_cut(uint64_t slice, std::optional<int> way, uint64_t nanoseconds) {
   // It got shorter, or the first measurement had more in it than the kernel.
   if (nanoseconds < typical_ns) typical_ns = (3 * typical_ns + nanoseconds) / 4;
   if (slice != 0) size.learn_sliced(slice, nanoseconds);
@@ -44,16 +44,16 @@ void SliceShape::learn_cut(uint64_t slice, std::optional<int> way, uint64_t nano
   }
 }
 
-std::shared_ptr<SliceShape> SliceKernel::find_shape(const Launch& launch) const {
-  const auto key = SliceShape::key_of(launch);
+std::shared_ptr<LaunchShape> KnownKernel::find_shape(const Launch& launch) const {
+  const auto key = LaunchShape::key_of(launch);
   for (const auto& shape : shapes) {
     if (shape->key == key) return shape;
   }
   return nullptr;
 }
 
-std::shared_ptr<SliceClonePlace> SliceKernel::find_clone(const Context* context, bool one_dimensional,
-                                                         CloneForm form) const {
+std::shared_ptr<KernelClonePlace> KnownKernel::find_clone(const Context* context, bool one_dimensional,
+                                                          CloneForm form) const {
   const auto found = std::find_if(clones.begin(), clones.end(), [&](const auto& place) {
     const CloneRequest& request = place->request;
     return request.context.get() == context && request.one_dimensional == one_dimensional && request.form == form;

@@ -1,4 +1,4 @@
-// What a slice is said to have taken, with a driver whose streams have clocks of their own.
+// What a time slice is said to have taken, with a driver whose streams have clocks of their own.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-#include "backend/device/cuda/slice_meter.h"
+#include "backend/device/cuda/time_slice_meter.h"
 
 namespace bandsaw::cuda {
 namespace {
@@ -63,9 +63,9 @@ struct Host final : DeviceHost {
   std::atomic<uint64_t> time[kEngineCount]{}, moved[kEngineCount]{};
 };
 
-class SliceMeterTest : public testing::Test {
+class TimeSliceMeterTest : public testing::Test {
  protected:
-  SliceMeterTest() {
+  TimeSliceMeterTest() {
     std::lock_guard lock(clocks().mutex);
     clocks().streams.clear();
     clocks().events.clear();
@@ -90,10 +90,10 @@ class SliceMeterTest : public testing::Test {
   CudaContextRef context_ = std::make_shared<CudaContext>(nullptr, true);
   Host host_;
   Completions completions_{driver_};
-  SliceMeter meter_{driver_, &completions_, &host_};
+  TimeSliceMeter meter_{driver_, &completions_, &host_};
 };
 
-TEST_F(SliceMeterTest, OneStreamFromItsFirstToItsLastWork) {
+TEST_F(TimeSliceMeterTest, OneStreamFromItsFirstToItsLastWork) {
   const auto one = stream(1);
   clocks().streams[one->handle] = 1000;
   meter_.begin(kCompute);
@@ -103,7 +103,7 @@ TEST_F(SliceMeterTest, OneStreamFromItsFirstToItsLastWork) {
   EXPECT_EQ(host_.moved[kCompute], 40u);
 }
 
-TEST_F(SliceMeterTest, StreamsThatOverlapAreCountedOnce) {
+TEST_F(TimeSliceMeterTest, StreamsThatOverlapAreCountedOnce) {
   const auto one = stream(1), other = stream(2), later = stream(3);
   clocks().streams[other->handle] = 60;  // 40 of its 80 beside the first one's 100
   clocks().streams[later->handle] = 500;
@@ -114,7 +114,7 @@ TEST_F(SliceMeterTest, StreamsThatOverlapAreCountedOnce) {
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 150e3, 1e3);
 }
 
-TEST_F(SliceMeterTest, SlicesThatOverlapAreCountedOnce) {
+TEST_F(TimeSliceMeterTest, TimeSlicesThatOverlapAreCountedOnce) {
   const auto one = stream(1), other = stream(2);
   clocks().streams[other->handle] = 90;
   meter_.begin(kCompute);
@@ -131,7 +131,7 @@ TEST_F(SliceMeterTest, SlicesThatOverlapAreCountedOnce) {
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 50e3, 1e3);
 }
 
-TEST_F(SliceMeterTest, WhatEndedInTheMiddleTakesNothingFromTheRest) {
+TEST_F(TimeSliceMeterTest, WhatEndedInTheMiddleTakesNothingFromTheRest) {
   const auto one = stream(1), other = stream(2);
   clocks().streams[other->handle] = 400;
   for (int i = 0; i < 5; ++i) {
@@ -145,7 +145,7 @@ TEST_F(SliceMeterTest, WhatEndedInTheMiddleTakesNothingFromTheRest) {
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 950e3, 1e3);
 }
 
-TEST_F(SliceMeterTest, EnginesAreApartAndEventsAreUsedAgain) {
+TEST_F(TimeSliceMeterTest, EnginesAreApartAndEventsAreUsedAgain) {
   const auto one = stream(1);
   const uint64_t before = clocks().made;
   for (int i = 0; i < 100; ++i) {
@@ -160,13 +160,13 @@ TEST_F(SliceMeterTest, EnginesAreApartAndEventsAreUsedAgain) {
   EXPECT_LE(clocks().made - before, 16u);
 }
 
-TEST_F(SliceMeterTest, NothingIsNothing) {
+TEST_F(TimeSliceMeterTest, NothingIsNothing) {
   EXPECT_EQ(end(kCopyOut), 0u);
   meter_.begin(kCopyOut);
   EXPECT_EQ(end(kCopyOut), 0u);
 }
 
-TEST_F(SliceMeterTest, AFailureEndsTheSliceToo) {
+TEST_F(TimeSliceMeterTest, AFailureEndsTheTimeSliceToo) {
   const auto one = stream(1);
   meter_.begin(kCompute);
   work(kCompute, one, 100);
@@ -174,7 +174,7 @@ TEST_F(SliceMeterTest, AFailureEndsTheSliceToo) {
   EXPECT_EQ(end(kCompute), 0u);
 }
 
-TEST_F(SliceMeterTest, AStreamDestroyedOnTheWayCountsToItsEnd) {
+TEST_F(TimeSliceMeterTest, AStreamDestroyedOnTheWayCountsToItsEnd) {
   const auto one = stream(1), other = stream(2);
   meter_.begin(kCompute);
   work(kCompute, one, 100);
@@ -184,7 +184,7 @@ TEST_F(SliceMeterTest, AStreamDestroyedOnTheWayCountsToItsEnd) {
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 100e3, 1e3);
 }
 
-TEST_F(SliceMeterTest, AStreamThatWasLeftAndComesBackCountsTwice) {
+TEST_F(TimeSliceMeterTest, AStreamThatWasLeftAndComesBackCountsTwice) {
   const auto one = stream(1);
   meter_.begin(kCompute);
   work(kCompute, one, 100);
@@ -194,7 +194,7 @@ TEST_F(SliceMeterTest, AStreamThatWasLeftAndComesBackCountsTwice) {
   EXPECT_NEAR(static_cast<double>(end(kCompute)), 130e3, 1e3);
 }
 
-TEST_F(SliceMeterTest, OfADestroyedContextNothingIsAsked) {
+TEST_F(TimeSliceMeterTest, OfADestroyedContextNothingIsAsked) {
   const auto one = stream(1);
   meter_.begin(kCompute);
   work(kCompute, one, 100);
@@ -204,7 +204,7 @@ TEST_F(SliceMeterTest, OfADestroyedContextNothingIsAsked) {
   EXPECT_EQ(end(kCompute), 0u);
 }
 
-TEST_F(SliceMeterTest, WhatAnotherThreadWaitsForLastsUntilItIsLetGo) {
+TEST_F(TimeSliceMeterTest, WhatAnotherThreadWaitsForLastsUntilItIsLetGo) {
   meter_.begin(kCopyOut);
   auto held = meter_.hold(kCopyOut, 7);
   std::promise<uint64_t> busy;

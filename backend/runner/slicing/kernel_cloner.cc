@@ -1,4 +1,4 @@
-#include "backend/runner/slicing/slice_code.h"
+#include "backend/runner/slicing/kernel_cloner.h"
 
 #include <cstring>
 
@@ -8,7 +8,7 @@
 
 namespace bandsaw::runner {
 
-uint64_t SliceImage::variable(Device& device, const ContextRef& context, const std::string& name) {
+uint64_t KernelImage::variable(Device& device, const ContextRef& context, const std::string& name) {
   {
     std::lock_guard lock(mutex);
     if (const auto found = managed.find(name); found != managed.end()) return found->second;
@@ -22,13 +22,13 @@ uint64_t SliceImage::variable(Device& device, const ContextRef& context, const s
   return address;
 }
 
-std::shared_ptr<SliceImage> SliceCode::keep(std::span<const std::byte> image) {
-  auto kept = std::make_shared<SliceImage>();
+std::shared_ptr<KernelImage> KernelCloner::keep(std::span<const std::byte> image) {
+  auto kept = std::make_shared<KernelImage>();
   kept->ptx = KeptPtx::keep(image, gpu_, &budget_);
   return kept;
 }
 
-Result<std::shared_ptr<const ptx::Program>> SliceCode::program(const std::shared_ptr<const KeptPtx>& ptx) {
+Result<std::shared_ptr<const ptx::Program>> KernelCloner::program(const std::shared_ptr<const KeptPtx>& ptx) {
   if (!ptx->why_not().empty()) return Status::error(ENODATA, "{}", ptx->why_not());
   if (last_ptx_ == ptx) return last_program_;
   last_program_ = nullptr;  // makes room
@@ -41,7 +41,7 @@ Result<std::shared_ptr<const ptx::Program>> SliceCode::program(const std::shared
 }
 
 // The rewritten text, and where in its parameters what stands.
-Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
+Result<KernelCloner::Rewritten> KernelCloner::rewrite(const CloneRequest& request) {
   auto read = program(request.image->ptx);
   if (!read.ok()) return read.status();
   const auto refused = [](const ptx::Refusal& refusal) { return Status::error(ENOTSUP, "{}", refusal.reason); };
@@ -59,7 +59,7 @@ Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
     return made;
   }
   const bool counts = request.form == CloneForm::kCounted;
-  ptx::SliceResult result = ptx::slice(*read.value(), request.kernel, {request.one_dimensional, counts});
+  ptx::SlicingResult result = ptx::slice(*read.value(), request.kernel, {request.one_dimensional, counts});
   if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
   auto& kernel = std::get<ptx::SlicedKernel>(result);
   made.fields = {{kernel.first_at, 12}, {kernel.grid_at, 12}};
@@ -70,14 +70,14 @@ Result<SliceCode::Rewritten> SliceCode::rewrite(const CloneRequest& request) {
   return made;
 }
 
-Result<std::shared_ptr<const SliceClone>> SliceCode::make(const CloneRequest& request) {
+Result<std::shared_ptr<const KernelClone>> KernelCloner::make(const CloneRequest& request) {
   std::lock_guard lock(making_);
   auto rewritten = rewrite(request);
   if (!rewritten.ok()) return rewritten.status();
   Rewritten& sliced = rewritten.value();
   FunctionInfo original;
   if (device_->function_info(request.original, &original) != CUDA_SUCCESS) return Status::error(ENODEV, "it is gone");
-  auto clone = std::make_shared<SliceClone>(std::move(sliced.clone));
+  auto clone = std::make_shared<KernelClone>(std::move(sliced.clone));
   clone->original_bytes = original.info.parameter_bytes;
   clone->persistent = request.form == CloneForm::kResident;
   for (const ptx::BorrowedVariable& variable : sliced.variables) sliced.fields.emplace_back(variable.at, 8);
@@ -102,7 +102,7 @@ Result<std::shared_ptr<const SliceClone>> SliceCode::make(const CloneRequest& re
   // What was rewritten last is what was read last.
   clone->dependency = ptx::inter_block_dependency_of(*last_program_, request.kernel);
   clone->offer = OfferCode::of(device_, sliced.text, clone->function, *last_program_, request.kernel);
-  return std::shared_ptr<const SliceClone>(std::move(clone));
+  return std::shared_ptr<const KernelClone>(std::move(clone));
 }
 
 }  // namespace bandsaw::runner

@@ -1,16 +1,16 @@
-#include "backend/runner/slicing/slice_size.h"
+#include "backend/runner/slicing/grid_slice_size.h"
 
 #include <algorithm>
 
 namespace bandsaw::runner {
 namespace {
 
-// Until it is measured. Where slices run beside each other the GPU never waits for one, if each lasts longer than it
-// takes to issue the next; else it empties and fills again between two (both on an H200).
+// Until it is measured. Where grid slices run beside each other the GPU never waits for one, if each lasts longer than
+// it takes to issue the next; else it empties and fills again between two (both on an H200).
 constexpr slice::Time kBesideNs = 1'000, kAloneNs = 30'000;
 
-slice::SliceTuner::Options options(uint64_t blocks, uint64_t wave, uint32_t sms) {
-  slice::SliceTuner::Options made;
+slice::GridSliceTuner::Options options(uint64_t blocks, uint64_t wave, uint32_t sms) {
+  slice::GridSliceTuner::Options made;
   made.blocks = blocks;
   made.wave = wave;
   made.sms = static_cast<int>(sms);
@@ -20,11 +20,11 @@ slice::SliceTuner::Options options(uint64_t blocks, uint64_t wave, uint32_t sms)
 
 }  // namespace
 
-SliceSize::SliceSize(uint64_t blocks, uint64_t wave, uint32_t sms)
+GridSliceSize::GridSliceSize(uint64_t blocks, uint64_t wave, uint32_t sms)
     : blocks_(std::max<uint64_t>(blocks, 1)), tuner_(options(blocks_, wave, sms)) {}
 
 // One of them is there to take the place of the first that ends, until the next has come.
-void SliceSize::run_beside(uint32_t slices, bool apart) {
+void GridSliceSize::run_beside(uint32_t slices, bool apart) {
   const bool overlap = apart && slices > 1;
   tuner_.run_beside(overlap ? static_cast<int>(slices) - 1 : 1, overlap ? kBesideNs : kAloneNs);
 }

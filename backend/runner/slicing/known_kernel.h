@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "backend/runner/slicing/slice_code.h"
-#include "backend/runner/slicing/slice_size.h"
+#include "backend/runner/slicing/grid_slice_size.h"
+#include "backend/runner/slicing/kernel_cloner.h"
 #include "vgpu-sched/slice/resident_tuner.h"
 
 namespace bandsaw::runner {
 
-// What a block does, as a counted slice had it; 0 instructions: not known.
+// What a block does, as a counted grid slice had it; 0 instructions: not known.
 struct BlockCounts {
   uint64_t instructions = 0;  // of its warps, in PTX
   uint64_t bytes = 0;         // of global memory that its threads ask for
@@ -23,12 +23,12 @@ struct BlockCounts {
 };
 
 // Launches of one size.
-struct SliceShape {
+struct LaunchShape {
   std::array<uint32_t, 7> key{};  // grid, block, dynamic shared memory
   uint64_t blocks = 0, wave = 0;  // wave: blocks that are resident at once
   uint64_t launches = 0;
   uint64_t typical_ns = 0;  // of its launches; 0: not measured yet
-  SliceSize size;
+  GridSliceSize size;
   slice::ResidentTuner residents;
   BlockCounts counts;
   bool counted = false;  // a launch was to be
@@ -36,46 +36,47 @@ struct SliceShape {
   uint32_t alone = 0;    // launches that asked to be, in this search
 
   // `sms`: of the device.
-  SliceShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms);
+  LaunchShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms);
   static std::array<uint32_t, 7> key_of(const Launch& launch);
   void learn_whole(uint64_t nanoseconds);
   // Whether the next launch is to run alone, where that is planned: what is best for it is still being searched for,
   // and has not been for long.
   bool wants_alone();
-  // In slices of so many blocks, 0 if that was not what it took so long for; or in a way that residents.next() said.
+  // In grid slices of so many blocks, 0 if that was not what it took so long for; or in a way that residents.next()
+  // said.
   void learn_cut(uint64_t slice, std::optional<int> way, uint64_t nanoseconds);
 };
 
 // A rewritten kernel that is ready, or will be, or will never be.
-struct SliceClonePlace {
+struct KernelClonePlace {
   CloneRequest request;
   enum class State { kMaking, kReady, kRefused };
   std::atomic<State> state{State::kMaking};
-  std::shared_ptr<const SliceClone> clone;  // when ready, and the next two belong to the record loop
+  std::shared_ptr<const KernelClone> clone;  // when ready, and the next two belong to the record loop
   std::string refusal;
-  uint32_t attributes = 0;  // SliceKernel::attributes as they were last taken over
+  uint32_t attributes = 0;  // KnownKernel::attributes as they were last taken over
 };
 
 // The record loop's, but for `attributes`. Outlives its library, but cannot be launched any more.
-struct SliceKernel {
+struct KnownKernel {
   std::string name;
-  std::shared_ptr<SliceImage> image;
+  std::shared_ptr<KernelImage> image;
   std::atomic<uint32_t> attributes{0};  // counts how often the guest set some
 
   bool whole = false;                       // for ever
-  bool only_slices = false;                 // it cannot have resident blocks
+  bool only_grid_slices = false;            // it cannot have resident blocks
   bool counted = false, sliceable = false;  // in the usage page
-  bool cut = false;                         // the device has taken pieces of it
-  bool in_order = false;                    // a launch has come through in slices, one after the other
+  bool cut = false;                         // the device has taken grid slices of it
+  bool in_order = false;                    // a launch has come through in grid slices, one after the other
   std::set<std::string> reasons;
-  std::vector<std::shared_ptr<SliceShape>> shapes;
-  std::vector<std::shared_ptr<SliceClonePlace>> clones;  // guarded by the slicer's mutex
+  std::vector<std::shared_ptr<LaunchShape>> shapes;
+  std::vector<std::shared_ptr<KernelClonePlace>> clones;  // guarded by the slicer's mutex
 
   // Null: that many shapes were seen that it is not worth while.
-  std::shared_ptr<SliceShape> find_shape(const Launch& launch) const;
-  std::shared_ptr<SliceClonePlace> find_clone(const Context* context, bool one_dimensional, CloneForm form) const;
+  std::shared_ptr<LaunchShape> find_shape(const Launch& launch) const;
+  std::shared_ptr<KernelClonePlace> find_clone(const Context* context, bool one_dimensional, CloneForm form) const;
 };
 
-using SliceKernelRef = std::shared_ptr<SliceKernel>;
+using KnownKernelRef = std::shared_ptr<KnownKernel>;
 
 }  // namespace bandsaw::runner

@@ -1,4 +1,4 @@
-#include "backend/device/cuda/slice_meter.h"
+#include "backend/device/cuda/time_slice_meter.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,36 +10,36 @@ namespace bandsaw::cuda {
 
 using Clock = std::chrono::steady_clock;
 
-// Whoever still has something of it to do holds a reference; the last one's end is the slice's.
-struct SliceMeter::Slice {
-  Slice(SliceMeter* its_meter, unsigned its_engine) : meter(its_meter), engine(its_engine) {}
-  ~Slice() { meter->finish(*this); }
+// Whoever still has something of it to do holds a reference; the last one's end is the time slice's.
+struct TimeSliceMeter::TimeSlice {
+  TimeSlice(TimeSliceMeter* its_meter, unsigned its_engine) : meter(its_meter), engine(its_engine) {}
+  ~TimeSlice() { meter->finish(*this); }
 
-  SliceMeter* const meter;
+  TimeSliceMeter* const meter;
   const unsigned engine;
   std::vector<Part> parts;  // added to while it is open
   uint64_t bytes = 0;
   std::atomic<uint64_t> held_ns{0};
   std::atomic<bool> failed{false};
-  SliceDone done;
+  TimeSliceDone done;
 };
 
-SliceMeter::SliceMeter(DriverRef driver, Completions* completions, DeviceHost* host)
+TimeSliceMeter::TimeSliceMeter(DriverRef driver, Completions* completions, DeviceHost* host)
     : driver_(std::move(driver)), completions_(completions), host_(host), events_(driver_, CU_EVENT_DEFAULT) {}
 
-SliceMeter::~SliceMeter() {
-  for (SliceRef& slice : open_) slice.reset();
+TimeSliceMeter::~TimeSliceMeter() {
+  for (TimeSliceRef& slice : open_) slice.reset();
 }
 
-void SliceMeter::begin(unsigned engine) {
-  auto slice = std::make_shared<Slice>(this, engine);
+void TimeSliceMeter::begin(unsigned engine) {
+  auto slice = std::make_shared<TimeSlice>(this, engine);
   std::lock_guard lock(mutex_);
   open_[engine].swap(slice);
 }
 
-void SliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes) {
+void TimeSliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& stream, uint64_t bytes) {
   std::lock_guard lock(mutex_);
-  Slice* const slice = open_[engine].get();
+  TimeSlice* const slice = open_[engine].get();
   if (!slice) return;
   slice->bytes += bytes;
   const bool known = std::any_of(slice->parts.rbegin(), slice->parts.rend(),
@@ -52,7 +52,7 @@ void SliceMeter::touch(unsigned engine, const std::shared_ptr<CudaStream>& strea
 }
 
 // With mutex_ held.
-void SliceMeter::close(const SliceRef& slice, Part& part) {
+void TimeSliceMeter::close(const TimeSliceRef& slice, Part& part) {
   if (part.end) return;
   const CudaStream& stream = *part.stream;
   CUresult result = stream.context->alive ? make_current(*driver_, *stream.context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -66,18 +66,18 @@ void SliceMeter::close(const SliceRef& slice, Part& part) {
   if (result != CUDA_SUCCESS) slice->failed = true;
 }
 
-void SliceMeter::leave(const std::shared_ptr<CudaStream>& stream) {
+void TimeSliceMeter::leave(const std::shared_ptr<CudaStream>& stream) {
   close_if([&](const Part& part) { return part.stream == stream; });
 }
 
-void SliceMeter::leave(const CudaContextRef& context) {
+void TimeSliceMeter::leave(const CudaContextRef& context) {
   close_if([&](const Part& part) { return part.stream->context == context; });
 }
 
 template <class Matches>
-void SliceMeter::close_if(Matches matches) {
+void TimeSliceMeter::close_if(Matches matches) {
   std::lock_guard lock(mutex_);
-  for (const SliceRef& slice : open_) {
+  for (const TimeSliceRef& slice : open_) {
     if (!slice) continue;
     for (Part& part : slice->parts) {
       if (matches(part)) close(slice, part);
@@ -85,8 +85,8 @@ void SliceMeter::close_if(Matches matches) {
   }
 }
 
-void SliceMeter::end(unsigned engine, SliceDone done) {
-  SliceRef slice;
+void TimeSliceMeter::end(unsigned engine, TimeSliceDone done) {
+  TimeSliceRef slice;
   {
     std::lock_guard lock(mutex_);
     slice.swap(open_[engine]);
@@ -98,9 +98,9 @@ void SliceMeter::end(unsigned engine, SliceDone done) {
   if (!slice) done(0);
 }
 
-std::shared_ptr<void> SliceMeter::hold(unsigned engine, uint64_t bytes) {
+std::shared_ptr<void> TimeSliceMeter::hold(unsigned engine, uint64_t bytes) {
   std::lock_guard lock(mutex_);
-  const SliceRef slice = open_[engine];
+  const TimeSliceRef slice = open_[engine];
   if (!slice) return nullptr;
   slice->bytes += bytes;
   return {nullptr, [slice, since = Clock::now()](void*) { slice->held_ns += (Clock::now() - since).count(); }};
@@ -126,8 +126,8 @@ void CoveredTime::shift(double by) {
 }
 
 // Milliseconds in which at least one stream of the context was at it, that are counted from now on; all the parts'
-// events have been reached. The first one's start is what times are measured from until the next slice.
-double SliceMeter::busy_ms(const CudaContextRef& context, std::vector<Part>& parts, unsigned engine) {
+// events have been reached. The first one's start is what times are measured from until the next time slice.
+double TimeSliceMeter::busy_ms(const CudaContextRef& context, std::vector<Part>& parts, unsigned engine) {
   Counted& counted = counted_[{engine, context->id}];
   counted.context = context;
   Part* first = nullptr;
@@ -156,7 +156,7 @@ double SliceMeter::busy_ms(const CudaContextRef& context, std::vector<Part>& par
 }
 
 // Contexts take turns on the GPU, and have no clock in common.
-uint64_t SliceMeter::busy_ns(Slice& slice) {
+uint64_t TimeSliceMeter::busy_ns(TimeSlice& slice) {
   std::set<CudaContextRef> contexts;
   for (const Part& part : slice.parts) {
     if (part.stream->context->alive) contexts.insert(part.stream->context);  // else its events went with it
@@ -169,7 +169,7 @@ uint64_t SliceMeter::busy_ns(Slice& slice) {
   return std::max<uint64_t>(1, static_cast<uint64_t>(busy * 1e6));
 }
 
-void SliceMeter::finish(Slice& slice) {
+void TimeSliceMeter::finish(TimeSlice& slice) {
   const uint64_t busy = (slice.failed ? 0 : busy_ns(slice)) + slice.held_ns;
   for (const Part& part : slice.parts) {
     for (const CUevent event : {part.start, part.end}) {

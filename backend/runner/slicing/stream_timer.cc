@@ -1,4 +1,4 @@
-#include "backend/runner/slicing/slice_timer.h"
+#include "backend/runner/slicing/stream_timer.h"
 
 namespace bandsaw::runner {
 namespace {
@@ -7,7 +7,7 @@ constexpr std::chrono::microseconds kPause{50};  // between two probes: asking a
 
 }  // namespace
 
-bool SliceTimer::begin(const ContextRef& context, const StreamRef& stream, Span* span) {
+bool StreamTimer::begin(const ContextRef& context, const StreamRef& stream, Span* span) {
   if (open_ + waiting_.size() >= kMost) return false;
   if (device_->event_create(context, CU_EVENT_DEFAULT, &span->start) != CUDA_SUCCESS) return false;
   if (device_->event_record(span->start, stream, 0) != CUDA_SUCCESS) return false;
@@ -15,7 +15,7 @@ bool SliceTimer::begin(const ContextRef& context, const StreamRef& stream, Span*
   return true;
 }
 
-void SliceTimer::end(const ContextRef& context, const StreamRef& stream, Span span, Measured measured) {
+void StreamTimer::end(const ContextRef& context, const StreamRef& stream, Span span, Measured measured) {
   if (!span.start) return;
   --open_;
   Waiting waiting{std::move(span.start), nullptr, std::move(measured)};
@@ -24,7 +24,7 @@ void SliceTimer::end(const ContextRef& context, const StreamRef& stream, Span sp
   waiting_.push_back(std::move(waiting));
 }
 
-void SliceTimer::probe() {
+void StreamTimer::probe() {
   if (waiting_.empty()) return;
   const auto now = Clock::now();
   if (now < next_probe_) return;
