@@ -20,7 +20,7 @@ from lab.paths import BUILD, REPO, lab_dir
 from lab.shell import wait_until
 from lab.started import Started
 
-TIME_SLICED, ONE, TWO = "mps-apart", "mps-one", "mps-two"
+TIME_SLICED, ONE, TWO = "mps-bystander", "mps-one", "mps-two"
 
 
 class StandIn(Daemon):
@@ -85,14 +85,14 @@ def test_programs_of_mps_become_clients():
     daemon = _stand_in()
     try:
         pipe = daemon.ready()["log"].replace("/log", "/pipe")
-        apart, together = daemon.start_busy(TIME_SLICED, 1), daemon.start_busy(ONE, 1)
-        time_sliced, mps = daemon.environment_of(TIME_SLICED, apart), daemon.environment_of(ONE, together)
+        bystander, together = daemon.start_busy(TIME_SLICED, 1), daemon.start_busy(ONE, 1)
+        time_sliced, mps = daemon.environment_of(TIME_SLICED, bystander), daemon.environment_of(ONE, together)
         assert mps["CUDA_MPS_PIPE_DIRECTORY"] == pipe and mps["CUDA_VISIBLE_DEVICES"] == f"GPU-{stand_ins.UUID}", mps
         pipe_of_other = time_sliced["CUDA_MPS_PIPE_DIRECTORY"]
         assert not os.path.exists(pipe_of_other), "a time-sliced program could find an MPS daemon"
         assert "CUDA_VISIBLE_DEVICES" not in time_sliced and "BANDSAW_MPS" not in time_sliced, time_sliced
         assert mps["BANDSAW_SHARING"] == "mps" and time_sliced["BANDSAW_SHARING"] == "time-sliced"
-        for process in (apart, together):
+        for process in (bystander, together):
             status, output = process.finish()
             assert status == 0, f"{status} {output[-300:]}"
     finally:
@@ -103,7 +103,8 @@ def test_a_killed_daemon_ends_its_clients_only():
     daemon = _stand_in()
     try:
         first = daemon.ready()
-        apart, hit, other = daemon.start_busy(TIME_SLICED, 8), daemon.start_busy(ONE, 60), daemon.start_busy(TWO, 60)
+        bystander = daemon.start_busy(TIME_SLICED, 8)
+        hit, other = daemon.start_busy(ONE, 60), daemon.start_busy(TWO, 60)
         os.kill(first["pid"], signal.SIGKILL)
         begin = time.monotonic()
         for process in (hit, other):
@@ -115,7 +116,7 @@ def test_a_killed_daemon_ends_its_clients_only():
         again = daemon.start_busy(ONE, 0.1)
         assert daemon.environment_of(ONE, again)["CUDA_MPS_PIPE_DIRECTORY"] != first["log"].replace("/log", "/pipe")
         assert again.finish()[0] == 0
-        status, output = apart.finish()
+        status, output = bystander.finish()
         assert status == 0, f"the time-sliced program was harmed: {status} {output[-300:]}"
         assert "was killed by signal 9" in daemon.log()
     finally:

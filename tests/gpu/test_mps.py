@@ -17,7 +17,7 @@ from lab.shell import say, wait_until
 from lab.started import Started
 
 NAME = "mps-gpu"
-APART, APART_TOO, ONE, TWO = "apart", "apart-too", "one", "two"
+TIME_SLICED, TIME_SLICED_TOO, ONE, TWO = "time-sliced", "time-sliced-too", "one", "two"
 LAUNCHES, BLOCKS, ITERATIONS = 400, 16, 1 << 20  # some 2 ms a kernel
 OVERLAPPING, ALTERNATING = 1.4, 1.7  # of the time of one alone, both at once
 
@@ -31,7 +31,7 @@ PROGRAMS_ON_SMS = [*PROGRAMS, "device_reset", "stale_handles", "per_thread_strea
                    "graph_memory", "async_copy", "launch_forms"]
 
 LONG_BLOCKS, LONG_LAUNCHES = 1056, 100  # fills every SM, some 8 ms a kernel
-APART_ON_SMS = 1.06  # of the time of one alone
+UNDELAYED = 1.06  # of the time of one alone
 
 
 class Gpu(Daemon):
@@ -41,7 +41,8 @@ class Gpu(Daemon):
         if not host.current_device().startswith("cuda"):
             pytest.skip("the device is not a GPU")
         super().__init__(host.current_device(), policy, name=NAME)
-        for name, sharing in ((APART, "time-sliced"), (APART_TOO, "time-sliced"), (ONE, "mps"), (TWO, "mps")):
+        for name, sharing in ((TIME_SLICED, "time-sliced"), (TIME_SLICED_TOO, "time-sliced"),
+                              (ONE, "mps"), (TWO, "mps")):
             host.vgpuctl("create", name, "--memory", "6G", "--compute", "20", "--copy", "20", "--sharing", sharing,
                          variables=self.variables)
 
@@ -158,9 +159,9 @@ def test_kernels_of_mps_overlap():
     with Gpu() as gpu:
         say(f"  MPS: {gpu.ready()}")
         alone = gpu.together(ONE)
-        mps, time_sliced = gpu.together(ONE, TWO), gpu.together(APART, APART_TOO)
-        sliced_alone = gpu.together(APART)
-        mixed = gpu.together(ONE, APART)
+        mps, time_sliced = gpu.together(ONE, TWO), gpu.together(TIME_SLICED, TIME_SLICED_TOO)
+        sliced_alone = gpu.together(TIME_SLICED)
+        mixed = gpu.together(ONE, TIME_SLICED)
         say(f"  {BLOCKS}-block kernels, fixed work: alone {alone:.3f} s as client of MPS, {sliced_alone:.3f} s "
             f"time-sliced; two MPS ones {mps / alone:.2f}x, two time-sliced {time_sliced / sliced_alone:.2f}x, one of "
             f"each {mixed / alone:.2f}x")
@@ -215,8 +216,8 @@ def test_who_has_sms_of_its_own_is_not_delayed():
         say(f"  few blocks beside many, all SMs: {shared[0] / shared_alone:.2f}x of alone ({shared_alone:.3f} s); "
             f"{step} SMs of its own: {both[0] / alone[0]:.3f}x ({alone[0]:.3f} s), the many blocks "
             f"{both[1] / alone[1]:.3f}x ({alone[1]:.3f} s)")
-        assert both[0] / alone[0] < APART_ON_SMS, "it is delayed on its own SMs"
-        assert both[1] / alone[1] < APART_ON_SMS, "the other one is delayed"
+        assert both[0] / alone[0] < UNDELAYED, "it is delayed on its own SMs"
+        assert both[1] / alone[1] < UNDELAYED, "the other one is delayed"
 
 
 def test_programs_run_on_sms_of_their_own():
@@ -229,7 +230,7 @@ def test_programs_run_on_sms_of_their_own():
 def test_a_killed_daemon_ends_its_clients_only():
     with Gpu() as gpu:
         first = gpu.ready()
-        apart, hit, other = gpu.busy(APART, 8), gpu.busy(ONE, 60), gpu.busy(TWO, 60)
+        bystander, hit, other = gpu.busy(TIME_SLICED, 8), gpu.busy(ONE, 60), gpu.busy(TWO, 60)
         os.kill(first["pid"], signal.SIGKILL)
         begin = time.monotonic()
         for name, process in ((ONE, hit), (TWO, other)):
@@ -242,7 +243,7 @@ def test_a_killed_daemon_ends_its_clients_only():
         for name in (ONE, TWO):
             status, output = gpu.busy(name, 0.2).finish()
             assert status == 0, f"a fresh program on '{name}': {status} {_last_words(output)}"
-        status, output = apart.finish()
+        status, output = bystander.finish()
         assert status == 0, f"the time-sliced program was harmed: {status} {_last_words(output)}"
         alone, mps = gpu.together(ONE), gpu.together(ONE, TWO)
         say(f"  and kernels overlap again: {mps / alone:.2f}x")
@@ -253,7 +254,7 @@ def test_a_fault_is_shared_by_mps_ones():
     """MPS shares fate: the other client dies of the first one's illegal access. Then both come back."""
     with Gpu() as gpu:
         first = gpu.ready()
-        apart, other = gpu.busy(APART, 6), gpu.busy(TWO, 60)
+        bystander, other = gpu.busy(TIME_SLICED, 6), gpu.busy(TWO, 60)
         fault = Program(REPO / "tests/cuda/fault_illegal_address.cu")
         status, output = fault.run(gpu.program_environment(ONE), 60)
         begin = time.monotonic()
@@ -267,6 +268,6 @@ def test_a_fault_is_shared_by_mps_ones():
         for name in (ONE, TWO):
             status, output = gpu.busy(name, 0.2).finish()
             assert status == 0, f"a fresh program on '{name}': {status} {_last_words(output)}"
-        status, output = apart.finish()
-        say(f"  '{APART}', time-sliced: {status}")
+        status, output = bystander.finish()
+        say(f"  '{TIME_SLICED}', time-sliced: {status}")
         assert status == 0, f"the time-sliced program was harmed: {status} {_last_words(output)}"

@@ -11,7 +11,7 @@ MIXES = {
 }
 LATENCY = "latency"
 LONG = "MM"
-TIME_SLICED = "timeslice"
+TIME_SLICED = "time-sliced"
 # Of MPS virtual GPUs, as vgpud names them.
 PLANNING_MODES = ["mps", "consolidation", "slices-fifo", "kernelet", "persistent-greedy", "opt", "random"]
 # Modes that plan how many blocks lie on an SM have resident blocks, which keep to it, where a kernel can have them; the

@@ -7,7 +7,7 @@ namespace bandsaw::slice {
 
 std::unique_ptr<Planner> make_planner(std::string_view name, CoRunModel& model, const PlannerOptions& options,
                                       PairSource* table) {
-  if (name == "timeslice") return std::make_unique<WholePlanner>(Sharing::kDriver);
+  if (name == "time-sliced") return std::make_unique<WholePlanner>(Sharing::kDriver);
   if (name == "mps") return std::make_unique<WholePlanner>(Sharing::kSpace);
   if (name == "consolidation") return std::make_unique<ConsolidationPlanner>(model);
   if (name == "slices-fifo") return std::make_unique<FifoGridSlicePlanner>(model);

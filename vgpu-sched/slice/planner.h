@@ -72,7 +72,7 @@ class Planner {
   virtual Plan plan(const State& state, Time now) = 0;
 };
 
-// timeslice      everything whole, each tenant in its own context
+// time-sliced    everything whole, each tenant in its own context
 // mps            everything whole under MPS, in order of arrival
 // consolidation  pairs of whole kernels (Ravi et al., HPDC 2011)
 // slices-fifo    grid slices of one kernel after the other

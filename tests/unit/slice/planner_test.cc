@@ -42,7 +42,7 @@ using Ids = std::vector<KernelId>;
 TEST_F(PlannerTest, NamesAreKnown) {
   EXPECT_EQ(make_planner("opt", model), nullptr);
   EXPECT_EQ(make_planner("", model), nullptr);
-  for (const char* mode : {"timeslice", "mps", "consolidation", "slices-fifo", "kernelet", "random", "opt"}) {
+  for (const char* mode : {"time-sliced", "mps", "consolidation", "slices-fifo", "kernelet", "random", "opt"}) {
     EXPECT_TRUE(plan(mode, {}).parts.empty()) << mode;
   }
 }

@@ -159,7 +159,7 @@ TEST_P(Property, EveryBlockGoesOutOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Property,
-                         testing::Values("timeslice", "mps", "consolidation", "slices-fifo", "kernelet", "random",
+                         testing::Values("time-sliced", "mps", "consolidation", "slices-fifo", "kernelet", "random",
                                          "persistent-greedy", "opt"),
                          [](const auto& mode) {
                            std::string name = mode.param;
