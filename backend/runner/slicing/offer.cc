@@ -58,18 +58,19 @@ OfferFacts Slicer::facts_of(const Run& run) const {
   facts.stream = run.caller.stream_key;
   facts.blocks = run.total;
   facts.left = run.total - run.next;
-  facts.minimum = std::min(run.cell ? uint64_t{sms_} : run.step, run.total);
+  facts.minimum = std::min(run.control_block ? uint64_t{sms_} : run.step, run.total);
   facts.threads = block[0] * block[1] * block[2];
   facts.registers = code.registers;
   facts.shared_bytes = code.shared_bytes + run.launch.shared_bytes;
   facts.memory = code.memory;
-  facts.form = static_cast<uint32_t>(run.cell ? OfferForm::kResident : OfferForm::kSlices);
+  facts.form = static_cast<uint32_t>(run.control_block ? OfferForm::kResident : OfferForm::kSlices);
   facts.alone = run.alone ? 1 : 0;
   if (run.shape) {
     const auto best = static_cast<uint64_t>(run.shape->residents.best());
     facts.block_ps = (best ? best : run.shape->typical_ns) * 1000 / std::max<uint64_t>(1, run.shape->blocks);
-    facts.most_resident = static_cast<uint32_t>(run.cell ? run.most_resident : run.shape->wave / sms_);
-    if (run.cell && !run.shape->residents.searches()) facts.best = static_cast<uint32_t>(run.shape->residents.next());
+    facts.most_resident = static_cast<uint32_t>(run.control_block ? run.most_resident : run.shape->wave / sms_);
+    if (run.control_block && !run.shape->residents.searches())
+      facts.best = static_cast<uint32_t>(run.shape->residents.next());
     const BlockCounts& counts = run.shape->counts;
     facts.instructions = counts.instructions;
     facts.bytes = counts.bytes;

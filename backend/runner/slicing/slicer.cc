@@ -65,7 +65,7 @@ Slicer::Slicer(Device* device, GateView* gate, UsagePageView* usage_page, Stream
       code_(device, settings.any_gpu ? 0 : capability(info_)),
       wake_(std::make_shared<UniqueFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))),
       timer_(device),
-      cells_(device),
+      control_blocks_(device),
       tracks_(device) {}
 
 Slicer::~Slicer() = default;
@@ -189,7 +189,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.alone = shape && settings_.form == SliceForm::kAuto && gate_.is_planned(kCompute) && shape->wants_alone();
   lay_tracks(run);
   const CUresult refused = waits_for_plan(run) ? CUDA_SUCCESS
-                           : run.cell          ? issue_resident(run)
+                           : run.control_block ? issue_resident(run)
                                                : issue(run, next_blocks(run));
   if (refused != CUDA_SUCCESS) {
     finish(run);
@@ -219,7 +219,7 @@ void Slicer::use_clone(Run& run, const std::shared_ptr<const KernelClone>& clone
   std::memcpy(parameters.data(), run.launch.parameters.data(), clone->original_bytes);
   std::memcpy(parameters.data() + clone->grid_at, run.grid.data(), sizeof run.grid);
   if (clone->counts_at != 0) {
-    const uint64_t counts = run.counts->address + SliceCell::kCountsAt;
+    const uint64_t counts = run.counts->address + ControlBlock::kCountsAt;
     std::memcpy(parameters.data() + clone->counts_at, &counts, sizeof counts);
   }
   run.clone = clone;
@@ -237,11 +237,11 @@ void Slicer::lay_tracks(Run& run) {
   const bool apart = run.clone->dependency == ptx::InterBlockDependency::kNone;
   const bool in_order = run.clone->dependency == ptx::InterBlockDependency::kLowerBlocks;
   run.most_in_flight = apart || (in_order && run.kernel->in_order) ? settings_.in_flight : 1;
-  if (run.cell) run.most_in_flight = 1;
+  if (run.control_block) run.most_in_flight = 1;
   if (slices == 1) return;
   run.tracks = tracks_.take(run.caller.context, run.stream);
   const bool forked = run.tracks->fork(run.stream) == CUDA_SUCCESS;
-  if (forked && apart && !run.cell) run.most_tracks = std::min(run.most_in_flight, slices);
+  if (forked && apart && !run.control_block) run.most_tracks = std::min(run.most_in_flight, slices);
 }
 
 // Of the next grid slice. Small ones fill the device together; who takes turns on it with others often has one there.
@@ -295,8 +295,8 @@ void Slicer::finish(Run& run) {
   withdraw(run);
   if (!run.stuck && run.begun > 1) run.kernel->in_order = true;
   if (run.flight->launches == 0 && !run.flight->failed && !run.stuck) {
-    if (run.cell) cells_.give(std::move(run.cell));
-    if (run.counts) cells_.give(std::move(run.counts));
+    if (run.control_block) control_blocks_.give(std::move(run.control_block));
+    if (run.counts) control_blocks_.give(std::move(run.counts));
   }
   if (run.tracks) {
     if (const CUresult result = run.tracks->join(); result != CUDA_SUCCESS) {
@@ -316,7 +316,7 @@ void Slicer::learn(Run& run) {
   const bool waited = run.held_up && run.way != slice::ResidentTuner::kSliced;
   if (run.paired || waited || run.counted) run.way.reset();
   const bool all_resident = !run.way || *run.way == static_cast<int>(run.most_resident);
-  const bool comparable = !run.cell || (settings_.form == SliceForm::kResident && all_resident);
+  const bool comparable = !run.control_block || (settings_.form == SliceForm::kResident && all_resident);
   const bool usual = !run.held_up && !run.paired && comparable;
   timer_.end(run.caller.context, run.stream, std::move(run.span),
              [shape = run.shape, size = usual ? run.size : 0, way = run.way](uint64_t nanoseconds) {
@@ -339,10 +339,11 @@ bool Slicer::advance(bool failed) {
   }
   bool any = false;
   for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
-    if (is_stuck(*run)) run->cell ? issue_more_resident(*run) : issue_rest(*run);
+    if (is_stuck(*run)) run->control_block ? issue_more_resident(*run) : issue_rest(*run);
     if (run->turns && run->flight->launches == 0) change_form(*run);
-    if (run->cell && !advance_resident(*run, &any)) run->next = run->total;
-    while (!run->cell && !run->turns && run->next < run->total && run->flight->launches < run->most_in_flight) {
+    if (run->control_block && !advance_resident(*run, &any)) run->next = run->total;
+    while (!run->control_block && !run->turns && run->next < run->total &&
+           run->flight->launches < run->most_in_flight) {
       offer(*run);
       if (!gate_.enter_alone(kCompute)) {
         at_gate_ = true;

@@ -15,9 +15,9 @@
 
 #include "backend/runner/execution/gate.h"
 #include "backend/runner/execution/worker_pool.h"
+#include "backend/runner/slicing/control_block.h"
 #include "backend/runner/slicing/grid_slice_tracks.h"
 #include "backend/runner/slicing/known_kernel.h"
-#include "backend/runner/slicing/slice_cell.h"
 #include "backend/runner/slicing/slicing_settings.h"
 #include "backend/runner/slicing/slicing_stats.h"
 #include "backend/runner/slicing/stream_timer.h"
@@ -152,7 +152,7 @@ class Slicer {
   std::unordered_map<const Object*, Known> kernels_;                        // guarded by mutex_; their clones too
 
   StreamTimer timer_;
-  SliceCells cells_;
+  ControlBlockPool control_blocks_;
   GridSliceTracksPool tracks_;
   std::list<Run> runs_;
   bool at_gate_ = false;

@@ -22,7 +22,7 @@ void Slicer::begin_counted(Run& run, const Launch& launch) {
   uint32_t resident = 0;
   device_.occupancy({nullptr, counted->function}, launch.block[0] * launch.block[1] * launch.block[2],
                     launch.shared_bytes, &resident);
-  run.counts = resident == 0 ? nullptr : cells_.take(run.caller.context);
+  run.counts = resident == 0 ? nullptr : control_blocks_.take(run.caller.context);
   if (!run.counts) return;
   run.next_clone = run.clone;
   run.counted = run.held_up = true;
@@ -32,7 +32,7 @@ void Slicer::begin_counted(Run& run, const Launch& launch) {
 // Of a wave at most. Nothing is issued behind it before it has ended.
 CUresult Slicer::issue_counted(Run& run, uint64_t most) {
   const uint64_t blocks = std::min(most, run.shape->wave);
-  const vgpu_fill zeros = run.counts->zeros(SliceCell::kCountsAt, sizeof(ptx::CountsOfBlocks));
+  const vgpu_fill zeros = run.counts->zeros(ControlBlock::kCountsAt, sizeof(ptx::CountsOfBlocks));
   CUresult result = device_.fill(run.stream, zeros, nullptr);
   if (result != CUDA_SUCCESS) return result;
   std::memset(run.parameters.data() + run.clone->first_at, 0, 3 * sizeof(uint32_t));
@@ -45,7 +45,7 @@ CUresult Slicer::issue_counted(Run& run, uint64_t most) {
   note_issued(run, 0);
   gate_.leave(kCompute, [](uint64_t) {});
   *run.counts->counts = {};  // which nobody takes for counts, if none come
-  const auto land = [flight = run.flight, cell = run.counts](CUresult) { flight->land(0); };
+  const auto land = [flight = run.flight, control = run.counts](CUresult) { flight->land(0); };
   if (device_.copy(run.stream, run.counts->counts_to_host(), land) != CUDA_SUCCESS) land(CUDA_SUCCESS);
   return CUDA_SUCCESS;
 }

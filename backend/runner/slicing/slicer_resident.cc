@@ -47,10 +47,10 @@ std::string Slicer::prepare_resident(Run& run) {
   run.most_resident = resident;
   if (run.shape) run.shape->residents.fit(static_cast<int>(resident), settings_.form == SliceForm::kAuto);
   run.step = std::min(settings_.force_blocks ? settings_.force_blocks : best_resident(run), run.total);
-  run.cell = cells_.take(run.caller.context);
-  if (!run.cell) return "there is no memory for its counter";
-  *run.cell->drawn = static_cast<uint32_t>(run.next);
-  const uint64_t counter = run.cell->address, stop = counter + SliceCell::kStopAt;
+  run.control_block = control_blocks_.take(run.caller.context);
+  if (!run.control_block) return "there is no memory for its counter";
+  *run.control_block->drawn = static_cast<uint32_t>(run.next);
+  const uint64_t counter = run.control_block->address, stop = counter + ControlBlock::kStopAt;
   const auto total = static_cast<uint32_t>(run.total);
   std::memcpy(run.parameters.data() + clone.counter_at, &counter, sizeof counter);
   std::memcpy(run.parameters.data() + clone.stop_at, &stop, sizeof stop);
@@ -99,14 +99,14 @@ uint64_t Slicer::best_resident(Run& run) const {
 
 // What is behind on the stream may draw, whatever was told before.
 CUresult Slicer::allow_draws(Run& run, const StreamRef& stream) {
-  return device_.fill(stream, run.cell->zeros(SliceCell::kStopAt, sizeof(uint32_t)), nullptr);
+  return device_.fill(stream, run.control_block->zeros(ControlBlock::kStopAt, sizeof(uint32_t)), nullptr);
 }
 
 CUresult Slicer::issue_resident(Run& run) {
-  const uint64_t counter = run.cell->address;
+  const uint64_t counter = run.control_block->address;
   const bool first = !std::exchange(run.drawing, true);
-  CUresult result =
-      first ? device_.fill(run.stream, run.cell->zeros(0, SliceCell::kBytes), nullptr) : allow_draws(run, run.stream);
+  CUresult result = first ? device_.fill(run.stream, run.control_block->zeros(0, ControlBlock::kBytes), nullptr)
+                          : allow_draws(run, run.stream);
   if (result == CUDA_SUCCESS && first && run.next != 0) {
     result = device_.fill(run.stream, {counter, 0, 1, 1, sizeof(uint32_t), static_cast<uint32_t>(run.next)}, nullptr);
   }
@@ -120,8 +120,8 @@ CUresult Slicer::issue_resident(Run& run) {
   run.told = run.probed = false;
   run.next_probe = run.issued + kProbeMost;
   gate_.leave(kCompute, [](uint64_t) {});
-  result = device_.copy(run.stream, run.cell->counter_to(run.cell->drawn),
-                        [flight = run.flight, cell = run.cell](CUresult outcome) {
+  result = device_.copy(run.stream, run.control_block->counter_to(run.control_block->drawn),
+                        [flight = run.flight, control = run.control_block](CUresult outcome) {
                           if (outcome != CUDA_SUCCESS) flight->failed = true;
                           flight->land(0);
                         });
@@ -137,8 +137,8 @@ CUresult Slicer::issue_resident(Run& run) {
 void Slicer::tell_to_stop(Run& run) {
   run.told = run.held_up = true;
   ++run.stops;
-  const CUresult result =
-      device_.write_value(run.cell->control, run.cell->address + SliceCell::kStopAt, 1, sizeof(uint32_t), 0);
+  const CUresult result = device_.write_value(
+      run.control_block->side_stream, run.control_block->address + ControlBlock::kStopAt, 1, sizeof(uint32_t), 0);
   if (result != CUDA_SUCCESS) SPDLOG_WARN("telling {} to stop: error {}", run.kernel->name, static_cast<int>(result));
 }
 
@@ -156,7 +156,7 @@ void Slicer::watch_end(Run& run) {
   if (run.drained || run.call == 0 || run.flight->probing || !gate_.is_planned(kCompute)) return;
   const auto now = Run::Clock::now();
   if (std::exchange(run.probed, false)) {
-    const uint64_t drawn = *static_cast<volatile uint32_t*>(run.cell->peeked);
+    const uint64_t drawn = *static_cast<volatile uint32_t*>(run.control_block->peeked);
     run.drained = drawn >= run.total;
     if (run.drained) return withdraw(run);
     if (!run.told) report(run, drawn);
@@ -187,7 +187,7 @@ bool Slicer::advance_resident(Run& run, bool* any) {
   }
   // What stands there may be anything, if the program wrote to memory that is not its own; then it is ended, or goes on
   // for ever as it could by itself.
-  run.next = std::min<uint64_t>(*run.cell->drawn, run.total);
+  run.next = std::min<uint64_t>(*run.control_block->drawn, run.total);
   if (run.flight->failed || run.next == run.total) return false;
   offer(run);
   if (!gate_.enter_alone(kCompute)) {
@@ -205,7 +205,7 @@ bool Slicer::advance_resident(Run& run, bool* any) {
 }
 
 // Its blocks may be told to stop, or be about to end.
-bool Slicer::is_watched(const Run& run) { return run.cell && !run.told && !run.stuck && !run.drained; }
+bool Slicer::is_watched(const Run& run) { return run.control_block && !run.told && !run.stuck && !run.drained; }
 
 bool Slicer::watches_for_stalls() const { return std::any_of(runs_.begin(), runs_.end(), is_watched); }
 

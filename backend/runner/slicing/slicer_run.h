@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "backend/control/gate_link.h"
+#include "backend/runner/slicing/control_block.h"
 #include "backend/runner/slicing/grid_slice_tracks.h"
-#include "backend/runner/slicing/slice_cell.h"
 #include "backend/runner/slicing/slicer.h"
 
 namespace bandsaw::runner {
@@ -47,7 +47,7 @@ struct Slicer::Run {
   bool alone = false;      // it is to run alone, if that is planned
   bool turns = false;      // when the grid slices in flight have ended: to resident blocks, or
   std::shared_ptr<const KernelClone> next_clone;  // to this, when its first grid slice has been counted
-  std::shared_ptr<SliceCell> counts;              // where it is
+  std::shared_ptr<ControlBlock> counts;           // where it is
   bool counted = false;                           // its time says nothing
   StreamTimer::Span span;
   std::shared_ptr<Flight> flight;
@@ -59,9 +59,9 @@ struct Slicer::Run {
   Clock::time_point moved;                       // when one of them last did
 
   // Of resident blocks: `step` is how many, `next` how many have been drawn.
-  std::shared_ptr<SliceCell> cell;
+  std::shared_ptr<ControlBlock> control_block;
   Clock::time_point issued;
-  bool drawing = false;        // it has been launched with this cell
+  bool drawing = false;        // it has been launched with this control block
   bool told = false;           // to stop
   uint64_t most_resident = 1;  // blocks on an SM
   uint32_t resident = 0;       // of these, as granted; 0: as is best for it alone

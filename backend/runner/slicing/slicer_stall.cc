@@ -33,22 +33,22 @@ bool Slicer::is_stuck(Run& run) {
   if (run.stuck || now - run.moved < stall_timeout(run)) return false;
   run.moved = now;
   const bool begun = run.tracks && run.tracks->has_begun();  // else what they wait for is not theirs
-  return begun && !(run.cell && draws(run));
+  return begun && !(run.control_block && draws(run));
 }
 
 // Resident blocks stay as long as there is something to draw: whether they do, as far as it is known.
 bool Slicer::draws(Run& run) {
   constexpr uint32_t kUnknown = ~uint32_t{0};
-  const uint32_t drawn = run.peeked ? *static_cast<volatile uint32_t*>(run.cell->peeked) : kUnknown;
+  const uint32_t drawn = run.peeked ? *static_cast<volatile uint32_t*>(run.control_block->peeked) : kUnknown;
   if (run.peeked == drawn) return false;
   run.peeked = drawn;
   return peek(run, [] {}) == CUDA_SUCCESS;
 }
 
-// The counter as it is while blocks draw from it; `done` when it stands in the cell.
+// The counter as it is while blocks draw from it; `done` when it stands in the control block.
 CUresult Slicer::peek(Run& run, std::function<void()> done) {
-  return device_.copy(run.cell->control, run.cell->counter_to(run.cell->peeked),
-                      [cell = run.cell, done = std::move(done)](CUresult) { done(); });
+  return device_.copy(run.control_block->side_stream, run.control_block->counter_to(run.control_block->peeked),
+                      [control = run.control_block, done = std::move(done)](CUresult) { done(); });
 }
 
 // All that is left goes beside what does not end, whatever else is on the device: those that are waited for may find

@@ -1,5 +1,5 @@
-// Words in device memory through which a rewritten kernel and the runner talk: of resident blocks, which block is drawn
-// next, and whether to draw no more; of counted grid slices, what they have done.
+// A control block: words in device memory that a rewritten kernel and the runner share. Resident blocks find there
+// which block is drawn next, and whether to draw no more; counted grid slices add up there what they have done.
 #pragma once
 
 #include <list>
@@ -10,8 +10,9 @@
 
 namespace bandsaw::runner {
 
-struct SliceCell {
-  // The counter stands at 0; far from it, the flag. A cell has one use at a time: that, or counts of a grid slice.
+struct ControlBlock {
+  // The counter stands at 0; far from it, the flag. A control block has one use at a time: that, or counts of a grid
+  // slice.
   static constexpr uint64_t kBytes = 256, kStopAt = 128, kCountsAt = 64;
   // On the host.
   struct Words {
@@ -20,7 +21,7 @@ struct SliceCell {
     ptx::CountsOfBlocks counts;  // of a grid slice, when it has ended
   };
   std::weak_ptr<Context> context;
-  StreamRef control;                      // of its own: the flag is written beside the kernel
+  StreamRef side_stream;                  // of its own: the flag is written beside the kernel
   uint64_t address = 0;                   // of kBytes
   uint32_t* drawn = nullptr;              // of Words
   uint32_t* peeked = nullptr;             // of Words
@@ -32,23 +33,23 @@ struct SliceCell {
   Copy counts_to_host() const;
 };
 
-// For one thread. Cells in use may outlive it.
-class SliceCells {
+// For one thread. Control blocks in use may outlive it.
+class ControlBlockPool {
  public:
-  explicit SliceCells(Device* device) : device_(device) {}
+  explicit ControlBlockPool(Device* device) : device_(device) {}
 
   // Null: the device has no room.
-  std::shared_ptr<SliceCell> take(const ContextRef& context);
+  std::shared_ptr<ControlBlock> take(const ContextRef& context);
   // Nothing on the device uses it any more.
-  void give(std::shared_ptr<SliceCell> cell) { free_.push_back(std::move(cell)); }
+  void give(std::shared_ptr<ControlBlock> block) { free_.push_back(std::move(block)); }
 
  private:
   static constexpr size_t kPageBytes = 4096;
 
-  SliceCell::Words* next_words();
+  ControlBlock::Words* next_words();
 
   Device* const device_;
-  std::list<std::shared_ptr<SliceCell>> free_;
+  std::list<std::shared_ptr<ControlBlock>> free_;
   std::shared_ptr<void> page_;
   size_t used_ = 0;  // Words of page_
 };

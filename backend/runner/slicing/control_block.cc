@@ -1,26 +1,26 @@
-#include "backend/runner/slicing/slice_cell.h"
+#include "backend/runner/slicing/control_block.h"
 
 #include <sys/mman.h>
 
 namespace bandsaw::runner {
 
 // Registered with the device, so that a copy to it keeps nobody waiting. It stays so while the device lives.
-SliceCell::Words* SliceCells::next_words() {
-  if (!page_ || used_ == kPageBytes / sizeof(SliceCell::Words)) {
+ControlBlock::Words* ControlBlockPool::next_words() {
+  if (!page_ || used_ == kPageBytes / sizeof(ControlBlock::Words)) {
     void* const page = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return nullptr;
     page_ = std::shared_ptr<void>(page, [](void* mapped) { munmap(mapped, kPageBytes); });
     used_ = 0;
     if (device_->host_pin(page, kPageBytes, false) != CUDA_SUCCESS) return nullptr;
   }
-  return static_cast<SliceCell::Words*>(page_.get()) + used_++;
+  return static_cast<ControlBlock::Words*>(page_.get()) + used_++;
 }
 
-vgpu_fill SliceCell::zeros(uint64_t at, uint64_t bytes) const {
+vgpu_fill ControlBlock::zeros(uint64_t at, uint64_t bytes) const {
   return {address + at, 0, bytes / sizeof(uint32_t), 1, sizeof(uint32_t), 0};
 }
 
-Copy SliceCell::counter_to(uint32_t* word) const {
+Copy ControlBlock::counter_to(uint32_t* word) const {
   Copy copy;
   copy.source.address = address;
   copy.destination = {.address = reinterpret_cast<uint64_t>(word), .host = true};
@@ -28,7 +28,7 @@ Copy SliceCell::counter_to(uint32_t* word) const {
   return copy;
 }
 
-Copy SliceCell::counts_to_host() const {
+Copy ControlBlock::counts_to_host() const {
   Copy copy;
   copy.source.address = address + kCountsAt;
   copy.destination = {.address = reinterpret_cast<uint64_t>(counts), .host = true};
@@ -36,25 +36,25 @@ Copy SliceCell::counts_to_host() const {
   return copy;
 }
 
-std::shared_ptr<SliceCell> SliceCells::take(const ContextRef& context) {
-  free_.remove_if([](const std::shared_ptr<SliceCell>& cell) { return cell->context.expired(); });
+std::shared_ptr<ControlBlock> ControlBlockPool::take(const ContextRef& context) {
+  free_.remove_if([](const std::shared_ptr<ControlBlock>& block) { return block->context.expired(); });
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     if ((*it)->context.lock() != context) continue;
-    std::shared_ptr<SliceCell> cell = std::move(*it);
+    std::shared_ptr<ControlBlock> block = std::move(*it);
     free_.erase(it);
-    return cell;
+    return block;
   }
-  auto cell = std::make_shared<SliceCell>();
-  cell->context = context;
-  SliceCell::Words* const words = next_words();
+  auto block = std::make_shared<ControlBlock>();
+  block->context = context;
+  ControlBlock::Words* const words = next_words();
   if (!words) return nullptr;
-  cell->drawn = &words->drawn;
-  cell->peeked = &words->peeked;
-  cell->counts = &words->counts;
-  cell->page = page_;
-  if (device_->memory_alloc(context, SliceCell::kBytes, &cell->address) != CUDA_SUCCESS) return nullptr;
-  if (device_->stream_create(context, CU_STREAM_NON_BLOCKING, 0, &cell->control) != CUDA_SUCCESS) return nullptr;
-  return cell;
+  block->drawn = &words->drawn;
+  block->peeked = &words->peeked;
+  block->counts = &words->counts;
+  block->page = page_;
+  if (device_->memory_alloc(context, ControlBlock::kBytes, &block->address) != CUDA_SUCCESS) return nullptr;
+  if (device_->stream_create(context, CU_STREAM_NON_BLOCKING, 0, &block->side_stream) != CUDA_SUCCESS) return nullptr;
+  return block;
 }
 
 }  // namespace bandsaw::runner
