@@ -6,10 +6,12 @@ from benchmarks.shares_measure import Setting
 from benchmarks.shares_run import calibrate
 from lab.daemon import Daemon
 
-SECONDS = 6
-# Wide, because the machine that runs tests is not idle: without shares the short tasks would get 4 %, an error of 71
-# points. How well shares hold is tools/bench shares' to say.
-POINTS = 35
+SECONDS = 9  # both run for six of them
+SHORT_SHARE = 75  # percent, of the program with the short tasks
+# A machine that runs tests is not idle: up to 5 points were seen on two cores that eight programs wanted. Equal shares
+# would be 25 points off, none at all (fifo) 72. How well shares hold is tools/bench shares' to say.
+POINTS = 12          # over the whole run
+WINDOW_POINTS = 18   # over windows of 1 s, on average
 LONGEST_GAP_MS = 5000
 
 
@@ -25,5 +27,6 @@ def test_shares_of_75_to_25_hold(device):
     said = shares_measure.figures(run, setting)
     got = [round(row["share_got_percent"], 1) for row in said["tenants"]]
     assert found.mean is not None and found.windows >= 3, f"only {found.windows} windows"
-    assert found.mean <= POINTS, f"75:25 became {got}; mean error {found.mean:.1f} points, at most {POINTS} wanted"
+    assert abs(got[0] - SHORT_SHARE) <= POINTS, f"75:25 became {got}, at most {POINTS} points off are wanted"
+    assert found.mean <= WINDOW_POINTS, f"windows are {found.mean:.1f} points off, at most {WINDOW_POINTS} are wanted"
     assert said["longest_gap_ms"] < LONGEST_GAP_MS, f"a tenant waited for {said['longest_gap_ms']:.0f} ms"

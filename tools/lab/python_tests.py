@@ -22,7 +22,8 @@ class _Reporter:
         self._ended = self._count = 0
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        config.option.tbstyle = "short"
+        # pytest's own reporter, which is not there, would have these options.
+        config.option.tbstyle, config.option.verbose = "short", 0
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         chosen = [item for item in items if self._only in _name(item.nodeid)]
