@@ -19,7 +19,7 @@ namespace bandsaw {
 
 enum class OfferForm : uint32_t {
   kSlices = 0,
-  kResident = 1,  // resident blocks that draw the grid's, and stop when told
+  kResident = 1,  // resident blocks that claim the grid's, and stop when told
 };
 
 inline constexpr uint32_t kOfferParts = 1 << 16;  // of the fractions below
@@ -29,7 +29,7 @@ struct OfferFacts {
   uint64_t shape = 0;     // of code, block and dynamic shared memory: the same for the same, in all processes
   uint64_t stream = 0;    // within the process
   uint64_t blocks = 0;    // of the launch
-  uint64_t left = 0;      // of these, not issued yet; of resident blocks: not drawn yet
+  uint64_t left = 0;      // of these, not issued yet; of resident blocks: not claimed yet
   uint64_t minimum = 0;   // the least grid slice that keeps slicing cheap; 0: may not be sliced, yet
   uint64_t block_ps = 0;  // of the whole GPU's time for a block, as far as it is known; 0: it is not
   uint32_t asked = 0;     // the gate's `asked` that it belongs to

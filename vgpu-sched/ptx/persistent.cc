@@ -16,9 +16,9 @@ namespace {
 // makes wide loads and stores of places that it knows to be aligned, whatever the program says of them.
 constexpr uint64_t kTicketBytes = 128;
 
-// One thread draws for all. The first barrier waits until nobody is in the last block any more, the second until the
+// One thread claims for all. The first barrier waits until nobody is in the last block any more, the second until the
 // ticket lies there; `bar.warp.sync` makes one of a warp that parted in the last block. NUMBER is the barrier's.
-const char* const kDraw = R"(
+const char* const kClaim = R"(
   .shared .align 128 .b8 $ticket[128];
   .reg .b32 %$ticket, %$blocks, %$stop, %$thread, %$other;
   .reg .b64 %$at;
@@ -32,7 +32,7 @@ $again:
   mov.u32 %$other, %tid.z;
   or.b32 %$thread, %$thread, %$other;
   setp.ne.u32 %$p, %$thread, 0;
-  @%$p bra $drawn;
+  @%$p bra $claimed;
   ld.param.b64 %$at, [$stop];
   ld.volatile.global.u32 %$stop, [%$at];
   mov.u32 %$ticket, 4294967295;
@@ -42,7 +42,7 @@ $again:
   atom.global.add.u32 %$ticket, [%$at], 1;
 $told:
   st.shared.b32 [$ticket], %$ticket;
-$drawn:
+$claimed:
   barrier.sync NUMBER;
   bar.warp.sync 4294967295;
   ld.shared.b32 %$ticket, [$ticket];
@@ -50,7 +50,7 @@ $drawn:
   @%$p exit;
 )";
 
-std::string drawn_index_text(uint8_t reads, bool one_dimensional) {
+std::string claimed_index_text(uint8_t reads, bool one_dimensional) {
   std::string text;
   if (one_dimensional) {
     if (reads & kReadsX) text += "mov.b32 %$x, %$ticket;\n";
@@ -130,13 +130,13 @@ PersistentResult persistent(const Program& program, std::string_view kernel, con
   turn_back(&body, moved.prefix() + "again", &copies);
   const uint8_t reads = moved.reads();
   const uint8_t sizes = options.one_dimensional ? 0 : kReadsSizeX | kReadsSizeY;
-  std::string draw = kDraw;
-  for (size_t at = draw.find("NUMBER"); at != draw.npos; at = draw.find("NUMBER", at))
-    draw.replace(at, 6, std::to_string(number));
-  if (copies) draw.insert(draw.find("barrier.sync"), "cp.async.wait_all;\n  ");
+  std::string claim = kClaim;
+  for (size_t at = claim.find("NUMBER"); at != claim.npos; at = claim.find("NUMBER", at))
+    claim.replace(at, 6, std::to_string(number));
+  if (copies) claim.insert(claim.find("barrier.sync"), "cp.async.wait_all;\n  ");
   std::vector<Statement> entry =
-      moved.statements(moved.entry_text() + grid_declarations(reads, 63) + grid_loads(reads | sizes) + draw +
-                       drawn_index_text(reads, options.one_dimensional));
+      moved.statements(moved.entry_text() + grid_declarations(reads, 63) + grid_loads(reads | sizes) + claim +
+                       claimed_index_text(reads, options.one_dimensional));
   auto& statements = body.statements;
   statements.insert(statements.begin(), std::make_move_iterator(entry.begin()), std::make_move_iterator(entry.end()));
   std::vector<Statement> back = moved.statements("bra $again;\n");

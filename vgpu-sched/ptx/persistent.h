@@ -1,10 +1,10 @@
-// A kernel whose blocks stay: each draws one block of the original grid after another from a counter, until there are
+// A kernel whose blocks stay: each claims one block of the original grid after another from a counter, until there are
 // no more, or until it is told to stop; the counter then says where to go on.
 //
 // A module of its own, as in slice.h. Launch as many blocks as are to be resident, as a one-dimensional grid, block
-// dimensions and dynamic shared memory as the original's. Its blocks have drawn the blocks below the counter, in linear
-// order, and complete each that they drew; every block draws once more when nothing is left, so the counter may end at
-// (blocks + resident blocks). To go on: the same counter in a new launch.
+// dimensions and dynamic shared memory as the original's. Its blocks have claimed the blocks below the counter, in
+// linear order, and complete each that they claimed; every block claims once more when nothing is left, so the counter
+// may end at (blocks + resident blocks). To go on: the same counter in a new launch.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ inline constexpr uint32_t kMaxPersistentBlocks = 1u << 31;
 // Offsets as in SlicedKernel.
 struct PersistentKernel {
   std::string text, name;
-  size_t counter_at = 0;       // u64: address of a u32, the next block to draw; 0 before the first launch
-  size_t stop_at = 0;          // u64: address of a u32 (device or mapped host memory); not 0: draw no more
+  size_t counter_at = 0;       // u64: address of a u32, the next block to claim; 0 before the first launch
+  size_t stop_at = 0;          // u64: address of a u32 (device or mapped host memory); not 0: claim no more
   size_t blocks_at = 0;        // u32: blocks of the grid as launched, at most kMaxPersistentBlocks
   size_t grid_at = 0;          // 3 x u32: the grid as launched
   size_t parameter_bytes = 0;  // all of the block

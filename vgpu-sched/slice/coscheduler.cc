@@ -12,9 +12,9 @@ Error CoScheduler::grid_slice_done(KernelId id, Blocks first, Time now, bool* ov
   return error;
 }
 
-Error CoScheduler::drawn(KernelId id, Blocks done, int resident, Time seen) {
+Error CoScheduler::claimed(KernelId id, Blocks done, int resident, Time seen) {
   const Error error = queues_.progress(id, done);
-  if (error == Error::kNone && meter_ != nullptr) review_pair(meter_->drawn(id, done, resident, seen));
+  if (error == Error::kNone && meter_ != nullptr) review_pair(meter_->claimed(id, done, resident, seen));
   return error;
 }
 

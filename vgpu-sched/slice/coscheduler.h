@@ -54,7 +54,7 @@ class CoScheduler {
   [[nodiscard]] Error copies_done(KernelId id, Time now) { return queues_.copies_done(id, later(now)); }
   [[nodiscard]] Error progress(KernelId id, Blocks done) { return queues_.progress(id, done); }
   // The same of resident blocks, so many on each SM, as seen at `seen`, which may be another clock's.
-  [[nodiscard]] Error drawn(KernelId id, Blocks done, int resident, Time seen);
+  [[nodiscard]] Error claimed(KernelId id, Blocks done, int resident, Time seen);
   [[nodiscard]] Error grid_slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr);
   [[nodiscard]] Error departure(KernelId id, Time now) { return queues_.departure(id, later(now)); }
   // All its blocks are under way, whatever was issued of it here: others may have the room of those that end.

@@ -43,10 +43,10 @@ bool SpeedMeter::grid_slice_done(KernelId kernel, Blocks blocks, Time now) {
   return tell();
 }
 
-bool SpeedMeter::drawn(KernelId kernel, Blocks blocks, int resident, Time at) {
+bool SpeedMeter::claimed(KernelId kernel, Blocks blocks, int resident, Time at) {
   Count* const count = find(kernel);
   if (count == nullptr) return false;
-  if (resident != count->side.resident || (count->seen && (blocks < count->drawn || at < count->to))) {
+  if (resident != count->side.resident || (count->seen && (blocks < count->claimed || at < count->to))) {
     *count = Count{.side = count->side};  // it has not come to what is planned
     return false;
   }
@@ -55,9 +55,9 @@ bool SpeedMeter::drawn(KernelId kernel, Blocks blocks, int resident, Time at) {
     for (Count& each : counts_) each.restart();
     count->from = at;
   } else {
-    count->blocks += blocks - count->drawn;
+    count->blocks += blocks - count->claimed;
   }
-  count->drawn = blocks;
+  count->claimed = blocks;
   count->to = at;
   return tell();
 }

@@ -1,5 +1,5 @@
 // How fast the two kernels of a plan really are beside each other: of grid slices from their ends, of resident blocks
-// from how many blocks they have drawn. The model is told, so that what it forecast wrongly is not chosen again.
+// from how many blocks they have claimed. The model is told, so that what it forecast wrongly is not chosen again.
 //
 // Calls from one thread at a time; of fixed size.
 #pragma once
@@ -29,9 +29,9 @@ class SpeedMeter {
   void stop() { running_ = false; }
   // True, of this and the next: the model has been told.
   bool grid_slice_done(KernelId kernel, Blocks blocks, Time now);
-  // So many blocks of the kernel's grid had been drawn at `at`, by `resident` on each SM. `at` may be another clock's
+  // So many blocks of the kernel's grid had been claimed at `at`, by `resident` on each SM. `at` may be another clock's
   // than other calls' times, the same for each kernel.
-  bool drawn(KernelId kernel, Blocks blocks, int resident, Time at);
+  bool claimed(KernelId kernel, Blocks blocks, int resident, Time at);
   // How often the model was told.
   std::uint64_t observed() const { return observed_; }
   // Of both, as the model has it now; 0 while none are measured.
@@ -40,15 +40,15 @@ class SpeedMeter {
  private:
   static constexpr int kWarmUp = 2;                       // grid slices of each before measuring
   static constexpr int kWindow = 4;                       // grid slices of each that make a measurement
-  static constexpr Time kLeastWindow = 3 * kMillisecond;  // of drawn blocks: looks at them are not exact
-  static constexpr Blocks kLeastRounds = 4;               // and so often each resident one has drawn
+  static constexpr Time kLeastWindow = 3 * kMillisecond;  // of claimed blocks: looks at them are not exact
+  static constexpr Blocks kLeastRounds = 4;               // and so often each resident one has claimed
 
   struct Count {
     Side side;
-    int slices = 0;     // that have ended, or
-    bool seen = false;  // it was looked at what had been drawn,
-    Blocks drawn = 0;   // the last time
-    Blocks blocks = 0;  // since `from`
+    int slices = 0;      // that have ended, or
+    bool seen = false;   // it was looked at what had been claimed,
+    Blocks claimed = 0;  // the last time
+    Blocks blocks = 0;   // since `from`
     Time from = 0;
     Time to = 0;
 

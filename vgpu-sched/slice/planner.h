@@ -37,7 +37,7 @@ struct State {
 enum class Sharing : std::uint8_t {
   kDriver,      // each in its own context: the driver's time slices
   kSpace,       // under MPS: blocks of several kernels lie on the GPU at once
-  kPersistent,  // as kSpace; each kernel as `resident` persistent blocks per SM which draw their work
+  kPersistent,  // as kSpace; each kernel as `resident` persistent blocks per SM which claim their work
 };
 
 struct Part {

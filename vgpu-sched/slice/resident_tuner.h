@@ -4,10 +4,10 @@
 //
 // From measured launches: all that fit, then step by step fewer, until launches become longer; the fewest whose
 // launches are hardly longer than the shortest are kept. Half of all that fit are measured in any case: how much slower
-// they are says what a kernel waits for. Then a launch in grid slices is tried: where these are faster, as
-// some kernels find less in the cache when their blocks draw their work, it is they that are kept. Now and then all
-// that fit are tried again, and if that is not what it was by then, the search begins anew. A launch that took longer
-// than fewer blocks explain was not alone, and is tried again, as is the first.
+// they are says what a kernel waits for. Then a launch in grid slices is tried: where these are faster, as some kernels
+// find less in the cache when their blocks claim their work from the counter, it is they that are kept. Now and then
+// all that fit are tried again, and if that is not what it was by then, the search begins anew. A launch that took
+// longer than fewer blocks explain was not alone, and is tried again, as is the first.
 //
 // One for each kernel and shape of launch. Calls from one thread at a time.
 #pragma once

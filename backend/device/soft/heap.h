@@ -1,4 +1,4 @@
-// What kernels' malloc and free draw from: one piece of device memory of CU_LIMIT_MALLOC_HEAP_SIZE bytes, taken at
+// What kernels' malloc and free allocate from: one range of device memory of CU_LIMIT_MALLOC_HEAP_SIZE bytes, taken at
 // the first malloc. Thread-safe.
 #pragma once
 

@@ -48,7 +48,7 @@ std::shared_ptr<ControlBlock> ControlBlockPool::take(const ContextRef& context) 
   block->context = context;
   ControlBlock::Words* const words = next_words();
   if (!words) return nullptr;
-  block->drawn = &words->drawn;
+  block->claimed = &words->claimed;
   block->peeked = &words->peeked;
   block->counts = &words->counts;
   block->page = page_;

@@ -1,5 +1,5 @@
 // A control block: words in device memory that a rewritten kernel and the runner share. Resident blocks find there
-// which block is drawn next, and whether to draw no more; counted grid slices add up there what they have done.
+// which block is claimed next, and whether to claim no more; counted grid slices add up there what they have done.
 #pragma once
 
 #include <list>
@@ -16,14 +16,14 @@ struct ControlBlock {
   static constexpr uint64_t kBytes = 256, kStopAt = 128, kCountsAt = 64;
   // On the host.
   struct Words {
-    uint32_t drawn = 0;          // the counter at the end of a launch
+    uint32_t claimed = 0;        // the counter at the end of a launch
     uint32_t peeked = 0;         // and meanwhile
     ptx::CountsOfBlocks counts;  // of a grid slice, when it has ended
   };
   std::weak_ptr<Context> context;
   StreamRef side_stream;                  // of its own: the flag is written beside the kernel
   uint64_t address = 0;                   // of kBytes
-  uint32_t* drawn = nullptr;              // of Words
+  uint32_t* claimed = nullptr;            // of Words
   uint32_t* peeked = nullptr;             // of Words
   ptx::CountsOfBlocks* counts = nullptr;  // of Words
   std::shared_ptr<void> page;             // holds these

@@ -89,10 +89,10 @@ void Slicer::offer(Run& run) {
 }
 
 // Of resident blocks that others are planned beside: so that it is known how fast they are there.
-void Slicer::report(const Run& run, uint64_t drawn) {
+void Slicer::report(const Run& run, uint64_t claimed) {
   if (run.resident == 0) return;
   OfferFacts facts = facts_of(run);
-  facts.left = run.total - drawn;
+  facts.left = run.total - claimed;
   facts.resident = run.resident;
   facts.seen_ns = run.flight->seen_ns;
   gate_.report(kCompute, facts);

@@ -105,7 +105,7 @@ class Slicer {
   void finish(Run& run);
   std::chrono::nanoseconds stall_timeout(const Run& run) const;
   bool is_stuck(Run& run);
-  bool draws(Run& run);
+  bool claims(Run& run);
   CUresult peek(Run& run, std::function<void()> done);
   void issue_rest(Run& run);
   void issue_more_resident(Run& run);
@@ -116,14 +116,14 @@ class Slicer {
   CUresult issue_counted(Run& run, uint64_t most);
   static void take_counts(Run& run);
   uint64_t best_resident(Run& run) const;
-  CUresult allow_draws(Run& run, const StreamRef& stream);
+  CUresult allow_claims(Run& run, const StreamRef& stream);
   CUresult issue_resident(Run& run);
   static bool is_watched(const Run& run);
   void watch_end(Run& run);
   bool advance_resident(Run& run, bool* any);
   OfferFacts facts_of(const Run& run) const;
   void offer(Run& run);
-  void report(const Run& run, uint64_t drawn);
+  void report(const Run& run, uint64_t claimed);
   void withdraw(const Run& run);
   uint64_t granted_blocks(Run& run) const;
   void take_resident(Run& run);

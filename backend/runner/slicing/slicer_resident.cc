@@ -1,4 +1,4 @@
-// Of the slicer: launches as resident blocks that draw blocks of the grid, and stop when others want the engine.
+// Of the slicer: launches as resident blocks that claim blocks of the grid, and stop when others want the engine.
 #include <algorithm>
 #include <cstring>
 
@@ -49,7 +49,7 @@ std::string Slicer::prepare_resident(Run& run) {
   run.step = std::min(settings_.force_blocks ? settings_.force_blocks : best_resident(run), run.total);
   run.control_block = control_blocks_.take(run.caller.context);
   if (!run.control_block) return "there is no memory for its counter";
-  *run.control_block->drawn = static_cast<uint32_t>(run.next);
+  *run.control_block->claimed = static_cast<uint32_t>(run.next);
   const uint64_t counter = run.control_block->address, stop = counter + ControlBlock::kStopAt;
   const auto total = static_cast<uint32_t>(run.total);
   std::memcpy(run.parameters.data() + clone.counter_at, &counter, sizeof counter);
@@ -97,16 +97,16 @@ uint64_t Slicer::best_resident(Run& run) const {
   return static_cast<uint64_t>(best) * sms_;
 }
 
-// What is behind on the stream may draw, whatever was told before.
-CUresult Slicer::allow_draws(Run& run, const StreamRef& stream) {
+// What is behind on the stream may claim, whatever was told before.
+CUresult Slicer::allow_claims(Run& run, const StreamRef& stream) {
   return device_.fill(stream, run.control_block->zeros(ControlBlock::kStopAt, sizeof(uint32_t)), nullptr);
 }
 
 CUresult Slicer::issue_resident(Run& run) {
   const uint64_t counter = run.control_block->address;
-  const bool first = !std::exchange(run.drawing, true);
+  const bool first = !std::exchange(run.claiming, true);
   CUresult result = first ? device_.fill(run.stream, run.control_block->zeros(0, ControlBlock::kBytes), nullptr)
-                          : allow_draws(run, run.stream);
+                          : allow_claims(run, run.stream);
   if (result == CUDA_SUCCESS && first && run.next != 0) {
     result = device_.fill(run.stream, {counter, 0, 1, 1, sizeof(uint32_t), static_cast<uint32_t>(run.next)}, nullptr);
   }
@@ -120,7 +120,7 @@ CUresult Slicer::issue_resident(Run& run) {
   run.told = run.probed = false;
   run.next_probe = run.issued + kProbeMost;
   gate_.leave(kCompute, [](uint64_t) {});
-  result = device_.copy(run.stream, run.control_block->counter_to(run.control_block->drawn),
+  result = device_.copy(run.stream, run.control_block->counter_to(run.control_block->claimed),
                         [flight = run.flight, control = run.control_block](CUresult outcome) {
                           if (outcome != CUDA_SUCCESS) flight->failed = true;
                           flight->land(0);
@@ -150,19 +150,19 @@ std::chrono::nanoseconds Slicer::turn(const Run& run) const {
   return std::chrono::nanoseconds(kTurnBlocks * block_ns);
 }
 
-// Where others are planned for, they are told when the last block has been drawn. Looked for ever sooner, as the end
+// Where others are planned for, they are told when the last block has been claimed. Looked for ever sooner, as the end
 // comes near.
 void Slicer::watch_end(Run& run) {
   if (run.drained || run.call == 0 || run.flight->probing || !gate_.is_planned(kCompute)) return;
   const auto now = Run::Clock::now();
   if (std::exchange(run.probed, false)) {
-    const uint64_t drawn = *static_cast<volatile uint32_t*>(run.control_block->peeked);
-    run.drained = drawn >= run.total;
+    const uint64_t claimed = *static_cast<volatile uint32_t*>(run.control_block->peeked);
+    run.drained = claimed >= run.total;
     if (run.drained) return withdraw(run);
-    if (!run.told) report(run, drawn);
-    const auto each = (now - run.issued) / std::max<uint64_t>(1, drawn - std::min(drawn, run.next));
+    if (!run.told) report(run, claimed);
+    const auto each = (now - run.issued) / std::max<uint64_t>(1, claimed - std::min(claimed, run.next));
     run.next_probe =
-        now + std::clamp<std::chrono::nanoseconds>(each * (run.total - drawn) / 2, kProbeLeast, kProbeMost);
+        now + std::clamp<std::chrono::nanoseconds>(each * (run.total - claimed) / 2, kProbeLeast, kProbeMost);
   } else if (now >= run.next_probe) {
     run.flight->probing = run.probed = true;
     const CUresult result = peek(run, [flight = run.flight] {
@@ -187,7 +187,7 @@ bool Slicer::advance_resident(Run& run, bool* any) {
   }
   // What stands there may be anything, if the program wrote to memory that is not its own; then it is ended, or goes on
   // for ever as it could by itself.
-  run.next = std::min<uint64_t>(*run.control_block->drawn, run.total);
+  run.next = std::min<uint64_t>(*run.control_block->claimed, run.total);
   if (run.flight->failed || run.next == run.total) return false;
   offer(run);
   if (!gate_.enter_alone(kCompute)) {

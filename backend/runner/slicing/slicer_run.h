@@ -19,7 +19,7 @@ struct Slicer::Flight {
   std::atomic<uint32_t> launches{0};                          // on the device: grid slices, or persistent blocks
   std::array<std::atomic<uint32_t>, kTracksMost> on_track{};  // of them
   std::atomic<bool> failed{false}, probing{false};
-  std::atomic<int64_t> seen_ns{0};  // when it was looked at last what had been drawn
+  std::atomic<int64_t> seen_ns{0};  // when the counter was last read
   std::shared_ptr<UniqueFd> wake;
 
   void land(size_t track);
@@ -58,10 +58,10 @@ struct Slicer::Run {
   uint32_t begun = 0, landed = 0;                // grid slices
   Clock::time_point moved;                       // when one of them last did
 
-  // Of resident blocks: `step` is how many, `next` how many have been drawn.
+  // Of resident blocks: `step` is how many, `next` how many have been claimed.
   std::shared_ptr<ControlBlock> control_block;
   Clock::time_point issued;
-  bool drawing = false;        // it has been launched with this control block
+  bool claiming = false;       // it has been launched with this control block
   bool told = false;           // to stop
   uint64_t most_resident = 1;  // blocks on an SM
   uint32_t resident = 0;       // of these, as granted; 0: as is best for it alone
@@ -69,7 +69,7 @@ struct Slicer::Run {
   int stops = 0;
   bool probed = false, drained = false;  // at the counter; and nothing was left there
   Clock::time_point next_probe;          // the next time
-  std::optional<uint32_t> peeked;        // how many had been drawn when that was last asked for
+  std::optional<uint32_t> peeked;        // how many had been claimed when that was last asked for
 };
 
 }  // namespace bandsaw::runner

@@ -33,19 +33,19 @@ bool Slicer::is_stuck(Run& run) {
   if (run.stuck || now - run.moved < stall_timeout(run)) return false;
   run.moved = now;
   const bool begun = run.tracks && run.tracks->has_begun();  // else what they wait for is not theirs
-  return begun && !(run.control_block && draws(run));
+  return begun && !(run.control_block && claims(run));
 }
 
-// Resident blocks stay as long as there is something to draw: whether they do, as far as it is known.
-bool Slicer::draws(Run& run) {
+// Resident blocks stay as long as there is something to claim: whether they do, as far as it is known.
+bool Slicer::claims(Run& run) {
   constexpr uint32_t kUnknown = ~uint32_t{0};
-  const uint32_t drawn = run.peeked ? *static_cast<volatile uint32_t*>(run.control_block->peeked) : kUnknown;
-  if (run.peeked == drawn) return false;
-  run.peeked = drawn;
+  const uint32_t claimed = run.peeked ? *static_cast<volatile uint32_t*>(run.control_block->peeked) : kUnknown;
+  if (run.peeked == claimed) return false;
+  run.peeked = claimed;
   return peek(run, [] {}) == CUDA_SUCCESS;
 }
 
-// The counter as it is while blocks draw from it; `done` when it stands in the control block.
+// The counter as it is while blocks claim from it; `done` when it stands in the control block.
 CUresult Slicer::peek(Run& run, std::function<void()> done) {
   return device_.copy(run.control_block->side_stream, run.control_block->counter_to(run.control_block->peeked),
                       [control = run.control_block, done = std::move(done)](CUresult) { done(); });
@@ -69,12 +69,12 @@ void Slicer::issue_rest(Run& run) {
   }
 }
 
-// As above: of resident blocks, more are launched beside those that do not end, which draw what is left.
+// As above: of resident blocks, more are launched beside those that do not end, which claim what is left.
 void Slicer::issue_more_resident(Run& run) {
   refuse(*run.kernel, "its blocks wait for one another");
   run.kernel->whole = run.held_up = run.stuck = true;
   const StreamRef side = run.tracks ? run.tracks->at(1) : nullptr;
-  if (!side || allow_draws(run, side) != CUDA_SUCCESS) return;
+  if (!side || allow_claims(run, side) != CUDA_SUCCESS) return;
   run.launch.grid[0] = static_cast<uint32_t>(run.total);
   gate_.enter_unasked(kCompute);
   const CUresult result = device_.launch(side, run.launch);

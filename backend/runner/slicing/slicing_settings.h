@@ -11,7 +11,7 @@ namespace bandsaw::runner {
 enum class SliceForm {
   kAuto,      // resident blocks where vgpud plans how many lie on an SM, else grid slices
   kSlices,    // grid slices
-  kResident,  // blocks that stay and draw the grid's from a counter ("persistent")
+  kResident,  // persistent blocks, which claim the grid's from a counter ("persistent")
 };
 
 struct SlicingSettings {

@@ -124,14 +124,14 @@ void CoPlanner::snapshot(Place place, const OfferFacts& facts, Time now) {
   Kernel& kernel = found->second;
   if (facts.call == kernel.facts.call) return see(kernel, facts);
   if (kernel.quiet()) return leave(&kernel, now);
-  // Its resident blocks have drawn the last of the grid's: the next kernel's take the room of those that end.
+  // Its resident blocks have claimed the last of the grid's: the next kernel's take the room of those that end.
   if (facts.call == 0 && kernel.has_resident() && !kernel.asks) scheduler_.issued_all(kernel.id);
 }
 
 // How far resident blocks are, which the runner tells of those of a pair.
 void CoPlanner::see(const Kernel& kernel, const OfferFacts& facts) {
   if (!kernel.has_resident() || kernel.flying.empty() || facts.seen_ns <= 0 || facts.resident != kernel.told) return;
-  (void)scheduler_.drawn(kernel.id, kernel.done(facts.left), static_cast<int>(facts.resident), facts.seen_ns);
+  (void)scheduler_.claimed(kernel.id, kernel.done(facts.left), static_cast<int>(facts.resident), facts.seen_ns);
 }
 
 void CoPlanner::grid_slice_done(Place place, uint64_t number, Time busy, bool alone, Time now) {

@@ -193,7 +193,7 @@ TEST_P(Exact, PersistentBlocks) {
       ASSERT_EQ(state(), wanted) << resident << " resident blocks, grid " << testing::PrintToString(grid);
       EXPECT_EQ(*counter_, blocks_of(grid) + resident);
 
-      // Told to stop before it began; then by the counter itself, once a block was drawn; then it goes on to the end.
+      // Told to stop before it began; then by the counter itself, once a block was claimed; then it goes on to the end.
       clean();
       *stop_ = 1;
       launch_persistent(&kernels, made, grid, resident, stop_);

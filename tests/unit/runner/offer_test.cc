@@ -126,7 +126,7 @@ TEST_F(OfferedResident, HasSoManyBlocksAsGranted) {
 }
 
 TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
-  device().draws = 0;
+  device().claims = 0;
   gate().no_waiters = 1;
   launch(12);
   for (int launches = 1; launches <= 4; ++launches) {
@@ -140,14 +140,14 @@ TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
   EXPECT_EQ(device().told, 3);
   gate().resident = kNoResident;
   TestRing::wait([&] { return device().told == 4; });
-  device().draws = 12;
+  device().claims = 12;
   device_->finish();
   grant(0, 1);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
 }
 
 TEST_F(OfferedResident, TellsHowFarItIsBesideAnother) {
-  device().draws = 2;
+  device().claims = 2;
   device().probes_pass = true;
   gate().no_waiters = 1;
   launch(100);
@@ -166,7 +166,7 @@ TEST_F(OfferedResident, TellsHowFarItIsBesideAnother) {
   EXPECT_LE(facts.seen_ns, monotonic_ns());
   const int64_t first = facts.seen_ns;
   TestRing::wait([&] { return read_offer(grant_page_->offers[kGateSlot], &facts) && facts.seen_ns > first; });
-  device().draws = 100;
+  device().claims = 100;
   device_->finish();
   grant(0, 1);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);

@@ -73,10 +73,10 @@ class SlicedDevice final : public FakeDevice {
     if (launch.parameters.size() >= 48) {  // aligned, behind the original's 12 bytes: counter, flag, blocks, grid
       uint64_t counter = 0;
       std::memcpy(&counter, parameters.data() + 16, sizeof counter);
-      auto* const drawn = reinterpret_cast<uint32_t*>(counter);
-      note(fmt::format("{} resident from {}", launch.grid[0], *drawn));
+      auto* const claimed = reinterpret_cast<uint32_t*>(counter);
+      note(fmt::format("{} resident from {}", launch.grid[0], *claimed));
       launched_on = stream.get();
-      *drawn += draws;
+      *claimed += claims;
       return CUDA_SUCCESS;
     }
     const bool cut = launch.parameters.size() >= 36;  // behind the original's 12 bytes: first block, grid
@@ -159,7 +159,7 @@ class SlicedDevice final : public FakeDevice {
   int fail_at = -1, taken = 0;
   CUresult failure = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   std::vector<std::byte> parameters;
-  uint32_t draws = 5;  // blocks that a launch of resident ones does before it stops
+  uint32_t claims = 5;  // blocks that a launch of resident ones does before it stops
   std::atomic<int> told{0};
   bool has_sides = false;         // streams beside the program's
   std::atomic<bool> begun{true};  // what the program's stream was given before

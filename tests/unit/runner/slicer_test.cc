@@ -341,11 +341,11 @@ class StuckResident : public Beside {
   }
 };
 
-TEST_F(StuckResident, MoreBlocksDrawWhatIsLeft) {
+TEST_F(StuckResident, MoreBlocksClaimWhatIsLeft) {
   device_->hold_work(true);  // the counter's copy: they do not end
   launch(30);
   wait_for(6);
-  // Twice it is looked whether they draw.
+  // Twice it is looked whether they claim.
   EXPECT_EQ(device().seen(), (Seen{"3 resident from 0", "copy", "copy", "copy", "fork 1", "30 resident from 5"}));
   EXPECT_EQ(device().told, 1);
   device_->hold_work(false);

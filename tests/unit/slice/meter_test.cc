@@ -10,7 +10,7 @@ class MeterTest : public testing::Test {
   static constexpr int kResident = 4;
 
   MeterTest() { meter_.start(a_, b_); }
-  // Of a kernel that takes 100 ns for a block alone: what is drawn in so long at that speed.
+  // Of a kernel that takes 100 ns for a block alone: what is claimed in so long at that speed.
   static Blocks blocks(Time time, double speed) { return static_cast<Blocks>(static_cast<double>(time) / 100 * speed); }
   PairForecast known() { return model_.pair(a_.shape, kResident, b_.shape, kResident); }
 
@@ -22,13 +22,13 @@ class MeterTest : public testing::Test {
   const SpeedMeter::Side b_{.kernel = 2, .shape = second_, .resident = kResident};
 };
 
-TEST_F(MeterTest, WhatIsDrawnWhileBothRunIsTheirSpeed) {
+TEST_F(MeterTest, WhatIsClaimedWhileBothRunIsTheirSpeed) {
   EXPECT_FALSE(known().measured);
   bool told = false;
   for (Time now = kMillisecond; now <= 9 * kMillisecond; now += 2 * kMillisecond) {
-    told = meter_.drawn(1, blocks(now, 0.7), kResident, now) || told;
+    told = meter_.claimed(1, blocks(now, 0.7), kResident, now) || told;
     // Its launch comes later, and by another clock; until then the first was alone, and faster.
-    if (now > 2 * kMillisecond) told = meter_.drawn(2, blocks(now, 0.2), kResident, 77 * kSecond + now) || told;
+    if (now > 2 * kMillisecond) told = meter_.claimed(2, blocks(now, 0.2), kResident, 77 * kSecond + now) || told;
   }
   EXPECT_TRUE(told);
   EXPECT_EQ(meter_.observed(), 1u);
@@ -40,28 +40,28 @@ TEST_F(MeterTest, WhatIsDrawnWhileBothRunIsTheirSpeed) {
 
 TEST_F(MeterTest, WhoHasAnotherResidencyIsNotMeasured) {
   for (Time now = kMillisecond; now <= 20 * kMillisecond; now += kMillisecond) {
-    EXPECT_FALSE(meter_.drawn(1, blocks(now, 0.7), kResident, now));
-    EXPECT_FALSE(meter_.drawn(2, blocks(now, 0.2), kResident + 1, now));
+    EXPECT_FALSE(meter_.claimed(1, blocks(now, 0.7), kResident, now));
+    EXPECT_FALSE(meter_.claimed(2, blocks(now, 0.2), kResident + 1, now));
   }
   EXPECT_EQ(meter_.observed(), 0u);
 }
 
 TEST_F(MeterTest, WhatGoesBackwardsBeginsAnew) {
   for (Time now = kMillisecond; now <= 20 * kMillisecond; now += kMillisecond) {
-    (void)meter_.drawn(1, blocks(now, 0.7), kResident, now);
+    (void)meter_.claimed(1, blocks(now, 0.7), kResident, now);
     const Time time = now / kMillisecond % 2 == 0 ? now : kSecond - now;
-    EXPECT_FALSE(meter_.drawn(2, blocks(time, 0.2), kResident, time));
+    EXPECT_FALSE(meter_.claimed(2, blocks(time, 0.2), kResident, time));
   }
-  EXPECT_FALSE(meter_.drawn(3, 1, kResident, kSecond));  // takes no part
+  EXPECT_FALSE(meter_.claimed(3, 1, kResident, kSecond));  // takes no part
   meter_.stop();
-  EXPECT_FALSE(meter_.drawn(1, 1, kResident, kSecond));
+  EXPECT_FALSE(meter_.claimed(1, 1, kResident, kSecond));
   EXPECT_EQ(meter_.throughput(), 0);
 }
 
 TEST_F(MeterTest, WhatCannotBeIsNotBelieved) {
   for (Time now = kMillisecond; now <= 20 * kMillisecond; now += kMillisecond) {
-    EXPECT_FALSE(meter_.drawn(1, blocks(now, 1.5), kResident, now));
-    EXPECT_FALSE(meter_.drawn(2, blocks(now, 0.2), kResident, now));
+    EXPECT_FALSE(meter_.claimed(1, blocks(now, 1.5), kResident, now));
+    EXPECT_FALSE(meter_.claimed(2, blocks(now, 0.2), kResident, now));
   }
   EXPECT_FALSE(known().measured);
 }

@@ -17,7 +17,7 @@ OfferFacts resident_kernel(uint64_t call, uint64_t shape) {
 
 constexpr CoPlanner::Time kMs = 1'000'000;
 
-TEST(CoPlanner, WhoHasDrawnItsLastBlockMakesRoomForTheNext) {
+TEST(CoPlanner, WhoHasClaimedItsLastBlockMakesRoomForTheNext) {
   const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
   ASSERT_TRUE(planner->ask(1, 10, resident_kernel(1, 77), kMs));
   const auto first = planner->run(kMs);

@@ -157,7 +157,7 @@ class PlannedTest : public ArbiterFixture {
     if (tenant.left > 0) end(tenant);
   }
 
-  // How many blocks the resident ones of a pair have drawn.
+  // How many blocks the resident ones of a pair have claimed.
   void report(PlannedTenant& tenant) {
     if (tenant.form != OfferForm::kResident || !tenant.reports || tenant.running.empty() || tenant.asking) return;
     const PlannedTenant::GridSlice& slice = tenant.running.front();
