@@ -278,8 +278,8 @@ bool BandPlus::holds_back(Slot slot, const State& state, Time now) {
   return entries_[slot].lag < -static_cast<double>(std::min(longest, options_.debt / 2));
 }
 
-// While MPS virtual GPUs have the engine. Each of them is sent its next time slice as one that is alone would be.
-Decision BandPlus::decide_beside(const State& state, Time now) const {
+// While MPS virtual GPUs share the engine: each is sent its next time slice as if it were alone.
+Decision BandPlus::decide_shared(const State& state, Time now) const {
   Slot best = kNoSlot;
   Time wake = 0;
   for (Slot slot = 0; slot < entries_.size(); ++slot) {
@@ -316,7 +316,7 @@ Decision BandPlus::decide_beside(const State& state, Time now) const {
 // for the end of a long one nobody is woken, since it may be far off.
 Decision BandPlus::decide(const State& state, Time now) {
   retire(state, now);
-  if (state.shared) return decide_beside(state, now);
+  if (state.shared) return decide_shared(state, now);
   const Slot best = choose(state, now);
   if (state.holder != kNoSlot) {
     const Tenant& tenant = state.tenants[state.holder];

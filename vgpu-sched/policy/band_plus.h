@@ -10,8 +10,9 @@
 //   engine kept for so long (BAND's short wait, only where it costs little). One with a reservation gets it for gaps up
 //   to `wait`.
 // - A cap is a bucket filled at its rate, a period deep; over-runs make it negative. The engine may idle for it.
-// - MPS virtual GPUs go beside each other while none is further in debt than two of the longest time slices around, or
-//   `shared_debt`; what needs the engine for itself and is further behind stops them from beginning more.
+// - MPS virtual GPUs share the engine while none is further in debt than `shared_debt`, or than two of the longest time
+//   slices of any active virtual GPU. One that needs the engine alone and is further behind stops them from beginning
+//   more.
 // - Priority decides among those to whom time is owed, and so costs nobody's part.
 // - Who is in debt waits no longer than two periods, or one and a half times as long as one of its time slices lasts
 //   its share: then it has one, and still gets less than its share until the debt is paid.
@@ -64,7 +65,7 @@ class BandPlus : public Policy {
   bool before(Slot one, Slot other, const State& state) const;
   Time overdue(Slot slot, const State& state, Time now) const;
   Slot choose(const State& state, Time now) const;
-  Decision decide_beside(const State& state, Time now) const;
+  Decision decide_shared(const State& state, Time now) const;
   bool is_capped(Slot slot, const State& state, Time now) const;
   Time keep_for_neighbour(Slot best, const State& state, Time now);
   Time tokens_for_next(Slot slot, const State& state, Time now) const;

@@ -1,6 +1,6 @@
 // Who uses the engine next. A policy is one class which sees an engine queue's state and prefers one virtual GPU; the
-// scheduler (scheduler.h) keeps the queues themselves, the bound on what is in flight, and the rule of who may use an
-// engine beside whom.
+// scheduler (scheduler.h) keeps the queues themselves, the bound on what is in flight, and the rule of who may share an
+// engine.
 //
 // No threads: all calls to one policy come from one thread at a time. `now` never decreases from call to call.
 #pragma once
@@ -27,8 +27,8 @@ struct Waiting {
 struct Tenant {
   bool present = false;
   bool paused = false;
-  bool mps = false;     // may use an engine beside others that are
-  bool barred = false;  // for now, while others use the engine: see Scheduler
+  bool mps = false;     // may use the engine together with other MPS virtual GPUs
+  bool barred = false;  // may begin nothing more for now: others use the engine (see Scheduler)
   VgpuId vgpu = 0;
   Share share;
   std::deque<Waiting> waiting;     // in the order in which they go
@@ -36,7 +36,7 @@ struct Tenant {
   Time typical = 0;                // moving mean of its measured time slices; 0: none yet
   Time used = 0;                   // sum of its measured time slices
   Time running_since = 0;          // when its oldest request in flight came to run, about
-  Time lasts = 0;                  // moving mean of how long its time slices were on the engine, alone or beside others
+  Time lasts = 0;                  // moving mean of how long its time slices were on the engine, alone or with others
 
   bool runnable() const { return present && !paused && !barred && !waiting.empty(); }
   bool idle() const { return waiting.empty() && in_flight.empty(); }
@@ -47,14 +47,14 @@ struct Tenant {
 // One engine queue, as a policy sees it.
 struct State {
   std::vector<Tenant> tenants;  // by slot; some may not be present
-  Slot holder = kNoSlot;        // whose work is in flight; with several, one of them
+  Slot holder = kNoSlot;        // whose work is in flight; one of them where there are several
   Time running_since = 0;       // when the oldest request in flight came to run, about
-  int depth = 1;                // the most requests in flight; where holders are several, of each
-  int holders = 0;              // how many have work in flight
-  int most_holders = 1 << 30;   // at a time
-  bool shared = false;          // those that have are all MPS ones
+  int depth = 1;                // the most requests in flight of each holder
+  int holders = 0;              // virtual GPUs that have work in flight
+  int most_holders = 1 << 30;   // the most of them at a time
+  bool shared = false;          // all holders are MPS virtual GPUs
 
-  // Where the engine is shared: it need not be free for this one's next request.
+  // True: this one's next request may begin while others have work in flight.
   bool may_join(const Tenant& tenant) const {
     return shared && tenant.mps && (!tenant.in_flight.empty() || holders < most_holders);
   }
@@ -75,7 +75,7 @@ struct PolicyOptions {
   Time ahead = 500 * kMicrosecond;      // work is sent after work that still runs so long: bounds the over-run
   Time debt = kSecond;                  // the most that a virtual GPU is made to give back; more is forgiven
   Time carry = 10 * kMillisecond;       // the most that is kept for one that was idle for more than a period
-  Time shared_debt = 5 * kMillisecond;  // debt with which an MPS one may still go beside others
+  Time shared_debt = 5 * kMillisecond;  // debt up to which an MPS virtual GPU may still share the engine
   // The engine is kept for gaps up to 1/16 of the neighbour's time slices, or of the time slice that would go instead.
   int gap_ratio = 16;
 };
@@ -104,7 +104,7 @@ class Policy {
   // events. Called only with room in flight.
   virtual Decision decide(const State& state, Time now) = 0;
 
-  // Where the engine is shared: this one, an MPS one, has had so much that others go on without it for now.
+  // True: this MPS virtual GPU has had so much of a shared engine that the others go on without it for now.
   virtual bool holds_back(Slot slot, const State& state, Time now) { return false; }
 };
 

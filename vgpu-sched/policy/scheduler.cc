@@ -216,7 +216,7 @@ void Scheduler::release(EngineQueue* queue, Slot slot, std::vector<Request>::ite
   see_holders(queue);
 }
 
-// Who may not go beside those that share the engine, whatever the policy prefers.
+// Bars those that may not join the holders of a shared engine, whatever the policy prefers.
 void Scheduler::bar(EngineQueue* queue, Time now) const {
   State& state = queue->state;
   for (Tenant& tenant : state.tenants) tenant.barred = false;

@@ -8,10 +8,9 @@
 //   while ((answer = scheduler.next(engine, now)).kind == Answer::Kind::kDispatch) send(answer.request);
 //
 // An engine (with one queue for all: the engines together) serves one virtual GPU at a time and has at most `depth`
-// time slices in flight. MPS virtual GPUs share it: each has as many in flight, beside the others, as long as its
-// policy does not hold it back and nobody who needs the engine for itself is further behind. What is charged is the
-// measured time given at completion, where the engine was shared the time slice's part of it; the estimate is a preview
-// of it.
+// time slices in flight. MPS virtual GPUs share it: each has up to `depth` in flight while its policy does not hold it
+// back and nobody who needs the engine alone is further behind. A time slice is charged the measured time given at
+// completion, its part of it where the engine was shared; the estimate is a preview of it.
 //
 // Pure: no clock, threads, system calls. A time before an earlier one counts as the earlier one. Calls from one thread
 // at a time. Owns all it is given. Errors leave everything as it was.
@@ -36,7 +35,7 @@ struct SchedulerOptions {
 // How MPS virtual GPUs share an engine.
 struct SharingRules {
   int most = 1 << 30;     // at a time, at least 1
-  bool in_order = false;  // those that may go beside others go in the order in which they asked
+  bool in_order = false;  // those that may share the engine begin in the order in which they asked
 
   bool operator==(const SharingRules&) const = default;
 };
