@@ -396,9 +396,9 @@ def _compile(bench: Bench, names: list[str]) -> dict[str, pathlib.Path]:
         except Failure as failure:
             return failure
 
-    with step(f"compiling {len(names)} programs with nvcc"):
+    with step(f"compiling {len(names)} programs with nvcc", len(names)) as progress:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            made = dict(zip(names, pool.map(one, names)))
+            made = dict(zip(names, pool.map(progress.counted(one), names)))
     bench.failures += [f"{name}: {made}" for name, made in made.items() if isinstance(made, Failure)]
     return {name: path for name, path in made.items() if not isinstance(path, Failure)}
 

@@ -23,5 +23,5 @@ def configure(folder: pathlib.Path = BUILD, options: tuple = OPTIMIZED, environm
 
 def build(*targets: str, folder: pathlib.Path = BUILD) -> None:
     configure(folder)
-    with step("building Bandsaw"):
-        run(["ninja", "-C", folder, *targets], log=folder / "build.log", what="the build")
+    with step("building Bandsaw") as progress:
+        run(["ninja", "-C", folder, *targets], log=folder / "build.log", what="the build", progress=progress)

@@ -132,6 +132,6 @@ def compile_all(chosen: list[Program]) -> None:
     waiting = [program for program in chosen if not program.binary().exists()]
     if not waiting:
         return
-    with step(f"compiling {len(waiting)} CUDA programs with nvcc"):
+    with step(f"compiling {len(waiting)} CUDA programs with nvcc", len(waiting)) as progress:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(Program.compile, waiting))
+            list(pool.map(progress.counted(Program.compile), waiting))

@@ -1,11 +1,21 @@
 """tools/demo: from a fresh machine to CUDA programs running in a VM on a virtual GPU."""
 import argparse
+import os
 import sys
 
 from lab import cuda_programs, host, setup
 from lab.guest_run import run_in_guest
+from lab.paths import BUILD, lab_dir
 from lab.shell import main, say, step
 from lab.vm import Vm
+
+
+def _next_steps(kept: bool) -> str:
+    vgpuctl = f"BANDSAW_RUN={lab_dir() / 'run'} {os.path.relpath(BUILD / 'tools/vgpuctl/vgpuctl')}"
+    return "\n".join([
+        "next: tools/guest-run ./saxpy  runs a CUDA program of yours in such a VM (--direct: without one)",
+        f"      {vgpuctl} top  shows who uses it" + ("" if kept else ", after tools/demo --keep"),
+        "      README.md, 'Three steps with libvirt', gives a virtual GPU to a domain of your own"])
 
 
 def _show_usage(name: str) -> None:
@@ -15,13 +25,14 @@ def _show_usage(name: str) -> None:
 def _run_programs(vm: Vm, chosen) -> int:
     passed = 0
     width = max(len(program.name) for program in chosen)
-    for program in chosen:
+    for number, program in enumerate(chosen, 1):
         parts: list[bytes] = []
         status = run_in_guest(vm.agent(), program.compile(), program.arguments, parts.append, parts.append, timeout=120)
         output = b"".join(parts).decode(errors="replace")
         wrong = program.judge(status, output)
         last = output.strip().splitlines()[-1] if output.strip() else ""
-        say(f"  {program.name:<{width}}  {'FAILED: ' + wrong if wrong else 'passed'}  {last[:70]}")
+        judged = f"FAILED: {wrong}" if wrong else "passed"
+        say(f"  {number:2} of {len(chosen)}  {program.name:<{width}}  {judged}  {last[:70]}")
         if wrong:
             sys.stdout.write("".join(f"      {line}\n" for line in output.splitlines()[-10:]))
         passed += not wrong
@@ -59,6 +70,7 @@ def run() -> int:
             host.stop_vgpud()
             host.stop_libvirt()
     print(f"demo: {passed} of {len(chosen)} programs passed in the guest")
+    print(_next_steps(options.keep), flush=True)
     return 0 if passed == len(chosen) else 1
 
 

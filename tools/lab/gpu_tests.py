@@ -18,13 +18,14 @@ LINES = 15
 def _compiled(chosen: list[Program], results: Results) -> list[Program]:
     """Those that could be compiled; the others have failed."""
     good = []
-    with step(f"compiling {len(chosen)} CUDA programs with nvcc"), concurrent.futures.ThreadPoolExecutor() as pool:
-        for program, done in [(program, pool.submit(program.compile)) for program in chosen]:
-            try:
-                done.result()
-                good.append(program)
-            except Failure as failure:
-                results.add(f"cuda: {program.name}", "does not compile", str(failure))
+    with step(f"compiling {len(chosen)} CUDA programs with nvcc", len(chosen)) as progress:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            for program, done in [(each, pool.submit(progress.counted(each.compile))) for each in chosen]:
+                try:
+                    done.result()
+                    good.append(program)
+                except Failure as failure:
+                    results.add(f"cuda: {program.name}", "does not compile", str(failure))
     return good
 
 
@@ -88,9 +89,9 @@ def gpu_programs(results: Results, only: str) -> None:
         finally:
             free.put(vgpu)
 
-    with step(f"cuda: {len(chosen)} programs, natively and through Bandsaw"):
+    with step(f"cuda: {len(chosen)} programs, natively and through Bandsaw", len(chosen)) as progress:
         with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-            times = list(pool.map(work, chosen))
+            times = list(pool.map(progress.counted(work), chosen))
     say(f"in sum: native {sum(native for native, _ in times):.1f} s, Bandsaw {sum(ours for _, ours in times):.1f} s")
     for name in names:
         host.vgpuctl("destroy", name, "--force", check=False)

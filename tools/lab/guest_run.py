@@ -92,6 +92,9 @@ def run() -> int:
     options = parser.parse_args()
     if not options.program and not options.stop:
         parser.error("PROGRAM is missing")
+    if wrong := [item for item in options.env if not item.partition("=")[0] or "=" not in item]:
+        parser.error(f"--env {wrong[0]}: what is set is written NAME=VALUE, as --env {wrong[0].strip('=') or 'NAME'}=1")
+    variables = dict(item.split("=", 1) for item in options.env)
     program = resolve(options.program) if options.program else None
     # What this tool has to say goes to stderr: stdout belongs to the program.
     saved = os.dup(1)
@@ -101,7 +104,6 @@ def run() -> int:
         setup.prepare_gpu(lab=not options.direct)
     else:
         setup.prepare(lab=not options.direct)
-    variables = dict(item.split("=", 1) for item in options.env)
     if options.direct:
         ensure_direct("direct0")
         os.dup2(saved, 1)

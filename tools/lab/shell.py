@@ -2,12 +2,14 @@
 import contextlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
 import time
 
 START = time.monotonic()
+NINJA = re.compile(r"\[(\d+)/(\d+)\]")
 
 
 class Failure(Exception):
@@ -18,40 +20,77 @@ def say(text: str) -> None:
     print(f"[{time.monotonic() - START:6.1f} s] {text}", flush=True)
 
 
+class Progress:
+    """How far a step is, where that can be counted. Any thread may count."""
+
+    def __init__(self, total: int = 0):
+        self._lock = threading.Lock()
+        self._done, self._total = 0, total
+
+    def advance(self) -> None:
+        with self._lock:
+            self._done += 1
+
+    def reach(self, done: int, total: int) -> None:
+        with self._lock:
+            self._done, self._total = done, total
+
+    def text(self) -> str:
+        with self._lock:
+            return f"{self._done} of {self._total}, " if self._total else ""
+
+    def counted(self, function):
+        """`function`, each of whose calls is one more that is done."""
+        def call(*arguments):
+            try:
+                return function(*arguments)
+            finally:
+                self.advance()
+        return call
+
+
 @contextlib.contextmanager
-def step(text: str, every: float = 15.0):
-    """Announces a step, and that it is still running every few seconds."""
+def step(text: str, total: int = 0, every: float = 15.0):
+    """Announces a step, and every few seconds that it is still running, and how far: of `total`, by its Progress."""
     say(text)
     begin = time.monotonic()
     done = threading.Event()
+    progress = Progress(total)
 
     def heartbeat():
         while not done.wait(every):
-            say(f"  ... {text.split(':')[0]}, {time.monotonic() - begin:.0f} s so far")
+            say(f"  ... {text.split(':')[0]}: {progress.text()}{time.monotonic() - begin:.0f} s so far")
 
     thread = threading.Thread(target=heartbeat, daemon=True)
     thread.start()
     try:
-        yield
+        yield progress
     finally:
         done.set()
         thread.join()
 
 
-def run(command: list, *, log: pathlib.Path | None = None, what: str | None = None, **options) -> str:
-    """Runs a command and returns its output; on failure shows the end of it."""
+def run(command: list, *, log: pathlib.Path | None = None, what: str | None = None, progress: Progress | None = None,
+        **options) -> str:
+    """Runs a command and returns its output; on failure shows the end of it. `progress` hears ninja's [k/n]."""
     options.setdefault("stdin", subprocess.DEVNULL)
     command = [str(part) for part in command]
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                            check=False, **options)
+    lines = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                          **options) as process:
+        for line in process.stdout or []:
+            lines.append(line)
+            if progress and (match := NINJA.match(line)):
+                progress.reach(int(match[1]), int(match[2]))
+    output = "".join(lines)
     if log:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text(result.stdout)
-    if result.returncode != 0:
-        tail = "\n".join("    " + line for line in result.stdout.splitlines()[-25:])
+        log.write_text(output)
+    if process.returncode != 0:
+        tail = "\n".join("    " + line for line in output.splitlines()[-25:])
         hint = f"; the whole output is in {log}" if log else ""
-        raise Failure(f"{what or ' '.join(command[:4])} failed (exit {result.returncode}){hint}\n{tail}")
-    return result.stdout
+        raise Failure(f"{what or ' '.join(command[:4])} failed (exit {process.returncode}){hint}\n{tail}")
+    return output
 
 
 def wait_until(condition, seconds: float, what: str) -> None:

@@ -58,9 +58,12 @@ def unit_tests(results: Results, only: str) -> None:
 
 
 def _run_tests(results: Results, tests: list[dict], folder: pathlib.Path, label: str) -> None:
-    with step(f"{label}: {len(tests)} test programs"):
+    def one(test: dict) -> None:
+        _test_program(test, folder, results, f"{label}: {test['name']}")
+
+    with step(f"{label}: {len(tests)} test programs", len(tests)) as progress:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda test: _test_program(test, folder, results, f"{label}: {test['name']}"), tests))
+            list(pool.map(progress.counted(one), tests))
 
 
 def _test_program(test: dict, folder: pathlib.Path, results: Results, name: str) -> None:
@@ -85,9 +88,9 @@ def sanitized_tests(results: Results, name: str) -> None:
                              "-Dwerror=false",
                              "-Ddebug=false", "-Doptimization=0"))  # compiling takes longer than running
     tests = [test for test in json.loads(run(["meson", "introspect", "--tests", folder])) if test["name"] in wanted]
-    with step(f"building {len(tests)} test programs with {sanitize} sanitizers"):
+    with step(f"building {len(tests)} test programs with {sanitize} sanitizers") as progress:
         run(["ninja", "-C", folder, *[os.path.relpath(test["cmd"][0], folder) for test in tests]],
-            log=folder / "build.log", what=f"the {name} build")
+            log=folder / "build.log", what=f"the {name} build", progress=progress)
     _run_tests(results, tests, folder, name)
 
 
@@ -102,9 +105,9 @@ def direct_programs(results: Results, only: str) -> None:
         status, output = program.run(environment, PROGRAM_SECONDS)
         results.add(f"cuda: {program.name}", program.judge(status, output), output)
 
-    with step(f"cuda: {len(chosen)} programs in direct mode"):
+    with step(f"cuda: {len(chosen)} programs in direct mode", len(chosen)) as progress:
         for program in chosen:
-            one(program)
+            progress.counted(one)(program)
 
 
 def fuzz_targets(results: Results, seconds: int) -> None:
@@ -112,10 +115,11 @@ def fuzz_targets(results: Results, seconds: int) -> None:
     build.configure(folder, ("-Dfuzz=true", "-Dllvm=disabled", "-Dlibvirt=disabled", "-Db_lundef=false",
                              "-Ddebug=false", "-Doptimization=1"),
                     {"CC": "ccache clang-19", "CXX": "ccache clang++-19"})
-    with step("building the fuzz targets with clang"):
-        run(["ninja", "-C", folder, "fuzzers"], log=folder / "build.log", what="building the fuzz targets")
+    with step("building the fuzz targets with clang") as progress:
+        run(["ninja", "-C", folder, "fuzzers"], log=folder / "build.log", what="building the fuzz targets",
+            progress=progress)
     targets = sorted(path for path in (folder / "tests/fuzz").rglob("*_fuzz") if path.is_file())
-    with step(f"fuzz: {len(targets)} targets, {seconds} s each"):
+    with step(f"fuzz: {len(targets)} targets, {seconds} s each", len(targets)) as progress:
         def one(target: pathlib.Path) -> None:
             corpus = folder / "corpus" / target.name
             corpus.mkdir(parents=True, exist_ok=True)
@@ -126,7 +130,7 @@ def fuzz_targets(results: Results, seconds: int) -> None:
                         done.stderr)
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(one, targets))
+            list(pool.map(progress.counted(one), targets))
 
 
 KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "direct", "vm"]
