@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "memory/base/json.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -36,7 +37,7 @@ ucred peer_of(int socket) {
 
 // Writes one object and the line's end.
 void write_line(bufferevent* connection, const nlohmann::json& object) {
-  const std::string line = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const std::string line = json_text(object) + "\n";
   bufferevent_write(connection, line.data(), line.size());
 }
 
@@ -102,7 +103,7 @@ void JsonServer::on_accept(evutil_socket_t, short, void* self) {
   if (!socket) return;
   const ucred peer = peer_of(socket.get());
   if (peer.uid != 0 && peer.uid != server->owner_) {
-    spdlog::warn("control connection of user {} refused", peer.uid);
+    log::warn("control connection of user {} refused", peer.uid);
     return;
   }
   bufferevent* connection = bufferevent_socket_new(server->base_, socket.release(), BEV_OPT_CLOSE_ON_FREE);
@@ -119,7 +120,7 @@ void JsonServer::on_read(bufferevent* connection, void* self) {
 }
 
 void JsonServer::answer(bufferevent* connection, const char* line, size_t length) {
-  const auto request = nlohmann::json::parse(line, line + length, nullptr, false);
+  const auto request = parse_json({line, length});
   write_line(connection,
              request.is_object() ? handler_(request) : nlohmann::json{{"ok", false}, {"error", "not a JSON object"}});
 }
@@ -161,7 +162,7 @@ void JsonClient::on_read(bufferevent* connection, void* self) {
     if (client->waiting_.empty()) continue;
     const Callback callback = std::move(client->waiting_.front());
     client->waiting_.pop_front();
-    auto reply = nlohmann::json::parse(line.get(), line.get() + length, nullptr, false);
+    auto reply = parse_json({line.get(), length});
     if (reply.is_object()) {
       callback(std::move(reply));
     } else {

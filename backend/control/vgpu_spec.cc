@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/control/paths.h"
+#include "memory/base/json.h"
 
 namespace bandsaw {
 namespace {
@@ -60,7 +61,7 @@ Status take_priority(const nlohmann::json& value, int32_t* out) {
   const int64_t priority = small ? value.get<int64_t>() : INT64_MAX;
   if (priority < kPriorityMin || priority > kPriorityMax) {
     return Status::error(EINVAL, "'priority' is {}, and must be a whole number from {} to {}",
-                         value.dump().substr(0, 32), kPriorityMin, kPriorityMax);
+                         json_text(value).substr(0, 32), kPriorityMin, kPriorityMax);
   }
   *out = static_cast<int32_t>(priority);
   return {};
@@ -227,7 +228,7 @@ ShareTexts share_texts(const nlohmann::json& spec) {
   for (const char* name : kShareNames) {
     if (!spec.contains(name)) continue;
     const bool memory = std::string_view(name) == "memory";
-    const auto text = [&value = spec[name]] { return value.is_string() ? value.get<std::string>() : value.dump(); };
+    const auto text = [&value = spec[name]] { return value.is_string() ? value.get<std::string>() : json_text(value); };
     texts.emplace_back(name, memory ? exact_size(spec[name].get<uint64_t>()) : text());
   }
   return texts;

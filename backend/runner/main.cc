@@ -104,11 +104,11 @@ Status serve(DeviceConfig config, const Choice& choice) {
       &window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); }, slicing.value());
   if (!process.ok()) return process.status();
   if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok())
-    SPDLOG_WARN("{}; going on without", status.message());
+    log::warn("{}; going on without", status.message());
   Service service{UniqueFd(kRunnerSocket), process.value().get()};
   Status status = service.run();
   process.value()->usage_page().release_all();
-  if (!status.ok()) SPDLOG_ERROR("{}", status.message());
+  if (!status.ok()) log::error("{}", status.message());
   // Not the destructors: a kernel that loops for ever, or a call that waits, would keep them. The kernel of the host
   // takes threads and memory back at once.
   _exit(status.ok() ? EXIT_SUCCESS : EXIT_FAILURE);
@@ -145,6 +145,6 @@ int main(int argc, char** argv) {
     runner::catch_faults();
     status = runner::serve(runner::read_environment(), choice.value());
   }
-  SPDLOG_ERROR("{}", status.message());
+  log::error("{}", status.message());
   return EXIT_FAILURE;
 }

@@ -243,7 +243,7 @@ void Process::run(const CommandRingRef& ring, const wire::CheckedRecord& record)
   call.sink = ring;
   const wire::Dispatched outcome = wire::dispatch(record, call, *objects_, *handlers_);
   if (outcome.result == CUDA_SUCCESS) return;
-  spdlog::debug("{}: error {}", record.info->name, static_cast<int>(outcome.result));
+  log::debug("{}: error {}", record.info->name, static_cast<int>(outcome.result));
   if (record.info->mode == wire::Mode::kSync) return;
   count(usage_page_.slot().errors);
   finish_async(*ring, done_of(record), outcome.result);
@@ -259,7 +259,7 @@ void Process::refuse(const CommandRingRef& ring, const wire::CheckedRecord& reco
 
 void Process::protocol_error(const std::string& why) {
   if (protocol_broken_.exchange(true)) return;
-  SPDLOG_ERROR("the guest process broke the protocol and is cut off: {}", why);
+  log::error("the guest process broke the protocol and is cut off: {}", why);
   poisoned(CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -270,7 +270,7 @@ void Process::run_callback(const HostCallback& callback, CUresult status, Done d
 void Process::poisoned(CUresult error) {
   CUresult healthy = CUDA_SUCCESS;
   if (!sticky_.compare_exchange_strong(healthy, error)) return;
-  SPDLOG_WARN("sticky error {}", static_cast<int>(error));
+  log::warn("sticky error {}", static_cast<int>(error));
   usage_page_.slot().sticky.store(error, std::memory_order_relaxed);
   count(usage_page_.slot().errors);
   std::lock_guard lock(rings_mutex_);

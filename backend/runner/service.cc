@@ -31,7 +31,7 @@ void Service::answer(uint32_t serial, int error) const {
   message.type = RunnerMessageType::kDone;
   message.id = serial;
   message.value = static_cast<uint64_t>(error);
-  if (!send(message)) SPDLOG_WARN("cannot answer the session: {}", std::strerror(errno));
+  if (!send(message)) log::warn("cannot answer the session: {}", std::strerror(errno));
 }
 
 Result<Service::Received> Service::receive(Message* message) {
@@ -88,7 +88,7 @@ Status Service::assign(Message& message) {
   record_loop_ = std::make_unique<RecordLoop>(process_, std::move(message.fds[kKick]));
   record_loop_->start();
   tail.vgpu[sizeof(tail.vgpu) - 1] = tail.comm[sizeof(tail.comm) - 1] = '\0';
-  SPDLOG_INFO("serves {} of guest process {} ({})", tail.vgpu, tail.guest_pid, tail.comm);
+  log::info("serves {} of guest process {} ({})", tail.vgpu, tail.guest_pid, tail.comm);
   return {};
 }
 
@@ -152,7 +152,7 @@ Status Service::run() {
     const Status status = handle(message);
     const bool drop =
         message.header.type == RunnerMessageType::kDropRing || message.header.type == RunnerMessageType::kDropRegion;
-    if (!status.ok()) SPDLOG_ERROR("message {}: {}", static_cast<int>(message.header.type), status.message());
+    if (!status.ok()) log::error("message {}: {}", static_cast<int>(message.header.type), status.message());
     if (!status.ok() || !drop) answer(message.header.serial, status.code());
   }
 }

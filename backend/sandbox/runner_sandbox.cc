@@ -50,7 +50,7 @@ Status enter_sandbox(int keep) {
   }
   // What a guest queues up grows here. If the host runs out of memory, this goes first and not somebody else's.
   if (const UniqueFd score(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC)); score) {
-    if (write(score.get(), "1000", 4) < 0) SPDLOG_WARN("oom_score_adj: {}", std::strerror(errno));
+    if (write(score.get(), "1000", 4) < 0) log::warn("oom_score_adj: {}", std::strerror(errno));
   }
   const rlimit none{0, 0};
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return Status::system("PR_SET_PDEATHSIG");

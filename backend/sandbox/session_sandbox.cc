@@ -39,7 +39,7 @@ Status become(const SandboxConfig& config) {
 Status enter_sandbox(const SandboxConfig& config) {
   if (::geteuid() == 0 && config.uid != 0) {
     const bool own_network = ::unshare(CLONE_NEWNET | CLONE_NEWIPC) == 0;
-    if (!own_network) spdlog::info("no namespaces of its own for this session: {}", std::strerror(errno));
+    if (!own_network) log::info("no namespaces of its own for this session: {}", std::strerror(errno));
     empty_bounding_set();
     ::prctl(PR_SET_KEEPCAPS, 1);
     if (Status status = become(config); !status.ok()) return status;

@@ -47,7 +47,7 @@ class DirectFrontend::Connection : public ProcessWatcher {
     std::vector<UniqueFd> unwanted;
     auto length = receive_packet(socket_->get(), buffer, &unwanted);
     if (!length.ok() && length.status().code() == EAGAIN) return;
-    if (!length.ok()) spdlog::warn("direct connection of process {}: {}", peer_.pid, length.status().message());
+    if (!length.ok()) log::warn("direct connection of process {}: {}", peer_.pid, length.status().message());
     if (!length.ok() || length.value() == 0) return frontend_->close_later(this);
     buffer.resize(length.value());
     name_asker(&buffer);
@@ -104,7 +104,7 @@ void DirectFrontend::accept() {
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) return;
   if (connections_.size() >= kConnectionsMax) {
-    spdlog::warn("direct connection refused: {} are open", connections_.size());
+    log::warn("direct connection refused: {} are open", connections_.size());
     return;
   }
   connections_.push_back(std::make_unique<Connection>(this, std::move(socket)));

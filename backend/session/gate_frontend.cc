@@ -25,7 +25,7 @@ void GateFrontend::on_arbiter() {
   const GateHello hello{sizeof(UsagePage), offsetof(UsagePage, grant_page)};
   const int fds[] = {usage_page_->fd(), usage_page_->doorbell()};
   if (Status status = send_packet(arbiter.get(), std::as_bytes(std::span(&hello, 1)), {}, fds); !status.ok()) {
-    spdlog::warn("cannot hand the gates over: {}", status.message());
+    log::warn("cannot hand the gates over: {}", status.message());
     return;
   }
   readable_.reset();
@@ -38,7 +38,7 @@ void GateFrontend::on_arbiter() {
 
 // The arbiter says nothing: this is its end.
 void GateFrontend::on_readable() {
-  spdlog::warn("the arbiter has gone: everybody may use the GPU until the next one comes");
+  log::warn("the arbiter has gone: everybody may use the GPU until the next one comes");
   readable_.reset();
   arbiter_.reset();
   usage_page_->open_gates();

@@ -33,22 +33,22 @@ int main(int argc, char** argv) {
 
   bandsaw::start_log(("session " + config.name).c_str());
   if (!bandsaw::valid_name(config.name)) {
-    spdlog::error("'{}' is not a name: {}", config.name, bandsaw::kNameRule);
+    bandsaw::log::error("'{}' is not a name: {}", config.name, bandsaw::kNameRule);
     return 2;
   }
   if (const auto parsed = bandsaw::parse_sharing(sharing); parsed.ok()) {
     config.sharing_config.sharing = parsed.value();
   } else {
-    spdlog::error("{}", parsed.status().message());
+    bandsaw::log::error("{}", parsed.status().message());
     return 2;
   }
   if (config.runner.empty()) {
-    spdlog::error("bandsaw-runner is not beside this program; set BANDSAW_LIBEXEC or --runner");
+    bandsaw::log::error("bandsaw-runner is not beside this program; set BANDSAW_LIBEXEC or --runner");
     return 1;
   }
   auto session = bandsaw::Session::open(config);
   if (!session.ok()) {
-    spdlog::error("{}", session.status().message());
+    bandsaw::log::error("{}", session.status().message());
     return 1;
   }
   session.value()->run();

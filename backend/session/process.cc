@@ -93,7 +93,7 @@ void Process::assign(Runner* runner, const Answer& answer) {
   });
   runner_ = runner;
   if (!status.ok()) {
-    spdlog::error("process {}: {}", id_, status.message());
+    log::error("process {}: {}", id_, status.message());
     end(Runner::Stop::kKill, nullptr);
     return reply(answer, status);
   }
@@ -130,8 +130,8 @@ void Process::assigned(int error, const Answer& answer) {
   }
   state_ = State::kRunning;
   if (owner_->config_.log->allow()) {
-    spdlog::info("process {} ({}, pid {}, user {}) has runner {}", id_, printable(who_.comm), uint32_t{who_.pid},
-                 uint32_t{who_.uid}, runner_->pid());
+    log::info("process {} ({}, pid {}, user {}) has runner {}", id_, printable(who_.comm), uint32_t{who_.pid},
+              uint32_t{who_.uid}, runner_->pid());
   }
   vgpu_ctl_reply ready = make_reply(0, "", runner_->window_base());
   std::copy(owner_->config_.schema_hash.begin(), owner_->config_.schema_hash.end(), ready.schema_hash);
@@ -158,7 +158,7 @@ void Process::gone() {
   wake_event_.reset();
   start_timer_.reset();
   if (state_ == State::kRunning) {
-    spdlog::warn("process {} ({}, pid {}) has lost its runner", id_, printable(who_.comm), uint32_t{who_.pid});
+    log::warn("process {} ({}, pid {}) has lost its runner", id_, printable(who_.comm), uint32_t{who_.pid});
     state_ = State::kLost;  // until the guest destroys it
     rings_.clear();
     regions_.clear();
@@ -169,7 +169,7 @@ void Process::gone() {
     return;
   }
   if (state_ == State::kEnding && owner_->config_.log->allow())
-    spdlog::info("process {} ({}) has ended", id_, printable(who_.comm));
+    log::info("process {} ({}) has ended", id_, printable(who_.comm));
   if (owner_->config_.direct) owner_->ram_.remove(0);
   if (const auto entry = owner_->processes_.find(id_); entry != owner_->processes_.end() && entry->second == self) {
     owner_->processes_.erase(entry);
@@ -222,7 +222,7 @@ void Process::add_ram(const Ram& ram) {
                 {}, fds, [weak = weak_from_this(), id = ram.id](int error) {
                   const auto process = weak.lock();
                   if (!error || !process || !process->runner_ || error == EPIPE) return;
-                  spdlog::error("process {}: its runner cannot map RAM {}: {}", process->id_, id, strerror(error));
+                  log::error("process {}: its runner cannot map RAM {}: {}", process->id_, id, strerror(error));
                   process->runner_->stop(Runner::Stop::kKill);
                 });
 }
@@ -253,7 +253,7 @@ void Process::remove_ram(uint32_t ram, std::function<void()> done) {
       [](evutil_socket_t, short, void* argument) {
         const auto process = static_cast<Watch*>(argument)->process.lock();
         if (!process || !process->runner_) return;
-        spdlog::warn("process {}: its runner does not let go of RAM; killing it", process->id_);
+        log::warn("process {}: its runner does not let go of RAM; killing it", process->id_);
         process->runner_->stop(Runner::Stop::kKill);
       },
       watch.get()));

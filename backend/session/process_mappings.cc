@@ -48,8 +48,7 @@ void Process::add_mapping(const Request& request, const Answer& answer) {
   const vgpu_ctl_add_region& add = request.add;
   const auto refuse = [&](const Status& status) {
     if (owner_->config_.log->allow()) {
-      spdlog::warn("process {}: {} {} refused: {}", id_, is_ring ? "ring" : "region", uint32_t{add.id},
-                   status.message());
+      log::warn("process {}: {} {} refused: {}", id_, is_ring ? "ring" : "region", uint32_t{add.id}, status.message());
     }
     answer(make_reply(status.code(), status.message()), {});
   };

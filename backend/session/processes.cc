@@ -25,7 +25,7 @@ Processes::~Processes() = default;
 void Processes::request(std::span<const std::byte> bytes, const Answer& answer) {
   auto parsed = parse_request(bytes);
   if (!parsed.ok()) {
-    if (config_.log->allow()) spdlog::warn("bad control request: {}", parsed.status().message());
+    if (config_.log->allow()) log::warn("bad control request: {}", parsed.status().message());
     return answer(make_reply(EINVAL, parsed.status().message()), {});
   }
   const Request& request = parsed.value();
@@ -56,7 +56,7 @@ Processes::ProcessRef Processes::find(uint32_t id) const {
 
 void Processes::create(const Request& request, const Answer& answer) {
   const auto refuse = [&](int error, const std::string& why) {
-    if (config_.log->allow()) spdlog::warn("process {} of {} refused: {}", request.process, config_.vgpu, why);
+    if (config_.log->allow()) log::warn("process {} of {} refused: {}", request.process, config_.vgpu, why);
     vgpu_ctl_reply reply = make_reply(error, why);
     std::copy(config_.schema_hash.begin(), config_.schema_hash.end(), reply.schema_hash);
     answer(reply, {});
@@ -64,8 +64,8 @@ void Processes::create(const Request& request, const Answer& answer) {
   if (!std::equal(config_.schema_hash.begin(), config_.schema_hash.end(), request.create.schema_hash)) {
     const std::string theirs = hex(request.create.schema_hash), ours = hex(config_.schema_hash);
     if (config_.log->allow()) {
-      spdlog::warn("schema mismatch: libcuda.so.1 of {} has {}, the host {}", printable(request.create.comm), theirs,
-                   ours);
+      log::warn("schema mismatch: libcuda.so.1 of {} has {}, the host {}", printable(request.create.comm), theirs,
+                ours);
     }
     return refuse(
         EPROTO,

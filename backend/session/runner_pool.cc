@@ -45,8 +45,8 @@ unsigned RunnerPool::warm() const {
 
 void RunnerPool::set_launch_config(RunnerLaunchConfig launch_config) {
   if (launch_config == launch_config_) return;
-  if (!launch_config.why.empty()) spdlog::info("{}", launch_config.why);
-  if (!launch_config.mps.empty()) spdlog::info("runners become clients of the MPS daemon in {}", launch_config.mps);
+  if (!launch_config.why.empty()) log::info("{}", launch_config.why);
+  if (!launch_config.mps.empty()) log::info("runners become clients of the MPS daemon in {}", launch_config.mps);
   launch_config_ = std::move(launch_config);
   program_.environment = with_variables(environment_, launch_config_.variables);
   program_.mps = launch_config_.mps;
@@ -74,8 +74,8 @@ void RunnerPool::end_clients(const std::string& mps) {
     ++count;
   }
   if (count == 0) return;
-  spdlog::error("the MPS daemon of {} runners has died; what still runs there in {} ms is killed", count,
-                kLostTimeout.count());
+  log::error("the MPS daemon of {} runners has died; what still runs there in {} ms is killed", count,
+             kLostTimeout.count());
   later(kTickMs);
 }
 
@@ -143,7 +143,7 @@ void RunnerPool::exchange(RunnerProcess* runner, const RunnerMessage& message, c
     auto key = exchange_.publish({runner, std::move(fd), message.bytes, tail.payload});
     reply.value = static_cast<uint64_t>(key.status().code());
     if (key.ok()) found.key = key.value();
-    if (!key.ok()) spdlog::warn("runner {}: {}", runner->pid(), key.status().message());
+    if (!key.ok()) log::warn("runner {}: {}", runner->pid(), key.status().message());
   } else if (const Exchange::Thing* thing = exchange_.find(tail.key)) {
     reply.bytes = thing->bytes;
     found = {tail.key, thing->payload};
@@ -211,7 +211,7 @@ void RunnerPool::reap() {
     const Entry entry = std::move(runners_[i]);
     runners_.erase(runners_.begin() + static_cast<long>(i));
     if (!entry.taken && !entry.dismissed) note_failure(why);
-    if (entry.taken) spdlog::debug("a runner has ended: {}", why);
+    if (entry.taken) log::debug("a runner has ended: {}", why);
     exchange_.drop(entry.runner.get());
     entry.runner->gone();
     i = 0;  // what `gone` calls may have changed the list
@@ -225,8 +225,7 @@ void RunnerPool::note_failure(const std::string& why) {
   last_failure_ = why;
   const auto pause = std::min(kLongestPause, kFirstPause * (1 << std::min(failures_in_a_row_, 10u)));
   not_before_ = Clock::now() + pause;
-  spdlog::error("a runner ended before it was of use ({}): {}; next attempt in {} ms", program_.path, why,
-                pause.count());
+  log::error("a runner ended before it was of use ({}): {}; next attempt in {} ms", program_.path, why, pause.count());
   if (failures_in_a_row_ >= kFailuresToGiveUp) {
     refuse_waiters(Status::error(EIO, "runners do not start{}: {}",
                                  launch_config_.mps.empty() ? "" : " as clients of the MPS daemon", why),

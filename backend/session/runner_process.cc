@@ -101,7 +101,7 @@ RunnerProcess::RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watch
   kill_timer_ = call(
       [](evutil_socket_t, short, void* self) {
         auto* runner = static_cast<RunnerProcess*>(self);
-        spdlog::warn("runner {} does not {}; killing it", runner->pid_, runner->stopping_ ? "end" : "start");
+        log::warn("runner {} does not {}; killing it", runner->pid_, runner->stopping_ ? "end" : "start");
         ::kill(runner->pid_, SIGKILL);
       },
       -1, EV_TIMEOUT);
@@ -126,7 +126,7 @@ void RunnerProcess::send(RunnerMessage message, std::span<const std::byte> tail,
   const Status status = send_packet(socket_.get(), std::as_bytes(std::span(&message, 1)), tail, fds);
   if (status.ok()) return;
   if (status.code() == EAGAIN) return enqueue(message, tail, fds);
-  spdlog::warn("runner {}: {}", pid_, status.message());
+  log::warn("runner {}: {}", pid_, status.message());
   fail_later(message.serial, status.code());
 }
 
@@ -198,7 +198,7 @@ void RunnerProcess::handle(const RunnerMessage& message) {
   const bool known =
       message.value == VGPU_WINDOW_BASE_0 || message.value == VGPU_WINDOW_BASE_1 || message.value == VGPU_WINDOW_BASE_2;
   if (message.type != RunnerMessageType::kReady || ready() || !known) {
-    spdlog::error("runner {} sent a message of type {} that makes no sense", pid_, static_cast<uint32_t>(message.type));
+    log::error("runner {} sent a message of type {} that makes no sense", pid_, static_cast<uint32_t>(message.type));
     ::kill(pid_, SIGKILL);
     return;
   }

@@ -29,7 +29,7 @@ Result<UniqueFd> listen_for(const std::string& path, int type, unsigned mode, co
   if (!socket.ok() || group.empty()) return socket;
   const ::group* entry = ::getgrnam(group.c_str());
   if (!entry) {
-    spdlog::debug("no group '{}' on this host: {} keeps its own", group, path);
+    log::debug("no group '{}' on this host: {} keeps its own", group, path);
   } else if (::chown(path.c_str(), static_cast<uid_t>(-1), entry->gr_gid) < 0) {
     return Status::system("cannot give {} to group {}", path, group);
   }
@@ -49,12 +49,12 @@ void make_cache(const SessionConfig& config) {
   const std::string cache = config.state + "/cache";
   std::error_code error;
   std::filesystem::create_directories(cache, error);
-  if (error) return spdlog::warn("no cache for compiled code: {}: {}", cache, error.message());
+  if (error) return log::warn("no cache for compiled code: {}: {}", cache, error.message());
   for (const std::string& folder : {config.state, cache}) {
     ::chmod(folder.c_str(), 0700);
     if (config.sandbox.uid != 0 && ::geteuid() == 0 &&
         ::chown(folder.c_str(), config.sandbox.uid, config.sandbox.gid) < 0) {
-      spdlog::warn("cannot give {} to user {}: {}", folder, config.sandbox.uid, std::strerror(errno));
+      log::warn("cannot give {} to user {}: {}", folder, config.sandbox.uid, std::strerror(errno));
     }
   }
 }
@@ -172,11 +172,11 @@ RunnerProgram Session::runner_program() const {
 }
 
 void Session::run() {
-  spdlog::info("virtual GPU {} is ready: {} bytes of memory, schema {}", config_.name, config_.memory,
-               wire::kSchemaHashHex);
+  log::info("virtual GPU {} is ready: {} bytes of memory, schema {}", config_.name, config_.memory,
+            wire::kSchemaHashHex);
   pool_->start();
   event_base_dispatch(base_.get());
-  spdlog::info("virtual GPU {} ends", config_.name);
+  log::info("virtual GPU {} ends", config_.name);
   ::unlink(session_socket(config_.run, config_.name).c_str());  // if we still may; vgpud removes the folder
 }
 
@@ -202,7 +202,7 @@ Status Session::set(const nlohmann::json& request) {
   if (Status status = read_sharing_config(request, &sharing_config_); !status.ok()) return status;
   const uint64_t before = usage_page_.memory_share();
   usage_page_.set_memory_share(request["memory"].get<uint64_t>());
-  if (before != usage_page_.memory_share()) spdlog::info("memory share is now {} bytes", usage_page_.memory_share());
+  if (before != usage_page_.memory_share()) log::info("memory share is now {} bytes", usage_page_.memory_share());
   apply_sharing_config();
   return {};
 }

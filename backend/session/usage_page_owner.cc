@@ -136,7 +136,7 @@ void UsagePageOwner::clear_gates(uint32_t slot) {
     gate.busy_ns = 0;
   }
   ++grant_page.generation[slot];
-  if (set_pending(grant_page, slot) && !signal_event(doorbell_.get())) spdlog::warn("the arbiter's doorbell is full");
+  if (set_pending(grant_page, slot) && !signal_event(doorbell_.get())) log::warn("the arbiter's doorbell is full");
 }
 
 void UsagePageOwner::open_gates() {

@@ -30,22 +30,22 @@ void VmFrontend::on_ram_added(virtio::RamRegion region) {
                                             .fd = std::move(region.fd),
                                             .writable = region.writable});
   // The guest can live without it: what it names there is refused.
-  if (!status.ok()) spdlog::warn("guest RAM left out: {}", status.message());
+  if (!status.ok()) log::warn("guest RAM left out: {}", status.message());
 }
 
 void VmFrontend::on_ram_removed(uint32_t id, Done done) { processes_.remove_ram(id, std::move(done)); }
 
-void VmFrontend::on_driver_ready() { spdlog::info("the guest's driver is ready"); }
+void VmFrontend::on_driver_ready() { log::info("the guest's driver is ready"); }
 
 void VmFrontend::on_reset(Done done) {
-  if (processes_.count() > 0) spdlog::info("the device is reset: {} guest processes end", processes_.count());
+  if (processes_.count() > 0) log::info("the device is reset: {} guest processes end", processes_.count());
   processes_.end_all(false, std::move(done));
 }
 
-void VmFrontend::on_connected() { spdlog::info("the hypervisor has connected"); }
+void VmFrontend::on_connected() { log::info("the hypervisor has connected"); }
 
 void VmFrontend::on_disconnected() {
-  spdlog::info("the hypervisor has gone: {} guest processes end", processes_.count());
+  log::info("the hypervisor has gone: {} guest processes end", processes_.count());
   processes_.end_all(true, nullptr);
 }
 

@@ -47,7 +47,7 @@ EventPtr on_signal(event_base* base, int number) {
   EventPtr result(event_new(
       base, number, EV_SIGNAL | EV_PERSIST,
       [](evutil_socket_t signal, short, void* loop) {
-        spdlog::info("signal {}: vgpud ends, its sessions go on", signal);
+        log::info("signal {}: vgpud ends, its sessions go on", signal);
         event_base_loopbreak(static_cast<event_base*>(loop));
       },
       base));
@@ -67,7 +67,7 @@ Result<std::unique_ptr<Arbiter>> make_arbiter(const Config& config, const Regist
 // A virtual GPU that the arbiter does not take is not scheduled, which is better than not started.
 void add_to_arbiter(const Config& config, const Registry& registry, Arbiter* arbiter, const VgpuSpec& spec) {
   if (Status status = arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
-    spdlog::error("the arbiter does not take '{}', and its shares are not enforced: {}", spec.name, status.message());
+    log::error("the arbiter does not take '{}', and its shares are not enforced: {}", spec.name, status.message());
   }
   arbiter->set_sharing(spec.name, spec.sharing);
   arbiter->set_sm_part(spec.name, own_part(spec, registry.all(), config.device));
@@ -79,7 +79,7 @@ void start_all(const Config& config, const Registry& registry, Arbiter* arbiter,
       add_to_arbiter(config, registry, arbiter, spec);
       session_manager->add(spec, nullptr);
     } else {
-      spdlog::warn("'{}' belongs to device '{}', and this vgpud has '{}': it is not started", spec.name, spec.device,
+      log::warn("'{}' belongs to device '{}', and this vgpud has '{}': it is not started", spec.name, spec.device,
                    config.device.name);
     }
   }
@@ -90,7 +90,7 @@ Result<std::unique_ptr<MetricsServer>> serve_metrics(event_base* base, const Con
   if (config.metrics_address.empty()) return std::unique_ptr<MetricsServer>();
   auto listener = listen_tcp(config.metrics_address, config.metrics_port);
   if (!listener.ok()) return listener.status();
-  spdlog::info("metrics: http://{}:{}/metrics", config.metrics_address, config.metrics_port);
+  log::info("metrics: http://{}:{}/metrics", config.metrics_address, config.metrics_port);
   return std::make_unique<MetricsServer>(
       base, std::move(listener.value()), [api](std::function<void(std::string)> done) {
         api->collect([done = std::move(done)](const nlohmann::json& status, const nlohmann::json& vgpus) {
@@ -131,7 +131,7 @@ Status run_daemon(const Config& config) {
   HttpServer server(
       base.get(), std::move(listener.value()),
       [&api](const HttpRequest& request, HttpServer::Answer answer) { api.handle(request, std::move(answer)); });
-  spdlog::info("vgpud is ready: {}, {} virtual GPUs, device '{}' ({}) with {}", control_socket(config.run),
+  log::info("vgpud is ready: {}, {} virtual GPUs, device '{}' ({}) with {}", control_socket(config.run),
                registry.value().all().size(), config.device.name, config.device.model,
                format_size(config.device.memory));
   event_base_dispatch(base.get());

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "memory/base/json.h"
 #include "memory/base/log.h"
 #include "memory/base/unique_fd.h"
 
@@ -104,7 +105,7 @@ Status unusable(const PhysicalDevice& device, const std::string& why) {
 }
 
 Status read_answer(const std::string& text, uint64_t* memory, PhysicalDevice* device) {
-  const auto answer = nlohmann::json::parse(text, nullptr, false);
+  const auto answer = parse_json(text);
   const auto take = [&answer](const char* key) {
     return answer.contains(key) && answer[key].is_string() ? answer[key].get<std::string>() : std::string();
   };
@@ -135,7 +136,7 @@ void warn_of_closed_nodes(uid_t uid) {
     if (!number && name != "nvidiactl" && name != "nvidia-uvm") continue;
     struct stat node{};
     if (::stat(entry.path().c_str(), &node) == 0 && (node.st_mode & 0006) != 0006) {
-      spdlog::warn(
+      log::warn(
           "/dev/{} has mode {:04o}: runners, as user {}, cannot open it; make it 0666 (the driver's option "
           "NVreg_DeviceFileMode) or set session.first_uid = 0",
           name, node.st_mode & 07777, uid);

@@ -15,7 +15,7 @@ int stop_sessions(const bandsaw::Config& config) {
   const auto reply = bandsaw::http_request(bandsaw::control_socket(config.run), "POST", "/v1/shutdown", "{}",
                                            std::chrono::seconds(30));
   if (reply.ok() && reply.value().code == 200) return 0;
-  spdlog::error("no vgpud ended its sessions: {}", reply.ok() ? reply.value().body : reply.status().message());
+  bandsaw::log::error("no vgpud ended its sessions: {}", reply.ok() ? reply.value().body : reply.status().message());
   return 1;
 }
 
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   bandsaw::start_log("vgpud");
   auto config = bandsaw::load_config(path);
   if (!config.ok()) {
-    spdlog::error("{}", config.status().message());
+    bandsaw::log::error("{}", config.status().message());
     return 2;
   }
   if (stop) return stop_sessions(config.value());
@@ -57,15 +57,15 @@ int main(int argc, char** argv) {
   for (const auto& [program, name] : {std::pair{config.value().session_program, "bandsaw-session"},
                                       std::pair{config.value().runner_program, "bandsaw-runner"}}) {
     if (!program.empty()) continue;
-    spdlog::error("{} is not beside vgpud; set BANDSAW_LIBEXEC or session.program in the configuration", name);
+    bandsaw::log::error("{} is not beside vgpud; set BANDSAW_LIBEXEC or session.program in the configuration", name);
     return 1;
   }
   if (bandsaw::Status status = prepare_device(&config.value()); !status.ok()) {
-    spdlog::error("{}", status.message());
+    bandsaw::log::error("{}", status.message());
     return 1;
   }
   if (bandsaw::Status status = bandsaw::run_daemon(config.value()); !status.ok()) {
-    spdlog::error("{}", status.message());
+    bandsaw::log::error("{}", status.message());
     return 1;
   }
   return 0;

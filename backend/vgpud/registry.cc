@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "backend/control/paths.h"
+#include "memory/base/json.h"
 #include "memory/base/log.h"
 #include "memory/base/unique_fd.h"
 
@@ -78,12 +79,12 @@ Status Registry::load() {
   std::ostringstream text;
   text << file.rdbuf();
   if (!file) return Status::error(EIO, "cannot read {}", path());
-  const auto json = nlohmann::json::parse(text.str(), nullptr, false);
+  const auto json = parse_json(text.str());
   if (!json.is_object() || !json.contains("version") || !json.contains("vgpus") || !json["vgpus"].is_array()) {
     return Status::error(EINVAL, "{} is not a registry; repair it or move it away", path());
   }
   if (json["version"] != kVersion) {
-    return Status::error(EINVAL, "{} has version {}, this vgpud knows {}", path(), json["version"].dump(), kVersion);
+    return Status::error(EINVAL, "{} has version {}, this vgpud knows {}", path(), json_text(json["version"]), kVersion);
   }
   for (const auto& entry : json["vgpus"]) {
     VgpuSpec spec;
@@ -93,7 +94,7 @@ Status Registry::load() {
     specs_.push_back(std::move(spec));
   }
   if (const std::string changes = lower_to_fit(&specs_); !changes.empty()) {
-    spdlog::warn("{}: the shares sum to more than 100 %, and are lowered: {}", path(), changes);
+    log::warn("{}: the shares sum to more than 100 %, and are lowered: {}", path(), changes);
   }
   Status status = load_choice(json);
   return status.ok() ? load_planning_mode(json) : status;
@@ -157,7 +158,7 @@ Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& ch
                          {"configured", {{"policy", choice.configured.policy}, {"queues", choice.configured.queues}}}};
   }
   if (mode.chosen) file["planning"] = {{"mode", to_text(*mode.chosen)}, {"configured", to_text(mode.configured)}};
-  return replace_file(directory_, path(), file.dump(2) + "\n");
+  return replace_file(directory_, path(), json_text(file, 2) + "\n");
 }
 
 const VgpuSpec* Registry::find(const std::string& name) const {

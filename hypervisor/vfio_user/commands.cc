@@ -64,13 +64,13 @@ const Commands::Row* Commands::find(uint16_t command) {
 void Commands::handle(Message message, Done done) {
   const Row* row = find(message.header.command);
   if (!row) {
-    spdlog::warn("vfio-user: unknown command {}", message.header.command);
+    log::warn("vfio-user: unknown command {}", message.header.command);
     return done(failure(ENOTSUP));
   }
   const size_t bytes = message.payload.size();
   if (bytes < row->least || bytes > row->most || message.fds.size() > row->fds || message.fds_cut) {
-    spdlog::warn("vfio-user: command {} with {} bytes and {} descriptors refused", message.header.command, bytes,
-                 message.fds.size());
+    log::warn("vfio-user: command {} with {} bytes and {} descriptors refused", message.header.command, bytes,
+              message.fds.size());
     return done(failure(EINVAL));
   }
   if (version_agreed_ == (row->command == kVersion)) return done(failure(EINVAL));  // VERSION first, and once
@@ -84,7 +84,7 @@ void Commands::version(Message& message, const Done& done) {
                               message.payload.size() - sizeof(Version));
   Result<std::string> capabilities = negotiate(text);
   if (!capabilities.ok()) {
-    spdlog::warn("vfio-user: {}", capabilities.status().message());
+    log::warn("vfio-user: {}", capabilities.status().message());
     return done(failure(EINVAL));
   }
   Answer answer = answer_with(Version{kMajor, std::min(asked.minor, kMinor)});
@@ -101,7 +101,7 @@ void Commands::dma_map(Message& message, const Done& done) {
   const bool readable = map.flags & kDmaReadable;
   UniqueFd fd = message.fds.empty() || !readable ? UniqueFd() : std::move(message.fds[0]);
   Status status = pci_.core().add_ram(map.address, map.size, std::move(fd), map.offset, map.flags & kDmaWritable);
-  if (!status.ok()) spdlog::warn("vfio-user: DMA map refused: {}", status.message());
+  if (!status.ok()) log::warn("vfio-user: DMA map refused: {}", status.message());
   done(failure(status.code()));
 }
 
@@ -208,7 +208,7 @@ void Commands::device_reset(Message&, const Done& done) {
 }
 
 void Commands::unsupported(Message& message, const Done& done) {
-  spdlog::debug("vfio-user: command {} is not supported", message.header.command);
+  log::debug("vfio-user: command {} is not supported", message.header.command);
   done(failure(ENOTSUP));
 }
 

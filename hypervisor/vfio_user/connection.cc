@@ -28,7 +28,7 @@ Connection::Connection(event_base* base, UniqueFd socket, Commands& commands, st
   if (auto guardian = ConnectionGuardian::start(socket_.get()); guardian.ok()) {
     guardian_ = std::move(guardian.value());
   } else {
-    spdlog::warn("{}: a crash of this process may end the hypervisor too", guardian.status().message());
+    log::warn("{}: a crash of this process may end the hypervisor too", guardian.status().message());
   }
   read_.reset(event_new(
       base, socket_.get(), EV_READ | EV_PERSIST,
@@ -106,7 +106,7 @@ void Connection::header_complete() {
   const Header& header = message_.header;
   if (header.bytes < sizeof(Header)) {
     // Where the next message begins cannot be known.
-    spdlog::warn("vfio-user: message of {} bytes; closing the connection", header.bytes);
+    log::warn("vfio-user: message of {} bytes; closing the connection", header.bytes);
     reply(header, {EINVAL, {}});
     close_after_flush();
     return;
@@ -115,7 +115,7 @@ void Connection::header_complete() {
   received_ = 0;
   const uint32_t type = header.flags & kTypeMask;
   if (payload > kPayloadMax || type != kTypeCommand) {
-    spdlog::warn("vfio-user: message of {} bytes, type {}, refused", header.bytes, type);
+    log::warn("vfio-user: message of {} bytes, type {}, refused", header.bytes, type);
     if (type != kTypeReply) reply(header, {payload > kPayloadMax ? EMSGSIZE : EINVAL, {}});
     message_ = {};
     skip_ = payload;
@@ -157,7 +157,7 @@ void Connection::reply(const Header& request, Answer answer) {
   out_.push_back(std::move(bytes));
   flush();
   if (out_bytes_ > kOutMax) {
-    spdlog::warn("vfio-user: the client does not read its replies");
+    log::warn("vfio-user: the client does not read its replies");
     end();
   }
 }

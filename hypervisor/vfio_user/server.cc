@@ -49,7 +49,7 @@ Status Server::adopt(UniqueFd listening) {
 void Server::on_client() {
   UniqueFd client(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!client) return;
-  if (Status status = serve(std::move(client)); !status.ok()) spdlog::warn("vfio-user: {}", status.message());
+  if (Status status = serve(std::move(client)); !status.ok()) log::warn("vfio-user: {}", status.message());
 }
 
 Status Server::serve(UniqueFd client) {

@@ -6,6 +6,7 @@
 
 #include "hypervisor/vfio_user/protocol.h"
 #include "hypervisor/virtio/guest_memory.h"
+#include "memory/base/json.h"
 
 namespace bandsaw::vfio_user {
 
@@ -31,7 +32,7 @@ Result<std::string> negotiate(std::string_view proposed) {
   if (proposed.back() != '\0') return malformed("capabilities are not NUL terminated");
   proposed.remove_suffix(1);
   if (too_deep(proposed)) return malformed("capabilities are nested too deeply");
-  const auto json = nlohmann::json::parse(proposed, nullptr, false);
+  const auto json = parse_json(proposed);
   if (!json.is_object()) return malformed("capabilities are not a JSON object");
   const auto found = json.find("capabilities");
   if (found == json.end()) return std::string();
@@ -55,7 +56,7 @@ Result<std::string> negotiate(std::string_view proposed) {
   }
   if (const auto multi = found->find("write_multiple"); multi != found->end() && *multi == true)
     ours["write_multiple"] = true;
-  return nlohmann::json{{"capabilities", ours}}.dump();
+  return json_text(nlohmann::json{{"capabilities", ours}});
 }
 
 }  // namespace bandsaw::vfio_user

@@ -147,8 +147,8 @@ bool Core::check(const Status& status) {
   if (status.ok()) return true;
   // Bounded, because a guest can break and reset the device again and again.
   if (++broken_count_ <= kBreaksLogged)
-    spdlog::error("the guest's driver broke the device: {}{}", status.message(),
-                  broken_count_ == kBreaksLogged ? " (further ones are not logged)" : "");
+    log::error("the guest's driver broke the device: {}{}", status.message(),
+               broken_count_ == kBreaksLogged ? " (further ones are not logged)" : "");
   ready_ = false;
   status_ |= VIRTIO_CONFIG_S_NEEDS_RESET;
   if (interrupts_) interrupts_->config_interrupt();

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <spdlog/cfg/helpers.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 
 namespace bandsaw {
 namespace {
@@ -38,4 +40,39 @@ Status move_log_from_stderr() {
 
 int log_descriptor() { return descriptor; }
 
+namespace log {
+namespace {
+
+spdlog::level::level_enum spdlog_level(Level level) {
+  switch (level) {
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarn:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
+    case Level::kCritical:
+      break;
+  }
+  return spdlog::level::critical;
+}
+
+}  // namespace
+
+void write(Level level, fmt::string_view format, fmt::format_args arguments) noexcept {
+  spdlog::logger* const logger = spdlog::default_logger_raw();
+  const spdlog::level::level_enum wanted = spdlog_level(level);
+  if (!logger->should_log(wanted)) return;
+  try {
+    logger->log(wanted, spdlog::string_view_t(fmt::vformat(format, arguments)));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "a line of the log was lost: %s\n", error.what());
+  }
+}
+
+void silence() { spdlog::set_level(spdlog::level::off); }
+
+}  // namespace log
 }  // namespace bandsaw

@@ -1,7 +1,10 @@
-// Logging for host programs: spdlog to stderr, level from BANDSAW_LOG (trace, debug, info, warn, error).
+// Logging for host programs: to stderr, from the level in BANDSAW_LOG on (trace, debug, info, warn, error).
+//
+// The library that writes the lines (spdlog) stays in log.cc: callers compile no formatting code, they hand their
+// arguments over as they are. Threads: any.
 #pragma once
 
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 
 #include "memory/base/status.h"
 
@@ -16,4 +19,35 @@ Status move_log_from_stderr();
 // For what may not allocate, such as signal handlers.
 int log_descriptor();
 
+namespace log {
+
+enum class Level { kDebug, kInfo, kWarn, kError, kCritical };
+
+// Formats nothing if the level is not logged. Never throws.
+void write(Level level, fmt::string_view format, fmt::format_args arguments) noexcept;
+// From now on nothing is logged.
+void silence();
+
+template <typename... Args>
+void debug(fmt::format_string<Args...> format, Args&&... arguments) {
+  write(Level::kDebug, format, fmt::make_format_args(arguments...));
+}
+template <typename... Args>
+void info(fmt::format_string<Args...> format, Args&&... arguments) {
+  write(Level::kInfo, format, fmt::make_format_args(arguments...));
+}
+template <typename... Args>
+void warn(fmt::format_string<Args...> format, Args&&... arguments) {
+  write(Level::kWarn, format, fmt::make_format_args(arguments...));
+}
+template <typename... Args>
+void error(fmt::format_string<Args...> format, Args&&... arguments) {
+  write(Level::kError, format, fmt::make_format_args(arguments...));
+}
+template <typename... Args>
+void critical(fmt::format_string<Args...> format, Args&&... arguments) {
+  write(Level::kCritical, format, fmt::make_format_args(arguments...));
+}
+
+}  // namespace log
 }  // namespace bandsaw

@@ -1,7 +1,7 @@
 // What went wrong, in words for people and a code for programs. An empty message is success.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstring>

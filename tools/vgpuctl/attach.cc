@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "backend/control/vgpu_spec.h"
+#include "memory/base/json.h"
 #include "memory/base/status.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/daemon_call.h"
@@ -32,7 +33,7 @@ Status change_domain(bool, const Options&, const std::string&, const json&) {
 int print_done(const Options& options, const Reply& reply, const std::string& text) {
   if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
   if (options.json) {
-    fmt::print("{}\n", std::get<json>(reply).dump(2));
+    fmt::print("{}\n", json_text(std::get<json>(reply), 2));
   } else {
     fmt::print("{}\n", text);
   }

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include "memory/base/json.h"
+
 namespace bandsaw::ctl {
 namespace {
 
@@ -87,12 +89,12 @@ class Writer {
              const std::string& arguments) {
     const int row = rows_[{s.vgpu, s.engine, waits}].place(begin, end);
     add(fmt::format(R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{}}})",
-                    json(name).dump(), engines_[s.engine].dump(), s.vgpu + 1, thread(s.engine, waits, row), us(begin),
-                    us(std::max<int64_t>(0, end - begin)), arguments));
+                    json_text(json(name)), json_text(engines_[s.engine]), s.vgpu + 1, thread(s.engine, waits, row),
+                    us(begin), us(std::max<int64_t>(0, end - begin)), arguments));
   }
   void name_of(const char* what, size_t vgpu, int thread, const std::string& name) {
     add(fmt::format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}})", what, vgpu + 1, thread,
-                    json(name).dump()));
+                    json_text(json(name))));
   }
 
   const json &vgpus_, &engines_;

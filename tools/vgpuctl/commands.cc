@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "backend/control/vgpu_spec.h"
+#include "memory/base/json.h"
 #include "tools/vgpuctl/daemon_call.h"
 #include "tools/vgpuctl/domain_shares.h"
 
@@ -17,7 +18,7 @@ int finish(const Options& options, const Reply& reply, Print print) {
   if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
   const json& content = std::get<json>(reply);
   if (options.json) {
-    fmt::print("{}\n", content.dump(2));
+    fmt::print("{}\n", json_text(content, 2));
   } else {
     print(content);
   }
@@ -124,7 +125,7 @@ int xml(const Options& options) {
   const Reply reply = call(options, "GET", vgpu_target(options, "xml"));
   if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
   const auto text = std::get<json>(reply).get<std::string>();
-  fmt::print("{}\n", options.json ? json{{"name", options.name}, {"xml", text}}.dump(2) : text);
+  fmt::print("{}\n", options.json ? json_text(json{{"name", options.name}, {"xml", text}}, 2) : text);
   return kOk;
 }
 

@@ -6,6 +6,7 @@
 
 #include "backend/control/http_client.h"
 #include "backend/control/paths.h"
+#include "memory/base/json.h"
 
 namespace bandsaw::ctl {
 namespace {
@@ -28,10 +29,10 @@ Refusal no_connection(const Status& status, const std::string& socket) {
 
 Reply call(const Options& options, const std::string& method, const std::string& target, const nlohmann::json& body) {
   const std::string socket = control_socket(options.run);
-  const auto reply = http_request(socket, method, target, method == "GET" ? "" : body.dump(), kTimeout);
+  const auto reply = http_request(socket, method, target, method == "GET" ? "" : json_text(body), kTimeout);
   if (!reply.ok()) return no_connection(reply.status(), socket);
   const int code = reply.value().code;
-  auto content = nlohmann::json::parse(reply.value().body, nullptr, false);
+  auto content = parse_json(reply.value().body);
   if (code >= 200 && code < 300) {
     if (content.is_discarded()) return nlohmann::json(reply.value().body);
     return content;

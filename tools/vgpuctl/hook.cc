@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "backend/control/vgpu_spec.h"
+#include "memory/base/json.h"
 #include "memory/base/status.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/daemon_call.h"
@@ -97,7 +98,7 @@ int install_hook(const Options& options) {
                          options.json);
   }
   if (options.json) {
-    fmt::print("{}\n", json{{"installed", path}}.dump());
+    fmt::print("{}\n", json_text(json{{"installed", path}}));
   } else {
     fmt::print("installed {}\nlibvirt looks for hooks when it starts: `systemctl restart libvirtd` (or virtqemud)\n",
                path);

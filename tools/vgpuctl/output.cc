@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "backend/control/vgpu_spec.h"
+#include "memory/base/json.h"
 
 namespace bandsaw::ctl {
 namespace {
@@ -108,7 +109,7 @@ void print_processes(const json& processes) {
 
 int print_refusal(const Refusal& refusal, bool json_output) {
   if (json_output) {
-    fmt::print("{}\n", json{{"error", refusal.error}, {"hint", refusal.hint}}.dump());
+    fmt::print("{}\n", json_text(json{{"error", refusal.error}, {"hint", refusal.hint}}));
   } else {
     fmt::print(stderr, "vgpuctl: {}\n", refusal.error);
     if (!refusal.hint.empty()) fmt::print(stderr, "  {}\n", refusal.hint);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "memory/base/json.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/daemon_call.h"
 #include "tools/vgpuctl/screen.h"
@@ -32,7 +33,7 @@ std::string json_line(const Snapshot& now, json rates) {
   rates["time"] = time.count();
   rates["device"] = now.status.value("/device/id"_json_pointer, json());
   rates["scheduler"] = now.status.value("scheduler", json());
-  return rates.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json_text(rates);
 }
 
 // Draws until the user ends it. The refusal, if vgpud gave one.

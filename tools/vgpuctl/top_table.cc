@@ -6,6 +6,7 @@
 #include <array>
 
 #include "backend/control/vgpu_spec.h"
+#include "memory/base/json.h"
 #include "tools/vgpuctl/output.h"
 
 namespace bandsaw::ctl {
@@ -69,7 +70,7 @@ json vgpu_rates(const json& before, const json& after) {
 std::string use_cell(const json& engine) {
   const json use = at(engine, "/use_percent"), share = at(engine, "/share_percent");
   return fmt::format("{:>5} /{:>4} %", use.is_number() ? fmt::format("{:.1f}", use.get<double>()) : "-",
-                     share.is_number() ? share.dump() : "-");
+                     share.is_number() ? json_text(share) : "-");
 }
 
 std::string wait_cell(const json& engine) {
@@ -108,13 +109,13 @@ std::vector<std::string> row(const json& vgpu) {
   cells.push_back(rate_cell(at(vgpu, "/calls_per_s")));
   cells.push_back(rate_cell(at(vgpu, "/launches_per_s")));
   const json state = at(vgpu, "/state");
-  cells.push_back(processes.is_number() ? processes.dump() : state.is_string() ? state.get<std::string>() : "-");
+  cells.push_back(processes.is_number() ? json_text(processes) : state.is_string() ? state.get<std::string>() : "-");
   return cells;
 }
 
 std::string text(const json& status, const std::string& pointer) {
   const json value = at(status, pointer);
-  return value.is_string() ? value.get<std::string>() : value.is_number() ? value.dump() : "-";
+  return value.is_string() ? value.get<std::string>() : value.is_number() ? json_text(value) : "-";
 }
 
 }  // namespace

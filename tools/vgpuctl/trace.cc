@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "memory/base/json.h"
 #include "tools/vgpuctl/chrome_trace.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/daemon_call.h"
@@ -41,7 +42,7 @@ int trace(const Options& options) {
   const size_t slices = content.value("records", json::array()).size();
   const auto lost = content.value("lost", uint64_t{0});
   if (options.json) {
-    fmt::print("{}\n", json{{"file", options.output}, {"time_slices", slices}, {"lost", lost}}.dump());
+    fmt::print("{}\n", json_text(json{{"file", options.output}, {"time_slices", slices}, {"lost", lost}}));
   } else {
     fmt::print("{} time slices are in {}; open it in https://ui.perfetto.dev\n", slices, options.output);
     if (lost > 0) fmt::print("{} more found no room: record for a shorter time\n", lost);

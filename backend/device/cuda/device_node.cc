@@ -168,7 +168,7 @@ CUresult CudaDevice::get_kernel(CUgraphNode node, NodeContent* content) {
   Launch& launch = content->launch;
   launch.code = code_of(params.func, params.kern);
   if (!launch.code.kernel && !launch.code.function) {
-    spdlog::warn("a graph node runs a kernel that nobody loaded here");
+    log::warn("a graph node runs a kernel that nobody loaded here");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   const uint32_t grid[] = {params.gridDimX, params.gridDimY, params.gridDimZ};
@@ -177,7 +177,7 @@ CUresult CudaDevice::get_kernel(CUgraphNode node, NodeContent* content) {
   std::copy_n(block, 3, launch.block);
   launch.shared_bytes = params.sharedMemBytes;
   if (!read_parameters(params, code_parameters(launch.code), &content->parameter_bytes)) {
-    spdlog::warn("a graph node's kernel does not tell its parameters");
+    log::warn("a graph node's kernel does not tell its parameters");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   launch.parameters = content->parameter_bytes;

@@ -196,7 +196,7 @@ void Heap::release_all(const CudaContextRef& context) {
   }
   for (const uint64_t address : addresses) {
     if (const CUresult result = release(address)) {
-      spdlog::warn("memory at {:#x} of a context that is gone: {}", address, driver_->describe(result));
+      log::warn("memory at {:#x} of a context that is gone: {}", address, driver_->describe(result));
     }
   }
 }

@@ -74,7 +74,7 @@ class PtxCode final : public ManagedCode {
     try {
       placed = ptx::place_managed(&module_, places_);
     } catch (const ptx::ManagedError& error) {
-      spdlog::error("managed variables: {}", error.what());
+      log::error("managed variables: {}", error.what());
       return CUDA_ERROR_NOT_SUPPORTED;
     }
     const std::string text = ptx::print(module_);
@@ -83,13 +83,13 @@ class PtxCode final : public ManagedCode {
     CUresult result = driver.cuLibraryLoadData(&made, request.image(), request.options(), request.values(),
                                                LoadRequest::kOptions, nullptr, nullptr, 0);
     if (result != CUDA_SUCCESS) {
-      spdlog::error("a library with managed variables: {}: {}", driver.describe(result), request.log());
+      log::error("a library with managed variables: {}: {}", driver.describe(result), request.log());
       return result;
     }
     for (const ptx::PlacedVariable& variable : placed) {
       result = initialise(driver, made, variable);
       if (result == CUDA_SUCCESS) continue;
-      spdlog::error("managed variable {}: no initial value: {}", variable.declaration.name, driver.describe(result));
+      log::error("managed variable {}: no initial value: {}", variable.declaration.name, driver.describe(result));
       driver.cuLibraryUnload(made);
       return result;
     }
@@ -104,7 +104,7 @@ class PtxCode final : public ManagedCode {
       try {
         ptx::write_initial(variable.declaration, {at, bytes}, [](uint64_t, uint32_t, const ptx::SymbolAddress&) {});
       } catch (const ptx::InitialError& error) {
-        spdlog::error("{}", error.what());
+        log::error("{}", error.what());
         return CUDA_ERROR_INVALID_PTX;
       }
       return CUDA_SUCCESS;
@@ -133,7 +133,7 @@ CUresult ManagedCode::find(std::span<const std::byte> bytes, uint32_t capability
   if (std::none_of(choice.units.begin(), choice.units.end(), ptx::may_have_managed)) return CUDA_SUCCESS;
   ptx::Module module;
   if (const CUresult result = image::read_units(choice.units, &module, log)) {
-    spdlog::error("code with managed variables: {}", *log);
+    log::error("code with managed variables: {}", *log);
     return result;
   }
   try {
@@ -142,7 +142,7 @@ CUresult ManagedCode::find(std::span<const std::byte> bytes, uint32_t capability
     return CUDA_SUCCESS;
   } catch (const ptx::ManagedError& error) {
     *log = error.what();
-    spdlog::error("code with managed variables: {}", *log);
+    log::error("code with managed variables: {}", *log);
     return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

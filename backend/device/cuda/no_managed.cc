@@ -10,11 +10,11 @@ namespace bandsaw::cuda {
 CUresult ManagedCode::find(std::span<const std::byte> image, uint32_t, std::shared_ptr<ManagedCode>*,
                            std::string* log) {
   static std::once_flag told;
-  std::call_once(told, [] { spdlog::warn("built without lz4 and zstd: no managed variables on this device"); });
+  std::call_once(told, [] { log::warn("built without lz4 and zstd: no managed variables on this device"); });
   const std::string_view bytes(reinterpret_cast<const char*>(image.data()), image.size());
   if (bytes.find(".managed") == std::string_view::npos) return CUDA_SUCCESS;
   *log = "managed variables are not supported: this build has no lz4 and zstd";
-  spdlog::error("{}", *log);
+  log::error("{}", *log);
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 

@@ -29,7 +29,7 @@ void Pinned::remove(void* pointer) {
   std::lock_guard lock(mutex_);
   if (ranges_.erase(reinterpret_cast<uint64_t>(pointer)) == 0) return;
   if (const CUresult result = driver_->cuMemHostUnregister(pointer)) {
-    spdlog::debug("unregistering {}: {}", pointer, driver_->describe(result));
+    log::debug("unregistering {}: {}", pointer, driver_->describe(result));
   }
 }
 

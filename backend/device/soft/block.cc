@@ -78,7 +78,7 @@ void KernelJob::fail(uint32_t error, const std::string& text) {
     error_ = error;
   }
   set_cancelled();
-  spdlog::error("{}", text);
+  log::error("{}", text);
 }
 
 std::unique_ptr<Share> KernelJob::share(Worker& worker) { return std::make_unique<BlockRunner>(*this, worker); }

@@ -50,7 +50,7 @@ CUresult SoftDevice::graph_instantiate(const ContextRef& context, const GraphRef
                               CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if (flags & ~kKnown) return CUDA_ERROR_INVALID_VALUE;
   if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) {
-    spdlog::warn("graphs launched from kernels are not implemented");
+    log::warn("graphs launched from kernels are not implemented");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   auto made = std::make_shared<SoftExec>();
@@ -306,7 +306,7 @@ void SoftDevice::link_steps(SoftExec& exec, const Ops& ops, const OpRef& first, 
   for (const uint32_t leaf : exec.leaves) last.push_back(ops[leaf]);
   if (last.empty()) last.push_back(first);
   ready |= scheduler_.link(end, last);
-  if (ready) spdlog::critical("graph launch: a step was ready before the launch began");
+  if (ready) log::critical("graph launch: a step was ready before the launch began");
 }
 
 }  // namespace bandsaw::soft

@@ -27,7 +27,7 @@ void become_worker(const char* name) {
   pthread_setname_np(pthread_self(), name);
   // On Linux a thread's own.
   if (setpriority(PRIO_PROCESS, 0, kNice) != 0)
-    spdlog::debug("workers have the priority of all: {}", std::strerror(errno));
+    log::debug("workers have the priority of all: {}", std::strerror(errno));
 }
 
 constexpr auto kSpin = std::chrono::microseconds(40);        // before a worker sleeps
@@ -269,7 +269,7 @@ void Executor::start_relief() {
     }).detach();
     ++relief_running_;  // the thread waits for the mutex, which is held here
   } catch (const std::system_error& error) {
-    spdlog::warn("no relief worker: {}", error.what());
+    log::warn("no relief worker: {}", error.what());
   }
 }
 

@@ -54,7 +54,7 @@ CUresult Memory::map_locked(Allocation& allocation) {
   void* at = reinterpret_cast<void*>(allocation.address);
   if (::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) ==
       MAP_FAILED) {
-    spdlog::error("device memory: mapping {} bytes: {}", bytes, std::strerror(errno));
+    log::error("device memory: mapping {} bytes: {}", bytes, std::strerror(errno));
     host_->charge_memory(-static_cast<int64_t>(bytes));
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

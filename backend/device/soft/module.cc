@@ -41,7 +41,7 @@ CUresult LoadedImage::make(const std::shared_ptr<Image>& image, const std::share
   if (const CUresult result = made->place(*image, log)) return result;
   made->code_ = image->program().load(made->addresses_, log);
   if (!made->code_) {
-    spdlog::error("loading code: {}", *log);
+    log::error("loading code: {}", *log);
     return CUDA_ERROR_INVALID_PTX;
   }
   if (const CUresult result = made->initialise(*image, log)) return result;
@@ -64,7 +64,7 @@ CUresult LoadedImage::place(Image& image, std::string* log) {
       const auto bound = image.managed.find(variable.name);
       if (bound == image.managed.end()) {
         *log = fmt::format("managed variable {} has no address: its library was not bound", variable.name);
-        spdlog::error("{}", *log);
+        log::error("{}", *log);
         return CUDA_ERROR_NOT_SUPPORTED;
       }
       addresses_[variable.name] = bound->second;
@@ -144,17 +144,17 @@ CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& o
   image::PtxChoice choice;
   // PTX for any GPU: libraries have it for the newest one only, beside machine code for others.
   if (const CUresult result = image::find_ptx(bytes, &choice, log)) {
-    spdlog::error("code image: {}", *log);
+    log::error("code image: {}", *log);
     return result;
   }
   std::string ptx;
   if (const CUresult result = image::link_units(std::move(choice.units), &ptx, log)) {
-    spdlog::error("code image: {}", *log);
+    log::error("code image: {}", *log);
     return result;
   }
   std::unique_ptr<Program> program = compile(ptx, options, log);
   if (!program) {
-    spdlog::error("PTX: {}", *log);
+    log::error("PTX: {}", *log);
     return CUDA_ERROR_INVALID_PTX;
   }
   *image = std::make_shared<Image>(std::move(program), choice.sm);

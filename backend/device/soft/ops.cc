@@ -61,7 +61,7 @@ bool guarded(const ValueWord& word, void (*action)(void*), Access* access) {
   const GuardedRange ranges[2] = {{reinterpret_cast<uint64_t>(word.pointer), word.bytes}, {}};
   uint64_t address = 0;
   if (run_guarded(ranges, action, access, &address)) return true;
-  spdlog::error("stream value: illegal address {:#x}", address);
+  log::error("stream value: illegal address {:#x}", address);
   return false;
 }
 

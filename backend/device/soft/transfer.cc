@@ -111,7 +111,7 @@ bool run_guarded_piece(Piece piece) {
                                   {reinterpret_cast<uint64_t>(transfer.source), transfer.source_extent}};
   uint64_t address = 0;
   if (run_guarded(ranges, run_piece, &piece, &address)) return true;
-  spdlog::error("copy or fill: illegal address {:#x}", address);
+  log::error("copy or fill: illegal address {:#x}", address);
   return false;
 }
 

@@ -28,7 +28,7 @@ void GateView::connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell) 
 
 void GateView::ring_doorbell() {
   if (!set_pending(*grant_page_, slot_) || !doorbell_) return;
-  if (!signal_event(doorbell_.get())) SPDLOG_WARN("the arbiter's doorbell: {}", std::strerror(errno));
+  if (!signal_event(doorbell_.get())) log::warn("the arbiter's doorbell: {}", std::strerror(errno));
 }
 
 bool GateView::enter(unsigned engine, uint64_t units) {

@@ -51,7 +51,7 @@ CUresult Handlers::library_load(C, uint64_t image, uint64_t size, uint64_t* libr
   LibraryRef loaded;
   result = device_.library_load(bytes, &loaded, log);
   if (log->size() > kLogMax) log->resize(kLogMax);
-  if (result != CUDA_SUCCESS) SPDLOG_INFO("library_load: error {}: {}", static_cast<int>(result), *log);
+  if (result != CUDA_SUCCESS) log::info("library_load: error {}: {}", static_cast<int>(result), *log);
   if (result == CUDA_SUCCESS) world_.slicer.library_loaded(loaded, bytes);
   return result == CUDA_SUCCESS ? give(HandleKind::kLibrary, std::move(loaded), 0, library) : result;
 }
@@ -141,7 +141,7 @@ CUresult Handlers::module_load(C call, uint64_t image, uint64_t size, uint64_t* 
   ModuleRef loaded;
   result = device_.module_load(call.context, bytes, &loaded, log);
   if (log->size() > kLogMax) log->resize(kLogMax);
-  if (result != CUDA_SUCCESS) SPDLOG_INFO("module_load: error {}: {}", static_cast<int>(result), *log);
+  if (result != CUDA_SUCCESS) log::info("module_load: error {}: {}", static_cast<int>(result), *log);
   if (result == CUDA_SUCCESS) world_.slicer.module_loaded(loaded, bytes);
   return result == CUDA_SUCCESS ? give(HandleKind::kModule, std::move(loaded), call.context.handle, module) : result;
 }

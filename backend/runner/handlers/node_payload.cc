@@ -153,7 +153,7 @@ CUresult decode_node(Objects& objects, const GuestMemory& memory, CUgraphNodeTyp
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return decode_alloc(objects, payload, content);
     default:
-      SPDLOG_WARN("a graph node of type {}: not supported", static_cast<int>(type));
+      log::warn("a graph node of type {}: not supported", static_cast<int>(type));
       return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

@@ -44,7 +44,7 @@ void Reservation::release(uint64_t address, uint64_t length) const {
 void Reservation::seal(uint64_t address, uint64_t length) const {
   if (reserve(address, length, MAP_FIXED) == MAP_FAILED) {
     // Leaving guest pages mapped would break the promise that they are let go of.
-    SPDLOG_CRITICAL("cannot unmap guest pages at {:#x}: {}", address, std::strerror(errno));
+    log::critical("cannot unmap guest pages at {:#x}: {}", address, std::strerror(errno));
     std::abort();
   }
 }

@@ -212,7 +212,7 @@ Status GuestMemory::pin(Region* region) {
   auto why = Status::error(ENOMEM, "{:#x} bytes at {:#x} cannot be registered with the device: error {}",
                            region->bytes_, region->va_, static_cast<int>(result));
   if (region->device_visible_) return why;
-  SPDLOG_WARN("{}; they are copied in pieces", why.message());
+  log::warn("{}; they are copied in pieces", why.message());
   return {};
 }
 

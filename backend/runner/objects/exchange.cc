@@ -14,7 +14,7 @@ bool ExchangeClient::send(const RunnerMessage& message, const Thing& thing) cons
   const int fd = thing.fd.get();
   const Status status = send_packet(socket_, std::as_bytes(std::span(&message, 1)),
                                     std::as_bytes(std::span(&thing.tail, 1)), {&fd, thing.fd ? size_t{1} : 0});
-  if (!status.ok()) SPDLOG_WARN("cannot ask the session: {}", status.message());
+  if (!status.ok()) log::warn("cannot ask the session: {}", status.message());
   return status.ok();
 }
 

@@ -29,7 +29,7 @@ uint64_t HandleTable::add_locked(HandleKind kind, ObjectRef object, uint64_t own
     index = static_cast<uint32_t>(slots_.size());
     slots_.emplace_back();
   } else {
-    SPDLOG_ERROR("the process holds {} handles, no more are given", kMax);
+    log::error("the process holds {} handles, no more are given", kMax);
     return 0;
   }
   Slot& slot = slots_[index];

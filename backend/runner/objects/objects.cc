@@ -18,7 +18,7 @@ StreamRef Objects::find_stream(const wire::CallContext& call, uint64_t handle) {
   if (!stream) {
     const CUresult result = device_->stream_create(call.context, CU_STREAM_DEFAULT, 0, &stream);
     if (result != CUDA_SUCCESS)
-      SPDLOG_WARN("a thread's default stream cannot be made: error {}", static_cast<int>(result));
+      log::warn("a thread's default stream cannot be made: error {}", static_cast<int>(result));
   }
   return stream;
 }

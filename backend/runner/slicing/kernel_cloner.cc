@@ -96,7 +96,7 @@ Result<std::shared_ptr<const KernelClone>> KernelCloner::make(const CloneRequest
   CUresult loaded = device_->module_load(request.context, text, &clone->module, &log);
   if (loaded == CUDA_SUCCESS) loaded = device_->module_function(clone->module, sliced.name, &clone->function);
   if (loaded != CUDA_SUCCESS) {
-    SPDLOG_INFO("rewritten {}: error {}: {}", request.kernel, static_cast<int>(loaded), log.substr(0, 1000));
+    log::info("rewritten {}: error {}: {}", request.kernel, static_cast<int>(loaded), log.substr(0, 1000));
     return Status::error(ENOEXEC, "the device does not take the rewritten code");
   }
   // What was rewritten last is what was read last.

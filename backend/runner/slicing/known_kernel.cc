@@ -39,8 +39,8 @@ void LaunchShape::learn_cut(uint64_t slice, std::optional<int> way, uint64_t nan
   const bool searched = residents.searches();
   residents.observe(*way, static_cast<slice::Time>(nanoseconds));
   if (searched && !residents.searches()) {
-    spdlog::info("a kernel of {} blocks runs best with {} of {} on a multiprocessor: {}", blocks, residents.next(),
-                 residents.most(), residents.found());
+    log::info("a kernel of {} blocks runs best with {} of {} on a multiprocessor: {}", blocks, residents.next(),
+              residents.most(), residents.found());
   }
 }
 

@@ -49,7 +49,7 @@ void Slicer::Flight::land(size_t track) {
 }
 
 void Slicer::Flight::notify() const {
-  if (!signal_event(wake->get())) SPDLOG_WARN("cannot tell of the end of a launch: {}", std::strerror(errno));
+  if (!signal_event(wake->get())) log::warn("cannot tell of the end of a launch: {}", std::strerror(errno));
 }
 
 Slicer::Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order,
@@ -304,9 +304,9 @@ void Slicer::finish(Run& run) {
       finish_async(*run.caller.ring, {}, result);
     }
   }
-  spdlog::debug("{}: {} blocks in {} {}, {}", run.kernel->name, run.total, run.begun,
-                run.clone->persistent ? "launches of resident blocks" : "grid slices",
-                run.paired ? "others beside it" : "alone");
+  log::debug("{}: {} blocks in {} {}, {}", run.kernel->name, run.total, run.begun,
+             run.clone->persistent ? "launches of resident blocks" : "grid slices",
+             run.paired ? "others beside it" : "alone");
   if (run.shape) learn(run);
 }
 

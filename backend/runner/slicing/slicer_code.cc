@@ -207,8 +207,8 @@ std::shared_ptr<const KernelClone> Slicer::use(KnownKernel& kernel, KernelCloneP
     const CUresult result =
         device_.function_set_attribute({nullptr, place.clone->function}, attribute, info.info.attributes[attribute]);
     if (result != CUDA_SUCCESS)
-      spdlog::debug("{}: attribute {} of its grid slices: error {}", kernel.name, int{attribute},
-                    static_cast<int>(result));
+      log::debug("{}: attribute {} of its grid slices: error {}", kernel.name, int{attribute},
+                 static_cast<int>(result));
   }
   place.attributes = attributes;
   return place.clone;

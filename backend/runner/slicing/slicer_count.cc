@@ -63,8 +63,8 @@ void Slicer::take_counts(Run& run) {
   counts.instructions = static_cast<uint64_t>(std::min(kMost, instructions / blocks / threads * warps));
   counts.bytes = static_cast<uint64_t>(std::min(kMost, static_cast<double>(found.bytes) / blocks));
   counts.accesses = std::min(1.0, static_cast<double>(found.accesses) / instructions);
-  spdlog::info("{}: a block has {} instructions of its warps, {:.1f} % of them to global memory, {} bytes there",
-               run.kernel->name, counts.instructions, 100 * counts.accesses, counts.bytes);
+  log::info("{}: a block has {} instructions of its warps, {:.1f} % of them to global memory, {} bytes there",
+            run.kernel->name, counts.instructions, 100 * counts.accesses, counts.bytes);
 }
 
 }  // namespace bandsaw::runner

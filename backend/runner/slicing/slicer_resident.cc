@@ -139,7 +139,7 @@ void Slicer::tell_to_stop(Run& run) {
   ++run.stops;
   const CUresult result = device_.write_value(
       run.control_block->side_stream, run.control_block->address + ControlBlock::kStopAt, 1, sizeof(uint32_t), 0);
-  if (result != CUDA_SUCCESS) SPDLOG_WARN("telling {} to stop: error {}", run.kernel->name, static_cast<int>(result));
+  if (result != CUDA_SUCCESS) log::warn("telling {} to stop: error {}", run.kernel->name, static_cast<int>(result));
 }
 
 // How long resident blocks stay if nobody tells them to go.

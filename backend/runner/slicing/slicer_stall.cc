@@ -79,7 +79,7 @@ void Slicer::issue_more_resident(Run& run) {
   gate_.enter_unasked(kCompute);
   const CUresult result = device_.launch(side, run.launch);
   gate_.leave(kCompute, [](uint64_t) {});
-  if (result != CUDA_SUCCESS) SPDLOG_WARN("more of {}: error {}", run.kernel->name, static_cast<int>(result));
+  if (result != CUDA_SUCCESS) log::warn("more of {}: error {}", run.kernel->name, static_cast<int>(result));
 }
 
 std::chrono::nanoseconds Slicer::longest_sleep() const {

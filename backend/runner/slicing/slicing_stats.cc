@@ -7,7 +7,7 @@
 namespace bandsaw::runner {
 
 void SlicingStats::refused(std::string_view kernel, std::string_view reason) {
-  spdlog::info("{} is not cut into grid slices: {}", kernel.substr(0, 200), reason.substr(0, 400));
+  log::info("{} is not cut into grid slices: {}", kernel.substr(0, 200), reason.substr(0, 400));
   std::lock_guard lock(mutex_);
   auto& places = counters().refused;
   SlicingRefusal* place = &places.back();

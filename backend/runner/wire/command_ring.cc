@@ -41,7 +41,7 @@ class EventWaker : public Waker {
   explicit EventWaker(UniqueFd event) : event_(std::move(event)) {}
   void wake(uint32_t*) override {
     if (!signal_event(event_.get()) && errno != EAGAIN) {
-      SPDLOG_ERROR("cannot wake the guest: {}", std::strerror(errno));
+      log::error("cannot wake the guest: {}", std::strerror(errno));
     }
   }
 
@@ -146,7 +146,7 @@ void CommandRing::reply(uint64_t seq, CUresult result, std::span<const std::byte
   if (closed_) return;
   if (synchronising_ && result == CUDA_SUCCESS) result = std::exchange(late_error_, CUDA_SUCCESS);
   if (fixed.size() + tail.size() > VGPU_RING_REPLY_BYTES) {
-    SPDLOG_ERROR("a reply of {} bytes does not fit", fixed.size() + tail.size());
+    log::error("a reply of {} bytes does not fit", fixed.size() + tail.size());
     result = CUDA_ERROR_NOT_SUPPORTED;
     fixed = tail = {};
   }

@@ -42,7 +42,7 @@ void pause_cpu() {
 
 // Called only when there is something, so it does not block.
 void drain(int event) {
-  if (!drain_event(event)) SPDLOG_ERROR("eventfd: {}", std::strerror(errno));
+  if (!drain_event(event)) log::error("eventfd: {}", std::strerror(errno));
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ RecordLoop::~RecordLoop() {
 }
 
 void RecordLoop::wake() {
-  if (!signal_event(command_.get())) SPDLOG_ERROR("cannot wake the record loop: {}", std::strerror(errno));
+  if (!signal_event(command_.get())) log::error("cannot wake the record loop: {}", std::strerror(errno));
 }
 
 void RecordLoop::start() {

@@ -11,6 +11,7 @@
 #include "hypervisor/libvirt/domain.h"
 #endif
 #include "memory/base/clock.h"
+#include "memory/base/json.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -28,7 +29,7 @@ bool in_use(const json& view) {
   return !live.value("processes", json::array()).empty() || live.value("/vm/connected"_json_pointer, false);
 }
 
-json body_of(const HttpRequest& request) { return json::parse(request.body, nullptr, false); }
+json body_of(const HttpRequest& request) { return parse_json(request.body); }
 
 }  // namespace
 
@@ -235,7 +236,7 @@ void Api::xml(const VgpuSpec& spec, const Answer& answer) const {
 }
 
 void Api::shut_down(const Answer& answer) {
-  spdlog::info("asked to end every session and vgpud");
+  log::info("asked to end every session and vgpud");
   session_manager_->remove_all([this, answer] {
     send(answer, 200, {{"ended", true}});
     shut_down_();

@@ -1,5 +1,6 @@
 #include "backend/vgpud/api/api_answers.h"
 
+#include "memory/base/json.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::api {
@@ -7,17 +8,17 @@ namespace bandsaw::api {
 using nlohmann::json;
 
 void send(const HttpServer::Answer& answer, int code, const json& body) {
-  answer({.code = code, .body = body.dump(-1, ' ', false, json::error_handler_t::replace) + "\n"});
+  answer({.code = code, .body = json_text(body) + "\n"});
 }
 
 void refuse(const HttpServer::Answer& answer, int code, const std::string& error, const std::string& hint) {
-  spdlog::info("refused: {}", error);
+  log::info("refused: {}", error);
   send(answer, code, {{"error", error}, {"hint", hint}});
 }
 
 void refuse_storage(const HttpServer::Answer& answer, const Status& status) {
   const bool full = status.code() == ENOSPC || status.code() == EDQUOT || status.code() == EFBIG;
-  spdlog::error("{}", status.message());
+  log::error("{}", status.message());
   send(answer, full ? 507 : 500,
        {{"error", "nothing was changed: " + status.message()},
         {"hint", full ? "make room on the disk that holds the registry, then try again"

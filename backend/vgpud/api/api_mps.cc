@@ -23,7 +23,7 @@ Status Api::set_planning_mode(PlanningMode mode) {
   if (Status status = registry_->put_planning_mode({mode, config_.planning_mode}); !status.ok()) return status;
   session_manager_->set_planning_mode(mode);
   arbiter_->set_planning_mode(mode);
-  spdlog::info("device '{}': MPS virtual GPUs are planned by {}", config_.device.name, to_text(mode));
+  log::info("device '{}': MPS virtual GPUs are planned by {}", config_.device.name, to_text(mode));
   return {};
 }
 

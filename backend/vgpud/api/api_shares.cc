@@ -9,6 +9,7 @@
 #include "backend/vgpud/api/api_answers.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/partitions.h"
+#include "memory/base/json.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -75,11 +76,11 @@ Status Api::set_policy(const PolicyChoice& choice) {
   status = registry_->put_choice({choice, choice_of(config_.scheduler)});
   if (!status.ok()) {
     if (Status undone = arbiter_->set_policy(before.policy, queue_model(before)); !undone.ok()) {
-      spdlog::error("{}", undone.message());
+      log::error("{}", undone.message());
     }
     return status;
   }
-  spdlog::info("device '{}' is scheduled by {}, {}", config_.device.name, choice.policy, choice.queues);
+  log::info("device '{}' is scheduled by {}, {}", config_.device.name, choice.policy, choice.queues);
   return {};
 }
 
@@ -117,7 +118,7 @@ void Api::create(json body, const Answer& answer) {
   spec.name = body["name"].get<std::string>();
   body.erase("name");
   if (body.contains("device") && body["device"] != config_.device.name) {
-    return refuse(answer, 400, "no device " + body["device"].dump().substr(0, 80),
+    return refuse(answer, 400, "no device " + json_text(body["device"]).substr(0, 80),
                   fmt::format("this host has '{}'", config_.device.name));
   }
   body.erase("device");
@@ -152,7 +153,7 @@ void Api::create(json body, const Answer& answer) {
 void Api::undo_create(const std::string& name) {
   arbiter_->remove(name);
   if (!registry_->find(name)) return;
-  if (Status undone = registry_->remove(name); !undone.ok()) spdlog::error("{}", undone.message());
+  if (Status undone = registry_->remove(name); !undone.ok()) log::error("{}", undone.message());
 }
 
 void Api::change(json body, const VgpuSpec& spec, const Answer& answer) {
@@ -210,7 +211,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
 }
 
 void Api::restore(const VgpuSpec& before) {
-  if (Status undone = registry_->put(before); !undone.ok()) spdlog::error("{}", undone.message());
+  if (Status undone = registry_->put(before); !undone.ok()) log::error("{}", undone.message());
 }
 
 }  // namespace bandsaw

@@ -5,6 +5,7 @@
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/api_answers.h"
 #include "backend/vgpud/api/shares.h"
+#include "memory/base/json.h"
 
 namespace bandsaw {
 
@@ -44,7 +45,7 @@ std::string trace_text(const std::vector<TimeSliceRecord>& records, uint64_t los
                    r.process, static_cast<int>(r.engine), asked - base, r.granted - base, r.ended - base, r.charged);
   }
   return fmt::format(R"({{"base_ns":{},"lost":{},"vgpus":{},"engines":{},"records":[{}]}})", base, lost,
-                     json(names).dump(), json(kEngineNames).dump(), rows) +
+                     json_text(json(names)), json_text(json(kEngineNames)), rows) +
          "\n";
 }
 

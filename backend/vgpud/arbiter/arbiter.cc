@@ -204,7 +204,7 @@ void ArbiterThread::greeted(uint32_t number, Time now) {
   Session& session = sessions_[number];
   auto gates = GateMemory::receive(session.socket.get());
   if (!gates.ok()) {
-    spdlog::error("{}: no gates, so its shares do not hold: {}", session.vgpu, gates.status().message());
+    log::error("{}: no gates, so its shares do not hold: {}", session.vgpu, gates.status().message());
     return disconnect(std::string(session.vgpu));
   }
   session.gates = std::move(gates.value());
@@ -223,7 +223,7 @@ void ArbiterThread::on_event(uint64_t what, Time now) {
     return core_.on_pending(session.vgpu, now);
   }
   if (!session.gates) return greeted(number, now);
-  spdlog::info("{}: the session has left the arbiter", session.vgpu);
+  log::info("{}: the session has left the arbiter", session.vgpu);
   disconnect(std::string(session.vgpu));
 }
 
@@ -231,7 +231,7 @@ void ArbiterThread::run() {
   pthread_setname_np(pthread_self(), "arbiter");
   // While it waits for a processor, engines stand still. What it does at a time is short and bounded.
   const sched_param urgent{.sched_priority = 1};
-  if (::pthread_setschedparam(pthread_self(), SCHED_RR, &urgent) != 0) spdlog::debug("the arbiter has no priority");
+  if (::pthread_setschedparam(pthread_self(), SCHED_RR, &urgent) != 0) log::debug("the arbiter has no priority");
   Time next = 0;
   while (!stop_) {
     epoll_event events[64];

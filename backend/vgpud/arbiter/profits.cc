@@ -6,6 +6,8 @@
 #include <sstream>
 #include <thread>
 
+#include "memory/base/json.h"
+
 namespace bandsaw {
 namespace {
 
@@ -44,7 +46,7 @@ Result<std::vector<PairProfit>> load_profits(const std::string& path) {
   text << file.rdbuf();
   if (!file) return Status::error(ENOENT, "cannot read the profits of pairs in {}", path);
   if (text.str().size() > kBytesMost) return Status::error(EINVAL, "{}: more than {} bytes", path, kBytesMost);
-  const json found = json::parse(text.str(), nullptr, false);
+  const json found = parse_json(text.str());
   if (!found.is_object() || !found.contains("pairs") || !found["pairs"].is_array() ||
       found["pairs"].size() > kPairsMost) {
     return Status::error(EINVAL, "{}: is to be an object with up to {} 'pairs'", path, kPairsMost);
@@ -52,7 +54,7 @@ Result<std::vector<PairProfit>> load_profits(const std::string& path) {
   std::vector<PairProfit> pairs;
   for (const json& row : found["pairs"]) {
     if (!read_pair(row, &pairs.emplace_back())) {
-      return Status::error(EINVAL, "{}: pair {} makes no sense: {}", path, pairs.size(), row.dump().substr(0, 200));
+      return Status::error(EINVAL, "{}: pair {} makes no sense: {}", path, pairs.size(), json_text(row).substr(0, 200));
     }
   }
   return pairs;

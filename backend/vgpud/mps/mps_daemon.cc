@@ -60,10 +60,10 @@ void MpsDaemon::want(bool wanted) {
   }
   event_del(timer_.get());
   if (Instance* instance = current()) {
-    spdlog::info("no virtual GPU is 'mps' any more: the MPS daemon (pid {}) ends when its last client has gone",
-                 instance->process.pid);
+    log::info("no virtual GPU is 'mps' any more: the MPS daemon (pid {}) ends when its last client has gone",
+              instance->process.pid);
     instance->current = false;
-    if (Status status = ask_mps_to_quit(config_, instance->process); !status.ok()) spdlog::warn("{}", status.message());
+    if (Status status = ask_mps_to_quit(config_, instance->process); !status.ok()) log::warn("{}", status.message());
   }
   became(Phase::kOff, "", "");
 }
@@ -71,7 +71,7 @@ void MpsDaemon::want(bool wanted) {
 // Of those that an earlier vgpud left, the first goes on; others were about to end.
 void MpsDaemon::adopt_left_overs() {
   for (MpsProcess& process : find_left_mps(config_.run)) {
-    spdlog::info("the MPS daemon (pid {}) has lived on", process.pid);
+    log::info("the MPS daemon (pid {}) has lived on", process.pid);
     watch(std::move(process));
     if (instances_.size() > 1) continue;
     wanted_ = true;  // until it turns out that nobody does
@@ -84,7 +84,7 @@ void MpsDaemon::adopt_left_overs() {
 void MpsDaemon::begin() {
   auto process = start_mps(config_);
   if (!process.ok()) return failed(process.status().message());
-  spdlog::info("started the MPS daemon (pid {}) in {}", process.value().pid, process.value().folder);
+  log::info("started the MPS daemon (pid {}) in {}", process.value().pid, process.value().folder);
   since_ = Clock::now();
   deadline_ = since_ + kStartTimeout;
   watch(std::move(process.value()));
@@ -109,7 +109,7 @@ void MpsDaemon::watch(MpsProcess process) {
 void MpsDaemon::tick() {
   if (stopping_) {
     for (const Instance& instance : instances_) {
-      spdlog::warn("the MPS daemon (pid {}) does not end; killing it", instance.process.pid);
+      log::warn("the MPS daemon (pid {}) does not end; killing it", instance.process.pid);
       kill_mps(instance.process);
     }
     return;
@@ -119,12 +119,12 @@ void MpsDaemon::tick() {
   if (phase_ != Phase::kStarting || !instance) return;
   if (reach_mps(instance->process)) return reached();
   if (Clock::now() < deadline_) return wait(kPoll);
-  spdlog::error("the MPS daemon (pid {}) does not answer; killing it", instance->process.pid);
+  log::error("the MPS daemon (pid {}) does not answer; killing it", instance->process.pid);
   kill_mps(instance->process);
 }
 
 void MpsDaemon::reached() {
-  spdlog::info("the MPS daemon (pid {}) is ready", current()->process.pid);
+  log::info("the MPS daemon (pid {}) is ready", current()->process.pid);
   became(Phase::kRunning, current()->process.pipe(), "");
 }
 
@@ -141,9 +141,9 @@ void MpsDaemon::died(Instance* instance) {
   const std::string pipe = process.pipe(), tail = was_current && !stopping_ ? mps_log_tail(process) : "";
   const auto told = fmt::format("the MPS daemon (pid {}) {}", process.pid, how);
   if (was_current && !stopping_) {
-    spdlog::error("{}{}{}", told, tail.empty() ? "; it logged nothing" : "; its log ends with\n", tail);
+    log::error("{}{}{}", told, tail.empty() ? "; it logged nothing" : "; its log ends with\n", tail);
   } else {
-    spdlog::info("{}", told);
+    log::info("{}", told);
   }
   std::error_code ignored;
   std::filesystem::remove_all(process.folder, ignored);
@@ -165,10 +165,10 @@ void MpsDaemon::died(Instance* instance) {
 void MpsDaemon::replace(const std::string& why) {
   Instance* instance = current();
   if (!instance || stopping_ || phase_ != Phase::kRunning) return;
-  spdlog::error("the MPS daemon (pid {}) is replaced: {}", instance->process.pid, why);
+  log::error("the MPS daemon (pid {}) is replaced: {}", instance->process.pid, why);
   instance->current = false;
   instance->deadline = Clock::now() + kReplacedTimeout;
-  if (Status status = ask_mps_to_quit(config_, instance->process); !status.ok()) spdlog::warn("{}", status.message());
+  if (Status status = ask_mps_to_quit(config_, instance->process); !status.ok()) log::warn("{}", status.message());
   const timeval timeout = to_timeval(kReplacedTimeout);
   event_add(replaced_timer_.get(), &timeout);
   if (Clock::now() - since_ > kStable) failures_ = 0;
@@ -185,7 +185,7 @@ void MpsDaemon::tick_replaced() {
       continue;
     }
     instance.deadline = Clock::time_point::max();
-    spdlog::warn("the MPS daemon (pid {}) does not end; killing it", instance.process.pid);
+    log::warn("the MPS daemon (pid {}) does not end; killing it", instance.process.pid);
     kill_mps(instance.process);
   }
   if (next == Clock::time_point::max()) return;
@@ -196,7 +196,7 @@ void MpsDaemon::tick_replaced() {
 
 // Tries again after a pause that doubles.
 void MpsDaemon::failed(const std::string& why) {
-  if (why != state_.error) spdlog::error("programs on MPS virtual GPUs are refused: {}", why);
+  if (why != state_.error) log::error("programs on MPS virtual GPUs are refused: {}", why);
   wait(std::min(kLongestPause, kFirstPause * (1 << std::min(failures_++, 8u))));
   became(Phase::kWaiting, "", why);
 }

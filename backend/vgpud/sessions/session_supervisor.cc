@@ -52,11 +52,11 @@ void SessionSupervisor::became(const Status& status) {
 void SessionSupervisor::adopt_or_spawn() {
   state_ = State::kStarting;
   if (connect()) {
-    spdlog::info("{}: the session (pid {}) has lived on", spec_.name, pid_);
+    log::info("{}: the session (pid {}) has lived on", spec_.name, pid_);
     return;
   }
   if (Status status = spawn(); !status.ok()) {
-    spdlog::error("{}: {}", spec_.name, status.message());
+    log::error("{}: {}", spec_.name, status.message());
     pause();
     became(status);
     return;
@@ -111,7 +111,7 @@ Status SessionSupervisor::spawn() {
   const pid_t pid = ::fork();
   if (pid < 0) return Status::system("cannot fork a session");
   if (pid == 0) child(texts, log.get());
-  spdlog::info("{}: started a session (pid {})", spec_.name, pid);
+  log::info("{}: started a session (pid {})", spec_.name, pid);
   watch(pid);
   return {};
 }
@@ -164,7 +164,7 @@ bool SessionSupervisor::connect() {
 void SessionSupervisor::connect_gates() {
   auto socket = connect_unix(gate_socket(config_.run, spec_.name), SOCK_SEQPACKET);
   if (socket.ok()) return arbiter_->connect(spec_.name, std::move(socket.value()));
-  spdlog::error("{}: its shares do not hold: {}", spec_.name, socket.status().message());
+  log::error("{}: its shares do not hold: {}", spec_.name, socket.status().message());
 }
 
 void SessionSupervisor::tick() {
@@ -173,13 +173,13 @@ void SessionSupervisor::tick() {
     case State::kStarting:
       if (connect()) return;
       if (steady_clock::now() < deadline_) return wait(kPollMs);
-      spdlog::error("{}: the session does not answer; killing it", spec_.name);
+      log::error("{}: the session does not answer; killing it", spec_.name);
       ::kill(pid_, SIGKILL);
       return;
     case State::kWaiting:
       return adopt_or_spawn();
     case State::kStopping:
-      spdlog::warn("{}: the session does not end; killing it", spec_.name);
+      log::warn("{}: the session does not end; killing it", spec_.name);
       if (pid_ > 0) ::kill(pid_, SIGKILL);
       return;
     default:
@@ -201,11 +201,10 @@ void SessionSupervisor::died() {
   if (link_) link_->close();  // who waits for an answer gets none
   link_.reset();
   if (state_ == State::kStopping) {
-    spdlog::info("{}: the session {}", spec_.name, how);
+    log::info("{}: the session {}", spec_.name, how);
     return clean_up();
   }
-  spdlog::error("{}: the session {}; its log is {}/session.log", spec_.name, how,
-                vgpu_directory(config_.run, spec_.name));
+  log::error("{}: the session {}; its log is {}/session.log", spec_.name, how, vgpu_directory(config_.run, spec_.name));
   if (steady_clock::now() - since_ > kSessionStable) failures_ = 0;
   pause();
   became(Status::error(EIO, "the session of '{}' {}; see {}/session.log", spec_.name, how,

@@ -209,7 +209,7 @@ class Play {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  spdlog::set_level(spdlog::level::off);
+  log::silence();
   Input input(std::as_bytes(std::span(data, std::min<size_t>(size, 4096))));
   const auto play = std::make_unique<Play>(input);
   while (!input.empty()) play->step();

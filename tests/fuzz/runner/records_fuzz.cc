@@ -140,7 +140,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace bandsaw;
   using namespace bandsaw::runner;
   static const UniqueFd ram = [] {
-    spdlog::set_level(spdlog::level::off);
+    log::silence();
     UniqueFd fd(memfd_create("ram", MFD_CLOEXEC));
     if (ftruncate(fd.get(), kRamBytes) != 0) std::abort();
     return fd;

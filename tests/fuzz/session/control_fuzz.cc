@@ -111,7 +111,7 @@ class Script {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  spdlog::set_level(spdlog::level::off);
+  log::silence();
   const BasePtr base(event_base_new());
   FuzzSource source;
   auto usage_page = UsagePageOwner::open(1 << 20);

@@ -2,10 +2,10 @@
 // Input: options, then per queue its available index and eight heads, then descriptors of six bytes (address / 4,
 // length, flags, next) for both rings and for indirect tables.
 #include <linux/virtio_config.h>
-#include <spdlog/spdlog.h>
 
 #include <cstdlib>
 
+#include "memory/base/log.h"
 #include "tests/unit/virtio/fake_guest.h"
 
 namespace bandsaw::virtio {
@@ -81,7 +81,7 @@ void run(const uint8_t* data, size_t size) {
 }  // namespace bandsaw::virtio
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  spdlog::set_level(spdlog::level::off);
+  log::silence();
   bandsaw::virtio::run(data, size);
   return 0;
 }

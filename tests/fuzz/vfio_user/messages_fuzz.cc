@@ -1,11 +1,11 @@
 // vfio-user commands from any client: each message is answered once, and nothing is touched that should not be.
 // Input: messages of [command, descriptors, length low, length high, payload].
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 
 #include <cstdlib>
 
 #include "hypervisor/vfio_user/commands.h"
+#include "memory/base/log.h"
 #include "tests/unit/virtio/fake_guest.h"
 
 namespace bandsaw::vfio_user {
@@ -51,7 +51,7 @@ void run(const uint8_t* data, size_t size) {
 }  // namespace bandsaw::vfio_user
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  spdlog::set_level(spdlog::level::off);
+  log::silence();
   bandsaw::vfio_user::run(data, size);
   return 0;
 }

@@ -1,10 +1,10 @@
 // Any bytes on the vfio-user socket, in pieces of any size: the server goes on and takes the next client.
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
 #include <cstdlib>
 
 #include "hypervisor/vfio_user/server.h"
+#include "memory/base/log.h"
 #include "tests/unit/virtio/fake_guest.h"
 
 namespace bandsaw::vfio_user {
@@ -49,7 +49,7 @@ void run(const uint8_t* data, size_t size) {
 }  // namespace bandsaw::vfio_user
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  spdlog::set_level(spdlog::level::off);
+  log::silence();
   bandsaw::vfio_user::run(data, size);
   return 0;
 }

@@ -42,7 +42,7 @@ class Sink final : public virtio::DeviceSink {
     if (silent_) return;
     vgpu_ctl_reply answer{};
     answer.status = request.size() < sizeof(vgpu_ctl_header) ? EINVAL : handle(request, answer);
-    if (answer.status) spdlog::info("control request refused: {}", answer.status);
+    if (answer.status) log::info("control request refused: {}", answer.status);
     reply(answer);
   }
   void on_ram_added(virtio::RamRegion region) override {
@@ -57,16 +57,16 @@ class Sink final : public virtio::DeviceSink {
     ++ram_changes_;
     done();
   }
-  void on_driver_ready() override { spdlog::info("driver ready, time {}, {} RAM changes", ++ready_, ram_changes_); }
+  void on_driver_ready() override { log::info("driver ready, time {}, {} RAM changes", ++ready_, ram_changes_); }
   void on_reset(Done done) override {
-    spdlog::info("reset with {} processes", processes_.size());
+    log::info("reset with {} processes", processes_.size());
     processes_.clear();
     silent_ = false;
     done();
   }
   void on_connected() override {}
   void on_disconnected() override {
-    spdlog::info("disconnected with {} processes", processes_.size());
+    log::info("disconnected with {} processes", processes_.size());
     processes_.clear();
     for (const Ram& ram : rams_) munmap(ram.host, ram.bytes);
     rams_.clear();
@@ -200,7 +200,7 @@ int run(const char* path) {
   sink.device = &device;
   vfio_user::Server server(base.get(), device);
   if (Status status = server.listen(path); !status.ok()) {
-    spdlog::error("{}", status.message());
+    log::error("{}", status.message());
     return 1;
   }
   std::unique_ptr<event, void (*)(event*)> stop(

@@ -1,0 +1,13 @@
+#include "memory/base/json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace bandsaw {
+
+nlohmann::json parse_json(std::string_view text) { return nlohmann::json::parse(text, nullptr, false); }
+
+std::string json_text(const nlohmann::json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace bandsaw
