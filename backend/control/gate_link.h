@@ -68,7 +68,7 @@ struct alignas(64) Gate {
   std::atomic<uint32_t> granted;     // the last `asked` that may begin
   std::atomic<uint32_t> open;        // 1: time slices begin without asking
   std::atomic<uint32_t> no_waiters;  // 1: it is closed, but nobody waits for the end of the time slices that have begun
-  // Where grid slices are planned: what was granted, written before `granted`; 0: as the runner likes. Of resident
+  // Where grid slices are planned: what was granted, written before `granted`; 0: as the runner likes. Of persistent
   // blocks `resident` holds from now on: who has others stops at the end of a block, and asks again.
   std::atomic<uint32_t> resident;  // blocks on each SM, or kNoResident
   std::atomic<uint64_t> blocks;    // of the next grid slice

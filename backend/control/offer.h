@@ -2,7 +2,7 @@
 // slices run beside each other, and how large they are (vgpu-sched/slice). One record for each of its gates' slots, on
 // the grant page (gate_link.h); short work needs none.
 //
-// Written by the runner before it counts up `asked`, read by the arbiter once for each ask; and while resident blocks
+// Written by the runner before it counts up `asked`, read by the arbiter once for each ask; and while persistent blocks
 // of a plan are under way, to tell how far they are. Nothing of it is believed: the arbiter copies it, bounds it, and
 // charges by what it measures. A record that changes under its eyes, or makes no sense, is none: then the ask is
 // granted as that of short work is.
@@ -17,9 +17,11 @@
 
 namespace bandsaw {
 
-enum class OfferForm : uint32_t {
-  kSlices = 0,
-  kResident = 1,  // resident blocks that claim the grid's, and stop when told
+// How a kernel is rewritten.
+enum class KernelVariant : uint32_t {
+  kSliced = 0,      // launched in grid slices
+  kPersistent = 1,  // launched as persistent blocks, which claim blocks of the grid from a counter, and stop when told
+  kCounting = 2,    // sliced, and counts what its threads do; nobody is told of it
 };
 
 inline constexpr uint32_t kOfferParts = 1 << 16;  // of the fractions below
@@ -29,18 +31,18 @@ struct OfferFacts {
   uint64_t shape = 0;     // of code, block and dynamic shared memory: the same for the same, in all processes
   uint64_t stream = 0;    // within the process
   uint64_t blocks = 0;    // of the launch
-  uint64_t left = 0;      // of these, not issued yet; of resident blocks: not claimed yet
+  uint64_t left = 0;      // of these, not issued yet; of persistent blocks: not claimed yet
   uint64_t minimum = 0;   // the least grid slice that keeps slicing cheap; 0: may not be sliced, yet
   uint64_t block_ps = 0;  // of the whole GPU's time for a block, as far as it is known; 0: it is not
   uint32_t asked = 0;     // the gate's `asked` that it belongs to
-  uint32_t form = 0;      // OfferForm
+  uint32_t variant = 0;   // KernelVariant
   uint32_t threads = 0, registers = 0, shared_bytes = 0;  // of a block; registers of a thread
   uint32_t most_resident = 0;                             // blocks on an SM, as the device says; 0: not known
   uint32_t memory = 0;        // accesses of global memory, of all instructions, in kOfferParts: counted, or by the mix
   uint32_t uncoalesced = 0;   // of these, in kOfferParts
   uint32_t half_speed = 0;    // speed with half the resident blocks, in kOfferParts; 0: not known
-  uint32_t resident = 0;      // kResident, of what is under way: on an SM, as planned; 0: as many as is best
-  uint32_t best = 0;          // kResident: that many; 0: not known
+  uint32_t resident = 0;      // kPersistent, of what is under way: on an SM, as planned; 0: as many as is best
+  uint32_t best = 0;          // kPersistent: that many; 0: not known
   uint32_t alone = 0;         // not 0: it is to run alone, so that it is known what that takes
   uint64_t instructions = 0;  // of a block's warps, as counted; 0: not known
   uint64_t bytes = 0;         // of global memory that a block's threads ask for; 0: not known

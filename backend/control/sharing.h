@@ -21,7 +21,7 @@ enum class PlanningMode {
   kConsolidation,     // whole kernels in pairs, no grid slices
   kSlicesFifo,        // grid slices, in the order of arrival
   kKernelet,          // pairs of grid slices by predicted profit
-  kPersistentGreedy,  // persistent blocks, resident blocks given out greedily
+  kPersistentGreedy,  // persistent blocks, given out greedily
   kOpt,               // the best ratio of a pair, by trying all
   kRandom,            // random plans
 };

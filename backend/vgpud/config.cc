@@ -163,19 +163,23 @@ void read_planning(Reader* reader, Config* config) {
 void read_slicing(Reader* reader, Config* config) {
   bool enabled = config->device.kind != "soft", count = true;
   int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, force_blocks = 0;
-  std::string form = "auto";
+  std::string variant = "auto";
   reader->flag("slices.enabled", &enabled);
   reader->whole("slices.threshold_us", 0, 1'000'000'000, &threshold_us);
   reader->whole("slices.in_flight", 1, kGateDepthMax, &in_flight);
   reader->whole("slices.timeout_ms", 0, 1'000'000, &timeout_ms);
   reader->whole("slices.force_blocks", 0, int64_t{1} << 40, &force_blocks);
   reader->flag("slices.count", &count);
-  reader->text("slices.form", &form);
-  if (form != "auto" && form != "slice" && form != "persistent") {
-    reader->check("slices.form", Status::error(EINVAL, "'{}'; there are \"auto\", \"slice\" and \"persistent\"", form));
+  reader->text("slices.form", &variant);  // the key of earlier versions, and their value
+  reader->text("slices.variant", &variant);
+  if (variant == "slice") variant = "sliced";
+  if (variant != "auto" && variant != "sliced" && variant != "persistent") {
+    reader->check("slices.variant",
+                  Status::error(EINVAL, "'{}'; there are \"auto\", \"sliced\" and \"persistent\"", variant));
   }
-  config->slices = fmt::format("enabled={} threshold_us={} in_flight={} timeout_ms={} force_blocks={} form={} count={}",
-                               enabled ? 1 : 0, threshold_us, in_flight, timeout_ms, force_blocks, form, count ? 1 : 0);
+  config->slices =
+      fmt::format("enabled={} threshold_us={} in_flight={} timeout_ms={} force_blocks={} variant={} count={}",
+                  enabled ? 1 : 0, threshold_us, in_flight, timeout_ms, force_blocks, variant, count ? 1 : 0);
 }
 
 void read_metrics(Reader* reader, Config* config) {

@@ -16,7 +16,7 @@ def test_programs_do_the_same_in_slices(device):
     kind = "soft" if device == "soft" else "gpu"
     programs = [program for program in slicing.chosen_programs(device) if program.name not in LEFT_OUT[kind]]
     with only_one():
-        bad, counted = slicing.mismatches(device, programs, SIZES[kind], "slice")
+        bad, counted = slicing.mismatches(device, programs, SIZES[kind], "sliced")
     assert not bad, "\n".join(bad)
     assert counted["grid_slices"] > counted["launches"] > 0, counted
     assert counted["fallbacks"] == 0, counted

@@ -14,8 +14,8 @@ LONG = "MM"
 TIME_SLICED = "time-sliced"
 # Of MPS virtual GPUs, as vgpud names them.
 PLANNING_MODES = ["mps", "consolidation", "slices-fifo", "kernelet", "persistent-greedy", "opt", "random"]
-# Modes that plan how many blocks lie on an SM have resident blocks, which keep to it, where a kernel can have them; the
-# same plans are followed with grid slices alone too.
+# Modes that plan how many blocks lie on an SM have persistent blocks, which keep to it, where a kernel can have them;
+# the same plans are followed with grid slices alone too.
 SLICES = "-slices"
 # Planned by the static mix and times alone, without what grid slices have counted and half the blocks have shown.
 MIX_ONLY = "-mix"
@@ -30,11 +30,11 @@ def kernels_of(case: str) -> list[str]:
     return names if len(names) > 1 and set(names) <= set(KERNELS) and len(set(names)) == len(names) else []
 
 
-def form_of(mode: str) -> str:
+def variant_of(mode: str) -> str:
     """How vgpud cuts long kernels; empty: it does not."""
     if mode in (TIME_SLICED, "mps", "consolidation"):
         return ""
-    return "slice" if mode.endswith(SLICES) else "auto"
+    return "sliced" if mode.endswith(SLICES) else "auto"
 
 
 def vgpud_mode(mode: str) -> str:
@@ -74,9 +74,9 @@ LATENCY_ROWS = [
     Row("bare metal, alone", bare=True),
     Row("time slicing"),
     Row("mps", "mps"),
-    Row("mps + slices", "mps", "slice", p99_us=700, long_percent=97),
-    Row("mps + slices, band+", "mps", "slice", "band+"),
-    Row("mps + resident blocks", "mps", "persistent"),
+    Row("mps + grid slices", "mps", "sliced", p99_us=700, long_percent=97),
+    Row("mps + grid slices, band+", "mps", "sliced", "band+"),
+    Row("mps + persistent blocks", "mps", "persistent"),
     Row("kernelet", "mps", "auto", mode="kernelet"),
     Row("SM partition", "mps", partition=True, p99_us=40, long_percent=97),
     Row("SM partition, band+", "mps", policy="band+", partition=True, p99_us=40, long_percent=97),
@@ -128,7 +128,7 @@ def verdict(result: dict) -> dict[str, str]:
 
 
 def judge_mixes(results: list[dict]) -> None:
-    """Kernelet's plans against time slicing, consolidation and OPT in the same form, where they were measured."""
+    """Kernelet's plans against time slicing, consolidation and OPT in the same variant, where they were measured."""
     total = {(each["case"], each["mode"]): each["total_s"] for each in results if "total_s" in each}
     for each in results:
         if vgpud_mode(each["mode"]) != "kernelet" or "total_s" not in each:

@@ -13,10 +13,10 @@ from benchmarks.mps_cases import (
     Row,
     counts,
     figures,
-    form_of,
     kernels_of,
     of_alone,
     percentile,
+    variant_of,
     vgpud_mode,
     why_no_partition,
 )
@@ -32,7 +32,7 @@ LOAD = 2.0       # arrivals: twice what the GPU gets done one after the other, s
 EVERY_US = 300   # between short kernels, on average
 SETTLE_SECONDS = 1.2  # the runner measures some launches, then looks for a size of grid slices
 # Of each kernel before the mixes: a planner knows it then. Runners look at some launches whole, then at a dozen in
-# different numbers of resident blocks and in grid slices.
+# different numbers of persistent blocks and in grid slices.
 WARM_LAUNCHES = 20
 
 
@@ -214,7 +214,7 @@ def drawn_by_lot(setting: Setting, mode: str, chosen: list[str], seeds: int) -> 
 def mixes(setting: Setting, mode: str, chosen: list[str], seed: int = 1) -> list[dict]:
     """All chosen mixes under one mode, with the same tenants."""
     results = [{"case": mix, "mode": mode} for mix in chosen]
-    daemon = BenchDaemon(setting.device, POLICY, form_of(mode), vgpud_mode(mode), seed, counts(mode))
+    daemon = BenchDaemon(setting.device, POLICY, variant_of(mode), vgpud_mode(mode), seed, counts(mode))
     try:
         needed = list(dict.fromkeys(name for mix in chosen for name in kernels_of(mix)))
         begin = time.monotonic()

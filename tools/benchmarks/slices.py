@@ -19,7 +19,7 @@ from lab.shell import Failure
 from lab.slicing import VGPU, Setting, SlicingDaemon, chosen_programs, mismatches
 
 SIZES = (1, 3, 16)
-FORMS = ("slice", "persistent")
+VARIANTS = ("sliced", "persistent")
 LAUNCHES = 24  # of each kernel: the runner measures a few, then looks for a size
 WANTED_PERCENT = "<= 2"  # what runners let a size of grid slices cost
 LAST = 8       # of these the fastest counts
@@ -39,10 +39,10 @@ def _times(daemon: SlicingDaemon, arguments: list) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def overhead(device: str, form: str) -> tuple[list[dict], dict]:
+def overhead(device: str, variant: str) -> tuple[list[dict], dict]:
     """Kernel by kernel; and what was counted."""
     whole = _times(SlicingDaemon(Setting(device)), [LAUNCHES, 40])
-    daemon = SlicingDaemon(Setting(device, threshold_us=1000, form=form))
+    daemon = SlicingDaemon(Setting(device, threshold_us=1000, variant=variant))
     cut = _times(daemon, [LAUNCHES, 0, *(row["rounds"] for row in whole)])
     counted = daemon.counted()
     daemon.end()
@@ -71,7 +71,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--device", choices=["soft", "gpu"], default="soft")
     parser.add_argument("--check", action="store_true", help="run the test programs too")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="blocks of a grid slice, with --check")
-    parser.add_argument("--form", choices=FORMS, default="slice")
+    parser.add_argument("--variant", choices=VARIANTS, default="sliced")
     parser.add_argument("--name", default="", help="only programs whose names contain this")
     parser.add_argument("--json", action="store_true", help="JSON on standard output instead of a table")
     options = parser.parse_args(arguments)
@@ -93,12 +93,12 @@ def run(arguments: list[str]) -> int:
 
 
 def _measure(device: str, options) -> dict:
-    result: dict = {"device": device, "form": options.form}
+    result: dict = {"device": device, "variant": options.variant}
     if options.check:
         sizes = tuple(int(size) for size in options.sizes.split(","))
-        bad, counted = mismatches(device, chosen_programs(device, options.name), sizes, options.form)
+        bad, counted = mismatches(device, chosen_programs(device, options.name), sizes, options.variant)
         result |= {**counted, "mismatches": len(bad), "wrong": bad}
-    rows, counted = overhead(device, options.form)
+    rows, counted = overhead(device, options.variant)
     mean = statistics.mean(row["overhead_percent"] for row in rows)
     result |= {"overheads": rows, "overhead_percent": round(mean, 2), "cut": counted}
     return result

@@ -182,13 +182,13 @@ def usage(view: dict) -> tuple[int, int]:
 
 
 class BenchDaemon(Daemon):
-    """A vgpud that cuts long kernels (`slices`: the form, or empty) or does not, and with a planning mode."""
+    """A vgpud that cuts long kernels (`slices`: the variant, or empty) or does not, and with a planning mode."""
 
     def __init__(self, device: str, policy: str = "none", slices: str = "", mode: str = "mps", seed: int = 1,
                  count: bool = True):
         super().__init__(device, policy, name="mps", tables={
             "scheduler": {"planning": mode, "plan_seed": seed},
-            "slices": {"enabled": bool(slices), "form": slices or "slice", "count": count}})
+            "slices": {"enabled": bool(slices), "variant": slices or "sliced", "count": count}})
 
     def await_mps(self) -> None:
         """Until clients can join. On the software device there is no MPS, and nothing to wait for."""

@@ -26,7 +26,7 @@ class Setting:
     device: str
     force_blocks: int = 0
     threshold_us: int = 0
-    form: str = "slice"
+    variant: str = "sliced"
 
     @property
     def memory(self) -> str:
@@ -36,7 +36,7 @@ class Setting:
     def tables(self) -> Tables:
         return {"session": {"warm_runners": 2},
                 "slices": {"enabled": bool(self.force_blocks or self.threshold_us), "threshold_us": self.threshold_us,
-                           "force_blocks": self.force_blocks, "form": self.form}}
+                           "force_blocks": self.force_blocks, "variant": self.variant}}
 
 
 @dataclasses.dataclass
@@ -114,7 +114,7 @@ def _same(whole: Outcome, cut: Outcome, again) -> str:
     return "its output differs"
 
 
-def mismatches(device: str, programs: list[Program], sizes: tuple[int, ...], form: str) -> tuple[list[str], dict]:
+def mismatches(device: str, programs: list[Program], sizes: tuple[int, ...], variant: str) -> tuple[list[str], dict]:
     """What was wrong, in words, and the counters of all sizes together; `kernels` and `refused` are those of one."""
     daemon = SlicingDaemon(Setting(device))
     whole = run_all(daemon, programs)
@@ -124,19 +124,19 @@ def mismatches(device: str, programs: list[Program], sizes: tuple[int, ...], for
     totals: collections.Counter[str] = collections.Counter()
     refused: dict[str, int] = {}
     for size in sizes:
-        daemon = SlicingDaemon(Setting(device, size, form=form))
+        daemon = SlicingDaemon(Setting(device, size, variant=variant))
         for name, outcome in run_all(daemon, sound).items():
             if outcome.wrong or outcome.output != whole[name].output:
                 suspects.append((size, outcome))
         counted = daemon.counted()
         totals.update({name: counted[name] for name in COUNTERS})
         totals["kernels"], totals["sliceable"], refused = counted["kernels"], counted["sliceable"], counted["refused"]
-        say(f"  {form} of {size}: {counted['launches']} launches as {counted['grid_slices']} grid slices")
+        say(f"  {variant} of {size}: {counted['launches']} launches as {counted['grid_slices']} grid slices")
     daemon = SlicingDaemon(Setting(device))
     by_name = {program.name: program for program in programs}
     for size, outcome in suspects:
         wrong = _same(whole[outcome.program], outcome, lambda name=outcome.program: daemon.run_program(by_name[name]))
         if wrong:
-            bad.append(f"{outcome.program} in {form} of {size}: {wrong}\n{outcome.output[-500:]}")
+            bad.append(f"{outcome.program} in {variant} of {size}: {wrong}\n{outcome.output[-500:]}")
     daemon.end()
     return bad, {**totals, "refused": refused}

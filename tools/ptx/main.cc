@@ -29,9 +29,9 @@ whether it may be run again, and what instructions it is made of. A FILE is PTX 
 shared library that holds some.
 
   --json               the same as JSON
-  --slice KERNEL       prints the kernel's sliced form
-  --count              that form with counters of what its threads do
-  --persistent KERNEL  prints its persistent form
+  --slice KERNEL       prints the kernel's sliced variant
+  --count              that variant with counters of what its threads do
+  --persistent KERNEL  prints its persistent variant
   --one-dimensional    for grids with y = z = 1 only: no divisions
   --check              compiles every rewrite of every kernel with ptxas
   --ptx                prints the PTX found
@@ -39,7 +39,7 @@ shared library that holds some.
 
 struct Options {
   bool json = false, ptx = false, check = false, help = false;
-  ptx::SlicingOptions form;
+  ptx::SlicingOptions slicing;
   std::string slice, persistent, ptxas = "ptxas", target;
   std::vector<std::string> files;
 };
@@ -63,9 +63,9 @@ Options parse_options(int argc, char** argv) {
     else if (word == "--target")
       options.target = value();
     else if (word == "--one-dimensional")
-      options.form.one_dimensional = true;
+      options.slicing.one_dimensional = true;
     else if (word == "--count")
-      options.form.counts = true;
+      options.slicing.counts = true;
     else if (word == "--slice")
       options.slice = value();
     else if (word == "--persistent")
@@ -108,9 +108,9 @@ void print_rewritten(const Options& options) {
     if (kernel.empty()) return;
     printed = true;
     if (options.slice.empty())
-      print_made<ptx::PersistentKernel>(ptx::persistent(program, kernel, options.form), kernel);
+      print_made<ptx::PersistentKernel>(ptx::persistent(program, kernel, options.slicing), kernel);
     else
-      print_made<ptx::SlicedKernel>(ptx::slice(program, kernel, options.form), kernel);
+      print_made<ptx::SlicedKernel>(ptx::slice(program, kernel, options.slicing), kernel);
   };
   for (const std::string& file : options.files) tools::read_input(file, one);
   if (!printed) throw std::runtime_error("no kernel, or more than one, has '" + wanted + "' in its name");

@@ -1,10 +1,10 @@
-// A kernel whose blocks stay: each claims one block of the original grid after another from a counter, until there are
-// no more, or until it is told to stop; the counter then says where to go on.
+// A kernel in persistent blocks: each claims one block of the original grid after another from a counter, until there
+// are no more, or until it is told to stop; the counter then says where to go on.
 //
 // A module of its own, as in slice.h. Launch as many blocks as are to be resident, as a one-dimensional grid, block
 // dimensions and dynamic shared memory as the original's. Its blocks have claimed the blocks below the counter, in
 // linear order, and complete each that they claimed; every block claims once more when nothing is left, so the counter
-// may end at (blocks + resident blocks). To go on: the same counter in a new launch.
+// may end at (blocks of the grid + persistent blocks). To go on: the same counter in a new launch.
 #pragma once
 
 #include <cstddef>

@@ -92,7 +92,7 @@ std::optional<Issue> CoScheduler::issue(const Part& part) {
               .resident = part.resident};
   const bool running = queues_.find_ready(part.kernel)->in_flight > 0;
   if (persistent && running && part.resident != queues_.resident(part.kernel)) {
-    issue.kind = Issue::Kind::kResident;
+    issue.kind = Issue::Kind::kPersistent;
   } else {
     issue.range = queues_.take(part.kernel, part.slice > 0 && !persistent ? part.slice : ~Blocks{0});
   }

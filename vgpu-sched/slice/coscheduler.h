@@ -12,7 +12,7 @@
 // Calls that are measured (Call::alone) have their turn by themselves: when one has waited longest, nothing else is
 // planned, and before that it is not.
 //
-// In persistent form the caller tells progress() of the running kernels before it tells of an arrival, so that the
+// Of kernels in persistent blocks the caller tells progress() before it tells of an arrival, so that the
 // allocation knows what each has left.
 //
 // Pure: no clock, threads, system calls. A time before an earlier one counts as the earlier one. Calls from one thread
@@ -33,9 +33,9 @@ namespace bandsaw::slice {
 
 // What is to be done now.
 struct Issue {
-  // kGridSlice: launch these blocks. kResident: the kernel, which runs in persistent form, is to have `resident` blocks
-  // on each SM from now on.
-  enum class Kind : std::uint8_t { kGridSlice, kResident };
+  // kGridSlice: launch these blocks. kPersistent: the kernel, which runs in persistent blocks, is to have `resident`
+  // blocks on each SM from now on.
+  enum class Kind : std::uint8_t { kGridSlice, kPersistent };
   Kind kind = Kind::kGridSlice;
   Sharing sharing = Sharing::kSpace;
   KernelId kernel = 0;
@@ -53,7 +53,7 @@ class CoScheduler {
   [[nodiscard]] Error arrival(const Call& call, Time now) { return queues_.arrival(call, later(now)); }
   [[nodiscard]] Error copies_done(KernelId id, Time now) { return queues_.copies_done(id, later(now)); }
   [[nodiscard]] Error progress(KernelId id, Blocks done) { return queues_.progress(id, done); }
-  // The same of resident blocks, so many on each SM, as seen at `seen`, which may be another clock's.
+  // The same of persistent blocks, so many on each SM, as seen at `seen`, which may be another clock's.
   [[nodiscard]] Error claimed(KernelId id, Blocks done, int resident, Time seen);
   [[nodiscard]] Error grid_slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr);
   [[nodiscard]] Error departure(KernelId id, Time now) { return queues_.departure(id, later(now)); }

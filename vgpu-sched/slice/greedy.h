@@ -1,5 +1,5 @@
-// Resident blocks for every kernel that runs at once: each round, the kernel that would end last gets more, until
-// nothing fits. For kernels in persistent form, whose number of blocks may change while they run.
+// Persistent blocks for every kernel that runs at once: each round, the kernel that would end last gets more, until
+// nothing fits. Their number may change while the kernels run.
 //
 // Source: Bashizade et al., "Adaptive Simultaneous Multi-tenancy for GPUs", sections 3.5 (pruned configurations) and
 // 3.6 (algorithm 1, equation 1).

@@ -1,4 +1,4 @@
-// How fast the two kernels of a plan really are beside each other: of grid slices from their ends, of resident blocks
+// How fast the two kernels of a plan really are beside each other: of grid slices from their ends, of persistent blocks
 // from how many blocks they have claimed. The model is told, so that what it forecast wrongly is not chosen again.
 //
 // Calls from one thread at a time; of fixed size.
@@ -41,7 +41,7 @@ class SpeedMeter {
   static constexpr int kWarmUp = 2;                       // grid slices of each before measuring
   static constexpr int kWindow = 4;                       // grid slices of each that make a measurement
   static constexpr Time kLeastWindow = 3 * kMillisecond;  // of claimed blocks: looks at them are not exact
-  static constexpr Blocks kLeastRounds = 4;               // and so often each resident one has claimed
+  static constexpr Blocks kLeastRounds = 4;               // and so often each persistent one has claimed
 
   struct Count {
     Side side;

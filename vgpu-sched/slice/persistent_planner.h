@@ -1,5 +1,5 @@
-// All ready kernels at once, in persistent form, with resident blocks by Bashizade's greedy allocation (greedy.h); done
-// anew at each arrival and departure, from the blocks that each has left.
+// All ready kernels at once, in persistent blocks, as many of each as Bashizade's greedy allocation (greedy.h) gives;
+// done anew at each arrival and departure, from the blocks that each has left.
 #pragma once
 
 #include "vgpu-sched/slice/planner.h"

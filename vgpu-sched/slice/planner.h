@@ -77,7 +77,7 @@ class Planner {
 // consolidation  pairs of whole kernels (Ravi et al., HPDC 2011)
 // slices-fifo    grid slices of one kernel after the other
 // kernelet       grid slices of the pair with the highest forecast profit
-// persistent-greedy  resident blocks by Bashizade et al., algorithm 1
+// persistent-greedy  persistent blocks by Bashizade et al., algorithm 1
 // opt            as kernelet, by the profits of `table`, over all pairs and ratios (Kernelet, section 5.1: OPT)
 // random         random pairs and ratios (Kernelet, section 5.1: MC)
 //

@@ -1,4 +1,4 @@
-// A control block: words in device memory that a rewritten kernel and the runner share. Resident blocks find there
+// A control block: words in device memory that a rewritten kernel and the runner share. Persistent blocks find there
 // which block is claimed next, and whether to claim no more; counted grid slices add up there what they have done.
 #pragma once
 

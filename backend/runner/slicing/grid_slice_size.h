@@ -17,7 +17,8 @@ class GridSliceSize {
   uint64_t blocks() const { return tuner_.next(); }
   // The next launch is to be whole and measured: what the last whole ones took may say nothing of today.
   bool wants_whole() const { return tuner_.compares(); }
-  // Its rewritten form is slower by more than grid slices cost, again and again beside whole launches of the same time.
+  // Its rewritten variant is slower by more than grid slices cost, again and again beside whole launches of the same
+  // time.
   bool hopeless() const { return tuner_.hopeless(); }
 
   // So many grid slices of a launch are on the device at a time; not `apart`: one begins when the one before has ended.

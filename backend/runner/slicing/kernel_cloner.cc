@@ -46,7 +46,7 @@ Result<KernelCloner::Rewritten> KernelCloner::rewrite(const CloneRequest& reques
   if (!read.ok()) return read.status();
   const auto refused = [](const ptx::Refusal& refusal) { return Status::error(ENOTSUP, "{}", refusal.reason); };
   Rewritten made;
-  if (request.form == CloneForm::kResident) {
+  if (request.variant == KernelVariant::kPersistent) {
     ptx::PersistentResult result = ptx::persistent(*read.value(), request.kernel, {request.one_dimensional});
     if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
     auto& kernel = std::get<ptx::PersistentKernel>(result);
@@ -58,7 +58,7 @@ Result<KernelCloner::Rewritten> KernelCloner::rewrite(const CloneRequest& reques
     made.take(&kernel);
     return made;
   }
-  const bool counts = request.form == CloneForm::kCounted;
+  const bool counts = request.variant == KernelVariant::kCounting;
   ptx::SlicingResult result = ptx::slice(*read.value(), request.kernel, {request.one_dimensional, counts});
   if (const auto* refusal = std::get_if<ptx::Refusal>(&result)) return refused(*refusal);
   auto& kernel = std::get<ptx::SlicedKernel>(result);
@@ -79,7 +79,7 @@ Result<std::shared_ptr<const KernelClone>> KernelCloner::make(const CloneRequest
   if (device_->function_info(request.original, &original) != CUDA_SUCCESS) return Status::error(ENODEV, "it is gone");
   auto clone = std::make_shared<KernelClone>(std::move(sliced.clone));
   clone->original_bytes = original.info.parameter_bytes;
-  clone->persistent = request.form == CloneForm::kResident;
+  clone->persistent = request.variant == KernelVariant::kPersistent;
   for (const ptx::BorrowedVariable& variable : sliced.variables) sliced.fields.emplace_back(variable.at, 8);
   for (const auto& [at, bytes] : sliced.fields) {
     if (at < clone->original_bytes || at > clone->parameters.size() || clone->parameters.size() - at < bytes) {

@@ -1,4 +1,4 @@
-// Which kernels a process has and where their PTX is; and their rewritten forms, loaded beside them.
+// Which kernels a process has and where their PTX is; and their rewritten variants, loaded beside them.
 #pragma once
 
 #include <map>
@@ -28,18 +28,12 @@ struct KernelImage {
   uint64_t variable(Device& device, const ContextRef& context, const std::string& name);
 };
 
-enum class CloneForm {
-  kSlices,
-  kResident,
-  kCounted,  // grid slices that count what they do
-};
-
 // A rewritten kernel in one context.
 struct KernelClone {
   ModuleRef module;
   FunctionRef function;
   size_t first_at = 0, grid_at = 0;                   // in the parameters
-  size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of resident blocks, instead of first_at
+  size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of persistent blocks, instead of first_at
   size_t counts_at = 0;                               // of counted grid slices
   bool whole_warps = false;
   bool persistent = false;
@@ -56,7 +50,7 @@ struct CloneRequest {
   Code original;
   ContextRef context;
   bool one_dimensional = false;
-  CloneForm form = CloneForm::kSlices;
+  KernelVariant variant = KernelVariant::kSliced;
 };
 
 // Thread-safe.
@@ -76,7 +70,7 @@ class KernelCloner {
     std::vector<std::pair<size_t, size_t>> fields;  // offset and bytes of what is written beside the variables
     KernelClone clone;
 
-    // What both forms have.
+    // What both variants have.
     template <typename Kernel>
     void take(Kernel* kernel) {
       text = std::move(kernel->text);

@@ -27,20 +27,20 @@ void LaunchShape::learn_whole(uint64_t nanoseconds) {
 }
 
 bool LaunchShape::wants_alone() {
-  if (!residents.searches()) alone = 0;
-  return residents.searches() && alone++ < kAloneMost;
+  if (!persistent_tuner.searches()) alone = 0;
+  return persistent_tuner.searches() && alone++ < kAloneMost;
 }
 
-void LaunchShape::learn_cut(uint64_t slice, std::optional<int> way, uint64_t nanoseconds) {
+void LaunchShape::learn_cut(uint64_t slice, std::optional<int> tuned_blocks, uint64_t nanoseconds) {
   // It got shorter, or the first measurement had more in it than the kernel.
   if (nanoseconds < typical_ns) typical_ns = (3 * typical_ns + nanoseconds) / 4;
   if (slice != 0) size.learn_sliced(slice, nanoseconds);
-  if (!way) return;
-  const bool searched = residents.searches();
-  residents.observe(*way, static_cast<slice::Time>(nanoseconds));
-  if (searched && !residents.searches()) {
-    log::info("a kernel of {} blocks runs best with {} of {} on a multiprocessor: {}", blocks, residents.next(),
-              residents.most(), residents.found());
+  if (!tuned_blocks) return;
+  const bool searched = persistent_tuner.searches();
+  persistent_tuner.observe(*tuned_blocks, static_cast<slice::Time>(nanoseconds));
+  if (searched && !persistent_tuner.searches()) {
+    log::info("a kernel of {} blocks runs best with {} of {} on a multiprocessor: {}", blocks, persistent_tuner.next(),
+              persistent_tuner.most(), persistent_tuner.found());
   }
 }
 
@@ -53,10 +53,10 @@ std::shared_ptr<LaunchShape> KnownKernel::find_shape(const Launch& launch) const
 }
 
 std::shared_ptr<KernelClonePlace> KnownKernel::find_clone(const Context* context, bool one_dimensional,
-                                                          CloneForm form) const {
+                                                          KernelVariant variant) const {
   const auto found = std::find_if(clones.begin(), clones.end(), [&](const auto& place) {
     const CloneRequest& request = place->request;
-    return request.context.get() == context && request.one_dimensional == one_dimensional && request.form == form;
+    return request.context.get() == context && request.one_dimensional == one_dimensional && request.variant == variant;
   });
   return found == clones.end() ? nullptr : *found;
 }

@@ -11,7 +11,7 @@
 
 #include "backend/runner/slicing/grid_slice_size.h"
 #include "backend/runner/slicing/kernel_cloner.h"
-#include "vgpu-sched/slice/resident_tuner.h"
+#include "vgpu-sched/slice/persistent_tuner.h"
 
 namespace bandsaw::runner {
 
@@ -29,7 +29,7 @@ struct LaunchShape {
   uint64_t launches = 0;
   uint64_t typical_ns = 0;  // of its launches; 0: not measured yet
   GridSliceSize size;
-  slice::ResidentTuner residents;
+  slice::PersistentTuner persistent_tuner;
   BlockCounts counts;
   bool counted = false;  // a launch was to be
   bool paired = false;   // others were planned beside its last launch
@@ -42,9 +42,9 @@ struct LaunchShape {
   // Whether the next launch is to run alone, where that is planned: what is best for it is still being searched for,
   // and has not been for long.
   bool wants_alone();
-  // In grid slices of so many blocks, 0 if that was not what it took so long for; or in a way that residents.next()
-  // said.
-  void learn_cut(uint64_t slice, std::optional<int> way, uint64_t nanoseconds);
+  // In grid slices of so many blocks, 0 if that was not what it took so long for; or in a way that
+  // persistent_tuner.next() said.
+  void learn_cut(uint64_t slice, std::optional<int> tuned_blocks, uint64_t nanoseconds);
 };
 
 // A rewritten kernel that is ready, or will be, or will never be.
@@ -64,7 +64,7 @@ struct KnownKernel {
   std::atomic<uint32_t> attributes{0};  // counts how often the guest set some
 
   bool whole = false;                       // for ever
-  bool only_grid_slices = false;            // it cannot have resident blocks
+  bool only_grid_slices = false;            // it cannot have persistent blocks
   bool counted = false, sliceable = false;  // in the usage page
   bool cut = false;                         // the device has taken grid slices of it
   bool in_order = false;                    // a launch has come through in grid slices, one after the other
@@ -74,7 +74,8 @@ struct KnownKernel {
 
   // Null: that many shapes were seen that it is not worth while.
   std::shared_ptr<LaunchShape> find_shape(const Launch& launch) const;
-  std::shared_ptr<KernelClonePlace> find_clone(const Context* context, bool one_dimensional, CloneForm form) const;
+  std::shared_ptr<KernelClonePlace> find_clone(const Context* context, bool one_dimensional,
+                                               KernelVariant variant) const;
 };
 
 using KnownKernelRef = std::shared_ptr<KnownKernel>;

@@ -63,19 +63,19 @@ OfferFacts Slicer::facts_of(const Run& run) const {
   facts.registers = code.registers;
   facts.shared_bytes = code.shared_bytes + run.launch.shared_bytes;
   facts.memory = code.memory;
-  facts.form = static_cast<uint32_t>(run.control_block ? OfferForm::kResident : OfferForm::kSlices);
+  facts.variant = static_cast<uint32_t>(run.control_block ? KernelVariant::kPersistent : KernelVariant::kSliced);
   facts.alone = run.alone ? 1 : 0;
   if (run.shape) {
-    const auto best = static_cast<uint64_t>(run.shape->residents.best());
+    const auto best = static_cast<uint64_t>(run.shape->persistent_tuner.best());
     facts.block_ps = (best ? best : run.shape->typical_ns) * 1000 / std::max<uint64_t>(1, run.shape->blocks);
     facts.most_resident = static_cast<uint32_t>(run.control_block ? run.most_resident : run.shape->wave / sms_);
-    if (run.control_block && !run.shape->residents.searches())
-      facts.best = static_cast<uint32_t>(run.shape->residents.next());
+    if (run.control_block && !run.shape->persistent_tuner.searches())
+      facts.best = static_cast<uint32_t>(run.shape->persistent_tuner.next());
     const BlockCounts& counts = run.shape->counts;
     facts.instructions = counts.instructions;
     facts.bytes = counts.bytes;
     if (counts.instructions != 0) facts.memory = part_of(counts.accesses);
-    if (settings_.count) facts.half_speed = part_of(run.shape->residents.half_speed());
+    if (settings_.count) facts.half_speed = part_of(run.shape->persistent_tuner.half_speed());
   }
   run.kernel->name.copy(facts.kernel, sizeof facts.kernel - 1);
   return facts;
@@ -88,7 +88,7 @@ void Slicer::offer(Run& run) {
   gate_.offer(kCompute, facts_of(run));
 }
 
-// Of resident blocks that others are planned beside: so that it is known how fast they are there.
+// Of persistent blocks that others are planned beside: so that it is known how fast they are there.
 void Slicer::report(const Run& run, uint64_t claimed) {
   if (run.resident == 0) return;
   OfferFacts facts = facts_of(run);
@@ -112,13 +112,13 @@ uint64_t Slicer::granted_blocks(Run& run) const {
   return std::min(answer.blocks, kMostGridSlice);
 }
 
-// Resident blocks of the next launch of them.
-void Slicer::take_resident(Run& run) {
+// Persistent blocks of the next launch of them.
+void Slicer::take_persistent(Run& run) {
   const GateAnswer answer = gate_.answer(kCompute);
   run.granted = answer.planned;
   run.resident = answer.resident;
   if (!answer.planned || (answer.resident == 0 && settings_.force_blocks != 0)) return;
-  const uint64_t wanted = answer.resident == 0 ? best_resident(run) : uint64_t{answer.resident} * sms_;
+  const uint64_t wanted = answer.resident == 0 ? best_persistent(run) : uint64_t{answer.resident} * sms_;
   run.paired |= answer.resident != 0;
   run.step = std::clamp<uint64_t>(std::min(wanted, run.most_resident * sms_), 1, run.total);
 }

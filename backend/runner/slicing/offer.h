@@ -14,7 +14,7 @@ struct OfferCode {
   uint32_t registers = 0, shared_bytes = 0;
   uint32_t memory = 0;  // accesses of global memory, of all instructions, in kOfferParts
 
-  // `text` is the rewritten kernel and `function` its form on the device; `kernel` its name in `program`.
+  // `text` is the rewritten kernel and `function` what the device made of it; `kernel` its name in `program`.
   static OfferCode of(Device* device, std::string_view text, const FunctionRef& function, const ptx::Program& program,
                       std::string_view kernel);
 };

@@ -129,15 +129,16 @@ CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Lau
     shape = shape_of(*kernel, launch);
     if (!shape) return device_.launch(stream, launch);
     ++shape->launches;
-    if (shape->size.hopeless()) refuse(*kernel, "its rewritten form is slower");
+    if (shape->size.hopeless()) refuse(*kernel, "its rewritten variant is slower");
     if (!is_long(*shape)) return launch_whole(caller, stream, launch, shape);
   }
   if (const std::string reason = refusal(caller, stream, launch); !reason.empty()) {
     refuse(*kernel, reason);
     return device_.launch(stream, launch);
   }
-  auto clone = clone_of(kernel, caller, launch, wanted_form(*kernel, shape.get()));
-  if (!clone && settings_.form == SliceForm::kAuto) clone = clone_of(kernel, caller, launch, CloneForm::kSlices);
+  auto clone = clone_of(kernel, caller, launch, wanted_variant(*kernel, shape.get()));
+  if (!clone && settings_.variant == VariantChoice::kAuto)
+    clone = clone_of(kernel, caller, launch, KernelVariant::kSliced);
   if (!clone) return launch_whole(caller, stream, launch, shape);
   return begin(caller, stream, launch, kernel, shape, clone);
 }
@@ -170,7 +171,8 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
     shape->size.run_beside(settings_.in_flight, clone->dependency == ptx::InterBlockDependency::kNone);
   }
   run.size = shape ? shape->size.blocks() : settings_.force_blocks;
-  if (settings_.form == SliceForm::kAuto && gate_.is_planned(kCompute)) run.way = slice::ResidentTuner::kSliced;
+  if (settings_.variant == VariantChoice::kAuto && gate_.is_planned(kCompute))
+    run.tuned_blocks = slice::PersistentTuner::kSliced;
   run.step = run.size;
   run.launch = launch;
   std::copy_n(launch.grid, 3, run.grid.begin());
@@ -180,16 +182,16 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   run.flight->wake = wake_;
   begin_counted(run, launch);
   if (run.clone->persistent) {
-    if (const std::string reason = prepare_resident(run); !reason.empty()) {
+    if (const std::string reason = prepare_persistent(run); !reason.empty()) {
       if (!turns_to_grid_slices(*kernel)) refuse(*kernel, reason);
       runs_.pop_back();
       return device_.launch(stream, launch);
     }
   }
-  run.alone = shape && settings_.form == SliceForm::kAuto && gate_.is_planned(kCompute) && shape->wants_alone();
+  run.alone = shape && settings_.variant == VariantChoice::kAuto && gate_.is_planned(kCompute) && shape->wants_alone();
   lay_tracks(run);
   const CUresult refused = waits_for_plan(run) ? CUDA_SUCCESS
-                           : run.control_block ? issue_resident(run)
+                           : run.control_block ? issue_persistent(run)
                                                : issue(run, next_blocks(run));
   if (refused != CUDA_SUCCESS) {
     finish(run);
@@ -197,7 +199,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
     const CUresult result = device_.launch(stream, launch);
     if (result == CUDA_SUCCESS) {  // else it is no launch at all
       count(stats_.counters().fallbacks);
-      refuse(*kernel, "the device launches it, but not its rewritten form");
+      refuse(*kernel, "the device launches it, but not its rewritten variant");
       kernel->whole = true;
     }
     return result;
@@ -305,7 +307,7 @@ void Slicer::finish(Run& run) {
     }
   }
   log::debug("{}: {} blocks in {} {}, {}", run.kernel->name, run.total, run.begun,
-             run.clone->persistent ? "launches of resident blocks" : "grid slices",
+             run.clone->persistent ? "launches of persistent blocks" : "grid slices",
              run.paired ? "others beside it" : "alone");
   if (run.shape) learn(run);
 }
@@ -313,14 +315,14 @@ void Slicer::finish(Run& run) {
 void Slicer::learn(Run& run) {
   if (run.call != 0) run.shape->paired = run.paired;
   // Grid slices that are planned alone wait for their grants, and take that long.
-  const bool waited = run.held_up && run.way != slice::ResidentTuner::kSliced;
-  if (run.paired || waited || run.counted) run.way.reset();
-  const bool all_resident = !run.way || *run.way == static_cast<int>(run.most_resident);
-  const bool comparable = !run.control_block || (settings_.form == SliceForm::kResident && all_resident);
+  const bool waited = run.held_up && run.tuned_blocks != slice::PersistentTuner::kSliced;
+  if (run.paired || waited || run.counted) run.tuned_blocks.reset();
+  const bool all_resident = !run.tuned_blocks || *run.tuned_blocks == static_cast<int>(run.most_resident);
+  const bool comparable = !run.control_block || (settings_.variant == VariantChoice::kPersistent && all_resident);
   const bool usual = !run.held_up && !run.paired && comparable;
   timer_.end(run.caller.context, run.stream, std::move(run.span),
-             [shape = run.shape, size = usual ? run.size : 0, way = run.way](uint64_t nanoseconds) {
-               shape->learn_cut(size, way, nanoseconds);
+             [shape = run.shape, size = usual ? run.size : 0, blocks = run.tuned_blocks](uint64_t nanoseconds) {
+               shape->learn_cut(size, blocks, nanoseconds);
              });
 }
 
@@ -339,9 +341,9 @@ bool Slicer::advance(bool failed) {
   }
   bool any = false;
   for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
-    if (is_stuck(*run)) run->control_block ? issue_more_resident(*run) : issue_rest(*run);
-    if (run->turns && run->flight->launches == 0) change_form(*run);
-    if (run->control_block && !advance_resident(*run, &any)) run->next = run->total;
+    if (is_stuck(*run)) run->control_block ? issue_more_persistent(*run) : issue_rest(*run);
+    if (run->turns && run->flight->launches == 0) change_variant(*run);
+    if (run->control_block && !advance_persistent(*run, &any)) run->next = run->total;
     while (!run->control_block && !run->turns && run->next < run->total &&
            run->flight->launches < run->most_in_flight) {
       offer(*run);
@@ -352,7 +354,7 @@ bool Slicer::advance(bool failed) {
       }
       any = true;
       const uint64_t blocks = next_blocks(*run);
-      run->turns = may_turn_resident(*run);
+      run->turns = may_turn_persistent(*run);
       if (const CUresult result = issue(*run, blocks); result != CUDA_SUCCESS) {
         count(usage_page_.slot().errors);
         finish_async(*run->caller.ring, {}, result);

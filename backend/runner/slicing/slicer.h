@@ -1,7 +1,7 @@
 // Cuts launches of long kernels into grid slices: parts of the grid, in order, each a launch of a rewritten kernel and
 // a time slice of its own at the gate, so that others get the engine in between.
 //
-// Kernels that take long are found by measuring a few launches of each; their rewritten form is made beside
+// Kernels that take long are found by measuring a few launches of each; their rewritten variant is made beside
 // (KernelCloner), and until it is there, or if it cannot be, they run whole. While a launch is under way, records that
 // may depend on it wait (Process), so that to the program it is one launch.
 #pragma once
@@ -82,9 +82,9 @@ class Slicer {
            const std::string& name);
   KnownKernelRef find(const Code& code);
   std::shared_ptr<LaunchShape> shape_of(KnownKernel& kernel, const Launch& launch);
-  CloneForm wanted_form(const KnownKernel& kernel, const LaunchShape* shape) const;
+  KernelVariant wanted_variant(const KnownKernel& kernel, const LaunchShape* shape) const;
   std::shared_ptr<const KernelClone> clone_of(const KnownKernelRef& kernel, const Caller& caller, const Launch& launch,
-                                              CloneForm form);
+                                              KernelVariant variant);
   void make(const std::shared_ptr<KernelClonePlace>& place);
   std::shared_ptr<const KernelClone> use(KnownKernel& kernel, KernelClonePlace& place, const Launch& launch);
   void refuse(KnownKernel& kernel, const std::string& reason);
@@ -108,25 +108,25 @@ class Slicer {
   bool claims(Run& run);
   CUresult peek(Run& run, std::function<void()> done);
   void issue_rest(Run& run);
-  void issue_more_resident(Run& run);
-  std::string prepare_resident(Run& run);
-  bool may_turn_resident(const Run& run) const;
-  void change_form(Run& run);
+  void issue_more_persistent(Run& run);
+  std::string prepare_persistent(Run& run);
+  bool may_turn_persistent(const Run& run) const;
+  void change_variant(Run& run);
   void begin_counted(Run& run, const Launch& launch);
   CUresult issue_counted(Run& run, uint64_t most);
   static void take_counts(Run& run);
-  uint64_t best_resident(Run& run) const;
+  uint64_t best_persistent(Run& run) const;
   CUresult allow_claims(Run& run, const StreamRef& stream);
-  CUresult issue_resident(Run& run);
+  CUresult issue_persistent(Run& run);
   static bool is_watched(const Run& run);
   void watch_end(Run& run);
-  bool advance_resident(Run& run, bool* any);
+  bool advance_persistent(Run& run, bool* any);
   OfferFacts facts_of(const Run& run) const;
   void offer(Run& run);
   void report(const Run& run, uint64_t claimed);
   void withdraw(const Run& run);
   uint64_t granted_blocks(Run& run) const;
-  void take_resident(Run& run);
+  void take_persistent(Run& run);
   bool is_replanned(const Run& run) const;
   bool waits_for_plan(const Run& run);
   std::chrono::nanoseconds turn(const Run& run) const;

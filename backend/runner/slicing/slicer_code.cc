@@ -1,4 +1,4 @@
-// Of the slicer: which kernels there are, and their rewritten forms.
+// Of the slicer: which kernels there are, and their rewritten variants.
 #include <algorithm>
 #include <iterator>
 
@@ -132,27 +132,27 @@ void Slicer::forget_context(const Context* context) {
   }
 }
 
-// Where it may be planned beside others it has resident blocks; alone, what is faster.
-CloneForm Slicer::wanted_form(const KnownKernel& kernel, const LaunchShape* shape) const {
-  if (settings_.form == SliceForm::kResident) return CloneForm::kResident;
-  if (settings_.form == SliceForm::kSlices || kernel.only_grid_slices) return CloneForm::kSlices;
-  const bool stays = !shape || shape->paired || shape->residents.next() != slice::ResidentTuner::kSliced;
-  return stays && gate_.is_planned(kCompute) ? CloneForm::kResident : CloneForm::kSlices;
+// Where it may be planned beside others it has persistent blocks; alone, what is faster.
+KernelVariant Slicer::wanted_variant(const KnownKernel& kernel, const LaunchShape* shape) const {
+  if (settings_.variant == VariantChoice::kPersistent) return KernelVariant::kPersistent;
+  if (settings_.variant == VariantChoice::kSliced || kernel.only_grid_slices) return KernelVariant::kSliced;
+  const bool stays = !shape || shape->paired || shape->persistent_tuner.next() != slice::PersistentTuner::kSliced;
+  return stays && gate_.is_planned(kCompute) ? KernelVariant::kPersistent : KernelVariant::kSliced;
 }
 
 // Null: not yet, or never.
 std::shared_ptr<const KernelClone> Slicer::clone_of(const KnownKernelRef& kernel, const Caller& caller,
-                                                    const Launch& launch, CloneForm form) {
+                                                    const Launch& launch, KernelVariant variant) {
   const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1;
   std::shared_ptr<KernelClonePlace> place;
   bool fresh = false;
   {
     std::lock_guard lock(mutex_);
-    place = kernel->find_clone(caller.context.get(), one_dimensional, form);
+    place = kernel->find_clone(caller.context.get(), one_dimensional, variant);
     if (!place) {
       fresh = true;
       place = std::make_shared<KernelClonePlace>();
-      place->request = {kernel->image, kernel->name, launch.code, caller.context, one_dimensional, form};
+      place->request = {kernel->image, kernel->name, launch.code, caller.context, one_dimensional, variant};
       kernel->clones.push_back(place);
     }
   }
@@ -177,9 +177,9 @@ void Slicer::make(const std::shared_ptr<KernelClonePlace>& place) {
   place->state.store(made.ok() ? KernelClonePlace::State::kReady : KernelClonePlace::State::kRefused);
 }
 
-// Of one that cannot have resident blocks: whether it is cut all the same, from now on.
+// Of one that cannot have persistent blocks: whether it is cut all the same, from now on.
 bool Slicer::turns_to_grid_slices(KnownKernel& kernel) const {
-  kernel.only_grid_slices = settings_.form == SliceForm::kAuto;
+  kernel.only_grid_slices = settings_.variant == VariantChoice::kAuto;
   return kernel.only_grid_slices;
 }
 
@@ -189,8 +189,8 @@ std::shared_ptr<const KernelClone> Slicer::use(KnownKernel& kernel, KernelCloneP
     case KernelClonePlace::State::kMaking:
       return nullptr;
     case KernelClonePlace::State::kRefused:
-      if (place.request.form == CloneForm::kResident && turns_to_grid_slices(kernel)) return nullptr;
-      if (place.request.form == CloneForm::kCounted) return nullptr;
+      if (place.request.variant == KernelVariant::kPersistent && turns_to_grid_slices(kernel)) return nullptr;
+      if (place.request.variant == KernelVariant::kCounting) return nullptr;
       refuse(kernel, place.refusal);
       kernel.whole = true;
       return nullptr;

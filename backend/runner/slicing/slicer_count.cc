@@ -10,12 +10,12 @@
 
 namespace bandsaw::runner {
 
-// Nothing, unless the rewritten form that counts is there; what the launch has now is what follows.
+// Nothing, unless the variant that counts is there; what the launch has now is what follows.
 void Slicer::begin_counted(Run& run, const Launch& launch) {
   LaunchShape* const shape = run.shape.get();
   if (!settings_.count || !shape || shape->counted || run.total <= shape->wave) return;
   if (!gate_.is_planned(kCompute)) return;
-  const auto counted = clone_of(run.kernel, run.caller, launch, CloneForm::kCounted);
+  const auto counted = clone_of(run.kernel, run.caller, launch, KernelVariant::kCounting);
   if (!counted) return;
   shape->counted = true;
   // It has more registers.

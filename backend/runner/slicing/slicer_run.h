@@ -39,13 +39,13 @@ struct Slicer::Run {
   std::vector<std::byte> parameters;
   std::array<uint32_t, 3> grid{};  // as launched
   uint64_t next = 0, total = 0, step = 1;
-  uint64_t size = 0;       // of a grid slice, as it was chosen for its shape
-  uint64_t call = 0;       // of its offers; 0: there is none yet
-  bool held_up = false;    // by the gate, or by itself: its time says nothing
-  std::optional<int> way;  // as LaunchShape::residents said; none: it was not asked, or is not followed
-  bool paired = false;     // others were planned beside it
-  bool alone = false;      // it is to run alone, if that is planned
-  bool turns = false;      // when the grid slices in flight have ended: to resident blocks, or
+  uint64_t size = 0;                // of a grid slice, as it was chosen for its shape
+  uint64_t call = 0;                // of its offers; 0: there is none yet
+  bool held_up = false;             // by the gate, or by itself: its time says nothing
+  std::optional<int> tuned_blocks;  // as PersistentTuner::next() said; none: it was not asked, or is not followed
+  bool paired = false;              // others were planned beside it
+  bool alone = false;               // it is to run alone, if that is planned
+  bool turns = false;               // when the grid slices in flight have ended: to persistent blocks, or
   std::shared_ptr<const KernelClone> next_clone;  // to this, when its first grid slice has been counted
   std::shared_ptr<ControlBlock> counts;           // where it is
   bool counted = false;                           // its time says nothing
@@ -58,7 +58,7 @@ struct Slicer::Run {
   uint32_t begun = 0, landed = 0;                // grid slices
   Clock::time_point moved;                       // when one of them last did
 
-  // Of resident blocks: `step` is how many, `next` how many have been claimed.
+  // Of persistent blocks: `step` is how many, `next` how many have been claimed.
   std::shared_ptr<ControlBlock> control_block;
   Clock::time_point issued;
   bool claiming = false;       // it has been launched with this control block

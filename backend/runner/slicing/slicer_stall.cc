@@ -11,7 +11,7 @@ namespace {
 // A grid slice is a part of its kernel; this leaves room for whoever else is on the device.
 constexpr uint64_t kTimesWhole = 20;
 constexpr std::chrono::seconds kStallTimeoutLeast{1};
-// Between two probes whether others want what resident blocks have.
+// Between two probes whether others want what persistent blocks have.
 constexpr std::chrono::milliseconds kTick{1};
 
 }  // namespace
@@ -36,7 +36,7 @@ bool Slicer::is_stuck(Run& run) {
   return begun && !(run.control_block && claims(run));
 }
 
-// Resident blocks stay as long as there is something to claim: whether they do, as far as it is known.
+// Persistent blocks stay as long as there is something to claim: whether they do, as far as it is known.
 bool Slicer::claims(Run& run) {
   constexpr uint32_t kUnknown = ~uint32_t{0};
   const uint32_t claimed = run.peeked ? *static_cast<volatile uint32_t*>(run.control_block->peeked) : kUnknown;
@@ -69,8 +69,8 @@ void Slicer::issue_rest(Run& run) {
   }
 }
 
-// As above: of resident blocks, more are launched beside those that do not end, which claim what is left.
-void Slicer::issue_more_resident(Run& run) {
+// As above: of persistent blocks, more are launched beside those that do not end, which claim what is left.
+void Slicer::issue_more_persistent(Run& run) {
   refuse(*run.kernel, "its blocks wait for one another");
   run.kernel->whole = run.held_up = run.stuck = true;
   const StreamRef side = run.tracks ? run.tracks->at(1) : nullptr;

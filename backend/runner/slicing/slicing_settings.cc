@@ -14,16 +14,16 @@ bool read_number(std::string_view text, uint64_t least, uint64_t most, uint64_t*
   return error == std::errc() && end == text.data() + text.size() && *number >= least && *number <= most;
 }
 
-bool read_form(std::string_view text, SliceForm* form) {
-  if (text == "auto") *form = SliceForm::kAuto;
-  if (text == "slice") *form = SliceForm::kSlices;
-  if (text == "persistent") *form = SliceForm::kResident;
-  return text == "auto" || text == "slice" || text == "persistent";
+bool read_variant(std::string_view text, VariantChoice* variant) {
+  if (text == "auto") *variant = VariantChoice::kAuto;
+  if (text == "sliced" || text == "slice") *variant = VariantChoice::kSliced;  // "slice": of earlier versions
+  if (text == "persistent") *variant = VariantChoice::kPersistent;
+  return text == "auto" || text == "sliced" || text == "slice" || text == "persistent";
 }
 
 bool read_one(std::string_view key, std::string_view value, SlicingSettings* settings) {
   uint64_t number = 0;
-  if (key == "form") return read_form(value, &settings->form);
+  if (key == "variant" || key == "form") return read_variant(value, &settings->variant);
   if (key == "enabled" && read_number(value, 0, 1, &number)) {
     settings->enabled = number != 0;
   } else if (key == "count" && read_number(value, 0, 1, &number)) {

@@ -8,10 +8,10 @@
 
 namespace bandsaw::runner {
 
-enum class SliceForm {
-  kAuto,      // resident blocks where vgpud plans how many lie on an SM, else grid slices
-  kSlices,    // grid slices
-  kResident,  // persistent blocks, which claim the grid's from a counter ("persistent")
+enum class VariantChoice {
+  kAuto,        // persistent blocks where vgpud plans how many lie on an SM, else grid slices
+  kSliced,      // grid slices
+  kPersistent,  // persistent blocks, which claim blocks of the grid from a counter
 };
 
 struct SlicingSettings {
@@ -24,14 +24,14 @@ struct SlicingSettings {
   // For tests. Not 0: every launch is cut into grid slices of so many blocks from the first on, and its code is
   // rewritten while the program waits.
   uint64_t force_blocks = 0;
-  SliceForm form = SliceForm::kAuto;
+  VariantChoice variant = VariantChoice::kAuto;
   bool count = true;     // what kernels do is counted, once each, where it is planned whose run beside each other
   bool mps = false;      // others may be on the device beside it
   bool any_gpu = false;  // the device takes PTX for any GPU
 };
 
-// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 form=auto count=1", any of them; what is absent
-// stays as it is.
+// "enabled=1 threshold_us=4000 in_flight=3 timeout_ms=0 force_blocks=0 variant=auto count=1", any of them; what is
+// absent stays as it is. "form=slice" and the like, of earlier versions, are read too.
 Status read_slicing_settings(std::string_view text, SlicingSettings* settings);
 
 }  // namespace bandsaw::runner

@@ -80,7 +80,7 @@ class ArbiterCore {
     Time overdue_since = 0;
     Time last_end = 0;                    // of a time slice
     Time head_since = 0;                  // when the oldest one that flies became that
-    bool waits_for_room = false;          // that one is short work, and finds no room beside resident blocks
+    bool waits_for_room = false;          // that one is short work, and finds no room beside persistent blocks
     sched::RequestId room_asked_for = 0;  // the time slice for which room was asked last
   };
   using EngineStates = std::array<EngineState, kGateEngines>;

@@ -8,7 +8,7 @@
 namespace bandsaw {
 namespace {
 
-// For so long short work waits for room on the SMs before resident blocks are asked to make some.
+// For so long short work waits for room on the SMs before persistent blocks are asked to make some.
 constexpr sched::Time kRoomWait = 500 * sched::kMicrosecond;
 // So long runners may take to notice: they check each millisecond, and not before as much of their own work has run.
 constexpr sched::Time kRoomNotice = 2 * sched::kMillisecond;
@@ -76,7 +76,7 @@ bool ArbiterCore::others_wait_for_end(const Vgpu& vgpu, EngineQueue queue) const
       vgpu, queue, [](const EngineState& state) { return (state.waiting && !state.admitted) || state.waits_for_room; });
 }
 
-// Short work is granted together with what is planned. Where resident blocks fill the SMs it would wait there until
+// Short work is granted together with what is planned. Where persistent blocks fill the SMs it would wait there until
 // they have run a whole kernel, so after a while they are asked to make room: once for each time slice, and not often.
 // Returns when to be called again.
 ArbiterCore::Time ArbiterCore::review_short_work(EngineQueue queue, Time now) {

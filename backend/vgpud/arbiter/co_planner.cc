@@ -99,12 +99,12 @@ bool CoPlanner::ask(Place place, Owner owner, const OfferFacts& facts, Time now)
   }
   Kernel& kernel = kernels_[place];
   const bool other = kernel.facts.call != facts.call || kernel.shape != Key(owner, facts.shape);
-  const bool recut = !kernel.stays && !kernel.has_resident() && facts.left != left_of(kernel);
+  const bool recut = !kernel.stays && !kernel.is_persistent() && facts.left != left_of(kernel);
   if (kernel.id != 0 && (other || recut)) leave(&kernel, now);
   kernel.shape = {owner, facts.shape};
   kernel.facts = facts;
   if (kernel.id == 0 && (!has_room(owner) || !arrive(place, &kernel, now))) return false;
-  if (kernel.stays || kernel.has_resident()) {
+  if (kernel.stays || kernel.is_persistent()) {
     (void)scheduler_.progress(kernel.id, kernel.done(facts.left));
   }
   kernel.asks = true;
@@ -124,13 +124,13 @@ void CoPlanner::snapshot(Place place, const OfferFacts& facts, Time now) {
   Kernel& kernel = found->second;
   if (facts.call == kernel.facts.call) return see(kernel, facts);
   if (kernel.quiet()) return leave(&kernel, now);
-  // Its resident blocks have claimed the last of the grid's: the next kernel's take the room of those that end.
-  if (facts.call == 0 && kernel.has_resident() && !kernel.asks) scheduler_.issued_all(kernel.id);
+  // Its persistent blocks have claimed the last of the grid's: the next kernel's take the room of those that end.
+  if (facts.call == 0 && kernel.is_persistent() && !kernel.asks) scheduler_.issued_all(kernel.id);
 }
 
-// How far resident blocks are, which the runner tells of those of a pair.
+// How far persistent blocks are, which the runner tells of those of a pair.
 void CoPlanner::see(const Kernel& kernel, const OfferFacts& facts) {
-  if (!kernel.has_resident() || kernel.flying.empty() || facts.seen_ns <= 0 || facts.resident != kernel.told) return;
+  if (!kernel.is_persistent() || kernel.flying.empty() || facts.seen_ns <= 0 || facts.resident != kernel.told) return;
   (void)scheduler_.claimed(kernel.id, kernel.done(facts.left), static_cast<int>(facts.resident), facts.seen_ns);
 }
 
@@ -149,7 +149,7 @@ void CoPlanner::grid_slice_done(Place place, uint64_t number, Time busy, bool al
   if (kernel.id == 0) return;
   bool over = false;
   if (!kernel.stays) (void)scheduler_.grid_slice_done(kernel.id, range.first, now, &over);
-  // Of resident blocks only their runner knows when all is done.
+  // Of persistent blocks only their runner knows when all is done.
   const bool drained = kernel.stays && kernel.flying.empty() && kernel.facts.left == 0;
   if (drained) (void)scheduler_.grid_slice_done(kernel.id, kernel.whole.first, now, &over);
   if (over) forget(&kernel);
@@ -182,8 +182,8 @@ void CoPlanner::issue(Time now) {
     const auto place = places_.find(issue->kernel);
     if (place == places_.end()) continue;
     Kernel& kernel = kernels_.at(place->second);
-    // Of resident blocks no grid slices are planned: what is issued stands for all that is left (see resize).
-    if (issue->kind == slice::Issue::Kind::kResident || kernel.stays || kernel.has_resident()) continue;
+    // Of persistent blocks no grid slices are planned: what is issued stands for all that is left (see resize).
+    if (issue->kind == slice::Issue::Kind::kPersistent || kernel.stays || kernel.is_persistent()) continue;
     kernel.resident = issue->resident;
     if (issue->sharing == slice::Sharing::kPersistent && issue->resident > 0) {
       kernel.stays = true;
@@ -220,13 +220,13 @@ uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
 
 // Where blocks on an SM are planned and the runner has grid slices, a grid slice has as many as are to lie there.
 CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
-  const uint32_t resident = kernel->has_resident() ? resident_of(*kernel) : static_cast<uint32_t>(kernel->resident);
+  const uint32_t resident = kernel->is_persistent() ? resident_of(*kernel) : static_cast<uint32_t>(kernel->resident);
   Grant grant{.place = place, .number = next_number_++, .resident = resident};
   slice::Range range = kernel->whole;
   if (kernel->stays) {
     const uint64_t row = static_cast<uint64_t>(kernel->resident) * static_cast<uint64_t>(options_.gpu.sms);
     const uint64_t blocks = std::min(std::max(row, kernel->facts.minimum), kernel->facts.left);
-    range.blocks = kernel->has_resident() ? 0 : blocks;
+    range.blocks = kernel->is_persistent() ? 0 : blocks;
   } else {
     range = kernel->due.front();
     kernel->due.pop_front();
@@ -245,11 +245,11 @@ CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
 void CoPlanner::resize(std::vector<Grant>* grants) {
   const auto& parts = scheduler_.plan().parts;
   for (auto& [place, kernel] : kernels_) {
-    if (kernel.id == 0 || (!kernel.stays && !kernel.has_resident())) continue;
+    if (kernel.id == 0 || (!kernel.stays && !kernel.is_persistent())) continue;
     const auto part =
         std::find_if(parts.begin(), parts.end(), [id = kernel.id](const slice::Part& one) { return one.kernel == id; });
     if (part != parts.end()) kernel.resident = part->resident;
-    if (!kernel.has_resident()) continue;
+    if (!kernel.is_persistent()) continue;
     const slice::ReadyKernel* ready = scheduler_.queues().find_ready(kernel.id);
     kernel.stays = part != parts.end() || ready == nullptr || ready->left == 0;
     if (!kernel.stays) kernel.resident = 0;

@@ -48,7 +48,7 @@ struct PlanState {
   bool planned = false;                      // by a planner that looks at offers
   uint64_t plans = 0, pairs = 0, alone = 0;  // of these: of two or more kernels, of one
   uint64_t grants = 0;                       // grid slices that were planned
-  uint64_t resizes = 0;                      // of resident blocks
+  uint64_t resizes = 0;                      // of persistent blocks
   uint64_t observed = 0;                     // speeds of pairs, measured while they ran
   uint64_t room_requests = 0;                // short work found no room, and others were to make some
   uint64_t refused = 0;                      // offers that made no sense
@@ -94,7 +94,7 @@ class CoPlanner {
   // A granted grid slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran
   // meanwhile.
   void grid_slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
-  // Short work, which is beside what is planned, found no room on the SMs; or it has come and found some. Resident
+  // Short work, which is beside what is planned, found no room on the SMs; or it has come and found some. Persistent
   // blocks leave it that of one of theirs on each SM from then on, for as long as it comes.
   void leave_room(Time now);
   void keep_room(Time now);
@@ -142,7 +142,7 @@ class CoPlanner {
     std::deque<Flying> flying;
     Time quiet_since = 0;  // asks nothing and has nothing in flight
 
-    bool has_resident() const { return facts.form == static_cast<uint32_t>(OfferForm::kResident); }
+    bool is_persistent() const { return facts.variant == static_cast<uint32_t>(KernelVariant::kPersistent); }
     uint64_t done(uint64_t its_left) const { return blocks - std::min(its_left, blocks); }
     bool quiet() const { return id != 0 && !asks && flying.empty(); }
   };

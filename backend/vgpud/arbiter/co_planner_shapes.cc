@@ -39,7 +39,7 @@ std::string name_of(const OfferFacts& facts) {
 }  // namespace
 
 bool CoPlanner::is_sound(const OfferFacts& facts) {
-  return facts.call != 0 && facts.form <= static_cast<uint32_t>(OfferForm::kResident) && facts.blocks > 0 &&
+  return facts.call != 0 && facts.variant <= static_cast<uint32_t>(KernelVariant::kPersistent) && facts.blocks > 0 &&
          facts.blocks <= kMostBlocks && facts.left > 0 && facts.left <= facts.blocks && facts.minimum <= facts.blocks &&
          facts.block_ps <= kLongestBlockPs && facts.threads > 0 && facts.threads <= kMostThreads &&
          facts.registers <= kMostRegisters && facts.shared_bytes <= kMostShared &&

@@ -33,7 +33,7 @@ OfferFacts offer(Input& input) {
   const uint8_t call = input.byte(), shape = input.byte();
   OfferFacts facts = plain_offer(1 + call % 4, shape);
   facts.memory = input.number<uint16_t>();
-  facts.form = input.byte() % 2;
+  facts.variant = input.byte() % 2;
   uint32_t words[sizeof facts / sizeof(uint32_t)];
   std::memcpy(words, &facts, sizeof facts);
   for (int changes = input.byte() % 8; changes > 0; --changes) {

@@ -1,4 +1,4 @@
-// Sliced and persistent forms do to memory what the original does, bit by bit: on the software device's compiler.
+// Sliced and persistent variants do to memory what the original does, bit by bit: on the software device's compiler.
 #include <gtest/gtest.h>
 
 #include <array>

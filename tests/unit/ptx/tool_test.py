@@ -32,7 +32,7 @@ def test_rewrites():
     done = run("--slice", "shared_turn", SAMPLES / "rewrites.ptx")
     assert done.returncode == 0 and ".visible .entry shared_turn(" in done.stdout, f"no slice: {done}"
     done = run("--persistent", "blocks_leave", SAMPLES / "rewrites.ptx")
-    assert done.returncode == 0 and "barrier.sync 1" in done.stdout, f"no persistent form: {done}"
+    assert done.returncode == 0 and "barrier.sync 1" in done.stdout, f"no persistent variant: {done}"
     done = run("--slice", "waits_for_all", SAMPLES / "rewrites.ptx")
     assert done.returncode == 1 and "may wait in a loop" in done.stderr, f"no reason: {done}"
 

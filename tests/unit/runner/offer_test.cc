@@ -7,7 +7,7 @@ namespace {
 
 class Offered : public Sliced {
  protected:
-  explicit Offered(SliceForm form = SliceForm::kSlices) : Sliced(forced(3, form)) {
+  explicit Offered(VariantChoice variant = VariantChoice::kSliced) : Sliced(forced(3, variant)) {
     grant_page_->planned = 1;
     gate().open = 0;
   }
@@ -40,7 +40,7 @@ TEST_F(Offered, GridSlicesAreAsLargeAsGranted) {
   EXPECT_EQ(facts.left, 17u);
   EXPECT_EQ(facts.minimum, 3u);
   EXPECT_EQ(facts.threads, 32u);
-  EXPECT_EQ(facts.form, static_cast<uint32_t>(OfferForm::kSlices));
+  EXPECT_EQ(facts.variant, static_cast<uint32_t>(KernelVariant::kSliced));
   EXPECT_GT(facts.memory, 0u);
   EXPECT_LT(facts.memory, kOfferParts / 2);
   EXPECT_EQ(facts.uncoalesced, 0u);  // all threads write to one place
@@ -106,26 +106,26 @@ TEST_F(Offered, AFailedProcessGivesBackWhatItAskedFor) {
   EXPECT_EQ(device().seen(), (Seen{"0+3"}));
 }
 
-class OfferedResident : public Offered {
+class OfferedPersistent : public Offered {
  protected:
-  OfferedResident() : Offered(SliceForm::kResident) {}
+  OfferedPersistent() : Offered(VariantChoice::kPersistent) {}
 };
 
-TEST_F(OfferedResident, HasSoManyBlocksAsGranted) {
+TEST_F(OfferedPersistent, HasSoManyBlocksAsGranted) {
   launch(12);
   grant(0);
   wait_for(2);  // five blocks, then it was told to stop
   const OfferFacts facts = grant(0, 2);
-  EXPECT_EQ(facts.form, static_cast<uint32_t>(OfferForm::kResident));
+  EXPECT_EQ(facts.variant, static_cast<uint32_t>(KernelVariant::kPersistent));
   EXPECT_EQ(facts.left, 7u);
   wait_for(4);
   EXPECT_EQ(grant(0, 1).left, 2u);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(),
-            (Seen{"3 resident from 0", "copy", "2 resident from 5", "copy", "1 resident from 10", "copy"}));
+            (Seen{"3 persistent from 0", "copy", "2 persistent from 5", "copy", "1 persistent from 10", "copy"}));
 }
 
-TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
+TEST_F(OfferedPersistent, IsToldToStopWhereOtherResidencyIsPlanned) {
   device().claims = 0;
   gate().no_waiters = 1;
   launch(12);
@@ -146,7 +146,7 @@ TEST_F(OfferedResident, IsToldToStopWhereOtherResidencyIsPlanned) {
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
 }
 
-TEST_F(OfferedResident, TellsHowFarItIsBesideAnother) {
+TEST_F(OfferedPersistent, TellsHowFarItIsBesideAnother) {
   device().claims = 2;
   device().probes_pass = true;
   gate().no_waiters = 1;
@@ -174,14 +174,14 @@ TEST_F(OfferedResident, TellsHowFarItIsBesideAnother) {
 
 class OfferedAsPlanned : public Offered {
  protected:
-  OfferedAsPlanned() : Offered(SliceForm::kAuto) {}
+  OfferedAsPlanned() : Offered(VariantChoice::kAuto) {}
 };
 
 TEST_F(OfferedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
   launch(12);
   grant(0);
   wait_for(2);
-  EXPECT_EQ(grant(0, 2).form, static_cast<uint32_t>(OfferForm::kResident));
+  EXPECT_EQ(grant(0, 2).variant, static_cast<uint32_t>(KernelVariant::kPersistent));
   wait_for(4);
   grant(0, 2);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
@@ -189,7 +189,7 @@ TEST_F(OfferedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
   launch(6);
   for (int slices = 0; slices < 2; ++slices) EXPECT_EQ(grant(0).call, 0u);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
-  EXPECT_EQ(device().seen(), (Seen{"3 resident from 0", "copy", "2 resident from 5", "copy", "2 resident from 10",
+  EXPECT_EQ(device().seen(), (Seen{"3 persistent from 0", "copy", "2 persistent from 5", "copy", "2 persistent from 10",
                                    "copy", "0+3", "3+3"}));
 }
 
@@ -204,20 +204,20 @@ TEST_F(OfferedAsPlanned, GridSlicesTurnToBlocksThatStayWhereOthersArePlannedBesi
   grant(0);  // of one that is planned alone
   wait_for(2);
   device().end_grid_slice();
-  EXPECT_EQ(grant(4, 2).form, static_cast<uint32_t>(OfferForm::kSlices));
+  EXPECT_EQ(grant(4, 2).variant, static_cast<uint32_t>(KernelVariant::kSliced));
   wait_for(3);
   device().end_grid_slice();
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_EQ(gate().asked, 3u);  // a grid slice is in flight
   device().end_all();
   const OfferFacts facts = grant(0, 2);
-  EXPECT_EQ(facts.form, static_cast<uint32_t>(OfferForm::kResident));
+  EXPECT_EQ(facts.variant, static_cast<uint32_t>(KernelVariant::kPersistent));
   EXPECT_EQ(facts.call, 1u);
   EXPECT_EQ(facts.left, 12u);
   for (int i = 0; i < 2; ++i) grant(0, 1);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
-  EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "6+4", "2 resident from 10", "copy", "1 resident from 15", "copy",
-                                   "1 resident from 20", "copy"}));
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "6+4", "2 persistent from 10", "copy", "1 persistent from 15", "copy",
+                                   "1 persistent from 20", "copy"}));
 }
 
 }  // namespace

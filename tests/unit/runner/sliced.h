@@ -74,7 +74,7 @@ class SlicedDevice final : public FakeDevice {
       uint64_t counter = 0;
       std::memcpy(&counter, parameters.data() + 16, sizeof counter);
       auto* const claimed = reinterpret_cast<uint32_t*>(counter);
-      note(fmt::format("{} resident from {}", launch.grid[0], *claimed));
+      note(fmt::format("{} persistent from {}", launch.grid[0], *claimed));
       launched_on = stream.get();
       *claimed += claims;
       return CUDA_SUCCESS;
@@ -154,12 +154,12 @@ class SlicedDevice final : public FakeDevice {
 
   std::mutex mutex;
   bool hold = false;
-  bool probes_pass = false;  // those at counters of resident blocks, though work is held; they are not noted
+  bool probes_pass = false;  // those at counters of persistent blocks, though work is held; they are not noted
   const Stream* launched_on = nullptr;
   int fail_at = -1, taken = 0;
   CUresult failure = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   std::vector<std::byte> parameters;
-  uint32_t claims = 5;  // blocks that a launch of resident ones does before it stops
+  uint32_t claims = 5;  // blocks that a launch of persistent ones does before it stops
   std::atomic<int> told{0};
   bool has_sides = false;         // streams beside the program's
   std::atomic<bool> begun{true};  // what the program's stream was given before
@@ -176,12 +176,12 @@ class SlicedDevice final : public FakeDevice {
   std::vector<std::string> notes;
 };
 
-inline SlicingSettings forced(uint64_t blocks, SliceForm form = SliceForm::kSlices) {
+inline SlicingSettings forced(uint64_t blocks, VariantChoice variant = VariantChoice::kSliced) {
   SlicingSettings settings;
   settings.enabled = settings.any_gpu = true;
   settings.force_blocks = blocks;
   settings.in_flight = 2;
-  settings.form = form;
+  settings.variant = variant;
   return settings;
 }
 

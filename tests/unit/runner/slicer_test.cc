@@ -290,25 +290,25 @@ TEST_F(Stuck, GridSlicesThatEndGiveItTime) {
   EXPECT_EQ(counters().refused[0].kernels, 0u);
 }
 
-// The same as resident blocks, three of them, that each time are told to stop after five blocks.
-class Resident : public Sliced {
+// The same as persistent blocks, three of them, that each time are told to stop after five blocks.
+class Persistent : public Sliced {
  protected:
-  Resident() : Sliced(forced(3, SliceForm::kResident)) {}
+  Persistent() : Sliced(forced(3, VariantChoice::kPersistent)) {}
 };
 
-TEST_F(Resident, GoesOnWhereItStoppedAndWhatFollowsComesAfterIt) {
+TEST_F(Persistent, GoesOnWhereItStoppedAndWhatFollowsComesAfterIt) {
   launch(12);
   ring_.send(Opcode::kEventRecord, wire::EventRecordArgs{make_event(), 0, 0, 0});
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   const Seen expected = {
-      "3 resident from 0", "copy", "3 resident from 5", "copy", "3 resident from 10", "copy", "record"};
+      "3 persistent from 0", "copy", "3 persistent from 5", "copy", "3 persistent from 10", "copy", "record"};
   EXPECT_EQ(device().seen(), expected);
   EXPECT_EQ(device().told, 3);
   EXPECT_EQ(counters().launches, 1u);
   EXPECT_EQ(counters().grid_slices, 3u);
 }
 
-TEST_F(Resident, AClosedGateIsAskedAgain) {
+TEST_F(Persistent, AClosedGateIsAskedAgain) {
   gate().open = 0;
   launch(7);
   for (uint32_t grant = 1; grant <= 2; ++grant) {
@@ -321,7 +321,7 @@ TEST_F(Resident, AClosedGateIsAskedAgain) {
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
 }
 
-TEST_F(Resident, NothingMoreIsIssuedOfAFailedProcess) {
+TEST_F(Persistent, NothingMoreIsIssuedOfAFailedProcess) {
   device_->hold_work(true);  // the counter's copy
   launch(30);
   wait_for(2);
@@ -331,22 +331,22 @@ TEST_F(Resident, NothingMoreIsIssuedOfAFailedProcess) {
   EXPECT_EQ(device().seen().size(), 2u);
 }
 
-class StuckResident : public Beside {
+class StuckPersistent : public Beside {
  protected:
-  StuckResident() : Beside(soon()) {}
+  StuckPersistent() : Beside(soon()) {}
   static SlicingSettings soon() {
-    SlicingSettings settings = forced(3, SliceForm::kResident);
+    SlicingSettings settings = forced(3, VariantChoice::kPersistent);
     settings.timeout_ns = 20'000'000;
     return settings;
   }
 };
 
-TEST_F(StuckResident, MoreBlocksClaimWhatIsLeft) {
+TEST_F(StuckPersistent, MoreBlocksClaimWhatIsLeft) {
   device_->hold_work(true);  // the counter's copy: they do not end
   launch(30);
   wait_for(6);
   // Twice it is looked whether they claim.
-  EXPECT_EQ(device().seen(), (Seen{"3 resident from 0", "copy", "copy", "copy", "fork 1", "30 resident from 5"}));
+  EXPECT_EQ(device().seen(), (Seen{"3 persistent from 0", "copy", "copy", "copy", "fork 1", "30 persistent from 5"}));
   EXPECT_EQ(device().told, 1);
   device_->hold_work(false);
   device_->finish();
@@ -361,14 +361,20 @@ TEST_F(StuckResident, MoreBlocksClaimWhatIsLeft) {
 TEST(SlicingSettings, AreReadWordByWord) {
   SlicingSettings settings;
   EXPECT_TRUE(
-      read_slicing_settings("enabled=1 threshold_us=70 in_flight=3 force_blocks=5 form=persistent", &settings).ok());
-  EXPECT_TRUE(settings.enabled && settings.form == SliceForm::kResident);
+      read_slicing_settings("enabled=1 threshold_us=70 in_flight=3 force_blocks=5 variant=persistent", &settings).ok());
+  EXPECT_TRUE(settings.enabled && settings.variant == VariantChoice::kPersistent);
   EXPECT_EQ(settings.threshold_ns, 70'000u);
   EXPECT_EQ(settings.in_flight, 3u);
   EXPECT_EQ(settings.force_blocks, 5u);
+  EXPECT_TRUE(read_slicing_settings("variant=sliced", &settings).ok());
+  EXPECT_EQ(settings.variant, VariantChoice::kSliced);
+  EXPECT_TRUE(read_slicing_settings("form=persistent", &settings).ok());  // of earlier versions, as the next
+  EXPECT_EQ(settings.variant, VariantChoice::kPersistent);
+  EXPECT_TRUE(read_slicing_settings("form=slice", &settings).ok());
+  EXPECT_EQ(settings.variant, VariantChoice::kSliced);
   EXPECT_TRUE(read_slicing_settings("", &settings).ok());
   for (const char* wrong :
-       {"enabled", "enabled=2", "in_flight=0", "threshold_us=x", "form=other", "colour=1", "=", "in_flight=3x"}) {
+       {"enabled", "enabled=2", "in_flight=0", "threshold_us=x", "variant=other", "colour=1", "=", "in_flight=3x"}) {
     EXPECT_FALSE(read_slicing_settings(wrong, &settings).ok()) << wrong;
   }
 }
@@ -381,7 +387,7 @@ TEST(GridSliceSize, BeginsWholeAndIsCutOnceItIsMeasured) {
   EXPECT_FALSE(size.hopeless());
 }
 
-TEST(GridSliceSize, ARewrittenFormThatIsSlowerIsGivenUp) {
+TEST(GridSliceSize, ARewrittenVariantThatIsSlowerIsGivenUp) {
   GridSliceSize size(20'000, 528, 132);
   size.learn_whole(28'000'000);
   int wholes = 0;

@@ -213,7 +213,7 @@ class Simulation {
     double left;
     double resident = 0;
     double rate = 0;
-    double most = 1e18;  // resident blocks, in persistent form
+    double most = 1e18;  // persistent blocks
     Sharing sharing = Sharing::kSpace;
     ShapeId kind = 0;
     double factor = 1;
@@ -245,7 +245,7 @@ class Simulation {
       const double most = issue->sharing == Sharing::kPersistent && issue->resident > 0
                               ? static_cast<double>(issue->resident) * gpu_.gpu().sms
                               : 1e18;
-      if (issue->kind == Issue::Kind::kResident) {
+      if (issue->kind == Issue::Kind::kPersistent) {
         for (GridSlice& slice : grid_slices_) {
           if (slice.id != issue->kernel) continue;
           slice.most = most;

@@ -105,7 +105,7 @@ class Chaos {
       ASSERT_TRUE(calls_.contains(issue->kernel));
       Known& call = calls_.at(issue->kernel);
       ASSERT_TRUE(call.copied);
-      if (issue->kind == Issue::Kind::kResident) {
+      if (issue->kind == Issue::Kind::kPersistent) {
         ASSERT_GT(call.slices, 0);
         ASSERT_GT(issue->resident, 0);
         continue;

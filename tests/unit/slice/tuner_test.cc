@@ -163,7 +163,7 @@ TEST(GridSliceTuner, NeighboursThatComeAndGoAreNotLaidToGridSlices) {
   EXPECT_LE(waves, 2);
 }
 
-TEST(GridSliceTuner, AFormThatIsSlowerByItselfIsGivenUp) {
+TEST(GridSliceTuner, AVariantThatIsSlowerByItselfIsGivenUp) {
   Kernel kernel = long_kernel(500);
   kernel.slower = 1.25;
   GridSliceTuner tuner = tuner_of(kernel);

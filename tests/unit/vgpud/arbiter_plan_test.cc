@@ -23,22 +23,23 @@ ArbiterOptions unscheduled() {
 }
 
 TEST_F(PlannedTest, PairsThatGainRunBesideEachOther) {
-  for (const OfferForm form : {OfferForm::kSlices, OfferForm::kResident}) {
+  for (const KernelVariant variant : {KernelVariant::kSliced, KernelVariant::kPersistent}) {
     std::map<PlanningMode, double> total;
     for (const PlanningMode mode : {PlanningMode::kSlicesFifo, PlanningMode::kKernelet, PlanningMode::kOpt,
                                     PlanningMode::kRandom, PlanningMode::kPersistentGreedy}) {
       ArbiterOptions options = unscheduled();
       options.plan.planner.wait_limit = 100 * kMillisecond;
       make(mode, options);
-      for (const int kind : {kPc, kBs, kTea, kSad}) join(kind).form = form;
+      for (const int kind : {kPc, kBs, kTea, kSad}) join(kind).variant = variant;
       run_for(200 * kMillisecond);
       throughput(1);
       idle_ = 0;
       run_for(kSecond);
       total[mode] = throughput(kSecond);
       const PlanState state = core_->plan();
-      std::printf("%d %-18s %.3f: %lu plans, %lu pairs, %lu alone, %lu slices, %lu resizes\n", static_cast<int>(form),
-                  to_text(mode), total[mode], state.plans, state.pairs, state.alone, state.grants, state.resizes);
+      std::printf("%d %-18s %.3f: %lu plans, %lu pairs, %lu alone, %lu slices, %lu resizes\n",
+                  static_cast<int>(variant), to_text(mode), total[mode], state.plans, state.pairs, state.alone,
+                  state.grants, state.resizes);
       EXPECT_LE(idle_, kSecond / 50) << to_text(mode);
       EXPECT_EQ(state.planned, mode != PlanningMode::kSlicesFifo);
       if (!state.planned) continue;
@@ -52,7 +53,7 @@ TEST_F(PlannedTest, PairsThatGainRunBesideEachOther) {
   }
 }
 
-// Of short work beside kernels whose resident blocks have all the room on the SMs.
+// Of short work beside kernels whose persistent blocks have all the room on the SMs.
 TEST_F(PlannedTest, ShortWorkDoesNotWaitForWholeKernels) {
   for (const int others : {1, 2}) {
     make(PlanningMode::kKernelet, unscheduled());
@@ -60,8 +61,8 @@ TEST_F(PlannedTest, ShortWorkDoesNotWaitForWholeKernels) {
     brief.offers = false;
     brief.waits = true;
     brief.blocks = brief.minimum = 4 * static_cast<uint64_t>(gpu_.gpu().sms);
-    join(kTea).form = OfferForm::kResident;
-    if (others == 2) join(kPc).form = OfferForm::kResident;
+    join(kTea).variant = KernelVariant::kPersistent;
+    if (others == 2) join(kPc).variant = KernelVariant::kPersistent;
     run_for(200 * kMillisecond);
     brief.done = 0;
     throughput(1);
@@ -81,7 +82,7 @@ TEST_F(PlannedTest, PairsThatProveToLoseRunOneAfterTheOther) {
     make(PlanningMode::kKernelet, unscheduled());
     for (const int kind : {kPc, kTea}) {
       PlannedTenant& tenant = join(kind);
-      tenant.form = OfferForm::kResident;
+      tenant.variant = KernelVariant::kPersistent;
       tenant.reports = reports;
     }
     run_for(200 * kMillisecond);
@@ -205,7 +206,7 @@ TEST_F(PlannedTest, TenantsComeAndGoAndModesChangeUnderLoad) {
         const int kind = static_cast<int>(random() % 8);
         const bool mps = random() % 5 != 0;
         join(kind, 20, "t" + std::to_string(turn), mps ? Sharing::kMps : Sharing::kTimeSliced);
-        tenants_.back()->form = random() % 3 == 0 ? OfferForm::kResident : OfferForm::kSlices;
+        tenants_.back()->variant = random() % 3 == 0 ? KernelVariant::kPersistent : KernelVariant::kSliced;
         tenants_.back()->offers = random() % 4 != 0;
       } else if (random() % 2) {
         leave(*tenants_[random() % tenants_.size()]);
@@ -225,10 +226,10 @@ TEST_F(PlannedTest, TenantsComeAndGoAndModesChangeUnderLoad) {
   }
 }
 
-TEST_F(PlannedTest, ResidentBlocksAreGivenOutAnewWithEveryArrival) {
+TEST_F(PlannedTest, PersistentBlocksAreGivenOutAnewWithEveryArrival) {
   make(PlanningMode::kPersistentGreedy, unscheduled());
   PlannedTenant &one = join(kPc), &two = join(kTea);
-  one.form = two.form = OfferForm::kResident;
+  one.variant = two.variant = KernelVariant::kPersistent;
   run_for(100 * kMillisecond);
   ASSERT_FALSE(one.residents.empty());
   ASSERT_FALSE(two.residents.empty());
@@ -236,7 +237,7 @@ TEST_F(PlannedTest, ResidentBlocksAreGivenOutAnewWithEveryArrival) {
   const slice::Room room = beside(gpu_.gpu(), room_of(gpu_.gpu()), one.needs(), static_cast<int>(before));
   EXPECT_GE(fit(gpu_.gpu(), room, two.needs()), static_cast<int>(two.gate().resident));
   PlannedTenant& three = join(kSad);
-  three.form = OfferForm::kResident;
+  three.variant = KernelVariant::kPersistent;
   throughput(1);
   run_for(300 * kMillisecond);
   EXPECT_FALSE(three.residents.empty());

@@ -8,10 +8,10 @@ namespace bandsaw {
 namespace {
 
 // Arithmetic and nothing else: two such kernels gain nothing beside each other.
-OfferFacts resident_kernel(uint64_t call, uint64_t shape) {
+OfferFacts persistent_kernel(uint64_t call, uint64_t shape) {
   OfferFacts facts = plain_offer(call, shape);
   facts.memory = 1;
-  facts.form = static_cast<uint32_t>(OfferForm::kResident);
+  facts.variant = static_cast<uint32_t>(KernelVariant::kPersistent);
   return facts;
 }
 
@@ -19,13 +19,13 @@ constexpr CoPlanner::Time kMs = 1'000'000;
 
 TEST(CoPlanner, WhoHasClaimedItsLastBlockMakesRoomForTheNext) {
   const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
-  ASSERT_TRUE(planner->ask(1, 10, resident_kernel(1, 77), kMs));
+  ASSERT_TRUE(planner->ask(1, 10, persistent_kernel(1, 77), kMs));
   const auto first = planner->run(kMs);
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].place, 1u);
-  ASSERT_TRUE(planner->ask(2, 20, resident_kernel(1, 78), 2 * kMs));
+  ASSERT_TRUE(planner->ask(2, 20, persistent_kernel(1, 78), 2 * kMs));
   EXPECT_TRUE(planner->run(2 * kMs).empty());
-  planner->snapshot(1, resident_kernel(1, 77), 3 * kMs);
+  planner->snapshot(1, persistent_kernel(1, 77), 3 * kMs);
   EXPECT_TRUE(planner->run(3 * kMs).empty());
   planner->snapshot(1, {}, 4 * kMs);
   const auto second = planner->run(4 * kMs);
@@ -37,7 +37,7 @@ TEST(CoPlanner, WhoHasClaimedItsLastBlockMakesRoomForTheNext) {
   planner->grid_slice_done(1, first[0].number, 3 * kMs, false, 5 * kMs);
   planner->snapshot(1, {}, 5 * kMs);
   EXPECT_TRUE(planner->run(5 * kMs).empty());
-  ASSERT_TRUE(planner->ask(1, 10, resident_kernel(2, 77), 6 * kMs));
+  ASSERT_TRUE(planner->ask(1, 10, persistent_kernel(2, 77), 6 * kMs));
   EXPECT_TRUE(planner->run(6 * kMs).empty());
   planner->grid_slice_done(2, second[0].number, 3 * kMs, false, 7 * kMs);
   planner->snapshot(2, {}, 7 * kMs);
@@ -46,7 +46,7 @@ TEST(CoPlanner, WhoHasClaimedItsLastBlockMakesRoomForTheNext) {
 
 // Two that gain by each other, as one waits and one computes.
 struct Two {
-  OfferFacts waits = resident_kernel(1, 77), computes = resident_kernel(1, 78);
+  OfferFacts waits = persistent_kernel(1, 77), computes = persistent_kernel(1, 78);
 
   std::vector<CoPlanner::Grant> ask(CoPlanner* planner, CoPlanner::Time now) const {
     EXPECT_TRUE(planner->ask(1, 10, waits, now));
@@ -78,7 +78,7 @@ TEST(CoPlanner, OneThatWaitsToBeMeasuredDoesNotKeepOthersFromEachOther) {
   Two two;
   two.waits.memory = kOfferParts / 5;
   EXPECT_EQ(two.ask(planner.get(), kMs).size(), 2u);
-  OfferFacts third = resident_kernel(1, 79);
+  OfferFacts third = persistent_kernel(1, 79);
   third.alone = 1;
   ASSERT_TRUE(planner->ask(3, 30, third, 2 * kMs));
   EXPECT_TRUE(planner->run(2 * kMs).empty());
@@ -101,7 +101,7 @@ TEST(CoPlanner, WhatWasCountedChangesTheForecast) {
 
 TEST(CoPlanner, WhatCannotHaveBeenCountedIsRefused) {
   const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
-  OfferFacts facts = resident_kernel(1, 77);
+  OfferFacts facts = persistent_kernel(1, 77);
   facts.instructions = uint64_t{1} << 51;
   EXPECT_FALSE(planner->ask(1, 10, facts, kMs));
   facts.instructions = 0;

@@ -124,7 +124,13 @@ TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
   const auto config = parse_config("[slices]\nenabled = true\ntimeout_ms = 500\nin_flight = 4", "x");
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config.value().slices,
-            "enabled=1 threshold_us=4000 in_flight=4 timeout_ms=500 force_blocks=0 form=auto count=1");
+            "enabled=1 threshold_us=4000 in_flight=4 timeout_ms=500 force_blocks=0 variant=auto count=1");
+  for (const char* text : {"variant = \"sliced\"", "form = \"slice\""}) {  // the latter: of earlier versions
+    const auto sliced = parse_config(std::string("[slices]\nenabled = true\n") + text, "x");
+    ASSERT_TRUE(sliced.ok()) << sliced.status().message();
+    EXPECT_NE(sliced.value().slices.find(" variant=sliced "), std::string::npos) << sliced.value().slices;
+  }
+  EXPECT_FALSE(parse_config("[slices]\nvariant = \"whole\"", "x").ok());
   EXPECT_FALSE(parse_config("[slices]\ntimeout_ms = -1", "x").ok());
 }
 

@@ -15,7 +15,7 @@ struct PlannedTenant {
   slice::SimKernel kernel;
   slice::BlockNeeds needs() const { return kernel.needs; }
   std::unique_ptr<GrantPage> grant_page = std::make_unique<GrantPage>();
-  OfferForm form = OfferForm::kSlices;
+  KernelVariant variant = KernelVariant::kSliced;
   double block_ns = 0;  // alone
   uint64_t blocks = 0, minimum = 0, left = 0, call = 0;
   bool offers = true, stopped = false, reports = true;
@@ -81,7 +81,7 @@ class PlannedTest : public ArbiterFixture {
     facts.minimum = tenant.minimum;
     facts.block_ps = static_cast<uint64_t>(tenant.block_ns * 1000);
     facts.most_resident = static_cast<uint32_t>(resident_blocks(gpu_.gpu(), tenant.needs()));
-    facts.form = static_cast<uint32_t>(tenant.form);
+    facts.variant = static_cast<uint32_t>(tenant.variant);
     facts.threads = static_cast<uint32_t>(tenant.needs().threads);
     facts.registers = static_cast<uint32_t>(tenant.needs().registers);
     facts.shared_bytes = static_cast<uint32_t>(tenant.needs().shared);
@@ -94,7 +94,7 @@ class PlannedTest : public ArbiterFixture {
     Gate& gate = tenant.gate();
     ++gate.begun;
     uint64_t blocks = tenant.minimum;
-    if (tenant.form == OfferForm::kResident) {
+    if (tenant.variant == KernelVariant::kPersistent) {
       blocks = tenant.left;  // it goes on until it is told to stop
     } else if (by_grant && gate.blocks != 0) {
       blocks = gate.blocks;
@@ -114,7 +114,7 @@ class PlannedTest : public ArbiterFixture {
       tenant.asking = false;
       begin(tenant, true);
     }
-    const size_t at_once = tenant.form == OfferForm::kResident || tenant.waits ? 1 : 2;
+    const size_t at_once = tenant.variant == KernelVariant::kPersistent || tenant.waits ? 1 : 2;
     while (!tenant.asking && tenant.running.size() < at_once) {
       if (tenant.left == 0) {
         if (tenant.launches == 0) return;
@@ -145,7 +145,7 @@ class PlannedTest : public ArbiterFixture {
   }
   // Told that it is to have other residency, or that others want the engine.
   void maybe_stop(PlannedTenant& tenant) {
-    if (tenant.form != OfferForm::kResident || tenant.running.empty() || tenant.left > 0) return;
+    if (tenant.variant != KernelVariant::kPersistent || tenant.running.empty() || tenant.left > 0) return;
     PlannedTenant::GridSlice& slice = tenant.running.front();
     const Gate& gate = tenant.gate();
     const bool other = tenant.grant_page->planned && static_cast<int>(gate.resident) != slice.resident;
@@ -157,9 +157,10 @@ class PlannedTest : public ArbiterFixture {
     if (tenant.left > 0) end(tenant);
   }
 
-  // How many blocks the resident ones of a pair have claimed.
+  // How many blocks the persistent ones of a pair have claimed.
   void report(PlannedTenant& tenant) {
-    if (tenant.form != OfferForm::kResident || !tenant.reports || tenant.running.empty() || tenant.asking) return;
+    if (tenant.variant != KernelVariant::kPersistent || !tenant.reports || tenant.running.empty() || tenant.asking)
+      return;
     const PlannedTenant::GridSlice& slice = tenant.running.front();
     if (slice.resident == 0 || now_ - std::max(tenant.reported, tenant.head_since) < 2 * kMillisecond) return;
     tenant.reported = now_;
@@ -187,7 +188,7 @@ class PlannedTest : public ArbiterFixture {
     std::vector<int> blocks(tenants_.size(), 0);
     for (const auto& [i, slice] : on) {
       int most = static_cast<int>(std::ceil(std::min(1e6, slice->left / gpu_.gpu().sms)));
-      if (slice->resident > 0 && tenants_[i]->form == OfferForm::kResident) most = slice->resident;
+      if (slice->resident > 0 && tenants_[i]->variant == KernelVariant::kPersistent) most = slice->resident;
       most = std::min(most, fit(gpu_.gpu(), room, tenants_[i]->needs()));
       room = beside(gpu_.gpu(), room, tenants_[i]->needs(), most);
       blocks[i] += most;

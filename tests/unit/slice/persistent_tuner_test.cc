@@ -1,4 +1,4 @@
-#include "vgpu-sched/slice/resident_tuner.h"
+#include "vgpu-sched/slice/persistent_tuner.h"
 
 #include <gtest/gtest.h>
 
@@ -9,18 +9,18 @@ namespace bandsaw::slice {
 namespace {
 
 // Launches until the search is over; how many they were. `sliced`: what they take in grid slices.
-int settle(ResidentTuner* tuner, const std::function<double(int)>& time, double sliced = 1e3) {
+int settle(PersistentTuner* tuner, const std::function<double(int)>& time, double sliced = 1e3) {
   int launches = 0;
   while (tuner->searches() && launches < 1000) {
     const int resident = tuner->next();
-    tuner->observe(resident, static_cast<Time>(1e6 * (resident == ResidentTuner::kSliced ? sliced : time(resident))));
+    tuner->observe(resident, static_cast<Time>(1e6 * (resident == PersistentTuner::kSliced ? sliced : time(resident))));
     ++launches;
   }
   return launches;
 }
 
-ResidentTuner eight() {
-  ResidentTuner tuner;
+PersistentTuner eight() {
+  PersistentTuner tuner;
   tuner.fit(8, true);
   return tuner;
 }
@@ -28,28 +28,28 @@ ResidentTuner eight() {
 // As on an H200: arithmetic that two blocks keep as busy as eight.
 double tea(int resident) { return resident >= 3 ? 1.0 : resident == 2 ? 1.05 : 1.56; }
 
-TEST(ResidentTuner, FewerThatAreAsFastAreKept) {
-  ResidentTuner tuner = eight();
+TEST(PersistentTuner, FewerThatAreAsFastAreKept) {
+  PersistentTuner tuner = eight();
   EXPECT_EQ(tuner.next(), 8);
   EXPECT_LE(settle(&tuner, tea), 12);
   EXPECT_EQ(tuner.next(), 3);
 }
 
-TEST(ResidentTuner, FewerThatAreFasterAreKept) {
-  ResidentTuner tuner = eight();
+TEST(PersistentTuner, FewerThatAreFasterAreKept) {
+  PersistentTuner tuner = eight();
   // A stencil whose rows stay in the cache with six blocks, and not with eight.
   settle(&tuner, [](int resident) { return resident > 6 ? 1.5 : 6.0 / resident; });
   EXPECT_EQ(tuner.next(), 6);
 }
 
-TEST(ResidentTuner, AllThatFitAreKeptWhereEachCounts) {
-  ResidentTuner tuner = eight();
+TEST(PersistentTuner, AllThatFitAreKeptWhereEachCounts) {
+  PersistentTuner tuner = eight();
   settle(&tuner, [](int resident) { return 8.0 / resident; });
   EXPECT_EQ(tuner.next(), 8);
 }
 
-TEST(ResidentTuner, HalfOfThemAreMeasuredInAnyCase) {
-  ResidentTuner tuner = eight();
+TEST(PersistentTuner, HalfOfThemAreMeasuredInAnyCase) {
+  PersistentTuner tuner = eight();
   EXPECT_EQ(tuner.half_speed(), 0);
   EXPECT_EQ(tuner.best(), 0);
   // Six are slower, so that no fewer would be tried.
@@ -63,24 +63,24 @@ TEST(ResidentTuner, HalfOfThemAreMeasuredInAnyCase) {
   EXPECT_EQ(tuner.best(), 500'000);
 }
 
-TEST(ResidentTuner, GridSlicesAreKeptWhereTheyAreFaster) {
-  ResidentTuner tuner = eight();
+TEST(PersistentTuner, GridSlicesAreKeptWhereTheyAreFaster) {
+  PersistentTuner tuner = eight();
   settle(&tuner, tea, 0.995);
   EXPECT_EQ(tuner.next(), 3);
   tuner = eight();
   settle(&tuner, tea, 0.95);
-  EXPECT_EQ(tuner.next(), ResidentTuner::kSliced);
+  EXPECT_EQ(tuner.next(), PersistentTuner::kSliced);
 }
 
-TEST(ResidentTuner, GridSlicesAreNotTriedWhereThereAreNone) {
-  ResidentTuner tuner;
+TEST(PersistentTuner, GridSlicesAreNotTriedWhereThereAreNone) {
+  PersistentTuner tuner;
   tuner.fit(8, false);
   settle(&tuner, tea, 0.1);
   EXPECT_EQ(tuner.next(), 3);
 }
 
-TEST(ResidentTuner, OneThatFitsIsNoChoice) {
-  ResidentTuner tuner;
+TEST(PersistentTuner, OneThatFitsIsNoChoice) {
+  PersistentTuner tuner;
   EXPECT_EQ(tuner.next(), 1);
   tuner.fit(1, false);
   EXPECT_FALSE(tuner.searches());
@@ -90,16 +90,16 @@ TEST(ResidentTuner, OneThatFitsIsNoChoice) {
   EXPECT_EQ(tuner.next(), 1);
 }
 
-TEST(ResidentTuner, WhatItDidNotAskForTeachesNothing) {
-  ResidentTuner tuner = eight();
+TEST(PersistentTuner, WhatItDidNotAskForTeachesNothing) {
+  PersistentTuner tuner = eight();
   tuner.observe(3, 1000);
   tuner.observe(8, 0);
   tuner.observe(8, -5);
   EXPECT_EQ(tuner.next(), 8);
 }
 
-TEST(ResidentTuner, AKernelThatChangesIsSearchedAnew) {
-  ResidentTuner tuner = eight();
+TEST(PersistentTuner, AKernelThatChangesIsSearchedAnew) {
+  PersistentTuner tuner = eight();
   settle(&tuner, tea);
   for (int i = 0; i < 1000 && !tuner.searches(); ++i) tuner.observe(tuner.next(), 10'000'000);
   EXPECT_TRUE(tuner.searches());
@@ -107,8 +107,8 @@ TEST(ResidentTuner, AKernelThatChangesIsSearchedAnew) {
   EXPECT_EQ(tuner.next(), 8);
 }
 
-TEST(ResidentTuner, OneThatStaysAsItIsSeldomRunsWithAll) {
-  ResidentTuner tuner = eight();
+TEST(PersistentTuner, OneThatStaysAsItIsSeldomRunsWithAll) {
+  PersistentTuner tuner = eight();
   settle(&tuner, tea);
   int with_all = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -120,9 +120,9 @@ TEST(ResidentTuner, OneThatStaysAsItIsSeldomRunsWithAll) {
   EXPECT_LE(with_all, 20);
 }
 
-TEST(ResidentTuner, DisturbedLaunchesAreTriedAgain) {
+TEST(PersistentTuner, DisturbedLaunchesAreTriedAgain) {
   for (int disturbed = 0; disturbed < 6; ++disturbed) {
-    ResidentTuner tuner = eight();
+    PersistentTuner tuner = eight();
     int launches = 0;
     // As on an H200, beside others that were not planned yet: twice as long.
     settle(&tuner,
@@ -131,8 +131,8 @@ TEST(ResidentTuner, DisturbedLaunchesAreTriedAgain) {
   }
 }
 
-TEST(ResidentTuner, ADisturbedBeginningIsFoundOut) {
-  ResidentTuner tuner = eight();
+TEST(PersistentTuner, ADisturbedBeginningIsFoundOut) {
+  PersistentTuner tuner = eight();
   int launches = 0;
   settle(&tuner, [&](int resident) { return (launches++ < 2 ? 5 : 1) * 8.0 / resident; });
   for (int i = 0; i < 200 && !tuner.searches(); ++i) tuner.observe(tuner.next(), static_cast<Time>(8e6 / tuner.next()));

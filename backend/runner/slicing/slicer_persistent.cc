@@ -1,4 +1,4 @@
-// Of the slicer: launches as resident blocks that claim blocks of the grid, and stop when others want the engine.
+// Of the slicer: launches as persistent blocks that claim blocks of the grid, and stop when others want the engine.
 #include <algorithm>
 #include <cstring>
 
@@ -25,10 +25,10 @@ constexpr int kForcedStops = 3;
 }  // namespace
 
 // Empty: it may run so.
-std::string Slicer::prepare_resident(Run& run) {
+std::string Slicer::prepare_persistent(Run& run) {
   const KernelClone& clone = *run.clone;
   const auto& block = run.launch.block;
-  if (run.total > ptx::kMaxPersistentBlocks) return "its grid is too large for resident blocks";
+  if (run.total > ptx::kMaxPersistentBlocks) return "its grid is too large for persistent blocks";
   if (clone.whole_warps && block[0] % 32 != 0 && (block[1] != 1 || block[2] != 1)) {
     return "rows of its blocks are not whole warps";
   }
@@ -45,8 +45,8 @@ std::string Slicer::prepare_resident(Run& run) {
     return "its blocks may wait for one another";
   }
   run.most_resident = resident;
-  if (run.shape) run.shape->residents.fit(static_cast<int>(resident), settings_.form == SliceForm::kAuto);
-  run.step = std::min(settings_.force_blocks ? settings_.force_blocks : best_resident(run), run.total);
+  if (run.shape) run.shape->persistent_tuner.fit(static_cast<int>(resident), settings_.variant == VariantChoice::kAuto);
+  run.step = std::min(settings_.force_blocks ? settings_.force_blocks : best_persistent(run), run.total);
   run.control_block = control_blocks_.take(run.caller.context);
   if (!run.control_block) return "there is no memory for its counter";
   *run.control_block->claimed = static_cast<uint32_t>(run.next);
@@ -58,15 +58,15 @@ std::string Slicer::prepare_resident(Run& run) {
   return "";
 }
 
-// A pair's ratio of blocks is kept by resident blocks, not by grid slices.
-bool Slicer::may_turn_resident(const Run& run) const {
-  return settings_.form == SliceForm::kAuto && !run.stuck && !run.kernel->only_grid_slices &&
+// A pair's ratio of blocks is kept by persistent blocks, not by grid slices.
+bool Slicer::may_turn_persistent(const Run& run) const {
+  return settings_.variant == VariantChoice::kAuto && !run.stuck && !run.kernel->only_grid_slices &&
          gate_.answer(kCompute).resident != 0;
 }
 
 // What is left of a launch in grid slices, none of which is in flight. Where that is not possible, or not yet, grid
 // slices go on.
-void Slicer::change_form(Run& run) {
+void Slicer::change_variant(Run& run) {
   run.turns = false;
   Launch launch = run.launch;
   launch.code = run.code;
@@ -74,11 +74,11 @@ void Slicer::change_form(Run& run) {
   if (run.next_clone) take_counts(run);
   const auto sliced = run.clone;
   auto clone = std::exchange(run.next_clone, nullptr);
-  if (!clone) clone = clone_of(run.kernel, run.caller, launch, CloneForm::kResident);
+  if (!clone) clone = clone_of(run.kernel, run.caller, launch, KernelVariant::kPersistent);
   if (!clone) return;
   use_clone(run, clone);
   if (!clone->persistent) return;
-  if (!prepare_resident(run).empty()) {
+  if (!prepare_persistent(run).empty()) {
     turns_to_grid_slices(*run.kernel);
     return use_clone(run, sliced);
   }
@@ -86,14 +86,14 @@ void Slicer::change_form(Run& run) {
   run.track = 0;
 }
 
-// Blocks that stay, where nobody plans for others: fewer on an SM may be as fast (vgpu-sched/slice/resident_tuner.h).
+// Blocks that stay, where nobody plans for others: fewer on an SM may be as fast (vgpu-sched/slice/persistent_tuner.h).
 // What others on the device would hide is not searched for.
-uint64_t Slicer::best_resident(Run& run) const {
+uint64_t Slicer::best_persistent(Run& run) const {
   const bool alone = !settings_.mps || gate_.is_planned(kCompute);
-  const int best = run.shape && alone ? run.shape->residents.next() : slice::ResidentTuner::kSliced;
-  run.way.reset();
-  if (best == slice::ResidentTuner::kSliced) return run.most_resident * sms_;
-  run.way = best;
+  const int best = run.shape && alone ? run.shape->persistent_tuner.next() : slice::PersistentTuner::kSliced;
+  run.tuned_blocks.reset();
+  if (best == slice::PersistentTuner::kSliced) return run.most_resident * sms_;
+  run.tuned_blocks = best;
   return static_cast<uint64_t>(best) * sms_;
 }
 
@@ -102,7 +102,7 @@ CUresult Slicer::allow_claims(Run& run, const StreamRef& stream) {
   return device_.fill(stream, run.control_block->zeros(ControlBlock::kStopAt, sizeof(uint32_t)), nullptr);
 }
 
-CUresult Slicer::issue_resident(Run& run) {
+CUresult Slicer::issue_persistent(Run& run) {
   const uint64_t counter = run.control_block->address;
   const bool first = !std::exchange(run.claiming, true);
   CUresult result = first ? device_.fill(run.stream, run.control_block->zeros(0, ControlBlock::kBytes), nullptr)
@@ -142,7 +142,7 @@ void Slicer::tell_to_stop(Run& run) {
   if (result != CUDA_SUCCESS) log::warn("telling {} to stop: error {}", run.kernel->name, static_cast<int>(result));
 }
 
-// How long resident blocks stay if nobody tells them to go.
+// How long persistent blocks stay if nobody tells them to go.
 std::chrono::nanoseconds Slicer::turn(const Run& run) const {
   if (!settings_.mps || gate_.is_governed()) return std::chrono::nanoseconds::max();
   const LaunchShape* shape = run.shape.get();
@@ -175,7 +175,7 @@ void Slicer::watch_end(Run& run) {
 }
 
 // False: it has ended, or failed.
-bool Slicer::advance_resident(Run& run, bool* any) {
+bool Slicer::advance_persistent(Run& run, bool* any) {
   if (run.flight->launches != 0) {
     watch_end(run);
     if (run.drained) return true;
@@ -195,8 +195,8 @@ bool Slicer::advance_resident(Run& run, bool* any) {
     return true;
   }
   *any = true;
-  take_resident(run);
-  if (const CUresult result = issue_resident(run); result != CUDA_SUCCESS) {
+  take_persistent(run);
+  if (const CUresult result = issue_persistent(run); result != CUDA_SUCCESS) {
     count(usage_page_.slot().errors);
     finish_async(*run.caller.ring, {}, result);
     return false;

@@ -1,11 +1,11 @@
-#include "vgpu-sched/slice/resident_tuner.h"
+#include "vgpu-sched/slice/persistent_tuner.h"
 
 #include <algorithm>
 #include <cstdio>
 
 namespace bandsaw::slice {
 
-void ResidentTuner::fit(int most, bool slices) {
+void PersistentTuner::fit(int most, bool slices) {
   most = std::max(most, 1);
   if (most == most_ && slices == slices_) return;
   most_ = most;
@@ -13,14 +13,14 @@ void ResidentTuner::fit(int most, bool slices) {
   begin();
 }
 
-void ResidentTuner::begin() {
+void PersistentTuner::begin() {
   times_.clear();
   next_ = most_;
   tries_ = 0;
   searches_ = most_ > 1 || slices_;
 }
 
-void ResidentTuner::observe(int resident, Time time) {
+void PersistentTuner::observe(int resident, Time time) {
   if (time <= 0 || resident != next_) return;
   if (searches_) {
     const bool again = times_.empty() || (!is_plausible(resident, time) && tries_ + 1 < kTries);
@@ -36,14 +36,14 @@ void ResidentTuner::observe(int resident, Time time) {
 }
 
 // With fewer blocks it may take as much longer; grid slices of as many as fit about as long.
-bool ResidentTuner::is_plausible(int number, Time time) const {
+bool PersistentTuner::is_plausible(int number, Time time) const {
   const auto& [all, took] = *times_.rbegin();
   const double longer = number == kSliced ? 1 : static_cast<double>(all) / number;
   return static_cast<double>(time) <= kSlack * longer * static_cast<double>(took);
 }
 
 // From all that fit downwards, by a quarter at a time.
-void ResidentTuner::search() {
+void PersistentTuner::search() {
   const auto by_time = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto first = times_.upper_bound(kSliced);  // the others are in the order of their numbers
   const double shortest = static_cast<double>(std::min_element(first, times_.end(), by_time)->second);
@@ -69,18 +69,18 @@ void ResidentTuner::search() {
   launches_ = 0;
 }
 
-Time ResidentTuner::best() const {
+Time PersistentTuner::best() const {
   const auto found = times_.find(chosen_);
   return searches_ || found == times_.end() ? 0 : found->second;
 }
 
-double ResidentTuner::half_speed() const {
+double PersistentTuner::half_speed() const {
   const auto all = times_.find(most_), half = times_.find(most_ / 2);
   if (searches_ || most_ < 2 || all == times_.end() || half == times_.end()) return 0;
   return static_cast<double>(all->second) / static_cast<double>(half->second);
 }
 
-std::string ResidentTuner::found() const {
+std::string PersistentTuner::found() const {
   std::string text;
   for (auto it = times_.rbegin(); it != times_.rend(); ++it) {
     char one[64];
@@ -92,7 +92,7 @@ std::string ResidentTuner::found() const {
 }
 
 // Every so often all that fit are tried once.
-void ResidentTuner::check(Time time) {
+void PersistentTuner::check(Time time) {
   if (launches_++ < kAgain) {
     if (launches_ == kAgain) next_ = most_;
     return;

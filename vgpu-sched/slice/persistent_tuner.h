@@ -20,7 +20,7 @@
 
 namespace bandsaw::slice {
 
-class ResidentTuner {
+class PersistentTuner {
  public:
   // Blocks that fit on an SM, at least 1, and whether grid slices can be had. Other than before: what was learnt is
   // forgotten.
