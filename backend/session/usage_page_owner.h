@@ -36,7 +36,7 @@ class UsagePageOwner {
   ~UsagePageOwner();
 
   int fd() const { return fd_.get(); }
-  // An eventfd that runners write when their gates have news for the arbiter.
+  // An eventfd that runners write when the arbiter is to read their gates.
   int doorbell() const { return doorbell_.get(); }
   // No arbiter is there any more: who waits at a gate may go on.
   void open_gates();

@@ -29,7 +29,7 @@ namespace {
 
 using sched::Time;
 
-// The memory of a session's gates, and what tells of news in it.
+// The memory of a session's gates, and the doorbell that says when to read it.
 class GateMemory {
  public:
   static Result<std::unique_ptr<GateMemory>> receive(int socket);

@@ -100,7 +100,7 @@ void ArbiterCore::give_up_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
   end_lease(vgpu, queue, now);
 }
 
-// Accounts for what was done since the last time, and goes on; an idle one has to ask again.
+// Charges what was done since the last time, and goes on; an idle one has to ask again.
 void ArbiterCore::renew(Vgpu& vgpu, EngineQueue queue, Time now) {
   bool busy = false;
   for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState&) {

@@ -159,21 +159,21 @@ static void test_death(void) {
     struct vgpu_ioc_watched watched = {.region = r};
     CHECK(ioctl(mine.fd, VGPU_IOC_PIN, &r) == 0);
     CHECK(ioctl(mine.fd, VGPU_IOC_PIN_WATCHED, &watched) == 0);
-    pid_t keeper = fork();
-    if (keeper == 0) {
+    pid_t holder = fork();
+    if (holder == 0) {
       sleep(30);
       _exit(0);
     }
-    if (write(ready[1], &keeper, sizeof(keeper)) != sizeof(keeper)) _exit(1);
+    if (write(ready[1], &holder, sizeof(holder)) != sizeof(holder)) _exit(1);
     for (;;) kick(&mine);
   }
-  pid_t keeper = 0;
-  CHECK(read(ready[0], &keeper, sizeof(keeper)) == sizeof(keeper));
+  pid_t holder = 0;
+  CHECK(read(ready[0], &holder, sizeof(holder)) == sizeof(holder));
   CHECK(kick(&c).processes == 2);
   kill(victim, SIGKILL);
   waitpid(victim, NULL, 0);
   wait_for_processes(&c, 1);
-  kill(keeper, SIGKILL);
+  kill(holder, SIGKILL);
   stop(&c);
 }
 
