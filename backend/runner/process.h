@@ -99,7 +99,7 @@ class Process final : public DeviceHost {
   std::atomic<bool> protocol_broken_{false};
   std::mutex rings_mutex_;
   std::map<uint32_t, CommandRingRef> rings_;  // guarded by rings_mutex_
-  std::unique_ptr<Device> device_;     // calls the members above until it is gone
+  std::unique_ptr<Device> device_;            // calls the members above until it is gone
   std::unique_ptr<Slicer> slicer_;
   std::unique_ptr<Objects> objects_;
   std::unique_ptr<Handlers> handlers_;

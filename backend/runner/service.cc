@@ -76,7 +76,7 @@ Status Service::assign(Message& message) {
   if (Status status = process_->usage_page().map(message.fds[kUsagePage], tail.usage_slot); !status.ok()) return status;
   process_->gate().connect(&process_->usage_page().grant_page(), tail.usage_slot, std::move(message.fds[kDoorbell]));
   if (tail.direct) {
-    struct stat info {};
+    struct stat info{};
     UniqueFd& arena = message.fds[kArena];
     if (fstat(arena.get(), &info) != 0) return Status::system("the arena");
     const auto bytes = static_cast<uint64_t>(info.st_size);

@@ -61,7 +61,7 @@ Status enter_sandbox(int keep) {
 }
 
 void catch_faults() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigaction(SIGBUS, &action, nullptr);

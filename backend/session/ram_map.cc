@@ -13,7 +13,7 @@ constexpr size_t kPiecesMax = (kRunnerMessageMax - sizeof(RunnerMessage)) / size
 
 // Bytes beyond the end of the file would be a SIGBUS in the runner.
 Status check_file(const Ram& ram) {
-  struct stat file {};
+  struct stat file{};
   if (::fstat(ram.fd.get(), &file) < 0) return Status::system("RAM {} has no usable descriptor", ram.id);
   uint64_t end = 0;
   if (!S_ISREG(file.st_mode)) return {};  // a device's size is its own affair

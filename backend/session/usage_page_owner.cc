@@ -35,8 +35,7 @@ Usage::Slicing read(const SlicingCounters& from) {
   for (const SlicingRefusal& reason : from.refused) {
     std::string text(reason.text, sizeof reason.text);
     text.resize(std::min(text.find('\0'), text.size()));
-    std::replace_if(
-        text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+    std::replace_if(text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
     if (!text.empty()) slicing.refused[text] += reason.kernels;
   }
   return slicing;
@@ -150,7 +149,7 @@ void UsagePageOwner::open_gates() {
 
 Usage UsagePageOwner::usage(int slot) const {
   const UsageSlot& from = page_->slots[slot];
-  return {from.memory_bytes, from.calls,   from.launches, from.bytes_in, from.bytes_out,   from.bytes_device,
+  return {from.memory_bytes, from.calls,   from.launches, from.bytes_in, from.bytes_out,    from.bytes_device,
           from.compute_ns,   from.copy_ns, from.errors,   from.sticky,   read(from.slicing)};
 }
 

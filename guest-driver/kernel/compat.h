@@ -24,7 +24,7 @@ static inline int vgpu_find_queues(struct virtio_device *vdev, struct virtqueue 
 		[VGPU_QUEUE_CONTROL] = control,
 		[VGPU_QUEUE_EVENT] = event,
 	};
-	static const char * const names[VGPU_QUEUE_COUNT] = {
+	static const char *const names[VGPU_QUEUE_COUNT] = {
 		[VGPU_QUEUE_CONTROL] = "control",
 		[VGPU_QUEUE_EVENT] = "event",
 	};

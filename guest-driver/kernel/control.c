@@ -137,8 +137,8 @@ int vgpu_request_submit(struct vgpu_device *device, struct vgpu_request *request
 			error = -EINTR;
 			break;
 		}
-		wait_event_timeout(device->slots,
-				   READ_ONCE(device->completions) != seen || !vgpu_device_usable(device), HZ / 10);
+		wait_event_timeout(device->slots, READ_ONCE(device->completions) != seen || !vgpu_device_usable(device),
+				   HZ / 10);
 	}
 	kfree(list);
 	return error;

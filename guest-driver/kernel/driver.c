@@ -133,8 +133,7 @@ static int vgpu_probe(struct virtio_device *vdev)
 
 	virtio_cread_le(vdev, struct vgpu_virtio_config, abi_version, &version);
 	if (version != VGPU_ABI_VERSION) {
-		dev_err(&vdev->dev, "the host speaks version %u, this driver version %u\n", version,
-			VGPU_ABI_VERSION);
+		dev_err(&vdev->dev, "the host speaks version %u, this driver version %u\n", version, VGPU_ABI_VERSION);
 		return -EPROTO;
 	}
 	device = device_new(vdev);

@@ -223,7 +223,7 @@ int vgpu_process_wait(struct vgpu_process *process, struct vgpu_ioc_wait *wait)
 		return -ENOTCONN;
 	left = wait_event_interruptible_timeout(process->wait,
 						vgpu_process_usable(process) ||
-						(u64)atomic64_read(&process->events) != seen,
+							(u64)atomic64_read(&process->events) != seen,
 						msecs_to_jiffies(wait->timeout_ms));
 	wait->seen = atomic64_read(&process->events);
 	if (vgpu_process_usable(process))

@@ -105,8 +105,8 @@ static bool is_anonymous_writable(u64 va, u64 end)
 	return is;
 }
 
-static int announce(struct vgpu_process *process, struct vgpu_region *region, u32 id,
-		    const struct vgpu_ioc_region *ioc, bool *maybe_done)
+static int announce(struct vgpu_process *process, struct vgpu_region *region, u32 id, const struct vgpu_ioc_region *ioc,
+		    bool *maybe_done)
 {
 	struct vgpu_request *request;
 	int error;

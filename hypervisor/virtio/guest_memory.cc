@@ -15,7 +15,7 @@ bool whole_pages(uint64_t value) { return value % kGuestPage == 0; }
 
 // A file that ends before the range would turn a read into SIGBUS.
 Status check_file(int fd, uint64_t offset, uint64_t bytes) {
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd, &info) != 0) return Status::system("guest RAM descriptor");
   uint64_t end = 0;
   if (!whole_pages(offset) || __builtin_add_overflow(offset, bytes, &end) || !S_ISREG(info.st_mode) ||

@@ -16,13 +16,13 @@ constexpr int kMaxDepth = 6;
 constexpr double kRounds = 10;  // of a loop
 constexpr double kMost = 1e15;  // calls within calls grow fast
 
-constexpr double Mix::*kCounts[] = {&Mix::float32,      &Mix::float64,       &Mix::half,         &Mix::matrix,
-                                    &Mix::integer,      &Mix::special,       &Mix::move,         &Mix::load_global,
-                                    &Mix::store_global, &Mix::load_shared,   &Mix::store_shared, &Mix::load_local,
-                                    &Mix::store_local,  &Mix::load_constant, &Mix::texture,      &Mix::atomic,
-                                    &Mix::branch,       &Mix::barrier,       &Mix::other};
+constexpr double Mix::* kCounts[] = {&Mix::float32,      &Mix::float64,       &Mix::half,         &Mix::matrix,
+                                     &Mix::integer,      &Mix::special,       &Mix::move,         &Mix::load_global,
+                                     &Mix::store_global, &Mix::load_shared,   &Mix::store_shared, &Mix::load_local,
+                                     &Mix::store_local,  &Mix::load_constant, &Mix::texture,      &Mix::atomic,
+                                     &Mix::branch,       &Mix::barrier,       &Mix::other};
 
-double Mix::*memory_of(const Instruction& i, bool store) {
+double Mix::* memory_of(const Instruction& i, bool store) {
   switch (i.space()) {
     case Space::kShared:
       return store ? &Mix::store_shared : &Mix::load_shared;
@@ -37,7 +37,7 @@ double Mix::*memory_of(const Instruction& i, bool store) {
   }
 }
 
-double Mix::*value_of(const Instruction& i) {
+double Mix::* value_of(const Instruction& i) {
   const std::string& o = i.opcode;
   if (o == "mma" || o == "wmma" || o == "movmatrix") return &Mix::matrix;
   for (std::string_view name : {"sin", "cos", "lg2", "ex2", "tanh", "rsqrt", "rcp", "sqrt"})
@@ -52,7 +52,7 @@ double Mix::*value_of(const Instruction& i) {
                                                       : &Mix::half;
 }
 
-double Mix::*count_of(const Instruction& i, Kind kind) {
+double Mix::* count_of(const Instruction& i, Kind kind) {
   switch (kind) {
     case Kind::kValue:
       return value_of(i);
@@ -107,7 +107,7 @@ class Mixer {
       const Step& step = flow.steps()[s];
       double weight = 1;
       for (int d = 0; d < depth[s]; ++d) weight *= kRounds;
-      double Mix::*count = count_of(*step.instruction, step.kind);
+      double Mix::* count = count_of(*step.instruction, step.kind);
       mix.*count += weight;
       const Access access = access_of(*step.instruction, step.kind);
       if (access.global && apart[s]) mix.scattered += weight;
@@ -125,7 +125,7 @@ class Mixer {
     const auto found = mixes_.find(callee);
     if (found == mixes_.end()) return;
     const Mix& inner = found->second;
-    for (double Mix::*count : kCounts) mix->*count = std::min(kMost, mix->*count + weight * (inner.*count));
+    for (double Mix::* count : kCounts) mix->*count = std::min(kMost, mix->*count + weight * (inner.*count));
     mix->scattered = std::min(kMost, mix->scattered + weight * inner.scattered);
     mix->load_global_bytes = std::min(kMost, mix->load_global_bytes + weight * inner.load_global_bytes);
     mix->store_global_bytes = std::min(kMost, mix->store_global_bytes + weight * inner.store_global_bytes);
@@ -154,7 +154,7 @@ class Mixer {
 }  // namespace
 
 Access access_of(const Instruction& instruction, Kind kind) {
-  double Mix::*const count = count_of(instruction, kind);
+  double Mix::* const count = count_of(instruction, kind);
   if (count == &Mix::atomic) return {true, 0};
   if (count != &Mix::load_global && count != &Mix::store_global) return {};
   return {true, bytes_of(instruction, kind)};
@@ -162,7 +162,7 @@ Access access_of(const Instruction& instruction, Kind kind) {
 
 double Mix::total() const {
   double sum = 0;
-  for (double Mix::*count : kCounts) sum += this->*count;
+  for (double Mix::* count : kCounts) sum += this->*count;
   return sum;
 }
 

@@ -37,9 +37,7 @@ Reservation::~Reservation() {
   if (bytes_ != 0) munmap(reinterpret_cast<void*>(base_), bytes_);
 }
 
-void Reservation::release(uint64_t address, uint64_t length) const {
-  munmap(reinterpret_cast<void*>(address), length);
-}
+void Reservation::release(uint64_t address, uint64_t length) const { munmap(reinterpret_cast<void*>(address), length); }
 
 void Reservation::seal(uint64_t address, uint64_t length) const {
   if (reserve(address, length, MAP_FIXED) == MAP_FAILED) {

@@ -58,7 +58,7 @@ Result<std::unique_ptr<GuestMemory>> GuestMemory::make(const Reservation* window
 }
 
 Status GuestMemory::add_ram(uint32_t id, UniqueFd fd, uint64_t bytes, uint64_t offset) {
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd.get(), &info) != 0) return Status::system("RAM {}", id);
   uint64_t end = 0;
   if (__builtin_add_overflow(offset, bytes, &end) || offset % kPage != 0 || end > static_cast<uint64_t>(info.st_size)) {

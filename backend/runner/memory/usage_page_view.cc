@@ -17,7 +17,7 @@ UsagePageView::~UsagePageView() {
 }
 
 Status UsagePageView::map(const UniqueFd& fd, uint32_t slot) {
-  struct stat info {};
+  struct stat info{};
   if (slot >= kUsageSlots) return Status::error(EINVAL, "usage page slot {} of {}", slot, kUsageSlots);
   if (fstat(fd.get(), &info) != 0) return Status::system("usage page");
   if (static_cast<uint64_t>(info.st_size) < sizeof(UsagePage))

@@ -68,11 +68,11 @@ class RecordLoop {
   const UniqueFd kick_, command_;
   std::atomic<bool> stop_{false}, has_commands_{false};
   std::mutex mutex_;
-  Commands commands_;           // guarded by mutex_
+  Commands commands_;                  // guarded by mutex_
   std::vector<CommandRingRef> rings_;  // the thread's own, as all below
   std::vector<Dropped> dropping_;
   int gate_probes_ = 0;  // at the rings, in vain, while work waits at a gate
-  size_t current_ = 0;  // the ring that had the last record
+  size_t current_ = 0;   // the ring that had the last record
   uint64_t last_seq_ = 0;
   const std::chrono::nanoseconds poll_budget_max_;
   std::chrono::nanoseconds poll_budget_;  // how long to poll before sleeping

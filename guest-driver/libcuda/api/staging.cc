@@ -72,9 +72,10 @@ uint32_t batch_pieces(const vgpu_copy& copy) {
 }
 
 // The record for one piece. `program` is the end that is staged.
-vgpu_copy record_of(const vgpu_copy& whole, const Piece& piece, std::byte* staged, vgpu_copy_end vgpu_copy::*program) {
+vgpu_copy record_of(const vgpu_copy& whole, const Piece& piece, std::byte* staged, vgpu_copy_end vgpu_copy::* program) {
   vgpu_copy copy = whole;
-  vgpu_copy_end vgpu_copy::*const device = program == &vgpu_copy::source ? &vgpu_copy::destination : &vgpu_copy::source;
+  vgpu_copy_end vgpu_copy::* const device =
+      program == &vgpu_copy::source ? &vgpu_copy::destination : &vgpu_copy::source;
   copy.width_bytes = piece.width;
   copy.height = piece.rows;
   copy.depth = 1;
