@@ -36,7 +36,7 @@
 // arbiter that attaches takes the counters as it finds them, grants all that was asked, and clears `no_arbiter` last.
 //
 // Where the arbiter plans whose kernels run beside each other (`planned`), a runner that asks for a time slice for a
-// long kernel describes that kernel first (offer.h), and makes its grid slice as large as was granted.
+// long kernel describes that kernel first (kernel_descriptor.h), and makes its grid slice as large as was granted.
 //
 // Counters wrap around: only their differences and their equality count. Neither side trusts the other. A runner may
 // write anything anywhere on the page: the arbiter bounds what it reads, and nonsense harms this virtual GPU alone.
@@ -47,7 +47,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "backend/control/offer.h"
+#include "backend/control/kernel_descriptor.h"
 
 namespace bandsaw {
 
@@ -86,8 +86,8 @@ struct GrantPage {
   std::array<std::atomic<uint32_t>, kGateSlots> generation;
   std::atomic<uint32_t> slicing_off;  // 1: kernels run in one piece, however long they are; set by the arbiter
   std::array<std::array<Gate, kGateEngines>, kGateSlots> gates;
-  std::atomic<uint32_t> planned;         // 1: long kernels are to be offered; set by the arbiter
-  std::array<Offer, kGateSlots> offers;  // of the compute gates
+  std::atomic<uint32_t> planned;  // 1: long kernels are to be described; set by the arbiter
+  std::array<KernelDescriptorSlot, kGateSlots> kernel_descriptors;  // of the compute gates
 };
 
 // What the session sends to who connects to its gate socket, with two descriptors: the usage page and the doorbell.

@@ -10,7 +10,7 @@ from lab.paths import BUILD
 from lab.shell import Failure
 
 WAYS = {"mix": "static mix alone", "scattered": "and which accesses are scattered", "half": "and half_speed",
-        "bandwidth": "static mix, and bandwidth by it and times", "offered": "as runners offer it, and plans reckon",
+        "bandwidth": "static mix, and bandwidth by it and times", "described": "as runners tell it, and plans reckon",
         "counts": "counts, half_speed, one_speed"}
 GUESS = {"guess": "no model: shares of the blocks"}
 COALESCED = 128    # bytes of a warp's access

@@ -23,7 +23,7 @@ void GateView::connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell) 
   grant_page_ = grant_page;
   slot_ = slot;
   doorbell_ = std::move(doorbell);
-  write_offer(grant_page_->offers[slot_], {});
+  write_descriptor(grant_page_->kernel_descriptors[slot_], {});
 }
 
 void GateView::ring_doorbell() {
@@ -180,22 +180,22 @@ bool GateView::is_planned(unsigned engine) const {
          !grant_page_->gates[slot_][engine].open.load(std::memory_order_relaxed);
 }
 
-void GateView::offer(unsigned engine, const OfferFacts& facts) {
+void GateView::describe(unsigned engine, const KernelDescriptor& descriptor) {
   if (!grant_page_) return;
-  put_offer(engine, facts, engine_states_[engine].asking ? 0 : 1);
-  if (facts.call == 0 && is_planned(engine)) ring_doorbell();
+  put_descriptor(engine, descriptor, engine_states_[engine].asking ? 0 : 1);
+  if (descriptor.call == 0 && is_planned(engine)) ring_doorbell();
 }
 
-void GateView::report(unsigned engine, const OfferFacts& facts) {
+void GateView::report(unsigned engine, const KernelDescriptor& descriptor) {
   if (!grant_page_ || engine_states_[engine].asking) return;
-  put_offer(engine, facts, 0);
+  put_descriptor(engine, descriptor, 0);
   ring_doorbell();
 }
 
 // Describes the kernel of the ask number `asked + after`.
-void GateView::put_offer(unsigned engine, OfferFacts facts, uint32_t after) {
-  facts.asked = grant_page_->gates[slot_][engine].asked.load(std::memory_order_relaxed) + after;
-  write_offer(grant_page_->offers[slot_], facts);
+void GateView::put_descriptor(unsigned engine, KernelDescriptor descriptor, uint32_t after) {
+  descriptor.asked = grant_page_->gates[slot_][engine].asked.load(std::memory_order_relaxed) + after;
+  write_descriptor(grant_page_->kernel_descriptors[slot_], descriptor);
 }
 
 GateAnswer GateView::answer(unsigned engine) const {

@@ -61,12 +61,12 @@ class GateView {
   bool was_granted(unsigned engine) const { return engine_states_[engine].granted; }
   // Kernels are not to be cut, for now.
   bool is_slicing_off() const { return grant_page_ && grant_page_->slicing_off.load(std::memory_order_relaxed) != 0; }
-  // Who asks for a time slice for a long kernel is to offer it first.
+  // Who asks for a time slice for a long kernel is to describe it first.
   bool is_planned(unsigned engine) const;
   // What the next ask will be for; none is withdrawn.
-  void offer(unsigned engine, const OfferFacts& facts);
-  // How far what is on the engine has come. Passed over while an ask's offer stands there.
-  void report(unsigned engine, const OfferFacts& facts);
+  void describe(unsigned engine, const KernelDescriptor& descriptor);
+  // How far what is on the engine has come. Passed over while an ask's descriptor stands there.
+  void report(unsigned engine, const KernelDescriptor& descriptor);
   // To what enter_alone let in last.
   GateAnswer answer(unsigned engine) const;
   uint32_t planned_resident(unsigned engine) const;
@@ -118,7 +118,7 @@ class GateView {
   uint64_t limit(const EngineState& state) const;
   uint32_t grid_slices_at_once(const EngineState& state) const;
   void ring_doorbell();
-  void put_offer(unsigned engine, OfferFacts facts, uint32_t after);
+  void put_descriptor(unsigned engine, KernelDescriptor descriptor, uint32_t after);
 
   GrantPage* grant_page_ = nullptr;
   uint32_t slot_ = 0;

@@ -101,7 +101,7 @@ Result<std::shared_ptr<const KernelClone>> KernelCloner::make(const CloneRequest
   }
   // What was rewritten last is what was read last.
   clone->dependency = ptx::inter_block_dependency_of(*last_program_, request.kernel);
-  clone->offer = OfferCode::of(device_, sliced.text, clone->function, *last_program_, request.kernel);
+  clone->traits = CodeTraits::of(device_, sliced.text, clone->function, *last_program_, request.kernel);
   return std::shared_ptr<const KernelClone>(std::move(clone));
 }
 

@@ -10,7 +10,7 @@
 
 #include "backend/device/device.h"
 #include "backend/runner/slicing/kept_ptx.h"
-#include "backend/runner/slicing/offer.h"
+#include "backend/runner/slicing/kernel_descriptor.h"
 #include "vgpu-sched/ptx/analysis.h"
 
 namespace bandsaw::runner {
@@ -38,7 +38,7 @@ struct KernelClone {
   bool whole_warps = false;
   bool persistent = false;
   ptx::InterBlockDependency dependency = ptx::InterBlockDependency::kAny;
-  OfferCode offer;
+  CodeTraits traits;
   size_t original_bytes = 0;          // of the original's parameters, which come first
   std::vector<std::byte> parameters;  // the variables' addresses in their places, the rest 0
 };

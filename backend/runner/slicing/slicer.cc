@@ -346,7 +346,7 @@ bool Slicer::advance(bool failed) {
     if (run->control_block && !advance_persistent(*run, &any)) run->next = run->total;
     while (!run->control_block && !run->turns && run->next < run->total &&
            run->flight->launches < run->most_in_flight) {
-      offer(*run);
+      describe(*run);
       if (!gate_.enter_alone(kCompute)) {
         at_gate_ = true;
         run->held_up |= gate_.kept_out();

@@ -121,8 +121,8 @@ class Slicer {
   static bool is_watched(const Run& run);
   void watch_end(Run& run);
   bool advance_persistent(Run& run, bool* any);
-  OfferFacts facts_of(const Run& run) const;
-  void offer(Run& run);
+  KernelDescriptor descriptor_of(const Run& run) const;
+  void describe(Run& run);
   void report(const Run& run, uint64_t claimed);
   void withdraw(const Run& run);
   uint64_t granted_blocks(Run& run) const;
@@ -156,7 +156,7 @@ class Slicer {
   GridSliceTracksPool tracks_;
   std::list<Run> runs_;
   bool at_gate_ = false;
-  uint64_t calls_ = 0;    // that were offered
+  uint64_t calls_ = 0;    // that were described
   WorkerPool worker_{1};  // finishes before the rest goes
 };
 

@@ -189,7 +189,7 @@ bool Slicer::advance_persistent(Run& run, bool* any) {
   // for ever as it could by itself.
   run.next = std::min<uint64_t>(*run.control_block->claimed, run.total);
   if (run.flight->failed || run.next == run.total) return false;
-  offer(run);
+  describe(run);
   if (!gate_.enter_alone(kCompute)) {
     at_gate_ = true;
     return true;

@@ -40,7 +40,7 @@ struct Slicer::Run {
   std::array<uint32_t, 3> grid{};  // as launched
   uint64_t next = 0, total = 0, step = 1;
   uint64_t size = 0;                // of a grid slice, as it was chosen for its shape
-  uint64_t call = 0;                // of its offers; 0: there is none yet
+  uint64_t call = 0;                // of its descriptors; 0: there is none yet
   bool held_up = false;             // by the gate, or by itself: its time says nothing
   std::optional<int> tuned_blocks;  // as PersistentTuner::next() said; none: it was not asked, or is not followed
   bool paired = false;              // others were planned beside it

@@ -65,7 +65,7 @@ json Api::plan_state(const PlanState& plan) const {
                 {"resized", plan.resizes},
                 {"observed", plan.observed},
                 {"room_requests", plan.room_requests},
-                {"refused_offers", plan.refused},
+                {"refused_descriptors", plan.refused},
                 {"unplanned", plan.unplanned},
                 {"shapes", plan.shapes},
                 {"measured_shapes", plan.measured_shapes},

@@ -191,7 +191,7 @@ class ArbiterCore {
   bool admit(const sched::Request& request, Time now);
   void withdraw(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void leave_plan(const Vgpu& vgpu, uint32_t slot, Time now);
-  void snapshot_offer(const Vgpu& vgpu, uint32_t slot, Time now);
+  void snapshot_descriptor(const Vgpu& vgpu, uint32_t slot, Time now);
   void tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now);
   void note_concurrency(Time now);
   void take_answer(const CoPlanner::Grant& grant, Time now);

@@ -52,7 +52,7 @@ void ArbiterCore::read_slot(Vgpu& vgpu, uint32_t slot, Time now) {
     for (unsigned queue = 0; queue < engine_queues(); ++queue) settle_closing(vgpu, queue, now);
   }
   for (unsigned engine = 0; engine < kGateEngines; ++engine) read_gate(vgpu, slot, engine, now);
-  snapshot_offer(vgpu, slot, now);
+  snapshot_descriptor(vgpu, slot, now);
 }
 
 // How many time slices of the gate have begun and not ended; 0 if its counters are nonsense.

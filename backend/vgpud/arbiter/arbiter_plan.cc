@@ -48,10 +48,10 @@ bool ArbiterCore::admit(const sched::Request& request, Time now) {
   const Place place = found->second;
   Vgpu& vgpu = *place.vgpu;
   EngineState& state = vgpu.slots[place.slot][kCompute];
-  OfferFacts facts;
-  if (!vgpu.mps || !read_offer(vgpu.grant_page->offers[place.slot], &facts)) return false;
-  if (facts.call == 0 || facts.asked != state.asked) return false;  // of short work
-  if (!planner_->ask(place_of(vgpu.id, place.slot), vgpu.id, facts, now)) return false;
+  KernelDescriptor descriptor;
+  if (!vgpu.mps || !read_descriptor(vgpu.grant_page->kernel_descriptors[place.slot], &descriptor)) return false;
+  if (descriptor.call == 0 || descriptor.asked != state.asked) return false;  // of short work
+  if (!planner_->ask(place_of(vgpu.id, place.slot), vgpu.id, descriptor, now)) return false;
   waiting_.erase(found);
   state.admitted = true;
   return true;
@@ -73,10 +73,10 @@ void ArbiterCore::leave_plan(const Vgpu& vgpu, uint32_t slot, Time now) {
   if (planner_) planner_->gone(place_of(vgpu.id, slot), now);
 }
 
-void ArbiterCore::snapshot_offer(const Vgpu& vgpu, uint32_t slot, Time now) {
-  OfferFacts facts;
-  if (planner_ && read_offer(vgpu.grant_page->offers[slot], &facts))
-    planner_->snapshot(place_of(vgpu.id, slot), facts, now);
+void ArbiterCore::snapshot_descriptor(const Vgpu& vgpu, uint32_t slot, Time now) {
+  KernelDescriptor descriptor;
+  if (planner_ && read_descriptor(vgpu.grant_page->kernel_descriptors[slot], &descriptor))
+    planner_->snapshot(place_of(vgpu.id, slot), descriptor, now);
 }
 
 void ArbiterCore::tell_plan(const Vgpu& vgpu, uint32_t slot, const Granted& slice, uint64_t busy_ns, Time now) {

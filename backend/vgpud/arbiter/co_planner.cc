@@ -58,14 +58,14 @@ void CoPlanner::forget(Kernel* kernel) {
 }
 
 bool CoPlanner::arrive(Place place, Kernel* kernel, Time now) {
-  Shape& shape = shape_of(kernel->shape, kernel->facts);
+  Shape& shape = shape_of(kernel->shape, kernel->descriptor);
   const slice::KernelId id = next_kernel_++;
   const slice::Call call{.id = id,
                          .stream = place,
                          .shape = shape.id,
-                         .blocks = kernel->facts.left,
-                         .minimum = std::min(kernel->facts.minimum, kernel->facts.left),
-                         .alone = kernel->facts.alone != 0};
+                         .blocks = kernel->descriptor.left,
+                         .minimum = std::min(kernel->descriptor.minimum, kernel->descriptor.left),
+                         .alone = kernel->descriptor.alone != 0};
   if (scheduler_.arrival(call, now) != slice::Error::kNone) return false;
   ++shape.users;
   kernel->id = id;
@@ -91,21 +91,21 @@ bool CoPlanner::has_room(Owner owner) const {
   return static_cast<size_t>(count) < kKernelsMost;
 }
 
-bool CoPlanner::ask(Place place, Owner owner, const OfferFacts& facts, Time now) {
-  if (!is_sound(facts)) {
+bool CoPlanner::ask(Place place, Owner owner, const KernelDescriptor& descriptor, Time now) {
+  if (!is_sound(descriptor)) {
     ++counts_.refused;
     gone(place, now);
     return false;
   }
   Kernel& kernel = kernels_[place];
-  const bool other = kernel.facts.call != facts.call || kernel.shape != Key(owner, facts.shape);
-  const bool recut = !kernel.stays && !kernel.is_persistent() && facts.left != left_of(kernel);
+  const bool other = kernel.descriptor.call != descriptor.call || kernel.shape != Key(owner, descriptor.shape);
+  const bool recut = !kernel.stays && !kernel.is_persistent() && descriptor.left != left_of(kernel);
   if (kernel.id != 0 && (other || recut)) leave(&kernel, now);
-  kernel.shape = {owner, facts.shape};
-  kernel.facts = facts;
+  kernel.shape = {owner, descriptor.shape};
+  kernel.descriptor = descriptor;
   if (kernel.id == 0 && (!has_room(owner) || !arrive(place, &kernel, now))) return false;
   if (kernel.stays || kernel.is_persistent()) {
-    (void)scheduler_.progress(kernel.id, kernel.done(facts.left));
+    (void)scheduler_.progress(kernel.id, kernel.done(descriptor.left));
   }
   kernel.asks = true;
   return true;
@@ -118,20 +118,22 @@ void CoPlanner::hold_back(Place place, Time now) {
   if (found->second.flying.empty()) leave(&found->second, now);
 }
 
-void CoPlanner::snapshot(Place place, const OfferFacts& facts, Time now) {
+void CoPlanner::snapshot(Place place, const KernelDescriptor& descriptor, Time now) {
   const auto found = kernels_.find(place);
   if (found == kernels_.end() || found->second.id == 0) return;
   Kernel& kernel = found->second;
-  if (facts.call == kernel.facts.call) return see(kernel, facts);
+  if (descriptor.call == kernel.descriptor.call) return see(kernel, descriptor);
   if (kernel.quiet()) return leave(&kernel, now);
   // Its persistent blocks have claimed the last of the grid's: the next kernel's take the room of those that end.
-  if (facts.call == 0 && kernel.is_persistent() && !kernel.asks) scheduler_.issued_all(kernel.id);
+  if (descriptor.call == 0 && kernel.is_persistent() && !kernel.asks) scheduler_.issued_all(kernel.id);
 }
 
 // How far persistent blocks are, which the runner tells of those of a pair.
-void CoPlanner::see(const Kernel& kernel, const OfferFacts& facts) {
-  if (!kernel.is_persistent() || kernel.flying.empty() || facts.seen_ns <= 0 || facts.resident != kernel.told) return;
-  (void)scheduler_.claimed(kernel.id, kernel.done(facts.left), static_cast<int>(facts.resident), facts.seen_ns);
+void CoPlanner::see(const Kernel& kernel, const KernelDescriptor& descriptor) {
+  if (!kernel.is_persistent() || kernel.flying.empty() || descriptor.seen_ns <= 0 || descriptor.resident != kernel.told)
+    return;
+  (void)scheduler_.claimed(kernel.id, kernel.done(descriptor.left), static_cast<int>(descriptor.resident),
+                           descriptor.seen_ns);
 }
 
 void CoPlanner::grid_slice_done(Place place, uint64_t number, Time busy, bool alone, Time now) {
@@ -150,7 +152,7 @@ void CoPlanner::grid_slice_done(Place place, uint64_t number, Time busy, bool al
   bool over = false;
   if (!kernel.stays) (void)scheduler_.grid_slice_done(kernel.id, range.first, now, &over);
   // Of persistent blocks only their runner knows when all is done.
-  const bool drained = kernel.stays && kernel.flying.empty() && kernel.facts.left == 0;
+  const bool drained = kernel.stays && kernel.flying.empty() && kernel.descriptor.left == 0;
   if (drained) (void)scheduler_.grid_slice_done(kernel.id, kernel.whole.first, now, &over);
   if (over) forget(&kernel);
 }
@@ -209,9 +211,9 @@ void CoPlanner::keep_room(Time now) {
 // for it, unless these are all that fit.
 uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
   const auto planned = static_cast<uint32_t>(kernel.resident);
-  const uint32_t all = planned == 0 ? kernel.facts.most_resident : planned;
+  const uint32_t all = planned == 0 ? kernel.descriptor.most_resident : planned;
   if (!leaves_room_ || all < 2) return planned;
-  if (planned == 0) return kernel.facts.best != 0 && kernel.facts.best < all ? 0 : all - 1;
+  if (planned == 0) return kernel.descriptor.best != 0 && kernel.descriptor.best < all ? 0 : all - 1;
   const auto most = std::max_element(kernels_.begin(), kernels_.end(), [](const auto& one, const auto& other) {
     return one.second.resident < other.second.resident;
   });
@@ -225,7 +227,7 @@ CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
   slice::Range range = kernel->whole;
   if (kernel->stays) {
     const uint64_t row = static_cast<uint64_t>(kernel->resident) * static_cast<uint64_t>(options_.gpu.sms);
-    const uint64_t blocks = std::min(std::max(row, kernel->facts.minimum), kernel->facts.left);
+    const uint64_t blocks = std::min(std::max(row, kernel->descriptor.minimum), kernel->descriptor.left);
     range.blocks = kernel->is_persistent() ? 0 : blocks;
   } else {
     range = kernel->due.front();
@@ -233,7 +235,7 @@ CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
   }
   grant.blocks = range.blocks;
   kernel->told = grant.resident;
-  kernel->facts.left -= std::min(kernel->facts.left, range.blocks);
+  kernel->descriptor.left -= std::min(kernel->descriptor.left, range.blocks);
   kernel->flying.push_back({grant.number, range});
   kernel->asks = false;
   ++counts_.grants;

@@ -1,13 +1,13 @@
-// Between the gates and vgpu-sched/slice: which of the MPS virtual GPUs' kernels that runners offer
-// (backend/control/offer.h) gets its next grid slice now, and of how many blocks.
+// Between the gates and vgpu-sched/slice: which of the MPS virtual GPUs' kernels that runners describe
+// (backend/control/kernel_descriptor.h) gets its next grid slice now, and of how many blocks.
 //
 // Driven by the arbiter, in its time. A kernel takes part while its asks are let through by its engine queue, is left
 // out while they are not, and is forgotten when it neither runs nor asks. What the co-scheduler issues for a kernel
 // that does not ask yet is granted with its next ask. Nobody waits for a plan that plans nothing: while the engine
 // would stand idle, who asks is granted.
 //
-// What offers say is bounded here, and used for planning only. Bounded: kKernelsMost kernels and kShapesMost shapes for
-// each owner. Pure: no clock, threads, system calls; calls from one thread at a time.
+// What descriptors say is bounded here, and used for planning only. Bounded: kKernelsMost kernels and kShapesMost
+// shapes for each owner. Pure: no clock, threads, system calls; calls from one thread at a time.
 // Source: Kernelet, section 3; the plans are those of vgpu-sched/slice.
 #pragma once
 
@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "backend/control/gate_link.h"
-#include "backend/control/offer.h"
+#include "backend/control/kernel_descriptor.h"
 #include "backend/control/sharing.h"
 #include "vgpu-sched/slice/coscheduler.h"
 #include "vgpu-sched/slice/known_pairs.h"
@@ -30,7 +30,7 @@
 
 namespace bandsaw {
 
-// Speeds of two kernels beside each other, relative to each alone, by the names that they are offered with.
+// Speeds of two kernels beside each other, relative to each alone, by the names in their descriptors.
 struct PairProfit {
   std::string a, b;
   int resident_a = 0, resident_b = 0;
@@ -45,13 +45,13 @@ struct PlanOptions {
 
 // For people; sums since the mode was chosen.
 struct PlanState {
-  bool planned = false;                      // by a planner that looks at offers
+  bool planned = false;                      // by a planner that looks at descriptors
   uint64_t plans = 0, pairs = 0, alone = 0;  // of these: of two or more kernels, of one
   uint64_t grants = 0;                       // grid slices that were planned
   uint64_t resizes = 0;                      // of persistent blocks
   uint64_t observed = 0;                     // speeds of pairs, measured while they ran
   uint64_t room_requests = 0;                // short work found no room, and others were to make some
-  uint64_t refused = 0;                      // offers that made no sense
+  uint64_t refused = 0;                      // descriptors that made no sense
   uint64_t unplanned = 0;                    // granted because the plan would have left the engine idle
   uint64_t shapes = 0, measured_shapes = 0, profits = 0;
   struct Part {
@@ -79,18 +79,18 @@ class CoPlanner {
     uint32_t resident = 0;
   };
 
-  // Null: the mode needs no offers.
+  // Null: the mode needs no descriptors.
   static std::unique_ptr<CoPlanner> make(PlanningMode mode, const PlanOptions& options);
   static bool plans(PlanningMode mode);
 
-  // The gate asks for a time slice for what it offers, and its engine queue lets it. False: the offer is none to plan
-  // with.
-  bool ask(Place place, Owner owner, const OfferFacts& facts, Time now);
+  // The gate asks for a time slice for the kernel that it describes, and its engine queue lets it. False: the
+  // descriptor is none to plan with.
+  bool ask(Place place, Owner owner, const KernelDescriptor& descriptor, Time now);
   // The gate asks, and its engine queue does not let it.
   void hold_back(Place place, Time now);
-  // The call that the gate offers now, whether it asks or not, and how far it is; none: nothing more will be asked for
-  // the last one.
-  void snapshot(Place place, const OfferFacts& facts, Time now);
+  // The call that the gate describes now, whether it asks or not, and how far it is; none: nothing more will be asked
+  // for the last one.
+  void snapshot(Place place, const KernelDescriptor& descriptor, Time now);
   // A granted grid slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran
   // meanwhile.
   void grid_slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
@@ -98,7 +98,7 @@ class CoPlanner {
   // blocks leave it that of one of theirs on each SM from then on, for as long as it comes.
   void leave_room(Time now);
   void keep_room(Time now);
-  // The gate offers nothing any more; what it has in flight is forgotten.
+  // The gate describes nothing any more; what it has in flight is forgotten.
   void gone(Place place, Time now);
   void forget_owner(Owner owner);
   // Forgets all kernels; what was measured stays.
@@ -114,11 +114,12 @@ class CoPlanner {
  private:
   using Key = std::pair<Owner, uint64_t>;
   struct Shape {
-    Shape(const OfferFacts& facts, std::string its_name) : offered(facts), name(std::move(its_name)) {}
+    Shape(const KernelDescriptor& descriptor, std::string its_name)
+        : described(descriptor), name(std::move(its_name)) {}
 
     slice::ShapeId id = slice::kNoShape;
     slice::Profiler profiler{{}};
-    OfferFacts offered;  // the last
+    KernelDescriptor described;  // the last
     std::string name;
     uint32_t samples = 0;
     uint32_t users = 0;
@@ -131,7 +132,7 @@ class CoPlanner {
   struct Kernel {
     slice::KernelId id = 0;  // 0: it takes no part
     Key shape{};
-    OfferFacts facts;
+    KernelDescriptor descriptor;
     bool asks = false;
     bool stays = false;  // issued as a whole: not its grid slices are planned, but its blocks on an SM
     int resident = 0;
@@ -142,15 +143,15 @@ class CoPlanner {
     std::deque<Flying> flying;
     Time quiet_since = 0;  // asks nothing and has nothing in flight
 
-    bool is_persistent() const { return facts.variant == static_cast<uint32_t>(KernelVariant::kPersistent); }
+    bool is_persistent() const { return descriptor.variant == static_cast<uint32_t>(KernelVariant::kPersistent); }
     uint64_t done(uint64_t its_left) const { return blocks - std::min(its_left, blocks); }
     bool quiet() const { return id != 0 && !asks && flying.empty(); }
   };
 
   CoPlanner(PlanningMode mode, const PlanOptions& options);
-  static bool is_sound(const OfferFacts& facts);
+  static bool is_sound(const KernelDescriptor& descriptor);
   slice::KernelProfile profile_of(const Shape& shape) const;
-  Shape& shape_of(const Key& key, const OfferFacts& facts);
+  Shape& shape_of(const Key& key, const KernelDescriptor& descriptor);
   void make_room(Owner owner);
   void drop_shape(std::map<Key, Shape>::iterator shape);
   void learn(Shape* shape);
@@ -159,7 +160,7 @@ class CoPlanner {
 
   bool arrive(Place place, Kernel* kernel, Time now);
   void leave(Kernel* kernel, Time now);
-  void see(const Kernel& kernel, const OfferFacts& facts);
+  void see(const Kernel& kernel, const KernelDescriptor& descriptor);
   void forget(Kernel* kernel);
   uint64_t left_of(const Kernel& kernel) const;
   void issue(Time now);

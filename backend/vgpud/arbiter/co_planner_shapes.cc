@@ -1,4 +1,4 @@
-// What the co-planner knows of kernels: as offered, then as measured.
+// What the co-planner knows of kernels: as described, then as measured.
 
 #include <algorithm>
 #include <cctype>
@@ -18,67 +18,67 @@ constexpr uint32_t kMostThreads = 1024, kMostRegisters = 255, kMostShared = 1 <<
 constexpr uint32_t kLearnEvery = 32;
 
 // Of what is fitted to the model, but for times.
-bool says_other(const OfferFacts& one, const OfferFacts& other) {
-  const auto inputs = [](const OfferFacts& facts) {
-    return std::tie(facts.memory, facts.uncoalesced, facts.half_speed, facts.instructions, facts.bytes);
+bool says_other(const KernelDescriptor& one, const KernelDescriptor& other) {
+  const auto inputs = [](const KernelDescriptor& descriptor) {
+    return std::tie(descriptor.memory, descriptor.half_speed, descriptor.instructions, descriptor.bytes);
   };
   return inputs(one) != inputs(other);
 }
 
-double part(uint32_t value) { return static_cast<double>(value) / kOfferParts; }
+double part(uint32_t value) { return static_cast<double>(value) / kDescriptorParts; }
 
 // For people: what is no printable text is none.
-std::string name_of(const OfferFacts& facts) {
-  const char* const end = std::find(std::begin(facts.kernel), std::end(facts.kernel), '\0');
-  std::string name(std::begin(facts.kernel), end);
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
+std::string name_of(const KernelDescriptor& descriptor) {
+  const char* const end = std::find(std::begin(descriptor.kernel), std::end(descriptor.kernel), '\0');
+  std::string name(std::begin(descriptor.kernel), end);
+  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
   return name;
 }
 
 }  // namespace
 
-bool CoPlanner::is_sound(const OfferFacts& facts) {
-  return facts.call != 0 && facts.variant <= static_cast<uint32_t>(KernelVariant::kPersistent) && facts.blocks > 0 &&
-         facts.blocks <= kMostBlocks && facts.left > 0 && facts.left <= facts.blocks && facts.minimum <= facts.blocks &&
-         facts.block_ps <= kLongestBlockPs && facts.threads > 0 && facts.threads <= kMostThreads &&
-         facts.registers <= kMostRegisters && facts.shared_bytes <= kMostShared &&
-         facts.most_resident <= kMostResident && facts.memory <= kOfferParts && facts.uncoalesced <= kOfferParts &&
-         facts.half_speed <= kOfferParts && facts.best <= kMostResident && facts.instructions <= kMostCounted &&
-         facts.bytes <= kMostCounted;
+bool CoPlanner::is_sound(const KernelDescriptor& descriptor) {
+  return descriptor.call != 0 && descriptor.variant <= static_cast<uint32_t>(KernelVariant::kPersistent) &&
+         descriptor.blocks > 0 && descriptor.blocks <= kMostBlocks && descriptor.left > 0 &&
+         descriptor.left <= descriptor.blocks && descriptor.minimum <= descriptor.blocks &&
+         descriptor.block_ps <= kLongestBlockPs && descriptor.threads > 0 && descriptor.threads <= kMostThreads &&
+         descriptor.registers <= kMostRegisters && descriptor.shared_bytes <= kMostShared &&
+         descriptor.most_resident <= kMostResident && descriptor.memory <= kDescriptorParts &&
+         descriptor.half_speed <= kDescriptorParts && descriptor.best <= kMostResident &&
+         descriptor.instructions <= kMostCounted && descriptor.bytes <= kMostCounted;
 }
 
 // Of a block's time the runner's word counts while there is no measurement. What fits no SM of the model, though it
 // runs, is known by its threads alone.
 slice::KernelProfile CoPlanner::profile_of(const Shape& shape) const {
-  const OfferFacts& facts = shape.offered;
+  const KernelDescriptor& descriptor = shape.described;
   slice::KernelProfile profile;
-  profile.needs = {static_cast<int>(facts.threads), static_cast<int>(facts.registers),
-                   static_cast<int>(facts.shared_bytes)};
-  if (slice::resident_blocks(options_.gpu, profile.needs) == 0) profile.needs = {static_cast<int>(facts.threads), 0, 0};
-  profile.block_ns = static_cast<double>(facts.block_ps) / 1000;
+  profile.needs = {static_cast<int>(descriptor.threads), static_cast<int>(descriptor.registers),
+                   static_cast<int>(descriptor.shared_bytes)};
+  if (slice::resident_blocks(options_.gpu, profile.needs) == 0)
+    profile.needs = {static_cast<int>(descriptor.threads), 0, 0};
+  profile.block_ns = static_cast<double>(descriptor.block_ps) / 1000;
   if (shape.profiler.ready()) profile.block_ns = shape.profiler.profile().block_ns;
-  profile.memory = part(facts.memory);
-  profile.uncoalesced = part(facts.uncoalesced);
-  profile.half_speed = part(facts.half_speed);
-  profile.instructions = static_cast<double>(facts.instructions);
-  if (profile.block_ns > 0) profile.bytes_per_ns = static_cast<double>(facts.bytes) / profile.block_ns;
-  profile.most_resident = static_cast<int>(facts.most_resident);
+  profile.memory = part(descriptor.memory);
+  profile.half_speed = part(descriptor.half_speed);
+  profile.instructions = static_cast<double>(descriptor.instructions);
+  if (profile.block_ns > 0) profile.bytes_per_ns = static_cast<double>(descriptor.bytes) / profile.block_ns;
+  profile.most_resident = static_cast<int>(descriptor.most_resident);
   return profile;
 }
 
-CoPlanner::Shape& CoPlanner::shape_of(const Key& key, const OfferFacts& facts) {
+CoPlanner::Shape& CoPlanner::shape_of(const Key& key, const KernelDescriptor& descriptor) {
   auto found = shapes_.find(key);
   if (found == shapes_.end()) {
     make_room(key.first);
-    found = shapes_.emplace(key, Shape(facts, name_of(facts))).first;
+    found = shapes_.emplace(key, Shape(descriptor, name_of(descriptor))).first;
     learn(&found->second);
   }
   Shape& shape = found->second;
   shape.used = ++uses_;
-  const OfferFacts before = std::exchange(shape.offered, facts);
-  const bool other_time = !shape.profiler.ready() && before.block_ps != facts.block_ps;
-  if (other_time || says_other(before, facts)) learn(&shape);
+  const KernelDescriptor before = std::exchange(shape.described, descriptor);
+  const bool other_time = !shape.profiler.ready() && before.block_ps != descriptor.block_ps;
+  if (other_time || says_other(before, descriptor)) learn(&shape);
   return shape;
 }
 
@@ -144,7 +144,7 @@ void CoPlanner::measure(Kernel* kernel, uint64_t blocks, Time busy, Time now) {
   if (found == shapes_.end() || blocks == 0 || busy <= 0) return;
   Shape& shape = found->second;
   const slice::Fit* fit = model_.fit(shape.id);
-  const uint64_t resident = fit ? static_cast<uint64_t>(fit->resident) : kernel->facts.most_resident;
+  const uint64_t resident = fit ? static_cast<uint64_t>(fit->resident) : kernel->descriptor.most_resident;
   if (blocks < resident * static_cast<uint64_t>(options_.gpu.sms)) return;
   shape.profiler.full(blocks, busy);
   const uint32_t sample = shape.samples++;

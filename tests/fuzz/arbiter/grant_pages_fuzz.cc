@@ -1,6 +1,6 @@
-// Grant pages as runners that have been taken over would write them: any counters, any offers, at any time, under any
-// policy and mode. What must hold: the arbiter comes to rest after each call, and one whose grant page is honest gets
-// the engine whenever it asks, and is charged for no more than it had.
+// Grant pages as runners that have been taken over would write them: any counters, any descriptors, at any time, under
+// any policy and mode. What must hold: the arbiter comes to rest after each call, and one whose grant page is honest
+// gets the engine whenever it asks, and is charged for no more than it had.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include "backend/vgpud/arbiter/arbiter_core.h"
 #include "memory/base/log.h"
 #include "tests/fuzz/input.h"
-#include "tests/unit/vgpud/offers.h"
+#include "tests/unit/vgpud/descriptors.h"
 
 namespace {
 
@@ -29,19 +29,19 @@ void check(bool holds, int line = __builtin_LINE()) {
 }
 
 // Sound, but for what is changed of it.
-OfferFacts offer(Input& input) {
+KernelDescriptor any_descriptor(Input& input) {
   const uint8_t call = input.byte(), shape = input.byte();
-  OfferFacts facts = plain_offer(1 + call % 4, shape);
-  facts.memory = input.number<uint16_t>();
-  facts.variant = input.byte() % 2;
-  uint32_t words[sizeof facts / sizeof(uint32_t)];
-  std::memcpy(words, &facts, sizeof facts);
+  KernelDescriptor descriptor = plain_descriptor(1 + call % 4, shape);
+  descriptor.memory = input.number<uint16_t>();
+  descriptor.variant = input.byte() % 2;
+  uint32_t words[sizeof descriptor / sizeof(uint32_t)];
+  std::memcpy(words, &descriptor, sizeof descriptor);
   for (int changes = input.byte() % 8; changes > 0; --changes) {
     const size_t which = input.byte() % std::size(words);
     words[which] = input.byte() % 2 ? input.number<uint32_t>() : input.byte();
   }
-  std::memcpy(static_cast<void*>(&facts), words, sizeof facts);
-  return facts;
+  std::memcpy(static_cast<void*>(&descriptor), words, sizeof descriptor);
+  return descriptor;
 }
 
 class Play {
@@ -77,17 +77,17 @@ class Play {
         ++grant_page.generation[slot];
         break;
       case 6:
-        grant_page.offers[slot].version = input_.number<uint32_t>();
+        grant_page.kernel_descriptors[slot].version = input_.number<uint32_t>();
         break;
       case 7: {
-        OfferFacts facts = offer(input_);
-        write_offer(grant_page.offers[slot], facts);
+        KernelDescriptor descriptor = any_descriptor(input_);
+        write_descriptor(grant_page.kernel_descriptors[slot], descriptor);
         break;
       }
       case 8: {
-        OfferFacts facts = offer(input_);
-        facts.asked = ++grant_page.gates[slot][0].asked;
-        write_offer(grant_page.offers[slot], facts);
+        KernelDescriptor descriptor = any_descriptor(input_);
+        descriptor.asked = ++grant_page.gates[slot][0].asked;
+        write_descriptor(grant_page.kernel_descriptors[slot], descriptor);
         break;
       }
       case 9:

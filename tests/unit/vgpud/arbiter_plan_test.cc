@@ -58,7 +58,7 @@ TEST_F(PlannedTest, ShortWorkDoesNotWaitForWholeKernels) {
   for (const int others : {1, 2}) {
     make(PlanningMode::kKernelet, unscheduled());
     PlannedTenant& brief = join(kBs);
-    brief.offers = false;
+    brief.describes = false;
     brief.waits = true;
     brief.blocks = brief.minimum = 4 * static_cast<uint64_t>(gpu_.gpu().sms);
     join(kTea).variant = KernelVariant::kPersistent;
@@ -207,7 +207,7 @@ TEST_F(PlannedTest, TenantsComeAndGoAndModesChangeUnderLoad) {
         const bool mps = random() % 5 != 0;
         join(kind, 20, "t" + std::to_string(turn), mps ? Sharing::kMps : Sharing::kTimeSliced);
         tenants_.back()->variant = random() % 3 == 0 ? KernelVariant::kPersistent : KernelVariant::kSliced;
-        tenants_.back()->offers = random() % 4 != 0;
+        tenants_.back()->describes = random() % 4 != 0;
       } else if (random() % 2) {
         leave(*tenants_[random() % tenants_.size()]);
       }
@@ -279,8 +279,8 @@ TEST_F(PlannedTest, OptTakesTheTableItIsGiven) {
   EXPECT_EQ(state.plan[1].resident, 6);
 }
 
-// What a runner that has been taken over offers, asks and answers is anything; its neighbours go on.
-TEST_F(PlannedTest, NonsenseInOffersHarmsNobodyElse) {
+// What a runner that has been taken over describes, asks and answers is anything; its neighbours go on.
+TEST_F(PlannedTest, NonsenseInDescriptorsHarmsNobodyElse) {
   for (const PlanningMode mode : kPlanned) {
     make(mode);
     PlannedTenant &one = join(kPc), &two = join(kTea);
@@ -295,18 +295,18 @@ TEST_F(PlannedTest, NonsenseInOffersHarmsNobodyElse) {
     for (int i = 0; i < 4000; ++i) {
       const uint32_t slot = static_cast<uint32_t>(random() % 4);
       Gate& gate = grant_page->gates[slot][0];
-      OfferFacts facts = this->facts(one);
-      uint32_t words[sizeof(OfferFacts) / 4];
-      std::memcpy(words, &facts, sizeof words);
+      KernelDescriptor descriptor = this->descriptor(one);
+      uint32_t words[sizeof(KernelDescriptor) / 4];
+      std::memcpy(words, &descriptor, sizeof words);
       for (uint64_t changes = random() % 4; changes > 0; --changes) {
         words[random() % std::size(words)] = random() % 2 ? static_cast<uint32_t>(random()) : random() % 3;
       }
-      std::memcpy(static_cast<void*>(&facts), words, sizeof words);
-      facts.call = random() % 3;
-      facts.shape = random() % 200;
-      facts.asked = gate.asked + 1;
-      write_offer(grant_page->offers[slot], facts);
-      if (random() % 16 == 0) grant_page->offers[slot].version = static_cast<uint32_t>(random());
+      std::memcpy(static_cast<void*>(&descriptor), words, sizeof words);
+      descriptor.call = random() % 3;
+      descriptor.shape = random() % 200;
+      descriptor.asked = gate.asked + 1;
+      write_descriptor(grant_page->kernel_descriptors[slot], descriptor);
+      if (random() % 16 == 0) grant_page->kernel_descriptors[slot].version = static_cast<uint32_t>(random());
       if (random() % 2) ++gate.asked;
       if (random() % 2) gate.ended += static_cast<uint32_t>(random() % 3);
       if (random() % 4 == 0) gate.busy_ns = random();

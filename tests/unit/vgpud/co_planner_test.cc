@@ -2,17 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/vgpud/offers.h"
+#include "tests/unit/vgpud/descriptors.h"
 
 namespace bandsaw {
 namespace {
 
 // Arithmetic and nothing else: two such kernels gain nothing beside each other.
-OfferFacts persistent_kernel(uint64_t call, uint64_t shape) {
-  OfferFacts facts = plain_offer(call, shape);
-  facts.memory = 1;
-  facts.variant = static_cast<uint32_t>(KernelVariant::kPersistent);
-  return facts;
+KernelDescriptor persistent_kernel(uint64_t call, uint64_t shape) {
+  KernelDescriptor descriptor = plain_descriptor(call, shape);
+  descriptor.memory = 1;
+  descriptor.variant = static_cast<uint32_t>(KernelVariant::kPersistent);
+  return descriptor;
 }
 
 constexpr CoPlanner::Time kMs = 1'000'000;
@@ -46,7 +46,7 @@ TEST(CoPlanner, WhoHasClaimedItsLastBlockMakesRoomForTheNext) {
 
 // Two that gain by each other, as one waits and one computes.
 struct Two {
-  OfferFacts waits = persistent_kernel(1, 77), computes = persistent_kernel(1, 78);
+  KernelDescriptor waits = persistent_kernel(1, 77), computes = persistent_kernel(1, 78);
 
   std::vector<CoPlanner::Grant> ask(CoPlanner* planner, CoPlanner::Time now) const {
     EXPECT_TRUE(planner->ask(1, 10, waits, now));
@@ -57,7 +57,7 @@ struct Two {
 
 TEST(CoPlanner, WhoIsMeasuredRunsAlone) {
   Two two;
-  two.waits.memory = kOfferParts / 5;
+  two.waits.memory = kDescriptorParts / 5;
   ASSERT_EQ(two.ask(CoPlanner::make(PlanningMode::kKernelet, {}).get(), kMs).size(), 2u);
   for (const PlanningMode mode : {PlanningMode::kKernelet, PlanningMode::kPersistentGreedy, PlanningMode::kRandom}) {
     const auto planner = CoPlanner::make(mode, {});
@@ -76,9 +76,9 @@ TEST(CoPlanner, WhoIsMeasuredRunsAlone) {
 TEST(CoPlanner, OneThatWaitsToBeMeasuredDoesNotKeepOthersFromEachOther) {
   const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
   Two two;
-  two.waits.memory = kOfferParts / 5;
+  two.waits.memory = kDescriptorParts / 5;
   EXPECT_EQ(two.ask(planner.get(), kMs).size(), 2u);
-  OfferFacts third = persistent_kernel(1, 79);
+  KernelDescriptor third = persistent_kernel(1, 79);
   third.alone = 1;
   ASSERT_TRUE(planner->ask(3, 30, third, 2 * kMs));
   EXPECT_TRUE(planner->run(2 * kMs).empty());
@@ -92,24 +92,24 @@ TEST(CoPlanner, WhatWasCountedChangesTheForecast) {
   Two two;
   EXPECT_EQ(two.ask(planner.get(), kMs).size(), 1u);
   planner->clear(2 * kMs);
-  two.waits.memory = kOfferParts / 5;
+  two.waits.memory = kDescriptorParts / 5;
   two.waits.instructions = 15'000;  // of the 200'000 that all schedulers could issue
   two.waits.bytes = 100'000;        // of 900'000
-  two.waits.half_speed = kOfferParts * 11 / 20;
+  two.waits.half_speed = kDescriptorParts * 11 / 20;
   EXPECT_EQ(two.ask(planner.get(), 3 * kMs).size(), 2u);
 }
 
 TEST(CoPlanner, WhatCannotHaveBeenCountedIsRefused) {
   const auto planner = CoPlanner::make(PlanningMode::kKernelet, {});
-  OfferFacts facts = persistent_kernel(1, 77);
-  facts.instructions = uint64_t{1} << 51;
-  EXPECT_FALSE(planner->ask(1, 10, facts, kMs));
-  facts.instructions = 0;
-  facts.bytes = ~uint64_t{0};
-  EXPECT_FALSE(planner->ask(1, 10, facts, kMs));
-  facts.bytes = 0;
-  facts.best = 129;
-  EXPECT_FALSE(planner->ask(1, 10, facts, kMs));
+  KernelDescriptor descriptor = persistent_kernel(1, 77);
+  descriptor.instructions = uint64_t{1} << 51;
+  EXPECT_FALSE(planner->ask(1, 10, descriptor, kMs));
+  descriptor.instructions = 0;
+  descriptor.bytes = ~uint64_t{0};
+  EXPECT_FALSE(planner->ask(1, 10, descriptor, kMs));
+  descriptor.bytes = 0;
+  descriptor.best = 129;
+  EXPECT_FALSE(planner->ask(1, 10, descriptor, kMs));
   EXPECT_EQ(planner->state().refused, 3u);
 }
 

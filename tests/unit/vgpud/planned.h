@@ -1,4 +1,4 @@
-// Tenants whose long kernels are offered, planned and cut, on the simulated GPU of the slice library's tests, in
+// Tenants whose long kernels are described, planned and cut, on the simulated GPU of the slice library's tests, in
 // virtual time.
 #pragma once
 
@@ -18,7 +18,7 @@ struct PlannedTenant {
   KernelVariant variant = KernelVariant::kSliced;
   double block_ns = 0;  // alone
   uint64_t blocks = 0, minimum = 0, left = 0, call = 0;
-  bool offers = true, stopped = false, reports = true;
+  bool describes = true, stopped = false, reports = true;
   bool waits = false;                // for the end of each launch
   uint64_t launches = ~uint64_t{0};  // to come
 
@@ -72,23 +72,22 @@ class PlannedTest : public ArbiterFixture {
   }
   void tell(PlannedTenant& tenant) { ArbiterFixture::tell(tenant.name, *tenant.grant_page); }
 
-  OfferFacts facts(const PlannedTenant& tenant) const {
-    OfferFacts facts;
-    facts.call = tenant.call;
-    facts.shape = std::hash<std::string>()(tenant.kernel.name);
-    facts.blocks = tenant.blocks;
-    facts.left = tenant.left;
-    facts.minimum = tenant.minimum;
-    facts.block_ps = static_cast<uint64_t>(tenant.block_ns * 1000);
-    facts.most_resident = static_cast<uint32_t>(resident_blocks(gpu_.gpu(), tenant.needs()));
-    facts.variant = static_cast<uint32_t>(tenant.variant);
-    facts.threads = static_cast<uint32_t>(tenant.needs().threads);
-    facts.registers = static_cast<uint32_t>(tenant.needs().registers);
-    facts.shared_bytes = static_cast<uint32_t>(tenant.needs().shared);
-    facts.memory = static_cast<uint32_t>(tenant.kernel.accesses / tenant.kernel.instructions * kOfferParts);
-    facts.uncoalesced = static_cast<uint32_t>(tenant.kernel.uncoalesced * kOfferParts);
-    tenant.kernel.name.copy(facts.kernel, sizeof facts.kernel - 1);
-    return facts;
+  KernelDescriptor descriptor(const PlannedTenant& tenant) const {
+    KernelDescriptor descriptor;
+    descriptor.call = tenant.call;
+    descriptor.shape = std::hash<std::string>()(tenant.kernel.name);
+    descriptor.blocks = tenant.blocks;
+    descriptor.left = tenant.left;
+    descriptor.minimum = tenant.minimum;
+    descriptor.block_ps = static_cast<uint64_t>(tenant.block_ns * 1000);
+    descriptor.most_resident = static_cast<uint32_t>(resident_blocks(gpu_.gpu(), tenant.needs()));
+    descriptor.variant = static_cast<uint32_t>(tenant.variant);
+    descriptor.threads = static_cast<uint32_t>(tenant.needs().threads);
+    descriptor.registers = static_cast<uint32_t>(tenant.needs().registers);
+    descriptor.shared_bytes = static_cast<uint32_t>(tenant.needs().shared);
+    descriptor.memory = static_cast<uint32_t>(tenant.kernel.accesses / tenant.kernel.instructions * kDescriptorParts);
+    tenant.kernel.name.copy(descriptor.kernel, sizeof descriptor.kernel - 1);
+    return descriptor;
   }
   void begin(PlannedTenant& tenant, bool by_grant) {
     Gate& gate = tenant.gate();
@@ -126,9 +125,10 @@ class PlannedTest : public ArbiterFixture {
         begin(tenant, false);
         continue;
       }
-      OfferFacts offer = facts(tenant);
-      offer.asked = gate.asked + 1;
-      if (tenant.offers && tenant.grant_page->planned) write_offer(tenant.grant_page->offers[0], offer);
+      KernelDescriptor next = descriptor(tenant);
+      next.asked = gate.asked + 1;
+      if (tenant.describes && tenant.grant_page->planned)
+        write_descriptor(tenant.grant_page->kernel_descriptors[0], next);
       ++gate.asked;
       tenant.asking = true;
       tell(tenant);
@@ -164,12 +164,12 @@ class PlannedTest : public ArbiterFixture {
     const PlannedTenant::GridSlice& slice = tenant.running.front();
     if (slice.resident == 0 || now_ - std::max(tenant.reported, tenant.head_since) < 2 * kMillisecond) return;
     tenant.reported = now_;
-    OfferFacts seen = facts(tenant);
+    KernelDescriptor seen = descriptor(tenant);
     seen.asked = tenant.gate().asked;
     seen.left = tenant.left + static_cast<uint64_t>(slice.left);
     seen.resident = static_cast<uint32_t>(slice.resident);
     seen.seen_ns = now_;
-    write_offer(tenant.grant_page->offers[0], seen);
+    write_descriptor(tenant.grant_page->kernel_descriptors[0], seen);
     tell(tenant);
   }
 

@@ -22,9 +22,10 @@ namespace {
 using nlohmann::json;
 
 // The static mix alone; and which accesses are scattered; with it the speed at half the occupancy; the mix, and the
-// bandwidth by its accesses and measured times; what runners offer: instructions and accesses as counted, the bandwidth
-// by these and times, and the speed at half; counts of instructions and bytes of DRAM, and the speeds at half and one.
-constexpr const char* kWays[] = {"mix", "scattered", "half", "bandwidth", "offered", "counts"};
+// bandwidth by its accesses and measured times; what runners describe: instructions and accesses as counted, the
+// bandwidth by these and times, and the speed at half; counts of instructions and bytes of DRAM, and the speeds at half
+// and one.
+constexpr const char* kWays[] = {"mix", "scattered", "half", "bandwidth", "described", "counts"};
 
 GpuModel gpu_of(const json& in) {
   GpuModel gpu;
@@ -52,7 +53,7 @@ KernelProfile profile_of(const json& in, const std::string& way) {
   if (way == "scattered" || way == "half") profile.uncoalesced = in.value("uncoalesced", 0.0);
   if (way == "half") profile.half_speed = in.value("half_speed", 0.0);
   if (way == "bandwidth") profile.bytes_per_ns = in.value("mix_bytes_per_ns", 0.0);
-  if (way != "offered" && way != "counts") return profile;
+  if (way != "described" && way != "counts") return profile;
   profile.half_speed = in.value("half_speed", 0.0);
   profile.instructions = in.value("instructions", 0.0);
   profile.bytes_per_ns = in.value("mix_bytes_per_ns", 0.0);
@@ -132,7 +133,7 @@ json forecast(const json& in) {
   plans.oldest_first = GpuModel{}.oldest_first;
   plans.in_order = GpuModel{}.in_order;
   for (const std::string name : kWays) {
-    Way way(name == "offered" ? plans : gpu, kernels, name);
+    Way way(name == "described" ? plans : gpu, kernels, name);
     for (const json& kernel : kernels)
       out["solo"][name][kernel.at("name").get<std::string>()] = way.solo(kernel["name"]);
     for (const json& pair : in.value("pairs", none)) out["pairs"][name].push_back(way.pair(pair));

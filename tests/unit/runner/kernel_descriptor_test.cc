@@ -1,51 +1,50 @@
-// Launches under way as they are offered, and cut as they are granted.
+// Launches under way as they are described, and cut as they are granted.
 #include "memory/base/clock.h"
 #include "tests/unit/runner/sliced.h"
 
 namespace bandsaw::runner {
 namespace {
 
-class Offered : public Sliced {
+class Described : public Sliced {
  protected:
-  explicit Offered(VariantChoice variant = VariantChoice::kSliced) : Sliced(forced(3, variant)) {
+  explicit Described(VariantChoice variant = VariantChoice::kSliced) : Sliced(forced(3, variant)) {
     grant_page_->planned = 1;
     gate().open = 0;
   }
-  ~Offered() override { grant_page_->planned = 0; }
+  ~Described() override { grant_page_->planned = 0; }
 
-  // Grants what is asked for next, and says what was offered for it; `call` 0: nothing.
-  OfferFacts grant(uint64_t blocks, uint32_t resident = 0) {
+  // Grants what is asked for next, and says what was described for it; `call` 0: nothing.
+  KernelDescriptor grant(uint64_t blocks, uint32_t resident = 0) {
     const uint32_t number = ++grants_;
     TestRing::wait([&] { return gate().asked == number; });
-    OfferFacts facts;
-    EXPECT_TRUE(read_offer(grant_page_->offers[kGateSlot], &facts));
-    if (facts.asked != number) facts = {};
+    KernelDescriptor descriptor;
+    EXPECT_TRUE(read_descriptor(grant_page_->kernel_descriptors[kGateSlot], &descriptor));
+    if (descriptor.asked != number) descriptor = {};
     gate().blocks = blocks;
-    if (facts.call != 0) gate().resident = resident;
+    if (descriptor.call != 0) gate().resident = resident;
     gate().granted = number;
     futex_wake(&gate().granted);
-    return facts;
+    return descriptor;
   }
 
   uint32_t grants_ = 0;
 };
 
-TEST_F(Offered, GridSlicesAreAsLargeAsGranted) {
+TEST_F(Described, GridSlicesAreAsLargeAsGranted) {
   launch(20);
   EXPECT_EQ(grant(0).call, 0u);  // the launch itself: what it is, is known after it has passed
   wait_for(1);
-  const OfferFacts facts = grant(5);
-  EXPECT_EQ(facts.call, 1u);
-  EXPECT_EQ(facts.blocks, 20u);
-  EXPECT_EQ(facts.left, 17u);
-  EXPECT_EQ(facts.minimum, 3u);
-  EXPECT_EQ(facts.threads, 32u);
-  EXPECT_EQ(facts.variant, static_cast<uint32_t>(KernelVariant::kSliced));
-  EXPECT_GT(facts.memory, 0u);
-  EXPECT_LT(facts.memory, kOfferParts / 2);
-  EXPECT_EQ(facts.uncoalesced, 0u);  // all threads write to one place
-  EXPECT_STREQ(facts.kernel, "fill");
-  EXPECT_NE(facts.shape, 0u);
+  const KernelDescriptor descriptor = grant(5);
+  EXPECT_EQ(descriptor.call, 1u);
+  EXPECT_EQ(descriptor.blocks, 20u);
+  EXPECT_EQ(descriptor.left, 17u);
+  EXPECT_EQ(descriptor.minimum, 3u);
+  EXPECT_EQ(descriptor.threads, 32u);
+  EXPECT_EQ(descriptor.variant, static_cast<uint32_t>(KernelVariant::kSliced));
+  EXPECT_GT(descriptor.memory, 0u);
+  EXPECT_LT(descriptor.memory, kDescriptorParts / 2);
+  EXPECT_STREQ(descriptor.kernel, "fill");
+  EXPECT_NE(descriptor.shape, 0u);
   wait_for(2);
   EXPECT_EQ(grant(0).left, 12u);  // granted, and nothing said of its size
   wait_for(3);
@@ -53,12 +52,12 @@ TEST_F(Offered, GridSlicesAreAsLargeAsGranted) {
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+5", "8+3", "11+9"}));
   TestRing::wait([&] {
-    OfferFacts none;
-    return read_offer(grant_page_->offers[kGateSlot], &none) && none.call == 0;
+    KernelDescriptor none;
+    return read_descriptor(grant_page_->kernel_descriptors[kGateSlot], &none) && none.call == 0;
   });
 }
 
-TEST_F(Offered, OnceItIsKnownToRunSoTheFirstGridSliceIsPlannedToo) {
+TEST_F(Described, OnceItIsKnownToRunSoTheFirstGridSliceIsPlannedToo) {
   gate().open = 1;
   launch(6);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
@@ -66,16 +65,16 @@ TEST_F(Offered, OnceItIsKnownToRunSoTheFirstGridSliceIsPlannedToo) {
   gate().open = 0;
   launch(6);
   EXPECT_EQ(grant(0).call, 0u);
-  const OfferFacts facts = grant(4);
-  EXPECT_EQ(facts.call, 1u);
-  EXPECT_EQ(facts.left, 6u);
+  const KernelDescriptor descriptor = grant(4);
+  EXPECT_EQ(descriptor.call, 1u);
+  EXPECT_EQ(descriptor.left, 6u);
   EXPECT_EQ(grant(4).left, 2u);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "0+4", "4+2"}));
   TestRing::wait([&] { return gate().ended == gate().begun; });
 }
 
-TEST_F(Offered, TheSameKernelHasTheSameShape) {
+TEST_F(Described, TheSameKernelHasTheSameShape) {
   std::set<uint64_t> shapes;
   for (const uint32_t blocks : {4u, 8u}) {
     launch(blocks);
@@ -86,7 +85,7 @@ TEST_F(Offered, TheSameKernelHasTheSameShape) {
   EXPECT_EQ(shapes.size(), 1u);
 }
 
-TEST_F(Offered, WithoutAPlanNothingIsOffered) {
+TEST_F(Described, WithoutAPlanNothingIsDescribed) {
   grant_page_->planned = 0;
   gate().blocks = 5;
   launch(6);
@@ -96,7 +95,7 @@ TEST_F(Offered, WithoutAPlanNothingIsOffered) {
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3"}));
 }
 
-TEST_F(Offered, AFailedProcessGivesBackWhatItAskedFor) {
+TEST_F(Described, AFailedProcessGivesBackWhatItAskedFor) {
   launch(20);
   grant(0);
   TestRing::wait([&] { return gate().asked == 2; });
@@ -106,18 +105,18 @@ TEST_F(Offered, AFailedProcessGivesBackWhatItAskedFor) {
   EXPECT_EQ(device().seen(), (Seen{"0+3"}));
 }
 
-class OfferedPersistent : public Offered {
+class DescribedPersistent : public Described {
  protected:
-  OfferedPersistent() : Offered(VariantChoice::kPersistent) {}
+  DescribedPersistent() : Described(VariantChoice::kPersistent) {}
 };
 
-TEST_F(OfferedPersistent, HasSoManyBlocksAsGranted) {
+TEST_F(DescribedPersistent, HasSoManyBlocksAsGranted) {
   launch(12);
   grant(0);
   wait_for(2);  // five blocks, then it was told to stop
-  const OfferFacts facts = grant(0, 2);
-  EXPECT_EQ(facts.variant, static_cast<uint32_t>(KernelVariant::kPersistent));
-  EXPECT_EQ(facts.left, 7u);
+  const KernelDescriptor descriptor = grant(0, 2);
+  EXPECT_EQ(descriptor.variant, static_cast<uint32_t>(KernelVariant::kPersistent));
+  EXPECT_EQ(descriptor.left, 7u);
   wait_for(4);
   EXPECT_EQ(grant(0, 1).left, 2u);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
@@ -125,7 +124,7 @@ TEST_F(OfferedPersistent, HasSoManyBlocksAsGranted) {
             (Seen{"3 persistent from 0", "copy", "2 persistent from 5", "copy", "1 persistent from 10", "copy"}));
 }
 
-TEST_F(OfferedPersistent, IsToldToStopWhereOtherResidencyIsPlanned) {
+TEST_F(DescribedPersistent, IsToldToStopWhereOtherResidencyIsPlanned) {
   device().claims = 0;
   gate().no_waiters = 1;
   launch(12);
@@ -146,7 +145,7 @@ TEST_F(OfferedPersistent, IsToldToStopWhereOtherResidencyIsPlanned) {
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
 }
 
-TEST_F(OfferedPersistent, TellsHowFarItIsBesideAnother) {
+TEST_F(DescribedPersistent, TellsHowFarItIsBesideAnother) {
   device().claims = 2;
   device().probes_pass = true;
   gate().no_waiters = 1;
@@ -157,27 +156,31 @@ TEST_F(OfferedPersistent, TellsHowFarItIsBesideAnother) {
     wait_for(static_cast<size_t>(2 * launches));
     if (launches < 4) device_->finish();
   }
-  OfferFacts facts;
-  TestRing::wait([&] { return read_offer(grant_page_->offers[kGateSlot], &facts) && facts.seen_ns > 0; });
-  EXPECT_EQ(facts.call, 1u);
-  EXPECT_EQ(facts.left, 92u);
-  EXPECT_EQ(facts.resident, 2u);
-  EXPECT_EQ(facts.asked, gate().asked);  // no offer for the next ask
-  EXPECT_LE(facts.seen_ns, monotonic_ns());
-  const int64_t first = facts.seen_ns;
-  TestRing::wait([&] { return read_offer(grant_page_->offers[kGateSlot], &facts) && facts.seen_ns > first; });
+  KernelDescriptor descriptor;
+  TestRing::wait([&] {
+    return read_descriptor(grant_page_->kernel_descriptors[kGateSlot], &descriptor) && descriptor.seen_ns > 0;
+  });
+  EXPECT_EQ(descriptor.call, 1u);
+  EXPECT_EQ(descriptor.left, 92u);
+  EXPECT_EQ(descriptor.resident, 2u);
+  EXPECT_EQ(descriptor.asked, gate().asked);  // no descriptor for the next ask
+  EXPECT_LE(descriptor.seen_ns, monotonic_ns());
+  const int64_t first = descriptor.seen_ns;
+  TestRing::wait([&] {
+    return read_descriptor(grant_page_->kernel_descriptors[kGateSlot], &descriptor) && descriptor.seen_ns > first;
+  });
   device().claims = 100;
   device_->finish();
   grant(0, 1);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
 }
 
-class OfferedAsPlanned : public Offered {
+class DescribedAsPlanned : public Described {
  protected:
-  OfferedAsPlanned() : Offered(VariantChoice::kAuto) {}
+  DescribedAsPlanned() : Described(VariantChoice::kAuto) {}
 };
 
-TEST_F(OfferedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
+TEST_F(DescribedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
   launch(12);
   grant(0);
   wait_for(2);
@@ -193,7 +196,7 @@ TEST_F(OfferedAsPlanned, BlocksStayWhereIsPlannedHowManyLieThere) {
                                    "copy", "0+3", "3+3"}));
 }
 
-TEST_F(OfferedAsPlanned, GridSlicesTurnToBlocksThatStayWhereOthersArePlannedBesideThem) {
+TEST_F(DescribedAsPlanned, GridSlicesTurnToBlocksThatStayWhereOthersArePlannedBesideThem) {
   grant_page_->planned = 0;
   device().hold = true;
   launch(22);
@@ -210,10 +213,10 @@ TEST_F(OfferedAsPlanned, GridSlicesTurnToBlocksThatStayWhereOthersArePlannedBesi
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_EQ(gate().asked, 3u);  // a grid slice is in flight
   device().end_all();
-  const OfferFacts facts = grant(0, 2);
-  EXPECT_EQ(facts.variant, static_cast<uint32_t>(KernelVariant::kPersistent));
-  EXPECT_EQ(facts.call, 1u);
-  EXPECT_EQ(facts.left, 12u);
+  const KernelDescriptor descriptor = grant(0, 2);
+  EXPECT_EQ(descriptor.variant, static_cast<uint32_t>(KernelVariant::kPersistent));
+  EXPECT_EQ(descriptor.call, 1u);
+  EXPECT_EQ(descriptor.left, 12u);
   for (int i = 0; i < 2; ++i) grant(0, 1);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "6+4", "2 persistent from 10", "copy", "1 persistent from 15", "copy",

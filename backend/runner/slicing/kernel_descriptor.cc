@@ -1,5 +1,5 @@
-// Of the slicer too: launches under way are offered where grid slices are planned, and cut as they were granted.
-#include "backend/runner/slicing/offer.h"
+// Of the slicer too: where grid slices are planned, launches under way are described, and cut as they were granted.
+#include "backend/runner/slicing/kernel_descriptor.h"
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ uint64_t hash_of(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325) {
 }
 
 uint32_t part_of(double value) {
-  return static_cast<uint32_t>(std::clamp(value, 0.0, 1.0) * static_cast<double>(kOfferParts));
+  return static_cast<uint32_t>(std::clamp(value, 0.0, 1.0) * static_cast<double>(kDescriptorParts));
 }
 
 uint32_t attribute(const FunctionInfo& info, CUfunction_attribute which) {
@@ -28,79 +28,79 @@ uint32_t attribute(const FunctionInfo& info, CUfunction_attribute which) {
 
 }  // namespace
 
-OfferCode OfferCode::of(Device* device, std::string_view text, const FunctionRef& function, const ptx::Program& program,
-                        std::string_view kernel) {
-  OfferCode code;
-  code.hash = hash_of(text);
+CodeTraits CodeTraits::of(Device* device, std::string_view text, const FunctionRef& function,
+                          const ptx::Program& program, std::string_view kernel) {
+  CodeTraits traits;
+  traits.hash = hash_of(text);
   FunctionInfo info;
   if (device->function_info({nullptr, function}, &info) == CUDA_SUCCESS) {
-    code.registers = attribute(info, CU_FUNC_ATTRIBUTE_NUM_REGS);
-    code.shared_bytes = attribute(info, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+    traits.registers = attribute(info, CU_FUNC_ATTRIBUTE_NUM_REGS);
+    traits.shared_bytes = attribute(info, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   }
   // Which of them are scattered is not told: forecasts that know it choose pairs that spoil each other's L2.
   const ptx::Mix mix = ptx::mix_of(program, kernel);
   const double accesses = mix.load_global + mix.store_global + mix.atomic;
-  if (accesses > 0) code.memory = part_of(accesses / mix.total());
-  return code;
+  if (accesses > 0) traits.memory = part_of(accesses / mix.total());
+  return traits;
 }
 
-uint64_t offer_shape(const OfferCode& code, const Launch& launch) {
+uint64_t shape_hash(const CodeTraits& traits, const Launch& launch) {
   const uint32_t rest[] = {launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes};
-  return hash_of({reinterpret_cast<const char*>(rest), sizeof rest}, code.hash);
+  return hash_of({reinterpret_cast<const char*>(rest), sizeof rest}, traits.hash);
 }
 
-OfferFacts Slicer::facts_of(const Run& run) const {
-  const OfferCode& code = run.clone->offer;
+KernelDescriptor Slicer::descriptor_of(const Run& run) const {
+  const CodeTraits& traits = run.clone->traits;
   const auto& block = run.launch.block;
-  OfferFacts facts;
-  facts.call = run.call;
-  facts.shape = offer_shape(code, run.launch);
-  facts.stream = run.caller.stream_key;
-  facts.blocks = run.total;
-  facts.left = run.total - run.next;
-  facts.minimum = std::min(run.control_block ? uint64_t{sms_} : run.step, run.total);
-  facts.threads = block[0] * block[1] * block[2];
-  facts.registers = code.registers;
-  facts.shared_bytes = code.shared_bytes + run.launch.shared_bytes;
-  facts.memory = code.memory;
-  facts.variant = static_cast<uint32_t>(run.control_block ? KernelVariant::kPersistent : KernelVariant::kSliced);
-  facts.alone = run.alone ? 1 : 0;
+  KernelDescriptor descriptor;
+  descriptor.call = run.call;
+  descriptor.shape = shape_hash(traits, run.launch);
+  descriptor.stream = run.caller.stream_key;
+  descriptor.blocks = run.total;
+  descriptor.left = run.total - run.next;
+  descriptor.minimum = std::min(run.control_block ? uint64_t{sms_} : run.step, run.total);
+  descriptor.threads = block[0] * block[1] * block[2];
+  descriptor.registers = traits.registers;
+  descriptor.shared_bytes = traits.shared_bytes + run.launch.shared_bytes;
+  descriptor.memory = traits.memory;
+  descriptor.variant = static_cast<uint32_t>(run.control_block ? KernelVariant::kPersistent : KernelVariant::kSliced);
+  descriptor.alone = run.alone ? 1 : 0;
   if (run.shape) {
     const auto best = static_cast<uint64_t>(run.shape->persistent_tuner.best());
-    facts.block_ps = (best ? best : run.shape->typical_ns) * 1000 / std::max<uint64_t>(1, run.shape->blocks);
-    facts.most_resident = static_cast<uint32_t>(run.control_block ? run.most_resident : run.shape->wave / sms_);
+    descriptor.block_ps = (best ? best : run.shape->typical_ns) * 1000 / std::max<uint64_t>(1, run.shape->blocks);
+    descriptor.most_resident = static_cast<uint32_t>(run.control_block ? run.most_resident : run.shape->wave / sms_);
     if (run.control_block && !run.shape->persistent_tuner.searches())
-      facts.best = static_cast<uint32_t>(run.shape->persistent_tuner.next());
+      descriptor.best = static_cast<uint32_t>(run.shape->persistent_tuner.next());
     const BlockCounts& counts = run.shape->counts;
-    facts.instructions = counts.instructions;
-    facts.bytes = counts.bytes;
-    if (counts.instructions != 0) facts.memory = part_of(counts.accesses);
-    if (settings_.count) facts.half_speed = part_of(run.shape->persistent_tuner.half_speed());
+    descriptor.instructions = counts.instructions;
+    descriptor.bytes = counts.bytes;
+    if (counts.instructions != 0) descriptor.memory = part_of(counts.accesses);
+    if (settings_.count) descriptor.half_speed = part_of(run.shape->persistent_tuner.half_speed());
   }
-  run.kernel->name.copy(facts.kernel, sizeof facts.kernel - 1);
-  return facts;
+  run.kernel->name.copy(descriptor.kernel, sizeof descriptor.kernel - 1);
+  return descriptor;
 }
 
 // Before each ask for a time slice for it.
-void Slicer::offer(Run& run) {
+void Slicer::describe(Run& run) {
   if (!gate_.is_planned(kCompute)) return;
   if (run.call == 0) run.call = ++calls_;
-  gate_.offer(kCompute, facts_of(run));
+  gate_.describe(kCompute, descriptor_of(run));
 }
 
 // Of persistent blocks that others are planned beside: so that it is known how fast they are there.
 void Slicer::report(const Run& run, uint64_t claimed) {
   if (run.resident == 0) return;
-  OfferFacts facts = facts_of(run);
-  facts.left = run.total - claimed;
-  facts.resident = run.resident;
-  facts.seen_ns = run.flight->seen_ns;
-  gate_.report(kCompute, facts);
+  KernelDescriptor descriptor = descriptor_of(run);
+  descriptor.left = run.total - claimed;
+  descriptor.resident = run.resident;
+  descriptor.seen_ns = run.flight->seen_ns;
+  gate_.report(kCompute, descriptor);
 }
 
 // Nothing more will be asked for it: who plans need not wait for that.
 void Slicer::withdraw(const Run& run) {
-  if (run.call != 0) gate_.offer(kCompute, {});
+  if (run.call != 0) gate_.describe(kCompute, {});
 }
 
 // Of the next grid slice, after the gate has let it in.

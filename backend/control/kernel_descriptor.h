@@ -24,10 +24,10 @@ enum class KernelVariant : uint32_t {
   kCounting = 2,    // sliced, and counts what its threads do; nobody is told of it
 };
 
-inline constexpr uint32_t kOfferParts = 1 << 16;  // of the fractions below
+inline constexpr uint32_t kDescriptorParts = 1 << 16;  // of the fractions below
 
-struct OfferFacts {
-  uint64_t call = 0;      // another number for each launch; 0: nothing is offered
+struct KernelDescriptor {
+  uint64_t call = 0;      // another number for each launch; 0: nothing is described
   uint64_t shape = 0;     // of code, block and dynamic shared memory: the same for the same, in all processes
   uint64_t stream = 0;    // within the process
   uint64_t blocks = 0;    // of the launch
@@ -38,44 +38,44 @@ struct OfferFacts {
   uint32_t variant = 0;   // KernelVariant
   uint32_t threads = 0, registers = 0, shared_bytes = 0;  // of a block; registers of a thread
   uint32_t most_resident = 0;                             // blocks on an SM, as the device says; 0: not known
-  uint32_t memory = 0;        // accesses of global memory, of all instructions, in kOfferParts: counted, or by the mix
-  uint32_t uncoalesced = 0;   // of these, in kOfferParts
-  uint32_t half_speed = 0;    // speed with half the resident blocks, in kOfferParts; 0: not known
-  uint32_t resident = 0;      // kPersistent, of what is under way: on an SM, as planned; 0: as many as is best
-  uint32_t best = 0;          // kPersistent: that many; 0: not known
-  uint32_t alone = 0;         // not 0: it is to run alone, so that it is known what that takes
+  uint32_t memory = 0;  // accesses of global memory, of all instructions, in kDescriptorParts: counted, or by the mix
+  uint32_t half_speed = 0;  // speed with half the resident blocks, in kDescriptorParts; 0: not known
+  uint32_t resident = 0;    // kPersistent, of what is under way: on an SM, as planned; 0: as many as is best
+  uint32_t best = 0;        // kPersistent: that many; 0: not known
+  uint32_t alone = 0;       // not 0: it is to run alone, so that it is known what that takes
+  uint32_t reserved = 0;
   uint64_t instructions = 0;  // of a block's warps, as counted; 0: not known
   uint64_t bytes = 0;         // of global memory that a block's threads ask for; 0: not known
   int64_t seen_ns = 0;        // CLOCK_MONOTONIC: when so many were `left`, of what is under way; 0: it is not
   char kernel[48]{};          // for people; may lack an end
 
-  bool operator==(const OfferFacts&) const = default;
+  bool operator==(const KernelDescriptor&) const = default;
 };
-static_assert(std::is_trivially_copyable_v<OfferFacts> && sizeof(OfferFacts) % sizeof(uint64_t) == 0);
+static_assert(std::is_trivially_copyable_v<KernelDescriptor> && sizeof(KernelDescriptor) % sizeof(uint64_t) == 0);
 
-struct alignas(64) Offer {
+struct alignas(64) KernelDescriptorSlot {
   std::atomic<uint32_t> version;  // odd while it is written
   uint32_t reserved;
-  std::array<std::atomic<uint64_t>, sizeof(OfferFacts) / sizeof(uint64_t)> words;
+  std::array<std::atomic<uint64_t>, sizeof(KernelDescriptor) / sizeof(uint64_t)> words;
 };
 
 // By one thread at a time.
-inline void write_offer(Offer& offer, const OfferFacts& facts) {
-  const auto words = std::bit_cast<std::array<uint64_t, sizeof(OfferFacts) / sizeof(uint64_t)>>(facts);
-  const uint32_t version = offer.version.load(std::memory_order_relaxed) | 1;
-  offer.version.store(version, std::memory_order_relaxed);
+inline void write_descriptor(KernelDescriptorSlot& slot, const KernelDescriptor& descriptor) {
+  const auto words = std::bit_cast<std::array<uint64_t, sizeof(KernelDescriptor) / sizeof(uint64_t)>>(descriptor);
+  const uint32_t version = slot.version.load(std::memory_order_relaxed) | 1;
+  slot.version.store(version, std::memory_order_relaxed);
   // Who reads one of the words then finds the odd version, or a later one.
-  for (size_t i = 0; i < words.size(); ++i) offer.words[i].store(words[i], std::memory_order_release);
-  offer.version.store(version + 1, std::memory_order_release);
+  for (size_t i = 0; i < words.size(); ++i) slot.words[i].store(words[i], std::memory_order_release);
+  slot.version.store(version + 1, std::memory_order_release);
 }
 
 // False: it is being written, and no copy of it is whole. Does not wait.
-inline bool read_offer(const Offer& offer, OfferFacts* facts) {
-  std::array<uint64_t, sizeof(OfferFacts) / sizeof(uint64_t)> words{};
-  const uint32_t version = offer.version.load(std::memory_order_acquire);
-  for (size_t i = 0; i < words.size(); ++i) words[i] = offer.words[i].load(std::memory_order_acquire);
-  if (version % 2 != 0 || offer.version.load(std::memory_order_relaxed) != version) return false;
-  *facts = std::bit_cast<OfferFacts>(words);
+inline bool read_descriptor(const KernelDescriptorSlot& slot, KernelDescriptor* descriptor) {
+  std::array<uint64_t, sizeof(KernelDescriptor) / sizeof(uint64_t)> words{};
+  const uint32_t version = slot.version.load(std::memory_order_acquire);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = slot.words[i].load(std::memory_order_acquire);
+  if (version % 2 != 0 || slot.version.load(std::memory_order_relaxed) != version) return false;
+  *descriptor = std::bit_cast<KernelDescriptor>(words);
   return true;
 }
 
