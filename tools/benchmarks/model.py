@@ -2,9 +2,9 @@
 
 Runs research/pairs on the GPU itself (nothing of Bandsaw between): its constants, the eight kernels alone by blocks
 on an SM, all pairs of them by ratio, and launches one right after the other. Forecasts of the same are held against it:
-pairs by Kernelet's chain, from the static mix alone, with the speed at half the occupancy, and with counts; overlaps
-and slowdowns by Cruz's model. --from judges measurements that were stored before, without a GPU; of several files,
-each kind of line counts as the last file has it that has any."""
+pairs by Kernelet's chain, from the static instruction mix alone, with the speed at half the occupancy, and with counts;
+overlaps and slowdowns by Cruz's model. --from judges measurements that were stored before, without a GPU; of several
+files, each kind of line counts as the last file has it that has any."""
 import argparse
 import contextlib
 import datetime
@@ -52,20 +52,20 @@ def measure(parts: str, words: list[str], timeout: float) -> list[dict]:
     return lines + ([{"what": "error", "of": "the program", "error": failed.strip()}] if failed else [])
 
 
-def mixes() -> dict[str, dict]:
+def instruction_mixes() -> dict[str, dict]:
     """Of each kernel's PTX: accesses of global memory, of all instructions."""
     tool = BUILD / "tools/ptx/ptx"
     if not tool.exists():
-        raise Failure(f"there is no {tool}: the static mix is had by it")
+        raise Failure(f"there is no {tool}: the static instruction mix is had by it")
     done = subprocess.run([tool, "--json", PairsProgram().compile()], capture_output=True, text=True, check=True)
     found = {}
     for row in json.loads(done.stdout)["kernels"]:
         for name, function in KERNELS.items():
             if function in row["name"]:
-                mix = row["mix"]
+                mix = row["instruction_mix"]
                 memory = sum(mix[kind] for kind in ("load.global", "store.global", "atomic"))
                 found[name] = {"memory": memory / max(1, sum(mix.values())),
-                               "uncoalesced": row["scattered"] / memory if memory else 0, "mix": mix}
+                               "uncoalesced": row["scattered"] / memory if memory else 0, "instruction_mix": mix}
     return found
 
 
@@ -74,7 +74,7 @@ def judge(stored: dict) -> dict:
     measured = Measured(stored["lines"])
     found: dict = {"constants": measured.constants(), "times": measured.of("time"), "errors": measured.of("error")}
     if measured.of("alone"):
-        found["kernels"] = profiles(measured, stored.get("mixes", {}))
+        found["kernels"] = profiles(measured, stored.get("instruction_mixes", stored.get("mixes", {})))
     found["pairs"], found["overlaps"] = pairs(measured), overlaps(measured)
     question = {"gpu": stored.get("gpu", {}), "kernels": found.get("kernels", []), "pairs": found["pairs"],
                 "overlaps": found["overlaps"]}
@@ -128,7 +128,8 @@ def _load(path: pathlib.Path) -> dict:
     text = path.read_text()
     if text.startswith('{"lines"'):
         return json.loads(text)
-    return {"lines": [json.loads(line) for line in text.splitlines() if line.startswith("{")], "mixes": mixes()}
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return {"lines": lines, "instruction_mixes": instruction_mixes()}
 
 
 def run(arguments: list[str]) -> int:
@@ -142,7 +143,8 @@ def run(arguments: list[str]) -> int:
                 setup.prepare_for("gpu")
             say("measuring on the GPU itself")
             lines = measure(options.parts, [f"ratios={options.ratios}"], 240)
-            stored = {"lines": lines, "date": datetime.datetime.now().isoformat(timespec="seconds"), "mixes": mixes()}
+            stored = {"lines": lines, "date": datetime.datetime.now().isoformat(timespec="seconds"),
+                      "instruction_mixes": instruction_mixes()}
         result = judge(stored)
         text = model_tables.text(result)
         if options.out:

@@ -9,8 +9,9 @@ import subprocess
 from lab.paths import BUILD
 from lab.shell import Failure
 
-WAYS = {"mix": "static mix alone", "scattered": "and which accesses are scattered", "half": "and half_speed",
-        "bandwidth": "static mix, and bandwidth by it and times", "described": "as runners tell it, and plans reckon",
+WAYS = {"mix": "static instruction mix alone", "scattered": "and which accesses are scattered",
+        "half": "and half_speed", "bandwidth": "static instruction mix, and bandwidth by it and times",
+        "described": "as runners tell it, and plans reckon",
         "counts": "counts, half_speed, one_speed"}
 GUESS = {"guess": "no model: shares of the blocks"}
 COALESCED = 128    # bytes of a warp's access
@@ -73,7 +74,7 @@ def profiles(measured: Measured, mixes: dict[str, dict]) -> list[dict]:
             "instructions": instructions * rounds * warps, "counted_memory": accesses / instructions,
             "counted_uncoalesced": scattered / accesses if accesses else 0,
             "bytes_per_ns": max(1e-3, dram * rounds * warps * rate),  # 0 would say that it is not known
-            "mix_bytes_per_ns": max(1e-3, accesses * COALESCED * rounds * warps * rate),
+            "instruction_mix_bytes_per_ns": max(1e-3, accesses * COALESCED * rounds * warps * rate),
             "ipc": instructions * rounds * warps * rate
             / (4 * sms * _clock(measured, name)), **mixes.get(name, {})})
     return found

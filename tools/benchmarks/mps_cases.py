@@ -17,7 +17,8 @@ PLANNING_MODES = ["mps", "consolidation", "slices-fifo", "kernelet", "persistent
 # Modes that plan how many blocks lie on an SM have persistent blocks, which keep to it, where a kernel can have them;
 # the same plans are followed with grid slices alone too.
 SLICES = "-slices"
-# Planned by the static mix and times alone, without what grid slices have counted and half the blocks have shown.
+# Planned by the static instruction mix and times alone, without what grid slices have counted and half the blocks have
+# shown.
 MIX_ONLY = "-mix"
 MODES = [TIME_SLICED, *PLANNING_MODES, "kernelet" + SLICES, "opt" + SLICES, "kernelet" + MIX_ONLY]
 KERNELS = MIXES["ALL"]

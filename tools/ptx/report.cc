@@ -12,7 +12,7 @@ namespace {
 
 using ptx::Analysis;
 using ptx::Idempotence;
-using ptx::Mix;
+using ptx::InstructionMix;
 using ptx::Spin;
 
 std::string readable(const std::string& name) {
@@ -45,7 +45,7 @@ struct Share {
   double weight;
 };
 
-std::vector<Share> shares(const Mix& m) {
+std::vector<Share> shares(const InstructionMix& m) {
   return {{"float32", m.float32},
           {"float64", m.float64},
           {"half", m.half},
@@ -68,7 +68,7 @@ std::vector<Share> shares(const Mix& m) {
 }
 
 // The four most frequent kinds.
-std::string mix_text(const Mix& mix) {
+std::string instruction_mix_text(const InstructionMix& mix) {
   std::vector<Share> list = shares(mix);
   std::sort(list.begin(), list.end(), [](const Share& a, const Share& b) { return a.weight > b.weight; });
   const double total = std::max(1.0, mix.total());
@@ -118,7 +118,7 @@ std::string json_of(const Row& row) {
   const Analysis& a = row.analysis;
   auto number = [](auto n) { return fmt::format("{}", n); };
   std::string mix;
-  for (const Share& share : shares(a.mix))
+  for (const Share& share : shares(a.instruction_mix))
     mix += fmt::format("{}{}: {}", mix.empty() ? "" : ", ", quoted(share.name), share.weight);
   return fmt::format(
       "{{\"name\": {}, \"module\": {}, \"sliceable\": {}, \"not_sliceable\": {}, \"persistent\": {}, "
@@ -126,12 +126,13 @@ std::string json_of(const Row& row) {
       "\"reads\": {}, \"writes\": {}, \"variable_reads\": {}, \"variable_writes\": {}, \"parameter_bytes\": {}, "
       "\"static_shared_bytes\": {}, \"dynamic_shared\": {}, \"prints\": {}, \"allocates\": {}, "
       "\"reads_block_index_yz\": {}, \"load_global_bytes\": {}, \"store_global_bytes\": {}, \"scattered\": {}, "
-      "\"mix\": {{{}}}}}",
+      "\"instruction_mix\": {{{}}}}}",
       quoted(a.name), quoted(row.from), a.not_sliceable.empty(), quoted(a.not_sliceable), a.not_persistent.empty(),
       quoted(a.not_persistent), a.order_dependent, quoted(spelling(a.spin)), quoted(spelling(a.idempotence)),
       quoted(a.not_idempotent), array(a.reads, number), array(a.writes, number), array(a.variable_reads, quoted),
       array(a.variable_writes, quoted), a.parameter_bytes, a.static_shared_bytes, a.dynamic_shared, a.prints,
-      a.allocates, a.reads_block_index_yz, a.mix.load_global_bytes, a.mix.store_global_bytes, a.mix.scattered, mix);
+      a.allocates, a.reads_block_index_yz, a.instruction_mix.load_global_bytes, a.instruction_mix.store_global_bytes,
+      a.instruction_mix.scattered, mix);
 }
 
 double percent(size_t part, size_t of) { return of ? 100.0 * static_cast<double>(part) / static_cast<double>(of) : 0; }
@@ -150,7 +151,7 @@ std::string table(const std::vector<Row>& rows) {
     text += fmt::format("    persistent  {}\n", a.not_persistent.empty() ? "yes" : "no: " + a.not_persistent);
     text += fmt::format("    idempotent  {}\n",
                         a.not_idempotent.empty() ? spelling(a.idempotence) : "no: " + a.not_idempotent);
-    text += fmt::format("    mix         {}\n", mix_text(a.mix));
+    text += fmt::format("    mix         {}\n", instruction_mix_text(a.instruction_mix));
     text += fmt::format("    uses        {} bytes of parameters, {} bytes of shared memory\n", a.parameter_bytes,
                         a.static_shared_bytes);
     if (const std::string more = remarks(a); !more.empty()) text += fmt::format("    remarks     {}\n", more);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "vgpu-sched/ptx/access.h"
-#include "vgpu-sched/ptx/mix.h"
+#include "vgpu-sched/ptx/instruction_mix.h"
 #include "vgpu-sched/ptx/persistent.h"
 #include "vgpu-sched/ptx/program_facts.h"
 #include "vgpu-sched/ptx/scope.h"
@@ -61,7 +61,7 @@ void describe(const ProgramFacts& facts, const Closure& closure, Analysis* analy
   analysis->order_dependent = (fence && atomic) || analysis->spin != Spin::kNone;
   analysis->reads_block_index_yz = closure.reads.at(closure.functions[0]) & (kReadsY | kReadsZ);
   find_accesses(facts, closure, analysis);
-  analysis->mix = mix_of(facts, closure);
+  analysis->instruction_mix = instruction_mix_of(facts, closure);
 }
 
 }  // namespace
@@ -70,8 +70,8 @@ InterBlockDependency inter_block_dependency_of(const Program& program, std::stri
   return inter_block_dependency_of(program.facts(), reach(program.facts(), kernel));
 }
 
-Mix mix_of(const Program& program, std::string_view kernel) {
-  return mix_of(program.facts(), reach(program.facts(), kernel));
+InstructionMix instruction_mix_of(const Program& program, std::string_view kernel) {
+  return instruction_mix_of(program.facts(), reach(program.facts(), kernel));
 }
 
 Analysis analyse(const Program& program, std::string_view kernel) {

@@ -13,7 +13,7 @@ namespace bandsaw::ptx {
 
 // Instructions by kind. Inside of a loop of unknown length an instruction counts ten times, in a loop of that a
 // hundred times, up to a million; so these are weights, not counts. Called functions are added at each call.
-struct Mix {
+struct InstructionMix {
   double float32 = 0, float64 = 0, half = 0, matrix = 0, integer = 0, special = 0, move = 0;
   double load_global = 0, store_global = 0, load_shared = 0, store_shared = 0, load_local = 0, store_local = 0;
   double load_constant = 0, texture = 0, atomic = 0, branch = 0, barrier = 0, other = 0;
@@ -55,7 +55,7 @@ struct Analysis {
   std::vector<size_t> reads, writes;                         // kIfDisjoint: byte offsets of 64-bit pointer parameters
   std::vector<std::string> variable_reads, variable_writes;  // module variables that are read and written
 
-  Mix mix;
+  InstructionMix instruction_mix;
   uint64_t parameter_bytes = 0, static_shared_bytes = 0;
   bool dynamic_shared = false, prints = false, allocates = false, calls_by_pointer = false;
   bool reads_block_index_yz = false;  // else one division less per block
@@ -65,7 +65,7 @@ struct Analysis {
 InterBlockDependency inter_block_dependency_of(const Program& program, std::string_view kernel);
 
 // The same of its instructions.
-Mix mix_of(const Program& program, std::string_view kernel);
+InstructionMix instruction_mix_of(const Program& program, std::string_view kernel);
 
 // Empty name: no such kernel.
 Analysis analyse(const Program& program, std::string_view kernel);

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "vgpu-sched/ptx/mix.h"
+#include "vgpu-sched/ptx/instruction_mix.h"
 #include "vgpu-sched/ptx/slice.h"
 #include "vgpu-sched/ptx/special.h"
 
@@ -21,7 +21,7 @@ struct Counts {
   uint64_t instructions = 0, accesses = 0, bytes = 0;
 };
 
-Counts counts_of(const Mix& mix) {
+Counts counts_of(const InstructionMix& mix) {
   const auto whole = [](double weight) { return static_cast<uint64_t>(std::llround(std::min(weight, 1e9))); };
   return {whole(mix.total()), whole(mix.load_global + mix.store_global + mix.atomic),
           whole(mix.load_global_bytes + mix.store_global_bytes)};
@@ -30,7 +30,7 @@ Counts counts_of(const Mix& mix) {
 class Counter {
  public:
   Counter(const ProgramFacts& facts, const Closure& closure, const Transplant& moved)
-      : facts_(facts), called_(mixes_of_called(facts, closure)), moved_(moved) {}
+      : facts_(facts), called_(instruction_mixes_of_called(facts, closure)), moved_(moved) {}
 
   void rewrite(Block* block) {
     std::vector<Statement> old = std::exchange(block->statements, {});
@@ -113,7 +113,7 @@ class Counter {
   }
 
   const ProgramFacts& facts_;
-  const std::map<uint32_t, Mix> called_;
+  const std::map<uint32_t, InstructionMix> called_;
   const Transplant& moved_;
   Counts piece_;
 };

@@ -53,8 +53,8 @@ PairForecast alternating(const PairForecast& first, double work_a, const PairFor
 CoRunModel::CoRunModel(const GpuModel& gpu) : gpu_(gpu), entries_(kEntries) {}
 
 // The delay is what the measurements leave room for: the IPC, where instructions or bandwidth are known; else the speed
-// at half the occupancy; else the chain is believed with the delay that such a mix has without load. A kernel that has
-// used up a resource only bounds its delay: then the mix's is taken where it is shorter.
+// at half the occupancy; else the chain is believed with the delay that such an instruction mix has without load. A
+// kernel that has used up a resource only bounds its delay: then the instruction mix's is taken where it is shorter.
 Fit CoRunModel::make_fit(const KernelProfile& profile) const {
   Fit fit;
   fit.profile = profile;

@@ -12,7 +12,8 @@ namespace bandsaw::slice {
 
 class Profiler {
  public:
-  // `known`: what analysis and attributes say: needs, mix, counts where there are any. Its times are replaced.
+  // `known`: what analysis and attributes say: needs, instruction mix, counts where there are any. Its times are
+  // replaced.
   explicit Profiler(const KernelProfile& known) : profile_(known) {}
 
   // Whole kernels, or back-to-back grid slices that fill the GPU: blocks, and the GPU's time for them.

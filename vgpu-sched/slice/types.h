@@ -70,12 +70,13 @@ struct KernelProfile {
   // Solo time of the GPU per block at full occupancy: measured time of the kernel, or of back-to-back grid slices while
   // nothing else ran, divided by their blocks. Above 0.
   double block_ns = 0;
-  // From the static mix (vgpu-sched/ptx analysis), weighted by loops where it knows them:
+  // From the static instruction mix (vgpu-sched/ptx analysis), weighted by loops where it knows them:
   double memory = 0.1;     // accesses of global memory, of all instructions
   double uncoalesced = 0;  // of those: accesses whose address is not affine in the lane, or strided
-  // Warp instructions of a block: from the mix where trip counts are known, or from a counter; 0: not known.
+  // Warp instructions of a block: from the instruction mix where trip counts are known, or from a counter; 0: not
+  // known.
   double instructions = 0;
-  // Achieved solo: bytes of the accesses by the mix, divided by the measured time; 0: not known.
+  // Achieved solo: bytes of the accesses by the instruction mix, divided by the measured time; 0: not known.
   double bytes_per_ns = 0;
   // Speed alone with half the blocks on each SM, relative to full occupancy (0.5 to 1): measured with grid slices of
   // half a wave, one at a time; 0: not known. Tells a kernel that is full of waits from one that has used up a resource

@@ -38,7 +38,7 @@ CodeTraits CodeTraits::of(Device* device, std::string_view text, const FunctionR
     traits.shared_bytes = attribute(info, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   }
   // Which of them are scattered is not told: forecasts that know it choose pairs that spoil each other's L2.
-  const ptx::Mix mix = ptx::mix_of(program, kernel);
+  const ptx::InstructionMix mix = ptx::instruction_mix_of(program, kernel);
   const double accesses = mix.load_global + mix.store_global + mix.atomic;
   if (accesses > 0) traits.memory = part_of(accesses / mix.total());
   return traits;

@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check<SlicedKernel>(slice(program, kernel, {.counts = true}), kernel);
     check<PersistentKernel>(persistent(program, kernel), kernel);
     const Analysis analysis = analyse(program, kernel);
-    if (analysis.name != kernel || !(analysis.mix.total() >= 0)) std::abort();
+    if (analysis.name != kernel || !(analysis.instruction_mix.total() >= 0)) std::abort();
   }
   return 0;
 }

@@ -98,20 +98,22 @@ TEST(Analysis, WeighsLoops) {
       "fma.rn.f32 %f1, %f1, %f2, %f3; L: add.f64 %fd1, %fd1, %fd2;"
       "M: ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1]; setp.eq.u32 %p1, %r1, %r2; @%p1 bra M;"
       "@%p1 bra L; sin.approx.f32 %f1, %f2; bar.sync 0; ret;");
-  EXPECT_EQ(a.mix.float32, 1);
-  EXPECT_EQ(a.mix.float64, 10);
-  EXPECT_EQ(a.mix.load_global, 100);
-  EXPECT_EQ(a.mix.load_global_bytes, 1600);
-  EXPECT_EQ(a.mix.special, 1);
-  EXPECT_EQ(a.mix.barrier, 1);
-  EXPECT_EQ(a.mix.branch, 111);
-  EXPECT_EQ(a.mix.integer, 100);
-  EXPECT_EQ(a.mix.total(), 324);
+  EXPECT_EQ(a.instruction_mix.float32, 1);
+  EXPECT_EQ(a.instruction_mix.float64, 10);
+  EXPECT_EQ(a.instruction_mix.load_global, 100);
+  EXPECT_EQ(a.instruction_mix.load_global_bytes, 1600);
+  EXPECT_EQ(a.instruction_mix.special, 1);
+  EXPECT_EQ(a.instruction_mix.barrier, 1);
+  EXPECT_EQ(a.instruction_mix.branch, 111);
+  EXPECT_EQ(a.instruction_mix.integer, 100);
+  EXPECT_EQ(a.instruction_mix.total(), 324);
 }
 
 // Of 4-byte accesses, or wider ones, by each thread; what part of them is scattered.
 TEST(Analysis, TellsNeighboursFromScatteredAccesses) {
-  const auto scattered = [](const std::string& body) { return analysis_of(kPointers + body + "ret;").mix.scattered; };
+  const auto scattered = [](const std::string& body) {
+    return analysis_of(kPointers + body + "ret;").instruction_mix.scattered;
+  };
   const std::string index =
       "mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x; mad.lo.s32 %r5, %r2, %r3, %r4;";
   EXPECT_EQ(scattered(index + "mul.wide.s32 %rd8, %r5, 4; add.s64 %rd9, %rd2, %rd8; ld.global.u32 %r6, [%rd9];"), 0);
@@ -155,7 +157,7 @@ TEST(Analysis, TellsNeighboursFromScatteredAccesses) {
 TEST(Analysis, AddsCalledFunctions) {
   const std::string functions =
       ".func f() {.reg .f32 %f<3>; mul.f32 %f1, %f1, %f2; ret;}\n.func g() {call f; call f; ret;}\n";
-  EXPECT_EQ(analysis_of("L: call g; @%p1 bra L; ret;", functions).mix.float32, 20);
+  EXPECT_EQ(analysis_of("L: call g; @%p1 bra L; ret;", functions).instruction_mix.float32, 20);
 }
 
 TEST(Analysis, SaysWhatIsUsed) {

@@ -36,7 +36,7 @@ struct Resident {
 };
 
 // How much of a kernel is measured beside its time alone.
-enum class Known { kMix, kHalf, kCounts };
+enum class Known { kInstructionMix, kHalf, kCounts };
 
 class SimGpu {
  public:

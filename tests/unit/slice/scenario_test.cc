@@ -86,7 +86,7 @@ TEST(Scenario, MeasuredPairsMakeUpForAPoorProfile) {
   for (const double noise : {0.0, 0.1}) {
     for (const Mix& mix : mixes()) {
       double seconds[2];
-      World fixed(Known::kMix), learning(Known::kMix);
+      World fixed(Known::kInstructionMix), learning(Known::kInstructionMix);
       const std::vector<Job> jobs = poisson_jobs(fixed.gpu, fixed.kernels, mix, 25, kLength, 5);
       const SimOptions options{.noise = noise};
       seconds[0] = fixed.run("kernelet", jobs, options).seconds();
@@ -101,9 +101,9 @@ TEST(Scenario, MeasuredPairsMakeUpForAPoorProfile) {
 }
 
 TEST(Scenario, ForecastsOfPairs) {
-  const char* const names[] = {"the static mix", "and the speed at half the occupancy",
+  const char* const names[] = {"the static instruction mix", "and the speed at half the occupancy",
                                "and counts of instructions and bytes"};
-  for (const Known known : {Known::kMix, Known::kHalf, Known::kCounts}) {
+  for (const Known known : {Known::kInstructionMix, Known::kHalf, Known::kCounts}) {
     World world(known);
     int near = 0, all = 0;
     double sum = 0;

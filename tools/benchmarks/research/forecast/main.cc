@@ -21,10 +21,10 @@ namespace {
 
 using nlohmann::json;
 
-// The static mix alone; and which accesses are scattered; with it the speed at half the occupancy; the mix, and the
-// bandwidth by its accesses and measured times; what runners describe: instructions and accesses as counted, the
-// bandwidth by these and times, and the speed at half; counts of instructions and bytes of DRAM, and the speeds at half
-// and one.
+// The static instruction mix alone; and which accesses are scattered; with it the speed at half the occupancy; the
+// instruction mix, and the bandwidth by its accesses and measured times; what runners describe: instructions and
+// accesses as counted, the bandwidth by these and times, and the speed at half; counts of instructions and bytes of
+// DRAM, and the speeds at half and one.
 constexpr const char* kWays[] = {"mix", "scattered", "half", "bandwidth", "described", "counts"};
 
 GpuModel gpu_of(const json& in) {
@@ -52,11 +52,11 @@ KernelProfile profile_of(const json& in, const std::string& way) {
   KernelProfile profile{.needs = needs_of(in), .block_ns = in.at("block_ns"), .memory = in.value("memory", 0.1)};
   if (way == "scattered" || way == "half") profile.uncoalesced = in.value("uncoalesced", 0.0);
   if (way == "half") profile.half_speed = in.value("half_speed", 0.0);
-  if (way == "bandwidth") profile.bytes_per_ns = in.value("mix_bytes_per_ns", 0.0);
+  if (way == "bandwidth") profile.bytes_per_ns = in.value("instruction_mix_bytes_per_ns", 0.0);
   if (way != "described" && way != "counts") return profile;
   profile.half_speed = in.value("half_speed", 0.0);
   profile.instructions = in.value("instructions", 0.0);
-  profile.bytes_per_ns = in.value("mix_bytes_per_ns", 0.0);
+  profile.bytes_per_ns = in.value("instruction_mix_bytes_per_ns", 0.0);
   profile.memory = in.value("counted_memory", profile.memory);
   if (way != "counts") return profile;
   profile.one_speed = in.value("one_speed", 0.0);

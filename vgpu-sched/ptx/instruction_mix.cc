@@ -1,4 +1,4 @@
-#include "vgpu-sched/ptx/mix.h"
+#include "vgpu-sched/ptx/instruction_mix.h"
 
 #include <algorithm>
 #include <map>
@@ -16,43 +16,46 @@ constexpr int kMaxDepth = 6;
 constexpr double kRounds = 10;  // of a loop
 constexpr double kMost = 1e15;  // calls within calls grow fast
 
-constexpr double Mix::* kCounts[] = {&Mix::float32,      &Mix::float64,       &Mix::half,         &Mix::matrix,
-                                     &Mix::integer,      &Mix::special,       &Mix::move,         &Mix::load_global,
-                                     &Mix::store_global, &Mix::load_shared,   &Mix::store_shared, &Mix::load_local,
-                                     &Mix::store_local,  &Mix::load_constant, &Mix::texture,      &Mix::atomic,
-                                     &Mix::branch,       &Mix::barrier,       &Mix::other};
+constexpr double InstructionMix::* kCounts[] = {
+    &InstructionMix::float32,     &InstructionMix::float64,       &InstructionMix::half,
+    &InstructionMix::matrix,      &InstructionMix::integer,       &InstructionMix::special,
+    &InstructionMix::move,        &InstructionMix::load_global,   &InstructionMix::store_global,
+    &InstructionMix::load_shared, &InstructionMix::store_shared,  &InstructionMix::load_local,
+    &InstructionMix::store_local, &InstructionMix::load_constant, &InstructionMix::texture,
+    &InstructionMix::atomic,      &InstructionMix::branch,        &InstructionMix::barrier,
+    &InstructionMix::other};
 
-double Mix::* memory_of(const Instruction& i, bool store) {
+double InstructionMix::* memory_of(const Instruction& i, bool store) {
   switch (i.space()) {
     case Space::kShared:
-      return store ? &Mix::store_shared : &Mix::load_shared;
+      return store ? &InstructionMix::store_shared : &InstructionMix::load_shared;
     case Space::kLocal:
-      return store ? &Mix::store_local : &Mix::load_local;
+      return store ? &InstructionMix::store_local : &InstructionMix::load_local;
     case Space::kConst:
-      return &Mix::load_constant;
+      return &InstructionMix::load_constant;
     case Space::kParam:
-      return store ? &Mix::move : &Mix::load_constant;
+      return store ? &InstructionMix::move : &InstructionMix::load_constant;
     default:
-      return store ? &Mix::store_global : &Mix::load_global;
+      return store ? &InstructionMix::store_global : &InstructionMix::load_global;
   }
 }
 
-double Mix::* value_of(const Instruction& i) {
+double InstructionMix::* value_of(const Instruction& i) {
   const std::string& o = i.opcode;
-  if (o == "mma" || o == "wmma" || o == "movmatrix") return &Mix::matrix;
+  if (o == "mma" || o == "wmma" || o == "movmatrix") return &InstructionMix::matrix;
   for (std::string_view name : {"sin", "cos", "lg2", "ex2", "tanh", "rsqrt", "rcp", "sqrt"})
-    if (o == name) return &Mix::special;
+    if (o == name) return &InstructionMix::special;
   for (std::string_view name : {"mov", "cvta", "selp", "slct", "cvt", "prmt", "shfl", "vote", "match", "activemask"})
-    if (o == name) return &Mix::move;
+    if (o == name) return &InstructionMix::move;
   const Type type = i.type();
-  if (!is_float(type)) return &Mix::integer;
-  if (o == "div") return &Mix::special;
-  return bits_of(type) == 64 && type == Type::kF64    ? &Mix::float64
-         : type == Type::kF32 || type == Type::kF32x2 ? &Mix::float32
-                                                      : &Mix::half;
+  if (!is_float(type)) return &InstructionMix::integer;
+  if (o == "div") return &InstructionMix::special;
+  return bits_of(type) == 64 && type == Type::kF64    ? &InstructionMix::float64
+         : type == Type::kF32 || type == Type::kF32x2 ? &InstructionMix::float32
+                                                      : &InstructionMix::half;
 }
 
-double Mix::* count_of(const Instruction& i, Kind kind) {
+double InstructionMix::* count_of(const Instruction& i, Kind kind) {
   switch (kind) {
     case Kind::kValue:
       return value_of(i);
@@ -61,19 +64,19 @@ double Mix::* count_of(const Instruction& i, Kind kind) {
     case Kind::kStore:
       return memory_of(i, true);
     case Kind::kAtomic:
-      return &Mix::atomic;
+      return &InstructionMix::atomic;
     case Kind::kCopy:
-      return i.space() == Space::kGlobal ? &Mix::store_global : &Mix::load_global;
+      return i.space() == Space::kGlobal ? &InstructionMix::store_global : &InstructionMix::load_global;
     case Kind::kBarrier:
-      return &Mix::barrier;
+      return &InstructionMix::barrier;
     case Kind::kBranch:
     case Kind::kEnd:
     case Kind::kCall:
-      return &Mix::branch;
+      return &InstructionMix::branch;
     case Kind::kTexture:
-      return &Mix::texture;
+      return &InstructionMix::texture;
     default:
-      return i.opcode == "wgmma" || i.opcode == "tcgen05" ? &Mix::matrix : &Mix::other;
+      return i.opcode == "wgmma" || i.opcode == "tcgen05" ? &InstructionMix::matrix : &InstructionMix::other;
   }
 }
 
@@ -93,26 +96,26 @@ class Mixer {
   void add_called(const Closure& closure) {
     for (size_t f = closure.functions.size(); f-- > 1;) add(closure.functions[f]);
   }
-  std::map<uint32_t, Mix> take() { return std::move(mixes_); }
+  std::map<uint32_t, InstructionMix> take() { return std::move(mixes_); }
 
   // After the functions that it calls, but for circles.
-  const Mix& add(uint32_t f) {
+  const InstructionMix& add(uint32_t f) {
     const auto known = mixes_.find(f);
     if (known != mixes_.end()) return known->second;
     const Flow flow(*facts_.functions[f].function);
     const std::vector<int> depth = depths(flow);
     const std::vector<bool> apart = scattered(flow);
-    Mix mix;
+    InstructionMix mix;
     for (size_t s = 0; s < flow.steps().size(); ++s) {
       const Step& step = flow.steps()[s];
       double weight = 1;
       for (int d = 0; d < depth[s]; ++d) weight *= kRounds;
-      double Mix::* count = count_of(*step.instruction, step.kind);
+      double InstructionMix::* count = count_of(*step.instruction, step.kind);
       mix.*count += weight;
       const Access access = access_of(*step.instruction, step.kind);
       if (access.global && apart[s]) mix.scattered += weight;
-      if (count == &Mix::load_global) mix.load_global_bytes += weight * static_cast<double>(access.bytes);
-      if (count == &Mix::store_global) mix.store_global_bytes += weight * static_cast<double>(access.bytes);
+      if (count == &InstructionMix::load_global) mix.load_global_bytes += weight * static_cast<double>(access.bytes);
+      if (count == &InstructionMix::store_global) mix.store_global_bytes += weight * static_cast<double>(access.bytes);
       for (const Use& use : flow.uses(step))
         if (step.kind == Kind::kCall && use.role == Role::kTarget && use.named == Named::kGlobal)
           if (const auto callee = facts_.function(flow.names()[use.index])) called(*callee, weight, &mix);
@@ -121,11 +124,11 @@ class Mixer {
   }
 
  private:
-  void called(uint32_t callee, double weight, Mix* mix) const {
+  void called(uint32_t callee, double weight, InstructionMix* mix) const {
     const auto found = mixes_.find(callee);
     if (found == mixes_.end()) return;
-    const Mix& inner = found->second;
-    for (double Mix::* count : kCounts) mix->*count = std::min(kMost, mix->*count + weight * (inner.*count));
+    const InstructionMix& inner = found->second;
+    for (double InstructionMix::* count : kCounts) mix->*count = std::min(kMost, mix->*count + weight * (inner.*count));
     mix->scattered = std::min(kMost, mix->scattered + weight * inner.scattered);
     mix->load_global_bytes = std::min(kMost, mix->load_global_bytes + weight * inner.load_global_bytes);
     mix->store_global_bytes = std::min(kMost, mix->store_global_bytes + weight * inner.store_global_bytes);
@@ -148,31 +151,31 @@ class Mixer {
   }
 
   const ProgramFacts& facts_;
-  std::map<uint32_t, Mix> mixes_;
+  std::map<uint32_t, InstructionMix> mixes_;
 };
 
 }  // namespace
 
 Access access_of(const Instruction& instruction, Kind kind) {
-  double Mix::* const count = count_of(instruction, kind);
-  if (count == &Mix::atomic) return {true, 0};
-  if (count != &Mix::load_global && count != &Mix::store_global) return {};
+  double InstructionMix::* const count = count_of(instruction, kind);
+  if (count == &InstructionMix::atomic) return {true, 0};
+  if (count != &InstructionMix::load_global && count != &InstructionMix::store_global) return {};
   return {true, bytes_of(instruction, kind)};
 }
 
-double Mix::total() const {
+double InstructionMix::total() const {
   double sum = 0;
-  for (double Mix::* count : kCounts) sum += this->*count;
+  for (double InstructionMix::* count : kCounts) sum += this->*count;
   return sum;
 }
 
-Mix mix_of(const ProgramFacts& facts, const Closure& closure) {
+InstructionMix instruction_mix_of(const ProgramFacts& facts, const Closure& closure) {
   Mixer mixer(facts);
   mixer.add_called(closure);
   return mixer.add(closure.functions[0]);
 }
 
-std::map<uint32_t, Mix> mixes_of_called(const ProgramFacts& facts, const Closure& closure) {
+std::map<uint32_t, InstructionMix> instruction_mixes_of_called(const ProgramFacts& facts, const Closure& closure) {
   Mixer mixer(facts);
   mixer.add_called(closure);
   return mixer.take();

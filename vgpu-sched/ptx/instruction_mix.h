@@ -18,9 +18,9 @@ struct Access {
 Access access_of(const Instruction& instruction, Kind kind);
 
 // Of a kernel with what it calls; a function that calls itself is taken once.
-Mix mix_of(const ProgramFacts& facts, const Closure& closure);
+InstructionMix instruction_mix_of(const ProgramFacts& facts, const Closure& closure);
 
 // Of each function that it calls, with what that calls.
-std::map<uint32_t, Mix> mixes_of_called(const ProgramFacts& facts, const Closure& closure);
+std::map<uint32_t, InstructionMix> instruction_mixes_of_called(const ProgramFacts& facts, const Closure& closure);
 
 }  // namespace bandsaw::ptx
