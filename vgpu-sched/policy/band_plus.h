@@ -18,7 +18,8 @@
 //   its share: then it has one, and still gets less than its share until the debt is paid.
 //
 // Bounds: debt and owed time stay within PolicyOptions::debt, more is forgotten. Time slices longer than that break
-// shares. Source: BAND of Gdev (USENIX ATC 2012), section 5.2, of which it keeps the aims; lag and fractions are those
+// shares.
+// Source: BAND of Gdev (USENIX ATC 2012), section 5.2, of which it keeps the aims; lag and fractions are those
 // of proportional-share scheduling (Stoica et al., RTSS 1996).
 #pragma once
 

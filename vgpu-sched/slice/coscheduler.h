@@ -5,15 +5,15 @@
 //   scheduler.arrival(call, now);
 //   while (auto issue = scheduler.next(now)) send(*issue);
 //
-// A plan is kept until the set of ready kernels changes or one of its kernels has its last block issued (Kernelet,
-// section 3.1: sizes of grid slices stay until either kernel finishes), or the two prove to be slower than one after
-// the other. Of each kernel a bounded number of grid slices is in flight.
+// A plan stays in force until the set of ready kernels changes or one of its kernels has its last block issued
+// (Kernelet, section 3.1: sizes of grid slices stay until either kernel finishes), or the two prove to be slower than
+// one after the other. Of each kernel a bounded number of grid slices is in flight.
 //
-// Calls that are measured (Call::alone) have their turn by themselves: when one has waited longest, nothing else is
-// planned, and before that it is not.
+// A call that is being measured (Call::alone) runs by itself. It is planned when it has waited longest of all; then
+// nothing else is planned beside it.
 //
-// Of kernels in persistent blocks the caller tells progress() before it tells of an arrival, so that the
-// allocation knows what each has left.
+// The caller tells progress() of kernels that run in persistent blocks before it tells arrival(), since the allocation
+// depends on how many blocks each has left.
 //
 // Pure: no clock, threads, system calls. A time before an earlier one counts as the earlier one. Calls from one thread
 // at a time. Owns the planner; what the planner refers to outlives it. Errors leave everything as it was.
@@ -53,13 +53,14 @@ class CoScheduler {
   [[nodiscard]] Error arrival(const Call& call, Time now) { return queues_.arrival(call, later(now)); }
   [[nodiscard]] Error copies_done(KernelId id, Time now) { return queues_.copies_done(id, later(now)); }
   [[nodiscard]] Error progress(KernelId id, Blocks done) { return queues_.progress(id, done); }
-  // The same of persistent blocks, so many on each SM, as seen at `seen`, which may be another clock's.
+  // So many blocks of the grid had been claimed at `seen` by `resident` persistent blocks on each SM. `seen` may be of
+  // another clock than `now`.
   [[nodiscard]] Error claimed(KernelId id, Blocks done, int resident, Time seen);
   [[nodiscard]] Error grid_slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr);
   [[nodiscard]] Error departure(KernelId id, Time now) { return queues_.departure(id, later(now)); }
-  // All its blocks are under way, whatever was issued of it here: others may have the room of those that end.
+  // The kernel has no blocks left to issue, whatever was issued of it here: others may have the room of those that end.
   void issued_all(KernelId id) { (void)queues_.take(id, ~Blocks{0}); }
-  // Plans anew with the next call of next(): something else has changed, as a measured profile.
+  // The next call of next() makes a new plan: something that plans depend on has changed, such as a profile.
   void replan() { planned_ = false; }
 
   std::optional<Issue> next(Time now);

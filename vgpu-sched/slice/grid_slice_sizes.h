@@ -1,4 +1,4 @@
-// How large grid slices are: of a kernel alone, and of two beside each other.
+// How many blocks a grid slice has: of a kernel alone, and of two kernels beside each other.
 //
 // Pure functions. Source: Kernelet, section 4.3: balanced grid slice ratio, equation 7.
 #pragma once
@@ -9,20 +9,20 @@
 
 namespace bandsaw::slice {
 
-// Grid slices of a kernel that runs by itself: at least its minimum, at least a wave. One that may not be sliced goes
+// For a kernel that runs by itself: at least its minimum, and at least a wave. A kernel that may not be sliced goes
 // whole.
 Part grid_slices_alone(const CoRunModel& model, const ReadyKernel& kernel);
 
-// Ratios of blocks that fill an SM: each with the most of b that fits beside a, and the other way round, within what
-// the two have at most. At most `most` of them (0: all), the extremes included.
+// Numbers of blocks of a and b that fill an SM together: neither can have one more. At most `most` of these ratios (0:
+// all), the extremes included.
 struct Ratio {
   int a = 0;
   int b = 0;
 };
 std::vector<Ratio> ratios_of(const GpuModel& gpu, const Fit& a, const Fit& b, int most);
 
-// Grid slices of two kernels that end together, at these residencies and speeds, each as long as its minimum alone at
-// least.
+// Grid slices of two kernels that take equally long with so many blocks on each SM and at the forecast's speeds. Each
+// takes at least as long as its minimum alone.
 struct GridSlices {
   Blocks a = 0;
   Blocks b = 0;

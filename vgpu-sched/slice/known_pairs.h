@@ -1,5 +1,5 @@
-// What OPT chooses from while it has to find out: measured speeds where a pair has run, else those of a table measured
-// ahead, else the model's forecast.
+// What OPT chooses from: the measured speeds of a pair that has run, else those of a table measured ahead, else the
+// model's forecast.
 #pragma once
 
 #include "vgpu-sched/slice/model.h"

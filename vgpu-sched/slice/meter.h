@@ -1,5 +1,5 @@
-// How fast the two kernels of a plan really are beside each other: of grid slices from their ends, of persistent blocks
-// from how many blocks they have claimed. The model is told, so that what it forecast wrongly is not chosen again.
+// Measures how fast the two kernels of a plan are beside each other: grid slices by when they end, persistent blocks by
+// how many blocks they have claimed. It tells the model, so that a pair with a wrong forecast is not chosen again.
 //
 // Calls from one thread at a time; of fixed size.
 #pragma once
@@ -23,11 +23,12 @@ class SpeedMeter {
   // `model` outlives this.
   explicit SpeedMeter(CoRunModel& model) : model_(model) {}
 
-  // From now on these two run beside each other. What was on its way is not counted. The same two as before go on.
+  // From now on these two run beside each other. Grid slices issued before are not counted. If they are the same two as
+  // before, the measurement goes on.
   void start(const Side& a, const Side& b);
-  // They no longer do; what was measured less than a window long is dropped.
+  // They no longer do. A measurement shorter than a window is dropped.
   void stop() { running_ = false; }
-  // True, of this and the next: the model has been told.
+  // This and claimed() return true when the model has been told.
   bool grid_slice_done(KernelId kernel, Blocks blocks, Time now);
   // So many blocks of the kernel's grid had been claimed at `at`, by `resident` on each SM. `at` may be another clock's
   // than other calls' times, the same for each kernel.

@@ -1,7 +1,8 @@
-// What the planners know of shapes: fitted demands, and forecasts of how fast two kernels run beside each other.
+// What planners know of shapes: their demands on the GPU, and forecasts of how fast two kernels run beside each other.
 //
-// A profile is fitted to the chain once, so that the chain gives back what was measured alone; a forecast of a pair is
-// then kept until a profile of either changes. Measured speeds of a pair take the forecast's place.
+// A profile is fitted to the chain (chain.h) once, so that the chain gives the kernel the speed that was measured
+// alone. A forecast of a pair is kept until the profile of one of them changes. Measured speeds of a pair replace the
+// forecast.
 //
 // Bounded: kMaxShapes shapes, a fixed table of forecasts. Calls from one thread at a time.
 // Source: Kernelet, sections 2.2 (co-scheduling profit) and 4.3; PUR and MUR: section 4.2.

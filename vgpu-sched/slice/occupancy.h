@@ -24,8 +24,8 @@ int fit(const GpuModel& gpu, const Room& room, const BlockNeeds& needs);
 Room beside(const GpuModel& gpu, const Room& room, const BlockNeeds& needs, int count);
 // Blocks on an empty SM; 0: the block can never run.
 int resident_blocks(const GpuModel& gpu, const BlockNeeds& needs);
-// Dynamic shared memory to add to a launch so that no more than `count` of its blocks lie on an SM, in bytes; 0 where
-// none is needed. What it takes, the neighbour cannot have.
+// Bytes of dynamic shared memory to add to a launch so that no more than `count` of its blocks lie on an SM; 0 if none
+// are needed. The neighbour cannot use them.
 int padding(const GpuModel& gpu, const BlockNeeds& needs, int count);
 // The part of an SM, 0 to 1, that so many blocks take of its scarcest resource: what a co-running tenant is charged
 // for, as a fraction of the time.

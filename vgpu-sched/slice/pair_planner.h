@@ -1,10 +1,10 @@
 // The pair of ready kernels whose grid slices are worth most beside each other, and the sizes of these grid slices.
 //
-// Of every two shapes, those are candidates whose use of issue slots (PUR) or bandwidth (MUR) differs; for each, some
-// ratios of blocks on an SM are tried, all of which fill it; the pair and ratio of the highest profit go. The grid
-// slices of both end together (balanced grid slice ratio): the grid slice with the shorter blocks is the longer one.
-// Pairs of shapes are decided once and remembered. One decision solves a bounded number of chains: the most promising
-// pairs first, by what issue slots and bandwidth at most allow; others wait for the next decision.
+// Two shapes are a candidate pair if their use of issue slots (PUR) or of bandwidth (MUR) differs. Of each pair some
+// ratios of blocks are tried, all of which fill an SM; the pair and the ratio with the highest profit are planned. The
+// grid slices of both end together (balanced grid slice ratio): the grid slice with the shorter blocks is the longer
+// one. Pairs of shapes are decided once and remembered. One decision solves a bounded number of chains: the most
+// promising pairs first, by what issue slots and bandwidth at most allow; others wait for the next decision.
 //
 // Beyond the paper, whose kernels are all long and may all be sliced: short kernels go at once, whole, beside the
 // others; a long one that may not be sliced has the GPU to itself when its turn comes.
@@ -19,9 +19,9 @@
 namespace bandsaw::slice {
 
 struct PairRules {
-  bool prune = true;  // by PUR and MUR; OPT tries all
-  int ratios = 6;     // for each pair; 0: all
-  int solves = 24;    // chains for a decision; 0: no bound
+  bool prune = true;  // leave out pairs by PUR and MUR; OPT tries all
+  int ratios = 6;     // tried for each pair; 0: all
+  int solves = 24;    // chains solved for one decision; 0: no bound
 };
 
 class PairPlanner : public Planner {

@@ -1,5 +1,5 @@
-// All ready kernels at once, in persistent blocks, as many of each as Bashizade's greedy allocation (greedy.h) gives;
-// done anew at each arrival and departure, from the blocks that each has left.
+// Runs all ready kernels at once, in persistent blocks. How many each has is Bashizade's greedy allocation (greedy.h).
+// It is made anew at each arrival and departure, from the blocks that each kernel has left.
 #pragma once
 
 #include "vgpu-sched/slice/planner.h"

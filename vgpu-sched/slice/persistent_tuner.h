@@ -1,13 +1,15 @@
-// How few blocks of a kernel on each SM are as fast as any number: what more of them would take, caches and room, is
-// left to others. Some kernels are faster with fewer, when the blocks that are resident together then find in the cache
-// what else they push out.
+// Finds the least number of persistent blocks on each SM with which a kernel is as fast as with any number. The room
+// and the cache that more of them would take are left to others. Some kernels are even faster with fewer blocks,
+// because these do not push each other's data out of the cache.
 //
-// From measured launches: all that fit, then step by step fewer, until launches become longer; the fewest whose
-// launches are hardly longer than the shortest are kept. Half of all that fit are measured in any case: how much slower
-// they are says what a kernel waits for. Then a launch in grid slices is tried: where these are faster, as some kernels
-// find less in the cache when their blocks claim their work from the counter, it is they that are kept. Now and then
-// all that fit are tried again, and if that is not what it was by then, the search begins anew. A launch that took
-// longer than fewer blocks explain was not alone, and is tried again, as is the first.
+// A search tries as many blocks as fit, then ever fewer, until launches become longer. It keeps the least number whose
+// launches are hardly longer than the shortest. It always tries half of those that fit: how much slower these are says
+// what the kernel waits for. Then it tries grid slices, and keeps those if they are faster: some kernels find less in
+// the cache when blocks claim their work from a counter. A launch that took longer than fewer blocks can explain was
+// not alone, and is tried again, as is the first one.
+//
+// Now and then a launch with as many blocks as fit checks what was found. If it takes another time than in the search,
+// the search begins anew.
 //
 // One for each kernel and shape of launch. Calls from one thread at a time.
 #pragma once
@@ -22,27 +24,28 @@ namespace bandsaw::slice {
 
 class PersistentTuner {
  public:
-  // Blocks that fit on an SM, at least 1, and whether grid slices can be had. Other than before: what was learnt is
-  // forgotten.
+  // `most`: blocks that fit on an SM, at least 1. `slices`: the kernel can also run in grid slices. If one of them is
+  // not what it was, all that was learnt is forgotten.
   void fit(int most, bool slices);
 
   static constexpr int kSliced = 0;
   // Blocks on each SM to run the next launch with, or kSliced.
   int next() const { return next_; }
-  // `time`: a launch that was so, alone on the GPU. Of times not above 0, and of other numbers than next(), nothing is
-  // learnt.
+  // A launch with that number, alone on the GPU, took `time`. Ignored if `time` is not above 0 or the number is not
+  // next().
   void observe(int resident, Time time);
   bool searches() const { return searches_; }
   int most() const { return most_; }
-  // What a launch takes that is as next() has it; 0: not known, or it is being searched for.
+  // What a launch with the number that was found takes; 0: not known, or the search goes on.
   Time best() const;
-  // Of half as many as fit, relative to these; 0: not known.
+  // Speed with half as many blocks as fit, relative to all that fit; 0: not known.
   double half_speed() const;
-  // For people: what each number took, and grid slices, as "8: 19.1 ms, 6: 17.3 ms, 0: 18.2 ms".
+  // For people: what each number took (0: grid slices), as "8: 19.1 ms, 6: 17.3 ms, 0: 18.2 ms".
   std::string found() const;
 
  private:
-  // Times the shortest: kept if fewer; no fewer are tried. Grid slices are kept if they are shorter by as much.
+  // Relative to the shortest launch: up to kNear a smaller number is kept, from kWorse on no smaller one is tried. Grid
+  // slices are kept if they are shorter by kWorse.
   static constexpr double kNear = 1.005, kWorse = 1.01;
   static constexpr double kChanged = 1.1;
   static constexpr double kSlack = 1.2;

@@ -1,6 +1,6 @@
-// What runs next on the GPU, and in what grid slices. A planner is one class that sees the kernels which are ready and
-// answers with a plan; the co-scheduler (coscheduler.h) keeps queues and blocks, and asks again when the set of ready
-// kernels changes: at an arrival, at a departure, when a kernel's last block is issued.
+// What runs next on the GPU, and in what grid slices. A planner is given the kernels that are ready and answers with a
+// plan. The co-scheduler (coscheduler.h) keeps the queues and counts blocks. It asks for a new plan when the set of
+// ready kernels changes: at an arrival, at a departure, and when a kernel's last block is issued.
 //
 // No threads, no clock: all calls to one planner come from one thread at a time, `now` never decreases.
 // Source: Kernelet, section 4.2, algorithm 1.
@@ -21,12 +21,12 @@ struct ReadyKernel {
   KernelId id = 0;
   ShapeId shape = kNoShape;
   Blocks blocks = 0;   // of the whole call
-  Blocks left = 0;     // not issued yet; 0: it only has to end
-  Blocks done = 0;     // as far as anybody knows
+  Blocks left = 0;     // not issued yet; 0: all are, and the call only has to end
+  Blocks done = 0;     // known to have ended
   Blocks minimum = 0;  // the least grid slice that keeps slicing cheap (tuner.h); 0: may not be sliced
   int in_flight = 0;   // grid slices
   Time ready_since = 0;
-  bool alone = false;  // planners are asked for it by itself, or not at all
+  bool alone = false;  // it is being measured: a planner gets it by itself or not at all
 };
 
 struct State {

@@ -1,5 +1,5 @@
-// The least grid slice of a kernel that keeps the cost of slicing within a bound: first from what is known, then from
-// measurements.
+// The least grid slice of a kernel with which slicing costs no more than a bound allows: first from what is known, then
+// by measurement.
 //
 // Source: Kernelet, section 4.1: the least grid slice whose overhead is at most p %, p = 2.
 #pragma once
@@ -24,17 +24,20 @@ struct GridSliceCost {
 // overhead, stay within `bound` of the kernel; `blocks` where no cut does, or where a value makes no sense.
 Blocks minimum_grid_slice(const GridSliceCost& cost, double bound = kOverheadBound);
 
-// The same, refined by what launches take whole and in grid slices. One for each kernel and shape of launch; of fixed
-// size.
+// Finds the least grid slice by measuring launches, whole and in grid slices. One for each kernel and shape of launch;
+// of fixed size.
 //
-// It begins with grid slices that fill the GPU together with those beside them. After three launches of a size, more of
-// them later, it is judged against the larger size, or the whole kernel, that was measured last, each by the lower
-// quartile of its last launches, as what disturbs a measurement makes it longer: what the launch took longer, for each
-// grid slice that it had more, is the cost of a grid slice. A size that costs more than the bound's part is doubled. If
-// that brings nothing, it is not the grid slices that take the time: then the kernel runs whole once, and with what
-// that takes now, the least known size that is cheap is chosen. Where there is none three times, it stays whole. Now
-// and then half a size is tried. A kernel that takes several times as long as when its least size was chosen (its
-// arguments may have changed) begins anew.
+// - It begins with grid slices that fill the GPU together with those that run beside them.
+// - After three launches of a size, later after more, it judges that size against the larger size, or the whole kernel,
+//   that was measured last. It takes the lower quartile of each one's last launches, since a disturbance only makes a
+//   launch longer. By how much a launch took longer, divided by how many more grid slices it had, is what a grid slice
+//   costs.
+// - A size that costs more than the bound is doubled. If that brings nothing, the time is not lost to the number of
+//   grid slices: the kernel runs whole once, and by what that takes now, the least known size that is cheap is chosen.
+//   If there was none three times, the kernel stays whole.
+// - Now and then half a size is tried.
+// - A kernel that takes several times as long as when its least size was chosen has changed, perhaps its arguments: all
+//   begins anew.
 //
 // Calls from one thread at a time.
 class GridSliceTuner {
@@ -44,8 +47,8 @@ class GridSliceTuner {
     Blocks wave = 132;
     int sms = 132;
     int beside = 1;  // grid slices that run at a time
-    // Of a grid slice, until it is measured: with others beside it, what it takes to issue one; else until the GPU is
-    // full again.
+    // What a grid slice costs, until that is measured: with others beside it, the time to issue one; by itself, the
+    // time until the GPU is full again.
     Time overhead = 30 * kMicrosecond;
     double bound = kOverheadBound;
   };
@@ -54,17 +57,17 @@ class GridSliceTuner {
 
   // The grid slice size to use next; `blocks` while nothing better is known to pay.
   Blocks next() const { return size_; }
-  // Forgets what was chosen if it is not what it was: other grid slices run beside each other now.
+  // So many grid slices run beside each other from now on. If that is not what it was, all that was chosen is
+  // forgotten.
   void run_beside(int slices, Time overhead);
   // `time`: how long a launch took, cut into grid slices of that size, first to last; or whole.
   // Of sizes other than next() and the whole kernel, and of times not above 0, nothing is learnt.
   void observe(Blocks slice, Time time);
   // The part of the time that grid slices of this size lose, as measured; below 0 while no larger size is known.
   double overhead(Blocks slice) const;
-  // The next launch is to be whole, as grid slices seem too dear, and what the last whole ones took may say nothing of
-  // today.
+  // The next launch is to run whole: grid slices seem too expensive, and the last whole launches may be out of date.
   bool compares() const { return least_ != 0 && size_ == options_.blocks && !hopeless(); }
-  // It stays whole: in grid slices it is slower, however large they are.
+  // The kernel is slower in grid slices however large they are: it stays whole.
   bool hopeless() const { return strikes_ >= kStrikes; }
 
  private:

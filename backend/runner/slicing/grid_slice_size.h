@@ -13,9 +13,9 @@ class GridSliceSize {
   // `wave`: blocks that are resident at once.
   GridSliceSize(uint64_t blocks, uint64_t wave, uint32_t sms);
 
-  // All of them: it is to run whole, for now.
+  // Blocks of the next launch's grid slices; all blocks: the launch is to run whole.
   uint64_t blocks() const { return tuner_.next(); }
-  // The next launch is to be whole and measured: what the last whole ones took may say nothing of today.
+  // The next launch is to run whole and to be measured, since the last whole ones may be out of date.
   bool wants_whole() const { return tuner_.compares(); }
   // Its rewritten variant is slower by more than grid slices cost, again and again beside whole launches of the same
   // time.

@@ -1,4 +1,4 @@
-// Which kernels a process has and where their PTX is; and their rewritten variants, loaded beside them.
+// Rewrites kernels of a process and loads what comes out beside the originals.
 #pragma once
 
 #include <map>
@@ -15,10 +15,10 @@
 
 namespace bandsaw::runner {
 
-// A library or module, as far as rewriting needs it.
+// What rewriting needs of a library or module.
 struct KernelImage {
   std::shared_ptr<const KeptPtx> ptx;
-  std::weak_ptr<Library> library;  // one of the two
+  std::weak_ptr<Library> library;  // this or `module`
   std::weak_ptr<Module> module;
   std::mutex mutex;
   std::map<std::string, uint64_t> managed;  // guarded by mutex: where the guest put managed variables
@@ -32,15 +32,17 @@ struct KernelImage {
 struct KernelClone {
   ModuleRef module;
   FunctionRef function;
-  size_t first_at = 0, grid_at = 0;                   // in the parameters
-  size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of persistent blocks, instead of first_at
-  size_t counts_at = 0;                               // of counted grid slices
+  // Offsets in the parameters (vgpu-sched/ptx/slice.h and persistent.h).
+  size_t grid_at = 0;
+  size_t first_at = 0;                                // of grid slices
+  size_t counts_at = 0;                               // of grid slices that count; 0: of others
+  size_t counter_at = 0, stop_at = 0, blocks_at = 0;  // of persistent blocks
   bool whole_warps = false;
   bool persistent = false;
   ptx::InterBlockDependency dependency = ptx::InterBlockDependency::kAny;
   CodeTraits traits;
-  size_t original_bytes = 0;          // of the original's parameters, which come first
-  std::vector<std::byte> parameters;  // the variables' addresses in their places, the rest 0
+  size_t original_bytes = 0;          // of the original's parameters, with which the clone's begin
+  std::vector<std::byte> parameters;  // addresses of variables are filled in, the rest is 0
 };
 
 // What is to be rewritten.

@@ -15,64 +15,65 @@
 
 namespace bandsaw::runner {
 
-// What a block does, as a counted grid slice had it; 0 instructions: not known.
+// What one block does, as a grid slice has counted it. 0 instructions: not known.
 struct BlockCounts {
   uint64_t instructions = 0;  // of its warps, in PTX
   uint64_t bytes = 0;         // of global memory that its threads ask for
   double accesses = 0;        // of global memory, of all instructions
 };
 
-// Launches of one size.
+// What is known of the launches of one kernel with the same grid, block and dynamic shared memory.
 struct LaunchShape {
   std::array<uint32_t, 7> key{};  // grid, block, dynamic shared memory
   uint64_t blocks = 0, wave = 0;  // wave: blocks that are resident at once
   uint64_t launches = 0;
-  uint64_t typical_ns = 0;  // of its launches; 0: not measured yet
+  uint64_t typical_ns = 0;  // what a launch takes, as a moving mean; 0: not measured yet
   GridSliceSize size;
   slice::PersistentTuner persistent_tuner;
   BlockCounts counts;
-  bool counted = false;  // a launch was to be
+  bool counted = false;  // a launch has begun with a grid slice that counts
   bool paired = false;   // others were planned beside its last launch
-  uint32_t alone = 0;    // launches that asked to be, in this search
+  uint32_t alone = 0;    // launches that asked to run alone since the tuner's search began
 
   // `sms`: of the device.
   LaunchShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms);
   static std::array<uint32_t, 7> key_of(const Launch& launch);
   void learn_whole(uint64_t nanoseconds);
-  // Whether the next launch is to run alone, where that is planned: what is best for it is still being searched for,
-  // and has not been for long.
+  // Whether the next launch asks to run alone: the tuner still searches, and has not searched for long.
   bool wants_alone();
-  // In grid slices of so many blocks, 0 if that was not what it took so long for; or in a way that
-  // persistent_tuner.next() said.
+  // A rewritten launch took so long. `slice`: in grid slices of so many blocks; 0: do not judge that size by it.
+  // `tuned_blocks`: with as many persistent blocks as the tuner's next() said; none: do not tell the tuner.
   void learn_cut(uint64_t slice, std::optional<int> tuned_blocks, uint64_t nanoseconds);
 };
 
-// A rewritten kernel that is ready, or will be, or will never be.
+// The place of a rewritten kernel: it is being made, or is ready, or cannot be made.
 struct KernelClonePlace {
   CloneRequest request;
   enum class State { kMaking, kReady, kRefused };
   std::atomic<State> state{State::kMaking};
-  std::shared_ptr<const KernelClone> clone;  // when ready, and the next two belong to the record loop
-  std::string refusal;
-  uint32_t attributes = 0;  // KnownKernel::attributes as they were last taken over
+  std::shared_ptr<const KernelClone> clone;  // kReady
+  std::string refusal;                       // kRefused: why
+  uint32_t attributes = 0;                   // the record loop's: KnownKernel::attributes when they were last copied
 };
 
-// The record loop's, but for `attributes`. Outlives its library, but cannot be launched any more.
+// Used on the record loop's thread only, but for `attributes` and `clones`. May outlive its library; it is not launched
+// then any more.
 struct KnownKernel {
   std::string name;
   std::shared_ptr<KernelImage> image;
-  std::atomic<uint32_t> attributes{0};  // counts how often the guest set some
+  std::atomic<uint32_t> attributes{0};  // how often the guest has set a function attribute
 
-  bool whole = false;                       // for ever
-  bool only_grid_slices = false;            // it cannot have persistent blocks
-  bool counted = false, sliceable = false;  // in the usage page
-  bool cut = false;                         // the device has taken grid slices of it
-  bool in_order = false;                    // a launch has come through in grid slices, one after the other
+  bool whole = false;             // it is never cut again
+  bool only_grid_slices = false;  // it cannot run as persistent blocks
+  bool counted = false;           // it is in SlicingCounters::kernels
+  bool sliceable = false;         // and in SlicingCounters::sliceable
+  bool cut = false;               // the device has taken grid slices of it
+  bool in_order = false;          // a launch has ended in grid slices that were issued one after the other
   std::set<std::string> reasons;
   std::vector<std::shared_ptr<LaunchShape>> shapes;
   std::vector<std::shared_ptr<KernelClonePlace>> clones;  // guarded by the slicer's mutex
 
-  // Null: that many shapes were seen that it is not worth while.
+  // Null: no launch of that shape is remembered.
   std::shared_ptr<LaunchShape> find_shape(const Launch& launch) const;
   std::shared_ptr<KernelClonePlace> find_clone(const Context* context, bool one_dimensional,
                                                KernelVariant variant) const;

@@ -295,8 +295,8 @@ void Slicer::note_issued(Run& run, size_t track) {
 // No more of it will be issued.
 void Slicer::finish(Run& run) {
   withdraw(run);
-  if (!run.stuck && run.begun > 1) run.kernel->in_order = true;
-  if (run.flight->launches == 0 && !run.flight->failed && !run.stuck) {
+  if (!run.stalled && run.begun > 1) run.kernel->in_order = true;
+  if (run.flight->launches == 0 && !run.flight->failed && !run.stalled) {
     if (run.control_block) control_blocks_.give(std::move(run.control_block));
     if (run.counts) control_blocks_.give(std::move(run.counts));
   }
@@ -341,7 +341,7 @@ bool Slicer::advance(bool failed) {
   }
   bool any = false;
   for (auto run = runs_.begin(); run != runs_.end() && !at_gate_;) {
-    if (is_stuck(*run)) run->control_block ? issue_more_persistent(*run) : issue_rest(*run);
+    if (is_stalled(*run)) run->control_block ? issue_more_persistent(*run) : issue_rest(*run);
     if (run->turns && run->flight->launches == 0) change_variant(*run);
     if (run->control_block && !advance_persistent(*run, &any)) run->next = run->total;
     while (!run->control_block && !run->turns && run->next < run->total &&

@@ -1,9 +1,10 @@
 // Cuts launches of long kernels into grid slices: parts of the grid, in order, each a launch of a rewritten kernel and
 // a time slice of its own at the gate, so that others get the engine in between.
 //
-// Kernels that take long are found by measuring a few launches of each; their rewritten variant is made beside
-// (KernelCloner), and until it is there, or if it cannot be, they run whole. While a launch is under way, records that
-// may depend on it wait (Process), so that to the program it is one launch.
+// The slicer measures a few launches of each kernel. One that takes long is rewritten (KernelCloner) on a thread of its
+// own; until that is done, or if it cannot be done, the kernel runs whole. Instead of grid slices a launch may be
+// persistent blocks (slicer_persistent.cc). While a launch is under way, records that may depend on it wait (Process):
+// to the program it is one launch.
 #pragma once
 
 #include <atomic>
@@ -28,14 +29,14 @@ namespace bandsaw::runner {
 
 class Slicer {
  public:
-  // All outlive it; grid slices that are on the device may outlive it.
+  // All arguments outlive the slicer. Grid slices on the device may outlive it too.
   Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order,
          const SlicingSettings& settings);
   ~Slicer();
 
   bool enabled() const { return settings_.enabled; }
 
-  // Code comes and goes. Any thread.
+  // What the program loads, looks up and unloads. Any thread.
   void library_loaded(const LibraryRef& library, std::span<const std::byte> image);
   void module_loaded(const ModuleRef& module, std::span<const std::byte> image);
   void managed_bound(const LibraryRef& library, const std::string& name, uint64_t address);
@@ -46,30 +47,31 @@ class Slicer {
   void forget_image(const Object* image);  // a library or module
   void forget_context(const Context* context);
 
-  // The rest is the record loop's.
+  // All that follows is called on the record loop's thread.
   struct Caller {
     std::shared_ptr<CommandRing> ring;  // gets errors of later grid slices
     ContextRef context;
     uint64_t stream_key = 0;
-    bool may_capture = false;  // some stream does, or did
+    bool may_capture = false;  // some stream of the process captures, or did
   };
-  // Launches it whole, or begins to launch it in grid slices. The gate has let the launch pass.
+  // Launches the kernel whole, or begins to launch it in grid slices or as persistent blocks. Call it after the gate
+  // has let the launch pass.
   CUresult launch(const Caller& caller, const StreamRef& stream, const Launch& launch);
-  // Launches with grid slices left.
+  // Some launch has blocks that are not issued yet.
   bool busy() const { return !runs_.empty(); }
   bool holds(const CommandRing& ring) const;
-  // Issues what the gate and the number in flight allow; whether that was anything. `failed`: the process has, and
-  // nothing more is issued.
+  // Issues as much as the gate and the number in flight allow. True: something was issued. `failed`: the process has
+  // failed; all launches are dropped.
   bool advance(bool failed);
-  // advance() was stopped by the gate.
+  // The gate stopped the last advance().
   bool at_gate() const { return at_gate_; }
   // Grid slices have ended, so that advance() may issue more.
   bool moved() const;
-  // advance() is to be asked again soon, even if nothing happens.
+  // advance() is to be called again soon, even if nothing happens: persistent blocks may have to be told to stop.
   bool watches_for_stalls() const;
-  // After which advance() is to be asked at the latest, whatever does not happen.
+  // When advance() is to be called at the latest, even if nothing happens.
   std::chrono::nanoseconds longest_sleep() const;
-  // Becomes readable when grid slices end.
+  // A descriptor that becomes readable when grid slices end.
   int wake() const { return wake_->get(); }
 
  private:
@@ -104,7 +106,7 @@ class Slicer {
   void learn(Run& run);
   void finish(Run& run);
   std::chrono::nanoseconds stall_timeout(const Run& run) const;
-  bool is_stuck(Run& run);
+  bool is_stalled(Run& run);
   bool claims(Run& run);
   CUresult peek(Run& run, std::function<void()> done);
   void issue_rest(Run& run);

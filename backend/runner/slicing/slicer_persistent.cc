@@ -60,7 +60,7 @@ std::string Slicer::prepare_persistent(Run& run) {
 
 // A pair's ratio of blocks is kept by persistent blocks, not by grid slices.
 bool Slicer::may_turn_persistent(const Run& run) const {
-  return settings_.variant == VariantChoice::kAuto && !run.stuck && !run.kernel->only_grid_slices &&
+  return settings_.variant == VariantChoice::kAuto && !run.stalled && !run.kernel->only_grid_slices &&
          gate_.answer(kCompute).resident != 0;
 }
 
@@ -130,7 +130,7 @@ CUresult Slicer::issue_persistent(Run& run) {
     --run.flight->on_track[0];
     --run.flight->launches;
   }
-  if (settings_.force_blocks != 0 && run.stops < kForcedStops && !run.stuck) tell_to_stop(run);
+  if (settings_.force_blocks != 0 && run.stops < kForcedStops && !run.stalled) tell_to_stop(run);
   return CUDA_SUCCESS;
 }
 
@@ -182,7 +182,7 @@ bool Slicer::advance_persistent(Run& run, bool* any) {
     const auto since = Run::Clock::now() - run.issued;
     const bool asked = gate_.is_wanted(kCompute) || is_replanned(run) || since >= turn(run);
     const bool wanted = asked && since >= kGrace;
-    if (wanted && !run.told && !run.stuck) tell_to_stop(run);
+    if (wanted && !run.told && !run.stalled) tell_to_stop(run);
     return true;
   }
   // What stands there may be anything, if the program wrote to memory that is not its own; then it is ended, or goes on
@@ -205,7 +205,7 @@ bool Slicer::advance_persistent(Run& run, bool* any) {
 }
 
 // Its blocks may be told to stop, or be about to end.
-bool Slicer::is_watched(const Run& run) { return run.control_block && !run.told && !run.stuck && !run.drained; }
+bool Slicer::is_watched(const Run& run) { return run.control_block && !run.told && !run.stalled && !run.drained; }
 
 bool Slicer::watches_for_stalls() const { return std::any_of(runs_.begin(), runs_.end(), is_watched); }
 

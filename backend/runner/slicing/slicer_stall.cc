@@ -22,7 +22,7 @@ std::chrono::nanoseconds Slicer::stall_timeout(const Run& run) const {
   return std::max<std::chrono::nanoseconds>(kStallTimeoutLeast, kTimesWhole * whole);
 }
 
-bool Slicer::is_stuck(Run& run) {
+bool Slicer::is_stalled(Run& run) {
   const uint32_t flying = run.flight->launches, landed = run.begun - flying;
   const auto now = Run::Clock::now();
   if (flying == 0 || landed != run.landed) {
@@ -30,7 +30,7 @@ bool Slicer::is_stuck(Run& run) {
     run.moved = now;
     return false;
   }
-  if (run.stuck || now - run.moved < stall_timeout(run)) return false;
+  if (run.stalled || now - run.moved < stall_timeout(run)) return false;
   run.moved = now;
   const bool begun = run.tracks && run.tracks->has_begun();  // else what they wait for is not theirs
   return begun && !(run.control_block && claims(run));
@@ -55,7 +55,7 @@ CUresult Slicer::peek(Run& run, std::function<void()> done) {
 // room there. If even so they do not, the program hangs as its kernel would.
 void Slicer::issue_rest(Run& run) {
   refuse(*run.kernel, "its blocks wait for one another");
-  run.kernel->whole = run.held_up = run.stuck = true;
+  run.kernel->whole = run.held_up = run.stalled = true;
   run.track = run.most_tracks;
   run.most_tracks = 0;
   run.next_clone = nullptr;
@@ -72,7 +72,7 @@ void Slicer::issue_rest(Run& run) {
 // As above: of persistent blocks, more are launched beside those that do not end, which claim what is left.
 void Slicer::issue_more_persistent(Run& run) {
   refuse(*run.kernel, "its blocks wait for one another");
-  run.kernel->whole = run.held_up = run.stuck = true;
+  run.kernel->whole = run.held_up = run.stalled = true;
   const StreamRef side = run.tracks ? run.tracks->at(1) : nullptr;
   if (!side || allow_claims(run, side) != CUDA_SUCCESS) return;
   run.launch.grid[0] = static_cast<uint32_t>(run.total);

@@ -18,14 +18,14 @@ struct SlicingSettings {
   bool enabled = false;
   uint64_t threshold_ns = 4'000'000;  // kernels that take longer are cut
   uint32_t in_flight = 3;             // grid slices of a launch on the device at a time
-  // So long none of a launch's grid slices ends although they have begun, and its blocks are taken to wait for each
-  // other. 0: a multiple of what the kernel takes.
+  // When none of a launch's grid slices ends for so long, its blocks are taken to wait for each other. 0: a multiple of
+  // what the kernel takes.
   uint64_t timeout_ns = 0;
-  // For tests. Not 0: every launch is cut into grid slices of so many blocks from the first on, and its code is
-  // rewritten while the program waits.
+  // For tests. Not 0: every launch, from the first on, is cut into grid slices of so many blocks, and the program waits
+  // while its code is rewritten.
   uint64_t force_blocks = 0;
   VariantChoice variant = VariantChoice::kAuto;
-  bool count = true;     // what kernels do is counted, once each, where it is planned whose run beside each other
+  bool count = true;     // where grid slices are planned, the first one of each kernel and shape counts what it does
   bool mps = false;      // others may be on the device beside it
   bool any_gpu = false;  // the device takes PTX for any GPU
 };

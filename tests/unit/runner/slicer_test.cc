@@ -245,9 +245,9 @@ TEST_F(Beside, BehindBlocksThatMayWaitForAnyNothingIsQueued) {
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3"}));
 }
 
-class Stuck : public Beside {
+class Stalled : public Beside {
  protected:
-  Stuck() : Beside(soon()) {}
+  Stalled() : Beside(soon()) {}
   static SlicingSettings soon() {
     SlicingSettings settings = forced(3);
     settings.timeout_ns = 20'000'000;
@@ -255,7 +255,7 @@ class Stuck : public Beside {
   }
 };
 
-TEST_F(Stuck, WhatIsLeftOfALaunchThatDoesNotEndComesBesideIt) {
+TEST_F(Stalled, WhatIsLeftOfALaunchThatDoesNotEndComesBesideIt) {
   launch(30);
   wait_for(5);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "fork 1", "3+3 on 1", "fork 2", "6+24 on 2", "join", "join"}));
@@ -267,7 +267,7 @@ TEST_F(Stuck, WhatIsLeftOfALaunchThatDoesNotEndComesBesideIt) {
   EXPECT_EQ(device().seen().back(), "whole 30");
 }
 
-TEST_F(Stuck, OneThatHasNotBegunIsNotTakenForStuck) {
+TEST_F(Stalled, OneThatHasNotBegunIsNotTakenForStuck) {
   device().begun = false;
   launch(30);
   wait_for(3);
@@ -278,7 +278,7 @@ TEST_F(Stuck, OneThatHasNotBegunIsNotTakenForStuck) {
   EXPECT_EQ(counters().refused[0].kernels, 0u);
 }
 
-TEST_F(Stuck, GridSlicesThatEndGiveItTime) {
+TEST_F(Stalled, GridSlicesThatEndGiveItTime) {
   launch(30);
   wait_for(3);
   for (int i = 0; i < 6; ++i) {
@@ -331,9 +331,9 @@ TEST_F(Persistent, NothingMoreIsIssuedOfAFailedProcess) {
   EXPECT_EQ(device().seen().size(), 2u);
 }
 
-class StuckPersistent : public Beside {
+class StalledPersistent : public Beside {
  protected:
-  StuckPersistent() : Beside(soon()) {}
+  StalledPersistent() : Beside(soon()) {}
   static SlicingSettings soon() {
     SlicingSettings settings = forced(3, VariantChoice::kPersistent);
     settings.timeout_ns = 20'000'000;
@@ -341,7 +341,7 @@ class StuckPersistent : public Beside {
   }
 };
 
-TEST_F(StuckPersistent, MoreBlocksClaimWhatIsLeft) {
+TEST_F(StalledPersistent, MoreBlocksClaimWhatIsLeft) {
   device_->hold_work(true);  // the counter's copy: they do not end
   launch(30);
   wait_for(6);
