@@ -12,8 +12,6 @@ Declaration of(const Variable& variable) {
   return declaration;
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 }  // namespace
 
 Scope::Scope(const Module& module) {
@@ -74,7 +72,7 @@ Declaration Scope::find_local(std::string_view name) const {
   if (ranges_.empty()) return {};
   // %r12 may be the thirteenth of %r<20> or the third of %r1<4>. Longer numbers than a count has are none.
   size_t first = name.size();
-  while (first > 1 && name.size() - first < 10 && is_digit(name[first - 1])) --first;
+  while (first > 1 && name.size() - first < 10 && name[first - 1] >= '0' && name[first - 1] <= '9') --first;
   for (size_t split = first; split < name.size(); ++split) {
     if (name[split] == '0' && split + 1 < name.size()) continue;  // %r07 is not %r7
     auto range = ranges_.find(name.substr(0, split));

@@ -44,8 +44,8 @@ double memory_time(const Demand& demand, const Cell& less, double in_order) {
 Side side(const Demand& demand, int warps, const Cell& less, bool is_a, const Demand& other, const Rules& rules,
           double* backlog) {
   if (warps <= 0) return {};
-  const bool first = rules.older == (is_a ? Older::kFirst : Older::kSecond);
-  const bool last = rules.older == (is_a ? Older::kSecond : Older::kFirst);
+  const bool first = rules.older == (is_a ? Older::kFirstKernel : Older::kSecondKernel);
+  const bool last = rules.older == (is_a ? Older::kSecondKernel : Older::kFirstKernel);
   const Side& own = is_a ? less.a : less.b;
   const double issue = issue_time(demand, own, other, is_a ? less.b : less.a, first, last);
   const double memory = memory_time(demand, less, rules.in_order);

@@ -40,7 +40,7 @@ struct Demand {
 };
 
 // Whose blocks were there first.
-enum class Older : std::uint8_t { kNeither, kFirst, kSecond };
+enum class Older : std::uint8_t { kNeither, kFirstKernel, kSecondKernel };
 
 struct ChainResult {
   double ipc_a = 0;   // instructions per cycle of a virtual SM: 0 to 1

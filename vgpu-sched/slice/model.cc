@@ -182,8 +182,8 @@ PairForecast CoRunModel::pair(ShapeId a, int resident_a, ShapeId b, int resident
                                        second->warps * resident_b, older, gpu_.in_order);
     return PairForecast{.speed_a = both.ipc_a / first->ipc, .speed_b = both.ipc_b / second->ipc};
   };
-  forecast = gpu_.oldest_first ? alternating(speeds(Older::kFirst), first->profile.block_ns * resident_a,
-                                             speeds(Older::kSecond), second->profile.block_ns * resident_b)
+  forecast = gpu_.oldest_first ? alternating(speeds(Older::kFirstKernel), first->profile.block_ns * resident_a,
+                                             speeds(Older::kSecondKernel), second->profile.block_ns * resident_b)
                                : speeds(Older::kNeither);
   return forecast;
 }

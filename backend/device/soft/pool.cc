@@ -6,8 +6,8 @@ namespace bandsaw::soft {
 
 namespace {
 
-constexpr uint64_t kPage = 4096;
-uint64_t pages(uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
+constexpr uint64_t kPoolPage = 4096;
+uint64_t pages(uint64_t bytes) { return (bytes + kPoolPage - 1) & ~(kPoolPage - 1); }
 
 }  // namespace
 

@@ -12,7 +12,7 @@ namespace {
 
 // Between two grid slices a runner needs some tenths of a millisecond; who is silent for longer has something else to
 // do.
-constexpr CoPlanner::Time kQuiet = 2 * slice::kMillisecond;
+constexpr CoPlanner::Time kForgetAfter = 2 * slice::kMillisecond;
 // The same while the engine stands idle for it.
 constexpr CoPlanner::Time kPause = 100 * slice::kMicrosecond;
 // Room for short work is kept for so long after the last of it.
@@ -294,7 +294,7 @@ void CoPlanner::answer(Time now, std::vector<Grant>* grants) {
 std::vector<CoPlanner::Grant> CoPlanner::run(Time now) {
   std::vector<Grant> grants;
   leaves_room_ = leaves_room_ && now < room_until_;
-  drop_quiet(now - kQuiet, now);
+  drop_quiet(now - kForgetAfter, now);
   answer(now, &grants);
   if (!stands_idle()) return grants;
   drop_quiet(now - kPause, now);
@@ -316,7 +316,7 @@ std::vector<CoPlanner::Grant> CoPlanner::run(Time now) {
 CoPlanner::Time CoPlanner::next() const {
   bool asks = false;
   Time next = kNever;
-  const Time timeout = stands_idle() ? kPause : kQuiet;
+  const Time timeout = stands_idle() ? kPause : kForgetAfter;
   for (const auto& [place, kernel] : kernels_) {
     asks = asks || kernel.asks;
     if (kernel.quiet()) next = std::min(next, kernel.quiet_since + timeout);

@@ -14,7 +14,7 @@
 namespace bandsaw::libcuda {
 namespace {
 
-void forget_context(Context* context) {
+void forget_array_state(Context* context) {
   const uint64_t gone = context->handle;
   arrays().remove_if([gone](const ArrayRecord& array) { return array.context == gone; });
   mipmaps().remove_if([gone](const MipmapRecord& mipmap) { return mipmap.context == gone; });
@@ -145,7 +145,7 @@ CUresult destroy(Destroy destroy_it) {
 
 HandleTable<ArrayRecord>& arrays() {
   static HandleTable<ArrayRecord>& table = *[] {
-    on_context_ended(forget_context);
+    on_context_ended(forget_array_state);
     return new HandleTable<ArrayRecord>;
   }();
   return table;
@@ -153,7 +153,7 @@ HandleTable<ArrayRecord>& arrays() {
 
 HandleTable<MipmapRecord>& mipmaps() {
   static HandleTable<MipmapRecord>& table = *[] {
-    on_context_ended(forget_context);
+    on_context_ended(forget_array_state);
     return new HandleTable<MipmapRecord>;
   }();
   return table;

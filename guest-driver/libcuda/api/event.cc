@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned kEventFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
 
-void forget_context(Context* context) {
+void forget_event_state(Context* context) {
   const uint64_t gone = context->handle;
   events().remove_if([gone](const EventRecord& event) { return event.context == gone; });
 }
@@ -18,7 +18,7 @@ void forget_context(Context* context) {
 
 HandleTable<EventRecord>& events() {
   static HandleTable<EventRecord>& table = *[] {
-    on_context_ended(forget_context);
+    on_context_ended(forget_event_state);
     return new HandleTable<EventRecord>;
   }();
   return table;

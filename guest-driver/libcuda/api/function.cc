@@ -15,11 +15,11 @@ struct Tables {
   Table kernels, functions;
 };
 
-void forget_context(Context* context);
+void forget_function_state(Context* context);
 
 Tables& tables() {
   static Tables& all = *[] {
-    on_context_ended(forget_context);
+    on_context_ended(forget_function_state);
     return new Tables;
   }();
   return all;
@@ -29,7 +29,7 @@ Table& table_of(uint64_t handle) {
   return wire::kind_of(handle) == wire::HandleKind::kKernel ? tables().kernels : tables().functions;
 }
 
-void forget_context(Context* context) {
+void forget_function_state(Context* context) {
   const uint64_t gone = context->handle;
   tables().functions.remove_if([gone](const FunctionRecord& function) { return function.context == gone; });
 }

@@ -17,7 +17,7 @@ constexpr unsigned kRegisterFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGI
 uint64_t number(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
 // Pinned memory goes with its context, as in CUDA; registered memory stays the program's.
-void forget_context(Context* context) {
+void forget_host_memory_state(Context* context) {
   const uint64_t gone = context->handle;
   std::vector<uint64_t> blocks;
   AddressMap::get().remove_if([&](const Range& range) {
@@ -29,7 +29,7 @@ void forget_context(Context* context) {
 }
 
 CUresult allocate(void** pointer, size_t bytes, unsigned flags) {
-  static const bool hooked = (on_context_ended(forget_context), true);
+  static const bool hooked = (on_context_ended(forget_host_memory_state), true);
   static_cast<void>(hooked);
   Call call;
   if (!call.require_context()) return call.status();

@@ -18,7 +18,7 @@ struct Tables {
 
 Tables& tables();
 
-void forget_context(Context* context) {
+void forget_library_state(Context* context) {
   const uint64_t gone = context->handle;
   AddressMap::get().remove_if(
       [gone](const Range& range) { return range.kind == RangeKind::kGlobal && range.context == gone; });
@@ -27,7 +27,7 @@ void forget_context(Context* context) {
 
 Tables& tables() {
   static Tables& all = *[] {
-    on_context_ended(forget_context);
+    on_context_ended(forget_library_state);
     return new Tables;
   }();
   return all;

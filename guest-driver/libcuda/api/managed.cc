@@ -38,7 +38,7 @@ void drop_block(uint64_t address) {
   static_cast<void>(process().memory->release(reinterpret_cast<void*>(address)));
 }
 
-void forget_context(Context* context) {
+void forget_managed_state(Context* context) {
   const uint64_t gone = context->handle;
   std::vector<uint64_t> blocks;
   AddressMap::get().remove_if([&](const Range& range) {
@@ -165,7 +165,7 @@ namespace wire = bandsaw::wire;
 extern "C" {
 
 CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
-  static const bool hooked = (on_context_ended(forget_context), true);
+  static const bool hooked = (on_context_ended(forget_managed_state), true);
   static_cast<void>(hooked);
   Call call;
   if (!call.require_context()) return call.status();

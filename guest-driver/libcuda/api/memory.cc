@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kPitch = 512;
 
 // Memory of a context dies with it; only host and managed memory need the host's word, see managed.cc.
-void forget_context(Context* context) {
+void forget_memory_state(Context* context) {
   const uint64_t gone = context->handle;
   AddressMap::get().remove_if([gone](const Range& range) {
     return range.context == gone && (range.kind == RangeKind::kDevice || range.kind == RangeKind::kGraph);
@@ -20,7 +20,7 @@ void forget_context(Context* context) {
 }
 
 CUresult allocate(CUdeviceptr* address, size_t bytes) {
-  static const bool hooked = (on_context_ended(forget_context), true);
+  static const bool hooked = (on_context_ended(forget_memory_state), true);
   static_cast<void>(hooked);
   Call call;
   if (!call.require_context()) return call.status();

@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kFirstId = 16;  // the ids below are those of default streams
 std::atomic<uint64_t> next_id{kFirstId};
 
-void forget_context(Context* context) {
+void forget_stream_state(Context* context) {
   streams().remove_if([context](const StreamRecord& stream) {
     if (stream.context == context) forget_capture(stream.handle);
     return stream.context == context;
@@ -67,7 +67,7 @@ bool storable(CUstreamAttrID attribute) {
 
 HandleTable<StreamRecord>& streams() {
   static HandleTable<StreamRecord>& table = *[] {
-    on_context_ended(forget_context);
+    on_context_ended(forget_stream_state);
     return new HandleTable<StreamRecord>;
   }();
   return table;

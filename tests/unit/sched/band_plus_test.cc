@@ -10,8 +10,6 @@
 namespace bandsaw::sched {
 namespace {
 
-constexpr Time kMs = kMillisecond;
-
 TEST(BandPlus, AnOverRunIsDebt) {
   Desk desk("band+");
   desk.add(1, {.percent = 50});

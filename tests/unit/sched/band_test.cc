@@ -7,8 +7,6 @@
 namespace bandsaw::sched {
 namespace {
 
-constexpr Time kMs = kMillisecond;
-
 // 2 has run for long, 1 comes and runs a time slice, 2 has another one waiting.
 struct BandTest : ::testing::Test {
   void SetUp() override {

@@ -7,8 +7,6 @@
 namespace bandsaw::sched {
 namespace {
 
-constexpr Time kMs = kMillisecond;
-
 TEST(Credit, WhoIsOverGoesAfterWhoIsUnder) {
   Desk desk("credit");
   desk.add(1, {.percent = 50});

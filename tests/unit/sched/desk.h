@@ -11,6 +11,7 @@
 namespace bandsaw::sched {
 
 inline constexpr Engine kCompute = Engine::kCompute;
+inline constexpr Time kMs = kMillisecond;
 
 struct Desk {
   explicit Desk(const std::string& policy, const SchedulerOptions& options = {.model = QueueModel::kMrq, .depth = 1},

@@ -9,8 +9,6 @@
 namespace bandsaw::sched {
 namespace {
 
-constexpr Step kShort{Engine::kCompute, 200 * kMicrosecond, 2 * kMillisecond};
-constexpr Step kLong{Engine::kCompute, 25 * kMillisecond, 40 * kMillisecond};
 constexpr Time kStart = 10 * kSecond;
 constexpr Time kEnd = 30 * kSecond;
 

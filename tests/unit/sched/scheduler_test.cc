@@ -7,8 +7,6 @@
 namespace bandsaw::sched {
 namespace {
 
-constexpr Time kMs = kMillisecond;
-
 TEST(Scheduler, RefusesSharesThatMakeNoSense) {
   Desk desk("band+");
   for (const Share& share :

@@ -8,8 +8,6 @@
 namespace bandsaw::sched {
 namespace {
 
-constexpr Step kShort{Engine::kCompute, 200 * kMicrosecond, 2 * kMillisecond};
-constexpr Step kLong{Engine::kCompute, 25 * kMillisecond, 40 * kMillisecond};
 
 void print(const char* name, const std::string& policy, const Errors& second, const Errors& tenth, double total) {
   std::printf("%-28s %-6s  1 s: %5.2f (max %5.2f)  100 ms: %5.2f (max %5.2f)  total %5.1f\n", name, policy.c_str(),

@@ -21,6 +21,9 @@ struct Step {
   Time longest = kMillisecond;
 };
 
+inline constexpr Step kShort{Engine::kCompute, 200 * kMicrosecond, 2 * kMillisecond};
+inline constexpr Step kLong{Engine::kCompute, 25 * kMillisecond, 40 * kMillisecond};
+
 // A tenant is `streams` loops, each of which asks for one step, waits for its end, thinks, and asks for the next one.
 // One stream: a program that waits for each task. Several: asynchronous launches, always another one waiting.
 struct TenantPlan {

@@ -12,7 +12,7 @@
 namespace bandsaw::virtio {
 namespace {
 
-constexpr uint64_t kRam = 0x100000, kRamBytes = 4 << 20, kData = kRam + 0x40000, kReply = kRam + 0x10000;
+constexpr uint64_t kRam = 0x100000, kRamBytes = 4 << 20, kBuffers = kRam + 0x40000, kReply = kRam + 0x10000;
 constexpr uint64_t kFeatures =
     1ull << VIRTIO_F_VERSION_1 | 1ull << VIRTIO_RING_F_EVENT_IDX | 1ull << VIRTIO_RING_F_INDIRECT_DESC;
 
@@ -115,8 +115,8 @@ TEST_F(DeviceTest, NegotiatesOnlyWhatItOffers) {
 
 TEST_F(DeviceTest, CarriesARequestAndItsLateAnswer) {
   driver_.start(kFeatures);
-  std::memcpy(ram_.at<char>(kData), "request!", 8);
-  driver_.offer_request(kData, 8, kReply, sizeof(vgpu_ctl_reply));
+  std::memcpy(ram_.at<char>(kBuffers), "request!", 8);
+  driver_.offer_request(kBuffers, 8, kReply, sizeof(vgpu_ctl_reply));
   driver_.notify(0);
   ASSERT_EQ(sink_.requests.size(), 1u);
   EXPECT_EQ(std::string(sink_.requests[0].bytes.begin(), sink_.requests[0].bytes.end()), "request!");
@@ -133,7 +133,7 @@ TEST_F(DeviceTest, CarriesARequestAndItsLateAnswer) {
 
 TEST_F(DeviceTest, RefusesOversizedRequestsButGoesOn) {
   driver_.start(kFeatures);
-  driver_.offer_request(kData, static_cast<uint32_t>(kRequestMaxBytes + 1), kReply, sizeof(vgpu_ctl_reply));
+  driver_.offer_request(kBuffers, static_cast<uint32_t>(kRequestMaxBytes + 1), kReply, sizeof(vgpu_ctl_reply));
   driver_.notify(0);
   EXPECT_TRUE(sink_.requests.empty());
   EXPECT_EQ(ram_.at<vgpu_ctl_reply>(kReply)->status, uint32_t{EMSGSIZE});
@@ -155,14 +155,14 @@ TEST_F(DeviceTest, NeedsResetAfterABrokenChain) {
 
 TEST_F(DeviceTest, NeedsResetWhenThereIsNoRoomForTheReply) {
   driver_.start(kFeatures);
-  driver_.offer_request(kData, 8, kReply, sizeof(vgpu_ctl_reply) - 1);
+  driver_.offer_request(kBuffers, 8, kReply, sizeof(vgpu_ctl_reply) - 1);
   driver_.notify(0);
   EXPECT_TRUE(driver_.status() & VIRTIO_CONFIG_S_NEEDS_RESET);
 }
 
 TEST_F(DeviceTest, FinishesAResetWhenTheSessionHas) {
   driver_.start(kFeatures);
-  driver_.offer_request(kData, 8, kReply, sizeof(vgpu_ctl_reply));
+  driver_.offer_request(kBuffers, 8, kReply, sizeof(vgpu_ctl_reply));
   driver_.notify(0);
   sink_.hold_resets = true;
   driver_.set_status(0);
@@ -188,15 +188,15 @@ TEST_F(DeviceTest, PostsEventsAndMergesEqualOnesThatWait) {
   device_.post_event(VGPU_EVENT_PROCESS_LOST, 1);
   device_.post_event(VGPU_EVENT_WAKE, 2);
   for (uint16_t i = 0; i < 4; ++i) {
-    driver_.descriptors(1)[i] = {kData + 64u * i, sizeof(vgpu_event), VRING_DESC_F_WRITE, 0};
+    driver_.descriptors(1)[i] = {kBuffers + 64u * i, sizeof(vgpu_event), VRING_DESC_F_WRITE, 0};
     driver_.offer(1, i);
   }
   driver_.notify(1);
   EXPECT_EQ(driver_.used_index(1), 3);
   EXPECT_EQ(interrupts(2), 1u);
-  EXPECT_EQ(ram_.at<vgpu_event>(kData)->process, 1u);
-  EXPECT_EQ(ram_.at<vgpu_event>(kData + 64)->type, uint32_t{VGPU_EVENT_PROCESS_LOST});
-  EXPECT_EQ(ram_.at<vgpu_event>(kData + 128)->process, 2u);
+  EXPECT_EQ(ram_.at<vgpu_event>(kBuffers)->process, 1u);
+  EXPECT_EQ(ram_.at<vgpu_event>(kBuffers + 64)->type, uint32_t{VGPU_EVENT_PROCESS_LOST});
+  EXPECT_EQ(ram_.at<vgpu_event>(kBuffers + 128)->process, 2u);
   device_.post_event(VGPU_EVENT_WAKE, 3);  // a buffer is there: at once
   EXPECT_EQ(driver_.used_index(1), 4);
 }
@@ -206,7 +206,7 @@ TEST_F(DeviceTest, KeepsAnInterruptForAVectorThatComesLater) {
   pci().set_vector(1, UniqueFd());
   driver_.set_used_event(0, 0);
   sink_.answer_at_once = true;
-  driver_.offer_request(kData, 8, kReply, sizeof(vgpu_ctl_reply));
+  driver_.offer_request(kBuffers, 8, kReply, sizeof(vgpu_ctl_reply));
   driver_.notify(0);
   uint8_t pending = 0;
   ASSERT_TRUE(pci().read(PciFunction::kBar1, 2048, {&pending, 1}));
@@ -226,7 +226,7 @@ TEST_F(DeviceTest, FollowsRamAtRunTime) {
   EXPECT_EQ(code, -1);  // not before the session has let go
   sink_.pending[0]();
   EXPECT_EQ(code, 0);
-  driver_.offer_request(kData, 8, kReply, sizeof(vgpu_ctl_reply));
+  driver_.offer_request(kBuffers, 8, kReply, sizeof(vgpu_ctl_reply));
   driver_.notify(0);  // the rings are gone
   EXPECT_TRUE(driver_.status() & VIRTIO_CONFIG_S_NEEDS_RESET);
   pci().core().remove_ram(kRam, kRamBytes, [&](Status status) { code = status.code(); });
@@ -235,7 +235,7 @@ TEST_F(DeviceTest, FollowsRamAtRunTime) {
 
 TEST_F(DeviceTest, StartsAnewForTheNextHypervisor) {
   driver_.start(kFeatures);
-  driver_.offer_request(kData, 8, kReply, sizeof(vgpu_ctl_reply));
+  driver_.offer_request(kBuffers, 8, kReply, sizeof(vgpu_ctl_reply));
   driver_.notify(0);
   pci().hypervisor_gone();
   EXPECT_EQ(sink_.disconnects, 1);
@@ -277,7 +277,7 @@ TEST_F(DeviceTest, AnswersAfterItsEndDoNothing) {
     FakeDriver driver(device.pci(), ram_);
     EXPECT_TRUE(device.pci().core().add_ram(kRam, kRamBytes, ram_.dup_fd(), 0, true).ok());
     driver.start(kFeatures);
-    driver.offer_request(kData, 8, kReply, sizeof(vgpu_ctl_reply));
+    driver.offer_request(kBuffers, 8, kReply, sizeof(vgpu_ctl_reply));
     driver.notify(0);
     ASSERT_EQ(sink.requests.size(), 1u);
     late = sink.requests[0].reply;
