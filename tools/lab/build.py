@@ -6,10 +6,14 @@ from lab.machine import toolkit
 from lab.paths import BUILD, REPO
 from lab.shell import run, step
 
+# What CUDA calls wait for is optimised, and nothing else: this compiles in half the time.
+QUICK = ("-Doptimization=0", "-Doptimize_call_path=true", "-Ddebug=false")
 OPTIMIZED = ("-Doptimization=2", "-Ddebug=false")
+# Without the preprocessor's run of its own, by which ccache otherwise looks for an object first.
+CCACHE = {"CCACHE_DEPEND": "1"}
 
 
-def configure(folder: pathlib.Path = BUILD, options: tuple = OPTIMIZED, environment: dict | None = None) -> None:
+def configure(folder: pathlib.Path = BUILD, options: tuple = QUICK, environment: dict | None = None) -> None:
     if (folder / "build.ninja").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -23,5 +27,10 @@ def configure(folder: pathlib.Path = BUILD, options: tuple = OPTIMIZED, environm
 
 def build(*targets: str, folder: pathlib.Path = BUILD) -> None:
     configure(folder)
-    with step("building Bandsaw") as progress:
-        run(["ninja", "-C", folder, *targets], log=folder / "build.log", what="the build", progress=progress)
+    ninja(folder, *targets, text="building Bandsaw")
+
+
+def ninja(folder: pathlib.Path, *targets: str, text: str) -> None:
+    with step(text) as progress:
+        run(["ninja", "-C", folder, *targets], env={**os.environ, **CCACHE}, log=folder / "build.log", what=text,
+            progress=progress)

@@ -1,5 +1,6 @@
 """tools/setup: everything the other tools need, in one go."""
 import argparse
+import concurrent.futures
 
 from lab import build, image, machine, qemu_root, unpack
 from lab.shell import main, say
@@ -9,10 +10,19 @@ def prepare(lab: bool = True, tests: bool = False) -> None:
     """`tests` builds the unit tests too, which running a program does not need."""
     machine.install_packages(machine.BUILD_PACKAGES + (machine.LAB_PACKAGES if lab else []))
     machine.toolkit()
-    build.build(*([] if tests else ["programs"]))
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:
+        fetched = beside.submit(_fetch) if lab else None
+        build.build(*([] if tests else ["programs"]))
+        if fetched:
+            fetched.result()
     if lab:
-        qemu_root.root()
         image.initramfs()
+
+
+def _fetch() -> None:
+    """What is mostly downloads, and goes on while the compiler has the processors."""
+    qemu_root.root()
+    image.kernel()
 
 
 def prepare_gpu(lab: bool = True) -> None:

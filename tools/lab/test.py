@@ -73,24 +73,35 @@ def _test_program(test: dict, folder: pathlib.Path, results: Results, name: str)
 
 # What runs under which sanitizer: LLVM's code is not instrumented, so the compiler stays out; threads are the subject
 # of few tests.
-SANITIZED = {
-    "asan": ("address,undefined", ["image", "runner", "virtio", "vfio_user"]),
-    # ThreadSanitizer keeps its shadow where the window lies: tests that reserve the window cannot run under it.
-    "tsan": ("thread", ["cuda-waiting", "cuda-time-slices"]),
-}
+ASAN_TESTS = ["image", "runner", "virtio", "vfio_user"]
+# ThreadSanitizer keeps its shadow where the window lies: tests that reserve the window cannot run under it.
+TSAN_TESTS = ["cuda-waiting", "cuda-time-slices"]
+SANITIZED = ("-Dllvm=disabled", "-Dlibvirt=disabled", "-Db_lundef=false", "-Ddebug=false")
 
 
-def sanitized_tests(results: Results, name: str) -> None:
-    sanitize, wanted = SANITIZED[name]
-    folder = REPO / "build" / name
+def instrumented() -> pathlib.Path:
+    """The build of what guests feed: one for the tests under AddressSanitizer and for the fuzz targets."""
+    folder = REPO / "build" / "instrumented"
+    build.configure(folder, (*SANITIZED, "-Dfuzz=true", "-Db_sanitize=address,undefined", "-Doptimization=1"),
+                    {"CC": "ccache clang-19", "CXX": "ccache clang++-19"})
+    return folder
+
+
+def asan_tests(results: Results) -> None:
+    sanitized_tests(results, "asan", instrumented(), ASAN_TESTS)
+
+
+def tsan_tests(results: Results) -> None:
+    folder = REPO / "build" / "tsan"
     # Not -Werror: GCC warns of the standard library's own code when it is instrumented.
-    build.configure(folder, (f"-Db_sanitize={sanitize}", "-Dllvm=disabled", "-Dlibvirt=disabled", "-Db_lundef=false",
-                             "-Dwerror=false",
-                             "-Ddebug=false", "-Doptimization=0"))  # compiling takes longer than running
+    build.configure(folder, (*SANITIZED, "-Db_sanitize=thread", "-Dwerror=false", "-Doptimization=0"))
+    sanitized_tests(results, "tsan", folder, TSAN_TESTS)
+
+
+def sanitized_tests(results: Results, name: str, folder: pathlib.Path, wanted: list[str]) -> None:
     tests = [test for test in json.loads(run(["meson", "introspect", "--tests", folder])) if test["name"] in wanted]
-    with step(f"building {len(tests)} test programs with {sanitize} sanitizers") as progress:
-        run(["ninja", "-C", folder, *[os.path.relpath(test["cmd"][0], folder) for test in tests]],
-            log=folder / "build.log", what=f"the {name} build", progress=progress)
+    build.ninja(folder, *[os.path.relpath(test["cmd"][0], folder) for test in tests],
+                text=f"building {len(tests)} test programs for {name}")
     _run_tests(results, tests, folder, name)
 
 
@@ -111,13 +122,8 @@ def direct_programs(results: Results, only: str) -> None:
 
 
 def fuzz_targets(results: Results, seconds: int) -> None:
-    folder = REPO / "build" / "fuzz"
-    build.configure(folder, ("-Dfuzz=true", "-Dllvm=disabled", "-Dlibvirt=disabled", "-Db_lundef=false",
-                             "-Ddebug=false", "-Doptimization=1"),
-                    {"CC": "ccache clang-19", "CXX": "ccache clang++-19"})
-    with step("building the fuzz targets with clang") as progress:
-        run(["ninja", "-C", folder, "fuzzers"], log=folder / "build.log", what="building the fuzz targets",
-            progress=progress)
+    folder = instrumented()
+    build.ninja(folder, "fuzzers", text="building the fuzz targets")
     targets = sorted(path for path in (folder / "tests/fuzz").rglob("*_fuzz") if path.is_file())
     with step(f"fuzz: {len(targets)} targets, {seconds} s each", len(targets)) as progress:
         def one(target: pathlib.Path) -> None:
@@ -183,9 +189,9 @@ def run_tests() -> int:
         python_tests.run_folder(results, "vm", options.name, options.full)
     host.stop_vgpud()
     if "asan" in kinds:
-        sanitized_tests(results, "asan")
+        asan_tests(results)
     if "tsan" in kinds:
-        sanitized_tests(results, "tsan")
+        tsan_tests(results)
     if "fuzz" in kinds:
         fuzz_targets(results, 120 if options.full else FUZZ_SECONDS)
     return results.summary()
