@@ -1,4 +1,4 @@
-// What a decision costs, printed: slice_test --gtest_filter='*Cost*'. Nothing is claimed about time.
+// What a planner's decision costs, printed. That it solves a bounded number of chains is planner_test's to say.
 #include <gtest/gtest.h>
 
 #include <chrono>
