@@ -1,70 +1,100 @@
 #include "backend/control/http_client.h"
 
-#include <sys/socket.h>
-#include <sys/time.h>
+#include <curl/curl.h>
 
-#include <charconv>
-
-#include "backend/control/json_link.h"
-#include "memory/base/unique_fd.h"
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
 
 namespace bandsaw {
 namespace {
 
 constexpr size_t kReplyMax = 16u << 20;
 
-Status send_all(int socket, const std::string& text) {
-  for (size_t sent = 0; sent < text.size();) {
-    const ssize_t count = ::send(socket, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Status::system("cannot send the request");
-    sent += static_cast<size_t>(count);
-  }
-  return {};
+struct FreeCurl {
+  void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+  void operator()(char* text) const { curl_free(text); }
+};
+template <typename T>
+using CurlPtr = std::unique_ptr<T, FreeCurl>;
+
+CurlPtr<CURL> make_handle() {
+  CurlPtr<CURL> curl(curl_easy_init());
+  if (!curl) throw std::bad_alloc();
+  return curl;
 }
 
-Result<std::string> receive_all(int socket) {
-  std::string text;
-  char part[16384];
-  for (;;) {
-    const ssize_t count = ::recv(socket, part, sizeof part, 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return Status::error(ETIMEDOUT, "the daemon did not answer in time");
-    if (count < 0) return Status::system("cannot receive the reply");
-    if (count == 0) return text;
-    text.append(part, static_cast<size_t>(count));
-    if (text.size() > kReplyMax) return Status::error(EPROTO, "the reply is too large");
-  }
+// Less than it was given ends the transfer.
+size_t append(const char* data, size_t, size_t length, void* body) {
+  auto* text = static_cast<std::string*>(body);
+  if (text->size() + length > kReplyMax) return 0;
+  text->append(data, length);
+  return length;
 }
 
-Result<HttpReply> parse(const std::string& text) {
-  const size_t body = text.find("\r\n\r\n");
-  HttpReply reply;
-  if (!text.starts_with("HTTP/1.") || text.size() < 12 || body == std::string::npos ||
-      std::from_chars(text.data() + 9, text.data() + 12, reply.code).ec != std::errc()) {
-    return Status::error(EPROTO, "the daemon's answer is not HTTP");
+Status failure(CURL* curl, CURLcode code, const std::string& socket_path, const char* detail) {
+  long os_error = 0;
+  curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &os_error);
+  const int error = static_cast<int>(os_error);
+  switch (code) {
+    case CURLE_OPERATION_TIMEDOUT:
+      return Status::error(ETIMEDOUT, "the daemon did not answer in time");
+    case CURLE_COULDNT_CONNECT:
+      return Status::error(error ? error : ECONNREFUSED, "cannot connect to {}: {}", socket_path,
+                           error ? std::strerror(error) : detail);
+    case CURLE_COULDNT_RESOLVE_HOST:  // what libcurl says of a path that does not fit
+      return Status::error(ENAMETOOLONG, "cannot connect to {}: {}", socket_path, detail);
+    case CURLE_WRITE_ERROR:
+      return Status::error(EPROTO, "the reply is too large");
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_GOT_NOTHING:
+      return Status::error(error ? error : ECONNRESET, "the daemon ended the connection before it answered: {}",
+                           detail);
+    default:
+      return Status::error(EPROTO, "the daemon's answer is not HTTP: {}", detail);
   }
-  reply.body = text.substr(body + 4);
-  return reply;
 }
 
 }  // namespace
 
 Result<HttpReply> http_request(const std::string& socket_path, const std::string& method, const std::string& target,
                                const std::string& body, std::chrono::seconds timeout) {
-  auto socket = connect_unix(socket_path, SOCK_STREAM);
-  if (!socket.ok()) return socket.status();
-  const timeval limit{timeout.count(), 0};
-  ::setsockopt(socket.value().get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  ::setsockopt(socket.value().get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  const std::string request = fmt::format(
-      "{} {} HTTP/1.1\r\nHost: bandsaw\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
-      "\r\n{}",
-      method, target, body.size(), body);
-  if (Status status = send_all(socket.value().get(), request); !status.ok()) return status;
-  auto text = receive_all(socket.value().get());
-  if (!text.ok()) return text.status();
-  return parse(text.value());
+  const CurlPtr<CURL> curl = make_handle();
+  const CurlPtr<curl_slist> headers(curl_slist_append(nullptr, "Content-Type: application/json"));
+  const std::string url = "http://bandsaw" + target;
+  HttpReply reply;
+  char detail[CURL_ERROR_SIZE] = "";
+  const auto set = [&curl](CURLoption option, auto value) { curl_easy_setopt(curl.get(), option, value); };
+  set(CURLOPT_UNIX_SOCKET_PATH, socket_path.c_str());
+  set(CURLOPT_NOPROXY, "*");  // whatever the environment says
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_URL, url.c_str());
+  set(CURLOPT_PATH_AS_IS, 1L);
+  if (!body.empty()) {
+    set(CURLOPT_POSTFIELDSIZE, static_cast<long>(body.size()));
+    set(CURLOPT_POSTFIELDS, body.c_str());
+    set(CURLOPT_HTTPHEADER, headers.get());
+  }
+  set(CURLOPT_CUSTOMREQUEST, method.c_str());
+  set(CURLOPT_TIMEOUT_MS, static_cast<long>(std::chrono::milliseconds(timeout).count()));
+  set(CURLOPT_ERRORBUFFER, detail);
+  set(CURLOPT_WRITEFUNCTION, &append);
+  set(CURLOPT_WRITEDATA, &reply.body);
+  const CURLcode done = curl_easy_perform(curl.get());
+  if (done != CURLE_OK) return failure(curl.get(), done, socket_path, *detail ? detail : curl_easy_strerror(done));
+  long code = 0;
+  curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &code);
+  reply.code = static_cast<int>(code);
+  return reply;
+}
+
+std::string url_escaped(const std::string& text) {
+  const CurlPtr<char> escaped(curl_easy_escape(make_handle().get(), text.data(), static_cast<int>(text.size())));
+  if (!escaped) throw std::bad_alloc();
+  return escaped.get();
 }
 
 }  // namespace bandsaw

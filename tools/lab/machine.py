@@ -12,8 +12,8 @@ from lab.shell import Failure, need_root, run, step
 
 BUILD_PACKAGES = """g++ gcc make meson ninja-build ccache pkg-config git clang-19 libclang-rt-19-dev llvm-19-dev
     libevent-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev liblz4-dev libzstd-dev
-    libvirt-dev libxml2-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev python3-pip
-    python3-pytest""".split()
+    libcurl4-openssl-dev prometheus-cpp-dev libncurses-dev libvirt-dev libxml2-dev libgtest-dev libgmock-dev
+    libbenchmark-dev zlib1g-dev python3-pip python3-pytest python3-yaml python3-jsonschema""".split()
 LAB_PACKAGES = """mmdebstrap cpio zstd kmod busybox-static linux-headers-amd64 util-linux""".split()
 WHEELS = ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl",
           "nvidia-cuda-profiler-api"]
@@ -38,7 +38,9 @@ def install_packages(packages: list[str]) -> None:
 # What a build without the software device and libvirt needs: the file by which each is known.
 NEEDED = {"/usr/include/event2/event.h": "libevent-dev", "/usr/include/fmt/format.h": "libfmt-dev",
           "/usr/include/spdlog/spdlog.h": "libspdlog-dev", "/usr/include/nlohmann/json.hpp": "nlohmann-json3-dev",
-          "/usr/include/CLI/CLI.hpp": "libcli11-dev", "/usr/include/toml++/toml.h": "libtomlplusplus-dev"}
+          "/usr/include/CLI/CLI.hpp": "libcli11-dev", "/usr/include/toml++/toml.h": "libtomlplusplus-dev",
+          "/usr/include/x86_64-linux-gnu/curl/curl.h": "libcurl4-openssl-dev",
+          "/usr/include/prometheus/text_serializer.h": "prometheus-cpp-dev", "/usr/include/curses.h": "libncurses-dev"}
 NEEDED_PROGRAMS = {"g++": "g++", "meson": "meson", "ninja": "ninja-build"}
 OPTIONAL = {"llvm": "/usr/lib/llvm-19/bin/llvm-config", "libvirt": "/usr/include/libvirt/libvirt.h"}
 

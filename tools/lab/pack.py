@@ -12,6 +12,7 @@ from lab.shell import Failure, main, run, say, step
 from lab.unpack import CARRY
 
 PACKAGES = ["nlohmann-json3-dev", "libcli11-dev", "libtomlplusplus-dev", "libtomlplusplus3",
+            "prometheus-cpp-dev", "libprometheus-cpp-core1.0", "libncurses-dev",
             # For the Python tests. matplotlib is too large: charts are drawn elsewhere, from the JSON of a benchmark.
             "python3-pytest", "python3-attr", "python3-iniconfig", "python3-packaging", "python3-pluggy"]
 FIRMWARE = ["seabios/bios-256k.bin", "qemu/kvmvapic.bin", "qemu/linuxboot_dma.bin"]

@@ -43,12 +43,7 @@ Reply call(const Options& options, const std::string& method, const std::string&
 }
 
 std::string vgpu_target(const Options& options, const std::string& action) {
-  std::string target = "/v1/vgpus/";
-  for (const char c : options.name) {
-    const bool plain =
-        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-    target += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  }
+  const std::string target = "/v1/vgpus/" + url_escaped(options.name);
   return action.empty() ? target : target + "/" + action;
 }
 

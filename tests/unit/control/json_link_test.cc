@@ -7,8 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "backend/control/http_client.h"
-
 namespace bandsaw {
 namespace {
 
@@ -93,8 +91,6 @@ TEST_F(JsonLink, TheEndFailsWhatWaits) {
 TEST(Connect, SaysWhyNot) {
   EXPECT_EQ(connect_unix("/tmp/bandsaw-nobody-listens", SOCK_STREAM).status().code(), ENOENT);
   EXPECT_EQ(connect_unix(std::string(200, 'x'), SOCK_STREAM).status().code(), ENAMETOOLONG);
-  EXPECT_EQ(http_request("/tmp/bandsaw-nobody-listens", "GET", "/", "", std::chrono::seconds(1)).status().code(),
-            ENOENT);
 }
 
 }  // namespace
