@@ -93,50 +93,6 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   return Status::error(EINVAL, "'{}' is not a field that can be set", key.substr(0, 64));
 }
 
-Status check_direct_mode(const std::string& mode) {
-  const bool octal = mode.size() >= 3 && mode.size() <= 4 &&
-                     std::all_of(mode.begin(), mode.end(), [](char c) { return c >= '0' && c <= '7'; });
-  if (!mode.empty() && !octal) return Status::error(EINVAL, "direct mode '{}' is not an octal mode like 0660", mode);
-  return {};
-}
-
-Status check_sum(const char* what, uint32_t asked, uint32_t given) {
-  if (asked + given <= 100) return {};
-  return Status::error(ENOSPC, "{} would sum to {} %: {} % asked, {} % given to others", what, asked + given, asked,
-                       given);
-}
-
-Status check_percents(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
-  if (spec.reserve > spec.cap) {
-    return Status::error(EINVAL, "a reserve of {} % is above the cap of {} %", spec.reserve, spec.cap);
-  }
-  uint32_t compute = 0, copy = 0, reserve = 0;
-  for (const VgpuSpec& other : others) {
-    if (other.name == spec.name || other.device != spec.device) continue;
-    compute += other.compute;
-    copy += other.copy;
-    reserve += other.reserve;
-  }
-  Status status = check_sum("compute shares", spec.compute, compute);
-  if (status.ok()) status = check_sum("copy shares", spec.copy, copy);
-  if (status.ok()) status = check_sum("reserves", spec.reserve, reserve);
-  return status;
-}
-
-// The largest share first, so that who has little keeps it.
-bool lower_largest(uint32_t VgpuSpec::* share, const std::string& device, std::vector<VgpuSpec>* specs) {
-  uint32_t sum = 0;
-  VgpuSpec* largest = nullptr;
-  for (VgpuSpec& spec : *specs) {
-    if (spec.device != device) continue;
-    sum += spec.*share;
-    if (!largest || spec.*share > largest->*share) largest = &spec;
-  }
-  if (sum <= 100 || largest->*share <= 1) return false;
-  --(largest->*share);
-  return true;
-}
-
 constexpr std::array<const char*, 8> kShareNames = {"memory",  "compute",  "copy",    "cap",
                                                     "reserve", "priority", "sharing", "sms"};
 
@@ -178,49 +134,6 @@ Status from_json(const nlohmann::json& object, bool stored, VgpuSpec* spec) {
   }
   *spec = std::move(changed);
   return {};
-}
-
-Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, const DeviceCapacity& device) {
-  if (!valid_name(spec.name))
-    return Status::error(EINVAL, "'{}' is not a name: {}", spec.name.substr(0, 80), kNameRule);
-  if (spec.memory < kMemoryMin) {
-    return Status::error(EINVAL, "memory {} is below the least, {}", format_size(spec.memory), format_size(kMemoryMin));
-  }
-  if (Status status = check_direct_mode(spec.direct_mode); !status.ok()) return status;
-  uint64_t memory = 0;
-  for (const VgpuSpec& other : others) {
-    if (other.name != spec.name && other.device == spec.device) memory += other.memory;
-  }
-  const uint64_t free = device.memory > memory ? device.memory - memory : 0;
-  if (spec.memory > free) {
-    return Status::error(ENOSPC, "memory {} is above what is free on device '{}': {} of {}", format_size(spec.memory),
-                         device.name, format_size(free), format_size(device.memory));
-  }
-  return check_percents(spec, others);
-}
-
-Status check_memory_in_use(const VgpuSpec& spec, uint64_t used) {
-  if (spec.memory >= used) return {};
-  return Status::error(EBUSY, "a memory share of {} ({} bytes) is below what '{}' uses now: {} ({} bytes)",
-                       format_size(spec.memory), spec.memory, spec.name, format_size(used), used);
-}
-
-std::string lower_to_fit(std::vector<VgpuSpec>* specs) {
-  const std::vector<VgpuSpec> before = *specs;
-  for (const VgpuSpec& one : before) {
-    while (lower_largest(&VgpuSpec::compute, one.device, specs)) {
-    }
-    while (lower_largest(&VgpuSpec::copy, one.device, specs)) {
-    }
-  }
-  std::string changes;
-  for (size_t i = 0; i < before.size(); ++i) {
-    const VgpuSpec &old = before[i], &now = (*specs)[i];
-    if (old.compute == now.compute && old.copy == now.copy) continue;
-    changes += fmt::format("{}{}: compute {} to {} %, copy {} to {} %", changes.empty() ? "" : "; ", now.name,
-                           old.compute, now.compute, old.copy, now.copy);
-  }
-  return changes;
 }
 
 ShareTexts share_texts(const nlohmann::json& spec) {

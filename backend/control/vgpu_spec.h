@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,15 +44,6 @@ nlohmann::json to_json(const VgpuSpec& spec);
 // EINVAL. `stored` also admits the fields that only the daemon sets (name, device, domain, index), and shares of 0,
 // which earlier versions wrote for "no promise".
 Status from_json(const nlohmann::json& object, bool stored, VgpuSpec* spec);
-
-// Checks `spec` by itself and beside the other virtual GPUs of the device; one of `others` with its name is left
-// out. EINVAL: out of bounds; ENOSPC: the shares do not fit, with the figures.
-Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, const DeviceCapacity& device);
-// EBUSY with both figures if the memory share is below what is in use.
-Status check_memory_in_use(const VgpuSpec& spec, uint64_t used);
-// Shares that earlier versions stored may sum to a little more than 100: takes the excess from the largest. What was
-// changed, in words; empty: nothing.
-std::string lower_to_fit(std::vector<VgpuSpec>* specs);
 
 // Shares as a person writes them, by name, in this order: {"memory", "8G"}, {"compute", "30"}, copy, cap, reserve,
 // priority, {"sharing", "mps"}, sms.

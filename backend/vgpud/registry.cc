@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "backend/control/paths.h"
+#include "backend/vgpud/api/share_limits.h"
 #include "memory/base/json.h"
 #include "memory/base/log.h"
 #include "memory/base/unique_fd.h"

@@ -2,18 +2,13 @@
 
 #include <algorithm>
 
+#include "vgpu-sched/policy/promised.h"
+
 namespace bandsaw::sched {
 namespace {
 
 // A time slice counts for an eighth: a change of the work shows after a few, one odd time slice does not.
 constexpr Time kTypicalOf = 8;
-
-bool in_range(int value, int least, int most) { return value >= least && value <= most; }
-
-bool valid(const Share& share) {
-  return in_range(share.percent, 1, 100) && in_range(share.reservation, 0, 100) && in_range(share.cap, 1, 100) &&
-         share.reservation <= share.cap;
-}
 
 bool valid_length(Time time) { return time >= 0 && time <= kLongest; }
 
@@ -66,16 +61,12 @@ Slot Scheduler::slot_of(const EngineQueue& queue, VgpuId vgpu) {
 }
 
 Error Scheduler::check(const EngineQueue& queue, Slot except, const Share& share) {
-  if (!valid(share)) return Error::kBadShare;
-  int percent = share.percent;
-  int reservation = share.reservation;
+  Promised others;
   for (Slot slot = 0; slot < queue.state.tenants.size(); ++slot) {
     const Tenant& tenant = queue.state.tenants[slot];
-    if (!tenant.present || slot == except) continue;
-    percent += tenant.share.percent;
-    reservation += tenant.share.reservation;
+    if (tenant.present && slot != except) others.add(tenant.share);
   }
-  return percent > 100 || reservation > 100 ? Error::kOversubscribed : Error::kNone;
+  return check_share(share, others);
 }
 
 Slot Scheduler::take_slot(EngineQueue* queue) {

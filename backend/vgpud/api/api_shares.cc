@@ -7,6 +7,7 @@
 
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/api_answers.h"
+#include "backend/vgpud/api/share_limits.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/partitions.h"
 #include "memory/base/json.h"

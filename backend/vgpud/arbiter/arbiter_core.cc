@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "memory/base/futex.h"
+#include "vgpu-sched/policy/promised.h"
 
 namespace bandsaw {
 namespace {
@@ -59,20 +60,19 @@ Status ArbiterCore::check_shares(const std::string& except, const EngineShares& 
   static constexpr const char* kNames[] = {"compute", "copy_in", "copy_out"};
   for (unsigned engine = 0; engine < sched::kEngines; ++engine) {
     const sched::Share& share = shares[engine];
-    if (share.percent < 1 || share.percent > 100 || share.cap < 1 || share.cap > 100 || share.reservation < 0 ||
-        share.reservation > share.cap) {
-      return Status::error(EINVAL, "{}: a share of {} %, at least {} %, at most {} % is not possible", kNames[engine],
-                           share.percent, share.reservation, share.cap);
-    }
-    int percent = share.percent, reservation = share.reservation;
+    sched::Promised others;
     for (const auto& [name, vgpu] : vgpus_) {
-      if (name == except) continue;
-      percent += vgpu.shares[engine].percent;
-      reservation += vgpu.shares[engine].reservation;
+      if (name != except) others.add(vgpu.shares[engine]);
     }
-    if (percent > 100 || reservation > 100) {
-      return Status::error(ENOSPC, "{}: the shares would add up to {} %, the reservations to {} %", kNames[engine],
-                           percent, reservation);
+    switch (sched::check_share(share, others)) {
+      case sched::Error::kNone:
+        break;
+      case sched::Error::kOversubscribed:
+        return Status::error(ENOSPC, "{}: the shares would add up to {} %, the reservations to {} %", kNames[engine],
+                             share.percent + others.percent, share.reservation + others.reservation);
+      default:
+        return Status::error(EINVAL, "{}: a share of {} %, at least {} %, at most {} % is not possible", kNames[engine],
+                             share.percent, share.reservation, share.cap);
     }
   }
   return {};

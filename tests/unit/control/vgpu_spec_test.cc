@@ -20,8 +20,6 @@ VgpuSpec spec(const std::string& name, uint64_t memory, uint32_t compute = 1, ui
   return result;
 }
 
-const DeviceCapacity kDevice{"soft", 16 * kGiB};
-
 TEST(Name, FollowsTheRule) {
   EXPECT_TRUE(valid_name("web0"));
   EXPECT_TRUE(valid_name("0-a"));
@@ -44,68 +42,6 @@ TEST(Size, RefusesNonsense) {
   for (const char* bad : {"", "G", "-1G", "8X", "8GG", "1e300", "nan", "inf", "8 G", "99999999P"}) {
     EXPECT_FALSE(parse_size(bad).ok()) << bad;
   }
-}
-
-TEST(Shares, FillTheDeviceButNotMore) {
-  const VgpuSpec others[] = {spec("a", 8 * kGiB, 60, 10), spec("b", 4 * kGiB, 20, 10)};
-  EXPECT_TRUE(check_shares(spec("c", 4 * kGiB, 20, 80), others, kDevice).ok());
-  EXPECT_EQ(check_shares(spec("c", 4 * kGiB + 1), others, kDevice).code(), ENOSPC);
-  EXPECT_EQ(check_shares(spec("c", kGiB, 21), others, kDevice).code(), ENOSPC);
-  EXPECT_EQ(check_shares(spec("c", kGiB, 1, 81), others, kDevice).code(), ENOSPC);
-}
-
-TEST(Shares, AChangeDoesNotCountTheOldOne) {
-  const VgpuSpec others[] = {spec("a", 8 * kGiB, 60), spec("b", 8 * kGiB, 40)};
-  EXPECT_TRUE(check_shares(spec("a", 8 * kGiB, 60), others, kDevice).ok());
-  EXPECT_EQ(check_shares(spec("a", 8 * kGiB, 61), others, kDevice).code(), ENOSPC);
-}
-
-TEST(Shares, TellTheFigures) {
-  const VgpuSpec others[] = {spec("a", 12 * kGiB, 70)};
-  EXPECT_NE(check_shares(spec("b", kGiB, 40), others, kDevice).message().find("110 %"), std::string::npos);
-  EXPECT_NE(check_shares(spec("b", 8 * kGiB), others, kDevice).message().find("4.0 GiB of 16.0 GiB"),
-            std::string::npos);
-}
-
-TEST(Shares, RefuseBadValues) {
-  EXPECT_EQ(check_shares(spec("B", kGiB), {}, kDevice).code(), EINVAL);
-  EXPECT_EQ(check_shares(spec("b", 1), {}, kDevice).code(), EINVAL);
-  VgpuSpec mode = spec("b", kGiB);
-  mode.direct_mode = "rw";
-  EXPECT_EQ(check_shares(mode, {}, kDevice).code(), EINVAL);
-}
-
-TEST(Shares, AReserveFitsUnderTheCapAndBesideTheOthers) {
-  VgpuSpec neighbour = spec("a", kGiB, 10);
-  neighbour.reserve = 70;
-  VgpuSpec mine = spec("b", kGiB, 10);
-  mine.reserve = 30;
-  mine.cap = 30;
-  EXPECT_TRUE(check_shares(mine, {&neighbour, 1}, kDevice).ok());
-  mine.cap = 29;
-  EXPECT_EQ(check_shares(mine, {&neighbour, 1}, kDevice).code(), EINVAL);
-  EXPECT_NE(check_shares(mine, {}, kDevice).message().find("30 % is above the cap of 29 %"), std::string::npos);
-  mine.cap = 100;
-  mine.reserve = 31;
-  EXPECT_EQ(check_shares(mine, {&neighbour, 1}, kDevice).code(), ENOSPC);
-  neighbour.device = "cuda:0";  // of another GPU
-  EXPECT_TRUE(check_shares(mine, {&neighbour, 1}, kDevice).ok());
-}
-
-TEST(Shares, MemoryIsNotTakenFromWhoUsesIt) {
-  EXPECT_TRUE(check_memory_in_use(spec("a", kGiB), kGiB).ok());
-  const Status status = check_memory_in_use(spec("a", kGiB), kGiB + 1);
-  EXPECT_EQ(status.code(), EBUSY);
-  EXPECT_NE(status.message().find("1073741825 bytes"), std::string::npos) << status.message();
-}
-
-TEST(Shares, OldOnesAreLoweredUntilTheyFit) {
-  std::vector<VgpuSpec> specs = {spec("a", kGiB, 60, 100), spec("b", kGiB, 40), spec("c", kGiB), spec("d", kGiB)};
-  specs[3].device = "cuda:0";
-  EXPECT_NE(lower_to_fit(&specs).find("a: compute 60 to 59 %, copy 100 to 98 %"), std::string::npos);
-  EXPECT_EQ(specs[1].compute, 40u);
-  EXPECT_EQ(specs[2].compute, 1u);
-  EXPECT_EQ(lower_to_fit(&specs), "");
 }
 
 TEST(SpecJson, SurvivesTheWayThere) {

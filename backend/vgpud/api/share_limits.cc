@@ -1,0 +1,110 @@
+#include "backend/vgpud/api/share_limits.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "backend/control/paths.h"
+#include "backend/vgpud/api/shares.h"
+#include "vgpu-sched/policy/promised.h"
+
+namespace bandsaw {
+namespace {
+
+Status check_direct_mode(const std::string& mode) {
+  const bool octal = mode.size() >= 3 && mode.size() <= 4 &&
+                     std::all_of(mode.begin(), mode.end(), [](char c) { return c >= '0' && c <= '7'; });
+  if (!mode.empty() && !octal) return Status::error(EINVAL, "direct mode '{}' is not an octal mode like 0660", mode);
+  return {};
+}
+
+Status check_engine(const char* name, const sched::Share& share, const sched::Promised& others) {
+  const auto too_much = [](const std::string& what, int asked, int given) {
+    return Status::error(ENOSPC, "{} would sum to {} %: {} % asked, {} % given to others", what, asked + given, asked,
+                         given);
+  };
+  switch (sched::check_share(share, others)) {
+    case sched::Error::kNone:
+      return {};
+    case sched::Error::kOversubscribed:
+      return sched::within_engine(share.percent + others.percent)
+                 ? too_much("reserves", share.reservation, others.reservation)
+                 : too_much(fmt::format("{} shares", name), share.percent, others.percent);
+    default:
+      return Status::error(EINVAL, "a reserve of {} % is above the cap of {} %", share.reservation, share.cap);
+  }
+}
+
+Status check_engines(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
+  static constexpr std::array<const char*, sched::kEngines> kNames = {"compute", "copy", "copy"};
+  const EngineShares shares = engine_shares(spec);
+  for (size_t engine = 0; engine < shares.size(); ++engine) {
+    sched::Promised promised;
+    for (const VgpuSpec& other : others) {
+      if (other.name != spec.name && other.device == spec.device) promised.add(engine_shares(other)[engine]);
+    }
+    if (Status status = check_engine(kNames[engine], shares[engine], promised); !status.ok()) return status;
+  }
+  return {};
+}
+
+// The largest share first, so that who has little keeps it.
+bool lower_largest(uint32_t VgpuSpec::* share, const std::string& device, std::vector<VgpuSpec>* specs) {
+  uint32_t sum = 0;
+  VgpuSpec* largest = nullptr;
+  for (VgpuSpec& spec : *specs) {
+    if (spec.device != device) continue;
+    sum += spec.*share;
+    if (!largest || spec.*share > largest->*share) largest = &spec;
+  }
+  if (sched::within_engine(static_cast<int>(sum)) || largest->*share <= 1) return false;
+  --(largest->*share);
+  return true;
+}
+
+}  // namespace
+
+Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, const DeviceCapacity& device) {
+  if (!valid_name(spec.name))
+    return Status::error(EINVAL, "'{}' is not a name: {}", spec.name.substr(0, 80), kNameRule);
+  if (spec.memory < kMemoryMin) {
+    return Status::error(EINVAL, "memory {} is below the least, {}", format_size(spec.memory), format_size(kMemoryMin));
+  }
+  if (Status status = check_direct_mode(spec.direct_mode); !status.ok()) return status;
+  uint64_t memory = 0;
+  for (const VgpuSpec& other : others) {
+    if (other.name != spec.name && other.device == spec.device) memory += other.memory;
+  }
+  const uint64_t free = device.memory > memory ? device.memory - memory : 0;
+  if (spec.memory > free) {
+    return Status::error(ENOSPC, "memory {} is above what is free on device '{}': {} of {}", format_size(spec.memory),
+                         device.name, format_size(free), format_size(device.memory));
+  }
+  return check_engines(spec, others);
+}
+
+Status check_memory_in_use(const VgpuSpec& spec, uint64_t used) {
+  if (spec.memory >= used) return {};
+  return Status::error(EBUSY, "a memory share of {} ({} bytes) is below what '{}' uses now: {} ({} bytes)",
+                       format_size(spec.memory), spec.memory, spec.name, format_size(used), used);
+}
+
+std::string lower_to_fit(std::vector<VgpuSpec>* specs) {
+  const std::vector<VgpuSpec> before = *specs;
+  for (const VgpuSpec& one : before) {
+    while (lower_largest(&VgpuSpec::compute, one.device, specs)) {
+    }
+    while (lower_largest(&VgpuSpec::copy, one.device, specs)) {
+    }
+  }
+  std::string changes;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const VgpuSpec &old = before[i], &now = (*specs)[i];
+    if (old.compute == now.compute && old.copy == now.copy) continue;
+    changes += fmt::format("{}{}: compute {} to {} %, copy {} to {} %", changes.empty() ? "" : "; ", now.name,
+                           old.compute, now.compute, old.copy, now.copy);
+  }
+  return changes;
+}
+
+}  // namespace bandsaw

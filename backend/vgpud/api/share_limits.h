@@ -1,0 +1,22 @@
+// What virtual GPUs of a device may have, by themselves and together.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/control/vgpu_spec.h"
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+// Checks `spec` by itself and beside the other virtual GPUs of the device; one of `others` with its name is left
+// out. EINVAL: out of bounds; ENOSPC: the shares do not fit, with the figures.
+Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, const DeviceCapacity& device);
+// EBUSY with both figures if the memory share is below what is in use.
+Status check_memory_in_use(const VgpuSpec& spec, uint64_t used);
+// Shares that earlier versions stored may sum to a little more than 100: takes the excess from the largest. What was
+// changed, in words; empty: nothing.
+std::string lower_to_fit(std::vector<VgpuSpec>* specs);
+
+}  // namespace bandsaw

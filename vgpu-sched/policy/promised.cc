@@ -1,0 +1,26 @@
+#include "vgpu-sched/policy/promised.h"
+
+namespace bandsaw::sched {
+namespace {
+
+constexpr int kWhole = 100;
+
+bool in_range(int value, int least, int most) { return value >= least && value <= most; }
+
+bool valid(const Share& share) {
+  return in_range(share.percent, 1, kWhole) && in_range(share.reservation, 0, kWhole) &&
+         in_range(share.cap, 1, kWhole) && share.reservation <= share.cap;
+}
+
+}  // namespace
+
+bool within_engine(int sum) { return sum <= kWhole; }
+
+Error check_share(const Share& share, const Promised& others) {
+  if (!valid(share)) return Error::kBadShare;
+  return within_engine(share.percent + others.percent) && within_engine(share.reservation + others.reservation)
+             ? Error::kNone
+             : Error::kOversubscribed;
+}
+
+}  // namespace bandsaw::sched

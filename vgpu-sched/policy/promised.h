@@ -1,0 +1,24 @@
+// What virtual GPUs are promised of one engine, together: the one place where it is said how much that may be.
+#pragma once
+
+#include "vgpu-sched/policy/types.h"
+
+namespace bandsaw::sched {
+
+// Sums over virtual GPUs, in percent.
+struct Promised {
+  int percent = 0;
+  int reservation = 0;
+
+  void add(const Share& share) {
+    percent += share.percent;
+    reservation += share.reservation;
+  }
+};
+
+// Whether shares, or reservations, of this sum leave one engine enough for all.
+bool within_engine(int sum);
+// kBadShare: not a share by itself. kOversubscribed: not beside what the others are promised.
+Error check_share(const Share& share, const Promised& others);
+
+}  // namespace bandsaw::sched
