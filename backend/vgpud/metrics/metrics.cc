@@ -1,28 +1,29 @@
 #include "backend/vgpud/metrics/metrics.h"
 
+#include <fmt/format.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
 #include <array>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "backend/vgpud/api/shares.h"
+#include "memory/base/version.h"
 
 namespace bandsaw {
 namespace {
 
 using nlohmann::json;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
 using Label = std::pair<const char*, std::string>;
 using Labels = std::initializer_list<Label>;
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') result += '\\';
-    result += c == '\n' ? "\\n" : std::string(1, c);
-  }
-  return result;
-}
+constexpr auto kGauge = MetricType::Gauge, kCounter = MetricType::Counter;
 
 std::optional<double> number(const json& object, const std::string& pointer) {
   const json::json_pointer path(pointer);
@@ -37,58 +38,59 @@ std::string text(const json& object, const std::string& pointer) {
 
 class Page {
  public:
-  // All samples of a metric stand together under its help and type.
-  void metric(const char* name, const char* type, const char* help) {
-    name_ = name;
-    heading_ = fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  // What follows is a sample of this metric.
+  void metric(const char* name, MetricType type, const char* help) {
+    if (!families_.empty() && families_.back().metric.empty()) families_.pop_back();
+    families_.push_back({name, help, type, {}});
   }
 
   void sample(Labels labels, std::optional<double> value) {
     if (!value) return;
-    text_ += std::exchange(heading_, "");
-    text_ += name_;
-    const char* separator = "{";
-    for (const auto& [key, content] : labels) {
-      text_ += fmt::format("{}{}=\"{}\"", separator, key, escaped(content));
-      separator = ",";
-    }
-    if (labels.size() > 0) text_ += '}';
-    text_ += fmt::format(" {}\n", *value);
+    prometheus::ClientMetric sample{};
+    for (const auto& [name, content] : labels) sample.label.push_back({name, content});
+    MetricFamily& family = families_.back();
+    (family.type == MetricType::Counter ? sample.counter.value : sample.gauge.value) = *value;
+    family.metric.push_back(std::move(sample));
   }
 
-  std::string take() { return std::move(text_); }
+  std::string text() {
+    if (!families_.empty() && families_.back().metric.empty()) families_.pop_back();
+    return prometheus::TextSerializer().Serialize(families_);
+  }
 
  private:
-  std::string name_, heading_, text_;
+  std::vector<MetricFamily> families_;  // only the last may be without samples
 };
 
 // A metric of every virtual GPU, from one number of its view.
 struct VgpuMetric {
-  const char *name, *type, *help, *pointer;
+  const char* name;
+  MetricType type;
+  const char *help, *pointer;
   double divisor = 1;  // from the view's unit to the metric's
 };
 
 constexpr VgpuMetric kVgpuMetrics[] = {
-    {"bandsaw_vgpu_memory_bytes", "gauge", "Device memory in use.", "/live/memory_used"},
-    {"bandsaw_vgpu_memory_limit_bytes", "gauge", "Share of the device's memory.", "/memory"},
-    {"bandsaw_vgpu_priority", "gauge", "Priority; higher goes first among those that are owed time.", "/priority"},
-    {"bandsaw_vgpu_calls_total", "counter", "Driver calls executed.", "/live/usage/calls"},
-    {"bandsaw_vgpu_launches_total", "counter", "Kernels launched.", "/live/usage/launches"},
-    {"bandsaw_vgpu_errors_total", "counter", "Driver calls that ended in an error.", "/live/usage/errors"},
-    {"bandsaw_vgpu_session_restarts_total", "counter", "Sessions that ended and were started anew.",
+    {"bandsaw_vgpu_memory_bytes", kGauge, "Device memory in use.", "/live/memory_used"},
+    {"bandsaw_vgpu_memory_limit_bytes", kGauge, "Share of the device's memory.", "/memory"},
+    {"bandsaw_vgpu_priority", kGauge, "Priority; higher goes first among those that are owed time.", "/priority"},
+    {"bandsaw_vgpu_calls_total", kCounter, "Driver calls executed.", "/live/usage/calls"},
+    {"bandsaw_vgpu_launches_total", kCounter, "Kernels launched.", "/live/usage/launches"},
+    {"bandsaw_vgpu_errors_total", kCounter, "Driver calls that ended in an error.", "/live/usage/errors"},
+    {"bandsaw_vgpu_session_restarts_total", kCounter, "Sessions that ended and were started anew.",
      "/session/restarts"},
 };
 
 // Of every virtual GPU and engine, from one number of its engine's sums.
 constexpr VgpuMetric kEngineMetrics[] = {
-    {"bandsaw_vgpu_engine_busy_seconds_total", "counter", "Engine time charged.", "busy_ns", 1e9},
-    {"bandsaw_vgpu_engine_wait_seconds_total", "counter", "Time between asking for the engine and being granted it.",
+    {"bandsaw_vgpu_engine_busy_seconds_total", kCounter, "Engine time charged.", "busy_ns", 1e9},
+    {"bandsaw_vgpu_engine_wait_seconds_total", kCounter, "Time between asking for the engine and being granted it.",
      "wait_ns", 1e9},
-    {"bandsaw_vgpu_engine_grants_total", "counter", "Time slices granted.", "grants"},
-    {"bandsaw_vgpu_engine_overruns_total", "counter",
+    {"bandsaw_vgpu_engine_grants_total", kCounter, "Time slices granted.", "grants"},
+    {"bandsaw_vgpu_engine_overruns_total", kCounter,
      "Time slices that held the engine for longer than the slice timeout.", "overruns"},
-    {"bandsaw_vgpu_engine_waiting", "gauge", "Time slices that wait to be granted.", "waiting"},
-    {"bandsaw_vgpu_engine_in_flight", "gauge", "Time slices granted and not ended.", "in_flight"},
+    {"bandsaw_vgpu_engine_waiting", kGauge, "Time slices that wait to be granted.", "waiting"},
+    {"bandsaw_vgpu_engine_in_flight", kGauge, "Time slices granted and not ended.", "in_flight"},
 };
 
 struct EnginePercent {
@@ -112,9 +114,14 @@ std::optional<double> divided(std::optional<double> value, double divisor) {
   return value;
 }
 
+void render_build(Page* page) {
+  page->metric("bandsaw_build_info", kGauge, "What vgpud was built from; always 1.");
+  page->sample({{"version", kBandsawVersion}}, 1);
+}
+
 void render_gpu(const json& status, Page* page) {
   const std::string gpu = text(status, "/device/id");
-  page->metric("bandsaw_gpu_info", "gauge", "The physical GPU and how it is scheduled; always 1.");
+  page->metric("bandsaw_gpu_info", kGauge, "The physical GPU and how it is scheduled; always 1.");
   const auto policy = text(status, "/scheduler/policy");
   page->sample({{"gpu", gpu},
                 {"model", text(status, "/device/name")},
@@ -123,11 +130,11 @@ void render_gpu(const json& status, Page* page) {
                 {"policy", policy.empty() ? "none" : policy},
                 {"queues", text(status, "/scheduler/queues")}},
                1);
-  page->metric("bandsaw_gpu_memory_bytes", "gauge", "Device memory that may be given to virtual GPUs.");
+  page->metric("bandsaw_gpu_memory_bytes", kGauge, "Device memory that may be given to virtual GPUs.");
   page->sample({{"gpu", gpu}}, number(status, "/device/memory"));
-  page->metric("bandsaw_gpu_memory_given_bytes", "gauge", "Device memory given to virtual GPUs.");
+  page->metric("bandsaw_gpu_memory_given_bytes", kGauge, "Device memory given to virtual GPUs.");
   page->sample({{"gpu", gpu}}, number(status, "/device/memory_given"));
-  page->metric("bandsaw_gpu_share_given_ratio", "gauge", "Sum of the shares of an engine, 0 to 1.");
+  page->metric("bandsaw_gpu_share_given_ratio", kGauge, "Sum of the shares of an engine, 0 to 1.");
   page->sample({{"gpu", gpu}, {"engine", "compute"}}, divided(number(status, "/device/compute_given"), 100));
   page->sample({{"gpu", gpu}, {"engine", "copy_in"}}, divided(number(status, "/device/copy_given"), 100));
   page->sample({{"gpu", gpu}, {"engine", "copy_out"}}, divided(number(status, "/device/copy_given"), 100));
@@ -136,22 +143,22 @@ void render_gpu(const json& status, Page* page) {
 // Only where the device has contexts that MPS could join.
 void render_mps(const json& status, Page* page) {
   const std::string gpu = text(status, "/device/id");
-  page->metric("bandsaw_gpu_mps_up", "gauge", "1 if the MPS daemon runs.");
+  page->metric("bandsaw_gpu_mps_up", kGauge, "1 if the MPS daemon runs.");
   if (!text(status, "/mps/daemon/state").empty()) {
     page->sample({{"gpu", gpu}}, text(status, "/mps/daemon/state") == "running");
   }
-  page->metric("bandsaw_gpu_mps_restarts_total", "counter", "MPS daemons that ended and were started anew.");
+  page->metric("bandsaw_gpu_mps_restarts_total", kCounter, "MPS daemons that ended and were started anew.");
   page->sample({{"gpu", gpu}}, number(status, "/mps/daemon/restarts"));
 }
 
 void render_vgpus(const json& vgpus, Page* page) {
-  page->metric("bandsaw_vgpu_info", "gauge", "The virtual GPU, its GPU and its libvirt domain; always 1.");
+  page->metric("bandsaw_vgpu_info", kGauge, "The virtual GPU, its GPU and its libvirt domain; always 1.");
   for (const json& view : vgpus) {
     page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}, {"domain", text(view, "/domain")}}, 1);
   }
-  page->metric("bandsaw_vgpu_up", "gauge", "1 if its session runs and answers.");
+  page->metric("bandsaw_vgpu_up", kGauge, "1 if its session runs and answers.");
   for (const json& view : vgpus) page->sample({{"vgpu", text(view, "/name")}}, view.value("live", json()).is_object());
-  page->metric("bandsaw_vgpu_processes", "gauge", "Guest processes that use it.");
+  page->metric("bandsaw_vgpu_processes", kGauge, "Guest processes that use it.");
   for (const json& view : vgpus) {
     const json live = view.value("live", json());
     if (live.is_object()) page->sample({{"vgpu", text(view, "/name")}}, live.value("processes", json::array()).size());
@@ -160,7 +167,7 @@ void render_vgpus(const json& vgpus, Page* page) {
     page->metric(metric.name, metric.type, metric.help);
     for (const json& view : vgpus) page->sample({{"vgpu", text(view, "/name")}}, number(view, metric.pointer));
   }
-  page->metric("bandsaw_vgpu_copied_bytes_total", "counter", "Bytes copied, by direction.");
+  page->metric("bandsaw_vgpu_copied_bytes_total", kCounter, "Bytes copied, by direction.");
   for (const json& view : vgpus) {
     for (const char* direction : {"in", "out", "device"}) {
       page->sample({{"vgpu", text(view, "/name")}, {"direction", direction}},
@@ -180,7 +187,7 @@ void render_engines(const json& vgpus, Page* page) {
     }
   }
   for (const EnginePercent& percent : kEnginePercents) {
-    page->metric(percent.name, "gauge", percent.help);
+    page->metric(percent.name, kGauge, percent.help);
     for (const json& view : vgpus) {
       for (size_t i = 0; i < kEngineNames.size(); ++i) {
         page->sample({{"vgpu", text(view, "/name")}, {"engine", kEngineNames[i]}},
@@ -194,11 +201,12 @@ void render_engines(const json& vgpus, Page* page) {
 
 std::string render_metrics(const json& status, const json& vgpus) {
   Page page;
+  render_build(&page);
   render_gpu(status, &page);
   render_mps(status, &page);
   render_vgpus(vgpus, &page);
   render_engines(vgpus, &page);
-  return page.take();
+  return page.text();
 }
 
 }  // namespace bandsaw

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "backend/vgpud/metrics/metrics_server.h"
+#include "memory/base/version.h"
 
 namespace bandsaw {
 namespace {
@@ -119,6 +120,12 @@ TEST(Metrics, AreWellFormedAndInBaseUnits) {
   EXPECT_EQ(samples.count(R"(bandsaw_gpu_info{gpu="cuda:0",model="NVIDIA \"H200\"\\",uuid="GPU-1",driver="13000",)"
                           R"(policy="band+",queues="mrq"})"),
             1u);
+}
+
+TEST(Metrics, SayWhatIsRunning) {
+  const Exposition page(render_metrics(json::object(), json::array()));
+  ASSERT_EQ(page.error, "");
+  EXPECT_EQ(page.samples.at(std::string("bandsaw_build_info{version=\"") + kBandsawVersion + "\"}"), 1);
 }
 
 TEST(Metrics, FollowPrometheussRulesOfNaming) {
