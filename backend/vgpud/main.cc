@@ -1,12 +1,16 @@
 // vgpud: keeps the list of this host's virtual GPUs and a session for each.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdlib>
 
 #include "backend/control/http_client.h"
 #include "backend/control/paths.h"
+#include "backend/vgpud/api/api.h"
 #include "backend/vgpud/daemon.h"
 #include "memory/base/log.h"
+#include "memory/base/version.h"
 
 namespace {
 
@@ -34,12 +38,18 @@ bandsaw::Status prepare_device(bandsaw::Config* config) {
 
 int main(int argc, char** argv) {
   std::string path;
-  bool stop = false;
+  bool stop = false, print_routes = false;
   CLI::App app("Keeps this host's virtual GPUs. SIGTERM ends it alone: sessions, and what runs on them, go on.",
                "vgpud");
   app.add_option("--config", path, std::string("configuration file (default ") + bandsaw::kConfigFile + " if there)");
   app.add_flag("--stop-sessions", stop, "tell the vgpud that runs to end every session and itself");
+  app.add_flag("--print-routes", print_routes, "print the methods and paths of the control API");
+  app.set_version_flag("--version", std::string("vgpud ") + bandsaw::kBandsawVersion);
   CLI11_PARSE(app, argc, argv);
+  if (print_routes) {
+    fmt::print("{}\n", fmt::join(bandsaw::Api::routes(), "\n"));
+    return 0;
+  }
 
   bandsaw::start_log("vgpud");
   auto config = bandsaw::load_config(path);

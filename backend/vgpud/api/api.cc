@@ -29,8 +29,6 @@ bool in_use(const json& view) {
   return !live.value("processes", json::array()).empty() || live.value("/vm/connected"_json_pointer, false);
 }
 
-json body_of(const HttpRequest& request) { return parse_json(request.body); }
-
 }  // namespace
 
 Api::Api(const Config& config, Registry* registry, SessionManager* session_manager, Arbiter* arbiter,
@@ -40,60 +38,6 @@ Api::Api(const Config& config, Registry* registry, SessionManager* session_manag
       session_manager_(session_manager),
       arbiter_(arbiter),
       shut_down_(std::move(shut_down)) {}
-
-void Api::handle(const HttpRequest& request, Answer answer) {
-  const auto& path = request.path;
-  if (path.size() < 2 || path[0] != "v1" || path.size() > 4) {
-    return refuse(answer, 404, "no such resource", "resources begin with /v1/status and /v1/vgpus");
-  }
-  if (handle_host(request, answer)) return;
-  if (path[1] != "vgpus" || path.size() == 2) return refuse(answer, 404, "no such resource", "try /v1/vgpus");
-  const VgpuSpec* spec = registry_->find(path[2]);
-  if (!spec) return not_found(path[2], answer);
-  handle_vgpu(request, VgpuSpec(*spec), answer);
-}
-
-bool Api::handle_host(const HttpRequest& request, const Answer& answer) {
-  std::string resource = request.path[1];
-  if (resource != "vgpus" && request.path.size() == 3) resource += "/" + request.path[2];
-  if (request.path.size() > (resource == request.path[1] ? 2u : 3u)) return false;
-  const std::string action = request.method + " " + resource;
-  if (action == "GET status") return status(answer), true;
-  if (action == "POST shutdown") return shut_down(answer), true;
-  if (action == "GET vgpus") return list(answer), true;
-  if (action == "POST vgpus") return create(body_of(request), answer), true;
-  if (action == "GET scheduler") return scheduler(answer), true;
-  if (action == "PATCH scheduler") return change_scheduler(body_of(request), answer), true;
-  if (action == "POST trace/start") return start_trace(body_of(request), answer), true;
-  if (action == "POST trace/take") return take_trace(body_of(request), answer), true;
-  for (const char* known : {"status", "shutdown", "vgpus", "scheduler", "trace/start", "trace/take"}) {
-    if (resource != known) continue;
-    refuse(answer, 405, request.method + " is not possible here", "see backend/vgpud/api/api.h");
-    return true;
-  }
-  return false;
-}
-
-void Api::handle_vgpu(const HttpRequest& request, const VgpuSpec& spec, const Answer& answer) {
-  const std::string action = request.path.size() == 4 ? request.path[3] : "";
-  const std::string& method = request.method;
-  if (action.empty() && method == "GET") return show(spec, 200, answer);
-  if (action.empty() && method == "PATCH") return change(body_of(request), spec, answer);
-  if (action.empty() && method == "DELETE") return destroy(spec, request.query == "force=1", answer);
-  if (action == "attach" && method == "POST") return attach(body_of(request), spec, answer);
-  if (action == "detach" && method == "POST") return detach(spec, answer);
-  if (action == "xml" && method == "GET") return xml(spec, answer);
-  if (action.empty() || action == "attach" || action == "detach" || action == "xml") {
-    return refuse(answer, 405, method + " is not possible here", "see backend/vgpud/api/api.h");
-  }
-  refuse(answer, 404, "no such resource", "a virtual GPU has attach, detach and xml");
-}
-
-void Api::not_found(const std::string& name, const Answer& answer) const {
-  const std::string nearest = nearest_name(name, registry_->names());
-  refuse(answer, 404, fmt::format("no virtual GPU '{}'", name.substr(0, 80)),
-         nearest.empty() ? "`vgpuctl list` shows all" : fmt::format("did you mean '{}'?", nearest));
-}
 
 json Api::status_state() const {
   uint64_t memory = 0;

@@ -1,34 +1,4 @@
-// The resources of vgpud's control API:
-//
-//   GET    /v1/status                     the daemon, the device, what is given out
-//   POST   /v1/shutdown                   ends every session, then vgpud
-//   GET    /v1/vgpus                      all virtual GPUs
-//   POST   /v1/vgpus                      {name, memory, [compute, copy, cap, reserve, priority, sharing, sms,
-//                                          device, direct_mode, direct_group]} -> 201
-//   GET    /v1/vgpus/NAME                 one, with what its session reports
-//   PATCH  /v1/vgpus/NAME                 {memory | compute | copy | cap | reserve | priority | sharing | sms}
-//   DELETE /v1/vgpus/NAME[?force=1]
-//   POST   /v1/vgpus/NAME/attach          {domain}: records it
-//   POST   /v1/vgpus/NAME/detach          forgets it
-//   GET    /v1/vgpus/NAME/xml             the snippet for a libvirt domain
-//   GET    /v1/scheduler                  how the device is scheduled: policy ("none": no shares hold), planning, and
-//                                         more where shares hold
-//   PATCH  /v1/scheduler                  {policy | queues | planning}: for all virtual GPUs of the device
-//   POST   /v1/trace/start                {seconds} -> {trace}: records time slices; abandoned a minute after `seconds`
-//   POST   /v1/trace/take                 {trace} -> {base_ns, lost, vgpus, engines, records}; a record is [index in
-//                                         vgpus, process, index in engines, asked, granted, ended, charged], in ns, the
-//                                         first three times counted from base_ns (CLOCK_MONOTONIC)
-//
-// A virtual GPU's view has "engines" (sums of the arbiter, null where no shares hold) as of "at_ns" (CLOCK_MONOTONIC),
-// "live", what its session reports, and "sms_given": {"first", "count", "own"}, or null where nobody has SMs of its
-// own.
-//
-// "notes" of the answers to create and change are sentences for people. GET /v1/status has "mps":
-// {"daemon": {"state", "pid", "restarts", "error", "log"} or null, "partitions": {"step", "sms", "given":
-// [{"vgpu", "first", "count"}]} or null for a device that gives no SMs out}.
-//
-// A refusal is {"error": what was wrong, "hint": what to do} with 400 (bad request), 404 (no such), 409 (name taken, in
-// use, shares do not fit), 507 (disk full) or 500.
+// vgpud's control API: HTTP + JSON. openapi.yaml describes every resource; api_routes.cc has the table of them.
 #pragma once
 
 #include <chrono>
@@ -51,14 +21,16 @@ class Api {
   Api(const Config& config, Registry* registry, SessionManager* session_manager, Arbiter* arbiter,
       std::function<void()> shut_down);
   void handle(const HttpRequest& request, HttpServer::Answer answer);
+  // "GET /v1/status" and so on: all there are.
+  static std::vector<std::string> routes();
   // Calls `then` with what GET /v1/status and GET /v1/vgpus would answer.
   void collect(std::function<void(const nlohmann::json& status, const nlohmann::json& vgpus)> then);
 
  private:
   using Answer = HttpServer::Answer;
-  void handle_vgpu(const HttpRequest& request, const VgpuSpec& spec, const Answer& answer);
-  // True: it was a resource that is not a virtual GPU's.
-  bool handle_host(const HttpRequest& request, const Answer& answer);
+  struct Route;
+  struct Call;
+  static const std::vector<Route>& table();
   void status(const Answer& answer) const;
   void list(const Answer& answer);
   // `notes`: what an answer says besides the view.

@@ -1,0 +1,102 @@
+// Which method of which resource does what: the control API's routes, as openapi.yaml describes them.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "backend/vgpud/api/api.h"
+#include "backend/vgpud/api/api_answers.h"
+#include "memory/base/json.h"
+
+namespace bandsaw {
+
+using api::refuse;
+using nlohmann::json;
+
+struct Api::Route {
+  const char* method;
+  const char* path;  // {name}: of a virtual GPU that is there
+  void (*handle)(Api&, const Call&);
+};
+
+struct Api::Call {
+  const HttpRequest& request;
+  const VgpuSpec& vgpu;  // of a path with {name}
+  const Answer& answer;
+  json body() const { return parse_json(request.body); }
+};
+
+namespace {
+
+constexpr std::string_view kName = "{name}";
+
+// Whether the parts of a request's path are those of a route's.
+bool matches(std::string_view route, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    if (!route.starts_with('/')) return false;
+    route.remove_prefix(1);
+    const std::string_view wanted = route.substr(0, route.find('/'));
+    if (wanted != kName && wanted != part) return false;
+    route.remove_prefix(wanted.size());
+  }
+  return route.empty();
+}
+
+}  // namespace
+
+const std::vector<Api::Route>& Api::table() {
+  static const std::vector<Route> routes = {
+      {"GET", "/v1/status", [](Api& api, const Call& call) { api.status(call.answer); }},
+      {"POST", "/v1/shutdown", [](Api& api, const Call& call) { api.shut_down(call.answer); }},
+      {"GET", "/v1/vgpus", [](Api& api, const Call& call) { api.list(call.answer); }},
+      {"POST", "/v1/vgpus", [](Api& api, const Call& call) { api.create(call.body(), call.answer); }},
+      {"GET", "/v1/vgpus/{name}", [](Api& api, const Call& call) { api.show(call.vgpu, 200, call.answer); }},
+      {"PATCH", "/v1/vgpus/{name}",
+       [](Api& api, const Call& call) { api.change(call.body(), call.vgpu, call.answer); }},
+      {"DELETE", "/v1/vgpus/{name}",
+       [](Api& api, const Call& call) { api.destroy(call.vgpu, call.request.query == "force=1", call.answer); }},
+      {"POST", "/v1/vgpus/{name}/attach",
+       [](Api& api, const Call& call) { api.attach(call.body(), call.vgpu, call.answer); }},
+      {"POST", "/v1/vgpus/{name}/detach", [](Api& api, const Call& call) { api.detach(call.vgpu, call.answer); }},
+      {"GET", "/v1/vgpus/{name}/xml", [](Api& api, const Call& call) { api.xml(call.vgpu, call.answer); }},
+      {"GET", "/v1/scheduler", [](Api& api, const Call& call) { api.scheduler(call.answer); }},
+      {"PATCH", "/v1/scheduler", [](Api& api, const Call& call) { api.change_scheduler(call.body(), call.answer); }},
+      {"POST", "/v1/trace/start", [](Api& api, const Call& call) { api.start_trace(call.body(), call.answer); }},
+      {"POST", "/v1/trace/take", [](Api& api, const Call& call) { api.take_trace(call.body(), call.answer); }},
+  };
+  return routes;
+}
+
+std::vector<std::string> Api::routes() {
+  std::vector<std::string> lines;
+  for (const Route& route : table()) lines.push_back(fmt::format("{} {}", route.method, route.path));
+  return lines;
+}
+
+void Api::handle(const HttpRequest& request, Answer answer) {
+  const Route* found = nullptr;
+  std::vector<const char*> methods;  // of this resource
+  for (const Route& route : table()) {
+    if (!matches(route.path, request.path)) continue;
+    methods.push_back(route.method);
+    if (request.method == route.method) found = &route;
+  }
+  VgpuSpec vgpu;
+  if (request.path.size() > 2 && request.path[0] == "v1" && request.path[1] == "vgpus") {
+    const VgpuSpec* spec = registry_->find(request.path[2]);
+    if (!spec) return not_found(request.path[2], answer);
+    vgpu = *spec;
+  }
+  if (found) return found->handle(*this, {request, vgpu, answer});
+  if (methods.empty()) return refuse(answer, 404, "no such resource", "openapi.yaml, installed with vgpud, lists all");
+  refuse(answer, 405, request.method + " is not possible here",
+         fmt::format("this resource has {}", fmt::join(methods, ", ")));
+}
+
+void Api::not_found(const std::string& name, const Answer& answer) const {
+  const std::string nearest = nearest_name(name, registry_->names());
+  refuse(answer, 404, fmt::format("no virtual GPU '{}'", name.substr(0, 80)),
+         nearest.empty() ? "`vgpuctl list` shows all" : fmt::format("did you mean '{}'?", nearest));
+}
+
+}  // namespace bandsaw
