@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace bandsaw::ctl {
 
@@ -16,6 +17,8 @@ struct Options {
   std::string sharing;                        // empty: as it is
   std::string policy, queues, planning_mode;  // of the whole device; empty: as they are
   bool force = false;
+  std::vector<std::string> columns;  // of list; empty: all
+  bool no_header = false;
   std::string domain, uri;
   bool record_only = false;  // leave libvirt alone
   double interval = 1;       // seconds

@@ -2,15 +2,21 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string_view>
 
 #include "backend/control/paths.h"
 #include "backend/control/sharing.h"
+#include "backend/control/vgpu_spec.h"
+#include "memory/base/version.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/output.h"
 
 namespace {
 
+using bandsaw::ctl::Exit;
 using bandsaw::ctl::Options;
+using bandsaw::ctl::Refusal;
 
 constexpr const char* kFooter =
     "Exit codes: 0 done; 1 refused (the reason and what to do are on stderr, with --json on stdout);\n"
@@ -21,6 +27,15 @@ struct Command {
   int (*run)(const Options&);
 };
 
+// "30", "30%" and "30 %" are one.
+const CLI::Validator kPercent(
+    [](std::string& text) {
+      if (text.ends_with('%')) text.pop_back();
+      text.erase(text.find_last_not_of(' ') + 1);
+      return std::string();
+    },
+    "", "");
+
 CLI::App* named(CLI::App* app, Options* options) {
   app->add_option("NAME", options->name, "the virtual GPU")->required();
   return app;
@@ -30,12 +45,15 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
   auto* memory = app->add_option("--memory", options->memory, "share of the device's memory, e.g. 512M, 8G");
   if (memory_required) memory->required();
   app->add_option("--compute", options->compute,
-                  "share of the compute engine when everybody wants it, 1 to 100 % (default 1: the least weight)");
-  app->add_option("--copy", options->copy, "share of each copy engine, in and out, 1 to 100 % (default 1)");
-  app->add_option("--cap", options->cap,
-                  "the most it gets of an engine, even of an idle one, 1 to 100 % (100: no cap)");
+                  "share of the compute engine when everybody wants it, 1 to 100 % (default 1: the least weight)")
+      ->transform(kPercent);
+  app->add_option("--copy", options->copy, "share of each copy engine, in and out, 1 to 100 % (default 1)")
+      ->transform(kPercent);
+  app->add_option("--cap", options->cap, "the most it gets of an engine, even of an idle one, 1 to 100 % (100: no cap)")
+      ->transform(kPercent);
   app->add_option("--reserve", options->reserve,
-                  "the least it gets of an engine while it has work, 0 to 100 %, at most the cap");
+                  "the least it gets of an engine while it has work, 0 to 100 %, at most the cap")
+      ->transform(kPercent);
   app->add_option("--priority", options->priority,
                   "-100 to 100: who goes first among those that are owed time; never more than the share");
   app->add_option("--sharing", options->sharing,
@@ -91,6 +109,10 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
                      "group of its direct.sock (default bandsaw if it exists)");
   auto* destroy = named(app->add_subcommand("destroy", "end a virtual GPU"), options);
   destroy->add_flag("--force", options->force, "also while it is attached or in use");
+  auto* list = app->add_subcommand("list", "all virtual GPUs");
+  list->add_option("-o,--output", options->columns, "columns, by their headings: name,memory,state (default: all)")
+      ->delimiter(',');
+  list->add_flag("--no-header", options->no_header, "leave the headings out");
   auto* set = named(app->add_subcommand("set", "change shares, at once"), options);
   share_options(set, options, false);
   libvirt_options(set, options);
@@ -108,7 +130,7 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   std::vector<Command> all = {
       {create, bandsaw::ctl::create},
       {destroy, bandsaw::ctl::destroy},
-      {app->add_subcommand("list", "all virtual GPUs"), bandsaw::ctl::list},
+      {list, bandsaw::ctl::list},
       {named(app->add_subcommand("show", "one virtual GPU and what it does"), options), bandsaw::ctl::show},
       {set, bandsaw::ctl::set},
       {named(app->add_subcommand("xml", "print what to paste into a libvirt domain"), options), bandsaw::ctl::xml},
@@ -123,6 +145,50 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   return all;
 }
 
+// Of those that there are, the one that was probably meant; or all.
+std::string instead_of(const std::string& word, const std::vector<std::string>& names, const char* all) {
+  const std::string nearest = bandsaw::nearest_name(word, names);
+  if (!nearest.empty()) return fmt::format("did you mean '{}'?", nearest);
+  return fmt::format("{} {}", all, fmt::join(names, ", "));
+}
+
+// What was wrong with the command line, and what to do.
+Refusal wrong_usage(CLI::App& app, const CLI::ParseError& error) {
+  CLI::App* command = &app;
+  std::string called = app.get_name();
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    called += " " + command->get_name();
+  }
+  const std::string help = fmt::format("see `{} --help`", called);
+  const std::vector<std::string> extra = app.remaining(true);
+  if (command->get_require_subcommand_min() > 0) {
+    std::vector<std::string> names;
+    for (const CLI::App* one : command->get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(one->get_name());
+    }
+    const auto word = std::find_if(extra.begin(), extra.end(), [](const auto& text) { return !text.starts_with('-'); });
+    if (word != extra.end()) {
+      return {Exit::kUsage, fmt::format("no command '{} {}'", called, *word),
+              instead_of(*word, names, "the commands are")};
+    }
+    if (extra.empty()) {
+      return {Exit::kUsage, fmt::format("`{}` needs a command", called),
+              fmt::format("the commands are {}", fmt::join(names, ", "))};
+    }
+  }
+  if (!extra.empty() && extra.front().starts_with('-')) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : command->get_options()) {
+      if (!option->get_group().empty() && !option->get_lnames().empty())
+        names.push_back("--" + option->get_lnames()[0]);
+    }
+    return {Exit::kUsage, fmt::format("`{}` has no option '{}'", called, extra.front()),
+            instead_of(extra.front(), names, "the options are")};
+  }
+  return {Exit::kUsage, error.what(), help};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -131,6 +197,7 @@ int main(int argc, char** argv) {
   CLI::App app("Makes, shows and changes the virtual GPUs of this host.", "vgpuctl");
   app.footer(kFooter);
   app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("vgpuctl ") + bandsaw::kBandsawVersion);
   app.add_option("--run", options.run, "folder of vgpud's sockets (default BANDSAW_RUN or /run/bandsaw)");
   app.add_flag("--json", options.json, "print JSON");
   const auto table = commands(&app, &options);
@@ -140,8 +207,11 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? bandsaw::ctl::kOk : bandsaw::ctl::kUsage;
+    const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+    return bandsaw::ctl::print_refusal(wrong_usage(app, error), json);
   }
   for (const Command& command : table) {
     if (command.app->parsed()) return command.run(options);

@@ -1,9 +1,12 @@
 #include "tools/vgpuctl/output.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <strings.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "backend/control/vgpu_spec.h"
 #include "memory/base/json.h"
@@ -164,7 +167,12 @@ void print_notes(const json& view) {
   for (const json& note : get(view, "/notes", json::array())) fmt::print("{}\n", note.get<std::string>());
 }
 
-void print_list(const json& views) {
+bool name_less(const json& a, const json& b) {
+  return ::strverscmp(get<std::string>(a, "/name", "").c_str(), get<std::string>(b, "/name", "").c_str()) < 0;
+}
+
+std::vector<std::vector<std::string>> list_rows(json views) {
+  std::sort(views.begin(), views.end(), name_less);
   std::vector<std::vector<std::string>> rows = {{"NAME", "DEVICE", "MEMORY", "USED", "COMPUTE", "COPY", "CAP",
                                                  "RESERVE", "PRIORITY", "SHARING", "DOMAIN", "STATE", "PROCESSES"}};
   for (const json& view : views) {
@@ -177,7 +185,24 @@ void print_list(const json& views) {
                     get<std::string>(view, "/domain", "").empty() ? "-" : get<std::string>(view, "/domain", ""),
                     usage_state(view), std::to_string(get(view, "/live/processes", json::array()).size())});
   }
-  print_table(rows);
+  return rows;
+}
+
+Result<std::vector<std::vector<std::string>>> chosen_columns(const std::vector<std::vector<std::string>>& rows,
+                                                             const std::vector<std::string>& names) {
+  std::vector<std::vector<std::string>> chosen(rows.size());
+  const std::vector<std::string>& headings = rows.front();
+  for (const std::string& name : names) {
+    const auto found = std::find_if(headings.begin(), headings.end(), [&name](const std::string& heading) {
+      return ::strcasecmp(heading.c_str(), name.c_str()) == 0;
+    });
+    if (found == headings.end()) {
+      return Status::error(EINVAL, "no column '{}'; there are {}", name.substr(0, 64), fmt::join(headings, ", "));
+    }
+    const auto column = static_cast<size_t>(found - headings.begin());
+    for (size_t i = 0; i < rows.size(); ++i) chosen[i].push_back(rows[i][column]);
+  }
+  return chosen;
 }
 
 void print_vgpu(const json& view) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "memory/base/status.h"
+
 namespace bandsaw::ctl {
 
 // Documented in --help.
@@ -30,7 +32,13 @@ void print_scheduler(const nlohmann::json& scheduler);
 // What vgpud has to say beside.
 void print_notes(const nlohmann::json& view);
 
-void print_list(const nlohmann::json& views);
+// By name, vm-2 before vm-10.
+bool name_less(const nlohmann::json& a, const nlohmann::json& b);
+// What `list` shows of the virtual GPUs, under its headings.
+std::vector<std::vector<std::string>> list_rows(nlohmann::json views);
+// Those columns, by their headings in letters of any case. EINVAL, with the headings that there are.
+Result<std::vector<std::vector<std::string>>> chosen_columns(const std::vector<std::vector<std::string>>& rows,
+                                                             const std::vector<std::string>& names);
 void print_vgpu(const nlohmann::json& view);
 void print_status(const nlohmann::json& status);
 

@@ -1,113 +1,114 @@
 #include "tools/vgpuctl/screen.h"
 
-#include <poll.h>
-#include <signal.h>
+#define NCURSES_NOMACROS  // erase, move, timeout and others are functions
+#include <curses.h>
 #include <sys/ioctl.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <ctime>
+#include <clocale>
+#include <cstdio>
 
 namespace bandsaw::ctl {
 namespace {
 
-using std::chrono::steady_clock;
+constexpr int kEscapeDelayMs = 50;  // how long a lone escape waits for the rest of a key's sequence
+constexpr int kControlC = 3, kEscape = 27, kDelete = 127;
 
-void write_all(const std::string& text) {
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t count = ::write(STDOUT_FILENO, text.data() + done, text.size() - done);
-    if (count < 0 && errno != EINTR) return;
-    if (count > 0) done += static_cast<size_t>(count);
+attr_t attribute(Line::Style style) {
+  switch (style) {
+    case Line::Style::kTitle:
+      return A_BOLD;
+    case Line::Style::kHeading:
+    case Line::Style::kFooter:
+      return A_REVERSE;
+    case Line::Style::kPlain:
+      break;
   }
+  return A_NORMAL;
 }
 
-winsize size_of_terminal() {
-  winsize size{};
-  ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-  return size;
+KeyPress read_key(int code) {
+  switch (code) {
+    case KEY_UP:
+      return {Key::kUp};
+    case KEY_DOWN:
+      return {Key::kDown};
+    case KEY_PPAGE:
+      return {Key::kPageUp};
+    case KEY_NPAGE:
+      return {Key::kPageDown};
+    case KEY_HOME:
+      return {Key::kHome};
+    case KEY_END:
+      return {Key::kEnd};
+    case KEY_ENTER:
+    case '\r':
+    case '\n':
+      return {Key::kEnter};
+    case KEY_BACKSPACE:
+    case '\b':
+    case kDelete:
+      return {Key::kBackspace};
+    case kEscape:
+      return {Key::kEscape};
+    case kControlC:
+      return {Key::kQuit};
+    default:
+      return code >= ' ' && code < kDelete ? KeyPress{Key::kCharacter, static_cast<char>(code)} : KeyPress{Key::kOther};
+  }
 }
 
 }  // namespace
 
-Signals::Signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int one : {SIGINT, SIGTERM, SIGHUP, SIGWINCH}) sigaddset(&set, one);
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  fd_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+std::unique_ptr<Screen> Screen::open() {
+  if (!::isatty(STDOUT_FILENO)) return nullptr;
+  std::setlocale(LC_CTYPE, "");
+  SCREEN* terminal = ::newterm(nullptr, stdout, stdin);
+  if (!terminal) return nullptr;
+  return std::unique_ptr<Screen>(new Screen(terminal));
 }
 
-Signals::Event Signals::wait(steady_clock::time_point until, bool keys) {
-  pollfd fds[] = {{fd_.get(), POLLIN, 0}, {keys ? STDIN_FILENO : -1, POLLIN, 0}};
-  for (;;) {
-    const auto left = std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(until - steady_clock::now()));
-    const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
-    const int count = ::ppoll(fds, 2, &timeout, nullptr);
-    if (count == 0) return Event::kTime;
-    if (count < 0) continue;  // EINTR: a stop and its end
-    signalfd_siginfo info{};
-    if (fds[0].revents && ::read(fd_.get(), &info, sizeof info) == sizeof info) {
-      return info.ssi_signo == SIGWINCH ? Event::kResized : Event::kEnd;
-    }
-    if (fds[1].revents) return Event::kKey;
-  }
-}
-
-Screen::Screen(bool plain) : terminal_(!plain && ::isatty(STDOUT_FILENO)) {
-  if (!terminal_) return;
-  keys_ = ::isatty(STDIN_FILENO) && ::tcgetattr(STDIN_FILENO, &before_) == 0;
-  if (keys_) {
-    termios raw = before_;
-    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-    raw.c_lflag |= NOFLSH;  // ctrl-C would throw away what gives the screen back
-    raw.c_cc[VMIN] = 0;
-    raw.c_cc[VTIME] = 0;
-    raw.c_cc[VSUSP] = _POSIX_VDISABLE;  // a stop would leave the terminal as it is here
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-  }
-  write_all("\x1b[?1049h\x1b[?25l");  // the alternate screen, no cursor
+Screen::Screen(void* terminal) : terminal_(terminal), keys_(::isatty(STDIN_FILENO)) {
+  ::set_term(static_cast<SCREEN*>(terminal));
+  ::set_escdelay(kEscapeDelayMs);
+  ::raw();  // ctrl-C is a key, and nothing stops the process while the terminal is like this
+  ::noecho();
+  ::nonl();
+  ::keypad(stdscr, TRUE);
+  ::nodelay(stdscr, TRUE);
+  ::curs_set(0);
 }
 
 Screen::~Screen() {
-  if (!terminal_) return;
-  if (keys_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-  write_all("\x1b[?25h\x1b[?1049l");
+  ::endwin();
+  ::delscreen(static_cast<SCREEN*>(terminal_));
 }
 
-size_t Screen::columns() const { return terminal_ ? size_of_terminal().ws_col : 0; }
-
-void Screen::show(const std::vector<std::string>& lines) {
-  std::string text;
-  if (!terminal_) {
-    for (const std::string& line : lines) text += line + "\n";
-    return write_all(text + "\n");
+void Screen::show(const std::vector<Line>& lines) {
+  ::erase();
+  for (size_t row = 0; row < lines.size() && row < rows(); ++row) {
+    const attr_t style = attribute(lines[row].style);
+    ::attrset(static_cast<int>(style));
+    ::mvaddnstr(static_cast<int>(row), 0, lines[row].text.c_str(), static_cast<int>(columns()));
+    ::mvchgat(static_cast<int>(row), 0, -1, style, 0, nullptr);
   }
-  const size_t rows = size_of_terminal().ws_row;
-  const size_t count = rows > 0 ? std::min(rows, lines.size()) : lines.size();
-  text = "\x1b[H";
-  for (size_t i = 0; i < count; ++i) text += lines[i] + "\x1b[K" + (i + 1 < count ? "\r\n" : "");
-  write_all(text + "\x1b[J");
+  ::refresh();
 }
 
-bool Screen::wait(std::chrono::nanoseconds time) {
-  const auto deadline = steady_clock::now() + time;
-  for (;;) {
-    switch (signals_.wait(deadline, keys_)) {
-      case Signals::Event::kEnd:
-        return false;
-      case Signals::Event::kKey: {
-        char key = 0;
-        const ssize_t count = ::read(STDIN_FILENO, &key, 1);
-        if (count == 1 && (key == 'q' || key == 'Q')) return false;
-        if (count == 0) keys_ = false;  // the terminal has gone
-        continue;
-      }
-      default:
-        return true;
-    }
+std::optional<KeyPress> Screen::key() {
+  const int code = ::getch();
+  if (code == ERR) return std::nullopt;
+  return read_key(code);
+}
+
+void Screen::resize() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0) {
+    ::resizeterm(size.ws_row, size.ws_col);
   }
 }
+
+size_t Screen::rows() const { return static_cast<size_t>(LINES); }
+size_t Screen::columns() const { return static_cast<size_t>(COLS); }
 
 }  // namespace bandsaw::ctl

@@ -1,15 +1,18 @@
 // top: who uses what, live.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <utility>
 
 #include "memory/base/json.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/daemon_call.h"
 #include "tools/vgpuctl/screen.h"
+#include "tools/vgpuctl/signals.h"
 #include "tools/vgpuctl/top_table.h"
+#include "tools/vgpuctl/top_view.h"
 
 namespace bandsaw::ctl {
 namespace {
@@ -36,31 +39,76 @@ std::string json_line(const Snapshot& now, json rates) {
   return json_text(rates);
 }
 
-// Draws until the user ends it. The refusal, if vgpud gave one.
-std::optional<Refusal> draw(const Options& options, Screen* screen) {
-  const std::chrono::nanoseconds interval(static_cast<int64_t>(options.interval * 1e9));
+std::chrono::steady_clock::time_point next_sample(const Options& options) {
+  return std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(options.interval * 1e9));
+}
+
+// Each draws until the user ends it, and returns the refusal, if vgpud gave one.
+
+// Lines for who reads no terminal: a table or an object each time.
+std::optional<Refusal> print_tables(const Options& options, Signals* signals) {
   auto before = take_snapshot(options);
-  for (unsigned shown = 0; options.count == 0 || shown < options.count;) {
+  for (unsigned shown = 0; options.count == 0 || shown < options.count; ++shown) {
     if (const Refusal* refusal = std::get_if<Refusal>(&before)) return *refusal;
-    if (shown == 0 && screen->terminal()) {  // something to see at once
-      const Snapshot& first = std::get<Snapshot>(before);
-      screen->show(top_lines(first.status, rates(json::array(), first.vgpus), screen->columns()));
+    const auto until = next_sample(options);
+    for (auto event = Signals::Event::kResized; event != Signals::Event::kTime;) {
+      event = signals->wait(until, false);
+      if (event == Signals::Event::kEnd) return std::nullopt;
     }
-    if (!screen->wait(interval)) return std::nullopt;
     auto after = take_snapshot(options);
     if (const Refusal* refusal = std::get_if<Refusal>(&after)) return *refusal;
     const Snapshot& now = std::get<Snapshot>(after);
     const json change = rates(std::get<Snapshot>(before).vgpus, now.vgpus);
     if (options.json) {
       fmt::print("{}\n", json_line(now, change));
-      std::fflush(stdout);
     } else {
-      screen->show(top_lines(now.status, change, screen->columns()));
+      fmt::print("{}\n\n", fmt::join(top_lines(now.status, change), "\n"));
     }
-    ++shown;
+    std::fflush(stdout);
     before = std::move(after);
   }
   return std::nullopt;
+}
+
+// Draws again after each key until then. False: the user ends it.
+bool draw_until(std::chrono::steady_clock::time_point until, const std::function<void()>& draw, Signals* signals,
+                Screen* screen, TopView* view) {
+  draw();
+  for (;;) {
+    switch (signals->wait(until, screen->has_keys())) {
+      case Signals::Event::kTime:
+        return true;
+      case Signals::Event::kEnd:
+        return false;
+      case Signals::Event::kResized:
+        screen->resize();
+        break;
+      case Signals::Event::kKey:
+        while (const auto press = screen->key()) {
+          if (!view->press(*press)) return false;
+        }
+        break;
+    }
+    draw();
+  }
+}
+
+std::optional<Refusal> draw_tables(const Options& options, Signals* signals, Screen* screen) {
+  TopView view;
+  auto before = take_snapshot(options);
+  if (const Refusal* refusal = std::get_if<Refusal>(&before)) return *refusal;
+  json change = rates(json::array(), std::get<Snapshot>(before).vgpus);  // something to see at once
+  for (unsigned shown = 0;; ++shown) {
+    const auto show = [&] {
+      screen->show(view.lines(std::get<Snapshot>(before).status, change, screen->rows(), screen->columns()));
+    };
+    if (options.count > 0 && shown == options.count) return std::nullopt;
+    if (!draw_until(next_sample(options), show, signals, screen, &view)) return std::nullopt;
+    auto after = take_snapshot(options);
+    if (const Refusal* refusal = std::get_if<Refusal>(&after)) return *refusal;
+    change = rates(std::get<Snapshot>(before).vgpus, std::get<Snapshot>(after).vgpus);
+    before = std::move(after);
+  }
 }
 
 }  // namespace
@@ -68,8 +116,9 @@ std::optional<Refusal> draw(const Options& options, Screen* screen) {
 int top(const Options& options) {
   std::optional<Refusal> refusal;
   {
-    Screen screen(options.json);
-    refusal = draw(options, &screen);
+    Signals signals;
+    const auto screen = options.json ? nullptr : Screen::open();
+    refusal = screen ? draw_tables(options, &signals, screen.get()) : print_tables(options, &signals);
   }
   return refusal ? print_refusal(*refusal, options.json) : kOk;
 }

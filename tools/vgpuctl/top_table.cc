@@ -78,18 +78,6 @@ std::string wait_cell(const json& engine) {
   return wait.is_number() ? fmt::format("{:>7.2f} ms", wait.get<double>()) : fmt::format("{:>10}", "-");
 }
 
-std::string rate_cell(const json& rate) {
-  if (!rate.is_number()) return fmt::format("{:>7}", "-");
-  double value = rate.get<double>();
-  const char* unit = "";
-  for (const char* larger : {"k", "M"}) {
-    if (value < 10000) break;
-    value /= 1000;
-    unit = larger;
-  }
-  return fmt::format("{:>7}", fmt::format("{:.{}f}{}", value, value < 10 && value > 0 ? 1 : 0, unit));
-}
-
 std::string memory_cell(const json& vgpu) {
   const json used = at(vgpu, "/memory_used"), share = at(vgpu, "/memory");
   const auto bytes = [](const json& value) {
@@ -106,8 +94,8 @@ std::vector<std::string> row(const json& vgpu) {
   }
   const json processes = at(vgpu, "/processes");
   cells.push_back(memory_cell(vgpu));
-  cells.push_back(rate_cell(at(vgpu, "/calls_per_s")));
-  cells.push_back(rate_cell(at(vgpu, "/launches_per_s")));
+  cells.push_back(fmt::format("{:>7}", rate_text(at(vgpu, "/calls_per_s"))));
+  cells.push_back(fmt::format("{:>7}", rate_text(at(vgpu, "/launches_per_s"))));
   const json state = at(vgpu, "/state");
   cells.push_back(processes.is_number() ? json_text(processes) : state.is_string() ? state.get<std::string>() : "-");
   return cells;
@@ -134,20 +122,32 @@ json rates(const json& before, const json& after) {
   return result;
 }
 
-std::vector<std::string> top_lines(const json& status, const json& rates, size_t columns) {
+std::string rate_text(const json& rate) {
+  if (!rate.is_number()) return "-";
+  double value = rate.get<double>();
+  const char* unit = "";
+  for (const char* larger : {"k", "M"}) {
+    if (value < 10000) break;
+    value /= 1000;
+    unit = larger;
+  }
+  return fmt::format("{:.{}f}{}", value, value < 10 && value > 0 ? 1 : 0, unit);
+}
+
+std::string device_line(const json& status) {
+  const std::string policy = text(status, "/scheduler/policy");
+  return fmt::format(
+      "{}: {}, {} virtual GPUs, {}", text(status, "/device/id"), text(status, "/device/name"), text(status, "/vgpus"),
+      policy == "-" || policy == "none" ? "not scheduled" : policy + " " + text(status, "/scheduler/queues"));
+}
+
+std::vector<std::string> top_lines(const json& status, const json& rates) {
   std::vector<std::vector<std::string>> rows = {{"NAME", "COMPUTE/SHARE", "      WAIT", "COPY IN", "      WAIT",
                                                  "COPY OUT", "      WAIT", "MEMORY USED / SHARE", "CALLS/S",
                                                  "LAUNCHES/S", "PROC"}};
   for (const json& vgpu : rates["vgpus"]) rows.push_back(row(vgpu));
   std::vector<std::string> lines = table_lines(rows);
-  const std::string policy = text(status, "/scheduler/policy");
-  lines.insert(lines.begin(),
-               fmt::format("{}: {}, {} virtual GPUs, {}", text(status, "/device/id"), text(status, "/device/name"),
-                           text(status, "/vgpus"),
-                           policy == "none" ? "not scheduled" : policy + " " + text(status, "/scheduler/queues")));
-  for (std::string& line : lines) {
-    if (columns > 0 && line.size() > columns) line.resize(columns);
-  }
+  lines.insert(lines.begin(), device_line(status));
   return lines;
 }
 

@@ -13,7 +13,11 @@ namespace bandsaw::ctl {
 // slices that were granted. A counter that went back began anew, and counts from 0.
 nlohmann::json rates(const nlohmann::json& before, const nlohmann::json& after);
 
-// One line about the device, then a table whose lines are at most `columns` wide (0: as wide as they are).
-std::vector<std::string> top_lines(const nlohmann::json& status, const nlohmann::json& rates, size_t columns);
+// The device, how many virtual GPUs it has, and how it is scheduled.
+std::string device_line(const nlohmann::json& status);
+// "9.5", "1234", "56k"; "-" for null.
+std::string rate_text(const nlohmann::json& rate);
+// device_line(), then a table as wide as it is, for who reads no terminal.
+std::vector<std::string> top_lines(const nlohmann::json& status, const nlohmann::json& rates);
 
 }  // namespace bandsaw::ctl

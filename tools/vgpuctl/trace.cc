@@ -9,7 +9,7 @@
 #include "tools/vgpuctl/chrome_trace.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/daemon_call.h"
-#include "tools/vgpuctl/screen.h"
+#include "tools/vgpuctl/signals.h"
 
 namespace bandsaw::ctl {
 

@@ -4,13 +4,16 @@ import http.client
 import json
 import os
 import pty
+import re
+import signal
 import socket
 import subprocess
 import termios
+import time
 
 import pytest
 
-from daemon_case import VGPUCTL, DaemonCase, until
+from daemon_case import VGPUCTL, VGPUD, DaemonCase, until
 
 
 class TestControl(DaemonCase):
@@ -41,6 +44,33 @@ class TestControl(DaemonCase):
         assert (status["scheduler"]["policy"], status["scheduler"]["queues"]) == ("fifo", "sdq")
         view = self.show("web0")
         assert [view[key] for key in ("compute", "copy", "cap", "reserve", "priority")] == [50, 30, 80, 20, -5]
+
+    def test_shares_may_have_a_percent_sign(self):
+        self.ok("create", "web0", "--memory", "1G", "--compute", "50%", "--copy", "30 %", "--cap=80%", "--reserve", "20%")
+        view = self.show("web0")
+        assert [view[key] for key in ("compute", "copy", "cap", "reserve")] == [50, 30, 80, 20]
+        for wrong in ("%", "many%", "5%%", "%5"):
+            self.refused(2, "", "set", "web0", "--compute", wrong)
+
+    def test_wrong_usage(self):
+        self.refused(2, "did you mean 'list'?", "lst")
+        self.refused(2, "the commands are create, destroy", "frobnicate")
+        self.refused(2, "the commands are create, destroy")
+        self.refused(2, "did you mean 'show'?", "scheduler", "shw")
+        self.refused(2, "did you mean '--compute'?", "create", "web0", "--memory", "1G", "--compte", "3")
+        self.refused(2, "see `vgpuctl create --help`", "create", "web0")
+        for program in (VGPUCTL, VGPUD):
+            said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+            assert re.fullmatch(rf"{program.name} \d+\.\d+\.\d+\n", said), said
+        assert "Usage" in self.ok("create", "--help")
+
+    def test_list(self):
+        for name in ("vm-10", "vm-2"):
+            self.ok("create", name, "--memory", "1G", "--compute", "30%")
+        assert [line.split()[0] for line in self.ok("list").splitlines()] == ["NAME", "vm-2", "vm-10"]
+        assert self.ok("list", "-o", "name,Compute", "--no-header") == "vm-2   30 %\nvm-10  30 %\n"
+        self.refused(2, "no column 'colour'; there are NAME, DEVICE", "list", "-o", "colour")
+        assert len(json.loads(self.ok("list", "-o", "name", "--json"))) == 2
 
     def test_two_administrators_at_once(self):
         self.ok("create", "web0", "--memory", "2G")
@@ -89,30 +119,69 @@ class TestControl(DaemonCase):
         self.refused(2, "", "top", "--interval", "0")
         client.close()
 
+    def in_a_terminal(self, rows, columns, *arguments):
+        """vgpuctl in a terminal of this size: its process, and the terminal's other end."""
+        pid, terminal = pty.fork()
+        if pid == 0:
+            termios.tcsetwinsize(0, (rows, columns))
+            os.execve(VGPUCTL, [VGPUCTL, *arguments], {**self.environment, "TERM": "xterm"})
+        return pid, terminal
+
+    def read_until(self, terminal, wanted, output=b""):
+        deadline = time.monotonic() + 20
+        while wanted not in output:
+            assert time.monotonic() < deadline, output
+            output += os.read(terminal, 65536)
+        return output
+
     def test_top_in_a_terminal(self):
         self.ok("create", "web0", "--memory", "1G")
-        for end in (b"q", b"\x03"):
-            pid, terminal = pty.fork()
-            if pid == 0:
-                os.execve(VGPUCTL, [str(VGPUCTL), "top", "--interval", "0.05"], self.environment)
+        for end in (b"q", b"\x03", b"/web\n\x03", signal.SIGTERM):
+            pid, terminal = self.in_a_terminal(24, 80, "top", "--interval", "0.05")
             before = termios.tcgetattr(terminal)
-            output = b""
-            while output.count(b"\x1b[H") < 4:
-                output += os.read(terminal, 65536)
+            output = self.read_until(terminal, b"web0")
             assert termios.tcgetattr(terminal)[3] != before[3]
-            os.write(terminal, end)
+            if isinstance(end, bytes):
+                os.write(terminal, end)
+            else:
+                os.kill(pid, end)
             try:
                 while chunk := os.read(terminal, 65536):
                     output += chunk
-                    if b"\x1b[?1049l" in output:
-                        assert termios.tcgetattr(terminal)[3] | termios.PENDIN == before[3] | termios.PENDIN
             except OSError:
                 pass  # its end
+            assert termios.tcgetattr(terminal)[3] | termios.PENDIN == before[3] | termios.PENDIN
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
             os.close(terminal)
-            assert output.startswith(b"\x1b[?1049h\x1b[?25l"), output[:40]
-            assert output.endswith(b"\x1b[?25h\x1b[?1049l"), output[-40:]
-            assert b"\x1b[2J" not in output
+            # The alternate screen is taken, and given back; it is cleared once at most, and then drawn in place.
+            assert output.startswith(b"\x1b[?1049h"), output[:40]
+            assert b"\x1b[?1049l" in output[-40:]
+            assert output.count(b"\x1b[2J") + output.count(b"\x1b[J") <= 2
+
+    def test_top_follows_the_size_of_its_terminal(self):
+        for number in range(4):
+            self.ok("create", f"web{number}", "--memory", "1G")
+        pid, terminal = self.in_a_terminal(7, 80, "top", "--interval", "60")
+        output = self.read_until(terminal, b"1-3 of 4")
+        assert b"web3" not in output
+        os.write(terminal, b"\x1bOB")  # down
+        self.read_until(terminal, b"2-4")
+        termios.tcsetwinsize(terminal, (20, 80))
+        self.read_until(terminal, b"1-4 of 4")
+        os.write(terminal, b"q")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        os.close(terminal)
+
+    def test_top_where_nothing_is_known_of_the_terminal(self):
+        self.ok("create", "web0", "--memory", "1G")
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(VGPUCTL, [VGPUCTL, "top", "--interval", "0.05", "--count", "1"],
+                      {**self.environment, "TERM": "nonsense"})
+        output = self.read_until(terminal, b"web0")
+        assert b"\x1b" not in output
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        os.close(terminal)
 
     def test_trace(self):
         self.ok("create", "web0", "--memory", "1G")
