@@ -80,7 +80,7 @@ void start_all(const Config& config, const Registry& registry, Arbiter* arbiter,
       session_manager->add(spec, nullptr);
     } else {
       log::warn("'{}' belongs to device '{}', and this vgpud has '{}': it is not started", spec.name, spec.device,
-                   config.device.name);
+                config.device.name);
     }
   }
 }
@@ -132,8 +132,7 @@ Status run_daemon(const Config& config) {
       base.get(), std::move(listener.value()),
       [&api](const HttpRequest& request, HttpServer::Answer answer) { api.handle(request, std::move(answer)); });
   log::info("vgpud is ready: {}, {} virtual GPUs, device '{}' ({}) with {}", control_socket(config.run),
-               registry.value().all().size(), config.device.name, config.device.model,
-               format_size(config.device.memory));
+            registry.value().all().size(), config.device.name, config.device.model, format_size(config.device.memory));
   event_base_dispatch(base.get());
   ::unlink(control_socket(config.run).c_str());
   return {};

@@ -85,7 +85,8 @@ Status Registry::load() {
     return Status::error(EINVAL, "{} is not a registry; repair it or move it away", path());
   }
   if (json["version"] != kVersion) {
-    return Status::error(EINVAL, "{} has version {}, this vgpud knows {}", path(), json_text(json["version"]), kVersion);
+    return Status::error(EINVAL, "{} has version {}, this vgpud knows {}", path(), json_text(json["version"]),
+                         kVersion);
   }
   for (const auto& entry : json["vgpus"]) {
     VgpuSpec spec;

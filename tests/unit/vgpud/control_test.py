@@ -46,7 +46,8 @@ class TestControl(DaemonCase):
         assert [view[key] for key in ("compute", "copy", "cap", "reserve", "priority")] == [50, 30, 80, 20, -5]
 
     def test_shares_may_have_a_percent_sign(self):
-        self.ok("create", "web0", "--memory", "1G", "--compute", "50%", "--copy", "30 %", "--cap=80%", "--reserve", "20%")
+        self.ok("create", "web0", "--memory", "1G", "--compute", "50%", "--copy", "30 %", "--cap=80%",
+                "--reserve", "20%")
         view = self.show("web0")
         assert [view[key] for key in ("compute", "copy", "cap", "reserve")] == [50, 30, 80, 20]
         for wrong in ("%", "many%", "5%%", "%5"):
@@ -124,7 +125,7 @@ class TestControl(DaemonCase):
         pid, terminal = pty.fork()
         if pid == 0:
             termios.tcsetwinsize(0, (rows, columns))
-            os.execve(VGPUCTL, [VGPUCTL, *arguments], {**self.environment, "TERM": "xterm"})
+            os.execve(VGPUCTL, [str(VGPUCTL), *arguments], {**self.environment, "TERM": "xterm"})
         return pid, terminal
 
     def read_until(self, terminal, wanted, output=b""):
@@ -176,7 +177,7 @@ class TestControl(DaemonCase):
         self.ok("create", "web0", "--memory", "1G")
         pid, terminal = pty.fork()
         if pid == 0:
-            os.execve(VGPUCTL, [VGPUCTL, "top", "--interval", "0.05", "--count", "1"],
+            os.execve(VGPUCTL, [str(VGPUCTL), "top", "--interval", "0.05", "--count", "1"],
                       {**self.environment, "TERM": "nonsense"})
         output = self.read_until(terminal, b"web0")
         assert b"\x1b" not in output
@@ -192,7 +193,7 @@ class TestControl(DaemonCase):
         self.refused(2, "", "trace", "--seconds", "0.1")
 
     def hook(self, xml, *arguments):
-        return subprocess.run([VGPUCTL, "hook", *arguments], env=self.environment, input=xml, capture_output=True,
+        return subprocess.run([str(VGPUCTL), "hook", *arguments], env=self.environment, input=xml, capture_output=True,
                               text=True, timeout=30, check=False)
 
     def test_hook(self):

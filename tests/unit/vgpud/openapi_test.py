@@ -60,7 +60,8 @@ class TestDocument:
     def test_a_request_of_another_form_is_noticed(self):
         schema = DOCUMENT["components"]["schemas"]["Change"]
         check(schema, {"compute": 30, "sharing": "mps"})
-        for wrong in ({"compute": 0}, {"colour": 1}, {"sharing": "mine"}, [], {"memory": 1}):
+        refused: list = [{"compute": 0}, {"colour": 1}, {"sharing": "mine"}, [], {"memory": 1}]
+        for wrong in refused:
             with pytest.raises(jsonschema.ValidationError):
                 check(schema, wrong)
 
@@ -81,7 +82,7 @@ class TestAnswers(DaemonCase):
         return answer
 
     def test_a_walk_through_all_of_it(self):
-        self.walked = set()
+        self.walked: set[str] = set()
         self.ask("GET", "/v1/status")
         assert self.ask("GET", "/v1/vgpus") == []
         made = self.ask("POST", "/v1/vgpus", {"name": "web0", "memory": 1 << 30, "compute": 30, "copy": 20, "cap": 90,
