@@ -207,7 +207,7 @@ static void arrays() {
   asked.NumChannels = 4;
   asked.Width = 4096;
   asked.Height = (block >> 20) / 8 * 8;
-  asked.Depth = 16;  // a row of all slices is 1 MiB
+  asked.Depth = 16;  // a row of all layers is 1 MiB
   if (asked.Height == 0 || asked.Height > 16384) return;
   const size_t whole = block;
   block = asked.Height << 20;

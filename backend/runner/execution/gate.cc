@@ -139,7 +139,8 @@ uint32_t GateView::grid_slices_at_once(const EngineState& state) const {
 bool GateView::has_room(EngineState& state, const Gate& gate, bool own_time_slice) {
   const bool grows = !own_time_slice && limit(state) > state.proven.load(std::memory_order_relaxed);
   if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
-  // One piece that is longer than a quantum keeps the engine busy, and another virtual GPU waits for no more than it.
+  // One grid slice that is longer than a quantum keeps the engine busy, and another virtual GPU waits for no more than
+  // it.
   const bool alone = grows || state.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
   const uint32_t told = std::clamp<uint32_t>(grant_page_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
   const uint32_t depth = alone ? 1 : own_time_slice ? std::max(told, grid_slices_at_once(state)) : told;

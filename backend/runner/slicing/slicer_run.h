@@ -68,7 +68,7 @@ struct Slicer::Run {
   uint32_t most_tracks = 1;                 // grid slices that may run beside each other
   uint32_t most_in_flight = 1;              // and those that may be on the device, queued ones included
   size_t track = 0;                         // of the next grid slice
-  uint32_t begun = 0, landed = 0;           // launches of the clone: issued; ended by the last look
+  uint32_t begun = 0, landed = 0;           // launches of the clone: issued; ended when is_stalled() was last called
   Clock::time_point moved;                  // when one last ended, or none was on the device
   // None ended for too long. All that was left has been issued, and no more is done for it.
   bool stalled = false;

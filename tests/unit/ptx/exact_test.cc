@@ -190,7 +190,7 @@ TEST_P(Exact, PersistentBlocks) {
     for (const uint32_t resident : {1u, 3u}) {
       clean();
       launch_persistent(&kernels, made, grid, resident, stop_);
-      ASSERT_EQ(state(), wanted) << resident << " resident blocks, grid " << testing::PrintToString(grid);
+      ASSERT_EQ(state(), wanted) << resident << " persistent blocks, grid " << testing::PrintToString(grid);
       EXPECT_EQ(*counter_, blocks_of(grid) + resident);
 
       // Told to stop before it began; then by the counter itself, once a block was claimed; then it goes on to the end.
