@@ -1,12 +1,16 @@
 // ptxas as a judge of PTX text; it is there where the CUDA Toolkit is installed.
 #pragma once
 
+#include <elf.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <string>
 
 namespace bandsaw::ptx {
@@ -25,6 +29,28 @@ inline int assemble(const std::string& target, const std::filesystem::path& inpu
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// The machine code in a file that ptxas wrote: of each function, by the name of its section.
+inline std::map<std::string, std::string> code_of(const std::filesystem::path& cubin) {
+  std::ifstream file(cubin, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  Elf64_Ehdr header{};
+  if (bytes.size() < sizeof header) return {};
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const auto section = [&](size_t index) {
+    Elf64_Shdr found{};
+    std::memcpy(&found, bytes.data() + header.e_shoff + index * header.e_shentsize, sizeof found);
+    return found;
+  };
+  const Elf64_Shdr names = section(header.e_shstrndx);
+  std::map<std::string, std::string> code;
+  for (size_t i = 0; i < header.e_shnum; ++i) {
+    const Elf64_Shdr found = section(i);
+    const std::string name = bytes.data() + names.sh_offset + found.sh_name;
+    if (name.starts_with(".text.")) code[name] = bytes.substr(found.sh_offset, found.sh_size);
+  }
+  return code;
 }
 
 // A folder for one test's files.
