@@ -265,7 +265,7 @@ class GatedGuest : public Guest {
   }
   // The call is not answered before the copy may pass.
   void expect_success_behind_the_copy(TestRing& ring, uint64_t call) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    settle();
     EXPECT_NE(TestRing::load(ring.header->reply_seq), call);
     grant_page_->gates[kSlot][1].granted = 1;
     futex_wake(&grant_page_->gates[kSlot][1].granted);
@@ -333,7 +333,7 @@ TEST_F(GatedGuest, WhoWaitsForEarlyWorkDoesNotWaitForWhatIsQueuedBehindIt) {
   }
   TestRing::wait([&] { return copy_in.asked == 1; });
   const uint64_t wait = ring.send(wire::Opcode::kEventSynchronize, wire::EventSynchronizeArgs{early});
-  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  settle();
   copy_in.granted = 1;
   futex_wake(&copy_in.granted);
   EXPECT_EQ(ring.answer(wait).result, CUDA_SUCCESS);
@@ -370,7 +370,7 @@ TEST_F(GatedGuest, AFailedProcessKeepsNoGrant) {
   Gate& gate = grant_page_->gates[kSlot][1];
   TestRing::wait([&] { return gate.asked == 1; });
   process_->poisoned(CUDA_ERROR_ILLEGAL_ADDRESS);
-  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  settle();
   EXPECT_EQ(gate.begun, 0u);
   gate.granted = 1;
   futex_wake(&gate.granted);
@@ -386,7 +386,7 @@ TEST_F(GatedGuest, ARingGoesWhenItsWaitingWorkIsDone) {
   TestRing::wait([&] { return grant_page_->gates[kSlot][1].asked == 1; });
   std::atomic<bool> gone{false};
   record_loop_->drop_ring(0, [&] { gone = true; });
-  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  settle();
   EXPECT_FALSE(gone);
   open();
   TestRing::wait([&] { return gone.load(); });

@@ -20,6 +20,7 @@ namespace bandsaw::runner {
 
 inline constexpr uint64_t kPage = 4096;
 inline constexpr uint64_t kRamBytes = 16 << 20;
+inline constexpr uint32_t kSettleRing = 7;  // no test's own
 // Where the test's window lies: as large as a real one. ThreadSanitizer leaves little of the address space.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -189,6 +190,9 @@ class Guest : public testing::Test {
     record_loop_->add_ring(ring.value());
     return TestRing(ram_.data() + segment.offset, &last_seq_, kick_);
   }
+  // Returns when the record loop has met all that was sent and dropped so far, done or waiting: it takes up a new ring
+  // after it, and answers there.
+  void settle() { (void)add_ring(kSettleRing).call<wire::MemoryInfoReply>(wire::Opcode::kMemoryInfo); }
   // A context of the process, current in the ring.
   uint64_t make_context(TestRing& ring) {
     const auto made = ring.call<wire::ContextCreateReply>(wire::Opcode::kContextCreate, wire::ContextCreateArgs{0, 1});

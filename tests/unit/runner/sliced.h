@@ -58,7 +58,10 @@ class SlicedDevice final : public FakeDevice {
     *made = std::move(side);
     return CUDA_SUCCESS;
   }
-  CUresult event_query(const EventRef&) override { return begun ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+  CUresult event_query(const EventRef&) override {
+    ++queries;
+    return begun ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  }
   CUresult stream_wait_event(const StreamRef& stream, const EventRef& event, uint32_t) override {
     std::lock_guard lock(mutex);
     if (has_sides) note(side_of(stream) == 0 ? "join" : fmt::format("fork {}", side_of(stream)));
@@ -163,6 +166,7 @@ class SlicedDevice final : public FakeDevice {
   std::atomic<int> told{0};
   bool has_sides = false;         // streams beside the program's
   std::atomic<bool> begun{true};  // what the program's stream was given before
+  std::atomic<int> queries{0};    // whether it has
   int sides = 0;
 
  private:

@@ -158,7 +158,7 @@ TEST_F(Sliced, ARingGoesWhenItsLaunchIsIssued) {
   wait_for(2);
   std::atomic<bool> gone{false};
   record_loop_->drop_ring(0, [&] { gone = true; });
-  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  settle();
   EXPECT_FALSE(gone);
   device().end_all();
   TestRing::wait([&] { return gone.load(); });
@@ -271,7 +271,7 @@ TEST_F(Stalled, OneThatHasNotBegunIsNotTakenForStuck) {
   device().begun = false;
   launch(30);
   wait_for(3);
-  std::this_thread::sleep_for(std::chrono::milliseconds(80));
+  TestRing::wait([&] { return device().queries >= 3; });  // each after a timeout
   EXPECT_EQ(device().seen().size(), 3u);
   device().end_all();
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
