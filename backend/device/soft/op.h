@@ -17,10 +17,10 @@ namespace bandsaw::soft {
 class Scheduler;
 class SoftContext;
 
-class Op : public std::enable_shared_from_this<Op> {
+class StreamOp : public std::enable_shared_from_this<StreamOp> {
  public:
-  explicit Op(std::shared_ptr<SoftContext> context) : context_(std::move(context)) {}
-  virtual ~Op() = default;
+  explicit StreamOp(std::shared_ptr<SoftContext> context) : context_(std::move(context)) {}
+  virtual ~StreamOp() = default;
 
   // Begins. True: ended already, with *status. False: Scheduler::finish will be called. No lock is held.
   virtual bool start(Scheduler& scheduler, CUresult* status) = 0;
@@ -41,16 +41,16 @@ class Op : public std::enable_shared_from_this<Op> {
   // Guarded by the scheduler's mutex.
   uint32_t waiting_ = 0;  // operations it follows that have not ended
   bool running_ = false;
-  std::vector<std::shared_ptr<Op>> followers_;
+  std::vector<std::shared_ptr<StreamOp>> followers_;
 };
 
-using OpRef = std::shared_ptr<Op>;
+using OpRef = std::shared_ptr<StreamOp>;
 
 // Does something short at its place in the order.
-class CallOp : public Op {
+class CallOp : public StreamOp {
  public:
   CallOp(std::shared_ptr<SoftContext> context, std::function<CUresult()> body, bool always = false)
-      : Op(std::move(context)), body_(std::move(body)), always_(always) {}
+      : StreamOp(std::move(context)), body_(std::move(body)), always_(always) {}
   bool start(Scheduler&, CUresult* status) override {
     if (const auto body = std::exchange(body_, nullptr)) *status = body();
     return true;
@@ -66,9 +66,9 @@ class CallOp : public Op {
 };
 
 // The time at which everything before it had ended.
-class RecordOp : public Op {
+class RecordOp : public StreamOp {
  public:
-  using Op::Op;
+  using StreamOp::StreamOp;
   bool start(Scheduler&, CUresult* status) override;
   int64_t nanoseconds() const { return nanoseconds_; }  // of the steady clock; valid once complete
 

@@ -9,11 +9,11 @@
 
 namespace bandsaw::soft {
 
-class KernelOp : public Op {
+class KernelOp : public StreamOp {
  public:
   KernelOp(SoftContextRef context, LaunchPlan plan, uint64_t grid_id, Executor& executor, DeviceHost* host,
            EngineWork work)
-      : Op(std::move(context)),
+      : StreamOp(std::move(context)),
         plan_(std::move(plan)),
         grid_id_(grid_id),
         executor_(executor),
@@ -32,10 +32,10 @@ class KernelOp : public Op {
   std::shared_ptr<KernelJob> job_;
 };
 
-class HostOp : public Op {
+class HostOp : public StreamOp {
  public:
   HostOp(SoftContextRef context, const HostCallback& callback, DeviceHost* host)
-      : Op(std::move(context)), callback_(callback), host_(host) {}
+      : StreamOp(std::move(context)), callback_(callback), host_(host) {}
   bool start(Scheduler& scheduler, CUresult* status) override;
   void cancel(Scheduler& scheduler) override;
   void drop(CUresult error) override;
@@ -55,10 +55,10 @@ struct ValueWord {
   bool load(uint64_t* value) const;
 };
 
-class WaitValueOp : public Op {
+class WaitValueOp : public StreamOp {
  public:
   WaitValueOp(SoftContextRef context, ValueWord word, uint64_t value, uint32_t condition)
-      : Op(std::move(context)), word_(word), value_(value), condition_(condition) {}
+      : StreamOp(std::move(context)), word_(word), value_(value), condition_(condition) {}
   bool start(Scheduler& scheduler, CUresult* status) override;
   void cancel(Scheduler&) override { cancelled_ = true; }
 

@@ -100,7 +100,7 @@ void Scheduler::cancel_running(const SoftContext* context) {
   std::vector<OpRef> running;
   {
     std::lock_guard lock(mutex_);
-    for (Op* op : running_) {
+    for (StreamOp* op : running_) {
       if (!context || op->context_.get() == context) running.push_back(op->shared_from_this());
     }
   }

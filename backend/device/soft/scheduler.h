@@ -52,7 +52,7 @@ class Scheduler {
   std::mutex mutex_;
   std::condition_variable drained_;
   std::atomic<CUresult> error_{CUDA_SUCCESS};
-  std::unordered_set<Op*> running_;
+  std::unordered_set<StreamOp*> running_;
 
   std::mutex poll_mutex_;
   std::condition_variable poll_wake_;

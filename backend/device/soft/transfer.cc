@@ -182,7 +182,7 @@ bool fill_extent(const vgpu_fill& fill, uint64_t* bytes) {
 
 TransferOp::TransferOp(std::shared_ptr<SoftContext> context, const Transfer& transfer, Executor& executor,
                        DeviceHost* host, int priority, EngineWork work)
-    : Op(std::move(context)),
+    : StreamOp(std::move(context)),
       transfer_(flatten(transfer)),
       executor_(executor),
       host_(host),

@@ -27,7 +27,7 @@ struct Transfer {
   uint64_t bytes() const { return width * height * depth; }
 };
 
-class TransferOp : public Op {
+class TransferOp : public StreamOp {
  public:
   // `executor` and `host` outlive the operation's run.
   TransferOp(std::shared_ptr<SoftContext> context, const Transfer& transfer, Executor& executor, DeviceHost* host,
