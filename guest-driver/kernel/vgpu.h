@@ -112,10 +112,10 @@ struct vgpu_process {
 	struct list_head limbo;
 
 	struct mutex lock;
-	u32 id;			 /* 0: none */
+	u32 id;    /* 0: none */
 	u64 window_base;
 	bool announced;                 /* the host may know `id` */
-	bool ready;		     /* HELLO succeeded */
+	bool ready;       /* HELLO succeeded */
 	bool ended;
 	struct xarray rings;            /* by id */
 	struct xarray regions;
@@ -126,7 +126,7 @@ struct vgpu_process {
 
 	wait_queue_head_t wait;
 	atomic64_t events;
-	bool lost;		      /* the host side of this process is gone */
+	bool lost;        /* the host side of this process is gone */
 };
 
 /* driver.c */

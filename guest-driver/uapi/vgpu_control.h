@@ -62,7 +62,7 @@ struct vgpu_ctl_header {
 struct vgpu_ctl_create_process {
 	struct vgpu_ctl_header header;
 	__u8 schema_hash[VGPU_HASH_BYTES]; /* of the libcuda.so.1 that asks */
-	__le32 pid;			/* for people: logs and usage */
+	__le32 pid;   /* for people: logs and usage */
 	__le32 uid;
 	__u8 comm[16];
 };

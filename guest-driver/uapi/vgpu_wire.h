@@ -24,7 +24,7 @@ struct vgpu_device_info {
 	__s32 least_priority, greatest_priority;
 	__s32 driver_version;                   /* as cuDriverGetVersion */
 	__u32 piece_bytes;                      /* how much of a long staged copy best goes into one record */
-	__u32 spin_us;			  /* how long a waiting thread spins before it sleeps */
+	__u32 spin_us;     /* how long a waiting thread spins before it sleeps */
 	__u32 reserved;
 };
 

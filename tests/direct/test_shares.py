@@ -8,9 +8,9 @@ from lab.daemon import Daemon
 
 SECONDS = 12  # both run for eight of them
 SHORT_SHARE = 75  # percent, of the program with the short tasks
-# A machine that runs tests is not idle: on two cores that seven programs wanted, 13 points were seen in six seconds, once
-# of ten. Equal shares are 25 points off, and were never nearer than 24; none at all (fifo) are 72. How well shares hold is
-# tools/bench shares' to say.
+# A machine that runs tests is not idle: on two cores that seven programs wanted, 13 points were seen in six seconds,
+# once of ten. Equal shares are 25 points off, and were never nearer than 24; none at all (fifo) are 72. How well shares
+# hold is tools/bench shares' to say.
 POINTS = 17          # over the whole run
 WINDOW_POINTS = 20   # over windows of 1 s, on average
 LONGEST_GAP_MS = 5000

@@ -8,7 +8,6 @@
 namespace bandsaw::sched {
 namespace {
 
-
 void print(const char* name, const std::string& policy, const Errors& second, const Errors& tenth, double total) {
   std::printf("%-28s %-6s  1 s: %5.2f (max %5.2f)  100 ms: %5.2f (max %5.2f)  total %5.1f\n", name, policy.c_str(),
               second.mean, second.max, tenth.mean, tenth.max, total);
