@@ -9,7 +9,7 @@ namespace {
 using nlohmann::json;
 
 json engine(double use) {
-  return {{"use_percent", use}, {"share_percent", 2}, {"wait_ms", use / 10}, {"slices_per_s", 3}, {"waiting", 0}};
+  return {{"use_percent", use}, {"share_percent", 2}, {"wait_ms", use / 10}, {"time_slices_per_s", 3}, {"waiting", 0}};
 }
 
 // 60 virtual GPUs, vm-1 to vm-60; the later, the busier.
