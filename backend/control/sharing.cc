@@ -62,11 +62,14 @@ Result<PlanningMode> parse_planning_mode(std::string_view text) {
                        fmt::join(planning_mode_names(), ", "));
 }
 
+bool is_lab_mode(PlanningMode mode) {
+  return mode == PlanningMode::kConsolidation || mode == PlanningMode::kOpt || mode == PlanningMode::kRandom;
+}
+
 std::vector<std::string> planning_mode_names() {
   std::vector<std::string> names;
-  for (const PlanningMode mode :
-       {PlanningMode::kMps, PlanningMode::kSlicesFifo, PlanningMode::kKernelet, PlanningMode::kPersistentGreedy}) {
-    names.emplace_back(to_text(mode));
+  for (const auto& [mode, name] : kModes) {
+    if (!is_lab_mode(mode)) names.emplace_back(name);
   }
   return names;
 }

@@ -18,12 +18,12 @@ enum class Sharing {
 // Of a device, for all its MPS virtual GPUs.
 enum class PlanningMode {
   kMps,               // MPS as it is: whatever is launched goes to the device
-  kConsolidation,     // whole kernels in pairs, no grid slices
+  kConsolidation,     // lab: whole kernels in pairs, no grid slices
   kSlicesFifo,        // grid slices, in the order of arrival
   kKernelet,          // pairs of grid slices by predicted profit
   kPersistentGreedy,  // persistent blocks, given out greedily
-  kOpt,               // the best ratio of a pair, by trying all
-  kRandom,            // random plans
+  kOpt,               // lab: the best ratio of a pair, by trying all
+  kRandom,            // lab: random plans
 };
 
 // A folder that does not exist: a time-sliced program must find no MPS daemon, not even one that the host has for all.
@@ -35,7 +35,9 @@ const char* to_text(PlanningMode mode);
 Result<Sharing> parse_sharing(std::string_view text);
 // EINVAL, with the names that there are.
 Result<PlanningMode> parse_planning_mode(std::string_view text);
-// Those that an administrator would choose; the others are for measurements.
+// Modes that others are compared with. Only the lab's vgpud (tools/benchmarks/research) has them.
+bool is_lab_mode(PlanningMode mode);
+// As they are written, in the order of the enumeration; without the lab's.
 std::vector<std::string> planning_mode_names();
 
 }  // namespace bandsaw

@@ -1,5 +1,6 @@
 #include "backend/vgpud/config.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <toml++/toml.h>
@@ -94,7 +95,9 @@ class Reader {
 
   // A misspelt key would otherwise be a silent default.
   Status finish() {
-    for (const auto& [key, value] : root_) check_known(std::string(key.str()), value);
+    for (const auto& [key, value] : root_) {
+      if (key.str() != "lab") check_known(std::string(key.str()), value);
+    }
     return status_;
   }
 
@@ -154,22 +157,18 @@ void read_planning(Reader* reader, Config* config) {
   const auto parsed = parse_planning_mode(mode);
   reader->check("scheduler.planning", parsed.status());
   if (parsed.ok()) config->planning_mode = parsed.value();
-  reader->whole("scheduler.plan_seed", 0, int64_t{1} << 53, &config->plan_seed);
-  reader->text("scheduler.profits", &config->profits);
   reader->text("mps.command", &config->mps_command);
 }
 
 // Runners read it again (backend/runner/slicing/slicing_settings.h).
 void read_slicing(Reader* reader, Config* config) {
-  bool enabled = config->device.kind != "soft", count = true;
-  int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0, force_blocks = 0;
+  bool enabled = config->device.kind != "soft";
+  int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0;
   std::string variant = "auto";
   reader->flag("slices.enabled", &enabled);
   reader->whole("slices.threshold_us", 0, 1'000'000'000, &threshold_us);
   reader->whole("slices.in_flight", 1, kGateDepthMax, &in_flight);
   reader->whole("slices.timeout_ms", 0, 1'000'000, &timeout_ms);
-  reader->whole("slices.force_blocks", 0, int64_t{1} << 40, &force_blocks);
-  reader->flag("slices.count", &count);
   reader->text("slices.form", &variant);  // the key of earlier versions, and their value
   reader->text("slices.variant", &variant);
   if (variant == "slice") variant = "sliced";
@@ -177,9 +176,8 @@ void read_slicing(Reader* reader, Config* config) {
     reader->check("slices.variant",
                   Status::error(EINVAL, "'{}'; there are \"auto\", \"sliced\" and \"persistent\"", variant));
   }
-  config->slices =
-      fmt::format("enabled={} threshold_us={} in_flight={} timeout_ms={} force_blocks={} variant={} count={}",
-                  enabled ? 1 : 0, threshold_us, in_flight, timeout_ms, force_blocks, variant, count ? 1 : 0);
+  config->slices = fmt::format("enabled={} threshold_us={} in_flight={} timeout_ms={} variant={}", enabled ? 1 : 0,
+                               threshold_us, in_flight, timeout_ms, variant);
 }
 
 void read_metrics(Reader* reader, Config* config) {
@@ -187,6 +185,19 @@ void read_metrics(Reader* reader, Config* config) {
   reader->text("metrics.listen", &listen);
   if (!listen.empty())
     reader->check("metrics.listen", parse_listen(listen, &config->metrics_address, &config->metrics_port));
+}
+
+// What benches set and nobody else: the lab's vgpud reads it, production's has no use for it.
+Status read_lab_table(const toml::table& table, const std::string& path, const ReadLab& read_lab, Config* config) {
+  config->lab = read_lab != nullptr;
+  const toml::node* lab = table.get("lab");
+  if (!lab) return read_lab ? read_lab("{}", config) : Status();
+  if (!read_lab) return Status::error(EINVAL, "{}: [lab] is for vgpud-lab, which tools/bench starts", path);
+  if (!lab->is_table()) return Status::error(EINVAL, "{}: 'lab' must be a table", path);
+  std::ostringstream text;
+  text << toml::json_formatter(*lab->as_table());
+  const Status status = read_lab(text.str(), config);
+  return status.ok() ? status : Status::error(EINVAL, "{}: [lab]: {}", path, status.message());
 }
 
 Status read_table(const toml::table& table, const std::string& path, Config* config) {
@@ -223,11 +234,16 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
 
 }  // namespace
 
-Result<Config> parse_config(const std::string& text, const std::string& path) {
+Result<Config> parse_config(const std::string& text, const std::string& path, const ReadLab& read_lab) {
   Config config = defaults();
   try {
     const toml::table table = toml::parse(text, path);
     if (Status status = read_table(table, path, &config); !status.ok()) return status;
+    if (Status status = read_lab_table(table, path, read_lab, &config); !status.ok()) return status;
+    if (is_lab_mode(config.planning_mode) && !config.lab) {
+      return Status::error(EINVAL, "{}: the planning mode '{}' is the lab's; there are {}", path,
+                           to_text(config.planning_mode), fmt::join(planning_mode_names(), ", "));
+    }
   } catch (const toml::parse_error& error) {
     return Status::error(EINVAL, "{}:{}: {}", path, error.source().begin.line, error.description());
   }
@@ -236,14 +252,14 @@ Result<Config> parse_config(const std::string& text, const std::string& path) {
   return config;
 }
 
-Result<Config> load_config(const std::string& path) {
+Result<Config> load_config(const std::string& path, const ReadLab& read_lab) {
   const std::string name = path.empty() ? kConfigFile : path;
-  if (path.empty() && ::access(name.c_str(), F_OK) != 0) return parse_config("", name);
+  if (path.empty() && ::access(name.c_str(), F_OK) != 0) return parse_config("", name, read_lab);
   std::ifstream file(name);
   std::ostringstream text;
   text << file.rdbuf();
   if (!file) return Status::error(ENOENT, "cannot read the configuration {}", name);
-  return parse_config(text.str(), name);
+  return parse_config(text.str(), name, read_lab);
 }
 
 }  // namespace bandsaw

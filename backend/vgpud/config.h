@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "backend/control/sharing.h"
@@ -26,16 +27,20 @@ struct Config {
   std::string control_mode = "0660", control_group = "bandsaw";
   ArbiterOptions scheduler;
   PlanningMode planning_mode = PlanningMode::kMps;      // of the device, until an administrator chooses another
-  int64_t plan_seed = 1;                                // of mode random
-  std::string profits;                                  // a file for mode opt (profits.h); empty: there is none
   std::string mps_command = "nvidia-cuda-mps-control";  // a name or a path
   std::string slices;                                   // how runners cut kernels, as they read it
   std::string metrics_address;                          // of the HTTP server for metrics; empty: there is none
   uint16_t metrics_port = 0;
+  bool lab = false;            // the lab's vgpud: it has the lab's planning modes, and reads [lab]
+  MakePlannerSource planners;  // null: production's
 };
 
+// Reads the table [lab], given as JSON, into the configuration. EINVAL names the key.
+using ReadLab = std::function<Status(const std::string& json, Config* config)>;
+
 // `path` empty: kConfigFile if it is there. EINVAL names file, line and key.
-Result<Config> load_config(const std::string& path);
-Result<Config> parse_config(const std::string& text, const std::string& path);
+// `read_lab` null: this is production's vgpud, which refuses [lab].
+Result<Config> load_config(const std::string& path, const ReadLab& read_lab = nullptr);
+Result<Config> parse_config(const std::string& text, const std::string& path, const ReadLab& read_lab = nullptr);
 
 }  // namespace bandsaw

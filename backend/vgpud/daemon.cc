@@ -12,7 +12,7 @@
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/partitions.h"
-#include "backend/vgpud/arbiter/profits.h"
+#include "backend/vgpud/arbiter/plan_options.h"
 #include "backend/vgpud/lock.h"
 #include "backend/vgpud/metrics/metrics.h"
 #include "backend/vgpud/metrics/metrics_server.h"
@@ -57,9 +57,7 @@ EventPtr on_signal(event_base* base, int number) {
 
 Result<std::unique_ptr<Arbiter>> make_arbiter(const Config& config, const Registry& registry) {
   ArbiterOptions options = effective_options(config.scheduler, registry.choice());
-  auto plan = plan_options(config);
-  if (!plan.ok()) return plan.status();
-  options.plan = std::move(plan.value());
+  options.plan = plan_options(config);
   if (!options.scheduled) options.policy = "fifo";  // of those whose kernels are planned
   return Arbiter::start(options);
 }
@@ -71,6 +69,14 @@ void add_to_arbiter(const Config& config, const Registry& registry, Arbiter* arb
   }
   arbiter->set_sharing(spec.name, spec.sharing);
   arbiter->set_sm_part(spec.name, own_part(spec, registry.all(), config.device));
+}
+
+PlanningMode planning_mode_of(const Config& config, const Registry& registry) {
+  const PlanningMode mode = effective_planning_mode(config.planning_mode, registry.planning_mode());
+  if (config.lab || !is_lab_mode(mode)) return mode;
+  log::warn("the planning mode '{}', which was stored, is the lab's: '{}' is in force", to_text(mode),
+            to_text(config.planning_mode));
+  return config.planning_mode;
 }
 
 void start_all(const Config& config, const Registry& registry, Arbiter* arbiter, SessionManager* session_manager) {
@@ -122,7 +128,7 @@ Status run_daemon(const Config& config) {
     event_base_loopexit(base.get(), &soon);
   });
   start_all(config, registry.value(), arbiter.value().get(), &session_manager);
-  const PlanningMode mode = effective_planning_mode(config.planning_mode, registry.value().planning_mode());
+  const PlanningMode mode = planning_mode_of(config, registry.value());
   session_manager.set_planning_mode(mode);
   arbiter.value()->set_planning_mode(mode);
   session_manager.review();

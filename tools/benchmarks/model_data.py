@@ -149,9 +149,9 @@ def overlaps(measured: Measured) -> list[dict]:
 
 def forecast(question: dict, program: pathlib.Path | None = None) -> dict:
     """What vgpu-sched/slice says."""
-    program = program or BUILD / "tools/benchmarks/research/forecast/forecast"
+    program = program or BUILD / "tools/benchmarks/research/forecast"
     if not program.exists():
-        raise Failure(f"there is no {program}: build it with ninja tools/benchmarks/research/forecast/forecast")
+        raise Failure(f"there is no {program}: build it with ninja tools/benchmarks/research/forecast")
     done = subprocess.run([program], input=json.dumps(question), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Failure(f"forecast failed: {done.stderr.strip()}")

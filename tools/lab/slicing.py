@@ -21,8 +21,8 @@ WORKERS = 8  # programs at once, if there are as many cores
 
 @dataclasses.dataclass
 class Setting:
-    """What [slices] of the configuration says. With `force_blocks` all launches are cut, else those that take longer
-    than `threshold_us`; with neither, none."""
+    """What [slices] and [lab] of the configuration say. With `force_blocks` all launches are cut, else those that take
+    longer than `threshold_us`; with neither, none."""
     device: str
     force_blocks: int = 0
     threshold_us: int = 0
@@ -36,7 +36,8 @@ class Setting:
     def tables(self) -> Tables:
         return {"session": {"warm_runners": 2},
                 "slices": {"enabled": bool(self.force_blocks or self.threshold_us), "threshold_us": self.threshold_us,
-                           "force_blocks": self.force_blocks, "variant": self.variant}}
+                           "variant": self.variant},
+                "lab": {"force_blocks": self.force_blocks}}
 
 
 @dataclasses.dataclass

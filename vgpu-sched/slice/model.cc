@@ -36,18 +36,6 @@ std::uint64_t key_of(ShapeId a, int resident_a, ShapeId b, int resident_b) {
          static_cast<std::uint64_t>(resident_b & 0x7f) | 0x80;
 }
 
-// Grid slices of a wave that follow each other in a stream of each kernel: who ends one is the younger from then on. In
-// the part of the time in which a is the older, speeds are those of `first`, else of `second`; the part is such that as
-// many grid slices of one end as of the other, or all of the time or none where one ends several beside one of the
-// other. `work`: time alone of such a grid slice, in any unit.
-PairForecast alternating(const PairForecast& first, double work_a, const PairForecast& second, double work_b) {
-  const double wins = (first.speed_a - second.speed_a) / work_a + (second.speed_b - first.speed_b) / work_b;
-  const double lacks = second.speed_b / work_b - second.speed_a / work_a;
-  const double part = wins > 1e-12 / work_a ? std::clamp(lacks / wins, 0.0, 1.0) : 0.5;
-  return {.speed_a = second.speed_a + part * (first.speed_a - second.speed_a),
-          .speed_b = second.speed_b + part * (first.speed_b - second.speed_b)};
-}
-
 }  // namespace
 
 CoRunModel::CoRunModel(const GpuModel& gpu) : gpu_(gpu), entries_(kEntries) {}
@@ -176,16 +164,20 @@ PairForecast CoRunModel::pair(ShapeId a, int resident_a, ShapeId b, int resident
   bool known = false;
   PairForecast& forecast = entry(a, resident_a, b, resident_b, &known).forecast;
   if (known) return forecast;
-  const auto speeds = [&](Older older) {
-    ++solved_;
-    const ChainResult both = solve_two(first->demand, first->warps * resident_a, second->demand,
-                                       second->warps * resident_b, older, gpu_.in_order);
-    return PairForecast{.speed_a = both.ipc_a / first->ipc, .speed_b = both.ipc_b / second->ipc};
-  };
-  forecast = gpu_.oldest_first ? alternating(speeds(Older::kFirstKernel), first->profile.block_ns * resident_a,
-                                             speeds(Older::kSecondKernel), second->profile.block_ns * resident_b)
-                               : speeds(Older::kNeither);
+  forecast = solve_pair(*first, resident_a, *second, resident_b);
   return forecast;
+}
+
+PairForecast CoRunModel::solve_pair(const Fit& first, int resident_a, const Fit& second, int resident_b) {
+  return solve_chain(first, resident_a, second, resident_b, Older::kNeither, 0);
+}
+
+PairForecast CoRunModel::solve_chain(const Fit& first, int resident_a, const Fit& second, int resident_b, Older older,
+                                     double in_order) {
+  ++solved_;
+  const ChainResult both =
+      solve_two(first.demand, first.warps * resident_a, second.demand, second.warps * resident_b, older, in_order);
+  return {.speed_a = both.ipc_a / first.ipc, .speed_b = both.ipc_b / second.ipc};
 }
 
 void CoRunModel::observe(ShapeId a, int resident_a, ShapeId b, int resident_b, double speed_a, double speed_b) {

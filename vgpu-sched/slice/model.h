@@ -72,6 +72,13 @@ class CoRunModel : public PairSource {
   // Chains solved so far, for the cost of planning.
   std::uint64_t solved() const { return solved_; }
 
+ protected:
+  // Two shapes beside each other, whose warps take turns. A model of other warp schedulers overrides it.
+  virtual PairForecast solve_pair(const Fit& first, int resident_a, const Fit& second, int resident_b);
+  // One chain solved; `older` and `in_order` as solve_two has them.
+  PairForecast solve_chain(const Fit& first, int resident_a, const Fit& second, int resident_b, Older older,
+                           double in_order);
+
  private:
   struct Entry {
     std::uint64_t key = 0;  // 0: empty

@@ -63,7 +63,6 @@ struct PlannerOptions {
   Time wait_limit = 5 * kSecond;  // a kernel that was ready for so long is one of the pair
   // Kernelet: kernels that are shorter alone, or one grid slice, go whole beside whatever runs.
   Time brief = 200 * kMicrosecond;
-  std::uint64_t seed = 1;  // random
 };
 
 class Planner {
@@ -72,17 +71,10 @@ class Planner {
   virtual Plan plan(const State& state, Time now) = 0;
 };
 
-// time-sliced    everything whole, each tenant in its own context
-// mps            everything whole under MPS, in order of arrival
-// consolidation  pairs of whole kernels (Ravi et al., HPDC 2011)
-// slices-fifo    grid slices of one kernel after the other
-// kernelet       grid slices of the pair with the highest forecast profit
+// kernelet           grid slices of the pair with the highest forecast profit
 // persistent-greedy  persistent blocks by Bashizade et al., algorithm 1
-// opt            as kernelet, by the profits of `table`, over all pairs and ratios (Kernelet, section 5.1: OPT)
-// random         random pairs and ratios (Kernelet, section 5.1: MC)
 //
-// Null: no such name, or "opt" without a table. `model`, and `table` for "opt", outlive the planner.
-std::unique_ptr<Planner> make_planner(std::string_view name, CoRunModel& model, const PlannerOptions& options = {},
-                                      PairSource* table = nullptr);
+// Null: no such name. `model` outlives the planner.
+std::unique_ptr<Planner> make_planner(std::string_view name, CoRunModel& model, const PlannerOptions& options = {});
 
 }  // namespace bandsaw::slice

@@ -47,11 +47,6 @@ struct GpuModel {
   double bytes_coalesced = 128;  // of one warp's access
   double bytes_uncoalesced = 32 * 32;  // a sector for each lane
 
-  // Both seen on an H200 (true, and 0.3 fitted to 196 measured pairs); off where plans are made, until plans that count
-  // on them have been measured: they double a forecast's cost.
-  bool oldest_first = false;  // schedulers issue from the oldest warps; else warps take turns
-  double in_order = 0;        // of the memory's queue, the part that accesses wait for in order
-
   int virtual_sms() const { return sms * schedulers; }
 };
 

@@ -1,4 +1,8 @@
 // MPS in the control API: whether a virtual GPU shares the device in space, and how that is planned.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/partitions.h"
@@ -14,8 +18,13 @@ Status Api::take_planning_mode(json* body, std::optional<PlanningMode>* mode) co
   body->erase("planning");
   if (!value.is_string()) return Status::error(EINVAL, "'planning' must be a text");
   const auto parsed = parse_planning_mode(value.get<std::string>());
-  if (parsed.ok()) *mode = parsed.value();
-  return parsed.status();
+  if (!parsed.ok()) return parsed.status();
+  if (is_lab_mode(parsed.value()) && !config_.lab) {
+    return Status::error(EINVAL, "the planning mode '{}' is the lab's; there are {}", to_text(parsed.value()),
+                         fmt::join(planning_mode_names(), ", "));
+  }
+  *mode = parsed.value();
+  return {};
 }
 
 Status Api::set_planning_mode(PlanningMode mode) {
@@ -58,22 +67,18 @@ json Api::plan_state(const PlanState& plan) const {
     parts.push_back(
         {{"vgpu", part.vgpu}, {"kernel", part.kernel}, {"grid_slice", part.grid_slice}, {"resident", part.resident}});
   }
-  json state = {{"plans", plan.plans},
-                {"pairs", plan.pairs},
-                {"alone", plan.alone},
-                {"granted", plan.grants},
-                {"resized", plan.resizes},
-                {"observed", plan.observed},
-                {"room_requests", plan.room_requests},
-                {"refused_descriptors", plan.refused},
-                {"unplanned", plan.unplanned},
-                {"shapes", plan.shapes},
-                {"measured_shapes", plan.measured_shapes},
-                {"profits", plan.profits},
-                {"parts", parts}};
-  if (plan.profits == 0)
-    state["note"] = "no table of profits is given (scheduler.profits): opt goes by what it measures";
-  return state;
+  return {{"plans", plan.plans},
+          {"pairs", plan.pairs},
+          {"alone", plan.alone},
+          {"granted", plan.grants},
+          {"resized", plan.resizes},
+          {"observed", plan.observed},
+          {"room_requests", plan.room_requests},
+          {"refused_descriptors", plan.refused},
+          {"unplanned", plan.unplanned},
+          {"shapes", plan.shapes},
+          {"measured_shapes", plan.measured_shapes},
+          {"parts", parts}};
 }
 
 json Api::mps_state() const {

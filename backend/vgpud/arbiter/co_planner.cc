@@ -20,25 +20,18 @@ constexpr CoPlanner::Time kRoomFor = 100 * slice::kMillisecond;
 
 }  // namespace
 
-bool CoPlanner::plans(PlanningMode mode) {
-  return mode == PlanningMode::kKernelet || mode == PlanningMode::kPersistentGreedy || mode == PlanningMode::kOpt ||
-         mode == PlanningMode::kRandom;
-}
-
 std::unique_ptr<CoPlanner> CoPlanner::make(PlanningMode mode, const PlanOptions& options) {
-  if (!plans(mode)) return nullptr;
-  return std::unique_ptr<CoPlanner>(new CoPlanner(mode, options));
+  auto source = options.planners ? options.planners() : std::make_unique<PlannerSource>();
+  if (!source->has(mode)) return nullptr;
+  return std::unique_ptr<CoPlanner>(new CoPlanner(mode, options, std::move(source)));
 }
 
-CoPlanner::CoPlanner(PlanningMode mode, const PlanOptions& options)
-    : mode_(mode),
-      options_(options),
+CoPlanner::CoPlanner(PlanningMode mode, const PlanOptions& options, std::unique_ptr<PlannerSource> source)
+    : options_(options),
       model_(options.gpu),
-      known_(model_, &table_),
+      source_(std::move(source)),
       meter_(model_),
-      // What is drawn by lot is to stay so.
-      scheduler_(slice::make_planner(to_text(mode), model_, options.planner, &known_),
-                 mode == PlanningMode::kRandom ? nullptr : &meter_) {}
+      scheduler_(source_->make(mode, model_, options.planner), source_->learns(mode) ? &meter_ : nullptr) {}
 
 void CoPlanner::leave(Kernel* kernel, Time now) {
   if (kernel->id == 0) return;
@@ -329,7 +322,6 @@ PlanState CoPlanner::state() const {
   state.planned = true;
   state.shapes = shapes_.size();
   for (const auto& [key, shape] : shapes_) state.measured_shapes += shape.profiler.ready();
-  state.profits = options_.profits.size();
   state.observed = meter_.observed();
   for (const slice::Part& part : scheduler_.plan().parts) {
     const auto place = places_.find(part.kernel);

@@ -23,24 +23,16 @@
 #include "backend/control/gate_link.h"
 #include "backend/control/kernel_descriptor.h"
 #include "backend/control/sharing.h"
+#include "backend/vgpud/arbiter/planner_source.h"
 #include "vgpu-sched/slice/coscheduler.h"
-#include "vgpu-sched/slice/known_pairs.h"
 #include "vgpu-sched/slice/profiler.h"
-#include "vgpu-sched/slice/profit_table.h"
 
 namespace bandsaw {
-
-// Speeds of two kernels beside each other, relative to each alone, by the names in their descriptors.
-struct PairProfit {
-  std::string a, b;
-  int resident_a = 0, resident_b = 0;
-  double speed_a = 0, speed_b = 0;
-};
 
 struct PlanOptions {
   slice::GpuModel gpu;
   slice::PlannerOptions planner;
-  std::vector<PairProfit> profits;  // kOpt: measured ahead
+  MakePlannerSource planners;  // null: production's
 };
 
 // For people; sums since the mode was chosen.
@@ -53,7 +45,7 @@ struct PlanState {
   uint64_t room_requests = 0;                // short work found no room, and others were to make some
   uint64_t refused = 0;                      // descriptors that made no sense
   uint64_t unplanned = 0;                    // granted because the plan would have left the engine idle
-  uint64_t shapes = 0, measured_shapes = 0, profits = 0;
+  uint64_t shapes = 0, measured_shapes = 0;
   struct Part {
     std::string vgpu, kernel;
     uint64_t grid_slice = 0;  // blocks; 0: all that are left
@@ -81,7 +73,6 @@ class CoPlanner {
 
   // Null: the mode needs no descriptors.
   static std::unique_ptr<CoPlanner> make(PlanningMode mode, const PlanOptions& options);
-  static bool plans(PlanningMode mode);
 
   // The gate asks for a time slice for the kernel that it describes, and its engine queue lets it. False: the
   // descriptor is none to plan with.
@@ -148,14 +139,13 @@ class CoPlanner {
     bool quiet() const { return id != 0 && !asks && flying.empty(); }
   };
 
-  CoPlanner(PlanningMode mode, const PlanOptions& options);
+  CoPlanner(PlanningMode mode, const PlanOptions& options, std::unique_ptr<PlannerSource> source);
   static bool is_sound(const KernelDescriptor& descriptor);
   slice::KernelProfile profile_of(const Shape& shape) const;
   Shape& shape_of(const Key& key, const KernelDescriptor& descriptor);
   void make_room(Owner owner);
   void drop_shape(std::map<Key, Shape>::iterator shape);
   void learn(Shape* shape);
-  void take_profits(const Shape& shape);
   void measure(Kernel* kernel, uint64_t blocks, Time busy, Time now);
 
   bool arrive(Place place, Kernel* kernel, Time now);
@@ -174,15 +164,12 @@ class CoPlanner {
   void answer(Time now, std::vector<Grant>* grants);
   void drop_quiet(Time since, Time now);
 
-  const PlanningMode mode_;
   const PlanOptions options_;
   slice::CoRunModel model_;
-  slice::ProfitTable table_;
-  slice::KnownPairs known_;
+  const std::unique_ptr<PlannerSource> source_;
   slice::SpeedMeter meter_;
   slice::CoScheduler scheduler_;
   std::map<Key, Shape> shapes_;
-  std::map<slice::ShapeId, std::string> names_;
   std::map<Place, Kernel> kernels_;
   std::unordered_map<slice::KernelId, Place> places_;
   bool leaves_room_ = false;

@@ -98,8 +98,7 @@ void CoPlanner::make_room(Owner owner) {
 void CoPlanner::drop_shape(std::map<Key, Shape>::iterator shape) {
   if (shape->second.id != slice::kNoShape) {
     model_.remove(shape->second.id);
-    table_.forget(shape->second.id);
-    names_.erase(shape->second.id);
+    source_->remove_shape(shape->second.id);
   }
   shapes_.erase(shape);
 }
@@ -121,21 +120,7 @@ void CoPlanner::learn(Shape* shape) {
   }
   shape->id = model_.add(profile);
   if (shape->id == slice::kNoShape) return;
-  names_[shape->id] = shape->name;
-  take_profits(*shape);
-}
-
-void CoPlanner::take_profits(const Shape& shape) {
-  for (const PairProfit& profit : options_.profits) {
-    for (const auto& [id, name] : names_) {
-      if (profit.a == shape.name && profit.b == name) {
-        table_.set(shape.id, profit.resident_a, id, profit.resident_b, profit.speed_a, profit.speed_b);
-      }
-      if (profit.b == shape.name && profit.a == name) {
-        table_.set(id, profit.resident_a, shape.id, profit.resident_b, profit.speed_a, profit.speed_b);
-      }
-    }
-  }
+  source_->add_shape(shape->id, shape->name);
 }
 
 // Only grid slices that fill the GPU say what a block takes of it.

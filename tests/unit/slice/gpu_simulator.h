@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/benchmarks/research/planning/metrics.h"
 #include "vgpu-sched/slice/coscheduler.h"
-#include "vgpu-sched/slice/metrics.h"
 #include "vgpu-sched/slice/occupancy.h"
 
 namespace bandsaw::slice {
@@ -154,11 +154,11 @@ struct SimOptions {
 };
 
 struct SimResult {
-  std::vector<Outcome> outcomes;
+  std::vector<research::Outcome> outcomes;
   std::uint64_t plans = 0;
   std::uint64_t slices = 0;
   int refused = 0;  // events that the scheduler refused
-  double seconds() const { return static_cast<double>(total_time(outcomes)) * 1e-9; }
+  double seconds() const { return static_cast<double>(research::total_time(outcomes)) * 1e-9; }
 };
 
 // Runs the jobs to their end.

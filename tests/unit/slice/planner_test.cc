@@ -1,12 +1,13 @@
 // What single planners do in small cases, and what the model keeps.
 #include "vgpu-sched/slice/planner.h"
+#include "tools/benchmarks/research/planning/make_planner.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/unit/slice/workloads.h"
+#include "tools/benchmarks/research/planning/profit_table.h"
 #include "vgpu-sched/slice/grid_slice_sizes.h"
 #include "vgpu-sched/slice/profiler.h"
-#include "vgpu-sched/slice/profit_table.h"
 
 namespace bandsaw::slice {
 namespace {
@@ -21,7 +22,7 @@ class PlannerTest : public testing::Test {
     return {.id = id, .shape = shape, .blocks = 1 << 20, .left = 1 << 20, .minimum = minimum, .ready_since = since};
   }
   Plan plan(const std::string& mode, const std::vector<ReadyKernel>& kernels_ready, Time now = 0) {
-    return make_planner(mode, model, options, &table)->plan({.ready = kernels_ready}, now);
+    return research::make_planner(mode, model, options, &table)->plan({.ready = kernels_ready}, now);
   }
   static std::vector<KernelId> ids(const Plan& plan) {
     std::vector<KernelId> all;
@@ -40,8 +41,8 @@ class PlannerTest : public testing::Test {
 using Ids = std::vector<KernelId>;
 
 TEST_F(PlannerTest, NamesAreKnown) {
-  EXPECT_EQ(make_planner("opt", model), nullptr);
-  EXPECT_EQ(make_planner("", model), nullptr);
+  EXPECT_EQ(research::make_planner("opt", model), nullptr);
+  EXPECT_EQ(research::make_planner("", model), nullptr);
   for (const char* mode : {"time-sliced", "mps", "consolidation", "slices-fifo", "kernelet", "random", "opt"}) {
     EXPECT_TRUE(plan(mode, {}).parts.empty()) << mode;
   }
@@ -154,7 +155,7 @@ TEST_F(PlannerTest, OneDecisionSolvesABoundedNumberOfChains) {
     profile.block_ns *= 1.0 + 0.02 * static_cast<double>(id);
     all.push_back(ready(id, model.add(profile)));
   }
-  const auto planner = make_planner("kernelet", model, options);
+  const auto planner = research::make_planner("kernelet", model, options);
   std::uint64_t before = model.solved();
   planner->plan({.ready = all}, 0);
   EXPECT_LE(model.solved() - before, static_cast<std::uint64_t>(options.solves + options.ratios));
@@ -197,12 +198,12 @@ TEST_F(PlannerTest, TheModelRefusesWhatIsNoProfile) {
 }
 
 TEST_F(PlannerTest, OptTakesOnlyWhatWasMeasured) {
-  ProfitTable measured;
+  research::ProfitTable measured;
   measured.set(kSad, 3, kTea, 4, 0.6, 0.9);
   measured.set(kSad, 2, kTea, 5, 0.5, 0.8);
   EXPECT_DOUBLE_EQ(measured.pair(kTea, 4, kSad, 3).speed_a, 0.9);
   EXPECT_EQ(measured.pair(kTea, 1, kSad, 1).throughput(), 0);
-  const auto planner = make_planner("opt", model, options, &measured);
+  const auto planner = research::make_planner("opt", model, options, &measured);
   const std::vector<ReadyKernel> all = {ready(1, kPc), ready(2, kTea), ready(3, kSad)};
   const Plan got = planner->plan({.ready = all}, 0);
   EXPECT_EQ(ids(got), (Ids{2, 3}));

@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "tools/benchmarks/research/planning/make_planner.h"
 #include "vgpu-sched/slice/coscheduler.h"
 
 namespace bandsaw::slice {
@@ -19,8 +20,8 @@ class Chaos {
                             .memory = 0.01 * static_cast<double>(random_() % 40)};
       shapes_.push_back(model_.add(profile));
     }
-    scheduler_ = std::make_unique<CoScheduler>(make_planner(mode, model_, {.wait_limit = 1000 * kMicrosecond}, &model_),
-                                               &meter_);
+    scheduler_ = std::make_unique<CoScheduler>(
+        research::make_planner(mode, model_, {.wait_limit = 1000 * kMicrosecond}, &model_), &meter_);
   }
 
   void run(int events) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/slice/workloads.h"
+#include "tools/benchmarks/research/planning/make_planner.h"
 
 namespace bandsaw::slice {
 namespace {
@@ -16,7 +17,7 @@ class World {
 
   SimResult run(const std::string& mode, const std::vector<Job>& jobs, const SimOptions& options = {},
                 bool measure = false) {
-    auto planner = make_planner(mode, model, {}, &table);
+    auto planner = research::make_planner(mode, model, {}, &table);
     return Simulation(gpu, kernels, minimums(gpu, kernels, kLength), std::move(planner), options,
                       measure ? &meter : nullptr)
         .run(jobs);
@@ -42,8 +43,9 @@ TEST(Scenario, KerneletsMixesInEveryMode) {
       EXPECT_EQ(result.refused, 0) << mode;
       seconds[mode] = result.seconds();
       std::printf("%-4s %-18s %7.3f s  STP %5.2f  ANTT %6.2f  slices %6llu  plans %llu\n", mix.name, mode,
-                  result.seconds(), system_throughput(result.outcomes), normalized_turnaround(result.outcomes),
-                  static_cast<unsigned long long>(result.slices), static_cast<unsigned long long>(result.plans));
+                  result.seconds(), research::system_throughput(result.outcomes),
+                  research::normalized_turnaround(result.outcomes), static_cast<unsigned long long>(result.slices),
+                  static_cast<unsigned long long>(result.plans));
     }
     EXPECT_LE(seconds["kernelet"], 1.1 * seconds["opt"]) << mix.name;
     EXPECT_LE(seconds["kernelet"], 1.005 * seconds["consolidation"]) << mix.name;

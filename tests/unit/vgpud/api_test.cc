@@ -182,9 +182,12 @@ TEST_F(ApiTest, ThePlanningModeIsTheWholeDevicesAndOutlivesARestart) {
   EXPECT_EQ(code_, 400);
   open(&arbiter_);
   EXPECT_EQ(effective_planning_mode(config_.planning_mode, registry_->planning_mode()), PlanningMode::kKernelet);
-  ask("PATCH", {"scheduler"}, {{"planning", "random"}});
+  ask("PATCH", {"scheduler"}, {{"planning", "persistent-greedy"}});
   EXPECT_EQ(code_, 200);
-  EXPECT_EQ(ask("GET", {"scheduler"})["planning"], "random");
+  EXPECT_NE(ask("PATCH", {"scheduler"}, {{"planning", "random"}})["error"].get<std::string>().find("the lab's"),
+            std::string::npos);
+  EXPECT_EQ(code_, 400);
+  EXPECT_EQ(ask("GET", {"scheduler"})["planning"], "persistent-greedy");
 }
 
 TEST_F(ApiTest, SettingsOfTheDeviceAreNotThoseOfAVirtualGpu) {

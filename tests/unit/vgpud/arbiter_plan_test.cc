@@ -247,7 +247,7 @@ TEST_F(PlannedTest, PersistentBlocksAreGivenOutAnewWithEveryArrival) {
 TEST_F(PlannedTest, ASeedIsASchedule) {
   const auto sizes = [&](uint64_t seed) {
     ArbiterOptions options = unscheduled();
-    options.plan.planner.seed = seed;
+    options.plan.planners = research::lab_planners({.seed = seed, .profits = {}});
     now_ = kSecond;
     make(PlanningMode::kRandom, options);
     for (const int kind : {kPc, kBs, kTea, kSad}) join(kind);
@@ -264,12 +264,11 @@ TEST_F(PlannedTest, ASeedIsASchedule) {
 TEST_F(PlannedTest, OptTakesTheTableItIsGiven) {
   ArbiterOptions options = unscheduled();
   // What no forecast would say: the first two are best, and at this ratio alone.
-  options.plan.profits = {{"BS", "TEA", 2, 6, 0.9, 0.95}};
+  options.plan.planners = research::lab_planners({.seed = 1, .profits = {{"BS", "TEA", 2, 6, 0.9, 0.95}}});
   make(PlanningMode::kOpt, options);
   for (const int kind : {kPc, kBs, kTea, kSad}) join(kind);
   run_for(2 * kMillisecond);  // it is believed until it proves wrong
   const PlanState state = core_->plan();
-  EXPECT_EQ(state.profits, 1u);
   ASSERT_EQ(state.plan.size(), 2u);
   EXPECT_EQ(state.plan[0].kernel, "BS");
   EXPECT_EQ(state.plan[0].vgpu, "BS");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/vgpud/descriptors.h"
+#include "tools/benchmarks/research/planning/lab_planners.h"
 
 namespace bandsaw {
 namespace {
@@ -60,7 +61,9 @@ TEST(CoPlanner, WhoIsMeasuredRunsAlone) {
   two.waits.memory = kDescriptorParts / 5;
   ASSERT_EQ(two.ask(CoPlanner::make(PlanningMode::kKernelet, {}).get(), kMs).size(), 2u);
   for (const PlanningMode mode : {PlanningMode::kKernelet, PlanningMode::kPersistentGreedy, PlanningMode::kRandom}) {
-    const auto planner = CoPlanner::make(mode, {});
+    PlanOptions options;
+    options.planners = research::lab_planners({});
+    const auto planner = CoPlanner::make(mode, options);
     two.waits.alone = 1;
     const auto alone = two.ask(planner.get(), kMs);
     ASSERT_EQ(alone.size(), 1u) << to_text(mode);

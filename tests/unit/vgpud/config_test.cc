@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "backend/vgpud/arbiter/plan_options.h"
+
 namespace bandsaw {
 namespace {
 
@@ -110,25 +112,49 @@ TEST_F(ConfigTest, ReadsThePlanningMode) {
   const auto plain = parse_config("", "x");
   EXPECT_EQ(plain.value().planning_mode, PlanningMode::kMps);
   EXPECT_EQ(plain.value().mps_command, "nvidia-cuda-mps-control");
-  const auto config = parse_config("[scheduler]\nplanning = \"opt\"\n[mps]\ncommand = \"/opt/mps\"", "x");
+  const auto config = parse_config("[scheduler]\nplanning = \"slices-fifo\"\n[mps]\ncommand = \"/opt/mps\"", "x");
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(config.value().planning_mode, PlanningMode::kOpt);
+  EXPECT_EQ(config.value().planning_mode, PlanningMode::kSlicesFifo);
   const auto old = parse_config("[scheduler]\ncorun_mode = \"kernelet\"", "x");  // the key of earlier versions
   ASSERT_TRUE(old.ok()) << old.status().message();
   EXPECT_EQ(old.value().planning_mode, PlanningMode::kKernelet);
-  EXPECT_EQ(parse_config("[scheduler]\nplan_seed = 7", "x").value().plan_seed, 7);
   EXPECT_EQ(config.value().mps_command, "/opt/mps");
+}
+
+TEST_F(ConfigTest, OnlyTheLabsVgpudReadsWhatBenchesSet) {
+  const std::string opt = "[scheduler]\nplanning = \"opt\"", lab = "[lab]\nplan_seed = 7";
+  EXPECT_NE(parse_config(opt, "x").status().message().find("the lab's"), std::string::npos);
+  EXPECT_NE(parse_config(lab, "x").status().message().find("vgpud-lab"), std::string::npos);
+  std::string seen;
+  const ReadLab read = [&seen](const std::string& text, Config*) {
+    seen = text;
+    return text.find("bad") == std::string::npos ? Status() : Status::error(EINVAL, "bad");
+  };
+  const auto config = parse_config(opt + "\n" + lab, "x", read);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_TRUE(config.value().lab);
+  EXPECT_EQ(config.value().planning_mode, PlanningMode::kOpt);
+  EXPECT_NE(seen.find("\"plan_seed\""), std::string::npos) << seen;
+  EXPECT_NE(parse_config("[lab]\nbad = 1", "x", read).status().message().find("[lab]: bad"), std::string::npos);
+  EXPECT_TRUE(parse_config("", "x", read).ok());
+  EXPECT_EQ(seen, "{}");
+}
+
+TEST_F(ConfigTest, ThePlansGpuIsTheDevices) {
+  Config config;
+  config.device.kind = "cuda";
+  config.device.sms = 78;
+  EXPECT_EQ(plan_options(config).gpu.sms, 78);
 }
 
 TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
   const auto config = parse_config("[slices]\nenabled = true\ntimeout_ms = 500\nin_flight = 4", "x");
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(config.value().slices,
-            "enabled=1 threshold_us=4000 in_flight=4 timeout_ms=500 force_blocks=0 variant=auto count=1");
+  EXPECT_EQ(config.value().slices, "enabled=1 threshold_us=4000 in_flight=4 timeout_ms=500 variant=auto");
   for (const char* text : {"variant = \"sliced\"", "form = \"slice\""}) {  // the latter: of earlier versions
     const auto sliced = parse_config(std::string("[slices]\nenabled = true\n") + text, "x");
     ASSERT_TRUE(sliced.ok()) << sliced.status().message();
-    EXPECT_NE(sliced.value().slices.find(" variant=sliced "), std::string::npos) << sliced.value().slices;
+    EXPECT_TRUE(sliced.value().slices.ends_with(" variant=sliced")) << sliced.value().slices;
   }
   EXPECT_FALSE(parse_config("[slices]\nvariant = \"whole\"", "x").ok());
   EXPECT_FALSE(parse_config("[slices]\ntimeout_ms = -1", "x").ok());

@@ -106,14 +106,14 @@ class TestMps(MpsCase):
     def test_the_mode(self):
         assert "mps" in self.ok("status")
         self.ok("create", "web0", "--memory", "1G", "--sharing", "mps")
-        assert "consolidation" in self.ok("scheduler", "set", "--planning", "consolidation")
+        assert "persistent-greedy" in self.ok("scheduler", "set", "--planning", "persistent-greedy")
         assert "kernelet" in self.ok("scheduler", "set", "--planning", "kernelet")
         plan = json.loads(self.ok("status", "--json"))["mps"]["plan"]
-        assert (plan["plans"], plan["profits"], plan["parts"]) == (0, 0, [])
-        assert "no table of profits" in plan["note"]
+        assert (plan["plans"], plan["parts"]) == (0, [])
         assert "slices-fifo" in self.ok("scheduler", "set", "--corun-mode", "slices-fifo")  # its old name
         assert "corun" not in self.ok("scheduler", "set", "--help") + self.ok("set", "--help")
         assert json.loads(self.ok("scheduler", "set", "--planning", "kernelet", "--json"))["planning"] == "kernelet"
+        self.refused(1, "the planning mode 'opt' is the lab's", "scheduler", "set", "--planning", "opt")
         self.refused(1, "no planning mode 'best'; there are mps, slices-fifo, kernelet, persistent-greedy",
                      "scheduler", "set", "--planning", "best")
         self.running()

@@ -6,6 +6,7 @@
 
 #include "tests/unit/slice/workloads.h"
 #include "tests/unit/vgpud/arbiter_fixture.h"
+#include "tools/benchmarks/research/planning/lab_planners.h"
 
 namespace bandsaw {
 
@@ -46,6 +47,7 @@ class PlannedTest : public ArbiterFixture {
   void make(PlanningMode mode, ArbiterOptions options = {}) {
     core_.reset();
     tenants_.clear();
+    if (!options.plan.planners) options.plan.planners = research::lab_planners({});
     core_ = std::make_unique<ArbiterCore>(options);
     core_->set_planning_mode(mode, now_);
   }

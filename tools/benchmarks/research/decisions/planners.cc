@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "tests/unit/slice/workloads.h"
+#include "tools/benchmarks/research/planning/make_planner.h"
 
 namespace bandsaw::slice {
 namespace {
@@ -47,7 +48,7 @@ TEST(Cost, OfADecisionWithSixteenReadyKernels) {
     Cost first, later, known;
     for (int round = 0; round < 200; ++round) {
       Ready16 world(gpu);
-      const auto planner = make_planner(mode, world.model);
+      const auto planner = research::make_planner(mode, world.model);
       for (int i = 0; i < 40; ++i) {
         const auto begin = Clock::now();
         const Plan plan = planner->plan({.ready = world.ready}, i);

@@ -8,15 +8,17 @@
 #include <exception>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "tools/benchmarks/research/planning/oldest_first_model.h"
+#include "tools/benchmarks/research/planning/overlap.h"
 #include "vgpu-sched/slice/model.h"
 #include "vgpu-sched/slice/occupancy.h"
-#include "vgpu-sched/slice/overlap.h"
 
-namespace bandsaw::slice {
+namespace bandsaw::research {
 namespace {
 
 using nlohmann::json;
@@ -29,8 +31,6 @@ constexpr const char* kWays[] = {"mix", "scattered", "half", "bandwidth", "descr
 
 GpuModel gpu_of(const json& in) {
   GpuModel gpu;
-  gpu.oldest_first = true;  // as an H200 does
-  gpu.in_order = 0.3;
   const auto take = [&in](const char* name, auto* value) { *value = in.value(name, *value); };
   take("sms", &gpu.sms);
   take("clock", &gpu.clock);
@@ -38,8 +38,6 @@ GpuModel gpu_of(const json& in) {
   take("latency", &gpu.latency);
   take("latency_uncoalesced", &gpu.latency_uncoalesced);
   take("dependency", &gpu.dependency);
-  take("oldest_first", &gpu.oldest_first);
-  take("in_order", &gpu.in_order);
   return gpu;
 }
 
@@ -77,26 +75,26 @@ json fit_of(const Fit& fit) {
 // All kernels, and forecasts of all pairs, on one way.
 class Way {
  public:
-  Way(const GpuModel& gpu, const json& kernels, const std::string& name) : model_(gpu) {
-    for (const json& kernel : kernels) shapes_[kernel.at("name")] = model_.add(profile_of(kernel, name));
+  Way(std::unique_ptr<CoRunModel> model, const json& kernels, const std::string& name) : model_(std::move(model)) {
+    for (const json& kernel : kernels) shapes_[kernel.at("name")] = model_->add(profile_of(kernel, name));
   }
 
   json solo(const std::string& kernel) const {
     const ShapeId shape = shapes_.at(kernel);
-    const Fit* fit = model_.fit(shape);
+    const Fit* fit = model_->fit(shape);
     if (fit == nullptr) return nullptr;
     json speeds = json::array();
-    for (int resident = 1; resident <= fit->resident; ++resident) speeds.push_back(model_.solo(shape, resident));
+    for (int resident = 1; resident <= fit->resident; ++resident) speeds.push_back(model_->solo(shape, resident));
     return {{"fit", fit_of(*fit)}, {"speeds", speeds}};
   }
   json pair(const json& in) {
     const PairForecast forecast =
-        model_.pair(shapes_.at(in.at("a")), in.at("resident_a"), shapes_.at(in.at("b")), in.at("resident_b"));
+        model_->pair(shapes_.at(in.at("a")), in.at("resident_a"), shapes_.at(in.at("b")), in.at("resident_b"));
     return {{"speed_a", forecast.speed_a}, {"speed_b", forecast.speed_b}, {"profit", forecast.profit()}};
   }
 
  private:
-  CoRunModel model_;
+  std::unique_ptr<CoRunModel> model_;
   std::map<std::string, ShapeId> shapes_;
 };
 
@@ -128,12 +126,14 @@ json forecast(const json& in) {
   const json none = json::array();
   const json& kernels = in.contains("kernels") ? in["kernels"] : none;
   json out{{"solo", json::object()}, {"pairs", json::object()}, {"overlaps", json::array()}};
-  // As plans have the model.
-  GpuModel plans = gpu;
-  plans.oldest_first = GpuModel{}.oldest_first;
-  plans.in_order = GpuModel{}.in_order;
+  const json& given = in.contains("gpu") ? in["gpu"] : none;
+  const bool oldest_first = given.is_object() ? given.value("oldest_first", true) : true;  // as an H200 does
+  const double in_order = given.is_object() ? given.value("in_order", 0.3) : 0.3;
   for (const std::string name : kWays) {
-    Way way(name == "described" ? plans : gpu, kernels, name);
+    // Production's plans have the model in which warps take turns.
+    const bool turns = name == "described" || !oldest_first;
+    Way way(turns ? std::make_unique<CoRunModel>(gpu) : std::make_unique<OldestFirstModel>(gpu, in_order), kernels,
+            name);
     for (const json& kernel : kernels)
       out["solo"][name][kernel.at("name").get<std::string>()] = way.solo(kernel["name"]);
     for (const json& pair : in.value("pairs", none)) out["pairs"][name].push_back(way.pair(pair));
@@ -143,11 +143,11 @@ json forecast(const json& in) {
 }
 
 }  // namespace
-}  // namespace bandsaw::slice
+}  // namespace bandsaw::research
 
 int main() {
   try {
-    std::cout << bandsaw::slice::forecast(nlohmann::json::parse(std::cin)).dump() << '\n';
+    std::cout << bandsaw::research::forecast(nlohmann::json::parse(std::cin)).dump() << '\n';
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "forecast: %s\n", error.what());

@@ -6,7 +6,9 @@
 
 #include "vgpu-sched/slice/model.h"
 
-namespace bandsaw::slice {
+namespace bandsaw::research {
+
+using namespace slice;
 
 class ProfitTable : public PairSource {
  public:
@@ -21,4 +23,4 @@ class ProfitTable : public PairSource {
   std::map<std::tuple<ShapeId, int, ShapeId, int>, PairForecast> known_;  // the smaller shape first
 };
 
-}  // namespace bandsaw::slice
+}  // namespace bandsaw::research

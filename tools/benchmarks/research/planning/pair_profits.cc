@@ -1,14 +1,13 @@
-#include "backend/vgpud/arbiter/profits.h"
+#include "tools/benchmarks/research/planning/pair_profits.h"
 
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <thread>
 
 #include "memory/base/json.h"
 
-namespace bandsaw {
+namespace bandsaw::research {
 namespace {
 
 using nlohmann::json;
@@ -60,18 +59,4 @@ Result<std::vector<PairProfit>> load_profits(const std::string& path) {
   return pairs;
 }
 
-Result<PlanOptions> plan_options(const Config& config) {
-  PlanOptions options;
-  // Limits of an SM are an H200's, which the software device has too; each of its threads stands for four.
-  const uint32_t threads = std::max(1u, std::thread::hardware_concurrency());
-  if (config.device.kind == "soft") options.gpu.sms = static_cast<int>(std::min(4 * threads, 132u));
-  if (config.device.sms > 0) options.gpu.sms = static_cast<int>(config.device.sms);
-  options.planner.seed = static_cast<uint64_t>(config.plan_seed);
-  if (config.profits.empty()) return options;
-  auto profits = load_profits(config.profits);
-  if (!profits.ok()) return profits.status();
-  options.profits = std::move(profits.value());
-  return options;
-}
-
-}  // namespace bandsaw
+}  // namespace bandsaw::research

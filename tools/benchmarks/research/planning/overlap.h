@@ -7,7 +7,9 @@
 
 #include "vgpu-sched/slice/types.h"
 
-namespace bandsaw::slice {
+namespace bandsaw::research {
+
+using namespace slice;
 
 enum class Overlap : std::uint8_t {
   kFromStart,   // case A
@@ -50,4 +52,4 @@ struct OverlapForecast {
 OverlapForecast forecast_overlap(const GpuModel& gpu, const OverlapKernel& first, const OverlapKernel& second,
                                  Time launch, Placement placement = Placement::kSpread);
 
-}  // namespace bandsaw::slice
+}  // namespace bandsaw::research

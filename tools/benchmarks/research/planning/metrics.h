@@ -8,7 +8,9 @@
 
 #include "vgpu-sched/slice/types.h"
 
-namespace bandsaw::slice {
+namespace bandsaw::research {
+
+using namespace slice;
 
 struct Outcome {
   Time arrived = 0;
@@ -24,4 +26,4 @@ double normalized_turnaround(std::span<const Outcome> outcomes);
 // From the first arrival to the last end.
 Time total_time(std::span<const Outcome> outcomes);
 
-}  // namespace bandsaw::slice
+}  // namespace bandsaw::research

@@ -4,7 +4,9 @@
 
 #include "vgpu-sched/slice/model.h"
 
-namespace bandsaw::slice {
+namespace bandsaw::research {
+
+using namespace slice;
 
 class KnownPairs : public PairSource {
  public:
@@ -23,4 +25,4 @@ class KnownPairs : public PairSource {
   PairSource* table_;
 };
 
-}  // namespace bandsaw::slice
+}  // namespace bandsaw::research

@@ -7,7 +7,10 @@
 
 #include "vgpu-sched/slice/planner.h"
 
-namespace bandsaw::slice {
+namespace bandsaw::research {
+
+using namespace slice;
+using slice::Sharing;  // and not that of virtual GPUs
 
 // Everything as it comes, whole. kDriver: the driver's time slices; kSpace: MPS as it is.
 class WholePlanner : public Planner {
@@ -53,4 +56,4 @@ class RandomPlanner : public Planner {
   std::mt19937_64 random_;
 };
 
-}  // namespace bandsaw::slice
+}  // namespace bandsaw::research

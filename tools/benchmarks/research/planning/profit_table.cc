@@ -1,6 +1,6 @@
-#include "vgpu-sched/slice/profit_table.h"
+#include "tools/benchmarks/research/planning/profit_table.h"
 
-namespace bandsaw::slice {
+namespace bandsaw::research {
 
 void ProfitTable::set(ShapeId a, int resident_a, ShapeId b, int resident_b, double speed_a, double speed_b) {
   if (a > b) return set(b, resident_b, a, resident_a, speed_b, speed_a);
@@ -23,4 +23,4 @@ PairForecast ProfitTable::pair(ShapeId a, int resident_a, ShapeId b, int residen
   return forecast;
 }
 
-}  // namespace bandsaw::slice
+}  // namespace bandsaw::research

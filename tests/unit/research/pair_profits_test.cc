@@ -1,11 +1,11 @@
-#include "backend/vgpud/arbiter/profits.h"
+#include "tools/benchmarks/research/planning/pair_profits.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
-namespace bandsaw {
+namespace bandsaw::research {
 namespace {
 
 class ProfitsTest : public testing::Test {
@@ -27,16 +27,6 @@ TEST_F(ProfitsTest, AreReadFromAFile) {
   EXPECT_EQ(pairs.value()[0].b, "tea");
   EXPECT_EQ(pairs.value()[0].resident_b, 6);
   EXPECT_EQ(pairs.value()[0].speed_a, 0.75);
-  Config config;
-  config.profits = path_;
-  config.plan_seed = 9;
-  config.device.kind = "cuda";
-  config.device.sms = 78;
-  const auto options = plan_options(config);
-  ASSERT_TRUE(options.ok());
-  EXPECT_EQ(options.value().profits.size(), 1u);
-  EXPECT_EQ(options.value().planner.seed, 9u);
-  EXPECT_EQ(options.value().gpu.sms, 78);
 }
 
 TEST_F(ProfitsTest, WhatMakesNoSenseIsSaid) {
@@ -51,4 +41,4 @@ TEST_F(ProfitsTest, WhatMakesNoSenseIsSaid) {
 }
 
 }  // namespace
-}  // namespace bandsaw
+}  // namespace bandsaw::research

@@ -1,11 +1,12 @@
-#include "vgpu-sched/slice/whole_planners.h"
+#include "tools/benchmarks/research/planning/compared_planners.h"
 
 #include <algorithm>
 
 #include "vgpu-sched/slice/grid_slice_sizes.h"
 #include "vgpu-sched/slice/occupancy.h"
 
-namespace bandsaw::slice {
+namespace bandsaw::research {
+
 Plan WholePlanner::plan(const State& state, Time now) {
   Plan plan;
   plan.sharing = sharing_;
@@ -90,4 +91,4 @@ Plan RandomPlanner::plan(const State& state, Time now) {
                     {.kernel = b.id, .slice = blocks(ratio.b, b.minimum), .resident = ratio.b}}};
 }
 
-}  // namespace bandsaw::slice
+}  // namespace bandsaw::research

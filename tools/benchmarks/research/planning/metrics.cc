@@ -1,8 +1,8 @@
-#include "vgpu-sched/slice/metrics.h"
+#include "tools/benchmarks/research/planning/metrics.h"
 
 #include <algorithm>
 
-namespace bandsaw::slice {
+namespace bandsaw::research {
 namespace {
 
 double turnaround(const Outcome& outcome) {
@@ -36,4 +36,4 @@ Time total_time(std::span<const Outcome> outcomes) {
   return last - first;
 }
 
-}  // namespace bandsaw::slice
+}  // namespace bandsaw::research

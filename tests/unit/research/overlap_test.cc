@@ -1,17 +1,17 @@
 // Occupancy, Cruz's predictor against the tables of the paper (a K40), and Bashizade's allocation.
-#include "vgpu-sched/slice/overlap.h"
+#include "tools/benchmarks/research/planning/overlap.h"
 
 #include <gtest/gtest.h>
 
 #include <climits>
 #include <cmath>
 
+#include "tools/benchmarks/research/planning/metrics.h"
 #include "vgpu-sched/slice/charge.h"
 #include "vgpu-sched/slice/greedy.h"
-#include "vgpu-sched/slice/metrics.h"
 #include "vgpu-sched/slice/occupancy.h"
 
-namespace bandsaw::slice {
+namespace bandsaw::research {
 namespace {
 
 // Table 1.
@@ -168,4 +168,4 @@ TEST(Charge, EachItsPartOfEveryMoment) {
 }
 
 }  // namespace
-}  // namespace bandsaw::slice
+}  // namespace bandsaw::research

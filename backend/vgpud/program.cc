@@ -1,0 +1,83 @@
+#include "backend/vgpud/program.h"
+
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdlib>
+
+#include "backend/control/http_client.h"
+#include "backend/control/paths.h"
+#include "backend/vgpud/api/api.h"
+#include "backend/vgpud/daemon.h"
+#include "memory/base/log.h"
+#include "memory/base/version.h"
+
+namespace {
+
+// The daemon that runs ends its sessions and itself.
+int stop_sessions(const bandsaw::Config& config) {
+  const auto reply = bandsaw::http_request(bandsaw::control_socket(config.run), "POST", "/v1/shutdown", "{}",
+                                           std::chrono::seconds(30));
+  if (reply.ok() && reply.value().code == 200) return 0;
+  bandsaw::log::error("no vgpud ended its sessions: {}", reply.ok() ? reply.value().body : reply.status().message());
+  return 1;
+}
+
+// Sessions and runners inherit the library path that is left here.
+bandsaw::Status prepare_device(bandsaw::Config* config) {
+  if (const char* path = std::getenv("LD_LIBRARY_PATH")) {
+    ::setenv("LD_LIBRARY_PATH", bandsaw::without_own_driver(path).c_str(), 1);
+  }
+  // The probe, and runners, are no clients of an MPS daemon that the host may have for all.
+  ::setenv("CUDA_MPS_PIPE_DIRECTORY", bandsaw::kNoMpsDirectory, 1);
+  const uid_t uid = ::geteuid() == 0 ? config->first_uid : 0;
+  return bandsaw::find_device(config->runner_program, uid, bandsaw::kProbeTimeout, &config->device);
+}
+
+}  // namespace
+
+int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
+  std::string path;
+  bool stop = false, print_routes = false;
+  CLI::App app("Keeps this host's virtual GPUs. SIGTERM ends it alone: sessions, and what runs on them, go on.",
+               "vgpud");
+  app.add_option("--config", path, std::string("configuration file (default ") + bandsaw::kConfigFile + " if there)");
+  app.add_flag("--stop-sessions", stop, "tell the vgpud that runs to end every session and itself");
+  app.add_flag("--print-routes", print_routes, "print the methods and paths of the control API");
+  app.set_version_flag("--version", std::string("vgpud ") + bandsaw::kBandsawVersion);
+  CLI11_PARSE(app, argc, argv);
+  if (print_routes) {
+    fmt::print("{}\n", fmt::join(bandsaw::Api::routes(), "\n"));
+    return 0;
+  }
+
+  bandsaw::start_log("vgpud");
+  auto config = bandsaw::load_config(path, read_lab);
+  if (!config.ok()) {
+    bandsaw::log::error("{}", config.status().message());
+    return 2;
+  }
+  if (stop) return stop_sessions(config.value());
+  if (config.value().session_program.empty()) {
+    config.value().session_program = bandsaw::find_program("bandsaw-session", "session");
+  }
+  if (config.value().runner_program.empty()) {
+    config.value().runner_program = bandsaw::find_program("bandsaw-runner", "runner");
+  }
+  for (const auto& [program, name] : {std::pair{config.value().session_program, "bandsaw-session"},
+                                      std::pair{config.value().runner_program, "bandsaw-runner"}}) {
+    if (!program.empty()) continue;
+    bandsaw::log::error("{} is not beside vgpud; set BANDSAW_LIBEXEC or session.program in the configuration", name);
+    return 1;
+  }
+  if (bandsaw::Status status = prepare_device(&config.value()); !status.ok()) {
+    bandsaw::log::error("{}", status.message());
+    return 1;
+  }
+  if (bandsaw::Status status = bandsaw::run_daemon(config.value()); !status.ok()) {
+    bandsaw::log::error("{}", status.message());
+    return 1;
+  }
+  return 0;
+}
