@@ -11,7 +11,7 @@ import time
 
 from lab import build, host
 from lab.guest_run import direct_environment
-from lab.paths import BUILD, environment, lab_dir
+from lab.paths import environment, lab_dir
 from lab.shell import Failure, say, wait_until
 
 START_SECONDS = 40  # a GPU's driver may have to wake
@@ -122,7 +122,7 @@ class Daemon:
 
     def _answers(self, path: pathlib.Path, log: pathlib.Path) -> bool:
         with open(log, "wb") as file:
-            daemon = subprocess.Popen([BUILD / self.program, "--config", path], stdin=subprocess.DEVNULL,
+            daemon = subprocess.Popen([host.built(self.program), "--config", path], stdin=subprocess.DEVNULL,
                                       stdout=file, stderr=file, env=self.variables, start_new_session=True)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and daemon.poll() is None:

@@ -39,8 +39,15 @@ exec /usr/sbin/chroot /run/host '{script}' "$@"
 HOOK_PATH = "qemu.d/bandsaw-lab"
 
 
+def built(name: str) -> pathlib.Path:
+    """A program of this build, by its place there."""
+    if not (BUILD / name).exists():
+        raise Failure(f"{BUILD / name} is not there; tools/setup builds Bandsaw")
+    return BUILD / name
+
+
 def vgpuctl(*arguments: str, check: bool = True, variables: dict | None = None) -> subprocess.CompletedProcess:
-    result = subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", *arguments], capture_output=True, text=True, check=False,
+    result = subprocess.run([built("tools/vgpuctl/vgpuctl"), *arguments], capture_output=True, text=True, check=False,
                             env={**environment(), **_libvirt_variables(), **(variables or {})})
     if check and result.returncode != 0:
         raise Failure(f"vgpuctl {' '.join(arguments)} failed: {(result.stderr or result.stdout).strip()}")
@@ -58,7 +65,7 @@ def live(name: str) -> dict:
 
 def current_device(run_dir: pathlib.Path | None = None) -> str:
     """The device of the vgpud that answers: "soft", "cuda:0"; empty if none does."""
-    done = subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", "status", "--json"], capture_output=True, check=False,
+    done = subprocess.run([built("tools/vgpuctl/vgpuctl"), "status", "--json"], capture_output=True, check=False,
                           env=environment(run_dir))
     return json.loads(done.stdout)["device"].get("id", "other") if done.returncode == 0 else ""
 
@@ -90,12 +97,12 @@ def start_vgpud(device: str = "", run_dir: pathlib.Path | None = None) -> None:
     folder = pathlib.Path(variables["BANDSAW_RUN"]).parent
     pathlib.Path(variables["BANDSAW_RUN"]).mkdir(parents=True, exist_ok=True)
     if found:
-        subprocess.run([BUILD / "tools/vgpuctl/vgpuctl", "shutdown"], capture_output=True, check=False, env=variables)
+        subprocess.run([built("tools/vgpuctl/vgpuctl"), "shutdown"], capture_output=True, check=False, env=variables)
         wait_until(lambda: current_device(run_dir) == "", 20, "the end of the vgpud that runs")
     log_path = folder / "vgpud.log"
     with open(log_path, "ab") as log:
         start = log.tell()
-        daemon = subprocess.Popen([BUILD / "backend/vgpud/vgpud", "--config", _configuration(folder, device)],
+        daemon = subprocess.Popen([built("backend/vgpud/vgpud"), "--config", _configuration(folder, device)],
                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
                                   start_new_session=True)
     deadline = time.monotonic() + 40  # a GPU's driver may have to wake
