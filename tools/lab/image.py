@@ -1,4 +1,5 @@
 """The guest: Debian's kernel, an initramfs with this machine's glibc, the module, libcuda.so.1 and the agent."""
+import functools
 import hashlib
 import pathlib
 import shutil
@@ -126,6 +127,7 @@ def build_module(version: str | None = None) -> pathlib.Path:
         return folder / "virtio_vgpu.ko"
     version = version or kernel_version()
     work = BUILD / f"module-{version}"
+    changed = False
     for part in ["kernel", "uapi"]:
         source = REPO / "guest-driver" / part
         target = work / "guest-driver" / part
@@ -135,10 +137,15 @@ def build_module(version: str | None = None) -> pathlib.Path:
             if file.is_file() and (not (target / file.name).exists()
                                    or file.stat().st_mtime > (target / file.name).stat().st_mtime):
                 shutil.copy2(file, target / file.name)
+                changed = True
+    module = work / "guest-driver/kernel/virtio_vgpu.ko"
+    if module.exists() and not changed:
+        return module
+    module.unlink(missing_ok=True)
     run(["make", "-C", work / "guest-driver/kernel", f"KERNELRELEASE_WANTED={version}",
          f"KDIR=/lib/modules/{version}/build" if pathlib.Path(f"/lib/modules/{version}/build").exists()
          else f"KDIR=/usr/src/linux-headers-{version}"], log=work / "build.log", what="building virtio_vgpu.ko")
-    return work / "guest-driver/kernel/virtio_vgpu.ko"
+    return module
 
 
 def agent() -> pathlib.Path:
@@ -151,6 +158,7 @@ def agent() -> pathlib.Path:
     return program
 
 
+@functools.cache
 def initramfs() -> pathlib.Path:
     """The whole initramfs, made again only when something in it changed."""
     kernel_folder, base_archive = kernel(), base()
