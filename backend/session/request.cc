@@ -1,5 +1,7 @@
 #include "backend/session/request.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <iterator>

@@ -82,7 +82,8 @@ SANITIZED = ("-Dllvm=disabled", "-Dlibvirt=disabled", "-Db_lundef=false", "-Ddeb
 def instrumented() -> pathlib.Path:
     """The build of what guests feed: one for the tests under AddressSanitizer and for the fuzz targets."""
     folder = REPO / "build" / "instrumented"
-    build.configure(folder, (*SANITIZED, "-Dfuzz=true", "-Db_sanitize=address,undefined", "-Doptimization=1"),
+    build.configure(folder, (*SANITIZED, "-Dfuzz=true", "-Db_sanitize=address,undefined", "-Doptimization=0",
+                             "-Dcall_path_optimization=1"),
                     {"CC": "ccache clang-19", "CXX": "ccache clang++-19"})
     return folder
 

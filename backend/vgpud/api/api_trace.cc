@@ -1,4 +1,6 @@
 // Traces: who had which engine when, for people and for Perfetto.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 

@@ -81,7 +81,7 @@ void run(const uint8_t* data, size_t size) {
 }  // namespace bandsaw::virtio
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  log::silence();
+  bandsaw::log::silence();
   bandsaw::virtio::run(data, size);
   return 0;
 }

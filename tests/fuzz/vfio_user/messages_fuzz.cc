@@ -51,7 +51,7 @@ void run(const uint8_t* data, size_t size) {
 }  // namespace bandsaw::vfio_user
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  log::silence();
+  bandsaw::log::silence();
   bandsaw::vfio_user::run(data, size);
   return 0;
 }
