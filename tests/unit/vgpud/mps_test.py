@@ -124,8 +124,8 @@ class TestMps(MpsCase):
         self.daemon.wait(10)
         self.start()
         assert json.loads(self.ok("status", "--json"))["scheduler"]["planning"] == "kernelet"
-        assert self.http("PATCH", "/v1/scheduler", b'{"planning": "opt"}')[0] == 200
-        assert "opt; MPS daemon" in self.ok("status")
+        assert self.http("PATCH", "/v1/scheduler", b'{"planning": "persistent-greedy"}')[0] == 200
+        assert "persistent-greedy; MPS daemon" in self.ok("status")
 
     def test_only_runners_of_mps_are_clients(self):
         self.ok("create", "mine", "--memory", "1G")

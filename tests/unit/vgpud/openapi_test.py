@@ -106,7 +106,7 @@ class TestAnswers(DaemonCase):
         self.ask("GET", "/v1/vgpus/web0/xml", code=built)
         assert built in (200, 501)
         assert self.ask("GET", "/v1/scheduler")["queues"] == "mrq"
-        self.ask("PATCH", "/v1/scheduler", {"policy": "fifo", "queues": "sdq", "planning": "opt"})
+        self.ask("PATCH", "/v1/scheduler", {"policy": "fifo", "queues": "sdq", "planning": "kernelet"})
         self.ask("PATCH", "/v1/scheduler", {"policy": "best"}, 400)
         self.ask("GET", "/v1/status")  # with a plan
         trace = self.ask("POST", "/v1/trace/start", {"seconds": 0.5})
