@@ -30,8 +30,7 @@ CUresult Handlers::graph_add_node(C, R<Graph> graph, uint32_t type, uint32_t dep
   CUresult result = find_nodes(data.first(dependencies * sizeof(uint64_t)), &nodes);
   if (result != CUDA_SUCCESS) return result;
   NodeContent content;
-  result = decode_node(world_.objects, world_.memory, static_cast<CUgraphNodeType>(type),
-                       data.subspan(dependencies * sizeof(uint64_t)), &content);
+  result = decode_node(world_.objects, world_.memory, type, data.subspan(dependencies * sizeof(uint64_t)), &content);
   if (result != CUDA_SUCCESS) return result;
   NodeRef made;
   result = device_.graph_add_node(graph, nodes, content, &made, value);

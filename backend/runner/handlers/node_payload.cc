@@ -126,9 +126,9 @@ CUresult read_launch(const vgpu_launch& from, Launch* launch) {
   return CUDA_SUCCESS;
 }
 
-CUresult decode_node(Objects& objects, const GuestMemory& memory, CUgraphNodeType type, Bytes payload,
-                     NodeContent* content) {
-  content->type = type;
+CUresult decode_node(Objects& objects, const GuestMemory& memory, uint32_t type, Bytes payload, NodeContent* content) {
+  // Only a number that the enumeration can hold becomes one.
+  if (type <= CU_GRAPH_NODE_TYPE_CONDITIONAL) content->type = static_cast<CUgraphNodeType>(type);
   switch (type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
       return decode_launch(objects, payload, content);
@@ -153,7 +153,7 @@ CUresult decode_node(Objects& objects, const GuestMemory& memory, CUgraphNodeTyp
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return decode_alloc(objects, payload, content);
     default:
-      log::warn("a graph node of type {}: not supported", static_cast<int>(type));
+      log::warn("a graph node of type {}: not supported", type);
       return CUDA_ERROR_NOT_SUPPORTED;
   }
 }

@@ -23,8 +23,8 @@ namespace bandsaw::runner {
 // A launch's shape and hints, checked; code, stream and parameters are the caller's.
 CUresult read_launch(const vgpu_launch& from, Launch* launch);
 
-CUresult decode_node(Objects& objects, const GuestMemory& memory, CUgraphNodeType type,
-                     std::span<const std::byte> payload, NodeContent* content);
+CUresult decode_node(Objects& objects, const GuestMemory& memory, uint32_t type, std::span<const std::byte> payload,
+                     NodeContent* content);
 
 // `node`: the node's handle, which will own the handle of a child graph. `context` fills the field of that name.
 CUresult encode_node(Objects& objects, const GuestMemory& memory, const NodeContent& content, uint64_t node,

@@ -18,7 +18,8 @@ class Described : public Sliced {
     const uint32_t number = ++grants_;
     TestRing::wait([&] { return gate().asked == number; });
     KernelDescriptor descriptor;
-    EXPECT_TRUE(read_descriptor(grant_page_->kernel_descriptors[kGateSlot], &descriptor));
+    // It may be written again just now.
+    TestRing::wait([&] { return read_descriptor(grant_page_->kernel_descriptors[kGateSlot], &descriptor); });
     if (descriptor.asked != number) descriptor = {};
     gate().blocks = blocks;
     if (descriptor.call != 0) gate().resident = resident;
