@@ -12,9 +12,9 @@ namespace bandsaw::runner {
 namespace {
 
 constexpr uint64_t kUnitsMax = 1 << 16, kUnmeasuredMost = 64;
-// How long time slices are where no arbiter has said it. They are measured there too.
+// How long time slices are where no arbiter has set it. They are measured there too.
 constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
-// After a pause of this length a program may go on with work of another length.
+// After a pause of this length the next work may be of another length: what was proven is forgotten.
 constexpr std::chrono::milliseconds kForget{50};
 
 }  // namespace
@@ -65,7 +65,7 @@ void GateView::enter_unasked(unsigned engine) {
   start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = Clock::now()});
 }
 
-// A time slice that is counted is in the gate's `begun` already.
+// If the time slice is counted, the caller has already counted up the gate's `begun`.
 void GateView::start(unsigned engine, const TimeSlice& slice) {
   EngineState& state = engine_states_[engine];
   if (slice.counted) ++state.in_flight;
@@ -283,7 +283,7 @@ void GateView::learn(EngineState& state, uint64_t units, uint64_t busy_ns) {
   state.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
 }
 
-// How many units are known to go into a time slice. A time slice that ended early, because the guest waited, lowers it
+// How many units a time slice has held. One that closed early, because the program waited, lowers the number only a
 // little.
 void GateView::prove(EngineState& state, uint64_t units) {
   const uint64_t known = state.proven;

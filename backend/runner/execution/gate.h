@@ -1,11 +1,13 @@
 // The gate that all work for the GPU passes: may this virtual GPU use the engine now?
 //
-// Work is gathered into time slices: short kernels to about a quantum of GPU time, a long one alone. A time slice
-// begins when the arbiter's gate is open or when it grants it (backend/control/gate_link.h), ends for the program when
-// it is full or nothing more comes, and is over when the device has done all of it. The memory is shared with other
-// processes of this virtual GPU: what is read there decides how long to wait, and nothing else.
+// Work is gathered into time slices: short kernels up to about a quantum of GPU time, a long kernel by itself.
+//   begins   when the gate is open, or when the arbiter grants the time slice (backend/control/gate_link.h)
+//   closes   when it is full, or when nothing more comes: no more work is put into it
+//   ends     when the device has done all of it; its measured time is then charged
+// Other processes of this virtual GPU can write the grant page too. What is read there decides only how long to wait
+// and how large time slices are.
 //
-// Threads: all of it on the record loop's thread; time slices end on the device's.
+// Threads: the record loop calls every method. Time slices end on the device's threads.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +20,11 @@
 
 namespace bandsaw::runner {
 
-// What was granted beside the leave to begin; zeros: the runner does as it likes.
+// What the arbiter planned for the time slice that it granted. Zeros: the runner chooses.
 struct GateAnswer {
   bool planned = false;
-  uint64_t blocks = 0;
-  uint32_t resident = 0;
+  uint64_t blocks = 0;    // of the next grid slice
+  uint32_t resident = 0;  // persistent blocks on each SM
 };
 
 class GateView {
@@ -30,60 +32,62 @@ class GateView {
   GateView() = default;
   GateView(const GateView&) = delete;
 
-  // Before the first record. Without it nothing is asked. `grant_page` outlives this and the device.
+  // Call before the first record; without it, all work passes. `grant_page` outlives this and the device.
   void connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell);
   void set_device(Device* device) { device_ = device; }
 
-  // Before work of this many units is put on the engine. False: not now; who has been told so has to ask again, or what
-  // it was granted is nobody's. A unit is a launch, or 64 KiB.
+  // Call before putting work of this many units on the engine. A unit is a launch, or 64 KiB of a copy.
+  // False: not now. The caller must call again later: a grant that nobody takes keeps the engine from others.
   bool enter(unsigned engine, uint64_t units);
-  // As enter, for work that is to be a time slice of its own, as a grid slice is.
+  // As enter, for work that is a time slice of its own: a grid slice.
   bool enter_alone(unsigned engine);
-  // For work without which nothing on the engine would end: it waits for nobody, and is charged.
+  // For work without which nothing on the engine would ever end: it does not wait. It is charged like other work.
   void enter_unasked(unsigned engine);
-  // The unit of work that was let in last is not done now; it will ask again.
+  // The work that entered last is not put on the engine after all; it will enter again.
   void cancel_grant(unsigned engine);
-  // After work that ends its time slice: `done` is told too when the device has done it, or it will not be done.
+  // Closes the time slice. `done` is called when the device has done its work, or when that work will not be done.
   void leave(unsigned engine, TimeSliceDone done);
-  // enter said no, and nothing has happened there since.
+  // The last enter returned false, and the word that it waits for has not changed since.
   bool waits(unsigned engine) const { return is_waiting(engine_states_[engine]); }
-  // After enter said no: sleeps until it may say yes for one of the engines, but no longer than this.
+  // After enter returned false: sleeps until it may return true for one of the engines, at most for `most`.
   void wait(std::chrono::nanoseconds most);
-  // It said no because others have the engine, not because enough of this process is on it.
+  // The arbiter has yet to answer: others have the engine. (The other reason to wait: enough of this process is on it.)
   bool kept_out() const {
     return std::any_of(engine_states_.begin(), engine_states_.end(), [](const EngineState& l) { return l.asking; });
   }
-  // Others wait for the end of what has begun on the engine.
+  // Others wait for the end of this runner's time slices on the engine.
   bool is_wanted(unsigned engine) const;
-  // Somebody says when others want an engine.
+  // There is an arbiter, which says when others want an engine.
   bool is_governed() const { return grant_page_ && grant_page_->no_arbiter.load(std::memory_order_relaxed) == 0; }
-  // The time slice begun last had to be asked for: others want the engine too.
+  // The last time slice began by a grant: others want the engine too.
   bool was_granted(unsigned engine) const { return engine_states_[engine].granted; }
-  // Kernels are not to be cut, for now.
+  // The arbiter wants no kernel to be cut, for now.
   bool is_slicing_off() const { return grant_page_ && grant_page_->slicing_off.load(std::memory_order_relaxed) != 0; }
-  // Who asks for a time slice for a long kernel is to describe it first.
+  // The arbiter plans: call describe() before asking for a time slice for a long kernel.
   bool is_planned(unsigned engine) const;
-  // What the next ask will be for; none is withdrawn.
+  // Says which kernel the next ask is for. A descriptor with call 0 withdraws it.
   void describe(unsigned engine, const KernelDescriptor& descriptor);
-  // How far what is on the engine has come. Passed over while an ask's descriptor stands there.
+  // Says how far the kernel on the engine has come. Does nothing while an ask waits, whose descriptor has the place.
   void report(unsigned engine, const KernelDescriptor& descriptor);
-  // To what enter_alone let in last.
+  // What the arbiter planned for the work that enter_alone let in last.
   GateAnswer answer(unsigned engine) const;
   uint32_t planned_resident(unsigned engine) const;
-  // Something has happened there since; said once.
+  // A word that some enter waits for has changed. Returns true once for each change.
   bool moved();
-  // Of work that will not be done: takes what was asked for and gives it back. True: some of it is not granted yet.
+  // For a process whose work will not be done: takes the grants that it asked for and gives them back. True: some asks
+  // have no grant yet, call again.
   bool settle();
-  // Nothing more comes for now: who has begun a time slice ends it.
+  // Nothing more comes for now: closes all time slices.
   void pause();
-  // The program waits for what it has begun: whoever else wants the engine may have it as soon as that is done.
+  // The program waits for its own work: closes the time slices at closed gates, so that others get the engine as soon
+  // as that work is done.
   void rest();
 
  private:
   using Clock = std::chrono::steady_clock;
   struct TimeSlice {
     bool begun = false;
-    bool counted = false;  // in the gate's counters: there was an arbiter
+    bool counted = false;  // in the gate's counters; not if there was no arbiter
     uint64_t units = 0, limit = 0;
     Clock::time_point since;
   };
@@ -94,9 +98,9 @@ class GateView {
     std::atomic<bool> unmeasured{false};  // a time slice was said to have taken no time
     std::atomic<uint32_t> in_flight{0};   // time slices; a futex word
     bool asking = false;                  // the arbiter has not answered yet
-    bool granted = false;                 // what begun last was
-    bool in_time = true;                  // what came last for a time slice did so before its quantum was over
-    // What enter last said no for, and what it saw there; null: it said yes.
+    bool granted = false;                 // the last time slice began by a grant
+    bool in_time = true;                  // the last work for a time slice came before its quantum was over
+    // The word that the last enter waits for, and the value that it saw; null: it returned true.
     std::atomic<uint32_t>* wait_word = nullptr;
     uint32_t wait_seen = 0;
   };
