@@ -1,4 +1,4 @@
-// Of the slicer too: where grid slices are planned, launches under way are described, and cut as they were granted.
+// Part of the slicer: where grid slices are planned, it describes launches under way, and cuts them as was granted.
 #include "backend/runner/slicing/kernel_descriptor.h"
 
 #include <algorithm>
@@ -37,7 +37,8 @@ CodeTraits CodeTraits::of(Device* device, std::string_view text, const FunctionR
     traits.registers = attribute(info, CU_FUNC_ATTRIBUTE_NUM_REGS);
     traits.shared_bytes = attribute(info, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   }
-  // Which of them are scattered is not told: forecasts that know it choose pairs that spoil each other's L2.
+  // The descriptor does not say which accesses are scattered: forecasts that know it choose pairs that spoil each
+  // other's L2.
   const ptx::InstructionMix mix = ptx::instruction_mix_of(program, kernel);
   const double accesses = mix.load_global + mix.store_global + mix.atomic;
   if (accesses > 0) traits.memory = part_of(accesses / mix.total());
@@ -81,14 +82,15 @@ KernelDescriptor Slicer::descriptor_of(const Run& run) const {
   return descriptor;
 }
 
-// Before each ask for a time slice for it.
+// Call before each ask for a time slice for the launch.
 void Slicer::describe(Run& run) {
   if (!gate_.is_planned(kCompute)) return;
   if (run.call == 0) run.call = ++calls_;
   gate_.describe(kCompute, descriptor_of(run));
 }
 
-// Of persistent blocks that others are planned beside: so that it is known how fast they are there.
+// Says how many blocks persistent blocks have claimed while others are planned beside them: the arbiter measures the
+// pair's speed by that.
 void Slicer::report(const Run& run, uint64_t claimed) {
   if (run.resident == 0) return;
   KernelDescriptor descriptor = descriptor_of(run);
@@ -98,12 +100,12 @@ void Slicer::report(const Run& run, uint64_t claimed) {
   gate_.report(kCompute, descriptor);
 }
 
-// Nothing more will be asked for it: who plans need not wait for that.
+// Says that nothing more will be asked for the launch, so that the arbiter does not wait for another ask.
 void Slicer::withdraw(const Run& run) {
   if (run.call != 0) gate_.describe(kCompute, {});
 }
 
-// Of the next grid slice, after the gate has let it in.
+// Blocks of the next grid slice, after the gate has let it in.
 uint64_t Slicer::granted_blocks(Run& run) const {
   const GateAnswer answer = gate_.answer(kCompute);
   run.paired |= answer.resident != 0;
@@ -112,7 +114,7 @@ uint64_t Slicer::granted_blocks(Run& run) const {
   return std::min(answer.blocks, kMostGridSlice);
 }
 
-// Persistent blocks of the next launch of them.
+// Takes over how many persistent blocks the next launch has.
 void Slicer::take_persistent(Run& run) {
   const GateAnswer answer = gate_.answer(kCompute);
   run.granted = answer.planned;
@@ -123,14 +125,14 @@ void Slicer::take_persistent(Run& run) {
   run.step = std::clamp<uint64_t>(std::min(wanted, run.most_resident * sms_), 1, run.total);
 }
 
-// Other residency is planned for it than it has, or it was launched before there was a plan.
+// Whether the plan wants another number of persistent blocks than run, or they were launched before there was a plan.
 bool Slicer::is_replanned(const Run& run) const {
   if (!gate_.is_planned(kCompute)) return false;
   return !run.granted || gate_.planned_resident(kCompute) != run.resident;
 }
 
-// Where grid slices are planned, the first one of a kernel that is known to run so is planned too: the launch itself
-// has passed the gate as short work.
+// Where grid slices are planned, the first one waits for the plan too, if the kernel has run in grid slices before. The
+// launch itself has passed the gate as short work; this gives its grant back.
 bool Slicer::waits_for_plan(const Run& run) {
   if (!run.kernel->cut || !gate_.is_planned(kCompute)) return false;
   gate_.cancel_grant(kCompute);

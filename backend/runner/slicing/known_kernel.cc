@@ -7,8 +7,8 @@
 namespace bandsaw::runner {
 namespace {
 
-// A search takes a dozen launches; who has had no time for it by then, for others' short work or its own pauses, is
-// planned as it is.
+// A search takes a dozen launches. A kernel whose search is longer, because of others' short work or its own pauses, is
+// planned with what is known by then.
 constexpr uint32_t kAloneMost = 32;
 
 }  // namespace
@@ -32,7 +32,7 @@ bool LaunchShape::wants_alone() {
 }
 
 void LaunchShape::learn_cut(uint64_t slice, std::optional<int> tuned_blocks, uint64_t nanoseconds) {
-  // It got shorter, or the first measurement had more in it than the kernel.
+  // The kernel got shorter, or the first measurement included more than the kernel.
   if (nanoseconds < typical_ns) typical_ns = (3 * typical_ns + nanoseconds) / 4;
   if (slice != 0) size.learn_sliced(slice, nanoseconds);
   if (!tuned_blocks) return;

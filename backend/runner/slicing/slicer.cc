@@ -13,7 +13,7 @@ namespace bandsaw::runner {
 namespace {
 
 constexpr size_t kShapesMost = 64;
-// Launches of a shape that are measured: the first ones, ever fewer of the later ones.
+// Of a shape's whole launches, numbers 1, 2, 4, 8 and so on are measured, and each one whose number this divides.
 constexpr uint64_t kMeasureEvery = 1024;
 
 vgpu_device_info info_of(Device& device) {
@@ -34,7 +34,7 @@ uint64_t blocks_of(const Launch& launch) {
   return too_many ? 0 : blocks;
 }
 
-// As CUDA has it; a launch beyond is the device's to refuse.
+// CUDA's limits. A larger grid goes to the device as it is, which refuses it.
 bool is_valid_grid(const Launch& launch) {
   constexpr uint32_t kMostX = 0x7fffffff, kMostYZ = 0xffff;
   return launch.grid[0] <= kMostX && launch.grid[1] <= kMostYZ && launch.grid[2] <= kMostYZ;
@@ -74,7 +74,7 @@ bool Slicer::holds(const CommandRing& ring) const {
   return std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) { return run.caller.ring.get() == &ring; });
 }
 
-// Once for each kernel and reason.
+// Counts and logs why a kernel runs whole, once for each kernel and reason.
 void Slicer::refuse(KnownKernel& kernel, const std::string& reason) {
   if (!std::exchange(kernel.counted, true)) count(stats_.counters().kernels);
   if (kernel.reasons.insert(reason).second) stats_.refused(kernel.name, reason);
@@ -84,7 +84,7 @@ bool Slicer::is_long(const LaunchShape& shape) const {
   return shape.typical_ns >= settings_.threshold_ns && shape.size.blocks() < shape.blocks && !shape.size.hopeless();
 }
 
-// Null: too small, or there are too many shapes.
+// Null: the grid fits on the device at once, so that there is nothing to cut.
 std::shared_ptr<LaunchShape> Slicer::shape_of(KnownKernel& kernel, const Launch& launch) {
   const uint64_t blocks = blocks_of(launch);
   if (blocks <= sms_) return nullptr;
@@ -102,7 +102,7 @@ std::shared_ptr<LaunchShape> Slicer::shape_of(KnownKernel& kernel, const Launch&
   return shape->blocks > shape->wave ? shape : nullptr;
 }
 
-// Empty: it may be cut.
+// Why this launch may not be cut; empty: it may.
 std::string Slicer::refusal(const Caller& caller, const StreamRef& stream, const Launch& launch) {
   const auto any = [](const uint32_t(&size)[3]) { return size[0] > 1 || size[1] > 1 || size[2] > 1; };
   if (launch.cooperative) return "it is launched cooperatively";
@@ -159,7 +159,7 @@ CUresult Slicer::launch_whole(const Caller& caller, const StreamRef& stream, con
 CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Launch& launch,
                        const KnownKernelRef& kernel, const std::shared_ptr<LaunchShape>& shape,
                        const std::shared_ptr<const KernelClone>& clone) {
-  if (launch.parameters.size() < clone->original_bytes) return device_.launch(stream, launch);  // which refuses it
+  if (launch.parameters.size() < clone->original_bytes) return device_.launch(stream, launch);  // the device refuses it
   Run& run = runs_.emplace_back();
   run.caller = caller;
   run.stream = stream;
@@ -215,7 +215,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   return CUDA_SUCCESS;
 }
 
-// Its parameters begin with the program's, which `launch` has as it was launched or as another clone's.
+// A clone's parameters begin with the program's own. run.launch has those, from the program or from another clone.
 void Slicer::use_clone(Run& run, const std::shared_ptr<const KernelClone>& clone) {
   std::vector<std::byte> parameters = clone->parameters;
   std::memcpy(parameters.data(), run.launch.parameters.data(), clone->original_bytes);
@@ -230,9 +230,11 @@ void Slicer::use_clone(Run& run, const std::shared_ptr<const KernelClone>& clone
   run.launch.code = {nullptr, clone->function};
 }
 
-// Grid slices of blocks that have nothing to do with each other run beside each other, each alone on its track. Blocks
-// that may wait for lower ones come in order; where they may wait for any, nothing is queued behind them, as what is
-// waited for could not begin. Nor is it before a launch has shown that they wait for lower ones only.
+// Decides how many grid slices are on the device, and on how many streams (tracks). By the dependency between blocks:
+//   none          grid slices run beside each other, each on a track of its own
+//   lower blocks  they run one after the other. Until one launch has ended so, nothing is queued behind a grid slice:
+//                 the analysis may be wrong
+//   any           nothing is queued behind a grid slice, or the blocks that it waits for could not begin
 void Slicer::lay_tracks(Run& run) {
   run.moved = Run::Clock::now();
   const uint32_t slices = static_cast<uint32_t>(std::min<uint64_t>((run.total - 1) / run.step + 1, kGateDepthMax));
@@ -246,7 +248,8 @@ void Slicer::lay_tracks(Run& run) {
   if (forked && apart && !run.control_block) run.most_tracks = std::min(run.most_in_flight, slices);
 }
 
-// Of the next grid slice. Small ones fill the device together; who takes turns on it with others often has one there.
+// Blocks of the next grid slice. Small grid slices fill the device only together. A runner that takes turns with others
+// often has just one on the device, so that one is as large as fills the device alone.
 uint64_t Slicer::next_blocks(Run& run) const {
   const uint64_t blocks = granted_blocks(run), wave = run.shape ? run.shape->wave : 0;
   if (blocks != run.step || blocks >= wave || settings_.mps || !gate_.was_granted(kCompute)) return blocks;
@@ -254,7 +257,7 @@ uint64_t Slicer::next_blocks(Run& run) const {
   return wave;
 }
 
-// From its first grid slice on: what it waits for before that is not its time.
+// Begins to measure at the first grid slice: what the launch waited for before that is not its own time.
 void Slicer::measure(Run& run) {
   if (run.shape && run.begun == 0) timer_.begin(run.caller.context, run.stream, &run.span);
 }
@@ -292,7 +295,7 @@ void Slicer::note_issued(Run& run, size_t track) {
   ++run.flight->on_track[track];
 }
 
-// No more of it will be issued.
+// Call when no more of the launch will be issued.
 void Slicer::finish(Run& run) {
   withdraw(run);
   if (!run.stalled && run.begun > 1) run.kernel->in_order = true;
@@ -314,7 +317,7 @@ void Slicer::finish(Run& run) {
 
 void Slicer::learn(Run& run) {
   if (run.call != 0) run.shape->paired = run.paired;
-  // Grid slices that are planned alone wait for their grants, and take that long.
+  // Grid slices that are planned alone always wait for their grants: that wait is part of their time.
   const bool waited = run.held_up && run.tuned_blocks != slice::PersistentTuner::kSliced;
   if (run.paired || waited || run.counted) run.tuned_blocks.reset();
   const bool all_resident = !run.tuned_blocks || *run.tuned_blocks == static_cast<int>(run.most_resident);

@@ -21,7 +21,7 @@ void Slicer::module_loaded(const ModuleRef& module, std::span<const std::byte> i
   keep(module.get(), std::move(kept));
 }
 
-// Modules that went with their context are noticed here.
+// Also forgets modules that went with their context: nobody else tells of them.
 void Slicer::keep(const Object* object, std::shared_ptr<KernelImage> image) {
   std::vector<std::shared_ptr<KernelImage>> gone;
   {
@@ -44,7 +44,7 @@ void Slicer::managed_bound(const LibraryRef& library, const std::string& name, u
   found->second->managed[name] = address;
 }
 
-// With the mutex held. A device may give the same object again.
+// Call with the mutex held. A device may return the same object for a kernel that was found before.
 void Slicer::add(const Object* object, const std::weak_ptr<Object>& alive, const std::shared_ptr<KernelImage>& image,
                  const std::string& name) {
   Known& known = kernels_[object];
@@ -132,7 +132,8 @@ void Slicer::forget_context(const Context* context) {
   }
 }
 
-// Where it may be planned beside others it has persistent blocks; alone, what is faster.
+// Under variant `auto` and where the arbiter plans: persistent blocks, unless the last launch was planned alone and
+// grid slices are faster for the kernel. Else grid slices.
 KernelVariant Slicer::wanted_variant(const KnownKernel& kernel, const LaunchShape* shape) const {
   if (settings_.variant == VariantChoice::kPersistent) return KernelVariant::kPersistent;
   if (settings_.variant == VariantChoice::kSliced || kernel.only_grid_slices) return KernelVariant::kSliced;
@@ -140,7 +141,7 @@ KernelVariant Slicer::wanted_variant(const KnownKernel& kernel, const LaunchShap
   return stays && gate_.is_planned(kCompute) ? KernelVariant::kPersistent : KernelVariant::kSliced;
 }
 
-// Null: not yet, or never.
+// The rewritten kernel, which this begins to make if need be. Null: it is not ready yet, or was refused.
 std::shared_ptr<const KernelClone> Slicer::clone_of(const KnownKernelRef& kernel, const Caller& caller,
                                                     const Launch& launch, KernelVariant variant) {
   const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1;
@@ -177,13 +178,13 @@ void Slicer::make(const std::shared_ptr<KernelClonePlace>& place) {
   place->state.store(made.ok() ? KernelClonePlace::State::kReady : KernelClonePlace::State::kRefused);
 }
 
-// Of one that cannot have persistent blocks: whether it is cut all the same, from now on.
+// For a kernel that cannot have persistent blocks: returns whether it is launched in grid slices instead, from now on.
 bool Slicer::turns_to_grid_slices(KnownKernel& kernel) const {
   kernel.only_grid_slices = settings_.variant == VariantChoice::kAuto;
   return kernel.only_grid_slices;
 }
 
-// On the record loop's thread: what was made, as soon as it is.
+// The clone if it is ready, with the function attributes that the guest has set meanwhile. Record loop's thread only.
 std::shared_ptr<const KernelClone> Slicer::use(KnownKernel& kernel, KernelClonePlace& place, const Launch& launch) {
   switch (place.state.load()) {
     case KernelClonePlace::State::kMaking:

@@ -10,7 +10,8 @@
 
 namespace bandsaw::runner {
 
-// Nothing, unless the variant that counts is there; what the launch has now is what follows.
+// Makes the first grid slice of the launch one that counts, if the counting variant is ready. The clone that the launch
+// has now follows it.
 void Slicer::begin_counted(Run& run, const Launch& launch) {
   LaunchShape* const shape = run.shape.get();
   if (!settings_.count || !shape || shape->counted || run.total <= shape->wave) return;
@@ -18,7 +19,7 @@ void Slicer::begin_counted(Run& run, const Launch& launch) {
   const auto counted = clone_of(run.kernel, run.caller, launch, KernelVariant::kCounting);
   if (!counted) return;
   shape->counted = true;
-  // It has more registers.
+  // The counting variant needs more registers, and may not fit.
   uint32_t resident = 0;
   device_.occupancy({nullptr, counted->function}, launch.block[0] * launch.block[1] * launch.block[2],
                     launch.shared_bytes, &resident);
@@ -29,7 +30,7 @@ void Slicer::begin_counted(Run& run, const Launch& launch) {
   use_clone(run, counted);
 }
 
-// Of a wave at most. Nothing is issued behind it before it has ended.
+// Issues the counting grid slice, of one wave at most. Nothing is issued behind it before it has ended.
 CUresult Slicer::issue_counted(Run& run, uint64_t most) {
   const uint64_t blocks = std::min(most, run.shape->wave);
   const vgpu_fill zeros = run.counts->zeros(ControlBlock::kCountsAt, sizeof(ptx::CountsOfBlocks));
@@ -44,14 +45,14 @@ CUresult Slicer::issue_counted(Run& run, uint64_t most) {
   run.turns = true;
   note_issued(run, 0);
   gate_.leave(kCompute, [](uint64_t) {});
-  *run.counts->counts = {};  // which nobody takes for counts, if none come
+  *run.counts->counts = {};  // zeros are not taken for counts, if the copy fails
   const auto land = [flight = run.flight, control = run.counts](CUresult) { flight->land(0); };
   if (device_.copy(run.stream, run.counts->counts_to_host(), land) != CUDA_SUCCESS) land(CUDA_SUCCESS);
   return CUDA_SUCCESS;
 }
 
-// Threads are counted, warps are wanted: those whose threads part do more than this says. What stands there may be
-// anything, if the program wrote to memory that is not its own.
+// The device counted instructions of threads; this makes them instructions of warps. Warps whose threads diverge
+// execute more than this says. A program that wrote to memory not its own may have left any value there.
 void Slicer::take_counts(Run& run) {
   constexpr double kMost = 1e15;
   const ptx::CountsOfBlocks found = *run.counts->counts;

@@ -11,20 +11,20 @@
 namespace bandsaw::runner {
 namespace {
 
-// How long it may go on after somebody else has come.
+// Persistent blocks are not told to stop before they have run for this long.
 constexpr std::chrono::milliseconds kGrace{1};
-// How long where nobody says whether somebody has: that many blocks, so that what is lost while they end is 2 % at
-// most.
+// Without an arbiter nobody says whether others want the engine: they stop after as many blocks, so that what is lost
+// while they end is 2 % at most.
 constexpr uint64_t kTurnBlocks = 32;
-// Between two probes of what is left.
+// Between two probes of the counter.
 constexpr std::chrono::microseconds kProbeLeast{100};
 constexpr std::chrono::milliseconds kProbeMost{2};
-// Tests stop each launch so often at once.
+// Tests (force_blocks) stop each launch as often as this.
 constexpr int kForcedStops = 3;
 
 }  // namespace
 
-// Empty: it may run so.
+// Why this launch cannot run as persistent blocks; empty: it can, and its control block is ready.
 std::string Slicer::prepare_persistent(Run& run) {
   const KernelClone& clone = *run.clone;
   const auto& block = run.launch.block;
@@ -58,14 +58,14 @@ std::string Slicer::prepare_persistent(Run& run) {
   return "";
 }
 
-// A pair's ratio of blocks is kept by persistent blocks, not by grid slices.
+// When another kernel was planned beside it: persistent blocks keep the pair's ratio of blocks, grid slices do not.
 bool Slicer::may_turn_persistent(const Run& run) const {
   return settings_.variant == VariantChoice::kAuto && !run.stalled && !run.kernel->only_grid_slices &&
          gate_.answer(kCompute).resident != 0;
 }
 
-// What is left of a launch in grid slices, none of which is in flight. Where that is not possible, or not yet, grid
-// slices go on.
+// Goes on with what is left of a launch as another variant: the clone that follows a counting grid slice, or persistent
+// blocks. No grid slice of it is in flight. Where the variant is refused or not ready, grid slices go on.
 void Slicer::change_variant(Run& run) {
   run.turns = false;
   Launch launch = run.launch;
@@ -86,8 +86,8 @@ void Slicer::change_variant(Run& run) {
   run.track = 0;
 }
 
-// Blocks that stay, where nobody plans for others: fewer on an SM may be as fast (vgpu-sched/slice/persistent_tuner.h).
-// What others on the device would hide is not searched for.
+// How many persistent blocks are best for the kernel alone: fewer than fit may be as fast
+// (vgpu-sched/slice/persistent_tuner.h). Not searched for where others run beside it and would hide the difference.
 uint64_t Slicer::best_persistent(Run& run) const {
   const bool alone = !settings_.mps || gate_.is_planned(kCompute);
   const int best = run.shape && alone ? run.shape->persistent_tuner.next() : slice::PersistentTuner::kSliced;
@@ -97,7 +97,7 @@ uint64_t Slicer::best_persistent(Run& run) const {
   return static_cast<uint64_t>(best) * sms_;
 }
 
-// What is behind on the stream may claim, whatever was told before.
+// Clears the flag to stop, for what follows on the stream.
 CUresult Slicer::allow_claims(Run& run, const StreamRef& stream) {
   return device_.fill(stream, run.control_block->zeros(ControlBlock::kStopAt, sizeof(uint32_t)), nullptr);
 }
@@ -142,7 +142,7 @@ void Slicer::tell_to_stop(Run& run) {
   if (result != CUDA_SUCCESS) log::warn("telling {} to stop: error {}", run.kernel->name, static_cast<int>(result));
 }
 
-// How long persistent blocks stay if nobody tells them to go.
+// How long persistent blocks run before they are told to stop, where no arbiter says when. Without MPS: for ever.
 std::chrono::nanoseconds Slicer::turn(const Run& run) const {
   if (!settings_.mps || gate_.is_governed()) return std::chrono::nanoseconds::max();
   const LaunchShape* shape = run.shape.get();
@@ -150,8 +150,8 @@ std::chrono::nanoseconds Slicer::turn(const Run& run) const {
   return std::chrono::nanoseconds(kTurnBlocks * block_ns);
 }
 
-// Where others are planned for, they are told when the last block has been claimed. Looked for ever sooner, as the end
-// comes near.
+// Where the arbiter plans, it is told when the last block has been claimed. The counter is probed at ever shorter
+// intervals as the end comes near.
 void Slicer::watch_end(Run& run) {
   if (run.drained || run.call == 0 || run.flight->probing || !gate_.is_planned(kCompute)) return;
   const auto now = Run::Clock::now();
@@ -174,7 +174,7 @@ void Slicer::watch_end(Run& run) {
   }
 }
 
-// False: it has ended, or failed.
+// Issues the launch anew, or tells its blocks to stop. False: it has ended, or failed.
 bool Slicer::advance_persistent(Run& run, bool* any) {
   if (run.flight->launches != 0) {
     watch_end(run);
@@ -185,8 +185,8 @@ bool Slicer::advance_persistent(Run& run, bool* any) {
     if (wanted && !run.told && !run.stalled) tell_to_stop(run);
     return true;
   }
-  // What stands there may be anything, if the program wrote to memory that is not its own; then it is ended, or goes on
-  // for ever as it could by itself.
+  // A program that wrote to memory not its own may have left any value there. Its launch then ends early, or never, as
+  // it could by itself.
   run.next = std::min<uint64_t>(*run.control_block->claimed, run.total);
   if (run.flight->failed || run.next == run.total) return false;
   describe(run);
@@ -204,7 +204,7 @@ bool Slicer::advance_persistent(Run& run, bool* any) {
   return true;
 }
 
-// Its blocks may be told to stop, or be about to end.
+// Whether advance() has to look at the launch again soon: its blocks may have to be told to stop, or be about to end.
 bool Slicer::is_watched(const Run& run) { return run.control_block && !run.told && !run.stalled && !run.drained; }
 
 bool Slicer::watches_for_stalls() const { return std::any_of(runs_.begin(), runs_.end(), is_watched); }

@@ -8,10 +8,10 @@
 namespace bandsaw::runner {
 namespace {
 
-// A grid slice is a part of its kernel; this leaves room for whoever else is on the device.
+// A grid slice takes less time than its kernel. The factor allows for others on the device.
 constexpr uint64_t kTimesWhole = 20;
 constexpr std::chrono::seconds kStallTimeoutLeast{1};
-// Between two probes whether others want what persistent blocks have.
+// Between two checks whether others want the engine that persistent blocks have.
 constexpr std::chrono::milliseconds kTick{1};
 
 }  // namespace
@@ -32,11 +32,13 @@ bool Slicer::is_stalled(Run& run) {
   }
   if (run.stalled || now - run.moved < stall_timeout(run)) return false;
   run.moved = now;
-  const bool begun = run.tracks && run.tracks->has_begun();  // else what they wait for is not theirs
+  // If they have not begun, they wait for earlier work on the stream, not for blocks of their own grid.
+  const bool begun = run.tracks && run.tracks->has_begun();
   return begun && !(run.control_block && claims(run));
 }
 
-// Persistent blocks stay as long as there is something to claim: whether they do, as far as it is known.
+// Whether persistent blocks have claimed something since the last call, as far as it is known. Asks for the counter
+// anew.
 bool Slicer::claims(Run& run) {
   constexpr uint32_t kUnknown = ~uint32_t{0};
   const uint32_t claimed = run.peeked ? *static_cast<volatile uint32_t*>(run.control_block->peeked) : kUnknown;
@@ -45,14 +47,14 @@ bool Slicer::claims(Run& run) {
   return peek(run, [] {}) == CUDA_SUCCESS;
 }
 
-// The counter as it is while blocks claim from it; `done` when it stands in the control block.
+// Copies the counter to the host while blocks claim from it. `done` is called when the copy has ended.
 CUresult Slicer::peek(Run& run, std::function<void()> done) {
   return device_.copy(run.control_block->side_stream, run.control_block->counter_to(run.control_block->peeked),
                       [control = run.control_block, done = std::move(done)](CUresult) { done(); });
 }
 
-// All that is left goes beside what does not end, whatever else is on the device: those that are waited for may find
-// room there. If even so they do not, the program hangs as its kernel would.
+// Issues all blocks that are left on another stream, without asking at the gate: the blocks that are waited for may
+// find room beside those that wait. If they do not, the launch hangs, as the kernel itself would.
 void Slicer::issue_rest(Run& run) {
   refuse(*run.kernel, "its blocks wait for one another");
   run.kernel->whole = run.held_up = run.stalled = true;
@@ -69,7 +71,7 @@ void Slicer::issue_rest(Run& run) {
   }
 }
 
-// As above: of persistent blocks, more are launched beside those that do not end, which claim what is left.
+// The same for persistent blocks: more of them are launched on another stream, and claim what is left.
 void Slicer::issue_more_persistent(Run& run) {
   refuse(*run.kernel, "its blocks wait for one another");
   run.kernel->whole = run.held_up = run.stalled = true;
