@@ -28,7 +28,7 @@ class Exchange {
   Result<ExchangeKey> publish(Thing thing);
   // nullptr: no such thing. Valid until the next call of another member.
   const Thing* find(const ExchangeKey& key) const;
-  // Only its owner can.
+  // Only the owner of a thing can withdraw it.
   void withdraw(Owner owner, const ExchangeKey& key);
   // All that an owner has published.
   void drop(Owner owner);

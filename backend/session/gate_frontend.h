@@ -1,5 +1,5 @@
-// gate.sock: where the arbiter gets the memory of this virtual GPU's gates. Its connection is the sign that it lives:
-// while there is none, every gate stands open.
+// gate.sock: where the arbiter gets the memory of this virtual GPU's gates. The arbiter counts as gone when its
+// connection ends: while there is none, every gate stands open.
 #pragma once
 
 #include "backend/control/event_ptr.h"

@@ -25,7 +25,7 @@ struct event_base;
 
 namespace bandsaw {
 
-// What happens to processes unasked.
+// Told of what happens to processes without a request.
 class ProcessWatcher {
  public:
   virtual ~ProcessWatcher() = default;

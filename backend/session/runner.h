@@ -1,4 +1,4 @@
-// A runner as the session sees it, apart from how it is made; tests put their own in.
+// A runner as the session sees it, whatever starts it: RunnerProcess, or a test's own.
 //
 // A Runner lives until its process has been reaped: `on_gone` is then called once, after every waiting Done was
 // called with EPIPE, and the object is invalid when that call has returned.
@@ -29,7 +29,7 @@ class Runner {
   // the runner's answer, never from inside this call.
   virtual void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) = 0;
 
-  // Ends the process: asked to, and killed if it has not ended within kEndTimeout; or killed now.
+  // Ends the process. kAsk: asks it to end, and kills it if it has not within kEndTimeout. kKill: kills it now.
   enum class Stop { kAsk, kKill };
   virtual void stop(Stop how) = 0;
   virtual void set_on_gone(std::function<void()> on_gone) = 0;
@@ -39,7 +39,7 @@ class RunnerSource {
  public:
   using Taken = std::function<void(Result<Runner*>)>;
   virtual ~RunnerSource() = default;
-  // Hands out a warm runner, now or when one is ready. The taker must stop it some day.
+  // Hands out a warm runner, now or when one is ready. Whoever takes it must stop it.
   virtual void take(Taken taken) = 0;
 };
 

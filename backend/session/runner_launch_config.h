@@ -21,7 +21,7 @@ struct SharingConfig {
   std::string gpu;        // "GPU-" and the UUID, as CUDA_VISIBLE_DEVICES takes it
 };
 
-// What is not said stays. EINVAL: a value that there is not; nothing is taken over then.
+// Members that the message lacks keep their values. EINVAL: a value is unknown; then nothing is taken over.
 Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing_config);
 
 // How runners are started from now on.
@@ -29,7 +29,8 @@ struct RunnerLaunchConfig {
   std::vector<std::string> variables;  // NAME=value, instead of those of the same names
   std::string socket;                  // that must be reachable for a runner to be of use; empty: none
   std::string mps;                     // the MPS daemon that they become clients of; empty: none
-  // Not ok: none is started. EAGAIN: soon; who asks waits. Else who asks is refused with it.
+  // Not 0: no runner is started. EAGAIN: one will be soon, and guest processes wait. Any other: they are refused with
+  // it.
   int refusal = 0;
   std::string why;
   bool operator==(const RunnerLaunchConfig&) const = default;

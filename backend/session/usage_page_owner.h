@@ -38,7 +38,7 @@ class UsagePageOwner {
   int fd() const { return fd_.get(); }
   // An eventfd that runners write when the arbiter is to read their gates.
   int doorbell() const { return doorbell_.get(); }
-  // No arbiter is there any more: who waits at a gate may go on.
+  // There is no arbiter any more: runners that wait at a gate may go on.
   void open_gates();
   // A zeroed slot, or -1 when all are taken.
   int take_slot();
