@@ -1,6 +1,7 @@
 """A vgpud with settings of its own, beside the lab's: for tests and benchmarks that need a policy, a mode, slicing."""
 import contextlib
 import fcntl
+import functools
 import http.client
 import json
 import os
@@ -14,6 +15,7 @@ from lab.guest_run import direct_environment
 from lab.paths import environment, lab_dir
 from lab.shell import Failure, say, wait_until
 
+PRODUCTION, RESEARCH = "backend/vgpud/vgpud", "tools/benchmarks/research/vgpud-lab"
 START_SECONDS = 40  # a GPU's driver may have to wake
 Tables = dict[str, dict]
 
@@ -86,6 +88,11 @@ def _toml(tables: Tables) -> str:
                    for name, table in tables.items())
 
 
+@functools.cache
+def _build_research() -> None:
+    build.build(RESEARCH)
+
+
 class Daemon:
     """A vgpud in a folder of its own beside the lab's; `tables` of its configuration come after the usual ones.
 
@@ -96,10 +103,10 @@ class Daemon:
         self.device, self.policy, self.queues = device, policy, queues
         self.run = lab_dir() / name / "run"
         self.variables = environment(self.run)
-        self.program = "backend/vgpud/vgpud"
+        self.program = PRODUCTION
         if tables and "lab" in tables:  # which production's vgpud refuses
-            self.program = "tools/benchmarks/research/vgpud-lab"
-            build.build(self.program)
+            self.program = RESEARCH
+            _build_research()
         self.end()
         self.run.mkdir(parents=True, exist_ok=True)
         self._start(self._tables(tables or {}))
@@ -111,6 +118,9 @@ class Daemon:
         kind, _, index = self.device.partition(":")
         tables: Tables = {"device": {"name": kind, "index": int(index or 0)}, "session": {"warm_runners": 1},
                           "scheduler": {"policy": self.policy, "queues": self.queues}}
+        if self.program != PRODUCTION:  # it lies elsewhere than they do
+            tables["session"] |= {"program": str(host.built("backend/session/bandsaw-session")),
+                                  "runner": str(host.built("backend/runner/bandsaw-runner"))}
         return tables | {name: {**tables.get(name, {}), **table} for name, table in more.items()}
 
     def _start(self, tables: Tables) -> None:
