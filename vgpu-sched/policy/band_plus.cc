@@ -11,7 +11,8 @@ constexpr double kNewGap = 0.5;  // what a gap counts in the mean
 constexpr double kLateGap = 4;
 // Time slices are short up to so many times PolicyOptions::ahead: one too many of them costs nobody much.
 constexpr Time kShort = 6;
-// Who is in debt waits for so many periods, or for so many times what one of its time slices is of its share.
+// Nobody waits longer than kPeriods periods or, if that is longer, than kTurns times one of its time slices divided by
+// its fraction, whatever its debt.
 constexpr Time kPeriods = 2;
 constexpr double kTurns = 1.5;
 
@@ -195,7 +196,7 @@ bool BandPlus::is_capped(Slot slot, const State& state, Time now) const {
   return tenant.share.cap < 100 && tokens(slot, state, now) < static_cast<double>(in_flight(tenant));
 }
 
-// How much longer it waits than anybody is to; 0: it does not.
+// By how much it has waited longer than anybody should (kPeriods, kTurns); 0: it has not.
 Time BandPlus::overdue(Slot slot, const State& state, Time now) const {
   const Tenant& tenant = state.tenants[slot];
   const Entry& entry = entries_[slot];
@@ -206,7 +207,7 @@ Time BandPlus::overdue(Slot slot, const State& state, Time now) const {
   return waits > most ? static_cast<Time>(waits - most) : 0;
 }
 
-// The one to go next among those with work which their caps allow.
+// The one to go next among those that have work and are not stopped by their caps.
 Slot BandPlus::choose(const State& state, Time now) const {
   Slot best = kNoSlot, latest = kNoSlot;
   Time late = 0;

@@ -14,8 +14,8 @@
 //   slices of any active virtual GPU. One that needs the engine alone and is further behind stops them from beginning
 //   more.
 // - Priority decides among those to whom time is owed, and so costs nobody's part.
-// - Who is in debt waits no longer than two periods, or one and a half times as long as one of its time slices lasts
-//   its share: then it has one, and still gets less than its share until the debt is paid.
+// - A virtual GPU in debt waits for two periods at most or, if that is longer, for one and a half times one of its time
+//   slices divided by its fraction. Then it has a time slice. It still gets less than its share until the debt is paid.
 //
 // Bounds: debt and owed time stay within PolicyOptions::debt, more is forgotten. Time slices longer than that break
 // shares.

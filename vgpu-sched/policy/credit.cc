@@ -48,7 +48,7 @@ void Credit::on_period(Time periods, const State& state, Time now) {
   }
 }
 
-// Who has none left, while one that has some works.
+// True: it has no credit left, and one that has some is at work.
 bool Credit::holds_back(Slot slot, const State& state, Time now) {
   if (entries_[slot].level != Class::kOver) return false;
   return std::any_of(order_.begin(), order_.end(), [&](Slot other) {

@@ -71,10 +71,10 @@ struct PolicyOptions {
   Time wait = 500 * kMicrosecond;    // how long the engine is kept for a neighbour that will be back soon
   Time memory = 300 * kMillisecond;  // BAND: over which time utilisation is taken
   // BAND+ only:
-  Time turn = kMillisecond;             // a virtual GPU keeps the engine so long between equals: fewer switches
-  Time ahead = 500 * kMicrosecond;      // work is sent after work that still runs so long: bounds the over-run
-  Time debt = kSecond;                  // the most that a virtual GPU is made to give back; more is forgiven
-  Time carry = 10 * kMillisecond;       // the most that is kept for one that was idle for more than a period
+  Time turn = kMillisecond;         // a virtual GPU keeps the engine so long between equals: fewer switches
+  Time ahead = 500 * kMicrosecond;  // the next time slice is sent so long before the end of one: bounds the over-run
+  Time debt = kSecond;              // the most that a virtual GPU is made to give back; more is forgiven
+  Time carry = 10 * kMillisecond;   // the most owed time that is kept for one idle for more than a period
   Time shared_debt = 5 * kMillisecond;  // debt up to which an MPS virtual GPU may still share the engine
   // The engine is kept for gaps up to 1/16 of the neighbour's time slices, or of the time slice that would go instead.
   int gap_ratio = 16;
@@ -99,9 +99,9 @@ class Policy {
   // `periods` (at least one) of PolicyOptions::period are over since the last time.
   virtual void on_period(Time periods, const State& state, Time now) {}
 
-  // The preference for the next time slice. Dispatching a virtual GPU other than the holder, or where the engine is
-  // shared one that may not join, means: hold until the engine is free. May be called any number of times between two
-  // events. Called only with room in flight.
+  // Whose time slice is to go next. If that one may not begin now (another one holds the engine, or it may not join
+  // those that share it), the scheduler holds until the engine is free for it. May be called any number of times
+  // between two events. Called only with room in flight.
   virtual Decision decide(const State& state, Time now) = 0;
 
   // True: this MPS virtual GPU has had so much of a shared engine that the others go on without it for now.

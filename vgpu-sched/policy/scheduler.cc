@@ -221,7 +221,7 @@ void Scheduler::bar(EngineQueue* queue, Time now) const {
   }
 }
 
-// Of those that have nothing on the shared engine and may join, and the preferred one: who asked first.
+// Who asked first: the preferred one, or one that has nothing on the shared engine and may join it.
 Slot Scheduler::first_in_order(const State& state, Slot preferred) const {
   Slot first = preferred;
   for (Slot slot = 0; slot < state.tenants.size(); ++slot) {

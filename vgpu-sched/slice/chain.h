@@ -1,23 +1,22 @@
 // The Markov chain of warps on a virtual SM, for one kernel and for two that share it.
 //
-// A virtual SM is an SM divided by its warp schedulers, with as many parts of the bandwidth (Kernelet, section 4.3,
-// "Adaptation to GPUs with Multiple Warp Schedulers"). A warp is ready or idle (section 4.3, "Homogeneous Workloads");
-// ready warps of both kernels take turns at one issue slot per cycle ("Heterogeneous Workloads", equations 4 to 6); an
-// idle warp waits for its memory latency, and then for its turn at the bandwidth, behind those which are there: that is
-// the paper's linear latency L = a0 * x + b0 with a0 the time that one access takes of the bandwidth, x the accesses
-// found waiting, b0 the latency without load.
+// A virtual SM is one warp scheduler of an SM with its part of the bandwidth (Kernelet, section 4.3, "Adaptation to
+// GPUs with Multiple Warp Schedulers"). A warp is ready or idle (section 4.3, "Homogeneous Workloads"). Ready warps of
+// both kernels take turns at one issue slot per cycle ("Heterogeneous Workloads", equations 4 to 6). An idle warp waits
+// for its memory latency, and then for its turn at the bandwidth, behind the accesses that wait already. That is the
+// paper's linear latency L = a0 * x + b0: a0 is the time that one access takes of the bandwidth, x the number of
+// accesses found waiting, b0 the latency without load.
 //
-// Coalesced and uncoalesced accesses are idle states of different mean times and sizes. Rather than a dense matrix and
-// its eigenvector (equation 2: (w1+1)^2 (w2+1)^2 entries even without that distinction) the stationary state is taken
-// from its product form: a closed network of two shared queues (issue, bandwidth) and a delay, whose stationary state
-// depends on the delay's mean only, so that both kinds of access enter as their mean. It is found by the recursion over
-// the number of warps (mean value analysis), birth by birth: (w1+1)(w2+1) steps. The unit test holds it against the
-// eigenvector of the full chain.
+// The paper computes the stationary state as the eigenvector of a dense matrix (equation 2), which has (w1+1)^2
+// (w2+1)^2 entries even if all accesses are alike. Here it comes from the product form of a closed network: two shared
+// queues (issue, bandwidth) and a delay. Only the delay's mean matters, so coalesced and uncoalesced accesses enter as
+// their mean. Mean value analysis finds the state by a recursion over the number of warps, in (w1+1)(w2+1) steps. The
+// unit test compares it with the eigenvector of the full chain.
 //
 // Two things a GPU was measured to do are no product form, and are approximated in the same recursion, where asked:
 //
-// - Accesses leave an SM partly in order: one finds a part of the work of all those before it in its way, large ones of
-//   the other kernel too, and not just its share of the bandwidth (`in_order`, Demand::accesses).
+// - Accesses leave an SM partly in order. An access waits for a part of all accesses before it, including large ones of
+//   the other kernel, and not just for its own share of the bandwidth (`in_order`, Demand::accesses).
 // - A scheduler issues from its oldest warps first: the younger kernel's get what the older one leaves (`older`; a
 //   preemptive priority, after Bryant et al., "The MVA priority approximation", 1984).
 //

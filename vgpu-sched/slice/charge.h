@@ -1,6 +1,6 @@
-// Who is charged for the GPU's time while several virtual GPUs use it at once: each user its part of every moment, in
-// the relation of what it takes of the SMs. What all are charged together is the time in which any ran, so that the
-// shares of time (../policy) stay in force: the charge is the measured time there.
+// Who is charged for the GPU's time while several virtual GPUs use it at once. Each moment is divided among the users
+// by their footprints; with equal footprints, by their number. All charges together are the time in which any of them
+// ran, so that shares of time (../policy) stay in force.
 //
 // Pure: no clock. Calls from one thread at a time. Bounded by the users that run.
 #pragma once

@@ -41,14 +41,14 @@ class SpeedMeter {
  private:
   static constexpr int kWarmUp = 2;                       // grid slices of each before measuring
   static constexpr int kWindow = 4;                       // grid slices of each that make a measurement
-  static constexpr Time kLeastWindow = 3 * kMillisecond;  // of claimed blocks: looks at them are not exact
-  static constexpr Blocks kLeastRounds = 4;               // and so often each persistent one has claimed
+  static constexpr Time kLeastWindow = 3 * kMillisecond;  // for claimed blocks, whose probes are not exact
+  static constexpr Blocks kLeastRounds = 4;               // and so many claims of each persistent block
 
   struct Count {
     Side side;
-    int slices = 0;      // that have ended, or
-    bool seen = false;   // it was looked at what had been claimed,
-    Blocks claimed = 0;  // the last time
+    int slices = 0;      // grid slices that have ended
+    bool seen = false;   // claimed blocks have been read once
+    Blocks claimed = 0;  // as read last
     Blocks blocks = 0;   // since `from`
     Time from = 0;
     Time to = 0;

@@ -57,7 +57,7 @@ struct PlannerOptions {
   // Kernelet: two kernels are a candidate pair when their PUR or their MUR are at least so far apart.
   double apart_pur = 0.15;
   double apart_mur = 0.10;
-  double least_profit = 0.02;     // a pair that is not worth more runs one after the other
+  double least_profit = 0.02;     // kernels whose pair promises less run one after the other
   int ratios = 6;                 // shares of an SM tried for each pair
   int solves = 24;                // chains solved for one decision at most; what is left waits for the next
   Time wait_limit = 5 * kSecond;  // a kernel that was ready for so long is one of the pair

@@ -37,7 +37,8 @@ class Queues {
   [[nodiscard]] Error arrival(const Call& call, Time now);
   // All copies of the stream that come before this call are done.
   [[nodiscard]] Error copies_done(KernelId id, Time now);
-  // `done` blocks of it are known to be done, though their grid slice is in flight. Less than before is passed over.
+  // `done` blocks of it are known to be done, though their grid slice is in flight. A number below the last one is
+  // ignored.
   [[nodiscard]] Error progress(KernelId id, Blocks done);
   // The grid slice that begins with this block. `over`: it was the last, and the call is gone. `blocks`: the grid
   // slice's.

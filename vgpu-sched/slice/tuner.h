@@ -60,8 +60,8 @@ class GridSliceTuner {
   // So many grid slices run beside each other from now on. If that is not what it was, all that was chosen is
   // forgotten.
   void run_beside(int slices, Time overhead);
-  // `time`: how long a launch took, cut into grid slices of that size, first to last; or whole.
-  // Of sizes other than next() and the whole kernel, and of times not above 0, nothing is learnt.
+  // `time`: how long a launch took that was cut into grid slices of that size, from the first to the last; or a whole
+  // one. Ignored: sizes other than next() and the whole kernel, and times not above 0.
   void observe(Blocks slice, Time time);
   // The part of the time that grid slices of this size lose, as measured; below 0 while no larger size is known.
   double overhead(Blocks slice) const;

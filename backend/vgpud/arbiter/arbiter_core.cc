@@ -39,7 +39,8 @@ void ArbiterCore::make_scheduler(Time now) {
   for (auto& [name, vgpu] : vgpus_) enter(vgpu, now);
 }
 
-// The sums were checked; the least of its parts fits everywhere, and then each can be set.
+// The scheduler adds a virtual GPU with one share for all queues. The smallest of its shares fits every queue, because
+// the sums were checked; then each queue gets its own.
 void ArbiterCore::enter(const Vgpu& vgpu, Time now) {
   sched::Share least;
   least.percent = 100;
@@ -113,7 +114,7 @@ void ArbiterCore::remove(const std::string& name, Time now) {
   vgpus_.erase(name);
 }
 
-// What is in flight runs to its end, and is charged to what follows; who waits asks the new scheduler.
+// What is in flight runs to its end, and is charged with the next completion. What waits asks the new scheduler.
 void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model, Time now) {
   for (auto& [name, vgpu] : vgpus_) {
     for (unsigned a = 0; a < engine_queues(); ++a) {
@@ -152,7 +153,7 @@ void ArbiterCore::attach(const std::string& name, GrantPage* grant_page, Time no
   grant_page->depth = static_cast<uint32_t>(options_.depth);
   grant_page->quantum_ns = static_cast<uint64_t>(quantum_);
   post_mode(*vgpu);
-  // It may have lived with an earlier arbiter: who waited for that one may go.
+  // The session may have had an earlier arbiter. What was asked of that one is granted.
   for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
     vgpu->generation[slot] = grant_page->generation[slot];
     for (unsigned engine = 0; engine < kGateEngines; ++engine) {
@@ -289,7 +290,7 @@ bool ArbiterCore::has_overdue(const Vgpu& vgpu, EngineQueue queue) const {
   return any;
 }
 
-// Who has been alone for a while need not ask.
+// Opens the gates of a virtual GPU that has been alone on the queue for a while, so that it need not ask.
 void ArbiterCore::maybe_open(EngineQueue queue, Time now) {
   Vgpu* alone = nullptr;
   for (auto& [name, vgpu] : vgpus_) {
@@ -305,7 +306,7 @@ void ArbiterCore::maybe_open(EngineQueue queue, Time now) {
 }
 
 void ArbiterCore::fit_quantum(Time now) {
-  // A moment without work does not count: the quantum is not to swing with it.
+  // A virtual GPU counts as active for a period after its last work, so that short pauses do not change the quantum.
   Time active = 0;
   for (const auto& [name, vgpu] : vgpus_) {
     const Time last = *std::max_element(vgpu.last_wanted.begin(), vgpu.last_wanted.end());

@@ -78,9 +78,10 @@ class ArbiterCore {
     uint32_t leased = 0;         // begun at an open gate that has been closed since
     uint32_t overdue = 0;        // granted, and given up: they are no longer the scheduler's
     Time overdue_since = 0;
-    Time last_end = 0;                    // of a time slice
-    Time head_since = 0;                  // when the oldest one that flies became that
-    bool waits_for_room = false;          // that one is short work, and finds no room beside persistent blocks
+    Time last_end = 0;    // of a time slice
+    Time head_since = 0;  // since when the oldest one in flight is the oldest
+    // The oldest one in flight is short work, and finds no room beside persistent blocks.
+    bool waits_for_room = false;
     sched::RequestId room_asked_for = 0;  // the time slice for which room was asked last
   };
   using EngineStates = std::array<EngineState, kGateEngines>;
@@ -90,13 +91,16 @@ class ArbiterCore {
     Time since = 0;        // of the present part
     uint64_t busy_ns = 0;  // measured in it
     Time closed = 0;       // when its gates were shut
-    bool counted = false;  // since then: what was begun under it and still runs
+    // After `closed`: what was begun under it and still runs has been counted (EngineState::leased).
+    bool counted = false;
 
     bool takes() const { return state == State::kOpen || (state == State::kClosing && !counted); }
-    Time credit = 0;  // of earlier parts, held and not charged yet: a time slice may have begun there
-    Time own = 0;     // where it is metered: of the engine's time since then, as far as it is taken
+    // Time that earlier parts held and were not charged for: a time slice that ends now may have begun in them.
+    Time credit = 0;
+    // MPS only: its part of the time since `since`, as far as take_part() has read the meter.
+    Time own = 0;
   };
-  // Of the time that an MPS one has had an engine: what passed, and what of that is its own.
+  // A span of time in which an MPS virtual GPU had an engine: how long it was, and how much of it is its own.
   struct Part {
     Time wall = 0, own = 0;
     uint64_t of(uint64_t busy_ns) const;
@@ -111,8 +115,9 @@ class ArbiterCore {
     double part = 0;     // of the GPU's SMs; 0: it has none
     bool fresh = false;  // every program that runs began after it had them
     bool on = false;
-    bool open = false;              // some gate is, and has been used a moment ago
-    Time since = 0, probed_at = 0;  // up to when its time is charged or was idle; and was probed
+    bool open = false;  // some gate is, and has been used a moment ago
+    // `since`: all time before it is charged, or was idle. `probed_at`: when its gates were read last.
+    Time since = 0, probed_at = 0;
   };
   struct Vgpu {
     std::string name;
@@ -120,7 +125,8 @@ class ArbiterCore {
     EngineShares shares{};
     GrantPage* grant_page = nullptr;
     GrantPage* ungoverned_page = nullptr;  // the same page, while the arbiter does not govern it
-    bool mps = false, wants_mps = false;   // the second: from when on no program of before is left
+    // `wants_mps`: as configured. `mps`: in force; it begins once no program from before the change is left.
+    bool mps = false, wants_mps = false;
     SmPartition sm_partition;
     Time room_asked_at = 0;                    // when others were asked last to make room for it
     std::array<Meter, kGateEngines> meters{};  // by queue
@@ -135,7 +141,8 @@ class ArbiterCore {
 
   EngineQueue engine_queue_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
   unsigned engine_queues() const { return options_.model == sched::QueueModel::kSdq ? 1 : kGateEngines; }
-  // Calls each(slot, engine, state) for every gate of the virtual GPU that belongs to the queue and not to itself.
+  // Calls each(slot, engine, state) for every gate of the virtual GPU that belongs to the queue. Compute gates of one
+  // that has SMs of its own belong to none.
   template <typename AnyVgpu, typename Each>
   void for_engines(AnyVgpu& vgpu, EngineQueue queue, const Each& each) const {
     for (auto& [slot, states] : vgpu.slots) {
@@ -144,7 +151,7 @@ class ArbiterCore {
       }
     }
   }
-  // Whether some gate of the queue, of another virtual GPU, is so.
+  // Whether is(state) holds for some gate of another virtual GPU in the queue.
   template <typename Is>
   bool any_of_others(const Vgpu& vgpu, EngineQueue queue, const Is& is) const {
     bool any = false;

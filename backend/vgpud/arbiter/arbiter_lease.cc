@@ -18,7 +18,7 @@ void ArbiterCore::set_open(Vgpu& vgpu, EngineQueue queue, bool open) {
   });
 }
 
-// Has the scheduler send one request that stands for all to come. False: it would rather not now.
+// Makes one request that stands for all work to come. False: the scheduler does not dispatch it now.
 bool ArbiterCore::take_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
   const sched::Request request{.id = next_request_++,
                                .vgpu = vgpu.id,
@@ -36,7 +36,7 @@ bool ArbiterCore::take_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
   return true;
 }
 
-// What asks now is let in with the rest; if there is to be no lease now, it goes on waiting.
+// Asks that wait are granted together with the lease. If the scheduler gives no lease now, they go on waiting.
 void ArbiterCore::open(Vgpu& vgpu, EngineQueue queue, Time now) {
   std::vector<std::pair<uint32_t, unsigned>> asking;
   for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState& state) {
@@ -100,7 +100,8 @@ void ArbiterCore::give_up_lease(Vgpu& vgpu, EngineQueue queue, Time now) {
   end_lease(vgpu, queue, now);
 }
 
-// Charges what was done since the last time, and goes on; an idle one has to ask again.
+// Charges what was done since the last renewal, and takes a new lease. An idle virtual GPU loses its lease, and has to
+// ask again.
 void ArbiterCore::renew(Vgpu& vgpu, EngineQueue queue, Time now) {
   bool busy = false;
   for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState&) {

@@ -1,4 +1,4 @@
-// Virtual GPUs that have an engine together: who may, and what part of the time is whose.
+// MPS virtual GPUs that have an engine together: which may, and what part of the time each is charged.
 
 #include <algorithm>
 
@@ -8,16 +8,17 @@
 namespace bandsaw {
 namespace {
 
-// For so long short work waits for room on the SMs before persistent blocks are asked to make some.
+// Short work waits for room on the SMs for this long before persistent blocks are asked to make some.
 constexpr sched::Time kRoomWait = 500 * sched::kMicrosecond;
-// So long runners may take to notice: they check each millisecond, and not before as much of their own work has run.
+// Runners notice such a request within this time: they check each millisecond, and not before a millisecond of their
+// own work has run.
 constexpr sched::Time kRoomNotice = 2 * sched::kMillisecond;
-// At least so long lies between two requests of one virtual GPU: each costs the others a part of a block.
+// The least time between two requests for one virtual GPU: each costs the others a part of a block.
 constexpr sched::Time kBetweenRoomRequests = 8 * sched::kMillisecond;
 
 }  // namespace
 
-// Of work that took so long while this part passed.
+// What is charged for work that the device measured as `busy_ns` in this time.
 uint64_t ArbiterCore::Part::of(uint64_t busy_ns) const {
   if (own >= wall) return busy_ns;
   return static_cast<uint64_t>(static_cast<double>(busy_ns) * static_cast<double>(own) / static_cast<double>(wall));
@@ -48,8 +49,8 @@ bool ArbiterCore::has_programs(const Vgpu& vgpu) {
   });
 }
 
-// Programs of before have contexts of their own, which the driver would switch between. Those that have gone have left
-// their gates clear.
+// A virtual GPU becomes MPS once its time-sliced programs have gone: they have contexts of their own, and the driver
+// would switch between these. A program that has gone leaves its gates clear.
 void ArbiterCore::review_sharing(Time now) {
   for (auto& [name, vgpu] : vgpus_) {
     if (vgpu.mps == vgpu.wants_mps) continue;
@@ -60,7 +61,7 @@ void ArbiterCore::review_sharing(Time now) {
   }
 }
 
-// What passed since the last time, while the virtual GPU had the engine.
+// Reads the virtual GPU's meter: how much time has passed since it was read last, and what part of that is its own.
 ArbiterCore::Part ArbiterCore::take_part(Vgpu& vgpu, EngineQueue queue, Time now) {
   Meter& meter = vgpu.meters[queue];
   const Part part = {now - meter.since, std::min(meters_[queue].end(vgpu.id, now), now - meter.since)};
@@ -69,8 +70,8 @@ ArbiterCore::Part ArbiterCore::take_part(Vgpu& vgpu, EngineQueue queue, Time now
   return part;
 }
 
-// As others_want, without those that only wait for their turn in a plan, and with those that have begun and find no
-// room.
+// As others_want(), with two differences: an ask that waits for its turn in a plan does not count, and short work that
+// has begun and finds no room does.
 bool ArbiterCore::others_wait_for_end(const Vgpu& vgpu, EngineQueue queue) const {
   return any_of_others(
       vgpu, queue, [](const EngineState& state) { return (state.waiting && !state.admitted) || state.waits_for_room; });
@@ -103,13 +104,14 @@ ArbiterCore::Time ArbiterCore::review_short_work(EngineQueue queue, Time now) {
   return next;
 }
 
-// Of one that is metered not since its meter was read: that is done for its other time slices' sake too.
+// Since when the time slice has had the engine. The last reading of a virtual GPU's meter would be wrong: ends of its
+// other time slices read the meter too.
 ArbiterCore::Time ArbiterCore::held_since(const Vgpu& vgpu, EngineQueue queue, const EngineState& state,
                                           const Granted& slice) const {
   return std::max(slice.granted, vgpu.meters[queue].runs ? state.head_since : free_since_[queue]);
 }
 
-// A meter runs for each MPS virtual GPU that has something on the engine, also if that has been given up.
+// A meter runs for each MPS virtual GPU that has something on the engine, even if the arbiter has given that up.
 void ArbiterCore::review_meters(EngineQueue queue, Time now) {
   for (auto& [name, vgpu] : vgpus_) {
     bool runs = vgpu.mps && (vgpu.leases[queue].state != Lease::State::kNone || has_overdue(vgpu, queue));

@@ -21,7 +21,7 @@ using sched::Engine;
 using sched::kMicrosecond;
 using sched::kMillisecond;
 
-// A gate that says that more time slices run than this talks nonsense.
+// More time slices than this cannot run at one gate: counters that say so are nonsense.
 constexpr uint32_t kTimeSlicesAtOnce = 64;
 // A time slice holds the engine a little longer than its measured time: contexts are switched, and the runner needs
 // time itself. The usual difference is kUsualDelay and 1 / kUsualPart of the time. What exceeds it is summed up, and
@@ -78,7 +78,7 @@ void ArbiterCore::read_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now
     state.ask = {next_request_++, now, 0};
     arrive(vgpu, slot, engine, now);
   }
-  // One that asks counts nothing it has not begun.
+  // close() may have counted a time slice that the runner then took back and asked for (gate_link.h).
   if (state.waiting) state.leased = std::min(state.leased, running_at(vgpu, slot, engine));
   if (count > 0 || state.waiting) vgpu.last_wanted[engine_queue_of(engine)] = now;
   settle_closing(vgpu, engine_queue_of(engine), now);
@@ -124,7 +124,8 @@ void ArbiterCore::on_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t 
       lease.busy_ns += each;
       vgpu.use[engine].busy_ns += each;
     } else if (!state.flying.empty()) {
-      // One of short work that turned out to be none ends before what was begun earlier.
+      // A time slice of short work that was given back unused (GateView::cancel_grant) ends before planned ones that
+      // began earlier.
       auto ended = state.flying.begin();
       if (busy_ns == 0) {
         ended = std::find_if(ended, state.flying.end(), [](const Granted& one) { return one.planned == 0; });

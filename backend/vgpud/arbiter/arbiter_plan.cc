@@ -32,7 +32,7 @@ void ArbiterCore::make_planner(Time now) {
   planner_ = CoPlanner::make(planning_mode_, options_.plan);
 }
 
-// What runners of this virtual GPU are to know of the mode.
+// Tells the runners of this virtual GPU, on the grant page, what the planning mode wants of them.
 void ArbiterCore::post_mode(Vgpu& vgpu) {
   if (!vgpu.grant_page) return;
   vgpu.grant_page->slicing_off = planning_mode_ == PlanningMode::kConsolidation && vgpu.mps ? 1 : 0;
@@ -41,7 +41,7 @@ void ArbiterCore::post_mode(Vgpu& vgpu) {
   for (auto& gates : vgpu.grant_page->gates) gates[kCompute].resident = 0;
 }
 
-// True: it takes part in the plan, which is to grant it.
+// True: the ask joins the plan, and the plan will grant it.
 bool ArbiterCore::admit(const sched::Request& request, Time now) {
   const auto found = waiting_.find(request.id);
   if (!planner_ || found == waiting_.end() || found->second.engine != kCompute) return false;

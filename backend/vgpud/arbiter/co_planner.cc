@@ -39,7 +39,7 @@ void CoPlanner::leave(Kernel* kernel, Time now) {
   forget(kernel);
 }
 
-// It is over for the co-scheduler, or was never there.
+// The co-scheduler no longer knows the kernel, or never did.
 void CoPlanner::forget(Kernel* kernel) {
   places_.erase(kernel->id);
   if (const auto shape = shapes_.find(kernel->shape); shape != shapes_.end()) --shape->second.users;
@@ -68,7 +68,7 @@ bool CoPlanner::arrive(Place place, Kernel* kernel, Time now) {
   return true;
 }
 
-// What the co-scheduler and this know to be left of it; the runner knows better.
+// Blocks that are left, as far as the co-scheduler and this class know. The runner knows better.
 uint64_t CoPlanner::left_of(const Kernel& kernel) const {
   const slice::ReadyKernel* ready = scheduler_.queues().find_ready(kernel.id);
   uint64_t left = ready ? ready->left : 0;
@@ -76,7 +76,8 @@ uint64_t CoPlanner::left_of(const Kernel& kernel) const {
   return left;
 }
 
-// So that a decision stays cheap, whatever one owner's processes ask for. What finds none goes as short work does.
+// Bounds the kernels of one owner, so that a decision stays cheap whatever its processes ask for. A kernel beyond the
+// bound is granted as short work.
 bool CoPlanner::has_room(Owner owner) const {
   const auto count = std::count_if(kernels_.begin(), kernels_.end(), [owner](const auto& entry) {
     return entry.second.id != 0 && entry.second.shape.first == owner;
@@ -117,11 +118,11 @@ void CoPlanner::snapshot(Place place, const KernelDescriptor& descriptor, Time n
   Kernel& kernel = found->second;
   if (descriptor.call == kernel.descriptor.call) return see(kernel, descriptor);
   if (kernel.quiet()) return leave(&kernel, now);
-  // Its persistent blocks have claimed the last of the grid's: the next kernel's take the room of those that end.
+  // Its persistent blocks have claimed the grid's last block. As they end, those of the next kernel take their room.
   if (descriptor.call == 0 && kernel.is_persistent() && !kernel.asks) scheduler_.issued_all(kernel.id);
 }
 
-// How far persistent blocks are, which the runner tells of those of a pair.
+// Takes in how far persistent blocks have come. Runners tell that for both kernels of a pair.
 void CoPlanner::see(const Kernel& kernel, const KernelDescriptor& descriptor) {
   if (!kernel.is_persistent() || kernel.flying.empty() || descriptor.seen_ns <= 0 || descriptor.resident != kernel.told)
     return;
@@ -200,8 +201,8 @@ void CoPlanner::keep_room(Time now) {
   if (leaves_room_) room_until_ = now + kRoomFor;
 }
 
-// As planned, but for the room of a block that the one with most of them leaves. Who is alone has as many as are best
-// for it, unless these are all that fit.
+// Persistent blocks on each SM: as planned. While short work needs room, the kernel with the most of them has one
+// fewer. A kernel that runs alone keeps its best number, unless that is as many as fit.
 uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
   const auto planned = static_cast<uint32_t>(kernel.resident);
   const uint32_t all = planned == 0 ? kernel.descriptor.most_resident : planned;
@@ -213,7 +214,8 @@ uint32_t CoPlanner::resident_of(const Kernel& kernel) const {
   return &kernel == &most->second ? all - 1 : planned;
 }
 
-// Where blocks on an SM are planned and the runner has grid slices, a grid slice has as many as are to lie there.
+// Grants what comes next of the kernel. If the plan sets blocks on each SM, but the runner launches grid slices, a grid
+// slice has as many blocks as are to lie on all SMs.
 CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
   const uint32_t resident = kernel->is_persistent() ? resident_of(*kernel) : static_cast<uint32_t>(kernel->resident);
   Grant grant{.place = place, .number = next_number_++, .resident = resident};
@@ -235,8 +237,8 @@ CoPlanner::Grant CoPlanner::give(Place place, Kernel* kernel) {
   return grant;
 }
 
-// How many blocks lie on an SM, of those of which that is planned. One that has no part, and is not to end either, has
-// none.
+// Tells runners how many of their persistent blocks are to lie on each SM, where that has changed. A kernel that has
+// blocks left and no part in the plan gets none.
 void CoPlanner::resize(std::vector<Grant>* grants) {
   const auto& parts = scheduler_.plan().parts;
   for (auto& [place, kernel] : kernels_) {
@@ -262,7 +264,7 @@ void CoPlanner::grant(std::vector<Grant>* grants) {
   }
 }
 
-// Nothing of what is planned is on the engine, and somebody would have it.
+// Nothing that is planned is on the engine, and somebody asks for it.
 bool CoPlanner::stands_idle() const {
   bool asks = false;
   for (const auto& [place, kernel] : kernels_) {

@@ -1,5 +1,6 @@
-// Between the gates and vgpu-sched/slice: which of the MPS virtual GPUs' kernels that runners describe
-// (backend/control/kernel_descriptor.h) gets its next grid slice now, and of how many blocks.
+// Chooses which long kernel of the MPS virtual GPUs gets its next grid slice now, and of how many blocks. It stands
+// between the gates, at which runners describe their kernels (backend/control/kernel_descriptor.h), and the
+// co-scheduler of vgpu-sched/slice.
 //
 // Driven by the arbiter, in its time. A kernel takes part while its asks are let through by its engine queue, is left
 // out while they are not, and is forgotten when it neither runs nor asks. What the co-scheduler issues for a kernel
@@ -38,7 +39,7 @@ struct PlanOptions {
 // For people; sums since the mode was chosen.
 struct PlanState {
   bool planned = false;                      // by a planner that looks at descriptors
-  uint64_t plans = 0, pairs = 0, alone = 0;  // of these: of two or more kernels, of one
+  uint64_t plans = 0, pairs = 0, alone = 0;  // plans; those of two or more kernels; those of one
   uint64_t grants = 0;                       // grid slices that were planned
   uint64_t resizes = 0;                      // of persistent blocks
   uint64_t observed = 0;                     // speeds of pairs, measured while they ran
@@ -58,8 +59,8 @@ struct PlanState {
 class CoPlanner {
  public:
   using Time = slice::Time;
-  using Place = uint64_t;  // a gate, and
-  using Owner = uint64_t;  // whose it is; both chosen by the caller
+  using Place = uint64_t;  // a gate; chosen by the caller
+  using Owner = uint64_t;  // the virtual GPU that it belongs to; chosen by the caller
   static constexpr Time kNever = INT64_MAX;
   static constexpr size_t kShapesMost = 64;
   static constexpr size_t kKernelsMost = 16;
@@ -74,19 +75,20 @@ class CoPlanner {
   // Null: the mode needs no descriptors.
   static std::unique_ptr<CoPlanner> make(PlanningMode mode, const PlanOptions& options);
 
-  // The gate asks for a time slice for the kernel that it describes, and its engine queue lets it. False: the
-  // descriptor is none to plan with.
+  // The gate asks for a time slice for the kernel that it describes, and its engine queue lets the ask through. False:
+  // the descriptor cannot be planned with, and the ask is granted as that of short work.
   bool ask(Place place, Owner owner, const KernelDescriptor& descriptor, Time now);
-  // The gate asks, and its engine queue does not let it.
+  // The gate asks, and its engine queue holds the ask back.
   void hold_back(Place place, Time now);
-  // The call that the gate describes now, whether it asks or not, and how far it is; none: nothing more will be asked
-  // for the last one.
+  // Takes in what the gate describes now, whether it asks or not: a call and how far it is. No call: nothing more will
+  // be asked for the last one.
   void snapshot(Place place, const KernelDescriptor& descriptor, Time now);
   // A granted grid slice is over. `busy`: the engine's time for it, 0 if not known; `alone`: nothing else ran
   // meanwhile.
   void grid_slice_done(Place place, uint64_t number, Time busy, bool alone, Time now);
-  // Short work, which is beside what is planned, found no room on the SMs; or it has come and found some. Persistent
-  // blocks leave it that of one of theirs on each SM from then on, for as long as it comes.
+  // Short work runs beside what is planned. leave_room(): some found no room on the SMs. From now on persistent blocks
+  // leave it the room of one of theirs on each SM, for as long as short work comes. keep_room(): some has come and
+  // found room.
   void leave_room(Time now);
   void keep_room(Time now);
   // The gate describes nothing any more; what it has in flight is forgotten.
@@ -125,9 +127,9 @@ class CoPlanner {
     Key shape{};
     KernelDescriptor descriptor;
     bool asks = false;
-    bool stays = false;  // issued as a whole: not its grid slices are planned, but its blocks on an SM
+    bool stays = false;  // issued as a whole: the plan sets its blocks on each SM, not its grid slices
     int resident = 0;
-    uint32_t told = 0;             // of that, by the last grant
+    uint32_t told = 0;             // the `resident` that the last grant told its runner
     uint64_t blocks = 0;           // when it arrived
     slice::Range whole{};          // `stays`
     std::deque<slice::Range> due;  // issued, not granted
