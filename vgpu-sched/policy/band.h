@@ -1,9 +1,9 @@
 // BAND, the bandwidth-aware non-preemptive device scheduler, as Gdev has it.
 //
-// Like Credit, but for two points. A virtual GPU goes to the tail of the queue only when its budget is used up *and*
-// its utilisation exceeds its bandwidth, which makes up for the errors of time slices that cannot be preempted. And
-// before the engine passes to a virtual GPU whose utilisation exceeds its bandwidth, it is kept free for a short while:
-// a neighbour with short time slices has the time to ask again, and is served at its arrival.
+// It differs from Credit in two points. First, a virtual GPU goes to the tail of the queue only when its budget is used
+// up *and* its utilisation exceeds its bandwidth; this makes up for the errors of time slices that cannot be preempted.
+// Second, before the engine passes to a virtual GPU whose utilisation exceeds its bandwidth, it is kept free for a
+// short while, so that a neighbour with short time slices can ask again and is served at its arrival.
 //
 // Source: Gdev (USENIX ATC 2012), section 5.2 and figure 2; period 30 ms and wait 500 us from its section 6.
 // Utilisation is a decaying mean over PolicyOptions::memory, and a budget stays within one period in both directions:

@@ -1,10 +1,11 @@
-// Xen's Credit scheduler, with time slices in the place of time on a processor. Here to show why it does not do: it
-// takes for granted that work is preempted and always there, and a time slice is neither.
+// Xen's Credit scheduler, with time slices in place of time on a processor. It is here for comparison. It expects work
+// that can be preempted and is always there; time slices are neither.
 //
-// Every period hands out its length as credit, by shares, among the virtual GPUs that were active; measured time is
-// taken off. Who has credit is UNDER and goes before who is OVER; a sleeper that wakes with credit is BOOSTed before
-// both, until the period ends. Equals go in turn, a time slice each. Credit is kept within one period, in both
-// directions: that, and the engine going to whoever waits at the moment a time slice ends, is where shares get lost.
+// Every period hands out its length as credit, by shares, among the virtual GPUs that were active. Measured time is
+// taken off. A virtual GPU with credit is UNDER, one without is OVER; UNDER goes first. A sleeper that wakes with
+// credit is BOOSTed before both, until the period ends. Equals go in turn, a time slice each. Shares get lost in two
+// places: credit and debt are cut to one period, and the engine goes to whoever waits at the moment when a time slice
+// ends.
 //
 // Sources: Gdev (USENIX ATC 2012), sections 5.2 and 7.5; the description of Xen's Credit scheduler in its public wiki.
 #pragma once

@@ -7,10 +7,10 @@
 //   scheduler.arrival(request, now);
 //   while ((answer = scheduler.next(engine, now)).kind == Answer::Kind::kDispatch) send(answer.request);
 //
-// An engine (with one queue for all: the engines together) serves one virtual GPU at a time and has at most `depth`
-// time slices in flight. MPS virtual GPUs share it: each has up to `depth` in flight while its policy does not hold it
-// back and nobody who needs the engine alone is further behind. A time slice is charged the measured time given at
-// completion, its part of it where the engine was shared; the estimate is a preview of it.
+// An engine queue serves one virtual GPU at a time and has at most `depth` time slices in flight. MPS virtual GPUs
+// share it: each has up to `depth` in flight, while the policy does not hold it back and prefers nobody who needs the
+// engine alone. A time slice is charged the time that completion() is given: what was measured or, where the engine was
+// shared, its part of that. Until then its estimate stands for it.
 //
 // Pure: no clock, threads, system calls. A time before an earlier one counts as the earlier one. Calls from one thread
 // at a time. Owns all it is given. Errors leave everything as it was.
@@ -49,7 +49,7 @@ class Scheduler {
   [[nodiscard]] Error add(VgpuId vgpu, const Share& share, Time now);
   // In force with the next time slice. With one queue, any engine names it.
   [[nodiscard]] Error set_share(VgpuId vgpu, Engine engine, const Share& share, Time now);
-  // None is, to begin with. What is in flight stays.
+  // At first none is MPS. What is in flight stays.
   [[nodiscard]] Error set_mps(VgpuId vgpu, bool mps, Time now);
   void set_rules(const SharingRules& rules);
   // Its waiting requests stay; those in flight end as usual.
@@ -62,7 +62,7 @@ class Scheduler {
   [[nodiscard]] Error completion(VgpuId vgpu, Engine engine, RequestId request, Time measured, Time now);
   // Takes back a request that waits. One in flight ends by completion().
   [[nodiscard]] Error cancel(VgpuId vgpu, Engine engine, RequestId request, Time now);
-  // Ends the periods that are over. Every other event does it too; with none, nothing depends on it.
+  // Ends the periods that are over. Every event does that too, so nobody has to call this on time.
   void tick(Time now);
 
   Answer next(Engine engine, Time now);

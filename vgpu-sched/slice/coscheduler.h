@@ -5,9 +5,9 @@
 //   scheduler.arrival(call, now);
 //   while (auto issue = scheduler.next(now)) send(*issue);
 //
-// A plan stays in force until the set of ready kernels changes or one of its kernels has its last block issued
-// (Kernelet, section 3.1: sizes of grid slices stay until either kernel finishes), or the two prove to be slower than
-// one after the other. Of each kernel a bounded number of grid slices is in flight.
+// A plan stays in force until the set of ready kernels changes, until the last block of one of its kernels is issued
+// (Kernelet, section 3.1: sizes of grid slices stay until either kernel finishes), or until its pair proves to be
+// slower than one after the other. A bounded number of grid slices of each kernel is in flight.
 //
 // A call that is being measured (Call::alone) runs by itself. It is planned when it has waited longest of all; then
 // nothing else is planned beside it.
@@ -58,7 +58,8 @@ class CoScheduler {
   [[nodiscard]] Error claimed(KernelId id, Blocks done, int resident, Time seen);
   [[nodiscard]] Error grid_slice_done(KernelId id, Blocks first, Time now, bool* over = nullptr);
   [[nodiscard]] Error departure(KernelId id, Time now) { return queues_.departure(id, later(now)); }
-  // The kernel has no blocks left to issue, whatever was issued of it here: others may have the room of those that end.
+  // The kernel has no blocks left to issue, whatever was issued of it here: as its blocks end, others may have their
+  // room.
   void issued_all(KernelId id) { (void)queues_.take(id, ~Blocks{0}); }
   // The next call of next() makes a new plan: something that plans depend on has changed, such as a profile.
   void replan() { planned_ = false; }

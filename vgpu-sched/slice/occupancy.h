@@ -27,8 +27,7 @@ int resident_blocks(const GpuModel& gpu, const BlockNeeds& needs);
 // Bytes of dynamic shared memory to add to a launch so that no more than `count` of its blocks lie on an SM; 0 if none
 // are needed. The neighbour cannot use them.
 int padding(const GpuModel& gpu, const BlockNeeds& needs, int count);
-// The part of an SM, 0 to 1, that so many blocks take of its scarcest resource: what a co-running tenant is charged
-// for, as a fraction of the time.
+// The part of an SM, 0 to 1, that so many blocks take of its scarcest resource.
 double footprint(const GpuModel& gpu, const BlockNeeds& needs, int count);
 
 }  // namespace bandsaw::slice

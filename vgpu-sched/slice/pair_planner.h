@@ -1,13 +1,13 @@
-// The pair of ready kernels whose grid slices are worth most beside each other, and the sizes of these grid slices.
+// Plans the pair of ready kernels that gain most from running beside each other, and the sizes of their grid slices.
 //
-// Two shapes are a candidate pair if their use of issue slots (PUR) or of bandwidth (MUR) differs. Of each pair some
-// ratios of blocks are tried, all of which fill an SM; the pair and the ratio with the highest profit are planned. The
-// grid slices of both end together (balanced grid slice ratio): the grid slice with the shorter blocks is the longer
-// one. Pairs of shapes are decided once and remembered. One decision solves a bounded number of chains: the most
-// promising pairs first, by what issue slots and bandwidth at most allow; others wait for the next decision.
+// Two shapes are a candidate pair if their use of issue slots (PUR) or of bandwidth (MUR) differs. For each pair it
+// tries some ratios of blocks that fill an SM, and plans the pair and the ratio with the highest profit. The grid
+// slices of both end together (balanced grid slice ratio): the kernel with shorter blocks has more of them in a grid
+// slice. The best ratio of two shapes is remembered. One decision solves a bounded number of chains. It begins with the
+// most promising pairs, by what issue slots and bandwidth allow at most; the others wait for the next decision.
 //
-// Beyond the paper, whose kernels are all long and may all be sliced: short kernels go at once, whole, beside the
-// others; a long one that may not be sliced has the GPU to itself when its turn comes.
+// The paper's kernels are all long and may all be sliced. Here, short kernels go whole and at once, beside the others.
+// A long one that may not be sliced has the GPU to itself when its turn comes.
 //
 // Source: Kernelet, section 4.2, algorithm 1 and FindCoSchedule; section 4.3, equation 7.
 #pragma once
