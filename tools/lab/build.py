@@ -25,6 +25,12 @@ def configure(folder: pathlib.Path = BUILD, options: tuple = QUICK, environment:
             log=folder / "configure.log", what="meson setup")
 
 
+def optimize(folder: pathlib.Path = BUILD) -> None:
+    """From now on all in the folder is optimised, also what no CUDA call waits for."""
+    configure(folder, OPTIMIZED)
+    run(["meson", "configure", folder, *OPTIMIZED, "-Dcall_path_optimization=same"])
+
+
 def build(*targets: str, folder: pathlib.Path = BUILD) -> None:
     configure(folder)
     ninja(folder, *targets, text="building Bandsaw")

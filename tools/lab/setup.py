@@ -6,10 +6,12 @@ from lab import build, image, machine, qemu_root, unpack
 from lab.shell import main, say
 
 
-def prepare(lab: bool = True, tests: bool = False) -> None:
-    """`tests` builds the unit tests too, which running a program does not need."""
+def prepare(lab: bool = True, tests: bool = False, optimized: bool = False) -> None:
+    """`tests` builds the unit tests too, which running a program does not need; `optimized`: see build.optimize."""
     machine.install_packages(machine.BUILD_PACKAGES + (machine.LAB_PACKAGES if lab else []))
     machine.toolkit()
+    if optimized:
+        build.optimize()
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         fetched = beside.submit(_fetch) if lab else None
         build.build(*([] if tests else ["programs"]))
@@ -48,7 +50,9 @@ def prepare_for(device: str) -> None:
 def run() -> int:
     parser = argparse.ArgumentParser(prog="tools/setup", description=__doc__)
     parser.add_argument("--no-lab", action="store_true", help="leave out QEMU and the guest image")
-    prepare(lab=not parser.parse_args().no_lab, tests=True)
+    parser.add_argument("--optimized", action="store_true", help="optimise all of it, as what is installed should be")
+    options = parser.parse_args()
+    prepare(lab=not options.no_lab, tests=True, optimized=options.optimized)
     say("ready: try tools/demo")
     return 0
 
