@@ -48,11 +48,11 @@
 #include <cstdint>
 
 #include "backend/control/kernel_descriptor.h"
+#include "vgpu-sched/engine.h"
 
 namespace bandsaw {
 
 inline constexpr uint32_t kGateSlots = 256;
-inline constexpr uint32_t kGateEngines = 3;  // compute, copy in, copy out
 // Time slices that one runner may have on one engine at a time, whatever it is told.
 inline constexpr uint32_t kGateDepthMax = 8;
 // Instead of a number of resident blocks: none, for now.
@@ -85,7 +85,7 @@ struct GrantPage {
   // Of each slot: how many runners have gone from it.
   std::array<std::atomic<uint32_t>, kGateSlots> generation;
   std::atomic<uint32_t> slicing_off;  // 1: kernels run in one piece, however long they are; set by the arbiter
-  std::array<std::array<Gate, kGateEngines>, kGateSlots> gates;
+  std::array<std::array<Gate, kEngines>, kGateSlots> gates;
   std::atomic<uint32_t> planned;  // 1: long kernels are to be described; set by the arbiter
   std::array<KernelDescriptorSlot, kGateSlots> kernel_descriptors;  // of the compute gates
 };

@@ -29,12 +29,12 @@
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
+#include "vgpu-sched/engine.h"
 
 namespace bandsaw {
 
 using Done = std::function<void(CUresult)>;
 
-inline constexpr unsigned kCompute = 0, kCopyIn = 1, kCopyOut = 2, kEngineCount = 3;  // engines
 // Told how long the engine worked on a time slice, in nanoseconds.
 using TimeSliceDone = std::function<void(uint64_t busy_ns)>;
 
@@ -111,6 +111,18 @@ struct Copy {
   uint64_t width_bytes = 0, height = 1, depth = 1;
   bool awaited = false;  // the guest's thread waits for nothing else: latency counts
 };
+
+// A copy from the host's memory is one engine's, a copy to it another's; what stays on the device is
+// charged to the compute engine.
+constexpr Engine copy_engine(bool from_host, bool to_host) {
+  if (from_host) return Engine::kCopyIn;
+  return to_host ? Engine::kCopyOut : Engine::kCompute;
+}
+inline Engine engine_of(const Copy& copy) { return copy_engine(copy.source.host, copy.destination.host); }
+// The same before the runner's translation.
+inline Engine engine_of(const vgpu_copy& copy) {
+  return copy_engine(copy.source.kind == VGPU_MEMORY_HOST, copy.destination.kind == VGPU_MEMORY_HOST);
+}
 
 // What a launch runs: exactly one of the two is set.
 struct Code {

@@ -1,7 +1,7 @@
 #include "backend/runner/process.h"
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 
 #include "backend/device/errors.h"
 #include "memory/base/log.h"
@@ -9,85 +9,32 @@
 namespace bandsaw::runner {
 namespace {
 
-using wire::Opcode;
-
 constexpr unsigned kWorkers = 2;
 // So many waiting records are looked through for what may go past the rest.
 constexpr size_t kScanAhead = 256;
 
-// Calls whose success means that work before them is done, so that they may tell of its errors.
-bool synchronises(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kContextSynchronize:
-    case Opcode::kStreamSynchronize:
-    case Opcode::kStreamQuery:
-    case Opcode::kEventSynchronize:
-    case Opcode::kEventQuery:
-    case Opcode::kMemoryFree:
-    case Opcode::kCopyOut:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// Calls that a poisoned process may still make: what only reads, and what brings the kernels' last words out.
-bool survives_poison(Opcode opcode) {
-  return opcode == Opcode::kDeviceInfo || opcode == Opcode::kFetchOutput || opcode == Opcode::kNextCallback ||
-         opcode == Opcode::kContextDestroy;
-}
-
-// The done word that an asynchronous record names; token 0 for none.
-vgpu_done done_of(const wire::CheckedRecord& record) {
-  if (record.opcode == Opcode::kCopy) {
-    wire::CopyArgs args;
-    std::memcpy(&args, record.args, sizeof(args));
-    return args.done;
-  }
-  if (record.opcode == Opcode::kFill) {
-    wire::FillArgs args;
-    std::memcpy(&args, record.args, sizeof(args));
-    return args.done;
-  }
-  return {};
-}
-
 // What a record puts on which engine; a unit is a launch, or a page's worth of bytes beside the copy's own cost.
 struct Work {
-  unsigned engine = kCompute;
+  Engine engine = Engine::kCompute;
   uint64_t units = 1;
 };
 
 constexpr uint64_t kUnitBytes = 64 << 10;
 
 Work copy_work(const vgpu_copy& copy) {
-  const bool to_host = copy.destination.kind == VGPU_MEMORY_HOST, from_host = copy.source.kind == VGPU_MEMORY_HOST;
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(copy.width_bytes, copy.height, &bytes) ||
       __builtin_mul_overflow(bytes, copy.depth, &bytes)) {
     bytes = 0;  // the handler refuses it
   }
-  return {from_host ? kCopyIn : to_host ? kCopyOut : kCompute, 1 + bytes / kUnitBytes};
+  return {engine_of(copy), 1 + bytes / kUnitBytes};
 }
 
-Work work_of(const wire::CheckedRecord& record) {
-  if (record.opcode == Opcode::kCopy) {
-    wire::CopyArgs args;
-    std::memcpy(&args, record.args, sizeof(args));
-    return copy_work(args.copy);
-  }
-  switch (record.info->engine) {
-    case wire::Engine::kCopyIn:
-      return {kCopyIn};
-    case wire::Engine::kCopyOut:
-      return {kCopyOut};
-    default:
-      return {kCompute};
-  }
-}
-
-int engine_of(const wire::CheckedRecord& record) {
-  return record.info->engine == wire::Engine::kNone ? -1 : static_cast<int>(work_of(record).engine);
+// Nothing: no engine's gate is in its way.
+std::optional<Work> work_of(const wire::CheckedRecord& record) {
+  if (!record.info->engine) return std::nullopt;
+  if (const auto args = wire::read_args<wire::CopyArgs>(record)) return copy_work(args->copy);
+  return Work{*record.info->engine};
 }
 
 }  // namespace
@@ -158,7 +105,7 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
     return;
   }
   const bool sync = checked.info->mode == wire::Mode::kSync;
-  if (sync && !ring->begin_sync(synchronises(checked.opcode))) {
+  if (sync && !ring->begin_sync(checked.info->synchronises)) {
     protocol_error(fmt::format("ring {}: {} while a call waits for its reply", ring->id(), checked.info->name));
   }
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
@@ -167,7 +114,9 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
   const RecordUse use = use_of(checked, ring->id());
   if (behind && waiting_.lets_past(use) && pass_gate(checked)) return perform(ring, checked, record.bytes);
   if (behind && use.query && waiting_.is_pending(use)) return refuse(ring, checked, CUDA_ERROR_NOT_READY);
-  waiting_.push({ring, std::exchange(record.bytes, {}), checked, use, engine_of(checked)});
+  const std::optional<Work> work = work_of(checked);
+  waiting_.push(
+      {ring, std::exchange(record.bytes, {}), checked, use, work ? std::optional(work->engine) : std::nullopt});
 }
 
 bool Process::pass_waiting() {
@@ -193,7 +142,7 @@ void Process::perform_waiting(size_t at) {
 
 // Some wait for an engine whose gate may be open now.
 bool Process::some_may_pass() const {
-  for (unsigned engine = 0; engine < kEngineCount; ++engine) {
+  for (unsigned engine = 0; engine < kEngines; ++engine) {
     if (waiting_.any_of(engine) && !gate_.waits(engine)) return true;
   }
   return false;
@@ -206,7 +155,7 @@ bool Process::pass_others() {
   WaitingUses ahead;
   for (size_t at = 0; at < std::min(waiting_.size(), kScanAhead);) {
     const WaitingRecords::Entry& entry = waiting_[at];
-    const bool closed = entry.engine >= 0 && gate_.waits(static_cast<unsigned>(entry.engine));
+    const bool closed = entry.engine && gate_.waits(index_of(*entry.engine));
     if (!closed && waiting_.lets_past(entry, ahead) && pass_gate(entry.record)) {
       passed = true;
       perform_waiting(at);
@@ -220,16 +169,16 @@ bool Process::pass_others() {
 
 // Whether it needs no gate, or has passed it.
 bool Process::pass_gate(const wire::CheckedRecord& record) {
-  if (record.info->engine == wire::Engine::kNone) return true;
-  const Work work = work_of(record);
-  const bool open = gate_.enter(work.engine, work.units);
+  const std::optional<Work> work = work_of(record);
+  if (!work) return true;
+  const bool open = gate_.enter(index_of(work->engine), work->units);
   at_gate_ |= !open;
   return open;
 }
 
 void Process::perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes) {
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
-  if (sticky != CUDA_SUCCESS && !(survives_poison(record.opcode) && !protocol_broken())) {
+  if (sticky != CUDA_SUCCESS && !(record.info->survives_poison && !protocol_broken())) {
     return refuse(ring, record, sticky);
   }
   if (record.info->run == wire::Run::kInline) return run(ring, record);
@@ -246,14 +195,14 @@ void Process::run(const CommandRingRef& ring, const wire::CheckedRecord& record)
   log::debug("{}: error {}", record.info->name, static_cast<int>(outcome.result));
   if (record.info->mode == wire::Mode::kSync) return;
   count(usage_page_.slot().errors);
-  finish_async(*ring, done_of(record), outcome.result);
+  finish_async(*ring, wire::done_of(record), outcome.result);
 }
 
 void Process::refuse(const CommandRingRef& ring, const wire::CheckedRecord& record, CUresult error) {
   if (record.info->mode == wire::Mode::kSync) {
     ring->reply(record.seq, error, {}, {});
   } else {
-    ring->done(done_of(record), error);
+    ring->done(wire::done_of(record), error);
   }
 }
 

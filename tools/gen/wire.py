@@ -12,7 +12,7 @@ SCALARS = {
     "u64": ("uint64_t", 8), "dptr": ("uint64_t", 8), "hva": ("uint64_t", 8),
 }
 MODES = {"sync": ("kSync"), "async": ("kAsync")}
-ENGINES = ["none", "compute", "copy_in", "copy_out"]
+ORDERS = ["all", "none", "stream", "stream_done", "event_done", "event_end", "graph"]
 
 
 class RowError(Exception):
@@ -71,8 +71,13 @@ class Row:
     mode: str
     reply: str = "now"
     run: str = "inline"
-    engine: str = "none"
+    engine: str = ""        # a name from vgpu-sched/engine.h, which the compiler checks; empty: no GPU work
     context: bool = False
+    order: str = "all"
+    stream: str = ""        # where the stream is, if it is no argument of its own: STRUCTURE.FIELD
+    event: str = ""
+    synchronises: bool = False
+    survives_poison: bool = False
     ins: list = field(default_factory=list)
     outs: list = field(default_factory=list)
 
@@ -83,6 +88,24 @@ class Row:
     @property
     def sync(self):
         return self.mode == "sync"
+
+    def named(self, *types):
+        return [argument.name for argument in self.ins if argument.type in types]
+
+    @property
+    def stream_path(self):
+        """Where the stream in whose order it is stands in the arguments."""
+        if self.order not in ("stream", "stream_done", "graph"):
+            return None
+        return self.stream or next(iter(self.named("stream")), None)
+
+    @property
+    def event_paths(self):
+        return self.named("event") if self.event or self.order in ("event_done", "event_end") else []
+
+    @property
+    def done_path(self):
+        return next(iter(self.named("struct:vgpu_done")), None)
 
     def tail(self, arguments):
         return arguments[-1] if arguments and arguments[-1].is_tail else None
@@ -113,20 +136,36 @@ def parse_argument(row, text):
     return argument
 
 
+def check_order(row):
+    if row.order in ("stream", "stream_done", "graph") and row.stream_path is None:
+        raise RowError(f"wire.toml [{row.name}]: no argument is the stream in whose order it is")
+    structures = [argument.name for argument in row.ins if argument.is_struct]
+    if row.stream and (row.stream_path is None or row.stream.partition(".")[0] not in structures):
+        raise RowError(f"wire.toml [{row.name}]: no structure has its stream '{row.stream}'")
+    wants_events = row.event or row.order in ("event_done", "event_end")
+    if wants_events and len(row.event_paths) not in (1, 2):
+        raise RowError(f"wire.toml [{row.name}]: one or two arguments are to be events")
+
+
 def parse_row(name, opcode, table):
-    extra = set(table) - {"mode", "reply", "run", "engine", "context", "in", "out"}
+    known = {"mode", "reply", "run", "engine", "context", "order", "stream", "event", "synchronises",
+             "survives_poison", "in", "out"}
+    extra = set(table) - known
     if extra:
         raise RowError(f"wire.toml [{name}]: unknown keys {sorted(extra)}")
     row = Row(name, opcode, table.get("mode", ""), table.get("reply", "now"), table.get("run", "inline"),
-              table.get("engine", "none"), table.get("context", False),
+              table.get("engine", ""), table.get("context", False), table.get("order", "all"), table.get("stream", ""),
+              table.get("event", ""), table.get("synchronises", False), table.get("survives_poison", False),
               [parse_argument(name, text) for text in table.get("in", [])],
               [parse_argument(name, text) for text in table.get("out", [])])
     for value, allowed in ((row.mode, ("sync", "async")), (row.reply, ("now", "later")),
-                           (row.run, ("inline", "worker")), (row.engine, ENGINES)):
+                           (row.run, ("inline", "worker")), (row.order, ORDERS),
+                           (row.event, ("", "records", "waits"))):
         if value not in allowed:
             raise RowError(f"wire.toml [{name}]: '{value}' is none of {allowed}")
     if row.mode == "async" and (row.outs or row.reply == "later"):
         raise RowError(f"wire.toml [{name}]: an asynchronous call has no reply")
+    check_order(row)
     for arguments in (row.ins, row.outs):
         names = [argument.name for argument in arguments]
         if len(set(names)) != len(names) or any(argument.is_tail for argument in arguments[:-1]):

@@ -10,6 +10,7 @@
 
 #include "backend/control/vgpu_spec.h"
 #include "memory/base/json.h"
+#include "vgpu-sched/engine.h"
 
 namespace bandsaw::ctl {
 namespace {
@@ -83,12 +84,13 @@ void print_engines(const json& engines) {
   if (engines.empty()) return;
   std::vector<std::vector<std::string>> rows = {
       {"ENGINE", "CHARGED", "WAITED", "TIME SLICES", "OVER-RUNS", "WAITING", "RUNNING"}};
-  for (const char* name : {"compute", "copy_in", "copy_out"}) {
+  for (const std::string_view name : kEngineNames) {
     const json engine = engines.value(name, json::object());
-    rows.push_back(
-        {name, seconds(engine.value("busy_ns", uint64_t{0})), seconds(engine.value("wait_ns", uint64_t{0})),
-         std::to_string(engine.value("grants", uint64_t{0})), std::to_string(engine.value("overruns", uint64_t{0})),
-         std::to_string(engine.value("waiting", uint64_t{0})), std::to_string(engine.value("in_flight", uint64_t{0}))});
+    rows.push_back({std::string(name), seconds(engine.value("busy_ns", uint64_t{0})),
+                    seconds(engine.value("wait_ns", uint64_t{0})), std::to_string(engine.value("grants", uint64_t{0})),
+                    std::to_string(engine.value("overruns", uint64_t{0})),
+                    std::to_string(engine.value("waiting", uint64_t{0})),
+                    std::to_string(engine.value("in_flight", uint64_t{0}))});
   }
   print_table(rows);
 }

@@ -3,18 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <string_view>
 
 #include "backend/control/vgpu_spec.h"
 #include "memory/base/json.h"
 #include "tools/vgpuctl/output.h"
+#include "vgpu-sched/engine.h"
 
 namespace bandsaw::ctl {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::array<const char*, 3> kEngines = {"compute", "copy_in", "copy_out"};
 
 json at(const json& object, const std::string& pointer) {
   const json::json_pointer path(pointer);
@@ -36,15 +35,15 @@ json per(const json& amount, double seconds) {
 
 json percent_of(const json& nanoseconds, double seconds) { return per(nanoseconds, seconds * 1e7); }
 
-json engine_rates(const json& before, const json& after, const std::string& engine, double seconds) {
-  const std::string path = "/engines/" + engine;
+json engine_rates(const json& before, const json& after, std::string_view engine, double seconds) {
+  const std::string path = fmt::format("/engines/{}", engine);
   json busy = growth(before, after, path + "/busy_ns");
   // Without an arbiter, the runners' own count of compute is what there is.
-  if (busy.is_null() && engine == "compute") busy = growth(before, after, "/live/usage/compute_ns");
+  if (busy.is_null() && engine == kEngineNames[kCompute]) busy = growth(before, after, "/live/usage/compute_ns");
   const json wait = growth(before, after, path + "/wait_ns"), grants = growth(before, after, path + "/grants");
   const bool granted = grants.is_number() && grants.get<double>() > 0;
   return {{"use_percent", percent_of(busy, seconds)},
-          {"share_percent", at(after, engine == "compute" ? "/compute" : "/copy")},
+          {"share_percent", at(after, engine == kEngineNames[kCompute] ? "/compute" : "/copy")},
           {"wait_ms", granted ? json(wait.get<double>() / grants.get<double>() * 1e-6) : json()},
           {"time_slices_per_s", per(grants, seconds)},
           {"waiting", at(after, path + "/waiting")}};
@@ -63,7 +62,8 @@ json vgpu_rates(const json& before, const json& after) {
       {"calls_per_s", per(growth(before, after, "/live/usage/calls"), seconds)},
       {"launches_per_s", per(growth(before, after, "/live/usage/launches"), seconds)},
       {"errors_per_s", per(growth(before, after, "/live/usage/errors"), seconds)}};
-  for (const char* engine : kEngines) result["engines"][engine] = engine_rates(before, after, engine, seconds);
+  for (const std::string_view engine : kEngineNames)
+    result["engines"][engine] = engine_rates(before, after, engine, seconds);
   return result;
 }
 
@@ -88,9 +88,9 @@ std::string memory_cell(const json& vgpu) {
 
 std::vector<std::string> row(const json& vgpu) {
   std::vector<std::string> cells = {at(vgpu, "/name").is_string() ? vgpu["name"].get<std::string>() : "?"};
-  for (const char* engine : kEngines) {
-    cells.push_back(use_cell(at(vgpu, std::string("/engines/") + engine)));
-    cells.push_back(wait_cell(at(vgpu, std::string("/engines/") + engine)));
+  for (const std::string_view engine : kEngineNames) {
+    cells.push_back(use_cell(at(vgpu, fmt::format("/engines/{}", engine))));
+    cells.push_back(wait_cell(at(vgpu, fmt::format("/engines/{}", engine))));
   }
   const json processes = at(vgpu, "/processes");
   cells.push_back(memory_cell(vgpu));

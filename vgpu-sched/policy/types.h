@@ -7,6 +7,8 @@
 #include <limits>
 #include <string_view>
 
+#include "vgpu-sched/engine.h"
+
 namespace bandsaw::sched {
 
 // Nanoseconds, of any clock that does not run backwards; the caller brings it.
@@ -21,8 +23,7 @@ using VgpuId = std::uint32_t;
 // Chosen by the caller; unique among the requests which one virtual GPU has waiting or in flight.
 using RequestId = std::uint64_t;
 
-enum class Engine : std::uint8_t { kCompute, kCopyIn, kCopyOut };
-inline constexpr int kEngines = 3;
+using bandsaw::Engine;
 
 // Single device queue: one queue for everything. Multiple resource queues: a queue for each engine.
 enum class QueueModel : std::uint8_t { kSdq, kMrq };

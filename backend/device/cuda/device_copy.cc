@@ -23,11 +23,6 @@ CUmemorytype type_of(const CopyEnd& end) {
   return end.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 }
 
-unsigned engine_of(const Copy& copy) {
-  if (copy.source.host) return kCopyIn;
-  return copy.destination.host ? kCopyOut : kCompute;
-}
-
 }  // namespace
 
 CUDA_MEMCPY3D to_driver(const Copy& copy) {
@@ -162,7 +157,7 @@ CUresult CudaDevice::copy_unregistered(const StreamRef& stream, const Copy& copy
 // From or to memory that could not be registered: only a waiter has the time for that. The guest's thread waits for it,
 // so nothing overtakes it.
 CUresult CudaDevice::copy_blocking(const StreamRef& stream, const Copy& copy, Done done) {
-  auto held = time_slices_->hold(engine_of(copy), 0);
+  auto held = time_slices_->hold(index_of(engine_of(copy)), 0);
   auto call = [this, stream, copy, held = std::move(held)] { return copy_unregistered(stream, copy); };
   wait(as(stream).context, std::move(call), std::move(done));
   return CUDA_SUCCESS;
@@ -182,7 +177,7 @@ CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) 
   };
   const bool to_reply = !registered(copy.destination), from_record = !registered(copy.source);
   const uint64_t bytes = copy.width_bytes * copy.height * copy.depth;
-  measure(engine_of(copy), stream, bytes);
+  measure(index_of(engine_of(copy)), stream, bytes);
   if (bytes > Pinned::kSlotBytes && (to_reply || (from_record && copy.awaited))) {
     return copy_blocking(stream, copy, std::move(done));
   }

@@ -66,7 +66,7 @@ class TimeSliceMeter {
   DeviceHost* const host_;
   EventPool events_;
   std::mutex mutex_;
-  std::array<TimeSliceRef, kEngineCount> open_;  // guarded by mutex_
+  std::array<TimeSliceRef, kEngines> open_;  // guarded by mutex_
 
   // What has been counted, in milliseconds after an event that is kept for it.
   struct Counted {

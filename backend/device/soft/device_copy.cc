@@ -40,7 +40,7 @@ CUresult SoftDevice::make_copy(const SoftContextRef& context, int priority, cons
   }
   transfer.destination = static_cast<std::byte*>(to);
   transfer.source = static_cast<const std::byte*>(from);
-  transfer.engine = copy.source.host ? kCopyIn : copy.destination.host ? kCopyOut : kCompute;
+  transfer.engine = index_of(engine_of(copy));
   auto work = meters_.work(transfer.engine);
   *op = std::make_shared<TransferOp>(context, transfer, copies_, host_, priority, std::move(work));
   return CUDA_SUCCESS;

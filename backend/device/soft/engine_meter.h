@@ -57,9 +57,9 @@ class EngineMeters {
   EngineWork work(unsigned engine);
 
  private:
-  std::array<EngineMeter, kEngineCount> meters_;
+  std::array<EngineMeter, kEngines> meters_;
   std::mutex mutex_;
-  std::array<std::shared_ptr<MeteredTimeSlice>, kEngineCount> time_slices_;  // guarded by mutex_
+  std::array<std::shared_ptr<MeteredTimeSlice>, kEngines> time_slices_;  // guarded by mutex_
 };
 
 }  // namespace bandsaw::soft

@@ -86,13 +86,13 @@ void GateView::cancel_grant(unsigned engine) {
 }
 
 void GateView::pause() {
-  for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+  for (unsigned engine = 0; engine < kEngines; ++engine) {
     if (engine_states_[engine].slice.begun) close(engine);
   }
 }
 
 void GateView::rest() {
-  for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+  for (unsigned engine = 0; engine < kEngines; ++engine) {
     if (engine_states_[engine].slice.begun && engine_states_[engine].slice.counted &&
         !grant_page_->gates[slot_][engine].open.load()) {
       close(engine);
@@ -222,7 +222,7 @@ bool GateView::moved() {
 
 bool GateView::settle() {
   bool left = false;
-  for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+  for (unsigned engine = 0; engine < kEngines; ++engine) {
     EngineState& state = engine_states_[engine];
     if (!state.asking) continue;
     Gate& gate = grant_page_->gates[slot_][engine];
@@ -238,7 +238,7 @@ bool GateView::settle() {
 
 void GateView::wait(std::chrono::nanoseconds most) {
   pause();  // while the runner sleeps, no time slice of it stays begun and keeps an engine from others
-  std::array<FutexWord, kGateEngines> words;
+  std::array<FutexWord, kEngines> words;
   size_t count = 0;
   for (const EngineState& state : engine_states_) {
     if (state.wait_word) words[count++] = {state.wait_word, state.wait_seen};

@@ -128,7 +128,7 @@ class GateView {
   uint32_t slot_ = 0;
   UniqueFd doorbell_;
   Device* device_ = nullptr;
-  std::array<EngineState, kGateEngines> engine_states_;
+  std::array<EngineState, kEngines> engine_states_;
 };
 
 }  // namespace bandsaw::runner

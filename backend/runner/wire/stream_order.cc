@@ -1,89 +1,11 @@
 #include "backend/runner/wire/stream_order.h"
 
-#include <cstddef>
-#include <cstring>
-
 namespace bandsaw::runner {
 namespace {
 
-using Kind = RecordUse::Kind;
-using wire::Opcode;
+using wire::Order;
 
 constexpr uint64_t kLegacy = VGPU_STREAM_LEGACY, kPerThread = uint64_t{1} << 63;
-
-template <typename T>
-T read_at(const wire::CheckedRecord& record, size_t offset) {
-  T value{};
-  std::memcpy(&value, record.args + offset, sizeof value);
-  return value;
-}
-
-// Where a call's stream stands in its arguments; -1: it is in the order of none.
-int stream_offset(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kMemoryAllocAsync:
-      return offsetof(wire::MemoryAllocAsyncArgs, stream);
-    case Opcode::kMemoryFreeAsync:
-      return offsetof(wire::MemoryFreeAsyncArgs, stream);
-    case Opcode::kCopy:
-      return offsetof(wire::CopyArgs, stream);
-    case Opcode::kCopyIn:
-      return offsetof(wire::CopyInArgs, stream);
-    case Opcode::kCopyOut:
-      return offsetof(wire::CopyOutArgs, stream);
-    case Opcode::kFill:
-      return offsetof(wire::FillArgs, stream);
-    case Opcode::kStreamSynchronize:
-      return offsetof(wire::StreamSynchronizeArgs, stream);
-    case Opcode::kStreamQuery:
-      return offsetof(wire::StreamQueryArgs, stream);
-    case Opcode::kStreamWaitEvent:
-      return offsetof(wire::StreamWaitEventArgs, stream);
-    case Opcode::kStreamCallback:
-      return offsetof(wire::StreamCallbackArgs, stream);
-    case Opcode::kStreamWriteValue:
-      return offsetof(wire::StreamWriteValueArgs, stream);
-    case Opcode::kStreamWaitValue:
-      return offsetof(wire::StreamWaitValueArgs, stream);
-    case Opcode::kEventRecord:
-      return offsetof(wire::EventRecordArgs, stream);
-    case Opcode::kLaunch:
-      return offsetof(wire::LaunchArgs, launch) + offsetof(vgpu_launch, stream);
-    case Opcode::kExecLaunch:
-      return offsetof(wire::ExecLaunchArgs, stream);
-    default:
-      return -1;
-  }
-}
-
-// Calls that make or describe something: what waits has no part in it.
-bool is_free(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kDeviceInfo:
-    case Opcode::kMemoryInfo:
-    case Opcode::kNextCallback:
-    case Opcode::kFetchOutput:
-    case Opcode::kLibraryLoad:
-    case Opcode::kLibraryKernels:
-    case Opcode::kLibraryKernel:
-    case Opcode::kLibraryManaged:
-    case Opcode::kLibraryGlobal:
-    case Opcode::kKernelFunction:
-    case Opcode::kModuleLoad:
-    case Opcode::kModuleFunction:
-    case Opcode::kModuleFunctions:
-    case Opcode::kModuleGlobal:
-    case Opcode::kMemoryAlloc:
-    case Opcode::kStreamCreate:
-    case Opcode::kEventCreate:
-    case Opcode::kOccupancy:
-    case Opcode::kTensorMapEncode:
-    case Opcode::kTensorMapMove:
-      return true;
-    default:
-      return false;
-  }
-}
 
 }  // namespace
 
@@ -93,55 +15,16 @@ uint64_t stream_key(uint64_t handle, uint32_t ring) {
 }
 
 RecordUse use_of(const wire::CheckedRecord& record, uint32_t ring) {
+  const wire::CallInfo& info = *record.info;
+  const bool asks = info.order == Order::kStreamDone || info.order == Order::kEventDone;
   RecordUse use;
-  if (const int offset = stream_offset(record.opcode); offset >= 0) {
-    use.stream = stream_key(read_at<uint64_t>(record, static_cast<size_t>(offset)), ring);
-    use.kind = Kind::kWork;
-  } else if (is_free(record.opcode)) {
-    use.kind = Kind::kFree;
-  }
-  switch (record.opcode) {
-    case Opcode::kStreamSynchronize:
-      use.kind = Kind::kAsk;
-      break;
-    case Opcode::kStreamQuery:
-      use.kind = Kind::kAsk;
-      use.query = true;
-      break;
-    case Opcode::kEventRecord:
-      use.records = true;
-      use.event = read_at<uint64_t>(record, offsetof(wire::EventRecordArgs, event));
-      break;
-    case Opcode::kStreamWaitEvent:
-      use.waits = true;
-      use.event = read_at<uint64_t>(record, offsetof(wire::StreamWaitEventArgs, event));
-      break;
-    case Opcode::kEventElapsed:
-      use.kind = Kind::kEvent;
-      use.query = true;
-      use.event = read_at<uint64_t>(record, offsetof(wire::EventElapsedArgs, start));
-      use.other_event = read_at<uint64_t>(record, offsetof(wire::EventElapsedArgs, end));
-      break;
-    case Opcode::kEventQuery:
-      use.kind = Kind::kEvent;
-      use.query = true;
-      use.event = read_at<uint64_t>(record, offsetof(wire::EventQueryArgs, event));
-      break;
-    case Opcode::kEventSynchronize:
-      use.kind = Kind::kEvent;
-      use.event = read_at<uint64_t>(record, offsetof(wire::EventSynchronizeArgs, event));
-      break;
-    case Opcode::kEventDestroy:
-      use.kind = Kind::kEnd;
-      use.event = read_at<uint64_t>(record, offsetof(wire::EventDestroyArgs, event));
-      break;
-    case Opcode::kExecLaunch:
-      use.graph = true;
-      use.kind = Kind::kOrdered;
-      break;
-    default:
-      break;
-  }
+  use.order = info.order;
+  if (info.stream >= 0) use.stream = stream_key(wire::handle_at(record, info.stream), ring);
+  use.event = wire::handle_at(record, info.event);
+  use.other_event = wire::handle_at(record, info.other_event);
+  use.query = asks && !info.reply_later;
+  use.records = info.event_use == wire::EventUse::kRecords;
+  use.waits = info.event_use == wire::EventUse::kWaits;
   return use;
 }
 
@@ -158,34 +41,34 @@ bool StreamOrder::may_ask(uint64_t key) const {
 void WaitingUses::add(const RecordUse& use) {
   if (use.records) recorded_.insert(use.event);
   if (use.waits) awaited_.insert(use.event);
-  if (use.kind == Kind::kEvent) asked_.insert({use.event, use.other_event});
+  if (use.order == Order::kEventDone) asked_.insert({use.event, use.other_event});
   if (use.stream) streams_.add(use.stream);
-  graphs_ += use.graph;
+  graphs_ += use.order == Order::kGraph;
 }
 
 void WaitingUses::remove(const RecordUse& use) {
   if (use.records) recorded_.erase(recorded_.find(use.event));
   if (use.waits) awaited_.erase(awaited_.find(use.event));
-  if (use.kind == Kind::kEvent) {
+  if (use.order == Order::kEventDone) {
     asked_.erase(asked_.find(use.event));
     asked_.erase(asked_.find(use.other_event));
   }
   if (use.stream) streams_.remove(use.stream);
-  graphs_ -= use.graph;
+  graphs_ -= use.order == Order::kGraph;
 }
 
 bool WaitingUses::lets_past(const RecordUse& use, const StreamOrder& under_way) const {
-  switch (use.kind) {
-    case RecordUse::Kind::kFree:
+  switch (use.order) {
+    case Order::kNone:
       return true;
-    case RecordUse::Kind::kEvent:
+    case Order::kEventDone:
       return graphs_ == 0 && !recorded_.contains(use.event) && !recorded_.contains(use.other_event);
-    case RecordUse::Kind::kEnd:
+    case Order::kEventEnd:
       return graphs_ == 0 && !recorded_.contains(use.event) && !awaited_.contains(use.event) &&
              !asked_.contains(use.event);
-    case RecordUse::Kind::kAsk:
+    case Order::kStreamDone:
       return streams_.may_ask(use.stream) && under_way.may_ask(use.stream);
-    case RecordUse::Kind::kWork:
+    case Order::kStream:
       if (use.event != 0 && (graphs_ != 0 || recorded_.contains(use.event))) return false;
       if (use.records && awaited_.contains(use.event)) return false;
       return streams_.may_work(use.stream) && under_way.may_work(use.stream);
@@ -195,7 +78,7 @@ bool WaitingUses::lets_past(const RecordUse& use, const StreamOrder& under_way) 
 }
 
 bool WaitingUses::is_pending(const RecordUse& use) const {
-  return use.kind == RecordUse::Kind::kAsk || recorded_.contains(use.event) || recorded_.contains(use.other_event);
+  return use.order == Order::kStreamDone || recorded_.contains(use.event) || recorded_.contains(use.other_event);
 }
 
 }  // namespace bandsaw::runner

@@ -14,20 +14,11 @@
 namespace bandsaw::runner {
 
 struct RecordUse {
-  enum class Kind {
-    kOrdered,  // everything before it is to be executed first
-    kFree,     // nothing that waits matters to it
-    kWork,     // the next thing on a stream
-    kAsk,      // whether the stream's work is done
-    kEvent,    // whether that before events is
-    kEnd,      // nobody needs the event any more
-  };
-  Kind kind = Kind::kOrdered;
+  wire::Order order = wire::Order::kAll;
   uint64_t stream = 0;  // key of it; 0: none
   uint64_t event = 0, other_event = 0;
   bool query = false;                   // an answer is wanted at once: not yet is one
-  bool records = false, waits = false;  // of kWork: the event is recorded, or waited for
-  bool graph = false;                   // it may record and wait for any event
+  bool records = false, waits = false;  // the stream records the event, or waits for it
 };
 
 // `ring`: whose default stream is meant. Nothing in the record is trusted but its size.

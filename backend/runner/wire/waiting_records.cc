@@ -11,7 +11,7 @@ bool WaitingRecords::holds(const CommandRing& ring) const {
 void WaitingRecords::push(Entry entry) {
   uses_.add(entry.use);
   bytes_ += entry.bytes.size();
-  if (entry.engine >= 0) ++of_engine_[static_cast<unsigned>(entry.engine)];
+  if (entry.engine) ++of_engine_[index_of(*entry.engine)];
   asks_ += entry.asks();
   entries_.push_back(std::move(entry));  // the bytes keep their place
 }
@@ -20,7 +20,7 @@ WaitingRecords::Entry WaitingRecords::take(size_t at) {
   Entry entry = std::move(entries_[at]);
   entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(at));
   bytes_ -= entry.bytes.size();
-  if (entry.engine >= 0) --of_engine_[static_cast<unsigned>(entry.engine)];
+  if (entry.engine) --of_engine_[index_of(*entry.engine)];
   asks_ -= entry.asks();
   uses_.remove(entry.use);
   return entry;

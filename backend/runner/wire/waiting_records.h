@@ -20,11 +20,11 @@ class WaitingRecords {
     std::vector<std::byte> bytes;  // `record` points into them
     wire::CheckedRecord record;
     RecordUse use;
-    int engine = -1;  // whose gate it has to pass; -1: none's
+    std::optional<Engine> engine;  // whose gate it has to pass
 
     bool asks() const {
-      using Kind = RecordUse::Kind;
-      return use.kind == Kind::kAsk || use.kind == Kind::kEvent || use.kind == Kind::kEnd;
+      using wire::Order;
+      return use.order == Order::kStreamDone || use.order == Order::kEventDone || use.order == Order::kEventEnd;
     }
   };
 
@@ -57,7 +57,7 @@ class WaitingRecords {
   const StreamOrder* const under_way_;
   std::deque<Entry> entries_;
   size_t bytes_ = 0;
-  std::array<size_t, kEngineCount> of_engine_{};
+  std::array<size_t, kEngines> of_engine_{};
   size_t asks_ = 0;
   WaitingUses uses_;
 };

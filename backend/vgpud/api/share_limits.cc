@@ -36,7 +36,7 @@ Status check_engine(const char* name, const sched::Share& share, const sched::Pr
 }
 
 Status check_engines(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
-  static constexpr std::array<const char*, sched::kEngines> kNames = {"compute", "copy", "copy"};
+  static constexpr std::array<const char*, kEngines> kNames = {"compute", "copy", "copy"};
   const EngineShares shares = engine_shares(spec);
   for (size_t engine = 0; engine < shares.size(); ++engine) {
     sched::Promised promised;
@@ -49,7 +49,7 @@ Status check_engines(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
 }
 
 // The largest share first, so that who has little keeps it.
-bool lower_largest(uint32_t VgpuSpec::* share, const std::string& device, std::vector<VgpuSpec>* specs) {
+bool lower_largest(uint32_t VgpuSpec::*share, const std::string& device, std::vector<VgpuSpec>* specs) {
   uint32_t sum = 0;
   VgpuSpec* largest = nullptr;
   for (VgpuSpec& spec : *specs) {

@@ -1,7 +1,6 @@
 // Between an administrator's words and the arbiter's: shares of a virtual GPU, the policy of a GPU, and what was used.
 #pragma once
 
-#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -51,7 +50,5 @@ EngineShares engine_shares(const VgpuSpec& spec);
 nlohmann::json to_json(const ArbiterOptions& options);
 // {"compute": {busy_ns, wait_ns, grants, overruns, waiting, in_flight}, "copy_in": ..., "copy_out": ...}
 nlohmann::json to_json(const VgpuUse& use);
-// Compute, copy in, copy out, as the API and the metrics name them.
-inline constexpr std::array<const char*, sched::kEngines> kEngineNames = {"compute", "copy_in", "copy_out"};
 
 }  // namespace bandsaw

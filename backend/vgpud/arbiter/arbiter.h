@@ -37,7 +37,7 @@ struct ArbiterOptions {
   PlanOptions plan;                // of modes that plan which kernels run beside each other
 };
 
-using EngineShares = std::array<sched::Share, sched::kEngines>;
+using EngineShares = std::array<sched::Share, kEngines>;
 
 // Of one virtual GPU on one engine: sums since it was added, and how things stand now.
 struct EngineUse {
@@ -51,7 +51,7 @@ struct EngineUse {
 struct VgpuUse {
   std::string vgpu;
   EngineShares shares{};
-  std::array<EngineUse, sched::kEngines> engines{};
+  std::array<EngineUse, kEngines> engines{};
 };
 
 // One time slice that has ended. Times are those of CLOCK_MONOTONIC, in nanoseconds.

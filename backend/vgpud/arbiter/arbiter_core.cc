@@ -58,8 +58,7 @@ ArbiterCore::Vgpu* ArbiterCore::find(const std::string& name) {
 }
 
 Status ArbiterCore::check_shares(const std::string& except, const EngineShares& shares) const {
-  static constexpr const char* kNames[] = {"compute", "copy_in", "copy_out"};
-  for (unsigned engine = 0; engine < sched::kEngines; ++engine) {
+  for (unsigned engine = 0; engine < kEngines; ++engine) {
     const sched::Share& share = shares[engine];
     sched::Promised others;
     for (const auto& [name, vgpu] : vgpus_) {
@@ -69,11 +68,12 @@ Status ArbiterCore::check_shares(const std::string& except, const EngineShares& 
       case sched::Error::kNone:
         break;
       case sched::Error::kOversubscribed:
-        return Status::error(ENOSPC, "{}: the shares would add up to {} %, the reservations to {} %", kNames[engine],
-                             share.percent + others.percent, share.reservation + others.reservation);
+        return Status::error(ENOSPC, "{}: the shares would add up to {} %, the reservations to {} %",
+                             kEngineNames[engine], share.percent + others.percent,
+                             share.reservation + others.reservation);
       default:
-        return Status::error(EINVAL, "{}: a share of {} %, at least {} %, at most {} % is not possible", kNames[engine],
-                             share.percent, share.reservation, share.cap);
+        return Status::error(EINVAL, "{}: a share of {} %, at least {} %, at most {} % is not possible",
+                             kEngineNames[engine], share.percent, share.reservation, share.cap);
     }
   }
   return {};
@@ -136,7 +136,7 @@ void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model,
   make_scheduler(now);
   for (auto& [name, vgpu] : vgpus_) {
     for (auto& [slot, states] : vgpu.slots) {
-      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+      for (unsigned engine = 0; engine < kEngines; ++engine) {
         if (states[engine].waiting) arrive(vgpu, slot, engine, now);
       }
     }
@@ -156,7 +156,7 @@ void ArbiterCore::attach(const std::string& name, GrantPage* grant_page, Time no
   // The session may have had an earlier arbiter. What was asked of that one is granted.
   for (uint32_t slot = 0; slot < kGateSlots; ++slot) {
     vgpu->generation[slot] = grant_page->generation[slot];
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+    for (unsigned engine = 0; engine < kEngines; ++engine) {
       Gate& gate = grant_page->gates[slot][engine];
       const uint32_t asked = gate.asked, ended = gate.ended;
       gate.open = gate.no_waiters = 0;
@@ -178,7 +178,7 @@ void ArbiterCore::detach(const std::string& name, Time now) {
   if (vgpu) vgpu->ungoverned_page = nullptr;
   if (!vgpu || !vgpu->grant_page) return;
   for (auto& [slot, states] : vgpu->slots) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_engine(*vgpu, slot, engine, now);
+    for (unsigned engine = 0; engine < kEngines; ++engine) forget_engine(*vgpu, slot, engine, now);
   }
   vgpu->slots.clear();
   for (unsigned a = 0; a < engine_queues(); ++a) end_lease(*vgpu, a, now);

@@ -84,7 +84,7 @@ class ArbiterCore {
     bool waits_for_room = false;
     sched::RequestId room_asked_for = 0;  // the time slice for which room was asked last
   };
-  using EngineStates = std::array<EngineState, kGateEngines>;
+  using EngineStates = std::array<EngineState, kEngines>;
   struct Lease {
     enum class State { kNone, kOpen, kClosing } state = State::kNone;
     sched::RequestId id = 0;
@@ -128,25 +128,25 @@ class ArbiterCore {
     // `wants_mps`: as configured. `mps`: in force; it begins once no program from before the change is left.
     bool mps = false, wants_mps = false;
     SmPartition sm_partition;
-    Time room_asked_at = 0;                    // when others were asked last to make room for it
-    std::array<Meter, kGateEngines> meters{};  // by queue
+    Time room_asked_at = 0;                // when others were asked last to make room for it
+    std::array<Meter, kEngines> meters{};  // by queue
     std::map<uint32_t, EngineStates> slots;
     std::array<uint32_t, kGateSlots> generation{};
-    std::array<Lease, kGateEngines> leases;          // by queue
-    std::array<Time, kGateEngines> underreported{};  // by queue: held longer than measured, beyond what is usual
-    std::array<Time, kGateEngines> debt{};           // by queue: charged with the next completion
-    std::array<Time, kGateEngines> last_wanted{};    // by queue; 0: never
-    std::array<EngineUse, kGateEngines> use{};
+    std::array<Lease, kEngines> leases;          // by queue
+    std::array<Time, kEngines> underreported{};  // by queue: held longer than measured, beyond what is usual
+    std::array<Time, kEngines> debt{};           // by queue: charged with the next completion
+    std::array<Time, kEngines> last_wanted{};    // by queue; 0: never
+    std::array<EngineUse, kEngines> use{};
   };
 
   EngineQueue engine_queue_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
-  unsigned engine_queues() const { return options_.model == sched::QueueModel::kSdq ? 1 : kGateEngines; }
+  unsigned engine_queues() const { return options_.model == sched::QueueModel::kSdq ? 1 : kEngines; }
   // Calls each(slot, engine, state) for every gate of the virtual GPU that belongs to the queue. Compute gates of one
   // that has SMs of its own belong to none.
   template <typename AnyVgpu, typename Each>
   void for_engines(AnyVgpu& vgpu, EngineQueue queue, const Each& each) const {
     for (auto& [slot, states] : vgpu.slots) {
-      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+      for (unsigned engine = 0; engine < kEngines; ++engine) {
         if (engine_queue_of(engine) == queue && !on_own_sms(vgpu, engine)) each(slot, engine, states[engine]);
       }
     }
@@ -241,11 +241,11 @@ class ArbiterCore {
     unsigned engine = 0;
   };
   std::unordered_map<sched::RequestId, Place> waiting_;  // asks that the scheduler has not answered
-  std::array<Time, kGateEngines> free_since_{};          // by queue: when the last time slice ended
+  std::array<Time, kEngines> free_since_{};              // by queue: when the last time slice ended
   PlanningMode planning_mode_ = PlanningMode::kMps;
-  std::unique_ptr<CoPlanner> planner_;                   // null: the mode plans nothing
-  Time concurrent_at_ = 0;                               // when several gates last had something on the compute engine
-  std::array<slice::ChargeMeter, kGateEngines> meters_;  // by queue
+  std::unique_ptr<CoPlanner> planner_;               // null: the mode plans nothing
+  Time concurrent_at_ = 0;                           // when several gates last had something on the compute engine
+  std::array<slice::ChargeMeter, kEngines> meters_;  // by queue
   bool tracing_ = false;
   std::vector<TimeSliceRecord> trace_;
   uint64_t trace_lost_ = 0;

@@ -47,11 +47,11 @@ void ArbiterCore::on_pending(const std::string& name, Time now) {
 void ArbiterCore::read_slot(Vgpu& vgpu, uint32_t slot, Time now) {
   const uint32_t generation = vgpu.grant_page->generation[slot];
   if (generation != std::exchange(vgpu.generation[slot], generation) && vgpu.slots.contains(slot)) {
-    for (unsigned engine = 0; engine < kGateEngines; ++engine) forget_engine(vgpu, slot, engine, now);
+    for (unsigned engine = 0; engine < kEngines; ++engine) forget_engine(vgpu, slot, engine, now);
     vgpu.slots.erase(slot);
     for (unsigned queue = 0; queue < engine_queues(); ++queue) settle_closing(vgpu, queue, now);
   }
-  for (unsigned engine = 0; engine < kGateEngines; ++engine) read_gate(vgpu, slot, engine, now);
+  for (unsigned engine = 0; engine < kEngines; ++engine) read_gate(vgpu, slot, engine, now);
   snapshot_descriptor(vgpu, slot, now);
 }
 
@@ -222,7 +222,7 @@ std::vector<VgpuUse> ArbiterCore::use() const {
   for (const auto& [name, vgpu] : vgpus_) {
     VgpuUse& use = all.emplace_back(VgpuUse{name, vgpu.shares, vgpu.use});
     for (const auto& [slot, states] : vgpu.slots) {
-      for (unsigned engine = 0; engine < kGateEngines; ++engine) {
+      for (unsigned engine = 0; engine < kEngines; ++engine) {
         use.engines[engine].waiting += states[engine].waiting;
         use.engines[engine].in_flight += std::max<uint32_t>(static_cast<uint32_t>(states[engine].flying.size()),
                                                             vgpu.grant_page ? running_at(vgpu, slot, engine) : 0);

@@ -15,8 +15,6 @@ using sched::Engine;
 
 namespace {
 
-constexpr unsigned kCompute = 0;
-
 CoPlanner::Place place_of(sched::VgpuId vgpu, uint32_t slot) { return CoPlanner::Place{vgpu} << 32 | slot; }
 
 }  // namespace

@@ -8,11 +8,14 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "backend/vgpud/api/shares.h"
 #include "memory/base/version.h"
+#include "vgpu-sched/engine.h"
 
 namespace bandsaw {
 namespace {
@@ -95,7 +98,7 @@ constexpr VgpuMetric kEngineMetrics[] = {
 
 struct EnginePercent {
   const char *name, *help;
-  std::array<const char*, sched::kEngines> pointers;
+  std::array<const char*, kEngines> pointers;
 };
 
 constexpr EnginePercent kEnginePercents[] = {
@@ -136,7 +139,8 @@ void render_gpu(const json& status, Page* page) {
   page->sample({{"gpu", gpu}}, number(status, "/device/memory_given"));
   page->metric("bandsaw_gpu_share_given_ratio", kGauge, "Sum of the shares of an engine, 0 to 1.");
   page->sample({{"gpu", gpu}, {"engine", "compute"}}, divided(number(status, "/device/compute_given"), 100));
-  page->sample({{"gpu", gpu}, {"engine", "copy_in"}}, divided(number(status, "/device/copy_given"), 100));
+  page->sample({{"gpu", gpu}, {"engine", std::string(kEngineNames[kCopyIn])}},
+               divided(number(status, "/device/copy_given"), 100));
   page->sample({{"gpu", gpu}, {"engine", "copy_out"}}, divided(number(status, "/device/copy_given"), 100));
 }
 
@@ -180,8 +184,8 @@ void render_engines(const json& vgpus, Page* page) {
   for (const VgpuMetric& metric : kEngineMetrics) {
     page->metric(metric.name, metric.type, metric.help);
     for (const json& view : vgpus) {
-      for (const char* engine : kEngineNames) {
-        page->sample({{"vgpu", text(view, "/name")}, {"engine", engine}},
+      for (const std::string_view engine : kEngineNames) {
+        page->sample({{"vgpu", text(view, "/name")}, {"engine", std::string(engine)}},
                      divided(number(view, fmt::format("/engines/{}/{}", engine, metric.pointer)), metric.divisor));
       }
     }
@@ -190,7 +194,7 @@ void render_engines(const json& vgpus, Page* page) {
     page->metric(percent.name, kGauge, percent.help);
     for (const json& view : vgpus) {
       for (size_t i = 0; i < kEngineNames.size(); ++i) {
-        page->sample({{"vgpu", text(view, "/name")}, {"engine", kEngineNames[i]}},
+        page->sample({{"vgpu", text(view, "/name")}, {"engine", std::string(kEngineNames[i])}},
                      divided(number(view, percent.pointers[i]), 100));
       }
     }

@@ -55,7 +55,7 @@ class Play {
   void step() {
     const size_t which = input_.byte() % std::size(kBad);
     GrantPage& grant_page = bad_[which];
-    const uint32_t slot = input_.byte() % kSlots, engine = input_.byte() % kGateEngines;
+    const uint32_t slot = input_.byte() % kSlots, engine = input_.byte() % kEngines;
     Gate& gate = grant_page.gates[slot][engine];
     switch (input_.byte() % 14) {
       case 0:

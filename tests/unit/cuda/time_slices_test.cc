@@ -60,7 +60,7 @@ struct Host final : DeviceHost {
     moved[engine] += bytes;
   }
   void* visible_host(uint64_t, uint64_t) override { return nullptr; }
-  std::atomic<uint64_t> time[kEngineCount]{}, moved[kEngineCount]{};
+  std::atomic<uint64_t> time[kEngines]{}, moved[kEngines]{};
 };
 
 class TimeSliceMeterTest : public testing::Test {

@@ -85,7 +85,7 @@ class Simulator {
       const Event event = events_.top();
       events_.pop();
       event.act(event.time);
-      for (int engine = 0; engine < kEngines; ++engine) pump(static_cast<Engine>(engine), event.time);
+      for (unsigned engine = 0; engine < kEngines; ++engine) pump(static_cast<Engine>(engine), event.time);
     }
   }
 

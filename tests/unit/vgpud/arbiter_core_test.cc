@@ -283,7 +283,7 @@ TEST_F(ArbiterCoreTest, NonsenseOnOneGrantPageHarmsNobodyElse) {
   mad.dead = true;
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
-    Gate& gate = mad.grant_page->gates[random() % kGateSlots][random() % kGateEngines];
+    Gate& gate = mad.grant_page->gates[random() % kGateSlots][random() % kEngines];
     std::atomic<uint32_t>* const words[] = {&gate.begun, &gate.ended, &gate.asked, &gate.granted, &gate.open};
     *words[random() % 5] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
     gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();

@@ -33,7 +33,7 @@ class ArbiterFixture : public testing::Test {
   }
   // As a runner that has been taken over writes, somewhere.
   static void scribble(GrantPage& grant_page, std::mt19937& random) {
-    Gate& gate = grant_page.gates[random() % kGateSlots][random() % kGateEngines];
+    Gate& gate = grant_page.gates[random() % kGateSlots][random() % kEngines];
     std::atomic<uint32_t>* const words[] = {&gate.begun,   &gate.ended, &gate.asked,
                                             &gate.granted, &gate.open,  &gate.no_waiters};
     *words[random() % 6] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
