@@ -67,17 +67,19 @@ CUresult SoftDevice::make_fill(const SoftContextRef& context, int priority, cons
   return CUDA_SUCCESS;
 }
 
-CUresult SoftDevice::copy(const StreamRef& stream, const Copy& copy, Done done) {
+// Queues the copy or fill, or, while the stream is captured, makes a node of it.
+CUresult SoftDevice::transfer(const StreamRef& stream, const NodeContent& content, Done done) {
   if (const CUresult error = scheduler_.error()) return error;
   SoftStream& on = as(stream);
+  const bool is_copy = content.type == CU_GRAPH_NODE_TYPE_MEMCPY;
   OpRef op;
-  if (const CUresult refused = make_copy(on.context, on.priority, copy, &op)) return refused;
+  if (const CUresult refused = is_copy ? make_copy(on.context, on.priority, content.copy, &op)
+                                       : make_fill(on.context, on.priority, content.fill, &op)) {
+    return refused;
+  }
   {
     std::unique_lock lock(scheduler_.mutex());
     if (capturing(on)) {
-      NodeContent content;
-      content.type = CU_GRAPH_NODE_TYPE_MEMCPY;
-      content.copy = copy;
       const CUresult result = capture_node(on, content, nullptr);
       lock.unlock();
       if (!result && done) done(CUDA_SUCCESS);
@@ -89,26 +91,18 @@ CUresult SoftDevice::copy(const StreamRef& stream, const Copy& copy, Done done) 
   return enqueue(on, op);
 }
 
+CUresult SoftDevice::copy(const StreamRef& stream, const Copy& copy, Done done) {
+  NodeContent content;
+  content.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  content.copy = copy;
+  return transfer(stream, content, std::move(done));
+}
+
 CUresult SoftDevice::fill(const StreamRef& stream, const vgpu_fill& fill, Done done) {
-  if (const CUresult error = scheduler_.error()) return error;
-  SoftStream& on = as(stream);
-  OpRef op;
-  if (const CUresult refused = make_fill(on.context, on.priority, fill, &op)) return refused;
-  {
-    std::unique_lock lock(scheduler_.mutex());
-    if (capturing(on)) {
-      NodeContent content;
-      content.type = CU_GRAPH_NODE_TYPE_MEMSET;
-      content.fill = fill;
-      const CUresult result = capture_node(on, content, nullptr);
-      lock.unlock();
-      if (!result && done) done(CUDA_SUCCESS);
-      return result;
-    }
-    if (const CUresult refused = check_capture(on)) return refused;
-  }
-  op->done = std::move(done);
-  return enqueue(on, op);
+  NodeContent content;
+  content.type = CU_GRAPH_NODE_TYPE_MEMSET;
+  content.fill = fill;
+  return transfer(stream, content, std::move(done));
 }
 
 }  // namespace bandsaw::soft

@@ -125,6 +125,7 @@ class SoftDevice final : public Device {
   // A capture that work on this stream would break or belong to; see device_capture.cc.
   CUresult check_capture(SoftStream& stream);
   // Puts an operation at the stream's end. Without the mutex.
+  CUresult transfer(const StreamRef& stream, const NodeContent& content, Done done);
   CUresult enqueue(SoftStream& stream, const OpRef& op);
   // Calls `done` when everything in `after` has ended. Without the mutex.
   void when_done(const SoftContextRef& context, const Ops& after, Done done);
