@@ -90,11 +90,14 @@ def includes(file: pathlib.Path) -> list[tuple[int, str]]:
 
 def walk() -> tuple[list[str], set[tuple[str, str]]]:
     """Includes that no arrow allows, and the arrows that some include needs."""
-    wrong, needed = [], set()
+    wrong: list[str] = []
+    needed: set[tuple[str, str]] = set()
     for file in [*sources({".c", ".cc", ".h"}), *sorted((REPO / "tools/gen").glob("*.py"))]:
         name = file.relative_to(REPO).as_posix()
         room = room_of(name)
-        for number, target in includes(file) if room else []:
+        if room is None:
+            continue
+        for number, target in includes(file):
             arrow = arrow_to(target, MAY_INCLUDE[room])
             if arrow:
                 needed.add((room, arrow))

@@ -9,7 +9,9 @@ def structure(name, arguments):
         return []
     body = "\n".join(f"  {'alignas(8) ' if c_type.startswith('vgpu_') else ''}{c_type} {field};"
                      for c_type, field in fields)
-    opcode = f"  static constexpr Opcode kOpcode = Opcode::k{name.removesuffix('Args')};\n" if name.endswith("Args") else ""
+    opcode = ""
+    if name.endswith("Args"):
+        opcode = f"  static constexpr Opcode kOpcode = Opcode::k{name.removesuffix('Args')};\n"
     return [f"struct {name} {{\n{opcode}{body}\n}};",
             f"static_assert(sizeof({name}) % 8 == 0 && alignof({name}) <= 8);"]
 

@@ -49,7 +49,7 @@ Status check_engines(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
 }
 
 // The largest share first, so that who has little keeps it.
-bool lower_largest(uint32_t VgpuSpec::*share, const std::string& device, std::vector<VgpuSpec>* specs) {
+bool lower_largest(uint32_t VgpuSpec::* share, const std::string& device, std::vector<VgpuSpec>* specs) {
   uint32_t sum = 0;
   VgpuSpec* largest = nullptr;
   for (VgpuSpec& spec : *specs) {

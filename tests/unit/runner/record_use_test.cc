@@ -96,7 +96,7 @@ TEST(RecordUse, EveryCallHasItsOrder) {
 }
 
 // The calls for which a field of CallInfo is true.
-std::set<std::string> calls_with(bool wire::CallInfo::*field) {
+std::set<std::string> calls_with(bool wire::CallInfo::* field) {
   std::set<std::string> names;
   for (const wire::CallInfo& info : wire::kCalls) {
     if (info.*field) names.insert(info.name);
