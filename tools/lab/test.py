@@ -73,7 +73,7 @@ def _test_program(test: dict, folder: pathlib.Path, results: Results, name: str)
 
 # What runs under which sanitizer: LLVM's code is not instrumented, so the compiler stays out; threads are the subject
 # of few tests.
-ASAN_TESTS = ["image", "runner", "virtio", "vfio_user"]
+ASAN_TESTS = ["image", "runner", "virtio", "vfio_user", "wire_server"]
 # ThreadSanitizer keeps its shadow where the window lies: tests that reserve the window cannot run under it.
 TSAN_TESTS = ["cuda-waiting", "cuda-time-slices"]
 SANITIZED = ("-Dllvm=disabled", "-Dlibvirt=disabled", "-Db_lundef=false", "-Ddebug=false")
