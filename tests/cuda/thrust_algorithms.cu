@@ -1,4 +1,5 @@
 // A library of templates above us: Thrust's sort, scan, reduce, with their look-back and shuffles.
+// long: yes
 #include <thrust/device_vector.h>
 #include <thrust/host_vector.h>
 #include <thrust/reduce.h>

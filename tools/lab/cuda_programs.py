@@ -21,13 +21,14 @@ class Program:
     device: soft leaves the program out where the device is a real GPU; gpu, where it is not
     native: no where the program does what the driver's own library may crash of; then it runs only on Bandsaw
     needs: a library of the toolkit (nvcc's -l name); without it the program is left out
+    long: yes where the software device needs half a minute or more; it then runs beside the others
     """
 
     def __init__(self, source: pathlib.Path):
         self.source, self.name = source, source.stem
         self.facts: dict[str, list[str]] = {}
         for line in source.read_text().splitlines():
-            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|device|native|needs):\s*(.*)", line)
+            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|device|native|needs|long):\s*(.*)", line)
             if match:
                 self.facts.setdefault(match.group(1), []).append(match.group(2).strip())
             elif line and not line.startswith("//"):
@@ -39,6 +40,10 @@ class Program:
     @property
     def in_vm(self) -> bool:
         return self._words("vm")[:1] == ["yes"]
+
+    @property
+    def is_long(self) -> bool:
+        return self._words("long")[:1] == ["yes"]
 
     @property
     def on_gpu(self) -> bool:

@@ -47,6 +47,11 @@ class Outcome:
     output: str
     seconds: float
 
+    @property
+    def lines(self) -> list[str]:
+        """What it printed. CUDA gives the lines of two blocks no order."""
+        return sorted(self.output.splitlines())
+
 
 class SlicingDaemon(Daemon):
     """One vgpud with one virtual GPU; the code that it has compiled stays for the next one."""
@@ -110,7 +115,7 @@ def _same(whole: Outcome, cut: Outcome, again) -> str:
     """Empty if the cut program's output is what a whole one prints; `again` runs it whole once more."""
     if cut.wrong:
         return cut.wrong
-    if cut.output == whole.output or whole.output != again().output:  # of the latter nothing can be said
+    if cut.lines == whole.lines or whole.lines != again().lines:  # of the latter nothing can be said
         return ""
     return "its output differs"
 
@@ -127,7 +132,7 @@ def mismatches(device: str, programs: list[Program], sizes: tuple[int, ...], var
     for size in sizes:
         daemon = SlicingDaemon(Setting(device, size, variant=variant))
         for name, outcome in run_all(daemon, sound).items():
-            if outcome.wrong or outcome.output != whole[name].output:
+            if outcome.wrong or outcome.lines != whole[name].lines:
                 suspects.append((size, outcome))
         counted = daemon.counted()
         totals.update({name: counted[name] for name in COUNTERS})

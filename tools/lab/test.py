@@ -1,11 +1,13 @@
 """tools/test: sets the machine up and runs every test; the last line counts them."""
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import tempfile
+import threading
 
 from lab import build, cuda_programs, gpu_tests, host, lint, python_tests, setup
 from lab.guest_run import direct_environment, ensure_direct
@@ -99,27 +101,60 @@ def tsan_tests(results: Results) -> None:
     sanitized_tests(results, "tsan", folder, TSAN_TESTS)
 
 
+def _chosen(folder: pathlib.Path, wanted: list[str]) -> list[dict]:
+    return [test for test in json.loads(run(["meson", "introspect", "--tests", folder])) if test["name"] in wanted]
+
+
+def _programs(folder: pathlib.Path, wanted: list[str]) -> list[str]:
+    return [os.path.relpath(test["cmd"][0], folder) for test in _chosen(folder, wanted)]
+
+
 def sanitized_tests(results: Results, name: str, folder: pathlib.Path, wanted: list[str]) -> None:
-    tests = [test for test in json.loads(run(["meson", "introspect", "--tests", folder])) if test["name"] in wanted]
-    build.ninja(folder, *[os.path.relpath(test["cmd"][0], folder) for test in tests],
-                text=f"building {len(tests)} test programs for {name}")
-    _run_tests(results, tests, folder, name)
+    build.ninja(folder, *_programs(folder, wanted), text=f"building {len(wanted)} test programs for {name}")
+    _run_tests(results, _chosen(folder, wanted), folder, name)
 
 
 def direct_programs(results: Results, only: str) -> None:
     """Every CUDA program as a process of this host, through our libcuda.so.1."""
     chosen = [program for program in cuda_programs.programs() if only in program.name and program.on_soft]
     cuda_programs.compile_all(chosen)
-    ensure_direct("direct0")
-    environment = direct_environment("direct0")
+    long = [program for program in chosen if program.is_long]
+    groups = {"direct0": [program for program in chosen if program not in long], **({"direct1": long} if long else {})}
+    for vgpu in groups:
+        ensure_direct(vgpu)
 
-    def one(program) -> None:
-        status, output = program.run(environment, PROGRAM_SECONDS)
+    def one(program, vgpu: str) -> None:
+        status, output = program.run(direct_environment(vgpu), PROGRAM_SECONDS)
         results.add(f"cuda: {program.name}", program.judge(status, output), output)
 
     with step(f"cuda: {len(chosen)} programs in direct mode", len(chosen)) as progress:
-        for program in chosen:
-            progress.counted(one)(program)
+        def all_of(vgpu: str) -> None:
+            for program in groups[vgpu]:
+                progress.counted(one)(program, vgpu)
+
+        with concurrent.futures.ThreadPoolExecutor(len(groups)) as pool:
+            list(pool.map(all_of, groups))
+
+
+def build_instrumented(kinds: list[str]) -> None:
+    if not {"asan", "fuzz"} & set(kinds):
+        return
+    folder = instrumented()
+    targets = [*(["fuzzers"] if "fuzz" in kinds else []), *(_programs(folder, ASAN_TESTS) if "asan" in kinds else [])]
+    build.ninja(folder, *targets, text="building what runs under sanitizers")
+
+
+@contextlib.contextmanager
+def in_idle_time(work):
+    """Does `work` on a thread with what processor time the body leaves; it is over when the body is left."""
+    def with_lowest_priority():
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # of this thread and of what it starts
+        work()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        done = thread.submit(with_lowest_priority)
+        yield
+    done.result()
 
 
 def fuzz_targets(results: Results, seconds: int) -> None:
@@ -184,10 +219,11 @@ def run_tests() -> int:
         unit_tests(results, options.name)
     if "cuda" in kinds:
         direct_programs(results, options.name)
-    if "direct" in kinds:
-        python_tests.run_folder(results, "direct", options.name, options.full)
-    if "vm" in kinds:
-        python_tests.run_folder(results, "vm", options.name, options.full)
+    # These two wait much: a guest has one emulated processor.
+    with in_idle_time(lambda: build_instrumented(kinds)):
+        for kind in ("direct", "vm"):
+            if kind in kinds:
+                python_tests.run_folder(results, kind, options.name, options.full)
     host.stop_vgpud()
     if "asan" in kinds:
         asan_tests(results)
