@@ -9,6 +9,7 @@ BENCHMARKS = {
     "shares": "whether shares hold",
     "slices": "kernels cut into grid slices",
     "mps": "kernels of several tenants at once",
+    "progress": "whether real programs make the progress they were promised",
     "model": "the models of co-running kernels against the GPU",
 }
 EARLIER_NAMES = {"corun": "mps"}

@@ -15,6 +15,7 @@ from benchmarks import charts
 from benchmarks.charts import Axis, Bars, Lines, Series
 from benchmarks.gpu_wanted import WANTED
 from benchmarks.results import exit_status
+from benchmarks.torch_python import torch_python
 from lab import build, host, qemu_root, setup
 from lab.cuda_programs import Program
 from lab.guest_run import direct_environment, native_environment, run_in_guest
@@ -289,18 +290,8 @@ def programs(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
                                              (1.03, "wanted: at most 1.03"))
 
 
-def _torch_python() -> str | None:
-    for python in [os.environ.get("BANDSAW_TORCH_PYTHON"), "/opt/torch/.venv/bin/python3", "/usr/bin/python3"]:
-        if python and pathlib.Path(python).exists():
-            question = "import importlib.util,sys;sys.exit(not importlib.util.find_spec('torch'))"
-            found = subprocess.run([python, "-c", question], check=False, capture_output=True)
-            if found.returncode == 0:
-                return python
-    return None
-
-
 def torch(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
-    python = _torch_python()
+    python = torch_python()
     if python is None:
         bench.failures.append("torch: no python with torch is here (set BANDSAW_TORCH_PYTHON)")
         return

@@ -155,8 +155,8 @@ class Daemon:
                 pass
             time.sleep(0.05)
 
-    def create(self, name: str, share: int, *words: str) -> None:
-        memory = "192M" if self.device == "soft" else "4G"
+    def create(self, name: str, share: int, *words: str, memory: str = "") -> None:
+        memory = memory or ("192M" if self.device == "soft" else "4G")
         host.vgpuctl("create", name, "--memory", memory, "--compute", str(share), "--copy", str(share), *words,
                      variables=self.variables)
 
@@ -172,6 +172,13 @@ class Daemon:
 
     def status(self) -> dict:
         return self.control.need("GET", "/v1/status")
+
+    def await_mps(self) -> None:
+        """Until clients can join. On the software device there is no MPS, and nothing to wait for."""
+        def state() -> dict | None:
+            return (self.status().get("mps") or {}).get("daemon")
+        if state() is not None:
+            wait_until(lambda: (state() or {}).get("state") == "running", 20, f"the MPS daemon ({state()})")
 
     def program_environment(self, vgpu: str) -> dict[str, str]:
         ours = {name: self.variables[name] for name in ("BANDSAW_RUN", "BANDSAW_STATE")}
@@ -204,13 +211,6 @@ class BenchDaemon(Daemon):
             "scheduler": {"planning": mode},
             "slices": {"enabled": bool(slices), "variant": slices or "sliced"},
             "lab": {"plan_seed": seed, "count": count}})
-
-    def await_mps(self) -> None:
-        """Until clients can join. On the software device there is no MPS, and nothing to wait for."""
-        def state() -> dict | None:
-            return (self.status().get("mps") or {}).get("daemon")
-        if state() is not None:
-            wait_until(lambda: (state() or {}).get("state") == "running", 20, f"the MPS daemon ({state()})")
 
     def cut(self, name: str) -> dict:
         """What its session says of kernels cut so far."""
