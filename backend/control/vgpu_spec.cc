@@ -67,6 +67,17 @@ Status take_priority(const nlohmann::json& value, int32_t* out) {
   return {};
 }
 
+Status take_latency(const nlohmann::json& value, uint32_t* out) {
+  uint64_t wide = 0;
+  if (Status status = take_number(value, "latency_us", UINT64_MAX, &wide); !status.ok()) return status;
+  if (wide != 0 && (wide < kLatencyLeastMps || wide > kLatencyMax)) {
+    return Status::error(EINVAL, "'latency_us' is {}, and must be {} to {} microseconds, or 0 for no bound", wide,
+                         kLatencyLeastMps, kLatencyMax);
+  }
+  *out = static_cast<uint32_t>(wide);
+  return {};
+}
+
 Status take_sharing(const nlohmann::json& value, Sharing* out) {
   std::string text;
   if (Status status = take_text(value, "sharing", &text); !status.ok()) return status;
@@ -82,6 +93,7 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "cap") return take_percent(value, key, 1, &spec->cap);
   if (key == "reserve") return take_percent(value, key, 0, &spec->reserve);
   if (key == "priority") return take_priority(value, &spec->priority);
+  if (key == "latency_us") return take_latency(value, &spec->latency_us);
   if (key == "sharing") return take_sharing(value, &spec->sharing);
   if (key == "sms") return take_small(value, key, 1u << 16, &spec->sms);
   if (key == "direct_mode") return take_text(value, key, &spec->direct_mode);
@@ -93,8 +105,8 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   return Status::error(EINVAL, "'{}' is not a field that can be set", key.substr(0, 64));
 }
 
-constexpr std::array<const char*, 8> kShareNames = {"memory",  "compute",  "copy",    "cap",
-                                                    "reserve", "priority", "sharing", "sms"};
+constexpr std::array<const char*, 9> kShareNames = {"memory",   "compute",    "copy",    "cap", "reserve",
+                                                    "priority", "latency_us", "sharing", "sms"};
 
 // The shortest text that parse_size() reads back as these bytes.
 std::string exact_size(uint64_t bytes) {
@@ -118,6 +130,7 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"cap", spec.cap},
           {"reserve", spec.reserve},
           {"priority", spec.priority},
+          {"latency_us", spec.latency_us},
           {"sharing", to_text(spec.sharing)},
           {"sms", spec.sms},
           {"direct_mode", spec.direct_mode},

@@ -68,6 +68,7 @@ void add_to_arbiter(const Config& config, const Registry& registry, Arbiter* arb
     log::error("the arbiter does not take '{}', and its shares are not enforced: {}", spec.name, status.message());
   }
   arbiter->set_sharing(spec.name, spec.sharing);
+  arbiter->set_latency(spec.name, latency_ns(spec));
   arbiter->set_sm_part(spec.name, own_part(spec, registry.all(), config.device));
 }
 

@@ -5,7 +5,8 @@
 // element in <metadata> carries the virtual GPU's name and its shares:
 //
 //   <bandsaw:vgpus xmlns:bandsaw='https://bandsaw.dev/xmlns/libvirt/1.0'>
-//     <bandsaw:vgpu name='web0' memory='8G' compute='30' copy='30' cap='100' reserve='0' priority='0'/>
+//     <bandsaw:vgpu name='web0' memory='8G' compute='30' copy='30' cap='100' reserve='0' priority='0'
+//                   latency_us='250' sharing='time-sliced' sms='0'/>
 //   </bandsaw:vgpus>
 //
 // One <bandsaw:vgpus> holds them all, because libvirt keeps one element of each namespace. A <bandsaw:vgpu> that stands

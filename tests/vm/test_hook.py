@@ -10,10 +10,10 @@ VM = Vm("hook0", "hook0")
 NAMESPACE = "https://bandsaw.dev/xmlns/libvirt/1.0"
 MIB = 1 << 20
 OTHERS = {"memory": 32 * MIB, "compute": 1, "copy": 1, "cap": 100, "reserve": 0, "priority": 0,
-          "sharing": "time-sliced", "sms": 0}
+          "latency_us": 0, "sharing": "time-sliced", "sms": 0}
 WANTED = {"memory": 48 * MIB, "compute": 3, "copy": 2, "cap": 50, "reserve": 1, "priority": 7,
-          "sharing": "mps", "sms": 0}
-WANTED_TEXT = "memory='48M' compute='3' copy='2' cap='50' reserve='1' priority='7' sharing='mps'"
+          "latency_us": 250, "sharing": "mps", "sms": 0}
+WANTED_TEXT = "memory='48M' compute='3' copy='2' cap='50' reserve='1' priority='7' latency_us='250' sharing='mps'"
 
 
 def _metadata(shares: str, name: str = "hook0") -> str:
@@ -39,7 +39,7 @@ def _written() -> dict:
 def _set_behind_libvirt() -> None:
     """vgpud's shares become others than those in the domain's metadata."""
     host.vgpuctl("set", "hook0", "--memory", "32M", "--compute", "1", "--copy", "1", "--cap", "100", "--reserve", "0",
-                 "--priority", "0", "--sharing", "time-sliced", "--record-only")
+                 "--priority", "0", "--latency-us", "none", "--sharing", "time-sliced", "--record-only")
     assert _shares() == OTHERS
 
 
@@ -71,7 +71,7 @@ def test_attach_keeps_and_sets_what_the_metadata_says():
     _attached("compute='3' priority='7'")
     assert _shares() == OTHERS | {"compute": 3, "priority": 7}
     assert _written() == {"name": "hook0", "memory": "32M", "compute": "3", "copy": "1", "cap": "100", "reserve": "0",
-                          "priority": "7", "sharing": "time-sliced", "sms": "0"}
+                          "priority": "7", "latency_us": "0", "sharing": "time-sliced", "sms": "0"}
     host.vgpuctl("set", "hook0", "--compute", "2")
     assert _written()["compute"] == "2", "vgpuctl set did not reach the domain"
 

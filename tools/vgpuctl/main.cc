@@ -36,6 +36,14 @@ const CLI::Validator kPercent(
     },
     "", "");
 
+// "none" is the 0 that the API has for it.
+const CLI::Validator kNoneIsZero(
+    [](std::string& text) {
+      if (text == "none") text = "0";
+      return std::string();
+    },
+    "", "");
+
 CLI::App* named(CLI::App* app, Options* options) {
   app->add_option("NAME", options->name, "the virtual GPU")->required();
   return app;
@@ -56,6 +64,10 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
       ->transform(kPercent);
   app->add_option("--priority", options->priority,
                   "-100 to 100: who goes first among those that are owed time; never more than the share");
+  app->add_option("--latency-us", options->latency_us,
+                  "microseconds that its short work waits for others at most: 200 or more if it is time-sliced, 20 or "
+                  "more if it is mps; 0 or none: no bound")
+      ->transform(kNoneIsZero);
   app->add_option("--sharing", options->sharing,
                   "time-sliced (default: contexts of its own) or mps (kernels overlap with those of others that are "
                   "mps; a fault in one ends the programs of all); for programs that start from then on");

@@ -63,6 +63,15 @@ std::string sms_line(const json& view) {
                      own ? "its own" : "with all MPS ones and have none of their own");
 }
 
+std::string latency_line(const json& view) {
+  const auto bound = get<uint64_t>(view, "/latency_us", 0);
+  const auto least = get<uint64_t>(view, "/latency/least_us", 0);
+  if (bound == 0) return fmt::format("no bound (the least that it can have is {} us)", least);
+  const auto by = get<std::string>(view, "/latency/kept_by", "nothing");
+  if (by == "nothing") return fmt::format("at most {} us, not kept here", bound);
+  return fmt::format("at most {} us, kept by {}", bound, by == "time-slices" ? "the others' time slices" : by);
+}
+
 std::string given_sms(const json& status) {
   uint64_t given = 0;
   const json holders = get(status, "/mps/partitions/given", json::array());
@@ -147,6 +156,7 @@ std::string shares_line(const json& view) {
   if (const auto reserve = get<uint64_t>(view, "/reserve", 0)) text += fmt::format(", reserve {} %", reserve);
   if (const auto cap = get<uint64_t>(view, "/cap", 100); cap < 100) text += fmt::format(", cap {} %", cap);
   if (const auto priority = get<int64_t>(view, "/priority", 0)) text += fmt::format(", priority {}", priority);
+  if (const auto latency = get<uint64_t>(view, "/latency_us", 0)) text += fmt::format(", latency {} us", latency);
   if (const auto sharing = get<std::string>(view, "/sharing", "time-sliced"); sharing != "time-sliced")
     text += ", " + sharing;
   if (const auto sms = get<uint64_t>(view, "/sms", 0)) text += fmt::format(", {} SMs of its own", sms);
@@ -217,6 +227,7 @@ void print_vgpu(const json& view) {
   line("reserve", percent(get<uint64_t>(view, "/reserve", 0)));
   line("cap", cap_text(view));
   line("priority", std::to_string(get<int64_t>(view, "/priority", 0)));
+  line("latency", latency_line(view));
   line("sharing", get<std::string>(view, "/sharing", "time-sliced"));
   line("SMs", sms_line(view));
   const auto domain = get<std::string>(view, "/domain", "");

@@ -91,6 +91,7 @@ void Api::view(const VgpuSpec& spec, std::function<void(json)> then) {
   json object = to_json(spec);
   object["session"] = session_manager_->describe(spec.name);
   object["sms_given"] = describe_part(sm_part(spec, registry_->all(), config_.device), config_.device);
+  object["latency"] = latency_state(spec);
   object["sockets"] = {{"vfio", vfio_socket(config_.run, spec.name)},
                        {"direct", direct_socket(config_.run, spec.name)}};
   session_manager_->request(

@@ -55,6 +55,9 @@ class Api {
   bool scheduled() const { return arbiter_->options().scheduled; }
   // What an administrator should know who made, or changed, a virtual GPU with this sharing.
   std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
+  // After the change is in force.
+  std::vector<std::string> latency_notes(const VgpuSpec& before, const VgpuSpec& now) const;
+  LatencyMeans latency_means(const VgpuSpec& spec) const;
   std::vector<std::string> sms_notes(const VgpuSpec& before, const VgpuSpec& now, std::optional<uint32_t> asked) const;
 
   void start_trace(const nlohmann::json& body, const Answer& answer);
@@ -70,6 +73,7 @@ class Api {
   nlohmann::json mps_state() const;
   nlohmann::json scheduler_state() const;
   nlohmann::json engines_state(const std::string& name) const;
+  nlohmann::json latency_state(const VgpuSpec& spec) const;
   // Calls `then` with the view of a virtual GPU: its spec and what its session says now.
   void view(const VgpuSpec& spec, std::function<void(nlohmann::json)> then);
   void not_found(const std::string& name, const Answer& answer) const;

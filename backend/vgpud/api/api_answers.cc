@@ -33,6 +33,9 @@ void refuse_shares(const HttpServer::Answer& answer, const Status& status) {
     case EBUSY:
       return refuse(answer, 409, status.message(),
                     "ask for at least what is in use, or end programs that use it (`vgpuctl show NAME` lists them)");
+    case ERANGE:
+      return refuse(answer, 409, status.message(),
+                    "ask for at least that, share by mps, or set no bound (`vgpuctl set NAME --latency-us none`)");
     default:
       return refuse(answer, 400, status.message(), "see `vgpuctl create --help`");
   }

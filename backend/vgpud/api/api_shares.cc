@@ -135,6 +135,7 @@ void Api::create(json body, const Answer& answer) {
   status = arbiter_->add(spec.name, engine_shares(spec));
   if (!status.ok()) return refuse_shares(answer, status);
   arbiter_->set_sharing(spec.name, spec.sharing);
+  arbiter_->set_latency(spec.name, latency_ns(spec));
   status = registry_->put(spec);
   if (!status.ok()) {
     undo_create(spec.name);
@@ -144,6 +145,7 @@ void Api::create(json body, const Answer& answer) {
   session_manager_->add(spec, [this, spec, answer, asked](const Status& ready) {
     std::vector<std::string> notes = sharing_notes(spec, true);
     for (std::string& note : sms_notes({}, spec, asked)) notes.push_back(std::move(note));
+    for (std::string& note : latency_notes({}, spec)) notes.push_back(std::move(note));
     if (ready.ok()) return show(spec, 201, answer, notes);
     undo_create(spec.name);
     session_manager_->remove(spec.name, [] {});
@@ -203,11 +205,13 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
     return refuse_shares(answer, status);
   }
   arbiter_->set_sharing(name, changed.sharing);
+  arbiter_->set_latency(name, latency_ns(changed));
   arbiter_->set_sm_part(name, own_part(changed, registry_->all(), config_.device));
   session_manager_->update(changed);
   std::vector<std::string> notes;
   if (body.contains("sharing")) notes = sharing_notes(changed, false);
   for (std::string& note : sms_notes(before, changed, asked_sms(body))) notes.push_back(std::move(note));
+  for (std::string& note : latency_notes(before, changed)) notes.push_back(std::move(note));
   show(changed, 200, answer, notes);
 }
 

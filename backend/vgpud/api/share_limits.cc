@@ -48,6 +48,15 @@ Status check_engines(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
   return {};
 }
 
+// What the GPU can keep depends on how it is shared, so a bound may be refused because the sharing is to change.
+Status check_latency(const VgpuSpec& spec) {
+  const uint32_t least = least_latency_us(spec.sharing);
+  if (spec.latency_us == 0 || spec.latency_us >= least) return {};
+  return Status::error(ERANGE,
+                       "a latency bound of {} us is below the least that a GPU can keep for a {} virtual GPU: {} us",
+                       spec.latency_us, to_text(spec.sharing), least);
+}
+
 // The largest share first, so that who has little keeps it.
 bool lower_largest(uint32_t VgpuSpec::* share, const std::string& device, std::vector<VgpuSpec>* specs) {
   uint32_t sum = 0;
@@ -71,6 +80,7 @@ Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, cons
     return Status::error(EINVAL, "memory {} is below the least, {}", format_size(spec.memory), format_size(kMemoryMin));
   }
   if (Status status = check_direct_mode(spec.direct_mode); !status.ok()) return status;
+  if (Status status = check_latency(spec); !status.ok()) return status;
   uint64_t memory = 0;
   for (const VgpuSpec& other : others) {
     if (other.name != spec.name && other.device == spec.device) memory += other.memory;

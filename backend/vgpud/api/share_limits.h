@@ -11,7 +11,8 @@
 namespace bandsaw {
 
 // Checks `spec` by itself and beside the other virtual GPUs of the device; one of `others` with its name is left
-// out. EINVAL: out of bounds; ENOSPC: the shares do not fit, with the figures.
+// out. EINVAL: out of bounds; ENOSPC: the shares do not fit, with the figures; ERANGE: no GPU can keep its latency
+// bound, with the least that one can.
 Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, const DeviceCapacity& device);
 // EBUSY with both figures if the memory share is below what is in use.
 Status check_memory_in_use(const VgpuSpec& spec, uint64_t used);

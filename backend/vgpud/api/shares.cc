@@ -60,6 +60,8 @@ EngineShares engine_shares(const VgpuSpec& spec) {
   return {share(spec.compute), share(spec.copy), share(spec.copy)};
 }
 
+int64_t latency_ns(const VgpuSpec& spec) { return int64_t{spec.latency_us} * 1000; }
+
 nlohmann::json to_json(const ArbiterOptions& options) {
   const PolicyChoice choice = choice_of(options);
   return {{"policy", choice.policy},

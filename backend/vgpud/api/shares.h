@@ -47,6 +47,9 @@ ArbiterOptions effective_options(const ArbiterOptions& configured, const StoredC
 // The same cap, reserve and priority on every engine; the copy share on both copy engines.
 EngineShares engine_shares(const VgpuSpec& spec);
 
+// Its latency bound as the arbiter takes it; 0: none.
+int64_t latency_ns(const VgpuSpec& spec);
+
 nlohmann::json to_json(const ArbiterOptions& options);
 // {"compute": {busy_ns, wait_ns, grants, overruns, waiting, in_flight}, "copy_in": ..., "copy_out": ...}
 nlohmann::json to_json(const VgpuUse& use);

@@ -103,6 +103,11 @@ class ArbiterThread final : public Arbiter {
     core_.set_sharing(vgpu, sharing);
     poke();
   }
+  void set_latency(const std::string& vgpu, int64_t latency_ns) override {
+    std::lock_guard lock(mutex_);
+    core_.set_latency(vgpu, latency_ns);
+    poke();
+  }
   void set_sm_part(const std::string& vgpu, double part) override {
     std::lock_guard lock(mutex_);
     core_.set_sm_part(vgpu, part);

@@ -48,10 +48,18 @@ struct EngineUse {
   uint32_t waiting = 0, in_flight = 0;
 };
 
+// What bounds the time that short work of a virtual GPU waits for others.
+enum class LatencyMeans {
+  kNothing,     // it has no bound, or nothing here keeps one
+  kTimeSlices,  // the others' time slices are short while it is active
+  kPriorities,  // its kernels' blocks go before those of the others that are MPS
+};
+
 struct VgpuUse {
   std::string vgpu;
   EngineShares shares{};
   std::array<EngineUse, kEngines> engines{};
+  LatencyMeans latency_means = LatencyMeans::kNothing;
 };
 
 // One time slice that has ended. Times are those of CLOCK_MONOTONIC, in nanoseconds.
@@ -75,6 +83,9 @@ class Arbiter {
   // Whether it may use an engine beside other MPS ones; at first it is time-sliced. One that turns to MPS is so
   // when no program of before has used an engine that still runs.
   virtual void set_sharing(const std::string& vgpu, Sharing sharing) = 0;
+  // The most that its short work is to wait for others, in nanoseconds; 0: no bound. At first it has none. VgpuUse says
+  // what keeps it.
+  virtual void set_latency(const std::string& vgpu, int64_t latency_ns) = 0;
   // The part of the GPU's SMs that it has to itself, or 0. Beside other MPS ones it then waits for nobody to
   // compute, nobody waits for it, and it is charged that part of the time that it computes.
   virtual void set_sm_part(const std::string& vgpu, double part) = 0;

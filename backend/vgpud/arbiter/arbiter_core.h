@@ -41,6 +41,7 @@ class ArbiterCore {
   void remove(const std::string& vgpu, Time now);
   void set_policy(const std::string& policy, sched::QueueModel model, Time now);
   void set_sharing(const std::string& vgpu, Sharing sharing);
+  void set_latency(const std::string& vgpu, Time latency);
   void set_sm_part(const std::string& vgpu, double part);
   void set_planning_mode(PlanningMode mode, Time now);
   const ArbiterOptions& options() const { return options_; }
@@ -127,6 +128,7 @@ class ArbiterCore {
     GrantPage* ungoverned_page = nullptr;  // the same page, while the arbiter does not govern it
     // `wants_mps`: as configured. `mps`: in force; it begins once no program from before the change is left.
     bool mps = false, wants_mps = false;
+    Time latency = 0;  // the most that its short work is to wait for others; 0: no bound
     SmPartition sm_partition;
     Time room_asked_at = 0;                // when others were asked last to make room for it
     std::array<Meter, kEngines> meters{};  // by queue
@@ -162,6 +164,7 @@ class ArbiterCore {
     return any;
   }
   Vgpu* find(const std::string& name);
+  static LatencyMeans latency_means(const Vgpu& vgpu);
   void make_scheduler(Time now);
   void enter(const Vgpu& vgpu, Time now);
   Status check_shares(const std::string& except, const EngineShares& shares) const;

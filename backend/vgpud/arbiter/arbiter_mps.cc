@@ -28,6 +28,15 @@ void ArbiterCore::set_sharing(const std::string& name, Sharing sharing) {
   if (Vgpu* vgpu = find(name)) vgpu->wants_mps = sharing == Sharing::kMps;
 }
 
+void ArbiterCore::set_latency(const std::string& name, Time latency) {
+  if (Vgpu* vgpu = find(name)) vgpu->latency = latency;
+}
+
+// Runners of an MPS one have their priority from their sessions.
+LatencyMeans ArbiterCore::latency_means(const Vgpu& vgpu) {
+  return vgpu.latency > 0 && vgpu.mps ? LatencyMeans::kPriorities : LatencyMeans::kNothing;
+}
+
 void ArbiterCore::set_planning_mode(PlanningMode mode, Time now) {
   if (std::exchange(planning_mode_, mode) == mode) return;
   scheduler_->set_rules(sharing_rules());

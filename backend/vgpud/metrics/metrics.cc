@@ -77,6 +77,8 @@ constexpr VgpuMetric kVgpuMetrics[] = {
     {"bandsaw_vgpu_memory_bytes", kGauge, "Device memory in use.", "/live/memory_used"},
     {"bandsaw_vgpu_memory_limit_bytes", kGauge, "Share of the device's memory.", "/memory"},
     {"bandsaw_vgpu_priority", kGauge, "Priority; higher goes first among those that are owed time.", "/priority"},
+    {"bandsaw_vgpu_latency_bound_seconds", kGauge, "The most that short work of it is to wait for others; 0: no bound.",
+     "/latency_us", 1e6},
     {"bandsaw_vgpu_calls_total", kCounter, "Driver calls executed.", "/live/usage/calls"},
     {"bandsaw_vgpu_launches_total", kCounter, "Kernels launched.", "/live/usage/launches"},
     {"bandsaw_vgpu_errors_total", kCounter, "Driver calls that ended in an error.", "/live/usage/errors"},
@@ -169,7 +171,9 @@ void render_vgpus(const json& vgpus, Page* page) {
   }
   for (const VgpuMetric& metric : kVgpuMetrics) {
     page->metric(metric.name, metric.type, metric.help);
-    for (const json& view : vgpus) page->sample({{"vgpu", text(view, "/name")}}, number(view, metric.pointer));
+    for (const json& view : vgpus) {
+      page->sample({{"vgpu", text(view, "/name")}}, divided(number(view, metric.pointer), metric.divisor));
+    }
   }
   page->metric("bandsaw_vgpu_copied_bytes_total", kCounter, "Bytes copied, by direction.");
   for (const json& view : vgpus) {

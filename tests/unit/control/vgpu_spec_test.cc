@@ -49,6 +49,7 @@ TEST(SpecJson, SurvivesTheWayThere) {
   before.cap = 60;
   before.reserve = 10;
   before.priority = -7;
+  before.latency_us = 250;
   before.domain = "dom";
   before.index = 7;
   ASSERT_TRUE(from_json(to_json(before), true, &after).ok());
@@ -77,6 +78,12 @@ TEST(SpecJson, RefusesWrongTypesAndUnknownFieldsAndChangesNothing) {
                            R"({"priority":1.5})",
                            R"({"priority":18446744073709551615})",
                            R"({"priority":"high"})",
+                           R"({"latency_us":19})",
+                           R"({"latency_us":1000001})",
+                           R"({"latency_us":18446744073709551615})",
+                           R"({"latency_us":-1})",
+                           R"({"latency_us":250.5})",
+                           R"({"latency_us":"none"})",
                            R"({"colour":1})",
                            R"({"index":3})",
                            R"({"name":"x"})"}) {
@@ -92,6 +99,8 @@ TEST(SpecJson, ARefusalNamesTheFigureAndItsBounds) {
   EXPECT_EQ(from_json({{"copy", 0}}, false, &kept).message(), "'copy' is 0 %, and must be 1 to 100 %");
   EXPECT_EQ(from_json({{"cap", 101}}, false, &kept).message(), "'cap' is 101 %, and must be 1 to 100 %");
   EXPECT_NE(from_json({{"priority", 101}}, false, &kept).message().find("-100 to 100"), std::string::npos);
+  EXPECT_EQ(from_json({{"latency_us", 19}}, false, &kept).message(),
+            "'latency_us' is 19, and must be 20 to 1000000 microseconds, or 0 for no bound");
 }
 
 TEST(SpecJson, ReadsWhatEarlierVersionsStored) {
@@ -102,6 +111,7 @@ TEST(SpecJson, ReadsWhatEarlierVersionsStored) {
   EXPECT_EQ(old.cap, 100u);
   EXPECT_EQ(old.reserve, 0u);
   EXPECT_EQ(old.priority, 0);
+  EXPECT_EQ(old.latency_us, 0u);
 }
 
 TEST(SpecJson, SharingIsOneOfTwo) {
@@ -142,6 +152,7 @@ TEST(ShareTexts, AreReadBack) {
   before.priority = -4;
   before.sharing = Sharing::kMps;
   before.sms = 16;
+  before.latency_us = 250;
   const ShareTexts texts = share_texts(to_json(before));
   EXPECT_EQ(texts, (ShareTexts{{"memory", "8G"},
                                {"compute", "30"},
@@ -149,6 +160,7 @@ TEST(ShareTexts, AreReadBack) {
                                {"cap", "100"},
                                {"reserve", "0"},
                                {"priority", "-4"},
+                               {"latency_us", "250"},
                                {"sharing", "mps"},
                                {"sms", "16"}}));
   VgpuSpec after = spec("web0", 0);

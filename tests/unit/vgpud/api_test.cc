@@ -93,6 +93,40 @@ TEST_F(ApiTest, AChangeReachesArbiterAndDisk) {
   EXPECT_EQ(view["engines"]["copy_out"]["waiting"], 3);
 }
 
+TEST_F(ApiTest, ALatencyBoundReachesArbiterAndDisk) {
+  add("a", 10);
+  json view = set("a", {{"latency_us", 250}});
+  EXPECT_EQ(code_, 200) << view;
+  EXPECT_EQ(arbiter_.latency_["a"], 250'000);
+  EXPECT_EQ(view["latency"], (json{{"kept_by", "nothing"}, {"least_us", 200}}));
+  config_.device.kind = "cuda";
+  view = set("a", {{"latency_us", 251}});
+  EXPECT_NE(view["notes"].at(0).get<std::string>().find("not kept"), std::string::npos) << view;
+  arbiter_.latency_means_ = LatencyMeans::kTimeSlices;
+  view = set("a", {{"latency_us", 252}});
+  EXPECT_EQ(view["latency"]["kept_by"], "time-slices");
+  EXPECT_FALSE(view.contains("notes")) << view;
+  open(&arbiter_);
+  EXPECT_EQ(registry_->find("a")->latency_us, 252u);
+  EXPECT_FALSE(set("a", {{"latency_us", 0}}).contains("notes"));
+  EXPECT_EQ(arbiter_.latency_["a"], 0);
+}
+
+TEST_F(ApiTest, ABoundThatNoGpuKeepsIsRefusedWithTheLeast) {
+  add("a", 10);
+  set("a", {{"latency_us", 300}});
+  json said = set("a", {{"latency_us", 199}});
+  EXPECT_EQ(code_, 409);
+  EXPECT_EQ(said["error"],
+            "a latency bound of 199 us is below the least that a GPU can keep for a time-sliced virtual GPU: 200 us");
+  EXPECT_EQ(arbiter_.latency_["a"], 300'000);
+  set("a", {{"latency_us", 20}, {"sharing", "mps"}});
+  EXPECT_EQ(code_, 200);
+  said = set("a", {{"sharing", "time-sliced"}});  // with the bound that it has as an MPS one
+  EXPECT_EQ(code_, 409) << said;
+  EXPECT_EQ(arbiter_.sharing_["a"], Sharing::kMps);
+}
+
 TEST_F(ApiTest, ARefusedChangeChangesNothing) {
   add("a", 60);
   add("b", 30);
@@ -102,6 +136,7 @@ TEST_F(ApiTest, ARefusedChangeChangesNothing) {
                                                                     {{{"compute", 101}}, 400},
                                                                     {{{"cap", 20}, {"reserve", 21}}, 400},
                                                                     {{{"colour", 1}}, 400},
+                                                                    {{{"latency_us", 19}}, 400},
                                                                     {{{"compute", 35}, {"policy", "best"}}, 400},
                                                                     {{{"compute", 35}, {"queues", 3}}, 400},
                                                                     {{{"memory", 17 * kGiB}}, 409}}) {

@@ -45,6 +45,26 @@ class TestControl(DaemonCase):
         view = self.show("web0")
         assert [view[key] for key in ("compute", "copy", "cap", "reserve", "priority")] == [50, 30, 80, 20, -5]
 
+    def test_a_latency_bound(self):
+        assert "latency 250 us" in self.ok("create", "web0", "--memory", "1G", "--latency-us", "250")
+        assert "noted, and not kept" in self.ok("set", "web0", "--latency-us", "300")
+        assert "at most 300 us, not kept here" in self.ok("show", "web0")
+        for least, sharing in ((200, "time-sliced"), (20, "mps")):
+            self.ok("set", "web0", "--sharing", sharing, "--latency-us", str(least))
+            assert self.show("web0")["latency"] == {"kept_by": "nothing", "least_us": least}
+        self.refused(1, "below the least that a GPU can keep for a time-sliced virtual GPU: 200 us", "set", "web0",
+                     "--sharing", "time-sliced")
+        for wrong in ("19", "1000001", "-1"):
+            self.refused(1, "latency_us", "set", "web0", f"--latency-us={wrong}")
+        self.refused(2, "", "set", "web0", "--latency-us", "soon")
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        assert self.show("web0")["latency_us"] == 20
+        assert "no bound (the least that it can have is 20 us)" in (
+            self.ok("set", "web0", "--latency-us", "none") and self.ok("show", "web0"))
+        assert self.show("web0")["latency_us"] == 0
+
     def test_shares_may_have_a_percent_sign(self):
         self.ok("create", "web0", "--memory", "1G", "--compute", "50%", "--copy", "30 %", "--cap=80%",
                 "--reserve", "20%")

@@ -20,6 +20,7 @@ class FakeArbiter : public Arbiter {
   }
   void remove(const std::string& vgpu) override { shares_.erase(vgpu); }
   void set_sharing(const std::string& vgpu, Sharing sharing) override { sharing_[vgpu] = sharing; }
+  void set_latency(const std::string& vgpu, int64_t latency_ns) override { latency_[vgpu] = latency_ns; }
   void set_sm_part(const std::string& vgpu, double part) override { parts_[vgpu] = part; }
   void set_planning_mode(PlanningMode mode) override { mode_ = mode; }
   Status set_policy(const std::string& policy, sched::QueueModel model) override {
@@ -35,6 +36,7 @@ class FakeArbiter : public Arbiter {
       VgpuUse use{.vgpu = vgpu, .shares = shares};
       use.engines[0].busy_ns = 1500;
       use.engines[2].waiting = 3;
+      use.latency_means = latency_means_;
       result.push_back(use);
     }
     return result;
@@ -49,6 +51,8 @@ class FakeArbiter : public Arbiter {
 
   std::map<std::string, EngineShares> shares_;
   std::map<std::string, Sharing> sharing_;
+  std::map<std::string, int64_t> latency_;
+  LatencyMeans latency_means_ = LatencyMeans::kNothing;
   std::map<std::string, double> parts_;
   PlanningMode mode_ = PlanningMode::kMps;
   ArbiterOptions options_;

@@ -93,6 +93,7 @@ json view_example(const std::string& name) {
       {"cap", 100},
       {"reserve", 5},
       {"priority", -2},
+      {"latency_us", 250},
       {"session", {{"restarts", 2}}},
       {"engines",
        {{"compute",
@@ -116,6 +117,7 @@ TEST(Metrics, AreWellFormedAndInBaseUnits) {
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_calls_total{vgpu="a"})"), 12);
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_processes{vgpu="a"})"), 2);
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_priority{vgpu="a"})"), -2);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_bound_seconds{vgpu="a"})"), 250e-6);
   EXPECT_EQ(samples.at(R"(bandsaw_gpu_share_given_ratio{gpu="cuda:0",engine="compute"})"), 0.3);
   EXPECT_EQ(samples.count(R"(bandsaw_gpu_info{gpu="cuda:0",model="NVIDIA \"H200\"\\",uuid="GPU-1",driver="13000",)"
                           R"(policy="band+",queues="mrq"})"),

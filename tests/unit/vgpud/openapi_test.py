@@ -60,7 +60,8 @@ class TestDocument:
     def test_a_request_of_another_form_is_noticed(self):
         schema = DOCUMENT["components"]["schemas"]["Change"]
         check(schema, {"compute": 30, "sharing": "mps"})
-        refused: list = [{"compute": 0}, {"colour": 1}, {"sharing": "mine"}, [], {"memory": 1}]
+        refused: list = [{"compute": 0}, {"colour": 1}, {"sharing": "mine"}, [], {"memory": 1},
+                         {"latency_us": 19}]
         for wrong in refused:
             with pytest.raises(jsonschema.ValidationError):
                 check(schema, wrong)
@@ -86,7 +87,8 @@ class TestAnswers(DaemonCase):
         self.ask("GET", "/v1/status")
         assert self.ask("GET", "/v1/vgpus") == []
         made = self.ask("POST", "/v1/vgpus", {"name": "web0", "memory": 1 << 30, "compute": 30, "copy": 20, "cap": 90,
-                                              "reserve": 10, "priority": -5, "sharing": "mps", "direct_mode": "0600"},
+                                              "reserve": 10, "priority": -5, "latency_us": 250, "sharing": "mps",
+                                              "direct_mode": "0600"},
                         201)
         assert made["notes"]
         self.ask("POST", "/v1/vgpus", {"name": "web0", "memory": 1 << 30}, 409)
@@ -98,6 +100,9 @@ class TestAnswers(DaemonCase):
         self.ask("PATCH", "/v1/vgpus/web0", {"compute": 40, "memory": 1 << 29})
         self.ask("PATCH", "/v1/vgpus/web0", {"compute": 400}, 400)
         self.ask("PATCH", "/v1/vgpus/web0", {"memory": 1 << 50}, 409)
+        self.ask("PATCH", "/v1/vgpus/web0", {"latency_us": 3}, 400)
+        self.ask("PATCH", "/v1/vgpus/web0", {"latency_us": 50, "sharing": "time-sliced"}, 409)
+        self.ask("PATCH", "/v1/vgpus/web0", {"latency_us": 0})
         self.ask("POST", "/v1/vgpus/web0/attach", {"domain": "guest"})
         self.ask("POST", "/v1/vgpus/web0/attach", {"domain": "other"}, 409)
         self.ask("POST", "/v1/vgpus/web0/attach", {}, 400)
