@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "backend/control/mps_priority.h"
 #include "backend/control/runner_link.h"
 #include "memory/base/status.h"
 
@@ -24,6 +25,8 @@ class Runner {
   virtual int pid() const = 0;
   // The MPS daemon that it is a client of (the folder of its sockets); empty: none.
   virtual std::string mps() const { return {}; }
+  // As a client of that daemon.
+  virtual MpsPriority mps_priority() const { return MpsPriority::kBelowNormal; }
 
   // Sends in order; sets the message's serial. `fds` are duplicated before the call returns. `done` is called with
   // the runner's answer, never from inside this call.

@@ -30,9 +30,11 @@ Status read_mps(const nlohmann::json& mps, SharingConfig* sharing_config) {
 Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing_config) {
   SharingConfig read = *sharing_config;
   std::string sharing = to_text(read.sharing), mode = to_text(read.mode), sms = to_text(read.sms);
+  std::string priority = to_text(read.priority);
   Status status = take_text(request, "sharing", &sharing);
   if (status.ok()) status = take_text(request, "planning", &mode);
   if (status.ok()) status = take_text(request, "sms", &sms);
+  if (status.ok()) status = take_text(request, "mps_priority", &priority);
   if (status.ok() && request.contains("mps")) status = read_mps(request["mps"], &read);
   if (!status.ok()) return status;
   const auto parsed_sharing = parse_sharing(sharing);
@@ -41,9 +43,12 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
   if (!parsed_mode.ok()) return parsed_mode.status();
   const auto part = parse_sm_part(sms);
   if (!part.ok()) return part.status();
+  const auto parsed_priority = parse_mps_priority(priority);
+  if (!parsed_priority.ok()) return parsed_priority.status();
   read.sharing = parsed_sharing.value();
   read.mode = parsed_mode.value();
   read.sms = part.value();
+  read.priority = parsed_priority.value();
   *sharing_config = std::move(read);
   return {};
 }
@@ -68,11 +73,14 @@ RunnerLaunchConfig runner_launch_config(const std::string& device, const Sharing
     return launch_config;
   }
   launch_config.mps = sharing_config.directory;
+  launch_config.priority = sharing_config.priority;
   launch_config.socket = sharing_config.directory + "/control";
   launch_config.variables.push_back("CUDA_MPS_PIPE_DIRECTORY=" + sharing_config.directory);
   // The daemon was given this one GPU by its UUID, and to its clients it is number 0, whatever number it has elsewhere.
   launch_config.variables.push_back("CUDA_VISIBLE_DEVICES=" + sharing_config.gpu);
   launch_config.variables.push_back("BANDSAW_DEVICE=cuda:0");
+  launch_config.variables.push_back("CUDA_MPS_CLIENT_PRIORITY=" +
+                                    std::to_string(static_cast<int>(sharing_config.priority)));
   launch_config.variables.emplace_back("BANDSAW_MPS=1");
   launch_config.variables.push_back("BANDSAW_SMS=" + to_text(sharing_config.sms));
   return launch_config;

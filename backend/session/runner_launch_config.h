@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/control/mps_priority.h"
 #include "backend/control/sharing.h"
 #include "backend/control/sm_part.h"
 #include "memory/base/status.h"
@@ -14,6 +15,7 @@ namespace bandsaw {
 struct SharingConfig {
   Sharing sharing = Sharing::kTimeSliced;
   PlanningMode mode = PlanningMode::kMps;
+  MpsPriority priority = MpsPriority::kBelowNormal;
   SmPart sms;             // that runners which start from now on have of the device
   std::string directory;  // of the MPS daemon's sockets; empty: there is none now
   std::string error;      // why there is none; empty: it is about to come
@@ -26,9 +28,10 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
 
 // How runners are started from now on.
 struct RunnerLaunchConfig {
-  std::vector<std::string> variables;  // NAME=value, instead of those of the same names
-  std::string socket;                  // that must be reachable for a runner to be of use; empty: none
-  std::string mps;                     // the MPS daemon that they become clients of; empty: none
+  std::vector<std::string> variables;                // NAME=value, instead of those of the same names
+  std::string socket;                                // that must be reachable for a runner to be of use; empty: none
+  std::string mps;                                   // the MPS daemon that they become clients of; empty: none
+  MpsPriority priority = MpsPriority::kBelowNormal;  // as its clients
   // Not 0: no runner is started. EAGAIN: one will be soon, and guest processes wait. Any other: they are refused with
   // it.
   int refusal = 0;

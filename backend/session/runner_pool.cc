@@ -50,6 +50,7 @@ void RunnerPool::set_launch_config(RunnerLaunchConfig launch_config) {
   launch_config_ = std::move(launch_config);
   program_.environment = with_variables(environment_, launch_config_.variables);
   program_.mps = launch_config_.mps;
+  program_.priority = launch_config_.priority;
   for (Entry& entry : runners_) {
     if (entry.taken || entry.dismissed) continue;
     entry.dismissed = true;

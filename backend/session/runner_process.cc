@@ -86,6 +86,7 @@ Result<std::unique_ptr<RunnerProcess>> RunnerProcess::start(event_base* base, co
   if (pid == 0) become_runner(plan);
   std::unique_ptr<RunnerProcess> runner(new RunnerProcess(base, pid, std::move(ours), std::move(watcher)));
   runner->mps_ = program.mps;
+  runner->priority_ = program.priority;
   return runner;
 }
 

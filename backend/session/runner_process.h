@@ -21,9 +21,10 @@ inline constexpr std::chrono::milliseconds kStartTimeout{20000};
 // How runners are started.
 struct RunnerProgram {
   std::string path;
-  UniqueFd file;                         // the same, opened while the path was reachable; may be empty
-  std::vector<std::string> environment;  // NAME=value
-  std::string mps{};                     // the MPS daemon that this makes it a client of; empty: none
+  UniqueFd file;                                     // the same, opened while the path was reachable; may be empty
+  std::vector<std::string> environment;              // NAME=value
+  std::string mps{};                                 // the MPS daemon that this makes it a client of; empty: none
+  MpsPriority priority = MpsPriority::kBelowNormal;  // as its client
 };
 
 class RunnerProcess : public Runner {
@@ -41,6 +42,7 @@ class RunnerProcess : public Runner {
   uint64_t window_base() const override { return window_base_; }
   int pid() const override { return pid_; }
   std::string mps() const override { return mps_; }
+  MpsPriority mps_priority() const override { return priority_; }
   void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) override;
   void stop(Stop how) override;
   void set_on_gone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
@@ -69,6 +71,7 @@ class RunnerProcess : public Runner {
   event_base* base_;
   pid_t pid_;
   std::string mps_;
+  MpsPriority priority_ = MpsPriority::kBelowNormal;
   UniqueFd socket_;
   Watcher watcher_;
   EventPtr readable_, writable_, kill_timer_, failed_timer_;

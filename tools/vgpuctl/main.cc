@@ -63,7 +63,8 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
                   "the least it gets of an engine while it has work, 0 to 100 %, at most the cap")
       ->transform(kPercent);
   app->add_option("--priority", options->priority,
-                  "-100 to 100: who goes first among those that are owed time; never more than the share");
+                  "-100 to 100: who goes first among those that are owed time, never more than the share; above 0, "
+                  "kernels of an mps one go before the others', for programs that start from then on");
   app->add_option("--latency-us", options->latency_us,
                   "microseconds that its short work waits for others at most: 200 or more if it is time-sliced, 20 or "
                   "more if it is mps; 0 or none: no bound")

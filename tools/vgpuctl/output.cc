@@ -69,7 +69,13 @@ std::string latency_line(const json& view) {
   if (bound == 0) return fmt::format("no bound (the least that it can have is {} us)", least);
   const auto by = get<std::string>(view, "/latency/kept_by", "nothing");
   if (by == "nothing") return fmt::format("at most {} us, not kept here", bound);
-  return fmt::format("at most {} us, kept by {}", bound, by == "time-slices" ? "the others' time slices" : by);
+  if (by == "time-slices") return fmt::format("at most {} us, kept by the others' time slices", bound);
+  const json processes = get(view, "/live/processes", json::array());
+  const auto earlier = std::count_if(processes.begin(), processes.end(), [](const json& process) {
+    return get<std::string>(process, "/mps_priority", "") == "below-normal";
+  });
+  const std::string text = fmt::format("at most {} us, kept by {}", bound, by);
+  return earlier ? text + fmt::format("; {} of its programs began before", earlier) : text;
 }
 
 std::string given_sms(const json& status) {

@@ -1,6 +1,7 @@
 // Latency bounds in the control API: what keeps one, and what an administrator should know who set one.
 #include <fmt/format.h>
 
+#include "backend/control/mps_priority.h"
 #include "backend/vgpud/api/api.h"
 
 namespace bandsaw {
@@ -34,19 +35,22 @@ nlohmann::json Api::latency_state(const VgpuSpec& spec) const {
 }
 
 std::vector<std::string> Api::latency_notes(const VgpuSpec& before, const VgpuSpec& now) const {
-  const bool changed = before.latency_us != now.latency_us;
-  if (!changed && (now.latency_us == 0 || before.sharing == now.sharing)) return {};
-  if (config_.device.kind != "cuda") {
-    if (now.latency_us == 0) return {};
-    return {fmt::format("device '{}' has neither time slices nor priorities: the latency bound is noted, and not kept",
-                        config_.device.name)};
-  }
-  if (now.sharing == Sharing::kMps) {
+  const bool first = mps_priority(now.latency_us, now.priority) == MpsPriority::kNormal;
+  const bool was_first = mps_priority(before.latency_us, before.priority) == MpsPriority::kNormal;
+  if (config_.device.kind == "cuda" && now.sharing == Sharing::kMps) {
+    if (first == was_first) return {};
     return {
-        "a latency bound becomes a priority of programs that start from now on; those that run go on as they began"};
+        fmt::format("kernels {} before those of other MPS virtual GPUs, in programs that start from now on; those "
+                    "that run go on as they began",
+                    first ? "go" : "do not go")};
   }
-  if (now.latency_us == 0 || latency_means(now) != LatencyMeans::kNothing) return {};
-  return {"vgpud sets no time slices of the hardware here: the latency bound is noted, and not kept"};
+  const bool changed = before.latency_us != now.latency_us || before.sharing != now.sharing;
+  if (!changed || now.latency_us == 0 || latency_means(now) != LatencyMeans::kNothing) return {};
+  if (config_.device.kind == "cuda") {
+    return {"vgpud sets no time slices of the hardware here: the latency bound is noted, and not kept"};
+  }
+  return {fmt::format("device '{}' has neither time slices nor priorities: the latency bound is noted, and not kept",
+                      config_.device.name)};
 }
 
 }  // namespace bandsaw

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "backend/control/mps_priority.h"
 #include "backend/vgpud/arbiter/partitions.h"
 #include "backend/vgpud/mps/mps_daemon.h"
 #include "backend/vgpud/sessions/session_supervisor.h"
@@ -58,6 +59,7 @@ nlohmann::json SessionManager::sharing_config(const VgpuSpec& spec) const {
   std::vector<VgpuSpec> all;
   for (const auto& [name, supervisor] : supervisors_) all.push_back(supervisor->spec());
   result["sms"] = to_text(sm_part(spec, all, config_.device));
+  result["mps_priority"] = to_text(mps_priority(spec.latency_us, spec.priority));
   if (!mps_) return result;
   const MpsState& state = mps_->state();
   result["mps"] = {{"directory", state.directory},

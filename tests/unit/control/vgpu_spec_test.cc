@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/control/mps_priority.h"
 #include "backend/control/paths.h"
 
 namespace bandsaw {
@@ -112,6 +113,26 @@ TEST(SpecJson, ReadsWhatEarlierVersionsStored) {
   EXPECT_EQ(old.reserve, 0u);
   EXPECT_EQ(old.priority, 0);
   EXPECT_EQ(old.latency_us, 0u);
+}
+
+TEST(MpsPriorityTest, WhoHasABoundOrAPriorityGoesFirst) {
+  struct Case {
+    uint32_t latency_us;
+    int32_t priority;
+    MpsPriority wanted;
+  };
+  for (const Case& one : {Case{0, 0, MpsPriority::kBelowNormal}, Case{0, kPriorityMin, MpsPriority::kBelowNormal},
+                          Case{0, 1, MpsPriority::kNormal}, Case{20, 0, MpsPriority::kNormal},
+                          Case{20, kPriorityMin, MpsPriority::kNormal}, Case{0, kPriorityMax, MpsPriority::kNormal}}) {
+    EXPECT_EQ(mps_priority(one.latency_us, one.priority), one.wanted) << one.latency_us << " " << one.priority;
+  }
+  // MPS's own numbers.
+  EXPECT_EQ(static_cast<int>(MpsPriority::kNormal), 0);
+  EXPECT_EQ(static_cast<int>(MpsPriority::kBelowNormal), 1);
+  for (const MpsPriority one : {MpsPriority::kNormal, MpsPriority::kBelowNormal}) {
+    EXPECT_EQ(parse_mps_priority(to_text(one)).value(), one);
+  }
+  EXPECT_EQ(parse_mps_priority("high").status().code(), EINVAL);
 }
 
 TEST(SpecJson, SharingIsOneOfTwo) {

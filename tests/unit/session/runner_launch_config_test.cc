@@ -65,6 +65,19 @@ TEST(RunnerLaunchConfigTest, AClientIsToldTheDaemonAndItsOneGpu) {
   }
 }
 
+TEST(RunnerLaunchConfigTest, AClientIsBelowNormalUnlessItGoesFirst) {
+  SharingConfig held = sharing_config({{"sharing", "mps"}, {"mps", kRunning}});
+  EXPECT_TRUE(has(runner_launch_config("cuda:0", held), "CUDA_MPS_CLIENT_PRIORITY=1"));
+  const RunnerLaunchConfig before = runner_launch_config("cuda:0", held);
+  ASSERT_TRUE(read_sharing_config({{"mps_priority", "normal"}}, &held).ok());
+  const RunnerLaunchConfig after = runner_launch_config("cuda:0", held);
+  EXPECT_TRUE(has(after, "CUDA_MPS_CLIENT_PRIORITY=0"));
+  EXPECT_FALSE(before == after) << "warm runners would keep the old one";
+  EXPECT_EQ(read_sharing_config({{"mps_priority", "0"}}, &held).code(), EINVAL);
+  EXPECT_EQ(read_sharing_config({{"mps_priority", 0}}, &held).code(), EINVAL);
+  EXPECT_EQ(held.priority, MpsPriority::kNormal);
+}
+
 TEST(RunnerLaunchConfigTest, SmsAreForClientsAlone) {
   SharingConfig held = sharing_config({{"sharing", "mps"}, {"sms", "8:1+2"}, {"mps", kRunning}});
   EXPECT_TRUE(has(runner_launch_config("cuda:0", held), "BANDSAW_SMS=8:1+2"));

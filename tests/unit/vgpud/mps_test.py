@@ -94,6 +94,23 @@ class TestMps(MpsCase):
         assert self.next_environment("a", 3)["BANDSAW_SMS"] == ""
         assert "SMs" not in self.ok("set", "a", "--compute", "5")
 
+    def test_who_goes_first(self):
+        self.ok("create", "a", "--memory", "1G", "--sharing", "mps")
+        self.running()
+        self.warm_ready("a")
+        client = self.direct("a")
+        assert self.environment_of("a")["CUDA_MPS_CLIENT_PRIORITY"] == "1"
+        assert "programs that start from now on" in self.ok("set", "a", "--latency-us", "50")
+        assert self.next_environment("a", 2)["CUDA_MPS_CLIENT_PRIORITY"] == "0"
+        assert [each["mps_priority"] for each in self.show("a")["live"]["processes"]] == ["below-normal"]
+        assert self.show("a")["latency"] == {"kept_by": "priorities", "least_us": 20}
+        assert "kept by priorities; 1 of its programs began before" in self.ok("show", "a")
+        client.close()
+        self.ok("set", "a", "--latency-us", "none", "--priority", "1")
+        assert self.next_environment("a", 3)["CUDA_MPS_CLIENT_PRIORITY"] == "0"
+        self.ok("set", "a", "--priority", "0")
+        assert self.next_environment("a", 4)["CUDA_MPS_CLIENT_PRIORITY"] == "1"
+
     def next_environment(self, name, number):
         """Of the runner of a program that starts now."""
         self.warm_ready(name)
