@@ -119,7 +119,7 @@ def direct_programs(results: Results, only: str) -> None:
     chosen = [program for program in cuda_programs.programs() if only in program.name and program.on_soft]
     cuda_programs.compile_all(chosen)
     long = [program for program in chosen if program.is_long]
-    groups = {"direct0": [program for program in chosen if program not in long], **({"direct1": long} if long else {})}
+    groups = {"direct0": [program for program in chosen if program not in long], "long0": long}
     for vgpu in groups:
         ensure_direct(vgpu)
 
@@ -134,6 +134,7 @@ def direct_programs(results: Results, only: str) -> None:
 
         with concurrent.futures.ThreadPoolExecutor(len(groups)) as pool:
             list(pool.map(all_of, groups))
+    host.vgpuctl("destroy", "long0")
 
 
 def build_instrumented(kinds: list[str]) -> None:
