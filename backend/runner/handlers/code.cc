@@ -52,13 +52,13 @@ CUresult Handlers::library_load(C, uint64_t image, uint64_t size, uint64_t* libr
   result = device_.library_load(bytes, &loaded, log);
   if (log->size() > kLogMax) log->resize(kLogMax);
   if (result != CUDA_SUCCESS) log::info("library_load: error {}: {}", static_cast<int>(result), *log);
-  if (result == CUDA_SUCCESS) world_.slicer.library_loaded(loaded, bytes);
+  if (result == CUDA_SUCCESS) world_.slicer.kernels().library_loaded(loaded, bytes);
   return result == CUDA_SUCCESS ? give(HandleKind::kLibrary, std::move(loaded), 0, library) : result;
 }
 
 CUresult Handlers::library_unload(C, R<Library> library) {
   if (!table().remove(HandleKind::kLibrary, library.handle)) return CUDA_ERROR_INVALID_HANDLE;
-  world_.slicer.forget_image(library.object.get());
+  world_.slicer.kernels().forget_image(library.object.get());
   return device_.library_unload(library);
 }
 
@@ -85,7 +85,7 @@ CUresult Handlers::library_kernel(C, R<Library> library, std::string_view name, 
   Code code;
   const CUresult result = device_.library_kernel(library, std::string(name), &code.kernel);
   if (result != CUDA_SUCCESS) return result;
-  world_.slicer.kernel_found(library, std::string(name), code.kernel);
+  world_.slicer.kernels().kernel_found(library, std::string(name), code.kernel);
   return give_code(HandleKind::kKernel, code, library.handle, kernel, info, parameters);
 }
 
@@ -119,7 +119,7 @@ CUresult Handlers::library_bind_managed(C, R<Library> library, uint64_t address,
     const GuestSpan span = world_.memory.find(address, variable.bytes, Access::kWrite, true);
     if (!span || !world_.memory.window().contains(address, variable.bytes)) return CUDA_ERROR_INVALID_VALUE;
     const CUresult bound = device_.library_bind_managed(library, variable.name, address);
-    if (bound == CUDA_SUCCESS) world_.slicer.managed_bound(library, variable.name, address);
+    if (bound == CUDA_SUCCESS) world_.slicer.kernels().managed_bound(library, variable.name, address);
     return bound;
   }
   return CUDA_ERROR_NOT_FOUND;
@@ -130,7 +130,7 @@ CUresult Handlers::kernel_function(C call, R<Kernel> kernel, uint64_t* function,
   Code code;
   const CUresult result = device_.kernel_function(call.context, kernel, &code.function);
   if (result != CUDA_SUCCESS) return result;
-  world_.slicer.function_of_kernel(kernel, code.function);
+  world_.slicer.kernels().function_of_kernel(kernel, code.function);
   return give_code(HandleKind::kFunction, code, call.context.handle, function, info, parameters);
 }
 
@@ -142,13 +142,13 @@ CUresult Handlers::module_load(C call, uint64_t image, uint64_t size, uint64_t* 
   result = device_.module_load(call.context, bytes, &loaded, log);
   if (log->size() > kLogMax) log->resize(kLogMax);
   if (result != CUDA_SUCCESS) log::info("module_load: error {}: {}", static_cast<int>(result), *log);
-  if (result == CUDA_SUCCESS) world_.slicer.module_loaded(loaded, bytes);
+  if (result == CUDA_SUCCESS) world_.slicer.kernels().module_loaded(loaded, bytes);
   return result == CUDA_SUCCESS ? give(HandleKind::kModule, std::move(loaded), call.context.handle, module) : result;
 }
 
 CUresult Handlers::module_unload(C, R<Module> module) {
   if (!table().remove(HandleKind::kModule, module.handle)) return CUDA_ERROR_INVALID_HANDLE;
-  world_.slicer.forget_image(module.object.get());
+  world_.slicer.kernels().forget_image(module.object.get());
   return device_.module_unload(module);
 }
 
@@ -157,7 +157,7 @@ CUresult Handlers::module_function(C, R<Module> module, std::string_view name, u
   Code code;
   const CUresult result = device_.module_function(module, std::string(name), &code.function);
   if (result != CUDA_SUCCESS) return result;
-  world_.slicer.function_found(module, std::string(name), code.function);
+  world_.slicer.kernels().function_found(module, std::string(name), code.function);
   return give_code(HandleKind::kFunction, code, module.handle, function, info, parameters);
 }
 
@@ -176,7 +176,7 @@ CUresult Handlers::function_set_attribute(C, uint64_t function, uint32_t attribu
   if (!code.kernel && !code.function) return CUDA_ERROR_INVALID_HANDLE;
   if (attribute >= CU_FUNC_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = device_.function_set_attribute(code, static_cast<CUfunction_attribute>(attribute), value);
-  if (result == CUDA_SUCCESS) world_.slicer.attribute_set(code);
+  if (result == CUDA_SUCCESS) world_.slicer.kernels().attribute_set(code);
   return result;
 }
 

@@ -50,6 +50,7 @@ CUresult GridSliceTracks::join() {
 bool GridSliceTracks::has_begun() const { return !fork_ || device_->event_query(fork_) != CUDA_ERROR_NOT_READY; }
 
 std::shared_ptr<GridSliceTracks> GridSliceTracksPool::take(const ContextRef& context, const StreamRef& stream) {
+  std::lock_guard lock(mutex_);
   kept_.remove_if([](const auto& tracks) { return tracks->context_.expired() || tracks->stream_.expired(); });
   const auto same = std::find_if(kept_.begin(), kept_.end(), [&](const auto& tracks) {
     return tracks->stream_.lock() == stream && tracks->context_.lock() == context && !tracks->forked_;
@@ -64,6 +65,7 @@ std::shared_ptr<GridSliceTracks> GridSliceTracksPool::take(const ContextRef& con
 }
 
 void GridSliceTracksPool::forget(const Context* context) {
+  std::lock_guard lock(mutex_);
   kept_.remove_if([&](const auto& tracks) { return tracks->context_.lock().get() == context; });
 }
 

@@ -4,6 +4,7 @@
 
 #include <list>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "backend/device/device.h"
@@ -43,7 +44,7 @@ class GridSliceTracks {
   std::vector<Side> sides_;
 };
 
-// Keeps tracks for the next launch on the same stream. For one thread.
+// Keeps tracks for the next launch on the same stream. Thread-safe.
 class GridSliceTracksPool {
  public:
   explicit GridSliceTracksPool(Device* device) : device_(device) {}
@@ -56,7 +57,8 @@ class GridSliceTracksPool {
   static constexpr size_t kMost = 16;
 
   Device* const device_;
-  std::list<std::shared_ptr<GridSliceTracks>> kept_;  // the one used last comes first
+  std::mutex mutex_;
+  std::list<std::shared_ptr<GridSliceTracks>> kept_;  // guarded by mutex_; the one used last comes first
 };
 
 }  // namespace bandsaw::runner

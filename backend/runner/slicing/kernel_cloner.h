@@ -22,7 +22,7 @@ struct KernelImage {
   std::weak_ptr<Module> module;
   std::mutex mutex;
   std::map<std::string, uint64_t> managed;  // guarded by mutex: where the guest put managed variables
-  std::unordered_map<std::string, std::weak_ptr<struct KnownKernel>> kernels;  // guarded by the slicer's mutex
+  std::unordered_map<std::string, std::weak_ptr<class KnownKernel>> kernels;  // guarded by the catalogue's mutex
 
   // 0: it has none of that name.
   uint64_t variable(Device& device, const ContextRef& context, const std::string& name);

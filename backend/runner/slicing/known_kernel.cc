@@ -1,6 +1,7 @@
 #include "backend/runner/slicing/known_kernel.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "memory/base/log.h"
 
@@ -52,13 +53,26 @@ std::shared_ptr<LaunchShape> KnownKernel::find_shape(const Launch& launch) const
   return nullptr;
 }
 
-std::shared_ptr<KernelClonePlace> KnownKernel::find_clone(const Context* context, bool one_dimensional,
-                                                          KernelVariant variant) const {
-  const auto found = std::find_if(clones.begin(), clones.end(), [&](const auto& place) {
-    const CloneRequest& request = place->request;
-    return request.context.get() == context && request.one_dimensional == one_dimensional && request.variant == variant;
+std::pair<std::shared_ptr<KernelClonePlace>, bool> KnownKernel::clone_place(const CloneRequest& request) {
+  std::lock_guard lock(mutex_);
+  const auto found = std::find_if(clones_.begin(), clones_.end(), [&](const auto& place) {
+    const CloneRequest& its = place->request;
+    return its.context == request.context && its.one_dimensional == request.one_dimensional &&
+           its.variant == request.variant;
   });
-  return found == clones.end() ? nullptr : *found;
+  if (found != clones_.end()) return {*found, false};
+  clones_.push_back(std::make_shared<KernelClonePlace>());
+  clones_.back()->request = request;
+  return {clones_.back(), true};
+}
+
+void KnownKernel::forget_clones(const Context* context, std::vector<std::shared_ptr<KernelClonePlace>>* gone) {
+  std::lock_guard lock(mutex_);
+  const auto of_it = [&](const std::shared_ptr<KernelClonePlace>& place) {
+    return place->request.context.get() == context;
+  };
+  std::copy_if(clones_.begin(), clones_.end(), std::back_inserter(*gone), of_it);
+  std::erase_if(clones_, of_it);
 }
 
 }  // namespace bandsaw::runner

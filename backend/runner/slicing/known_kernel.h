@@ -4,9 +4,11 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/runner/slicing/grid_slice_size.h"
@@ -56,9 +58,10 @@ struct KernelClonePlace {
   uint32_t attributes = 0;                   // the record loop's: KnownKernel::attributes when they were last copied
 };
 
-// Used on the record loop's thread only, but for `attributes` and `clones`. May outlive its library; it is not launched
-// then any more.
-struct KnownKernel {
+// Used on the record loop's thread only, but for `attributes` and its clones. May outlive its library; it is not
+// launched then any more.
+class KnownKernel {
+ public:
   std::string name;
   std::shared_ptr<KernelImage> image;
   std::atomic<uint32_t> attributes{0};  // how often the guest has set a function attribute
@@ -71,12 +74,17 @@ struct KnownKernel {
   bool in_order = false;          // a launch has ended in grid slices that were issued one after the other
   std::set<std::string> reasons;
   std::vector<std::shared_ptr<LaunchShape>> shapes;
-  std::vector<std::shared_ptr<KernelClonePlace>> clones;  // guarded by the slicer's mutex
 
   // Null: no launch of that shape is remembered.
   std::shared_ptr<LaunchShape> find_shape(const Launch& launch) const;
-  std::shared_ptr<KernelClonePlace> find_clone(const Context* context, bool one_dimensional,
-                                               KernelVariant variant) const;
+  // The place of what is asked for, and whether this made it. Any thread, as the next.
+  std::pair<std::shared_ptr<KernelClonePlace>, bool> clone_place(const CloneRequest& request);
+  // Moves the places of that context to `gone`.
+  void forget_clones(const Context* context, std::vector<std::shared_ptr<KernelClonePlace>>* gone);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<KernelClonePlace>> clones_;  // guarded by mutex_
 };
 
 using KnownKernelRef = std::shared_ptr<KnownKernel>;

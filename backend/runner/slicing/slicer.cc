@@ -62,22 +62,32 @@ Slicer::Slicer(Device* device, GateView* gate, UsagePageView* usage_page, Stream
       stats_(usage_page),
       info_(info_of(*device)),
       sms_(static_cast<uint32_t>(std::max(1, info_.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]))),
-      code_(device, settings.any_gpu ? 0 : capability(info_)),
+      cloner_(device, settings.any_gpu ? 0 : capability(info_)),
+      kernels_(&cloner_, settings.enabled),
       wake_(std::make_shared<UniqueFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))),
       timer_(device),
       control_blocks_(device),
-      tracks_(device) {}
+      tracks_(device),
+      variants_(device, &cloner_, settings_, &stats_) {}
 
 Slicer::~Slicer() = default;
 
-bool Slicer::holds(const CommandRing& ring) const {
-  return std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) { return run.caller.ring.get() == &ring; });
+void Slicer::forget_context(const Context* context) {
+  tracks_.forget(context);
+  kernels_.forget_context(context);
 }
 
-// Counts and logs why a kernel runs whole, once for each kernel and reason.
-void Slicer::refuse(KnownKernel& kernel, const std::string& reason) {
-  if (!std::exchange(kernel.counted, true)) count(stats_.counters().kernels);
-  if (kernel.reasons.insert(reason).second) stats_.refused(kernel.name, reason);
+// Under variant `auto` and where the arbiter plans: persistent blocks, unless the last launch was planned alone and
+// grid slices are faster for the kernel. Else grid slices.
+KernelVariant Slicer::wanted_variant(const KnownKernel& kernel, const LaunchShape* shape) const {
+  if (settings_.variant == VariantChoice::kPersistent) return KernelVariant::kPersistent;
+  if (settings_.variant == VariantChoice::kSliced || kernel.only_grid_slices) return KernelVariant::kSliced;
+  const bool stays = !shape || shape->paired || shape->persistent_tuner.next() != slice::PersistentTuner::kSliced;
+  return stays && gate_.is_planned(kCompute) ? KernelVariant::kPersistent : KernelVariant::kSliced;
+}
+
+bool Slicer::holds(const CommandRing& ring) const {
+  return std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) { return run.caller.ring.get() == &ring; });
 }
 
 bool Slicer::is_long(const LaunchShape& shape) const {
@@ -119,7 +129,7 @@ std::string Slicer::refusal(const Caller& caller, const StreamRef& stream, const
 
 CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Launch& launch) {
   if (!settings_.enabled) return device_.launch(stream, launch);
-  const KnownKernelRef kernel = find(launch.code);
+  const KnownKernelRef kernel = kernels_.find(launch.code);
   if (!kernel || kernel->whole || gate_.is_slicing_off() || !is_valid_grid(launch)) {
     return device_.launch(stream, launch);
   }
@@ -129,16 +139,16 @@ CUresult Slicer::launch(const Caller& caller, const StreamRef& stream, const Lau
     shape = shape_of(*kernel, launch);
     if (!shape) return device_.launch(stream, launch);
     ++shape->launches;
-    if (shape->size.hopeless()) refuse(*kernel, "its rewritten variant is slower");
+    if (shape->size.hopeless()) stats_.refused(*kernel, "its rewritten variant is slower");
     if (!is_long(*shape)) return launch_whole(caller, stream, launch, shape);
   }
   if (const std::string reason = refusal(caller, stream, launch); !reason.empty()) {
-    refuse(*kernel, reason);
+    stats_.refused(*kernel, reason);
     return device_.launch(stream, launch);
   }
-  auto clone = clone_of(kernel, caller, launch, wanted_variant(*kernel, shape.get()));
+  auto clone = variants_.find(kernel, caller.context, launch, wanted_variant(*kernel, shape.get()));
   if (!clone && settings_.variant == VariantChoice::kAuto)
-    clone = clone_of(kernel, caller, launch, KernelVariant::kSliced);
+    clone = variants_.find(kernel, caller.context, launch, KernelVariant::kSliced);
   if (!clone) return launch_whole(caller, stream, launch, shape);
   return begin(caller, stream, launch, kernel, shape, clone);
 }
@@ -183,7 +193,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
   begin_counted(run, launch);
   if (run.clone->persistent) {
     if (const std::string reason = prepare_persistent(run); !reason.empty()) {
-      if (!turns_to_grid_slices(*kernel)) refuse(*kernel, reason);
+      if (!variants_.turns_to_grid_slices(*kernel)) stats_.refused(*kernel, reason);
       runs_.pop_back();
       return device_.launch(stream, launch);
     }
@@ -199,7 +209,7 @@ CUresult Slicer::begin(const Caller& caller, const StreamRef& stream, const Laun
     const CUresult result = device_.launch(stream, launch);
     if (result == CUDA_SUCCESS) {  // else it is no launch at all
       count(stats_.counters().fallbacks);
-      refuse(*kernel, "the device launches it, but not its rewritten variant");
+      stats_.refused(*kernel, "the device launches it, but not its rewritten variant");
       kernel->whole = true;
     }
     return result;

@@ -10,14 +10,14 @@
 #include <atomic>
 #include <list>
 #include <memory>
-#include <mutex>
-#include <string_view>
-#include <unordered_map>
+#include <string>
 
 #include "backend/runner/execution/gate.h"
-#include "backend/runner/execution/worker_pool.h"
 #include "backend/runner/slicing/control_block.h"
 #include "backend/runner/slicing/grid_slice_tracks.h"
+#include "backend/runner/slicing/kernel_catalogue.h"
+#include "backend/runner/slicing/kernel_cloner.h"
+#include "backend/runner/slicing/kernel_variants.h"
 #include "backend/runner/slicing/known_kernel.h"
 #include "backend/runner/slicing/slicing_settings.h"
 #include "backend/runner/slicing/slicing_stats.h"
@@ -36,15 +36,8 @@ class Slicer {
 
   bool enabled() const { return settings_.enabled; }
 
-  // What the program loads, looks up and unloads. Any thread.
-  void library_loaded(const LibraryRef& library, std::span<const std::byte> image);
-  void module_loaded(const ModuleRef& module, std::span<const std::byte> image);
-  void managed_bound(const LibraryRef& library, const std::string& name, uint64_t address);
-  void kernel_found(const LibraryRef& library, const std::string& name, const KernelRef& kernel);
-  void function_found(const ModuleRef& module, const std::string& name, const FunctionRef& function);
-  void function_of_kernel(const KernelRef& kernel, const FunctionRef& function);
-  void attribute_set(const Code& code);
-  void forget_image(const Object* image);  // a library or module
+  // What the program loads, looks up and unloads goes here. Any thread, as forget_context.
+  KernelCatalogue& kernels() { return kernels_; }
   void forget_context(const Context* context);
 
   // All that follows is called on the record loop's thread.
@@ -78,19 +71,8 @@ class Slicer {
   struct Flight;
   struct Run;
 
-  void keep(const Object* object, std::shared_ptr<KernelImage> image);
-  void forget_kernels(const KernelImage& image);
-  void add(const Object* object, const std::weak_ptr<Object>& alive, const std::shared_ptr<KernelImage>& image,
-           const std::string& name);
-  KnownKernelRef find(const Code& code);
   std::shared_ptr<LaunchShape> shape_of(KnownKernel& kernel, const Launch& launch);
   KernelVariant wanted_variant(const KnownKernel& kernel, const LaunchShape* shape) const;
-  std::shared_ptr<const KernelClone> clone_of(const KnownKernelRef& kernel, const Caller& caller, const Launch& launch,
-                                              KernelVariant variant);
-  void make(const std::shared_ptr<KernelClonePlace>& place);
-  std::shared_ptr<const KernelClone> use(KnownKernel& kernel, KernelClonePlace& place, const Launch& launch);
-  void refuse(KnownKernel& kernel, const std::string& reason);
-  bool turns_to_grid_slices(KnownKernel& kernel) const;
   std::string refusal(const Caller& caller, const StreamRef& stream, const Launch& launch);
   bool is_long(const LaunchShape& shape) const;
   CUresult launch_whole(const Caller& caller, const StreamRef& stream, const Launch& launch,
@@ -142,24 +124,16 @@ class Slicer {
   SlicingStats stats_;
   const vgpu_device_info info_;
   const uint32_t sms_;
-  KernelCloner code_;
+  KernelCloner cloner_;
+  KernelCatalogue kernels_;
   const std::shared_ptr<UniqueFd> wake_;
-
-  struct Known {
-    std::weak_ptr<Object> object;  // the same as the key, unless that is gone
-    KnownKernelRef kernel;
-  };
-  std::mutex mutex_;
-  std::unordered_map<const Object*, std::shared_ptr<KernelImage>> images_;  // guarded by mutex_; by library or module
-  std::unordered_map<const Object*, Known> kernels_;                        // guarded by mutex_; their clones too
-
   StreamTimer timer_;
   ControlBlockPool control_blocks_;
   GridSliceTracksPool tracks_;
   std::list<Run> runs_;
   bool at_gate_ = false;
-  uint64_t calls_ = 0;    // that were described
-  WorkerPool worker_{1};  // finishes before the rest goes
+  uint64_t calls_ = 0;  // that were described
+  KernelVariants variants_;
 };
 
 }  // namespace bandsaw::runner

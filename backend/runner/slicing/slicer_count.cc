@@ -16,7 +16,7 @@ void Slicer::begin_counted(Run& run, const Launch& launch) {
   LaunchShape* const shape = run.shape.get();
   if (!settings_.count || !shape || shape->counted || run.total <= shape->wave) return;
   if (!gate_.is_planned(kCompute)) return;
-  const auto counted = clone_of(run.kernel, run.caller, launch, KernelVariant::kCounting);
+  const auto counted = variants_.find(run.kernel, run.caller.context, launch, KernelVariant::kCounting);
   if (!counted) return;
   shape->counted = true;
   // The counting variant needs more registers, and may not fit.

@@ -74,12 +74,12 @@ void Slicer::change_variant(Run& run) {
   if (run.next_clone) take_counts(run);
   const auto sliced = run.clone;
   auto clone = std::exchange(run.next_clone, nullptr);
-  if (!clone) clone = clone_of(run.kernel, run.caller, launch, KernelVariant::kPersistent);
+  if (!clone) clone = variants_.find(run.kernel, run.caller.context, launch, KernelVariant::kPersistent);
   if (!clone) return;
   use_clone(run, clone);
   if (!clone->persistent) return;
   if (!prepare_persistent(run).empty()) {
-    turns_to_grid_slices(*run.kernel);
+    variants_.turns_to_grid_slices(*run.kernel);
     return use_clone(run, sliced);
   }
   run.most_in_flight = run.most_tracks = 1;

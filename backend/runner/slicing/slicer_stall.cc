@@ -56,7 +56,7 @@ CUresult Slicer::peek(Run& run, std::function<void()> done) {
 // Issues all blocks that are left on another stream, without asking at the gate: the blocks that are waited for may
 // find room beside those that wait. If they do not, the launch hangs, as the kernel itself would.
 void Slicer::issue_rest(Run& run) {
-  refuse(*run.kernel, "its blocks wait for one another");
+  stats_.refused(*run.kernel, "its blocks wait for one another");
   run.kernel->whole = run.held_up = run.stalled = true;
   run.track = run.most_tracks;
   run.most_tracks = 0;
@@ -73,7 +73,7 @@ void Slicer::issue_rest(Run& run) {
 
 // The same for persistent blocks: more of them are launched on another stream, and claim what is left.
 void Slicer::issue_more_persistent(Run& run) {
-  refuse(*run.kernel, "its blocks wait for one another");
+  stats_.refused(*run.kernel, "its blocks wait for one another");
   run.kernel->whole = run.held_up = run.stalled = true;
   const StreamRef side = run.tracks ? run.tracks->at(1) : nullptr;
   if (!side || allow_claims(run, side) != CUDA_SUCCESS) return;

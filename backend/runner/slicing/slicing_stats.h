@@ -1,25 +1,32 @@
 // Counts what becomes of kernels that are to be cut, in this runner's slot of the usage page.
 #pragma once
 
-#include <mutex>
+#include <string>
 #include <string_view>
 
 #include "backend/runner/memory/usage_page_view.h"
+#include "backend/runner/slicing/known_kernel.h"
 
 namespace bandsaw::runner {
 
-// Thread-safe. `usage_page` outlives it.
+// For the record loop's thread. `usage_page` outlives it.
 class SlicingStats {
  public:
   explicit SlicingStats(UsagePageView* usage_page) : usage_page_(usage_page) {}
 
   SlicingCounters& counters() { return usage_page_->slot().slicing; }
-  // One more kernel stays whole, in words for people; the caller sees to it that each is counted once.
-  void refused(std::string_view kernel, std::string_view reason);
+  // Each counts a kernel once: it was to be cut; a variant of it is there; it stays whole, for a reason in words for
+  // people (once for each reason, and logged).
+  void met(KnownKernel& kernel);
+  void rewritten(KnownKernel& kernel);
+  void refused(KnownKernel& kernel, const std::string& reason);
+  // A call of the guest process failed.
+  void failed() { count(usage_page_->slot().errors); }
 
  private:
+  void add(std::string_view reason);
+
   UsagePageView* const usage_page_;
-  std::mutex mutex_;  // of those who look for a reason's place
 };
 
 }  // namespace bandsaw::runner

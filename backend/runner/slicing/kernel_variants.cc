@@ -1,0 +1,67 @@
+#include "backend/runner/slicing/kernel_variants.h"
+
+#include "memory/base/log.h"
+
+namespace bandsaw::runner {
+
+std::shared_ptr<const KernelClone> KernelVariants::find(const KnownKernelRef& kernel, const ContextRef& context,
+                                                        const Launch& launch, KernelVariant variant) {
+  const bool one_dimensional = launch.grid[1] == 1 && launch.grid[2] == 1;
+  const auto [place, fresh] =
+      kernel->clone_place({kernel->image, kernel->name, launch.code, context, one_dimensional, variant});
+  if (fresh) {
+    stats_.met(*kernel);
+    if (settings_.force_blocks != 0) {
+      make(*place);
+    } else {
+      worker_.post([this, place] { make(*place); });
+    }
+  }
+  const KernelClonePlace::State state = place->state.load();
+  if (state == KernelClonePlace::State::kRefused) refused(*kernel, *place);
+  if (state != KernelClonePlace::State::kReady) return nullptr;
+  stats_.rewritten(*kernel);
+  return copy_attributes(*kernel, *place, launch.code) ? place->clone : nullptr;
+}
+
+void KernelVariants::make(KernelClonePlace& place) {
+  auto made = cloner_.make(place.request);
+  if (made.ok()) {
+    place.clone = std::move(made.value());
+  } else {
+    place.refusal = made.status().message();
+  }
+  place.state.store(made.ok() ? KernelClonePlace::State::kReady : KernelClonePlace::State::kRefused);
+}
+
+void KernelVariants::refused(KnownKernel& kernel, const KernelClonePlace& place) {
+  if (place.request.variant == KernelVariant::kCounting) return;
+  if (place.request.variant == KernelVariant::kPersistent && turns_to_grid_slices(kernel)) return;
+  stats_.refused(kernel, place.refusal);
+  kernel.whole = true;
+}
+
+bool KernelVariants::turns_to_grid_slices(KnownKernel& kernel) const {
+  kernel.only_grid_slices = settings_.variant == VariantChoice::kAuto;
+  return kernel.only_grid_slices;
+}
+
+// The attributes that bear on a launch, if the guest has set some since they were last copied.
+bool KernelVariants::copy_attributes(const KnownKernel& kernel, KernelClonePlace& place, const Code& from) {
+  const uint32_t attributes = kernel.attributes;
+  if (place.attributes == attributes) return true;
+  FunctionInfo info;
+  if (device_.function_info(from, &info) != CUDA_SUCCESS) return false;
+  for (const CUfunction_attribute attribute :
+       {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT}) {
+    const CUresult result =
+        device_.function_set_attribute({nullptr, place.clone->function}, attribute, info.info.attributes[attribute]);
+    if (result != CUDA_SUCCESS) {
+      log::debug("{}: attribute {} of its variant: error {}", kernel.name, int{attribute}, static_cast<int>(result));
+    }
+  }
+  place.attributes = attributes;
+  return true;
+}
+
+}  // namespace bandsaw::runner
