@@ -110,6 +110,7 @@ struct Copy {
   CopyEnd destination, source;
   uint64_t width_bytes = 0, height = 1, depth = 1;
   bool awaited = false;  // the guest's thread waits for nothing else: latency counts
+  bool more = false;     // a piece, and others of the same copy follow: nobody waits for this one alone
 };
 
 // A copy from the host's memory is one engine's, a copy to it another's; what stays on the device is

@@ -13,28 +13,36 @@ constexpr unsigned kWorkers = 2;
 // So many waiting records are looked through for what may go past the rest.
 constexpr size_t kScanAhead = 256;
 
-// What a record puts on which engine; a unit is a launch, or a page's worth of bytes beside the copy's own cost.
-struct Work {
-  Engine engine = Engine::kCompute;
-  uint64_t units = 1;
-};
-
-constexpr uint64_t kUnitBytes = 64 << 10;
-
-Work copy_work(const vgpu_copy& copy) {
-  uint64_t bytes = 0;
-  if (__builtin_mul_overflow(copy.width_bytes, copy.height, &bytes) ||
-      __builtin_mul_overflow(bytes, copy.depth, &bytes)) {
-    bytes = 0;  // the handler refuses it
+Bulk bulk_of(const vgpu_copy& copy) {
+  Bulk bulk{engine_of(copy), copy.height > 1 || copy.depth > 1 ? BulkKind::kStrided : BulkKind::kLinear};
+  if (__builtin_mul_overflow(copy.width_bytes, copy.height, &bulk.bytes) ||
+      __builtin_mul_overflow(bulk.bytes, copy.depth, &bulk.bytes)) {
+    bulk.bytes = 0;  // the handler refuses it
   }
-  return {engine_of(copy), 1 + bytes / kUnitBytes};
+  return bulk;
 }
 
-// Nothing: no engine's gate is in its way.
-std::optional<Work> work_of(const wire::CheckedRecord& record) {
+Bulk bulk_of(const vgpu_fill& fill) {
+  Bulk bulk{Engine::kCompute, BulkKind::kFill};
+  if (__builtin_mul_overflow(fill.width, uint64_t{fill.element_bytes}, &bulk.bytes) ||
+      __builtin_mul_overflow(bulk.bytes, fill.height, &bulk.bytes)) {
+    bulk.bytes = 0;
+  }
+  return bulk;
+}
+
+// What a copy or fill puts on which engine.
+std::optional<Bulk> bulk_of(const wire::CheckedRecord& record) {
+  if (const auto args = wire::read_args<wire::CopyArgs>(record)) return bulk_of(args->copy);
+  if (const auto args = wire::read_args<wire::FillArgs>(record)) return bulk_of(args->fill);
+  return std::nullopt;
+}
+
+// Whose gate it passes; nothing: no engine's is in its way.
+std::optional<Engine> gate_of(const wire::CheckedRecord& record) {
   if (!record.info->engine) return std::nullopt;
-  if (const auto args = wire::read_args<wire::CopyArgs>(record)) return copy_work(args->copy);
-  return Work{*record.info->engine};
+  if (const auto args = wire::read_args<wire::CopyArgs>(record)) return engine_of(args->copy);
+  return record.info->engine;
 }
 
 }  // namespace
@@ -52,9 +60,9 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
                                               &process->order_, slicing);
   process->objects_ = std::make_unique<Objects>(process->device_.get());
-  process->handlers_ =
-      std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_, process->usage_page_,
-                                       process->output_, process->callbacks_, process->exchange_, *process->slicer_});
+  process->handlers_ = std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_,
+                                                        process->usage_page_, process->output_, process->callbacks_,
+                                                        process->exchange_, *process->slicer_, process->pieces_});
   process->workers_ = std::make_unique<WorkerPool>(kWorkers);
   return process;
 }
@@ -109,30 +117,43 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
     protocol_error(fmt::format("ring {}: {} while a call waits for its reply", ring->id(), checked.info->name));
   }
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
-  const bool behind = !waiting_.empty() || slicer_->busy();
+  const bool behind = !waiting_.empty() || busy();
   if (!behind && pass_gate(checked)) return perform(ring, checked, record.bytes);
   const RecordUse use = use_of(checked, ring->id());
   if (behind && waiting_.lets_past(use) && pass_gate(checked)) return perform(ring, checked, record.bytes);
   if (behind && use.query && waiting_.is_pending(use)) return refuse(ring, checked, CUDA_ERROR_NOT_READY);
-  const std::optional<Work> work = work_of(checked);
-  waiting_.push(
-      {ring, std::exchange(record.bytes, {}), checked, use, work ? std::optional(work->engine) : std::nullopt});
+  waiting_.push({ring, std::exchange(record.bytes, {}), checked, use, gate_of(checked)});
 }
 
 bool Process::pass_waiting() {
   at_gate_ = false;
+  const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   bool passed = slicer_->advance(poisoned());
-  while (!waiting_.empty() && !slicer_->busy()) {
+  passed |= pieces_.advance(true, sticky);
+  passed |= pass_queue(passed);
+  // Pieces whose turn it was not: nobody else has taken it.
+  const bool more = pieces_.advance(false, sticky);
+  const bool freed = pieces_.free_stalled([this](uint64_t key) { return waiting_.any_but(key); });
+  if (more || freed) pass_queue(true);
+  unsettled_ |= freed;
+  if (unsettled_) unsettled_ = gate_.settle();
+  return passed || more || freed;
+}
+
+// `passed`: something has been issued since it was last called.
+bool Process::pass_queue(bool passed) {
+  bool any = false;
+  while (!waiting_.empty() && !busy()) {
     if (!poisoned() && !pass_gate(waiting_[0].record)) break;
-    passed = true;
+    any = true;
     perform_waiting(0);
   }
   if (poisoned()) {
-    unsettled_ = gate_.settle();
-  } else if (some_may_pass() || (passed && waiting_.any_asks())) {
-    passed |= pass_others();
+    unsettled_ = true;
+  } else if (some_may_pass() || ((passed || any) && waiting_.any_asks())) {
+    any |= pass_others();
   }
-  return passed;
+  return any;
 }
 
 void Process::perform_waiting(size_t at) {
@@ -148,10 +169,12 @@ bool Process::some_may_pass() const {
   return false;
 }
 
-// Of those behind one that waits for an engine or for grid slices: no engine waits for another's gate, what was asked
-// for is taken when it is granted, and who waits for early work does not wait for all that was queued behind it.
+// Of those behind one that waits for an engine, for grid slices, or for pieces: no engine waits for another's gate,
+// what was asked for is taken when it is granted, and who waits for early work does not wait for all that was queued
+// behind it.
 bool Process::pass_others() {
   bool passed = false;
+  pieces_.nobody_wants();
   WaitingUses ahead;
   for (size_t at = 0; at < std::min(waiting_.size(), kScanAhead);) {
     const WaitingRecords::Entry& entry = waiting_[at];
@@ -169,10 +192,12 @@ bool Process::pass_others() {
 
 // Whether it needs no gate, or has passed it.
 bool Process::pass_gate(const wire::CheckedRecord& record) {
-  const std::optional<Work> work = work_of(record);
-  if (!work) return true;
-  const bool open = gate_.enter(index_of(work->engine), work->units);
+  if (!record.info->engine) return true;
+  const std::optional<Bulk> bulk = bulk_of(record);
+  const unsigned engine = index_of(bulk ? bulk->engine : *record.info->engine);
+  const bool open = bulk ? pieces_.enter(*bulk) : gate_.enter(engine, 1);
   at_gate_ |= !open;
+  open ? pieces_.others_passed(engine) : pieces_.others_want(engine);
   return open;
 }
 

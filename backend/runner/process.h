@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "backend/runner/execution/copy_pieces.h"
 #include "backend/runner/execution/gate.h"
 #include "backend/runner/execution/worker_pool.h"
 #include "backend/runner/handlers/handlers.h"
@@ -46,11 +47,16 @@ class Process final : public DeviceHost {
   void execute(const CommandRingRef& ring, Record& record);
   const WaitingRecords& waiting() const { return waiting_; }
   const Slicer& slicer() const { return *slicer_; }
-  // Records, grid slices of a launch, or what they asked for wait at a gate.
-  bool waits_at_gate() const { return at_gate_ || slicer_->at_gate() || unsettled_; }
+  const CopyPieces& pieces() const { return pieces_; }
+  // Records, grid slices of a launch, pieces of a copy, or what they asked for wait at a gate.
+  bool waits_at_gate() const { return at_gate_ || slicer_->at_gate() || pieces_.at_gate() || unsettled_; }
   // The ring's work has not all been executed.
-  bool holds(const CommandRing& ring) const { return waiting_.holds(ring) || slicer_->holds(ring); }
-  // Executes records that wait, as far as the gates and grid slices under way allow; whether that was anything.
+  bool holds(const CommandRing& ring) const {
+    return waiting_.holds(ring) || slicer_->holds(ring) || pieces_.holds(&ring);
+  }
+  // Work whose first part was executed is still to be issued.
+  bool busy() const { return slicer_->busy() || pieces_.busy(); }
+  // Executes records that wait, as far as the gates and what is under way allow; whether that was anything.
   bool pass_waiting();
   // For when nothing else is to be done: sleeps until a gate may have opened, but no longer than this.
   void wait_at_gate(std::chrono::nanoseconds most) { gate_.wait(most); }
@@ -76,6 +82,7 @@ class Process final : public DeviceHost {
  private:
   explicit Process(std::unique_ptr<GuestMemory> memory) : memory_(std::move(memory)) {}
   bool pass_gate(const wire::CheckedRecord& record);
+  bool pass_queue(bool passed);
   bool some_may_pass() const;
   bool pass_others();
   void perform_waiting(size_t at);
@@ -86,6 +93,7 @@ class Process final : public DeviceHost {
   UsagePageView usage_page_;
   GateView gate_;
   StreamOrder order_;
+  CopyPieces pieces_{&gate_, &order_};
   WaitingRecords waiting_{&order_};
   bool at_gate_ = false;    // waiting records wait there
   bool unsettled_ = false;  // the process has failed, and asked for a time slice before

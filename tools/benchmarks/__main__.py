@@ -10,6 +10,7 @@ BENCHMARKS = {
     "slices": "kernels cut into grid slices",
     "mps": "kernels of several tenants at once",
     "progress": "whether real programs make the progress they were promised",
+    "copies": "short copies beside another tenant's long ones",
     "model": "the models of co-running kernels against the GPU",
 }
 EARLIER_NAMES = {"corun": "mps"}

@@ -181,7 +181,7 @@ CUresult CudaDevice::copy(const StreamRef& stream, const Copy& copy, Done done) 
   if (bytes > Pinned::kSlotBytes && (to_reply || (from_record && copy.awaited))) {
     return copy_blocking(stream, copy, std::move(done));
   }
-  if (copy.awaited || to_reply) return copy_awaited(stream, copy, to_reply, std::move(done));
+  if ((copy.awaited && !copy.more) || to_reply) return copy_awaited(stream, copy, to_reply, std::move(done));
   if (from_record) return copy_inline(stream, copy, done);
   if (const CUresult result = check(start_copy(as(stream).handle, copy))) return result;
   return done ? when_done(stream, std::move(done)) : CUDA_SUCCESS;

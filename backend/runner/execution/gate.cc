@@ -48,11 +48,11 @@ bool GateView::enter(unsigned engine, uint64_t units) {
   return true;
 }
 
-bool GateView::enter_alone(unsigned engine) {
+bool GateView::enter_alone(unsigned engine, uint64_t units) {
   if (!grant_page_) return true;
   if (engine_states_[engine].slice.begun) close(engine);
   if (!begin(engine, true)) return false;
-  engine_states_[engine].slice.units = 1;
+  engine_states_[engine].slice.units = units;
   return true;
 }
 

@@ -39,8 +39,8 @@ class GateView {
   // Call before putting work of this many units on the engine. A unit is a launch, or 64 KiB of a copy.
   // False: not now. The caller must call again later: a grant that nobody takes keeps the engine from others.
   bool enter(unsigned engine, uint64_t units);
-  // As enter, for work that is a time slice of its own: a grid slice.
-  bool enter_alone(unsigned engine);
+  // As enter, for work that is a time slice of its own: a grid slice, a piece of a copy.
+  bool enter_alone(unsigned engine, uint64_t units = 1);
   // For work without which nothing on the engine would ever end: it does not wait. It is charged like other work.
   void enter_unasked(unsigned engine);
   // The work that entered last is not put on the engine after all; it will enter again.
@@ -55,6 +55,12 @@ class GateView {
   bool kept_out() const {
     return std::any_of(engine_states_.begin(), engine_states_.end(), [](const EngineState& l) { return l.asking; });
   }
+  // Time slices begin without asking.
+  bool is_open(unsigned engine) const {
+    return grant_page_ && grant_page_->gates[slot_][engine].open.load(std::memory_order_relaxed) != 0;
+  }
+  // How long time slices are, as the arbiter has set it. Only with a grant page.
+  uint64_t quantum_ns() const;
   // Others wait for the end of this runner's time slices on the engine.
   bool is_wanted(unsigned engine) const;
   // There is an arbiter, which says when others want an engine.
@@ -63,10 +69,6 @@ class GateView {
   bool was_granted(unsigned engine) const { return engine_states_[engine].granted; }
   // The arbiter wants no kernel to be cut, for now.
   bool is_slicing_off() const { return grant_page_ && grant_page_->slicing_off.load(std::memory_order_relaxed) != 0; }
-  // Kernels whose blocks take less than this run in one piece; 0: none do.
-  uint64_t uncut_block_ns() const {
-    return grant_page_ ? grant_page_->uncut_block_ns.load(std::memory_order_relaxed) : 0;
-  }
   // The arbiter plans: call describe() before asking for a time slice for a long kernel.
   bool is_planned(unsigned engine) const;
   // Says which kernel the next ask is for. A descriptor with call 0 withdraws it.
@@ -122,7 +124,6 @@ class GateView {
   static void learn(EngineState& state, uint64_t units, uint64_t busy_ns);
   static void prove(EngineState& state, uint64_t units);
   void ended(unsigned engine, uint64_t busy_ns);
-  uint64_t quantum_ns() const;
   uint64_t limit(const EngineState& state) const;
   uint32_t grid_slices_at_once(const EngineState& state) const;
   void ring_doorbell();

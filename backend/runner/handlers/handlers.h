@@ -4,6 +4,7 @@
 // back of completions. Errors of asynchronous calls are returned and surface as Process::execute says.
 #pragma once
 
+#include "backend/runner/execution/copy_pieces.h"
 #include "backend/runner/handlers/node_payload.h"
 #include "backend/runner/memory/guest_memory.h"
 #include "backend/runner/memory/usage_page_view.h"
@@ -27,6 +28,7 @@ struct World {
   CallbackQueue& callbacks;
   ExchangeClient& exchange;
   Slicer& slicer;
+  CopyPieces& pieces;
 };
 
 class Handlers final : public wire::WireHandlers {
@@ -178,6 +180,8 @@ class Handlers final : public wire::WireHandlers {
                      vgpu_function_info* info, std::string* parameters);
   CUresult copy_image(uint64_t image, uint64_t size, std::vector<std::byte>* bytes, std::string* log);
   bool is_capturing(const StreamRef& stream);
+  bool is_cut(const StreamRef& stream);
+  CUresult begin_pieces(C call, R<Stream> stream, CopyPieces::Issue issue, std::function<uint64_t()> left, Done done);
   CUresult check_word(uint64_t address, uint32_t bytes);
   CUresult find_nodes(Bytes handles, std::vector<NodeRef>* nodes);
   CUresult list_nodes(const std::vector<NodeRef>& nodes, uint64_t graph, std::string* out);

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "backend/runner/execution/box_cutter.h"
 #include "backend/runner/handlers/copies.h"
 #include "backend/runner/handlers/handlers.h"
 
@@ -74,12 +75,27 @@ CUresult Handlers::copy(C call, const vgpu_copy& copy, R<Stream> stream, const v
   resolved.awaited = done.token != 0 && (done.slot & VGPU_DONE_AWAITED) != 0;
   // Nobody waits for a copy between pieces of device memory that names no done word.
   const bool watched = done.token != 0 || holds.destination || holds.source;
-  if (!watched) return device_.copy(stream, resolved, nullptr);
-  return device_.copy(stream, resolved,
-                      [ring = ring_of(call), done, holds = std::move(holds)](CUresult outcome) mutable {
-                        holds = {};  // first: who sees the done word may drop the region
-                        finish_async(*ring, done, outcome);
-                      });
+  const bool cut = is_cut(stream);
+  if (!watched && !cut) return device_.copy(stream, resolved, nullptr);
+  auto finish = [ring = ring_of(call), done, holds = std::move(holds)](CUresult outcome) mutable {
+    holds = {};  // first: who sees the done word may drop the region
+    finish_async(*ring, done, outcome);
+  };
+  if (!cut) return device_.copy(stream, resolved, std::move(finish));
+  auto cutter = std::make_shared<CopyCutter>(resolved);
+  const auto issue = [this, cutter, to = stream.object](uint64_t most, Done ended) {
+    return device_.copy(to, cutter->next(most), std::move(ended));
+  };
+  return begin_pieces(call, stream, issue, [cutter] { return cutter->left(); }, std::move(finish));
+}
+
+// The record's work is larger than what has passed the gate. A node of a graph is not cut.
+bool Handlers::is_cut(const StreamRef& stream) { return world_.pieces.is_cut() && !is_capturing(stream); }
+
+CUresult Handlers::begin_pieces(C call, R<Stream> stream, CopyPieces::Issue issue, std::function<uint64_t()> left,
+                                Done done) {
+  const uint64_t key = stream_key(stream.handle, call.ring);
+  return world_.pieces.begin({ring_of(call), key, std::move(issue), std::move(left), std::move(done)});
 }
 
 CUresult Handlers::copy_in(C call, uint64_t destination, R<Stream> stream, Bytes data) {
@@ -127,11 +143,18 @@ CUresult Handlers::fill(C call, const vgpu_fill& fill, R<Stream> stream, const v
     finish_async(*ring_of(call), done, CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
-  if (done.token == 0 && !hold) return device_.fill(stream, fill, nullptr);
-  return device_.fill(stream, fill, [ring = ring_of(call), done, hold = std::move(hold)](CUresult outcome) mutable {
+  const bool cut = is_cut(stream);
+  if (done.token == 0 && !hold && !cut) return device_.fill(stream, fill, nullptr);
+  auto finish = [ring = ring_of(call), done, hold = std::move(hold)](CUresult outcome) mutable {
     hold = nullptr;
     finish_async(*ring, done, outcome);
-  });
+  };
+  if (!cut) return device_.fill(stream, fill, std::move(finish));
+  auto cutter = std::make_shared<FillCutter>(fill);
+  const auto issue = [this, cutter, to = stream.object](uint64_t most, Done ended) {
+    return device_.fill(to, cutter->next(most), std::move(ended));
+  };
+  return begin_pieces(call, stream, issue, [cutter] { return cutter->left(); }, std::move(finish));
 }
 
 }  // namespace bandsaw::runner

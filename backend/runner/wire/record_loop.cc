@@ -105,7 +105,7 @@ void RecordLoop::run() {
     if (process_->waits_at_gate()) {
       wait_at_gate();
     } else if (process_->waiting().full()) {
-      wait_for_grid_slices();
+      wait_for_work();
     } else if (!spin(kPollBudgetMin) && !poll_on()) {
       sleep();
     }
@@ -121,8 +121,8 @@ void RecordLoop::wait_at_gate() {
 
 // Of wait(), whatever does not happen.
 std::chrono::nanoseconds RecordLoop::longest_sleep() const {
-  const std::chrono::nanoseconds slices = process_->slicer().longest_sleep();
-  return dropping_.empty() ? slices : std::min<std::chrono::nanoseconds>(slices, kDropTimeout);
+  const auto most = std::min(process_->slicer().longest_sleep(), process_->pieces().longest_sleep());
+  return dropping_.empty() ? most : std::min<std::chrono::nanoseconds>(most, kDropTimeout);
 }
 
 void RecordLoop::wait(std::span<pollfd> fds) const {
@@ -130,15 +130,17 @@ void RecordLoop::wait(std::span<pollfd> fds) const {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
   const timespec limit = {seconds.count(), (most - seconds).count()};
   ppoll(fds.data(), fds.size(), most == std::chrono::nanoseconds::max() ? nullptr : &limit, nullptr);
+  for (const pollfd& fd : fds) {
+    if (fd.revents) drain(fd.fd);
+  }
 }
 
-// No more records are taken until grid slices have ended.
-void RecordLoop::wait_for_grid_slices() {
+// No more records are taken until grid slices or pieces of copies have ended.
+void RecordLoop::wait_for_work() {
   process_->gate().pause();
-  pollfd fds[] = {{process_->slicer().wake(), POLLIN, 0}, {command_.get(), POLLIN, 0}};
+  pollfd fds[] = {
+      {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}, {process_->pieces().wake(), POLLIN, 0}};
   wait(fds);
-  if (fds[0].revents) drain(fds[0].fd);
-  if (fds[1].revents) drain(fds[1].fd);
 }
 
 // Executes at most one record of the ring. False: it has none whose turn it is.
@@ -183,7 +185,7 @@ bool RecordLoop::any_more() const {
 // well.
 bool RecordLoop::is_wanted() {
   process_->gate().rest();
-  return any_more() || !process_->waiting().empty() || process_->slicer().busy() ||
+  return any_more() || !process_->waiting().empty() || process_->busy() ||
          has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed);
 }
 
@@ -193,7 +195,8 @@ bool RecordLoop::spin(std::chrono::nanoseconds budget) {
   do {
     for (int i = 0; i < 16; ++i) {
       pause_cpu();
-      if (any_more() || process_->gate().moved() || process_->slicer().moved()) return true;
+      if (any_more() || process_->gate().moved() || process_->slicer().moved() || process_->pieces().moved())
+        return true;
     }
     if (has_commands_.load(std::memory_order_acquire) || stop_.load(std::memory_order_relaxed)) return true;
   } while (Clock::now() < until);
@@ -217,11 +220,11 @@ void RecordLoop::sleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!any_more()) {
     const auto before = Clock::now();
-    pollfd fds[] = {{kick_.get(), POLLIN, 0}, {command_.get(), POLLIN, 0}, {process_->slicer().wake(), POLLIN, 0}};
+    pollfd fds[] = {{kick_.get(), POLLIN, 0},
+                    {command_.get(), POLLIN, 0},
+                    {process_->slicer().wake(), POLLIN, 0},
+                    {process_->pieces().wake(), POLLIN, 0}};
     wait(fds);
-    if (fds[0].revents) drain(kick_.get());
-    if (fds[1].revents) drain(command_.get());
-    if (fds[2].revents) drain(fds[2].fd);
     const bool pays = poll_budget_ + (Clock::now() - before) < poll_budget_max_ + kSomewhatLonger;
     poll_budget_ = std::clamp<std::chrono::nanoseconds>(pays ? poll_budget_ * 2 : poll_budget_ / 2, kPollBudgetMin,
                                                         poll_budget_max_);

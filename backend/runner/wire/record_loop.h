@@ -55,7 +55,7 @@ class RecordLoop {
   bool any_more() const;
   bool is_wanted();
   void wait_at_gate();
-  void wait_for_grid_slices();
+  void wait_for_work();
   std::chrono::nanoseconds longest_sleep() const;
   void wait(std::span<pollfd> fds) const;
   bool spin(std::chrono::nanoseconds budget);

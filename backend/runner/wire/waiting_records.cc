@@ -8,6 +8,11 @@ bool WaitingRecords::holds(const CommandRing& ring) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.ring.get() == &ring; });
 }
 
+bool WaitingRecords::any_but(uint64_t stream_key) const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const Entry& entry) { return entry.use.stream != stream_key; });
+}
+
 void WaitingRecords::push(Entry entry) {
   uses_.add(entry.use);
   bytes_ += entry.bytes.size();

@@ -1,5 +1,5 @@
-// Records that wait because one before them waits at a closed gate, or for grid slices of a launch: in order, and only
-// so many.
+// Records that wait because one before them waits at a closed gate, or for grid slices of a launch or pieces of a copy:
+// in order, and only so many.
 //
 // A guest does not feel it in calls that have nothing to do with what waits (stream_order.h): those go past.
 #pragma once
@@ -28,7 +28,7 @@ class WaitingRecords {
     }
   };
 
-  // `under_way` has the streams of launches whose grid slices have not all been issued, and outlives this.
+  // `under_way` has the streams of launches and copies that have not been issued as a whole, and outlives this.
   explicit WaitingRecords(const StreamOrder* under_way) : under_way_(under_way) {}
 
   bool empty() const { return entries_.empty(); }
@@ -38,6 +38,8 @@ class WaitingRecords {
   bool holds(const CommandRing& ring) const;
   // Some wait for this engine.
   bool any_of(unsigned engine) const { return of_engine_[engine] != 0; }
+  // Some are not of this stream.
+  bool any_but(uint64_t stream_key) const;
   // Some ask whether work is done, or wait for that, or end what tells it.
   bool any_asks() const { return asks_ != 0; }
   // Whether a record of this use may be executed now, although those here have not been.
