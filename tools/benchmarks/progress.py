@@ -16,10 +16,9 @@ import pathlib
 import sys
 
 from benchmarks import charts, progress_cases, progress_measure
-from benchmarks.charts import Axis, Bars
 from benchmarks.progress_cases import (
-    ALONE,
     MPS,
+    NATIVE,
     NATIVE_MPS,
     NONE,
     OURS,
@@ -32,67 +31,12 @@ from benchmarks.progress_cases import (
 from benchmarks.progress_measure import Setting
 from benchmarks.progress_pools import FAMILIES, open_pool
 from benchmarks.progress_run import LeftOut, TenantProgram, missing, sources
-from benchmarks.results import columns, exit_status
+from benchmarks.progress_tables import all_charts, table
+from benchmarks.results import exit_status
 from benchmarks.torch_python import torch_python
 from lab import setup
 from lab.daemon import only_one
 from lab.shell import Failure, Progress, say, step
-
-
-def _show(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)
-
-
-def _judged(result: dict) -> str:
-    if "failed" in result:
-        return "FAILED"
-    if "left_out" in result:
-        return "left out"
-    return ", ".join(f"{what}: {said}" for what, said in result.get("verdict", {}).items())
-
-
-FIGURES = [("progress", "{:.3f}"), ("part_percent", "{:.1f}"), ("error_points_1s", "{:.2f}"),
-           ("error_points_100ms", "{:.2f}"), ("p50_ms", "{:.3f}"), ("p99_ms", "{:.3f}")]
-
-
-def _rows(result: dict) -> list[tuple]:
-    """A row for each tenant; what is of the case stands in the first."""
-    rows = [] if result["tenants"] else [(result["case"], result["sharing"], *[""] * 9, _judged(result))]
-    for number, tenant in enumerate(result["tenants"]):
-        head = (result["case"], result["sharing"]) if number == 0 else ("", "")
-        tail = (_show(result.get("sum"), "{:.3f}"), _judged(result)) if number == 0 else ("", "")
-        rows.append((*head, tenant["name"], tenant["share"], *(_show(tenant.get(name), form) for name, form in FIGURES),
-                     *tail))
-    return rows
-
-
-def table(results: list[dict]) -> str:
-    """Cases together, each with its sharings."""
-    order = list(dict.fromkeys(result["case"] for result in results))
-    rows: list[tuple] = [("case", "sharing", "tenant", "share", "progress", "of sum %", "err 1s", "err 100ms", "p50 ms",
-                          "p99 ms", "sum", "wanted")]
-    for result in sorted(results, key=lambda each: order.index(each["case"])):
-        rows += _rows(result)
-    lines = columns(rows)
-    lines += [f"{each['case']}, {each['sharing']}: {word}: {each[key]}" for each in results
-              for key, word in (("left_out", "left out"), ("failed", "FAILED")) if key in each]
-    return "\n".join(lines)
-
-
-def _charts(results: list[dict]) -> dict[str, charts.Chart]:
-    """For each case what each tenant made under each sharing."""
-    found: dict[str, charts.Chart] = {}
-    for case in dict.fromkeys(result["case"] for result in results if result["case"] != ALONE):
-        mine = [each for each in results if each["case"] == case and "sum" in each]
-        if not mine:
-            continue
-        names = [f"{row['name']} ({row['share']} %)" for row in mine[0]["tenants"]]
-        bars: dict[str, list[float | None]] = {
-            name: [each["tenants"][number]["progress"] for each in mine] for number, name in enumerate(names)}
-        key = "progress-" + case.replace(" ", "-").replace(":", "-").replace("+", "-")
-        found[key] = Bars(f"{case}: progress against alone on the bare driver", Axis("progress", low=0),
-                          [each["sharing"] for each in mine], bars)
-    return found
 
 
 def _save(options, results: list[dict], setting: Setting) -> None:
@@ -101,9 +45,11 @@ def _save(options, results: list[dict], setting: Setting) -> None:
         return
     options.out.mkdir(parents=True, exist_ok=True)
     facts = {"device": setting.device, "seconds": setting.seconds, "cores": os.cpu_count(), "torch": torch_python(),
+             "alone_steps_per_s": {f"{count} x {program}": speed for (program, count), speed in setting.alone.items()},
+             "status": options.status,
              "date": datetime.datetime.now().isoformat(timespec="seconds")}
     (options.out / "progress.json").write_text(json.dumps(
-        {"facts": facts, "results": results, "charts": charts.to_json(_charts(results))}) + "\n")
+        {"facts": facts, "results": results, "charts": charts.to_json(all_charts(results))}) + "\n")
     (options.out / "progress.txt").write_text(table(results) + "\n")
 
 
@@ -162,6 +108,7 @@ def _run_plan(options, plan: _Plan, setting: Setting, results: list[dict], save)
         with step(f"{plan.family[0]}: {SHARINGS[plan.family[0]]}, {plan.runs} runs", plan.runs) as counted:
             if setting.device != "soft":  # there are cores enough to start all at once
                 pool.start_ahead(plan.first_uses())
+            options.status[plan.family[0]] = pool.status()
             for who in plan.alone:
                 _note(progress_measure.alone(pool, who, plan.family[0], setting), results, counted, save)
             for case, sharing in plan.cases:
@@ -206,7 +153,9 @@ def _judge_all(chosen: list[Case], results: list[dict]) -> None:
 
 def measure_all(options) -> list[dict]:
     device = "soft" if options.device == "soft" else os.environ.get("BANDSAW_LAB_DEVICE", "cuda:0")
-    setting = Setting(device, options.seconds, max(1.0, min(3.0, options.seconds / 2)), 0.3 if options.quick else 1.0)
+    baseline = NONE if device == "soft" else NATIVE  # the software device has no driver of its own
+    setting = Setting(device, options.seconds, max(1.0, min(3.0, options.seconds / 2)), 0.3 if options.quick else 1.0,
+                      baseline)
     if device != "soft" and torch_python() is None:
         say("no python with torch is here (set BANDSAW_TORCH_PYTHON): training, inference, decoding and convolution are"
             " left out; 'step' stands for training")
@@ -242,6 +191,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     options.seconds = options.seconds or (2.5 if options.quick else 8)
     if not 1 <= options.seconds <= 600:
         parser.error("--seconds is 1 to 600")
+    options.status = {}  # of vgpud, by sharing: which mechanism was in force
     options.sharing = options.sharing.split(",") if options.sharing else None
     if unknown := set(options.sharing or []) - set(SHARINGS):
         parser.error(f"no sharing {', '.join(sorted(unknown))}; there are {', '.join(SHARINGS)}")
@@ -276,7 +226,7 @@ def run(arguments: list[str]) -> int:
         with only_one():
             results = measure_all(options)
         if options.out:
-            charts.draw(_charts(results), options.out, options.out / "progress.json", "progress")
+            charts.draw(all_charts(results), options.out, options.out / "progress.json", "progress")
     print(json.dumps({"results": results}, indent=1) if options.json else table(results))
     return exit_status([f"{result['case']}, {result['sharing']}: {short}" for result in results
                         for short in _missed(result)])

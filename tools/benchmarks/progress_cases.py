@@ -93,15 +93,13 @@ class Case:
     name: str
     tenants: tuple[Who, ...]
     wanted: tuple[Want, ...] = ()
-
-    @property
-    def bounded(self) -> bool:
-        return any(who.latency_us for who in self.tenants)
+    native: bool = True  # not where another case has the same programs: the driver knows no shares
 
     def sharings(self) -> list[str]:
         """All, but those with priorities where somebody has one."""
         prior = any(who.priority for who in self.tenants)
-        return [name for name in SHARINGS if name != NONE and (prior or name not in WITH_PRIORITY)]
+        return [name for name in SHARINGS if name != NONE and (prior or name not in WITH_PRIORITY)
+                and (self.native or name in OURS)]
 
 
 ERRORS = (Want(TIME_SLICED, "error_points_1s", "<= 2"), Want(TIME_SLICED, "error_points_100ms", "<= 5"))
@@ -115,7 +113,7 @@ def _busy(*tenants: tuple[str, int]) -> Case:
     who = tuple(Who(program, share, number=1 + programs[:place].count(program))
                 for place, (program, share) in enumerate(tenants))
     shares = ":".join(str(share) for _, share in tenants)
-    return Case(f"{'+'.join(programs)} {shares}", who, kept + ERRORS)
+    return Case(f"{'+'.join(programs)} {shares}", who, kept + ERRORS, native=tenants[0][1] == 75)
 
 
 def _beside_inference(first: str, second: str) -> Case:

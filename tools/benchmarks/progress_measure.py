@@ -6,14 +6,12 @@ from benchmarks.progress_cases import (
     ALONE,
     ALONE_LIMIT,
     ALONE_PROGRAMS,
-    NATIVE,
-    NONE,
     OURS,
     PROGRAMS,
     Case,
     Who,
 )
-from benchmarks.progress_math import Steps, Tenant, rate, tenant_figures
+from benchmarks.progress_math import SECOND, Steps, Tenant, rate, tenant_figures, windows
 from benchmarks.progress_pools import Pool
 from benchmarks.progress_run import Group, LeftOut
 from benchmarks.results import reaches
@@ -28,12 +26,8 @@ class Setting:
     seconds: float
     alone_seconds: float
     settle_seconds: float  # after all have begun, before anything is counted
+    baseline: str          # the sharing under which speeds alone are measured
     alone: dict[tuple[str, int], float] = dataclasses.field(default_factory=dict)  # steps a second, by Who.kind
-
-    @property
-    def baseline(self) -> str:
-        """What speeds alone are measured under. The software device has no driver of its own."""
-        return NONE if self.device == "soft" else NATIVE
 
 
 def _observe(groups: list[Group], seconds: float, settle: float) -> tuple[int, int, list[list[Steps]]]:
@@ -105,8 +99,14 @@ def beside(pool: Pool, case: Case, sharing: str, setting: Setting) -> dict:
     for who in case.tenants:
         if who.latency_us and sharing in OURS:
             pool.drop(who.name)  # its bound is of this case alone
-    return result | {"tenants": [{"name": who.name, **row} for who, row in zip(case.tenants, found)],
+    return result | {"tenants": [{"name": who.name, **row, "windows_100ms": _windows(tenant, begin, end)}
+                                 for who, row, tenant in zip(case.tenants, found, tenants)],
                      "sum": sum(row["progress"] for row in found), "seconds": setting.seconds}
+
+
+def _windows(tenant: Tenant, begin: int, end: int) -> list[float]:
+    """Its progress in each window of 100 ms."""
+    return [round(tenant.progress(*span), 4) for span in windows(begin, end, SECOND // 10)]
 
 
 def kinds(chosen: list[Case]) -> list[Who]:

@@ -54,6 +54,10 @@ class Pool:
     def evidence(self) -> str:
         return ""
 
+    def status(self) -> dict:
+        """What vgpud says of itself, where there is one."""
+        return {}
+
     def _make_room(self, wanted: int, keep: set[str]) -> bool:
         """Ends tenants that are not of this case, oldest first, until `wanted` MiB more fit."""
         for name in [name for name in self.groups if name not in keep]:
@@ -185,6 +189,9 @@ class BandsawPool(Pool):
 
     def evidence(self) -> str:
         return self.daemon.evidence()
+
+    def status(self) -> dict:
+        return self.daemon.status()
 
 
 # Those that one pool serves, one after the other for each case.

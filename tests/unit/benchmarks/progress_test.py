@@ -1,7 +1,8 @@
 """tools/bench progress: from made-up times of steps to progress, errors and verdicts."""
 import pytest
 
-from benchmarks import progress, progress_cases
+from benchmarks import progress_cases, progress_tables
+from benchmarks.charts import Bars, Lines
 from benchmarks.progress_cases import NATIVE, PRIORITY, SHARINGS, TIME_SLICED, Case, Want, Who, judge
 from benchmarks.progress_math import (
     MS,
@@ -155,9 +156,23 @@ def test_cases_are_consistent(gpu, torch):
 
 def test_a_table_has_a_row_for_each_tenant_and_says_what_is_left_out():
     rows = [{"name": "step", "share": 75, "progress": 0.7, "p99_ms": None}, {"name": "graph", "share": 25}]
-    shown = progress.table([{"case": "a+b", "sharing": NATIVE, "tenants": rows, "sum": 0.9},
+    shown = progress_tables.table([{"case": "a+b", "sharing": NATIVE, "tenants": rows, "sum": 0.9},
                             {"case": "a+b", "sharing": TIME_SLICED, "tenants": [], "left_out": "no such GPU"}])
     lines = shown.splitlines()
     assert len(lines) == 6
     assert "0.700" in lines[2] and "graph" in lines[3]
     assert lines[-1] == "a+b, time-sliced: left out: no such GPU"
+
+
+def test_charts_show_each_case_and_how_steady_ours_are():
+    rows = [{"name": name, "share": 50, "progress": 0.5, "windows_100ms": [0.5, 0.4]} for name in ("step", "graph")]
+    measured = [{"case": "a+b 50:50", "sharing": sharing, "tenants": rows, "sum": 1.0}
+                for sharing in (NATIVE, TIME_SLICED)]
+    failed = {"case": "c", "sharing": NATIVE, "tenants": [], "failed": "why"}
+    found = progress_tables.all_charts([*measured, failed])
+    assert list(found) == ["progress-a-b-50-50", "progress-a-b-50-50-time-sliced"]
+    bars, lines = found.values()
+    assert isinstance(bars, Bars)
+    assert bars.groups == [NATIVE, TIME_SLICED]
+    assert isinstance(lines, Lines)
+    assert lines.series[0].points == [(0, 0.5), (0.1, 0.4), (0.2, 0.4)]
