@@ -41,7 +41,7 @@ class BenchTenant:
             silent = self._process.poll() is None
             self.kill()
             what = f"did not answer within {seconds:.0f} s" if silent else f"ended with {self._process.returncode}"
-            raise Failure(f"the tenant with {self.kernel} on {self.vgpu} {what}: {self._process.errors()[-800:]}")
+            raise Failure(f"the tenant with {self.kernel} on {self.vgpu} {what}: {self._process.error_output()[-800:]}")
         return line
 
     def ready(self) -> None:

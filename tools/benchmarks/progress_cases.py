@@ -33,6 +33,7 @@ class ProgramKind:
     source: str
     gpu: Size | None
     soft: Size | None = None
+    kind: str = ""  # how the source names it, if otherwise
 
 
 PROGRAMS = {
@@ -49,7 +50,7 @@ PROGRAMS = {
                          Size("blocks=1 rounds=100 every_us=5000", 64)),
     "copies": ProgramKind("tenant", Size("bytes=2147483648", 3500), Size("bytes=8388608", 64)),
     "small-copies": ProgramKind("tenant", Size("bytes=65536 every_us=700", 1000),
-                                Size("bytes=65536 every_us=5000", 64)),
+                                Size("bytes=65536 every_us=5000", 64), kind="copies"),
 }
 
 

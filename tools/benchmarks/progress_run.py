@@ -65,11 +65,11 @@ def command(program: str, device: str) -> list[str]:
     if why := missing(program):
         raise LeftOut(f"{program}: {why}")
     words = size_of(program, device).words.split()
-    source = PROGRAMS[program].source
+    source, kind = PROGRAMS[program].source, PROGRAMS[program].kind or program
     if source == "torch":
-        return [str(torch_python()), str(TORCH_SCRIPT), program, *words]
+        return [str(torch_python()), str(TORCH_SCRIPT), kind, *words]
     words += [f"library={blas_library()}"] if source == "blas" else []
-    return [str(TenantProgram(source).compile()), "run", program, *words]
+    return [str(TenantProgram(source).compile()), "run", kind, *words]
 
 
 def sources(programs: list[str]) -> list[str]:
@@ -98,7 +98,7 @@ class TenantProcess:
         silent = not line and self._process.poll() is None
         self.kill()
         what = f"was silent for {seconds:.0f} s" if silent else f"ended with {self._process.returncode}"
-        raise Failure(f"{self._name} {what} instead of '{beginning}': {line}{self._process.errors()[-800:]}")
+        raise Failure(f"{self._name} {what} instead of '{beginning}': {line}{self._process.error_output()[-800:]}")
 
     def ready(self) -> None:
         self._expect("ready", START_SECONDS)

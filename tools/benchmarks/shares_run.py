@@ -53,7 +53,7 @@ class Tenant:
         line = self._process.line(START_SECONDS)
         if line.strip() != "running":
             self.kill()
-            raise Failure(f"the tenant on {self.vgpu} did not start: {line}{self._process.errors()[-800:]}")
+            raise Failure(f"the tenant on {self.vgpu} did not start: {line}{self._process.error_output()[-800:]}")
 
     def go(self) -> None:
         self.started = now()

@@ -29,7 +29,7 @@ class Started(subprocess.Popen):
         found, _, _ = select.select([self.stdout], [], [], seconds)
         return self.stdout.readline() if found else ""
 
-    def errors(self) -> str:
+    def error_output(self) -> str:
         """All of what it says on its standard error, once it has ended."""
         return self.stderr.read() if self.stderr else ""
 
