@@ -8,7 +8,8 @@
 //
 // Who writes what
 //   runner    of its own slot: begun, asked, ended, busy_ns, the record of its kernel, and a bit of `pending`
-//   arbiter   granted, open, no_waiters, resident, blocks; depth, quantum_ns, slicing_off, planned; it clears bits of
+//   arbiter   granted, open, no_waiters, resident, blocks; depth, quantum_ns, slicing_off, uncut_block_ns, planned; it
+//   clears bits of
 //             `pending`; it clears `no_arbiter`, and sets it while it does not schedule this virtual GPU
 //   session   `no_arbiter` when the arbiter's connection ends; when a runner has gone, it zeroes the counters of its
 //             slot and counts up `generation`, so that the next runner there is not taken for the last one
@@ -86,6 +87,9 @@ struct GrantPage {
   std::array<std::atomic<uint32_t>, kGateSlots> generation;
   std::atomic<uint32_t> slicing_off;  // 1: kernels run in one piece, however long they are; set by the arbiter
   std::array<std::array<Gate, kEngines>, kGateSlots> gates;
+  // Kernels whose blocks take less than this run in one piece: who goes before them waits for no more than a block. 0:
+  // none do. Set by the arbiter.
+  std::atomic<uint64_t> uncut_block_ns;
   std::atomic<uint32_t> planned;  // 1: long kernels are to be described; set by the arbiter
   std::array<KernelDescriptorSlot, kGateSlots> kernel_descriptors;  // of the compute gates
 };

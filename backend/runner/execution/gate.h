@@ -69,6 +69,10 @@ class GateView {
   bool was_granted(unsigned engine) const { return engine_states_[engine].granted; }
   // The arbiter wants no kernel to be cut, for now.
   bool is_slicing_off() const { return grant_page_ && grant_page_->slicing_off.load(std::memory_order_relaxed) != 0; }
+  // Kernels whose blocks take less than this run in one piece; 0: none do.
+  uint64_t uncut_block_ns() const {
+    return grant_page_ ? grant_page_->uncut_block_ns.load(std::memory_order_relaxed) : 0;
+  }
   // The arbiter plans: call describe() before asking for a time slice for a long kernel.
   bool is_planned(unsigned engine) const;
   // Says which kernel the next ask is for. A descriptor with call 0 withdraws it.

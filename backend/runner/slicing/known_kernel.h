@@ -41,6 +41,8 @@ struct LaunchShape {
   LaunchShape(const Launch& launch, uint64_t its_blocks, uint64_t its_wave, uint32_t sms);
   static std::array<uint32_t, 7> key_of(const Launch& launch);
   void learn_whole(uint64_t nanoseconds);
+  // What a block takes, if the device has room for a whole wave.
+  uint64_t block_ns() const { return blocks == 0 ? 0 : typical_ns / ((blocks + wave - 1) / wave); }
   // Whether the next launch asks to run alone: the tuner still searches, and has not searched for long.
   bool wants_alone();
   // A rewritten launch took so long. `slice`: in grid slices of so many blocks; 0: do not judge that size by it.

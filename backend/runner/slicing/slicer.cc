@@ -90,8 +90,10 @@ bool Slicer::holds(const CommandRing& ring) const {
   return std::any_of(runs_.begin(), runs_.end(), [&](const Run& run) { return run.caller.ring.get() == &ring; });
 }
 
+// Where all others go first, what they wait for is the end of a block.
 bool Slicer::is_long(const LaunchShape& shape) const {
-  return shape.typical_ns >= settings_.threshold_ns && shape.size.blocks() < shape.blocks && !shape.size.hopeless();
+  return shape.block_ns() >= gate_.uncut_block_ns() && shape.typical_ns >= settings_.threshold_ns &&
+         shape.size.blocks() < shape.blocks && !shape.size.hopeless();
 }
 
 // Null: the grid fits on the device at once, so that there is nothing to cut.

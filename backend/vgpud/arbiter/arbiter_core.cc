@@ -325,7 +325,7 @@ void ArbiterCore::fit_quantum(Time now) {
 ArbiterCore::Time ArbiterCore::run(Time now) {
   fit_quantum(now);
   review_sharing(now);
-  Time next = review_sm_partitions(now);
+  Time next = review_bypasses(now);
   review_governed(now);
   for (unsigned queue = 0; queue < engine_queues(); ++queue) {
     next = std::min(next, give_up_overdue(queue, now));

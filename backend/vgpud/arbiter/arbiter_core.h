@@ -111,14 +111,22 @@ class ArbiterCore {
     bool no_waiters = false;  // nobody waits for the end of what it has there
     Time since = 0;
   };
-  // SMs of its own: work there neither delays others nor waits for them.
-  struct SmPartition {
-    double part = 0;     // of the GPU's SMs; 0: it has none
+  // An MPS virtual GPU whose compute gate stands open beside the scheduler: it has SMs of its own, where work neither
+  // delays others nor waits for them; or it has a latency bound, and goes first on the device.
+  struct Bypass {
+    double part = 0;     // of the GPU's SMs that are its own; 0: none are
     bool fresh = false;  // every program that runs began after it had them
     bool on = false;
     bool open = false;  // some gate is, and has been used a moment ago
-    // `since`: all time before it is charged, or was idle. `probed_at`: when its gates were read last.
-    Time since = 0, probed_at = 0;
+    // `since`: all time before it is charged, or was idle. `probed_at`: when its gates were read last. `used_at`: when
+    // they were last seen in use.
+    Time since = 0, probed_at = 0, used_at = 0;
+  };
+  // How much more compute time one with a latency bound may have without asking. It fills at the rate of its share.
+  struct Allowance {
+    Time left = 0, at = 0;
+    uint64_t busy_ns = 0;  // that it was charged up to then
+    bool spent = false;    // until it is full again, it asks like everybody
   };
   struct Vgpu {
     std::string name;
@@ -129,7 +137,8 @@ class ArbiterCore {
     // `wants_mps`: as configured. `mps`: in force; it begins once no program from before the change is left.
     bool mps = false, wants_mps = false;
     Time latency = 0;  // the most that its short work is to wait for others; 0: no bound
-    SmPartition sm_partition;
+    Bypass bypass;
+    Allowance allowance;                   // while it has a latency bound
     Time room_asked_at = 0;                // when others were asked last to make room for it
     std::array<Meter, kEngines> meters{};  // by queue
     std::map<uint32_t, EngineStates> slots;
@@ -149,7 +158,7 @@ class ArbiterCore {
   void for_engines(AnyVgpu& vgpu, EngineQueue queue, const Each& each) const {
     for (auto& [slot, states] : vgpu.slots) {
       for (unsigned engine = 0; engine < kEngines; ++engine) {
-        if (engine_queue_of(engine) == queue && !on_own_sms(vgpu, engine)) each(slot, engine, states[engine]);
+        if (engine_queue_of(engine) == queue && !bypasses(vgpu, engine)) each(slot, engine, states[engine]);
       }
     }
   }
@@ -164,7 +173,7 @@ class ArbiterCore {
     return any;
   }
   Vgpu* find(const std::string& name);
-  static LatencyMeans latency_means(const Vgpu& vgpu);
+  LatencyMeans latency_means(const Vgpu& vgpu) const;
   void make_scheduler(Time now);
   void enter(const Vgpu& vgpu, Time now);
   Status check_shares(const std::string& except, const EngineShares& shares) const;
@@ -181,13 +190,16 @@ class ArbiterCore {
   void review_meters(EngineQueue queue, Time now);
   void set_no_waiters(Vgpu& vgpu, EngineQueue queue, bool no_waiters);
   void review_sharing(Time now);
-  static bool on_own_sms(const Vgpu& vgpu, unsigned engine) { return vgpu.sm_partition.on && engine == 0; }
+  static bool bypasses(const Vgpu& vgpu, unsigned engine) { return vgpu.bypass.on && engine == 0; }
   static bool has_programs(const Vgpu& vgpu);
-  Time review_sm_partitions(Time now);
-  void enter_sm_partition(Vgpu& vgpu, Time now);
-  void leave_sm_partition(Vgpu& vgpu, Time now);
-  void read_partition_gate(Vgpu& vgpu, uint32_t slot, Time now);
-  Time close_idle_partition(Vgpu& vgpu, Time now);
+  static bool has_own_sms(const Vgpu& vgpu) { return vgpu.bypass.part > 0 && vgpu.bypass.fresh; }
+  bool goes_first(Vgpu& vgpu, Time now) const;
+  void post_uncut();
+  Time review_bypasses(Time now);
+  void enter_bypass(Vgpu& vgpu, Time now);
+  void leave_bypass(Vgpu& vgpu, Time now);
+  void read_bypass_gate(Vgpu& vgpu, uint32_t slot, Time now);
+  Time probe_bypass(Vgpu& vgpu, Time now);
   sched::SharingRules sharing_rules() const;
   Time charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept);
   void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
@@ -247,6 +259,7 @@ class ArbiterCore {
   std::array<Time, kEngines> free_since_{};              // by queue: when the last time slice ended
   PlanningMode planning_mode_ = PlanningMode::kMps;
   std::unique_ptr<CoPlanner> planner_;               // null: the mode plans nothing
+  bool only_mps_ = true;                             // no time-sliced virtual GPU has programs
   Time concurrent_at_ = 0;                           // when several gates last had something on the compute engine
   std::array<slice::ChargeMeter, kEngines> meters_;  // by queue
   bool tracing_ = false;

@@ -28,15 +28,6 @@ void ArbiterCore::set_sharing(const std::string& name, Sharing sharing) {
   if (Vgpu* vgpu = find(name)) vgpu->wants_mps = sharing == Sharing::kMps;
 }
 
-void ArbiterCore::set_latency(const std::string& name, Time latency) {
-  if (Vgpu* vgpu = find(name)) vgpu->latency = latency;
-}
-
-// Runners of an MPS one have their priority from their sessions.
-LatencyMeans ArbiterCore::latency_means(const Vgpu& vgpu) {
-  return vgpu.latency > 0 && vgpu.mps ? LatencyMeans::kPriorities : LatencyMeans::kNothing;
-}
-
 void ArbiterCore::set_planning_mode(PlanningMode mode, Time now) {
   if (std::exchange(planning_mode_, mode) == mode) return;
   scheduler_->set_rules(sharing_rules());
@@ -96,7 +87,7 @@ ArbiterCore::Time ArbiterCore::review_short_work(EngineQueue queue, Time now) {
     for (auto& [slot, states] : vgpu.slots) {
       EngineState& state = states[0];
       state.waits_for_room = false;
-      if (state.flying.empty() || state.flying.front().planned != 0 || vgpu.sm_partition.on) continue;
+      if (state.flying.empty() || state.flying.front().planned != 0 || vgpu.bypass.on) continue;
       const Granted& slice = state.flying.front();
       const Time due =
           std::max({slice.granted, state.head_since, vgpu.room_asked_at + kBetweenRoomRequests}) + kRoomWait;
@@ -149,102 +140,6 @@ void ArbiterCore::set_no_waiters(Vgpu& vgpu, EngineQueue queue, bool no_waiters)
   for_engines(vgpu, queue, [&](uint32_t slot, unsigned engine, EngineState&) {
     vgpu.grant_page->gates[slot][engine].no_waiters = no_waiters ? 1 : 0;
   });
-}
-
-void ArbiterCore::set_sm_part(const std::string& name, double part) {
-  Vgpu* vgpu = find(name);
-  if (!vgpu) return;
-  if (vgpu->sm_partition.part == 0) vgpu->sm_partition.fresh = false;
-  vgpu->sm_partition.part = part;
-}
-
-// A time-sliced context never runs beside others, not even on other SMs: the driver switches between it and all others.
-// Returns when to be called again.
-ArbiterCore::Time ArbiterCore::review_sm_partitions(Time now) {
-  const bool together = std::none_of(vgpus_.begin(), vgpus_.end(),
-                                     [](const auto& entry) { return !entry.second.mps && has_programs(entry.second); });
-  Time next = kNever;
-  for (auto& [name, vgpu] : vgpus_) {
-    SmPartition& partition = vgpu.sm_partition;
-    if (partition.part == 0 && !partition.on) continue;
-    partition.fresh = partition.fresh || !has_programs(vgpu);
-    const bool on = together && vgpu.mps && partition.fresh && partition.part > 0;
-    if (on != partition.on) on ? enter_sm_partition(vgpu, now) : leave_sm_partition(vgpu, now);
-    if (partition.on && partition.open) next = std::min(next, close_idle_partition(vgpu, now));
-  }
-  return next;
-}
-
-// What it has in flight is charged as far as it has run.
-void ArbiterCore::enter_sm_partition(Vgpu& vgpu, Time now) {
-  close(vgpu, engine_queue_of(0), now);
-  for (auto& [slot, states] : vgpu.slots) {
-    forget_engine(vgpu, slot, 0, now);
-    const Gate& gate = vgpu.grant_page->gates[slot][0];
-    states[0].ended = gate.ended;
-    states[0].busy_ns = gate.busy_ns;
-    states[0].asked = gate.asked - 1;  // it is answered when it is read
-  }
-  settle_closing(vgpu, engine_queue_of(0), now);
-  vgpu.sm_partition = {.part = vgpu.sm_partition.part, .fresh = true, .on = true, .since = now};
-  for (auto& [slot, states] : vgpu.slots) read_partition_gate(vgpu, slot, now);
-  post_mode(vgpu);
-}
-
-// What still runs there is overdue from now on: it belongs to no time slice.
-void ArbiterCore::leave_sm_partition(Vgpu& vgpu, Time now) {
-  for (auto& [slot, states] : vgpu.slots) {
-    vgpu.grant_page->gates[slot][0].open = 0;
-    read_partition_gate(vgpu, slot, now);
-    vgpu.grant_page->gates[slot][0].open = 0;
-    states[0].overdue = running_at(vgpu, slot, 0);
-    states[0].overdue_since = now;
-  }
-  vgpu.sm_partition.on = false;
-  post_mode(vgpu);
-}
-
-// It is charged its part of the GPU for the time that its runners measured, at most the time that passed.
-void ArbiterCore::read_partition_gate(Vgpu& vgpu, uint32_t slot, Time now) {
-  Gate& gate = vgpu.grant_page->gates[slot][0];
-  EngineState& state = vgpu.slots[slot][0];
-  SmPartition& partition = vgpu.sm_partition;
-  const uint32_t asked = gate.asked, ended = gate.ended;
-  const uint64_t busy_ns = gate.busy_ns;
-  const uint32_t count = ended - std::exchange(state.ended, ended);
-  const uint64_t busy = busy_ns - std::exchange(state.busy_ns, busy_ns);
-  if (count > 0) {
-    const auto took = static_cast<Time>(std::min<uint64_t>(busy, static_cast<uint64_t>(now - partition.since)));
-    const auto charged = static_cast<Time>(static_cast<double>(took) * partition.part);
-    partition.since += took;
-    vgpu.use[0].busy_ns += static_cast<uint64_t>(charged);
-    vgpu.use[0].grants += count;
-    record(vgpu, slot, 0, {.asked = now - took, .granted = now - took}, now, charged);
-  }
-  if (std::exchange(state.asked, asked) == asked) return;
-  if (!std::exchange(partition.open, true)) partition.since = partition.probed_at = now;
-  gate.blocks = 0;
-  gate.open = 1;
-  gate.granted = asked;
-  futex_wake(&gate.granted);
-}
-
-// Runners tell nothing while their gate is open. The gates of a partition that was idle for a period are closed, so
-// that it asks again and need not be checked meanwhile.
-ArbiterCore::Time ArbiterCore::close_idle_partition(Vgpu& vgpu, Time now) {
-  SmPartition& partition = vgpu.sm_partition;
-  if (now - partition.probed_at < options_.period_ns) return partition.probed_at + options_.period_ns;
-  partition.probed_at = now;
-  bool used = false;
-  for (auto& [slot, states] : vgpu.slots) {
-    const uint32_t ended = states[0].ended;
-    read_partition_gate(vgpu, slot, now);
-    used = used || states[0].ended != ended || running_at(vgpu, slot, 0) > 0;
-  }
-  if (used) return now + options_.period_ns;
-  for (auto& [slot, states] : vgpu.slots) vgpu.grant_page->gates[slot][0].open = 0;
-  partition.open = false;
-  return kNever;
 }
 
 }  // namespace bandsaw

@@ -34,7 +34,7 @@ void ArbiterCore::make_planner(Time now) {
 void ArbiterCore::post_mode(Vgpu& vgpu) {
   if (!vgpu.grant_page) return;
   vgpu.grant_page->slicing_off = planning_mode_ == PlanningMode::kConsolidation && vgpu.mps ? 1 : 0;
-  vgpu.grant_page->planned = planner_ && vgpu.mps && !vgpu.sm_partition.on ? 1 : 0;
+  vgpu.grant_page->planned = planner_ && vgpu.mps && !vgpu.bypass.on ? 1 : 0;
   if (planner_) return;
   for (auto& gates : vgpu.grant_page->gates) gates[kCompute].resident = 0;
 }

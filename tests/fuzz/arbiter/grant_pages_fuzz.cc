@@ -141,7 +141,7 @@ class Play {
   }
   // What an administrator does meanwhile.
   void govern(const char* name, GrantPage* grant_page) {
-    switch (input_.byte() % 5) {
+    switch (input_.byte() % 6) {
       case 0:
         core_.set_planning_mode(mode(), now_);
         break;
@@ -159,6 +159,9 @@ class Play {
         core_.detach(name, now_);
         core_.remove(name, now_);
         add(name, grant_page);
+        break;
+      case 5:
+        core_.set_latency(name, input_.byte() % 2 ? 250 * sched::kMicrosecond : 0);
         break;
     }
     run();

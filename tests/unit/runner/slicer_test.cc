@@ -379,6 +379,17 @@ TEST(SlicingSettings, AreReadWordByWord) {
   }
 }
 
+TEST(LaunchShapeTest, ABlockTakesItsWavesPartOfTheLaunch) {
+  Launch launch;
+  LaunchShape shape(launch, 1320, 132, 132);
+  EXPECT_EQ(shape.block_ns(), 0u) << "not measured yet";
+  shape.learn_whole(10'000'000);
+  EXPECT_EQ(shape.block_ns(), 1'000'000u);
+  LaunchShape last(launch, 133, 132, 132);
+  last.learn_whole(10'000'000);
+  EXPECT_EQ(last.block_ns(), 5'000'000u);
+}
+
 TEST(GridSliceSize, BeginsWholeAndIsCutOnceItIsMeasured) {
   GridSliceSize size(20'000, 528, 132);
   EXPECT_EQ(size.blocks(), 20'000u);
