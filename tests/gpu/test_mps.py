@@ -33,6 +33,9 @@ PROGRAMS_ON_SMS = [*PROGRAMS, "device_reset", "stale_handles", "per_thread_strea
 LONG_BLOCKS, LONG_LAUNCHES = 1056, 100  # fills every SM, some 8 ms a kernel
 UNDELAYED = 1.06  # of the time of one alone
 
+SHORT_BLOCKS, SHORT_BLOCK_ITERATIONS = 135168, 1 << 13  # some 8 ms a kernel, in blocks of less than 0.1 ms
+BOUND_US = 250
+
 
 class Gpu(Daemon):
     """A vgpud on the GPU with four virtual GPUs, two of which are MPS ones."""
@@ -91,6 +94,20 @@ class Gpu(Daemon):
         few, many = (_seconds(process) if process else 0 for process in started)
         return few, many
 
+    def latency(self, long: bool) -> tuple[float, float]:
+        """The 99th percentile of short kernels on ONE, in microseconds, and the seconds of long ones on TWO beside
+        them, if they are wanted."""
+        work = ("tests/gpu/overlap.cu", LAUNCHES, SHORT_BLOCKS, SHORT_BLOCK_ITERATIONS)
+        other = self.start(TWO, *work) if long else None
+        short = self.start(ONE, "tests/gpu/latency.cu", 2, 700)
+        for process in filter(None, (other, short)):
+            process.say()
+        return _p99_us(short), _seconds(other) if other else 0
+
+    def bound(self, latency_us: int | str) -> None:
+        host.vgpuctl("set", ONE, "--latency-us", str(latency_us), variables=self.variables)
+        time.sleep(0.5)  # until its session has heard of it: runners that wait are started anew
+
     def give_sms(self, vgpu: str, count: int) -> None:
         host.vgpuctl("set", vgpu, "--sms", str(count), variables=self.variables)
         time.sleep(0.5)  # until its session has heard of it: runners that wait are started anew
@@ -125,6 +142,13 @@ def _seconds(process: Started) -> float:
     status, output = process.finish()
     assert status == 0, f"overlap ended with {status}: {output[-500:]}"
     return float(output.split("seconds ")[1])
+
+
+def _p99_us(process: Started) -> float:
+    status, output = process.finish()
+    say(f"  {output.strip()}")
+    assert status == 0, f"latency ended with {status}: {output[-500:]}"
+    return float(output.split(" p99 ")[1].split()[0])
 
 
 def _last_words(output: str) -> str:
@@ -218,6 +242,25 @@ def test_who_has_sms_of_its_own_is_not_delayed():
             f"{both[1] / alone[1]:.3f}x ({alone[1]:.3f} s)")
         assert both[0] / alone[0] < UNDELAYED, "it is delayed on its own SMs"
         assert both[1] / alone[1] < UNDELAYED, "the other one is delayed"
+
+
+def test_who_has_a_bound_goes_first():
+    """Its kernels, on the default stream too, wait for the end of a block and not of a kernel; the other loses
+    nothing."""
+    with Gpu("band+") as gpu:
+        gpu.ready()
+        alone = gpu.latency(False)[0]
+        behind, unbounded = gpu.latency(True)
+        gpu.bound(BOUND_US)
+        first, bounded = gpu.latency(True)
+        shown = host.vgpuctl("show", ONE, variables=gpu.variables).stdout
+        say(f"  p99 alone {alone:.0f} us, beside long kernels {behind:.0f} us, with a bound {first:.0f} us; the long "
+            f"ones take {unbounded:.3f} and {bounded:.3f} s")
+        assert "kept by priorities" in shown, shown
+        assert first < BOUND_US + alone, "the bound does not hold"
+        assert bounded < UNDELAYED * unbounded, "who has no bound is delayed"
+        gpu.bound("none")
+        assert gpu.latency(True)[0] > first, "without a bound it still goes first"
 
 
 def test_programs_run_on_sms_of_their_own():
