@@ -39,6 +39,10 @@
 // Where the arbiter plans whose kernels run beside each other (`planned`), a runner that asks for a time slice for a
 // long kernel describes that kernel first (kernel_descriptor.h), and makes its grid slice as large as was granted.
 //
+// Beside the memory, the session sends packets on the gate socket (GateMessage): the channel groups of the runner in
+// each slot, with the descriptor by which vgpud can set their time slices. An arbiter that attaches gets those of all
+// runners.
+//
 // Counters wrap around: only their differences and their equality count. Neither side trusts the other. A runner may
 // write anything anywhere on the page: the arbiter bounds what it reads, and nonsense harms this virtual GPU alone.
 // What a runner reads decides only how long it waits and how large its time slices are.
@@ -48,6 +52,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "backend/control/channel_groups.h"
 #include "backend/control/kernel_descriptor.h"
 #include "vgpu-sched/engine.h"
 
@@ -98,6 +103,21 @@ struct GrantPage {
 struct GateHello {
   uint64_t usage_page_bytes = 0;
   uint64_t grant_page_offset = 0;  // in the usage page
+};
+
+// What the session sends after that, each in a packet of exactly this size.
+enum class GateMessageType : uint32_t {
+  // What the slot's runner has said last. Descriptors, unless the list is empty: its /dev/nvidiactl, and a pidfd of the
+  // runner. Who holds the first keeps the memory of the runner's contexts allocated, so it has to go when the runner
+  // does.
+  kChannelGroups = 1,
+  kRunnerEnds,  // it has ended, or is being ended; the list is empty
+};
+
+struct GateMessage {
+  GateMessageType type{};
+  uint32_t slot = 0;
+  ChannelGroupList channel_groups;
 };
 
 // Sets the slot's bit. True: it was clear, and the caller writes the doorbell.

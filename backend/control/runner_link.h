@@ -22,6 +22,9 @@
 //   session -> runner   kExchanged      id = that number, value = errno or 0; of kPublish the key, of kFetch all that
 //   was
 //                                       published. Answered like every message of the session.
+// Channel groups, so that vgpud can set their time slices:
+//   runner -> session   kChannelGroups  + ChannelGroupList; fd: the runner's /dev/nvidiactl, or none where the list is
+//                                       empty. Before kReady, and again whenever the list has changed. Not answered.
 // The end of the socket means the other side is gone; a runner then exits at once.
 #pragma once
 
@@ -29,6 +32,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "backend/control/channel_groups.h"
 #include "backend/control/gate_link.h"
 #include "backend/control/slicing_counters.h"
 
@@ -52,6 +56,7 @@ enum class RunnerMessageType : uint32_t {
   kFetch,
   kWithdraw,
   kExchanged,
+  kChannelGroups,
 };
 
 struct RunnerMessage {

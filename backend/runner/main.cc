@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "backend/control/sm_part.h"
+#include "backend/runner/channels/driver_calls.h"
 #include "backend/runner/service.h"
 #include "backend/sandbox/runner_sandbox.h"
 #include "guest-driver/uapi/vgpu_control.h"
@@ -105,6 +106,10 @@ Status serve(DeviceConfig config, const Choice& choice) {
   if (!process.ok()) return process.status();
   if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok())
     log::warn("{}; going on without", status.message());
+  // Before the runner is ready, so that whoever assigns it knows them. What a client of MPS has is not its own.
+  ChannelGroupReporter channel_groups(kRunnerSocket, choice.cuda && !mps_client ? &watched_channel_groups() : nullptr);
+  watch_channel_groups(&channel_groups);
+  channel_groups.report();
   Service service{UniqueFd(kRunnerSocket), process.value().get()};
   Status status = service.run();
   process.value()->usage_page().release_all();

@@ -1,6 +1,7 @@
 #include "backend/session/gate_frontend.h"
 
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include <cstddef>
 
@@ -29,19 +30,80 @@ void GateFrontend::on_arbiter() {
     return;
   }
   readable_.reset();
+  writable_.reset();
   arbiter_ = std::move(arbiter);
   readable_.reset(event_new(
       base_, arbiter_.get(), EV_READ | EV_PERSIST,
       [](evutil_socket_t, short, void* self) { static_cast<GateFrontend*>(self)->on_readable(); }, this));
   event_add(readable_.get(), nullptr);
+  writable_.reset(event_new(
+      base_, arbiter_.get(), EV_WRITE,
+      [](evutil_socket_t, short, void* self) { static_cast<GateFrontend*>(self)->flush(); }, this));
+  told_.clear();
+  untold_.clear();
+  for (const auto& [slot, holder] : holders_) untold_.insert(slot);
+  flush();
 }
 
 // The arbiter says nothing: this is its end.
 void GateFrontend::on_readable() {
   log::warn("the arbiter has gone: everybody may use the GPU until the next one comes");
   readable_.reset();
+  writable_.reset();
   arbiter_.reset();
   usage_page_->open_gates();
+}
+
+void GateFrontend::taken(uint32_t slot, Runner* runner) {
+  holders_[slot] = {runner, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, runner->pid(), 0)))};
+  runner->set_on_channel_groups([this, slot] { tell(slot); });
+  tell(slot);
+}
+
+void GateFrontend::left(uint32_t slot) {
+  holders_.erase(slot);
+  tell(slot);
+}
+
+void GateFrontend::tell(uint32_t slot) {
+  untold_.insert(slot);
+  flush();
+}
+
+void GateFrontend::flush() {
+  while (arbiter_ && !untold_.empty()) {
+    const uint32_t slot = *untold_.begin();
+    const Status status = send(slot);
+    if (status.code() == EAGAIN) {
+      event_add(writable_.get(), nullptr);
+      return;
+    }
+    if (!status.ok())
+      log::warn("the arbiter does not hear of the channel groups in slot {}: {}", slot, status.message());
+    untold_.erase(slot);
+  }
+}
+
+Status GateFrontend::send(uint32_t slot) {
+  const auto found = holders_.find(slot);
+  const RunnerChannelGroups* groups = found == holders_.end() ? nullptr : found->second.runner->channel_groups();
+  GateMessage message{.type = GateMessageType::kChannelGroups, .slot = slot, .channel_groups = {}};
+  std::vector<int> fds;
+  if (!groups) {
+    if (!told_.contains(slot)) return {};
+    message.type = GateMessageType::kRunnerEnds;
+  } else if (groups->descriptor && found->second.process) {
+    message.channel_groups = groups->list;
+    fds = {groups->descriptor.get(), found->second.process.get()};
+  }
+  Status status = send_packet(arbiter_.get(), std::as_bytes(std::span(&message, 1)), {}, fds);
+  if (!status.ok()) return status;
+  if (groups) {
+    told_.insert(slot);
+  } else {
+    told_.erase(slot);
+  }
+  return status;
 }
 
 }  // namespace bandsaw

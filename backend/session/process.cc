@@ -86,12 +86,14 @@ void Process::assign(Runner* runner, const Answer& answer) {
   if (status.ok()) status = make_descriptors();
   // The slot comes back when the runner is reaped, whether this object still lives or not.
   runner->set_on_gone([usage_page = owner_->usage_page_, slot = slot_, weak = weak_from_this(), mps = runner->mps(),
-                       ended = owner_->config_.client_ended] {
+                       ended = owner_->config_.client_ended, slots = owner_->config_.slots] {
+    if (slot >= 0 && slots) slots->left(static_cast<uint32_t>(slot));
     if (slot >= 0 && ended && !mps.empty()) ended(mps, usage_page->usage(slot).sticky);
     if (slot >= 0) usage_page->give_back(slot);
     if (const auto process = weak.lock()) process->gone();
   });
   runner_ = runner;
+  if (slot_ >= 0 && owner_->config_.slots) owner_->config_.slots->taken(static_cast<uint32_t>(slot_), runner);
   if (!status.ok()) {
     log::error("process {}: {}", id_, status.message());
     end(Runner::Stop::kKill, nullptr);

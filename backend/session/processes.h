@@ -18,7 +18,7 @@
 #include "backend/session/log_budget.h"
 #include "backend/session/ram_map.h"
 #include "backend/session/request.h"
-#include "backend/session/runner.h"
+#include "backend/session/runner_slots.h"
 #include "backend/session/usage_page_owner.h"
 
 struct event_base;
@@ -44,6 +44,7 @@ struct ProcessesConfig {
   uint32_t outstanding_max = 1024;            // unanswered requests per process
   // A client of an MPS daemon has ended, with this sticky error of its context.
   std::function<void(const std::string& mps, uint32_t sticky)> client_ended{};
+  RunnerSlots* slots = nullptr;  // told of runners and their slots; outlives the runners
   std::shared_ptr<LogBudget> log = std::make_shared<LogBudget>();
 };
 

@@ -13,8 +13,15 @@
 #include "backend/control/mps_priority.h"
 #include "backend/control/runner_link.h"
 #include "memory/base/status.h"
+#include "memory/base/unique_fd.h"
 
 namespace bandsaw {
+
+// What a runner has said of the channel groups of its contexts.
+struct RunnerChannelGroups {
+  ChannelGroupList list;
+  UniqueFd descriptor;  // its /dev/nvidiactl; none where the list is empty
+};
 
 class Runner {
  public:
@@ -36,6 +43,11 @@ class Runner {
   enum class Stop { kAsk, kKill };
   virtual void stop(Stop how) = 0;
   virtual void set_on_gone(std::function<void()> on_gone) = 0;
+
+  // Null: it has said nothing yet, or is being ended; whoever was handed the descriptor is to let go of it.
+  virtual const RunnerChannelGroups* channel_groups() const { return nullptr; }
+  // Called each time that this changes.
+  virtual void set_on_channel_groups(std::function<void()>) {}
 };
 
 class RunnerSource {

@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+
 #include "backend/control/packet.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
@@ -157,17 +159,20 @@ void RunnerProcess::flush() {
 }
 
 void RunnerProcess::receive() {
-  alignas(RunnerMessage) std::byte buffer[256];
+  alignas(RunnerMessage)
+      std::byte buffer[sizeof(RunnerMessage) + std::max(sizeof(ExchangeTail), sizeof(ChannelGroupList))];
   for (int budget = 64; budget > 0 && socket_; --budget) {
     std::vector<UniqueFd> fds;
     auto length = receive_packet(socket_.get(), buffer, &fds);
     if (!length.ok() && length.status().code() == EAGAIN) return;
-    if (length.ok() && handle_exchange(std::span(buffer).first(length.value()), std::move(fds))) continue;
+    const auto packet = std::span(buffer).first(length.ok() ? length.value() : 0);
+    if (handle_exchange(packet, fds) || handle_channel_groups(packet, fds)) continue;
     if (!length.ok() || length.value() != sizeof(RunnerMessage)) {
       // The end of the socket: the runner is gone or has lost its way. Reaping tells.
       readable_.reset();
       writable_.reset();
       socket_.reset();
+      set_channel_groups(std::nullopt);
       ::kill(pid_, SIGKILL);
       return;
     }
@@ -178,7 +183,7 @@ void RunnerProcess::receive() {
 }
 
 // False: something else, or not what it should be.
-bool RunnerProcess::handle_exchange(std::span<const std::byte> packet, std::vector<UniqueFd> fds) {
+bool RunnerProcess::handle_exchange(std::span<const std::byte> packet, std::vector<UniqueFd>& fds) {
   RunnerMessage message;
   ExchangeTail tail;
   if (packet.size() != sizeof message + sizeof tail || fds.size() > 1 || !ready()) return false;
@@ -189,6 +194,27 @@ bool RunnerProcess::handle_exchange(std::span<const std::byte> packet, std::vect
   if (!known || !watcher_.exchange) return false;
   watcher_.exchange(this, message, tail, fds.empty() ? UniqueFd() : std::move(fds[0]));
   return true;
+}
+
+// False: as above.
+bool RunnerProcess::handle_channel_groups(std::span<const std::byte> packet, std::vector<UniqueFd>& fds) {
+  RunnerMessage message;
+  RunnerChannelGroups said;
+  if (packet.size() != sizeof message + sizeof said.list) return false;
+  std::memcpy(&message, packet.data(), sizeof message);
+  std::memcpy(&said.list, packet.data() + sizeof message, sizeof said.list);
+  if (message.type != RunnerMessageType::kChannelGroups || said.list.count > kChannelGroupsMax ||
+      fds.size() != (said.list.count > 0 ? 1 : 0)) {
+    return false;
+  }
+  if (!fds.empty()) said.descriptor = std::move(fds[0]);
+  if (!stopping_) set_channel_groups(std::move(said));
+  return true;
+}
+
+void RunnerProcess::set_channel_groups(std::optional<RunnerChannelGroups> channel_groups) {
+  channel_groups_ = std::move(channel_groups);
+  if (on_channel_groups_) on_channel_groups_();
 }
 
 void RunnerProcess::handle(const RunnerMessage& message) {
@@ -227,6 +253,8 @@ void RunnerProcess::answer_failed() {
 }
 
 void RunnerProcess::stop(Stop how) {
+  // Before it goes, so that what it had on the GPU is free when it has gone.
+  if (channel_groups_) set_channel_groups(std::nullopt);
   if (how == Stop::kKill) {
     if (pid_ > 0) ::kill(pid_, SIGKILL);
   } else if (!stopping_) {

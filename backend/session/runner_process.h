@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ class RunnerProcess : public Runner {
   void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) override;
   void stop(Stop how) override;
   void set_on_gone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
+  const RunnerChannelGroups* channel_groups() const override { return channel_groups_ ? &*channel_groups_ : nullptr; }
+  void set_on_channel_groups(std::function<void()> changed) override { on_channel_groups_ = std::move(changed); }
 
   bool ready() const { return window_base_ != 0; }
   // Reaps the process if it has ended; `why` then says how. Call `gone` afterwards.
@@ -61,7 +64,9 @@ class RunnerProcess : public Runner {
   RunnerProcess(event_base* base, pid_t pid, UniqueFd socket, Watcher watcher);
   void receive();
   void handle(const RunnerMessage& message);
-  bool handle_exchange(std::span<const std::byte> packet, std::vector<UniqueFd> fds);
+  bool handle_exchange(std::span<const std::byte> packet, std::vector<UniqueFd>& fds);
+  bool handle_channel_groups(std::span<const std::byte> packet, std::vector<UniqueFd>& fds);
+  void set_channel_groups(std::optional<RunnerChannelGroups> channel_groups);
   void flush();
   void enqueue(const RunnerMessage& message, std::span<const std::byte> tail, std::span<const int> fds);
   void fail_later(uint32_t serial, int error);
@@ -78,7 +83,8 @@ class RunnerProcess : public Runner {
   std::deque<Waiting> out_;
   std::map<uint32_t, Done> under_way_;
   std::vector<std::pair<uint32_t, int>> failed_;
-  std::function<void()> on_gone_;
+  std::function<void()> on_gone_, on_channel_groups_;
+  std::optional<RunnerChannelGroups> channel_groups_;
   uint64_t window_base_ = 0;
   uint32_t next_serial_ = 1;
   bool stopping_ = false;

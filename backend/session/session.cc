@@ -100,6 +100,7 @@ ProcessesConfig Session::processes_config() {
   result.vgpu = config_.name;
   std::copy(std::begin(wire::kSchemaHash), std::end(wire::kSchemaHash), result.schema_hash.begin());
   result.processes_max = kVmProcessesMax;
+  result.slots = gates_.get();
   result.client_ended = [this](const std::string& mps, uint32_t sticky) {
     if (is_shared_fault(sticky)) faulted_ = mps;
   };
@@ -136,13 +137,13 @@ Status Session::prepare() {
   RunnerProgram program = runner_program();
   if (Status status = enter_sandbox(config_.sandbox); !status.ok()) return status;
 
+  gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
   pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
   direct_ = std::make_unique<DirectFrontend>(base_.get(), std::move(direct.value()), processes_config(), pool_.get(),
                                              &usage_page_);
   vm_ = std::make_unique<VmFrontend>(base_.get(), processes_config(), pool_.get(), &usage_page_);
   server_ = std::make_unique<vfio_user::Server>(base_.get(), vm_->device());
-  gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
 
   const auto stop = [](evutil_socket_t, short, void* base) { event_base_loopbreak(static_cast<event_base*>(base)); };

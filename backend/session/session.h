@@ -62,10 +62,10 @@ class Session {
   std::string faulted_;  // the MPS daemon of a client that has ended with a fault of the GPU
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;
+  std::unique_ptr<GateFrontend> gates_;
   std::unique_ptr<RunnerPool> pool_;
   std::unique_ptr<DirectFrontend> direct_;
   std::unique_ptr<VmFrontend> vm_;
-  std::unique_ptr<GateFrontend> gates_;
   std::unique_ptr<vfio_user::Server> server_;
   std::unique_ptr<JsonServer> control_;
 };

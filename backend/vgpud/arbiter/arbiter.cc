@@ -5,8 +5,6 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,12 +12,16 @@
 #include <ctime>
 #include <map>
 #include <mutex>
+#include <set>
 #include <span>
 #include <thread>
 #include <utility>
 
 #include "backend/control/packet.h"
 #include "backend/vgpud/arbiter/arbiter_core.h"
+#include "backend/vgpud/arbiter/channel_group_store.h"
+#include "backend/vgpud/arbiter/gate_memory.h"
+#include "backend/vgpud/arbiter/gate_message.h"
 #include "memory/base/clock.h"
 #include "memory/base/eventfd.h"
 #include "memory/base/log.h"
@@ -29,55 +31,32 @@ namespace {
 
 using sched::Time;
 
-// The memory of a session's gates, and the doorbell that says when to read it.
-class GateMemory {
- public:
-  static Result<std::unique_ptr<GateMemory>> receive(int socket);
-  ~GateMemory() { ::munmap(memory_, bytes_); }
-  GateMemory(const GateMemory&) = delete;
+// What an event of the poll is about.
+struct EventTag {
+  enum Kind : uint32_t { kPoke, kSocket, kDoorbell, kRunner } kind = kPoke;
+  uint32_t session = 0, slot = 0;
 
-  GrantPage* grant_page() { return reinterpret_cast<GrantPage*>(static_cast<char*>(memory_) + offset_); }
-  int doorbell() const { return doorbell_.get(); }
-
- private:
-  GateMemory(UniqueFd doorbell, void* memory, const GateHello& hello)
-      : doorbell_(std::move(doorbell)),
-        memory_(memory),
-        bytes_(hello.usage_page_bytes),
-        offset_(hello.grant_page_offset) {}
-  UniqueFd doorbell_;
-  void* memory_;
-  uint64_t bytes_, offset_;
+  uint64_t pack() const { return uint64_t{session} << 32 | slot << 2 | kind; }
+  static EventTag unpack(uint64_t packed) {
+    const auto low = static_cast<uint32_t>(packed);
+    return {static_cast<Kind>(low & 3), static_cast<uint32_t>(packed >> 32), low >> 2};
+  }
 };
 
-Result<std::unique_ptr<GateMemory>> GateMemory::receive(int socket) {
-  GateHello hello;
-  std::vector<UniqueFd> fds;
-  auto length = receive_packet(socket, std::as_writable_bytes(std::span(&hello, 1)), &fds);
-  if (!length.ok()) return length.status();
-  if (length.value() != sizeof hello || fds.size() != 2)
-    return Status::error(EPROTO, "the session's greeting is wrong");
-  // Sealed by who made it: nobody can take the pages away from under us.
-  struct stat info{};
-  if (::fstat(fds[0].get(), &info) != 0) return Status::system("the usage page");
-  const int seals = ::fcntl(fds[0].get(), F_GET_SEALS);
-  const auto bytes = static_cast<uint64_t>(info.st_size);
-  if (seals < 0 || !(seals & F_SEAL_SHRINK) || bytes < hello.usage_page_bytes ||
-      hello.usage_page_bytes < sizeof(GrantPage) ||
-      hello.grant_page_offset > hello.usage_page_bytes - sizeof(GrantPage) ||
-      hello.grant_page_offset % alignof(GrantPage) != 0) {
-    return Status::error(EPROTO, "the session's usage page is not as it should be");
-  }
-  void* memory = ::mmap(nullptr, hello.usage_page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0].get(), 0);
-  if (memory == MAP_FAILED) return Status::system("mapping the usage page");
-  return std::unique_ptr<GateMemory>(new GateMemory(std::move(fds[1]), memory, hello));
-}
+// More descriptors of one session than this do not wait to be closed.
+constexpr size_t kReleasingMax = 1024;
 
 class ArbiterThread final : public Arbiter {
  public:
   ArbiterThread(const ArbiterOptions& options, UniqueFd poll, UniqueFd poke)
-      : core_(options), poll_(std::move(poll)), poke_(std::move(poke)) {
-    watch(poke_.get(), 0);
+      : core_(options),
+        poll_(std::move(poll)),
+        poke_(std::move(poke)),
+        channel_groups_(poll_.get(), &setter_),
+        setter_([this](const TimeSliceOrder& order, const TimeSliceSetter::Target& target, const Status& why) {
+          time_slice_failed(order, target, why);
+        }) {
+    watch(poke_.get(), {});
     thread_ = std::thread([this] { run(); });
   }
   ~ArbiterThread() override {
@@ -95,6 +74,7 @@ class ArbiterThread final : public Arbiter {
   void remove(const std::string& vgpu) override {
     std::lock_guard lock(mutex_);
     core_.remove(vgpu, monotonic_ns());
+    failed_.erase(vgpu);
     disconnect(vgpu);
     poke();
   }
@@ -134,8 +114,8 @@ class ArbiterThread final : public Arbiter {
     std::lock_guard lock(mutex_);
     disconnect(vgpu);
     const uint32_t number = next_session_++;
-    watch(socket.get(), tag(number, false));
-    sessions_[number] = {vgpu, std::move(socket), nullptr};
+    watch(socket.get(), {EventTag::kSocket, number});
+    sessions_[number] = {vgpu, std::move(socket), nullptr, false};
   }
 
   std::vector<VgpuUse> use() const override {
@@ -160,9 +140,8 @@ class ArbiterThread final : public Arbiter {
     std::string vgpu;
     UniqueFd socket;
     std::unique_ptr<GateMemory> gates;  // null before the session has greeted
+    bool scolded = false;               // it has sent something impossible, which was logged
   };
-  // What an event is about: a session's number and whether it is its doorbell.
-  static uint64_t tag(uint32_t session, bool doorbell) { return uint64_t{session} * 2 + (doorbell ? 1 : 0) + 2; }
 
   template <typename Change>
   Status change(const Change& body) {
@@ -171,14 +150,20 @@ class ArbiterThread final : public Arbiter {
     poke();
     return status;
   }
-  void watch(int fd, uint64_t what) {
-    epoll_event event{.events = EPOLLIN, .data = {.u64 = what}};
+  void watch(int fd, EventTag tag) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = tag.pack()}};
     ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event);
   }
   void poke() { signal_event(poke_.get()); }
   void disconnect(const std::string& vgpu);
   void greeted(uint32_t number, Time now);
-  void on_event(uint64_t what, Time now);
+  void on_event(EventTag tag, Time now);
+  void on_packet(uint32_t number, Time now);
+  Status take_packet(uint32_t number, std::span<const std::byte> packet, std::vector<UniqueFd>& fds, Time now);
+  void on_runner_end(uint32_t number, uint32_t slot, Time now);
+  void carry_out_orders();
+  TimeSliceSetter::Target channel_groups_of(const TimeSliceOrder& order) const;
+  void time_slice_failed(const TimeSliceOrder& order, const TimeSliceSetter::Target& target, const Status& why);
   void run();
 
   mutable std::mutex mutex_;  // guards all below but what the thread alone has
@@ -186,6 +171,9 @@ class ArbiterThread final : public Arbiter {
   std::map<uint32_t, Session> sessions_;
   uint32_t next_session_ = 0;
   const UniqueFd poll_, poke_;
+  std::set<std::string> failed_;  // virtual GPUs of which a failure was logged
+  ChannelGroupStore channel_groups_;
+  TimeSliceSetter setter_;  // calls time_slice_failed() until it is gone, so it goes before the rest
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
@@ -201,6 +189,7 @@ void ArbiterThread::disconnect(const std::string& vgpu) {
     if (const auto& gates = session->second.gates) {
       ::epoll_ctl(poll_.get(), EPOLL_CTL_DEL, gates->doorbell(), nullptr);
     }
+    channel_groups_.drop_all(session->first);
     session = sessions_.erase(session);
   }
 }
@@ -214,22 +203,101 @@ void ArbiterThread::greeted(uint32_t number, Time now) {
   }
   session.gates = std::move(gates.value());
   core_.attach(session.vgpu, session.gates->grant_page(), now);
-  watch(session.gates->doorbell(), tag(number, true));
+  watch(session.gates->doorbell(), {EventTag::kDoorbell, number});
 }
 
-void ArbiterThread::on_event(uint64_t what, Time now) {
-  if (what == 0) return static_cast<void>(drain_event(poke_.get()));
-  const auto number = static_cast<uint32_t>((what - 2) / 2);
-  const auto found = sessions_.find(number);
+void ArbiterThread::on_event(EventTag tag, Time now) {
+  if (tag.kind == EventTag::kPoke) return static_cast<void>(drain_event(poke_.get()));
+  const auto found = sessions_.find(tag.session);
   if (found == sessions_.end()) return;
   Session& session = found->second;
-  if (what % 2 != 0) {
-    drain_event(session.gates->doorbell());
-    return core_.on_pending(session.vgpu, now);
+  switch (tag.kind) {
+    case EventTag::kDoorbell:
+      drain_event(session.gates->doorbell());
+      return core_.on_pending(session.vgpu, now);
+    case EventTag::kRunner:
+      return on_runner_end(tag.session, tag.slot, now);
+    default:
+      return session.gates ? on_packet(tag.session, now) : greeted(tag.session, now);
   }
-  if (!session.gates) return greeted(number, now);
-  log::info("{}: the session has left the arbiter", session.vgpu);
-  disconnect(std::string(session.vgpu));
+}
+
+void ArbiterThread::on_packet(uint32_t number, Time now) {
+  Session& session = sessions_[number];
+  std::byte buffer[sizeof(GateMessage) + 1];
+  std::vector<UniqueFd> fds;
+  const auto length = receive_packet(session.socket.get(), buffer, &fds);
+  if (!length.ok() && length.status().code() == EAGAIN) return;
+  const bool lost = !length.ok() && length.status().code() != EMSGSIZE;
+  if (lost || (length.ok() && length.value() == 0)) {
+    log::info("{}: the session has left the arbiter", session.vgpu);
+    return disconnect(std::string(session.vgpu));
+  }
+  if (setter_.releasing() > kReleasingMax) {
+    log::error("{}: the session hands over more descriptors than can be closed; without it", session.vgpu);
+    return disconnect(std::string(session.vgpu));
+  }
+  Status status = length.status();
+  if (status.ok()) status = take_packet(number, std::span(buffer).first(length.value()), fds, now);
+  if (!fds.empty()) setter_.close(std::move(fds));
+  if (!status.ok() && !std::exchange(session.scolded, true))
+    log::warn("{}: its session has sent what is no use: {}", session.vgpu, status.message());
+}
+
+// What is of use is taken out of `fds`.
+Status ArbiterThread::take_packet(uint32_t number, std::span<const std::byte> packet, std::vector<UniqueFd>& fds,
+                                  Time now) {
+  const std::string& vgpu = sessions_[number].vgpu;
+  const auto message = read_gate_message(packet, fds.size());
+  if (!message.ok()) return message.status();
+  const uint32_t slot = message.value().slot, count = message.value().channel_groups.count;
+  channel_groups_.drop(number, slot);
+  if (message.value().type == GateMessageType::kRunnerEnds) {
+    core_.forget_channel_groups(vgpu, slot, now);
+    return {};
+  }
+  Status status;
+  if (count > 0) {
+    auto groups = ChannelGroups::adopt(std::move(fds[0]), message.value().channel_groups);
+    status = groups.status();
+    if (groups.ok()) {
+      const EventTag tag{EventTag::kRunner, number, slot};
+      status = channel_groups_.put(number, slot, std::move(groups.value()), std::move(fds[1]), tag.pack());
+    }
+  }
+  core_.set_channel_groups(vgpu, slot, status.ok() ? count : 0, now);
+  log::debug("{}: the runner in slot {} has {} channel groups", vgpu, slot, status.ok() ? count : 0);
+  return status;
+}
+
+void ArbiterThread::on_runner_end(uint32_t number, uint32_t slot, Time now) {
+  if (!channel_groups_.ended(number, slot)) return;
+  channel_groups_.drop(number, slot);
+  core_.forget_channel_groups(sessions_[number].vgpu, slot, now);
+}
+
+TimeSliceSetter::Target ArbiterThread::channel_groups_of(const TimeSliceOrder& order) const {
+  for (const auto& [number, session] : sessions_) {
+    if (session.vgpu == order.vgpu) return channel_groups_.find(number, order.slot);
+  }
+  return nullptr;
+}
+
+void ArbiterThread::carry_out_orders() {
+  for (TimeSliceOrder& order : core_.take_time_slices()) {
+    if (auto target = channel_groups_of(order)) setter_.set(std::move(order), std::move(target));
+  }
+}
+
+// Called by the setter's thread. What has gone or changed in the meantime did not fail.
+void ArbiterThread::time_slice_failed(const TimeSliceOrder& order, const TimeSliceSetter::Target& target,
+                                      const Status& why) {
+  std::lock_guard lock(mutex_);
+  if (channel_groups_of(order) != target) return;
+  if (failed_.insert(order.vgpu).second)
+    log::warn("{}: the hardware's time slices cannot be set: {}", order.vgpu, why.message());
+  core_.time_slice_failed(order.vgpu, order.slot, why, monotonic_ns());
+  poke();
 }
 
 void ArbiterThread::run() {
@@ -245,8 +313,9 @@ void ArbiterThread::run() {
     const int count = ::epoll_pwait2(poll_.get(), events, 64, &timeout, nullptr);
     std::lock_guard lock(mutex_);
     const Time now = monotonic_ns();
-    for (int i = 0; i < count; ++i) on_event(events[i].data.u64, now);
+    for (int i = 0; i < count; ++i) on_event(EventTag::unpack(events[i].data.u64), now);
     next = core_.run(now);
+    carry_out_orders();
   }
 }
 

@@ -60,6 +60,7 @@ struct VgpuUse {
   EngineShares shares{};
   std::array<EngineUse, kEngines> engines{};
   LatencyMeans latency_means = LatencyMeans::kNothing;
+  uint32_t channel_groups = 0;  // of its runners; the hardware's time slices of these can be set
 };
 
 // One time slice that has ended. Times are those of CLOCK_MONOTONIC, in nanoseconds.

@@ -175,8 +175,11 @@ void ArbiterCore::attach(const std::string& name, GrantPage* grant_page, Time no
 
 void ArbiterCore::detach(const std::string& name, Time now) {
   Vgpu* vgpu = find(name);
-  if (vgpu) vgpu->ungoverned_page = nullptr;
-  if (!vgpu || !vgpu->grant_page) return;
+  if (!vgpu) return;
+  vgpu->ungoverned_page = nullptr;
+  vgpu->channel_groups.clear();
+  vgpu->failed_time_slices.clear();
+  if (!vgpu->grant_page) return;
   for (auto& [slot, states] : vgpu->slots) {
     for (unsigned engine = 0; engine < kEngines; ++engine) forget_engine(*vgpu, slot, engine, now);
   }

@@ -20,6 +20,7 @@
 
 #include "backend/control/gate_link.h"
 #include "backend/vgpud/arbiter/arbiter.h"
+#include "backend/vgpud/arbiter/channel_groups.h"
 #include "backend/vgpud/arbiter/co_planner.h"
 #include "vgpu-sched/policy/scheduler.h"
 #include "vgpu-sched/slice/charge.h"
@@ -49,6 +50,15 @@ class ArbiterCore {
   // `grant_page` stays valid until detach.
   void attach(const std::string& vgpu, GrantPage* grant_page, Time now);
   void detach(const std::string& vgpu, Time now);
+
+  // The runner in the slot has so many compute channel groups, whose time slices can be set; 0: it will have none that
+  // can. Both hold until the runner ends (forget_channel_groups) or the session does (detach).
+  void set_channel_groups(const std::string& vgpu, uint32_t slot, uint32_t count, Time now);
+  void forget_channel_groups(const std::string& vgpu, uint32_t slot, Time now);
+  // An order that take_time_slices() gave out could not be carried out, though the runner still has the groups.
+  void time_slice_failed(const std::string& vgpu, uint32_t slot, const Status& error, Time now);
+  // What is to be set, in this order; to be called after each run().
+  std::vector<TimeSliceOrder> take_time_slices();
 
   // Reads the gates whose pending bits are set on the virtual GPU's grant page.
   void on_pending(const std::string& vgpu, Time now);
@@ -148,6 +158,8 @@ class ArbiterCore {
     std::array<Time, kEngines> debt{};           // by queue: charged with the next completion
     std::array<Time, kEngines> last_wanted{};    // by queue; 0: never
     std::array<EngineUse, kEngines> use{};
+    std::map<uint32_t, uint32_t> channel_groups;  // by slot: how many
+    std::map<uint32_t, int> failed_time_slices;   // by slot: the errno of the last order that failed
   };
 
   EngineQueue engine_queue_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
@@ -262,6 +274,7 @@ class ArbiterCore {
   bool only_mps_ = true;                             // no time-sliced virtual GPU has programs
   Time concurrent_at_ = 0;                           // when several gates last had something on the compute engine
   std::array<slice::ChargeMeter, kEngines> meters_;  // by queue
+  std::vector<TimeSliceOrder> time_slice_orders_;
   bool tracing_ = false;
   std::vector<TimeSliceRecord> trace_;
   uint64_t trace_lost_ = 0;

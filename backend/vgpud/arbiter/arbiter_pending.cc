@@ -220,7 +220,8 @@ std::vector<TimeSliceRecord> ArbiterCore::take_trace(uint64_t* lost) {
 std::vector<VgpuUse> ArbiterCore::use() const {
   std::vector<VgpuUse> all;
   for (const auto& [name, vgpu] : vgpus_) {
-    VgpuUse& use = all.emplace_back(VgpuUse{name, vgpu.shares, vgpu.use, latency_means(vgpu)});
+    VgpuUse& use = all.emplace_back(VgpuUse{name, vgpu.shares, vgpu.use, latency_means(vgpu), 0});
+    for (const auto& [slot, count] : vgpu.channel_groups) use.channel_groups += count;
     for (const auto& [slot, states] : vgpu.slots) {
       for (unsigned engine = 0; engine < kEngines; ++engine) {
         use.engines[engine].waiting += states[engine].waiting;

@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,6 @@ struct FakeRunner : Runner {
   };
 
   uint64_t window_base() const override { return VGPU_WINDOW_BASE_0; }
-  int pid() const override { return 4711; }
   void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) override {
     Sent sent{message, {}, fds.size(), std::move(done)};
     if (message.count) {
@@ -34,7 +34,19 @@ struct FakeRunner : Runner {
     }
     messages.push_back(std::move(sent));
   }
-  void stop(Stop how) override { (how == Stop::kKill ? killed : asked) = true; }
+  void stop(Stop how) override {
+    (how == Stop::kKill ? killed : asked) = true;
+    said = {};
+    if (on_said) on_said();
+  }
+  int pid() const override { return process; }
+  const RunnerChannelGroups* channel_groups() const override { return said ? &*said : nullptr; }
+  void set_on_channel_groups(std::function<void()> call) override { on_said = std::move(call); }
+  void say(uint32_t groups, UniqueFd descriptor) {
+    said = RunnerChannelGroups{{.client = 0xc1d, .count = groups}, std::move(descriptor)};
+    for (uint32_t i = 0; i < groups; ++i) said->list.handles[i] = i + 1;
+    if (on_said) on_said();
+  }
   void set_on_gone(std::function<void()> call) override { on_gone = std::move(call); }
 
   // Answers everything that is unanswered.
@@ -50,7 +62,9 @@ struct FakeRunner : Runner {
   const Sent& last() const { return messages.back(); }
 
   std::vector<Sent> messages;
-  std::function<void()> on_gone;
+  std::function<void()> on_gone, on_said;
+  std::optional<RunnerChannelGroups> said;
+  int process = 4711;
   bool killed = false, asked = false;
 };
 

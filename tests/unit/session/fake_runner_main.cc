@@ -1,5 +1,6 @@
 // A program that speaks a runner's side of the link and nothing else. FAKE_RUNNER chooses how it behaves: "" (well),
-// "crash" (at once), "deaf" (never ready), "stubborn" (does not end when asked). For a program with the name "fault" it
+// "crash" (at once), "deaf" (never ready), "stubborn" (does not end when asked), "groups" (says that
+// it has two channel groups), "liar" (says so without a descriptor). For a program with the name "fault" it
 // notes an illegal address of a kernel in the usage page.
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -44,12 +45,36 @@ void fault_if_wanted(const std::vector<char>& message, int usage_page_fd) {
   if (mapped != MAP_FAILED) static_cast<UsagePage*>(mapped)->slots[tail.usage_slot].sticky = 700;
 }
 
+void say_channel_groups(bool with_descriptor) {
+  struct {
+    RunnerMessage message{.type = RunnerMessageType::kChannelGroups};
+    ChannelGroupList list{.client = 0xc1d, .count = 2, .handles = {1, 2}};
+  } said;
+  iovec part{&said, sizeof said};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  const int descriptor = STDIN_FILENO;  // in place of a driver's
+  if (with_descriptor) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
+  }
+  ::sendmsg(kRunnerSocket, &header, 0);
+}
+
 }  // namespace
 
 int main() {
   const char* mode = std::getenv("BANDSAW_FAKE_RUNNER");
   const std::string behaviour = mode ? mode : "";
   if (behaviour == "crash") return 9;
+  if (behaviour == "groups" || behaviour == "liar") say_channel_groups(behaviour == "groups");
   const RunnerMessage ready{.type = RunnerMessageType::kReady, .value = VGPU_WINDOW_BASE_0};
   if (behaviour != "deaf") ::send(kRunnerSocket, &ready, sizeof ready, 0);
   std::vector<char> buffer(kRunnerMessageMax);

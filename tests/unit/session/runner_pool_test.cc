@@ -82,6 +82,50 @@ TEST_F(RunnerPoolTest, AnswersAreMatchedAndDeathAnswersTheRest) {
   EXPECT_EQ(gone, EPIPE);
 }
 
+TEST_F(RunnerPoolTest, ChannelGroupsAreThereWithTheRunnerAndGoBeforeIt) {
+  const auto pool = make("groups", 1);
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+  ASSERT_TRUE(turn([&] { return taken; }));
+  const RunnerChannelGroups* groups = taken->channel_groups();
+  ASSERT_NE(groups, nullptr);
+  EXPECT_EQ(groups->list.count, 2u);
+  EXPECT_EQ(groups->list.handles[1], 2u);
+  EXPECT_TRUE(groups->descriptor);
+  int changes = 0;
+  taken->set_on_channel_groups([&] { ++changes; });
+  bool gone = false;
+  taken->set_on_gone([&] { gone = true; });
+  taken->stop(Runner::Stop::kAsk);
+  EXPECT_EQ(taken->channel_groups(), nullptr);
+  EXPECT_EQ(changes, 1);
+  EXPECT_TRUE(turn([&] { return gone; }));
+}
+
+TEST_F(RunnerPoolTest, ARunnerThatDiesLeavesNoChannelGroups) {
+  const auto pool = make("groups", 1);
+  Runner* taken = nullptr;
+  pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+  ASSERT_TRUE(turn([&] { return taken; }));
+  ASSERT_NE(taken->channel_groups(), nullptr);
+  bool let_go = false, gone = false, let_go_first = false;
+  taken->set_on_channel_groups([&] { let_go = taken->channel_groups() == nullptr; });
+  taken->set_on_gone([&] {
+    gone = true;
+    let_go_first = let_go;
+  });
+  ::kill(taken->pid(), SIGKILL);
+  EXPECT_TRUE(turn([&] { return gone; }));
+  EXPECT_TRUE(let_go_first);
+}
+
+TEST_F(RunnerPoolTest, ARunnerThatLiesAboutChannelGroupsIsKilled) {
+  const auto pool = make("liar", 1);
+  Status refused;
+  pool->take([&](Result<Runner*> runner) { refused = runner.status(); });
+  EXPECT_TRUE(turn([&] { return !refused.ok(); }));
+}
+
 TEST_F(RunnerPoolTest, AFullSocketKeepsTheOrder) {
   const auto pool = make("", 1);
   Runner* taken = nullptr;

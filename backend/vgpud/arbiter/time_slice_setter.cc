@@ -1,0 +1,94 @@
+#include "backend/vgpud/arbiter/time_slice_setter.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+namespace bandsaw {
+
+TimeSliceSetter::TimeSliceSetter(Failed failed)
+    : failed_(std::move(failed)), setting_([this] { set_all(); }), releasing_([this] { release_all(); }) {}
+
+TimeSliceSetter::~TimeSliceSetter() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  ordered_.notify_one();
+  released_.notify_one();
+  setting_.join();
+  releasing_.join();
+}
+
+void TimeSliceSetter::set(TimeSliceOrder order, Target target) {
+  {
+    std::lock_guard lock(mutex_);
+    Key key{std::move(order.vgpu), order.slot};
+    const auto [place, added] = orders_.try_emplace(key);
+    place->second = {order.microseconds, std::move(target)};
+    if (added) turns_.push_back(std::move(key));
+  }
+  ordered_.notify_one();
+}
+
+void TimeSliceSetter::release(Target target) {
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(turns_, [&](const Key& key) { return orders_.at(key).target == target; });
+    std::erase_if(orders_, [&](const auto& entry) { return entry.second.target == target; });
+  }
+  leave(std::move(target));
+}
+
+void TimeSliceSetter::close(std::vector<UniqueFd> descriptors) {
+  leave(std::make_shared<std::vector<UniqueFd>>(std::move(descriptors)));
+}
+
+void TimeSliceSetter::leave(std::shared_ptr<const void> thing) {
+  {
+    std::lock_guard lock(mutex_);
+    leaving_.push_back(std::move(thing));
+  }
+  released_.notify_one();
+}
+
+size_t TimeSliceSetter::releasing() const {
+  std::lock_guard lock(mutex_);
+  return leaving_.size() + letting_go_;
+}
+
+void TimeSliceSetter::set_all() {
+  pthread_setname_np(pthread_self(), "time-slices");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    ordered_.wait(lock, [this] { return stop_ || !turns_.empty(); });
+    if (stop_) return;
+    const auto taken = orders_.extract(turns_.front());
+    turns_.pop_front();
+    lock.unlock();
+    const Order& order = taken.mapped();
+    const Status status = order.target->set_time_slice(std::chrono::microseconds(order.microseconds));
+    if (!status.ok()) failed_({taken.key().first, taken.key().second, order.microseconds}, order.target, status);
+    lock.lock();
+    // The last one that holds the target closes it, which takes time: not here.
+    leaving_.push_back(std::move(taken.mapped().target));
+    released_.notify_one();
+  }
+}
+
+void TimeSliceSetter::release_all() {
+  pthread_setname_np(pthread_self(), "releases");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    released_.wait(lock, [this] { return stop_ || !leaving_.empty(); });
+    if (stop_ && leaving_.empty()) return;
+    std::vector<std::shared_ptr<const void>> gone = std::exchange(leaving_, {});
+    letting_go_ = gone.size();
+    lock.unlock();
+    gone.clear();
+    lock.lock();
+    letting_go_ = 0;
+  }
+}
+
+}  // namespace bandsaw

@@ -1,0 +1,61 @@
+// Two threads of the arbiter for what the driver takes its time with: setting time slices, and closing descriptors
+// whose contexts the driver then frees. The arbiter's own thread waits for neither.
+//
+// Threads: any. Nothing waits for the driver but the destructor, which waits for the calls under way.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "backend/vgpud/arbiter/channel_groups.h"
+
+namespace bandsaw {
+
+class TimeSliceSetter {
+ public:
+  using Target = std::shared_ptr<const TimeSliced>;
+  // An order could not be carried out; it is not tried again. On a thread of this, without a lock.
+  using Failed = std::function<void(const TimeSliceOrder& order, const Target& target, const Status& why)>;
+
+  explicit TimeSliceSetter(Failed failed);
+  ~TimeSliceSetter();
+  TimeSliceSetter(const TimeSliceSetter&) = delete;
+
+  // Replaces an order for the same slot that has not begun.
+  void set(TimeSliceOrder order, Target target);
+  // Forgets the orders for it and lets go of it, soon.
+  void release(Target target);
+  void close(std::vector<UniqueFd> descriptors);
+  size_t releasing() const;  // how many things have not been let go of yet
+
+ private:
+  using Key = std::pair<std::string, uint32_t>;
+  struct Order {
+    uint32_t microseconds = 0;
+    Target target;
+  };
+  void leave(std::shared_ptr<const void> thing);
+  void set_all();
+  void release_all();
+
+  const Failed failed_;
+  mutable std::mutex mutex_;
+  std::condition_variable ordered_, released_;
+  std::deque<Key> turns_;  // guarded by mutex_, as the rest; each slot that has an order, once
+  std::map<Key, Order> orders_;
+  std::vector<std::shared_ptr<const void>> leaving_;
+  size_t letting_go_ = 0;
+  bool stop_ = false;
+  std::thread setting_, releasing_;
+};
+
+}  // namespace bandsaw
