@@ -60,9 +60,9 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
                                               &process->order_, slicing);
   process->objects_ = std::make_unique<Objects>(process->device_.get());
-  process->handlers_ = std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_,
-                                                        process->usage_page_, process->output_, process->callbacks_,
-                                                        process->exchange_, *process->slicer_, process->pieces_});
+  process->handlers_ = std::make_unique<Handlers>(
+      World{*process->device_, *process->objects_, *process->memory_, process->usage_page_, process->output_,
+            process->callbacks_, process->exchange_, *process->slicer_, process->pieces_, process->apart_});
   process->workers_ = std::make_unique<WorkerPool>(kWorkers);
   return process;
 }
@@ -175,7 +175,7 @@ bool Process::some_may_pass() const {
 bool Process::pass_others() {
   bool passed = false;
   pieces_.nobody_wants();
-  WaitingUses ahead;
+  WaitingUses ahead(&apart_);
   for (size_t at = 0; at < std::min(waiting_.size(), kScanAhead);) {
     const WaitingRecords::Entry& entry = waiting_[at];
     const bool closed = entry.engine && gate_.waits(index_of(*entry.engine));

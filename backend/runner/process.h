@@ -92,9 +92,10 @@ class Process final : public DeviceHost {
 
   UsagePageView usage_page_;
   GateView gate_;
-  StreamOrder order_;
+  ApartStreams apart_;
+  StreamOrder order_{&apart_};
   CopyPieces pieces_{&gate_, &order_};
-  WaitingRecords waiting_{&order_};
+  WaitingRecords waiting_{&order_, &apart_};
   bool at_gate_ = false;    // waiting records wait there
   bool unsettled_ = false;  // the process has failed, and asked for a time slice before
   Output output_;

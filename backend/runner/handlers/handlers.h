@@ -29,6 +29,7 @@ struct World {
   ExchangeClient& exchange;
   Slicer& slicer;
   CopyPieces& pieces;
+  ApartStreams& apart;  // of the record loop's thread
 };
 
 class Handlers final : public wire::WireHandlers {

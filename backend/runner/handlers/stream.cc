@@ -7,12 +7,16 @@ using wire::HandleKind;
 
 CUresult Handlers::stream_create(C call, uint32_t flags, int32_t priority, uint64_t* stream) {
   StreamRef made;
-  const CUresult result = device_.stream_create(call.context, flags, priority, &made);
-  return result == CUDA_SUCCESS ? give(HandleKind::kStream, std::move(made), call.context.handle, stream) : result;
+  CUresult result = device_.stream_create(call.context, flags, priority, &made);
+  if (result != CUDA_SUCCESS) return result;
+  result = give(HandleKind::kStream, std::move(made), call.context.handle, stream);
+  if (result == CUDA_SUCCESS && (flags & CU_STREAM_NON_BLOCKING) != 0) world_.apart.add(stream_key(*stream, call.ring));
+  return result;
 }
 
-CUresult Handlers::stream_destroy(C, R<Stream> stream) {
+CUresult Handlers::stream_destroy(C call, R<Stream> stream) {
   if (!table().remove(HandleKind::kStream, stream.handle)) return CUDA_ERROR_INVALID_HANDLE;
+  world_.apart.remove(stream_key(stream.handle, call.ring));
   return device_.stream_destroy(stream);
 }
 

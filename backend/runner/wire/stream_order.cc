@@ -28,15 +28,25 @@ RecordUse use_of(const wire::CheckedRecord& record, uint32_t ring) {
   return use;
 }
 
+// It may have been made, or have gone, since it was added.
+void StreamOrder::remove(uint64_t key) {
+  const auto found = waiting_.find(key);
+  if (found != waiting_.end()) {
+    waiting_.erase(found);
+  } else {
+    apart_waiting_.erase(apart_waiting_.find(key));
+  }
+}
+
 bool StreamOrder::may_work(uint64_t key) const {
-  if (waiting_.empty()) return true;
-  return key != kLegacy && !waiting_.contains(kLegacy) && !waiting_.contains(key);
+  if (waiting_.empty() && apart_waiting_.empty()) return true;
+  if (contains(key)) return false;
+  if (key == kLegacy) return waiting_.empty();
+  return !waiting_.contains(kLegacy) || is_apart(key);
 }
 
 // What others wait to do after it changes nothing about what the stream has been given.
-bool StreamOrder::may_ask(uint64_t key) const {
-  return waiting_.empty() || (key != kLegacy && !waiting_.contains(key));
-}
+bool StreamOrder::may_ask(uint64_t key) const { return !contains(key) && (key != kLegacy || waiting_.empty()); }
 
 void WaitingUses::add(const RecordUse& use) {
   if (use.records) recorded_.insert(use.event);

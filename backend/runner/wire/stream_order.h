@@ -2,7 +2,7 @@
 // it is known which records may be executed before others that wait.
 //
 // All asynchronous calls are in the order of a stream; what a waiting synchronous call will do, no other thread of the
-// guest can know of yet. The legacy stream is taken to be in the order of every other.
+// guest can know of yet. The legacy stream is in the order of every other that was not made to be apart from it.
 #pragma once
 
 #include <cstddef>
@@ -26,21 +26,43 @@ RecordUse use_of(const wire::CheckedRecord& record, uint32_t ring);
 // A stream's handle as the guest gave it, so that equal ones are equal streams. Never 0.
 uint64_t stream_key(uint64_t handle, uint32_t ring);
 
+// Streams that the legacy stream does not wait for, nor they for it (CU_STREAM_NON_BLOCKING).
+class ApartStreams {
+ public:
+  void add(uint64_t key) {
+    if (keys_.size() < kMost) keys_.insert(key);  // others are taken to be as most are, which is only slower
+  }
+  void remove(uint64_t key) { keys_.erase(key); }
+  bool contains(uint64_t key) const { return keys_.contains(key); }
+
+ private:
+  static constexpr size_t kMost = 1 << 16;  // those that went with their context stay here
+  std::unordered_set<uint64_t> keys_;
+};
+
 // Streams with work that waits to be issued.
 class StreamOrder {
  public:
-  void add(uint64_t key) { waiting_.insert(key); }
-  void remove(uint64_t key) { waiting_.erase(waiting_.find(key)); }
+  // `apart` outlives this; null: there are none.
+  explicit StreamOrder(const ApartStreams* apart = nullptr) : apart_(apart) {}
+
+  void add(uint64_t key) { (is_apart(key) ? apart_waiting_ : waiting_).insert(key); }
+  void remove(uint64_t key);
   bool may_work(uint64_t key) const;
   bool may_ask(uint64_t key) const;
 
  private:
-  std::unordered_multiset<uint64_t> waiting_;
+  bool is_apart(uint64_t key) const { return apart_ && apart_->contains(key); }
+  bool contains(uint64_t key) const { return waiting_.contains(key) || apart_waiting_.contains(key); }
+
+  const ApartStreams* apart_;
+  std::unordered_multiset<uint64_t> waiting_, apart_waiting_;
 };
 
 // What records that wait will do.
 class WaitingUses {
  public:
+  explicit WaitingUses(const ApartStreams* apart = nullptr) : streams_(apart) {}
   void add(const RecordUse& use);
   void remove(const RecordUse& use);
   // Whether a record of this use may be executed now, although those here, and what is `under_way`, have not been.

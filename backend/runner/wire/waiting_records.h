@@ -28,8 +28,9 @@ class WaitingRecords {
     }
   };
 
-  // `under_way` has the streams of launches and copies that have not been issued as a whole, and outlives this.
-  explicit WaitingRecords(const StreamOrder* under_way) : under_way_(under_way) {}
+  // `under_way` has the streams of launches and copies that have not been issued as a whole; it and
+  // `apart` outlive this.
+  WaitingRecords(const StreamOrder* under_way, const ApartStreams* apart) : under_way_(under_way), uses_(apart) {}
 
   bool empty() const { return entries_.empty(); }
   size_t size() const { return entries_.size(); }

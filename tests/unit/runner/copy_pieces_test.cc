@@ -114,8 +114,8 @@ class CopyPiecesTest : public Guest {
     futex_wake(&gate(engine).granted);
     TestRing::wait([&] { return gate(engine).begun == number; });
   }
-  uint64_t make_stream() {
-    return ring_.call<wire::StreamCreateReply>(Opcode::kStreamCreate, wire::StreamCreateArgs{0, 0}).reply.stream;
+  uint64_t make_stream(uint32_t flags = 0) {
+    return ring_.call<wire::StreamCreateReply>(Opcode::kStreamCreate, wire::StreamCreateArgs{flags, 0}).reply.stream;
   }
   void copy_in(uint64_t stream, uint32_t token = 7) {
     const vgpu_copy copy = linear_copy(device_base(), VGPU_MEMORY_DEVICE, kPiecesHost, VGPU_MEMORY_HOST, kBytes);
@@ -166,6 +166,47 @@ TEST_F(CopyPiecesTest, AShortCopyOfAnotherStreamGoesInBetween) {
   grant(5);
   EXPECT_TRUE(waits_until_done(7));
   EXPECT_EQ(device().all_given(), (Sizes{kClosedPiece, 1, kClosedPiece, 1, kBytes - 2 * kClosedPiece}));
+}
+
+// As the legacy stream does on the device.
+TEST_F(CopyPiecesTest, ThoseOfTheLegacyStreamKeepOnlyStreamsOfItsOrder) {
+  const uint64_t apart = make_stream(CU_STREAM_NON_BLOCKING), other = make_stream();
+  copy_in(0);
+  grant(1);
+  const vgpu_fill fill{.address = device_base() + 8, .width = 1, .height = 1, .element_bytes = 1, .value = 9};
+  gate(Engine::kCompute).open = 1;
+  ring_.send(Opcode::kFill, wire::FillArgs{fill, apart, {3, 1}});
+  TestRing::wait([&] { return ring_.done_word(3) == done(1); });
+  ring_.send(Opcode::kFill, wire::FillArgs{fill, other, {4, 2}});
+  settle();
+  EXPECT_EQ(ring_.done_word(4), 0u);
+  EXPECT_EQ(ring_.call(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{apart}).result, CUDA_SUCCESS);
+  grant(2);
+  grant(3);
+  TestRing::wait([&] { return ring_.done_word(4) == done(2); });
+}
+
+TEST(StreamOrderTest, AStreamThatIsApartWaitsForItselfAlone) {
+  constexpr uint64_t kLegacyKey = VGPU_STREAM_LEGACY, kApart = 100, kOther = 101, kThird = 102;
+  ApartStreams apart;
+  StreamOrder order(&apart);
+  order.add(kApart);  // a handle that was only guessed
+  apart.add(kApart);
+  EXPECT_FALSE(order.may_work(kApart));
+  order.remove(kApart);
+  EXPECT_TRUE(order.may_work(kLegacyKey));
+  order.add(kApart);
+  EXPECT_FALSE(order.may_work(kApart) || order.may_ask(kApart));
+  EXPECT_TRUE(order.may_work(kLegacyKey) && order.may_ask(kLegacyKey) && order.may_work(kOther));
+  order.add(kLegacyKey);
+  EXPECT_FALSE(order.may_work(kOther) || order.may_work(kLegacyKey));
+  EXPECT_TRUE(order.may_ask(kOther));
+  order.remove(kApart);
+  EXPECT_TRUE(order.may_work(kApart));
+  order.remove(kLegacyKey);
+  order.add(kOther);
+  EXPECT_FALSE(order.may_work(kLegacyKey) || order.may_ask(kLegacyKey));
+  EXPECT_TRUE(order.may_work(kThird) && order.may_work(kApart));
 }
 
 TEST_F(CopyPiecesTest, TwoLongCopiesTakeTurns) {
