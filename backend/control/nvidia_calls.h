@@ -63,7 +63,7 @@ struct TimeSliceParameters {
 };
 
 template <typename Call>
-constexpr unsigned long request(unsigned number) {
+constexpr uint32_t request(unsigned number) {
   return _IOC(_IOC_READ | _IOC_WRITE, kMagic, number, sizeof(Call));
 }
 

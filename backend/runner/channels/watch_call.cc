@@ -25,7 +25,8 @@ bool note_alloc(ChannelGroupTable* table, int descriptor, const void* argument) 
 int watch_call(ChannelGroupTable* table, int descriptor, unsigned long request, void* argument, PassOn pass_on,
                Changed changed) {
   if (!argument) return pass_on(descriptor, request, argument);
-  const bool frees = request == nvidia::request<nvidia::FreeCall>(nvidia::kFree);
+  const auto number = static_cast<uint32_t>(request);  // as the kernel reads it: callers may have extended its sign
+  const bool frees = number == nvidia::request<nvidia::FreeCall>(nvidia::kFree);
   const auto* freed = static_cast<const nvidia::FreeCall*>(argument);
   // A group is forgotten before it goes, so that nobody who has heard of the change still uses it.
   const bool groups = frees && table->freed(freed->client, freed->object);
@@ -35,9 +36,9 @@ int watch_call(ChannelGroupTable* table, int descriptor, unsigned long request, 
   if (groups && (result != 0 || freed->result != 0)) {
     table->give_up();  // they are still there
     noted = true;
-  } else if (result == 0 && request == nvidia::request<nvidia::AllocCall>(nvidia::kAlloc)) {
+  } else if (result == 0 && number == nvidia::request<nvidia::AllocCall>(nvidia::kAlloc)) {
     noted = note_alloc<nvidia::AllocCall>(table, descriptor, argument);
-  } else if (result == 0 && request == nvidia::request<nvidia::AllocCallWithRights>(nvidia::kAlloc)) {
+  } else if (result == 0 && number == nvidia::request<nvidia::AllocCallWithRights>(nvidia::kAlloc)) {
     noted = note_alloc<nvidia::AllocCallWithRights>(table, descriptor, argument);
   }
   if (noted) changed();

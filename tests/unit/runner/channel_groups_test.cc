@@ -94,11 +94,16 @@ class WatchCallTest : public testing::Test {
     result = 0;
     changes = 0;
     during = nullptr;
+    sign_extended = false;
+  }
+  // As a caller with the number in an int passes it.
+  static unsigned long extended(uint32_t request) {
+    return sign_extended ? static_cast<unsigned long>(static_cast<int>(request)) : request;
   }
   template <typename Call>
   int call(unsigned number, Call& call) {
     return watch_call(
-        &table_, 7, nvidia::request<Call>(number), &call,
+        &table_, 7, extended(nvidia::request<Call>(number)), &call,
         [](int descriptor, unsigned long, void* argument) {
           EXPECT_EQ(descriptor, 7);
           static_cast<Call*>(argument)->result = result;
@@ -126,6 +131,7 @@ class WatchCallTest : public testing::Test {
 
   inline static int returns = 0, changes = 0;
   inline static uint32_t result = 0;
+  inline static bool sign_extended = false;
   inline static void (*during)() = nullptr;
   ChannelGroupTable table_;
 };
@@ -138,6 +144,11 @@ TEST_F(WatchCallTest, BothFormsOfTheCallAreUnderstood) {
   EXPECT_EQ(table_.known().list.handles[1], 0x22u);
   EXPECT_EQ(table_.known().descriptor, 7);
   EXPECT_EQ(changes, 2);
+  sign_extended = true;
+  EXPECT_EQ(alloc<nvidia::AllocCallWithRights>(0x33, 1), 0);
+  EXPECT_EQ(known(), 3u);
+  free_object(0x33);
+  EXPECT_EQ(known(), 2u);
 }
 
 TEST_F(WatchCallTest, WhatIsNoComputeGroupIsLeftAlone) {
