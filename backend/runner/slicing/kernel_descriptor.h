@@ -20,6 +20,9 @@ struct CodeTraits {
                        std::string_view kernel);
 };
 
+// A fraction as descriptors have it, in kDescriptorParts.
+uint32_t descriptor_part(double value);
+
 // Of a launch of it: another value for another block or dynamic shared memory.
 uint64_t shape_hash(const CodeTraits& traits, const Launch& launch);
 

@@ -206,7 +206,7 @@ bool RecordLoop::spin(std::chrono::nanoseconds budget) {
 // As spin, for longer: whoever else wants the core or the GPU has it.
 bool RecordLoop::poll_on() {
   process_->gate().pause();
-  if (process_->slicer().watches_for_stalls()) return false;
+  if (process_->slicer().is_watching()) return false;
   const auto until = Clock::now() + poll_budget_ - kPollBudgetMin;
   while (Clock::now() < until) {
     if (spin(kYieldEvery)) return true;

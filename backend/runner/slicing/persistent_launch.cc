@@ -1,0 +1,250 @@
+#include "backend/runner/slicing/persistent_launch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "memory/base/clock.h"
+#include "memory/base/log.h"
+#include "vgpu-sched/ptx/analysis.h"
+#include "vgpu-sched/ptx/persistent.h"
+
+namespace bandsaw::runner {
+namespace {
+
+// Persistent blocks are not told to stop before they have run for this long.
+constexpr std::chrono::milliseconds kGrace{1};
+// Without an arbiter nobody says whether others want the engine: they stop after as many blocks, so that what is lost
+// while they end is 2 % at most.
+constexpr uint64_t kTurnBlocks = 32;
+// Between two checks whether others want the engine.
+constexpr std::chrono::milliseconds kTick{1};
+// Between two probes of the counter.
+constexpr std::chrono::microseconds kProbeLeast{100};
+constexpr std::chrono::milliseconds kProbeMost{2};
+// Tests (force_blocks) stop each launch as often as this.
+constexpr int kForcedStops = 3;
+
+}  // namespace
+
+std::unique_ptr<PersistentLaunch> PersistentLaunch::make(SlicingParts* parts, LaunchUnderWay* launch,
+                                                         std::shared_ptr<const KernelClone> clone,
+                                                         std::string* why_not) {
+  std::unique_ptr<PersistentLaunch> made(new PersistentLaunch(parts, launch, std::move(clone)));
+  made->most_resident_ = made->clone_launch_.resident(parts->device);
+  *why_not = made->why_not();
+  if (!why_not->empty()) return nullptr;
+  const SlicingSettings& settings = parts->settings;
+  if (launch->shape) {
+    launch->shape->persistent_tuner.fit(static_cast<int>(made->most_resident_),
+                                        settings.variant == VariantChoice::kAuto);
+  }
+  made->blocks_ = std::min(settings.force_blocks ? settings.force_blocks : made->best(), launch->blocks);
+  if (made->take_control_block()) return made;
+  *why_not = "there is no memory for its counter";
+  return nullptr;
+}
+
+std::string PersistentLaunch::why_not() const {
+  const auto& block = launch_.program.block;
+  if (launch_.blocks > ptx::kMaxPersistentBlocks) return "its grid is too large for persistent blocks";
+  if (clone().whole_warps && block[0] % 32 != 0 && (block[1] != 1 || block[2] != 1)) {
+    return "rows of its blocks are not whole warps";
+  }
+  if (most_resident_ == 0) return "none of its blocks would be resident";
+  // Fewer are resident than the program may count on.
+  const bool fits = launch_.blocks <= most_resident_ * parts_.sms;
+  if (clone().dependency == ptx::InterBlockDependency::kAny ||
+      (clone().dependency == ptx::InterBlockDependency::kLowerBlocks && fits)) {
+    return "its blocks may wait for one another";
+  }
+  return "";
+}
+
+bool PersistentLaunch::take_control_block() {
+  control_block_ = parts_.control_blocks.take(launch_.caller.context);
+  if (!control_block_) return false;
+  *control_block_->claimed = static_cast<uint32_t>(launch_.next);
+  clone_launch_.set(clone().counter_at, control_block_->address);
+  clone_launch_.set(clone().stop_at, control_block_->address + ControlBlock::kStopAt);
+  clone_launch_.set(clone().blocks_at, static_cast<uint32_t>(launch_.blocks));
+  return true;
+}
+
+void PersistentLaunch::give_back() { parts_.control_blocks.give(std::move(control_block_)); }
+
+// How many persistent blocks are best for the kernel alone: fewer than fit may be as fast
+// (vgpu-sched/slice/persistent_tuner.h). Not searched for where others run beside it and would hide the difference.
+uint64_t PersistentLaunch::best() const {
+  const bool alone = !parts_.settings.mps || parts_.gate.is_planned(kCompute);
+  const int best = launch_.shape && alone ? launch_.shape->persistent_tuner.next() : slice::PersistentTuner::kSliced;
+  launch_.tuned_blocks.reset();
+  if (best == slice::PersistentTuner::kSliced) return most_resident_ * parts_.sms;
+  launch_.tuned_blocks = best;
+  return static_cast<uint64_t>(best) * parts_.sms;
+}
+
+// Takes over how many persistent blocks were granted.
+void PersistentLaunch::take_plan() {
+  const GateAnswer answer = parts_.gate.answer(kCompute);
+  granted_ = answer.planned;
+  resident_ = answer.resident;
+  if (!answer.planned || (answer.resident == 0 && parts_.settings.force_blocks != 0)) return;
+  const uint64_t wanted = answer.resident == 0 ? best() : uint64_t{answer.resident} * parts_.sms;
+  launch_.paired |= answer.resident != 0;
+  blocks_ = std::clamp<uint64_t>(std::min(wanted, most_resident_ * parts_.sms), 1, launch_.blocks);
+}
+
+// The plan wants another number of persistent blocks than run, or they were launched before there was a plan.
+bool PersistentLaunch::is_replanned() const {
+  if (!parts_.gate.is_planned(kCompute)) return false;
+  return !granted_ || parts_.gate.planned_resident(kCompute) != resident_;
+}
+
+bool PersistentLaunch::may_issue() const { return launch_.flight->launches == 0 && launch_.next < launch_.blocks; }
+
+CUresult PersistentLaunch::issue() {
+  if (launch_.call != 0) take_plan();
+  launch_.fork(parts_, (launch_.blocks - 1) / blocks_ + 1);
+  CUresult result = claiming_ ? allow_claims(launch_.stream) : set_counter();
+  if (result != CUDA_SUCCESS) return result;
+  claiming_ = true;
+  launch_.measure(parts_);
+  result = parts_.device.launch(launch_.stream, clone_launch_.with(blocks_));
+  if (result != CUDA_SUCCESS) return result;
+  launch_.issued(parts_, 0);
+  issued_ = parts_.clock.now();
+  told_ = probed_ = false;
+  next_probe_ = issued_ + kProbeMost;
+  parts_.gate.leave(kCompute, [](uint64_t) {});
+  if (copy_counter() != CUDA_SUCCESS) {  // nothing will tell of its end, so it is not told to stop either
+    launch_.flight->failed = true;
+    launch_.flight->land(0);
+  }
+  if (parts_.settings.force_blocks != 0 && stops_ < kForcedStops && !launch_.stalled) tell_to_stop();
+  return CUDA_SUCCESS;
+}
+
+// Clears the flag to stop, for what follows on the stream.
+CUresult PersistentLaunch::allow_claims(const StreamRef& stream) {
+  return parts_.device.fill(stream, control_block_->zeros(ControlBlock::kStopAt, sizeof(uint32_t)), nullptr);
+}
+
+// The counter and the flag as they are at first.
+CUresult PersistentLaunch::set_counter() {
+  const CUresult result = parts_.device.fill(launch_.stream, control_block_->zeros(0, ControlBlock::kBytes), nullptr);
+  if (result != CUDA_SUCCESS || launch_.next == 0) return result;
+  const auto next = static_cast<uint32_t>(launch_.next);
+  return parts_.device.fill(launch_.stream, {control_block_->address, 0, 1, 1, sizeof next, next}, nullptr);
+}
+
+// Tells of the end, and how far they came.
+CUresult PersistentLaunch::copy_counter() {
+  return parts_.device.copy(launch_.stream, control_block_->counter_to(control_block_->claimed),
+                            [flight = launch_.flight, control = control_block_](CUresult outcome) {
+                              if (outcome != CUDA_SUCCESS) flight->failed = true;
+                              flight->land(0);
+                            });
+}
+
+void PersistentLaunch::tell_to_stop() {
+  told_ = launch_.held_up = true;
+  ++stops_;
+  const CUresult result = parts_.device.write_value(
+      control_block_->side_stream, control_block_->address + ControlBlock::kStopAt, 1, sizeof(uint32_t), 0);
+  if (result != CUDA_SUCCESS) log::warn("telling {} to stop: error {}", launch_.kernel->name, static_cast<int>(result));
+}
+
+// How long they run before they are told to stop, where no arbiter says when. Without MPS: for ever.
+std::chrono::nanoseconds PersistentLaunch::turn() const {
+  if (!parts_.settings.mps || parts_.gate.is_governed()) return std::chrono::nanoseconds::max();
+  const LaunchShape* shape = launch_.shape.get();
+  const uint64_t block_ns = shape ? shape->typical_ns * std::min(blocks_, shape->blocks) / shape->blocks : 0;
+  return std::chrono::nanoseconds(kTurnBlocks * block_ns);
+}
+
+void PersistentLaunch::look() {
+  if (launch_.flight->launches == 0) {
+    // A program that wrote to memory not its own may have left any value there. Its launch then ends early, or never,
+    // as it could by itself.
+    const uint64_t claimed = *control_block_->claimed;
+    launch_.next = launch_.flight->failed ? launch_.blocks : std::min(claimed, launch_.blocks);
+    return;
+  }
+  const Clock::Point now = parts_.clock.now();
+  watch_end(now);
+  if (!is_watched() || now - issued_ < kGrace) return;
+  if (parts_.gate.is_wanted(kCompute) || is_replanned() || now - issued_ >= turn()) tell_to_stop();
+}
+
+std::chrono::nanoseconds PersistentLaunch::look_again(Clock::Point now) const {
+  if (!is_watched()) return std::chrono::nanoseconds::max();
+  if (launch_.call == 0 || launch_.flight->probing) return kTick;
+  return std::min<std::chrono::nanoseconds>(kTick, next_probe_ - now);
+}
+
+// Where the arbiter plans, it is told when the last block has been claimed. The counter is probed at ever shorter
+// intervals as the end comes near.
+void PersistentLaunch::watch_end(Clock::Point now) {
+  if (drained_ || launch_.call == 0 || launch_.flight->probing || !parts_.gate.is_planned(kCompute)) return;
+  if (std::exchange(probed_, false)) return take_probe(now);
+  if (now < next_probe_) return;
+  launch_.flight->probing = probed_ = true;
+  const CUresult result = peek([flight = launch_.flight] {
+    flight->seen_ns = monotonic_ns();
+    flight->probing = false;
+    flight->notify();
+  });
+  if (result != CUDA_SUCCESS) launch_.flight->probing = probed_ = false;
+}
+
+void PersistentLaunch::take_probe(Clock::Point now) {
+  const uint64_t claimed = *static_cast<volatile uint32_t*>(control_block_->peeked);
+  drained_ = claimed >= launch_.blocks;
+  if (drained_) return parts_.describer.withdraw(launch_);
+  // How far they are while others are planned beside them: the arbiter measures the pair's speed by that.
+  if (!told_ && resident_ != 0) parts_.describer.report(launch_, *this, claimed, resident_);
+  const auto each = (now - issued_) / std::max<uint64_t>(1, claimed - std::min(claimed, launch_.next));
+  next_probe_ =
+      now + std::clamp<std::chrono::nanoseconds>(each * (launch_.blocks - claimed) / 2, kProbeLeast, kProbeMost);
+}
+
+// Copies the counter to the host while blocks claim from it. `done` is called when the copy has ended.
+CUresult PersistentLaunch::peek(std::function<void()> done) {
+  return parts_.device.copy(control_block_->side_stream, control_block_->counter_to(control_block_->peeked),
+                            [control = control_block_, done = std::move(done)](CUresult) { done(); });
+}
+
+bool PersistentLaunch::goes_on() {
+  constexpr uint32_t kUnknown = ~uint32_t{0};
+  const uint32_t claimed = peeked_ ? *static_cast<volatile uint32_t*>(control_block_->peeked) : kUnknown;
+  if (peeked_ == claimed) return false;
+  peeked_ = claimed;
+  return peek([] {}) == CUDA_SUCCESS;
+}
+
+// More of them are launched on another stream, and claim what is left.
+CUresult PersistentLaunch::issue_rest() {
+  const StreamRef side = launch_.tracks ? launch_.tracks->at(1) : nullptr;
+  if (!side || allow_claims(side) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  parts_.gate.enter_unasked(kCompute);
+  const CUresult result = parts_.device.launch(side, clone_launch_.with(launch_.blocks));
+  parts_.gate.leave(kCompute, [](uint64_t) {});
+  if (result != CUDA_SUCCESS) log::warn("more of {}: error {}", launch_.kernel->name, static_cast<int>(result));
+  return CUDA_SUCCESS;
+}
+
+void PersistentLaunch::describe(KernelDescriptor* descriptor) const {
+  descriptor->variant = static_cast<uint32_t>(KernelVariant::kPersistent);
+  descriptor->minimum = std::min(uint64_t{parts_.sms}, launch_.blocks);
+  if (!launch_.shape) return;
+  const slice::PersistentTuner& tuner = launch_.shape->persistent_tuner;
+  descriptor->most_resident = static_cast<uint32_t>(most_resident_);
+  if (!tuner.searches()) descriptor->best = static_cast<uint32_t>(tuner.next());
+}
+
+bool PersistentLaunch::is_comparable() const {
+  return parts_.settings.variant == VariantChoice::kPersistent &&
+         (!launch_.tuned_blocks || *launch_.tuned_blocks == static_cast<int>(most_resident_));
+}
+
+}  // namespace bandsaw::runner
