@@ -7,15 +7,14 @@
 // own.
 //
 // Who writes what
-//   runner    of its own slot: begun, asked, ended, busy_ns, the record of its kernel, and a bit of `pending`
+//   runner    of its own slot: begun, asked, ended, rests, busy_ns, the record of its kernel, and a bit of `pending`
 //   arbiter   granted, open, no_waiters, resident, blocks; depth, quantum_ns, slicing_off, uncut_block_ns, planned; it
-//   clears bits of
-//             `pending`; it clears `no_arbiter`, and sets it while it does not schedule this virtual GPU
+//             clears bits of `pending`; it clears `no_arbiter`, and sets it while it does not schedule this virtual GPU
 //   session   `no_arbiter` when the arbiter's connection ends; when a runner has gone, it zeroes the counters of its
 //             slot and counts up `generation`, so that the next runner there is not taken for the last one
 //
 // The life of a time slice
-//   1. The runner counts up `begun` and then reads `open`. If that is 1, the time slice begins at once.
+//   1. The runner counts up `begun` and then reads `open`. If that is not 0, the time slice begins at once.
 //   2. If it is 0, the runner takes its count back, counts up `asked`, sets its bit of `pending` (and writes the
 //      doorbell if the bit was clear), and sleeps on the futex `granted`. The arbiter copies the value of `asked` that
 //      it saw to `granted`. When the two are equal, the runner counts up `begun`, and the time slice begins.
@@ -61,6 +60,8 @@ namespace bandsaw {
 inline constexpr uint32_t kGateSlots = 256;
 // Time slices that one runner may have on one engine at a time, whatever it is told.
 inline constexpr uint32_t kGateDepthMax = 8;
+// In `open`: nobody waits for the end of what this gate lets in, because the hardware switches between programs.
+inline constexpr uint32_t kOpenWide = 2;
 // Instead of a number of resident blocks: none, for now.
 inline constexpr uint32_t kNoResident = ~uint32_t{0};
 
@@ -68,11 +69,11 @@ struct alignas(64) Gate {
   // Written by the runner.
   std::atomic<uint32_t> begun, ended;  // time slices
   std::atomic<uint32_t> asked;         // time slices that were asked for
-  uint32_t reserved;
+  std::atomic<uint32_t> rests;         // how often none of its time slices was left on the engine
   std::atomic<uint64_t> busy_ns;  // measured time of the time slices that have ended
   // Written by the arbiter. `granted` is a futex word.
   std::atomic<uint32_t> granted;     // the last `asked` that may begin
-  std::atomic<uint32_t> open;        // 1: time slices begin without asking
+  std::atomic<uint32_t> open;        // 1: time slices begin without asking; kOpenWide: as many as the runner likes
   std::atomic<uint32_t> no_waiters;  // 1: it is closed, but nobody waits for the end of the time slices that have begun
   // Where grid slices are planned: what was granted, written before `granted`; 0: as the runner likes. Of persistent
   // blocks `resident` holds from now on: who has others stops at the end of a block, and asks again.

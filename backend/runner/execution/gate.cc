@@ -14,6 +14,10 @@ namespace {
 constexpr uint64_t kUnitsMax = 1 << 16, kUnmeasuredMost = 64;
 // How long time slices are where no arbiter has set it. They are measured there too.
 constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
+// At a gate that stands wide open: units of a time slice, and time slices at a time. Together they let a program run as
+// far ahead of the device as the driver would, about a thousand launches.
+constexpr uint64_t kWideUnits = 64;
+constexpr uint32_t kWideDepth = 16;
 // After a pause of this length the next work may be of another length: what was proven is forgotten.
 constexpr std::chrono::milliseconds kForget{50};
 
@@ -109,7 +113,8 @@ uint64_t GateView::quantum_ns() const {
 // time slice that ended lately had, since the next units may be longer. Where the last time slice was still open when
 // its quantum was over, at most as many as that: a program that pauses between units would wait for the end of each
 // time slice.
-uint64_t GateView::limit(const EngineState& state) const {
+uint64_t GateView::limit(const EngineState& state, const Gate& gate) const {
+  if (gate.open.load(std::memory_order_relaxed) == kOpenWide) return kWideUnits;
   const uint64_t unit_ps = state.unit_ps.load(std::memory_order_relaxed);
   const uint64_t most = (state.in_time ? 2 : 1) * state.proven.load(std::memory_order_relaxed);
   // Before anything is known, one; where the device cannot measure, a few.
@@ -137,13 +142,19 @@ uint32_t GateView::grid_slices_at_once(const EngineState& state) const {
 // time slice larger than any before is alone in flight: work that suddenly takes longer is noticed after one time slice
 // of it.
 bool GateView::has_room(EngineState& state, const Gate& gate, bool own_time_slice) {
-  const bool grows = !own_time_slice && limit(state) > state.proven.load(std::memory_order_relaxed);
+  if (gate.open.load(std::memory_order_relaxed) == kOpenWide) return is_below(state, kWideDepth);
+  const bool grows = !own_time_slice && limit(state, gate) > state.proven.load(std::memory_order_relaxed);
   if (!grows && !gate.open.load(std::memory_order_relaxed)) return true;
   // One grid slice that is longer than a quantum keeps the engine busy, and another virtual GPU waits for no more than
   // it.
   const bool alone = grows || state.unit_ps.load(std::memory_order_relaxed) / 1000 > quantum_ns();
   const uint32_t told = std::clamp<uint32_t>(grant_page_->depth.load(std::memory_order_relaxed), 1, kGateDepthMax);
   const uint32_t depth = alone ? 1 : own_time_slice ? std::max(told, grid_slices_at_once(state)) : told;
+  return is_below(state, depth);
+}
+
+// Whether fewer time slices are in flight; if not, the end of one is what the runner waits for.
+bool GateView::is_below(EngineState& state, uint32_t depth) {
   const uint32_t flying = state.in_flight;
   if (flying < depth) return true;
   state.wait_word = &state.in_flight;
@@ -257,8 +268,9 @@ bool GateView::begin(unsigned engine, bool own_time_slice) {
   state.wait_word = nullptr;
   const auto now = Clock::now();
   if (now - state.slice.since > kForget) state.proven = 1;  // what comes now may be something else
-  start(engine,
-        {.begun = true, .counted = counted, .units = 0, .limit = own_time_slice ? 1 : limit(state), .since = now});
+  start(
+      engine,
+      {.begun = true, .counted = counted, .units = 0, .limit = own_time_slice ? 1 : limit(state, gate), .since = now});
   return true;
 }
 
@@ -294,8 +306,8 @@ void GateView::ended(unsigned engine, uint64_t busy_ns) {
   EngineState& state = engine_states_[engine];
   Gate& gate = grant_page_->gates[slot_][engine];
   gate.busy_ns.fetch_add(busy_ns);
+  if (--state.in_flight == 0) gate.rests.fetch_add(1, std::memory_order_relaxed);
   gate.ended.fetch_add(1);
-  --state.in_flight;
   futex_wake(&state.in_flight);
   if (!gate.open.load()) ring_doorbell();
 }

@@ -123,12 +123,13 @@ class GateView {
   void start(unsigned engine, const TimeSlice& slice);
   void close(unsigned engine, TimeSliceDone also = nullptr);
   bool has_room(EngineState& state, const Gate& gate, bool own_time_slice);
+  static bool is_below(EngineState& state, uint32_t depth);
   bool permitted(Gate& gate);
   bool granted(EngineState& state, Gate& gate);
   static void learn(EngineState& state, uint64_t units, uint64_t busy_ns);
   static void prove(EngineState& state, uint64_t units);
   void ended(unsigned engine, uint64_t busy_ns);
-  uint64_t limit(const EngineState& state) const;
+  uint64_t limit(const EngineState& state, const Gate& gate) const;
   uint32_t grid_slices_at_once(const EngineState& state) const;
   void ring_doorbell();
   void put_descriptor(unsigned engine, KernelDescriptor descriptor, uint32_t after);

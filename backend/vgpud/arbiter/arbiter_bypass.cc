@@ -24,12 +24,15 @@ void ArbiterCore::set_latency(const std::string& name, Time latency) {
   Vgpu* vgpu = find(name);
   if (!vgpu || std::exchange(vgpu->latency, latency) == latency) return;
   vgpu->allowance = {.spent = true};  // full when it is looked at first
+  weights_.set(vgpu->id, vgpu->shares[kCompute], latency);
 }
 
 // Runners of an MPS one have their priority from their sessions. The driver switches between MPS and time-sliced ones,
 // whatever their priorities.
 LatencyMeans ArbiterCore::latency_means(const Vgpu& vgpu) const {
-  return vgpu.latency > 0 && vgpu.mps && only_mps_ ? LatencyMeans::kPriorities : LatencyMeans::kNothing;
+  if (vgpu.latency == 0) return LatencyMeans::kNothing;
+  if (vgpu.mps) return only_mps_ ? LatencyMeans::kPriorities : LatencyMeans::kNothing;
+  return hardware_slices_ ? LatencyMeans::kTimeSlices : LatencyMeans::kNothing;
 }
 
 // Counts up its allowance. True: it may go on without asking.

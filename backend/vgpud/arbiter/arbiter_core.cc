@@ -50,6 +50,7 @@ void ArbiterCore::enter(const Vgpu& vgpu, Time now) {
     (void)scheduler_->set_share(vgpu.id, static_cast<Engine>(a), vgpu.shares[a], now);
   }
   (void)scheduler_->set_mps(vgpu.id, vgpu.mps, now);
+  weights_.set(vgpu.id, vgpu.shares[kCompute], vgpu.latency);
 }
 
 ArbiterCore::Vgpu* ArbiterCore::find(const std::string& name) {
@@ -97,6 +98,7 @@ Status ArbiterCore::set_shares(const std::string& name, const EngineShares& shar
   if (!options_.scheduled) return {};
   if (Status status = check_shares(name, shares); !status.ok()) return status;
   vgpu->shares = shares;
+  weights_.set(vgpu->id, shares[kCompute], vgpu->latency);
   for (unsigned a = 0; a < engine_queues(); ++a) {
     (void)scheduler_->set_share(vgpu->id, static_cast<Engine>(a), shares[a], now);
     if (shares[a].cap < 100) close(*vgpu, a, now);  // it has to ask again
@@ -110,12 +112,14 @@ void ArbiterCore::remove(const std::string& name, Time now) {
   detach(name, now);
   (void)scheduler_->remove(vgpu->id, now);
   for (auto& meter : meters_) (void)meter.end(vgpu->id, now);
+  weights_.remove(vgpu->id);
   if (planner_) planner_->forget_owner(vgpu->id);
   vgpus_.erase(name);
 }
 
 // What is in flight runs to its end, and is charged with the next completion. What waits asks the new scheduler.
 void ArbiterCore::set_policy(const std::string& policy, sched::QueueModel model, Time now) {
+  if (hardware_slices_) leave_time_slices(now);
   for (auto& [name, vgpu] : vgpus_) {
     for (unsigned a = 0; a < engine_queues(); ++a) {
       set_open(vgpu, a, false);
@@ -184,6 +188,8 @@ void ArbiterCore::detach(const std::string& name, Time now) {
     for (unsigned engine = 0; engine < kEngines; ++engine) forget_engine(*vgpu, slot, engine, now);
   }
   vgpu->slots.clear();
+  vgpu->channel_groups.clear();
+  vgpu->compute_open = false;
   for (unsigned a = 0; a < engine_queues(); ++a) end_lease(*vgpu, a, now);
   vgpu->grant_page = nullptr;
 }
@@ -330,6 +336,7 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
   review_sharing(now);
   Time next = review_bypasses(now);
   review_governed(now);
+  next = std::min(next, review_time_slices(now));
   for (unsigned queue = 0; queue < engine_queues(); ++queue) {
     next = std::min(next, give_up_overdue(queue, now));
     for (auto& [name, vgpu] : vgpus_) {

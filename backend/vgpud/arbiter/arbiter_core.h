@@ -5,6 +5,9 @@
 // A request of the scheduler is either an ask of one gate, or a lease: all that a virtual GPU does while its gates are
 // open, completed and renewed each period.
 //
+// Where the hardware's own time slices hold the shares of the compute engine (arbiter_time_slices.cc), its gates stand
+// open and belong to no queue.
+//
 // MPS virtual GPUs may have an engine together. Each is charged its measured time by the part of it that is
 // its own: a moment in which several have the engine is divided by their number, so that all charges together are no
 // more than the time that passed.
@@ -16,6 +19,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "backend/control/gate_link.h"
@@ -23,6 +27,7 @@
 #include "backend/vgpud/arbiter/channel_groups.h"
 #include "backend/vgpud/arbiter/co_planner.h"
 #include "vgpu-sched/policy/scheduler.h"
+#include "vgpu-sched/policy/time_slice_weights.h"
 #include "vgpu-sched/slice/charge.h"
 
 namespace bandsaw {
@@ -46,6 +51,9 @@ class ArbiterCore {
   void set_sm_part(const std::string& vgpu, double part);
   void set_planning_mode(PlanningMode mode, Time now);
   const ArbiterOptions& options() const { return options_; }
+
+  // Why the gates hold the shares of the compute engine; empty: the hardware's time slices do.
+  const std::string& why_gates() const { return why_gates_; }
 
   // `grant_page` stays valid until detach.
   void attach(const std::string& vgpu, GrantPage* grant_page, Time now);
@@ -94,6 +102,10 @@ class ArbiterCore {
     // The oldest one in flight is short work, and finds no room beside persistent blocks.
     bool waits_for_room = false;
     sched::RequestId room_asked_for = 0;  // the time slice for which room was asked last
+    // Under the hardware's time slices: when it was last seen with work, and what was ordered of them last.
+    Time busy_at = -sched::kLongest, ordered_at = 0;
+    Time measured = 0, measured_since = 0;  // the sum of what its runner measured, and since when
+    uint32_t ordered_us = 0;
   };
   using EngineStates = std::array<EngineState, kEngines>;
   struct Lease {
@@ -149,6 +161,8 @@ class ArbiterCore {
     Time latency = 0;  // the most that its short work is to wait for others; 0: no bound
     Bypass bypass;
     Allowance allowance;                   // while it has a latency bound
+    bool compute_open = false;             // its compute gates, under the hardware's time slices
+    Time slices_used = 0;                  // what weights_ said of it last
     Time room_asked_at = 0;                // when others were asked last to make room for it
     std::array<Meter, kEngines> meters{};  // by queue
     std::map<uint32_t, EngineStates> slots;
@@ -164,13 +178,13 @@ class ArbiterCore {
 
   EngineQueue engine_queue_of(unsigned engine) const { return options_.model == sched::QueueModel::kSdq ? 0 : engine; }
   unsigned engine_queues() const { return options_.model == sched::QueueModel::kSdq ? 1 : kEngines; }
-  // Calls each(slot, engine, state) for every gate of the virtual GPU that belongs to the queue. Compute gates of one
-  // that has SMs of its own belong to none.
+  // Calls each(slot, engine, state) for every gate of the virtual GPU that belongs to the queue. Compute gates belong
+  // to none where the hardware's time slices hold the shares, and where the virtual GPU has SMs of its own.
   template <typename AnyVgpu, typename Each>
   void for_engines(AnyVgpu& vgpu, EngineQueue queue, const Each& each) const {
     for (auto& [slot, states] : vgpu.slots) {
       for (unsigned engine = 0; engine < kEngines; ++engine) {
-        if (engine_queue_of(engine) == queue && !bypasses(vgpu, engine)) each(slot, engine, states[engine]);
+        if (engine_queue_of(engine) == queue && !in_no_queue(vgpu, engine)) each(slot, engine, states[engine]);
       }
     }
   }
@@ -203,6 +217,9 @@ class ArbiterCore {
   void set_no_waiters(Vgpu& vgpu, EngineQueue queue, bool no_waiters);
   void review_sharing(Time now);
   static bool bypasses(const Vgpu& vgpu, unsigned engine) { return vgpu.bypass.on && engine == 0; }
+  bool in_no_queue(const Vgpu& vgpu, unsigned engine) const {
+    return engine == 0 && (hardware_slices_ || vgpu.bypass.on);
+  }
   static bool has_programs(const Vgpu& vgpu);
   static bool has_own_sms(const Vgpu& vgpu) { return vgpu.bypass.part > 0 && vgpu.bypass.fresh; }
   bool goes_first(Vgpu& vgpu, Time now) const;
@@ -213,6 +230,16 @@ class ArbiterCore {
   void read_bypass_gate(Vgpu& vgpu, uint32_t slot, Time now);
   Time probe_bypass(Vgpu& vgpu, Time now);
   sched::SharingRules sharing_rules() const;
+  std::string find_why_gates() const;
+  static std::string find_why_gates(const Vgpu& vgpu, uint32_t slot);
+  Time review_time_slices(Time now);
+  void enter_time_slices(Time now);
+  void leave_time_slices(Time now);
+  void read_sliced_gate(Vgpu& vgpu, uint32_t slot, Time now);
+  void open_sliced_gates(Vgpu& vgpu, bool open);
+  bool is_steered(Time now) const;
+  Time sample_time_slices(Time now);
+  void order_time_slices(Vgpu& vgpu, Time now);
   Time charge(Vgpu& vgpu, EngineQueue queue, uint64_t busy_ns, Time held, Time kept);
   void let_in(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
   void arrive(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now);
@@ -274,6 +301,10 @@ class ArbiterCore {
   bool only_mps_ = true;                             // no time-sliced virtual GPU has programs
   Time concurrent_at_ = 0;                           // when several gates last had something on the compute engine
   std::array<slice::ChargeMeter, kEngines> meters_;  // by queue
+  bool hardware_slices_ = false;                     // they hold the shares of the compute engine
+  std::string why_gates_ = "no program has used the compute engine yet";
+  sched::TimeSliceWeights weights_;
+  Time sampled_at_ = 0;
   std::vector<TimeSliceOrder> time_slice_orders_;
   bool tracing_ = false;
   std::vector<TimeSliceRecord> trace_;

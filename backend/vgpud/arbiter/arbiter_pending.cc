@@ -63,6 +63,7 @@ uint32_t ArbiterCore::running_at(const Vgpu& vgpu, uint32_t slot, unsigned engin
 }
 
 void ArbiterCore::read_gate(Vgpu& vgpu, uint32_t slot, unsigned engine, Time now) {
+  if (engine == 0 && hardware_slices_) return read_sliced_gate(vgpu, slot, now);
   if (bypasses(vgpu, engine)) return read_bypass_gate(vgpu, slot, now);
   const Gate& gate = vgpu.grant_page->gates[slot][engine];
   EngineState& state = vgpu.slots[slot][engine];

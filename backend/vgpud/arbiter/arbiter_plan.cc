@@ -33,7 +33,8 @@ void ArbiterCore::make_planner(Time now) {
 // Tells the runners of this virtual GPU, on the grant page, what the planning mode wants of them.
 void ArbiterCore::post_mode(Vgpu& vgpu) {
   if (!vgpu.grant_page) return;
-  vgpu.grant_page->slicing_off = planning_mode_ == PlanningMode::kConsolidation && vgpu.mps ? 1 : 0;
+  const bool whole = hardware_slices_ || (planning_mode_ == PlanningMode::kConsolidation && vgpu.mps);
+  vgpu.grant_page->slicing_off = whole ? 1 : 0;
   vgpu.grant_page->planned = planner_ && vgpu.mps && !vgpu.bypass.on ? 1 : 0;
   if (planner_) return;
   for (auto& gates : vgpu.grant_page->gates) gates[kCompute].resident = 0;

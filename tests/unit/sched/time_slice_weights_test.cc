@@ -1,0 +1,223 @@
+// The lengths of time slices, on hardware of our own that serves processes in turns, in virtual time.
+#include "vgpu-sched/policy/time_slice_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <vector>
+
+namespace bandsaw::sched {
+namespace {
+
+// One process: it has work for `busy`, then none for `pause`, and so on. `busy` 0: always.
+struct Program {
+  VgpuId vgpu = 0;
+  Time busy = 0, pause = 0;
+  Time left = 0, back_at = 0;  // of its present work; when there is work again
+  Time served = 0, steps = 0;
+  Time longest_wait = 0, ready_since = 0;
+  Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
+
+  bool has_work(Time now) const { return back_at <= now; }
+};
+
+class TimeSliceWeightsTest : public testing::Test {
+ protected:
+  static constexpr Time kSwitch = 170 * kMicrosecond;
+
+  Program& add(VgpuId vgpu, int percent, Time busy = 0, Time pause = 0, Time latency = 0) {
+    weights_.set(vgpu, {.percent = percent}, latency);
+    programs_.push_back({.vgpu = vgpu, .busy = busy, .pause = pause, .left = busy});
+    return programs_.back();
+  }
+
+  // The hardware serves who is next and has work, for its time slice or until the work is done.
+  void run_for(Time span) {
+    for (const Time end = now_ + span; now_ < end;) {
+      Program* next = nullptr;
+      for (size_t i = 0; i < programs_.size() && !next; ++i) {
+        Program& program = programs_[(turn_ + i) % programs_.size()];
+        if (program.has_work(now_)) next = &program;
+      }
+      if (!next) {
+        pass(100 * kMicrosecond);
+        continue;
+      }
+      serve(*next);
+      turn_ = static_cast<size_t>(next - &programs_[0]) + 1;
+    }
+  }
+  // Part of the time since the last call.
+  std::vector<double> served(Time span) {
+    std::vector<double> parts;
+    for (Program& program : programs_) {
+      parts.push_back(static_cast<double>(std::exchange(program.served, 0)) / static_cast<double>(span));
+    }
+    return parts;
+  }
+  std::vector<double> after(Time settle, Time span) {
+    run_for(settle);
+    served(1);
+    run_for(span);
+    return served(span);
+  }
+
+  TimeSliceWeights weights_;
+  std::vector<Program> programs_;
+  Time now_ = kSecond;
+
+ private:
+  void serve(Program& program) {
+    program.longest_wait = std::max(program.longest_wait, now_ - program.ready_since);
+    const Time slice = weights_.slice(program.vgpu);
+    const Time span = program.busy == 0 ? slice : std::min(slice, program.left);
+    if (program.left == program.busy) program.begun = now_;
+    bool alone = true;
+    for (const Program& other : programs_) alone = alone && (&other == &program || !other.has_work(now_));
+    pass(span);
+    program.served += span;
+    program.left -= span;
+    program.ready_since = now_;
+    if (program.busy != 0 && program.left <= 0) {
+      ++program.steps;
+      program.measured += now_ - program.begun;
+      program.left = program.busy;
+      program.back_at = now_ + program.pause;
+      program.ready_since = program.back_at;
+    }
+    if (!alone) pass(kSwitch);
+  }
+  void pass(Time span) {
+    for (const Time end = now_ + span; now_ < end;) {
+      const Time until = std::min(end, sample_at_);
+      now_ = until;
+      if (now_ == sample_at_) sample();
+    }
+  }
+  void sample() {
+    std::vector<TimeSliceWeights::Load> loads;
+    for (uint32_t i = 0; i < programs_.size(); ++i) {
+      const Program& program = programs_[i];
+      loads.push_back({program.vgpu, i, program.has_work(now_), program.measured, static_cast<uint32_t>(program.steps)});
+    }
+    weights_.advance(now_, loads);
+    sample_at_ = now_ + kMillisecond;
+  }
+
+  Time sample_at_ = kSecond;
+  size_t turn_ = 0;
+};
+
+TEST_F(TimeSliceWeightsTest, BusyProgramsGetTheirShares) {
+  programs_.reserve(4);
+  add(1, 75), add(2, 25);
+  const auto parts = after(kSecond, 2 * kSecond);
+  EXPECT_NEAR(parts[0], 0.75, 0.015);
+  EXPECT_NEAR(parts[1], 0.25, 0.01);
+  EXPECT_GE(parts[0] + parts[1], 0.98) << "long time slices: few switches";
+}
+
+TEST_F(TimeSliceWeightsTest, FourGetTheirs) {
+  const int shares[] = {40, 30, 20, 10};
+  programs_.reserve(4);
+  for (VgpuId vgpu = 0; vgpu < 4; ++vgpu) add(vgpu, shares[vgpu]);
+  const auto parts = after(kSecond, 2 * kSecond);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(parts[i], shares[i] / 100.0, 0.012) << i;
+}
+
+TEST_F(TimeSliceWeightsTest, ManyProcessesGetTheShareOfOne) {
+  programs_.reserve(9);
+  add(1, 50);
+  for (int i = 0; i < 8; ++i) add(2, 50);
+  const auto parts = after(kSecond, 2 * kSecond);
+  double many = 0;
+  for (size_t i = 1; i < 9; ++i) many += parts[i];
+  EXPECT_NEAR(parts[0] / (parts[0] + many), 0.5, 0.01);
+}
+
+// It loses its turn once in each step, and gets longer time slices for it.
+TEST_F(TimeSliceWeightsTest, WhoWaitsForItsResultsKeepsItsShare) {
+  programs_.reserve(2);
+  Program& step = add(1, 75, 66 * kMillisecond, kMillisecond);
+  add(2, 25);
+  const auto parts = after(2 * kSecond, 4 * kSecond);
+  EXPECT_GE(parts[0], 0.97 * 0.75 * 66 / 67);
+  EXPECT_GE(parts[1], 0.97 * 0.25);
+  EXPECT_GT(step.steps, 0);
+}
+
+// Short work takes what it can: the time slices of the others become shorter, until these have no more than their
+// share.
+TEST_F(TimeSliceWeightsTest, ShortWorkGetsWhatOthersWereNotPromised) {
+  programs_.reserve(2);
+  add(1, 75);
+  Program& inference = add(2, 25, 300 * kMicrosecond, 500 * kMicrosecond);
+  const auto parts = after(3 * kSecond, 3 * kSecond);
+  EXPECT_GE(parts[0], 0.72);
+  EXPECT_LE(parts[0], 0.85) << "the rest is given on";
+  EXPECT_GE(parts[1], 0.10);
+  EXPECT_LT(weights_.slice(1), 5 * kMillisecond);
+  EXPECT_GT(inference.steps, 0);
+}
+
+TEST_F(TimeSliceWeightsTest, IdleTimeIsLentAndNotOwed) {
+  programs_.reserve(2);
+  add(1, 50);
+  add(2, 50).back_at = now_ + 2 * kSecond;
+  auto parts = after(kSecond, kSecond);
+  EXPECT_NEAR(parts[0], 1, 0.01);
+  run_for(kMillisecond);
+  served(1);
+  run_for(200 * kMillisecond);
+  parts = served(200 * kMillisecond);
+  EXPECT_NEAR(parts[0], 0.5, 0.08) << "who comes back has its share, and not all";
+}
+
+TEST_F(TimeSliceWeightsTest, ABoundOnLatencyShortensTheOthers) {
+  programs_.reserve(3);
+  add(1, 60), add(2, 20);
+  Program& quick = add(3, 20, 10 * kMicrosecond, 700 * kMicrosecond, kMillisecond);
+  run_for(kSecond);
+  quick.longest_wait = 0;
+  run_for(kSecond);
+  EXPECT_LE(quick.longest_wait, kMillisecond);
+  quick.back_at = now_ + 10 * kSecond;
+  run_for(200 * kMillisecond);
+  EXPECT_GT(weights_.slice(1), 5 * kMillisecond) << "it is away: long time slices again";
+}
+
+TEST_F(TimeSliceWeightsTest, TheBoundHoldsBesideProcessesInNumbers) {
+  programs_.reserve(8);
+  for (int i = 0; i < 4; ++i) add(1, 80);
+  Program& quick = add(2, 20, 10 * kMicrosecond, 700 * kMicrosecond, 2 * kMillisecond);
+  run_for(kSecond);
+  quick.longest_wait = 0;
+  run_for(kSecond);
+  EXPECT_LE(quick.longest_wait, 2 * kMillisecond);
+}
+
+TEST_F(TimeSliceWeightsTest, ACapRunsOutOfTokens) {
+  programs_.reserve(1);
+  add(1, 20);
+  weights_.set(1, {.percent = 20, .cap = 20}, 0);
+  run_for(500 * kMillisecond);  // this hardware does not stop it
+  EXPECT_FALSE(weights_.may_run(1));
+  programs_[0].back_at = now_ + 10 * kSecond;
+  run_for(kSecond);
+  EXPECT_FALSE(weights_.may_run(1)) << "it has had 0.5 s, and 1.5 s at a fifth are 0.3 s";
+  run_for(2 * kSecond);
+  EXPECT_TRUE(weights_.may_run(1));
+}
+
+TEST_F(TimeSliceWeightsTest, LoadsOfUnknownOnesAreIgnored) {
+  weights_.set(1, {.percent = 100}, 0);
+  const TimeSliceWeights::Load loads[] = {{.vgpu = 7, .busy = true}, {.vgpu = 1, .measured = -kSecond}};
+  weights_.advance(kSecond, loads);
+  weights_.advance(2 * kSecond, loads);
+  EXPECT_EQ(weights_.used(1), 0);
+  EXPECT_EQ(weights_.used(7), 0);
+  EXPECT_EQ(weights_.active(), 0);
+}
+
+}  // namespace
+}  // namespace bandsaw::sched

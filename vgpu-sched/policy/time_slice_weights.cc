@@ -1,0 +1,234 @@
+#include "vgpu-sched/policy/time_slice_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+namespace bandsaw::sched {
+namespace {
+
+// A longer span between two calls says nothing about who had the engine meanwhile.
+constexpr Time kSpanMost = 100 * kMillisecond;
+// How deep the bucket of a cap is: it may be used in bursts of this length.
+constexpr Time kCapBurst = 30 * kMillisecond;
+
+double part_of(const Share& share, double scale) {
+  return std::clamp(share.percent * scale, share.reservation / 100.0, share.cap / 100.0);
+}
+
+}  // namespace
+
+void TimeSliceWeights::set(VgpuId vgpu, const Share& share, Time latency) {
+  Entry& entry = entries_[vgpu];
+  entry.share = share;
+  entry.latency = latency;
+  entry.tokens = std::min(entry.tokens, static_cast<double>(kCapBurst) * share.cap / 100);
+  share_out();
+  fit_slices();
+}
+
+void TimeSliceWeights::remove(VgpuId vgpu) {
+  entries_.erase(vgpu);
+  share_out();
+  fit_slices();
+}
+
+void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
+  const Time span = std::clamp<Time>(now - now_, 0, kSpanMost);
+  now_ = std::max(now, now_);
+  for (auto& [vgpu, entry] : entries_) {
+    const double burst = static_cast<double>(kCapBurst) * entry.share.cap / 100;
+    entry.tokens = std::min(burst, entry.tokens + static_cast<double>(span) * entry.share.cap / 100);
+    entry.lag += static_cast<double>(span) * entry.fraction;
+  }
+  serve(std::max(0.0, static_cast<double>(span) + settle(loads)));
+  note(loads);
+  share_out();
+  settle_lags();
+  fit_slices();
+}
+
+// Work that has ended is charged its measured time, at most. Returns the sum of what goes back.
+double TimeSliceWeights::settle(std::span<const Load> loads) {
+  double back = 0;
+  for (const Load& load : loads) {
+    const auto found = entries_.find(load.vgpu);
+    if (found == entries_.end()) continue;
+    Process& process = found->second.processes[load.process];
+    const Time ended = load.measured - std::exchange(process.measured, load.measured);
+    learn_burst(process, load, ended);
+    if (ended <= 0) continue;
+    // Bursts shorter than a time slice are not interrupted: what was measured is what they had.
+    const double beyond = process.charged - static_cast<double>(ended);
+    const double excess = process.burst < found->second.slice ? beyond : std::max(beyond, 0.0);
+    process.charged = 0;
+    charge(found->second, -excess);
+    back += excess;
+  }
+  return back;
+}
+
+// A program that waits for its results gives the engine back when its work is done, before its time slice is over.
+void TimeSliceWeights::learn_burst(Process& process, const Load& load, Time ended) {
+  const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
+  process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
+  if (rests == 0) {
+    if (process.unrested > process.burst) process.burst = process.unrested;
+    return;
+  }
+  const Time each = process.unrested / rests;
+  process.burst = process.burst == kLongest ? each : process.burst + (each - process.burst) / 4;
+  process.unrested = 0;
+}
+
+// Divides the time among those who had work when it began, as the hardware does.
+void TimeSliceWeights::serve(double span) {
+  double turn = 0;
+  int busy = 0;
+  for (const auto& [vgpu, entry] : entries_) {
+    for (const auto& [number, process] : entry.processes) {
+      if (!process.busy) continue;
+      turn += static_cast<double>(std::min(entry.slice, process.burst));
+      ++busy;
+    }
+  }
+  if (busy > 1) turn += busy * static_cast<double>(options_.switch_cost);
+  for (auto& [vgpu, entry] : entries_) {
+    for (auto& [number, process] : entry.processes) {
+      if (!process.busy) continue;
+      const double own = span * static_cast<double>(std::min(entry.slice, process.burst)) / turn;
+      process.charged += own;
+      charge(entry, own);
+    }
+  }
+}
+
+void TimeSliceWeights::charge(Entry& entry, double time) {
+  entry.used += time;
+  entry.lag -= time;
+  entry.tokens -= time;
+}
+
+// Who has work from now on. Processes that are gone are forgotten.
+void TimeSliceWeights::note(std::span<const Load> loads) {
+  for (auto& [vgpu, entry] : entries_) {
+    for (auto& [number, process] : entry.processes) process.seen = process.busy = false;
+  }
+  for (const Load& load : loads) {
+    const auto found = entries_.find(load.vgpu);
+    if (found == entries_.end()) continue;
+    Process& process = found->second.processes[load.process];
+    process.seen = true;
+    process.busy = load.busy;
+    if (load.busy) process.last_busy = found->second.last_busy = now_;
+  }
+  for (auto& [vgpu, entry] : entries_) {
+    std::erase_if(entry.processes, [](const auto& process) { return !process.second.seen; });
+    const auto active = std::count_if(entry.processes.begin(), entry.processes.end(), [&](const auto& process) {
+      return now_ - process.second.last_busy <= options_.memory;
+    });
+    entry.active_processes = std::max(1, static_cast<int>(active));
+  }
+}
+
+// Who is active, and the fraction promised to each of them: the shares, scaled until they fill the engine within
+// reservations and caps.
+void TimeSliceWeights::share_out() {
+  int active = 0;
+  for (auto& [vgpu, entry] : entries_) {
+    entry.active = now_ - entry.last_busy <= options_.memory;
+    if (!entry.active) entry.lag = std::clamp<double>(entry.lag, 0, static_cast<double>(options_.carry));
+    active += entry.active;
+  }
+  double low = 0, high = 1;  // 1: a share of 1 % alone
+  for (int step = 0; step < 30 && active > 0; ++step) {
+    const double middle = (low + high) / 2;
+    double sum = 0;
+    for (const auto& [vgpu, entry] : entries_) sum += entry.active ? part_of(entry.share, middle) : 0;
+    (sum < 1 ? low : high) = middle;
+  }
+  for (auto& [vgpu, entry] : entries_) entry.fraction = entry.active ? part_of(entry.share, high) : 0;
+}
+
+// Whether it gives the engine back before its time slices are over: only shorter ones of others would help it.
+bool TimeSliceWeights::is_bursty(const Entry& entry) {
+  return std::all_of(entry.processes.begin(), entry.processes.end(),
+                     [&](const auto& process) { return process.second.burst < entry.slice; });
+}
+
+// Lags per fraction. What is beyond the bound is forgotten. What all lack who fill their time slices is owed to none of
+// them, if it is more than half the bound: so their distances stay, and they can still be behind or ahead of those who
+// do not fill theirs.
+void TimeSliceWeights::settle_lags() {
+  const auto most = static_cast<double>(options_.lag_most);
+  double least = most;
+  for (const auto& [vgpu, entry] : entries_) {
+    if (entry.active && !is_bursty(entry)) least = std::min(least, entry.lag / entry.fraction);
+  }
+  const double common = std::max(least - most / 2, 0.0);
+  for (auto& [vgpu, entry] : entries_) {
+    if (!entry.active) continue;
+    const double lag = entry.lag / entry.fraction - (is_bursty(entry) ? 0 : common);
+    entry.lag = std::clamp(lag, -most, most) * entry.fraction;
+  }
+}
+
+void TimeSliceWeights::fit_slices() {
+  double sum = 0;
+  int count = 0;
+  const auto weight = [&](const Entry& entry) {
+    const double lag_ms = entry.lag / entry.fraction / static_cast<double>(kMillisecond);
+    return entry.fraction * std::exp(options_.steering * lag_ms);
+  };
+  for (const auto& [vgpu, entry] : entries_) {
+    if (!entry.active) continue;
+    sum += weight(entry);
+    ++count;
+  }
+  const Time turn = std::clamp(count * options_.each, options_.least_turn, options_.most_turn);
+  for (auto& [vgpu, entry] : entries_) {
+    if (!entry.active) continue;
+    const auto whole = static_cast<Time>(static_cast<double>(turn) * weight(entry) / sum);
+    entry.slice = bounded(std::max(whole / entry.active_processes, options_.least), entry);
+  }
+}
+
+// A time slice of this one, within what others may wait for it.
+Time TimeSliceWeights::bounded(Time slice, const Entry& entry) const {
+  Time bound = 0;
+  for (const auto& [vgpu, other] : entries_) {
+    if (&other == &entry || !other.active || other.latency == 0) continue;
+    bound = bound == 0 ? other.latency : std::min(bound, other.latency);
+  }
+  if (bound == 0) return slice;
+  // All processes that do not have the bound run once while it waits.
+  Time processes = 0;
+  for (const auto& [vgpu, other] : entries_) {
+    if (other.active && (other.latency == 0 || other.latency > bound)) processes += other.active_processes;
+  }
+  const Time left = bound / std::max<Time>(processes, 1) - options_.latency_cost;
+  return std::min(slice, std::max(left, options_.shortest));
+}
+
+Time TimeSliceWeights::slice(VgpuId vgpu) const {
+  const auto found = entries_.find(vgpu);
+  return found == entries_.end() ? 0 : found->second.slice;
+}
+
+Time TimeSliceWeights::used(VgpuId vgpu) const {
+  const auto found = entries_.find(vgpu);
+  return found == entries_.end() ? 0 : static_cast<Time>(found->second.used);
+}
+
+bool TimeSliceWeights::may_run(VgpuId vgpu) const {
+  const auto found = entries_.find(vgpu);
+  return found == entries_.end() || found->second.share.cap >= 100 || found->second.tokens >= 0;
+}
+
+int TimeSliceWeights::active() const {
+  return static_cast<int>(
+      std::count_if(entries_.begin(), entries_.end(), [](const auto& entry) { return entry.second.active; }));
+}
+
+}  // namespace bandsaw::sched

@@ -1,0 +1,119 @@
+// How long the hardware's time slices of each virtual GPU are to be, so that all make the progress they were promised.
+//
+// The hardware serves processes that have work in turns, each for a time slice of its own at most; a process without
+// work is left out, and its time goes to the others at once. So the lengths are weights, and hold for kernels of any
+// length. What lengths alone cannot give back (a program that waits for its results loses its turn for as long as the
+// others' time slices take) is steered: who falls behind its promise gets longer time slices, who is ahead shorter
+// ones.
+//
+// - Progress is GPU time. Between two calls of advance(), the engine is taken to have served all processes that had
+//   work in turns, each for its time slice or, if that is shorter, for what it has at a time, and to have lost what
+//   switches cost: so the hardware does it (2.97 : 1 for 3 : 1). No process had more than the GPU's own clock has
+//   measured between the begin and the end of its work; that holds others' time slices, but not the wait for the first
+//   of its own. What was charged beyond it goes back, and to the others.
+// - Every active virtual GPU is promised its fraction of the time: its share, larger by what inactive ones leave,
+// within
+//   reservation and cap. The lag is what it was promised and did not have.
+// - Where nobody has all of its promise (switches cost some), the loss is everybody's. Lags are bounded, so that nobody
+//   is owed for what it could not use.
+// - A program that pauses and has work for less than a time slice gains by shorter time slices of the others only. They
+//   become as short as leaves the others their promise.
+// - Time slices are long, since switches cost; where one virtual GPU wants a bound on its latency, those of the others
+//   together are shorter than that bound while it is active.
+//
+// Pure: no clock, threads, system calls. Calls from one thread at a time.
+// Source: proportional shares with bounded lag, as BAND+ (band_plus.h); Gdev (USENIX ATC 2012), section 5.2.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+
+#include "vgpu-sched/policy/types.h"
+
+namespace bandsaw::sched {
+
+struct TimeSliceOptions {
+  Time each = 10 * kMillisecond;           // a turn of all takes so long for each who is active ...
+  Time least_turn = 20 * kMillisecond;     // ... at least this, ...
+  Time most_turn = 40 * kMillisecond;      // ... and at most this
+  Time least = 250 * kMicrosecond;         // of a time slice, unless a bound on latency asks for less
+  Time shortest = 50 * kMicrosecond;       // of one that such a bound asks for
+  Time switch_cost = 170 * kMicrosecond;   // of the engine's time, by each time slice
+  Time latency_cost = 120 * kMicrosecond;  // of a bound on latency, the part that switches take
+  Time lag_most = 100 * kMillisecond;      // divided by the fraction: beyond it nothing is owed
+  Time carry = 10 * kMillisecond;          // the most that is owed to one who was inactive
+  Time memory = 30 * kMillisecond;         // a virtual GPU is active for so long after its last work
+  double steering = 0.04;                  // logarithm of the weight, for each millisecond of lag per fraction
+};
+
+class TimeSliceWeights {
+ public:
+  explicit TimeSliceWeights(const TimeSliceOptions& options = {}) : options_(options) {}
+
+  // What one process had on the engine at a moment.
+  struct Load {
+    VgpuId vgpu = 0;
+    std::uint32_t process = 0;  // its number within the virtual GPU
+    bool busy = false;          // it has work on the engine
+    Time measured = 0;          // of all its work that has ended: the sum of the times between begin and end
+    std::uint32_t rests = 0;    // how often all its work had ended; wraps around
+  };
+
+  // `latency`: the bound on the wait of its short work; 0: none.
+  void set(VgpuId vgpu, const Share& share, Time latency);
+  void remove(VgpuId vgpu);
+
+  // `loads`: all processes that there are. The time since the last call counts as that of those with work.
+  void advance(Time now, std::span<const Load> loads);
+
+  // Of each of its active processes, from now on.
+  Time slice(VgpuId vgpu) const;
+  // GPU time that it had, in sum.
+  Time used(VgpuId vgpu) const;
+  // False: its cap lets it have nothing for now.
+  bool may_run(VgpuId vgpu) const;
+  // Virtual GPUs that are active now.
+  int active() const;
+
+ private:
+  struct Process {
+    Time measured = 0;  // what Load::measured was
+    std::uint32_t rests = 0;
+    Time burst = kLongest;  // measured between two rests, about
+    Time unrested = 0;      // measured since the last rest
+    double charged = 0;     // ns, for work that has not ended
+    Time last_busy = -kLongest;
+    bool busy = false, seen = false;
+  };
+  struct Entry {
+    Share share;
+    Time latency = 0;
+    double fraction = 0;  // promised, of the engine's time; 0 while inactive
+    double lag = 0;       // ns
+    double used = 0;      // ns
+    double tokens = 0;    // ns that its cap leaves
+    Time last_busy = -kLongest;
+    std::map<std::uint32_t, Process> processes;
+    int active_processes = 1;
+    Time slice = 2 * kMillisecond;
+    bool active = false;
+  };
+
+  double settle(std::span<const Load> loads);
+  void serve(double span);
+  static void charge(Entry& entry, double time);
+  static void learn_burst(Process& process, const Load& load, Time ended);
+  void note(std::span<const Load> loads);
+  void share_out();
+  static bool is_bursty(const Entry& entry);
+  void settle_lags();
+  void fit_slices();
+  Time bounded(Time slice, const Entry& entry) const;
+
+  TimeSliceOptions options_;
+  std::map<VgpuId, Entry> entries_;
+  Time now_ = 0;
+};
+
+}  // namespace bandsaw::sched
