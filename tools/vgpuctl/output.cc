@@ -273,6 +273,10 @@ void print_status(const json& status) {
     line("reserve", fmt::format("{} of 100 % given", reserve));
   }
   line("scheduler", policy_line(status));
+  if (const auto by = get<std::string>(status, "/scheduler/compute/by", ""); !by.empty()) {
+    const auto why = get<std::string>(status, "/scheduler/compute/why", "");
+    line("shares by", why.empty() ? "the hardware's time slices" : fmt::format("gates: {}", why));
+  }
   line("mps", mps_line(status));
   if (get<uint64_t>(status, "/mps/partitions/step", 0)) line("SMs", given_sms(status));
   line("vgpus", std::to_string(get<uint64_t>(status, "/vgpus", 0)));

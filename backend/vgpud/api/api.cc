@@ -73,6 +73,10 @@ json Api::status_state() const {
 
 json Api::scheduler_state() const {
   json state = scheduled() ? to_json(arbiter_->options()) : json{{"policy", "none"}};
+  if (scheduled()) {
+    const std::string why = arbiter_->why_gates();
+    state["compute"] = {{"by", why.empty() ? "time-slices" : "gates"}, {"why", why}};
+  }
   state["planning"] = to_text(effective_planning_mode(config_.planning_mode, registry_->planning_mode()));
   return state;
 }

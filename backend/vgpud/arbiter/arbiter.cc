@@ -109,6 +109,10 @@ class ArbiterThread final : public Arbiter {
     std::lock_guard lock(mutex_);
     return core_.options();
   }
+  std::string why_gates() const override {
+    std::lock_guard lock(mutex_);
+    return core_.why_gates();
+  }
   void connect(const std::string& vgpu, UniqueFd socket) override {
     ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
     std::lock_guard lock(mutex_);

@@ -95,6 +95,8 @@ class Arbiter {
   // Another policy for all virtual GPUs of this GPU; their time slices in flight stay. EINVAL: no such policy.
   virtual Status set_policy(const std::string& policy, sched::QueueModel model) = 0;
   virtual ArbiterOptions options() const = 0;
+  // Why the gates hold the shares of the compute engine; empty: the hardware's time slices do.
+  virtual std::string why_gates() const = 0;
   // `socket`: a connection to the session's gate socket. Its end is the session's end.
   virtual void connect(const std::string& vgpu, UniqueFd socket) = 0;
 

@@ -29,6 +29,7 @@ class FakeArbiter : public Arbiter {
     return {};
   }
   ArbiterOptions options() const override { return options_; }
+  std::string why_gates() const override { return "nobody is there"; }
   void connect(const std::string&, UniqueFd) override {}
   std::vector<VgpuUse> use() const override {
     std::vector<VgpuUse> result;
