@@ -15,6 +15,7 @@
 #include <cuda.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -66,7 +67,12 @@ class Kernel : public Object {};    // of a library, in no context
 class Function : public Object {};  // in a context
 class Event : public Object {};
 class Node : public Object {};
-class Exec : public Object {};
+class Exec : public Object {
+ public:
+  // What a launch of it puts on each engine: nodes (launches, fills, copies), and the bytes of its copies. The runner
+  // sets it; any thread.
+  std::array<std::atomic<uint64_t>, kEngines> nodes{}, bytes{};
+};
 class Stream : public Object {};
 class Pool : public Object {};
 class Graph : public Object {};

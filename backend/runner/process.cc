@@ -118,9 +118,9 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
   }
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
   const bool behind = !waiting_.empty() || busy();
-  if (!behind && pass_gate(checked)) return perform(ring, checked, record.bytes);
+  if (!behind && pass_gate(*ring, checked)) return perform(ring, checked, record.bytes);
   const RecordUse use = use_of(checked, ring->id());
-  if (behind && waiting_.lets_past(use) && pass_gate(checked)) return perform(ring, checked, record.bytes);
+  if (behind && waiting_.lets_past(use) && pass_gate(*ring, checked)) return perform(ring, checked, record.bytes);
   if (behind && use.query && waiting_.is_pending(use)) return refuse(ring, checked, CUDA_ERROR_NOT_READY);
   waiting_.push({ring, std::exchange(record.bytes, {}), checked, use, gate_of(checked)});
 }
@@ -144,7 +144,7 @@ bool Process::pass_waiting() {
 bool Process::pass_queue(bool passed) {
   bool any = false;
   while (!waiting_.empty() && !busy()) {
-    if (!poisoned() && !pass_gate(waiting_[0].record)) break;
+    if (!poisoned() && !pass_gate(*waiting_[0].ring, waiting_[0].record)) break;
     any = true;
     perform_waiting(0);
   }
@@ -179,7 +179,7 @@ bool Process::pass_others() {
   for (size_t at = 0; at < std::min(waiting_.size(), kScanAhead);) {
     const WaitingRecords::Entry& entry = waiting_[at];
     const bool closed = entry.engine && gate_.waits(index_of(*entry.engine));
-    if (!closed && waiting_.lets_past(entry, ahead) && pass_gate(entry.record)) {
+    if (!closed && waiting_.lets_past(entry, ahead) && pass_gate(*entry.ring, entry.record)) {
       passed = true;
       perform_waiting(at);
     } else {
@@ -190,15 +190,39 @@ bool Process::pass_others() {
   return passed;
 }
 
-// Whether it needs no gate, or has passed it.
-bool Process::pass_gate(const wire::CheckedRecord& record) {
-  if (!record.info->engine) return true;
+// Whether it needs no gate, or has passed it. What becomes a node of a graph needs none.
+bool Process::pass_gate(const CommandRing& ring, const wire::CheckedRecord& record) {
+  if (!record.info->engine || handlers_->becomes_node(ring, record)) return true;
+  if (const auto args = wire::read_args<wire::ExecLaunchArgs>(record)) {
+    const ObjectRef exec = objects_->find(wire::HandleKind::kExec, args->exec);
+    if (exec) return pass_gates(static_cast<const Exec&>(*exec));
+  }
   const std::optional<Bulk> bulk = bulk_of(record);
-  const unsigned engine = index_of(bulk ? bulk->engine : *record.info->engine);
-  const bool open = bulk ? pieces_.enter(*bulk) : gate_.enter(engine, 1);
+  return pass_gate(index_of(bulk ? bulk->engine : *record.info->engine), bulk, 1);
+}
+
+bool Process::pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units) {
+  const bool open = bulk ? pieces_.enter(*bulk) : gate_.enter(engine, units);
   at_gate_ |= !open;
   open ? pieces_.others_passed(engine) : pieces_.others_want(engine);
   return open;
+}
+
+// A graph passes the gates of all engines that it uses, always in the same order, so that two graphs do not wait for
+// each other: what one has, it has before it asks for the next.
+bool Process::pass_gates(const Exec& exec) {
+  const auto units = [&](unsigned engine) { return exec.nodes[engine] + exec.bytes[engine] / CopyPieces::kUnitBytes; };
+  unsigned last = 0;
+  for (unsigned engine = 0; engine < kEngines; ++engine) {
+    if (units(engine) != 0) last = engine;
+  }
+  for (unsigned engine = 0; engine <= last; ++engine) {
+    if (units(engine) == 0 && last != 0) continue;  // an empty graph passes as a launch does
+    if (pass_gate(engine, std::nullopt, std::max<uint64_t>(units(engine), 1))) continue;
+    while (engine-- > 0) gate_.take_back(engine, units(engine));
+    return false;
+  }
+  return true;
 }
 
 void Process::perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes) {

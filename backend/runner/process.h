@@ -81,7 +81,9 @@ class Process final : public DeviceHost {
 
  private:
   explicit Process(std::unique_ptr<GuestMemory> memory) : memory_(std::move(memory)) {}
-  bool pass_gate(const wire::CheckedRecord& record);
+  bool pass_gate(const CommandRing& ring, const wire::CheckedRecord& record);
+  bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
+  bool pass_gates(const Exec& exec);
   bool pass_queue(bool passed);
   bool some_may_pass() const;
   bool pass_others();

@@ -266,6 +266,7 @@ class CudaDevice final : public Device {
 
   // device_exec.cc
   CUresult map_graph(CudaExec& exec, CUstream stream);
+  void measure_graph(const Exec& exec, const StreamRef& stream);
 
   // device_capture.cc
   void keep_for_capture(CUstream stream, std::shared_ptr<HostFunction> function);

@@ -10,6 +10,8 @@ namespace bandsaw::cuda {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr uint64_t kTelling = 1 << 20;  // bytes that tell how fast an engine copies
+
 // Whoever still has something of it to do holds a reference; the last one's end is the time slice's.
 struct TimeSliceMeter::TimeSlice {
   TimeSlice(TimeSliceMeter* its_meter, unsigned its_engine) : meter(its_meter), engine(its_engine) {}
@@ -19,7 +21,8 @@ struct TimeSliceMeter::TimeSlice {
   const unsigned engine;
   std::vector<Part> parts;  // added to while it is open
   uint64_t bytes = 0;
-  std::atomic<uint64_t> held_ns{0};
+  std::atomic<uint64_t> held_ns{0};  // beside what the parts' events tell
+  std::atomic<bool> estimated{false};
   std::atomic<bool> failed{false};
   TimeSliceDone done;
 };
@@ -98,6 +101,15 @@ void TimeSliceMeter::end(unsigned engine, TimeSliceDone done) {
   if (!slice) done(0);
 }
 
+void TimeSliceMeter::estimate(unsigned engine, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  TimeSlice* const slice = open_[engine].get();
+  if (!slice) return;
+  slice->bytes += bytes;
+  slice->held_ns += static_cast<uint64_t>(1000.0 * static_cast<double>(bytes) / static_cast<double>(speed_[engine]));
+  slice->estimated = true;
+}
+
 std::shared_ptr<void> TimeSliceMeter::hold(unsigned engine, uint64_t bytes) {
   std::lock_guard lock(mutex_);
   const TimeSliceRef slice = open_[engine];
@@ -170,7 +182,11 @@ uint64_t TimeSliceMeter::busy_ns(TimeSlice& slice) {
 }
 
 void TimeSliceMeter::finish(TimeSlice& slice) {
-  const uint64_t busy = (slice.failed ? 0 : busy_ns(slice)) + slice.held_ns;
+  const uint64_t measured = slice.failed ? 0 : busy_ns(slice), busy = measured + slice.held_ns;
+  if (slice.bytes >= kTelling && measured != 0 && !slice.estimated) {
+    speed_[slice.engine] = std::max<uint64_t>(
+        1, static_cast<uint64_t>(1000.0 * static_cast<double>(slice.bytes) / static_cast<double>(busy)));
+  }
   for (const Part& part : slice.parts) {
     for (const CUevent event : {part.start, part.end}) {
       if (event) events_.give(part.stream->context, event);

@@ -89,6 +89,11 @@ void GateView::cancel_grant(unsigned engine) {
   close(engine);
 }
 
+void GateView::take_back(unsigned engine, uint64_t units) {
+  TimeSlice& slice = engine_states_[engine].slice;
+  if (slice.begun) slice.units -= std::min(slice.units, units);
+}
+
 void GateView::pause() {
   for (unsigned engine = 0; engine < kEngines; ++engine) {
     if (engine_states_[engine].slice.begun) close(engine);

@@ -45,6 +45,8 @@ class GateView {
   void enter_unasked(unsigned engine);
   // The work that entered last is not put on the engine after all; it will enter again.
   void cancel_grant(unsigned engine);
+  // The same, but the time slice stays open: so many units are not put on the engine for now.
+  void take_back(unsigned engine, uint64_t units);
   // Closes the time slice. `done` is called when the device has done its work, or when that work will not be done.
   void leave(unsigned engine, TimeSliceDone done);
   // The last enter returned false, and the word that it waits for has not changed since.

@@ -35,6 +35,15 @@ bool Handlers::is_capturing(const StreamRef& stream) {
   return device_.capture_info(stream, &info) == CUDA_SUCCESS && info.status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+bool Handlers::becomes_node(const CommandRing& ring, const wire::CheckedRecord& record) {
+  if (captures_begun_.load(std::memory_order_relaxed) == 0 || record.info->stream < 0) return false;
+  wire::CallContext call;
+  call.ring = ring.id();
+  call.context.object = std::static_pointer_cast<Context>(table().find(HandleKind::kContext, record.context));
+  const StreamRef stream = world_.objects.find_stream(call, wire::handle_at(record, record.info->stream));
+  return stream && is_capturing(stream);
+}
+
 CUresult Handlers::capture_begin(C, R<Stream> stream, uint32_t capture_mode, R<Graph> graph, Bytes dependencies) {
   std::vector<NodeRef> nodes;
   if (capture_mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
@@ -42,13 +51,18 @@ CUresult Handlers::capture_begin(C, R<Stream> stream, uint32_t capture_mode, R<G
   if (result != CUDA_SUCCESS) return result;
   result = device_.capture_begin(stream, static_cast<CUstreamCaptureMode>(capture_mode), graph, nodes);
   // Never taken back: it only spares processes that do not capture a question per copy.
-  if (result == CUDA_SUCCESS) captures_.store(1, std::memory_order_relaxed);
+  if (result == CUDA_SUCCESS) {
+    captures_.store(1, std::memory_order_relaxed);
+    ++captures_begun_;
+  }
   return result;
 }
 
 CUresult Handlers::capture_end(C, R<Stream> stream, uint64_t* graph) {
   GraphRef captured;
+  const bool was_capturing = is_capturing(stream);
   const CUresult result = device_.capture_end(stream, &captured);
+  if (was_capturing && !is_capturing(stream)) --captures_begun_;
   if (result != CUDA_SUCCESS) return result;
   return give(HandleKind::kGraph, std::move(captured), 0, graph, true);
 }

@@ -173,6 +173,9 @@ class Handlers final : public wire::WireHandlers {
   CUresult exec_destroy(C call, R<Exec> exec) override;
   CUresult exec_launch(C call, R<Exec> exec, R<Stream> stream) override;
 
+  // The record's work is put into a graph that its stream captures, not on an engine. On the record loop's thread.
+  bool becomes_node(const CommandRing& ring, const wire::CheckedRecord& record);
+
  private:
   HandleTable& table() { return world_.objects.table(); }
   // Enters a new object; CUDA_ERROR_OUT_OF_MEMORY when the table is full.
@@ -193,7 +196,8 @@ class Handlers final : public wire::WireHandlers {
   const World world_;
   Device& device_;
   GraphMemory graph_memory_;
-  std::atomic<uint32_t> captures_{0};  // 1 once a stream has captured
+  std::atomic<uint32_t> captures_{0};        // 1 once a stream has captured
+  std::atomic<uint32_t> captures_begun_{0};  // and have not been ended; more than there are, if streams went meanwhile
 
   // What this process has published: by address or handle.
   struct Published {

@@ -1,6 +1,7 @@
 #include "backend/runner/handlers/node_payload.h"
 
 #include <cstring>
+#include <utility>
 
 #include "backend/runner/handlers/copies.h"
 #include "backend/runner/handlers/handlers.h"
@@ -196,13 +197,16 @@ CUresult encode_node(Objects& objects, const GuestMemory& memory, const NodeCont
 
 void GraphMemory::add(const Node* node, const NodeContent& content, Ranges* ranges) {
   if (content.type != CU_GRAPH_NODE_TYPE_MEMCPY) return;
-  for (const CopyEnd* end : {&content.copy.destination, &content.copy.source}) {
+  const Copy& copy = content.copy;
+  uint64_t moved = copy.width_bytes * copy.height * copy.depth;
+  for (const CopyEnd* end : {&copy.destination, &copy.source}) {
     uint64_t bytes = 0;
-    if (end->host && copy_extent(content.copy, *end, &bytes)) ranges->push_back({node, end->address, bytes});
+    if (!end->host || !copy_extent(copy, *end, &bytes)) continue;
+    ranges->push_back({node, end->address, bytes, index_of(engine_of(copy)), std::exchange(moved, 0)});
   }
 }
 
-CUresult GraphMemory::collect(const GraphRef& graph, int depth, size_t* seen, Ranges* ranges) const {
+CUresult GraphMemory::collect(const GraphRef& graph, int depth, size_t* seen, Ranges* ranges, Inside* inside) const {
   std::vector<NodeRef> nodes;
   CUresult result = device_->graph_nodes(graph, false, &nodes);
   *seen += nodes.size() + 1;
@@ -212,16 +216,35 @@ CUresult GraphMemory::collect(const GraphRef& graph, int depth, size_t* seen, Ra
     result = device_->node_get(nodes[i], &content);
     if (result != CUDA_SUCCESS) break;
     add(nodes[i].get(), content, ranges);
-    if (content.type == CU_GRAPH_NODE_TYPE_GRAPH) result = collect(content.child, depth + 1, seen, ranges);
+    const bool copy = content.type == CU_GRAPH_NODE_TYPE_MEMCPY && engine_of(content.copy) == Engine::kCompute;
+    inside->nodes += copy || content.type == CU_GRAPH_NODE_TYPE_KERNEL || content.type == CU_GRAPH_NODE_TYPE_MEMSET;
+    if (copy) inside->bytes += content.copy.width_bytes * content.copy.height * content.copy.depth;
+    if (content.type == CU_GRAPH_NODE_TYPE_GRAPH) result = collect(content.child, depth + 1, seen, ranges, inside);
   }
   return result;
 }
 
+void GraphMemory::count_copies(const Ranges& ranges, Exec* exec) {
+  std::array<uint64_t, kEngines> nodes{}, bytes{};
+  for (const Range& range : ranges) {
+    nodes[range.engine] += range.moved != 0;
+    bytes[range.engine] += range.moved;
+  }
+  for (const unsigned engine : {kCopyIn, kCopyOut}) {
+    exec->nodes[engine] = nodes[engine];
+    exec->bytes[engine] = bytes[engine];
+  }
+}
+
 CUresult GraphMemory::note(const ExecRef& exec, const GraphRef& graph) {
   Ranges ranges;
+  Inside inside;
   size_t seen = 0;
-  const CUresult result = collect(graph, 0, &seen, &ranges);
+  const CUresult result = collect(graph, 0, &seen, &ranges, &inside);
   if (result != CUDA_SUCCESS) return result;
+  exec->nodes[kCompute] = inside.nodes;
+  exec->bytes[kCompute] = inside.bytes;
+  count_copies(ranges, exec.get());
   std::lock_guard lock(mutex_);
   if (ranges.empty()) {
     execs_.erase(exec.get());
@@ -238,6 +261,7 @@ void GraphMemory::note_node(const ExecRef& exec, const Node* node, const NodeCon
   owner = exec;
   std::erase_if(ranges, [node](const Range& range) { return range.node == node; });
   add(node, content, &ranges);
+  count_copies(ranges, exec.get());
 }
 
 void GraphMemory::forget(const ExecRef& exec) {

@@ -31,7 +31,8 @@ CUresult encode_node(Objects& objects, const GuestMemory& memory, const NodeCont
                      uint64_t context, std::string* payload);
 
 // Host memory of graph copies. A graph may outlive the regions that its copies name, and a region's drop cannot wait
-// for the graph, so regions are looked up again and held at each launch. Thread-safe.
+// for the graph, so regions are looked up again and held at each launch. Also counts what graphs put on which engine,
+// into the Exec. Thread-safe.
 class GraphMemory {
  public:
   GraphMemory(Device* device, const GuestMemory* memory) : device_(device), memory_(memory) {}
@@ -48,10 +49,17 @@ class GraphMemory {
   struct Range {
     const Node* node;
     uint64_t pointer, bytes;
+    unsigned engine;
+    uint64_t moved;  // by the copy; 0 for the second range of one
   };
   using Ranges = std::vector<Range>;
-  CUresult collect(const GraphRef& graph, int depth, size_t* seen, Ranges* ranges) const;
+  // What is on the compute engine.
+  struct Inside {
+    uint64_t nodes = 0, bytes = 0;
+  };
+  CUresult collect(const GraphRef& graph, int depth, size_t* seen, Ranges* ranges, Inside* inside) const;
   static void add(const Node* node, const NodeContent& content, Ranges* ranges);
+  static void count_copies(const Ranges& ranges, Exec* exec);
 
   Device* const device_;
   const GuestMemory* const memory_;

@@ -103,6 +103,24 @@ TEST_F(TimeSliceMeterTest, OneStreamFromItsFirstToItsLastWork) {
   EXPECT_EQ(host_.moved[kCompute], 40u);
 }
 
+TEST_F(TimeSliceMeterTest, WhatCopiesInAGraphTakeIsEstimatedByTheLastOnesMeasured) {
+  const auto one = stream(1);
+  meter_.begin(kCopyIn);
+  work(kCopyIn, one, 100, 5'000'000);  // 50 GB/s
+  end(kCopyIn);
+  meter_.begin(kCopyIn);
+  meter_.estimate(kCopyIn, 1'000'000);
+  EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 20e3, 1e3);
+  EXPECT_EQ(host_.moved[kCopyIn], 6'000'000u);
+  meter_.begin(kCopyIn);
+  meter_.estimate(kCopyIn, 2'000'000);
+  work(kCopyIn, one, 5, 4);  // beside what is measured
+  EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 45e3, 1e3);
+  meter_.begin(kCopyIn);
+  meter_.estimate(kCopyIn, 1'000'000);  // nothing was learned from that
+  EXPECT_NEAR(static_cast<double>(end(kCopyIn)), 20e3, 1e3);
+}
+
 TEST_F(TimeSliceMeterTest, StreamsThatOverlapAreCountedOnce) {
   const auto one = stream(1), other = stream(2), later = stream(3);
   clocks().streams[other->handle] = 60;  // 40 of its 80 beside the first one's 100

@@ -42,9 +42,18 @@ class PiecesDevice final : public FakeDevice {
     if (done) done(CUDA_SUCCESS);
     return CUDA_SUCCESS;
   }
+  CUresult exec_launch(const ExecRef& exec, const StreamRef&) override {
+    last_exec = exec;
+    ++exec_launches;
+    return CUDA_SUCCESS;
+  }
   CUresult capture_begin(const StreamRef&, CUstreamCaptureMode, const GraphRef&, std::span<const NodeRef>) override {
     captures = true;
     return CUDA_SUCCESS;
+  }
+  CUresult capture_end(const StreamRef& stream, GraphRef* graph) override {
+    captures = false;
+    return FakeDevice::capture_end(stream, graph);
   }
   CUresult capture_info(const StreamRef&, CaptureInfo* info) override {
     info->status = captures ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
@@ -81,6 +90,8 @@ class PiecesDevice final : public FakeDevice {
   bool hold_time_slices = false;
   size_t fail_at = ~size_t{0};
   std::atomic<bool> captures{false};
+  ExecRef last_exec;  // written before exec_launches
+  std::atomic<int> exec_launches{0};
 };
 
 class CopyPiecesTest : public Guest {
@@ -184,6 +195,83 @@ TEST_F(CopyPiecesTest, ThoseOfTheLegacyStreamKeepOnlyStreamsOfItsOrder) {
   grant(2);
   grant(3);
   TestRing::wait([&] { return ring_.done_word(4) == done(2); });
+}
+
+// Of a launch of a graph with these copies, and perhaps a fill.
+class GraphGatesTest : public CopyPiecesTest {
+ protected:
+  uint64_t make_graph() { return ring_.call<wire::GraphCreateReply>(Opcode::kGraphCreate).reply.graph; }
+  template <typename Node>
+  void add_node(uint64_t graph, CUgraphNodeType type, const Node& node) {
+    const wire::GraphAddNodeArgs args{graph, static_cast<uint32_t>(type), 0, sizeof node, 0};
+    const std::string_view bytes(reinterpret_cast<const char*>(&node), sizeof node);
+    EXPECT_EQ(ring_.call<wire::GraphAddNodeReply>(Opcode::kGraphAddNode, args, bytes).result, CUDA_SUCCESS);
+  }
+  void add_fill(uint64_t graph) {
+    add_node(graph, CU_GRAPH_NODE_TYPE_MEMSET, vgpu_fill_node{{device_base(), 0, 1, 1, 1, 7}, ring_.context});
+  }
+  void add_copy_in(uint64_t graph, uint64_t bytes) {
+    const vgpu_copy copy = linear_copy(device_base(), VGPU_MEMORY_DEVICE, kPiecesHost, VGPU_MEMORY_HOST, bytes);
+    add_node(graph, CU_GRAPH_NODE_TYPE_MEMCPY, vgpu_copy_node{copy, ring_.context});
+  }
+  uint64_t instantiate(uint64_t graph) {
+    const wire::GraphInstantiateArgs args{graph, 0};
+    return ring_.call<wire::GraphInstantiateReply>(Opcode::kGraphInstantiate, args).reply.exec;
+  }
+  void launch(uint64_t exec) { ring_.send(Opcode::kExecLaunch, wire::ExecLaunchArgs{exec, 0}); }
+  bool was_launched(int times) {
+    return TestRing::wait([&] { return device().exec_launches == times; });
+  }
+};
+
+TEST_F(GraphGatesTest, AGraphPassesTheGatesOfAllItsEngines) {
+  const uint64_t graph = make_graph();
+  add_fill(graph);
+  add_copy_in(graph, 128 << 10);
+  launch(instantiate(graph));
+  TestRing::wait([&] { return gate(Engine::kCompute).asked == 1; });
+  settle();
+  EXPECT_EQ(gate().asked, 0u);  // not before it has the first
+  gate(Engine::kCompute).granted = 1;
+  futex_wake(&gate(Engine::kCompute).granted);
+  TestRing::wait([&] { return gate().asked == 1; });
+  settle();
+  EXPECT_EQ(device().exec_launches, 0);
+  gate().granted = 1;
+  futex_wake(&gate().granted);
+  // While it waited for the second it may have let go of the first.
+  TestRing::wait([&] {
+    const uint32_t asked = gate(Engine::kCompute).asked;
+    if (gate(Engine::kCompute).granted.exchange(asked) != asked) futex_wake(&gate(Engine::kCompute).granted);
+    return device().exec_launches == 1;
+  });
+  EXPECT_EQ(gate().begun, 1u);
+  EXPECT_EQ(gate(Engine::kCompute).begun, gate(Engine::kCompute).asked);
+  EXPECT_EQ(gate(Engine::kCopyOut).asked, 0u);
+}
+
+TEST_F(GraphGatesTest, AGraphOfCopiesPassesTheirGateAlone) {
+  const uint64_t graph = make_graph();
+  add_copy_in(graph, 64 << 10);
+  launch(instantiate(graph));
+  grant(1);
+  EXPECT_TRUE(was_launched(1));
+  EXPECT_EQ(gate(Engine::kCompute).asked, 0u);
+  launch(instantiate(make_graph()));  // an empty one, as a launch
+  grant(1, Engine::kCompute);
+  EXPECT_TRUE(was_launched(2));
+}
+
+TEST_F(GraphGatesTest, EachNodeIsAUnit) {
+  gate(Engine::kCompute).open = 1;
+  const uint64_t graph = make_graph(), child = make_graph();
+  for (int i = 0; i < 5; ++i) add_fill(graph);
+  for (int i = 0; i < 3; ++i) add_fill(child);
+  add_node(graph, CU_GRAPH_NODE_TYPE_GRAPH, child);
+  launch(instantiate(graph));
+  EXPECT_TRUE(was_launched(1));
+  EXPECT_EQ(device().last_exec->nodes[kCompute], 8u);
+  EXPECT_EQ(device().last_exec->nodes[kCopyIn] + device().last_exec->bytes[kCopyIn], 0u);
 }
 
 TEST(StreamOrderTest, AStreamThatIsApartWaitsForItselfAlone) {
@@ -297,14 +385,18 @@ TEST_F(CopyPiecesTest, FillsAreCutToo) {
   EXPECT_EQ(static_cast<int>(memory()[kBytes - 1]), 5);
 }
 
+// Nothing runs yet, so that no gate is in its way.
 TEST_F(CopyPiecesTest, ANodeOfAGraphIsNotCut) {
   const uint64_t stream = make_stream();
   const wire::CaptureBeginArgs begin{stream, CU_STREAM_CAPTURE_MODE_RELAXED, 0, 0, 0, 0};
   EXPECT_EQ(ring_.call(Opcode::kCaptureBegin, begin).result, CUDA_SUCCESS);
   copy_in(stream);
-  grant(1);
   EXPECT_TRUE(waits_until_done(7));
   EXPECT_EQ(device().all_given(), (Sizes{kBytes}));
+  EXPECT_EQ(gate().asked, 0u);
+  EXPECT_EQ(ring_.call<wire::CaptureEndReply>(Opcode::kCaptureEnd, wire::CaptureEndArgs{stream}).result, CUDA_SUCCESS);
+  short_copy(stream, 'x');
+  grant(1);
 }
 
 TEST_F(CopyPiecesTest, APieceThatIsRefusedEndsTheCopy) {
