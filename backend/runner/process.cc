@@ -48,17 +48,17 @@ std::optional<Engine> gate_of(const wire::CheckedRecord& record) {
 }  // namespace
 
 Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const MakeDevice& make_device,
-                                               const SlicingSettings& slicing) {
+                                               const SlicingSettings& slicing, const Clock* clock) {
   auto memory = GuestMemory::make(window);
   if (!memory.ok()) return memory.status();
-  std::unique_ptr<Process> process(new Process(std::move(memory.value())));
+  std::unique_ptr<Process> process(new Process(std::move(memory.value()), clock));
   auto device = make_device(process.get());
   if (!device.ok()) return device.status();
   process->device_ = std::move(device.value());
   process->gate_.set_device(process->device_.get());
   process->memory_->set_pins(process->device_.get());
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
-                                              &process->order_, slicing);
+                                              &process->order_, slicing, clock);
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->handlers_ = std::make_unique<Handlers>(
       World{*process->device_, *process->objects_, *process->memory_, process->usage_page_, process->output_,

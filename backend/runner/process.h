@@ -24,9 +24,10 @@ class Process final : public DeviceHost {
  public:
   using MakeDevice = std::function<Result<std::unique_ptr<Device>>(DeviceHost* host)>;
 
-  // `window` must outlive this. Makes the device at once, so that a guest need not wait for it.
+  // `window` and `clock` must outlive this. Makes the device at once, so that a guest need not wait for it.
   static Result<std::unique_ptr<Process>> make(const Reservation* window, const MakeDevice& make_device,
-                                               const SlicingSettings& slicing = {});
+                                               const SlicingSettings& slicing = {},
+                                               const Clock* clock = &Clock::system());
   ~Process() override;
 
   // How threads of the guest are woken; before the first ring.
@@ -80,7 +81,7 @@ class Process final : public DeviceHost {
   }
 
  private:
-  explicit Process(std::unique_ptr<GuestMemory> memory) : memory_(std::move(memory)) {}
+  Process(std::unique_ptr<GuestMemory> memory, const Clock* clock) : gate_(clock), memory_(std::move(memory)) {}
   bool pass_gate(const CommandRing& ring, const wire::CheckedRecord& record);
   bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
   bool pass_gates(const Exec& exec);

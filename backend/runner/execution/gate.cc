@@ -40,7 +40,7 @@ bool GateView::enter(unsigned engine, uint64_t units) {
   EngineState& state = engine_states_[engine];
   TimeSlice& slice = state.slice;
   if (slice.begun) {
-    state.in_time = Clock::now() - slice.since < std::chrono::nanoseconds(quantum_ns());
+    state.in_time = clock_.now() - slice.since < std::chrono::nanoseconds(quantum_ns());
     if (state.in_time && slice.units + units <= slice.limit) {
       slice.units += units;
       return true;
@@ -66,7 +66,7 @@ void GateView::enter_unasked(unsigned engine) {
   if (state.slice.begun) close(engine);
   const bool counted = is_governed();
   if (counted) grant_page_->gates[slot_][engine].begun.fetch_add(1);
-  start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = Clock::now()});
+  start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = clock_.now()});
 }
 
 // If the time slice is counted, the caller has already counted up the gate's `begun`.
@@ -271,7 +271,7 @@ bool GateView::begin(unsigned engine, bool own_time_slice) {
   if (counted && !open && !granted(state, gate)) return false;
   state.granted = counted && !open;
   state.wait_word = nullptr;
-  const auto now = Clock::now();
+  const auto now = clock_.now();
   if (now - state.slice.since > kForget) state.proven = 1;  // what comes now may be something else
   start(
       engine,

@@ -16,6 +16,7 @@
 
 #include "backend/control/gate_link.h"
 #include "backend/device/device.h"
+#include "backend/runner/execution/clock.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw::runner {
@@ -29,7 +30,8 @@ struct GateAnswer {
 
 class GateView {
  public:
-  GateView() = default;
+  // `clock` outlives this.
+  explicit GateView(const Clock* clock = &Clock::system()) : clock_(*clock) {}
   GateView(const GateView&) = delete;
 
   // Call before the first record; without it, all work passes. `grant_page` outlives this and the device.
@@ -96,12 +98,11 @@ class GateView {
   void rest();
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct TimeSlice {
     bool begun = false;
     bool counted = false;  // in the gate's counters; not if there was no arbiter
     uint64_t units = 0, limit = 0;
-    Clock::time_point since;
+    Clock::Point since;
   };
   struct EngineState {
     TimeSlice slice;
@@ -136,6 +137,7 @@ class GateView {
   void ring_doorbell();
   void put_descriptor(unsigned engine, KernelDescriptor descriptor, uint32_t after);
 
+  const Clock& clock_;
   GrantPage* grant_page_ = nullptr;
   uint32_t slot_ = 0;
   UniqueFd doorbell_;

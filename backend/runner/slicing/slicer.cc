@@ -29,19 +29,19 @@ uint32_t sms_of(Device& device) {
 }  // namespace
 
 Slicer::Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order,
-               const SlicingSettings& settings)
+               const SlicingSettings& settings, const Clock* clock)
     : settings_(settings),
       order_(*order),
       stats_(usage_page),
       cloner_(device, settings.any_gpu ? 0 : capability_of(*device)),
       kernels_(&cloner_, settings.enabled),
-      timer_(device),
+      timer_(device, clock),
       control_blocks_(device),
       tracks_(device),
       describer_(gate, &settings_),
       variants_(device, &cloner_, settings_, &stats_),
       parts_{*device,         *gate,           settings_,
-             Clock::system(), sms_of(*device), stats_,
+             *clock,          sms_of(*device), stats_,
              variants_,       describer_,      timer_,
              control_blocks_, tracks_,         std::make_shared<UniqueFd>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))},
       chooser_(&kernels_, &parts_) {}

@@ -26,8 +26,8 @@ namespace bandsaw::runner {
 class Slicer {
  public:
   // All arguments outlive the slicer. Grid slices on the device may outlive it too.
-  Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order,
-         const SlicingSettings& settings);
+  Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order, const SlicingSettings& settings,
+         const Clock* clock);
 
   // What the program loads, looks up and unloads goes here. Any thread, as forget_context.
   KernelCatalogue& kernels() { return kernels_; }

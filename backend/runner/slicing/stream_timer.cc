@@ -26,7 +26,7 @@ void StreamTimer::end(const ContextRef& context, const StreamRef& stream, Span s
 
 void StreamTimer::probe() {
   if (waiting_.empty()) return;
-  const auto now = Clock::now();
+  const auto now = clock_.now();
   if (now < next_probe_) return;
   next_probe_ = now + kPause;
   for (auto it = waiting_.begin(); it != waiting_.end();) {

@@ -6,6 +6,7 @@
 #include <list>
 
 #include "backend/device/device.h"
+#include "backend/runner/execution/clock.h"
 
 namespace bandsaw::runner {
 
@@ -17,7 +18,8 @@ class StreamTimer {
     EventRef start;
   };
 
-  explicit StreamTimer(Device* device) : device_(device) {}
+  // Both outlive it.
+  StreamTimer(Device* device, const Clock* clock) : device_(device), clock_(*clock) {}
 
   // Around work that the stream, which does not capture, gets next. False: too much is being measured, or it cannot be.
   bool begin(const ContextRef& context, const StreamRef& stream, Span* span);
@@ -27,7 +29,6 @@ class StreamTimer {
   void probe();
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Waiting {
     EventRef start, end;
     Measured measured;
@@ -35,9 +36,10 @@ class StreamTimer {
   static constexpr size_t kMost = 8;
 
   Device* const device_;
+  const Clock& clock_;
   std::list<Waiting> waiting_;
   size_t open_ = 0;  // begun and not ended
-  Clock::time_point next_probe_;
+  Clock::Point next_probe_;
 };
 
 }  // namespace bandsaw::runner

@@ -10,6 +10,7 @@
 
 #include "memory/base/futex.h"
 #include "tests/unit/runner/guest.h"
+#include "tests/unit/runner/test_clock.h"
 
 namespace bandsaw::runner {
 namespace {
@@ -58,7 +59,8 @@ class GateTest : public testing::Test {
   std::unique_ptr<GrantPage> grant_page_ = std::make_unique<GrantPage>();
   UniqueFd doorbell_{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   TimeSliceDevice device_{0x7e0000000000, nullptr};
-  GateView view_;
+  TestClock clock_;
+  GateView view_{&clock_};
 };
 
 TEST_F(GateTest, NobodyIsAskedWhileThereIsNoArbiter) {
@@ -110,7 +112,7 @@ TEST_F(GateTest, WhoPausesBetweenLaunchesDoesNotWaitForTheEndsOfTimeSlices) {
   grant_page_->quantum_ns = 1000 * kMicrosecond;  // ends before a time slice has as many units as would fit
   int waits = 0, slices = 0;
   for (int i = 0; i < 200; ++i) {
-    std::this_thread::sleep_for(std::chrono::microseconds(150 + 100 * (i % 2)));
+    clock_.pass(std::chrono::microseconds(150 + 100 * (i % 2)));
     const int before = device_.begun;
     if (!view_.enter(0, 1)) {
       ++waits;

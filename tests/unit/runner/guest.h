@@ -163,14 +163,14 @@ class Guest : public testing::Test {
   using MakeFake = std::function<std::unique_ptr<FakeDevice>(uint64_t base, DeviceHost* host)>;
 
   explicit Guest(const MakeFake& make = std::make_unique<FakeDevice, uint64_t, DeviceHost*>,
-                 const SlicingSettings& slicing = {}) {
+                 const SlicingSettings& slicing = {}, const Clock* clock = &Clock::system()) {
     window_.emplace(std::move(Reservation::make(VGPU_WINDOW_BYTES, {kWindowBase}).value()));
     const auto make_device = [&](DeviceHost* host) -> Result<std::unique_ptr<Device>> {
       auto device = make(kWindowBase + VGPU_WINDOW_DEVICE_OFFSET, host);
       device_ = device.get();
       return std::unique_ptr<Device>(std::move(device));
     };
-    process_ = std::move(Process::make(&*window_, make_device, slicing).value());
+    process_ = std::move(Process::make(&*window_, make_device, slicing, clock).value());
     process_->set_waker(make_futex_waker());
     EXPECT_TRUE(process_->memory().add_ram(0, ram_.fd(), kRamBytes, 0).ok());
     kick_ = eventfd(0, EFD_CLOEXEC);

@@ -192,8 +192,8 @@ inline SlicingSettings forced(uint64_t blocks, VariantChoice variant = VariantCh
 // Every launch of this guest is cut into grid slices of three blocks. Gates are open unless the test closes them.
 class Sliced : public Guest {
  protected:
-  explicit Sliced(const SlicingSettings& settings = forced(3))
-      : Guest(std::make_unique<SlicedDevice, uint64_t, DeviceHost*>, settings) {
+  explicit Sliced(const SlicingSettings& settings = forced(3), const Clock* clock = &Clock::system())
+      : Guest(std::make_unique<SlicedDevice, uint64_t, DeviceHost*>, settings, clock) {
     grant_page_->depth = 8;
     for (Gate& gate : grant_page_->gates[kGateSlot]) gate.open = 1;
     process_->gate().connect(grant_page_.get(), kGateSlot, UniqueFd());

@@ -3,6 +3,7 @@
 #include "backend/runner/slicing/slicer.h"
 
 #include "tests/unit/runner/sliced.h"
+#include "tests/unit/runner/test_clock.h"
 
 namespace bandsaw::runner {
 namespace {
@@ -178,7 +179,8 @@ TEST_F(Sliced, ManyRecordsWaitWithoutKeepingAProcessorBusy) {
 // With a device that has streams beside the program's.
 class Beside : public Sliced {
  protected:
-  explicit Beside(SlicingSettings settings = forced(3)) : Sliced(settings) {
+  explicit Beside(SlicingSettings settings = forced(3), const Clock* clock = &Clock::system())
+      : Sliced(settings, clock) {
     device().has_sides = true;
     device().hold = true;
   }
@@ -245,19 +247,28 @@ TEST_F(Beside, BehindBlocksThatMayWaitForAnyNothingIsQueued) {
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3"}));
 }
 
-class Stalled : public Beside {
+struct HasClock {
+  TestClock clock_;
+};
+
+class Stalled : protected HasClock, public Beside {
  protected:
-  Stalled() : Beside(soon()) {}
+  static constexpr std::chrono::milliseconds kTimeout{20};
+
+  Stalled() : Beside(soon(), &clock_) {}
   static SlicingSettings soon() {
     SlicingSettings settings = forced(3);
-    settings.timeout_ns = 20'000'000;
+    settings.timeout_ns = std::chrono::nanoseconds(kTimeout).count();
     return settings;
   }
 };
 
 TEST_F(Stalled, WhatIsLeftOfALaunchThatDoesNotEndComesBesideIt) {
   launch(30);
-  wait_for(5);
+  wait_for(3);
+  EXPECT_EQ(device().seen(), (Seen{"0+3", "fork 1", "3+3 on 1"}));
+  clock_.pass(kTimeout);
+  wait_for(7);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "fork 1", "3+3 on 1", "fork 2", "6+24 on 2", "join", "join"}));
   EXPECT_STREQ(counters().refused[0].text, "its blocks wait for one another");
   EXPECT_EQ(gate().begun, 3u);
@@ -271,7 +282,10 @@ TEST_F(Stalled, OneThatHasNotBegunIsNotTakenForStuck) {
   device().begun = false;
   launch(30);
   wait_for(3);
-  TestRing::wait([&] { return device().queries >= 3; });  // each after a timeout
+  for (int timeouts = 1; timeouts <= 3; ++timeouts) {
+    clock_.pass(kTimeout);
+    TestRing::wait([&] { return device().queries >= timeouts; });
+  }
   EXPECT_EQ(device().seen().size(), 3u);
   device().end_all();
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
@@ -281,13 +295,18 @@ TEST_F(Stalled, OneThatHasNotBegunIsNotTakenForStuck) {
 TEST_F(Stalled, GridSlicesThatEndGiveItTime) {
   launch(30);
   wait_for(3);
-  for (int i = 0; i < 6; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(8));
+  for (size_t ended = 1; ended <= 6; ++ended) {
+    clock_.pass(kTimeout * 2 / 3);
     device().end_grid_slice();
+    TestRing::wait([&] { return device().seen().size() == 3 + ended; });  // the next one has come
   }
+  EXPECT_EQ(counters().refused[0].kernels, 0u);
+  TestRing::wait([&] {
+    clock_.pass(kTimeout / 20);  // and now none ends
+    return counters().refused[0].kernels == 1;
+  });
   device().end_all();
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
-  EXPECT_EQ(counters().refused[0].kernels, 0u);
 }
 
 // The same as persistent blocks, three of them, that each time are told to stop after five blocks.
