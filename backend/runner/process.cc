@@ -118,9 +118,9 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
   }
   // `checked` points into the record's bytes, which keep their place when the vector is moved.
   const bool behind = !waiting_.empty() || busy();
-  if (!behind && pass_gate(*ring, checked)) return perform(ring, checked, record.bytes);
+  if (!behind && pass_gate(ring, checked)) return perform(ring, checked, record.bytes);
   const RecordUse use = use_of(checked, ring->id());
-  if (behind && waiting_.lets_past(use) && pass_gate(*ring, checked)) return perform(ring, checked, record.bytes);
+  if (behind && waiting_.lets_past(use) && pass_gate(ring, checked)) return perform(ring, checked, record.bytes);
   if (behind && use.query && waiting_.is_pending(use)) return refuse(ring, checked, CUDA_ERROR_NOT_READY);
   waiting_.push({ring, std::exchange(record.bytes, {}), checked, use, gate_of(checked)});
 }
@@ -144,7 +144,7 @@ bool Process::pass_waiting() {
 bool Process::pass_queue(bool passed) {
   bool any = false;
   while (!waiting_.empty() && !busy()) {
-    if (!poisoned() && !pass_gate(*waiting_[0].ring, waiting_[0].record)) break;
+    if (!poisoned() && !pass_gate(waiting_[0].ring, waiting_[0].record)) break;
     any = true;
     perform_waiting(0);
   }
@@ -179,7 +179,7 @@ bool Process::pass_others() {
   for (size_t at = 0; at < std::min(waiting_.size(), kScanAhead);) {
     const WaitingRecords::Entry& entry = waiting_[at];
     const bool closed = entry.engine && gate_.waits(index_of(*entry.engine));
-    if (!closed && waiting_.lets_past(entry, ahead) && pass_gate(*entry.ring, entry.record)) {
+    if (!closed && waiting_.lets_past(entry, ahead) && pass_gate(entry.ring, entry.record)) {
       passed = true;
       perform_waiting(at);
     } else {
@@ -190,9 +190,14 @@ bool Process::pass_others() {
   return passed;
 }
 
-// Whether it needs no gate, or has passed it. What becomes a node of a graph needs none.
-bool Process::pass_gate(const CommandRing& ring, const wire::CheckedRecord& record) {
-  if (!record.info->engine || handlers_->becomes_node(ring, record)) return true;
+// Whether it needs no gate, or has passed it. What becomes a node of a graph needs none, nor does a launch that is cut:
+// its grid slices pass there.
+bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record) {
+  if (!record.info->engine || handlers_->becomes_node(*ring, record)) return true;
+  if (!poisoned() && handlers_->cuts_launch(ring, record)) {
+    pieces_.others_passed(kCompute);
+    return true;
+  }
   if (const auto args = wire::read_args<wire::ExecLaunchArgs>(record)) {
     const ObjectRef exec = objects_->find(wire::HandleKind::kExec, args->exec);
     if (exec) return pass_gates(static_cast<const Exec&>(*exec));

@@ -82,7 +82,7 @@ class Process final : public DeviceHost {
 
  private:
   Process(std::unique_ptr<GuestMemory> memory, const Clock* clock) : gate_(clock), memory_(std::move(memory)) {}
-  bool pass_gate(const CommandRing& ring, const wire::CheckedRecord& record);
+  bool pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record);
   bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
   bool pass_gates(const Exec& exec);
   bool pass_queue(bool passed);

@@ -82,13 +82,6 @@ void GateView::leave(unsigned engine, TimeSliceDone done) {
   close(engine, std::move(done));
 }
 
-void GateView::cancel_grant(unsigned engine) {
-  TimeSlice& slice = engine_states_[engine].slice;
-  if (!slice.begun) return;
-  slice.units -= std::min<uint64_t>(slice.units, 1);
-  close(engine);
-}
-
 void GateView::take_back(unsigned engine, uint64_t units) {
   TimeSlice& slice = engine_states_[engine].slice;
   if (slice.begun) slice.units -= std::min(slice.units, units);

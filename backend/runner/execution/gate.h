@@ -45,9 +45,7 @@ class GateView {
   bool enter_alone(unsigned engine, uint64_t units = 1);
   // For work without which nothing on the engine would ever end: it does not wait. It is charged like other work.
   void enter_unasked(unsigned engine);
-  // The work that entered last is not put on the engine after all; it will enter again.
-  void cancel_grant(unsigned engine);
-  // The same, but the time slice stays open: so many units are not put on the engine for now.
+  // Of what entered last, so many units are not put on the engine after all; they will enter again.
   void take_back(unsigned engine, uint64_t units);
   // Closes the time slice. `done` is called when the device has done its work, or when that work will not be done.
   void leave(unsigned engine, TimeSliceDone done);

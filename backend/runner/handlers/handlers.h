@@ -175,6 +175,9 @@ class Handlers final : public wire::WireHandlers {
 
   // The record's work is put into a graph that its stream captures, not on an engine. On the record loop's thread.
   bool becomes_node(const CommandRing& ring, const wire::CheckedRecord& record);
+  // The record is a launch that is cut: its grid slices pass the gate in its stead. Call it just before the gate, on
+  // the record loop's thread; launch() goes by what was decided.
+  bool cuts_launch(const CommandRingRef& ring, const wire::CheckedRecord& record);
 
  private:
   HandleTable& table() { return world_.objects.table(); }
@@ -193,11 +196,23 @@ class Handlers final : public wire::WireHandlers {
   void withdraw_of(uint64_t context);
   CUresult decode_for(const NodeRef& node, Bytes payload, NodeContent* content);
 
+  // A launch whose handles are resolved, and what becomes of it.
+  struct NextLaunch {
+    uint64_t seq = 0;  // of its record
+    LaunchCaller caller;
+    StreamRef stream;
+    Launch launch;  // points into the record
+    PreparedLaunch prepared;
+  };
+  CUresult prepare_launch(C call, const vgpu_launch& launch, Bytes parameters, NextLaunch* next);
+
   const World world_;
   Device& device_;
   GraphMemory graph_memory_;
   std::atomic<uint32_t> captures_{0};        // 1 once a stream has captured
   std::atomic<uint32_t> captures_begun_{0};  // and have not been ended; more than there are, if streams went meanwhile
+
+  std::optional<NextLaunch> next_launch_;  // the record loop's: what cuts_launch() was last asked of
 
   // What this process has published: by address or handle.
   struct Published {

@@ -79,18 +79,49 @@ CUresult Handlers::event_elapsed(C, R<Event> start, R<Event> end, float* millise
   return device_.event_elapsed(start, end, milliseconds);
 }
 
-CUresult Handlers::launch(C call, const vgpu_launch& launch, Bytes parameters) {
-  Launch resolved;
-  resolved.code = find_code(world_.objects, launch.function);
-  if (!resolved.code.kernel && !resolved.code.function) return CUDA_ERROR_INVALID_HANDLE;
-  const StreamRef stream = world_.objects.find_stream(call, launch.stream);
-  if (!stream) return CUDA_ERROR_INVALID_HANDLE;
-  if (const CUresult result = read_launch(launch, &resolved)) return result;
-  resolved.parameters = parameters;
-  count(world_.usage_page.slot().launches);
+CUresult Handlers::prepare_launch(C call, const vgpu_launch& launch, Bytes parameters, NextLaunch* next) {
+  next->seq = call.seq;
+  next->launch.code = find_code(world_.objects, launch.function);
+  if (!next->launch.code.kernel && !next->launch.code.function) return CUDA_ERROR_INVALID_HANDLE;
+  next->stream = world_.objects.find_stream(call, launch.stream);
+  if (!next->stream) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult result = read_launch(launch, &next->launch)) return result;
+  next->launch.parameters = parameters;
   const bool may_capture = captures_.load(std::memory_order_relaxed) != 0;
-  return world_.slicer.launch({ring_of(call), call.context, stream_key(launch.stream, call.ring), may_capture}, stream,
-                              resolved);
+  next->caller = {ring_of(call), call.context, stream_key(launch.stream, call.ring), may_capture};
+  if (world_.slicer.enabled()) {
+    next->prepared = world_.slicer.prepare(next->caller, next->stream, next->launch);
+  }
+  return CUDA_SUCCESS;
+}
+
+bool Handlers::cuts_launch(const CommandRingRef& ring, const wire::CheckedRecord& record) {
+  next_launch_.reset();
+  const auto args = wire::read_args<wire::LaunchArgs>(record);
+  if (!args || !world_.slicer.enabled()) return false;
+  wire::CallContext call;
+  call.ring = ring->id();
+  call.sink = ring;
+  call.seq = record.seq;
+  call.context.handle = record.context;
+  call.context.object = std::static_pointer_cast<Context>(table().find(HandleKind::kContext, record.context));
+  NextLaunch next;
+  // Of an error launch() tells.
+  if (!call.context || prepare_launch(call, args->launch, record.tail, &next) != CUDA_SUCCESS) return false;
+  next_launch_ = std::move(next);
+  return next_launch_->prepared.cut != nullptr;
+}
+
+CUresult Handlers::launch(C call, const vgpu_launch& launch, Bytes parameters) {
+  NextLaunch next;
+  if (next_launch_ && next_launch_->seq == call.seq) {
+    next = std::move(*next_launch_);
+  } else if (const CUresult result = prepare_launch(call, launch, parameters, &next)) {
+    return result;
+  }
+  next_launch_.reset();
+  count(world_.usage_page.slot().launches);
+  return world_.slicer.launch(std::move(next.prepared), next.caller, next.stream, next.launch);
 }
 
 }  // namespace bandsaw::runner

@@ -48,16 +48,6 @@ std::unique_ptr<LaunchVariant> CutLaunch::variant_of(const std::shared_ptr<const
   return std::make_unique<SlicedLaunch>(&parts_, &launch_, clone);
 }
 
-// Where grid slices are planned, the first one waits for the plan too, if the kernel has run in grid slices before. The
-// launch itself has passed the gate as short work; this gives its grant back.
-CUresult CutLaunch::begin() {
-  if (launch_.kernel->cut && parts_.gate.is_planned(kCompute)) {
-    parts_.gate.cancel_grant(kCompute);
-    return CUDA_SUCCESS;
-  }
-  return variant_->issue();
-}
-
 CutLaunch::Progress CutLaunch::advance() {
   Progress progress;
   if (is_stalled()) {
@@ -73,10 +63,29 @@ CutLaunch::Progress CutLaunch::advance() {
       break;
     }
     progress.issued = true;
-    if (const CUresult result = variant_->issue(); result != CUDA_SUCCESS) fail(result);
+    issue();
   }
-  progress.over = is_over();
+  progress.over = launch_.next == launch_.blocks;
   return progress;
+}
+
+void CutLaunch::issue() {
+  const bool first = launch_.begun == 0;
+  const CUresult result = variant_->issue();
+  if (result != CUDA_SUCCESS) return first ? run_whole() : fail(result);
+  if (!first) return;
+  launch_.kernel->cut = true;
+  count(parts_.stats.counters().launches);
+}
+
+// The device takes no grid slice of it: the launch has the time slice of the first one.
+void CutLaunch::run_whole() {
+  const CUresult result = parts_.device.launch(launch_.stream, launch_.program);
+  if (result != CUDA_SUCCESS) return fail(result);  // it is no launch at all
+  count(parts_.stats.counters().fallbacks);
+  parts_.stats.refused(*launch_.kernel, "the device launches it, but not its rewritten variant");
+  launch_.kernel->whole = true;
+  launch_.next = launch_.blocks;
 }
 
 bool CutLaunch::may_advance() const {

@@ -20,9 +20,6 @@ class CutLaunch {
   static std::unique_ptr<CutLaunch> make(SlicingParts* parts, const LaunchCaller& caller, const StreamRef& stream,
                                          const Launch& launch, const LaunchChoice& choice);
 
-  // Puts the first of it on the device; the gate has let the launch pass. An error: it is to run whole.
-  CUresult begin();
-
   struct Progress {
     bool issued = false;   // something was
     bool at_gate = false;  // and more would be, but for the gate
@@ -39,8 +36,6 @@ class CutLaunch {
   std::chrono::nanoseconds look_again() const;
   // It is to be soon: persistent blocks may have to be told to stop.
   bool is_watched() const;
-  // It is over.
-  bool is_over() const { return launch_.next == launch_.blocks; }
 
  private:
   CutLaunch(SlicingParts* parts, const LaunchCaller& caller, const StreamRef& stream, const Launch& launch,
@@ -49,6 +44,8 @@ class CutLaunch {
   std::chrono::nanoseconds timeout() const;
   bool is_stalled();
   void turn();
+  void issue();
+  void run_whole();
   void fail(CUresult error);
   void learn();
 

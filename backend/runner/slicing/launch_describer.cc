@@ -36,7 +36,8 @@ KernelDescriptor LaunchDescriber::descriptor_of(const LaunchUnderWay& launch, co
 }
 
 void LaunchDescriber::describe(LaunchUnderWay& launch, const LaunchVariant& variant) {
-  if (!gate_.is_planned(kCompute)) return;
+  const bool tried = launch.begun != 0 || launch.kernel->cut;
+  if (!tried || !gate_.is_planned(kCompute)) return;
   if (launch.call == 0) launch.call = ++calls_;
   gate_.describe(kCompute, descriptor_of(launch, variant));
 }

@@ -16,7 +16,8 @@ class LaunchDescriber {
   // Both outlive it.
   LaunchDescriber(GateView* gate, const SlicingSettings* settings) : gate_(*gate), settings_(*settings) {}
 
-  // Call before each ask for a time slice for the launch.
+  // Call before each ask for a time slice for the launch. A kernel of which the device has yet to take a grid slice is
+  // not described: that ask is one of short work.
   void describe(LaunchUnderWay& launch, const LaunchVariant& variant);
   // Of persistent blocks under way: so many blocks have been claimed, with so many resident on each SM as planned.
   void report(const LaunchUnderWay& launch, const LaunchVariant& variant, uint64_t claimed, uint32_t resident);

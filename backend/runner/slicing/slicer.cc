@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace bandsaw::runner {
 namespace {
@@ -56,31 +57,24 @@ bool Slicer::holds(const CommandRing& ring) const {
                      [&](const auto& launch) { return launch->caller().ring.get() == &ring; });
 }
 
-CUresult Slicer::launch(const LaunchCaller& caller, const StreamRef& stream, const Launch& launch) {
-  if (!settings_.enabled) return parts_.device.launch(stream, launch);
+PreparedLaunch Slicer::prepare(const LaunchCaller& caller, const StreamRef& stream, const Launch& launch) {
+  PreparedLaunch prepared;
   timer_.probe();
   const LaunchChoice choice = chooser_.choose(caller, stream, launch);
-  if (choice.shape) ++choice.shape->launches;
-  auto cut = choice.clone ? CutLaunch::make(&parts_, caller, stream, launch, choice) : nullptr;
-  if (!cut) return launch_whole(caller, stream, launch, choice.shape);
-  if (cut->begin() != CUDA_SUCCESS) {
-    cut->finish();
-    const CUresult result = parts_.device.launch(stream, launch);
-    if (result == CUDA_SUCCESS) {  // else it is no launch at all
-      count(stats_.counters().fallbacks);
-      stats_.refused(*choice.kernel, "the device launches it, but not its rewritten variant");
-      choice.kernel->whole = true;
-    }
-    return result;
-  }
-  choice.kernel->cut = true;
-  count(stats_.counters().launches);
-  if (cut->is_over()) {
-    cut->finish();
-  } else {
-    order_.add(caller.stream_key);
-    under_way_.push_back(std::move(cut));
-  }
+  prepared.shape = choice.shape;
+  if (choice.clone) prepared.cut = CutLaunch::make(&parts_, caller, stream, launch, choice);
+  return prepared;
+}
+
+// The first grid slice asks at once, unless those of a launch before it wait at the gate.
+CUresult Slicer::launch(PreparedLaunch prepared, const LaunchCaller& caller, const StreamRef& stream,
+                        const Launch& launch) {
+  if (prepared.shape) ++prepared.shape->launches;
+  if (!prepared.cut) return launch_whole(caller, stream, launch, prepared.shape);
+  order_.add(caller.stream_key);
+  under_way_.push_back(std::move(prepared.cut));
+  auto last = std::prev(under_way_.end());
+  if (!at_gate_) advance_one(&last);
   return CUDA_SUCCESS;
 }
 
@@ -101,17 +95,26 @@ CUresult Slicer::launch_whole(const LaunchCaller& caller, const StreamRef& strea
 bool Slicer::advance(bool failed) {
   at_gate_ = false;
   bool any = false;
-  for (auto it = under_way_.begin(); it != under_way_.end() && !at_gate_;) {
-    CutLaunch& launch = **it;
-    CutLaunch::Progress progress;
-    if (!failed) progress = launch.advance();
-    any |= progress.issued || failed;
-    at_gate_ = progress.at_gate;
-    if (progress.over) launch.finish();
-    if (progress.over || failed) order_.remove(launch.caller().stream_key);
-    it = progress.over || failed ? under_way_.erase(it) : std::next(it);
+  for (auto at = under_way_.begin(); at != under_way_.end() && !at_gate_;) {
+    if (failed) at = drop(at);
+    any |= failed || advance_one(&at);
   }
   return any;
+}
+
+// Goes on to the next launch.
+bool Slicer::advance_one(Launches::iterator* at) {
+  CutLaunch& launch = ***at;
+  const CutLaunch::Progress progress = launch.advance();
+  at_gate_ = progress.at_gate;
+  if (progress.over) launch.finish();
+  *at = progress.over ? drop(*at) : std::next(*at);
+  return progress.issued;
+}
+
+Slicer::Launches::iterator Slicer::drop(Launches::iterator at) {
+  order_.remove((*at)->caller().stream_key);
+  return under_way_.erase(at);
 }
 
 bool Slicer::moved() const {

@@ -23,11 +23,19 @@
 
 namespace bandsaw::runner {
 
+// What becomes of a launch.
+struct PreparedLaunch {
+  std::shared_ptr<LaunchShape> shape;  // null: nothing is learnt from it
+  std::unique_ptr<CutLaunch> cut;      // null: it runs whole
+};
+
 class Slicer {
  public:
   // All arguments outlive the slicer. Grid slices on the device may outlive it too.
   Slicer(Device* device, GateView* gate, UsagePageView* usage_page, StreamOrder* order, const SlicingSettings& settings,
          const Clock* clock);
+
+  bool enabled() const { return settings_.enabled; }
 
   // What the program loads, looks up and unloads goes here. Any thread, as forget_context.
   KernelCatalogue& kernels() { return kernels_; }
@@ -35,9 +43,11 @@ class Slicer {
 
   // All that follows is called on the record loop's thread.
 
-  // Launches the kernel whole, or begins to launch it in grid slices or as persistent blocks. Call it after the gate
-  // has let the launch pass.
-  CUresult launch(const LaunchCaller& caller, const StreamRef& stream, const Launch& launch);
+  // Decides, before the gate, whether the launch is cut. One that is does not pass the gate: its grid slices do.
+  PreparedLaunch prepare(const LaunchCaller& caller, const StreamRef& stream, const Launch& launch);
+  // Launches the kernel whole, or begins to launch it in grid slices or as persistent blocks. The arguments are those
+  // with which it was prepared.
+  CUresult launch(PreparedLaunch prepared, const LaunchCaller& caller, const StreamRef& stream, const Launch& launch);
   // Some launch has blocks that are not issued yet.
   bool busy() const { return !under_way_.empty(); }
   bool holds(const CommandRing& ring) const;
@@ -56,6 +66,10 @@ class Slicer {
   int wake() const { return parts_.wake->get(); }
 
  private:
+  using Launches = std::list<std::unique_ptr<CutLaunch>>;
+
+  bool advance_one(Launches::iterator* at);
+  Launches::iterator drop(Launches::iterator at);
   CUresult launch_whole(const LaunchCaller& caller, const StreamRef& stream, const Launch& launch,
                         const std::shared_ptr<LaunchShape>& shape);
 
@@ -71,7 +85,7 @@ class Slicer {
   KernelVariants variants_;
   SlicingParts parts_;
   LaunchChooser chooser_;
-  std::list<std::unique_ptr<CutLaunch>> under_way_;
+  Launches under_way_;
   bool at_gate_ = false;
 };
 

@@ -125,7 +125,7 @@ void ArbiterCore::on_ended(Vgpu& vgpu, uint32_t slot, unsigned engine, uint32_t 
       lease.busy_ns += each;
       vgpu.use[engine].busy_ns += each;
     } else if (!state.flying.empty()) {
-      // A time slice of short work that was given back unused (GateView::cancel_grant) ends before planned ones that
+      // A time slice of short work that was given back unused (GateView::take_back) ends before planned ones that
       // began earlier.
       auto ended = state.flying.begin();
       if (busy_ns == 0) {

@@ -65,13 +65,13 @@ TEST_F(Described, OnceItIsKnownToRunSoTheFirstGridSliceIsPlannedToo) {
   process_->gate().pause();
   gate().open = 0;
   launch(6);
-  EXPECT_EQ(grant(0).call, 0u);
   const KernelDescriptor descriptor = grant(4);
   EXPECT_EQ(descriptor.call, 1u);
   EXPECT_EQ(descriptor.left, 6u);
   EXPECT_EQ(grant(4).left, 2u);
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "0+4", "4+2"}));
+  EXPECT_EQ(gate().asked, 2u);  // once for each grid slice, and not for the launch
   TestRing::wait([&] { return gate().ended == gate().begun; });
 }
 

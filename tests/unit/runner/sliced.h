@@ -209,6 +209,10 @@ class Sliced : public Guest {
 
   SlicedDevice& device() { return static_cast<SlicedDevice&>(*device_); }
   Gate& gate() { return grant_page_->gates[kGateSlot][kCompute]; }
+  void grant(uint32_t number) {
+    gate().granted = number;
+    futex_wake(&gate().granted);
+  }
   SlicingCounters& counters() { return process_->usage_page().slot().slicing; }
 
   // The kernel with more in it.

@@ -50,16 +50,54 @@ TEST_F(Sliced, SoManyGridSlicesAreInFlight) {
 TEST_F(Sliced, EveryGridSliceAsksAtAClosedGateAndGoesOnWhereItStopped) {
   gate().open = 0;
   launch(9);
-  for (uint32_t grant = 1; grant <= 3; ++grant) {
-    TestRing::wait([&] { return gate().asked == grant; });
-    EXPECT_EQ(device().seen().size(), grant - 1);
-    gate().granted = grant;
-    futex_wake(&gate().granted);
-    wait_for(grant);
+  for (uint32_t number = 1; number <= 3; ++number) {
+    TestRing::wait([&] { return gate().asked == number; });
+    EXPECT_EQ(device().seen().size(), number - 1);
+    grant(number);
+    wait_for(number);
   }
   EXPECT_EQ(device().seen(), (Seen{"0+3", "3+3", "6+3"}));
   EXPECT_EQ(gate().begun, 3u);
   TestRing::wait([&] { return gate().ended == 3; });
+}
+
+TEST_F(Sliced, ALaunchAtTheGateIsPassedByWhatHasNothingToDoWithIt) {
+  const uint64_t busy = make_stream(), other = make_stream();
+  gate().open = 0;
+  launch(3, busy);
+  TestRing::wait([&] { return gate().asked == 1; });
+  ring_.send(Opcode::kEventRecord, wire::EventRecordArgs{make_event(), busy, 0, 0});
+  ring_.send(Opcode::kCopyIn, wire::CopyInArgs{device_base(), other, 1, 0}, "x");
+  EXPECT_EQ(synchronize(other), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen(), (Seen{"copy"}));
+  grant(1);
+  EXPECT_EQ(synchronize(busy), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen(), (Seen{"copy", "0+3", "record"}));
+  EXPECT_EQ(gate().asked, 1u);
+}
+
+TEST_F(Sliced, WhatTheDeviceDoesNotLaunchInGridSlicesHasTheFirstOnesTimeSlice) {
+  gate().open = 0;
+  device().fail_at = 0;
+  launch(12);
+  TestRing::wait([&] { return gate().asked == 1; });
+  grant(1);
+  EXPECT_EQ(synchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(device().seen(), (Seen{"whole 12"}));
+  TestRing::wait([&] { return gate().ended == 1; });
+  EXPECT_EQ(gate().asked, 1u);
+  EXPECT_EQ(gate().begun, 1u);
+}
+
+TEST_F(Sliced, AFailedProcessGivesBackWhatItsFirstGridSliceAskedFor) {
+  gate().open = 0;
+  launch(12);
+  TestRing::wait([&] { return gate().asked == 1; });
+  process_->poisoned(CUDA_ERROR_ILLEGAL_ADDRESS);
+  grant(1);
+  TestRing::wait([&] { return gate().ended == 1; });
+  EXPECT_EQ(synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_TRUE(device().seen().empty());
 }
 
 TEST_F(Sliced, OtherStreamsAndWhatIsOnlyMadeGoPast) {
@@ -330,12 +368,11 @@ TEST_F(Persistent, GoesOnWhereItStoppedAndWhatFollowsComesAfterIt) {
 TEST_F(Persistent, AClosedGateIsAskedAgain) {
   gate().open = 0;
   launch(7);
-  for (uint32_t grant = 1; grant <= 2; ++grant) {
-    TestRing::wait([&] { return gate().asked == grant; });
-    EXPECT_EQ(device().seen().size(), 2 * (grant - 1));
-    gate().granted = grant;
-    futex_wake(&gate().granted);
-    wait_for(2 * grant);
+  for (uint32_t number = 1; number <= 2; ++number) {
+    TestRing::wait([&] { return gate().asked == number; });
+    EXPECT_EQ(device().seen().size(), 2 * (number - 1));
+    grant(number);
+    wait_for(2 * number);
   }
   EXPECT_EQ(synchronize(), CUDA_SUCCESS);
 }
