@@ -57,11 +57,9 @@ CUresult CudaDevice::occupancy_clusters(const ContextRef& context, const Launch&
   int count = 0, size = 0;
   const CUfunction function = code_handle(launch.code);
   CUresult result = driver_->cuOccupancyMaxPotentialClusterSize(&size, function, config.get());
-  if (result == CUDA_SUCCESS) {
-    // Without a size in the configuration it is the kernel's own, if it has one.
-    const CUresult active = driver_->cuOccupancyMaxActiveClusters(&count, function, config.get());
-    if (launch.cluster[0] != 0) result = active;
-  }
+  // Without a size in the configuration it is the kernel's own, if it has one.
+  const CUresult active = driver_->cuOccupancyMaxActiveClusters(&count, function, config.get());
+  if (launch.cluster[0] != 0) result = active;
   *clusters = static_cast<uint32_t>(count);
   *largest = static_cast<uint32_t>(size);
   return check(result);

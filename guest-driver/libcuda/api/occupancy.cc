@@ -172,8 +172,10 @@ CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function, const 
   const CUresult result = check_cluster_question(clusters, config, function, &record);
   if (result != CUDA_SUCCESS) return result;
   const uint32_t size = cluster_of(*config, *record);
-  const uint32_t most =
-      record->attribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? kLargestCluster : kPortableCluster;
+  const bool portable = record->attribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) == 0;
+  // Of larger ones than it can launch, a device that has clusters says how many there is room for: cuBLAS learns from
+  // that how many SMs belong together, and chooses its kernels by it.
+  const uint32_t most = portable ? kPortableCluster : has_clusters() ? UINT32_MAX : kLargestCluster;
   if (!size || size > most) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   const uint64_t threads = uint64_t{config->blockDimX} * config->blockDimY * config->blockDimZ;
   if (!threads || threads > INT32_MAX) return CUDA_ERROR_INVALID_VALUE;
