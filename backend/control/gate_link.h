@@ -70,11 +70,13 @@ struct alignas(64) Gate {
   std::atomic<uint32_t> begun, ended;  // time slices
   std::atomic<uint32_t> asked;         // time slices that were asked for
   std::atomic<uint32_t> rests;         // how often none of its time slices was left on the engine
-  std::atomic<uint64_t> busy_ns;  // measured time of the time slices that have ended
+  std::atomic<uint64_t> busy_ns;       // measured time of the time slices that have ended
   // Written by the arbiter. `granted` is a futex word.
-  std::atomic<uint32_t> granted;     // the last `asked` that may begin
-  std::atomic<uint32_t> open;        // 1: time slices begin without asking; kOpenWide: as many as the runner likes
-  std::atomic<uint32_t> no_waiters;  // 1: it is closed, but nobody waits for the end of the time slices that have begun
+  std::atomic<uint32_t> granted;  // the last `asked` that may begin
+  std::atomic<uint32_t> open;     // 1: time slices begin without asking; kOpenWide: as many as the runner likes
+  // 1: it is closed, but nobody waits for the end of the time slices that have begun; or it is wide open, and nobody
+  // else has work.
+  std::atomic<uint32_t> no_waiters;
   // Where grid slices are planned: what was granted, written before `granted`; 0: as the runner likes. Of persistent
   // blocks `resident` holds from now on: who has others stops at the end of a block, and asks again.
   std::atomic<uint32_t> resident;  // blocks on each SM, or kNoResident

@@ -95,10 +95,14 @@ void GateView::pause() {
 
 void GateView::rest() {
   for (unsigned engine = 0; engine < kEngines; ++engine) {
-    if (engine_states_[engine].slice.begun && engine_states_[engine].slice.counted &&
-        !grant_page_->gates[slot_][engine].open.load()) {
-      close(engine);
-    }
+    const TimeSlice& slice = engine_states_[engine].slice;
+    if (!slice.begun || !slice.counted) continue;
+    const Gate& gate = grant_page_->gates[slot_][engine];
+    const uint32_t open = gate.open.load();
+    // Where the hardware switches between programs, what ends the time slice is to be on the device together with its
+    // work: later it would have to wait for a time slice of its own.
+    const bool switches = open == kOpenWide && !gate.no_waiters.load(std::memory_order_relaxed);
+    if (open == 0 || switches) close(engine);
   }
 }
 

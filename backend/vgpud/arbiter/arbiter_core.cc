@@ -183,6 +183,7 @@ void ArbiterCore::detach(const std::string& name, Time now) {
   vgpu->ungoverned_page = nullptr;
   vgpu->channel_groups.clear();
   vgpu->failed_time_slices.clear();
+  vgpu->ended_runners.clear();
   if (!vgpu->grant_page) return;
   for (auto& [slot, states] : vgpu->slots) {
     for (unsigned engine = 0; engine < kEngines; ++engine) forget_engine(*vgpu, slot, engine, now);

@@ -17,6 +17,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -173,6 +174,7 @@ class ArbiterCore {
     std::array<Time, kEngines> last_wanted{};    // by queue; 0: never
     std::array<EngineUse, kEngines> use{};
     std::map<uint32_t, uint32_t> channel_groups;  // by slot: how many
+    std::set<uint32_t> ended_runners;             // by slot, until the next runner there
     std::map<uint32_t, int> failed_time_slices;   // by slot: the errno of the last order that failed
   };
 

@@ -36,6 +36,7 @@ void ArbiterCore::set_channel_groups(const std::string& name, uint32_t slot, uin
   if (!vgpu) return;
   vgpu->channel_groups[slot] = count;
   vgpu->failed_time_slices.erase(slot);
+  vgpu->ended_runners.erase(slot);
 }
 
 void ArbiterCore::forget_channel_groups(const std::string& name, uint32_t slot, Time) {
@@ -43,6 +44,7 @@ void ArbiterCore::forget_channel_groups(const std::string& name, uint32_t slot, 
   if (!vgpu) return;
   vgpu->channel_groups.erase(slot);
   vgpu->failed_time_slices.erase(slot);
+  vgpu->ended_runners.insert(slot);
 }
 
 // The gates hold the shares until this runner is gone.
@@ -54,6 +56,7 @@ std::vector<TimeSliceOrder> ArbiterCore::take_time_slices() { return std::exchan
 
 // Of a program that has used the compute engine.
 std::string ArbiterCore::find_why_gates(const Vgpu& vgpu, uint32_t slot) {
+  if (vgpu.ended_runners.contains(slot)) return "";  // its session will clear its gates
   const auto groups = vgpu.channel_groups.find(slot);
   if (groups == vgpu.channel_groups.end() || groups->second == 0) {
     return "a program of " + vgpu.name + (vgpu.mps ? " is a client of MPS" : " has no known channel groups");
@@ -144,6 +147,7 @@ void ArbiterCore::open_sliced_gates(Vgpu& vgpu, bool open) {
   for (auto& [slot, states] : vgpu.slots) {
     Gate& gate = vgpu.grant_page->gates[slot][kCompute];
     gate.open = word;
+    if (!open) gate.no_waiters = 0;
     if (!open || !std::exchange(states[kCompute].waiting, false)) continue;
     gate.granted = states[kCompute].asked;
     futex_wake(&gate.granted);
@@ -203,6 +207,8 @@ ArbiterCore::Time ArbiterCore::sample_time_slices(Time now) {
     const bool used = now - vgpu.last_wanted[kCompute] <= options_.period_ns;
     // Runners tell nothing while their gates are open: who is idle has to ask again, and need not be read meanwhile.
     if (const bool open = used && weights_.may_run(vgpu.id); open != vgpu.compute_open) open_sliced_gates(vgpu, open);
+    for (const auto& [slot, states] : vgpu.slots)
+      vgpu.grant_page->gates[slot][kCompute].no_waiters = weights_.active() > 1 ? 0 : 1;
     any = any || used;
     if (used && weights_.active() > 1) order_time_slices(vgpu, now);
   }
