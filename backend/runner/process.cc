@@ -32,7 +32,7 @@ Bulk bulk_of(const vgpu_fill& fill) {
 }
 
 // What a copy or fill puts on which engine.
-std::optional<Bulk> bulk_of(const wire::CheckedRecord& record) {
+std::optional<Bulk> bulk_of_record(const wire::CheckedRecord& record) {
   if (const auto args = wire::read_args<wire::CopyArgs>(record)) return bulk_of(args->copy);
   if (const auto args = wire::read_args<wire::FillArgs>(record)) return bulk_of(args->fill);
   return std::nullopt;
@@ -60,9 +60,11 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
                                               &process->order_, slicing, clock);
   process->objects_ = std::make_unique<Objects>(process->device_.get());
-  process->handlers_ = std::make_unique<Handlers>(
-      World{*process->device_, *process->objects_, *process->memory_, process->usage_page_, process->output_,
-            process->callbacks_, process->exchange_, *process->slicer_, process->pieces_, process->apart_});
+  process->segments_ = std::make_unique<GraphSegments>(process->device_.get());
+  process->handlers_ =
+      std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_, process->usage_page_,
+                                       process->output_, process->callbacks_, process->exchange_, *process->slicer_,
+                                       process->pieces_, process->apart_, *process->segments_});
   process->workers_ = std::make_unique<WorkerPool>(kWorkers);
   return process;
 }
@@ -70,6 +72,7 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
 Process::~Process() {
   workers_ = nullptr;  // finishes its jobs, which use the rest
   handlers_ = nullptr;
+  segments_ = nullptr;
   slicer_ = nullptr;
   objects_ = nullptr;
   memory_->set_pins(nullptr);
@@ -200,9 +203,9 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
   }
   if (const auto args = wire::read_args<wire::ExecLaunchArgs>(record)) {
     const ObjectRef exec = objects_->find(wire::HandleKind::kExec, args->exec);
-    if (exec) return pass_gates(static_cast<const Exec&>(*exec));
+    if (exec) return pass_gates(std::static_pointer_cast<Exec>(exec));
   }
-  const std::optional<Bulk> bulk = bulk_of(record);
+  const std::optional<Bulk> bulk = bulk_of_record(record);
   return pass_gate(index_of(bulk ? bulk->engine : *record.info->engine), bulk, 1);
 }
 
@@ -213,10 +216,23 @@ bool Process::pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64
   return open;
 }
 
+// A graph that is to be launched in segments, because others want the engine and it would keep it for long.
+std::optional<Bulk> Process::bulk_of(const ExecRef& exec) {
+  if (!gate_.is_wanted(kCompute) || exec->nodes[kCopyIn] + exec->nodes[kCopyOut] != 0) return std::nullopt;
+  const uint64_t nodes = exec->nodes[kCompute], segment = gate_.units_in(kCompute, gate_.quantum_ns() / 2);
+  if (segment == 0 || nodes < 3 * segment) return std::nullopt;
+  const SegmentsRef segments = segments_->find_or_make(exec, segment);
+  if (!segments) return std::nullopt;
+  return Bulk{Engine::kCompute, BulkKind::kLinear, segments->all_nodes, segments->nodes.front()};
+}
+
 // A graph passes the gates of all engines that it uses, always in the same order, so that two graphs do not wait for
 // each other: what one has, it has before it asks for the next.
-bool Process::pass_gates(const Exec& exec) {
-  const auto units = [&](unsigned engine) { return exec.nodes[engine] + exec.bytes[engine] / CopyPieces::kUnitBytes; };
+bool Process::pass_gates(const ExecRef& exec) {
+  const auto units = [&](unsigned engine) {
+    return exec->nodes[engine] + exec->bytes[engine] / CopyPieces::kUnitBytes;
+  };
+  if (const auto bulk = bulk_of(exec)) return pass_gate(kCompute, bulk, 1);
   unsigned last = 0;
   for (unsigned engine = 0; engine < kEngines; ++engine) {
     if (units(engine) != 0) last = engine;

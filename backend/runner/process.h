@@ -13,6 +13,7 @@
 
 #include "backend/runner/execution/copy_pieces.h"
 #include "backend/runner/execution/gate.h"
+#include "backend/runner/execution/graph_segments.h"
 #include "backend/runner/execution/worker_pool.h"
 #include "backend/runner/handlers/handlers.h"
 #include "backend/runner/slicing/slicer.h"
@@ -84,7 +85,8 @@ class Process final : public DeviceHost {
   Process(std::unique_ptr<GuestMemory> memory, const Clock* clock) : gate_(clock), memory_(std::move(memory)) {}
   bool pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record);
   bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
-  bool pass_gates(const Exec& exec);
+  bool pass_gates(const ExecRef& exec);
+  std::optional<Bulk> bulk_of(const ExecRef& exec);
   bool pass_queue(bool passed);
   bool some_may_pass() const;
   bool pass_others();
@@ -114,6 +116,7 @@ class Process final : public DeviceHost {
   std::unique_ptr<Device> device_;            // calls the members above until it is gone
   std::unique_ptr<Slicer> slicer_;
   std::unique_ptr<Objects> objects_;
+  std::unique_ptr<GraphSegments> segments_;
   std::unique_ptr<Handlers> handlers_;
   std::unique_ptr<WorkerPool> workers_;
 };

@@ -19,6 +19,7 @@ constexpr std::chrono::seconds kStallTimeout{1};
 
 // Fills are as launches: no engine of their own moves them.
 uint64_t units_of(const Bulk& bulk, uint64_t bytes) {
+  if (bulk.segment != 0) return bytes;
   return bulk.kind == BulkKind::kFill ? 1 : 1 + bytes / CopyPieces::kUnitBytes;
 }
 
@@ -51,14 +52,19 @@ uint64_t CopyPieces::piece_bytes(const Bulk& bulk) const {
   return sizes_->bytes(engine, bulk.kind, gate_.is_open(engine) ? quantum : quantum / 2);
 }
 
+// Of `left`, how much the next piece has: all, if little more is left than that.
+uint64_t CopyPieces::next_bytes(const Bulk& bulk, uint64_t left) const {
+  if (bulk.segment != 0) return std::min(left, bulk.segment);
+  if (left <= PieceSize::kLeast) return left;
+  const uint64_t piece = piece_bytes(bulk);
+  return left > piece + piece / 2 ? piece : left;
+}
+
 bool CopyPieces::enter(const Bulk& bulk) {
   const unsigned engine = index_of(bulk.engine);
-  cut_ = false;
   entered_ = bulk;
-  if (bulk.bytes > PieceSize::kLeast && gate_.is_governed()) {
-    first_ = piece_bytes(bulk);
-    cut_ = bulk.bytes > first_ + first_ / 2;
-  }
+  first_ = gate_.is_governed() ? next_bytes(bulk, bulk.bytes) : bulk.bytes;
+  cut_ = first_ < bulk.bytes;
   return cut_ ? gate_.enter_alone(engine, units_of(bulk, first_)) : gate_.enter(engine, units_of(bulk, bulk.bytes));
 }
 
@@ -69,7 +75,8 @@ CUresult CopyPieces::issue(Run& run, uint64_t most) {
   ++counts_->in_flight[engine];
   const CUresult result = run.work.issue(most, [flight = run.flight](CUresult outcome) { flight->end(outcome); });
   if (result != CUDA_SUCCESS) --run.flight->left;  // nobody will tell of its end
-  const uint64_t bytes = result == CUDA_SUCCESS ? before - run.work.left() : 0;
+  const bool learns = result == CUDA_SUCCESS && run.bulk.segment == 0;
+  const uint64_t bytes = learns ? before - run.work.left() : 0;
   gate_.leave(engine,
               [engine, kind = run.bulk.kind, bytes, sizes = sizes_, counts = counts_, wake = wake_](uint64_t busy_ns) {
                 sizes->learn(engine, kind, bytes, busy_ns);
@@ -126,8 +133,7 @@ bool CopyPieces::advance(bool turn, CUresult sticky) {
     const unsigned engine = index_of(run->bulk.engine);
     const bool others_turn = turn ? turns_[engine].had : turns_[engine].wanted;
     if (closed[engine] || others_turn || !has_room(engine)) continue;
-    const uint64_t left = run->work.left(), piece = piece_bytes(run->bulk);
-    const uint64_t most = left > piece + piece / 2 ? piece : left;
+    const uint64_t most = next_bytes(run->bulk, run->work.left());
     closed[engine] = !gate_.enter_alone(engine, units_of(run->bulk, most));
     if (closed[engine]) continue;
     any = true;
@@ -167,7 +173,7 @@ bool CopyPieces::free_stalled(const std::function<bool(uint64_t stream_key)>& ot
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS && run->work.left() != 0) {
       gate_.enter_unasked(engine);
-      result = issue(*run, piece_bytes(run->bulk));
+      result = issue(*run, next_bytes(run->bulk, run->work.left()));
     }
     run = end(run, result);
   }

@@ -26,11 +26,12 @@
 
 namespace bandsaw::runner {
 
-// What a copy or fill is to the gates.
+// What a copy or fill is to the gates, or a graph in segments (graph_segments.h).
 struct Bulk {
   Engine engine = Engine::kCompute;
   BulkKind kind = BulkKind::kLinear;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;    // of a graph: nodes
+  uint64_t segment = 0;  // nodes of a segment; 0: it is no graph
 };
 
 class CopyPieces {
@@ -103,6 +104,7 @@ class CopyPieces {
   using Runs = std::list<Run>;
 
   uint64_t piece_bytes(const Bulk& bulk) const;
+  uint64_t next_bytes(const Bulk& bulk, uint64_t left) const;
   bool has_room(unsigned engine) const;
   CUresult issue(Run& run, uint64_t most);
   Runs::iterator end(Runs::iterator run, CUresult result);

@@ -183,6 +183,11 @@ bool GateView::granted(EngineState& state, Gate& gate) {
   return true;
 }
 
+uint64_t GateView::units_in(unsigned engine, uint64_t nanoseconds) const {
+  const uint64_t unit_ps = engine_states_[engine].unit_ps.load(std::memory_order_relaxed);
+  return unit_ps == 0 ? 0 : std::max<uint64_t>(nanoseconds * 1000 / unit_ps, 1);
+}
+
 bool GateView::is_wanted(unsigned engine) const {
   if (!is_governed()) return false;
   const Gate& gate = grant_page_->gates[slot_][engine];

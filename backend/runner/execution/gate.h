@@ -63,6 +63,8 @@ class GateView {
   }
   // How long time slices are, as the arbiter has set it. Only with a grant page.
   uint64_t quantum_ns() const;
+  // How many units take so long; 0: not known yet.
+  uint64_t units_in(unsigned engine, uint64_t nanoseconds) const;
   // Others wait for the end of this runner's time slices on the engine.
   bool is_wanted(unsigned engine) const;
   // There is an arbiter, which says when others want an engine.

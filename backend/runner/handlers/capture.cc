@@ -30,13 +30,13 @@ CUresult Handlers::list_nodes(const std::vector<NodeRef>& nodes, uint64_t graph,
 }
 
 bool Handlers::is_capturing(const StreamRef& stream) {
-  if (captures_.load(std::memory_order_relaxed) == 0) return false;
+  if (capturing_.empty()) return false;
   CaptureInfo info;
   return device_.capture_info(stream, &info) == CUDA_SUCCESS && info.status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 bool Handlers::becomes_node(const CommandRing& ring, const wire::CheckedRecord& record) {
-  if (captures_begun_.load(std::memory_order_relaxed) == 0 || record.info->stream < 0) return false;
+  if (capturing_.empty() || record.info->stream < 0) return false;
   wire::CallContext call;
   call.ring = ring.id();
   call.context.object = std::static_pointer_cast<Context>(table().find(HandleKind::kContext, record.context));
@@ -50,19 +50,15 @@ CUresult Handlers::capture_begin(C, R<Stream> stream, uint32_t capture_mode, R<G
   CUresult result = find_nodes(dependencies, &nodes);
   if (result != CUDA_SUCCESS) return result;
   result = device_.capture_begin(stream, static_cast<CUstreamCaptureMode>(capture_mode), graph, nodes);
-  // Never taken back: it only spares processes that do not capture a question per copy.
-  if (result == CUDA_SUCCESS) {
-    captures_.store(1, std::memory_order_relaxed);
-    ++captures_begun_;
-  }
+  // It spares processes that do not capture a question per copy.
+  if (result == CUDA_SUCCESS) capturing_.insert(stream.object.get());
   return result;
 }
 
 CUresult Handlers::capture_end(C, R<Stream> stream, uint64_t* graph) {
   GraphRef captured;
-  const bool was_capturing = is_capturing(stream);
   const CUresult result = device_.capture_end(stream, &captured);
-  if (was_capturing && !is_capturing(stream)) --captures_begun_;
+  if (!is_capturing(stream)) capturing_.erase(stream.object.get());
   if (result != CUDA_SUCCESS) return result;
   return give(HandleKind::kGraph, std::move(captured), 0, graph, true);
 }

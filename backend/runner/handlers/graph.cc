@@ -110,6 +110,7 @@ CUresult Handlers::graph_instantiate(C call, R<Graph> graph, uint64_t flags, uin
   CUresult result = device_.graph_instantiate(call.context, graph, flags, &made);
   if (result != CUDA_SUCCESS) return result;
   result = graph_memory_.note(made, graph);
+  if (result == CUDA_SUCCESS && flags == 0) world_.segments.note(made, call.context, graph);
   return result == CUDA_SUCCESS ? give(HandleKind::kExec, std::move(made), call.context.handle, exec) : result;
 }
 
@@ -119,7 +120,9 @@ CUresult Handlers::exec_update(C, R<Exec> exec, R<Graph> graph, uint32_t* result
   const CUresult updated = device_.exec_update(exec, graph, &outcome, &at);
   *result = outcome;
   if (at) give(HandleKind::kNode, std::move(at), graph.handle, error_node, true);
-  return updated == CUDA_SUCCESS ? graph_memory_.note(exec, graph) : updated;
+  const CUresult noted = updated == CUDA_SUCCESS ? graph_memory_.note(exec, graph) : updated;
+  if (noted == CUDA_SUCCESS) world_.segments.note_update(exec, graph);
+  return noted;
 }
 
 CUresult Handlers::exec_node_set(C, R<Exec> exec, R<Node> node, Bytes payload) {
@@ -127,11 +130,15 @@ CUresult Handlers::exec_node_set(C, R<Exec> exec, R<Node> node, Bytes payload) {
   CUresult result = decode_for(node, payload, &content);
   if (result != CUDA_SUCCESS) return result;
   result = device_.exec_node_set(exec, node, content);
-  if (result == CUDA_SUCCESS) graph_memory_.note_node(exec, node.object.get(), content);
+  if (result == CUDA_SUCCESS) {
+    graph_memory_.note_node(exec, node.object.get(), content);
+    world_.segments.forget(exec.object.get());
+  }
   return result;
 }
 
 CUresult Handlers::exec_node_enable(C, R<Exec> exec, R<Node> node, uint32_t enabled) {
+  world_.segments.forget(exec.object.get());
   return device_.exec_node_enable(exec, node, enabled != 0);
 }
 
@@ -145,19 +152,42 @@ CUresult Handlers::exec_node_enabled(C, R<Exec> exec, R<Node> node, uint32_t* en
 CUresult Handlers::exec_destroy(C, R<Exec> exec) {
   if (!table().remove(HandleKind::kExec, exec.handle)) return CUDA_ERROR_INVALID_HANDLE;
   graph_memory_.forget(exec);
+  world_.segments.forget(exec.object.get());
   return CUDA_SUCCESS;
 }
 
-CUresult Handlers::exec_launch(C, R<Exec> exec, R<Stream> stream) {
+CUresult Handlers::exec_launch(C call, R<Exec> exec, R<Stream> stream) {
   auto regions = graph_memory_.hold(exec);
   if (!regions) return CUDA_ERROR_INVALID_VALUE;
   count(world_.usage_page.slot().launches);
+  const bool capturing = is_capturing(stream);
+  const bool follows = !capturing && world_.segments.follow(exec, stream);
+  const SegmentsRef segments = world_.pieces.is_cut() && follows ? world_.segments.find(exec) : nullptr;
+  if (segments) return launch_segments(call, exec, segments, stream);
   const CUresult result = device_.exec_launch(exec, stream);
-  if (result == CUDA_SUCCESS && !regions->empty() && !is_capturing(stream)) {
+  if (result != CUDA_SUCCESS || capturing) return result;
+  world_.segments.launched(exec, stream);
+  if (!regions->empty()) {
     // Nothing waits for this one; it holds the regions until the launch is done.
     device_.stream_synchronize(stream, [held = std::move(*regions)](CUresult) {});
   }
   return result;
+}
+
+// The first segment has passed the gate. Such a graph copies nothing from or to host memory.
+CUresult Handlers::launch_segments(C call, const ExecRef& exec, const SegmentsRef& segments, R<Stream> stream) {
+  auto next = std::make_shared<size_t>(0);
+  auto left = std::make_shared<uint64_t>(segments->all_nodes);
+  const auto issue = [this, exec, segments, next, left, to = stream.object](uint64_t, Done ended) {
+    const CUresult result = device_.exec_launch(segments->execs[*next], to);
+    if (result != CUDA_SUCCESS) return result;
+    *left -= segments->nodes[(*next)++];
+    if (*left == 0) world_.segments.launched(exec, to);
+    ended(CUDA_SUCCESS);  // it is nobody's to wait for
+    return CUDA_SUCCESS;
+  };
+  Done finish = [ring = ring_of(call)](CUresult outcome) { finish_async(*ring, {}, outcome); };
+  return begin_pieces(call, stream, issue, [left] { return *left; }, std::move(finish));
 }
 
 }  // namespace bandsaw::runner

@@ -4,7 +4,10 @@
 // back of completions. Errors of asynchronous calls are returned and surface as Process::execute says.
 #pragma once
 
+#include <set>
+
 #include "backend/runner/execution/copy_pieces.h"
+#include "backend/runner/execution/graph_segments.h"
 #include "backend/runner/handlers/node_payload.h"
 #include "backend/runner/memory/guest_memory.h"
 #include "backend/runner/memory/usage_page_view.h"
@@ -30,6 +33,7 @@ struct World {
   Slicer& slicer;
   CopyPieces& pieces;
   ApartStreams& apart;  // of the record loop's thread
+  GraphSegments& segments;
 };
 
 class Handlers final : public wire::WireHandlers {
@@ -188,6 +192,7 @@ class Handlers final : public wire::WireHandlers {
   CUresult copy_image(uint64_t image, uint64_t size, std::vector<std::byte>* bytes, std::string* log);
   bool is_capturing(const StreamRef& stream);
   bool is_cut(const StreamRef& stream);
+  CUresult launch_segments(C call, const ExecRef& exec, const SegmentsRef& segments, R<Stream> stream);
   CUresult begin_pieces(C call, R<Stream> stream, CopyPieces::Issue issue, std::function<uint64_t()> left, Done done);
   CUresult check_word(uint64_t address, uint32_t bytes);
   CUresult find_nodes(Bytes handles, std::vector<NodeRef>* nodes);
@@ -209,8 +214,7 @@ class Handlers final : public wire::WireHandlers {
   const World world_;
   Device& device_;
   GraphMemory graph_memory_;
-  std::atomic<uint32_t> captures_{0};        // 1 once a stream has captured
-  std::atomic<uint32_t> captures_begun_{0};  // and have not been ended; more than there are, if streams went meanwhile
+  std::set<const Stream*> capturing_;  // on which captures have begun; the record loop's
 
   std::optional<NextLaunch> next_launch_;  // the record loop's: what cuts_launch() was last asked of
 

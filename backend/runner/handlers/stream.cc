@@ -17,6 +17,7 @@ CUresult Handlers::stream_create(C call, uint32_t flags, int32_t priority, uint6
 CUresult Handlers::stream_destroy(C call, R<Stream> stream) {
   if (!table().remove(HandleKind::kStream, stream.handle)) return CUDA_ERROR_INVALID_HANDLE;
   world_.apart.remove(stream_key(stream.handle, call.ring));
+  capturing_.erase(stream.object.get());
   return device_.stream_destroy(stream);
 }
 
@@ -87,7 +88,7 @@ CUresult Handlers::prepare_launch(C call, const vgpu_launch& launch, Bytes param
   if (!next->stream) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult result = read_launch(launch, &next->launch)) return result;
   next->launch.parameters = parameters;
-  const bool may_capture = captures_.load(std::memory_order_relaxed) != 0;
+  const bool may_capture = !capturing_.empty();
   next->caller = {ring_of(call), call.context, stream_key(launch.stream, call.ring), may_capture};
   if (world_.slicer.enabled()) {
     next->prepared = world_.slicer.prepare(next->caller, next->stream, next->launch);
