@@ -178,7 +178,7 @@ class Guest : public testing::Test {
     record_loop_->start();
   }
   ~Guest() override {
-    device_->finish();
+    if (process_) device_->finish();  // the device goes with it
     record_loop_ = nullptr;
     process_ = nullptr;
   }
