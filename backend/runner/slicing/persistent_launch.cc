@@ -155,7 +155,7 @@ void PersistentLaunch::tell_to_stop() {
 }
 
 // How long they run before they are told to stop, where no arbiter says when. Without MPS: for ever.
-std::chrono::nanoseconds PersistentLaunch::turn() const {
+std::chrono::nanoseconds PersistentLaunch::longest_run() const {
   if (!parts_.settings.mps || parts_.gate.is_governed()) return std::chrono::nanoseconds::max();
   const LaunchShape* shape = launch_.shape.get();
   const uint64_t block_ns = shape ? shape->typical_ns * std::min(blocks_, shape->blocks) / shape->blocks : 0;
@@ -173,7 +173,7 @@ void PersistentLaunch::look() {
   const Clock::Point now = parts_.clock.now();
   watch_end(now);
   if (!is_watched() || now - issued_ < kGrace) return;
-  if (parts_.gate.is_wanted(kCompute) || is_replanned() || now - issued_ >= turn()) tell_to_stop();
+  if (parts_.gate.is_wanted(kCompute) || is_replanned() || now - issued_ >= longest_run()) tell_to_stop();
 }
 
 std::chrono::nanoseconds PersistentLaunch::look_again(Clock::Point now) const {

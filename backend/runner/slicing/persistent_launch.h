@@ -40,7 +40,7 @@ class PersistentLaunch final : public LaunchVariant {
   uint64_t best() const;
   void take_plan();
   bool is_replanned() const;
-  std::chrono::nanoseconds turn() const;
+  std::chrono::nanoseconds longest_run() const;
   bool is_watched() const { return !told_ && !drained_ && !launch_.stalled; }
   CUresult allow_claims(const StreamRef& stream);
   CUresult set_counter();
