@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,9 @@ namespace {
 
 // A longer span between two calls says nothing about who had the engine meanwhile.
 constexpr Time kSpanMost = 100 * kMillisecond;
+// A change by a smaller part of the time slice is not made.
+constexpr Time kSmallChange = 20;
+constexpr Time kLongRun = 500 * kMillisecond;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
 constexpr Time kCapBurst = 30 * kMillisecond;
 
@@ -42,14 +46,24 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
     entry.tokens = std::min(burst, entry.tokens + static_cast<double>(span) * entry.share.cap / 100);
     entry.lag += static_cast<double>(span) * entry.fraction;
   }
-  serve(std::max(0.0, static_cast<double>(span) + settle(loads)));
+  left_ += static_cast<double>(span) + settle(loads);
+  if (left_ > 0) serve(std::exchange(left_, 0));
   note(loads);
   share_out();
   settle_lags();
   fit_slices();
 }
 
-// Work that has ended is charged its measured time, at most. Returns the sum of what goes back.
+// What a program had since it rested last. Less than a time slice is not interrupted. More began with a time slice of
+// its own, after a wait that was not measured, and ended in the middle of one.
+double TimeSliceWeights::served(const Process& process, Time slice) {
+  const auto measured = static_cast<double>(process.unrested), half = static_cast<double>(slice) / 2;
+  if (process.unrested <= slice || process.wall <= 0) return measured;
+  const double part = std::min(1.0, process.charged / process.wall);
+  return measured * part + half * (1 - part);
+}
+
+// Programs that rested are charged what they had. Returns the sum of what goes back; what more they had is taken off.
 double TimeSliceWeights::settle(std::span<const Load> loads) {
   double back = 0;
   for (const Load& load : loads) {
@@ -57,29 +71,27 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     if (found == entries_.end()) continue;
     Process& process = found->second.processes[load.process];
     const Time ended = load.measured - std::exchange(process.measured, load.measured);
-    learn_burst(process, load, ended);
-    if (ended <= 0) continue;
-    // Bursts shorter than a time slice are not interrupted: what was measured is what they had.
-    const double beyond = process.charged - static_cast<double>(ended);
-    const double excess = process.burst < found->second.slice ? beyond : std::max(beyond, 0.0);
-    process.charged = 0;
-    charge(found->second, -excess);
-    back += excess;
+    process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
+    const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
+    if (rests != 0) back += rested(found->second, process, rests);
+    if (rests == 0 && process.unrested > process.burst) process.burst = process.unrested;
+    // How the first and the last time slice of so long a run were does not matter.
+    if (process.unrested > kLongRun) process.restart(kLongest);
   }
   return back;
 }
 
 // A program that waits for its results gives the engine back when its work is done, before its time slice is over.
-void TimeSliceWeights::learn_burst(Process& process, const Load& load, Time ended) {
-  const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
-  process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
-  if (rests == 0) {
-    if (process.unrested > process.burst) process.burst = process.unrested;
-    return;
+double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t rests) {
+  if (process.burst == kLongest) {  // of this run only the end is known
+    process.restart(kLongest - 1);
+    return 0;
   }
+  const double beyond = process.charged - served(process, entry.slice * rests);
+  charge(entry, -beyond);
   const Time each = process.unrested / rests;
-  process.burst = process.burst == kLongest ? each : process.burst + (each - process.burst) / 4;
-  process.unrested = 0;
+  process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
+  return beyond;
 }
 
 // Divides the time among those who had work when it began, as the hardware does.
@@ -99,6 +111,7 @@ void TimeSliceWeights::serve(double span) {
       if (!process.busy) continue;
       const double own = span * static_cast<double>(std::min(entry.slice, process.burst)) / turn;
       process.charged += own;
+      process.wall += span;
       charge(entry, own);
     }
   }
@@ -190,8 +203,17 @@ void TimeSliceWeights::fit_slices() {
   for (auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     const auto whole = static_cast<Time>(static_cast<double>(turn) * weight(entry) / sum);
-    entry.slice = bounded(std::max(whole / entry.active_processes, options_.least), entry);
+    change(entry, bounded(std::max(whole / entry.active_processes, options_.least), entry));
   }
+}
+
+// What is in force follows what is wanted in steps: to set a time slice takes a while, and costs something.
+void TimeSliceWeights::change(Entry& entry, Time wanted) {
+  const Time distance = std::abs(wanted - entry.slice), least = std::min(wanted, entry.slice);
+  const Time pause = distance > least / 2 ? options_.between_large : options_.between;
+  if (distance <= least / kSmallChange || now_ - entry.changed_at < pause) return;
+  entry.slice = wanted;
+  entry.changed_at = now_;
 }
 
 // A time slice of this one, within what others may wait for it.

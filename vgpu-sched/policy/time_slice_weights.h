@@ -8,9 +8,9 @@
 //
 // - Progress is GPU time. Between two calls of advance(), the engine is taken to have served all processes that had
 //   work in turns, each for its time slice or, if that is shorter, for what it has at a time, and to have lost what
-//   switches cost: so the hardware does it (2.97 : 1 for 3 : 1). No process had more than the GPU's own clock has
-//   measured between the begin and the end of its work; that holds others' time slices, but not the wait for the first
-//   of its own. What was charged beyond it goes back, and to the others.
+//   switches cost: so the hardware does it (2.97 : 1 for 3 : 1). A program that waits for its results loses the rest of
+//   its time slice, and waits for those of the others: the GPU's own clock does not count that wait, and when all its
+//   work has ended, the program is charged by what was measured.
 // - Every active virtual GPU is promised its fraction of the time: its share, larger by what inactive ones leave,
 // within
 //   reservation and cap. The lag is what it was promised and did not have.
@@ -40,11 +40,12 @@ struct TimeSliceOptions {
   Time least = 250 * kMicrosecond;         // of a time slice, unless a bound on latency asks for less
   Time shortest = 50 * kMicrosecond;       // of one that such a bound asks for
   Time switch_cost = 170 * kMicrosecond;   // of the engine's time, by each time slice
-  Time latency_cost = 120 * kMicrosecond;  // of a bound on latency, the part that switches take
-  Time lag_most = 100 * kMillisecond;      // divided by the fraction: beyond it nothing is owed
-  Time carry = 10 * kMillisecond;          // the most that is owed to one who was inactive
-  Time memory = 30 * kMillisecond;         // a virtual GPU is active for so long after its last work
-  double steering = 0.04;                  // logarithm of the weight, for each millisecond of lag per fraction
+  Time latency_cost = 160 * kMicrosecond;  // of a bound on latency, the part that switches take
+  Time lag_most = 400 * kMillisecond;      // divided by the fraction: beyond it nothing is owed
+  Time between = 20 * kMillisecond, between_large = 4 * kMillisecond;  // changes of one time slice
+  Time carry = 10 * kMillisecond;                                      // the most that is owed to one who was inactive
+  Time memory = 30 * kMillisecond;  // a virtual GPU is active for so long after its last work
+  double steering = 0.01;           // logarithm of the weight, for each millisecond of lag per fraction
 };
 
 class TimeSliceWeights {
@@ -80,11 +81,17 @@ class TimeSliceWeights {
   struct Process {
     Time measured = 0;  // what Load::measured was
     std::uint32_t rests = 0;
-    Time burst = kLongest;  // measured between two rests, about
-    Time unrested = 0;      // measured since the last rest
-    double charged = 0;     // ns, for work that has not ended
+    Time burst = kLongest;         // measured between two rests, about; kLongest: it has not rested for long
+    Time unrested = 0;             // measured since the last rest
+    double charged = 0, wall = 0;  // since the last rest: ns charged, and ns for which it had work
     Time last_busy = -kLongest;
     bool busy = false, seen = false;
+
+    void restart(Time as_long) {
+      burst = as_long;
+      unrested = 0;
+      charged = wall = 0;
+    }
   };
   struct Entry {
     Share share;
@@ -96,24 +103,27 @@ class TimeSliceWeights {
     Time last_busy = -kLongest;
     std::map<std::uint32_t, Process> processes;
     int active_processes = 1;
-    Time slice = 2 * kMillisecond;
+    Time slice = 2 * kMillisecond, changed_at = -kLongest;
     bool active = false;
   };
 
   double settle(std::span<const Load> loads);
   void serve(double span);
   static void charge(Entry& entry, double time);
-  static void learn_burst(Process& process, const Load& load, Time ended);
+  static double served(const Process& process, Time slice);
+  double rested(Entry& entry, Process& process, std::uint32_t rests);
   void note(std::span<const Load> loads);
   void share_out();
   static bool is_bursty(const Entry& entry);
   void settle_lags();
   void fit_slices();
+  void change(Entry& entry, Time wanted);
   Time bounded(Time slice, const Entry& entry) const;
 
   TimeSliceOptions options_;
   std::map<VgpuId, Entry> entries_;
   Time now_ = 0;
+  double left_ = 0;  // ns of the engine's time that are to be charged; below 0: too many were
 };
 
 }  // namespace bandsaw::sched

@@ -104,7 +104,7 @@ class ArbiterCore {
     bool waits_for_room = false;
     sched::RequestId room_asked_for = 0;  // the time slice for which room was asked last
     // Under the hardware's time slices: when it was last seen with work, and what was ordered of them last.
-    Time busy_at = -sched::kLongest, ordered_at = 0;
+    Time busy_at = -sched::kLongest;
     Time measured = 0, measured_since = 0;  // the sum of what its runner measured, and since when
     uint32_t ordered_us = 0;
   };

@@ -22,12 +22,6 @@ using sched::kMillisecond;
 
 // Who has work is read so often, while several virtual GPUs have some.
 constexpr ArbiterCore::Time kSample = kMillisecond;
-// A control call takes 0.3 ms: small changes are left, and large ones made at most so often.
-constexpr ArbiterCore::Time kBetweenOrders = 20 * kMillisecond, kBetweenLargeOrders = 4 * kMillisecond;
-constexpr uint32_t kSmallChange = 16;     // a part of the time slice
-constexpr uint32_t kDriversOwnUs = 2048;  // what libcuda sets
-
-uint32_t distance(uint32_t one, uint32_t other) { return one > other ? one - other : other - one; }
 
 }  // namespace
 
@@ -222,12 +216,7 @@ void ArbiterCore::order_time_slices(Vgpu& vgpu, Time now) {
     if (now - state.busy_at > options_.period_ns || groups == vgpu.channel_groups.end() || groups->second == 0)
       continue;
     const auto wanted = static_cast<uint32_t>(weights_.slice(vgpu.id) / groups->second / kMicrosecond);
-    const uint32_t present = state.ordered_us == 0 ? kDriversOwnUs : state.ordered_us;
-    const bool large = distance(wanted, present) > std::min(wanted, present) / 2;
-    if (distance(wanted, present) <= present / kSmallChange && state.ordered_us != 0) continue;
-    if (state.ordered_us != 0 && now - state.ordered_at < (large ? kBetweenLargeOrders : kBetweenOrders)) continue;
-    state.ordered_us = wanted;
-    state.ordered_at = now;
+    if (std::exchange(state.ordered_us, wanted) == wanted) continue;
     time_slice_orders_.push_back({vgpu.name, slot, wanted});
   }
 }

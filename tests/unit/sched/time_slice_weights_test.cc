@@ -98,7 +98,8 @@ class TimeSliceWeightsTest : public testing::Test {
     std::vector<TimeSliceWeights::Load> loads;
     for (uint32_t i = 0; i < programs_.size(); ++i) {
       const Program& program = programs_[i];
-      loads.push_back({program.vgpu, i, program.has_work(now_), program.measured, static_cast<uint32_t>(program.steps)});
+      loads.push_back(
+          {program.vgpu, i, program.has_work(now_), program.measured, static_cast<uint32_t>(program.steps)});
     }
     weights_.advance(now_, loads);
     sample_at_ = now_ + kMillisecond;

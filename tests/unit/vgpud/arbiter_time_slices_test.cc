@@ -87,8 +87,9 @@ class ArbiterTimeSlicesTest : public ArbiterFixture {
   void end(Program& program) {
     program.work.pop_front();
     Gate& gate = program.gate();
-    gate.busy_ns += static_cast<uint64_t>(now_ - program.head_begun);
-    program.head_begun = 0;
+    gate.busy_ns += static_cast<uint64_t>(now_ + kStep - program.head_begun);
+    program.head_begun =
+        program.work.empty() ? 0 : now_ + kStep;  // the next one's begin is reached with this one's end
     if (program.work.empty()) ++gate.rests;
     ++gate.ended;
     if (program.work.empty() && program.steps != 0) {
@@ -154,6 +155,27 @@ TEST_F(ArbiterTimeSlicesTest, LongKernelsAndAStepThatPausesGetTheirShares) {
   EXPECT_NEAR(percent(sgemm, 4 * kSecond), 25, 2);
   EXPECT_NEAR(charged("a", &charged_step, 4 * kSecond), had, 2) << "what it is charged is what it had";
   EXPECT_LT(orders_, 6000 / 20 * 2) << "control calls cost something";
+}
+
+// Their ends come more or less often than they are read, and in lumps.
+TEST_F(ArbiterTimeSlicesTest, HowLongTheTimeSlicesOfTheGateAreDoesNotMatter) {
+  for (const Time length : {50 * kMicrosecond, 300 * kMicrosecond, 1700 * kMicrosecond, 40 * kMillisecond}) {
+    programs_.clear();
+    make();
+    join("a", 50), join("b", 30), join("c", 20);
+    Program &first = start("a"), &second = start("b"), &third = start("c");
+    first.length = length;
+    first.steps = static_cast<uint32_t>(66 * kMillisecond / length), first.pause = 500 * kMicrosecond;
+    second.length = 163 * kMillisecond, second.at_once = 1;
+    third.length = 8 * kMillisecond;
+    run_for(kSecond);
+    for (Program* program : {&first, &second, &third}) percent(*program, 1);
+    run_for(3 * kSecond);
+    EXPECT_NEAR(percent(first, 3 * kSecond), 50, 2) << length;
+    EXPECT_NEAR(percent(second, 3 * kSecond), 30, 2.5) << length;
+    EXPECT_NEAR(percent(third, 3 * kSecond), 20, 2) << length;
+    core_.reset();
+  }
 }
 
 TEST_F(ArbiterTimeSlicesTest, EightProcessesGetTheShareOfOne) {
