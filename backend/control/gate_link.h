@@ -20,7 +20,9 @@
 //      it saw to `granted`. When the two are equal, the runner counts up `begun`, and the time slice begins.
 //   3. When the device has done all of it, the runner adds the measured time to `busy_ns` and then counts up `ended`.
 //      At a closed gate it tells the arbiter as in step 2; at an open one the arbiter reads the counters by itself,
-//      once in each scheduling period and when it closes the gate.
+//      once in each scheduling period and when it closes the gate. Of a time slice that began at a wide open gate it
+//      adds no more than what its launches take by themselves, as far as it has learnt that: others had the device in
+//      between.
 // The runner puts work without which nothing on the engine would ever end past a closed gate without asking. It counts
 // that work in `begun` and `ended` too, and the virtual GPU is charged for it.
 //
@@ -70,7 +72,7 @@ struct alignas(64) Gate {
   std::atomic<uint32_t> begun, ended;  // time slices
   std::atomic<uint32_t> asked;         // time slices that were asked for
   std::atomic<uint32_t> rests;         // how often none of its time slices was left on the engine
-  std::atomic<uint64_t> busy_ns;       // measured time of the time slices that have ended
+  std::atomic<uint64_t> busy_ns;       // time of the time slices that have ended
   // Written by the arbiter. `granted` is a futex word.
   std::atomic<uint32_t> granted;  // the last `asked` that may begin
   std::atomic<uint32_t> open;     // 1: time slices begin without asking; kOpenWide: as many as the runner likes

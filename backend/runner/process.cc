@@ -205,12 +205,21 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
     const ObjectRef exec = objects_->find(wire::HandleKind::kExec, args->exec);
     if (exec) return pass_gates(std::static_pointer_cast<Exec>(exec));
   }
+  if (const auto args = wire::read_args<wire::LaunchArgs>(record); args && gate_.is_wide_open(kCompute)) {
+    const Reservation& window = memory_->window();
+    return passed_gate(kCompute, gate_.enter_launch(identify(args->launch, record.tail, record.context,
+                                                             stream_key(args->launch.stream, ring->id()),
+                                                             {window.base(), window.bytes()})));
+  }
   const std::optional<Bulk> bulk = bulk_of_record(record);
   return pass_gate(index_of(bulk ? bulk->engine : *record.info->engine), bulk, 1);
 }
 
 bool Process::pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units) {
-  const bool open = bulk ? pieces_.enter(*bulk) : gate_.enter(engine, units);
+  return passed_gate(engine, bulk ? pieces_.enter(*bulk) : gate_.enter(engine, units));
+}
+
+bool Process::passed_gate(unsigned engine, bool open) {
   at_gate_ |= !open;
   open ? pieces_.others_passed(engine) : pieces_.others_want(engine);
   return open;
@@ -251,21 +260,25 @@ void Process::perform(const CommandRingRef& ring, const wire::CheckedRecord& rec
   if (sticky != CUDA_SUCCESS && !(record.info->survives_poison && !protocol_broken())) {
     return refuse(ring, record, sticky);
   }
-  if (record.info->run == wire::Run::kInline) return run(ring, record);
+  if (record.info->run == wire::Run::kInline) {
+    gate_.launched(run(ring, record) == CUDA_SUCCESS);
+    return;
+  }
   auto kept = std::make_shared<std::vector<std::byte>>(std::exchange(bytes, {}));
   workers_->post([this, ring, record, kept] { run(ring, record); });
 }
 
-void Process::run(const CommandRingRef& ring, const wire::CheckedRecord& record) {
+CUresult Process::run(const CommandRingRef& ring, const wire::CheckedRecord& record) {
   wire::CallContext call;
   call.ring = ring->id();
   call.sink = ring;
   const wire::Dispatched outcome = wire::dispatch(record, call, *objects_, *handlers_);
-  if (outcome.result == CUDA_SUCCESS) return;
+  if (outcome.result == CUDA_SUCCESS) return CUDA_SUCCESS;
   log::debug("{}: error {}", record.info->name, static_cast<int>(outcome.result));
-  if (record.info->mode == wire::Mode::kSync) return;
+  if (record.info->mode == wire::Mode::kSync) return outcome.result;
   count(usage_page_.slot().errors);
   finish_async(*ring, wire::done_of(record), outcome.result);
+  return outcome.result;
 }
 
 void Process::refuse(const CommandRingRef& ring, const wire::CheckedRecord& record, CUresult error) {

@@ -85,6 +85,7 @@ class Process final : public DeviceHost {
   Process(std::unique_ptr<GuestMemory> memory, const Clock* clock) : gate_(clock), memory_(std::move(memory)) {}
   bool pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record);
   bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
+  bool passed_gate(unsigned engine, bool open);
   bool pass_gates(const ExecRef& exec);
   std::optional<Bulk> bulk_of(const ExecRef& exec);
   bool pass_queue(bool passed);
@@ -93,7 +94,7 @@ class Process final : public DeviceHost {
   void perform_waiting(size_t at);
   void perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes);
   void refuse(const CommandRingRef& ring, const wire::CheckedRecord& record, CUresult error);
-  void run(const CommandRingRef& ring, const wire::CheckedRecord& record);
+  CUresult run(const CommandRingRef& ring, const wire::CheckedRecord& record);
 
   UsagePageView usage_page_;
   GateView gate_;

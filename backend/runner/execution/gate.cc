@@ -37,6 +37,12 @@ void GateView::ring_doorbell() {
 
 bool GateView::enter(unsigned engine, uint64_t units) {
   if (!grant_page_) return true;
+  if (!join(engine, units)) return false;
+  note_other_work(engine);
+  return true;
+}
+
+bool GateView::join(unsigned engine, uint64_t units) {
   EngineState& state = engine_states_[engine];
   TimeSlice& slice = state.slice;
   if (slice.begun) {
@@ -54,10 +60,59 @@ bool GateView::enter(unsigned engine, uint64_t units) {
 
 bool GateView::enter_alone(unsigned engine, uint64_t units) {
   if (!grant_page_) return true;
+  if (!begin_alone(engine, units)) return false;
+  note_other_work(engine);
+  return true;
+}
+
+bool GateView::begin_alone(unsigned engine, uint64_t units) {
   if (engine_states_[engine].slice.begun) close(engine);
   if (!begin(engine, true)) return false;
   engine_states_[engine].slice.units = units;
   return true;
+}
+
+bool GateView::enter_launch(const LaunchId& id) {
+  if (!grant_page_) return true;
+  note_stream(id.stream);
+  TimeSlice& slice = engine_states_[kCompute].slice;
+  const bool alone = grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0;
+  const LaunchTimes::Known known = launch_times_.find(id, alone);
+  if (known.sample && !streams_mixed_) {
+    if (!begin_alone(kCompute, 1)) return false;
+    slice.sample = id;
+    launch_times_.begin_sample(id);
+  } else if (!join(kCompute, 1)) {
+    return false;
+  }
+  slice.known &= known.ns != 0;
+  slice.work_ns += known.ns;
+  return true;
+}
+
+// What ends a sample is to be on the device right behind it.
+void GateView::launched(bool success) {
+  TimeSlice& slice = engine_states_[kCompute].slice;
+  if (!slice.begun || !slice.sample) return;
+  if (!success) slice.sample.reset();
+  close(kCompute);
+}
+
+void GateView::note_other_work(unsigned engine) {
+  if (engine != kCompute) return;
+  engine_states_[engine].slice.known = false;
+  stream_ = 0;
+  streams_mixed_ = true;
+}
+
+// The samples in flight are judged by streams_mixed_ before they are counted out of in_flight.
+void GateView::note_stream(uint64_t stream) {
+  if (engine_states_[kCompute].in_flight == 0) {
+    streams_mixed_ = false;
+  } else if (stream != stream_) {
+    streams_mixed_ = true;
+  }
+  stream_ = stream;
 }
 
 void GateView::enter_unasked(unsigned engine) {
@@ -67,6 +122,7 @@ void GateView::enter_unasked(unsigned engine) {
   const bool counted = is_governed();
   if (counted) grant_page_->gates[slot_][engine].begun.fetch_add(1);
   start(engine, {.begun = true, .counted = counted, .units = 1, .limit = 1, .since = clock_.now()});
+  note_other_work(engine);
 }
 
 // If the time slice is counted, the caller has already counted up the gate's `begun`.
@@ -275,22 +331,30 @@ bool GateView::begin(unsigned engine, bool own_time_slice) {
   state.wait_word = nullptr;
   const auto now = clock_.now();
   if (now - state.slice.since > kForget) state.proven = 1;  // what comes now may be something else
-  start(
-      engine,
-      {.begun = true, .counted = counted, .units = 0, .limit = own_time_slice ? 1 : limit(state, gate), .since = now});
+  start(engine, {.begun = true,
+                 .counted = counted,
+                 .wide = open && engine == kCompute && gate.open.load(std::memory_order_relaxed) == kOpenWide,
+                 .units = 0,
+                 .limit = own_time_slice ? 1 : limit(state, gate),
+                 .since = now});
   return true;
 }
 
 void GateView::close(unsigned engine, TimeSliceDone also) {
   TimeSlice& slice = engine_states_[engine].slice;
   slice.begun = false;
-  device_->time_slice_end(
-      engine, [this, engine, units = slice.units, counted = slice.counted, also = std::move(also)](uint64_t busy_ns) {
-        learn(engine_states_[engine], units, busy_ns);
-        prove(engine_states_[engine], units);
-        if (counted) ended(engine, busy_ns);
-        if (also) also(busy_ns);
-      });
+  device_->time_slice_end(engine, [this, engine, slice = slice, also = std::move(also)](uint64_t busy_ns) {
+    learn(engine_states_[engine], slice.units, busy_ns);
+    prove(engine_states_[engine], slice.units);
+    if (slice.counted) ended(engine, slice.wide ? work_of(slice, busy_ns) : busy_ns);
+    if (also) also(busy_ns);
+  });
+}
+
+// From the begin to the end of its work the hardware may have switched to other programs.
+uint64_t GateView::work_of(const TimeSlice& slice, uint64_t busy_ns) {
+  if (slice.sample && !streams_mixed_) launch_times_.learn(*slice.sample, busy_ns);
+  return slice.known && slice.work_ns != 0 ? std::min(busy_ns, slice.work_ns) : busy_ns;
 }
 
 // How long a unit takes: longer measurements count at once, shorter ones gradually.

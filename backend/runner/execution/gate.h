@@ -13,10 +13,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 
 #include "backend/control/gate_link.h"
 #include "backend/device/device.h"
 #include "backend/runner/execution/clock.h"
+#include "backend/runner/execution/launch_times.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw::runner {
@@ -31,7 +33,7 @@ struct GateAnswer {
 class GateView {
  public:
   // `clock` outlives this.
-  explicit GateView(const Clock* clock = &Clock::system()) : clock_(*clock) {}
+  explicit GateView(const Clock* clock = &Clock::system()) : clock_(*clock), launch_times_(clock) {}
   GateView(const GateView&) = delete;
 
   // Call before the first record; without it, all work passes. `grant_page` outlives this and the device.
@@ -41,6 +43,11 @@ class GateView {
   // Call before putting work of this many units on the engine. A unit is a launch, or 64 KiB of a copy.
   // False: not now. The caller must call again later: a grant that nobody takes keeps the engine from others.
   bool enter(unsigned engine, uint64_t units);
+  // As enter, for a launch where the compute gate stands wide open: a time slice that holds nothing else is charged
+  // what its launches take by themselves, as far as that is known, if it was measured to take longer. Some launches are
+  // time slices of their own for this; call launched() when it is on the device, or was refused.
+  bool enter_launch(const LaunchId& id);
+  void launched(bool success);
   // As enter, for work that is a time slice of its own: a grid slice, a piece of a copy.
   bool enter_alone(unsigned engine, uint64_t units = 1);
   // For work without which nothing on the engine would ever end: it does not wait. It is charged like other work.
@@ -60,6 +67,9 @@ class GateView {
   // Time slices begin without asking.
   bool is_open(unsigned engine) const {
     return grant_page_ && grant_page_->gates[slot_][engine].open.load(std::memory_order_relaxed) != 0;
+  }
+  bool is_wide_open(unsigned engine) const {
+    return grant_page_ && grant_page_->gates[slot_][engine].open.load(std::memory_order_relaxed) == kOpenWide;
   }
   // How long time slices are, as the arbiter has set it. Only with a grant page.
   uint64_t quantum_ns() const;
@@ -101,6 +111,10 @@ class GateView {
   struct TimeSlice {
     bool begun = false;
     bool counted = false;  // in the gate's counters; not if there was no arbiter
+    bool wide = false;     // it began at a gate that stood wide open
+    bool known = true;     // it holds nothing but launches whose times are known: work_ns in sum
+    uint64_t work_ns = 0;
+    std::optional<LaunchId> sample{};  // it holds nothing but this launch, whose time is to be learnt
     uint64_t units = 0, limit = 0;
     Clock::Point since;
   };
@@ -122,6 +136,10 @@ class GateView {
     return state.wait_word && state.wait_word->load(std::memory_order_relaxed) == state.wait_seen;
   }
 
+  bool join(unsigned engine, uint64_t units);
+  bool begin_alone(unsigned engine, uint64_t units);
+  void note_other_work(unsigned engine);
+  void note_stream(uint64_t stream);
   bool begin(unsigned engine, bool own_time_slice);
   void start(unsigned engine, const TimeSlice& slice);
   void close(unsigned engine, TimeSliceDone also = nullptr);
@@ -131,6 +149,7 @@ class GateView {
   bool granted(EngineState& state, Gate& gate);
   static void learn(EngineState& state, uint64_t units, uint64_t busy_ns);
   static void prove(EngineState& state, uint64_t units);
+  uint64_t work_of(const TimeSlice& slice, uint64_t busy_ns);
   void ended(unsigned engine, uint64_t busy_ns);
   uint64_t limit(const EngineState& state, const Gate& gate) const;
   uint32_t grid_slices_at_once(const EngineState& state) const;
@@ -143,6 +162,10 @@ class GateView {
   UniqueFd doorbell_;
   Device* device_ = nullptr;
   std::array<EngineState, kEngines> engine_states_;
+  LaunchTimes launch_times_;
+  uint64_t stream_ = 0;  // where the compute work in flight goes; 0: not known
+  // Compute work in flight goes to several streams. What runs beside other work is no sample.
+  std::atomic<bool> streams_mixed_{false};
 };
 
 }  // namespace bandsaw::runner

@@ -128,7 +128,7 @@ class SlicedDevice final : public FakeDevice {
   }
   // A grid slice is over, the oldest one if nothing else is said. Waits until there is one: it ends for the gate after
   // its launch was seen.
-  void end_grid_slice(size_t which = 0) {
+  void end_grid_slice(size_t which = 0, uint64_t busy_ns = 1000) {
     TimeSliceDone done;
     TestRing::wait([&] {
       std::lock_guard lock(mutex);
@@ -139,7 +139,7 @@ class SlicedDevice final : public FakeDevice {
       done = std::move(held.at(which));
       held.erase(held.begin() + static_cast<ptrdiff_t>(which));
     }
-    done(1000);
+    done(busy_ns);
   }
   void end_all() {
     std::deque<TimeSliceDone> all;

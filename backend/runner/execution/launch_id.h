@@ -1,0 +1,28 @@
+// What a launch has in common with others, as far as its time goes. Hashes: different launches may have the same,
+// though hardly ever by chance.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "backend/device/device.h"
+
+namespace bandsaw::runner {
+
+struct LaunchId {
+  uint64_t shape = 0;   // of the kernel, its grid, block, clusters and dynamic shared memory
+  uint64_t exact = 0;   // of that and of what is no address among the parameters
+  uint64_t stream = 0;  // where it goes
+};
+
+// Addresses of device memory change from launch to launch of the same work. `window`: where they lie.
+struct AddressSpan {
+  uint64_t base = 0, bytes = 0;
+};
+
+// `parameters`: packed, so that addresses stand at multiples of 8. `stream`: unique within the context.
+LaunchId identify(const vgpu_launch& launch, std::span<const std::byte> parameters, uint64_t context, uint64_t stream,
+                  const AddressSpan& window);
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,69 @@
+#include "backend/runner/execution/launch_times.h"
+
+#include <algorithm>
+
+namespace bandsaw::runner {
+
+LaunchTimes::Known LaunchTimes::find(const LaunchId& id, bool alone) {
+  const auto now = clock_.now();
+  std::lock_guard lock(mutex_);
+  const auto shape = times_.find(id.shape), exact = times_.find(id.exact);
+  const bool has_shape = shape != times_.end(), has_exact = exact != times_.end();
+  if (has_shape) shape->second.used = now;
+  if (has_exact) exact->second.used = now;
+  Known known;
+  if (has_exact) known.ns = exact->second.least;
+  if (has_shape && known.ns == 0) known.ns = shape->second.least;
+  const bool little = !has_shape || shape->second.begun < kEnough;
+  const bool due =
+      little || !has_exact || exact->second.begun < kEnough || (!alone && now - exact->second.sampled >= kAgain);
+  known.sample = due && now - sampled_ >= (little ? kBetween : kBetweenLater);
+  return known;
+}
+
+void LaunchTimes::begin_sample(const LaunchId& id) {
+  const auto now = clock_.now();
+  std::lock_guard lock(mutex_);
+  sampled_ = now;
+  for (const uint64_t key : {id.shape, id.exact}) {
+    Time* const time = place(key, now);
+    if (!time) continue;
+    ++time->begun;
+    time->sampled = time->used = now;
+  }
+}
+
+void LaunchTimes::learn(const LaunchId& id, uint64_t ns) {
+  if (ns == 0) return;
+  std::lock_guard lock(mutex_);
+  for (const uint64_t key : {id.shape, id.exact}) {
+    const auto found = times_.find(key);
+    if (found != times_.end()) learn(found->second, ns);
+  }
+}
+
+void LaunchTimes::learn(Time& time, uint64_t ns) {
+  if (time.least == 0 || ns <= time.least) {
+    time.least = ns;
+    time.longer = 0;
+    return;
+  }
+  time.least_longer = time.longer == 0 ? ns : std::min(time.least_longer, ns);
+  if (++time.longer < kLonger) return;
+  time.least = time.least_longer;
+  time.longer = 0;
+}
+
+// Null: there is no room.
+LaunchTimes::Time* LaunchTimes::place(uint64_t key, Clock::Point now) {
+  if (const auto found = times_.find(key); found != times_.end()) return &found->second;
+  if (times_.size() >= kMost) {
+    if (now - cleared_ < kForget) return nullptr;
+    cleared_ = now;
+    std::erase_if(times_, [&](const auto& entry) { return now - entry.second.used >= kForget; });
+    if (times_.size() >= kMost) return nullptr;
+  }
+  return &times_[key];
+}
+
+}  // namespace bandsaw::runner

@@ -1,0 +1,122 @@
+// What launches take by themselves, as samples tell, and which launches are samples.
+#include "backend/runner/execution/launch_times.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "tests/unit/runner/test_clock.h"
+
+namespace bandsaw::runner {
+namespace {
+
+using std::chrono::milliseconds;
+
+class LaunchTimesTest : public testing::Test {
+ protected:
+  static LaunchId id(uint64_t shape, uint64_t exact) { return {.shape = 2 * shape, .exact = 2 * exact + 1}; }
+  void sample(const LaunchId& launch, uint64_t ns) {
+    times_.begin_sample(launch);
+    times_.learn(launch, ns);
+  }
+  // Launched every 100 us for so long, alone or not: how many of these are samples.
+  int samples_in(milliseconds time, const LaunchId& launch, bool alone) {
+    int samples = 0;
+    for (const auto end = clock_.now() + time; clock_.now() < end; clock_.pass(std::chrono::microseconds(100))) {
+      if (!times_.find(launch, alone).sample) continue;
+      ++samples;
+      sample(launch, 1000);
+    }
+    return samples;
+  }
+
+  TestClock clock_;
+  LaunchTimes times_{&clock_};
+};
+
+TEST_F(LaunchTimesTest, TheLeastOfTheSamplesIsKept) {
+  const LaunchId launch = id(1, 1);
+  EXPECT_EQ(times_.find(launch, false).ns, 0u);
+  times_.begin_sample(launch);
+  EXPECT_EQ(times_.find(launch, false).ns, 0u);
+  for (const uint64_t ns : {9000, 0, 5000, 7000}) sample(launch, ns);
+  EXPECT_EQ(times_.find(launch, false).ns, 5000u);
+  EXPECT_EQ(times_.find(id(2, 2), false).ns, 0u);
+}
+
+TEST_F(LaunchTimesTest, AKernelThatHasBecomeLongerIsNoticed) {
+  const LaunchId launch = id(1, 1);
+  sample(launch, 5000);
+  for (uint32_t i = 1; i < LaunchTimes::kLonger; ++i) sample(launch, 80000 + i);
+  EXPECT_EQ(times_.find(launch, false).ns, 5000u);
+  sample(launch, 90000);
+  EXPECT_EQ(times_.find(launch, false).ns, 80001u);
+  sample(launch, 5000);
+  EXPECT_EQ(times_.find(launch, false).ns, 5000u);
+}
+
+TEST_F(LaunchTimesTest, NewParametersAreTakenForTheLeastUntilTheyHaveASample) {
+  sample(id(1, 1), 5000);
+  sample(id(1, 2), 700000);
+  EXPECT_EQ(times_.find(id(1, 2), false).ns, 700000u);
+  EXPECT_EQ(times_.find(id(1, 3), false).ns, 5000u);
+}
+
+TEST_F(LaunchTimesTest, WhatIsKnownWellIsSeldomASample) {
+  const LaunchId launch = id(1, 1);
+  EXPECT_EQ(samples_in(LaunchTimes::kBetween * 3, launch, true), 3);  // one each 2 ms, until enough is known
+  EXPECT_EQ(samples_in(milliseconds(1000), launch, true), 0);
+  EXPECT_EQ(samples_in(milliseconds(1000), launch, false), 10);
+}
+
+TEST_F(LaunchTimesTest, ParametersThatAlwaysChangeAreSampledAtLeisure) {
+  sample(id(1, 1), 1000);
+  int samples = 0;
+  for (uint64_t i = 0; i < 10000; ++i) samples += samples_in(milliseconds(1), id(1, i), false);
+  EXPECT_LE(samples, 1000 + 3);
+  EXPECT_GE(samples, 900);
+}
+
+TEST_F(LaunchTimesTest, AFullTableTakesNoMoreUntilSomeAreNotLaunchedAnyMore) {
+  for (uint64_t i = 1; i <= LaunchTimes::kMost / 2; ++i) sample(id(i, i), 1000 + i);
+  const LaunchId late = id(1 << 20, 1 << 20);
+  sample(late, 1000);
+  EXPECT_EQ(times_.find(late, false).ns, 0u);
+  EXPECT_EQ(times_.find(id(7, 7), false).ns, 1007u);
+  clock_.pass(LaunchTimes::kForget / 2);
+  (void)times_.find(id(7, 7), false);
+  clock_.pass(LaunchTimes::kForget / 2);
+  sample(late, 1000);
+  EXPECT_EQ(times_.find(late, false).ns, 1000u);
+  EXPECT_EQ(times_.find(id(7, 7), false).ns, 1007u);
+  EXPECT_EQ(times_.find(id(8, 8), false).ns, 0u);
+}
+
+TEST(LaunchIdTest, AddressesDoNotCountAndAllElseDoes) {
+  constexpr AddressSpan window{.base = 0x7e0000000000, .bytes = 0x10000000000};
+  vgpu_launch launch{.function = 7, .stream = 1, .grid = {4, 1, 1}, .block = {128, 1, 1}};
+  std::array<uint64_t, 2> parameters{window.base + 512, 40};
+  const auto of = [&] { return identify(launch, std::as_bytes(std::span(parameters)), 9, 1, window); };
+  const LaunchId first = of();
+  parameters[0] += 4096;
+  EXPECT_EQ(of().exact, first.exact);
+  ++parameters[1];
+  EXPECT_NE(of().exact, first.exact);
+  EXPECT_EQ(of().shape, first.shape);
+  --parameters[1];
+  parameters[0] = window.base + window.bytes;
+  EXPECT_NE(of().exact, first.exact);
+  parameters[0] = window.base;
+  launch.grid[2] = 2;
+  EXPECT_NE(of().shape, first.shape);
+  EXPECT_NE(of().exact, first.exact);
+  launch.grid[2] = 1;
+  EXPECT_EQ(of().shape, first.shape);
+  EXPECT_EQ(of().stream, first.stream);
+  EXPECT_NE(identify(launch, {}, 8, 1, window).stream, first.stream);
+  EXPECT_EQ(identify(launch, std::as_bytes(std::span(parameters)).first(9), 9, 1, window).shape, first.shape);
+}
+
+}  // namespace
+}  // namespace bandsaw::runner

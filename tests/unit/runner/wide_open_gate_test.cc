@@ -1,0 +1,132 @@
+// What is charged for time slices where the compute gate stands wide open and the hardware switches between programs.
+#include <gtest/gtest.h>
+
+#include "tests/unit/runner/gate_fixture.h"
+#include "tests/unit/runner/sliced.h"
+
+namespace bandsaw::runner {
+namespace {
+
+// The compute gate stands wide open, and another virtual GPU has work too.
+class WideOpenGate : public GateTest {
+ protected:
+  static constexpr LaunchId kShort{.shape = 1, .exact = 2, .stream = 3}, kLong{.shape = 4, .exact = 5, .stream = 3};
+
+  WideOpenGate() { gate().open = kOpenWide; }
+  void launch(const LaunchId& id) {
+    EXPECT_TRUE(view_.enter_launch(id));
+    view_.launched(true);
+  }
+  // As the only launch for a while, so that it is a sample.
+  void sample(const LaunchId& id, uint64_t busy_ns) {
+    view_.pause();
+    while (!device_.ended.empty()) device_.finish_time_slice(0);
+    clock_.pass(LaunchTimes::kBetweenLater);
+    launch(id);
+    ASSERT_EQ(device_.ended.size(), 1u) << "not in a time slice of its own";
+    device_.finish_time_slice(busy_ns);
+  }
+  // What is charged for the time slice that is begun, if it was measured to take so long.
+  uint64_t charge(uint64_t busy_ns) {
+    const uint64_t before = gate().busy_ns;
+    view_.pause();
+    EXPECT_EQ(device_.ended.size(), 1u);
+    device_.finish_time_slice(busy_ns);
+    return gate().busy_ns - before;
+  }
+};
+
+TEST_F(WideOpenGate, AnUnknownLaunchIsMeasuredByItselfAndLaterOnesShareATimeSlice) {
+  sample(kShort, kUnit);
+  sample(kLong, 30 * kUnit);
+  EXPECT_EQ(gate().busy_ns, 31 * kUnit);
+  const int before = device_.begun;
+  for (const LaunchId& id : {kShort, kLong, kShort}) launch(id);
+  EXPECT_EQ(device_.begun, before + 1);
+  EXPECT_TRUE(device_.ended.empty());
+  EXPECT_EQ(charge(500 * kUnit), 32 * kUnit);  // others had the device meanwhile
+  for (const LaunchId& id : {kShort, kLong, kShort}) launch(id);
+  EXPECT_EQ(charge(20 * kUnit), 20 * kUnit);
+}
+
+TEST_F(WideOpenGate, WhatHoldsOtherWorkIsChargedWhatWasMeasured) {
+  sample(kShort, kUnit);
+  launch(kShort);
+  EXPECT_TRUE(view_.enter(0, 1));  // a fill
+  EXPECT_EQ(charge(70 * kUnit), 70 * kUnit);
+  launch(kShort);
+  launch(kLong);  // not known, and too soon for a sample
+  EXPECT_EQ(charge(70 * kUnit), 70 * kUnit);
+}
+
+TEST_F(WideOpenGate, WhatRunsBesideOtherStreamsIsNoSample) {
+  constexpr LaunchId elsewhere{.shape = 1, .exact = 2, .stream = 33};
+  clock_.pass(LaunchTimes::kBetweenLater);
+  launch(kShort);
+  launch(elsewhere);  // its time may lie within that of the sample
+  device_.finish_time_slice(kUnit);
+  EXPECT_EQ(charge(50 * kUnit), 50 * kUnit);
+  clock_.pass(LaunchTimes::kBetweenLater);
+  launch(kShort);
+  device_.finish_time_slice(40 * kUnit);
+  launch(kShort);
+  EXPECT_EQ(charge(50 * kUnit), 40 * kUnit);
+}
+
+TEST_F(WideOpenGate, ARefusedLaunchIsNoSample) {
+  clock_.pass(LaunchTimes::kBetweenLater);
+  EXPECT_TRUE(view_.enter_launch(kShort));
+  view_.launched(false);
+  device_.finish_time_slice(1);
+  launch(kShort);
+  EXPECT_EQ(charge(50 * kUnit), 50 * kUnit);
+}
+
+TEST_F(WideOpenGate, AtANarrowerGateMeasuredTimeIsCharged) {
+  sample(kShort, kUnit);
+  gate().open = 1;
+  launch(kShort);
+  EXPECT_EQ(charge(70 * kUnit), 70 * kUnit);
+  gate().open = 0;
+  EXPECT_FALSE(view_.enter_launch(kShort));
+  gate().granted = 1;
+  launch(kShort);
+  EXPECT_EQ(charge(70 * kUnit), 70 * kUnit);
+}
+
+// The same of a guest, whose launches are not cut.
+class WideOpenGuest : public Sliced {
+ protected:
+  WideOpenGuest() : Sliced(SlicingSettings{}) {
+    gate().open = kOpenWide;
+    std::lock_guard lock(device().mutex);
+    device().hold = true;
+  }
+};
+
+TEST_F(WideOpenGuest, LaunchesAreChargedWhatTheyTakeByThemselves) {
+  launch(6);
+  device().end_grid_slice(0, 3000);  // it is a sample
+  TestRing::wait([&] { return gate().ended == 1; });
+  EXPECT_EQ(gate().busy_ns, 3000u);
+  launch(6);
+  device().end_grid_slice(0, 2'000'000);
+  TestRing::wait([&] { return gate().ended == 2; });
+  EXPECT_EQ(gate().busy_ns, 6000u);
+}
+
+TEST_F(WideOpenGuest, ALaunchThatIsRefusedIsNoSample) {
+  {
+    std::lock_guard lock(device().mutex);
+    device().fail_at = 0;
+  }
+  launch(6);
+  device().end_grid_slice(0, 3000);
+  launch(6);
+  device().end_grid_slice(0, 2'000'000);
+  TestRing::wait([&] { return gate().ended == 2; });
+  EXPECT_EQ(gate().busy_ns, 2'003'000u);
+}
+
+}  // namespace
+}  // namespace bandsaw::runner
