@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -11,8 +10,8 @@ namespace {
 
 // A longer span between two calls says nothing about who had the engine meanwhile.
 constexpr Time kSpanMost = 100 * kMillisecond;
-// A change by a smaller part of the time slice is not made.
-constexpr Time kSmallChange = 20;
+// By what factor a time slice has to change for it to be changed at all, and for it to be changed soon.
+constexpr double kSmallChange = 1.08, kLargeChange = 2;
 constexpr Time kLongRun = 500 * kMillisecond;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
 constexpr Time kCapBurst = 30 * kMillisecond;
@@ -200,20 +199,30 @@ void TimeSliceWeights::fit_slices() {
     ++count;
   }
   const Time turn = std::clamp(count * options_.each, options_.least_turn, options_.most_turn);
-  for (auto& [vgpu, entry] : entries_) {
+  std::map<VgpuId, Time> wanted;
+  for (const auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     const auto whole = static_cast<Time>(static_cast<double>(turn) * weight(entry) / sum);
-    change(entry, bounded(std::max(whole / entry.active_processes, options_.least), entry));
+    wanted[vgpu] = bounded(std::max(whole / entry.active_processes, options_.least), entry);
   }
+  change_slices(wanted);
 }
 
-// What is in force follows what is wanted in steps: to set a time slice takes a while, and costs something.
-void TimeSliceWeights::change(Entry& entry, Time wanted) {
-  const Time distance = std::abs(wanted - entry.slice), least = std::min(wanted, entry.slice);
-  const Time pause = distance > least / 2 ? options_.between_large : options_.between;
-  if (distance <= least / kSmallChange || now_ - entry.changed_at < pause) return;
-  entry.slice = wanted;
-  entry.changed_at = now_;
+// Sets what is wanted if it is time to. Each change makes the hardware begin its round anew, with the program that it
+// serves first: many of them would give that one the engine. So all time slices change at once, and seldom.
+void TimeSliceWeights::change_slices(const std::map<VgpuId, Time>& wanted) {
+  double ratio = 1;
+  for (const auto& [vgpu, slice] : wanted) {
+    const double change = static_cast<double>(slice) / static_cast<double>(entries_[vgpu].slice);
+    ratio = std::max({ratio, change, 1 / change});
+  }
+  const bool others = !std::equal(wanted.begin(), wanted.end(), changed_.begin(), changed_.end(),
+                                  [](const auto& one, const auto& other) { return one.first == other.first; });
+  const Time pause = ratio >= kLargeChange ? options_.between_large : options_.between;
+  if (ratio < kSmallChange || (!others && now_ - changed_at_ < pause)) return;
+  for (const auto& [vgpu, slice] : wanted) entries_[vgpu].slice = slice;
+  changed_ = wanted;
+  changed_at_ = now_;
 }
 
 // A time slice of this one, within what others may wait for it.

@@ -42,8 +42,9 @@ struct TimeSliceOptions {
   Time switch_cost = 170 * kMicrosecond;   // of the engine's time, by each time slice
   Time latency_cost = 160 * kMicrosecond;  // of a bound on latency, the part that switches take
   Time lag_most = 400 * kMillisecond;      // divided by the fraction: beyond it nothing is owed
-  Time between = 20 * kMillisecond, between_large = 4 * kMillisecond;  // changes of one time slice
-  Time carry = 10 * kMillisecond;                                      // the most that is owed to one who was inactive
+  // Between two changes of time slices, and where one is off by a factor of two.
+  Time between = 500 * kMillisecond, between_large = 50 * kMillisecond;
+  Time carry = 10 * kMillisecond;   // the most that is owed to one who was inactive
   Time memory = 30 * kMillisecond;  // a virtual GPU is active for so long after its last work
   double steering = 0.01;           // logarithm of the weight, for each millisecond of lag per fraction
 };
@@ -103,7 +104,7 @@ class TimeSliceWeights {
     Time last_busy = -kLongest;
     std::map<std::uint32_t, Process> processes;
     int active_processes = 1;
-    Time slice = 2 * kMillisecond, changed_at = -kLongest;
+    Time slice = 2 * kMillisecond;
     bool active = false;
   };
 
@@ -117,11 +118,13 @@ class TimeSliceWeights {
   static bool is_bursty(const Entry& entry);
   void settle_lags();
   void fit_slices();
-  void change(Entry& entry, Time wanted);
+  void change_slices(const std::map<VgpuId, Time>& wanted);
   Time bounded(Time slice, const Entry& entry) const;
 
   TimeSliceOptions options_;
   std::map<VgpuId, Entry> entries_;
+  std::map<VgpuId, Time> changed_;  // to what time slices were changed last, and whose
+  Time changed_at_ = -kLongest;
   Time now_ = 0;
   double left_ = 0;  // ns of the engine's time that are to be charged; below 0: too many were
 };
