@@ -59,6 +59,8 @@ double TimeSliceWeights::served(const Process& process, Time slice) {
   const auto measured = static_cast<double>(process.unrested), half = static_cast<double>(slice) / 2;
   if (process.unrested <= slice || process.wall <= 0) return measured;
   const double part = std::min(1.0, process.charged / process.wall);
+  // A runner that knows its kernels reports their times alone, which hold no others.
+  if (measured < process.wall * std::sqrt(part)) return measured;
   return measured * part + half * (1 - part);
 }
 
@@ -189,9 +191,12 @@ void TimeSliceWeights::settle_lags() {
 void TimeSliceWeights::fit_slices() {
   double sum = 0;
   int count = 0;
+  const bool bursts = std::any_of(entries_.begin(), entries_.end(),
+                                  [](const auto& entry) { return entry.second.active && is_bursty(entry.second); });
+  const double steering = bursts ? options_.burst_steering : options_.steering;
   const auto weight = [&](const Entry& entry) {
     const double lag_ms = entry.lag / entry.fraction / static_cast<double>(kMillisecond);
-    return entry.fraction * std::exp(options_.steering * lag_ms);
+    return entry.fraction * std::exp(steering * lag_ms);
   };
   for (const auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;

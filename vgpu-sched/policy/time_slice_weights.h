@@ -46,7 +46,9 @@ struct TimeSliceOptions {
   Time between = 500 * kMillisecond, between_large = 50 * kMillisecond;
   Time carry = 10 * kMillisecond;   // the most that is owed to one who was inactive
   Time memory = 30 * kMillisecond;  // a virtual GPU is active for so long after its last work
-  double steering = 0.01;           // logarithm of the weight, for each millisecond of lag per fraction
+  // Logarithm of the weight, for each millisecond of lag per fraction: a little where all fill their time slices, which
+  // then hold the shares by themselves.
+  double steering = 0.002, burst_steering = 0.01;
 };
 
 class TimeSliceWeights {

@@ -168,7 +168,7 @@ TEST_F(ArbiterTimeSlicesTest, HowLongTheTimeSlicesOfTheGateAreDoesNotMatter) {
     first.steps = static_cast<uint32_t>(66 * kMillisecond / length), first.pause = 500 * kMicrosecond;
     second.length = 163 * kMillisecond, second.at_once = 1;
     third.length = 8 * kMillisecond;
-    run_for(kSecond);
+    run_for(3 * kSecond);
     for (Program* program : {&first, &second, &third}) percent(*program, 1);
     run_for(3 * kSecond);
     EXPECT_NEAR(percent(first, 3 * kSecond), 50, 2) << length;
