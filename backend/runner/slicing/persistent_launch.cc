@@ -39,9 +39,14 @@ std::unique_ptr<PersistentLaunch> PersistentLaunch::make(SlicingParts* parts, La
                                         settings.variant == VariantChoice::kAuto);
   }
   made->blocks_ = std::min(settings.force_blocks ? settings.force_blocks : made->best(), launch->blocks);
-  if (made->take_control_block()) return made;
-  *why_not = "there is no memory for its counter";
-  return nullptr;
+  auto control_block = parts->control_blocks.take(launch->caller.context);
+  if (!control_block) {
+    *why_not = "there is no memory for its counter";
+    return nullptr;
+  }
+  made->counter_.emplace(&parts->device, std::move(control_block));
+  made->counter_->put_into(&made->clone_launch_, static_cast<uint32_t>(launch->blocks));
+  return made;
 }
 
 std::string PersistentLaunch::why_not() const {
@@ -60,17 +65,7 @@ std::string PersistentLaunch::why_not() const {
   return "";
 }
 
-bool PersistentLaunch::take_control_block() {
-  control_block_ = parts_.control_blocks.take(launch_.caller.context);
-  if (!control_block_) return false;
-  *control_block_->claimed = static_cast<uint32_t>(launch_.next);
-  clone_launch_.set(clone().counter_at, control_block_->address);
-  clone_launch_.set(clone().stop_at, control_block_->address + ControlBlock::kStopAt);
-  clone_launch_.set(clone().blocks_at, static_cast<uint32_t>(launch_.blocks));
-  return true;
-}
-
-void PersistentLaunch::give_back() { parts_.control_blocks.give(std::move(control_block_)); }
+void PersistentLaunch::give_back() { counter_->give_back(&parts_.control_blocks); }
 
 // How many persistent blocks are best for the kernel alone: fewer than fit may be as fast
 // (vgpu-sched/slice/persistent_tuner.h). Not searched for where others run beside it and would hide the difference.
@@ -105,7 +100,8 @@ bool PersistentLaunch::may_issue() const { return launch_.flight->launches == 0 
 CUresult PersistentLaunch::issue() {
   if (launch_.call != 0) take_plan();
   launch_.fork(parts_, (launch_.blocks - 1) / blocks_ + 1);
-  CUresult result = claiming_ ? allow_claims(launch_.stream) : set_counter();
+  const auto next = static_cast<uint32_t>(launch_.next);
+  CUresult result = claiming_ ? counter_->allow(launch_.stream) : counter_->begin(launch_.stream, next);
   if (result != CUDA_SUCCESS) return result;
   claiming_ = true;
   launch_.measure(parts_);
@@ -116,7 +112,8 @@ CUresult PersistentLaunch::issue() {
   told_ = probed_ = false;
   next_probe_ = issued_ + kProbeMost;
   parts_.gate.leave(kCompute, [](uint64_t) {});
-  if (copy_counter() != CUDA_SUCCESS) {  // nothing will tell of its end, so it is not told to stop either
+  if (counter_->read_at_end(launch_.stream, launch_.flight) !=
+      CUDA_SUCCESS) {  // nothing will tell of its end, so it is not told to stop either
     launch_.flight->failed = true;
     launch_.flight->land(0);
   }
@@ -124,33 +121,10 @@ CUresult PersistentLaunch::issue() {
   return CUDA_SUCCESS;
 }
 
-// Clears the flag to stop, for what follows on the stream.
-CUresult PersistentLaunch::allow_claims(const StreamRef& stream) {
-  return parts_.device.fill(stream, control_block_->zeros(ControlBlock::kStopAt, sizeof(uint32_t)), nullptr);
-}
-
-// The counter and the flag as they are at first.
-CUresult PersistentLaunch::set_counter() {
-  const CUresult result = parts_.device.fill(launch_.stream, control_block_->zeros(0, ControlBlock::kBytes), nullptr);
-  if (result != CUDA_SUCCESS || launch_.next == 0) return result;
-  const auto next = static_cast<uint32_t>(launch_.next);
-  return parts_.device.fill(launch_.stream, {control_block_->address, 0, 1, 1, sizeof next, next}, nullptr);
-}
-
-// Tells of the end, and how far they came.
-CUresult PersistentLaunch::copy_counter() {
-  return parts_.device.copy(launch_.stream, control_block_->counter_to(control_block_->claimed),
-                            [flight = launch_.flight, control = control_block_](CUresult outcome) {
-                              if (outcome != CUDA_SUCCESS) flight->failed = true;
-                              flight->land(0);
-                            });
-}
-
 void PersistentLaunch::tell_to_stop() {
   told_ = launch_.held_up = true;
   ++stops_;
-  const CUresult result = parts_.device.write_value(
-      control_block_->side_stream, control_block_->address + ControlBlock::kStopAt, 1, sizeof(uint32_t), 0);
+  const CUresult result = counter_->tell_to_stop();
   if (result != CUDA_SUCCESS) log::warn("telling {} to stop: error {}", launch_.kernel->name, static_cast<int>(result));
 }
 
@@ -164,10 +138,9 @@ std::chrono::nanoseconds PersistentLaunch::longest_run() const {
 
 void PersistentLaunch::look() {
   if (launch_.flight->launches == 0) {
-    // A program that wrote to memory not its own may have left any value there. Its launch then ends early, or never,
-    // as it could by itself.
-    const uint64_t claimed = *control_block_->claimed;
-    launch_.next = launch_.flight->failed ? launch_.blocks : std::min(claimed, launch_.blocks);
+    // Where the counter is nonsense, the launch ends early, or never, as it could by itself.
+    if (claiming_) launch_.next = std::min(counter_->claimed(), launch_.blocks);
+    if (launch_.flight->failed) launch_.next = launch_.blocks;
     return;
   }
   const Clock::Point now = parts_.clock.now();
@@ -189,7 +162,7 @@ void PersistentLaunch::watch_end(Clock::Point now) {
   if (std::exchange(probed_, false)) return take_probe(now);
   if (now < next_probe_) return;
   launch_.flight->probing = probed_ = true;
-  const CUresult result = peek([flight = launch_.flight] {
+  const CUresult result = counter_->peek([flight = launch_.flight] {
     flight->seen_ns = monotonic_ns();
     flight->probing = false;
     flight->notify();
@@ -198,7 +171,7 @@ void PersistentLaunch::watch_end(Clock::Point now) {
 }
 
 void PersistentLaunch::take_probe(Clock::Point now) {
-  const uint64_t claimed = *static_cast<volatile uint32_t*>(control_block_->peeked);
+  const uint64_t claimed = counter_->peeked();
   drained_ = claimed >= launch_.blocks;
   if (drained_) return parts_.describer.withdraw(launch_);
   // How far they are while others are planned beside them: the arbiter measures the pair's speed by that.
@@ -208,24 +181,18 @@ void PersistentLaunch::take_probe(Clock::Point now) {
       now + std::clamp<std::chrono::nanoseconds>(each * (launch_.blocks - claimed) / 2, kProbeLeast, kProbeMost);
 }
 
-// Copies the counter to the host while blocks claim from it. `done` is called when the copy has ended.
-CUresult PersistentLaunch::peek(std::function<void()> done) {
-  return parts_.device.copy(control_block_->side_stream, control_block_->counter_to(control_block_->peeked),
-                            [control = control_block_, done = std::move(done)](CUresult) { done(); });
-}
-
 bool PersistentLaunch::goes_on() {
   constexpr uint32_t kUnknown = ~uint32_t{0};
-  const uint32_t claimed = peeked_ ? *static_cast<volatile uint32_t*>(control_block_->peeked) : kUnknown;
+  const uint32_t claimed = peeked_ ? counter_->peeked() : kUnknown;
   if (peeked_ == claimed) return false;
   peeked_ = claimed;
-  return peek([] {}) == CUDA_SUCCESS;
+  return counter_->peek([] {}) == CUDA_SUCCESS;
 }
 
 // More of them are launched on another stream, and claim what is left.
 CUresult PersistentLaunch::issue_rest() {
   const StreamRef side = launch_.tracks ? launch_.tracks->at(1) : nullptr;
-  if (!side || allow_claims(side) != CUDA_SUCCESS) return CUDA_SUCCESS;
+  if (!side || counter_->allow(side) != CUDA_SUCCESS) return CUDA_SUCCESS;
   parts_.gate.enter_unasked(kCompute);
   const CUresult result = parts_.device.launch(side, clone_launch_.with(launch_.blocks));
   parts_.gate.leave(kCompute, [](uint64_t) {});

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "backend/runner/slicing/claim_counter.h"
 #include "backend/runner/slicing/clone_launch.h"
-#include "backend/runner/slicing/control_block.h"
 #include "backend/runner/slicing/launch_under_way.h"
 #include "backend/runner/slicing/launch_variant.h"
 #include "backend/runner/slicing/slicing_parts.h"
@@ -36,36 +36,31 @@ class PersistentLaunch final : public LaunchVariant {
   PersistentLaunch(SlicingParts* parts, LaunchUnderWay* launch, std::shared_ptr<const KernelClone> clone)
       : parts_(*parts), launch_(*launch), clone_launch_(std::move(clone), launch->program) {}
   std::string why_not() const;
-  bool take_control_block();
   uint64_t best() const;
   void take_plan();
   bool is_replanned() const;
   std::chrono::nanoseconds longest_run() const;
   bool is_watched() const { return !told_ && !drained_ && !launch_.stalled; }
-  CUresult allow_claims(const StreamRef& stream);
-  CUresult set_counter();
-  CUresult copy_counter();
   void tell_to_stop();
   void watch_end(Clock::Point now);
   void take_probe(Clock::Point now);
-  CUresult peek(std::function<void()> done);
 
   SlicingParts& parts_;
   LaunchUnderWay& launch_;
   CloneLaunch clone_launch_;
-  std::shared_ptr<ControlBlock> control_block_;
-  uint64_t most_resident_ = 0;      // blocks that fit on an SM
-  uint64_t blocks_ = 1;             // persistent blocks of the next launch
-  bool granted_ = false;            // a plan has said how many
-  uint32_t resident_ = 0;           // on each SM, as the plan said; 0: as many as are best for it alone
-  bool claiming_ = false;           // they have been launched with this control block
-  Clock::Point issued_;             // when they were last launched
-  bool told_ = false;               // they are to stop
-  int stops_ = 0;                   // how often they were told so
-  bool drained_ = false;            // the last block of the grid has been claimed
-  bool probed_ = false;             // the counter was asked for, and the answer not looked at yet
-  Clock::Point next_probe_;         // when to ask for it again
-  std::optional<uint32_t> peeked_;  // what it was when goes_on() last looked
+  std::optional<ClaimCounter> counter_;  // from make() on
+  uint64_t most_resident_ = 0;           // blocks that fit on an SM
+  uint64_t blocks_ = 1;                  // persistent blocks of the next launch
+  bool granted_ = false;                 // a plan has said how many
+  uint32_t resident_ = 0;                // on each SM, as the plan said; 0: as many as are best for it alone
+  bool claiming_ = false;                // they have been launched with this counter
+  Clock::Point issued_;                  // when they were last launched
+  bool told_ = false;                    // they are to stop
+  int stops_ = 0;                        // how often they were told so
+  bool drained_ = false;                 // the last block of the grid has been claimed
+  bool probed_ = false;                  // the counter was asked for, and the answer not looked at yet
+  Clock::Point next_probe_;              // when to ask for it again
+  std::optional<uint32_t> peeked_;       // what it was when goes_on() last looked
 };
 
 }  // namespace bandsaw::runner

@@ -1,0 +1,48 @@
+// The counter from which the persistent blocks of one launch claim blocks of its grid, and the flag that tells them to
+// stop: a control block in device memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "backend/device/device.h"
+#include "backend/runner/slicing/clone_launch.h"
+#include "backend/runner/slicing/control_block.h"
+#include "backend/runner/slicing/launch_under_way.h"
+
+namespace bandsaw::runner {
+
+// For the record loop's thread. Copies to the host hold the control block: it may outlive this.
+class ClaimCounter {
+ public:
+  // The block is for a clone with persistent blocks.
+  ClaimCounter(Device* device, std::shared_ptr<ControlBlock> block) : device_(*device), block_(std::move(block)) {}
+
+  // Writes into the clone's parameters where the counter is, and how many blocks there are to claim.
+  void put_into(CloneLaunch* launch, uint32_t blocks) const;
+  // What follows on the stream claims from `next` on.
+  CUresult begin(const StreamRef& stream, uint32_t next);
+  // What follows on the stream may claim again after tell_to_stop().
+  CUresult allow(const StreamRef& stream);
+  // Whoever claims does not begin another block.
+  CUresult tell_to_stop();
+
+  // When what the stream has is done: reads the counter and lands the flight's only track. An error: it will not.
+  CUresult read_at_end(const StreamRef& stream, const std::shared_ptr<Flight>& flight);
+  // The counter as it was then, or at begin(). A program that wrote to memory not its own may have left any value
+  // there.
+  uint64_t claimed() const { return *static_cast<volatile uint32_t*>(block_->claimed); }
+  // Reads the counter while blocks claim from it. `done` is called when that has ended.
+  CUresult peek(std::function<void()> done);
+  uint32_t peeked() const { return *static_cast<volatile uint32_t*>(block_->peeked); }
+
+  // Nothing on the device uses it any more.
+  void give_back(ControlBlockPool* pool) { pool->give(std::move(block_)); }
+
+ private:
+  Device& device_;
+  std::shared_ptr<ControlBlock> block_;
+};
+
+}  // namespace bandsaw::runner
