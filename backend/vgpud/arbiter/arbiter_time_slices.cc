@@ -50,7 +50,6 @@ std::vector<TimeSliceOrder> ArbiterCore::take_time_slices() { return std::exchan
 
 // Of a program that has used the compute engine.
 std::string ArbiterCore::find_why_gates(const Vgpu& vgpu, uint32_t slot) {
-  if (vgpu.ended_runners.contains(slot)) return "";  // its session will clear its gates
   const auto groups = vgpu.channel_groups.find(slot);
   if (groups == vgpu.channel_groups.end() || groups->second == 0) {
     return "a program of " + vgpu.name + (vgpu.mps ? " is a client of MPS" : " has no known channel groups");
@@ -70,6 +69,7 @@ std::string ArbiterCore::find_why_gates() const {
     for (const auto& [slot, states] : vgpu.slots) {
       const Gate& gate = vgpu.grant_page->gates[slot][kCompute];
       if (gate.begun == 0 && gate.asked == 0) continue;
+      if (vgpu.ended_runners.contains(slot)) continue;  // its session will clear its gates
       if (std::string why = find_why_gates(vgpu, slot); !why.empty()) return why;
       any = true;
     }

@@ -266,6 +266,19 @@ TEST_F(ArbiterTimeSlicesTest, AFailedControlTurnsTheGatesOnAndTheEndOfItsProgram
   EXPECT_EQ(mine.gate().open, kOpenWide);
 }
 
+TEST_F(ArbiterTimeSlicesTest, AProgramThatHasEndedTurnsNothingOn) {
+  make();
+  join("a", 50);
+  Program& program = start("a", 0);
+  run_for(100 * kMillisecond);
+  EXPECT_NE(core_->why_gates(), "");
+  core_->forget_channel_groups("a", 0, now_);  // and its session has yet to clear its gates
+  ring(program);
+  EXPECT_NE(program.gate().begun, 0u);
+  EXPECT_NE(core_->why_gates(), "");
+  EXPECT_EQ(program.grant_page->slicing_off, 0u);
+}
+
 TEST_F(ArbiterTimeSlicesTest, AnotherPolicyTakesOverAndGivesBack) {
   make();
   join("a", 75), join("b", 25);
