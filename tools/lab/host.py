@@ -132,7 +132,9 @@ def session_log(vgpu: str) -> pathlib.Path:
 
 
 def stop_vgpud() -> None:
+    """It is over when this returns: else the next start_vgpud would take the one that ends for one that runs."""
     vgpuctl("shutdown", check=False)
+    wait_until(lambda: not current_device(), 20, "the end of vgpud")
 
 
 def _libvirt_variables() -> dict[str, str]:
