@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "vgpu-sched/policy/promised.h"
+
 namespace bandsaw::sched {
 namespace {
 
@@ -25,10 +27,6 @@ Time in_flight(const Tenant& tenant) {
 bool unknown_in_flight(const Tenant& tenant) {
   return std::any_of(tenant.in_flight.begin(), tenant.in_flight.end(),
                      [&](const Request& request) { return tenant.expected(request) == 0; });
-}
-
-double clamped(const Share& share, double scale) {
-  return std::clamp(share.percent * scale, share.reservation / 100.0, share.cap / 100.0);
 }
 
 }  // namespace
@@ -94,7 +92,7 @@ double BandPlus::scale_for(const State& state) const {
     const double middle = (low + high) / 2;
     double sum = 0;
     for (Slot slot = 0; slot < entries_.size(); ++slot) {
-      if (entries_[slot].active) sum += clamped(state.tenants[slot].share, middle);
+      if (entries_[slot].active) sum += part_of(state.tenants[slot].share, middle);
     }
     (sum < 1 ? low : high) = middle;
   }
@@ -119,7 +117,7 @@ void BandPlus::share_out(const State& state) {
     Entry& entry = entries_[slot];
     if (!entry.active) continue;
     const Share& share = state.tenants[slot].share;
-    entry.fraction = bounded ? clamped(share, scale) : share.percent / percent;
+    entry.fraction = bounded ? part_of(share, scale) : share.percent / percent;
     sum += entry.fraction;
   }
   for (Entry& entry : entries_) {

@@ -1,5 +1,7 @@
 #include "vgpu-sched/policy/promised.h"
 
+#include <algorithm>
+
 namespace bandsaw::sched {
 namespace {
 
@@ -21,6 +23,10 @@ Error check_share(const Share& share, const Promised& others) {
   return within_engine(share.percent + others.percent) && within_engine(share.reservation + others.reservation)
              ? Error::kNone
              : Error::kOversubscribed;
+}
+
+double part_of(const Share& share, double scale) {
+  return std::clamp(share.percent * scale, share.reservation / 100.0, share.cap / 100.0);
 }
 
 }  // namespace bandsaw::sched

@@ -21,4 +21,7 @@ bool within_engine(int sum);
 // kBadShare: not a share by itself. kOversubscribed: not beside what the others are promised.
 Error check_share(const Share& share, const Promised& others);
 
+// The part of the engine that a share is worth, 0 to 1, where each percent counts `scale`: within reservation and cap.
+double part_of(const Share& share, double scale);
+
 }  // namespace bandsaw::sched

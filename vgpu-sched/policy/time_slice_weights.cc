@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "vgpu-sched/policy/promised.h"
+
 namespace bandsaw::sched {
 namespace {
 
@@ -15,10 +17,6 @@ constexpr double kSmallChange = 1.08, kLargeChange = 2;
 constexpr Time kLongRun = 500 * kMillisecond;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
 constexpr Time kCapBurst = 30 * kMillisecond;
-
-double part_of(const Share& share, double scale) {
-  return std::clamp(share.percent * scale, share.reservation / 100.0, share.cap / 100.0);
-}
 
 }  // namespace
 
