@@ -105,13 +105,14 @@ def _chosen(folder: pathlib.Path, wanted: list[str]) -> list[dict]:
     return [test for test in json.loads(run(["meson", "introspect", "--tests", folder])) if test["name"] in wanted]
 
 
-def _programs(folder: pathlib.Path, wanted: list[str]) -> list[str]:
-    return [os.path.relpath(test["cmd"][0], folder) for test in _chosen(folder, wanted)]
+def _programs(tests: list[dict], folder: pathlib.Path) -> list[str]:
+    return [os.path.relpath(test["cmd"][0], folder) for test in tests]
 
 
 def sanitized_tests(results: Results, name: str, folder: pathlib.Path, wanted: list[str]) -> None:
-    build.ninja(folder, *_programs(folder, wanted), text=f"building {len(wanted)} test programs for {name}")
-    _run_tests(results, _chosen(folder, wanted), folder, name)
+    tests = _chosen(folder, wanted)
+    build.ninja(folder, *_programs(tests, folder), text=f"building {len(tests)} test programs for {name}")
+    _run_tests(results, tests, folder, name)
 
 
 def direct_programs(results: Results, only: str) -> None:
@@ -141,7 +142,8 @@ def build_instrumented(kinds: list[str]) -> None:
     if not {"asan", "fuzz"} & set(kinds):
         return
     folder = instrumented()
-    targets = [*(["fuzzers"] if "fuzz" in kinds else []), *(_programs(folder, ASAN_TESTS) if "asan" in kinds else [])]
+    tests = _chosen(folder, ASAN_TESTS) if "asan" in kinds else []
+    targets = [*(["fuzzers"] if "fuzz" in kinds else []), *_programs(tests, folder)]
     build.ninja(folder, *targets, text="building what runs under sanitizers")
 
 
