@@ -126,6 +126,14 @@ def ensure_vgpu(name: str, memory: str, compute: int, copy: int) -> None:
     vgpuctl("create", name, "--memory", memory, "--compute", str(compute), "--copy", str(copy))
 
 
+def destroy_unused() -> None:
+    """What an earlier run left behind holds shares that the tests ask for; what has a domain or programs stays."""
+    start_vgpud()
+    for vgpu in vgpuctl_json("list"):
+        if not vgpu["domain"] and not (vgpu.get("live") or {}).get("processes"):
+            vgpuctl("destroy", vgpu["name"], check=False)
+
+
 def session_log(vgpu: str) -> pathlib.Path:
     """What the session and the runners of a virtual GPU have to say."""
     return lab_dir() / "run" / vgpu / "session.log"

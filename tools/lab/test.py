@@ -220,6 +220,8 @@ def run_tests() -> int:
     setup.prepare(lab="vm" in kinds, tests="unit" in kinds or "vm" in kinds)
     if "unit" in kinds:
         unit_tests(results, options.name)
+    if {"cuda", "direct", "vm"} & set(kinds):
+        host.destroy_unused()
     if "cuda" in kinds:
         direct_programs(results, options.name)
     # These two wait much: a guest has one emulated processor.
