@@ -90,7 +90,8 @@ def test_a_client_of_mps_has_none_of_its_own(gpu):
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no nvidia-smi tells how much memory is used")
 def test_memory_is_free_when_a_program_has_ended(gpu):
     gpu.start(ONE).finish()
-    wait_until(lambda: gpu.warm(ONE), 20, "a warm runner")
+    for name in (ONE, CLIENT):  # each holds a context, and a client's comes late: its MPS daemon starts first
+        wait_until(lambda name=name: gpu.warm(name), 40, f"a warm runner of {name}")
     before = _used_mib()
     for way in ("ends", "is killed", "loses its runner"):
         process = gpu.start(ONE)
