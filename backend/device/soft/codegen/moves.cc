@@ -88,7 +88,7 @@ V Emitter::special(const Op& op, const Arg& arg) {
     V w = state_field(offsetof(WarpState, grid_workspace), b_.getInt64Ty(), "workspace");
     return b_.CreateTrunc(n == "%envreg1" ? b_.CreateLShr(w, 32) : w, b_.getInt32Ty());
   }
-  if (n.starts_with("%envreg") || n.starts_with("%pm")) return i64(0);
+  if (n.starts_with("%envreg") || n.starts_with("%pm") || n == "%current_graph_exec") return i64(0);
   if (n == "%dynamic_smem_size") return word(offsetof(WarpState, dynamic_shared_bytes));
   if (n == "%total_smem_size" || n == "%aggr_smem_size") return word(offsetof(WarpState, shared_bytes));
   if (n.starts_with("%reserved_smem_offset")) return i32(0);

@@ -8,6 +8,21 @@ bool uniform_special(const std::string& name) {
   return name != "%tid" && name != "%laneid" && !name.starts_with("%lanemask");
 }
 
+// What the special registers among the sources make of a result: mov and cvt take them, also inside a vector.
+static Result special_result(const Op& op, size_t definitions) {
+  Result result = Result::kPure;
+  const auto visit = [&](auto&& self, const Arg& a) -> void {
+    for (const Arg& e : a.elements) self(self, e);
+    if (a.kind != ArgKind::kSreg || result == Result::kVarying) return;
+    if (!uniform_special(a.name))
+      result = Result::kVarying;
+    else if (a.name.starts_with("%clock") || a.name.starts_with("%globaltimer"))
+      result = Result::kWarp;
+  };
+  for (size_t i = definitions; i < op.args.size(); ++i) visit(visit, op.args[i]);
+  return result;
+}
+
 OpInfo op_info(const Op& op, bool entry) {
   const auto& in = *op.in;
   const std::string& code = in.opcode;
@@ -21,7 +36,7 @@ OpInfo op_info(const Op& op, bool entry) {
     if (in.has("red")) return {Result::kWarp, 1};
     return {Result::kNone, 0};
   }
-  int definitions = op.pair ? 2 : 1;
+  const int definitions = op.pair ? 2 : 1;
   if (code == "ld" || code == "ldu") {
     auto space = in.space();
     if (space == ptx::Space::kLocal || space == ptx::Space::kNone) return {Result::kVarying, 1};
@@ -32,11 +47,8 @@ OpInfo op_info(const Op& op, bool entry) {
   if (code == "atom" || code == "shfl" || code == "match" || code == "elect" || code == "mma" || code == "wmma" ||
       code == "ldmatrix" || code == "movmatrix" || code == "alloca")
     return {Result::kVarying, definitions};
-  if (code == "mov" && op.args.size() > 1 && op.args[1].kind == ArgKind::kSreg) {
-    const std::string& name = op.args[1].name;
-    if (!uniform_special(name)) return {Result::kVarying, definitions};
-    if (name.starts_with("%clock") || name.starts_with("%globaltimer")) return {Result::kWarp, definitions};
-  }
+  if (const Result read = special_result(op, static_cast<size_t>(definitions)); read != Result::kPure)
+    return {read, definitions};
   // Instructions on the carry flag keep it per lane.
   if (in.has("cc") || code == "addc" || code == "subc" || code == "madc") return {Result::kVarying, definitions};
   return {Result::kPure, definitions};
