@@ -11,27 +11,27 @@ namespace {
 
 using Table = HandleTable<FunctionRecord>;
 
-struct Tables {
+struct FunctionTables {
   Table kernels, functions;
 };
 
 void forget_function_state(Context* context);
 
-Tables& tables() {
-  static Tables& all = *[] {
+FunctionTables& function_tables() {
+  static FunctionTables& all = *[] {
     on_context_ended(forget_function_state);
-    return new Tables;
+    return new FunctionTables;
   }();
   return all;
 }
 
 Table& table_of(uint64_t handle) {
-  return wire::kind_of(handle) == wire::HandleKind::kKernel ? tables().kernels : tables().functions;
+  return wire::kind_of(handle) == wire::HandleKind::kKernel ? function_tables().kernels : function_tables().functions;
 }
 
 void forget_function_state(Context* context) {
   const uint64_t gone = context->handle;
-  tables().functions.remove_if([gone](const FunctionRecord& function) { return function.context == gone; });
+  function_tables().functions.remove_if([gone](const FunctionRecord& function) { return function.context == gone; });
 }
 
 // Attributes that may be changed, with the range that CUDA takes.
@@ -149,8 +149,8 @@ FunctionRecord* add_function(uint64_t handle, uint64_t owner, uint64_t kernel, u
 
 void forget_functions_of(uint64_t owner) {
   const auto gone = [owner](const FunctionRecord& function) { return function.owner == owner; };
-  tables().kernels.remove_if(gone);
-  tables().functions.remove_if(gone);
+  function_tables().kernels.remove_if(gone);
+  function_tables().functions.remove_if(gone);
 }
 
 CUresult function_in_context(uint64_t handle, uint64_t* function) {

@@ -12,14 +12,14 @@
 namespace bandsaw::libcuda {
 namespace {
 
-struct Tables {
+struct GraphTables {
   HandleTable<GraphRecord> graphs, execs;
   HandleTable<NodeRecord> nodes;
   std::mutex mutex;  // one thread at a time makes records for handles that the host named
 };
 
-Tables& tables() {
-  static Tables& all = *new Tables;
+GraphTables& graph_tables() {
+  static GraphTables& all = *new GraphTables;
   return all;
 }
 
@@ -120,21 +120,21 @@ CUresult clone_copies(Call& call, GraphRecord* from, GraphRecord* to) {
 
 }  // namespace
 
-GraphRecord* find_graph(uint64_t graph) { return tables().graphs.find(graph); }
-void remove_graph(uint64_t graph) { tables().graphs.remove(graph); }
-HandleTable<GraphRecord>& execs() { return tables().execs; }
-HandleTable<NodeRecord>& nodes() { return tables().nodes; }
+GraphRecord* find_graph(uint64_t graph) { return graph_tables().graphs.find(graph); }
+void remove_graph(uint64_t graph) { graph_tables().graphs.remove(graph); }
+HandleTable<GraphRecord>& execs() { return graph_tables().execs; }
+HandleTable<NodeRecord>& nodes() { return graph_tables().nodes; }
 
 GraphRecord* adopt_graph(uint64_t handle) {
-  std::lock_guard lock(tables().mutex);
+  std::lock_guard lock(graph_tables().mutex);
   if (GraphRecord* const known = find_graph(handle)) return known;
   auto record = std::make_unique<GraphRecord>();
   record->handle = handle;
-  return tables().graphs.insert(std::move(record));
+  return graph_tables().graphs.insert(std::move(record));
 }
 
 NodeRecord* node_record(uint64_t node) {
-  std::lock_guard lock(tables().mutex);
+  std::lock_guard lock(graph_tables().mutex);
   if (NodeRecord* const known = nodes().find(node)) return known;
   auto record = std::make_unique<NodeRecord>();
   record->handle = node;

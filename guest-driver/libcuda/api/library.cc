@@ -12,23 +12,23 @@
 namespace bandsaw::libcuda {
 namespace {
 
-struct Tables {
+struct CodeTables {
   HandleTable<CodeRecord> libraries, modules;
 };
 
-Tables& tables();
+CodeTables& code_tables();
 
 void forget_library_state(Context* context) {
   const uint64_t gone = context->handle;
   AddressMap::get().remove_if(
       [gone](const Range& range) { return range.kind == RangeKind::kGlobal && range.context == gone; });
-  tables().modules.remove_if([gone](const CodeRecord& module) { return module.context == gone; });
+  code_tables().modules.remove_if([gone](const CodeRecord& module) { return module.context == gone; });
 }
 
-Tables& tables() {
-  static Tables& all = *[] {
+CodeTables& code_tables() {
+  static CodeTables& all = *[] {
     on_context_ended(forget_library_state);
-    return new Tables;
+    return new CodeTables;
   }();
   return all;
 }
@@ -78,20 +78,20 @@ void release_managed(const CodeRecord& record) {
 
 }  // namespace
 
-CodeRecord* find_library(uint64_t handle) { return tables().libraries.find(handle); }
-CodeRecord* find_module(uint64_t handle) { return tables().modules.find(handle); }
+CodeRecord* find_library(uint64_t handle) { return code_tables().libraries.find(handle); }
+CodeRecord* find_module(uint64_t handle) { return code_tables().modules.find(handle); }
 
 CodeRecord* add_module(uint64_t handle, uint64_t context) {
   auto record = std::make_unique<CodeRecord>();
   record->handle = handle;
   record->context = context;
-  return tables().modules.insert(std::move(record));
+  return code_tables().modules.insert(std::move(record));
 }
 
 void forget_module(uint64_t handle) {
   forget_functions_of(handle);
   forget_globals_of(handle);
-  tables().modules.remove(handle);
+  code_tables().modules.remove(handle);
 }
 
 std::vector<std::string> split_names(const std::vector<std::byte>& bytes) {
@@ -116,7 +116,7 @@ void forget_globals_of(uint64_t owner) {
       [owner](const Range& range) { return range.kind == RangeKind::kGlobal && range.owner == owner; });
 }
 
-CUresult load_library(const Image& image, JitOptions* jit, uint64_t* library) {
+CUresult load_library(const Image& image, JitOptions* jit, uint64_t context, CodeRecord** library) {
   Call call;
   if (call.failed()) return call.status();
   SharedImage shared;
@@ -135,8 +135,20 @@ CUresult load_library(const Image& image, JitOptions* jit, uint64_t* library) {
     release_managed(*record);
     return result;
   }
-  *library = record->handle;
-  return tables().libraries.insert(std::move(record)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+  record->context = context;
+  *library = code_tables().libraries.insert(std::move(record));
+  return *library ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult unload_library(CodeRecord* library) {
+  Call call;
+  const CUresult result = wire::library_unload(call, library->handle);
+  if (result != CUDA_SUCCESS) return result;
+  forget_functions_of(library->handle);
+  forget_globals_of(library->handle);
+  release_managed(*library);
+  code_tables().libraries.remove(library->handle);
+  return CUDA_SUCCESS;
 }
 
 CUresult library_kernel(CodeRecord* library, const char* name, uint64_t* kernel) {
@@ -200,9 +212,9 @@ CUresult load(CUlibrary* library, const void* code, unsigned jit_count, CUjit_op
   JitOptions jit;
   result = jit.read(jit_count, jit_options, jit_values);
   if (result != CUDA_SUCCESS) return result;
-  uint64_t handle = 0;
-  result = load_library(image, &jit, &handle);
-  if (result == CUDA_SUCCESS) *library = from_wire<CUlibrary>(handle);
+  CodeRecord* record = nullptr;
+  result = load_library(image, &jit, 0, &record);
+  if (result == CUDA_SUCCESS) *library = from_wire<CUlibrary>(record->handle);
   return result;
 }
 
@@ -234,14 +246,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
   Call call;
   if (call.failed()) return call.status();
   CodeRecord* const record = find_library(to_wire(library));
-  if (!record) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result = wire::library_unload(call, record->handle);
-  if (result != CUDA_SUCCESS) return result;
-  forget_functions_of(record->handle);
-  forget_globals_of(record->handle);
-  release_managed(*record);
-  tables().libraries.remove(record->handle);
-  return CUDA_SUCCESS;
+  return record ? unload_library(record) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {

@@ -18,7 +18,8 @@ struct ManagedVariableRecord {
   uint64_t address = 0, bytes = 0;
 };
 
-// A library, or a module (then `context` is set). What `mutex` guards grows as the program asks.
+// A library, or a module (then `context` is set; in the table of libraries: a module with __managed__ variables). What
+// `mutex` guards grows as the program asks.
 struct CodeRecord {
   uint64_t handle = 0;
   uint64_t context = 0;
@@ -34,8 +35,9 @@ CodeRecord* find_module(uint64_t handle);
 CodeRecord* add_module(uint64_t handle, uint64_t context);
 void forget_module(uint64_t handle);
 
-// Loads into no context. `jit` gets the log.
-CUresult load_library(const Image& image, JitOptions* jit, uint64_t* library);
+// Loads into no context. `jit` gets the log. `context`: that of the module for which the library stands, or 0.
+CUresult load_library(const Image& image, JitOptions* jit, uint64_t context, CodeRecord** library);
+CUresult unload_library(CodeRecord* library);
 
 // The kernel of that name; the same handle each time.
 CUresult library_kernel(CodeRecord* library, const char* name, uint64_t* kernel);

@@ -6,10 +6,19 @@
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/library.h"
 #include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/export_tables.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
 namespace {
+
+// A library that stands for its module: __managed__ variables lie in the program's memory.
+CUresult load_with_managed(uint64_t context, const Image& image, JitOptions* jit, CUmodule* module) {
+  CodeRecord* library = nullptr;
+  const CUresult result = load_library(image, jit, context, &library);
+  if (result == CUDA_SUCCESS) *module = from_wire<CUmodule>(library->handle);
+  return result;
+}
 
 CUresult load(CUmodule* module, const void* code, unsigned jit_count, CUjit_option* jit_options, void** jit_values) {
   Call call;
@@ -30,6 +39,7 @@ CUresult load(CUmodule* module, const void* code, unsigned jit_count, CUjit_opti
   result = wire::module_load(call, shared.address(), shared.bytes(), &handle, &log);
   const std::chrono::duration<float, std::milli> time = std::chrono::steady_clock::now() - start;
   jit.report(result, log, time.count());
+  if (result == CUDA_ERROR_NOT_SUPPORTED) return load_with_managed(call.context(), image, &jit, module);
   if (result != CUDA_SUCCESS) return result;
   if (!add_module(handle, call.context())) return CUDA_ERROR_UNKNOWN;
   *module = from_wire<CUmodule>(handle);
@@ -88,6 +98,17 @@ CUresult global_of(uint64_t code, const char* name, CUdeviceptr* address, size_t
 }
 
 }  // namespace
+
+CUresult load_managed_module(CUmodule* module, const void* code) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!module) return CUDA_ERROR_INVALID_VALUE;
+  Image image;
+  const CUresult result = find_image(code, &image);
+  JitOptions jit;
+  return result == CUDA_SUCCESS ? load_with_managed(call.context(), image, &jit, module) : result;
+}
+
 }  // namespace bandsaw::libcuda
 
 using namespace bandsaw::libcuda;  // NOLINT: entry points below
@@ -117,7 +138,9 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
 CUresult cuModuleUnload(CUmodule module) {
   Call call;
   if (call.failed()) return call.status();
-  if (find_library(to_wire(module))) return CUDA_ERROR_NOT_PERMITTED;
+  if (CodeRecord* const library = find_library(to_wire(module))) {
+    return library->context ? unload_library(library) : CUDA_ERROR_NOT_PERMITTED;
+  }
   if (!find_module(to_wire(module))) return CUDA_ERROR_INVALID_HANDLE;
   const CUresult result = wire::module_unload(call, to_wire(module));
   if (result == CUDA_SUCCESS) forget_module(to_wire(module));

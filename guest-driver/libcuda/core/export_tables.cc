@@ -7,35 +7,36 @@
 #include "guest-driver/libcuda/core/device.h"
 #include "guest-driver/libcuda/core/local_storage.h"
 #include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/private_table.h"
 #include "guest-driver/libcuda/core/process.h"
 
 namespace bandsaw::libcuda {
 namespace {
 
-// A table is an array of 8-byte slots; slot 0 is its size in bytes, except in context-local storage.
-template <size_t kSlots>
-struct Table {
-  const void* slots[kSlots];
-};
-
-CUresult unsupported_slot() {
-  log_unsupported("a function of a private table");
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-template <typename Function>
-const void* address(Function* function) {
-  return reinterpret_cast<const void*>(function);
-}
-
-// A table with its size set and every slot refusing.
-template <size_t kSlots>
-Table<kSlots> refusing_table() {
-  Table<kSlots> table;
-  for (auto& slot : table.slots) slot = address(unsupported_slot);
-  table.slots[0] = reinterpret_cast<const void*>(sizeof(table));
-  return table;
-}
+// As the bytes of CUuuid.
+constexpr TableName kCudart = {
+    {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9},
+    "CUDART_INTERFACE"};
+constexpr TableName kHooks = {
+    {0xa0, 0x94, 0x79, 0x8c, 0x2e, 0x74, 0x2e, 0x74, 0x93, 0xf2, 0x08, 0x00, 0x20, 0x0c, 0x0a, 0x66},
+    "TOOLS_RUNTIME_CALLBACK_HOOKS"};
+constexpr TableName kTls = {
+    {0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc}, "TOOLS_TLS"};
+constexpr TableName kStorage = {
+    {0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11, 0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93},
+    "CONTEXT_LOCAL_STORAGE"};
+constexpr TableName kChecks = {
+    {0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa, 0x7e}, "CONTEXT_CHECKS"};
+constexpr TableName kIntegrity = {
+    {0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2},
+    "INTEGRITY_CHECK"};
+constexpr TableName kToolsContext = {
+    {0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2}, "ToolsContext"};
+constexpr TableName kToolsModule = {
+    {0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e}, "ToolsModule"};
+constexpr TableName kUnnamed = {
+    {0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca},
+    "without a known name"};
 
 // --- CUDART_INTERFACE ---
 
@@ -46,11 +47,37 @@ CUresult cudart_primary_context(CUcontext* context, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+// Up to CUDA 11.8 the runtime loads its images by these two; later ones use cuLibraryLoadData.
+CUresult cudart_load_module(CUmodule* module, const void* wrapper) { return load_managed_module(module, wrapper); }
+
+// `count` variables that the program has registered as external: their names, and where the host keeps them. No
+// compiler since CUDA 5 registers any.
+CUresult cudart_load_module_with_variables(CUmodule* module, const void* wrapper, const char* const* names,
+                                           void* const* addresses, uint32_t count) {
+  if (count && names && addresses) {
+    log_unsupported("a variable that the runtime registers as external to its module");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return load_managed_module(module, wrapper);
+}
+
+// Up to CUDA 11.8: the program will not use this image again (its library is unloaded, or it ends). Copies are made
+// when an image is loaded and nothing is kept by its address, so there is nothing to forget.
+void cudart_forget_image(const void*) {}
+
+// CUDA 13.1 and later: called once at the start, so that what compiles PTX is there before it is needed. Here it is the
+// host's, and there as long as the host is.
+CUresult cudart_load_compilers() { return health(); }
+
 const void* cudart_table() {
   static const auto* const table = [] {
-    auto* made = new Table<13>(refusing_table<13>());
-    made->slots[2] = address(cudart_primary_context);
+    auto* made = new PrivateTable(refusing_table<kCudart, 13>());
+    made->slots[1] = slot_address(cudart_load_module);
+    made->slots[2] = slot_address(cudart_primary_context);
+    made->slots[6] = slot_address(cudart_load_module_with_variables);
+    made->slots[7] = slot_address(cudart_forget_image);
     made->slots[10] = nullptr;  // as in a real driver
+    made->slots[12] = slot_address(cudart_load_compilers);
     return made;
   }();
   return table;
@@ -72,9 +99,9 @@ void hooks_large(void** buffer, size_t* count) {
 
 const void* hooks_table() {
   static const auto* const table = [] {
-    auto* made = new Table<7>(refusing_table<7>());
-    made->slots[2] = address(hooks_small);
-    made->slots[6] = address(hooks_large);
+    auto* made = new PrivateTable(refusing_table<kHooks, 7>());
+    made->slots[2] = slot_address(hooks_small);
+    made->slots[6] = slot_address(hooks_large);
     return made;
   }();
   return table;
@@ -86,8 +113,8 @@ CUresult tls_current(CUcontext* context) { return cuCtxGetCurrent(context); }
 
 const void* tls_table() {
   static const auto* const table = [] {
-    auto* made = new Table<3>(refusing_table<3>());
-    made->slots[2] = address(tls_current);
+    auto* made = new PrivateTable(refusing_table<kTls, 3>());
+    made->slots[2] = slot_address(tls_current);
     return made;
   }();
   return table;
@@ -112,8 +139,8 @@ CUresult storage_get(void** value, CUcontext context, void* key) {
 }
 
 const void* storage_table() {
-  static const auto* const table =
-      new Table<4>{{address(storage_put), address(storage_remove), address(storage_get), nullptr}};
+  static const auto* const table = new PrivateTable<4>{
+      {slot_address(storage_put), slot_address(storage_remove), slot_address(storage_get), nullptr}};
   return table;
 }
 
@@ -128,9 +155,9 @@ uint32_t checks_none() { return 0; }
 
 const void* checks_table() {
   static const auto* const table = [] {
-    auto* made = new Table<15>(refusing_table<15>());
-    made->slots[2] = address(checks_context);
-    made->slots[3] = address(checks_none);
+    auto* made = new PrivateTable(refusing_table<kChecks, 15>());
+    made->slots[2] = slot_address(checks_context);
+    made->slots[3] = slot_address(checks_none);
     return made;
   }();
   return table;
@@ -141,13 +168,15 @@ const void* checks_table() {
 const void* integrity_table();
 
 CUresult integrity_check(uint32_t version, uint64_t unix_seconds, uint64_t out[2]) {
-  return answer_integrity(version, unix_seconds, {cudart_table(), integrity_table(), address(integrity_check)}, out);
+  note_runtime(__builtin_return_address(0), version);
+  return answer_integrity(version, unix_seconds, {cudart_table(), integrity_table(), slot_address(integrity_check)},
+                          out);
 }
 
 const void* integrity_table() {
   static const auto* const table = [] {
-    auto* made = new Table<3>(refusing_table<3>());
-    made->slots[1] = address(integrity_check);
+    auto* made = new PrivateTable(refusing_table<kIntegrity, 3>());
+    made->slots[1] = slot_address(integrity_check);
     return made;
   }();
   return table;
@@ -175,11 +204,11 @@ CUresult tools_stream_id(CUcontext, void* token, uint64_t* id) {
 
 const void* tools_context_table() {
   static const auto* const table = [] {
-    auto* made = new Table<93>(refusing_table<93>());
-    made->slots[3] = address(tools_context_device);
-    made->slots[4] = address(tools_context_id);
-    made->slots[39] = address(tools_stream_id);
-    made->slots[51] = address(tools_stream);
+    auto* made = new PrivateTable(refusing_table<kToolsContext, 93>());
+    made->slots[3] = slot_address(tools_context_device);
+    made->slots[4] = slot_address(tools_context_id);
+    made->slots[39] = slot_address(tools_stream_id);
+    made->slots[51] = slot_address(tools_stream);
     return made;
   }();
   return table;
@@ -200,8 +229,8 @@ unsigned tools_each_function(CUcontext, CUmodule module, FunctionVisitor visit, 
 
 const void* tools_module_table() {
   static const auto* const table = [] {
-    auto* made = new Table<99>(refusing_table<99>());
-    made->slots[7] = address(tools_each_function);
+    auto* made = new PrivateTable(refusing_table<kToolsModule, 99>());
+    made->slots[7] = slot_address(tools_each_function);
     return made;
   }();
   return table;
@@ -217,30 +246,28 @@ CUresult nothing_there(void** a, void** b) {
 
 const void* unnamed_table() {
   static const auto* const table = [] {
-    auto* made = new Table<17>(refusing_table<17>());
-    made->slots[4] = address(nothing_there);
+    auto* made = new PrivateTable(refusing_table<kUnnamed, 17>());
+    made->slots[4] = slot_address(nothing_there);
     return made;
   }();
   return table;
 }
 
 struct Known {
-  unsigned char uuid[16];
+  const TableName& name;
   const void* (*table)();
 };
 
 const Known kKnown[] = {
-    {{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9}, cudart_table},
-    {{0xa0, 0x94, 0x79, 0x8c, 0x2e, 0x74, 0x2e, 0x74, 0x93, 0xf2, 0x08, 0x00, 0x20, 0x0c, 0x0a, 0x66}, hooks_table},
-    {{0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc}, tls_table},
-    {{0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11, 0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93}, storage_table},
-    {{0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa, 0x7e}, checks_table},
-    {{0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2}, integrity_table},
-    {{0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2},
-     tools_context_table},
-    {{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e},
-     tools_module_table},
-    {{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca}, unnamed_table},
+    {kCudart, cudart_table},
+    {kHooks, hooks_table},
+    {kTls, tls_table},
+    {kStorage, storage_table},
+    {kChecks, checks_table},
+    {kIntegrity, integrity_table},
+    {kToolsContext, tools_context_table},
+    {kToolsModule, tools_module_table},
+    {kUnnamed, unnamed_table},
 };
 
 }  // namespace
@@ -251,9 +278,10 @@ extern "C" CUresult CUDAAPI cuGetExportTable(const void** ppExportTable, const C
   if (!ppExportTable || !pExportTableId) return CUDA_ERROR_INVALID_VALUE;
   *ppExportTable = nullptr;
   for (const Known& known : kKnown) {
-    if (std::memcmp(known.uuid, pExportTableId->bytes, sizeof(known.uuid)) != 0) continue;
+    if (std::memcmp(known.name.uuid.data(), pExportTableId->bytes, known.name.uuid.size()) != 0) continue;
     *ppExportTable = known.table();
     return CUDA_SUCCESS;
   }
-  return CUDA_ERROR_NOT_FOUND;
+  const auto* uuid = reinterpret_cast<const uint8_t*>(pExportTableId->bytes);
+  return refuse_table(uuid, __builtin_return_address(0));
 }
