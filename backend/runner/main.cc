@@ -99,11 +99,15 @@ Status serve(DeviceConfig config, const Choice& choice) {
   }
   auto slicing = read_slicing(choice);
   if (!slicing.ok()) return slicing.status();
+  const char* const identity_text = std::getenv("BANDSAW_IDENTITY");
+  auto identity = parse_vgpu_identity(identity_text ? identity_text : "");
+  if (!identity.ok()) return identity.status();
   const bool mps_client = std::getenv("BANDSAW_MPS") != nullptr;
   slicing.value().mps = mps_client;
   auto process = Process::make(
       &window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); }, slicing.value());
   if (!process.ok()) return process.status();
+  process.value()->set_identity(std::move(identity.value()));
   if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok())
     log::warn("{}; going on without", status.message());
   // Before the runner is ready, so that whoever assigns it knows them. What a client of MPS has is not its own.

@@ -64,7 +64,7 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->handlers_ =
       std::make_unique<Handlers>(World{*process->device_, *process->objects_, *process->memory_, process->usage_page_,
                                        process->output_, process->callbacks_, process->exchange_, *process->slicer_,
-                                       process->pieces_, process->apart_, *process->segments_});
+                                       process->pieces_, process->apart_, *process->segments_, process->identity_});
   process->workers_ = std::make_unique<WorkerPool>(kWorkers);
   return process;
 }

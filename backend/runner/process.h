@@ -35,6 +35,8 @@ class Process final : public DeviceHost {
   void set_waker(std::unique_ptr<Waker> waker) { waker_ = std::move(waker); }
   // Says whether rings hold more records; called on the thread that executes them. Set before the first record.
   void set_others_wait(std::function<bool()> others_wait) { others_wait_ = std::move(others_wait); }
+  // What the guest is told that its device is; before the first ring.
+  void set_identity(VgpuIdentity identity) { identity_ = std::move(identity); }
   UsagePageView& usage_page() { return usage_page_; }
   GateView& gate() { return gate_; }
   GuestMemory& memory() { return *memory_; }
@@ -96,6 +98,7 @@ class Process final : public DeviceHost {
   void refuse(const CommandRingRef& ring, const wire::CheckedRecord& record, CUresult error);
   CUresult run(const CommandRingRef& ring, const wire::CheckedRecord& record);
 
+  VgpuIdentity identity_;
   UsagePageView usage_page_;
   GateView gate_;
   ApartStreams apart_;

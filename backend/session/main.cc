@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   std::string direct_mode = "0660", vm_mode = "0660", sharing = "time-sliced";
   CLI::App app("Serves one virtual GPU; started by vgpud.", "bandsaw-session");
   app.add_option("--name", config.name, "the virtual GPU's name")->required();
+  app.add_option("--index", config.index, "its number on this host: gives its PCI bus id");
   app.add_option("--memory", config.memory, "its memory share in bytes")->required();
   app.add_option("--device", config.device, "the device it is cut from: soft, cuda:INDEX");
   app.add_option("--sharing", sharing, "time-sliced or mps; vgpud may say otherwise later");

@@ -62,8 +62,8 @@ void make_cache(const SessionConfig& config) {
 // What a runner gets of the environment: our variables, those of the sanitizers and of NVIDIA's driver, and where that
 // driver is found (vgpud has seen to it that this is not our own libcuda.so.1).
 bool for_runners(std::string_view variable) {
-  for (const std::string_view own :
-       {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_DEVICE=", "BANDSAW_SLICES=", "CUDA_CACHE_PATH=", "CUDA_MPS_"}) {
+  for (const std::string_view own : {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_DEVICE=", "BANDSAW_SLICES=",
+                                     "BANDSAW_IDENTITY=", "CUDA_CACHE_PATH=", "CUDA_MPS_"}) {
     if (variable.starts_with(own)) return false;
   }
   for (const std::string_view wanted :
@@ -89,6 +89,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionConfig& config) {
 
 Session::Session(SessionConfig config, BasePtr base, UsagePageOwner usage_page)
     : config_(std::move(config)),
+      identity_(make_vgpu_identity(host_id(), config_.name, config_.index)),
       base_(std::move(base)),
       usage_page_(std::move(usage_page)),
       sharing_config_(config_.sharing_config) {}
@@ -163,6 +164,7 @@ RunnerProgram Session::runner_program() const {
   }
   program.environment.emplace_back("PATH=/usr/bin:/bin");
   program.environment.push_back("BANDSAW_SLICES=" + config_.slices);
+  program.environment.push_back("BANDSAW_IDENTITY=" + to_text(identity_));
   if (!config_.state.empty()) {
     program.environment.push_back("BANDSAW_STATE=" + config_.state);
     program.environment.push_back("BANDSAW_CACHE=" + config_.state + "/cache");
@@ -225,6 +227,8 @@ nlohmann::json Session::status() const {
   const auto uptime = std::chrono::steady_clock::now() - started_;
   return {{"ok", true},
           {"name", config_.name},
+          {"uuid", uuid_text(identity_)},
+          {"pci_bus_id", pci_bus_text(identity_)},
           {"pid", ::getpid()},
           {"schema", wire::kSchemaHashHex},
           {"uptime_s", std::chrono::duration_cast<std::chrono::seconds>(uptime).count()},

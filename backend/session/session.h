@@ -10,6 +10,7 @@
 
 #include "backend/control/event_ptr.h"
 #include "backend/control/json_link.h"
+#include "backend/control/vgpu_identity.h"
 #include "backend/sandbox/session_sandbox.h"
 #include "backend/session/direct_frontend.h"
 #include "backend/session/gate_frontend.h"
@@ -23,6 +24,7 @@ namespace bandsaw {
 
 struct SessionConfig {
   std::string name;
+  uint32_t index = 0;            // of the virtual GPU on this host; no two have one
   std::string run;               // BANDSAW_RUN
   std::string state;             // this virtual GPU's own folder for its runners' caches; empty: none
   std::string runner;            // path of bandsaw-runner
@@ -56,6 +58,7 @@ class Session {
   void stop_soon();
 
   const SessionConfig config_;
+  const VgpuIdentity identity_;
   BasePtr base_;
   UsagePageOwner usage_page_;
   SharingConfig sharing_config_;

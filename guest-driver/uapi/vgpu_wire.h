@@ -17,8 +17,9 @@
 #define VGPU_INLINE_BYTES_MAX 8192u /* copies up to this travel inside the record or the reply */
 
 struct vgpu_device_info {
-	char name[256];
-	__u8 uuid[16];
+	char name[256]; /* of the product, NUL terminated */
+	char vgpu[64];  /* the virtual GPU's name, as registered; NUL terminated */
+	__u8 uuid[16];  /* the virtual GPU's own, as the bus id among the attributes (PCI_DOMAIN_ID, PCI_BUS_ID) */
 	__u64 total_bytes;                      /* the virtual GPU's memory share */
 	__s32 attributes[VGPU_ATTRIBUTES_MAX];  /* indexed by CUdevice_attribute */
 	__s32 least_priority, greatest_priority;

@@ -21,8 +21,23 @@ void finish_async(CommandRing& ring, const vgpu_done& done, CUresult result) {
   }
 }
 
+namespace {
+
+// A program sees the virtual GPU, not what it is cut from: programs and NVML tell devices apart by these.
+void put_identity(const VgpuIdentity& identity, vgpu_device_info* info) {
+  if (identity.name.empty()) return;
+  identity.name.copy(info->vgpu, sizeof info->vgpu - 1);
+  std::copy(identity.uuid.begin(), identity.uuid.end(), info->uuid);
+  info->attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID] = static_cast<int32_t>(identity.pci_domain);
+  info->attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] = static_cast<int32_t>(identity.pci_bus);
+  info->attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID] = 0;
+}
+
+}  // namespace
+
 CUresult Handlers::device_info(C, vgpu_device_info* info) {
   device_.info(info);
+  put_identity(world_.identity, info);
   info->total_bytes = std::min<uint64_t>(info->total_bytes, world_.usage_page.share());
   return CUDA_SUCCESS;
 }

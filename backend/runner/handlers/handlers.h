@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "backend/control/vgpu_identity.h"
 #include "backend/runner/execution/copy_pieces.h"
 #include "backend/runner/execution/graph_segments.h"
 #include "backend/runner/handlers/node_payload.h"
@@ -34,6 +35,7 @@ struct World {
   CopyPieces& pieces;
   ApartStreams& apart;  // of the record loop's thread
   GraphSegments& segments;
+  const VgpuIdentity& identity;
 };
 
 class Handlers final : public wire::WireHandlers {

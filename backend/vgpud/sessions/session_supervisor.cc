@@ -70,6 +70,8 @@ std::vector<std::string> SessionSupervisor::arguments() const {
   std::vector<std::string> result = {config_.session_program,
                                      "--name",
                                      spec_.name,
+                                     "--index",
+                                     std::to_string(spec_.index),
                                      "--memory",
                                      std::to_string(spec_.memory),
                                      "--device",
