@@ -51,6 +51,7 @@ class ArbiterTimeSlicesTest : public ArbiterFixture {
     run_core();
   }
   void run_core() {
+    ++runs_;
     next_ = core_->run(now_);
     for (const TimeSliceOrder& order : core_->take_time_slices()) {
       for (const auto& program : programs_) {
@@ -132,7 +133,7 @@ class ArbiterTimeSlicesTest : public ArbiterFixture {
 
   std::map<std::string, std::unique_ptr<GrantPage>> pages_;
   std::vector<std::unique_ptr<Program>> programs_;
-  int orders_ = 0;
+  int orders_ = 0, runs_ = 0;
 
  private:
   size_t turn_ = 0;
@@ -198,6 +199,34 @@ TEST_F(ArbiterTimeSlicesTest, WhoIsAloneAsksOnce) {
   EXPECT_EQ(alone.gate().asked, 1u);
   EXPECT_EQ(orders_, 0) << "with nobody else there is nothing to set";
   EXPECT_NEAR(percent(alone, kSecond), 100, 0.1);
+}
+
+TEST_F(ArbiterTimeSlicesTest, WhoIsAloneIsLookedAtOnceInAPeriod) {
+  make();
+  join("a", 50), join("b", 50);
+  start("a");
+  run_for(100 * kMillisecond);
+  runs_ = 0;
+  run_for(3 * kSecond);
+  EXPECT_LE(runs_, 3 * kSecond / ArbiterOptions{}.period_ns + 1);
+}
+
+// Runners read the word often: what others write to its line costs them time.
+TEST_F(ArbiterTimeSlicesTest, WhetherSomebodyElseHasWorkIsWrittenWhenItChanges) {
+  make();
+  join("a", 50), join("b", 50);
+  Program &mine = start("a"), &other = start("b");
+  other.back_at = now_ + kSecond, other.steps = 1, other.pause = 100 * kSecond;
+  run_for(kSecond / 2);
+  EXPECT_EQ(mine.gate().no_waiters, 1u);
+  constexpr uint32_t kMark = 7;
+  mine.gate().no_waiters = kMark;
+  run_for(kSecond / 4);
+  EXPECT_EQ(mine.gate().no_waiters, kMark) << "it is written, though it is the same";
+  run_for(kSecond / 4 + 5 * kMillisecond);
+  EXPECT_EQ(mine.gate().no_waiters, 0u) << "the other one has come";
+  run_for(kSecond);
+  EXPECT_EQ(mine.gate().no_waiters, 1u) << "and gone";
 }
 
 TEST_F(ArbiterTimeSlicesTest, IdleGatesAreClosed) {

@@ -1,0 +1,75 @@
+// What a virtual GPU is charged for the time that it had an engine.
+//
+// A time slice costs what its runner measured, at most the time for which it had the engine. MPS virtual GPUs may have
+// an engine together: each is charged its measured time by the part of it that is its own. A moment in which several
+// have the engine is divided by their number, so that all charges together are no more than the time that passed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "backend/vgpud/arbiter/arbiter.h"
+#include "backend/vgpud/arbiter/gate_state.h"
+#include "vgpu-sched/slice/charge.h"
+
+namespace bandsaw {
+
+class EngineQueues;
+class GrantTable;
+class TimeSliceTrace;
+struct VgpuState;
+
+// A span of time in which an MPS virtual GPU had an engine: how long it was, and how much of it is its own.
+struct Part {
+  sched::Time wall = 0, own = 0;
+  // What is charged for work that the device measured as `busy_ns` in this time.
+  uint64_t of(uint64_t busy_ns) const;
+};
+
+// Of one virtual GPU. Arrays are by queue, unless they say otherwise.
+struct Account {
+  struct Meter {
+    bool runs = false;
+    bool no_waiters = false;  // nobody waits for the end of what it has there
+    sched::Time since = 0;
+  };
+  std::array<Meter, kEngines> meters{};               // of an MPS one
+  std::array<sched::Time, kEngines> underreported{};  // held longer than measured, beyond what is usual
+  std::array<sched::Time, kEngines> debt{};           // charged with the next completion
+  std::array<EngineUse, kEngines> use{};              // by engine
+};
+
+class Charging {
+ public:
+  using Queue = size_t;
+
+  // All outlive this.
+  Charging(GrantTable* table, EngineQueues* queues, TimeSliceTrace* trace)
+      : table_(table), queues_(queues), trace_(trace) {}
+
+  // What is charged for work that its runner measured as `busy_ns`, and that had the engine for `held`, for `kept` of
+  // which others may have waited. Takes what was still owed with it.
+  sched::Time charge(VgpuState& vgpu, Queue queue, uint64_t busy_ns, sched::Time held, sched::Time kept);
+  sched::Time take_debt(VgpuState& vgpu, Queue queue);
+  // A time slice that was granted is over.
+  void complete(VgpuState& vgpu, uint32_t slot, unsigned engine, const GrantedSlice& slice, uint64_t busy_ns,
+                sched::Time held, sched::Time now);
+  void record(const VgpuState& vgpu, uint32_t slot, unsigned engine, const GrantedSlice& slice, sched::Time ended,
+              sched::Time charged);
+
+  // Since when the time slice has had the engine.
+  sched::Time held_since(const VgpuState& vgpu, Queue queue, const GateState& state, const GrantedSlice& slice) const;
+  // Reads the virtual GPU's meter: how much time has passed since it was read last, and what part of that is its own.
+  Part take_part(VgpuState& vgpu, Queue queue, sched::Time now);
+  // A meter runs for each MPS virtual GPU that has something on the engine, even if the arbiter has given that up.
+  void review_meters(Queue queue, sched::Time now);
+  void forget(const VgpuState& vgpu, sched::Time now);
+
+ private:
+  GrantTable* const table_;
+  EngineQueues* const queues_;
+  TimeSliceTrace* const trace_;
+  std::array<slice::ChargeMeter, kEngines> meters_;  // by queue
+};
+
+}  // namespace bandsaw

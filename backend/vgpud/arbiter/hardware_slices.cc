@@ -1,0 +1,218 @@
+#include "backend/vgpud/arbiter/hardware_slices.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "backend/vgpud/arbiter/unqueued_gates.h"
+
+namespace bandsaw {
+namespace {
+
+// Who has work is read so often, while several virtual GPUs have some.
+constexpr sched::Time kSample = sched::kMillisecond;
+
+}  // namespace
+
+void HardwareSlices::set(const VgpuState& vgpu) { weights_.set(vgpu.id, vgpu.shares[kCompute], vgpu.latency); }
+
+void HardwareSlices::remove(const VgpuState& vgpu) { weights_.remove(vgpu.id); }
+
+void HardwareSlices::set_groups(VgpuState& vgpu, uint32_t slot, uint32_t count) {
+  vgpu.sliced.runners[slot] = {.groups = count};
+}
+
+void HardwareSlices::forget_groups(VgpuState& vgpu, uint32_t slot) { vgpu.sliced.runners[slot] = {.ended = true}; }
+
+// The gates hold the shares until this runner is gone.
+void HardwareSlices::order_failed(VgpuState& vgpu, uint32_t slot, const Status& error) {
+  vgpu.sliced.runners[slot].error = error.code();
+}
+
+std::vector<TimeSliceOrder> HardwareSlices::take_orders() { return std::exchange(orders_, {}); }
+
+std::string HardwareSlices::why_gates() const {
+  const VgpuState* const vgpu = table_->find(why_.vgpu);
+  const std::string program = "a program of " + (vgpu ? vgpu->name : "a virtual GPU that is gone");
+  switch (why_.reason) {
+    case WhyGates::Reason::kNone:
+      return "";
+    case WhyGates::Reason::kNotScheduled:
+      return "policy none holds no shares";
+    case WhyGates::Reason::kPolicy:
+      return "policy " + options_->policy + " grants the engine to one at a time";
+    case WhyGates::Reason::kOneQueue:
+      return "all engines have one queue";
+    case WhyGates::Reason::kNobody:
+      return "no program has used the compute engine yet";
+    case WhyGates::Reason::kMpsClient:
+      return program + " is a client of MPS";
+    case WhyGates::Reason::kNoGroups:
+      return program + " has no known channel groups";
+    case WhyGates::Reason::kCannotBeSet:
+      return "the time slices of " + program + " cannot be set: " + std::strerror(why_.error);
+  }
+  return "";
+}
+
+// Of a program that has used the compute engine.
+WhyGates HardwareSlices::find_why(const VgpuState& vgpu, uint32_t slot) {
+  using Reason = WhyGates::Reason;
+  const auto runner = vgpu.sliced.runners.find(slot);
+  if (runner == vgpu.sliced.runners.end() || runner->second.groups == 0)
+    return {vgpu.mps ? Reason::kMpsClient : Reason::kNoGroups, vgpu.id};
+  if (runner->second.error != 0) return {Reason::kCannotBeSet, vgpu.id, runner->second.error};
+  return {Reason::kNone};
+}
+
+WhyGates HardwareSlices::find_why() const {
+  using Reason = WhyGates::Reason;
+  if (!options_->scheduled) return {Reason::kNotScheduled};
+  if (options_->policy != "band+") return {Reason::kPolicy};
+  if (options_->model == sched::QueueModel::kSdq) return {Reason::kOneQueue};
+  bool any = false;
+  for (const VgpuState& vgpu : table_->all()) {
+    if (!vgpu.grant_page) continue;
+    for (const auto& [slot, gates] : vgpu.slots) {
+      const Gate& gate = vgpu.grant_page->gates[slot][kCompute];
+      if (gate.begun == 0 && gate.asked == 0) continue;
+      const auto runner = vgpu.sliced.runners.find(slot);
+      if (runner != vgpu.sliced.runners.end() && runner->second.ended) continue;  // its session will clear its gates
+      if (const WhyGates why = find_why(vgpu, slot); why.reason != Reason::kNone) return why;
+      any = true;
+    }
+  }
+  // Who comes first decides: until then nothing is changed.
+  return {any || on_ ? Reason::kNone : Reason::kNobody};
+}
+
+void HardwareSlices::leave_if_impossible(sched::Time now) {
+  why_ = find_why();
+  if (why_.reason != WhyGates::Reason::kNone) leave(now);
+}
+
+sched::Time HardwareSlices::review(sched::Time now) {
+  if (why_.reason != WhyGates::Reason::kNone) return kNever;
+  if (!on_) enter(now);
+  return sample(now);
+}
+
+void HardwareSlices::enter(sched::Time now) {
+  on_ = true;
+  sampled_at_ = now;
+  for (VgpuState& vgpu : table_->all()) unqueued_->take_out(vgpu, ComputeGates::kTimeSliced, now);
+  for (VgpuState& vgpu : table_->all()) {
+    for (const auto& [slot, gates] : vgpu.slots) read(vgpu, slot, now);
+  }
+}
+
+void HardwareSlices::leave(sched::Time now) {
+  if (!on_) return;
+  (void)sample(now);
+  on_ = false;
+  for (VgpuState& vgpu : table_->all()) {
+    vgpu.sliced.open = false;
+    unqueued_->put_back(vgpu, now);
+  }
+}
+
+// One that has a cap is let in by its tokens, and must not run far ahead of them.
+void HardwareSlices::set_open(VgpuState& vgpu, bool open) {
+  vgpu.sliced.open = open;
+  const uint32_t word = !open ? 0 : vgpu.shares[kCompute].cap < 100 ? 1 : kOpenWide;
+  for (auto& [slot, gates] : vgpu.slots) {
+    Gate& gate = vgpu.grant_page->gates[slot][kCompute];
+    gate.open = word;
+    if (!open) {
+      gate.no_waiters = 0;
+      gates[kCompute].sliced.no_waiters = false;
+    } else if (std::exchange(gates[kCompute].waiting, false)) {
+      GrantTable::answer(vgpu, slot, kCompute);
+    }
+  }
+}
+
+void HardwareSlices::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
+  const auto [count, more] = UnqueuedGates::take_ended(vgpu, slot);
+  vgpu.account.use[kCompute].grants += std::min(count, kGateSlots);
+  // At most the time that passed, whatever the runner says.
+  GateState& state = vgpu.slots[slot][kCompute];
+  SlicedGate& sliced = state.sliced;
+  if (sliced.measured_since == 0) sliced.measured_since = now;
+  const sched::Time most = now - sliced.measured_since - sliced.measured;
+  sliced.measured += static_cast<sched::Time>(std::min(more, static_cast<uint64_t>(std::max<sched::Time>(most, 0))));
+  if (!UnqueuedGates::take_ask(vgpu, slot)) return;
+  state.waiting = true;
+  sliced.busy_at = vgpu.last_wanted[kCompute] = now;
+  if (!weights_.may_run(vgpu.id)) return;
+  if (!vgpu.sliced.open) sampled_at_ = -sched::kLongest;  // at once: the time before is the others'
+  set_open(vgpu, true);
+}
+
+// Somebody is to be held to a share or a cap.
+bool HardwareSlices::is_steered(sched::Time now) const {
+  return weights_.active() > 1 || std::ranges::any_of(table_->all(), [&](const VgpuState& vgpu) {
+           return vgpu.shares[kCompute].cap < 100 && now - vgpu.last_wanted[kCompute] <= options_->period_ns;
+         });
+}
+
+std::vector<sched::TimeSliceWeights::Load> HardwareSlices::read_all(sched::Time now) {
+  std::vector<sched::TimeSliceWeights::Load> loads;
+  for (VgpuState& vgpu : table_->all()) {
+    for (auto& [slot, gates] : vgpu.slots) {
+      GateState& state = gates[kCompute];
+      read(vgpu, slot, now);
+      // Who was let in just now is about to begin.
+      const bool let_in = state.sliced.busy_at == now && !state.waiting;
+      const bool busy = let_in || GrantTable::running_at(vgpu, slot, kCompute) > 0;
+      if (busy) state.sliced.busy_at = now;
+      if (busy || state.waiting) vgpu.last_wanted[kCompute] = now;
+      loads.push_back({vgpu.id, slot, busy, state.sliced.measured, vgpu.grant_page->gates[slot][kCompute].rests});
+    }
+  }
+  return loads;
+}
+
+// Reads who has work, divides the time since the last time among them, and orders time slices. Returns when to be
+// called again: while nobody is steered, once in a period.
+sched::Time HardwareSlices::sample(sched::Time now) {
+  const sched::Time interval = is_steered(now) ? kSample : options_->period_ns;
+  if (now - sampled_at_ < interval) return sampled_at_ + interval;
+  sampled_at_ = now;
+  weights_.advance(now, read_all(now));
+  bool any = false;
+  for (VgpuState& vgpu : table_->all()) {
+    const sched::Time used_now = weights_.used(vgpu.id);
+    vgpu.account.use[kCompute].busy_ns += static_cast<uint64_t>(used_now - std::exchange(vgpu.sliced.used, used_now));
+    const bool used = now - vgpu.last_wanted[kCompute] <= options_->period_ns;
+    // Runners tell nothing while their gates are open: who is idle has to ask again, and need not be read meanwhile.
+    if (const bool open = used && weights_.may_run(vgpu.id); open != vgpu.sliced.open) set_open(vgpu, open);
+    post_alone(vgpu);
+    any = any || used;
+    if (used && weights_.active() > 1) order(vgpu, now);
+  }
+  return any ? now + (is_steered(now) ? kSample : options_->period_ns) : kNever;
+}
+
+// Tells the gates whether nobody else has work. Runners read the word often, so it is written when it changes.
+void HardwareSlices::post_alone(VgpuState& vgpu) {
+  const bool alone = weights_.active() <= 1;
+  for (auto& [slot, gates] : vgpu.slots) {
+    if (gates[kCompute].sliced.no_waiters == alone) continue;
+    gates[kCompute].sliced.no_waiters = alone;
+    vgpu.grant_page->gates[slot][kCompute].no_waiters = alone ? 1 : 0;
+  }
+}
+
+void HardwareSlices::order(VgpuState& vgpu, sched::Time now) {
+  for (auto& [slot, gates] : vgpu.slots) {
+    SlicedGate& gate = gates[kCompute].sliced;
+    const auto runner = vgpu.sliced.runners.find(slot);
+    if (now - gate.busy_at > options_->period_ns || runner == vgpu.sliced.runners.end() || runner->second.groups == 0)
+      continue;
+    const auto wanted = static_cast<uint32_t>(weights_.slice(vgpu.id) / runner->second.groups / sched::kMicrosecond);
+    if (std::exchange(gate.ordered_us, wanted) != wanted) orders_.push_back({vgpu.name, slot, wanted});
+  }
+}
+
+}  // namespace bandsaw

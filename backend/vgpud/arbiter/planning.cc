@@ -1,0 +1,182 @@
+#include "backend/vgpud/arbiter/planning.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace bandsaw {
+namespace {
+
+// Short work waits for room on the SMs for this long before persistent blocks are asked to make some.
+constexpr sched::Time kRoomWait = 500 * sched::kMicrosecond;
+// Runners notice such a request within this time: they check each millisecond, and not before a millisecond of their
+// own work has run.
+constexpr sched::Time kRoomNotice = 2 * sched::kMillisecond;
+// The least time between two requests for one virtual GPU: each costs the others a part of a block.
+constexpr sched::Time kBetweenRoomRequests = 8 * sched::kMillisecond;
+
+CoPlanner::Place place_of(const VgpuState& vgpu, uint32_t slot) { return CoPlanner::Place{vgpu.id} << 32 | slot; }
+
+}  // namespace
+
+void Planning::set_mode(PlanningMode mode, sched::Time now) {
+  if (std::exchange(mode_, mode) == mode) return;
+  queues_->set_rules(rules());
+  restart(now);
+  for (VgpuState& vgpu : table_->all()) post(vgpu);
+}
+
+sched::SharingRules Planning::rules() const {
+  sched::SharingRules rules;
+  if (mode_ == PlanningMode::kConsolidation) rules.most = 2;
+  rules.in_order = mode_ == PlanningMode::kSlicesFifo;
+  return rules;
+}
+
+void Planning::restart(sched::Time now) {
+  for (VgpuState& vgpu : table_->all()) {
+    for (auto& [slot, gates] : vgpu.slots) {
+      if (gates[kCompute].admitted) table_->grant(vgpu, slot, kCompute, {}, now);
+      for (GrantedSlice& slice : gates[kCompute].flying) slice.planned = 0;
+      gates[kCompute].waits_for_room = false;
+    }
+  }
+  planner_ = CoPlanner::make(mode_, options_->plan);
+}
+
+void Planning::post(VgpuState& vgpu) const {
+  if (!vgpu.grant_page) return;
+  const bool whole =
+      vgpu.compute_gates == ComputeGates::kTimeSliced || (mode_ == PlanningMode::kConsolidation && vgpu.mps);
+  vgpu.grant_page->slicing_off = whole ? 1 : 0;
+  vgpu.grant_page->planned = planner_ && vgpu.mps && vgpu.compute_gates != ComputeGates::kBypass ? 1 : 0;
+  if (planner_) return;
+  for (auto& gates : vgpu.grant_page->gates) gates[kCompute].resident = 0;
+}
+
+bool Planning::admit(const sched::Request& request, sched::Time now) {
+  const auto place = queues_->find(request.id);
+  if (!planner_ || !place || place->engine != kCompute) return false;
+  VgpuState& vgpu = *place->vgpu;
+  GateState& state = vgpu.slots[place->slot][kCompute];
+  KernelDescriptor descriptor;
+  if (!vgpu.mps || !read_descriptor(vgpu.grant_page->kernel_descriptors[place->slot], &descriptor)) return false;
+  if (descriptor.call == 0 || descriptor.asked != state.asked) return false;  // of short work
+  if (!planner_->ask(place_of(vgpu, place->slot), vgpu.id, descriptor, now)) return false;
+  queues_->let_go(request.id);
+  state.admitted = true;
+  return true;
+}
+
+void Planning::withdraw(VgpuState& vgpu, uint32_t slot, unsigned engine, sched::Time now) {
+  GateState& state = vgpu.slots[slot][engine];
+  if (!std::exchange(state.admitted, false)) return queues_->cancel(vgpu, engine, state.ask.id, now);
+  queues_->retract(vgpu, engine, state.ask.id, now);
+  leave(vgpu, slot, now);
+}
+
+void Planning::leave(const VgpuState& vgpu, uint32_t slot, sched::Time now) {
+  if (planner_) planner_->gone(place_of(vgpu, slot), now);
+}
+
+void Planning::forget(const VgpuState& vgpu) {
+  if (planner_) planner_->forget_owner(vgpu.id);
+}
+
+void Planning::clear(sched::Time now) {
+  if (planner_) planner_->clear(now);
+}
+
+void Planning::snapshot(const VgpuState& vgpu, uint32_t slot, sched::Time now) {
+  KernelDescriptor descriptor;
+  if (planner_ && read_descriptor(vgpu.grant_page->kernel_descriptors[slot], &descriptor))
+    planner_->snapshot(place_of(vgpu, slot), descriptor, now);
+}
+
+void Planning::tell(const VgpuState& vgpu, uint32_t slot, const GrantedSlice& slice, uint64_t busy_ns,
+                    sched::Time now) {
+  if (!planner_) return;
+  if (slice.planned == 0) return busy_ns > 0 ? planner_->keep_room(now) : void();
+  // Time slices of one gate may overlap: then each takes what passed since the one before.
+  const sched::Time since = std::max(slice.granted, vgpu.slots.at(slot)[kCompute].last_end);
+  const auto busy = static_cast<sched::Time>(std::min<uint64_t>(busy_ns, static_cast<uint64_t>(now - since)));
+  planner_->grid_slice_done(place_of(vgpu, slot), slice.planned, busy, slice.granted > concurrent_at_, now);
+}
+
+void Planning::note_concurrency(sched::Time now) {
+  if (!planner_) return;
+  const Queue queue = table_->queue_of(kCompute);
+  int count = 0;
+  for (const VgpuState& vgpu : table_->all()) {
+    count += vgpu.leases[queue].state != Lease::State::kNone;
+    for (const auto& [slot, gates] : vgpu.slots)
+      count += !gates[kCompute].flying.empty() || gates[kCompute].overdue > 0;
+  }
+  if (count > 1) concurrent_at_ = now;
+}
+
+void Planning::take_answer(const CoPlanner::Grant& grant, sched::Time now) {
+  const auto slot = static_cast<uint32_t>(grant.place);
+  for (VgpuState& vgpu : table_->all()) {
+    if (vgpu.id != grant.place >> 32 || !vgpu.grant_page || !vgpu.slots.contains(slot)) continue;
+    if (grant.number == 0) {
+      vgpu.grant_page->gates[slot][kCompute].resident = grant.resident;
+    } else if (vgpu.slots[slot][kCompute].admitted) {
+      table_->grant(vgpu, slot, kCompute, {grant.number, grant.blocks, grant.resident}, now);
+    }
+    return;
+  }
+}
+
+sched::Time Planning::follow(Queue queue, sched::Time now) {
+  if (!planner_ || queue != table_->queue_of(kCompute)) return kNever;
+  for (const VgpuState& vgpu : table_->all()) {
+    for (const auto& [slot, gates] : vgpu.slots) {
+      const GateState& state = gates[kCompute];
+      if (state.waiting && !state.admitted) planner_->hold_back(place_of(vgpu, slot), now);
+    }
+  }
+  for (const CoPlanner::Grant& grant : planner_->run(now)) take_answer(grant, now);
+  return planner_->next();
+}
+
+// Short work is granted together with what is planned. Where persistent blocks fill the SMs it would wait there until
+// they have run a whole kernel, so after a while they are asked to make room: once for each time slice, and not often.
+sched::Time Planning::review_short_work(Queue queue, sched::Time now) {
+  if (!planner_ || queue != table_->queue_of(kCompute)) return kNever;
+  sched::Time next = kNever;
+  for (VgpuState& vgpu : table_->all()) {
+    for (auto& [slot, gates] : vgpu.slots) {
+      GateState& state = gates[kCompute];
+      state.waits_for_room = false;
+      if (state.flying.empty() || state.flying.front().planned != 0 || !GrantTable::is_queued(vgpu, kCompute)) continue;
+      next = std::min(next, make_room(vgpu, state, now));
+    }
+  }
+  return next;
+}
+
+sched::Time Planning::make_room(VgpuState& vgpu, GateState& state, sched::Time now) {
+  const GrantedSlice& slice = state.flying.front();
+  const sched::Time due =
+      std::max({slice.granted, state.head_since, vgpu.room_asked_at + kBetweenRoomRequests}) + kRoomWait;
+  if (state.room_asked_for != slice.id && now >= due) {
+    state.room_asked_for = slice.id;
+    vgpu.room_asked_at = now;
+    planner_->leave_room(now);
+  }
+  if (state.room_asked_for != slice.id) return due;
+  state.waits_for_room = now < vgpu.room_asked_at + kRoomNotice;
+  return state.waits_for_room ? vgpu.room_asked_at + kRoomNotice : kNever;
+}
+
+PlanState Planning::state() const {
+  if (!planner_) return {};
+  PlanState state = planner_->state();
+  for (size_t i = 0; i < state.plan.size(); ++i) {
+    if (const VgpuState* vgpu = table_->find(static_cast<sched::VgpuId>(state.owners[i])))
+      state.plan[i].vgpu = vgpu->name;
+  }
+  return state;
+}
+
+}  // namespace bandsaw
