@@ -225,6 +225,9 @@ class Device {
   virtual CUresult context_get_limit(const ContextRef& context, CUlimit limit, uint64_t* value) = 0;
   virtual CUresult context_set_limit(const ContextRef& context, CUlimit limit, uint64_t value) = 0;
 
+  // A device without lines of its L2 cache that persist has none to reset.
+  virtual CUresult context_reset_l2(const ContextRef&) { return CUDA_SUCCESS; }
+
   // Code. `image` is private to the caller and may go after the call. `log` tells people why it failed.
   virtual CUresult library_load(std::span<const std::byte> image, LibraryRef* library, std::string* log) = 0;
   virtual CUresult library_unload(const LibraryRef& library) = 0;

@@ -50,6 +50,7 @@ class CudaDevice final : public Device {
   CUresult context_destroy(const ContextRef& context) override;
   void context_synchronize(const ContextRef& context, Done done) override;
   CUresult context_get_limit(const ContextRef& context, CUlimit limit, uint64_t* value) override;
+  CUresult context_reset_l2(const ContextRef& context) override;
   CUresult context_set_limit(const ContextRef& context, CUlimit limit, uint64_t value) override;
 
   CUresult library_load(std::span<const std::byte> image, LibraryRef* library, std::string* log) override;

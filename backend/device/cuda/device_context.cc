@@ -122,6 +122,11 @@ CUresult CudaDevice::context_get_limit(const ContextRef& context, CUlimit limit,
   return check(result);
 }
 
+CUresult CudaDevice::context_reset_l2(const ContextRef& context) {
+  if (const CUresult result = enter(as(context))) return result;
+  return check(driver_->cuCtxResetPersistingL2Cache());
+}
+
 CUresult CudaDevice::context_set_limit(const ContextRef& context, CUlimit limit, uint64_t value) {
   if (const CUresult result = enter(as(context))) return result;
   const bool is_stack = limit == CU_LIMIT_STACK_SIZE;

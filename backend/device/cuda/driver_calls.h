@@ -9,7 +9,7 @@
   X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceTotalMem) \
   X(cuDeviceGetAttribute) X(cuDeviceGetDefaultMemPool) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxReset) \
   X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxSetFlags) \
-  X(cuCtxCreate) X(cuCtxDestroy) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuCtxGetLimit) X(cuCtxSetLimit) \
+  X(cuCtxCreate) X(cuCtxDestroy) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuCtxGetLimit) X(cuCtxSetLimit) X(cuCtxResetPersistingL2Cache) \
   X(cuCtxGetStreamPriorityRange) \
   X(cuDeviceGetDevResource) X(cuDevSmResourceSplitByCount) X(cuDevResourceGenerateDesc) X(cuGreenCtxCreate) \
   X(cuGreenCtxDestroy) X(cuCtxFromGreenCtx) \

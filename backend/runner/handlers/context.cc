@@ -97,6 +97,8 @@ CUresult Handlers::context_get_limit(C call, uint32_t limit, uint64_t* value) {
   return device_.context_get_limit(call.context, static_cast<CUlimit>(limit), value);
 }
 
+CUresult Handlers::context_reset_l2(C call) { return device_.context_reset_l2(call.context); }
+
 CUresult Handlers::context_set_limit(C call, uint32_t limit, uint64_t value) {
   if (limit >= CU_LIMIT_MAX) return CUDA_ERROR_INVALID_VALUE;
   return device_.context_set_limit(call.context, static_cast<CUlimit>(limit), value);

@@ -60,6 +60,8 @@ class Handlers final : public wire::WireHandlers {
   CUresult context_get_limit(C call, uint32_t limit, uint64_t* value) override;
   CUresult context_set_limit(C call, uint32_t limit, uint64_t value) override;
 
+  CUresult context_reset_l2(C call) override;
+
   // handlers_code.cc
   CUresult library_load(C call, uint64_t image, uint64_t size, uint64_t* library, std::string* log) override;
   CUresult library_unload(C call, R<Library> library) override;

@@ -1,6 +1,7 @@
 // Executable graphs.
 #include "guest-driver/libcuda/api/graph_payload.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/launch.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -130,8 +131,9 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   if (!call.require_context()) return call.status();
   GraphRecord* record = nullptr;
   uint64_t on = 0;
-  const CUresult result = check_launch_of(exec, stream, &record, &on);
-  return result == CUDA_SUCCESS ? wire::exec_launch(call, record->handle, on) : result;
+  CUresult result = check_launch_of(exec, stream, &record, &on);
+  if (result == CUDA_SUCCESS) result = wire::exec_launch(call, record->handle, on);
+  return result == CUDA_SUCCESS ? after_launch(call, on) : result;
 }
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {

@@ -63,6 +63,19 @@ class HandleTable {
     retire(object);
   }
 
+  // Calls `visit` for each, under the table's lock: it must not change the table.
+  template <typename Visit>
+  void for_each(Visit visit) {
+    std::lock_guard lock(mutex_);
+    for (auto& entry : chunks_) {
+      const Chunk* chunk = entry.load(std::memory_order_relaxed);
+      if (!chunk) continue;
+      for (const auto& slot : chunk->slots) {
+        if (const T* object = slot.load(std::memory_order_relaxed)) visit(*object);
+      }
+    }
+  }
+
   // Removes all for which `gone` is true.
   void remove_if(const std::function<bool(const T&)>& gone) {
     std::lock_guard lock(mutex_);

@@ -1,4 +1,5 @@
 // Kernel launches. The common path takes no lock, allocates nothing and makes no system call.
+#include <cstdlib>
 #include <cstring>
 
 #include "guest-driver/libcuda/api/event.h"
@@ -76,6 +77,21 @@ vgpu_launch shape(const FunctionRecord& function, Dimensions grid, Dimensions bl
   return launch;
 }
 
+// The environment as it was at the first launch.
+bool launches_block() {
+  static const bool block = [] {
+    const char* const text = std::getenv("CUDA_LAUNCH_BLOCKING");
+    return text && std::atoi(text) != 0;
+  }();
+  return block;
+}
+
+CUresult wait_for_launch(Call& call, uint64_t stream) {
+  bool capturing = false;
+  const CUresult result = is_capturing(stream, &capturing);
+  return result != CUDA_SUCCESS || capturing ? result : wire::stream_synchronize(call, stream);
+}
+
 CUresult submit(Call& call, FunctionRecord* function, vgpu_launch* launch, CUstream stream, void** parameters,
                 void** extra) {
   uint64_t on = 0;
@@ -87,7 +103,8 @@ CUresult submit(Call& call, FunctionRecord* function, vgpu_launch* launch, CUstr
   ParameterBuffer buffer;
   result = pack_parameters(*function, parameters, extra, &buffer);
   if (result != CUDA_SUCCESS) return result;
-  return wire::launch(call, *launch, {buffer.bytes, function->parameter_bytes});
+  result = wire::launch(call, *launch, {buffer.bytes, function->parameter_bytes});
+  return result == CUDA_SUCCESS ? after_launch(call, on) : result;
 }
 
 // Fills `launch` from one attribute. Hints that this contract does not carry are accepted and dropped.
@@ -148,6 +165,10 @@ CUresult read_attribute(const CUlaunchAttribute& attribute, vgpu_launch* launch,
 }
 
 }  // namespace
+
+CUresult after_launch(Call& call, uint64_t stream) {
+  return launches_block() ? wait_for_launch(call, stream) : CUDA_SUCCESS;
+}
 
 CUresult pack_parameters(const FunctionRecord& function, void** parameters, void** extra, ParameterBuffer* buffer) {
   if (function.parameter_bytes > sizeof(buffer->bytes)) return CUDA_ERROR_INVALID_VALUE;

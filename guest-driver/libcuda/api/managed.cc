@@ -108,6 +108,40 @@ CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLoc
 
 namespace {
 
+struct Batch {
+  const CUdeviceptr* addresses;
+  const size_t* sizes;
+  size_t count;
+};
+
+CUresult check_batch(const Batch& batch, unsigned long long flags, CUstream stream) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!batch.addresses || !batch.sizes || !batch.count || flags) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t on = 0;
+  CUresult result = check_work_stream(stream, &on);
+  if (result == CUDA_SUCCESS && on <= VGPU_STREAM_LEGACY) result = CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < batch.count && result == CUDA_SUCCESS; ++i) {
+    result = check_managed(batch.addresses[i], batch.sizes[i]);
+  }
+  return result;
+}
+
+// locations[k] is for those from firsts[k] up to the next location's first one.
+CUresult prefetch_batch(const Batch& batch, const CUmemLocation* locations, const size_t* firsts, size_t count) {
+  if (!locations || !firsts || !count || count > batch.count || firsts[0] != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t k = 0; k < count; ++k) {
+    if (firsts[k] >= batch.count || (k && firsts[k] <= firsts[k - 1])) return CUDA_ERROR_INVALID_VALUE;
+  }
+  size_t k = 0;
+  for (size_t i = 0; i < batch.count; ++i) {
+    if (k + 1 < count && firsts[k + 1] == i) ++k;
+    const CUresult result = prefetch(batch.addresses[i], batch.sizes[i], locations[k]);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 int32_t ordinal_of(const CUmemLocation& location) {
   if (location.type == CU_MEM_LOCATION_TYPE_INVALID) return CU_DEVICE_INVALID;
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CU_DEVICE_CPU;
@@ -200,6 +234,25 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation 
   const CUresult result = check_work_stream(stream, &on);
   if (result != CUDA_SUCCESS) return result;
   return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(address, bytes, location);
+}
+
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr* addresses, size_t* sizes, size_t count, CUmemLocation* locations,
+                                 size_t* firsts, size_t location_count, unsigned long long flags, CUstream stream) {
+  const Batch batch{addresses, sizes, count};
+  const CUresult result = check_batch(batch, flags, stream);
+  return result == CUDA_SUCCESS ? prefetch_batch(batch, locations, firsts, location_count) : result;
+}
+
+// What was discarded may have any value until it is written, so also the one that it had.
+CUresult cuMemDiscardBatchAsync(CUdeviceptr* addresses, size_t* sizes, size_t count, unsigned long long flags,
+                                CUstream stream) {
+  return check_batch({addresses, sizes, count}, flags, stream);
+}
+
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* addresses, size_t* sizes, size_t count,
+                                           CUmemLocation* locations, size_t* firsts, size_t location_count,
+                                           unsigned long long flags, CUstream stream) {
+  return cuMemPrefetchBatchAsync(addresses, sizes, count, locations, firsts, location_count, flags, stream);
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {

@@ -13,7 +13,7 @@ namespace {
 constexpr int kUnknownOrdinal = -2;  // what cuPointerGetAttributes says of memory that CUDA does not know
 
 template <typename T>
-CUresult put(void* data, T value) {
+CUresult put_value(void* data, T value) {
   std::memcpy(data, &value, sizeof(value));
   return CUDA_SUCCESS;
 }
@@ -24,47 +24,47 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& ra
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       // Memory of a pool or of cuMemCreate belongs to none.
-      return put(data, to_program(range.kind == RangeKind::kPool || range.kind == RangeKind::kMapped
-                                      ? nullptr
-                                      : context_from_wire(range.context)));
+      return put_value(data, to_program(range.kind == RangeKind::kPool || range.kind == RangeKind::kMapped
+                                            ? nullptr
+                                            : context_from_wire(range.context)));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: {
       const bool host = range.kind == RangeKind::kHost || range.kind == RangeKind::kRegistered;
-      return put(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+      return put_value(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     }
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      return put(data, CUdeviceptr{address});
+      return put_value(data, CUdeviceptr{address});
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (!host_reads(range)) return CUDA_ERROR_INVALID_VALUE;
-      return put(data, reinterpret_cast<void*>(address));
+      return put_value(data, reinterpret_cast<void*>(address));
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      return put(data, int{range.sync_memops});
+      return put_value(data, int{range.sync_memops});
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      return put(data, static_cast<unsigned long long>(range.id));
+      return put_value(data, static_cast<unsigned long long>(range.id));
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      return put(data, int{range.kind == RangeKind::kManaged});
+      return put_value(data, int{range.kind == RangeKind::kManaged});
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return put(data, 0);
+      return put_value(data, 0);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-      return put(data, CUdeviceptr{range.base});
+      return put_value(data, CUdeviceptr{range.base});
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-      return put(data, size_t{range.bytes});
+      return put_value(data, size_t{range.bytes});
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      return put(data, 1);
+      return put_value(data, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      return put(data, 0ull);
+      return put_value(data, 0ull);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      return put(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+      return put_value(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return put(data, from_wire<CUmemoryPool>(range.pool));
+      return put_value(data, from_wire<CUmemoryPool>(range.pool));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return put(data, int{range.kind == RangeKind::kDevice && can_share_memory()});
+      return put_value(data, int{range.kind == RangeKind::kDevice && can_share_memory()});
     // Peer DMA does not reach into a virtual GPU.
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      return put(data, 0);
+      return put_value(data, 0);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
       log_unsupported("pointer attribute P2P_TOKENS");
       return CUDA_ERROR_NOT_SUPPORTED;
@@ -86,23 +86,23 @@ CUresult nothing(void* data, CUpointer_attribute attribute, uint64_t address) {
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      return put(data, uint64_t{0});
+      return put_value(data, uint64_t{0});
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      return put(data, address);
+      return put_value(data, address);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
-      return put(data, CUDA_POINTER_ATTRIBUTE_P2P_TOKENS{});
+      return put_value(data, CUDA_POINTER_ATTRIBUTE_P2P_TOKENS{});
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return put(data, kUnknownOrdinal);
+      return put_value(data, kUnknownOrdinal);
     case CU_POINTER_ATTRIBUTE_MAPPED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-      return put(data, 0);
+      return put_value(data, 0);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-      return put(data, 0);
+      return put_value(data, 0);
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/context_event.h"
 #include "guest-driver/libcuda/api/event.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/core/call.h"
@@ -30,7 +31,8 @@ CUresult create(CUstream* stream, unsigned flags, int priority) {
   const vgpu_device_info& device = process().device;
   priority = std::clamp(priority, device.greatest_priority, device.least_priority);
   auto record = std::make_unique<StreamRecord>();
-  const CUresult result = wire::stream_create(call, flags, priority, &record->handle);
+  CUresult result = wire::stream_create(call, flags, priority, &record->handle);
+  if (result == CUDA_SUCCESS) result = wait_as_context_does(call, current_context(), record->handle);
   if (result != CUDA_SUCCESS) return result;
   record->id = next_id.fetch_add(1, std::memory_order_relaxed);
   record->context = current_context();
@@ -190,6 +192,16 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
   if (result == CUDA_SUCCESS) *context = to_program(record ? record->context : current_context());
+  return result;
+}
+
+CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!green) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t handle = 0;
+  const CUresult result = check_stream(stream, &handle);
+  if (result == CUDA_SUCCESS) *green = nullptr;  // no stream is of one
   return result;
 }
 

@@ -21,6 +21,37 @@ CUresult check_device(CUdevice device) {
 
 int device_attribute(CUdevice_attribute attribute) { return process().device.attributes[attribute]; }
 
+namespace {
+
+// Where host and device share one memory and its caches: what kernels' instructions do there.
+unsigned native_atomics(CUatomicOperation operation) {
+  constexpr unsigned kBoth = CU_ATOMIC_CAPABILITY_SIGNED | CU_ATOMIC_CAPABILITY_UNSIGNED;
+  constexpr unsigned kScalar =
+      CU_ATOMIC_CAPABILITY_REDUCTION | CU_ATOMIC_CAPABILITY_SCALAR_32 | CU_ATOMIC_CAPABILITY_SCALAR_64;
+  switch (operation) {
+    case CU_ATOMIC_OPERATION_INTEGER_ADD:
+    case CU_ATOMIC_OPERATION_INTEGER_MIN:
+    case CU_ATOMIC_OPERATION_INTEGER_MAX:
+      return kBoth | kScalar;
+    case CU_ATOMIC_OPERATION_INTEGER_INCREMENT:
+    case CU_ATOMIC_OPERATION_INTEGER_DECREMENT:
+      return CU_ATOMIC_CAPABILITY_UNSIGNED | CU_ATOMIC_CAPABILITY_REDUCTION | CU_ATOMIC_CAPABILITY_SCALAR_32;
+    case CU_ATOMIC_OPERATION_AND:
+    case CU_ATOMIC_OPERATION_OR:
+    case CU_ATOMIC_OPERATION_XOR:
+      return kScalar;
+    case CU_ATOMIC_OPERATION_EXCHANGE:
+    case CU_ATOMIC_OPERATION_CAS:
+      return CU_ATOMIC_CAPABILITY_SCALAR_32 | CU_ATOMIC_CAPABILITY_SCALAR_64 | CU_ATOMIC_CAPABILITY_SCALAR_128;
+    case CU_ATOMIC_OPERATION_FLOAT_ADD:
+      return kScalar;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
 }  // namespace bandsaw::libcuda
 
 extern "C" {
@@ -141,6 +172,25 @@ CUresult CUDAAPI cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attri
   if (!value) return CUDA_ERROR_INVALID_VALUE;
   if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
   return CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult CUDAAPI cuDeviceGetP2PAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation* operations,
+                                                  unsigned int count, CUdevice srcDevice, CUdevice dstDevice) {
+  if (!capabilities || !operations || !count) return CUDA_ERROR_INVALID_VALUE;
+  if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
+  return CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult CUDAAPI cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation* operations,
+                                                   unsigned int count, CUdevice dev) {
+  if (!capabilities || !operations || !count) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
+  for (unsigned i = 0; i < count; i++) {
+    if (operations[i] < 0 || operations[i] >= CU_ATOMIC_OPERATION_MAX) return CUDA_ERROR_INVALID_VALUE;
+    const bool native = device_attribute(CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED);
+    capabilities[i] = native ? native_atomics(operations[i]) : 0;
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {

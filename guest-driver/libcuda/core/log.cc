@@ -10,6 +10,8 @@
 #include <set>
 #include <string>
 
+#include "guest-driver/libcuda/core/driver_log.h"
+
 namespace bandsaw::libcuda {
 namespace {
 
@@ -33,14 +35,21 @@ Level level() {
 bool logs(Level wanted) { return wanted <= level(); }
 
 void log(Level wanted, const char* format, ...) {
-  if (!logs(wanted)) return;
+  const bool for_program = wanted == Level::kError || wanted == Level::kWarn;  // cuLogs*
+  if (!logs(wanted) && !for_program) return;
   char line[1024];
-  int used = std::snprintf(line, sizeof(line), "libcuda (bandsaw): ");
+  const int prefix = std::snprintf(line, sizeof(line), "libcuda (bandsaw): ");
+  int used = prefix;
   va_list arguments;
   va_start(arguments, format);
   used += std::vsnprintf(line + used, sizeof(line) - static_cast<size_t>(used), format, arguments);
   va_end(arguments);
   if (used > static_cast<int>(sizeof(line)) - 2) used = static_cast<int>(sizeof(line)) - 2;
+  if (for_program) {
+    keep_driver_log(wanted == Level::kError ? CU_LOG_LEVEL_ERROR : CU_LOG_LEVEL_WARNING,
+                    {line + prefix, static_cast<size_t>(used - prefix)});
+  }
+  if (!logs(wanted)) return;
   line[used++] = '\n';
   // One write, so that lines of several threads do not mix; there is nobody to tell if it fails.
   if (write(STDERR_FILENO, line, static_cast<size_t>(used)) < 0) return;

@@ -2,9 +2,8 @@
 
 #include <pthread.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 
@@ -13,6 +12,7 @@
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/transport.h"
+#include "guest-driver/libcuda/core/visible_devices.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
@@ -30,23 +30,12 @@ void after_fork_in_child() {
   the_process.load()->transport->forget_in_child();
 }
 
-// `text` begins a UUID as nvidia-smi writes it: GPU-8 hex digits-...
-bool names_uuid(const std::string& text, const __u8* uuid) {
-  char whole[41];
-  int used = std::snprintf(whole, sizeof(whole), "GPU-");
-  for (int i = 0; i < 16; i++) {
-    const bool dash = i == 4 || i == 6 || i == 8 || i == 10;
-    used += std::snprintf(whole + used, sizeof(whole) - static_cast<size_t>(used), dash ? "-%02x" : "%02x", uuid[i]);
-  }
-  return text.size() > 4 && text.size() <= std::strlen(whole) && std::strncmp(whole, text.c_str(), text.size()) == 0;
-}
-
-// CUDA_VISIBLE_DEVICES with a single device: what counts is whether the list begins with it.
 bool device_is_visible(const vgpu_device_info& device) {
   const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
   if (!list) return true;
-  const std::string first(list, std::strcspn(list, ","));
-  return first == "0" || names_uuid(first, device.uuid);
+  DeviceUuid uuid;
+  std::copy(std::begin(device.uuid), std::end(device.uuid), uuid.begin());
+  return !visible_devices(list, {&uuid, 1}).empty();
 }
 
 CUresult report(const TransportFailure& failure) {
