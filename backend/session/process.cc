@@ -136,7 +136,7 @@ void Process::assigned(int error, const Answer& answer) {
               uint32_t{who_.uid}, runner_->pid());
   }
   vgpu_ctl_reply ready = make_reply(0, "", runner_->window_base());
-  std::copy(owner_->config_.schema_hash.begin(), owner_->config_.schema_hash.end(), ready.schema_hash);
+  ready.schema = owner_->config_.schema;
   const int fds[] = {arena_.get(), kick_.get()};
   answer(ready, owner_->config_.direct ? std::span<const int>(fds) : std::span<const int>());
 }

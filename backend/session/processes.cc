@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/session/process.h"
+#include "guest-driver/uapi/wire.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -58,18 +59,12 @@ void Processes::create(const Request& request, const Answer& answer) {
   const auto refuse = [&](int error, const std::string& why) {
     if (config_.log->allow()) log::warn("process {} of {} refused: {}", request.process, config_.vgpu, why);
     vgpu_ctl_reply reply = make_reply(error, why);
-    std::copy(config_.schema_hash.begin(), config_.schema_hash.end(), reply.schema_hash);
+    reply.schema = config_.schema;
     answer(reply, {});
   };
-  if (!std::equal(config_.schema_hash.begin(), config_.schema_hash.end(), request.create.schema_hash)) {
-    const std::string theirs = hex(request.create.schema_hash), ours = hex(config_.schema_hash);
-    if (config_.log->allow()) {
-      log::warn("schema mismatch: libcuda.so.1 of {} has {}, the host {}", printable(request.create.comm), theirs,
-                ours);
-    }
-    return refuse(
-        EPROTO,
-        fmt::format("libcuda.so.1 has schema {:.16}, the host {:.16}: install the host's guest package", theirs, ours));
+  if (!wire::work_together(config_.schema, request.create.schema)) {
+    return refuse(EPROTO, fmt::format("libcuda.so.1 is of release {}, the host of {}: install the host's guest package",
+                                      wire::release_of(request.create.schema), wire::release_of(config_.schema)));
   }
   if (request.process == 0) return refuse(EINVAL, "process 0 is the session itself");
   if (find(request.process)) return refuse(EEXIST, fmt::format("process {} exists already", request.process));

@@ -35,7 +35,7 @@ class ProcessWatcher {
 
 struct ProcessesConfig {
   std::string vgpu;
-  std::array<unsigned char, VGPU_HASH_BYTES> schema_hash{};
+  vgpu_schema schema{};
   bool direct = false;
   uint64_t arena_bytes = VGPU_WINDOW_DEVICE_OFFSET;  // direct mode only
   uint32_t processes_max = kUsageSlots;

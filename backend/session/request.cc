@@ -129,10 +129,4 @@ std::string printable(std::span<const unsigned char> bytes) {
   return text;
 }
 
-std::string hex(std::span<const unsigned char> bytes) {
-  std::string text;
-  for (const unsigned char byte : bytes) fmt::format_to(std::back_inserter(text), "{:02x}", byte);
-  return text;
-}
-
 }  // namespace bandsaw

@@ -34,7 +34,4 @@ Status check_mapping(const Request& request);
 // Printable text of a guest's bytes up to the first NUL; anything else becomes '?'.
 std::string printable(std::span<const unsigned char> bytes);
 
-// Hexadecimal form of a schema hash.
-std::string hex(std::span<const unsigned char> bytes);
-
 }  // namespace bandsaw

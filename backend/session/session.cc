@@ -99,7 +99,7 @@ Session::~Session() = default;
 ProcessesConfig Session::processes_config() {
   ProcessesConfig result;
   result.vgpu = config_.name;
-  std::copy(std::begin(wire::kSchemaHash), std::end(wire::kSchemaHash), result.schema_hash.begin());
+  result.schema = wire::kSchema;
   result.processes_max = kVmProcessesMax;
   result.slots = gates_.get();
   result.client_ended = [this](const std::string& mps, uint32_t sticky) {
@@ -175,8 +175,7 @@ RunnerProgram Session::runner_program() const {
 }
 
 void Session::run() {
-  log::info("virtual GPU {} is ready: {} bytes of memory, schema {}", config_.name, config_.memory,
-            wire::kSchemaHashHex);
+  log::info("virtual GPU {} is ready: {} bytes of memory, release {}", config_.name, config_.memory, wire::kRelease);
   pool_->start();
   event_base_dispatch(base_.get());
   log::info("virtual GPU {} ends", config_.name);
@@ -230,7 +229,7 @@ nlohmann::json Session::status() const {
           {"uuid", uuid_text(identity_)},
           {"pci_bus_id", pci_bus_text(identity_)},
           {"pid", ::getpid()},
-          {"schema", wire::kSchemaHashHex},
+          {"release", wire::kRelease},
           {"uptime_s", std::chrono::duration_cast<std::chrono::seconds>(uptime).count()},
           {"memory_share", usage_page_.memory_share()},
           {"memory_used", total.memory_bytes},

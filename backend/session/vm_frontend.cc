@@ -6,8 +6,7 @@ namespace bandsaw {
 namespace {
 
 virtio::DeviceConfig device_config(const ProcessesConfig& config) {
-  virtio::DeviceConfig device{.name = config.vgpu, .max_processes = config.processes_max, .schema_hash = {}};
-  std::copy(config.schema_hash.begin(), config.schema_hash.end(), device.schema_hash.begin());
+  virtio::DeviceConfig device{.name = config.vgpu, .max_processes = config.processes_max, .schema = config.schema};
   return device;
 }
 

@@ -40,7 +40,7 @@ static int do_hello(struct vgpu_process *process, void __user *user)
 
 	if (copy_from_user(&hello, user, sizeof(hello)))
 		return -EFAULT;
-	memset(hello.host_schema_hash, 0, sizeof(hello.host_schema_hash));
+	memset(&hello.host_schema, 0, sizeof(hello.host_schema));
 	hello.window_base = 0;
 	error = vgpu_process_hello(process, &hello);
 	if (copy_to_user(user, &hello, sizeof(hello)))

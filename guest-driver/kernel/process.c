@@ -150,14 +150,14 @@ static int announce(struct vgpu_process *process, u32 id, struct vgpu_ioc_hello 
 	if (!request)
 		return -ENOMEM;
 	create = &request->body.create;
-	memcpy(create->schema_hash, hello->schema_hash, sizeof(create->schema_hash));
+	create->schema = hello->schema;
 	create->pid = cpu_to_le32(task_tgid_nr(current));
 	create->uid = cpu_to_le32(from_kuid(&init_user_ns, current_uid()));
 	get_task_comm(comm, current);
 	memcpy(create->comm, comm, sizeof(create->comm));
 	error = vgpu_request_send(process->device, request, &process->announced);
 	if (!error || error == -EPROTO) {
-		memcpy(hello->host_schema_hash, request->reply.schema_hash, sizeof(hello->host_schema_hash));
+		hello->host_schema = request->reply.schema;
 		hello->window_base = error ? 0 : le64_to_cpu(request->reply.value);
 	}
 	vgpu_request_put(request);

@@ -17,7 +17,16 @@
 
 #define VGPU_VIRTIO_ID 63
 #define VGPU_ABI_VERSION 1
-#define VGPU_HASH_BYTES 32
+
+/*
+ * What a library or a host was built from. Equal: the same calls under the same opcodes. Else the library asks the
+ * host for its calls (the call `call_ids`), if their releases fit: see protocol.md, "Versions".
+ */
+struct vgpu_schema {
+	__le16 major, minor, patch; /* of the release */
+	__le16 reserved;            /* 0 */
+	__u8 hash[24];              /* over all calls and the structures of vgpu_wire.h */
+};
 
 /* Virtqueues. */
 #define VGPU_QUEUE_CONTROL 0
@@ -28,7 +37,7 @@
 struct vgpu_virtio_config {
 	__le32 abi_version;
 	__le32 max_processes;
-	__u8 schema_hash[VGPU_HASH_BYTES];
+	struct vgpu_schema schema;
 	__u8 name[64]; /* the virtual GPU's name, NUL padded */
 };
 
@@ -61,7 +70,7 @@ struct vgpu_ctl_header {
 
 struct vgpu_ctl_create_process {
 	struct vgpu_ctl_header header;
-	__u8 schema_hash[VGPU_HASH_BYTES]; /* of the libcuda.so.1 that asks */
+	struct vgpu_schema schema; /* of the libcuda.so.1 that asks */
 	__le32 pid;   /* for people: logs and usage */
 	__le32 uid;
 	__u8 comm[16];
@@ -96,11 +105,11 @@ struct vgpu_ctl_drop {
 };
 
 struct vgpu_ctl_reply {
-	__le32 status; /* 0 or a Linux errno: EPROTO is a schema mismatch */
+	__le32 status; /* 0 or a Linux errno: EPROTO: the releases do not fit */
 	__le32 reserved;
 	__le64 value;
-	__u8 schema_hash[VGPU_HASH_BYTES]; /* the host's, with CREATE_PROCESS */
-	char message[120];                 /* NUL terminated; for the guest's log */
+	struct vgpu_schema schema; /* the host's, with CREATE_PROCESS */
+	char message[120];         /* NUL terminated; for the guest's log */
 };
 
 /* What the session puts into the event virtqueue's buffers. */

@@ -8,9 +8,9 @@
 #include "vgpu_control.h"
 
 struct vgpu_ioc_hello {
-	__u8 schema_hash[VGPU_HASH_BYTES];      /* in: the library's */
-	__u8 host_schema_hash[VGPU_HASH_BYTES]; /* out, also when it fails with EPROTO */
-	__u64 window_base;                      /* out */
+	struct vgpu_schema schema;      /* in: the library's */
+	struct vgpu_schema host_schema; /* out, also when it fails with EPROTO */
+	__u64 window_base;              /* out */
 };
 
 /* Makes a command ring; map it with mmap(offset = id * VGPU_RING_BYTES, length VGPU_RING_BYTES). */

@@ -37,7 +37,7 @@ vgpu_ctl_reply error_reply(int code, const char* message) {
 Core::Core(DeviceConfig config, DeviceSink& sink) : sink_(sink) {
   config_.abi_version = VGPU_ABI_VERSION;
   config_.max_processes = config.max_processes;
-  std::copy(config.schema_hash.begin(), config.schema_hash.end(), config_.schema_hash);
+  config_.schema = config.schema;
   config.name.copy(reinterpret_cast<char*>(config_.name), sizeof(config_.name) - 1);
   for (int i = 0; i < VGPU_QUEUE_COUNT; ++i) queues_.emplace_back(memory_);
 }

@@ -1,7 +1,7 @@
 // The virtual GPU as a virtio device (id 63), apart from the frontend through which a hypervisor reaches it
 // (hypervisor/vfio_user today). The session owns a Device, implements DeviceSink and opens a frontend:
 //
-//   virtio::Device device({.name = "web0", .schema_hash = hash}, sink);
+//   virtio::Device device({.name = "web0", .schema = schema}, sink);
 //   vfio_user::Server server(event_base, device);   // hypervisor/vfio_user/server.h
 //   Status status = server.listen("/run/bandsaw/web0/vfio.sock");
 //   ...
@@ -71,7 +71,7 @@ class DeviceSink {
 struct DeviceConfig {
   std::string name;  // at most 63 bytes are shown to the guest
   uint32_t max_processes = 64;
-  std::array<uint8_t, VGPU_HASH_BYTES> schema_hash{};
+  vgpu_schema schema{};
 };
 
 // The largest request: ADD_REGION with VGPU_SEGMENTS_MAX segments.

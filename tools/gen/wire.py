@@ -123,6 +123,7 @@ class Row:
 class Wire:
     rows: list
     hash: bytes
+    ids: list           # by row: what a call is, whatever its opcode
 
 
 def parse_argument(row, text):
@@ -192,18 +193,44 @@ def without_comments(text):
     return " ".join(re.sub(r"/\*.*?\*/", " ", text, flags=re.S).split())
 
 
-def schema_hash(rows, uapi):
-    """Over what both sides must agree on; comments and blanks do not count."""
-    digest = hashlib.sha256()
-    for row in rows:
-        arguments = [[f"{a.type}{'?' * a.optional} {a.name}" for a in side] for side in (row.ins, row.outs)]
-        digest.update(repr((row.opcode, row.name, row.mode, row.context, arguments)).encode())
-    for header in ("vgpu_wire.h", "vgpu_ring.h", "vgpu_control.h"):
-        digest.update(without_comments((uapi / header).read_text()).encode())
-    return digest.digest()
+def structures_of(header):
+    """name -> text of each structure, with those of the structures inside it; comments and blanks do not count."""
+    texts = dict(re.findall(r"struct (\w+) \{(.*?)\};", without_comments(header), flags=re.S))
+
+    def whole(name):
+        return texts[name] + "".join(whole(inner) for inner in re.findall(r"struct (\w+)", texts[name]))
+    return {name: whole(name) for name in texts}
+
+
+def meaning_of(argument, structures):
+    """What both sides must agree on: handles are told apart by their kind's number, structures by their fields."""
+    if argument.is_struct:
+        if argument.struct not in structures:
+            raise RowError(f"wire.toml: vgpu_wire.h has no structure {argument.struct}")
+        return structures[argument.struct]
+    number = KINDS.index(argument.type) if argument.is_handle else ""
+    return f"{argument.type}{number}{'?' * argument.optional}"
+
+
+def call_id(row, structures):
+    """64 bits by which a library and a host of different releases know a call: its name and the bytes that travel. A
+    call whose bytes change is another call."""
+    arguments = [[(argument.name, meaning_of(argument, structures)) for argument in side]
+                 for side in (row.ins, row.outs)]
+    digest = hashlib.sha256(repr((row.name, row.mode, row.context, arguments)).encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+def schema_hash(ids):
+    """Over all calls in the order of their opcodes: with the same hash, opcodes mean the same."""
+    return hashlib.sha256(repr(ids).encode()).digest()[:24]
 
 
 def load(path, uapi):
     tables = tomllib.loads(path.read_text())
     rows = [parse_row(name, opcode, table) for opcode, (name, table) in enumerate(tables.items(), 1)]
-    return Wire(rows, schema_hash(rows, uapi))
+    structures = structures_of((uapi / "vgpu_wire.h").read_text())
+    ids = [call_id(row, structures) for row in rows]
+    if len(set(ids)) != len(ids):
+        raise RowError("wire.toml: two calls have the same id; rename one")
+    return Wire(rows, schema_hash(ids), ids)

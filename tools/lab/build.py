@@ -13,7 +13,8 @@ OPTIMIZED = ("-Doptimization=2", "-Ddebug=false")
 CCACHE = {"CCACHE_DEPEND": "1"}
 
 
-def configure(folder: pathlib.Path = BUILD, options: tuple = QUICK, environment: dict | None = None) -> None:
+def configure(folder: pathlib.Path = BUILD, options: tuple = QUICK, environment: dict | None = None,
+              source: pathlib.Path = REPO) -> None:
     if (folder / "build.ninja").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -21,7 +22,7 @@ def configure(folder: pathlib.Path = BUILD, options: tuple = QUICK, environment:
     if "CXX" not in variables and pathlib.Path("/usr/bin/ccache").exists():
         variables |= {"CC": "ccache gcc", "CXX": "ccache g++"}
     with step(f"configuring {os.path.relpath(folder, REPO)}"):
-        run(["meson", "setup", folder, REPO, f"-Dtoolkit={toolkit()}", *options], env=variables,
+        run(["meson", "setup", folder, source, f"-Dtoolkit={toolkit()}", *options], env=variables,
             log=folder / "configure.log", what="meson setup")
 
 

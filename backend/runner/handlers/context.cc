@@ -35,6 +35,11 @@ void put_identity(const VgpuIdentity& identity, vgpu_device_info* info) {
 
 }  // namespace
 
+CUresult Handlers::call_ids(C, std::string* ids) {
+  ids->assign(reinterpret_cast<const char*>(wire::kIdOfCall + 1), (wire::kOpcodes - 1) * sizeof(uint64_t));
+  return CUDA_SUCCESS;
+}
+
 CUresult Handlers::device_info(C, vgpu_device_info* info) {
   device_.info(info);
   put_identity(world_.identity, info);

@@ -49,6 +49,7 @@ class Handlers final : public wire::WireHandlers {
       : world_(world), device_(world.device), graph_memory_(&world.device, &world.memory) {}
 
   // handlers_context.cc: the device, contexts, what is asked again and again
+  CUresult call_ids(C call, std::string* ids) override;
   CUresult device_info(C call, vgpu_device_info* info) override;
   CUresult memory_info(C call, uint64_t* free, uint64_t* total) override;
   CUresult fetch_output(C call, std::string* text) override;

@@ -46,7 +46,7 @@ Shared& shared() {
 }
 
 template <typename Token, typename Handle>
-void put(const Token& token, Handle* handle) {
+void put_token(const Token& token, Handle* handle) {
   std::memset(handle, 0, sizeof(*handle));
   std::memcpy(handle, &token, sizeof(token));
 }
@@ -130,7 +130,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   if (result != CUDA_SUCCESS) return result;
   token.length = range->bytes;
   remember_own(token.key);
-  put(token, handle);
+  put_token(token, handle);
   return CUDA_SUCCESS;
 }
 
@@ -172,7 +172,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
   const CUresult result = wire::event_export(call, to_wire(event), &token.key);
   if (result != CUDA_SUCCESS) return result;
   remember_own(token.key);
-  put(token, handle);
+  put_token(token, handle);
   return CUDA_SUCCESS;
 }
 

@@ -1,6 +1,7 @@
 #include "guest-driver/libcuda/core/call.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 
 #include "guest-driver/libcuda/core/command_ring.h"
@@ -8,6 +9,7 @@
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
+#include "guest-driver/libcuda/core/transport.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
@@ -71,12 +73,28 @@ void* Call::begin(wire::Opcode opcode, size_t args_bytes, size_t tail_bytes) {
     fail(CUDA_ERROR_INVALID_VALUE);
     return nullptr;
   }
-  void* space = ring_->reserve(static_cast<uint32_t>(opcode), static_cast<uint32_t>(args_bytes + tail_bytes), context_);
+  const uint32_t number = process().calls.opcode(opcode);
+  if (number == 0) {
+    refuse_missing();
+    return nullptr;
+  }
+  void* space = ring_->reserve(number, static_cast<uint32_t>(args_bytes + tail_bytes), context_);
   if (!space) {
     set_lost();
     fail(kLostHost);
   }
   return space;
+}
+
+// The host is of a release before this library's.
+void Call::refuse_missing() {
+  static std::atomic<bool> said[wire::kOpcodes];
+  const auto own = static_cast<uint32_t>(opcode_);
+  if (!said[own].exchange(true)) {
+    log(Level::kWarn, "the host, of release %s, has no call \"%s\": update it",
+        wire::release_of(process().transport->host()).c_str(), wire::kCalls[own].name);
+  }
+  fail(CUDA_ERROR_NOT_SUPPORTED);
 }
 
 void Call::publish() { ring_->publish(); }

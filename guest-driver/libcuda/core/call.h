@@ -108,6 +108,7 @@ class Call {
 
  private:
   void fail(CUresult error) { status_ = error; }
+  void refuse_missing();
   void print_output();
 
   ThreadState* thread_ = nullptr;

@@ -68,10 +68,11 @@ bool DeviceTransport::open(TransportFailure* failure) {
     return false;
   }
   vgpu_ioc_hello hello{};
-  std::memcpy(hello.schema_hash, wire::kSchemaHash, sizeof(hello.schema_hash));
+  hello.schema = wire::kSchema;
   const int error = call(VGPU_IOC_HELLO, &hello);
+  host_ = hello.host_schema;
   if (error == EPROTO) {
-    schema_mismatch(hello.host_schema_hash, "update the guest package, or the host, so that they match", failure);
+    release_mismatch(host_, failure);
   } else if (error) {
     failure->message = std::string("the host refused this process: ") + std::strerror(error) + "; see the kernel log";
   } else if (const int taken = window_.reserve(hello.window_base)) {

@@ -95,7 +95,7 @@ bool DirectTransport::connect_to(const std::string& path, TransportFailure* fail
 bool DirectTransport::hello(TransportFailure* failure) {
   vgpu_ctl_create_process request{};
   request.header = {VGPU_CTL_CREATE_PROCESS, kProcess};
-  std::memcpy(request.schema_hash, wire::kSchemaHash, sizeof(request.schema_hash));
+  request.schema = wire::kSchema;
   request.pid = static_cast<__le32>(getpid());
   request.uid = getuid();
   const char* name = std::strrchr(program_invocation_name, '/');
@@ -106,10 +106,11 @@ bool DirectTransport::hello(TransportFailure* failure) {
   int error = ask(&request, sizeof(request), &reply, descriptors);
   arena_ = descriptors[0];
   kick_ = descriptors[1];
+  host_ = reply.schema;
   if (!error) error = static_cast<int>(reply.status);
   failure->error = CUDA_ERROR_NO_DEVICE;
   if (error == EPROTO) {
-    schema_mismatch(reply.schema_hash, "both must come from the same build", failure);
+    release_mismatch(host_, failure);
   } else if (error) {
     reply.message[sizeof(reply.message) - 1] = 0;
     failure->message = std::string("the virtual GPU refused this process: ") +

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/command_ring.h"
@@ -60,19 +61,36 @@ CUresult connect() {
   return CUDA_SUCCESS;
 }
 
+// A host of another release numbers its calls in its own way.
+CUresult learn_calls(Process* created) {
+  const vgpu_schema& host = created->transport->host();
+  if (std::memcmp(&host, &wire::kSchema, sizeof(host)) == 0) return CUDA_SUCCESS;
+  Call call;
+  std::vector<std::byte> bytes;
+  if (const CUresult result = wire::call_ids(call, &bytes); result != CUDA_SUCCESS) return result;
+  std::vector<uint64_t> ids(bytes.size() / sizeof(uint64_t));
+  std::memcpy(ids.data(), bytes.data(), ids.size() * sizeof(uint64_t));
+  created->calls.learn(ids);
+  log(Level::kInfo, "this library is of release %s, the host of %s, which lacks %u of its calls", wire::kRelease,
+      wire::release_of(host).c_str(), created->calls.missing());
+  return CUDA_SUCCESS;
+}
+
+CUresult ask_device(Process* created) {
+  if (const CUresult result = learn_calls(created); result != CUDA_SUCCESS) return result;
+  Call call;
+  return wire::device_info(call, &created->device);
+}
+
 CUresult first_initialise() {
   if (!the_process.load()) {
     if (const CUresult result = connect(); result != CUDA_SUCCESS) return result;
   }
   Process& created = *the_process.load();
   the_state = State::kReady;
-  {
-    Call call;
-    const CUresult result = wire::device_info(call, &created.device);
-    if (result != CUDA_SUCCESS) {
-      if (state() != State::kLost) the_state = State::kUninitialised;
-      return result;
-    }
+  if (const CUresult result = ask_device(&created); result != CUDA_SUCCESS) {
+    if (state() != State::kLost) the_state = State::kUninitialised;
+    return result;
   }
   created.device.name[sizeof(created.device.name) - 1] = 0;
   if (device_is_visible(created.device)) return CUDA_SUCCESS;

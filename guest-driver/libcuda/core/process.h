@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "guest-driver/libcuda/core/host_calls.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 
 namespace bandsaw::libcuda {
@@ -32,6 +33,7 @@ struct Process {
   Transport* transport = nullptr;
   SharedMemory* memory = nullptr;
   CommandRingPool* rings = nullptr;
+  HostCalls calls;                    // read-only after cuInit
   vgpu_device_info device{};          // read-only after cuInit
   std::atomic<uint64_t> next_seq{1};  // of records, over all rings
   std::atomic<uint32_t> sticky{0};    // first sticky error seen

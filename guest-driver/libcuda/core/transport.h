@@ -19,6 +19,9 @@ class Transport {
 
   virtual uint64_t window_base() const = 0;
 
+  // What the host was built from.
+  const vgpu_schema& host() const { return host_; }
+
   // Makes and maps a command ring; it lives as long as the process.
   virtual int add_ring(vgpu_ring_header** ring) = 0;
 
@@ -53,6 +56,9 @@ class Transport {
 
   // In the child of a fork: closes the descriptors, so that the host sees the parent's end. Makes system calls only.
   virtual void forget_in_child() = 0;
+
+ protected:
+  vgpu_schema host_{};
 };
 
 // Why there is no transport: `error` for the program, `message` for people.
@@ -66,8 +72,7 @@ std::unique_ptr<Transport> open_transport(TransportFailure* failure);
 std::unique_ptr<Transport> open_direct(const char* vgpu, TransportFailure* failure);
 std::unique_ptr<Transport> open_device(TransportFailure* failure);
 
-// Fills `failure` for a library and a host that were built from different calls/*.toml or headers; it names both
-// hashes.
-void schema_mismatch(const unsigned char* host_hash, const char* advice, TransportFailure* failure);
+// Fills `failure` for a library and a host whose releases lie too far apart; it names both.
+void release_mismatch(const vgpu_schema& host, TransportFailure* failure);
 
 }  // namespace bandsaw::libcuda

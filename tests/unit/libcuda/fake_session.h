@@ -25,6 +25,9 @@
 
 namespace bandsaw::fake {
 
+// Opcodes of another release: backwards, but for the first. Its own inverse.
+inline uint32_t other_opcode(uint32_t opcode) { return opcode == 1 ? 1 : wire::kOpcodes + 1 - opcode; }
+
 class FakeHandlers : public wire::RefusingHandlers {
  public:
   CUresult device_info(const wire::CallContext&, vgpu_device_info* info) override {
@@ -45,12 +48,31 @@ class FakeHandlers : public wire::RefusingHandlers {
   CUresult memory_free_async(const wire::CallContext&, uint64_t, const wire::Resolved<Stream>&) override {
     return CUDA_SUCCESS;
   }
+  CUresult call_ids(const wire::CallContext&, std::string* ids) override {
+    for (uint32_t at = 1; at < wire::kOpcodes; at++) {
+      const uint32_t opcode = other_opcodes ? other_opcode(at) : at;
+      const bool lacks = other_opcodes && opcode == static_cast<uint32_t>(wire::Opcode::kContextGetLimit);
+      const uint64_t id = lacks ? 1 : wire::kIdOfCall[opcode];
+      ids->append(reinterpret_cast<const char*>(&id), sizeof(id));
+    }
+    return CUDA_SUCCESS;
+  }
   uint64_t contexts = 0;
+  bool other_opcodes = false;
 };
 
 class FakeSession : wire::HandleSource {
  public:
-  explicit FakeSession(bool other_schema = false) : other_schema_(other_schema) {
+  // What distinguishes it from this library's own host.
+  struct Differs {
+    int minor = 0;               // added to the minor release
+    bool other_opcodes = false;  // opcodes in another order (but for call_ids), and no context_get_limit
+  };
+  FakeSession() : FakeSession(Differs{}) {}
+  explicit FakeSession(Differs differs) : differs_(differs) {
+    schema_.minor = static_cast<__le16>(schema_.minor + differs.minor);
+    if (differs.other_opcodes) schema_.hash[0] ^= 0xff;
+    handlers_.other_opcodes = differs.other_opcodes;
     char folder[] = "/tmp/libcuda_test.XXXXXX";
     run_ = mkdtemp(folder);
     std::filesystem::create_directory(run_ + "/test");
@@ -133,9 +155,8 @@ class FakeSession : wire::HandleSource {
     const auto type = reinterpret_cast<const vgpu_ctl_header*>(bytes)->type;
     if (type == VGPU_CTL_CREATE_PROCESS) {
       const auto* create = reinterpret_cast<const vgpu_ctl_create_process*>(bytes);
-      std::memcpy(reply.schema_hash, wire::kSchemaHash, sizeof(reply.schema_hash));
-      if (other_schema_) reply.schema_hash[0] ^= 0xff;
-      if (std::memcmp(create->schema_hash, reply.schema_hash, sizeof(reply.schema_hash)) != 0) reply.status = EPROTO;
+      reply.schema = schema_;
+      if (!wire::work_together(create->schema, schema_)) reply.status = EPROTO;
       reply.value = VGPU_WINDOW_BASE_1;
     } else if (type == VGPU_CTL_ADD_RING) {
       add_ring(reinterpret_cast<const vgpu_segment*>(bytes + sizeof(vgpu_ctl_add_region))->address);
@@ -179,6 +200,10 @@ class FakeSession : wire::HandleSource {
       ring->head += front[0];
       std::atomic_ref<__u64>(ring->header().head).store(ring->head, std::memory_order_release);
       if (front[1] == VGPU_OPCODE_PAD) continue;
+      if (differs_.other_opcodes) {
+        front[1] = other_opcode(front[1]);
+        std::memcpy(record.data(), front, sizeof(front));
+      }
       wire::CheckedRecord checked;
       if (wire::check(record, &checked)) abort();
       if (checked.opcode == wire::Opcode::kContextSynchronize && die_at_synchronize) return false;
@@ -189,7 +214,8 @@ class FakeSession : wire::HandleSource {
     return true;
   }
 
-  const bool other_schema_;
+  const Differs differs_;
+  vgpu_schema schema_ = wire::kSchema;
   std::string run_;
   int listener_ = -1, connection_ = -1, arena_ = -1, kick_ = -1;
   std::atomic<bool> stop_{false};

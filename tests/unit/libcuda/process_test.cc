@@ -93,10 +93,10 @@ TEST(Process, InitialisesAndKnowsTheDevice) {
   expect_passes(whole_life);
 }
 
-TEST(Process, NamesBothHashesWhenTheSchemasDiffer) {
-  FakeSession session(true);
+TEST(Process, NamesBothReleasesWhenTheyLieTooFarApart) {
+  FakeSession session({.minor = 2});
   expect_passes([] { GIVES(cuInit(0), CUDA_ERROR_SYSTEM_DRIVER_MISMATCH); },
-                std::string("schema ") + wire::kSchemaHashHex + ", the host speaks [0-9a-f]{64}");
+                std::string("of release ") + wire::kRelease + ", the host of [0-9.]+: install");
 }
 
 TEST(Process, SaysWhatToDoWhenNobodyIsThere) {
@@ -180,6 +180,28 @@ void child_of_fork() {
   MUST(waitpid(child, &status, 0) == child && status == 0);
   CUcontext context = nullptr;
   WORKS(cuDevicePrimaryCtxRetain(&context, 0));
+}
+
+TEST(Process, WorksWithAHostThatNumbersItsCallsInAnotherWay) {
+  FakeSession session({.minor = 1, .other_opcodes = true});
+  expect_passes([] {
+    whole_life();
+    contexts();
+  });
+}
+
+TEST(Process, SaysWhichCallAnOlderHostLacks) {
+  FakeSession session({.minor = 1, .other_opcodes = true});
+  expect_passes(
+      [] {
+        CUcontext made = nullptr;
+        size_t bytes = 0;
+        WORKS(cuInit(0));
+        WORKS(cuCtxCreate_v2(&made, 0, 0));
+        GIVES(cuCtxGetLimit(&bytes, CU_LIMIT_STACK_SIZE), CUDA_ERROR_NOT_SUPPORTED);
+        WORKS(cuCtxSynchronize());
+      },
+      "has no call \"context_get_limit\": update it");
 }
 
 TEST(Process, AForkedChildIsNotInitialised) {

@@ -43,6 +43,7 @@ std::string describe(uint32_t opcode) {
 
 // Every call that is not here comes after all that was before it.
 const std::map<std::string, std::string> kUses = {
+    {"call_ids", "none"},
     {"device_info", "none"},
     {"memory_info", "none"},
     {"next_callback", "none"},
@@ -109,7 +110,7 @@ TEST(RecordUse, TheSameCallsTellOfErrorsAndSurviveThem) {
             (std::set<std::string>{"context_synchronize", "stream_synchronize", "stream_query", "event_synchronize",
                                    "event_query", "memory_free", "copy_out"}));
   EXPECT_EQ(calls_with(&wire::CallInfo::survives_poison),
-            (std::set<std::string>{"device_info", "fetch_output", "next_callback", "context_destroy"}));
+            (std::set<std::string>{"call_ids", "device_info", "fetch_output", "next_callback", "context_destroy"}));
 }
 
 TEST(RecordUse, CopiesAndFillsHaveADoneWord) {

@@ -107,10 +107,10 @@ inline std::vector<std::byte> simple(uint32_t type, uint32_t process) {
   return bytes_of(vgpu_ctl_header{type, process});
 }
 
-inline std::vector<std::byte> create_process(uint32_t process, unsigned char hash = 0) {
+inline std::vector<std::byte> create_process(uint32_t process, __le16 minor = 0) {
   vgpu_ctl_create_process request{};
   request.header = {VGPU_CTL_CREATE_PROCESS, process};
-  std::memset(request.schema_hash, hash, sizeof request.schema_hash);
+  request.schema.minor = minor;
   return bytes_of(request);
 }
 

@@ -117,8 +117,8 @@ class DaemonCase:
         self.clients.append(client)
         client.settimeout(10)
         client.connect(str(self.folder / "run" / name / "direct.sock"))
-        schema = bytes.fromhex(self.show(name)["live"]["schema"])
-        client.send(struct.pack("<II32sII16s", 1, process, schema, 0, 0, comm))
+        release = [int(part) for part in self.show(name)["live"]["release"].split(".")]
+        client.send(struct.pack("<II3H26sII16s", 1, process, *release, b"", 0, 0, comm))
         reply, descriptors, _, _ = socket.recv_fds(client, 4096, 8)
         for descriptor in descriptors:
             os.close(descriptor)

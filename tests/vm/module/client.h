@@ -40,9 +40,9 @@ static inline double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static inline int hello(int fd, int hash_byte, struct vgpu_ioc_hello* hello) {
+static inline int hello(int fd, int schema_byte, struct vgpu_ioc_hello* hello) {
   memset(hello, 0, sizeof(*hello));
-  memset(hello->schema_hash, hash_byte, VGPU_HASH_BYTES);
+  memset(&hello->schema, schema_byte, sizeof(hello->schema));
   return ioctl(fd, VGPU_IOC_HELLO, hello);
 }
 
@@ -56,7 +56,7 @@ static inline struct client start(void) {
   struct vgpu_ioc_hello h;
   struct vgpu_ioc_ring ring;
   CHECK(c.fd >= 0);
-  CHECK(hello(c.fd, kHostHashByte, &h) == 0);
+  CHECK(hello(c.fd, kHostSchemaByte, &h) == 0);
   CHECK(ioctl(c.fd, VGPU_IOC_ADD_RING, &ring) == 0 && ring.id == 0);
   c.ring = map_ring(c.fd, 0);
   CHECK(c.ring != MAP_FAILED);

@@ -16,10 +16,11 @@ static void test_hello(void) {
   FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_RING, &ring), ENOTCONN);
   FAILS_WITH(ioctl(fd, VGPU_IOC_KICK), ENOTCONN);
   FAILS_WITH(hello(fd, 1, &h), EPROTO);
-  CHECK(h.host_schema_hash[0] == kHostHashByte && h.host_schema_hash[VGPU_HASH_BYTES - 1] == kHostHashByte);
+  CHECK(h.host_schema.major == 0x101 * kHostSchemaByte);
+  CHECK(h.host_schema.hash[sizeof(h.host_schema.hash) - 1] == kHostSchemaByte);
   FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_RING, &ring), ENOTCONN);
-  CHECK(hello(fd, kHostHashByte, &h) == 0 && h.window_base == VGPU_WINDOW_BASE_0);
-  FAILS_WITH(hello(fd, kHostHashByte, &h), EALREADY);
+  CHECK(hello(fd, kHostSchemaByte, &h) == 0 && h.window_base == VGPU_WINDOW_BASE_0);
+  FAILS_WITH(hello(fd, kHostSchemaByte, &h), EALREADY);
   CHECK(ioctl(fd, VGPU_IOC_PING) == 0);
   FAILS_WITH(ioctl(fd, _IO('V', 99)), ENOTTY);
   FAILS_WITH(ioctl(fd, VGPU_IOC_ADD_RING, (void*)8), EFAULT);

@@ -7,7 +7,7 @@
 /* In reserved0 of ring 0's header. */
 enum { kCommandVisit = 0, kCommandLose = 1, kCommandSilence = 2, kCommandDie = 3 };
 
-#define kHostHashByte 0x42
+#define kHostSchemaByte 0x42
 #define kSumFactor 1099511628211ull
 
 /* At the reply area of ring 0. */

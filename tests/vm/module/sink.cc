@@ -111,8 +111,8 @@ class Sink final : public virtio::DeviceSink {
     vgpu_ctl_create_process create{};
     if (request.size() != sizeof(create)) return EINVAL;
     std::memcpy(&create, request.data(), sizeof(create));
-    std::memset(answer.schema_hash, kHostHashByte, sizeof(answer.schema_hash));
-    if (std::memcmp(create.schema_hash, answer.schema_hash, sizeof(answer.schema_hash)) != 0) return EPROTO;
+    std::memset(&answer.schema, kHostSchemaByte, sizeof(answer.schema));
+    if (std::memcmp(&create.schema, &answer.schema, sizeof(answer.schema)) != 0) return EPROTO;
     if (!processes_.try_emplace(id).second) return EEXIST;
     answer.value = VGPU_WINDOW_BASE_0;
     return 0;
