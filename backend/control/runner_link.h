@@ -2,7 +2,7 @@
 // runner), one message = one RunnerMessage and its tail, descriptors by SCM_RIGHTS. The session has checked
 // everything that came from the guest before it sends; the runner trusts the session and nobody else.
 //
-//   runner -> session   kReady          value = window base; the runner is warm and waits
+//   runner -> session   kReady          value = window base; + vgpu_device_info; the runner is warm and waits
 //   session -> runner   kAssign         + AssignTail; fds: kick eventfd, wake eventfd, usage page memfd, doorbell
 //   eventfd.
 //                                       Direct mode adds the arena memfd as RAM 0.

@@ -41,6 +41,7 @@ class Process final : public DeviceHost {
   GateView& gate() { return gate_; }
   GuestMemory& memory() { return *memory_; }
   ExchangeClient& exchange() { return exchange_; }
+  void device_info(vgpu_device_info* info) { device_->info(info); }
 
   // Makes a ring; the record loop is told by the caller.
   Result<CommandRingRef> add_ring(uint32_t id, uint64_t va, uint32_t flags, std::span<const RunnerSegment> segments);

@@ -139,11 +139,20 @@ Status Service::handle(Message& message) {
   }
 }
 
+bool Service::send_ready() const {
+  struct {
+    RunnerMessage message;
+    vgpu_device_info info{};
+  } ready;
+  static_assert(sizeof(ready) == sizeof(RunnerMessage) + sizeof(vgpu_device_info));
+  ready.message.type = RunnerMessageType::kReady;
+  ready.message.value = process_->memory().window().base();
+  process_->device_info(&ready.info);
+  return ::send(socket_.get(), &ready, sizeof(ready), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(ready));
+}
+
 Status Service::run() {
-  RunnerMessage ready;
-  ready.type = RunnerMessageType::kReady;
-  ready.value = process_->memory().window().base();
-  if (!send(ready)) return Status::system("telling the session that the runner is ready");
+  if (!send_ready()) return Status::system("telling the session that the runner is ready");
   for (;;) {
     Message message;
     auto received = receive(&message);

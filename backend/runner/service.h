@@ -36,6 +36,7 @@ class Service {
   Status add_ram(Message& message);
   Status add_ring(const Message& message, std::span<const RunnerSegment> segments);
   void answer(uint32_t serial, int error) const;
+  bool send_ready() const;
   bool send(const RunnerMessage& message) const;
 
   const UniqueFd socket_;

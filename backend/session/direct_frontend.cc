@@ -40,6 +40,7 @@ class DirectFrontend::Connection : public ProcessWatcher {
   }
   bool closed() const { return closed_; }
   nlohmann::json status() const { return processes_->status(); }
+  std::vector<ProcessSlot> slots() const { return processes_->slots(); }
 
  private:
   void receive() {
@@ -121,6 +122,14 @@ void DirectFrontend::reap() {
 }
 
 size_t DirectFrontend::connections() const { return connections_.size(); }
+
+std::vector<ProcessSlot> DirectFrontend::slots() const {
+  std::vector<ProcessSlot> all;
+  for (const auto& connection : connections_) {
+    for (const ProcessSlot& slot : connection->slots()) all.push_back(slot);
+  }
+  return all;
+}
 
 nlohmann::json DirectFrontend::processes() const {
   auto all = nlohmann::json::array();

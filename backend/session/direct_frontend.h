@@ -24,6 +24,7 @@ class DirectFrontend {
 
   size_t connections() const;
   nlohmann::json processes() const;
+  std::vector<ProcessSlot> slots() const;  // of all connections
 
  private:
   class Connection;

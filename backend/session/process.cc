@@ -268,6 +268,11 @@ void Process::remove_ram(uint32_t ram, std::function<void()> done) {
   });
 }
 
+std::optional<ProcessSlot> Process::slot() const {
+  if (slot_ < 0 || !runner_) return std::nullopt;
+  return ProcessSlot{who_.pid, slot_};
+}
+
 nlohmann::json Process::status() const {
   static constexpr const char* kNames[] = {"starting", "running", "ending", "lost"};
   nlohmann::json object = {{"process", id_},

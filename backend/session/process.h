@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -32,6 +33,7 @@ class Process : public std::enable_shared_from_this<Process> {
 
   bool lost() const { return state_ == State::kLost; }
   nlohmann::json status() const;
+  std::optional<ProcessSlot> slot() const;  // while it has a runner
 
  private:
   enum class State { kStarting, kRunning, kEnding, kLost };

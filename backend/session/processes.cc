@@ -32,6 +32,9 @@ void Processes::request(std::span<const std::byte> bytes, const Answer& answer) 
   const Request& request = parsed.value();
   if (request.type == VGPU_CTL_CREATE_PROCESS) return create(request, answer);
   if (request.type == VGPU_CTL_PING && request.process == 0) return answer(make_reply(0, ""), {});
+  if (request.type == VGPU_CTL_QUERY && request.process == 0 && config_.query) {
+    return answer(config_.query(request.query), {});
+  }
   const ProcessRef process = find(request.process);
   if (!process) return answer(make_reply(ENOENT, fmt::format("no process {}", request.process)), {});
   switch (request.type) {
@@ -45,8 +48,10 @@ void Processes::request(std::span<const std::byte> bytes, const Answer& answer) 
       return process->drop_mapping(request, answer);
     case VGPU_CTL_KICK:
       return process->kick(answer);
-    default:
+    case VGPU_CTL_PING:
       return process->ping(answer);
+    default:
+      return answer(make_reply(EINVAL, "this is asked of the session itself: process 0"), {});
   }
 }
 
@@ -102,6 +107,14 @@ void Processes::end_all(bool forget_ram, std::function<void()> done) {
   });
   const auto all = processes_;
   for (const auto& [number, process] : all) process->end(Runner::Stop::kKill, [latch] {});
+}
+
+std::vector<ProcessSlot> Processes::slots() const {
+  std::vector<ProcessSlot> all;
+  for (const auto& [number, process] : processes_) {
+    if (const auto slot = process->slot()) all.push_back(*slot);
+  }
+  return all;
 }
 
 nlohmann::json Processes::status() const {

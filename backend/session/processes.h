@@ -14,6 +14,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backend/session/log_budget.h"
 #include "backend/session/ram_map.h"
@@ -33,6 +34,12 @@ class ProcessWatcher {
   virtual void lost(uint32_t process) = 0;  // its runner died; must not destroy the Processes before it returns
 };
 
+// A process that has a runner, and the runner's slot of the usage page.
+struct ProcessSlot {
+  uint32_t pid = 0;  // as its kernel says
+  int slot = 0;
+};
+
 struct ProcessesConfig {
   std::string vgpu;
   vgpu_schema schema{};
@@ -45,6 +52,8 @@ struct ProcessesConfig {
   // A client of an MPS daemon has ended, with this sticky error of its context.
   std::function<void(const std::string& mps, uint32_t sticky)> client_ended{};
   RunnerSlots* slots = nullptr;  // told of runners and their slots; outlives the runners
+  // Answers VGPU_CTL_QUERY. Empty: nobody does.
+  std::function<vgpu_ctl_reply(const vgpu_ctl_query&)> query{};
   std::shared_ptr<LogBudget> log = std::make_shared<LogBudget>();
 };
 
@@ -73,6 +82,7 @@ class Processes {
 
   size_t count() const { return processes_.size(); }
   nlohmann::json status() const;
+  std::vector<ProcessSlot> slots() const;
 
  private:
   friend class Process;

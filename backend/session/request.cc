@@ -32,6 +32,8 @@ Shape shape_of(uint32_t type) {
     case VGPU_CTL_DROP_RING:
     case VGPU_CTL_DROP_REGION:
       return {sizeof(vgpu_ctl_drop), false};
+    case VGPU_CTL_QUERY:
+      return {sizeof(vgpu_ctl_query), false};
     default:
       return {0, false};
   }
@@ -87,6 +89,7 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
   if (request.type == VGPU_CTL_DROP_RING || request.type == VGPU_CTL_DROP_REGION) {
     request.drop_id = read<vgpu_ctl_drop>(bytes).id;
   }
+  if (request.type == VGPU_CTL_QUERY) request.query = read<vgpu_ctl_query>(bytes);
   if (shape.segments) {
     request.add = read<vgpu_ctl_add_region>(bytes);
     if (Status status = read_segments(bytes.subspan(shape.bytes), &request); !status.ok()) return status;

@@ -23,6 +23,7 @@ struct Request {
   vgpu_ctl_add_region add{};
   std::vector<vgpu_segment> segments;
   uint32_t drop_id = 0;
+  vgpu_ctl_query query{};
 };
 
 // `bytes` must be a private copy. EINVAL says what is wrong.

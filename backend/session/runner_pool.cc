@@ -126,6 +126,7 @@ RunnerProcess::Watcher RunnerPool::watcher() {
     });
     if (dismissed) return runner->stop(Runner::Stop::kKill);
     failures_in_a_row_ = 0;
+    if (runner->device_info()) device_info_ = *runner->device_info();
     serve();
     keep_warm();
   };

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ class RunnerPool : public RunnerSource {
   // kLostTimeout are killed.
   void end_clients(const std::string& mps);
   void take(Taken taken) override;
+
+  // What the device is, as the last runner that became ready has said; null: none has.
+  const vgpu_device_info* device_info() const { return device_info_ ? &*device_info_ : nullptr; }
 
   unsigned warm() const;  // ready and not taken
   unsigned living() const { return static_cast<unsigned>(runners_.size()); }
@@ -67,6 +71,7 @@ class RunnerPool : public RunnerSource {
   RunnerLaunchConfig launch_config_;
   unsigned target_;
   Exchange exchange_;
+  std::optional<vgpu_device_info> device_info_;
   std::vector<Entry> runners_;
   std::deque<Waiter> waiters_;
   EventPtr child_signal_, timer_;

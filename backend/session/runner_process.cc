@@ -160,14 +160,16 @@ void RunnerProcess::flush() {
 
 void RunnerProcess::receive() {
   alignas(RunnerMessage)
-      std::byte buffer[sizeof(RunnerMessage) + std::max(sizeof(ExchangeTail), sizeof(ChannelGroupList))];
+      std::byte buffer[sizeof(RunnerMessage) +
+                       std::max({sizeof(ExchangeTail), sizeof(ChannelGroupList), sizeof(vgpu_device_info)})];
   for (int budget = 64; budget > 0 && socket_; --budget) {
     std::vector<UniqueFd> fds;
     auto length = receive_packet(socket_.get(), buffer, &fds);
     if (!length.ok() && length.status().code() == EAGAIN) return;
-    const auto packet = std::span(buffer).first(length.ok() ? length.value() : 0);
+    auto packet = std::span<const std::byte>(buffer).first(length.ok() ? length.value() : 0);
     if (handle_exchange(packet, fds) || handle_channel_groups(packet, fds)) continue;
-    if (!length.ok() || length.value() != sizeof(RunnerMessage)) {
+    take_device_info(&packet);
+    if (packet.size() != sizeof(RunnerMessage)) {
       // The end of the socket: the runner is gone or has lost its way. Reaping tells.
       readable_.reset();
       writable_.reset();
@@ -210,6 +212,15 @@ bool RunnerProcess::handle_channel_groups(std::span<const std::byte> packet, std
   if (!fds.empty()) said.descriptor = std::move(fds[0]);
   if (!stopping_) set_channel_groups(std::move(said));
   return true;
+}
+
+// Of kReady: leaves its head.
+void RunnerProcess::take_device_info(std::span<const std::byte>* packet) {
+  vgpu_device_info info;
+  if (ready() || packet->size() != sizeof(RunnerMessage) + sizeof info) return;
+  std::memcpy(&info, packet->data() + sizeof(RunnerMessage), sizeof info);
+  *packet = packet->first(sizeof(RunnerMessage));
+  device_info_ = info;
 }
 
 void RunnerProcess::set_channel_groups(std::optional<RunnerChannelGroups> channel_groups) {

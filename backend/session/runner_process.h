@@ -12,6 +12,7 @@
 
 #include "backend/control/event_ptr.h"
 #include "backend/session/runner.h"
+#include "guest-driver/uapi/wire.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw {
@@ -51,6 +52,8 @@ class RunnerProcess : public Runner {
   void set_on_channel_groups(std::function<void()> changed) override { on_channel_groups_ = std::move(changed); }
 
   bool ready() const { return window_base_ != 0; }
+  // What it has said of its device; null: nothing.
+  const vgpu_device_info* device_info() const { return device_info_ ? &*device_info_ : nullptr; }
   // Reaps the process if it has ended; `why` then says how. Call `gone` afterwards.
   bool reap(std::string* why);
   void gone();
@@ -65,6 +68,7 @@ class RunnerProcess : public Runner {
   void receive();
   void handle(const RunnerMessage& message);
   bool handle_exchange(std::span<const std::byte> packet, std::vector<UniqueFd>& fds);
+  void take_device_info(std::span<const std::byte>* packet);
   bool handle_channel_groups(std::span<const std::byte> packet, std::vector<UniqueFd>& fds);
   void set_channel_groups(std::optional<RunnerChannelGroups> channel_groups);
   void flush();
@@ -85,6 +89,7 @@ class RunnerProcess : public Runner {
   std::vector<std::pair<uint32_t, int>> failed_;
   std::function<void()> on_gone_, on_channel_groups_;
   std::optional<RunnerChannelGroups> channel_groups_;
+  std::optional<vgpu_device_info> device_info_;
   uint64_t window_base_ = 0;
   uint32_t next_serial_ = 1;
   bool stopping_ = false;

@@ -96,7 +96,7 @@ Session::Session(SessionConfig config, BasePtr base, UsagePageOwner usage_page)
 
 Session::~Session() = default;
 
-ProcessesConfig Session::processes_config() {
+ProcessesConfig Session::processes_config(std::function<std::vector<ProcessSlot>()> seen) {
   ProcessesConfig result;
   result.vgpu = config_.name;
   result.schema = wire::kSchema;
@@ -104,6 +104,9 @@ ProcessesConfig Session::processes_config() {
   result.slots = gates_.get();
   result.client_ended = [this](const std::string& mps, uint32_t sticky) {
     if (is_shared_fault(sticky)) faulted_ = mps;
+  };
+  result.query = [this, seen = std::move(seen)](const vgpu_ctl_query& query) {
+    return status_query_->answer(query, seen());
   };
   return result;
 }
@@ -141,9 +144,14 @@ Status Session::prepare() {
   gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
   pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
-  direct_ = std::make_unique<DirectFrontend>(base_.get(), std::move(direct.value()), processes_config(), pool_.get(),
+  status_query_ = std::make_unique<StatusQuery>(
+      base_.get(), &usage_page_, identity_, [this] { return pool_->device_info(); },
+      config_.device.starts_with("cuda"));
+  direct_ = std::make_unique<DirectFrontend>(base_.get(), std::move(direct.value()),
+                                             processes_config([this] { return direct_->slots(); }), pool_.get(),
                                              &usage_page_);
-  vm_ = std::make_unique<VmFrontend>(base_.get(), processes_config(), pool_.get(), &usage_page_);
+  vm_ = std::make_unique<VmFrontend>(base_.get(), processes_config([this] { return vm_->processes().slots(); }),
+                                     pool_.get(), &usage_page_);
   server_ = std::make_unique<vfio_user::Server>(base_.get(), vm_->device());
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
 

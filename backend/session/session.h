@@ -16,6 +16,7 @@
 #include "backend/session/gate_frontend.h"
 #include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_pool.h"
+#include "backend/session/status_query.h"
 #include "backend/session/usage_page_owner.h"
 #include "backend/session/vm_frontend.h"
 #include "hypervisor/vfio_user/server.h"
@@ -50,7 +51,8 @@ class Session {
   Status prepare();
   RunnerProgram runner_program() const;
   nlohmann::json answer(const nlohmann::json& request);
-  ProcessesConfig processes_config();
+  // `seen`: which processes its own processes see.
+  ProcessesConfig processes_config(std::function<std::vector<ProcessSlot>()> seen);
   std::string faulted() const;
   Status set(const nlohmann::json& request);
   void apply_sharing_config();
@@ -67,6 +69,7 @@ class Session {
   EventPtr terminate_, interrupt_;
   std::unique_ptr<GateFrontend> gates_;
   std::unique_ptr<RunnerPool> pool_;
+  std::unique_ptr<StatusQuery> status_query_;
   std::unique_ptr<DirectFrontend> direct_;
   std::unique_ptr<VmFrontend> vm_;
   std::unique_ptr<vfio_user::Server> server_;

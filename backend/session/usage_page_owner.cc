@@ -153,6 +153,13 @@ Usage UsagePageOwner::usage(int slot) const {
           from.compute_ns,   from.copy_ns, from.errors,   from.sticky,   read(from.slicing)};
 }
 
+EngineUse UsagePageOwner::engine_use(int slot) const {
+  if (!taken_[static_cast<size_t>(slot)]) return {};
+  const UsageSlot& from = page_->slots[slot];
+  const Gate& gate = page_->grant_page.gates[static_cast<size_t>(slot)][kCompute];
+  return {from.compute_ns, from.copy_ns, from.bytes_in, from.bytes_out, gate.begun != gate.ended};
+}
+
 Usage UsagePageOwner::total() const {
   Usage sum = past_;
   for (size_t slot = 0; slot < taken_.size(); ++slot) {

@@ -29,6 +29,13 @@ struct Usage {
 
 nlohmann::json to_json(const Usage& usage);
 
+// What one slot's runner has used of the engines so far; zeros where the slot is free.
+struct EngineUse {
+  uint64_t compute_ns = 0, copy_ns = 0;
+  uint64_t bytes_in = 0, bytes_out = 0;
+  bool computes = false;  // kernels of it are on the device now
+};
+
 class UsagePageOwner {
  public:
   static Result<UsagePageOwner> open(uint64_t memory_share);
@@ -48,6 +55,9 @@ class UsagePageOwner {
 
   Usage usage(int slot) const;
   Usage total() const;  // dead and living; sticky is 0
+  EngineUse engine_use(int slot) const;
+  int64_t memory_used() const { return page_->memory_used; }
+  int64_t memory_used(int slot) const { return page_->slots[slot].memory_bytes; }
   void set_memory_share(uint64_t bytes);
   uint64_t memory_share() const;
 

@@ -124,6 +124,20 @@ static int do_ping(struct vgpu_process *process)
 	return vgpu_ping(device, 0, VGPU_PING_TIMEOUT);
 }
 
+static int do_query(struct vgpu_process *process, void __user *user)
+{
+	struct vgpu_ioc_query query;
+	int error;
+
+	if (copy_from_user(&query, user, sizeof(query)))
+		return -EFAULT;
+	memset(query.answer, 0, sizeof(query.answer));
+	error = vgpu_query(process->device, &query);
+	if (!error && copy_to_user(user, &query, sizeof(query)))
+		return -EFAULT;
+	return error;
+}
+
 static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	struct vgpu_process *process = file->private_data;
@@ -150,6 +164,8 @@ static long vgpu_ioctl(struct file *file, unsigned int command, unsigned long ar
 		return do_wait(process, user);
 	case VGPU_IOC_PING:
 		return do_ping(process);
+	case VGPU_IOC_QUERY:
+		return do_query(process, user);
 	default:
 		return -ENOTTY;
 	}

@@ -225,3 +225,20 @@ int vgpu_request_send(struct vgpu_device *device, struct vgpu_request *request, 
 	*maybe_done = !error || !(completion_done(&request->done) && request->answered);
 	return error;
 }
+
+int vgpu_query(struct vgpu_device *device, struct vgpu_ioc_query *query)
+{
+	struct vgpu_request *request = vgpu_request_new(VGPU_CTL_QUERY, 0, sizeof(request->body.query));
+	bool maybe_done;
+	int error;
+
+	if (!request)
+		return -ENOMEM;
+	request->body.query.what = cpu_to_le32(query->what);
+	request->body.query.index = cpu_to_le32(query->index);
+	error = vgpu_request_send(device, request, &maybe_done);
+	if (!error)
+		memcpy(query->answer, request->reply.message, sizeof(query->answer));
+	vgpu_request_put(request);
+	return error;
+}

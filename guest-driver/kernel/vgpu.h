@@ -87,6 +87,7 @@ struct vgpu_request {
 		struct vgpu_ctl_create_process create;
 		struct vgpu_ctl_add_region add;
 		struct vgpu_ctl_drop drop;
+		struct vgpu_ctl_query query;
 	} body;
 	struct vgpu_ctl_reply reply;
 };
@@ -152,6 +153,8 @@ int vgpu_request_wait(struct vgpu_device *device, struct vgpu_request *request, 
 /* Both; killable, without limit. `*maybe_done` is set when the host may have carried it out. */
 int vgpu_request_send(struct vgpu_device *device, struct vgpu_request *request, bool *maybe_done);
 int vgpu_ping(struct vgpu_device *device, u32 process, long timeout);
+/* What the session says of the virtual GPU itself. */
+int vgpu_query(struct vgpu_device *device, struct vgpu_ioc_query *query);
 void vgpu_control_callback(struct virtqueue *queue);
 /* After the queue was stopped: fails what was on its way. */
 void vgpu_control_drain(struct vgpu_device *device);

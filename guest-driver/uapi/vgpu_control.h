@@ -60,7 +60,8 @@ enum vgpu_ctl_type {
 	VGPU_CTL_ADD_REGION = 5,     /* struct vgpu_ctl_add_region */
 	VGPU_CTL_DROP_REGION = 6,    /* struct vgpu_ctl_drop; waits until nothing uses the region */
 	VGPU_CTL_KICK = 7,           /* struct vgpu_ctl_header: the runner sleeps and a ring has a record */
-	VGPU_CTL_PING = 8            /* struct vgpu_ctl_header; process 0 asks the session itself */
+	VGPU_CTL_PING = 8,           /* struct vgpu_ctl_header; process 0 asks the session itself */
+	VGPU_CTL_QUERY = 9           /* struct vgpu_ctl_query; process 0: the session answers, without a runner */
 };
 
 struct vgpu_ctl_header {
@@ -104,12 +105,97 @@ struct vgpu_ctl_drop {
 	__le32 reserved;
 };
 
+struct vgpu_ctl_query {
+	struct vgpu_ctl_header header;
+	__le32 what; /* enum vgpu_query_what */
+	__le32 index; /* of a process; else 0 */
+};
+
+#define VGPU_ANSWER_BYTES 120
+
 struct vgpu_ctl_reply {
 	__le32 status; /* 0 or a Linux errno: EPROTO: the releases do not fit */
 	__le32 reserved;
 	__le64 value;
 	struct vgpu_schema schema; /* the host's, with CREATE_PROCESS */
-	char message[120];         /* NUL terminated; for the guest's log */
+	char message[VGPU_ANSWER_BYTES]; /* NUL terminated, for the guest's log; with QUERY and status 0 the answer */
+};
+
+/*
+ * What a virtual GPU says of itself to those who watch it (NVML): it alone, none of its neighbours. An answer grows
+ * at its end: what an older host does not know is 0. EAGAIN: not known yet, because no runner has been ready; EINVAL:
+ * this host does not know the question.
+ */
+enum vgpu_query_what {
+	VGPU_QUERY_DEVICE = 1, /* struct vgpu_answer_device */
+	VGPU_QUERY_USAGE = 2, /* struct vgpu_answer_usage */
+	VGPU_QUERY_PROCESS = 3, /* struct vgpu_answer_process; ENOENT: fewer are running */
+	VGPU_QUERY_SENSORS = 4 /* struct vgpu_answer_sensors */
+};
+
+struct vgpu_answer_device {
+	char name[64]; /* NUL terminated */
+	__u8 uuid[16];
+	__le32 pci_domain, pci_bus, pci_device;
+	__le32 capability_major, capability_minor;
+	__le32 cuda_version; /* as cuDriverGetVersion */
+	__le32 sms;
+	__le32 memory_bus_bits;
+	__le32 hardware; /* 1: an NVIDIA GPU; 0: the software device */
+	__le32 reserved;
+};
+
+/* Shares of time are of the last whole second, in percent of one engine's time. */
+struct vgpu_answer_usage {
+	__le64 memory_total, memory_used; /* bytes: the virtual GPU's share, and what is taken of it */
+	__le64 time_us; /* when the second ended, since the epoch */
+	__le64 bytes_in, bytes_out; /* copied in that second */
+	__le32 compute_percent, copy_percent;
+	__le32 processes;
+	__le32 reserved;
+};
+
+struct vgpu_answer_process {
+	__le64 memory_used; /* bytes */
+	__le64 time_us; /* as above */
+	__le32 pid; /* as the guest's kernel says */
+	__le32 compute_percent, copy_percent;
+	__le32 reserved;
+};
+
+/* Values that the physical GPU measures or is set to. A bit of `known` for each of `values`. */
+enum vgpu_sensor {
+	VGPU_SENSOR_TEMPERATURE_C = 0,
+	VGPU_SENSOR_TEMPERATURE_SLOWDOWN_C = 1,
+	VGPU_SENSOR_TEMPERATURE_SHUTDOWN_C = 2,
+	VGPU_SENSOR_POWER_MW = 3,
+	VGPU_SENSOR_POWER_LIMIT_MW = 4,
+	VGPU_SENSOR_POWER_LIMIT_DEFAULT_MW = 5,
+	VGPU_SENSOR_POWER_LIMIT_LEAST_MW = 6,
+	VGPU_SENSOR_POWER_LIMIT_MOST_MW = 7,
+	VGPU_SENSOR_CLOCK_GRAPHICS_MHZ = 8, /* then SM, memory, video: in the order of nvmlClockType_t */
+	VGPU_SENSOR_CLOCK_SM_MHZ = 9,
+	VGPU_SENSOR_CLOCK_MEMORY_MHZ = 10,
+	VGPU_SENSOR_CLOCK_VIDEO_MHZ = 11,
+	VGPU_SENSOR_CLOCK_GRAPHICS_MOST_MHZ = 12,
+	VGPU_SENSOR_CLOCK_SM_MOST_MHZ = 13,
+	VGPU_SENSOR_CLOCK_MEMORY_MOST_MHZ = 14,
+	VGPU_SENSOR_CLOCK_VIDEO_MOST_MHZ = 15,
+	VGPU_SENSOR_FAN_PERCENT = 16,
+	VGPU_SENSOR_PERFORMANCE_STATE = 17,
+	VGPU_SENSOR_CLOCK_REASONS = 18, /* low 32 bits of nvmlClocksEventReason* */
+	VGPU_SENSOR_ECC = 19, /* 1: on */
+	VGPU_SENSOR_PCIE_GENERATION = 20,
+	VGPU_SENSOR_PCIE_WIDTH = 21,
+	VGPU_SENSOR_PCIE_GENERATION_MOST = 22,
+	VGPU_SENSOR_PCIE_WIDTH_MOST = 23,
+	VGPU_SENSOR_BRAND = 24, /* nvmlBrandType_t */
+	VGPU_SENSORS_MAX = 28
+};
+
+struct vgpu_answer_sensors {
+	__le64 known;
+	__le32 values[VGPU_SENSORS_MAX];
 };
 
 /* What the session puts into the event virtqueue's buffers. */

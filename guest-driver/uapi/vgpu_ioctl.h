@@ -58,6 +58,13 @@ struct vgpu_ioc_wait {
 	__u32 reserved;
 };
 
+/* Asks the session what the virtual GPU is and does (vgpu_control.h); needs no HELLO. Errors are the session's. */
+struct vgpu_ioc_query {
+	__u32 what;
+	__u32 index;
+	__u8 answer[VGPU_ANSWER_BYTES]; /* out */
+};
+
 #define VGPU_IOC_HELLO _IOWR('V', 1, struct vgpu_ioc_hello)
 #define VGPU_IOC_ADD_RING _IOWR('V', 2, struct vgpu_ioc_ring)
 #define VGPU_IOC_DROP_RING _IOW('V', 3, struct vgpu_ioc_ring)
@@ -68,5 +75,6 @@ struct vgpu_ioc_wait {
 /* Asks the session whether it lives; fails with EPIPE after a few seconds if not. */
 #define VGPU_IOC_PING _IO('V', 8)
 #define VGPU_IOC_PIN_WATCHED _IOWR('V', 9, struct vgpu_ioc_watched)
+#define VGPU_IOC_QUERY _IOWR('V', 10, struct vgpu_ioc_query)
 
 #endif

@@ -12,6 +12,7 @@ MAY_INCLUDE = {
     "guest-driver/kernel": [],
     "guest-driver/libcuda/api": ["guest-driver/libcuda", "guest-driver/libcuda/core", "guest-driver/uapi"],
     "guest-driver/libcuda/core": ["guest-driver/libcuda", "guest-driver/uapi"],
+    "guest-driver/nvml": ["guest-driver/uapi", "memory/base/version.h"],
     "memory/base": [],
     "memory": [],
     "vgpu-sched": [],
@@ -60,7 +61,8 @@ MAY_INCLUDE = {
     "tools/vgpuctl": ["backend/control", "hypervisor/libvirt", "hypervisor/libvirt/hook", "memory/base",
                       "vgpu-sched/engine.h"],
     "tools/ptx": ["backend/device/image", "vgpu-sched/ptx"],
-    "tools/gen": ["backend/device", "guest-driver/libcuda", "guest-driver/libcuda/core", "guest-driver/uapi",
+    "tools/gen": ["backend/device", "guest-driver/libcuda", "guest-driver/libcuda/core", "guest-driver/nvml",
+                  "guest-driver/uapi",
                   "vgpu-sched/engine.h"],
 }
 LINES_MAX = 500

@@ -10,6 +10,7 @@ sys.dont_write_bytecode = True  # the source folder stays as it is
 import coverage
 import driver
 import errors
+import nvml
 import proc_table
 import stubs
 import version_script
@@ -31,6 +32,10 @@ OUTPUTS = {
     "version_script": ("driver", version_script.generate),
     "errors": ("errors", errors.generate),
     "coverage": ("driver", coverage.generate),
+    "nvml_given": ("nvml", nvml.generate_given),
+    "nvml_missing": ("nvml", nvml.generate_missing),
+    "nvml_map": ("nvml", nvml.generate_map),
+    "nvml_coverage": ("nvml", nvml.generate_coverage),
 }
 
 
@@ -39,6 +44,8 @@ def load(kind):
         return wire.load(CALLS / "wire.toml", ROOT / "guest-driver" / "uapi")
     if kind == "errors":
         return errors.load(CALLS / "errors.toml")
+    if kind == "nvml":
+        return nvml.load(CALLS / "nvml.toml")
     return driver.load(CALLS / "driver.toml", wire.load(CALLS / "wire.toml", ROOT / "guest-driver" / "uapi"))
 
 

@@ -1,8 +1,9 @@
 """Building Bandsaw with meson."""
+import json
 import os
 import pathlib
 
-from lab.machine import toolkit
+from lab.machine import nvml_include, toolkit
 from lab.paths import BUILD, REPO
 from lab.shell import run, step
 
@@ -16,6 +17,7 @@ CCACHE = {"CCACHE_DEPEND": "1"}
 def configure(folder: pathlib.Path = BUILD, options: tuple = QUICK, environment: dict | None = None,
               source: pathlib.Path = REPO) -> None:
     if (folder / "build.ninja").exists():
+        _find_nvml(folder)
         return
     folder.mkdir(parents=True, exist_ok=True)
     variables = {**os.environ, **(environment or {})}
@@ -24,6 +26,15 @@ def configure(folder: pathlib.Path = BUILD, options: tuple = QUICK, environment:
     with step(f"configuring {os.path.relpath(folder, REPO)}"):
         run(["meson", "setup", folder, source, f"-Dtoolkit={toolkit()}", *options], env=variables,
             log=folder / "configure.log", what="meson setup")
+    _find_nvml(folder)
+
+
+def _find_nvml(folder: pathlib.Path) -> None:
+    """libnvidia-ml.so.1 needs nvml.h, which not every toolkit has; without it, it is left out."""
+    options = json.loads((folder / "meson-info/intro-buildoptions.json").read_text())
+    chosen = next((option["value"] for option in options if option["name"] == "nvml"), None)
+    if not chosen and (found := nvml_include()) and found != toolkit() / "include":
+        run(["meson", "setup", "--reconfigure", folder, REPO, f"-Dnvml={found}"], what="meson setup")
 
 
 def optimize(folder: pathlib.Path = BUILD) -> None:

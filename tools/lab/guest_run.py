@@ -53,10 +53,11 @@ def run_in_guest(agent: Agent, program: pathlib.Path, arguments: list[str], outp
 
 
 def direct_environment(vgpu: str, run: pathlib.Path | None = None) -> dict[str, str]:
-    """What makes an ordinary process use our libcuda.so.1 on a virtual GPU of the vgpud that has this folder."""
-    folder = str(BUILD / "guest-driver/libcuda")
-    path = os.environ.get("LD_LIBRARY_PATH")
-    return {**environment(run), "BANDSAW_VGPU": vgpu, "LD_LIBRARY_PATH": f"{folder}:{path}" if path else folder}
+    """What makes an ordinary process use our libcuda.so.1 and libnvidia-ml.so.1 on a virtual GPU of the vgpud that has
+    this folder."""
+    folders = [str(BUILD / "guest-driver/libcuda"), str(BUILD / "guest-driver/nvml")]
+    folders += filter(None, [os.environ.get("LD_LIBRARY_PATH")])
+    return {**environment(run), "BANDSAW_VGPU": vgpu, "LD_LIBRARY_PATH": ":".join(folders)}
 
 
 def native_environment() -> dict[str, str]:

@@ -168,6 +168,8 @@ def initramfs() -> pathlib.Path:
         files["usr/lib/modules/virtio_vgpu.ko"] = build_module()
         files["usr/sbin/agent"] = agent()
         files[f"{GUEST_LIBRARIES[1:]}/libcuda.so.1"] = BUILD / "guest-driver/libcuda/libcuda.so.1"
+        if (nvml := BUILD / "guest-driver/nvml/libnvidia-ml.so.1").exists():
+            files[f"{GUEST_LIBRARIES[1:]}/libnvidia-ml.so.1"] = nvml
         init = INIT % {"modules": " ".join(KERNEL_MODULES)}
         digest = hashlib.sha256(init.encode() + base_archive.name.encode())
         for target, source in sorted(files.items()):

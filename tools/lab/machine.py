@@ -119,6 +119,28 @@ def _install_toolkit(prefix: pathlib.Path) -> None:
         raise Failure("the wheels did not bring a complete toolkit; install CUDA 13 and set CUDA_HOME")
 
 
+NVML_HEADER = "nvidia-nvml-dev==13.0.87"
+
+
+def nvml_include() -> pathlib.Path | None:
+    """The folder of nvml.h: the toolkit's, or a private one from PyPI's wheel; None where neither can be had."""
+    if (toolkit() / "include/nvml.h").exists():
+        return toolkit() / "include"
+    prefix = cache() / NVML_HEADER.replace("==", "-")
+    folder = prefix / "nvidia/cu13/include"
+    if not (folder / "nvml.h").exists():
+        temporary = prefix.with_suffix(".new")
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            run(["/usr/bin/python3", "-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--retries", "1",
+                 "--timeout", "10", "--target", temporary, NVML_HEADER], what="installing nvml.h")
+        except Failure:
+            return None
+        shutil.rmtree(prefix, ignore_errors=True)
+        temporary.rename(prefix)
+    return folder
+
+
 def debian_mirror() -> str:
     """The archive that this machine's apt already uses."""
     files = [pathlib.Path("/etc/apt/sources.list"), *sorted(pathlib.Path("/etc/apt/sources.list.d").glob("*"))]

@@ -21,6 +21,7 @@ TEST(Request, ExactLengthsOnly) {
       const bool header_only = type == VGPU_CTL_DESTROY_PROCESS || type == VGPU_CTL_KICK || type == VGPU_CTL_PING;
       const bool good =
           (header_only && length == sizeof(vgpu_ctl_header)) ||
+          (type == VGPU_CTL_QUERY && length == sizeof(vgpu_ctl_query)) ||
           (type == VGPU_CTL_CREATE_PROCESS && length == sizeof(vgpu_ctl_create_process)) ||
           ((type == VGPU_CTL_DROP_RING || type == VGPU_CTL_DROP_REGION) && length == sizeof(vgpu_ctl_drop));
       EXPECT_EQ(parse_request(bytes).ok(), good) << type << " " << length;

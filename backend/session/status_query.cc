@@ -1,0 +1,107 @@
+#include "backend/session/status_query.h"
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace bandsaw {
+namespace {
+
+constexpr std::chrono::milliseconds kPeriod{1000};
+
+template <typename T>
+vgpu_ctl_reply with(const T& answer) {
+  static_assert(sizeof answer <= VGPU_ANSWER_BYTES);
+  vgpu_ctl_reply reply{};
+  std::memcpy(reply.message, &answer, sizeof answer);
+  return reply;
+}
+
+uint32_t attribute(const vgpu_device_info& info, CUdevice_attribute which) {
+  return static_cast<uint32_t>(std::max(info.attributes[which], 0));
+}
+
+uint64_t positive(int64_t bytes) { return static_cast<uint64_t>(std::max<int64_t>(bytes, 0)); }
+
+}  // namespace
+
+StatusQuery::StatusQuery(event_base* base, const UsagePageOwner* usage_page, VgpuIdentity identity,
+                         DeviceInfo device_info, bool hardware)
+    : usage_page_(usage_page),
+      identity_(std::move(identity)),
+      device_info_(std::move(device_info)),
+      hardware_(hardware) {
+  timer_.reset(event_new(
+      base, -1, EV_PERSIST, [](evutil_socket_t, short, void* self) { static_cast<StatusQuery*>(self)->take(); }, this));
+  const timeval period = to_timeval(kPeriod);
+  event_add(timer_.get(), &period);
+}
+
+void StatusQuery::take() {
+  rates_.take(*usage_page_, std::chrono::steady_clock::now());
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  taken_us_ = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
+vgpu_ctl_reply StatusQuery::answer(const vgpu_ctl_query& query, std::span<const ProcessSlot> processes) const {
+  switch (query.what) {
+    case VGPU_QUERY_DEVICE:
+      return device();
+    case VGPU_QUERY_USAGE:
+      return usage(processes);
+    case VGPU_QUERY_PROCESS:
+      return process(processes, query.index);
+    case VGPU_QUERY_SENSORS:
+      return with(vgpu_answer_sensors{});
+    default:
+      return make_reply(EINVAL, fmt::format("unknown query {}", uint32_t{query.what}));
+  }
+}
+
+vgpu_ctl_reply StatusQuery::device() const {
+  const vgpu_device_info* const info = device_info_();
+  if (!info) return make_reply(EAGAIN, "no runner has been ready yet");
+  vgpu_answer_device answer{};
+  std::memcpy(answer.name, info->name, std::min(sizeof answer.name, sizeof info->name) - 1);
+  std::copy(identity_.uuid.begin(), identity_.uuid.end(), answer.uuid);
+  answer.pci_domain = identity_.pci_domain;
+  answer.pci_bus = identity_.pci_bus;
+  answer.capability_major = attribute(*info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  answer.capability_minor = attribute(*info, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  answer.cuda_version = static_cast<uint32_t>(std::max(info->driver_version, 0));
+  answer.sms = attribute(*info, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  answer.memory_bus_bits = attribute(*info, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+  answer.hardware = hardware_;
+  return with(answer);
+}
+
+vgpu_ctl_reply StatusQuery::usage(std::span<const ProcessSlot> processes) const {
+  const UsageRate rate = rates_.total();
+  vgpu_answer_usage answer{};
+  answer.memory_total = usage_page_->memory_share();
+  answer.memory_used = positive(usage_page_->memory_used());
+  answer.time_us = taken_us_;
+  answer.bytes_in = rate.bytes_in;
+  answer.bytes_out = rate.bytes_out;
+  answer.compute_percent = rate.compute_percent;
+  answer.copy_percent = rate.copy_percent;
+  answer.processes = static_cast<uint32_t>(processes.size());
+  return with(answer);
+}
+
+vgpu_ctl_reply StatusQuery::process(std::span<const ProcessSlot> processes, uint32_t index) const {
+  if (index >= processes.size()) return make_reply(ENOENT, "fewer processes are running");
+  const ProcessSlot& process = processes[index];
+  const UsageRate rate = rates_.of(process.slot);
+  vgpu_answer_process answer{};
+  answer.memory_used = positive(usage_page_->memory_used(process.slot));
+  answer.time_us = taken_us_;
+  answer.pid = process.pid;
+  answer.compute_percent = rate.compute_percent;
+  answer.copy_percent = rate.copy_percent;
+  return with(answer);
+}
+
+}  // namespace bandsaw

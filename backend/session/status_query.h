@@ -1,0 +1,44 @@
+// Answers to VGPU_CTL_QUERY: what a virtual GPU says of itself to those who watch it. Of its neighbours, nothing.
+//
+// Threads: the event loop's only.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "backend/control/event_ptr.h"
+#include "backend/control/vgpu_identity.h"
+#include "backend/session/processes.h"
+#include "backend/session/usage_rates.h"
+#include "guest-driver/uapi/wire.h"
+
+namespace bandsaw {
+
+class StatusQuery {
+ public:
+  // What the device is, as a runner has said; null: none has been ready yet.
+  using DeviceInfo = std::function<const vgpu_device_info*()>;
+
+  // The usage page outlives it. `hardware`: the device is a GPU.
+  StatusQuery(event_base* base, const UsagePageOwner* usage_page, VgpuIdentity identity, DeviceInfo device_info,
+              bool hardware);
+
+  // `processes`: those that the asker may see.
+  vgpu_ctl_reply answer(const vgpu_ctl_query& query, std::span<const ProcessSlot> processes) const;
+
+ private:
+  void take();
+  vgpu_ctl_reply device() const;
+  vgpu_ctl_reply usage(std::span<const ProcessSlot> processes) const;
+  vgpu_ctl_reply process(std::span<const ProcessSlot> processes, uint32_t index) const;
+
+  const UsagePageOwner* usage_page_;
+  const VgpuIdentity identity_;
+  DeviceInfo device_info_;
+  const bool hardware_;
+  EventPtr timer_;
+  UsageRates rates_;
+  uint64_t taken_us_ = 0;  // since the epoch
+};
+
+}  // namespace bandsaw

@@ -1,0 +1,154 @@
+#include "backend/session/status_query.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+namespace bandsaw {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+class StatusQueryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    page =
+        static_cast<UsagePage*>(::mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, owner.fd(), 0));
+    std::strcpy(info.name, "a device");
+    info.attributes[75] = 9;   // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+    info.attributes[16] = -1;  // no count of SMs
+  }
+  void TearDown() override { ::munmap(page, sizeof(UsagePage)); }
+
+  template <typename T>
+  int ask(uint32_t what, T* answer, uint32_t index = 0) {
+    const vgpu_ctl_reply reply = query.answer({.header = {VGPU_CTL_QUERY, 0}, .what = what, .index = index}, seen);
+    std::memcpy(answer, reply.message, sizeof *answer);
+    return static_cast<int>(reply.status);
+  }
+
+  BasePtr base{event_base_new()};
+  UsagePageOwner owner = std::move(UsagePageOwner::open(1000).value());
+  UsagePage* page = nullptr;  // as runners see it
+  vgpu_device_info info{};
+  bool ready = true;
+  StatusQuery query{base.get(), &owner, make_vgpu_identity("host", "test", 3),
+                    [this] { return ready ? &info : nullptr; }, false};
+  std::vector<ProcessSlot> seen;
+};
+
+TEST_F(StatusQueryTest, TheDeviceIsKnownOnceARunnerHasSaidIt) {
+  vgpu_answer_device device;
+  ready = false;
+  EXPECT_EQ(ask(VGPU_QUERY_DEVICE, &device), EAGAIN);
+  ready = true;
+  ASSERT_EQ(ask(VGPU_QUERY_DEVICE, &device), 0);
+  const VgpuIdentity identity = make_vgpu_identity("host", "test", 3);
+  EXPECT_STREQ(device.name, "a device");
+  EXPECT_EQ(std::memcmp(device.uuid, identity.uuid.data(), sizeof device.uuid), 0);
+  EXPECT_EQ(device.pci_domain, identity.pci_domain);
+  EXPECT_EQ(device.pci_bus, identity.pci_bus);
+  EXPECT_EQ(device.capability_major, 9u);
+  EXPECT_EQ(device.sms, 0u);
+}
+
+TEST_F(StatusQueryTest, OnlyTheProcessesThatTheAskerMaySee) {
+  const int own = owner.take_slot(), other = owner.take_slot();
+  page->slots[own].memory_bytes = 30;
+  page->slots[other].memory_bytes = 50;
+  page->memory_used = 80;
+  seen = {{.pid = 77, .slot = own}};
+  vgpu_answer_process process;
+  ASSERT_EQ(ask(VGPU_QUERY_PROCESS, &process, 0), 0);
+  EXPECT_EQ(process.pid, 77u);
+  EXPECT_EQ(process.memory_used, 30u);
+  EXPECT_EQ(ask(VGPU_QUERY_PROCESS, &process, 1), ENOENT);
+  EXPECT_EQ(ask(VGPU_QUERY_PROCESS, &process, ~0u), ENOENT);
+  vgpu_answer_usage usage;
+  ASSERT_EQ(ask(VGPU_QUERY_USAGE, &usage), 0);
+  EXPECT_EQ(usage.memory_total, 1000u);
+  EXPECT_EQ(usage.memory_used, 80u);  // the share is theirs together
+  EXPECT_EQ(usage.processes, 1u);
+}
+
+TEST_F(StatusQueryTest, WhatARunnerWritesIsBounded) {
+  page->memory_used = -5;
+  vgpu_answer_usage usage;
+  ASSERT_EQ(ask(VGPU_QUERY_USAGE, &usage), 0);
+  EXPECT_EQ(usage.memory_used, 0u);
+}
+
+TEST_F(StatusQueryTest, UnknownQuestionsAndSensorsThatThereAreNot) {
+  vgpu_answer_sensors sensors;
+  EXPECT_EQ(ask(99, &sensors), EINVAL);
+  ASSERT_EQ(ask(VGPU_QUERY_SENSORS, &sensors), 0);
+  EXPECT_EQ(sensors.known, 0u);
+}
+
+class UsageRatesTest : public StatusQueryTest {
+ protected:
+  void take(int second) { rates.take(owner, UsageRates::Time(seconds(1000 + second))); }
+  UsageRates rates;
+};
+
+TEST_F(UsageRatesTest, PartsOfTheLastSecond) {
+  const int first = owner.take_slot(), second = owner.take_slot();
+  page->slots[first].compute_ns = 5 * kSecond;  // before anybody looked
+  take(0);
+  EXPECT_EQ(rates.total().compute_percent, 0u);
+  page->slots[first].compute_ns += kSecond / 4;
+  page->slots[second].compute_ns += kSecond / 2;
+  page->slots[second].copy_ns += kSecond / 10;
+  page->slots[second].bytes_in += 123;
+  take(1);
+  EXPECT_EQ(rates.of(first).compute_percent, 25u);
+  EXPECT_EQ(rates.of(second).compute_percent, 50u);
+  EXPECT_EQ(rates.total().compute_percent, 75u);
+  EXPECT_EQ(rates.total().copy_percent, 10u);
+  EXPECT_EQ(rates.total().bytes_in, 123u);
+  take(2);
+  EXPECT_EQ(rates.total().compute_percent, 0u);
+}
+
+TEST_F(UsageRatesTest, AKernelThatFillsTheSecondCountsBeforeItEnds) {
+  const int slot = owner.take_slot();
+  Gate& gate = page->grant_page.gates[static_cast<size_t>(slot)][0];
+  gate.begun = 1;
+  take(0);
+  take(1);
+  EXPECT_EQ(rates.of(slot).compute_percent, 100u);
+  gate.ended = 1;
+  page->slots[slot].compute_ns = 2 * kSecond;
+  take(2);
+  EXPECT_EQ(rates.of(slot).compute_percent, 100u);
+  take(3);
+  EXPECT_EQ(rates.of(slot).compute_percent, 0u);
+}
+
+TEST_F(UsageRatesTest, NonsenseStaysBelowAHundredPercent) {
+  const int slot = owner.take_slot();
+  take(0);
+  page->slots[slot].compute_ns = ~uint64_t{0};
+  page->slots[slot].copy_ns = ~uint64_t{0};
+  take(1);
+  EXPECT_EQ(rates.total().compute_percent, 100u);
+  EXPECT_EQ(rates.total().copy_percent, 100u);
+  page->slots[slot].compute_ns = 0;  // and back
+  take(2);
+  EXPECT_EQ(rates.total().compute_percent, 0u);
+}
+
+TEST_F(UsageRatesTest, AFreeSlotHasNone) {
+  const int slot = owner.take_slot();
+  take(0);
+  page->slots[slot].compute_ns = kSecond;
+  owner.give_back(slot);
+  take(1);
+  EXPECT_EQ(rates.of(slot).compute_percent, 0u);
+}
+
+}  // namespace
+}  // namespace bandsaw
