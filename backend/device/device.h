@@ -245,6 +245,9 @@ class Device {
   virtual CUresult module_function(const ModuleRef& module, const std::string& name, FunctionRef* function) = 0;
   virtual CUresult module_global(const ModuleRef& module, const std::string& name, uint64_t* address,
                                  uint64_t* bytes) = 0;
+  // Whether a launch of it would not wait for a compiler. If it would, the compiler has begun, beside what else it
+  // compiles: ask again.
+  virtual bool is_compiled(const ContextRef&, const Code&) { return true; }
   virtual CUresult function_info(const Code& code, FunctionInfo* info) = 0;
   virtual CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) = 0;
   virtual CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) = 0;

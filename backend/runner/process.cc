@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 
 #include "backend/device/errors.h"
 #include "memory/base/log.h"
@@ -12,6 +13,8 @@ namespace {
 constexpr unsigned kWorkers = 2;
 // So many waiting records are looked through for what may go past the rest.
 constexpr size_t kScanAhead = 256;
+// How often a launch asks whether its kernel has been compiled.
+constexpr std::chrono::milliseconds kCompilerProbe{1};
 
 Bulk bulk_of(const vgpu_copy& copy) {
   Bulk bulk{engine_of(copy), copy.height > 1 || copy.depth > 1 ? BulkKind::kStrided : BulkKind::kLinear};
@@ -125,11 +128,12 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
   const RecordUse use = use_of(checked, ring->id());
   if (behind && waiting_.lets_past(use) && pass_gate(ring, checked)) return perform(ring, checked, record.bytes);
   if (behind && use.query && waiting_.is_pending(use)) return refuse(ring, checked, CUDA_ERROR_NOT_READY);
+  if (behind && !poisoned()) handlers_->awaits_compiler(checked);  // compiled beside what it waits for
   waiting_.push({ring, std::exchange(record.bytes, {}), checked, use, gate_of(checked)});
 }
 
 bool Process::pass_waiting() {
-  at_gate_ = false;
+  at_gate_ = at_compiler_ = false;
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   bool passed = slicer_->advance(poisoned());
   passed |= pieces_.advance(true, sticky);
@@ -197,6 +201,10 @@ bool Process::pass_others() {
 // its grid slices pass there.
 bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record) {
   if (!record.info->engine || handlers_->becomes_node(*ring, record)) return true;
+  if (!poisoned() && handlers_->awaits_compiler(record)) {
+    at_compiler_ = true;
+    return false;
+  }
   if (!poisoned() && handlers_->cuts_launch(ring, record)) {
     pieces_.others_passed(kCompute);
     return true;
@@ -253,6 +261,12 @@ bool Process::pass_gates(const ExecRef& exec) {
     return false;
   }
   return true;
+}
+
+void Process::wait_at_gate(std::chrono::nanoseconds most) {
+  if (!at_compiler_) return gate_.wait(most);
+  gate_.pause();
+  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(most, kCompilerProbe));
 }
 
 void Process::perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes) {

@@ -54,7 +54,9 @@ class Process final : public DeviceHost {
   const Slicer& slicer() const { return *slicer_; }
   const CopyPieces& pieces() const { return pieces_; }
   // Records, grid slices of a launch, pieces of a copy, or what they asked for wait at a gate.
-  bool waits_at_gate() const { return at_gate_ || slicer_->at_gate() || pieces_.at_gate() || unsettled_; }
+  bool waits_at_gate() const {
+    return at_gate_ || at_compiler_ || slicer_->at_gate() || pieces_.at_gate() || unsettled_;
+  }
   // The ring's work has not all been executed.
   bool holds(const CommandRing& ring) const {
     return waiting_.holds(ring) || slicer_->holds(ring) || pieces_.holds(&ring);
@@ -63,8 +65,9 @@ class Process final : public DeviceHost {
   bool busy() const { return slicer_->busy() || pieces_.busy(); }
   // Executes records that wait, as far as the gates and what is under way allow; whether that was anything.
   bool pass_waiting();
-  // For when nothing else is to be done: sleeps until a gate may have opened, but no longer than this.
-  void wait_at_gate(std::chrono::nanoseconds most) { gate_.wait(most); }
+  // For when nothing else is to be done: sleeps until a gate may have opened or a kernel may have been compiled, but no
+  // longer than this.
+  void wait_at_gate(std::chrono::nanoseconds most);
   // The guest broke the protocol: logs once and poisons the process. Any thread.
   void protocol_error(const std::string& why);
   bool poisoned() const { return sticky_.load(std::memory_order_relaxed) != CUDA_SUCCESS; }
@@ -106,8 +109,9 @@ class Process final : public DeviceHost {
   StreamOrder order_{&apart_};
   CopyPieces pieces_{&gate_, &order_};
   WaitingRecords waiting_{&order_, &apart_};
-  bool at_gate_ = false;    // waiting records wait there
-  bool unsettled_ = false;  // the process has failed, and asked for a time slice before
+  bool at_gate_ = false;      // waiting records wait there
+  bool at_compiler_ = false;  // or for their kernels
+  bool unsettled_ = false;    // the process has failed, and asked for a time slice before
   Output output_;
   CallbackQueue callbacks_;
   ExchangeClient exchange_;

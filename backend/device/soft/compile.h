@@ -33,7 +33,6 @@ struct Variable {
 
 struct KernelCode {
   std::string name;
-  KernelEntry entry = nullptr;  // set by Program::link
   std::vector<vgpu_parameter> parameters;
   uint32_t parameter_bytes = 0;
   uint32_t static_shared_bytes = 0, shared_align = 16;
@@ -45,19 +44,23 @@ struct KernelCode {
   bool uses_grid_sync = false;
 };
 
-// A compiled module, before its variables have addresses. Immutable after compile() but for link().
+// A module whose kernels are compiled when they are first asked for. Thread-safe.
 class Program {
  public:
   virtual ~Program() = default;
-  virtual const std::vector<KernelCode>& kernels() const = 0;
+  virtual std::vector<std::string> kernel_names() const = 0;
+  // What is to be known of a kernel before it is compiled. nullptr: there is none of this name, or it cannot be
+  // compiled and `log` names line and instruction. Lives as long as this.
+  virtual const KernelCode* kernel(const std::string& name, std::string* log) = 0;
   virtual const std::vector<Variable>& variables() const = 0;
-  // What one Loaded takes beside the variables: code and constants.
+  // What one Loaded takes beside the variables: code and constants, counted as the module's text.
   virtual uint64_t code_bytes() const = 0;
-  // Loads the code for one context: variable name -> device address. May be called several times; each call
-  // gives an independent set of entry points that live as long as the returned object.
+  // Makes room for code in one context: variable name -> device address. May be called several times; each call
+  // gives an independent set of entry points that live as long as the returned object, which this outlives.
   struct Loaded {
     virtual ~Loaded() = default;
-    virtual KernelEntry entry(const std::string& kernel) const = 0;
+    // Compiles the kernel unless that is done, which may take seconds. nullptr: it cannot be, and `log` says why.
+    virtual KernelEntry entry(const std::string& kernel, std::string* log) = 0;
     virtual uint64_t function_address(const std::string& name) const = 0;  // for Variable::Pointer, 0 if none
   };
   virtual std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) = 0;
@@ -69,7 +72,7 @@ struct CompileOptions {
   std::string cpu = {};         // LLVM's name of the processor; empty: this machine's (tests name others)
 };
 
-// `ptx` is one module's text. On failure nullptr, and `log` names line and instruction.
+// `ptx` is one module's text. On failure nullptr, and `log` names the line. What its kernels do is looked at later.
 std::unique_ptr<Program> compile(std::string_view ptx, const CompileOptions& options, std::string* log);
 
 }  // namespace bandsaw::soft

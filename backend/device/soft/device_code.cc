@@ -22,7 +22,7 @@ CUresult SoftDevice::library_load(std::span<const std::byte> image, LibraryRef* 
   if (const CUresult error = scheduler_.error()) return error;
   std::shared_ptr<Image> compiled;
   const CompileOptions options{config_.window_base, config_.cache_directory};
-  if (const CUresult result = compile_image(image, options, &compiled, log)) return result;
+  if (const CUresult result = read_image(image, options, &compiled, log)) return result;
   *library = std::make_shared<SoftLibrary>(std::move(compiled));
   return CUDA_SUCCESS;
 }
@@ -48,8 +48,7 @@ CUresult SoftDevice::library_kernel(const LibraryRef& library, const std::string
   if (const CUresult error = scheduler_.error()) return error;
   auto made = std::make_shared<SoftKernel>();
   made->image = static_cast<SoftLibrary&>(*library).image;
-  made->code = made->image->kernel(name);
-  if (!made->code) return CUDA_ERROR_NOT_FOUND;
+  if (const CUresult result = made->image->kernel(name, &made->code)) return result;
   *kernel = std::move(made);
   return CUDA_SUCCESS;
 }
@@ -120,7 +119,7 @@ CUresult SoftDevice::module_load(const ContextRef& context, std::span<const std:
   if (const CUresult error = scheduler_.error()) return error;
   auto made = std::make_shared<SoftModule>();
   const CompileOptions options{config_.window_base, config_.cache_directory};
-  if (const CUresult result = compile_image(image, options, &made->image, log)) return result;
+  if (const CUresult result = read_image(image, options, &made->image, log)) return result;
   const auto load = [&] { return LoadedImage::make(made->image, memory_, &made->loaded, log); };
   if (const CUresult result = with_room(load)) return result;
   made->context = as(context);
@@ -147,10 +146,9 @@ CUresult SoftDevice::module_function(const ModuleRef& module, const std::string&
   const auto& of = static_cast<SoftModule&>(*module);
   auto made = std::make_shared<SoftFunction>();
   made->image = of.image;
-  made->code = of.image->kernel(name);
   made->loaded = of.loaded;
   made->context = of.context;
-  if (!made->code) return CUDA_ERROR_NOT_FOUND;
+  if (const CUresult result = of.image->kernel(name, &made->code)) return result;
   if (!made->loaded) return CUDA_ERROR_INVALID_HANDLE;
   *function = std::move(made);
   return CUDA_SUCCESS;
@@ -161,6 +159,18 @@ CUresult SoftDevice::module_global(const ModuleRef& module, const std::string& n
   if (const CUresult error = scheduler_.error()) return error;
   const auto& of = static_cast<SoftModule&>(*module);
   return of.loaded ? global_of(*of.loaded, name, address, bytes) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// A launch tells what is wrong with its code.
+bool SoftDevice::is_compiled(const ContextRef& context, const Code& code) {
+  CodeView of = view(code);
+  if (!of.code || scheduler_.error() != CUDA_SUCCESS) return true;
+  if (!of.loaded) {
+    std::string log;
+    const auto load = [&] { return load_image(of.image, *as(context), memory_, &of.loaded, &log); };
+    if (with_room(load) != CUDA_SUCCESS) return true;
+  }
+  return of.loaded->is_compiled(of.code->name, compiler_);
 }
 
 }  // namespace bandsaw::soft

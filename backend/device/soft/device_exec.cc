@@ -60,7 +60,10 @@ CUresult SoftDevice::graph_instantiate(const ContextRef& context, const GraphRef
     std::lock_guard lock(scheduler_.mutex());
     made->leaves = unfold(as(graph), -1, &made->steps);
   }
-  // Kernels are loaded now rather than at the first launch.
+  // Kernels are compiled now, all at once, rather than at the first launch.
+  for (const SoftExec::Step& step : made->steps) {
+    if (step.content.type == CU_GRAPH_NODE_TYPE_KERNEL) is_compiled(context, step.content.launch.code);
+  }
   for (const SoftExec::Step& step : made->steps) {
     LaunchPlan plan;
     if (step.content.type != CU_GRAPH_NODE_TYPE_KERNEL) continue;

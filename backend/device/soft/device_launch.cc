@@ -74,8 +74,8 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
     const auto load = [&] { return load_image(code.image, *context, memory_, &code.loaded, &log); };
     if (const CUresult refused = with_room(load)) return refused;
   }
-  plan->entry = code.loaded->entry(code.code->name);
-  if (!plan->entry) return CUDA_ERROR_INVALID_IMAGE;
+  plan->entry = code.loaded->entry(code.code->name, compiler_);
+  if (!plan->entry) return CUDA_ERROR_INVALID_PTX;
   plan->kernel = code.code->name;
   plan->code = code.loaded;
   plan->shape = block_shape(launch.block);

@@ -11,24 +11,28 @@
 
 namespace bandsaw::soft {
 
-Image::Image(std::unique_ptr<Program> program, uint32_t sm) : program_(std::move(program)), sm_(sm) {
-  for (const KernelCode& kernel : program_->kernels()) {
-    kernels_.emplace(kernel.name, &kernel);
-    KernelSettings& settings = settings_[kernel.name];
-    settings.max_dynamic_shared = std::max(0, 48 * 1024 - static_cast<int32_t>(kernel.static_shared_bytes));
-    for (int i = 0; i < 3; ++i) settings.cluster[i] = static_cast<int32_t>(kernel.required_cluster[i]);
+Image::Image(std::unique_ptr<Program> program, uint32_t sm) : program_(std::move(program)), sm_(sm) {}
+
+CUresult Image::kernel(const std::string& name, const KernelCode** code) {
+  std::string log;
+  *code = program_->kernel(name, &log);
+  if (!*code && log.empty()) return CUDA_ERROR_NOT_FOUND;
+  if (!*code) {
+    log::error("kernel {}: {}", name, log);
+    return CUDA_ERROR_INVALID_PTX;
   }
+  std::lock_guard lock(settings_mutex_);
+  const auto [at, fresh] = settings_.try_emplace(name);
+  if (!fresh) return CUDA_SUCCESS;
+  KernelSettings& settings = at->second;
+  settings.max_dynamic_shared = std::max(0, 48 * 1024 - static_cast<int32_t>((*code)->static_shared_bytes));
+  for (int i = 0; i < 3; ++i) settings.cluster[i] = static_cast<int32_t>((*code)->required_cluster[i]);
+  return CUDA_SUCCESS;
 }
 
-const KernelCode* Image::kernel(const std::string& name) const {
-  const auto found = kernels_.find(name);
-  return found == kernels_.end() ? nullptr : found->second;
-}
-
-std::vector<std::string> Image::kernel_names() const {
-  std::vector<std::string> names;
-  for (const KernelCode& kernel : program_->kernels()) names.push_back(kernel.name);
-  return names;
+KernelSettings& Image::settings(const std::string& name) {
+  std::lock_guard lock(settings_mutex_);
+  return settings_.find(name)->second;
 }
 
 CUresult LoadedImage::make(const std::shared_ptr<Image>& image, const std::shared_ptr<Memory>& memory,
@@ -39,7 +43,8 @@ CUresult LoadedImage::make(const std::shared_ptr<Image>& image, const std::share
   made->code_share_ = memory->new_charge();
   if (!made->code_share_.resize(image->program().code_bytes())) return CUDA_ERROR_OUT_OF_MEMORY;
   if (const CUresult result = made->place(*image, log)) return result;
-  made->code_ = image->program().load(made->addresses_, log);
+  const auto with_image = [image](Program::Loaded* code) { delete code; };
+  made->code_ = {image->program().load(made->addresses_, log).release(), with_image};
   if (!made->code_) {
     log::error("loading code: {}", *log);
     return CUDA_ERROR_INVALID_PTX;
@@ -119,6 +124,20 @@ CUresult LoadedImage::initialise(Image& image, std::string* log) {
   return CUDA_SUCCESS;
 }
 
+CompileJobRef LoadedImage::job(const std::string& kernel, Compiler& compiler) {
+  std::lock_guard lock(jobs_mutex_);
+  CompileJobRef& job = jobs_[kernel];
+  if (!job) {
+    // The code lives as long as this, and this as long as the job's owner lets it.
+    job = compiler.start(kernel, [code = code_, kernel](std::string* log) { return code->entry(kernel, log); });
+  }
+  return job;
+}
+
+KernelEntry LoadedImage::entry(const std::string& kernel, Compiler& compiler) { return job(kernel, compiler)->wait(); }
+
+bool LoadedImage::is_compiled(const std::string& kernel, Compiler& compiler) { return job(kernel, compiler)->done(); }
+
 bool LoadedImage::variable(const std::string& name, uint64_t* address, uint64_t* bytes) const {
   for (const Variable& variable : image_->program().variables()) {
     if (variable.name != name) continue;
@@ -139,8 +158,8 @@ CodeView view(const Code& code) {
   return {};
 }
 
-CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options, std::shared_ptr<Image>* image,
-                       std::string* log) {
+CUresult read_image(std::span<const std::byte> bytes, const CompileOptions& options, std::shared_ptr<Image>* image,
+                    std::string* log) {
   image::PtxChoice choice;
   // PTX for any GPU: libraries have it for the newest one only, beside machine code for others.
   if (const CUresult result = image::find_ptx(bytes, &choice, log)) {

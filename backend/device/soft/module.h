@@ -1,4 +1,5 @@
-// Code images: compiled once for the device, loaded with variables of its own into each context that uses it.
+// Code images: read once for the device, loaded with variables of its own into each context that uses it. Kernels are
+// compiled when they are first launched.
 #pragma once
 
 #include <cuda.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "backend/device/soft/compile.h"
+#include "backend/device/soft/compiler.h"
 #include "backend/device/soft/context.h"
 #include "memory/share.h"
 
@@ -26,7 +28,7 @@ struct KernelSettings {
   std::atomic<int32_t> cluster[3]{};
 };
 
-// One image: its PTX compiled, and what all contexts share. Immutable but for settings and managed addresses.
+// One image: its PTX, and what all contexts share. Immutable but for settings and managed addresses.
 class Image {
  public:
   // `sm`: 75 for code written for compute_75.
@@ -34,9 +36,10 @@ class Image {
 
   uint32_t sm() const { return sm_; }
   Program& program() { return *program_; }
-  const KernelCode* kernel(const std::string& name) const;
-  KernelSettings& settings(const std::string& name) { return settings_.find(name)->second; }
-  std::vector<std::string> kernel_names() const;
+  // CUDA_ERROR_NOT_FOUND, or CUDA_ERROR_INVALID_PTX for a kernel that cannot be compiled; the log says why.
+  CUresult kernel(const std::string& name, const KernelCode** code);
+  KernelSettings& settings(const std::string& name);  // of a kernel that was found
+  std::vector<std::string> kernel_names() const { return program_->kernel_names(); }
 
   std::mutex managed_mutex;
   std::map<std::string, uint64_t> managed;  // where library_bind_managed put them
@@ -46,8 +49,8 @@ class Image {
  private:
   std::unique_ptr<Program> program_;
   const uint32_t sm_;
-  std::map<std::string, const KernelCode*> kernels_;
-  std::map<std::string, KernelSettings> settings_;
+  std::mutex settings_mutex_;
+  std::map<std::string, KernelSettings> settings_;  // guarded by settings_mutex_
 };
 
 // An image in one context.
@@ -60,18 +63,24 @@ class LoadedImage {
 
   // The program has unloaded it: launches that run keep it, copies no longer find its variables.
   void retire() { memory_->retire_owner(this); }
-  KernelEntry entry(const std::string& kernel) const { return code_->entry(kernel); }
+  // Waits for the kernel's compilation, which `compiler` is asked for if nobody has; nullptr: it failed, see the log.
+  KernelEntry entry(const std::string& kernel, Compiler& compiler);
+  // Whether entry() would not wait. Asks for the compilation if nobody has.
+  bool is_compiled(const std::string& kernel, Compiler& compiler);
   bool variable(const std::string& name, uint64_t* address, uint64_t* bytes) const;
 
  private:
   LoadedImage() = default;
   CUresult place(Image& image, std::string* log);
   CUresult initialise(Image& image, std::string* log);
+  CompileJobRef job(const std::string& kernel, Compiler& compiler);
   std::shared_ptr<Image> image_;
   std::shared_ptr<Memory> memory_;
   std::map<std::string, uint64_t> addresses_;
-  std::unique_ptr<Program::Loaded> code_;
+  std::shared_ptr<Program::Loaded> code_;  // shared with jobs; holds the image too
   Charge<DeviceHost> code_share_;
+  std::mutex jobs_mutex_;
+  std::map<std::string, CompileJobRef> jobs_;  // guarded by jobs_mutex_; what was asked for
 };
 
 class SoftLibrary : public Library {
@@ -109,9 +118,9 @@ struct CodeView {
 };
 CodeView view(const Code& code);
 
-// Picks the image's PTX and compiles it.
-CUresult compile_image(std::span<const std::byte> bytes, const CompileOptions& options, std::shared_ptr<Image>* image,
-                       std::string* log);
+// Picks the image's PTX and reads what is at module level.
+CUresult read_image(std::span<const std::byte> bytes, const CompileOptions& options, std::shared_ptr<Image>* image,
+                    std::string* log);
 // The image loaded in `context`, at its first use.
 CUresult load_image(const std::shared_ptr<Image>& image, SoftContext& context, const std::shared_ptr<Memory>& memory,
                     std::shared_ptr<LoadedImage>* loaded, std::string* log);

@@ -48,6 +48,7 @@ class SoftDevice final : public Device {
   CUresult module_function_names(const ModuleRef& module, std::vector<std::string>* names) override;
   CUresult module_function(const ModuleRef& module, const std::string& name, FunctionRef* function) override;
   CUresult module_global(const ModuleRef& module, const std::string& name, uint64_t* address, uint64_t* bytes) override;
+  bool is_compiled(const ContextRef& context, const Code& code) override;
   CUresult function_info(const Code& code, FunctionInfo* info) override;
   CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) override;
   CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) override;
@@ -193,6 +194,7 @@ class SoftDevice final : public Device {
   std::vector<std::shared_ptr<const BlockShape>> shapes_;
 
   // Last members: their threads use everything above.
+  Compiler compiler_;
   Executor compute_, copies_;
 };
 

@@ -184,6 +184,8 @@ class Handlers final : public wire::WireHandlers {
 
   // The record's work is put into a graph that its stream captures, not on an engine. On the record loop's thread.
   bool becomes_node(const CommandRing& ring, const wire::CheckedRecord& record);
+  // The record is a launch whose kernel is still being compiled; asks for that. On the record loop's thread.
+  bool awaits_compiler(const wire::CheckedRecord& record) const;
   // The record is a launch that is cut: its grid slices pass the gate in its stead. Call it just before the gate, on
   // the record loop's thread; launch() goes by what was decided.
   bool cuts_launch(const CommandRingRef& ring, const wire::CheckedRecord& record);

@@ -96,6 +96,14 @@ CUresult Handlers::prepare_launch(C call, const vgpu_launch& launch, Bytes param
   return CUDA_SUCCESS;
 }
 
+bool Handlers::awaits_compiler(const wire::CheckedRecord& record) const {
+  const auto args = wire::read_args<wire::LaunchArgs>(record);
+  if (!args) return false;
+  const Code code = find_code(world_.objects, args->launch.function);
+  const auto context = std::static_pointer_cast<Context>(world_.objects.find(HandleKind::kContext, record.context));
+  return context && (code.kernel || code.function) && !device_.is_compiled(context, code);
+}
+
 bool Handlers::cuts_launch(const CommandRingRef& ring, const wire::CheckedRecord& record) {
   next_launch_.reset();
   const auto args = wire::read_args<wire::LaunchArgs>(record);

@@ -1,12 +1,19 @@
 #include "backend/runner/slicing/kernel_cloner.h"
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "memory/base/log.h"
 #include "vgpu-sched/ptx/persistent.h"
 #include "vgpu-sched/ptx/slice.h"
 
 namespace bandsaw::runner {
+namespace {
+
+constexpr std::chrono::milliseconds kCompilerProbe{1};
+
+}  // namespace
 
 uint64_t KernelImage::variable(Device& device, const ContextRef& context, const std::string& name) {
   {
@@ -95,6 +102,12 @@ Result<std::shared_ptr<const KernelClone>> KernelCloner::make(const CloneRequest
   const auto text = std::as_bytes(std::span(sliced.text.c_str(), sliced.text.size() + 1));
   CUresult loaded = device_->module_load(request.context, text, &clone->module, &log);
   if (loaded == CUDA_SUCCESS) loaded = device_->module_function(clone->module, sliced.name, &clone->function);
+  Code code;
+  code.function = clone->function;
+  // A launch that is measured does not wait for a compiler.
+  while (loaded == CUDA_SUCCESS && !device_->is_compiled(request.context, code)) {
+    std::this_thread::sleep_for(kCompilerProbe);
+  }
   if (loaded != CUDA_SUCCESS) {
     log::info("rewritten {}: error {}: {}", request.kernel, static_cast<int>(loaded), log.substr(0, 1000));
     return Status::error(ENOEXEC, "the device does not take the rewritten code");

@@ -214,16 +214,19 @@ static void run_blocks(Run* run, std::vector<std::unique_ptr<Block>>& blocks) {
 }
 
 Outcome Kernels::run(const std::string& kernel, const Shape& shape, const std::vector<std::byte>& parameters) {
-  const KernelCode* code = nullptr;
-  for (auto& k : program_->kernels())
-    if (k.name == kernel) code = &k;
+  std::string log;
+  const KernelCode* code = program_->kernel(kernel, &log);
   if (!code) {
-    ADD_FAILURE() << "no kernel " << kernel;
+    ADD_FAILURE() << "no kernel " << kernel << ": " << log;
     return {};
   }
   Run run;
   g_run = &run;
-  run.entry = loaded_->entry(kernel);
+  run.entry = loaded_->entry(kernel, &log);
+  if (!run.entry) {
+    ADD_FAILURE() << log;
+    return {};
+  }
   auto* workspace = shape.cooperative ? static_cast<uint64_t*>(allocate(64)) : nullptr;
   if (workspace) *workspace = 0;
   std::vector<std::unique_ptr<Block>> blocks;

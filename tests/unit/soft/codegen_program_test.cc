@@ -22,7 +22,12 @@ std::string refusal(const std::string& text) {
   CompileOptions options;
   options.window_base = window_base();
   std::string log;
-  EXPECT_EQ(compile(text, options, &log), nullptr) << text;
+  auto program = compile(text, options, &log);
+  if (!program) return log;
+  auto loaded = program->load({}, &log);
+  if (program->kernel("k", &log)) {
+    EXPECT_EQ(loaded->entry("k", &log), nullptr) << text;
+  }
   return log;
 }
 
@@ -48,6 +53,35 @@ TEST(CodegenProgram, RefusesWithLineAndInstruction) {
   EXPECT_NE(refusal("").size(), 0u);
 }
 
+TEST(CodegenProgram, KernelsAreCompiledByThemselves) {
+  Kernels k(kHead + R"(
+.visible .entry good(.param .u64 p)
+{
+  .reg .b64 %rd; .reg .b32 %r;
+  ld.param.u64 %rd, [p]; mov.u32 %r, 7; st.global.u32 [%rd], %r; ret;
+}
+.visible .entry unknown() {
+  .reg .b64 %rd; .reg .b32 %r<4>; tex.1d.v4.f32.s32 {%r0,%r1,%r2,%r3}, [%rd, {%r0}];
+}
+.visible .entry nowhere() {
+  bra nowhere_at_all;
+})");
+  ASSERT_TRUE(k.ok()) << k.log();
+  EXPECT_EQ(k.program().kernel_names(), (std::vector<std::string>{"good", "unknown", "nowhere"}));
+  std::string log;
+  EXPECT_EQ(k.program().kernel("unknown", &log), nullptr);
+  EXPECT_NE(log.find("line 11"), std::string::npos) << log;
+  EXPECT_EQ(k.program().kernel("nowhere", &log), nullptr);
+  EXPECT_NE(log.find("line 14"), std::string::npos) << log;
+  auto* out = array<uint32_t>(1);
+  EXPECT_EQ(k.launch("good", {}, out).fault, 0u);
+  EXPECT_EQ(*out, 7u);
+  // What does not parse is refused with the whole, whichever kernel it is in.
+  CompileOptions options;
+  EXPECT_EQ(compile(kHead + ".entry a() { ret; }\n.entry b() {\n mov.u32 ;;) }", options, &log), nullptr);
+  EXPECT_NE(log.find("line 6"), std::string::npos) << log;
+}
+
 TEST(CodegenProgram, DescribesKernels) {
   Kernels k(kHead + R"(
 .visible .global .align 8 .u32 counter[3] = {1, 2};
@@ -66,7 +100,8 @@ TEST(CodegenProgram, DescribesKernels) {
 .visible .entry plain() { ret; }
 )");
   ASSERT_TRUE(k.ok()) << k.log();
-  const KernelCode& c = k.program().kernels().at(0);
+  std::string log;
+  const KernelCode& c = *k.program().kernel("k", &log);
   EXPECT_EQ(c.name, "k");
   ASSERT_EQ(c.parameters.size(), 3u);
   EXPECT_EQ(c.parameters[1].offset, 8u);
@@ -76,7 +111,7 @@ TEST(CodegenProgram, DescribesKernels) {
   EXPECT_GE(c.local_bytes, 24u);
   EXPECT_EQ(c.max_threads, 256u);
   EXPECT_TRUE(c.uses_barrier);
-  EXPECT_FALSE(k.program().kernels().at(1).uses_barrier);
+  EXPECT_FALSE(k.program().kernel("plain", &log)->uses_barrier);
   ASSERT_EQ(k.program().variables().size(), 2u);
   EXPECT_EQ(k.program().variables()[0].bytes, 12u);
   EXPECT_EQ(k.program().variables()[1].pointers.at(0).target, "counter");
@@ -100,7 +135,7 @@ TEST(CodegenProgram, CacheSurvivesDamage) {
     auto p = compile(text, options, &log);
     if (!p) return false;
     auto loaded = p->load({}, &log);
-    return loaded && loaded->entry("k") != nullptr;
+    return loaded && loaded->entry("k", &log) != nullptr;
   };
   ASSERT_TRUE(works());
   ASSERT_EQ(objects().size(), 1u);
@@ -135,7 +170,7 @@ TEST(CodegenProgram, LoadingTwiceGivesIndependentCode) {
   EXPECT_NE(log.find("v"), std::string::npos);
   auto a = p->load({{"v", window_base()}}, &log), b = p->load({{"v", window_base() + 64}}, &log);
   ASSERT_TRUE(a && b) << log;
-  EXPECT_NE(a->entry("k"), b->entry("k"));
+  EXPECT_NE(a->entry("k", &log), b->entry("k", &log));
 }
 
 }  // namespace

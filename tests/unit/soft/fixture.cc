@@ -6,26 +6,37 @@ namespace {
 
 std::mutex g_module_mutex;
 FakeModule g_module;
+std::map<std::string, KernelEntry> g_entries;  // of all kernels, by name
 
 class FakeProgram : public Program {
  public:
   explicit FakeProgram(FakeModule module) : module_(std::move(module)) {}
-  const std::vector<KernelCode>& kernels() const override { return module_.kernels; }
+  std::vector<std::string> kernel_names() const override {
+    std::vector<std::string> names;
+    for (const KernelCode& kernel : module_.kernels) names.push_back(kernel.name);
+    return names;
+  }
+  const KernelCode* kernel(const std::string& name, std::string*) override {
+    for (const KernelCode& kernel : module_.kernels)
+      if (kernel.name == name) return &kernel;
+    return nullptr;
+  }
   const std::vector<Variable>& variables() const override { return module_.variables; }
   uint64_t code_bytes() const override { return kFakeCodeBytes; }
   struct FakeLoaded : Loaded {
     std::map<std::string, KernelEntry> entries;
-    KernelEntry entry(const std::string& kernel) const override {
+    KernelEntry entry(const std::string& kernel, std::string*) override {
       const auto found = entries.find(kernel);
       return found == entries.end() ? nullptr : found->second;
     }
     uint64_t function_address(const std::string& name) const override {
-      return reinterpret_cast<uint64_t>(entry(name));
+      const auto found = entries.find(name);
+      return found == entries.end() ? 0 : reinterpret_cast<uint64_t>(found->second);
     }
   };
   std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>&, std::string*) override {
     auto loaded = std::make_unique<FakeLoaded>();
-    for (const KernelCode& kernel : module_.kernels) loaded->entries[kernel.name] = kernel.entry;
+    for (const KernelCode& kernel : module_.kernels) loaded->entries[kernel.name] = g_entries[kernel.name];
     return loaded;
   }
 
@@ -52,7 +63,7 @@ void set_fake_module(FakeModule module) {
 KernelCode fake_kernel(const std::string& name, KernelEntry entry, uint32_t parameter_bytes) {
   KernelCode kernel;
   kernel.name = name;
-  kernel.entry = entry;
+  g_entries[name] = entry;
   kernel.parameter_bytes = parameter_bytes;
   return kernel;
 }

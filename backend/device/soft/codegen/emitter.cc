@@ -124,6 +124,15 @@ bool Emitter::op_is_vector(const Op& op) const {
   return varying;
 }
 
+void Emitter::check(const FlatFunction& function) {
+  for (auto& block : function.blocks) {
+    for (auto& op : block.ops) {
+      if (!is_terminator(*op.in) && !handlers().contains(op.in->opcode)) unsupported(op);
+      check_modifiers(op);
+    }
+  }
+}
+
 void Emitter::emit_op(const Op& op) {
   auto it = handlers().find(op.in->opcode);
   if (it == handlers().end()) unsupported(op);

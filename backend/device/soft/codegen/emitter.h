@@ -37,6 +37,9 @@ class Emitter {
  public:
   Emitter(ModuleContext* module, const FlatFunction& function, uint32_t shared_base, uint32_t frame_bytes);
   void run();  // throws CompileError
+  // Throws CompileError if the function has an instruction or a modifier that no function may have.
+  static void check(const FlatFunction& function);
+  static bool knows(std::string_view opcode) { return handlers().contains(opcode); }
 
  private:
   using Handler = void (Emitter::*)(const Op&);
@@ -46,8 +49,8 @@ class Emitter {
   void create_function();
   void create_slots();
   void emit_op(const Op& op);
-  void check_modifiers(const Op& op);
-  [[noreturn]] void unsupported(const Op& op, const std::string& why = "");
+  static void check_modifiers(const Op& op);
+  [[noreturn]] static void unsupported(const Op& op, const std::string& why = "");
   bool op_is_vector(const Op& op) const;
   llvm::Type* int_type(unsigned bits, bool vector) const;
   llvm::Type* ity(unsigned bits) const { return int_type(bits, vec_); }

@@ -110,6 +110,11 @@ struct FlatModule {
 // Throws CompileError.
 FlatModule flatten(const ptx::Module& module);
 
+// Throws CompileError for an instruction whose opcode or modifier PTX does not have, so that a module with one is
+// refused as a whole. Those that PTX has and this compiler has not only refuse their kernel. `first_line`: of the
+// block's text.
+void check_words(const ptx::Block& block, uint32_t first_line);
+
 // Whether the instruction ends a block.
 bool is_terminator(const ptx::Instruction& in);
 // Whether lanes named by a member mask (or all of the warp) come together at the instruction.

@@ -70,17 +70,33 @@ void optimise(llvm::Module* module, llvm::TargetMachine* machine) {
   m.run(*module, modules);
 }
 
-class Loaded final : public LoadedObject {
- public:
-  std::unique_ptr<llvm::orc::LLJIT> jit;
-  std::map<std::string, void*> found;
-  void* find(const std::string& symbol) const override {
-    auto it = found.find(symbol);
-    return it == found.end() ? nullptr : it->second;
-  }
-};
-
 std::string text_of(llvm::Error error) { return llvm::toString(std::move(error)); }
+
+class LinkedCode final : public CodeSpace {
+ public:
+  void* add(const std::vector<char>& object, const std::string& symbol, std::string* error) override {
+    std::lock_guard lock(mutex_);
+    reported_.clear();
+    auto buffer = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), symbol);
+    if (auto e = jit->addObjectFile(std::move(buffer))) {
+      *error = text_of(std::move(e));
+      return nullptr;
+    }
+    auto address = jit->lookup(symbol);
+    if (address) return address->toPtr<void*>();
+    const std::string failed = text_of(address.takeError());
+    *error = reported_ + failed;
+    return nullptr;
+  }
+  // The reasons of failures; lookup() itself only says that it failed.
+  void report(llvm::Error e) { reported_ += text_of(std::move(e)) + "; "; }
+
+  std::unique_ptr<llvm::orc::LLJIT> jit;
+
+ private:
+  std::mutex mutex_;
+  std::string reported_;
+};
 
 }  // namespace
 
@@ -147,11 +163,9 @@ std::vector<char> Target::emit(llvm::Module* module) {
   return {object.begin(), object.end()};
 }
 
-std::unique_ptr<LoadedObject> load_object(const std::vector<char>& object,
-                                          const std::map<std::string, uint64_t>& symbols,
-                                          const std::vector<std::string>& wanted, std::string* error) {
+std::unique_ptr<CodeSpace> make_code_space(const std::map<std::string, uint64_t>& symbols, std::string* error) {
   initialise_once();
-  auto fail = [&](llvm::Error e) -> std::unique_ptr<LoadedObject> {
+  auto fail = [&](llvm::Error e) -> std::unique_ptr<CodeSpace> {
     *error = text_of(std::move(e));
     return nullptr;
   };
@@ -163,32 +177,20 @@ std::unique_ptr<LoadedObject> load_object(const std::vector<char>& object,
   });
   auto jit = builder.create();
   if (!jit) return fail(jit.takeError());
-  auto loaded = std::make_unique<Loaded>();
-  loaded->jit = std::move(*jit);
-  auto& dylib = loaded->jit->getMainJITDylib();
-  std::string reported;  // the reasons; lookup() itself only says that it failed
-  loaded->jit->getExecutionSession().setErrorReporter([&](llvm::Error e) { reported += text_of(std::move(e)) + "; "; });
+  auto space = std::make_unique<LinkedCode>();
+  space->jit = std::move(*jit);
+  space->jit->getExecutionSession().setErrorReporter(
+      [space = space.get()](llvm::Error e) { space->report(std::move(e)); });
   llvm::orc::SymbolMap absolute;
   auto define = [&](const std::string& name, uint64_t address) {
-    absolute[loaded->jit->mangleAndIntern(name)] = {llvm::orc::ExecutorAddr(address), llvm::JITSymbolFlags::Exported};
+    absolute[space->jit->mangleAndIntern(name)] = {llvm::orc::ExecutorAddr(address), llvm::JITSymbolFlags::Exported};
   };
   for (auto& [name, pointer] : runtime_symbols())
     if (*name) define(name, reinterpret_cast<uint64_t>(pointer));
   for (auto& [name, address] : symbols) define(name, address);
-  if (auto e = dylib.define(llvm::orc::absoluteSymbols(std::move(absolute)))) return fail(std::move(e));
-  auto buffer = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), "kernels");
-  if (auto e = loaded->jit->addObjectFile(std::move(buffer))) return fail(std::move(e));
-  for (auto& name : wanted) {
-    auto address = loaded->jit->lookup(name);
-    if (!address) {
-      std::string failed = text_of(address.takeError());
-      *error = reported + failed;
-      return nullptr;
-    }
-    loaded->found[name] = address->toPtr<void*>();
-  }
-  loaded->jit->getExecutionSession().setErrorReporter([](llvm::Error e) { llvm::consumeError(std::move(e)); });
-  return loaded;
+  if (auto e = space->jit->getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(absolute))))
+    return fail(std::move(e));
+  return space;
 }
 
 }  // namespace bandsaw::soft

@@ -32,14 +32,14 @@ class Target {
   bool avx512_ = false;
 };
 
-// Object code linked at addresses of its own. `symbols` are added to the runtime's.
-class LoadedObject {
+// Code linked at addresses of its own, object by object. Thread-safe.
+class CodeSpace {
  public:
-  virtual ~LoadedObject() = default;
-  virtual void* find(const std::string& symbol) const = 0;  // nullptr if absent
+  virtual ~CodeSpace() = default;
+  // The address of `symbol`, which the object defines; nullptr: it cannot be linked, and `error` says why.
+  virtual void* add(const std::vector<char>& object, const std::string& symbol, std::string* error) = 0;
 };
-std::unique_ptr<LoadedObject> load_object(const std::vector<char>& object,
-                                          const std::map<std::string, uint64_t>& symbols,
-                                          const std::vector<std::string>& wanted, std::string* error);
+// `symbols` are added to the runtime's.
+std::unique_ptr<CodeSpace> make_code_space(const std::map<std::string, uint64_t>& symbols, std::string* error);
 
 }  // namespace bandsaw::soft

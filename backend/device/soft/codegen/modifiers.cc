@@ -29,7 +29,162 @@ const std::set<std::string_view> kKnown = {
     "po", "shr7", "shr15", "row", "col", "m16n8k16", "m16n8k8", "m16n8k4", "m16n8k32", "m8n8k4", "m8n8", "x1", "x2",
     "x4", "trans"};
 
+// What PTX has and this compiler has not: shapes, textures, clusters, multimem, tensor memory.
+const std::set<std::string_view> kElsewhere = {"1d",
+                                               "2d",
+                                               "3d",
+                                               "a1d",
+                                               "a2d",
+                                               "cube",
+                                               "acube",
+                                               "2dms",
+                                               "a2dms",
+                                               "base",
+                                               "level",
+                                               "grad",
+                                               "trap",
+                                               "zero",
+                                               "samplepos",
+                                               "width",
+                                               "height",
+                                               "depth",
+                                               "channel_data_type",
+                                               "channel_order",
+                                               "normalized_coords",
+                                               "array_size",
+                                               "num_mipmap_levels",
+                                               "num_samples",
+                                               "force_unnormalized_coords",
+                                               "filter_mode",
+                                               "addr_mode_0",
+                                               "addr_mode_1",
+                                               "addr_mode_2",
+                                               "memory_layout",
+                                               "tile",
+                                               "im2col",
+                                               "tensor",
+                                               "bulk",
+                                               "reduce",
+                                               "prefetch",
+                                               "mbarrier",
+                                               "init",
+                                               "inval",
+                                               "expect_tx",
+                                               "complete_tx",
+                                               "arrive_drop",
+                                               "test_wait",
+                                               "try_wait",
+                                               "parity",
+                                               "pending_count",
+                                               "load",
+                                               "store",
+                                               "mma",
+                                               "sp",
+                                               "block_scale",
+                                               "scale_vec",
+                                               "kind",
+                                               "cta_group",
+                                               "ld_reduce",
+                                               "multimem",
+                                               "replace",
+                                               "noComplete",
+                                               "noInc",
+                                               "read",
+                                               "mma_async",
+                                               "fence",
+                                               "commit",
+                                               "global_address",
+                                               "rank",
+                                               "box_dim",
+                                               "global_dim",
+                                               "global_stride",
+                                               "element_stride",
+                                               "elemtype",
+                                               "interleave_layout",
+                                               "swizzle_mode",
+                                               "swizzle_atomicity",
+                                               "fill_mode",
+                                               "b1024",
+                                               "b8",
+                                               "b6x16_p32",
+                                               "b4x16_p64",
+                                               "rs",
+                                               "scaled",
+                                               "oob",
+                                               "any",
+                                               "tex",
+                                               "surf",
+                                               "ptr",
+                                               "ws",
+                                               "alloc",
+                                               "dealloc",
+                                               "shift",
+                                               "down",
+                                               "is_canceled",
+                                               "get_first_ctaid",
+                                               "cluster_ctaid",
+                                               "async_bulk",
+                                               "unpack",
+                                               "pack",
+                                               "relinquish_alloc_permit",
+                                               "mxf8f6f4",
+                                               "u",
+                                               "r",
+                                               "g",
+                                               "b",
+                                               "a",
+                                               "v4"};
+const std::set<std::string_view> kElsewhereOpcodes = {"tex",
+                                                      "tld4",
+                                                      "txq",
+                                                      "suld",
+                                                      "sust",
+                                                      "sured",
+                                                      "suq",
+                                                      "istypep",
+                                                      "wmma",
+                                                      "stmatrix",
+                                                      "movmatrix",
+                                                      "mbarrier",
+                                                      "wgmma",
+                                                      "multimem",
+                                                      "alloca",
+                                                      "stacksave",
+                                                      "stackrestore",
+                                                      "tensormap",
+                                                      "clusterlaunchcontrol",
+                                                      "tcgen05",
+                                                      "trap",
+                                                      "ret",
+                                                      "exit",
+                                                      "bra",
+                                                      "brx",
+                                                      "prefetchu",
+                                                      "prefetch"};
+
+bool is_shape(std::string_view word) {
+  return word.size() > 1 && (word[0] == 'm' || (word[0] >= '0' && word[0] <= '9')) &&
+         word.find_first_not_of("mnkx0123456789b_p") == word.npos;
+}
+
 }  // namespace
+
+void check_words(const ptx::Block& block, uint32_t first_line) {
+  for (const ptx::Statement& statement : block.statements) {
+    if (const auto* inner = statement.as<ptx::Block>()) check_words(*inner, first_line);
+    const auto* in = statement.as<ptx::Instruction>();
+    if (!in) continue;
+    const uint32_t line = statement.place.line + first_line;
+    if (!Emitter::knows(in->opcode) && !kElsewhereOpcodes.contains(in->opcode))
+      throw CompileError(line, in->full_name() + ": not an instruction of PTX");
+    for (const std::string& m : in->modifiers) {
+      if (kKnown.contains(m) || kElsewhere.contains(m) || ptx::type_of(m) || ptx::space_of(m) || is_shape(m) ||
+          m.find("::") != m.npos)
+        continue;
+      throw CompileError(line, in->full_name() + ": no instruction of PTX has ." + m);
+    }
+  }
+}
 
 void Emitter::check_modifiers(const Op& op) {
   for (const std::string& m : op.in->modifiers) {

@@ -1,9 +1,12 @@
-// compile(): parse, flatten, generate, optimise, cache; and what a program tells about its kernels and variables.
+// compile(): what a program tells about its kernels and variables; each kernel is parsed, flattened, generated,
+// optimised and cached by itself when it is asked for.
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <optional>
 #include <set>
 
 #include "backend/device/soft/codegen/cache.h"
@@ -12,6 +15,7 @@
 #include "backend/device/soft/codegen/jit.h"
 #include "backend/device/soft/codegen/variables.h"
 #include "backend/device/soft/compile.h"
+#include "vgpu-sched/ptx/outline.h"
 #include "vgpu-sched/ptx/parser.h"
 
 namespace bandsaw::soft {
@@ -70,44 +74,6 @@ class CallGraph {
   std::map<const FlatFunction*, uint32_t> depth_;
 };
 
-class CompiledProgram final : public Program {
- public:
-  const std::vector<KernelCode>& kernels() const override { return kernels_; }
-  const std::vector<Variable>& variables() const override { return variables_; }
-
-  class LoadedProgram final : public Loaded {
-   public:
-    KernelEntry entry(const std::string& kernel) const override {
-      return reinterpret_cast<KernelEntry>(object->find("k." + kernel));
-    }
-    uint64_t function_address(const std::string& name) const override {
-      auto it = numbers.find(name);
-      return it == numbers.end() ? 0 : kFunctionWindow + 16ull * it->second;
-    }
-    std::unique_ptr<LoadedObject> object;
-    std::map<std::string, uint32_t> numbers;
-  };
-
-  uint64_t code_bytes() const override { return object_.size(); }
-
-  std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) override {
-    std::map<std::string, uint64_t> symbols;
-    for (auto& [name, address] : addresses) symbols["v." + name] = address;
-    std::vector<std::string> wanted;
-    for (auto& k : kernels_) wanted.push_back("k." + k.name);
-    auto loaded = std::make_unique<LoadedProgram>();
-    loaded->numbers = function_numbers_;
-    loaded->object = load_object(object_, symbols, wanted, error);
-    if (!loaded->object) return nullptr;
-    return loaded;
-  }
-
-  std::vector<KernelCode> kernels_;
-  std::vector<Variable> variables_;
-  std::vector<char> object_;
-  std::map<std::string, uint32_t> function_numbers_;
-};
-
 uint32_t register_estimate(const FlatFunction& f) {
   uint32_t words = 0;
   for (auto& r : f.registers) words += (ptx::bits_of(r.type) + 31) / 32;
@@ -153,56 +119,202 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
   return k;
 }
 
-std::vector<char> generate(FlatModule* flat, Target* target, const CompileOptions& options,
-                           const std::map<std::string, uint32_t>& numbers, CallGraph* graph) {
-  llvm::LLVMContext context;
-  llvm::Module module("kernels", context);
-  target->prepare(&module);
-  ModuleContext m{&context, &module, flat, options.window_base, target->avx512(), numbers, false};
-  for (auto& f : flat->functions) m.functions_may_exit = m.functions_may_exit || (!f.source->entry && f.uses_exit);
-  for (auto& f : flat->functions) {
-    uint32_t base = 0;
-    if (f.source->entry) {
-      for (auto* g : graph->reach(f).functions)
-        if (g->uses_module_shared || (g != &f && g->shared_bytes)) base = align16(flat->fixed_shared_bytes);
-    }
-    Emitter(&m, f, base, align16(f.local_bytes)).run();
+// One kernel with what it calls, read from its part of the module's text.
+class Unit {
+ public:
+  // Throws ParseError or CompileError.
+  Unit(const ptx::Outline& outline, const ptx::Outline::Kernel& kernel)
+      : tree_(ptx::parse(outline.unit(kernel, true))), flat_(flatten(tree_)) {
+    place_function_shared(&flat_);
+    for (auto& f : flat_.functions)
+      if (f.source->entry) kernel_ = &f;
+    if (!kernel_) throw CompileError(kernel.line, kernel.name + ": no kernel");
   }
-  return target->emit(&module);
-}
 
-}  // namespace
+  KernelCode description() {
+    CallGraph graph(flat_);
+    for (auto* f : graph.reach(*kernel_).functions) Emitter::check(*f);
+    return describe(flat_, &graph, *kernel_);
+  }
 
-std::unique_ptr<Program> compile(std::string_view ptx, const CompileOptions& options, std::string* log) {
+  std::vector<char> generate(Target* target, uint64_t window_base, const std::map<std::string, uint32_t>& numbers) {
+    CallGraph graph(flat_);
+    const Reach reach = graph.reach(*kernel_);
+    llvm::LLVMContext context;
+    llvm::Module module("kernels", context);
+    target->prepare(&module);
+    ModuleContext m{&context, &module, &flat_, window_base, target->avx512(), numbers, false};
+    uint32_t base = 0;
+    for (auto* f : reach.functions) {
+      m.functions_may_exit = m.functions_may_exit || (!f->source->entry && f->uses_exit);
+      if (f->uses_module_shared || (f != kernel_ && f->shared_bytes)) base = align16(flat_.fixed_shared_bytes);
+    }
+    for (auto& f : flat_.functions) {  // in their order: the same code every time
+      if (reach.functions.contains(&f)) Emitter(&m, f, &f == kernel_ ? base : 0, align16(f.local_bytes)).run();
+    }
+    return target->emit(&module);
+  }
+
+ private:
+  const ptx::Module tree_;
+  FlatModule flat_;
+  const FlatFunction* kernel_ = nullptr;
+};
+
+// Calls `what` and puts the reason into `log` if it throws.
+template <class F>
+bool attempt(std::string* log, F&& what) {
   try {
-    ptx::Module tree = ptx::parse(ptx);
-    FlatModule flat = flatten(tree);
-    place_function_shared(&flat);
-    auto program = std::make_unique<CompiledProgram>();
-    program->variables_ = module_variables(flat);
-    uint32_t next = 0;
-    for (auto& f : flat.functions)
-      if (!f.source->entry) program->function_numbers_[f.source->name] = next++;
-    CallGraph graph(flat);
-    for (auto& f : flat.functions)
-      if (f.source->entry) program->kernels_.push_back(describe(flat, &graph, f));
-    Target target(options.cpu);
-    std::string key, identity = build_identity();
-    if (!options.cache_directory.empty() && !identity.empty()) {
-      key = content_key({identity, target.identity(), std::to_string(options.window_base), ptx});
-      program->object_ = cache_read(options.cache_directory, key);
-    }
-    if (program->object_.empty()) {
-      program->object_ = generate(&flat, &target, options, program->function_numbers_, &graph);
-      if (!key.empty()) cache_write(options.cache_directory, key, program->object_);
-    }
-    return program;
+    what();
+    return true;
   } catch (const ptx::ParseError& e) {
     *log = "line " + std::to_string(e.line) + ": " + e.message;
   } catch (const std::exception& e) {
     *log = e.what();
   }
-  return nullptr;
+  return false;
+}
+
+class CompiledProgram final : public Program {
+ public:
+  // Throws ParseError or CompileError.
+  CompiledProgram(std::string_view text, const CompileOptions& options)
+      : outline_(std::string(text)), options_(options) {
+    const ptx::Module tree = ptx::parse(outline_.declarations());
+    for (const auto& kernel : outline_.kernels()) {
+      uint32_t first_line = 0;
+      const ptx::Function alone = outline_.alone(kernel, &first_line);
+      check_words(*alone.body, first_line);
+    }
+    FlatModule flat = flatten(tree);
+    variables_ = module_variables(flat);
+    uint32_t next = 0;
+    for (auto& f : flat.functions) function_numbers_[f.source->name] = next++;
+  }
+
+  std::vector<std::string> kernel_names() const override {
+    std::vector<std::string> names;
+    for (const auto& kernel : outline_.kernels()) names.push_back(kernel.name);
+    return names;
+  }
+  const std::vector<Variable>& variables() const override { return variables_; }
+  uint64_t code_bytes() const override { return outline_.text().size(); }
+
+  const KernelCode* kernel(const std::string& name, std::string* log) override {
+    Kernel* known = find(name);
+    if (!known) return nullptr;
+    std::lock_guard lock(known->mutex);
+    if (!known->code && known->log.empty())
+      attempt(&known->log, [&] { known->code = Unit(outline_, *known->source).description(); });
+    if (known->code) return &*known->code;
+    *log = known->log;
+    return nullptr;
+  }
+
+  // The kernel's object code, from the cache on disk if it is there. Empty: `log` says why. One thread at a time makes
+  // it.
+  std::vector<char> object(const std::string& name, std::string* log) {
+    Kernel* known = find(name);
+    if (!known) return {};
+    std::lock_guard lock(known->making);
+    if (known->object.empty()) attempt(log, [&] { known->object = make(*known->source); });
+    return known->object;
+  }
+
+  class LoadedProgram final : public Loaded {
+   public:
+    KernelEntry entry(const std::string& kernel, std::string* log) override {
+      std::lock_guard lock(mutex_of(kernel));
+      {
+        std::lock_guard found_lock(mutex_);
+        if (const auto found = entries_.find(kernel); found != entries_.end()) return found->second;
+      }
+      const std::vector<char> object = program->object(kernel, log);
+      if (object.empty()) return nullptr;
+      const auto entry = reinterpret_cast<KernelEntry>(space->add(object, "k." + kernel, log));
+      std::lock_guard found_lock(mutex_);
+      if (entry) entries_[kernel] = entry;
+      return entry;
+    }
+    uint64_t function_address(const std::string& name) const override {
+      auto it = program->function_numbers_.find(name);
+      return it == program->function_numbers_.end() ? 0 : kFunctionWindow + 16ull * it->second;
+    }
+    CompiledProgram* program = nullptr;
+    std::unique_ptr<CodeSpace> space;
+
+   private:
+    std::mutex& mutex_of(const std::string& kernel) {
+      std::lock_guard lock(mutex_);
+      return making_[kernel];
+    }
+    std::mutex mutex_;
+    std::map<std::string, std::mutex> making_;    // guarded by mutex_; who links a kernel holds its
+    std::map<std::string, KernelEntry> entries_;  // guarded by mutex_
+  };
+
+  std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) override {
+    std::map<std::string, uint64_t> symbols;
+    for (auto& variable : variables_) {
+      const auto address = addresses.find(variable.name);
+      if (address == addresses.end()) {
+        *error = "variable " + variable.name + " has no address";
+        return nullptr;
+      }
+      symbols["v." + variable.name] = address->second;
+    }
+    auto loaded = std::make_unique<LoadedProgram>();
+    loaded->program = this;
+    loaded->space = make_code_space(symbols, error);
+    if (!loaded->space) return nullptr;
+    return loaded;
+  }
+
+ private:
+  struct Kernel {
+    const ptx::Outline::Kernel* source = nullptr;
+    std::mutex mutex, making;
+    std::optional<KernelCode> code;  // guarded by mutex, as the next
+    std::string log;
+    std::vector<char> object;  // guarded by making
+  };
+
+  Kernel* find(const std::string& name) {
+    const ptx::Outline::Kernel* source = outline_.kernel(name);
+    if (!source) return nullptr;
+    std::lock_guard lock(mutex_);
+    Kernel& kernel = kernels_[name];
+    kernel.source = source;
+    return &kernel;
+  }
+
+  std::vector<char> make(const ptx::Outline::Kernel& kernel) {
+    Target target(options_.cpu);
+    std::string key;
+    if (const std::string identity = build_identity(); !options_.cache_directory.empty() && !identity.empty()) {
+      key = content_key(
+          {identity, target.identity(), std::to_string(options_.window_base), outline_.unit(kernel, false)});
+      if (std::vector<char> kept = cache_read(options_.cache_directory, key); !kept.empty()) return kept;
+    }
+    std::vector<char> object = Unit(outline_, kernel).generate(&target, options_.window_base, function_numbers_);
+    if (!key.empty()) cache_write(options_.cache_directory, key, object);
+    return object;
+  }
+
+  const ptx::Outline outline_;
+  const CompileOptions options_;
+  std::vector<Variable> variables_;
+  std::map<std::string, uint32_t> function_numbers_;
+  std::mutex mutex_;
+  std::map<std::string, Kernel> kernels_;  // guarded by mutex_; what was asked for
+};
+
+}  // namespace
+
+std::unique_ptr<Program> compile(std::string_view ptx, const CompileOptions& options, std::string* log) {
+  std::unique_ptr<Program> program;
+  attempt(log, [&] { program = std::make_unique<CompiledProgram>(ptx, options); });
+  return program;
 }
 
 }  // namespace bandsaw::soft

@@ -1,0 +1,67 @@
+// Threads that compile kernels, so that those of several launches are compiled at once and calls go on meanwhile. After
+// a second the log says what is compiled.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/device/soft/warp.h"
+
+namespace bandsaw::soft {
+
+// One kernel. Thread-safe.
+class CompileJob {
+ public:
+  using Make = std::function<KernelEntry(std::string* log)>;  // nullptr: it failed, `log` says why
+
+  CompileJob(std::string kernel, Make make) : kernel_(std::move(kernel)), make_(std::move(make)) {}
+  const std::string& kernel() const { return kernel_; }
+  bool done() const;
+  KernelEntry wait();  // nullptr: it failed, or the compiler ended before
+  void run();
+  void abandon();
+
+ private:
+  void finish(KernelEntry entry);
+
+  const std::string kernel_;
+  Make make_;  // gone once it has run
+  mutable std::mutex mutex_;
+  std::condition_variable finished_;
+  bool done_ = false;  // guarded by mutex_, as the next
+  KernelEntry entry_ = nullptr;
+};
+using CompileJobRef = std::shared_ptr<CompileJob>;
+
+// Threads start with the first jobs. The destructor finishes what has begun and abandons the rest.
+class Compiler {
+ public:
+  explicit Compiler(int threads) : most_(static_cast<size_t>(threads)) {}
+  ~Compiler();
+  CompileJobRef start(const std::string& kernel, CompileJob::Make make);
+
+ private:
+  void work();
+  void watch();
+  void tell();
+
+  const size_t most_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // All guarded by mutex_.
+  std::deque<CompileJobRef> waiting_;
+  std::set<CompileJobRef> running_;
+  size_t idle_ = 0;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+  std::thread watch_;
+};
+
+}  // namespace bandsaw::soft
