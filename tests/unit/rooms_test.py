@@ -10,6 +10,7 @@ from lab.paths import REPO
 MAY_INCLUDE = {
     "guest-driver/uapi": [],
     "guest-driver/kernel": [],
+    "guest-driver/ptx_preload": [],
     "guest-driver/libcuda/api": ["guest-driver/libcuda", "guest-driver/libcuda/core", "guest-driver/uapi"],
     "guest-driver/libcuda/core": ["guest-driver/libcuda", "guest-driver/uapi"],
     "guest-driver/nvml": ["guest-driver/uapi", "memory/base/version.h"],

@@ -10,7 +10,7 @@ import sys
 from lab import host, setup
 from lab.agent import Agent
 from lab.image import GUEST_LIBRARIES
-from lab.paths import BUILD, environment
+from lab.paths import BUILD, PTX_PRELOAD, environment
 from lab.plain_vm import lab_vm
 from lab.shell import Failure, main
 
@@ -58,6 +58,14 @@ def direct_environment(vgpu: str, run: pathlib.Path | None = None) -> dict[str, 
     folders = [str(BUILD / "guest-driver/libcuda"), str(BUILD / "guest-driver/nvml")]
     folders += filter(None, [os.environ.get("LD_LIBRARY_PATH")])
     return {**environment(run), "BANDSAW_VGPU": vgpu, "LD_LIBRARY_PATH": ":".join(folders)}
+
+
+def with_ptx_preload(variables: dict[str, str], library: str = str(PTX_PRELOAD)) -> dict[str, str]:
+    """Variables of a program on the software device: what compiles at run time gives PTX (guest-driver/ptx_preload)."""
+    others = variables.get("LD_PRELOAD")
+    # CuPy keeps what it compiles by architecture alone, so machine code of a real GPU would be found there.
+    cache = {} if "CUPY_CACHE_DIR" in variables else {"CUPY_CACHE_DIR": str(pathlib.Path.home() / ".cupy/ptx_cache")}
+    return {**variables, **cache, "LD_PRELOAD": f"{library}:{others}" if others else library}
 
 
 def native_environment() -> dict[str, str]:
@@ -108,7 +116,12 @@ def run() -> int:
     if options.direct:
         ensure_direct("direct0")
         os.dup2(saved, 1)
-        os.execvpe(str(program), [options.program, *options.arguments], {**direct_environment("direct0"), **variables})
+        variables = {**direct_environment("direct0"), **variables}
+        variables = variables if options.gpu else with_ptx_preload(variables)
+        os.execvpe(str(program), [options.program, *options.arguments], variables)
+    if not options.gpu:
+        variables = with_ptx_preload({"CUPY_CACHE_DIR": "/root/.cupy/ptx_cache", **variables},
+                                     f"{GUEST_LIBRARIES}/{PTX_PRELOAD.name}")
     return _in_vm(options, program, variables, saved)
 
 

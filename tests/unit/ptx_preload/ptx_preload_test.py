@@ -1,0 +1,109 @@
+"""What programs get of NVRTC and nvJitLink where libbandsaw-ptx.so.1 is preloaded. Stand-ins are in their place."""
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+BUILD = pathlib.Path(os.environ["BANDSAW_BUILD"])
+HERE = BUILD / "tests/unit/ptx_preload"
+
+COMMON = f"""
+import ctypes, struct
+nvrtc = ctypes.CDLL("{HERE}/libnvrtc.so.99")
+linker = ctypes.CDLL("{HERE}/libnvJitLink.so.99")
+
+def code_of(get_size, get, handle):
+    size = ctypes.c_size_t()
+    assert get_size(handle, ctypes.byref(size)) == 0
+    to = ctypes.create_string_buffer(max(size.value, 1))
+    assert get(handle, to) == 0
+    return to.raw[:size.value]
+
+def compiled(*options):
+    program = ctypes.c_void_p()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program))
+    texts = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
+    assert nvrtc.nvrtcCompileProgram(program, len(options), texts) == 0
+    return code_of(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program).rstrip(b"\\0").decode()
+
+def linked(options, *inputs, create=linker.nvJitLinkCreate):
+    link = ctypes.c_void_p()
+    texts = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
+    assert create(ctypes.byref(link), len(options), texts) == 0
+    for kind, data in inputs:
+        assert linker.nvJitLinkAddData(link, kind, data, ctypes.c_size_t(len(data)), b"unit") == 0
+    assert linker.nvJitLinkComplete(link) == 0
+    return code_of(linker.nvJitLinkGetLinkedCubinSize, linker.nvJitLinkGetLinkedCubin, link)
+
+A, B = b".version 8.0 a", b".version 8.0 b"
+"""
+
+
+def run(body: str, preload: bool = True) -> None:
+    variables = {**os.environ, "LD_PRELOAD": str(BUILD / "guest-driver/ptx_preload/libbandsaw-ptx.so.1")}
+    done = subprocess.run([sys.executable, "-c", COMMON + textwrap.dedent(body)], check=False, capture_output=True,
+                          text=True, env=variables if preload else {**os.environ})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("option", ["-arch=sm_90", "--gpu-architecture=sm_90"])
+def test_machine_code_is_compiled_to_ptx(option):
+    run(f"""
+        assert compiled("-G", "{option}", "-w") == "PTX -G {option.replace('sm_', 'compute_')} -w"
+    """)
+
+
+def test_an_architecture_may_be_an_option_of_its_own():
+    run("""
+        assert compiled("-arch", "sm_90a", "-w") == "PTX -arch compute_90a -w"
+    """)
+
+
+def test_what_is_not_for_machine_code_stays():
+    run("""
+        assert compiled("-arch=sm_90", "-dlto") == "CUBIN -arch=sm_90 -dlto"
+    """)
+
+
+def test_without_the_library_it_is_machine_code():
+    run("""
+        assert compiled("-arch=sm_90") == "CUBIN -arch=sm_90"
+        assert linked(["-arch=sm_90"], (2, A)) == b"CUBIN2\\0"
+    """, preload=False)
+
+
+def test_one_unit_is_handed_over_as_it_is():
+    run("""
+        assert linked(["-arch=sm_90"], (2, A)) == A + b"\\0"
+        assert linked(["-arch=sm_90"], (2, A), create=linker.__getattr__("__nvJitLinkCreate_13_0")) == A + b"\\0"
+    """)
+
+
+def test_several_units_are_a_fatbin():
+    run("""
+        fatbin = linked(["-arch=sm_90"], (2, A), (1, B))  # NVRTC's "machine code" is PTX
+        magic, version, header, size = struct.unpack_from("=IHHQ", fatbin)
+        assert (magic, version, header, len(fatbin)) == (0xBA55ED50, 1, 16, 16 + size)
+        at, units = 16, []
+        while at < len(fatbin):
+            kind, _, head, payload = struct.unpack_from("=HHIQ", fatbin, at)
+            assert kind == 1 and struct.unpack_from("=I", fatbin, at + 0x1c)[0] == 90
+            units.append(fatbin[at + head:at + head + payload].rstrip(b"\\0"))
+            at += head + payload
+        assert units == [A, B]
+    """)
+
+
+def test_link_time_optimisation_ends_in_ptx():
+    run("""
+        assert linked(["-arch=sm_90", "-lto"], (3, b"LTO")) == b"PTX3\\0"
+    """)
+
+
+def test_machine_code_stays_what_it_is():
+    run("""
+        assert linked(["-arch=sm_90"], (2, A), (1, b"\\x7fELF")) == b"CUBIN21\\0"
+    """)
