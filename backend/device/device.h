@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -83,6 +84,12 @@ class Mipmap : public Object {};  // a mipmapped array
 class Texture : public Object {};
 class Surface : public Object {};
 class Memory : public Object {};  // physical memory, mapped or not
+class Linker : public Object {    // a CUlinkState
+ public:
+  std::mutex mutex;              // held while it is used
+  std::vector<std::byte> image;  // what was linked
+  uint64_t input_bytes = 0;
+};
 
 using ContextRef = std::shared_ptr<Context>;
 using StreamRef = std::shared_ptr<Stream>;
@@ -100,6 +107,12 @@ using MipmapRef = std::shared_ptr<Mipmap>;
 using TextureRef = std::shared_ptr<Texture>;
 using SurfaceRef = std::shared_ptr<Surface>;
 using MemoryRef = std::shared_ptr<Memory>;
+using LinkerRef = std::shared_ptr<Linker>;
+
+struct LinkOption {
+  CUjit_option option;  // one whose value is a number
+  uint32_t value;
+};
 
 // One end of a copy after the runner's translation: an array if there is one, with x, y, z; else a pointer in the
 // runner, valid until the copy is done (`host`), or an address in the device's window, with x, y, z folded in.
@@ -248,6 +261,18 @@ class Device {
   // Whether a launch of it would not wait for a compiler. If it would, the compiler has begun, beside what else it
   // compiles: ask again.
   virtual bool is_compiled(const ContextRef&, const Code&) { return true; }
+  // Linking, as cuLinkCreate and so on. `log` becomes all that the linker has said so far. Inputs may go after the
+  // call.
+  virtual CUresult link_create(const ContextRef&, std::span<const LinkOption>, LinkerRef*) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult link_add(const LinkerRef&, CUjitInputType, std::span<const std::byte> /*data*/,
+                            const std::string& /*name*/, std::string* /*log*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult link_complete(const LinkerRef&, std::vector<std::byte>* /*image*/, std::string* /*log*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   virtual CUresult function_info(const Code& code, FunctionInfo* info) = 0;
   virtual CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) = 0;
   virtual CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) = 0;

@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass, field
 
 KINDS = ["context", "module", "library", "kernel", "function", "stream", "event", "graph", "node", "exec", "pool",
-         "array", "mipmap", "texture", "surface", "memory"]
+         "array", "mipmap", "texture", "surface", "memory", "linker"]
 SCALARS = {
     "u32": ("uint32_t", 4), "i32": ("int32_t", 4), "f32": ("float", 4),
     "u64": ("uint64_t", 8), "dptr": ("uint64_t", 8), "hva": ("uint64_t", 8),

@@ -3,7 +3,7 @@
 REF_TYPES = {"context": "Context", "module": "Module", "library": "Library", "kernel": "Kernel",
              "function": "Function", "stream": "Stream", "event": "Event", "graph": "Graph", "node": "Node",
              "exec": "Exec", "pool": "Pool", "array": "Array", "mipmap": "Mipmap", "texture": "Texture",
-             "surface": "Surface", "memory": "Memory"}
+             "surface": "Surface", "memory": "Memory", "linker": "Linker"}
 
 
 def in_parameter(argument):

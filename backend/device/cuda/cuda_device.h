@@ -68,6 +68,10 @@ class CudaDevice final : public Device {
   CUresult module_function_names(const ModuleRef& module, std::vector<std::string>* names) override;
   CUresult module_function(const ModuleRef& module, const std::string& name, FunctionRef* function) override;
   CUresult module_global(const ModuleRef& module, const std::string& name, uint64_t* address, uint64_t* bytes) override;
+  CUresult link_create(const ContextRef& context, std::span<const LinkOption> options, LinkerRef* linker) override;
+  CUresult link_add(const LinkerRef& linker, CUjitInputType type, std::span<const std::byte> data,
+                    const std::string& name, std::string* log) override;
+  CUresult link_complete(const LinkerRef& linker, std::vector<std::byte>* image, std::string* log) override;
   CUresult function_info(const Code& code, FunctionInfo* info) override;
   CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) override;
   CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) override;

@@ -7,7 +7,7 @@ namespace bandsaw::soft {
 namespace {
 
 constexpr uint64_t kPoolPage = 4096;
-uint64_t pages(uint64_t bytes) { return (bytes + kPoolPage - 1) & ~(kPoolPage - 1); }
+uint64_t whole_pages(uint64_t bytes) { return (bytes + kPoolPage - 1) & ~(kPoolPage - 1); }
 
 }  // namespace
 
@@ -19,7 +19,7 @@ SoftPool::~SoftPool() { memory_->release_owner(this); }
 CUresult SoftPool::allocate(uint64_t bytes, uint64_t stream, uint64_t* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > (uint64_t{1} << 48)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uint64_t wanted = pages(bytes);
+  const uint64_t wanted = whole_pages(bytes);
   std::lock_guard lock(mutex_);
   auto best = cached_.end();
   for (auto at = cached_.begin(); at != cached_.end(); ++at) {

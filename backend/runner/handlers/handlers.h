@@ -81,6 +81,12 @@ class Handlers final : public wire::WireHandlers {
                            vgpu_function_info* info, std::string* parameters) override;
   CUresult module_functions(C call, R<Module> module, uint32_t* count, std::string* names) override;
   CUresult module_global(C call, R<Module> module, std::string_view name, uint64_t* address, uint64_t* size) override;
+  CUresult link_create(C call, Bytes options, uint64_t* linker) override;
+  CUresult link_add(C call, R<Linker> linker, uint32_t type, uint64_t data, uint64_t size, std::string_view name,
+                    std::string* log) override;
+  CUresult link_complete(C call, R<Linker> linker, uint64_t* size, std::string* log) override;
+  CUresult link_image(C call, R<Linker> linker, uint64_t to, uint64_t size) override;
+  CUresult link_destroy(C call, R<Linker> linker) override;
   CUresult function_set_attribute(C call, uint64_t function, uint32_t attribute, int32_t value) override;
   CUresult occupancy(C call, uint64_t function, uint32_t block_threads, uint64_t shared_bytes,
                      uint32_t* blocks) override;
@@ -219,6 +225,8 @@ class Handlers final : public wire::WireHandlers {
   CUresult prepare_launch(C call, const vgpu_launch& launch, Bytes parameters, NextLaunch* next);
 
   const World world_;
+  std::mutex linkers_mutex_;
+  std::vector<std::weak_ptr<Linker>> linkers_;  // that may be alive; guarded by linkers_mutex_
   Device& device_;
   GraphMemory graph_memory_;
   std::set<const Stream*> capturing_;  // on which captures have begun; the record loop's
