@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 
-from lab import build, cuda_programs, gpu_tests, host, lint, python_tests, setup
+from lab import build, cuda_programs, gpu_tests, host, lint, python_tests, runtimes, setup
 from lab.guest_run import direct_environment, ensure_direct
 from lab.paths import BUILD, REPO
 from lab.results import Results
@@ -178,7 +178,7 @@ def fuzz_targets(results: Results, seconds: int) -> None:
             list(pool.map(progress.counted(one), targets))
 
 
-KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "direct", "vm"]
+KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm"]
 LONG_KINDS = ["tsan"]  # with --full or --only
 GPU_KINDS = ["cuda", "direct", "gpu"]
 
@@ -220,10 +220,12 @@ def run_tests() -> int:
     setup.prepare(lab="vm" in kinds, tests="unit" in kinds or "vm" in kinds)
     if "unit" in kinds:
         unit_tests(results, options.name)
-    if {"cuda", "direct", "vm"} & set(kinds):
+    if {"cuda", "runtimes", "direct", "vm"} & set(kinds):
         host.destroy_unused()
     if "cuda" in kinds:
         direct_programs(results, options.name)
+    if "runtimes" in kinds:
+        runtimes.runtime_tests(results, options.name, short=not (options.full or options.only))
     # These two wait much: a guest has one emulated processor.
     with in_idle_time(lambda: build_instrumented(kinds)):
         for kind in ("direct", "vm"):
