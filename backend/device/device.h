@@ -175,6 +175,7 @@ struct NodeContent {
   EventRef event;
   PoolRef pool;
   uint64_t bytes = 0, address = 0;  // allocation and free nodes
+  std::vector<vgpu_memory_op> operations;
 };
 
 struct CaptureInfo {
@@ -421,6 +422,10 @@ class Device {
   virtual CUresult exec_node_enable(const ExecRef& exec, const NodeRef& node, bool enabled) = 0;
   virtual CUresult exec_node_enabled(const ExecRef& exec, const NodeRef& node, bool* enabled) = 0;
   virtual CUresult exec_launch(const ExecRef& exec, const StreamRef& stream) = 0;
+  // The memory of all graphs' allocation nodes.
+  virtual CUresult graph_memory_get(CUgraphMem_attribute, uint64_t* /*value*/) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult graph_memory_reset(CUgraphMem_attribute /*high-water mark*/) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult graph_memory_trim() { return CUDA_ERROR_NOT_SUPPORTED; }
 };
 
 // The software device: runs PTX on the CPU. `host` must outlive it.

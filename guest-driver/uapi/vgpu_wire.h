@@ -127,6 +127,22 @@ struct vgpu_fill_node {
 	__u64 context;
 };
 
+/* Of a batch of memory operations, in their order; the payload is some of these. */
+enum vgpu_memory_op_kind {
+	VGPU_MEMORY_OP_WRITE = 1,
+	VGPU_MEMORY_OP_WAIT = 2,
+	VGPU_MEMORY_OP_BARRIER = 3
+};
+
+struct vgpu_memory_op {
+	__u64 address, value;
+	__u32 kind;
+	__u32 bytes; /* 4 or 8; 0 of a barrier */
+	__u32 flags; /* CUstreamWaitValue_flags, CUstreamWriteValue_flags or CUstreamMemoryBarrier_flags */
+	__u32 reserved;
+};
+#define VGPU_MEMORY_OPS_MAX 256u
+
 struct vgpu_alloc_node {
 	__u64 pool;
 	__u64 bytes;

@@ -7,12 +7,14 @@ def generate(functions):
         groups.setdefault(function.group, []).append(function)
     done = sum(len(f.symbols) for f in functions if f.implemented)
     total = sum(len(f.symbols) for f in functions)
+    never = sum(len(f.symbols) for f in functions if f.why.startswith("never: "))
     lines = ["# Coverage of the driver API", "",
              f"{done} of {total} exported names are implemented; the others return CUDA_ERROR_NOT_SUPPORTED and are "
-             "not found by cuGetProcAddress.", "", "| group | implemented | of |", "|---|---|---|"]
+             f"not found by cuGetProcAddress. Of those {never} have no use here, and the tables say why.", "",
+             "| group | implemented | of |", "|---|---|---|"]
     for group, members in groups.items():
         lines.append(f"| {group} | {sum(f.implemented for f in members)} | {len(members)} |")
     for group, members in groups.items():
         lines += ["", f"## {group}", "", "| function | per-thread variant | implemented |", "|---|---|---|"]
-        lines += [f"| {f.symbol} | {f.suffix or '-'} | {f.by or 'no'} |" for f in members]
+        lines += [f"| {f.symbol} | {f.suffix or '-'} | {f.by or 'no, ' + f.why} |" for f in members]
     return ["\n".join(lines) + "\n"]

@@ -18,6 +18,7 @@ class Function:
     by: str = ""
     args: tuple = ()
     row: wire.Row | None = None  # of wire.toml, with by = "wire:NAME"
+    why: str = ""                # of a function that is not implemented
 
     @property
     def implemented(self):
@@ -58,12 +59,15 @@ def split_top(text):
     return parts
 
 
-def parse(group, symbol, table, rows):
-    extra = set(table) - {"proto", "since", "per_thread", "per_thread_since", "by", "args"}
+def parse(group, symbol, table, rows, reasons):
+    extra = set(table) - {"proto", "since", "per_thread", "per_thread_since", "by", "args", "why"}
     if extra:
         raise wire.RowError(f"driver.toml [{group}.{symbol}]: unknown keys {sorted(extra)}")
     function = Function(group, symbol, table["proto"], table["since"], table.get("per_thread", ""),
                         table.get("per_thread_since", 0), table.get("by", ""), tuple(table.get("args", ())))
+    if bool(table.get("why")) == function.implemented or table.get("why", "") not in ("", *reasons):
+        raise wire.RowError(f"driver.toml [{group}.{symbol}]: needs by, or why with one of the reasons")
+    function.why = reasons.get(table.get("why", ""), "")
     if function.suffix not in ("", "_ptds", "_ptsz"):
         raise wire.RowError(f"driver.toml [{group}.{symbol}]: per_thread is _ptds or _ptsz")
     if function.by.startswith("wire:"):
@@ -81,5 +85,6 @@ def parse(group, symbol, table, rows):
 def load(path, wire_spec):
     rows = {row.name: row for row in wire_spec.rows}
     groups = tomllib.loads(path.read_text())
-    return [parse(group, symbol, table, rows) for group, functions in groups.items()
+    reasons = groups.pop("reasons", {})
+    return [parse(group, symbol, table, rows, reasons) for group, functions in groups.items()
             for symbol, table in functions.items()]

@@ -173,6 +173,9 @@ class CudaDevice final : public Device {
   CUresult exec_node_enable(const ExecRef& exec, const NodeRef& node, bool enabled) override;
   CUresult exec_node_enabled(const ExecRef& exec, const NodeRef& node, bool* enabled) override;
   CUresult exec_launch(const ExecRef& exec, const StreamRef& stream) override;
+  CUresult graph_memory_get(CUgraphMem_attribute attribute, uint64_t* value) override;
+  CUresult graph_memory_reset(CUgraphMem_attribute attribute) override;
+  CUresult graph_memory_trim() override;
 
   bool same_addresses() const override { return true; }
   CUresult host_pin(void* pointer, uint64_t bytes, bool read_only) override;

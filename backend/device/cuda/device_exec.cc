@@ -1,5 +1,6 @@
 // Executable graphs. A launch is one call of the driver's, whatever the graph holds.
 #include "backend/device/cuda/cuda_device.h"
+#include "backend/device/cuda/memory_operations.h"
 
 namespace bandsaw::cuda {
 
@@ -62,6 +63,10 @@ CUresult CudaDevice::exec_node_set(const ExecRef& exec, const NodeRef& node, con
       return check(driver_->cuGraphExecEventWaitNodeSetEvent(to, at, as(content.event).handle));
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       return check(driver_->cuGraphExecEventRecordNodeSetEvent(to, at, as(content.event).handle));
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      MemoryOperations batch(content, as(exec).context->handle);
+      return check(driver_->cuGraphExecBatchMemOpNodeSetParams(to, at, batch.params()));
+    }
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -120,6 +125,26 @@ CUresult CudaDevice::exec_launch(const ExecRef& exec, const StreamRef& stream) {
   const CUresult result = check(driver_->cuGraphLaunch(as(exec).handle, as(stream).handle));
   graph_memory_->settle();
   return result;
+}
+
+CUresult CudaDevice::graph_memory_get(CUgraphMem_attribute attribute, uint64_t* value) {
+  if (const CUresult result = enter()) return result;
+  cuuint64_t bytes = 0;
+  const CUresult result = driver_->cuDeviceGetGraphMemAttribute(device_, attribute, &bytes);
+  *value = bytes;
+  return check(result);
+}
+
+CUresult CudaDevice::graph_memory_reset(CUgraphMem_attribute attribute) {
+  if (const CUresult result = enter()) return result;
+  cuuint64_t zero = 0;
+  return check(driver_->cuDeviceSetGraphMemAttribute(device_, attribute, &zero));
+}
+
+CUresult CudaDevice::graph_memory_trim() {
+  if (const CUresult result = enter()) return result;
+  if (graphs_allocate_) graph_memory_->trim();
+  return CUDA_SUCCESS;
 }
 
 }  // namespace bandsaw::cuda

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backend/device/cuda/cuda_device.h"
+#include "backend/device/cuda/memory_operations.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::cuda {
@@ -149,6 +150,10 @@ CUresult CudaDevice::add_content(CUgraph graph, const std::vector<CUgraphNode>& 
       *value = params.dptr;
       return result;
     }
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      MemoryOperations batch(content, context);
+      return driver.cuGraphAddBatchMemOpNode(node, graph, first, count, batch.params());
+    }
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return driver.cuGraphAddMemFreeNode(node, graph, first, count, content.address);
     default:
@@ -255,6 +260,12 @@ CUresult CudaDevice::get_content(CudaNode& node, CUgraphNodeType type, NodeConte
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return get_allocation(node, type, content);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      CUDA_BATCH_MEM_OP_NODE_PARAMS params{};
+      const CUresult result = driver_->cuGraphBatchMemOpNodeGetParams(node.handle, &params);
+      if (result == CUDA_SUCCESS) content->operations = operations_of(params);
+      return result;
+    }
     default:
       return CUDA_SUCCESS;
   }
@@ -305,6 +316,10 @@ CUresult CudaDevice::node_set(const NodeRef& node, const NodeContent& content) {
                                   : driver_->cuGraphEventRecordNodeSetEvent(to.handle, event);
       if (result == CUDA_SUCCESS) to.event = content.event;
       return check(result);
+    }
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      MemoryOperations batch(content, own_context()->handle);
+      return check(driver_->cuGraphBatchMemOpNodeSetParams(to.handle, batch.params()));
     }
     default:
       return CUDA_ERROR_NOT_SUPPORTED;

@@ -20,7 +20,7 @@
   X(cuMemHostRegister) X(cuMemHostUnregister) \
   X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) \
   X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) \
-  X(cuDeviceGetGraphMemAttribute) X(cuDeviceGraphMemTrim) X(cuGraphUpload) \
+  X(cuDeviceGetGraphMemAttribute) X(cuDeviceSetGraphMemAttribute) X(cuDeviceGraphMemTrim) X(cuGraphUpload) \
   X(cuArray3DCreate) X(cuArray3DGetDescriptor) X(cuArrayGetPlane) X(cuArrayDestroy) \
   X(cuMipmappedArrayCreate) X(cuMipmappedArrayGetLevel) X(cuMipmappedArrayDestroy) \
   X(cuTexObjectCreate) X(cuTexObjectDestroy) X(cuDeviceGetTexture1DLinearMaxWidth) \
@@ -51,6 +51,8 @@
   X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphClone) X(cuGraphAddKernelNode) X(cuGraphAddMemcpyNode) \
   X(cuGraphAddMemsetNode) X(cuGraphAddHostNode) X(cuGraphAddChildGraphNode) X(cuGraphAddEmptyNode) \
   X(cuGraphAddEventRecordNode) X(cuGraphAddEventWaitNode) X(cuGraphAddMemAllocNode) X(cuGraphAddMemFreeNode) \
+  X(cuGraphAddBatchMemOpNode) X(cuGraphBatchMemOpNodeGetParams) X(cuGraphBatchMemOpNodeSetParams) \
+  X(cuGraphExecBatchMemOpNodeSetParams) \
   X(cuGraphGetNodes) X(cuGraphGetRootNodes) X(cuGraphGetEdges) X(cuGraphAddDependencies) \
   X(cuGraphRemoveDependencies) X(cuGraphNodeGetDependencies) X(cuGraphNodeGetDependentNodes) X(cuGraphNodeGetType) \
   X(cuGraphNodeFindInClone) X(cuGraphDestroyNode) X(cuGraphKernelNodeGetParams) X(cuGraphKernelNodeSetParams) \

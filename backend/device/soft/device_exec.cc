@@ -182,6 +182,12 @@ CUresult SoftDevice::make_op(const SoftContextRef& context, int priority, const 
           },
           true);
       break;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      std::vector<ValueStep> steps;
+      if (const CUresult refused = value_steps(content, &steps)) return refused;
+      *op = std::make_shared<WaitValueOp>(context, std::move(steps));
+      break;
+    }
     default:  // MEM_ALLOC too: the launch claimed its pages
       *op = std::make_shared<CallOp>(context, nullptr);
       break;
@@ -311,5 +317,19 @@ void SoftDevice::link_steps(SoftExec& exec, const Ops& ops, const OpRef& first, 
   ready |= scheduler_.link(end, last);
   if (ready) log::critical("graph launch: a step was ready before the launch began");
 }
+
+// Pages are there only while a launch has the allocation, so what is reserved is what is used.
+CUresult SoftDevice::graph_memory_get(CUgraphMem_attribute attribute, uint64_t* value) {
+  const bool high = attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
+  *value = high ? memory_->graph_high(attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) : memory_->graph_bytes();
+  return scheduler_.error();
+}
+
+CUresult SoftDevice::graph_memory_reset(CUgraphMem_attribute attribute) {
+  memory_->reset_graph_high(attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH);
+  return scheduler_.error();
+}
+
+CUresult SoftDevice::graph_memory_trim() { return scheduler_.error(); }
 
 }  // namespace bandsaw::soft

@@ -19,6 +19,7 @@ bool known_type(CUgraphNodeType type) {
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       return true;
     default:
       return false;
@@ -57,6 +58,10 @@ CUresult SoftDevice::check_content(const NodeContent& content) {
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
       return content.event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      std::vector<ValueStep> steps;
+      return value_steps(content, &steps);
+    }
     default:
       return known_type(content.type) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
   }

@@ -181,6 +181,21 @@ CUresult SoftDevice::value_word(uint64_t address, uint32_t bytes, ValueWord* wor
   return resolve(address, bytes, &word->pointer);
 }
 
+// Of a batch of memory operations. Steps come one after the other, which is all that a barrier asks for.
+CUresult SoftDevice::value_steps(const NodeContent& content, std::vector<ValueStep>* steps) {
+  for (const vgpu_memory_op& operation : content.operations) {
+    if (operation.kind == VGPU_MEMORY_OP_BARRIER) continue;
+    ValueStep step;
+    step.value = operation.value;
+    step.wait = operation.kind == VGPU_MEMORY_OP_WAIT;
+    step.condition = operation.flags;
+    if (step.wait && step.condition > CU_STREAM_WAIT_VALUE_NOR) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult refused = value_word(operation.address, operation.bytes, &step.word)) return refused;
+    steps->push_back(step);
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult SoftDevice::write_value(const StreamRef& stream, uint64_t address, uint64_t value, uint32_t bytes,
                                  uint32_t flags) {
   if (const CUresult error = scheduler_.error()) return error;

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "guest-driver/uapi/vgpu_control.h"
@@ -103,6 +104,7 @@ CUresult Memory::claim(uint64_t address) {
   if (found == table_.end()) return CUDA_ERROR_INVALID_VALUE;
   if (!found->second.mapped) {
     if (const CUresult result = map_locked(found->second)) return result;
+    count_graph_locked(found->second, true);
   }
   ++found->second.claims;
   return CUDA_SUCCESS;
@@ -112,14 +114,40 @@ void Memory::drop_claim(uint64_t address) {
   std::lock_guard lock(mutex_);
   const auto found = table_.find(address);
   if (found == table_.end() || found->second.claims == 0) return;
-  if (--found->second.claims == 0) unmap_locked(found->second);
+  if (--found->second.claims != 0) return;
+  count_graph_locked(found->second, false);
+  unmap_locked(found->second);
+}
+
+void Memory::count_graph_locked(const Allocation& allocation, bool mapped) {
+  if (allocation.use != Use::kGraph) return;
+  graph_bytes_ = mapped ? graph_bytes_ + allocation.mapped : graph_bytes_ - allocation.mapped;
+  for (uint64_t& high : graph_high_) high = std::max(high, graph_bytes_);
+}
+
+uint64_t Memory::graph_bytes() const {
+  std::lock_guard lock(mutex_);
+  return graph_bytes_;
+}
+
+uint64_t Memory::graph_high(bool used) const {
+  std::lock_guard lock(mutex_);
+  return graph_high_[used];
+}
+
+void Memory::reset_graph_high(bool used) {
+  std::lock_guard lock(mutex_);
+  graph_high_[used] = graph_bytes_;
 }
 
 CUresult Memory::release(uint64_t address) {
   std::lock_guard lock(mutex_);
   const auto found = table_.find(address);
   if (found == table_.end()) return CUDA_ERROR_INVALID_VALUE;
-  if (found->second.mapped) unmap_locked(found->second);
+  if (found->second.mapped) {
+    count_graph_locked(found->second, false);
+    unmap_locked(found->second);
+  }
   space_.give_back(address, found->second.reserved);
   table_.erase(found);
   return CUDA_SUCCESS;

@@ -71,8 +71,13 @@ class Memory {
   uint64_t window_base() const { return window_base_; }
   uint64_t share() const { return share_; }
   uint64_t used() const;
+  // Pages of graphs' allocations, now and at most since the mark was reset. There are two marks: used, reserved.
+  uint64_t graph_bytes() const;
+  uint64_t graph_high(bool used) const;
+  void reset_graph_high(bool used);
 
  private:
+  void count_graph_locked(const Allocation& allocation, bool mapped);
   CUresult map_locked(Allocation& allocation);
   void unmap_locked(Allocation& allocation);
   CUresult take_range(uint64_t bytes, Use use, const void* owner, uint64_t* address);
@@ -84,6 +89,7 @@ class Memory {
   std::map<uint64_t, Allocation> table_;
   std::map<uint64_t, uint64_t> managed_;
   uint64_t used_ = 0;
+  uint64_t graph_bytes_ = 0, graph_high_[2] = {0, 0};
 };
 
 }  // namespace bandsaw::soft

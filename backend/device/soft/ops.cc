@@ -96,29 +96,38 @@ bool ValueWord::load(uint64_t* value) const {
   return ok;
 }
 
+static bool holds(const ValueStep& step, uint64_t now) {
+  const bool wide = step.word.bytes == 8;
+  const uint64_t value = step.value;
+  switch (step.condition) {
+    case CU_STREAM_WAIT_VALUE_GEQ:
+      return wide ? static_cast<int64_t>(now - value) >= 0
+                  : static_cast<int32_t>(static_cast<uint32_t>(now) - static_cast<uint32_t>(value)) >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return wide ? now == value : static_cast<uint32_t>(now) == static_cast<uint32_t>(value);
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (now & value & (wide ? ~uint64_t{0} : UINT32_MAX)) != 0;
+    default:
+      return (~(now | value) & (wide ? ~uint64_t{0} : UINT32_MAX)) != 0;
+  }
+}
+
 bool WaitValueOp::ready(Scheduler& scheduler, CUresult* status) {
   if (cancelled_) {
     *status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return true;
   }
-  uint64_t now = 0;
-  if (!word_.load(&now)) {
-    *status = CUDA_ERROR_ILLEGAL_ADDRESS;
-    scheduler.poison(*status);
-    return true;
+  for (; next_ < steps_.size(); ++next_) {
+    const ValueStep& step = steps_[next_];
+    uint64_t now = 0;
+    if (!(step.wait ? step.word.load(&now) : step.word.store(step.value))) {
+      *status = CUDA_ERROR_ILLEGAL_ADDRESS;
+      scheduler.poison(*status);
+      return true;
+    }
+    if (step.wait && !holds(step, now)) return false;
   }
-  const bool wide = word_.bytes == 8;
-  switch (condition_) {
-    case CU_STREAM_WAIT_VALUE_GEQ:
-      return wide ? static_cast<int64_t>(now - value_) >= 0
-                  : static_cast<int32_t>(static_cast<uint32_t>(now) - static_cast<uint32_t>(value_)) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ:
-      return wide ? now == value_ : static_cast<uint32_t>(now) == static_cast<uint32_t>(value_);
-    case CU_STREAM_WAIT_VALUE_AND:
-      return (now & value_ & (wide ? ~uint64_t{0} : UINT32_MAX)) != 0;
-    default:
-      return (~(now | value_) & (wide ? ~uint64_t{0} : UINT32_MAX)) != 0;
-  }
+  return true;
 }
 
 bool WaitValueOp::start(Scheduler& scheduler, CUresult* status) {

@@ -55,18 +55,28 @@ struct ValueWord {
   bool load(uint64_t* value) const;
 };
 
+// One of a batch: writes the word, or waits until `condition` holds for it.
+struct ValueStep {
+  ValueWord word;
+  uint64_t value = 0;
+  bool wait = true;
+  uint32_t condition = CU_STREAM_WAIT_VALUE_GEQ;
+};
+
 class WaitValueOp : public StreamOp {
  public:
   WaitValueOp(SoftContextRef context, ValueWord word, uint64_t value, uint32_t condition)
-      : StreamOp(std::move(context)), word_(word), value_(value), condition_(condition) {}
+      : WaitValueOp(std::move(context), {{word, value, true, condition}}) {}
+  // In this order.
+  WaitValueOp(SoftContextRef context, std::vector<ValueStep> steps)
+      : StreamOp(std::move(context)), steps_(std::move(steps)) {}
   bool start(Scheduler& scheduler, CUresult* status) override;
   void cancel(Scheduler&) override { cancelled_ = true; }
 
  private:
   bool ready(Scheduler& scheduler, CUresult* status);
-  const ValueWord word_;
-  const uint64_t value_;
-  const uint32_t condition_;
+  const std::vector<ValueStep> steps_;
+  size_t next_ = 0;  // used by start(), then by the one who polls
   std::atomic<bool> cancelled_{false};
 };
 

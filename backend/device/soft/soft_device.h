@@ -120,6 +120,9 @@ class SoftDevice final : public Device {
   CUresult exec_node_enable(const ExecRef& exec, const NodeRef& node, bool enabled) override;
   CUresult exec_node_enabled(const ExecRef& exec, const NodeRef& node, bool* enabled) override;
   CUresult exec_launch(const ExecRef& exec, const StreamRef& stream) override;
+  CUresult graph_memory_get(CUgraphMem_attribute attribute, uint64_t* value) override;
+  CUresult graph_memory_reset(CUgraphMem_attribute attribute) override;
+  CUresult graph_memory_trim() override;
 
  private:
   using Ops = std::vector<OpRef>;
@@ -145,6 +148,7 @@ class SoftDevice final : public Device {
   CUresult make_copy(const SoftContextRef& context, int priority, const Copy& copy, OpRef* op);
   CUresult make_fill(const SoftContextRef& context, int priority, const vgpu_fill& fill, OpRef* op);
   CUresult resolve(uint64_t address, uint64_t bytes, void** pointer);
+  CUresult value_steps(const NodeContent& content, std::vector<ValueStep>* steps);
   CUresult value_word(uint64_t address, uint32_t bytes, ValueWord* word);
   std::shared_ptr<const BlockShape> block_shape(const uint32_t (&block)[3]);
   CUresult make_workspace(LaunchPlan* plan);

@@ -190,4 +190,18 @@ CUresult Handlers::launch_segments(C call, const ExecRef& exec, const SegmentsRe
   return begin_pieces(call, stream, issue, [left] { return *left; }, std::move(finish));
 }
 
+CUresult Handlers::graph_memory_get(C, uint32_t attribute, uint64_t* value) {
+  if (attribute > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) return CUDA_ERROR_INVALID_VALUE;
+  return device_.graph_memory_get(static_cast<CUgraphMem_attribute>(attribute), value);
+}
+
+CUresult Handlers::graph_memory_reset(C, uint32_t attribute) {
+  if (attribute != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH && attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return device_.graph_memory_reset(static_cast<CUgraphMem_attribute>(attribute));
+}
+
+CUresult Handlers::graph_memory_trim(C) { return device_.graph_memory_trim(); }
+
 }  // namespace bandsaw::runner

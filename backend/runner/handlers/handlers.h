@@ -187,6 +187,9 @@ class Handlers final : public wire::WireHandlers {
   CUresult exec_node_enabled(C call, R<Exec> exec, R<Node> node, uint32_t* enabled) override;
   CUresult exec_destroy(C call, R<Exec> exec) override;
   CUresult exec_launch(C call, R<Exec> exec, R<Stream> stream) override;
+  CUresult graph_memory_get(C call, uint32_t attribute, uint64_t* value) override;
+  CUresult graph_memory_reset(C call, uint32_t attribute) override;
+  CUresult graph_memory_trim(C call) override;
 
   // The record's work is put into a graph that its stream captures, not on an engine. On the record loop's thread.
   bool becomes_node(const CommandRing& ring, const wire::CheckedRecord& record);

@@ -71,6 +71,22 @@ CUresult decode_alloc(Objects& objects, Bytes payload, NodeContent* content) {
   return CUDA_SUCCESS;
 }
 
+CUresult decode_operations(Bytes payload, NodeContent* content) {
+  const size_t count = payload.size() / sizeof(vgpu_memory_op);
+  if (payload.size() % sizeof(vgpu_memory_op) || count == 0 || count > VGPU_MEMORY_OPS_MAX) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  content->operations.resize(count);
+  std::memcpy(content->operations.data(), payload.data(), payload.size());
+  for (const vgpu_memory_op& operation : content->operations) {
+    const bool word = operation.kind == VGPU_MEMORY_OP_WRITE || operation.kind == VGPU_MEMORY_OP_WAIT;
+    if (!word && operation.kind != VGPU_MEMORY_OP_BARRIER) return CUDA_ERROR_INVALID_VALUE;
+    if (word && operation.bytes != 4 && operation.bytes != 8) return CUDA_ERROR_INVALID_VALUE;
+    if (word && operation.address % operation.bytes) return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
 template <typename T>
 CUresult decode_handle(Objects& objects, HandleKind kind, Bytes payload, std::shared_ptr<T>* object) {
   uint64_t handle = 0;
@@ -153,6 +169,8 @@ CUresult decode_node(Objects& objects, const GuestMemory& memory, uint32_t type,
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return decode_alloc(objects, payload, content);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return decode_operations(payload, content);
     default:
       log::warn("a graph node of type {}: not supported", type);
       return CUDA_ERROR_NOT_SUPPORTED;
@@ -189,6 +207,9 @@ CUresult encode_node(Objects& objects, const GuestMemory& memory, const NodeCont
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       write(vgpu_alloc_node{table.handle_of(content.pool.get()), content.bytes, content.address}, payload);
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      for (const vgpu_memory_op& operation : content.operations) write(operation, payload);
       return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_NOT_SUPPORTED;

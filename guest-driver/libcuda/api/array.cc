@@ -45,6 +45,9 @@ uint64_t element_bytes(const vgpu_array& array) {
 
 bool inside(uint64_t from, uint64_t length, uint64_t size) { return length <= size && from <= size - length; }
 
+// Arrays without memory of their own: the device's attributes say that there are none.
+constexpr unsigned kMappedByProgram = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
+
 // CUDA_ARRAY3D_DESCRIPTOR, of 64 or 32 bits.
 template <typename T>
 vgpu_array wire_array(const T& asked) {
@@ -98,6 +101,7 @@ CUresult create(CUarray* array, const T* asked) {
   Call call;
   if (!call.require_context()) return call.status();
   if (!array || !asked) return CUDA_ERROR_INVALID_VALUE;
+  if (asked->Flags & kMappedByProgram) return CUDA_ERROR_NOT_SUPPORTED;
   CUresult result = check_unsafe(call);
   if (result != CUDA_SUCCESS) return result;
   auto record = std::make_unique<ArrayRecord>();

@@ -199,6 +199,12 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, cons
   return set_planned(exec, node, [&](Call&, NodePlan* plan) { return plan_fill(*params, context, plan); });
 }
 
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* params) {
+  if (!params) return CUDA_ERROR_INVALID_VALUE;
+  return set_planned(exec, node, [&](Call&, NodePlan* plan) { return plan_operations(*params, plan); });
+}
+
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS_v1* params) {
   if (!params) return CUDA_ERROR_INVALID_VALUE;
   return set_planned(exec, node, [&](Call&, NodePlan* plan) { return plan_host(*params, plan); });

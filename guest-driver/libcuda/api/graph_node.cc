@@ -135,6 +135,13 @@ CUresult cuGraphAddEventWaitNode(CUgraphNode* node, CUgraph graph, const CUgraph
                      [&](Call&, NodePlan* plan) { return plan_event(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event, plan); });
 }
 
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* params) {
+  return add_planned({node, graph, dependencies, count}, [&](Call&, NodePlan* plan) {
+    return params ? plan_operations(*params, plan) : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
 CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                                 CUDA_MEM_ALLOC_NODE_PARAMS_v1* params) {
   Call call;

@@ -80,6 +80,47 @@ CUresult describe_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
   return CUDA_SUCCESS;
 }
 
+CUstreamBatchMemOpParams program_operation(const vgpu_memory_op& from) {
+  CUstreamBatchMemOpParams made{};
+  const bool wide = from.bytes == 8;
+  if (from.kind == VGPU_MEMORY_OP_BARRIER) {
+    made.memoryBarrier.operation = CU_STREAM_MEM_OP_BARRIER;
+    made.memoryBarrier.flags = from.flags;
+  } else if (from.kind == VGPU_MEMORY_OP_WAIT) {
+    made.waitValue.operation = wide ? CU_STREAM_MEM_OP_WAIT_VALUE_64 : CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    made.waitValue.address = from.address;
+    made.waitValue.value64 = from.value;
+    made.waitValue.flags = from.flags;
+  } else {
+    made.writeValue.operation = wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    made.writeValue.address = from.address;
+    made.writeValue.value64 = from.value;
+    made.writeValue.flags = from.flags;
+  }
+  return made;
+}
+
+// The array lives until the node changes or is asked again.
+CUresult describe_operations(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* params) {
+  std::vector<std::byte> payload;
+  const CUresult result = get_typed(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, &payload);
+  if (result != CUDA_SUCCESS) return result;
+  NodeRecord* const record = node_record(to_wire(node));
+  if (!record) return CUDA_ERROR_INVALID_VALUE;
+  const size_t count = payload.size() / sizeof(vgpu_memory_op);
+  std::lock_guard lock(record->mutex);
+  record->parameters.resize(count * sizeof(CUstreamBatchMemOpParams));
+  for (size_t i = 0; i < count; ++i) {
+    vgpu_memory_op operation;
+    std::memcpy(&operation, payload.data() + i * sizeof(operation), sizeof(operation));
+    const CUstreamBatchMemOpParams made = program_operation(operation);
+    std::memcpy(record->parameters.data() + i * sizeof(made), &made, sizeof(made));
+  }
+  *params = {to_program(current_context()), static_cast<unsigned>(count),
+             reinterpret_cast<CUstreamBatchMemOpParams*>(record->parameters.data()), 0};
+  return CUDA_SUCCESS;
+}
+
 template <typename Pointer>
 void describe_end(const vgpu_copy_end& end, CUmemorytype* type, Pointer* host, CUdeviceptr* device, CUarray* array) {
   switch (end.kind) {
@@ -265,6 +306,16 @@ CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS_v1* pa
 CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS_v1* params) {
   if (!params) return CUDA_ERROR_INVALID_VALUE;
   return set_planned(node, CU_GRAPH_NODE_TYPE_HOST, [&](Call&, NodePlan* plan) { return plan_host(*params, plan); });
+}
+
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* params) {
+  return params ? describe_operations(node, params) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* params) {
+  if (!params) return CUDA_ERROR_INVALID_VALUE;
+  return set_planned(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+                     [&](Call&, NodePlan* plan) { return plan_operations(*params, plan); });
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {

@@ -135,6 +135,56 @@ CUresult plan_free(CUdeviceptr address, NodePlan* plan) {
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+// What one operation of a batch is on the wire.
+CUresult wire_operation(const CUstreamBatchMemOpParams& from, vgpu_memory_op* made) {
+  const auto& wait = from.waitValue;
+  const auto& write = from.writeValue;
+  constexpr unsigned kComparisons = CU_STREAM_WAIT_VALUE_NOR;
+  switch (from.operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      *made = {wait.address, wait.value, VGPU_MEMORY_OP_WAIT, 4, wait.flags, 0};
+      break;
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      *made = {wait.address, wait.value64, VGPU_MEMORY_OP_WAIT, 8, wait.flags, 0};
+      break;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      *made = {write.address, write.value, VGPU_MEMORY_OP_WRITE, 4, write.flags, 0};
+      break;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      *made = {write.address, write.value64, VGPU_MEMORY_OP_WRITE, 8, write.flags, 0};
+      break;
+    case CU_STREAM_MEM_OP_BARRIER:
+      *made = {0, 0, VGPU_MEMORY_OP_BARRIER, 0, from.memoryBarrier.flags, 0};
+      return CUDA_SUCCESS;
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (made->kind == VGPU_MEMORY_OP_WAIT && made->flags > kComparisons) return CUDA_ERROR_NOT_SUPPORTED;  // FLUSH
+  const auto range = AddressMap::get().find(made->address);
+  const bool there = range && range->holds(made->address, made->bytes) && made->address % made->bytes == 0;
+  return there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+CUresult plan_operations(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1& params, NodePlan* plan) {
+  if (!params.paramArray || !params.count || params.count > VGPU_MEMORY_OPS_MAX || params.flags) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  plan->type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+  for (unsigned i = 0; i < params.count; ++i) {
+    vgpu_memory_op operation{};
+    const CUresult result = wire_operation(params.paramArray[i], &operation);
+    if (result != CUDA_SUCCESS) return result;
+    append(operation, &plan->payload);
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult plan_node(Call& call, const CUgraphNodeParams& params, NodePlan* plan) {
   switch (params.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
@@ -167,11 +217,14 @@ CUresult plan_node(Call& call, const CUgraphNodeParams& params, NodePlan* plan) 
     }
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return plan_free(params.free.dptr, plan);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      const auto& batch = params.memOp;
+      return plan_operations({batch.ctx, batch.count, batch.paramArray, batch.flags}, plan);
+    }
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-      log_unsupported("graph nodes for external semaphores, memory operations and conditions");
+      log_unsupported("graph nodes for external semaphores and conditions");
       return CUDA_ERROR_NOT_SUPPORTED;
     default:
       return CUDA_ERROR_INVALID_VALUE;

@@ -35,6 +35,7 @@ CUresult plan_host(const CUDA_HOST_NODE_PARAMS_v1& params, NodePlan* plan);
 CUresult plan_child(CUgraph child, CUgraphChildGraphNodeOwnership ownership, NodePlan* plan);
 CUresult plan_event(CUgraphNodeType type, CUevent event, NodePlan* plan);
 CUresult plan_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS_v1& params, NodePlan* plan);
+CUresult plan_operations(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1& params, NodePlan* plan);
 CUresult plan_free(CUdeviceptr address, NodePlan* plan);
 // Any node that cuGraphAddNode knows.
 CUresult plan_node(Call& call, const CUgraphNodeParams& params, NodePlan* plan);

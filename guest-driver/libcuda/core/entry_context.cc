@@ -253,4 +253,10 @@ CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext) {
   return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
+CUresult CUDAAPI cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResourceType type) {
+  Context* found = nullptr;
+  if (const CUresult result = find_alive(hCtx, &found); result != CUDA_SUCCESS) return result;
+  return cuDeviceGetDevResource(found->device, resource, type);
+}
+
 }  // extern "C"
