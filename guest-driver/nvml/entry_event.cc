@@ -1,5 +1,4 @@
 // Event sets. A virtual GPU raises none of NVML's events, so nothing can be registered, and who waits waits in vain.
-// And the tables that nvidia-smi asks for.
 #include <pthread.h>
 
 #include <cerrno>
@@ -75,15 +74,6 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t* data, unsi
 
 nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t* data, unsigned int milliseconds) {
   return wait_in_vain(set, data, milliseconds);
-}
-
-// Not in nvml.h. nvidia-smi does not start without a table of NVIDIA's own functions, and does without each of these: a
-// table begins with its length in bytes, and this one has none.
-nvmlReturn_t nvmlInternalGetExportTable(const void** table, const void* uuid) {
-  static constexpr uint64_t kEmpty[] = {sizeof(uint64_t)};
-  if (!table || !uuid) return NVML_ERROR_INVALID_ARGUMENT;
-  *table = kEmpty;
-  return NVML_SUCCESS;
 }
 
 }  // extern "C"

@@ -1,9 +1,9 @@
 // Start, end, texts of errors, and what is asked of the system rather than of a device.
 #include <cerrno>
-#include <cstdio>
 #include <string>
 
 #include "guest-driver/nvml/device.h"
+#include "guest-driver/nvml/processes.h"
 #include "memory/base/version.h"
 
 using namespace bandsaw::nvml;
@@ -47,16 +47,6 @@ constexpr ErrorText kErrorTexts[] = {
     {NVML_ERROR_GPU_NOT_FOUND, "No GPU found"},
     {NVML_ERROR_INVALID_STATE, "Invalid state"},
 };
-
-// The name of a process of this machine: its command line, without the arguments.
-int process_name(unsigned pid, char* name, unsigned length) {
-  std::FILE* const file = std::fopen(("/proc/" + std::to_string(pid) + "/cmdline").c_str(), "re");
-  if (!file) return errno;
-  const size_t count = std::fread(name, 1, length - 1, file);
-  std::fclose(file);
-  name[count] = 0;
-  return 0;
-}
 
 nvmlReturn_t cuda_version(int* version) {
   if (!version) return NVML_ERROR_INVALID_ARGUMENT;

@@ -1,15 +1,12 @@
 // Memory, utilisation and processes: of this virtual GPU, as its session counts them.
-#include <cerrno>
 #include <vector>
 
 #include "guest-driver/nvml/device.h"
+#include "guest-driver/nvml/processes.h"
 
 using namespace bandsaw::nvml;
 
 namespace {
-
-constexpr unsigned kProcessesMax = 4096;  // more than a session has
-constexpr unsigned kNoInstance = 0xffffffffu;
 
 nvmlReturn_t usage_of(nvmlDevice_t device, const void* to, vgpu_answer_usage* usage) {
   if (const nvmlReturn_t result = check(device); result != NVML_SUCCESS) return result;
@@ -19,20 +16,6 @@ nvmlReturn_t usage_of(nvmlDevice_t device, const void* to, vgpu_answer_usage* us
 
 uint64_t free_of(const vgpu_answer_usage& usage) {
   return usage.memory_used < usage.memory_total ? usage.memory_total - usage.memory_used : 0;
-}
-
-// Processes may come and go meanwhile: each is asked for by its number, until there is none.
-nvmlReturn_t processes_of(nvmlDevice_t device, std::vector<vgpu_answer_process>* processes) {
-  for (uint32_t index = 0; index < kProcessesMax; index++) {
-    uint8_t bytes[VGPU_ANSWER_BYTES] = {};
-    const int error = ask(device->session, VGPU_QUERY_PROCESS, index, bytes);
-    if (error == ENOENT) return NVML_SUCCESS;
-    if (error) return to_nvml(error);
-    vgpu_answer_process process;
-    std::memcpy(&process, bytes, sizeof(process));
-    processes->push_back(process);
-  }
-  return NVML_SUCCESS;
 }
 
 void fill(const vgpu_answer_process& process, nvmlProcessInfo_v1_t* info) {

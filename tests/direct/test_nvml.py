@@ -124,6 +124,18 @@ def test_nvidia_smi(busy):
     assert live["uuid"] in everything and "Attached GPUs                             : 1\n" in everything
 
 
+def test_nvidia_smi_lists_processes(busy):
+    smi, own = nvml_tools.nvidia_smi(), str(busy[NAME])
+    rows = [line.split(", ") for line in _run(smi, "--query-compute-apps=pid,used_memory,name",
+                                              "--format=csv,noheader,nounits").splitlines()]
+    assert len(rows) == 1 and rows[0][0] == own and int(rows[0][1]) >= USED // MIB and rows[0][2].endswith("/busy")
+    table = [line.split() for line in _run(smi).splitlines() if line.rstrip(" |").endswith("MiB")]
+    assert [row[4:6] for row in table if len(row) > 5 and row[4].isdigit()] == [[own, "C"]]
+    watched = [line.split() for line in _run(smi, "pmon", "-c", "1").splitlines() if not line.startswith("#")]
+    assert [row[:3] + row[-1:] for row in watched] == [["0", own, "C", "busy"]]
+    assert [line.split()[0] for line in _run(smi, "dmon", "-c", "1").splitlines() if not line.startswith("#")] == ["0"]
+
+
 def test_gpustat_and_nvitop(busy):
     tools = nvml_tools.python().parent
     stat = json.loads(_run(tools / "gpustat", "--json"))["gpus"]
