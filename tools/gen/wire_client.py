@@ -52,10 +52,39 @@ def take_reply(row):
     return lines
 
 
+def engine_work(row):
+    """The fields of libcuda::EngineWork, from the arguments."""
+    fields = {"stream": row.stream_path}
+    for argument in row.ins:
+        if argument.type == "exec":
+            fields["code"] = argument.name
+        elif argument.type == "struct:vgpu_launch":
+            fields["code"] = f"{argument.name}.function"
+        elif argument.type in ("struct:vgpu_copy", "struct:vgpu_fill"):
+            fields["bytes"] = f"libcuda::bytes_of({argument.name})"
+        elif argument.name == "data":
+            fields["bytes"] = f"{argument.name}.size()"
+        elif argument.name == "size":
+            fields["bytes"] = argument.name
+        if argument.type == "struct:vgpu_copy":
+            fields |= {end: f"&{argument.name}.{end}" for end in ("source", "destination")}
+    order = ("stream", "code", "bytes", "source", "destination")
+    return ", ".join(f".{name} = {fields[name]}" for name in order if name in fields)
+
+
+def traced(row):
+    watched = f"Opcode::k{row.camel}, call.context()"
+    if not row.engine:
+        return [f"  const libcuda::Traced traced({watched});"]
+    return [f"  const libcuda::EngineWork work{{{engine_work(row)}}};",
+            f"  const libcuda::Traced traced({watched}, &work);"]
+
+
 def function(row):
     lines = [signature(row) + " {"]
     if row.context:
         lines.append("  if (!call.require_context()) return call.status();")
+    lines += traced(row)
     tail = f", {row.in_tail.name}.size()" if row.in_tail else ", 0"
     size = f"sizeof({row.camel}Args)" if row.ins else "0"
     lines.append(f"  void* const space = call.begin(Opcode::k{row.camel}, {size}{tail});")
@@ -96,6 +125,8 @@ namespace bandsaw::wire {{
 #include "guest-driver/libcuda/wire_client.h"
 
 #include <cstring>
+
+#include "guest-driver/libcuda/core/wire_tracer.h"
 
 namespace bandsaw::wire {{
 namespace {{

@@ -14,6 +14,7 @@
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/transport.h"
 #include "guest-driver/libcuda/core/visible_devices.h"
+#include "guest-driver/libcuda/core/wire_tracer.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
@@ -93,7 +94,10 @@ CUresult first_initialise() {
     return result;
   }
   created.device.name[sizeof(created.device.name) - 1] = 0;
-  if (device_is_visible(created.device)) return CUDA_SUCCESS;
+  if (device_is_visible(created.device)) {
+    begin_trace();
+    return CUDA_SUCCESS;
+  }
   the_state = State::kUninitialised;
   return CUDA_ERROR_NO_DEVICE;
 }
