@@ -31,6 +31,7 @@ class Analyser {
       changed |= grow_regions();
     }
     make_regions();
+    count_joins();
     return std::move(a_);
   }
 
@@ -258,6 +259,36 @@ class Analyser {
       std::vector<bool> in(n_);
       for (int b : r.blocks) in[b] = true;
       r.rotating = spins_within(in);
+    }
+  }
+
+  // Liveness, backwards until nothing changes.
+  void count_joins() {
+    const size_t registers = f_.registers.size();
+    std::vector<std::vector<bool>> live(n_, std::vector<bool>(registers));
+    a_.joins.assign(registers, 0);
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (auto it = a_.order.rbegin(); it != a_.order.rend(); ++it) {
+        std::vector<bool> now(registers);
+        for (int s : graph_[*it])
+          for (size_t r = 0; r < registers; ++r) now[r] = now[r] || live[s][r];
+        const auto& ops = f_.blocks[*it].ops;
+        for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+          const OpInfo info = op_info(*op, entry_);
+          // What is blended into the old value reads that.
+          const bool whole = op->guard < 0;
+          for_definitions(*op, info.definitions, [&](int r) { now[r] = !whole || a_.needs_blend(*it, r); });
+          for_uses(*op, info.definitions, [&](int r) { now[r] = true; });
+        }
+        if (now == live[*it]) continue;
+        live[*it] = std::move(now);
+        changed = true;
+      }
+    }
+    for (int b : a_.order) {
+      if (!partial_[b]) continue;
+      for (size_t r = 0; r < registers; ++r) a_.joins[r] += live[b][r];
     }
   }
 

@@ -30,6 +30,8 @@ struct Analysis {
   std::vector<bool> exposed;   // per register: live into some block
   std::vector<bool> single;    // per register: one definition, and it dominates all uses
 
+  std::vector<uint32_t> joins;  // per register: blocks of regions that it is live into, where lanes meet or part
+
   bool partial(int block) const { return region_of[block] >= 0; }
   bool needs_blend(int block, int reg) const;
 };

@@ -2,11 +2,18 @@
 
 #include <llvm/IR/Intrinsics.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "vgpu-sched/ptx/printer.h"
 
 namespace bandsaw::soft {
+namespace {
+
+constexpr uint64_t kMemorySlot = 8 * kLanes;   // the widest register
+constexpr uint64_t kRegisterRoom = 128 << 10;  // of a warp's stack
+
+}  // namespace
 
 Emitter::Emitter(ModuleContext* module, const FlatFunction& function, uint32_t shared_base, uint32_t frame_bytes)
     : m_(module),
@@ -86,14 +93,50 @@ void Emitter::create_function() {
 }
 
 void Emitter::create_slots() {
+  const std::vector<bool> in_memory = registers_in_memory();
+  uint64_t bytes = 0;
+  for (size_t r = 0; r < f_.registers.size(); ++r) bytes += in_memory[r] ? kMemorySlot : 0;
+  V area = nullptr;
+  if (bytes) {
+    auto* room = b_.CreateAlloca(llvm::ArrayType::get(b_.getInt8Ty(), bytes), nullptr, "registers");
+    room->setAlignment(llvm::Align(64));
+    area = call_helper("bsw_same", b_.getPtrTy(), {room});  // nothing in it becomes a value of LLVM's
+    llvm::cast<llvm::CallInst>(area)->addRetAttr(llvm::Attribute::NoAlias);
+  }
+  uint64_t at = 0;
   for (size_t r = 0; r < f_.registers.size(); ++r) {
     unsigned bits = ptx::bits_of(f_.registers[r].type);
     if (f_.registers[r].type == ptx::Type::kPred) bits = 1;
-    V slot = b_.CreateAlloca(int_type(bits, a_.varying[r]), nullptr, f_.registers[r].name);
+    llvm::Type* type = int_type(bits, a_.varying[r]);
+    V slot = in_memory[r] ? b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), area, at)
+                          : b_.CreateAlloca(type, nullptr, f_.registers[r].name);
+    at += in_memory[r] ? kMemorySlot : 0;
     slots_.push_back(slot);
+    slot_types_.push_back(type);
     // Undefined registers read as zero: values then depend on the program only.
-    b_.CreateStore(llvm::Constant::getNullValue(int_type(bits, a_.varying[r])), slot);
+    b_.CreateStore(llvm::Constant::getNullValue(type), slot);
   }
+}
+
+// Inside regions any block may follow any other, so a value needs a phi in each of them that it is live into; where
+// these are very many, LLVM takes minutes. The longest-lived registers stay in memory then.
+std::vector<bool> Emitter::registers_in_memory() const {
+  constexpr uint64_t kPhisMost = 3000;
+  constexpr uint32_t kJoinsLeast = 12;
+  std::vector<bool> in_memory(f_.registers.size());
+  std::vector<size_t> order;
+  uint64_t phis = 0, room = kRegisterRoom / kMemorySlot;
+  for (size_t r = 0; r < a_.joins.size(); ++r) {
+    phis += a_.joins[r];
+    if (a_.joins[r] >= kJoinsLeast) order.push_back(r);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return a_.joins[a] > a_.joins[b]; });
+  for (size_t r : order) {
+    if (phis <= kPhisMost || room-- == 0) break;
+    in_memory[r] = true;
+    phis -= a_.joins[r];
+  }
+  return in_memory;
 }
 
 llvm::Type* Emitter::int_type(unsigned bits, bool vector) const {
@@ -142,10 +185,7 @@ void Emitter::emit_op(const Op& op) {
   (this->*it->second)(op);
 }
 
-V Emitter::read_reg(int reg) {
-  V slot = slots_[reg];
-  return b_.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot);
-}
+V Emitter::read_reg(int reg) { return b_.CreateLoad(slot_types_[reg], slots_[reg]); }
 
 V Emitter::read(const Arg& arg, unsigned bits, bool sign) {
   switch (arg.kind) {
@@ -289,7 +329,7 @@ void Emitter::write(const Op& op, const Arg& arg, V value, bool sign) {
     return;
   }
   if (arg.kind != ArgKind::kReg) unsupported(op, "destination");
-  unsigned want = llvm::cast<llvm::AllocaInst>(slots_[arg.reg])->getAllocatedType()->getScalarSizeInBits();
+  unsigned want = slot_types_[arg.reg]->getScalarSizeInBits();
   unsigned have = value->getType()->getScalarSizeInBits();
   llvm::Type* t = int_type(want, value->getType()->isVectorTy());
   if ((want == 1) != (have == 1)) unsupported(op, "destination type");

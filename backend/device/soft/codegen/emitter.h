@@ -48,6 +48,7 @@ class Emitter {
   // emitter.cc
   void create_function();
   void create_slots();
+  std::vector<bool> registers_in_memory() const;
   void emit_op(const Op& op);
   static void check_modifiers(const Op& op);
   [[noreturn]] static void unsupported(const Op& op, const std::string& why = "");
@@ -264,7 +265,8 @@ class Emitter {
   V active_slot_ = nullptr, mask_slot_ = nullptr, carry_slot_ = nullptr;
   V local_base_ = nullptr, shared_ptr_ = nullptr, shared_bytes_ = nullptr, cancelled_ = nullptr, parameters_ = nullptr;
   V spin_counter_ = nullptr, arrived_slot_ = nullptr;
-  std::vector<V> slots_;
+  std::vector<V> slots_;  // of registers
+  std::vector<llvm::Type*> slot_types_;
   mutable std::vector<std::pair<const Op*, int>>
       definitions_;  // per register: its only definition and that one's block
   std::vector<llvm::BasicBlock*> blocks_;

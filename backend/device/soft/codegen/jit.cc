@@ -7,6 +7,7 @@
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/CommandLine.h>
 #include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
@@ -37,6 +38,9 @@ void initialise_once() {
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
+    // Takes longer than all the rest for code with many masks, and finds little in it.
+    const char* arguments[] = {"compiler", "-disable-x86-domain-reassignment"};
+    if (llvm::cl::getRegisteredOptions().contains(arguments[1] + 1)) llvm::cl::ParseCommandLineOptions(2, arguments);
   });
 }
 

@@ -27,6 +27,8 @@ std::string text_at(WarpState* warp, uint32_t lane, uint64_t address) {
 }  // namespace
 
 extern "C" {
+static void* bsw_same(void* pointer) { return pointer; }
+
 static void bsw_vprintf(WarpState* warp, uint32_t mask, const uint64_t* format, const uint64_t* arguments,
                         uint64_t* out) {
   for (; mask; mask &= mask - 1) {
@@ -85,6 +87,7 @@ void add_call_symbols(SymbolTable* table) {
   auto add = [&](const char* name, auto* f) { table->push_back({name, reinterpret_cast<void*>(f)}); };
   add("bsw_vprintf", bsw_vprintf);
   add("bsw___assertfail", bsw_assertfail);
+  add("bsw_same", bsw_same);
   add("bsw_malloc", bsw_malloc);
   add("bsw_free", bsw_free);
   add("bsw_globaltimer", bsw_globaltimer);
