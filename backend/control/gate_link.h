@@ -42,7 +42,7 @@
 //
 // Beside the memory, the session sends packets on the gate socket (GateMessage): the channel groups of the runner in
 // each slot, with the descriptor by which vgpud can set their time slices. An arbiter that attaches gets those of all
-// runners.
+// runners. The arbiter sends what is to be done with a runner that has gone too far (RunnerEndOrder).
 //
 // Counters wrap around: only their differences and their equality count. Neither side trusts the other. A runner may
 // write anything anywhere on the page: the arbiter bounds what it reads, and nonsense harms this virtual GPU alone.
@@ -123,6 +123,20 @@ struct GateMessage {
   GateMessageType type{};
   uint32_t slot = 0;
   ChannelGroupList channel_groups;
+};
+
+// What the arbiter sends to the session, in a packet of exactly this size: a runner is to be ended.
+enum class RunnerEndReason : uint32_t {
+  kDeadline = 1,   // its kernel runs for longer than the administrator lets it: its program gets that error
+  kOwnTimeSlices,  // it sets its time slices by itself
+};
+
+struct RunnerEndOrder {
+  RunnerEndReason reason{};
+  uint32_t slot = 0;
+  // Of a runner that has been in the slot since before this, in nanoseconds of CLOCK_MONOTONIC: none that has come
+  // since.
+  int64_t since_ns = 0;
 };
 
 // Sets the slot's bit. True: it was clear, and the caller writes the doorbell.

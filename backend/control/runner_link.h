@@ -11,6 +11,7 @@
 //                       kAddRing        id, value = va, flags; + RunnerSegment[count]
 //                       kAddRegion      id, value = va, flags (VGPU_REGION_*); + RunnerSegment[count]
 //                       kDropRing, kDropRegion   id; answered when nothing touches the pages any more
+//                       kFail           value = a CUresult: all calls of the guest process return it from now on
 //                       kEnd            the guest process is gone: exit now
 //   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
 //                                       value = errno or 0
@@ -57,6 +58,7 @@ enum class RunnerMessageType : uint32_t {
   kWithdraw,
   kExchanged,
   kChannelGroups,
+  kFail,
 };
 
 struct RunnerMessage {

@@ -94,6 +94,7 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "reserve") return take_percent(value, key, 0, &spec->reserve);
   if (key == "priority") return take_priority(value, &spec->priority);
   if (key == "latency_us") return take_latency(value, &spec->latency_us);
+  if (key == "kernel_deadline_ms") return take_small(value, key, kKernelDeadlineMax, &spec->kernel_deadline_ms);
   if (key == "sharing") return take_sharing(value, &spec->sharing);
   if (key == "sms") return take_small(value, key, 1u << 16, &spec->sms);
   if (key == "direct_mode") return take_text(value, key, &spec->direct_mode);
@@ -131,6 +132,7 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"reserve", spec.reserve},
           {"priority", spec.priority},
           {"latency_us", spec.latency_us},
+          {"kernel_deadline_ms", spec.kernel_deadline_ms},
           {"sharing", to_text(spec.sharing)},
           {"sms", spec.sms},
           {"direct_mode", spec.direct_mode},

@@ -21,7 +21,8 @@ struct VgpuSpec {
   uint32_t cap = 100;    // percent of each engine it may have at most, even of an idle one; 100: no cap
   uint32_t reserve = 0;  // percent of each engine it has at least while it has work, whatever the others' shares
   int32_t priority = 0;  // who goes first among those that are owed time; kPriorityMin to kPriorityMax
-  uint32_t latency_us = 0;  // short work of it waits for others at most so long, in microseconds; 0: no bound
+  uint32_t latency_us = 0;          // short work of it waits for others at most so long, in microseconds; 0: no bound
+  uint32_t kernel_deadline_ms = 0;  // GPU time after which a program whose kernel still runs is ended; 0: never
   Sharing sharing = Sharing::kTimeSliced;  // of the device with other virtual GPUs, for programs that start from now on
   uint32_t sms = 0;                        // SMs of its own, for an MPS one; 0: none
   std::string direct_mode;                 // permissions of direct.sock in octal; empty: the daemon's default
@@ -41,6 +42,8 @@ inline constexpr uint32_t kLatencyLeastTimeSliced = 200, kLatencyLeastMps = 20, 
 constexpr uint32_t least_latency_us(Sharing sharing) {
   return sharing == Sharing::kMps ? kLatencyLeastMps : kLatencyLeastTimeSliced;
 }
+
+inline constexpr uint32_t kKernelDeadlineMax = 86'400'000;
 
 // What one physical device offers.
 struct DeviceCapacity {

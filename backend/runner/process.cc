@@ -314,10 +314,15 @@ void Process::run_callback(const HostCallback& callback, CUresult status, Done d
 }
 
 void Process::poisoned(CUresult error) {
+  if (poisoned()) return;
+  usage_page_.slot().sticky.store(error, std::memory_order_relaxed);
+  fail(error);
+}
+
+void Process::fail(CUresult error) {
   CUresult healthy = CUDA_SUCCESS;
   if (!sticky_.compare_exchange_strong(healthy, error)) return;
   log::warn("sticky error {}", static_cast<int>(error));
-  usage_page_.slot().sticky.store(error, std::memory_order_relaxed);
   count(usage_page_.slot().errors);
   std::lock_guard lock(rings_mutex_);
   for (const auto& [id, ring] : rings_) ring->set_sticky(error);

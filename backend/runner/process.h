@@ -70,6 +70,8 @@ class Process final : public DeviceHost {
   void wait_at_gate(std::chrono::nanoseconds most);
   // The guest broke the protocol: logs once and poisons the process. Any thread.
   void protocol_error(const std::string& why);
+  // All calls of the guest process return this from now on, unless they return another error already. Any thread.
+  void fail(CUresult error);
   bool poisoned() const { return sticky_.load(std::memory_order_relaxed) != CUDA_SUCCESS; }
   // After a broken record the order of sequence numbers means nothing any more.
   bool protocol_broken() const { return protocol_broken_.load(std::memory_order_relaxed); }

@@ -134,6 +134,9 @@ Status Service::handle(Message& message) {
       return {};
     case RunnerMessageType::kDropRegion:
       return process_->memory().drop_region(header.id, done);
+    case RunnerMessageType::kFail:
+      process_->fail(static_cast<CUresult>(header.value));
+      return {};
     default:
       return Status::error(EPROTO, "unknown message {}", static_cast<int>(header.type));
   }

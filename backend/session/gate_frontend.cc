@@ -4,11 +4,20 @@
 #include <sys/syscall.h>
 
 #include <cstddef>
+#include <span>
+#include <vector>
 
 #include "backend/control/packet.h"
+#include "memory/base/clock.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
+namespace {
+
+// Of cuda.h: CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_LAUNCH_FAILED.
+constexpr uint32_t kLaunchTimeout = 702, kLaunchFailed = 719;
+
+}  // namespace
 
 GateFrontend::GateFrontend(event_base* base, UniqueFd listener, UsagePageOwner* usage_page)
     : base_(base), listener_(std::move(listener)), usage_page_(usage_page) {
@@ -45,8 +54,13 @@ void GateFrontend::on_arbiter() {
   flush();
 }
 
-// The arbiter says nothing: this is its end.
+// An order, or the arbiter's end.
 void GateFrontend::on_readable() {
+  RunnerEndOrder order;
+  std::vector<UniqueFd> fds;
+  const auto length = receive_packet(arbiter_.get(), std::as_writable_bytes(std::span(&order, 1)), &fds);
+  if (!length.ok() && length.status().code() == EAGAIN) return;
+  if (length.ok() && length.value() == sizeof order) return end_runner(order);
   log::warn("the arbiter has gone: everybody may use the GPU until the next one comes");
   readable_.reset();
   writable_.reset();
@@ -54,8 +68,17 @@ void GateFrontend::on_readable() {
   usage_page_->open_gates();
 }
 
+void GateFrontend::end_runner(const RunnerEndOrder& order) {
+  const auto found = holders_.find(order.slot);
+  if (found == holders_.end() || found->second.since_ns >= order.since_ns) return;
+  const bool late = order.reason == RunnerEndReason::kDeadline;
+  log::warn("the arbiter ends runner {}: {}", found->second.runner->pid(),
+            late ? "its kernel has run for longer than the deadline for kernels" : "it sets its time slices by itself");
+  found->second.runner->fail(late ? kLaunchTimeout : kLaunchFailed);
+}
+
 void GateFrontend::taken(uint32_t slot, Runner* runner) {
-  holders_[slot] = {runner, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, runner->pid(), 0)))};
+  holders_[slot] = {runner, UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, runner->pid(), 0))), monotonic_ns()};
   runner->set_on_channel_groups([this, slot] { tell(slot); });
   tell(slot);
 }

@@ -1,5 +1,6 @@
-// gate.sock: where the arbiter gets the memory of this virtual GPU's gates and the channel groups of its runners. The
-// arbiter counts as gone when its connection ends: while there is none, every gate stands open.
+// gate.sock: where the arbiter gets the memory of this virtual GPU's gates and the channel groups of its runners, and
+// where it says which runner has gone too far. The arbiter counts as gone when its connection ends: while there is
+// none, every gate stands open.
 #pragma once
 
 #include <map>
@@ -26,10 +27,12 @@ class GateFrontend : public RunnerSlots {
   struct Holder {
     Runner* runner = nullptr;
     UniqueFd process;  // a pidfd
+    int64_t since_ns = 0;
   };
 
   void on_arbiter();
   void on_readable();
+  void end_runner(const RunnerEndOrder& order);
   void tell(uint32_t slot);
   void flush();
   Status send(uint32_t slot);

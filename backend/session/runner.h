@@ -42,6 +42,9 @@ class Runner {
   // Ends the process. kAsk: asks it to end, and kills it if it has not within kEndTimeout. kKill: kills it now.
   enum class Stop { kAsk, kKill };
   virtual void stop(Stop how) = 0;
+  // The guest process's calls return this CUresult from now on, if the runner still does what it is told; then it is
+  // killed, at latest after kFailTimeout.
+  virtual void fail(uint32_t error) = 0;
   virtual void set_on_gone(std::function<void()> on_gone) = 0;
 
   // Null: it has said nothing yet, or is being ended; whoever was handed the descriptor is to let go of it.

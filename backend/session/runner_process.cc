@@ -276,6 +276,15 @@ void RunnerProcess::stop(Stop how) {
   stopping_ = true;
 }
 
+void RunnerProcess::fail(uint32_t error) {
+  if (stopping_) return;
+  if (channel_groups_) set_channel_groups(std::nullopt);
+  stopping_ = true;
+  send({.type = RunnerMessageType::kFail, .value = error}, {}, {}, [this](int) { stop(Stop::kKill); });
+  const timeval timeout = to_timeval(kFailTimeout);
+  event_add(kill_timer_.get(), &timeout);
+}
+
 bool RunnerProcess::reap(std::string* why) {
   int status = 0;
   if (pid_ <= 0 || ::waitpid(pid_, &status, WNOHANG) != pid_) return false;

@@ -18,6 +18,7 @@
 namespace bandsaw {
 
 inline constexpr std::chrono::milliseconds kEndTimeout{2000};
+inline constexpr std::chrono::milliseconds kFailTimeout{500};
 inline constexpr std::chrono::milliseconds kStartTimeout{20000};
 
 // How runners are started.
@@ -47,6 +48,7 @@ class RunnerProcess : public Runner {
   MpsPriority mps_priority() const override { return priority_; }
   void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) override;
   void stop(Stop how) override;
+  void fail(uint32_t error) override;
   void set_on_gone(std::function<void()> on_gone) override { on_gone_ = std::move(on_gone); }
   const RunnerChannelGroups* channel_groups() const override { return channel_groups_ ? &*channel_groups_ : nullptr; }
   void set_on_channel_groups(std::function<void()> changed) override { on_channel_groups_ = std::move(changed); }

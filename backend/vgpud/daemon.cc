@@ -69,6 +69,7 @@ void add_to_arbiter(const Config& config, const Registry& registry, Arbiter* arb
   }
   arbiter->set_sharing(spec.name, spec.sharing);
   arbiter->set_latency(spec.name, latency_ns(spec));
+  arbiter->set_kernel_deadline(spec.name, kernel_deadline_ns(spec));
   arbiter->set_sm_part(spec.name, own_part(spec, registry.all(), config.device));
 }
 

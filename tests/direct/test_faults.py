@@ -81,6 +81,22 @@ def test_endless_kernel_does_not_stop_others():
     wait_until(lambda: not _processes_of(ONE), 10, "the runner's end")
 
 
+def test_a_deadline_ends_a_program_whose_kernel_does_not_end():
+    host.vgpuctl("set", ONE, "--kernel-deadline-ms", "600")
+    try:
+        endless, sibling, other = _start(ONE, "endless"), _start(ONE, "busy", 3), _start(TWO, "busy", 3)
+        status, output = endless.finish()
+        assert "LAUNCH_TIMEOUT" in output or status == 702 % 256, f"{status}: {output[-300:]}"
+        for process in (sibling, other):
+            status, output = process.finish()
+            assert status == 0, f"another program was harmed: {status} {output[-300:]}"
+        wait_until(lambda: not _processes_of(ONE), 10, "the runner's end")
+        assert "longer than its deadline" in (host.lab_dir() / "vgpud.log").read_text()
+        _run_ok(ONE)
+    finally:
+        host.vgpuctl("set", ONE, "--kernel-deadline-ms", "none")
+
+
 def test_killed_runner_ends_its_own_program_only():
     hit, sibling, other = _start(ONE, "busy", 6), _start(ONE, "busy", 6), _start(TWO, "busy", 6)
     runner = next(entry["runner"] for entry in _processes_of(ONE) if entry["pid"] == hit.pid)

@@ -54,6 +54,7 @@ Result<json> shares(const Options& options) {
   if (options.reserve) body["reserve"] = *options.reserve;
   if (options.priority) body["priority"] = *options.priority;
   if (options.latency_us) body["latency_us"] = *options.latency_us;
+  if (options.kernel_deadline_ms) body["kernel_deadline_ms"] = *options.kernel_deadline_ms;
   if (!options.sharing.empty()) body["sharing"] = sharing_word(options.sharing);
   if (options.sms) body["sms"] = *options.sms;
   if (!options.direct_mode.empty()) body["direct_mode"] = options.direct_mode;

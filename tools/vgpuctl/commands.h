@@ -13,7 +13,7 @@ struct Options {
   std::string run;  // folder of control.sock
   std::string name;
   std::string memory, device, direct_mode, direct_group;  // empty: not given
-  std::optional<int64_t> compute, copy, cap, reserve, priority, latency_us, sms;
+  std::optional<int64_t> compute, copy, cap, reserve, priority, latency_us, kernel_deadline_ms, sms;
   std::string sharing;                        // empty: as it is
   std::string policy, queues, planning_mode;  // of the whole device; empty: as they are
   bool force = false;

@@ -69,6 +69,10 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
                   "microseconds that its short work waits for others at most: 200 or more if it is time-sliced, 20 or "
                   "more if it is mps; 0 or none: no bound")
       ->transform(kNoneIsZero);
+  app->add_option("--kernel-deadline-ms", options->kernel_deadline_ms,
+                  "milliseconds of GPU time after which a program whose kernel still runs is ended, up to 86400000; "
+                  "0 or none: never")
+      ->transform(kNoneIsZero);
   app->add_option("--sharing", options->sharing,
                   "time-sliced (default: contexts of its own) or mps (kernels overlap with those of others that are "
                   "mps; a fault in one ends the programs of all); for programs that start from then on");

@@ -163,6 +163,8 @@ std::string shares_line(const json& view) {
   if (const auto cap = get<uint64_t>(view, "/cap", 100); cap < 100) text += fmt::format(", cap {} %", cap);
   if (const auto priority = get<int64_t>(view, "/priority", 0)) text += fmt::format(", priority {}", priority);
   if (const auto latency = get<uint64_t>(view, "/latency_us", 0)) text += fmt::format(", latency {} us", latency);
+  if (const auto deadline = get<uint64_t>(view, "/kernel_deadline_ms", 0))
+    text += fmt::format(", kernels end within {} ms", deadline);
   if (const auto sharing = get<std::string>(view, "/sharing", "time-sliced"); sharing != "time-sliced")
     text += ", " + sharing;
   if (const auto sms = get<uint64_t>(view, "/sms", 0)) text += fmt::format(", {} SMs of its own", sms);
@@ -234,6 +236,8 @@ void print_vgpu(const json& view) {
   line("cap", cap_text(view));
   line("priority", std::to_string(get<int64_t>(view, "/priority", 0)));
   line("latency", latency_line(view));
+  if (const auto deadline = get<uint64_t>(view, "/kernel_deadline_ms", 0))
+    line("kernels", fmt::format("a program is ended when one has run for {} ms", deadline));
   line("sharing", get<std::string>(view, "/sharing", "time-sliced"));
   line("SMs", sms_line(view));
   const auto domain = get<std::string>(view, "/domain", "");

@@ -136,6 +136,7 @@ void Api::create(json body, const Answer& answer) {
   if (!status.ok()) return refuse_shares(answer, status);
   arbiter_->set_sharing(spec.name, spec.sharing);
   arbiter_->set_latency(spec.name, latency_ns(spec));
+  arbiter_->set_kernel_deadline(spec.name, kernel_deadline_ns(spec));
   status = registry_->put(spec);
   if (!status.ok()) {
     undo_create(spec.name);
@@ -206,6 +207,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   }
   arbiter_->set_sharing(name, changed.sharing);
   arbiter_->set_latency(name, latency_ns(changed));
+  arbiter_->set_kernel_deadline(name, kernel_deadline_ns(changed));
   arbiter_->set_sm_part(name, own_part(changed, registry_->all(), config_.device));
   session_manager_->update(changed);
   std::vector<std::string> notes;

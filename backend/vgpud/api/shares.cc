@@ -62,6 +62,8 @@ EngineShares engine_shares(const VgpuSpec& spec) {
 
 int64_t latency_ns(const VgpuSpec& spec) { return int64_t{spec.latency_us} * 1000; }
 
+int64_t kernel_deadline_ns(const VgpuSpec& spec) { return int64_t{spec.kernel_deadline_ms} * 1'000'000; }
+
 nlohmann::json to_json(const ArbiterOptions& options) {
   const PolicyChoice choice = choice_of(options);
   return {{"policy", choice.policy},

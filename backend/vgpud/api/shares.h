@@ -49,6 +49,8 @@ EngineShares engine_shares(const VgpuSpec& spec);
 
 // Its latency bound as the arbiter takes it; 0: none.
 int64_t latency_ns(const VgpuSpec& spec);
+// Its deadline for kernels; 0: none.
+int64_t kernel_deadline_ns(const VgpuSpec& spec);
 
 nlohmann::json to_json(const ArbiterOptions& options);
 // {"compute": {busy_ns, wait_ns, grants, overruns, waiting, in_flight}, "copy_in": ..., "copy_out": ...}

@@ -88,6 +88,11 @@ class ArbiterThread final : public Arbiter {
     core_.set_latency(vgpu, latency_ns);
     poke();
   }
+  void set_kernel_deadline(const std::string& vgpu, int64_t deadline_ns) override {
+    std::lock_guard lock(mutex_);
+    core_.set_kernel_deadline(vgpu, deadline_ns);
+    poke();
+  }
   void set_sm_part(const std::string& vgpu, double part) override {
     std::lock_guard lock(mutex_);
     core_.set_sm_part(vgpu, part);
@@ -166,6 +171,7 @@ class ArbiterThread final : public Arbiter {
   Status take_packet(uint32_t number, std::span<const std::byte> packet, std::vector<UniqueFd>& fds, Time now);
   void on_runner_end(uint32_t number, uint32_t slot, Time now);
   void carry_out_orders();
+  void end_runner(const RunnerEnd& end);
   TimeSliceSetter::Target channel_groups_of(const TimeSliceOrder& order) const;
   void time_slice_failed(const TimeSliceOrder& order, const TimeSliceSetter::Target& target, const Status& why);
   void run();
@@ -293,6 +299,19 @@ void ArbiterThread::carry_out_orders() {
   }
 }
 
+// Its session ends it. A session that does not is asked again.
+void ArbiterThread::end_runner(const RunnerEnd& end) {
+  log::warn("{}: the program in slot {} {}: it is ended", end.vgpu, end.slot,
+            end.reason == RunnerEndReason::kDeadline ? "has had a kernel on the GPU for longer than its deadline"
+                                                     : "sets its time slices by itself, again and again");
+  const RunnerEndOrder order{end.reason, end.slot, end.since};
+  for (const auto& [number, session] : sessions_) {
+    if (session.vgpu != end.vgpu) continue;
+    const Status status = send_packet(session.socket.get(), std::as_bytes(std::span(&order, 1)), {}, {});
+    if (!status.ok()) log::warn("{}: its session does not take orders: {}", end.vgpu, status.message());
+  }
+}
+
 // Called by the setter's thread. What has gone or changed in the meantime did not fail.
 void ArbiterThread::time_slice_failed(const TimeSliceOrder& order, const TimeSliceSetter::Target& target,
                                       const Status& why) {
@@ -320,6 +339,7 @@ void ArbiterThread::run() {
     for (int i = 0; i < count; ++i) on_event(EventTag::unpack(events[i].data.u64), now);
     next = core_.run(now);
     carry_out_orders();
+    for (const RunnerEnd& end : core_.take_runner_ends()) end_runner(end);
   }
 }
 

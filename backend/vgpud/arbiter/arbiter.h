@@ -87,6 +87,10 @@ class Arbiter {
   // The most that its short work is to wait for others, in nanoseconds; 0: no bound. At first it has none. VgpuUse says
   // what keeps it.
   virtual void set_latency(const std::string& vgpu, int64_t latency_ns) = 0;
+  // The GPU time that one time slice of it may take to compute, in nanoseconds; 0, as at first: ever so long. A runner
+  // beyond it is ended, and its program's calls return CUDA_ERROR_LAUNCH_TIMEOUT. Nothing is ended while the arbiter
+  // does not schedule the virtual GPU (policy "none").
+  virtual void set_kernel_deadline(const std::string& vgpu, int64_t deadline_ns) = 0;
   // The part of the GPU's SMs that it has to itself, or 0. Beside other MPS ones it then waits for nobody to
   // compute, nobody waits for it, and it is charged that part of the time that it computes.
   virtual void set_sm_part(const std::string& vgpu, double part) = 0;

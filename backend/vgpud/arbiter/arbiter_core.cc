@@ -110,6 +110,10 @@ void ArbiterCore::set_latency(const std::string& name, Time latency) {
   slices_.set(*vgpu);
 }
 
+void ArbiterCore::set_kernel_deadline(const std::string& name, Time deadline) {
+  if (VgpuState* vgpu = table_.find(name)) vgpu->kernel_deadline = deadline;
+}
+
 void ArbiterCore::set_sm_part(const std::string& name, double part) {
   if (VgpuState* vgpu = table_.find(name)) vgpu->partition.set(part);
 }
@@ -279,7 +283,7 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
   next = std::min(next, slices_.review(now));
   for (unsigned queue = 0; queue < table_.queues(); ++queue) next = std::min(next, run_queue(queue, now));
   planning_.note_concurrency(now);
-  return next;
+  return std::min(next, deadlines_.review(now, &ends_));
 }
 
 std::vector<VgpuUse> ArbiterCore::use() const {

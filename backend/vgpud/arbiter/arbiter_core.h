@@ -11,6 +11,7 @@
 //   unqueued_gates  compute gates that belong to no queue:
 //   bypass            of those with SMs of their own (sm_partition) or a latency bound (allowance)
 //   hardware_slices   of all, where the hardware's time slices hold the shares
+//   kernel_deadline who has a kernel without end
 //   quantum         how much short work is one time slice
 //
 // No threads, descriptors or clock; `now` is a parameter, in nanoseconds of CLOCK_MONOTONIC. What is read from a grant
@@ -19,6 +20,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/vgpud/arbiter/arbiter.h"
@@ -28,6 +30,7 @@
 #include "backend/vgpud/arbiter/gate_reader.h"
 #include "backend/vgpud/arbiter/grant_table.h"
 #include "backend/vgpud/arbiter/hardware_slices.h"
+#include "backend/vgpud/arbiter/kernel_deadline.h"
 #include "backend/vgpud/arbiter/leases.h"
 #include "backend/vgpud/arbiter/overdue.h"
 #include "backend/vgpud/arbiter/planning.h"
@@ -54,6 +57,7 @@ class ArbiterCore {
   void set_policy(const std::string& policy, sched::QueueModel model, Time now);
   void set_sharing(const std::string& vgpu, Sharing sharing);
   void set_latency(const std::string& vgpu, Time latency);
+  void set_kernel_deadline(const std::string& vgpu, Time deadline);
   void set_sm_part(const std::string& vgpu, double part);
   void set_planning_mode(PlanningMode mode, Time now);
   const ArbiterOptions& options() const { return options_; }
@@ -73,6 +77,9 @@ class ArbiterCore {
   void time_slice_failed(const std::string& vgpu, uint32_t slot, const Status& error, Time now);
   // What is to be set, in this order; to be called after each run().
   std::vector<TimeSliceOrder> take_time_slices() { return slices_.take_orders(); }
+
+  // Runners that are to be ended; to be called after each run().
+  std::vector<RunnerEnd> take_runner_ends() { return std::exchange(ends_, {}); }
 
   // Reads the gates whose pending bits are set on the virtual GPU's grant page.
   void on_pending(const std::string& vgpu, Time now);
@@ -111,7 +118,9 @@ class ArbiterCore {
   UnqueuedGates unqueued_{&table_, &planning_, &reader_, &leases_};
   Bypasses bypasses_{&options_, &table_, &charging_, &unqueued_};
   HardwareSlices slices_{&options_, &table_, &unqueued_};
+  KernelDeadlines deadlines_{&options_, &table_};
   Quantum quantum_{&options_, &table_};
+  std::vector<RunnerEnd> ends_;
 };
 
 }  // namespace bandsaw

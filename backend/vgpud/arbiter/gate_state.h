@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "backend/control/gate_link.h"
+#include "backend/vgpud/arbiter/kernel_deadline.h"
 #include "vgpu-sched/policy/types.h"
 
 namespace bandsaw {
@@ -48,6 +49,7 @@ struct GateState {
   bool waits_for_room = false;
   sched::RequestId room_asked_for = 0;  // the time slice for which room was asked last
   SlicedGate sliced;
+  OldestSlice oldest;  // of a compute gate
 };
 
 using GateStates = std::array<GateState, kEngines>;  // of one runner

@@ -32,7 +32,8 @@ struct VgpuState {
   GrantPage* ungoverned_page = nullptr;  // the same page, while the arbiter does not govern it
   // `wants_mps`: as configured. `mps`: in force; it begins once no program from before the change is left.
   bool mps = false, wants_mps = false;
-  sched::Time latency = 0;  // the most that its short work is to wait for others; 0: no bound
+  sched::Time latency = 0;          // the most that its short work is to wait for others; 0: no bound
+  sched::Time kernel_deadline = 0;  // for a time slice on the compute engine; 0: none
 
   ComputeGates compute_gates = ComputeGates::kQueued;
   std::map<uint32_t, GateStates> slots;

@@ -39,7 +39,7 @@ Call::Call() : thread_(&this_thread()) {
   status_ = health();
   if (failed()) return;
   if (!thread_->ring && !(thread_->ring = process().rings->take())) {
-    fail(state() == State::kLost ? kLostHost : CUDA_ERROR_OUT_OF_MEMORY);
+    fail(state() == State::kLost ? health() : CUDA_ERROR_OUT_OF_MEMORY);
     return;
   }
   ring_ = thread_->ring;
@@ -79,10 +79,7 @@ void* Call::begin(wire::Opcode opcode, size_t args_bytes, size_t tail_bytes) {
     return nullptr;
   }
   void* space = ring_->reserve(number, static_cast<uint32_t>(args_bytes + tail_bytes), context_);
-  if (!space) {
-    set_lost();
-    fail(kLostHost);
-  }
+  if (!space) lose();
   return space;
 }
 
@@ -97,15 +94,20 @@ void Call::refuse_missing() {
   fail(CUDA_ERROR_NOT_SUPPORTED);
 }
 
+// What the host has said before it went is what the program sees from now on.
+CUresult Call::lose() {
+  if (const CUresult sticky = ring_->sticky_error(); sticky != CUDA_SUCCESS)
+    process().sticky.store(sticky, std::memory_order_relaxed);
+  set_lost();
+  fail(health());
+  return status_;
+}
+
 void Call::publish() { ring_->publish(); }
 
 CUresult Call::round_trip(ReplyBody* body) {
   const uint64_t seq = ring_->publish();
-  if (!ring_->wait_reply(seq)) {
-    set_lost();
-    fail(kLostHost);
-    return kLostHost;
-  }
+  if (!ring_->wait_reply(seq)) return lose();
   if (body) *body = ReplyBody(ring_->reply_body(), ring_->reply_bytes());
   if (ring_->reply_flags() & VGPU_REPLY_OUTPUT_PENDING) output_pending_ = true;
   CUresult result = ring_->reply_result();
@@ -133,11 +135,7 @@ CUresult Call::bounce(Bounce* bounce) {
     if (result != CUDA_SUCCESS) return result;
   }
   CUresult ignored = CUDA_SUCCESS;
-  if (!ring_->wait_done(ring_->last_done(slot), &ignored)) {
-    set_lost();
-    fail(kLostHost);
-    return kLostHost;
-  }
+  if (!ring_->wait_done(ring_->last_done(slot), &ignored)) return lose();
   *bounce = {static_cast<std::byte*>(block.address), kBounceBytes, ring_->next_done(slot)};
   return CUDA_SUCCESS;
 }
@@ -154,11 +152,7 @@ void Call::bounce_used(const Bounce& bounce) { ring_->commit_done(bounce.done); 
 CUresult Call::wait_done(const Bounce& bounce) {
   if (failed()) return status_;
   CUresult result = CUDA_SUCCESS;
-  if (!ring_->wait_done(bounce.done, &result)) {
-    set_lost();
-    fail(kLostHost);
-    return kLostHost;
-  }
+  if (!ring_->wait_done(bounce.done, &result)) return lose();
   const CUresult sticky = ring_->sticky_error();
   return sticky != CUDA_SUCCESS ? sticky : result;
 }
@@ -171,7 +165,7 @@ void Call::print_output() {
   do {
     output_pending_ = false;
     text.clear();
-    if (wire::fetch_output(*this, &text) == kLostHost) break;
+    if (wire::fetch_output(*this, &text) != CUDA_SUCCESS && state() == State::kLost) break;
     std::fwrite(text.data(), 1, text.size(), stdout);
   } while (output_pending_ && !text.empty());
   output_pending_ = false;

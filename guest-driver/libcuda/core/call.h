@@ -72,7 +72,7 @@ struct Bounce {
 class Call {
  public:
   // Fails with CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child, with the sticky error if there is one,
-  // and with kLostHost when the host is gone.
+  // and with kLostHost when the host is gone and has not said why.
   Call();
   ~Call();  // prints what kernels printed, if a reply said that there is something
   Call(const Call&) = delete;
@@ -109,6 +109,7 @@ class Call {
  private:
   void fail(CUresult error) { status_ = error; }
   void refuse_missing();
+  CUresult lose();
   void print_output();
 
   ThreadState* thread_ = nullptr;

@@ -120,7 +120,7 @@ CUresult initialise() {
   if (state() == State::kReady) return CUDA_SUCCESS;
   pthread_mutex_lock(&init_mutex);
   CUresult result = CUDA_SUCCESS;
-  if (state() == State::kLost) result = kLostHost;
+  if (state() == State::kLost) result = health();
   if (state() == State::kUninitialised) result = first_initialise();
   pthread_mutex_unlock(&init_mutex);
   return result;
@@ -131,11 +131,11 @@ CUresult health() {
     case State::kUninitialised:
       return CUDA_ERROR_NOT_INITIALIZED;
     case State::kLost:
-      return kLostHost;
     case State::kReady:
       break;
   }
-  return static_cast<CUresult>(process().sticky.load(std::memory_order_relaxed));
+  const auto sticky = static_cast<CUresult>(process().sticky.load(std::memory_order_relaxed));
+  return sticky == CUDA_SUCCESS && state() == State::kLost ? kLostHost : sticky;
 }
 
 }  // namespace bandsaw::libcuda

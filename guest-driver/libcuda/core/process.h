@@ -19,7 +19,7 @@ class SharedMemory;
 enum class State : int {
   kUninitialised,  // also in a child of fork: CUDA does not survive fork
   kReady,
-  kLost,  // the host side is gone; every call returns kLostHost
+  kLost,  // the host side is gone; every call returns the sticky error or, if there is none, kLostHost
 };
 
 // What a program sees when its runner or session has died. This process cannot recover from it, as from a GPU that has

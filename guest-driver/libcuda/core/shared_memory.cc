@@ -28,7 +28,7 @@ CUresult memory_result(int error) {
       return CUDA_SUCCESS;
     case EPIPE:
       set_lost();
-      return kLostHost;
+      return health();
     case ENOTSUP:
       return CUDA_ERROR_NOT_SUPPORTED;
     case EFAULT:

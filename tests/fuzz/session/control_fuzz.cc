@@ -41,6 +41,7 @@ struct FuzzRunner : Runner {
     waiting.push_back(std::move(done));
   }
   void stop(Stop) override { stopped = true; }
+  void fail(uint32_t) override { stopped = true; }
   void set_on_gone(std::function<void()> call) override { on_gone = std::move(call); }
   void answer(int error) {
     for (auto& done : std::exchange(waiting, {})) {

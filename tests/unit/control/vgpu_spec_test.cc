@@ -51,6 +51,7 @@ TEST(SpecJson, SurvivesTheWayThere) {
   before.reserve = 10;
   before.priority = -7;
   before.latency_us = 250;
+  before.kernel_deadline_ms = 5000;
   before.domain = "dom";
   before.index = 7;
   ASSERT_TRUE(from_json(to_json(before), true, &after).ok());
@@ -85,6 +86,8 @@ TEST(SpecJson, RefusesWrongTypesAndUnknownFieldsAndChangesNothing) {
                            R"({"latency_us":-1})",
                            R"({"latency_us":250.5})",
                            R"({"latency_us":"none"})",
+                           R"({"kernel_deadline_ms":86400001})",
+                           R"({"kernel_deadline_ms":-1})",
                            R"({"colour":1})",
                            R"({"index":3})",
                            R"({"name":"x"})"}) {

@@ -39,6 +39,7 @@ struct FakeRunner : Runner {
     said = {};
     if (on_said) on_said();
   }
+  void fail(uint32_t error) override { failed_with = error; }
   int pid() const override { return process; }
   const RunnerChannelGroups* channel_groups() const override { return said ? &*said : nullptr; }
   void set_on_channel_groups(std::function<void()> call) override { on_said = std::move(call); }
@@ -48,6 +49,7 @@ struct FakeRunner : Runner {
     if (on_said) on_said();
   }
   void set_on_gone(std::function<void()> call) override { on_gone = std::move(call); }
+  uint32_t failed_with = 0;
 
   // Answers everything that is unanswered.
   void answer_all(int error = 0) {

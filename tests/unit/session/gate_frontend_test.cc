@@ -10,6 +10,7 @@
 #include "backend/control/gate_link.h"
 #include "backend/control/json_link.h"
 #include "backend/control/packet.h"
+#include "memory/base/clock.h"
 #include "tests/unit/session/fake_runner.h"
 
 namespace bandsaw {
@@ -91,6 +92,28 @@ TEST_F(GateFrontendTest, ARunnerWithoutGroupsSaysSo) {
   EXPECT_TRUE(fds.empty());
   frontend->left(0);
   EXPECT_EQ(next(socket).type, GateMessageType::kRunnerEnds);
+}
+
+TEST_F(GateFrontendTest, TheArbiterEndsARunnerButNotTheOneAfterIt) {
+  const UniqueFd socket = arbiter();
+  const auto order = [&](uint32_t slot, int64_t since, RunnerEndReason reason) {
+    const RunnerEndOrder bytes{reason, slot, since};
+    ASSERT_TRUE(send_packet(socket.get(), std::as_bytes(std::span(&bytes, 1)), {}, {}).ok());
+    turn();
+  };
+  const int64_t before = monotonic_ns();
+  frontend->taken(5, &runner);
+  order(5, before, RunnerEndReason::kDeadline);
+  EXPECT_EQ(runner.failed_with, 0u) << "it has come since";
+  order(6, monotonic_ns(), RunnerEndReason::kDeadline);
+  order(~0u, monotonic_ns(), RunnerEndReason::kDeadline);
+  EXPECT_EQ(runner.failed_with, 0u);
+  order(5, monotonic_ns(), RunnerEndReason::kDeadline);
+  EXPECT_EQ(runner.failed_with, 702u);
+  order(5, monotonic_ns(), RunnerEndReason::kOwnTimeSlices);
+  EXPECT_EQ(runner.failed_with, 719u);
+  runner.say(1, device());
+  EXPECT_EQ(next(socket).slot, 5u) << "the connection is as it was";
 }
 
 TEST_F(GateFrontendTest, ANewArbiterHearsOfAll) {

@@ -112,6 +112,19 @@ TEST_F(ApiTest, ALatencyBoundReachesArbiterAndDisk) {
   EXPECT_EQ(arbiter_.latency_["a"], 0);
 }
 
+TEST_F(ApiTest, ADeadlineForKernelsReachesArbiterAndDisk) {
+  add("a", 10);
+  EXPECT_EQ(set("a", {{"kernel_deadline_ms", 5000}})["kernel_deadline_ms"], 5000);
+  EXPECT_EQ(arbiter_.deadline_["a"], 5'000'000'000);
+  set("a", {{"compute", 11}});
+  open(&arbiter_);
+  EXPECT_EQ(registry_->find("a")->kernel_deadline_ms, 5000u);
+  set("a", {{"kernel_deadline_ms", 0}});
+  EXPECT_EQ(arbiter_.deadline_["a"], 0);
+  set("a", {{"kernel_deadline_ms", 86'400'001}});
+  EXPECT_EQ(code_, 400);
+}
+
 TEST_F(ApiTest, ABoundThatNoGpuKeepsIsRefusedWithTheLeast) {
   add("a", 10);
   set("a", {{"latency_us", 300}});

@@ -21,6 +21,7 @@ class FakeArbiter : public Arbiter {
   void remove(const std::string& vgpu) override { shares_.erase(vgpu); }
   void set_sharing(const std::string& vgpu, Sharing sharing) override { sharing_[vgpu] = sharing; }
   void set_latency(const std::string& vgpu, int64_t latency_ns) override { latency_[vgpu] = latency_ns; }
+  void set_kernel_deadline(const std::string& vgpu, int64_t deadline_ns) override { deadline_[vgpu] = deadline_ns; }
   void set_sm_part(const std::string& vgpu, double part) override { parts_[vgpu] = part; }
   void set_planning_mode(PlanningMode mode) override { mode_ = mode; }
   Status set_policy(const std::string& policy, sched::QueueModel model) override {
@@ -52,7 +53,7 @@ class FakeArbiter : public Arbiter {
 
   std::map<std::string, EngineShares> shares_;
   std::map<std::string, Sharing> sharing_;
-  std::map<std::string, int64_t> latency_;
+  std::map<std::string, int64_t> latency_, deadline_;
   LatencyMeans latency_means_ = LatencyMeans::kNothing;
   std::map<std::string, double> parts_;
   PlanningMode mode_ = PlanningMode::kMps;

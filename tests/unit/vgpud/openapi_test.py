@@ -61,7 +61,7 @@ class TestDocument:
         schema = DOCUMENT["components"]["schemas"]["Change"]
         check(schema, {"compute": 30, "sharing": "mps"})
         refused: list = [{"compute": 0}, {"colour": 1}, {"sharing": "mine"}, [], {"memory": 1},
-                         {"latency_us": 19}]
+                         {"latency_us": 19}, {"kernel_deadline_ms": -1}]
         for wrong in refused:
             with pytest.raises(jsonschema.ValidationError):
                 check(schema, wrong)
@@ -88,7 +88,7 @@ class TestAnswers(DaemonCase):
         assert self.ask("GET", "/v1/vgpus") == []
         made = self.ask("POST", "/v1/vgpus", {"name": "web0", "memory": 1 << 30, "compute": 30, "copy": 20, "cap": 90,
                                               "reserve": 10, "priority": -5, "latency_us": 250, "sharing": "mps",
-                                              "direct_mode": "0600"},
+                                              "kernel_deadline_ms": 60000, "direct_mode": "0600"},
                         201)
         assert made["notes"]
         self.ask("POST", "/v1/vgpus", {"name": "web0", "memory": 1 << 30}, 409)
