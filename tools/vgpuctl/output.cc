@@ -69,7 +69,10 @@ std::string latency_line(const json& view) {
   if (bound == 0) return fmt::format("no bound (the least that it can have is {} us)", least);
   const auto by = get<std::string>(view, "/latency/kept_by", "nothing");
   if (by == "nothing") return fmt::format("at most {} us, not kept here", bound);
-  if (by == "time-slices") return fmt::format("at most {} us, kept by the others' time slices", bound);
+  if (by == "time-slices") {
+    return fmt::format("at most {} us, kept by the others' time slices; switches for it have cost about {:.3f} s",
+                       bound, get<double>(view, "/latency/cost_us", 0) / 1e6);
+  }
   const json processes = get(view, "/live/processes", json::array());
   const auto earlier = std::count_if(processes.begin(), processes.end(), [](const json& process) {
     return get<std::string>(process, "/mps_priority", "") == "below-normal";

@@ -15,6 +15,8 @@ constexpr Time kSpanMost = 100 * kMillisecond;
 // By what factor a time slice has to change for it to be changed at all, and for it to be changed soon.
 constexpr double kSmallChange = 1.08, kLargeChange = 2;
 constexpr Time kLongRun = 500 * kMillisecond;
+// Two samples: how much longer a program may seem to have had work than it had.
+constexpr Time kUnsure = 2 * kMillisecond;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
 constexpr Time kCapBurst = 30 * kMillisecond;
 
@@ -62,6 +64,14 @@ double TimeSliceWeights::served(const Process& process, Time slice) {
   return measured * part + half * (1 - part);
 }
 
+// The least that it had since it rested last, if it has had work all the time: its part of rounds in which all others
+// used their whole time slices, less the round that it may be behind. What is known of the round is a little wrong: its
+// lengths have changed meanwhile, and samples say of a moment only that there was work then.
+double TimeSliceWeights::certain(const Process& process, Time slice) {
+  constexpr double kSure = 0.9;
+  return std::max(0.0, kSure * process.least - static_cast<double>(slice + kUnsure));
+}
+
 // Programs that rested are charged what they had. Returns the sum of what goes back; what more they had is taken off.
 double TimeSliceWeights::settle(std::span<const Load> loads) {
   double back = 0;
@@ -86,7 +96,8 @@ double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t re
     process.restart(kLongest - 1);
     return 0;
   }
-  const double beyond = process.charged - served(process, entry.slice * rests);
+  const double had = std::max(served(process, entry.slice * rests), certain(process, entry.slice));
+  const double beyond = process.charged - had;
   charge(entry, -beyond);
   const Time each = process.unrested / rests;
   process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
@@ -95,22 +106,30 @@ double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t re
 
 // Divides the time among those who had work when it began, as the hardware does.
 void TimeSliceWeights::serve(double span) {
-  double turn = 0;
+  double turn = 0, longest_turn = 0;
   int busy = 0;
   for (const auto& [vgpu, entry] : entries_) {
     for (const auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
       turn += static_cast<double>(std::min(entry.slice, process.burst));
+      longest_turn += static_cast<double>(entry.slice);
       ++busy;
     }
   }
-  if (busy > 1) turn += busy * static_cast<double>(options_.switch_cost);
+  const double switches = busy > 1 ? busy * static_cast<double>(options_.switch_cost) : 0;
+  turn += switches;
+  longest_turn += switches;
+  if (busy > 1) count_cost(span);
   for (auto& [vgpu, entry] : entries_) {
     for (auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
       const double own = span * static_cast<double>(std::min(entry.slice, process.burst)) / turn;
       process.charged += own;
       process.wall += span;
+      process.least += span * static_cast<double>(entry.slice) / longest_turn;
+      // It has more at a time than it has said.
+      if (const double least = certain(process, entry.slice); least > static_cast<double>(process.burst))
+        process.burst = static_cast<Time>(least);
       charge(entry, own);
     }
   }
@@ -203,10 +222,12 @@ void TimeSliceWeights::fit_slices() {
   }
   const Time turn = std::clamp(count * options_.each, options_.least_turn, options_.most_turn);
   std::map<VgpuId, Time> wanted;
-  for (const auto& [vgpu, entry] : entries_) {
+  for (auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     const auto whole = static_cast<Time>(static_cast<double>(turn) * weight(entry) / sum);
-    wanted[vgpu] = bounded(std::max(whole / entry.active_processes, options_.least), entry);
+    const Time unbounded = std::max(whole / entry.active_processes, options_.least);
+    wanted[vgpu] = bounded(unbounded, entry);
+    entry.unbounded = wanted[vgpu] < unbounded ? unbounded : 0;
   }
   change_slices(wanted);
 }
@@ -243,6 +264,37 @@ Time TimeSliceWeights::bounded(Time slice, const Entry& entry) const {
   }
   const Time left = bound / std::max<Time>(processes, 1) - options_.latency_cost;
   return std::min(slice, std::max(left, options_.shortest));
+}
+
+// Whose bound makes the others' time slices as short as they are.
+TimeSliceWeights::Entry* TimeSliceWeights::tightest() {
+  Entry* tightest = nullptr;
+  for (auto& [vgpu, entry] : entries_) {
+    if (entry.active && entry.latency != 0 && (!tightest || entry.latency < tightest->latency)) tightest = &entry;
+  }
+  return tightest;
+}
+
+// Switches of others that there would not be without a bound: of who fills its time slices, one for each.
+void TimeSliceWeights::count_cost(double span) {
+  Entry* const bound = tightest();
+  if (!bound) return;
+  double turn = 0, extra = 0;
+  for (const auto& [vgpu, entry] : entries_) {
+    for (const auto& [number, process] : entry.processes) {
+      if (!process.busy) continue;
+      const Time has = std::min(entry.slice, process.burst), would_have = std::min(entry.unbounded, process.burst);
+      turn += static_cast<double>(has + options_.switch_cost);
+      // In the time of one of its time slices of now, it would have this part of a longer one.
+      if (&entry != bound && would_have > has) extra += 1 - static_cast<double>(has) / static_cast<double>(would_have);
+    }
+  }
+  if (turn > 0) bound->cost += span / turn * extra * static_cast<double>(options_.switch_cost);
+}
+
+Time TimeSliceWeights::latency_cost(VgpuId vgpu) const {
+  const auto found = entries_.find(vgpu);
+  return found == entries_.end() ? 0 : static_cast<Time>(found->second.cost);
 }
 
 Time TimeSliceWeights::slice(VgpuId vgpu) const {

@@ -10,7 +10,8 @@
 //   work in turns, each for its time slice or, if that is shorter, for what it has at a time, and to have lost what
 //   switches cost: so the hardware does it (2.97 : 1 for 3 : 1). A program that waits for its results loses the rest of
 //   its time slice, and waits for those of the others: the GPU's own clock does not count that wait, and when all its
-//   work has ended, the program is charged by what was measured.
+//   work has ended, the program is charged by what was measured, but by no less than is certain: who had work for long
+//   without a rest was served in each round, whatever it reports.
 // - Every active virtual GPU is promised its fraction of the time: its share, larger by what inactive ones leave,
 // within
 //   reservation and cap. The lag is what it was promised and did not have.
@@ -80,6 +81,11 @@ class TimeSliceWeights {
   // Virtual GPUs that are active now.
   int active() const;
 
+  // What a bound on the latency of this one has cost the others, in ns of the engine's time, in sum. An estimate: time
+  // slices that the bound has made shorter mean more switches in the same time, and each switch costs
+  // TimeSliceOptions::switch_cost.
+  Time latency_cost(VgpuId vgpu) const;
+
  private:
   struct Process {
     Time measured = 0;  // what Load::measured was
@@ -87,13 +93,14 @@ class TimeSliceWeights {
     Time burst = kLongest;         // measured between two rests, about; kLongest: it has not rested for long
     Time unrested = 0;             // measured since the last rest
     double charged = 0, wall = 0;  // since the last rest: ns charged, and ns for which it had work
+    double least = 0;              // of `wall`: its part if all others use their whole time slices
     Time last_busy = -kLongest;
     bool busy = false, seen = false;
 
     void restart(Time as_long) {
       burst = as_long;
       unrested = 0;
-      charged = wall = 0;
+      charged = wall = least = 0;
     }
   };
   struct Entry {
@@ -102,11 +109,13 @@ class TimeSliceWeights {
     double fraction = 0;  // promised, of the engine's time; 0 while inactive
     double lag = 0;       // ns
     double used = 0;      // ns
+    double cost = 0;      // ns that its latency bound has cost the others
     double tokens = 0;    // ns that its cap leaves
     Time last_busy = -kLongest;
     std::map<std::uint32_t, Process> processes;
     int active_processes = 1;
     Time slice = 2 * kMillisecond;
+    Time unbounded = 0;  // what `slice` would be without the bounds of others, where these make it shorter
     bool active = false;
   };
 
@@ -114,6 +123,7 @@ class TimeSliceWeights {
   void serve(double span);
   static void charge(Entry& entry, double time);
   static double served(const Process& process, Time slice);
+  static double certain(const Process& process, Time slice);
   double rested(Entry& entry, Process& process, std::uint32_t rests);
   void note(std::span<const Load> loads);
   void share_out();
@@ -122,6 +132,8 @@ class TimeSliceWeights {
   void fit_slices();
   void change_slices(const std::map<VgpuId, Time>& wanted);
   Time bounded(Time slice, const Entry& entry) const;
+  Entry* tightest();
+  void count_cost(double span);
 
   TimeSliceOptions options_;
   std::map<VgpuId, Entry> entries_;

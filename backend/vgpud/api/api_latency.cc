@@ -31,7 +31,13 @@ LatencyMeans Api::latency_means(const VgpuSpec& spec) const {
 }
 
 nlohmann::json Api::latency_state(const VgpuSpec& spec) const {
-  return {{"kept_by", to_text(latency_means(spec))}, {"least_us", least_latency_us(spec.sharing)}};
+  uint64_t cost_ns = 0;
+  for (const VgpuUse& use : arbiter_->use()) {
+    if (use.vgpu == spec.name) cost_ns = use.latency_cost_ns;
+  }
+  return {{"kept_by", to_text(latency_means(spec))},
+          {"least_us", least_latency_us(spec.sharing)},
+          {"cost_us", cost_ns / 1000}};
 }
 
 std::vector<std::string> Api::latency_notes(const VgpuSpec& before, const VgpuSpec& now) const {

@@ -53,9 +53,11 @@ class ArbiterThread final : public Arbiter {
         poll_(std::move(poll)),
         poke_(std::move(poke)),
         channel_groups_(poll_.get(), &setter_),
-        setter_([this](const TimeSliceOrder& order, const TimeSliceSetter::Target& target, const Status& why) {
-          time_slice_failed(order, target, why);
-        }) {
+        setter_([this](const TimeSliceOrder& order, const TimeSliceSetter::Target& target,
+                       const Status& why) { time_slice_failed(order, target, why); },
+                [this](const TimeSliceOrder& order, const TimeSliceSetter::Target& target, uint64_t had_us) {
+                  time_slice_changed(order, target, had_us);
+                }) {
     watch(poke_.get(), {});
     thread_ = std::thread([this] { run(); });
   }
@@ -174,6 +176,7 @@ class ArbiterThread final : public Arbiter {
   void end_runner(const RunnerEnd& end);
   TimeSliceSetter::Target channel_groups_of(const TimeSliceOrder& order) const;
   void time_slice_failed(const TimeSliceOrder& order, const TimeSliceSetter::Target& target, const Status& why);
+  void time_slice_changed(const TimeSliceOrder& order, const TimeSliceSetter::Target& target, uint64_t had_us);
   void run();
 
   mutable std::mutex mutex_;  // guards all below but what the thread alone has
@@ -320,6 +323,18 @@ void ArbiterThread::time_slice_failed(const TimeSliceOrder& order, const TimeSli
   if (failed_.insert(order.vgpu).second)
     log::warn("{}: the hardware's time slices cannot be set: {}", order.vgpu, why.message());
   core_.time_slice_failed(order.vgpu, order.slot, why, monotonic_ns());
+  poke();
+}
+
+// Called by the setter's thread, as above.
+void ArbiterThread::time_slice_changed(const TimeSliceOrder& order, const TimeSliceSetter::Target& target,
+                                       uint64_t had_us) {
+  std::lock_guard lock(mutex_);
+  if (channel_groups_of(order) != target) return;
+  if (core_.time_slice_changed(order.vgpu, order.slot, monotonic_ns())) {
+    log::warn("{}: the program in slot {} has set its time slices to {} us; they are {} us again", order.vgpu,
+              order.slot, had_us, order.microseconds);
+  }
   poke();
 }
 

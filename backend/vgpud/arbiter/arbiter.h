@@ -60,6 +60,9 @@ struct VgpuUse {
   EngineShares shares{};
   std::array<EngineUse, kEngines> engines{};
   LatencyMeans latency_means = LatencyMeans::kNothing;
+  // What its latency bound has cost the others since it was added: GPU time of the switches that there are more because
+  // time slices are shorter. An estimate (sched::TimeSliceWeights::latency_cost); 0 where priorities keep the bound.
+  uint64_t latency_cost_ns = 0;
   uint32_t channel_groups = 0;  // of its runners; the hardware's time slices of these can be set
 };
 

@@ -180,6 +180,11 @@ void ArbiterCore::time_slice_failed(const std::string& name, uint32_t slot, cons
   if (VgpuState* vgpu = table_.find(name)) HardwareSlices::order_failed(*vgpu, slot, error);
 }
 
+bool ArbiterCore::time_slice_changed(const std::string& name, uint32_t slot, Time now) {
+  VgpuState* vgpu = table_.find(name);
+  return vgpu && HardwareSlices::found_changed(*vgpu, slot, now, &ends_);
+}
+
 // A slot that is pending: its runner asks, or has work that ended, or has gone.
 void ArbiterCore::on_pending(const std::string& name, Time now) {
   VgpuState* vgpu = table_.find(name);
@@ -289,8 +294,8 @@ ArbiterCore::Time ArbiterCore::run(Time now) {
 std::vector<VgpuUse> ArbiterCore::use() const {
   std::vector<VgpuUse> all;
   for (const VgpuState& vgpu : table_.all()) {
-    VgpuUse& use =
-        all.emplace_back(VgpuUse{vgpu.name, vgpu.shares, vgpu.account.use, bypasses_.latency_means(vgpu), 0});
+    VgpuUse& use = all.emplace_back(VgpuUse{vgpu.name, vgpu.shares, vgpu.account.use, bypasses_.latency_means(vgpu),
+                                            static_cast<uint64_t>(slices_.latency_cost(vgpu)), 0});
     for (const auto& [slot, runner] : vgpu.sliced.runners) use.channel_groups += runner.groups;
     for (const auto& [slot, gates] : vgpu.slots) {
       for (unsigned engine = 0; engine < kEngines; ++engine) {

@@ -75,6 +75,9 @@ class ArbiterCore {
   void forget_channel_groups(const std::string& vgpu, uint32_t slot, Time now);
   // An order that take_time_slices() gave out could not be carried out, though the runner still has the groups.
   void time_slice_failed(const std::string& vgpu, uint32_t slot, const Status& error, Time now);
+  // A check found a longer time slice than was ordered. True: it is the first time of this runner. One that does it
+  // again and again is to be ended.
+  bool time_slice_changed(const std::string& vgpu, uint32_t slot, Time now);
   // What is to be set, in this order; to be called after each run().
   std::vector<TimeSliceOrder> take_time_slices() { return slices_.take_orders(); }
 

@@ -21,7 +21,7 @@ Result<std::unique_ptr<ChannelGroups>> ChannelGroups::adopt(UniqueFd&& descripto
 Status ChannelGroups::control(uint32_t group, uint32_t command, uint64_t* microseconds) const {
   nvidia::TimeSliceParameters parameters{*microseconds};
   nvidia::ControlCall call{};
-  call.client = list_.client;
+  call.client = client_;
   call.object = group;
   call.command = command;
   call.parameters = reinterpret_cast<uint64_t>(&parameters);
@@ -42,22 +42,21 @@ Status ChannelGroups::control(uint32_t group, uint32_t command, uint64_t* micros
 }
 
 Status ChannelGroups::set_time_slice(std::chrono::microseconds length) const {
-  Status first;
-  for (uint32_t i = 0; i < list_.count; ++i) {
+  return groups_.for_each([&](uint32_t group) {
     auto microseconds = static_cast<uint64_t>(std::max<int64_t>(1, length.count()));
-    Status status = control(list_.handles[i], nvidia::kSetTimeSlice, &microseconds);
-    if (first.ok() && !status.ok()) first = std::move(status);
-  }
-  return first;
+    return control(group, nvidia::kSetTimeSlice, &microseconds);
+  });
 }
 
 Result<std::chrono::microseconds> ChannelGroups::time_slice() const {
   uint64_t longest = 0;
-  for (uint32_t i = 0; i < list_.count; ++i) {
+  Status status = groups_.for_each([&](uint32_t group) {
     uint64_t microseconds = 0;
-    if (Status status = control(list_.handles[i], nvidia::kGetTimeSlice, &microseconds); !status.ok()) return status;
+    Status read = control(group, nvidia::kGetTimeSlice, &microseconds);
     longest = std::max(longest, microseconds);
-  }
+    return read;
+  });
+  if (!status.ok()) return status;
   return std::chrono::microseconds(longest);
 }
 

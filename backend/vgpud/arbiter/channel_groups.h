@@ -15,16 +15,19 @@
 #include <string>
 
 #include "backend/control/channel_groups.h"
+#include "backend/vgpud/arbiter/living_groups.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw {
 
-// The time slice of one slot's runner is to have this length from now on.
+// The time slice of one slot's runner is to have this length from now on. `check`: it was set to it before, and is only
+// to be put right if somebody else has made it longer.
 struct TimeSliceOrder {
   std::string vgpu;
   uint32_t slot = 0;
   uint32_t microseconds = 0;
+  bool check = false;
 
   bool operator==(const TimeSliceOrder&) const = default;
 };
@@ -33,8 +36,10 @@ struct TimeSliceOrder {
 class TimeSliced {
  public:
   virtual ~TimeSliced() = default;
-  // ESRCH: the driver knows no such group (any more). EIO: it refuses. Both say the driver's own result.
+  // ESRCH: the driver knows no such group (any more). EIO: it refuses, with the driver's own result.
   virtual Status set_time_slice(std::chrono::microseconds length) const = 0;
+  // As the driver has it now; the longest, if there are several. Errors as above.
+  virtual Result<std::chrono::microseconds> time_slice() const = 0;
 };
 
 class ChannelGroups final : public TimeSliced {
@@ -43,18 +48,19 @@ class ChannelGroups final : public TimeSliced {
   static Result<std::unique_ptr<ChannelGroups>> adopt(UniqueFd&& descriptor, const ChannelGroupList& list);
   ChannelGroups(const ChannelGroups&) = delete;
 
-  // Of all groups; the first failure is returned, after all were tried.
+  // Of all groups that there still are; the first failure is returned, after all were tried.
   Status set_time_slice(std::chrono::microseconds length) const override;
-  // The longest that one of them has.
-  Result<std::chrono::microseconds> time_slice() const;
-  uint32_t count() const { return list_.count; }
+  Result<std::chrono::microseconds> time_slice() const override;
+  uint32_t count() const { return count_; }
 
  private:
-  ChannelGroups(UniqueFd descriptor, const ChannelGroupList& list) : descriptor_(std::move(descriptor)), list_(list) {}
+  ChannelGroups(UniqueFd descriptor, const ChannelGroupList& list)
+      : descriptor_(std::move(descriptor)), client_(list.client), count_(list.count), groups_(list) {}
   Status control(uint32_t group, uint32_t command, uint64_t* microseconds) const;
 
   const UniqueFd descriptor_;
-  const ChannelGroupList list_;
+  const uint32_t client_, count_;
+  const LivingGroups groups_;
 };
 
 }  // namespace bandsaw

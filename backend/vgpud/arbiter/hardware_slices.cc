@@ -1,6 +1,7 @@
 #include "backend/vgpud/arbiter/hardware_slices.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -11,21 +12,51 @@ namespace {
 
 // Who has work is read so often, while several virtual GPUs have some.
 constexpr sched::Time kSample = sched::kMillisecond;
+// Time slices are compared so often with what was ordered: a call takes the driver 0.3 ms.
+constexpr sched::Time kCheck = sched::kSecond;
+// A runner whose time slice was another one so often is ended.
+constexpr int kChangesMost = 3;
 
 }  // namespace
 
 void HardwareSlices::set(const VgpuState& vgpu) { weights_.set(vgpu.id, vgpu.shares[kCompute], vgpu.latency); }
 
+sched::Time HardwareSlices::latency_cost(const VgpuState& vgpu) const { return weights_.latency_cost(vgpu.id); }
+
 void HardwareSlices::remove(const VgpuState& vgpu) { weights_.remove(vgpu.id); }
 
 void HardwareSlices::set_groups(VgpuState& vgpu, uint32_t slot, uint32_t count) {
-  vgpu.sliced.runners[slot] = {.groups = count};
+  SlicedRunner& runner = vgpu.sliced.runners[slot];
+  if (count == 0 && (runner.groups > 0 || runner.lost)) return lose_groups(vgpu, slot);
+  // Its changes stay: they are the runner's.
+  runner = {.groups = count, .changes = runner.changes, .changed_at = runner.changed_at};
+  if (const auto gates = vgpu.slots.find(slot); gates != vgpu.slots.end())
+    gates->second[kCompute].sliced.ordered_us = 0;  // new ones have the driver's time slice
+}
+
+// Its contexts are gone. It may make others, and say so; until then it has nothing to compute with.
+void HardwareSlices::lose_groups(VgpuState& vgpu, uint32_t slot) {
+  SlicedRunner& runner = vgpu.sliced.runners[slot];
+  runner.groups = 0;
+  if (std::exchange(runner.lost, true) || !vgpu.grant_page) return;
+  const Gate& gate = vgpu.grant_page->gates[slot][kCompute];
+  runner.begun = gate.begun;
+  runner.asked = gate.asked;
+}
+
+bool HardwareSlices::found_changed(VgpuState& vgpu, uint32_t slot, sched::Time now, std::vector<RunnerEnd>* ends) {
+  SlicedRunner& runner = vgpu.sliced.runners[slot];
+  if (runner.changes++ == 0) runner.changed_at = now;
+  if (runner.changes >= kChangesMost)
+    ends->push_back({vgpu.name, slot, RunnerEndReason::kOwnTimeSlices, runner.changed_at});
+  return runner.changes == 1;
 }
 
 void HardwareSlices::forget_groups(VgpuState& vgpu, uint32_t slot) { vgpu.sliced.runners[slot] = {.ended = true}; }
 
-// The gates hold the shares until this runner is gone.
+// The gates hold the shares until this runner is gone, unless it is only its contexts that are.
 void HardwareSlices::order_failed(VgpuState& vgpu, uint32_t slot, const Status& error) {
+  if (error.code() == ESRCH) return lose_groups(vgpu, slot);
   vgpu.sliced.runners[slot].error = error.code();
 }
 
@@ -55,6 +86,15 @@ std::string HardwareSlices::why_gates() const {
   return "";
 }
 
+// A program that has used the compute engine, and will not before it has said more.
+bool HardwareSlices::is_quiet(const VgpuState& vgpu, uint32_t slot) {
+  const auto runner = vgpu.sliced.runners.find(slot);
+  if (runner == vgpu.sliced.runners.end()) return false;
+  if (runner->second.ended) return true;  // its session will clear its gates
+  const Gate& gate = vgpu.grant_page->gates[slot][kCompute];
+  return runner->second.lost && gate.begun == runner->second.begun && gate.asked == runner->second.asked;
+}
+
 // Of a program that has used the compute engine.
 WhyGates HardwareSlices::find_why(const VgpuState& vgpu, uint32_t slot) {
   using Reason = WhyGates::Reason;
@@ -76,8 +116,7 @@ WhyGates HardwareSlices::find_why() const {
     for (const auto& [slot, gates] : vgpu.slots) {
       const Gate& gate = vgpu.grant_page->gates[slot][kCompute];
       if (gate.begun == 0 && gate.asked == 0) continue;
-      const auto runner = vgpu.sliced.runners.find(slot);
-      if (runner != vgpu.sliced.runners.end() && runner->second.ended) continue;  // its session will clear its gates
+      if (is_quiet(vgpu, slot)) continue;
       if (const WhyGates why = find_why(vgpu, slot); why.reason != Reason::kNone) return why;
       any = true;
     }
@@ -211,7 +250,11 @@ void HardwareSlices::order(VgpuState& vgpu, sched::Time now) {
     if (now - gate.busy_at > options_->period_ns || runner == vgpu.sliced.runners.end() || runner->second.groups == 0)
       continue;
     const auto wanted = static_cast<uint32_t>(weights_.slice(vgpu.id) / runner->second.groups / sched::kMicrosecond);
-    if (std::exchange(gate.ordered_us, wanted) != wanted) orders_.push_back({vgpu.name, slot, wanted});
+    const bool changes = std::exchange(gate.ordered_us, wanted) != wanted;
+    sched::Time& checked_at = runner->second.checked_at;
+    if (!changes && now - checked_at < kCheck) continue;
+    checked_at = now;
+    orders_.push_back({vgpu.name, slot, wanted, !changes});
   }
 }
 

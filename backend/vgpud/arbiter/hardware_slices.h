@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/vgpud/arbiter/channel_groups.h"
+#include "backend/vgpud/arbiter/runner_end.h"
 #include "vgpu-sched/policy/time_slice_weights.h"
 
 namespace bandsaw {
@@ -26,7 +27,14 @@ struct VgpuState;
 struct SlicedRunner {
   uint32_t groups = 0;  // whose time slices can be set
   int error = 0;        // the errno of an order that failed; 0: none did
-  bool ended = false;   // it is what an ended runner left, until the next one there
+  // It had groups, and has none now. That matters if it begins or asks for something all the same: these were its
+  // counters then.
+  bool lost = false;
+  uint32_t begun = 0, asked = 0;
+  sched::Time checked_at = 0;  // when its time slice was compared last with what was ordered
+  int changes = 0;             // how often it was another one
+  sched::Time changed_at = 0;  // when it was first
+  bool ended = false;          // it is what an ended runner left, until the next one there
 };
 
 // Of one virtual GPU.
@@ -65,6 +73,11 @@ class HardwareSlices {
   static void set_groups(VgpuState& vgpu, uint32_t slot, uint32_t count);
   static void forget_groups(VgpuState& vgpu, uint32_t slot);
   static void order_failed(VgpuState& vgpu, uint32_t slot, const Status& error);
+  // A runner's time slice was longer than what was ordered. True: for the first time. Appends one that goes on so.
+  static bool found_changed(VgpuState& vgpu, uint32_t slot, sched::Time now, std::vector<RunnerEnd>* ends);
+
+  // What its latency bound has cost the others so far, in ns of the engine's time; an estimate.
+  sched::Time latency_cost(const VgpuState& vgpu) const;
 
   // Empty: they hold the shares.
   std::string why_gates() const;
@@ -82,6 +95,8 @@ class HardwareSlices {
  private:
   WhyGates find_why() const;
   static WhyGates find_why(const VgpuState& vgpu, uint32_t slot);
+  static bool is_quiet(const VgpuState& vgpu, uint32_t slot);
+  static void lose_groups(VgpuState& vgpu, uint32_t slot);
   void enter(sched::Time now);
   void set_open(VgpuState& vgpu, bool open);
   void post_alone(VgpuState& vgpu);

@@ -6,8 +6,11 @@
 
 namespace bandsaw {
 
-TimeSliceSetter::TimeSliceSetter(Failed failed)
-    : failed_(std::move(failed)), setting_([this] { set_all(); }), releasing_([this] { release_all(); }) {}
+TimeSliceSetter::TimeSliceSetter(Failed failed, Changed changed)
+    : failed_(std::move(failed)),
+      changed_(std::move(changed)),
+      setting_([this] { set_all(); }),
+      releasing_([this] { release_all(); }) {}
 
 TimeSliceSetter::~TimeSliceSetter() {
   {
@@ -25,7 +28,7 @@ void TimeSliceSetter::set(TimeSliceOrder order, Target target) {
     std::lock_guard lock(mutex_);
     Key key{std::move(order.vgpu), order.slot};
     const auto [place, added] = orders_.try_emplace(key);
-    place->second = {order.microseconds, std::move(target)};
+    if (added || !order.check) place->second = {order.microseconds, order.check, std::move(target)};
     if (added) turns_.push_back(std::move(key));
   }
   ordered_.notify_one();
@@ -57,6 +60,18 @@ size_t TimeSliceSetter::releasing() const {
   return leaving_.size() + letting_go_;
 }
 
+// The driver may round a length.
+Status TimeSliceSetter::carry_out(const TimeSliceOrder& order, const Target& target) const {
+  const std::chrono::microseconds wanted(order.microseconds), rounding(20 + order.microseconds / 8);
+  if (order.check) {
+    const auto has = target->time_slice();
+    if (!has.ok()) return has.status();
+    if (has.value() <= wanted + rounding) return {};
+    changed_(order, target, static_cast<uint64_t>(has.value().count()));
+  }
+  return target->set_time_slice(wanted);
+}
+
 void TimeSliceSetter::set_all() {
   pthread_setname_np(pthread_self(), "time-slices");
   std::unique_lock lock(mutex_);
@@ -66,9 +81,9 @@ void TimeSliceSetter::set_all() {
     const auto taken = orders_.extract(turns_.front());
     turns_.pop_front();
     lock.unlock();
-    const Order& order = taken.mapped();
-    const Status status = order.target->set_time_slice(std::chrono::microseconds(order.microseconds));
-    if (!status.ok()) failed_({taken.key().first, taken.key().second, order.microseconds}, order.target, status);
+    const Order& mapped = taken.mapped();
+    const TimeSliceOrder order{taken.key().first, taken.key().second, mapped.microseconds, mapped.check};
+    if (const Status status = carry_out(order, mapped.target); !status.ok()) failed_(order, mapped.target, status);
     lock.lock();
     // The last one that holds the target closes it, which takes time: not here.
     leaving_.push_back(std::move(taken.mapped().target));

@@ -26,11 +26,14 @@ class TimeSliceSetter {
   // An order could not be carried out; it is not tried again. On a thread of this, without a lock.
   using Failed = std::function<void(const TimeSliceOrder& order, const Target& target, const Status& why)>;
 
-  explicit TimeSliceSetter(Failed failed);
+  // A check found a longer time slice than was ordered, and has put it right. As above.
+  using Changed = std::function<void(const TimeSliceOrder& order, const Target& target, uint64_t had_us)>;
+
+  TimeSliceSetter(Failed failed, Changed changed);
   ~TimeSliceSetter();
   TimeSliceSetter(const TimeSliceSetter&) = delete;
 
-  // Replaces an order for the same slot that has not begun.
+  // Replaces an order for the same slot that has not begun; a check replaces none.
   void set(TimeSliceOrder order, Target target);
   // Forgets the orders for it and lets go of it, soon.
   void release(Target target);
@@ -41,13 +44,16 @@ class TimeSliceSetter {
   using Key = std::pair<std::string, uint32_t>;
   struct Order {
     uint32_t microseconds = 0;
+    bool check = false;
     Target target;
   };
   void leave(std::shared_ptr<const void> thing);
+  Status carry_out(const TimeSliceOrder& order, const Target& target) const;
   void set_all();
   void release_all();
 
   const Failed failed_;
+  const Changed changed_;
   mutable std::mutex mutex_;
   std::condition_variable ordered_, released_;
   std::deque<Key> turns_;  // guarded by mutex_, as the rest; each slot that has an order, once

@@ -79,6 +79,8 @@ constexpr VgpuMetric kVgpuMetrics[] = {
     {"bandsaw_vgpu_priority", kGauge, "Priority; higher goes first among those that are owed time.", "/priority"},
     {"bandsaw_vgpu_latency_bound_seconds", kGauge, "The most that short work of it is to wait for others; 0: no bound.",
      "/latency_us", 1e6},
+    {"bandsaw_vgpu_latency_cost_seconds_total", kCounter,
+     "GPU time that its latency bound has cost the others by more switches, estimated.", "/latency/cost_us", 1e6},
     {"bandsaw_vgpu_calls_total", kCounter, "Driver calls executed.", "/live/usage/calls"},
     {"bandsaw_vgpu_launches_total", kCounter, "Kernels launched.", "/live/usage/launches"},
     {"bandsaw_vgpu_errors_total", kCounter, "Driver calls that ended in an error.", "/live/usage/errors"},

@@ -117,7 +117,7 @@ class Play {
       check(!asks_);
     }
     for (const VgpuUse& use : core_.use()) {
-      if (use.vgpu == "good") check(use.engines[0].busy_ns <= static_cast<uint64_t>(good_for_));
+      if (use.vgpu == "good" && !by_the_model_) check(use.engines[0].busy_ns <= static_cast<uint64_t>(good_for_));
     }
   }
 
@@ -141,7 +141,7 @@ class Play {
   }
   // What an administrator does meanwhile.
   void govern(const char* name, GrantPage* grant_page) {
-    switch (input_.byte() % 6) {
+    switch (input_.byte() % 8) {
       case 0:
         core_.set_planning_mode(mode(), now_);
         break;
@@ -163,8 +163,36 @@ class Play {
       case 5:
         core_.set_latency(name, input_.byte() % 2 ? 250 * sched::kMicrosecond : 0);
         break;
+      case 6:
+        core_.set_kernel_deadline(name, input_.byte() * sched::kMillisecond);
+        break;
+      case 7:
+        tell_groups(name);
+        break;
     }
     run();
+  }
+  // What sessions and the thread that sets time slices say.
+  void tell_groups(const char* name) {
+    const uint32_t slot = input_.byte();
+    switch (input_.byte() % 5) {
+      case 0:
+        core_.set_channel_groups(name, slot, input_.byte() % 3, now_);
+        break;
+      case 1:
+        core_.forget_channel_groups(name, slot, now_);
+        break;
+      case 2:
+        core_.time_slice_failed(name, slot, Status::error(input_.byte() % 2 ? ESRCH : EIO, "no"), now_);
+        break;
+      case 3:
+        core_.time_slice_changed(name, slot, now_);
+        break;
+      case 4:
+        core_.set_channel_groups("good", 0, 1, now_);
+        by_the_model_ = true;
+        break;
+    }
   }
   // Asks for a time slice, or begins one that may begin; a begun one ends.
   void be_good() {
@@ -199,12 +227,15 @@ class Play {
       if (next_ > now_) break;
       check(i < 1000);  // it would never sleep
     }
+    (void)core_.take_time_slices();
+    for (const RunnerEnd& end : core_.take_runner_ends()) check(end.vgpu != "good");
     if (asks_ && (good_.gates[0][0].granted == good_.gates[0][0].asked || good_.no_arbiter)) begin();
   }
 
   Input& input_;
   Time now_ = kSecond, next_ = kSecond, good_since_ = 0, good_for_ = 0;
   bool asks_ = false;
+  bool by_the_model_ = false;  // hardware's time slices may have held the shares: what it had is estimated
   GrantPage good_{}, bad_[std::size(kBad)]{};
   ArbiterCore core_;
 };

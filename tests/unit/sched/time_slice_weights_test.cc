@@ -16,6 +16,7 @@ struct Program {
   Time left = 0, back_at = 0;  // of its present work; when there is work again
   Time served = 0, steps = 0;
   Time longest_wait = 0, ready_since = 0;
+  double told = 1;               // part of its time that it reports
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
 
   bool has_work(Time now) const { return back_at <= now; }
@@ -80,7 +81,7 @@ class TimeSliceWeightsTest : public testing::Test {
     program.ready_since = now_;
     if (program.busy != 0 && program.left <= 0) {
       ++program.steps;
-      program.measured += now_ - program.begun;
+      program.measured += static_cast<Time>(program.told * static_cast<double>(now_ - program.begun));
       program.left = program.busy;
       program.back_at = now_ + program.pause;
       program.ready_since = program.back_at;
@@ -195,6 +196,46 @@ TEST_F(TimeSliceWeightsTest, TheBoundHoldsBesideProcessesInNumbers) {
   quick.longest_wait = 0;
   run_for(kSecond);
   EXPECT_LE(quick.longest_wait, 2 * kMillisecond);
+}
+
+// Without work of its own it cannot have been in the rounds of the others for so long.
+TEST_F(TimeSliceWeightsTest, WhoReportsTooLittleGainsLittle) {
+  programs_.reserve(2);
+  add(1, 50, 120 * kMillisecond, kMillisecond).told = 0.02;
+  add(2, 50);
+  run_for(2 * kSecond);
+  served(1);
+  const Time before = weights_.used(1);
+  run_for(4 * kSecond);
+  const auto parts = served(4 * kSecond);
+  EXPECT_GE(parts[1], 0.42) << "the honest one";
+  const double charged = static_cast<double>(weights_.used(1) - before) / (4.0 * kSecond);
+  EXPECT_GE(charged, 0.75 * parts[0]);
+}
+
+TEST_F(TimeSliceWeightsTest, WhatABoundCostsIsWhatTheMoreSwitchesTake) {
+  const auto lost = [&](Time latency) {
+    programs_.clear();
+    programs_.reserve(3);
+    weights_ = TimeSliceWeights();
+    add(1, 60), add(2, 30);
+    add(3, 10, 10 * kMicrosecond, 700 * kMicrosecond, latency);
+    run_for(kSecond);
+    served(1);
+    const Time before = weights_.latency_cost(3);
+    run_for(2 * kSecond);
+    double all = 0;
+    for (const double part : served(2 * kSecond)) all += part;
+    const double cost = static_cast<double>(weights_.latency_cost(3) - before) / (2.0 * kSecond);
+    return std::pair(1 - all, cost);
+  };
+  const auto [lost_without, no_cost] = lost(0);
+  EXPECT_EQ(no_cost, 0);
+  const auto [lost_with, cost] = lost(2 * kMillisecond);
+  EXPECT_GT(lost_with, lost_without + 0.02);
+  EXPECT_GT(cost, 0.3 * (lost_with - lost_without));
+  EXPECT_LT(cost, 2 * (lost_with - lost_without));
+  EXPECT_EQ(weights_.latency_cost(1), 0) << "it has no bound";
 }
 
 TEST_F(TimeSliceWeightsTest, ACapRunsOutOfTokens) {

@@ -54,6 +54,7 @@ class ArbiterTimeSlicesTest : public ArbiterFixture {
     ++runs_;
     next_ = core_->run(now_);
     for (const TimeSliceOrder& order : core_->take_time_slices()) {
+      checks_ += order.check;
       for (const auto& program : programs_) {
         if (program->vgpu == order.vgpu && program->slot == order.slot) {
           program->slice = order.microseconds * kMicrosecond;
@@ -133,7 +134,7 @@ class ArbiterTimeSlicesTest : public ArbiterFixture {
 
   std::map<std::string, std::unique_ptr<GrantPage>> pages_;
   std::vector<std::unique_ptr<Program>> programs_;
-  int orders_ = 0, runs_ = 0;
+  int orders_ = 0, runs_ = 0, checks_ = 0;
 
  private:
   size_t turn_ = 0;
@@ -293,6 +294,80 @@ TEST_F(ArbiterTimeSlicesTest, AFailedControlTurnsTheGatesOnAndTheEndOfItsProgram
   run_for(100 * kMillisecond);
   EXPECT_EQ(core_->why_gates(), "");
   EXPECT_EQ(mine.gate().open, kOpenWide);
+}
+
+TEST_F(ArbiterTimeSlicesTest, AProgramWhoseContextIsGoneTurnsNothingOffUnlessItGoesOn) {
+  for (const bool said : {true, false}) {  // by its runner, or found by an order
+    programs_.clear();
+    make();
+    join("a", 75), join("b", 25);
+    start("a");
+    Program& other = start("b");
+    run_for(kSecond);
+    other.back_at = now_ + 100 * kSecond;
+    run_for(kSecond);
+    if (said) {
+      core_->set_channel_groups("b", 0, 0, now_);
+    } else {
+      core_->time_slice_failed("b", 0, Status::error(ESRCH, "no such group"), now_);
+    }
+    run_for(kSecond);
+    EXPECT_EQ(core_->why_gates(), "");
+    other.back_at = 0;
+    run_for(kSecond);
+    EXPECT_EQ(core_->why_gates(), "a program of b has no known channel groups");
+    core_->set_channel_groups("b", 0, 1, now_);
+    run_for(kSecond);
+    EXPECT_EQ(core_->why_gates(), "");
+    core_.reset();
+  }
+}
+
+TEST_F(ArbiterTimeSlicesTest, NewGroupsOfARunnerGetItsTimeSlice) {
+  make();
+  join("a", 75), join("b", 25);
+  Program& mine = start("a");
+  start("b");
+  run_for(kSecond);
+  mine.slice = 1;
+  core_->set_channel_groups("a", 0, 1, now_);
+  run_for(10 * kMillisecond);
+  EXPECT_GT(mine.slice, kMillisecond);
+}
+
+TEST_F(ArbiterTimeSlicesTest, TimeSlicesAreComparedNowAndThen) {
+  make();
+  join("a", 50), join("b", 50);
+  start("a"), start("b");
+  run_for(2 * kSecond);
+  checks_ = 0;
+  run_for(10 * kSecond);
+  EXPECT_GE(checks_, 18);
+  EXPECT_LE(checks_, 20) << "each costs a call of the driver";
+}
+
+TEST_F(ArbiterTimeSlicesTest, ARunnerThatSetsItsOwnAgainAndAgainIsEnded) {
+  make();
+  join("a", 50), join("b", 50);
+  start("a"), start("b");
+  run_for(kSecond);
+  const Time first = now_;
+  EXPECT_TRUE(core_->time_slice_changed("a", 0, now_)) << "which is said";
+  core_->set_channel_groups("a", 0, 2, now_);  // it makes a context meanwhile, which changes nothing
+  run_for(kSecond);
+  EXPECT_FALSE(core_->time_slice_changed("a", 0, now_));
+  EXPECT_TRUE(core_->take_runner_ends().empty());
+  run_for(kSecond);
+  EXPECT_FALSE(core_->time_slice_changed("a", 0, now_));
+  const auto ends = core_->take_runner_ends();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].vgpu, "a");
+  EXPECT_EQ(ends[0].reason, RunnerEndReason::kOwnTimeSlices);
+  EXPECT_EQ(ends[0].since, first);
+  core_->forget_channel_groups("a", 0, now_);
+  core_->set_channel_groups("a", 0, 1, now_);
+  EXPECT_TRUE(core_->time_slice_changed("a", 0, now_)) << "the next runner begins anew";
+  EXPECT_FALSE(core_->time_slice_changed("c", 0, now_));
 }
 
 TEST_F(ArbiterTimeSlicesTest, AProgramThatHasEndedTurnsNothingOn) {

@@ -45,13 +45,22 @@ class TestControl(DaemonCase):
         view = self.show("web0")
         assert [view[key] for key in ("compute", "copy", "cap", "reserve", "priority")] == [50, 30, 80, 20, -5]
 
+    def test_a_deadline_for_kernels(self):
+        made = self.ok("create", "web0", "--memory", "1G", "--kernel-deadline-ms", "5000")
+        assert "kernels end within 5000 ms" in made
+        assert "has run for 5000 ms" in self.ok("show", "web0")
+        self.refused(1, "kernel_deadline_ms", "set", "web0", "--kernel-deadline-ms", "86400001")
+        self.refused(2, "", "set", "web0", "--kernel-deadline-ms", "soon")
+        self.ok("set", "web0", "--kernel-deadline-ms", "none")
+        assert self.show("web0")["kernel_deadline_ms"] == 0
+
     def test_a_latency_bound(self):
         assert "latency 250 us" in self.ok("create", "web0", "--memory", "1G", "--latency-us", "250")
         assert "noted, and not kept" in self.ok("set", "web0", "--latency-us", "300")
         assert "at most 300 us, not kept here" in self.ok("show", "web0")
         for least, sharing in ((200, "time-sliced"), (20, "mps")):
             self.ok("set", "web0", "--sharing", sharing, "--latency-us", str(least))
-            assert self.show("web0")["latency"] == {"kept_by": "nothing", "least_us": least}
+            assert self.show("web0")["latency"] == {"kept_by": "nothing", "least_us": least, "cost_us": 0}
         self.refused(1, "below the least that a GPU can keep for a time-sliced virtual GPU: 200 us", "set", "web0",
                      "--sharing", "time-sliced")
         for wrong in ("19", "1000001", "-1"):

@@ -39,6 +39,7 @@ class FakeArbiter : public Arbiter {
       use.engines[0].busy_ns = 1500;
       use.engines[2].waiting = 3;
       use.latency_means = latency_means_;
+      use.latency_cost_ns = 1'234'567;
       result.push_back(use);
     }
     return result;

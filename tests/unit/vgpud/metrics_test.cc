@@ -94,6 +94,7 @@ json view_example(const std::string& name) {
       {"reserve", 5},
       {"priority", -2},
       {"latency_us", 250},
+      {"latency", {{"cost_us", 2'500'000}}},
       {"session", {{"restarts", 2}}},
       {"engines",
        {{"compute",
@@ -118,6 +119,7 @@ TEST(Metrics, AreWellFormedAndInBaseUnits) {
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_processes{vgpu="a"})"), 2);
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_priority{vgpu="a"})"), -2);
   EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_bound_seconds{vgpu="a"})"), 250e-6);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_cost_seconds_total{vgpu="a"})"), 2.5);
   EXPECT_EQ(samples.at(R"(bandsaw_gpu_share_given_ratio{gpu="cuda:0",engine="compute"})"), 0.3);
   EXPECT_EQ(samples.count(R"(bandsaw_gpu_info{gpu="cuda:0",model="NVIDIA \"H200\"\\",uuid="GPU-1",driver="13000",)"
                           R"(policy="band+",queues="mrq"})"),

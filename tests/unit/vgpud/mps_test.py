@@ -103,7 +103,7 @@ class TestMps(MpsCase):
         assert "programs that start from now on" in self.ok("set", "a", "--latency-us", "50")
         assert self.next_environment("a", 2)["CUDA_MPS_CLIENT_PRIORITY"] == "0"
         assert [each["mps_priority"] for each in self.show("a")["live"]["processes"]] == ["below-normal"]
-        assert self.show("a")["latency"] == {"kept_by": "priorities", "least_us": 20}
+        assert self.show("a")["latency"] == {"kept_by": "priorities", "least_us": 20, "cost_us": 0}
         assert "kept by priorities; 1 of its programs began before" in self.ok("show", "a")
         client.close()
         self.ok("set", "a", "--latency-us", "none", "--priority", "1")
