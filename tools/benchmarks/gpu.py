@@ -30,12 +30,13 @@ PROGRAMS = ["matrix", "lu", "bfs", "hotspot", "heart_wall", "n_body", "spmv", "r
 SECTIONS = {
     "latency": ["start", "latency"],
     "bandwidth": ["bandwidth"],
+    "small": ["small"],
     "programs": PROGRAMS,
     "torch": [],
     "vm": ["bandwidth"],
     "split": [],
 }
-BY_DEFAULT = ["latency", "bandwidth", "programs", "torch"]
+BY_DEFAULT = ["latency", "small", "bandwidth", "programs", "torch"]
 COLOURS = {NATIVE: "#666666", BANDSAW: "#0072b2"}
 # A runner warmed ahead of the next program takes this long; starts are measured with one ready, and with none starting.
 SETTLE_S = 1.5
@@ -224,6 +225,13 @@ def latency(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
         _copy_charts(bench, rows, "latency", "us")
 
 
+def small(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
+    if "small" in binaries:
+        rows = bench.all_rows("small", bench.compare("small", [binaries["small"], bench.options.scale], bench.rounds))
+        if not bench.options.native:
+            _geometric_mean(bench, "geometric mean of small calls", rows, "us")
+
+
 def bandwidth(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
     if "bandwidth" in binaries:
         bench.bandwidths = bench.compare("bandwidth", [binaries["bandwidth"], bench.largest], bench.rounds,
@@ -261,12 +269,12 @@ def vm(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
     _copy_charts(bench, bench.all_rows("VM: bandwidth", both), "bandwidth", "GB/s", "VM: ")
 
 
-def _geometric_mean(bench: Bench, name: str, rows: list[Row]) -> None:
+def _geometric_mean(bench: Bench, name: str, rows: list[Row], unit: str = "s") -> None:
     both = [row for row in rows if row.ratio]
     if not both or (len(both) < len(rows) and not bench.options.native):
         bench.failures.append(f"{name}: {len(rows) - len(both)} of {len(rows)} programs have no ratio")
     if both:
-        bench.rows.append(Row(name, "s", statistics.geometric_mean(row.native or 0 for row in both),
+        bench.rows.append(Row(name, unit, statistics.geometric_mean(row.native or 0 for row in both),
                               statistics.geometric_mean(row.bandsaw or 0 for row in both)))
 
 
@@ -335,7 +343,8 @@ def split(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
                                            Axis("bandwidth, GB/s"), curves)
 
 
-MEASURES = {"latency": latency, "bandwidth": bandwidth, "programs": programs, "torch": torch, "vm": vm, "split": split}
+MEASURES = {"latency": latency, "small": small, "bandwidth": bandwidth, "programs": programs, "torch": torch, "vm": vm,
+            "split": split}
 
 
 def _cell(value: float | None, unit: str, there: bool) -> str:
