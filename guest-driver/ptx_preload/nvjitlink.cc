@@ -4,6 +4,7 @@
 // is.
 #include <elf.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -31,8 +32,9 @@ constexpr int kSuccess = 0;
 enum Input { kInputCubin = 1, kInputPtx = 2, kInputLtoIr = 3, kInputLibrary = 6, kInputAny = 10 };
 
 struct Link {
-  bool optimises = false;  // -lto: nvJitLink itself gives PTX
-  bool only_ptx = true;    // so far
+  bool optimises = false;  // -lto: nvJitLink itself gives PTX, of intermediate code alone
+  bool has_code = false;   // of the intermediate kind
+  bool only_ptx = true;    // so far, besides
   uint32_t architecture = 0;
   std::vector<std::string> units;
   std::string linked;
@@ -108,19 +110,23 @@ bool is_ptx_text(std::string_view data) {
   return !data.starts_with(ELFMAG) && data.substr(0, 4096).find(".version") != std::string_view::npos;
 }
 
-// Remembers a unit; `type` becomes PTX where it was to be machine code that NVRTC gave as PTX.
-void note_input(Link* link, std::string_view data, int* type) {
+// Remembers a unit; `type` becomes PTX where it was to be machine code that NVRTC gave as PTX. True if nvJitLink shall
+// not see it: with -lto and -ptx it takes intermediate code only.
+bool keep_input(Link* link, std::string_view data, int* type) {
   if ((*type == kInputPtx || *type == kInputCubin || *type == kInputAny) && is_ptx_text(data)) {
     *type = kInputPtx;
     link->units.emplace_back(data.substr(0, data.find('\0')));
-  } else if (*type != kInputLibrary) {
-    link->only_ptx = false;
+    return link->optimises;
   }
+  if (*type == kInputLibrary) return link->optimises;
+  link->has_code |= *type == kInputLtoIr;
+  link->only_ptx &= *type == kInputLtoIr;
+  return false;
 }
 
 int add_data(Handle handle, int type, const void* data, size_t bytes, const char* name) {
   const auto link = find(handle);
-  if (link && data) note_input(link.get(), {static_cast<const char*>(data), bytes}, &type);
+  if (link && data && keep_input(link.get(), {static_cast<const char*>(data), bytes}, &type)) return kSuccess;
   return hooks[kAddData].as<AddData>()(handle, type, data, bytes, name);
 }
 
@@ -132,7 +138,7 @@ int add_file(Handle handle, int type, const char* name) {
       char piece[65536];
       for (size_t got; (got = std::fread(piece, 1, sizeof(piece), file.get())) > 0;) text.append(piece, got);
     }
-    note_input(link.get(), text, &type);
+    if (!text.empty() && keep_input(link.get(), text, &type)) return kSuccess;
   }
   return hooks[kAddFile].as<AddFile>()(handle, type, name);
 }
@@ -173,18 +179,20 @@ std::string linked_ptx(Handle handle) {
   size_t bytes = 0;
   if (!size || !get || size(handle, &bytes) != kSuccess) return {};
   std::string text(bytes, 0);
-  return get(handle, text.data()) == kSuccess ? text : std::string();
+  if (get(handle, text.data()) != kSuccess) return {};
+  text.resize(std::min(text.find('\0'), text.size()));
+  return text;
 }
 
 int complete(Handle handle) {
-  const int result = hooks[kComplete].as<Complete>()(handle);
   const auto link = find(handle);
-  if (result != kSuccess || !link) return result;
-  if (link->optimises) {
-    link->linked = linked_ptx(handle);
-  } else if (link->only_ptx && link->units.size() == 1) {
+  const bool for_nvjitlink = !link || !link->optimises || link->has_code || !link->only_ptx;
+  const int result = for_nvjitlink ? hooks[kComplete].as<Complete>()(handle) : kSuccess;
+  if (result != kSuccess || !link || !link->only_ptx) return result;
+  if (link->has_code) link->units.push_back(linked_ptx(handle));
+  if (link->units.size() == 1) {
     link->linked = link->units[0] + '\0';
-  } else if (link->only_ptx && !link->units.empty()) {
+  } else if (!link->units.empty()) {
     link->linked = fatbin_of(link->units, link->architecture);
   }
   return result;

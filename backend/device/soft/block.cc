@@ -250,7 +250,8 @@ BlockState* BlockRunner::get_block() {
     warp.sm_id = static_cast<uint32_t>(worker_.index()) % plan.sms;
     warp.grid_id = job_.grid_id();
     warp.grid_id_low = static_cast<uint32_t>(job_.grid_id());
-    warp.shared_bytes = plan.shared_bytes;
+    warp.shared_bytes = (plan.shared_bytes + kSharedUnit - 1) / kSharedUnit * kSharedUnit;
+    warp.dynamic_shared_base = plan.shared_bytes - plan.dynamic_shared_bytes;
     warp.dynamic_shared_bytes = plan.dynamic_shared_bytes;
     warp.local_bytes = plan.local_bytes;
     warp.shared = block->shared;

@@ -28,6 +28,8 @@ inline constexpr uint64_t kFunctionWindow = 0x0000'0400'0000'0000ull;   // funct
 inline constexpr uint64_t kSpaceWindowBytes = 0x0000'0100'0000'0000ull;
 // Readable bytes that the executor allocates behind a block's shared memory: fast paths load whole vectors.
 inline constexpr uint32_t kSharedPadding = 128;
+// Shared memory is given out in units of this, as GPUs do: compilers load whole vectors at the end of an array.
+inline constexpr uint32_t kSharedUnit = 128;
 
 struct WarpState {
   // Set by the executor before the warp starts.
@@ -36,7 +38,7 @@ struct WarpState {
   uint32_t warp_id, warps, sm_id, grid_id_low;
   uint64_t grid_id;
   uint32_t live;          // lanes that exist and have not exited; compiled code keeps it true
-  uint32_t shared_bytes;  // static + dynamic
+  uint32_t shared_bytes;  // what may be touched: static + dynamic, up to the next allocation unit
   uint32_t dynamic_shared_bytes;
   uint32_t local_bytes;                // of one lane
   std::byte* shared;                   // the block's shared memory
@@ -48,7 +50,8 @@ struct WarpState {
   uint32_t parameter_bytes;
   uint32_t cooperative;     // 1: a cooperative launch
   uint64_t grid_workspace;  // %envreg1 (high) and %envreg2 (low): 8 zeroed bytes of device memory, 0 if none
-  uint64_t stack_limit;     // lowest native stack address that recursion may reach; 0: unchecked
+  uint32_t dynamic_shared_base;
+  uint64_t stack_limit;  // lowest native stack address that recursion may reach; 0: unchecked
 };
 
 using KernelEntry = void (*)(WarpState*);

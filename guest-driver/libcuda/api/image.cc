@@ -1,11 +1,16 @@
 #include "guest-driver/libcuda/api/image.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <set>
 
 #include "guest-driver/libcuda/core/careful_read.h"
+#include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/process.h"
 
 namespace bandsaw::libcuda {
@@ -66,6 +71,27 @@ void JitOptions::report(CUresult result, const std::string& log, float milliseco
   put(info_, result == CUDA_SUCCESS ? log : std::string());
   put(error_, result == CUDA_SUCCESS ? std::string() : log);
   if (wall_time_) std::memcpy(wall_time_, &milliseconds, sizeof(milliseconds));
+}
+
+CUresult explain(CUresult result, const void* image, const void* caller) {
+  if (result != CUDA_ERROR_NO_BINARY_FOR_GPU) return result;
+  // An image in a library's own data is that library's. One in other memory was made, or unpacked, by the caller.
+  Dl_info owner;
+  const bool known = dladdr(image, &owner) || dladdr(caller, &owner);
+  const std::string file = known && owner.dli_fname ? owner.dli_fname : "this program";
+  static std::mutex mutex;
+  static auto* const told = new std::set<std::string>;
+  std::lock_guard lock(mutex);
+  if (!told->insert(file).second) return result;
+  log(Level::kWarn,
+      "%s hands over code without PTX that this device can use. A device that executes PTX alone (the software device) "
+      "needs PTX (nvcc -gencode arch=compute_75,code=compute_75); NVIDIA's libraries (cuBLAS, cuDNN, cuFFT, cuRAND) "
+      "hold "
+      "machine code, and need a virtual GPU of an NVIDIA GPU. What is compiled at run time by NVRTC or nvJitLink is "
+      "PTX "
+      "with libbandsaw-ptx.so.1 preloaded, as tools/guest-run does",
+      file.c_str());
+  return result;
 }
 
 CUresult read_file(const char* path, std::vector<char>* bytes) {

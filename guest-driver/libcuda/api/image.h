@@ -49,6 +49,10 @@ class JitOptions {
   void** wall_time_ = nullptr;
 };
 
+// Says, once for each library, whose code the device cannot run, and what can be done; for CUDA_ERROR_NO_BINARY_FOR_GPU
+// alone, and gives `result` back. `caller`: what called the driver.
+CUresult explain(CUresult result, const void* image, const void* caller);
+
 // Reads a whole file. CUDA_ERROR_FILE_NOT_FOUND or OUT_OF_MEMORY. The text ends in NUL.
 CUresult read_file(const char* path, std::vector<char>* bytes);
 

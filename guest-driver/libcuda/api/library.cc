@@ -228,7 +228,8 @@ extern "C" {
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit_options, void** jit_values,
                            unsigned jit_count, CUlibraryOption* options, void** values, unsigned count) {
-  return load(library, code, jit_count, jit_options, jit_values, options, values, count);
+  const CUresult result = load(library, code, jit_count, jit_options, jit_values, options, values, count);
+  return explain(result, code, __builtin_return_address(0));
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* jit_options, void** jit_values,

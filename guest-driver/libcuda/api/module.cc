@@ -116,14 +116,16 @@ namespace wire = bandsaw::wire;
 
 extern "C" {
 
-CUresult cuModuleLoadData(CUmodule* module, const void* image) { return load(module, image, 0, nullptr, nullptr); }
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return explain(load(module, image, 0, nullptr, nullptr), image, __builtin_return_address(0));
+}
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, CUjit_option* options, void** values) {
-  return load(module, image, count, options, values);
+  return explain(load(module, image, count, options, values), image, __builtin_return_address(0));
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatbin) {
-  return load(module, fatbin, 0, nullptr, nullptr);
+  return explain(load(module, fatbin, 0, nullptr, nullptr), fatbin, __builtin_return_address(0));
 }
 
 CUresult cuModuleLoad(CUmodule* module, const char* path) {

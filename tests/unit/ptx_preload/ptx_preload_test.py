@@ -103,6 +103,14 @@ def test_link_time_optimisation_ends_in_ptx():
     """)
 
 
+def test_ptx_beside_what_is_optimised_at_link_time():
+    run("""
+        fatbin = linked(["-arch=sm_90", "-lto"], (2, A), (3, b"LTO"))  # nvJitLink saw the second alone
+        assert fatbin.find(A) > 0 and fatbin.find(b"PTX3\\0") > fatbin.find(A)
+        assert linked(["-arch=sm_90", "-lto"], (2, A)) == A + b"\\0"
+    """)
+
+
 def test_machine_code_stays_what_it_is():
     run("""
         assert linked(["-arch=sm_90"], (2, A), (1, b"\\x7fELF")) == b"CUBIN21\\0"

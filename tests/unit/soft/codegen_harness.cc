@@ -168,6 +168,7 @@ static void make_block(Block* block, const Shape& s, const uint32_t at[3], const
     state.grid_id = 1;
     state.shared_bytes = shared;
     state.dynamic_shared_bytes = s.dynamic_shared;
+    state.dynamic_shared_base = k.static_shared_bytes;
     state.local_bytes = local;
     state.shared = aligned(block->shared);
     state.local = aligned(block->local) + static_cast<size_t>(w) * kWarpLanes * local;

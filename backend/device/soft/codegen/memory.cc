@@ -46,8 +46,8 @@ V Emitter::read_address_constant(const Op& op, const Arg& arg) {
   switch (p->space) {
     case ptx::Space::kShared:
       if (p->dynamic_shared) {
-        V dynamic = state_field(offsetof(WarpState, dynamic_shared_bytes), b_.getInt32Ty(), "dynamic");
-        base = b_.CreateZExt(b_.CreateSub(shared_bytes_, dynamic), b_.getInt64Ty());
+        V dynamic = state_field(offsetof(WarpState, dynamic_shared_base), b_.getInt32Ty(), "dynamic");
+        base = b_.CreateZExt(dynamic, b_.getInt64Ty());
       } else {
         auto g = m_->flat->globals.find(p->name);
         bool module_scope = g != m_->flat->globals.end() && g->second == p;
