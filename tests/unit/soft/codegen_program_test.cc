@@ -42,7 +42,7 @@ TEST(CodegenProgram, RefusesWithLineAndInstruction) {
       {"bra nowhere;", "nowhere"},
       {"add.s32 %r1, %r2, %unknown;", "%unknown"},
       {"ld.param.u32 %r1, [p+6];", "ld.param"},
-      {"cp.async.bulk.wait_group 0;", "cp.async.bulk"},
+      {"wgmma.fence.sync.aligned;", "wgmma"},
   };
   for (auto& c : cases) {
     std::string log = refusal(entry(c.body));

@@ -13,6 +13,7 @@
 
 #include "backend/device/soft/codegen/analysis.h"
 #include "backend/device/soft/codegen/flat.h"
+#include "backend/device/soft/codegen/mbarrier.h"
 #include "backend/device/soft/codegen/opinfo.h"
 #include "backend/device/soft/warp.h"
 
@@ -148,6 +149,13 @@ class Emitter {
   void op_fence(const Op& op);
   void op_cp_async(const Op& op);
   void op_cvta(const Op& op);
+
+  // mbarrier.cc
+  void op_mbarrier(const Op& op);
+  void op_cp_async_arrive(const Op& op);
+  void op_cp_async_bulk(const Op& op);
+  V call_mbarrier(const Op& op, MbarrierOp kind, const Location* l, V a, V b);
+
   void op_isspacep(const Op& op);
   void load_param(const Op& op);
   void store_param(const Op& op);

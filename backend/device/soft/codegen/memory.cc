@@ -279,9 +279,9 @@ void Emitter::op_fence(const Op& op) { b_.CreateFence(llvm::AtomicOrdering::Sequ
 // Asynchronous copies are done at once, so commit and wait have nothing to do.
 void Emitter::op_cp_async(const Op& op) {
   if (!op.in->has("async")) unsupported(op);
-  for (auto m : {"bulk", "reduce"})
-    if (op.in->has(m)) unsupported(op);
-  if (op.in->has("mbarrier")) unsupported(op);
+  if (op.in->has("reduce")) unsupported(op);
+  if (op.in->has("bulk")) return op_cp_async_bulk(op);
+  if (op.in->has("mbarrier")) return op_cp_async_arrive(op);
   if (op.in->has("commit_group") || op.in->has("wait_group") || op.in->has("wait_all")) return;
   Location to = locate(op, op.args.at(0), ptx::Space::kShared);
   Location from = locate(op, op.args.at(1), ptx::Space::kGlobal);

@@ -13,7 +13,9 @@ const std::set<std::string_view> kKnown = {
     "noftz", "global", "shared", "local", "const", "param", "to", "unified", "texture", "surface", "tensormap",
     "fractional", "range", "createpolicy", "evict_last", "evict_normal", "evict_first", "evict_unchanged", "b64",
     "wait_group", "commit_group", "wait_all", "from", "async_global", "async_shared::cta", "async_shared::cluster",
-    "mbarrier_init", "launch_dependents", "wait",
+    "mbarrier_init", "launch_dependents", "wait", "L1", "L2", "tensormap", "bulk", "bulk_group", "read", "prefetch",
+    "mbarrier", "init", "inval", "expect_tx", "complete_tx", "arrive_drop", "test_wait", "try_wait", "parity",
+    "pending_count", "noComplete", "noinc", "mbarrier::complete_tx::bytes",
     // arithmetic
     "lo", "hi", "wide", "sat", "cc", "ftz", "rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "approx", "full",
     "relu", "NaN", "xorsign", "abs", "satfinite", "pack", "finite", "infinite", "number", "notanumber", "normal",

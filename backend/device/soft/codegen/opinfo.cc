@@ -42,6 +42,11 @@ OpInfo op_info(const Op& op, bool entry) {
     if (space == ptx::Space::kLocal || space == ptx::Space::kNone) return {Result::kVarying, 1};
     return {Result::kLoad, 1};
   }
+  if (code == "mbarrier") {
+    if (in.has("pending_count")) return {Result::kPure, 1};
+    const bool result = !op.args.empty() && op.args[0].kind != ArgKind::kAddress;
+    return result ? OpInfo{Result::kVarying, 1} : OpInfo{Result::kNone, 0};
+  }
   if (code == "vote" || code == "redux") return {Result::kWarp, 1};
   if (code == "activemask") return {Result::kWarp, 1};
   if (code == "atom" || code == "shfl" || code == "match" || code == "elect" || code == "mma" || code == "wmma" ||
@@ -57,6 +62,7 @@ OpInfo op_info(const Op& op, bool entry) {
 bool may_spin(const Op& op) {
   const auto& in = *op.in;
   if (in.opcode == "atom" || in.opcode == "nanosleep" || in.opcode == "call") return true;
+  if (in.opcode == "mbarrier" && (in.has("test_wait") || in.has("try_wait"))) return true;
   if (in.opcode == "ld") {
     for (auto m : {"volatile", "relaxed", "acquire", "mmio", "cv", "cg"})
       if (in.has(m)) return true;

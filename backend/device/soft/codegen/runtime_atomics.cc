@@ -1,5 +1,4 @@
-// Atomics: lanes in order. Global memory is shared with other worker threads; shared memory belongs to one thread, but
-// the same operations serve it.
+// Atomics: lanes in order. Global memory is shared with other worker threads; shared memory belongs to one thread.
 #include <atomic>
 #include <cstring>
 #include <type_traits>
@@ -126,12 +125,36 @@ T atomic_one(AtomicOp op, std::byte* pointer, T a, T c) {
   }
 }
 
+// A block's warps run on one thread, one after another: its shared memory needs no lock.
+template <class T>
+void shared_lanes(WarpState* warp, uint32_t mask, const uint64_t* addresses, const T* a, const T* c, T* out,
+                  AtomicOp op) {
+  const auto each = [&](auto next) {
+    for (; mask; mask &= mask - 1) {
+      const auto l = static_cast<uint32_t>(__builtin_ctz(mask));
+      std::byte* at = warp->shared + addresses[l];
+      const bool inside = addresses[l] <= uint64_t{warp->shared_bytes} - sizeof(T) && warp->shared_bytes >= sizeof(T);
+      if (!inside || addresses[l] % sizeof(T))
+        at = resolve(warp, l, addresses[l], sizeof(T), AccessSpace::kShared, true).pointer;
+      T old;
+      std::memcpy(&old, at, sizeof old);
+      const T value = next(old, l);
+      std::memcpy(at, &value, sizeof value);
+      out[l] = old;
+    }
+  };
+  if (op == AtomicOp::kAdd)
+    return each([&](T old, uint32_t l) { return next_value<T>(AtomicOp::kAdd, old, a[l], c[l]); });
+  each([&](T old, uint32_t l) { return next_value<T>(op, old, a[l], c[l]); });
+}
+
 template <class T>
 void all_lanes(WarpState* warp, uint32_t mask, const uint64_t* addresses, const void* in, const void* third, void* out,
                AccessSpace space, AtomicOp op) {
   const T* a = static_cast<const T*>(in);
   const T* c = static_cast<const T*>(third);
   T* result = static_cast<T*>(out);
+  if (space == AccessSpace::kShared) return shared_lanes<T>(warp, mask, addresses, a, c, result, op);
   if constexpr (std::is_integral_v<T> && sizeof(T) >= 4) {
     // Many kernels add into one counter: one memory operation for the whole warp.
     if (op == AtomicOp::kAdd && (mask & (mask - 1))) {

@@ -122,6 +122,7 @@ SymbolTable runtime_symbols() {
   add_call_symbols(&table);
   add_maths_symbols(&table);
   add_matrix_symbols(&table);
+  add_mbarrier_symbols(&table);
   add_video_symbols(&table);
   return table;
 }

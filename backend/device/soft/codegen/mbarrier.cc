@@ -1,0 +1,100 @@
+// mbarrier objects, and the bulk copies that tell them of their end (PTX ISA 9.7.13.15, 9.7.9.25).
+#include "backend/device/soft/codegen/mbarrier.h"
+
+#include "backend/device/soft/codegen/emitter.h"
+
+namespace bandsaw::soft {
+
+namespace {
+
+MbarrierOp kind_of(const ptx::Instruction& in) {
+  static const std::pair<const char*, MbarrierOp> kinds[] = {
+      {"init", MbarrierOp::kInit},
+      {"inval", MbarrierOp::kInval},
+      {"arrive", MbarrierOp::kArrive},
+      {"arrive_drop", MbarrierOp::kArriveDrop},
+      {"expect_tx", MbarrierOp::kExpectTx},
+      {"complete_tx", MbarrierOp::kCompleteTx},
+      {"pending_count", MbarrierOp::kPendingCount},
+  };
+  for (const auto& [name, kind] : kinds)
+    if (in.has(name)) return kind;
+  return in.has("parity") ? MbarrierOp::kWaitParity : MbarrierOp::kWaitState;
+}
+
+}  // namespace
+
+V Emitter::call_mbarrier(const Op& op, MbarrierOp kind, const Location* l, V a, V b) {
+  V addresses = frame_scratch("addresses", 8 * kLanes), first = frame_scratch("in0", 8 * kLanes),
+    second = frame_scratch("in1", 8 * kLanes), out = frame_scratch("out", 8 * kLanes);
+  if (l) b_.CreateStore(splat(address_of(*l)), addresses);
+  b_.CreateStore(splat(a), first);
+  b_.CreateStore(splat(b), second);
+  const bool shared = l && l->space == ptx::Space::kShared;
+  call_helper("bsw_mbarrier", b_.getVoidTy(),
+              {warp_, op_mask(op), addresses, first, second, out, i32(uint32_t(kind)), i32(shared ? 2 : 0)});
+  return b_.CreateLoad(int_type(64, true), out);
+}
+
+void Emitter::op_mbarrier(const Op& op) {
+  const auto& in = *op.in;
+  const MbarrierOp kind = kind_of(in);
+  vec_ = true;
+  V zero = konst(0, 64);
+  if (kind == MbarrierOp::kPendingCount)
+    return write(op, op.args.at(0), call_mbarrier(op, kind, nullptr, read(op.args.at(1), 64), zero));
+  if (in.has("test_wait") || in.has("try_wait")) {
+    const Location l = locate(op, op.args.at(1), in.space());
+    V phase =
+        kind == MbarrierOp::kWaitParity ? b_.CreateZExt(read(op.args.at(2), 32), ity(64)) : read(op.args.at(2), 64);
+    V ended = call_mbarrier(op, kind, &l, phase, zero);
+    return write(op, op.args.at(0), b_.CreateICmpNE(ended, zero));
+  }
+  const bool result = op.args.at(0).kind != ArgKind::kAddress;
+  const size_t at = result ? 1 : 0;
+  const Location l = locate(op, op.args.at(at), in.space());
+  const bool arrives = kind == MbarrierOp::kArrive || kind == MbarrierOp::kArriveDrop;
+  V count = op.args.size() > at + 1 ? read(op.args[at + 1], 32) : konst(arrives ? 1 : 0, 32);
+  const bool expects = arrives && in.has("expect_tx");
+  V a = b_.CreateZExt(expects ? konst(1, 32) : count, ity(64)), b = expects ? b_.CreateZExt(count, ity(64)) : zero;
+  V state = call_mbarrier(op, kind, &l, a, b);
+  if (result) write(op, op.args[0], state);
+}
+
+// cp.async.mbarrier.arrive: copies are done when they are issued, so it arrives at once. Without .noinc the arrival was
+// not counted before.
+void Emitter::op_cp_async_arrive(const Op& op) {
+  vec_ = true;
+  const Location l = locate(op, op.args.at(0), op.in->space());
+  if (!op.in->has("noinc")) return;  // one more expected, one more arrived
+  call_mbarrier(op, MbarrierOp::kArrive, &l, konst(1, 64), konst(0, 64));
+}
+
+// cp.async.bulk: each lane copies for itself, and the barrier hears of the bytes.
+void Emitter::op_cp_async_bulk(const Op& op) {
+  const auto& in = *op.in;
+  if (in.has("commit_group") || in.has("wait_group")) return;
+  for (auto m : {"tensor", "multicast::cluster", "cp_mask", "reduce"})
+    if (in.has(m)) unsupported(op);
+  if (in.has("prefetch")) return;
+  std::vector<ptx::Space> spaces;
+  for (auto& m : in.modifiers)
+    if (auto space = ptx::space_of(m)) spaces.push_back(*space);
+  if (spaces.size() != 2) unsupported(op);
+  const auto number = [](ptx::Space space) { return space == ptx::Space::kShared ? 2u : 1u; };
+  vec_ = true;
+  const Location to = locate(op, op.args.at(0), spaces[0]), from = locate(op, op.args.at(1), spaces[1]);
+  V size = splat(read(op.args.at(2), 32));
+  V d = frame_scratch("data", 8ull * 8 * kLanes), s = frame_scratch("addresses", 8 * kLanes),
+    n = frame_scratch("in0", 8 * kLanes);
+  b_.CreateStore(splat(address_of(to)), d);
+  b_.CreateStore(splat(address_of(from)), s);
+  b_.CreateStore(size, n);
+  call_helper("bsw_copy_bulk", b_.getVoidTy(),
+              {warp_, op_mask(op), d, s, n, i32(number(spaces[0])), i32(number(spaces[1]))});
+  if (!in.has("mbarrier::complete_tx::bytes")) return;
+  const Location barrier = locate(op, op.args.at(3), ptx::Space::kShared);
+  call_mbarrier(op, MbarrierOp::kCompleteTx, &barrier, b_.CreateZExt(size, int_type(64, true)), konst(0, 64));
+}
+
+}  // namespace bandsaw::soft
