@@ -1,6 +1,6 @@
 // A program that speaks a runner's side of the link and nothing else. FAKE_RUNNER chooses how it behaves: "" (well),
-// "crash" (at once), "deaf" (never ready), "stubborn" (does not end when asked), "groups" (says that
-// it has two channel groups), "liar" (says so without a descriptor). For a program with the name "fault" it
+// "crash" (at once), "deaf" (never ready), "stubborn" (does not end when asked, and answers no order to fail), "groups"
+// (says that it has two channel groups), "liar" (says so without a descriptor). For a program with the name "fault" it
 // notes an illegal address of a kernel in the usage page.
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -86,6 +86,7 @@ int main() {
     std::memcpy(&message, buffer.data(), sizeof message);
     if (message.type == RunnerMessageType::kAssign) fault_if_wanted(buffer, usage_page);
     if (message.type == RunnerMessageType::kEnd && behaviour != "stubborn") return 0;
+    if (message.type == RunnerMessageType::kFail && behaviour == "stubborn") continue;
     const RunnerMessage done{.type = RunnerMessageType::kDone, .id = message.serial};
     ::send(kRunnerSocket, &done, sizeof done, MSG_NOSIGNAL);
   }

@@ -174,6 +174,23 @@ TEST_F(RunnerPoolTest, AStubbornRunnerIsKilled) {
   EXPECT_TRUE(turn([&] { return gone; }));
 }
 
+TEST_F(RunnerPoolTest, ARunnerThatIsToFailIsKilledWhetherItAnswersOrNot) {
+  for (const char* behaviour : {"", "stubborn"}) {
+    const auto pool = make(behaviour, 0);
+    Runner* taken = nullptr;
+    pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
+    ASSERT_TRUE(turn([&] { return taken; }));
+    bool gone = false;
+    taken->set_on_gone([&] { gone = true; });
+    const auto before = std::chrono::steady_clock::now();
+    taken->fail(702);
+    taken->fail(719);
+    taken->stop(Runner::Stop::kAsk);
+    EXPECT_TRUE(turn([&] { return gone; })) << behaviour;
+    EXPECT_LT(std::chrono::steady_clock::now() - before, kEndTimeout) << behaviour;
+  }
+}
+
 TEST_F(RunnerPoolTest, NewLaunchConfigsReplaceWarmRunnersAndLeaveTakenOnes) {
   const auto pool = make("", 1);
   ASSERT_TRUE(turn([&] { return pool->warm() == 1; }));
