@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cerrno>
 
 namespace bandsaw {
 
@@ -60,16 +61,21 @@ size_t TimeSliceSetter::releasing() const {
   return leaving_.size() + letting_go_;
 }
 
-// The driver may round a length.
 Status TimeSliceSetter::carry_out(const TimeSliceOrder& order, const Target& target) const {
+  return order.check ? put_right(order, target) : target->set_time_slice(std::chrono::microseconds(order.microseconds));
+}
+
+// Nobody is accused by a driver that does not say what was set.
+Status TimeSliceSetter::put_right(const TimeSliceOrder& order, const Target& target) const {
   const std::chrono::microseconds wanted(order.microseconds), rounding(20 + order.microseconds / 8);
-  if (order.check) {
-    const auto has = target->time_slice();
-    if (!has.ok()) return has.status();
-    if (has.value() <= wanted + rounding) return {};
+  const auto has = target->time_slice();
+  if (!has.ok()) return has.status().code() == ESRCH ? has.status() : Status();
+  if (has.value() <= wanted + rounding) return {};
+  if (Status status = target->set_time_slice(wanted); !status.ok()) return status;
+  const auto has_now = target->time_slice();
+  if (has_now.ok() && has_now.value() <= wanted + rounding)
     changed_(order, target, static_cast<uint64_t>(has.value().count()));
-  }
-  return target->set_time_slice(wanted);
+  return {};
 }
 
 void TimeSliceSetter::set_all() {

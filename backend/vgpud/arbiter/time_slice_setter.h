@@ -49,6 +49,7 @@ class TimeSliceSetter {
   };
   void leave(std::shared_ptr<const void> thing);
   Status carry_out(const TimeSliceOrder& order, const Target& target) const;
+  Status put_right(const TimeSliceOrder& order, const Target& target) const;
   void set_all();
   void release_all();
 

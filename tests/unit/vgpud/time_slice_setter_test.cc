@@ -23,6 +23,7 @@ struct Target : TimeSliced {
     changed.notify_all();
     changed.wait(lock, [this] { return open; });
     seen.push_back(length.count());
+    if (says_what_was_set) has = length.count();
     changed.notify_all();
     return status;
   }
@@ -53,7 +54,8 @@ struct Target : TimeSliced {
   mutable std::condition_variable changed;
   mutable std::vector<int64_t> seen;
   mutable int begun = 0, read = 0;
-  int64_t has = 0;  // what somebody else has set
+  mutable int64_t has = 0;  // what somebody else has set, until it is set again
+  bool says_what_was_set = true;
   bool open = true;
 };
 
@@ -120,6 +122,15 @@ TEST(TimeSliceSetter, ACheckPutsRightWhatSomebodyElseHasMadeLonger) {
   EXPECT_EQ(had_us, 100'000u);
   EXPECT_TRUE(honest->wait_for([&] { return honest->read == 1; }));
   EXPECT_TRUE(honest->seen.empty());
+}
+
+TEST(TimeSliceSetter, ADriverThatDoesNotSayWhatWasSetAccusesNobody) {
+  const auto target = std::make_shared<Target>();
+  target->has = 2000;  // the driver's usual length, whatever was set
+  target->says_what_was_set = false;
+  TimeSliceSetter setter([](const auto&...) { FAIL(); }, unexpected);
+  setter.set({"a", 0, 1000, true}, target);
+  EXPECT_TRUE(target->wait_for([&] { return target->read == 2; }));
 }
 
 TEST(TimeSliceSetter, ACheckReplacesNoOrder) {
