@@ -10,7 +10,7 @@ import sys
 from lab import host, setup
 from lab.agent import Agent
 from lab.image import GUEST_LIBRARIES
-from lab.paths import BUILD, PTX_PRELOAD, environment
+from lab.paths import BUILD, PTX_PRELOAD, REPO, environment
 from lab.plain_vm import lab_vm
 from lab.shell import Failure, main
 
@@ -60,12 +60,22 @@ def direct_environment(vgpu: str, run: pathlib.Path | None = None) -> dict[str, 
     return {**environment(run), "BANDSAW_VGPU": vgpu, "LD_LIBRARY_PATH": ":".join(folders)}
 
 
-def with_ptx_preload(variables: dict[str, str], library: str = str(PTX_PRELOAD)) -> dict[str, str]:
+# Packages keep what they compile by architecture alone, and would find there what was compiled for a real GPU.
+PTX_CACHES = {"CUPY_CACHE_DIR": ".cupy/ptx_cache", "PYCUDA_CACHE_DIR": ".cache/pycuda_ptx"}
+
+
+def with_ptx_preload(variables: dict[str, str], library: str = str(PTX_PRELOAD),
+                     home: str = str(pathlib.Path.home())) -> dict[str, str]:
     """Variables of a program on the software device: what compiles at run time gives PTX (guest-driver/ptx_preload)."""
     others = variables.get("LD_PRELOAD")
-    # CuPy keeps what it compiles by architecture alone, so machine code of a real GPU would be found there.
-    cache = {} if "CUPY_CACHE_DIR" in variables else {"CUPY_CACHE_DIR": str(pathlib.Path.home() / ".cupy/ptx_cache")}
-    return {**variables, **cache, "LD_PRELOAD": f"{library}:{others}" if others else library}
+    caches = {name: f"{home}/{place}" for name, place in PTX_CACHES.items()}
+    return {**caches, **variables, "LD_PRELOAD": f"{library}:{others}" if others else library}
+
+
+def with_ptx_nvcc(variables: dict[str, str]) -> dict[str, str]:
+    """The same for a program of this host that starts nvcc."""
+    path = variables.get("PATH", os.environ.get("PATH", ""))
+    return {**variables, "PATH": f"{REPO / 'guest-driver/ptx_preload/bin'}:{path}"}
 
 
 def native_environment() -> dict[str, str]:
@@ -117,11 +127,10 @@ def run() -> int:
         ensure_direct("direct0")
         os.dup2(saved, 1)
         variables = {**direct_environment("direct0"), **variables}
-        variables = variables if options.gpu else with_ptx_preload(variables)
+        variables = variables if options.gpu else with_ptx_nvcc(with_ptx_preload(variables))
         os.execvpe(str(program), [options.program, *options.arguments], variables)
     if not options.gpu:
-        variables = with_ptx_preload({"CUPY_CACHE_DIR": "/root/.cupy/ptx_cache", **variables},
-                                     f"{GUEST_LIBRARIES}/{PTX_PRELOAD.name}")
+        variables = with_ptx_preload(variables, f"{GUEST_LIBRARIES}/{PTX_PRELOAD.name}", "/root")
     return _in_vm(options, program, variables, saved)
 
 

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 
-from lab import build, cuda_programs, gpu_tests, host, lint, python_tests, runtimes, setup
+from lab import build, cuda_programs, gpu_tests, host, lint, python_packages, python_tests, runtimes, setup
 from lab.guest_run import direct_environment, ensure_direct
 from lab.paths import BUILD, REPO
 from lab.results import Results
@@ -226,6 +226,8 @@ def run_tests() -> int:
         direct_programs(results, options.name)
     if "runtimes" in kinds:
         runtimes.runtime_tests(results, options.name, short=not (options.full or options.only))
+        if (options.only and options.name) or options.full:
+            python_packages.package_tests(results, options.name)
     # These two wait much: a guest has one emulated processor.
     with in_idle_time(lambda: build_instrumented(kinds)):
         for kind in ("direct", "vm"):

@@ -1,0 +1,113 @@
+"""Python packages for GPUs as PyPI has them, on a virtual GPU of the software device: their own tests, or what they
+compute held against NumPy."""
+import collections
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import xml.etree.ElementTree
+
+from lab.guest_run import direct_environment, ensure_direct, with_ptx_nvcc, with_ptx_preload
+from lab.paths import REPO, cache
+from lab.results import Results
+from lab.shell import run, say, step
+
+PROGRAMS = REPO / "tests/runtimes/packages"
+GOAL = 0.98  # of the tests that need no machine code
+SECONDS = 3000
+
+
+@dataclasses.dataclass(frozen=True)
+class Package:
+    name: str
+    wheels: tuple[str, ...]
+    tests: tuple[str, ...]  # pytest's arguments
+    variables: tuple[tuple[str, str], ...] = ()
+    # What asks for machine code, or for what the machine lacks: why, by a pattern of the test's name.
+    not_counted: tuple[tuple[str, str], ...] = ()
+
+
+PYTEST = ("pytest", "pytest-timeout", "pytest-xdist")
+PACKAGES = [
+    Package("numba", ("numba-cuda[cu13]", "cffi", "filecheck", "psutil", *PYTEST),
+            ("-p", "numba_plugin", "-o", "consider_namespace_packages=true", "--import-mode=importlib",
+             "--ignore-glob=*benchmarks*", "--pyargs", "numba.cuda.tests"),
+            (("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0"),),
+            ((r"test_kernel_launch", "a benchmark"), (r"sass", "reads machine code"),
+             (r"test_set_registers", "counts the registers of machine code"),
+             (r"[Ii]pc", "IPC, which the software device has not"))),
+    Package("pycuda", ("pycuda", "numpy", *PYTEST), (str(PROGRAMS / "pycuda_work.py"),)),
+    # CUB's kernels, hundreds in one image, are left to a real GPU: CuPy's own do the same.
+    Package("cupy", ("cupy-cuda13x[ctk]", *PYTEST), (str(PROGRAMS / "cupy_work.py"),), (("CUPY_ACCELERATORS", ""),)),
+]
+
+
+def interpreter(package: Package) -> pathlib.Path:
+    """Of a virtual environment with the package, in the cache."""
+    place = cache() / "packages" / package.name
+    python = place / "bin/python"
+    if not (place / "complete").exists():
+        with step(f"installing {' '.join(package.wheels)} from PyPI"):
+            run(["/usr/bin/env", "python3", "-m", "venv", "--clear", place])
+            run([python, "-m", "pip", "install", "-q", "--no-cache-dir", *package.wheels])
+        (place / "complete").touch()
+    return python
+
+
+def _reason(case: xml.etree.ElementTree.Element) -> str:
+    """Why a test failed, short and without what differs between tests; empty if it did not."""
+    bad = [part for kind in ("failure", "error") for part in case.findall(kind)]
+    if not bad:
+        return ""
+    text = (bad[0].get("message") or "failed").replace("\n", " ")
+    return re.sub(r"0x[0-9a-f]+|\d+", "N", text)[:110]
+
+
+def report(package: Package, path: pathlib.Path) -> tuple[float, list[str]]:
+    """The share of the counted tests that passed, and lines about all of them."""
+    counts: collections.Counter = collections.Counter()
+    reasons: dict[str, list[str]] = {}
+    for case in xml.etree.ElementTree.parse(path).iter("testcase"):
+        name = f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}"
+        reason = _reason(case)
+        excused = next((why for pattern, why in package.not_counted if re.search(pattern, name)), "")
+        if reason and excused:
+            counts[f"not counted: {excused}"] += 1
+        elif reason:
+            counts["failed"] += 1
+            reasons.setdefault(reason, []).append(name)
+        else:
+            counts["skipped" if case.find("skipped") is not None else "passed"] += 1
+    share = counts["passed"] / max(1, counts["passed"] + counts["failed"])
+    lines = [f"{package.name:<8}{counts['passed']:>6} passed{counts['failed']:>6} failed{counts['skipped']:>6} skipped"
+             f"{share:>9.2%}"]
+    lines += [f"  {count:>4}  {what}" for what, count in sorted(counts.items()) if what.startswith("not counted")]
+    for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        lines.append(f"  {len(names):>4}  {reason}: {', '.join(sorted(names)[:3])}")
+    return share, lines
+
+
+def package_tests(results: Results, only: str) -> None:
+    """Those whose name has `only`; each takes minutes."""
+    for package in PACKAGES:
+        if only not in package.name:
+            continue
+        python = interpreter(package)
+        ensure_direct("packages0", "4G")
+        variables = with_ptx_nvcc(with_ptx_preload({**direct_environment("packages0"), **dict(package.variables)}))
+        variables["PYTHONPATH"] = str(PROGRAMS)
+        with tempfile.TemporaryDirectory() as folder, step(f"runtimes: {package.name}'s tests"):
+            path = pathlib.Path(folder) / "report.xml"
+            command = [str(python), "-m", "pytest", "-q", "-n", str(os.cpu_count()), "--timeout=120",
+                       "--timeout-method=thread", "-p", "no:cacheprovider", f"--junitxml={path}", *package.tests]
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False,
+                                  cwd=folder, env=variables, timeout=SECONDS)
+            if not path.exists():
+                results.add(f"runtimes: {package.name}", f"exit status {done.returncode}", done.stdout + done.stderr)
+                continue
+            share, lines = report(package, path)
+        for line in lines:
+            say(f"  {line}")
+        results.add(f"runtimes: {package.name}", "" if share >= GOAL else f"{share:.2%}, {GOAL:.0%} are wanted")
