@@ -5,6 +5,7 @@
 // the memory-protection domain of its guest process: it ends when that process does, when the session does, or when
 // something in it breaks, and takes nobody else along.
 //
+// `bandsaw-runner --sensors BUS_ID` says what a GPU measures, for a session.
 // `bandsaw-runner --probe cuda INDEX` says in a line of JSON what a GPU is, for vgpud, which opens none itself.
 
 #include <unistd.h>
@@ -17,6 +18,7 @@
 
 #include "backend/control/sm_part.h"
 #include "backend/runner/channels/driver_calls.h"
+#include "backend/runner/sensors.h"
 #include "backend/runner/service.h"
 #include "backend/sandbox/runner_sandbox.h"
 #include "guest-driver/uapi/vgpu_control.h"
@@ -147,6 +149,7 @@ int main(int argc, char** argv) {
   if (argc == 4 && std::strcmp(argv[1], "--probe") == 0 && std::strcmp(argv[2], "cuda") == 0) {
     return runner::probe(argv[3]);
   }
+  if (argc == 3 && std::strcmp(argv[1], "--sensors") == 0) return runner::print_sensors(argv[2]);
   start_log("bandsaw-runner");
   const auto choice = runner::read_choice();
   Status status = choice.ok() ? runner::enter_sandbox(kRunnerSocket) : choice.status();

@@ -139,14 +139,18 @@ Status Session::prepare() {
   control_ = std::make_unique<JsonServer>(base_.get(), std::move(control.value()),
                                           [this](const nlohmann::json& request) { return answer(request); });
   RunnerProgram program = runner_program();
+  if (config_.device.starts_with("cuda")) sensor_program_.reset(::open(config_.runner.c_str(), O_PATH | O_CLOEXEC));
   if (Status status = enter_sandbox(config_.sandbox); !status.ok()) return status;
 
+  std::unique_ptr<SensorReader> sensors;
+  if (config_.device.starts_with("cuda")) {
+    sensors = std::make_unique<SensorReader>(base_.get(), program.path, sensor_program_.get(), program.environment);
+  }
   gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
   pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
   status_query_ = std::make_unique<StatusQuery>(
-      base_.get(), &usage_page_, identity_, [this] { return pool_->device_info(); },
-      config_.device.starts_with("cuda"));
+      base_.get(), &usage_page_, identity_, [this] { return pool_->device_info(); }, std::move(sensors));
   direct_ = std::make_unique<DirectFrontend>(base_.get(), std::move(direct.value()),
                                              processes_config([this] { return direct_->slots(); }), pool_.get(),
                                              &usage_page_);

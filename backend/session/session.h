@@ -69,6 +69,7 @@ class Session {
   EventPtr terminate_, interrupt_;
   std::unique_ptr<GateFrontend> gates_;
   std::unique_ptr<RunnerPool> pool_;
+  UniqueFd sensor_program_;  // bandsaw-runner, opened while its path was reachable
   std::unique_ptr<StatusQuery> status_query_;
   std::unique_ptr<DirectFrontend> direct_;
   std::unique_ptr<VmFrontend> vm_;

@@ -28,11 +28,11 @@ uint64_t positive(int64_t bytes) { return static_cast<uint64_t>(std::max<int64_t
 }  // namespace
 
 StatusQuery::StatusQuery(event_base* base, const UsagePageOwner* usage_page, VgpuIdentity identity,
-                         DeviceInfo device_info, bool hardware)
+                         DeviceInfo device_info, std::unique_ptr<SensorReader> sensors)
     : usage_page_(usage_page),
       identity_(std::move(identity)),
       device_info_(std::move(device_info)),
-      hardware_(hardware) {
+      sensors_(std::move(sensors)) {
   timer_.reset(event_new(
       base, -1, EV_PERSIST, [](evutil_socket_t, short, void* self) { static_cast<StatusQuery*>(self)->take(); }, this));
   const timeval period = to_timeval(kPeriod);
@@ -41,6 +41,7 @@ StatusQuery::StatusQuery(event_base* base, const UsagePageOwner* usage_page, Vgp
 
 void StatusQuery::take() {
   rates_.take(*usage_page_, std::chrono::steady_clock::now());
+  if (sensors_) sensors_->tick();
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   taken_us_ = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
@@ -54,7 +55,7 @@ vgpu_ctl_reply StatusQuery::answer(const vgpu_ctl_query& query, std::span<const 
     case VGPU_QUERY_PROCESS:
       return process(processes, query.index);
     case VGPU_QUERY_SENSORS:
-      return with(vgpu_answer_sensors{});
+      return sensors();
     default:
       return make_reply(EINVAL, fmt::format("unknown query {}", uint32_t{query.what}));
   }
@@ -73,8 +74,19 @@ vgpu_ctl_reply StatusQuery::device() const {
   answer.cuda_version = static_cast<uint32_t>(std::max(info->driver_version, 0));
   answer.sms = attribute(*info, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   answer.memory_bus_bits = attribute(*info, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
-  answer.hardware = hardware_;
+  answer.hardware = sensors_ != nullptr;
   return with(answer);
+}
+
+// Of the whole GPU, which a runner names as the driver does.
+vgpu_ctl_reply StatusQuery::sensors() const {
+  if (!sensors_) return with(vgpu_answer_sensors{});
+  const vgpu_device_info* const info = device_info_();
+  if (!info) return make_reply(EAGAIN, "no runner has been ready yet");
+  const vgpu_answer_sensors* const values = sensors_->read(fmt::format(
+      "{:08x}:{:02x}:{:02x}.0", attribute(*info, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+      attribute(*info, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID), attribute(*info, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)));
+  return values ? with(*values) : make_reply(EAGAIN, "the GPU's sensors have not been read yet");
 }
 
 vgpu_ctl_reply StatusQuery::usage(std::span<const ProcessSlot> processes) const {

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 
 #include "backend/control/event_ptr.h"
 #include "backend/control/vgpu_identity.h"
 #include "backend/session/processes.h"
+#include "backend/session/sensor_reader.h"
 #include "backend/session/usage_rates.h"
 #include "guest-driver/uapi/wire.h"
 
@@ -19,9 +21,9 @@ class StatusQuery {
   // What the device is, as a runner has said; null: none has been ready yet.
   using DeviceInfo = std::function<const vgpu_device_info*()>;
 
-  // The usage page outlives it. `hardware`: the device is a GPU.
+  // The usage page outlives it. `sensors`: of the GPU; null: the device is none.
   StatusQuery(event_base* base, const UsagePageOwner* usage_page, VgpuIdentity identity, DeviceInfo device_info,
-              bool hardware);
+              std::unique_ptr<SensorReader> sensors);
 
   // `processes`: those that the asker may see.
   vgpu_ctl_reply answer(const vgpu_ctl_query& query, std::span<const ProcessSlot> processes) const;
@@ -29,13 +31,14 @@ class StatusQuery {
  private:
   void take();
   vgpu_ctl_reply device() const;
+  vgpu_ctl_reply sensors() const;
   vgpu_ctl_reply usage(std::span<const ProcessSlot> processes) const;
   vgpu_ctl_reply process(std::span<const ProcessSlot> processes, uint32_t index) const;
 
   const UsagePageOwner* usage_page_;
   const VgpuIdentity identity_;
   DeviceInfo device_info_;
-  const bool hardware_;
+  std::unique_ptr<SensorReader> sensors_;
   EventPtr timer_;
   UsageRates rates_;
   uint64_t taken_us_ = 0;  // since the epoch

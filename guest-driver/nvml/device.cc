@@ -16,6 +16,7 @@ namespace {
 constexpr unsigned kDevicesMax = 16;
 // How long the first question waits for the session's first runner, which says what the device is.
 constexpr int kFirstRunnerTries = 400;
+constexpr int kSensorTries = 100;
 constexpr timespec kBetweenTries{0, 50'000'000};
 
 pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -128,8 +129,16 @@ nvmlReturn_t ask_raw(nvmlDevice_t device, uint32_t what, uint32_t index, uint8_t
 }
 
 nvmlReturn_t sensor_value(nvmlDevice_t device, vgpu_sensor which, uint32_t* value) {
-  vgpu_answer_sensors sensors{};
-  if (const nvmlReturn_t result = ask(device, VGPU_QUERY_SENSORS, &sensors); result != NVML_SUCCESS) return result;
+  // The session begins to read them when somebody asks.
+  uint8_t answer[VGPU_ANSWER_BYTES] = {};
+  int error = EAGAIN;
+  for (int i = 0; i < kSensorTries && error == EAGAIN; i++) {
+    if (i > 0) nanosleep(&kBetweenTries, nullptr);
+    error = ask(device->session, VGPU_QUERY_SENSORS, 0, answer);
+  }
+  if (error) return to_nvml(error);
+  vgpu_answer_sensors sensors;
+  std::memcpy(&sensors, answer, sizeof(sensors));
   if (!(sensors.known >> which & 1)) return NVML_ERROR_NOT_SUPPORTED;
   *value = sensors.values[which];
   return NVML_SUCCESS;

@@ -70,7 +70,19 @@ void say_channel_groups(bool with_descriptor) {
 
 }  // namespace
 
-int main() {
+// As `bandsaw-runner --sensors`, of a GPU of which the temperature is known.
+int say_sensors(const char* bus_id) {
+  if (std::strcmp(bus_id, "00000000:0a:00.0") != 0) return 1;
+  vgpu_answer_sensors sensors{};
+  sensors.known = 1u << VGPU_SENSOR_TEMPERATURE_C;
+  sensors.values[VGPU_SENSOR_TEMPERATURE_C] = 45;
+  if (::write(STDOUT_FILENO, &sensors, sizeof sensors) < 0) return 1;
+  ::pause();
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::strcmp(argv[1], "--sensors") == 0) return say_sensors(argv[2]);
   const char* mode = std::getenv("BANDSAW_FAKE_RUNNER");
   const std::string behaviour = mode ? mode : "";
   if (behaviour == "crash") return 9;

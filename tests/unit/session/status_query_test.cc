@@ -36,7 +36,7 @@ class StatusQueryTest : public ::testing::Test {
   vgpu_device_info info{};
   bool ready = true;
   StatusQuery query{base.get(), &owner, make_vgpu_identity("host", "test", 3),
-                    [this] { return ready ? &info : nullptr; }, false};
+                    [this] { return ready ? &info : nullptr; }, nullptr};
   std::vector<ProcessSlot> seen;
 };
 
@@ -148,6 +148,35 @@ TEST_F(UsageRatesTest, AFreeSlotHasNone) {
   owner.give_back(slot);
   take(1);
   EXPECT_EQ(rates.of(slot).compute_percent, 0u);
+}
+
+class SensorReaderTest : public ::testing::Test {
+ protected:
+  // Asks until it is answered, for 5 s at most.
+  const vgpu_answer_sensors* read(const char* bus_id) {
+    const auto end = std::chrono::steady_clock::now() + seconds(5);
+    const vgpu_answer_sensors* values = nullptr;
+    while (!(values = reader.read(bus_id)) && std::chrono::steady_clock::now() < end) {
+      event_base_loop(base.get(), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    }
+    return values;
+  }
+  BasePtr base{event_base_new()};
+  SensorReader reader{base.get(), FAKE_RUNNER, -1, {}};
+};
+
+TEST_F(SensorReaderTest, ReadsWhatItsProcessSays) {
+  EXPECT_EQ(reader.read("00000000:0a:00.0"), nullptr) << "nothing has been read yet";
+  const vgpu_answer_sensors* const values = read("00000000:0a:00.0");
+  ASSERT_NE(values, nullptr);
+  EXPECT_EQ(values->known, 1u << VGPU_SENSOR_TEMPERATURE_C);
+  EXPECT_EQ(values->values[VGPU_SENSOR_TEMPERATURE_C], 45u);
+}
+
+TEST_F(SensorReaderTest, AGpuWithoutSensorsHasNone) {
+  const vgpu_answer_sensors* const values = read("no such GPU");
+  ASSERT_NE(values, nullptr);
+  EXPECT_EQ(values->known, 0u);
 }
 
 }  // namespace
