@@ -380,6 +380,11 @@ class Device {
 
   // Streams and events. The legacy default stream and a thread's default stream are made by the runner's asking.
   virtual CUresult stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) = 0;
+  // The same on SMs `first` to `first + count - 1` of the device alone.
+  virtual CUresult stream_create_part(const ContextRef&, uint32_t /*flags*/, int32_t /*priority*/, uint32_t /*first*/,
+                                      uint32_t /*count*/, StreamRef*) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   virtual StreamRef stream_legacy(const ContextRef& context) = 0;
   // One more of the same context, priority and part of the device, which is in the order of no other; for the runner's
   // own use.

@@ -135,6 +135,8 @@ class CudaDevice final : public Device {
                       uint32_t flags) override;
 
   CUresult stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) override;
+  CUresult stream_create_part(const ContextRef& context, uint32_t flags, int32_t priority, uint32_t first,
+                              uint32_t count, StreamRef* stream) override;
   StreamRef stream_legacy(const ContextRef& context) override;
   CUresult stream_beside(const StreamRef& stream, StreamRef* made) override;
   CUresult stream_destroy(const StreamRef& stream) override;
@@ -317,7 +319,15 @@ class CudaDevice final : public Device {
   std::unordered_map<uint64_t, CudaPoolRef> pool_memory_;  // guarded by pool_mutex_: by address
   std::atomic<bool> pools_hold_{false};                    // some pool may have memory
   const std::unique_ptr<GraphMemory> graph_memory_;
-  std::atomic<bool> graphs_allocate_{false};  // some graph has had an allocation node
+  // Green contexts of the program's own, by their SMs.
+  struct Part {
+    std::unique_ptr<Partition> partition;
+    CudaContextRef context;
+  };
+  CUresult part_of(uint32_t first, uint32_t count, CudaContextRef* part);
+  std::mutex parts_mutex_;
+  std::map<std::pair<uint32_t, uint32_t>, Part> parts_;  // guarded by parts_mutex_
+  std::atomic<bool> graphs_allocate_{false};             // some graph has had an allocation node
   std::mutex managed_mutex_;
   std::unordered_map<uint64_t, Charge> managed_;  // guarded by managed_mutex_: by address
   std::mutex local_mutex_;

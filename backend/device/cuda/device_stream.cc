@@ -39,6 +39,44 @@ CUresult CudaDevice::stream_create(const ContextRef& context, uint32_t flags, in
   return CUDA_SUCCESS;
 }
 
+// In a green context over the primary one, kept for the next stream on the same SMs.
+CUresult CudaDevice::stream_create_part(const ContextRef& context, uint32_t flags, int32_t priority, uint32_t first,
+                                        uint32_t count, StreamRef* stream) {
+  if (partition_ || as(context) != primary_) return CUDA_ERROR_NOT_SUPPORTED;
+  if (const CUresult result = enter(as(context))) return result;
+  CudaContextRef part;
+  if (const CUresult result = part_of(first, count, &part)) return check(result);
+  if (const CUresult result = enter(part)) return result;
+  CUstream made = nullptr;
+  const CUresult result =
+      check(driver_->cuGreenCtxStreamCreate(&made, part->green, flags | CU_STREAM_NON_BLOCKING, priority));
+  if (result != CUDA_SUCCESS) return result;
+  *stream = std::make_shared<CudaStream>(driver_, made, std::move(part), true, true);
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::part_of(uint32_t first, uint32_t count, CudaContextRef* part) {
+  constexpr uint32_t kGroup = 8;  // SMs that the driver gives out at a time, from compute capability 9.0 on
+  if (first % kGroup || count < kGroup || count % kGroup) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+  std::lock_guard lock(parts_mutex_);
+  Part& kept = parts_[{first, count}];
+  if (!kept.context || !kept.context->alive) {
+    DeviceConfig config;
+    config.sm_step = kGroup;
+    config.sm_first = first / kGroup;
+    config.sm_groups = count / kGroup;
+    auto made = Partition::make(driver_, device_, config);
+    if (!made.ok()) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+    Charge charge(host_);
+    if (const CUresult result = take_share(kGreenContextBytes, &charge)) return result;
+    if (const CUresult result = made.value()->make_context(primary_, false, &kept.context)) return result;
+    kept.context->charge = std::move(charge);
+    kept.partition = std::move(made.value());
+  }
+  *part = kept.context;
+  return CUDA_SUCCESS;
+}
+
 CUresult CudaDevice::keep_order(const CudaStream& stream) {
   const bool some_capture = captures_active_ > 0;
   if (stream.handle == CU_STREAM_LEGACY) return check(stream.context->order->before_legacy(some_capture));

@@ -69,7 +69,10 @@ std::shared_ptr<const BlockShape> make_block_shape(const uint32_t (&block)[3]) {
 }
 
 KernelJob::KernelJob(LaunchPlan plan, uint64_t grid_id, Finished finished)
-    : Job(plan.blocks(), plan.priority), plan_(std::move(plan)), grid_id_(grid_id), finished_(std::move(finished)) {}
+    : Job(plan.blocks(), plan.priority, plan.workers),
+      plan_(std::move(plan)),
+      grid_id_(grid_id),
+      finished_(std::move(finished)) {}
 
 void KernelJob::fail(uint32_t error, const std::string& text) {
   {

@@ -43,6 +43,7 @@ struct LaunchPlan {
   uint64_t grid_workspace = 0;
   std::shared_ptr<void> workspace;  // gives that back
   uint32_t sms = 1;
+  uint32_t workers = 0;               // that may be in it at a time; 0: all
   std::vector<std::byte> parameters;  // its first byte is aligned to 16 by the allocator
   LaunchServices* services = nullptr;
   uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }

@@ -79,14 +79,15 @@ using SoftContextRef = std::shared_ptr<SoftContext>;
 
 class SoftStream : public Stream, public std::enable_shared_from_this<SoftStream> {
  public:
-  SoftStream(SoftContextRef context_, uint64_t id_, uint32_t flags_, int priority_, bool legacy_)
-      : context(std::move(context_)), id(id_), flags(flags_), priority(priority_), legacy(legacy_) {}
+  SoftStream(SoftContextRef context_, uint64_t id_, uint32_t flags_, int priority_, bool legacy_, uint32_t sms_ = 0)
+      : context(std::move(context_)), id(id_), flags(flags_), priority(priority_), legacy(legacy_), sms(sms_) {}
 
   const SoftContextRef context;
   const uint64_t id;
   const uint32_t flags;
   const int priority;
   const bool legacy;
+  const uint32_t sms;  // that its kernels run on; 0: all
   bool blocking() const { return !(flags & CU_STREAM_NON_BLOCKING); }
 
   // Guarded by the scheduler's mutex.

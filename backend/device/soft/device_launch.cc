@@ -94,9 +94,20 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
   return launch.cooperative ? make_workspace(plan) : CUDA_SUCCESS;
 }
 
-CUresult SoftDevice::make_launch(const SoftContextRef& context, int priority, const Launch& launch, OpRef* op) {
+CUresult SoftDevice::make_launch(const SoftContextRef& context, int priority, const Launch& launch, OpRef* op,
+                                 uint32_t sms) {
   LaunchPlan plan;
+  if (sms && launch.cooperative) {  // its blocks must all be there at once
+    const CodeView code = view(launch.code);
+    const uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
+    const uint64_t blocks = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+    if (!code.code) return CUDA_ERROR_INVALID_HANDLE;
+    if (blocks > uint64_t{sms} * blocks_per_sm(code, threads, launch.shared_bytes)) {
+      return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    }
+  }
   if (const CUresult refused = plan_launch(context, launch, &plan)) return refused;
+  if (sms) plan.workers = std::max<uint32_t>(1, static_cast<uint32_t>(static_cast<uint64_t>(threads_) * sms / sms_));
   if (plan.priority == 0) plan.priority = priority;
   *op = std::make_shared<KernelOp>(context, std::move(plan), next_grid_++, compute_, host_, meters_.work(kCompute));
   return CUDA_SUCCESS;
@@ -106,7 +117,7 @@ CUresult SoftDevice::launch(const StreamRef& stream, const Launch& launch) {
   if (const CUresult error = scheduler_.error()) return error;
   SoftStream& on = as(stream);
   OpRef op;
-  if (const CUresult refused = make_launch(on.context, on.priority, launch, &op)) return refused;
+  if (const CUresult refused = make_launch(on.context, on.priority, launch, &op, on.sms)) return refused;
   {
     std::lock_guard lock(scheduler_.mutex());
     if (capturing(on)) {

@@ -53,12 +53,19 @@ CUresult SoftDevice::enqueue(SoftStream& stream, const OpRef& op) {
 }
 
 CUresult SoftDevice::stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) {
+  return stream_create_part(context, flags, priority, 0, 0, stream);
+}
+
+// SMs are alike here: how many a kernel has of them counts, not which.
+CUresult SoftDevice::stream_create_part(const ContextRef& context, uint32_t flags, int32_t priority, uint32_t first,
+                                        uint32_t count, StreamRef* stream) {
   if (const CUresult error = scheduler_.error()) return error;
   if (flags & ~uint32_t{CU_STREAM_NON_BLOCKING}) return CUDA_ERROR_INVALID_VALUE;
+  if (first > sms_ || count > sms_ - first) return CUDA_ERROR_INVALID_VALUE;
   const SoftContextRef alive = as(context);
   if (alive->dead) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   auto made = std::make_shared<SoftStream>(alive, next_stream_++, flags,
-                                           std::clamp(priority, kGreatestPriority, kLeastPriority), false);
+                                           std::clamp(priority, kGreatestPriority, kLeastPriority), false, count);
   std::lock_guard lock(scheduler_.mutex());
   alive->streams.push_back(made);
   *stream = std::move(made);

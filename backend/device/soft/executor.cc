@@ -173,7 +173,8 @@ std::shared_ptr<Job> Executor::take(const std::vector<Worker::Held>& held, uint3
       continue;
     }
     const bool mine = std::any_of(held.begin(), held.end(), [&](const auto& have) { return have.job.get() == &job; });
-    if (!mine && !job.cancelled() && (best == jobs_.end() || job.priority_ < (*best)->priority_)) best = at;
+    const bool full = job.most_workers_ != 0 && job.workers_ >= job.most_workers_;
+    if (!mine && !full && !job.cancelled() && (best == jobs_.end() || job.priority_ < (*best)->priority_)) best = at;
     ++at;
   }
   if (best == jobs_.end()) return nullptr;

@@ -56,13 +56,16 @@ class Job {
   uint64_t total() const { return total_; }
 
  protected:
-  Job(uint64_t total, int priority) : total_(total), priority_(priority) {}
+  // `most_workers`: in it at a time; 0: all that there are.
+  Job(uint64_t total, int priority, uint32_t most_workers = 0)
+      : total_(total), priority_(priority), most_workers_(most_workers) {}
   std::atomic<uint32_t> cancelled_{0};
 
  private:
   friend class Executor;
   const uint64_t total_;
   const int priority_;  // lower runs first, as in CUDA
+  const uint32_t most_workers_;
   std::atomic<uint64_t> next_{0};
   // Guarded by the executor's mutex.
   uint32_t workers_ = 0;

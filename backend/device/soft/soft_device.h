@@ -82,6 +82,8 @@ class SoftDevice final : public Device {
                       uint32_t flags) override;
 
   CUresult stream_create(const ContextRef& context, uint32_t flags, int32_t priority, StreamRef* stream) override;
+  CUresult stream_create_part(const ContextRef& context, uint32_t flags, int32_t priority, uint32_t first,
+                              uint32_t count, StreamRef* stream) override;
   StreamRef stream_legacy(const ContextRef& context) override;
   CUresult stream_beside(const StreamRef& stream, StreamRef* made) override;
   CUresult stream_destroy(const StreamRef& stream) override;
@@ -142,7 +144,8 @@ class SoftDevice final : public Device {
 
   // The operation for a node's content, checked as CUDA checks the call. device_launch.cc, device_memory.cc.
   CUresult make_op(const SoftContextRef& context, int priority, const NodeContent& content, OpRef* op);
-  CUresult make_launch(const SoftContextRef& context, int priority, const Launch& launch, OpRef* op);
+  // `sms`: that it may run on; 0: all.
+  CUresult make_launch(const SoftContextRef& context, int priority, const Launch& launch, OpRef* op, uint32_t sms = 0);
   CUresult plan_launch(const SoftContextRef& context, const Launch& launch, LaunchPlan* plan);
   CUresult check_shape(const Launch& launch, const CodeView& code);
   CUresult make_copy(const SoftContextRef& context, int priority, const Copy& copy, OpRef* op);

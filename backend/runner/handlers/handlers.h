@@ -145,6 +145,8 @@ class Handlers final : public wire::WireHandlers {
 
   // handlers_stream.cc: streams, events, launches
   CUresult stream_create(C call, uint32_t flags, int32_t priority, uint64_t* stream) override;
+  CUresult stream_create_part(C call, uint32_t flags, int32_t priority, uint32_t first, uint32_t count,
+                              uint64_t* stream) override;
   CUresult stream_destroy(C call, R<Stream> stream) override;
   void stream_synchronize(C call, R<Stream> stream, wire::Answer answer) override;
   CUresult stream_query(C call, R<Stream> stream) override;

@@ -14,6 +14,16 @@ CUresult Handlers::stream_create(C call, uint32_t flags, int32_t priority, uint6
   return result;
 }
 
+CUresult Handlers::stream_create_part(C call, uint32_t flags, int32_t priority, uint32_t first, uint32_t count,
+                                      uint64_t* stream) {
+  StreamRef made;
+  CUresult result = device_.stream_create_part(call.context, flags, priority, first, count, &made);
+  if (result != CUDA_SUCCESS) return result;
+  result = give(HandleKind::kStream, std::move(made), call.context.handle, stream);
+  if (result == CUDA_SUCCESS && (flags & CU_STREAM_NON_BLOCKING) != 0) world_.apart.add(stream_key(*stream, call.ring));
+  return result;
+}
+
 CUresult Handlers::stream_destroy(C call, R<Stream> stream) {
   if (!table().remove(HandleKind::kStream, stream.handle)) return CUDA_ERROR_INVALID_HANDLE;
   world_.apart.remove(stream_key(stream.handle, call.ring));

@@ -23,7 +23,7 @@ struct Gatherer {
 
 struct Gatherers {
   std::mutex mutex;
-  std::map<uint64_t, Gatherer> of;  // by the context's handle
+  std::map<uint64_t, Gatherer> of;  // by the context's id: green contexts have the primary one's handle
   std::atomic<int> waiting{0};      // contexts with `waited`
 };
 
@@ -40,15 +40,15 @@ Gatherers& gatherers() {
 void forget_gatherer(Context* context) {
   Gatherers& all = gatherers();
   std::lock_guard lock(all.mutex);
-  const auto found = all.of.find(context->handle);
+  const auto found = all.of.find(context->id);
   if (found == all.of.end()) return;
   if (found->second.waited) all.waiting.fetch_sub(1);
   all.of.erase(found);
 }
 
 // Made at first use. Called with the mutex held.
-CUresult gatherer_of(Call& call, Gatherer** gatherer) {
-  Gatherer& found = gatherers().of[call.context()];
+CUresult gatherer_of(Call& call, const Context* context, Gatherer** gatherer) {
+  Gatherer& found = gatherers().of[context->id];
   *gatherer = &found;
   CUresult result = CUDA_SUCCESS;
   if (!found.stream) result = wire::stream_create(call, CU_STREAM_NON_BLOCKING, 0, &found.stream);
@@ -59,8 +59,11 @@ CUresult gatherer_of(Call& call, Gatherer** gatherer) {
 // The legacy stream stands for all that synchronise with it: those of threads, and created ones that block.
 std::vector<uint64_t> streams_of(const Context* context) {
   std::vector<uint64_t> found{VGPU_STREAM_LEGACY};
+  const auto mine = [context](const Context* other) {  // the primary one's work is that of its green contexts as well
+    return other == context || (!context->sms.count && other && other->handle == context->handle);
+  };
   streams().for_each([&](const StreamRecord& stream) {
-    if (stream.context == context && (stream.flags & CU_STREAM_NON_BLOCKING)) found.push_back(stream.handle);
+    if (mine(stream.context) && (stream.flags & CU_STREAM_NON_BLOCKING)) found.push_back(stream.handle);
   });
   return found;
 }
@@ -93,7 +96,7 @@ CUresult wait_as_context_does(Call& call, const Context* context, uint64_t strea
   Gatherers& all = gatherers();
   if (all.waiting.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
   std::lock_guard lock(all.mutex);
-  const auto found = all.of.find(context->handle);
+  const auto found = all.of.find(context->id);
   if (found == all.of.end() || !found->second.waited) return CUDA_SUCCESS;
   return wire::stream_wait_event(call, stream, found->second.waited, 0);
 }
@@ -114,7 +117,7 @@ CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
   if (result != CUDA_SUCCESS) return result;
   std::lock_guard lock(gatherers().mutex);
   Gatherer* gatherer = nullptr;
-  result = gatherer_of(call, &gatherer);
+  result = gatherer_of(call, found, &gatherer);
   for (const uint64_t stream : streams_of(found)) {
     if (result == CUDA_SUCCESS) result = wire::event_record(call, gatherer->one, stream, 0);
     if (result == CUDA_SUCCESS) result = wire::stream_wait_event(call, gatherer->stream, gatherer->one, 0);
@@ -131,7 +134,7 @@ CUresult cuCtxWaitEvent(CUcontext context, CUevent event) {
   Gatherers& all = gatherers();
   std::lock_guard lock(all.mutex);
   Gatherer* gatherer = nullptr;
-  result = gatherer_of(call, &gatherer);
+  result = gatherer_of(call, found, &gatherer);
   if (result == CUDA_SUCCESS && !gatherer->waited) {
     result = wire::event_create(call, CU_EVENT_DISABLE_TIMING, &gatherer->waited);
     if (result == CUDA_SUCCESS) all.waiting.fetch_add(1);

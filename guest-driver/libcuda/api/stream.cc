@@ -6,6 +6,7 @@
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/context_event.h"
 #include "guest-driver/libcuda/api/event.h"
+#include "guest-driver/libcuda/api/green.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
@@ -31,7 +32,9 @@ CUresult create(CUstream* stream, unsigned flags, int priority) {
   const vgpu_device_info& device = process().device;
   priority = std::clamp(priority, device.greatest_priority, device.least_priority);
   auto record = std::make_unique<StreamRecord>();
-  CUresult result = wire::stream_create(call, flags, priority, &record->handle);
+  const SmRange sms = current_context()->sms;
+  CUresult result = sms.count ? wire::stream_create_part(call, flags, priority, sms.first, sms.count, &record->handle)
+                              : wire::stream_create(call, flags, priority, &record->handle);
   if (result == CUDA_SUCCESS) result = wait_as_context_does(call, current_context(), record->handle);
   if (result != CUDA_SUCCESS) return result;
   record->id = next_id.fetch_add(1, std::memory_order_relaxed);
@@ -199,17 +202,16 @@ CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
   Call call;
   if (!call.require_context()) return call.status();
   if (!green) return CUDA_ERROR_INVALID_VALUE;
-  uint64_t handle = 0;
-  const CUresult result = check_stream(stream, &handle);
-  if (result == CUDA_SUCCESS) *green = nullptr;  // no stream is of one
+  StreamRecord* record = nullptr;
+  const CUresult result = find_stream(stream, &record);
+  if (result == CUDA_SUCCESS) *green = green_of(record ? record->context : current_context());
   return result;
 }
 
 CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* green) {
   if (!green) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = cuStreamGetCtx(stream, context);
-  if (result == CUDA_SUCCESS) *green = nullptr;
-  return result;
+  return result == CUDA_SUCCESS ? cuStreamGetGreenCtx(stream, green) : result;
 }
 
 CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {

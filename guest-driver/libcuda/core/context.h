@@ -11,6 +11,11 @@ namespace bandsaw::libcuda {
 
 class LocalStorage;
 
+// Some of the device's SMs; count 0: all.
+struct SmRange {
+  uint32_t first = 0, count = 0;
+};
+
 struct Context {
   uint64_t handle = 0;  // on the wire; 0 while it does not live on the host
   uint64_t id = 0;      // cuCtxGetId; another one after each reset
@@ -18,6 +23,7 @@ struct Context {
   unsigned flags = 0;
   unsigned api_version = 3020;
   bool primary = false;
+  SmRange sms;            // of a green context (green.cc), whose handle is the primary one's
   unsigned retains = 0;   // of the primary context
   unsigned attaches = 0;  // cuCtxAttach less cuCtxDetach
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;

@@ -83,7 +83,7 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx) {
   if (!ctx) return CUDA_ERROR_INVALID_CONTEXT;
   Context* found = nullptr;
   if (const CUresult result = find_alive(ctx, &found); result != CUDA_SUCCESS) return result;
-  if (found->primary) return CUDA_ERROR_INVALID_CONTEXT;
+  if (found->primary || found->sms.count) return CUDA_ERROR_INVALID_CONTEXT;
   end_context(found);
   Call call;
   const CUresult result = wire::context_destroy(call, found->handle);
@@ -251,12 +251,6 @@ CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext) {
   if (const CUresult result = find_alive(nullptr, &found); result != CUDA_SUCCESS) return result;
   if (!peerContext || !from_program(peerContext)) return CUDA_ERROR_INVALID_CONTEXT;
   return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-}
-
-CUresult CUDAAPI cuCtxGetDevResource(CUcontext hCtx, CUdevResource* resource, CUdevResourceType type) {
-  Context* found = nullptr;
-  if (const CUresult result = find_alive(hCtx, &found); result != CUDA_SUCCESS) return result;
-  return cuDeviceGetDevResource(found->device, resource, type);
 }
 
 }  // extern "C"

@@ -208,16 +208,4 @@ CUresult CUDAAPI cuDeviceGetExecAffinitySupport(int* pi, CUexecAffinityType type
   return CUDA_SUCCESS;
 }
 
-// All of the device's SMs, which is the one part that this library gives out.
-CUresult CUDAAPI cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) {
-  if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
-  if (!resource) return CUDA_ERROR_INVALID_VALUE;
-  if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-  const auto count = static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
-  *resource = {};
-  resource->type = CU_DEV_RESOURCE_TYPE_SM;
-  resource->sm.smCount = resource->sm.minSmPartitionSize = resource->sm.smCoscheduledAlignment = count;
-  return CUDA_SUCCESS;
-}
-
 }  // extern "C"

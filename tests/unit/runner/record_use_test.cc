@@ -60,6 +60,7 @@ const std::map<std::string, std::string> kUses = {
     {"module_global", "none"},
     {"memory_alloc", "none"},
     {"stream_create", "none"},
+    {"stream_create_part", "none"},
     {"event_create", "none"},
     {"occupancy", "none"},
     {"tensor_map_encode", "none"},

@@ -1,0 +1,250 @@
+// Green contexts: parts of the device's SMs. Each stands for the primary context, whose memory and code it shares; what
+// sets it apart is that kernels on the streams made in it run on its SMs only. Its default stream is the primary's.
+#include "guest-driver/libcuda/api/green.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+// cuda.h names these; what is in them is ours.
+struct CUdevResourceDesc_st {
+  bandsaw::libcuda::SmRange range;
+};
+struct CUgreenCtx_st {
+  bandsaw::libcuda::Context* context = nullptr;  // its own CUcontext, with the primary's handle on the wire
+};
+
+namespace bandsaw::libcuda {
+namespace {
+
+// What resources carry where cuda.h has padding, so that one can be told from bytes that a program made up.
+struct Carried {
+  uint64_t magic;
+  SmRange range;
+};
+constexpr uint64_t kCarried = 0x42616e6473617753;  // "BandsawS"
+static_assert(sizeof(Carried) <= sizeof(CUdevResource::_internal_padding));
+
+struct GreenContexts {
+  std::mutex mutex;
+  std::set<CUgreenCtx> alive;
+  std::set<CUdevResourceDesc> descriptions;  // no call gives one back
+};
+
+GreenContexts& green_contexts() {
+  static GreenContexts& all = *new GreenContexts;
+  return all;
+}
+
+uint32_t device_sms() { return static_cast<uint32_t>(device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)); }
+
+// SMs are given out in groups of so many; a device of few gives each by itself.
+uint32_t group_of_sms() { return device_sms() >= 16 ? 8 : 1; }
+
+bool range_of(const CUdevResource& resource, SmRange* range) {
+  Carried carried;
+  std::memcpy(&carried, resource._internal_padding, sizeof(carried));
+  if (resource.type != CU_DEV_RESOURCE_TYPE_SM || carried.magic != kCarried) return false;
+  *range = carried.range;
+  return range->count > 0 && range->first <= device_sms() && range->count <= device_sms() - range->first;
+}
+
+CUgreenCtx find_green(CUgreenCtx green) {
+  std::lock_guard lock(green_contexts().mutex);
+  return green_contexts().alive.contains(green) ? green : nullptr;
+}
+
+// Streams of a green context go with it.
+void destroy_streams_of(Call& call, const Context* context) {
+  std::vector<uint64_t> gone;
+  streams().for_each([&](const StreamRecord& stream) {
+    if (stream.context == context) gone.push_back(stream.handle);
+  });
+  for (const uint64_t stream : gone) {
+    wire::stream_destroy(call, stream);
+    forget_capture(stream);
+    streams().remove(stream);
+  }
+}
+
+// One range of neighbours, in whatever order they are given.
+bool join(std::vector<SmRange> ranges, SmRange* whole) {
+  std::sort(ranges.begin(), ranges.end(), [](const SmRange& a, const SmRange& b) { return a.first < b.first; });
+  *whole = ranges.front();
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].first != whole->first + whole->count) return false;
+    whole->count += ranges[i].count;
+  }
+  return true;
+}
+
+}  // namespace
+
+CUdevResource resource_of(const SmRange& range) {
+  CUdevResource resource{};
+  resource.type = CU_DEV_RESOURCE_TYPE_SM;
+  const Carried carried{kCarried, range};
+  std::memcpy(resource._internal_padding, &carried, sizeof(carried));
+  resource.sm.smCount = range.count;
+  resource.sm.minSmPartitionSize = resource.sm.smCoscheduledAlignment = group_of_sms();
+  return resource;
+}
+
+CUgreenCtx green_of(const Context* context) {
+  if (!context || !context->sms.count) return nullptr;
+  std::lock_guard lock(green_contexts().mutex);
+  for (const CUgreenCtx green : green_contexts().alive) {
+    if (green->context == context) return green;
+  }
+  return nullptr;
+}
+
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+namespace wire = bandsaw::wire;
+
+extern "C" {
+
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) {
+  if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
+  if (!resource) return CUDA_ERROR_INVALID_VALUE;
+  if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+  *resource = resource_of({0, device_sms()});
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevResource(CUcontext context, CUdevResource* resource, CUdevResourceType type) {
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  const Context* const found = from_program(context);
+  if (!found) return CUDA_ERROR_INVALID_CONTEXT;
+  const CUresult result = cuDeviceGetDevResource(found->device, resource, type);
+  if (result == CUDA_SUCCESS && found->sms.count) *resource = resource_of(found->sms);
+  return result;
+}
+
+CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource* resource, CUdevResourceType type) {
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  if (!find_green(green)) return CUDA_ERROR_INVALID_CONTEXT;
+  return cuCtxGetDevResource(to_program(green->context), resource, type);
+}
+
+CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned* count, const CUdevResource* input,
+                                     CUdevResource* rest, unsigned flags, unsigned least) {
+  constexpr unsigned kFlags =
+      CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING | CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  if (!count || !input || (flags & ~kFlags)) return CUDA_ERROR_INVALID_VALUE;
+  SmRange range;
+  if (!range_of(*input, &range)) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+  const uint32_t group = group_of_sms();
+  const uint64_t size = (uint64_t{std::max(least, 1u)} + group - 1) / group * group;
+  const auto possible = static_cast<unsigned>(range.count / size);
+  if (!possible) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+  if (!groups) {
+    *count = possible;
+    return CUDA_SUCCESS;
+  }
+  *count = std::min(*count, possible);
+  const auto each = static_cast<uint32_t>(size);
+  for (unsigned i = 0; i < *count; ++i) groups[i] = resource_of({range.first + i * each, each});
+  const uint32_t taken = *count * each;
+  if (rest && range.count > taken) *rest = resource_of({range.first + taken, range.count - taken});
+  if (rest && range.count == taken) *rest = CUdevResource{};
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* resources, unsigned count) {
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  if (!description || !resources || !count) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<SmRange> ranges(count);
+  for (unsigned i = 0; i < count; ++i) {
+    if (!range_of(resources[i], &ranges[i])) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+  }
+  SmRange whole;
+  if (!join(std::move(ranges), &whole)) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+  *description = new CUdevResourceDesc_st{whole};
+  std::lock_guard lock(green_contexts().mutex);
+  green_contexts().descriptions.insert(*description);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc description, CUdevice device, unsigned flags) {
+  if (!green || flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
+  {
+    std::lock_guard lock(green_contexts().mutex);
+    if (!green_contexts().descriptions.contains(description)) return CUDA_ERROR_INVALID_VALUE;
+  }
+  CUcontext primary = nullptr;
+  if (const CUresult result = cuDevicePrimaryCtxRetain(&primary, device); result != CUDA_SUCCESS) return result;
+  Context* const made = new_context(false);
+  made->handle = from_program(primary)->handle;
+  made->flags = from_program(primary)->flags;
+  made->api_version = 3020;
+  made->sms = description->range;
+  *green = new CUgreenCtx_st{made};
+  std::lock_guard lock(green_contexts().mutex);
+  green_contexts().alive.insert(*green);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+  Call call;
+  {
+    std::lock_guard lock(green_contexts().mutex);
+    if (green_contexts().alive.erase(green) == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  Context* const context = green->context;
+  delete green;
+  call.set_context(context->handle);
+  destroy_streams_of(call, context);
+  context->handle = 0;
+  return cuDevicePrimaryCtxRelease_v2(context->device);
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  if (!context) return CUDA_ERROR_INVALID_VALUE;
+  if (!find_green(green)) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = to_program(green->context);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned flags, int priority) {
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  if (!find_green(green)) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!(flags & CU_STREAM_NON_BLOCKING)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = cuCtxPushCurrent_v2(to_program(green->context)); result != CUDA_SUCCESS) return result;
+  const CUresult result = cuStreamCreateWithPriority(stream, flags, priority);
+  CUcontext popped = nullptr;
+  cuCtxPopCurrent_v2(&popped);
+  return result;
+}
+
+CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event) {
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  return find_green(green) ? cuCtxRecordEvent(to_program(green->context), event) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event) {
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  return find_green(green) ? cuCtxWaitEvent(to_program(green->context), event) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuGreenCtxGetId(CUgreenCtx green, unsigned long long* id) {
+  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  if (!id) return CUDA_ERROR_INVALID_VALUE;
+  if (!find_green(green)) return CUDA_ERROR_INVALID_CONTEXT;
+  *id = green->context->id;
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

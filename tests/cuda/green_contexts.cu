@@ -1,0 +1,80 @@
+// nvcc: -lcuda
+// Green contexts: parts of the SMs, which share the primary context's memory and code.
+#include <vector>
+
+#include "check.h"
+
+__device__ int variable;
+
+__global__ void add(int* data, int count, int amount) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) data[i] += amount + variable;
+}
+
+int main() {
+  CHECK(cudaFree(nullptr));
+  CUcontext primary;
+  CHECK_DRIVER(cuCtxGetCurrent(&primary));
+  CUdevResource all;
+  CHECK_DRIVER(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+  unsigned possible = 0;
+  CHECK_DRIVER(cuDevSmResourceSplitByCount(nullptr, &possible, &all, nullptr, 0, 1));
+  EXPECT(possible >= 1 && possible <= all.sm.smCount);
+  unsigned count = possible < 2 ? possible : 2;
+  CUdevResource groups[2], rest;
+  CHECK_DRIVER(cuDevSmResourceSplitByCount(groups, &count, &all, &rest, 0, 1));
+  unsigned sum = 0;
+  for (unsigned i = 0; i < count; i++) sum += groups[i].sm.smCount;
+  if (rest.type == CU_DEV_RESOURCE_TYPE_SM) sum += rest.sm.smCount;
+  EXPECT_EQ(sum, all.sm.smCount);
+  unsigned one = 1;
+  CUdevResource whole;
+  EXPECT(cuDevSmResourceSplitByCount(&whole, &one, &all, nullptr, 0, all.sm.smCount + 1) != CUDA_SUCCESS);
+
+  constexpr int kCount = 1 << 16;
+  int* data = nullptr;
+  CHECK(cudaMalloc(&data, kCount * sizeof(int)));
+  CHECK(cudaMemset(data, 0, kCount * sizeof(int)));
+  const int three = 3;
+  CHECK(cudaMemcpyToSymbol(variable, &three, sizeof(three)));
+  CHECK(cudaDeviceSynchronize());
+
+  CUgreenCtx green[2];
+  CUstream streams[2];
+  CUevent event;
+  CHECK_DRIVER(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  for (unsigned i = 0; i < count; i++) {
+    CUdevResourceDesc description;
+    CHECK_DRIVER(cuDevResourceGenerateDesc(&description, &groups[i], 1));
+    CHECK_DRIVER(cuGreenCtxCreate(&green[i], description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    CUdevResource mine;
+    CHECK_DRIVER(cuGreenCtxGetDevResource(green[i], &mine, CU_DEV_RESOURCE_TYPE_SM));
+    EXPECT_EQ(mine.sm.smCount, groups[i].sm.smCount);
+    CHECK_DRIVER(cuGreenCtxStreamCreate(&streams[i], green[i], CU_STREAM_NON_BLOCKING, 0));
+    CUgreenCtx of = nullptr;
+    CHECK_DRIVER(cuStreamGetGreenCtx(streams[i], &of));
+    EXPECT(of == green[i]);
+    CUcontext context;
+    CHECK_DRIVER(cuCtxFromGreenCtx(&context, green[i]));
+    EXPECT(context && context != primary);
+    CHECK_DRIVER(cuCtxGetDevResource(context, &mine, CU_DEV_RESOURCE_TYPE_SM));
+    EXPECT_EQ(mine.sm.smCount, groups[i].sm.smCount);
+    add<<<kCount / 256, 256, 0, streams[i]>>>(data, kCount, 10);
+    CHECK(cudaGetLastError());
+    CHECK_DRIVER(cuGreenCtxRecordEvent(green[i], event));
+    CHECK_DRIVER(cuEventSynchronize(event));
+  }
+  std::vector<int> host(kCount);
+  CHECK(cudaMemcpy(host.data(), data, kCount * sizeof(int), cudaMemcpyDeviceToHost));
+  for (int i = 0; i < kCount; i++) EXPECT_EQ(host[i], 13 * static_cast<int>(count));
+  for (unsigned i = 0; i < count; i++) {
+    CHECK_DRIVER(cuStreamDestroy(streams[i]));
+    CHECK_DRIVER(cuGreenCtxDestroy(green[i]));
+  }
+  CUgreenCtx none = green[0];
+  CUstream plain;
+  CHECK_DRIVER(cuStreamCreate(&plain, CU_STREAM_NON_BLOCKING));
+  CHECK_DRIVER(cuStreamGetGreenCtx(plain, &none));
+  EXPECT(none == nullptr);
+  return passed();
+}
