@@ -1,5 +1,6 @@
 // nvcc: -lcuda
 // Green contexts: parts of the SMs, which share the primary context's memory and code.
+#include <set>
 #include <vector>
 
 #include "check.h"
@@ -9,6 +10,28 @@ __device__ int variable;
 __global__ void add(int* data, int count, int amount) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) data[i] += amount + variable;
+}
+
+// Says on which SM each block runs, after enough work for all SMs to get some.
+__global__ void where(unsigned* sms, int rounds) {
+  unsigned value = blockIdx.x, sm;
+  for (int i = 0; i < rounds; i++) value = value * 1664525u + 1013904223u;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  if (threadIdx.x == 0) sms[blockIdx.x] = value == 1 ? 0xffffffffu : sm;
+}
+
+// How many SMs the blocks of one launch on this stream were on.
+size_t sms_used(CUstream stream) {
+  constexpr int kBlocks = 2048;
+  unsigned* sms = nullptr;
+  CHECK(cudaMalloc(&sms, kBlocks * sizeof(unsigned)));
+  where<<<kBlocks, 64, 0, stream>>>(sms, 2000);
+  CHECK(cudaGetLastError());
+  CHECK_DRIVER(cuStreamSynchronize(stream));
+  std::vector<unsigned> host(kBlocks);
+  CHECK(cudaMemcpy(host.data(), sms, kBlocks * sizeof(unsigned), cudaMemcpyDeviceToHost));
+  CHECK(cudaFree(sms));
+  return std::set<unsigned>(host.begin(), host.end()).size();
 }
 
 int main() {
@@ -59,6 +82,7 @@ int main() {
     EXPECT(context && context != primary);
     CHECK_DRIVER(cuCtxGetDevResource(context, &mine, CU_DEV_RESOURCE_TYPE_SM));
     EXPECT_EQ(mine.sm.smCount, groups[i].sm.smCount);
+    EXPECT(sms_used(streams[i]) <= groups[i].sm.smCount);
     add<<<kCount / 256, 256, 0, streams[i]>>>(data, kCount, 10);
     CHECK(cudaGetLastError());
     CHECK_DRIVER(cuGreenCtxRecordEvent(green[i], event));

@@ -107,7 +107,10 @@ CUresult SoftDevice::make_launch(const SoftContextRef& context, int priority, co
     }
   }
   if (const CUresult refused = plan_launch(context, launch, &plan)) return refused;
-  if (sms) plan.workers = std::max<uint32_t>(1, static_cast<uint32_t>(static_cast<uint64_t>(threads_) * sms / sms_));
+  if (sms) {
+    plan.workers = std::max<uint32_t>(1, static_cast<uint32_t>(static_cast<uint64_t>(threads_) * sms / sms_));
+    plan.sms = sms;
+  }
   if (plan.priority == 0) plan.priority = priority;
   *op = std::make_shared<KernelOp>(context, std::move(plan), next_grid_++, compute_, host_, meters_.work(kCompute));
   return CUDA_SUCCESS;

@@ -188,7 +188,12 @@ std::shared_ptr<Job> Executor::take(const std::vector<Worker::Held>& held, uint3
 void Executor::leave(std::shared_ptr<Job> job) {
   {
     std::lock_guard lock(mutex_);
-    if (--job->workers_ != 0 || job->ended_ || (job->tickets_left() && !job->cancelled())) return;
+    --job->workers_;
+    if (job->most_workers_ != 0 && job->tickets_left()) {  // workers that found it full may sleep
+      epoch_.fetch_add(1, std::memory_order_release);
+      wake_.notify_one();
+    }
+    if (job->workers_ != 0 || job->ended_ || (job->tickets_left() && !job->cancelled())) return;
     job->ended_ = true;
     if (job->listed_) jobs_.remove(job);
     job->listed_ = false;
