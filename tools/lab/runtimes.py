@@ -75,7 +75,7 @@ def wheel(version: str) -> pathlib.Path:
 
 def _digest() -> str:
     digest = hashlib.sha256(str(toolkit()).encode())
-    for source in sorted(SOURCES.iterdir()):
+    for source in sorted(SOURCES.glob("*.*")):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]
 
