@@ -250,6 +250,14 @@ class Emitter {
   void op_trap(const Op& op);
   void op_mma(const Op& op);
   void op_ldmatrix(const Op& op);
+  void op_stmatrix(const Op& op);
+  void op_movmatrix(const Op& op);
+  V pack_fragment(const Op& op, const Arg& arg, size_t n, unsigned bits, const char* name);
+  void unpack_fragment(const Op& op, const Arg& arg, size_t n, unsigned bits, V slot);
+
+  // wmma.cc
+  void op_wmma(const Op& op);
+
   V scalar_of(V v);  // the value of the first active lane
 
   // calls.cc

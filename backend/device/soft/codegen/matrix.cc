@@ -10,8 +10,10 @@ namespace bandsaw::soft {
 void Emitter::op_mma(const Op& op) {
   const auto& in = *op.in;
   static const std::map<ptx::Type, MatrixType> types = {
-      {ptx::Type::kF16, MatrixType::kF16}, {ptx::Type::kBf16, MatrixType::kBf16}, {ptx::Type::kTf32, MatrixType::kTf32},
-      {ptx::Type::kU8, MatrixType::kU8},   {ptx::Type::kS8, MatrixType::kS8},     {ptx::Type::kF64, MatrixType::kF64}};
+      {ptx::Type::kF16, MatrixType::kF16},   {ptx::Type::kBf16, MatrixType::kBf16},
+      {ptx::Type::kTf32, MatrixType::kTf32}, {ptx::Type::kU8, MatrixType::kU8},
+      {ptx::Type::kS8, MatrixType::kS8},     {ptx::Type::kF64, MatrixType::kF64},
+      {ptx::Type::kE4m3, MatrixType::kE4m3}, {ptx::Type::kE5m2, MatrixType::kE5m2}};
   if (in.has("sp") || in.has("sp::ordered_metadata") || in.has("and") || in.has("xor") || in.has("block_scale"))
     unsupported(op);
   if (!in.has("row") || !in.has("col")) unsupported(op, "layout");
@@ -24,9 +26,11 @@ void Emitter::op_mma(const Op& op) {
   int rows = 0, depth = 0;
   for (auto& [name, shape] : shapes)
     if (in.has(name)) std::tie(rows, depth) = shape;
-  int per_register = a->second <= MatrixType::kBf16                                 ? 2
-                     : a->second == MatrixType::kU8 || a->second == MatrixType::kS8 ? 4
-                                                                                    : 1;
+  int per_register = a->second <= MatrixType::kBf16 ? 2
+                     : a->second == MatrixType::kU8 || a->second == MatrixType::kS8 || a->second == MatrixType::kE4m3 ||
+                             a->second == MatrixType::kE5m2
+                         ? 4
+                         : 1;
   if (rows == 0 || depth % (4 * per_register) != 0 || (rows == 8) != f64) unsupported(op);
   MatrixForm form;
   form.a = static_cast<uint8_t>(a->second);
@@ -78,6 +82,47 @@ void Emitter::op_ldmatrix(const Op& op) {
     write(
         op, vector ? to.elements[i] : to,
         b_.CreateAlignedLoad(int_type(32, true), b_.CreateConstGEP1_64(b_.getInt8Ty(), out, i * 128), llvm::Align(64)));
+}
+
+void Emitter::op_stmatrix(const Op& op) {
+  const auto& in = *op.in;
+  if (!in.has("m8n8") || !in.has("b16")) unsupported(op);
+  const size_t n = in.has("x4") ? 4 : in.has("x2") ? 2 : 1;
+  vec_ = true;
+  const Location l = locate(op, op.args.at(0), in.space());
+  V addresses = frame_scratch("addresses", 8 * kLanes);
+  b_.CreateStore(splat(address_of(l)), addresses);
+  V rows = pack_fragment(op, op.args.at(1), n, 32, "matrix_a");
+  call_helper(
+      "bsw_stmatrix", b_.getVoidTy(),
+      {warp_, op_mask(op), addresses, rows, i32(n), i32(in.has("trans")), i32(l.space == ptx::Space::kShared ? 2 : 0)});
+}
+
+void Emitter::op_movmatrix(const Op& op) {
+  if (!op.in->has("m8n8") || !op.in->has("trans") || !op.in->has("b16")) unsupported(op);
+  vec_ = true;
+  V from = pack_fragment(op, op.args.at(1), 1, 32, "matrix_a"), to = frame_scratch("matrix_d", 8 * 8 * kLanes);
+  call_helper("bsw_movmatrix", b_.getVoidTy(), {from, to});
+  unpack_fragment(op, op.args.at(0), 1, 32, to);
+}
+
+// The registers of a fragment as arrays of 32 lanes, one after another.
+V Emitter::pack_fragment(const Op& op, const Arg& arg, size_t n, unsigned bits, const char* name) {
+  const bool vector = arg.kind == ArgKind::kVector;
+  if ((vector ? arg.elements.size() : 1) != n || n > 8) unsupported(op, "fragment size");
+  V slot = frame_scratch(name, 8 * 8 * kLanes);
+  for (size_t i = 0; i < n; ++i)
+    b_.CreateAlignedStore(splat(read(vector ? arg.elements[i] : arg, bits)),
+                          b_.CreateConstGEP1_64(b_.getInt8Ty(), slot, i * kLanes * bits / 8), llvm::Align(64));
+  return slot;
+}
+
+void Emitter::unpack_fragment(const Op& op, const Arg& arg, size_t n, unsigned bits, V slot) {
+  const bool vector = arg.kind == ArgKind::kVector;
+  for (size_t i = 0; i < n; ++i)
+    write(op, vector ? arg.elements[i] : arg,
+          b_.CreateAlignedLoad(int_type(bits, true), b_.CreateConstGEP1_64(b_.getInt8Ty(), slot, i * kLanes * bits / 8),
+                               llvm::Align(64)));
 }
 
 }  // namespace bandsaw::soft

@@ -29,7 +29,7 @@ const std::set<std::string_view> kKnown = {
     "add", "inc", "dec", "min", "max", "exch", "cas",
     // video and matrices
     "po", "shr7", "shr15", "row", "col", "m16n8k16", "m16n8k8", "m16n8k4", "m16n8k32", "m8n8k4", "m8n8", "x1", "x2",
-    "x4", "trans"};
+    "x4", "trans", "m16n16k16", "m32n8k16", "m8n32k16", "m16n16k8", "load", "store", "mma", "a", "b", "c", "d"};
 
 // What PTX has and this compiler has not: shapes, textures, clusters, multimem, tensor memory.
 const std::set<std::string_view> kElsewhere = {"1d",

@@ -33,6 +33,7 @@ const std::map<std::string_view, Emitter::Handler>& Emitter::handlers() {
       {"createpolicy", &E::op_zero}, {"getctarank", &E::op_zero}, {"mapa", &E::op_mapa},
       {"nanosleep", &E::op_nanosleep}, {"brkpt", &E::op_trap}, {"call", &E::op_call},
       {"mma", &E::op_mma}, {"mbarrier", &E::op_mbarrier}, {"ldmatrix", &E::op_ldmatrix},
+      {"stmatrix", &E::op_stmatrix}, {"movmatrix", &E::op_movmatrix}, {"wmma", &E::op_wmma},
       {"vadd", &E::op_video}, {"vsub", &E::op_video}, {"vabsdiff", &E::op_video}, {"vmin", &E::op_video},
       {"vmax", &E::op_video}, {"vshl", &E::op_video}, {"vshr", &E::op_video}, {"vmad", &E::op_video}, {"vset", &E::op_video},
       {"vadd2", &E::op_video}, {"vsub2", &E::op_video}, {"vavrg2", &E::op_video}, {"vabsdiff2", &E::op_video},

@@ -42,6 +42,7 @@ OpInfo op_info(const Op& op, bool entry) {
     if (space == ptx::Space::kLocal || space == ptx::Space::kNone) return {Result::kVarying, 1};
     return {Result::kLoad, 1};
   }
+  if (code == "wmma" && in.has("store")) return {Result::kNone, 0};
   if (code == "mbarrier") {
     if (in.has("pending_count")) return {Result::kPure, 1};
     const bool result = !op.args.empty() && op.args[0].kind != ArgKind::kAddress;

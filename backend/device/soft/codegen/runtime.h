@@ -35,6 +35,7 @@ void add_rounding_symbols(SymbolTable* table);
 void add_call_symbols(SymbolTable* table);
 void add_maths_symbols(SymbolTable* table);
 void add_matrix_symbols(SymbolTable* table);
+void add_wmma_symbols(SymbolTable* table);
 void add_mbarrier_symbols(SymbolTable* table);
 void add_video_symbols(SymbolTable* table);
 

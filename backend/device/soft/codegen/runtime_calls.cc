@@ -123,6 +123,7 @@ SymbolTable runtime_symbols() {
   add_maths_symbols(&table);
   add_matrix_symbols(&table);
   add_mbarrier_symbols(&table);
+  add_wmma_symbols(&table);
   add_video_symbols(&table);
   return table;
 }

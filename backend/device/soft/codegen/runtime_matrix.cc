@@ -11,6 +11,14 @@
 namespace bandsaw::soft {
 namespace {
 
+float from_e4m3(uint8_t v) {
+  const int exponent = v >> 3 & 15, mantissa = v & 7;
+  if ((v & 127) == 127) return NAN;
+  const float magnitude = exponent ? std::ldexp(static_cast<float>(8 + mantissa), exponent - 10)
+                                   : std::ldexp(static_cast<float>(mantissa), -9);
+  return v & 128 ? -magnitude : magnitude;
+}
+
 int elements_of(MatrixType t) { return t <= MatrixType::kBf16 ? 2 : t == MatrixType::kTf32 ? 1 : 4; }
 
 float element(MatrixType t, uint32_t reg, int i) {
@@ -25,6 +33,10 @@ float element(MatrixType t, uint32_t reg, int i) {
       return static_cast<uint8_t>(reg >> (8 * i));
     case MatrixType::kS8:
       return static_cast<int8_t>(reg >> (8 * i));
+    case MatrixType::kE4m3:
+      return from_e4m3(static_cast<uint8_t>(reg >> (8 * i)));
+    case MatrixType::kE5m2:
+      return from_f16(static_cast<uint16_t>((reg >> (8 * i) & 0xff) << 8));
     default:
       return 0;
   }
@@ -95,11 +107,37 @@ static void bsw_ldmatrix(WarpState* warp, uint32_t mask, const uint64_t* address
     }
   }
 }
+
+static void bsw_stmatrix(WarpState* warp, uint32_t mask, const uint64_t* addresses, const uint32_t* in,
+                         uint32_t matrices, uint32_t transpose, uint32_t space) {
+  for (uint32_t m = 0; m < matrices; ++m) {
+    uint16_t rows[8][8];
+    for (uint32_t l = 0; l < 32; ++l) {
+      const uint32_t g = l / 4, t = l % 4 * 2;
+      for (uint32_t e = 0; e < 2; ++e) {
+        const auto value = static_cast<uint16_t>(in[m * 32 + l] >> (16 * e));
+        (transpose ? rows[t + e][g] : rows[g][t + e]) = value;
+      }
+    }
+    for (uint32_t r = 0; r < 8; ++r)
+      if (mask >> (m * 8 + r) & 1) write_bytes(warp, m * 8 + r, addresses[m * 8 + r], rows[r], 16, AccessSpace(space));
+  }
+}
+
+static void bsw_movmatrix(const uint32_t* in, uint32_t* out) {
+  for (uint32_t l = 0; l < 32; ++l) {
+    const uint32_t g = l / 4, t = l % 4 * 2;  // row and first column here; there column and first row
+    const auto at = [&](uint32_t row) { return in[row * 4 + g / 2] >> (16 * (g & 1)) & 0xffff; };
+    out[l] = at(t) | at(t + 1) << 16;
+  }
+}
 }
 
 void add_matrix_symbols(SymbolTable* table) {
   table->push_back({"bsw_mma", (void*)bsw_mma});
   table->push_back({"bsw_mma_f64", (void*)bsw_mma_f64});
+  table->push_back({"bsw_stmatrix", (void*)bsw_stmatrix});
+  table->push_back({"bsw_movmatrix", (void*)bsw_movmatrix});
   table->push_back({"bsw_ldmatrix", (void*)bsw_ldmatrix});
 }
 
