@@ -74,7 +74,7 @@ CUresult SoftDevice::stream_create_part(const ContextRef& context, uint32_t flag
 
 CUresult SoftDevice::stream_beside(const StreamRef& stream, StreamRef* made) {
   const SoftStream& beside = as(stream);
-  return stream_create(beside.context, CU_STREAM_NON_BLOCKING, beside.priority, made);
+  return stream_create_part(beside.context, CU_STREAM_NON_BLOCKING, beside.priority, 0, beside.sms, made);
 }
 
 StreamRef SoftDevice::stream_legacy(const ContextRef& context) {
