@@ -1,61 +1,19 @@
 #include "backend/session/runner_process.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
-#include <sys/personality.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 
 #include "backend/control/packet.h"
+#include "backend/session/runner_exec.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
 namespace {
-
-// What the child needs, made before the fork: afterwards it may allocate nothing.
-struct ChildPlan {
-  const char* path;
-  int file;
-  int socket;
-  pid_t parent;
-  char* const* arguments;
-  char* const* environment;
-};
-
-[[noreturn]] void become_runner(const ChildPlan& plan) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != plan.parent) ::_exit(127);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::signal(SIGPIPE, SIG_DFL);
-  const int null = ::open("/dev/null", O_RDONLY);
-  if (null >= 0) ::dup2(null, STDIN_FILENO);
-  if (::dup2(plan.socket, kRunnerSocket) < 0) ::_exit(127);
-  if (plan.socket == kRunnerSocket) ::fcntl(kRunnerSocket, F_SETFD, 0);
-  ::close_range(kRunnerSocket + 1, ~0u, CLOSE_RANGE_CLOEXEC);
-  // A GPU's driver gives memory the addresses at which it finds room in this process. With the old layout they lie far
-  // from where programs have their own memory, so that the guest can tell one from the other.
-  ::personality(ADDR_COMPAT_LAYOUT);
-  const rlimit none_left{0, 0};
-  ::setrlimit(RLIMIT_CORE, &none_left);  // a core would hold the guest's data
-  ::execve(plan.path, plan.arguments, plan.environment);
-  if (plan.file >= 0) ::execveat(plan.file, "", plan.arguments, plan.environment, AT_EMPTY_PATH);
-  ::_exit(126);
-}
-
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
 
 std::string describe_exit(int status) {
   if (WIFSIGNALED(status))
@@ -78,15 +36,10 @@ Result<std::unique_ptr<RunnerProcess>> RunnerProcess::start(event_base* base, co
   if (::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size) < 0) {
     ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
   }
-  const std::vector<std::string> name = {"bandsaw-runner"};
-  const auto arguments = pointers(name);
-  const auto environment = pointers(program.environment);
-  const ChildPlan plan{program.path.c_str(), program.file.get(), theirs.get(),
-                       ::getpid(),           arguments.data(),   environment.data()};
-  const pid_t pid = ::fork();
-  if (pid < 0) return Status::system("cannot fork a runner");
-  if (pid == 0) become_runner(plan);
-  std::unique_ptr<RunnerProcess> runner(new RunnerProcess(base, pid, std::move(ours), std::move(watcher)));
+  const auto pid = exec_runner({program.path, program.file.get(), {"bandsaw-runner"}, program.environment},
+                               theirs.get(), kRunnerSocket);
+  if (!pid.ok()) return pid.status();
+  std::unique_ptr<RunnerProcess> runner(new RunnerProcess(base, pid.value(), std::move(ours), std::move(watcher)));
   runner->mps_ = program.mps;
   runner->priority_ = program.priority;
   return runner;

@@ -1,15 +1,14 @@
 #include "backend/session/sensor_reader.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "backend/session/runner_exec.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -17,39 +16,6 @@ namespace {
 
 constexpr std::chrono::seconds kAskedSince{10};  // then nobody watches any more
 constexpr std::chrono::seconds kPause{60};       // after a reader that ended by itself
-
-// What the child needs, made before the fork: afterwards it may allocate nothing.
-struct ReaderPlan {
-  const char* path;
-  int file;
-  int output;
-  pid_t parent;
-  char* const* arguments;
-  char* const* environment;
-};
-
-[[noreturn]] void become_reader(const ReaderPlan& plan) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != plan.parent) ::_exit(127);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::signal(SIGPIPE, SIG_DFL);
-  const int null = ::open("/dev/null", O_RDONLY);
-  if (null >= 0) ::dup2(null, STDIN_FILENO);
-  if (::dup2(plan.output, STDOUT_FILENO) < 0) ::_exit(127);
-  ::close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
-  ::execve(plan.path, plan.arguments, plan.environment);
-  if (plan.file >= 0) ::execveat(plan.file, "", plan.arguments, plan.environment, AT_EMPTY_PATH);
-  ::_exit(126);
-}
-
-std::vector<char*> as_pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
 
 }  // namespace
 
@@ -75,14 +41,10 @@ bool SensorReader::start(const std::string& bus_id) {
   if (::pipe2(pipe, O_CLOEXEC) < 0) return false;
   UniqueFd ours(pipe[0]), theirs(pipe[1]);
   ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
-  const std::vector<std::string> words = {"bandsaw-runner", "--sensors", bus_id};
-  const auto arguments = as_pointers(words);
-  const auto environment = as_pointers(environment_);
-  const ReaderPlan plan{path_.c_str(), file_, theirs.get(), ::getpid(), arguments.data(), environment.data()};
-  const pid_t pid = ::fork();
-  if (pid < 0) return false;
-  if (pid == 0) become_reader(plan);
-  pid_ = pid;
+  const auto pid =
+      exec_runner({path_, file_, {"bandsaw-runner", "--sensors", bus_id}, environment_}, theirs.get(), STDOUT_FILENO);
+  if (!pid.ok()) return false;
+  pid_ = pid.value();
   output_ = std::move(ours);
   readable_.reset(event_new(
       base_, output_.get(), EV_READ | EV_PERSIST,
