@@ -7,6 +7,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "memory/base/uuid_text.h"
+
 namespace bandsaw {
 namespace {
 
@@ -66,14 +68,7 @@ std::string host_id() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-std::string uuid_text(const VgpuIdentity& identity) {
-  std::string text = "GPU-";
-  for (size_t i = 0; i < identity.uuid.size(); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", identity.uuid[i]);
-  }
-  return text;
-}
+std::string uuid_text(const VgpuIdentity& identity) { return "GPU-" + uuid_text(identity.uuid); }
 
 std::string pci_bus_text(const VgpuIdentity& identity) {
   return fmt::format("{:04x}:{:02x}:00.0", identity.pci_domain, identity.pci_bus);

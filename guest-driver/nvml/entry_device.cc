@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "guest-driver/nvml/device.h"
+#include "memory/base/uuid_text.h"
 
 using namespace bandsaw::nvml;
 
@@ -15,16 +16,7 @@ namespace {
 constexpr unsigned kPciDeviceId = 0x107f1af4;
 constexpr unsigned kBaseClass = 0x03, kSubClass = 0x02;  // a 3D controller, as CUDA programs expect
 
-std::string uuid_text(const vgpu_answer_device& info) {
-  std::string text = "GPU-";
-  for (unsigned i = 0; i < sizeof(info.uuid); i++) {
-    char byte[3];
-    std::snprintf(byte, sizeof(byte), "%02x", info.uuid[i]);
-    text += byte;
-    if (i == 3 || i == 5 || i == 7 || i == 9) text += '-';
-  }
-  return text;
-}
+std::string gpu_name(const vgpu_answer_device& info) { return "GPU-" + bandsaw::uuid_text(info.uuid); }
 
 bool same_text(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
@@ -77,7 +69,7 @@ nvmlReturn_t find(nvmlDevice_t* device, Matches matches) {
 
 nvmlReturn_t by_uuid(const char* text, nvmlDevice_t* device) {
   if (!text) return NVML_ERROR_INVALID_ARGUMENT;
-  return find(device, [text](const vgpu_answer_device& info) { return same_text(text, uuid_text(info)); });
+  return find(device, [text](const vgpu_answer_device& info) { return same_text(text, gpu_name(info)); });
 }
 
 nvmlReturn_t by_pci(const char* text, nvmlDevice_t* device) {
@@ -159,7 +151,7 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char* name, unsigned int len
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* uuid, unsigned int length) {
   if (const nvmlReturn_t result = check(device); result != NVML_SUCCESS) return result;
-  return copy_text(uuid_text(device->info).c_str(), uuid, length);
+  return copy_text(gpu_name(device->info).c_str(), uuid, length);
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t* pci) {

@@ -6,10 +6,12 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 
 #include "guest-driver/libcuda/core/log.h"
+#include "memory/base/uuid_text.h"
 
 namespace bandsaw::libcuda {
 namespace {
@@ -56,16 +58,6 @@ std::string first_call(const std::string& table, size_t slot, const void* caller
 
 }  // namespace
 
-UuidText uuid_text(const uint8_t* uuid) {
-  UuidText text;
-  char* at = text.data();
-  for (int i = 0; i < 16; i++) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) *at++ = '-';
-    at += std::snprintf(at, 3, "%02x", uuid[i]);
-  }
-  return text;
-}
-
 void note_runtime(const void* caller, uint32_t version) {
   Callers& all = callers();
   const Library library = library_of(caller);
@@ -74,7 +66,7 @@ void note_runtime(const void* caller, uint32_t version) {
 }
 
 CUresult refuse_slot(const TableName& table, size_t slot, const void* caller) {
-  const std::string name(uuid_text(table.uuid.data()).data());
+  const std::string name = uuid_text(table.uuid);
   if (const std::string who = first_call(name, slot, caller); !who.empty()) {
     log(Level::kWarn, "slot %zu of the private table %s (%s) is not supported; called by %s", slot, name.c_str(),
         table.title, who.c_str());
@@ -83,7 +75,7 @@ CUresult refuse_slot(const TableName& table, size_t slot, const void* caller) {
 }
 
 CUresult refuse_table(const uint8_t* uuid, const void* caller) {
-  const std::string name(uuid_text(uuid).data());
+  const std::string name = uuid_text(std::span<const uint8_t, 16>(uuid, 16));
   if (const std::string who = first_call(name, 0, caller); !who.empty()) {
     log(Level::kInfo, "the private table %s is not there; asked for by %s", name.c_str(), who.c_str());
   }

@@ -16,10 +16,6 @@ struct TableName {
   const char* title;
 };
 
-// "8-4-4-4-12" hexadecimal digits, and a NUL.
-using UuidText = std::array<char, 37>;
-UuidText uuid_text(const uint8_t* uuid);
-
 // Remembers that the library with the code at `caller` holds a CUDA runtime of this version (13050 is 13.5).
 void note_runtime(const void* caller, uint32_t version);
 

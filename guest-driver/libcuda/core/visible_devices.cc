@@ -2,29 +2,19 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <string>
+
+#include "memory/base/uuid_text.h"
 
 namespace bandsaw::libcuda {
 namespace {
 
 constexpr int kNone = -1;
 
-std::string uuid_text(const DeviceUuid& uuid) {
-  std::string text = "GPU-";
-  for (size_t i = 0; i < uuid.size(); i++) {
-    char byte[3];
-    std::snprintf(byte, sizeof(byte), "%02x", uuid[i]);
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += byte;
-  }
-  return text;
-}
-
 int by_uuid(std::string_view text, std::span<const DeviceUuid> devices) {
   int found = kNone;
   for (size_t i = 0; i < devices.size(); i++) {
-    if (!uuid_text(devices[i]).starts_with(text)) continue;
+    if (!("GPU-" + uuid_text(devices[i])).starts_with(text)) continue;
     if (found != kNone) return kNone;
     found = static_cast<int>(i);
   }
