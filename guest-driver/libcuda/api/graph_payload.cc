@@ -7,6 +7,7 @@
 #include "guest-driver/libcuda/api/event.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/launch.h"
+#include "guest-driver/libcuda/api/memory_op.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -137,36 +138,12 @@ CUresult plan_free(CUdeviceptr address, NodePlan* plan) {
 
 namespace {
 
-// What one operation of a batch is on the wire.
-CUresult wire_operation(const CUstreamBatchMemOpParams& from, vgpu_memory_op* made) {
-  const auto& wait = from.waitValue;
-  const auto& write = from.writeValue;
+CUresult plan_operation(const CUstreamBatchMemOpParams& from, vgpu_memory_op* made) {
   constexpr unsigned kComparisons = CU_STREAM_WAIT_VALUE_NOR;
-  switch (from.operation) {
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-      *made = {wait.address, wait.value, VGPU_MEMORY_OP_WAIT, 4, wait.flags, 0};
-      break;
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      *made = {wait.address, wait.value64, VGPU_MEMORY_OP_WAIT, 8, wait.flags, 0};
-      break;
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-      *made = {write.address, write.value, VGPU_MEMORY_OP_WRITE, 4, write.flags, 0};
-      break;
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      *made = {write.address, write.value64, VGPU_MEMORY_OP_WRITE, 8, write.flags, 0};
-      break;
-    case CU_STREAM_MEM_OP_BARRIER:
-      *made = {0, 0, VGPU_MEMORY_OP_BARRIER, 0, from.memoryBarrier.flags, 0};
-      return CUDA_SUCCESS;
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-      return CUDA_ERROR_NOT_SUPPORTED;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (const CUresult result = wire_operation(from, made); result != CUDA_SUCCESS) return result;
+  if (made->kind == VGPU_MEMORY_OP_BARRIER) return CUDA_SUCCESS;
   if (made->kind == VGPU_MEMORY_OP_WAIT && made->flags > kComparisons) return CUDA_ERROR_NOT_SUPPORTED;  // FLUSH
-  const auto range = AddressMap::get().find(made->address);
-  const bool there = range && range->holds(made->address, made->bytes) && made->address % made->bytes == 0;
-  return there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return check_word(made->address, made->bytes);
 }
 
 }  // namespace
@@ -178,7 +155,7 @@ CUresult plan_operations(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1& params, NodePla
   plan->type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
   for (unsigned i = 0; i < params.count; ++i) {
     vgpu_memory_op operation{};
-    const CUresult result = wire_operation(params.paramArray[i], &operation);
+    const CUresult result = plan_operation(params.paramArray[i], &operation);
     if (result != CUDA_SUCCESS) return result;
     append(operation, &plan->payload);
   }

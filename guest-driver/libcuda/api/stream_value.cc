@@ -1,17 +1,45 @@
 // Waiting for and writing of memory words in stream order.
 #include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/memory_op.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
-namespace {
 
 CUresult check_word(CUdeviceptr address, uint32_t bytes) {
   const auto range = AddressMap::get().find(address);
   return range && range->holds(address, bytes) && address % bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+
+CUresult wire_operation(const CUstreamBatchMemOpParams& from, vgpu_memory_op* made) {
+  const auto& wait = from.waitValue;
+  const auto& write = from.writeValue;
+  switch (from.operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      *made = {wait.address, wait.value, VGPU_MEMORY_OP_WAIT, 4, wait.flags, 0};
+      return CUDA_SUCCESS;
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      *made = {wait.address, wait.value64, VGPU_MEMORY_OP_WAIT, 8, wait.flags, 0};
+      return CUDA_SUCCESS;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      *made = {write.address, write.value, VGPU_MEMORY_OP_WRITE, 4, write.flags, 0};
+      return CUDA_SUCCESS;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      *made = {write.address, write.value64, VGPU_MEMORY_OP_WRITE, 8, write.flags, 0};
+      return CUDA_SUCCESS;
+    case CU_STREAM_MEM_OP_BARRIER:
+      *made = {0, 0, VGPU_MEMORY_OP_BARRIER, 0, from.memoryBarrier.flags, 0};
+      return CUDA_SUCCESS;
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+namespace {
 
 CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t bytes, unsigned flags) {
   Call call;
@@ -35,25 +63,12 @@ CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint3
   return result == CUDA_SUCCESS ? wire::stream_write_value(call, on, address, value, bytes, flags) : result;
 }
 
-CUresult one_operation(CUstream stream, const CUstreamBatchMemOpParams& operation) {
-  const auto& wait = operation.waitValue;
-  const auto& write = operation.writeValue;
-  switch (operation.operation) {
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-      return wait_value(stream, wait.address, wait.value, 4, wait.flags);
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      return wait_value(stream, wait.address, wait.value64, 8, wait.flags);
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-      return write_value(stream, write.address, write.value, 4, write.flags);
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-      return write_value(stream, write.address, write.value64, 8, write.flags);
-    case CU_STREAM_MEM_OP_BARRIER:
-      return CUDA_SUCCESS;  // stream order is a barrier here
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-      return CUDA_ERROR_NOT_SUPPORTED;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
+CUresult one_operation(CUstream stream, const CUstreamBatchMemOpParams& from) {
+  vgpu_memory_op operation{};
+  if (const CUresult result = wire_operation(from, &operation); result != CUDA_SUCCESS) return result;
+  if (operation.kind == VGPU_MEMORY_OP_BARRIER) return CUDA_SUCCESS;  // stream order is a barrier here
+  const auto work = operation.kind == VGPU_MEMORY_OP_WAIT ? wait_value : write_value;
+  return work(stream, operation.address, operation.value, operation.bytes, operation.flags);
 }
 
 }  // namespace
