@@ -4,7 +4,6 @@
 // measures it, with the time that it waits for its turn. Work that is captured, or issued while anything is captured,
 // is not measured.
 #include <cxxabi.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,6 +24,7 @@
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/wire_tracer.h"
 #include "guest-driver/libcuda/wire_client.h"
+#include "memory/base/clock.h"
 
 namespace bandsaw::libcuda {
 
@@ -34,11 +34,7 @@ constexpr size_t kPendingMost = 16384;       // spans of the device whose times 
 constexpr float kBaseMs = 1000;              // how long one base serves
 constexpr uint64_t kLastNs = 2'000'000'000;  // how long the end of a context waits for its last spans
 
-uint64_t now_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
-}
+uint64_t now_ns() { return static_cast<uint64_t>(monotonic_ns()); }
 
 // The tracer's own calls are not watched.
 thread_local bool inside = false;

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 
 #include "guest-driver/libcuda/core/transport.h"
+#include "memory/base/clock.h"
 
 namespace bandsaw::libcuda {
 namespace {
@@ -26,11 +26,7 @@ void store(T& word, T value, std::memory_order order = std::memory_order_release
   std::atomic_ref<T>(word).store(value, order);
 }
 
-uint64_t nanoseconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
-}
+uint64_t nanoseconds() { return static_cast<uint64_t>(monotonic_ns()); }
 
 // The shortest time to poll before sleeping. On one core polling would only keep the runner from working.
 constexpr uint32_t kSpinLeast = 2'000;  // ns
