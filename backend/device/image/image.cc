@@ -224,13 +224,33 @@ CUresult choose_ptx(std::span<const std::byte> image, std::vector<ImageEntry>* c
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+// libcudadevrt: its functions call the driver's own, which no device but NVIDIA's has; whoever runs PTX brings these
+// functions itself.
+bool is_device_runtime(std::string_view unit) {
+  constexpr std::string_view kMark = "cudaCGGetIntrinsicHandle";
+  for (size_t at = unit.find(kMark); at != unit.npos; at = unit.find(kMark, at + 1)) {
+    const size_t begin = unit.find_last_of(";}", at);
+    const size_t from = begin == unit.npos ? 0 : begin;
+    if (unit.substr(from, at - from).find(".visible") != unit.npos) return true;
+  }
+  return false;
+}
+
+CUresult unpack_unit(const ImageEntry& entry, std::vector<std::string>* units, std::string* log) {
+  std::string unit;
+  if (const CUresult result = unpack(entry, &unit, log)) return result;
+  unit.resize(std::min(unit.find('\0'), unit.size()));
+  if (!is_device_runtime(unit)) units->push_back(std::move(unit));
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
 CUresult unpack_ptx(const std::vector<ImageEntry>& chosen, std::vector<std::string>* units, std::string* log) {
   for (const ImageEntry& entry : chosen) {
-    std::string unit;
-    const CUresult result = unpack(entry, &unit, log);
-    if (result != CUDA_SUCCESS) return result;
-    unit.resize(std::min(unit.find('\0'), unit.size()));
-    units->push_back(std::move(unit));
+    if (const CUresult result = unpack_unit(entry, units, log)) return result;
   }
   return CUDA_SUCCESS;
 }
@@ -238,10 +258,13 @@ CUresult unpack_ptx(const std::vector<ImageEntry>& chosen, std::vector<std::stri
 CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log, uint32_t gpu) {
   *choice = {};
   std::vector<ImageEntry> chosen;
-  const CUresult result = choose_ptx(image, &chosen, log, gpu);
-  if (result != CUDA_SUCCESS) return result;
-  for (const ImageEntry& entry : chosen) choice->sm = std::max(choice->sm, entry.sm);
-  return unpack_ptx(chosen, &choice->units, log);
+  if (const CUresult result = choose_ptx(image, &chosen, log, gpu)) return result;
+  for (const ImageEntry& entry : chosen) {
+    const size_t before = choice->units.size();
+    if (const CUresult result = unpack_unit(entry, &choice->units, log)) return result;
+    if (choice->units.size() > before) choice->sm = std::max(choice->sm, entry.sm);
+  }
+  return CUDA_SUCCESS;
 }
 
 }  // namespace bandsaw::image

@@ -50,7 +50,9 @@ struct PtxChoice {
 // takes all. CUDA_ERROR_NO_BINARY_FOR_GPU: there is machine code only, or PTX for other GPUs; `log` says what.
 CUresult find_ptx(std::span<const std::byte> image, PtxChoice* choice, std::string* log, uint32_t gpu = 0);
 
-// The two halves of it, for who keeps PTX as it came and may read it later: entries, which view the image, and texts.
+// Of both, a unit that is libcudadevrt (what kernels that launch kernels or meet across the grid are linked with) is
+// left out: the device defines its functions. The two halves of it, for who keeps PTX as it came and may read it later:
+// entries, which view the image, and texts.
 CUresult choose_ptx(std::span<const std::byte> image, std::vector<ImageEntry>* chosen, std::string* log, uint32_t gpu);
 CUresult unpack_ptx(const std::vector<ImageEntry>& chosen, std::vector<std::string>* units, std::string* log);
 

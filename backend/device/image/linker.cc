@@ -20,7 +20,7 @@ constexpr uint32_t kFatbinBegins = 0xBA55ED50;
 constexpr size_t kLogMost = 12 * 1024;
 
 // What the device's runtime brings where kernels launch kernels: whoever loads the code judges these.
-bool is_runtime_function(std::string_view name) { return name.starts_with("cuda"); }
+bool is_runtime_function(std::string_view name) { return name.starts_with("cuda") || name.starts_with("__cudaCDP2"); }
 
 void use(const ptx::Operand& operand, std::set<std::string>* used) {
   ptx::walk_operand(operand, [&](const ptx::Operand& one) {

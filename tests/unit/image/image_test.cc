@@ -89,6 +89,19 @@ TEST(Image, TakesPtxTextWithAndWithoutNul) {
   EXPECT_EQ(with.choice.units.at(0).back(), '\n');
 }
 
+TEST(Image, LeavesTheDeviceRuntimeOut) {
+  const std::string head = ".version 9.0\n.target sm_121\n.address_size 64\n", name = "cudaCGGetIntrinsicHandle()";
+  PtxChoice choice;
+  std::string log;
+  const std::string runtime = head + ".visible .func (.param .b64 r) " + name + " { ret; }";
+  ASSERT_EQ(find_ptx(std::as_bytes(std::span(runtime)), &choice, &log), CUDA_SUCCESS);
+  EXPECT_TRUE(choice.units.empty());
+  EXPECT_EQ(choice.sm, 0u);
+  const std::string user = head + ".extern .func (.param .b64 r) " + name + ";\n.visible .entry k() { ret; }";
+  ASSERT_EQ(find_ptx(std::as_bytes(std::span(user)), &choice, &log), CUDA_SUCCESS);
+  EXPECT_EQ(choice.units.size(), 1u);
+}
+
 TEST(Image, ReadsWhatNvccWrites) {
   std::string image = sample("parameters.fatbin");
   std::vector<ImageEntry> entries;

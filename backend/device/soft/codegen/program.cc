@@ -10,6 +10,7 @@
 #include <set>
 
 #include "backend/device/soft/codegen/cache.h"
+#include "backend/device/soft/codegen/device_runtime.h"
 #include "backend/device/soft/codegen/emitter.h"
 #include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/jit.h"
@@ -179,7 +180,7 @@ class CompiledProgram final : public Program {
  public:
   // Throws ParseError or CompileError.
   CompiledProgram(std::string_view text, const CompileOptions& options)
-      : outline_(std::string(text)), options_(options) {
+      : outline_(with_device_runtime(std::string(text))), options_(options) {
     const ptx::Module tree = ptx::parse(outline_.declarations());
     for (const auto& kernel : outline_.kernels()) {
       uint32_t first_line = 0;
