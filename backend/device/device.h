@@ -323,15 +323,18 @@ class Device {
   virtual CUresult memory_get_access(uint64_t /*address*/, uint32_t* /*access*/) { return CUDA_ERROR_NOT_SUPPORTED; }
 
   // For other devices of the same GPU, in other processes: a descriptor of `memory`, or if it is null of what holds the
-  // allocation that begins at `address`, `offset` bytes into it.
-  virtual CUresult memory_export(const MemoryRef&, uint64_t /*address*/, UniqueFd*, uint64_t* /*bytes*/,
-                                 uint64_t* /*offset*/) {
-    return CUDA_ERROR_NOT_SUPPORTED;
+  // allocation that begins at `address`, `offset` bytes into it. `done` may come later, when work before it has ended.
+  using Exported = std::function<void(CUresult, UniqueFd, uint64_t bytes, uint64_t offset)>;
+  virtual void memory_export(const MemoryRef&, uint64_t /*address*/, const Exported& done) {
+    done(CUDA_ERROR_NOT_SUPPORTED, {}, 0, 0);
   }
   virtual CUresult memory_import(int /*fd*/, uint64_t /*bytes*/, MemoryRef*) { return CUDA_ERROR_NOT_SUPPORTED; }
+  // An event's token, and a descriptor where the device needs one.
   using EventToken = std::array<uint8_t, 64>;
-  virtual CUresult event_export(const EventRef&, EventToken*) { return CUDA_ERROR_NOT_SUPPORTED; }
-  virtual CUresult event_import(const ContextRef&, const EventToken&, EventRef*) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult event_export(const EventRef&, EventToken*, UniqueFd*) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual CUresult event_import(const ContextRef&, const EventToken&, int /*fd or -1*/, EventRef*) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
 
   // Arrays, textures, surfaces. A device without them keeps these. `made` describes the array as it is; `value` is what
   // kernels take. Levels and planes go with what they are of. Destroying an array waits for all work of its context.

@@ -1,5 +1,4 @@
 // nvcc: -lcuda
-// device: gpu
 // Two processes and one memory: handles of memory and events, descriptors of physical memory, and what is refused.
 #include <sys/socket.h>
 #include <sys/wait.h>

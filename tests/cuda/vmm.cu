@@ -1,5 +1,4 @@
 // nvcc: -lcuda
-// device: gpu
 // Virtual memory management: addresses are reserved, memory is created, the one is mapped at the other, in pieces,
 // twice, and again; what was not reserved or mapped is refused.
 #include <vector>

@@ -102,11 +102,10 @@ class CudaDevice final : public Device {
   CUresult memory_set_access(uint64_t address, uint64_t bytes, uint32_t access) override;
   CUresult memory_get_access(uint64_t address, uint32_t* access) override;
 
-  CUresult memory_export(const MemoryRef& memory, uint64_t address, UniqueFd* fd, uint64_t* bytes,
-                         uint64_t* offset) override;
+  void memory_export(const MemoryRef& memory, uint64_t address, const Exported& done) override;
   CUresult memory_import(int fd, uint64_t bytes, MemoryRef* memory) override;
-  CUresult event_export(const EventRef& event, EventToken* token) override;
-  CUresult event_import(const ContextRef& context, const EventToken& token, EventRef* event) override;
+  CUresult event_export(const EventRef& event, EventToken* token, UniqueFd* fd) override;
+  CUresult event_import(const ContextRef& context, const EventToken& token, int fd, EventRef* event) override;
 
   CUresult array_create(const ContextRef& context, const vgpu_array& asked, ArrayRef* array, vgpu_array* made) override;
   CUresult array_plane(const ArrayRef& array, uint32_t plane, ArrayRef* part, vgpu_array* made) override;

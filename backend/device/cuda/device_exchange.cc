@@ -5,22 +5,20 @@
 
 namespace bandsaw::cuda {
 
-CUresult CudaDevice::memory_export(const MemoryRef& memory, uint64_t address, UniqueFd* fd, uint64_t* bytes,
-                                   uint64_t* offset) {
-  if (const CUresult result = enter()) return result;
+void CudaDevice::memory_export(const MemoryRef& memory, uint64_t address, const Exported& done) {
+  if (const CUresult result = enter()) return done(result, {}, 0, 0);
   CUmemGenericAllocationHandle handle = 0;
-  *offset = 0;
+  uint64_t bytes = 0, offset = 0;
   if (memory) {
     handle = static_cast<const CudaMemory&>(*memory).handle;
-    *bytes = static_cast<const CudaMemory&>(*memory).bytes;
-  } else if (!heap_->find(address, &handle, bytes, offset)) {
-    return CUDA_ERROR_INVALID_VALUE;
+    bytes = static_cast<const CudaMemory&>(*memory).bytes;
+  } else if (!heap_->find(address, &handle, &bytes, &offset)) {
+    return done(CUDA_ERROR_INVALID_VALUE, {}, 0, 0);
   }
   int made = -1;
   const CUresult result =
       check(driver_->cuMemExportToShareableHandle(&made, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-  if (result == CUDA_SUCCESS) fd->reset(made);
-  return result;
+  done(result, UniqueFd(result == CUDA_SUCCESS ? made : -1), bytes, offset);
 }
 
 // The same memory counts in each process that has it: nobody can tell which of them keeps it the longest.
@@ -37,7 +35,7 @@ CUresult CudaDevice::memory_import(int fd, uint64_t bytes, MemoryRef* memory) {
   return result;
 }
 
-CUresult CudaDevice::event_export(const EventRef& event, EventToken* token) {
+CUresult CudaDevice::event_export(const EventRef& event, EventToken* token, UniqueFd*) {
   if (const CUresult result = enter(as(event).context)) return result;
   CUipcEventHandle handle;
   static_assert(sizeof(handle) == sizeof(*token));
@@ -46,7 +44,7 @@ CUresult CudaDevice::event_export(const EventRef& event, EventToken* token) {
   return result;
 }
 
-CUresult CudaDevice::event_import(const ContextRef& context, const EventToken& token, EventRef* event) {
+CUresult CudaDevice::event_import(const ContextRef& context, const EventToken& token, int, EventRef* event) {
   if (const CUresult result = enter(as(context))) return result;
   CUipcEventHandle handle;
   std::memcpy(&handle, token.data(), sizeof(handle));

@@ -1,17 +1,6 @@
 #include "backend/device/cuda/reservations.h"
 
-#include <algorithm>
-
-#include "memory/base/log.h"
-
 namespace bandsaw::cuda {
-
-Reservations::~Reservations() {
-  for (const auto& [base, reservation] : reservations_) {
-    for (const auto& [address, mapping] : reservation.mappings) driver_->cuMemUnmap(address, mapping.bytes);
-    heap_->unreserve(base, reservation.bytes);
-  }
-}
 
 CUmemLocation Reservations::location() const {
   CUmemLocation here{};
@@ -20,106 +9,21 @@ CUmemLocation Reservations::location() const {
   return here;
 }
 
-Reservations::Reservation* Reservations::holder(uint64_t address, uint64_t bytes) {
-  auto next = reservations_.upper_bound(address);
-  if (next == reservations_.begin()) return nullptr;
-  auto& [base, reservation] = *std::prev(next);
-  const uint64_t offset = address - base;
-  return bytes <= reservation.bytes && offset <= reservation.bytes - bytes ? &reservation : nullptr;
+CUresult Reservations::map_memory(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) {
+  return driver_->cuMemMap(address, bytes, offset, static_cast<const CudaMemory&>(*memory).handle, 0);
 }
 
-// Mappings cover exactly [address, address + bytes), from one's beginning to one's end.
-bool Reservations::is_mapped(const Reservation& reservation, uint64_t address, uint64_t bytes) const {
-  uint64_t at = address;
-  for (auto next = reservation.mappings.find(address); at != address + bytes; ++next) {
-    if (next == reservation.mappings.end() || next->first != at) return false;
-    if (next->second.bytes > address + bytes - at) return false;
-    at += next->second.bytes;
-  }
-  return true;
-}
+CUresult Reservations::unmap_memory(uint64_t address, uint64_t bytes) { return driver_->cuMemUnmap(address, bytes); }
 
-CUresult Reservations::reserve(uint64_t bytes, uint64_t alignment, uint64_t* address) {
-  Reservation made;
-  made.asked = bytes;
-  const auto base = heap_->reserve(bytes, alignment, &made.bytes);
-  if (!base) return CUDA_ERROR_OUT_OF_MEMORY;
-  *address = *base;
-  std::lock_guard lock(mutex_);
-  reservations_.emplace(*base, std::move(made));
-  return CUDA_SUCCESS;
-}
-
-CUresult Reservations::free(uint64_t address, uint64_t bytes) {
-  uint64_t whole = 0;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = reservations_.find(address);
-    if (found == reservations_.end() || found->second.asked != bytes || !found->second.mappings.empty()) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    whole = found->second.bytes;
-    reservations_.erase(found);
-  }
-  heap_->unreserve(address, whole);
-  return CUDA_SUCCESS;
-}
-
-CUresult Reservations::map(uint64_t address, uint64_t bytes, uint64_t offset, const CudaMemoryRef& memory) {
-  std::lock_guard lock(mutex_);
-  Reservation* const into = holder(address, bytes);
-  if (!into || bytes == 0 || bytes > memory->bytes || offset > memory->bytes - bytes) return CUDA_ERROR_INVALID_VALUE;
-  // The first mapping that ends behind the new one's beginning must begin behind its end.
-  auto next = into->mappings.upper_bound(address);
-  if (next != into->mappings.begin() && address - std::prev(next)->first < std::prev(next)->second.bytes) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (next != into->mappings.end() && next->first - address < bytes) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = driver_->cuMemMap(address, bytes, offset, memory->handle, 0);
-  if (result == CUDA_SUCCESS) into->mappings.emplace(address, Mapping{bytes, memory});
-  return result;
-}
-
-CUresult Reservations::unmap(uint64_t address, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  Reservation* const from = holder(address, bytes);
-  if (!from || bytes == 0 || !is_mapped(*from, address, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  for (uint64_t at = address; at != address + bytes;) {
-    const auto mapping = from->mappings.find(at);
-    if (const CUresult result = driver_->cuMemUnmap(at, mapping->second.bytes)) return result;
-    at += mapping->second.bytes;
-    from->mappings.erase(mapping);
-  }
-  return CUDA_SUCCESS;
-}
-
-CUresult Reservations::set_access(uint64_t address, uint64_t bytes, uint32_t access) {
-  std::lock_guard lock(mutex_);
-  const Reservation* const in = holder(address, bytes);
-  if (!in || !is_mapped(*in, address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+CUresult Reservations::protect(uint64_t address, uint64_t bytes, uint32_t access) {
   CUmemAccessDesc wanted{};
   wanted.location = location();
   wanted.flags = static_cast<CUmemAccess_flags>(access);
   return driver_->cuMemSetAccess(address, bytes, &wanted, 1);
 }
 
-bool Reservations::covers(uint64_t address, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  const Reservation* const in = holder(address, bytes);
-  if (!in) return false;
-  auto next = in->mappings.upper_bound(address);
-  if (next == in->mappings.begin()) return false;
-  uint64_t covered_to = address;
-  for (--next; next != in->mappings.end() && next->first <= covered_to; ++next) {
-    covered_to = std::max(covered_to, next->first + next->second.bytes);
-    if (covered_to > address && covered_to - address >= bytes) return true;
-  }
-  return false;
-}
-
-CUresult Reservations::get_access(uint64_t address, uint32_t* access) {
-  std::lock_guard lock(mutex_);
-  if (!holder(address, 1)) return CUDA_ERROR_INVALID_VALUE;
+// Also where nothing is mapped: the driver knows what is right there.
+CUresult Reservations::access_at(uint64_t address, bool, uint32_t* access) {
   unsigned long long flags = 0;
   const CUmemLocation here = location();
   const CUresult result = driver_->cuMemGetAccess(&flags, &here, address);

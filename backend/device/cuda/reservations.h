@@ -2,10 +2,9 @@
 // heap's reservation, so that the driver alone would let it unmap what is not its own.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 
+#include "backend/device/address_reservations.h"
 #include "backend/device/cuda/charge.h"
 #include "backend/device/cuda/heap.h"
 
@@ -26,40 +25,31 @@ class CudaMemory final : public Memory {
 };
 using CudaMemoryRef = std::shared_ptr<CudaMemory>;
 
-// Thread-safe. CUDA_ERROR_INVALID_VALUE: an address or size that is not what the guest reserved or mapped.
-class Reservations {
+// Thread-safe.
+class Reservations final : public AddressReservations {
  public:
   Reservations(DriverRef driver, Heap* heap, CUdevice device)
       : driver_(std::move(driver)), heap_(heap), device_(device) {}
-  ~Reservations();
+  ~Reservations() override { clear(); }
 
-  CUresult reserve(uint64_t bytes, uint64_t alignment, uint64_t* address);
-  CUresult free(uint64_t address, uint64_t bytes);
-  CUresult map(uint64_t address, uint64_t bytes, uint64_t offset, const CudaMemoryRef& memory);
-  CUresult unmap(uint64_t address, uint64_t bytes);
-  CUresult set_access(uint64_t address, uint64_t bytes, uint32_t access);
-  CUresult get_access(uint64_t address, uint32_t* access);
-  // Whether there is memory behind all of [address, address + bytes).
-  bool covers(uint64_t address, uint64_t bytes);
+  CUresult map(uint64_t address, uint64_t bytes, uint64_t offset, const CudaMemoryRef& memory) {
+    return AddressReservations::map(address, bytes, offset, memory, memory->bytes);
+  }
 
  private:
-  struct Mapping {
-    uint64_t bytes = 0;
-    CudaMemoryRef memory;
-  };
-  struct Reservation {
-    uint64_t asked = 0, bytes = 0;
-    std::map<uint64_t, Mapping> mappings;  // by address
-  };
+  std::optional<uint64_t> take_range(uint64_t bytes, uint64_t alignment, uint64_t* whole) override {
+    return heap_->reserve(bytes, alignment, whole);
+  }
+  void give_back_range(uint64_t address, uint64_t whole) override { heap_->unreserve(address, whole); }
+  CUresult map_memory(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) override;
+  CUresult unmap_memory(uint64_t address, uint64_t bytes) override;
+  CUresult protect(uint64_t address, uint64_t bytes, uint32_t access) override;
+  CUresult access_at(uint64_t address, bool mapped, uint32_t* access) override;
   CUmemLocation location() const;
-  Reservation* holder(uint64_t address, uint64_t bytes);
-  bool is_mapped(const Reservation& reservation, uint64_t address, uint64_t bytes) const;
 
   const DriverRef driver_;
   Heap* const heap_;
   const CUdevice device_;
-  std::mutex mutex_;
-  std::map<uint64_t, Reservation> reservations_;  // guarded by mutex_, by address
 };
 
 }  // namespace bandsaw::cuda

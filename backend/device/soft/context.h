@@ -12,6 +12,7 @@
 #include "backend/device/soft/block.h"
 #include "backend/device/soft/heap.h"
 #include "backend/device/soft/op.h"
+#include "backend/device/soft/shared_event.h"
 #include "memory/share.h"
 
 namespace bandsaw::soft {
@@ -103,8 +104,10 @@ class SoftEvent : public Event, public std::enable_shared_from_this<SoftEvent> {
   const SoftContextRef context;
   const uint32_t flags;
   // Guarded by the scheduler's mutex.
-  std::shared_ptr<RecordOp> record;  // of the last event_record
-  std::shared_ptr<Capture> capture;  // the last record was captured
+  std::shared_ptr<RecordOp> record;     // of the last event_record
+  std::shared_ptr<SharedEvent> shared;  // of an interprocess event
+  uint64_t own_record = 0;              // the number of the last one of this process in `shared`
+  std::shared_ptr<Capture> capture;     // the last record was captured
   std::vector<NodeRef> capture_dependencies;
 };
 

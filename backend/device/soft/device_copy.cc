@@ -9,7 +9,7 @@ namespace bandsaw::soft {
 CUresult SoftDevice::resolve(uint64_t address, uint64_t bytes, void** pointer) {
   *pointer = nullptr;
   if (bytes == 0) return CUDA_SUCCESS;
-  if (memory_->accessible(address, bytes)) {
+  if (memory_->accessible(address, bytes) || reservations_.covers(address, bytes)) {
     *pointer = reinterpret_cast<void*>(address);
   } else if (address - config_.window_base >= VGPU_WINDOW_BYTES) {
     *pointer = host_->visible_host(address, bytes);

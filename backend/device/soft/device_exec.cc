@@ -303,9 +303,14 @@ void SoftDevice::link_steps(SoftExec& exec, const Ops& ops, const OpRef& first, 
     if (after.empty()) after.push_back(first);
     if (step.content.event) {
       SoftEvent& event = as(step.content.event);
-      if (step.content.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) after.push_back(event.record);
+      if (step.content.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) {
+        const OpRef record = awaited_record(exec.context, event);
+        if (record && record != event.record) ready |= scheduler_.link(record, std::span(&first, 1));
+        after.push_back(record);
+      }
       if (step.content.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
         event.record = std::static_pointer_cast<RecordOp>(ops[i]);
+        note_record(event, *event.record);
         event.capture.reset();
       }
     }

@@ -101,16 +101,21 @@ CUresult SoftDevice::stream_wait_event(const StreamRef& stream, const EventRef& 
   if (const CUresult error = scheduler_.error()) return error;
   SoftStream& waiting = as(stream);
   SoftEvent& awaited = as(event);
-  auto op = std::make_shared<CallOp>(waiting.context, nullptr);
+  OpRef op = std::make_shared<CallOp>(waiting.context, nullptr);
   bool ready;
   {
     std::lock_guard lock(scheduler_.mutex());
     if (capturing(waiting) || awaited.capture) return capture_wait(waiting, awaited, flags);
     if (const CUresult refused = check_capture(waiting)) return refused;
-    if (!awaited.record || awaited.record->is_complete()) return CUDA_SUCCESS;
+    const OpRef record = awaited_record(waiting.context, awaited);
+    if (!record) return CUDA_SUCCESS;
     Ops after;
     follow(waiting, &after);
-    after.push_back(awaited.record);
+    if (record == awaited.record) {
+      after.push_back(record);
+    } else {
+      op = record;  // the wait itself
+    }
     ready = scheduler_.link(op, after);
     waiting.tail = op;
   }
@@ -118,12 +123,34 @@ CUresult SoftDevice::stream_wait_event(const StreamRef& stream, const EventRef& 
   return CUDA_SUCCESS;
 }
 
+// Other processes hear of a record's end too, also when it is dropped: they would wait for ever.
+void SoftDevice::note_record(SoftEvent& event, RecordOp& op) {
+  if (!event.shared) return;
+  event.own_record = event.shared->issue();
+  op.done = [shared = event.shared, record = event.own_record](CUresult) { shared->complete(record); };
+}
+
+// What the event's last record is waited for by: null if it has ended. Another process's record is polled for.
+OpRef SoftDevice::awaited_record(const SoftContextRef& context, const SoftEvent& event) {
+  if (event.shared) {
+    const uint64_t last = event.shared->issued();
+    if (event.shared->is_complete(last)) return nullptr;
+    if (last != event.own_record) return std::make_shared<SharedEventWait>(context, event.shared, last);
+  }
+  return event.record && !event.record->is_complete() ? event.record : nullptr;
+}
+
 CUresult SoftDevice::event_create(const ContextRef& context, uint32_t flags, EventRef* event) {
   if (const CUresult error = scheduler_.error()) return error;
   constexpr uint32_t kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
   if (flags & ~kKnown) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_VALUE;
-  *event = std::make_shared<SoftEvent>(as(context), flags);
+  auto made = std::make_shared<SoftEvent>(as(context), flags);
+  if (flags & CU_EVENT_INTERPROCESS) {
+    made->shared = SharedEvent::make();
+    if (!made->shared) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *event = std::move(made);
   return CUDA_SUCCESS;
 }
 
@@ -142,6 +169,7 @@ CUresult SoftDevice::event_record(const EventRef& event, const StreamRef& stream
     if (const CUresult refused = check_capture(recorded)) return refused;
     Ops after;
     follow(recorded, &after);
+    note_record(into, *op);
     ready = scheduler_.link(op, after);
     recorded.tail = op;
     into.record = op;

@@ -78,19 +78,24 @@ CUresult SoftDevice::event_query(const EventRef& event) {
   std::lock_guard lock(scheduler_.mutex());
   const SoftEvent& asked = as(event);
   if (asked.capture) return CUDA_ERROR_CAPTURED_EVENT;
-  return !asked.record || asked.record->is_complete() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return awaited_record(asked.context, asked) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 void SoftDevice::event_synchronize(const EventRef& event, Done done) {
   const SoftEvent& asked = as(event);
   CUresult refused = scheduler_.error();
   Ops after;
+  bool begin = false;  // another process's record, which nothing of this process comes before
   if (!refused) {
     std::lock_guard lock(scheduler_.mutex());
     if (asked.capture) refused = CUDA_ERROR_CAPTURED_EVENT;
-    if (asked.record && !asked.record->is_complete()) after.push_back(asked.record);
+    if (const OpRef record = awaited_record(asked.context, asked)) {
+      begin = record != asked.record && scheduler_.link(record, {});
+      after.push_back(record);
+    }
   }
   if (refused) return done(refused);
+  if (begin) scheduler_.start(after.front());
   when_done(asked.context, after, std::move(done));
 }
 

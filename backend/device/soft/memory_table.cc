@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "backend/device/soft/shared_memory.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
 
@@ -12,7 +13,6 @@ namespace bandsaw::soft {
 
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kHugePage = 2ull << 20;
 // Linux allows some 65,000 mappings a process. With many allocations the guards are left out, and neighbours
 // share a mapping.
@@ -75,6 +75,7 @@ void Memory::unmap_locked(Allocation& allocation) {
   host_->charge_memory(-static_cast<int64_t>(allocation.mapped));
   used_ -= allocation.mapped;
   allocation.mapped = 0;
+  allocation.file.reset();
 }
 
 CUresult Memory::allocate(uint64_t bytes, Use use, const void* owner, uint64_t* address) {
@@ -197,6 +198,56 @@ bool Memory::accessible(uint64_t address, uint64_t bytes) const {
   const uint64_t from = address - allocation.address;
   return (allocation.live || allocation.use == Use::kGraph) && from <= allocation.bytes &&
          bytes <= allocation.bytes - from;
+}
+
+CUresult Memory::share_pages(uint64_t address, std::shared_ptr<const UniqueFd>* file, uint64_t* bytes) {
+  std::lock_guard lock(mutex_);
+  const auto found = table_.find(address);
+  if (found == table_.end() || found->second.use != Use::kPlain || !found->second.live) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Allocation& allocation = found->second;
+  if (!allocation.file) {
+    auto made = std::make_shared<const UniqueFd>(make_sealed_file("bandsaw-shared", allocation.mapped));
+    if (!*made) return CUDA_ERROR_OUT_OF_MEMORY;
+    const auto* const pages = reinterpret_cast<const std::byte*>(address);
+    for (uint64_t at = 0; at < allocation.mapped;) {
+      const ssize_t written = ::pwrite(made->get(), pages + at, allocation.mapped - at, static_cast<off_t>(at));
+      if (written <= 0) return CUDA_ERROR_OUT_OF_MEMORY;
+      at += static_cast<uint64_t>(written);
+    }
+    if (::mmap(reinterpret_cast<void*>(address), allocation.mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+               made->get(), 0) == MAP_FAILED) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    allocation.file = std::move(made);
+  }
+  *file = allocation.file;
+  *bytes = allocation.mapped;
+  return CUDA_SUCCESS;
+}
+
+uint64_t Memory::reserve_addresses(uint64_t bytes, uint64_t alignment) {
+  std::lock_guard lock(mutex_);
+  return space_.take(bytes, alignment);
+}
+
+void Memory::give_back_addresses(uint64_t address, uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  space_.give_back(address, bytes);
+}
+
+bool Memory::count(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (bytes > INT64_MAX || !host_->charge_memory(static_cast<int64_t>(bytes))) return false;
+  used_ += bytes;
+  return true;
+}
+
+void Memory::uncount(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  host_->charge_memory(-static_cast<int64_t>(bytes));
+  used_ -= bytes;
 }
 
 CUresult Memory::managed_add(uint64_t address, uint64_t bytes) {

@@ -14,9 +14,12 @@
 
 #include "backend/device/device.h"
 #include "backend/device/soft/address_space.h"
+#include "memory/base/unique_fd.h"
 #include "memory/share.h"
 
 namespace bandsaw::soft {
+
+inline constexpr uint64_t kPage = 4096;
 
 // What an allocation is for, which decides who may free it.
 enum class Use {
@@ -31,9 +34,10 @@ struct Allocation {
   uint64_t mapped = 0;              // whole pages
   uint64_t reserved = 0;            // with the guard
   Use use = Use::kPlain;
-  const void* owner = nullptr;  // a context or a pool
-  bool live = true;             // the program may use it
-  uint32_t claims = 0;          // launches that have a graph's allocation and have not freed it
+  const void* owner = nullptr;           // a context or a pool
+  bool live = true;                      // the program may use it
+  uint32_t claims = 0;                   // launches that have a graph's allocation and have not freed it
+  std::shared_ptr<const UniqueFd> file;  // its pages, once other processes may have them
 };
 
 class Memory {
@@ -64,6 +68,17 @@ class Memory {
 
   CUresult managed_add(uint64_t address, uint64_t bytes);
   CUresult managed_remove(uint64_t address);
+
+  // Makes the pages of a live plain allocation those of a sealed file (shared_memory.h) of `bytes` bytes: other
+  // processes can map it. Nobody may use them meanwhile. INVALID_VALUE: no such allocation begins there.
+  CUresult share_pages(uint64_t address, std::shared_ptr<const UniqueFd>* file, uint64_t* bytes);
+
+  // Addresses for somebody else's mappings, without pages; 0: no room.
+  uint64_t reserve_addresses(uint64_t bytes, uint64_t alignment);
+  void give_back_addresses(uint64_t address, uint64_t bytes);
+  // Memory that the program has and this table does not. False: over the share.
+  bool count(uint64_t bytes);
+  void uncount(uint64_t bytes);
 
   // For what else counts against the same share.
   Charge<DeviceHost> new_charge() const { return Charge<DeviceHost>(host_); }

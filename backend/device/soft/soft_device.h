@@ -16,6 +16,7 @@
 #include "backend/device/soft/ops.h"
 #include "backend/device/soft/pool.h"
 #include "backend/device/soft/scheduler.h"
+#include "backend/device/soft/shared_memory.h"
 
 namespace bandsaw::soft {
 
@@ -68,6 +69,20 @@ class SoftDevice final : public Device {
   CUresult pool_set_attribute(const PoolRef& pool, CUmemPool_attribute attribute, uint64_t value) override;
   CUresult memory_alloc_async(const StreamRef& stream, const PoolRef& pool, uint64_t bytes, uint64_t* address) override;
   CUresult memory_free_async(const StreamRef& stream, uint64_t address) override;
+
+  CUresult memory_granularity(const vgpu_memory_props& props, bool recommended, uint64_t* bytes) override;
+  CUresult memory_create(const vgpu_memory_props& props, uint64_t bytes, MemoryRef* memory,
+                         vgpu_memory_props* made) override;
+  CUresult address_reserve(uint64_t bytes, uint64_t alignment, uint64_t* address) override;
+  CUresult address_free(uint64_t address, uint64_t bytes) override;
+  CUresult memory_map(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) override;
+  CUresult memory_unmap(uint64_t address, uint64_t bytes) override;
+  CUresult memory_set_access(uint64_t address, uint64_t bytes, uint32_t access) override;
+  CUresult memory_get_access(uint64_t address, uint32_t* access) override;
+  void memory_export(const MemoryRef& memory, uint64_t address, const Exported& done) override;
+  CUresult memory_import(int fd, uint64_t bytes, MemoryRef* memory) override;
+  CUresult event_export(const EventRef& event, EventToken* token, UniqueFd* fd) override;
+  CUresult event_import(const ContextRef& context, const EventToken& token, int fd, EventRef* event) override;
 
   void time_slice_begin(unsigned engine) override { meters_.time_slice_begin(engine); }
   void time_slice_end(unsigned engine, TimeSliceDone done) override { meters_.time_slice_end(engine, std::move(done)); }
@@ -139,6 +154,9 @@ class SoftDevice final : public Device {
   CUresult enqueue(SoftStream& stream, const OpRef& op);
   // Calls `done` when everything in `after` has ended. Without the mutex.
   void when_done(const SoftContextRef& context, const Ops& after, Done done);
+  // With the mutex held.
+  static void note_record(SoftEvent& event, RecordOp& op);
+  static OpRef awaited_record(const SoftContextRef& context, const SoftEvent& event);
   bool capturing(SoftStream& stream);
   CUresult refuse_in_capture(SoftStream& stream);
 
@@ -155,6 +173,8 @@ class SoftDevice final : public Device {
   CUresult value_word(uint64_t address, uint32_t bytes, ValueWord* word);
   std::shared_ptr<const BlockShape> block_shape(const uint32_t (&block)[3]);
   CUresult make_workspace(LaunchPlan* plan);
+  // Calls `body` when all work has ended, or will not any more, and before any that is queued later begins.
+  void alone(Done body);
   std::pair<SoftContextRef, Ops> everything(const std::vector<SoftContextRef>& contexts);
   uint32_t blocks_per_sm(const CodeView& code, uint32_t threads, uint64_t shared_bytes) const;
   std::shared_ptr<SoftPool> pool_or_default(const PoolRef& pool);
@@ -192,6 +212,7 @@ class SoftDevice final : public Device {
   const int threads_;
   const uint32_t sms_;
   std::shared_ptr<Memory> memory_;
+  SoftReservations reservations_{memory_};
   EngineMeters meters_;
   Scheduler scheduler_;
   std::atomic<uint64_t> next_grid_{1}, next_stream_{1}, next_capture_{1};

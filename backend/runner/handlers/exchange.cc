@@ -32,26 +32,32 @@ void Handlers::memory_export(C call, R<Memory> memory, uint64_t address, wire::M
       return answer(CUDA_SUCCESS, to_wire(thing.key), thing.bytes, thing.offset);
     }
   }
-  ExchangeClient::Thing thing;
-  uint64_t offset = 0;
-  const CUresult result = device_.memory_export(memory, address, &thing.fd, &thing.bytes, &offset);
-  if (result != CUDA_SUCCESS) return answer(result);
-  Published made{{}, memory ? 0 : call.context.handle, thing.bytes, offset};
-  world_.exchange.publish(std::move(thing),
-                          [this, name, made, answer](int error, ExchangeClient::Thing published) mutable {
-                            if (error != 0) return answer(CUDA_ERROR_OUT_OF_MEMORY);
-                            made.key = published.tail.key;
-                            {
-                              std::lock_guard lock(published_mutex_);
-                              published_[name] = made;
-                            }
-                            answer(CUDA_SUCCESS, to_wire(made.key), made.bytes, made.offset);
-                          });
+  device_.memory_export(memory, address,
+                        [this, name, context = memory ? 0 : call.context.handle, answer](
+                            CUresult result, UniqueFd fd, uint64_t bytes, uint64_t offset) {
+                          if (result != CUDA_SUCCESS) return answer(result);
+                          ExchangeClient::Thing thing;
+                          thing.fd = std::move(fd);
+                          thing.bytes = bytes;
+                          Published made{{}, context, bytes, offset};
+                          world_.exchange.publish(
+                              std::move(thing),
+                              [this, name, made, answer](int error, ExchangeClient::Thing published) mutable {
+                                if (error != 0) return answer(CUDA_ERROR_OUT_OF_MEMORY);
+                                made.key = published.tail.key;
+                                {
+                                  std::lock_guard lock(published_mutex_);
+                                  published_[name] = made;
+                                }
+                                answer(CUDA_SUCCESS, to_wire(made.key), made.bytes, made.offset);
+                              });
+                        });
 }
 
 void Handlers::memory_import(C, const vgpu_exchange_key& key, wire::MemoryImportAnswer answer) {
   world_.exchange.fetch(from_wire(key), [this, answer](int error, ExchangeClient::Thing thing) {
-    if (error != 0 || !thing.fd) return answer(CUDA_ERROR_INVALID_VALUE);
+    // What has no bytes is an event.
+    if (error != 0 || !thing.fd || thing.bytes == 0) return answer(CUDA_ERROR_INVALID_VALUE);
     MemoryRef object;
     uint64_t handle = 0;
     CUresult result = device_.memory_import(thing.fd.get(), thing.bytes, &object);
@@ -62,7 +68,7 @@ void Handlers::memory_import(C, const vgpu_exchange_key& key, wire::MemoryImport
 
 void Handlers::event_export(C call, R<Event> event, wire::EventExportAnswer answer) {
   ExchangeClient::Thing thing;
-  const CUresult result = device_.event_export(event, &thing.tail.payload);
+  const CUresult result = device_.event_export(event, &thing.tail.payload, &thing.fd);
   if (result != CUDA_SUCCESS) return answer(result);
   world_.exchange.publish(std::move(thing), [this, name = event.handle, context = call.context.handle, answer](
                                                 int error, ExchangeClient::Thing published) {
@@ -77,11 +83,10 @@ void Handlers::event_export(C call, R<Event> event, wire::EventExportAnswer answ
 
 void Handlers::event_import(C call, const vgpu_exchange_key& key, wire::EventImportAnswer answer) {
   world_.exchange.fetch(from_wire(key), [this, context = call.context, answer](int error, ExchangeClient::Thing thing) {
-    // What has a descriptor is memory.
-    if (error != 0 || thing.fd) return answer(CUDA_ERROR_INVALID_VALUE);
+    if (error != 0 || thing.bytes != 0) return answer(CUDA_ERROR_INVALID_VALUE);
     EventRef object;
     uint64_t handle = 0;
-    CUresult result = device_.event_import(context, thing.tail.payload, &object);
+    CUresult result = device_.event_import(context, thing.tail.payload, thing.fd.get(), &object);
     if (result == CUDA_SUCCESS) result = give(HandleKind::kEvent, std::move(object), context.handle, &handle);
     answer(result, handle);
   });
