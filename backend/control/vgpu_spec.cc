@@ -101,6 +101,7 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "direct_group") return take_text(value, key, &spec->direct_group);
   if (stored && key == "name") return take_text(value, key, &spec->name);
   if (stored && key == "device") return take_text(value, key, &spec->device);
+  if (stored && key == "device_uuid") return take_text(value, key, &spec->device_uuid);
   if (stored && key == "domain") return take_text(value, key, &spec->domain);
   if (stored && key == "index") return take_small(value, key, 1u << 16, &spec->index);
   return Status::error(EINVAL, "'{}' is not a field that can be set", key.substr(0, 64));
@@ -125,6 +126,7 @@ std::string exact_size(uint64_t bytes) {
 nlohmann::json to_json(const VgpuSpec& spec) {
   return {{"name", spec.name},
           {"device", spec.device},
+          {"device_uuid", spec.device_uuid},
           {"memory", spec.memory},
           {"compute", spec.compute},
           {"copy", spec.copy},

@@ -14,8 +14,9 @@ namespace bandsaw {
 
 struct VgpuSpec {
   std::string name;
-  std::string device = "soft";
-  uint64_t memory = 0;   // bytes of device memory
+  std::string device = "soft";  // the physical device's name
+  std::string device_uuid;      // of the GPU that was meant; empty: a software device, or not known
+  uint64_t memory = 0;          // bytes of device memory
   uint32_t compute = 1;  // percent of the compute engine, 1 to 100; 1 is the least weight, for who is promised nothing
   uint32_t copy = 1;     // percent of each copy engine, in and out, 1 to 100
   uint32_t cap = 100;    // percent of each engine it may have at most, even of an idle one; 100: no cap
@@ -54,8 +55,8 @@ struct DeviceCapacity {
 
 nlohmann::json to_json(const VgpuSpec& spec);
 // Takes fields that `object` has over into `spec`; an unknown field, a wrong type or a value out of its range is
-// EINVAL. `stored` also admits the fields that only the daemon sets (name, device, domain, index), and shares of 0,
-// which earlier versions wrote for "no promise".
+// EINVAL. `stored` also admits the fields that only the daemon sets (name, device, device_uuid, domain, index), and
+// shares of 0, which earlier versions wrote for "no promise".
 Status from_json(const nlohmann::json& object, bool stored, VgpuSpec* spec);
 
 // Shares as a person writes them, by name, in this order: {"memory", "8G"}, {"compute", "30"}, copy, cap, reserve,

@@ -210,7 +210,8 @@ class DeviceHost {
 struct DeviceConfig {
   uint64_t window_base = 0;     // reserved by the runner (PROT_NONE); VGPU_WINDOW_BYTES long
   uint64_t memory_share = 0;    // bytes
-  int threads = 0;              // 0: all cores
+  int threads = 0;              // of a software device; 0: all cores, or as many as soft_sms keep busy
+  uint32_t soft_sms = 0;        // SMs that a software device has; 0: as many as suit its threads
   std::string cache_directory;  // compiled code; empty: none
   std::string name;             // of the device, as programs see it
   // Of a GPU: its SMs are split into groups of so many, and all contexts run on `sm_groups` of these from `sm_first`

@@ -27,7 +27,7 @@
 namespace bandsaw::runner {
 namespace {
 
-// Which device the session wants: "soft" or "cuda:INDEX".
+// Which device the session wants: "soft", "soft:INDEX" or "cuda:INDEX".
 struct Choice {
   bool cuda = false;
   int index = 0;
@@ -44,10 +44,13 @@ Result<Choice> read_choice() {
   const char* const text = std::getenv("BANDSAW_DEVICE");
   const std::string_view name = text ? text : "soft";
   if (name == "soft") return Choice{};
+  if (name.starts_with("soft:")) {
+    if (const auto index = parse_index(name.substr(5))) return Choice{false, *index};
+  }
   if (name.starts_with("cuda:")) {
     if (const auto index = parse_index(name.substr(5))) return Choice{true, *index};
   }
-  return Status::error(EINVAL, "BANDSAW_DEVICE is '{}'; it may be soft or cuda:INDEX", name);
+  return Status::error(EINVAL, "BANDSAW_DEVICE is '{}'; it may be soft, soft:INDEX or cuda:INDEX", name);
 }
 
 // What the session hands down in the environment.
@@ -58,6 +61,7 @@ DeviceConfig read_environment() {
   config.memory_share = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
   if (const char* cache = std::getenv("BANDSAW_CACHE")) config.cache_directory = cache;
   if (const char* threads = std::getenv("BANDSAW_THREADS")) config.threads = std::atoi(threads);
+  if (const char* sms = std::getenv("BANDSAW_SOFT_SMS")) config.soft_sms = static_cast<uint32_t>(std::atoi(sms));
   return config;
 }
 

@@ -53,16 +53,19 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
   return {};
 }
 
-RunnerLaunchConfig runner_launch_config(const std::string& device, const SharingConfig& sharing_config) {
+RunnerLaunchConfig runner_launch_config(const std::string& device, const std::string& gpu,
+                                        const SharingConfig& sharing_config) {
   RunnerLaunchConfig launch_config;
   launch_config.variables.push_back(std::string("BANDSAW_SHARING=") + to_text(sharing_config.sharing));
   if (sharing_config.sharing == Sharing::kMps) {
     launch_config.variables.push_back(std::string("BANDSAW_PLANNING_MODE=") + to_text(sharing_config.mode));
   }
-  const bool gpu = device.starts_with("cuda");
-  if (sharing_config.sharing != Sharing::kMps || !gpu) {
+  const bool cuda = device.starts_with("cuda");
+  if (sharing_config.sharing != Sharing::kMps || !cuda) {
     launch_config.variables.push_back(std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory);
-    launch_config.variables.push_back("BANDSAW_DEVICE=" + device);
+    const bool alone = cuda && !gpu.empty();  // the only one in sight is number 0
+    if (alone) launch_config.variables.push_back("CUDA_VISIBLE_DEVICES=" + gpu);
+    launch_config.variables.push_back("BANDSAW_DEVICE=" + (alone ? "cuda:0" : device));
     launch_config.variables.emplace_back("BANDSAW_SMS=");
     return launch_config;
   }

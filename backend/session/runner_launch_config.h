@@ -39,9 +39,11 @@ struct RunnerLaunchConfig {
   bool operator==(const RunnerLaunchConfig&) const = default;
 };
 
-// On `device` ("soft", "cuda:INDEX"). The software device has no contexts: there the configuration changes nothing but
-// what runners are told.
-RunnerLaunchConfig runner_launch_config(const std::string& device, const SharingConfig& sharing_config);
+// On `device` ("soft", "soft:INDEX", "cuda:INDEX"). `gpu`: the GPU's UUID as CUDA_VISIBLE_DEVICES takes it; runners
+// then see no other, and whatever the order in which GPUs are numbered, it is theirs. Empty: by the index. The software
+// device has no contexts: there the configuration changes nothing but what runners are told.
+RunnerLaunchConfig runner_launch_config(const std::string& device, const std::string& gpu,
+                                        const SharingConfig& sharing_config);
 
 // Whether this sticky error of a context is a fault of the GPU, which takes all clients of the MPS daemon along.
 bool is_shared_fault(uint32_t sticky);

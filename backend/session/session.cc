@@ -62,8 +62,8 @@ void make_cache(const SessionConfig& config) {
 // What a runner gets of the environment: our variables, those of the sanitizers and of NVIDIA's driver, and where that
 // driver is found (vgpud has seen to it that this is not our own libcuda.so.1).
 bool for_runners(std::string_view variable) {
-  for (const std::string_view own : {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_DEVICE=", "BANDSAW_SLICES=",
-                                     "BANDSAW_IDENTITY=", "CUDA_CACHE_PATH=", "CUDA_MPS_"}) {
+  for (const std::string_view own : {"BANDSAW_STATE=", "BANDSAW_CACHE=", "BANDSAW_DEVICE=", "BANDSAW_SOFT_SMS=",
+                                     "BANDSAW_SLICES=", "BANDSAW_IDENTITY=", "CUDA_CACHE_PATH=", "CUDA_MPS_"}) {
     if (variable.starts_with(own)) return false;
   }
   for (const std::string_view wanted :
@@ -148,7 +148,7 @@ Status Session::prepare() {
   }
   gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
-  pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
+  pool_->set_launch_config(runner_launch_config(config_.device, config_.gpu, sharing_config_));
   status_query_ = std::make_unique<StatusQuery>(
       base_.get(), &usage_page_, identity_, [this] { return pool_->device_info(); }, std::move(sensors));
   direct_ = std::make_unique<DirectFrontend>(base_.get(), std::move(direct.value()),
@@ -176,6 +176,7 @@ RunnerProgram Session::runner_program() const {
   }
   program.environment.emplace_back("PATH=/usr/bin:/bin");
   program.environment.push_back("BANDSAW_SLICES=" + config_.slices);
+  if (config_.soft_sms > 0) program.environment.push_back("BANDSAW_SOFT_SMS=" + std::to_string(config_.soft_sms));
   program.environment.push_back("BANDSAW_IDENTITY=" + to_text(identity_));
   if (!config_.state.empty()) {
     program.environment.push_back("BANDSAW_STATE=" + config_.state);
@@ -223,7 +224,7 @@ Status Session::set(const nlohmann::json& request) {
 
 void Session::apply_sharing_config() {
   if (!sharing_config_.lost.empty()) pool_->end_clients(sharing_config_.lost);
-  pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
+  pool_->set_launch_config(runner_launch_config(config_.device, config_.gpu, sharing_config_));
 }
 
 void Session::stop_soon() {

@@ -14,6 +14,7 @@
 #include "backend/control/gate_link.h"
 #include "backend/control/paths.h"
 #include "backend/vgpud/api/shares.h"
+#include "backend/vgpud/config_devices.h"
 #include "backend/vgpud/metrics/metrics_server.h"
 
 namespace bandsaw {
@@ -58,7 +59,7 @@ class Reader {
     *out = static_cast<uint32_t>(*value);
   }
 
-  void flag(const char* key, bool* out) {
+  void flag(const char* key, std::optional<bool>* out) {
     known_.insert(key);
     const auto node = root_.at_path(key);
     if (!node) return;
@@ -96,7 +97,7 @@ class Reader {
   // A misspelt key would otherwise be a silent default.
   Status finish() {
     for (const auto& [key, value] : root_) {
-      if (key.str() != "lab") check_known(std::string(key.str()), value);
+      if (key.str() != "lab" && key.str() != "devices") check_known(std::string(key.str()), value);
     }
     return status_;
   }
@@ -160,12 +161,10 @@ void read_planning(Reader* reader, Config* config) {
   reader->text("mps.command", &config->mps_command);
 }
 
-// Runners read it again (backend/runner/slicing/slicing_settings.h).
 void read_slicing(Reader* reader, Config* config) {
-  bool enabled = config->device.kind != "soft";
   int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0;
   std::string variant = "auto";
-  reader->flag("slices.enabled", &enabled);
+  reader->flag("slices.enabled", &config->slices.enabled);
   reader->whole("slices.threshold_us", 0, 1'000'000'000, &threshold_us);
   reader->whole("slices.in_flight", 1, kGateDepthMax, &in_flight);
   reader->whole("slices.timeout_ms", 0, 1'000'000, &timeout_ms);
@@ -176,8 +175,8 @@ void read_slicing(Reader* reader, Config* config) {
     reader->check("slices.variant",
                   Status::error(EINVAL, "'{}'; there are \"auto\", \"sliced\" and \"persistent\"", variant));
   }
-  config->slices = fmt::format("enabled={} threshold_us={} in_flight={} timeout_ms={} variant={}", enabled ? 1 : 0,
-                               threshold_us, in_flight, timeout_ms, variant);
+  config->slices.rest = fmt::format("threshold_us={} in_flight={} timeout_ms={} variant={}", threshold_us, in_flight,
+                                    timeout_ms, variant);
 }
 
 void read_metrics(Reader* reader, Config* config) {
@@ -200,13 +199,33 @@ Status read_lab_table(const toml::table& table, const std::string& path, const R
   return status.ok() ? status : Status::error(EINVAL, "{}: [lab]: {}", path, status.message());
 }
 
+// The table [device]: the one device of earlier versions' configurations, and of hosts that have one.
+void read_one_device(Reader* reader, Config* config) {
+  PhysicalDevice& device = config->devices.front();
+  reader->text("device.name", &device.kind);
+  reader->number("device.index", 1023, &device.index);
+  reader->size("device.memory", &device.memory);
+}
+
+Status check_one_device(const std::string& path, const Config& config) {
+  const PhysicalDevice& device = config.devices.front();
+  if (device.kind != "soft" && device.kind != "cuda") {
+    return Status::error(EINVAL, "{}: 'device.name' is '{}'; there are \"soft\" and \"cuda\"", path, device.kind);
+  }
+  if (device.kind == "soft" && device.index != 0) {
+    return Status::error(EINVAL,
+                         "{}: 'device.index' chooses one of several GPUs; for several software devices write devices = "
+                         "[\"soft:0\", \"soft:1\"]",
+                         path);
+  }
+  return {};
+}
+
 Status read_table(const toml::table& table, const std::string& path, Config* config) {
   Reader reader(table, path);
   reader.text("run", &config->run);
   reader.text("state", &config->state);
-  reader.text("device.name", &config->device.kind);
-  reader.number("device.index", 1023, &config->device.index);
-  reader.size("device.memory", &config->device.memory);
+  read_one_device(&reader, config);
   reader.text("session.program", &config->session_program);
   reader.text("session.runner", &config->runner_program);
   reader.number("session.warm_runners", 64, &config->warm_runners);
@@ -222,17 +241,14 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   read_slicing(&reader, config);
   read_metrics(&reader, config);
   if (Status status = reader.finish(); !status.ok()) return status;
-  if (config->device.kind != "soft" && config->device.kind != "cuda") {
-    return Status::error(EINVAL, "{}: 'device.name' is '{}'; there are \"soft\" and \"cuda\"", path,
-                         config->device.kind);
-  }
-  if (config->device.kind == "soft" && config->device.index != 0) {
-    return Status::error(EINVAL, "{}: 'device.index' chooses one of several GPUs; there is one \"soft\"", path);
-  }
-  return {};
+  return table.contains("devices") ? read_devices(table, path, &config->devices) : check_one_device(path, *config);
 }
 
 }  // namespace
+
+std::string slices_text(const SlicesConfig& slices, const PhysicalDevice& device) {
+  return fmt::format("enabled={} {}", slices.enabled.value_or(device.kind != "soft") ? 1 : 0, slices.rest);
+}
 
 Result<Config> parse_config(const std::string& text, const std::string& path, const ReadLab& read_lab) {
   Config config = defaults();

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/control/sharing.h"
 #include "backend/vgpud/arbiter/arbiter.h"
@@ -14,9 +16,16 @@ namespace bandsaw {
 
 inline constexpr const char* kConfigFile = "/etc/bandsaw/vgpud.toml";
 
+// How runners cut kernels.
+struct SlicesConfig {
+  std::optional<bool> enabled;  // not said: on GPUs
+  std::string rest;             // as runners read it, but for `enabled`
+};
+
 struct Config {
-  std::string run, state;                       // folders
-  PhysicalDevice device;                        // as configured; find_device completes it
+  std::string run, state;  // folders
+  // As configured, in this order, one at least; find_devices completes them.
+  std::vector<PhysicalDevice> devices = std::vector<PhysicalDevice>(1);
   std::string session_program, runner_program;  // empty: beside vgpud
   unsigned warm_runners = 1;
   // A virtual GPU's session and runners run as user and group first_uid + its index. 0: as vgpud itself. The default
@@ -26,14 +35,17 @@ struct Config {
   std::string vm_mode = "0660", vm_group = "kvm";
   std::string control_mode = "0660", control_group = "bandsaw";
   ArbiterOptions scheduler;
-  PlanningMode planning_mode = PlanningMode::kMps;      // of the device, until an administrator chooses another
+  PlanningMode planning_mode = PlanningMode::kMps;      // of all devices, until an administrator chooses another
   std::string mps_command = "nvidia-cuda-mps-control";  // a name or a path
-  std::string slices;                                   // how runners cut kernels, as they read it
-  std::string metrics_address;                          // of the HTTP server for metrics; empty: there is none
+  SlicesConfig slices;
+  std::string metrics_address;  // of the HTTP server for metrics; empty: there is none
   uint16_t metrics_port = 0;
   bool lab = false;            // the lab's vgpud: it has the lab's planning modes, and reads [lab]
   MakePlannerSource planners;  // null: production's
 };
+
+// How runners of `device` cut kernels, as they read it (backend/runner/slicing/slicing_settings.h).
+std::string slices_text(const SlicesConfig& slices, const PhysicalDevice& device);
 
 // Reads the table [lab], given as JSON, into the configuration. EINVAL names the key.
 using ReadLab = std::function<Status(const std::string& json, Config* config)>;

@@ -13,6 +13,7 @@
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/partitions.h"
 #include "backend/vgpud/arbiter/plan_options.h"
+#include "backend/vgpud/gpu.h"
 #include "backend/vgpud/lock.h"
 #include "backend/vgpud/metrics/metrics.h"
 #include "backend/vgpud/metrics/metrics_server.h"
@@ -55,22 +56,28 @@ EventPtr on_signal(event_base* base, int number) {
   return result;
 }
 
-Result<std::unique_ptr<Arbiter>> make_arbiter(const Config& config, const Registry& registry) {
-  ArbiterOptions options = effective_options(config.scheduler, registry.choice());
-  options.plan = plan_options(config);
-  if (!options.scheduled) options.policy = "fifo";  // of those whose kernels are planned
-  return Arbiter::start(options);
+Result<Gpus> make_gpus(const Config& config, const Registry& registry) {
+  std::vector<Gpu> gpus;
+  for (const PhysicalDevice& device : config.devices) {
+    ArbiterOptions options = effective_options(config.scheduler, registry.choice());
+    options.plan = plan_options(config, device);
+    if (!options.scheduled) options.policy = "fifo";  // of those whose kernels are planned
+    auto arbiter = Arbiter::start(options);
+    if (!arbiter.ok()) return arbiter.status();
+    gpus.push_back({device, std::move(arbiter.value())});
+  }
+  return Gpus(std::move(gpus));
 }
 
 // A virtual GPU that the arbiter does not take is not scheduled, which is better than not started.
-void add_to_arbiter(const Config& config, const Registry& registry, Arbiter* arbiter, const VgpuSpec& spec) {
-  if (Status status = arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
+void add_to_arbiter(const Registry& registry, const Gpu& gpu, const VgpuSpec& spec) {
+  if (Status status = gpu.arbiter->add(spec.name, engine_shares(spec)); !status.ok()) {
     log::error("the arbiter does not take '{}', and its shares are not enforced: {}", spec.name, status.message());
   }
-  arbiter->set_sharing(spec.name, spec.sharing);
-  arbiter->set_latency(spec.name, latency_ns(spec));
-  arbiter->set_kernel_deadline(spec.name, kernel_deadline_ns(spec));
-  arbiter->set_sm_part(spec.name, own_part(spec, registry.all(), config.device));
+  gpu.arbiter->set_sharing(spec.name, spec.sharing);
+  gpu.arbiter->set_latency(spec.name, latency_ns(spec));
+  gpu.arbiter->set_kernel_deadline(spec.name, kernel_deadline_ns(spec));
+  gpu.arbiter->set_sm_part(spec.name, own_part(spec, registry.all(), gpu.device));
 }
 
 PlanningMode planning_mode_of(const Config& config, const Registry& registry) {
@@ -81,15 +88,16 @@ PlanningMode planning_mode_of(const Config& config, const Registry& registry) {
   return config.planning_mode;
 }
 
-void start_all(const Config& config, const Registry& registry, Arbiter* arbiter, SessionManager* session_manager) {
+void start_all(const Registry& registry, const Gpus& gpus, SessionManager* session_manager) {
   for (const VgpuSpec& spec : registry.all()) {
-    if (spec.device == config.device.name) {
-      add_to_arbiter(config, registry, arbiter, spec);
-      session_manager->add(spec, nullptr);
-    } else {
-      log::warn("'{}' belongs to device '{}', and this vgpud has '{}': it is not started", spec.name, spec.device,
-                config.device.name);
+    const Gpu* gpu = gpus.of(spec);
+    if (!gpu) {
+      log::warn("'{}' belongs to device '{}', and this vgpud has {}: it is not started", spec.name, spec.device,
+                gpus.names());
+      continue;
     }
+    add_to_arbiter(registry, *gpu, spec);
+    session_manager->add(spec, nullptr);
   }
 }
 
@@ -116,31 +124,34 @@ Status run_daemon(const Config& config) {
   if (!lock.ok()) return lock.status();
   auto registry = Registry::open(config.state);
   if (!registry.ok()) return registry.status();
+  registry.value().settle(config.devices);
   auto listener = listen_control(config);
   if (!listener.ok()) return listener.status();
 
   const BasePtr base(event_base_new());
   if (!base) return Status::error(ENOMEM, "cannot make an event loop");
   const EventPtr terminate = on_signal(base.get(), SIGTERM), interrupt = on_signal(base.get(), SIGINT);
-  const auto arbiter = make_arbiter(config, registry.value());
-  if (!arbiter.ok()) return arbiter.status();
-  SessionManager session_manager(base.get(), config, arbiter.value().get());
-  Api api(config, &registry.value(), &session_manager, arbiter.value().get(), [&base] {
+  auto gpus = make_gpus(config, registry.value());
+  if (!gpus.ok()) return gpus.status();
+  SessionManager session_manager(base.get(), config, gpus.value());
+  Api api(config, &registry.value(), &session_manager, &gpus.value(), [&base] {
     const timeval soon{0, 50000};  // the answer leaves first
     event_base_loopexit(base.get(), &soon);
   });
-  start_all(config, registry.value(), arbiter.value().get(), &session_manager);
+  start_all(registry.value(), gpus.value(), &session_manager);
   const PlanningMode mode = planning_mode_of(config, registry.value());
   session_manager.set_planning_mode(mode);
-  arbiter.value()->set_planning_mode(mode);
+  for (const Gpu& gpu : gpus.value().all()) gpu.arbiter->set_planning_mode(mode);
   session_manager.review();
   const auto metrics = serve_metrics(base.get(), config, &api);
   if (!metrics.ok()) return metrics.status();
   HttpServer server(
       base.get(), std::move(listener.value()),
       [&api](const HttpRequest& request, HttpServer::Answer answer) { api.handle(request, std::move(answer)); });
-  log::info("vgpud is ready: {}, {} virtual GPUs, device '{}' ({}) with {}", control_socket(config.run),
-            registry.value().all().size(), config.device.name, config.device.model, format_size(config.device.memory));
+  log::info("vgpud is ready: {}, {} virtual GPUs", control_socket(config.run), registry.value().all().size());
+  for (const Gpu& gpu : gpus.value().all()) {
+    log::info("device '{}' ({}) with {}", gpu.device.name, gpu.device.model, format_size(gpu.device.memory));
+  }
   event_base_dispatch(base.get());
   ::unlink(control_socket(config.run).c_str());
   return {};

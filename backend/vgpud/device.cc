@@ -8,10 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "memory/base/json.h"
 #include "memory/base/log.h"
@@ -25,6 +28,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr size_t kProbeOutputMax = 64 << 10;
+constexpr uint32_t kDeviceIndexMax = 1023;
 
 struct Output {
   int status = -1;  // of waitpid; -1: it did not end in time
@@ -66,13 +70,33 @@ int reap(pid_t pid, steady_clock::time_point deadline) {
   return status;
 }
 
-Result<Output> run_probe(const std::string& runner, const std::string& index, std::chrono::milliseconds timeout) {
+// Ours, with this one GPU in sight; or with all, in the order of their bus ids, if its UUID is not known yet.
+std::vector<std::string> probe_environment(const std::string& visible) {
+  std::vector<std::string> result;
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string_view text(*variable);
+    if (text.starts_with("CUDA_DEVICE_ORDER=") || (!visible.empty() && text.starts_with("CUDA_VISIBLE_DEVICES="))) {
+      continue;
+    }
+    result.emplace_back(text);
+  }
+  result.emplace_back("CUDA_DEVICE_ORDER=PCI_BUS_ID");
+  if (!visible.empty()) result.push_back("CUDA_VISIBLE_DEVICES=" + visible);
+  return result;
+}
+
+Result<Output> run_probe(const std::string& runner, const PhysicalDevice& device, std::chrono::milliseconds timeout) {
   int out[2], error[2];
   if (::pipe2(out, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
   UniqueFd out_read(out[0]), out_write(out[1]);
   if (::pipe2(error, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
   UniqueFd error_read(error[0]), error_write(error[1]);
+  const std::string index = std::to_string(device.visible.empty() ? device.index : 0);
   const char* const arguments[] = {runner.c_str(), "--probe", "cuda", index.c_str(), nullptr};
+  std::vector<std::string> variables = probe_environment(device.visible);
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -80,7 +104,7 @@ Result<Output> run_probe(const std::string& runner, const std::string& index, st
   posix_spawn_file_actions_adddup2(&actions, error_write.get(), STDERR_FILENO);
   pid_t pid = 0;
   const int failed =
-      ::posix_spawn(&pid, runner.c_str(), &actions, nullptr, const_cast<char* const*>(arguments), environ);
+      ::posix_spawn(&pid, runner.c_str(), &actions, nullptr, const_cast<char* const*>(arguments), environment.data());
   posix_spawn_file_actions_destroy(&actions);
   if (failed) return Status::error(failed, "cannot start {}: {}", runner, std::strerror(failed));
   out_write.reset();
@@ -100,7 +124,7 @@ std::string last_line(std::string text) {
 Status unusable(const PhysicalDevice& device, const std::string& why) {
   return Status::error(ENODEV,
                        "the GPU '{}' cannot be used: {}; see that `nvidia-smi` lists it and that the loader finds the "
-                       "driver's libcuda.so.1 (LD_LIBRARY_PATH, ldconfig), or set device.name = \"soft\"",
+                       "driver's libcuda.so.1 (LD_LIBRARY_PATH, ldconfig), or configure \"soft\"",
                        device.name, why);
 }
 
@@ -145,7 +169,7 @@ void warn_of_closed_nodes(uid_t uid) {
 }
 
 Status find_gpu(const std::string& runner, std::chrono::milliseconds timeout, PhysicalDevice* device) {
-  auto probe = run_probe(runner, std::to_string(device->index), timeout);
+  auto probe = run_probe(runner, *device, timeout);
   if (!probe.ok()) return unusable(*device, probe.status().message());
   const Output& output = probe.value();
   if (output.status == -1) {
@@ -158,10 +182,32 @@ Status find_gpu(const std::string& runner, std::chrono::milliseconds timeout, Ph
   uint64_t memory = 0;
   if (Status status = read_answer(output.out, &memory, device); !status.ok()) return status;
   if (device->memory > memory) {
-    return Status::error(EINVAL, "device.memory is {}, but {} has {}", format_size(device->memory), device->model,
-                         format_size(memory));
+    return Status::error(EINVAL, "the memory of '{}' is configured as {}, but {} has {}", device->name,
+                         format_size(device->memory), device->model, format_size(memory));
   }
   if (device->memory == 0) device->memory = memory;
+  return {};
+}
+
+uint64_t machine_memory() {
+  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// "GPU-" or "MIG-", then hexadecimal digits and '-': it goes into the environment of programs.
+bool is_uuid(const std::string& text) {
+  constexpr size_t kPrefix = 4, kLengthMax = 80;
+  return (text.starts_with("GPU-") || text.starts_with("MIG-")) && text.size() > kPrefix && text.size() <= kLengthMax &&
+         text.find_first_not_of("0123456789abcdefABCDEF-", kPrefix) == std::string::npos;
+}
+
+Status check_different(const std::vector<PhysicalDevice>& devices) {
+  for (const PhysicalDevice& one : devices) {
+    for (const PhysicalDevice& other : devices) {
+      if (&one == &other || one.visible.empty() || one.visible != other.visible) continue;
+      return Status::error(EINVAL, "'{}' and '{}' are one GPU ({}); leave one of them out", one.name, other.name,
+                           one.visible);
+    }
+  }
   return {};
 }
 
@@ -174,18 +220,63 @@ bool is_own_driver(const std::filesystem::path& library) {
 
 }  // namespace
 
-Status find_device(const std::string& runner, uid_t uid, std::chrono::milliseconds timeout, PhysicalDevice* device) {
+Result<PhysicalDevice> parse_device(const std::string& name) {
+  PhysicalDevice device;
+  const size_t colon = name.find(':');
+  device.kind = name.substr(0, colon);
+  device.name = name == "cuda" ? "cuda:0" : name;
+  if (device.kind == "soft" || device.kind == "cuda") {
+    if (colon == std::string::npos) return device;
+    const std::string which = name.substr(colon + 1);
+    const auto [end, error] = std::from_chars(which.data(), which.data() + which.size(), device.index);
+    const bool number = error == std::errc() && end == which.data() + which.size() && device.index <= kDeviceIndexMax;
+    if (number && which == std::to_string(device.index)) return device;  // one name for each
+    device.index = 0;
+    device.visible = which;
+    if (device.kind == "cuda" && is_uuid(which)) return device;
+  }
+  return Status::error(EINVAL,
+                       "'{}' is no device; there are \"soft\", \"soft:1\", \"cuda:0\" and, by UUID as `nvidia-smi -L` "
+                       "lists them, \"cuda:GPU-...\" and \"cuda:MIG-...\"",
+                       name.substr(0, 80));
+}
+
+Status find_device(const std::string& runner, std::chrono::milliseconds timeout, PhysicalDevice* device) {
   if (device->kind == "cuda") {
-    device->name = fmt::format("cuda:{}", device->index);
+    if (device->name.empty()) device->name = fmt::format("cuda:{}", device->index);
     if (Status status = find_gpu(runner, timeout, device); !status.ok()) return status;
-    if (uid != 0) warn_of_closed_nodes(uid);
+    if (device->visible.empty() && !device->uuid.empty()) {
+      device->visible = device->uuid.starts_with("GPU-") ? device->uuid : "GPU-" + device->uuid;
+    }
     return {};
   }
-  device->name = "soft";
+  if (device->name.empty()) device->name = "soft";
   device->model = "Bandsaw software device";
-  // Half of the machine's memory: the software device's memory is the host's.
-  const auto pages = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES));
-  if (device->memory == 0) device->memory = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 2;
+  if (device->memory == 0) device->memory = machine_memory() / 2;
+  return {};
+}
+
+Status find_devices(const std::string& runner, uid_t uid, std::chrono::milliseconds timeout,
+                    std::vector<PhysicalDevice>* devices) {
+  // The software device's memory is the host's: half of it is given out by all together.
+  const auto by_itself = [](const PhysicalDevice& one) { return one.kind == "soft" && one.memory == 0; };
+  const auto equal_parts = static_cast<uint64_t>(std::count_if(devices->begin(), devices->end(), by_itself));
+  for (PhysicalDevice& device : *devices) {
+    if (by_itself(device)) device.memory = machine_memory() / 2 / equal_parts;
+    const Status status = find_device(runner, timeout, &device);
+    if (status.code() == EINVAL) return status;
+    device.lost = status.message();
+  }
+  if (Status status = check_different(*devices); !status.ok()) return status;
+  const auto usable = [](const PhysicalDevice& one) { return one.lost.empty(); };
+  if (std::none_of(devices->begin(), devices->end(), usable)) {
+    return Status::error(ENODEV, "{}", devices->front().lost);
+  }
+  for (const PhysicalDevice& device : *devices) {
+    if (!usable(device)) log::error("going on without '{}': {}", device.name, device.lost);
+  }
+  const bool gpus = std::any_of(devices->begin(), devices->end(), [](const auto& one) { return one.kind == "cuda"; });
+  if (uid != 0 && gpus) warn_of_closed_nodes(uid);
   return {};
 }
 

@@ -25,14 +25,14 @@ int stop_sessions(const bandsaw::Config& config) {
 }
 
 // Sessions and runners inherit the library path that is left here.
-bandsaw::Status prepare_device(bandsaw::Config* config) {
+bandsaw::Status prepare_devices(bandsaw::Config* config) {
   if (const char* path = std::getenv("LD_LIBRARY_PATH")) {
     ::setenv("LD_LIBRARY_PATH", bandsaw::without_own_driver(path).c_str(), 1);
   }
   // The probe, and runners, are no clients of an MPS daemon that the host may have for all.
   ::setenv("CUDA_MPS_PIPE_DIRECTORY", bandsaw::kNoMpsDirectory, 1);
   const uid_t uid = ::geteuid() == 0 ? config->first_uid : 0;
-  return bandsaw::find_device(config->runner_program, uid, bandsaw::kProbeTimeout, &config->device);
+  return bandsaw::find_devices(config->runner_program, uid, bandsaw::kProbeTimeout, &config->devices);
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
     bandsaw::log::error("{} is not beside vgpud; set BANDSAW_LIBEXEC or session.program in the configuration", name);
     return 1;
   }
-  if (bandsaw::Status status = prepare_device(&config.value()); !status.ok()) {
+  if (bandsaw::Status status = prepare_devices(&config.value()); !status.ok()) {
     bandsaw::log::error("{}", status.message());
     return 1;
   }

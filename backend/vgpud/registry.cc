@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "backend/control/paths.h"
@@ -63,6 +64,12 @@ Status check_stored(const VgpuSpec& spec, const std::vector<VgpuSpec>& before, c
   return {};
 }
 
+// "soft" is "soft:0", whichever of the two a configuration says.
+bool is_named(const PhysicalDevice& device, const std::string& name) {
+  const auto full = [](const std::string& text) { return text == "soft" ? std::string("soft:0") : text; };
+  return full(device.name) == full(name);
+}
+
 }  // namespace
 
 Result<Registry> Registry::open(const std::string& directory) {
@@ -90,6 +97,7 @@ Status Registry::load() {
   }
   for (const auto& entry : json["vgpus"]) {
     VgpuSpec spec;
+    spec.device.clear();
     Status status = from_json(entry, true, &spec);
     if (!status.ok()) return Status::error(EINVAL, "{}: {}", path(), status.message());
     if (status = check_stored(spec, specs_, path()); !status.ok()) return status;
@@ -179,6 +187,33 @@ uint32_t Registry::free_index() const {
     if (std::none_of(specs_.begin(), specs_.end(), [index](const VgpuSpec& s) { return s.index == index; })) {
       return index;
     }
+  }
+}
+
+void Registry::settle(std::span<const PhysicalDevice> devices) {
+  std::set<std::string> noted;  // GPUs that virtual GPUs are known to be on
+  for (const VgpuSpec& spec : specs_) noted.insert(spec.device_uuid);
+  for (VgpuSpec& spec : specs_) {
+    const auto by_uuid = [&spec](const PhysicalDevice& one) {
+      return !one.uuid.empty() && one.uuid == spec.device_uuid;
+    };
+    // A GPU of this name that is noted elsewhere has only come to this number.
+    const auto by_name = [&spec, &noted](const PhysicalDevice& one) {
+      return spec.device.empty() || (is_named(one, spec.device) &&
+                                     (one.uuid.empty() || spec.device_uuid.empty() || !noted.contains(one.uuid)));
+    };
+    auto found = std::find_if(devices.begin(), devices.end(), by_uuid);
+    if (found == devices.end()) found = std::find_if(devices.begin(), devices.end(), by_name);
+    if (found == devices.end()) {
+      if (!spec.device_uuid.empty()) spec.device = "cuda:" + spec.device_uuid;  // whatever has its number now
+      continue;
+    }
+    if (!spec.device_uuid.empty() && (found->name != spec.device || found->uuid != spec.device_uuid)) {
+      log::warn("'{}' was on '{}' ({}), and is on '{}' ({})", spec.name, spec.device, spec.device_uuid, found->name,
+                found->uuid);
+    }
+    spec.device = found->name;
+    if (!found->uuid.empty()) spec.device_uuid = found->uuid;
   }
 }
 

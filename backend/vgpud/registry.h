@@ -1,15 +1,18 @@
-// The virtual GPUs of this host and the policy that was chosen for its GPU, kept on disk in STATE/registry.json.
+// The virtual GPUs of this host, the device of each, and the policy that was chosen, kept on disk in
+// STATE/registry.json.
 //
 // A change is on disk before it is true: the file is written beside, synced and renamed, so that a crash or a full
 // disk leaves the old one, and the call fails with the reason.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backend/control/vgpu_spec.h"
 #include "backend/vgpud/api/shares.h"
+#include "backend/vgpud/device.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
@@ -23,6 +26,11 @@ class Registry {
   const VgpuSpec* find(const std::string& name) const;
   std::vector<std::string> names() const;
   uint32_t free_index() const;
+
+  // Finds the device of each among those that there are now: by the GPU's UUID if it was noted, so that virtual GPUs
+  // stay on their GPU when others are added or taken away; else by name. Those of a registry that names no device are
+  // on the first. It is on disk with the next change. `devices` is not empty.
+  void settle(std::span<const PhysicalDevice> devices);
 
   Status put(const VgpuSpec& spec);  // adds, or replaces the one of that name
   Status remove(const std::string& name);

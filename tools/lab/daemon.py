@@ -80,11 +80,16 @@ def only_one():
 
 
 def _value(value) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_value(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
     return str(value).lower() if isinstance(value, bool) else json.dumps(value)
 
 
-def _toml(tables: Tables) -> str:
-    return "".join(f"[{name}]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in table.items())
+def _toml(tables: Tables, devices: list[str | dict]) -> str:
+    head = f"devices = {_value(devices)}\n" if devices else ""
+    return head + "".join(f"[{name}]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in table.items())
                    for name, table in tables.items())
 
 
@@ -96,11 +101,13 @@ def _build_research() -> None:
 class Daemon:
     """A vgpud in a folder of its own beside the lab's; `tables` of its configuration come after the usual ones.
 
-    It begins without virtual GPUs, unless those of the last one with this name are to be kept."""
+    `devices`: those that it has instead of the one `device`, as its configuration names them. It begins without virtual
+    GPUs, unless those of the last one with this name are to be kept."""
 
     def __init__(self, device: str, policy: str = "none", queues: str = "mrq", name: str = "shares",
-                 tables: Tables | None = None, keep: bool = False):
+                 tables: Tables | None = None, keep: bool = False, devices: list[str | dict] | None = None):
         self.device, self.policy, self.queues = device, policy, queues
+        self.devices = devices or []
         self.run = lab_dir() / name / "run"
         self.variables = environment(self.run)
         self.program = PRODUCTION
@@ -116,8 +123,10 @@ class Daemon:
 
     def _tables(self, more: Tables) -> Tables:
         kind, _, index = self.device.partition(":")
-        tables: Tables = {"device": {"name": kind, "index": int(index or 0)}, "session": {"warm_runners": 1},
+        tables: Tables = {"session": {"warm_runners": 1},
                           "scheduler": {"policy": self.policy, "queues": self.queues}}
+        if not self.devices:
+            tables["device"] = {"name": kind, "index": int(index or 0)}
         if self.program != PRODUCTION:  # it lies elsewhere than they do
             tables["session"] |= {"program": str(host.built("backend/session/bandsaw-session")),
                                   "runner": str(host.built("backend/runner/bandsaw-runner"))}
@@ -125,7 +134,7 @@ class Daemon:
 
     def _start(self, tables: Tables) -> None:
         path, log = self.run.parent / "vgpud.toml", self.run.parent / "vgpud.log"
-        path.write_text(_toml(tables))
+        path.write_text(_toml(tables, self.devices))
         if not self._answers(path, log):
             said = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
             raise Failure(f"vgpud does not answer; its log {log} ends with\n{said}")
@@ -172,6 +181,10 @@ class Daemon:
 
     def status(self) -> dict:
         return self.control.need("GET", "/v1/status")
+
+    def device_status(self, name: str) -> dict:
+        """What it says of one of its devices."""
+        return next(one for one in self.status()["devices"] if one["id"] == name)
 
     def await_mps(self) -> None:
         """Until clients can join. On the software device there is no MPS, and nothing to wait for."""

@@ -31,7 +31,7 @@ std::string sharing_word(const std::string& typed) {
   return sharing.ok() ? to_text(sharing.value()) : typed;
 }
 
-// Settings of the whole device that were given on the command line.
+// Settings of all devices that were given on the command line.
 json scheduler_settings(const Options& options) {
   json body = json::object();
   if (!options.policy.empty()) body["policy"] = options.policy;
@@ -64,7 +64,7 @@ Result<json> shares(const Options& options) {
 
 // `create` and `set` took them once.
 int refuse_scheduler_settings(const Options& options) {
-  return print_refusal({kUsage, "policy, queues and planning mode are settings of the whole device",
+  return print_refusal({kUsage, "policy, queues and planning mode are settings of all devices together",
                         "`vgpuctl scheduler set` takes them"},
                        options.json);
 }
@@ -78,7 +78,7 @@ int create(const Options& options) {
   body.value()["name"] = options.name;
   if (!options.device.empty()) body.value()["device"] = options.device;
   return finish(options, call(options, "POST", "/v1/vgpus", body.value()), [](const json& view) {
-    fmt::print("created {}: {}\n", view.value("name", ""), shares_line(view));
+    fmt::print("created {} on {}: {}\n", view.value("name", ""), view.value("device", ""), shares_line(view));
     print_notes(view);
   });
 }

@@ -15,7 +15,7 @@ struct Options {
   std::string memory, device, direct_mode, direct_group;  // empty: not given
   std::optional<int64_t> compute, copy, cap, reserve, priority, latency_us, kernel_deadline_ms, sms;
   std::string sharing;                        // empty: as it is
-  std::string policy, queues, planning_mode;  // of the whole device; empty: as they are
+  std::string policy, queues, planning_mode;  // of all devices; empty: as they are
   bool force = false;
   std::vector<std::string> columns;  // of list; empty: all
   bool no_header = false;

@@ -86,7 +86,7 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
 }
 
 std::vector<Command> scheduler_commands(CLI::App* app, Options* options) {
-  auto* scheduler = app->add_subcommand("scheduler", "how the device is scheduled, with all its virtual GPUs");
+  auto* scheduler = app->add_subcommand("scheduler", "how all devices are scheduled, with their virtual GPUs");
   scheduler->require_subcommand(1);
   auto* set = scheduler->add_subcommand("set", "change it, at once");
   set->add_option("--policy", options->policy, "band+, band, credit or fifo");
@@ -120,7 +120,10 @@ void libvirt_options(CLI::App* app, Options* options) {
 std::vector<Command> commands(CLI::App* app, Options* options) {
   auto* create = named(app->add_subcommand("create", "make a virtual GPU"), options);
   share_options(create, options, true);
-  create->add_option("--device", options->device, "physical device (default: the host's)");
+  create->add_option(
+      "--gpu,--device", options->device,
+      "the GPU or software device by name, as `vgpuctl status` lists them, or by UUID (default: of those "
+      "with room, the one with the most compute share left)");
   create->add_option("--direct-mode", options->direct_mode, "permissions of its direct.sock, octal (default 0660)");
   create->add_option("--direct-group", options->direct_group,
                      "group of its direct.sock (default bandsaw if it exists)");
@@ -156,7 +159,7 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       {top, bandsaw::ctl::top},
       {trace, bandsaw::ctl::trace},
       {hook, bandsaw::ctl::hook},
-      {app->add_subcommand("status", "vgpud and its device"), bandsaw::ctl::status},
+      {app->add_subcommand("status", "vgpud and its devices"), bandsaw::ctl::status},
       {app->add_subcommand("shutdown", "end every session, then vgpud"), bandsaw::ctl::shutdown}};
   for (const Command& command : scheduler_commands(app, options)) all.push_back(command);
   return all;

@@ -41,16 +41,15 @@ std::string policy_line(const json& object) {
   return fmt::format("{}, {}", policy, one ? "sdq (one queue for all engines)" : "mrq (a queue for each engine)");
 }
 
-// How kernels of MPS virtual GPUs are planned, and the MPS daemon.
-std::string mps_line(const json& status) {
-  const auto mode = get<std::string>(status, "/scheduler/planning", "?");
-  const auto state = get<std::string>(status, "/mps/daemon/state", "");
-  if (state.empty()) return mode + " (the device has no contexts that MPS could join)";
-  std::string text = fmt::format("{}; MPS daemon {}", mode, state);
-  if (const auto pid = get<int64_t>(status, "/mps/daemon/pid", 0)) text += fmt::format(" (pid {})", pid);
-  if (const auto restarts = get<uint64_t>(status, "/mps/daemon/restarts", 0))
+// The MPS daemon of a device.
+std::string mps_line(const json& device) {
+  const auto state = get<std::string>(device, "/mps/daemon/state", "");
+  if (state.empty()) return "the device has no contexts that MPS could join";
+  std::string text = fmt::format("MPS daemon {}", state);
+  if (const auto pid = get<int64_t>(device, "/mps/daemon/pid", 0)) text += fmt::format(" (pid {})", pid);
+  if (const auto restarts = get<uint64_t>(device, "/mps/daemon/restarts", 0))
     text += fmt::format(", {} restarts", restarts);
-  if (const auto error = get<std::string>(status, "/mps/daemon/error", ""); !error.empty()) text += ": " + error;
+  if (const auto error = get<std::string>(device, "/mps/daemon/error", ""); !error.empty()) text += ": " + error;
   return text;
 }
 
@@ -263,30 +262,40 @@ void print_vgpu(const json& view) {
   if (!processes.empty()) print_processes(processes);
 }
 
+namespace {
+
+void print_device(const json& device) {
+  line("device", fmt::format("{}: {}", get<std::string>(device, "/id", "?"), get<std::string>(device, "/name", "?")));
+  if (const auto lost = get<std::string>(device, "/lost", ""); !lost.empty()) line("  lost", lost);
+  if (const auto uuid = get<std::string>(device, "/uuid", ""); !uuid.empty()) {
+    line("  uuid", fmt::format("{}, driver {}", uuid, get<std::string>(device, "/driver", "?")));
+  }
+  line("  memory", fmt::format("{} of {} given", size(get<int64_t>(device, "/memory_given", 0)),
+                               size(get<int64_t>(device, "/memory", 0))));
+  line("  compute", fmt::format("{} of 100 % given", get<uint64_t>(device, "/compute_given", 0)));
+  line("  copy", fmt::format("{} of 100 % given", get<uint64_t>(device, "/copy_given", 0)));
+  if (const auto reserve = get<uint64_t>(device, "/reserve_given", 0)) {
+    line("  reserve", fmt::format("{} of 100 % given", reserve));
+  }
+  if (const auto by = get<std::string>(device, "/compute/by", ""); !by.empty()) {
+    const auto why = get<std::string>(device, "/compute/why", "");
+    line("  shares by", why.empty() ? "the hardware's time slices" : fmt::format("gates: {}", why));
+  }
+  line("  mps", mps_line(device));
+  if (get<uint64_t>(device, "/mps/partitions/step", 0)) line("  SMs", given_sms(device));
+  line("  vgpus", std::to_string(get<uint64_t>(device, "/vgpus", 0)));
+}
+
+}  // namespace
+
 void print_status(const json& status) {
   fmt::print("vgpud runs (pid {})\n", get<int64_t>(status, "/pid", 0));
   line("sockets", get<std::string>(status, "/run", "?"));
   line("registry", get<std::string>(status, "/state", "?"));
-  const auto id = get<std::string>(status, "/device/id", "?");
-  line("device", fmt::format("{}: {}", id, get<std::string>(status, "/device/name", "?")));
-  if (const auto uuid = get<std::string>(status, "/device/uuid", ""); !uuid.empty()) {
-    line("uuid", fmt::format("{}, driver {}", uuid, get<std::string>(status, "/device/driver", "?")));
-  }
-  line("memory", fmt::format("{} of {} given", size(get<int64_t>(status, "/device/memory_given", 0)),
-                             size(get<int64_t>(status, "/device/memory", 0))));
-  line("compute", fmt::format("{} of 100 % given", get<uint64_t>(status, "/device/compute_given", 0)));
-  line("copy", fmt::format("{} of 100 % given", get<uint64_t>(status, "/device/copy_given", 0)));
-  if (const auto reserve = get<uint64_t>(status, "/device/reserve_given", 0)) {
-    line("reserve", fmt::format("{} of 100 % given", reserve));
-  }
   line("scheduler", policy_line(status));
-  if (const auto by = get<std::string>(status, "/scheduler/compute/by", ""); !by.empty()) {
-    const auto why = get<std::string>(status, "/scheduler/compute/why", "");
-    line("shares by", why.empty() ? "the hardware's time slices" : fmt::format("gates: {}", why));
-  }
-  line("mps", mps_line(status));
-  if (get<uint64_t>(status, "/mps/partitions/step", 0)) line("SMs", given_sms(status));
+  line("planning", get<std::string>(status, "/scheduler/planning", "?"));
   line("vgpus", std::to_string(get<uint64_t>(status, "/vgpus", 0)));
+  for (const json& device : get(status, "/devices", json::array())) print_device(device);
 }
 
 }  // namespace bandsaw::ctl

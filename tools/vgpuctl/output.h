@@ -27,7 +27,7 @@ void print_table(const std::vector<std::vector<std::string>>& rows);
 std::vector<std::string> table_lines(const std::vector<std::vector<std::string>>& rows);
 // "8.0 GiB of memory, compute 30 %, ..."; what is not said has its ordinary value.
 std::string shares_line(const nlohmann::json& view);
-// How the device is scheduled (GET /v1/scheduler).
+// How devices are scheduled (GET /v1/scheduler).
 void print_scheduler(const nlohmann::json& scheduler);
 // What vgpud has to say beside.
 void print_notes(const nlohmann::json& view);

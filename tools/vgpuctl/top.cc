@@ -34,7 +34,9 @@ std::variant<Snapshot, Refusal> take_snapshot(const Options& options) {
 std::string json_line(const Snapshot& now, json rates) {
   const std::chrono::duration<double> time = std::chrono::system_clock::now().time_since_epoch();
   rates["time"] = time.count();
-  rates["device"] = now.status.value("/device/id"_json_pointer, json());
+  rates["devices"] = json::array();
+  for (const json& device : now.status.value("devices", json::array()))
+    rates["devices"].push_back(device.value("id", ""));
   rates["scheduler"] = now.status.value("scheduler", json());
   return json_text(rates);
 }

@@ -55,6 +55,7 @@ json vgpu_rates(const json& before, const json& after) {
       begun.is_number() && ended.is_number() ? (ended.get<double>() - begun.get<double>()) * 1e-9 : 0;
   json result = {
       {"name", at(after, "/name")},
+      {"device", at(after, "/device")},
       {"state", at(after, "/session/state")},
       {"memory", at(after, "/memory")},
       {"memory_used", at(after, "/live/memory_used")},
@@ -86,8 +87,12 @@ std::string memory_cell(const json& vgpu) {
   return fmt::format("{:>10} / {:>9}", bytes(used), bytes(share));
 }
 
+std::string text_or(const json& value, const char* otherwise) {
+  return value.is_string() ? value.get<std::string>() : otherwise;
+}
+
 std::vector<std::string> row(const json& vgpu) {
-  std::vector<std::string> cells = {at(vgpu, "/name").is_string() ? vgpu["name"].get<std::string>() : "?"};
+  std::vector<std::string> cells = {text_or(at(vgpu, "/name"), "?"), text_or(at(vgpu, "/device"), "-")};
   for (const std::string_view engine : kEngineNames) {
     cells.push_back(use_cell(at(vgpu, fmt::format("/engines/{}", engine))));
     cells.push_back(wait_cell(at(vgpu, fmt::format("/engines/{}", engine))));
@@ -97,7 +102,7 @@ std::vector<std::string> row(const json& vgpu) {
   cells.push_back(fmt::format("{:>7}", rate_text(at(vgpu, "/calls_per_s"))));
   cells.push_back(fmt::format("{:>7}", rate_text(at(vgpu, "/launches_per_s"))));
   const json state = at(vgpu, "/state");
-  cells.push_back(processes.is_number() ? json_text(processes) : state.is_string() ? state.get<std::string>() : "-");
+  cells.push_back(processes.is_number() ? json_text(processes) : text_or(state, "-"));
   return cells;
 }
 
@@ -134,15 +139,31 @@ std::string rate_text(const json& rate) {
   return fmt::format("{:.{}f}{}", value, value < 10 && value > 0 ? 1 : 0, unit);
 }
 
+namespace {
+
+// "cuda:0, cuda:1 (lost)", and the model if there is but one.
+std::string devices_text(const json& status) {
+  const json devices = at(status, "/devices");
+  if (!devices.is_array() || devices.empty()) return "-";
+  std::string result;
+  for (const json& device : devices) {
+    result += (result.empty() ? "" : ", ") + text(device, "/id") +
+              (text_or(at(device, "/lost"), "").empty() ? "" : " (lost)");
+  }
+  return devices.size() > 1 ? result : result + ": " + text(devices[0], "/name");
+}
+
+}  // namespace
+
 std::string device_line(const json& status) {
   const std::string policy = text(status, "/scheduler/policy");
   return fmt::format(
-      "{}: {}, {} virtual GPUs, {}", text(status, "/device/id"), text(status, "/device/name"), text(status, "/vgpus"),
+      "{}, {} virtual GPUs, {}", devices_text(status), text(status, "/vgpus"),
       policy == "-" || policy == "none" ? "not scheduled" : policy + " " + text(status, "/scheduler/queues"));
 }
 
 std::vector<std::string> top_lines(const json& status, const json& rates) {
-  std::vector<std::vector<std::string>> rows = {{"NAME", "COMPUTE/SHARE", "      WAIT", "COPY IN", "      WAIT",
+  std::vector<std::vector<std::string>> rows = {{"NAME", "GPU", "COMPUTE/SHARE", "      WAIT", "COPY IN", "      WAIT",
                                                  "COPY OUT", "      WAIT", "MEMORY USED / SHARE", "CALLS/S",
                                                  "LAUNCHES/S", "PROC"}};
   for (const json& vgpu : rates["vgpus"]) rows.push_back(row(vgpu));

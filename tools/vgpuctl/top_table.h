@@ -13,7 +13,7 @@ namespace bandsaw::ctl {
 // slices that were granted. A counter that went back began anew, and counts from 0.
 nlohmann::json rates(const nlohmann::json& before, const nlohmann::json& after);
 
-// The device, how many virtual GPUs it has, and how it is scheduled.
+// The devices, how many virtual GPUs there are, and how they are scheduled.
 std::string device_line(const nlohmann::json& status);
 // "9.5", "1234", "56k"; "-" for null.
 std::string rate_text(const nlohmann::json& rate);

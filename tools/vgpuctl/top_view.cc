@@ -43,6 +43,7 @@ std::string word(const json& value) { return value.is_string() ? value.get<std::
 
 // In the order in which they stand, after the name.
 constexpr Column kColumns[] = {
+    {"GPU", 8, 12, "/device", word},
     {"COMPUTE%", 8, 0, "/engines/compute/use_percent", one_decimal, 'c', "use of compute"},
     {"SHARE", 5, 1, "/engines/compute/share_percent", whole, 's', "share of compute"},
     {"WAIT ms", 7, 2, "/engines/compute/wait_ms", milliseconds, 'w', "wait for compute"},

@@ -17,14 +17,22 @@ namespace bandsaw::soft {
 
 namespace {
 
+// Programs size their grids by the number of SMs. A few per core keeps every core busy when blocks differ in
+// length; more would only make persistent-thread programs start blocks that wait.
+constexpr int kSmsPerThread = 4;
+constexpr int kSmsMax = 132;  // the largest part's
+
 int count_threads(const DeviceConfig& config) {
   if (config.threads > 0) return config.threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int wanted = (static_cast<int>(config.soft_sms) + kSmsPerThread - 1) / kSmsPerThread;
+  return wanted > 0 ? std::min(cores, wanted) : cores;
 }
 
-// Programs size their grids by the number of SMs. A few per core keeps every core busy when blocks differ in
-// length; more would only make persistent-thread programs start blocks that wait. 132 is the largest part's.
-uint32_t count_sms(int threads) { return static_cast<uint32_t>(std::min(4 * threads, 132)); }
+uint32_t count_sms(const DeviceConfig& config, int threads) {
+  const int sms = config.soft_sms > 0 ? static_cast<int>(config.soft_sms) : kSmsPerThread * threads;
+  return static_cast<uint32_t>(std::min(sms, kSmsMax));
+}
 
 }  // namespace
 
@@ -32,7 +40,7 @@ SoftDevice::SoftDevice(const DeviceConfig& config, DeviceHost* host)
     : config_(config),
       host_(host),
       threads_(count_threads(config)),
-      sms_(count_sms(threads_)),
+      sms_(count_sms(config, threads_)),
       memory_(std::make_shared<Memory>(config.window_base, config.memory_share, host)),
       scheduler_(host),
       default_pool_(std::make_shared<SoftPool>(memory_, vgpu_pool_props{})),

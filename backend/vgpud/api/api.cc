@@ -31,62 +31,79 @@ bool in_use(const json& view) {
 
 }  // namespace
 
-Api::Api(const Config& config, Registry* registry, SessionManager* session_manager, Arbiter* arbiter,
+Api::Api(const Config& config, Registry* registry, SessionManager* session_manager, Gpus* gpus,
          std::function<void()> shut_down)
     : config_(config),
       registry_(registry),
       session_manager_(session_manager),
-      arbiter_(arbiter),
+      gpus_(gpus),
       shut_down_(std::move(shut_down)) {}
 
-json Api::status_state() const {
+json Api::device_state(const Gpu& gpu) const {
+  const PhysicalDevice& device = gpu.device;
   uint64_t memory = 0;
-  uint32_t compute = 0, copy = 0, reserve = 0;
+  uint32_t compute = 0, copy = 0, reserve = 0, count = 0;
   for (const VgpuSpec& spec : registry_->all()) {
-    if (spec.device != config_.device.name) continue;
+    if (gpus_->of(spec) != &gpu) continue;
+    ++count;
     memory += spec.memory;
     compute += spec.compute;
     copy += spec.copy;
     reserve += spec.reserve;
   }
+  return {{"id", device.name},
+          {"kind", device.kind},
+          {"index", device.index},
+          {"name", device.model},
+          {"uuid", device.uuid},
+          {"driver", device.driver},
+          {"lost", device.lost},
+          {"memory", device.memory},
+          {"memory_given", memory},
+          {"sms", device.sms},
+          {"sm_step", device.sm_step},
+          {"compute_given", compute},
+          {"copy_given", copy},
+          {"reserve_given", reserve},
+          {"vgpus", count},
+          {"compute", compute_state(gpu)},
+          {"mps", mps_state(gpu)}};
+}
+
+// `device`, `mps` and `scheduler.compute` are of the first device, for clients that know of one.
+json Api::status_state() const {
+  json devices = json::array();
+  for (const Gpu& gpu : gpus_->all()) devices.push_back(device_state(gpu));
   return {{"pid", ::getpid()},
           {"run", config_.run},
           {"state", config_.state},
           {"vgpus", registry_->all().size()},
           {"scheduler", scheduler_state()},
-          {"mps", mps_state()},
-          {"device",
-           {{"id", config_.device.name},
-            {"kind", config_.device.kind},
-            {"index", config_.device.index},
-            {"name", config_.device.model},
-            {"uuid", config_.device.uuid},
-            {"driver", config_.device.driver},
-            {"memory", config_.device.memory},
-            {"memory_given", memory},
-            {"sms", config_.device.sms},
-            {"sm_step", config_.device.sm_step},
-            {"compute_given", compute},
-            {"copy_given", copy},
-            {"reserve_given", reserve}}}};
+          {"mps", devices.front()["mps"]},
+          {"device", devices.front()},
+          {"devices", devices}};
+}
+
+json Api::compute_state(const Gpu& gpu) const {
+  if (!scheduled()) return {};
+  const std::string why = gpu.arbiter->why_gates();
+  return {{"by", why.empty() ? "time-slices" : "gates"}, {"why", why}};
 }
 
 json Api::scheduler_state() const {
-  json state = scheduled() ? to_json(arbiter_->options()) : json{{"policy", "none"}};
-  if (scheduled()) {
-    const std::string why = arbiter_->why_gates();
-    state["compute"] = {{"by", why.empty() ? "time-slices" : "gates"}, {"why", why}};
-  }
+  json state = scheduled() ? to_json(gpus_->first().arbiter->options()) : json{{"policy", "none"}};
+  if (scheduled()) state["compute"] = compute_state(gpus_->first());
   state["planning"] = to_text(effective_planning_mode(config_.planning_mode, registry_->planning_mode()));
   return state;
 }
 
-json Api::engines_state(const std::string& name) const {
-  if (!scheduled()) return {};
-  for (const VgpuUse& use : arbiter_->use()) {
-    if (use.vgpu == name) return to_json(use);
+std::optional<VgpuUse> Api::use_of(const VgpuSpec& spec) const {
+  const Gpu* gpu = gpus_->of(spec);
+  if (!gpu) return std::nullopt;
+  for (VgpuUse& use : gpu->arbiter->use()) {
+    if (use.vgpu == spec.name) return std::move(use);
   }
-  return {};
+  return std::nullopt;
 }
 
 void Api::status(const Answer& answer) const { send(answer, 200, status_state()); }
@@ -94,15 +111,20 @@ void Api::status(const Answer& answer) const { send(answer, 200, status_state())
 void Api::view(const VgpuSpec& spec, std::function<void(json)> then) {
   json object = to_json(spec);
   object["session"] = session_manager_->describe(spec.name);
-  object["sms_given"] = describe_part(sm_part(spec, registry_->all(), config_.device), config_.device);
+  if (const Gpu* gpu = gpus_->of(spec)) {
+    object["sms_given"] = describe_part(sm_part(spec, registry_->all(), gpu->device), gpu->device);
+  } else {
+    object["sms_given"] = nullptr;
+  }
   object["latency"] = latency_state(spec);
   object["sockets"] = {{"vfio", vfio_socket(config_.run, spec.name)},
                        {"direct", direct_socket(config_.run, spec.name)}};
   session_manager_->request(
       spec.name, {{"op", "status"}},
-      [this, object = std::move(object), then = std::move(then)](const Result<json>& reply) mutable {
+      [this, spec, object = std::move(object), then = std::move(then)](const Result<json>& reply) mutable {
         object["live"] = reply.ok() ? reply.value() : json();
-        object["engines"] = engines_state(object["name"]);
+        const auto use = scheduled() ? use_of(spec) : std::nullopt;
+        object["engines"] = use ? to_json(*use) : json();
         object["at_ns"] = monotonic_ns();
         then(std::move(object));
       });
@@ -143,7 +165,7 @@ void Api::destroy(const VgpuSpec& spec, bool force, const Answer& answer) {
     }
     Status status = registry_->remove(spec.name);
     if (!status.ok()) return refuse_storage(answer, status);
-    arbiter_->remove(spec.name);
+    if (const Gpu* gpu = gpus_->of(spec)) gpu->arbiter->remove(spec.name);
     session_manager_->remove(spec.name,
                              [name = spec.name, answer] { send(answer, 200, {{"name", name}, {"destroyed", true}}); });
   });

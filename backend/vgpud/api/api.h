@@ -8,8 +8,8 @@
 
 #include "backend/vgpud/api/http_server.h"
 #include "backend/vgpud/api/shares.h"
-#include "backend/vgpud/arbiter/arbiter.h"
 #include "backend/vgpud/config.h"
+#include "backend/vgpud/gpu.h"
 #include "backend/vgpud/registry.h"
 #include "backend/vgpud/sessions/session_manager.h"
 
@@ -18,7 +18,7 @@ namespace bandsaw {
 class Api {
  public:
   // All outlive it. `shut_down` is called after the answer to a shutdown was sent.
-  Api(const Config& config, Registry* registry, SessionManager* session_manager, Arbiter* arbiter,
+  Api(const Config& config, Registry* registry, SessionManager* session_manager, Gpus* gpus,
       std::function<void()> shut_down);
   void handle(const HttpRequest& request, HttpServer::Answer answer);
   // "GET /v1/status" and so on: all there are.
@@ -37,8 +37,10 @@ class Api {
   void show(const VgpuSpec& spec, int code, const Answer& answer, const std::vector<std::string>& notes = {});
 
   void create(nlohmann::json body, const Answer& answer);
-  Status check_new(nlohmann::json fields, VgpuSpec* spec) const;
-  void undo_create(const std::string& name);
+  // `gpu`: the only one that it may be on; null: any with room.
+  Status check_new(nlohmann::json fields, const Gpu* gpu, VgpuSpec* spec) const;
+  void start_new(const VgpuSpec& spec, std::optional<uint32_t> asked_sms, const Answer& answer);
+  void undo_create(const VgpuSpec& spec);
   void change(nlohmann::json body, const VgpuSpec& spec, const Answer& answer);
   // `used`: bytes of device memory in use, if the share of memory is to become less.
   void commit_change(nlohmann::json body, const std::string& name, uint64_t used, const Answer& answer);
@@ -52,7 +54,7 @@ class Api {
   Status take_planning_mode(nlohmann::json* body, std::optional<PlanningMode>* mode) const;
   Status set_planning_mode(PlanningMode mode);
   // Shares are enforced.
-  bool scheduled() const { return arbiter_->options().scheduled; }
+  bool scheduled() const { return gpus_->first().arbiter->options().scheduled; }
   // What an administrator should know who made, or changed, a virtual GPU with this sharing.
   std::vector<std::string> sharing_notes(const VgpuSpec& spec, bool made) const;
   // After the change is in force.
@@ -69,10 +71,14 @@ class Api {
   void xml(const VgpuSpec& spec, const Answer& answer) const;
   void shut_down(const Answer& answer);
   nlohmann::json status_state() const;
+  nlohmann::json device_state(const Gpu& gpu) const;
   nlohmann::json plan_state(const PlanState& plan) const;
-  nlohmann::json mps_state() const;
+  nlohmann::json mps_state(const Gpu& gpu) const;
   nlohmann::json scheduler_state() const;
-  nlohmann::json engines_state(const std::string& name) const;
+  // What holds the shares of the compute engine; null: nothing does.
+  nlohmann::json compute_state(const Gpu& gpu) const;
+  // What the arbiter of its device knows of it; nothing: it is not known there.
+  std::optional<VgpuUse> use_of(const VgpuSpec& spec) const;
   nlohmann::json latency_state(const VgpuSpec& spec) const;
   // Calls `then` with the view of a virtual GPU: its spec and what its session says now.
   void view(const VgpuSpec& spec, std::function<void(nlohmann::json)> then);
@@ -81,7 +87,7 @@ class Api {
   const Config& config_;
   Registry* registry_;
   SessionManager* session_manager_;
-  Arbiter* arbiter_;
+  Gpus* gpus_;
   uint64_t trace_ = 0, traces_ = 0;  // the one that is being recorded, 0: none; how many there were
   std::chrono::steady_clock::time_point trace_until_{};
   std::function<void()> shut_down_;

@@ -30,6 +30,8 @@ void refuse_shares(const HttpServer::Answer& answer, const Status& status) {
     case ENOSPC:
       return refuse(answer, 409, status.message(),
                     "ask for less, or lower the share of another virtual GPU (`vgpuctl list` shows them)");
+    case ENODEV:
+      return refuse(answer, 409, status.message(), "`vgpuctl status` says what is wrong with each device");
     case EBUSY:
       return refuse(answer, 409, status.message(),
                     "ask for at least what is in use, or end programs that use it (`vgpuctl show NAME` lists them)");

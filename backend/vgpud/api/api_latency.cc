@@ -23,27 +23,25 @@ const char* to_text(LatencyMeans means) {
 
 // The software device runs blocks as they come: there only gates hold others back, and they know no bound.
 LatencyMeans Api::latency_means(const VgpuSpec& spec) const {
-  if (config_.device.kind != "cuda") return LatencyMeans::kNothing;
-  for (const VgpuUse& use : arbiter_->use()) {
-    if (use.vgpu == spec.name) return use.latency_means;
-  }
-  return LatencyMeans::kNothing;
+  const Gpu* gpu = gpus_->of(spec);
+  if (!gpu || gpu->device.kind != "cuda") return LatencyMeans::kNothing;
+  const auto use = use_of(spec);
+  return use ? use->latency_means : LatencyMeans::kNothing;
 }
 
 nlohmann::json Api::latency_state(const VgpuSpec& spec) const {
-  uint64_t cost_ns = 0;
-  for (const VgpuUse& use : arbiter_->use()) {
-    if (use.vgpu == spec.name) cost_ns = use.latency_cost_ns;
-  }
+  const auto use = use_of(spec);
   return {{"kept_by", to_text(latency_means(spec))},
           {"least_us", least_latency_us(spec.sharing)},
-          {"cost_us", cost_ns / 1000}};
+          {"cost_us", use ? use->latency_cost_ns / 1000 : 0}};
 }
 
 std::vector<std::string> Api::latency_notes(const VgpuSpec& before, const VgpuSpec& now) const {
   const bool first = mps_priority(now.latency_us, now.priority) == MpsPriority::kNormal;
   const bool was_first = mps_priority(before.latency_us, before.priority) == MpsPriority::kNormal;
-  if (config_.device.kind == "cuda" && now.sharing == Sharing::kMps) {
+  const Gpu* gpu = gpus_->of(now);
+  const bool cuda = gpu && gpu->device.kind == "cuda";
+  if (cuda && now.sharing == Sharing::kMps) {
     if (first == was_first) return {};
     return {
         fmt::format("kernels {} before those of other MPS virtual GPUs, in programs that start from now on; those "
@@ -52,11 +50,11 @@ std::vector<std::string> Api::latency_notes(const VgpuSpec& before, const VgpuSp
   }
   const bool changed = before.latency_us != now.latency_us || before.sharing != now.sharing;
   if (!changed || now.latency_us == 0 || latency_means(now) != LatencyMeans::kNothing) return {};
-  if (config_.device.kind == "cuda") {
+  if (cuda) {
     return {"vgpud sets no time slices of the hardware here: the latency bound is noted, and not kept"};
   }
   return {fmt::format("device '{}' has neither time slices nor priorities: the latency bound is noted, and not kept",
-                      config_.device.name)};
+                      now.device)};
 }
 
 }  // namespace bandsaw

@@ -31,8 +31,8 @@ Status Api::set_planning_mode(PlanningMode mode) {
   if (mode == effective_planning_mode(config_.planning_mode, registry_->planning_mode())) return {};
   if (Status status = registry_->put_planning_mode({mode, config_.planning_mode}); !status.ok()) return status;
   session_manager_->set_planning_mode(mode);
-  arbiter_->set_planning_mode(mode);
-  log::info("device '{}': MPS virtual GPUs are planned by {}", config_.device.name, to_text(mode));
+  for (const Gpu& gpu : gpus_->all()) gpu.arbiter->set_planning_mode(mode);
+  log::info("MPS virtual GPUs are planned by {}", to_text(mode));
   return {};
 }
 
@@ -43,17 +43,19 @@ std::vector<std::string> Api::sharing_notes(const VgpuSpec& spec, bool made) con
                                 to_text(spec.sharing)));
   }
   if (spec.sharing != Sharing::kMps) return notes;
-  if (config_.device.kind != "cuda") {
+  const Gpu* gpu = gpus_->of(spec);
+  if (!gpu || gpu->device.kind != "cuda") {
     notes.push_back(
         fmt::format("device '{}' has no contexts that MPS could join: there, mps only lets work of "
                     "different virtual GPUs run at once",
-                    config_.device.name));
+                    spec.device));
     return notes;
   }
   if (made) {
-    notes.emplace_back("mps: what goes wrong on the GPU in one such virtual GPU ends the programs of all of them");
+    notes.emplace_back(
+        "mps: what goes wrong on the GPU in one such virtual GPU ends the programs of all of them on its GPU");
   }
-  if (const std::string error = session_manager_->mps_error(); !error.empty()) {
+  if (const std::string error = session_manager_->mps_error(spec.device); !error.empty()) {
     notes.push_back(fmt::format("programs on it are refused for now: {}", error));
   }
   return notes;
@@ -81,10 +83,10 @@ json Api::plan_state(const PlanState& plan) const {
           {"parts", parts}};
 }
 
-json Api::mps_state() const {
-  json state = session_manager_->describe_mps();
-  state["partitions"] = describe_partitions(registry_->all(), config_.device);
-  state["plan"] = plan_state(arbiter_->plan());
+json Api::mps_state(const Gpu& gpu) const {
+  json state = session_manager_->describe_mps(gpu.device.name);
+  state["partitions"] = describe_partitions(registry_->all(), gpu.device);
+  state["plan"] = plan_state(gpu.arbiter->plan());
   return state;
 }
 
@@ -92,17 +94,20 @@ json Api::mps_state() const {
 std::vector<std::string> Api::sms_notes(const VgpuSpec& before, const VgpuSpec& now,
                                         std::optional<uint32_t> asked) const {
   std::vector<std::string> notes;
+  const Gpu* gpu = gpus_->of(now);
+  if (!gpu) return notes;
+  const PhysicalDevice& device = gpu->device;
   if (asked && *asked != now.sms) {
     notes.push_back(fmt::format("{} SMs are made {}: device '{}' gives them out in groups of {}", *asked, now.sms,
-                                config_.device.name, config_.device.sm_step));
+                                device.name, device.sm_step));
   }
   if (before.sms == now.sms) return notes;
   if (now.sms > 0) {
-    const SmPart part = sm_part(now, registry_->all(), config_.device);
+    const SmPart part = sm_part(now, registry_->all(), device);
     notes.push_back(
         fmt::format("{} are its own, and it does not wait for others there; those that are time-sliced still "
                     "take turns with all of the GPU",
-                    sms_text(part, config_.device)));
+                    sms_text(part, device)));
   }
   notes.emplace_back(
       "SMs are given anew for programs that start from now on, on all MPS virtual GPUs; those that run keep "

@@ -10,6 +10,7 @@
 #include "backend/vgpud/api/share_limits.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/partitions.h"
+#include "backend/vgpud/placement.h"
 #include "memory/base/json.h"
 #include "memory/base/log.h"
 
@@ -45,11 +46,28 @@ void refuse_policy(const HttpServer::Answer& answer, const Status& status) {
          "`vgpuctl scheduler show` shows how the device is scheduled");
 }
 
-// True: the request for one virtual GPU has a setting of the whole device, and is refused.
+// All of them know the same policies, so none refuses what another took.
+Status set_on_all(const Gpus& gpus, const PolicyChoice& choice) {
+  for (const Gpu& gpu : gpus.all()) {
+    Status status = gpu.arbiter->set_policy(choice.policy, queue_model(choice));
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+// What the arbiter knows beside the shares.
+void tell_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec> all) {
+  gpu.arbiter->set_sharing(spec.name, spec.sharing);
+  gpu.arbiter->set_latency(spec.name, latency_ns(spec));
+  gpu.arbiter->set_kernel_deadline(spec.name, kernel_deadline_ns(spec));
+  gpu.arbiter->set_sm_part(spec.name, own_part(spec, all, gpu.device));
+}
+
+// True: the request for one virtual GPU has a setting of all devices, and is refused.
 bool refuse_device_settings(const json& body, const HttpServer::Answer& answer) {
   for (const char* key : {"policy", "queues", "planning"}) {
     if (!body.is_object() || !body.contains(key)) continue;
-    refuse(answer, 400, fmt::format("'{}' is a setting of the whole device", key),
+    refuse(answer, 400, fmt::format("'{}' is a setting of all devices together", key),
            "`vgpuctl scheduler set` changes it (PATCH /v1/scheduler)");
     return true;
   }
@@ -63,25 +81,23 @@ Status Api::take_policy(json* body, std::optional<PolicyChoice>* choice) const {
   if (!scheduled()) {
     return Status::error(ENOTSUP, "this vgpud schedules nothing: 'scheduler.policy' is \"none\" in its configuration");
   }
-  PolicyChoice wanted = choice_of(arbiter_->options());
+  PolicyChoice wanted = choice_of(gpus_->first().arbiter->options());
   Status status = take_choice(body, &wanted);
   if (status.ok()) *choice = std::move(wanted);
   return status;
 }
 
 Status Api::set_policy(const PolicyChoice& choice) {
-  const PolicyChoice before = choice_of(arbiter_->options());
+  const PolicyChoice before = choice_of(gpus_->first().arbiter->options());
   if (choice == before) return {};
-  Status status = arbiter_->set_policy(choice.policy, queue_model(choice));
+  Status status = set_on_all(*gpus_, choice);
   if (!status.ok()) return status;
   status = registry_->put_choice({choice, choice_of(config_.scheduler)});
   if (!status.ok()) {
-    if (Status undone = arbiter_->set_policy(before.policy, queue_model(before)); !undone.ok()) {
-      log::error("{}", undone.message());
-    }
+    if (Status undone = set_on_all(*gpus_, before); !undone.ok()) log::error("{}", undone.message());
     return status;
   }
-  log::info("device '{}' is scheduled by {}, {}", config_.device.name, choice.policy, choice.queues);
+  log::info("devices {} are scheduled by {}, {}", gpus_->names(), choice.policy, choice.queues);
   return {};
 }
 
@@ -104,11 +120,13 @@ void Api::change_scheduler(json body, const Answer& answer) {
   scheduler(answer);
 }
 
-Status Api::check_new(json fields, VgpuSpec* spec) const {
-  spec->device = config_.device.name;
-  Status status = from_json(fields, false, spec);
-  if (status.ok()) status = check_shares(*spec, registry_->all(), config_.device);
-  return status.ok() ? fit_sms(registry_->all(), config_.device, spec) : status;
+Status Api::check_new(json fields, const Gpu* gpu, VgpuSpec* spec) const {
+  if (Status status = from_json(fields, false, spec); !status.ok()) return status;
+  std::vector<const PhysicalDevice*> devices;
+  for (const Gpu& one : gpus_->all()) {
+    if (!gpu || gpu == &one) devices.push_back(&one.device);
+  }
+  return place(devices, registry_->all(), spec);
 }
 
 void Api::create(json body, const Answer& answer) {
@@ -118,46 +136,52 @@ void Api::create(json body, const Answer& answer) {
   VgpuSpec spec;
   spec.name = body["name"].get<std::string>();
   body.erase("name");
-  if (body.contains("device") && body["device"] != config_.device.name) {
-    return refuse(answer, 400, "no device " + json_text(body["device"]).substr(0, 80),
-                  fmt::format("this host has '{}'", config_.device.name));
+  const Gpu* gpu = nullptr;
+  if (body.contains("device")) {
+    if (body["device"].is_string()) gpu = gpus_->find(body["device"].get<std::string>());
+    if (!gpu) {
+      return refuse(answer, 400, "no device " + json_text(body["device"]).substr(0, 80),
+                    fmt::format("this host has {}", gpus_->names()));
+    }
+    body.erase("device");
   }
-  body.erase("device");
   if (refuse_device_settings(body, answer)) return;
   if (registry_->find(spec.name)) {
     return refuse(answer, 409, fmt::format("the name '{}' is taken", spec.name),
                   fmt::format("choose another, or `vgpuctl destroy {}` first", spec.name));
   }
   const auto asked = asked_sms(body);
-  Status status = check_new(std::move(body), &spec);
+  Status status = check_new(std::move(body), gpu, &spec);
   if (!status.ok()) return refuse_shares(answer, status);
   spec.index = registry_->free_index();
-  status = arbiter_->add(spec.name, engine_shares(spec));
+  start_new(spec, asked, answer);
+}
+
+void Api::start_new(const VgpuSpec& spec, std::optional<uint32_t> asked_sms, const Answer& answer) {
+  const Gpu& gpu = *gpus_->of(spec);
+  Status status = gpu.arbiter->add(spec.name, engine_shares(spec));
   if (!status.ok()) return refuse_shares(answer, status);
-  arbiter_->set_sharing(spec.name, spec.sharing);
-  arbiter_->set_latency(spec.name, latency_ns(spec));
-  arbiter_->set_kernel_deadline(spec.name, kernel_deadline_ns(spec));
   status = registry_->put(spec);
   if (!status.ok()) {
-    undo_create(spec.name);
+    undo_create(spec);
     return refuse_storage(answer, status);
   }
-  arbiter_->set_sm_part(spec.name, own_part(spec, registry_->all(), config_.device));
-  session_manager_->add(spec, [this, spec, answer, asked](const Status& ready) {
+  tell_arbiter(gpu, spec, registry_->all());
+  session_manager_->add(spec, [this, spec, answer, asked_sms](const Status& ready) {
     std::vector<std::string> notes = sharing_notes(spec, true);
-    for (std::string& note : sms_notes({}, spec, asked)) notes.push_back(std::move(note));
+    for (std::string& note : sms_notes({}, spec, asked_sms)) notes.push_back(std::move(note));
     for (std::string& note : latency_notes({}, spec)) notes.push_back(std::move(note));
     if (ready.ok()) return show(spec, 201, answer, notes);
-    undo_create(spec.name);
+    undo_create(spec);
     session_manager_->remove(spec.name, [] {});
     refuse(answer, 500, ready.message(), "nothing was created; see the logs of vgpud and of the session");
   });
 }
 
-void Api::undo_create(const std::string& name) {
-  arbiter_->remove(name);
-  if (!registry_->find(name)) return;
-  if (Status undone = registry_->remove(name); !undone.ok()) log::error("{}", undone.message());
+void Api::undo_create(const VgpuSpec& spec) {
+  gpus_->of(spec)->arbiter->remove(spec.name);
+  if (!registry_->find(spec.name)) return;
+  if (Status undone = registry_->remove(spec.name); !undone.ok()) log::error("{}", undone.message());
 }
 
 void Api::change(json body, const VgpuSpec& spec, const Answer& answer) {
@@ -185,10 +209,14 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   const VgpuSpec before = *found;
   VgpuSpec changed = before;
   if (refuse_device_settings(body, answer)) return;
+  const Gpu* gpu = gpus_->of(before);
+  // One of a device that this vgpud does not have is bounded by the others there; nobody but the registry knows it.
+  const DeviceCapacity missing{.name = before.device, .memory = UINT64_MAX};
+  const DeviceCapacity& capacity = gpu ? gpu->device : missing;
   Status status = from_json(body, false, &changed);
-  if (status.ok()) status = check_shares(changed, registry_->all(), config_.device);
+  if (status.ok()) status = check_shares(changed, registry_->all(), capacity);
   if (status.ok() && changed.memory < before.memory) status = check_memory_in_use(changed, used);
-  if (status.ok()) status = fit_sms(registry_->all(), config_.device, &changed);
+  if (status.ok() && gpu) status = fit_sms(registry_->all(), capacity, &changed);
   if (!status.ok()) return refuse_shares(answer, status);
   if (changed.direct_mode != before.direct_mode || changed.direct_group != before.direct_group) {
     return refuse(answer, 400, "the direct socket's permissions are fixed when it is made",
@@ -199,16 +227,12 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
     restore(before);
     return refuse_storage(answer, status);
   }
-  // One of a device that this vgpud does not have is not known to the arbiter.
-  if (changed.device == config_.device.name) status = arbiter_->set_shares(name, engine_shares(changed));
+  if (gpu) status = gpu->arbiter->set_shares(name, engine_shares(changed));
   if (!status.ok()) {
     restore(before);
     return refuse_shares(answer, status);
   }
-  arbiter_->set_sharing(name, changed.sharing);
-  arbiter_->set_latency(name, latency_ns(changed));
-  arbiter_->set_kernel_deadline(name, kernel_deadline_ns(changed));
-  arbiter_->set_sm_part(name, own_part(changed, registry_->all(), config_.device));
+  if (gpu) tell_arbiter(*gpu, changed, registry_->all());
   session_manager_->update(changed);
   std::vector<std::string> notes;
   if (body.contains("sharing")) notes = sharing_notes(changed, false);

@@ -51,6 +51,18 @@ std::string trace_text(const std::vector<TimeSliceRecord>& records, uint64_t los
          "\n";
 }
 
+// Of all devices, one after the other: the name of a virtual GPU says which it is.
+std::vector<TimeSliceRecord> take_all(const Gpus& gpus, uint64_t* lost) {
+  std::vector<TimeSliceRecord> result;
+  for (const Gpu& gpu : gpus.all()) {
+    uint64_t lost_here = 0;
+    std::vector<TimeSliceRecord> records = gpu.arbiter->take_trace(&lost_here);
+    *lost += lost_here;
+    result.insert(result.end(), std::make_move_iterator(records.begin()), std::make_move_iterator(records.end()));
+  }
+  return result;
+}
+
 }  // namespace
 
 void Api::start_trace(const json& body, const Answer& answer) {
@@ -64,13 +76,13 @@ void Api::start_trace(const json& body, const Answer& answer) {
   }
   if (trace_) {  // of a client that has gone
     uint64_t lost = 0;
-    (void)arbiter_->take_trace(&lost);
+    (void)take_all(*gpus_, &lost);
   }
   trace_ = ++traces_;
   trace_until_ =
       steady_clock::now() +
       std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(seconds.get<double>())) + kGrace;
-  arbiter_->start_trace();
+  for (const Gpu& gpu : gpus_->all()) gpu.arbiter->start_trace();
   api::send(answer, 200, {{"trace", trace_}});
 }
 
@@ -81,7 +93,7 @@ void Api::take_trace(const json& body, const Answer& answer) {
   }
   trace_ = 0;
   uint64_t lost = 0;
-  const std::vector<TimeSliceRecord> records = arbiter_->take_trace(&lost);
+  const std::vector<TimeSliceRecord> records = take_all(*gpus_, &lost);
   answer({.code = 200, .body = trace_text(records, lost)});
 }
 

@@ -5,12 +5,12 @@
 
 namespace bandsaw {
 
-PlanOptions plan_options(const Config& config) {
+PlanOptions plan_options(const Config& config, const PhysicalDevice& device) {
   PlanOptions options;
   // Limits of an SM are an H200's, which the software device has too; each of its threads stands for four.
   const uint32_t threads = std::max(1u, std::thread::hardware_concurrency());
-  if (config.device.kind == "soft") options.gpu.sms = static_cast<int>(std::min(4 * threads, 132u));
-  if (config.device.sms > 0) options.gpu.sms = static_cast<int>(config.device.sms);
+  if (device.kind == "soft") options.gpu.sms = static_cast<int>(std::min(4 * threads, 132u));
+  if (device.sms > 0) options.gpu.sms = static_cast<int>(device.sms);
   options.planners = config.planners;
   return options;
 }

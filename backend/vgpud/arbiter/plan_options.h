@@ -1,11 +1,11 @@
-// How plans of the configured device are made.
+// How plans of a device are made.
 #pragma once
 
 #include "backend/vgpud/config.h"
 
 namespace bandsaw {
 
-// For the arbiter of the configured device, which is known by then.
-PlanOptions plan_options(const Config& config);
+// For the arbiter of `device`, one of the configured ones.
+PlanOptions plan_options(const Config& config, const PhysicalDevice& device);
 
 }  // namespace bandsaw

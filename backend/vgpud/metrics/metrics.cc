@@ -126,37 +126,55 @@ void render_build(Page* page) {
   page->sample({{"version", kBandsawVersion}}, 1);
 }
 
-void render_gpu(const json& status, Page* page) {
-  const std::string gpu = text(status, "/device/id");
+const json& devices_of(const json& status) {
+  static const json none = json::array();
+  return status.contains("devices") ? status["devices"] : none;
+}
+
+// One sample for each device, from one number of what the status says of it.
+void render_of_devices(const json& status, const char* pointer, Page* page) {
+  for (const json& device : devices_of(status)) page->sample({{"gpu", text(device, "/id")}}, number(device, pointer));
+}
+
+void render_gpus(const json& status, Page* page) {
   page->metric("bandsaw_gpu_info", kGauge, "The physical GPU and how it is scheduled; always 1.");
   const auto policy = text(status, "/scheduler/policy");
-  page->sample({{"gpu", gpu},
-                {"model", text(status, "/device/name")},
-                {"uuid", text(status, "/device/uuid")},
-                {"driver", text(status, "/device/driver")},
-                {"policy", policy.empty() ? "none" : policy},
-                {"queues", text(status, "/scheduler/queues")}},
-               1);
+  for (const json& device : devices_of(status)) {
+    page->sample({{"gpu", text(device, "/id")},
+                  {"model", text(device, "/name")},
+                  {"uuid", text(device, "/uuid")},
+                  {"driver", text(device, "/driver")},
+                  {"policy", policy.empty() ? "none" : policy},
+                  {"queues", text(status, "/scheduler/queues")}},
+                 1);
+  }
+  page->metric("bandsaw_gpu_up", kGauge, "1 if it can be used, 0 if it is lost.");
+  for (const json& device : devices_of(status)) {
+    page->sample({{"gpu", text(device, "/id")}}, text(device, "/lost").empty());
+  }
   page->metric("bandsaw_gpu_memory_bytes", kGauge, "Device memory that may be given to virtual GPUs.");
-  page->sample({{"gpu", gpu}}, number(status, "/device/memory"));
+  render_of_devices(status, "/memory", page);
   page->metric("bandsaw_gpu_memory_given_bytes", kGauge, "Device memory given to virtual GPUs.");
-  page->sample({{"gpu", gpu}}, number(status, "/device/memory_given"));
+  render_of_devices(status, "/memory_given", page);
   page->metric("bandsaw_gpu_share_given_ratio", kGauge, "Sum of the shares of an engine, 0 to 1.");
-  page->sample({{"gpu", gpu}, {"engine", "compute"}}, divided(number(status, "/device/compute_given"), 100));
-  page->sample({{"gpu", gpu}, {"engine", std::string(kEngineNames[kCopyIn])}},
-               divided(number(status, "/device/copy_given"), 100));
-  page->sample({{"gpu", gpu}, {"engine", "copy_out"}}, divided(number(status, "/device/copy_given"), 100));
+  static constexpr std::array<const char*, kEngines> kGiven = {"/compute_given", "/copy_given", "/copy_given"};
+  for (const json& device : devices_of(status)) {
+    for (size_t i = 0; i < kEngineNames.size(); ++i) {
+      page->sample({{"gpu", text(device, "/id")}, {"engine", std::string(kEngineNames[i])}},
+                   divided(number(device, kGiven[i]), 100));
+    }
+  }
 }
 
 // Only where the device has contexts that MPS could join.
 void render_mps(const json& status, Page* page) {
-  const std::string gpu = text(status, "/device/id");
   page->metric("bandsaw_gpu_mps_up", kGauge, "1 if the MPS daemon runs.");
-  if (!text(status, "/mps/daemon/state").empty()) {
-    page->sample({{"gpu", gpu}}, text(status, "/mps/daemon/state") == "running");
+  for (const json& device : devices_of(status)) {
+    const std::string state = text(device, "/mps/daemon/state");
+    if (!state.empty()) page->sample({{"gpu", text(device, "/id")}}, state == "running");
   }
   page->metric("bandsaw_gpu_mps_restarts_total", kCounter, "MPS daemons that ended and were started anew.");
-  page->sample({{"gpu", gpu}}, number(status, "/mps/daemon/restarts"));
+  render_of_devices(status, "/mps/daemon/restarts", page);
 }
 
 void render_vgpus(const json& vgpus, Page* page) {
@@ -165,22 +183,27 @@ void render_vgpus(const json& vgpus, Page* page) {
     page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}, {"domain", text(view, "/domain")}}, 1);
   }
   page->metric("bandsaw_vgpu_up", kGauge, "1 if its session runs and answers.");
-  for (const json& view : vgpus) page->sample({{"vgpu", text(view, "/name")}}, view.value("live", json()).is_object());
+  for (const json& view : vgpus)
+    page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}},
+                 view.value("live", json()).is_object());
   page->metric("bandsaw_vgpu_processes", kGauge, "Guest processes that use it.");
   for (const json& view : vgpus) {
     const json live = view.value("live", json());
-    if (live.is_object()) page->sample({{"vgpu", text(view, "/name")}}, live.value("processes", json::array()).size());
+    if (live.is_object())
+      page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}},
+                   live.value("processes", json::array()).size());
   }
   for (const VgpuMetric& metric : kVgpuMetrics) {
     page->metric(metric.name, metric.type, metric.help);
     for (const json& view : vgpus) {
-      page->sample({{"vgpu", text(view, "/name")}}, divided(number(view, metric.pointer), metric.divisor));
+      page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}},
+                   divided(number(view, metric.pointer), metric.divisor));
     }
   }
   page->metric("bandsaw_vgpu_copied_bytes_total", kCounter, "Bytes copied, by direction.");
   for (const json& view : vgpus) {
     for (const char* direction : {"in", "out", "device"}) {
-      page->sample({{"vgpu", text(view, "/name")}, {"direction", direction}},
+      page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}, {"direction", direction}},
                    number(view, fmt::format("/live/usage/bytes_{}", direction)));
     }
   }
@@ -191,7 +214,7 @@ void render_engines(const json& vgpus, Page* page) {
     page->metric(metric.name, metric.type, metric.help);
     for (const json& view : vgpus) {
       for (const std::string_view engine : kEngineNames) {
-        page->sample({{"vgpu", text(view, "/name")}, {"engine", std::string(engine)}},
+        page->sample({{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}, {"engine", std::string(engine)}},
                      divided(number(view, fmt::format("/engines/{}/{}", engine, metric.pointer)), metric.divisor));
       }
     }
@@ -200,8 +223,9 @@ void render_engines(const json& vgpus, Page* page) {
     page->metric(percent.name, kGauge, percent.help);
     for (const json& view : vgpus) {
       for (size_t i = 0; i < kEngineNames.size(); ++i) {
-        page->sample({{"vgpu", text(view, "/name")}, {"engine", std::string(kEngineNames[i])}},
-                     divided(number(view, percent.pointers[i]), 100));
+        page->sample(
+            {{"vgpu", text(view, "/name")}, {"gpu", text(view, "/device")}, {"engine", std::string(kEngineNames[i])}},
+            divided(number(view, percent.pointers[i]), 100));
       }
     }
   }
@@ -212,7 +236,7 @@ void render_engines(const json& vgpus, Page* page) {
 std::string render_metrics(const json& status, const json& vgpus) {
   Page page;
   render_build(&page);
-  render_gpu(status, &page);
+  render_gpus(status, &page);
   render_mps(status, &page);
   render_vgpus(vgpus, &page);
   render_engines(vgpus, &page);

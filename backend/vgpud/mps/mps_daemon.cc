@@ -70,7 +70,7 @@ void MpsDaemon::want(bool wanted) {
 
 // Of those that an earlier vgpud left, the first goes on; others were about to end.
 void MpsDaemon::adopt_left_overs() {
-  for (MpsProcess& process : find_left_mps(config_.run)) {
+  for (MpsProcess& process : find_left_mps(config_)) {
     log::info("the MPS daemon (pid {}) has lived on", process.pid);
     watch(std::move(process));
     if (instances_.size() > 1) continue;

@@ -1,4 +1,4 @@
-// NVIDIA's MPS control daemon: vgpud runs one of its own for the MPS virtual GPUs.
+// NVIDIA's MPS control daemon: vgpud runs one of its own for the MPS virtual GPUs of a GPU.
 //
 // It lives in RUN/mps.d/KEY, apart from any that the host may have for all: "pipe" (its sockets, by which runners find
 // it), "log" (its log, and its servers'). KEY is random, and who does not know it cannot get in. Like sessions it goes

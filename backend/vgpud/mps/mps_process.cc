@@ -31,6 +31,7 @@ namespace fs = std::filesystem;
 constexpr int kDescriptorsKept = 3;
 constexpr const char* kServerName = "nvidia-cuda-mps";  // as far as the kernel keeps a process's name
 constexpr size_t kTailBytes = 1500;
+constexpr const char* kGpuNote = "/gpu";  // in its folder: the GPU that it serves
 
 std::vector<std::string> folders_of_path() {
   const char* path = std::getenv("PATH");
@@ -110,6 +111,14 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+// So that the next vgpud knows whose it is.
+Status note_gpu(const MpsProcess& process, const std::string& gpu) {
+  const std::string path = process.folder + kGpuNote;
+  std::ofstream file(path);
+  file << gpu << std::flush;
+  return file ? Status() : Status::error(EIO, "cannot write {}", path);
+}
+
 // Servers are children that make themselves independent, so their group does not tell.
 std::vector<pid_t> servers_of(const MpsProcess& process) {
   std::vector<pid_t> result;
@@ -130,8 +139,6 @@ std::vector<pid_t> servers_of(const MpsProcess& process) {
 }  // namespace
 
 std::string mps_folder(const std::string& run) { return run + "/mps.d"; }  // no virtual GPU can have this name
-
-std::string mps_gpu(const std::string& uuid) { return uuid.empty() || uuid.starts_with("GPU-") ? uuid : "GPU-" + uuid; }
 
 Result<std::string> find_mps_command(const std::string& command) {
   if (command.find('/') != std::string::npos) {
@@ -163,6 +170,7 @@ Result<MpsProcess> start_mps(const MpsConfig& config) {
   if (status.ok()) status = make_folder(process.folder, 0711);
   if (status.ok()) status = make_folder(process.pipe(), 0711);
   if (status.ok()) status = make_folder(process.folder + "/log", 0700);
+  if (status.ok()) status = note_gpu(process, config.gpu);
   if (!status.ok()) return status;
   const std::string log_path = process.folder + "/log/output.log";
   const UniqueFd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
@@ -180,12 +188,14 @@ Result<MpsProcess> start_mps(const MpsConfig& config) {
   return process;
 }
 
-std::vector<MpsProcess> find_left_mps(const std::string& run) {
+std::vector<MpsProcess> find_left_mps(const MpsConfig& config) {
   std::vector<MpsProcess> result;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(mps_folder(run), ignored)) {
+  for (const auto& entry : fs::directory_iterator(mps_folder(config.run), ignored)) {
     MpsProcess process;
     process.folder = entry.path();
+    const std::string gpu = read_file(process.folder + kGpuNote);
+    if (!gpu.empty() && gpu != config.gpu) continue;
     const auto socket = reach_unix(process.pipe() + "/control");
     ucred peer{};
     socklen_t length = sizeof peer;

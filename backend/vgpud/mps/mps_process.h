@@ -15,7 +15,7 @@ namespace bandsaw {
 struct MpsConfig {
   std::string command;         // a name, looked up in PATH and beside nvidia-smi; or a path
   std::string run;             // vgpud's folder of sockets
-  std::string gpu;             // "GPU-" and the UUID of the one GPU that it serves
+  std::string gpu;             // that it serves alone, as CUDA_VISIBLE_DEVICES takes it
   bool several_users = false;  // its clients are different users: one server for all of them
 };
 
@@ -30,15 +30,13 @@ struct MpsProcess {
 // The folder of all of them.
 std::string mps_folder(const std::string& run);
 
-// A GPU's UUID as CUDA_VISIBLE_DEVICES takes it.
-std::string mps_gpu(const std::string& uuid);
-
 // ENOENT says where it was looked for.
 Result<std::string> find_mps_command(const std::string& command);
 // Makes a folder and starts a daemon there. It listens a moment later: see reach_mps().
 Result<MpsProcess> start_mps(const MpsConfig& config);
-// Those that an earlier vgpud left and that still listen; folders of dead ones are removed.
-std::vector<MpsProcess> find_left_mps(const std::string& run);
+// Those for this GPU that an earlier vgpud left and that still listen; folders of dead ones are removed. One that was
+// left without a note of its GPU is of a version that served one, and is the first asker's.
+std::vector<MpsProcess> find_left_mps(const MpsConfig& config);
 // Whether it listens.
 bool reach_mps(const MpsProcess& process);
 // Asks it to end when its last client has gone, as `echo quit | nvidia-cuda-mps-control` does. Does not wait.

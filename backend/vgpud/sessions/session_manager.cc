@@ -7,6 +7,7 @@
 
 #include "backend/control/mps_priority.h"
 #include "backend/vgpud/arbiter/partitions.h"
+#include "backend/vgpud/gpu.h"
 #include "backend/vgpud/mps/mps_daemon.h"
 #include "backend/vgpud/sessions/session_supervisor.h"
 
@@ -16,21 +17,25 @@ namespace {
 
 constexpr long kFaultIntervalUs = 250'000;
 
-std::unique_ptr<MpsDaemon> make_mps(event_base* base, const Config& config, std::function<void()> changed) {
-  if (config.device.kind != "cuda") return nullptr;
+std::unique_ptr<MpsDaemon> make_mps(event_base* base, const Config& config, const PhysicalDevice& device,
+                                    std::function<void()> changed) {
   MpsConfig mps{.command = config.mps_command,
                 .run = config.run,
-                .gpu = mps_gpu(config.device.uuid),
+                .gpu = device.visible,
                 .several_users = config.first_uid != 0 && ::geteuid() == 0};
   return std::make_unique<MpsDaemon>(base, std::move(mps), std::move(changed));
 }
 
 }  // namespace
 
-SessionManager::SessionManager(event_base* base, const Config& config, Arbiter* arbiter)
-    : base_(base), config_(config), arbiter_(arbiter), planning_mode_(config.planning_mode) {
-  mps_ = make_mps(base, config, [this] { tell_all(); });
-  if (!mps_) return;
+SessionManager::SessionManager(event_base* base, const Config& config, const Gpus& gpus)
+    : base_(base), config_(config), gpus_(gpus), planning_mode_(config.planning_mode) {
+  for (const Gpu& gpu : gpus.all()) {
+    if (gpu.device.kind != "cuda") continue;
+    const std::string& name = gpu.device.name;
+    mps_[name] = make_mps(base, config, gpu.device, [this, name] { tell_all(name); });
+  }
+  if (mps_.empty()) return;
   fault_timer_.reset(event_new(
       base_, -1, EV_PERSIST,
       [](evutil_socket_t, short, void* self) { static_cast<SessionManager*>(self)->probe_faults(); }, this));
@@ -40,15 +45,22 @@ SessionManager::SessionManager(event_base* base, const Config& config, Arbiter* 
 
 SessionManager::~SessionManager() = default;
 
+MpsDaemon* SessionManager::mps_of(const std::string& device) const {
+  const auto found = mps_.find(device);
+  return found == mps_.end() ? nullptr : found->second.get();
+}
+
 // Who faults takes all clients of the MPS daemon along, and those that wait warm do not notice.
 void SessionManager::probe_faults() {
   for (const auto& [name, supervisor] : supervisors_) {
     if (supervisor->spec().sharing != Sharing::kMps || !supervisor->running()) continue;
-    supervisor->request({{"op", "faulted"}}, [this, vgpu = name](const Result<nlohmann::json>& reply) {
+    MpsDaemon* daemon = mps_of(supervisor->spec().device);
+    if (!daemon) continue;
+    supervisor->request({{"op", "faulted"}}, [daemon, vgpu = name](const Result<nlohmann::json>& reply) {
       const auto mps = reply.ok() ? reply.value().value("mps", std::string()) : "";
-      if (mps.empty() || mps != mps_->state().directory) return;
-      mps_->replace(fmt::format(
-          "a program on '{}' has had a fault on the GPU, which ends the programs of all MPS virtual GPUs", vgpu));
+      if (mps.empty() || mps != daemon->state().directory) return;
+      daemon->replace(fmt::format(
+          "a program on '{}' has had a fault on the GPU, which ends the programs of all MPS virtual GPUs there", vgpu));
     });
   }
 }
@@ -58,42 +70,53 @@ nlohmann::json SessionManager::sharing_config(const VgpuSpec& spec) const {
   nlohmann::json result = {{"sharing", to_text(spec.sharing)}, {"planning", to_text(planning_mode_)}};
   std::vector<VgpuSpec> all;
   for (const auto& [name, supervisor] : supervisors_) all.push_back(supervisor->spec());
-  result["sms"] = to_text(sm_part(spec, all, config_.device));
+  const PhysicalDevice& device = gpus_.of(spec)->device;
+  result["sms"] = to_text(sm_part(spec, all, device));
   result["mps_priority"] = to_text(mps_priority(spec.latency_us, spec.priority));
-  if (!mps_) return result;
-  const MpsState& state = mps_->state();
-  result["mps"] = {{"directory", state.directory},
-                   {"error", state.error},
-                   {"lost", state.lost},
-                   {"gpu", mps_gpu(config_.device.uuid)}};
+  const MpsDaemon* daemon = mps_of(spec.device);
+  if (!daemon) return result;
+  const MpsState& state = daemon->state();
+  result["mps"] = {
+      {"directory", state.directory}, {"error", state.error}, {"lost", state.lost}, {"gpu", device.visible}};
   return result;
 }
 
-void SessionManager::tell_all() {
-  for (const auto& [name, supervisor] : supervisors_) supervisor->tell();
+void SessionManager::tell_all(const std::string& device) {
+  for (const auto& [name, supervisor] : supervisors_) {
+    if (supervisor->spec().device == device) supervisor->tell();
+  }
 }
 
 void SessionManager::review() {
-  if (!mps_) return;
-  mps_->want(std::any_of(supervisors_.begin(), supervisors_.end(),
-                         [](const auto& entry) { return entry.second->spec().sharing == Sharing::kMps; }));
+  for (const auto& [device, daemon] : mps_) {
+    daemon->want(std::any_of(supervisors_.begin(), supervisors_.end(), [&device](const auto& entry) {
+      const VgpuSpec& spec = entry.second->spec();
+      return spec.device == device && spec.sharing == Sharing::kMps;
+    }));
+  }
 }
 
 void SessionManager::set_planning_mode(PlanningMode mode) {
   planning_mode_ = mode;
-  tell_all();
+  for (const auto& [name, supervisor] : supervisors_) supervisor->tell();
 }
 
-nlohmann::json SessionManager::describe_mps() const { return {{"daemon", mps_ ? mps_->describe() : nlohmann::json()}}; }
+nlohmann::json SessionManager::describe_mps(const std::string& device) const {
+  const MpsDaemon* daemon = mps_of(device);
+  return {{"daemon", daemon ? daemon->describe() : nlohmann::json()}};
+}
 
-std::string SessionManager::mps_error() const { return mps_ ? mps_->state().error : ""; }
+std::string SessionManager::mps_error(const std::string& device) const {
+  const MpsDaemon* daemon = mps_of(device);
+  return daemon ? daemon->state().error : "";
+}
 
 void SessionManager::add(const VgpuSpec& spec, Ready ready) {
-  auto supervisor = std::make_shared<SessionSupervisor>(base_, config_, spec, arbiter_,
+  auto supervisor = std::make_shared<SessionSupervisor>(base_, config_, spec, *gpus_.of(spec),
                                                         [this](const VgpuSpec& now) { return sharing_config(now); });
   supervisors_[spec.name] = supervisor;
-  if (mps_ && spec.sharing == Sharing::kMps) mps_->want(true);
-  if (spec.sms > 0) tell_all();
+  if (MpsDaemon* daemon = mps_of(spec.device); daemon && spec.sharing == Sharing::kMps) daemon->want(true);
+  if (spec.sms > 0) tell_all(spec.device);
   supervisor->start(std::move(ready));
 }
 
@@ -106,16 +129,16 @@ void SessionManager::remove(const std::string& name, std::function<void()> done)
     if (const auto entry = supervisors_.find(name); entry != supervisors_.end() && entry->second == supervisor)
       supervisors_.erase(entry);
     review();
-    if (supervisor->spec().sms > 0) tell_all();
+    if (supervisor->spec().sms > 0) tell_all(supervisor->spec().device);
     done();
   });
 }
 
 void SessionManager::remove_all(std::function<void()> done) {
-  // The MPS daemon after its clients.
+  // MPS daemons after their clients.
   const std::shared_ptr<void> latch(nullptr, [this, done = std::move(done)](void*) {
-    if (mps_) return mps_->stop(done);
-    done();
+    const std::shared_ptr<void> all_gone(nullptr, [done](void*) { done(); });
+    for (const auto& [device, daemon] : mps_) daemon->stop([all_gone] {});
   });
   for (const auto& [name, supervisor] : supervisors_) supervisor->stop(false, [latch] {});
 }
@@ -124,7 +147,7 @@ void SessionManager::update(const VgpuSpec& spec) {
   const auto found = supervisors_.find(spec.name);
   const bool sms_change = found != supervisors_.end() && found->second->spec().sms != spec.sms;
   if (found != supervisors_.end()) found->second->update(spec);
-  if (sms_change) tell_all();
+  if (sms_change) tell_all(spec.device);
   review();
 }
 

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/control/paths.h"
-#include "backend/vgpud/arbiter/arbiter.h"
+#include "backend/vgpud/gpu.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -25,9 +25,9 @@ constexpr int kStandardDescriptors = 3;
 
 }  // namespace
 
-SessionSupervisor::SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter,
+SessionSupervisor::SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, const Gpu& gpu,
                                      SharingConfigOf sharing_config_of)
-    : base_(base), config_(config), arbiter_(arbiter), spec_(spec), sharing_config_of_(std::move(sharing_config_of)) {
+    : base_(base), config_(config), gpu_(gpu), spec_(spec), sharing_config_of_(std::move(sharing_config_of)) {
   timer_.reset(event_new(
       base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SessionSupervisor*>(self)->tick(); },
       this));
@@ -76,10 +76,14 @@ std::vector<std::string> SessionSupervisor::arguments() const {
                                      std::to_string(spec_.memory),
                                      "--device",
                                      spec_.device,
+                                     "--gpu",
+                                     gpu_.device.visible,
+                                     "--soft-sms",
+                                     std::to_string(gpu_.device.kind == "soft" ? gpu_.device.sms : 0),
                                      "--sharing",
                                      to_text(spec_.sharing),
                                      "--slices",
-                                     config_.slices,
+                                     slices_text(config_.slices, gpu_.device),
                                      "--run",
                                      config_.run,
                                      "--state",
@@ -165,7 +169,7 @@ bool SessionSupervisor::connect() {
 
 void SessionSupervisor::connect_gates() {
   auto socket = connect_unix(gate_socket(config_.run, spec_.name), SOCK_SEQPACKET);
-  if (socket.ok()) return arbiter_->connect(spec_.name, std::move(socket.value()));
+  if (socket.ok()) return gpu_.arbiter->connect(spec_.name, std::move(socket.value()));
   log::error("{}: its shares do not hold: {}", spec_.name, socket.status().message());
 }
 

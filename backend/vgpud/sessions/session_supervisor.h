@@ -17,7 +17,8 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
  public:
   // What the session is told beside its shares.
   using SharingConfigOf = std::function<nlohmann::json(const VgpuSpec& spec)>;
-  SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, Arbiter* arbiter,
+  // `gpu`, that of the spec, outlives this.
+  SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, const Gpu& gpu,
                     SharingConfigOf sharing_config_of);
   ~SessionSupervisor();
 
@@ -51,7 +52,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
 
   event_base* base_;
   const Config& config_;
-  Arbiter* const arbiter_;
+  const Gpu& gpu_;
   VgpuSpec spec_;
   const SharingConfigOf sharing_config_of_;
   State state_ = State::kStarting;

@@ -28,8 +28,8 @@ class ApiTest : public ::testing::Test {
     folder_ = ::mkdtemp(folder);
     config_.run = folder_ + "/run";
     config_.state = folder_ + "/state";
-    config_.device.name = "soft";
-    config_.device.memory = 16 * kGiB;
+    config_.devices.front().name = "soft";
+    config_.devices.front().memory = 16 * kGiB;
     config_.session_program = "/bin/false";
     std::filesystem::create_directories(config_.run);
     base_.reset(event_base_new());
@@ -43,8 +43,10 @@ class ApiTest : public ::testing::Test {
   // As vgpud starts, without sessions.
   void open(Arbiter* arbiter) {
     registry_.emplace(std::move(Registry::open(config_.state).value()));
-    session_manager_ = std::make_unique<SessionManager>(base_.get(), config_, arbiter);
-    api_ = std::make_unique<Api>(config_, &*registry_, session_manager_.get(), arbiter, [] {});
+    const std::shared_ptr<Arbiter> borrowed(std::shared_ptr<void>(), arbiter);
+    gpus_.emplace(std::vector<Gpu>{{config_.devices.front(), borrowed}});
+    session_manager_ = std::make_unique<SessionManager>(base_.get(), config_, *gpus_);
+    api_ = std::make_unique<Api>(config_, &*registry_, session_manager_.get(), &*gpus_, [] {});
   }
   void add(const std::string& name, uint32_t compute, uint32_t copy = 1) {
     VgpuSpec spec;
@@ -74,6 +76,7 @@ class ApiTest : public ::testing::Test {
   FakeArbiter arbiter_;
   std::unique_ptr<event_base, FreeBase> base_;
   std::optional<Registry> registry_;
+  std::optional<Gpus> gpus_;
   std::unique_ptr<SessionManager> session_manager_;
   std::unique_ptr<Api> api_;
   int code_ = 0;
@@ -99,7 +102,7 @@ TEST_F(ApiTest, ALatencyBoundReachesArbiterAndDisk) {
   EXPECT_EQ(code_, 200) << view;
   EXPECT_EQ(arbiter_.latency_["a"], 250'000);
   EXPECT_EQ(view["latency"], (json{{"kept_by", "nothing"}, {"least_us", 200}, {"cost_us", 1234}}));
-  config_.device.kind = "cuda";
+  gpus_->first().device.kind = "cuda";
   view = set("a", {{"latency_us", 251}});
   EXPECT_NE(view["notes"].at(0).get<std::string>().find("not kept"), std::string::npos) << view;
   arbiter_.latency_means_ = LatencyMeans::kTimeSlices;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+#include <vector>
+
 #include <cstdlib>
 
 #include "backend/vgpud/arbiter/plan_options.h"
@@ -21,7 +24,7 @@ TEST_F(ConfigTest, HasValuesOfItsOwn) {
   const auto config = parse_config("", "x");
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value().run, "/run/bandsaw");
-  EXPECT_EQ(config.value().device.kind, "soft");
+  EXPECT_EQ(config.value().devices.front().kind, "soft");
 }
 
 TEST_F(ConfigTest, ReadsTheFileAndTheEnvironmentWins) {
@@ -41,7 +44,7 @@ mode = "0600"
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config.value().run, "/tmp/r");
   EXPECT_EQ(config.value().state, "/b");
-  EXPECT_EQ(config.value().device.memory, uint64_t{4} << 30);
+  EXPECT_EQ(config.value().devices.front().memory, uint64_t{4} << 30);
   EXPECT_EQ(config.value().warm_runners, 3u);
   EXPECT_EQ(config.value().first_uid, 0u);
   EXPECT_EQ(config.value().direct_mode, "0600");
@@ -50,9 +53,59 @@ mode = "0600"
 TEST_F(ConfigTest, ChoosesAGpu) {
   const auto config = parse_config("[device]\nname = \"cuda\"\nindex = 3\nmemory = \"auto\"", "x");
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(config.value().device.kind, "cuda");
-  EXPECT_EQ(config.value().device.index, 3u);
-  EXPECT_EQ(config.value().device.memory, 0u);
+  EXPECT_EQ(config.value().devices.front().kind, "cuda");
+  EXPECT_EQ(config.value().devices.front().index, 3u);
+  EXPECT_EQ(config.value().devices.front().memory, 0u);
+}
+
+TEST_F(ConfigTest, HasSeveralDevices) {
+  const auto config = parse_config(R"(
+devices = ["cuda:0", "cuda:MIG-0a1b2c3d-0a1b", {name = "soft:1", memory = "4G", sms = 16}, "soft"]
+)",
+                                   "x");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto& devices = config.value().devices;
+  ASSERT_EQ(devices.size(), 4u);
+  EXPECT_EQ(devices[0].name, "cuda:0");
+  EXPECT_EQ(devices[0].visible, "");
+  EXPECT_EQ(devices[1].name, "cuda:MIG-0a1b2c3d-0a1b");
+  EXPECT_EQ(devices[1].visible, "MIG-0a1b2c3d-0a1b");
+  EXPECT_EQ(devices[2].kind, "soft");
+  EXPECT_EQ(devices[2].index, 1u);
+  EXPECT_EQ(devices[2].memory, uint64_t{4} << 30);
+  EXPECT_EQ(devices[2].sms, 16u);
+  EXPECT_EQ(devices[3].name, "soft");
+  const auto tables = parse_config("[[devices]]\nname = \"soft:0\"\n[[devices]]\nname = \"soft:1\"\nsms = 8", "x");
+  ASSERT_TRUE(tables.ok()) << tables.status().message();
+  EXPECT_EQ(tables.value().devices[1].sms, 8u);
+}
+
+TEST_F(ConfigTest, SaysWhereADeviceIsWrong) {
+  for (const auto& [text, line, why] : std::vector<std::tuple<std::string, int, std::string>>{
+           {"\ndevices = 3", 2, "must be a list"},
+           {"devices = []", 1, "must have 1 to"},
+           {"devices = [\n\"soft:0\",\n\"tpu:0\"]", 3, "'tpu:0' is no device"},
+           {"devices = [\"soft:0\", \"soft\"]", 1, "'soft' is there twice"},
+           {"devices = [\"cuda:1\", \"cuda:1\"]", 1, "'cuda:1' is there twice"},
+           {"devices = [\"cuda:01\"]", 1, "is no device"},
+           {"devices = [\"cuda:1024\"]", 1, "is no device"},
+           {"devices = [\"cuda:-1\"]", 1, "is no device"},
+           {"devices = [\"cuda:GPU-\"]", 1, "is no device"},
+           {"devices = [\"cuda:GPU-12;3\"]", 1, "is no device"},
+           {"devices = [\"soft:x\"]", 1, "is no device"},
+           {"devices = [3]", 1, "must be a name"},
+           {"[[devices]]\nmemory = \"1G\"", 1, "no text 'name'"},
+           {"[[devices]]\nname = \"soft:0\"\nmemory = 5", 3, "'memory' must be a text"},
+           {"[[devices]]\nname = \"soft:0\"\nmemory = \"much\"", 3, "is not a size"},
+           {"[[devices]]\nname = \"soft:0\"\nmemory = \"1M\"", 3, "below what one virtual GPU needs"},
+           {"[[devices]]\nname = \"soft:0\"\nsms = 0", 3, "'sms' must be 1 to 132"},
+           {"[[devices]]\nname = \"cuda:0\"\nsms = 8", 3, "for software devices"},
+           {"[[devices]]\nname = \"cuda:0\"\ncolour = 8", 3, "'colour' is not known"},
+           {"devices = [\"soft:0\"]\n[device]\nmemory = \"1G\"", 2, "leave [device] out"}}) {
+    const std::string said = parse_config(text, "x.toml").status().message();
+    EXPECT_TRUE(said.starts_with(fmt::format("x.toml:{}: 'devices': ", line))) << text << ": " << said;
+    EXPECT_NE(said.find(why), std::string::npos) << text << ": " << said;
+  }
 }
 
 TEST_F(ConfigTest, NamesWhatIsWrong) {
@@ -141,21 +194,27 @@ TEST_F(ConfigTest, OnlyTheLabsVgpudReadsWhatBenchesSet) {
 }
 
 TEST_F(ConfigTest, ThePlansGpuIsTheDevices) {
-  Config config;
-  config.device.kind = "cuda";
-  config.device.sms = 78;
-  EXPECT_EQ(plan_options(config).gpu.sms, 78);
+  PhysicalDevice device;
+  device.kind = "cuda";
+  device.sms = 78;
+  EXPECT_EQ(plan_options(Config(), device).gpu.sms, 78);
 }
 
 TEST_F(ConfigTest, ReadsHowKernelsAreCut) {
   const auto config = parse_config("[slices]\nenabled = true\ntimeout_ms = 500\nin_flight = 4", "x");
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(config.value().slices, "enabled=1 threshold_us=4000 in_flight=4 timeout_ms=500 variant=auto");
+  EXPECT_EQ(slices_text(config.value().slices, {}),
+            "enabled=1 threshold_us=4000 in_flight=4 timeout_ms=500 variant=auto");
   for (const char* text : {"variant = \"sliced\"", "form = \"slice\""}) {  // the latter: of earlier versions
     const auto sliced = parse_config(std::string("[slices]\nenabled = true\n") + text, "x");
     ASSERT_TRUE(sliced.ok()) << sliced.status().message();
-    EXPECT_TRUE(sliced.value().slices.ends_with(" variant=sliced")) << sliced.value().slices;
+    EXPECT_TRUE(sliced.value().slices.rest.ends_with(" variant=sliced")) << sliced.value().slices.rest;
   }
+  const SlicesConfig plain = parse_config("", "x").value().slices;
+  PhysicalDevice gpu;
+  gpu.kind = "cuda";
+  EXPECT_TRUE(slices_text(plain, {}).starts_with("enabled=0 "));
+  EXPECT_TRUE(slices_text(plain, gpu).starts_with("enabled=1 "));
   EXPECT_FALSE(parse_config("[slices]\nvariant = \"whole\"", "x").ok());
   EXPECT_FALSE(parse_config("[slices]\ntimeout_ms = -1", "x").ok());
 }

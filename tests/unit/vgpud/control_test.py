@@ -31,8 +31,8 @@ class TestControl(DaemonCase):
             self.refused(1, reason, "set", "web1", "--compute", value)
         self.refused(1, "reserve of 30 % is above the cap of 20 %", "set", "web1", "--cap", "20", "--reserve", "30")
         self.refused(1, "no policy 'best'; there are band+, band, credit, fifo", "scheduler", "set", "--policy", "best")
-        self.refused(2, "settings of the whole device", "set", "web1", "--policy", "band")
-        self.refused(2, "settings of the whole device", "create", "web2", "--memory", "1G", "--queues", "sdq")
+        self.refused(2, "settings of all devices together", "set", "web1", "--policy", "band")
+        self.refused(2, "settings of all devices together", "create", "web2", "--memory", "1G", "--queues", "sdq")
         self.refused(2, "nothing to set", "scheduler", "set")
         self.refused(4, "", "show", "web2")
         self.refused(2, "", "set", "web1", "--compute", "many")
@@ -131,9 +131,9 @@ class TestControl(DaemonCase):
         text = reply.read().decode()
         connection.close()
         assert reply.status == 200
-        assert 'bandsaw_vgpu_engine_share_ratio{vgpu="web0",engine="compute"} 0.3' in text
-        assert 'bandsaw_vgpu_engine_busy_seconds_total{vgpu="web0",engine="copy_in"} 0' in text
-        assert 'bandsaw_vgpu_up{vgpu="web0"} 1' in text
+        assert 'bandsaw_vgpu_engine_share_ratio{vgpu="web0",gpu="soft",engine="compute"} 0.3' in text
+        assert 'bandsaw_vgpu_engine_busy_seconds_total{vgpu="web0",gpu="soft",engine="copy_in"} 0' in text
+        assert 'bandsaw_vgpu_up{vgpu="web0",gpu="soft"} 1' in text
 
     def test_top(self):
         self.ok("create", "web0", "--memory", "1G", "--compute", "30")

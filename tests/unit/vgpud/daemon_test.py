@@ -218,7 +218,8 @@ exec {RUNNER}
         assert self.show("web1")["device"] == "cuda:1"
         self.direct("web1").close()
         lines = (self.folder / "state/vgpus/web1/cache/environment").read_text().splitlines()
-        for line in ("BANDSAW_DEVICE=cuda:1", "CUDA_MODULE_LOADING=LAZY", "LD_LIBRARY_PATH=/nonexistent"):
+        for line in ("BANDSAW_DEVICE=cuda:0", "CUDA_VISIBLE_DEVICES=GPU-1", "CUDA_MODULE_LOADING=LAZY",
+                     "LD_LIBRARY_PATH=/nonexistent"):
             assert line in lines
         assert "SECRET=x" not in lines
 

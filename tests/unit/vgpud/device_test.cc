@@ -25,7 +25,7 @@ class DeviceTest : public ::testing::Test {
     const std::string runner = folder_ + "/runner";
     std::ofstream(runner) << "#!/bin/sh\n" << script << "\n";
     ::chmod(runner.c_str(), 0755);
-    return find_device(runner, 0, timeout, &device_);
+    return find_device(runner, timeout, &device_);
   }
   void expect_refusal(const Status& status, int code, const std::string& text) {
     EXPECT_EQ(status.code(), code);
@@ -41,7 +41,7 @@ constexpr const char* kAnswer =
 
 TEST_F(DeviceTest, TheSoftwareDeviceHasHalfOfTheMachine) {
   PhysicalDevice soft;
-  ASSERT_TRUE(find_device("/nonexistent", 0, kTimeout, &soft).ok());
+  ASSERT_TRUE(find_device("/nonexistent", kTimeout, &soft).ok());
   EXPECT_EQ(soft.name, "soft");
   EXPECT_GT(soft.memory, kMemoryMin);
 }
@@ -66,6 +66,40 @@ TEST_F(DeviceTest, MemoryIsBoundedByWhatThereIs) {
   expect_refusal(probe(kAnswer), EINVAL, "Test GPU has 8.0 GiB");
 }
 
+TEST_F(DeviceTest, AGpuIsAskedByItsUuidOnceThatIsKnown) {
+  const std::string order = "[ \"$CUDA_DEVICE_ORDER\" = PCI_BUS_ID ] || exit 5\n";
+  ASSERT_TRUE(probe(order + "[ -z \"$CUDA_VISIBLE_DEVICES\" ] || exit 6\n" + kAnswer).ok());
+  EXPECT_EQ(device_.visible, "GPU-1");
+  const Status again =
+      probe("[ \"$CUDA_VISIBLE_DEVICES $*\" = 'GPU-1 --probe cuda 0' ] || exit 5\n" + std::string(kAnswer));
+  EXPECT_TRUE(again.ok()) << again.message();
+}
+
+// A runner that knows GPU 0 alone.
+constexpr const char* kOne =
+    R"([ "$3" = 0 ] && echo '{"name":"Test GPU","uuid":"GPU-1","memory":8589934592}' || { echo no >&2; exit 1; })";
+
+TEST_F(DeviceTest, OneThatIsNotThereIsLostAndTheOthersGoOn) {
+  std::ofstream(folder_ + "/runner") << "#!/bin/sh\n" << kOne << "\n";
+  ::chmod((folder_ + "/runner").c_str(), 0755);
+  const auto find = [this](const std::vector<std::string>& names, std::vector<PhysicalDevice>* devices) {
+    devices->clear();
+    for (const std::string& name : names) devices->push_back(parse_device(name).value());
+    return find_devices(folder_ + "/runner", 0, kTimeout, devices);
+  };
+  std::vector<PhysicalDevice> devices;
+  ASSERT_TRUE(find({"cuda:1", "cuda:0", "soft:0", "soft:1"}, &devices).ok());
+  EXPECT_NE(devices[0].lost.find("'cuda:1' cannot be used: no"), std::string::npos) << devices[0].lost;
+  EXPECT_EQ(devices[1].lost, "");
+  EXPECT_EQ(devices[2].name, "soft:0");
+  PhysicalDevice alone;
+  ASSERT_TRUE(find_device("", kTimeout, &alone).ok());
+  EXPECT_EQ(devices[2].memory, alone.memory / 2);  // half of the machine's for both together
+  EXPECT_EQ(devices[3].memory, alone.memory / 2);
+  expect_refusal(find({"cuda:1"}, &devices), ENODEV, "no");
+  expect_refusal(find({"cuda:0", "cuda:GPU-1"}, &devices), EINVAL, "are one GPU");
+}
+
 TEST_F(DeviceTest, WhatFailsIsNamedWithANextStep) {
   const Status none = probe("echo 'no libcuda.so.1 of an NVIDIA driver was found' >&2; exit 1");
   expect_refusal(none, ENODEV, "no libcuda.so.1 of an NVIDIA driver was found");
@@ -75,7 +109,7 @@ TEST_F(DeviceTest, WhatFailsIsNamedWithANextStep) {
   for (const char* text : {"", "{", "[]", "{}", R"({"memory":"8"})", R"({"memory":-1})"}) {
     expect_refusal(probe("echo '" + std::string(text) + "'"), ENODEV, "makes no sense");
   }
-  expect_refusal(find_device(folder_ + "/none", 0, kTimeout, &device_), ENODEV, "cannot start");
+  expect_refusal(find_device(folder_ + "/none", kTimeout, &device_), ENODEV, "cannot start");
 }
 
 TEST_F(DeviceTest, ASilentDriverIsGivenUp) {

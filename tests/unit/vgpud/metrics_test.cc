@@ -78,8 +78,10 @@ struct Exposition {
 
 json status_example() {
   return json::parse(R"json({"scheduler":{"policy":"band+","queues":"mrq"},
-    "device":{"id":"cuda:0","name":"NVIDIA \"H200\"\\","uuid":"GPU-1","driver":"13000","memory":1000,"memory_given":10,
-              "compute_given":30,"copy_given":20}})json");
+    "devices":[{"id":"cuda:0","name":"NVIDIA \"H200\"\\","uuid":"GPU-1","driver":"13000","memory":1000,"memory_given":10,
+              "compute_given":30,"copy_given":20,"lost":""},
+             {"id":"soft:0","name":"Bandsaw software device","uuid":"","driver":"","memory":500,"memory_given":20,
+              "compute_given":70,"copy_given":2,"lost":"its runners fail"}]})json");
 }
 
 json view_example(const std::string& name) {
@@ -109,18 +111,22 @@ TEST(Metrics, AreWellFormedAndInBaseUnits) {
   const Exposition page(render_metrics(status_example(), json::array({view_example("a"), view_example("b")})));
   ASSERT_EQ(page.error, "");
   const auto& samples = page.samples;
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_engine_busy_seconds_total{vgpu="a",engine="compute"})"), 2.5);
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_engine_wait_seconds_total{vgpu="b",engine="compute"})"), 1e-9);
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_engine_share_ratio{vgpu="a",engine="copy_out"})"), 0.2);
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_engine_cap_ratio{vgpu="a",engine="copy_in"})"), 1);
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_memory_bytes{vgpu="a"})"), 7);
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_memory_limit_bytes{vgpu="a"})"), 10);
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_calls_total{vgpu="a"})"), 12);
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_processes{vgpu="a"})"), 2);
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_priority{vgpu="a"})"), -2);
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_bound_seconds{vgpu="a"})"), 250e-6);
-  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_cost_seconds_total{vgpu="a"})"), 2.5);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_engine_busy_seconds_total{vgpu="a",gpu="cuda:0",engine="compute"})"), 2.5);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_engine_wait_seconds_total{vgpu="b",gpu="cuda:0",engine="compute"})"), 1e-9);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_engine_share_ratio{vgpu="a",gpu="cuda:0",engine="copy_out"})"), 0.2);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_engine_cap_ratio{vgpu="a",gpu="cuda:0",engine="copy_in"})"), 1);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_memory_bytes{vgpu="a",gpu="cuda:0"})"), 7);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_memory_limit_bytes{vgpu="a",gpu="cuda:0"})"), 10);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_calls_total{vgpu="a",gpu="cuda:0"})"), 12);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_processes{vgpu="a",gpu="cuda:0"})"), 2);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_priority{vgpu="a",gpu="cuda:0"})"), -2);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_bound_seconds{vgpu="a",gpu="cuda:0"})"), 250e-6);
+  EXPECT_EQ(samples.at(R"(bandsaw_vgpu_latency_cost_seconds_total{vgpu="a",gpu="cuda:0"})"), 2.5);
   EXPECT_EQ(samples.at(R"(bandsaw_gpu_share_given_ratio{gpu="cuda:0",engine="compute"})"), 0.3);
+  EXPECT_EQ(samples.at(R"(bandsaw_gpu_share_given_ratio{gpu="soft:0",engine="compute"})"), 0.7);
+  EXPECT_EQ(samples.at(R"(bandsaw_gpu_memory_given_bytes{gpu="soft:0"})"), 20);
+  EXPECT_EQ(samples.at(R"(bandsaw_gpu_up{gpu="cuda:0"})"), 1);
+  EXPECT_EQ(samples.at(R"(bandsaw_gpu_up{gpu="soft:0"})"), 0);
   EXPECT_EQ(samples.count(R"(bandsaw_gpu_info{gpu="cuda:0",model="NVIDIA \"H200\"\\",uuid="GPU-1",driver="13000",)"
                           R"(policy="band+",queues="mrq"})"),
             1u);
@@ -151,8 +157,8 @@ TEST(Metrics, WhatIsNotKnownHasNoSample) {
   away["engines"] = json();
   const Exposition page(render_metrics(status_example(), json::array({away})));
   ASSERT_EQ(page.error, "");
-  EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_up{vgpu="a"})"), 0);
-  EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_memory_limit_bytes{vgpu="a"})"), 10);
+  EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_up{vgpu="a",gpu="cuda:0"})"), 0);
+  EXPECT_EQ(page.samples.at(R"(bandsaw_vgpu_memory_limit_bytes{vgpu="a",gpu="cuda:0"})"), 10);
   EXPECT_FALSE(page.type.contains("bandsaw_vgpu_calls_total"));
   EXPECT_FALSE(page.type.contains("bandsaw_vgpu_engine_busy_seconds_total"));
   EXPECT_EQ(Exposition(render_metrics(json::object(), json::array())).error, "");
@@ -212,9 +218,9 @@ TEST(MetricsServer, AnswersGetMetricsAndNothingElse) {
 }
 
 TEST(Metrics, TheMpsDaemonIsThereWhereItCanBe) {
-  const json without = {{"device", {{"id", "soft"}}}, {"mps", {{"daemon", nullptr}}}};
+  const json without = {{"devices", {{{"id", "soft"}, {"mps", {{"daemon", nullptr}}}}}}};
   EXPECT_EQ(render_metrics(without, json::array()).find("_mps_"), std::string::npos);
-  const json with = {{"device", {{"id", "cuda:0"}}}, {"mps", {{"daemon", {{"state", "running"}, {"restarts", 3}}}}}};
+  const json with = {{"devices", {{{"id", "cuda:0"}, {"mps", {{"daemon", {{"state", "running"}, {"restarts", 3}}}}}}}}};
   const Exposition page(render_metrics(with, json::array()));
   EXPECT_EQ(page.error, "");
   EXPECT_EQ(page.samples.at("bandsaw_gpu_mps_up{gpu=\"cuda:0\"}"), 1);

@@ -142,7 +142,8 @@ class TestMps(MpsCase):
         self.start()
         assert json.loads(self.ok("status", "--json"))["scheduler"]["planning"] == "kernelet"
         assert self.http("PATCH", "/v1/scheduler", b'{"planning": "persistent-greedy"}')[0] == 200
-        assert "persistent-greedy; MPS daemon" in self.ok("status")
+        status = self.ok("status")
+        assert "persistent-greedy" in status and "MPS daemon" in status
 
     def test_only_runners_of_mps_are_clients(self):
         self.ok("create", "mine", "--memory", "1G")
@@ -152,7 +153,7 @@ class TestMps(MpsCase):
         self.direct("ours")
         time_sliced, mps = self.environment_of("mine"), self.environment_of("ours")
         assert not os.path.exists(time_sliced["CUDA_MPS_PIPE_DIRECTORY"])
-        assert "CUDA_VISIBLE_DEVICES" not in time_sliced
+        assert time_sliced["CUDA_VISIBLE_DEVICES"] == f"GPU-{stand_ins.UUID}"
         assert "BANDSAW_MPS" not in time_sliced
         pipe = pathlib.Path(mps["CUDA_MPS_PIPE_DIRECTORY"])
         assert pipe.parent.parent == self.folder / "run" / "mps.d"

@@ -181,5 +181,57 @@ TEST_F(RegistryTest, OnlyOneHoldsTheLock) {
   EXPECT_TRUE(take_lock(folder_ + "/pid").ok());
 }
 
+PhysicalDevice named(const std::string& name, const std::string& uuid = "") {
+  PhysicalDevice result;
+  result.name = name;
+  result.uuid = uuid;
+  return result;
+}
+
+TEST_F(RegistryTest, OneWithoutADeviceIsOnTheFirst) {
+  write(R"({"version":1,"vgpus":[{"name":"a","index":0,"memory":1073741824},
+        {"name":"b","index":1,"memory":1073741824,"device":"soft"},
+        {"name":"c","index":2,"memory":1073741824,"device":"cuda:1"}]})");
+  Registry registry = open();
+  registry.settle(std::vector{named("cuda:0", "X"), named("soft:0")});
+  EXPECT_EQ(registry.find("a")->device, "cuda:0");
+  EXPECT_EQ(registry.find("a")->device_uuid, "X");
+  EXPECT_EQ(registry.find("b")->device, "soft:0");  // which was the only one
+  EXPECT_EQ(registry.find("c")->device, "cuda:1");  // and is not here
+  registry.settle(std::vector{named("soft")});
+  EXPECT_EQ(registry.find("b")->device, "soft");
+}
+
+TEST_F(RegistryTest, AVirtualGpuStaysOnItsGpuWhateverTheNumbers) {
+  Registry registry = open();
+  const auto put = [&registry](const std::string& name, uint32_t index, const PhysicalDevice& on) {
+    VgpuSpec made = spec(name, index);
+    made.device = on.name;
+    made.device_uuid = on.uuid;
+    ASSERT_TRUE(registry.put(made).ok());
+  };
+  put("a", 0, named("cuda:0", "X"));
+  put("b", 1, named("cuda:1", "Y"));
+  registry = open();
+  registry.settle(std::vector{named("cuda:0", "Y"), named("cuda:1", "X")});
+  EXPECT_EQ(registry.find("a")->device, "cuda:1");
+  EXPECT_EQ(registry.find("b")->device, "cuda:0");
+  // X is taken out. Y has got its number, and is not for who was on X.
+  registry = open();
+  registry.settle(std::vector{named("cuda:0", "Y")});
+  EXPECT_EQ(registry.find("a")->device, "cuda:X");
+  EXPECT_EQ(registry.find("b")->device, "cuda:0");
+  // Another card in its place takes its virtual GPUs over.
+  registry = open();
+  registry.settle(std::vector{named("cuda:0", "Z"), named("cuda:1", "Y")});
+  EXPECT_EQ(registry.find("a")->device_uuid, "Z");
+  EXPECT_EQ(registry.find("a")->device, "cuda:0");
+  // One that does not answer is known by its name.
+  registry = open();
+  registry.settle(std::vector{named("cuda:0"), named("cuda:1", "Y")});
+  EXPECT_EQ(registry.find("a")->device, "cuda:0");
+  EXPECT_EQ(registry.find("a")->device_uuid, "X");
+}
+
 }  // namespace
 }  // namespace bandsaw

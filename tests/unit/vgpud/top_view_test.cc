@@ -30,7 +30,7 @@ json sixty() {
 }
 
 json status() {
-  return json::parse(R"({"device":{"id":"cuda:0","name":"NVIDIA H200"},"vgpus":60,
+  return json::parse(R"({"devices":[{"id":"cuda:0","name":"NVIDIA H200"}],"vgpus":60,
                          "scheduler":{"policy":"band+","queues":"mrq"}})");
 }
 

@@ -62,8 +62,10 @@ TEST(TopLines, LineUp) {
   json second = view(2000, 1000, 0, 10, 2'500'000);
   second["name"] = "a-much-longer-name";
   const json result = rates({view(1000, 0, 0, 0, 0), second}, json::array({view(2000, 371, 5, 10, 1000), second}));
-  const auto lines = top_lines({{"device", {{"id", "soft"}}}}, result);
+  const auto lines =
+      top_lines({{"devices", {{{"id", "soft:0"}, {"lost", ""}}, {{"id", "soft:1"}, {"lost", "gone"}}}}}, result);
   ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0], "soft:0, soft:1 (lost), - virtual GPUs, not scheduled");
   EXPECT_EQ(lines[2].find(" 37.1 /  50 %"), lines[1].find("COMPUTE/SHARE"));
   EXPECT_EQ(lines[2].find('/'), lines[3].find('/'));
   EXPECT_EQ(lines[2].find(" MiB"), lines[3].find(" MiB"));

@@ -27,8 +27,8 @@ Status check_keys(const json& lab) {
 
 // Runners read it again (backend/runner/slicing/slice_settings.h).
 void add_to_slices(const json& lab, Config* config) {
-  config->slices += fmt::format(" force_blocks={} count={}", lab.value("force_blocks", std::uint64_t{0}),
-                                lab.value("count", true) ? 1 : 0);
+  config->slices.rest += fmt::format(" force_blocks={} count={}", lab.value("force_blocks", std::uint64_t{0}),
+                                     lab.value("count", true) ? 1 : 0);
 }
 
 Status read_lab(const std::string& text, Config* config) try {

@@ -1,0 +1,75 @@
+"""One vgpud with two software devices: what is on one neither bounds nor holds up what is on the other."""
+import os
+import signal
+
+import pytest
+
+from lab.cuda_programs import Program
+from lab.daemon import Daemon
+from lab.paths import REPO
+from lab.started import Started
+
+DEVICES: list[str | dict] = [{"name": "soft:0", "memory": "1G", "sms": 8}, {"name": "soft:1", "memory": "1G", "sms": 8}]
+SECONDS = 4
+
+
+def _start(daemon: Daemon, vgpu: str, name: str, *words) -> Started:
+    program = Program(REPO / f"tests/direct/{name}.cu").compile()
+    process = Started(program, *words, variables=daemon.program_environment(vgpu))
+    process.first_line("round", "running")
+    return process
+
+
+def _rounds(output: str) -> int:
+    return sum(line.startswith("round ") for line in output.splitlines())
+
+
+@pytest.fixture(name="two")
+def _two(device):
+    if device != "soft":
+        pytest.skip("devices of software beside each other")
+    daemon = Daemon("soft", "band+", name="devices-test", devices=DEVICES)
+    try:
+        for name, on in (("first", "soft:0"), ("second", "soft:1")):
+            daemon.create(name, 100, "--gpu", on, memory="512M")
+        yield daemon
+    finally:
+        daemon.end()
+
+
+def test_a_full_device_limits_no_other(two):
+    for name in ("first", "second"):
+        status, output = _start(two, name, "busy", 0.1).finish()
+        assert status == 0, output
+    for name in ("soft:0", "soft:1"):
+        said = two.device_status(name)
+        assert (said["compute_given"], said["vgpus"], said["lost"]) == (100, 1, "")
+    code, refused = two.control.request("POST", "/v1/vgpus", {"name": "third", "memory": 1 << 28, "compute": 1})
+    assert code == 409
+    assert all(f"{name}: compute shares would sum to 101 %" in refused["error"] for name in ("soft:0", "soft:1"))
+
+
+def test_a_kernel_without_end_holds_up_its_own_device_alone(two):
+    endless = _start(two, "first", "endless")
+    try:
+        status, output = _start(two, "second", "busy", SECONDS).finish()
+    finally:
+        endless.kill()
+        endless.wait()
+    assert status == 0 and _rounds(output) > SECONDS, output[-300:]
+    engines = two.control.need("GET", "/v1/vgpus/second")["engines"]
+    waited_ms = {name: engine["wait_ns"] / 1e6 for name, engine in engines.items()}
+    assert max(waited_ms.values()) < 100, f"it waited for somebody: {waited_ms}"
+
+
+def test_runners_that_die_on_one_device_harm_no_other(two):
+    hit, other = _start(two, "first", "busy", 30), _start(two, "second", "busy", SECONDS)
+    for process in two.control.need("GET", "/v1/vgpus/first")["live"]["processes"]:
+        os.kill(process["runner"], signal.SIGKILL)
+    status, output = hit.finish()
+    assert status == 3 and "DevicesUnavailable" in output, output[-300:]
+    status, output = other.finish()
+    assert status == 0, output[-300:]
+    assert len(two.control.need("GET", "/v1/vgpus/second")["live"]["processes"]) == 0
+    status, output = _start(two, "first", "busy", 0.1).finish()
+    assert status == 0, output
