@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend/device/soft/child_work.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
@@ -73,6 +74,14 @@ KernelJob::KernelJob(LaunchPlan plan, uint64_t grid_id, Finished finished)
       plan_(std::move(plan)),
       grid_id_(grid_id),
       finished_(std::move(finished)) {}
+
+KernelJob::~KernelJob() = default;
+
+ChildWork* KernelJob::children() {
+  std::lock_guard lock(mutex_);
+  if (!children_ && plan_.device) children_ = std::make_unique<ChildWork>(*plan_.device, plan_);
+  return children_.get();
+}
 
 void KernelJob::fail(uint32_t error, const std::string& text) {
   {

@@ -19,6 +19,9 @@ namespace bandsaw::soft {
 class BlockRunner;
 class KernelJob;
 class LaunchServices;
+class ChildWork;
+class SoftContext;
+class SoftDevice;
 
 // The warps of one block shape, with what does not change from block to block.
 struct BlockShape {
@@ -46,6 +49,10 @@ struct LaunchPlan {
   uint32_t workers = 0;               // that may be in it at a time; 0: all
   std::vector<std::byte> parameters;  // its first byte is aligned to 16 by the allocator
   LaunchServices* services = nullptr;
+  // For kernels that launch kernels: by whom, in what, and how many launches deep this one is. `code` is a LoadedImage.
+  SoftDevice* device = nullptr;
+  std::weak_ptr<SoftContext> context;
+  uint32_t depth = 0;
   uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
 };
 
@@ -87,12 +94,17 @@ class KernelJob : public Job, public std::enable_shared_from_this<KernelJob> {
   // `finished` gets the launch's error or CUDA_SUCCESS.
   using Finished = std::function<void(uint32_t error)>;
   KernelJob(LaunchPlan plan, uint64_t grid_id, Finished finished);
+  ~KernelJob() override;
 
   const LaunchPlan& plan() const { return plan_; }
   uint64_t grid_id() const { return grid_id_; }
   const volatile uint32_t* cancel_word() const { return reinterpret_cast<const volatile uint32_t*>(&cancelled_); }
   // The first error counts; cancels the rest of the launch. Any worker.
   void fail(uint32_t error, const std::string& text);
+
+  // What its threads have queued, made when the first asks. nullptr: this launch takes none.
+  ChildWork* children();
+  bool has_children() const { return children_ != nullptr; }  // when it has ended
 
   std::unique_ptr<Share> share(Worker& worker) override;
   void finished() override;
@@ -103,6 +115,7 @@ class KernelJob : public Job, public std::enable_shared_from_this<KernelJob> {
   Finished finished_;
   std::mutex mutex_;
   uint32_t error_ = 0;
+  std::unique_ptr<ChildWork> children_;  // made under mutex_
 };
 
 // A worker's blocks of one launch.

@@ -61,7 +61,10 @@ class Program {
     virtual ~Loaded() = default;
     // Compiles the kernel unless that is done, which may take seconds. nullptr: it cannot be, and `log` says why.
     virtual KernelEntry entry(const std::string& kernel, std::string* log) = 0;
-    virtual uint64_t function_address(const std::string& name) const = 0;  // for Variable::Pointer, 0 if none
+    // What programs have as the address of a function or a kernel, 0 if there is none of this name.
+    virtual uint64_t function_address(const std::string& name) const = 0;
+    // The kernel with this address, empty if none has it. Any value may come.
+    virtual std::string kernel_at(uint64_t /*address*/) const { return {}; }
   };
   virtual std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) = 0;
 };

@@ -88,6 +88,8 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
   plan->window_base = config_.window_base;
   plan->sms = sms_;
   plan->services = context.get();
+  plan->device = this;
+  plan->context = context;
   plan->parameter_bytes = code.code->parameter_bytes;
   plan->parameters.resize(round_up(code.code->parameter_bytes, 16) + 16);
   std::copy_n(launch.parameters.begin(), code.code->parameter_bytes, plan->parameters.begin());

@@ -4,6 +4,7 @@
 
 #include "backend/device/soft/fault.h"
 #include "backend/device/soft/scheduler.h"
+#include "backend/device/soft/soft_device.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
@@ -13,13 +14,24 @@ bool KernelOp::start(Scheduler& scheduler, CUresult* status) {
   auto self = std::static_pointer_cast<KernelOp>(shared_from_this());
   work_.begin();
   job_ = std::make_shared<KernelJob>(std::move(plan_), grid_id_, [self, &scheduler](uint32_t error) mutable {
-    self->host_->charge_time(0, self->work_.end(), 0);
-    self->context()->flush_output();
-    if (error) scheduler.poison(static_cast<CUresult>(error));
-    scheduler.finish(std::move(self), static_cast<CUresult>(error));
+    const auto op = std::move(self);  // or it would hold itself by way of the job
+    op->end(scheduler, static_cast<CUresult>(error));
   });
   executor_.push(job_);
   return false;
+}
+
+// Called from the job, which lives as long as this. Of children the parent's time slice knows before it may end.
+void KernelOp::end(Scheduler& scheduler, CUresult error) {
+  auto self = std::static_pointer_cast<KernelOp>(shared_from_this());
+  const EngineWork slice = work_;
+  host_->charge_time(0, work_.end(), 0);
+  context()->flush_output();
+  if (error) scheduler.poison(error);
+  if (error || !job_->has_children()) return scheduler.finish(std::move(self), error);
+  SoftDevice& device = *job_->plan().device;
+  device.run_children(*this, *job_->children(), slice,
+                      [self, &scheduler](CUresult result) { scheduler.finish(self, result); });
 }
 
 void KernelOp::cancel(Scheduler&) {

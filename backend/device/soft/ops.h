@@ -14,6 +14,8 @@ class KernelOp : public StreamOp {
   KernelOp(SoftContextRef context, LaunchPlan plan, uint64_t grid_id, Executor& executor, DeviceHost* host,
            EngineWork work)
       : StreamOp(std::move(context)),
+        priority_(plan.priority),
+        depth_(plan.depth),
         plan_(std::move(plan)),
         grid_id_(grid_id),
         executor_(executor),
@@ -22,8 +24,13 @@ class KernelOp : public StreamOp {
   bool start(Scheduler& scheduler, CUresult* status) override;
   void cancel(Scheduler& scheduler) override;
   void drop(CUresult) override { work_.release(); }
+  int priority() const { return priority_; }
+  uint32_t depth() const { return depth_; }
 
  private:
+  void end(Scheduler& scheduler, CUresult error);
+  const int priority_;
+  const uint32_t depth_;
   LaunchPlan plan_;
   const uint64_t grid_id_;
   Executor& executor_;

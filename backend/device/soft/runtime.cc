@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "backend/device/soft/block.h"
+#include "backend/device/soft/child_work.h"
 #include "backend/device/soft/printf.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
@@ -156,6 +157,20 @@ uint64_t bandsaw_malloc(WarpState* warp, uint64_t bytes) {
 void bandsaw_free(WarpState* warp, uint64_t address) {
   RuntimeCall call(warp);
   services(warp).heap_free(address);
+}
+
+void bandsaw_device_call(WarpState* warp, uint32_t lane, DeviceCall call, const uint64_t* words, DeviceAnswer* answer) {
+  RuntimeCall here(warp);
+  const uint64_t block =
+      (uint64_t{warp->ctaid[2]} * warp->nctaid[1] + warp->ctaid[1]) * warp->nctaid[0] + warp->ctaid[0];
+  const uint32_t thread = warp->warp_id * kWarpLanes + lane % kWarpLanes;
+  constexpr uint64_t kNotSupported = 801;  // cudaErrorNotSupported
+  ChildWork* const children = here.runner().job().children();
+  if (children) {
+    children->call(block, thread, call, words, answer);
+  } else {
+    answer->value = kNotSupported;
+  }
 }
 
 }  // extern "C"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/device/device.h"
+#include "backend/device/soft/child_work.h"
 #include "backend/device/soft/context.h"
 #include "backend/device/soft/executor.h"
 #include "backend/device/soft/graph.h"
@@ -141,6 +142,14 @@ class SoftDevice final : public Device {
   CUresult graph_memory_reset(CUgraphMem_attribute attribute) override;
   CUresult graph_memory_trim() override;
 
+  // For kernels that launch kernels (child_work.h); any thread.
+  const std::shared_ptr<Memory>& memory() const { return memory_; }
+  // Whether such a launch could be. If it can, its code is compiled from now on.
+  CUresult check_child(const Launch& launch);
+  // Runs what a grid that has ended has queued; `done` is called when all of that has ended. `slice`: what it is part
+  // of. `parent` lives until then.
+  void run_children(KernelOp& parent, ChildWork& work, const EngineWork& slice, Done done);
+
  private:
   using Ops = std::vector<OpRef>;
 
@@ -165,6 +174,7 @@ class SoftDevice final : public Device {
   // `sms`: that it may run on; 0: all.
   CUresult make_launch(const SoftContextRef& context, int priority, const Launch& launch, OpRef* op, uint32_t sms = 0);
   CUresult plan_launch(const SoftContextRef& context, const Launch& launch, LaunchPlan* plan);
+  CUresult make_child(const KernelOp& parent, const ChildItem& item, const EngineWork& slice, OpRef* op);
   CUresult check_shape(const Launch& launch, const CodeView& code);
   CUresult make_copy(const SoftContextRef& context, int priority, const Copy& copy, OpRef* op);
   CUresult make_fill(const SoftContextRef& context, int priority, const vgpu_fill& fill, OpRef* op);

@@ -69,6 +69,45 @@ enum class Fault : uint32_t {
 
 enum class BarrierOp : uint32_t { kSync, kArrive, kAnd, kOr, kPopc };
 
+// What a kernel asks of the device runtime (cuda_device_runtime_api.h), in the words of codegen/device_runtime.cc.
+enum class DeviceCall : uint32_t {
+  kParameterBuffer,
+  kOldParameterBuffer,
+  kLaunch,
+  kOldLaunch,
+  kStreamCreate,
+  kStreamDestroy,
+  kStreamWait,
+  kEventCreate,
+  kEventRecord,
+  kEventDestroy,
+  kLastError,
+  kPeekError,
+  kCopy,
+  kCopyRows,
+  kFill,
+  kFillRows,
+  kFillPlanes,
+  kMalloc,
+  kFree,
+  kAttribute,
+  kLimit,
+  kDevice,
+  kDeviceCount,
+  kVersion,
+  kFunctionAttributes,
+  kOccupancy,
+  kOccupancyFlags,
+};
+inline constexpr uint32_t kDeviceCallWords = 16;  // of arguments, at most
+
+// A call's value, and what it writes to memory of the program's: `bytes` of `data` to the generic address `to`.
+struct DeviceAnswer {
+  uint64_t value = 0, to = 0;
+  uint32_t bytes = 0;
+  alignas(8) std::byte data[56]{};
+};
+
 extern "C" {
 // Ends the launch with a sticky error; does not return (it leaves the warp's fiber).
 [[noreturn]] void bandsaw_fault(WarpState* warp, uint32_t fault, uint64_t address);
@@ -95,6 +134,8 @@ int32_t bandsaw_vprintf(WarpState* warp, uint32_t lane, const char* format, cons
 // Device-side malloc and free (from the context's malloc heap limit); 0 when it is full.
 uint64_t bandsaw_malloc(WarpState* warp, uint64_t bytes);
 void bandsaw_free(WarpState* warp, uint64_t address);
+// The device runtime, for one lane. `words`: kDeviceCallWords arguments.
+void bandsaw_device_call(WarpState* warp, uint32_t lane, DeviceCall call, const uint64_t* words, DeviceAnswer* answer);
 }
 
 }  // namespace bandsaw::soft

@@ -300,6 +300,10 @@ void bandsaw_assert(WarpState* warp, uint32_t lane, const char* message, const c
 }
 uint64_t bandsaw_malloc(WarpState*, uint64_t bytes) { return reinterpret_cast<uint64_t>(allocate(bytes)); }
 void bandsaw_free(WarpState*, uint64_t) {}
+// Answers with what came: the call, and its third word.
+void bandsaw_device_call(WarpState*, uint32_t, DeviceCall call, const uint64_t* words, DeviceAnswer* answer) {
+  answer->value = static_cast<uint64_t>(call) + 1000 * words[2];
+}
 }
 
 }  // namespace bandsaw::soft

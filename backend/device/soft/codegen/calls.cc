@@ -2,6 +2,7 @@
 // code. Arguments travel in memory, one vector of 32 lanes for each scalar (or word of an array).
 #include <llvm/IR/Intrinsics.h>
 
+#include "backend/device/soft/codegen/device_runtime.h"
 #include "backend/device/soft/codegen/emitter.h"
 
 namespace bandsaw::soft {
@@ -180,6 +181,7 @@ bool Emitter::call_builtin(const Op& op, const std::string& name, const std::vec
                            const std::vector<Arg>& args) {
   static const std::map<std::string, std::pair<size_t, size_t>> known = {
       {"vprintf", {1, 2}}, {"__assertfail", {0, 5}}, {"malloc", {1, 1}}, {"free", {0, 1}}};
+  if (const DeviceFunction* function = device_function(name)) return call_device(op, *function, returns, args), true;
   auto it = known.find(name);
   if (it == known.end()) return false;
   if (returns.size() != it->second.first || args.size() != it->second.second) unsupported(op, "arguments");
@@ -204,6 +206,29 @@ bool Emitter::call_builtin(const Op& op, const std::string& name, const std::vec
     b_.CreateAlignedStore(r, param_slot(op, p), llvm::Align(32));
   }
   return true;
+}
+
+// Words of all lanes, one row an argument.
+void Emitter::call_device(const Op& op, const DeviceFunction& function, const std::vector<Arg>& returns,
+                          const std::vector<Arg>& args) {
+  constexpr uint64_t kRow = 8 * kLanes;
+  const bool value = function.result != 'v';
+  if (args.size() != function.words() || returns.size() != (value ? 1 : 0)) unsupported(op, "arguments");
+  const auto scalar_bits = [&](const Arg& a) {
+    if (a.kind != ArgKind::kVar || a.var->declaration->is_array()) unsupported(op, "argument");
+    return ptx::bits_of(a.var->declaration->type);
+  };
+  V words = frame_scratch("device_words", kRow * kDeviceCallWords), out = frame_scratch("out", kRow);
+  for (size_t i = 0; i < args.size(); ++i) {
+    V v = b_.CreateAlignedLoad(int_type(scalar_bits(args[i]), true), param_slot(op, args[i].var), llvm::Align(32));
+    V row = b_.CreateConstGEP1_64(b_.getInt8Ty(), words, i * kRow);
+    b_.CreateAlignedStore(b_.CreateZExt(v, int_type(64, true)), row, llvm::Align(32));
+  }
+  call_helper("bsw_device_call", b_.getVoidTy(),
+              {warp_, op_mask(op), i32(static_cast<uint32_t>(function.call)), words, out});
+  if (!value) return;
+  V r = b_.CreateTrunc(b_.CreateLoad(int_type(64, true), out), int_type(scalar_bits(returns[0]), true));
+  b_.CreateAlignedStore(r, param_slot(op, returns[0].var), llvm::Align(32));
 }
 
 }  // namespace bandsaw::soft

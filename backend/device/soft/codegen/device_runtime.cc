@@ -1,6 +1,8 @@
 #include "backend/device/soft/codegen/device_runtime.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <variant>
@@ -11,6 +13,7 @@
 namespace bandsaw::soft {
 namespace {
 
+// One that is PTX alone.
 struct RuntimeFunction {
   std::string_view name;
   std::string_view text;  // behind the name: parameters and body
@@ -144,24 +147,147 @@ constexpr std::array kFunctions = {
     RuntimeFunction{"(.param .b32 result) cudaCGGetRank", kRank},
 };
 
+constexpr std::array kDeviceFunctions = {
+    DeviceFunction{"GetParameterBuffer", "ll", 'l', DeviceCall::kOldParameterBuffer},
+    DeviceFunction{"GetParameterBufferV2", "lddi", 'l', DeviceCall::kParameterBuffer},
+    DeviceFunction{"LaunchDevice", "llddil", 'i', DeviceCall::kOldLaunch},
+    DeviceFunction{"LaunchDeviceV2", "ll", 'i', DeviceCall::kLaunch},
+    DeviceFunction{"StreamCreateWithFlags", "li", 'i', DeviceCall::kStreamCreate},
+    DeviceFunction{"StreamDestroy", "l", 'i', DeviceCall::kStreamDestroy},
+    DeviceFunction{"StreamWaitEvent", "lli", 'i', DeviceCall::kStreamWait},
+    DeviceFunction{"EventCreateWithFlags", "li", 'i', DeviceCall::kEventCreate},
+    DeviceFunction{"EventRecord", "ll", 'i', DeviceCall::kEventRecord},
+    DeviceFunction{"EventRecordWithFlags", "lli", 'i', DeviceCall::kEventRecord},
+    DeviceFunction{"EventDestroy", "l", 'i', DeviceCall::kEventDestroy},
+    DeviceFunction{"GetLastError", "", 'i', DeviceCall::kLastError},
+    DeviceFunction{"PeekAtLastError", "", 'i', DeviceCall::kPeekError},
+    DeviceFunction{"MemcpyAsync", "lllil", 'i', DeviceCall::kCopy},
+    DeviceFunction{"Memcpy2DAsync", "llllllil", 'i', DeviceCall::kCopyRows},
+    DeviceFunction{"MemsetAsync", "lill", 'i', DeviceCall::kFill},
+    DeviceFunction{"Memset2DAsync", "llilll", 'i', DeviceCall::kFillRows},
+    DeviceFunction{"Memset3DAsync", "piel", 'i', DeviceCall::kFillPlanes},
+    DeviceFunction{"Malloc", "ll", 'i', DeviceCall::kMalloc},
+    DeviceFunction{"Free", "l", 'i', DeviceCall::kFree},
+    DeviceFunction{"DeviceGetAttribute", "lii", 'i', DeviceCall::kAttribute},
+    DeviceFunction{"DeviceGetLimit", "li", 'i', DeviceCall::kLimit},
+    DeviceFunction{"GetDevice", "l", 'i', DeviceCall::kDevice},
+    DeviceFunction{"GetDeviceCount", "l", 'i', DeviceCall::kDeviceCount},
+    DeviceFunction{"RuntimeGetVersion", "l", 'i', DeviceCall::kVersion},
+    DeviceFunction{"FuncGetAttributes", "ll", 'i', DeviceCall::kFunctionAttributes},
+    DeviceFunction{"OccupancyMaxActiveBlocksPerMultiprocessor", "llil", 'i', DeviceCall::kOccupancy},
+    DeviceFunction{"OccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "llili", 'i', DeviceCall::kOccupancyFlags},
+};
+
+// What may stand in a program's text if it needs any of these.
+constexpr std::string_view kMarks[] = {"cudaCG", "__cudaCDP2", "cudaLaunchDevice", "cudaGetParameterBuffer"};
+
+struct Parameter {
+  uint32_t words;
+  bool wide;  // words of 64 bits
+};
+
+Parameter parameter(char letter) {
+  switch (letter) {
+    case 'i':
+      return {1, false};
+    case 'd':
+      return {3, false};
+    case 'e':
+      return {3, true};
+    case 'p':
+      return {4, true};
+    default:
+      return {1, true};
+  }
+}
+
 std::string_view name_of(const RuntimeFunction& function) { return function.name.substr(function.name.rfind(' ') + 1); }
+
+// The function that a program calls by this name, if the device answers it. Streams of a thread's own are the block's
+// here, which keeps more order than they ask for.
+const DeviceFunction* answered(std::string_view name) {
+  for (const std::string_view prefix : {"__cudaCDP2", "cuda"}) {
+    if (!name.starts_with(prefix)) continue;
+    name.remove_prefix(prefix.size());
+    if (name.ends_with("_ptsz")) name.remove_suffix(5);
+    for (const DeviceFunction& function : kDeviceFunctions)
+      if (function.name == name) return &function;
+    return nullptr;
+  }
+  return nullptr;
+}
+
+std::string bits(bool wide) { return wide ? ".b64" : ".b32"; }
+
+std::string returned(const DeviceFunction& function, const char* name) {
+  return function.result == 'v' ? "" : "(.param " + bits(function.result == 'l') + " " + name + ") ";
+}
+
+// `name` takes its parameters apart into words and hands them on.
+std::string forwarder(const std::string& name, const DeviceFunction& function) {
+  std::string parameters, body, arguments, given, declared;
+  uint32_t word = 0;
+  for (size_t p = 0; p < function.parameters.size(); ++p) {
+    const Parameter one = parameter(function.parameters[p]);
+    const std::string number = std::to_string(p), type = bits(one.wide);
+    const uint32_t size = one.wide ? 8 : 4;
+    if (p) parameters += ", ";
+    parameters += one.words == 1 ? ".param " + type + " p" + number
+                                 : ".param .align " + std::to_string(size) + " .b8 p" + number + "[" +
+                                       std::to_string(size * one.words) + "]";
+    for (uint32_t w = 0; w < one.words; ++w, ++word) {
+      const std::string at = std::to_string(word), reg = (one.wide ? "%l" : "%i") + at;
+      body += "  ld.param" + type + " " + reg + ", [p" + number + "+" + std::to_string(w * size) + "];\n";
+      given += "  .param " + type + " a" + at + ";\n  st.param" + type + " [a" + at + "], " + reg + ";\n";
+      arguments += (word ? ", a" : "a") + at;
+      declared += (word ? ", .param " : ".param ") + type + " a" + at;
+    }
+  }
+  const std::string target = std::string(kDevicePrefix) + std::string(function.name);
+  const bool wide = function.result == 'l', value = function.result != 'v';
+  std::string text = "\n.extern .func " + returned(function, "r") + target + " (" + declared + ");\n";
+  text += ".func " + returned(function, "result") + name + " (" + parameters + ")\n{\n";
+  text += "  .reg .b32 %i<" + std::to_string(word + 1) + ">;\n  .reg .b64 %l<" + std::to_string(word + 1) + ">;\n";
+  text += body + "  {\n" + given;
+  if (value) text += "  .param " + bits(wide) + " r;\n";
+  text += std::string("  call ") + (value ? "(r), " : "") + target + ", (" + arguments + ");\n";
+  const std::string got = (wide ? "%l" : "%i") + std::to_string(word);
+  if (value) text += "  ld.param" + bits(wide) + " " + got + ", [r];\n";
+  text += "  }\n";
+  if (value) text += "  st.param" + bits(wide) + " [result], " + got + ";\n";
+  return text + "  ret;\n}\n";
+}
 
 }  // namespace
 
+uint32_t DeviceFunction::words() const {
+  uint32_t sum = 0;
+  for (const char letter : parameters) sum += parameter(letter).words;
+  return sum;
+}
+
+const DeviceFunction* device_function(std::string_view called) {
+  if (!called.starts_with(kDevicePrefix)) return nullptr;
+  called.remove_prefix(kDevicePrefix.size());
+  for (const DeviceFunction& function : kDeviceFunctions)
+    if (function.name == called) return &function;
+  return nullptr;
+}
+
 std::string with_device_runtime(std::string module) {
-  if (module.find("cudaCG") == module.npos) return module;
+  const auto stands = [&](std::string_view mark) { return module.find(mark) != module.npos; };
+  if (std::none_of(std::begin(kMarks), std::end(kMarks), stands)) return module;
   while (!module.empty() && module.back() == '\0') module.pop_back();
   std::set<std::string> declared, defined;
   for (const ptx::Item& item : ptx::parse(ptx::Outline(module).declarations()).items) {
     const auto* function = std::get_if<ptx::Function>(&item);
     if (function) (function->body ? defined : declared).insert(function->name);
   }
-  for (const RuntimeFunction& function : kFunctions) {
-    const std::string name(name_of(function));
-    if (!declared.contains(name) || defined.contains(name)) continue;
-    module += "\n.func ";
-    module += function.name;
-    module += function.text;
+  for (const std::string& name : declared) {
+    if (defined.contains(name)) continue;
+    if (const DeviceFunction* function = answered(name)) module += forwarder(name, *function);
+    for (const RuntimeFunction& function : kFunctions)
+      if (name_of(function) == name) module.append("\n.func ").append(function.name).append(function.text);
   }
   return module;
 }

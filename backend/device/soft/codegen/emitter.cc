@@ -217,6 +217,9 @@ V Emitter::read(const Arg& arg, unsigned bits, bool sign) {
       if (have != bits) v = b_.CreateZExtOrTrunc(v, want);
       return shape(v);
     }
+    case ArgKind::kName:
+      if (!m_->is_kernel(arg.name)) unsupported(*op_, "operand " + arg.name);
+      [[fallthrough]];
     case ArgKind::kVar:
     case ArgKind::kFunction: {
       V v = read_address_constant(*op_, arg);

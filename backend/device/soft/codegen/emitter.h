@@ -28,11 +28,13 @@ struct ModuleContext {
   const FlatModule* flat;
   uint64_t window_base;
   bool avx512;
-  std::map<std::string, uint32_t> function_numbers;  // of .func definitions, for function pointers
+  std::map<std::string, uint32_t> function_numbers;   // of .func definitions, for function pointers
+  std::function<bool(const std::string&)> is_kernel;  // of the whole module, which this may be a part of
   bool functions_may_exit = false;
 };
 
 using V = llvm::Value*;
+struct DeviceFunction;
 
 class Emitter {
  public:
@@ -264,6 +266,8 @@ class Emitter {
   void op_call(const Op& op);
   bool call_builtin(const Op& op, const std::string& name, const std::vector<Arg>& returns,
                     const std::vector<Arg>& args);
+  void call_device(const Op& op, const DeviceFunction& function, const std::vector<Arg>& returns,
+                   const std::vector<Arg>& args);
   llvm::Function* indirect_function(const std::string& sig);
   void refresh_after_call(const Op& op);
   static std::vector<uint64_t> layout(const std::vector<const ptx::Variable*>& v, uint64_t* total);

@@ -36,6 +36,11 @@ Emitter::Location Emitter::locate(const Op& op, const Arg& arg, ptx::Space space
 }
 
 V Emitter::read_address_constant(const Op& op, const Arg& arg) {
+  if (arg.kind != ArgKind::kVar && m_->is_kernel(arg.name)) {
+    // Its number is the module's, which this code may be shared between: it is linked.
+    auto* g = m_->module->getOrInsertGlobal("e." + arg.name, b_.getInt8Ty());
+    return b_.CreatePtrToInt(g, b_.getInt64Ty());
+  }
   if (arg.kind == ArgKind::kFunction) {
     auto it = m_->function_numbers.find(arg.name);
     if (it == m_->function_numbers.end()) unsupported(op, "address of a function that is not defined");

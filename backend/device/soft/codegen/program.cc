@@ -138,13 +138,21 @@ class Unit {
     return describe(flat_, &graph, *kernel_);
   }
 
-  std::vector<char> generate(Target* target, uint64_t window_base, const std::map<std::string, uint32_t>& numbers) {
+  std::vector<char> generate(Target* target, uint64_t window_base, const std::map<std::string, uint32_t>& numbers,
+                             const ptx::Outline& outline) {
     CallGraph graph(flat_);
     const Reach reach = graph.reach(*kernel_);
     llvm::LLVMContext context;
     llvm::Module module("kernels", context);
     target->prepare(&module);
-    ModuleContext m{&context, &module, &flat_, window_base, target->avx512(), numbers, false};
+    ModuleContext m{&context,
+                    &module,
+                    &flat_,
+                    window_base,
+                    target->avx512(),
+                    numbers,
+                    [&](const std::string& name) { return outline.kernel(name) != nullptr; },
+                    false};
     uint32_t base = 0;
     for (auto* f : reach.functions) {
       m.functions_may_exit = m.functions_may_exit || (!f->source->entry && f->uses_exit);
@@ -191,6 +199,10 @@ class CompiledProgram final : public Program {
     variables_ = module_variables(flat);
     uint32_t next = 0;
     for (auto& f : flat.functions) function_numbers_[f.source->name] = next++;
+    for (const auto& kernel : outline_.kernels()) {  // behind functions: what kernels are there moves none of those
+      kernel_numbers_.emplace(kernel.name, next++);
+      numbered_kernels_.push_back(kernel.name);
+    }
   }
 
   std::vector<std::string> kernel_names() const override {
@@ -237,9 +249,11 @@ class CompiledProgram final : public Program {
       if (entry) entries_[kernel] = entry;
       return entry;
     }
-    uint64_t function_address(const std::string& name) const override {
-      auto it = program->function_numbers_.find(name);
-      return it == program->function_numbers_.end() ? 0 : kFunctionWindow + 16ull * it->second;
+    uint64_t function_address(const std::string& name) const override { return program->function_address(name); }
+    std::string kernel_at(uint64_t address) const override {
+      const uint64_t number = (address - kFunctionWindow) / 16 - program->function_numbers_.size();
+      const bool known = address % 16 == 0 && number < program->numbered_kernels_.size();
+      return known ? program->numbered_kernels_[number] : "";
     }
     CompiledProgram* program = nullptr;
     std::unique_ptr<CodeSpace> space;
@@ -264,6 +278,7 @@ class CompiledProgram final : public Program {
       }
       symbols["v." + variable.name] = address->second;
     }
+    for (const std::string& kernel : numbered_kernels_) symbols["e." + kernel] = function_address(kernel);
     auto loaded = std::make_unique<LoadedProgram>();
     loaded->program = this;
     loaded->space = make_code_space(symbols, error);
@@ -279,6 +294,12 @@ class CompiledProgram final : public Program {
     std::string log;
     std::vector<char> object;  // guarded by making
   };
+
+  uint64_t function_address(const std::string& name) const {
+    for (const auto* numbers : {&function_numbers_, &kernel_numbers_})
+      if (const auto it = numbers->find(name); it != numbers->end()) return kFunctionWindow + 16ull * it->second;
+    return 0;
+  }
 
   Kernel* find(const std::string& name) {
     const ptx::Outline::Kernel* source = outline_.kernel(name);
@@ -297,7 +318,8 @@ class CompiledProgram final : public Program {
           {identity, target.identity(), std::to_string(options_.window_base), outline_.unit(kernel, false)});
       if (std::vector<char> kept = cache_read(options_.cache_directory, key); !kept.empty()) return kept;
     }
-    std::vector<char> object = Unit(outline_, kernel).generate(&target, options_.window_base, function_numbers_);
+    std::vector<char> object =
+        Unit(outline_, kernel).generate(&target, options_.window_base, function_numbers_, outline_);
     if (!key.empty()) cache_write(options_.cache_directory, key, object);
     return object;
   }
@@ -305,7 +327,8 @@ class CompiledProgram final : public Program {
   const ptx::Outline outline_;
   const CompileOptions options_;
   std::vector<Variable> variables_;
-  std::map<std::string, uint32_t> function_numbers_;
+  std::map<std::string, uint32_t> function_numbers_, kernel_numbers_;
+  std::vector<std::string> numbered_kernels_;  // from the first kernel's number on
   std::mutex mutex_;
   std::map<std::string, Kernel> kernels_;  // guarded by mutex_; what was asked for
 };

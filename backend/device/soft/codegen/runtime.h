@@ -37,6 +37,7 @@ void add_maths_symbols(SymbolTable* table);
 void add_matrix_symbols(SymbolTable* table);
 void add_wmma_symbols(SymbolTable* table);
 void add_mbarrier_symbols(SymbolTable* table);
+void add_device_symbols(SymbolTable* table);
 void add_video_symbols(SymbolTable* table);
 
 }  // namespace bandsaw::soft

@@ -124,6 +124,7 @@ SymbolTable runtime_symbols() {
   add_matrix_symbols(&table);
   add_mbarrier_symbols(&table);
   add_wmma_symbols(&table);
+  add_device_symbols(&table);
   add_video_symbols(&table);
   return table;
 }

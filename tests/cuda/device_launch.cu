@@ -1,0 +1,194 @@
+// nvcc: -rdc=true -lcudadevrt
+// Kernels that launch kernels: order in a block's stream and in streams of the grid's own, tail launches, launches to
+// be forgotten, recursion, copies and fills, what is refused, and that the host waits for all of it.
+#include "check.h"
+#include "parts.cuh"
+
+__global__ void append(int* log, int value) {
+  const int at = atomicAdd(&log[0], 1);
+  log[1 + at] = value;
+}
+
+__global__ void fill(int* data, int base, int step) {
+  data[blockIdx.x * blockDim.x + threadIdx.x] = base + step * static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+}
+
+__global__ void one_stream(int* log, int count) {
+  for (int i = 0; i < count; ++i) append<<<1, 1>>>(log, i);
+}
+
+static int* zeros(int count) {
+  int* data = nullptr;
+  CHECK(cudaMalloc(&data, count * sizeof(int)));
+  CHECK(cudaMemset(data, 0, count * sizeof(int)));
+  return data;
+}
+
+static void get(int* to, const int* from, int count) {
+  CHECK(cudaDeviceSynchronize());
+  CHECK(cudaMemcpy(to, from, count * sizeof(int), cudaMemcpyDeviceToHost));
+}
+
+static void in_order() {
+  int* const log = zeros(101);
+  int got[101];
+  one_stream<<<1, 1>>>(log, 100);
+  get(got, log, 101);
+  EXPECT_EQ(got[0], 100);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(got[1 + i], i);
+}
+
+__global__ void many(int* data) { fill<<<2, 32>>>(data + 64 * (blockIdx.x * blockDim.x + threadIdx.x), 5, 1); }
+
+static void many_parents() {
+  constexpr int kParents = 4 * 40;
+  int* const data = zeros(kParents * 64);
+  static int got[kParents * 64];
+  many<<<4, 40>>>(data);
+  get(got, data, kParents * 64);
+  for (int i = 0; i < kParents * 64; ++i) EXPECT_EQ(got[i], 5 + i % 64);
+}
+
+__global__ void tails(int* log) {
+  append<<<1, 1, 0, cudaStreamTailLaunch>>>(log, 100);
+  append<<<1, 1, 0, cudaStreamTailLaunch>>>(log, 101);
+  append<<<1, 1, 0, cudaStreamFireAndForget>>>(log, 1);
+  append<<<1, 1>>>(log, 2);
+}
+
+__global__ void nested(int* log) {
+  tails<<<1, 1>>>(log);
+  append<<<1, 1>>>(log, 200);
+  append<<<1, 1, 0, cudaStreamTailLaunch>>>(log, 300);
+}
+
+static void tail_launches() {
+  int* const log = zeros(8);
+  int got[8];
+  nested<<<1, 1>>>(log);
+  append<<<1, 1>>>(log, 400);  // behind all of that in the host's stream
+  get(got, log, 8);
+  EXPECT_EQ(got[0], 7);
+  EXPECT_EQ(got[1] + got[2], 3);
+  const int after[] = {100, 101, 200, 300, 400};
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(got[3 + i], after[i]);
+}
+
+__global__ void streams(int* log, int* errors) {
+  cudaStream_t a, b;
+  cudaEvent_t event;
+  *errors += cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking) != cudaSuccess;
+  *errors += cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking) != cudaSuccess;
+  *errors += cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess;
+  append<<<1, 1, 0, a>>>(log, 1);
+  *errors += cudaEventRecord(event, a) != cudaSuccess;
+  *errors += cudaStreamWaitEvent(b, event, 0) != cudaSuccess;
+  append<<<1, 1, 0, b>>>(log, 2);
+  *errors += cudaEventDestroy(event) != cudaSuccess;
+  *errors += cudaStreamDestroy(a) != cudaSuccess;
+  *errors += cudaStreamDestroy(b) != cudaSuccess;
+  *errors += cudaStreamDestroy(b) != cudaErrorInvalidResourceHandle;
+  *errors += cudaGetLastError() != cudaErrorInvalidResourceHandle;
+  *errors += cudaGetLastError() != cudaSuccess;
+}
+
+static void streams_and_events() {
+  int *const log = zeros(3), *const errors = zeros(1);
+  int got[3], wrong = 0;
+  streams<<<1, 1>>>(log, errors);
+  get(got, log, 3);
+  get(&wrong, errors, 1);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(got[1], 1);
+  EXPECT_EQ(got[2], 2);
+}
+
+__global__ void down(int* count, int depth) {
+  atomicAdd(count, 1);
+  if (depth > 0 && threadIdx.x < 2) down<<<1, 2>>>(count, depth - 1);
+}
+
+static void recursion() {
+  int* const count = zeros(1);
+  int got = 0;
+  down<<<1, 2>>>(count, 8);
+  get(&got, count, 1);
+  EXPECT_EQ(got, 2 * 511);
+}
+
+__global__ void transfers(int* data, int* errors) {
+  *errors += cudaMemsetAsync(data, 0x11, 40, 0) != cudaSuccess;
+  *errors += cudaMemcpyAsync(data + 20, data, 40, cudaMemcpyDeviceToDevice, 0) != cudaSuccess;
+  *errors += cudaMemset2DAsync(data + 32, 16, 0x22, 8, 3, 0) != cudaSuccess;
+  int device = 7, warp = 0, blocks = 0;
+  void* memory = nullptr;
+  cudaFuncAttributes attributes;
+  *errors += cudaGetDevice(&device) != cudaSuccess || device != 0;
+  *errors += cudaDeviceGetAttribute(&warp, cudaDevAttrWarpSize, 0) != cudaSuccess || warp != 32;
+  *errors += cudaMalloc(&memory, 100) != cudaSuccess || !memory;
+  *errors += cudaFree(memory) != cudaSuccess;
+  *errors += cudaFuncGetAttributes(&attributes, append) != cudaSuccess || attributes.maxThreadsPerBlock < 32;
+  *errors += cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, append, 32, 0) != cudaSuccess || blocks < 1;
+  append<<<1, 2000>>>(data, 1);  // too many threads
+  *errors += cudaGetLastError() != cudaErrorInvalidConfiguration;
+}
+
+static void copies_and_questions() {
+  int *const data = zeros(64), *const errors = zeros(1);
+  int got[64], wrong = 0;
+  transfers<<<1, 1>>>(data, errors);
+  get(got, data, 64);
+  get(&wrong, errors, 1);
+  EXPECT_EQ(wrong, 0);
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(got[i], i < 10 || i >= 20 ? 0x11111111 : 0);
+  for (int i = 32; i < 44; ++i) EXPECT_EQ(got[i], i % 4 < 2 ? 0x22222222 : 0);
+}
+
+__global__ void wrong(int* errors) {
+  const dim3 one(1, 1, 1);
+  *errors += cudaGetParameterBufferV2(nullptr, one, one, 0) != nullptr;
+  *errors += cudaGetParameterBufferV2(reinterpret_cast<void*>(0x40000000123), one, one, 0) != nullptr;
+  void* const buffer = cudaGetParameterBufferV2(reinterpret_cast<void*>(append), one, one, 0);
+  *errors += cudaLaunchDeviceV2(static_cast<char*>(buffer) + 8, 0) == cudaSuccess;
+  *errors += cudaLaunchDeviceV2(errors, 0) == cudaSuccess;
+  *errors += cudaLaunchDeviceV2(buffer, reinterpret_cast<cudaStream_t>(0x1234)) != cudaErrorInvalidResourceHandle;
+  *errors += cudaLaunchDeviceV2(buffer, 0) == cudaSuccess;  // it is gone
+}
+
+__global__ void deeper(int* last) {
+  deeper<<<1, 1>>>(last);
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) *last = error;
+}
+
+static void refusals() {
+  int *const errors = zeros(1), *const last = zeros(1);
+  int wrong_ones = 0, error = 0;
+  wrong<<<1, 1>>>(errors);
+  get(&wrong_ones, errors, 1);
+  EXPECT_EQ(wrong_ones, 0);
+  deeper<<<1, 1>>>(last);
+  get(&error, last, 1);
+  EXPECT(error != 0);
+}
+
+__global__ void store(int* to) { *to = 1; }
+__global__ void parent_of_store(int* to) { store<<<1, 1>>>(to); }
+
+static void faults() {
+  parent_of_store<<<1, 1>>>(reinterpret_cast<int*>(16));
+  EXPECT_CODE(cudaErrorIllegalAddress, cudaDeviceSynchronize());
+}
+
+int main() {
+  return run_parts({
+      {"order in a block", in_order},
+      {"many parents", many_parents},
+      {"tail launches", tail_launches},
+      {"streams and events", streams_and_events},
+      {"recursion", recursion},
+      {"copies and questions", copies_and_questions},
+      {"refusals", refusals},
+      {"faults", faults},
+  });
+}
