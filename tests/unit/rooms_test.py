@@ -15,6 +15,7 @@ MAY_INCLUDE = {
                                 "memory/base/clock.h"],
     "guest-driver/libcuda/core": ["guest-driver/libcuda", "guest-driver/uapi", "memory/base/clock.h",
                                  "memory/base/uuid_text.h"],
+    "guest-driver/cupti": ["guest-driver/uapi", "memory/base/clock.h"],
     "guest-driver/nvml": ["guest-driver/uapi", "memory/base/uuid_text.h", "memory/base/version.h"],
     "memory/base": [],
     "memory": [],
@@ -64,8 +65,8 @@ MAY_INCLUDE = {
     "tools/vgpuctl": ["backend/control", "hypervisor/libvirt", "hypervisor/libvirt/hook", "memory/base",
                       "vgpu-sched/engine.h"],
     "tools/ptx": ["backend/device/image", "vgpu-sched/ptx"],
-    "tools/gen": ["backend/device", "guest-driver/libcuda", "guest-driver/libcuda/core", "guest-driver/nvml",
-                  "guest-driver/uapi",
+    "tools/gen": ["backend/device", "guest-driver/libcuda", "guest-driver/libcuda/core", "guest-driver/cupti",
+                  "guest-driver/nvml", "guest-driver/uapi",
                   "vgpu-sched/engine.h"],
 }
 LINES_MAX = 500

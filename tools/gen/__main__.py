@@ -8,6 +8,7 @@ import sys
 sys.dont_write_bytecode = True  # the source folder stays as it is
 
 import coverage
+import cupti
 import driver
 import errors
 import nvml
@@ -36,10 +37,17 @@ OUTPUTS = {
     "nvml_missing": ("nvml", nvml.generate_missing),
     "nvml_map": ("nvml", nvml.generate_map),
     "nvml_coverage": ("nvml", nvml.generate_coverage),
+    "cupti_refused": ("cupti", cupti.generate_refused),
+    "cupti_maps": ("cupti", cupti.generate_maps),
+    "cupti_names": ("headers", cupti.generate_names),
 }
 
 
-def load(kind):
+def load(kind, include):
+    if kind == "headers":
+        return include
+    if kind == "cupti":
+        return cupti.load(CALLS / "cupti.toml")
     if kind == "wire":
         return wire.load(CALLS / "wire.toml", ROOT / "guest-driver" / "uapi")
     if kind == "errors":
@@ -53,10 +61,11 @@ def main():
     parser = argparse.ArgumentParser(prog="tools/gen", description=__doc__)
     parser.add_argument("output", choices=OUTPUTS)
     parser.add_argument("--out", nargs="*", default=[], help="files to write; standard output without them")
+    parser.add_argument("--include", type=pathlib.Path, help="where the toolkit's headers are, for cupti_names")
     options = parser.parse_args()
     kind, generate = OUTPUTS[options.output]
     try:
-        texts = generate(load(kind))
+        texts = generate(load(kind, options.include))
     except (wire.RowError, OSError) as error:
         sys.exit(f"tools/gen: {error}")
     if not options.out:

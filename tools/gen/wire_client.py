@@ -59,7 +59,7 @@ def engine_work(row):
         if argument.type == "exec":
             fields["code"] = argument.name
         elif argument.type == "struct:vgpu_launch":
-            fields["code"] = f"{argument.name}.function"
+            fields |= {"code": f"{argument.name}.function", "launch": f"&{argument.name}"}
         elif argument.type in ("struct:vgpu_copy", "struct:vgpu_fill"):
             fields["bytes"] = f"libcuda::bytes_of({argument.name})"
         elif argument.name == "data":
@@ -68,12 +68,22 @@ def engine_work(row):
             fields["bytes"] = argument.name
         if argument.type == "struct:vgpu_copy":
             fields |= {end: f"&{argument.name}.{end}" for end in ("source", "destination")}
-    order = ("stream", "code", "bytes", "source", "destination")
+        if argument.type == "struct:vgpu_fill":
+            fields["fill"] = f"&{argument.name}"
+    order = ("stream", "code", "bytes", "source", "destination", "launch", "fill")
     return ", ".join(f".{name} = {fields[name]}" for name in order if name in fields)
+
+
+def awaited(row):
+    """The fields of libcuda::Awaited, from the arguments."""
+    return ", ".join(f".{kind} = {argument.name}" for kind in ("stream", "event") for argument in row.ins
+                     if argument.type == kind)
 
 
 def traced(row):
     watched = f"Opcode::k{row.camel}, call.context()"
+    if row.synchronises and row.order in ("stream_done", "event_done"):
+        return [f"  const libcuda::Traced traced({watched}, libcuda::Awaited{{{awaited(row)}}});"]
     if not row.engine:
         return [f"  const libcuda::Traced traced({watched});"]
     return [f"  const libcuda::EngineWork work{{{engine_work(row)}}};",

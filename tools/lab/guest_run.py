@@ -10,7 +10,7 @@ import sys
 from lab import host, setup
 from lab.agent import Agent
 from lab.image import GUEST_LIBRARIES
-from lab.paths import BUILD, PTX_PRELOAD, REPO, environment
+from lab.paths import BUILD, CUPTI, PTX_PRELOAD, REPO, environment
 from lab.plain_vm import lab_vm
 from lab.shell import Failure, main
 
@@ -64,12 +64,21 @@ def direct_environment(vgpu: str, run: pathlib.Path | None = None) -> dict[str, 
 PTX_CACHES = {"CUPY_CACHE_DIR": ".cupy/ptx_cache", "PYCUDA_CACHE_DIR": ".cache/pycuda_ptx"}
 
 
+def _preloaded(variables: dict[str, str], library: str) -> dict[str, str]:
+    others = variables.get("LD_PRELOAD")
+    return {**variables, "LD_PRELOAD": f"{library}:{others}" if others else library}
+
+
+def with_cupti(variables: dict[str, str], folder: str = str(CUPTI.parent)) -> dict[str, str]:
+    """Variables of a program whose profiler asks CUPTI (guest-driver/cupti)."""
+    return _preloaded(variables, f"{folder}/{CUPTI.name}") if CUPTI.exists() else variables
+
+
 def with_ptx_preload(variables: dict[str, str], library: str = str(PTX_PRELOAD),
                      home: str = str(pathlib.Path.home())) -> dict[str, str]:
     """Variables of a program on the software device: what compiles at run time gives PTX (guest-driver/ptx_preload)."""
-    others = variables.get("LD_PRELOAD")
     caches = {name: f"{home}/{place}" for name, place in PTX_CACHES.items()}
-    return {**caches, **variables, "LD_PRELOAD": f"{library}:{others}" if others else library}
+    return {**caches, **_preloaded(variables, library)}
 
 
 def with_ptx_nvcc(variables: dict[str, str]) -> dict[str, str]:
@@ -127,10 +136,11 @@ def run() -> int:
         ensure_direct("direct0")
         os.dup2(saved, 1)
         variables = {**direct_environment("direct0"), **variables}
-        variables = variables if options.gpu else with_ptx_nvcc(with_ptx_preload(variables))
+        variables = with_cupti(variables if options.gpu else with_ptx_nvcc(with_ptx_preload(variables)))
         os.execvpe(str(program), [options.program, *options.arguments], variables)
     if not options.gpu:
         variables = with_ptx_preload(variables, f"{GUEST_LIBRARIES}/{PTX_PRELOAD.name}", "/root")
+    variables = with_cupti(variables, GUEST_LIBRARIES)
     return _in_vm(options, program, variables, saved)
 
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 from lab.cpio import Archive
-from lab.paths import BUILD, PTX_PRELOAD, REPO, cache
+from lab.paths import BUILD, CUPTI, PTX_PRELOAD, REPO, cache
 from lab.shell import Failure, run, step
 
 KERNEL_MODULES = ["virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci",
@@ -170,6 +170,8 @@ def initramfs() -> pathlib.Path:
         files[f"{GUEST_LIBRARIES[1:]}/libcuda.so.1"] = BUILD / "guest-driver/libcuda/libcuda.so.1"
         if (nvml := BUILD / "guest-driver/nvml/libnvidia-ml.so.1").exists():
             files[f"{GUEST_LIBRARIES[1:]}/libnvidia-ml.so.1"] = nvml
+        if CUPTI.exists():
+            files[f"{GUEST_LIBRARIES[1:]}/{CUPTI.name}"] = CUPTI
         if PTX_PRELOAD.exists():
             files[f"{GUEST_LIBRARIES[1:]}/{PTX_PRELOAD.name}"] = PTX_PRELOAD
         init = INIT % {"modules": " ".join(KERNEL_MODULES)}

@@ -20,7 +20,7 @@ FILES_AT_ONCE = 40
 
 # What a commit may be about: folders of the tree, by the names that people call them, and what has no folder.
 ROOMS = {
-    "guest-driver", "uapi", "kernel", "libcuda", "nvml", "ptx_preload",
+    "guest-driver", "uapi", "kernel", "libcuda", "nvml", "cupti", "ptx_preload",
     "hypervisor", "virtio", "vfio_user", "xen", "libvirt",
     "memory", "base", "ledger", "swap", "managed", "segment", "copy",
     "vgpu-sched", "policy", "slice", "ptx",

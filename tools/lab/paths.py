@@ -5,6 +5,7 @@ import pathlib
 REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BANDSAW_BUILD", REPO / "build" / "default"))
 # What makes NVRTC and nvJitLink give PTX, for programs on the software device.
+CUPTI = BUILD / "guest-driver/cupti/libcupti.so.13"
 PTX_PRELOAD = BUILD / "guest-driver/ptx_preload/libbandsaw-ptx.so.1"
 
 

@@ -16,8 +16,9 @@ ArrayCopyEnd at(CUarray array, size_t offset) { return {to_wire(array), Side::kA
 ArrayCopyEnd at(CUdeviceptr address) { return {address, Side::kDevice}; }
 ArrayCopyEnd at(const void* host) { return {reinterpret_cast<uint64_t>(host), Side::kHost}; }
 
-CUresult run(const ArrayCopyEnd& to, const ArrayCopyEnd& from, size_t bytes, CUstream stream, bool wait) {
-  Call call;
+CUresult run(const ArrayCopyEnd& to, const ArrayCopyEnd& from, size_t bytes, CUstream stream, bool wait,
+             const char* entry = __builtin_FUNCTION()) {
+  Call call(entry);
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
   const CUresult result = check_work_stream(stream, &on);

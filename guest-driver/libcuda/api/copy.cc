@@ -5,16 +5,18 @@
 namespace bandsaw::libcuda {
 namespace {
 
-CUresult copy_sync(uint64_t destination, uint64_t source, size_t bytes, Side to, Side from) {
-  Call call;
+CUresult copy_sync(uint64_t destination, uint64_t source, size_t bytes, Side to, Side from,
+                   const char* entry = __builtin_FUNCTION()) {
+  Call call(entry);
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
   const CUresult result = check_work_stream(nullptr, &on);
   return result != CUDA_SUCCESS ? result : transfer(call, linear_copy(destination, source, bytes), to, from, on, true);
 }
 
-CUresult copy_async(uint64_t destination, uint64_t source, size_t bytes, Side to, Side from, CUstream stream) {
-  Call call;
+CUresult copy_async(uint64_t destination, uint64_t source, size_t bytes, Side to, Side from, CUstream stream,
+                    const char* entry = __builtin_FUNCTION()) {
+  Call call(entry);
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
   const CUresult result = check_work_stream(stream, &on);

@@ -110,8 +110,9 @@ CUresult shape_3d(const T& asked, ShapedCopy* shaped) {
 }
 
 template <typename T>
-CUresult run(const T* asked, CUresult (*shape)(const T&, ShapedCopy*), CUstream stream, bool wait) {
-  Call call;
+CUresult run(const T* asked, CUresult (*shape)(const T&, ShapedCopy*), CUstream stream, bool wait,
+             const char* entry = __builtin_FUNCTION()) {
+  Call call(entry);
   if (!call.require_context()) return call.status();
   if (!asked) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;

@@ -10,8 +10,8 @@ namespace {
 // Fills `width` elements in each of `height` rows. As in CUDA, the synchronous forms wait for pinned host memory, but
 // not for device memory. If only the host knows whether the address is valid, every form waits for its result.
 CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width, size_t height,
-              CUstream stream, bool wait) {
-  Call call;
+              CUstream stream, bool wait, const char* entry = __builtin_FUNCTION()) {
+  Call call(entry);
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
   CUresult result = check_work_stream(stream, &on);

@@ -14,8 +14,8 @@ constexpr uint64_t kInstantiateFlags =
 
 GraphRecord* find_exec(CUgraphExec exec) { return execs().find(exec); }
 
-CUresult instantiate(CUgraphExec* exec, CUgraph graph, uint64_t flags) {
-  Call call;
+CUresult instantiate(CUgraphExec* exec, CUgraph graph, uint64_t flags, const char* entry = __builtin_FUNCTION()) {
+  Call call(entry);
   if (!call.require_context()) return call.status();
   GraphRecord* const record = find_graph(graph);
   if (!exec || !record) return CUDA_ERROR_INVALID_VALUE;

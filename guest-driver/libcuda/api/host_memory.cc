@@ -28,10 +28,10 @@ void forget_host_memory_state(Context* context) {
   for (const uint64_t block : blocks) static_cast<void>(process().memory->release(reinterpret_cast<void*>(block)));
 }
 
-CUresult allocate(void** pointer, size_t bytes, unsigned flags) {
+CUresult allocate(void** pointer, size_t bytes, unsigned flags, const char* entry = __builtin_FUNCTION()) {
   static const bool hooked = (on_context_ended(forget_host_memory_state), true);
   static_cast<void>(hooked);
-  Call call;
+  Call call(entry);
   if (!call.require_context()) return call.status();
   if (!pointer || (flags & ~kAllocFlags)) return CUDA_ERROR_INVALID_VALUE;
   *pointer = nullptr;

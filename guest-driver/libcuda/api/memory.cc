@@ -19,10 +19,10 @@ void forget_memory_state(Context* context) {
   });
 }
 
-CUresult allocate(CUdeviceptr* address, size_t bytes) {
+CUresult allocate(CUdeviceptr* address, size_t bytes, const char* entry = __builtin_FUNCTION()) {
   static const bool hooked = (on_context_ended(forget_memory_state), true);
   static_cast<void>(hooked);
-  Call call;
+  Call call(entry);
   if (!call.require_context()) return call.status();
   if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
   uint64_t base = 0;

@@ -59,8 +59,9 @@ CUresult current_pool(uint64_t* pool) {
   return default_pool(pool);
 }
 
-CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream stream) {
-  Call call;
+CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream stream,
+                  const char* entry = __builtin_FUNCTION()) {
+  Call call(entry);
   if (!call.require_context()) return call.status();
   if (!address) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0, base = 0;

@@ -25,8 +25,8 @@ void forget_stream_state(Context* context) {
   });
 }
 
-CUresult create(CUstream* stream, unsigned flags, int priority) {
-  Call call;
+CUresult create(CUstream* stream, unsigned flags, int priority, const char* entry = __builtin_FUNCTION()) {
+  Call call(entry);
   if (!call.require_context()) return call.status();
   if (!stream || (flags & ~unsigned{CU_STREAM_NON_BLOCKING})) return CUDA_ERROR_INVALID_VALUE;
   const vgpu_device_info& device = process().device;
@@ -69,6 +69,15 @@ bool storable(CUstreamAttrID attribute) {
 }
 
 }  // namespace
+
+uint64_t stream_id(uint64_t wire_stream) {
+  if (wire_stream == VGPU_STREAM_PER_THREAD) {
+    static thread_local const uint64_t mine = next_id.fetch_add(1, std::memory_order_relaxed);
+    return mine;
+  }
+  const StreamRecord* const record = wire_stream > VGPU_STREAM_PER_THREAD ? streams().find(wire_stream) : nullptr;
+  return record ? record->id : uint64_t{VGPU_STREAM_LEGACY};
+}
 
 HandleTable<StreamRecord>& streams() {
   static HandleTable<StreamRecord>& table = *[] {
@@ -177,14 +186,7 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
   StreamRecord* record = nullptr;
   const CUresult result = find_stream(stream, &record);
   if (result != CUDA_SUCCESS) return result;
-  if (record) {
-    *id = record->id;
-  } else if (wire_stream(stream) == VGPU_STREAM_PER_THREAD) {
-    static thread_local const uint64_t mine = next_id.fetch_add(1, std::memory_order_relaxed);
-    *id = mine;
-  } else {
-    *id = VGPU_STREAM_LEGACY;
-  }
+  *id = stream_id(record ? record->handle : wire_stream(stream));
   return CUDA_SUCCESS;
 }
 

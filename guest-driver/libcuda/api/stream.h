@@ -36,6 +36,9 @@ inline CUresult check_stream(CUstream stream, uint64_t* wire) {
   return CUDA_ERROR_INVALID_HANDLE;
 }
 
+// What cuStreamGetId calls the stream with this handle on the wire.
+uint64_t stream_id(uint64_t wire_stream);
+
 // How many captures this process has begun and not ended. Zero: nobody captures, and copies need not ask.
 extern std::atomic<int> active_captures;
 

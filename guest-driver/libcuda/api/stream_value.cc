@@ -41,8 +41,9 @@ CUresult wire_operation(const CUstreamBatchMemOpParams& from, vgpu_memory_op* ma
 
 namespace {
 
-CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t bytes, unsigned flags) {
-  Call call;
+CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t bytes, unsigned flags,
+                    const char* entry = __builtin_FUNCTION()) {
+  Call call(entry);
   if (!call.require_context()) return call.status();
   constexpr unsigned kComparison = 3;
   if (flags & ~(kComparison | unsigned{CU_STREAM_WAIT_VALUE_FLUSH})) return CUDA_ERROR_INVALID_VALUE;
@@ -53,8 +54,9 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32
   return result == CUDA_SUCCESS ? wire::stream_wait_value(call, on, address, value, bytes, flags) : result;
 }
 
-CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t bytes, unsigned flags) {
-  Call call;
+CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t bytes, unsigned flags,
+                     const char* entry = __builtin_FUNCTION()) {
+  Call call(entry);
   if (!call.require_context()) return call.status();
   if (flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
@@ -68,7 +70,7 @@ CUresult one_operation(CUstream stream, const CUstreamBatchMemOpParams& from) {
   if (const CUresult result = wire_operation(from, &operation); result != CUDA_SUCCESS) return result;
   if (operation.kind == VGPU_MEMORY_OP_BARRIER) return CUDA_SUCCESS;  // stream order is a barrier here
   const auto work = operation.kind == VGPU_MEMORY_OP_WAIT ? wait_value : write_value;
-  return work(stream, operation.address, operation.value, operation.bytes, operation.flags);
+  return work(stream, operation.address, operation.value, operation.bytes, operation.flags, "cuStreamBatchMemOp_v2");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/transport.h"
+#include "guest-driver/libcuda/core/wire_tracer.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
@@ -35,7 +36,9 @@ void BytesOut::assign(const void* data, size_t bytes) {
   if (buffer_) std::memcpy(buffer_, from, std::min(bytes, capacity_));
 }
 
-Call::Call() : thread_(&this_thread()) {
+Call::Call(const char* entry) : thread_(&this_thread()) {
+  if (WireTracer* const tracer = wire_tracer.load(std::memory_order_relaxed); tracer && tracer->call_begins(entry))
+    tracer_ = tracer;
   status_ = health();
   if (failed()) return;
   if (!thread_->ring && !(thread_->ring = process().rings->take())) {
@@ -56,6 +59,7 @@ Call::Call() : thread_(&this_thread()) {
 
 Call::~Call() {
   if (output_pending_) print_output();
+  if (tracer_) tracer_->call_ends();
 }
 
 bool Call::require_context() {
@@ -116,6 +120,7 @@ CUresult Call::round_trip(ReplyBody* body) {
     if (result == CUDA_SUCCESS) result = sticky;
   }
   if (result != CUDA_SUCCESS) {
+    if (tracer_) tracer_->refused(result);
     log(Level::kDebug, "%s gives %d", wire::kCalls[static_cast<uint32_t>(opcode_)].name, static_cast<int>(result));
   }
   return result;

@@ -23,6 +23,8 @@
 
 namespace bandsaw::libcuda {
 
+class WireTracer;
+
 // Where the data at the end of a reply goes: nowhere, a caller's buffer (cut off at its capacity), or a container.
 class BytesOut {
  public:
@@ -73,7 +75,9 @@ class Call {
  public:
   // Fails with CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child, with the sticky error if there is one,
   // and with kLostHost when the host is gone and has not said why.
-  Call();
+  // Who watches the program's calls (wire_tracer.h) knows this one by the name of the function that makes it; helpers
+  // of several entry points pass theirs on.
+  explicit Call(const char* entry = __builtin_FUNCTION());
   ~Call();  // prints what kernels printed, if a reply said that there is something
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -118,6 +122,7 @@ class Call {
   CUresult status_ = CUDA_SUCCESS;
   wire::Opcode opcode_{};  // of the record begun last
   bool output_pending_ = false;
+  WireTracer* tracer_ = nullptr;  // that watches this call
 };
 
 inline constexpr size_t kBounceBytes = 512 * 1024;

@@ -6,6 +6,7 @@
 #include "guest-driver/libcuda/core/device.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/wire_tracer.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 using namespace bandsaw;
@@ -15,10 +16,11 @@ namespace {
 
 constexpr unsigned kNewApi = 3020;  // of cuCtxCreate_v2 and later, cuCtxPopCurrent_v2 ...
 
-CUresult create(CUcontext* context, unsigned flags, CUdevice device, unsigned api_version) {
+CUresult create(CUcontext* context, unsigned flags, CUdevice device, unsigned api_version,
+                const char* entry = __builtin_FUNCTION()) {
   if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
   if (!context || (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK))) return CUDA_ERROR_INVALID_VALUE;
-  Call call;
+  Call call(entry);
   uint64_t handle = 0;
   const CUresult result = wire::context_create(call, flags, 0, &handle);
   if (result != CUDA_SUCCESS) return result;
@@ -28,6 +30,7 @@ CUresult create(CUcontext* context, unsigned flags, CUdevice device, unsigned ap
   created->api_version = api_version;
   this_thread().contexts.push_back(created);
   *context = to_program(created);
+  tell_created(created);
   return CUDA_SUCCESS;
 }
 
@@ -48,10 +51,10 @@ CUresult pop(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
-CUresult synchronise(CUcontext context) {
+CUresult synchronise(CUcontext context, const char* entry = __builtin_FUNCTION()) {
   Context* found = nullptr;
   if (const CUresult result = find_alive(context, &found); result != CUDA_SUCCESS) return result;
-  Call call;
+  Call call(entry);
   return wire::context_synchronize(call, found->handle);
 }
 

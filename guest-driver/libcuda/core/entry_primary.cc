@@ -5,6 +5,7 @@
 #include "guest-driver/libcuda/core/context.h"
 #include "guest-driver/libcuda/core/device.h"
 #include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/wire_tracer.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 using namespace bandsaw;
@@ -17,13 +18,18 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
   if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
   Context* const primary = primary_context();
-  std::lock_guard lock(context_mutex());
-  if (!primary->alive()) {
-    Call call;
-    const CUresult result = wire::context_create(call, primary->flags, 1, &primary->handle);
-    if (result != CUDA_SUCCESS) return result;
+  bool created = false;
+  {
+    std::lock_guard lock(context_mutex());
+    if (!primary->alive()) {
+      Call call;
+      const CUresult result = wire::context_create(call, primary->flags, 1, &primary->handle);
+      if (result != CUDA_SUCCESS) return result;
+      created = true;
+    }
+    primary->retains++;
   }
-  primary->retains++;
+  if (created) tell_created(primary);
   *pctx = to_program(primary);
   return CUDA_SUCCESS;
 }

@@ -9,6 +9,8 @@
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/private_table.h"
 #include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/wire_tracer.h"
+#include "guest-driver/uapi/trace_table.h"
 
 namespace bandsaw::libcuda {
 namespace {
@@ -34,6 +36,7 @@ constexpr TableName kToolsContext = {
     {0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2}, "ToolsContext"};
 constexpr TableName kToolsModule = {
     {0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e}, "ToolsModule"};
+constexpr TableName kTrace = {BANDSAW_TRACE_TABLE_UUID, "of this library's tracer"};
 constexpr TableName kUnnamed = {
     {0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca},
     "without a known name"};
@@ -268,6 +271,7 @@ const Known kKnown[] = {
     {kToolsContext, tools_context_table},
     {kToolsModule, tools_module_table},
     {kUnnamed, unnamed_table},
+    {kTrace, trace_table},
 };
 
 }  // namespace
