@@ -1,4 +1,3 @@
-// device: gpu
 // Copies from and to arrays in graphs: captured, added by hand, from pinned and from pageable memory.
 #include <cstring>
 #include <vector>

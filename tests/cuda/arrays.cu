@@ -1,5 +1,4 @@
 // nvcc: -lcuda
-// device: gpu
 // CUDA arrays: what they say of themselves, and copies of every shape from and to them.
 #include <cstring>
 #include <vector>

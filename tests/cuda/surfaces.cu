@@ -1,4 +1,3 @@
-// device: gpu
 // Surfaces: kernels write arrays, which copies, textures and other surfaces then read.
 #include <vector>
 

@@ -1,4 +1,3 @@
-// device: gpu
 // Texture objects: every kind of resource, address modes, filters, views, and what they say of themselves.
 #include <vector>
 

@@ -274,6 +274,7 @@ BlockState* BlockRunner::get_block() {
     warp.parameter_bytes = plan.parameter_bytes;
     warp.cooperative = plan.cooperative;
     warp.grid_workspace = plan.grid_workspace;
+    warp.textures = plan.textures;
   }
   blocks_.push_back(std::move(block));
   return blocks_.back().get();

@@ -53,6 +53,7 @@ struct LaunchPlan {
   SoftDevice* device = nullptr;
   std::weak_ptr<SoftContext> context;
   uint32_t depth = 0;
+  const TextureTable* textures = nullptr;
   uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
 };
 

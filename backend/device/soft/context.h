@@ -13,6 +13,7 @@
 #include "backend/device/soft/heap.h"
 #include "backend/device/soft/op.h"
 #include "backend/device/soft/shared_event.h"
+#include "backend/device/soft/texture.h"
 #include "memory/share.h"
 
 namespace bandsaw::soft {
@@ -30,7 +31,7 @@ struct Limits {
 class SoftContext : public Context, public LaunchServices {
  public:
   SoftContext(std::shared_ptr<Memory> memory, DeviceHost* host, uint32_t flags_)
-      : flags(flags_), host_(host), heap(std::move(memory), this), share_(host) {}
+      : flags(flags_), host_(host), heap(std::move(memory), this), textures_share(host), share_(host) {}
 
   // Counts what the context takes, with `limits` as they are, against the virtual GPU's memory share. False: over it,
   // and nothing has changed. Called with the scheduler's mutex held, or before anybody else has the context.
@@ -55,6 +56,11 @@ class SoftContext : public Context, public LaunchServices {
   // Code loaded for this context, by image; guarded by code_mutex.
   std::mutex code_mutex;
   std::map<const void*, std::shared_ptr<LoadedImage>> images;
+
+  // Textures and surfaces. The mutex is held while one is added, and guards what the table takes of the share.
+  TextureTable textures;
+  std::mutex textures_mutex;
+  Charge<DeviceHost> textures_share;
 
   // LaunchServices.
   void print(std::string text) override;

@@ -1,4 +1,5 @@
 // Copies and fills, immediate and captured.
+#include "backend/device/soft/array.h"
 #include "backend/device/soft/soft_device.h"
 #include "backend/device/soft/transfer.h"
 #include "guest-driver/uapi/vgpu_control.h"
@@ -23,6 +24,15 @@ CUresult SoftDevice::make_copy(const SoftContextRef& context, int priority, cons
   transfer.height = copy.height;
   transfer.depth = copy.depth;
   const auto place = [&](const CopyEnd& end, uint64_t* pitch, uint64_t* plane, uint64_t* extent, void** pointer) {
+    if (end.array) {
+      ArrayBox box;
+      const CUresult refused = find_box(as(end.array), copy, end, &box);
+      *pitch = box.pitch;
+      *plane = box.plane;
+      *extent = box.extent;
+      *pointer = reinterpret_cast<void*>(box.address);
+      return refused;
+    }
     if (!copy_extent(copy, end, extent)) return CUDA_ERROR_INVALID_VALUE;
     *pitch = end.pitch;
     *plane = end.pitch * (end.height ? end.height : copy.height);
@@ -40,6 +50,8 @@ CUresult SoftDevice::make_copy(const SoftContextRef& context, int priority, cons
   }
   transfer.destination = static_cast<std::byte*>(to);
   transfer.source = static_cast<const std::byte*>(from);
+  if (copy.destination.array) transfer.arrays[0] = as(copy.destination.array).memory;
+  if (copy.source.array) transfer.arrays[1] = as(copy.source.array).memory;
   transfer.engine = index_of(engine_of(copy));
   auto work = meters_.work(transfer.engine);
   *op = std::make_shared<TransferOp>(context, transfer, copies_, host_, priority, std::move(work));

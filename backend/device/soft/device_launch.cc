@@ -90,6 +90,7 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
   plan->services = context.get();
   plan->device = this;
   plan->context = context;
+  plan->textures = &context->textures;
   plan->parameter_bytes = code.code->parameter_bytes;
   plan->parameters.resize(round_up(code.code->parameter_bytes, 16) + 16);
   std::copy_n(launch.parameters.begin(), code.code->parameter_bytes, plan->parameters.begin());

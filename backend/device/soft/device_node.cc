@@ -1,4 +1,5 @@
 // A graph node's content: checked, read and changed.
+#include "backend/device/soft/array.h"
 #include "backend/device/soft/graph.h"
 #include "backend/device/soft/soft_device.h"
 #include "backend/device/soft/transfer.h"
@@ -39,10 +40,14 @@ CUresult SoftDevice::check_content(const NodeContent& content) {
       return code.code ? check_shape(launch, code) : CUDA_ERROR_INVALID_VALUE;
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-      return copy_extent(content.copy, content.copy.destination, &extent) &&
-                     copy_extent(content.copy, content.copy.source, &extent)
-                 ? CUDA_SUCCESS
-                 : CUDA_ERROR_INVALID_VALUE;
+      for (const CopyEnd* end : {&content.copy.destination, &content.copy.source}) {
+        ArrayBox box;
+        const CUresult refused = end->array ? find_box(as(end->array), content.copy, *end, &box)
+                                 : copy_extent(content.copy, *end, &extent) ? CUDA_SUCCESS
+                                                                            : CUDA_ERROR_INVALID_VALUE;
+        if (refused) return refused;
+      }
+      return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEMSET: {
       const uint32_t size = content.fill.element_bytes;
       return (size == 1 || size == 2 || size == 4) && content.fill.address % size == 0 &&

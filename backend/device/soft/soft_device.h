@@ -21,6 +21,8 @@
 
 namespace bandsaw::soft {
 
+class ArrayMemory;
+
 class SoftDevice final : public Device {
  public:
   SoftDevice(const DeviceConfig& config, DeviceHost* host);
@@ -84,6 +86,19 @@ class SoftDevice final : public Device {
   CUresult memory_import(int fd, uint64_t bytes, MemoryRef* memory) override;
   CUresult event_export(const EventRef& event, EventToken* token, UniqueFd* fd) override;
   CUresult event_import(const ContextRef& context, const EventToken& token, int fd, EventRef* event) override;
+  CUresult array_create(const ContextRef& context, const vgpu_array& asked, ArrayRef* array, vgpu_array* made) override;
+  CUresult array_plane(const ArrayRef& array, uint32_t plane, ArrayRef* part, vgpu_array* made) override;
+  void array_destroy(const ArrayRef& array, Done done) override;
+  CUresult mipmap_create(const ContextRef& context, const vgpu_array& asked, MipmapRef* mipmap) override;
+  CUresult mipmap_level(const MipmapRef& mipmap, uint32_t level, ArrayRef* array, vgpu_array* made) override;
+  void mipmap_destroy(const MipmapRef& mipmap, Done done) override;
+  CUresult texture_create(const ContextRef& context, const vgpu_texture& asked, const std::shared_ptr<Object>& object,
+                          TextureRef* texture, uint64_t* value) override;
+  CUresult texture_destroy(const TextureRef& texture) override;
+  CUresult texture_linear_width(uint32_t format, uint32_t channels, uint64_t* elements) override;
+  CUresult surface_create(const ContextRef& context, const ArrayRef& array, SurfaceRef* surface,
+                          uint64_t* value) override;
+  CUresult surface_destroy(const SurfaceRef& surface) override;
 
   void time_slice_begin(unsigned engine) override { meters_.time_slice_begin(engine); }
   void time_slice_end(unsigned engine, TimeSliceDone done) override { meters_.time_slice_end(engine, std::move(done)); }
@@ -179,6 +194,12 @@ class SoftDevice final : public Device {
   CUresult make_copy(const SoftContextRef& context, int priority, const Copy& copy, OpRef* op);
   CUresult make_fill(const SoftContextRef& context, int priority, const vgpu_fill& fill, OpRef* op);
   CUresult resolve(uint64_t address, uint64_t bytes, void** pointer);
+  // device_array.cc. The states are checked; `why` tells people about a refusal.
+  CUresult array_memory(const vgpu_array& asked, std::shared_ptr<ArrayMemory>* memory);
+  CUresult linear_state(const vgpu_resource& resource, TextureState* state, std::string* why);
+  CUresult array_state(const vgpu_texture& asked, const std::shared_ptr<Object>& object, TextureState* state,
+                       std::string* why);
+  CUresult enter_texture(SoftContext& context, const TextureState& state, uint64_t* handle);
   CUresult value_steps(const NodeContent& content, std::vector<ValueStep>* steps);
   CUresult value_word(uint64_t address, uint32_t bytes, ValueWord* word);
   std::shared_ptr<const BlockShape> block_shape(const uint32_t (&block)[3]);

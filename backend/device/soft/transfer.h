@@ -22,7 +22,8 @@ struct Transfer {
   uint64_t destination_pitch = 0, destination_plane = 0, source_pitch = 0, source_plane = 0;
   uint64_t destination_extent = 0, source_extent = 0;
   uint32_t element_bytes = 1, value = 0;
-  unsigned engine = kCopyIn;  // who pays
+  unsigned engine = kCopyIn;              // who pays
+  std::shared_ptr<const void> arrays[2];  // what it copies from and to, if these are arrays
 
   uint64_t bytes() const { return width * height * depth; }
 };

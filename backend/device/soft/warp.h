@@ -17,6 +17,7 @@ namespace bandsaw::soft {
 inline constexpr int kWarpLanes = 32;
 
 struct BlockState;
+class TextureTable;
 
 // Generic addresses of shared and local memory: outside the global window and never mapped by Linux programs'
 // low addresses. A generic shared address is kSharedWindow + offset; a local one is kLocalWindow + offset in the
@@ -51,7 +52,8 @@ struct WarpState {
   uint32_t cooperative;     // 1: a cooperative launch
   uint64_t grid_workspace;  // %envreg1 (high) and %envreg2 (low): 8 zeroed bytes of device memory, 0 if none
   uint32_t dynamic_shared_base;
-  uint64_t stack_limit;  // lowest native stack address that recursion may reach; 0: unchecked
+  uint64_t stack_limit;          // lowest native stack address that recursion may reach; 0: unchecked
+  const TextureTable* textures;  // the context's; null: it has none
 };
 
 using KernelEntry = void (*)(WarpState*);

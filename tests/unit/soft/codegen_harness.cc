@@ -178,6 +178,7 @@ static void make_block(Block* block, const Shape& s, const uint32_t at[3], const
     state.block = reinterpret_cast<BlockState*>(block);
     state.cancelled = &g_run->cancelled;
     state.cooperative = s.cooperative;
+    state.textures = s.textures;
     state.grid_workspace = workspace;
     f->stack.resize(kStackBytes);
     state.stack_limit = reinterpret_cast<uint64_t>(f->stack.data()) + 128 * 1024;

@@ -16,6 +16,7 @@ struct Shape {
   uint32_t grid[3] = {1, 1, 1}, block[3] = {32, 1, 1};
   uint32_t dynamic_shared = 0;
   bool cooperative = false;  // all blocks at once
+  const TextureTable* textures = nullptr;
 };
 
 struct Outcome {

@@ -35,7 +35,9 @@ TEST(CodegenProgram, RefusesWithLineAndInstruction) {
   struct {
     const char *body, *part;
   } cases[] = {
-      {"tex.1d.v4.f32.s32 {%r1,%r2,%r3,%r4}, [p, {%r1}];", "tex.1d"},
+      {"tex.1d.v4.f32.s32 {%r1,%r2,%r3,%r4}, [p, {%r1}];", "texture operand"},
+      {"tex.2dms.v4.f32.s32 {%r1,%r2,%r3,%r4}, [p, {%r1,%r1,%r1,%r1}];", "tex.2dms"},
+      {"add.a2d.u32 %r1, %r2, %r3;", "add.a2d"},
       {"add.s32.wonderful %r1, %r2, %r3;", "add.s32.wonderful"},
       {"frobnicate.b32 %r1, %r2;", "frobnicate"},
       {"mov.u32 %r1, %imaginary;", "%imaginary"},
@@ -61,7 +63,7 @@ TEST(CodegenProgram, KernelsAreCompiledByThemselves) {
   ld.param.u64 %rd, [p]; mov.u32 %r, 7; st.global.u32 [%rd], %r; ret;
 }
 .visible .entry unknown() {
-  .reg .b64 %rd; .reg .b32 %r<4>; tex.1d.v4.f32.s32 {%r0,%r1,%r2,%r3}, [%rd, {%r0}];
+  .reg .b64 %rd; .reg .b32 %r<4>; tex.2dms.v4.f32.s32 {%r0,%r1,%r2,%r3}, [%rd, {%r0}];
 }
 .visible .entry nowhere() {
   bra nowhere_at_all;

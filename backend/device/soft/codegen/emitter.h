@@ -257,6 +257,18 @@ class Emitter {
   V pack_fragment(const Op& op, const Arg& arg, size_t n, unsigned bits, const char* name);
   void unpack_fragment(const Op& op, const Arg& arg, size_t n, unsigned bits, V slot);
 
+  // textures.cc
+  void op_tex(const Op& op);
+  void op_texture_query(const Op& op);
+  void op_suld(const Op& op);
+  void op_sust(const Op& op);
+  void op_sured(const Op& op);
+  V texture_handles(const Op& op, const Arg& address);
+  // Stores `count` words of the operand in a scratch of `room` words a lane, from word `at` on.
+  V words_of(const Op& op, const Arg& arg, size_t count, const char* name, size_t at, size_t room);
+  void write_words(const Op& op, const Arg& to, V from, size_t count, unsigned bits, bool sign);
+  V surface_addresses(const Op& op, const Arg& address, unsigned bytes);
+
   // wmma.cc
   void op_wmma(const Op& op);
 
@@ -307,5 +319,8 @@ class Emitter {
   bool vec_ = false;
   bool ended_ = false;  // the current op emitted a terminator
 };
+
+// tex and its like, whose modifiers no other instruction has.
+bool is_texture_opcode(std::string_view opcode);
 
 }  // namespace bandsaw::soft

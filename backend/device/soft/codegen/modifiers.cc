@@ -31,37 +31,44 @@ const std::set<std::string_view> kKnown = {
     "po", "shr7", "shr15", "row", "col", "m16n8k16", "m16n8k8", "m16n8k4", "m16n8k32", "m8n8k4", "m8n8", "x1", "x2",
     "x4", "trans", "m16n16k16", "m32n8k16", "m8n32k16", "m16n16k8", "load", "store", "mma", "a", "b", "c", "d"};
 
-// What PTX has and this compiler has not: shapes, textures, clusters, multimem, tensor memory.
-const std::set<std::string_view> kElsewhere = {"1d",
-                                               "2d",
-                                               "3d",
-                                               "a1d",
-                                               "a2d",
-                                               "cube",
-                                               "acube",
-                                               "2dms",
+// Of instructions on textures and surfaces.
+const std::set<std::string_view> kTexture = {"1d",
+                                             "2d",
+                                             "3d",
+                                             "a1d",
+                                             "a2d",
+                                             "cube",
+                                             "acube",
+                                             "base",
+                                             "level",
+                                             "grad",
+                                             "trap",
+                                             "zero",
+                                             "width",
+                                             "height",
+                                             "depth",
+                                             "channel_data_type",
+                                             "channel_order",
+                                             "normalized_coords",
+                                             "array_size",
+                                             "num_mipmap_levels",
+                                             "num_samples",
+                                             "force_unnormalized_coords",
+                                             "filter_mode",
+                                             "addr_mode_0",
+                                             "addr_mode_1",
+                                             "addr_mode_2",
+                                             "memory_layout",
+                                             "r",
+                                             "g",
+                                             "b",
+                                             "a",
+                                             "p"};
+
+// What PTX has and this compiler has not: shapes, clusters, multimem, tensor memory.
+const std::set<std::string_view> kElsewhere = {"2dms",
                                                "a2dms",
-                                               "base",
-                                               "level",
-                                               "grad",
-                                               "trap",
-                                               "zero",
                                                "samplepos",
-                                               "width",
-                                               "height",
-                                               "depth",
-                                               "channel_data_type",
-                                               "channel_order",
-                                               "normalized_coords",
-                                               "array_size",
-                                               "num_mipmap_levels",
-                                               "num_samples",
-                                               "force_unnormalized_coords",
-                                               "filter_mode",
-                                               "addr_mode_0",
-                                               "addr_mode_1",
-                                               "addr_mode_2",
-                                               "memory_layout",
                                                "tile",
                                                "im2col",
                                                "tensor",
@@ -131,38 +138,12 @@ const std::set<std::string_view> kElsewhere = {"1d",
                                                "relinquish_alloc_permit",
                                                "mxf8f6f4",
                                                "u",
-                                               "r",
-                                               "g",
-                                               "b",
-                                               "a",
                                                "v4"};
-const std::set<std::string_view> kElsewhereOpcodes = {"tex",
-                                                      "tld4",
-                                                      "txq",
-                                                      "suld",
-                                                      "sust",
-                                                      "sured",
-                                                      "suq",
-                                                      "istypep",
-                                                      "wmma",
-                                                      "stmatrix",
-                                                      "movmatrix",
-                                                      "mbarrier",
-                                                      "wgmma",
-                                                      "multimem",
-                                                      "alloca",
-                                                      "stacksave",
-                                                      "stackrestore",
-                                                      "tensormap",
-                                                      "clusterlaunchcontrol",
-                                                      "tcgen05",
-                                                      "trap",
-                                                      "ret",
-                                                      "exit",
-                                                      "bra",
-                                                      "brx",
-                                                      "prefetchu",
-                                                      "prefetch"};
+const std::set<std::string_view> kElsewhereOpcodes = {"istypep",   "wmma",         "stmatrix",  "movmatrix",
+                                                      "mbarrier",  "wgmma",        "multimem",  "alloca",
+                                                      "stacksave", "stackrestore", "tensormap", "clusterlaunchcontrol",
+                                                      "tcgen05",   "trap",         "ret",       "exit",
+                                                      "bra",       "brx",          "prefetchu", "prefetch"};
 
 bool is_shape(std::string_view word) {
   return word.size() > 1 && (word[0] == 'm' || (word[0] >= '0' && word[0] <= '9')) &&
@@ -180,8 +161,8 @@ void check_words(const ptx::Block& block, uint32_t first_line) {
     if (!Emitter::knows(in->opcode) && !kElsewhereOpcodes.contains(in->opcode))
       throw CompileError(line, in->full_name() + ": not an instruction of PTX");
     for (const std::string& m : in->modifiers) {
-      if (kKnown.contains(m) || kElsewhere.contains(m) || ptx::type_of(m) || ptx::space_of(m) || is_shape(m) ||
-          m.find("::") != m.npos)
+      if (kKnown.contains(m) || kTexture.contains(m) || kElsewhere.contains(m) || ptx::type_of(m) || ptx::space_of(m) ||
+          is_shape(m) || m.find("::") != m.npos)
         continue;
       throw CompileError(line, in->full_name() + ": no instruction of PTX has ." + m);
     }
@@ -191,6 +172,7 @@ void check_words(const ptx::Block& block, uint32_t first_line) {
 void Emitter::check_modifiers(const Op& op) {
   for (const std::string& m : op.in->modifiers) {
     if (kKnown.contains(m) || ptx::type_of(m) || ptx::space_of(m)) continue;
+    if (is_texture_opcode(op.in->opcode) && kTexture.contains(m)) continue;
     if (m.starts_with("L1::") || m.starts_with("L2::")) continue;
     unsupported(op, "." + m);
   }

@@ -34,6 +34,8 @@ const std::map<std::string_view, Emitter::Handler>& Emitter::handlers() {
       {"nanosleep", &E::op_nanosleep}, {"brkpt", &E::op_trap}, {"call", &E::op_call},
       {"mma", &E::op_mma}, {"mbarrier", &E::op_mbarrier}, {"ldmatrix", &E::op_ldmatrix},
       {"stmatrix", &E::op_stmatrix}, {"movmatrix", &E::op_movmatrix}, {"wmma", &E::op_wmma},
+      {"tex", &E::op_tex}, {"tld4", &E::op_tex}, {"txq", &E::op_texture_query}, {"suq", &E::op_texture_query},
+      {"suld", &E::op_suld}, {"sust", &E::op_sust}, {"sured", &E::op_sured},
       {"vadd", &E::op_video}, {"vsub", &E::op_video}, {"vabsdiff", &E::op_video}, {"vmin", &E::op_video},
       {"vmax", &E::op_video}, {"vshl", &E::op_video}, {"vshr", &E::op_video}, {"vmad", &E::op_video}, {"vset", &E::op_video},
       {"vadd2", &E::op_video}, {"vsub2", &E::op_video}, {"vavrg2", &E::op_video}, {"vabsdiff2", &E::op_video},

@@ -23,6 +23,12 @@ Resolved resolve(WarpState* warp, uint32_t lane, uint64_t address, uint32_t byte
 void read_bytes(WarpState* warp, uint32_t lane, uint64_t address, void* to, uint32_t bytes, AccessSpace space);
 void write_bytes(WarpState* warp, uint32_t lane, uint64_t address, const void* from, uint32_t bytes, AccessSpace space);
 
+// f(lane) for each lane of the mask, in order.
+template <class F>
+void for_lanes(uint32_t mask, F&& f) {
+  for (; mask; mask &= mask - 1) f(static_cast<uint32_t>(__builtin_ctz(mask)));
+}
+
 using SymbolTable = std::vector<std::pair<const char*, void*>>;
 // Every symbol that compiled code may name.
 SymbolTable runtime_symbols();
@@ -39,5 +45,6 @@ void add_wmma_symbols(SymbolTable* table);
 void add_mbarrier_symbols(SymbolTable* table);
 void add_device_symbols(SymbolTable* table);
 void add_video_symbols(SymbolTable* table);
+void add_texture_symbols(SymbolTable* table);
 
 }  // namespace bandsaw::soft

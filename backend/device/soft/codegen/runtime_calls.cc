@@ -126,6 +126,7 @@ SymbolTable runtime_symbols() {
   add_wmma_symbols(&table);
   add_device_symbols(&table);
   add_video_symbols(&table);
+  add_texture_symbols(&table);
   return table;
 }
 

@@ -17,11 +17,6 @@ std::byte* local_word(WarpState* warp, uint32_t lane, uint64_t offset, uint32_t 
   return warp->local + offset / 4 * (4 * kWarpLanes) + lane * 4 + offset % 4;
 }
 
-template <class F>
-void for_lanes(uint32_t mask, F&& f) {
-  for (; mask; mask &= mask - 1) f(static_cast<uint32_t>(__builtin_ctz(mask)));
-}
-
 template <class T>
 void load_plain(uint32_t mask, const uint64_t* addresses, T* out) {
   for_lanes(mask, [&](uint32_t l) { out[l] = *reinterpret_cast<const volatile T*>(addresses[l]); });

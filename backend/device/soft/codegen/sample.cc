@@ -1,0 +1,231 @@
+#include "backend/device/soft/codegen/sample.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "backend/device/soft/codegen/half.h"
+
+namespace bandsaw::soft {
+namespace {
+
+constexpr int64_t kFar = int64_t{1} << 40;  // beyond every texture
+constexpr float kSteps = 256;               // filter weights have 8 bits after the point
+
+int64_t whole(double value) {
+  if (std::isnan(value)) return 0;
+  return static_cast<int64_t>(std::clamp(std::floor(value), -static_cast<double>(kFar), static_cast<double>(kFar)));
+}
+
+// The coordinate in texels.
+double position(AddressMode mode, bool normalized, float coordinate, uint32_t texels) {
+  if (!normalized) return coordinate;
+  double of_one = coordinate;
+  const double below = std::floor(of_one);
+  if (mode == AddressMode::kWrap) of_one -= below;
+  if (mode == AddressMode::kMirror) of_one = std::fmod(below, 2) == 0 ? of_one - below : 1 - (of_one - below);
+  return of_one * texels;
+}
+
+int32_t address(AddressMode mode, bool normalized, int64_t at, uint32_t texels) {
+  const auto last = static_cast<int64_t>(texels) - 1;
+  if (mode == AddressMode::kBorder) return at < 0 || at > last ? -1 : static_cast<int32_t>(at);
+  if (mode == AddressMode::kWrap && normalized) {
+    const int64_t rest = at % static_cast<int64_t>(texels);
+    return static_cast<int32_t>(rest < 0 ? rest + texels : rest);
+  }
+  return static_cast<int32_t>(std::clamp<int64_t>(at, 0, last));  // a mirrored edge is its own neighbour
+}
+
+float from_srgb(float value) { return value <= 0.04045f ? value / 12.92f : std::pow((value + 0.055f) / 1.055f, 2.4f); }
+
+uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
+float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
+
+}  // namespace
+
+AxisTexels axis_texels(AddressMode mode, bool normalized, bool linear, float coordinate, uint32_t texels) {
+  const double at = position(mode, normalized, coordinate, texels);
+  if (!linear) {
+    const int32_t one = address(mode, normalized, whole(at), texels);
+    return {one, one, 0};
+  }
+  const int64_t steps = whole((at - 0.5) * kSteps + 0.5);
+  const int64_t first = steps >> 8;
+  return {address(mode, normalized, first, texels), address(mode, normalized, first + 1, texels),
+          static_cast<float>(steps & 255) / kSteps};
+}
+
+FacePoint face_point(const std::array<float, 3>& direction) {
+  const auto [x, y, z] = direction;
+  const float ax = std::fabs(x), ay = std::fabs(y), az = std::fabs(z);
+  uint32_t face;
+  float m, s, t;
+  if (az >= ax && az >= ay) {
+    face = z < 0 ? 5 : 4, m = az, s = z < 0 ? -x : x, t = -y;
+  } else if (ay >= ax) {
+    face = y < 0 ? 3 : 2, m = ay, s = x, t = y < 0 ? -z : z;
+  } else {
+    face = x < 0 ? 1 : 0, m = ax, s = x < 0 ? z : -z, t = -y;
+  }
+  return {face, (s / m + 1) / 2, (t / m + 1) / 2};
+}
+
+uint32_t Sampler::channel(const std::byte* from) const {
+  const auto as = [from]<typename T>(T) {
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  };
+  if (state_.kind == TexelKind::kFloat) {
+    return state_.channel_bytes == 4 ? as(uint32_t{}) : bits_of(from_f16(as(uint16_t{})));
+  }
+  const bool sign = state_.kind == TexelKind::kSigned;
+  int64_t value = 0;
+  float most = 0;
+  switch (state_.channel_bytes) {
+    case 1:
+      value = sign ? int64_t{as(int8_t{})} : int64_t{as(uint8_t{})};
+      most = sign ? 127 : 255;
+      break;
+    case 2:
+      value = sign ? int64_t{as(int16_t{})} : int64_t{as(uint16_t{})};
+      most = sign ? 32767 : 65535;
+      break;
+    default:
+      return as(uint32_t{});
+  }
+  if (!state_.normalized_values) return static_cast<uint32_t>(value);
+  return bits_of(std::max(static_cast<float>(value) / most, -1.0f));
+}
+
+// Channels that the texture does not have are 0, and the fourth is 1.
+Words Sampler::texel(const TextureLevel& level, int32_t x, int32_t y, int64_t z) const {
+  Words words{0, 0, 0, state_.float_results() ? bits_of(1) : 1u};
+  if (x < 0 || y < 0 || z < 0) {
+    std::copy_n(state_.border.begin(), state_.channels, words.begin());
+    return words;
+  }
+  const uint32_t bytes = state_.texel_bytes();
+  const uint64_t at = level.base + static_cast<uint64_t>(z) * level.plane + static_cast<uint64_t>(y) * level.pitch +
+                      static_cast<uint64_t>(x) * bytes;
+  const auto* from = static_cast<const std::byte*>(state_.in_window ? reinterpret_cast<void*>(at)
+                                                                    : bandsaw_translate(warp_, at, bytes));
+  for (uint32_t i = 0; i < state_.channels; ++i) {
+    words[i] = channel(from + size_t{i} * state_.channel_bytes);
+    if (state_.srgb && i < 3) words[i] = bits_of(from_srgb(float_of(words[i])));
+  }
+  return words;
+}
+
+uint32_t Sampler::layer_of(const FetchForm& form, const TextureLevel& level, uint32_t layer) const {
+  if (!is_layered(form.geometry)) return 0;
+  const uint32_t layers = is_cube(form.geometry) ? level.depth / 6 : level.depth;
+  const auto at = static_cast<int32_t>(layer);
+  return layers == 0 || at < 0 ? 0 : std::min(layer, layers - 1);
+}
+
+void Sampler::find_texels(const FetchForm& form, const TextureLevel& level, const Coordinates& coordinates, bool linear,
+                          AxisTexels (&at)[3], uint32_t* plane) const {
+  const uint32_t sides[3] = {level.width, level.height, level.depth};
+  *plane = layer_of(form, level, coordinates.layer);
+  if (is_cube(form.geometry)) {
+    const FacePoint point = face_point(coordinates.at);
+    *plane = std::min(*plane * 6 + point.face, level.depth - 1);
+    at[0] = axis_texels(AddressMode::kClamp, true, linear, point.s, level.width);
+    at[1] = axis_texels(AddressMode::kClamp, true, linear, point.t, level.height);
+    return;
+  }
+  for (uint32_t i = 0; i < dimensions(form.geometry); ++i) {
+    if (form.integers) {
+      const int32_t one = address(state_.address[i], false, coordinates.texel[i], sides[i]);
+      at[i] = {one, one, 0};
+    } else {
+      at[i] = axis_texels(state_.address[i], state_.normalized_coordinates, linear, coordinates.at[i], sides[i]);
+    }
+  }
+}
+
+// The sum of the corners by their weights, which are exact.
+Words Sampler::blend(const TextureLevel& level, uint32_t axes, const AxisTexels (&at)[3], uint32_t plane) const {
+  float sum[4] = {};
+  for (uint32_t corner = 0; corner < 1u << axes; ++corner) {
+    int32_t where[3] = {0, 0, static_cast<int32_t>(plane)};
+    float weight = 1;
+    for (uint32_t i = 0; i < axes; ++i) {
+      const bool second = corner >> i & 1;
+      where[i] = second ? at[i].second : at[i].first;
+      weight *= second ? at[i].weight : 1 - at[i].weight;
+    }
+    if (weight == 0) continue;
+    const Words words = texel(level, where[0], where[1], where[2]);
+    for (int c = 0; c < 4; ++c) sum[c] += weight * float_of(words[static_cast<size_t>(c)]);
+  }
+  return {bits_of(sum[0]), bits_of(sum[1]), bits_of(sum[2]), bits_of(sum[3])};
+}
+
+Words Sampler::sample(const FetchForm& form, uint32_t number, const Coordinates& coordinates) const {
+  const TextureLevel& level = state_.levels[number];
+  const bool linear = state_.filter_linear && !form.integers && state_.float_results();
+  AxisTexels at[3];
+  uint32_t plane = 0;
+  find_texels(form, level, coordinates, linear, at, &plane);
+  const uint32_t axes = is_cube(form.geometry) ? 2 : dimensions(form.geometry);
+  if (linear) return blend(level, axes, at, plane);
+  return texel(level, at[0].first, axes > 1 ? at[1].first : 0, axes > 2 ? at[2].first : static_cast<int32_t>(plane));
+}
+
+// One component of the four texels that a linear filter would take.
+Words Sampler::gather(const FetchForm& form, const Coordinates& coordinates) const {
+  const TextureLevel& level = state_.levels[0];
+  AxisTexels at[3];
+  uint32_t plane = 0;
+  find_texels(form, level, coordinates, true, at, &plane);
+  const auto component = [&](int32_t x, int32_t y) { return texel(level, x, y, plane)[form.gather - 1]; };
+  return {component(at[0].first, at[1].second), component(at[0].second, at[1].second),
+          component(at[0].second, at[1].first), component(at[0].first, at[1].first)};
+}
+
+float Sampler::level_of(const FetchForm& form, const std::array<float, 6>& more) const {
+  float level = more[0];
+  if (form.level == LevelMode::kGradient) {
+    const TextureLevel& base = state_.levels[0];
+    const uint32_t sides[3] = {base.width, base.height, base.depth};
+    float longest = 0;
+    for (size_t direction = 0; direction < 2; ++direction) {
+      float square = 0;
+      for (uint32_t i = 0; i < dimensions(form.geometry); ++i) {
+        const float step =
+            more[3 * direction + i] * (state_.normalized_coordinates ? static_cast<float>(sides[i]) : 1.0f);
+        square += step * step;
+      }
+      longest = std::max(longest, std::sqrt(square));
+    }
+    level = std::log2(longest);
+  }
+  level = std::min(std::max(level + state_.level_bias, state_.level_least), state_.level_most);
+  return std::isnan(level) ? 0 : std::clamp(level, 0.0f, static_cast<float>(state_.level_count - 1));
+}
+
+Words Sampler::fetch(const FetchForm& form, const Coordinates& coordinates, const std::array<float, 6>& more) const {
+  if (state_.linear_memory) {
+    const int64_t at = form.integers ? coordinates.texel[0] : whole(coordinates.at[0]);
+    return at < 0 || at >= state_.levels[0].width ? Words{} : texel(state_.levels[0], static_cast<int32_t>(at), 0, 0);
+  }
+  if (form.gather) return gather(form, coordinates);
+  if (form.level == LevelMode::kBase || state_.level_count == 1) return sample(form, 0, coordinates);
+  const float level = level_of(form, more);
+  if (!state_.mip_linear || !state_.float_results()) {
+    return sample(form, static_cast<uint32_t>(level + 0.5f), coordinates);
+  }
+  const auto steps = static_cast<uint32_t>(level * kSteps + 0.5f);
+  Words first = sample(form, steps >> 8, coordinates);
+  const float weight = static_cast<float>(steps & 255) / kSteps;
+  if (weight == 0) return first;
+  const Words second = sample(form, (steps >> 8) + 1, coordinates);
+  for (size_t i = 0; i < 4; ++i) first[i] = bits_of((1 - weight) * float_of(first[i]) + weight * float_of(second[i]));
+  return first;
+}
+
+}  // namespace bandsaw::soft

@@ -1,0 +1,288 @@
+// Textures and surfaces: the arithmetic of address modes and filters, the table of handles, and the instructions.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "backend/device/soft/codegen/sample.h"
+#include "backend/device/soft/texture.h"
+#include "tests/unit/soft/codegen_harness.h"
+
+namespace bandsaw::soft::test {
+namespace {
+
+constexpr auto kWrap = AddressMode::kWrap, kClamp = AddressMode::kClamp, kMirror = AddressMode::kMirror,
+               kBorder = AddressMode::kBorder;
+
+TEST(AxisTexels, PointTakesTheTexelThatTheCoordinateLiesIn) {
+  struct {
+    AddressMode mode;
+    bool normalized;
+    float at;
+    int32_t texel;
+  } cases[] = {
+      {kClamp, false, 0, 0},        {kClamp, false, 2.99f, 2},   {kClamp, false, -0.01f, 0},
+      {kClamp, false, 8, 7},        {kClamp, false, 1e30f, 7},   {kClamp, false, -1e30f, 0},
+      {kBorder, false, 7.99f, 7},   {kBorder, false, 8, -1},     {kBorder, false, -0.01f, -1},
+      {kWrap, false, 9, 7},         {kMirror, false, -3, 0},     {kClamp, true, 0.5f, 4},
+      {kClamp, true, 1, 7},         {kWrap, true, 1, 0},         {kWrap, true, 1.25f, 2},
+      {kWrap, true, -0.0625f, 7},   {kWrap, true, -3.5f, 4},     {kMirror, true, 1.0625f, 7},
+      {kMirror, true, -0.0625f, 0}, {kMirror, true, 1.9375f, 0}, {kMirror, true, 2.25f, 2},
+      {kBorder, true, 1, -1},       {kBorder, true, 0.9375f, 7}, {kClamp, true, std::nanf(""), 0},
+      {kWrap, true, INFINITY, 0},   {kMirror, true, 3e38f, 0},   {kBorder, true, -INFINITY, -1},
+  };
+  for (const auto& c : cases) {
+    const AxisTexels found = axis_texels(c.mode, c.normalized, false, c.at, 8);
+    EXPECT_EQ(found.first, c.texel) << c.at << " " << uint32_t(c.mode);
+    EXPECT_EQ(found.weight, 0);
+  }
+}
+
+TEST(AxisTexels, LinearWeighsInSteps) {
+  struct {
+    AddressMode mode;
+    bool normalized;
+    float at;
+    int32_t first, second;
+    float weight;
+  } cases[] = {
+      {kClamp, false, 2.5f, 2, 3, 0},
+      {kClamp, false, 3, 2, 3, 0.5f},
+      {kClamp, false, 2.5f + 1 / 512.0f, 2, 3, 1 / 256.0f},  // half a step rounds up
+      {kClamp, false, 2.5f + 1 / 513.0f, 2, 3, 0},
+      {kClamp, false, 3.5f - 1 / 1024.0f, 3, 4, 0},  // to the next texel
+      {kClamp, false, 0.25f, 0, 0, 0.75f},
+      {kClamp, false, 7.75f, 7, 7, 0.25f},
+      {kBorder, false, 0.25f, -1, 0, 0.75f},
+      {kBorder, false, 7.75f, 7, -1, 0.25f},
+      {kBorder, false, 100, -1, -1, 0.5f},
+      {kWrap, true, 0, 7, 0, 0.5f},
+      {kWrap, true, 1.0f / 32, 7, 0, 0.75f},
+      {kMirror, true, 0, 0, 0, 0.5f},
+      {kMirror, true, 1, 7, 7, 0.5f},
+  };
+  for (const auto& c : cases) {
+    const AxisTexels found = axis_texels(c.mode, c.normalized, true, c.at, 8);
+    EXPECT_EQ(found.first, c.first) << c.at;
+    EXPECT_EQ(found.second, c.second) << c.at;
+    EXPECT_EQ(found.weight, c.weight) << c.at;
+  }
+}
+
+TEST(FacePoint, FollowsTheGuidesTable) {
+  struct {
+    std::array<float, 3> direction;
+    uint32_t face;
+    float s, t;
+  } cases[] = {
+      {{2, 1, -1}, 0, 0.75f, 0.25f},  {{-2, 1, -1}, 1, 0.25f, 0.25f}, {{1, 2, -1}, 2, 0.75f, 0.25f},
+      {{1, -2, -1}, 3, 0.75f, 0.75f}, {{1, -1, 2}, 4, 0.75f, 0.75f},  {{1, -1, -2}, 5, 0.25f, 0.75f},
+  };
+  for (const auto& c : cases) {
+    const FacePoint found = face_point(c.direction);
+    EXPECT_EQ(found.face, c.face);
+    EXPECT_EQ(found.s, c.s) << c.face;
+    EXPECT_EQ(found.t, c.t) << c.face;
+  }
+}
+
+TextureState plane_state(void* texels, uint32_t width, uint32_t height, TexelKind kind = TexelKind::kFloat,
+                         uint32_t channel_bytes = 4) {
+  TextureState state;
+  state.kind = kind;
+  state.channel_bytes = channel_bytes;
+  TextureLevel& level = state.levels[0];
+  level.base = reinterpret_cast<uint64_t>(texels);
+  level.width = width;
+  level.height = height;
+  level.pitch = uint64_t{width} * channel_bytes;
+  level.plane = level.pitch * height;
+  return state;
+}
+
+TEST(TextureTable, HandlesAreNeverGivenOutTwice) {
+  TextureTable table;
+  TextureState state = plane_state(nullptr, 5, 6), found;
+  const uint64_t first = table.add(state);
+  ASSERT_NE(first, 0u);
+  ASSERT_TRUE(table.read(first, &found));
+  EXPECT_EQ(found.levels[0].height, 6u);
+  table.remove(first);
+  table.remove(first);
+  EXPECT_FALSE(table.read(first, &found));
+  const uint64_t second = table.add(state);
+  EXPECT_NE(first, second);
+  EXPECT_FALSE(table.read(first, &found));
+  for (const uint64_t bad : {uint64_t{0}, uint64_t{1}, ~uint64_t{0}, second + 1, second ^ (uint64_t{1} << 32)}) {
+    EXPECT_FALSE(table.read(bad, &found)) << bad;
+  }
+  for (uint32_t i = 1; i < TextureTable::kChunk; ++i) EXPECT_NE(table.add(state), 0u);
+  EXPECT_NE(table.growth(), 0u);
+  EXPECT_NE(table.add(state), 0u);
+  EXPECT_EQ(table.growth(), 0u);
+}
+
+// Readers see all of a state or nothing of it.
+TEST(TextureTable, NeverGivesHalfOfAState) {
+  TextureTable table;
+  std::atomic<uint64_t> handle{0};
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (uint32_t i = 1; i <= 20000; ++i) {
+      TextureState state = plane_state(nullptr, i, i);
+      state.channels = i;
+      const uint64_t made = table.add(state);
+      handle = made;
+      table.remove(made);
+    }
+    stop = true;
+  });
+  while (!stop) {
+    TextureState state;
+    if (!table.read(handle, &state)) continue;
+    EXPECT_EQ(state.levels[0].width, state.levels[0].height);
+    EXPECT_EQ(state.levels[0].width, state.channels);
+  }
+  writer.join();
+}
+
+const std::string kTextureHead = R"(.version 8.6
+.target sm_90
+.address_size 64
+)";
+
+// A kernel of one warp: `body` with the handle in %rd1, the lane in %r1 and where its result of 16 bytes goes in %rd2.
+std::string texture_kernel(const std::string& body) {
+  return kTextureHead + R"(.visible .entry k(.param .u64 handle, .param .u64 out)
+{
+  .reg .b64 %rd<9>; .reg .b32 %r<20>; .reg .b16 %rs<9>; .reg .f32 %f<20>; .reg .pred %p<4>;
+  ld.param.u64 %rd1, [handle];
+  ld.param.u64 %rd2, [out];
+  mov.u32 %r1, %tid.x;
+  cvt.rn.f32.u32 %f1, %r1;
+  mul.wide.u32 %rd3, %r1, 16;
+  add.s64 %rd2, %rd2, %rd3;
+)" + body +
+         "\n  st.global.v4.b32 [%rd2], {%r4, %r5, %r6, %r7};\n  ret;\n}\n";
+}
+
+struct Result {
+  Outcome outcome;
+  const std::array<uint32_t, 4>* words;
+};
+
+Result run_texture(const std::string& body, const TextureTable* table, uint64_t handle) {
+  Kernels k(texture_kernel(body));
+  EXPECT_TRUE(k.ok()) << k.log();
+  auto* out = array<std::array<uint32_t, 4>>(32);
+  Shape shape;
+  shape.textures = table;
+  Outcome outcome = k.launch("k", shape, handle, reinterpret_cast<uint64_t>(out));
+  return {std::move(outcome), out};
+}
+
+const std::string kFloats = "mov.b32 %r4, %f4; mov.b32 %r5, %f5; mov.b32 %r6, %f6; mov.b32 %r7, %f7;";
+
+class TextureCode : public ::testing::Test {
+ protected:
+  TextureCode() {
+    reset_memory();
+    texels = array<float>(64);
+    for (int i = 0; i < 64; ++i) texels[i] = static_cast<float>(i);
+  }
+  float* texels;
+  TextureTable table;
+};
+
+TEST_F(TextureCode, FetchesByPointAndByInteger) {
+  const uint64_t handle = table.add(plane_state(texels, 8, 8));
+  auto result = run_texture(
+      "add.f32 %f2, %f1, 0f3F000000; mov.f32 %f3, 0f40200000;"
+      "tex.2d.v4.f32.f32 {%f4,%f5,%f6,%f7}, [%rd1, {%f2,%f3}];" +
+          kFloats,
+      &table, handle);
+  ASSERT_EQ(result.outcome.fault, 0u);
+  for (uint32_t i = 0; i < 32; ++i) {
+    EXPECT_EQ(result.words[i][0], std::bit_cast<uint32_t>(16.0f + static_cast<float>(std::min(i, 7u))));
+    EXPECT_EQ(result.words[i][1], 0u);
+    EXPECT_EQ(result.words[i][3], std::bit_cast<uint32_t>(1.0f));
+  }
+  result = run_texture(
+      "mov.u32 %r2, 3; tex.2d.v4.f32.s32 {%f4,%f5,%f6,%f7}|%p1, [%rd1, {%r1,%r2}];"
+      "selp.b32 %r5, 7, 8, %p1; mov.b32 %r4, %f4;",
+      &table, handle);
+  for (uint32_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(result.words[i][0], std::bit_cast<uint32_t>(24.0f + static_cast<float>(i)));
+    EXPECT_EQ(result.words[i][1], 7u);
+  }
+}
+
+TEST_F(TextureCode, GathersAndAsks) {
+  TextureState state = plane_state(texels, 8, 8);
+  state.address[0] = AddressMode::kBorder;
+  const uint64_t handle = table.add(state);
+  auto result = run_texture(
+      "mov.f32 %f2, 0f40000000; mov.f32 %f3, 0f40400000;"
+      "tld4.r.2d.v4.f32.f32 {%f4,%f5,%f6,%f7}, [%rd1, {%f2,%f3}];" +
+          kFloats,
+      &table, handle);
+  const float wanted[] = {25, 26, 18, 17};
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(std::bit_cast<float>(result.words[5][i]), wanted[i]);
+  result = run_texture(
+      "txq.width.b32 %r4, [%rd1]; txq.addr_mode_0.b32 %r5, [%rd1]; txq.channel_data_type.b32 %r6, [%rd1];"
+      "txq.num_mipmap_levels.b32 %r7, [%rd1];",
+      &table, handle);
+  EXPECT_EQ(result.words[0], (std::array<uint32_t, 4>{8, 3, 0x10DE, 1}));
+}
+
+TEST_F(TextureCode, BadHandlesEndTheLaunch) {
+  TextureState state = plane_state(texels, 8, 8);
+  const uint64_t texture = table.add(state);
+  state.surface = 1;
+  const uint64_t surface = table.add(state), gone = table.add(state);
+  table.remove(gone);
+  const std::string fetch = "tex.1d.v4.u32.s32 {%r4,%r5,%r6,%r7}, [%rd1, {%r1}];";
+  const std::string load = "suld.b.1d.b32.zero {%r4}, [%rd1, {%r1}];";
+  for (const uint64_t bad : {uint64_t{0}, uint64_t{5}, ~uint64_t{0}, gone, surface}) {
+    EXPECT_EQ(run_texture(fetch, &table, bad).outcome.fault, uint32_t(Fault::kIllegalAddress)) << bad;
+  }
+  for (const uint64_t bad : {uint64_t{0}, texture, gone}) {
+    EXPECT_EQ(run_texture(load, &table, bad).outcome.fault, uint32_t(Fault::kIllegalAddress)) << bad;
+    EXPECT_EQ(run_texture("suq.width.b32 %r4, [%rd1];", &table, bad).outcome.fault, uint32_t(Fault::kIllegalAddress));
+  }
+  EXPECT_EQ(run_texture(fetch, nullptr, texture).outcome.fault, uint32_t(Fault::kIllegalAddress));
+}
+
+TEST_F(TextureCode, SurfacesKeepToTheirBytes) {
+  TextureState state = plane_state(texels, 8, 8, TexelKind::kUnsigned);
+  state.surface = 1;
+  const uint64_t handle = table.add(state);
+  auto* words = reinterpret_cast<uint32_t*>(texels);
+  for (uint32_t i = 0; i < 64; ++i) words[i] = i;
+  const std::string at = "shl.b32 %r2, %r1, 2; sub.s32 %r2, %r2, 8; mov.u32 %r3, 1;";  // two lanes before the row
+  auto result = run_texture(
+      at + "suld.b.2d.b32.zero %r4, [%rd1, {%r2,%r3}]; suld.b.2d.b32.clamp {%r5}, [%rd1, {%r2,%r3}];", &table, handle);
+  ASSERT_EQ(result.outcome.fault, 0u);
+  for (uint32_t i = 0; i < 32; ++i) {
+    const bool inside = i >= 2 && i < 10;
+    EXPECT_EQ(result.words[i][0], inside ? 8 + i - 2 : 0) << i;
+    EXPECT_EQ(result.words[i][1], 8 + (inside ? i - 2 : i < 2 ? 0 : 7)) << i;
+  }
+  EXPECT_EQ(run_texture(at + "suld.b.2d.b32.trap %r4, [%rd1, {%r2,%r3}];", &table, handle).outcome.fault,
+            uint32_t(Fault::kIllegalAddress));
+  EXPECT_EQ(run_texture("mov.u32 %r2, 2; suld.b.1d.b32.trap %r4, [%rd1, {%r2}];", &table, handle).outcome.fault,
+            uint32_t(Fault::kMisaligned));
+  result = run_texture(at + "add.s32 %r8, %r1, 100; sust.b.2d.b32.zero [%rd1, {%r2,%r3}], {%r8};", &table, handle);
+  for (uint32_t i = 0; i < 64; ++i) EXPECT_EQ(words[i], i >= 8 && i < 16 ? 100 + i - 8 + 2 : i);
+  run_texture(
+      "mov.u32 %r2, 0; sured.b.add.1d.u32.trap [%rd1, {%r2}], %r1; mov.u32 %r2, 4;"
+      "sured.b.max.1d.s32.trap [%rd1, {%r2}], {%r1};",
+      &table, handle);
+  EXPECT_EQ(words[0], 31u * 32 / 2);
+  EXPECT_EQ(words[1], 31u);
+}
+
+}  // namespace
+}  // namespace bandsaw::soft::test
