@@ -15,6 +15,10 @@ constexpr Time kSpanMost = 100 * kMillisecond;
 // By what factor a time slice has to change for it to be changed at all, and for it to be changed soon.
 constexpr double kSmallChange = 1.08, kLargeChange = 2;
 constexpr Time kLongRun = 500 * kMillisecond;
+// Work of this length or more fills time slices well enough.
+constexpr Time kShortBurst = 4 * kMillisecond;
+// What is known of the length of a round may be wrong by this part.
+constexpr double kUnsureRound = 0.08;
 // Two samples: how much longer a program may seem to have had work than it had.
 constexpr Time kUnsure = 2 * kMillisecond;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
@@ -46,7 +50,9 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
     entry.lag += static_cast<double>(span) * entry.fraction;
   }
   left_ += static_cast<double>(span) + settle(loads);
-  if (left_ > 0) serve(std::exchange(left_, 0));
+  const double charged = std::max(left_, 0.0);
+  left_ -= charged;
+  serve(static_cast<double>(span), charged);
   note(loads);
   share_out();
   settle_lags();
@@ -54,22 +60,37 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
 }
 
 // What a program had since it rested last. Less than a time slice is not interrupted. More began with a time slice of
-// its own, after a wait that was not measured, and ended in the middle of one.
+// its own, after a wait that was not measured: whole rounds followed, and what is left of the last one is its own as
+// far as its time slice goes.
 double TimeSliceWeights::served(const Process& process, Time slice) {
-  const auto measured = static_cast<double>(process.unrested), half = static_cast<double>(slice) / 2;
-  if (process.unrested <= slice || process.wall <= 0) return measured;
-  const double part = std::min(1.0, process.charged / process.wall);
+  const auto measured = static_cast<double>(process.unrested);
+  if (process.unrested <= slice || process.rounds <= 0) return measured;
   // A runner that knows its kernels reports their times alone, which hold no others.
-  if (measured < process.wall * std::sqrt(part)) return measured;
-  return measured * part + half * (1 - part);
+  const double own = process.filled / process.rounds, round = std::max(own, process.wall / process.rounds);
+  if (measured < process.wall * std::sqrt(own / round)) return measured;
+  const auto in_rounds_of = [&](double length) {
+    const double rounds = std::floor(measured / length);
+    return rounds * own + std::min(measured - rounds * length, own);
+  };
+  const double least = in_rounds_of(round * (1 + kUnsureRound)), most = in_rounds_of(round * (1 - kUnsureRound));
+  const auto whole = static_cast<double>(process.whole);
+  return whole >= least && whole <= most ? whole : (least + most) / 2;
 }
 
-// The least that it had since it rested last, if it has had work all the time: its part of rounds in which all others
-// used their whole time slices, less the round that it may be behind. What is known of the round is a little wrong: its
-// lengths have changed meanwhile, and samples say of a moment only that there was work then.
+// What it uses of a time slice: its work fills some, and the last one as far as it goes. On average.
+double TimeSliceWeights::visit(const Process& process, Time slice) {
+  if (process.burst >= kLongest - 1) return static_cast<double>(slice);
+  const double parts = static_cast<double>(process.burst) / static_cast<double>(slice);
+  constexpr double kUnsurePart = 0.02;
+  return static_cast<double>(process.burst) / std::max({1.0, parts, std::ceil(parts - kUnsurePart)});
+}
+
+// What it had at least since it rested last, if it has had work all the time: its part of rounds in which all others
+// used their whole time slices, less half a time slice for the last one. What is known of the round is a little wrong:
+// its lengths have changed meanwhile, and samples say of a moment only that there was work then.
 double TimeSliceWeights::certain(const Process& process, Time slice) {
-  constexpr double kSure = 0.9;
-  return std::max(0.0, kSure * process.least - static_cast<double>(slice + kUnsure));
+  constexpr double kSure = 0.95;
+  return std::max(0.0, kSure * process.least - static_cast<double>(slice / 2 + kUnsure));
 }
 
 // Programs that rested are charged what they had. Returns the sum of what goes back; what more they had is taken off.
@@ -83,7 +104,10 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
     const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
     if (rests != 0) back += rested(found->second, process, rests);
-    if (rests == 0 && process.unrested > process.burst) process.burst = process.unrested;
+    if (rests == 0 && process.unrested > process.burst) {
+      const double had = served(process, found->second.slice);
+      process.burst = std::max(process.burst, static_cast<Time>(had));
+    }
     // How the first and the last time slice of so long a run were does not matter.
     if (process.unrested > kLongRun) process.restart(kLongest);
   }
@@ -99,19 +123,21 @@ double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t re
   const double had = std::max(served(process, entry.slice * rests), certain(process, entry.slice));
   const double beyond = process.charged - had;
   charge(entry, -beyond);
-  const Time each = process.unrested / rests;
+  const Time each = static_cast<Time>(had / rests);
+  if (process.unrested <= entry.slice * rests)
+    process.whole = process.whole == 0 ? each : process.whole + (each - process.whole) / 4;
   process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
   return beyond;
 }
 
-// Divides the time among those who had work when it began, as the hardware does.
-void TimeSliceWeights::serve(double span) {
+// Divides `charged` among those who had work when the last `span` began, as the hardware does.
+void TimeSliceWeights::serve(double span, double charged) {
   double turn = 0, longest_turn = 0;
   int busy = 0;
   for (const auto& [vgpu, entry] : entries_) {
     for (const auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
-      turn += static_cast<double>(std::min(entry.slice, process.burst));
+      turn += visit(process, entry.slice);
       longest_turn += static_cast<double>(entry.slice);
       ++busy;
     }
@@ -123,9 +149,13 @@ void TimeSliceWeights::serve(double span) {
   for (auto& [vgpu, entry] : entries_) {
     for (auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
-      const double own = span * static_cast<double>(std::min(entry.slice, process.burst)) / turn;
+      const double used = visit(process, entry.slice), own = charged * used / turn;
       process.charged += own;
       process.wall += span;
+      const auto slice = static_cast<double>(entry.slice);
+      const double rounds = span / (turn - used + slice);  // while it fills its time slices
+      process.rounds += rounds;
+      process.filled += rounds * slice;
       process.least += span * static_cast<double>(entry.slice) / longest_turn;
       // It has more at a time than it has said.
       if (const double least = certain(process, entry.slice); least > static_cast<double>(process.burst))
@@ -182,10 +212,10 @@ void TimeSliceWeights::share_out() {
   for (auto& [vgpu, entry] : entries_) entry.fraction = entry.active ? part_of(entry.share, high) : 0;
 }
 
-// Whether it gives the engine back before its time slices are over: only shorter ones of others would help it.
+// Whether it has so little at a time that only shorter time slices of others would help it.
 bool TimeSliceWeights::is_bursty(const Entry& entry) {
   return std::all_of(entry.processes.begin(), entry.processes.end(),
-                     [&](const auto& process) { return process.second.burst < entry.slice; });
+                     [&](const auto& process) { return process.second.burst < std::min(entry.slice, kShortBurst); });
 }
 
 // Lags per fraction. What is beyond the bound is forgotten. What all lack who fill their time slices is owed to none of
@@ -205,6 +235,25 @@ void TimeSliceWeights::settle_lags() {
   }
 }
 
+// A turn of about this length in which the work that somebody has at a time fills one of its time slices, or two. With
+// a little too much for it, there would be a nearly empty one in each step.
+double TimeSliceWeights::fitting(double turn, const std::function<double(const Entry&)>& part) const {
+  constexpr double kRoom = 1.03, kScaleLeast = 0.5, kScaleMost = 1.5, kSlicesMost = 2;
+  double best = 1, change = 1;
+  for (const auto& [vgpu, entry] : entries_) {
+    if (!entry.active || entry.active_processes > 1) continue;
+    for (const auto& [number, process] : entry.processes) {
+      if (process.burst >= kLongest - 1 || process.burst < kShortBurst) continue;
+      const double slice = turn * part(entry), burst = kRoom * static_cast<double>(process.burst);
+      const double slices = std::max(1.0, std::round(burst / slice)), scale = burst / slices / slice;
+      if (slices > kSlicesMost || scale < kScaleLeast || scale > kScaleMost || std::abs(scale - 1) >= change) continue;
+      best = scale;
+      change = std::abs(scale - 1);
+    }
+  }
+  return best * turn;
+}
+
 void TimeSliceWeights::fit_slices() {
   double sum = 0;
   int count = 0;
@@ -220,11 +269,13 @@ void TimeSliceWeights::fit_slices() {
     sum += weight(entry);
     ++count;
   }
-  const Time turn = std::clamp(count * options_.each, options_.least_turn, options_.most_turn);
+  const double turn =
+      fitting(static_cast<double>(std::clamp(count * options_.each, options_.least_turn, options_.most_turn)),
+              [&](const Entry& entry) { return weight(entry) / sum; });
   std::map<VgpuId, Time> wanted;
   for (auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
-    const auto whole = static_cast<Time>(static_cast<double>(turn) * weight(entry) / sum);
+    const auto whole = static_cast<Time>(turn * weight(entry) / sum);
     const Time unbounded = std::max(whole / entry.active_processes, options_.least);
     wanted[vgpu] = bounded(unbounded, entry);
     entry.unbounded = wanted[vgpu] < unbounded ? unbounded : 0;

@@ -13,12 +13,13 @@
 //   work has ended, the program is charged by what was measured, but by no less than is certain: who had work for long
 //   without a rest was served in each round, whatever it reports.
 // - Every active virtual GPU is promised its fraction of the time: its share, larger by what inactive ones leave,
-// within
-//   reservation and cap. The lag is what it was promised and did not have.
+//   within reservation and cap. The lag is what it was promised and did not have.
 // - Where nobody has all of its promise (switches cost some), the loss is everybody's. Lags are bounded, so that nobody
 //   is owed for what it could not use.
-// - A program that pauses and has work for less than a time slice gains by shorter time slices of the others only. They
-//   become as short as leaves the others their promise.
+// - A turn is a little longer or shorter than usual if the work that a program has at a time then fills its time
+//   slices.
+// - A program that pauses and has much less work than a time slice gains by shorter time slices of the others only.
+//   They become as short as leaves the others their promise.
 // - Time slices are long, since switches cost; where one virtual GPU wants a bound on its latency, those of the others
 //   together are shorter than that bound while it is active.
 //
@@ -27,6 +28,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 
@@ -90,17 +92,19 @@ class TimeSliceWeights {
   struct Process {
     Time measured = 0;  // what Load::measured was
     std::uint32_t rests = 0;
-    Time burst = kLongest;         // measured between two rests, about; kLongest: it has not rested for long
-    Time unrested = 0;             // measured since the last rest
-    double charged = 0, wall = 0;  // since the last rest: ns charged, and ns for which it had work
-    double least = 0;              // of `wall`: its part if all others use their whole time slices
+    Time burst = kLongest;          // what it has between two rests, about; kLongest: it has not rested for long
+    Time whole = 0;                 // the same where nobody interrupted it; 0: that has not been yet
+    Time unrested = 0;              // measured since the last rest
+    double charged = 0, wall = 0;   // since the last rest: ns charged, and ns for which it had work
+    double rounds = 0, filled = 0;  // of the hardware, in that time; its time slices in them
+    double least = 0;               // of `wall`: its part if all others use their whole time slices
     Time last_busy = -kLongest;
     bool busy = false, seen = false;
 
     void restart(Time as_long) {
       burst = as_long;
       unrested = 0;
-      charged = wall = least = 0;
+      charged = wall = rounds = filled = least = 0;
     }
   };
   struct Entry {
@@ -120,15 +124,17 @@ class TimeSliceWeights {
   };
 
   double settle(std::span<const Load> loads);
-  void serve(double span);
+  void serve(double span, double charged);
   static void charge(Entry& entry, double time);
   static double served(const Process& process, Time slice);
+  static double visit(const Process& process, Time slice);
   static double certain(const Process& process, Time slice);
   double rested(Entry& entry, Process& process, std::uint32_t rests);
   void note(std::span<const Load> loads);
   void share_out();
   static bool is_bursty(const Entry& entry);
   void settle_lags();
+  double fitting(double turn, const std::function<double(const Entry&)>& part) const;
   void fit_slices();
   void change_slices(const std::map<VgpuId, Time>& wanted);
   Time bounded(Time slice, const Entry& entry) const;

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <deque>
+#include <map>
+#include <numeric>
 #include <vector>
 
 namespace bandsaw::sched {
@@ -28,6 +31,7 @@ class TimeSliceWeightsTest : public testing::Test {
 
   Program& add(VgpuId vgpu, int percent, Time busy = 0, Time pause = 0, Time latency = 0) {
     weights_.set(vgpu, {.percent = percent}, latency);
+    shares_[vgpu] = percent;
     programs_.push_back({.vgpu = vgpu, .busy = busy, .pause = pause, .left = busy});
     return programs_.back();
   }
@@ -63,7 +67,23 @@ class TimeSliceWeightsTest : public testing::Test {
     return served(span);
   }
 
+  // For each program the mean over so many seconds of |its part of what was served - its part of the shares|.
+  std::vector<double> errors_of_seconds(int seconds) {
+    run_for(2 * kSecond);
+    served(1);
+    std::vector<double> errors(programs_.size());
+    for (int second = 0; second < seconds; ++second) {
+      run_for(kSecond);
+      const auto parts = served(kSecond);
+      const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
+      for (size_t i = 0; i < parts.size(); ++i)
+        errors[i] += std::abs(parts[i] / sum - shares_[programs_[i].vgpu] / 100.0) / seconds;
+    }
+    return errors;
+  }
+
   TimeSliceWeights weights_;
+  std::map<VgpuId, int> shares_;
   std::vector<Program> programs_;
   Time now_ = kSecond;
 
@@ -125,6 +145,24 @@ TEST_F(TimeSliceWeightsTest, FourGetTheirs) {
   for (VgpuId vgpu = 0; vgpu < 4; ++vgpu) add(vgpu, shares[vgpu]);
   const auto parts = after(kSecond, 2 * kSecond);
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(parts[i], shares[i] / 100.0, 0.012) << i;
+}
+
+// Its work takes a little more than a time slice, so that of each second one it uses only a small part.
+TEST_F(TimeSliceWeightsTest, WorkALittleLongerThanATimeSliceIsChargedAsItIs) {
+  const int shares[] = {40, 30, 20, 10};
+  const Time busy[] = {67 * kMillisecond, 163 * kMillisecond, 8760 * kMicrosecond, 33500 * kMicrosecond};
+  programs_.reserve(4);
+  for (VgpuId vgpu = 0; vgpu < 4; ++vgpu) add(vgpu, shares[vgpu], busy[vgpu], 20 * kMicrosecond);
+  const std::vector<double> errors = errors_of_seconds(10);
+  for (size_t i = 0; i < 4; ++i) EXPECT_LE(errors[i], 0.02) << i;
+}
+
+TEST_F(TimeSliceWeightsTest, ManyProcessesWithWorkAtATimeGetTheShareOfOne) {
+  programs_.reserve(9);
+  for (int i = 0; i < 9; ++i) add(i == 0 ? 1 : 2, 50, 8760 * kMicrosecond, 20 * kMicrosecond);
+  const auto parts = after(2 * kSecond, 4 * kSecond);
+  const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
+  EXPECT_NEAR(parts[0] / sum, 0.5, 0.02);
 }
 
 TEST_F(TimeSliceWeightsTest, ManyProcessesGetTheShareOfOne) {
