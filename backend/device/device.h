@@ -195,6 +195,8 @@ class DeviceHost {
   virtual void poisoned(CUresult error) = 0;
   // Text of kernel printf and assert, in order.
   virtual void print(std::string_view text) = 0;
+  // So many kernels are being compiled, which has taken a second; 0: none any more. By any thread.
+  virtual void compiling(uint32_t) {}
   // Reserves or gives back bytes of the virtual GPU's memory share; false: over the share.
   virtual bool charge_memory(int64_t bytes) = 0;
   // GPU time used on an engine, in nanoseconds, and the bytes that were copied.

@@ -328,4 +328,9 @@ void Process::fail(CUresult error) {
   for (const auto& [id, ring] : rings_) ring->set_sticky(error);
 }
 
+void Process::compiling(uint32_t kernels) {
+  std::lock_guard lock(rings_mutex_);
+  for (const auto& [id, ring] : rings_) ring->set_compiling(kernels);
+}
+
 }  // namespace bandsaw::runner

@@ -80,6 +80,7 @@ class Process final : public DeviceHost {
   void run_callback(const HostCallback& callback, CUresult status, Done done) override;
   void poisoned(CUresult error) override;
   void print(std::string_view text) override { output_.print(text); }
+  void compiling(uint32_t kernels) override;
   bool charge_memory(int64_t bytes) override { return usage_page_.charge(bytes); }
   void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) override {
     usage_page_.count_time(engine, nanoseconds, bytes);

@@ -47,7 +47,8 @@ struct vgpu_ring_header {
 	__u64 head;          /* bytes consumed; store-release after the record was copied out */
 	__u32 host_sleeping; /* 1: publishing needs a kick */
 	__u32 sticky_error;  /* first asynchronous error of the process (a CUresult), 0 while healthy */
-	__u32 reserved2[12];
+	__u32 compiling;     /* kernels that the host compiles, once that has taken a second; 0: none */
+	__u32 reserved2[11];
 
 	/* The reply to the synchronous record `reply_seq`; that word is stored last, with release. */
 	__u64 reply_seq;

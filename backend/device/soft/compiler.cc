@@ -104,22 +104,24 @@ void Compiler::watch() {
       if (stop_) return;
       continue;
     }
-    tell();
+    log_names();
+    tell_(count());
     changed_.wait(lock, [&] { return stop_ || !busy(); });
     if (stop_) return;
+    tell_(0);
     log::info("compiled after {:.1f} s", std::chrono::duration<double>(Clock::now() - since).count());
   }
 }
 
-void Compiler::tell() {
+void Compiler::log_names() {
   std::string names;
   size_t named = 0;
   for (const CompileJobRef& job : running_) {
     if (named++ == kNamesMost) break;
     names += (names.empty() ? "" : ", ") + job->kernel().substr(0, kNameMost);
   }
-  const size_t count = running_.size() + waiting_.size();
-  log::info("compiling {} {}: {}{}", count, count == 1 ? "kernel" : "kernels", names, count > named ? ", ..." : "");
+  log::info("compiling {} {}: {}{}", count(), count() == 1 ? "kernel" : "kernels", names,
+            count() > named ? ", ..." : "");
 }
 
 }  // namespace bandsaw::soft

@@ -1,5 +1,5 @@
 // Threads that compile kernels, so that those of several launches are compiled at once and calls go on meanwhile. After
-// a second the log says what is compiled.
+// a second the log says what is compiled, and the guest process that it is.
 #pragma once
 
 #include <condition_variable>
@@ -43,16 +43,20 @@ using CompileJobRef = std::shared_ptr<CompileJob>;
 // Threads start with the first jobs. The destructor finishes what has begun and abandons the rest.
 class Compiler {
  public:
-  explicit Compiler(int threads) : most_(static_cast<size_t>(threads)) {}
+  // `tell` hears how many kernels are compiled once that has taken a second, and 0 when it has ended.
+  using Tell = std::function<void(uint32_t kernels)>;
+  Compiler(int threads, Tell tell) : most_(static_cast<size_t>(threads)), tell_(std::move(tell)) {}
   ~Compiler();
   CompileJobRef start(const std::string& kernel, CompileJob::Make make);
 
  private:
   void work();
   void watch();
-  void tell();
+  void log_names();
+  uint32_t count() const { return static_cast<uint32_t>(running_.size() + waiting_.size()); }
 
   const size_t most_;
+  const Tell tell_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // All guarded by mutex_.

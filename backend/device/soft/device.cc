@@ -44,7 +44,7 @@ SoftDevice::SoftDevice(const DeviceConfig& config, DeviceHost* host)
       memory_(std::make_shared<Memory>(config.window_base, config.memory_share, host)),
       scheduler_(host),
       default_pool_(std::make_shared<SoftPool>(memory_, vgpu_pool_props{})),
-      compiler_(threads_),
+      compiler_(threads_, [host](uint32_t kernels) { host->compiling(kernels); }),
       compute_(threads_, "soft-compute"),
       // Copies have threads of their own, so that kernels which spin on copied data do not starve them.
       copies_(std::clamp(threads_, 2, 8), "soft-copy") {

@@ -181,6 +181,13 @@ void CommandRing::set_sticky(CUresult error) {
   wake_if_waiting();
 }
 
+void CommandRing::set_compiling(uint32_t kernels) {
+  std::lock_guard lock(mutex_);
+  if (closed_) return;
+  store(header_->compiling, static_cast<__u32>(kernels), std::memory_order_release);
+  wake_if_waiting();
+}
+
 // Called with mutex_ held.
 void CommandRing::wake_if_waiting() {
   // Pairs with the guest's: it announces that it waits, then looks once more for what was stored above.

@@ -65,6 +65,7 @@ class CommandRing : public wire::ReplySink {
   // An error of an asynchronous call that is not sticky: the ring's next synchronising call returns it, once.
   void set_late_error(CUresult error);
   void set_sticky(CUresult error);
+  void set_compiling(uint32_t kernels);
 
   // What take() delivered ahead of its turn. The record loop's.
   bool has_pending = false;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/transport.h"
 #include "memory/base/clock.h"
 
@@ -44,6 +45,16 @@ bool many_cores() { return cores() >= 4; }
 
 uint32_t round_up(uint32_t bytes) { return (bytes + VGPU_RECORD_ALIGN - 1) / VGPU_RECORD_ALIGN * VGPU_RECORD_ALIGN; }
 
+// Of a wait that is long because kernels are compiled: once, until none are any more.
+void say_compiling(uint32_t kernels) {
+  static std::atomic<bool> said{false};
+  if (kernels == 0) {
+    said.store(false, std::memory_order_relaxed);
+  } else if (!said.exchange(true)) {
+    notice("compiling %u kernel%s; the next run finds what is compiled in the cache", kernels, kernels == 1 ? "" : "s");
+  }
+}
+
 }  // namespace
 
 CommandRing::CommandRing(vgpu_ring_header* header, Transport* transport, std::atomic<uint64_t>* next_seq)
@@ -80,6 +91,7 @@ bool CommandRing::wait_until(Ready ready) {
   bool answered = true;
   for (uint32_t timeout_ms = kProbeFirst; !ready(); timeout_ms = std::min(timeout_ms * 2, kProbeLast)) {
     const int error = transport_->wait(header_, &seen, timeout_ms);
+    say_compiling(load(header_->compiling));
     if (error == EPIPE || (error && !transport_->alive())) {
       answered = ready();  // an answer may have come before the end
       break;

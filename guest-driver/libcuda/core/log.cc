@@ -55,6 +55,18 @@ void log(Level wanted, const char* format, ...) {
   if (write(STDERR_FILENO, line, static_cast<size_t>(used)) < 0) return;
 }
 
+void notice(const char* format, ...) {
+  if (!logs(Level::kWarn)) return;
+  char text[256];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof(text), format, arguments);
+  va_end(arguments);
+  char line[300];
+  const int bytes = std::snprintf(line, sizeof(line), "libcuda (bandsaw): %s\n", text);
+  if (write(STDERR_FILENO, line, static_cast<size_t>(bytes)) < 0) return;
+}
+
 void log_unsupported(const char* what) {
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   static auto* said = new std::set<std::string>;

@@ -12,6 +12,9 @@ enum class Level { kOff, kError, kWarn, kInfo, kDebug, kTrace };
 bool logs(Level level);
 void log(Level level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
+// What a person who waits wants to know and is nothing wrong: a line on stderr, unless BANDSAW_LOG is off or error.
+void notice(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
 // For a part of an entry point that is missing: logs `what` once (level warn) and the caller returns
 // CUDA_ERROR_NOT_SUPPORTED. `what` is a string literal.
 void log_unsupported(const char* what);
