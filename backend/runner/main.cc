@@ -6,7 +6,8 @@
 // something in it breaks, and takes nobody else along.
 //
 // `bandsaw-runner --sensors BUS_ID` says what a GPU measures, for a session.
-// `bandsaw-runner --probe cuda INDEX` says in a line of JSON what a GPU is, for vgpud, which opens none itself.
+// `bandsaw-runner --probe cuda INDEX` says in a line of JSON what a GPU is, for vgpud, which opens none itself;
+// `--probe soft INDEX` says whether there is a software device.
 
 #include <unistd.h>
 
@@ -26,6 +27,8 @@
 
 namespace bandsaw::runner {
 namespace {
+
+[[maybe_unused]] constexpr const char* kNoSoft = "this build has no software device (it lacked lz4 or zstd)";
 
 // Which device the session wants: "soft", "soft:INDEX" or "cuda:INDEX".
 struct Choice {
@@ -88,7 +91,7 @@ Result<std::unique_ptr<Device>> make_device(const DeviceConfig& config, const Ch
 #ifdef BANDSAW_HAVE_SOFT
   return make_soft_device(config, host);
 #else
-  return Status::error(ENODEV, "this build has no software device (it lacked lz4 or zstd)");
+  return Status::error(ENODEV, "{}", kNoSoft);
 #endif
 }
 
@@ -129,7 +132,17 @@ Status serve(DeviceConfig config, const Choice& choice) {
   _exit(status.ok() ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
-int probe(const char* index_text) {
+int probe_soft() {
+#ifdef BANDSAW_HAVE_SOFT
+  std::printf("{\"name\": \"%s\"}\n", read_environment().name.c_str());
+  return EXIT_SUCCESS;
+#else
+  std::fprintf(stderr, "%s\n", kNoSoft);
+  return EXIT_FAILURE;
+#endif
+}
+
+int probe_cuda(const char* index_text) {
   const auto index = parse_index(index_text);
   auto identity = index ? probe_cuda_device(*index)
                         : Result<GpuIdentity>(Status::error(EINVAL, "'{}' is no number of a GPU", index_text));
@@ -150,8 +163,9 @@ int probe(const char* index_text) {
 
 int main(int argc, char** argv) {
   using namespace bandsaw;
-  if (argc == 4 && std::strcmp(argv[1], "--probe") == 0 && std::strcmp(argv[2], "cuda") == 0) {
-    return runner::probe(argv[3]);
+  if (argc == 4 && std::strcmp(argv[1], "--probe") == 0) {
+    if (std::strcmp(argv[2], "cuda") == 0) return runner::probe_cuda(argv[3]);
+    if (std::strcmp(argv[2], "soft") == 0) return runner::probe_soft();
   }
   if (argc == 3 && std::strcmp(argv[1], "--sensors") == 0) return runner::print_sensors(argv[2]);
   start_log("bandsaw-runner");

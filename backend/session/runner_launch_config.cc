@@ -35,6 +35,8 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
   if (status.ok()) status = take_text(request, "planning", &mode);
   if (status.ok()) status = take_text(request, "sms", &sms);
   if (status.ok()) status = take_text(request, "mps_priority", &priority);
+  if (status.ok()) status = take_text(request, "gpu", &read.gpu);
+  if (status.ok()) status = take_text(request, "device_error", &read.device_error);
   if (status.ok() && request.contains("mps")) status = read_mps(request["mps"], &read);
   if (!status.ok()) return status;
   const auto parsed_sharing = parse_sharing(sharing);
@@ -53,9 +55,13 @@ Status read_sharing_config(const nlohmann::json& request, SharingConfig* sharing
   return {};
 }
 
-RunnerLaunchConfig runner_launch_config(const std::string& device, const std::string& gpu,
-                                        const SharingConfig& sharing_config) {
+RunnerLaunchConfig runner_launch_config(const std::string& device, const SharingConfig& sharing_config) {
   RunnerLaunchConfig launch_config;
+  if (!sharing_config.device_error.empty()) {
+    launch_config.refusal = ENODEV;
+    launch_config.why = fmt::format("device '{}' is lost: {}", device, sharing_config.device_error);
+    return launch_config;
+  }
   launch_config.variables.push_back(std::string("BANDSAW_SHARING=") + to_text(sharing_config.sharing));
   if (sharing_config.sharing == Sharing::kMps) {
     launch_config.variables.push_back(std::string("BANDSAW_PLANNING_MODE=") + to_text(sharing_config.mode));
@@ -63,8 +69,8 @@ RunnerLaunchConfig runner_launch_config(const std::string& device, const std::st
   const bool cuda = device.starts_with("cuda");
   if (sharing_config.sharing != Sharing::kMps || !cuda) {
     launch_config.variables.push_back(std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory);
-    const bool alone = cuda && !gpu.empty();  // the only one in sight is number 0
-    if (alone) launch_config.variables.push_back("CUDA_VISIBLE_DEVICES=" + gpu);
+    const bool alone = cuda && !sharing_config.gpu.empty();  // the only one in sight is number 0
+    if (alone) launch_config.variables.push_back("CUDA_VISIBLE_DEVICES=" + sharing_config.gpu);
     launch_config.variables.push_back("BANDSAW_DEVICE=" + (alone ? "cuda:0" : device));
     launch_config.variables.emplace_back("BANDSAW_SMS=");
     return launch_config;

@@ -20,7 +20,10 @@ struct SharingConfig {
   std::string directory;  // of the MPS daemon's sockets; empty: there is none now
   std::string error;      // why there is none; empty: it is about to come
   std::string lost;       // the folder of a daemon that has died: its clients are lost
-  std::string gpu;        // "GPU-" and the UUID, as CUDA_VISIBLE_DEVICES takes it
+  // The GPU's UUID, as CUDA_VISIBLE_DEVICES takes it: runners then see no other, and whatever the order in which GPUs
+  // are numbered, it is theirs. Empty: by the index of the device's name.
+  std::string gpu;
+  std::string device_error;  // why the device cannot be used now; empty: it can
 };
 
 // Members that the message lacks keep their values. EINVAL: a value is unknown; then nothing is taken over.
@@ -39,11 +42,9 @@ struct RunnerLaunchConfig {
   bool operator==(const RunnerLaunchConfig&) const = default;
 };
 
-// On `device` ("soft", "soft:INDEX", "cuda:INDEX"). `gpu`: the GPU's UUID as CUDA_VISIBLE_DEVICES takes it; runners
-// then see no other, and whatever the order in which GPUs are numbered, it is theirs. Empty: by the index. The software
-// device has no contexts: there the configuration changes nothing but what runners are told.
-RunnerLaunchConfig runner_launch_config(const std::string& device, const std::string& gpu,
-                                        const SharingConfig& sharing_config);
+// On `device` ("soft", "soft:INDEX", "cuda:INDEX"). The software device has no contexts: there the configuration
+// changes nothing but what runners are told.
+RunnerLaunchConfig runner_launch_config(const std::string& device, const SharingConfig& sharing_config);
 
 // Whether this sticky error of a context is a fault of the GPU, which takes all clients of the MPS daemon along.
 bool is_shared_fault(uint32_t sticky);

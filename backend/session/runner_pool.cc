@@ -80,6 +80,14 @@ void RunnerPool::end_clients(const std::string& mps) {
   later(kTickMs);
 }
 
+void RunnerPool::end_all() {
+  for (Entry& entry : runners_) {
+    if (entry.taken) entry.runner->stop(Runner::Stop::kKill);
+  }
+}
+
+std::string RunnerPool::failing() const { return failures_in_a_row_ >= kFailuresToGiveUp ? last_failure_ : ""; }
+
 void RunnerPool::kill_due() {
   auto next = Clock::time_point::max();
   for (Entry& entry : runners_) {

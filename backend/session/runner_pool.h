@@ -29,6 +29,8 @@ class RunnerPool : public RunnerSource {
   // The MPS daemon of this folder has died. Its clients get the driver's error; those that still live after
   // kLostTimeout are killed.
   void end_clients(const std::string& mps);
+  // The device is lost: kills what serves a process.
+  void end_all();
   void take(Taken taken) override;
 
   // What the device is, as the last runner that became ready has said; null: none has.
@@ -38,6 +40,8 @@ class RunnerPool : public RunnerSource {
   unsigned living() const { return static_cast<unsigned>(runners_.size()); }
   uint64_t started() const { return started_; }
   uint64_t failed() const { return failed_; }  // ended before they were ready
+  // Why the last runners, several in a row, were of no use; empty: they were.
+  std::string failing() const;
 
  private:
   using Clock = std::chrono::steady_clock;

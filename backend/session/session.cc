@@ -148,7 +148,7 @@ Status Session::prepare() {
   }
   gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
-  pool_->set_launch_config(runner_launch_config(config_.device, config_.gpu, sharing_config_));
+  pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
   status_query_ = std::make_unique<StatusQuery>(
       base_.get(), &usage_page_, identity_, [this] { return pool_->device_info(); }, std::move(sensors));
   direct_ = std::make_unique<DirectFrontend>(base_.get(), std::move(direct.value()),
@@ -202,7 +202,7 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
     const Status status = set(request);
     return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
-  if (op == "faulted") return {{"ok", true}, {"mps", faulted()}};
+  if (op == "faulted") return {{"ok", true}, {"mps", faulted()}, {"failing", pool_->failing()}};
   if (op == "shutdown") {
     stop_soon();
     return {{"ok", true}};
@@ -224,7 +224,8 @@ Status Session::set(const nlohmann::json& request) {
 
 void Session::apply_sharing_config() {
   if (!sharing_config_.lost.empty()) pool_->end_clients(sharing_config_.lost);
-  pool_->set_launch_config(runner_launch_config(config_.device, config_.gpu, sharing_config_));
+  if (!sharing_config_.device_error.empty()) pool_->end_all();
+  pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
 }
 
 void Session::stop_soon() {

@@ -30,7 +30,6 @@ struct SessionConfig {
   std::string state;             // this virtual GPU's own folder for its runners' caches; empty: none
   std::string runner;            // path of bandsaw-runner
   std::string device = "soft";   // which device runners make: "soft", "soft:INDEX", or "cuda:" and anything
-  std::string gpu;               // the GPU, as CUDA_VISIBLE_DEVICES takes it; empty: by the device's index
   unsigned soft_sms = 0;         // SMs of a software device; 0: as many as suit the cores
   std::string slices;            // how runners cut kernels, as they read it; empty: not at all
   uint64_t memory = 0;           // bytes

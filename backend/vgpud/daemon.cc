@@ -14,6 +14,7 @@
 #include "backend/vgpud/arbiter/partitions.h"
 #include "backend/vgpud/arbiter/plan_options.h"
 #include "backend/vgpud/gpu.h"
+#include "backend/vgpud/gpu_watch.h"
 #include "backend/vgpud/lock.h"
 #include "backend/vgpud/metrics/metrics.h"
 #include "backend/vgpud/metrics/metrics_server.h"
@@ -143,6 +144,11 @@ Status run_daemon(const Config& config) {
   session_manager.set_planning_mode(mode);
   for (const Gpu& gpu : gpus.value().all()) gpu.arbiter->set_planning_mode(mode);
   session_manager.review();
+  GpuWatch watch(base.get(), config.runner_program, &gpus.value(),
+                 [&session_manager](const std::string& device) { session_manager.device_changed(device); });
+  session_manager.watch_runners([&watch](const std::string& device, const std::string& vgpu, const std::string& why) {
+    watch.suspect(device, fmt::format("runners of '{}' fail: {}", vgpu, why));
+  });
   const auto metrics = serve_metrics(base.get(), config, &api);
   if (!metrics.ok()) return metrics.status();
   HttpServer server(

@@ -1,11 +1,6 @@
 #include "backend/vgpud/device.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,112 +9,16 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
+#include "backend/vgpud/probe.h"
 #include "memory/base/json.h"
 #include "memory/base/log.h"
-#include "memory/base/unique_fd.h"
-
-extern "C" char** environ;
 
 namespace bandsaw {
 namespace {
 
-using std::chrono::steady_clock;
-
-constexpr size_t kProbeOutputMax = 64 << 10;
 constexpr uint32_t kDeviceIndexMax = 1023;
-
-struct Output {
-  int status = -1;  // of waitpid; -1: it did not end in time
-  std::string out, error;
-};
-
-// Reads what there is; false at the end.
-bool drain(int fd, std::string* text) {
-  char buffer[4096];
-  const ssize_t length = ::read(fd, buffer, sizeof buffer);
-  if (length < 0) return errno == EINTR || errno == EAGAIN;
-  if (text->size() < kProbeOutputMax) text->append(buffer, static_cast<size_t>(length));
-  return length > 0;
-}
-
-void read_both(UniqueFd out, UniqueFd error, steady_clock::time_point deadline, Output* output) {
-  pollfd fds[] = {{out.get(), POLLIN, 0}, {error.get(), POLLIN, 0}};
-  std::string* texts[] = {&output->out, &output->error};
-  while (fds[0].fd >= 0 || fds[1].fd >= 0) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
-    if (left <= 0 || (::poll(fds, 2, static_cast<int>(left)) < 0 && errno != EINTR)) return;
-    for (int i = 0; i < 2; ++i) {
-      if (fds[i].fd >= 0 && fds[i].revents != 0 && !drain(fds[i].fd, texts[i])) fds[i].fd = -1;
-    }
-  }
-}
-
-// Ends the process if it does not end by itself.
-int reap(pid_t pid, steady_clock::time_point deadline) {
-  int status = 0;
-  while (::waitpid(pid, &status, WNOHANG) == 0) {
-    if (steady_clock::now() > deadline) {
-      ::kill(pid, SIGKILL);
-      ::waitpid(pid, nullptr, 0);
-      return -1;
-    }
-    ::usleep(2000);
-  }
-  return status;
-}
-
-// Ours, with this one GPU in sight; or with all, in the order of their bus ids, if its UUID is not known yet.
-std::vector<std::string> probe_environment(const std::string& visible) {
-  std::vector<std::string> result;
-  for (char** variable = environ; *variable; ++variable) {
-    const std::string_view text(*variable);
-    if (text.starts_with("CUDA_DEVICE_ORDER=") || (!visible.empty() && text.starts_with("CUDA_VISIBLE_DEVICES="))) {
-      continue;
-    }
-    result.emplace_back(text);
-  }
-  result.emplace_back("CUDA_DEVICE_ORDER=PCI_BUS_ID");
-  if (!visible.empty()) result.push_back("CUDA_VISIBLE_DEVICES=" + visible);
-  return result;
-}
-
-Result<Output> run_probe(const std::string& runner, const PhysicalDevice& device, std::chrono::milliseconds timeout) {
-  int out[2], error[2];
-  if (::pipe2(out, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
-  UniqueFd out_read(out[0]), out_write(out[1]);
-  if (::pipe2(error, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
-  UniqueFd error_read(error[0]), error_write(error[1]);
-  const std::string index = std::to_string(device.visible.empty() ? device.index : 0);
-  const char* const arguments[] = {runner.c_str(), "--probe", "cuda", index.c_str(), nullptr};
-  std::vector<std::string> variables = probe_environment(device.visible);
-  std::vector<char*> environment;
-  for (std::string& variable : variables) environment.push_back(variable.data());
-  environment.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out_write.get(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, error_write.get(), STDERR_FILENO);
-  pid_t pid = 0;
-  const int failed =
-      ::posix_spawn(&pid, runner.c_str(), &actions, nullptr, const_cast<char* const*>(arguments), environment.data());
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed) return Status::error(failed, "cannot start {}: {}", runner, std::strerror(failed));
-  out_write.reset();
-  error_write.reset();
-  const auto deadline = steady_clock::now() + timeout;
-  Output output;
-  read_both(std::move(out_read), std::move(error_read), deadline, &output);
-  output.status = reap(pid, deadline);
-  return output;
-}
-
-std::string last_line(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text.substr(text.rfind('\n') + 1).substr(0, 500);
-}
+constexpr size_t kShownMax = 500;  // bytes of what makes no sense
 
 Status unusable(const PhysicalDevice& device, const std::string& why) {
   return Status::error(ENODEV,
@@ -134,7 +33,7 @@ Status read_answer(const std::string& text, uint64_t* memory, PhysicalDevice* de
     return answer.contains(key) && answer[key].is_string() ? answer[key].get<std::string>() : std::string();
   };
   if (!answer.is_object() || !answer.contains("memory") || !answer["memory"].is_number_unsigned()) {
-    return unusable(*device, "the probe's answer makes no sense: '" + last_line(text) + "'");
+    return unusable(*device, "the probe's answer makes no sense: '" + text.substr(0, kShownMax) + "'");
   }
   *memory = answer["memory"].get<uint64_t>();
   device->model = take("name");
@@ -169,18 +68,10 @@ void warn_of_closed_nodes(uid_t uid) {
 }
 
 Status find_gpu(const std::string& runner, std::chrono::milliseconds timeout, PhysicalDevice* device) {
-  auto probe = run_probe(runner, *device, timeout);
-  if (!probe.ok()) return unusable(*device, probe.status().message());
-  const Output& output = probe.value();
-  if (output.status == -1) {
-    return unusable(*device, fmt::format("the driver did not answer within {} s", timeout.count() / 1000));
-  }
-  if (output.status != 0) {
-    const std::string why = last_line(output.error);
-    return unusable(*device, why.empty() ? fmt::format("the probe ended with status {:#x}", output.status) : why);
-  }
+  const auto answer = ask_device(runner, timeout, *device);
+  if (!answer.ok()) return unusable(*device, answer.status().message());
   uint64_t memory = 0;
-  if (Status status = read_answer(output.out, &memory, device); !status.ok()) return status;
+  if (Status status = read_answer(answer.value(), &memory, device); !status.ok()) return status;
   if (device->memory > memory) {
     return Status::error(EINVAL, "the memory of '{}' is configured as {}, but {} has {}", device->name,
                          format_size(device->memory), device->model, format_size(memory));
@@ -253,6 +144,19 @@ Status find_device(const std::string& runner, std::chrono::milliseconds timeout,
   if (device->name.empty()) device->name = "soft";
   device->model = "Bandsaw software device";
   if (device->memory == 0) device->memory = machine_memory() / 2;
+  return {};
+}
+
+Status find_again(const std::string& runner, std::chrono::milliseconds timeout, PhysicalDevice* device) {
+  PhysicalDevice found = *device;
+  if (device->kind == "cuda") {
+    if (Status status = find_device(runner, timeout, &found); !status.ok()) return status;
+  } else if (const auto answer = ask_device(runner, timeout, *device); !answer.ok()) {
+    return Status::error(ENODEV, "the software device '{}' cannot be used: {}", device->name,
+                         answer.status().message());
+  }
+  found.lost.clear();
+  *device = std::move(found);
   return {};
 }
 

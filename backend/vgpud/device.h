@@ -37,6 +37,10 @@ inline constexpr std::chrono::milliseconds kProbeTimeout{30000};  // a driver th
 // do; EINVAL: more memory is configured than there is.
 Status find_device(const std::string& runner, std::chrono::milliseconds timeout, PhysicalDevice* device);
 
+// Asks whether a device that was found, or lost, can be used now; if so, it says what it is. Any thread. Errors as
+// above.
+Status find_again(const std::string& runner, std::chrono::milliseconds timeout, PhysicalDevice* device);
+
 // Finds all of them. One that cannot be used is `lost`, and the others go on without it; none can: ENODEV. `uid` is the
 // first that runners will have, 0: ours; device nodes that it cannot open are warned of. EINVAL: as above, or two names
 // mean one GPU.

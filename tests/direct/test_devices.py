@@ -4,9 +4,11 @@ import signal
 
 import pytest
 
+from lab import host
 from lab.cuda_programs import Program
 from lab.daemon import Daemon
 from lab.paths import REPO
+from lab.shell import wait_until
 from lab.started import Started
 
 DEVICES: list[str | dict] = [{"name": "soft:0", "memory": "1G", "sms": 8}, {"name": "soft:1", "memory": "1G", "sms": 8}]
@@ -24,11 +26,31 @@ def _rounds(output: str) -> int:
     return sum(line.startswith("round ") for line in output.splitlines())
 
 
+# A runner of soft:0 that ends at once, and says so when asked, while that file is there.
+FAILING_RUNNER = """#!/bin/sh
+if [ "$1" = --probe ]; then device=$2:$3; else device=$BANDSAW_DEVICE; fi
+if [ $device = soft:0 ] && [ -e '{flag}' ]; then echo 'its power is gone' >&2; exit 1; fi
+exec '{runner}' "$@"
+"""
+
+
+@pytest.fixture(name="flag")
+def _flag(tmp_path):
+    tmp_path.chmod(0o755)  # runners are users of their own
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+    return tmp_path / "gone"
+
+
 @pytest.fixture(name="two")
-def _two(device):
+def _two(device, flag):
     if device != "soft":
         pytest.skip("devices of software beside each other")
-    daemon = Daemon("soft", "band+", name="devices-test", devices=DEVICES)
+    runner = flag.with_name("runner.sh")
+    runner.write_text(FAILING_RUNNER.format(flag=flag, runner=host.built("backend/runner/bandsaw-runner")))
+    runner.chmod(0o755)
+    daemon = Daemon("soft", "band+", name="devices-test", devices=DEVICES,
+                    tables={"session": {"runner": str(runner)}})
     try:
         for name, on in (("first", "soft:0"), ("second", "soft:1")):
             daemon.create(name, 100, "--gpu", on, memory="512M")
@@ -71,5 +93,21 @@ def test_runners_that_die_on_one_device_harm_no_other(two):
     status, output = other.finish()
     assert status == 0, output[-300:]
     assert len(two.control.need("GET", "/v1/vgpus/second")["live"]["processes"]) == 0
+    status, output = _start(two, "first", "busy", 0.1).finish()
+    assert status == 0, output
+
+
+def test_a_lost_device_ends_its_own_programs(two, flag):
+    hit, other = _start(two, "first", "busy", 60), _start(two, "second", "busy", 2 * SECONDS)
+    flag.touch()
+    _start(two, "first", "busy", 60)  # takes the runner that is warm; those that come after it fail
+    wait_until(lambda: two.device_status("soft:0")["lost"], 20, "the loss of soft:0")
+    assert "its power is gone" in two.device_status("soft:0")["lost"]
+    status, output = hit.finish()
+    assert status == 3 and "DevicesUnavailable" in output, output[-300:]
+    status, output = other.finish()
+    assert status == 0 and _rounds(output) > 2 * SECONDS, output[-300:]
+    flag.unlink()
+    wait_until(lambda: not two.device_status("soft:0")["lost"], 20, "the return of soft:0")
     status, output = _start(two, "first", "busy", 0.1).finish()
     assert status == 0, output

@@ -15,7 +15,8 @@ namespace bandsaw {
 
 namespace {
 
-constexpr long kFaultIntervalUs = 250'000;
+constexpr long kHealthIntervalUs = 250'000;
+constexpr unsigned kSlowTicks = 4;  // between questions to those whose fault ends nobody else
 
 std::unique_ptr<MpsDaemon> make_mps(event_base* base, const Config& config, const PhysicalDevice& device,
                                     std::function<void()> changed) {
@@ -30,39 +31,58 @@ std::unique_ptr<MpsDaemon> make_mps(event_base* base, const Config& config, cons
 
 SessionManager::SessionManager(event_base* base, const Config& config, const Gpus& gpus)
     : base_(base), config_(config), gpus_(gpus), planning_mode_(config.planning_mode) {
-  for (const Gpu& gpu : gpus.all()) {
-    if (gpu.device.kind != "cuda") continue;
-    const std::string& name = gpu.device.name;
-    mps_[name] = make_mps(base, config, gpu.device, [this, name] { tell_all(name); });
-  }
-  if (mps_.empty()) return;
-  fault_timer_.reset(event_new(
+  make_daemons();
+  health_timer_.reset(event_new(
       base_, -1, EV_PERSIST,
-      [](evutil_socket_t, short, void* self) { static_cast<SessionManager*>(self)->probe_faults(); }, this));
-  const timeval interval{0, kFaultIntervalUs};
-  event_add(fault_timer_.get(), &interval);
+      [](evutil_socket_t, short, void* self) { static_cast<SessionManager*>(self)->check_health(); }, this));
+  const timeval interval{0, kHealthIntervalUs};
+  event_add(health_timer_.get(), &interval);
 }
 
 SessionManager::~SessionManager() = default;
+
+// Of GPUs that are known by now; one that was lost when vgpud started is not.
+void SessionManager::make_daemons() {
+  for (const Gpu& gpu : gpus_.all()) {
+    const std::string& name = gpu.device.name;
+    if (gpu.device.kind != "cuda" || !gpu.device.lost.empty() || mps_.contains(name)) continue;
+    mps_[name] = make_mps(base_, config_, gpu.device, [this, name] { tell_all(name); });
+  }
+}
 
 MpsDaemon* SessionManager::mps_of(const std::string& device) const {
   const auto found = mps_.find(device);
   return found == mps_.end() ? nullptr : found->second.get();
 }
 
-// Who faults takes all clients of the MPS daemon along, and those that wait warm do not notice.
-void SessionManager::probe_faults() {
+void SessionManager::check_health() {
+  const bool all = ++health_ticks_ % kSlowTicks == 0;
   for (const auto& [name, supervisor] : supervisors_) {
-    if (supervisor->spec().sharing != Sharing::kMps || !supervisor->running()) continue;
-    MpsDaemon* daemon = mps_of(supervisor->spec().device);
-    if (!daemon) continue;
-    supervisor->request({{"op", "faulted"}}, [daemon, vgpu = name](const Result<nlohmann::json>& reply) {
-      const auto mps = reply.ok() ? reply.value().value("mps", std::string()) : "";
-      if (mps.empty() || mps != daemon->state().directory) return;
-      daemon->replace(fmt::format(
-          "a program on '{}' has had a fault on the GPU, which ends the programs of all MPS virtual GPUs there", vgpu));
+    if (!supervisor->running() || (!all && supervisor->spec().sharing != Sharing::kMps)) continue;
+    supervisor->request({{"op", "faulted"}}, [this, vgpu = name](const Result<nlohmann::json>& reply) {
+      if (reply.ok()) take_health(vgpu, reply.value());
     });
   }
+}
+
+void SessionManager::take_health(const std::string& vgpu, const nlohmann::json& health) {
+  const auto found = supervisors_.find(vgpu);
+  if (found == supervisors_.end()) return;
+  const std::string device = found->second->spec().device;
+  // Who faults takes all clients of the MPS daemon along, and those that wait warm do not notice.
+  const auto mps = health.value("mps", std::string());
+  if (MpsDaemon* daemon = mps_of(device); daemon && !mps.empty() && mps == daemon->state().directory) {
+    daemon->replace(fmt::format(
+        "a program on '{}' has had a fault on the GPU, which ends the programs of all MPS virtual GPUs there", vgpu));
+  }
+  const auto failing = health.value("failing", std::string());
+  if (!failing.empty() && failing_) failing_(device, vgpu, failing);
+}
+
+void SessionManager::device_changed(const std::string& device) {
+  make_daemons();
+  review();
+  tell_all(device);
 }
 
 // What the session of a virtual GPU is to know about sharing.
@@ -72,6 +92,8 @@ nlohmann::json SessionManager::sharing_config(const VgpuSpec& spec) const {
   for (const auto& [name, supervisor] : supervisors_) all.push_back(supervisor->spec());
   const PhysicalDevice& device = gpus_.of(spec)->device;
   result["sms"] = to_text(sm_part(spec, all, device));
+  result["gpu"] = device.visible;
+  result["device_error"] = device.lost;
   result["mps_priority"] = to_text(mps_priority(spec.latency_us, spec.priority));
   const MpsDaemon* daemon = mps_of(spec.device);
   if (!daemon) return result;
@@ -89,10 +111,11 @@ void SessionManager::tell_all(const std::string& device) {
 
 void SessionManager::review() {
   for (const auto& [device, daemon] : mps_) {
-    daemon->want(std::any_of(supervisors_.begin(), supervisors_.end(), [&device](const auto& entry) {
-      const VgpuSpec& spec = entry.second->spec();
-      return spec.device == device && spec.sharing == Sharing::kMps;
-    }));
+    const bool usable = gpus_.find(device)->device.lost.empty();
+    daemon->want(usable && std::any_of(supervisors_.begin(), supervisors_.end(), [&device](const auto& entry) {
+                   const VgpuSpec& spec = entry.second->spec();
+                   return spec.device == device && spec.sharing == Sharing::kMps;
+                 }));
   }
 }
 
@@ -115,7 +138,8 @@ void SessionManager::add(const VgpuSpec& spec, Ready ready) {
   auto supervisor = std::make_shared<SessionSupervisor>(base_, config_, spec, *gpus_.of(spec),
                                                         [this](const VgpuSpec& now) { return sharing_config(now); });
   supervisors_[spec.name] = supervisor;
-  if (MpsDaemon* daemon = mps_of(spec.device); daemon && spec.sharing == Sharing::kMps) daemon->want(true);
+  const bool usable = gpus_.of(spec)->device.lost.empty();
+  if (MpsDaemon* daemon = mps_of(spec.device); daemon && usable && spec.sharing == Sharing::kMps) daemon->want(true);
   if (spec.sms > 0) tell_all(spec.device);
   supervisor->start(std::move(ready));
 }

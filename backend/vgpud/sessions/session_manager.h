@@ -43,6 +43,13 @@ class SessionManager {
   // New shares: told to the session, and kept for its next start.
   void update(const VgpuSpec& spec);
 
+  // Called again and again while runners on a device are of no use, with what the session of `vgpu` says of them.
+  using Failing = std::function<void(const std::string& device, const std::string& vgpu, const std::string& why)>;
+  void watch_runners(Failing failing) { failing_ = std::move(failing); }
+  // A device was lost, or can be used again. Its sessions are told: while it is lost they end what runs and take
+  // nobody.
+  void device_changed(const std::string& device);
+
   // Which MPS daemons are wanted, now that all virtual GPUs are known. add() and update() see to it that there is one
   // where it is needed.
   void review();
@@ -62,13 +69,17 @@ class SessionManager {
   nlohmann::json sharing_config(const VgpuSpec& spec) const;
   MpsDaemon* mps_of(const std::string& device) const;  // null: it has no contexts that MPS could join
   void tell_all(const std::string& device);
-  void probe_faults();
+  void make_daemons();
+  void check_health();
+  void take_health(const std::string& vgpu, const nlohmann::json& health);
 
   event_base* base_;
   const Config& config_;
   const Gpus& gpus_;
   PlanningMode planning_mode_;
-  EventPtr fault_timer_;
+  Failing failing_;
+  EventPtr health_timer_;
+  unsigned health_ticks_ = 0;
   std::map<std::string, std::unique_ptr<MpsDaemon>> mps_;  // by the device's name
   std::map<std::string, std::shared_ptr<SessionSupervisor>> supervisors_;
 };

@@ -46,24 +46,33 @@ TEST(RunnerLaunchConfigTest, ATimeSlicedOneFindsNoDaemon) {
                                                  {"soft", {{"sharing", "mps"}, {"mps", kRunning}}},
                                                  {"soft", {}}}) {
     const RunnerLaunchConfig launch_config =
-        runner_launch_config(device, "", sharing_config(request.is_null() ? json::object() : request));
+        runner_launch_config(device, sharing_config(request.is_null() ? json::object() : request));
     EXPECT_EQ(launch_config.refusal, 0);
     EXPECT_TRUE(launch_config.mps.empty() && launch_config.socket.empty());
     EXPECT_TRUE(has(launch_config, std::string("CUDA_MPS_PIPE_DIRECTORY=") + kNoMpsDirectory));
-    EXPECT_TRUE(has(launch_config, "BANDSAW_DEVICE=" + device));
+    EXPECT_TRUE(has(launch_config, "BANDSAW_DEVICE=" + (device == "soft" ? device : "cuda:0")));
   }
 }
 
 TEST(RunnerLaunchConfigTest, AGpuIsTheOnlyOneInSightOfItsRunners) {
-  const RunnerLaunchConfig on_gpu = runner_launch_config("cuda:2", "GPU-1", {});
+  const RunnerLaunchConfig on_gpu = runner_launch_config("cuda:2", sharing_config({{"gpu", "GPU-1"}}));
   EXPECT_TRUE(has(on_gpu, "CUDA_VISIBLE_DEVICES=GPU-1"));
   EXPECT_TRUE(has(on_gpu, "BANDSAW_DEVICE=cuda:0"));
-  EXPECT_TRUE(has(runner_launch_config("soft:1", "", {}), "BANDSAW_DEVICE=soft:1"));
+  EXPECT_TRUE(has(runner_launch_config("soft:1", {}), "BANDSAW_DEVICE=soft:1"));
+}
+
+TEST(RunnerLaunchConfigTest, ALostDeviceRefusesWithTheReason) {
+  const RunnerLaunchConfig lost = runner_launch_config("soft:1", sharing_config({{"device_error", "it is gone"}}));
+  EXPECT_EQ(lost.refusal, ENODEV);
+  EXPECT_EQ(lost.why, "device 'soft:1' is lost: it is gone");
+  SharingConfig held = sharing_config({{"device_error", "it is gone"}});
+  ASSERT_TRUE(read_sharing_config({{"device_error", ""}}, &held).ok());
+  EXPECT_EQ(runner_launch_config("soft:1", held).refusal, 0);
 }
 
 TEST(RunnerLaunchConfigTest, AClientIsToldTheDaemonAndItsOneGpu) {
-  const RunnerLaunchConfig launch_config = runner_launch_config(
-      "cuda:2", "", sharing_config({{"sharing", "mps"}, {"planning", "kernelet"}, {"mps", kRunning}}));
+  const RunnerLaunchConfig launch_config =
+      runner_launch_config("cuda:2", sharing_config({{"sharing", "mps"}, {"planning", "kernelet"}, {"mps", kRunning}}));
   EXPECT_EQ(launch_config.refusal, 0);
   EXPECT_EQ(launch_config.socket, "/run/mps.d/k/pipe/control");
   for (const char* variable : {"CUDA_MPS_PIPE_DIRECTORY=/run/mps.d/k/pipe", "CUDA_VISIBLE_DEVICES=GPU-1",
@@ -74,10 +83,10 @@ TEST(RunnerLaunchConfigTest, AClientIsToldTheDaemonAndItsOneGpu) {
 
 TEST(RunnerLaunchConfigTest, AClientIsBelowNormalUnlessItGoesFirst) {
   SharingConfig held = sharing_config({{"sharing", "mps"}, {"mps", kRunning}});
-  EXPECT_TRUE(has(runner_launch_config("cuda:0", "", held), "CUDA_MPS_CLIENT_PRIORITY=1"));
-  const RunnerLaunchConfig before = runner_launch_config("cuda:0", "", held);
+  EXPECT_TRUE(has(runner_launch_config("cuda:0", held), "CUDA_MPS_CLIENT_PRIORITY=1"));
+  const RunnerLaunchConfig before = runner_launch_config("cuda:0", held);
   ASSERT_TRUE(read_sharing_config({{"mps_priority", "normal"}}, &held).ok());
-  const RunnerLaunchConfig after = runner_launch_config("cuda:0", "", held);
+  const RunnerLaunchConfig after = runner_launch_config("cuda:0", held);
   EXPECT_TRUE(has(after, "CUDA_MPS_CLIENT_PRIORITY=0"));
   EXPECT_FALSE(before == after) << "warm runners would keep the old one";
   EXPECT_EQ(read_sharing_config({{"mps_priority", "0"}}, &held).code(), EINVAL);
@@ -87,18 +96,18 @@ TEST(RunnerLaunchConfigTest, AClientIsBelowNormalUnlessItGoesFirst) {
 
 TEST(RunnerLaunchConfigTest, SmsAreForClientsAlone) {
   SharingConfig held = sharing_config({{"sharing", "mps"}, {"sms", "8:1+2"}, {"mps", kRunning}});
-  EXPECT_TRUE(has(runner_launch_config("cuda:0", "", held), "BANDSAW_SMS=8:1+2"));
+  EXPECT_TRUE(has(runner_launch_config("cuda:0", held), "BANDSAW_SMS=8:1+2"));
   EXPECT_EQ(read_sharing_config({{"sms", "eight"}}, &held).code(), EINVAL);
   EXPECT_EQ(held.sms, (SmPart{8, 1, 2}));
   ASSERT_TRUE(read_sharing_config({{"sms", ""}}, &held).ok());
-  EXPECT_TRUE(has(runner_launch_config("cuda:0", "", held), "BANDSAW_SMS="));
-  EXPECT_TRUE(has(runner_launch_config("cuda:0", "", sharing_config({{"sms", "8:1+2"}})), "BANDSAW_SMS="));
+  EXPECT_TRUE(has(runner_launch_config("cuda:0", held), "BANDSAW_SMS="));
+  EXPECT_TRUE(has(runner_launch_config("cuda:0", sharing_config({{"sms", "8:1+2"}})), "BANDSAW_SMS="));
 }
 
 TEST(RunnerLaunchConfigTest, WithoutADaemonNobodyIsStarted) {
-  EXPECT_EQ(runner_launch_config("cuda:0", "", sharing_config({{"sharing", "mps"}})).refusal, EAGAIN);
-  const RunnerLaunchConfig launch_config = runner_launch_config(
-      "cuda:0", "", sharing_config({{"sharing", "mps"}, {"mps", {{"error", "it is not installed"}}}}));
+  EXPECT_EQ(runner_launch_config("cuda:0", sharing_config({{"sharing", "mps"}})).refusal, EAGAIN);
+  const RunnerLaunchConfig launch_config =
+      runner_launch_config("cuda:0", sharing_config({{"sharing", "mps"}, {"mps", {{"error", "it is not installed"}}}}));
   EXPECT_EQ(launch_config.refusal, ENODEV);
   EXPECT_NE(launch_config.why.find("no MPS daemon: it is not installed"), std::string::npos);
 }

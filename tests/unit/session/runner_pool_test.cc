@@ -319,5 +319,32 @@ TEST_F(RunnerPoolTest, TheEndOfThePoolEndsItsRunners) {
   EXPECT_EQ(::kill(pid, 0), -1);
 }
 
+TEST_F(RunnerPoolTest, SaysWhenRunnersAreOfNoUse) {
+  const auto good = make("", 1);
+  ASSERT_TRUE(turn([&] { return good->warm() == 1; }));
+  EXPECT_EQ(good->failing(), "");
+  const auto bad = make("crash", 1);
+  EXPECT_TRUE(turn([&] { return !bad->failing().empty(); }));
+  EXPECT_NE(bad->failing().find("9"), std::string::npos) << bad->failing();
+}
+
+TEST_F(RunnerPoolTest, EndsThoseThatServeWhenTheDeviceIsLost) {
+  const auto pool = make("", 1);
+  Runner* taken = nullptr;
+  pool->take([&](const Result<Runner*>& runner) { taken = runner.value(); });
+  ASSERT_TRUE(turn([&] { return taken; }));
+  bool gone = false;
+  taken->set_on_gone([&] { gone = true; });
+  RunnerLaunchConfig lost;
+  lost.refusal = ENODEV;
+  lost.why = "the device is lost";
+  pool->set_launch_config(lost);
+  pool->end_all();
+  EXPECT_TRUE(turn([&] { return gone && pool->living() == 0; }));
+  int code = 0;
+  pool->take([&](const Result<Runner*>& runner) { code = runner.status().code(); });
+  EXPECT_EQ(code, ENODEV);
+}
+
 }  // namespace
 }  // namespace bandsaw

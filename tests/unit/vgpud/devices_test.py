@@ -2,7 +2,9 @@
 import json
 import os
 
-from daemon_case import DaemonCase, until
+import pytest
+
+from daemon_case import RUNNER, DaemonCase, until
 
 TWO = """devices = [{name = "soft:0", memory = "4G"}, {name = "soft:1", memory = "8G", sms = 8}]
 """
@@ -88,3 +90,61 @@ class TestTwoSoftwareDevices(DaemonCase):
         self.ok("trace", "--seconds", "0.1", "-o", str(trace))
         assert "traceEvents" in json.loads(trace.read_text())
         assert json.loads(self.ok("scheduler", "show", "--json"))["policy"] == "credit"
+
+
+# A runner of a device that ends at once, and says so when asked, while there is a file of this name.
+FAILING_RUNNER = """#!/bin/sh
+if [ "$1" = --probe ]; then device=$2:$3; else device=$BANDSAW_DEVICE; fi
+if [ -e '{folder}'/"gone-$device" ]; then echo 'its power is gone' >&2; exit 1; fi
+exec '{runner}' "$@"
+"""
+
+
+class TestALostDevice(DaemonCase):
+    def make_folder(self):
+        super().make_folder()
+        self.config.write_text(TWO)
+        runner = self.folder / "libexec" / "bandsaw-runner"
+        runner.unlink()
+        runner.write_text(FAILING_RUNNER.format(folder=self.folder, runner=RUNNER))
+        runner.chmod(0o755)
+
+    def lost(self, name: str) -> str:
+        devices = json.loads(self.ok("status", "--json"))["devices"]
+        return next(one["lost"] for one in devices if one["id"] == name)
+
+    def test_it_ends_its_own_tenants_and_comes_back(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
+        self.ok("create", "b", "--memory", "1G", "--gpu", "soft:1")
+        other, hit = self.direct("a"), self.direct("b")
+        (self.folder / "gone-soft:1").touch()
+        late = self.direct("b", process=2)  # takes the warm runner; the next ones fail
+        why = until(lambda: self.lost("soft:1"), 20)
+        assert why == "the software device 'soft:1' cannot be used: its power is gone"
+        assert hit.recv(100) == b"" and late.recv(100) == b""
+        with pytest.raises(AssertionError, match=r"its power is gone"):
+            self.direct("b")
+        assert f"device 'soft:1' is lost, and the programs of its virtual GPUs end: {why}" in self.log_text()
+        assert "lost" in self.ok("status") and "soft:1 (lost)" in self.ok("top", "--count", "1", "--interval", "0.1")
+
+        assert self.lost("soft:0") == "" and len(self.show("a")["live"]["processes"]) == 1
+        assert "created c on soft:0" in self.ok("create", "c", "--memory", "1G")
+        self.refused(1, "it is lost: the software device", "create", "d", "--memory", "1G", "--gpu", "soft:1")
+        self.direct("c").close()
+        self.ok("set", "b", "--compute", "20")
+
+        (self.folder / "gone-soft:1").unlink()
+        assert until(lambda: self.lost("soft:1") == "", 20), self.log_text()
+        self.direct("b").close()
+        assert "device 'soft:1' (Bandsaw software device) can be used again" in self.log_text()
+        other.close()
+
+    def test_runners_that_fail_for_another_reason_lose_no_device(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
+        self.ok("create", "b", "--memory", "1G", "--gpu", "soft:1")
+        self.ok("shutdown")
+        self.daemon.wait(10)
+        self.environment["BANDSAW_FAKE_RUNNER"] = "crash"
+        self.start()
+        assert until(lambda: "what is wrong is not the device" in self.log_text(), 20)
+        assert self.lost("soft:0") == "" and self.lost("soft:1") == ""
