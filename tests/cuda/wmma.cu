@@ -1,4 +1,4 @@
-// Matrices in fragments: every type and shape of <mma.h> but the sub-byte ones, against a plain product.
+// Matrices in fragments: every type and shape of <mma.h> but the packed ones, against a plain product.
 // nvcc: -arch=compute_90 -code=compute_90
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -251,6 +251,8 @@ class Emitter {
   void op_nanosleep(const Op& op);
   void op_trap(const Op& op);
   void op_mma(const Op& op);
+  void mma_quads(const Op& op);
+  static size_t fragment_registers(const Arg& arg);
   void op_ldmatrix(const Op& op);
   void op_stmatrix(const Op& op);
   void op_movmatrix(const Op& op);

@@ -28,8 +28,9 @@ const std::set<std::string_view> kKnown = {
     // atomics
     "add", "inc", "dec", "min", "max", "exch", "cas",
     // video and matrices
-    "po", "shr7", "shr15", "row", "col", "m16n8k16", "m16n8k8", "m16n8k4", "m16n8k32", "m8n8k4", "m8n8", "x1", "x2",
-    "x4", "trans", "m16n16k16", "m32n8k16", "m8n32k16", "m16n16k8", "load", "store", "mma", "a", "b", "c", "d"};
+    "po", "shr7", "shr15", "row", "col", "m16n8k16", "m16n8k8", "m16n8k4", "m16n8k32", "m8n8k4", "m8n8k16", "m8n8k32",
+    "m8n8k128", "m16n8k64", "m16n8k128", "m16n8k256", "m8n8", "x1", "x2", "x4", "trans", "m16n16k16", "m32n8k16",
+    "m8n32k16", "m16n16k8", "load", "store", "mma", "a", "b", "c", "d"};
 
 // Of instructions on textures and surfaces.
 const std::set<std::string_view> kTexture = {"1d",

@@ -19,8 +19,6 @@ float from_e4m3(uint8_t v) {
   return v & 128 ? -magnitude : magnitude;
 }
 
-int elements_of(MatrixType t) { return t <= MatrixType::kBf16 ? 2 : t == MatrixType::kTf32 ? 1 : 4; }
-
 float element(MatrixType t, uint32_t reg, int i) {
   switch (t) {
     case MatrixType::kF16:
@@ -37,44 +35,69 @@ float element(MatrixType t, uint32_t reg, int i) {
       return from_e4m3(static_cast<uint8_t>(reg >> (8 * i)));
     case MatrixType::kE5m2:
       return from_f16(static_cast<uint16_t>((reg >> (8 * i) & 0xff) << 8));
+    case MatrixType::kU4:
+      return static_cast<float>(reg >> (4 * i) & 15);
+    case MatrixType::kS4:
+      return static_cast<float>(static_cast<int32_t>(reg << (28 - 4 * i)) >> 28);
+    case MatrixType::kB1:
+      return static_cast<float>(reg >> i & 1);
     default:
       return 0;
   }
+}
+
+constexpr int kDeepest = 256;  // m16n8k256 of bits
+
+// Column c of the left matrix and row c of the right one lie next to each other.
+struct Factors {
+  float left[16][kDeepest], right[8][kDeepest];
+};
+
+void unpack(const uint32_t* a, const uint32_t* b, const MatrixForm& f, Factors* out) {
+  const int p = static_cast<int>(matrix_elements(MatrixType(f.a)));
+  for (int l = 0; l < kWarpLanes; ++l) {
+    const int g = l / 4, t = l % 4;
+    for (int r = 0; r < f.a_registers; ++r) {
+      const int row = f.rows == 8 ? g : g + 8 * (r & 1), column = t * p + (f.rows == 8 ? r : r >> 1) * 4 * p;
+      for (int e = 0; e < p; ++e) out->left[row][column + e] = element(MatrixType(f.a), a[r * 32 + l], e);
+    }
+    for (int r = 0; r < f.b_registers; ++r)
+      for (int e = 0; e < p; ++e) out->right[g][t * p + e + r * 4 * p] = element(MatrixType(f.b), b[r * 32 + l], e);
+  }
+}
+
+int32_t integer_sum(const float* left, const float* right, int depth, MatrixSum kind, int32_t begin) {
+  int64_t sum = begin;
+  for (int k = 0; k < depth; ++k) {
+    const auto a = static_cast<int64_t>(left[k]), b = static_cast<int64_t>(right[k]);
+    sum += kind == MatrixSum::kXor ? a ^ b : kind == MatrixSum::kAnd ? a & b : a * b;
+  }
+  if (kind == MatrixSum::kSaturate) sum = std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX);
+  return static_cast<int32_t>(static_cast<uint32_t>(sum));
 }
 
 }  // namespace
 
 extern "C" {
 static void bsw_mma(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d, uint64_t word) {
-  MatrixForm f = std::bit_cast<MatrixForm>(word);
-  float left[16][32], right[32][8];
-  int p = elements_of(MatrixType(f.a)), depth = f.b_registers * 4 * p;
-  bool integer = MatrixType(f.a) == MatrixType::kU8 || MatrixType(f.a) == MatrixType::kS8;
+  const auto f = std::bit_cast<MatrixForm>(word);
+  const int depth = f.b_registers * 4 * static_cast<int>(matrix_elements(MatrixType(f.a)));
+  const bool integer = is_matrix_integer(MatrixType(f.a));
+  Factors factors;
+  unpack(a, b, f, &factors);
   for (int l = 0; l < kWarpLanes; ++l) {
-    int g = l / 4, t = l % 4;
-    for (int r = 0; r < f.a_registers; ++r)
-      for (int e = 0; e < p; ++e)
-        left[g + 8 * (r & 1)][t * p + e + (r >> 1) * 4 * p] = element(MatrixType(f.a), a[r * 32 + l], e);
-    for (int r = 0; r < f.b_registers; ++r)
-      for (int e = 0; e < p; ++e) right[t * p + e + r * 4 * p][g] = element(MatrixType(f.b), b[r * 32 + l], e);
-  }
-  for (int l = 0; l < kWarpLanes; ++l) {
-    int g = l / 4, t = l % 4;
-    for (int i = 0; i < 4; ++i) {
-      int row = g + 8 * (i >> 1), column = t * 2 + (i & 1);
+    for (int i = 0; i < f.rows / 4; ++i) {
+      const float *left = factors.left[l / 4 + 8 * (i >> 1)], *right = factors.right[l % 4 * 2 + (i & 1)];
       if (integer) {
-        int64_t sum = static_cast<int32_t>(c[i * 32 + l]);
-        for (int k = 0; k < depth; ++k)
-          sum += static_cast<int64_t>(left[row][k]) * static_cast<int64_t>(right[k][column]);
-        if (f.saturate) sum = std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX);
-        d[i * 32 + l] = static_cast<uint32_t>(sum);
+        d[i * 32 + l] =
+            static_cast<uint32_t>(integer_sum(left, right, depth, f.sum, static_cast<int32_t>(c[i * 32 + l])));
         continue;
       }
-      uint16_t half = static_cast<uint16_t>(c[(i >> 1) * 32 + l] >> (16 * (i & 1)));
+      const auto half = static_cast<uint16_t>(c[(i >> 1) * 32 + l] >> (16 * (i & 1)));
       double sum = f.half_accumulator ? from_f16(half) : std::bit_cast<float>(c[i * 32 + l]);
-      for (int k = 0; k < depth; ++k) sum += static_cast<double>(left[row][k]) * right[k][column];
+      for (int k = 0; k < depth; ++k) sum += static_cast<double>(left[k]) * right[k];
       if (f.half_result) {
-        uint32_t bits = to_f16(sum);
+        const uint32_t bits = to_f16(sum);
         uint32_t& word_out = d[(i >> 1) * 32 + l];
         word_out = i & 1 ? (word_out & 0xffff) | bits << 16 : bits;
       } else {
@@ -84,14 +107,59 @@ static void bsw_mma(const uint32_t* a, const uint32_t* b, const uint32_t* c, uin
   }
 }
 
-static void bsw_mma_f64(const double* a, const double* b, const double* c, double* d, uint64_t) {
+// Registers r of a: rows of r's lowest bit, columns of the others. One fused multiply and add after another.
+static void bsw_mma_f64(const double* a, const double* b, const double* c, double* d, uint64_t word) {
+  const auto f = std::bit_cast<MatrixForm>(word);
+  const int halves = f.rows / 8, depth = f.b_registers * 4;
   for (int l = 0; l < kWarpLanes; ++l)
-    for (int i = 0; i < 2; ++i) {
-      int row = l / 4, column = l % 4 * 2 + i;
+    for (int i = 0; i < 2 * halves; ++i) {
+      const int row = l / 4, column = l % 4 * 2 + (i & 1);
       double sum = c[i * 32 + l];
-      for (int k = 0; k < 4; ++k) sum = std::fma(a[row * 4 + k], b[column * 4 + k], sum);
+      for (int k = 0; k < depth; ++k)
+        sum = std::fma(a[(k / 4 * halves + (i >> 1)) * 32 + row * 4 + k % 4], b[k / 4 * 32 + column * 4 + k % 4], sum);
       d[i * 32 + l] = sum;
     }
+}
+
+// Lanes 4q to 4q + 3 and 16 more make product q; the upper ones have rows and columns 4 to 7.
+static void bsw_mma_quads(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d, uint32_t word) {
+  const auto f = std::bit_cast<QuadForm>(word);
+  const auto half = [](const uint32_t* from, int l, int i) {
+    return from_f16(static_cast<uint16_t>(from[(i >> 1) * 32 + l] >> (16 * (i & 1))));
+  };
+  for (int q = 0; q < 4; ++q) {
+    float left[8][4], right[4][8];
+    const auto lane = [q](int j) { return q * 4 + j % 4 + (j >= 4 ? 16 : 0); };
+    for (int j = 0; j < 8; ++j)
+      for (int i = 0; i < 4; ++i) {
+        const int l = lane(j), upper = j >= 4 ? 4 : 0;
+        (f.a_by_columns ? left[i + upper][j % 4] : left[j][i]) = half(a, l, i);
+        (f.b_by_rows ? right[j % 4][i + upper] : right[i][j]) = half(b, l, i);
+      }
+    // Of f16 a lane has a row; of f32 four columns of two rows.
+    const auto each_result = [&](bool halves, auto visit) {
+      for (int j = 0; j < 8; ++j)
+        for (int i = 0; i < 8; ++i) {
+          const int l = lane(j), row = halves ? j : (l & 1) + (i & 2) + (j >= 4 ? 4 : 0);
+          visit(l, i, row, halves ? i : (i & 4) + (l & 2) + (i & 1));
+        }
+    };
+    double sums[8][8];
+    each_result(f.half_accumulator, [&](int l, int i, int row, int column) {
+      sums[row][column] = f.half_accumulator ? half(c, l, i) : std::bit_cast<float>(c[i * 32 + l]);
+    });
+    each_result(f.half_result, [&](int l, int i, int row, int column) {
+      double sum = sums[row][column];
+      for (int k = 0; k < 4; ++k) sum += static_cast<double>(left[row][k]) * right[k][column];
+      if (!f.half_result) {
+        d[i * 32 + l] = std::bit_cast<uint32_t>(static_cast<float>(sum));
+        return;
+      }
+      uint32_t& out = d[(i >> 1) * 32 + l];
+      const uint32_t bits = to_f16(sum);
+      out = i & 1 ? (out & 0xffff) | bits << 16 : bits;
+    });
+  }
 }
 
 static void bsw_ldmatrix(WarpState* warp, uint32_t mask, const uint64_t* addresses, uint32_t* out, uint32_t matrices,
@@ -136,6 +204,7 @@ static void bsw_movmatrix(const uint32_t* in, uint32_t* out) {
 void add_matrix_symbols(SymbolTable* table) {
   table->push_back({"bsw_mma", (void*)bsw_mma});
   table->push_back({"bsw_mma_f64", (void*)bsw_mma_f64});
+  table->push_back({"bsw_mma_quads", (void*)bsw_mma_quads});
   table->push_back({"bsw_stmatrix", (void*)bsw_stmatrix});
   table->push_back({"bsw_movmatrix", (void*)bsw_movmatrix});
   table->push_back({"bsw_ldmatrix", (void*)bsw_ldmatrix});

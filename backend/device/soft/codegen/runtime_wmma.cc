@@ -12,7 +12,7 @@
 namespace bandsaw::soft {
 namespace {
 
-constexpr size_t kElementsMost = 32 * 16;
+constexpr size_t kElementsMost = 8 * 128;
 
 uint32_t size_of(MatrixType type) {
   switch (type) {
@@ -78,7 +78,29 @@ void put(MatrixType type, std::byte* at, double value) {
   as(static_cast<float>(value));
 }
 
-void whole(const WmmaFragment& f, const std::byte* registers, double* matrix) {
+// Words hold elements of a row of a, and of a column of b.
+void whole_packed(const WmmaFragment& f, bool right, const std::byte* registers, double* matrix) {
+  const auto type = MatrixType(f.type);
+  const uint32_t each = matrix_elements(type), bits = 32 / each;
+  const uint32_t words = uint32_t{f.rows} * f.columns / each, columns = right ? f.columns : f.columns / each;
+  for (uint32_t l = 0; l < kWarpLanes; ++l)
+    for (uint32_t r = 0; r < f.registers; ++r) {
+      uint32_t word;
+      std::memcpy(&word, registers + (size_t{r} * kWarpLanes + l) * 4, 4);
+      const uint32_t at = (l * f.registers + r) % words, row = at / columns, column = at % columns;
+      for (uint32_t e = 0; e < each; ++e) {
+        const uint32_t value = word >> (e * bits) & ((1u << bits) - 1);
+        const bool negative = type == MatrixType::kS4 && value & 8;
+        double& to =
+            right ? matrix[(row * each + e) * f.columns + column] : matrix[row * f.columns + column * each + e];
+        to = negative ? static_cast<double>(value) - 16 : value;
+      }
+    }
+}
+
+void whole(const WmmaFragment& f, bool right, const std::byte* registers, double* matrix) {
+  if (is_matrix_integer(MatrixType(f.type)) && matrix_elements(MatrixType(f.type)) > 4)
+    return whole_packed(f, right, registers, matrix);
   const Slots slots(f);
   for (uint32_t l = 0; l < kWarpLanes; ++l)
     for (uint32_t e = 0; e < slots.each; ++e)
@@ -120,18 +142,23 @@ static void bsw_wmma_store(WarpState* warp, uint32_t mask, const uint64_t* addre
 }
 
 static void bsw_wmma(const std::byte* a, const std::byte* b, const std::byte* c, std::byte* d, uint64_t first,
-                     uint64_t second, uint32_t saturate) {
+                     uint64_t second, uint32_t kind) {
   const auto p = std::bit_cast<WmmaProduct>(std::array<uint64_t, 2>{first, second});
   double left[kElementsMost], right[kElementsMost], sum[kElementsMost];
-  whole(p.a, a, left);
-  whole(p.b, b, right);
-  whole(p.c, c, sum);
+  whole(p.a, false, a, left);
+  whole(p.b, true, b, right);
+  whole(p.c, false, c, sum);
+  const auto product = [how = MatrixSum(kind)](double x, double y, double s) {
+    if (how == MatrixSum::kXor) return s + (x != y);
+    return how == MatrixSum::kAnd ? s + (x != 0 && y != 0) : std::fma(x, y, s);
+  };
   for (uint32_t row = 0; row < p.d.rows; ++row)
     for (uint32_t column = 0; column < p.d.columns; ++column) {
       double& s = sum[row * p.d.columns + column];
       for (uint32_t k = 0; k < p.a.columns; ++k)
-        s = std::fma(left[row * p.a.columns + k], right[k * p.b.columns + column], s);
-      if (saturate && MatrixType(p.d.type) == MatrixType::kS32) s = std::clamp<double>(s, INT32_MIN, INT32_MAX);
+        s = product(left[row * p.a.columns + k], right[k * p.b.columns + column], s);
+      if (MatrixSum(kind) == MatrixSum::kSaturate && MatrixType(p.d.type) == MatrixType::kS32)
+        s = std::clamp<double>(s, INT32_MIN, INT32_MAX);
     }
   const Slots slots(p.d);
   for (uint32_t l = 0; l < kWarpLanes; ++l)
