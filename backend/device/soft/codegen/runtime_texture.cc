@@ -14,20 +14,21 @@ class StateReader {
  public:
   StateReader(WarpState* warp, bool surface) : warp_(warp), surface_(surface) {}
   const TextureState& of(uint64_t handle) {
-    if (handle != 0 && handle == handle_) return state_;
+    auto* const state = reinterpret_cast<TextureState*>(bytes_);
+    if (handle != 0 && handle == handle_) return *state;
     handle_ = 0;
-    if (!warp_->textures || !warp_->textures->read(handle, &state_) || (state_.surface != 0) != surface_) {
+    if (!warp_->textures || !warp_->textures->read(handle, state) || (state->surface != 0) != surface_) {
       bandsaw_fault(warp_, uint32_t(Fault::kIllegalAddress), handle);
     }
     handle_ = handle;
-    return state_;
+    return *state;
   }
 
  private:
   WarpState* const warp_;
   const bool surface_;
-  uint64_t handle_ = 0;  // of state_; 0 is no handle
-  TextureState state_;
+  uint64_t handle_ = 0;                                          // of the state; 0 is no handle
+  alignas(TextureState) std::byte bytes_[sizeof(TextureState)];  // a state, once one was read: it is large
 };
 
 Coordinates coordinates_of(const FetchForm& form, const uint32_t* words, uint32_t lane) {

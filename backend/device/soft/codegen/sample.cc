@@ -10,30 +10,35 @@
 namespace bandsaw::soft {
 namespace {
 
-constexpr int64_t kFar = int64_t{1} << 40;  // beyond every texture
-constexpr float kSteps = 256;               // filter weights have 8 bits after the point
+constexpr double kFar = 1e12;  // beyond every texture
+constexpr float kSteps = 256;  // filter weights have 8 bits after the point
 
+// As std::floor, which is a call on processors of the least kind.
 int64_t whole(double value) {
-  if (std::isnan(value)) return 0;
-  return static_cast<int64_t>(std::clamp(std::floor(value), -static_cast<double>(kFar), static_cast<double>(kFar)));
+  if (!(std::fabs(value) < kFar)) value = value > 0 ? kFar : value < 0 ? -kFar : 0;
+  const auto cut = static_cast<int64_t>(value);
+  return cut - (static_cast<double>(cut) > value);
 }
 
 // The coordinate in texels.
 double position(AddressMode mode, bool normalized, float coordinate, uint32_t texels) {
   if (!normalized) return coordinate;
   double of_one = coordinate;
-  const double below = std::floor(of_one);
-  if (mode == AddressMode::kWrap) of_one -= below;
-  if (mode == AddressMode::kMirror) of_one = std::fmod(below, 2) == 0 ? of_one - below : 1 - (of_one - below);
+  if (mode == AddressMode::kWrap || mode == AddressMode::kMirror) {
+    constexpr float kNoFraction = 1 << 24;  // floats from here on are whole numbers
+    const double bounded = std::fabs(coordinate) < kNoFraction ? of_one : 0;
+    const int64_t below = whole(bounded);
+    of_one = bounded - static_cast<double>(below);
+    if (mode == AddressMode::kMirror && (below & 1)) of_one = 1 - of_one;
+  }
   return of_one * texels;
 }
 
 int32_t address(AddressMode mode, bool normalized, int64_t at, uint32_t texels) {
   const auto last = static_cast<int64_t>(texels) - 1;
   if (mode == AddressMode::kBorder) return at < 0 || at > last ? -1 : static_cast<int32_t>(at);
-  if (mode == AddressMode::kWrap && normalized) {
-    const int64_t rest = at % static_cast<int64_t>(texels);
-    return static_cast<int32_t>(rest < 0 ? rest + texels : rest);
+  if (mode == AddressMode::kWrap && normalized) {  // at most one beyond: the coordinate is wrapped already
+    at = at < 0 ? at + texels : at > last ? at - texels : at;
   }
   return static_cast<int32_t>(std::clamp<int64_t>(at, 0, last));  // a mirrored edge is its own neighbour
 }
@@ -72,36 +77,24 @@ FacePoint face_point(const std::array<float, 3>& direction) {
   return {face, (s / m + 1) / 2, (t / m + 1) / 2};
 }
 
+// Of one or two bytes.
 uint32_t Sampler::channel(const std::byte* from) const {
   const auto as = [from]<typename T>(T) {
     T value;
     std::memcpy(&value, from, sizeof value);
     return value;
   };
-  if (state_.kind == TexelKind::kFloat) {
-    return state_.channel_bytes == 4 ? as(uint32_t{}) : bits_of(from_f16(as(uint16_t{})));
-  }
+  if (state_.kind == TexelKind::kFloat) return bits_of(from_f16(as(uint16_t{})));
   const bool sign = state_.kind == TexelKind::kSigned;
-  int64_t value = 0;
-  float most = 0;
-  switch (state_.channel_bytes) {
-    case 1:
-      value = sign ? int64_t{as(int8_t{})} : int64_t{as(uint8_t{})};
-      most = sign ? 127 : 255;
-      break;
-    case 2:
-      value = sign ? int64_t{as(int16_t{})} : int64_t{as(uint16_t{})};
-      most = sign ? 32767 : 65535;
-      break;
-    default:
-      return as(uint32_t{});
-  }
+  const bool byte = state_.channel_bytes == 1;
+  const int32_t value = sign ? (byte ? as(int8_t{}) : as(int16_t{})) : (byte ? as(uint8_t{}) : as(uint16_t{}));
+  const float most = sign ? (byte ? 127 : 32767) : (byte ? 255 : 65535);
   if (!state_.normalized_values) return static_cast<uint32_t>(value);
   return bits_of(std::max(static_cast<float>(value) / most, -1.0f));
 }
 
 // Channels that the texture does not have are 0, and the fourth is 1.
-Words Sampler::texel(const TextureLevel& level, int32_t x, int32_t y, int64_t z) const {
+inline Words Sampler::texel(const TextureLevel& level, int32_t x, int32_t y, int64_t z) const {
   Words words{0, 0, 0, state_.float_results() ? bits_of(1) : 1u};
   if (x < 0 || y < 0 || z < 0) {
     std::copy_n(state_.border.begin(), state_.channels, words.begin());
@@ -112,6 +105,14 @@ Words Sampler::texel(const TextureLevel& level, int32_t x, int32_t y, int64_t z)
                       static_cast<uint64_t>(x) * bytes;
   const auto* from = static_cast<const std::byte*>(state_.in_window ? reinterpret_cast<void*>(at)
                                                                     : bandsaw_translate(warp_, at, bytes));
+  if (state_.channel_bytes == 4) {
+    if (state_.channels == 1) {
+      std::memcpy(words.data(), from, 4);
+      return words;
+    }
+    for (uint32_t i = 0; i < state_.channels; ++i) std::memcpy(&words[i], from + size_t{i} * 4, 4);
+    return words;
+  }
   for (uint32_t i = 0; i < state_.channels; ++i) {
     words[i] = channel(from + size_t{i} * state_.channel_bytes);
     if (state_.srgb && i < 3) words[i] = bits_of(from_srgb(float_of(words[i])));
@@ -148,21 +149,23 @@ void Sampler::find_texels(const FetchForm& form, const TextureLevel& level, cons
 }
 
 // The sum of the corners by their weights, which are exact.
-Words Sampler::blend(const TextureLevel& level, uint32_t axes, const AxisTexels (&at)[3], uint32_t plane) const {
-  float sum[4] = {};
-  for (uint32_t corner = 0; corner < 1u << axes; ++corner) {
+template <uint32_t kAxes>
+Words Sampler::blend(const TextureLevel& level, const AxisTexels (&at)[3], uint32_t plane) const {
+  using Four = float __attribute__((vector_size(16)));
+  Four sum{};
+#pragma GCC unroll 8
+  for (uint32_t corner = 0; corner < 1u << kAxes; ++corner) {
     int32_t where[3] = {0, 0, static_cast<int32_t>(plane)};
     float weight = 1;
-    for (uint32_t i = 0; i < axes; ++i) {
+    for (uint32_t i = 0; i < kAxes; ++i) {
       const bool second = corner >> i & 1;
       where[i] = second ? at[i].second : at[i].first;
       weight *= second ? at[i].weight : 1 - at[i].weight;
     }
     if (weight == 0) continue;
-    const Words words = texel(level, where[0], where[1], where[2]);
-    for (int c = 0; c < 4; ++c) sum[c] += weight * float_of(words[static_cast<size_t>(c)]);
+    sum += weight * std::bit_cast<Four>(texel(level, where[0], where[1], where[2]));
   }
-  return {bits_of(sum[0]), bits_of(sum[1]), bits_of(sum[2]), bits_of(sum[3])};
+  return std::bit_cast<Words>(sum);
 }
 
 Words Sampler::sample(const FetchForm& form, uint32_t number, const Coordinates& coordinates) const {
@@ -172,7 +175,8 @@ Words Sampler::sample(const FetchForm& form, uint32_t number, const Coordinates&
   uint32_t plane = 0;
   find_texels(form, level, coordinates, linear, at, &plane);
   const uint32_t axes = is_cube(form.geometry) ? 2 : dimensions(form.geometry);
-  if (linear) return blend(level, axes, at, plane);
+  if (linear && axes == 1) return blend<1>(level, at, plane);
+  if (linear) return axes == 2 ? blend<2>(level, at, plane) : blend<3>(level, at, plane);
   return texel(level, at[0].first, axes > 1 ? at[1].first : 0, axes > 2 ? at[2].first : static_cast<int32_t>(plane));
 }
 

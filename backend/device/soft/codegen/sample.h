@@ -69,7 +69,8 @@ class Sampler {
   float level_of(const FetchForm& form, const std::array<float, 6>& more) const;
   Words sample(const FetchForm& form, uint32_t level, const Coordinates& coordinates) const;
   Words gather(const FetchForm& form, const Coordinates& coordinates) const;
-  Words blend(const TextureLevel& level, uint32_t axes, const AxisTexels (&at)[3], uint32_t plane) const;
+  template <uint32_t kAxes>
+  Words blend(const TextureLevel& level, const AxisTexels (&at)[3], uint32_t plane) const;
   Words texel(const TextureLevel& level, int32_t x, int32_t y, int64_t z) const;
   uint32_t channel(const std::byte* from) const;
   uint32_t layer_of(const FetchForm& form, const TextureLevel& level, uint32_t layer) const;
