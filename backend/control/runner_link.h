@@ -84,7 +84,7 @@ struct AssignTail {
   uint32_t direct = 0;      // 1: wake by futex on the ring's wake word; 0: by the wake eventfd
   uint32_t usage_slot = 0;  // this runner's slot in the usage page memfd
   uint32_t guest_pid = 0;
-  uint32_t reserved = 0;
+  uint32_t part = 0;  // of the address window, for device memory
   char vgpu[64]{};
   char comm[16]{};
 };

@@ -228,6 +228,11 @@ class Device {
   virtual void info(vgpu_device_info* info) = 0;
   virtual void memory_info(uint64_t* free_bytes, uint64_t* total_bytes) = 0;
 
+  // Device memory shall lie in this part of the window, not in the first; before any is allocated.
+  virtual Status use_part(uint32_t part) {
+    return Status::error(ENOTSUP, "this device has no part {} of the address window", part);
+  }
+
   // Guest pages that were mapped into the runner and those that will be unmapped. A device that copies from and to them
   // itself registers them; one that refuses still takes copies of them, at its own pace.
   // `same_addresses`: kernels use the guest's addresses as they are, so what they may reach is mapped at those.
@@ -289,7 +294,7 @@ class Device {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
 
-  // Memory. Addresses lie in the window's upper half.
+  // Memory. Addresses lie in the device's part of the window.
   virtual CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) = 0;
   virtual void memory_free(uint64_t address, Done done) = 0;
   virtual CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) = 0;

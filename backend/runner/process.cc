@@ -83,6 +83,14 @@ Process::~Process() {
   for (const auto& [id, ring] : rings_) ring->close();  // answers that never came may still hold it
 }
 
+Status Process::use_part(uint32_t part) {
+  if (part >= VGPU_WINDOW_PARTS)
+    return Status::error(EINVAL, "the window has {} parts, no {}", VGPU_WINDOW_PARTS, part);
+  if (part == 0) return {};
+  objects_->table().set_part(part);
+  return device_->use_part(part);
+}
+
 Result<CommandRingRef> Process::add_ring(uint32_t id, uint64_t va, uint32_t flags,
                                          std::span<const RunnerSegment> segments) {
   auto mapped = memory_->map(va, flags & ~VGPU_REGION_DEVICE_VISIBLE, segments);

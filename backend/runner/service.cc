@@ -74,6 +74,7 @@ Status Service::assign(Message& message) {
     return Status::error(EPROTO, "an assignment with {} descriptors", message.fds.size());
   }
   if (Status status = process_->usage_page().map(message.fds[kUsagePage], tail.usage_slot); !status.ok()) return status;
+  if (Status status = process_->use_part(tail.part); !status.ok()) return status;
   process_->gate().connect(&process_->usage_page().grant_page(), tail.usage_slot, std::move(message.fds[kDoorbell]));
   if (tail.direct) {
     struct stat info{};

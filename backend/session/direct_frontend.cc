@@ -45,21 +45,24 @@ class DirectFrontend::Connection : public ProcessWatcher {
  private:
   void receive() {
     std::vector<std::byte> buffer(kMessageMax);
-    std::vector<UniqueFd> unwanted;
-    auto length = receive_packet(socket_->get(), buffer, &unwanted);
+    std::vector<UniqueFd> came;
+    auto length = receive_packet(socket_->get(), buffer, &came);
     if (!length.ok() && length.status().code() == EAGAIN) return;
     if (!length.ok()) log::warn("direct connection of process {}: {}", peer_.pid, length.status().message());
     if (!length.ok() || length.value() == 0) return frontend_->close_later(this);
     buffer.resize(length.value());
     name_asker(&buffer);
+    UniqueFd arena = came.size() == 1 ? std::move(came[0]) : UniqueFd();
     processes_->request(
-        buffer, [socket = std::weak_ptr(socket_)](const vgpu_ctl_reply& reply, std::span<const int> fds) {
+        buffer,
+        [socket = std::weak_ptr(socket_)](const vgpu_ctl_reply& reply, std::span<const int> fds) {
           const auto living = socket.lock();
           if (!living) return;
           const Status status = send_packet(living->get(), std::as_bytes(std::span(&reply, 1)), {}, fds);
           // A client that does not read its answers is cut off; its end of the connection then tells us.
           if (!status.ok()) ::shutdown(living->get(), SHUT_RDWR);
-        });
+        },
+        std::move(arena));
   }
 
   // The kernel knows better than the client who it is.

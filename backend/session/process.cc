@@ -1,8 +1,12 @@
 #include "backend/session/process.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/eventfd.h>
+
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -38,7 +42,21 @@ Result<UniqueFd> make_arena(uint64_t bytes) {
 
 }  // namespace
 
-Process::Process(Processes* owner, const Request& create) : owner_(owner), id_(create.process), who_(create.create) {}
+Status check_arena(int fd, uint64_t bytes) {
+  struct stat info{};
+  struct statfs system{};
+  const int wanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (::fstat(fd, &info) < 0 || ::fstatfs(fd, &system) < 0) return Status::system("the arena that came along");
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  // Huge pages may run out under whoever touches them; a file that shrinks takes its pages away.
+  if (system.f_type != TMPFS_MAGIC || seals != wanted || static_cast<uint64_t>(info.st_size) != bytes) {
+    return Status::error(EINVAL, "the descriptor that came along is no arena of another virtual GPU");
+  }
+  return {};
+}
+
+Process::Process(Processes* owner, const Request& create, UniqueFd arena)
+    : owner_(owner), id_(create.process), who_(create.create), arena_(std::move(arena)) {}
 
 Process::~Process() {
   if (runner_) runner_->stop(Runner::Stop::kAsk);
@@ -62,10 +80,13 @@ Status Process::make_descriptors() {
   wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!kick_ || !wake_) return Status::system("cannot make an eventfd");
   if (owner_->config_.direct) {
-    auto arena = make_arena(owner_->config_.arena_bytes);
-    if (!arena.ok()) return arena.status();
-    arena_.reset(::fcntl(arena.value().get(), F_DUPFD_CLOEXEC, 0));
-    return owner_->ram_.add({.id = 0, .base = 0, .bytes = owner_->config_.arena_bytes, .fd = std::move(arena.value())});
+    if (!arena_) {
+      auto arena = make_arena(owner_->config_.arena_bytes);
+      if (!arena.ok()) return arena.status();
+      arena_ = std::move(arena.value());
+    }
+    UniqueFd again(::fcntl(arena_.get(), F_DUPFD_CLOEXEC, 0));
+    return owner_->ram_.add({.id = 0, .base = 0, .bytes = owner_->config_.arena_bytes, .fd = std::move(again)});
   }
   wake_event_.reset(event_new(
       owner_->base_, wake_.get(), EV_READ | EV_PERSIST,
@@ -103,6 +124,7 @@ void Process::assign(Runner* runner, const Answer& answer) {
   tail.direct = owner_->config_.direct;
   tail.usage_slot = static_cast<uint32_t>(slot_);
   tail.guest_pid = who_.pid;
+  tail.part = who_.schema.part;
   owner_->config_.vgpu.copy(tail.vgpu, sizeof tail.vgpu - 1);
   printable(who_.comm).copy(tail.comm, sizeof tail.comm - 1);
   std::vector<int> fds = {kick_.get(), wake_.get(), owner_->usage_page_->fd(), owner_->usage_page_->doorbell()};
@@ -137,6 +159,7 @@ void Process::assigned(int error, const Answer& answer) {
   }
   vgpu_ctl_reply ready = make_reply(0, "", runner_->window_base());
   ready.schema = owner_->config_.schema;
+  ready.schema.part = who_.schema.part;
   const int fds[] = {arena_.get(), kick_.get()};
   answer(ready, owner_->config_.direct ? std::span<const int>(fds) : std::span<const int>());
 }

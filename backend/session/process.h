@@ -13,10 +13,15 @@
 
 namespace bandsaw {
 
+// Whether another session made it as an arena of this length: it cannot shrink, and reading it takes no more than
+// memory.
+Status check_arena(int fd, uint64_t bytes);
+
 class Process : public std::enable_shared_from_this<Process> {
  public:
   using Answer = Processes::Answer;
-  Process(Processes* owner, const Request& create);
+  // `arena`: of direct mode; empty: a new one.
+  Process(Processes* owner, const Request& create, UniqueFd arena);
   ~Process();  // asks a runner that it still has to end
 
   void start(const Answer& answer);

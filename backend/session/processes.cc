@@ -23,14 +23,14 @@ Processes::Processes(event_base* base, ProcessesConfig config, RunnerSource* sou
 
 Processes::~Processes() = default;
 
-void Processes::request(std::span<const std::byte> bytes, const Answer& answer) {
+void Processes::request(std::span<const std::byte> bytes, const Answer& answer, UniqueFd arena) {
   auto parsed = parse_request(bytes);
   if (!parsed.ok()) {
     if (config_.log->allow()) log::warn("bad control request: {}", parsed.status().message());
     return answer(make_reply(EINVAL, parsed.status().message()), {});
   }
   const Request& request = parsed.value();
-  if (request.type == VGPU_CTL_CREATE_PROCESS) return create(request, answer);
+  if (request.type == VGPU_CTL_CREATE_PROCESS) return create(request, std::move(arena), answer);
   if (request.type == VGPU_CTL_PING && request.process == 0) return answer(make_reply(0, ""), {});
   if (request.type == VGPU_CTL_QUERY && request.process == 0 && config_.query) {
     return answer(config_.query(request.query), {});
@@ -60,7 +60,7 @@ Processes::ProcessRef Processes::find(uint32_t id) const {
   return found == processes_.end() ? nullptr : found->second;
 }
 
-void Processes::create(const Request& request, const Answer& answer) {
+void Processes::create(const Request& request, UniqueFd arena, const Answer& answer) {
   const auto refuse = [&](int error, const std::string& why) {
     if (config_.log->allow()) log::warn("process {} of {} refused: {}", request.process, config_.vgpu, why);
     vgpu_ctl_reply reply = make_reply(error, why);
@@ -76,7 +76,12 @@ void Processes::create(const Request& request, const Answer& answer) {
   if (processes_.size() >= config_.processes_max) {
     return refuse(EAGAIN, fmt::format("this virtual GPU serves {} processes at most", config_.processes_max));
   }
-  const auto process = std::make_shared<Process>(this, request);
+  if (arena) {
+    const Status status = config_.direct ? check_arena(arena.get(), config_.arena_bytes)
+                                         : Status::error(EINVAL, "only direct mode has arenas");
+    if (!status.ok()) return refuse(status.code(), status.message());
+  }
+  const auto process = std::make_shared<Process>(this, request, std::move(arena));
   processes_.emplace(request.process, process);
   process->start(answer);
 }

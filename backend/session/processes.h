@@ -69,8 +69,9 @@ class Processes {
   ~Processes();  // ends every process
   Processes(const Processes&) = delete;
 
-  // `bytes` is a private copy of what the guest sent.
-  void request(std::span<const std::byte> bytes, const Answer& answer);
+  // `bytes` is a private copy of what the guest sent. `arena` may come along with CREATE_PROCESS in direct mode: that
+  // of another virtual GPU of the same guest process, so that both runners see its memory.
+  void request(std::span<const std::byte> bytes, const Answer& answer, UniqueFd arena = {});
 
   Status add_ram(Ram ram);
   // `done` is called when no runner has the RAM mapped; processes that use it in a ring or region are ended.
@@ -87,7 +88,7 @@ class Processes {
  private:
   friend class Process;
   using ProcessRef = std::shared_ptr<Process>;
-  void create(const Request& request, const Answer& answer);
+  void create(const Request& request, UniqueFd arena, const Answer& answer);
   void destroy(const Request& request, const Answer& answer);
   ProcessRef find(uint32_t id) const;
 

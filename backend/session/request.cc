@@ -85,7 +85,12 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
   Request request;
   request.type = static_cast<vgpu_ctl_type>(header.type);
   request.process = header.process;
-  if (request.type == VGPU_CTL_CREATE_PROCESS) request.create = read<vgpu_ctl_create_process>(bytes);
+  if (request.type == VGPU_CTL_CREATE_PROCESS) {
+    request.create = read<vgpu_ctl_create_process>(bytes);
+    if (const uint32_t part = request.create.schema.part; part >= VGPU_WINDOW_PARTS) {
+      return Status::error(EINVAL, "the address window has {} parts, no part {}", VGPU_WINDOW_PARTS, part);
+    }
+  }
   if (request.type == VGPU_CTL_DROP_RING || request.type == VGPU_CTL_DROP_REGION) {
     request.drop_id = read<vgpu_ctl_drop>(bytes).id;
   }

@@ -54,7 +54,7 @@ int learn(nvmlDevice_st* device) {
 nvmlReturn_t find_devices() {
   unsigned count = 0;
   int error = ENODEV;
-  for (const SessionAddress& session : find_sessions()) {
+  for (const SessionAddress& session : find_virtual_gpus()) {
     if (count == kDevicesMax) break;
     nvmlDevice_st& device = devices()[count];
     device.index = count;

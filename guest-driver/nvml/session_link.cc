@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "guest-driver/uapi/vgpu_ioctl.h"
@@ -74,18 +73,6 @@ int ask_socket(const SessionAddress& session, uint32_t what, uint32_t index, uin
 }
 
 }  // namespace
-
-std::vector<SessionAddress> find_sessions() {
-  const char* const vgpu = std::getenv("BANDSAW_VGPU");
-  if (vgpu && *vgpu) {
-    const char* const run = std::getenv("BANDSAW_RUN");
-    return {{std::string(run && *run ? run : "/run/bandsaw") + "/" + vgpu + "/direct.sock", true}};
-  }
-  // The one that libcuda.so.1 uses.
-  const std::string path = "/dev/vgpu0";
-  if (access(path.c_str(), F_OK) != 0) return {};
-  return {{path, false}};
-}
 
 int ask(const SessionAddress& session, uint32_t what, uint32_t index, uint8_t (&answer)[VGPU_ANSWER_BYTES]) {
   return session.direct ? ask_socket(session, what, index, answer) : ask_module(session, what, index, answer);

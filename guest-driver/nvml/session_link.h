@@ -3,20 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "guest-driver/uapi/vgpu_control.h"
+#include "memory/base/virtual_gpus.h"
 
 namespace bandsaw::nvml {
 
-struct SessionAddress {
-  std::string path;
-  bool direct = false;  // a socket; else the module's device file
-};
-
-// The virtual GPUs of this machine, or the one that BANDSAW_VGPU names.
-std::vector<SessionAddress> find_sessions();
+using SessionAddress = VirtualGpuPath;
 
 // 0 or an errno: the session's, or why it was not reached (EPIPE: it went away). Thread-safe.
 int ask(const SessionAddress& session, uint32_t what, uint32_t index, uint8_t (&answer)[VGPU_ANSWER_BYTES]);

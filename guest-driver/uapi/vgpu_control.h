@@ -24,7 +24,7 @@
  */
 struct vgpu_schema {
 	__le16 major, minor, patch; /* of the release */
-	__le16 reserved;            /* 0 */
+	__le16 part;                /* with CREATE_PROCESS: of the address window, see below; else 0 */
 	__u8 hash[24];              /* over all calls and the structures of vgpu_wire.h */
 };
 
@@ -43,14 +43,18 @@ struct vgpu_virtio_config {
 
 /*
  * The address window: one range of addresses that guest process and runner both keep free, so that one
- * pointer is right on both sides. Guest-chosen memory (pinned host, managed, rings of direct mode) lies in
- * the lower half, device memory in the upper half. The runner tries the bases in this order.
+ * pointer is right on both sides. Guest-chosen memory (pinned host, managed, rings of direct mode) lies at its
+ * beginning. Behind that come the parts for device memory. A guest process that uses several virtual GPUs has a
+ * runner of each, all with the same window, and asks each for another part (schema.part of CREATE_PROCESS; the reply
+ * repeats it, a host that knows of one part only replies 0). The runner tries the bases in this order.
  */
-#define VGPU_WINDOW_BYTES (1ull << 40)
+#define VGPU_WINDOW_DEVICE_OFFSET (1ull << 39)
+#define VGPU_WINDOW_PART_BYTES (1ull << 39)
+#define VGPU_WINDOW_PARTS 16u
+#define VGPU_WINDOW_BYTES (VGPU_WINDOW_DEVICE_OFFSET + VGPU_WINDOW_PARTS * VGPU_WINDOW_PART_BYTES)
 #define VGPU_WINDOW_BASE_0 0x200000000000ull
 #define VGPU_WINDOW_BASE_1 0x300000000000ull
-#define VGPU_WINDOW_BASE_2 0x7e8000000000ull
-#define VGPU_WINDOW_DEVICE_OFFSET (VGPU_WINDOW_BYTES / 2)
+#define VGPU_WINDOW_BASE_2 0x600000000000ull
 
 enum vgpu_ctl_type {
 	VGPU_CTL_CREATE_PROCESS = 1, /* struct vgpu_ctl_create_process; reply.value = window base */

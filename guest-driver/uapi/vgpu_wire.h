@@ -2,8 +2,9 @@
 /*
  * Plain structures that travel inside records and replies (named in calls/wire.toml).
  *
- * Handles are 64 bits: (kind << 56) | (generation << 32) | index, minted by the runner, valid in one guest
- * process only, never 0. libcuda.so.1 hands them to the program as CUstream, CUevent and so on. Streams may
+ * Handles are 64 bits: (kind << 56) | (generation << 32) | (part << 20) | index, minted by the runner, valid in one
+ * guest process only, never 0. The part is that of the address window (vgpu_control.h), so that handles of several
+ * virtual GPUs differ. libcuda.so.1 hands them to the program as CUstream, CUevent and so on. Streams may
  * also be 0 (the context's default), 1 (legacy default) and 2 (this thread's default).
  */
 #ifndef VGPU_WIRE_H
@@ -12,6 +13,7 @@
 #include <linux/types.h>
 
 #define VGPU_ATTRIBUTES_MAX 256u
+#define VGPU_HANDLE_PART_SHIFT 20
 #define VGPU_STREAM_LEGACY 1u
 #define VGPU_STREAM_PER_THREAD 2u
 #define VGPU_INLINE_BYTES_MAX 8192u /* copies up to this travel inside the record or the reply */

@@ -90,8 +90,14 @@ def traced(row):
             f"  const libcuda::Traced traced({watched}, &work);"]
 
 
+def routed(row):
+    """Handles say which virtual GPU the call is for."""
+    handles = [a.name for a in row.ins if a.is_handle]
+    return [f"  if (!call.route({', '.join(handles)})) return call.status();"] if handles else []
+
+
 def function(row):
-    lines = [signature(row) + " {"]
+    lines = [signature(row) + " {", *routed(row)]
     if row.context:
         lines.append("  if (!call.require_context()) return call.status();")
     lines += traced(row)

@@ -178,6 +178,7 @@ class CudaDevice final : public Device {
   CUresult graph_memory_reset(CUgraphMem_attribute attribute) override;
   CUresult graph_memory_trim() override;
 
+  Status use_part(uint32_t part) override;
   bool same_addresses() const override { return true; }
   CUresult host_pin(void* pointer, uint64_t bytes, bool read_only) override;
   void host_unpin(void* pointer) override;
@@ -193,6 +194,7 @@ class CudaDevice final : public Device {
 
   CudaDevice(const DeviceConfig& config, DriverRef driver, DeviceHost* host, CUdevice device);
   Status warm_up();
+  Status reserve_part(uint32_t part);
 
   // Tells the host of a sticky error; hands the code on.
   CUresult check(CUresult result);

@@ -85,11 +85,7 @@ Status CudaDevice::warm_up() {
     return Status::error(ENODEV, "a context on {} of the GPU: {}",
                          partition_ ? fmt::format("{} SMs", partition_->sms()) : "all SMs", driver_->describe(result));
   }
-  auto heap = Heap::make(driver_, host_, device_, config_.window_base + VGPU_WINDOW_DEVICE_OFFSET,
-                         VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET);
-  if (!heap.ok()) return heap.status();
-  heap_ = std::move(heap.value());
-  reservations_ = std::make_unique<Reservations>(driver_, heap_.get(), device_);
+  if (Status status = reserve_part(0); !status.ok()) return status;
   pinned_ = std::make_unique<Pinned>(driver_);
   if (std::byte* slot = pinned_->take_slot()) pinned_->give_slot(slot);
   marks_ = std::make_unique<Marks>(driver_, pinned_.get());
@@ -104,6 +100,32 @@ Status CudaDevice::warm_up() {
   }
   walk_driver_paths(*driver_, device_);
   waiter_.run([this] { enter(); });
+  return {};
+}
+
+// The addresses of device memory.
+Status CudaDevice::reserve_part(uint32_t part) {
+  auto heap = Heap::make(driver_, host_, device_,
+                         config_.window_base + VGPU_WINDOW_DEVICE_OFFSET + part * VGPU_WINDOW_PART_BYTES,
+                         VGPU_WINDOW_PART_BYTES);
+  if (!heap.ok()) return heap.status();
+  reservations_ = nullptr;
+  heap_ = std::move(heap.value());
+  reservations_ = std::make_unique<Reservations>(driver_, heap_.get(), device_);
+  return {};
+}
+
+Status CudaDevice::use_part(uint32_t part) {
+  CUresult result = enter();
+  if (result != CUDA_SUCCESS) return Status::error(ENODEV, "the warm context: {}", driver_->describe(result));
+  if (!heap_->empty()) return Status::error(EBUSY, "device memory is in use: it cannot move to part {}", part);
+  if (Status status = reserve_part(part); !status.ok()) return status;
+  // The driver gives pools addresses of its own, the same ones in each process. What is reserved first moves them, so
+  // that pools of two parts do not meet.
+  constexpr uint64_t kApart = 1ull << 38;
+  CUdeviceptr kept = 0;
+  result = driver_->cuMemAddressReserve(&kept, part * kApart, 0, 0, 0);
+  if (result != CUDA_SUCCESS) log::warn("addresses of pools are not moved: {}", driver_->describe(result));
   return {};
 }
 

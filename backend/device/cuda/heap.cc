@@ -156,6 +156,11 @@ CUresult Heap::release(uint64_t address) {
   return empty ? unmap(empty->mapping) : CUDA_SUCCESS;
 }
 
+bool Heap::empty() const {
+  std::lock_guard lock(mutex_);
+  return allocations_.empty();
+}
+
 bool Heap::begins_at(uint64_t address) const {
   std::lock_guard lock(mutex_);
   return allocations_.contains(address);

@@ -30,6 +30,7 @@ class Heap {
   CUresult allocate(const CudaContextRef& context, uint64_t bytes, uint64_t* address);
   // CUDA_ERROR_INVALID_VALUE: nothing begins there. The caller has seen to it that nothing uses it any more.
   CUresult release(uint64_t address);
+  bool empty() const;
   bool begins_at(uint64_t address) const;
   // The physical memory behind what begins at `address`: its handle and size, and where in it that lies. False: nothing
   // begins there.

@@ -52,6 +52,11 @@ SoftDevice::SoftDevice(const DeviceConfig& config, DeviceHost* host)
   pools_.push_back(default_pool_);
 }
 
+Status SoftDevice::use_part(uint32_t part) {
+  if (memory_->use_part(part)) return {};
+  return Status::error(EBUSY, "device memory is in use: it cannot move to part {} of the window", part);
+}
+
 SoftDevice::~SoftDevice() {
   for (const SoftContextRef& context : contexts()) context_destroy(context);
 }

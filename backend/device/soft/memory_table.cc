@@ -17,14 +17,24 @@ constexpr uint64_t kHugePage = 2ull << 20;
 // Linux allows some 65,000 mappings a process. With many allocations the guards are left out, and neighbours
 // share a mapping.
 constexpr size_t kGuardedAllocations = 12'000;
-constexpr uint64_t kHalf = VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
 
 uint64_t pages(uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
 
 }  // namespace
 
 Memory::Memory(uint64_t window_base, uint64_t share, DeviceHost* host)
-    : window_base_(window_base), share_(share), host_(host), space_(window_base + VGPU_WINDOW_DEVICE_OFFSET, kHalf) {}
+    : window_base_(window_base),
+      share_(share),
+      host_(host),
+      space_(window_base + VGPU_WINDOW_DEVICE_OFFSET, VGPU_WINDOW_PART_BYTES) {}
+
+bool Memory::use_part(uint32_t part) {
+  std::lock_guard lock(mutex_);
+  if (!table_.empty()) return false;
+  space_ =
+      AddressSpace(window_base_ + VGPU_WINDOW_DEVICE_OFFSET + part * VGPU_WINDOW_PART_BYTES, VGPU_WINDOW_PART_BYTES);
+  return true;
+}
 
 Memory::~Memory() {
   for (auto& [address, allocation] : table_) {
@@ -35,7 +45,7 @@ Memory::~Memory() {
 
 CUresult Memory::take_range(uint64_t bytes, Use use, const void* owner, uint64_t* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (bytes > kHalf / 2) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (bytes > VGPU_WINDOW_PART_BYTES / 2) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t guard = table_.size() < kGuardedAllocations ? kPage : 0;
   Allocation allocation;
   allocation.bytes = bytes;

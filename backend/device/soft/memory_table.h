@@ -47,6 +47,9 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
+  // Allocations lie in this part of the window from now on. False: there are some already.
+  bool use_part(uint32_t part);
+
   CUresult allocate(uint64_t bytes, Use use, const void* owner, uint64_t* address);
   // An address without pages, not live. It has pages as long as somebody claims it; each claim is dropped once.
   CUresult reserve(uint64_t bytes, const void* owner, uint64_t* address);

@@ -28,6 +28,7 @@ class SoftDevice final : public Device {
   SoftDevice(const DeviceConfig& config, DeviceHost* host);
   ~SoftDevice() override;
 
+  Status use_part(uint32_t part) override;
   void info(vgpu_device_info* info) override;
   void memory_info(uint64_t* free_bytes, uint64_t* total_bytes) override;
 

@@ -7,17 +7,19 @@ namespace {
 
 constexpr uint32_t kGenerationMask = 0xffffff;
 
-uint64_t make_handle(HandleKind kind, uint32_t generation, uint32_t index) {
-  return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(generation) << 32 | index;
+uint64_t make_handle(HandleKind kind, uint32_t generation, uint32_t part_and_index) {
+  return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(generation) << 32 | part_and_index;
 }
+
+uint32_t index_of(uint64_t handle) { return static_cast<uint32_t>(handle) & (HandleTable::kMax - 1); }
 
 }  // namespace
 
 const HandleTable::Slot* HandleTable::slot(uint64_t handle) const {
-  const uint32_t index = static_cast<uint32_t>(handle);
+  const uint32_t index = index_of(handle);
   if (index >= slots_.size()) return nullptr;
   const Slot& slot = slots_[index];
-  return slot.object && make_handle(slot.kind, slot.generation, index) == handle ? &slot : nullptr;
+  return slot.object && make_handle(slot.kind, slot.generation, part_ | index) == handle ? &slot : nullptr;
 }
 
 uint64_t HandleTable::add_locked(HandleKind kind, ObjectRef object, uint64_t owner) {
@@ -37,7 +39,7 @@ uint64_t HandleTable::add_locked(HandleKind kind, ObjectRef object, uint64_t own
   slot.owner = owner;
   slot.object = std::move(object);
   if (owner != 0) owned_[owner].insert(index);
-  return make_handle(kind, slot.generation, index);
+  return make_handle(kind, slot.generation, part_ | index);
 }
 
 uint64_t HandleTable::add(HandleKind kind, ObjectRef object, uint64_t owner) {
@@ -64,14 +66,14 @@ ObjectRef HandleTable::find(HandleKind kind, uint64_t handle) const {
 bool HandleTable::replace(uint64_t handle, ObjectRef object) {
   std::lock_guard lock(mutex_);
   if (!slot(handle)) return false;
-  std::swap(slots_[static_cast<uint32_t>(handle)].object, object);
+  std::swap(slots_[index_of(handle)].object, object);
   return true;
 }
 
 // Objects go to `gone`, so that their destructors run without the lock.
 void HandleTable::clear(uint32_t index, std::vector<ObjectRef>* gone) {
   Slot& slot = slots_[index];
-  const uint64_t handle = make_handle(slot.kind, slot.generation, index);
+  const uint64_t handle = make_handle(slot.kind, slot.generation, part_ | index);
   handles_.erase(slot.object.get());
   gone->push_back(std::move(slot.object));
   slot.object = nullptr;
@@ -96,7 +98,7 @@ ObjectRef HandleTable::remove(HandleKind kind, uint64_t handle) {
   if (wire::kind_of(handle) != kind) return nullptr;
   std::lock_guard lock(mutex_);
   if (!slot(handle)) return nullptr;
-  clear(static_cast<uint32_t>(handle), &gone);
+  clear(index_of(handle), &gone);
   return gone.front();
 }
 

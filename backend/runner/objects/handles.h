@@ -21,7 +21,10 @@ using ObjectRef = std::shared_ptr<Object>;
 // Thread-safe.
 class HandleTable {
  public:
-  static constexpr uint32_t kMax = 1u << 20;
+  static constexpr uint32_t kMax = 1u << VGPU_HANDLE_PART_SHIFT;
+
+  // Which part of the address window stands in the handles; before the first one. Less than VGPU_WINDOW_PARTS.
+  void set_part(uint32_t part) { part_ = part << VGPU_HANDLE_PART_SHIFT; }
 
   // 0: the table is full. `owner`: the handle it belongs to, 0 for none.
   uint64_t add(HandleKind kind, ObjectRef object, uint64_t owner = 0);
@@ -52,6 +55,7 @@ class HandleTable {
   void clear_owned(uint64_t handle, std::vector<ObjectRef>* gone);
   uint64_t add_locked(HandleKind kind, ObjectRef object, uint64_t owner);
 
+  uint32_t part_ = 0;  // where handles have it
   mutable std::mutex mutex_;
   std::vector<Slot> slots_;                                           // guarded by mutex_
   std::vector<uint32_t> free_;                                        // guarded by mutex_

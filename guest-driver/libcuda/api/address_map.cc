@@ -5,6 +5,14 @@
 
 namespace bandsaw::libcuda {
 
+VirtualGpu& gpu_of(const Range& range) {
+  VirtualGpu* const by_address = gpu_of_address(range.base);
+  if (by_address) return *by_address;
+  const uint64_t handle = range.context ? range.context : range.pool ? range.pool : range.owner;
+  VirtualGpu* const by_handle = handle ? gpu_of_part(part_of_handle(handle)) : nullptr;
+  return by_handle ? *by_handle : current_gpu();
+}
+
 AddressMap& AddressMap::get() {
   static AddressMap& map = *new AddressMap;  // leaked: used after static destructors
   return map;

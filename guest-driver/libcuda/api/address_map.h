@@ -10,6 +10,8 @@
 #include <optional>
 #include <shared_mutex>
 
+#include "guest-driver/libcuda/core/virtual_gpu.h"
+
 namespace bandsaw::libcuda {
 
 enum class RangeKind : uint8_t {
@@ -44,6 +46,9 @@ struct Range {
     return address >= base && address - base <= bytes && length <= bytes - (address - base);
   }
 };
+
+// The device that the memory belongs to; of host memory that for which it was made.
+VirtualGpu& gpu_of(const Range& range);
 
 // Thread-safe. Ranges never overlap.
 class AddressMap {

@@ -21,7 +21,7 @@ CUresult run(const ArrayCopyEnd& to, const ArrayCopyEnd& from, size_t bytes, CUs
   Call call(entry);
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  const CUresult result = check_work_stream(stream, &on);
+  const CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   vgpu_copy copy = linear_copy(to.address, from.address, bytes);
   if (to.side == Side::kArray) copy.destination.kind = VGPU_MEMORY_ARRAY;

@@ -1,6 +1,6 @@
-// The thread that runs the program's host functions and stream callbacks.
+// The threads that run the program's host functions and stream callbacks, one for each device.
 //
-// It starts with the first use and lives as long as the process. Like CUDA's own callback thread it runs one function
+// One starts with the first use and lives as long as the process. Like CUDA's own callback thread it runs one function
 // at a time and has no current context; a function that waits for the device gets CUDA_ERROR_NOT_PERMITTED, because
 // what it waits for may wait for this thread.
 #include <pthread.h>
@@ -28,14 +28,15 @@ void run(const vgpu_callback& callback) {
   }
 }
 
-void* serve(void*) {
+void* serve(void* pointer) {
+  auto* const gpu = static_cast<VirtualGpu*>(pointer);
   on_callback_thread = true;
   uint64_t finished = 0;
   for (;;) {
     vgpu_callback callback{};
     {
-      Call call;
-      if (state() != State::kReady) return nullptr;
+      Call call(*gpu);
+      if (call.failed()) return nullptr;
       // A sticky error ends the program's work, not this thread: callbacks still come, with the error in them.
       const CUresult result = wire::next_callback(call, finished, &callback);
       if (result != CUDA_SUCCESS || callback.token == 0) return nullptr;
@@ -49,21 +50,22 @@ void* serve(void*) {
 
 CUresult check_may_wait() { return on_callback_thread ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS; }
 
-CUresult start_callback_thread() {
-  static std::atomic<bool> started{false};
-  if (started.load(std::memory_order_acquire)) return CUDA_SUCCESS;
+CUresult start_callback_thread(VirtualGpu& gpu) {
+  static std::atomic<uint32_t> started{0};  // a bit for each part
+  const uint32_t bit = 1u << gpu.part;
+  if (started.load(std::memory_order_acquire) & bit) return CUDA_SUCCESS;
   static std::mutex& mutex = *new std::mutex;
   std::lock_guard lock(mutex);
-  if (started.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+  if (started.load(std::memory_order_relaxed) & bit) return CUDA_SUCCESS;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
   pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, serve, nullptr);
+  const int error = pthread_create(&thread, nullptr, serve, &gpu);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error) return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_detach(thread);
-  started.store(true, std::memory_order_release);
+  started.fetch_or(bit, std::memory_order_release);
   return CUDA_SUCCESS;
 }
 

@@ -59,7 +59,7 @@ CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode* dependencies, 
   if (!call.require_context()) return call.status();
   if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (on <= VGPU_STREAM_LEGACY) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;  // the legacy stream
   // Counted first: a copy on another thread must not miss a capture that the host has begun.
@@ -84,7 +84,7 @@ CUresult ask(CUstream stream, Capture* capture) {
   Call call;
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  const CUresult result = check_stream(stream, &on);
+  const CUresult result = check_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (active_captures.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;  // NONE
   return wire::capture_info(call, on, &capture->info, &capture->dependencies);
@@ -113,7 +113,7 @@ CUresult update(CUstream stream, CUgraphNode* dependencies, size_t count, unsign
   if (!call.require_context()) return call.status();
   if ((count && !dependencies) || flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  const CUresult result = check_stream(stream, &on);
+  const CUresult result = check_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   return wire::capture_update(call, on, flags, as_bytes(dependencies, count));
 }
@@ -214,7 +214,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   if (!graph) return CUDA_ERROR_INVALID_VALUE;
   *graph = nullptr;
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (active_captures.load() == 0) return CUDA_ERROR_ILLEGAL_STATE;
   result = check_thread(on);

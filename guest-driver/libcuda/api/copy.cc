@@ -19,7 +19,7 @@ CUresult copy_async(uint64_t destination, uint64_t source, size_t bytes, Side to
   Call call(entry);
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  const CUresult result = check_work_stream(stream, &on);
+  const CUresult result = check_work_stream(call, stream, &on);
   return result != CUDA_SUCCESS ? result : transfer(call, linear_copy(destination, source, bytes), to, from, on, false);
 }
 
@@ -91,7 +91,7 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* destinations, CUdeviceptr* sources, 
     return CUDA_ERROR_INVALID_VALUE;
   }
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (on == 0 || on == VGPU_STREAM_LEGACY) return CUDA_ERROR_INVALID_VALUE;  // CUDA refuses the legacy stream
   for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {

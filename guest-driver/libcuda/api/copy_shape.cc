@@ -116,7 +116,7 @@ CUresult run(const T* asked, CUresult (*shape)(const T&, ShapedCopy*), CUstream 
   if (!call.require_context()) return call.status();
   if (!asked) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   ShapedCopy shaped;
   result = shape(*asked, &shaped);

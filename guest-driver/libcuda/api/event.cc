@@ -28,7 +28,8 @@ CUresult record_event(Call& call, CUevent event, CUstream stream, unsigned flags
   if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
   if (flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
+  if (result == CUDA_SUCCESS && !call.is_here(to_wire(event))) result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS && flags) result = check_external(on);
   return result != CUDA_SUCCESS ? result : wire::event_record(call, to_wire(event), on, flags);
 }

@@ -14,7 +14,7 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
   Call call(entry);
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (address % element || (height > 1 && pitch % element)) return CUDA_ERROR_INVALID_VALUE;
   if (!width || !height) return CUDA_SUCCESS;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/library.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/wire_client.h"
 
@@ -54,13 +55,13 @@ bool settable(CUfunction_attribute attribute, int value) {
   }
 }
 
-CUresult set_attribute(FunctionRecord* function, CUfunction_attribute attribute, int value) {
-  Call call;
+CUresult set_attribute(Call& call, FunctionRecord* function, CUfunction_attribute attribute, int value) {
   if (call.failed()) return call.status();
-  if (!function) return CUDA_ERROR_INVALID_HANDLE;
+  if (!function) return call.failed() ? call.status() : CUDA_ERROR_INVALID_HANDLE;
+  if (!call.route(function->handle)) return call.status();
   if (!settable(attribute, value)) return CUDA_ERROR_INVALID_VALUE;
   if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-    const int32_t limit = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+    const int32_t limit = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, call.gpu().ordinal);
     if (value > limit - function->attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)) return CUDA_ERROR_INVALID_VALUE;
   }
   {
@@ -153,8 +154,24 @@ void forget_functions_of(uint64_t owner) {
   function_tables().functions.remove_if(gone);
 }
 
+CUresult kernel_on_device(Call& call, FunctionRecord* function, FunctionRecord** there) {
+  if (call.failed()) return call.status();
+  if (!function) return CUDA_ERROR_INVALID_HANDLE;
+  *there = function;
+  if (call.is_here(function->handle)) return CUDA_SUCCESS;
+  if (wire::kind_of(function->handle) != wire::HandleKind::kKernel) return CUDA_ERROR_INVALID_CONTEXT;
+  std::lock_guard lock(function->mutex);
+  uint64_t& known = function->elsewhere[call.gpu().part];
+  if (known && (*there = find_function(known))) return CUDA_SUCCESS;
+  CodeRecord* const library = find_library(function->owner);
+  if (!library) return CUDA_ERROR_INVALID_HANDLE;
+  const CUresult result = library_kernel_on_device(call, library, function->name.c_str(), &known);
+  if (result == CUDA_SUCCESS) *there = find_function(known);
+  return result == CUDA_SUCCESS && !*there ? CUDA_ERROR_UNKNOWN : result;
+}
+
 CUresult function_in_context(uint64_t handle, uint64_t* function) {
-  FunctionRecord* const record = find_function(handle);
+  FunctionRecord* record = find_function(handle);
   if (!record) return CUDA_ERROR_INVALID_HANDLE;
   if (wire::kind_of(handle) != wire::HandleKind::kKernel) {
     *function = handle;
@@ -162,6 +179,9 @@ CUresult function_in_context(uint64_t handle, uint64_t* function) {
   }
   Call call;
   if (!call.require_context()) return call.status();
+  FunctionRecord* there = nullptr;
+  if (const CUresult found = kernel_on_device(call, record, &there); found != CUDA_SUCCESS) return found;
+  record = there;
   std::lock_guard lock(record->mutex);
   if (const auto known = record->functions.find(call.context()); known != record->functions.end()) {
     if (find_function(known->second)) {
@@ -172,9 +192,9 @@ CUresult function_in_context(uint64_t handle, uint64_t* function) {
   }
   vgpu_function_info info{};
   std::vector<std::byte> parameters;
-  const CUresult result = wire::kernel_function(call, handle, function, &info, &parameters);
+  const CUresult result = wire::kernel_function(call, record->handle, function, &info, &parameters);
   if (result != CUDA_SUCCESS) return result;
-  if (!add_function(*function, record->owner, handle, call.context(), record->name, info, parameters)) {
+  if (!add_function(*function, record->owner, record->handle, call.context(), record->name, info, parameters)) {
     return CUDA_ERROR_UNKNOWN;
   }
   record->functions.emplace(call.context(), *function);
@@ -189,6 +209,7 @@ CUresult occupancy_of(FunctionRecord* function, uint32_t block_threads, uint64_t
     return CUDA_SUCCESS;
   }
   Call call;
+  if (!call.route(function->handle)) return call.status();
   const CUresult result = wire::occupancy(call, function->handle, block_threads, shared_bytes, blocks);
   if (result == CUDA_SUCCESS) function->occupancies.emplace(key, *blocks);
   return result;
@@ -205,17 +226,24 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
 }
 
 CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) {
-  const CUresult result = check_device(device);
-  return result != CUDA_SUCCESS ? result : get_attribute(value, attribute, find_function(kernel));
+  if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
+  Call call(gpu_at(device));
+  FunctionRecord* there = nullptr;
+  const CUresult result = kernel_on_device(call, find_function(kernel), &there);
+  return result != CUDA_SUCCESS ? result : get_attribute(value, attribute, there);
 }
 
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
-  return set_attribute(find_function(function), attribute, value);
+  Call call;
+  return set_attribute(call, find_function(function), attribute, value);
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) {
-  const CUresult result = check_device(device);
-  return result != CUDA_SUCCESS ? result : set_attribute(find_function(kernel), attribute, value);
+  if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
+  Call call(gpu_at(device));
+  FunctionRecord* there = nullptr;
+  const CUresult result = kernel_on_device(call, find_function(kernel), &there);
+  return result != CUDA_SUCCESS ? result : set_attribute(call, there, attribute, value);
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "guest-driver/libcuda/api/handle_table.h"
+#include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 
 namespace bandsaw::libcuda {
@@ -32,6 +33,7 @@ struct FunctionRecord {
 
   std::mutex mutex;
   std::map<uint64_t, uint64_t> functions;                          // of a kernel: context -> function
+  std::map<uint32_t, uint64_t> elsewhere;                          // of a kernel: part -> the kernel of that device
   std::map<std::tuple<uint32_t, uint64_t>, uint32_t> occupancies;  // (block, shared bytes) -> blocks per SM
   // The device's answers about clusters, by the bytes of the question. Guarded by mutex.
   std::map<std::string, std::pair<uint32_t, uint32_t>> cluster_answers;
@@ -52,6 +54,9 @@ FunctionRecord* add_function(uint64_t handle, uint64_t owner, uint64_t kernel, u
 
 // Forgets all functions of a library or module.
 void forget_functions_of(uint64_t owner);
+
+// A kernel as the call's device has it: its library is loaded there at first use. A function of that device is its own.
+CUresult kernel_on_device(Call& call, FunctionRecord* function, FunctionRecord** there);
 
 // The function of a kernel in the current context (asked once per context); a function is its own.
 CUresult function_in_context(uint64_t handle, uint64_t* function);

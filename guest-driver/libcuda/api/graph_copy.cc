@@ -71,12 +71,12 @@ CUDA_MEMCPY3D describe(const vgpu_copy& copy, const StagedCopy& staged) {
 
 StagedCopy::~StagedCopy() {
   // Waits until no launch uses the memory. Fails only when the host is gone.
-  if (block_.address) static_cast<void>(process().memory->release(block_.address));
+  if (block_.address) static_cast<void>(block_.memory->release(block_.address));
 }
 
 CUresult StagedCopy::make(const vgpu_copy& copy, bool to_program, bool from_program,
                           std::shared_ptr<StagedCopy>* made) {
-  const CUresult started = start_callback_thread();
+  const CUresult started = start_callback_thread(current_gpu());
   if (started != CUDA_SUCCESS) return started;
   auto staged = std::make_shared<StagedCopy>();
   staged->copy_ = copy;
@@ -88,7 +88,7 @@ CUresult StagedCopy::make(const vgpu_copy& copy, bool to_program, bool from_prog
         __builtin_mul_overflow(bytes, copy.depth, &bytes)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    const CUresult result = process().memory->allocate(bytes, 0, &staged->block_);
+    const CUresult result = current_gpu().memory->allocate(bytes, 0, &staged->block_);
     if (result != CUDA_SUCCESS) return result;
   }
   *made = std::move(staged);

@@ -13,7 +13,7 @@ extern "C" {
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
   if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
   if (!value || attribute < 0 || attribute > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) return CUDA_ERROR_INVALID_VALUE;
-  Call call;
+  Call call(gpu_at(device));
   uint64_t bytes = 0;
   const CUresult result = wire::graph_memory_get(call, attribute, &bytes);
   if (result == CUDA_SUCCESS) std::memcpy(value, &bytes, sizeof(bytes));
@@ -26,13 +26,13 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   uint64_t bytes = 0;
   if (value) std::memcpy(&bytes, value, sizeof(bytes));
   if (!value || !high || bytes) return CUDA_ERROR_INVALID_VALUE;  // a high-water mark can only be reset
-  Call call;
+  Call call(gpu_at(device));
   return wire::graph_memory_reset(call, attribute);
 }
 
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
   if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
-  Call call;
+  Call call(gpu_at(device));
   return wire::graph_memory_trim(call);
 }
 

@@ -65,7 +65,7 @@ CUresult describe_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
   params->func = from_wire<CUfunction>(launch.function);
   params->kern = from_wire<CUkernel>(function->kernel);
   if (wire::kind_of(launch.function) == wire::HandleKind::kKernel) params->kern = from_wire<CUkernel>(launch.function);
-  params->ctx = to_program(context_from_wire(function->context));
+  params->ctx = to_program(context_of_handle(function->context));
   params->gridDimX = launch.grid[0], params->gridDimY = launch.grid[1], params->gridDimZ = launch.grid[2];
   params->blockDimX = launch.block[0], params->blockDimY = launch.block[1], params->blockDimZ = launch.block[2];
   params->sharedMemBytes = launch.shared_bytes;

@@ -94,7 +94,7 @@ CUresult plan_host(const CUDA_HOST_NODE_PARAMS_v1& params, NodePlan* plan) {
   if (!params.fn) return CUDA_ERROR_INVALID_VALUE;
   plan->type = CU_GRAPH_NODE_TYPE_HOST;
   append(vgpu_host_node{reinterpret_cast<uint64_t>(params.fn), to_wire(params.userData)}, &plan->payload);
-  return start_callback_thread();
+  return start_callback_thread(current_gpu());
 }
 
 CUresult plan_child(CUgraph child, CUgraphChildGraphNodeOwnership ownership, NodePlan* plan) {

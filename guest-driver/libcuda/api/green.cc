@@ -43,7 +43,10 @@ GreenContexts& green_contexts() {
   return all;
 }
 
-uint32_t device_sms() { return static_cast<uint32_t>(device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)); }
+uint32_t sms_of(CUdevice device) {
+  return static_cast<uint32_t>(device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
+}
+uint32_t device_sms() { return sms_of(current_gpu().ordinal); }
 
 // SMs are given out in groups of so many; a device of few gives each by itself.
 uint32_t group_of_sms() { return device_sms() >= 16 ? 8 : 1; }
@@ -117,7 +120,7 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevR
   if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
   if (!resource) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-  *resource = resource_of({0, device_sms()});
+  *resource = resource_of({0, sms_of(device)});
   return CUDA_SUCCESS;
 }
 
@@ -185,7 +188,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc description, CUde
   }
   CUcontext primary = nullptr;
   if (const CUresult result = cuDevicePrimaryCtxRetain(&primary, device); result != CUDA_SUCCESS) return result;
-  Context* const made = new_context(false);
+  Context* const made = new_context(&gpu_at(device), false);
   made->handle = from_program(primary)->handle;
   made->flags = from_program(primary)->flags;
   made->api_version = 3020;

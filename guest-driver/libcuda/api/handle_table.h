@@ -10,6 +10,7 @@
 #include <mutex>
 #include <utility>
 
+#include "guest-driver/uapi/vgpu_control.h"
 #include "guest-driver/uapi/wire.h"
 
 namespace bandsaw::libcuda {
@@ -92,7 +93,9 @@ class HandleTable {
   }
 
  private:
-  static constexpr uint32_t kChunk = 256, kChunks = 16384;  // 4 M objects alive at a time
+  // The low 32 bits of a handle: its index, and above it the part of its virtual GPU.
+  static constexpr uint32_t kChunk = 256;
+  static constexpr uint32_t kChunks = (VGPU_WINDOW_PARTS << VGPU_HANDLE_PART_SHIFT) / kChunk;
   static constexpr size_t kRetired = 128;
   struct Chunk {
     std::atomic<T*> slots[kChunk];

@@ -27,12 +27,4 @@ inline uint64_t wire_context(CUcontext context) {
   return found ? found->handle : 0;
 }
 
-// The current or the primary context, if the handle is one of theirs; nullptr for any other.
-inline Context* context_from_wire(uint64_t handle) {
-  for (Context* const context : {current_context(), primary_context()}) {
-    if (context && handle && context->handle == handle) return context;
-  }
-  return nullptr;
-}
-
 }  // namespace bandsaw::libcuda

@@ -5,7 +5,7 @@
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
-#include "guest-driver/libcuda/core/shared_memory.h"
+#include "guest-driver/libcuda/core/host_blocks.h"
 
 namespace bandsaw::libcuda {
 namespace {
@@ -25,7 +25,7 @@ void forget_host_memory_state(Context* context) {
     if (mine) blocks.push_back(range.base);
     return mine;
   });
-  for (const uint64_t block : blocks) static_cast<void>(process().memory->release(reinterpret_cast<void*>(block)));
+  for (const uint64_t block : blocks) static_cast<void>(host_blocks().release(block));
 }
 
 CUresult allocate(void** pointer, size_t bytes, unsigned flags, const char* entry = __builtin_FUNCTION()) {
@@ -38,7 +38,7 @@ CUresult allocate(void** pointer, size_t bytes, unsigned flags, const char* entr
   if (!bytes) return CUDA_SUCCESS;
   SharedBlock block;
   CUresult result = check_unsafe(call);
-  if (result == CUDA_SUCCESS) result = process().memory->allocate(bytes, VGPU_REGION_DEVICE_VISIBLE, &block);
+  if (result == CUDA_SUCCESS) result = host_blocks().allocate(call.gpu(), bytes, &block);
   if (result != CUDA_SUCCESS) return result;
   AddressMap::get().add({.base = number(block.address),
                          .bytes = bytes,
@@ -49,7 +49,7 @@ CUresult allocate(void** pointer, size_t bytes, unsigned flags, const char* entr
   return CUDA_SUCCESS;
 }
 
-CUresult register_range(void* pointer, size_t bytes, unsigned flags, uint64_t context) {
+CUresult register_range(const Call& call, void* pointer, size_t bytes, unsigned flags) {
   AddressMap& map = AddressMap::get();
   const uint64_t first = number(pointer);
   for (const uint64_t end : {first, first + bytes - 1}) {
@@ -59,12 +59,12 @@ CUresult register_range(void* pointer, size_t bytes, unsigned flags, uint64_t co
                                                    : CUDA_ERROR_INVALID_VALUE;
     }
   }
-  Range range{.base = first, .bytes = bytes, .kind = RangeKind::kRegistered, .flags = flags, .context = context};
+  Range range{.base = first, .bytes = bytes, .kind = RangeKind::kRegistered, .flags = flags, .context = call.context()};
   const bool read_only = flags & CU_MEMHOSTREGISTER_READ_ONLY;
-  SharedBlock block;
   const uint32_t region_flags = VGPU_REGION_DEVICE_VISIBLE | (read_only ? VGPU_REGION_READ_ONLY : 0);
-  CUresult result = process().memory->pin(pointer, bytes, region_flags, &block);
-  if (result == CUDA_ERROR_NOT_SUPPORTED) result = swap_in_shared(first, bytes, region_flags, &range.swapped);
+  CUresult result = host_blocks().pin(call.gpu(), pointer, bytes, region_flags);
+  if (result == CUDA_ERROR_NOT_SUPPORTED)
+    result = swap_in_shared(call.gpu(), first, bytes, region_flags, &range.swapped);
   if (result == CUDA_SUCCESS) map.add(range);
   return result;
 }
@@ -88,7 +88,7 @@ CUresult cuMemFreeHost(void* pointer) {
   const auto range = map.find(number(pointer));
   if (!range || range->base != number(pointer) || range->kind != RangeKind::kHost) return CUDA_ERROR_INVALID_VALUE;
   map.remove(range->base);
-  return process().memory->release(pointer);
+  return host_blocks().release(number(pointer));
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* pointer, unsigned flags) {
@@ -123,7 +123,7 @@ CUresult cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned flags) {
   }
   if (flags & CU_MEMHOSTREGISTER_IOMEMORY) return CUDA_ERROR_INVALID_VALUE;  // no other device's memory is here
   const CUresult allowed = check_unsafe(call);
-  return allowed != CUDA_SUCCESS ? allowed : register_range(pointer, bytes, flags, call.context());
+  return allowed != CUDA_SUCCESS ? allowed : register_range(call, pointer, bytes, flags);
 }
 
 CUresult cuMemHostUnregister(void* pointer) {
@@ -136,8 +136,7 @@ CUresult cuMemHostUnregister(void* pointer) {
   if (range->kind != RangeKind::kRegistered || range->base != number(pointer)) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_unsafe(call);
   if (result != CUDA_SUCCESS) return result;
-  result =
-      range->swapped ? swap_out_shared(range->base, range->bytes, range->swapped) : process().memory->unpin(pointer);
+  result = range->swapped ? swap_out_shared(range->base, range->bytes, range->swapped) : host_blocks().unpin(pointer);
   if (result == CUDA_SUCCESS) map.remove(range->base);
   return result;
 }

@@ -17,11 +17,11 @@ namespace bandsaw::libcuda {
 
 SharedImage::~SharedImage() {
   // An error means that the host is gone, and then the block does not matter.
-  if (block_.address) static_cast<void>(process().memory->release(block_.address));
+  if (block_.address) static_cast<void>(block_.memory->release(block_.address));
 }
 
-CUresult SharedImage::fill(const Image& image) {
-  const CUresult result = process().memory->allocate(std::max<uint64_t>(image.bytes, 1), 0, &block_);
+CUresult SharedImage::fill(VirtualGpu& gpu, const Image& image) {
+  const CUresult result = gpu.memory->allocate(std::max<uint64_t>(image.bytes, 1), 0, &block_);
   if (result != CUDA_SUCCESS) return result;
   if (!careful_read(block_.address, image.data, image.bytes)) return CUDA_ERROR_INVALID_IMAGE;
   bytes_ = image.bytes;

@@ -20,7 +20,7 @@ class SharedImage {
   SharedImage(const SharedImage&) = delete;
   SharedImage& operator=(const SharedImage&) = delete;
 
-  CUresult fill(const Image& image);
+  CUresult fill(VirtualGpu& gpu, const Image& image);
   uint64_t address() const { return reinterpret_cast<uint64_t>(block_.address); }
   uint64_t bytes() const { return bytes_; }
 

@@ -92,10 +92,27 @@ CUresult wait_for_launch(Call& call, uint64_t stream) {
   return result != CUDA_SUCCESS || capturing ? result : wire::stream_synchronize(call, stream);
 }
 
+// A kernel of a library is known on every device; a function belongs to its context's.
+CUresult function_here(Call& call, FunctionRecord** function) {
+  if (bandsaw::wire::kind_of((*function)->handle) != bandsaw::wire::HandleKind::kKernel)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  uint64_t handle = 0;
+  const CUresult result = function_in_context((*function)->handle, &handle);
+  if (result != CUDA_SUCCESS) return result;
+  *function = find_function(handle);
+  return *function ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
 CUresult submit(Call& call, FunctionRecord* function, vgpu_launch* launch, CUstream stream, void** parameters,
                 void** extra) {
+  if (!call.is_here(function->handle)) {
+    const CUresult found = function_here(call, &function);
+    if (found != CUDA_SUCCESS) return found;
+    launch->function = function->handle;
+  }
   uint64_t on = 0;
   CUresult result = check_work_stream(stream, &on);
+  if (result == CUDA_SUCCESS && !call.is_here(on)) result = CUDA_ERROR_INVALID_HANDLE;
   if (result != CUDA_SUCCESS) return result;
   launch->stream = on;
   result = check_launch(function, *launch);
@@ -192,7 +209,7 @@ CUresult pack_parameters(const FunctionRecord& function, void** parameters, void
 }
 
 CUresult check_launch(FunctionRecord* function, const vgpu_launch& launch) {
-  const int32_t* const limits = process().device.attributes;
+  const int32_t* const limits = current_gpu().info.attributes;
   for (int i = 0; i < 3; ++i) {
     if (!launch.grid[i] || !launch.block[i]) return CUDA_ERROR_INVALID_VALUE;
     if (launch.grid[i] > static_cast<uint32_t>(limits[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i]) ||
@@ -281,9 +298,9 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   if (!call.require_context()) return call.status();
   if (!function) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
-  result = start_callback_thread();
+  result = start_callback_thread(call.gpu());
   if (result != CUDA_SUCCESS) return result;
   return bandsaw::wire::stream_callback(call, on, reinterpret_cast<uint64_t>(function),
                                         reinterpret_cast<uint64_t>(data), VGPU_CALLBACK_HOST_FUNCTION);

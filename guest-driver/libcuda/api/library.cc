@@ -54,7 +54,7 @@ CUresult bind_managed(Call& call, CodeRecord* record) {
     at += entry.name_bytes;
 
     SharedBlock block;
-    result = process().memory->allocate(entry.bytes, VGPU_REGION_DEVICE_VISIBLE, &block);
+    result = host_blocks().allocate(call.gpu(), entry.bytes, &block);
     if (result != CUDA_SUCCESS) break;
     const auto address = reinterpret_cast<uint64_t>(block.address);
     record->managed.emplace(name, ManagedVariableRecord{address, entry.bytes});
@@ -72,7 +72,7 @@ CUresult bind_managed(Call& call, CodeRecord* record) {
 void release_managed(const CodeRecord& record) {
   for (const auto& [name, variable] : record.managed) {
     AddressMap::get().remove(variable.address);
-    static_cast<void>(process().memory->release(reinterpret_cast<void*>(variable.address)));
+    static_cast<void>(host_blocks().release(variable.address));
   }
 }
 
@@ -120,7 +120,7 @@ CUresult load_library(const Image& image, JitOptions* jit, uint64_t context, Cod
   Call call;
   if (call.failed()) return call.status();
   SharedImage shared;
-  CUresult result = shared.fill(image);
+  CUresult result = shared.fill(call.gpu(), image);
   if (result != CUDA_SUCCESS) return result;
   std::string log;
   auto record = std::make_unique<CodeRecord>();
@@ -136,12 +136,49 @@ CUresult load_library(const Image& image, JitOptions* jit, uint64_t context, Cod
     return result;
   }
   record->context = context;
+  if (gpu_count() > 1) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(shared.address());
+    record->image.assign(bytes, bytes + shared.bytes());
+  }
   *library = code_tables().libraries.insert(std::move(record));
   return *library ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
+CUresult library_on_device(Call& call, CodeRecord* library, uint64_t* handle) {
+  *handle = library->handle;
+  if (call.failed()) return call.status();
+  if (call.is_here(library->handle)) return CUDA_SUCCESS;
+  std::lock_guard lock(library->mutex);
+  if (const auto known = library->elsewhere.find(call.gpu().part); known != library->elsewhere.end()) {
+    *handle = known->second;
+    return CUDA_SUCCESS;
+  }
+  SharedImage shared;
+  CUresult result = shared.fill(call.gpu(), {library->image.data(), library->image.size()});
+  if (result == CUDA_SUCCESS) result = wire::library_load(call, shared.address(), shared.bytes(), handle, nullptr);
+  for (const auto& [name, variable] : library->managed) {
+    if (result == CUDA_SUCCESS) result = wire::library_bind_managed(call, *handle, variable.address, name);
+  }
+  if (result == CUDA_SUCCESS) library->elsewhere.emplace(call.gpu().part, *handle);
+  return result;
+}
+
+CUresult library_kernel_on_device(Call& call, CodeRecord* library, const char* name, uint64_t* kernel) {
+  uint64_t there = 0;
+  CUresult result = library_on_device(call, library, &there);
+  vgpu_function_info info{};
+  std::vector<std::byte> parameters;
+  if (result == CUDA_SUCCESS) result = wire::library_kernel(call, there, name, kernel, &info, &parameters);
+  if (result != CUDA_SUCCESS) return result;
+  return add_function(*kernel, library->handle, 0, 0, name, info, parameters) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
 CUresult unload_library(CodeRecord* library) {
   Call call;
+  for (const auto& [part, handle] : library->elsewhere) {
+    Call there(*gpu_of_part(part));
+    static_cast<void>(wire::library_unload(there, handle));  // a device that is lost needs it no more
+  }
   const CUresult result = wire::library_unload(call, library->handle);
   if (result != CUDA_SUCCESS) return result;
   forget_functions_of(library->handle);
@@ -183,8 +220,9 @@ CUresult library_variable(CodeRecord* library, const char* name, CUdeviceptr* ad
     return CUDA_SUCCESS;
   }
   Call call;
-  uint64_t base = 0, size = 0;
-  const CUresult result = wire::library_global(call, library->handle, name, &base, &size);
+  uint64_t base = 0, size = 0, there = 0;
+  CUresult result = library_on_device(call, library, &there);
+  if (result == CUDA_SUCCESS) result = wire::library_global(call, there, name, &base, &size);
   if (result != CUDA_SUCCESS) return result;
   add_global(base, size, library->handle, call.context());
   if (address) *address = base;

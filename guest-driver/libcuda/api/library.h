@@ -11,6 +11,7 @@
 
 #include "guest-driver/libcuda/api/handle_table.h"
 #include "guest-driver/libcuda/api/image.h"
+#include "guest-driver/libcuda/core/call.h"
 
 namespace bandsaw::libcuda {
 
@@ -27,6 +28,9 @@ struct CodeRecord {
 
   std::mutex mutex;
   std::map<std::string, uint64_t, std::less<>> functions;  // kernels of a library, functions of a module
+  std::map<uint32_t, uint64_t> elsewhere;                  // of a library: part -> the same of that device
+  // Of a library, in a process with several devices: what those are loaded from that get it later.
+  std::vector<std::byte> image;
 };
 
 // Finds libraries, and modules, by their handle.
@@ -37,6 +41,9 @@ void forget_module(uint64_t handle);
 
 // Loads into no context. `jit` gets the log. `context`: that of the module for which the library stands, or 0.
 CUresult load_library(const Image& image, JitOptions* jit, uint64_t context, CodeRecord** library);
+// The library on the call's device, loaded at first use.
+CUresult library_on_device(Call& call, CodeRecord* library, uint64_t* handle);
+CUresult library_kernel_on_device(Call& call, CodeRecord* library, const char* name, uint64_t* kernel);
 CUresult unload_library(CodeRecord* library);
 
 // The kernel of that name; the same handle each time.

@@ -92,7 +92,7 @@ CUresult add_data(CUlinkState state, CUjitInputType type, const void* data, size
   if (type < 0 || type >= CU_JIT_NUM_INPUT_TYPES) return CUDA_ERROR_INVALID_VALUE;
   return link_step(state, [&](Call& call, std::string* log) {
     SharedImage shared;
-    const CUresult result = shared.fill({data, bytes});
+    const CUresult result = shared.fill(call.gpu(), {data, bytes});
     if (result != CUDA_SUCCESS) return result;
     return wire::link_add(call, state->handle, type, shared.address(), bytes, name ? name : "<input>", log);
   });
@@ -114,7 +114,7 @@ CUresult complete(CUlinkState state, void** image, size_t* bytes) {
     CUresult result = wire::link_complete(call, state->handle, &size, log);
     if (result != CUDA_SUCCESS) return result;
     SharedBlock block;
-    result = process().memory->allocate(size, 0, &block);
+    result = call.gpu().memory->allocate(size, 0, &block);
     if (result != CUDA_SUCCESS) return result;
     result = wire::link_image(call, state->handle, reinterpret_cast<uint64_t>(block.address), size);
     if (result == CUDA_SUCCESS) {
@@ -122,7 +122,7 @@ CUresult complete(CUlinkState state, void** image, size_t* bytes) {
       state->image.assign(first, first + size);
     }
     // Fails only when the host is gone.
-    static_cast<void>(process().memory->release(block.address));
+    static_cast<void>(block.memory->release(block.address));
     *image = state->image.data();
     if (bytes) *bytes = state->image.size();
     return result;

@@ -6,7 +6,7 @@
 
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/stream.h"
-#include "guest-driver/libcuda/core/shared_memory.h"
+#include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
@@ -15,7 +15,7 @@ namespace {
 CUresult check_location(const CUmemLocation& location) {
   switch (location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
-      return location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+      return check_device(location.id);
     case CU_MEM_LOCATION_TYPE_HOST:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
       return CUDA_SUCCESS;
@@ -35,7 +35,7 @@ CUresult check_managed(CUdeviceptr address, size_t bytes) {
 
 void drop_block(uint64_t address) {
   // Fails only when the host is gone, and then there is nothing to give back.
-  static_cast<void>(process().memory->release(reinterpret_cast<void*>(address)));
+  static_cast<void>(host_blocks().release(address));
 }
 
 void forget_managed_state(Context* context) {
@@ -58,6 +58,7 @@ void forget_managed_state(Context* context) {
 }  // namespace
 
 CUresult free_managed(Call& call, const Range& range) {
+  call.set_context(range.context);
   CUresult result = check_may_wait();
   if (result == CUDA_SUCCESS) result = wire::managed_remove(call, range.base);
   if (result != CUDA_SUCCESS) return result;
@@ -119,7 +120,7 @@ CUresult check_batch(const Batch& batch, unsigned long long flags, CUstream stre
   if (!call.require_context()) return call.status();
   if (!batch.addresses || !batch.sizes || !batch.count || flags) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS && on <= VGPU_STREAM_LEGACY) result = CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < batch.count && result == CUDA_SUCCESS; ++i) {
     result = check_managed(batch.addresses[i], batch.sizes[i]);
@@ -208,7 +209,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
   CUresult result = check_unsafe(call);
   if (result != CUDA_SUCCESS) return result;
   SharedBlock block;
-  result = process().memory->allocate(bytes, VGPU_REGION_DEVICE_VISIBLE, &block);
+  result = host_blocks().allocate(call.gpu(), bytes, &block);
   if (result != CUDA_SUCCESS) return result;
   const auto base = reinterpret_cast<uint64_t>(block.address);
   result = wire::managed_add(call, base, bytes);
@@ -231,7 +232,7 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation 
   Call call;
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  const CUresult result = check_work_stream(stream, &on);
+  const CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(address, bytes, location);
 }

@@ -74,7 +74,9 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
-  CUresult result = check_unsafe(call);
+  call.go_to(gpu_of(*range));
+  CUresult result = call.status();
+  if (result == CUDA_SUCCESS) result = check_unsafe(call);
   if (result == CUDA_SUCCESS) result = check_may_wait();
   if (result == CUDA_SUCCESS) result = wire::memory_free(call, address);
   // The address of a graph's memory stays known: the graph's next launch allocates it there again.

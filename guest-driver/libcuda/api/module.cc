@@ -31,7 +31,7 @@ CUresult load(CUmodule* module, const void* code, unsigned jit_count, CUjit_opti
   result = jit.read(jit_count, jit_options, jit_values);
   if (result != CUDA_SUCCESS) return result;
   SharedImage shared;
-  result = shared.fill(image);
+  result = shared.fill(call.gpu(), image);
   if (result != CUDA_SUCCESS) return result;
   std::string log;
   uint64_t handle = 0;

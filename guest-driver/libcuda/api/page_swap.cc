@@ -16,7 +16,7 @@
 #include <memory>
 
 #include "guest-driver/libcuda/api/host_memory.h"
-#include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/window.h"
 
@@ -79,37 +79,38 @@ bool exchange(const Pages& pages, uint64_t from, bool move) {
 }
 
 // Private pages with the same content, and the block back to the arena.
-CUresult give_back(const Pages& pages, uint64_t block) {
+CUresult give_back(SharedMemory& memory, const Pages& pages, uint64_t block) {
   void* const fresh = mmap(nullptr, pages.bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (fresh == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   if (!exchange(pages, reinterpret_cast<uint64_t>(fresh), true)) return CUDA_ERROR_OUT_OF_MEMORY;
-  return process().memory->release(pointer(block));
+  return memory.release(pointer(block));
 }
 
 }  // namespace
 
-CUresult swap_in_shared(uint64_t address, uint64_t bytes, uint32_t flags, uint64_t* shared) {
+CUresult swap_in_shared(VirtualGpu& gpu, uint64_t address, uint64_t bytes, uint32_t flags, uint64_t* shared) {
   const Pages pages = pages_around(address, bytes);
   if (!all_private(pages)) return CUDA_ERROR_INVALID_VALUE;
   if (on_this_stack(pages)) return CUDA_ERROR_NOT_SUPPORTED;
   SharedBlock block;
-  SharedMemory& memory = *process().memory;
+  SharedMemory& memory = *gpu.memory;
   CUresult result = memory.allocate(pages.bytes(), 0, &block);
   if (result != CUDA_SUCCESS) return result;
   *shared = reinterpret_cast<uint64_t>(block.address);
   // If the exchange fails half-way, some of the program's pages are shared ones. The block then stays until the process
   // ends.
   if (!exchange(pages, *shared, false)) return CUDA_ERROR_OUT_OF_MEMORY;
-  result = memory.share_at(block, pointer(pages.begin), flags);
-  if (result != CUDA_SUCCESS) static_cast<void>(give_back(pages, *shared));
+  result = host_blocks().share_at(gpu, block, pointer(pages.begin), flags);
+  if (result != CUDA_SUCCESS) static_cast<void>(give_back(memory, pages, *shared));
   return result;
 }
 
 CUresult swap_out_shared(uint64_t address, uint64_t bytes, uint64_t block) {
   const Pages pages = pages_around(address, bytes);
   if (on_this_stack(pages)) return CUDA_ERROR_NOT_SUPPORTED;
-  const CUresult result = process().memory->unpin(pointer(pages.begin));
-  return result != CUDA_SUCCESS ? result : give_back(pages, block);
+  SharedMemory* memory = nullptr;
+  const CUresult result = host_blocks().unpin(pointer(pages.begin), &memory);
+  return result != CUDA_SUCCESS ? result : give_back(*memory, pages, block);
 }
 
 }  // namespace bandsaw::libcuda

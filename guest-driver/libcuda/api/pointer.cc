@@ -26,7 +26,7 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& ra
       // Memory of a pool or of cuMemCreate belongs to none.
       return put_value(data, to_program(range.kind == RangeKind::kPool || range.kind == RangeKind::kMapped
                                             ? nullptr
-                                            : context_from_wire(range.context)));
+                                            : context_of_handle(range.context)));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: {
       const bool host = range.kind == RangeKind::kHost || range.kind == RangeKind::kRegistered;
       return put_value(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
@@ -44,7 +44,7 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, const Range& ra
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       return put_value(data, int{range.kind == RangeKind::kManaged});
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return put_value(data, 0);
+      return put_value(data, gpu_of(range).ordinal);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return put_value(data, CUdeviceptr{range.base});

@@ -19,8 +19,10 @@ struct PoolRecord {
 struct Pools {
   HandleTable<PoolRecord> table;
   std::mutex mutex;
-  uint64_t standard = 0;  // the device's default pool, once somebody asked
-  uint64_t current = 0;   // 0: the default one
+  struct {
+    uint64_t standard = 0;  // the device's default pool, once somebody asked
+    uint64_t current = 0;   // 0: the default one
+  } of[kGpusMax];           // by part
 };
 
 Pools& pools() {
@@ -34,29 +36,54 @@ bool remember(uint64_t handle) {
   return pools().table.insert(std::move(record)) != nullptr;
 }
 
-CUresult default_pool(uint64_t* pool) {
+CUresult default_pool(VirtualGpu& gpu, uint64_t* pool) {
   Pools& all = pools();
   std::lock_guard lock(all.mutex);
-  if (!all.standard) {
-    Call call;
-    const CUresult result = wire::pool_default(call, &all.standard);
+  uint64_t& standard = all.of[gpu.part].standard;
+  if (!standard) {
+    Call call(gpu);
+    const CUresult result = wire::pool_default(call, &standard);
     if (result != CUDA_SUCCESS) return result;
-    if (!remember(all.standard)) return CUDA_ERROR_UNKNOWN;
+    if (!remember(standard)) return CUDA_ERROR_UNKNOWN;
   }
-  *pool = all.standard;
+  *pool = standard;
   return CUDA_SUCCESS;
 }
 
-CUresult current_pool(uint64_t* pool) {
+CUresult current_pool(VirtualGpu& gpu, uint64_t* pool) {
   {
     Pools& all = pools();
     std::lock_guard lock(all.mutex);
-    if (all.current) {
-      *pool = all.current;
+    if (const uint64_t current = all.of[gpu.part].current) {
+      *pool = current;
       return CUDA_SUCCESS;
     }
   }
-  return default_pool(pool);
+  return default_pool(gpu, pool);
+}
+
+// Whose pool memory in this stream's order comes from.
+VirtualGpu& gpu_of_stream(CUstream stream) {
+  const uint64_t handle = wire_stream(stream);
+  VirtualGpu* const gpu = handle > VGPU_STREAM_PER_THREAD ? gpu_of_part(part_of_handle(handle)) : nullptr;
+  return gpu ? *gpu : current_gpu();
+}
+
+CUresult refuse_other_device(const char* what) {
+  log_unsupported(what);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+// A GPU's driver chooses addresses of pools itself, outside the window. Those of two devices must not be the same.
+CUresult check_apart(Call& call, uint64_t base, uint64_t bytes, uint64_t stream) {
+  if (gpu_count() == 1 || gpu_of_address(base)) return CUDA_SUCCESS;
+  for (const uint64_t end : {base, base + bytes - 1}) {
+    const auto known = AddressMap::get().find(end);
+    if (!known || &gpu_of(*known) == &call.gpu()) continue;
+    const CUresult result = wire::memory_free_async(call, base, stream);
+    return result != CUDA_SUCCESS ? result : refuse_other_device("pools of two devices at the same addresses");
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream stream,
@@ -65,13 +92,16 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream st
   if (!call.require_context()) return call.status();
   if (!address) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0, base = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   *address = 0;
   if (!bytes) return CUDA_SUCCESS;
   bool capturing = false;
   result = is_capturing(on, &capturing);
+  if (result == CUDA_SUCCESS && !call.is_here(pool))
+    result = refuse_other_device("memory of one device's pool in the order of another's stream");
   if (result == CUDA_SUCCESS) result = wire::memory_alloc_async(call, pool, bytes, on, &base);
+  if (result == CUDA_SUCCESS) result = check_apart(call, base, bytes, on);
   if (result != CUDA_SUCCESS) return result;
   AddressMap::get().add({.base = base,
                          .bytes = bytes,
@@ -111,18 +141,19 @@ CUresult check_pool_device(const CUmemLocation* location, CUmemAllocationType ty
   return check_device(location->id);
 }
 
-CUresult give_pool(CUmemoryPool* pool, CUresult (*which)(uint64_t*)) {
+CUresult give_pool(CUmemoryPool* pool, CUdevice device, CUresult (*which)(VirtualGpu&, uint64_t*)) {
   if (!pool) return CUDA_ERROR_INVALID_VALUE;
   uint64_t handle = 0;
-  const CUresult result = which(&handle);
+  const CUresult result = which(gpu_at(device), &handle);
   if (result == CUDA_SUCCESS) *pool = from_wire<CUmemoryPool>(handle);
   return result;
 }
 
-CUresult set_current(CUmemoryPool pool) {
-  if (!pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
+CUresult set_current(CUdevice device, CUmemoryPool pool) {
+  const uint32_t part = gpu_at(device).part;
+  if (!pools().table.find(pool) || part_of_handle(to_wire(pool)) != part) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(pools().mutex);
-  pools().current = to_wire(pool);
+  pools().of[part].current = to_wire(pool);
   return CUDA_SUCCESS;
 }
 
@@ -138,7 +169,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   uint64_t pool = 0;
-  const CUresult result = current_pool(&pool);
+  const CUresult result = current_pool(gpu_of_stream(stream), &pool);
   return result != CUDA_SUCCESS ? result : allocate(address, bytes, pool, stream);
 }
 
@@ -153,7 +184,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   Call call;
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (!address) return CUDA_SUCCESS;
   const auto range = AddressMap::get().find(address);
@@ -179,6 +210,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   uint64_t handle = 0;
+  call.go_to(gpu_at(props->location.id));
   result = wire::pool_create(call, vgpu_pool_props{props->maxSize, 0}, &handle);
   if (result != CUDA_SUCCESS) return result;
   if (!remember(handle)) return CUDA_ERROR_UNKNOWN;
@@ -193,8 +225,9 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   if (!all.table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
   {
     std::lock_guard lock(all.mutex);
-    if (to_wire(pool) == all.standard) return CUDA_ERROR_INVALID_VALUE;
-    if (to_wire(pool) == all.current) all.current = 0;  // the default one again
+    auto& [standard, current] = all.of[part_of_handle(to_wire(pool))];
+    if (to_wire(pool) == standard) return CUDA_ERROR_INVALID_VALUE;
+    if (to_wire(pool) == current) current = 0;  // the default one again
   }
   const CUresult result = wire::pool_destroy(call, to_wire(pool));
   if (result == CUDA_SUCCESS) all.table.remove(to_wire(pool));
@@ -239,7 +272,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
   return result;
 }
 
-// The one device always reads and writes its own pools.
+// A device always reads and writes its own pools, and no other's.
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
@@ -248,7 +281,9 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_
     if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = check_device(map[i].location.id);
     if (result != CUDA_SUCCESS) return result;
-    if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
+    const bool own = gpu_at(map[i].location.id).part == part_of_handle(to_wire(pool));
+    if (!own && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE;
+    if (own && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
 }
@@ -259,38 +294,40 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLo
   if (!flags || !location || !pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
   if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = check_device(location->id);
-  if (result == CUDA_SUCCESS) *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  const bool own = gpu_at(location->id).part == part_of_handle(to_wire(pool));
+  *flags = own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
   const CUresult result = check_device(device);
-  return result != CUDA_SUCCESS ? result : give_pool(pool, default_pool);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, device, default_pool);
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
   const CUresult result = check_device(device);
-  return result != CUDA_SUCCESS ? result : give_pool(pool, current_pool);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, device, current_pool);
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   const CUresult result = check_device(device);
-  return result != CUDA_SUCCESS ? result : set_current(pool);
+  return result != CUDA_SUCCESS ? result : set_current(device, pool);
 }
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
   const CUresult result = check_pool_device(location, type);
-  return result != CUDA_SUCCESS ? result : give_pool(pool, default_pool);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, location->id, default_pool);
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
   const CUresult result = check_pool_device(location, type);
-  return result != CUDA_SUCCESS ? result : give_pool(pool, current_pool);
+  return result != CUDA_SUCCESS ? result : give_pool(pool, location->id, current_pool);
 }
 
 CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
   const CUresult result = check_pool_device(location, type);
-  return result != CUDA_SUCCESS ? result : set_current(pool);
+  return result != CUDA_SUCCESS ? result : set_current(location->id, pool);
 }
 
 }  // extern "C"

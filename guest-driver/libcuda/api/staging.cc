@@ -19,7 +19,9 @@ constexpr uint64_t kPieceLeast = 64u << 10;
 constexpr uint32_t kBatchMost = kBounceBytes / kPieceLeast;
 
 // How many bytes go into one record: the device says what it prefers. A bounce buffer holds a batch of such pieces.
-uint64_t piece_bytes() { return std::clamp<uint64_t>(process().device.piece_bytes, kPieceLeast, kBounceBytes); }
+uint64_t piece_bytes(const VirtualGpu& gpu) {
+  return std::clamp<uint64_t>(gpu.info.piece_bytes, kPieceLeast, kBounceBytes);
+}
 
 std::byte* at(const vgpu_copy_end& end, uint64_t x, uint64_t y, uint64_t z) {
   return reinterpret_cast<std::byte*>(end.address + (z * end.height + y) * end.pitch + x);
@@ -33,7 +35,7 @@ struct Piece {
 // Cuts a copy into pieces, in address order.
 class Pieces {
  public:
-  explicit Pieces(const vgpu_copy& copy) : copy_(copy) {}
+  Pieces(const vgpu_copy& copy, uint64_t bytes) : copy_(copy), bytes_(bytes) {}
 
   bool next(Piece* piece) {
     if (z_ == copy_.depth) return false;
@@ -51,24 +53,24 @@ class Pieces {
 
  private:
   const vgpu_copy& copy_;
-  const uint64_t bytes_ = piece_bytes();
+  const uint64_t bytes_;
   uint64_t x_ = 0, y_ = 0, z_ = 0;
 };
 
 // The pieces that go through one bounce buffer. Its done word is set when the last of them is done.
-struct Batch {
+struct StagedBatch {
   Bounce bounce;
   Piece pieces[kBatchMost];
   uint32_t count = 0;
+  uint64_t piece_bytes = 0;
 
-  std::byte* staged(uint32_t piece) const { return bounce.data + piece * piece_bytes(); }
+  std::byte* staged(uint32_t piece) const { return bounce.data + piece * piece_bytes; }
 };
 
 // How many pieces make a batch. A short copy is cut into several batches too, so that both sides work at the same time.
-uint32_t batch_pieces(const vgpu_copy& copy) {
+uint32_t batch_pieces(const vgpu_copy& copy, uint64_t piece) {
   const uint64_t total = copy.width_bytes * copy.height * copy.depth;
-  return static_cast<uint32_t>(
-      std::clamp<uint64_t>(total / kBounceSlots / piece_bytes(), 1, kBounceBytes / piece_bytes()));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(total / kBounceSlots / piece, 1, kBounceBytes / piece));
 }
 
 // The record for one piece. `program` is the end that is staged.
@@ -126,7 +128,7 @@ bool copy_pinned(Call& call, const vgpu_copy& copy, bool to_program, uint64_t st
   const uint64_t span = ((copy.depth - 1) * program.height + copy.height - 1) * program.pitch + copy.width_bytes;
   if (span < kKeptFrom || never.load(std::memory_order_relaxed)) return false;
   if (span / 2 > copy.width_bytes * copy.height * copy.depth) return false;  // mostly gaps
-  SharedMemory& memory = *process().memory;
+  SharedMemory& memory = *call.gpu().memory;
   BorrowedPin pin;
   const CUresult borrowed =
       memory.borrow(reinterpret_cast<void*>(program.address), span, to_program, span < kPinFrom, &pin);
@@ -140,9 +142,10 @@ bool copy_pinned(Call& call, const vgpu_copy& copy, bool to_program, uint64_t st
 
 // Publishes the records of the next batch of a copy to the program. `piece` is the next piece while `more` is true.
 CUresult request(Call& call, const vgpu_copy& copy, uint64_t stream, uint32_t most, Pieces* pieces, Piece* piece,
-                 bool* more, Batch* batch) {
+                 bool* more, StagedBatch* batch) {
   CUresult result = call.bounce(&batch->bounce);
   if (result != CUDA_SUCCESS) return result;
+  batch->piece_bytes = piece_bytes(call.gpu());
   for (batch->count = 0; batch->count < most && *more;) {
     const vgpu_copy record = record_of(copy, *piece, batch->staged(batch->count), &vgpu_copy::destination);
     batch->pieces[batch->count++] = *piece;
@@ -160,16 +163,17 @@ CUresult request(Call& call, const vgpu_copy& copy, uint64_t stream, uint32_t mo
 CUresult copy_from_program(Call& call, const vgpu_copy& copy, uint64_t stream, bool judged) {
   CUresult result = CUDA_SUCCESS;
   if (copy_pinned(call, copy, false, stream, &result)) return result;
-  Pieces pieces(copy);
+  const uint64_t each = piece_bytes(call.gpu());
+  Pieces pieces(copy, each);
   Piece piece;
-  const uint32_t most = judged ? 1 : batch_pieces(copy);
+  const uint32_t most = judged ? 1 : batch_pieces(copy, each);
   bool more = pieces.next(&piece);
   while (more) {
     Bounce bounce;
     result = call.bounce(&bounce);
     if (result != CUDA_SUCCESS) return result;
     for (uint32_t i = 0; i < most && more; ++i) {
-      std::byte* const staged = bounce.data + i * piece_bytes();
+      std::byte* const staged = bounce.data + i * each;
       gather(copy.source, piece, staged);
       const vgpu_copy record = record_of(copy, piece, staged, &vgpu_copy::source);
       more = pieces.next(&piece);
@@ -187,21 +191,22 @@ CUresult copy_to_program(Call& call, const vgpu_copy& copy, uint64_t stream, boo
   CUresult result = CUDA_SUCCESS;
   if (copy_pinned(call, copy, true, stream, &result)) return result;
   const bool streaming = copy.width_bytes * copy.height * copy.depth >= kStreamFrom;
-  Batch flying[kBounceSlots];
+  StagedBatch flying[kBounceSlots];
   uint64_t issued = 0, landed = 0;
-  Pieces pieces(copy);
+  const uint64_t each = piece_bytes(call.gpu());
+  Pieces pieces(copy, each);
   Piece piece;
-  const uint32_t most = judged ? 1 : batch_pieces(copy);
+  const uint32_t most = judged ? 1 : batch_pieces(copy, each);
   bool more = pieces.next(&piece);
   while (more || landed < issued) {
     if (more && issued - landed < kBounceSlots) {
-      Batch& batch = flying[issued % kBounceSlots];
+      StagedBatch& batch = flying[issued % kBounceSlots];
       result = request(call, copy, stream, most, &pieces, &piece, &more, &batch);
       if (result != CUDA_SUCCESS) return result;
       ++issued;
       continue;
     }
-    const Batch& batch = flying[landed % kBounceSlots];
+    const StagedBatch& batch = flying[landed % kBounceSlots];
     result = call.wait_done(batch.bounce);
     if (result != CUDA_SUCCESS) return result;
     for (uint32_t i = 0; i < batch.count; ++i) scatter(batch.staged(i), batch.pieces[i], copy.destination, streaming);

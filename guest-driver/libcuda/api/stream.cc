@@ -29,7 +29,7 @@ CUresult create(CUstream* stream, unsigned flags, int priority, const char* entr
   Call call(entry);
   if (!call.require_context()) return call.status();
   if (!stream || (flags & ~unsigned{CU_STREAM_NON_BLOCKING})) return CUDA_ERROR_INVALID_VALUE;
-  const vgpu_device_info& device = process().device;
+  const vgpu_device_info& device = call.gpu().info;
   priority = std::clamp(priority, device.greatest_priority, device.least_priority);
   auto record = std::make_unique<StreamRecord>();
   const SmRange sms = current_context()->sms;
@@ -116,7 +116,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
   Call call;
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_unsafe(call);
   if (result == CUDA_SUCCESS) result = check_may_wait();
   return result == CUDA_SUCCESS ? wire::stream_synchronize(call, on) : result;
@@ -126,7 +126,7 @@ CUresult cuStreamQuery(CUstream stream) {
   Call call;
   if (!call.require_context()) return call.status();
   uint64_t on = 0;
-  CUresult result = check_stream(stream, &on);
+  CUresult result = check_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_unsafe(call);
   return result == CUDA_SUCCESS ? wire::stream_query(call, on) : result;
 }
@@ -137,7 +137,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
   if (flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS && flags) result = check_external(on);
   return result == CUDA_SUCCESS ? wire::stream_wait_event(call, on, to_wire(event), flags) : result;
 }
@@ -147,13 +147,13 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* d
   if (!call.require_context()) return call.status();
   if (!callback || flags) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   bool capturing = false;
   result = is_capturing(on, &capturing);
   if (result != CUDA_SUCCESS) return result;
   if (capturing) return invalidate_capture(call, on);
-  result = start_callback_thread();
+  result = start_callback_thread(call.gpu());
   if (result != CUDA_SUCCESS) return result;
   return wire::stream_callback(call, on, reinterpret_cast<uint64_t>(callback), reinterpret_cast<uint64_t>(data),
                                VGPU_CALLBACK_STREAM);
@@ -232,7 +232,7 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t byt
   const bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST || flags == CU_MEM_ATTACH_SINGLE;
   if (!known || !pointer) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  const CUresult result = check_stream(stream, &on);
+  const CUresult result = check_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
   if (flags == CU_MEM_ATTACH_SINGLE && on <= VGPU_STREAM_LEGACY) return CUDA_ERROR_INVALID_VALUE;
   const auto range = AddressMap::get().find(pointer);

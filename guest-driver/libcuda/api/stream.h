@@ -39,6 +39,12 @@ inline CUresult check_stream(CUstream stream, uint64_t* wire) {
 // What cuStreamGetId calls the stream with this handle on the wire.
 uint64_t stream_id(uint64_t wire_stream);
 
+// The same for a call, which from then on goes to the stream's device.
+inline CUresult check_stream(Call& call, CUstream stream, uint64_t* wire) {
+  const CUresult result = check_stream(stream, wire);
+  return result != CUDA_SUCCESS || call.route(*wire) ? result : call.status();
+}
+
 // How many captures this process has begun and not ended. Zero: nobody captures, and copies need not ask.
 extern std::atomic<int> active_captures;
 
@@ -50,6 +56,10 @@ inline CUresult check_work_stream(CUstream stream, uint64_t* wire) {
   const CUresult result = check_stream(stream, wire);
   if (result != CUDA_SUCCESS || active_captures.load(std::memory_order_relaxed) == 0) return result;
   return check_captured(*wire);
+}
+inline CUresult check_work_stream(Call& call, CUstream stream, uint64_t* wire) {
+  const CUresult result = check_work_stream(stream, wire);
+  return result != CUDA_SUCCESS || call.route(*wire) ? result : call.status();
 }
 
 // For calls that CUDA calls potentially unsafe (cuThreadExchangeStreamCaptureMode). STREAM_CAPTURE_UNSUPPORTED: a
@@ -71,7 +81,7 @@ CUresult is_capturing(uint64_t wire_stream, bool* capturing);
 // CUDA_ERROR_NOT_PERMITTED inside a host function: a wait there could wait for the function itself.
 CUresult check_may_wait();
 
-// Starts the thread that runs host functions and stream callbacks; cheap once it runs.
-CUresult start_callback_thread();
+// Starts the thread that runs the device's host functions and stream callbacks; cheap once it runs.
+CUresult start_callback_thread(VirtualGpu& gpu);
 
 }  // namespace bandsaw::libcuda

@@ -49,7 +49,7 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32
   if (flags & ~(kComparison | unsigned{CU_STREAM_WAIT_VALUE_FLUSH})) return CUDA_ERROR_INVALID_VALUE;
   if (flags & CU_STREAM_WAIT_VALUE_FLUSH) return CUDA_ERROR_NOT_SUPPORTED;  // as where the attribute says no
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_word(address, bytes);
   return result == CUDA_SUCCESS ? wire::stream_wait_value(call, on, address, value, bytes, flags) : result;
 }
@@ -60,7 +60,7 @@ CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint3
   if (!call.require_context()) return call.status();
   if (flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
-  CUresult result = check_work_stream(stream, &on);
+  CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_word(address, bytes);
   return result == CUDA_SUCCESS ? wire::stream_write_value(call, on, address, value, bytes, flags) : result;
 }

@@ -8,7 +8,6 @@
 #include "guest-driver/libcuda/api/staging.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/process.h"
-#include "guest-driver/libcuda/core/transport.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
@@ -90,11 +89,8 @@ CUresult pageable_copy(Call& call, const vgpu_copy& copy, bool to_program, uint6
                           : copy_from_program(call, copy, stream, judged);
 }
 
-// Whether the address lies in the device's half of the window, where nobody else allocates.
-bool in_device_window(uint64_t address) {
-  const uint64_t begin = process().transport->window_base() + VGPU_WINDOW_DEVICE_OFFSET;
-  return address - begin < VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
-}
+// Whether the address lies in a device's part of the window, where nobody else allocates.
+bool in_device_window(uint64_t address) { return gpu_of_address(address) != nullptr; }
 
 }  // namespace
 

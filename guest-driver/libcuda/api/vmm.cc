@@ -61,6 +61,18 @@ CUresult drop_if_unused(Call& call, MemoryRecord* record) {
   return result;
 }
 
+// Addresses that were reserved while another device was current lie where that one's runner looks for them alone.
+bool same_device(const VirtualGpu& gpu, uint64_t memory) {
+  if (gpu.part == part_of_handle(memory)) return true;
+  log_unsupported("mapping memory of one device at addresses that were reserved while another was current");
+  return false;
+}
+
+// Reserved addresses are a device's.
+void go_to_owner(Call& call, uint64_t address) {
+  if (VirtualGpu* const gpu = gpu_of_address(address)) call.go_to(*gpu);
+}
+
 CUresult forget_mapping(Call& call, uint64_t handle) {
   std::lock_guard lock(memories().mutex);
   MemoryRecord* const record = memories().table.find(handle);
@@ -102,7 +114,9 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   Call call;
   if (call.failed()) return call.status();
-  return address && bytes ? wire::address_free(call, address, bytes) : CUDA_ERROR_INVALID_VALUE;
+  if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
+  go_to_owner(call, address);
+  return wire::address_free(call, address, bytes);
 }
 
 CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* prop,
@@ -115,6 +129,7 @@ CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*
   }
   CUresult result = check_prop(*prop);
   uint64_t size = 0;
+  if (result == CUDA_SUCCESS) call.go_to(gpu_at(prop->location.id));
   if (result == CUDA_SUCCESS) result = wire::memory_granularity(call, wire_props(*prop), option, &size);
   if (result == CUDA_SUCCESS) *bytes = size;
   return result;
@@ -128,6 +143,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* memory, size_t bytes, const C
   CUresult result = check_prop(*prop);
   if (result != CUDA_SUCCESS) return result;
   uint64_t handle = 0;
+  call.go_to(gpu_at(prop->location.id));
   vgpu_memory_props made{};
   result = wire::memory_create(call, wire_props(*prop), bytes, &handle, &made);
   if (result != CUDA_SUCCESS) return result;
@@ -180,7 +196,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     if (!record || !record->references) return CUDA_ERROR_INVALID_VALUE;
     ++record->mappings;  // from now on it stays when the program releases it
   }
-  const CUresult result = wire::memory_map(call, address, bytes, offset, memory);
+  const bool apart = gpu_of_address(address) && !same_device(*gpu_of_address(address), memory);
+  const CUresult result = apart ? CUDA_ERROR_NOT_SUPPORTED : wire::memory_map(call, address, bytes, offset, memory);
   if (result != CUDA_SUCCESS) {
     forget_mapping(call, memory);
     return result;
@@ -195,6 +212,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   const auto first = AddressMap::get().find(address);
   if (!bytes || !first || first->kind != RangeKind::kMapped || first->base != address) return CUDA_ERROR_INVALID_VALUE;
   if (!AddressMap::get().covers(*first, address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  go_to_owner(call, address);
   CUresult result = wire::memory_unmap(call, address, bytes);  // refuses parts of mappings
   if (result != CUDA_SUCCESS) return result;
   for (uint64_t at = address; at < address + bytes;) {
@@ -211,9 +229,15 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
   Call call;
   if (call.failed()) return call.status();
   if (!address || !bytes || !access || !count) return CUDA_ERROR_INVALID_VALUE;
+  go_to_owner(call, address);
   for (size_t i = 0; i < count; ++i) {
     if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = check_device(access[i].location.id);
+    if (result == CUDA_SUCCESS && &gpu_at(access[i].location.id) != &call.gpu()) {
+      if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) continue;
+      log_unsupported("access of one virtual GPU to another's memory (cuDeviceCanAccessPeer says no)");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
     if (result == CUDA_SUCCESS) result = wire::memory_set_access(call, address, bytes, access[i].flags);
     if (result != CUDA_SUCCESS) return result;
   }
@@ -226,7 +250,9 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
   if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_device(location->id);
   uint32_t access = 0;
-  if (result == CUDA_SUCCESS) result = wire::memory_get_access(call, address, &access);
+  go_to_owner(call, address);
+  if (result == CUDA_SUCCESS && &gpu_at(location->id) == &call.gpu())
+    result = wire::memory_get_access(call, address, &access);
   if (result == CUDA_SUCCESS) *flags = access;
   return result;
 }

@@ -18,9 +18,9 @@ namespace bandsaw::libcuda {
 namespace {
 
 // As on bare metal, a thread that waits spins, unless the program wants it to sleep.
-uint32_t poll_budget_ns(const Context* context) {
+uint32_t poll_budget_ns(const VirtualGpu& gpu, const Context* context) {
   constexpr uint32_t kUsual = 30, kMost = 100'000;  // us
-  const uint32_t told = process().device.spin_us;
+  const uint32_t told = gpu.info.spin_us;
   const bool blocking = context && (context->flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
   return 1000 * (blocking || told == 0 ? kUsual : std::min(told, kMost));
 }
@@ -37,24 +37,67 @@ void BytesOut::assign(const void* data, size_t bytes) {
 }
 
 Call::Call(const char* entry) : thread_(&this_thread()) {
+  tell_tracer(entry);
+  if (state() == State::kUninitialised) {
+    fail(CUDA_ERROR_NOT_INITIALIZED);
+  } else {
+    enter(current_gpu(), thread_->current());
+  }
+}
+
+Call::Call(VirtualGpu& gpu, const char* entry) : thread_(&this_thread()) {
+  tell_tracer(entry);
+  if (state() == State::kUninitialised) {
+    fail(CUDA_ERROR_NOT_INITIALIZED);
+  } else {
+    go_to(gpu);
+  }
+}
+
+void Call::tell_tracer(const char* entry) {
   if (WireTracer* const tracer = wire_tracer.load(std::memory_order_relaxed); tracer && tracer->call_begins(entry))
     tracer_ = tracer;
-  status_ = health();
+}
+
+void Call::enter(VirtualGpu& gpu, const Context* context) {
+  gpu_ = &gpu;
+  part_ = gpu.part;
+  context_ = context ? context->handle : 0;
+  status_ = gpu.health();
   if (failed()) return;
-  if (!thread_->ring && !(thread_->ring = process().rings->take())) {
-    fail(state() == State::kLost ? health() : CUDA_ERROR_OUT_OF_MEMORY);
-    return;
-  }
-  ring_ = thread_->ring;
+  CommandRing*& ring = thread_->rings[part_];
+  if (!ring && !(ring = gpu.rings->take())) return fail(gpu.lost ? gpu.health() : CUDA_ERROR_OUT_OF_MEMORY);
+  ring_ = ring;
   const CUresult sticky = ring_->sticky_error();
   if (sticky != CUDA_SUCCESS) {
     // The program learns of a fault here without having synchronised, so what its kernels printed was not fetched yet.
-    if (process().sticky.exchange(sticky, std::memory_order_relaxed) == CUDA_SUCCESS) output_pending_ = true;
+    if (gpu.sticky.exchange(sticky, std::memory_order_relaxed) == CUDA_SUCCESS) output_pending_ = true;
     fail(sticky);
   }
-  const Context* const context = thread_->current();
-  if (context) context_ = context->handle;
-  ring_->set_poll_budget(poll_budget_ns(context));
+  ring_->set_poll_budget(poll_budget_ns(gpu, context));
+}
+
+void Call::go_to(VirtualGpu& gpu) {
+  if (gpu_ == &gpu) return;
+  if (output_pending_) print_output();
+  const Context* const current = thread_->current();
+  enter(gpu, current && current->gpu == &gpu ? current : any_context(gpu));
+}
+
+bool Call::reroute(std::initializer_list<uint64_t> handles) {
+  if (failed()) return false;
+  VirtualGpu* meant = nullptr;
+  for (const uint64_t handle : handles) {
+    if (handle <= VGPU_STREAM_PER_THREAD) continue;
+    VirtualGpu* const one = gpu_of_part(part_of_handle(handle));
+    if (!one || (meant && one != meant)) {
+      fail(CUDA_ERROR_INVALID_HANDLE);
+      return false;
+    }
+    meant = one;
+  }
+  if (meant) go_to(*meant);
+  return !failed();
 }
 
 Call::~Call() {
@@ -77,7 +120,7 @@ void* Call::begin(wire::Opcode opcode, size_t args_bytes, size_t tail_bytes) {
     fail(CUDA_ERROR_INVALID_VALUE);
     return nullptr;
   }
-  const uint32_t number = process().calls.opcode(opcode);
+  const uint32_t number = gpu_->calls.opcode(opcode);
   if (number == 0) {
     refuse_missing();
     return nullptr;
@@ -93,7 +136,7 @@ void Call::refuse_missing() {
   const auto own = static_cast<uint32_t>(opcode_);
   if (!said[own].exchange(true)) {
     log(Level::kWarn, "the host, of release %s, has no call \"%s\": update it",
-        wire::release_of(process().transport->host()).c_str(), wire::kCalls[own].name);
+        wire::release_of(gpu_->transport->host()).c_str(), wire::kCalls[own].name);
   }
   fail(CUDA_ERROR_NOT_SUPPORTED);
 }
@@ -101,9 +144,9 @@ void Call::refuse_missing() {
 // What the host has said before it went is what the program sees from now on.
 CUresult Call::lose() {
   if (const CUresult sticky = ring_->sticky_error(); sticky != CUDA_SUCCESS)
-    process().sticky.store(sticky, std::memory_order_relaxed);
-  set_lost();
-  fail(health());
+    gpu_->sticky.store(sticky, std::memory_order_relaxed);
+  gpu_->set_lost();
+  fail(gpu_->health());
   return status_;
 }
 
@@ -116,7 +159,7 @@ CUresult Call::round_trip(ReplyBody* body) {
   if (ring_->reply_flags() & VGPU_REPLY_OUTPUT_PENDING) output_pending_ = true;
   CUresult result = ring_->reply_result();
   if (const CUresult sticky = ring_->sticky_error(); sticky != CUDA_SUCCESS) {
-    process().sticky.store(sticky, std::memory_order_relaxed);
+    gpu_->sticky.store(sticky, std::memory_order_relaxed);
     if (result == CUDA_SUCCESS) result = sticky;
   }
   if (result != CUDA_SUCCESS) {
@@ -136,7 +179,7 @@ CUresult Call::bounce(Bounce* bounce) {
   const uint32_t slot = ring_->next_bounce++ % kBounceSlots;
   SharedBlock& block = ring_->bounce[slot];
   if (!block.address) {
-    const CUresult result = process().memory->allocate(kBounceBytes, 0, &block);
+    const CUresult result = gpu_->memory->allocate(kBounceBytes, 0, &block);
     if (result != CUDA_SUCCESS) return result;
   }
   CUresult ignored = CUDA_SUCCESS;
@@ -170,7 +213,7 @@ void Call::print_output() {
   do {
     output_pending_ = false;
     text.clear();
-    if (wire::fetch_output(*this, &text) != CUDA_SUCCESS && state() == State::kLost) break;
+    if (wire::fetch_output(*this, &text) != CUDA_SUCCESS && gpu_->lost) break;
     std::fwrite(text.data(), 1, text.size(), stdout);
   } while (output_pending_ && !text.empty());
   output_pending_ = false;

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -73,11 +74,13 @@ struct Bounce {
 
 class Call {
  public:
-  // Fails with CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child, with the sticky error if there is one,
-  // and with kLostHost when the host is gone and has not said why.
+  // Fails with CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child, with the device's sticky error if there
+  // is one, and with kLostHost when its host side is gone and has not said why.
   // Who watches the program's calls (wire_tracer.h) knows this one by the name of the function that makes it; helpers
   // of several entry points pass theirs on.
   explicit Call(const char* entry = __builtin_FUNCTION());
+  // A call to that virtual GPU, whatever is current. Its context is the current one, or another of that device.
+  explicit Call(VirtualGpu& gpu, const char* entry = __builtin_FUNCTION());
   ~Call();  // prints what kernels printed, if a reply said that there is something
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -85,9 +88,22 @@ class Call {
   bool failed() const { return status_ != CUDA_SUCCESS; }
   CUresult status() const { return status_; }
 
+  // The virtual GPU that it goes to: that of the current context unless routed elsewhere.
+  VirtualGpu& gpu() const { return *gpu_; }
+  // Goes to the virtual GPU whose handles these are; 0 and special streams are any's. The context becomes one of that
+  // device. False: they are of different ones, and the Call fails with CUDA_ERROR_INVALID_HANDLE.
+  template <typename... Handle>
+  bool route(Handle... handle) {
+    return (is_here(handle) && ...) || reroute({static_cast<uint64_t>(handle)...});
+  }
+  bool is_here(uint64_t handle) const { return handle <= VGPU_STREAM_PER_THREAD || part_of_handle(handle) == part_; }
+  void go_to(VirtualGpu& gpu);
+
   // The context that the records name: the thread's current one unless set otherwise; 0 for none.
   uint64_t context() const { return context_; }
-  void set_context(uint64_t handle) { context_ = handle; }
+  void set_context(uint64_t handle) {
+    if (route(handle)) context_ = handle;
+  }
   // False, and the Call fails with CUDA_ERROR_INVALID_CONTEXT, when there is none.
   bool require_context();
 
@@ -112,12 +128,17 @@ class Call {
 
  private:
   void fail(CUresult error) { status_ = error; }
+  void enter(VirtualGpu& gpu, const Context* context);
+  void tell_tracer(const char* entry);
+  bool reroute(std::initializer_list<uint64_t> handles);
   void refuse_missing();
   CUresult lose();
   void print_output();
 
   ThreadState* thread_ = nullptr;
+  VirtualGpu* gpu_ = nullptr;
   CommandRing* ring_ = nullptr;
+  uint32_t part_ = 0;  // of gpu_
   uint64_t context_ = 0;
   CUresult status_ = CUDA_SUCCESS;
   wire::Opcode opcode_{};  // of the record begun last

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "guest-driver/libcuda/core/local_storage.h"
+#include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/thread.h"
+#include "guest-driver/libcuda/core/virtual_gpu.h"
 
 namespace bandsaw::libcuda {
 namespace {
@@ -27,9 +29,11 @@ Registry& registry() {
 
 }  // namespace
 
-Context* new_context(bool primary) {
+Context* new_context(VirtualGpu* gpu, bool primary) {
   auto* context = new Context;
   context->primary = primary;
+  context->gpu = gpu;
+  context->device = gpu->ordinal;
   context->id = registry().next_id.fetch_add(1);
   context->storage = new LocalStorage;
   std::lock_guard lock(registry().mutex);
@@ -37,9 +41,22 @@ Context* new_context(bool primary) {
   return context;
 }
 
-Context* primary_context() {
-  static auto* const context = new_context(true);
-  return context;
+Context* any_context(const VirtualGpu& gpu) {
+  if (gpu.primary->alive()) return gpu.primary;
+  std::lock_guard lock(registry().mutex);
+  for (Context* const context : registry().all) {
+    if (context->gpu == &gpu && context->alive()) return context;
+  }
+  return nullptr;
+}
+
+Context* context_of_handle(uint64_t handle) {
+  if (handle == 0) return nullptr;
+  std::lock_guard lock(registry().mutex);
+  for (Context* const context : registry().all) {
+    if (context->handle == handle && !context->sms.count) return context;
+  }
+  return nullptr;
 }
 
 Context* current_context() { return this_thread().current(); }
@@ -48,7 +65,10 @@ Context* from_program(CUcontext context) {
   Context* const current = current_context();
   if (!context) return current;
   auto* const meant = reinterpret_cast<Context*>(context);
-  if (meant == current || meant == primary_context()) return meant;
+  if (meant == current) return meant;
+  for (int i = 0; state() == State::kReady && i < gpu_count(); ++i) {
+    if (gpu_at(i).primary == meant) return meant;
+  }
   std::lock_guard lock(registry().mutex);
   const auto& all = registry().all;
   return std::find(all.begin(), all.end(), meant) == all.end() ? nullptr : meant;

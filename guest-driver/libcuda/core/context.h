@@ -10,6 +10,7 @@
 namespace bandsaw::libcuda {
 
 class LocalStorage;
+struct VirtualGpu;
 
 // Some of the device's SMs; count 0: all.
 struct SmRange {
@@ -17,9 +18,10 @@ struct SmRange {
 };
 
 struct Context {
-  uint64_t handle = 0;  // on the wire; 0 while it does not live on the host
-  uint64_t id = 0;      // cuCtxGetId; another one after each reset
-  CUdevice device = 0;
+  uint64_t handle = 0;        // on the wire; 0 while it does not live on the host
+  uint64_t id = 0;            // cuCtxGetId; another one after each reset
+  CUdevice device = 0;        // the ordinal of `gpu`
+  VirtualGpu* gpu = nullptr;  // never null
   unsigned flags = 0;
   unsigned api_version = 3020;
   bool primary = false;
@@ -41,8 +43,10 @@ Context* from_program(CUcontext context);
 // The calling thread's current context, or nullptr.
 Context* current_context();
 
-// The primary context of the only device, alive or not.
-Context* primary_context();
+// A living context of that virtual GPU: its primary one if that lives; nullptr: it has none.
+Context* any_context(const VirtualGpu& gpu);
+// The context with this handle (a green one's handle is its primary one's); nullptr: none.
+Context* context_of_handle(uint64_t handle);
 
 // Called when a context's objects are going away on the host (destroy, reset, last release of the primary one), before
 // the wire call: for what the guest keeps about the context. Adding the same function twice adds it once; at
@@ -51,8 +55,8 @@ using ContextEnded = void (*)(Context* context);
 void on_context_ended(ContextEnded function);
 
 // For the entry points about contexts.
-Context* new_context(bool primary);  // known to from_program from now on
-void end_context(Context* context);  // runs the functions above and the storage's destructors
-std::mutex& context_mutex();         // guards handle, flags and retains against other entry points' changes
+Context* new_context(VirtualGpu* gpu, bool primary);  // known to from_program from now on
+void end_context(Context* context);                   // runs the functions above and the storage's destructors
+std::mutex& context_mutex();  // guards handle, flags and retains against other entry points' changes
 
 }  // namespace bandsaw::libcuda

@@ -1,15 +1,18 @@
-// The one device that a program sees.
+// The devices that a program sees.
 #pragma once
 
 #include <cuda.h>
 
+#include "guest-driver/libcuda/core/virtual_gpu.h"
+
 namespace bandsaw::libcuda {
 
-// CUDA_SUCCESS if the driver is ready and `device` is the device; else what to return. A sticky error does not count:
+// CUDA_SUCCESS if the driver is ready and `device` is a device; else what to return. A sticky error does not count:
 // questions about the device are answered from what cuInit learned.
 CUresult check_device(CUdevice device);
 
-// An attribute as cuInit learned it.
+// An attribute as cuInit learned it: of the current device, or of a checked one.
 int device_attribute(CUdevice_attribute attribute);
+int device_attribute(CUdevice_attribute attribute, CUdevice device);
 
 }  // namespace bandsaw::libcuda

@@ -18,21 +18,24 @@
 namespace bandsaw::libcuda {
 namespace {
 
-constexpr const char* kDevice = "/dev/vgpu0";
 constexpr uint64_t kHugePage = 2u << 20;
 
 class DeviceTransport : public Transport {
  public:
+  DeviceTransport(GuestSpace* space, uint32_t part) : space_(space), part_(part) {}
   ~DeviceTransport() override { forget_in_child(); }
 
-  bool open(TransportFailure* failure);
+  bool open(const std::string& path, TransportFailure* failure);
 
-  uint64_t window_base() const override { return window_.base(); }
+  uint64_t window_base() const override { return space_->window.base(); }
   int add_ring(vgpu_ring_header** ring) override;
   int allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) override;
   int release(const SharedBlock& block) override;
   int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) override;
   int unpin(const SharedBlock& block) override;
+  int also(const SharedBlock& block, SharedBlock* again) override {
+    return pin(block.address, block.bytes, block.flags, again);
+  }
   int pin_watched(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block, const uint32_t** word) override;
   void kick() override { call(VGPU_IOC_KICK, nullptr); }
   int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) override;
@@ -51,35 +54,32 @@ class DeviceTransport : public Transport {
 
   int device_ = -1;
   std::atomic<const uint32_t*> watch_page_{nullptr};
-  Window window_;
+  GuestSpace* const space_;
+  const uint32_t part_;
   std::atomic<uint64_t> last_seen_{0};  // the process's event count
   std::atomic<int64_t> last_ping_{0};   // seconds
 };
 
-bool DeviceTransport::open(TransportFailure* failure) {
+bool DeviceTransport::open(const std::string& path, TransportFailure* failure) {
   failure->error = CUDA_ERROR_NO_DEVICE;
-  device_ = ::open(kDevice, O_RDWR | O_CLOEXEC);
+  device_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (device_ < 0) {
-    const char* advice = errno == ENOENT   ? "load the module virtio_vgpu, or set BANDSAW_VGPU to use a virtual GPU of "
-                                             "this machine's vgpud directly"
-                         : errno == EACCES ? "this user may not open it: see the udev rule of the guest package"
-                                           : "see the kernel log";
-    failure->message = std::string(kDevice) + ": " + std::strerror(errno) + "; " + advice;
+    const char* advice =
+        errno == EACCES ? "this user may not open it: see the udev rule of the guest package" : "see the kernel log";
+    failure->message = path + ": " + std::strerror(errno) + "; " + advice;
     return false;
   }
   vgpu_ioc_hello hello{};
   hello.schema = wire::kSchema;
+  hello.schema.part = static_cast<__le16>(part_);
   const int error = call(VGPU_IOC_HELLO, &hello);
   host_ = hello.host_schema;
   if (error == EPROTO) {
     release_mismatch(host_, failure);
   } else if (error) {
     failure->message = std::string("the host refused this process: ") + std::strerror(error) + "; see the kernel log";
-  } else if (const int taken = window_.reserve(hello.window_base)) {
-    failure->message = std::string("cannot reserve the addresses that the GPU uses (") + std::strerror(taken) +
-                       "): an address space limit (ulimit -v), or something is mapped there";
   } else {
-    return true;
+    return agree(&space_->window, hello.window_base, part_, &host_, failure);
   }
   return false;
 }
@@ -101,12 +101,12 @@ int DeviceTransport::add_ring(vgpu_ring_header** ring) {
 }
 
 int DeviceTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) {
-  const uint64_t offset = window_.take(bytes, bytes >= kHugePage ? kHugePage : kPage);
+  const uint64_t offset = space_->window.take(bytes, bytes >= kHugePage ? kHugePage : kPage);
   if (offset == Window::kNone) return ENOMEM;
-  void* const place = reinterpret_cast<void*>(window_.base() + offset);
+  void* const place = reinterpret_cast<void*>(space_->window.base() + offset);
   if (mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != place) {
     const int error = errno;
-    window_.give_back(offset, bytes);
+    space_->window.give_back(offset, bytes);
     return error;
   }
   madvise(place, bytes, MADV_HUGEPAGE);  // fewer, longer runs to hand over; not essential
@@ -119,14 +119,15 @@ int DeviceTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block
 }
 
 void DeviceTransport::unmap(uint64_t offset, uint64_t bytes) {
-  mmap(reinterpret_cast<void*>(window_.base() + offset), bytes, PROT_NONE,
+  mmap(reinterpret_cast<void*>(space_->window.base() + offset), bytes, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  window_.give_back(offset, bytes);
+  space_->window.give_back(offset, bytes);
 }
 
 int DeviceTransport::release(const SharedBlock& block) {
   const int error = unpin(block);
-  if (error == 0 || error == EPIPE) unmap(reinterpret_cast<uint64_t>(block.address) - window_.base(), block.bytes);
+  if (error == 0 || error == EPIPE)
+    unmap(reinterpret_cast<uint64_t>(block.address) - space_->window.base(), block.bytes);
   return error;
 }
 
@@ -196,9 +197,10 @@ bool DeviceTransport::alive() {
 
 }  // namespace
 
-std::unique_ptr<Transport> open_device(TransportFailure* failure) {
-  auto transport = std::make_unique<DeviceTransport>();
-  if (!transport->open(failure)) return nullptr;
+std::unique_ptr<Transport> open_device(const std::string& path, uint32_t part, GuestSpace* space,
+                                       TransportFailure* failure) {
+  auto transport = std::make_unique<DeviceTransport>(space, part);
+  if (!transport->open(path, failure)) return nullptr;
   return transport;
 }
 

@@ -30,16 +30,18 @@ constexpr uint64_t kLargeAlign = 2u << 20;
 
 class DirectTransport : public Transport {
  public:
+  DirectTransport(GuestSpace* space, uint32_t part) : space_(space), part_(part) {}
   ~DirectTransport() override { forget_in_child(); }
 
-  bool open(const char* vgpu, TransportFailure* failure);
+  bool open(const std::string& path, TransportFailure* failure) { return connect_to(path, failure) && hello(failure); }
 
-  uint64_t window_base() const override { return window_.base(); }
+  uint64_t window_base() const override { return space_->window.base(); }
   int add_ring(vgpu_ring_header** ring) override;
   int allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) override;
   int release(const SharedBlock& block) override;
   int pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) override;
   int unpin(const SharedBlock& block) override;
+  int also(const SharedBlock& block, SharedBlock* again) override;
   int share_at(const SharedBlock& block, void* address, uint32_t flags, SharedBlock* again) override;
   void kick() override;
   int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) override;
@@ -51,8 +53,9 @@ class DirectTransport : public Transport {
   static std::atomic_ref<uint32_t> wake_word(vgpu_ring_header* ring) { return std::atomic_ref<uint32_t>(ring->wake); }
   bool connect_to(const std::string& path, TransportFailure* failure);
   bool hello(TransportFailure* failure);
-  // One request and its reply. `descriptors` may be null; else two are expected.
-  int ask(const void* request, size_t bytes, vgpu_ctl_reply* reply, int* descriptors);
+  // One request and its reply. `descriptors` may be null; else two are expected. `sent` goes along unless it is -1.
+  int ask(const void* request, size_t bytes, vgpu_ctl_reply* reply, int* descriptors, int sent = -1);
+  static ssize_t send_with(int socket, const void* request, size_t bytes, int descriptor);
   int ask(const void* request, size_t bytes) {
     vgpu_ctl_reply reply;
     const int error = ask(request, bytes, &reply, nullptr);
@@ -65,16 +68,11 @@ class DirectTransport : public Transport {
   void unmap_range(uint64_t offset, uint64_t bytes);
 
   std::mutex mutex_;  // one request at a time on the socket
-  int socket_ = -1, arena_ = -1, kick_ = -1;
-  Window window_;
+  int socket_ = -1, kick_ = -1;
+  GuestSpace* const space_;
+  const uint32_t part_;
   std::atomic<uint32_t> next_ring_{0}, next_region_{1};
 };
-
-bool DirectTransport::open(const char* vgpu, TransportFailure* failure) {
-  const char* run = std::getenv("BANDSAW_RUN");
-  const std::string path = std::string(run && *run ? run : "/run/bandsaw") + "/" + vgpu + "/direct.sock";
-  return connect_to(path, failure) && hello(failure);
-}
 
 bool DirectTransport::connect_to(const std::string& path, TransportFailure* failure) {
   sockaddr_un address{};
@@ -96,6 +94,7 @@ bool DirectTransport::hello(TransportFailure* failure) {
   vgpu_ctl_create_process request{};
   request.header = {VGPU_CTL_CREATE_PROCESS, kProcess};
   request.schema = wire::kSchema;
+  request.schema.part = static_cast<__le16>(part_);
   request.pid = static_cast<__le32>(getpid());
   request.uid = getuid();
   const char* name = std::strrchr(program_invocation_name, '/');
@@ -103,9 +102,13 @@ bool DirectTransport::hello(TransportFailure* failure) {
                sizeof(request.comm) - 1);
   vgpu_ctl_reply reply;
   int descriptors[2] = {-1, -1};
-  int error = ask(&request, sizeof(request), &reply, descriptors);
-  arena_ = descriptors[0];
+  int error = ask(&request, sizeof(request), &reply, descriptors, space_->arena);
   kick_ = descriptors[1];
+  if (space_->arena < 0) {
+    space_->arena = descriptors[0];
+  } else if (descriptors[0] >= 0) {
+    close(descriptors[0]);
+  }
   host_ = reply.schema;
   if (!error) error = static_cast<int>(reply.status);
   failure->error = CUDA_ERROR_NO_DEVICE;
@@ -115,23 +118,38 @@ bool DirectTransport::hello(TransportFailure* failure) {
     reply.message[sizeof(reply.message) - 1] = 0;
     failure->message = std::string("the virtual GPU refused this process: ") +
                        (error != EPIPE && reply.message[0] ? reply.message : std::strerror(error));
-  } else if (arena_ < 0 || kick_ < 0) {
+  } else if (space_->arena < 0 || kick_ < 0) {
     failure->message = "the session did not hand over its descriptors";
-  } else if (const int taken = window_.reserve(reply.value)) {
-    failure->message = std::string("cannot reserve the addresses that the GPU uses (") + std::strerror(taken) +
-                       "): an address space limit (ulimit -v), or something is mapped there";
   } else {
-    return true;
+    return agree(&space_->window, reply.value, part_, &host_, failure);
   }
   return false;
 }
 
-int DirectTransport::ask(const void* request, size_t bytes, vgpu_ctl_reply* reply, int* descriptors) {
+ssize_t DirectTransport::send_with(int socket, const void* request, size_t bytes, int descriptor) {
+  iovec vector{const_cast<void*>(request), bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(c), &descriptor, sizeof(descriptor));
+  }
+  return sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
+int DirectTransport::ask(const void* request, size_t bytes, vgpu_ctl_reply* reply, int* descriptors, int sent) {
   *reply = {};
   std::lock_guard lock(mutex_);
   ssize_t count;
   do {
-    count = send(socket_, request, bytes, MSG_NOSIGNAL);
+    count = send_with(socket_, request, bytes, sent);
   } while (count < 0 && errno == EINTR);
   if (count != static_cast<ssize_t>(bytes)) return errno == EMSGSIZE ? E2BIG : EPIPE;
   iovec vector{reply, sizeof(*reply)};
@@ -185,24 +203,25 @@ int DirectTransport::drop(uint32_t type, uint32_t id) {
 }
 
 uint64_t DirectTransport::map_range(uint64_t bytes) {
-  const uint64_t offset = window_.take(bytes, bytes >= kLargeAlign ? kLargeAlign : kPage);
+  const uint64_t offset = space_->window.take(bytes, bytes >= kLargeAlign ? kLargeAlign : kPage);
   if (offset == Window::kNone) return offset;
-  void* const place = reinterpret_cast<void*>(window_.base() + offset);
-  if (mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena_, static_cast<off_t>(offset)) != place) {
-    window_.give_back(offset, bytes);
+  void* const place = reinterpret_cast<void*>(space_->window.base() + offset);
+  if (mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, space_->arena, static_cast<off_t>(offset)) !=
+      place) {
+    space_->window.give_back(offset, bytes);
     return Window::kNone;
   }
   return offset;
 }
 
 void DirectTransport::unmap_range(uint64_t offset, uint64_t bytes) {
-  mmap(reinterpret_cast<void*>(window_.base() + offset), bytes, PROT_NONE,
+  mmap(reinterpret_cast<void*>(space_->window.base() + offset), bytes, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   // Gives the memory back to the host, and the range reads as zeros again. If that fails the range is kept, because its
   // next owner expects zeros.
-  if (fallocate(arena_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+  if (fallocate(space_->arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                 static_cast<off_t>(bytes)) == 0) {
-    window_.give_back(offset, bytes);
+    space_->window.give_back(offset, bytes);
   }
 }
 
@@ -211,7 +230,7 @@ int DirectTransport::add_ring(vgpu_ring_header** ring) {
   if (id >= VGPU_RINGS_MAX) return ENOSPC;
   const uint64_t offset = map_range(VGPU_RING_BYTES);
   if (offset == Window::kNone) return ENOMEM;
-  const uint64_t address = window_.base() + offset;
+  const uint64_t address = space_->window.base() + offset;
   madvise(reinterpret_cast<void*>(address), VGPU_RING_BYTES, MADV_DONTFORK);
   auto* header = reinterpret_cast<vgpu_ring_header*>(address);
   header->magic = VGPU_RING_MAGIC;
@@ -226,7 +245,7 @@ int DirectTransport::add_ring(vgpu_ring_header** ring) {
 int DirectTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block) {
   const uint64_t offset = map_range(bytes);
   if (offset == Window::kNone) return ENOMEM;
-  const uint64_t address = window_.base() + offset;
+  const uint64_t address = space_->window.base() + offset;
   const uint32_t id = next_region_.fetch_add(1);
   if (const int error = announce(VGPU_CTL_ADD_REGION, id, flags, address, offset, bytes)) {
     unmap_range(offset, bytes);
@@ -239,7 +258,7 @@ int DirectTransport::allocate(uint64_t bytes, uint32_t flags, SharedBlock* block
 int DirectTransport::release(const SharedBlock& block) {
   const int error = drop(VGPU_CTL_DROP_REGION, block.region);
   if (error == 0 || error == EPIPE) {
-    unmap_range(reinterpret_cast<uint64_t>(block.address) - window_.base(), block.bytes);
+    unmap_range(reinterpret_cast<uint64_t>(block.address) - space_->window.base(), block.bytes);
   }
   return error;
 }
@@ -247,9 +266,13 @@ int DirectTransport::release(const SharedBlock& block) {
 int DirectTransport::pin(void*, uint64_t, uint32_t, SharedBlock*) { return ENOTSUP; }
 int DirectTransport::unpin(const SharedBlock& block) { return drop(VGPU_CTL_DROP_REGION, block.region); }
 
+int DirectTransport::also(const SharedBlock& block, SharedBlock* again) {
+  return share_at(block, block.address, block.flags, again);
+}
+
 int DirectTransport::share_at(const SharedBlock& block, void* address, uint32_t flags, SharedBlock* again) {
   const uint32_t id = next_region_.fetch_add(1);
-  const uint64_t offset = reinterpret_cast<uint64_t>(block.address) - window_.base();
+  const uint64_t offset = reinterpret_cast<uint64_t>(block.address) - space_->window.base();
   const int error = announce(VGPU_CTL_ADD_REGION, id, flags, reinterpret_cast<uint64_t>(address), offset, block.bytes);
   if (!error) *again = {address, block.bytes, id, flags};
   return error;
@@ -277,16 +300,17 @@ bool DirectTransport::alive() {
 }
 
 void DirectTransport::forget_in_child() {
-  for (int* descriptor : {&socket_, &arena_, &kick_}) {
+  for (int* descriptor : {&socket_, &kick_}) {
     if (*descriptor >= 0) close(std::exchange(*descriptor, -1));
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> open_direct(const char* vgpu, TransportFailure* failure) {
-  auto transport = std::make_unique<DirectTransport>();
-  if (!transport->open(vgpu, failure)) return nullptr;
+std::unique_ptr<Transport> open_direct(const std::string& path, uint32_t part, GuestSpace* space,
+                                       TransportFailure* failure) {
+  auto transport = std::make_unique<DirectTransport>(space, part);
+  if (!transport->open(path, failure)) return nullptr;
   return transport;
 }
 

@@ -4,8 +4,10 @@
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/context.h"
 #include "guest-driver/libcuda/core/device.h"
+#include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/process.h"
+#include "guest-driver/libcuda/core/virtual_gpu.h"
 #include "guest-driver/libcuda/core/wire_tracer.h"
 #include "guest-driver/libcuda/wire_client.h"
 
@@ -20,11 +22,13 @@ CUresult create(CUcontext* context, unsigned flags, CUdevice device, unsigned ap
                 const char* entry = __builtin_FUNCTION()) {
   if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
   if (!context || (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK))) return CUDA_ERROR_INVALID_VALUE;
-  Call call(entry);
+  VirtualGpu& gpu = gpu_at(device);
+  Call call(gpu, entry);
   uint64_t handle = 0;
-  const CUresult result = wire::context_create(call, flags, 0, &handle);
+  CUresult result = host_blocks().show_all(gpu);
+  if (result == CUDA_SUCCESS) result = wire::context_create(call, flags, 0, &handle);
   if (result != CUDA_SUCCESS) return result;
-  Context* const created = new_context(false);
+  Context* const created = new_context(&gpu, false);
   created->handle = handle;
   created->flags = flags;
   created->api_version = api_version;
@@ -36,9 +40,13 @@ CUresult create(CUcontext* context, unsigned flags, CUdevice device, unsigned ap
 
 // The context that an entry point is about, alive; or what to return.
 CUresult find_alive(CUcontext context, Context** found) {
-  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
   *found = from_program(context);
-  if (!*found) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!*found) {
+    const CUresult result = health();
+    return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result;
+  }
+  if (const CUresult result = (*found)->gpu->health(); result != CUDA_SUCCESS) return result;
   return (*found)->alive() ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
@@ -118,9 +126,10 @@ CUresult CUDAAPI cuCtxDetach(CUcontext ctx) {
 }
 
 CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext ctx) {
-  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
+  if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
   Context* const context = ctx ? from_program(ctx) : nullptr;
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (const CUresult result = context->gpu->health(); result != CUDA_SUCCESS) return result;
   this_thread().contexts.push_back(context);
   return CUDA_SUCCESS;
 }
@@ -229,8 +238,8 @@ CUresult CUDAAPI cuCtxSetSharedMemConfig(CUsharedconfig config) {
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
   Context* found = nullptr;
   if (const CUresult result = find_alive(nullptr, &found); result != CUDA_SUCCESS) return result;
-  if (leastPriority) *leastPriority = process().device.least_priority;
-  if (greatestPriority) *greatestPriority = process().device.greatest_priority;
+  if (leastPriority) *leastPriority = found->gpu->info.least_priority;
+  if (greatestPriority) *greatestPriority = found->gpu->info.greatest_priority;
   return CUDA_SUCCESS;
 }
 
@@ -239,7 +248,7 @@ CUresult CUDAAPI cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexec
   return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }
 
-// There is one device, and contexts of one device are no peers.
+// No runner reaches another's memory, and contexts of one device are no peers.
 CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   if (Flags) return CUDA_ERROR_INVALID_VALUE;
   Context* found = nullptr;

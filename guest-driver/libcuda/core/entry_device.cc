@@ -16,10 +16,14 @@ namespace bandsaw::libcuda {
 
 CUresult check_device(CUdevice device) {
   if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
-  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return device >= 0 && device < gpu_count() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-int device_attribute(CUdevice_attribute attribute) { return process().device.attributes[attribute]; }
+int device_attribute(CUdevice_attribute attribute) { return current_gpu().info.attributes[attribute]; }
+
+int device_attribute(CUdevice_attribute attribute, CUdevice device) {
+  return gpu_at(device).info.attributes[attribute];
+}
 
 namespace {
 
@@ -50,6 +54,13 @@ unsigned native_atomics(CUatomicOperation operation) {
   }
 }
 
+// Two different devices.
+CUresult check_pair(CUdevice one, CUdevice other) {
+  if (const CUresult result = check_device(one); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = check_device(other); result != CUDA_SUCCESS) return result;
+  return one == other ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
 }  // namespace
 
 }  // namespace bandsaw::libcuda
@@ -66,22 +77,22 @@ CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
 CUresult CUDAAPI cuDeviceGetCount(int* count) {
   if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
   if (!count) return CUDA_ERROR_INVALID_VALUE;
-  *count = 1;
+  *count = gpu_count();
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetName(char* name, int len, CUdevice dev) {
   if (!name || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
-  std::snprintf(name, static_cast<size_t>(len), "%s", process().device.name);
+  std::snprintf(name, static_cast<size_t>(len), "%s", gpu_at(dev).info.name);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
   if (!uuid) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
-  static_assert(sizeof(uuid->bytes) == sizeof(process().device.uuid));
-  std::memcpy(uuid->bytes, process().device.uuid, sizeof(uuid->bytes));
+  static_assert(sizeof(uuid->bytes) == sizeof(VirtualGpu::info.uuid));
+  std::memcpy(uuid->bytes, gpu_at(dev).info.uuid, sizeof(uuid->bytes));
   return CUDA_SUCCESS;
 }
 
@@ -91,9 +102,9 @@ CUresult CUDAAPI cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {
   if (!bytes) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
   // The share may have been changed since cuInit.
-  Call call;
+  Call call(gpu_at(dev));
   uint64_t left = 0, all = 0;
-  *bytes = wire::memory_info(call, &left, &all) == CUDA_SUCCESS ? all : process().device.total_bytes;
+  *bytes = wire::memory_info(call, &left, &all) == CUDA_SUCCESS ? all : gpu_at(dev).info.total_bytes;
   return CUDA_SUCCESS;
 }
 
@@ -109,35 +120,35 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUdevi
   if (!pi || attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
   static_assert(CU_DEVICE_ATTRIBUTE_MAX <= VGPU_ATTRIBUTES_MAX);
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
-  *pi = device_attribute(attrib);
+  *pi = device_attribute(attrib, dev);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
   if (!major || !minor) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
-  *major = device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-  *minor = device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  *major = device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, dev);
+  *minor = device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, dev);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetProperties(CUdevprop* prop, CUdevice dev) {
   if (!prop) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
-  prop->maxThreadsPerBlock = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-  prop->maxThreadsDim[0] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X);
-  prop->maxThreadsDim[1] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y);
-  prop->maxThreadsDim[2] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z);
-  prop->maxGridSize[0] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
-  prop->maxGridSize[1] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y);
-  prop->maxGridSize[2] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z);
-  prop->sharedMemPerBlock = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
-  prop->totalConstantMemory = device_attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
-  prop->SIMDWidth = device_attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
-  prop->memPitch = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
-  prop->regsPerBlock = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
-  prop->clockRate = device_attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
-  prop->textureAlign = device_attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+  prop->maxThreadsPerBlock = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, dev);
+  prop->maxThreadsDim[0] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, dev);
+  prop->maxThreadsDim[1] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, dev);
+  prop->maxThreadsDim[2] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, dev);
+  prop->maxGridSize[0] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, dev);
+  prop->maxGridSize[1] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, dev);
+  prop->maxGridSize[2] = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, dev);
+  prop->sharedMemPerBlock = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, dev);
+  prop->totalConstantMemory = device_attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, dev);
+  prop->SIMDWidth = device_attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE, dev);
+  prop->memPitch = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH, dev);
+  prop->regsPerBlock = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, dev);
+  prop->clockRate = device_attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, dev);
+  prop->textureAlign = device_attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, dev);
   return CUDA_SUCCESS;
 }
 
@@ -145,9 +156,9 @@ CUresult CUDAAPI cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
   if (!pciBusId || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
   std::snprintf(pciBusId, static_cast<size_t>(len), "%04X:%02X:%02X.0",
-                static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)),
-                static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)),
-                static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)));
+                static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, dev)),
+                static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, dev)),
+                static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, dev)));
   return CUDA_SUCCESS;
 }
 
@@ -158,27 +169,41 @@ CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   const bool read = std::sscanf(pciBusId, "%x:%x:%x.%x", &domain, &bus, &device, &function) >= 3 ||
                     (domain = function = 0, std::sscanf(pciBusId, "%x:%x.%x", &bus, &device, &function) >= 2);
   if (!read) return CUDA_ERROR_INVALID_VALUE;
-  const bool same = domain == static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)) &&
-                    bus == static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)) &&
-                    device == static_cast<unsigned>(device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
-  if (!same || function) return CUDA_ERROR_INVALID_DEVICE;
-  *dev = 0;
-  return CUDA_SUCCESS;
+  for (CUdevice one = 0; one < gpu_count() && !function; ++one) {
+    const auto is = [one](CUdevice_attribute attribute, unsigned value) {
+      return static_cast<unsigned>(device_attribute(attribute, one)) == value;
+    };
+    if (!is(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, domain) || !is(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, bus) ||
+        !is(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, device)) {
+      continue;
+    }
+    *dev = one;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_DEVICE;
 }
 
-// One device: there is no pair of two.
+// No runner reaches another's memory.
 CUresult CUDAAPI cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
                                          CUdevice dstDevice) {
-  if (!value) return CUDA_ERROR_INVALID_VALUE;
-  if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
-  return CUDA_ERROR_INVALID_DEVICE;
+  if (!value || attrib < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
+      attrib > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const CUresult result = check_pair(srcDevice, dstDevice); result != CUDA_SUCCESS) return result;
+  *value = 0;
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetP2PAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation* operations,
                                                   unsigned int count, CUdevice srcDevice, CUdevice dstDevice) {
   if (!capabilities || !operations || !count) return CUDA_ERROR_INVALID_VALUE;
-  if (state() == State::kUninitialised) return CUDA_ERROR_NOT_INITIALIZED;
-  return CUDA_ERROR_INVALID_DEVICE;
+  if (const CUresult result = check_pair(srcDevice, dstDevice); result != CUDA_SUCCESS) return result;
+  for (unsigned i = 0; i < count; i++) {
+    if (operations[i] < 0 || operations[i] >= CU_ATOMIC_OPERATION_MAX) return CUDA_ERROR_INVALID_VALUE;
+    capabilities[i] = 0;
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation* operations,
@@ -187,7 +212,7 @@ CUresult CUDAAPI cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities, c
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
   for (unsigned i = 0; i < count; i++) {
     if (operations[i] < 0 || operations[i] >= CU_ATOMIC_OPERATION_MAX) return CUDA_ERROR_INVALID_VALUE;
-    const bool native = device_attribute(CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED);
+    const bool native = device_attribute(CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, dev);
     capabilities[i] = native ? native_atomics(operations[i]) : 0;
   }
   return CUDA_SUCCESS;

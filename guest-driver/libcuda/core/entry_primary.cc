@@ -1,9 +1,10 @@
-// cuDevicePrimaryCtx*: one context that everybody who asks shares, counted.
+// cuDevicePrimaryCtx*: one context of each device that everybody who asks shares, counted.
 #include <cuda.h>
 
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/context.h"
 #include "guest-driver/libcuda/core/device.h"
+#include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/wire_tracer.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -16,14 +17,16 @@ extern "C" {
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   if (!pctx) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
-  if (const CUresult result = health(); result != CUDA_SUCCESS) return result;
-  Context* const primary = primary_context();
+  VirtualGpu& gpu = gpu_at(dev);
+  if (const CUresult result = gpu.health(); result != CUDA_SUCCESS) return result;
+  Context* const primary = gpu.primary;
   bool created = false;
   {
     std::lock_guard lock(context_mutex());
     if (!primary->alive()) {
-      Call call;
-      const CUresult result = wire::context_create(call, primary->flags, 1, &primary->handle);
+      Call call(gpu);
+      CUresult result = host_blocks().show_all(gpu);
+      if (result == CUDA_SUCCESS) result = wire::context_create(call, primary->flags, 1, &primary->handle);
       if (result != CUDA_SUCCESS) return result;
       created = true;
     }
@@ -36,7 +39,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
 
 CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
-  Context* const primary = primary_context();
+  Context* const primary = gpu_at(dev).primary;
   {
     std::lock_guard lock(context_mutex());
     if (primary->retains == 0) return CUDA_ERROR_INVALID_CONTEXT;
@@ -45,7 +48,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   end_context(primary);  // calls into other libraries: no lock held
   std::lock_guard lock(context_mutex());
   if (primary->retains > 0) return CUDA_SUCCESS;  // another thread has retained it meanwhile
-  Call call;
+  Call call(gpu_at(dev));
   const CUresult result = wire::context_destroy(call, primary->handle);
   primary->handle = 0;
   return result;
@@ -55,12 +58,12 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice dev) { return cuDevicePrimar
 
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
-  Context* const primary = primary_context();
+  Context* const primary = gpu_at(dev).primary;
   if (!primary->alive()) return CUDA_SUCCESS;
   end_context(primary);
   std::lock_guard lock(context_mutex());
   primary->cache_config = CU_FUNC_CACHE_PREFER_NONE;
-  Call call;
+  Call call(gpu_at(dev));
   return wire::context_reset(call, primary->handle);
 }
 
@@ -70,8 +73,8 @@ CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, i
   if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
   std::lock_guard lock(context_mutex());
-  *flags = primary_context()->flags;
-  *active = primary_context()->alive();
+  *flags = gpu_at(dev).primary->flags;
+  *active = gpu_at(dev).primary->alive();
   return CUDA_SUCCESS;
 }
 
@@ -79,7 +82,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
   if (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
   std::lock_guard lock(context_mutex());
-  primary_context()->flags = flags;
+  gpu_at(dev).primary->flags = flags;
   return CUDA_SUCCESS;
 }
 

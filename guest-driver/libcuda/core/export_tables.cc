@@ -46,7 +46,7 @@ constexpr TableName kUnnamed = {
 CUresult cudart_primary_context(CUcontext* context, CUdevice device) {
   if (!context) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_device(device); result != CUDA_SUCCESS) return result;
-  *context = to_program(primary_context());  // not retained; the same handle that Retain gives later
+  *context = to_program(gpu_at(device).primary);  // not retained; the same handle that Retain gives later
   return CUDA_SUCCESS;
 }
 

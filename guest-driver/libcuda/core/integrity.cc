@@ -46,11 +46,11 @@ CUresult answer_integrity(uint32_t version, uint64_t unix_seconds, const Integri
   append(&message, addresses.integrity_table);
   append(&message, addresses.check_function);
   append(&message, unix_seconds);
-  if (state() != State::kUninitialised) {
-    append(&message, process().device.uuid);
-    append(&message, device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID));
-    append(&message, device_attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID));
-    append(&message, device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  for (CUdevice device = 0; state() != State::kUninitialised && device < gpu_count(); ++device) {
+    append(&message, gpu_at(device).info.uuid);
+    append(&message, device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, device));
+    append(&message, device_attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device));
+    append(&message, device_attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, device));
   }
   const Digest digest = hmac_md2(kKey, message);
   std::memcpy(out, digest.data(), digest.size());

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/transport.h"
+#include "guest-driver/libcuda/core/virtual_gpu.h"
 #include "guest-driver/libcuda/core/window.h"
 
 namespace bandsaw::libcuda {
@@ -29,7 +29,7 @@ bool overlaps(const CachedPin& pin, uint64_t begin, uint64_t end) { return pin.b
 
 }  // namespace
 
-SharedMemory::SharedMemory(Transport* transport) : transport_(transport), cached_bytes_most_(bytes_most()) {}
+SharedMemory::SharedMemory(VirtualGpu* gpu) : gpu_(gpu), transport_(gpu->transport), cached_bytes_most_(bytes_most()) {}
 
 // Unpins those for which the condition holds and that no copy uses. Returns for how many it holds that are in use.
 template <typename Condition>
@@ -42,7 +42,7 @@ unsigned SharedMemory::drop_cached(Condition which) {
       ++used;
       continue;
     }
-    if (transport_->unpin(pin->block) == EPIPE) set_lost();
+    if (transport_->unpin(pin->block) == EPIPE) gpu_->set_lost();
     cached_bytes_ -= pin->block.bytes;
     pin_cache_.erase(pin);
   }
@@ -120,7 +120,7 @@ CUresult SharedMemory::borrow(void* address, uint64_t bytes, bool write, bool on
     ++pin->cached->users;
     return CUDA_SUCCESS;
   }
-  if (error != ENOTSUP) return memory_result(error);
+  if (error != ENOTSUP) return result_of(error);
   lock.unlock();
   SharedBlock block;
   pin->address = address;

@@ -1,19 +1,22 @@
 #include "guest-driver/libcuda/core/process.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <atomic>
+#include <cstring>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/command_ring.h"
+#include "guest-driver/libcuda/core/context.h"
+#include "guest-driver/libcuda/core/device_choice.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/transport.h"
-#include "guest-driver/libcuda/core/visible_devices.h"
 #include "guest-driver/libcuda/core/wire_tracer.h"
 #include "guest-driver/libcuda/wire_client.h"
 
@@ -21,23 +24,24 @@ namespace bandsaw::libcuda {
 namespace {
 
 // Leaked on purpose, like everything it points to: the runtime calls in after static destructors have run.
+struct Process {
+  GuestSpace space;
+  std::vector<VirtualGpu*> opened;  // by their parts
+  std::vector<VirtualGpu*> seen;    // by the program's ordinals
+};
+
 std::atomic<Process*> the_process{nullptr};
 std::atomic<State> the_state{State::kUninitialised};
 std::atomic<bool> forked{false};
 pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+Process& process() { return *the_process.load(std::memory_order_acquire); }
+
 void after_fork_in_child() {
   if (the_state.exchange(State::kUninitialised) == State::kUninitialised) return;
   forked = true;
-  the_process.load()->transport->forget_in_child();
-}
-
-bool device_is_visible(const vgpu_device_info& device) {
-  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (!list) return true;
-  DeviceUuid uuid;
-  std::copy(std::begin(device.uuid), std::end(device.uuid), uuid.begin());
-  return !visible_devices(list, {&uuid, 1}).empty();
+  for (const VirtualGpu* gpu : process().opened) gpu->transport->forget_in_child();
+  if (process().space.arena >= 0) close(std::exchange(process().space.arena, -1));
 }
 
 CUresult report(const TransportFailure& failure) {
@@ -47,95 +51,140 @@ CUresult report(const TransportFailure& failure) {
   return static_cast<CUresult>(failure.error);
 }
 
-CUresult connect() {
+CUresult open_gpu(Process* process, const VirtualGpuPath& where) {
   TransportFailure failure;
-  std::unique_ptr<Transport> transport = open_transport(&failure);
+  failure.error = CUDA_ERROR_NO_DEVICE;
+  const auto part = static_cast<uint32_t>(process->opened.size());
+  const auto open = where.direct ? open_direct : open_device;
+  std::unique_ptr<Transport> transport = open(where.path, part, &process->space, &failure);
   if (!transport) return report(failure);
-  static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
-  if (registered != 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  auto* created = new Process;
-  created->transport = transport.release();
-  created->memory = new SharedMemory(created->transport);
-  created->rings = new CommandRingPool(created->transport, &created->next_seq);
-  the_process = created;
-  the_state = State::kReady;
+  auto* const gpu = new VirtualGpu;
+  gpu->part = part;
+  gpu->transport = transport.release();
+  gpu->memory = new SharedMemory(gpu);
+  gpu->rings = new CommandRingPool(gpu->transport, &gpu->next_seq);
+  gpu->primary = new_context(gpu, true);
+  process->opened.push_back(gpu);
   return CUDA_SUCCESS;
 }
 
 // A host of another release numbers its calls in its own way.
-CUresult learn_calls(Process* created) {
-  const vgpu_schema& host = created->transport->host();
+CUresult learn_calls(VirtualGpu* gpu) {
+  const vgpu_schema& host = gpu->transport->host();
   if (std::memcmp(&host, &wire::kSchema, sizeof(host)) == 0) return CUDA_SUCCESS;
-  Call call;
+  Call call(*gpu);
   std::vector<std::byte> bytes;
   if (const CUresult result = wire::call_ids(call, &bytes); result != CUDA_SUCCESS) return result;
   std::vector<uint64_t> ids(bytes.size() / sizeof(uint64_t));
   std::memcpy(ids.data(), bytes.data(), ids.size() * sizeof(uint64_t));
-  created->calls.learn(ids);
+  gpu->calls.learn(ids);
   log(Level::kInfo, "this library is of release %s, the host of %s, which lacks %u of its calls", wire::kRelease,
-      wire::release_of(host).c_str(), created->calls.missing());
+      wire::release_of(host).c_str(), gpu->calls.missing());
   return CUDA_SUCCESS;
 }
 
-CUresult ask_device(Process* created) {
-  if (const CUresult result = learn_calls(created); result != CUDA_SUCCESS) return result;
-  Call call;
-  return wire::device_info(call, &created->device);
+CUresult ask_device(VirtualGpu* gpu) {
+  if (const CUresult result = learn_calls(gpu); result != CUDA_SUCCESS) return result;
+  Call call(*gpu);
+  const CUresult result = wire::device_info(call, &gpu->info);
+  gpu->info.name[sizeof(gpu->info.name) - 1] = 0;
+  return result;
+}
+
+// A context, and so a runner, of a virtual GPU that the program does not see would only cost memory.
+CUresult connect(Process* process) {
+  std::vector<VirtualGpuPath> paths = find_virtual_gpus();
+  if (paths.empty()) {
+    return report(
+        {CUDA_ERROR_NO_DEVICE,
+         "there is no /dev/vgpu0: load the module virtio_vgpu, or set BANDSAW_VGPU to use virtual GPUs of this "
+         "machine's vgpud directly"});
+  }
+  paths = wanted_before_asking(std::move(paths));
+  if (paths.size() > kGpusMax) {
+    log(Level::kWarn, "a process can use %u virtual GPUs; %zu are left out", kGpusMax, paths.size() - kGpusMax);
+    paths.resize(kGpusMax);
+  }
+  for (size_t i = process->opened.size(); i < paths.size(); ++i) {
+    if (const CUresult result = open_gpu(process, paths[i]); result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult choose(Process* process) {
+  std::vector<DeviceIdentity> devices;
+  for (VirtualGpu* const gpu : process->opened) {
+    if (const CUresult result = ask_device(gpu); result != CUDA_SUCCESS) return result;
+    devices.push_back(identity_of(gpu->info));
+  }
+  for (const int index : wanted_after_asking(devices)) {
+    VirtualGpu* const gpu = process->opened[static_cast<size_t>(index)];
+    gpu->ordinal = gpu->primary->device = static_cast<CUdevice>(process->seen.size());
+    process->seen.push_back(gpu);
+  }
+  return process->seen.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 
 CUresult first_initialise() {
   if (!the_process.load()) {
-    if (const CUresult result = connect(); result != CUDA_SUCCESS) return result;
+    static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    if (registered != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    the_process = new Process;
   }
-  Process& created = *the_process.load();
+  Process& created = process();
+  if (const CUresult result = connect(&created); result != CUDA_SUCCESS) return result;
   the_state = State::kReady;
-  if (const CUresult result = ask_device(&created); result != CUDA_SUCCESS) {
-    if (state() != State::kLost) the_state = State::kUninitialised;
+  const CUresult result = choose(&created);
+  if (result != CUDA_SUCCESS) {
+    the_state = State::kUninitialised;
     return result;
   }
-  created.device.name[sizeof(created.device.name) - 1] = 0;
-  if (device_is_visible(created.device)) {
-    begin_trace();
-    return CUDA_SUCCESS;
-  }
-  the_state = State::kUninitialised;
-  return CUDA_ERROR_NO_DEVICE;
+  begin_trace();
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
 
-State state() { return the_state.load(std::memory_order_acquire); }
-
-void set_lost() {
-  State ready = State::kReady;
-  if (the_state.compare_exchange_strong(ready, State::kLost)) {
-    log(Level::kError, "the virtual GPU's host side is gone: no CUDA call of this process can succeed any more");
-  }
+void VirtualGpu::set_lost() {
+  if (lost.exchange(true)) return;
+  log(Level::kError,
+      "device %d (virtual GPU %s): its host side is gone: no CUDA call of this process can use it any more", ordinal,
+      info.vgpu);
 }
 
-Process& process() { return *the_process.load(std::memory_order_acquire); }
+int gpu_count() { return static_cast<int>(process().seen.size()); }
+VirtualGpu& gpu_at(CUdevice ordinal) { return *process().seen[static_cast<size_t>(ordinal)]; }
+
+VirtualGpu* gpu_of_part(uint32_t part) {
+  const auto& opened = process().opened;
+  return part < opened.size() ? opened[part] : nullptr;
+}
+
+VirtualGpu* gpu_of_address(uint64_t address) {
+  const uint64_t offset = address - (process().space.window.base() + VGPU_WINDOW_DEVICE_OFFSET);
+  return offset < VGPU_WINDOW_PARTS * VGPU_WINDOW_PART_BYTES
+             ? gpu_of_part(static_cast<uint32_t>(offset / VGPU_WINDOW_PART_BYTES))
+             : nullptr;
+}
+
+VirtualGpu& current_gpu() {
+  const Context* const context = current_context();
+  if (context) return *context->gpu;
+  const Process& known = process();
+  return *(known.seen.empty() ? known.opened : known.seen).front();
+}
+
+State state() { return the_state.load(std::memory_order_acquire); }
 
 CUresult initialise() {
   if (forked) return CUDA_ERROR_NOT_INITIALIZED;
-  if (state() == State::kReady) return CUDA_SUCCESS;
+  if (state() == State::kReady) return health();
   pthread_mutex_lock(&init_mutex);
-  CUresult result = CUDA_SUCCESS;
-  if (state() == State::kLost) result = health();
-  if (state() == State::kUninitialised) result = first_initialise();
+  const CUresult result = state() == State::kReady ? health() : first_initialise();
   pthread_mutex_unlock(&init_mutex);
   return result;
 }
 
-CUresult health() {
-  switch (state()) {
-    case State::kUninitialised:
-      return CUDA_ERROR_NOT_INITIALIZED;
-    case State::kLost:
-    case State::kReady:
-      break;
-  }
-  const auto sticky = static_cast<CUresult>(process().sticky.load(std::memory_order_relaxed));
-  return sticky == CUDA_SUCCESS && state() == State::kLost ? kLostHost : sticky;
-}
+CUresult health() { return state() == State::kUninitialised ? CUDA_ERROR_NOT_INITIALIZED : current_gpu().health(); }
 
 }  // namespace bandsaw::libcuda

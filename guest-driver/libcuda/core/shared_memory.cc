@@ -2,8 +2,8 @@
 
 #include <cerrno>
 
-#include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/transport.h"
+#include "guest-driver/libcuda/core/virtual_gpu.h"
 #include "guest-driver/libcuda/core/window.h"
 
 namespace bandsaw::libcuda {
@@ -22,13 +22,14 @@ auto overlap(const std::map<uint64_t, SharedBlock>& blocks, uint64_t begin, uint
 
 }  // namespace
 
-CUresult memory_result(int error) {
+// The result for a program whose request for memory failed with this errno. EPIPE also marks the host as lost.
+CUresult SharedMemory::result_of(int error) const {
   switch (error) {
     case 0:
       return CUDA_SUCCESS;
     case EPIPE:
-      set_lost();
-      return health();
+      gpu_->set_lost();
+      return gpu_->health();
     case ENOTSUP:
       return CUDA_ERROR_NOT_SUPPORTED;
     case EFAULT:
@@ -50,7 +51,8 @@ CUresult SharedMemory::allocate(uint64_t bytes, uint32_t flags, SharedBlock* blo
     lock.unlock();
     if (more) error = transport_->allocate(round_to_pages(bytes), flags, block);
   }
-  if (error) return memory_result(error);
+  if (error) return result_of(error);
+  block->memory = this;
   std::lock_guard lock(mutex_);
   blocks_[number(block->address)] = *block;
   return CUDA_SUCCESS;
@@ -65,7 +67,7 @@ CUresult SharedMemory::release(void* address) {
     block = it->second;
     blocks_.erase(it);
   }
-  return memory_result(transport_->release(block));
+  return result_of(transport_->release(block));
 }
 
 CUresult SharedMemory::pin(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block) {
@@ -79,9 +81,22 @@ CUresult SharedMemory::pin(void* address, uint64_t bytes, uint32_t flags, Shared
   void* const pages = reinterpret_cast<void*>(begin);
   int error = transport_->pin(pages, end - begin, flags, block);
   if (is_shortage(error) && drop_idle()) error = transport_->pin(pages, end - begin, flags, block);
-  if (error) return memory_result(error);
+  if (error) return result_of(error);
   blocks_[begin] = *block;
   pinned_[begin] = *block;
+  return CUDA_SUCCESS;
+}
+
+CUresult SharedMemory::also(const SharedBlock& block) {
+  const uint64_t begin = number(block.address);
+  std::lock_guard lock(mutex_);
+  if (overlaps_block(begin, begin + block.bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  SharedBlock again;
+  int error = transport_->also(block, &again);
+  if (is_shortage(error) && drop_idle()) error = transport_->also(block, &again);
+  if (error) return result_of(error);
+  blocks_[begin] = again;
+  pinned_[begin] = again;
   return CUDA_SUCCESS;
 }
 
@@ -91,7 +106,7 @@ CUresult SharedMemory::share_at(const SharedBlock& block, void* address, uint32_
   if (overlaps_block(begin, begin + block.bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   SharedBlock again;
   const int error = transport_->share_at(block, address, flags, &again);
-  if (error) return memory_result(error);
+  if (error) return result_of(error);
   blocks_[begin] = again;
   pinned_[begin] = again;
   return CUDA_SUCCESS;
@@ -104,7 +119,7 @@ CUresult SharedMemory::unpin(void* address) {
   const SharedBlock block = it->second;
   blocks_.erase(it->first);
   pinned_.erase(it);
-  return memory_result(transport_->unpin(block));
+  return result_of(transport_->unpin(block));
 }
 
 bool SharedMemory::overlaps_block(uint64_t begin, uint64_t end) const {

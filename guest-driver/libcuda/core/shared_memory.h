@@ -14,13 +14,16 @@
 
 namespace bandsaw::libcuda {
 
+class SharedMemory;
 class Transport;
+struct VirtualGpu;
 
 struct SharedBlock {
   void* address = nullptr;
-  uint64_t bytes = 0;   // whole pages
-  uint32_t region = 0;  // its id in control requests
-  uint32_t flags = 0;   // VGPU_REGION_*
+  uint64_t bytes = 0;              // whole pages
+  uint32_t region = 0;             // its id in control requests
+  uint32_t flags = 0;              // VGPU_REGION_*
+  SharedMemory* memory = nullptr;  // which has it; of allocate()
 };
 
 // A range of the program's memory that stays pinned from one copy to the next. The kernel changes `*word` when the
@@ -41,10 +44,10 @@ struct BorrowedPin {
   void* address = nullptr;
 };
 
-// Thread-safe. Every call may take a round trip to the host.
+// Memory that one virtual GPU's runner sees. Thread-safe. Every call may take a round trip to the host.
 class SharedMemory {
  public:
-  explicit SharedMemory(Transport* transport);
+  explicit SharedMemory(VirtualGpu* gpu);  // whose transport is open
 
   // Zeroed, page-aligned memory; `flags`: VGPU_REGION_DEVICE_VISIBLE when kernels may use it.
   // CUDA_ERROR_OUT_OF_MEMORY, or kLostHost.
@@ -61,6 +64,9 @@ class SharedMemory {
   // host, until unpin(address). CUDA_ERROR_NOT_SUPPORTED where pages can be pinned.
   CUresult share_at(const SharedBlock& block, void* address, uint32_t flags);
 
+  // Makes another virtual GPU's block known to this one too, at its address, until unpin(address).
+  CUresult also(const SharedBlock& block);
+
   // For a copy from the program's own memory, or to it (`write`): pins its pages, or finds them in the pin cache. After
   // CUDA_SUCCESS, call give_back(pin) when the copy is done. The pages stay pinned for later copies until the program
   // gives their addresses other pages, which it may do at any time, or until room is needed. Errors as of pin(); the
@@ -72,6 +78,7 @@ class SharedMemory {
   bool find(const void* address, uint64_t bytes, SharedBlock* block);
 
  private:
+  CUresult result_of(int error) const;
   // These are called with mutex_ held.
   bool overlaps_block(uint64_t begin, uint64_t end) const;
   // pin_cache.cc
@@ -83,6 +90,7 @@ class SharedMemory {
   bool drop_idle();
   void drop_overlapping(uint64_t begin, uint64_t end, std::unique_lock<std::mutex>& lock);
 
+  VirtualGpu* const gpu_;
   Transport* const transport_;
   std::mutex mutex_;
   std::map<uint64_t, SharedBlock> blocks_;  // by first address; pinned ranges as well
@@ -93,8 +101,6 @@ class SharedMemory {
   std::condition_variable cached_idle_;  // a cached pin lost its last user
 };
 
-// The result for a program whose request for memory failed with this errno. EPIPE also marks the host as lost.
-CUresult memory_result(int error);
 // Whether the guest or the host has run out of room. Unused pins can then be dropped, and the request repeated.
 bool is_shortage(int error);
 

@@ -17,7 +17,11 @@ pthread_once_t end_key_once = PTHREAD_ONCE_INIT;
 void thread_ended(void* pointer) {
   auto* thread = static_cast<ThreadState*>(pointer);
   current_thread = nullptr;
-  if (thread->ring && state() != State::kUninitialised) process().rings->give_back(thread->ring);
+  if (state() != State::kUninitialised) {
+    for (uint32_t part = 0; part < kGpusMax; ++part) {
+      if (thread->rings[part]) gpu_of_part(part)->rings->give_back(thread->rings[part]);
+    }
+  }
   delete thread;
 }
 

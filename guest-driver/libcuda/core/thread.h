@@ -1,4 +1,5 @@
-// What a thread has: its command ring, its stack of current contexts, which stream the handle 0 means to it right now.
+// What a thread has: a command ring of each virtual GPU, its stack of current contexts, which stream the handle 0 means
+// to it right now.
 #pragma once
 
 #include <cuda.h>
@@ -6,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "guest-driver/uapi/vgpu_wire.h"
+#include "guest-driver/libcuda/core/virtual_gpu.h"
 
 namespace bandsaw::libcuda {
 
@@ -14,7 +15,8 @@ class CommandRing;
 struct Context;
 
 struct ThreadState {
-  CommandRing* ring = nullptr;      // taken at the thread's first call to the host, given back when it ends
+  // By part. Each is taken at the thread's first call to that virtual GPU, given back when the thread ends.
+  CommandRing* rings[kGpusMax] = {};
   std::vector<Context*> contexts;   // the last one is current; entries may be null (cuCtxSetCurrent(NULL))
   bool per_thread_default = false;  // inside a _ptsz or _ptds entry point
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;

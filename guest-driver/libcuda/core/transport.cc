@@ -1,20 +1,33 @@
 #include "guest-driver/libcuda/core/transport.h"
 
-#include <cstdlib>
+#include <cstring>
+#include <utility>
 
 #include "guest-driver/uapi/wire.h"
 
 namespace bandsaw::libcuda {
 
-std::unique_ptr<Transport> open_transport(TransportFailure* failure) {
-  const char* vgpu = std::getenv("BANDSAW_VGPU");
-  return vgpu && *vgpu ? open_direct(vgpu, failure) : open_device(failure);
-}
-
 void release_mismatch(const vgpu_schema& host, TransportFailure* failure) {
   failure->error = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
   failure->message = std::string("this libcuda.so.1 is of release ") + wire::kRelease + ", the host of " +
                      wire::release_of(host) + ": install the host's guest package";
+}
+
+bool agree(Window* window, uint64_t base, uint32_t part, vgpu_schema* host, TransportFailure* failure) {
+  const uint32_t agreed = std::exchange(host->part, 0);
+  if (agreed != part) {
+    failure->message = "the host, of release " + wire::release_of(*host) +
+                       ", cannot serve a process that uses several virtual GPUs: update it, or use one virtual GPU";
+    return false;
+  }
+  const int error = window->reserve(base);
+  if (error == EXDEV) {
+    failure->message = "the runners of two virtual GPUs reserved different addresses: start the program again";
+  } else if (error) {
+    failure->message = std::string("cannot reserve the addresses that the GPU uses (") + std::strerror(error) +
+                       "): an address space limit (ulimit -v), or something is mapped there";
+  }
+  return error == 0;
 }
 
 }  // namespace bandsaw::libcuda

@@ -7,10 +7,17 @@
 #include <string>
 
 #include "guest-driver/libcuda/core/shared_memory.h"
+#include "guest-driver/libcuda/core/window.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "guest-driver/uapi/vgpu_ring.h"
 
 namespace bandsaw::libcuda {
+
+// What the transports of a process share, so that its memory lies at one address for all of its runners.
+struct GuestSpace {
+  Window window;
+  int arena = -1;  // of direct mode: the first session's; never closed
+};
 
 // Thread-safe. Functions that return int return 0 or an errno; EPIPE: the host side is gone.
 class Transport {
@@ -36,6 +43,9 @@ class Transport {
                           const uint32_t** /*word*/) {
     return ENOTSUP;
   }
+  // Makes a block of another transport of this process known to this one's host too, at its address, until
+  // unpin(again).
+  virtual int also(const SharedBlock& block, SharedBlock* again) = 0;
   // For transports that cannot pin. The program has mapped all of `block`, which came from allocate(), at `address`
   // too. Kernels may use it there until unpin(again).
   virtual int share_at(const SharedBlock&, void* /*address*/, uint32_t /*flags*/, SharedBlock* /*again*/) {
@@ -67,12 +77,16 @@ struct TransportFailure {
   std::string message;
 };
 
-// Direct mode if BANDSAW_VGPU is set, else the device file. nullptr: `failure` has the reason.
-std::unique_ptr<Transport> open_transport(TransportFailure* failure);
-std::unique_ptr<Transport> open_direct(const char* vgpu, TransportFailure* failure);
-std::unique_ptr<Transport> open_device(TransportFailure* failure);
+// Connects to the virtual GPU at `path`. Its device memory will lie in this part of the window. `space` outlives the
+// transport. nullptr: `failure` has the reason.
+std::unique_ptr<Transport> open_direct(const std::string& path, uint32_t part, GuestSpace* space,
+                                       TransportFailure* failure);
+std::unique_ptr<Transport> open_device(const std::string& path, uint32_t part, GuestSpace* space,
+                                       TransportFailure* failure);
 
 // Fills `failure` for a library and a host whose releases lie too far apart; it names both.
 void release_mismatch(const vgpu_schema& host, TransportFailure* failure);
+// Takes over what the host has answered: the window, and that it serves this part of it. False: `failure` says why not.
+bool agree(Window* window, uint64_t base, uint32_t part, vgpu_schema* host, TransportFailure* failure);
 
 }  // namespace bandsaw::libcuda

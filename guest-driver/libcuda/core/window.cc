@@ -14,6 +14,7 @@ Window::~Window() {
 }
 
 int Window::reserve(uint64_t base) {
+  if (base_) return base == base_ ? 0 : EXDEV;
   void* const wanted = reinterpret_cast<void*>(base);
   void* const got = mmap(wanted, VGPU_WINDOW_BYTES, PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);

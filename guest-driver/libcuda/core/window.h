@@ -1,4 +1,5 @@
-// The address window of this process (vgpu_control.h): reserved as a whole, its lower half handed out in ranges.
+// The address window of this process (vgpu_control.h): reserved as a whole, the guest's half-TiB at its beginning
+// handed out in ranges. All virtual GPUs of the process share it.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,13 @@ inline constexpr uint64_t round_to_pages(uint64_t bytes) { return (bytes + kPage
 class Window {
  public:
   ~Window();
-  // Reserves the addresses. 0, or an errno: EEXIST when something lies there already.
+  // Reserves the addresses. 0, or an errno: EEXIST when something lies there already, EXDEV when the window is reserved
+  // elsewhere.
   int reserve(uint64_t base);
   uint64_t base() const { return base_; }
   bool holds(uint64_t address, uint64_t bytes) const;
 
-  // A free range of the lower half: its offset, or kNone. `bytes` is a multiple of kPage, `align` a power of two.
+  // A free range of the guest's: its offset, or kNone. `bytes` is a multiple of kPage, `align` a power of two.
   static constexpr uint64_t kNone = ~0ull;
   uint64_t take(uint64_t bytes, uint64_t align);
   void give_back(uint64_t offset, uint64_t bytes);

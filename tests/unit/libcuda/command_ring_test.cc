@@ -28,6 +28,7 @@ class FakeTransport : public Transport {
   int release(const SharedBlock&) override { return 0; }
   int pin(void*, uint64_t, uint32_t, SharedBlock*) override { return ENOTSUP; }
   int unpin(const SharedBlock&) override { return 0; }
+  int also(const SharedBlock&, SharedBlock*) override { return ENOTSUP; }
   void kick() override { kicks++; }
   int wait(vgpu_ring_header*, uint64_t*, uint32_t) override {
     std::this_thread::yield();

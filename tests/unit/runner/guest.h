@@ -21,15 +21,17 @@ namespace bandsaw::runner {
 inline constexpr uint64_t kPage = 4096;
 inline constexpr uint64_t kRamBytes = 16 << 20;
 inline constexpr uint32_t kSettleRing = 7;  // no test's own
-// Where the test's window lies: as large as a real one. ThreadSanitizer leaves little of the address space.
+// Where the test's window lies. ThreadSanitizer leaves little of the address space.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-inline constexpr uint64_t kWindowBase = VGPU_WINDOW_BASE_2;
+inline constexpr uint64_t kWindowBase = 0x7e8000000000;
+inline constexpr uint64_t kWindowBytes = VGPU_WINDOW_DEVICE_OFFSET + VGPU_WINDOW_PART_BYTES;
 #define BANDSAW_WINDOW_CHOSEN
 #endif
 #endif
 #ifndef BANDSAW_WINDOW_CHOSEN
 inline constexpr uint64_t kWindowBase = VGPU_WINDOW_BASE_0;
+inline constexpr uint64_t kWindowBytes = VGPU_WINDOW_BYTES;
 #endif
 
 // Guest RAM as both sides map it. CommandRing `id` lies at id * VGPU_RING_BYTES, regions wherever the test wants.
@@ -164,7 +166,7 @@ class Guest : public testing::Test {
 
   explicit Guest(const MakeFake& make = std::make_unique<FakeDevice, uint64_t, DeviceHost*>,
                  const SlicingSettings& slicing = {}, const Clock* clock = &Clock::system()) {
-    window_.emplace(std::move(Reservation::make(VGPU_WINDOW_BYTES, {kWindowBase}).value()));
+    window_.emplace(std::move(Reservation::make(kWindowBytes, {kWindowBase}).value()));
     const auto make_device = [&](DeviceHost* host) -> Result<std::unique_ptr<Device>> {
       auto device = make(kWindowBase + VGPU_WINDOW_DEVICE_OFFSET, host);
       device_ = device.get();

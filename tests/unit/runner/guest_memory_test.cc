@@ -13,7 +13,7 @@ constexpr uint64_t kVa = 0x5f0000000000;
 class GuestMemoryTest : public testing::Test {
  protected:
   GuestMemoryTest()
-      : window_(std::move(Reservation::make(VGPU_WINDOW_BYTES, {kWindowBase}).value())),
+      : window_(std::move(Reservation::make(kWindowBytes, {kWindowBase}).value())),
         memory_(std::move(GuestMemory::make(&window_).value())) {
     EXPECT_TRUE(memory_->add_ram(0, ram_.fd(), kRamBytes, 0).ok());
   }

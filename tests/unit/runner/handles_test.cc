@@ -16,6 +16,17 @@ TEST(Handles, CarryTheirKindAndAreFoundByIt) {
   EXPECT_EQ(table.find(HandleKind::kEvent, forged), nullptr);
 }
 
+TEST(Handles, CarryTheirPartOfTheWindow) {
+  HandleTable first, third;
+  third.set_part(3);
+  const uint64_t handle = third.add(HandleKind::kStream, std::make_shared<Stream>());
+  first.add(HandleKind::kStream, std::make_shared<Stream>());
+  EXPECT_EQ(handle >> VGPU_HANDLE_PART_SHIFT & (VGPU_WINDOW_PARTS - 1), 3u);
+  EXPECT_NE(third.find(HandleKind::kStream, handle), nullptr);
+  EXPECT_EQ(first.find(HandleKind::kStream, handle), nullptr) << "another device's";
+  EXPECT_NE(third.remove(HandleKind::kStream, handle), nullptr);
+}
+
 TEST(Handles, OldGenerationsAndForeignIndicesAreRefused) {
   HandleTable table;
   const uint64_t first = table.add(HandleKind::kEvent, std::make_shared<Event>());

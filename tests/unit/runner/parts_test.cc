@@ -118,7 +118,7 @@ TEST(RunnerSandbox, AClientOfMpsMayMakeUnixSocketsAndNoOthers) {
 // A session of one test: sends messages, gathers answers.
 class ServiceTest : public testing::Test {
  protected:
-  ServiceTest() : window_(std::move(Reservation::make(VGPU_WINDOW_BYTES, {kWindowBase}).value())) {
+  ServiceTest() : window_(std::move(Reservation::make(kWindowBytes, {kWindowBase}).value())) {
     process_ = std::move(Process::make(&window_, [](DeviceHost* host) -> Result<std::unique_ptr<Device>> {
                            return std::unique_ptr<Device>(
                                std::make_unique<FakeDevice>(kWindowBase + VGPU_WINDOW_DEVICE_OFFSET, host));

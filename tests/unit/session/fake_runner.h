@@ -109,10 +109,11 @@ inline std::vector<std::byte> simple(uint32_t type, uint32_t process) {
   return bytes_of(vgpu_ctl_header{type, process});
 }
 
-inline std::vector<std::byte> create_process(uint32_t process, __le16 minor = 0) {
+inline std::vector<std::byte> create_process(uint32_t process, __le16 minor = 0, __le16 part = 0) {
   vgpu_ctl_create_process request{};
   request.header = {VGPU_CTL_CREATE_PROCESS, process};
   request.schema.minor = minor;
+  request.schema.part = part;
   return bytes_of(request);
 }
 

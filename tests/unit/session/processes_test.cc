@@ -1,5 +1,10 @@
 #include "backend/session/processes.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "backend/control/event_ptr.h"
@@ -25,14 +30,17 @@ class ProcessesTest : public ::testing::Test {
     }
   }
   // The status of the answer; -1 while there is none.
-  int ask(const std::vector<std::byte>& bytes) {
+  int ask(const std::vector<std::byte>& bytes, UniqueFd arena = {}) {
     const auto status = std::make_shared<int>(-1);
-    processes->request(bytes, [this, status](const vgpu_ctl_reply& reply, std::span<const int> fds) {
-      EXPECT_EQ(*status, -1) << "answered twice";
-      *status = static_cast<int>(reply.status);
-      last = reply;
-      last_fds.assign(fds.begin(), fds.end());
-    });
+    processes->request(
+        bytes,
+        [this, status](const vgpu_ctl_reply& reply, std::span<const int> fds) {
+          EXPECT_EQ(*status, -1) << "answered twice";
+          *status = static_cast<int>(reply.status);
+          last = reply;
+          last_fds.assign(fds.begin(), fds.end());
+        },
+        std::move(arena));
     pending = status;
     return *status;
   }
@@ -327,6 +335,45 @@ TEST_F(ProcessesTest, DirectModeHandsOutArenaAndKick) {
   ask(simple(VGPU_CTL_DESTROY_PROCESS, 1));
   source.last().die();
   start(1);  // the arena of the first is no obstacle
+}
+
+UniqueFd memory_file(uint64_t bytes, int seals) {
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+TEST_F(ProcessesTest, DirectModeTakesTheArenaOfAnotherVirtualGpuAndNothingElse) {
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  ProcessesConfig config;
+  config.direct = true;
+  config.arena_bytes = 16u << 20;
+  make(config);
+  EXPECT_EQ(ask(create_process(1), memory_file(config.arena_bytes, F_SEAL_GROW)), EINVAL) << "it may shrink";
+  EXPECT_EQ(ask(create_process(1), memory_file(config.arena_bytes, kSeals | F_SEAL_FUTURE_WRITE)), EINVAL);
+  EXPECT_EQ(ask(create_process(1), memory_file(config.arena_bytes / 2, kSeals)), EINVAL);
+  EXPECT_EQ(ask(create_process(1), UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC))), EINVAL);
+  EXPECT_TRUE(source.runners.empty());
+  UniqueFd arena = memory_file(config.arena_bytes, kSeals);
+  struct stat ours{}, given{};
+  ASSERT_EQ(fstat(arena.get(), &ours), 0);
+  ask(create_process(1), std::move(arena));
+  ASSERT_EQ(answered(), 0);
+  ASSERT_EQ(last_fds.size(), 2u);
+  ASSERT_EQ(fstat(last_fds[0], &given), 0);
+  EXPECT_EQ(given.st_ino, ours.st_ino);
+}
+
+TEST_F(ProcessesTest, AVmsProcessBringsNoArena) {
+  EXPECT_EQ(ask(create_process(1), memory_file(4096, F_SEAL_SHRINK)), EINVAL);
+}
+
+TEST_F(ProcessesTest, ThePartOfTheWindowIsCheckedPassedOnAndRepeated) {
+  EXPECT_EQ(ask(create_process(1, 0, VGPU_WINDOW_PARTS)), EINVAL);
+  ask(create_process(1, 0, VGPU_WINDOW_PARTS - 1));
+  EXPECT_EQ(answered(), 0);
+  EXPECT_EQ(last.schema.part, VGPU_WINDOW_PARTS - 1);
 }
 
 TEST_F(ProcessesTest, StatusNamesEachProcess) {

@@ -71,12 +71,14 @@ std::vector<HostCallback> FakeHost::called() {
 uint64_t test_window() {
   static const uint64_t window = [] {
 #if defined(__SANITIZE_THREAD__)
-    const uint64_t bases[] = {VGPU_WINDOW_BASE_2};  // the only one that ThreadSanitizer can shadow
+    const uint64_t bases[] = {0x7e8000000000};  // ThreadSanitizer can shadow this alone, and one part
+    constexpr uint64_t kBytes = VGPU_WINDOW_DEVICE_OFFSET + VGPU_WINDOW_PART_BYTES;
 #else
     const uint64_t bases[] = {VGPU_WINDOW_BASE_0, VGPU_WINDOW_BASE_1, VGPU_WINDOW_BASE_2};
+    constexpr uint64_t kBytes = VGPU_WINDOW_BYTES;
 #endif
     for (const uint64_t base : bases) {
-      if (::mmap(reinterpret_cast<void*>(base), VGPU_WINDOW_BYTES, PROT_NONE,
+      if (::mmap(reinterpret_cast<void*>(base), kBytes, PROT_NONE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) != MAP_FAILED) {
         return base;
       }
