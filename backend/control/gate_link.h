@@ -83,6 +83,9 @@ struct alignas(64) Gate {
   // blocks `resident` holds from now on: who has others stops at the end of a block, and asks again.
   std::atomic<uint32_t> resident;  // blocks on each SM, or kNoResident
   std::atomic<uint64_t> blocks;    // of the next grid slice
+  // Written by the runner, before `busy_ns`: the part of it that is the own time of launches that are known. Where the
+  // hardware switches between programs, the rest of `busy_ns` holds the others' time too.
+  std::atomic<uint64_t> own_ns;
 };
 
 struct GrantPage {

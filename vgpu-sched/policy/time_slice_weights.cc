@@ -18,7 +18,7 @@ constexpr Time kLongRun = 500 * kMillisecond;
 // Work of this length or more fills time slices well enough.
 constexpr Time kShortBurst = 4 * kMillisecond;
 // What is known of the length of a round may be wrong by this part.
-constexpr double kUnsureRound = 0.08;
+constexpr double kUnsureRound = 0.1;
 // Two samples: how much longer a program may seem to have had work than it had.
 constexpr Time kUnsure = 2 * kMillisecond;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
@@ -63,18 +63,17 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
 // its own, after a wait that was not measured: whole rounds followed, and what is left of the last one is its own as
 // far as its time slice goes.
 double TimeSliceWeights::served(const Process& process, Time slice) {
-  const auto measured = static_cast<double>(process.unrested);
-  if (process.unrested <= slice || process.rounds <= 0) return measured;
-  // A runner that knows its kernels reports their times alone, which hold no others.
-  const double own = process.filled / process.rounds, round = std::max(own, process.wall / process.rounds);
-  if (measured < process.wall * std::sqrt(own / round)) return measured;
+  const auto known = static_cast<double>(process.unrested_own);
+  const auto measured = static_cast<double>(process.unrested) - known;
+  if (measured <= static_cast<double>(slice) || process.rounds <= 0) return known + measured;
+  const double filled = process.filled / process.rounds, round = std::max(filled, process.wall / process.rounds);
   const auto in_rounds_of = [&](double length) {
     const double rounds = std::floor(measured / length);
-    return rounds * own + std::min(measured - rounds * length, own);
+    return rounds * filled + std::min(measured - rounds * length, filled);
   };
   const double least = in_rounds_of(round * (1 + kUnsureRound)), most = in_rounds_of(round * (1 - kUnsureRound));
-  const auto whole = static_cast<double>(process.whole);
-  return whole >= least && whole <= most ? whole : (least + most) / 2;
+  const auto whole = static_cast<double>(process.whole) - known;
+  return known + (whole >= least && whole <= most ? whole : in_rounds_of(round));
 }
 
 // What it uses of a time slice: its work fills some, and the last one as far as it goes. On average.
@@ -89,7 +88,7 @@ double TimeSliceWeights::visit(const Process& process, Time slice) {
 // used their whole time slices, less half a time slice for the last one. What is known of the round is a little wrong:
 // its lengths have changed meanwhile, and samples say of a moment only that there was work then.
 double TimeSliceWeights::certain(const Process& process, Time slice) {
-  constexpr double kSure = 0.95;
+  constexpr double kSure = 0.9;
   return std::max(0.0, kSure * process.least - static_cast<double>(slice / 2 + kUnsure));
 }
 
@@ -101,7 +100,9 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     if (found == entries_.end()) continue;
     Process& process = found->second.processes[load.process];
     const Time ended = load.measured - std::exchange(process.measured, load.measured);
+    const Time own = load.own - std::exchange(process.own, load.own);
     process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
+    process.unrested_own = std::min(process.unrested_own + std::max<Time>(own, 0), process.unrested);
     const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
     if (rests != 0) back += rested(found->second, process, rests);
     if (rests == 0 && process.unrested > process.burst) {
@@ -124,7 +125,7 @@ double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t re
   const double beyond = process.charged - had;
   charge(entry, -beyond);
   const Time each = static_cast<Time>(had / rests);
-  if (process.unrested <= entry.slice * rests)
+  if (process.unrested - process.unrested_own <= entry.slice * rests)
     process.whole = process.whole == 0 ? each : process.whole + (each - process.whole) / 4;
   process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
   return beyond;

@@ -64,6 +64,7 @@ class TimeSliceWeights {
     std::uint32_t process = 0;  // its number within the virtual GPU
     bool busy = false;          // it has work on the engine
     Time measured = 0;          // of all its work that has ended: the sum of the times between begin and end
+    Time own = 0;               // the part of `measured` that is known to hold nobody else's time
     std::uint32_t rests = 0;    // how often all its work had ended; wraps around
   };
 
@@ -90,10 +91,11 @@ class TimeSliceWeights {
 
  private:
   struct Process {
-    Time measured = 0;  // what Load::measured was
+    Time measured = 0, own = 0;  // what Load's were
     std::uint32_t rests = 0;
     Time burst = kLongest;          // what it has between two rests, about; kLongest: it has not rested for long
     Time whole = 0;                 // the same where nobody interrupted it; 0: that has not been yet
+    Time unrested_own = 0;          // the part of the next that is Load::own
     Time unrested = 0;              // measured since the last rest
     double charged = 0, wall = 0;   // since the last rest: ns charged, and ns for which it had work
     double rounds = 0, filled = 0;  // of the hardware, in that time; its time slices in them
@@ -103,7 +105,7 @@ class TimeSliceWeights {
 
     void restart(Time as_long) {
       burst = as_long;
-      unrested = 0;
+      unrested = unrested_own = 0;
       charged = wall = rounds = filled = least = 0;
     }
   };

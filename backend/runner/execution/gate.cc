@@ -346,15 +346,17 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
   device_->time_slice_end(engine, [this, engine, slice = slice, also = std::move(also)](uint64_t busy_ns) {
     learn(engine_states_[engine], slice.units, busy_ns);
     prove(engine_states_[engine], slice.units);
-    if (slice.counted) ended(engine, slice.wide ? work_of(slice, busy_ns) : busy_ns);
+    const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns) : 0;
+    if (slice.counted) ended(engine, own_ns ? own_ns : busy_ns, own_ns);
     if (also) also(busy_ns);
   });
 }
 
-// From the begin to the end of its work the hardware may have switched to other programs.
-uint64_t GateView::work_of(const TimeSlice& slice, uint64_t busy_ns) {
+// From the begin to the end of its work the hardware may have switched to other programs. Without their time; 0: not
+// known.
+uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns) {
   if (slice.sample && !streams_mixed_) launch_times_.learn(*slice.sample, busy_ns);
-  return slice.known && slice.work_ns != 0 ? std::min(busy_ns, slice.work_ns) : busy_ns;
+  return slice.known ? std::min(busy_ns, slice.work_ns) : 0;
 }
 
 // How long a unit takes: longer measurements count at once, shorter ones gradually.
@@ -373,9 +375,10 @@ void GateView::prove(EngineState& state, uint64_t units) {
   state.proven = std::max<uint64_t>({1, units, known - known / 64});
 }
 
-void GateView::ended(unsigned engine, uint64_t busy_ns) {
+void GateView::ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns) {
   EngineState& state = engine_states_[engine];
   Gate& gate = grant_page_->gates[slot_][engine];
+  gate.own_ns.fetch_add(own_ns);
   gate.busy_ns.fetch_add(busy_ns);
   if (--state.in_flight == 0) gate.rests.fetch_add(1, std::memory_order_relaxed);
   gate.ended.fetch_add(1);

@@ -149,8 +149,8 @@ class GateView {
   bool granted(EngineState& state, Gate& gate);
   static void learn(EngineState& state, uint64_t units, uint64_t busy_ns);
   static void prove(EngineState& state, uint64_t units);
-  uint64_t work_of(const TimeSlice& slice, uint64_t busy_ns);
-  void ended(unsigned engine, uint64_t busy_ns);
+  uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns);
+  void ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns);
   uint64_t limit(const EngineState& state, const Gate& gate) const;
   uint32_t grid_slices_at_once(const EngineState& state) const;
   void ring_doorbell();

@@ -173,13 +173,17 @@ void HardwareSlices::set_open(VgpuState& vgpu, bool open) {
 
 void HardwareSlices::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
   const auto [count, more] = UnqueuedGates::take_ended(vgpu, slot);
+  const uint64_t own_ns = vgpu.grant_page->gates[slot][kCompute].own_ns;
   vgpu.account.use[kCompute].grants += std::min(count, kGateSlots);
   // At most the time that passed, whatever the runner says.
   GateState& state = vgpu.slots[slot][kCompute];
   SlicedGate& sliced = state.sliced;
   if (sliced.measured_since == 0) sliced.measured_since = now;
   const sched::Time most = now - sliced.measured_since - sliced.measured;
-  sliced.measured += static_cast<sched::Time>(std::min(more, static_cast<uint64_t>(std::max<sched::Time>(most, 0))));
+  const uint64_t measured = std::min(more, static_cast<uint64_t>(std::max<sched::Time>(most, 0)));
+  sliced.measured += static_cast<sched::Time>(measured);
+  const uint64_t own = own_ns - std::exchange(sliced.own_ns, own_ns);
+  sliced.own += static_cast<sched::Time>(std::min(own, measured));
   if (!UnqueuedGates::take_ask(vgpu, slot)) return;
   state.waiting = true;
   sliced.busy_at = vgpu.last_wanted[kCompute] = now;
@@ -206,7 +210,12 @@ std::vector<sched::TimeSliceWeights::Load> HardwareSlices::read_all(sched::Time 
       const bool busy = let_in || GrantTable::running_at(vgpu, slot, kCompute) > 0;
       if (busy) state.sliced.busy_at = now;
       if (busy || state.waiting) vgpu.last_wanted[kCompute] = now;
-      loads.push_back({vgpu.id, slot, busy, state.sliced.measured, vgpu.grant_page->gates[slot][kCompute].rests});
+      loads.push_back({.vgpu = vgpu.id,
+                       .process = slot,
+                       .busy = busy,
+                       .measured = state.sliced.measured,
+                       .own = state.sliced.own,
+                       .rests = vgpu.grant_page->gates[slot][kCompute].rests});
     }
   }
   return loads;
