@@ -19,6 +19,7 @@
 
 #include "backend/control/sm_part.h"
 #include "backend/runner/channels/driver_calls.h"
+#include "backend/runner/host_gpus.h"
 #include "backend/runner/sensors.h"
 #include "backend/runner/service.h"
 #include "backend/sandbox/runner_sandbox.h"
@@ -168,6 +169,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[2], "soft") == 0) return runner::probe_soft();
   }
   if (argc == 3 && std::strcmp(argv[1], "--sensors") == 0) return runner::print_sensors(argv[2]);
+  if (argc == 2 && std::strcmp(argv[1], "--list-gpus") == 0) return runner::list_gpus();
+  if (argc == 3 && std::strcmp(argv[1], "--watch-gpu") == 0) return runner::watch_gpu(argv[2]);
   start_log("bandsaw-runner");
   const auto choice = runner::read_choice();
   Status status = choice.ok() ? runner::enter_sandbox(kRunnerSocket) : choice.status();

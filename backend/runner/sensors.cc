@@ -1,12 +1,12 @@
 #include "backend/runner/sensors.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 
+#include "backend/runner/nvml_library.h"
 #include "guest-driver/uapi/vgpu_control.h"
 
 namespace bandsaw::runner {
@@ -15,9 +15,8 @@ namespace {
 
 constexpr timespec kPeriod{1, 0};
 
-// NVML as far as it is needed; its header is not, so that a host can be built without. Functions return 0 or an error.
+// As far as it is needed. Functions return 0 or an error.
 using Gpu = void*;
-using Init = int (*)();
 using Find = int (*)(const char* bus_id, Gpu* device);
 using One = int (*)(Gpu device, unsigned* value);
 using Kind = int (*)(Gpu device, int kind, unsigned* value);
@@ -64,12 +63,9 @@ class Reader {
  public:
   // 0, or a text that says what is wrong.
   const char* open(const char* bus_id) {
-    library_ = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-    if (!library_) return dlerror();
-    const auto init = function<Init>("nvmlInit_v2");
-    const auto find = function<Find>("nvmlDeviceGetHandleByPciBusId_v2");
-    if (!init || !find) return "it lacks functions";
-    if (init() != 0) return "it finds no driver";
+    if (const char* const wrong = library_.open()) return wrong;
+    const auto find = library_.function<Find>("nvmlDeviceGetHandleByPciBusId_v2");
+    if (!find) return "it lacks functions";
     return find(bus_id, &device_) == 0 ? nullptr : "it does not know this GPU";
   }
 
@@ -77,22 +73,22 @@ class Reader {
     sensors_ = {};
     unsigned first = 0, second = 0;
     for (const OneValue& row : kOneValues) {
-      const auto get = function<One>(row.function);
+      const auto get = library_.function<One>(row.function);
       if (get && get(device_, &first) == 0) put(row.which, first);
     }
     for (const KindOfValue& row : kKindsOfValues) {
-      const auto get = function<Kind>(row.function);
+      const auto get = library_.function<Kind>(row.function);
       if (get && get(device_, row.kind, &first) == 0) put(row.which, first);
     }
-    const auto limits = function<Two>("nvmlDeviceGetPowerManagementLimitConstraints");
+    const auto limits = library_.function<Two>("nvmlDeviceGetPowerManagementLimitConstraints");
     if (limits && limits(device_, &first, &second) == 0) {
       put(VGPU_SENSOR_POWER_LIMIT_LEAST_MW, first);
       put(VGPU_SENSOR_POWER_LIMIT_MOST_MW, second);
     }
-    const auto ecc = function<Two>("nvmlDeviceGetEccMode");
+    const auto ecc = library_.function<Two>("nvmlDeviceGetEccMode");
     if (ecc && ecc(device_, &first, &second) == 0) put(VGPU_SENSOR_ECC, first);
     unsigned long long reasons = 0;
-    const auto get_reasons = function<Bits>("nvmlDeviceGetCurrentClocksThrottleReasons");
+    const auto get_reasons = library_.function<Bits>("nvmlDeviceGetCurrentClocksThrottleReasons");
     if (get_reasons && get_reasons(device_, &reasons) == 0) {
       put(VGPU_SENSOR_CLOCK_REASONS, static_cast<unsigned>(reasons));
     }
@@ -100,16 +96,12 @@ class Reader {
   }
 
  private:
-  template <typename F>
-  F function(const char* name) const {
-    return reinterpret_cast<F>(dlsym(library_, name));
-  }
   void put(vgpu_sensor which, unsigned value) {
     sensors_.known |= 1ull << which;
     sensors_.values[which] = value;
   }
 
-  void* library_ = nullptr;
+  NvmlLibrary library_;
   Gpu device_ = nullptr;
   vgpu_answer_sensors sensors_{};
 };
@@ -118,7 +110,6 @@ class Reader {
 }  // namespace sensors
 
 int print_sensors(const char* bus_id) {
-  unsetenv("BANDSAW_VGPU");  // our own libnvidia-ml.so.1, if it is found first, must not ask the session that asks us
   sensors::Reader reader;
   if (const char* const wrong = reader.open(bus_id)) {
     std::fprintf(stderr, "no sensors of %s: NVML: %s\n", bus_id, wrong);

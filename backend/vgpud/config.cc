@@ -241,7 +241,8 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   read_slicing(&reader, config);
   read_metrics(&reader, config);
   if (Status status = reader.finish(); !status.ok()) return status;
-  return table.contains("devices") ? read_devices(table, path, &config->devices) : check_one_device(path, *config);
+  if (!table.contains("devices")) return check_one_device(path, *config);
+  return read_devices(table, path, &config->devices, &config->all_gpus);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct Config {
   std::string run, state;  // folders
   // As configured, in this order, one at least; find_devices completes them.
   std::vector<PhysicalDevice> devices = std::vector<PhysicalDevice>(1);
+  bool all_gpus = false;  // devices = "all": those that are found when vgpud starts, instead of `devices`
   std::string session_program, runner_program;  // empty: beside vgpud
   unsigned warm_runners = 1;
   // A virtual GPU's session and runners run as user and group first_uid + its index. 0: as vgpud itself. The default

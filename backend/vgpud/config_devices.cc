@@ -69,12 +69,15 @@ class DeviceReader {
 
 }  // namespace
 
-Status read_devices(const toml::table& root, const std::string& path, std::vector<PhysicalDevice>* devices) {
+Status read_devices(const toml::table& root, const std::string& path, std::vector<PhysicalDevice>* devices,
+                    bool* all_gpus) {
   DeviceReader reader(path);
   const toml::node& node = *root.get("devices");
   if (const toml::node* old = root.get("device")) return reader.wrong(*old, "leave [device] out, 'devices' has all");
+  *all_gpus = node.value<std::string>() == "all";
+  if (*all_gpus) return {};
   const toml::array* list = node.as_array();
-  if (!list) return reader.wrong(node, "must be a list like [\"cuda:0\", \"cuda:1\"]");
+  if (!list) return reader.wrong(node, "must be a list like [\"cuda:0\", \"cuda:1\"], or \"all\"");
   if (list->empty() || list->size() > kDevicesMax) {
     return reader.wrong(node, fmt::format("must have 1 to {} elements", kDevicesMax));
   }

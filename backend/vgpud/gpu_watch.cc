@@ -11,7 +11,8 @@
 namespace bandsaw {
 
 GpuWatch::GpuWatch(event_base* base, std::string runner, Gpus* gpus, Changed changed)
-    : runner_(std::move(runner)),
+    : base_(base),
+      runner_(std::move(runner)),
       gpus_(gpus),
       changed_(std::move(changed)),
       watched_(gpus->all().size()),
@@ -32,6 +33,7 @@ GpuWatch::GpuWatch(event_base* base, std::string runner, Gpus* gpus, Changed cha
         },
         &watched));
     if (!watched.gpu->device.lost.empty()) ask_later(&watched);
+    watch_errors(&watched);
   }
 }
 
@@ -39,6 +41,14 @@ GpuWatch::~GpuWatch() {
   for (Watched& watched : watched_) {
     if (watched.asking.joinable()) watched.asking.join();
   }
+}
+
+void GpuWatch::watch_errors(Watched* watched) {
+  const PhysicalDevice& device = watched->gpu->device;
+  watched->errors.reset();
+  if (device.visible.empty() || !device.lost.empty()) return;
+  watched->errors = std::make_unique<XidWatch>(
+      base_, runner_, device.visible, [this, name = device.name](const std::string& why) { suspect(name, why); });
 }
 
 void GpuWatch::suspect(const std::string& device, const std::string& why) {
@@ -101,12 +111,14 @@ void GpuWatch::answered(Watched* watched, const Answer& answer) {
     device.lost = status.message();
     ask_later(watched);
     if (was_lost) return;
+    watch_errors(watched);
     log::error("device '{}' is lost, and the programs of its virtual GPUs end: {}", device.name, device.lost);
     return changed_(device.name);
   }
   if (was_lost) {
     device = answer.device;
     watched->pause = kPause;
+    watch_errors(watched);
     log::info("device '{}' ({}) can be used again", device.name, device.model);
     return changed_(device.name);
   }

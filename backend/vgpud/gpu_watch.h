@@ -1,8 +1,8 @@
 // Finds out when a device can no longer be used, and when it can again.
 //
-// What makes a device suspect (its runners fail) is no proof: it is asked as when vgpud started, by a runner of its
-// own. If that fails too, the device is lost: its virtual GPUs end their programs and take no new ones, and those of
-// other devices go on. A lost device is asked again every few seconds.
+// What makes a device suspect (its runners fail, the driver reports an error of the GPU) is no proof: it is asked as
+// when vgpud started, by a runner of its own. If that fails too, the device is lost: its virtual GPUs end their
+// programs and take no new ones, and those of other devices go on. A lost device is asked again every few seconds.
 //
 // Threads: the event loop's only. The asking itself, which a broken driver may hold up, has threads of its own.
 #pragma once
@@ -17,6 +17,7 @@
 
 #include "backend/control/event_ptr.h"
 #include "backend/vgpud/gpu.h"
+#include "backend/vgpud/xid_watch.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
@@ -41,6 +42,7 @@ class GpuWatch {
     GpuWatch* watch = nullptr;
     Gpu* gpu = nullptr;
     std::thread asking;
+    std::unique_ptr<XidWatch> errors{};  // of a GPU that is not lost
     EventPtr timer{};
     Clock::time_point not_before{};
     std::chrono::milliseconds pause = kPause;  // after answers that found nothing wrong; longer each time
@@ -51,12 +53,14 @@ class GpuWatch {
     PhysicalDevice device;
   };
 
+  void watch_errors(Watched* watched);
   void ask(Watched* watched);
   void ask_later(Watched* watched);
   void take_answers();
   void answered(Watched* watched, const Answer& answer);
   Status is_another(const PhysicalDevice& found) const;
 
+  event_base* base_;
   const std::string runner_;
   Gpus* gpus_;
   Changed changed_;

@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <sstream>
 #include <string_view>
 #include <vector>
 
+#include "memory/base/log.h"
 #include "memory/base/unique_fd.h"
 
 extern "C" char** environ;
@@ -76,34 +78,22 @@ std::vector<std::string> probe_environment(const std::string& visible) {
   return result;
 }
 
-Result<Output> run_probe(const std::string& runner, const PhysicalDevice& device, std::chrono::milliseconds timeout) {
+// `RUNNER ARGUMENTS`, with that GPU in sight.
+Result<Output> run_probe(const std::string& runner, const std::vector<std::string>& arguments,
+                         const std::string& visible, std::chrono::milliseconds timeout) {
   int out[2], error[2];
   if (::pipe2(out, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
   UniqueFd out_read(out[0]), out_write(out[1]);
   if (::pipe2(error, O_CLOEXEC) < 0) return Status::system("cannot make a pipe");
   UniqueFd error_read(error[0]), error_write(error[1]);
-  const std::string index = std::to_string(device.visible.empty() ? device.index : 0);
-  const char* const arguments[] = {runner.c_str(), "--probe", device.kind.c_str(), index.c_str(), nullptr};
-  std::vector<std::string> variables = probe_environment(device.visible);
-  std::vector<char*> environment;
-  for (std::string& variable : variables) environment.push_back(variable.data());
-  environment.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out_write.get(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, error_write.get(), STDERR_FILENO);
-  pid_t pid = 0;
-  const int failed =
-      ::posix_spawn(&pid, runner.c_str(), &actions, nullptr, const_cast<char* const*>(arguments), environment.data());
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed) return Status::error(failed, "cannot start {}: {}", runner, std::strerror(failed));
+  const auto pid = spawn_probe(runner, arguments, visible, out_write.get(), error_write.get());
+  if (!pid.ok()) return pid.status();
   out_write.reset();
   error_write.reset();
   const auto deadline = steady_clock::now() + timeout;
   Output output;
   read_both(std::move(out_read), std::move(error_read), deadline, &output);
-  output.status = reap(pid, deadline);
+  output.status = reap(pid.value(), deadline);
   return output;
 }
 
@@ -112,20 +102,73 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1).substr(0, 500);
 }
 
-}  // namespace
-
-Result<std::string> ask_device(const std::string& runner, std::chrono::milliseconds timeout,
-                               const PhysicalDevice& device) {
-  auto probe = run_probe(runner, device, timeout);
-  if (!probe.ok()) return probe.status();
-  const Output& output = probe.value();
+Status failure(const Output& output, std::chrono::milliseconds timeout) {
+  if (output.status == 0) return {};
   if (output.status == -1) {
     return Status::error(ENODEV, "the driver did not answer within {} s", timeout.count() / 1000);
   }
-  if (output.status == 0) return last_line(output.out);
   const std::string why = last_line(output.error);
   if (!why.empty()) return Status::error(ENODEV, "{}", why);
   return Status::error(ENODEV, "the probe ended with status {:#x}", output.status);
+}
+
+}  // namespace
+
+Result<pid_t> spawn_probe(const std::string& runner, const std::vector<std::string>& arguments,
+                          const std::string& visible, int out, int error) {
+  std::vector<std::string> words = {runner}, variables = probe_environment(visible);
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const auto pointers = [](std::vector<std::string>& texts) {
+    std::vector<char*> result;
+    for (std::string& text : texts) result.push_back(text.data());
+    result.push_back(nullptr);
+    return result;
+  };
+  std::vector<char*> word_pointers = pointers(words), variable_pointers = pointers(variables);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, error, STDERR_FILENO);
+  pid_t pid = 0;
+  const int failed =
+      ::posix_spawn(&pid, runner.c_str(), &actions, nullptr, word_pointers.data(), variable_pointers.data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed) return Status::error(failed, "cannot start {}: {}", runner, std::strerror(failed));
+  return pid;
+}
+
+Result<std::string> ask_device(const std::string& runner, std::chrono::milliseconds timeout,
+                               const PhysicalDevice& device) {
+  const std::string index = std::to_string(device.visible.empty() ? device.index : 0);
+  auto probe = run_probe(runner, {"--probe", device.kind, index}, device.visible, timeout);
+  if (!probe.ok()) return probe.status();
+  if (Status status = failure(probe.value(), timeout); !status.ok()) return status;
+  return last_line(probe.value().out);
+}
+
+Result<std::vector<PhysicalDevice>> list_gpus(const std::string& runner, std::chrono::milliseconds timeout) {
+  const auto unusable = [](const std::string& why) {
+    return Status::error(ENODEV,
+                         "the GPUs of this host cannot be listed: {}; see that `nvidia-smi -L` lists them, or "
+                         "name the devices one by one",
+                         why);
+  };
+  auto probe = run_probe(runner, {"--list-gpus"}, "", timeout);
+  if (!probe.ok()) return unusable(probe.status().message());
+  if (Status status = failure(probe.value(), timeout); !status.ok()) return unusable(status.message());
+  std::vector<PhysicalDevice> devices;
+  std::istringstream lines(probe.value().out);
+  for (std::string name, uuid; lines >> name >> uuid;) {
+    auto device = parse_device(name);
+    const auto by_uuid = parse_device("cuda:" + uuid);
+    if (!device.ok() || !by_uuid.ok()) return unusable("'" + name + " " + uuid + "' makes no sense");
+    device.value().visible = by_uuid.value().visible;
+    devices.push_back(std::move(device.value()));
+  }
+  if (!probe.value().error.empty()) log::warn("{}", last_line(probe.value().error));
+  if (devices.empty()) return unusable("there are none");
+  return devices;
 }
 
 }  // namespace bandsaw

@@ -10,6 +10,7 @@
 #include "backend/control/paths.h"
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/daemon.h"
+#include "backend/vgpud/probe.h"
 #include "memory/base/log.h"
 #include "memory/base/version.h"
 
@@ -31,6 +32,11 @@ bandsaw::Status prepare_devices(bandsaw::Config* config) {
   }
   // The probe, and runners, are no clients of an MPS daemon that the host may have for all.
   ::setenv("CUDA_MPS_PIPE_DIRECTORY", bandsaw::kNoMpsDirectory, 1);
+  if (config->all_gpus) {
+    auto gpus = bandsaw::list_gpus(config->runner_program, bandsaw::kProbeTimeout);
+    if (!gpus.ok()) return gpus.status();
+    config->devices = std::move(gpus.value());
+  }
   const uid_t uid = ::geteuid() == 0 ? config->first_uid : 0;
   return bandsaw::find_devices(config->runner_program, uid, bandsaw::kProbeTimeout, &config->devices);
 }

@@ -99,6 +99,7 @@ def test_runners_that_die_on_one_device_harm_no_other(two):
 
 def test_a_lost_device_ends_its_own_programs(two, flag):
     hit, other = _start(two, "first", "busy", 60), _start(two, "second", "busy", 2 * SECONDS)
+    wait_until(lambda: two.control.need("GET", "/v1/vgpus/first")["live"]["runners"]["warm"] == 1, 20, "a warm runner")
     flag.touch()
     _start(two, "first", "busy", 60)  # takes the runner that is warm; those that come after it fail
     wait_until(lambda: two.device_status("soft:0")["lost"], 20, "the loss of soft:0")

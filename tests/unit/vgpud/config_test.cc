@@ -78,11 +78,14 @@ devices = ["cuda:0", "cuda:MIG-0a1b2c3d-0a1b", {name = "soft:1", memory = "4G", 
   const auto tables = parse_config("[[devices]]\nname = \"soft:0\"\n[[devices]]\nname = \"soft:1\"\nsms = 8", "x");
   ASSERT_TRUE(tables.ok()) << tables.status().message();
   EXPECT_EQ(tables.value().devices[1].sms, 8u);
+  EXPECT_FALSE(tables.value().all_gpus);
+  EXPECT_TRUE(parse_config("devices = \"all\"", "x").value().all_gpus);
 }
 
 TEST_F(ConfigTest, SaysWhereADeviceIsWrong) {
   for (const auto& [text, line, why] : std::vector<std::tuple<std::string, int, std::string>>{
            {"\ndevices = 3", 2, "must be a list"},
+           {"devices = \"any\"", 1, "must be a list"},
            {"devices = []", 1, "must have 1 to"},
            {"devices = [\n\"soft:0\",\n\"tpu:0\"]", 3, "'tpu:0' is no device"},
            {"devices = [\"soft:0\", \"soft\"]", 1, "'soft' is there twice"},

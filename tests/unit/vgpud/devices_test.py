@@ -1,10 +1,14 @@
-"""One vgpud with several devices: placement, shares of each, and what is said of them."""
+"""One vgpud with several devices: placement, shares of each, what is said of them, what happens when one is lost."""
 import json
 import os
+import pathlib
+import subprocess
 
 import pytest
 
+import stand_ins
 from daemon_case import RUNNER, DaemonCase, until
+from lab.paths import BUILD
 
 TWO = """devices = [{name = "soft:0", memory = "4G"}, {name = "soft:1", memory = "8G", sms = 8}]
 """
@@ -117,6 +121,7 @@ class TestALostDevice(DaemonCase):
         self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
         self.ok("create", "b", "--memory", "1G", "--gpu", "soft:1")
         other, hit = self.direct("a"), self.direct("b")
+        assert until(lambda: self.show("b")["live"]["runners"]["warm"] == 1)
         (self.folder / "gone-soft:1").touch()
         late = self.direct("b", process=2)  # takes the warm runner; the next ones fail
         why = until(lambda: self.lost("soft:1"), 20)
@@ -148,3 +153,90 @@ class TestALostDevice(DaemonCase):
         self.start()
         assert until(lambda: "what is wrong is not the device" in self.log_text(), 20)
         assert self.lost("soft:0") == "" and self.lost("soft:1") == ""
+
+
+# What the driver would say comes from a library of the test's own, through the real program that asks NVML.
+RUNNER_OF_GPUS = """#!/bin/sh
+case "$1" in
+--list-gpus|--watch-gpu)
+  LD_LIBRARY_PATH='{folder}' FAKE_NVML='{folder}' exec '{nvml_reader}' "$@" ;;
+--probe)
+  if [ -e '{folder}'/"gone-$CUDA_VISIBLE_DEVICES" ]; then echo 'unspecified launch failure' >&2; exit 1; fi
+  echo '{{"name": "Test GPU", "uuid": "'"${{CUDA_VISIBLE_DEVICES#*-}}"'", "memory": 8589934592}}'
+  exit ;;
+esac
+exec '{runner}' "$@"
+"""
+
+
+class TestAllGpusOfTheHost(DaemonCase):
+    def make_folder(self):
+        super().make_folder()
+        self.config.write_text(f'devices = "all"\n[mps]\ncommand = "{stand_ins.MPS}"\n')
+        source = pathlib.Path(__file__).with_name("fake_nvml.c")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", self.folder / "libnvidia-ml.so.1", source], check=True)
+        runner = self.folder / "libexec" / "bandsaw-runner"
+        runner.unlink()
+        runner.write_text(RUNNER_OF_GPUS.format(folder=self.folder, runner=RUNNER,
+                                                nvml_reader=BUILD / "backend/runner/bandsaw-runner"))
+        runner.chmod(0o755)
+
+    def devices(self) -> dict[str, str]:
+        return {one["id"]: one["lost"] for one in json.loads(self.ok("status", "--json"))["devices"]}
+
+    def test_they_are_found_with_mig_instances_for_themselves(self):
+        names = ["cuda:0", "cuda:1", *(f"cuda:MIG-00000000-0000-0000-0000-0000000000c{i}" for i in (1, 2))]
+        assert self.devices() == dict.fromkeys(names, "")
+        for vgpu, device in zip("abcd", names):
+            assert f"created {vgpu} on {device}" in self.ok("create", vgpu, "--memory", "1G", "--compute", "10")
+        assert "on cuda:1" in self.ok("create", "e", "--memory", "1G", "--gpu",
+                                      "GPU-00000000-0000-0000-0000-00000000000b")
+        client = self.direct("d")
+        runner = self.show("d")["live"]["processes"][0]["runner"]
+        variables = pathlib.Path(f"/proc/{runner}/environ").read_text().split("\0")
+        assert "CUDA_VISIBLE_DEVICES=MIG-00000000-0000-0000-0000-0000000000c2" in variables
+        assert "BANDSAW_DEVICE=cuda:0" in variables
+        client.close()
+
+    def test_an_error_of_the_gpu_has_it_asked(self):
+        self.ok("create", "a", "--memory", "1G", "--gpu", "cuda:0")
+        self.ok("create", "b", "--memory", "1G", "--gpu", "cuda:1")
+        other, hit = self.direct("a"), self.direct("b")
+        (self.folder / "xid-1").write_text("31")
+        assert until(lambda: "Xid 31, of a program" in self.log_text(), 20)
+        (self.folder / "gone-GPU-00000000-0000-0000-0000-00000000000b").touch()
+        (self.folder / "xid-1").write_text("79")
+        assert until(lambda: self.devices()["cuda:1"], 20), self.log_text()
+        assert "'cuda:1' is asked whether it can be used: the driver reports Xid 79" in self.log_text()
+        assert "unspecified launch failure" in self.devices()["cuda:1"]
+        assert hit.recv(100) == b""
+        assert self.devices()["cuda:0"] == "" and len(self.show("a")["live"]["processes"]) == 1
+        (self.folder / "xid-0").write_text("79")  # which it outlives
+        assert until(lambda: "'cuda:0' answers: what is wrong is not the device" in self.log_text(), 20)
+        other.close()
+
+    def mps_daemons(self) -> dict[str, dict]:
+        return {one["id"]: one["mps"]["daemon"] for one in json.loads(self.ok("status", "--json"))["devices"]}
+
+    def test_each_has_an_mps_daemon_of_its_own(self):
+        for vgpu, device in (("a", "cuda:0"), ("b", "cuda:1")):
+            self.ok("create", vgpu, "--memory", "1G", "--sharing", "mps", "--gpu", device)
+        assert until(lambda: [one["state"] for one in self.mps_daemons().values()] == ["running", "running", "off", "off"])
+        started = stand_ins.daemons(self.folder / "run")
+        assert len({one["variables"]["CUDA_MPS_PIPE_DIRECTORY"] for one in started}) == 2
+        assert sorted(one["variables"]["CUDA_VISIBLE_DEVICES"][-1] for one in started) == ["a", "b"]
+        client = self.direct("b")
+        runner = self.show("b")["live"]["processes"][0]["runner"]
+        variables = pathlib.Path(f"/proc/{runner}/environ").read_text().split("\0")
+        pipe = self.mps_daemons()["cuda:1"]["log"].replace("/log", "/pipe")
+        assert f"CUDA_MPS_PIPE_DIRECTORY={pipe}" in variables
+        assert "CUDA_VISIBLE_DEVICES=GPU-00000000-0000-0000-0000-00000000000b" in variables
+        before = {name: one["pid"] for name, one in self.mps_daemons().items()}
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()  # finds both, each for its GPU
+        assert until(lambda: {name: one["pid"] for name, one in self.mps_daemons().items()} == before), before
+        self.ok("set", "a", "--sharing", "time-sliced")
+        assert until(lambda: self.mps_daemons()["cuda:0"]["state"] == "off")
+        assert self.mps_daemons()["cuda:1"]["state"] == "running"
+        client.close()
