@@ -13,6 +13,9 @@ namespace {
 // for the arbiter.
 constexpr sched::Time kOpenAfterUse = sched::kSecond;
 
+// Its kernels go before those of the others on the device (backend/control/mps_priority.h).
+bool has_precedence(const VgpuState& vgpu) { return vgpu.latency > 0 || vgpu.shares[kCompute].priority > 0; }
+
 bool is_in(const VgpuState& vgpu) { return vgpu.compute_gates == ComputeGates::kBypass; }
 
 }  // namespace
@@ -31,7 +34,7 @@ LatencyMeans Bypasses::latency_means(const VgpuState& vgpu) const {
 
 bool Bypasses::goes_first(VgpuState& vgpu, sched::Time now) const {
   const sched::Share& share = vgpu.shares[kCompute];
-  if (vgpu.latency == 0 || share.cap < 100) return false;
+  if (!has_precedence(vgpu) || share.cap < 100) return false;
   Account& account = vgpu.account;
   account.debt[table_->queue_of(kCompute)] +=
       vgpu.allowance.count(share, account.use[kCompute].busy_ns, options_->period_ns, now);
@@ -64,7 +67,7 @@ sched::Time Bypasses::review(sched::Time now) {
   post_uncut();
   sched::Time next = kNever;
   for (VgpuState& vgpu : table_->all()) {
-    if (vgpu.partition.part() == 0 && vgpu.latency == 0 && !is_in(vgpu)) continue;
+    if (vgpu.partition.part() == 0 && !has_precedence(vgpu) && !is_in(vgpu)) continue;
     if (is_in(vgpu) && vgpu.bypass.open) (void)probe(vgpu, now);
     vgpu.partition.review(GrantTable::has_programs(vgpu));
     const bool first = goes_first(vgpu, now);
@@ -109,7 +112,8 @@ void Bypasses::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
   bypass.used_at = now;
   Gate& gate = vgpu.grant_page->gates[slot][kCompute];
   gate.blocks = 0;
-  gate.open = 1;
+  // Wide: then its runner measures what launches take by themselves, not what they take beside the others'.
+  gate.open = vgpu.partition.holds() ? 1 : kOpenWide;
   GrantTable::answer(vgpu, slot, kCompute);
 }
 
@@ -126,7 +130,7 @@ sched::Time Bypasses::probe(VgpuState& vgpu, sched::Time now) {
     used = used || gates[kCompute].ended != ended || GrantTable::running_at(vgpu, slot, kCompute) > 0;
   }
   if (used) bypass.used_at = now;
-  if (now - bypass.used_at < (vgpu.latency > 0 ? kOpenAfterUse : 1)) return now + options_->period_ns;
+  if (now - bypass.used_at < (has_precedence(vgpu) ? kOpenAfterUse : 1)) return now + options_->period_ns;
   for (auto& [slot, gates] : vgpu.slots) vgpu.grant_page->gates[slot][kCompute].open = 0;
   bypass.open = false;
   return kNever;

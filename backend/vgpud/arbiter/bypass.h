@@ -1,6 +1,6 @@
 // MPS virtual GPUs whose compute gates stand open beside the scheduler: those with SMs of their own (sm_partition.h),
-// and those with a latency bound whose kernels go first on the device (backend/control/mps_priority.h), as long as
-// their allowance lasts.
+// and those whose kernels go first on the device because they have a latency bound or a priority above 0
+// (backend/control/mps_priority.h), as long as their allowance lasts.
 #pragma once
 
 #include <cstdint>

@@ -41,12 +41,29 @@ TEST_F(ArbiterLatencyTest, ItNeedNotAskAndNobodyWaitsForIt) {
   pulse(first, 60 * kMicrosecond, 2000);
   EXPECT_EQ(first.gate().asked, asked) << "it has asked the arbiter";
   EXPECT_EQ(first.done, 2000u);
-  EXPECT_EQ(first.gate().open, 1u);
+  EXPECT_EQ(first.gate().open, kOpenWide);
   EXPECT_GE(longer.done, 70u);
   EXPECT_EQ(longer.gate().open, 1u) << "the other one has the scheduler to itself";
   EXPECT_NEAR(charged(first, 2100 * kMillisecond), 6, 1);
   EXPECT_EQ(means("a"), LatencyMeans::kPriorities);
   EXPECT_EQ(means("b"), LatencyMeans::kNothing);
+}
+
+TEST_F(ArbiterLatencyTest, APriorityIsEnough) {
+  divides_ = false;
+  make();
+  Tenant& first = join("a", 20, Sharing::kMps);
+  join("b", 80, Sharing::kMps);
+  EngineShares shares;
+  shares.fill({.percent = 20, .reservation = 0, .cap = 100, .priority = 1});
+  EXPECT_TRUE(core_->set_shares("a", shares, now_).ok());
+  next_ = core_->run(now_);
+  pulse(first, 60 * kMicrosecond, 100);
+  const uint32_t asked = first.gate().asked;
+  pulse(first, 60 * kMicrosecond, 100);
+  EXPECT_EQ(first.gate().asked, asked) << "it has asked the arbiter";
+  EXPECT_EQ(first.gate().open, kOpenWide);
+  EXPECT_EQ(means("a"), LatencyMeans::kNothing) << "it has no bound";
 }
 
 TEST_F(ArbiterLatencyTest, BeyondItsShareItAsksLikeEverybody) {
@@ -72,7 +89,7 @@ TEST_F(ArbiterLatencyTest, ItsShareIsNotItsMost) {
   join("b", 99, Sharing::kMps);
   pulse(first, 20 * kMicrosecond, 100);
   pulse(first, 80 * kMicrosecond, 1000);  // 8 % of the time
-  EXPECT_EQ(first.gate().open, 1u);
+  EXPECT_EQ(first.gate().open, kOpenWide);
 }
 
 TEST_F(ArbiterLatencyTest, OneThatWasIdleForLongerThanAPeriodFindsItsGateOpen) {
@@ -81,7 +98,7 @@ TEST_F(ArbiterLatencyTest, OneThatWasIdleForLongerThanAPeriodFindsItsGateOpen) {
   join("b", 80, Sharing::kMps);
   pulse(first, 20 * kMicrosecond, 10);
   run_for(500 * kMillisecond);
-  EXPECT_EQ(first.gate().open, 1u);
+  EXPECT_EQ(first.gate().open, kOpenWide);
   run_for(2 * kSecond);
   EXPECT_EQ(first.gate().open, 0u) << "it would be looked at for ever";
 }
@@ -114,7 +131,7 @@ TEST_F(ArbiterLatencyTest, WithoutABoundItAsks) {
   Tenant& first = join_with_bound("a", 20);
   join("b", 80, Sharing::kMps);
   pulse(first, 20 * kMicrosecond, 10);
-  EXPECT_EQ(first.gate().open, 1u);
+  EXPECT_EQ(first.gate().open, kOpenWide);
   core_->set_latency("a", 0);
   next_ = core_->run(now_);
   EXPECT_EQ(first.gate().open, 0u);

@@ -405,12 +405,12 @@ TEST_F(ArbiterTimeSlicesTest, NonsenseHarmsNobodyElse) {
   std::mt19937 random(7);
   run_for(100 * kMillisecond);
   percent(honest, 1);
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 20000; ++i) {
     scribble(*pages_["b"], random);
     core_->on_pending("b", now_);
     run_for(kStep);
   }
-  EXPECT_GE(percent(honest, 2000 * kStep), 40);
+  EXPECT_GE(percent(honest, 20000 * kStep), 40);
 }
 
 }  // namespace
