@@ -221,7 +221,8 @@ class TestAllGpusOfTheHost(DaemonCase):
     def test_each_has_an_mps_daemon_of_its_own(self):
         for vgpu, device in (("a", "cuda:0"), ("b", "cuda:1")):
             self.ok("create", vgpu, "--memory", "1G", "--sharing", "mps", "--gpu", device)
-        assert until(lambda: [one["state"] for one in self.mps_daemons().values()] == ["running", "running", "off", "off"])
+        wanted = ["running", "running", "off", "off"]
+        assert until(lambda: [one["state"] for one in self.mps_daemons().values()] == wanted)
         started = stand_ins.daemons(self.folder / "run")
         assert len({one["variables"]["CUDA_MPS_PIPE_DIRECTORY"] for one in started}) == 2
         assert sorted(one["variables"]["CUDA_VISIBLE_DEVICES"][-1] for one in started) == ["a", "b"]
