@@ -153,7 +153,10 @@ def table(rows: list[Row]) -> str:
 
 def runtime_tests(results: Results, only: str, short: bool) -> None:
     """`short`: the oldest and the newest runtime that are known, with their shared libraries."""
-    chosen = versions(short)
+    chosen = [version for version in versions(short)
+              if any(only in Row(version, linked).name for linked in ("shared", "static"))]
+    if not chosen:
+        return
     folder = cache() / "runtimes" / f"programs-{_digest()}"
     folder.mkdir(parents=True, exist_ok=True)
     device_code(folder)
