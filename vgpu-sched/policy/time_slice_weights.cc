@@ -49,10 +49,9 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
     entry.tokens = std::min(burst, entry.tokens + static_cast<double>(span) * entry.share.cap / 100);
     entry.lag += static_cast<double>(span) * entry.fraction;
   }
-  left_ += static_cast<double>(span) + settle(loads);
-  const double charged = std::max(left_, 0.0);
-  left_ -= charged;
-  serve(static_cast<double>(span), charged);
+  constexpr auto kLeftMost = static_cast<double>(kLongRun);
+  left_ = std::clamp(left_ + settle(loads), -kLeftMost, kLeftMost);
+  serve(static_cast<double>(span));
   note(loads);
   share_out();
   settle_lags();
@@ -78,7 +77,7 @@ double TimeSliceWeights::served(const Process& process, Time slice) {
 
 // What it uses of a time slice: its work fills some, and the last one as far as it goes. On average.
 double TimeSliceWeights::visit(const Process& process, Time slice) {
-  if (process.burst >= kLongest - 1) return static_cast<double>(slice);
+  if (never_rests(process)) return static_cast<double>(slice);
   const double parts = static_cast<double>(process.burst) / static_cast<double>(slice);
   constexpr double kUnsurePart = 0.02;
   return static_cast<double>(process.burst) / std::max({1.0, parts, std::ceil(parts - kUnsurePart)});
@@ -131,14 +130,16 @@ double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t re
   return beyond;
 }
 
-// Divides `charged` among those who had work when the last `span` began, as the hardware does.
-void TimeSliceWeights::serve(double span, double charged) {
-  double turn = 0, longest_turn = 0;
+// Divides a span among those who had work when it began, as the hardware does. What those who rested had less or more
+// than they were charged belongs to those who never rest: of the others it is known what they have.
+void TimeSliceWeights::serve(double span) {
+  double turn = 0, longest_turn = 0, unresting = 0;
   int busy = 0;
   for (const auto& [vgpu, entry] : entries_) {
     for (const auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
       turn += visit(process, entry.slice);
+      if (never_rests(process)) unresting += static_cast<double>(entry.slice);
       longest_turn += static_cast<double>(entry.slice);
       ++busy;
     }
@@ -147,10 +148,15 @@ void TimeSliceWeights::serve(double span, double charged) {
   turn += switches;
   longest_turn += switches;
   if (busy > 1) count_cost(span);
+  if (unresting == 0) left_ = 0;
+  // Nobody is charged less than nothing, or much at a time.
+  const double left = unresting == 0 ? 0 : std::clamp(left_, -span * unresting / turn, span);
+  left_ -= left;
   for (auto& [vgpu, entry] : entries_) {
     for (auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
-      const double used = visit(process, entry.slice), own = charged * used / turn;
+      const double used = visit(process, entry.slice);
+      const double own = span * used / turn + (never_rests(process) ? left * used / unresting : 0);
       process.charged += own;
       process.wall += span;
       const auto slice = static_cast<double>(entry.slice);
@@ -244,7 +250,7 @@ double TimeSliceWeights::fitting(double turn, const std::function<double(const E
   for (const auto& [vgpu, entry] : entries_) {
     if (!entry.active || entry.active_processes > 1) continue;
     for (const auto& [number, process] : entry.processes) {
-      if (process.burst >= kLongest - 1 || process.burst < kShortBurst) continue;
+      if (never_rests(process) || process.burst < kShortBurst) continue;
       const double slice = turn * part(entry), burst = kRoom * static_cast<double>(process.burst);
       const double slices = std::max(1.0, std::round(burst / slice)), scale = burst / slices / slice;
       if (slices > kSlicesMost || scale < kScaleLeast || scale > kScaleMost || std::abs(scale - 1) >= change) continue;

@@ -126,7 +126,8 @@ class TimeSliceWeights {
   };
 
   double settle(std::span<const Load> loads);
-  void serve(double span, double charged);
+  static bool never_rests(const Process& process) { return process.burst >= kLongest - 1; }
+  void serve(double span);
   static void charge(Entry& entry, double time);
   static double served(const Process& process, Time slice);
   static double visit(const Process& process, Time slice);
@@ -148,7 +149,7 @@ class TimeSliceWeights {
   std::map<VgpuId, Time> changed_;  // to what time slices were changed last, and whose
   Time changed_at_ = -kLongest;
   Time now_ = 0;
-  double left_ = 0;  // ns of the engine's time that are to be charged; below 0: too many were
+  double left_ = 0;  // ns that those who rested were charged and did not have; below 0: had, and were not charged
 };
 
 }  // namespace bandsaw::sched
