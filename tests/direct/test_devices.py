@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from lab import host
-from lab.cuda_programs import Program
+from lab.cuda_programs import SOURCES, Program
 from lab.daemon import Daemon
 from lab.paths import REPO
 from lab.shell import wait_until
@@ -112,3 +112,13 @@ def test_a_lost_device_ends_its_own_programs(two, flag):
     wait_until(lambda: not two.device_status("soft:0")["lost"], 20, "the return of soft:0")
     status, output = _start(two, "first", "busy", 0.1).finish()
     assert status == 0, output
+
+
+def test_one_program_has_virtual_gpus_of_both(two):
+    program = Program(SOURCES / "several_devices.cu")
+    program.compile()
+    both = {**two.program_environment("first"), "BANDSAW_VGPU": "first,second"}
+    status, output = program.run(both, 60)
+    assert status == 0, output
+    for name in ("first", "second"):
+        assert two.control.need("GET", f"/v1/vgpus/{name}")["live"]["usage"]["launches"] > 0
