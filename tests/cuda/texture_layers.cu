@@ -142,6 +142,34 @@ static void cubes(bool layered) {
   CHECK(cudaFreeArray(array));
 }
 
+// Where two faces meet, a seamless filter takes half of each; without, a face ends at its edge.
+static void edges() {
+  std::vector<float> texels;
+  for (int face = 0; face < 6; ++face) texels.insert(texels.end(), kSide * kSide, static_cast<float>(face));
+  const cudaArray_t array =
+      filled_array(texels.data(), cudaCreateChannelDesc<float>(), kSide, kSide, 6, cudaArrayCubemap);
+  const float normals[6][3] = {{1, 0, 0}, {-1, 0, 0}, {0, 1, 0}, {0, -1, 0}, {0, 0, 1}, {0, 0, -1}};
+  std::vector<float> points(4 * kCount);
+  for (int i = 0; i < kCount; ++i) {
+    const int a = i % 6, b = i / 6 % 6;
+    // A hair on a's side of the edge to b.
+    for (int c = 0; c < 3; ++c) points[4 * i + c] = normals[a][c] + 0.9999f * normals[b][c];
+  }
+  for (const bool seamless : {false, true}) {
+    cudaTextureDesc how = described(true, true);
+    how.seamlessCubemap = seamless;
+    const cudaTextureObject_t texture = texture_of(array, how);
+    const auto found = read_points(read_cube, texture, points);
+    for (int i = 0; i < kCount; ++i) {
+      const int a = i % 6, b = i / 6 % 6;
+      if (a / 2 == b / 2) continue;
+      EXPECT(std::fabs(found[i] - (seamless ? (a + b) / 2.0f : static_cast<float>(a))) < 0.05f);
+    }
+    CHECK(cudaDestroyTextureObject(texture));
+  }
+  CHECK(cudaFreeArray(array));
+}
+
 __global__ void gather(cudaTextureObject_t texture, const float* in, float4* out, int component) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   const float x = in[2 * i], y = in[2 * i + 1];
@@ -188,6 +216,7 @@ int main() {
       {"planes", [] { layers(false); }},
       {"cube", [] { cubes(false); }},
       {"cubes", [] { cubes(true); }},
+      {"edges", edges},
       {"gathers", gathers},
   });
 }

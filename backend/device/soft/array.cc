@@ -229,11 +229,8 @@ CUresult set_view(const vgpu_view& asked, const TexelFormat& array, TextureState
 }
 
 CUresult set_sampler(const vgpu_sampler& asked, TextureState* state, std::string* why) {
-  constexpr uint32_t kFlags =
-      CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | CU_TRSF_SRGB | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION;
-  if (asked.flags & CU_TRSF_SEAMLESS_CUBEMAP) {
-    return refuse(why, "seamless cubemaps are not supported", CUDA_ERROR_NOT_SUPPORTED);
-  }
+  constexpr uint32_t kFlags = CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | CU_TRSF_SRGB |
+                              CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION | CU_TRSF_SEAMLESS_CUBEMAP;
   if (asked.flags & ~kFlags) return refuse(why, "unknown flags");
   if (asked.filter_mode > CU_TR_FILTER_MODE_LINEAR || asked.mipmap_filter_mode > CU_TR_FILTER_MODE_LINEAR) {
     return refuse(why, "unknown filter mode");
@@ -255,6 +252,7 @@ CUresult set_sampler(const vgpu_sampler& asked, TextureState* state, std::string
   }
   state->srgb = (asked.flags & CU_TRSF_SRGB) != 0 && state->kind == TexelKind::kUnsigned && state->channel_bytes == 1 &&
                 state->normalized_values;
+  state->seamless = (asked.flags & CU_TRSF_SEAMLESS_CUBEMAP) != 0 && state->cube;
   state->level_bias = asked.mipmap_level_bias;
   state->level_least = asked.min_level;
   state->level_most = asked.max_level;

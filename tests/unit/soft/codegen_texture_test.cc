@@ -85,6 +85,10 @@ TEST(FacePoint, FollowsTheGuidesTable) {
     EXPECT_EQ(found.face, c.face);
     EXPECT_EQ(found.s, c.s) << c.face;
     EXPECT_EQ(found.t, c.t) << c.face;
+    const FacePoint back = face_point(direction_of(found));
+    EXPECT_EQ(back.face, c.face);
+    EXPECT_EQ(back.s, c.s);
+    EXPECT_EQ(back.t, c.t);
   }
 }
 

@@ -77,6 +77,24 @@ FacePoint face_point(const std::array<float, 3>& direction) {
   return {face, (s / m + 1) / 2, (t / m + 1) / 2};
 }
 
+std::array<float, 3> direction_of(const FacePoint& point) {
+  const float s = 2 * point.s - 1, t = 2 * point.t - 1;
+  switch (point.face) {
+    case 0:
+      return {1, -t, -s};
+    case 1:
+      return {-1, -t, s};
+    case 2:
+      return {s, 1, t};
+    case 3:
+      return {s, -1, -t};
+    case 4:
+      return {s, -t, 1};
+    default:
+      return {-s, -t, -1};
+  }
+}
+
 // Of one or two bytes.
 uint32_t Sampler::channel(const std::byte* from) const {
   const auto as = [from]<typename T>(T) {
@@ -168,9 +186,51 @@ Words Sampler::blend(const TextureLevel& level, const AxisTexels (&at)[3], uint3
   return std::bit_cast<Words>(sum);
 }
 
+// Beside a face's edge lies the neighbour's texel. Beyond a corner lies none: the mean of the three around it.
+Words Sampler::cube_texel(const TextureLevel& level, uint32_t cube, uint32_t face, int64_t x, int64_t y) const {
+  const auto last = static_cast<int64_t>(level.width) - 1;
+  const int64_t near_x = std::clamp<int64_t>(x, 0, last), near_y = std::clamp<int64_t>(y, 0, last);
+  if (x != near_x && y != near_y) {
+    Words mean{};
+    const Words three[] = {cube_texel(level, cube, face, near_x, near_y), cube_texel(level, cube, face, x, near_y),
+                           cube_texel(level, cube, face, near_x, y)};
+    for (size_t i = 0; i < 4; ++i) {
+      mean[i] = bits_of((float_of(three[0][i]) + float_of(three[1][i]) + float_of(three[2][i])) / 3);
+    }
+    return mean;
+  }
+  if (x != near_x || y != near_y) {
+    const auto side = static_cast<float>(level.width);
+    const FacePoint at =
+        face_point(direction_of({face, (static_cast<float>(x) + 0.5f) / side, (static_cast<float>(y) + 0.5f) / side}));
+    face = at.face;
+    x = std::clamp<int64_t>(whole(at.s * side), 0, last);
+    y = std::clamp<int64_t>(whole(at.t * side), 0, last);
+  }
+  const int64_t plane = std::min<int64_t>(int64_t{cube} * 6 + face, level.depth - 1);
+  return texel(level, static_cast<int32_t>(x), static_cast<int32_t>(y), plane);
+}
+
+Words Sampler::blend_seamless(const TextureLevel& level, const FacePoint& point, uint32_t cube) const {
+  const int64_t x = whole((double{point.s} * level.width - 0.5) * kSteps + 0.5);
+  const int64_t y = whole((double{point.t} * level.height - 0.5) * kSteps + 0.5);
+  const float right = static_cast<float>(x & 255) / kSteps, below = static_cast<float>(y & 255) / kSteps;
+  const float weights[4] = {(1 - right) * (1 - below), right * (1 - below), (1 - right) * below, right * below};
+  float sum[4] = {};
+  for (int corner = 0; corner < 4; ++corner) {
+    if (weights[corner] == 0) continue;
+    const Words words = cube_texel(level, cube, point.face, (x >> 8) + (corner & 1), (y >> 8) + (corner >> 1));
+    for (size_t i = 0; i < 4; ++i) sum[i] += weights[corner] * float_of(words[i]);
+  }
+  return {bits_of(sum[0]), bits_of(sum[1]), bits_of(sum[2]), bits_of(sum[3])};
+}
+
 Words Sampler::sample(const FetchForm& form, uint32_t number, const Coordinates& coordinates) const {
   const TextureLevel& level = state_.levels[number];
   const bool linear = state_.filter_linear && !form.integers && state_.float_results();
+  if (linear && state_.seamless && is_cube(form.geometry)) {
+    return blend_seamless(level, face_point(coordinates.at), layer_of(form, level, coordinates.layer));
+  }
   AxisTexels at[3];
   uint32_t plane = 0;
   find_texels(form, level, coordinates, linear, at, &plane);

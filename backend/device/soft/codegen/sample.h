@@ -57,6 +57,8 @@ struct FacePoint {
   float s = 0, t = 0;
 };
 FacePoint face_point(const std::array<float, 3>& direction);
+// A direction to it; s and t may lie beyond the face.
+std::array<float, 3> direction_of(const FacePoint& point);
 
 // Reads texels of one texture. `warp` is asked for memory outside of the window; such an access may end the launch.
 class Sampler {
@@ -71,6 +73,8 @@ class Sampler {
   Words gather(const FetchForm& form, const Coordinates& coordinates) const;
   template <uint32_t kAxes>
   Words blend(const TextureLevel& level, const AxisTexels (&at)[3], uint32_t plane) const;
+  Words blend_seamless(const TextureLevel& level, const FacePoint& point, uint32_t cube) const;
+  Words cube_texel(const TextureLevel& level, uint32_t cube, uint32_t face, int64_t x, int64_t y) const;
   Words texel(const TextureLevel& level, int32_t x, int32_t y, int64_t z) const;
   uint32_t channel(const std::byte* from) const;
   uint32_t layer_of(const FetchForm& form, const TextureLevel& level, uint32_t layer) const;
