@@ -170,6 +170,120 @@ void streams_and_events() {
   }
 }
 
+// A kernel of one device after the other's, without the host: it waits for the event.
+void events_across() {
+  const int last = devices() - 1;
+  int* pinned = nullptr;
+  cudaStream_t first_stream, last_stream;
+  cudaEvent_t done, back;
+  set_and_ask(0);
+  CHECK(cudaMallocHost(&pinned, kBytes));
+  CHECK(cudaStreamCreate(&first_stream));
+  CHECK(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
+  set_and_ask(last);
+  CHECK(cudaStreamCreateWithFlags(&last_stream, cudaStreamNonBlocking));
+  CHECK(cudaEventCreateWithFlags(&back, cudaEventDisableTiming));
+  CHECK(cudaStreamWaitEvent(last_stream, done, 0));  // not recorded yet: waits for nothing
+  std::memset(pinned, 0, kBytes);
+  for (int round = 0; round < 50; ++round) {
+    set_and_ask(0);
+    launch(pinned, pinned, 1, first_stream);
+    CHECK(cudaEventRecord(done, first_stream));
+    set_and_ask(last);
+    CHECK(cudaStreamWaitEvent(last_stream, done, 0));
+    launch(pinned, pinned, 1, last_stream);
+    CHECK(cudaEventRecord(back, last_stream));
+    CHECK(cudaStreamWaitEvent(first_stream, back, 0));
+  }
+  CHECK(cudaStreamSynchronize(first_stream));
+  EXPECT(all_are(pinned, 100));
+  CHECK(cudaStreamSynchronize(last_stream));
+  for (cudaEvent_t event : {done, back}) CHECK(cudaEventDestroy(event));
+  for (cudaStream_t stream : {first_stream, last_stream}) CHECK(cudaStreamDestroy(stream));
+  CHECK(cudaFreeHost(pinned));
+}
+
+void check_on(int device, const int* memory, int value) {
+  set_and_ask(device);
+  std::vector<int> data(kCount);
+  CHECK(cudaMemcpy(data.data(), memory, kBytes, cudaMemcpyDeviceToHost));
+  EXPECT(all_are(data.data(), value));
+}
+
+// Between two devices, each way, whichever is current; also what another device's memory is filled with.
+void copies_across() {
+  const int last = devices() - 1;
+  int *from = nullptr, *to = nullptr;
+  set_and_ask(0);
+  CHECK(cudaMalloc(&from, kBytes));
+  set_and_ask(last);
+  CHECK(cudaMalloc(&to, kBytes));
+  for (int current : {0, last}) {
+    set_and_ask(current);
+    CHECK(cudaMemset(from, current + 1, kBytes));
+    CHECK(cudaMemcpyPeer(to, last, from, 0, kBytes));
+    check_on(last, to, 0x01010101 * (current + 1));
+    set_and_ask(current);
+    CHECK(cudaMemset(to, 7, kBytes));
+    CHECK(cudaMemcpy(from, to, kBytes, cudaMemcpyDefault));
+    check_on(0, from, 0x07070707);
+    std::vector<int> data(kCount, 9);
+    set_and_ask(current);
+    CHECK(cudaMemcpy(to, data.data(), kBytes, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(from, data.data(), kBytes, cudaMemcpyHostToDevice));
+    check_on(0, to, 9);
+    check_on(last, from, 9);
+    // In the middle of a stream's work.
+    cudaStream_t stream;
+    set_and_ask(current);
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    int* const near = current == 0 ? from : to;
+    int* const far = current == 0 ? to : from;
+    for (int round = 0; round < 10; ++round) {
+      launch(near, near, 1, stream);
+      CHECK(cudaMemcpyPeerAsync(far, last - current, near, current, kBytes, stream));
+      CHECK(cudaMemsetAsync(near, 0, kBytes, stream));
+      CHECK(cudaMemcpyPeerAsync(near, current, far, last - current, kBytes, stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    check_on(current, near, 19);
+    CHECK(cudaStreamDestroy(stream));
+  }
+  // Rows.
+  set_and_ask(0);
+  constexpr size_t kPitch = 4096, kWidth = 1000, kRows = 200;
+  CHECK(cudaMemset2D(from, kPitch, 3, kWidth, kRows));
+  CHECK(cudaMemset(to, 5, kBytes));
+  CHECK(cudaMemcpy2D(to, kPitch, from, kPitch, kWidth, kRows, cudaMemcpyDefault));
+  std::vector<unsigned char> bytes(kBytes);
+  CHECK(cudaMemcpy(bytes.data(), to, kBytes, cudaMemcpyDefault));
+  for (size_t row = 0; row < kRows; ++row) {
+    EXPECT_EQ(bytes[row * kPitch + kWidth - 1], 3);
+    EXPECT_EQ(bytes[row * kPitch + kWidth], 5);
+  }
+  CHECK(cudaFree(from));
+  CHECK(cudaFree(to));
+}
+
+// Larger than what lies between two devices at a time.
+void large_copy() {
+  constexpr size_t kLarge = 40u << 20;
+  const int last = devices() - 1;
+  unsigned char *from = nullptr, *to = nullptr;
+  std::vector<unsigned char> there(kLarge), back(kLarge);
+  for (size_t i = 0; i < kLarge; ++i) there[i] = static_cast<unsigned char>(i * 7 + (i >> 12));
+  set_and_ask(0);
+  CHECK(cudaMalloc(&from, kLarge));
+  CHECK(cudaMemcpy(from, there.data(), kLarge, cudaMemcpyHostToDevice));
+  set_and_ask(last);
+  CHECK(cudaMalloc(&to, kLarge));
+  CHECK(cudaMemcpyPeer(to, last, from, 0, kLarge));
+  CHECK(cudaMemcpy(back.data(), to, kLarge, cudaMemcpyDeviceToHost));
+  EXPECT(there == back);
+  CHECK(cudaFree(from));
+  CHECK(cudaFree(to));
+}
+
 }  // namespace
 
 int main() {
@@ -178,5 +292,8 @@ int main() {
   pinned_memory();
   one_thread_each();
   streams_and_events();
+  events_across();
+  copies_across();
+  large_copy();
   return passed();
 }

@@ -25,7 +25,7 @@ CUresult copy_async(uint64_t destination, uint64_t source, size_t bytes, Side to
 
 uint64_t address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-// There is one device, so a peer is this device; the contexts still have to be contexts.
+// Addresses say whose they are; the contexts still have to be contexts.
 CUresult check_peers(CUcontext destination, CUcontext source) {
   return from_program(destination) && from_program(source) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }

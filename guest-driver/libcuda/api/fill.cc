@@ -1,4 +1,5 @@
 // Memset in all its forms.
+#include "guest-driver/libcuda/api/across.h"
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
@@ -27,6 +28,11 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
   const auto range = AddressMap::get().find(address);
   if (range && !AddressMap::get().covers(*range, address, span)) return CUDA_ERROR_INVALID_VALUE;
   const vgpu_fill what{address, height > 1 ? pitch : 0, width, height, element, value};
+  if (range && range->on_device() && &gpu_of(*range) != &call.gpu()) {
+    return do_across(call, on, gpu_of(*range), [&what](Call& there, uint64_t stream_there) {
+      return wire::fill(there, what, stream_there, vgpu_done{});
+    });
+  }
   if (range && (!wait || range->on_device())) return wire::fill(call, what, on, vgpu_done{});
   result = check_may_wait();
   Bounce completion;

@@ -1,6 +1,7 @@
 // Stream-ordered memory: pools, and allocation and freeing in stream order.
 #include <cstring>
 
+#include "guest-driver/libcuda/api/across.h"
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handle_table.h"
 #include "guest-driver/libcuda/api/handles.h"
@@ -192,7 +193,13 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   if (!freeable) return CUDA_ERROR_INVALID_VALUE;
   bool capturing = false;
   result = is_capturing(on, &capturing);
-  if (result == CUDA_SUCCESS) result = wire::memory_free_async(call, address, on);
+  if (result == CUDA_SUCCESS && &gpu_of(*range) != &call.gpu()) {
+    result = do_across(call, on, gpu_of(*range), [address](Call& there, uint64_t stream_there) {
+      return wire::memory_free_async(there, address, stream_there);
+    });
+  } else if (result == CUDA_SUCCESS) {
+    result = wire::memory_free_async(call, address, on);
+  }
   // A captured free happens at each launch of the graph, and the next launch allocates the memory again: the address
   // stays known.
   if (result == CUDA_SUCCESS && !capturing && range->kind != RangeKind::kGraph) AddressMap::get().forget(*range);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "guest-driver/libcuda/api/copy_cut.h"
 #include "guest-driver/libcuda/api/copy_threads.h"
 #include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
@@ -23,40 +24,6 @@ uint64_t piece_bytes(const VirtualGpu& gpu) {
   return std::clamp<uint64_t>(gpu.info.piece_bytes, kPieceLeast, kBounceBytes);
 }
 
-std::byte* at(const vgpu_copy_end& end, uint64_t x, uint64_t y, uint64_t z) {
-  return reinterpret_cast<std::byte*>(end.address + (z * end.height + y) * end.pitch + x);
-}
-
-// A part of a copy: rows of one plane, or a part of one row.
-struct Piece {
-  uint64_t x = 0, y = 0, z = 0, width = 0, rows = 0;
-};
-
-// Cuts a copy into pieces, in address order.
-class Pieces {
- public:
-  Pieces(const vgpu_copy& copy, uint64_t bytes) : copy_(copy), bytes_(bytes) {}
-
-  bool next(Piece* piece) {
-    if (z_ == copy_.depth) return false;
-    *piece = {x_, y_, z_, std::min<uint64_t>(copy_.width_bytes - x_, bytes_), 1};
-    if (copy_.width_bytes <= bytes_) piece->rows = std::min<uint64_t>(copy_.height - y_, bytes_ / copy_.width_bytes);
-    x_ += piece->width;
-    if (x_ < copy_.width_bytes) return true;
-    x_ = 0;
-    y_ += piece->rows;
-    if (y_ < copy_.height) return true;
-    y_ = 0;
-    ++z_;
-    return true;
-  }
-
- private:
-  const vgpu_copy& copy_;
-  const uint64_t bytes_;
-  uint64_t x_ = 0, y_ = 0, z_ = 0;
-};
-
 // The pieces that go through one bounce buffer. Its done word is set when the last of them is done.
 struct StagedBatch {
   Bounce bounce;
@@ -73,39 +40,16 @@ uint32_t batch_pieces(const vgpu_copy& copy, uint64_t piece) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(total / kBounceSlots / piece, 1, kBounceBytes / piece));
 }
 
-// The record for one piece. `program` is the end that is staged.
-vgpu_copy record_of(const vgpu_copy& whole, const Piece& piece, std::byte* staged, vgpu_copy_end vgpu_copy::* program) {
-  vgpu_copy copy = whole;
-  vgpu_copy_end vgpu_copy::* const device =
-      program == &vgpu_copy::source ? &vgpu_copy::destination : &vgpu_copy::source;
-  copy.width_bytes = piece.width;
-  copy.height = piece.rows;
-  copy.depth = 1;
-  copy.*program = {};
-  (copy.*program).address = reinterpret_cast<uint64_t>(staged);
-  (copy.*program).pitch = piece.width;
-  (copy.*program).height = piece.rows;
-  (copy.*program).kind = VGPU_MEMORY_HOST;
-  vgpu_copy_end& end = copy.*device;
-  if (end.kind == VGPU_MEMORY_ARRAY) {
-    end.x_bytes += piece.x;
-    end.y += piece.y;
-    end.z += piece.z;
-  } else {
-    end.address = reinterpret_cast<uint64_t>(at(whole.*device, piece.x, piece.y, piece.z));
-  }
-  return copy;
-}
-
 void gather(const vgpu_copy_end& program, const Piece& piece, std::byte* to) {
   for (uint64_t row = 0; row < piece.rows; ++row) {
-    CopyThreads::get().copy(to + row * piece.width, at(program, piece.x, piece.y + row, piece.z), piece.width, false);
+    CopyThreads::get().copy(to + row * piece.width, byte_at(program, piece.x, piece.y + row, piece.z), piece.width,
+                            false);
   }
 }
 
 void scatter(const std::byte* from, const Piece& piece, const vgpu_copy_end& program, bool stream) {
   for (uint64_t row = 0; row < piece.rows; ++row) {
-    CopyThreads::get().copy(at(program, piece.x, piece.y + row, piece.z), from + row * piece.width, piece.width,
+    CopyThreads::get().copy(byte_at(program, piece.x, piece.y + row, piece.z), from + row * piece.width, piece.width,
                             stream);
   }
 }

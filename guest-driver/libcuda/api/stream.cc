@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "guest-driver/libcuda/api/across.h"
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/context_event.h"
 #include "guest-driver/libcuda/api/event.h"
@@ -139,6 +140,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   uint64_t on = 0;
   CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS && flags) result = check_external(on);
+  if (result == CUDA_SUCCESS && !call.is_here(to_wire(event))) return wait_across(on, to_wire(event));
   return result == CUDA_SUCCESS ? wire::stream_wait_event(call, on, to_wire(event), flags) : result;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "guest-driver/libcuda/api/across.h"
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/array.h"
 #include "guest-driver/libcuda/api/graph_copy.h"
@@ -118,6 +119,9 @@ CUresult resolve_end(const Extent& extent, Side side, vgpu_copy_end* end, Place*
 
 CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uint64_t stream, bool wait) {
   if (!copy.width_bytes || !copy.height || !copy.depth) return CUDA_SUCCESS;
+  if (!call.route(stream)) return call.status();
+  CUresult across = CUDA_SUCCESS;
+  if (gpu_count() > 1 && transfer_across(call, copy, destination, source, stream, &across)) return across;
   const vgpu_copy asked = copy;
   const Extent extent{copy.width_bytes, copy.height, copy.depth};
   Place to, from;

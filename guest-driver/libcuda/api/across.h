@@ -1,0 +1,28 @@
+// Work that concerns several devices. Each has a runner of its own, and no runner reaches another's memory: what moves
+// between them goes through host memory in pieces. The calling thread waits for it, also in asynchronous calls: work
+// that stood in a stream and waited for another device would keep its turn on the engine, for which the other may wait.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <functional>
+
+#include "guest-driver/libcuda/api/transfer.h"
+#include "guest-driver/libcuda/core/call.h"
+
+namespace bandsaw::libcuda {
+
+// `stream`, of the call's device, gets its next work after an event of another one.
+CUresult wait_across(uint64_t stream, uint64_t event);
+
+// Does work of another device in the order of `stream`, which is of the call's: `work` gets a call to that device and
+// the stream there.
+using WorkThere = std::function<CUresult(Call& there, uint64_t stream)>;
+CUresult do_across(Call& call, uint64_t stream, VirtualGpu& gpu, const WorkThere& work);
+
+// Whether an end of the copy is another device's memory. If so, it is done, with this result.
+bool transfer_across(Call& call, const vgpu_copy& copy, Side destination, Side source, uint64_t stream,
+                     CUresult* result);
+
+}  // namespace bandsaw::libcuda
