@@ -224,6 +224,122 @@ static void take_descriptor(int socket) {
   tell(socket);
 }
 
+static CUmemoryPool make_pool() {
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemoryPool pool = nullptr;
+  CHECK_DRIVER(cuMemPoolCreate(&pool, &props));
+  return pool;
+}
+
+static unsigned long long used(CUmemoryPool pool) {
+  cuuint64_t bytes = 0;
+  CHECK_DRIVER(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes));
+  return bytes;
+}
+
+static void give_pool(int socket) {
+  CHECK(cudaFree(nullptr));
+  const CUmemoryPool pool = make_pool(), other = make_pool();
+  int descriptor = -1;
+  CHECK_DRIVER(cuMemPoolExportToShareableHandle(&descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  CUdeviceptr large = 0, small = 0, foreign = 0, plain = 0;
+  cudaStream_t stream;
+  CHECK(cudaStreamCreate(&stream));
+  CHECK_DRIVER(cuMemAllocFromPoolAsync(&large, kCount * sizeof(int), pool, stream));
+  CHECK_DRIVER(cuMemAllocFromPoolAsync(&small, kSmall * sizeof(int), pool, stream));
+  CHECK_DRIVER(cuMemAllocFromPoolAsync(&foreign, kSmall * sizeof(int), other, stream));
+  CHECK_DRIVER(cuMemAllocAsync(&plain, kSmall * sizeof(int), stream));
+  EXPECT(used(pool) >= (kCount + kSmall) * sizeof(int));
+  fill<<<blocks(kCount), 256, 0, stream>>>(reinterpret_cast<int*>(large), kCount, 3);
+  fill<<<blocks(kSmall), 256, 0, stream>>>(reinterpret_cast<int*>(small), kSmall, 7);
+  CHECK(cudaStreamSynchronize(stream));
+  CUmemPoolPtrExportData letters[3];
+  CHECK_DRIVER(cuMemPoolExportPointer(&letters[0], large));
+  CHECK_DRIVER(cuMemPoolExportPointer(&letters[1], small));
+  CHECK_DRIVER(cuMemPoolExportPointer(&letters[2], foreign));
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuMemPoolExportPointer(&letters[2], plain));
+  send_descriptor(socket, descriptor);
+  close(descriptor);
+  EXPECT(write(socket, letters, sizeof(letters)) == sizeof(letters));
+  receive(socket);  // the other has added, and freed what it had
+  expect_values(reinterpret_cast<int*>(large), kCount, 3, 1);
+  expect_values(reinterpret_cast<int*>(small), kSmall, 7, 2);
+  // Freed in stream order: what is before it still has the memory.
+  fill<<<blocks(kCount), 256, 0, stream>>>(reinterpret_cast<int*>(large), kCount, 1);
+  CHECK_DRIVER(cuMemFreeAsync(large, stream));
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(large, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK_DRIVER(cuMemPoolTrimTo(pool, 0));
+  CHECK_DRIVER(cuMemFree(small));
+  EXPECT(used(pool) == 0);
+  CHECK_DRIVER(cuMemFreeAsync(foreign, stream));
+  CHECK_DRIVER(cuMemFreeAsync(plain, stream));
+  CHECK(cudaDeviceSynchronize());
+  CHECK_DRIVER(cuMemPoolDestroy(pool));
+  CHECK_DRIVER(cuMemPoolDestroy(other));
+}
+
+static void take_pool(int socket) {
+  const int descriptor = receive_descriptor(socket);
+  CUmemPoolPtrExportData letters[3];
+  EXPECT(read(socket, letters, sizeof(letters)) == sizeof(letters));
+  CHECK(cudaFree(nullptr));
+  CUmemoryPool pool = nullptr;
+  void* const shareable = reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor));
+  CHECK_DRIVER(cuMemPoolImportFromShareableHandle(&pool, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  close(descriptor);
+  CUdeviceptr large = 0, small = 0, none = 0;
+  CHECK_DRIVER(cuMemPoolImportPointer(&large, pool, &letters[0]));
+  CHECK_DRIVER(cuMemPoolImportPointer(&small, pool, &letters[1]));
+  EXPECT(cuMemPoolImportPointer(&none, pool, &letters[2]) != CUDA_SUCCESS);  // of another pool
+  EXPECT(cuMemAllocFromPoolAsync(&none, 64, pool, nullptr) != CUDA_SUCCESS);
+  EXPECT(cuDeviceSetMemPool(0, pool) != CUDA_SUCCESS);
+  expect_values(reinterpret_cast<int*>(large), kCount, 3, 0);
+  expect_values(reinterpret_cast<int*>(small), kSmall, 7, 0);
+  add<<<blocks(kCount), 256>>>(reinterpret_cast<int*>(large), kCount, 1);
+  add<<<blocks(kSmall), 256>>>(reinterpret_cast<int*>(small), kSmall, 2);
+  CHECK_DRIVER(cuMemFreeAsync(large, nullptr));
+  CHECK(cudaDeviceSynchronize());
+  CHECK_DRIVER(cuMemFree(small));
+  CHECK_DRIVER(cuMemPoolDestroy(pool));
+  tell(socket);
+}
+
+static void take_external(int socket) {
+  const int descriptor = receive_descriptor(socket);
+  size_t granule = 0;
+  exportable(&granule);
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC about{};
+  about.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+  about.handle.fd = descriptor;
+  about.size = 1000 * granule;
+  CUexternalMemory memory = nullptr;
+  EXPECT(cuImportExternalMemory(&memory, &about) != CUDA_SUCCESS);  // more than there is
+  about.size = granule;
+  CHECK_DRIVER(cuImportExternalMemory(&memory, &about));
+  CUDA_EXTERNAL_MEMORY_BUFFER_DESC buffer{};
+  buffer.offset = 4 * sizeof(int);
+  buffer.size = granule;
+  CUdeviceptr inside = 0, whole = 0;
+  EXPECT(cuExternalMemoryGetMappedBuffer(&inside, memory, &buffer) != CUDA_SUCCESS);  // past its end
+  buffer.size = (kSmall - 4) * sizeof(int);
+  CHECK_DRIVER(cuExternalMemoryGetMappedBuffer(&inside, memory, &buffer));
+  buffer = {};
+  buffer.size = granule;
+  CHECK_DRIVER(cuExternalMemoryGetMappedBuffer(&whole, memory, &buffer));
+  expect_values(reinterpret_cast<int*>(inside), kSmall - 4, 11, 44);
+  CHECK_DRIVER(cuMemFree(inside));
+  EXPECT(cuMemFree(inside) != CUDA_SUCCESS);
+  CHECK_DRIVER(cuDestroyExternalMemory(memory));
+  EXPECT(cuDestroyExternalMemory(memory) != CUDA_SUCCESS);
+  add<<<blocks(kSmall), 256>>>(reinterpret_cast<int*>(whole), kSmall, 4);  // mapped, so still there
+  CHECK_DRIVER(cuMemFree(whole));
+  tell(socket);
+}
+
 // One that gives and one that takes, both processes of their own. A side that fails ends its socket, and so the other.
 template <void (*give)(int), void (*take)(int)>
 static void both() {
@@ -246,5 +362,7 @@ int main() {
       {"memory", both<give_memory, take_memory>},
       {"events", both<give_event, take_event>},
       {"descriptors", both<give_descriptor, take_descriptor>},
+      {"pools", both<give_pool, take_pool>},
+      {"external memory", both<give_descriptor, take_external>},
   });
 }

@@ -11,6 +11,7 @@
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/event.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/opened.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/api/vmm.h"
 #include "guest-driver/libcuda/core/log.h"
@@ -30,7 +31,7 @@ std::string text(const vgpu_exchange_key& key) { return {reinterpret_cast<const 
 
 struct Opened {
   std::string key;
-  uint64_t base = 0, bytes = 0;  // what is mapped
+  OpenedMemory memory;
   uint64_t references = 1;
 };
 
@@ -62,25 +63,6 @@ void remember_own(const vgpu_exchange_key& key) {
   shared().own.insert(text(key));
 }
 
-// Maps memory of another process; nothing is left behind when it fails.
-CUresult map_shared(Call& call, const SharedMemoryToken& token, Opened* opened) {
-  uint64_t memory = 0;
-  CUresult result = wire::memory_import(call, token.key, &memory, &opened->bytes);
-  if (result != CUDA_SUCCESS) return result;
-  const bool inside = token.length && token.length <= opened->bytes && token.offset <= opened->bytes - token.length;
-  result = inside ? wire::address_reserve(call, opened->bytes, 0, &opened->base) : CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS) {
-    result = wire::memory_map(call, opened->base, opened->bytes, 0, memory);
-    if (result == CUDA_SUCCESS) {
-      result = wire::memory_set_access(call, opened->base, opened->bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-      if (result != CUDA_SUCCESS) wire::memory_unmap(call, opened->base, opened->bytes);
-    }
-    if (result != CUDA_SUCCESS) wire::address_free(call, opened->base, opened->bytes);
-  }
-  const CUresult released = wire::memory_release(call, memory);  // the mapping holds it
-  return result != CUDA_SUCCESS ? result : released;
-}
-
 CUresult open_memory(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags) {
   Call call;
   if (!call.require_context()) return call.status();
@@ -98,10 +80,10 @@ CUresult open_memory(CUdeviceptr* address, const CUipcMemHandle& handle, unsigne
     return CUDA_SUCCESS;
   }
   Opened opened;
-  const CUresult result = map_shared(call, token, &opened);
+  const CUresult result = import_opened(call, token, &opened.memory);
   if (result != CUDA_SUCCESS) return result;
   opened.key = text(token.key);
-  *address = opened.base + token.offset;
+  *address = opened.memory.base + token.offset;
   AddressMap::get().add(
       {.base = *address, .bytes = token.length, .kind = RangeKind::kOpened, .context = call.context()});
   all.opened.emplace(*address, std::move(opened));
@@ -155,11 +137,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   const Opened gone = std::move(found->second);
   all.opened.erase(found);
   AddressMap::get().remove(address);
-  CUresult result = wire::context_synchronize(call, call.context());
-  const CUresult unmapped = wire::memory_unmap(call, gone.base, gone.bytes);
-  if (result == CUDA_SUCCESS) result = unmapped;
-  const CUresult freed = wire::address_free(call, gone.base, gone.bytes);
-  return result == CUDA_SUCCESS ? freed : result;
+  return unmap_opened(call, gone.memory);
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {

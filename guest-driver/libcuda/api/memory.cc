@@ -2,6 +2,8 @@
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/managed.h"
+#include "guest-driver/libcuda/api/opened.h"
+#include "guest-driver/libcuda/api/pool.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -64,6 +66,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   if (!address) return CUDA_SUCCESS;
   const auto range = AddressMap::get().find(address);
   if (!range || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  CUresult given = CUDA_SUCCESS;
   switch (range->kind) {
     case RangeKind::kDevice:
     case RangeKind::kPool:
@@ -78,6 +81,10 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   CUresult result = call.status();
   if (result == CUDA_SUCCESS) result = check_unsafe(call);
   if (result == CUDA_SUCCESS) result = check_may_wait();
+  if (result == CUDA_SUCCESS && free_opened(call, *range, &given)) return given;
+  if (SharedPool* const pool = shared_pool_of(*range); pool && result == CUDA_SUCCESS) {
+    return free_shared_now(call, *pool, *range);
+  }
   if (result == CUDA_SUCCESS) result = wire::memory_free(call, address);
   // The address of a graph's memory stays known: the graph's next launch allocates it there again.
   if (result == CUDA_SUCCESS && range->kind != RangeKind::kGraph) AddressMap::get().forget(*range);

@@ -5,17 +5,15 @@
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handle_table.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/pool.h"
 #include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/api/vmm.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
 namespace {
-
-struct PoolRecord {
-  uint64_t handle = 0;
-};
 
 struct Pools {
   HandleTable<PoolRecord> table;
@@ -31,12 +29,6 @@ Pools& pools() {
   return all;
 }
 
-bool remember(uint64_t handle) {
-  auto record = std::make_unique<PoolRecord>();
-  record->handle = handle;
-  return pools().table.insert(std::move(record)) != nullptr;
-}
-
 CUresult default_pool(VirtualGpu& gpu, uint64_t* pool) {
   Pools& all = pools();
   std::lock_guard lock(all.mutex);
@@ -45,7 +37,7 @@ CUresult default_pool(VirtualGpu& gpu, uint64_t* pool) {
     Call call(gpu);
     const CUresult result = wire::pool_default(call, &standard);
     if (result != CUDA_SUCCESS) return result;
-    if (!remember(standard)) return CUDA_ERROR_UNKNOWN;
+    if (!remember_pool(standard, nullptr)) return CUDA_ERROR_UNKNOWN;
   }
   *pool = standard;
   return CUDA_SUCCESS;
@@ -101,6 +93,10 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, uint64_t pool, CUstream st
   result = is_capturing(on, &capturing);
   if (result == CUDA_SUCCESS && !call.is_here(pool))
     result = refuse_other_device("memory of one device's pool in the order of another's stream");
+  PoolRecord* const record = pools().table.find(pool);
+  if (result == CUDA_SUCCESS && record && record->shared) {
+    return capturing ? CUDA_ERROR_NOT_SUPPORTED : allocate_shared(call, *record, bytes, address);
+  }
   if (result == CUDA_SUCCESS) result = wire::memory_alloc_async(call, pool, bytes, on, &base);
   if (result == CUDA_SUCCESS) result = check_apart(call, base, bytes, on);
   if (result != CUDA_SUCCESS) return result;
@@ -152,13 +148,25 @@ CUresult give_pool(CUmemoryPool* pool, CUdevice device, CUresult (*which)(Virtua
 
 CUresult set_current(CUdevice device, CUmemoryPool pool) {
   const uint32_t part = gpu_at(device).part;
-  if (!pools().table.find(pool) || part_of_handle(to_wire(pool)) != part) return CUDA_ERROR_INVALID_VALUE;
+  const PoolRecord* const record = pools().table.find(pool);
+  if (!record || part_of_handle(to_wire(pool)) != part) return CUDA_ERROR_INVALID_VALUE;
+  if (record->shared && record->shared->imported) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(pools().mutex);
   pools().of[part].current = to_wire(pool);
   return CUDA_SUCCESS;
 }
 
 }  // namespace
+
+HandleTable<PoolRecord>& pool_table() { return pools().table; }
+
+bool remember_pool(uint64_t handle, std::unique_ptr<SharedPool> shared) {
+  auto record = std::make_unique<PoolRecord>();
+  record->handle = handle;
+  record->shared = std::move(shared);
+  return pools().table.insert(std::move(record)) != nullptr;
+}
+
 }  // namespace bandsaw::libcuda
 
 using namespace bandsaw::libcuda;  // NOLINT: entry points below
@@ -193,6 +201,10 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   if (!freeable) return CUDA_ERROR_INVALID_VALUE;
   bool capturing = false;
   result = is_capturing(on, &capturing);
+  if (SharedPool* const shared = shared_pool_of(*range); shared && result == CUDA_SUCCESS) {
+    if (&gpu_of(*range) != &call.gpu()) return refuse_other_device("a shared pool's memory freed on another device");
+    return capturing ? CUDA_ERROR_NOT_SUPPORTED : free_shared(call, *shared, *range, on);
+  }
   if (result == CUDA_SUCCESS && &gpu_of(*range) != &call.gpu()) {
     result = do_across(call, on, gpu_of(*range), [address](Call& there, uint64_t stream_there) {
       return wire::memory_free_async(there, address, stream_there);
@@ -212,15 +224,20 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
   if (!pool || !props) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_pool_device(&props->location, props->allocType);
   if (result != CUDA_SUCCESS) return result;
-  if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
-    log_unsupported("memory pools that can be exported");
+  if (props->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    log_unsupported("memory pools that are exported by other handles than descriptors");
     return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  std::unique_ptr<SharedPool> shared;
+  if (props->handleTypes) {
+    if (!can_share_memory()) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!(shared = make_shared_pool())) return CUDA_ERROR_OPERATING_SYSTEM;
   }
   uint64_t handle = 0;
   call.go_to(gpu_at(props->location.id));
   result = wire::pool_create(call, vgpu_pool_props{props->maxSize, 0}, &handle);
   if (result != CUDA_SUCCESS) return result;
-  if (!remember(handle)) return CUDA_ERROR_UNKNOWN;
+  if (!remember_pool(handle, std::move(shared))) return CUDA_ERROR_UNKNOWN;
   *pool = from_wire<CUmemoryPool>(handle);
   return CUDA_SUCCESS;
 }
@@ -229,7 +246,11 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   Call call;
   if (call.failed()) return call.status();
   Pools& all = pools();
-  if (!all.table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
+  PoolRecord* const record = all.table.find(pool);
+  if (!record) return CUDA_ERROR_INVALID_VALUE;
+  if (record->shared) {
+    if (const CUresult result = reap_shared(call, *record->shared, true); result != CUDA_SUCCESS) return result;
+  }
   {
     std::lock_guard lock(all.mutex);
     auto& [standard, current] = all.of[part_of_handle(to_wire(pool))];
@@ -244,7 +265,10 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   Call call;
   if (call.failed()) return call.status();
-  return pools().table.find(pool) ? wire::pool_trim(call, to_wire(pool), keep) : CUDA_ERROR_INVALID_VALUE;
+  const PoolRecord* const record = pools().table.find(pool);
+  if (!record) return CUDA_ERROR_INVALID_VALUE;
+  if (record->shared) return reap_shared(call, *record->shared, false);
+  return wire::pool_trim(call, to_wire(pool), keep);
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
@@ -265,6 +289,10 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
     default:
       break;
   }
+  if (SharedPool* const shared = pools().table.find(pool)->shared.get(); shared && shared_usage(*shared, attribute)) {
+    reset_shared_usage(*shared, attribute);
+    return CUDA_SUCCESS;
+  }
   return wire::pool_set_attribute(call, to_wire(pool), attribute, number);
 }
 
@@ -274,6 +302,12 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
   const size_t bytes = attribute_bytes(attribute);
   if (!value || !bytes || !pools().table.find(pool)) return CUDA_ERROR_INVALID_VALUE;
   uint64_t number = 0;
+  if (SharedPool* const shared = pools().table.find(pool)->shared.get()) {
+    if (const auto usage = shared_usage(*shared, attribute)) {
+      std::memcpy(value, &*usage, bytes);
+      return CUDA_SUCCESS;
+    }
+  }
   const CUresult result = wire::pool_get_attribute(call, to_wire(pool), attribute, &number);
   if (result == CUDA_SUCCESS) std::memcpy(value, &number, bytes);
   return result;

@@ -1,35 +1,11 @@
-// Descriptors of physical memory. A guest's kernel knows nothing of a GPU's memory, so the descriptor is a sealed file
-// that names it: who has the file can have the memory.
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
+// Descriptors of physical memory.
+#include "guest-driver/libcuda/api/token_file.h"
 #include "guest-driver/libcuda/api/vmm.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
 namespace {
-
-constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-
-// -1: no room for one more.
-int make_file(const SharedMemoryToken& token) {
-  const int file = memfd_create("bandsaw-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (file < 0) return -1;
-  if (write(file, &token, sizeof(token)) == static_cast<ssize_t>(sizeof(token)) &&
-      fcntl(file, F_ADD_SEALS, kSeals) == 0) {
-    return file;
-  }
-  close(file);
-  return -1;
-}
-
-bool read_file(int file, SharedMemoryToken* token) {
-  return fcntl(file, F_GET_SEALS) == kSeals &&
-         pread(file, token, sizeof(*token), 0) == static_cast<ssize_t>(sizeof(*token)) &&
-         token->magic == SharedMemoryToken::kMagic;
-}
 
 CUresult check_type(CUmemAllocationHandleType type) {
   if (type == CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_INVALID_VALUE;
@@ -58,7 +34,7 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
   }
   if (result != CUDA_SUCCESS) return result;
   token.length = token.bytes;
-  const int file = make_file(token);
+  const int file = make_token_file("bandsaw-memory", token);
   if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(shareable) = file;
   return CUDA_SUCCESS;
@@ -72,7 +48,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* memory, vo
   CUresult result = check_type(type);
   if (result != CUDA_SUCCESS) return result;
   SharedMemoryToken token;
-  if (!read_file(static_cast<int>(reinterpret_cast<intptr_t>(shareable)), &token)) return CUDA_ERROR_INVALID_VALUE;
+  if (!read_token_file(static_cast<int>(reinterpret_cast<intptr_t>(shareable)), &token))
+    return CUDA_ERROR_INVALID_VALUE;
   uint64_t handle = 0;
   result = wire::memory_import(call, token.key, &handle, nullptr);
   if (result != CUDA_SUCCESS) return result;

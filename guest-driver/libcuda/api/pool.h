@@ -1,0 +1,59 @@
+// Memory pools as the guest keeps them. A pool that other processes may use gives plain allocations, whose memory can
+// be handed over; freeing in stream order is done here then: an event on the stream tells when the memory may go.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/handle_table.h"
+#include "guest-driver/libcuda/core/call.h"
+
+namespace bandsaw::libcuda {
+
+using PoolId = std::array<uint8_t, 16>;
+
+// Of a pool that is shared.
+struct SharedPool {
+  PoolId id{};            // the same in all processes
+  bool imported = false;  // then nothing can be allocated from it
+
+  struct Freed {
+    uint64_t base = 0, bytes = 0, event = 0;  // the event is on the stream that the memory was freed on
+  };
+  std::mutex mutex;  // of what follows
+  std::vector<Freed> freed;
+  uint64_t used = 0, most_used = 0, reserved = 0, most_reserved = 0;
+};
+
+struct PoolRecord {
+  uint64_t handle = 0;
+  std::unique_ptr<SharedPool> shared;  // null: the host's alone
+};
+
+HandleTable<PoolRecord>& pool_table();
+// Takes note of a pool that the host has made. `shared` may be null.
+bool remember_pool(uint64_t handle, std::unique_ptr<SharedPool> shared);
+
+// The pool, if memory at this range came from one that is shared; else nullptr.
+SharedPool* shared_pool_of(const Range& range);
+
+std::unique_ptr<SharedPool> make_shared_pool();  // null: no random numbers
+CUresult allocate_shared(Call& call, PoolRecord& pool, uint64_t bytes, CUdeviceptr* address);
+// In the order of the stream; the address is not the program's any more.
+CUresult free_shared(Call& call, SharedPool& pool, const Range& range, uint64_t stream);
+// At once: the work that uses it has ended.
+CUresult free_shared_now(Call& call, SharedPool& pool, const Range& range);
+// Gives back what is freed by now, or, if `wait`, all that was freed.
+CUresult reap_shared(Call& call, SharedPool& pool, bool wait);
+// Nothing: the attribute is not one of usage.
+std::optional<uint64_t> shared_usage(SharedPool& pool, CUmemPool_attribute attribute);
+void reset_shared_usage(SharedPool& pool, CUmemPool_attribute attribute);
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,230 @@
+// Pools that other processes use: a descriptor names the pool, and a pointer's data one allocation of it.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/opened.h"
+#include "guest-driver/libcuda/api/pool.h"
+#include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/api/token_file.h"
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/wire_client.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+struct PoolToken {
+  static constexpr uint64_t kMagic = 0x316c6f6f77617362;  // "bsawool1"
+  uint64_t magic = kMagic;
+  PoolId id{};
+};
+
+// The content of CUmemPoolPtrExportData.
+struct PointerToken {
+  SharedMemoryToken memory;
+  PoolId pool{};
+};
+static_assert(sizeof(PointerToken) <= sizeof(CUmemPoolPtrExportData));
+
+CUresult check_pool_handle(CUmemAllocationHandleType type, unsigned long long flags) {
+  if (type == CU_MEM_HANDLE_TYPE_NONE || flags) return CUDA_ERROR_INVALID_VALUE;
+  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && can_share_memory()) return CUDA_SUCCESS;
+  log_unsupported("shareable handles of pools of this kind");
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+PoolRecord* find_shared_pool(CUmemoryPool pool) {
+  PoolRecord* const record = pool_table().find(pool);
+  return record && record->shared ? record : nullptr;
+}
+
+// With the pool's mutex held.
+void count_freed(SharedPool& pool, uint64_t bytes) { pool.reserved -= std::min(pool.reserved, bytes); }
+
+// What a pool's own process has allocated, or another's that is mapped here.
+CUresult give_back(Call& call, SharedPool& pool, uint64_t base) {
+  if (!pool.imported) return wire::memory_free(call, base);
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  free_opened(call, {.base = base}, &result);
+  return result;
+}
+
+}  // namespace
+
+SharedPool* shared_pool_of(const Range& range) {
+  if (range.kind != RangeKind::kPool) return nullptr;
+  PoolRecord* const pool = pool_table().find(range.pool);
+  return pool ? pool->shared.get() : nullptr;
+}
+
+std::unique_ptr<SharedPool> make_shared_pool() {
+  auto made = std::make_unique<SharedPool>();
+  const auto bytes = static_cast<ssize_t>(made->id.size());
+  return getrandom(made->id.data(), made->id.size(), 0) == bytes ? std::move(made) : nullptr;
+}
+
+CUresult allocate_shared(Call& call, PoolRecord& pool, uint64_t bytes, CUdeviceptr* address) {
+  SharedPool& shared = *pool.shared;
+  if (shared.imported) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = reap_shared(call, shared, false);
+  uint64_t base = 0;
+  if (result == CUDA_SUCCESS) result = wire::memory_alloc(call, bytes, &base);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && reap_shared(call, shared, true) == CUDA_SUCCESS) {
+    result = wire::memory_alloc(call, bytes, &base);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  AddressMap::get().add(
+      {.base = base, .bytes = bytes, .kind = RangeKind::kPool, .context = call.context(), .pool = pool.handle});
+  *address = base;
+  std::lock_guard lock(shared.mutex);
+  shared.used += bytes;
+  shared.reserved += bytes;
+  shared.most_used = std::max(shared.most_used, shared.used);
+  shared.most_reserved = std::max(shared.most_reserved, shared.reserved);
+  return CUDA_SUCCESS;
+}
+
+CUresult free_shared(Call& call, SharedPool& pool, const Range& range, uint64_t stream) {
+  SharedPool::Freed freed{range.base, range.bytes, 0};
+  CUresult result = wire::event_create(call, CU_EVENT_DISABLE_TIMING, &freed.event);
+  if (result == CUDA_SUCCESS) result = wire::event_record(call, freed.event, stream, 0);
+  if (result != CUDA_SUCCESS) return result;
+  AddressMap::get().forget(range);
+  {
+    std::lock_guard lock(pool.mutex);
+    pool.used -= std::min(pool.used, range.bytes);
+    pool.freed.push_back(freed);
+  }
+  return reap_shared(call, pool, false);
+}
+
+CUresult free_shared_now(Call& call, SharedPool& pool, const Range& range) {
+  AddressMap::get().forget(range);
+  {
+    std::lock_guard lock(pool.mutex);
+    pool.used -= std::min(pool.used, range.bytes);
+    count_freed(pool, range.bytes);
+  }
+  return give_back(call, pool, range.base);
+}
+
+CUresult reap_shared(Call& call, SharedPool& pool, bool wait) {
+  std::lock_guard lock(pool.mutex);
+  CUresult result = CUDA_SUCCESS;
+  std::erase_if(pool.freed, [&](const SharedPool::Freed& freed) {
+    const CUresult done = wait ? wire::event_synchronize(call, freed.event) : wire::event_query(call, freed.event);
+    if (done == CUDA_ERROR_NOT_READY) return false;
+    wire::event_destroy(call, freed.event);
+    const CUresult given = give_back(call, pool, freed.base);
+    if (result == CUDA_SUCCESS) result = given;
+    count_freed(pool, freed.bytes);
+    return true;
+  });
+  return result;
+}
+
+std::optional<uint64_t> shared_usage(SharedPool& pool, CUmemPool_attribute attribute) {
+  std::lock_guard lock(pool.mutex);
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+      return pool.reserved;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+      return pool.most_reserved;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+      return pool.used;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      return pool.most_used;
+    default:
+      return std::nullopt;
+  }
+}
+
+void reset_shared_usage(SharedPool& pool, CUmemPool_attribute attribute) {
+  std::lock_guard lock(pool.mutex);
+  if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) pool.most_reserved = pool.reserved;
+  if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) pool.most_used = pool.used;
+}
+
+}  // namespace bandsaw::libcuda
+
+using namespace bandsaw::libcuda;  // NOLINT: entry points below
+namespace wire = bandsaw::wire;
+
+extern "C" {
+
+CUresult cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool pool, CUmemAllocationHandleType type,
+                                          unsigned long long flags) {
+  if (const CUresult state = health(); state != CUDA_SUCCESS) return state;
+  const PoolRecord* const record = find_shared_pool(pool);
+  if (!handle || !record || record->shared->imported) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_pool_handle(type, flags); result != CUDA_SUCCESS) return result;
+  PoolToken token;
+  token.id = record->shared->id;
+  const int file = make_token_file("bandsaw-pool", token);
+  if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<int*>(handle) = file;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle, CUmemAllocationHandleType type,
+                                            unsigned long long flags) {
+  Call call;
+  if (call.failed()) return call.status();
+  if (!pool) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = check_pool_handle(type, flags); result != CUDA_SUCCESS) return result;
+  PoolToken token;
+  if (!read_token_file(static_cast<int>(reinterpret_cast<intptr_t>(handle)), &token)) return CUDA_ERROR_INVALID_VALUE;
+  auto shared = std::make_unique<SharedPool>();
+  shared->id = token.id;
+  shared->imported = true;
+  uint64_t made = 0;  // stands for the pool, and stays empty
+  if (const CUresult result = wire::pool_create(call, vgpu_pool_props{}, &made); result != CUDA_SUCCESS) return result;
+  *pool = from_wire<CUmemoryPool>(made);
+  return remember_pool(made, std::move(shared)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  const auto range = AddressMap::get().find(address);
+  const SharedPool* const pool = range ? shared_pool_of(*range) : nullptr;
+  if (!data || !pool || pool->imported || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  PointerToken token;
+  token.pool = pool->id;
+  token.memory.length = range->bytes;
+  const CUresult result =
+      wire::memory_export(call, 0, address, &token.memory.key, &token.memory.bytes, &token.memory.offset);
+  if (result != CUDA_SUCCESS) return result;
+  std::memset(data, 0, sizeof(*data));
+  std::memcpy(data, &token, sizeof(token));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  const PoolRecord* const record = find_shared_pool(pool);
+  if (!address || !data || !record || !record->shared->imported) return CUDA_ERROR_INVALID_VALUE;
+  PointerToken token;
+  std::memcpy(static_cast<void*>(&token), data, sizeof(token));
+  if (token.memory.magic != SharedMemoryToken::kMagic || token.pool != record->shared->id) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  OpenedMemory opened;
+  if (const CUresult result = import_opened(call, token.memory, &opened); result != CUDA_SUCCESS) return result;
+  *address = opened.base + token.memory.offset;
+  note_opened({.base = *address,
+               .bytes = token.memory.length,
+               .kind = RangeKind::kPool,
+               .context = call.context(),
+               .pool = record->handle},
+              opened);
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
