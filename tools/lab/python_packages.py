@@ -83,8 +83,9 @@ def own_tests(package: Package, python: pathlib.Path) -> list[str]:
         with step(f"fetching the tests of {distribution} {version} from PyPI"), tempfile.TemporaryDirectory() as folder:
             # pip reads a source package's metadata by its build system, for which this one needs no CUDA.
             run([python, "-m", "pip", "install", "-q", "setuptools>=77", "cython"])
+            stub = {**os.environ, "CUPY_INSTALL_USE_STUB": "1"}
             run([python, "-m", "pip", "download", "-q", "-d", folder, "--no-deps", "--no-build-isolation",
-                 "--no-binary", distribution, f"{distribution}=={version}"], env={**os.environ, "CUPY_INSTALL_USE_STUB": "1"})
+                 "--no-binary", distribution, f"{distribution}=={version}"], env=stub)
             [archive] = pathlib.Path(folder).glob("*.tar.gz")
             run(["tar", "-xzf", archive, "-C", folder])
             shutil.move(archive.with_suffix("").with_suffix("") / "tests", place)
