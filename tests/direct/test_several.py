@@ -74,6 +74,11 @@ def test_all_work_at_once(names):
     assert status == 0, output
 
 
+def test_a_fault_of_one_leaves_the_others():
+    status, output = Program(REPO / "tests/direct/device_fault.cu").run(direct_environment(ALL), 60)
+    assert status == 0, output
+
+
 def test_nvml_lists_them_all(devices):
     if not (BUILD / "guest-driver/nvml/libnvidia-ml.so.1").exists():
         pytest.skip("built without nvml.h")

@@ -188,7 +188,14 @@ CUresult unload_library(CodeRecord* library) {
   return CUDA_SUCCESS;
 }
 
+// What was loaded first on a device that has failed since: the others have it from its image.
+static bool home_has_failed(const Call& call, const CodeRecord& library) {
+  const VirtualGpu* const home = gpu_of_part(part_of_handle(library.handle));
+  return !call.failed() && home && home != &call.gpu() && home->health() != CUDA_SUCCESS;
+}
+
 CUresult library_kernel(CodeRecord* library, const char* name, uint64_t* kernel) {
+  if (Call here; home_has_failed(here, *library)) return library_kernel_on_device(here, library, name, kernel);
   std::lock_guard lock(library->mutex);
   if (const auto known = library->functions.find(std::string_view(name)); known != library->functions.end()) {
     *kernel = known->second;
