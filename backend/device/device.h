@@ -176,6 +176,7 @@ struct NodeContent {
   PoolRef pool;
   uint64_t bytes = 0, address = 0;  // allocation and free nodes
   std::vector<vgpu_memory_op> operations;
+  vgpu_conditional_node conditional{};
 };
 
 struct CaptureInfo {
@@ -421,6 +422,12 @@ class Device {
   virtual CUresult graph_clone(const GraphRef& graph, GraphRef* clone) = 0;
   virtual CUresult graph_add_node(const GraphRef& graph, std::span<const NodeRef> dependencies,
                                   const NodeContent& content, NodeRef* node, uint64_t* value) = 0;
+  // A handle for a conditional node of the graph, and the graphs that such a node has. A device without keeps these.
+  virtual CUresult graph_conditional(const ContextRef&, const GraphRef&, uint32_t /*initial*/, uint32_t /*flags*/,
+                                     uint64_t* /*handle*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult node_bodies(const NodeRef&, std::vector<GraphRef>*) { return CUDA_ERROR_NOT_SUPPORTED; }
   virtual CUresult graph_nodes(const GraphRef& graph, bool roots_only, std::vector<NodeRef>* nodes) = 0;
   virtual CUresult graph_edges(const GraphRef& graph, std::vector<std::pair<NodeRef, NodeRef>>* edges) = 0;
   virtual CUresult graph_change_edges(const GraphRef& graph, bool add,

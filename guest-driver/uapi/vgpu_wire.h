@@ -145,6 +145,13 @@ struct vgpu_memory_op {
 };
 #define VGPU_MEMORY_OPS_MAX 256u
 
+struct vgpu_conditional_node {
+	__u64 handle; /* from graph_conditional */
+	__u32 type;   /* CUgraphConditionalNodeType */
+	__u32 size;   /* graphs of its own */
+};
+#define VGPU_CONDITIONAL_BODIES_MAX 4096u
+
 struct vgpu_alloc_node {
 	__u64 pool;
 	__u64 bytes;

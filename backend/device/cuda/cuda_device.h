@@ -158,6 +158,11 @@ class CudaDevice final : public Device {
   CUresult graph_clone(const GraphRef& graph, GraphRef* clone) override;
   CUresult graph_add_node(const GraphRef& graph, std::span<const NodeRef> dependencies, const NodeContent& content,
                           NodeRef* node, uint64_t* value) override;
+  CUresult graph_conditional(const ContextRef& context, const GraphRef& graph, uint32_t initial, uint32_t flags,
+                             uint64_t* handle) override;
+  CUresult node_bodies(const NodeRef& node, std::vector<GraphRef>* bodies) override;
+  CUresult add_conditional(const CudaGraphRef& graph, const std::vector<CUgraphNode>& after, const NodeContent& content,
+                           NodeRef* node);
   CUresult graph_nodes(const GraphRef& graph, bool roots_only, std::vector<NodeRef>* nodes) override;
   CUresult graph_edges(const GraphRef& graph, std::vector<std::pair<NodeRef, NodeRef>>* edges) override;
   CUresult graph_change_edges(const GraphRef& graph, bool add,

@@ -80,6 +80,7 @@ CUresult CudaDevice::graph_add_node(const GraphRef& graph, std::span<const NodeR
   if (const CUresult result = enter()) return result;
   const std::vector<CUgraphNode> after = handles_of(dependencies);
   const CudaGraphRef into = std::static_pointer_cast<CudaGraph>(graph);
+  if (content.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) return add_conditional(into, after, content, node);
   auto host = content.type == CU_GRAPH_NODE_TYPE_HOST
                   ? std::make_shared<HostFunction>(HostFunction{host_, content.host})
                   : nullptr;
@@ -94,6 +95,55 @@ CUresult CudaDevice::graph_add_node(const GraphRef& graph, std::span<const NodeR
   if (host) into->keep(std::move(host));  // an exec may outlive the node
   if (content.child) into->keep(content.child);
   return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::graph_conditional(const ContextRef& context, const GraphRef& graph, uint32_t initial,
+                                       uint32_t flags, uint64_t* handle) {
+  if (const CUresult result = enter(as(context))) return result;
+  CUgraphConditionalHandle made = 0;
+  const CUresult result =
+      check(driver_->cuGraphConditionalHandleCreate(&made, as(graph).handle, as(context)->handle, initial, flags));
+  if (result != CUDA_SUCCESS) return result;
+  std::lock_guard lock(as(graph).mutex);
+  as(graph).conditions.insert(made);
+  *handle = made;
+  return CUDA_SUCCESS;
+}
+
+// The driver takes any number for a handle, so only those that were given out for this graph reach it.
+CUresult CudaDevice::add_conditional(const CudaGraphRef& graph, const std::vector<CUgraphNode>& after,
+                                     const NodeContent& content, NodeRef* node) {
+  {
+    std::lock_guard lock(graph->mutex);
+    if (graph->conditions.erase(content.conditional.handle) == 0) return CUDA_ERROR_INVALID_VALUE;
+  }
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  params.conditional.handle = content.conditional.handle;
+  params.conditional.type = static_cast<CUgraphConditionalNodeType>(content.conditional.type);
+  params.conditional.size = content.conditional.size;
+  params.conditional.ctx = own_context()->handle;
+  CUgraphNode made = nullptr;
+  const CUresult result =
+      check(driver_->cuGraphAddNode(&made, graph->handle, after.data(), nullptr, after.size(), &params));
+  if (result != CUDA_SUCCESS) {
+    std::lock_guard lock(graph->mutex);
+    graph->conditions.insert(content.conditional.handle);
+    return result;
+  }
+  *node = wrap_node(graph, made);
+  CudaNode& added = as(*node);
+  added.conditional = content.conditional;
+  for (uint32_t i = 0; i < content.conditional.size; ++i) {
+    added.bodies.push_back(wrap_graph(params.conditional.phGraph_out[i], false));
+    added.bodies.back()->keep(graph);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult CudaDevice::node_bodies(const NodeRef& node, std::vector<GraphRef>* bodies) {
+  bodies->assign(as(node).bodies.begin(), as(node).bodies.end());
+  return bodies->empty() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult CudaDevice::graph_nodes(const GraphRef& graph, bool roots_only, std::vector<NodeRef>* nodes) {

@@ -266,6 +266,11 @@ CUresult CudaDevice::get_content(CudaNode& node, CUgraphNodeType type, NodeConte
       if (result == CUDA_SUCCESS) content->operations = operations_of(params);
       return result;
     }
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      content->conditional = node.conditional;
+      if (!node.bodies.empty()) return CUDA_SUCCESS;
+      log::warn("a conditional node of a cloned graph does not tell what it is");
+      return CUDA_ERROR_NOT_SUPPORTED;
     default:
       return CUDA_SUCCESS;
   }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -175,10 +176,12 @@ class CudaNode final : public Node {
  public:
   CUgraphNode handle = nullptr;
   std::weak_ptr<CudaGraph> graph;
-  std::shared_ptr<CudaGraph> child;    // of a child graph node, as soon as somebody looks
-  std::shared_ptr<HostFunction> host;  // of a host node
-  EventRef event;                      // of an event node
-  PoolRef pool;                        // of an allocation node
+  std::shared_ptr<CudaGraph> child;     // of a child graph node, as soon as somebody looks
+  std::shared_ptr<HostFunction> host;   // of a host node
+  EventRef event;                       // of an event node
+  PoolRef pool;                         // of an allocation node
+  vgpu_conditional_node conditional{};  // of a conditional node, with the graphs that the driver made for it
+  std::vector<std::shared_ptr<CudaGraph>> bodies;
 };
 using CudaNodeRef = std::shared_ptr<CudaNode>;
 
@@ -196,6 +199,7 @@ class CudaGraph final : public Graph {
   // What its nodes point to, in copies of this graph that the driver made too: host functions, and the graphs that
   // child nodes were made from. A child graph keeps the graph it lives in.
   std::vector<std::shared_ptr<void>> keeps;  // guarded by mutex
+  std::set<uint64_t> conditions;             // handles that no node has yet; guarded by mutex
 
  private:
   const DriverRef driver_;

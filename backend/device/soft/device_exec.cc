@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "backend/device/soft/conditional.h"
 #include "backend/device/soft/graph.h"
 #include "backend/device/soft/soft_device.h"
 #include "memory/base/log.h"
@@ -41,6 +42,18 @@ CUgraphExecUpdateResult compare(const NodeContent& from, const NodeContent& to) 
   }
 }
 
+// As far as it decides what may run at all.
+bool same_bodies(const SoftExec::Step& from, const SoftExec::Step& to) {
+  return std::equal(from.bodies.begin(), from.bodies.end(), to.bodies.begin(), to.bodies.end(),
+                    [](const auto& one, const auto& other) {
+                      return std::equal(one->steps.begin(), one->steps.end(), other->steps.begin(), other->steps.end(),
+                                        [](const SoftExec::Step& a, const SoftExec::Step& b) {
+                                          return a.content.type == b.content.type && a.after == b.after &&
+                                                 same_bodies(a, b);
+                                        });
+                    });
+}
+
 }  // namespace
 
 CUresult SoftDevice::graph_instantiate(const ContextRef& context, const GraphRef& graph, uint64_t flags,
@@ -60,15 +73,8 @@ CUresult SoftDevice::graph_instantiate(const ContextRef& context, const GraphRef
     std::lock_guard lock(scheduler_.mutex());
     made->leaves = unfold(as(graph), -1, &made->steps);
   }
-  // Kernels are compiled now, all at once, rather than at the first launch.
-  for (const SoftExec::Step& step : made->steps) {
-    if (step.content.type == CU_GRAPH_NODE_TYPE_KERNEL) is_compiled(context, step.content.launch.code);
-  }
-  for (const SoftExec::Step& step : made->steps) {
-    LaunchPlan plan;
-    if (step.content.type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
-    if (const CUresult refused = plan_launch(made->context, step.content.launch, &plan)) return refused;
-  }
+  // Now, rather than at the first launch.
+  if (const CUresult refused = prepare_steps(made->context, made->steps, false)) return refused;
   *exec = std::move(made);
   return CUDA_SUCCESS;
 }
@@ -90,8 +96,8 @@ CUresult SoftDevice::exec_update(const ExecRef& exec, const GraphRef& graph, CUg
     std::sort(steps[i].after.begin(), steps[i].after.end());
     std::vector<uint32_t> after = old[i].after;
     std::sort(after.begin(), after.end());
-    *result = after == steps[i].after ? compare(old[i].content, steps[i].content)
-                                      : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    *result = after == steps[i].after && same_bodies(old[i], steps[i]) ? compare(old[i].content, steps[i].content)
+                                                                       : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     const bool child = steps[i].content.type == CU_GRAPH_NODE_TYPE_GRAPH;  // unfolded: its nodes are steps of their own
     if (*result == CU_GRAPH_EXEC_UPDATE_SUCCESS && steps[i].node && !child && check_content(steps[i].content)) {
       *result = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
@@ -100,7 +106,11 @@ CUresult SoftDevice::exec_update(const ExecRef& exec, const GraphRef& graph, CUg
     if (error_node) *error_node = steps[i].node;
     return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
   }
-  for (size_t i = 0; i < steps.size(); ++i) old[i].content = copy_content(steps[i].content);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    old[i].content = copy_content(steps[i].content);
+    old[i].condition = steps[i].condition;
+    old[i].bodies = steps[i].bodies;
+  }
   return CUDA_SUCCESS;
 }
 
@@ -249,14 +259,10 @@ CUresult SoftDevice::exec_launch(const ExecRef& exec, const StreamRef& stream) {
   Ops ops;
   for (const SoftExec::Step& step : launched.steps) {
     OpRef op;
-    if (!step.enabled) {
-      op = std::make_shared<CallOp>(launched.context, nullptr);
-    } else if (const CUresult refused = make_op(launched.context, on.priority, step.content, &op)) {
-      return refused;
-    }
+    if (const CUresult refused = make_step(launched.context, on.priority, step, &op)) return refused;
     ops.push_back(std::move(op));
   }
-  auto begin = std::make_shared<CallOp>(on.context, nullptr), end = std::make_shared<CallOp>(on.context, nullptr);
+  OpRef begin = begin_steps(on.context, launched.steps), end = std::make_shared<CallOp>(on.context, nullptr);
   // The operations use memory that the executable graph holds.
   end->done = [exec](CUresult) {};
   bool ready;
@@ -276,7 +282,7 @@ CUresult SoftDevice::exec_launch(const ExecRef& exec, const StreamRef& stream) {
       (void)early;  // `begin` has not run
       first = free;
     }
-    link_steps(launched, ops, first, end);
+    link_steps(launched.steps, launched.leaves, launched.context, ops, first, end);
     launched.last = end;
     on.tail = end;
   }
@@ -286,6 +292,11 @@ CUresult SoftDevice::exec_launch(const ExecRef& exec, const StreamRef& stream) {
 
 // A captured launch is a child graph.
 CUresult SoftDevice::capture_exec(SoftExec& exec, SoftStream& stream) {
+  const auto conditional = [](const SoftExec::Step& step) { return step.condition != nullptr; };
+  if (std::any_of(exec.steps.begin(), exec.steps.end(), conditional)) {
+    log::warn("capturing the launch of a graph with conditional nodes is not implemented");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   NodeContent content;
   content.type = CU_GRAPH_NODE_TYPE_GRAPH;
   content.child = fold(exec);
@@ -294,17 +305,18 @@ CUresult SoftDevice::capture_exec(SoftExec& exec, SoftStream& stream) {
 
 // With the mutex held: every step follows its dependencies, roots follow `first`, `end` follows the leaves. Nothing
 // is ready here, because `first` has not run.
-void SoftDevice::link_steps(SoftExec& exec, const Ops& ops, const OpRef& first, const OpRef& end) {
+void SoftDevice::link_steps(const std::vector<SoftExec::Step>& steps, const std::vector<uint32_t>& leaves,
+                            const SoftContextRef& context, const Ops& ops, const OpRef& first, const OpRef& end) {
   bool ready = false;
   for (size_t i = 0; i < ops.size(); ++i) {
-    const SoftExec::Step& step = exec.steps[i];
+    const SoftExec::Step& step = steps[i];
     Ops after;
     for (const uint32_t index : step.after) after.push_back(ops[index]);
     if (after.empty()) after.push_back(first);
     if (step.content.event) {
       SoftEvent& event = as(step.content.event);
       if (step.content.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) {
-        const OpRef record = awaited_record(exec.context, event);
+        const OpRef record = awaited_record(context, event);
         if (record && record != event.record) ready |= scheduler_.link(record, std::span(&first, 1));
         after.push_back(record);
       }
@@ -317,7 +329,7 @@ void SoftDevice::link_steps(SoftExec& exec, const Ops& ops, const OpRef& first, 
     ready |= scheduler_.link(ops[i], after);
   }
   Ops last;
-  for (const uint32_t leaf : exec.leaves) last.push_back(ops[leaf]);
+  for (const uint32_t leaf : leaves) last.push_back(ops[leaf]);
   if (last.empty()) last.push_back(first);
   ready |= scheduler_.link(end, last);
   if (ready) log::critical("graph launch: a step was ready before the launch began");

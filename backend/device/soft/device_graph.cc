@@ -31,6 +31,9 @@ CUresult SoftDevice::add_node(const SoftGraphRef& graph, std::span<const NodeRef
     if (value) *value = address;
   }
   if (content.type == CU_GRAPH_NODE_TYPE_MEM_FREE && !memory_->find(content.address)) return CUDA_ERROR_INVALID_VALUE;
+  if (content.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+    if (const CUresult refused = make_conditional(*graph, made.get())) return refused;
+  }
   for (const NodeRef& dependency : dependencies) SoftGraph::add_edge(as(dependency), *made);
   graph->nodes.push_back(made);
   *node = std::move(made);

@@ -21,6 +21,7 @@ bool known_type(CUgraphNodeType type) {
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
       return true;
     default:
       return false;
@@ -86,7 +87,7 @@ CUresult SoftDevice::node_set(const NodeRef& node, const NodeContent& content) {
   SoftNode& changed = as(node);
   if (changed.graph.expired() || changed.content.type != content.type) return CUDA_ERROR_INVALID_VALUE;
   if (content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || content.type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
-      content.type == CU_GRAPH_NODE_TYPE_GRAPH) {
+      content.type == CU_GRAPH_NODE_TYPE_GRAPH || content.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
     return CUDA_ERROR_INVALID_VALUE;  // CUDA has no setters for these
   }
   if (const CUresult refused = check_content(content)) return refused;

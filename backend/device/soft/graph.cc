@@ -1,4 +1,4 @@
-#include "backend/device/soft/graph.h"
+#include "backend/device/soft/conditional.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -51,12 +51,15 @@ bool SoftGraph::has_allocations() const {
 
 std::shared_ptr<SoftGraph> SoftGraph::clone() const {
   auto copy = std::make_shared<SoftGraph>();
+  copy->conditions = conditions;
   std::unordered_map<const SoftNode*, SoftNode*> twin;
   for (const SoftNodeRef& node : nodes) {
     auto made = std::make_shared<SoftNode>();
     made->graph = copy;
     made->content = copy_content(node->content);
     if (made->content.child) made->content.child = as(made->content.child).clone();
+    made->condition = node->condition;
+    for (const auto& body : node->bodies) made->bodies.push_back(body->clone());
     made->original = node;
     twin[node.get()] = made.get();
     copy->nodes.push_back(std::move(made));
@@ -94,6 +97,12 @@ std::vector<uint32_t> unfold(const SoftGraph& graph, int64_t before, std::vector
     step.node = node;
     step.content = copy_content(node->content);
     step.reservation = node->reservation;
+    step.condition = node->condition;
+    for (const auto& body : node->bodies) {
+      auto made = std::make_shared<ExecBody>();
+      made->leaves = unfold(*body, -1, &made->steps);
+      step.bodies.push_back(std::move(made));
+    }
     for (const SoftNode* other : node->dependencies) step.after.push_back(end_of[other]);
     if (node->dependencies.empty() && before >= 0) step.after.push_back(static_cast<uint32_t>(before));
     const GraphRef child = std::move(step.content.child);

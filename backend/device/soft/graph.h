@@ -2,6 +2,7 @@
 // executable graph's steps.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,6 +14,8 @@
 namespace bandsaw::soft {
 
 class SoftGraph;
+struct Condition;
+struct ExecBody;
 
 class SoftNode : public Node, public std::enable_shared_from_this<SoftNode> {
  public:
@@ -21,12 +24,15 @@ class SoftNode : public Node, public std::enable_shared_from_this<SoftNode> {
   std::vector<SoftNode*> dependencies, dependents;  // of the same graph
   std::weak_ptr<SoftNode> original;                 // what a clone's node was made from
   std::shared_ptr<void> reservation;                // an allocation node's address range
+  std::shared_ptr<Condition> condition;             // of a conditional node, with the graphs to run
+  std::vector<std::shared_ptr<SoftGraph>> bodies;
 };
 using SoftNodeRef = std::shared_ptr<SoftNode>;
 
 class SoftGraph : public Graph, public std::enable_shared_from_this<SoftGraph> {
  public:
-  std::vector<SoftNodeRef> nodes;  // in the order of adding
+  std::vector<SoftNodeRef> nodes;                             // in the order of adding
+  std::map<uint64_t, std::shared_ptr<Condition>> conditions;  // by handle
 
   // Whether `to` can be reached from `from` along edges.
   static bool reaches(const SoftNode* from, const SoftNode* to);
@@ -50,6 +56,8 @@ class SoftExec : public Exec {
     SoftNodeRef node;     // whose snapshot this is; null at a child graph's end
     std::shared_ptr<void> reservation;
     std::vector<uint32_t> after;  // earlier steps
+    std::shared_ptr<Condition> condition;
+    std::vector<std::shared_ptr<const ExecBody>> bodies;  // of a conditional node
     bool enabled = true;
   };
   SoftContextRef context;

@@ -6,6 +6,7 @@
 #include "backend/device/soft/block.h"
 #include "backend/device/soft/child_work.h"
 #include "backend/device/soft/printf.h"
+#include "backend/device/soft/soft_device.h"
 #include "guest-driver/uapi/vgpu_control.h"
 #include "memory/base/log.h"
 
@@ -164,6 +165,11 @@ void bandsaw_device_call(WarpState* warp, uint32_t lane, DeviceCall call, const 
   const uint64_t block =
       (uint64_t{warp->ctaid[2]} * warp->nctaid[1] + warp->ctaid[1]) * warp->nctaid[0] + warp->ctaid[0];
   const uint32_t thread = warp->warp_id * kWarpLanes + lane % kWarpLanes;
+  SoftDevice* const device = here.runner().job().plan().device;
+  if (call == DeviceCall::kSetConditional) {
+    if (device) device->set_condition(words[0], static_cast<uint32_t>(words[1]));
+    return;
+  }
   constexpr uint64_t kNotSupported = 801;  // cudaErrorNotSupported
   ChildWork* const children = here.runner().job().children();
   if (children) {

@@ -138,6 +138,9 @@ class SoftDevice final : public Device {
   CUresult graph_clone(const GraphRef& graph, GraphRef* clone) override;
   CUresult graph_add_node(const GraphRef& graph, std::span<const NodeRef> dependencies, const NodeContent& content,
                           NodeRef* node, uint64_t* value) override;
+  CUresult graph_conditional(const ContextRef& context, const GraphRef& graph, uint32_t initial, uint32_t flags,
+                             uint64_t* handle) override;
+  CUresult node_bodies(const NodeRef& node, std::vector<GraphRef>* bodies) override;
   CUresult graph_nodes(const GraphRef& graph, bool roots_only, std::vector<NodeRef>* nodes) override;
   CUresult graph_edges(const GraphRef& graph, std::vector<std::pair<NodeRef, NodeRef>>* edges) override;
   CUresult graph_change_edges(const GraphRef& graph, bool add,
@@ -162,6 +165,10 @@ class SoftDevice final : public Device {
   const std::shared_ptr<Memory>& memory() const { return memory_; }
   // Whether such a launch could be. If it can, its code is compiled from now on.
   CUresult check_child(const Launch& launch);
+  // What a kernel sets; any number may come.
+  void set_condition(uint64_t handle, uint32_t value);
+  // Runs one body of a conditional node; `done` is called when it has ended, if this succeeds.
+  CUresult run_body(const SoftContextRef& context, int priority, const ExecBody& body, Done done);
   // Runs what a grid that has ended has queued; `done` is called when all of that has ended. `slice`: what it is part
   // of. `parent` lives until then.
   void run_children(KernelOp& parent, ChildWork& work, const EngineWork& slice, Done done);
@@ -236,7 +243,13 @@ class SoftDevice final : public Device {
   CUresult set_child(SoftExec& exec, SoftExec::Step& step, const NodeContent& content);
   CUresult claim_allocations(SoftExec& exec, Ops* before);
   CUresult claim_pages(const SoftExec& exec);
-  void link_steps(SoftExec& exec, const Ops& ops, const OpRef& first, const OpRef& end);
+  void link_steps(const std::vector<SoftExec::Step>& steps, const std::vector<uint32_t>& leaves,
+                  const SoftContextRef& context, const Ops& ops, const OpRef& first, const OpRef& end);
+  CUresult make_conditional(SoftGraph& graph, SoftNode* node);
+  // device_conditional.cc, without the mutex: of one level of a graph. What goes before all steps, and a step.
+  CUresult prepare_steps(const SoftContextRef& context, const std::vector<SoftExec::Step>& steps, bool body);
+  OpRef begin_steps(const SoftContextRef& context, const std::vector<SoftExec::Step>& steps);
+  CUresult make_step(const SoftContextRef& context, int priority, const SoftExec::Step& step, OpRef* op);
   CUresult capture_exec(SoftExec& exec, SoftStream& stream);
 
   const DeviceConfig config_;
@@ -254,6 +267,9 @@ class SoftDevice final : public Device {
   std::mutex pools_mutex_;
   std::shared_ptr<SoftPool> default_pool_;
   std::vector<std::shared_ptr<SoftPool>> pools_;  // with the default; a destroyed one until its memory is free
+  std::mutex conditions_mutex_;
+  std::map<uint64_t, std::weak_ptr<Condition>> conditions_;  // guarded by conditions_mutex_, by handle
+  uint64_t next_condition_ = 1;
   std::mutex shapes_mutex_;
   std::vector<std::shared_ptr<const BlockShape>> shapes_;
 

@@ -100,6 +100,7 @@ enum class DeviceCall : uint32_t {
   kFunctionAttributes,
   kOccupancy,
   kOccupancyFlags,
+  kSetConditional,
 };
 inline constexpr uint32_t kDeviceCallWords = 16;  // of arguments, at most
 

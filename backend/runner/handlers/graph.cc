@@ -37,6 +37,23 @@ CUresult Handlers::graph_add_node(C, R<Graph> graph, uint32_t type, uint32_t dep
   return result == CUDA_SUCCESS ? give(HandleKind::kNode, std::move(made), graph.handle, node, true) : result;
 }
 
+CUresult Handlers::graph_conditional(C call, R<Graph> graph, uint32_t initial, uint32_t flags, uint64_t* handle) {
+  return device_.graph_conditional(call.context, graph, initial, flags, handle);
+}
+
+// The handles of its graphs go with the node.
+CUresult Handlers::node_bodies(C, R<Node> node, std::string* graphs) {
+  std::vector<GraphRef> bodies;
+  const CUresult result = device_.node_bodies(node, &bodies);
+  if (result != CUDA_SUCCESS) return result;
+  for (GraphRef& body : bodies) {
+    const uint64_t handle = table().add_once(HandleKind::kGraph, std::move(body), node.handle);
+    if (handle == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    graphs->append(reinterpret_cast<const char*>(&handle), sizeof(handle));
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult Handlers::graph_nodes(C, R<Graph> graph, uint32_t which, uint32_t* count, std::string* nodes) {
   std::vector<NodeRef> list;
   if (which > 1) return CUDA_ERROR_INVALID_VALUE;

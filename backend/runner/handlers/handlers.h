@@ -174,6 +174,8 @@ class Handlers final : public wire::WireHandlers {
   CUresult graph_clone(C call, R<Graph> graph, uint64_t* clone) override;
   CUresult graph_add_node(C call, R<Graph> graph, uint32_t type, uint32_t dependencies, Bytes data, uint64_t* node,
                           uint64_t* value) override;
+  CUresult graph_conditional(C call, R<Graph> graph, uint32_t initial, uint32_t flags, uint64_t* handle) override;
+  CUresult node_bodies(C call, R<Node> node, std::string* graphs) override;
   CUresult graph_nodes(C call, R<Graph> graph, uint32_t which, uint32_t* count, std::string* nodes) override;
   CUresult graph_edges(C call, R<Graph> graph, uint32_t* count, std::string* edges) override;
   CUresult graph_change_edges(C call, R<Graph> graph, uint32_t add, Bytes edges) override;

@@ -171,6 +171,11 @@ CUresult decode_node(Objects& objects, const GuestMemory& memory, uint32_t type,
       return decode_alloc(objects, payload, content);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       return decode_operations(payload, content);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL: {
+      const uint32_t most = VGPU_CONDITIONAL_BODIES_MAX;
+      const bool whole = read(payload, &content->conditional);
+      return whole && content->conditional.size <= most ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
     default:
       log::warn("a graph node of type {}: not supported", type);
       return CUDA_ERROR_NOT_SUPPORTED;
@@ -211,6 +216,9 @@ CUresult encode_node(Objects& objects, const GuestMemory& memory, const NodeCont
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       for (const vgpu_memory_op& operation : content.operations) write(operation, payload);
       return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      write(content.conditional, payload);
+      return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -240,7 +248,12 @@ CUresult GraphMemory::collect(const GraphRef& graph, int depth, size_t* seen, Ra
     const bool copy = content.type == CU_GRAPH_NODE_TYPE_MEMCPY && engine_of(content.copy) == Engine::kCompute;
     inside->nodes += copy || content.type == CU_GRAPH_NODE_TYPE_KERNEL || content.type == CU_GRAPH_NODE_TYPE_MEMSET;
     if (copy) inside->bytes += content.copy.width_bytes * content.copy.height * content.copy.depth;
-    if (content.type == CU_GRAPH_NODE_TYPE_GRAPH) result = collect(content.child, depth + 1, seen, ranges, inside);
+    std::vector<GraphRef> inner;
+    if (content.type == CU_GRAPH_NODE_TYPE_GRAPH) inner.push_back(content.child);
+    if (content.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) result = device_->node_bodies(nodes[i], &inner);
+    for (size_t k = 0; k < inner.size() && result == CUDA_SUCCESS; ++k) {
+      result = collect(inner[k], depth + 1, seen, ranges, inside);
+    }
   }
   return result;
 }

@@ -58,6 +58,25 @@ CUresult add_planned(const NewNode& place, Plan plan_it) {
   return result != CUDA_SUCCESS ? result : add(call, place, plan, nullptr);
 }
 
+// A conditional node's graphs, in storage that lives as long as the node's record.
+CUresult list_bodies(Call& call, CUgraphNode node, CUgraph** graphs) {
+  std::vector<std::byte> handles;
+  const CUresult result = wire::node_bodies(call, to_wire(node), &handles);
+  if (result != CUDA_SUCCESS) return result;
+  NodeRecord* const record = node_record(to_wire(node));
+  if (!record || handles.size() % sizeof(uint64_t)) return CUDA_ERROR_UNKNOWN;
+  std::lock_guard lock(record->mutex);
+  record->pointers.clear();
+  for (size_t at = 0; at < handles.size(); at += sizeof(uint64_t)) {
+    uint64_t handle = 0;
+    std::memcpy(&handle, handles.data() + at, sizeof(handle));
+    if (!adopt_graph(handle)) return CUDA_ERROR_UNKNOWN;
+    record->pointers.push_back(from_wire<CUgraph>(handle));
+  }
+  *graphs = reinterpret_cast<CUgraph*>(record->pointers.data());
+  return CUDA_SUCCESS;
+}
+
 CUresult add_any(const NewNode& place, CUgraphNodeParams* params) {
   Call call;
   CUresult result = check_place(place);
@@ -66,6 +85,10 @@ CUresult add_any(const NewNode& place, CUgraphNodeParams* params) {
   NodePlan plan;
   result = plan_node(call, *params, &plan);
   if (result != CUDA_SUCCESS) return result;
+  if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+    result = add(call, place, plan, nullptr);
+    return result != CUDA_SUCCESS ? result : list_bodies(call, *place.node, &params->conditional.phGraph_out);
+  }
   if (params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return add(call, place, plan, nullptr);
   return add_alloc(call, place, plan, params->alloc.bytesize, &params->alloc.dptr);
 }
@@ -74,6 +97,7 @@ CUresult add_any(const NewNode& place, CUgraphNodeParams* params) {
 }  // namespace bandsaw::libcuda
 
 using namespace bandsaw::libcuda;  // NOLINT: entry points below
+namespace wire = bandsaw::wire;
 
 extern "C" {
 
@@ -169,6 +193,19 @@ CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* 
 CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                         CUgraphNodeParams* params) {
   return add_any({node, graph, dependencies, count}, params);
+}
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* handle, CUgraph graph, CUcontext context,
+                                        unsigned initial, unsigned flags) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  // Kernels that set it run in the calling thread's context, as all nodes do.
+  if (!handle || !find_graph(graph) || (context && wire_context(context) != call.context()))
+    return CUDA_ERROR_INVALID_VALUE;
+  uint64_t made = 0;
+  const CUresult result = wire::graph_conditional(call, to_wire(graph), initial, flags, &made);
+  if (result == CUDA_SUCCESS) *handle = made;
+  return result;
 }
 
 }  // extern "C"

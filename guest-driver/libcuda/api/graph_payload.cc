@@ -198,10 +198,17 @@ CUresult plan_node(Call& call, const CUgraphNodeParams& params, NodePlan* plan) 
       const auto& batch = params.memOp;
       return plan_operations({batch.ctx, batch.count, batch.paramArray, batch.flags}, plan);
     }
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL: {
+      const auto& conditional = params.conditional;
+      if (!conditional.size || conditional.size > VGPU_CONDITIONAL_BODIES_MAX) return CUDA_ERROR_INVALID_VALUE;
+      plan->type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+      append(vgpu_conditional_node{conditional.handle, static_cast<uint32_t>(conditional.type), conditional.size},
+             &plan->payload);
+      return CUDA_SUCCESS;
+    }
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-      log_unsupported("graph nodes for external semaphores and conditions");
+      log_unsupported("graph nodes for external semaphores");
       return CUDA_ERROR_NOT_SUPPORTED;
     default:
       return CUDA_ERROR_INVALID_VALUE;

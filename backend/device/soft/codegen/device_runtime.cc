@@ -176,10 +176,12 @@ constexpr std::array kDeviceFunctions = {
     DeviceFunction{"FuncGetAttributes", "ll", 'i', DeviceCall::kFunctionAttributes},
     DeviceFunction{"OccupancyMaxActiveBlocksPerMultiprocessor", "llil", 'i', DeviceCall::kOccupancy},
     DeviceFunction{"OccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "llili", 'i', DeviceCall::kOccupancyFlags},
+    DeviceFunction{"GraphSetConditional", "li", 'v', DeviceCall::kSetConditional},
 };
 
 // What may stand in a program's text if it needs any of these.
-constexpr std::string_view kMarks[] = {"cudaCG", "__cudaCDP2", "cudaLaunchDevice", "cudaGetParameterBuffer"};
+constexpr std::string_view kMarks[] = {"cudaCG", "__cudaCDP2", "cudaLaunchDevice", "cudaGetParameterBuffer",
+                                       "cudaGraphSetConditional"};
 
 struct Parameter {
   uint32_t words;
