@@ -7,6 +7,7 @@
 #include "guest-driver/libcuda/api/function.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
