@@ -43,7 +43,7 @@ struct TimeSliceOptions {
   Time least = 250 * kMicrosecond;         // of a time slice, unless a bound on latency asks for less
   Time shortest = 50 * kMicrosecond;       // of one that such a bound asks for
   Time switch_cost = 170 * kMicrosecond;   // of the engine's time, by each time slice
-  Time latency_cost = 160 * kMicrosecond;  // of a bound on latency, the part that switches take
+  Time latency_cost = 200 * kMicrosecond;  // of a bound on latency, the part that switches take
   Time lag_most = 400 * kMillisecond;      // divided by the fraction: beyond it nothing is owed
   // Between two changes of time slices, and where one is off by a factor of two.
   Time between = 500 * kMillisecond, between_large = 50 * kMillisecond;

@@ -98,19 +98,19 @@ TEST_F(ApiTest, AChangeReachesArbiterAndDisk) {
 
 TEST_F(ApiTest, ALatencyBoundReachesArbiterAndDisk) {
   add("a", 10);
-  json view = set("a", {{"latency_us", 250}});
+  json view = set("a", {{"latency_us", 260}});
   EXPECT_EQ(code_, 200) << view;
-  EXPECT_EQ(arbiter_.latency_["a"], 250'000);
-  EXPECT_EQ(view["latency"], (json{{"kept_by", "nothing"}, {"least_us", 200}, {"cost_us", 1234}}));
+  EXPECT_EQ(arbiter_.latency_["a"], 260'000);
+  EXPECT_EQ(view["latency"], (json{{"kept_by", "nothing"}, {"least_us", 250}, {"cost_us", 1234}}));
   gpus_->first().device.kind = "cuda";
-  view = set("a", {{"latency_us", 251}});
+  view = set("a", {{"latency_us", 261}});
   EXPECT_NE(view["notes"].at(0).get<std::string>().find("not kept"), std::string::npos) << view;
   arbiter_.latency_means_ = LatencyMeans::kTimeSlices;
-  view = set("a", {{"latency_us", 252}});
+  view = set("a", {{"latency_us", 262}});
   EXPECT_EQ(view["latency"]["kept_by"], "time-slices");
   EXPECT_FALSE(view.contains("notes")) << view;
   open(&arbiter_);
-  EXPECT_EQ(registry_->find("a")->latency_us, 252u);
+  EXPECT_EQ(registry_->find("a")->latency_us, 262u);
   EXPECT_FALSE(set("a", {{"latency_us", 0}}).contains("notes"));
   EXPECT_EQ(arbiter_.latency_["a"], 0);
 }
@@ -131,10 +131,10 @@ TEST_F(ApiTest, ADeadlineForKernelsReachesArbiterAndDisk) {
 TEST_F(ApiTest, ABoundThatNoGpuKeepsIsRefusedWithTheLeast) {
   add("a", 10);
   set("a", {{"latency_us", 300}});
-  json said = set("a", {{"latency_us", 199}});
+  json said = set("a", {{"latency_us", 249}});
   EXPECT_EQ(code_, 409);
   EXPECT_EQ(said["error"],
-            "a latency bound of 199 us is below the least that a GPU can keep for a time-sliced virtual GPU: 200 us");
+            "a latency bound of 249 us is below the least that a GPU can keep for a time-sliced virtual GPU: 250 us");
   EXPECT_EQ(arbiter_.latency_["a"], 300'000);
   set("a", {{"latency_us", 20}, {"sharing", "mps"}});
   EXPECT_EQ(code_, 200);

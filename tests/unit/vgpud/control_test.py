@@ -58,10 +58,10 @@ class TestControl(DaemonCase):
         assert "latency 250 us" in self.ok("create", "web0", "--memory", "1G", "--latency-us", "250")
         assert "noted, and not kept" in self.ok("set", "web0", "--latency-us", "300")
         assert "at most 300 us, not kept here" in self.ok("show", "web0")
-        for least, sharing in ((200, "time-sliced"), (20, "mps")):
+        for least, sharing in ((250, "time-sliced"), (20, "mps")):
             self.ok("set", "web0", "--sharing", sharing, "--latency-us", str(least))
             assert self.show("web0")["latency"] == {"kept_by": "nothing", "least_us": least, "cost_us": 0}
-        self.refused(1, "below the least that a GPU can keep for a time-sliced virtual GPU: 200 us", "set", "web0",
+        self.refused(1, "below the least that a GPU can keep for a time-sliced virtual GPU: 250 us", "set", "web0",
                      "--sharing", "time-sliced")
         for wrong in ("19", "1000001", "-1"):
             self.refused(1, "latency_us", "set", "web0", f"--latency-us={wrong}")
