@@ -23,7 +23,7 @@ ROOMS = {
     "guest-driver", "uapi", "kernel", "libcuda", "nvml", "cupti", "ptx_preload",
     "hypervisor", "virtio", "vfio_user", "xen", "libvirt",
     "memory", "base", "ledger", "swap", "managed", "segment", "copy",
-    "vgpu-sched", "policy", "slice", "ptx",
+    "vgpu-sched", "sched", "policy", "slice", "ptx",
     "backend", "device", "soft", "cuda", "session", "runner", "gate", "sandbox", "control", "vgpud", "arbiter",
     "metrics",
     "tools", "vgpuctl", "gen", "lab", "demo", "benchmarks", "research", "fleet", "tests", "fuzz",
