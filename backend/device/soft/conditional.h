@@ -15,12 +15,12 @@ class SoftDevice;
 // What a CUgraphConditionalHandle stands for. Kernels set it at any time.
 struct Condition {
   Condition(uint32_t initial_, bool assigns_) : initial(initial_), assigns(assigns_), value(initial_) {}
-  // The graph that has it begins.
+  // A launch of the graph that has it, at any depth, begins.
   void begin() {
     if (assigns) value = initial;
   }
   const uint32_t initial;
-  const bool assigns;  // `initial`, each time that its graph begins
+  const bool assigns;  // `initial`, each time that the whole graph is launched
   std::atomic<uint32_t> value;
   bool used = false;  // by a node; guarded by the scheduler's mutex
 };

@@ -22,6 +22,14 @@ bool has_kernel(const ExecBody& body) {
   });
 }
 
+// Those of bodies too: a default is for the launch, not for each time that a body begins.
+void add_conditions(const std::vector<SoftExec::Step>& steps, std::vector<std::shared_ptr<Condition>>* to) {
+  for (const SoftExec::Step& step : steps) {
+    if (step.condition) to->push_back(step.condition);
+    for (const auto& body : step.bodies) add_conditions(body->steps, to);
+  }
+}
+
 }  // namespace
 
 CUresult SoftDevice::graph_conditional(const ContextRef&, const GraphRef& graph, uint32_t initial, uint32_t flags,
@@ -101,9 +109,7 @@ CUresult SoftDevice::make_step(const SoftContextRef& context, int priority, cons
 
 OpRef SoftDevice::begin_steps(const SoftContextRef& context, const std::vector<SoftExec::Step>& steps) {
   std::vector<std::shared_ptr<Condition>> conditions;
-  for (const SoftExec::Step& step : steps) {
-    if (step.condition) conditions.push_back(step.condition);
-  }
+  add_conditions(steps, &conditions);
   return std::make_shared<CallOp>(context, [conditions = std::move(conditions)] {
     for (const auto& condition : conditions) condition->begin();
     return CUDA_SUCCESS;
@@ -117,7 +123,7 @@ CUresult SoftDevice::run_body(const SoftContextRef& context, int priority, const
     if (const CUresult refused = make_step(context, priority, step, &op)) return refused;
     ops.push_back(std::move(op));
   }
-  const OpRef first = begin_steps(context, body.steps), end = std::make_shared<CallOp>(context, nullptr);
+  const OpRef first = std::make_shared<CallOp>(context, nullptr), end = std::make_shared<CallOp>(context, nullptr);
   end->done = std::move(done);
   {
     std::lock_guard lock(scheduler_.mutex());

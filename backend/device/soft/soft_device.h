@@ -246,7 +246,7 @@ class SoftDevice final : public Device {
   void link_steps(const std::vector<SoftExec::Step>& steps, const std::vector<uint32_t>& leaves,
                   const SoftContextRef& context, const Ops& ops, const OpRef& first, const OpRef& end);
   CUresult make_conditional(SoftGraph& graph, SoftNode* node);
-  // device_conditional.cc, without the mutex: of one level of a graph. What goes before all steps, and a step.
+  // device_conditional.cc, without the mutex. What goes before all steps of a launched graph, and a step.
   CUresult prepare_steps(const SoftContextRef& context, const std::vector<SoftExec::Step>& steps, bool body);
   OpRef begin_steps(const SoftContextRef& context, const std::vector<SoftExec::Step>& steps);
   CUresult make_step(const SoftContextRef& context, int priority, const SoftExec::Step& step, OpRef* op);
