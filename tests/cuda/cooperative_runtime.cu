@@ -4,10 +4,11 @@
 
 __global__ void rounds(int* data, int* sums, int* wrong, int rounds_count) {
   const unsigned long long grid = cudaCGGetIntrinsicHandle(cudaCGScopeGrid);
-  unsigned n = 0, i = 0, grids = 0, which = 7;
-  if (cudaCGGetSize(&n, &grids, grid) != cudaSuccess || cudaCGGetRank(&i, &which, grid) != cudaSuccess)
-    atomicAdd(wrong, 1);
-  if (grids != 1 || which != 0 || i >= n) atomicAdd(wrong, 1);
+  const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  const unsigned threads = blockDim.x * blockDim.y * blockDim.z, i = block * threads + thread;
+  const unsigned n = threads * gridDim.x * gridDim.y * gridDim.z;
+  if (!grid) atomicAdd(wrong, 1);
   for (int round = 0; round < rounds_count; ++round) {
     data[i] = i + round;
     if (cudaCGSynchronize(grid, 0) != cudaSuccess) atomicAdd(wrong, 1);
