@@ -47,21 +47,14 @@ static void check_row(const std::vector<float4>& found, float first, float step,
                       Mode mode_y, bool linear, bool normalized, float border) {
   for (size_t i = 0; i < found.size(); ++i) {
     const float x = first + i * step;
-    double wanted = 0;
     const auto read = [&](int a, int b, int c) { return a < 0 || b < 0 || c < 0 ? border : value(a, b, c); };
-    for (const Tap& a : taps(x, kN, mode_x, linear, normalized)) {
-      if (axes == 1) wanted += a.weight * read(a.texel, 0, 0);
-      if (axes == 1) continue;
-      for (const Tap& b : taps(y, kM, mode_y, linear, normalized)) {
-        if (axes == 2) wanted += a.weight * b.weight * read(a.texel, b.texel, 0);
-        if (axes == 2) continue;
-        for (const Tap& c : taps(x, kM, mode_x, linear, normalized))
-          wanted += a.weight * b.weight * c.weight * read(a.texel, b.texel, c.texel);
-      }
-    }
-    if (std::fabs(found[i].x - wanted) > 1e-4) {
+    std::vector<std::vector<Tap>> each{taps(x, kN, mode_x, linear, normalized)};
+    if (axes > 1) each.push_back(taps(y, kM, mode_y, linear, normalized));
+    if (axes > 2) each.push_back(taps(x, kM, mode_x, linear, normalized));
+    const Filtered wanted = filtered(each, read);
+    if (!(std::fabs(found[i].x - wanted.value) <= wanted.tolerance + 1e-4)) {
       std::printf("axes %d modes %d %d linear %d normalized %d at %g %g: %g, expected %g\n", axes, int(mode_x),
-                  int(mode_y), linear, normalized, x, y, found[i].x, wanted);
+                  int(mode_y), linear, normalized, x, y, found[i].x, wanted.value);
       std::exit(1);
     }
   }
@@ -104,7 +97,7 @@ static void modes(int axes) {
 
 template <typename T>
 static void format(const cudaChannelFormatDesc& how_stored, float (*wanted)(T), T (*make)(int), bool normalized_values,
-                   bool srgb = false, float tolerance = 1e-6f) {
+                   bool srgb = false) {
   std::vector<T> texels;
   for (int i = 0; i < kN; ++i) texels.push_back(make(i));
   const cudaArray_t array = filled_array(texels.data(), how_stored, kN, 0, 0, 0);
@@ -115,7 +108,10 @@ static void format(const cudaChannelFormatDesc& how_stored, float (*wanted)(T), 
   const auto found = row(texture, 4 * (kN - 1), 0.5f, 0.25f, 0, 1);
   for (int i = 0; i < 4 * (kN - 1); ++i) {
     const float a = wanted(texels[i / 4]), b = wanted(texels[i / 4 + 1]), weight = 0.25f * (i % 4);
-    EXPECT(std::fabs(found[i].x - ((1 - weight) * a + weight * b)) <= tolerance);
+    // Small formats are filtered in numbers of few bits by a GPU, and its conversion of sRGB is a table.
+    const float of_format = srgb ? (on_software_device() ? 2e-3f : 5e-3f) : 1e-6f;
+    const float of_gpu = on_software_device() ? 0 : 2 * std::fabs(a - b) / 256;
+    EXPECT(std::fabs(found[i].x - ((1 - weight) * a + weight * b)) <= of_format + of_gpu);
   }
   CHECK(cudaDestroyTextureObject(texture));
   CHECK(cudaFreeArray(array));
@@ -145,7 +141,7 @@ static void formats() {
   format<float>(cudaCreateChannelDesc<float>(), [](float v) { return v; }, [](int i) { return i * 1.5f; }, false);
   format<unsigned char>(
       cudaCreateChannelDesc<unsigned char>(), linear_of_srgb, [](int i) { return static_cast<unsigned char>(i * 17); },
-      true, true, 2e-3f);
+      true, true);
 }
 
 template <typename T>

@@ -193,6 +193,15 @@ void set_levels(const ArrayLayout& layout, uint32_t first, uint32_t last, uint32
   state->cube = (flags & CUDA_ARRAY3D_CUBEMAP) != 0;
 }
 
+// A view has its resource's own size, not its first level's: CUDA refuses others. An axis that is not there may be 0.
+// Layers are chosen by number: the depth of what has layers says nothing.
+bool has_size_of(const vgpu_view& asked, const TextureState& state) {
+  const TextureLevel& level = state.levels[0];
+  const auto same = [](uint64_t side, uint32_t of) { return side == of || (side == 0 && of == 1); };
+  return asked.width == level.width && same(asked.height, level.height) &&
+         (state.layered || state.cube || same(asked.depth, level.depth));
+}
+
 // CUresourceViewFormat counts 1, 2, 4 channels of each of these.
 CUresult set_view(const vgpu_view& asked, const TexelFormat& array, TextureState* state, TexelFormat* format,
                   std::string* why) {
@@ -207,6 +216,9 @@ CUresult set_view(const vgpu_view& asked, const TexelFormat& array, TextureState
     }
     *format = {kKinds[at / 3].first, kKinds[at / 3].second, 1u << at % 3, false};
     if (format->bytes() != array.bytes()) return refuse(why, "the view's texels have another size than the array's");
+  }
+  if (!has_size_of(asked, *state)) {
+    return refuse(why, "the view has another size than the array; give the array's own, whatever its first level");
   }
   if (asked.first_level > asked.last_level || asked.last_level >= state->level_count) {
     return refuse(why, "the array does not have these levels");

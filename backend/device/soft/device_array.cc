@@ -177,13 +177,11 @@ CUresult SoftDevice::texture_linear_width(uint32_t format, uint32_t channels, ui
   return CUDA_SUCCESS;
 }
 
+// Arrays without CUDA_ARRAY3D_SURFACE_LDST are taken too, as a GPU's driver does.
 CUresult SoftDevice::surface_create(const ContextRef& context, const ArrayRef& array, SurfaceRef* surface,
                                     uint64_t* value) {
   if (const CUresult error = scheduler_.error()) return error;
   const SoftArray& of = as(array);
-  if (!(of.is.flags & CUDA_ARRAY3D_SURFACE_LDST)) {
-    return refused("surface", CUDA_ERROR_INVALID_VALUE, "the array was made without CUDA_ARRAY3D_SURFACE_LDST");
-  }
   if (!of.memory->alive()) return CUDA_ERROR_INVALID_HANDLE;
   TextureState state;
   set_levels(of.memory->layout, of.level, of.level, of.is.flags, &state);

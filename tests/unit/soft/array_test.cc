@@ -149,6 +149,7 @@ TEST_F(ArrayTest, TexturesAreCheckedWhenTheyAreMade) {
   EXPECT_EQ(texture(bad, array), CUDA_ERROR_INVALID_VALUE);
   bad = good;
   bad.view.present = 1;
+  bad.view.width = bad.view.height = 8;
   bad.view.format = CU_RES_VIEW_FORMAT_FLOAT_2X32;  // twice the size
   EXPECT_EQ(texture(bad, array), CUDA_ERROR_INVALID_VALUE);
   bad.view.format = CU_RES_VIEW_FORMAT_UNSIGNED_BC1;
@@ -159,8 +160,34 @@ TEST_F(ArrayTest, TexturesAreCheckedWhenTheyAreMade) {
   EXPECT_EQ(texture(bad, array), CUDA_ERROR_INVALID_VALUE);
   bad = good;
   bad.view.present = 1;
+  bad.view.width = bad.view.height = 8;
+  EXPECT_EQ(texture(bad, array), CUDA_SUCCESS);
   bad.view.last_level = 1;
   EXPECT_EQ(texture(bad, array), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(ArrayTest, ViewsHaveTheSizeOfTheirArray) {
+  const ArrayRef plane = make(asked(8, 4, 0)), line = make(asked(8, 0, 0)), box = make(asked(8, 4, 2)),
+                 layers = make(asked(8, 4, 3, CUDA_ARRAY3D_LAYERED));
+  vgpu_texture wanted{};
+  wanted.resource.type = CU_RESOURCE_TYPE_ARRAY;
+  wanted.view.present = 1;
+  const auto view = [&](const ArrayRef& array, uint64_t width, uint64_t height, uint64_t depth) {
+    wanted.view.width = width;
+    wanted.view.height = height;
+    wanted.view.depth = depth;
+    return texture(wanted, array);
+  };
+  EXPECT_EQ(view(plane, 8, 4, 0), CUDA_SUCCESS);
+  EXPECT_EQ(view(plane, 4, 4, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(view(plane, 8, 2, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(view(plane, 8, 0, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(view(plane, 8 + (1ull << 32), 4, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(view(line, 8, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(view(box, 8, 4, 2), CUDA_SUCCESS);
+  EXPECT_EQ(view(box, 8, 4, 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(view(layers, 8, 4, 3), CUDA_SUCCESS);
+  EXPECT_EQ(view(layers, 8, 4, 0), CUDA_SUCCESS);
 }
 
 TEST_F(ArrayTest, LinearMemoryMustBeThePrograms) {
@@ -200,10 +227,10 @@ TEST_F(ArrayTest, LinearMemoryMustBeThePrograms) {
   EXPECT_EQ(texture(wanted, nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(ArrayTest, SurfacesNeedAnArrayForThem) {
+TEST_F(ArrayTest, EveryArrayCanBeASurface) {
   SurfaceRef surface;
   uint64_t value = 0;
-  EXPECT_EQ(device->surface_create(context, make(asked(8, 8, 0)), &surface, &value), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(device->surface_create(context, make(asked(8, 8, 0)), &surface, &value), CUDA_SUCCESS);
   EXPECT_EQ(device->surface_create(context, make(asked(8, 8, 0, CUDA_ARRAY3D_SURFACE_LDST)), &surface, &value),
             CUDA_SUCCESS);
   EXPECT_NE(value, 0u);

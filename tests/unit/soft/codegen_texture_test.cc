@@ -71,6 +71,23 @@ TEST(AxisTexels, LinearWeighsInSteps) {
   }
 }
 
+// Both sets of 256ths are what an H200's sums of known texels show.
+TEST(CornerSteps, AreRoundedProductsThatSumUpToOne) {
+  using Steps = std::array<uint32_t, 8>;
+  EXPECT_EQ(corner_steps(1, {77, 0, 0}), (Steps{179, 77}));
+  EXPECT_EQ(corner_steps(2, {4, 132, 0}), (Steps{122, 2, 130, 2}));
+  EXPECT_EQ(corner_steps(3, {4, 132, 4}), (Steps{120, 2, 128, 2, 2, 0, 2, 0}));
+  for (uint32_t x = 0; x < 256; ++x)
+    for (uint32_t y = 0; y < 256; ++y) {
+      uint32_t sum = 0;
+      for (const uint32_t step : corner_steps(3, {x, y, (x * 7 + y * 13) % 256})) {
+        ASSERT_LE(step, 256u);
+        sum += step;
+      }
+      ASSERT_EQ(sum, 256u) << x << " " << y;
+    }
+}
+
 TEST(FacePoint, FollowsTheGuidesTable) {
   struct {
     std::array<float, 3> direction;

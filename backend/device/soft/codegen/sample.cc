@@ -10,8 +10,9 @@
 namespace bandsaw::soft {
 namespace {
 
-constexpr double kFar = 1e12;  // beyond every texture
-constexpr float kSteps = 256;  // filter weights have 8 bits after the point
+constexpr double kFar = 1e12;        // beyond every texture
+constexpr uint32_t kAllSteps = 256;  // filter weights have 8 bits after the point
+constexpr float kSteps = kAllSteps;
 
 // As std::floor, which is a call on processors of the least kind.
 int64_t whole(double value) {
@@ -45,6 +46,8 @@ int32_t address(AddressMode mode, bool normalized, int64_t at, uint32_t texels) 
 
 float from_srgb(float value) { return value <= 0.04045f ? value / 12.92f : std::pow((value + 0.055f) / 1.055f, 2.4f); }
 
+uint32_t step_product(uint32_t a, uint32_t b) { return (a * b + kAllSteps / 2) / kAllSteps; }
+
 uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 
@@ -60,6 +63,18 @@ AxisTexels axis_texels(AddressMode mode, bool normalized, bool linear, float coo
   const int64_t first = steps >> 8;
   return {address(mode, normalized, first, texels), address(mode, normalized, first + 1, texels),
           static_cast<float>(steps & 255) / kSteps};
+}
+
+std::array<uint32_t, 8> corner_steps(uint32_t axes, const std::array<uint32_t, 3>& second) {
+  const auto [x, y, z] = second;
+  if (axes == 1) return {kAllSteps - x, x};
+  const uint32_t both = step_product(x, y);
+  std::array<uint32_t, 8> steps{kAllSteps - x - y + both, x - both, y - both, both};
+  for (uint32_t i = 0; axes == 3 && i < 4; ++i) {
+    steps[i + 4] = step_product(steps[i], z);
+    steps[i] -= steps[i + 4];
+  }
+  return steps;
 }
 
 FacePoint face_point(const std::array<float, 3>& direction) {
@@ -166,21 +181,20 @@ void Sampler::find_texels(const FetchForm& form, const TextureLevel& level, cons
   }
 }
 
-// The sum of the corners by their weights, which are exact.
+// The sum of the corners by their weights.
 template <uint32_t kAxes>
 Words Sampler::blend(const TextureLevel& level, const AxisTexels (&at)[3], uint32_t plane) const {
   using Four = float __attribute__((vector_size(16)));
   Four sum{};
+  std::array<uint32_t, 3> seconds{};
+  for (uint32_t i = 0; i < kAxes; ++i) seconds[i] = static_cast<uint32_t>(at[i].weight * kSteps);
+  const std::array<uint32_t, 8> steps = corner_steps(kAxes, seconds);
 #pragma GCC unroll 8
   for (uint32_t corner = 0; corner < 1u << kAxes; ++corner) {
+    if (steps[corner] == 0) continue;
     int32_t where[3] = {0, 0, static_cast<int32_t>(plane)};
-    float weight = 1;
-    for (uint32_t i = 0; i < kAxes; ++i) {
-      const bool second = corner >> i & 1;
-      where[i] = second ? at[i].second : at[i].first;
-      weight *= second ? at[i].weight : 1 - at[i].weight;
-    }
-    if (weight == 0) continue;
+    for (uint32_t i = 0; i < kAxes; ++i) where[i] = corner >> i & 1 ? at[i].second : at[i].first;
+    const float weight = static_cast<float>(steps[corner]) / kSteps;
     sum += weight * std::bit_cast<Four>(texel(level, where[0], where[1], where[2]));
   }
   return std::bit_cast<Words>(sum);
@@ -214,13 +228,14 @@ Words Sampler::cube_texel(const TextureLevel& level, uint32_t cube, uint32_t fac
 Words Sampler::blend_seamless(const TextureLevel& level, const FacePoint& point, uint32_t cube) const {
   const int64_t x = whole((double{point.s} * level.width - 0.5) * kSteps + 0.5);
   const int64_t y = whole((double{point.t} * level.height - 0.5) * kSteps + 0.5);
-  const float right = static_cast<float>(x & 255) / kSteps, below = static_cast<float>(y & 255) / kSteps;
-  const float weights[4] = {(1 - right) * (1 - below), right * (1 - below), (1 - right) * below, right * below};
+  const std::array<uint32_t, 8> steps =
+      corner_steps(2, {static_cast<uint32_t>(x & 255), static_cast<uint32_t>(y & 255)});
   float sum[4] = {};
   for (int corner = 0; corner < 4; ++corner) {
-    if (weights[corner] == 0) continue;
+    if (steps[corner] == 0) continue;
+    const float weight = static_cast<float>(steps[corner]) / kSteps;
     const Words words = cube_texel(level, cube, point.face, (x >> 8) + (corner & 1), (y >> 8) + (corner >> 1));
-    for (size_t i = 0; i < 4; ++i) sum[i] += weights[corner] * float_of(words[i]);
+    for (size_t i = 0; i < 4; ++i) sum[i] += weight * float_of(words[i]);
   }
   return {bits_of(sum[0]), bits_of(sum[1]), bits_of(sum[2]), bits_of(sum[3])};
 }

@@ -51,6 +51,11 @@ struct AxisTexels {
 };
 AxisTexels axis_texels(AddressMode mode, bool normalized, bool linear, float coordinate, uint32_t texels);
 
+// What each corner counts in a filter of 1 to 3 axes, in steps of 1/256, by the steps that each axis's second texel
+// counts; bit i of a corner's number chooses axis i's second texel. A product is rounded to a step before the sum is
+// taken, as an H200 does (which way halves go is not known); the steps sum up to 256.
+std::array<uint32_t, 8> corner_steps(uint32_t axes, const std::array<uint32_t, 3>& second);
+
 // A cube's face, 0 to 5, and where on it, each 0 to 1.
 struct FacePoint {
   uint32_t face = 0;
