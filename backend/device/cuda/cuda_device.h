@@ -207,6 +207,7 @@ class CudaDevice final : public Device {
   CUresult enter(const CudaContextRef& context);
   CUresult enter(const StreamRef& stream) {  // work for it may follow
     as(stream).context->work.add();
+    as(stream).work.add();
     if (as(stream).apart) as(stream).context->apart.add();
     const CUresult result = enter(as(stream).context);
     return result == CUDA_SUCCESS && as(stream).context->order ? keep_order(as(stream)) : result;

@@ -106,7 +106,11 @@ void CudaDevice::stream_synchronize(const StreamRef& stream, Done done) {
     if (result != CUDA_SUCCESS) return finished(result, done);
   }
   auto synchronize = [this, stream] { return driver_->cuStreamSynchronize(as(stream).handle); };
-  wait_stream_soon(context, as(stream).handle, std::move(synchronize), std::move(done));
+  auto note = [stream, work = as(stream).work.count(), done = std::move(done)](CUresult result) {
+    if (result == CUDA_SUCCESS) as(stream).work.finish(work);
+    if (done) done(result);
+  };
+  wait_stream_soon(context, as(stream).handle, std::move(synchronize), std::move(note));
 }
 
 void CudaDevice::event_synchronize(const EventRef& event, Done done) {
@@ -115,9 +119,14 @@ void CudaDevice::event_synchronize(const EventRef& event, Done done) {
   wait_soon(as(event).context, query, std::move(synchronize), std::move(done));
 }
 
+// What is ours on the stream, as the end of a time slice, is not the program's to wait for. The legacy stream stands
+// for others too.
 CUresult CudaDevice::stream_query(const StreamRef& stream) {
-  if (const CUresult result = enter(stream)) return result;
-  return check(driver_->cuStreamQuery(as(stream).handle));
+  const CudaStream& asked = as(stream);
+  if (const CUresult result = enter(asked.context)) return result;
+  const CUresult result = driver_->cuStreamQuery(asked.handle);
+  if (result == CUDA_ERROR_NOT_READY && asked.handle != CU_STREAM_LEGACY && asked.work.finished()) return CUDA_SUCCESS;
+  return check(result);
 }
 
 CUresult CudaDevice::event_query(const EventRef& event) {

@@ -89,6 +89,7 @@ class CudaStream final : public Stream {
   const CudaContextRef context;
   const bool apart;
   const std::shared_ptr<LegacyOrder::Blocking> blocking;  // null: its context keeps its order, or it has none
+  mutable WorkCount work{true};                           // that the program put on it
 
  private:
   const DriverRef driver_;

@@ -14,6 +14,13 @@ void forget_event_state(Context* context) {
   events().remove_if([gone](const EventRecord& event) { return event.context == gone; });
 }
 
+// Another process may wait for the event as soon as it hears of it: the host has to know the record by then. Any call
+// that is answered comes after it.
+void await_record(Call& call, uint64_t event, uint64_t stream) {
+  bool capturing = false;
+  if (is_capturing(stream, &capturing) == CUDA_SUCCESS && !capturing) (void)wire::event_query(call, event);
+}
+
 }  // namespace
 
 HandleTable<EventRecord>& events() {
@@ -25,13 +32,16 @@ HandleTable<EventRecord>& events() {
 }
 
 CUresult record_event(Call& call, CUevent event, CUstream stream, unsigned flags) {
-  if (!events().find(event)) return CUDA_ERROR_INVALID_HANDLE;
+  const EventRecord* const record = events().find(event);
+  if (!record) return CUDA_ERROR_INVALID_HANDLE;
   if (flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) return CUDA_ERROR_INVALID_VALUE;
   uint64_t on = 0;
   CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS && !call.is_here(to_wire(event))) result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS && flags) result = check_external(on);
-  return result != CUDA_SUCCESS ? result : wire::event_record(call, to_wire(event), on, flags);
+  if (result == CUDA_SUCCESS) result = wire::event_record(call, to_wire(event), on, flags);
+  if (result == CUDA_SUCCESS && (record->flags & CU_EVENT_INTERPROCESS)) await_record(call, to_wire(event), on);
+  return result;
 }
 
 }  // namespace bandsaw::libcuda
