@@ -7,6 +7,7 @@
 #include <iterator>
 #include <random>
 
+#include "guest-driver/uapi/vgpu_control.h"
 #include "tests/unit/soft/codegen_harness.h"
 
 namespace bandsaw::soft::test {
@@ -324,7 +325,7 @@ TEST(CodegenKernels, EndlessLoopYields) {
 TEST(CodegenKernels, WildStores) {
   NEED_KERNELS();
   int* p = array<int>(4);
-  long outside = static_cast<long>((window_base() + (1ull << 40) - reinterpret_cast<uint64_t>(p)) / 4);
+  long outside = static_cast<long>((window_base() + VGPU_WINDOW_BYTES - reinterpret_cast<uint64_t>(p)) / 4);
   EXPECT_EQ(k.launch("wild_store", line(1, 32), p, outside).fault, uint32_t(Fault::kIllegalAddress));
   EXPECT_EQ(k.launch("wild_store", line(1, 32), reinterpret_cast<char*>(p) + 2, 0l).fault,
             uint32_t(Fault::kMisaligned));
