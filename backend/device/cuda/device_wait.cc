@@ -123,8 +123,10 @@ void CudaDevice::event_synchronize(const EventRef& event, Done done) {
 // for others too.
 CUresult CudaDevice::stream_query(const StreamRef& stream) {
   const CudaStream& asked = as(stream);
-  if (const CUresult result = enter(asked.context)) return result;
-  const CUresult result = driver_->cuStreamQuery(asked.handle);
+  CUresult result = enter(asked.context);
+  if (result == CUDA_SUCCESS && asked.context->order) result = keep_order(asked);
+  if (result != CUDA_SUCCESS) return result;
+  result = driver_->cuStreamQuery(asked.handle);
   if (result == CUDA_ERROR_NOT_READY && asked.handle != CU_STREAM_LEGACY && asked.work.finished()) return CUDA_SUCCESS;
   return check(result);
 }

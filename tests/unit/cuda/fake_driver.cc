@@ -138,7 +138,7 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned, int) {
   return *stream = reinterpret_cast<CUstream>(kStreams + static_cast<uint64_t>(fake_gpu().streams++)), CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy(CUstream) { return CUDA_SUCCESS; }
-CUresult cuStreamQuery(CUstream) { return CUDA_SUCCESS; }
+CUresult cuStreamQuery(CUstream) { return fake_gpu().ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
 CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr, cuuint32_t, unsigned) { return put("write", stream); }
 CUresult cuStreamWaitEvent(CUstream stream, CUevent, unsigned) { return put("wait", stream); }

@@ -155,6 +155,24 @@ TEST_F(PartitionTest, AContextIsWaitedForByItsLegacyStreamWhileNothingRunsApart)
   EXPECT_EQ(waits_after(legacy), 0);
 }
 
+// The end of a time slice may stand on a stream behind what the program waited for.
+TEST_F(PartitionTest, AStreamThatWasWaitedForIsReady) {
+  start(0, 0);
+  create();
+  StreamRef stream;
+  ASSERT_EQ(device_->stream_create(contexts_[0], CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
+  EXPECT_EQ(device_->write_value(stream, 0, 0, 4, 0), CUDA_SUCCESS);
+  std::promise<CUresult> waited;
+  device_->stream_synchronize(stream, [&](CUresult outcome) { waited.set_value(outcome); });
+  EXPECT_EQ(waited.get_future().get(), CUDA_SUCCESS);
+  fake_gpu().ready = false;
+  EXPECT_EQ(device_->stream_query(stream), CUDA_SUCCESS);
+  EXPECT_EQ(device_->stream_query(device_->stream_legacy(contexts_[0])), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(device_->write_value(stream, 0, 0, 4, 0), CUDA_SUCCESS);
+  EXPECT_EQ(device_->stream_query(stream), CUDA_ERROR_NOT_READY);
+  fake_gpu().ready = true;
+}
+
 // The driver's own order holds between the streams of a plain context only.
 TEST_F(PartitionTest, TheLegacyStreamAndBlockingOnesAreKeptInOrder) {
   start(0, 1);
