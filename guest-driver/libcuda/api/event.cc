@@ -14,11 +14,11 @@ void forget_event_state(Context* context) {
   events().remove_if([gone](const EventRecord& event) { return event.context == gone; });
 }
 
-// Another process may wait for the event as soon as it hears of it: the host has to know the record by then. Any call
-// that is answered comes after it.
-void await_record(Call& call, uint64_t event, uint64_t stream) {
-  bool capturing = false;
-  if (is_capturing(stream, &capturing) == CUDA_SUCCESS && !capturing) (void)wire::event_query(call, event);
+// Another process may wait for the event as soon as it hears of it: the record has to be on the device by then. A call
+// that is answered, and before which all that waits in the runner is executed (wire.toml: no `order`), comes after it.
+void await_record(Call& call) {
+  uint64_t bytes = 0;
+  (void)wire::context_get_limit(call, CU_LIMIT_STACK_SIZE, &bytes);
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ CUresult record_event(Call& call, CUevent event, CUstream stream, unsigned flags
   if (result == CUDA_SUCCESS && !call.is_here(to_wire(event))) result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS && flags) result = check_external(on);
   if (result == CUDA_SUCCESS) result = wire::event_record(call, to_wire(event), on, flags);
-  if (result == CUDA_SUCCESS && (record->flags & CU_EVENT_INTERPROCESS)) await_record(call, to_wire(event), on);
+  if (result == CUDA_SUCCESS && (record->flags & CU_EVENT_INTERPROCESS)) await_record(call);
   return result;
 }
 
