@@ -86,7 +86,9 @@ struct alignas(64) Gate {
   // Written by the runner, before `busy_ns`: the part of it that is the own time of launches that are known. Where the
   // hardware switches between programs, the rest of `busy_ns` holds the others' time too.
   std::atomic<uint64_t> own_ns;
+  std::atomic<uint64_t> paused_ns;  // written by the runner: time from each rest to its next time slice
 };
+static_assert(sizeof(Gate) == 64);
 
 struct GrantPage {
   // 1: there is no arbiter, and everybody may begin.

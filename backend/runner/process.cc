@@ -227,7 +227,11 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
                                                              stream_key(args->launch.stream, ring->id()),
                                                              {window.base(), window.bytes()})));
   }
-  const std::optional<Bulk> bulk = bulk_of_record(record);
+  std::optional<Bulk> bulk = bulk_of_record(record);
+  if (bulk && bulk->engine == Engine::kCompute) {
+    const uint64_t stream = stream_key(wire::handle_at(record, record.info->stream), ring->id());
+    bulk->id = identify(bulk->kind, bulk->bytes, record.context, stream);
+  }
   return pass_gate(index_of(bulk ? bulk->engine : *record.info->engine), bulk, 1);
 }
 

@@ -21,6 +21,9 @@ constexpr Time kShortBurst = 4 * kMillisecond;
 constexpr double kUnsureRound = 0.1;
 // Two samples: how much longer a program may seem to have had work than it had.
 constexpr Time kUnsure = 2 * kMillisecond;
+// A pause counts as progress up to this part of the work before it: longer ones are of programs that need only a part of
+// the GPU, and may have it.
+constexpr double kPausePart = 0.125;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
 constexpr Time kCapBurst = 30 * kMillisecond;
 
@@ -102,6 +105,7 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     const Time own = load.own - std::exchange(process.own, load.own);
     process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
     process.unrested_own = std::min(process.unrested_own + std::max<Time>(own, 0), process.unrested);
+    pause(found->second, process, load.paused - std::exchange(process.paused, load.paused));
     const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
     if (rests != 0) back += rested(found->second, process, rests);
     if (rests == 0 && process.unrested > process.burst) {
@@ -123,11 +127,19 @@ double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t re
   const double had = std::max(served(process, entry.slice * rests), certain(process, entry.slice));
   const double beyond = process.charged - had;
   charge(entry, -beyond);
+  process.pause_left = kPausePart * had;
   const Time each = static_cast<Time>(had / rests);
   if (process.unrested - process.unrested_own <= entry.slice * rests)
     process.whole = process.whole == 0 ? each : process.whole + (each - process.whole) / 4;
   process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
   return beyond;
+}
+
+// The engine was not its own meanwhile, so only its lag changes.
+void TimeSliceWeights::pause(Entry& entry, Process& process, Time paused) {
+  const double counted = std::clamp<double>(static_cast<double>(paused), 0, process.pause_left);
+  process.pause_left -= counted;
+  entry.lag -= counted / entry.active_processes;
 }
 
 // Divides a span among those who had work when it began, as the hardware does. What those who rested had less or more
@@ -226,15 +238,17 @@ bool TimeSliceWeights::is_bursty(const Entry& entry) {
 }
 
 // Lags per fraction. What is beyond the bound is forgotten. What all lack who fill their time slices is owed to none of
-// them, if it is more than half the bound: so their distances stay, and they can still be behind or ahead of those who
-// do not fill theirs.
+// them, if it is more than half the bound, and what all of them have too much is taken from none: so their distances
+// stay, and they can still be behind or ahead of those who do not fill theirs.
 void TimeSliceWeights::settle_lags() {
   const auto most = static_cast<double>(options_.lag_most);
-  double least = most;
+  double least = most, largest = -most;
   for (const auto& [vgpu, entry] : entries_) {
-    if (entry.active && !is_bursty(entry)) least = std::min(least, entry.lag / entry.fraction);
+    if (!entry.active || is_bursty(entry)) continue;
+    least = std::min(least, entry.lag / entry.fraction);
+    largest = std::max(largest, entry.lag / entry.fraction);
   }
-  const double common = std::max(least - most / 2, 0.0);
+  const double common = std::max(least - most / 2, 0.0) + std::min(largest + most / 2, 0.0);
   for (auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     const double lag = entry.lag / entry.fraction - (is_bursty(entry) ? 0 : common);

@@ -12,6 +12,8 @@
 //   its time slice, and waits for those of the others: the GPU's own clock does not count that wait, and when all its
 //   work has ended, the program is charged by what was measured, but by no less than is certain: who had work for long
 //   without a rest was served in each round, whatever it reports.
+// - A program that would have the GPU nearly all the time pauses between two steps even where it is alone. Such a pause
+//   is a part of its step, and counts as progress: so progress is a part of what the program does alone.
 // - Every active virtual GPU is promised its fraction of the time: its share, larger by what inactive ones leave,
 //   within reservation and cap. The lag is what it was promised and did not have.
 // - Where nobody has all of its promise (switches cost some), the loss is everybody's. Lags are bounded, so that nobody
@@ -66,6 +68,7 @@ class TimeSliceWeights {
     Time measured = 0;          // of all its work that has ended: the sum of the times between begin and end
     Time own = 0;               // the part of `measured` that is known to hold nobody else's time
     std::uint32_t rests = 0;    // how often all its work had ended; wraps around
+    Time paused = 0;            // from then until its next work; the sum
   };
 
   // `latency`: the bound on the wait of its short work; 0: none.
@@ -91,8 +94,9 @@ class TimeSliceWeights {
 
  private:
   struct Process {
-    Time measured = 0, own = 0;  // what Load's were
+    Time measured = 0, own = 0, paused = 0;  // what Load's were
     std::uint32_t rests = 0;
+    double pause_left = 0;          // ns: of the pause that is under way, what counts as progress
     Time burst = kLongest;          // what it has between two rests, about; kLongest: it has not rested for long
     Time whole = 0;                 // the same where nobody interrupted it; 0: that has not been yet
     Time unrested_own = 0;          // the part of the next that is Load::own
@@ -133,6 +137,7 @@ class TimeSliceWeights {
   static double visit(const Process& process, Time slice);
   static double certain(const Process& process, Time slice);
   double rested(Entry& entry, Process& process, std::uint32_t rests);
+  static void pause(Entry& entry, Process& process, Time paused);
   void note(std::span<const Load> loads);
   void share_out();
   static bool is_bursty(const Entry& entry);

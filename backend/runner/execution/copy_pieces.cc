@@ -65,7 +65,9 @@ bool CopyPieces::enter(const Bulk& bulk) {
   entered_ = bulk;
   first_ = gate_.is_governed() ? next_bytes(bulk, bulk.bytes) : bulk.bytes;
   cut_ = first_ < bulk.bytes;
-  return cut_ ? gate_.enter_alone(engine, units_of(bulk, first_)) : gate_.enter(engine, units_of(bulk, bulk.bytes));
+  if (cut_) return gate_.enter_alone(engine, units_of(bulk, first_));
+  if (bulk.id && gate_.is_wide_open(engine)) return gate_.enter_launch(*bulk.id);
+  return gate_.enter(engine, units_of(bulk, bulk.bytes));
 }
 
 CUresult CopyPieces::issue(Run& run, uint64_t most) {

@@ -20,6 +20,7 @@
 
 #include "backend/device/device.h"
 #include "backend/runner/execution/gate.h"
+#include "backend/runner/execution/launch_id.h"
 #include "backend/runner/execution/piece_size.h"
 #include "backend/runner/wire/stream_order.h"
 #include "memory/base/unique_fd.h"
@@ -32,6 +33,7 @@ struct Bulk {
   BulkKind kind = BulkKind::kLinear;
   uint64_t bytes = 0;    // of a graph: nodes
   uint64_t segment = 0;  // nodes of a segment; 0: it is no graph
+  std::optional<LaunchId> id{};  // of what the compute engine does
 };
 
 class CopyPieces {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "memory/base/eventfd.h"
 #include "memory/base/futex.h"
@@ -78,7 +79,7 @@ bool GateView::enter_launch(const LaunchId& id) {
   TimeSlice& slice = engine_states_[kCompute].slice;
   const bool alone = grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0;
   const LaunchTimes::Known known = launch_times_.find(id, alone);
-  if (known.sample && !streams_mixed_) {
+  if (known.sample && !stream_eras_.any_of_the_past()) {
     if (!begin_alone(kCompute, 1)) return false;
     slice.sample = id;
     launch_times_.begin_sample(id);
@@ -101,18 +102,11 @@ void GateView::launched(bool success) {
 void GateView::note_other_work(unsigned engine) {
   if (engine != kCompute) return;
   engine_states_[engine].slice.known = false;
-  stream_ = 0;
-  streams_mixed_ = true;
+  note_stream(0);
 }
 
-// The samples in flight are judged by streams_mixed_ before they are counted out of in_flight.
 void GateView::note_stream(uint64_t stream) {
-  if (engine_states_[kCompute].in_flight == 0) {
-    streams_mixed_ = false;
-  } else if (stream != stream_) {
-    streams_mixed_ = true;
-  }
-  stream_ = stream;
+  if (std::exchange(stream_, stream) != stream) stream_eras_.next();
 }
 
 void GateView::enter_unasked(unsigned engine) {
@@ -128,9 +122,20 @@ void GateView::enter_unasked(unsigned engine) {
 // If the time slice is counted, the caller has already counted up the gate's `begun`.
 void GateView::start(unsigned engine, const TimeSlice& slice) {
   EngineState& state = engine_states_[engine];
-  if (slice.counted) ++state.in_flight;
+  if (slice.counted) {
+    if (state.in_flight++ == 0) note_pause(engine);
+  }
   state.slice = slice;
+  if (engine == kCompute) state.slice.era = stream_eras_.begin();
   device_->time_slice_begin(engine);
+}
+
+// The first work after a rest.
+void GateView::note_pause(unsigned engine) {
+  const Clock::Point ended = engine_states_[engine].ended_at;
+  if (ended == Clock::Point{}) return;
+  const auto pause = std::chrono::nanoseconds(clock_.now() - ended).count();
+  grant_page_->gates[slot_][engine].paused_ns.fetch_add(static_cast<uint64_t>(std::max<int64_t>(pause, 0)));
 }
 
 void GateView::leave(unsigned engine, TimeSliceDone done) {
@@ -346,16 +351,17 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
   device_->time_slice_end(engine, [this, engine, slice = slice, also = std::move(also)](uint64_t busy_ns) {
     learn(engine_states_[engine], slice.units, busy_ns);
     prove(engine_states_[engine], slice.units);
-    const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns) : 0;
+    const bool apart = engine == kCompute && stream_eras_.end(slice.era);
+    const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns, apart) : 0;
     if (slice.counted) ended(engine, own_ns ? own_ns : busy_ns, own_ns);
     if (also) also(busy_ns);
   });
 }
 
 // From the begin to the end of its work the hardware may have switched to other programs. Without their time; 0: not
-// known.
-uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns) {
-  if (slice.sample && !streams_mixed_) launch_times_.learn(*slice.sample, busy_ns);
+// known. `apart`: none of this process's own work ran beside it.
+uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns, bool apart) {
+  if (slice.sample && apart) launch_times_.learn(*slice.sample, busy_ns);
   return slice.known ? std::min(busy_ns, slice.work_ns) : 0;
 }
 
@@ -380,6 +386,7 @@ void GateView::ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns) {
   Gate& gate = grant_page_->gates[slot_][engine];
   gate.own_ns.fetch_add(own_ns);
   gate.busy_ns.fetch_add(busy_ns);
+  state.ended_at = clock_.now();
   if (--state.in_flight == 0) gate.rests.fetch_add(1, std::memory_order_relaxed);
   gate.ended.fetch_add(1);
   futex_wake(&state.in_flight);

@@ -19,6 +19,7 @@
 #include "backend/device/device.h"
 #include "backend/runner/execution/clock.h"
 #include "backend/runner/execution/launch_times.h"
+#include "backend/runner/execution/stream_eras.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw::runner {
@@ -43,9 +44,9 @@ class GateView {
   // Call before putting work of this many units on the engine. A unit is a launch, or 64 KiB of a copy.
   // False: not now. The caller must call again later: a grant that nobody takes keeps the engine from others.
   bool enter(unsigned engine, uint64_t units);
-  // As enter, for a launch where the compute gate stands wide open: a time slice that holds nothing else is charged
-  // what its launches take by themselves, as far as that is known, if it was measured to take longer. Some launches are
-  // time slices of their own for this; call launched() when it is on the device, or was refused.
+  // As enter, for a launch, a graph or a fill where the compute gate stands wide open: a time slice that holds nothing
+  // else is charged what these take by themselves, as far as that is known, if it was measured to take longer. Some
+  // are time slices of their own for this; call launched() when it is on the device, or was refused.
   bool enter_launch(const LaunchId& id);
   void launched(bool success);
   // As enter, for work that is a time slice of its own: a grid slice, a piece of a copy.
@@ -114,6 +115,7 @@ class GateView {
     bool wide = false;     // it began at a gate that stood wide open
     bool known = true;     // it holds nothing but launches whose times are known: work_ns in sum
     uint64_t work_ns = 0;
+    uint64_t era = 0;      // of compute work: StreamEras
     std::optional<LaunchId> sample{};  // it holds nothing but this launch, whose time is to be learnt
     uint64_t units = 0, limit = 0;
     Clock::Point since;
@@ -124,6 +126,7 @@ class GateView {
     std::atomic<uint64_t> unit_ps{0};     // what a unit takes, in picoseconds; 0: not known yet
     std::atomic<bool> unmeasured{false};  // a time slice was said to have taken no time
     std::atomic<uint32_t> in_flight{0};   // time slices; a futex word
+    std::atomic<Clock::Point> ended_at{Clock::Point{}};  // of the last time slice
     bool asking = false;                  // the arbiter has not answered yet
     bool granted = false;                 // the last time slice began by a grant
     bool in_time = true;                  // the last work for a time slice came before its quantum was over
@@ -149,7 +152,8 @@ class GateView {
   bool granted(EngineState& state, Gate& gate);
   static void learn(EngineState& state, uint64_t units, uint64_t busy_ns);
   static void prove(EngineState& state, uint64_t units);
-  uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns);
+  uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns, bool apart);
+  void note_pause(unsigned engine);
   void ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns);
   uint64_t limit(const EngineState& state, const Gate& gate) const;
   uint32_t grid_slices_at_once(const EngineState& state) const;
@@ -163,9 +167,8 @@ class GateView {
   Device* device_ = nullptr;
   std::array<EngineState, kEngines> engine_states_;
   LaunchTimes launch_times_;
-  uint64_t stream_ = 0;  // where the compute work in flight goes; 0: not known
-  // Compute work in flight goes to several streams. What runs beside other work is no sample.
-  std::atomic<bool> streams_mixed_{false};
+  uint64_t stream_ = 0;  // where the last compute work went; 0: not known
+  StreamEras stream_eras_;
 };
 
 }  // namespace bandsaw::runner

@@ -33,4 +33,9 @@ LaunchId identify(const vgpu_launch& launch, std::span<const std::byte> paramete
   return {shape, exact, mix(context, stream)};
 }
 
+LaunchId identify(BulkKind kind, uint64_t bytes, uint64_t context, uint64_t stream) {
+  const uint64_t shape = mix(static_cast<uint64_t>(kind), bytes);
+  return {shape, shape, mix(context, stream)};
+}
+
 }  // namespace bandsaw::runner

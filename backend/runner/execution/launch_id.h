@@ -1,4 +1,4 @@
-// What a launch has in common with others, as far as its time goes. Hashes: different launches may have the same,
+// What a launch, a fill or a copy within the device has in common with others, as far as its time goes. Hashes: different ones may have the same,
 // though hardly ever by chance.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <span>
 
 #include "backend/device/device.h"
+#include "backend/runner/execution/piece_size.h"
 
 namespace bandsaw::runner {
 
@@ -24,5 +25,8 @@ struct AddressSpan {
 // `parameters`: packed, so that addresses stand at multiples of 8. `stream`: unique within the context.
 LaunchId identify(const vgpu_launch& launch, std::span<const std::byte> parameters, uint64_t context, uint64_t stream,
                   const AddressSpan& window);
+
+// Of a fill, or a copy within the device.
+LaunchId identify(BulkKind kind, uint64_t bytes, uint64_t context, uint64_t stream);
 
 }  // namespace bandsaw::runner

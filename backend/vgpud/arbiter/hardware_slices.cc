@@ -173,7 +173,8 @@ void HardwareSlices::set_open(VgpuState& vgpu, bool open) {
 
 void HardwareSlices::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
   const auto [count, more] = UnqueuedGates::take_ended(vgpu, slot);
-  const uint64_t own_ns = vgpu.grant_page->gates[slot][kCompute].own_ns;
+  const Gate& gate = vgpu.grant_page->gates[slot][kCompute];
+  const uint64_t own_ns = gate.own_ns, paused_ns = gate.paused_ns;
   vgpu.account.use[kCompute].grants += std::min(count, kGateSlots);
   // At most the time that passed, whatever the runner says.
   GateState& state = vgpu.slots[slot][kCompute];
@@ -184,6 +185,8 @@ void HardwareSlices::read(VgpuState& vgpu, uint32_t slot, sched::Time now) {
   sliced.measured += static_cast<sched::Time>(measured);
   const uint64_t own = own_ns - std::exchange(sliced.own_ns, own_ns);
   sliced.own += static_cast<sched::Time>(std::min(own, measured));
+  const uint64_t paused = paused_ns - std::exchange(sliced.paused_ns, paused_ns);
+  sliced.paused += static_cast<sched::Time>(std::min<uint64_t>(paused, sched::kSecond));
   if (!UnqueuedGates::take_ask(vgpu, slot)) return;
   state.waiting = true;
   sliced.busy_at = vgpu.last_wanted[kCompute] = now;
@@ -215,7 +218,8 @@ std::vector<sched::TimeSliceWeights::Load> HardwareSlices::read_all(sched::Time 
                        .busy = busy,
                        .measured = state.sliced.measured,
                        .own = state.sliced.own,
-                       .rests = vgpu.grant_page->gates[slot][kCompute].rests});
+                       .rests = vgpu.grant_page->gates[slot][kCompute].rests,
+                       .paused = state.sliced.paused});
     }
   }
   return loads;

@@ -17,7 +17,7 @@ struct Program {
   VgpuId vgpu = 0;
   Time busy = 0, pause = 0;
   Time left = 0, back_at = 0;  // of its present work; when there is work again
-  Time served = 0, steps = 0;
+  Time served = 0, steps = 0, paused = 0;
   Time longest_wait = 0, ready_since = 0;
   double told = 1;               // part of its time that it reports
   bool knows = false;            // it reports what its work takes by itself
@@ -93,7 +93,10 @@ class TimeSliceWeightsTest : public testing::Test {
     program.longest_wait = std::max(program.longest_wait, now_ - program.ready_since);
     const Time slice = weights_.slice(program.vgpu);
     const Time span = program.busy == 0 ? slice : std::min(slice, program.left);
-    if (program.left == program.busy) program.begun = now_;
+    if (program.left == program.busy) {
+      program.begun = now_;
+      if (program.steps != 0) program.paused += program.pause;
+    }
     bool alone = true;
     for (const Program& other : programs_) alone = alone && (&other == &program || !other.has_work(now_));
     pass(span);
@@ -126,7 +129,8 @@ class TimeSliceWeightsTest : public testing::Test {
                        .busy = program.has_work(now_),
                        .measured = program.measured,
                        .own = program.knows ? program.measured : 0,
-                       .rests = static_cast<uint32_t>(program.steps)});
+                       .rests = static_cast<uint32_t>(program.steps),
+                       .paused = program.paused});
     }
     weights_.advance(now_, loads);
     sample_at_ = now_ + kMillisecond;
@@ -161,6 +165,26 @@ TEST_F(TimeSliceWeightsTest, WorkALittleLongerThanATimeSliceIsChargedAsItIs) {
   for (VgpuId vgpu = 0; vgpu < 4; ++vgpu) add(vgpu, shares[vgpu], busy[vgpu], 20 * kMicrosecond);
   const std::vector<double> errors = errors_of_seconds(10);
   for (size_t i = 0; i < 4; ++i) EXPECT_LE(errors[i], 0.02) << i;
+}
+
+// Of 75 ms that a step takes alone it has the GPU for 72. The rest is a part of its progress.
+TEST_F(TimeSliceWeightsTest, WhoPausesALittleGetsItsShareOfWhatItDoesAlone) {
+  for (const int share : {50, 75, 90}) {
+    programs_.clear();
+    programs_.reserve(2);
+    weights_ = TimeSliceWeights();
+    const Program& step = add(1, share, 72 * kMillisecond, 3 * kMillisecond);
+    add(2, 100 - share);
+    run_for(3 * kSecond);
+    const Time before = step.steps;
+    served(1);
+    run_for(10 * kSecond);
+    const double other = served(10 * kSecond)[1];
+    const double progress = static_cast<double>((step.steps - before) * 75 * kMillisecond) / (10.0 * kSecond);
+    EXPECT_NEAR(progress / (progress + other), share / 100.0, 0.01);
+    EXPECT_GE(progress, 0.98 * share / 100.0) << share;
+    EXPECT_GE(other, 0.98 * (1 - share / 100.0)) << share;
+  }
 }
 
 // As one that trains a model does, beside long kernels that are known.

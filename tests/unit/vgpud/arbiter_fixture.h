@@ -39,6 +39,7 @@ class ArbiterFixture : public testing::Test {
     *words[random() % 6] = random() % 3 ? static_cast<uint32_t>(random()) : random() % 4;
     gate.busy_ns = random() % 2 ? ~uint64_t{0} : random();
     gate.own_ns = random() % 2 ? ~uint64_t{0} : random();
+    gate.paused_ns = random() % 2 ? ~uint64_t{0} : random();
     for (auto& word : grant_page.pending) word = ~uint64_t{0};
   }
   // Charged since the last call, whose sum is in `sum`, in percent of `time`.
