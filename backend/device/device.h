@@ -300,6 +300,8 @@ class Device {
   virtual void memory_free(uint64_t address, Done done) = 0;
   virtual CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) = 0;
   virtual void managed_remove(uint64_t address, Done done) = 0;
+  // Told when all work of all contexts that was queued before has ended; what is only captured does not count.
+  virtual void settle(Done done) = 0;
   virtual CUresult pool_create(const vgpu_pool_props& props, PoolRef* pool) = 0;
   virtual CUresult pool_default(PoolRef* pool) = 0;
   virtual CUresult pool_trim(const PoolRef& pool, uint64_t keep_bytes) = 0;

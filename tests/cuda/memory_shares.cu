@@ -96,9 +96,28 @@ static void plain() {
       give_back);
 }
 
-// Managed memory is the program's own, so a large share is filled with other memory first.
+// Managed memory may be more than the share: what finds no room stays in the program's memory, where kernels use it.
+static void managed_beyond(std::vector<void*>* blocks) {
+  const size_t before = free_now();
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 12; ++i) {
+      int* memory = nullptr;
+      CHECK(cudaMallocManaged(&memory, block));
+      blocks->push_back(memory);
+      put<<<1, 1>>>(memory, i);
+    }
+    EXPECT(free_now() < 2 * block);
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; i < 12; ++i) EXPECT_EQ(*static_cast<int*>((*blocks)[static_cast<size_t>(i)]), i);
+    for (void* each : *blocks) CHECK(cudaFree(each));
+    blocks->clear();
+    expect_free("managed", before);
+  }
+}
+
+// A large share is filled with other memory first, because the program has less.
 static void managed() {
-  if (!is_share) return;  // a whole GPU lends managed memory that it has not
+  if (!is_share) return;
   const size_t whole = block, left = free_now(), room = size_t{512} << 20;
   void* filler = nullptr;
   if (left > 2 * room) {
@@ -106,18 +125,22 @@ static void managed() {
     block = room / 8 >> 21 << 21;
   }
   std::vector<void*> blocks;
-  fill(
-      "managed",
-      [&] {
-        void* memory = nullptr;
-        const cudaError_t error = cudaMallocManaged(&memory, block);
-        if (error == cudaSuccess) blocks.push_back(memory);
-        return static_cast<int>(error);
-      },
-      [&] {
-        for (void* each : blocks) CHECK(cudaFree(each));
-        blocks.clear();
-      });
+  int concurrent = 0;
+  CHECK(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, 0));
+  if (!concurrent) managed_beyond(&blocks);
+  if (concurrent)
+    fill(
+        "managed",
+        [&] {
+          void* memory = nullptr;
+          const cudaError_t error = cudaMallocManaged(&memory, block);
+          if (error == cudaSuccess) blocks.push_back(memory);
+          return static_cast<int>(error);
+        },
+        [&] {
+          for (void* each : blocks) CHECK(cudaFree(each));
+          blocks.clear();
+        });
   if (filler) CHECK(cudaFree(filler));
   block = whole;
 }

@@ -84,6 +84,7 @@ class CudaDevice final : public Device {
   void memory_free(uint64_t address, Done done) override;
   CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) override;
   void managed_remove(uint64_t address, Done done) override;
+  void settle(Done done) override;
   CUresult pool_create(const vgpu_pool_props& props, PoolRef* pool) override;
   CUresult pool_default(PoolRef* pool) override;
   CUresult pool_trim(const PoolRef& pool, uint64_t keep_bytes) override;

@@ -38,6 +38,10 @@ void CudaDevice::managed_remove(uint64_t address, Done done) {
   wait(nullptr, remove, std::move(done));
 }
 
+void CudaDevice::settle(Done done) {
+  when_idle(nullptr, [] { return CUDA_SUCCESS; }, std::move(done));
+}
+
 CUresult CudaDevice::take_share(uint64_t bytes, Charge* charge) {
   return with_room([&] { return charge->resize(bytes) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY; });
 }

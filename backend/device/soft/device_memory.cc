@@ -79,4 +79,9 @@ void SoftDevice::managed_remove(uint64_t address, Done done) {
   free_when_idle(contexts(), [memory = memory_, address] { return memory->managed_remove(address); }, std::move(done));
 }
 
+void SoftDevice::settle(Done done) {
+  if (const CUresult error = scheduler_.error()) return done(error);
+  free_when_idle(contexts(), [] { return CUDA_SUCCESS; }, std::move(done));
+}
+
 }  // namespace bandsaw::soft

@@ -99,6 +99,7 @@ class Handlers final : public wire::WireHandlers {
   void memory_free(C call, uint64_t address, wire::Answer answer) override;
   CUresult managed_add(C call, uint64_t address, uint64_t size) override;
   void managed_remove(C call, uint64_t address, wire::Answer answer) override;
+  void settle(C call, wire::Answer answer) override;
   CUresult pool_create(C call, const vgpu_pool_props& props, uint64_t* pool) override;
   CUresult pool_default(C call, uint64_t* pool) override;
   CUresult pool_destroy(C call, R<Pool> pool) override;

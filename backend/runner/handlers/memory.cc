@@ -25,6 +25,8 @@ CUresult Handlers::managed_add(C call, uint64_t address, uint64_t size) {
 
 void Handlers::managed_remove(C, uint64_t address, wire::Answer answer) { device_.managed_remove(address, answer); }
 
+void Handlers::settle(C, wire::Answer answer) { device_.settle(answer); }
+
 CUresult Handlers::pool_create(C, const vgpu_pool_props& props, uint64_t* pool) {
   PoolRef made;
   const CUresult result = device_.pool_create(props, &made);

@@ -32,9 +32,10 @@ struct Range {
   bool sync_memops = false;
   uint32_t flags = 0;  // of the call that made it
   uint64_t context = 0, pool = 0;
-  uint64_t id = 0;       // never used twice in a process
-  uint64_t owner = 0;    // of variables: the library or module; of mappings: the memory
-  uint64_t swapped = 0;  // kRegistered in direct mode: the shared block under the program's pages
+  uint64_t id = 0;         // never used twice in a process
+  uint64_t owner = 0;      // of variables: the library or module; of mappings: the memory
+  uint64_t swapped = 0;    // kRegistered in direct mode: the shared block under the program's pages
+  bool uncounted = false;  // managed memory in the program's pages because the device had no room: takes none there
   // Managed memory: what cuMemAdvise and cuMemPrefetchAsync asked for last.
   bool read_mostly = false;
   CUmemLocation preferred{CU_MEM_LOCATION_TYPE_INVALID, CU_DEVICE_INVALID};

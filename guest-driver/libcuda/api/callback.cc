@@ -8,6 +8,7 @@
 
 #include <mutex>
 
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/process.h"
@@ -41,7 +42,10 @@ void* serve(void* pointer) {
       const CUresult result = wire::next_callback(call, finished, &callback);
       if (result != CUDA_SUCCESS || callback.token == 0) return nullptr;
     }
+    ManagedSpace& managed = ManagedSpace::get();
+    if (managed.any()) managed.host_function_begins();
     run(callback);
+    if (managed.any()) managed.host_function_ended(*gpu);
     finished = callback.token;
   }
 }

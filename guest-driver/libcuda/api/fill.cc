@@ -1,6 +1,7 @@
 // Memset in all its forms.
 #include "guest-driver/libcuda/api/across.h"
 #include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -33,6 +34,8 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
       return wire::fill(there, what, stream_there, vgpu_done{});
     });
   }
+  const DeviceWork work(call, {{address, span}});
+  if (work.status() != CUDA_SUCCESS) return work.status();
   if (range && (!wait || range->on_device())) return wire::fill(call, what, on, vgpu_done{});
   result = check_may_wait();
   Bounce completion;

@@ -2,6 +2,7 @@
 #include "guest-driver/libcuda/api/graph_payload.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/launch.h"
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -132,7 +133,11 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   GraphRecord* record = nullptr;
   uint64_t on = 0;
   CUresult result = check_launch_of(exec, stream, &record, &on);
-  if (result == CUDA_SUCCESS) result = wire::exec_launch(call, record->handle, on);
+  if (result == CUDA_SUCCESS) {
+    const DeviceWork work(call, on, true);
+    result = work.status();
+    if (result == CUDA_SUCCESS) result = wire::exec_launch(call, record->handle, on);
+  }
   return result == CUDA_SUCCESS ? after_launch(call, on) : result;
 }
 

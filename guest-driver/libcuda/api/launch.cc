@@ -6,6 +6,7 @@
 #include "guest-driver/libcuda/api/function.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/launch.h"
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
@@ -120,7 +121,11 @@ CUresult submit(Call& call, FunctionRecord* function, vgpu_launch* launch, CUstr
   ParameterBuffer buffer;
   result = pack_parameters(*function, parameters, extra, &buffer);
   if (result != CUDA_SUCCESS) return result;
-  result = wire::launch(call, *launch, {buffer.bytes, function->parameter_bytes});
+  {
+    const DeviceWork work(call, on);
+    result = work.status();
+    if (result == CUDA_SUCCESS) result = wire::launch(call, *launch, {buffer.bytes, function->parameter_bytes});
+  }
   return result == CUDA_SUCCESS ? after_launch(call, on) : result;
 }
 

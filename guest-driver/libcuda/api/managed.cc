@@ -1,12 +1,16 @@
-// Managed memory: memory of the guest that the device uses in place. Host and device see each other's writes at once
-// (CONCURRENT_MANAGED_ACCESS), so prefetching and advice have nothing to do; they are checked and remembered.
+// Managed memory, in one of two ways. It moves between the program's pages and the device's memory
+// (managed_space.h); prefetching moves it, advice is checked and remembered. Or it is memory of the program that the
+// device uses in place: where it may not move (managed_mode.h), what the device has no room for, and variables. There
+// prefetching, too, has nothing to do.
 #include "guest-driver/libcuda/api/managed.h"
 
 #include <cstring>
 
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/host_blocks.h"
+#include "guest-driver/libcuda/core/managed_mode.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
@@ -40,18 +44,19 @@ void drop_block(uint64_t address) {
 
 void forget_managed_state(Context* context) {
   const uint64_t gone = context->handle;
-  std::vector<uint64_t> blocks;
+  std::vector<Range> ranges;
   AddressMap::get().remove_if([&](const Range& range) {
     const bool mine = range.kind == RangeKind::kManaged && range.context == gone && !range.owner;
-    if (mine) blocks.push_back(range.base);
+    if (mine && !ManagedSpace::get().has(range.base)) ranges.push_back(range);
     return mine;
   });
-  if (blocks.empty()) return;
+  ManagedSpace::get().context_ended(gone);
+  if (ranges.empty()) return;
   Call call;
   call.set_context(gone);
-  for (const uint64_t block : blocks) {
-    wire::managed_remove(call, block);
-    drop_block(block);
+  for (const Range& range : ranges) {
+    range.uncounted ? wire::settle(call) : wire::managed_remove(call, range.base);
+    drop_block(range.base);
   }
 }
 
@@ -60,16 +65,26 @@ void forget_managed_state(Context* context) {
 CUresult free_managed(Call& call, const Range& range) {
   call.set_context(range.context);
   CUresult result = check_may_wait();
-  if (result == CUDA_SUCCESS) result = wire::managed_remove(call, range.base);
+  if (result == CUDA_SUCCESS && ManagedSpace::get().has(range.base)) {
+    AddressMap::get().forget(range);
+    return ManagedSpace::get().release(call, range.base);
+  }
+  if (result == CUDA_SUCCESS) result = range.uncounted ? wire::settle(call) : wire::managed_remove(call, range.base);
   if (result != CUDA_SUCCESS) return result;
   AddressMap::get().remove(range.base);
   drop_block(range.base);
   return CUDA_SUCCESS;
 }
 
-CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation location) {
+CUresult prefetch(Call& call, CUdeviceptr address, size_t bytes, CUmemLocation location, uint64_t stream) {
   CUresult result = check_location(location);
   if (result == CUDA_SUCCESS) result = check_managed(address, bytes);
+  bool capturing = false;
+  if (result == CUDA_SUCCESS) result = is_capturing(stream, &capturing);
+  if (result != CUDA_SUCCESS) return result;
+  const bool to_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  if (!capturing && !ManagedSpace::get().prefetch(call, {address, bytes}, to_device, stream, &result))
+    result = CUDA_SUCCESS;
   if (result != CUDA_SUCCESS) return result;
   AddressMap::get().update(address, [&](Range& range) { range.prefetched = location; });
   return CUDA_SUCCESS;
@@ -115,13 +130,11 @@ struct Batch {
   size_t count;
 };
 
-CUresult check_batch(const Batch& batch, unsigned long long flags, CUstream stream) {
-  Call call;
+CUresult check_batch(Call& call, const Batch& batch, unsigned long long flags, CUstream stream, uint64_t* on) {
   if (!call.require_context()) return call.status();
   if (!batch.addresses || !batch.sizes || !batch.count || flags) return CUDA_ERROR_INVALID_VALUE;
-  uint64_t on = 0;
-  CUresult result = check_work_stream(call, stream, &on);
-  if (result == CUDA_SUCCESS && on <= VGPU_STREAM_LEGACY) result = CUDA_ERROR_INVALID_VALUE;
+  CUresult result = check_work_stream(call, stream, on);
+  if (result == CUDA_SUCCESS && *on <= VGPU_STREAM_LEGACY) result = CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < batch.count && result == CUDA_SUCCESS; ++i) {
     result = check_managed(batch.addresses[i], batch.sizes[i]);
   }
@@ -129,7 +142,8 @@ CUresult check_batch(const Batch& batch, unsigned long long flags, CUstream stre
 }
 
 // locations[k] is for those from firsts[k] up to the next location's first one.
-CUresult prefetch_batch(const Batch& batch, const CUmemLocation* locations, const size_t* firsts, size_t count) {
+CUresult prefetch_batch(Call& call, const Batch& batch, const CUmemLocation* locations, const size_t* firsts,
+                        size_t count, uint64_t stream) {
   if (!locations || !firsts || !count || count > batch.count || firsts[0] != 0) return CUDA_ERROR_INVALID_VALUE;
   for (size_t k = 0; k < count; ++k) {
     if (firsts[k] >= batch.count || (k && firsts[k] <= firsts[k - 1])) return CUDA_ERROR_INVALID_VALUE;
@@ -137,9 +151,21 @@ CUresult prefetch_batch(const Batch& batch, const CUmemLocation* locations, cons
   size_t k = 0;
   for (size_t i = 0; i < batch.count; ++i) {
     if (k + 1 < count && firsts[k + 1] == i) ++k;
-    const CUresult result = prefetch(batch.addresses[i], batch.sizes[i], locations[k]);
+    const CUresult result = prefetch(call, batch.addresses[i], batch.sizes[i], locations[k], stream);
     if (result != CUDA_SUCCESS) return result;
   }
+  return CUDA_SUCCESS;
+}
+
+CUresult remember(const Call& call, uint64_t base, size_t bytes, unsigned flags, bool uncounted, CUdeviceptr* address) {
+  AddressMap::get().add({.base = base,
+                         .bytes = bytes,
+                         .kind = RangeKind::kManaged,
+                         .sync_memops = true,
+                         .flags = flags,
+                         .context = call.context(),
+                         .uncounted = uncounted});
+  *address = base;
   return CUDA_SUCCESS;
 }
 
@@ -208,23 +234,23 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
   if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_unsafe(call);
   if (result != CUDA_SUCCESS) return result;
+  uint64_t moving = 0;
+  result = managed_memory_moves(call.gpu()) ? ManagedSpace::get().allocate(call, bytes, flags, &moving)
+                                            : CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) return remember(call, moving, bytes, flags, false, address);
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  // No room on the device, then: kernels use it in the program's memory, and it takes none of the device's.
+  const bool uncounted = managed_memory_moves(call.gpu());
   SharedBlock block;
   result = host_blocks().allocate(call.gpu(), bytes, &block);
   if (result != CUDA_SUCCESS) return result;
   const auto base = reinterpret_cast<uint64_t>(block.address);
-  result = wire::managed_add(call, base, bytes);
+  if (!uncounted) result = wire::managed_add(call, base, bytes);
   if (result != CUDA_SUCCESS) {
     drop_block(base);
     return result;
   }
-  AddressMap::get().add({.base = base,
-                         .bytes = bytes,
-                         .kind = RangeKind::kManaged,
-                         .sync_memops = true,
-                         .flags = flags,
-                         .context = call.context()});
-  *address = base;
-  return CUDA_SUCCESS;
+  return remember(call, base, bytes, flags, uncounted, address);
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned flags,
@@ -234,20 +260,24 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation 
   uint64_t on = 0;
   const CUresult result = check_work_stream(call, stream, &on);
   if (result != CUDA_SUCCESS) return result;
-  return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(address, bytes, location);
+  return flags ? CUDA_ERROR_INVALID_VALUE : prefetch(call, address, bytes, location, on);
 }
 
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr* addresses, size_t* sizes, size_t count, CUmemLocation* locations,
                                  size_t* firsts, size_t location_count, unsigned long long flags, CUstream stream) {
+  Call call;
+  uint64_t on = 0;
   const Batch batch{addresses, sizes, count};
-  const CUresult result = check_batch(batch, flags, stream);
-  return result == CUDA_SUCCESS ? prefetch_batch(batch, locations, firsts, location_count) : result;
+  const CUresult result = check_batch(call, batch, flags, stream, &on);
+  return result == CUDA_SUCCESS ? prefetch_batch(call, batch, locations, firsts, location_count, on) : result;
 }
 
 // What was discarded may have any value until it is written, so also the one that it had.
 CUresult cuMemDiscardBatchAsync(CUdeviceptr* addresses, size_t* sizes, size_t count, unsigned long long flags,
                                 CUstream stream) {
-  return check_batch({addresses, sizes, count}, flags, stream);
+  Call call;
+  uint64_t on = 0;
+  return check_batch(call, {addresses, sizes, count}, flags, stream, &on);
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* addresses, size_t* sizes, size_t count,

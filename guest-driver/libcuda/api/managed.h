@@ -11,8 +11,8 @@ namespace bandsaw::libcuda {
 // Frees an allocation of cuMemAllocManaged after all work that may use it.
 CUresult free_managed(Call& call, const Range& range);
 
-// Checks what cuMemPrefetchAsync takes and remembers where to.
-CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation location);
+// Checks what cuMemPrefetchAsync takes, moves what moves, and remembers where to.
+CUresult prefetch(Call& call, CUdeviceptr address, size_t bytes, CUmemLocation location, uint64_t stream);
 CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location);
 
 // A location as the first version of these functions named it: an ordinal, or CU_DEVICE_CPU.

@@ -9,6 +9,7 @@
 #include "guest-driver/libcuda/api/event.h"
 #include "guest-driver/libcuda/api/green.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -109,6 +110,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   const CUresult result = wire::stream_destroy(call, record->handle);
   if (result != CUDA_SUCCESS) return result;
   forget_capture(record->handle);
+  ManagedSpace::get().stream_ended(record->handle);
   streams().remove(record->handle);
   return CUDA_SUCCESS;
 }
@@ -240,7 +242,9 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t byt
   const auto range = AddressMap::get().find(pointer);
   if (!range || range->kind != RangeKind::kManaged) return CUDA_ERROR_INVALID_VALUE;
   if (bytes && (pointer != range->base || bytes != range->bytes)) return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_SUCCESS;  // host and device may touch managed memory at any time, so attachment restricts nothing
+  // Memory that stays with the program is everybody's at any time, so attachment restricts nothing.
+  static_cast<void>(ManagedSpace::get().attach(pointer, on, flags));
+  return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue* value) {

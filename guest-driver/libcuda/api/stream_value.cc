@@ -1,5 +1,6 @@
 // Waiting for and writing of memory words in stream order.
 #include "guest-driver/libcuda/api/address_map.h"
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/api/memory_op.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
@@ -51,7 +52,10 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32
   uint64_t on = 0;
   CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_word(address, bytes);
-  return result == CUDA_SUCCESS ? wire::stream_wait_value(call, on, address, value, bytes, flags) : result;
+  if (result != CUDA_SUCCESS) return result;
+  const DeviceWork work(call, {{address, bytes}});
+  return work.status() == CUDA_SUCCESS ? wire::stream_wait_value(call, on, address, value, bytes, flags)
+                                       : work.status();
 }
 
 CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t bytes, unsigned flags,
@@ -62,7 +66,10 @@ CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint3
   uint64_t on = 0;
   CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_word(address, bytes);
-  return result == CUDA_SUCCESS ? wire::stream_write_value(call, on, address, value, bytes, flags) : result;
+  if (result != CUDA_SUCCESS) return result;
+  const DeviceWork work(call, {{address, bytes}});
+  return work.status() == CUDA_SUCCESS ? wire::stream_write_value(call, on, address, value, bytes, flags)
+                                       : work.status();
 }
 
 CUresult one_operation(CUstream stream, const CUstreamBatchMemOpParams& from) {

@@ -1,11 +1,13 @@
 #include "guest-driver/libcuda/api/transfer.h"
 
 #include <cstring>
+#include <optional>
 
 #include "guest-driver/libcuda/api/across.h"
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/array.h"
 #include "guest-driver/libcuda/api/graph_copy.h"
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/api/staging.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/process.h"
@@ -128,6 +130,16 @@ CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uin
   CUresult result = resolve_end(extent, destination, &copy.destination, &to);
   if (result == CUDA_SUCCESS) result = resolve_end(extent, source, &copy.source, &from);
   if (result != CUDA_SUCCESS) return result;
+  std::optional<DeviceWork> work;
+  if (to == Place::kManaged || from == Place::kManaged) {
+    const auto reached = [&](const vgpu_copy_end& end, Place place) {
+      ManagedSpan span{end.address, 0};
+      if (place != Place::kManaged || !span_of(extent, end, &span.bytes)) span.address = 0;
+      return span;
+    };
+    work.emplace(call, std::initializer_list{reached(copy.destination, to), reached(copy.source, from)});
+    if (work->status() != CUDA_SUCCESS) return work->status();
+  }
   const bool judged = to == Place::kUnknown || from == Place::kUnknown;
   if (to != Place::kPageable && from != Place::kPageable) {
     return direct_copy(call, copy, stream, judged || (wait && (to != Place::kDevice || from != Place::kDevice)));

@@ -14,6 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -43,6 +45,10 @@ class DirectTransport : public Transport {
   int unpin(const SharedBlock& block) override;
   int also(const SharedBlock& block, SharedBlock* again) override;
   int share_at(const SharedBlock& block, void* address, uint32_t flags, SharedBlock* again) override;
+  int back(uint64_t address, uint64_t bytes, SharedBlock* block) override;
+  int unback(const SharedBlock& block) override;
+  bool untouched(uint64_t address, uint64_t bytes) override;
+  PageGuard* page_guard(const char** why) override;
   void kick() override;
   int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) override;
   uint64_t snapshot(vgpu_ring_header* ring) override { return wake_word(ring).load(std::memory_order_acquire); }
@@ -65,6 +71,7 @@ class DirectTransport : public Transport {
   int drop(uint32_t type, uint32_t id);
   // Maps an unused part of the arena. Returns its offset, or Window::kNone.
   uint64_t map_range(uint64_t bytes);
+  void close_backed(const SharedBlock& block);
   void unmap_range(uint64_t offset, uint64_t bytes);
 
   std::mutex mutex_;  // one request at a time on the socket
@@ -72,6 +79,11 @@ class DirectTransport : public Transport {
   GuestSpace* const space_;
   const uint32_t part_;
   std::atomic<uint32_t> next_ring_{0}, next_region_{1};
+  std::mutex backed_mutex_;
+  std::map<uint64_t, uint64_t> backed_;  // guarded by backed_mutex_: address of back() -> offset in the arena
+  std::once_flag guard_opened_;
+  std::unique_ptr<PageGuard> guard_;
+  const char* no_guard_ = "";
 };
 
 bool DirectTransport::connect_to(const std::string& path, TransportFailure* failure) {
@@ -276,6 +288,63 @@ int DirectTransport::share_at(const SharedBlock& block, void* address, uint32_t 
   const int error = announce(VGPU_CTL_ADD_REGION, id, flags, reinterpret_cast<uint64_t>(address), offset, block.bytes);
   if (!error) *again = {address, block.bytes, id, flags};
   return error;
+}
+
+int DirectTransport::back(uint64_t address, uint64_t bytes, SharedBlock* block) {
+  const uint64_t offset = space_->window.take(bytes, bytes >= kLargeAlign ? kLargeAlign : kPage);
+  if (offset == Window::kNone) return ENOMEM;
+  void* const place = reinterpret_cast<void*>(address);
+  int error = 0;
+  if (mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, space_->arena, static_cast<off_t>(offset)) !=
+      place) {
+    error = errno;
+    space_->window.give_back(offset, bytes);
+    return error;
+  }
+  const uint32_t id = next_region_.fetch_add(1);
+  error = announce(VGPU_CTL_ADD_REGION, id, 0, address, offset, bytes);
+  *block = {place, bytes, id, 0};
+  std::lock_guard lock(backed_mutex_);
+  backed_[address] = offset;
+  if (!error) return 0;
+  close_backed(*block);
+  return error;
+}
+
+int DirectTransport::unback(const SharedBlock& block) {
+  const int error = drop(VGPU_CTL_DROP_REGION, block.region);
+  if (error && error != EPIPE) return error;
+  std::lock_guard lock(backed_mutex_);
+  close_backed(block);
+  return error;
+}
+
+// With backed_mutex_ held.
+void DirectTransport::close_backed(const SharedBlock& block) {
+  const auto found = backed_.find(reinterpret_cast<uint64_t>(block.address));
+  const auto offset = static_cast<off_t>(found->second);
+  backed_.erase(found);
+  mmap(block.address, block.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  if (fallocate(space_->arena, punch, offset, static_cast<off_t>(block.bytes)) == 0) {
+    space_->window.give_back(static_cast<uint64_t>(offset), block.bytes);
+  }
+}
+
+bool DirectTransport::untouched(uint64_t address, uint64_t bytes) {
+  std::lock_guard lock(backed_mutex_);
+  auto next = backed_.upper_bound(address);
+  if (next == backed_.begin()) return false;
+  const auto& [begin, offset] = *std::prev(next);
+  const auto first = static_cast<off_t>(offset + (address - begin));
+  const off_t data = lseek(space_->arena, first, SEEK_DATA);
+  return data < 0 ? errno == ENXIO : data >= first + static_cast<off_t>(bytes);
+}
+
+PageGuard* DirectTransport::page_guard(const char** why) {
+  std::call_once(guard_opened_, [this] { guard_ = open_userfault_guard(&no_guard_); });
+  *why = no_guard_;
+  return guard_.get();
 }
 
 void DirectTransport::kick() {

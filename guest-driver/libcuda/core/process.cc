@@ -15,6 +15,7 @@
 #include "guest-driver/libcuda/core/context.h"
 #include "guest-driver/libcuda/core/device_choice.h"
 #include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/managed_mode.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/transport.h"
 #include "guest-driver/libcuda/core/wire_tracer.h"
@@ -121,6 +122,11 @@ CUresult choose(Process* process) {
     VirtualGpu* const gpu = process->opened[static_cast<size_t>(index)];
     gpu->ordinal = gpu->primary->device = static_cast<CUdevice>(process->seen.size());
     process->seen.push_back(gpu);
+  }
+  for (VirtualGpu* const gpu : process->seen) {
+    if (process->seen.size() == 1 && managed_memory_moves(*gpu)) {
+      gpu->info.attributes[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 0;
+    }
   }
   return process->seen.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }

@@ -87,6 +87,22 @@ CUresult SharedMemory::pin(void* address, uint64_t bytes, uint32_t flags, Shared
   return CUDA_SUCCESS;
 }
 
+CUresult SharedMemory::back(uint64_t address, uint64_t bytes, SharedBlock* block) {
+  std::lock_guard lock(mutex_);
+  int error = transport_->back(address, bytes, block);
+  if (is_shortage(error) && drop_idle()) error = transport_->back(address, bytes, block);
+  if (error) return result_of(error);
+  block->memory = this;
+  blocks_[address] = *block;
+  return CUDA_SUCCESS;
+}
+
+CUresult SharedMemory::unback(const SharedBlock& block) {
+  std::lock_guard lock(mutex_);
+  blocks_.erase(number(block.address));
+  return result_of(transport_->unback(block));
+}
+
 CUresult SharedMemory::also(const SharedBlock& block) {
   const uint64_t begin = number(block.address);
   std::lock_guard lock(mutex_);

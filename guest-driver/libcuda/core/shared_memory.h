@@ -64,6 +64,11 @@ class SharedMemory {
   // host, until unpin(address). CUDA_ERROR_NOT_SUPPORTED where pages can be pinned.
   CUresult share_at(const SharedBlock& block, void* address, uint32_t flags);
 
+  // Memory of the program at an address of the device's part, which the host sees for copies only, until unback(). The
+  // pages are zeros at first.
+  CUresult back(uint64_t address, uint64_t bytes, SharedBlock* block);
+  CUresult unback(const SharedBlock& block);
+
   // Makes another virtual GPU's block known to this one too, at its address, until unpin(address).
   CUresult also(const SharedBlock& block);
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "guest-driver/libcuda/core/page_guard.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "guest-driver/libcuda/core/window.h"
 #include "guest-driver/uapi/vgpu_control.h"
@@ -50,6 +51,18 @@ class Transport {
   // too. Kernels may use it there until unpin(again).
   virtual int share_at(const SharedBlock&, void* /*address*/, uint32_t /*flags*/, SharedBlock* /*again*/) {
     return ENOTSUP;
+  }
+
+  // Memory of this process at `address`, in pages that nothing lies in (a device's part of the window): zeros, which
+  // the runner sees for copies at this address. Until unback().
+  virtual int back(uint64_t /*address*/, uint64_t /*bytes*/, SharedBlock* /*block*/) { return ENOTSUP; }
+  virtual int unback(const SharedBlock&) { return ENOTSUP; }
+  // Of memory from back(): whether none of these pages was ever written.
+  virtual bool untouched(uint64_t /*address*/, uint64_t /*bytes*/) { return false; }
+  // Who notices touches of memory from back(); the transport's. nullptr: nobody can, and `*why` tells people.
+  virtual PageGuard* page_guard(const char** why) {
+    *why = "the guest's module cannot watch pages";
+    return nullptr;
   }
 
   // Wakes a runner that sleeps. Cheap: one system call.

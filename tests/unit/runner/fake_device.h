@@ -132,6 +132,7 @@ class FakeDevice : public Device {
   }
   CUresult managed_add(const ContextRef&, uint64_t, uint64_t) override { return CUDA_SUCCESS; }
   void managed_remove(uint64_t, Done done) override { done(CUDA_SUCCESS); }
+  void settle(Done done) override { done(CUDA_SUCCESS); }
   CUresult pool_create(const vgpu_pool_props&, PoolRef* pool) override { return make(pool); }
   CUresult pool_default(PoolRef* pool) override {
     *pool = default_pool_;

@@ -109,7 +109,7 @@ std::set<std::string> calls_with(bool wire::CallInfo::* field) {
 TEST(RecordUse, TheSameCallsTellOfErrorsAndSurviveThem) {
   EXPECT_EQ(calls_with(&wire::CallInfo::synchronises),
             (std::set<std::string>{"context_synchronize", "stream_synchronize", "stream_query", "event_synchronize",
-                                   "event_query", "memory_free", "copy_out"}));
+                                   "event_query", "memory_free", "settle", "copy_out"}));
   EXPECT_EQ(calls_with(&wire::CallInfo::survives_poison),
             (std::set<std::string>{"call_ids", "device_info", "fetch_output", "next_callback", "context_destroy"}));
 }

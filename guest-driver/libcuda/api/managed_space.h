@@ -1,0 +1,172 @@
+// Managed memory that moves: each allocation lies on the device at its address, and in pages of the program at the same
+// address. Its blocks (memory/managed/residency.h) are on the side that used them last; they move in bulk, as copies
+// between the two, before work of the device that may reach them and when the program touches them.
+//
+// Work of the device: DeviceWork stands around its record. While nothing is away from the device it costs two counters.
+// Touches: a few threads of ours wait for them (managed_touch.cc).
+//
+// An allocation that is `busy` is being moved by one thread, which holds no lock meanwhile; others wait for it.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/page_guard.h"
+#include "guest-driver/libcuda/core/shared_memory.h"
+#include "memory/base/range_allocator.h"
+#include "memory/managed/residency.h"
+
+namespace bandsaw::libcuda {
+
+// Device memory with pages of the program behind its address: one large allocation, or several small ones.
+struct ManagedChunk {
+  uint64_t base = 0, bytes = 0, context = 0;
+  SharedBlock block;
+  std::unique_ptr<RangeAllocator> small;  // null: one allocation has it all
+};
+
+struct ManagedAllocation {
+  ManagedAllocation(uint64_t address, uint64_t size) : base(address), bytes(size), residency(size) {}
+
+  const uint64_t base, bytes;  // whole pages
+  ManagedChunk* chunk = nullptr;
+  bandsaw::managed::Residency residency;
+  unsigned default_attach = CU_MEM_ATTACH_GLOBAL, attach = CU_MEM_ATTACH_GLOBAL;
+  uint64_t stream = 0;       // of CU_MEM_ATTACH_SINGLE
+  bool others_used = false;  // work of other streams than the attached one may use it still
+  bool busy = false;
+  bool dying = false;
+};
+
+// Bytes that a copy or fill reaches.
+struct ManagedSpan {
+  uint64_t address = 0, bytes = 0;
+};
+
+class ManagedSpace {
+ public:
+  // Never freed.
+  static ManagedSpace& get();
+
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+
+  // On a device of which managed_memory_moves(). CUDA_ERROR_OUT_OF_MEMORY: the device has no room for it.
+  CUresult allocate(Call& call, uint64_t bytes, unsigned attach, uint64_t* address);
+  // CUDA_ERROR_NOT_FOUND: it is none of this space. Waits for all work.
+  CUresult release(Call& call, uint64_t base);
+  CUresult attach(uint64_t base, uint64_t stream, unsigned flags);
+  // To the device at once; to the host when the stream's work before it has ended. False: none of this space.
+  bool prefetch(Call& call, ManagedSpan span, bool to_device, uint64_t stream, CUresult* result);
+  bool has(uint64_t base);
+  void context_ended(uint64_t context);
+  void stream_ended(uint64_t stream);
+
+  // The calling thread runs the program's host functions: what it touches goes back before the device goes on.
+  void host_function_begins();
+  void host_function_ended(VirtualGpu& gpu);
+
+ private:
+  friend class DeviceWork;
+  using Lock = std::unique_lock<std::mutex>;
+  using Allocation = ManagedAllocation;
+  struct Move {
+    Allocation* allocation;
+    bandsaw::managed::ToDevice plan;
+  };
+  // A page that a host function has touched, apart from the tables: work of the device may go on in its block.
+  struct Borrowed {
+    uint64_t allocation = 0;
+    uint32_t thread = 0;
+    bool written = false;
+  };
+  struct Streams {
+    uint64_t in = 0, out = 0;
+  };
+
+  // managed_space.cc
+  Allocation* find(uint64_t address);
+  CUresult new_chunk(Call& call, uint64_t bytes, ManagedChunk** chunk);
+  CUresult drop_chunk(Call& call, ManagedChunk* chunk);
+  CUresult streams_of(Call& call, uint64_t context);
+  void add(std::unique_ptr<Allocation> allocation);
+  void recount(Allocation* allocation);
+  void set_busy(Allocation* allocation, bool busy);
+
+  // managed_work.cc
+  unsigned enter();
+  void leave(unsigned parity) { issuing_[parity].fetch_sub(1); }
+  bool nothing_away() const { return away_.load() == 0; }
+  void drain();
+  template <typename ForEach>
+  CUresult make_resident(Call& call, ForEach for_each, unsigned* parity);
+  CUresult carry_out(Call& call, std::vector<Move>* moves);
+
+  // managed_touch.cc
+  CUresult start_threads(VirtualGpu& gpu);
+  static void* serve(void* gpu);
+  void touched(VirtualGpu& gpu, const PageTouch& touch);
+  bool lend(Lock& lock, VirtualGpu& gpu, Allocation* allocation, const PageTouch& touch);
+  CUresult fetch(Lock& lock, Call& call, Allocation* allocation, bandsaw::managed::Run run, bool* writable);
+  CUresult settle(Call& call, const Allocation& allocation);
+  CUresult copy(Call& call, const Allocation& allocation, const std::vector<bandsaw::managed::Run>& runs,
+                bool to_device, Bounce* last);
+  CUresult copy_and_wait(Call& call, const Allocation& allocation, const std::vector<bandsaw::managed::Run>& runs,
+                         bool to_device);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // an allocation is not busy any more
+  // All guarded by mutex_.
+  std::map<uint64_t, std::unique_ptr<Allocation>> allocations_;
+  std::map<uint64_t, std::unique_ptr<ManagedChunk>> chunks_;
+  // Those that some kernel may reach and that are not all the device's, or are being moved.
+  std::set<Allocation*> away_from_device_;
+  std::map<uint64_t, Streams> streams_;    // by context: for our copies, in no order with the program's
+  std::map<uint64_t, Borrowed> borrowed_;  // by page
+  std::vector<uint32_t> function_threads_;
+
+  PageGuard* guard_ = nullptr;  // set before the first allocation
+  std::atomic<bool> any_{false};
+  std::atomic<uint64_t> away_{0};  // how many are in away_from_device_
+  // Threads that put records of work into their rings, in two sets; drain() waits for both in turn.
+  std::array<std::atomic<uint64_t>, 2> issuing_{};
+  std::atomic<unsigned> epoch_{0};
+  std::mutex drain_mutex_;
+  std::mutex grow_mutex_;  // one thread makes chunks of small allocations
+};
+
+// Stands around the record of work that the device does: what it may reach is on the device before, and stays until the
+// record is published. Check status() first. No memory of the program may be touched while one stands.
+class DeviceWork {
+ public:
+  // Kernels on a stream (on several, of a graph): they reach all but what is attached to the host or to others.
+  DeviceWork(Call& call, uint64_t stream, bool graph = false);
+  // A copy or fill that reaches only these.
+  DeviceWork(Call& call, std::initializer_list<ManagedSpan> spans);
+  ~DeviceWork() {
+    if (entered_) space_.leave(parity_);
+  }
+  DeviceWork(const DeviceWork&) = delete;
+  DeviceWork& operator=(const DeviceWork&) = delete;
+
+  CUresult status() const { return status_; }
+
+ private:
+  ManagedSpace& space_;
+  unsigned parity_ = 0;
+  bool entered_ = false;
+  CUresult status_ = CUDA_SUCCESS;
+};
+
+}  // namespace bandsaw::libcuda

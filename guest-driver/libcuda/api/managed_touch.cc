@@ -1,0 +1,248 @@
+// Managed memory when the program touches what the device has: threads of ours wait for such touches and bring the
+// bytes back, once the device's work that may write them has ended.
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "guest-driver/libcuda/api/managed_space.h"
+#include "guest-driver/libcuda/core/context.h"
+#include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/transport.h"
+#include "guest-driver/libcuda/core/window.h"
+#include "guest-driver/libcuda/wire_client.h"
+#include "memory/base/clock.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+using bandsaw::managed::Run;
+using bandsaw::managed::ToHost;
+using bandsaw::managed::Touch;
+
+// Each waits for the device by itself, so that one thread's long kernel does not hold up another's touch.
+constexpr int kTouchThreads = 4;
+
+vgpu_copy between_sides(uint64_t address, uint64_t bytes, bool to_device) {
+  vgpu_copy copy{};
+  copy.destination = {address, bytes, 1, 0, 0, 0, to_device ? VGPU_MEMORY_DEVICE : VGPU_MEMORY_HOST, 0};
+  copy.source = {address, bytes, 1, 0, 0, 0, to_device ? VGPU_MEMORY_HOST : VGPU_MEMORY_DEVICE, 0};
+  copy.width_bytes = bytes;
+  copy.height = copy.depth = 1;
+  return copy;
+}
+
+}  // namespace
+
+// Queues the copies. `last`, if there are any, becomes a completion of the last one, and so of all of this direction.
+CUresult ManagedSpace::copy(Call& call, const Allocation& allocation, const std::vector<Run>& runs, bool to_device,
+                            Bounce* last) {
+  if (runs.empty()) return CUDA_SUCCESS;
+  Lock lock(mutex_);
+  const Streams streams = streams_[allocation.chunk->context];
+  lock.unlock();
+  call.set_context(allocation.chunk->context);
+  for (const Run& run : runs) {
+    CUresult result = call.completion(last);
+    const vgpu_done awaited{last->done.slot | VGPU_DONE_AWAITED, last->done.token};
+    const vgpu_copy copy = between_sides(allocation.base + run.offset, run.bytes, to_device);
+    if (result == CUDA_SUCCESS) result = wire::copy(call, copy, to_device ? streams.in : streams.out, awaited);
+    if (result != CUDA_SUCCESS) {
+      *last = {};
+      return result;
+    }
+    call.bounce_used(*last);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult ManagedSpace::copy_and_wait(Call& call, const Allocation& allocation, const std::vector<Run>& runs,
+                                     bool to_device) {
+  Bounce last;
+  const CUresult result = copy(call, allocation, runs, to_device, &last);
+  return result == CUDA_SUCCESS && last.done.token ? call.wait_done(last) : result;
+}
+
+// Waits for the work that may use it. It is busy, so no more comes.
+CUresult ManagedSpace::settle(Call& call, const Allocation& allocation) {
+  if (allocation.attach == CU_MEM_ATTACH_SINGLE && !allocation.others_used) {
+    const CUresult result = wire::stream_synchronize(call, allocation.stream);
+    if (result == CUDA_SUCCESS || call.gpu().health() != CUDA_SUCCESS) return result;
+  }
+  return wire::settle(call);  // also beside captures
+}
+
+// Brings what the device has of `run` to the host's pages, which the program may then read, or write if it shall. The
+// lock is not held meanwhile.
+CUresult ManagedSpace::fetch(Lock& lock, Call& call, Allocation* allocation, Run run, bool* writable) {
+  set_busy(allocation, true);
+  lock.unlock();
+  drain();
+  call.set_context(allocation->chunk->context);
+  CUresult result = settle(call, *allocation);
+  const std::vector<Run> runs = allocation->residency.on_device(run);
+  if (result == CUDA_SUCCESS) result = copy_and_wait(call, *allocation, runs, false);
+  for (const Run& one : runs) {
+    const uint64_t address = allocation->base + one.offset;
+    const int error = result == CUDA_SUCCESS ? guard_->give(address, one.bytes, writable) : 0;
+    if (!error && result == CUDA_SUCCESS) continue;
+    // What the device had is lost with it. The program goes on with what the pages hold.
+    log(Level::kWarn, "managed memory at %#llx cannot be read back: error %d", static_cast<unsigned long long>(address),
+        error ? error : static_cast<int>(result));
+    *writable = true;
+    guard_->forget(address, one.bytes);
+  }
+  lock.lock();
+  for (const Run& one : runs) allocation->residency.came_to_host(one, *writable);
+  if (result == CUDA_SUCCESS) allocation->others_used = false;
+  set_busy(allocation, false);
+  return result;
+}
+
+void ManagedSpace::touched(VirtualGpu& gpu, const PageTouch& touch) {
+  const uint64_t page = touch.address / kPage * kPage;
+  Lock lock(mutex_);
+  Allocation* allocation = find(page);
+  if (allocation && lend(lock, gpu, allocation, touch)) return;
+  allocation = find(page);
+  while (allocation && allocation->busy) {
+    changed_.wait(lock);
+    allocation = find(page);
+  }
+  if (!allocation || allocation->dying) return guard_->forget(page, kPage);
+  const Touch seen{page - allocation->base, touch.write, touch.thread, static_cast<uint64_t>(monotonic_ns())};
+  const ToHost wanted = allocation->residency.to_host(seen);
+  const uint64_t address = allocation->base + wanted.run.offset;
+  bool writable = wanted.writable;
+  switch (wanted.what) {
+    case ToHost::What::kNothing:
+      if (touch.write) guard_->unlock(page, kPage);
+      return guard_->retry(page, kPage);
+    case ToHost::What::kUnlock:
+      guard_->unlock(address, wanted.run.bytes);
+      allocation->residency.came_to_host(wanted.run, true);
+      return;
+    case ToHost::What::kFetch: {
+      Call call(gpu, "cuMemAllocManaged");
+      static_cast<void>(fetch(lock, call, allocation, wanted.run, &writable));
+      Touch done = seen;
+      done.now_ns = static_cast<uint64_t>(monotonic_ns());
+      if ((allocation = find(page))) allocation->residency.touched(wanted, done);
+      return;
+    }
+  }
+}
+
+// Host functions run in the order of a stream: work before them has ended, and what comes after waits for them. So a
+// page that they touch is copied at once, and goes back when the function has returned. True: done.
+bool ManagedSpace::lend(Lock& lock, VirtualGpu& gpu, Allocation* allocation, const PageTouch& touch) {
+  const uint64_t page = touch.address / kPage * kPage, offset = page - allocation->base;
+  if (std::find(function_threads_.begin(), function_threads_.end(), touch.thread) == function_threads_.end())
+    return false;
+  if (allocation->busy || allocation->residency.holder(offset) != bandsaw::managed::Holder::kDevice) return false;
+  if (const auto found = borrowed_.find(page); found != borrowed_.end()) {
+    found->second.written |= touch.write;
+    touch.write ? static_cast<void>(guard_->unlock(page, kPage)) : guard_->retry(page, kPage);
+    return true;
+  }
+  lock.unlock();
+  Call call(gpu, "cuMemAllocManaged");
+  bool writable = touch.write;
+  const CUresult result = copy_and_wait(call, *allocation, {{offset, kPage}}, false);
+  lock.lock();
+  if (result != CUDA_SUCCESS || guard_->give(page, kPage, &writable)) {
+    guard_->forget(page, kPage);
+    return true;
+  }
+  borrowed_[page] = {allocation->base, touch.thread, writable};
+  return true;
+}
+
+void ManagedSpace::host_function_begins() {
+  static thread_local const auto own = static_cast<uint32_t>(syscall(SYS_gettid));
+  std::lock_guard lock(mutex_);
+  function_threads_.push_back(own);
+}
+
+void ManagedSpace::host_function_ended(VirtualGpu& gpu) {
+  static thread_local const auto own = static_cast<uint32_t>(syscall(SYS_gettid));
+  Lock lock(mutex_);
+  std::erase(function_threads_, own);
+  for (auto next = borrowed_.begin(); next != borrowed_.end();) {
+    const auto [page, how] = *next;
+    if (how.thread != own) {
+      ++next;
+      continue;
+    }
+    borrowed_.erase(next);
+    Allocation* const allocation = find(page);
+    if (allocation && allocation->residency.holder(page - allocation->base) == bandsaw::managed::Holder::kDevice) {
+      guard_->take(page, kPage);
+      lock.unlock();
+      Call call(gpu, "cuMemAllocManaged");
+      if (how.written) static_cast<void>(copy_and_wait(call, *allocation, {{page - allocation->base, kPage}}, true));
+      lock.lock();
+    }
+    next = borrowed_.begin();
+  }
+}
+
+bool ManagedSpace::prefetch(Call& call, ManagedSpan span, bool to_device, uint64_t stream, CUresult* result) {
+  Lock lock(mutex_);
+  Allocation* allocation = find(span.address);
+  if (!allocation) return false;
+  const Run run{span.address - allocation->base, span.bytes};
+  lock.unlock();
+  if (to_device) {
+    const DeviceWork work(call, {span});
+    *result = work.status();
+    return true;
+  }
+  *result = wire::stream_synchronize(call, stream);
+  lock.lock();
+  allocation = find(span.address);
+  while (allocation && allocation->busy) {
+    changed_.wait(lock);
+    allocation = find(span.address);
+  }
+  bool writable = false;
+  if (*result == CUDA_SUCCESS && allocation && !allocation->residency.on_device(run).empty()) {
+    Call mover(call.gpu(), "cuMemPrefetchAsync_v2");
+    *result = fetch(lock, mover, allocation, run, &writable);
+  }
+  return true;
+}
+
+void* ManagedSpace::serve(void* pointer) {
+  auto* const gpu = static_cast<VirtualGpu*>(pointer);
+  ManagedSpace& space = get();
+  PageTouch touch;
+  while (space.guard_->next(&touch)) space.touched(*gpu, touch);
+  return nullptr;
+}
+
+CUresult ManagedSpace::start_threads(VirtualGpu& gpu) {
+  std::lock_guard grow(grow_mutex_);
+  if (guard_) return CUDA_SUCCESS;
+  const char* why = "";
+  PageGuard* const guard = gpu.transport->page_guard(&why);
+  if (!guard) return CUDA_ERROR_NOT_SUPPORTED;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the program's own threads
+  int started = 0;
+  guard_ = guard;
+  for (; started < kTouchThreads; ++started) {
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, serve, &gpu)) break;
+    pthread_detach(thread);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (started) return CUDA_SUCCESS;
+  guard_ = nullptr;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+}  // namespace bandsaw::libcuda

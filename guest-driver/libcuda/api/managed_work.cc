@@ -1,0 +1,159 @@
+// Managed memory before work of the device: what the work may reach is brought there.
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "guest-driver/libcuda/api/managed_space.h"
+#include "guest-driver/libcuda/core/transport.h"
+#include "memory/base/clock.h"
+
+namespace bandsaw::libcuda {
+namespace {
+
+using bandsaw::managed::Run;
+using bandsaw::managed::ToDevice;
+
+uint64_t own_thread() {
+  static thread_local const auto id = static_cast<uint64_t>(syscall(SYS_gettid));
+  return id;
+}
+
+}  // namespace
+
+unsigned ManagedSpace::enter() {
+  const unsigned parity = epoch_.load() & 1;
+  issuing_[parity].fetch_add(1);
+  return parity;
+}
+
+// Returns when no record is on its way that was begun before the caller made an allocation busy. Twice, because a
+// thread may have read the epoch long before it counts itself.
+void ManagedSpace::drain() {
+  std::lock_guard lock(drain_mutex_);
+  for (int turn = 0; turn < 2; ++turn) {
+    const unsigned parity = epoch_.fetch_add(1) & 1;
+    for (unsigned round = 0; issuing_[parity].load() != 0; ++round) {
+      round < 64 ? static_cast<void>(sched_yield()) : static_cast<void>(usleep(20));
+    }
+  }
+}
+
+// Closes and copies; all allocations are busy. What fails stays the host's.
+CUresult ManagedSpace::carry_out(Call& call, std::vector<Move>* moves) {
+  CUresult result = CUDA_SUCCESS;
+  for (const Move& move : *moves) {
+    for (const Run& run : move.plan.close) {
+      const int error = guard_->take(move.allocation->base + run.offset, run.bytes);
+      if (error && result == CUDA_SUCCESS) result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+  }
+  Bounce last;
+  uint64_t context = 0;
+  for (Move& move : *moves) {
+    const auto untouched = [&](const Run& run) {
+      return call.gpu().transport->untouched(move.allocation->base + run.offset, run.bytes);
+    };
+    std::erase_if(move.plan.copy, untouched);
+    if (context && context != move.allocation->chunk->context && last.done.token) {  // another stream
+      const CUresult ended = call.wait_done(last);
+      if (result == CUDA_SUCCESS) result = ended;
+    }
+    context = move.allocation->chunk->context;
+    if (result == CUDA_SUCCESS) result = copy(call, *move.allocation, move.plan.copy, true, &last);
+  }
+  if (last.done.token) {
+    const CUresult ended = call.wait_done(last);
+    if (result == CUDA_SUCCESS) result = ended;
+  }
+  if (result == CUDA_SUCCESS) return result;
+  for (const Move& move : *moves) {
+    for (const Run& run : move.plan.close) guard_->forget(move.allocation->base + run.offset, run.bytes);
+  }
+  return result;
+}
+
+// `for_each` visits, with the lock, each allocation that the work reaches and what it reaches of it. Returns with the
+// caller counted among those who put records into their rings, unless it fails.
+template <typename ForEach>
+CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, unsigned* parity) {
+  Lock lock(mutex_);
+  for (;;) {
+    std::vector<Move> moves;
+    bool others = false;
+    uint64_t keep_until = 0;
+    for_each([&](Allocation* allocation, const Run& run) {
+      if (allocation->dying) return;
+      if (allocation->busy) {
+        others = true;
+        return;
+      }
+      ToDevice plan = allocation->residency.to_device(run);
+      if (plan.empty()) return;
+      const uint64_t until = allocation->residency.keep_until_ns(own_thread());
+      if (until > static_cast<uint64_t>(monotonic_ns())) {
+        keep_until = std::max(keep_until, until);
+      } else {
+        moves.push_back({allocation, std::move(plan)});
+      }
+    });
+    if (moves.empty() && !others && !keep_until) break;
+    if (moves.empty()) {
+      const auto now = static_cast<uint64_t>(monotonic_ns());
+      if (keep_until > now && !others) {
+        changed_.wait_for(lock, std::chrono::nanoseconds(keep_until - now));
+      } else {
+        changed_.wait(lock);
+      }
+      continue;
+    }
+    for (const Move& move : moves) set_busy(move.allocation, true);
+    lock.unlock();
+    const CUresult result = carry_out(call, &moves);
+    lock.lock();
+    for (const Move& move : moves) {
+      for (const Run& run : move.plan.close) {
+        if (result == CUDA_SUCCESS) move.allocation->residency.went_to_device(run);
+        if (result != CUDA_SUCCESS) move.allocation->residency.came_to_host(run, true);
+      }
+      set_busy(move.allocation, false);
+    }
+    if (result != CUDA_SUCCESS) return result;
+  }
+  *parity = enter();  // with the lock: nobody can have made anything busy meanwhile
+  return CUDA_SUCCESS;
+}
+
+DeviceWork::DeviceWork(Call& call, uint64_t stream, bool graph) : space_(ManagedSpace::get()) {
+  if (!space_.any() || call.failed()) return;
+  entered_ = true;
+  parity_ = space_.enter();
+  if (space_.nothing_away()) return;
+  space_.leave(parity_);
+  const auto reached = [&](auto visit) {
+    for (ManagedAllocation* const allocation : space_.away_from_device_) {
+      const bool others = allocation->attach == CU_MEM_ATTACH_SINGLE && !graph && allocation->stream != stream;
+      if (!others) visit(allocation, Run{0, allocation->bytes});
+    }
+  };
+  status_ = space_.make_resident(call, reached, &parity_);
+  entered_ = status_ == CUDA_SUCCESS;
+}
+
+DeviceWork::DeviceWork(Call& call, std::initializer_list<ManagedSpan> spans) : space_(ManagedSpace::get()) {
+  if (!space_.any() || call.failed()) return;
+  const auto reached = [&](auto visit) {
+    for (const ManagedSpan& span : spans) {
+      ManagedAllocation* const allocation = space_.find(span.address);
+      if (!allocation) continue;
+      const uint64_t offset = span.address - allocation->base;
+      visit(allocation, Run{offset, std::min(span.bytes, allocation->bytes - offset)});
+    }
+  };
+  status_ = space_.make_resident(call, reached, &parity_);
+  entered_ = status_ == CUDA_SUCCESS;
+}
+
+}  // namespace bandsaw::libcuda

@@ -1,0 +1,136 @@
+// Where blocks of managed memory are, and what each use of them asks for, in virtual time.
+#include "memory/managed/residency.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace bandsaw::managed {
+namespace {
+
+constexpr uint64_t kBlock = 4096, kBlocks = 10, kBytes = kBlocks * kBlock - 100;
+constexpr uint64_t kMs = 1'000'000;
+using What = ToHost::What;
+using Piece = managed::Run;  // a test has a member Run
+
+Touch touch(uint64_t block, bool write, uint64_t now_ns = 0, uint64_t thread = 1) {
+  return {block * kBlock + 5, write, thread, now_ns};
+}
+
+void to_device(Residency* residency, Piece run) {
+  for (const Piece& one : residency->to_device(run).close) residency->went_to_device(one);
+}
+
+ToHost fetch(Residency* residency, const Touch& seen) {
+  const ToHost wanted = residency->to_host(seen);
+  if (wanted.what != What::kNothing) residency->came_to_host(wanted.run, wanted.writable);
+  residency->touched(wanted, seen);
+  return wanted;
+}
+
+TEST(Residency, ANewAllocationIsTheHostsAndGoesInOnePiece) {
+  Residency residency(kBytes, kBlock);
+  EXPECT_FALSE(residency.any_on_device());
+  const ToDevice plan = residency.to_device({0, kBytes});
+  EXPECT_EQ(plan.close, (std::vector<Piece>{{0, kBytes}}));
+  EXPECT_EQ(plan.copy, plan.close);
+  residency.went_to_device({0, kBytes});
+  EXPECT_TRUE(residency.all_on_device());
+  EXPECT_TRUE(residency.to_device({0, kBytes}).empty());
+}
+
+TEST(Residency, OnlyBlocksThatAreAskedForGo) {
+  Residency residency(kBytes, kBlock);
+  EXPECT_EQ(residency.to_device({kBlock + 1, kBlock}).copy, (std::vector<Piece>{{kBlock, 2 * kBlock}}));
+  to_device(&residency, {kBlock + 1, kBlock});
+  EXPECT_EQ(residency.to_device({0, kBytes}).copy,
+            (std::vector<Piece>{{0, kBlock}, {3 * kBlock, kBytes - 3 * kBlock}}));
+  EXPECT_TRUE(residency.to_device({kBytes, 1}).empty());
+  EXPECT_TRUE(residency.to_device({0, 0}).empty());
+}
+
+TEST(Residency, WhatWasOnlyReadIsTakenWithoutACopy) {
+  Residency residency(kBytes, kBlock);
+  to_device(&residency, {0, kBytes});
+  EXPECT_EQ(fetch(&residency, touch(2, false)).what, What::kFetch);
+  EXPECT_EQ(residency.holder(2 * kBlock), Holder::kBoth);
+  EXPECT_EQ(residency.to_host(touch(2, false)).what, What::kNothing);
+  ToDevice plan = residency.to_device({0, kBytes});
+  EXPECT_EQ(plan.close, (std::vector<Piece>{{2 * kBlock, kBlock}}));
+  EXPECT_TRUE(plan.copy.empty());
+  EXPECT_EQ(fetch(&residency, touch(2, true)).what, What::kUnlock);
+  EXPECT_EQ(residency.to_device({0, kBytes}).copy, plan.close);
+}
+
+TEST(Residency, WhoReadsOnGetsMoreAtOnceUpToWhatTheHostHas) {
+  Residency residency(kBytes, kBlock);
+  to_device(&residency, {0, kBytes});
+  fetch(&residency, touch(8, true));
+  EXPECT_EQ(fetch(&residency, touch(0, false)).run, (Piece{0, kBlock}));
+  EXPECT_EQ(fetch(&residency, touch(1, false)).run, (Piece{kBlock, 2 * kBlock}));
+  EXPECT_EQ(fetch(&residency, touch(3, false)).run, (Piece{3 * kBlock, 4 * kBlock}));
+  EXPECT_EQ(fetch(&residency, touch(7, false)).run, (Piece{7 * kBlock, kBlock}));
+  EXPECT_EQ(residency.on_device({0, kBytes}), (std::vector<Piece>{{9 * kBlock, kBytes - 9 * kBlock}}));
+}
+
+TEST(Residency, AThrashingBlockIsLeftToItsThreadForAWhile) {
+  Residency residency(kBytes, kBlock);
+  uint64_t now = kMs;
+  for (int round = 0; round < 3; ++round, now += 100'000) {
+    to_device(&residency, {0, kBytes});
+    fetch(&residency, touch(0, true, now));
+  }
+  EXPECT_EQ(residency.quick_returns(), 2u);
+  EXPECT_EQ(residency.keep_until_ns(1), 0u) << "its own launch need not wait";
+  const uint64_t first = residency.keep_until_ns(2) - (now - 100'000);
+  EXPECT_GT(first, 0u);
+  to_device(&residency, {0, kBytes});
+  fetch(&residency, touch(0, true, now));
+  EXPECT_EQ(residency.keep_until_ns(2) - now, 2 * first);
+  for (int round = 0; round < 40; ++round) {
+    now += 100'000;
+    to_device(&residency, {0, kBytes});
+    fetch(&residency, touch(0, true, now));
+  }
+  EXPECT_LE(residency.keep_until_ns(2) - now, kMs);
+  to_device(&residency, {0, kBytes});
+  fetch(&residency, touch(0, true, now + 100 * kMs));
+  EXPECT_EQ(residency.keep_until_ns(2), 0u) << "a quiet time ends it";
+}
+
+// Two sides with bytes of their own, and a table that says what to copy: a reader always finds what was written last.
+TEST(Residency, ManyUsesInAnyOrderFindTheNewestBytes) {
+  std::mt19937 random(3);
+  Residency residency(kBytes, kBlock);
+  std::vector<int> host(kBlocks), device(kBlocks), newest(kBlocks);
+  const auto move = [](const std::vector<Piece>& runs, const std::vector<int>& from, std::vector<int>* to) {
+    for (const Piece& run : runs) {
+      for (uint64_t at = run.offset; at < run.end(); at += kBlock) (*to)[at / kBlock] = from[at / kBlock];
+    }
+  };
+  for (int round = 1; round < 20'000; ++round) {
+    const uint64_t block = random() % kBlocks;
+    if (random() % 3 == 0) {
+      const Piece run{block * kBlock, random() % 2 ? kBlock : kBytes};
+      const ToDevice plan = residency.to_device(run);
+      move(plan.copy, host, &device);
+      for (const Piece& one : plan.close) residency.went_to_device(one);
+      ASSERT_EQ(device[block], newest[block]);
+      device[block] = newest[block] = round;
+      continue;
+    }
+    const bool write = random() % 2;
+    const Touch seen = touch(block, write, static_cast<uint64_t>(round) * 1000, random() % 3);
+    const ToHost wanted = residency.to_host(seen);
+    if (wanted.what == What::kFetch) move(std::vector<Piece>{wanted.run}, device, &host);
+    if (wanted.what != What::kNothing) residency.came_to_host(wanted.run, wanted.writable);
+    residency.touched(wanted, seen);
+    ASSERT_EQ(host[block], newest[block]);
+    if (!write) continue;
+    ASSERT_EQ(residency.holder(block * kBlock), Holder::kHost);
+    host[block] = newest[block] = round;
+  }
+}
+
+}  // namespace
+}  // namespace bandsaw::managed
