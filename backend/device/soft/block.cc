@@ -70,7 +70,7 @@ std::shared_ptr<const BlockShape> make_block_shape(const uint32_t (&block)[3]) {
 }
 
 KernelJob::KernelJob(LaunchPlan plan, uint64_t grid_id, Finished finished)
-    : Job(plan.blocks(), plan.priority, plan.workers),
+    : Job(plan.clusters(), plan.priority, plan.workers),
       plan_(std::move(plan)),
       grid_id_(grid_id),
       finished_(std::move(finished)) {}
@@ -172,7 +172,8 @@ void BlockRunner::run_warps(Fiber* fiber, BlockState& block) {
       worker_.in_compiled = false;
       ++block.ended_warps;
       block.living -= block.counted[index];
-      if (block.waiting_warps) {
+      if (block.cluster) cluster_warp_ended(block, index);
+      if (block.waiting_warps || block.cluster) {
         check_barriers(block);
         check_deadlock(block);
       }
@@ -184,8 +185,9 @@ void BlockRunner::run_warps(Fiber* fiber, BlockState& block) {
 
 // The block is done: begins another one in its place, or gives it back.
 bool BlockRunner::next_block(BlockState& block) {
+  if (block.cluster) return next_in_cluster(block);
   if (!job_.cancelled() && !worker_.turn_over() && reserve_ticket()) {
-    begin(block);
+    begin(block, next_ticket());
     return true;
   }
   --in_flight_;
@@ -195,8 +197,9 @@ bool BlockRunner::next_block(BlockState& block) {
 
 bool BlockRunner::start_block() {
   if (in_flight_ >= limit_ || !reserve_ticket()) return false;
+  if (job_.plan().cluster_blocks() > 1) return start_cluster();
   BlockState* block = get_block();
-  if (!block || (begin(*block), !start_fiber(*block))) {
+  if (!block || (begin(*block, next_ticket()), !start_fiber(*block))) {
     job_.fail(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, fmt::format("kernel {}: no memory for a block", job_.plan().kernel));
     return false;
   }
@@ -209,13 +212,16 @@ bool BlockRunner::reserve_ticket() {
   return tickets_ != 0;
 }
 
-// Gives the block the next ticket's place in the grid.
-void BlockRunner::begin(BlockState& block) {
-  const LaunchPlan& plan = job_.plan();
-  const uint64_t ticket = ticket_++;
+uint64_t BlockRunner::next_ticket() {
   --tickets_;
-  const uint64_t row = ticket / plan.grid[0];
-  block.ctaid[0] = static_cast<uint32_t>(ticket - row * plan.grid[0]);
+  return ticket_++;
+}
+
+// Gives the block its place in the grid: blocks are counted by rows.
+void BlockRunner::begin(BlockState& block, uint64_t number) {
+  const LaunchPlan& plan = job_.plan();
+  const uint64_t row = number / plan.grid[0];
+  block.ctaid[0] = static_cast<uint32_t>(number - row * plan.grid[0]);
   block.ctaid[1] = static_cast<uint32_t>(row % plan.grid[1]);
   block.ctaid[2] = static_cast<uint32_t>(row / plan.grid[1]);
   block.next_warp = block.ended_warps = block.waiting_warps = 0;
@@ -224,6 +230,7 @@ void BlockRunner::begin(BlockState& block) {
     block.counted[w] = static_cast<uint8_t>(std::popcount(plan.shape->warps[w].live));
   }
   block.barriers.fill({});
+  if (block.cluster) join_cluster(block);
 }
 
 // Front of the queue: a block's warps begin before others go on.
@@ -251,6 +258,10 @@ BlockState* BlockRunner::get_block() {
     free_blocks_.pop_back();
     return block;
   }
+  return make_block();
+}
+
+BlockState* BlockRunner::make_block() {
   const LaunchPlan& plan = job_.plan();
   auto block = std::make_unique<BlockState>();
   block->runner = this;
@@ -275,6 +286,8 @@ BlockState* BlockRunner::get_block() {
     warp.cooperative = plan.cooperative;
     warp.grid_workspace = plan.grid_workspace;
     warp.textures = plan.textures;
+    std::copy(std::begin(plan.cluster), std::end(plan.cluster), warp.cluster);
+    warp.explicit_cluster = plan.explicit_cluster;
   }
   blocks_.push_back(std::move(block));
   return blocks_.back().get();
@@ -354,8 +367,21 @@ void BlockRunner::check_barriers(BlockState& block) {
 }
 
 void BlockRunner::check_deadlock(BlockState& block) {
-  const uint32_t warps = static_cast<uint32_t>(block.warps.size());
-  if (block.next_warp < warps || block.waiting_warps == 0 || block.ended_warps + block.waiting_warps < warps) return;
+  const auto idle = [](const BlockState& one) {
+    const auto warps = static_cast<uint32_t>(one.warps.size());
+    return one.next_warp == warps && one.ended_warps + one.waiting_warps + one.cluster_waits == warps;
+  };
+  if (!idle(block)) return;
+  if (!block.cluster) {
+    if (block.waiting_warps == 0) return;
+  } else {
+    bool waits = false;
+    for (const BlockState* other : block.cluster->blocks) {
+      if (!idle(*other)) return;
+      waits = waits || other->waiting_warps || other->cluster_waits;
+    }
+    if (!waits) return;
+  }
   report_deadlock(block);
   leave();  // nothing on this stack may need a destructor here
 }
@@ -368,6 +394,7 @@ void BlockRunner::report_deadlock(const BlockState& block) {
     who += fmt::format(" barrier {}: {} of {} threads;", id, barrier.arrived,
                        barrier.expected ? barrier.expected : block.living);
   }
+  if (block.cluster_waits) who += fmt::format(" the cluster's barrier: {} warps;", block.cluster_waits);
   job_.fail(CUDA_ERROR_LAUNCH_FAILED,
             fmt::format("kernel {}: block [{},{},{}] is deadlocked, every warp waits:{}", job_.plan().kernel,
                         block.ctaid[0], block.ctaid[1], block.ctaid[2], who));
@@ -383,7 +410,11 @@ void BlockRunner::drop_all() {
   in_flight_ = 0;
   tickets_ = 0;
   free_blocks_.clear();
-  for (const auto& block : blocks_) free_blocks_.push_back(block.get());
+  free_clusters_.clear();
+  if (job_.plan().cluster_blocks() > 1)
+    for (const auto& cluster : clusters_) free_clusters_.push_back(cluster.get());
+  else
+    for (const auto& block : blocks_) free_blocks_.push_back(block.get());
 }
 
 void BlockRunner::report_fault() {

@@ -41,6 +41,8 @@ struct LaunchPlan {
   uint32_t shared_bytes = 0, dynamic_shared_bytes = 0, local_bytes = 0;
   uint32_t parameter_bytes = 0;
   bool cooperative = false;
+  uint32_t cluster[3]{1, 1, 1};  // divides the grid
+  bool explicit_cluster = false;
   int priority = 0;
   uint64_t window_base = 0;
   uint64_t grid_workspace = 0;
@@ -55,6 +57,8 @@ struct LaunchPlan {
   uint32_t depth = 0;
   const TextureTable* textures = nullptr;
   uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
+  uint32_t cluster_blocks() const { return cluster[0] * cluster[1] * cluster[2]; }
+  uint64_t clusters() const { return blocks() / cluster_blocks(); }  // what workers take
 };
 
 // What compiled code may ask for beside computing: output, heap, host memory. One a context.
@@ -75,7 +79,25 @@ struct Barrier {
   Fiber* last = nullptr;
 };
 
-inline constexpr uint32_t kBarriers = 16;
+inline constexpr uint32_t kNamedBarriers = 16, kWarpgroups = 8;  // those that programs name; at most in a block
+inline constexpr uint32_t kBarriers = kNamedBarriers + kWarpgroups;
+
+// Blocks that may reach each other's shared memory; all in flight on one worker until the last has ended.
+struct ClusterState {
+  std::vector<BlockState*> blocks;  // by rank
+  std::vector<std::byte*> shared;
+  uint32_t ended_blocks = 0;
+  // barrier.cluster: threads that have arrived in this phase, warps that wait for its end.
+  uint32_t arrived = 0, phase = 0;
+  Fiber* first = nullptr;
+  Fiber* last = nullptr;
+};
+
+// A warp's arrival at the cluster's barrier.
+struct ClusterArrival {
+  uint32_t phase = 0;
+  uint32_t lanes = 0;  // how many, of a phase that has not ended
+};
 
 // One block in flight.
 struct BlockState {
@@ -88,6 +110,9 @@ struct BlockState {
   uint32_t living = 0;  // threads
   uint64_t ticket = 0;
   std::array<Barrier, kBarriers> barriers;
+  ClusterState* cluster = nullptr;  // null: a launch without clusters
+  uint32_t cluster_waits = 0;       // warps that wait at its barrier
+  std::vector<ClusterArrival> cluster_arrivals;
 };
 
 class KernelJob : public Job, public std::enable_shared_from_this<KernelJob> {
@@ -134,7 +159,10 @@ class BlockRunner : public Share {
   void wait_here(BlockState& block);   // suspends it until wake()
   void wake(Fiber* fiber);             // it may go on
   void yield_here(BlockState& block);  // suspends it; it may go on at once
-  [[noreturn]] void leave();           // ends the turn; the launch was cancelled or failed
+  // barrier.cluster of warp `index` (cluster.cc).
+  void cluster_arrive(BlockState& block, uint32_t index, uint32_t lanes);
+  void cluster_wait(BlockState& block, uint32_t index);
+  [[noreturn]] void leave();  // ends the turn; the launch was cancelled or failed
 
  private:
   static void fiber_body(void* fiber);
@@ -142,7 +170,16 @@ class BlockRunner : public Share {
   bool next_block(BlockState& block);
   bool start_block();
   bool start_fiber(BlockState& block);
-  void begin(BlockState& block);
+  void begin(BlockState& block, uint64_t number);
+  // Of launches in clusters (cluster.cc).
+  bool start_cluster();
+  void begin(ClusterState& cluster, uint64_t number);
+  bool next_in_cluster(BlockState& block);
+  static void join_cluster(BlockState& block);
+  void make_cluster_of_one(BlockState& block);
+  void cluster_warp_ended(BlockState& block, uint32_t index);
+  void end_cluster_phase(ClusterState& cluster);
+  ClusterState* get_cluster();
   void resume(Fiber* fiber);
   void switch_away(Fiber* self);
   void check_barriers(BlockState& block);
@@ -151,7 +188,9 @@ class BlockRunner : public Share {
   void drop_all();
   void report_fault();
   bool reserve_ticket();
+  uint64_t next_ticket();  // of those reserved
   BlockState* get_block();
+  BlockState* make_block();
   void push(Fiber* fiber);
   Fiber* pop();
 
@@ -159,7 +198,7 @@ class BlockRunner : public Share {
   Worker& worker_;
   uint64_t ticket_ = 0, tickets_ = 0;  // taken, not started
   uint64_t batch_ = 1;
-  uint32_t in_flight_ = 0, limit_;  // blocks
+  uint32_t in_flight_ = 0, limit_;  // blocks, or clusters
   uint32_t spins_ = 0;              // yields since something moved
   bool yielded_ = false;
   Fiber* first_ = nullptr;  // fibers that may go on
@@ -168,6 +207,8 @@ class BlockRunner : public Share {
   std::vector<Fiber*> idle_;
   std::vector<std::unique_ptr<BlockState>> blocks_;
   std::vector<BlockState*> free_blocks_;
+  std::vector<std::unique_ptr<ClusterState>> clusters_;
+  std::vector<ClusterState*> free_clusters_;
 };
 
 // The state of barrier `id` when all have arrived or nobody is left to: wakes who waits. Used by bandsaw_barrier.

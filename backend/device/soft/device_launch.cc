@@ -20,15 +20,32 @@ uint32_t fitted_registers(const KernelCode& code) {
 
 }  // namespace
 
+// The launch's cluster, or else the kernel's; 0 where there is none.
+CUresult SoftDevice::find_cluster(const Launch& launch, const CodeView& code, uint32_t (&cluster)[3]) {
+  const KernelSettings& settings = code.image->settings(code.code->name);
+  const bool asked = launch.cluster[0] != 0, required = settings.cluster[0] > 0;
+  uint64_t blocks = 1;
+  for (int i = 0; i < 3; ++i) {
+    const auto own = static_cast<uint32_t>(std::max<int32_t>(settings.cluster[i], 1));
+    const uint32_t wanted = std::max(launch.cluster[i], 1u);
+    if (asked && required && own != wanted) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    cluster[i] = asked ? wanted : required ? own : 0;
+    blocks *= std::max(cluster[i], 1u);
+    if (blocks > kMaxCluster || (cluster[i] && launch.grid[i] % cluster[i])) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  }
+  return blocks > (settings.cluster_non_portable ? kMaxCluster : kPortableCluster) ? CUDA_ERROR_INVALID_CLUSTER_SIZE
+                                                                                   : CUDA_SUCCESS;
+}
+
 CUresult SoftDevice::check_shape(const Launch& launch, const CodeView& code) {
   constexpr uint32_t kMaxGrid[3] = {kMaxGridX, kMaxGridYZ, kMaxGridYZ};
   constexpr uint32_t kMaxBlock[3] = {1024, 1024, 64};
   for (int i = 0; i < 3; ++i) {
     if (launch.grid[i] == 0 || launch.grid[i] > kMaxGrid[i]) return CUDA_ERROR_INVALID_VALUE;
     if (launch.block[i] == 0 || launch.block[i] > kMaxBlock[i]) return CUDA_ERROR_INVALID_VALUE;
-    const int32_t cluster = code.image->settings(code.code->name).cluster[i];
-    if (launch.cluster[i] > 1 || cluster > 1) return CUDA_ERROR_NOT_SUPPORTED;
   }
+  uint32_t cluster[3];
+  if (const CUresult refused = find_cluster(launch, code, cluster)) return refused;
   const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
   if (threads > kMaxBlockThreads) return CUDA_ERROR_INVALID_VALUE;
   if (threads > code.code->max_threads) return CUDA_ERROR_INVALID_VALUE;
@@ -80,6 +97,10 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
   plan->code = code.loaded;
   plan->shape = block_shape(launch.block);
   std::copy(std::begin(launch.grid), std::end(launch.grid), plan->grid);
+  uint32_t cluster[3];
+  if (const CUresult refused = find_cluster(launch, code, cluster)) return refused;
+  for (int i = 0; i < 3; ++i) plan->cluster[i] = std::max(cluster[i], 1u);
+  plan->explicit_cluster = cluster[0] != 0;
   plan->dynamic_shared_bytes = launch.shared_bytes;
   plan->shared_bytes = launch.shared_bytes + code.code->static_shared_bytes;
   plan->local_bytes = code.code->local_bytes;
@@ -161,6 +182,29 @@ CUresult SoftDevice::occupancy(const Code& code, uint32_t block_threads, uint64_
   return CUDA_SUCCESS;
 }
 
+// Any SMs may have the blocks of a cluster. Libraries ask about sizes that no launch may have, too: there is no room.
+CUresult SoftDevice::occupancy_clusters(const ContextRef&, const Launch& launch, uint32_t* clusters,
+                                        uint32_t* largest) {
+  if (const CUresult error = scheduler_.error()) return error;
+  const CodeView found = view(launch.code);
+  if (!found.code) return CUDA_ERROR_INVALID_HANDLE;
+  const KernelSettings& settings = found.image->settings(found.code->name);
+  uint64_t size = 1;
+  for (int i = 0; i < 3; ++i) {
+    const auto own = static_cast<uint32_t>(std::max<int32_t>(settings.cluster[i], 1));
+    size *= launch.cluster[0] ? std::max(launch.cluster[i], 1u) : own;
+  }
+  const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
+  const uint64_t blocks =
+      threads > kMaxBlockThreads
+          ? 0
+          : uint64_t{sms_} * blocks_per_sm(found, static_cast<uint32_t>(threads), launch.shared_bytes);
+  const uint64_t most = settings.cluster_non_portable ? kMaxCluster : kPortableCluster;
+  *clusters = size > most ? 0 : static_cast<uint32_t>(blocks / size);
+  *largest = static_cast<uint32_t>(std::min(most, std::bit_floor(blocks)));
+  return CUDA_SUCCESS;
+}
+
 CUresult SoftDevice::function_info(const Code& code, FunctionInfo* info) {
   if (const CUresult error = scheduler_.error()) return error;
   const CodeView found = view(code);
@@ -222,7 +266,9 @@ CUresult SoftDevice::function_set_attribute(const Code& code, CUfunction_attribu
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-      if (value < 0 || value > 1) return CUDA_ERROR_NOT_SUPPORTED;  // no clusters of several blocks
+      if (found.code->required_cluster[0] != 0 || value < 0 || value > static_cast<int32_t>(kMaxCluster)) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
       settings.cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] = value;
       break;
     default:

@@ -1,6 +1,7 @@
 // The functions that compiled code calls: barriers, turns, faults, output and heap. See warp.h.
 #include <cuda.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "backend/device/soft/block.h"
@@ -45,6 +46,13 @@ uint32_t reduce(BarrierOp op, uint32_t trues, uint32_t votes) {
   }
 }
 
+// Counts out the lanes that ended since this warp last told.
+void note_living(BlockState& block, const WarpState& warp) {
+  const auto living = static_cast<uint8_t>(std::popcount(warp.live));
+  block.living -= block.counted[warp.warp_id] - living;
+  block.counted[warp.warp_id] = living;
+}
+
 LaunchServices& services(WarpState* warp) { return *warp->block->runner->job().plan().services; }
 
 }  // namespace
@@ -62,33 +70,15 @@ void complete_barrier(BlockRunner& runner, BlockState& block, Barrier& barrier, 
   barrier = {};
 }
 
-extern "C" {
-
-void bandsaw_fault(WarpState* warp, uint32_t fault, uint64_t address) {
-  BlockRunner& runner = *warp->block->runner;
-  Worker& worker = runner.worker();
-  worker.fault = fault;
-  worker.fault_address = address;
-  worker.fault_warp = warp;
-  runner.leave();
-}
-
-void bandsaw_cancelled(WarpState* warp) { warp->block->runner->leave(); }
-
-uint32_t bandsaw_barrier(WarpState* warp, uint32_t id, uint32_t threads, uint32_t lanes, uint32_t op,
-                         uint32_t predicate) {
+// `lanes` of the warp arrive at barrier `id`, and wait there unless they only arrive.
+static uint32_t meet(WarpState* warp, uint32_t id, uint32_t threads, uint32_t lanes, BarrierOp kind,
+                     uint32_t predicate) {
   RuntimeCall call(warp);
   BlockState& block = call.block();
   BlockRunner& runner = call.runner();
   if (runner.job().cancelled()) runner.leave();
-  if (id >= kBarriers || threads % kWarpLanes != 0) bandsaw_fault(warp, CUDA_ERROR_ILLEGAL_INSTRUCTION, id);
-  // Lanes that ended since this warp last told.
-  const auto living = static_cast<uint8_t>(std::popcount(warp->live));
-  block.living -= block.counted[warp->warp_id] - living;
-  block.counted[warp->warp_id] = living;
-
+  note_living(block, *warp);
   Barrier& barrier = block.barriers[id];
-  const auto kind = static_cast<BarrierOp>(op);
   const auto arriving = static_cast<uint32_t>(std::popcount(lanes));
   // With a thread count, barriers count whole warps, also a last one that has fewer threads.
   barrier.arrived += threads && lanes == warp->live ? kWarpLanes : arriving;
@@ -105,13 +95,51 @@ uint32_t bandsaw_barrier(WarpState* warp, uint32_t id, uint32_t threads, uint32_
   }
   if (kind == BarrierOp::kArrive) return 0;
   Fiber* self = runner.worker().current;
-  self->result = op;
+  self->result = static_cast<uint32_t>(kind);
   self->next = nullptr;
   (barrier.last ? barrier.last->next : barrier.first) = self;
   barrier.last = self;
   ++block.waiting_warps;
   runner.wait_here(block);
   return self->result;
+}
+
+extern "C" {
+
+void bandsaw_fault(WarpState* warp, uint32_t fault, uint64_t address) {
+  BlockRunner& runner = *warp->block->runner;
+  Worker& worker = runner.worker();
+  worker.fault = fault;
+  worker.fault_address = address;
+  worker.fault_warp = warp;
+  runner.leave();
+}
+
+void bandsaw_cancelled(WarpState* warp) { warp->block->runner->leave(); }
+
+uint32_t bandsaw_barrier(WarpState* warp, uint32_t id, uint32_t threads, uint32_t lanes, uint32_t op,
+                         uint32_t predicate) {
+  if (id >= kNamedBarriers || threads % kWarpLanes != 0) bandsaw_fault(warp, CUDA_ERROR_ILLEGAL_INSTRUCTION, id);
+  return meet(warp, id, threads, lanes, static_cast<BarrierOp>(op), predicate);
+}
+
+void bandsaw_warpgroup(WarpState* warp) {
+  constexpr uint32_t kWarps = 4;
+  const uint32_t group = warp->warp_id / kWarps, warps = std::min(kWarps, warp->warps - group * kWarps);
+  meet(warp, kNamedBarriers + group, warps * kWarpLanes, warp->live, BarrierOp::kSync, 0);
+}
+
+void bandsaw_cluster_arrive(WarpState* warp, uint32_t lanes) {
+  RuntimeCall call(warp);
+  BlockState& block = call.block();
+  note_living(block, *warp);
+  if (lanes) call.runner().cluster_arrive(block, warp->warp_id, lanes);
+}
+
+void bandsaw_cluster_wait(WarpState* warp) {
+  RuntimeCall call(warp);
+  if (call.runner().job().cancelled()) call.runner().leave();
+  if (call.block().cluster) call.runner().cluster_wait(call.block(), warp->warp_id);
 }
 
 void bandsaw_exit(WarpState*) {}  // the runner counts a warp's end when its entry returns

@@ -12,6 +12,7 @@ inline constexpr uint64_t kMaxBlockShared = 227 * 1024;  // with the opt-in attr
 inline constexpr uint64_t kDefaultBlockShared = 48 * 1024;
 inline constexpr uint64_t kReservedShared = 1024;  // per block
 inline constexpr uint64_t kSmShared = 228 * 1024;
+inline constexpr uint32_t kPortableCluster = 8;
 inline constexpr uint32_t kSmThreads = 2048, kSmBlocks = 32, kSmRegisters = 65536;
 
 }  // namespace bandsaw::soft

@@ -18,6 +18,7 @@
 #include "backend/device/soft/pool.h"
 #include "backend/device/soft/scheduler.h"
 #include "backend/device/soft/shared_memory.h"
+#include "backend/device/soft/tensor_map.h"
 
 namespace bandsaw::soft {
 
@@ -61,6 +62,14 @@ class SoftDevice final : public Device {
   CUresult function_info(const Code& code, FunctionInfo* info) override;
   CUresult function_set_attribute(const Code& code, CUfunction_attribute attribute, int32_t value) override;
   CUresult occupancy(const Code& code, uint32_t block_threads, uint64_t shared_bytes, uint32_t* blocks) override;
+  CUresult tensor_map_encode(const vgpu_tensor_shape& shape, vgpu_tensor_map* map) override {
+    return encode_tensor_map(shape, map);
+  }
+  CUresult tensor_map_move(const vgpu_tensor_map& old, uint64_t address, vgpu_tensor_map* map) override {
+    return move_tensor_map(old, address, map);
+  }
+  CUresult occupancy_clusters(const ContextRef& context, const Launch& launch, uint32_t* clusters,
+                              uint32_t* largest) override;
 
   CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) override;
   void memory_free(uint64_t address, Done done) override;
@@ -200,6 +209,7 @@ class SoftDevice final : public Device {
   CUresult plan_launch(const SoftContextRef& context, const Launch& launch, LaunchPlan* plan);
   CUresult make_child(const KernelOp& parent, const ChildItem& item, const EngineWork& slice, OpRef* op);
   CUresult check_shape(const Launch& launch, const CodeView& code);
+  static CUresult find_cluster(const Launch& launch, const CodeView& code, uint32_t (&cluster)[3]);
   CUresult make_copy(const SoftContextRef& context, int priority, const Copy& copy, OpRef* op);
   CUresult make_fill(const SoftContextRef& context, int priority, const vgpu_fill& fill, OpRef* op);
   CUresult resolve(uint64_t address, uint64_t bytes, void** pointer);

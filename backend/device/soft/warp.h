@@ -26,6 +26,10 @@ inline constexpr uint64_t kSharedWindow = 0x0000'0100'0000'0000ull;
 inline constexpr uint64_t kLocalWindow = 0x0000'0200'0000'0000ull;
 inline constexpr uint64_t kParameterWindow = 0x0000'0300'0000'0000ull;  // a kernel's parameters, read only
 inline constexpr uint64_t kFunctionWindow = 0x0000'0400'0000'0000ull;   // function pointers: + 16 * number, no code
+// An address in a block's shared memory is its offset. In another block of the cluster, or in this one by its rank, it
+// is kClusterStep * (rank + 1) + offset.
+inline constexpr uint32_t kClusterStep = 1 << 24;
+inline constexpr uint32_t kMaxCluster = 16;
 inline constexpr uint64_t kSpaceWindowBytes = 0x0000'0100'0000'0000ull;
 // Readable bytes that the executor allocates behind a block's shared memory: fast paths load whole vectors.
 inline constexpr uint32_t kSharedPadding = 128;
@@ -54,6 +58,11 @@ struct WarpState {
   uint32_t dynamic_shared_base;
   uint64_t stack_limit;          // lowest native stack address that recursion may reach; 0: unchecked
   const TextureTable* textures;  // the context's; null: it has none
+  // Blocks in a cluster, by axis; 1 each where the launch has none. Others' shared memory by their rank in the cluster,
+  // null without a cluster: all blocks of one run on one worker thread.
+  uint32_t cluster[3];
+  uint32_t explicit_cluster;
+  std::byte* const* cluster_shared;
 };
 
 using KernelEntry = void (*)(WarpState*);
@@ -120,12 +129,18 @@ extern "C" {
 // `predicate` holds one bit a lane. Returns the reduction over all threads (kAnd, kOr: 0 or 1; kPopc: count).
 uint32_t bandsaw_barrier(WarpState* warp, uint32_t id, uint32_t threads, uint32_t lanes, uint32_t op,
                          uint32_t predicate);
+// barrier.cluster: `lanes` arrive, or wait until all living threads of the cluster have arrived since.
+void bandsaw_cluster_arrive(WarpState* warp, uint32_t lanes);
+void bandsaw_cluster_wait(WarpState* warp);
 // The warp has no live lane left; called once before the entry returns.
 void bandsaw_exit(WarpState* warp);
 // Gives other warps of the block and other blocks a turn: spinning on memory must not stop the world. Compiled code
 // calls it at nanosleep and at the back edge of every loop that reads memory others may write (volatile, relaxed
 // and acquire loads, atomics), and nowhere holding a lock of its own. It must be able to suspend the warp.
 void bandsaw_yield(WarpState* warp);
+// The warps of a warpgroup (four that follow one another, from a multiple of four on; fewer at the block's end) wait
+// for each other. It suspends the warp.
+void bandsaw_warpgroup(WarpState* warp);
 // Generic or global address outside the window: registered host memory's alias for [address, +bytes), or a fault.
 void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t bytes);
 // vprintf of one lane: format and packed arguments are pointers the caller has resolved; strings among the arguments

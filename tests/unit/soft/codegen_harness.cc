@@ -162,6 +162,7 @@ static void make_block(Block* block, const Shape& s, const uint32_t at[3], const
       state.ntid[i] = s.block[i];
       state.ctaid[i] = at[i];
       state.nctaid[i] = s.grid[i];
+      state.cluster[i] = 1;
     }
     state.warp_id = w;
     state.warps = warps;
@@ -279,6 +280,12 @@ uint32_t bandsaw_barrier(WarpState* warp, uint32_t id, uint32_t threads, uint32_
   f->round = b.round;
   suspend();
   return b.last_result;
+}
+void bandsaw_cluster_arrive(WarpState*, uint32_t) {}
+void bandsaw_cluster_wait(WarpState*) {}
+void bandsaw_warpgroup(WarpState* warp) {
+  const uint32_t group = warp->warp_id / 4, warps = std::min(4u, warp->warps - group * 4);
+  bandsaw_barrier(warp, 16 + group, warps * kWarpLanes, ~0u, uint32_t(BarrierOp::kSync), 0);
 }
 void bandsaw_exit(WarpState*) {}
 void bandsaw_yield(WarpState* warp) {

@@ -44,7 +44,7 @@ TEST(CodegenProgram, RefusesWithLineAndInstruction) {
       {"bra nowhere;", "nowhere"},
       {"add.s32 %r1, %r2, %unknown;", "%unknown"},
       {"ld.param.u32 %r1, [p+6];", "ld.param"},
-      {"wgmma.fence.sync.aligned;", "wgmma"},
+      {"tcgen05.wait::ld.sync.aligned;", "tcgen05"},
   };
   for (auto& c : cases) {
     std::string log = refusal(entry(c.body));

@@ -22,16 +22,43 @@ const std::map<ptx::Type, AtomicType> kTypes = {
 
 }  // namespace
 
+const AtomicOp* atomic_op(const ptx::Instruction& in) {
+  const AtomicOp* kind = nullptr;
+  for (auto& [name, number] : kOps)
+    if (in.has(name)) kind = &number;
+  return kind;
+}
+
+const AtomicType* atomic_type(ptx::Type type) {
+  const auto found = kTypes.find(type);
+  return found == kTypes.end() ? nullptr : &found->second;
+}
+
+// atom.exch and atom.cas of 128 bits.
+void Emitter::wide_atom(const Op& op) {
+  const auto& in = *op.in;
+  const bool swaps = in.has("cas");
+  if (in.opcode != "atom" || swaps == in.has("exch") || in.vector() != 1) unsupported(op);
+  vec_ = true;
+  const Location l = locate(op, op.args.at(1), in.space());
+  const uint32_t space = l.space == ptx::Space::kShared ? 2 : l.space == ptx::Space::kNone ? 0 : 1;
+  V addresses = frame_scratch("addresses", 8 * kLanes), a = frame_scratch("wide_a", 16 * kLanes),
+    c = frame_scratch("wide_c", 16 * kLanes), out = frame_scratch("wide_out", 16 * kLanes);
+  b_.CreateStore(splat(address_of(l)), addresses);
+  b_.CreateStore(read(op.args.at(2), 128), a);
+  if (swaps) b_.CreateStore(read(op.args.at(3), 128), c);
+  call_helper("bsw_wide_atomic", b_.getVoidTy(), {warp_, op_mask(op), addresses, a, c, out, i32(space), i32(swaps)});
+  write(op, op.args[0], b_.CreateLoad(int_type(128, true), out));
+}
+
 void Emitter::op_atom(const Op& op) {
   const auto& in = *op.in;
-  if (in.has("async")) unsupported(op);
+  if (in.type() == ptx::Type::kB128) return wide_atom(op);
   bool red = in.opcode == "red";
   size_t at = red ? 0 : 1;
   auto type = kTypes.find(in.type());
   if (type == kTypes.end()) unsupported(op);
-  const AtomicOp* kind = nullptr;
-  for (auto& [name, number] : kOps)
-    if (in.has(name)) kind = &number;
+  const AtomicOp* kind = atomic_op(in);
   if (!kind) unsupported(op);
   bool floating = ptx::is_float(in.type());
   if (floating && *kind != AtomicOp::kAdd && *kind != AtomicOp::kMin && *kind != AtomicOp::kMax &&
@@ -44,6 +71,8 @@ void Emitter::op_atom(const Op& op) {
   uint32_t space_number = l.space == ptx::Space::kShared ? 2 : l.space == ptx::Space::kNone ? 0 : 1;
   const Arg& operand = op.args.at(at + 1);
   unsigned count = in.vector();
+  const bool tells = in.has("async");
+  if (tells && (!red || !in.has("mbarrier::complete_tx::bytes") || l.space != ptx::Space::kShared)) unsupported(op);
   if ((operand.kind == ArgKind::kVector && count > 1 ? operand.elements.size() : 1) != count) unsupported(op);
   for (unsigned i = 0; i < count; ++i) {
     V addresses = frame_scratch("addresses", 8 * kLanes);
@@ -63,6 +92,7 @@ void Emitter::op_atom(const Op& op) {
     V result = b_.CreateLoad(int_type(bits, true), out);
     write(op, count > 1 ? to.elements.at(i) : to, result, ptx::is_signed(in.type()));
   }
+  if (tells) complete_barrier(op, op.args.at(at + 2), count * bits / 8);
 }
 
 }  // namespace bandsaw::soft

@@ -35,6 +35,10 @@ struct ModuleContext {
 
 using V = llvm::Value*;
 struct DeviceFunction;
+struct WgmmaForm;
+enum class MatrixType : uint32_t;
+enum class AtomicOp : uint32_t;
+enum class AtomicType : uint32_t;
 
 class Emitter {
  public:
@@ -125,7 +129,6 @@ class Emitter {
   Location locate(const Op& op, const Arg& arg, ptx::Space space);
   V address_of(const Location& l);
   V add_offset(const Location& l, V address);  // generic address, offset included
-  V generic_address(const Location& l);
   std::vector<V> load(const Op& op, const Location& l, unsigned bytes, unsigned count, bool vector_result);
   void store(const Op& op, const Location& l, unsigned bytes, const std::vector<V>& values);
   std::vector<V> load_scalar(const Op& op, const Location& l, unsigned bytes, unsigned count);
@@ -156,6 +159,15 @@ class Emitter {
   void op_mbarrier(const Op& op);
   void op_cp_async_arrive(const Op& op);
   void op_cp_async_bulk(const Op& op);
+  void bulk_copy(const Op& op, const Location& to, const Location& from, V size, V mask);
+  void complete_barrier(const Op& op, const Arg& barrier, uint32_t bytes);
+  V addresses_of(const Location& l, const char* name);
+  void op_st_async(const Op& op);
+
+  // tensor.cc
+  void op_tensor_copy(const Op& op);
+  void op_tensormap(const Op& op);
+  void tensormap_copy(const Op& op);
   V call_mbarrier(const Op& op, MbarrierOp kind, const Location* l, V a, V b);
 
   void op_isspacep(const Op& op);
@@ -234,9 +246,13 @@ class Emitter {
   void op_mov(const Op& op);
   void op_zero(const Op& op);
   void op_mapa(const Op& op);
+  void op_getctarank(const Op& op);
+  V shared_offset(V address, bool generic);
+  V cluster_rank(const Op& op);
 
   // atomics.cc
   void op_atom(const Op& op);
+  void wide_atom(const Op& op);
 
   // sync.cc
   V uniform_operand(const Arg& a, unsigned bits);
@@ -252,6 +268,7 @@ class Emitter {
   void op_trap(const Op& op);
   void op_mma(const Op& op);
   void mma_quads(const Op& op);
+  std::pair<V, V> sparse_operands(const Op& op, size_t at, MatrixType type, uint32_t depth);
   static size_t fragment_registers(const Arg& arg);
   void op_ldmatrix(const Op& op);
   void op_stmatrix(const Op& op);
@@ -271,8 +288,10 @@ class Emitter {
   void write_words(const Op& op, const Arg& to, V from, size_t count, unsigned bits, bool sign);
   V surface_addresses(const Op& op, const Arg& address, unsigned bytes);
 
-  // wmma.cc
+  // wmma.cc, wgmma.cc
   void op_wmma(const Op& op);
+  void op_wgmma(const Op& op);
+  static WgmmaForm wgmma_form(const Op& op);
 
   V scalar_of(V v);  // the value of the first active lane
 
@@ -321,6 +340,10 @@ class Emitter {
   bool vec_ = false;
   bool ended_ = false;  // the current op emitted a terminator
 };
+
+// What an atomic operation's modifiers say; null: nothing that atomics know.
+const AtomicOp* atomic_op(const ptx::Instruction& in);
+const AtomicType* atomic_type(ptx::Type type);
 
 // tex and its like, whose modifiers no other instruction has.
 bool is_texture_opcode(std::string_view opcode);

@@ -164,6 +164,7 @@ class Flattener {
   }
 
   void note(const ptx::Instruction& in, const Op& op) {
+    if (in.opcode == "wgmma" && in.has("wait_group")) f_.uses_barrier = true;
     if (in.opcode == "bar" || in.opcode == "barrier") {
       if (!in.has("warp")) f_.uses_barrier = true;
     } else if (in.opcode == "exit") {
@@ -188,7 +189,7 @@ class Flattener {
   void note_place(const Place* p) {
     if (!p || p->space != ptx::Space::kShared) return;
     if (p->dynamic_shared)
-      f_.uses_dynamic_shared = true;
+      f_.dynamic_align = std::max<uint64_t>({f_.dynamic_align, p->declaration->alignment(), 16});
     else if (module_->globals.contains(p->name) && module_->globals[p->name] == p)
       f_.uses_module_shared = true;
   }
@@ -336,7 +337,7 @@ bool is_gathering(const ptx::Instruction& in) {
   if (in.opcode == "bar" || in.opcode == "barrier") return !in.has("arrive");
   if (in.opcode == "shfl" || in.opcode == "vote" || in.opcode == "match" || in.opcode == "redux" ||
       in.opcode == "elect" || in.opcode == "mma" || in.opcode == "ldmatrix" || in.opcode == "stmatrix" ||
-      in.opcode == "movmatrix" || in.opcode == "wmma")
+      in.opcode == "movmatrix" || in.opcode == "wmma" || in.opcode == "wgmma")
     return in.has("sync");
   return false;
 }

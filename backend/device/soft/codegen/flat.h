@@ -94,7 +94,8 @@ struct FlatFunction {
   std::vector<Place*> parameters, returns;
   uint32_t local_bytes = 0, shared_bytes = 0, shared_align = 1;
   std::vector<std::string> callees;
-  bool indirect_calls = false, uses_dynamic_shared = false, uses_module_shared = false;
+  bool indirect_calls = false, uses_module_shared = false;
+  uint64_t dynamic_align = 0;  // of the dynamic shared memory; 0: it uses none
   bool uses_barrier = false, uses_exit = false, uses_grid_sync = false;
 };
 

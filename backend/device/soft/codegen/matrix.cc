@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "backend/device/soft/codegen/emitter.h"
+#include "backend/device/soft/codegen/sparse.h"
 
 namespace bandsaw::soft {
 
@@ -29,18 +30,20 @@ std::pair<uint32_t, uint32_t> mma_shape(const ptx::Instruction& in) {
 
 void Emitter::op_mma(const Op& op) {
   const auto& in = *op.in;
-  if (in.has("sp") || in.has("sp::ordered_metadata") || in.has("block_scale")) unsupported(op);
-  if (in.type_count() != 4 || op.args.size() != 4) unsupported(op);
+  if (in.has("block_scale")) unsupported(op);
+  const bool sparse = in.has("sp") || in.has("sp::ordered_metadata");
+  if (in.type_count() != 4 || op.args.size() != (sparse ? 6 : 4)) unsupported(op);
   const auto a = kMmaTypes.find(in.type(1)), b = kMmaTypes.find(in.type(2));
   if (a == kMmaTypes.end() || b == kMmaTypes.end()) unsupported(op);
   const auto [rows, depth] = mma_shape(in);
   vec_ = true;
-  if (rows == 8 && a->second == MatrixType::kF16) return mma_quads(op);
+  if (rows == 8 && a->second == MatrixType::kF16 && !sparse) return mma_quads(op);
   if (!in.has("row") || !in.has("col")) unsupported(op, "layout");
   const bool f64 = a->second == MatrixType::kF64, integer = is_matrix_integer(a->second);
   const uint32_t each = 4 * matrix_elements(a->second), b_registers = depth / each;
   // 8 rows are the old integer shapes and f64's smallest; all others have 16, of one or two registers of columns.
-  const uint32_t most = rows == 8 ? 1 : f64 ? 4 : 2;
+  const uint32_t most = rows == 8 ? 1 : f64 || sparse ? 4 : 2;
+  if (sparse && (rows != 16 || f64 || a->second == MatrixType::kB1 || b_registers < 2)) unsupported(op);
   if ((rows != 8 && rows != 16) || depth % each || !b_registers || b_registers > most || b_registers == 3)
     unsupported(op);
   if ((rows == 8 && !f64 && !integer) || matrix_elements(a->second) != matrix_elements(b->second)) unsupported(op);
@@ -49,7 +52,7 @@ void Emitter::op_mma(const Op& op) {
   form.a = static_cast<uint8_t>(a->second);
   form.b = static_cast<uint8_t>(b->second);
   form.b_registers = static_cast<uint8_t>(b_registers);
-  form.a_registers = static_cast<uint8_t>(b_registers * (rows / 8));
+  form.a_registers = static_cast<uint8_t>(b_registers * (rows / 8) / (sparse ? 2 : 1));
   form.half_result = in.type(0) == ptx::Type::kF16;
   form.half_accumulator = in.type(3) == ptx::Type::kF16;
   form.rows = static_cast<uint8_t>(rows);
@@ -65,9 +68,25 @@ void Emitter::op_mma(const Op& op) {
   V pa = pack_fragment(op, op.args[1], form.a_registers, bits, "matrix_a");
   V pb = pack_fragment(op, op.args[2], form.b_registers, bits, "matrix_b");
   V pc = pack_fragment(op, op.args[3], c_registers, bits, "matrix_c"), pd = frame_scratch("matrix_d", 8 * 8 * kLanes);
-  call_helper(f64 ? "bsw_mma_f64" : "bsw_mma", b_.getVoidTy(), {pa, pb, pc, pd, i64(std::bit_cast<uint64_t>(form))});
+  V packed_form = i64(std::bit_cast<uint64_t>(form));
+  if (sparse) {
+    auto [metadata, selector] = sparse_operands(op, 4, a->second, depth);
+    call_helper("bsw_mma_sparse", b_.getVoidTy(), {pa, pb, pc, pd, packed_form, metadata, selector});
+  } else {
+    call_helper(f64 ? "bsw_mma_f64" : "bsw_mma", b_.getVoidTy(), {pa, pb, pc, pd, packed_form});
+  }
   if (fragment_registers(op.args[0]) != d_registers) unsupported(op, "fragment size");
   unpack_fragment(op, op.args[0], d_registers, bits, pd);
+}
+
+// The metadata of all lanes, and which lanes' counts: operands `at` and `at + 1`.
+std::pair<V, V> Emitter::sparse_operands(const Op& op, size_t at, MatrixType type, uint32_t depth) {
+  const Arg& selector = op.args.at(at + 1);
+  if (selector.kind != ArgKind::kInt || selector.bits >= sparse_selectors(type, depth))
+    unsupported(op, "sparsity selector");
+  V metadata = frame_scratch("metadata", 8 * kLanes);
+  b_.CreateStore(splat(read(op.args[at], 32)), metadata);
+  return {metadata, i32(static_cast<uint32_t>(selector.bits))};
 }
 
 void Emitter::mma_quads(const Op& op) {

@@ -1,6 +1,10 @@
 // mbarrier objects, and the bulk copies that tell them of their end (PTX ISA 9.7.13.15, 9.7.9.25).
 #include "backend/device/soft/codegen/mbarrier.h"
 
+#include <bit>
+
+#include "backend/device/soft/codegen/atomics.h"
+#include "backend/device/soft/codegen/bulk.h"
 #include "backend/device/soft/codegen/emitter.h"
 
 namespace bandsaw::soft {
@@ -70,31 +74,79 @@ void Emitter::op_cp_async_arrive(const Op& op) {
   call_mbarrier(op, MbarrierOp::kArrive, &l, konst(1, 64), konst(0, 64));
 }
 
+V Emitter::addresses_of(const Location& l, const char* name) {
+  V slot = frame_scratch(name, 8 * kLanes);
+  b_.CreateStore(splat(address_of(l)), slot);
+  return slot;
+}
+
+// The barrier hears of as many bytes from each lane.
+void Emitter::complete_barrier(const Op& op, const Arg& barrier, uint32_t bytes) {
+  V at = addresses_of(locate(op, barrier, ptx::Space::kShared), "barriers");
+  call_helper("bsw_complete", b_.getVoidTy(), {warp_, op_mask(op), at, i32(bytes)});
+}
+
+// st.async: a store into shared memory of the cluster, whose barrier hears of it.
+void Emitter::op_st_async(const Op& op) {
+  const auto& in = *op.in;
+  if (!in.has("mbarrier::complete_tx::bytes") || in.space() != ptx::Space::kShared || op.args.size() != 3)
+    unsupported(op);
+  const unsigned bits = ptx::bits_of(in.type()), count = in.vector();
+  if (bits != 32 && bits != 64) unsupported(op);
+  const Arg& from = op.args[1];
+  if ((from.kind == ArgKind::kVector ? from.elements.size() : 1) != count) unsupported(op, "vector size");
+  vec_ = true;
+  const Location l = locate(op, op.args[0], ptx::Space::kShared);
+  std::vector<V> values;
+  for (unsigned i = 0; i < count; ++i)
+    values.push_back(read(from.kind == ArgKind::kVector ? from.elements[i] : from, bits));
+  store_slow(op, l, bits / 8, values, op_mask(op));
+  complete_barrier(op, op.args[2], count * bits / 8);
+}
+
 // cp.async.bulk: each lane copies for itself, and the barrier hears of the bytes.
 void Emitter::op_cp_async_bulk(const Op& op) {
   const auto& in = *op.in;
   if (in.has("commit_group") || in.has("wait_group")) return;
-  for (auto m : {"tensor", "multicast::cluster", "cp_mask", "reduce"})
-    if (in.has(m)) unsupported(op);
+  if (in.has("cp_mask")) unsupported(op);
   if (in.has("prefetch")) return;
+  if (in.has("tensor")) return op_tensor_copy(op);
   std::vector<ptx::Space> spaces;
   for (auto& m : in.modifiers)
     if (auto space = ptx::space_of(m)) spaces.push_back(*space);
   if (spaces.size() != 2) unsupported(op);
-  const auto number = [](ptx::Space space) { return space == ptx::Space::kShared ? 2u : 1u; };
   vec_ = true;
   const Location to = locate(op, op.args.at(0), spaces[0]), from = locate(op, op.args.at(1), spaces[1]);
-  V size = splat(read(op.args.at(2), 32));
-  V d = frame_scratch("data", 8ull * 8 * kLanes), s = frame_scratch("addresses", 8 * kLanes),
-    n = frame_scratch("in0", 8 * kLanes);
-  b_.CreateStore(splat(address_of(to)), d);
-  b_.CreateStore(splat(address_of(from)), s);
+  bulk_copy(op, to, from, splat(read(op.args.at(2), 32)), op_mask(op));
+}
+
+void Emitter::bulk_copy(const Op& op, const Location& to, const Location& from, V size, V mask) {
+  const auto& in = *op.in;
+  const auto number = [](ptx::Space space) { return space == ptx::Space::kShared ? 2u : 1u; };
+  BulkForm form;
+  form.from_space = number(from.space) & 3;
+  form.to_space = number(to.space) & 3;
+  form.tells = in.has("mbarrier::complete_tx::bytes");
+  if (in.has("reduce")) {
+    const AtomicOp* reduction = atomic_op(in);
+    const AtomicType* type = atomic_type(in.type());
+    if (!reduction || !type) unsupported(op);
+    form.reduces = 1;
+    form.reduction = static_cast<uint32_t>(*reduction) & 31;
+    form.type = static_cast<uint32_t>(*type) & 31;
+    form.element_bytes = ptx::bits_of(in.type()) / 8 & 31;
+  }
+  V d = addresses_of(to, "bulk_to"), s = addresses_of(from, "bulk_from"), n = frame_scratch("in0", 8 * kLanes);
   b_.CreateStore(size, n);
+  V none = llvm::ConstantPointerNull::get(b_.getPtrTy());
+  V barriers = form.tells ? addresses_of(locate(op, op.args.at(3), ptx::Space::kShared), "barriers") : none;
+  V blocks = none;
+  if (in.has("multicast::cluster")) {
+    blocks = frame_scratch("in1", 8 * kLanes);
+    b_.CreateStore(splat(b_.CreateZExt(read(op.args.at(4), 16), ity(32))), blocks);
+  }
   call_helper("bsw_copy_bulk", b_.getVoidTy(),
-              {warp_, op_mask(op), d, s, n, i32(number(spaces[0])), i32(number(spaces[1]))});
-  if (!in.has("mbarrier::complete_tx::bytes")) return;
-  const Location barrier = locate(op, op.args.at(3), ptx::Space::kShared);
-  call_mbarrier(op, MbarrierOp::kCompleteTx, &barrier, b_.CreateZExt(size, int_type(64, true)), konst(0, 64));
+              {warp_, mask, d, s, n, blocks, barriers, i32(std::bit_cast<uint32_t>(form))});
 }
 
 }  // namespace bandsaw::soft

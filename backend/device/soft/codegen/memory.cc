@@ -111,6 +111,7 @@ void Emitter::op_ld(const Op& op) {
 
 void Emitter::op_st(const Op& op) {
   ptx::Space space = op.in->space();
+  if (op.in->has("async")) return op_st_async(op);
   if (space == ptx::Space::kParam) return store_param(op);
   if (space == ptx::Space::kConst) unsupported(op);
   ptx::Type type = op.in->type();
@@ -284,7 +285,6 @@ void Emitter::op_fence(const Op& op) { b_.CreateFence(llvm::AtomicOrdering::Sequ
 // Asynchronous copies are done at once, so commit and wait have nothing to do.
 void Emitter::op_cp_async(const Op& op) {
   if (!op.in->has("async")) unsupported(op);
-  if (op.in->has("reduce")) unsupported(op);
   if (op.in->has("bulk")) return op_cp_async_bulk(op);
   if (op.in->has("mbarrier")) return op_cp_async_arrive(op);
   if (op.in->has("commit_group") || op.in->has("wait_group") || op.in->has("wait_all")) return;
@@ -336,7 +336,8 @@ void Emitter::op_isspacep(const Op& op) {
                                                   : 0;
   V result;
   if (window) {
-    result = b_.CreateICmpULT(b_.CreateSub(v, konst(window, 64)), konst(kSpaceWindowBytes, 64));
+    const bool own = space == ptx::Space::kShared && !op.in->has("shared::cluster");
+    result = b_.CreateICmpULT(b_.CreateSub(v, konst(window, 64)), konst(own ? kClusterStep : kSpaceWindowBytes, 64));
   } else if (space == ptx::Space::kConst) {
     result = konst(0, 1);
   } else {

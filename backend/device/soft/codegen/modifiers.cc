@@ -66,6 +66,35 @@ const std::set<std::string_view> kTexture = {"1d",
                                              "a",
                                              "p"};
 
+// Of bulk copies, asynchronous stores and tensor maps.
+const std::set<std::string_view> kCopies = {"1d",
+                                            "2d",
+                                            "3d",
+                                            "4d",
+                                            "5d",
+                                            "tensor",
+                                            "tile",
+                                            "im2col",
+                                            "im2col_no_offs",
+                                            "reduce",
+                                            "multicast::cluster",
+                                            "replace",
+                                            "cp_fenceproxy",
+                                            "tensormap::generic",
+                                            "b1024",
+                                            "global_address",
+                                            "rank",
+                                            "box_dim",
+                                            "global_dim",
+                                            "global_stride",
+                                            "element_stride",
+                                            "elemtype",
+                                            "interleave_layout",
+                                            "swizzle_mode",
+                                            "fill_mode"};
+
+bool is_copy_opcode(std::string_view opcode) { return opcode == "cp" || opcode == "tensormap"; }
+
 // What PTX has and this compiler has not: shapes, clusters, multimem, tensor memory.
 const std::set<std::string_view> kElsewhere = {"2dms",
                                                "a2dms",
@@ -162,8 +191,8 @@ void check_words(const ptx::Block& block, uint32_t first_line) {
     if (!Emitter::knows(in->opcode) && !kElsewhereOpcodes.contains(in->opcode))
       throw CompileError(line, in->full_name() + ": not an instruction of PTX");
     for (const std::string& m : in->modifiers) {
-      if (kKnown.contains(m) || kTexture.contains(m) || kElsewhere.contains(m) || ptx::type_of(m) || ptx::space_of(m) ||
-          is_shape(m) || m.find("::") != m.npos)
+      if (kKnown.contains(m) || kTexture.contains(m) || kCopies.contains(m) || kElsewhere.contains(m) ||
+          ptx::type_of(m) || ptx::space_of(m) || is_shape(m) || m.find("::") != m.npos)
         continue;
       throw CompileError(line, in->full_name() + ": no instruction of PTX has ." + m);
     }
@@ -175,6 +204,9 @@ void Emitter::check_modifiers(const Op& op) {
     if (kKnown.contains(m) || ptx::type_of(m) || ptx::space_of(m)) continue;
     if (is_texture_opcode(op.in->opcode) && kTexture.contains(m)) continue;
     if (m.starts_with("L1::") || m.starts_with("L2::")) continue;
+    if ((op.in->opcode == "mma" || op.in->opcode == "wgmma") && (m == "sp" || m == "sp::ordered_metadata")) continue;
+    if (is_copy_opcode(op.in->opcode) && kCopies.contains(m)) continue;
+    if (op.in->opcode == "wgmma" && (is_shape(m) || m == "mma_async" || m == "fence")) continue;
     unsupported(op, "." + m);
   }
 }

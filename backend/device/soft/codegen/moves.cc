@@ -30,10 +30,10 @@ const std::map<std::string_view, Emitter::Handler>& Emitter::handlers() {
       {"cvt", &E::op_cvt}, {"atom", &E::op_atom}, {"red", &E::op_atom},
       {"bar", &E::op_bar}, {"barrier", &E::op_bar}, {"shfl", &E::op_shfl}, {"vote", &E::op_vote}, {"match", &E::op_match},
       {"redux", &E::op_redux}, {"activemask", &E::op_activemask}, {"elect", &E::op_elect},
-      {"createpolicy", &E::op_zero}, {"getctarank", &E::op_zero}, {"mapa", &E::op_mapa},
+      {"createpolicy", &E::op_zero}, {"getctarank", &E::op_getctarank}, {"mapa", &E::op_mapa}, {"tensormap", &E::op_tensormap},
       {"nanosleep", &E::op_nanosleep}, {"brkpt", &E::op_trap}, {"call", &E::op_call},
       {"mma", &E::op_mma}, {"mbarrier", &E::op_mbarrier}, {"ldmatrix", &E::op_ldmatrix},
-      {"stmatrix", &E::op_stmatrix}, {"movmatrix", &E::op_movmatrix}, {"wmma", &E::op_wmma},
+      {"stmatrix", &E::op_stmatrix}, {"movmatrix", &E::op_movmatrix}, {"wmma", &E::op_wmma}, {"wgmma", &E::op_wgmma},
       {"tex", &E::op_tex}, {"tld4", &E::op_tex}, {"txq", &E::op_texture_query}, {"suq", &E::op_texture_query},
       {"suld", &E::op_suld}, {"sust", &E::op_sust}, {"sured", &E::op_sured},
       {"vadd", &E::op_video}, {"vsub", &E::op_video}, {"vabsdiff", &E::op_video}, {"vmin", &E::op_video},
@@ -66,8 +66,24 @@ V Emitter::special(const Op& op, const Arg& arg) {
     return b_.CreateAlignedLoad(int_type(32, true), state_ptr(at[axis]), llvm::Align(4), n);
   }
   if (n == "%ntid") return triple(offsetof(WarpState, ntid));
-  if (n == "%ctaid" || n == "%clusterid") return triple(offsetof(WarpState, ctaid));
-  if (n == "%nctaid" || n == "%nclusterid") return triple(offsetof(WarpState, nctaid));
+  if (n == "%ctaid") return triple(offsetof(WarpState, ctaid));
+  if (n == "%nctaid") return triple(offsetof(WarpState, nctaid));
+  if (n == "%cluster_nctaid") return axis == 3 ? i32(0) : triple(offsetof(WarpState, cluster));
+  if (n == "%clusterid" || n == "%nclusterid" || n == "%cluster_ctaid") {
+    if (axis == 3) return i32(0);
+    V whole = triple(n == "%nclusterid" ? offsetof(WarpState, nctaid) : offsetof(WarpState, ctaid));
+    V part = triple(offsetof(WarpState, cluster));
+    return n == "%cluster_ctaid" ? b_.CreateURem(whole, part) : b_.CreateUDiv(whole, part);
+  }
+  if (n == "%cluster_ctarank" || n == "%cluster_nctarank") {
+    V shape[3], at[3];
+    for (unsigned i = 0; i < 3; ++i) {
+      shape[i] = word(offsetof(WarpState, cluster) + 4 * i);
+      at[i] = b_.CreateURem(word(offsetof(WarpState, ctaid) + 4 * i), shape[i]);
+    }
+    if (n == "%cluster_nctarank") return b_.CreateMul(b_.CreateMul(shape[0], shape[1]), shape[2]);
+    return b_.CreateAdd(b_.CreateMul(b_.CreateAdd(b_.CreateMul(at[2], shape[1]), at[1]), shape[0]), at[0]);
+  }
   if (n == "%laneid") return iota(32);
   if (n == "%warpid") return word(offsetof(WarpState, warp_id));
   if (n == "%nwarpid") return word(offsetof(WarpState, warps));
@@ -95,21 +111,48 @@ V Emitter::special(const Op& op, const Arg& arg) {
   if (n == "%dynamic_smem_size") return word(offsetof(WarpState, dynamic_shared_bytes));
   if (n == "%total_smem_size" || n == "%aggr_smem_size") return word(offsetof(WarpState, shared_bytes));
   if (n.starts_with("%reserved_smem_offset")) return i32(0);
-  if (n == "%is_explicit_cluster") return b_.getFalse();
-  if (n == "%cluster_ctaid") return i32(0);
-  if (n == "%cluster_nctaid") return i32(1);
-  if (n == "%cluster_ctarank") return i32(0);
-  if (n == "%cluster_nctarank") return i32(1);
+  if (n == "%is_explicit_cluster") return b_.CreateICmpNE(word(offsetof(WarpState, explicit_cluster)), i32(0));
   unsupported(op, n);
 }
 
-// Cache policies mean nothing here; the only block of a cluster has rank 0.
+// Cache policies mean nothing here.
 void Emitter::op_zero(const Op& op) { write(op, op.args.at(0), konst(0, 32)); }
 
-// The same address in another block of the cluster: there is only this one.
+// The offset of a shared memory address in its block: generic addresses lie in the window for it.
+V Emitter::shared_offset(V address, bool generic) {
+  const unsigned bits = address->getType()->getScalarSizeInBits();
+  if (generic) address = b_.CreateSub(address, konst(kSharedWindow, bits));
+  return address;
+}
+
+V Emitter::cluster_rank(const Op& op) {
+  Arg rank;
+  rank.kind = ArgKind::kSreg;
+  rank.name = "%cluster_ctarank";
+  return shape(special(op, rank));
+}
+
+// The same address in another block of the cluster, by its rank; in this one it is the plain offset.
 void Emitter::op_mapa(const Op& op) {
-  unsigned bits = ptx::bits_of(op.in->type());
-  write(op, op.args.at(0), read(op.args.at(1), bits));
+  const unsigned bits = ptx::bits_of(op.in->type());
+  const bool generic = op.in->space() == ptx::Space::kNone;
+  if (generic && bits != 64) unsupported(op, "generic address of 32 bits");
+  V offset = b_.CreateAnd(shared_offset(read(op.args.at(1), bits), generic), konst(kClusterStep - 1, bits));
+  V rank = read(op.args.at(2), 32);
+  V step = b_.CreateMul(b_.CreateAdd(b_.CreateZExtOrTrunc(rank, ity(bits)), konst(1, bits)), konst(kClusterStep, bits));
+  step = b_.CreateSelect(b_.CreateICmpEQ(rank, cluster_rank(op)), konst(0, bits), step);
+  write(op, op.args.at(0), b_.CreateAdd(b_.CreateAdd(offset, step), konst(generic ? kSharedWindow : 0, bits)));
+}
+
+// The rank of the block whose shared memory an address is in: addresses without one are this block's.
+void Emitter::op_getctarank(const Op& op) {
+  const unsigned bits = ptx::bits_of(op.in->type());
+  const bool generic = op.in->space() == ptx::Space::kNone;
+  if (generic && bits != 64) unsupported(op, "generic address of 32 bits");
+  V step = b_.CreateUDiv(shared_offset(read(op.args.at(1), bits), generic), konst(kClusterStep, bits));
+  step = b_.CreateTrunc(step, ity(32));
+  write(op, op.args.at(0),
+        b_.CreateSelect(b_.CreateICmpEQ(step, konst(0, 32)), cluster_rank(op), b_.CreateSub(step, konst(1, 32))));
 }
 
 void Emitter::op_mov(const Op& op) {

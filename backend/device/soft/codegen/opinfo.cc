@@ -27,10 +27,10 @@ OpInfo op_info(const Op& op, bool entry) {
   const auto& in = *op.in;
   const std::string& code = in.opcode;
   static const std::set<std::string, std::less<>> none = {
-      "st",      "red",          "bra",           "brx",      "ret",        "exit",           "trap",
-      "brkpt",   "call",         "membar",        "fence",    "prefetch",   "prefetchu",      "nanosleep",
-      "pmevent", "discard",      "applypriority", "stmatrix", "setmaxnreg", "griddepcontrol", "cp",
-      "wgmma",   "stackrestore", "sust",          "sured"};
+      "st",        "red",          "bra",           "brx",      "ret",        "exit",           "trap",
+      "brkpt",     "call",         "membar",        "fence",    "prefetch",   "prefetchu",      "nanosleep",
+      "pmevent",   "discard",      "applypriority", "stmatrix", "setmaxnreg", "griddepcontrol", "cp",
+      "tensormap", "stackrestore", "sust",          "sured"};
   if (none.contains(code)) return {Result::kNone, 0};
   if (code == "bar" || code == "barrier") {
     if (in.has("red")) return {Result::kWarp, 1};
@@ -44,6 +44,7 @@ OpInfo op_info(const Op& op, bool entry) {
   }
   if (code == "tex" || code == "tld4" || code == "suld") return {Result::kLoad, definitions};
   if (code == "wmma" && in.has("store")) return {Result::kNone, 0};
+  if (code == "wgmma") return in.has("mma_async") ? OpInfo{Result::kVarying, 1} : OpInfo{Result::kNone, 0};
   if (code == "mbarrier") {
     if (in.has("pending_count")) return {Result::kPure, 1};
     const bool result = !op.args.empty() && op.args[0].kind != ArgKind::kAddress;

@@ -31,7 +31,8 @@ void for_uses(const Op& op, int definitions, F&& f) {
     for (auto& e : a.elements) self(self, e);
   };
   if (op.guard >= 0) f(op.guard);
-  for (size_t i = definitions; i < op.args.size(); ++i) visit(visit, op.args[i]);
+  const bool adds = op.in->opcode == "wgmma";  // to its result
+  for (size_t i = adds ? 0 : definitions; i < op.args.size(); ++i) visit(visit, op.args[i]);
 }
 template <class F>
 void for_definitions(const Op& op, int definitions, F&& f) {

@@ -96,17 +96,22 @@ KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFuncti
   Reach r = graph->reach(f);
   k.local_bytes = r.local_bytes;
   k.registers = register_estimate(f);
-  bool dynamic = false, fixed = false;
+  bool fixed = false;
+  uint64_t dynamic_align = 1;
   for (auto* g : r.functions) {
     k.uses_barrier = k.uses_barrier || g->uses_barrier || spins(*g);
     k.uses_grid_sync = k.uses_grid_sync || g->uses_grid_sync;
-    dynamic = dynamic || g->uses_dynamic_shared;
+    dynamic_align = std::max(dynamic_align, g->dynamic_align);
     fixed = fixed || g->uses_module_shared || (g != &f && g->shared_bytes);
     k.shared_align = std::max(k.shared_align, g->shared_align);
   }
   uint32_t base = fixed ? align16(module.fixed_shared_bytes) : 0;
   k.static_shared_bytes = f.shared_bytes || !fixed ? base + f.shared_bytes : module.fixed_shared_bytes;
-  if (dynamic) k.static_shared_bytes = align16(k.static_shared_bytes);
+  // Dynamic shared memory follows, aligned as its declaration wants it.
+  constexpr uint64_t kAlignMost = 64 << 10;
+  dynamic_align = std::min(dynamic_align, kAlignMost);
+  k.static_shared_bytes =
+      static_cast<uint32_t>((k.static_shared_bytes + dynamic_align - 1) / dynamic_align * dynamic_align);
   auto product = [](const ptx::Directive& d) {
     uint64_t n = 1;
     for (auto v : d.values) n *= std::min<uint64_t>(v, 1024);

@@ -29,6 +29,13 @@ void for_lanes(uint32_t mask, F&& f) {
   for (; mask; mask &= mask - 1) f(static_cast<uint32_t>(__builtin_ctz(mask)));
 }
 
+// The barrier hears that bytes have come: an address in shared memory.
+void complete_bytes(WarpState* warp, uint32_t lane, uint64_t barrier, uint64_t bytes);
+// Atomically combines `count` elements at consecutive addresses with those of `data`; numbers of AtomicOp and
+// AtomicType.
+void reduce_elements(WarpState* warp, uint64_t address, const std::byte* data, uint32_t count, AccessSpace space,
+                     uint32_t op, uint32_t type);
+
 using SymbolTable = std::vector<std::pair<const char*, void*>>;
 // Every symbol that compiled code may name.
 SymbolTable runtime_symbols();
@@ -42,9 +49,12 @@ void add_call_symbols(SymbolTable* table);
 void add_maths_symbols(SymbolTable* table);
 void add_matrix_symbols(SymbolTable* table);
 void add_wmma_symbols(SymbolTable* table);
+void add_wgmma_symbols(SymbolTable* table);
 void add_mbarrier_symbols(SymbolTable* table);
 void add_device_symbols(SymbolTable* table);
 void add_video_symbols(SymbolTable* table);
 void add_texture_symbols(SymbolTable* table);
+void add_tensor_symbols(SymbolTable* table);
+void add_bulk_symbols(SymbolTable* table);
 
 }  // namespace bandsaw::soft

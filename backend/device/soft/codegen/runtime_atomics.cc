@@ -1,4 +1,5 @@
 // Atomics: lanes in order. Global memory is shared with other worker threads; shared memory belongs to one thread.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <type_traits>
@@ -106,6 +107,8 @@ T next_value(AtomicOp op, T old, T a, T c) {
   return old;
 }
 
+__extension__ using Wide = unsigned __int128;
+
 template <size_t N>
 using Word = std::conditional_t<N == 2, uint16_t, std::conditional_t<N == 4, uint32_t, uint64_t>>;
 
@@ -194,6 +197,25 @@ void all_lanes(WarpState* warp, uint32_t mask, const uint64_t* addresses, const 
 }  // namespace
 
 extern "C" {
+// Of 128 bits: an exchange, or a comparison with `a` that stores `c`.
+__attribute__((target("cx16"))) static void bsw_wide_atomic(WarpState* warp, uint32_t mask, const uint64_t* addresses,
+                                                            const Wide* a, const Wide* c, Wide* out, uint32_t space,
+                                                            uint32_t compares) {
+  for (; mask; mask &= mask - 1) {
+    const uint32_t l = __builtin_ctz(mask);
+    const Resolved r = resolve(warp, l, addresses[l], sizeof(Wide), AccessSpace(space), true);
+    if (r.local) bandsaw_fault(warp, uint32_t(Fault::kInvalidAddressSpace), addresses[l]);
+    auto* at = reinterpret_cast<Wide*>(r.pointer);
+    if (compares) {
+      out[l] = __sync_val_compare_and_swap(at, a[l], c[l]);
+      continue;
+    }
+    Wide old = 0;
+    for (Wide seen; (seen = __sync_val_compare_and_swap(at, old, a[l])) != old;) old = seen;
+    out[l] = old;
+  }
+}
+
 static void bsw_atomic(WarpState* warp, uint32_t mask, const uint64_t* addresses, const void* a, const void* c,
                        void* out, uint32_t space, uint32_t op, uint32_t type) {
   if (!mask) return;
@@ -227,6 +249,25 @@ static void bsw_atomic(WarpState* warp, uint32_t mask, const uint64_t* addresses
 }
 }
 
-void add_atomic_symbols(SymbolTable* table) { table->push_back({"bsw_atomic", (void*)bsw_atomic}); }
+void reduce_elements(WarpState* warp, uint64_t address, const std::byte* data, uint32_t count, AccessSpace space,
+                     uint32_t op, uint32_t type) {
+  const auto kind = AtomicType(type);
+  const uint32_t bytes = kind == AtomicType::kU64 || kind == AtomicType::kS64 || kind == AtomicType::kF64 ? 8
+                         : kind == AtomicType::kF16 || kind == AtomicType::kBf16                          ? 2
+                                                                                                          : 4;
+  for (uint32_t at = 0; at < count; at += kWarpLanes) {
+    const uint32_t n = std::min<uint32_t>(count - at, kWarpLanes);
+    uint64_t addresses[kWarpLanes] = {};
+    for (uint32_t i = 0; i < n; ++i) addresses[i] = address + uint64_t{at + i} * bytes;
+    alignas(64) std::byte in[8 * kWarpLanes] = {}, third[8 * kWarpLanes] = {}, out[8 * kWarpLanes];
+    std::memcpy(in, data + size_t{at} * bytes, size_t{n} * bytes);
+    bsw_atomic(warp, n == kWarpLanes ? ~0u : (1u << n) - 1, addresses, in, third, out, uint32_t(space), op, type);
+  }
+}
+
+void add_atomic_symbols(SymbolTable* table) {
+  table->push_back({"bsw_atomic", (void*)bsw_atomic});
+  table->push_back({"bsw_wide_atomic", (void*)bsw_wide_atomic});
+}
 
 }  // namespace bandsaw::soft

@@ -94,6 +94,8 @@ void add_call_symbols(SymbolTable* table) {
   add("bandsaw_fault", bandsaw_fault);
   add("bandsaw_cancelled", bandsaw_cancelled);
   add("bandsaw_barrier", bandsaw_barrier);
+  add("bandsaw_cluster_arrive", bandsaw_cluster_arrive);
+  add("bandsaw_cluster_wait", bandsaw_cluster_wait);
   add("bandsaw_exit", bandsaw_exit);
   add("bandsaw_yield", bandsaw_yield);
   // What LLVM itself may call.
@@ -124,6 +126,9 @@ SymbolTable runtime_symbols() {
   add_matrix_symbols(&table);
   add_mbarrier_symbols(&table);
   add_wmma_symbols(&table);
+  add_wgmma_symbols(&table);
+  add_tensor_symbols(&table);
+  add_bulk_symbols(&table);
   add_device_symbols(&table);
   add_video_symbols(&table);
   add_texture_symbols(&table);

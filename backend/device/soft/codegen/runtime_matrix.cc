@@ -6,45 +6,12 @@
 
 #include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/matrix.h"
+#include "backend/device/soft/codegen/matrix_element.h"
 #include "backend/device/soft/codegen/runtime.h"
+#include "backend/device/soft/codegen/sparse.h"
 
 namespace bandsaw::soft {
 namespace {
-
-float from_e4m3(uint8_t v) {
-  const int exponent = v >> 3 & 15, mantissa = v & 7;
-  if ((v & 127) == 127) return NAN;
-  const float magnitude = exponent ? std::ldexp(static_cast<float>(8 + mantissa), exponent - 10)
-                                   : std::ldexp(static_cast<float>(mantissa), -9);
-  return v & 128 ? -magnitude : magnitude;
-}
-
-float element(MatrixType t, uint32_t reg, int i) {
-  switch (t) {
-    case MatrixType::kF16:
-      return from_f16(static_cast<uint16_t>(reg >> (16 * i)));
-    case MatrixType::kBf16:
-      return from_bf16(static_cast<uint16_t>(reg >> (16 * i)));
-    case MatrixType::kTf32:
-      return std::bit_cast<float>(reg & ~0x1fffu);
-    case MatrixType::kU8:
-      return static_cast<uint8_t>(reg >> (8 * i));
-    case MatrixType::kS8:
-      return static_cast<int8_t>(reg >> (8 * i));
-    case MatrixType::kE4m3:
-      return from_e4m3(static_cast<uint8_t>(reg >> (8 * i)));
-    case MatrixType::kE5m2:
-      return from_f16(static_cast<uint16_t>((reg >> (8 * i) & 0xff) << 8));
-    case MatrixType::kU4:
-      return static_cast<float>(reg >> (4 * i) & 15);
-    case MatrixType::kS4:
-      return static_cast<float>(static_cast<int32_t>(reg << (28 - 4 * i)) >> 28);
-    case MatrixType::kB1:
-      return static_cast<float>(reg >> i & 1);
-    default:
-      return 0;
-  }
-}
 
 constexpr int kDeepest = 256;  // m16n8k256 of bits
 
@@ -76,15 +43,11 @@ int32_t integer_sum(const float* left, const float* right, int depth, MatrixSum 
   return static_cast<int32_t>(static_cast<uint32_t>(sum));
 }
 
-}  // namespace
+int depth_of(const MatrixForm& f) { return f.b_registers * 4 * static_cast<int>(matrix_elements(MatrixType(f.a))); }
 
-extern "C" {
-static void bsw_mma(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d, uint64_t word) {
-  const auto f = std::bit_cast<MatrixForm>(word);
-  const int depth = f.b_registers * 4 * static_cast<int>(matrix_elements(MatrixType(f.a)));
+void multiply(const Factors& factors, const MatrixForm& f, const uint32_t* c, uint32_t* d) {
+  const int depth = depth_of(f);
   const bool integer = is_matrix_integer(MatrixType(f.a));
-  Factors factors;
-  unpack(a, b, f, &factors);
   for (int l = 0; l < kWarpLanes; ++l) {
     for (int i = 0; i < f.rows / 4; ++i) {
       const float *left = factors.left[l / 4 + 8 * (i >> 1)], *right = factors.right[l % 4 * 2 + (i & 1)];
@@ -105,6 +68,27 @@ static void bsw_mma(const uint32_t* a, const uint32_t* b, const uint32_t* c, uin
       }
     }
   }
+}
+
+}  // namespace
+
+extern "C" {
+static void bsw_mma(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d, uint64_t word) {
+  const auto f = std::bit_cast<MatrixForm>(word);
+  Factors factors;
+  unpack(a, b, f, &factors);
+  multiply(factors, f, c, d);
+}
+
+// The left matrix has half of the depth, and `metadata` of the lanes that the selector names says which elements.
+static void bsw_mma_sparse(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d, uint64_t word,
+                           const uint32_t* metadata, uint32_t selector) {
+  const auto f = std::bit_cast<MatrixForm>(word);
+  Factors packed, factors;
+  unpack(a, b, f, &packed);
+  std::memcpy(factors.right, packed.right, sizeof factors.right);
+  sparse_expand(packed.left[0], factors.left[0], kDeepest, metadata, selector, MatrixType(f.a), depth_of(f));
+  multiply(factors, f, c, d);
 }
 
 // Registers r of a: rows of r's lowest bit, columns of the others. One fused multiply and add after another.
@@ -203,6 +187,7 @@ static void bsw_movmatrix(const uint32_t* in, uint32_t* out) {
 
 void add_matrix_symbols(SymbolTable* table) {
   table->push_back({"bsw_mma", (void*)bsw_mma});
+  table->push_back({"bsw_mma_sparse", (void*)bsw_mma_sparse});
   table->push_back({"bsw_mma_f64", (void*)bsw_mma_f64});
   table->push_back({"bsw_mma_quads", (void*)bsw_mma_quads});
   table->push_back({"bsw_stmatrix", (void*)bsw_stmatrix});

@@ -11,7 +11,6 @@ namespace {
 
 // PTX ISA: counts below 2^20, bytes within +-(2^20 - 1).
 constexpr uint64_t kCountMask = (1 << 20) - 1, kTxMask = (1 << 22) - 1;
-constexpr uint32_t kChunk = 16;  // bulk copies are of multiples of it
 
 struct Mbarrier {
   uint64_t expected, pending;  // arrivals of a phase, and those of this one that are to come
@@ -35,6 +34,17 @@ struct Mbarrier {
 };
 
 }  // namespace
+
+void complete_bytes(WarpState* warp, uint32_t lane, uint64_t barrier, uint64_t bytes) {
+  std::byte* at = resolve(warp, lane, barrier, 8, AccessSpace::kShared, true).pointer;
+  uint64_t bits;
+  std::memcpy(&bits, at, 8);
+  Mbarrier m = Mbarrier::of(bits);
+  m.tx -= static_cast<int64_t>(bytes);
+  m.end_if_complete();
+  bits = m.bits();
+  std::memcpy(at, &bits, 8);
+}
 
 extern "C" {
 static void bsw_mbarrier(WarpState* warp, uint32_t mask, const uint64_t* addresses, const uint64_t* a,
@@ -84,24 +94,8 @@ static void bsw_mbarrier(WarpState* warp, uint32_t mask, const uint64_t* address
     std::memcpy(at, &bits, 8);
   }
 }
-
-static void bsw_copy_bulk(WarpState* warp, uint32_t mask, const uint64_t* to, const uint64_t* from,
-                          const uint32_t* bytes, uint32_t to_space, uint32_t from_space) {
-  for (; mask; mask &= mask - 1) {
-    const auto l = static_cast<uint32_t>(__builtin_ctz(mask));
-    if (bytes[l] % kChunk) bandsaw_fault(warp, uint32_t(Fault::kMisaligned), from[l]);
-    for (uint32_t at = 0; at < bytes[l]; at += kChunk) {
-      std::byte chunk[kChunk];
-      read_bytes(warp, l, from[l] + at, chunk, kChunk, AccessSpace(from_space));
-      write_bytes(warp, l, to[l] + at, chunk, kChunk, AccessSpace(to_space));
-    }
-  }
-}
 }
 
-void add_mbarrier_symbols(SymbolTable* table) {
-  table->push_back({"bsw_mbarrier", (void*)bsw_mbarrier});
-  table->push_back({"bsw_copy_bulk", (void*)bsw_copy_bulk});
-}
+void add_mbarrier_symbols(SymbolTable* table) { table->push_back({"bsw_mbarrier", (void*)bsw_mbarrier}); }
 
 }  // namespace bandsaw::soft

@@ -5,10 +5,6 @@
 #include "backend/device/soft/codegen/emitter.h"
 
 namespace bandsaw::soft {
-namespace {
-constexpr uint32_t kClusterBarrier = 16;  // beyond the 16 that programs name
-}
-
 V Emitter::uniform_operand(const Arg& a, unsigned bits) {
   bool before = vec_;
   vec_ = false;
@@ -67,9 +63,10 @@ void Emitter::op_bar(const Op& op) {
   V mask = op_mask(op);
   if (in.has("warp")) return;  // lanes have gathered; memory of a warp is in order
   if (in.has("cluster")) {
-    if (in.has("arrive")) return;
-    call_helper("bandsaw_barrier", b_.getInt32Ty(),
-                {warp_, i32(kClusterBarrier), i32(0), mask, i32(uint32_t(BarrierOp::kSync)), i32(0)});
+    if (in.has("arrive"))
+      call_helper("bandsaw_cluster_arrive", b_.getVoidTy(), {warp_, mask});
+    else
+      call_helper("bandsaw_cluster_wait", b_.getVoidTy(), {warp_});
     return;
   }
   size_t at = 0;
