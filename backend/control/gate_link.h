@@ -105,6 +105,8 @@ struct GrantPage {
   // Kernels whose blocks take less than this run in one piece: who goes before them waits for no more than a block. 0:
   // none do. Set by the arbiter.
   std::atomic<uint64_t> uncut_block_ns;
+  // Of each of its processes on the hardware, about; 0: not known, or the hardware has none for it. Set by the arbiter.
+  std::atomic<uint64_t> time_slice_ns;
   std::atomic<uint32_t> planned;  // 1: long kernels are to be described; set by the arbiter
   std::array<KernelDescriptorSlot, kGateSlots> kernel_descriptors;  // of the compute gates
 };

@@ -62,6 +62,7 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->memory_->set_pins(process->device_.get());
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
                                               &process->order_, slicing, clock);
+  process->shared_sms_ = slicing.mps ? process->slicer_->sms() : 0;
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->segments_ = std::make_unique<GraphSegments>(process->device_.get());
   process->handlers_ =
@@ -225,7 +226,8 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
     const Reservation& window = memory_->window();
     return passed_gate(kCompute, gate_.enter_launch(identify(args->launch, record.tail, record.context,
                                                              stream_key(args->launch.stream, ring->id()),
-                                                             {window.base(), window.bytes()})));
+                                                             {window.base(), window.bytes()}),
+                                                    part_of_device(args->launch)));
   }
   std::optional<Bulk> bulk = bulk_of_record(record);
   if (bulk && bulk->engine == Engine::kCompute) {
@@ -233,6 +235,13 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
     bulk->id = identify(bulk->kind, bulk->bytes, record.context, stream);
   }
   return pass_gate(index_of(bulk ? bulk->engine : *record.info->engine), bulk, 1);
+}
+
+// Of the SMs: under MPS others run on the rest meanwhile.
+double Process::part_of_device(const vgpu_launch& launch) const {
+  if (shared_sms_ == 0) return 1;
+  const double blocks = static_cast<double>(launch.grid[0]) * launch.grid[1] * launch.grid[2];
+  return std::min(1.0, blocks / shared_sms_);
 }
 
 bool Process::pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units) {

@@ -97,6 +97,7 @@ class Process final : public DeviceHost {
   bool pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record);
   bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
   bool passed_gate(unsigned engine, bool open);
+  double part_of_device(const vgpu_launch& launch) const;
   bool pass_gates(const ExecRef& exec);
   std::optional<Bulk> bulk_of(const ExecRef& exec);
   bool pass_queue(bool passed);
@@ -114,6 +115,7 @@ class Process final : public DeviceHost {
   StreamOrder order_{&apart_};
   CopyPieces pieces_{&gate_, &order_};
   WaitingRecords waiting_{&order_, &apart_};
+  uint32_t shared_sms_ = 0;   // of a client of MPS, the device's SMs; else 0
   bool at_gate_ = false;      // waiting records wait there
   bool at_compiler_ = false;  // or for their kernels
   bool unsettled_ = false;    // the process has failed, and asked for a time slice before

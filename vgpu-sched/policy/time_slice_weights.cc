@@ -19,6 +19,8 @@ constexpr Time kLongRun = 500 * kMillisecond;
 constexpr Time kShortBurst = 4 * kMillisecond;
 // What is known of the length of a round may be wrong by this part.
 constexpr double kUnsureRound = 0.1;
+constexpr double kYieldLeast = 0.7, kYieldMost = 1.2;
+constexpr Time kYieldLearnt = 300 * kMillisecond;  // of work
 // Two samples: how much longer a program may seem to have had work than it had.
 constexpr Time kUnsure = 2 * kMillisecond;
 // A pause counts as progress up to this part of the work before it: longer ones are of programs that need only a part of
@@ -125,9 +127,13 @@ double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t re
     return 0;
   }
   const double had = std::max(served(process, entry.slice * rests), certain(process, entry.slice));
-  const double beyond = process.charged - had;
-  charge(entry, -beyond);
+  const double beyond = process.taken - had;
+  charge(entry, had - process.charged);
   process.pause_left = kPausePart * had;
+  if (process.taken >= static_cast<double>(kShortBurst)) {
+    const double weight = std::min(0.5, process.taken / static_cast<double>(kYieldLearnt));
+    process.yield += weight * (std::clamp(had / process.taken, kYieldLeast, kYieldMost) - process.yield);
+  }
   const Time each = static_cast<Time>(had / rests);
   if (process.unrested - process.unrested_own <= entry.slice * rests)
     process.whole = process.whole == 0 ? each : process.whole + (each - process.whole) / 4;
@@ -168,7 +174,9 @@ void TimeSliceWeights::serve(double span) {
     for (auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
       const double used = visit(process, entry.slice);
-      const double own = span * used / turn + (never_rests(process) ? left * used / unresting : 0);
+      const double taken = span * used / turn;
+      const double own = taken * process.yield + (never_rests(process) ? left * used / unresting : 0);
+      process.taken += taken;
       process.charged += own;
       process.wall += span;
       const auto slice = static_cast<double>(entry.slice);

@@ -14,6 +14,8 @@
 //   without a rest was served in each round, whatever it reports.
 // - A program that would have the GPU nearly all the time pauses between two steps even where it is alone. Such a pause
 //   is a part of its step, and counts as progress: so progress is a part of what the program does alone.
+// - How much a time slice holds for a program is learnt: the state of some kernels takes longer to save and to restore
+//   than that of others.
 // - Every active virtual GPU is promised its fraction of the time: its share, larger by what inactive ones leave,
 //   within reservation and cap. The lag is what it was promised and did not have.
 // - Where nobody has all of its promise (switches cost some), the loss is everybody's. Lags are bounded, so that nobody
@@ -43,9 +45,9 @@ struct TimeSliceOptions {
   Time least_turn = 20 * kMillisecond;     // ... at least this, ...
   Time most_turn = 40 * kMillisecond;      // ... and at most this
   Time least = 250 * kMicrosecond;         // of a time slice, unless a bound on latency asks for less
-  Time shortest = 50 * kMicrosecond;       // of one that such a bound asks for
+  Time shortest = 10 * kMicrosecond;       // of one that such a bound asks for
   Time switch_cost = 170 * kMicrosecond;   // of the engine's time, by each time slice
-  Time latency_cost = 200 * kMicrosecond;  // of a bound on latency, the part that switches take
+  Time latency_cost = 240 * kMicrosecond;  // of a bound on latency, the part that switches take
   Time lag_most = 400 * kMillisecond;      // divided by the fraction: beyond it nothing is owed
   // Between two changes of time slices, and where one is off by a factor of two.
   Time between = 500 * kMillisecond, between_large = 50 * kMillisecond;
@@ -101,7 +103,9 @@ class TimeSliceWeights {
     Time whole = 0;                 // the same where nobody interrupted it; 0: that has not been yet
     Time unrested_own = 0;          // the part of the next that is Load::own
     Time unrested = 0;              // measured since the last rest
+    double yield = 1;               // what it has of a time slice for each ns that it is taken to have
     double charged = 0, wall = 0;   // since the last rest: ns charged, and ns for which it had work
+    double taken = 0;               // `charged` with a yield of 1
     double rounds = 0, filled = 0;  // of the hardware, in that time; its time slices in them
     double least = 0;               // of `wall`: its part if all others use their whole time slices
     Time last_busy = -kLongest;
@@ -110,7 +114,7 @@ class TimeSliceWeights {
     void restart(Time as_long) {
       burst = as_long;
       unrested = unrested_own = 0;
-      charged = wall = rounds = filled = least = 0;
+      charged = taken = wall = rounds = filled = least = 0;
     }
   };
   struct Entry {

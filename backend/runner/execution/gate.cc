@@ -73,21 +73,22 @@ bool GateView::begin_alone(unsigned engine, uint64_t units) {
   return true;
 }
 
-bool GateView::enter_launch(const LaunchId& id) {
+bool GateView::enter_launch(const LaunchId& id, double part) {
   if (!grant_page_) return true;
   note_stream(id.stream);
   TimeSlice& slice = engine_states_[kCompute].slice;
-  const bool alone = grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0;
+  const bool alone = is_alone();
   const LaunchTimes::Known known = launch_times_.find(id, alone);
   if (known.sample && !stream_eras_.any_of_the_past()) {
     if (!begin_alone(kCompute, 1)) return false;
     slice.sample = id;
+    slice.alone = alone;
     launch_times_.begin_sample(id);
   } else if (!join(kCompute, 1)) {
     return false;
   }
   slice.known &= known.ns != 0;
-  slice.work_ns += known.ns;
+  slice.work_ns += static_cast<uint64_t>(static_cast<double>(known.ns) * part);
   return true;
 }
 
@@ -361,7 +362,11 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
 // From the begin to the end of its work the hardware may have switched to other programs. Without their time; 0: not
 // known. `apart`: none of this process's own work ran beside it.
 uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns, bool apart) {
-  if (slice.sample && apart) launch_times_.learn(*slice.sample, busy_ns);
+  if (slice.sample && apart) {
+    const uint64_t time_slice = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
+    const bool whole = (slice.alone && is_alone()) || time_slice == 0 || busy_ns <= time_slice / 2;
+    launch_times_.learn(*slice.sample, busy_ns, whole);
+  }
   return slice.known ? std::min(busy_ns, slice.work_ns) : 0;
 }
 

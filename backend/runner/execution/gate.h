@@ -47,7 +47,8 @@ class GateView {
   // As enter, for a launch, a graph or a fill where the compute gate stands wide open: a time slice that holds nothing
   // else is charged what these take by themselves, as far as that is known, if it was measured to take longer. Some
   // are time slices of their own for this; call launched() when it is on the device, or was refused.
-  bool enter_launch(const LaunchId& id);
+  // `part`: of the device, that it uses at most while others run beside it. It is charged for that.
+  bool enter_launch(const LaunchId& id, double part = 1);
   void launched(bool success);
   // As enter, for work that is a time slice of its own: a grid slice, a piece of a copy.
   bool enter_alone(unsigned engine, uint64_t units = 1);
@@ -116,6 +117,7 @@ class GateView {
     bool known = true;     // it holds nothing but launches whose times are known: work_ns in sum
     uint64_t work_ns = 0;
     uint64_t era = 0;      // of compute work: StreamEras
+    bool alone = false;    // no other program had the device when it began
     std::optional<LaunchId> sample{};  // it holds nothing but this launch, whose time is to be learnt
     uint64_t units = 0, limit = 0;
     Clock::Point since;
@@ -153,6 +155,9 @@ class GateView {
   static void learn(EngineState& state, uint64_t units, uint64_t busy_ns);
   static void prove(EngineState& state, uint64_t units);
   uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns, bool apart);
+  bool is_alone() const {
+    return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0;
+  }
   void note_pause(unsigned engine);
   void ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns);
   uint64_t limit(const EngineState& state, const Gate& gate) const;

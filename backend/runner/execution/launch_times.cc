@@ -33,22 +33,24 @@ void LaunchTimes::begin_sample(const LaunchId& id) {
   }
 }
 
-void LaunchTimes::learn(const LaunchId& id, uint64_t ns) {
+void LaunchTimes::learn(const LaunchId& id, uint64_t ns, bool whole) {
   if (ns == 0) return;
   std::lock_guard lock(mutex_);
   for (const uint64_t key : {id.shape, id.exact}) {
     const auto found = times_.find(key);
-    if (found != times_.end()) learn(found->second, ns);
+    if (found != times_.end()) learn(found->second, ns, whole);
   }
 }
 
-void LaunchTimes::learn(Time& time, uint64_t ns) {
-  if (time.least == 0 || ns <= time.least) {
+void LaunchTimes::learn(Time& time, uint64_t ns, bool whole) {
+  if (time.least == 0 ? whole : ns <= time.least) {
     time.least = ns;
     time.longer = 0;
     return;
   }
-  time.least_longer = time.longer == 0 ? ns : std::min(time.least_longer, ns);
+  if (time.least == 0) return;
+  if (time.longer == 0) time.least_longer = 0;
+  if (whole) time.least_longer = time.least_longer == 0 ? ns : std::min(time.least_longer, ns);
   if (++time.longer < kLonger) return;
   time.least = time.least_longer;
   time.longer = 0;

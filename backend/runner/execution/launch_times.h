@@ -2,7 +2,9 @@
 //
 // Where the hardware switches between programs, what is measured holds the others' time too, so the least of a launch's
 // samples is nearest to its own time. Where many samples in a row were all longer, the least of those takes its place:
-// a kernel's time may change with its data. A launch with new parameters is taken to need what the least with the same
+// a kernel's time may change with its data. A sample that is longer than a time slice and was taken beside others has
+// been interrupted, and says no more than that the launch takes no longer; many in a row, and it is not known how long
+// the launch takes. A launch with new parameters is taken to need what the least with the same
 // grid did, until it has a sample of its own. So a program whose kernels read from memory how long they are to run can
 // be taken for shorter than it is.
 //
@@ -40,13 +42,13 @@ class LaunchTimes {
   Known find(const LaunchId& id, bool alone);
   // A launch is measured; learn() may follow.
   void begin_sample(const LaunchId& id);
-  // A sample took so long. 0: the device cannot say.
-  void learn(const LaunchId& id, uint64_t ns);
+  // A sample took so long. 0: the device cannot say. `whole`: nobody had the device in between, as far as is known.
+  void learn(const LaunchId& id, uint64_t ns, bool whole = true);
 
  private:
   struct Time {
     uint64_t least = 0;         // 0: not known
-    uint64_t least_longer = 0;  // of the last samples, which were all longer
+    uint64_t least_longer = 0;  // of the last samples, which were all longer; 0: none of them was whole
     uint32_t longer = 0;        // how many they are
     uint32_t begun = 0;         // samples
     Clock::Point sampled, used;
@@ -54,7 +56,7 @@ class LaunchTimes {
   using Times = std::unordered_map<uint64_t, Time>;
 
   Time* place(uint64_t key, Clock::Point now);
-  static void learn(Time& time, uint64_t ns);
+  static void learn(Time& time, uint64_t ns, bool whole);
 
   const Clock& clock_;
   std::mutex mutex_;

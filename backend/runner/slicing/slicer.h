@@ -65,6 +65,8 @@ class Slicer {
   // A descriptor that becomes readable when grid slices end.
   int wake() const { return parts_.wake->get(); }
 
+  uint32_t sms() const { return parts_.sms; }  // of the device
+
  private:
   using Launches = std::list<std::unique_ptr<CutLaunch>>;
 

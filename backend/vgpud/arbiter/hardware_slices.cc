@@ -151,6 +151,7 @@ void HardwareSlices::leave(sched::Time now) {
   on_ = false;
   for (VgpuState& vgpu : table_->all()) {
     vgpu.sliced.open = false;
+    vgpu.grant_page->time_slice_ns = 0;
     unqueued_->put_back(vgpu, now);
   }
 }
@@ -240,6 +241,7 @@ sched::Time HardwareSlices::sample(sched::Time now) {
     // Runners tell nothing while their gates are open: who is idle has to ask again, and need not be read meanwhile.
     if (const bool open = used && weights_.may_run(vgpu.id); open != vgpu.sliced.open) set_open(vgpu, open);
     post_alone(vgpu);
+    post_slice(vgpu);
     any = any || used;
     if (used && weights_.active() > 1) order(vgpu, now);
   }
@@ -254,6 +256,13 @@ void HardwareSlices::post_alone(VgpuState& vgpu) {
     gates[kCompute].sliced.no_waiters = alone;
     vgpu.grant_page->gates[slot][kCompute].no_waiters = alone ? 1 : 0;
   }
+}
+
+// Work that is longer than that may have been interrupted.
+void HardwareSlices::post_slice(VgpuState& vgpu) const {
+  std::atomic<uint64_t>& word = vgpu.grant_page->time_slice_ns;
+  const auto slice = static_cast<uint64_t>(weights_.slice(vgpu.id));
+  if (word.load(std::memory_order_relaxed) != slice) word = slice;
 }
 
 void HardwareSlices::order(VgpuState& vgpu, sched::Time now) {

@@ -56,6 +56,22 @@ TEST_F(LaunchTimesTest, AKernelThatHasBecomeLongerIsNoticed) {
   EXPECT_EQ(times_.find(launch, false).ns, 5000u);
 }
 
+// A kernel of 163 ms beside others is interrupted each time.
+TEST_F(LaunchTimesTest, InterruptedSamplesDoNotMakeATimeLonger) {
+  const LaunchId launch = id(1, 1), never_alone = id(2, 2);
+  sample(launch, 5000);
+  for (uint32_t i = 1; i < LaunchTimes::kLonger; ++i) times_.learn(launch, 9000, false);
+  EXPECT_EQ(times_.find(launch, false).ns, 5000u);
+  times_.learn(launch, 9000, false);
+  EXPECT_EQ(times_.find(launch, false).ns, 0u) << "it may be longer now: nobody knows";
+  times_.begin_sample(never_alone);
+  times_.learn(never_alone, 9000, false);
+  EXPECT_EQ(times_.find(never_alone, false).ns, 0u);
+  sample(launch, 6000);
+  times_.learn(launch, 5500, false);
+  EXPECT_EQ(times_.find(launch, false).ns, 5500u);
+}
+
 TEST_F(LaunchTimesTest, NewParametersAreTakenForTheLeastUntilTheyHaveASample) {
   sample(id(1, 1), 5000);
   sample(id(1, 2), 700000);

@@ -21,6 +21,7 @@ struct Program {
   Time longest_wait = 0, ready_since = 0;
   double told = 1;               // part of its time that it reports
   bool knows = false;            // it reports what its work takes by itself
+  Time lost = 0;                 // of each time slice that is interrupted or interrupts, to restore its state
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
 
   bool has_work(Time now) const { return back_at <= now; }
@@ -92,16 +93,17 @@ class TimeSliceWeightsTest : public testing::Test {
   void serve(Program& program) {
     program.longest_wait = std::max(program.longest_wait, now_ - program.ready_since);
     const Time slice = weights_.slice(program.vgpu);
-    const Time span = program.busy == 0 ? slice : std::min(slice, program.left);
+    bool alone = true;
+    for (const Program& other : programs_) alone = alone && (&other == &program || !other.has_work(now_));
+    const Time lost = alone ? 0 : std::min(program.lost, slice / 2);
+    const Time span = program.busy == 0 ? slice : std::min(slice, program.left + lost);
     if (program.left == program.busy) {
       program.begun = now_;
       if (program.steps != 0) program.paused += program.pause;
     }
-    bool alone = true;
-    for (const Program& other : programs_) alone = alone && (&other == &program || !other.has_work(now_));
     pass(span);
-    program.served += span;
-    program.left -= span;
+    program.served += span - lost;
+    program.left -= span - lost;
     program.ready_since = now_;
     if (program.busy != 0 && program.left <= 0) {
       ++program.steps;
@@ -199,6 +201,20 @@ TEST_F(TimeSliceWeightsTest, ProgramsWhoseKernelsAreKnownGetTheirShares) {
       const std::vector<double> errors = errors_of_seconds(10);
       for (size_t i = 0; i < 2; ++i) EXPECT_LE(errors[i], 0.02) << share << knows;
     }
+  }
+}
+
+// A kernel that uses all registers, beside one that trains: of 1.8 ms it has 1.4.
+TEST_F(TimeSliceWeightsTest, WhatIsLostOfShortTimeSlicesIsMadeUpFor) {
+  for (const int share : {50, 75, 90}) {
+    programs_.clear();
+    programs_.reserve(2);
+    weights_ = TimeSliceWeights();
+    add(1, share, 72 * kMillisecond, kMillisecond).lost = 300 * kMicrosecond;
+    add(2, 100 - share, 163 * kMillisecond, 100 * kMicrosecond).lost = 300 * kMicrosecond;
+    for (Program& program : programs_) program.knows = true;
+    const std::vector<double> errors = errors_of_seconds(10);
+    for (size_t i = 0; i < 2; ++i) EXPECT_LE(errors[i], 0.012) << share;
   }
 }
 
