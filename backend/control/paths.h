@@ -1,6 +1,7 @@
 // Where Bandsaw's programs meet.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,11 @@ inline std::string vfio_socket(const std::string& run, std::string_view name) {
 }
 inline std::string gate_socket(const std::string& run, std::string_view name) {
   return vgpu_directory(run, name) + "/gate.sock";
+}
+// Where sessions reach each other, each under the number of its virtual GPU.
+inline std::string peer_folder(const std::string& run) { return run + "/peers.d"; }
+inline std::string peer_socket(const std::string& run, uint32_t index) {
+  return peer_folder(run) + "/" + std::to_string(index) + ".sock";
 }
 
 // A virtual GPU's name: [a-z0-9][a-z0-9-]{0,62}.

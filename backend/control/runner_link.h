@@ -15,14 +15,16 @@
 //                       kEnd            the guest process is gone: exit now
 //   runner -> session   kDone           answers each session message but kKick; id = that message's serial,
 //                                       value = errno or 0
-// Things that guest processes of one virtual GPU hand to each other, by keys that the session makes. ExchangeTail
-// follows each of these:
+// Things that guest processes hand to each other, or one that has several virtual GPUs to itself, by keys that the
+// sessions make. ExchangeTail follows each of these:
 //   runner -> session   kPublish        id = the request's number, bytes; payload; fd, or none
-//                       kFetch          id = the request's number; key
+//                       kFetch          id = the request's number; key; flags: kFetchLent, or 0
 //                       kWithdraw       key; not answered
 //   session -> runner   kExchanged      id = that number, value = errno or 0; of kPublish the key, of kFetch all that
 //   was
 //                                       published. Answered like every message of the session.
+//                       kRevoked        key; what was fetched by it with kFetchLent is not to be used any more: whom it
+//                                       is charged to has freed it, or has gone. Answered when nobody uses it.
 // Channel groups, so that vgpud can set their time slices:
 //   runner -> session   kChannelGroups  + ChannelGroupList; fd: the runner's /dev/nvidiactl, or none where the list is
 //                                       empty. Before kReady, and again whenever the list has changed. Not answered.
@@ -59,7 +61,11 @@ enum class RunnerMessageType : uint32_t {
   kExchanged,
   kChannelGroups,
   kFail,
+  kRevoked,
 };
+
+// Another virtual GPU's memory, for as long as it stays published there; that one is charged for it.
+inline constexpr uint32_t kFetchLent = 1;
 
 struct RunnerMessage {
   RunnerMessageType type{};
@@ -89,7 +95,12 @@ struct AssignTail {
   char comm[16]{};
 };
 
+// The first 4 bytes, little endian, are the number of the virtual GPU where the thing was published, the others random.
 using ExchangeKey = std::array<std::uint8_t, 16>;
+
+inline uint32_t publisher_of(const ExchangeKey& key) {
+  return uint32_t{key[0]} | uint32_t{key[1]} << 8 | uint32_t{key[2]} << 16 | uint32_t{key[3]} << 24;
+}
 
 struct ExchangeTail {
   ExchangeKey key{};

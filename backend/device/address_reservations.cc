@@ -44,6 +44,17 @@ CUresult AddressReservations::reserve(uint64_t bytes, uint64_t alignment, uint64
   return CUDA_SUCCESS;
 }
 
+CUresult AddressReservations::adopt(uint64_t address, uint64_t bytes) {
+  if (address == 0 || bytes == 0 || bytes > UINT64_MAX - address) return CUDA_ERROR_INVALID_VALUE;
+  std::lock_guard lock(mutex_);
+  const auto next = reservations_.lower_bound(address);
+  const bool before = next != reservations_.begin() && address - std::prev(next)->first < std::prev(next)->second.bytes;
+  const bool behind = next != reservations_.end() && next->first - address < bytes;
+  if (before || behind || !take_range_at(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  reservations_.emplace(address, Reservation{bytes, bytes, {}});
+  return CUDA_SUCCESS;
+}
+
 CUresult AddressReservations::free(uint64_t address, uint64_t bytes) {
   uint64_t whole = 0;
   {
@@ -63,6 +74,7 @@ CUresult AddressReservations::map(uint64_t address, uint64_t bytes, uint64_t off
                                   uint64_t size) {
   std::lock_guard lock(mutex_);
   Reservation* const into = holder(address, bytes);
+  if (memory->revoked) return CUDA_ERROR_INVALID_VALUE;
   if (!into || bytes == 0 || bytes > size || offset > size - bytes) return CUDA_ERROR_INVALID_VALUE;
   // The first mapping that ends behind the new one's beginning must begin behind its end.
   auto next = into->mappings.upper_bound(address);
@@ -86,6 +98,17 @@ CUresult AddressReservations::unmap(uint64_t address, uint64_t bytes) {
     from->mappings.erase(mapping);
   }
   return CUDA_SUCCESS;
+}
+
+void AddressReservations::revoke(const MemoryRef& memory) {
+  std::lock_guard lock(mutex_);
+  memory->revoked = true;
+  for (auto& [base, reservation] : reservations_) {
+    std::erase_if(reservation.mappings, [&](const auto& entry) {
+      if (entry.second.memory != memory) return false;
+      return unmap_memory(entry.first, entry.second.bytes) == CUDA_SUCCESS;
+    });
+  }
 }
 
 CUresult AddressReservations::set_access(uint64_t address, uint64_t bytes, uint32_t access) {

@@ -19,10 +19,14 @@ class AddressReservations {
   AddressReservations& operator=(const AddressReservations&) = delete;
 
   CUresult reserve(uint64_t bytes, uint64_t alignment, uint64_t* address);
+  // Exactly this range, where another virtual GPU reserves addresses.
+  CUresult adopt(uint64_t address, uint64_t bytes);
   CUresult free(uint64_t address, uint64_t bytes);
   // `size`: of the memory in bytes.
   CUresult map(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory, uint64_t size);
   CUresult unmap(uint64_t address, uint64_t bytes);
+  // Unmaps it wherever it is mapped, for good.
+  void revoke(const MemoryRef& memory);
   CUresult set_access(uint64_t address, uint64_t bytes, uint32_t access);
   CUresult get_access(uint64_t address, uint32_t* access);
   // Whether there is memory behind all of [address, address + bytes).
@@ -32,9 +36,11 @@ class AddressReservations {
   // Of a derived class's destructor: nothing is mapped or reserved any more.
   void clear();
 
-  // What the device does, asked only for ranges that were checked; called with the lock held but for the first two.
-  // `whole`: what the range really takes, in bytes. Nothing: no room.
+  // What the device does, asked only for ranges that were checked; called with the lock held but for take_range and
+  // give_back_range. `whole`: what the range really takes, in bytes. Nothing: no room.
   virtual std::optional<uint64_t> take_range(uint64_t bytes, uint64_t alignment, uint64_t* whole) = 0;
+  // False: it is not elsewhere in the window, or somebody has it.
+  virtual bool take_range_at(uint64_t address, uint64_t bytes) = 0;
   virtual void give_back_range(uint64_t address, uint64_t whole) = 0;
   virtual CUresult map_memory(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) = 0;
   virtual CUresult unmap_memory(uint64_t address, uint64_t bytes) = 0;  // exactly one mapping

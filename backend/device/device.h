@@ -83,8 +83,11 @@ class Array : public Object {};
 class Mipmap : public Object {};  // a mipmapped array
 class Texture : public Object {};
 class Surface : public Object {};
-class Memory : public Object {};  // physical memory, mapped or not
-class Linker : public Object {    // a CUlinkState
+class Memory : public Object {  // physical memory, mapped or not
+ public:
+  std::atomic<bool> revoked{false};  // lent by another virtual GPU, which has it back: it is not mapped any more
+};
+class Linker : public Object {  // a CUlinkState
  public:
   std::mutex mutex;              // held while it is used
   std::vector<std::byte> image;  // what was linked
@@ -323,6 +326,8 @@ class Device {
   virtual CUresult address_reserve(uint64_t /*bytes*/, uint64_t /*alignment*/, uint64_t* /*address*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
+  // The same where another virtual GPU of the guest process has these addresses: in its part of the window.
+  virtual CUresult address_adopt(uint64_t /*address*/, uint64_t /*bytes*/) { return CUDA_ERROR_NOT_SUPPORTED; }
   virtual CUresult address_free(uint64_t /*address*/, uint64_t /*bytes*/) { return CUDA_ERROR_NOT_SUPPORTED; }
   virtual CUresult memory_map(uint64_t /*address*/, uint64_t /*bytes*/, uint64_t /*offset*/, const MemoryRef&) {
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -340,6 +345,10 @@ class Device {
     done(CUDA_ERROR_NOT_SUPPORTED, {}, 0, 0);
   }
   virtual CUresult memory_import(int /*fd*/, uint64_t /*bytes*/, MemoryRef*) { return CUDA_ERROR_NOT_SUPPORTED; }
+  // The same for memory of another virtual GPU, which is charged for it and may have it back: then nothing of it stays
+  // mapped here, and whatever still uses it faults.
+  virtual CUresult memory_borrow(int /*fd*/, uint64_t /*bytes*/, MemoryRef*) { return CUDA_ERROR_NOT_SUPPORTED; }
+  virtual void memory_revoke(const MemoryRef&) {}
   // An event's token, and a descriptor where the device needs one.
   using EventToken = std::array<uint8_t, 64>;
   virtual CUresult event_export(const EventRef&, EventToken*, UniqueFd*) { return CUDA_ERROR_NOT_SUPPORTED; }

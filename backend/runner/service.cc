@@ -114,6 +114,7 @@ Status Service::handle(Message& message) {
     process_->exchange().answered(header, message.tail, std::move(message.fds));
     return {};
   }
+  if (header.type == RunnerMessageType::kRevoked) return process_->exchange().revoked(message.tail);
   if (!record_loop_) return Status::error(EPROTO, "message {} before the assignment", static_cast<int>(header.type));
   std::vector<RunnerSegment> segments(header.count);
   if (message.tail.size() != segments.size() * sizeof(RunnerSegment)) {

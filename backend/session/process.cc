@@ -75,6 +75,11 @@ void Process::start(const Answer& answer) {
   });
 }
 
+GuestOwner Process::owner() const {
+  if (owner_->config_.direct) return {GuestOwner::Kind::kUser, who_.uid};
+  return owner_->config_.vm ? owner_->config_.vm() : GuestOwner{};
+}
+
 Status Process::make_descriptors() {
   kick_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -114,6 +119,7 @@ void Process::assign(Runner* runner, const Answer& answer) {
     if (const auto process = weak.lock()) process->gone();
   });
   runner_ = runner;
+  runner->set_guest(owner());
   if (slot_ >= 0 && owner_->config_.slots) owner_->config_.slots->taken(static_cast<uint32_t>(slot_), runner);
   if (!status.ok()) {
     log::error("process {}: {}", id_, status.message());

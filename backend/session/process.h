@@ -53,6 +53,7 @@ class Process : public std::enable_shared_from_this<Process> {
   using Mappings = std::map<uint32_t, Mapping>;
 
   void assign(Runner* runner, const Answer& answer);
+  GuestOwner owner() const;
   Status make_descriptors();
   void assigned(int error, const Answer& answer);
   void gone();

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/session/exchange.h"
 #include "backend/session/log_budget.h"
 #include "backend/session/ram_map.h"
 #include "backend/session/request.h"
@@ -51,6 +52,8 @@ struct ProcessesConfig {
   uint32_t outstanding_max = 1024;            // unanswered requests per process
   // A client of an MPS daemon has ended, with this sticky error of its context.
   std::function<void(const std::string& mps, uint32_t sticky)> client_ended{};
+  // Whose the processes of a VM are. Empty: nobody's. In direct mode they are their users'.
+  std::function<GuestOwner()> vm{};
   RunnerSlots* slots = nullptr;  // told of runners and their slots; outlives the runners
   // Answers VGPU_CTL_QUERY. Empty: nobody does.
   std::function<vgpu_ctl_reply(const vgpu_ctl_query&)> query{};

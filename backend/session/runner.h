@@ -12,6 +12,7 @@
 
 #include "backend/control/mps_priority.h"
 #include "backend/control/runner_link.h"
+#include "backend/session/exchange.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
@@ -35,6 +36,10 @@ class Runner {
   // As a client of that daemon.
   virtual MpsPriority mps_priority() const { return MpsPriority::kBelowNormal; }
 
+  // Whose the guest process is that it serves.
+  void set_guest(const GuestOwner& guest) { guest_ = guest; }
+  const GuestOwner& guest() const { return guest_; }
+
   // Sends in order; sets the message's serial. `fds` are duplicated before the call returns. `done` is called with
   // the runner's answer, never from inside this call.
   virtual void send(RunnerMessage message, std::span<const std::byte> tail, std::span<const int> fds, Done done) = 0;
@@ -51,6 +56,9 @@ class Runner {
   virtual const RunnerChannelGroups* channel_groups() const { return nullptr; }
   // Called each time that this changes.
   virtual void set_on_channel_groups(std::function<void()>) {}
+
+ private:
+  GuestOwner guest_;
 };
 
 class RunnerSource {

@@ -19,8 +19,8 @@ constexpr long kTickMs = 100;
 
 }  // namespace
 
-RunnerPool::RunnerPool(event_base* base, RunnerProgram program, unsigned warm)
-    : base_(base), program_(std::move(program)), environment_(program_.environment), target_(warm) {
+RunnerPool::RunnerPool(event_base* base, RunnerProgram program, unsigned warm, uint32_t index)
+    : base_(base), program_(std::move(program)), environment_(program_.environment), target_(warm), exchange_(index) {
   child_signal_.reset(event_new(
       base_, SIGCHLD, EV_SIGNAL | EV_PERSIST,
       [](evutil_socket_t, short, void* self) { static_cast<RunnerPool*>(self)->reap(); }, this));
@@ -139,29 +139,9 @@ RunnerProcess::Watcher RunnerPool::watcher() {
     keep_warm();
   };
   made.exchange = [this](RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd) {
-    exchange(runner, message, tail, std::move(fd));
+    exchange_.request(runner, runner->guest(), message, tail, std::move(fd));
   };
   return made;
-}
-
-void RunnerPool::exchange(RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd) {
-  if (message.type == RunnerMessageType::kWithdraw) return exchange_.withdraw(runner, tail.key);
-  RunnerMessage reply{.type = RunnerMessageType::kExchanged, .id = message.id};
-  ExchangeTail found;
-  int sent = -1;
-  if (message.type == RunnerMessageType::kPublish) {
-    auto key = exchange_.publish({runner, std::move(fd), message.bytes, tail.payload});
-    reply.value = static_cast<uint64_t>(key.status().code());
-    if (key.ok()) found.key = key.value();
-    if (!key.ok()) log::warn("runner {}: {}", runner->pid(), key.status().message());
-  } else if (const Exchange::Thing* thing = exchange_.find(tail.key)) {
-    reply.bytes = thing->bytes;
-    found = {tail.key, thing->payload};
-    sent = thing->fd.get();
-  } else {
-    reply.value = ENOENT;
-  }
-  runner->send(reply, std::as_bytes(std::span(&found, 1)), {&sent, sent >= 0 ? size_t{1} : 0}, nullptr);
 }
 
 // Whether a runner that is started now would be of use; if not, last_failure_ says why.

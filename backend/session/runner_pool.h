@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/session/exchange.h"
+#include "backend/session/exchange_service.h"
 #include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_process.h"
 
@@ -18,7 +18,8 @@ inline constexpr std::chrono::milliseconds kLostTimeout{2000};
 
 class RunnerPool : public RunnerSource {
  public:
-  RunnerPool(event_base* base, RunnerProgram program, unsigned warm);
+  // `index`: of the virtual GPU.
+  RunnerPool(event_base* base, RunnerProgram program, unsigned warm, uint32_t index = 0);
   ~RunnerPool() override;
   RunnerPool(const RunnerPool&) = delete;
 
@@ -32,6 +33,9 @@ class RunnerPool : public RunnerSource {
   // The device is lost: kills what serves a process.
   void end_all();
   void take(Taken taken) override;
+
+  // What its runners' processes hand to each other and to those of other virtual GPUs.
+  ExchangeService& exchange() { return exchange_; }
 
   // What the device is, as the last runner that became ready has said; null: none has.
   const vgpu_device_info* device_info() const { return device_info_ ? &*device_info_ : nullptr; }
@@ -57,7 +61,6 @@ class RunnerPool : public RunnerSource {
   };
 
   RunnerProcess::Watcher watcher();
-  void exchange(RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd);
   bool startable();
   bool start_one();
   void keep_warm();
@@ -74,7 +77,7 @@ class RunnerPool : public RunnerSource {
   std::vector<std::string> environment_;  // the program's, before launch_config_ is applied
   RunnerLaunchConfig launch_config_;
   unsigned target_;
-  Exchange exchange_;
+  ExchangeService exchange_;
   std::optional<vgpu_device_info> device_info_;
   std::vector<Entry> runners_;
   std::deque<Waiter> waiters_;

@@ -102,6 +102,11 @@ ProcessesConfig Session::processes_config(std::function<std::vector<ProcessSlot>
   result.schema = wire::kSchema;
   result.processes_max = kVmProcessesMax;
   result.slots = gates_.get();
+  result.vm = [this]() -> GuestOwner {
+    const pid_t qemu = server_->client_pid();
+    if (qemu <= 0) return {};
+    return {GuestOwner::Kind::kVm, static_cast<uint32_t>(qemu)};
+  };
   result.client_ended = [this](const std::string& mps, uint32_t sticky) {
     if (is_shared_fault(sticky)) faulted_ = mps;
   };
@@ -136,6 +141,8 @@ Status Session::prepare() {
   if (!vfio.ok()) return vfio.status();
   auto gates = listen_unix(gate_socket(config_.run, config_.name), SOCK_SEQPACKET, 0600);
   if (!gates.ok()) return gates.status();
+  auto peers = listen_for_peers(config_.run, config_.index);
+  if (!peers.ok()) return peers.status();
   control_ = std::make_unique<JsonServer>(base_.get(), std::move(control.value()),
                                           [this](const nlohmann::json& request) { return answer(request); });
   RunnerProgram program = runner_program();
@@ -147,7 +154,8 @@ Status Session::prepare() {
     sensors = std::make_unique<SensorReader>(base_.get(), program.path, sensor_program_.get(), program.environment);
   }
   gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
-  pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm);
+  pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm, config_.index);
+  link_peers(std::move(peers.value()));
   pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
   status_query_ = std::make_unique<StatusQuery>(
       base_.get(), &usage_page_, identity_, [this] { return pool_->device_info(); }, std::move(sensors));
@@ -165,6 +173,15 @@ Status Session::prepare() {
   event_add(terminate_.get(), nullptr);
   event_add(interrupt_.get(), nullptr);
   return {};
+}
+
+void Session::link_peers(UniqueFd listener) {
+  PeerLinksConfig links{.run = config_.run, .index = config_.index};
+  if (config_.sandbox.uid != 0) links.first_uid = int64_t{config_.sandbox.uid} - config_.index;
+  ExchangeService& service = pool_->exchange();
+  peers_ = std::make_unique<PeerLinks>(base_.get(), std::move(listener), std::move(links), &service.exchange(),
+                                       [&service](const ExchangeKey& key) { service.revoked(key); });
+  service.connect(peers_.get());
 }
 
 RunnerProgram Session::runner_program() const {

@@ -14,6 +14,7 @@
 #include "backend/sandbox/session_sandbox.h"
 #include "backend/session/direct_frontend.h"
 #include "backend/session/gate_frontend.h"
+#include "backend/session/peer_links.h"
 #include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_pool.h"
 #include "backend/session/status_query.h"
@@ -51,6 +52,7 @@ class Session {
   Session(SessionConfig config, BasePtr base, UsagePageOwner usage_page);
   Status prepare();
   RunnerProgram runner_program() const;
+  void link_peers(UniqueFd listener);
   nlohmann::json answer(const nlohmann::json& request);
   // `seen`: which processes its own processes see.
   ProcessesConfig processes_config(std::function<std::vector<ProcessSlot>()> seen);
@@ -69,6 +71,7 @@ class Session {
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;
   std::unique_ptr<GateFrontend> gates_;
+  std::unique_ptr<PeerLinks> peers_;
   std::unique_ptr<RunnerPool> pool_;
   UniqueFd sensor_program_;  // bandsaw-runner, opened while its path was reachable
   std::unique_ptr<StatusQuery> status_query_;

@@ -56,6 +56,9 @@ Status Server::serve(UniqueFd client) {
   if (connection_) return Status::error(EBUSY, "another hypervisor is connected");
   if (accept_) event_del(accept_.get());
   device_.pci().core().connected();
+  ucred who{};
+  socklen_t length = sizeof who;
+  if (::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0) client_pid_ = who.pid;
   connection_ = std::make_unique<Connection>(base_, std::move(client), commands_, [this] { client_gone(); });
   return {};
 }
@@ -63,6 +66,7 @@ Status Server::serve(UniqueFd client) {
 // QEMU may have been killed, so nothing that it set up is kept.
 void Server::client_gone() {
   connection_.reset();
+  client_pid_ = 0;
   commands_.forget_client();
   device_.pci().hypervisor_gone();
   if (accept_) event_add(accept_.get(), nullptr);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <event2/event.h>
+#include <sys/types.h>
 
 #include <memory>
 #include <string>
@@ -27,6 +28,8 @@ class Server {
   Status listen(const std::string& path);
   // Takes a bound and listening socket.
   Status adopt(UniqueFd listening);
+  // The process that has connected, as the kernel says; 0: nobody has.
+  pid_t client_pid() const { return client_pid_; }
   // Takes an accepted client. Error: EBUSY while another one is connected.
   Status serve(UniqueFd client);
 
@@ -45,6 +48,7 @@ class Server {
   UniqueFd listening_;
   std::unique_ptr<event, EventDeleter> accept_;
   std::unique_ptr<Connection> connection_;
+  pid_t client_pid_ = 0;
 };
 
 }  // namespace bandsaw::vfio_user

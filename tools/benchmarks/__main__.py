@@ -11,6 +11,7 @@ BENCHMARKS = {
     "mps": "kernels of several tenants at once",
     "progress": "whether real programs make the progress they were promised",
     "copies": "short copies beside another tenant's long ones",
+    "nccl": "NCCL's all-reduce over several virtual GPUs",
     "model": "the models of co-running kernels against the GPU",
 }
 EARLIER_NAMES = {"corun": "mps"}

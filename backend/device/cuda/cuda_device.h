@@ -97,6 +97,7 @@ class CudaDevice final : public Device {
   CUresult memory_create(const vgpu_memory_props& props, uint64_t bytes, MemoryRef* memory,
                          vgpu_memory_props* made) override;
   CUresult address_reserve(uint64_t bytes, uint64_t alignment, uint64_t* address) override;
+  CUresult address_adopt(uint64_t address, uint64_t bytes) override;
   CUresult address_free(uint64_t address, uint64_t bytes) override;
   CUresult memory_map(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) override;
   CUresult memory_unmap(uint64_t address, uint64_t bytes) override;
@@ -105,6 +106,8 @@ class CudaDevice final : public Device {
 
   void memory_export(const MemoryRef& memory, uint64_t address, const Exported& done) override;
   CUresult memory_import(int fd, uint64_t bytes, MemoryRef* memory) override;
+  CUresult memory_borrow(int fd, uint64_t bytes, MemoryRef* memory) override;
+  void memory_revoke(const MemoryRef& memory) override;
   CUresult event_export(const EventRef& event, EventToken* token, UniqueFd* fd) override;
   CUresult event_import(const ContextRef& context, const EventToken& token, int fd, EventRef* event) override;
 
@@ -258,6 +261,9 @@ class CudaDevice final : public Device {
   CUresult copy_blocking(const StreamRef& stream, const Copy& copy, Done done);
   Copy copy_of(const CUDA_MEMCPY3D& box);
   CUresult start_fill(CUstream stream, const vgpu_fill& fill);
+
+  // device_exchange.cc
+  CUresult import_charged(int fd, uint64_t bytes, Charge charge, MemoryRef* memory);
 
   // device_vmm.cc
   CUmemAllocationProp memory_prop(const vgpu_memory_props& props) const;

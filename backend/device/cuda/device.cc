@@ -111,7 +111,7 @@ Status CudaDevice::reserve_part(uint32_t part) {
   if (!heap.ok()) return heap.status();
   reservations_ = nullptr;
   heap_ = std::move(heap.value());
-  reservations_ = std::make_unique<Reservations>(driver_, heap_.get(), device_);
+  reservations_ = std::make_unique<Reservations>(driver_, heap_.get(), device_, config_.window_base);
   return {};
 }
 

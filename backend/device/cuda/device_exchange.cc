@@ -27,12 +27,28 @@ CUresult CudaDevice::memory_import(int fd, uint64_t bytes, MemoryRef* memory) {
   if (bytes > INT64_MAX) return CUDA_ERROR_INVALID_VALUE;
   Charge charge(host_);
   if (const CUresult result = take_share(bytes, &charge)) return result;
+  return import_charged(fd, bytes, std::move(charge), memory);
+}
+
+// Another virtual GPU is charged for it.
+CUresult CudaDevice::memory_borrow(int fd, uint64_t bytes, MemoryRef* memory) {
+  if (const CUresult result = enter()) return result;
+  return import_charged(fd, bytes, Charge(host_), memory);
+}
+
+CUresult CudaDevice::import_charged(int fd, uint64_t bytes, Charge charge, MemoryRef* memory) {
   CUmemGenericAllocationHandle handle = 0;
   void* const shared = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
   const CUresult result =
       check(driver_->cuMemImportFromShareableHandle(&handle, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   if (result == CUDA_SUCCESS) *memory = std::make_shared<CudaMemory>(driver_, handle, bytes, std::move(charge));
   return result;
+}
+
+// Without waiting for work that uses it: that belongs to a program that has freed the memory on its own device, or
+// whose device is gone.
+void CudaDevice::memory_revoke(const MemoryRef& memory) {
+  if (enter() == CUDA_SUCCESS) reservations_->revoke(memory);
 }
 
 CUresult CudaDevice::event_export(const EventRef& event, EventToken* token, UniqueFd*) {

@@ -38,6 +38,11 @@ CUresult CudaDevice::address_reserve(uint64_t bytes, uint64_t alignment, uint64_
   return reservations_->reserve(bytes, alignment, address);
 }
 
+CUresult CudaDevice::address_adopt(uint64_t address, uint64_t bytes) {
+  if (const CUresult result = enter()) return result;
+  return reservations_->adopt(address, bytes);
+}
+
 CUresult CudaDevice::address_free(uint64_t address, uint64_t bytes) { return reservations_->free(address, bytes); }
 
 CUresult CudaDevice::memory_map(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) {

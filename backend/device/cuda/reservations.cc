@@ -1,5 +1,7 @@
 #include "backend/device/cuda/reservations.h"
 
+#include "guest-driver/uapi/vgpu_control.h"
+
 namespace bandsaw::cuda {
 
 CUmemLocation Reservations::location() const {
@@ -7,6 +9,24 @@ CUmemLocation Reservations::location() const {
   here.type = CU_MEM_LOCATION_TYPE_DEVICE;
   here.id = device_;
   return here;
+}
+
+bool Reservations::take_range_at(uint64_t address, uint64_t bytes) {
+  const uint64_t base = window_ + VGPU_WINDOW_DEVICE_OFFSET;
+  constexpr uint64_t kAll = VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
+  if (address < base || address - base >= kAll || bytes > kAll - (address - base)) return false;
+  if (heap_->reserves(address) || heap_->reserves(address + bytes - 1)) return false;
+  CUdeviceptr got = 0;
+  const CUresult result = driver_->cuMemAddressReserve(&got, bytes, 0, address, 0);
+  if (result != CUDA_SUCCESS) return false;
+  if (got == address) return true;
+  driver_->cuMemAddressFree(got, bytes);
+  return false;
+}
+
+void Reservations::give_back_range(uint64_t address, uint64_t whole) {
+  if (heap_->reserves(address)) return heap_->unreserve(address, whole);
+  driver_->cuMemAddressFree(address, whole);
 }
 
 CUresult Reservations::map_memory(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) {

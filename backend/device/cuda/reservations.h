@@ -1,5 +1,6 @@
-// The guest process's own reservations of device addresses and what it has mapped there. All of it lies inside the
-// heap's reservation, so that the driver alone would let it unmap what is not its own.
+// The guest process's own reservations of device addresses and what it has mapped there. What is its own lies inside
+// the heap's reservation, so that the driver alone would let it unmap what is not its own; other virtual GPUs' memory
+// lies where those have it, at addresses that are reserved for it alone.
 #pragma once
 
 #include <memory>
@@ -28,8 +29,9 @@ using CudaMemoryRef = std::shared_ptr<CudaMemory>;
 // Thread-safe.
 class Reservations final : public AddressReservations {
  public:
-  Reservations(DriverRef driver, Heap* heap, CUdevice device)
-      : driver_(std::move(driver)), heap_(heap), device_(device) {}
+  // `window`: where the whole of it begins.
+  Reservations(DriverRef driver, Heap* heap, CUdevice device, uint64_t window)
+      : driver_(std::move(driver)), heap_(heap), device_(device), window_(window) {}
   ~Reservations() override { clear(); }
 
   CUresult map(uint64_t address, uint64_t bytes, uint64_t offset, const CudaMemoryRef& memory) {
@@ -40,7 +42,8 @@ class Reservations final : public AddressReservations {
   std::optional<uint64_t> take_range(uint64_t bytes, uint64_t alignment, uint64_t* whole) override {
     return heap_->reserve(bytes, alignment, whole);
   }
-  void give_back_range(uint64_t address, uint64_t whole) override { heap_->unreserve(address, whole); }
+  bool take_range_at(uint64_t address, uint64_t bytes) override;
+  void give_back_range(uint64_t address, uint64_t whole) override;
   CUresult map_memory(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) override;
   CUresult unmap_memory(uint64_t address, uint64_t bytes) override;
   CUresult protect(uint64_t address, uint64_t bytes, uint32_t access) override;
@@ -50,6 +53,7 @@ class Reservations final : public AddressReservations {
   const DriverRef driver_;
   Heap* const heap_;
   const CUdevice device_;
+  const uint64_t window_;
 };
 
 }  // namespace bandsaw::cuda

@@ -14,6 +14,13 @@ void SoftDevice::memory_export(const MemoryRef& memory, uint64_t address, const 
     const CUresult result = file ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     return done(result, std::move(file), physical.bytes, 0);
   }
+  // Later ones will not have to wait.
+  memory_->share_new();
+  if (const auto allocation = memory_->find(address); allocation && allocation->file && allocation->live) {
+    UniqueFd file(::fcntl(allocation->file->get(), F_DUPFD_CLOEXEC, 0));
+    const CUresult result = file ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return done(result, std::move(file), allocation->mapped, 0);
+  }
   alone([table = memory_, address, done](CUresult status) {
     std::shared_ptr<const UniqueFd> shared;
     uint64_t bytes = 0;
@@ -49,6 +56,13 @@ CUresult SoftDevice::memory_import(int fd, uint64_t bytes, MemoryRef* memory) {
   if (const CUresult error = scheduler_.error()) return error;
   return with_room([&] { return PhysicalMemory::import(memory_, fd, bytes, memory); });
 }
+
+CUresult SoftDevice::memory_borrow(int fd, uint64_t bytes, MemoryRef* memory) {
+  if (const CUresult error = scheduler_.error()) return error;
+  return PhysicalMemory::borrow(fd, bytes, memory);
+}
+
+void SoftDevice::memory_revoke(const MemoryRef& memory) { reservations_.revoke(memory); }
 
 CUresult SoftDevice::event_export(const EventRef& event, EventToken* token, UniqueFd* fd) {
   if (const CUresult error = scheduler_.error()) return error;

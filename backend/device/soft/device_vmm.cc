@@ -21,6 +21,8 @@ CUresult SoftDevice::address_reserve(uint64_t bytes, uint64_t alignment, uint64_
   return reservations_.reserve(bytes, alignment, address);
 }
 
+CUresult SoftDevice::address_adopt(uint64_t address, uint64_t bytes) { return reservations_.adopt(address, bytes); }
+
 CUresult SoftDevice::address_free(uint64_t address, uint64_t bytes) { return reservations_.free(address, bytes); }
 
 CUresult SoftDevice::memory_map(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) {

@@ -26,13 +26,14 @@ Memory::Memory(uint64_t window_base, uint64_t share, DeviceHost* host)
     : window_base_(window_base),
       share_(share),
       host_(host),
-      space_(window_base + VGPU_WINDOW_DEVICE_OFFSET, VGPU_WINDOW_PART_BYTES) {}
+      space_(window_base + VGPU_WINDOW_DEVICE_OFFSET, VGPU_WINDOW_PART_BYTES),
+      part_(window_base + VGPU_WINDOW_DEVICE_OFFSET) {}
 
 bool Memory::use_part(uint32_t part) {
   std::lock_guard lock(mutex_);
   if (!table_.empty()) return false;
-  space_ =
-      AddressSpace(window_base_ + VGPU_WINDOW_DEVICE_OFFSET + part * VGPU_WINDOW_PART_BYTES, VGPU_WINDOW_PART_BYTES);
+  part_ = window_base_ + VGPU_WINDOW_DEVICE_OFFSET + part * VGPU_WINDOW_PART_BYTES;
+  space_ = AddressSpace(part_, VGPU_WINDOW_PART_BYTES);
   return true;
 }
 
@@ -59,17 +60,34 @@ CUresult Memory::take_range(uint64_t bytes, Use use, const void* owner, uint64_t
   return CUDA_SUCCESS;
 }
 
+bool Memory::map_pages(Allocation& allocation, uint64_t bytes) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, fd = -1;
+  if (share_new_ && allocation.use == Use::kPlain) {
+    allocation.file = std::make_shared<const UniqueFd>(make_sealed_file("bandsaw-shared", bytes));
+    fd = allocation.file->get();
+    if (fd < 0) return false;
+    flags = MAP_SHARED | MAP_FIXED;
+  }
+  void* const at = reinterpret_cast<void*>(allocation.address);
+  return ::mmap(at, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) != MAP_FAILED;
+}
+
+bool Memory::is_elsewhere(uint64_t address, uint64_t bytes) const {
+  const uint64_t base = window_base_ + VGPU_WINDOW_DEVICE_OFFSET;
+  constexpr uint64_t kAll = VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
+  if (address < base || address - base >= kAll || bytes > kAll - (address - base)) return false;
+  return address >= part_ + VGPU_WINDOW_PART_BYTES || (address < part_ && bytes <= part_ - address);
+}
+
 CUresult Memory::map_locked(Allocation& allocation) {
   const uint64_t bytes = pages(allocation.bytes);
   if (!host_->charge_memory(static_cast<int64_t>(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
-  void* at = reinterpret_cast<void*>(allocation.address);
-  if (::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) ==
-      MAP_FAILED) {
+  if (!map_pages(allocation, bytes)) {
     log::error("device memory: mapping {} bytes: {}", bytes, std::strerror(errno));
     host_->charge_memory(-static_cast<int64_t>(bytes));
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (bytes >= kHugePage) ::madvise(at, bytes, MADV_HUGEPAGE);
+  if (bytes >= kHugePage) ::madvise(reinterpret_cast<void*>(allocation.address), bytes, MADV_HUGEPAGE);
   allocation.mapped = bytes;
   used_ += bytes;
   return CUDA_SUCCESS;

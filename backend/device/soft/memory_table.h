@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -72,6 +73,11 @@ class Memory {
   CUresult managed_add(uint64_t address, uint64_t bytes);
   CUresult managed_remove(uint64_t address);
 
+  // Whether the range lies where other virtual GPUs of the guest process have their memory, and nowhere else.
+  bool is_elsewhere(uint64_t address, uint64_t bytes) const;
+
+  // From now on plain allocations are born with pages that other processes can map.
+  void share_new() { share_new_ = true; }
   // Makes the pages of a live plain allocation those of a sealed file (shared_memory.h) of `bytes` bytes: other
   // processes can map it. Nobody may use them meanwhile. INVALID_VALUE: no such allocation begins there.
   CUresult share_pages(uint64_t address, std::shared_ptr<const UniqueFd>* file, uint64_t* bytes);
@@ -98,12 +104,15 @@ class Memory {
   void count_graph_locked(const Allocation& allocation, bool mapped);
   CUresult map_locked(Allocation& allocation);
   void unmap_locked(Allocation& allocation);
+  bool map_pages(Allocation& allocation, uint64_t bytes);
   CUresult take_range(uint64_t bytes, Use use, const void* owner, uint64_t* address);
 
   const uint64_t window_base_, share_;
   DeviceHost* const host_;
   mutable std::mutex mutex_;
   AddressSpace space_;
+  uint64_t part_;  // where the own part of the window begins
+  std::atomic<bool> share_new_{false};
   std::map<uint64_t, Allocation> table_;
   std::map<uint64_t, uint64_t> managed_;
   uint64_t used_ = 0;

@@ -60,6 +60,14 @@ CUresult PhysicalMemory::import(const std::shared_ptr<soft::Memory>& table, int 
   return CUDA_SUCCESS;
 }
 
+CUresult PhysicalMemory::borrow(int fd, uint64_t bytes, MemoryRef* memory) {
+  if (bytes == 0 || bytes % kPage != 0 || !is_sealed_file(fd, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!own) return CUDA_ERROR_OUT_OF_MEMORY;
+  memory->reset(new PhysicalMemory(std::move(own), bytes, nullptr));
+  return CUDA_SUCCESS;
+}
+
 std::optional<uint64_t> SoftReservations::take_range(uint64_t bytes, uint64_t alignment, uint64_t* whole) {
   if (bytes > UINT64_MAX - kGranule) return std::nullopt;
   *whole = (bytes + kGranule - 1) / kGranule * kGranule;
@@ -69,9 +77,12 @@ std::optional<uint64_t> SoftReservations::take_range(uint64_t bytes, uint64_t al
 
 // Nobody may touch it before set_access says so.
 CUresult SoftReservations::map_memory(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) {
-  if ((address | offset) % kGranule != 0 || bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
   const auto& from = static_cast<const PhysicalMemory&>(*memory);
-  if (bytes % kGranule != 0 && bytes != from.bytes) return CUDA_ERROR_INVALID_VALUE;
+  // Another virtual GPU's plain allocation lies where that one has put it.
+  const bool whole = offset == 0 && bytes == from.bytes;
+  const uint64_t unit = whole && table_->is_elsewhere(address, bytes) ? kPage : kGranule;
+  if ((address | offset) % unit != 0 || bytes % kPage != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes % kGranule != 0 && !whole) return CUDA_ERROR_INVALID_VALUE;
   void* const at = reinterpret_cast<void*>(address);
   if (::mmap(at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, from.file.get(), static_cast<off_t>(offset)) == MAP_FAILED) {
     log::error("mapping {} bytes of memory: {}", bytes, std::strerror(errno));

@@ -18,13 +18,17 @@ UniqueFd make_sealed_file(const char* name, uint64_t bytes);
 // Whether it is such a file of just this size: reading it cannot fail later.
 bool is_sealed_file(int fd, uint64_t bytes);
 
-// Counts against the memory share for as long as it lives.
+// Counts against the memory share for as long as it lives, unless it is borrowed.
 class PhysicalMemory final : public bandsaw::Memory {
  public:
   // Creates it, or takes over a file that another process made. OUT_OF_MEMORY, INVALID_VALUE (not such a file).
   static CUresult create(const std::shared_ptr<soft::Memory>& table, uint64_t bytes, MemoryRef* memory);
   static CUresult import(const std::shared_ptr<soft::Memory>& table, int fd, uint64_t bytes, MemoryRef* memory);
-  ~PhysicalMemory() override { table_->uncount(bytes); }
+  // The same for what another virtual GPU is charged for.
+  static CUresult borrow(int fd, uint64_t bytes, MemoryRef* memory);
+  ~PhysicalMemory() override {
+    if (table_) table_->uncount(bytes);
+  }
 
   const UniqueFd file;
   const uint64_t bytes;
@@ -32,7 +36,7 @@ class PhysicalMemory final : public bandsaw::Memory {
  private:
   PhysicalMemory(UniqueFd file_, uint64_t bytes_, std::shared_ptr<soft::Memory> table)
       : file(std::move(file_)), bytes(bytes_), table_(std::move(table)) {}
-  const std::shared_ptr<soft::Memory> table_;
+  const std::shared_ptr<soft::Memory> table_;  // null: not counted here
 };
 
 // Thread-safe.
@@ -43,7 +47,12 @@ class SoftReservations final : public AddressReservations {
 
  private:
   std::optional<uint64_t> take_range(uint64_t bytes, uint64_t alignment, uint64_t* whole) override;
-  void give_back_range(uint64_t address, uint64_t whole) override { table_->give_back_addresses(address, whole); }
+  bool take_range_at(uint64_t address, uint64_t bytes) override {
+    return (address | bytes) % kPage == 0 && table_->is_elsewhere(address, bytes);
+  }
+  void give_back_range(uint64_t address, uint64_t whole) override {
+    if (!table_->is_elsewhere(address, whole)) table_->give_back_addresses(address, whole);
+  }
   CUresult map_memory(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) override;
   CUresult unmap_memory(uint64_t address, uint64_t bytes) override;
   CUresult protect(uint64_t address, uint64_t bytes, uint32_t access) override;

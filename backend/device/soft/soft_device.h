@@ -88,6 +88,7 @@ class SoftDevice final : public Device {
   CUresult memory_create(const vgpu_memory_props& props, uint64_t bytes, MemoryRef* memory,
                          vgpu_memory_props* made) override;
   CUresult address_reserve(uint64_t bytes, uint64_t alignment, uint64_t* address) override;
+  CUresult address_adopt(uint64_t address, uint64_t bytes) override;
   CUresult address_free(uint64_t address, uint64_t bytes) override;
   CUresult memory_map(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) override;
   CUresult memory_unmap(uint64_t address, uint64_t bytes) override;
@@ -95,6 +96,8 @@ class SoftDevice final : public Device {
   CUresult memory_get_access(uint64_t address, uint32_t* access) override;
   void memory_export(const MemoryRef& memory, uint64_t address, const Exported& done) override;
   CUresult memory_import(int fd, uint64_t bytes, MemoryRef* memory) override;
+  CUresult memory_borrow(int fd, uint64_t bytes, MemoryRef* memory) override;
+  void memory_revoke(const MemoryRef& memory) override;
   CUresult event_export(const EventRef& event, EventToken* token, UniqueFd* fd) override;
   CUresult event_import(const ContextRef& context, const EventToken& token, int fd, EventRef* event) override;
   CUresult array_create(const ContextRef& context, const vgpu_array& asked, ArrayRef* array, vgpu_array* made) override;

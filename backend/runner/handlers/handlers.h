@@ -13,6 +13,7 @@
 #include "backend/runner/memory/guest_memory.h"
 #include "backend/runner/memory/usage_page_view.h"
 #include "backend/runner/objects/exchange.h"
+#include "backend/runner/objects/lent_memory.h"
 #include "backend/runner/objects/objects.h"
 #include "backend/runner/slicing/slicer.h"
 #include "backend/runner/wire/callbacks.h"
@@ -45,8 +46,7 @@ class Handlers final : public wire::WireHandlers {
   using Bytes = std::span<const std::byte>;
 
  public:
-  explicit Handlers(const World& world)
-      : world_(world), device_(world.device), graph_memory_(&world.device, &world.memory) {}
+  explicit Handlers(const World& world);
 
   // handlers_context.cc: the device, contexts, what is asked again and again
   CUresult call_ids(C call, std::string* ids) override;
@@ -119,6 +119,7 @@ class Handlers final : public wire::WireHandlers {
                          vgpu_memory_props* made) override;
   CUresult memory_release(C call, R<Memory> memory) override;
   CUresult address_reserve(C call, uint64_t size, uint64_t alignment, uint64_t* address) override;
+  CUresult address_adopt(C call, uint64_t address, uint64_t size) override;
   CUresult address_free(C call, uint64_t address, uint64_t size) override;
   CUresult memory_map(C call, uint64_t address, uint64_t size, uint64_t offset, R<Memory> memory) override;
   CUresult memory_unmap(C call, uint64_t address, uint64_t size) override;
@@ -128,6 +129,8 @@ class Handlers final : public wire::WireHandlers {
   // handlers_exchange.cc
   void memory_export(C call, R<Memory> memory, uint64_t address, wire::MemoryExportAnswer answer) override;
   void memory_import(C call, const vgpu_exchange_key& key, wire::MemoryImportAnswer answer) override;
+  void memory_lend(C call, R<Memory> memory, uint64_t address, wire::MemoryLendAnswer answer) override;
+  void memory_borrow(C call, const vgpu_exchange_key& key, wire::MemoryBorrowAnswer answer) override;
   void event_export(C call, R<Event> event, wire::EventExportAnswer answer) override;
   void event_import(C call, const vgpu_exchange_key& key, wire::EventImportAnswer answer) override;
 
@@ -249,6 +252,10 @@ class Handlers final : public wire::WireHandlers {
   };
   std::mutex published_mutex_;
   std::map<uint64_t, Published> published_;  // guarded by published_mutex_
+  void unlend(uint64_t name);
+  void revoked(const ExchangeKey& key);
+  LentMemory lent_;                                                     // guarded by published_mutex_
+  std::map<ExchangeKey, std::vector<std::weak_ptr<Memory>>> borrowed_;  // guarded by published_mutex_
 };
 
 // Where a completion of an asynchronous call goes: its done word, or the ring's next synchronising call.

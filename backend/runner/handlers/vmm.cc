@@ -27,6 +27,8 @@ CUresult Handlers::address_reserve(C, uint64_t size, uint64_t alignment, uint64_
   return device_.address_reserve(size, alignment, address);
 }
 
+CUresult Handlers::address_adopt(C, uint64_t address, uint64_t size) { return device_.address_adopt(address, size); }
+
 CUresult Handlers::address_free(C, uint64_t address, uint64_t size) { return device_.address_free(address, size); }
 
 CUresult Handlers::memory_map(C, uint64_t address, uint64_t size, uint64_t offset, R<Memory> memory) {

@@ -37,16 +37,24 @@ void ExchangeClient::publish(Thing thing, Done done) {
   ask(message, thing, std::move(done));
 }
 
-void ExchangeClient::fetch(const ExchangeKey& key, Done done) {
+void ExchangeClient::fetch(const ExchangeKey& key, bool lent, Done done) {
   Thing wanted;
   wanted.tail.key = key;
-  ask({.type = RunnerMessageType::kFetch}, wanted, std::move(done));
+  ask({.type = RunnerMessageType::kFetch, .flags = lent ? kFetchLent : 0}, wanted, std::move(done));
 }
 
 void ExchangeClient::withdraw(const ExchangeKey& key) {
   Thing gone;
   gone.tail.key = key;
   send({.type = RunnerMessageType::kWithdraw}, gone);
+}
+
+Status ExchangeClient::revoked(std::span<const std::byte> tail) const {
+  ExchangeTail gone;
+  if (tail.size() != sizeof gone) return Status::error(EPROTO, "a revocation of {} bytes", tail.size());
+  std::memcpy(&gone, tail.data(), sizeof gone);
+  if (on_revoked_) on_revoked_(gone.key);
+  return {};
 }
 
 void ExchangeClient::answered(const RunnerMessage& message, std::span<const std::byte> tail,

@@ -1,4 +1,4 @@
-// The runner's side of what guest processes of one virtual GPU hand to each other (backend/session/exchange.h).
+// The runner's side of what guest processes hand to each other (backend/session/exchange.h).
 #pragma once
 
 #include <functional>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/control/runner_link.h"
+#include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 
 namespace bandsaw::runner {
@@ -27,10 +28,17 @@ class ExchangeClient {
   void connect(int socket) { socket_ = socket; }
   // `done` gets the key.
   void publish(Thing thing, Done done);
-  void fetch(const ExchangeKey& key, Done done);
+  // `lent`: another virtual GPU's memory, which that one is charged for, until it is revoked.
+  void fetch(const ExchangeKey& key, bool lent, Done done);
   void withdraw(const ExchangeKey& key);
 
-  // The session's kExchanged.
+  // Called when what was lent by this key is to be let go of, which has happened when it returns; by the thread that
+  // serves the session. Set before the first fetch.
+  using Revoked = std::function<void(const ExchangeKey& key)>;
+  void set_on_revoked(Revoked revoked) { on_revoked_ = std::move(revoked); }
+
+  // The session's kRevoked and kExchanged.
+  Status revoked(std::span<const std::byte> tail) const;
   void answered(const RunnerMessage& message, std::span<const std::byte> tail, std::vector<UniqueFd> fds);
 
  private:
@@ -38,6 +46,7 @@ class ExchangeClient {
   bool send(const RunnerMessage& message, const Thing& thing) const;
 
   int socket_ = -1;
+  Revoked on_revoked_;
   std::mutex mutex_;
   std::map<uint32_t, Done> under_way_;  // guarded by mutex_, by request number
   uint32_t next_ = 1;                   // guarded by mutex_

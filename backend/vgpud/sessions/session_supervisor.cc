@@ -245,6 +245,7 @@ void SessionSupervisor::clean_up() {
   event_del(timer_.get());
   std::error_code ignored;
   std::filesystem::remove_all(vgpu_directory(config_.run, spec_.name), ignored);
+  std::filesystem::remove(peer_socket(config_.run, spec_.index), ignored);
   if (forget_) std::filesystem::remove_all(config_.state + "/vgpus/" + spec_.name, ignored);
   for (const auto& gone : std::exchange(when_gone_, {})) gone();
 }

@@ -6,7 +6,9 @@
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/copy_cut.h"
+#include "guest-driver/libcuda/api/peer.h"
 #include "guest-driver/libcuda/api/stream.h"
+#include "guest-driver/libcuda/api/vmm.h"
 #include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -71,12 +73,17 @@ CUresult copy_noted(Call& call, const vgpu_copy& copy, uint64_t stream, Bounce* 
   return result;
 }
 
-// nullptr: host memory, which every device reaches.
-VirtualGpu* gpu_of_end(const vgpu_copy_end& end, Side side) {
+// The device that has the memory, or `here` where that one has it mapped. nullptr: host memory, which every device
+// reaches.
+VirtualGpu* gpu_of_end(VirtualGpu& here, const vgpu_copy_end& end, Side side) {
   if (side == Side::kArray) return gpu_of_part(part_of_handle(end.address));
   const auto range = AddressMap::get().find(end.address);
   if (!range) return gpu_of_address(end.address);
-  return range->on_device() ? &gpu_of(*range) : nullptr;
+  if (!range->on_device()) return nullptr;
+  VirtualGpu& owner = gpu_of(*range);
+  if (&owner == &here) return &here;
+  const bool mapped = range->kind == RangeKind::kMapped;
+  return (mapped ? is_mapped_on(here, *range) : is_shown(here, *range)) ? &here : &owner;
 }
 
 // From one device's memory into stages, and from there to the other's.
@@ -137,9 +144,9 @@ CUresult do_across(Call& call, uint64_t stream, VirtualGpu& gpu, const WorkThere
 
 bool transfer_across(Call& call, const vgpu_copy& copy, Side destination, Side source, uint64_t stream,
                      CUresult* result) {
-  VirtualGpu* const to = gpu_of_end(copy.destination, destination);
-  VirtualGpu* const from = gpu_of_end(copy.source, source);
   VirtualGpu* const here = &call.gpu();
+  VirtualGpu* const to = gpu_of_end(*here, copy.destination, destination);
+  VirtualGpu* const from = gpu_of_end(*here, copy.source, source);
   if ((!to || to == here) && (!from || from == here)) return false;
   if (to == here && from) {
     *result = may_wait(stream);

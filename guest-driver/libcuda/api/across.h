@@ -1,6 +1,7 @@
-// Work that concerns several devices. Each has a runner of its own, and no runner reaches another's memory: what moves
-// between them goes through host memory in pieces. The calling thread waits for it, also in asynchronous calls: work
-// that stood in a stream and waited for another device would keep its turn on the engine, for which the other may wait.
+// Work that concerns several devices. Each has a runner of its own. What one reaches of another's memory (peer.h) it
+// copies itself; the rest moves through host memory in pieces. The calling thread waits for it, also in asynchronous
+// calls: work that stood in a stream and waited for another device would keep its turn on the engine, for which the
+// other may wait.
 #pragma once
 
 #include <cuda.h>
@@ -21,7 +22,7 @@ CUresult wait_across(uint64_t stream, uint64_t event);
 using WorkThere = std::function<CUresult(Call& there, uint64_t stream)>;
 CUresult do_across(Call& call, uint64_t stream, VirtualGpu& gpu, const WorkThere& work);
 
-// Whether an end of the copy is another device's memory. If so, it is done, with this result.
+// Whether an end of the copy is memory that the call's device does not reach. If so, it is done, with this result.
 bool transfer_across(Call& call, const vgpu_copy& copy, Side destination, Side source, uint64_t stream,
                      CUresult* result);
 

@@ -6,7 +6,9 @@
 namespace bandsaw::libcuda {
 
 VirtualGpu& gpu_of(const Range& range) {
-  VirtualGpu* const by_address = gpu_of_address(range.base);
+  // Memory may be mapped at addresses that were reserved while another device was current.
+  const bool mapped = range.kind == RangeKind::kMapped;
+  VirtualGpu* const by_address = mapped ? gpu_of_part(part_of_handle(range.owner)) : gpu_of_address(range.base);
   if (by_address) return *by_address;
   const uint64_t handle = range.context ? range.context : range.pool ? range.pool : range.owner;
   VirtualGpu* const by_handle = handle ? gpu_of_part(part_of_handle(handle)) : nullptr;
@@ -77,6 +79,15 @@ bool AddressMap::update(uint64_t address, const std::function<void(Range&)>& cha
   if (found == ranges_.end()) return false;
   change(ranges_.find(found->first)->second);
   return true;
+}
+
+std::vector<Range> AddressMap::select(const std::function<bool(const Range&)>& wanted) const {
+  std::vector<Range> found;
+  std::shared_lock lock(mutex_);
+  for (const auto& [base, range] : ranges_) {
+    if (wanted(range)) found.push_back(range);
+  }
+  return found;
 }
 
 void AddressMap::remove_if(const std::function<bool(const Range&)>& gone) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <shared_mutex>
+#include <vector>
 
 #include "guest-driver/libcuda/core/virtual_gpu.h"
 
@@ -70,6 +71,8 @@ class AddressMap {
   std::optional<Range> take(uint64_t base);
   // Changes the range that holds `address` in place; false if there is none.
   bool update(uint64_t address, const std::function<void(Range&)>& change);
+  // Those for which `wanted` is true.
+  std::vector<Range> select(const std::function<bool(const Range&)>& wanted) const;
   // Removes the ranges for which `gone` is true.
   void remove_if(const std::function<bool(const Range&)>& gone);
 

@@ -3,6 +3,7 @@
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/managed.h"
 #include "guest-driver/libcuda/api/opened.h"
+#include "guest-driver/libcuda/api/peer.h"
 #include "guest-driver/libcuda/api/pool.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
@@ -31,7 +32,15 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, const char* entry = __buil
   CUresult result = check_unsafe(call);
   if (result == CUDA_SUCCESS) result = wire::memory_alloc(call, bytes, &base);
   if (result != CUDA_SUCCESS) return result;
-  AddressMap::get().add({.base = base, .bytes = bytes, .kind = RangeKind::kDevice, .context = call.context()});
+  const Range made{.base = base, .bytes = bytes, .kind = RangeKind::kDevice, .context = call.context()};
+  AddressMap::get().add(made);
+  result = show_to_peers(made);
+  if (result != CUDA_SUCCESS) {
+    hide_from_peers(made);
+    AddressMap::get().remove(base);
+    wire::memory_free(call, base);
+    return result;
+  }
   *address = base;
   return CUDA_SUCCESS;
 }
@@ -85,6 +94,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   if (SharedPool* const pool = shared_pool_of(*range); pool && result == CUDA_SUCCESS) {
     return free_shared_now(call, *pool, *range);
   }
+  if (result == CUDA_SUCCESS) hide_from_peers(*range);
   if (result == CUDA_SUCCESS) result = wire::memory_free(call, address);
   // The address of a graph's memory stays known: the graph's next launch allocates it there again.
   if (result == CUDA_SUCCESS && range->kind != RangeKind::kGraph) AddressMap::get().forget(*range);

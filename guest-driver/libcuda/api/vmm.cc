@@ -1,12 +1,15 @@
 // Virtual memory management: reserved addresses, physical memory, and the one mapped at the other.
 #include "guest-driver/libcuda/api/vmm.h"
 
+#include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handle_table.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/peer.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/window.h"
@@ -23,9 +26,18 @@ struct MemoryRecord {
   CUmemAllocationProp prop{};
 };
 
+// One mapping, in the runners of its memory's device and of those that may access it.
+struct MappingRecord {
+  uint64_t bytes = 0, offset = 0;
+  uint64_t memory = 0;
+  uint32_t parts = 0;  // a bit for each device that has it mapped
+};
+
 struct Memories {
   HandleTable<MemoryRecord> table;
   std::mutex mutex;
+  std::map<uint64_t, MappingRecord> mappings;  // by address; guarded by mutex
+  std::map<uint64_t, uint64_t> reservations;   // sizes by address; guarded by mutex
 };
 
 Memories& memories() {
@@ -61,24 +73,77 @@ CUresult drop_if_unused(Call& call, MemoryRecord* record) {
   return result;
 }
 
-// Addresses that were reserved while another device was current lie where that one's runner looks for them alone.
-bool same_device(const VirtualGpu& gpu, uint64_t memory) {
-  if (gpu.part == part_of_handle(memory)) return true;
-  log_unsupported("mapping memory of one device at addresses that were reserved while another was current");
-  return false;
-}
-
 // Reserved addresses are a device's.
 void go_to_owner(Call& call, uint64_t address) {
   if (VirtualGpu* const gpu = gpu_of_address(address)) call.go_to(*gpu);
 }
 
-CUresult forget_mapping(Call& call, uint64_t handle) {
-  std::lock_guard lock(memories().mutex);
-  MemoryRecord* const record = memories().table.find(handle);
-  if (!record || !record->mappings) return CUDA_SUCCESS;
-  --record->mappings;
-  return drop_if_unused(call, record);
+uint32_t bit_of(const VirtualGpu& gpu) { return 1u << gpu.part; }
+
+// With the lock held, as the following.
+bool is_reserved(uint64_t address, uint64_t bytes) {
+  const auto next = memories().reservations.upper_bound(address);
+  if (next == memories().reservations.begin()) return false;
+  const auto& [base, size] = *std::prev(next);
+  return address - base <= size && bytes <= size - (address - base);
+}
+
+using MappingAt = std::map<uint64_t, MappingRecord>::iterator;
+
+// Mappings that cover exactly [address, address + bytes).
+bool find_mappings(uint64_t address, uint64_t bytes, std::vector<MappingAt>* found) {
+  auto& all = memories().mappings;
+  uint64_t at = address;
+  for (auto next = all.find(address); at != address + bytes; ++next) {
+    if (next == all.end() || next->first != at || next->second.bytes > address + bytes - at) return false;
+    at += next->second.bytes;
+    found->push_back(next);
+  }
+  return !found->empty();
+}
+
+// In the runner of the memory's own device, which need not be that of the addresses.
+CUresult map_at_home(Call& call, uint64_t address, const MappingRecord& mapping) {
+  VirtualGpu* const home = gpu_of_part(part_of_handle(mapping.memory));
+  if (!home) return CUDA_ERROR_INVALID_VALUE;
+  call.go_to(*home);
+  const bool apart = gpu_of_address(address) != home;
+  CUresult result = apart ? wire::address_adopt(call, address, mapping.bytes) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) return result;
+  result = wire::memory_map(call, address, mapping.bytes, mapping.offset, mapping.memory);
+  if (result != CUDA_SUCCESS && apart) wire::address_free(call, address, mapping.bytes);
+  return result;
+}
+
+// From all devices that have it.
+CUresult unmap_everywhere(uint64_t address, const MappingRecord& mapping) {
+  CUresult result = CUDA_SUCCESS;
+  for (uint32_t part = 0; part < kGpusMax; ++part) {
+    VirtualGpu* const gpu = mapping.parts & 1u << part ? gpu_of_part(part) : nullptr;
+    if (!gpu) continue;
+    const bool home = part == part_of_handle(mapping.memory);
+    Call there(*gpu);
+    const CUresult one = unmap_borrowed(there, address, mapping.bytes);
+    if (home && result == CUDA_SUCCESS) result = one;  // elsewhere it may be gone already, with its device
+  }
+  return result;
+}
+
+CUresult set_access_on(VirtualGpu& gpu, uint64_t address, MappingRecord* mapping, uint32_t access) {
+  Call there(gpu);
+  if (there.failed()) return there.status();
+  if (mapping->parts & bit_of(gpu)) return wire::memory_set_access(there, address, mapping->bytes, access);
+  if (access == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_SUCCESS;
+  VirtualGpu* const home = gpu_of_part(part_of_handle(mapping->memory));
+  if (!home) return CUDA_ERROR_INVALID_VALUE;
+  Call owner(*home);
+  vgpu_exchange_key key{};
+  CUresult result = wire::memory_lend(owner, mapping->memory, 0, &key, nullptr, nullptr);
+  if (result == CUDA_SUCCESS) {
+    result = map_borrowed(there, key, address, mapping->bytes, mapping->offset, access);
+  }
+  if (result == CUDA_SUCCESS) mapping->parts |= bit_of(gpu);
+  return result;
 }
 
 }  // namespace
@@ -88,6 +153,20 @@ CUresult adopt_memory(uint64_t handle, const CUmemAllocationProp& prop) {
   record->handle = handle;
   record->prop = prop;
   return memories().table.insert(std::move(record)) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+bool retain_memory(uint64_t handle) {
+  std::lock_guard lock(memories().mutex);
+  MemoryRecord* const record = memories().table.find(handle);
+  if (!record || (!record->references && !record->mappings)) return false;
+  ++record->references;
+  return true;
+}
+
+bool is_mapped_on(const VirtualGpu& gpu, const Range& range) {
+  std::lock_guard lock(memories().mutex);
+  const auto found = memories().mappings.find(range.base);
+  return found != memories().mappings.end() && found->second.parts & bit_of(gpu);
 }
 
 bool is_memory(uint64_t handle) { return memories().table.find(handle) != nullptr; }
@@ -107,7 +186,10 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
   if (!address || !bytes || bytes % kPage || (alignment & (alignment - 1)) || flags) return CUDA_ERROR_INVALID_VALUE;
   uint64_t base = 0;
   const CUresult result = wire::address_reserve(call, bytes, alignment, &base);
-  if (result == CUDA_SUCCESS) *address = base;
+  if (result != CUDA_SUCCESS) return result;
+  *address = base;
+  std::lock_guard lock(memories().mutex);
+  memories().reservations[base] = bytes;
   return result;
 }
 
@@ -116,7 +198,12 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   if (call.failed()) return call.status();
   if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
   go_to_owner(call, address);
-  return wire::address_free(call, address, bytes);
+  std::lock_guard lock(memories().mutex);
+  const auto mapping = memories().mappings.lower_bound(address);
+  if (mapping != memories().mappings.end() && mapping->first - address < bytes) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = wire::address_free(call, address, bytes);
+  if (result == CUDA_SUCCESS) memories().reservations.erase(address);
+  return result;
 }
 
 CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* prop,
@@ -190,18 +277,15 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
   Call call;
   if (call.failed()) return call.status();
   if (!address || !bytes || flags) return CUDA_ERROR_INVALID_VALUE;
-  {
-    std::lock_guard lock(memories().mutex);
-    MemoryRecord* const record = memories().table.find(memory);
-    if (!record || !record->references) return CUDA_ERROR_INVALID_VALUE;
-    ++record->mappings;  // from now on it stays when the program releases it
-  }
-  const bool apart = gpu_of_address(address) && !same_device(*gpu_of_address(address), memory);
-  const CUresult result = apart ? CUDA_ERROR_NOT_SUPPORTED : wire::memory_map(call, address, bytes, offset, memory);
-  if (result != CUDA_SUCCESS) {
-    forget_mapping(call, memory);
-    return result;
-  }
+  std::lock_guard lock(memories().mutex);
+  MemoryRecord* const record = memories().table.find(memory);
+  if (!record || !record->references || !is_reserved(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  MappingRecord mapping{.bytes = bytes, .offset = offset, .memory = memory};
+  mapping.parts = 1u << part_of_handle(memory);
+  const CUresult result = map_at_home(call, address, mapping);
+  if (result != CUDA_SUCCESS) return result;
+  ++record->mappings;  // from now on it stays when the program releases it
+  memories().mappings[address] = mapping;
   AddressMap::get().add({.base = address, .bytes = bytes, .kind = RangeKind::kMapped, .owner = memory});
   return CUDA_SUCCESS;
 }
@@ -209,18 +293,20 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   Call call;
   if (call.failed()) return call.status();
-  const auto first = AddressMap::get().find(address);
-  if (!bytes || !first || first->kind != RangeKind::kMapped || first->base != address) return CUDA_ERROR_INVALID_VALUE;
-  if (!AddressMap::get().covers(*first, address, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  go_to_owner(call, address);
-  CUresult result = wire::memory_unmap(call, address, bytes);  // refuses parts of mappings
-  if (result != CUDA_SUCCESS) return result;
-  for (uint64_t at = address; at < address + bytes;) {
-    const auto range = AddressMap::get().take(at);
-    if (!range) break;
-    const CUresult dropped = forget_mapping(call, range->owner);
-    if (result == CUDA_SUCCESS) result = dropped;
-    at += range->bytes;
+  std::lock_guard lock(memories().mutex);
+  std::vector<MappingAt> found;
+  if (!bytes || !find_mappings(address, bytes, &found)) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = CUDA_SUCCESS;
+  for (const MappingAt at : found) {
+    const CUresult unmapped = unmap_everywhere(at->first, at->second);
+    AddressMap::get().remove(at->first);
+    MemoryRecord* const record = memories().table.find(at->second.memory);
+    if (record) --record->mappings;
+    const CUresult dropped = record ? drop_if_unused(call, record) : CUDA_SUCCESS;
+    for (const CUresult one : {unmapped, dropped}) {
+      if (result == CUDA_SUCCESS) result = one;
+    }
+    memories().mappings.erase(at);
   }
   return result;
 }
@@ -229,16 +315,16 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
   Call call;
   if (call.failed()) return call.status();
   if (!address || !bytes || !access || !count) return CUDA_ERROR_INVALID_VALUE;
-  go_to_owner(call, address);
+  std::lock_guard lock(memories().mutex);
+  std::vector<MappingAt> found;
+  if (!find_mappings(address, bytes, &found)) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = check_device(access[i].location.id);
-    if (result == CUDA_SUCCESS && &gpu_at(access[i].location.id) != &call.gpu()) {
-      if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) continue;
-      log_unsupported("access of one virtual GPU to another's memory (cuDeviceCanAccessPeer says no)");
-      return CUDA_ERROR_NOT_SUPPORTED;
+    for (const MappingAt at : found) {
+      if (result != CUDA_SUCCESS) return result;
+      result = set_access_on(gpu_at(access[i].location.id), at->first, &at->second, access[i].flags);
     }
-    if (result == CUDA_SUCCESS) result = wire::memory_set_access(call, address, bytes, access[i].flags);
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
@@ -250,9 +336,14 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
   if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_device(location->id);
   uint32_t access = 0;
-  go_to_owner(call, address);
-  if (result == CUDA_SUCCESS && &gpu_at(location->id) == &call.gpu())
-    result = wire::memory_get_access(call, address, &access);
+  VirtualGpu* const home = gpu_of_address(address);
+  const auto range = AddressMap::get().find(address);
+  if (result == CUDA_SUCCESS) {
+    VirtualGpu& gpu = gpu_at(location->id);
+    const bool there = range && range->kind == RangeKind::kMapped ? is_mapped_on(gpu, *range) : &gpu == home;
+    call.go_to(gpu);
+    if (there) result = wire::memory_get_access(call, address, &access);
+  }
   if (result == CUDA_SUCCESS) *flags = access;
   return result;
 }

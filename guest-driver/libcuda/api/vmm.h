@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/device.h"
 #include "guest-driver/uapi/vgpu_wire.h"
@@ -19,6 +20,10 @@ inline bool can_share_memory() {
 // Takes note of memory that the host has made, as cuMemCreate does. The caller has one reference.
 CUresult adopt_memory(uint64_t handle, const CUmemAllocationProp& prop);
 bool is_memory(uint64_t handle);
+// Another handle for the program to the same memory.
+bool retain_memory(uint64_t handle);
+// Whether that device, which does not have the memory of this mapping, may access it.
+bool is_mapped_on(const VirtualGpu& gpu, const Range& range);
 
 // What a program passes on when it shares memory: the content of a CUipcMemHandle, or of a shareable descriptor's file.
 struct SharedMemoryToken {

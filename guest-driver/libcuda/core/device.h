@@ -15,4 +15,8 @@ CUresult check_device(CUdevice device);
 int device_attribute(CUdevice_attribute attribute);
 int device_attribute(CUdevice_attribute attribute, CUdevice device);
 
+// What kernels' instructions do atomically in memory that two sides share, with its caches:
+// CUatomicOperationCapability.
+unsigned native_atomics(CUatomicOperation operation);
+
 }  // namespace bandsaw::libcuda

@@ -248,21 +248,4 @@ CUresult CUDAAPI cuCtxGetExecAffinity(CUexecAffinityParam* pExecAffinity, CUexec
   return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }
 
-// No runner reaches another's memory, and contexts of one device are no peers.
-CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
-  if (Flags) return CUDA_ERROR_INVALID_VALUE;
-  Context* found = nullptr;
-  if (const CUresult result = find_alive(nullptr, &found); result != CUDA_SUCCESS) return result;
-  const Context* const peer = peerContext ? from_program(peerContext) : nullptr;
-  if (!peer || peer == found) return CUDA_ERROR_INVALID_CONTEXT;
-  return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-}
-
-CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext) {
-  Context* found = nullptr;
-  if (const CUresult result = find_alive(nullptr, &found); result != CUDA_SUCCESS) return result;
-  if (!peerContext || !from_program(peerContext)) return CUDA_ERROR_INVALID_CONTEXT;
-  return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-}
-
 }  // extern "C"

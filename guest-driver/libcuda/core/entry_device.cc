@@ -25,9 +25,6 @@ int device_attribute(CUdevice_attribute attribute, CUdevice device) {
   return gpu_at(device).info.attributes[attribute];
 }
 
-namespace {
-
-// Where host and device share one memory and its caches: what kernels' instructions do there.
 unsigned native_atomics(CUatomicOperation operation) {
   constexpr unsigned kBoth = CU_ATOMIC_CAPABILITY_SIGNED | CU_ATOMIC_CAPABILITY_UNSIGNED;
   constexpr unsigned kScalar =
@@ -53,15 +50,6 @@ unsigned native_atomics(CUatomicOperation operation) {
       return 0;
   }
 }
-
-// Two different devices.
-CUresult check_pair(CUdevice one, CUdevice other) {
-  if (const CUresult result = check_device(one); result != CUDA_SUCCESS) return result;
-  if (const CUresult result = check_device(other); result != CUDA_SUCCESS) return result;
-  return one == other ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
-}
-
-}  // namespace
 
 }  // namespace bandsaw::libcuda
 
@@ -183,29 +171,6 @@ CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice* dev, const char* pciBusId) {
   return CUDA_ERROR_INVALID_DEVICE;
 }
 
-// No runner reaches another's memory.
-CUresult CUDAAPI cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
-                                         CUdevice dstDevice) {
-  if (!value || attrib < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
-      attrib > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (const CUresult result = check_pair(srcDevice, dstDevice); result != CUDA_SUCCESS) return result;
-  *value = 0;
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuDeviceGetP2PAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation* operations,
-                                                  unsigned int count, CUdevice srcDevice, CUdevice dstDevice) {
-  if (!capabilities || !operations || !count) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = check_pair(srcDevice, dstDevice); result != CUDA_SUCCESS) return result;
-  for (unsigned i = 0; i < count; i++) {
-    if (operations[i] < 0 || operations[i] >= CU_ATOMIC_OPERATION_MAX) return CUDA_ERROR_INVALID_VALUE;
-    capabilities[i] = 0;
-  }
-  return CUDA_SUCCESS;
-}
-
 CUresult CUDAAPI cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities, const CUatomicOperation* operations,
                                                    unsigned int count, CUdevice dev) {
   if (!capabilities || !operations || !count) return CUDA_ERROR_INVALID_VALUE;
@@ -215,14 +180,6 @@ CUresult CUDAAPI cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities, c
     const bool native = device_attribute(CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, dev);
     capabilities[i] = native ? native_atomics(operations[i]) : 0;
   }
-  return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuDeviceCanAccessPeer(int* canAccessPeer, CUdevice dev, CUdevice peerDev) {
-  if (!canAccessPeer) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = check_device(dev); result != CUDA_SUCCESS) return result;
-  if (const CUresult result = check_device(peerDev); result != CUDA_SUCCESS) return result;
-  *canAccessPeer = 0;
   return CUDA_SUCCESS;
 }
 

@@ -3,16 +3,21 @@
 
 #include <gtest/gtest.h>
 
+#include "guest-driver/uapi/vgpu_control.h"
+
 namespace bandsaw::cuda {
 namespace {
 
-constexpr uint64_t kGranule = 2u << 20, kBase = uint64_t{1} << 40, kBytes = 512 * kGranule;
+constexpr uint64_t kGranule = 2u << 20, kBytes = 512 * kGranule;
+constexpr uint64_t kWindow = uint64_t{1} << 44, kBase = kWindow + VGPU_WINDOW_DEVICE_OFFSET + VGPU_WINDOW_PART_BYTES;
 
 struct FakeDriver {
   std::map<uint64_t, uint64_t> mapped;  // address -> bytes
   std::map<CUmemGenericAllocationHandle, uint64_t> memory;
   CUmemGenericAllocationHandle next = 1;
   uint64_t access_from = 0, access_bytes = 0;
+  uint64_t elsewhere = 0;       // where a reservation is wanted and not given
+  std::vector<uint64_t> freed;  // reservations
 };
 FakeDriver fake;
 
@@ -24,9 +29,12 @@ DriverRef fake_driver() {
     return *size = kGranule, CUDA_SUCCESS;
   };
   driver->cuMemAddressReserve = [](CUdeviceptr* at, size_t, size_t, CUdeviceptr wanted, unsigned long long) {
-    return *at = wanted, CUDA_SUCCESS;
+    return *at = wanted == fake.elsewhere ? wanted + kGranule : wanted, CUDA_SUCCESS;
   };
-  driver->cuMemAddressFree = [](CUdeviceptr, size_t) { return CUDA_SUCCESS; };
+  driver->cuMemAddressFree = [](CUdeviceptr at, size_t) {
+    fake.freed.push_back(at);
+    return CUDA_SUCCESS;
+  };
   driver->cuMemCreate = [](CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp*,
                            unsigned long long) {
     *handle = fake.next++;
@@ -83,7 +91,7 @@ class ReservationsTest : public ::testing::Test {
   FakeHost host_;
   DriverRef driver_ = fake_driver();
   std::unique_ptr<Heap> heap_ = std::move(Heap::make(driver_, &host_, 0, kBase, kBytes).value());
-  std::unique_ptr<Reservations> reservations_ = std::make_unique<Reservations>(driver_, heap_.get(), 0);
+  std::unique_ptr<Reservations> reservations_ = std::make_unique<Reservations>(driver_, heap_.get(), 0, kWindow);
 };
 
 TEST_F(ReservationsTest, AddressesAreApartAligned) {
@@ -100,6 +108,36 @@ TEST_F(ReservationsTest, AddressesAreApartAligned) {
   EXPECT_EQ(reservations_->free(a, 5 * kGranule), CUDA_SUCCESS);
   EXPECT_EQ(reservations_->free(a, 5 * kGranule), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(reserve(kGranule), a);
+}
+
+// Another virtual GPU's memory lies where that one has it, and is taken back.
+TEST_F(ReservationsTest, MemoryOfAnotherPartIsMappedAtItsAddress) {
+  const uint64_t there = kBase + VGPU_WINDOW_PART_BYTES + 6 * kGranule;
+  CUmemGenericAllocationHandle handle = 0;
+  driver_->cuMemCreate(&handle, 2 * kGranule, nullptr, 0);
+  const auto lent = std::make_shared<CudaMemory>(driver_, handle, 2 * kGranule, Charge(&host_));
+  EXPECT_EQ(reservations_->map(there, 2 * kGranule, 0, lent), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(reservations_->adopt(there, 2 * kGranule), CUDA_SUCCESS);
+  EXPECT_EQ(reservations_->adopt(there + kGranule, kGranule), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(reservations_->map(there, 2 * kGranule, 0, lent), CUDA_SUCCESS);
+  EXPECT_EQ(reservations_->set_access(there, 2 * kGranule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_SUCCESS);
+  EXPECT_TRUE(reservations_->covers(there, 2 * kGranule));
+  EXPECT_EQ(host_.charged, 0);
+  reservations_->revoke(lent);
+  EXPECT_TRUE(fake.mapped.empty());
+  EXPECT_FALSE(reservations_->covers(there, 1));
+  EXPECT_EQ(reservations_->map(there, 2 * kGranule, 0, lent), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(reservations_->free(there, 2 * kGranule), CUDA_SUCCESS);
+  EXPECT_EQ(fake.freed, std::vector{there});
+}
+
+TEST_F(ReservationsTest, OwnAndForeignAddressesAreNotAdopted) {
+  for (const uint64_t wrong : std::vector<uint64_t>{kBase, kBase - kGranule, kWindow, kWindow + VGPU_WINDOW_BYTES}) {
+    EXPECT_EQ(reservations_->adopt(wrong, 2 * kGranule), CUDA_ERROR_INVALID_VALUE) << std::hex << wrong;
+  }
+  fake.elsewhere = kBase + VGPU_WINDOW_PART_BYTES;
+  EXPECT_EQ(reservations_->adopt(fake.elsewhere, kGranule), CUDA_ERROR_INVALID_VALUE) << "the driver gave others";
+  EXPECT_EQ(fake.freed, std::vector{fake.elsewhere + kGranule});
 }
 
 TEST_F(ReservationsTest, OnlyWhatIsMappedIsCovered) {

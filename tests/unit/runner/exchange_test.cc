@@ -53,7 +53,7 @@ TEST_F(ExchangeClientTest, AnswersFindTheirQuestions) {
     published = error;
     key = answered.tail.key;
   });
-  client_.fetch(wanted, [&](int error, ExchangeClient::Thing) { fetched = error; });
+  client_.fetch(wanted, false, [&](int error, ExchangeClient::Thing) { fetched = error; });
   ExchangeTail tail;
   std::vector<UniqueFd> fds;
   const RunnerMessage first = received(&tail, &fds);
@@ -79,7 +79,7 @@ TEST_F(ExchangeClientTest, AnswersFindTheirQuestions) {
 TEST_F(ExchangeClientTest, AFetchedThingComesWithItsDescriptor) {
   bool had_fd = false;
   uint64_t bytes = 0;
-  client_.fetch({}, [&](int, ExchangeClient::Thing thing) {
+  client_.fetch({}, false, [&](int, ExchangeClient::Thing thing) {
     had_fd = static_cast<bool>(thing.fd);
     bytes = thing.bytes;
   });
@@ -95,7 +95,7 @@ TEST_F(ExchangeClientTest, AFetchedThingComesWithItsDescriptor) {
 TEST_F(ExchangeClientTest, WithoutASessionItFails) {
   session_.reset();
   int error = 0;
-  client_.fetch({}, [&](int why, ExchangeClient::Thing) { error = why; });
+  client_.fetch({}, false, [&](int why, ExchangeClient::Thing) { error = why; });
   EXPECT_EQ(error, EPIPE);
 }
 

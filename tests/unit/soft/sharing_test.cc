@@ -103,6 +103,64 @@ TEST_F(SharingTest, AnAllocationGoesToAnotherProcess) {
   EXPECT_EQ(got, 12) << "who has it keeps it";
 }
 
+// In another part of the window; not counted here; gone when the owner wants it back.
+TEST_F(SharingTest, MemoryIsBorrowed) {
+  const uint64_t elsewhere = alloc(4096) / VGPU_WINDOW_PART_BYTES * VGPU_WINDOW_PART_BYTES + 2 * VGPU_WINDOW_PART_BYTES;
+  const UniqueFd file = make_sealed_file("test", 3 * kPage);
+  const int64_t before = host.charged;
+  MemoryRef memory;
+  ASSERT_EQ(device->memory_borrow(file.get(), 3 * kPage, &memory), CUDA_SUCCESS);
+  EXPECT_EQ(host.charged, before);
+  const uint64_t at = elsewhere + kPage;
+  EXPECT_EQ(device->memory_map(at, 3 * kPage, 0, memory), CUDA_ERROR_INVALID_VALUE) << "nobody has reserved it";
+  ASSERT_EQ(device->address_adopt(at, 3 * kPage), CUDA_SUCCESS);
+  ASSERT_EQ(device->memory_map(at, 3 * kPage, 0, memory), CUDA_SUCCESS);
+  ASSERT_EQ(device->memory_set_access(at, 3 * kPage, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_SUCCESS);
+  int value = 5, got = 0;
+  ASSERT_EQ(copy_in(legacy, at + 16, &value, sizeof(value)), CUDA_SUCCESS);
+  ASSERT_EQ(sync(legacy), CUDA_SUCCESS);
+  EXPECT_EQ(::pread(file.get(), &got, sizeof(got), 16), 4);
+  EXPECT_EQ(got, 5);
+  device->memory_revoke(memory);
+  EXPECT_EQ(copy_in(legacy, at + 16, &value, sizeof(value)), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(device->memory_map(at, 3 * kPage, 0, memory), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(device->memory_unmap(at, 3 * kPage), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(device->address_free(at, 3 * kPage), CUDA_SUCCESS);
+}
+
+TEST_F(SharingTest, AddressesAreAdoptedWhereNobodyHasThem) {
+  const uint64_t own = alloc(4096);
+  const uint64_t elsewhere = own / VGPU_WINDOW_PART_BYTES * VGPU_WINDOW_PART_BYTES + 2 * VGPU_WINDOW_PART_BYTES;
+  for (const uint64_t wrong :
+       std::vector<uint64_t>{0, own, elsewhere + 1, test_window(), test_window() + VGPU_WINDOW_BYTES,
+                             test_window() + VGPU_WINDOW_BYTES - kPage, ~uint64_t{0} - kPage + 1}) {
+    EXPECT_EQ(device->address_adopt(wrong, 2 * kPage), CUDA_ERROR_INVALID_VALUE) << std::hex << wrong;
+  }
+  EXPECT_EQ(device->address_adopt(elsewhere, ~uint64_t{0}), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(device->address_adopt(elsewhere, 0), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(device->address_adopt(elsewhere, 4 * kPage), CUDA_SUCCESS);
+  for (const uint64_t taken : {elsewhere, elsewhere - kPage, elsewhere + 3 * kPage}) {
+    EXPECT_EQ(device->address_adopt(taken, 2 * kPage), CUDA_ERROR_INVALID_VALUE);
+  }
+  EXPECT_EQ(device->address_adopt(elsewhere + 4 * kPage, kPage), CUDA_SUCCESS);
+  EXPECT_EQ(device->address_free(elsewhere, 4 * kPage), CUDA_SUCCESS);
+  EXPECT_EQ(device->address_adopt(elsewhere, kPage), CUDA_SUCCESS);
+}
+
+// Once something was shared, what is allocated next needs no waiting for it.
+TEST_F(SharingTest, LaterAllocationsAreBornShared) {
+  ASSERT_EQ(exported(nullptr, alloc(100)).result, CUDA_SUCCESS);
+  const uint64_t address = alloc(100);
+  int value = 3, got = 0;
+  ASSERT_EQ(copy_in(legacy, address, &value, sizeof(value)), CUDA_SUCCESS);
+  ASSERT_EQ(sync(legacy), CUDA_SUCCESS);
+  const ExportedThing thing = exported(nullptr, address);
+  ASSERT_EQ(thing.result, CUDA_SUCCESS);
+  EXPECT_EQ(::pread(thing.fd.get(), &got, sizeof(got), 0), 4);
+  EXPECT_EQ(got, 3);
+  EXPECT_EQ(free(address), CUDA_SUCCESS);
+}
+
 TEST_F(SharingTest, FilesThatAreNotSealedAreRefused) {
   const UniqueFd open(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(open.get(), kGranule), 0);

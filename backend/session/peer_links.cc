@@ -1,0 +1,279 @@
+#include "backend/session/peer_links.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "backend/control/json_link.h"
+#include "backend/control/packet.h"
+#include "backend/control/paths.h"
+#include "backend/session/packet_queue.h"
+#include "memory/base/log.h"
+
+namespace bandsaw {
+namespace {
+
+constexpr size_t kVisitorsMost = 256;
+constexpr size_t kFetchesMost = 1024;  // unanswered, of one connection
+
+enum class PeerMessageType : uint32_t {
+  kHello = 1,  // who connects; the first message
+  kFetch,      // id, key, lent, owner
+  kFetched,    // id, error; bytes, payload, descriptor
+  kRevoked,    // key
+};
+
+struct PeerMessage {
+  PeerMessageType type{};
+  uint32_t id = 0;  // of the request; of kHello: the session's index
+  uint32_t lent = 0;
+  uint32_t error = 0;  // 0 or an errno
+  GuestOwner owner{};
+  uint64_t bytes = 0;
+  ExchangeKey key{};
+  std::array<uint8_t, 64> payload{};
+};
+
+std::span<const std::byte> bytes_of(const PeerMessage& message) { return std::as_bytes(std::span(&message, 1)); }
+
+// EAGAIN: nothing has come. Any other error: the connection is of no use any more.
+Status receive(int socket, PeerMessage* message, UniqueFd* fd) {
+  std::vector<UniqueFd> fds;
+  const auto length = receive_packet(socket, std::as_writable_bytes(std::span(message, 1)), &fds);
+  if (!length.ok()) return length.status();
+  if (length.value() == 0) return Status::error(EPIPE, "the other session has gone");
+  if (length.value() != sizeof *message || fds.size() > 1) return Status::error(EPROTO, "no message of a session");
+  if (!fds.empty()) *fd = std::move(fds[0]);
+  return {};
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_for_peers(const std::string& run, uint32_t index) {
+  const std::string folder = peer_folder(run);
+  if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
+  return listen_unix(peer_socket(run, index), SOCK_SEQPACKET, 0666);  // who may say what: PeerLinks::may_visit
+}
+
+class PeerLinks::Visitor {
+ public:
+  Visitor(PeerLinks* links, UniqueFd socket)
+      : links_(links), socket_(std::move(socket)), out_(links->base_, socket_.get()) {
+    socklen_t length = sizeof peer_;
+    ::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer_, &length);
+    readable_.reset(event_new(
+        links_->base_, socket_.get(), EV_READ | EV_PERSIST,
+        [](evutil_socket_t, short, void* self) { static_cast<Visitor*>(self)->read(); }, this));
+    event_add(readable_.get(), nullptr);
+  }
+
+  bool closed() const { return !readable_; }
+
+  void revoke(const ExchangeKey& key) {
+    if (closed() || lent_.erase(key) == 0) return;
+    send({.type = PeerMessageType::kRevoked, .key = key});
+  }
+
+ private:
+  void read() {
+    PeerMessage message;
+    UniqueFd fd;
+    const Status status = receive(socket_.get(), &message, &fd);
+    if (status.code() == EAGAIN) return;
+    if (!status.ok()) return close(status.code() == EPIPE ? "" : status.message());
+    if (!known_) {
+      known_ = message.type == PeerMessageType::kHello && links_->may_visit(message.id, peer_.uid);
+      if (!known_) close("it is no session of this host");
+    } else if (message.type == PeerMessageType::kFetch) {
+      give(message);
+    } else {
+      close("a message that makes no sense");
+    }
+  }
+
+  void give(const PeerMessage& wanted) {
+    PeerMessage answer{.type = PeerMessageType::kFetched, .id = wanted.id, .key = wanted.key};
+    const Exchange::Thing* const thing = links_->exchange_->find(wanted.key);
+    if (!thing || thing->guest.kind == GuestOwner::Kind::kNobody || thing->guest != wanted.owner) {
+      if (thing) log::warn("a process of another owner asked for memory of this virtual GPU");
+      answer.error = ENOENT;
+      return send(answer);
+    }
+    answer.bytes = thing->bytes;
+    answer.payload = thing->payload;
+    if (wanted.lent) lent_.insert(wanted.key);
+    send(answer, thing->fd.get());
+  }
+
+  void send(const PeerMessage& message, int fd = -1) {
+    if (const Status status = out_.send(bytes_of(message), fd); !status.ok()) close(status.message());
+  }
+
+  // Who has memory lent finds the connection closed.
+  void close(const std::string& why) {
+    if (!why.empty()) log::warn("connection of process {}: {}", peer_.pid, why);
+    readable_.reset();
+    ::shutdown(socket_.get(), SHUT_RDWR);
+    links_->sweep_later();
+  }
+
+  PeerLinks* const links_;
+  UniqueFd socket_;
+  PacketQueue out_;
+  ucred peer_{};
+  bool known_ = false;
+  std::set<ExchangeKey> lent_;
+  EventPtr readable_;
+};
+
+class PeerLinks::Host {
+ public:
+  Host(PeerLinks* links, UniqueFd socket)
+      : links_(links), socket_(std::move(socket)), out_(links->base_, socket_.get()) {
+    readable_.reset(event_new(
+        links_->base_, socket_.get(), EV_READ | EV_PERSIST,
+        [](evutil_socket_t, short, void* self) { static_cast<Host*>(self)->read(); }, this));
+    event_add(readable_.get(), nullptr);
+    send({.type = PeerMessageType::kHello, .id = links_->config_.index});
+  }
+
+  bool closed() const { return !readable_; }
+
+  void fetch(const ExchangeKey& key, bool lent, const GuestOwner& owner, Fetched fetched) {
+    if (closed() || under_way_.size() >= kFetchesMost) {
+      links_->failed_.emplace_back(closed() ? EPIPE : EBUSY, std::move(fetched));
+      return links_->sweep_later();
+    }
+    const uint32_t id = next_++;
+    under_way_[id] = {std::move(fetched), lent};
+    send({.type = PeerMessageType::kFetch, .id = id, .lent = lent, .owner = owner, .key = key});
+  }
+
+  // Tells all who wait or have something lent.
+  void end() {
+    for (auto& [id, waiting] : std::exchange(under_way_, {})) waiting.fetched(EPIPE, {});
+    for (const ExchangeKey& key : std::exchange(lent_, {})) links_->revoked_(key);
+  }
+
+ private:
+  struct Waiting {
+    Fetched fetched;
+    bool lent = false;
+  };
+
+  void read() {
+    PeerMessage message;
+    UniqueFd fd;
+    const Status status = receive(socket_.get(), &message, &fd);
+    if (status.code() == EAGAIN) return;
+    if (!status.ok()) return close(status.code() == EPIPE ? "" : status.message());
+    if (message.type == PeerMessageType::kRevoked) {
+      if (lent_.erase(message.key)) links_->revoked_(message.key);
+      return;
+    }
+    const auto found = message.type == PeerMessageType::kFetched ? under_way_.find(message.id) : under_way_.end();
+    if (found == under_way_.end()) return close("a message that makes no sense");
+    const Waiting waiting = std::move(found->second);
+    under_way_.erase(found);
+    if (message.error == 0 && waiting.lent) lent_.insert(message.key);
+    Exchange::Thing thing;
+    thing.fd = std::move(fd);
+    thing.bytes = message.bytes;
+    thing.payload = message.payload;
+    waiting.fetched(static_cast<int>(std::min(message.error, 4095u)), std::move(thing));
+  }
+
+  void send(const PeerMessage& message) {
+    if (const Status status = out_.send(bytes_of(message)); !status.ok()) close(status.message());
+  }
+
+  void close(const std::string& why) {
+    if (!why.empty()) log::warn("connection to another session: {}", why);
+    readable_.reset();
+    links_->sweep_later();
+  }
+
+  PeerLinks* const links_;
+  UniqueFd socket_;
+  PacketQueue out_;
+  uint32_t next_ = 1;
+  std::map<uint32_t, Waiting> under_way_;
+  std::set<ExchangeKey> lent_;
+  EventPtr readable_;
+};
+
+PeerLinks::PeerLinks(event_base* base, UniqueFd listener, PeerLinksConfig config, const Exchange* exchange,
+                     Revoked revoked)
+    : base_(base),
+      listener_(std::move(listener)),
+      config_(std::move(config)),
+      exchange_(exchange),
+      revoked_(std::move(revoked)) {
+  evutil_make_socket_nonblocking(listener_.get());
+  acceptable_.reset(event_new(
+      base_, listener_.get(), EV_READ | EV_PERSIST,
+      [](evutil_socket_t, short, void* self) { static_cast<PeerLinks*>(self)->accept(); }, this));
+  sweep_timer_.reset(event_new(
+      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<PeerLinks*>(self)->sweep(); }, this));
+  event_add(acceptable_.get(), nullptr);
+}
+
+PeerLinks::~PeerLinks() = default;
+
+void PeerLinks::accept() {
+  UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket || visitors_.size() >= kVisitorsMost) return;
+  visitors_.push_back(std::make_unique<Visitor>(this, std::move(socket)));
+}
+
+bool PeerLinks::may_visit(uint32_t index, uid_t user) const {
+  return config_.first_uid < 0 ? user == ::geteuid() : user == config_.first_uid + int64_t{index};
+}
+
+void PeerLinks::fetch(const ExchangeKey& key, bool lent, const GuestOwner& owner, Fetched fetched) {
+  const uint32_t index = publisher_of(key);
+  auto found = hosts_.find(index);
+  if (found != hosts_.end() && found->second->closed()) {
+    const auto gone = hosts_.extract(found);
+    gone.mapped()->end();
+    found = hosts_.end();
+  }
+  if (found == hosts_.end()) {
+    auto socket = reach_unix(peer_socket(config_.run, index));
+    if (!socket.ok()) {
+      log::warn("virtual GPU {} of this host: {}", index, socket.status().message());
+      failed_.emplace_back(socket.status().code(), std::move(fetched));
+      return sweep_later();
+    }
+    evutil_make_socket_nonblocking(socket.value().get());
+    found = hosts_.emplace(index, std::make_unique<Host>(this, std::move(socket.value()))).first;
+  }
+  found->second->fetch(key, lent, owner, std::move(fetched));
+}
+
+void PeerLinks::revoke(const ExchangeKey& key) {
+  for (const auto& visitor : visitors_) visitor->revoke(key);
+}
+
+void PeerLinks::sweep_later() {
+  const timeval now{0, 0};
+  event_add(sweep_timer_.get(), &now);
+}
+
+void PeerLinks::sweep() {
+  visitors_.remove_if([](const auto& visitor) { return visitor->closed(); });
+  std::vector<std::unique_ptr<Host>> gone;
+  for (auto next = hosts_.begin(); next != hosts_.end();) {
+    const auto host = next++;
+    if (host->second->closed()) gone.push_back(std::move(hosts_.extract(host).mapped()));
+  }
+  for (const auto& host : gone) host->end();
+  for (auto& [error, fetched] : std::exchange(failed_, {})) fetched(error, {});
+}
+
+}  // namespace bandsaw
