@@ -76,8 +76,26 @@ double TimeSliceWeights::served(const Process& process, Time slice) {
     return rounds * filled + std::min(measured - rounds * length, filled);
   };
   const double least = in_rounds_of(round * (1 + kUnsureRound)), most = in_rounds_of(round * (1 - kUnsureRound));
-  const auto whole = static_cast<double>(process.whole) - known;
-  return known + (whole >= least && whole <= most ? whole : in_rounds_of(round));
+  const double guess = in_rounds_of(round);
+  double best = guess, off = most - least;
+  for (const Time work : process.wholes) {
+    const double whole = static_cast<double>(work) - known;
+    if (work == 0 || whole < least || whole > most || std::abs(whole - guess) >= off) continue;
+    best = whole;
+    off = std::abs(whole - guess);
+  }
+  return known + best;
+}
+
+// A program whose steps follow each other closely seems not to rest between some of them. So lengths are kept apart.
+void TimeSliceWeights::note_whole(Process& process, Time work) {
+  constexpr double kSame = 0.03;
+  for (Time& whole : process.wholes) {
+    if (std::abs(static_cast<double>(work - whole)) > kSame * static_cast<double>(whole)) continue;
+    whole += (work - whole) / 4;
+    return;
+  }
+  process.wholes[process.next_whole++ % process.wholes.size()] = work;
 }
 
 // What it uses of a time slice: its work fills some, and the last one as far as it goes. On average.
@@ -135,8 +153,7 @@ double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t re
     process.yield += weight * (std::clamp(had / process.taken, kYieldLeast, kYieldMost) - process.yield);
   }
   const Time each = static_cast<Time>(had / rests);
-  if (process.unrested - process.unrested_own <= entry.slice * rests)
-    process.whole = process.whole == 0 ? each : process.whole + (each - process.whole) / 4;
+  if (process.unrested - process.unrested_own <= entry.slice * rests) note_whole(process, each);
   process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
   return beyond;
 }
@@ -146,6 +163,29 @@ void TimeSliceWeights::pause(Entry& entry, Process& process, Time paused) {
   const double counted = std::clamp<double>(static_cast<double>(paused), 0, process.pause_left);
   process.pause_left -= counted;
   entry.lag -= counted / entry.active_processes;
+  if (process.burst > entry.slice) process.ahead += static_cast<double>(std::clamp<Time>(paused, 0, kSpanMost));
+}
+
+// Who comes back after a pause, with work for several time slices, is served as soon as the others have had theirs, and
+// these began in the pause: so much of the time now is its own. Returns what is left of a span.
+double TimeSliceWeights::go_ahead(double span) {
+  double round = 0, own = 0;
+  for (const auto& [vgpu, entry] : entries_) {
+    for (const auto& [number, process] : entry.processes) round += process.busy ? visit(process, entry.slice) : 0;
+  }
+  for (auto& [vgpu, entry] : entries_) {
+    for (auto& [number, process] : entry.processes) {
+      if (!process.busy || process.ahead <= 0) continue;
+      process.ahead = std::min(process.ahead, round - visit(process, entry.slice));
+      const double first = std::min(process.ahead, span - own);
+      process.ahead -= first;
+      process.charged += first;
+      process.taken += first;
+      charge(entry, first);
+      own += first;
+    }
+  }
+  return span - own;
 }
 
 // Divides a span among those who had work when it began, as the hardware does. What those who rested had less or more
@@ -165,7 +205,10 @@ void TimeSliceWeights::serve(double span) {
   const double switches = busy > 1 ? busy * static_cast<double>(options_.switch_cost) : 0;
   turn += switches;
   longest_turn += switches;
-  if (busy > 1) count_cost(span);
+  if (busy > 1) {
+    count_cost(span);
+    span = go_ahead(span);
+  }
   if (unresting == 0) left_ = 0;
   // Nobody is charged less than nothing, or much at a time.
   const double left = unresting == 0 ? 0 : std::clamp(left_, -span * unresting / turn, span);

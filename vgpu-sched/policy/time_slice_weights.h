@@ -31,6 +31,8 @@
 // Source: proportional shares with bounded lag, as BAND+ (band_plus.h); Gdev (USENIX ATC 2012), section 5.2.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -100,7 +102,9 @@ class TimeSliceWeights {
     std::uint32_t rests = 0;
     double pause_left = 0;          // ns: of the pause that is under way, what counts as progress
     Time burst = kLongest;          // what it has between two rests, about; kLongest: it has not rested for long
-    Time whole = 0;                 // the same where nobody interrupted it; 0: that has not been yet
+    std::array<Time, 8> wholes{};   // the same where nobody interrupted it, of several lengths; 0: none
+    std::size_t next_whole = 0;     // where the next length goes
+    double ahead = 0;               // what others had while it paused, of what they have between its time slices
     Time unrested_own = 0;          // the part of the next that is Load::own
     Time unrested = 0;              // measured since the last rest
     double yield = 1;               // what it has of a time slice for each ns that it is taken to have
@@ -139,6 +143,8 @@ class TimeSliceWeights {
   static void charge(Entry& entry, double time);
   static double served(const Process& process, Time slice);
   static double visit(const Process& process, Time slice);
+  static void note_whole(Process& process, Time work);
+  double go_ahead(double span);
   static double certain(const Process& process, Time slice);
   double rested(Entry& entry, Process& process, std::uint32_t rests);
   static void pause(Entry& entry, Process& process, Time paused);

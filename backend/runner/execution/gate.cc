@@ -89,6 +89,7 @@ bool GateView::enter_launch(const LaunchId& id, double part) {
   }
   slice.known &= known.ns != 0;
   slice.work_ns += static_cast<uint64_t>(static_cast<double>(known.ns) * part);
+  slice.left_to_others += 1 - part;
   return true;
 }
 
@@ -354,7 +355,7 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
     prove(engine_states_[engine], slice.units);
     const bool apart = engine == kCompute && stream_eras_.end(slice.era);
     const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns, apart) : 0;
-    if (slice.counted) ended(engine, own_ns ? own_ns : busy_ns, own_ns);
+    if (slice.counted) ended(engine, own_ns ? own_ns : used(slice, busy_ns), own_ns);
     if (also) also(busy_ns);
   });
 }
@@ -368,6 +369,13 @@ uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns, bool apart
     launch_times_.learn(*slice.sample, busy_ns, whole);
   }
   return slice.known ? std::min(busy_ns, slice.work_ns) : 0;
+}
+
+// What it is charged where its own time is not known.
+uint64_t GateView::used(const TimeSlice& slice, uint64_t busy_ns) {
+  if (slice.units == 0 || slice.left_to_others <= 0) return busy_ns;
+  const double part = 1 - slice.left_to_others / static_cast<double>(slice.units);
+  return static_cast<uint64_t>(static_cast<double>(busy_ns) * std::clamp(part, 0.0, 1.0));
 }
 
 // How long a unit takes: longer measurements count at once, shorter ones gradually.

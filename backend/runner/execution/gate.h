@@ -116,6 +116,7 @@ class GateView {
     bool wide = false;     // it began at a gate that stood wide open
     bool known = true;     // it holds nothing but launches whose times are known: work_ns in sum
     uint64_t work_ns = 0;
+    double left_to_others = 0;  // sum, over its launches, of the part of the device that others may use meanwhile
     uint64_t era = 0;      // of compute work: StreamEras
     bool alone = false;    // no other program had the device when it began
     std::optional<LaunchId> sample{};  // it holds nothing but this launch, whose time is to be learnt
@@ -158,6 +159,7 @@ class GateView {
   bool is_alone() const {
     return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0;
   }
+  static uint64_t used(const TimeSlice& slice, uint64_t busy_ns);
   void note_pause(unsigned engine);
   void ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns);
   uint64_t limit(const EngineState& state, const Gate& gate) const;

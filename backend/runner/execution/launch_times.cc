@@ -12,8 +12,8 @@ LaunchTimes::Known LaunchTimes::find(const LaunchId& id, bool alone) {
   if (has_shape) shape->second.used = now;
   if (has_exact) exact->second.used = now;
   Known known;
-  if (has_exact) known.ns = exact->second.least;
-  if (has_shape && known.ns == 0) known.ns = shape->second.least;
+  if (has_exact) known.ns = exact->second.usual;
+  if (has_shape && known.ns == 0) known.ns = shape->second.usual;
   const bool little = !has_shape || shape->second.begun < kEnough;
   const bool due =
       little || !has_exact || exact->second.begun < kEnough || (!alone && now - exact->second.sampled >= kAgain);
@@ -43,17 +43,22 @@ void LaunchTimes::learn(const LaunchId& id, uint64_t ns, bool whole) {
 }
 
 void LaunchTimes::learn(Time& time, uint64_t ns, bool whole) {
-  if (time.least == 0 ? whole : ns <= time.least) {
-    time.least = ns;
+  const auto believe = [&](uint64_t least) {
+    time.least = least;
+    if (time.usual < least || time.usual > least + least / kLittle) time.usual = least;
+    time.longer = 0;
+  };
+  if (time.least == 0 ? whole : ns <= time.least) return believe(ns);
+  if (time.least == 0) return;
+  if (ns <= time.least + time.least / kLittle) {
+    time.usual = (7 * time.usual + ns) / 8;
     time.longer = 0;
     return;
   }
-  if (time.least == 0) return;
   if (time.longer == 0) time.least_longer = 0;
   if (whole) time.least_longer = time.least_longer == 0 ? ns : std::min(time.least_longer, ns);
   if (++time.longer < kLonger) return;
-  time.least = time.least_longer;
-  time.longer = 0;
+  believe(time.least_longer);
 }
 
 // Null: there is no room.

@@ -1,7 +1,7 @@
 // What launches take by themselves, learnt from samples: launches that were measured in a time slice of their own.
 //
-// Where the hardware switches between programs, what is measured holds the others' time too, so the least of a launch's
-// samples is nearest to its own time. Where many samples in a row were all longer, the least of those takes its place:
+// Where the hardware switches between programs, what is measured holds the others' time too. So a launch is taken to
+// need what its shortest samples took: the least, and those little longer, on average. Where many samples in a row were all longer, the least of those takes its place:
 // a kernel's time may change with its data. A sample that is longer than a time slice and was taken beside others has
 // been interrupted, and says no more than that the launch takes no longer; many in a row, and it is not known how long
 // the launch takes. A launch with new parameters is taken to need what the least with the same
@@ -26,6 +26,7 @@ class LaunchTimes {
   static constexpr size_t kMost = 4096;    // shapes and launches; of more nothing is known
   static constexpr uint32_t kEnough = 3;   // samples, before the others are taken at leisure
   static constexpr uint32_t kLonger = 32;  // samples in a row that make a longer time be believed
+  static constexpr uint64_t kLittle = 8;   // a sample is little longer if it is so by an eighth
   // A sample costs about 10 us. There is at most one in each of these: where little is known, and else.
   static constexpr std::chrono::milliseconds kBetween{2}, kBetweenLater{10};
   // What is known well is sampled again after this time, and forgotten if it was not launched for that.
@@ -48,6 +49,7 @@ class LaunchTimes {
  private:
   struct Time {
     uint64_t least = 0;         // 0: not known
+    uint64_t usual = 0;         // of samples that are little longer than that
     uint64_t least_longer = 0;  // of the last samples, which were all longer; 0: none of them was whole
     uint32_t longer = 0;        // how many they are
     uint32_t begun = 0;         // samples
