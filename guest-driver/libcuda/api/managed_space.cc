@@ -84,10 +84,12 @@ CUresult ManagedSpace::new_chunk(Call& call, uint64_t bytes, ManagedChunk** chun
 }
 
 CUresult ManagedSpace::drop_chunk(Call& call, ManagedChunk* chunk) {
-  CUresult result = wire::memory_free(call, chunk->base);
+  Lock lock(mutex_);
+  const auto gone = chunks_.extract(chunk->base);
+  lock.unlock();
+  // The device's memory last: from then on another thread may be given the address.
   const CUresult dropped = chunk->block.memory->unback(chunk->block);
-  std::lock_guard lock(mutex_);
-  chunks_.erase(chunk->base);
+  const CUresult result = wire::memory_free(call, chunk->base);
   return result == CUDA_SUCCESS ? dropped : result;
 }
 
