@@ -31,6 +31,7 @@ SECTIONS = {
     "latency": ["start", "latency"],
     "bandwidth": ["bandwidth"],
     "small": ["small"],
+    "managed": ["managed"],
     "programs": PROGRAMS,
     "torch": [],
     "vm": ["bandwidth"],
@@ -232,6 +233,12 @@ def small(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
             _geometric_mean(bench, "geometric mean of small calls", rows, "us")
 
 
+def managed(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
+    if "managed" in binaries:
+        samples = bench.compare("managed", [binaries["managed"], bench.options.scale], bench.rounds, timeout=180)
+        bench.all_rows("managed", samples)
+
+
 def bandwidth(bench: Bench, binaries: dict[str, pathlib.Path]) -> None:
     if "bandwidth" in binaries:
         bench.bandwidths = bench.compare("bandwidth", [binaries["bandwidth"], bench.largest], bench.rounds,
@@ -343,8 +350,8 @@ def split(bench: Bench, _binaries: dict[str, pathlib.Path]) -> None:
                                            Axis("bandwidth, GB/s"), curves)
 
 
-MEASURES = {"latency": latency, "small": small, "bandwidth": bandwidth, "programs": programs, "torch": torch, "vm": vm,
-            "split": split}
+MEASURES = {"latency": latency, "small": small, "managed": managed, "bandwidth": bandwidth, "programs": programs,
+            "torch": torch, "vm": vm, "split": split}
 
 
 def _cell(value: float | None, unit: str, there: bool) -> str:
@@ -412,7 +419,7 @@ def _virtual_gpu(options) -> None:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools/bench gpu", description=__doc__)
     parser.add_argument("--only", default=",".join(BY_DEFAULT), metavar="LIST",
-                        help=f"of {','.join(SECTIONS)}; all but vm and split if left out")
+                        help=f"of {','.join(SECTIONS)}; all but managed, vm and split if left out")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="JSON, the table and SVG charts go there")
     parser.add_argument("--quick", action="store_true", help="each program once")
     parser.add_argument("--rounds", type=int, help="how often each side runs each program (3)")
