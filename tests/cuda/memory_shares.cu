@@ -98,9 +98,12 @@ static void plain() {
 
 // Managed memory may be more than the share: what finds no room stays in the program's memory, where kernels use it.
 static void managed_beyond(std::vector<void*>* blocks) {
+  constexpr int kBlocks = 8, kFit = 4;
+  void* filler = nullptr;
+  CHECK(cudaMalloc(&filler, free_now() - kFit * block));
   const size_t before = free_now();
   for (int round = 0; round < 2; ++round) {
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < kBlocks; ++i) {
       int* memory = nullptr;
       CHECK(cudaMallocManaged(&memory, block));
       blocks->push_back(memory);
@@ -108,11 +111,12 @@ static void managed_beyond(std::vector<void*>* blocks) {
     }
     EXPECT(free_now() < 2 * block);
     CHECK(cudaDeviceSynchronize());
-    for (int i = 0; i < 12; ++i) EXPECT_EQ(*static_cast<int*>((*blocks)[static_cast<size_t>(i)]), i);
+    for (int i = 0; i < kBlocks; ++i) EXPECT_EQ(*static_cast<int*>((*blocks)[static_cast<size_t>(i)]), i);
     for (void* each : *blocks) CHECK(cudaFree(each));
     blocks->clear();
     expect_free("managed", before);
   }
+  CHECK(cudaFree(filler));
 }
 
 // A large share is filled with other memory first, because the program has less.

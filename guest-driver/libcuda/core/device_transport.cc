@@ -19,6 +19,9 @@ namespace bandsaw::libcuda {
 namespace {
 
 constexpr uint64_t kHugePage = 2u << 20;
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 class DeviceTransport : public Transport {
  public:
@@ -36,6 +39,8 @@ class DeviceTransport : public Transport {
   int also(const SharedBlock& block, SharedBlock* again) override {
     return pin(block.address, block.bytes, block.flags, again);
   }
+  int back(uint64_t address, uint64_t bytes, SharedBlock* block) override;
+  int unback(const SharedBlock& block) override;
   int pin_watched(void* address, uint64_t bytes, uint32_t flags, SharedBlock* block, const uint32_t** word) override;
   void kick() override { call(VGPU_IOC_KICK, nullptr); }
   int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) override;
@@ -49,6 +54,7 @@ class DeviceTransport : public Transport {
   // 0 or an errno.
   int call(unsigned long request, void* argument) { return ioctl(device_, request, argument) < 0 ? errno : 0; }
   void unmap(uint64_t offset, uint64_t bytes);
+  static void close_backed(void* place, uint64_t bytes);
 
   const uint32_t* watch_page();
 
@@ -147,6 +153,34 @@ int DeviceTransport::unpin(const SharedBlock& block) {
   region.bytes = block.bytes;
   region.id = block.region;
   return call(VGPU_IOC_UNPIN, &region);
+}
+
+// Pages of a memory file, pinned where they are mapped: what takes this mapping of them away leaves them to the host.
+int DeviceTransport::back(uint64_t address, uint64_t bytes, SharedBlock* block) {
+  void* const place = reinterpret_cast<void*>(address);
+  const int file = memfd_create("bandsaw-managed", MFD_CLOEXEC);
+  if (file < 0) return errno;
+  int error = ftruncate(file, static_cast<off_t>(bytes)) ? errno : 0;
+  if (!error && mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != place) error = errno;
+  close(file);  // the mapping keeps it
+  if (error) return error;
+  madvise(place, bytes, MADV_DONTFORK);
+  if (bytes >= kHugePage && madvise(place, bytes, MADV_POPULATE_WRITE) == 0) {
+    madvise(place, bytes, MADV_COLLAPSE);  // fewer, longer runs to hand over; not essential
+  }
+  error = pin(place, bytes, 0, block);
+  if (error) close_backed(place, bytes);
+  return error;
+}
+
+int DeviceTransport::unback(const SharedBlock& block) {
+  const int error = unpin(block);
+  if (error == 0 || error == EPIPE) close_backed(block.address, block.bytes);
+  return error;
+}
+
+void DeviceTransport::close_backed(void* place, uint64_t bytes) {
+  mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 // Maps it at first use. nullptr: this module has no watch page.

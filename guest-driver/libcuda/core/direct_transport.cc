@@ -48,7 +48,6 @@ class DirectTransport : public Transport {
   int back(uint64_t address, uint64_t bytes, SharedBlock* block) override;
   int unback(const SharedBlock& block) override;
   bool untouched(uint64_t address, uint64_t bytes) override;
-  PageGuard* page_guard(const char** why) override;
   void kick() override;
   int wait(vgpu_ring_header* ring, uint64_t* seen, uint32_t timeout_ms) override;
   uint64_t snapshot(vgpu_ring_header* ring) override { return wake_word(ring).load(std::memory_order_acquire); }
@@ -81,9 +80,6 @@ class DirectTransport : public Transport {
   std::atomic<uint32_t> next_ring_{0}, next_region_{1};
   std::mutex backed_mutex_;
   std::map<uint64_t, uint64_t> backed_;  // guarded by backed_mutex_: address of back() -> offset in the arena
-  std::once_flag guard_opened_;
-  std::unique_ptr<PageGuard> guard_;
-  const char* no_guard_ = "";
 };
 
 bool DirectTransport::connect_to(const std::string& path, TransportFailure* failure) {
@@ -339,12 +335,6 @@ bool DirectTransport::untouched(uint64_t address, uint64_t bytes) {
   const auto first = static_cast<off_t>(offset + (address - begin));
   const off_t data = lseek(space_->arena, first, SEEK_DATA);
   return data < 0 ? errno == ENXIO : data >= first + static_cast<off_t>(bytes);
-}
-
-PageGuard* DirectTransport::page_guard(const char** why) {
-  std::call_once(guard_opened_, [this] { guard_ = open_userfault_guard(&no_guard_); });
-  *why = no_guard_;
-  return guard_.get();
 }
 
 void DirectTransport::kick() {

@@ -7,6 +7,12 @@
 
 namespace bandsaw::libcuda {
 
+PageGuard* Transport::page_guard(const char** why) {
+  std::call_once(guard_opened_, [this] { guard_ = open_userfault_guard(&no_guard_); });
+  *why = no_guard_;
+  return guard_.get();
+}
+
 void release_mismatch(const vgpu_schema& host, TransportFailure* failure) {
   failure->error = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
   failure->message = std::string("this libcuda.so.1 is of release ") + wire::kRelease + ", the host of " +

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "guest-driver/libcuda/core/page_guard.h"
@@ -60,10 +61,7 @@ class Transport {
   // Of memory from back(): whether none of these pages was ever written.
   virtual bool untouched(uint64_t /*address*/, uint64_t /*bytes*/) { return false; }
   // Who notices touches of memory from back(); the transport's. nullptr: nobody can, and `*why` tells people.
-  virtual PageGuard* page_guard(const char** why) {
-    *why = "the guest's module cannot watch pages";
-    return nullptr;
-  }
+  PageGuard* page_guard(const char** why);
 
   // Wakes a runner that sleeps. Cheap: one system call.
   virtual void kick() = 0;
@@ -82,6 +80,11 @@ class Transport {
 
  protected:
   vgpu_schema host_{};
+
+ private:
+  std::once_flag guard_opened_;
+  std::unique_ptr<PageGuard> guard_;
+  const char* no_guard_ = "";
 };
 
 // Why there is no transport: `error` for the program, `message` for people.
