@@ -76,3 +76,12 @@ def guest(_vm) -> Guest:
     """It is up and answers."""
     _vm.up()
     return Guest(_vm)
+
+
+@pytest.fixture(scope="module")
+def two(libvirt):
+    """A machine with two virtual GPUs."""
+    vm = Vm("test-two", "two0", others=("two1",))
+    vm.up("256M", 10)
+    yield Guest(vm)
+    vm.remove()

@@ -46,13 +46,15 @@ def kvm_works() -> bool:
 class Vm:
     """One domain of the lab. Its files lie in lab_dir()/NAME."""
 
-    def __init__(self, name: str, vgpu: str, memory_mib: int = 1024):
-        self.name, self.vgpu, self.memory_mib = name, vgpu, memory_mib
+    def __init__(self, name: str, vgpu: str, memory_mib: int = 1024, others: tuple[str, ...] = ()):
+        """`others`: virtual GPUs that it has beside `vgpu`."""
+        self.name, self.vgpu, self.memory_mib, self.others = name, vgpu, memory_mib, others
         self.folder = lab_dir() / name
         self._agent: Agent | None = None
 
     def create_vgpu(self, memory: str = "512M", compute: int = 40, copy: int = 40) -> None:
-        host.ensure_vgpu(self.vgpu, memory, compute, copy)
+        for vgpu in (self.vgpu, *self.others):
+            host.ensure_vgpu(vgpu, memory, compute, copy)
 
     def define(self, cmdline: str = "", metadata: str = "") -> None:
         """Defines the domain anew, without a virtual GPU; `metadata` is XML."""
@@ -70,7 +72,8 @@ class Vm:
         shutil.copy(image.initramfs(), self.folder / "initramfs")
 
     def attach(self) -> None:
-        host.vgpuctl("attach", self.vgpu, self.name)
+        for vgpu in (self.vgpu, *self.others):
+            host.vgpuctl("attach", vgpu, self.name)
 
     def detach(self) -> None:
         host.vgpuctl("detach", self.vgpu)
@@ -114,15 +117,16 @@ class Vm:
 
     def remove(self) -> None:
         self.stop()
-        if host.vgpuctl("show", self.vgpu, check=False).returncode == 0:
-            host.vgpuctl("detach", self.vgpu, check=False)
-            host.vgpuctl("destroy", self.vgpu, check=False)
+        for vgpu in (self.vgpu, *self.others):
+            if host.vgpuctl("show", vgpu, check=False).returncode == 0:
+                host.vgpuctl("detach", vgpu, check=False)
+                host.vgpuctl("destroy", vgpu, check=False)
         self.undefine()
 
-    def up(self, memory: str = "512M") -> None:
+    def up(self, memory: str = "512M", share: int = 40) -> None:
         """From nothing to a guest that answers."""
         if not self.running():
-            self.create_vgpu(memory)
+            self.create_vgpu(memory, share, share)
             self.define()
             self.attach()
             with step(f"booting {self.name} (about 6 s emulated)"):
