@@ -23,9 +23,11 @@ constexpr double kYieldLeast = 0.7, kYieldMost = 1.2;
 constexpr Time kYieldLearnt = 300 * kMillisecond;  // of work
 // Two samples: how much longer a program may seem to have had work than it had.
 constexpr Time kUnsure = 2 * kMillisecond;
-// A pause counts as progress up to this part of the work before it: longer ones are of programs that need only a part of
-// the GPU, and may have it.
-constexpr double kPausePart = 0.125;
+// A pause counts as progress up to this part of the work before it: longer ones are of programs that need only a part
+// of the GPU, and may have it.
+constexpr double kPausePart = 1.0 / 32;
+// Who fills its time slices beside others that do not swings around its promise, and is to have it all the same.
+constexpr double kBesideBursts = 1.015;
 // How deep the bucket of a cap is: it may be used in bursts of this length.
 constexpr Time kCapBurst = 30 * kMillisecond;
 
@@ -49,10 +51,11 @@ void TimeSliceWeights::remove(VgpuId vgpu) {
 void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
   const Time span = std::clamp<Time>(now - now_, 0, kSpanMost);
   now_ = std::max(now, now_);
+  const bool bursts = has_bursty();
   for (auto& [vgpu, entry] : entries_) {
     const double burst = static_cast<double>(kCapBurst) * entry.share.cap / 100;
     entry.tokens = std::min(burst, entry.tokens + static_cast<double>(span) * entry.share.cap / 100);
-    entry.lag += static_cast<double>(span) * entry.fraction;
+    entry.lag += static_cast<double>(span) * entry.fraction * (bursts && !is_bursty(entry) ? kBesideBursts : 1);
   }
   constexpr auto kLeftMost = static_cast<double>(kLongRun);
   left_ = std::clamp(left_ + settle(loads), -kLeftMost, kLeftMost);
@@ -63,39 +66,51 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
   fit_slices();
 }
 
-// What a program had since it rested last. Less than a time slice is not interrupted. More began with a time slice of
-// its own, after a wait that was not measured: whole rounds followed, and what is left of the last one is its own as
-// far as its time slice goes.
+// What a program had since it rested last. Less than a time slice is not interrupted. Else it was interrupted for the
+// time slices of the others some times, which may tell that it was work of a known length. If not: it began with a time
+// slice of its own, after a wait that was not measured, whole rounds followed, and what is left of the last one is its
+// own as far as its time slice goes.
 double TimeSliceWeights::served(const Process& process, Time slice) {
   const auto known = static_cast<double>(process.unrested_own);
   const auto measured = static_cast<double>(process.unrested) - known;
   if (measured <= static_cast<double>(slice) || process.rounds <= 0) return known + measured;
   const double filled = process.filled / process.rounds, round = std::max(filled, process.wall / process.rounds);
-  const auto in_rounds_of = [&](double length) {
-    const double rounds = std::floor(measured / length);
-    return rounds * filled + std::min(measured - rounds * length, filled);
-  };
-  const double least = in_rounds_of(round * (1 + kUnsureRound)), most = in_rounds_of(round * (1 - kUnsureRound));
-  const double guess = in_rounds_of(round);
-  double best = guess, off = most - least;
-  for (const Time work : process.wholes) {
-    const double whole = static_cast<double>(work) - known;
-    if (work == 0 || whole < least || whole > most || std::abs(whole - guess) >= off) continue;
-    best = whole;
-    off = std::abs(whole - guess);
+  if (const Whole* const whole = find_whole(process, measured, filled, round - filled))
+    return std::max(known, static_cast<double>(whole->work));
+  const double rounds = std::floor(measured / round);
+  return known + rounds * filled + std::min(measured - rounds * round, filled);
+}
+
+// The length that was seen most often of those which, with a whole number of interruptions by `others`, take about as
+// long as was measured. Null: there is none.
+const TimeSliceWeights::Whole* TimeSliceWeights::find_whole(const Process& process, double measured, double slice,
+                                                            double others) {
+  const Whole* found = nullptr;
+  for (const Whole& whole : process.wholes) {
+    const double work = static_cast<double>(whole.work) - static_cast<double>(process.unrested_own);
+    const double times = std::round((measured - work) / others);
+    if (whole.times == 0 || work <= 0 || times < 1 || work > (times + 1) * slice * (1 + kUnsureRound)) continue;
+    if (std::abs(measured - times * others - work) > kUnsureRound * times * others) continue;
+    if (!found || whole.times > found->times) found = &whole;
   }
-  return known + best;
+  return found;
 }
 
 // A program whose steps follow each other closely seems not to rest between some of them. So lengths are kept apart.
 void TimeSliceWeights::note_whole(Process& process, Time work) {
   constexpr double kSame = 0.03;
-  for (Time& whole : process.wholes) {
-    if (std::abs(static_cast<double>(work - whole)) > kSame * static_cast<double>(whole)) continue;
-    whole += (work - whole) / 4;
+  constexpr std::uint32_t kTimesMost = 64;
+  Whole* rarest = &process.wholes[0];
+  for (Whole& whole : process.wholes) {
+    if (whole.times < rarest->times) rarest = &whole;
+    if (whole.times == 0 || std::abs(static_cast<double>(work - whole.work)) > kSame * static_cast<double>(whole.work))
+      continue;
+    whole.work += (work - whole.work) / 4;
+    if (++whole.times < kTimesMost) return;
+    for (Whole& each : process.wholes) each.times /= 2;
     return;
   }
-  process.wholes[process.next_whole++ % process.wholes.size()] = work;
+  *rarest = {work, 1};
 }
 
 // What it uses of a time slice: its work fills some, and the last one as far as it goes. On average.
@@ -288,6 +303,11 @@ bool TimeSliceWeights::is_bursty(const Entry& entry) {
                      [&](const auto& process) { return process.second.burst < std::min(entry.slice, kShortBurst); });
 }
 
+bool TimeSliceWeights::has_bursty() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const auto& entry) { return entry.second.active && is_bursty(entry.second); });
+}
+
 // Lags per fraction. What is beyond the bound is forgotten. What all lack who fill their time slices is owed to none of
 // them, if it is more than half the bound, and what all of them have too much is taken from none: so their distances
 // stay, and they can still be behind or ahead of those who do not fill theirs.
@@ -328,10 +348,8 @@ double TimeSliceWeights::fitting(double turn, const std::function<double(const E
 
 void TimeSliceWeights::fit_slices() {
   double sum = 0;
-  int count = 0;
-  const bool bursts = std::any_of(entries_.begin(), entries_.end(),
-                                  [](const auto& entry) { return entry.second.active && is_bursty(entry.second); });
-  const double steering = bursts ? options_.burst_steering : options_.steering;
+  int processes = 0;
+  const double steering = has_bursty() ? options_.burst_steering : options_.steering;
   const auto weight = [&](const Entry& entry) {
     const double lag_ms = entry.lag / entry.fraction / static_cast<double>(kMillisecond);
     return entry.fraction * std::exp(steering * lag_ms);
@@ -339,10 +357,10 @@ void TimeSliceWeights::fit_slices() {
   for (const auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     sum += weight(entry);
-    ++count;
+    processes += entry.active_processes;
   }
   const double turn =
-      fitting(static_cast<double>(std::clamp(count * options_.each, options_.least_turn, options_.most_turn)),
+      fitting(static_cast<double>(std::clamp(processes * options_.each, options_.least_turn, options_.most_turn)),
               [&](const Entry& entry) { return weight(entry) / sum; });
   std::map<VgpuId, Time> wanted;
   for (auto& [vgpu, entry] : entries_) {

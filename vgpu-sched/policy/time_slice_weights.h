@@ -43,7 +43,7 @@
 namespace bandsaw::sched {
 
 struct TimeSliceOptions {
-  Time each = 10 * kMillisecond;           // a turn of all takes so long for each who is active ...
+  Time each = 10 * kMillisecond;           // a turn of all takes so long for each process that is active ...
   Time least_turn = 20 * kMillisecond;     // ... at least this, ...
   Time most_turn = 40 * kMillisecond;      // ... and at most this
   Time least = 250 * kMicrosecond;         // of a time slice, unless a bound on latency asks for less
@@ -97,13 +97,16 @@ class TimeSliceWeights {
   Time latency_cost(VgpuId vgpu) const;
 
  private:
+  struct Whole {
+    Time work = 0;
+    std::uint32_t times = 0;  // 0: there is none in this place
+  };
   struct Process {
     Time measured = 0, own = 0, paused = 0;  // what Load's were
     std::uint32_t rests = 0;
     double pause_left = 0;          // ns: of the pause that is under way, what counts as progress
     Time burst = kLongest;          // what it has between two rests, about; kLongest: it has not rested for long
-    std::array<Time, 8> wholes{};   // the same where nobody interrupted it, of several lengths; 0: none
-    std::size_t next_whole = 0;     // where the next length goes
+    std::array<Whole, 8> wholes{};  // the same where nobody interrupted it, of several lengths
     double ahead = 0;               // what others had while it paused, of what they have between its time slices
     Time unrested_own = 0;          // the part of the next that is Load::own
     Time unrested = 0;              // measured since the last rest
@@ -142,6 +145,7 @@ class TimeSliceWeights {
   void serve(double span);
   static void charge(Entry& entry, double time);
   static double served(const Process& process, Time slice);
+  static const Whole* find_whole(const Process& process, double measured, double slice, double others);
   static double visit(const Process& process, Time slice);
   static void note_whole(Process& process, Time work);
   double go_ahead(double span);
@@ -151,6 +155,7 @@ class TimeSliceWeights {
   void note(std::span<const Load> loads);
   void share_out();
   static bool is_bursty(const Entry& entry);
+  bool has_bursty() const;
   void settle_lags();
   double fitting(double turn, const std::function<double(const Entry&)>& part) const;
   void fit_slices();
