@@ -13,6 +13,23 @@ constexpr uint64_t kKeepFirstNs = 50'000, kKeepLongestNs = 1'000'000;
 
 }  // namespace
 
+std::vector<Run> pieces_of(const std::vector<Run>& runs, uint64_t most) {
+  std::vector<Run> pieces;
+  for (const Run& run : runs) {
+    for (uint64_t at = run.offset; at < run.end(); at += most) pieces.push_back({at, std::min(most, run.end() - at)});
+  }
+  return pieces;
+}
+
+std::vector<Run> parts_in(const std::vector<Run>& runs, Run piece) {
+  std::vector<Run> parts;
+  for (const Run& run : runs) {
+    const uint64_t begin = std::max(run.offset, piece.offset), end = std::min(run.end(), piece.end());
+    if (begin < end) parts.push_back({begin, end - begin});
+  }
+  return parts;
+}
+
 Residency::Residency(uint64_t bytes, uint64_t block_bytes)
     : bytes_(bytes), block_bytes_(block_bytes), holders_((bytes + block_bytes - 1) / block_bytes, Holder::kHost) {
   away_ = holders_.size();

@@ -26,6 +26,12 @@ struct Run {
   bool operator==(const Run&) const = default;
 };
 
+// A long move is done in pieces, so that one is copied while the next is prepared.
+inline constexpr uint64_t kPieceBytes = 16u << 20;
+std::vector<Run> pieces_of(const std::vector<Run>& runs, uint64_t most = kPieceBytes);
+// What of `runs` lies in `piece`.
+std::vector<Run> parts_in(const std::vector<Run>& runs, Run piece);
+
 struct Touch {
   uint64_t offset = 0;
   bool write = false;

@@ -111,7 +111,7 @@ class ManagedSpace {
   void drain();
   template <typename ForEach>
   CUresult make_resident(Call& call, ForEach for_each, unsigned* parity);
-  CUresult carry_out(Call& call, std::vector<Move>* moves);
+  CUresult carry_out(Call& call, const std::vector<Move>& moves);
 
   // managed_touch.cc
   CUresult start_threads(VirtualGpu& gpu);

@@ -83,8 +83,17 @@ CUresult ManagedSpace::fetch(Lock& lock, Call& call, Allocation* allocation, Run
   call.set_context(allocation->chunk->context);
   CUresult result = settle(call, *allocation);
   const std::vector<Run> runs = allocation->residency.on_device(run);
-  if (result == CUDA_SUCCESS) result = copy_and_wait(call, *allocation, runs, false);
-  for (const Run& one : runs) {
+  const std::vector<Run> pieces = bandsaw::managed::pieces_of(runs);
+  Bounce flying[2];  // a piece is copied while the one before is given to the program
+  const auto begin = [&](size_t piece) {
+    if (piece >= pieces.size() || result != CUDA_SUCCESS) return;
+    result = copy(call, *allocation, {pieces[piece]}, false, &flying[piece % 2]);
+  };
+  begin(0);
+  for (size_t piece = 0; piece < pieces.size(); ++piece) {
+    begin(piece + 1);
+    if (result == CUDA_SUCCESS) result = call.wait_done(flying[piece % 2]);
+    const Run& one = pieces[piece];
     const uint64_t address = allocation->base + one.offset;
     const int error = result == CUDA_SUCCESS ? guard_->give(address, one.bytes, writable) : 0;
     if (!error && result == CUDA_SUCCESS) continue;

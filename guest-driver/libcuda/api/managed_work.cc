@@ -41,35 +41,34 @@ void ManagedSpace::drain() {
   }
 }
 
-// Closes and copies; all allocations are busy. What fails stays the host's.
-CUresult ManagedSpace::carry_out(Call& call, std::vector<Move>* moves) {
+// Closes and copies, piece by piece: one is copied while the next is closed. All allocations are busy. What fails stays
+// the host's.
+CUresult ManagedSpace::carry_out(Call& call, const std::vector<Move>& moves) {
   CUresult result = CUDA_SUCCESS;
-  for (const Move& move : *moves) {
-    for (const Run& run : move.plan.close) {
-      const int error = guard_->take(move.allocation->base + run.offset, run.bytes);
-      if (error && result == CUDA_SUCCESS) result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-  }
   Bounce last;
   uint64_t context = 0;
-  for (Move& move : *moves) {
-    const auto untouched = [&](const Run& run) {
-      return call.gpu().transport->untouched(move.allocation->base + run.offset, run.bytes);
-    };
-    std::erase_if(move.plan.copy, untouched);
+  for (const Move& move : moves) {
     if (context && context != move.allocation->chunk->context && last.done.token) {  // another stream
       const CUresult ended = call.wait_done(last);
       if (result == CUDA_SUCCESS) result = ended;
     }
     context = move.allocation->chunk->context;
-    if (result == CUDA_SUCCESS) result = copy(call, *move.allocation, move.plan.copy, true, &last);
+    for (const Run& piece : bandsaw::managed::pieces_of(move.plan.close)) {
+      const int error = guard_->take(move.allocation->base + piece.offset, piece.bytes);
+      if (error && result == CUDA_SUCCESS) result = CUDA_ERROR_OUT_OF_MEMORY;
+      std::vector<Run> parts = bandsaw::managed::parts_in(move.plan.copy, piece);
+      std::erase_if(parts, [&](const Run& part) {
+        return call.gpu().transport->untouched(move.allocation->base + part.offset, part.bytes);
+      });
+      if (result == CUDA_SUCCESS) result = copy(call, *move.allocation, parts, true, &last);
+    }
   }
   if (last.done.token) {
     const CUresult ended = call.wait_done(last);
     if (result == CUDA_SUCCESS) result = ended;
   }
   if (result == CUDA_SUCCESS) return result;
-  for (const Move& move : *moves) {
+  for (const Move& move : moves) {
     for (const Run& run : move.plan.close) guard_->forget(move.allocation->base + run.offset, run.bytes);
   }
   return result;
@@ -111,7 +110,7 @@ CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, unsigned* par
     }
     for (const Move& move : moves) set_busy(move.allocation, true);
     lock.unlock();
-    const CUresult result = carry_out(call, &moves);
+    const CUresult result = carry_out(call, moves);
     lock.lock();
     for (const Move& move : moves) {
       for (const Run& run : move.plan.close) {

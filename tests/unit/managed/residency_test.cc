@@ -98,6 +98,13 @@ TEST(Residency, AThrashingBlockIsLeftToItsThreadForAWhile) {
   EXPECT_EQ(residency.keep_until_ns(2), 0u) << "a quiet time ends it";
 }
 
+TEST(Residency, LongRunsAreCutAndPartsFound) {
+  const std::vector<Piece> runs{{0, 25}, {40, 10}};
+  EXPECT_EQ(pieces_of(runs, 10), (std::vector<Piece>{{0, 10}, {10, 10}, {20, 5}, {40, 10}}));
+  EXPECT_EQ(parts_in(runs, {20, 25}), (std::vector<Piece>{{20, 5}, {40, 5}}));
+  EXPECT_TRUE(parts_in(runs, {25, 15}).empty());
+}
+
 // Two sides with bytes of their own, and a table that says what to copy: a reader always finds what was written last.
 TEST(Residency, ManyUsesInAnyOrderFindTheNewestBytes) {
   std::mt19937 random(3);
