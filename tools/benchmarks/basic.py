@@ -2,6 +2,7 @@
 import argparse
 import contextlib
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -17,7 +18,9 @@ FIGURES = {
     "calls": "issuing an asynchronous call, round trip of a synchronous one",
     "copies": "copies between host and device against memcpy",
     "soft": "the software device against C++ on the same cores",
+    "pocl": "the software device against PoCL, the same kernels in OpenCL C on the same cores",
 }
+POCL = pathlib.Path("/etc/OpenCL/vendors/pocl.icd")  # Debian's pocl-opencl-icd, with ocl-icd-opencl-dev
 NVCC = "-O3 -Xcompiler -O3,-march=native,-fno-math-errno"
 
 
@@ -27,6 +30,10 @@ class Figure(Program):
     def __init__(self, name: str):
         super().__init__(REPO / "tools/benchmarks/programs" / f"{name}.cu")
         self.facts.setdefault("nvcc", []).append(NVCC)
+
+    def binary(self) -> pathlib.Path:
+        """Programs that include headers of this folder are built anew with these."""
+        return self.binary_of("figure", sorted(self.source.parent.glob("*.h")))
 
 
 def _direct(name: str) -> str:
@@ -79,7 +86,9 @@ def run(arguments: list[str], epilog: str = "") -> int:
     unknown = set(options.figure) - set(FIGURES)
     if unknown:
         parser.error(f"no figure {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
-    chosen = options.figure or list(FIGURES)
+    chosen = options.figure or [name for name in FIGURES if name != "pocl" or POCL.exists()]
+    if "pocl" in chosen and not POCL.exists():
+        raise Failure("pocl: no PoCL on this machine; install pocl-opencl-icd, ocl-icd-opencl-dev and opencl-c-headers")
     with _quiet(options.json):
         setup.prepare(lab=options.vm)
         results = _measure(chosen, options.vm)
@@ -107,7 +116,7 @@ def _measure(chosen: list[str], in_vm: bool) -> list[dict]:
         host.start_libvirt()
         vm = Vm("bench", "bench1", memory_mib=2048)
         vm.up()
-        for name in [name for name in chosen if name != "soft"]:
+        for name in [name for name in chosen if name not in ("soft", "pocl")]:
             say(f"{name} in the VM (emulated: reported only)")
             results += _results(name, "vm", _vm(vm, name))
         vm.remove()

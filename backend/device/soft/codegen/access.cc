@@ -212,6 +212,28 @@ V Emitter::lane_pointers(const Location& l) {
   return b_.CreateIntToPtr(address, llvm::FixedVectorType::get(b_.getPtrTy(), kLanes));
 }
 
+// Shared memory where each half of the warp reads one word, as rows of a tile are: two loads. Leaves by `halves`, whose
+// end the caller writes, or to `other`.
+V Emitter::load_halves(const Location& l, V mask, unsigned bytes, llvm::BasicBlock* halves, llvm::BasicBlock* other) {
+  V address = address_of(l),
+    starts[2] = {b_.CreateExtractElement(address, uint64_t{0}), b_.CreateExtractElement(address, uint64_t{16})};
+  llvm::SmallVector<int> order;
+  for (int i = 0; i < static_cast<int>(kLanes); ++i) order.push_back(i / 16 * 16);
+  V same = b_.CreateICmpEQ(address, b_.CreateShuffleVector(address, order));
+  V ok = b_.CreateICmpEQ(b_.CreateOr(bits_of_vector(same), b_.CreateNot(mask)), i32(~0u));
+  for (V start : starts) {
+    ok = b_.CreateAnd(ok, range_ok(l, start, bytes));
+    ok = b_.CreateAnd(ok, b_.CreateICmpEQ(b_.CreateAnd(start, i64(bytes - 1)), i64(0)));
+  }
+  likely(ok, halves, other);
+  b_.SetInsertPoint(halves);
+  V words[2];
+  for (int h = 0; h < 2; ++h)
+    words[h] = b_.CreateVectorSplat(
+        16, b_.CreateAlignedLoad(b_.getIntNTy(bytes * 8), direct_pointer(l, starts[h]), llvm::Align(bytes)));
+  return b_.CreateShuffleVector(words[0], words[1], sequence(0, 32));
+}
+
 std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned bytes, unsigned count) {
   V mask = op_mask(op);
   if (strong(op) || bytes * count > 16) return load_slow(op, l, bytes, count, mask);
@@ -260,6 +282,15 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
     b_.CreateBr(done);
     b_.SetInsertPoint(helper);
   }
+  V two = nullptr;
+  llvm::BasicBlock* halves = nullptr;
+  if (!m_->avx512 && l.space == ptx::Space::kShared && count == 1) {
+    halves = llvm::BasicBlock::Create(c_, "halves", fn_);
+    auto* helper = llvm::BasicBlock::Create(c_, "helper", fn_);
+    two = load_halves(l, mask, bytes, halves, helper);
+    b_.CreateBr(done);
+    b_.SetInsertPoint(helper);
+  }
   std::vector<V> careful = load_slow(op, l, bytes, count, mask);
   auto* slow_end = b_.GetInsertBlock();
   b_.CreateBr(done);
@@ -269,6 +300,7 @@ std::vector<V> Emitter::load_lanes(const Op& op, const Location& l, unsigned byt
     auto* phi = b_.CreatePHI(quick[i]->getType(), 3);
     phi->addIncoming(quick[i], fast_end);
     if (gather) phi->addIncoming(gathered, gather);
+    if (halves) phi->addIncoming(two, halves);
     phi->addIncoming(careful[i], slow_end);
     result.push_back(phi);
   }

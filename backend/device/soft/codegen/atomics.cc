@@ -34,6 +34,26 @@ const AtomicType* atomic_type(ptx::Type type) {
   return found == kTypes.end() ? nullptr : &found->second;
 }
 
+// Whether anything reads what the operand defines.
+bool Emitter::is_read(const Arg& to) {
+  if (to.kind != ArgKind::kReg) return to.kind != ArgKind::kSink;
+  if (read_registers_.empty()) {
+    read_registers_.resize(f_.registers.size());
+    for (const auto& block : f_.blocks)
+      for (const auto& op : block.ops)
+        for_uses(op, op_info(op, entry_).definitions, [&](int r) { read_registers_[r] = true; });
+  }
+  return read_registers_[to.reg];
+}
+
+// Counting in shared memory is what atomics do most.
+void Emitter::shared_add(const Op& op, const Location& l, V value) {
+  V addresses = frame_scratch("in1", 8 * kLanes), a = frame_scratch("in0", 8 * kLanes);
+  b_.CreateStore(b_.CreateTrunc(splat(address_of(l)), int_type(32, true)), addresses);
+  b_.CreateStore(splat(value), a);
+  call_helper("bsw_shared_add", b_.getVoidTy(), {warp_, op_mask(op), addresses, a});
+}
+
 // atom.exch and atom.cas of 128 bits.
 void Emitter::wide_atom(const Op& op) {
   const auto& in = *op.in;
@@ -71,6 +91,9 @@ void Emitter::op_atom(const Op& op) {
   uint32_t space_number = l.space == ptx::Space::kShared ? 2 : l.space == ptx::Space::kNone ? 0 : 1;
   const Arg& operand = op.args.at(at + 1);
   unsigned count = in.vector();
+  const bool alone = (red || !is_read(op.args[0])) && count == 1 && !in.has("async");
+  if (alone && bits == 32 && *kind == AtomicOp::kAdd && !floating && l.space == ptx::Space::kShared && l.narrow)
+    return shared_add(op, l, read(operand, 32));
   const bool tells = in.has("async");
   if (tells && (!red || !in.has("mbarrier::complete_tx::bytes") || l.space != ptx::Space::kShared)) unsupported(op);
   if ((operand.kind == ArgKind::kVector && count > 1 ? operand.elements.size() : 1) != count) unsupported(op);

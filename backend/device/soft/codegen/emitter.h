@@ -147,6 +147,7 @@ class Emitter {
   V likely(V condition, llvm::BasicBlock* yes, llvm::BasicBlock* no);
   V load_shared_window(const Op& op, const Location& l, V mask, llvm::BasicBlock* slow);
   V consecutive(const Location& l, V mask, uint64_t step, V starts[2]);
+  V load_halves(const Location& l, V mask, unsigned bytes, llvm::BasicBlock* halves, llvm::BasicBlock* other);
   V local_pointer(const Op& op, const Location& l, uint64_t bytes);
   void op_ld(const Op& op);
   void op_st(const Op& op);
@@ -253,6 +254,8 @@ class Emitter {
   // atomics.cc
   void op_atom(const Op& op);
   void wide_atom(const Op& op);
+  bool is_read(const Arg& to);
+  void shared_add(const Op& op, const Location& l, V value);
 
   // sync.cc
   V uniform_operand(const Arg& a, unsigned bits);
@@ -320,6 +323,7 @@ class Emitter {
   V spin_counter_ = nullptr, arrived_slot_ = nullptr;
   std::vector<V> slots_;  // of registers
   std::vector<llvm::Type*> slot_types_;
+  std::vector<bool> read_registers_;  // by any instruction; filled when first asked for
   mutable std::vector<std::pair<const Op*, int>>
       definitions_;  // per register: its only definition and that one's block
   std::vector<llvm::BasicBlock*> blocks_;

@@ -197,6 +197,29 @@ void all_lanes(WarpState* warp, uint32_t mask, const uint64_t* addresses, const 
 }  // namespace
 
 extern "C" {
+// red.shared.add of 32 bits, and atom without a use of its result.
+static void bsw_shared_add(WarpState* warp, uint32_t mask, const uint32_t* addresses, const uint32_t* a) {
+  std::byte* const shared = warp->shared;
+  const uint32_t limit = warp->shared_bytes;
+  uint32_t bad = 0;
+  for (uint32_t l = 0; l < kWarpLanes; ++l)
+    bad |= (uint64_t{addresses[l]} + 4 > limit || addresses[l] % 4 ? 1u : 0u) << l;
+  const auto add_to = [&](std::byte* at, uint32_t value) {
+    uint32_t old;
+    std::memcpy(&old, at, 4);
+    old += value;
+    std::memcpy(at, &old, 4);
+  };
+  if (mask == ~0u && !bad) {
+    for (uint32_t l = 0; l < kWarpLanes; ++l) add_to(shared + addresses[l], a[l]);
+    return;
+  }
+  for_lanes(mask, [&](uint32_t l) {
+    add_to(bad >> l & 1 ? resolve(warp, l, addresses[l], 4, AccessSpace::kShared, true).pointer : shared + addresses[l],
+           a[l]);
+  });
+}
+
 // Of 128 bits: an exchange, or a comparison with `a` that stores `c`.
 __attribute__((target("cx16"))) static void bsw_wide_atomic(WarpState* warp, uint32_t mask, const uint64_t* addresses,
                                                             const Wide* a, const Wide* c, Wide* out, uint32_t space,
@@ -267,6 +290,7 @@ void reduce_elements(WarpState* warp, uint64_t address, const std::byte* data, u
 
 void add_atomic_symbols(SymbolTable* table) {
   table->push_back({"bsw_atomic", (void*)bsw_atomic});
+  table->push_back({"bsw_shared_add", (void*)bsw_shared_add});
   table->push_back({"bsw_wide_atomic", (void*)bsw_wide_atomic});
 }
 
