@@ -383,6 +383,19 @@ class Device {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   virtual CUresult surface_destroy(const SurfaceRef&) { return CUDA_ERROR_NOT_SUPPORTED; }
+  // Texture and surface references: variables of a module, by name. What bind gives keeps the binding: it is destroyed
+  // after the reference is bound to something else, or with the module. Launches issued before keep what was bound
+  // then, if all work of the context has ended.
+  virtual CUresult reference_find(const ModuleRef&, const std::string& /*name*/, bool /*surface*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult texture_bind(const ModuleRef&, const std::string& /*name*/, const vgpu_texture&,
+                                const std::shared_ptr<Object>& /*object*/, TextureRef*) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  virtual CUresult surface_bind(const ModuleRef&, const std::string& /*name*/, const ArrayRef&, SurfaceRef*) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
 
   // What is put on streams for this engine between the two is a time slice; `done` is called when the device has done
   // all of it, or will not any more, perhaps from inside the call. One time slice of an engine is open at a time. A

@@ -124,6 +124,11 @@ class CudaDevice final : public Device {
   CUresult surface_create(const ContextRef& context, const ArrayRef& array, SurfaceRef* surface,
                           uint64_t* value) override;
   CUresult surface_destroy(const SurfaceRef& surface) override;
+  CUresult reference_find(const ModuleRef& module, const std::string& name, bool surface) override;
+  CUresult texture_bind(const ModuleRef& module, const std::string& name, const vgpu_texture& asked,
+                        const std::shared_ptr<Object>& object, TextureRef* texture) override;
+  CUresult surface_bind(const ModuleRef& module, const std::string& name, const ArrayRef& array,
+                        SurfaceRef* surface) override;
 
   void time_slice_begin(unsigned engine) override { time_slices_->begin(engine); }
   void time_slice_end(unsigned engine, TimeSliceDone done) override { time_slices_->end(engine, std::move(done)); }

@@ -38,6 +38,10 @@ Result<std::shared_ptr<const Driver>> Driver::load() {
   if (!driver->name) missing = BANDSAW_SYMBOL(name);
   BANDSAW_CUDA_DRIVER(BANDSAW_CUDA_RESOLVE)
 #undef BANDSAW_CUDA_RESOLVE
+#define BANDSAW_CUDA_RESOLVE_OLD(name) \
+  driver->name = reinterpret_cast<decltype(driver->name)>(dlsym(library.value(), BANDSAW_SYMBOL(name)));
+  BANDSAW_CUDA_OLD_DRIVER(BANDSAW_CUDA_RESOLVE_OLD)
+#undef BANDSAW_CUDA_RESOLVE_OLD
   if (missing)
     return Status::error(ELIBBAD, "the CUDA driver has no {}; version 13.0 (580) or newer is needed", missing);
   if (const CUresult result = driver->cuInit(0); result != CUDA_SUCCESS) {

@@ -18,6 +18,10 @@ namespace bandsaw::cuda {
 struct Driver {
 #define BANDSAW_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
   BANDSAW_CUDA_DRIVER(BANDSAW_CUDA_MEMBER)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  BANDSAW_CUDA_OLD_DRIVER(BANDSAW_CUDA_MEMBER)  // null: the driver has it no more
+#pragma GCC diagnostic pop
 #undef BANDSAW_CUDA_MEMBER
 
   // Loads libcuda.so.1 of the NVIDIA driver and initialises it. An error says what is missing and what to do.

@@ -66,4 +66,11 @@
   X(cuGraphExecKernelNodeSetParams) X(cuGraphExecMemcpyNodeSetParams) X(cuGraphExecMemsetNodeSetParams) \
   X(cuGraphExecHostNodeSetParams) X(cuGraphExecChildGraphNodeSetParams) X(cuGraphExecEventRecordNodeSetEvent) \
   X(cuGraphExecEventWaitNodeSetEvent) X(cuGraphNodeSetEnabled) X(cuGraphNodeGetEnabled)
+
+// Deprecated; a driver without them has no texture references.
+#define BANDSAW_CUDA_OLD_DRIVER(X) \
+  X(cuModuleGetTexRef) X(cuModuleGetSurfRef) X(cuTexRefSetArray) X(cuTexRefSetMipmappedArray) X(cuTexRefSetAddress) \
+  X(cuTexRefSetAddress2D) X(cuTexRefSetFormat) X(cuTexRefSetAddressMode) X(cuTexRefSetFilterMode) X(cuTexRefSetFlags) \
+  X(cuTexRefSetMipmapFilterMode) X(cuTexRefSetMipmapLevelBias) X(cuTexRefSetMipmapLevelClamp) \
+  X(cuTexRefSetMaxAnisotropy) X(cuTexRefSetBorderColor) X(cuSurfRefSetArray)
 // clang-format on

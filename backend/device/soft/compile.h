@@ -20,6 +20,7 @@ struct Variable {
   uint64_t bytes = 0, align = 1;
   std::vector<std::byte> initial;  // empty: zero
   bool constant = false, managed = false;
+  enum class Reference : uint8_t { kNone, kTexture, kSurface } reference = Reference::kNone;  // .texref, .surfref
   struct Pointer {
     uint64_t offset;
     std::string target;  // another variable or a function

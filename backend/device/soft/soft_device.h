@@ -113,6 +113,11 @@ class SoftDevice final : public Device {
   CUresult surface_create(const ContextRef& context, const ArrayRef& array, SurfaceRef* surface,
                           uint64_t* value) override;
   CUresult surface_destroy(const SurfaceRef& surface) override;
+  CUresult reference_find(const ModuleRef& module, const std::string& name, bool surface) override;
+  CUresult texture_bind(const ModuleRef& module, const std::string& name, const vgpu_texture& asked,
+                        const std::shared_ptr<Object>& object, TextureRef* texture) override;
+  CUresult surface_bind(const ModuleRef& module, const std::string& name, const ArrayRef& array,
+                        SurfaceRef* surface) override;
 
   void time_slice_begin(unsigned engine) override { meters_.time_slice_begin(engine); }
   void time_slice_end(unsigned engine, TimeSliceDone done) override { meters_.time_slice_end(engine, std::move(done)); }
@@ -212,6 +217,7 @@ class SoftDevice final : public Device {
   CUresult plan_launch(const SoftContextRef& context, const Launch& launch, LaunchPlan* plan);
   CUresult make_child(const KernelOp& parent, const ChildItem& item, const EngineWork& slice, OpRef* op);
   CUresult check_shape(const Launch& launch, const CodeView& code);
+  CUresult reference_cell(const ModuleRef& module, const std::string& name, bool surface, uint64_t** cell);
   static CUresult find_cluster(const Launch& launch, const CodeView& code, uint32_t (&cluster)[3]);
   CUresult make_copy(const SoftContextRef& context, int priority, const Copy& copy, OpRef* op);
   CUresult make_fill(const SoftContextRef& context, int priority, const vgpu_fill& fill, OpRef* op);

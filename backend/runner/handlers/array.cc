@@ -41,23 +41,27 @@ void Handlers::mipmap_destroy(C, R<Mipmap> mipmap, wire::Answer answer) {
   device_.mipmap_destroy(mipmap, answer);
 }
 
-CUresult Handlers::texture_create(C call, const vgpu_texture& asked, uint64_t* texture, uint64_t* value) {
-  ObjectRef from;
-  switch (asked.resource.type) {
+// The array or mipmapped array that a resource names; null for memory.
+CUresult Handlers::resource_object(const vgpu_resource& resource, ObjectRef* object) {
+  switch (resource.type) {
     case CU_RESOURCE_TYPE_ARRAY:
-      from = table().find(HandleKind::kArray, asked.resource.object);
+      *object = table().find(HandleKind::kArray, resource.object);
       break;
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
-      from = table().find(HandleKind::kMipmap, asked.resource.object);
+      *object = table().find(HandleKind::kMipmap, resource.object);
       break;
     case CU_RESOURCE_TYPE_LINEAR:
     case CU_RESOURCE_TYPE_PITCH2D:
-      break;
+      return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
-  const bool of_array = asked.resource.type <= CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
-  if (of_array && !from) return CUDA_ERROR_INVALID_HANDLE;
+  return *object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult Handlers::texture_create(C call, const vgpu_texture& asked, uint64_t* texture, uint64_t* value) {
+  ObjectRef from;
+  if (const CUresult result = resource_object(asked.resource, &from)) return result;
   TextureRef object;
   const CUresult result = device_.texture_create(call.context, asked, from, &object, value);
   return result == CUDA_SUCCESS ? give(HandleKind::kTexture, std::move(object), call.context.handle, texture) : result;
@@ -81,6 +85,25 @@ CUresult Handlers::surface_create(C call, R<Array> array, uint64_t* surface, uin
 CUresult Handlers::surface_destroy(C, R<Surface> surface) {
   if (!table().remove(HandleKind::kSurface, surface.handle)) return CUDA_ERROR_INVALID_HANDLE;
   return device_.surface_destroy(surface);
+}
+
+CUresult Handlers::texture_bind(C call, R<Module> module, const vgpu_texture& asked, std::string_view name,
+                                uint64_t* texture) {
+  ObjectRef from;
+  if (const CUresult result = resource_object(asked.resource, &from)) return result;
+  TextureRef object;
+  const CUresult result = device_.texture_bind(module, std::string(name), asked, from, &object);
+  return result == CUDA_SUCCESS ? give(HandleKind::kTexture, std::move(object), call.context.handle, texture) : result;
+}
+
+CUresult Handlers::surface_bind(C call, R<Module> module, R<Array> array, std::string_view name, uint64_t* surface) {
+  SurfaceRef object;
+  const CUresult result = device_.surface_bind(module, std::string(name), array, &object);
+  return result == CUDA_SUCCESS ? give(HandleKind::kSurface, std::move(object), call.context.handle, surface) : result;
+}
+
+CUresult Handlers::reference_find(C, R<Module> module, uint32_t surface, std::string_view name) {
+  return device_.reference_find(module, std::string(name), surface != 0);
 }
 
 }  // namespace bandsaw::runner

@@ -146,6 +146,10 @@ class Handlers final : public wire::WireHandlers {
   CUresult texture_linear_width(C call, uint32_t format, uint32_t channels, uint64_t* elements) override;
   CUresult surface_create(C call, R<Array> array, uint64_t* surface, uint64_t* value) override;
   CUresult surface_destroy(C call, R<Surface> surface) override;
+  CUresult texture_bind(C call, R<Module> module, const vgpu_texture& asked, std::string_view name,
+                        uint64_t* texture) override;
+  CUresult surface_bind(C call, R<Module> module, R<Array> array, std::string_view name, uint64_t* surface) override;
+  CUresult reference_find(C call, R<Module> module, uint32_t surface, std::string_view name) override;
 
   // handlers_stream.cc: streams, events, launches
   CUresult stream_create(C call, uint32_t flags, int32_t priority, uint64_t* stream) override;
@@ -210,6 +214,7 @@ class Handlers final : public wire::WireHandlers {
  private:
   HandleTable& table() { return world_.objects.table(); }
   // Enters a new object; CUDA_ERROR_OUT_OF_MEMORY when the table is full.
+  CUresult resource_object(const vgpu_resource& resource, ObjectRef* object);
   CUresult give(wire::HandleKind kind, ObjectRef object, uint64_t owner, uint64_t* handle, bool once = false);
   CUresult give_code(wire::HandleKind kind, const Code& code, uint64_t owner, uint64_t* handle,
                      vgpu_function_info* info, std::string* parameters);

@@ -5,6 +5,7 @@
 #include "guest-driver/libcuda/api/function.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/library.h"
+#include "guest-driver/libcuda/api/texture.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/export_tables.h"
 #include "guest-driver/libcuda/wire_client.h"
@@ -145,7 +146,10 @@ CUresult cuModuleUnload(CUmodule module) {
   }
   if (!find_module(to_wire(module))) return CUDA_ERROR_INVALID_HANDLE;
   const CUresult result = wire::module_unload(call, to_wire(module));
-  if (result == CUDA_SUCCESS) forget_module(to_wire(module));
+  if (result == CUDA_SUCCESS) {
+    forget_references(to_wire(module));
+    forget_module(to_wire(module));
+  }
   return result;
 }
 

@@ -1,5 +1,7 @@
 // Texture and surface objects. The program holds the number that kernels take, which is the device's own. This file
 // finds the object's handle on the wire by that number, and what the object was made from.
+#include "guest-driver/libcuda/api/texture.h"
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -76,6 +78,30 @@ class NumberTable {
 using Textures = NumberTable<TextureRecord>;
 using Surfaces = NumberTable<SurfaceRecord>;
 
+vgpu_view wire_view(const CUDA_RESOURCE_VIEW_DESC& asked) {
+  vgpu_view view{};
+  view.present = 1;
+  view.format = asked.format;
+  view.width = asked.width;
+  view.height = asked.height;
+  view.depth = asked.depth;
+  view.first_level = asked.firstMipmapLevel;
+  view.last_level = asked.lastMipmapLevel;
+  view.first_layer = asked.firstLayer;
+  view.last_layer = asked.lastLayer;
+  return view;
+}
+
+template <typename Table, typename Record, typename Out, typename Read>
+CUresult answer(uint64_t number, Out* out, Record record, Read read) {
+  Call call;
+  if (!call.require_context()) return call.status();
+  if (!out) return CUDA_ERROR_INVALID_VALUE;
+  return Table::get().find({call.context(), number}, &record) ? read(record, out) : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
 CUresult wire_resource(const CUDA_RESOURCE_DESC& asked, vgpu_resource* resource) {
   if (asked.flags) return CUDA_ERROR_INVALID_VALUE;
   resource->type = asked.resType;
@@ -119,29 +145,6 @@ vgpu_sampler wire_sampler(const CUDA_TEXTURE_DESC& asked) {
   return sampler;
 }
 
-vgpu_view wire_view(const CUDA_RESOURCE_VIEW_DESC& asked) {
-  vgpu_view view{};
-  view.present = 1;
-  view.format = asked.format;
-  view.width = asked.width;
-  view.height = asked.height;
-  view.depth = asked.depth;
-  view.first_level = asked.firstMipmapLevel;
-  view.last_level = asked.lastMipmapLevel;
-  view.first_layer = asked.firstLayer;
-  view.last_layer = asked.lastLayer;
-  return view;
-}
-
-template <typename Table, typename Record, typename Out, typename Read>
-CUresult answer(uint64_t number, Out* out, Record record, Read read) {
-  Call call;
-  if (!call.require_context()) return call.status();
-  if (!out) return CUDA_ERROR_INVALID_VALUE;
-  return Table::get().find({call.context(), number}, &record) ? read(record, out) : CUDA_ERROR_INVALID_VALUE;
-}
-
-}  // namespace
 }  // namespace bandsaw::libcuda
 
 using namespace bandsaw::libcuda;  // NOLINT: entry points below

@@ -36,6 +36,8 @@ std::vector<Variable> module_variables(const FlatModule& module) {
     v.name = p->name;
     v.bytes = p->bytes;
     v.align = d.alignment();
+    if (d.type == ptx::Type::kTexref) v.reference = Variable::Reference::kTexture;
+    if (d.type == ptx::Type::kSurfref) v.reference = Variable::Reference::kSurface;
     v.constant = p->space == ptx::Space::kConst;
     v.managed = std::any_of(d.attributes.begin(), d.attributes.end(), [](auto& a) { return a.name == "managed"; });
     if (d.initial) fill(d, &v);
