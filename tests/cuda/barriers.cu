@@ -50,6 +50,23 @@ __global__ void pairs(int* out) {
   }
 }
 
+__device__ __noinline__ void meet() { asm volatile("barrier.sync 0;" ::: "memory"); }
+
+// Threads that end do not count, also where the others wait in a function that they call.
+__global__ void some_end(int* out, int n, int rounds) {
+  __shared__ int shared[96];
+  const int i = threadIdx.x;
+  if (i >= n) return;
+  shared[i] = i;
+  for (int round = 0; round < rounds; ++round) {
+    meet();
+    const int next = shared[(i + 1) % n];
+    meet();
+    shared[i] = next;
+  }
+  out[i] = shared[i];
+}
+
 int main() {
   int* device;
   CHECK(cudaMalloc(&device, 4096 * 4));
@@ -69,5 +86,8 @@ int main() {
   pairs<<<1, 256>>>(device);
   CHECK(cudaMemcpy(got, device, 1024, cudaMemcpyDeviceToHost));
   for (int i = 0; i < 256; ++i) EXPECT_EQ(got[i], i / 64 + 1);
+  some_end<<<1, 96>>>(device, 57, 10);
+  CHECK(cudaMemcpy(got, device, 57 * 4, cudaMemcpyDeviceToHost));
+  for (int i = 0; i < 57; ++i) EXPECT_EQ(got[i], (i + 10) % 57);
   return passed();
 }

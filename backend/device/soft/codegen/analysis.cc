@@ -177,7 +177,7 @@ class Analyser {
     for (int b : a_.order) {
       if (!region[b] || !f_.blocks[b].sync_head) continue;
       const auto& in = *f_.blocks[b].ops.front().in;
-      if ((in.opcode == "bar" || in.opcode == "barrier") && !in.has("warp")) return true;
+      if (in.opcode == "call" || ((in.opcode == "bar" || in.opcode == "barrier") && !in.has("warp"))) return true;
     }
     return false;
   }

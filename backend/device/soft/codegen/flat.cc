@@ -12,6 +12,14 @@ constexpr uint64_t kLargestParameter = 32764;  // CUDA's limit for kernels, take
 
 uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 
+bool calls_one_of(const ptx::Instruction& in, const std::set<std::string>& functions) {
+  if (in.opcode != "call") return false;
+  return std::any_of(in.operands.begin(), in.operands.end(), [&](const ptx::Operand& operand) {
+    const auto* symbol = operand.as<ptx::Symbol>();
+    return symbol && functions.contains(symbol->name);
+  });
+}
+
 class Flattener {
  public:
   Flattener(FlatModule* module, const ptx::Scope* globals, const ptx::Function& function)
@@ -157,8 +165,9 @@ class Flattener {
       }
     }
     note(in, op);
-    if (is_gathering(in) && !f_.blocks.back().ops.empty()) f_.blocks.emplace_back();
-    if (is_gathering(in)) f_.blocks.back().sync_head = true;
+    const bool gathers = is_gathering(in) || calls_one_of(in, module_->waiting_functions);
+    if (gathers && !f_.blocks.back().ops.empty()) f_.blocks.emplace_back();
+    if (gathers) f_.blocks.back().sync_head = true;
     f_.blocks.back().ops.push_back(std::move(op));
     if (is_terminator(in)) f_.blocks.emplace_back();
   }
@@ -342,9 +351,41 @@ bool is_gathering(const ptx::Instruction& in) {
   return false;
 }
 
+namespace {
+
+template <typename Visit>
+void for_instructions(const ptx::Block& block, const Visit& visit) {
+  for (const auto& s : block.statements) {
+    if (const auto* in = s.as<ptx::Instruction>()) visit(*in);
+    if (const auto* inner = s.as<ptx::Block>()) for_instructions(*inner, visit);
+  }
+}
+
+// Functions with a barrier of the block, or that call such a one.
+std::set<std::string> functions_that_wait(const ptx::Module& source) {
+  std::set<std::string> found;
+  for (bool more = true; more;) {
+    more = false;
+    for (const auto& item : source.items) {
+      const auto* f = std::get_if<ptx::Function>(&item);
+      if (!f || !f->body || f->entry || found.contains(f->name)) continue;
+      bool waits = false;
+      for_instructions(*f->body, [&](const ptx::Instruction& in) {
+        const bool barrier = (in.opcode == "bar" || in.opcode == "barrier") && !in.has("warp") && !in.has("arrive");
+        waits = waits || barrier || calls_one_of(in, found);
+      });
+      if (waits) more = found.insert(f->name).second;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
 FlatModule flatten(const ptx::Module& source) {
   FlatModule m;
   m.source = &source;
+  m.waiting_functions = functions_that_wait(source);
   ptx::Scope globals(source);
   for (const auto& item : source.items) {
     auto* v = std::get_if<ptx::Variable>(&item);

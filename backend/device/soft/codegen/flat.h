@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -76,7 +77,7 @@ struct Register {
 struct FlatBlock {
   std::vector<Op> ops;          // the terminator, if any, is the last one
   std::vector<int> successors;  // branch target(s) first, fallthrough last
-  bool sync_head = false;       // begins with an instruction that gathers lanes
+  bool sync_head = false;       // begins with an instruction that gathers lanes, or a call of one that waits
 };
 
 struct Prototype {
@@ -103,9 +104,10 @@ struct FlatFunction {
 struct FlatModule {
   const ptx::Module* source = nullptr;
   std::vector<std::unique_ptr<Place>> places;
-  std::map<std::string, Place*> globals;  // module scope, by name
-  std::vector<FlatFunction> functions;    // with bodies
-  uint32_t fixed_shared_bytes = 0;        // module-scope shared variables
+  std::map<std::string, Place*> globals;    // module scope, by name
+  std::vector<FlatFunction> functions;      // with bodies
+  std::set<std::string> waiting_functions;  // in which, or in whose callees, threads wait for others of their block
+  uint32_t fixed_shared_bytes = 0;          // module-scope shared variables
 };
 
 // Throws CompileError.

@@ -378,8 +378,8 @@ void Emitter::emit_sync_head(int block) {
   V active = b_.CreateLoad(b_.getInt32Ty(), active_slot_);
   V member = active;
   const std::string& code = op.in->opcode;
-  if (code != "bar" && code != "barrier" && code != "mma" && code != "ldmatrix" && code != "stmatrix" &&
-      code != "wmma" && code != "movmatrix") {
+  if (code != "bar" && code != "barrier" && code != "call" && code != "mma" && code != "ldmatrix" &&
+      code != "stmatrix" && code != "wmma" && code != "movmatrix") {
     vec_ = false;
     const Arg& a = op.args.back();
     if (a.kind == ArgKind::kReg)

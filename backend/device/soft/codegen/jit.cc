@@ -24,6 +24,7 @@
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 #include <llvm/Transforms/Scalar/Sink.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <stdexcept>
@@ -44,17 +45,27 @@ void initialise_once() {
   });
 }
 
-void optimise(llvm::Module* module, llvm::TargetMachine* machine) {
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder builder(machine);
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(components);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, components, modules);
+// Above this, promoting registers would take minutes: at the start of each block LLVM may merge each register's values,
+// and the time grows faster than their number.
+constexpr size_t kMostMerges = 1'000'000;
+
+bool is_too_large_to_promote(const llvm::Function& function) {
+  const auto& entry = function.getEntryBlock();
+  const auto slots = std::count_if(entry.begin(), entry.end(), [](auto& i) { return llvm::isa<llvm::AllocaInst>(i); });
+  return static_cast<size_t>(slots) * function.size() > kMostMerges;
+}
+
+// For a function whose registers stay in memory: what works within a block.
+llvm::FunctionPassManager light_passes() {
+  llvm::FunctionPassManager f;
+  f.addPass(llvm::EarlyCSEPass());
+  f.addPass(llvm::InstCombinePass());
+  f.addPass(llvm::SimplifyCFGPass());
+  f.addPass(llvm::ADCEPass());
+  return f;
+}
+
+llvm::FunctionPassManager all_passes() {
   llvm::FunctionPassManager f;
   f.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
   f.addPass(llvm::EarlyCSEPass(true));
@@ -69,9 +80,26 @@ void optimise(llvm::Module* module, llvm::TargetMachine* machine) {
   f.addPass(llvm::EarlyCSEPass());
   f.addPass(llvm::SimplifyCFGPass());
   f.addPass(llvm::ADCEPass());
-  llvm::ModulePassManager m;
-  m.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(f)));
-  m.run(*module, modules);
+  return f;
+}
+
+void optimise(llvm::Module* module, llvm::TargetMachine* machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  llvm::FunctionPassManager all = all_passes(), light = light_passes();
+  for (llvm::Function& function : *module) {
+    if (function.isDeclaration()) continue;
+    llvm::FunctionPassManager& chosen = is_too_large_to_promote(function) ? light : all;
+    functions.invalidate(function, chosen.run(function, functions));
+  }
 }
 
 std::string text_of(llvm::Error error) { return llvm::toString(std::move(error)); }
