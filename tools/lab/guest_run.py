@@ -62,6 +62,7 @@ def direct_environment(vgpu: str, run: pathlib.Path | None = None) -> dict[str, 
 
 # Packages keep what they compile by architecture alone, and would find there what was compiled for a real GPU.
 PTX_CACHES = {"CUPY_CACHE_DIR": ".cupy/ptx_cache", "PYCUDA_CACHE_DIR": ".cache/pycuda_ptx"}
+PTX_PROGRAMS = REPO / "guest-driver/ptx_preload/bin"  # nvcc and ptxas
 
 
 def _preloaded(variables: dict[str, str], library: str) -> dict[str, str]:
@@ -81,10 +82,12 @@ def with_ptx_preload(variables: dict[str, str], library: str = str(PTX_PRELOAD),
     return {**caches, **_preloaded(variables, library)}
 
 
-def with_ptx_nvcc(variables: dict[str, str]) -> dict[str, str]:
-    """The same for a program of this host that starts nvcc."""
+def with_ptx_programs(variables: dict[str, str]) -> dict[str, str]:
+    """The same for a program of this host that starts nvcc, or Triton's ptxas (it has one for newer GPUs too)."""
     path = variables.get("PATH", os.environ.get("PATH", ""))
-    return {**variables, "PATH": f"{REPO / 'guest-driver/ptx_preload/bin'}:{path}"}
+    ptxas = str(PTX_PROGRAMS / "ptxas")
+    return {"TRITON_PTXAS_PATH": ptxas, "TRITON_PTXAS_BLACKWELL_PATH": ptxas, **variables,
+            "PATH": f"{PTX_PROGRAMS}:{path}"}
 
 
 def native_environment() -> dict[str, str]:
@@ -136,7 +139,7 @@ def run() -> int:
         ensure_direct("direct0")
         os.dup2(saved, 1)
         variables = {**direct_environment("direct0"), **variables}
-        variables = with_cupti(variables if options.gpu else with_ptx_nvcc(with_ptx_preload(variables)))
+        variables = with_cupti(variables if options.gpu else with_ptx_programs(with_ptx_preload(variables)))
         os.execvpe(str(program), [options.program, *options.arguments], variables)
     if not options.gpu:
         variables = with_ptx_preload(variables, f"{GUEST_LIBRARIES}/{PTX_PRELOAD.name}", "/root")

@@ -115,3 +115,23 @@ def test_machine_code_stays_what_it_is():
     run("""
         assert linked(["-arch=sm_90"], (2, A), (1, b"\\x7fELF")) == b"CUBIN21\\0"
     """)
+
+
+PTXAS = pathlib.Path(__file__).resolve().parents[3] / "guest-driver/ptx_preload/bin/ptxas"
+
+
+def test_ptxas_hands_ptx_over(tmp_path):
+    source, made = tmp_path / "kernel.ptx", tmp_path / "kernel.o"
+    source.write_text(".version 8.7")
+    subprocess.run([PTXAS, "-lineinfo", "-v", "--opt-level", "1", "--gpu-name=sm_90a", source, "-o", made], check=True)
+    assert made.read_text() == ".version 8.7"
+
+
+def test_ptxas_says_which_release_it_stands_for():
+    said = subprocess.run([PTXAS, "--version"], check=True, capture_output=True, text=True).stdout
+    assert "release 12.8, V12.8" in said
+
+
+def test_ptxas_without_an_output_is_refused(tmp_path):
+    done = subprocess.run([PTXAS, tmp_path / "kernel.ptx"], check=False, capture_output=True, text=True)
+    assert done.returncode == 2 and "usage" in done.stderr
