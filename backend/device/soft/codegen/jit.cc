@@ -48,11 +48,18 @@ void initialise_once() {
 // Above this, promoting registers would take minutes: at the start of each block LLVM may merge each register's values,
 // and the time grows faster than their number.
 constexpr size_t kMostMerges = 1'000'000;
+// Of a fiber's stack, for registers that are not promoted; callees need some too.
+constexpr size_t kMostSlotBytes = 256 * 1024;
 
 bool is_too_large_to_promote(const llvm::Function& function) {
-  const auto& entry = function.getEntryBlock();
-  const auto slots = std::count_if(entry.begin(), entry.end(), [](auto& i) { return llvm::isa<llvm::AllocaInst>(i); });
-  return static_cast<size_t>(slots) * function.size() > kMostMerges;
+  size_t slots = 0, bytes = 0;
+  for (const llvm::Instruction& instruction : function.getEntryBlock()) {
+    const auto* slot = llvm::dyn_cast<llvm::AllocaInst>(&instruction);
+    if (!slot) continue;
+    slots++;
+    bytes += slot->getAllocationSize(function.getDataLayout()).value_or(llvm::TypeSize::getFixed(0)).getFixedValue();
+  }
+  return slots * function.size() > kMostMerges && bytes <= kMostSlotBytes;
 }
 
 // For a function whose registers stay in memory: what works within a block.
