@@ -87,8 +87,11 @@ struct alignas(64) Gate {
   // hardware switches between programs, the rest of `busy_ns` holds the others' time too.
   std::atomic<uint64_t> own_ns;
   std::atomic<uint64_t> paused_ns;  // written by the runner: time from each rest to its next time slice
+  // Of a client of MPS, written by its runner: what time slices of known launches took, and what these take by
+  // themselves.
+  std::atomic<uint64_t> beside_ns, beside_own_ns;
 };
-static_assert(sizeof(Gate) == 64);
+static_assert(sizeof(Gate) == 128);
 
 struct GrantPage {
   // 1: there is no arbiter, and everybody may begin.

@@ -62,7 +62,10 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   process->memory_->set_pins(process->device_.get());
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
                                               &process->order_, slicing, clock);
-  process->shared_sms_ = slicing.mps ? process->slicer_->sms() : 0;
+  if (slicing.mps) {
+    process->shared_sms_ = process->slicer_->sms();
+    process->gate_.set_beside_others();
+  }
   process->objects_ = std::make_unique<Objects>(process->device_.get());
   process->segments_ = std::make_unique<GraphSegments>(process->device_.get());
   process->handlers_ =
@@ -222,7 +225,7 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
     const ObjectRef exec = objects_->find(wire::HandleKind::kExec, args->exec);
     if (exec) return pass_gates(std::static_pointer_cast<Exec>(exec));
   }
-  if (const auto args = wire::read_args<wire::LaunchArgs>(record); args && gate_.is_wide_open(kCompute)) {
+  if (const auto args = wire::read_args<wire::LaunchArgs>(record); args && gate_.counts_launches()) {
     const Reservation& window = memory_->window();
     return passed_gate(kCompute, gate_.enter_launch(identify(args->launch, record.tail, record.context,
                                                              stream_key(args->launch.stream, ring->id()),

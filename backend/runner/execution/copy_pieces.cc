@@ -66,7 +66,7 @@ bool CopyPieces::enter(const Bulk& bulk) {
   first_ = gate_.is_governed() ? next_bytes(bulk, bulk.bytes) : bulk.bytes;
   cut_ = first_ < bulk.bytes;
   if (cut_) return gate_.enter_alone(engine, units_of(bulk, first_));
-  if (bulk.id && gate_.is_wide_open(engine)) return gate_.enter_launch(*bulk.id);
+  if (bulk.id && gate_.counts_launches()) return gate_.enter_launch(*bulk.id);
   return gate_.enter(engine, units_of(bulk, bulk.bytes));
 }
 

@@ -31,8 +31,8 @@ namespace bandsaw::runner {
 struct Bulk {
   Engine engine = Engine::kCompute;
   BulkKind kind = BulkKind::kLinear;
-  uint64_t bytes = 0;    // of a graph: nodes
-  uint64_t segment = 0;  // nodes of a segment; 0: it is no graph
+  uint64_t bytes = 0;            // of a graph: nodes
+  uint64_t segment = 0;          // nodes of a segment; 0: it is no graph
   std::optional<LaunchId> id{};  // of what the compute engine does
 };
 

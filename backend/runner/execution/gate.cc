@@ -89,6 +89,7 @@ bool GateView::enter_launch(const LaunchId& id, double part) {
   }
   slice.known &= known.ns != 0;
   slice.work_ns += static_cast<uint64_t>(static_cast<double>(known.ns) * part);
+  slice.own_ns += known.ns;
   slice.left_to_others += 1 - part;
   return true;
 }
@@ -354,21 +355,25 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
     learn(engine_states_[engine], slice.units, busy_ns);
     prove(engine_states_[engine], slice.units);
     const bool apart = engine == kCompute && stream_eras_.end(slice.era);
-    const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns, apart) : 0;
-    if (slice.counted) ended(engine, own_ns ? own_ns : used(slice, busy_ns), own_ns);
+    if (slice.sample && apart && (slice.wide || beside_others_)) learn_sample(slice, busy_ns);
+    const uint64_t own_ns = slice.wide && slice.known ? std::min(busy_ns, slice.work_ns) : 0;
+    if (beside_others_ && slice.known && slice.counted && engine == kCompute) note_beside(slice, busy_ns);
+    if (slice.counted) ended(engine, own_ns ? own_ns : slice.wide ? used(slice, busy_ns) : busy_ns, own_ns);
     if (also) also(busy_ns);
   });
 }
 
-// From the begin to the end of its work the hardware may have switched to other programs. Without their time; 0: not
-// known. `apart`: none of this process's own work ran beside it.
-uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns, bool apart) {
-  if (slice.sample && apart) {
-    const uint64_t time_slice = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
-    const bool whole = (slice.alone && is_alone()) || time_slice == 0 || busy_ns <= time_slice / 2;
-    launch_times_.learn(*slice.sample, busy_ns, whole);
-  }
-  return slice.known ? std::min(busy_ns, slice.work_ns) : 0;
+// From the begin to the end of its work the hardware may have switched to other programs.
+void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
+  const uint64_t time_slice = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
+  const bool whole = (slice.alone && is_alone()) || time_slice == 0 || busy_ns <= time_slice / 2;
+  launch_times_.learn(*slice.sample, busy_ns, whole);
+}
+
+void GateView::note_beside(const TimeSlice& slice, uint64_t busy_ns) {
+  Gate& gate = grant_page_->gates[slot_][kCompute];
+  gate.beside_own_ns.fetch_add(std::min(busy_ns, slice.own_ns));
+  gate.beside_ns.fetch_add(busy_ns);
 }
 
 // What it is charged where its own time is not known.

@@ -40,14 +40,18 @@ class GateView {
   // Call before the first record; without it, all work passes. `grant_page` outlives this and the device.
   void connect(GrantPage* grant_page, uint32_t slot, UniqueFd doorbell);
   void set_device(Device* device) { device_ = device; }
+  // A client of MPS: others run beside it, and what that costs it is written to the gates.
+  void set_beside_others() { beside_others_ = true; }
+  // enter_launch() is to be called rather than enter().
+  bool counts_launches() const { return is_wide_open(kCompute) || (beside_others_ && is_open(kCompute)); }
 
   // Call before putting work of this many units on the engine. A unit is a launch, or 64 KiB of a copy.
   // False: not now. The caller must call again later: a grant that nobody takes keeps the engine from others.
   bool enter(unsigned engine, uint64_t units);
-  // As enter, for a launch, a graph or a fill where the compute gate stands wide open: a time slice that holds nothing
-  // else is charged what these take by themselves, as far as that is known, if it was measured to take longer. Some
-  // are time slices of their own for this; call launched() when it is on the device, or was refused.
-  // `part`: of the device, that it uses at most while others run beside it. It is charged for that.
+  // As enter, for a launch, a fill or a copy within the device where counts_launches(). At a gate that is wide open a
+  // time slice that holds nothing else is charged what these take by themselves, as far as that is known, if it was
+  // measured to take longer. Some are time slices of their own for this; call launched() when it is on the device, or
+  // was refused. `part`: of the device, that it uses at most while others run beside it. It is charged for that.
   bool enter_launch(const LaunchId& id, double part = 1);
   void launched(bool success);
   // As enter, for work that is a time slice of its own: a grid slice, a piece of a copy.
@@ -116,23 +120,24 @@ class GateView {
     bool wide = false;     // it began at a gate that stood wide open
     bool known = true;     // it holds nothing but launches whose times are known: work_ns in sum
     uint64_t work_ns = 0;
+    uint64_t own_ns = 0;        // the same, whatever part of the device they use
     double left_to_others = 0;  // sum, over its launches, of the part of the device that others may use meanwhile
-    uint64_t era = 0;      // of compute work: StreamEras
-    bool alone = false;    // no other program had the device when it began
+    uint64_t era = 0;           // of compute work: StreamEras
+    bool alone = false;         // no other program had the device when it began
     std::optional<LaunchId> sample{};  // it holds nothing but this launch, whose time is to be learnt
     uint64_t units = 0, limit = 0;
     Clock::Point since;
   };
   struct EngineState {
     TimeSlice slice;
-    std::atomic<uint64_t> proven{1};      // units of the largest time slice that ended lately
-    std::atomic<uint64_t> unit_ps{0};     // what a unit takes, in picoseconds; 0: not known yet
-    std::atomic<bool> unmeasured{false};  // a time slice was said to have taken no time
-    std::atomic<uint32_t> in_flight{0};   // time slices; a futex word
+    std::atomic<uint64_t> proven{1};                     // units of the largest time slice that ended lately
+    std::atomic<uint64_t> unit_ps{0};                    // what a unit takes, in picoseconds; 0: not known yet
+    std::atomic<bool> unmeasured{false};                 // a time slice was said to have taken no time
+    std::atomic<uint32_t> in_flight{0};                  // time slices; a futex word
     std::atomic<Clock::Point> ended_at{Clock::Point{}};  // of the last time slice
-    bool asking = false;                  // the arbiter has not answered yet
-    bool granted = false;                 // the last time slice began by a grant
-    bool in_time = true;                  // the last work for a time slice came before its quantum was over
+    bool asking = false;                                 // the arbiter has not answered yet
+    bool granted = false;                                // the last time slice began by a grant
+    bool in_time = true;  // the last work for a time slice came before its quantum was over
     // The word that the last enter waits for, and the value that it saw; null: it returned true.
     std::atomic<uint32_t>* wait_word = nullptr;
     uint32_t wait_seen = 0;
@@ -155,10 +160,9 @@ class GateView {
   bool granted(EngineState& state, Gate& gate);
   static void learn(EngineState& state, uint64_t units, uint64_t busy_ns);
   static void prove(EngineState& state, uint64_t units);
-  uint64_t own_time(const TimeSlice& slice, uint64_t busy_ns, bool apart);
-  bool is_alone() const {
-    return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0;
-  }
+  void learn_sample(const TimeSlice& slice, uint64_t busy_ns);
+  void note_beside(const TimeSlice& slice, uint64_t busy_ns);
+  bool is_alone() const { return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0; }
   static uint64_t used(const TimeSlice& slice, uint64_t busy_ns);
   void note_pause(unsigned engine);
   void ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns);
@@ -174,6 +178,7 @@ class GateView {
   Device* device_ = nullptr;
   std::array<EngineState, kEngines> engine_states_;
   LaunchTimes launch_times_;
+  bool beside_others_ = false;
   uint64_t stream_ = 0;  // where the last compute work went; 0: not known
   StreamEras stream_eras_;
 };

@@ -1,5 +1,5 @@
-// What a launch, a fill or a copy within the device has in common with others, as far as its time goes. Hashes: different ones may have the same,
-// though hardly ever by chance.
+// What a launch, a fill or a copy within the device has in common with others, as far as its time goes. Hashes:
+// different ones may have the same, though hardly ever by chance.
 #pragma once
 
 #include <cstddef>

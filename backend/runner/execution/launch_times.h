@@ -1,12 +1,12 @@
 // What launches take by themselves, learnt from samples: launches that were measured in a time slice of their own.
 //
 // Where the hardware switches between programs, what is measured holds the others' time too. So a launch is taken to
-// need what its shortest samples took: the least, and those little longer, on average. Where many samples in a row were all longer, the least of those takes its place:
-// a kernel's time may change with its data. A sample that is longer than a time slice and was taken beside others has
-// been interrupted, and says no more than that the launch takes no longer; many in a row, and it is not known how long
-// the launch takes. A launch with new parameters is taken to need what the least with the same
-// grid did, until it has a sample of its own. So a program whose kernels read from memory how long they are to run can
-// be taken for shorter than it is.
+// need what its shortest samples took: the least, and those little longer, on average. Where many samples in a row were
+// all longer, the least of those takes its place: a kernel's time may change with its data. A sample that is longer
+// than a time slice and was taken beside others has been interrupted, and says no more than that the launch takes no
+// longer; many in a row, and it is not known how long the launch takes. A launch with new parameters is taken to need
+// what the least with the same grid did, until it has a sample of its own. So a program whose kernels read from memory
+// how long they are to run can be taken for shorter than it is.
 //
 // Thread-safe.
 #pragma once

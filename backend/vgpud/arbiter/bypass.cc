@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "backend/vgpud/arbiter/charging.h"
 #include "backend/vgpud/arbiter/unqueued_gates.h"
@@ -35,10 +36,45 @@ LatencyMeans Bypasses::latency_means(const VgpuState& vgpu) const {
 bool Bypasses::goes_first(VgpuState& vgpu, sched::Time now) const {
   const sched::Share& share = vgpu.shares[kCompute];
   if (!has_precedence(vgpu) || share.cap < 100) return false;
+  vgpu.allowance.judge(others_have_theirs(vgpu), options_->period_ns, now);
   Account& account = vgpu.account;
   account.debt[table_->queue_of(kCompute)] +=
       vgpu.allowance.count(share, account.use[kCompute].busy_ns, options_->period_ns, now);
   return !vgpu.allowance.spent();
+}
+
+void Bypasses::read_progress(sched::Time now) {
+  for (VgpuState& vgpu : table_->all()) {
+    if (!vgpu.mps || !vgpu.grant_page) continue;
+    MpsTimes times;
+    for (const auto& [slot, gates] : vgpu.slots) {
+      const Gate& gate = vgpu.grant_page->gates[slot][kCompute];
+      times.busy += gate.busy_ns;
+      times.known += gate.beside_ns;
+      times.own += gate.beside_own_ns;
+    }
+    vgpu.progress.read(times, now);
+  }
+}
+
+// All others that have work make the progress that they are promised while this one has work too. Nothing: that is not
+// known of one of them.
+std::optional<bool> Bypasses::others_have_theirs(const VgpuState& vgpu) const {
+  constexpr double kMargin = 0.98;  // two percent are within what is promised
+  std::vector<const VgpuState*> others;
+  int shares = vgpu.shares[kCompute].percent;
+  for (const VgpuState& other : table_->all()) {
+    if (&other == &vgpu || !other.mps || !other.progress.is_active()) continue;
+    shares += other.shares[kCompute].percent;
+    if (!is_in(other)) others.push_back(&other);
+  }
+  bool all = true;
+  for (const VgpuState* other : others) {
+    const std::optional<double> progress = other->progress.value();
+    if (!progress) return {};
+    all = all && *progress >= kMargin * other->shares[kCompute].percent / shares;
+  }
+  return all;
 }
 
 // Kernels with short blocks need not be cut where all others go first: these wait for the end of a block only.
@@ -65,6 +101,7 @@ sched::Time Bypasses::review(sched::Time now) {
   only_mps_ = std::ranges::none_of(table_->all(),
                                    [](const VgpuState& vgpu) { return !vgpu.mps && GrantTable::has_programs(vgpu); });
   post_uncut();
+  read_progress(now);
   sched::Time next = kNever;
   for (VgpuState& vgpu : table_->all()) {
     if (vgpu.partition.part() == 0 && !has_precedence(vgpu) && !is_in(vgpu)) continue;

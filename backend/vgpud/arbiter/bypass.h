@@ -1,9 +1,11 @@
 // MPS virtual GPUs whose compute gates stand open beside the scheduler: those with SMs of their own (sm_partition.h),
 // and those whose kernels go first on the device because they have a latency bound or a priority above 0
-// (backend/control/mps_priority.h), as long as their allowance lasts.
+// (backend/control/mps_priority.h), as long as their allowance lasts or the others make the progress that they are
+// promised (mps_progress.h).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "backend/vgpud/arbiter/arbiter.h"
 
@@ -38,6 +40,8 @@ class Bypasses {
  private:
   void post_uncut();
   bool goes_first(VgpuState& vgpu, sched::Time now) const;
+  void read_progress(sched::Time now);
+  std::optional<bool> others_have_theirs(const VgpuState& vgpu) const;
   void enter(VgpuState& vgpu, sched::Time now);
   void leave(VgpuState& vgpu, sched::Time now);
   void charge_ended(VgpuState& vgpu, uint32_t slot, sched::Time now);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend/vgpud/arbiter/allowance.h"
+#include "backend/vgpud/arbiter/mps_progress.h"
 #include "backend/vgpud/arbiter/arbiter.h"
 #include "backend/vgpud/arbiter/bypass.h"
 #include "backend/vgpud/arbiter/charging.h"
@@ -46,6 +47,7 @@ struct VgpuState {
   SmPartition partition;
   Allowance allowance;  // while it has a latency bound
   Bypass bypass;
+  MpsProgress progress;  // while it is MPS
   SlicedVgpu sliced;
 };
 

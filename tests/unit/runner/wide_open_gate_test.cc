@@ -94,6 +94,22 @@ TEST_F(WideOpenGate, AtANarrowerGateMeasuredTimeIsCharged) {
   EXPECT_EQ(charge(70 * kUnit), 70 * kUnit);
 }
 
+// A client of MPS: of its time slices it is known how much longer others make them.
+TEST_F(WideOpenGate, BesideOthersItSaysWhatTheyCost) {
+  view_.set_beside_others();
+  sample(kShort, kUnit);
+  gate().beside_ns = gate().beside_own_ns = 0;
+  gate().open = 1;
+  ASSERT_TRUE(view_.counts_launches());
+  launch(kShort);
+  EXPECT_EQ(charge(5 * kUnit), 5 * kUnit);
+  EXPECT_EQ(gate().beside_ns, 5 * kUnit);
+  EXPECT_EQ(gate().beside_own_ns, kUnit);
+  gate().open = kOpenWide;
+  EXPECT_TRUE(view_.enter_launch(kShort, 0.25));
+  EXPECT_EQ(charge(5 * kUnit), kUnit / 4) << "three quarters of the device were left to others";
+}
+
 // The same of a guest, whose launches are not cut.
 class WideOpenGuest : public Sliced {
  protected:

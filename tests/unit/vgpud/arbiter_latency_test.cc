@@ -82,6 +82,33 @@ TEST_F(ArbiterLatencyTest, BeyondItsShareItAsksLikeEverybody) {
   EXPECT_EQ(first.gate().asked, asked);
 }
 
+// The other's launches take little longer than alone, so it has its 80 % all the same. That shows in a trial.
+TEST_F(ArbiterLatencyTest, BeyondItsShareItGoesFirstWhileNobodyLacksAnything) {
+  make();
+  Tenant &first = join_with_bound("a", 20), &other = join("b", 80, Sharing::kMps);
+  const auto run_beside = [&](double progress) {
+    for (int i = 0; i < 300; ++i) {
+      const uint64_t before = other.gate().busy_ns;
+      run_for(10 * kMillisecond);
+      const uint64_t busy = other.gate().busy_ns - before;
+      other.gate().beside_ns += busy;
+      other.gate().beside_own_ns += static_cast<uint64_t>(progress * static_cast<double>(busy));
+    }
+  };
+  other.gate().busy_ns = 0;
+  divides_ = false;
+  run_beside(0.95);
+  EXPECT_EQ(first.gate().open, kOpenWide);
+  run_beside(0.5);
+  EXPECT_EQ(first.gate().open, 0u);
+  int open = 0;
+  for (int i = 0; i < 10; ++i) {
+    run_beside(0.5);
+    open += first.gate().open != 0;
+  }
+  EXPECT_LE(open, 2) << "trials that fail become seldom";
+}
+
 TEST_F(ArbiterLatencyTest, ItsShareIsNotItsMost) {
   divides_ = false;
   make();
