@@ -59,8 +59,7 @@ def ways(transport: str) -> dict[str, str]:
 
 
 def threads(ranks: int, variables: dict[str, str], options) -> str:
-    process = Started(AllReduce().compile(), "threads", ranks, options.rounds, *options.sizes, variables=variables,
-                      errors_apart=True)
+    process = Started(AllReduce().compile(), "threads", ranks, options.rounds, *options.sizes, variables=variables)
     return finished([process], options)
 
 
@@ -71,7 +70,7 @@ def processes(each: list[dict[str, str]], options) -> str:
         for rank, variables in enumerate(each):
             own = {"NCCL_RANK": str(rank), "NCCL_ID_FILE": f"{folder}/id"}
             started.append(Started(AllReduce().compile(), "process", len(each), options.rounds, *options.sizes,
-                                   variables={**variables, **own}, errors_apart=True))
+                                   variables={**variables, **own}))
         return finished(started, options)
 
 
@@ -83,7 +82,7 @@ def finished(started: list[Started], options) -> str:
         if status != 0:
             for other in started:
                 other.kill()
-            raise Failure(f"a rank has failed: {status}: {output[-2000:]} {process.error_output()[-2000:]}")
+            raise Failure(f"a rank has failed: {status}: {output[-2000:]}")
         said.append(output)
     return said[0]
 

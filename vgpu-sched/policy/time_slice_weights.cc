@@ -348,7 +348,7 @@ double TimeSliceWeights::fitting(double turn, const std::function<double(const E
 
 void TimeSliceWeights::fit_slices() {
   double sum = 0;
-  int processes = 0;
+  int count = 0;
   const double steering = has_bursty() ? options_.burst_steering : options_.steering;
   const auto weight = [&](const Entry& entry) {
     const double lag_ms = entry.lag / entry.fraction / static_cast<double>(kMillisecond);
@@ -357,10 +357,10 @@ void TimeSliceWeights::fit_slices() {
   for (const auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     sum += weight(entry);
-    processes += entry.active_processes;
+    ++count;
   }
   const double turn =
-      fitting(static_cast<double>(std::clamp(processes * options_.each, options_.least_turn, options_.most_turn)),
+      fitting(static_cast<double>(std::clamp(count * options_.each, options_.least_turn, options_.most_turn)),
               [&](const Entry& entry) { return weight(entry) / sum; });
   std::map<VgpuId, Time> wanted;
   for (auto& [vgpu, entry] : entries_) {

@@ -239,6 +239,9 @@ class CudaDevice final : public Device {
                  Done done);
   void wait_stream_soon(const CudaContextRef& context, CUstream stream, std::function<CUresult()> call, Done done);
   void over(CUresult result, const std::function<CUresult()>& call, const Done& done);
+  StreamRef keep(std::shared_ptr<CudaStream> stream);
+  // Waits for what is on streams that do not capture. Blocks.
+  CUresult settle_beside_captures();
   // Waits for all work of the context, and then calls `then`.
   void when_idle(const CudaContextRef& context, std::function<CUresult()> then, Done done);
   // Tells `done` when what was put on the stream so far is done; on failure it is not called.
@@ -349,6 +352,8 @@ class CudaDevice final : public Device {
   std::atomic<bool> graphs_allocate_{false};             // some graph has had an allocation node
   std::mutex managed_mutex_;
   std::unordered_map<uint64_t, Charge> managed_;  // guarded by managed_mutex_: by address
+  std::mutex streams_mutex_;
+  std::vector<std::weak_ptr<CudaStream>> streams_;  // guarded by streams_mutex_: some may have gone
   std::mutex local_mutex_;
   Charge local_charge_;  // guarded by local_mutex_: local memory beyond what contexts begin with
   std::mutex arrays_mutex_;

@@ -39,7 +39,8 @@ void CudaDevice::managed_remove(uint64_t address, Done done) {
 }
 
 void CudaDevice::settle(Done done) {
-  when_idle(nullptr, [] { return CUDA_SUCCESS; }, std::move(done));
+  if (captures_active_ == 0) return when_idle(nullptr, [] { return CUDA_SUCCESS; }, std::move(done));
+  wait(nullptr, [this] { return settle_beside_captures(); }, std::move(done));
 }
 
 CUresult CudaDevice::take_share(uint64_t bytes, Charge* charge) {

@@ -35,8 +35,15 @@ CUresult CudaDevice::stream_create(const ContextRef& context, uint32_t flags, in
   if (result != CUDA_SUCCESS) return result;
   const bool apart = (flags & CU_STREAM_NON_BLOCKING) != 0;
   auto order = as(context)->order && !apart ? as(context)->order->add(made) : nullptr;
-  *stream = std::make_shared<CudaStream>(driver_, made, as(context), true, apart, std::move(order));
+  *stream = keep(std::make_shared<CudaStream>(driver_, made, as(context), true, apart, std::move(order)));
   return CUDA_SUCCESS;
+}
+
+StreamRef CudaDevice::keep(std::shared_ptr<CudaStream> stream) {
+  std::lock_guard lock(streams_mutex_);
+  std::erase_if(streams_, [](const auto& kept) { return kept.expired(); });
+  streams_.push_back(stream);
+  return stream;
 }
 
 // In a green context over the primary one, kept for the next stream on the same SMs.
@@ -51,7 +58,7 @@ CUresult CudaDevice::stream_create_part(const ContextRef& context, uint32_t flag
   const CUresult result =
       check(driver_->cuGreenCtxStreamCreate(&made, part->green, flags | CU_STREAM_NON_BLOCKING, priority));
   if (result != CUDA_SUCCESS) return result;
-  *stream = std::make_shared<CudaStream>(driver_, made, std::move(part), true, true);
+  *stream = keep(std::make_shared<CudaStream>(driver_, made, std::move(part), true, true));
   return CUDA_SUCCESS;
 }
 

@@ -36,6 +36,28 @@ void CudaDevice::when_idle(const CudaContextRef& context, std::function<CUresult
   wait(context, std::move(call), std::move(done));
 }
 
+// While a stream captures, waiting for its context, or for the legacy stream, would end the capture with an error; so
+// would a wait for another stream by a thread that minds captures (CUDA C++ Programming Guide, "Prohibited and
+// Unhandled Operations").
+CUresult CudaDevice::settle_beside_captures() {
+  std::vector<std::weak_ptr<CudaStream>> streams;
+  {
+    std::lock_guard lock(streams_mutex_);
+    streams = streams_;
+  }
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  driver_->cuThreadExchangeStreamCaptureMode(&mode);
+  CUresult result = CUDA_SUCCESS;
+  for (const auto& kept : streams) {
+    const auto stream = kept.lock();
+    if (!stream || result != CUDA_SUCCESS || enter(stream->context) != CUDA_SUCCESS) continue;
+    if (!is_capturing(stream->handle, &result) && result == CUDA_SUCCESS)
+      result = driver_->cuStreamSynchronize(stream->handle);
+  }
+  driver_->cuThreadExchangeStreamCaptureMode(&mode);
+  return result;
+}
+
 CUresult CudaDevice::when_done(const StreamRef& stream, Done done) {
   return completions_->after(std::static_pointer_cast<CudaStream>(stream),
                              [this, done = std::move(done)](CUresult outcome) { finished(outcome, done); });

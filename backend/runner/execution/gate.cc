@@ -82,7 +82,6 @@ bool GateView::enter_launch(const LaunchId& id, double part) {
   if (known.sample && !stream_eras_.any_of_the_past()) {
     if (!begin_alone(kCompute, 1)) return false;
     slice.sample = id;
-    slice.alone = alone;
     launch_times_.begin_sample(id);
   } else if (!join(kCompute, 1)) {
     return false;
@@ -129,7 +128,9 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
     if (state.in_flight++ == 0) note_pause(engine);
   }
   state.slice = slice;
-  if (engine == kCompute) state.slice.era = stream_eras_.begin();
+  if (engine != kCompute) return device_->time_slice_begin(engine);
+  state.slice.era = stream_eras_.begin();
+  state.slice.alone = is_alone();
   device_->time_slice_begin(engine);
 }
 
@@ -356,7 +357,9 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
     prove(engine_states_[engine], slice.units);
     const bool apart = engine == kCompute && stream_eras_.end(slice.era);
     if (slice.sample && apart && (slice.wide || beside_others_)) learn_sample(slice, busy_ns);
-    const uint64_t own_ns = slice.wide && slice.known ? std::min(busy_ns, slice.work_ns) : 0;
+    if (slice.wide && slice.known && slice.alone && !slice.sample) learn_gaps(slice, busy_ns);
+    const auto work_ns = static_cast<uint64_t>(static_cast<double>(slice.work_ns) * gaps_);
+    const uint64_t own_ns = slice.wide && slice.known ? std::min(busy_ns, work_ns) : 0;
     if (beside_others_ && slice.known && slice.counted && engine == kCompute) note_beside(slice, busy_ns);
     if (slice.counted) ended(engine, own_ns ? own_ns : slice.wide ? used(slice, busy_ns) : busy_ns, own_ns);
     if (also) also(busy_ns);
@@ -368,6 +371,15 @@ void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
   const uint64_t time_slice = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
   const bool whole = (slice.alone && is_alone()) || time_slice == 0 || busy_ns <= time_slice / 2;
   launch_times_.learn(*slice.sample, busy_ns, whole);
+}
+
+// A program that is slower than the device has longer gaps, which are not its work.
+void GateView::learn_gaps(const TimeSlice& slice, uint64_t busy_ns) {
+  constexpr double kMost = 1.06;
+  constexpr uint64_t kLeastWork = 500'000;
+  if (slice.own_ns < kLeastWork || !is_alone()) return;
+  const double ratio = static_cast<double>(busy_ns) / static_cast<double>(slice.own_ns);
+  if (ratio < 2) gaps_ = gaps_ + (std::clamp(ratio, 1.0, kMost) - gaps_) / 32;
 }
 
 void GateView::note_beside(const TimeSlice& slice, uint64_t busy_ns) {

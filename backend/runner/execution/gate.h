@@ -162,6 +162,7 @@ class GateView {
   static void prove(EngineState& state, uint64_t units);
   void learn_sample(const TimeSlice& slice, uint64_t busy_ns);
   void note_beside(const TimeSlice& slice, uint64_t busy_ns);
+  void learn_gaps(const TimeSlice& slice, uint64_t busy_ns);
   bool is_alone() const { return grant_page_->gates[slot_][kCompute].no_waiters.load(std::memory_order_relaxed) != 0; }
   static uint64_t used(const TimeSlice& slice, uint64_t busy_ns);
   void note_pause(unsigned engine);
@@ -181,6 +182,9 @@ class GateView {
   bool beside_others_ = false;
   uint64_t stream_ = 0;  // where the last compute work went; 0: not known
   StreamEras stream_eras_;
+  // What time slices of known launches take where nobody else has the device, to what these launches take one by one.
+  // Close to 1: the gaps between them, and samples that were shorter than usual.
+  std::atomic<double> gaps_{1};
 };
 
 }  // namespace bandsaw::runner

@@ -94,6 +94,19 @@ TEST_F(WideOpenGate, AtANarrowerGateMeasuredTimeIsCharged) {
   EXPECT_EQ(charge(70 * kUnit), 70 * kUnit);
 }
 
+// Alone, its kernels follow each other with gaps: 3 % of the time.
+TEST_F(WideOpenGate, GapsBetweenKnownLaunchesAreItsOwn) {
+  sample(kLong, 1000 * kUnit);
+  for (int i = 0; i < 200; ++i) {
+    gate().no_waiters = 1;
+    launch(kLong);
+    charge(1030 * kUnit);
+  }
+  gate().no_waiters = 0;
+  launch(kLong);
+  EXPECT_NEAR(static_cast<double>(charge(5000 * kUnit)), 1030.0 * kUnit, kUnit);
+}
+
 // A client of MPS: of its time slices it is known how much longer others make them.
 TEST_F(WideOpenGate, BesideOthersItSaysWhatTheyCost) {
   view_.set_beside_others();
