@@ -18,7 +18,8 @@
 namespace bandsaw {
 namespace {
 
-constexpr size_t kVisitorsMost = 256;
+constexpr size_t kVisitorsMost = 1024;
+constexpr int64_t kIndexMost = 1 << 16;
 constexpr size_t kFetchesMost = 1024;  // unanswered, of one connection
 
 enum class PeerMessageType : uint32_t {
@@ -227,7 +228,13 @@ PeerLinks::~PeerLinks() = default;
 
 void PeerLinks::accept() {
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!socket || visitors_.size() >= kVisitorsMost) return;
+  ucred who{};
+  socklen_t length = sizeof who;
+  if (!socket || ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) < 0) return;
+  // Whoever cannot be a session takes no place here.
+  const int64_t index = config_.first_uid < 0 ? 0 : int64_t{who.uid} - config_.first_uid;
+  if (index < 0 || index > kIndexMost || !may_visit(static_cast<uint32_t>(index), who.uid)) return;
+  if (visitors_.size() >= kVisitorsMost) return;
   visitors_.push_back(std::make_unique<Visitor>(this, std::move(socket)));
 }
 

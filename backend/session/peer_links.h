@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 
+#include "backend/control/event_ptr.h"
 #include "backend/session/exchange.h"
 #include "memory/base/unique_fd.h"
 

@@ -126,6 +126,40 @@ void kernels(int device, int other) {
   for (int* const memory : {before, small, after, mine}) CHECK(cudaFree(memory));
 }
 
+// A pool of the other device whose memory this one may access.
+void pools(int device, int other) {
+  on(other);
+  cudaMemPoolProps props{};
+  props.allocType = cudaMemAllocationTypePinned;
+  props.location = {cudaMemLocationTypeDevice, other};
+  cudaMemPool_t pool = nullptr;
+  CHECK(cudaMemPoolCreate(&pool, &props));
+  cudaMemAccessDesc access{{cudaMemLocationTypeDevice, device}, cudaMemAccessFlagsProtReadWrite};
+  cudaMemAccessFlags flags{};
+  CHECK(cudaMemPoolGetAccess(&flags, pool, &access.location));
+  EXPECT_EQ(flags, cudaMemAccessFlagsProtNone);
+  CHECK(cudaMemPoolSetAccess(pool, &access, 1));
+  CHECK(cudaMemPoolGetAccess(&flags, pool, &access.location));
+  EXPECT_EQ(flags, cudaMemAccessFlagsProtReadWrite);
+  cudaStream_t stream;
+  CHECK(cudaStreamCreate(&stream));
+  int* words = nullptr;
+  for (int round = 1; round <= 3; ++round) {
+    CHECK(cudaMallocFromPoolAsync(&words, kBytes, pool, stream));
+    CHECK(cudaMemsetAsync(words, 0, kBytes, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    on(device);
+    launch(words, words, round);
+    CHECK(cudaDeviceSynchronize());
+    on(other);
+    expect_all(words, round);
+    CHECK(cudaFreeAsync(words, stream));
+  }
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK(cudaStreamDestroy(stream));
+  CHECK(cudaMemPoolDestroy(pool));
+}
+
 // Memory of the other device at addresses that were reserved here, for both.
 void mappings(int device, int other) {
   on(other);
@@ -187,6 +221,7 @@ int main() {
       }
       kernels(device, other);
       mappings(device, other);
+      pools(device, other);
       copies(device, other);
     }
   }

@@ -1,6 +1,7 @@
 #include "backend/device/cuda/reservations.h"
 
 #include "guest-driver/uapi/vgpu_control.h"
+#include "memory/base/log.h"
 
 namespace bandsaw::cuda {
 
@@ -11,22 +12,32 @@ CUmemLocation Reservations::location() const {
   return here;
 }
 
+// The whole part: asked for 2 MiB there, the driver of an H200 (580.159) gave some elsewhere; a whole part, as the heap
+// has one, it gives where it is asked for.
 bool Reservations::take_range_at(uint64_t address, uint64_t bytes) {
   const uint64_t base = window_ + VGPU_WINDOW_DEVICE_OFFSET;
   constexpr uint64_t kAll = VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
-  if (address < base || address - base >= kAll || bytes > kAll - (address - base)) return false;
-  if (heap_->reserves(address) || heap_->reserves(address + bytes - 1)) return false;
+  if (address < base || address - base >= kAll) return false;
+  const uint64_t in_part = (address - base) % VGPU_WINDOW_PART_BYTES, part = address - in_part;
+  if (bytes > VGPU_WINDOW_PART_BYTES - in_part || heap_->reserves(address)) return false;
+  if (parts_.contains(part)) return true;
   CUdeviceptr got = 0;
-  const CUresult result = driver_->cuMemAddressReserve(&got, bytes, 0, address, 0);
-  if (result != CUDA_SUCCESS) return false;
-  if (got == address) return true;
-  driver_->cuMemAddressFree(got, bytes);
+  const CUresult result = driver_->cuMemAddressReserve(&got, VGPU_WINDOW_PART_BYTES, 0, part, 0);
+  if (result == CUDA_SUCCESS && got == part) return parts_.insert(part).second;
+  if (result == CUDA_SUCCESS) driver_->cuMemAddressFree(got, VGPU_WINDOW_PART_BYTES);
+  log::warn("another device's addresses at {:#x} cannot be reserved: {}, got {:#x}", part, driver_->describe(result),
+            static_cast<uint64_t>(got));
   return false;
 }
 
+// A part of another device stays reserved: there will be more of its memory.
 void Reservations::give_back_range(uint64_t address, uint64_t whole) {
-  if (heap_->reserves(address)) return heap_->unreserve(address, whole);
-  driver_->cuMemAddressFree(address, whole);
+  if (heap_->reserves(address)) heap_->unreserve(address, whole);
+}
+
+Reservations::~Reservations() {
+  clear();
+  for (const uint64_t part : parts_) driver_->cuMemAddressFree(part, VGPU_WINDOW_PART_BYTES);
 }
 
 CUresult Reservations::map_memory(uint64_t address, uint64_t bytes, uint64_t offset, const MemoryRef& memory) {

@@ -1,9 +1,10 @@
 // The guest process's own reservations of device addresses and what it has mapped there. What is its own lies inside
 // the heap's reservation, so that the driver alone would let it unmap what is not its own; other virtual GPUs' memory
-// lies where those have it, at addresses that are reserved for it alone.
+// lies where those have it, in a reservation of the whole part of the window that their device has.
 #pragma once
 
 #include <memory>
+#include <set>
 
 #include "backend/device/address_reservations.h"
 #include "backend/device/cuda/charge.h"
@@ -32,7 +33,7 @@ class Reservations final : public AddressReservations {
   // `window`: where the whole of it begins.
   Reservations(DriverRef driver, Heap* heap, CUdevice device, uint64_t window)
       : driver_(std::move(driver)), heap_(heap), device_(device), window_(window) {}
-  ~Reservations() override { clear(); }
+  ~Reservations() override;
 
   CUresult map(uint64_t address, uint64_t bytes, uint64_t offset, const CudaMemoryRef& memory) {
     return AddressReservations::map(address, bytes, offset, memory, memory->bytes);
@@ -54,6 +55,7 @@ class Reservations final : public AddressReservations {
   Heap* const heap_;
   const CUdevice device_;
   const uint64_t window_;
+  std::set<uint64_t> parts_;  // of other devices, that are reserved: where they begin; guarded by the base's mutex
 };
 
 }  // namespace bandsaw::cuda

@@ -7,13 +7,13 @@
 #include <string>
 
 #include "backend/vgpud/arbiter/allowance.h"
-#include "backend/vgpud/arbiter/mps_progress.h"
 #include "backend/vgpud/arbiter/arbiter.h"
 #include "backend/vgpud/arbiter/bypass.h"
 #include "backend/vgpud/arbiter/charging.h"
 #include "backend/vgpud/arbiter/gate_state.h"
 #include "backend/vgpud/arbiter/hardware_slices.h"
 #include "backend/vgpud/arbiter/leases.h"
+#include "backend/vgpud/arbiter/mps_progress.h"
 #include "backend/vgpud/arbiter/sm_partition.h"
 
 namespace bandsaw {

@@ -109,7 +109,7 @@ CUresult show_range(VirtualGpu& gpu, const Range& range) {
 
 using ShownAt = std::map<std::pair<uint32_t, uint64_t>, PeerRange>::iterator;
 
-ShownAt hide_range(ShownAt shown) {
+ShownAt hide_range(ShownAt shown, bool wait) {
   const uint32_t part = shown->first.first;
   const auto mapped = peers().mapped.find({part, shown->second.whole});
   const auto next = peers().shown.erase(shown);
@@ -117,7 +117,7 @@ ShownAt hide_range(ShownAt shown) {
   if (!gpu || mapped == peers().mapped.end() || --mapped->second.ranges) return next;
   Call call(*gpu);
   for (const auto& [context, peer] : peers().enabled) {
-    if (context->gpu == gpu && context->alive()) wire::context_synchronize(call, context->handle);
+    if (wait && context->gpu == gpu && context->alive()) wire::context_synchronize(call, context->handle);
   }
   // Where the device that lent it is gone, it is unmapped already.
   unmap_borrowed(call, mapped->first.second, mapped->second.bytes);
@@ -126,9 +126,9 @@ ShownAt hide_range(ShownAt shown) {
 }
 
 template <typename Gone>
-void hide_if(const Gone& gone) {
+void hide_if(const Gone& gone, bool wait = true) {
   for (auto next = peers().shown.begin(); next != peers().shown.end();) {
-    next = gone(*next) ? hide_range(next) : std::next(next);
+    next = gone(*next) ? hide_range(next, wait) : std::next(next);
   }
 }
 
@@ -230,6 +230,18 @@ void hide_from_peers(const Range& range) {
   if (!peers().used) return;
   std::lock_guard lock(peers().mutex);
   hide_if([&](const auto& shown) { return shown.first.second == range.base; });
+}
+
+CUresult show_on(VirtualGpu& gpu, const Range& range) {
+  std::lock_guard lock(peers().mutex);
+  peers().used = true;
+  return show_range(gpu, range);
+}
+
+void hide_on(const VirtualGpu& gpu, const Range& range) {
+  if (!peers().used) return;
+  std::lock_guard lock(peers().mutex);
+  hide_if([&](const auto& shown) { return shown.first.first == gpu.part && shown.first.second == range.base; }, false);
 }
 
 bool is_shown(const VirtualGpu& gpu, const Range& range) {

@@ -23,6 +23,9 @@ CUresult disable_peer(Context& context, Context& peer);
 // cuMemAlloc's memory, for the devices that may access its device. Before it is freed all work of these has ended.
 CUresult show_to_peers(const Range& range);
 void hide_from_peers(const Range& range);
+// The same for one device, of memory that is lent by itself: a pool's. Without waiting for its work.
+CUresult show_on(VirtualGpu& gpu, const Range& range);
+void hide_on(const VirtualGpu& gpu, const Range& range);
 // Whether `gpu`, another device, has the memory mapped now.
 bool is_shown(const VirtualGpu& gpu, const Range& range);
 

@@ -315,16 +315,19 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 
 // A device always reads and writes its own pools, and no other's.
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
-  const CUresult state = health();
-  if (state != CUDA_SUCCESS) return state;
+  Call call;
+  if (call.failed()) return call.status();
   if (!pools().table.find(pool) || !map || !count) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
     if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = check_device(map[i].location.id);
     if (result != CUDA_SUCCESS) return result;
     const bool own = gpu_at(map[i].location.id).part == part_of_handle(to_wire(pool));
-    if (!own && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE;
     if (own && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
+    if (own) continue;
+    const bool access = map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    const CUresult set = set_pool_access(call, *pools().table.find(pool), gpu_at(map[i].location.id), access);
+    if (set != CUDA_SUCCESS) return set;
   }
   return CUDA_SUCCESS;
 }
@@ -337,7 +340,8 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLo
   const CUresult result = check_device(location->id);
   if (result != CUDA_SUCCESS) return result;
   const bool own = gpu_at(location->id).part == part_of_handle(to_wire(pool));
-  *flags = own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  const bool access = own || has_pool_access(*pools().table.find(pool), gpu_at(location->id));
+  *flags = access ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
   return CUDA_SUCCESS;
 }
 

@@ -1,5 +1,6 @@
-// Memory pools as the guest keeps them. A pool that other processes may use gives plain allocations, whose memory can
-// be handed over; freeing in stream order is done here then: an event on the stream tells when the memory may go.
+// Memory pools as the guest keeps them. A pool that other processes or devices may use gives plain allocations, whose
+// memory can be handed over; freeing in stream order is done here then: an event on the stream tells when the memory
+// may go.
 #pragma once
 
 #include <cuda.h>
@@ -23,6 +24,7 @@ using PoolId = std::array<uint8_t, 16>;
 struct SharedPool {
   PoolId id{};            // the same in all processes
   bool imported = false;  // then nothing can be allocated from it
+  uint32_t peers = 0;     // guarded by mutex; a bit for the part of each other device that may access its memory
 
   struct Freed {
     uint64_t base = 0, bytes = 0, event = 0;  // the event is on the stream that the memory was freed on
@@ -40,6 +42,11 @@ struct PoolRecord {
 HandleTable<PoolRecord>& pool_table();
 // Takes note of a pool that the host has made. `shared` may be null.
 bool remember_pool(uint64_t handle, std::unique_ptr<SharedPool> shared);
+
+// What cuMemPoolSetAccess says of a device that is not the pool's. NOT_SUPPORTED: the pool has memory already that
+// cannot be lent.
+CUresult set_pool_access(Call& call, PoolRecord& pool, VirtualGpu& gpu, bool access);
+bool has_pool_access(PoolRecord& pool, const VirtualGpu& gpu);
 
 // The pool, if memory at this range came from one that is shared; else nullptr.
 SharedPool* shared_pool_of(const Range& range);

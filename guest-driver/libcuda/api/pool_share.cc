@@ -1,4 +1,4 @@
-// Pools that other processes use: a descriptor names the pool, and a pointer's data one allocation of it.
+// Pools that other processes and devices use: a descriptor names the pool, and a pointer's data one allocation of it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -9,6 +9,7 @@
 
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/opened.h"
+#include "guest-driver/libcuda/api/peer.h"
 #include "guest-driver/libcuda/api/pool.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/api/token_file.h"
@@ -48,13 +49,50 @@ void count_freed(SharedPool& pool, uint64_t bytes) { pool.reserved -= std::min(p
 
 // What a pool's own process has allocated, or another's that is mapped here.
 CUresult give_back(Call& call, SharedPool& pool, uint64_t base) {
-  if (!pool.imported) return wire::memory_free(call, base);
+  if (!pool.imported) {
+    for (int i = 0; i < gpu_count(); ++i) hide_on(gpu_at(i), {.base = base});
+    return wire::memory_free(call, base);
+  }
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   free_opened(call, {.base = base}, &result);
   return result;
 }
 
 }  // namespace
+
+CUresult set_pool_access(Call& call, PoolRecord& pool, VirtualGpu& gpu, bool access) {
+  if (!pool.shared && !access) return CUDA_SUCCESS;
+  VirtualGpu* const owner = gpu_of_part(part_of_handle(pool.handle));
+  if (!owner || (access && !can_reach(gpu, *owner))) return CUDA_ERROR_INVALID_DEVICE;
+  if (!pool.shared) {
+    uint64_t used = 0;
+    const CUresult result = wire::pool_get_attribute(call, pool.handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+    if (result != CUDA_SUCCESS) return result;
+    if (used) {
+      log_unsupported("access to a pool for another device while something of it is allocated");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (!(pool.shared = make_shared_pool())) return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  const uint32_t bit = 1u << gpu.part;
+  {
+    std::lock_guard lock(pool.shared->mutex);
+    pool.shared->peers = access ? pool.shared->peers | bit : pool.shared->peers & ~bit;
+  }
+  CUresult result = CUDA_SUCCESS;
+  for (const Range& range : AddressMap::get().select(
+           [&](const Range& one) { return one.kind == RangeKind::kPool && one.pool == pool.handle; })) {
+    if (!access) hide_on(gpu, range);
+    if (access && result == CUDA_SUCCESS) result = show_on(gpu, range);
+  }
+  return result;
+}
+
+bool has_pool_access(PoolRecord& pool, const VirtualGpu& gpu) {
+  if (!pool.shared) return false;
+  std::lock_guard lock(pool.shared->mutex);
+  return pool.shared->peers & 1u << gpu.part;
+}
 
 SharedPool* shared_pool_of(const Range& range) {
   if (range.kind != RangeKind::kPool) return nullptr;
@@ -78,8 +116,17 @@ CUresult allocate_shared(Call& call, PoolRecord& pool, uint64_t bytes, CUdevicep
     result = wire::memory_alloc(call, bytes, &base);
   }
   if (result != CUDA_SUCCESS) return result;
-  AddressMap::get().add(
-      {.base = base, .bytes = bytes, .kind = RangeKind::kPool, .context = call.context(), .pool = pool.handle});
+  const Range made{
+      .base = base, .bytes = bytes, .kind = RangeKind::kPool, .context = call.context(), .pool = pool.handle};
+  AddressMap::get().add(made);
+  for (int i = 0; i < gpu_count() && result == CUDA_SUCCESS; ++i) {
+    if (has_pool_access(pool, gpu_at(i))) result = show_on(gpu_at(i), made);
+  }
+  if (result != CUDA_SUCCESS) {
+    AddressMap::get().remove(base);
+    give_back(call, shared, base);
+    return result;
+  }
   *address = base;
   std::lock_guard lock(shared.mutex);
   shared.used += bytes;

@@ -128,7 +128,10 @@ TEST_F(ReservationsTest, MemoryOfAnotherPartIsMappedAtItsAddress) {
   EXPECT_FALSE(reservations_->covers(there, 1));
   EXPECT_EQ(reservations_->map(there, 2 * kGranule, 0, lent), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(reservations_->free(there, 2 * kGranule), CUDA_SUCCESS);
-  EXPECT_EQ(fake.freed, std::vector{there});
+  EXPECT_TRUE(fake.freed.empty());
+  EXPECT_EQ(reservations_->adopt(there, kGranule), CUDA_SUCCESS);
+  reservations_.reset();
+  EXPECT_EQ(fake.freed, std::vector<uint64_t>{kBase + VGPU_WINDOW_PART_BYTES}) << "the whole part, once";
 }
 
 TEST_F(ReservationsTest, OwnAndForeignAddressesAreNotAdopted) {
