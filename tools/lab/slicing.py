@@ -49,8 +49,10 @@ class Outcome:
 
     @property
     def lines(self) -> list[str]:
-        """What it printed. CUDA gives the lines of two blocks no order."""
-        return sorted(self.output.splitlines())
+        """What it printed. CUDA gives the lines of two blocks no order, and that kernels are compiled is said only where
+        it takes long."""
+        return sorted(line for line in self.output.splitlines()
+                      if not line.startswith("libcuda (bandsaw): compiling "))
 
 
 class SlicingDaemon(Daemon):
