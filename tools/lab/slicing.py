@@ -49,8 +49,8 @@ class Outcome:
 
     @property
     def lines(self) -> list[str]:
-        """What it printed. CUDA gives the lines of two blocks no order, and that kernels are compiled is said only where
-        it takes long."""
+        """What it printed. CUDA gives the lines of two blocks no order, and only where it takes long is it said that
+        kernels are compiled."""
         return sorted(line for line in self.output.splitlines()
                       if not line.startswith("libcuda (bandsaw): compiling "))
 
