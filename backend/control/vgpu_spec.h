@@ -37,7 +37,7 @@ inline constexpr int32_t kPriorityMin = -100, kPriorityMax = 100;
 
 // The least latency bounds that a GPU can keep, in microseconds, by how the virtual GPU shares it. Measured on an H200
 // beside kernels of 163 ms that cannot be cut: a time-sliced one waits for two context switches of about 0.1 ms each,
-// whatever the slices, and with a bound of 250 us for time slices of 50 us (p99 247 us); work of an MPS one that goes
+// whatever the slices, and with a bound of 250 us for time slices of 10 us (p99 218 us); work of an MPS one that goes
 // first waits for the end of one running block (p99 20 us where blocks are short).
 inline constexpr uint32_t kLatencyLeastTimeSliced = 250, kLatencyLeastMps = 20, kLatencyMax = 1'000'000;
 constexpr uint32_t least_latency_us(Sharing sharing) {

@@ -63,10 +63,8 @@ Result<UniqueFd> listen_for_peers(const std::string& run, uint32_t index) {
 
 class PeerLinks::Visitor {
  public:
-  Visitor(PeerLinks* links, UniqueFd socket)
-      : links_(links), socket_(std::move(socket)), out_(links->base_, socket_.get()) {
-    socklen_t length = sizeof peer_;
-    ::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer_, &length);
+  Visitor(PeerLinks* links, UniqueFd socket, const ucred& peer)
+      : links_(links), socket_(std::move(socket)), out_(links->base_, socket_.get()), peer_(peer) {
     readable_.reset(event_new(
         links_->base_, socket_.get(), EV_READ | EV_PERSIST,
         [](evutil_socket_t, short, void* self) { static_cast<Visitor*>(self)->read(); }, this));
@@ -126,7 +124,7 @@ class PeerLinks::Visitor {
   PeerLinks* const links_;
   UniqueFd socket_;
   PacketQueue out_;
-  ucred peer_{};
+  const ucred peer_;
   bool known_ = false;
   std::set<ExchangeKey> lent_;
   EventPtr readable_;
@@ -235,7 +233,7 @@ void PeerLinks::accept() {
   const int64_t index = config_.first_uid < 0 ? 0 : int64_t{who.uid} - config_.first_uid;
   if (index < 0 || index > kIndexMost || !may_visit(static_cast<uint32_t>(index), who.uid)) return;
   if (visitors_.size() >= kVisitorsMost) return;
-  visitors_.push_back(std::make_unique<Visitor>(this, std::move(socket)));
+  visitors_.push_back(std::make_unique<Visitor>(this, std::move(socket), who));
 }
 
 bool PeerLinks::may_visit(uint32_t index, uid_t user) const {

@@ -182,16 +182,14 @@ void TimeSliceWeights::pause(Entry& entry, Process& process, Time paused) {
 }
 
 // Who comes back after a pause, with work for several time slices, is served as soon as the others have had theirs, and
-// these began in the pause: so much of the time now is its own. Returns what is left of a span.
-double TimeSliceWeights::go_ahead(double span) {
-  double round = 0, own = 0;
-  for (const auto& [vgpu, entry] : entries_) {
-    for (const auto& [number, process] : entry.processes) round += process.busy ? visit(process, entry.slice) : 0;
-  }
+// these began in the pause: so much of the time now is its own. Returns what is left of a span. `visits`: what all who
+// have work use of their time slices, in sum.
+double TimeSliceWeights::go_ahead(double span, double visits) {
+  double own = 0;
   for (auto& [vgpu, entry] : entries_) {
     for (auto& [number, process] : entry.processes) {
       if (!process.busy || process.ahead <= 0) continue;
-      process.ahead = std::min(process.ahead, round - visit(process, entry.slice));
+      process.ahead = std::min(process.ahead, visits - visit(process, entry.slice));
       const double first = std::min(process.ahead, span - own);
       process.ahead -= first;
       process.charged += first;
@@ -217,12 +215,13 @@ void TimeSliceWeights::serve(double span) {
       ++busy;
     }
   }
+  const double visits = turn;
   const double switches = busy > 1 ? busy * static_cast<double>(options_.switch_cost) : 0;
   turn += switches;
   longest_turn += switches;
   if (busy > 1) {
     count_cost(span);
-    span = go_ahead(span);
+    span = go_ahead(span, visits);
   }
   if (unresting == 0) left_ = 0;
   // Nobody is charged less than nothing, or much at a time.

@@ -148,7 +148,7 @@ class TimeSliceWeights {
   static const Whole* find_whole(const Process& process, double measured, double slice, double others);
   static double visit(const Process& process, Time slice);
   static void note_whole(Process& process, Time work);
-  double go_ahead(double span);
+  double go_ahead(double span, double visits);
   static double certain(const Process& process, Time slice);
   double rested(Entry& entry, Process& process, std::uint32_t rests);
   static void pause(Entry& entry, Process& process, Time paused);

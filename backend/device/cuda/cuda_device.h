@@ -354,6 +354,7 @@ class CudaDevice final : public Device {
   std::unordered_map<uint64_t, Charge> managed_;  // guarded by managed_mutex_: by address
   std::mutex streams_mutex_;
   std::vector<std::weak_ptr<CudaStream>> streams_;  // guarded by streams_mutex_: some may have gone
+  size_t streams_most_ = 64;                        // guarded by streams_mutex_: then it is swept
   std::mutex local_mutex_;
   Charge local_charge_;  // guarded by local_mutex_: local memory beyond what contexts begin with
   std::mutex arrays_mutex_;

@@ -41,7 +41,10 @@ CUresult CudaDevice::stream_create(const ContextRef& context, uint32_t flags, in
 
 StreamRef CudaDevice::keep(std::shared_ptr<CudaStream> stream) {
   std::lock_guard lock(streams_mutex_);
-  std::erase_if(streams_, [](const auto& kept) { return kept.expired(); });
+  if (streams_.size() >= streams_most_) {
+    std::erase_if(streams_, [](const auto& kept) { return kept.expired(); });
+    streams_most_ = 2 * streams_.size() + 64;
+  }
   streams_.push_back(stream);
   return stream;
 }

@@ -45,7 +45,7 @@ bool Bypasses::goes_first(VgpuState& vgpu, sched::Time now) const {
 
 void Bypasses::read_progress(sched::Time now) {
   for (VgpuState& vgpu : table_->all()) {
-    if (!vgpu.mps || !vgpu.grant_page) continue;
+    if (!vgpu.mps || !vgpu.grant_page || !vgpu.progress.is_due(now)) continue;
     MpsTimes times;
     for (const auto& [slot, gates] : vgpu.slots) {
       const Gate& gate = vgpu.grant_page->gates[slot][kCompute];

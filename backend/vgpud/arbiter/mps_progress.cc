@@ -12,8 +12,8 @@ constexpr double kKnownLeast = 0.25;
 }  // namespace
 
 void MpsProgress::read(const MpsTimes& times, sched::Time now) {
+  if (!is_due(now)) return;
   const sched::Time passed = now - at_;
-  if (passed < kBetween) return;
   at_ = now;
   const MpsTimes last = std::exchange(last_, times);
   if (passed > 4 * kBetween || times.busy < last.busy || times.known < last.known || times.own < last.own) {

@@ -21,6 +21,8 @@ class MpsProgress {
  public:
   static constexpr sched::Time kBetween = 100 * sched::kMillisecond;  // two samples are so far apart
 
+  bool is_due(sched::Time now) const { return now - at_ >= kBetween; }
+  // Does nothing before it is due.
   void read(const MpsTimes& times, sched::Time now);
   // They had work in the last sample.
   bool is_active() const { return active_; }

@@ -29,6 +29,15 @@ ManagedAllocation* ManagedSpace::find(uint64_t address) {
   return address - allocation->base < allocation->bytes ? allocation : nullptr;
 }
 
+ManagedAllocation* ManagedSpace::find_idle(Lock& lock, uint64_t address) {
+  Allocation* allocation = find(address);
+  while (allocation && allocation->busy) {
+    changed_.wait(lock);
+    allocation = find(address);
+  }
+  return allocation;
+}
+
 void ManagedSpace::recount(Allocation* allocation) {
   const bool away = allocation->attach != CU_MEM_ATTACH_HOST && !allocation->dying &&
                     (allocation->busy || !allocation->residency.all_on_device());

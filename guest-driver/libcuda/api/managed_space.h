@@ -31,6 +31,8 @@
 namespace bandsaw::libcuda {
 
 // Device memory with pages of the program behind its address: one large allocation, or several small ones.
+uint32_t own_thread();  // as the kernel numbers threads
+
 struct ManagedChunk {
   uint64_t base = 0, bytes = 0, context = 0;
   SharedBlock block;
@@ -97,6 +99,8 @@ class ManagedSpace {
 
   // managed_space.cc
   Allocation* find(uint64_t address);
+  // The same once it is not busy; waits for that with the lock given up.
+  Allocation* find_idle(Lock& lock, uint64_t address);
   CUresult new_chunk(Call& call, uint64_t bytes, ManagedChunk** chunk);
   CUresult drop_chunk(Call& call, ManagedChunk* chunk);
   CUresult streams_of(Call& call, uint64_t context);

@@ -2,8 +2,6 @@
 // bytes back, once the device's work that may write them has ended.
 #include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -115,11 +113,7 @@ void ManagedSpace::touched(VirtualGpu& gpu, const PageTouch& touch) {
   Lock lock(mutex_);
   Allocation* allocation = find(page);
   if (allocation && lend(lock, gpu, allocation, touch)) return;
-  allocation = find(page);
-  while (allocation && allocation->busy) {
-    changed_.wait(lock);
-    allocation = find(page);
-  }
+  allocation = find_idle(lock, page);
   if (!allocation || allocation->dying) return guard_->forget(page, kPage);
   const Touch seen{page - allocation->base, touch.write, touch.thread, static_cast<uint64_t>(monotonic_ns())};
   const ToHost wanted = allocation->residency.to_host(seen);
@@ -170,13 +164,12 @@ bool ManagedSpace::lend(Lock& lock, VirtualGpu& gpu, Allocation* allocation, con
 }
 
 void ManagedSpace::host_function_begins() {
-  static thread_local const auto own = static_cast<uint32_t>(syscall(SYS_gettid));
   std::lock_guard lock(mutex_);
-  function_threads_.push_back(own);
+  function_threads_.push_back(own_thread());
 }
 
 void ManagedSpace::host_function_ended(VirtualGpu& gpu) {
-  static thread_local const auto own = static_cast<uint32_t>(syscall(SYS_gettid));
+  const uint32_t own = own_thread();
   Lock lock(mutex_);
   std::erase(function_threads_, own);
   for (auto next = borrowed_.begin(); next != borrowed_.end();) {
@@ -211,11 +204,7 @@ bool ManagedSpace::prefetch(Call& call, ManagedSpan span, bool to_device, uint64
   }
   *result = wire::stream_synchronize(call, stream);
   lock.lock();
-  allocation = find(span.address);
-  while (allocation && allocation->busy) {
-    changed_.wait(lock);
-    allocation = find(span.address);
-  }
+  allocation = find_idle(lock, span.address);
   bool writable = false;
   if (*result == CUDA_SUCCESS && allocation && !allocation->residency.on_device(run).empty()) {
     Call mover(call.gpu(), "cuMemPrefetchAsync_v2");

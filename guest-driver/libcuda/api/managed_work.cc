@@ -16,12 +16,12 @@ namespace {
 using bandsaw::managed::Run;
 using bandsaw::managed::ToDevice;
 
-uint64_t own_thread() {
-  static thread_local const auto id = static_cast<uint64_t>(syscall(SYS_gettid));
+}  // namespace
+
+uint32_t own_thread() {
+  static thread_local const auto id = static_cast<uint32_t>(syscall(SYS_gettid));
   return id;
 }
-
-}  // namespace
 
 unsigned ManagedSpace::enter() {
   const unsigned parity = epoch_.load() & 1;

@@ -124,11 +124,11 @@ CUresult change_reference(const void* handle, bool surface, Change&& apply, bool
 }
 
 template <class Read>
-CUresult read_reference(const void* handle, bool complete, Read&& read) {
+CUresult read_reference(const void* handle, bool complete, Read&& read, bool surface = false) {
   Call call;
   if (!call.require_context()) return call.status();
   std::lock_guard lock(ModuleReferences::get().mutex);
-  const ModuleReference* const reference = ModuleReferences::get().find(handle, false);
+  const ModuleReference* const reference = ModuleReferences::get().find(handle, surface);
   return reference && complete ? read(*reference) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -158,6 +158,21 @@ CUresult find_reference(CUmodule handle, const char* name, bool surface, void** 
 void use_resource(ModuleReference* reference, const CUDA_RESOURCE_DESC& resource) {
   reference->resource = resource;
   reference->has_resource = true;
+}
+
+void use_array(ModuleReference* reference, CUarray array) {
+  CUDA_RESOURCE_DESC resource{};
+  resource.resType = CU_RESOURCE_TYPE_ARRAY;
+  resource.res.array.hArray = array;
+  use_resource(reference, resource);
+}
+
+CUresult set_filter(CUtexref reference, CUfilter_mode CUDA_TEXTURE_DESC::* which, CUfilter_mode mode) {
+  return change_reference(reference, false, [&](ModuleReference* next) {
+    if (mode != CU_TR_FILTER_MODE_POINT && mode != CU_TR_FILTER_MODE_LINEAR) return CUDA_ERROR_INVALID_VALUE;
+    next->sampler.*which = mode;
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult set_rows(CUtexref reference, const CUDA_ARRAY_DESCRIPTOR* rows, CUdeviceptr address, size_t pitch) {
@@ -227,10 +242,7 @@ CUresult cuTexRefSetArray(CUtexref reference, CUarray array, unsigned flags) {
         if (flags != CU_TRSA_OVERRIDE_FORMAT) return CUDA_ERROR_INVALID_VALUE;
         next->format = static_cast<CUarray_format>(known->is.format);
         next->channels = static_cast<int>(known->is.channels);
-        CUDA_RESOURCE_DESC resource{};
-        resource.resType = CU_RESOURCE_TYPE_ARRAY;
-        resource.res.array.hArray = array;
-        use_resource(next, resource);
+        use_array(next, array);
         return CUDA_SUCCESS;
       },
       true);
@@ -304,19 +316,11 @@ CUresult cuTexRefSetAddressMode(CUtexref reference, int axis, CUaddress_mode mod
 }
 
 CUresult cuTexRefSetFilterMode(CUtexref reference, CUfilter_mode mode) {
-  return change_reference(reference, false, [&](ModuleReference* next) {
-    if (mode != CU_TR_FILTER_MODE_POINT && mode != CU_TR_FILTER_MODE_LINEAR) return CUDA_ERROR_INVALID_VALUE;
-    next->sampler.filterMode = mode;
-    return CUDA_SUCCESS;
-  });
+  return set_filter(reference, &CUDA_TEXTURE_DESC::filterMode, mode);
 }
 
 CUresult cuTexRefSetMipmapFilterMode(CUtexref reference, CUfilter_mode mode) {
-  return change_reference(reference, false, [&](ModuleReference* next) {
-    if (mode != CU_TR_FILTER_MODE_POINT && mode != CU_TR_FILTER_MODE_LINEAR) return CUDA_ERROR_INVALID_VALUE;
-    next->sampler.mipmapFilterMode = mode;
-    return CUDA_SUCCESS;
-  });
+  return set_filter(reference, &CUDA_TEXTURE_DESC::mipmapFilterMode, mode);
 }
 
 CUresult cuTexRefSetMipmapLevelBias(CUtexref reference, float bias) {
@@ -455,23 +459,19 @@ CUresult cuSurfRefSetArray(CUsurfref reference, CUarray array, unsigned flags) {
       [&](ModuleReference* next) {
         if (!arrays().find(array)) return CUDA_ERROR_INVALID_HANDLE;
         if (flags) return CUDA_ERROR_INVALID_VALUE;
-        CUDA_RESOURCE_DESC resource{};
-        resource.resType = CU_RESOURCE_TYPE_ARRAY;
-        resource.res.array.hArray = array;
-        use_resource(next, resource);
+        use_array(next, array);
         return CUDA_SUCCESS;
       },
       true);
 }
 
 CUresult cuSurfRefGetArray(CUarray* array, CUsurfref reference) {
-  Call call;
-  if (!call.require_context()) return call.status();
-  std::lock_guard lock(ModuleReferences::get().mutex);
-  const ModuleReference* const known = ModuleReferences::get().find(reference, true);
-  if (!known || !array || !known->has_resource) return CUDA_ERROR_INVALID_VALUE;
-  *array = known->resource.res.array.hArray;
-  return CUDA_SUCCESS;
+  const auto read = [&](const ModuleReference& known) {
+    if (!known.has_resource) return CUDA_ERROR_INVALID_VALUE;
+    *array = known.resource.res.array.hArray;
+    return CUDA_SUCCESS;
+  };
+  return read_reference(reference, array, read, true);
 }
 
 }  // extern "C"
