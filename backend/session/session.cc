@@ -7,11 +7,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "backend/control/paths.h"
+#include "backend/session/state_folder.h"
 #include "guest-driver/uapi/wire.h"
 #include "memory/base/log.h"
 
@@ -41,22 +41,6 @@ void raise_descriptor_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) < 0) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-// The folder belongs to the user that runners run as; it may stay unusable, which costs only speed.
-void make_cache(const SessionConfig& config) {
-  if (config.state.empty()) return;
-  const std::string cache = config.state + "/cache";
-  std::error_code error;
-  std::filesystem::create_directories(cache, error);
-  if (error) return log::warn("no cache for compiled code: {}: {}", cache, error.message());
-  for (const std::string& folder : {config.state, cache}) {
-    ::chmod(folder.c_str(), 0700);
-    if (config.sandbox.uid != 0 && ::geteuid() == 0 &&
-        ::chown(folder.c_str(), config.sandbox.uid, config.sandbox.gid) < 0) {
-      log::warn("cannot give {} to user {}: {}", folder, config.sandbox.uid, std::strerror(errno));
-    }
-  }
 }
 
 // What a runner gets of the environment: our variables, those of the sanitizers and of NVIDIA's driver, and where that
@@ -131,7 +115,9 @@ std::string Session::faulted() const {
 Status Session::prepare() {
   const std::string folder = vgpu_directory(config_.run, config_.name);
   if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
-  make_cache(config_);
+  // Without it, programs compile again what they compiled before.
+  Result<UniqueFd> state = Status::error(ENOENT, "no folder for it");
+  if (!config_.state.empty()) state = open_state_folder(config_.state, config_.sandbox.uid, config_.sandbox.gid);
   auto control = listen_unix(session_socket(config_.run, config_.name), SOCK_STREAM, 0600);
   if (!control.ok()) return control.status();
   auto direct =
@@ -148,6 +134,9 @@ Status Session::prepare() {
   RunnerProgram program = runner_program();
   if (config_.device.starts_with("cuda")) sensor_program_.reset(::open(config_.runner.c_str(), O_PATH | O_CLOEXEC));
   if (Status status = enter_sandbox(config_.sandbox); !status.ok()) return status;
+  // Not before: this folder is written by the user that the session has become.
+  const Status cache = state.ok() ? make_cache_folder(state.value().get()) : state.status();
+  if (!cache.ok() && !config_.state.empty()) log::warn("no cache for compiled code: {}", cache.message());
 
   std::unique_ptr<SensorReader> sensors;
   if (config_.device.starts_with("cuda")) {
