@@ -73,6 +73,7 @@ class Exec : public Object {
   // What a launch of it puts on each engine: nodes (launches, fills, copies), and the bytes of its copies. The runner
   // sets it; any thread.
   std::array<std::atomic<uint64_t>, kEngines> nodes{}, bytes{};
+  std::atomic<uint64_t> changes{0};  // since it was made: it may take another time then. As the line before
 };
 class Stream : public Object {};
 class Pool : public Object {};

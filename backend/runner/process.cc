@@ -223,7 +223,11 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
   }
   if (const auto args = wire::read_args<wire::ExecLaunchArgs>(record)) {
     const ObjectRef exec = objects_->find(wire::HandleKind::kExec, args->exec);
-    if (exec) return pass_gates(std::static_pointer_cast<Exec>(exec));
+    if (exec) {
+      const ExecRef graph = std::static_pointer_cast<Exec>(exec);
+      return pass_gates(
+          graph, identify_graph(args->exec, graph->changes, record.context, stream_key(args->stream, ring->id())));
+    }
   }
   if (const auto args = wire::read_args<wire::LaunchArgs>(record); args && gate_.counts_launches()) {
     const Reservation& window = memory_->window();
@@ -269,7 +273,7 @@ std::optional<Bulk> Process::bulk_of(const ExecRef& exec) {
 
 // A graph passes the gates of all engines that it uses, always in the same order, so that two graphs do not wait for
 // each other: what one has, it has before it asks for the next.
-bool Process::pass_gates(const ExecRef& exec) {
+bool Process::pass_gates(const ExecRef& exec, const LaunchId& id) {
   const auto units = [&](unsigned engine) {
     return exec->nodes[engine] + exec->bytes[engine] / CopyPieces::kUnitBytes;
   };
@@ -278,6 +282,8 @@ bool Process::pass_gates(const ExecRef& exec) {
   for (unsigned engine = 0; engine < kEngines; ++engine) {
     if (units(engine) != 0) last = engine;
   }
+  if (last == kCompute && gate_.counts_launches())
+    return passed_gate(kCompute, gate_.enter_launch(id, 1, std::max<uint64_t>(units(kCompute), 1)));
   for (unsigned engine = 0; engine <= last; ++engine) {
     if (units(engine) == 0 && last != 0) continue;  // an empty graph passes as a launch does
     if (pass_gate(engine, std::nullopt, std::max<uint64_t>(units(engine), 1))) continue;

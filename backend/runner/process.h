@@ -98,7 +98,7 @@ class Process final : public DeviceHost {
   bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
   bool passed_gate(unsigned engine, bool open);
   double part_of_device(const vgpu_launch& launch) const;
-  bool pass_gates(const ExecRef& exec);
+  bool pass_gates(const ExecRef& exec, const LaunchId& id);
   std::optional<Bulk> bulk_of(const ExecRef& exec);
   bool pass_queue(bool passed);
   bool some_may_pass() const;

@@ -73,17 +73,17 @@ bool GateView::begin_alone(unsigned engine, uint64_t units) {
   return true;
 }
 
-bool GateView::enter_launch(const LaunchId& id, double part) {
+bool GateView::enter_launch(const LaunchId& id, double part, uint64_t units) {
   if (!grant_page_) return true;
   note_stream(id.stream);
   TimeSlice& slice = engine_states_[kCompute].slice;
   const bool alone = is_alone();
   const LaunchTimes::Known known = launch_times_.find(id, alone);
   if (known.sample && !stream_eras_.any_of_the_past()) {
-    if (!begin_alone(kCompute, 1)) return false;
+    if (!begin_alone(kCompute, units)) return false;
     slice.sample = id;
     launch_times_.begin_sample(id);
-  } else if (!join(kCompute, 1)) {
+  } else if (!join(kCompute, units)) {
     return false;
   }
   slice.known &= known.ns != 0;
@@ -373,13 +373,14 @@ void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
   launch_times_.learn(*slice.sample, busy_ns, whole);
 }
 
-// A program that is slower than the device has longer gaps, which are not its work.
+// A program that is slower than the device has longer gaps, which are not its work. One whose launches overlap at their
+// ends takes less time than they do one by one.
 void GateView::learn_gaps(const TimeSlice& slice, uint64_t busy_ns) {
-  constexpr double kMost = 1.06;
+  constexpr double kLeast = 0.85, kMost = 1.06;
   constexpr uint64_t kLeastWork = 500'000;
   if (slice.own_ns < kLeastWork || !is_alone()) return;
   const double ratio = static_cast<double>(busy_ns) / static_cast<double>(slice.own_ns);
-  if (ratio < 2) gaps_ = gaps_ + (std::clamp(ratio, 1.0, kMost) - gaps_) / 32;
+  if (ratio < 2) gaps_ = gaps_ + (std::clamp(ratio, kLeast, kMost) - gaps_) / 32;
 }
 
 void GateView::note_beside(const TimeSlice& slice, uint64_t busy_ns) {

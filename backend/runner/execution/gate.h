@@ -48,11 +48,11 @@ class GateView {
   // Call before putting work of this many units on the engine. A unit is a launch, or 64 KiB of a copy.
   // False: not now. The caller must call again later: a grant that nobody takes keeps the engine from others.
   bool enter(unsigned engine, uint64_t units);
-  // As enter, for a launch, a fill or a copy within the device where counts_launches(). At a gate that is wide open a
-  // time slice that holds nothing else is charged what these take by themselves, as far as that is known, if it was
-  // measured to take longer. Some are time slices of their own for this; call launched() when it is on the device, or
-  // was refused. `part`: of the device, that it uses at most while others run beside it. It is charged for that.
-  bool enter_launch(const LaunchId& id, double part = 1);
+  // As enter, for a launch, a graph, a fill or a copy within the device where counts_launches(). At a gate that is wide
+  // open a time slice that holds nothing else is charged what these take by themselves, as far as that is known, if it
+  // was measured to take longer. Some are time slices of their own for this; call launched() when it is on the device,
+  // or was refused. `part`: of the device, that it uses at most while others run beside it. It is charged for that.
+  bool enter_launch(const LaunchId& id, double part = 1, uint64_t units = 1);
   void launched(bool success);
   // As enter, for work that is a time slice of its own: a grid slice, a piece of a copy.
   bool enter_alone(unsigned engine, uint64_t units = 1);
@@ -183,7 +183,7 @@ class GateView {
   uint64_t stream_ = 0;  // where the last compute work went; 0: not known
   StreamEras stream_eras_;
   // What time slices of known launches take where nobody else has the device, to what these launches take one by one.
-  // Close to 1: the gaps between them, and samples that were shorter than usual.
+  // Close to 1: the gaps between them, samples that were shorter than usual, and launches that overlap.
   std::atomic<double> gaps_{1};
 };
 

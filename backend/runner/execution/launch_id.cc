@@ -7,6 +7,8 @@
 namespace bandsaw::runner {
 namespace {
 
+constexpr uint64_t kGraph = ~uint64_t{0};  // no launch has so much shared memory
+
 // As splitmix64 mixes.
 uint64_t mix(uint64_t hash, uint64_t word) {
   uint64_t value = std::rotl(hash, 17) + word + 0x9e3779b97f4a7c15;
@@ -31,6 +33,11 @@ LaunchId identify(const vgpu_launch& launch, std::span<const std::byte> paramete
     if (word - window.base >= window.bytes) exact = mix(exact, word);
   }
   return {shape, exact, mix(context, stream)};
+}
+
+LaunchId identify_graph(uint64_t graph, uint64_t changes, uint64_t context, uint64_t stream) {
+  const uint64_t shape = mix(graph, kGraph);
+  return {shape, mix(shape, changes), mix(context, stream)};
 }
 
 LaunchId identify(BulkKind kind, uint64_t bytes, uint64_t context, uint64_t stream) {

@@ -1,5 +1,5 @@
-// What a launch, a fill or a copy within the device has in common with others, as far as its time goes. Hashes:
-// different ones may have the same, though hardly ever by chance.
+// What a launch, a graph, a fill or a copy within the device has in common with others, as far as its time goes.
+// Hashes: different ones may have the same, though hardly ever by chance.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,9 @@ struct AddressSpan {
 // `parameters`: packed, so that addresses stand at multiples of 8. `stream`: unique within the context.
 LaunchId identify(const vgpu_launch& launch, std::span<const std::byte> parameters, uint64_t context, uint64_t stream,
                   const AddressSpan& window);
+
+// Of a graph, which has changed so often since it was made. `graph`: unique within the process.
+LaunchId identify_graph(uint64_t graph, uint64_t changes, uint64_t context, uint64_t stream);
 
 // Of a fill, or a copy within the device.
 LaunchId identify(BulkKind kind, uint64_t bytes, uint64_t context, uint64_t stream);

@@ -15,8 +15,9 @@ LaunchTimes::Known LaunchTimes::find(const LaunchId& id, bool alone) {
   if (has_exact) known.ns = exact->second.usual;
   if (has_shape && known.ns == 0) known.ns = shape->second.usual;
   const bool little = !has_shape || shape->second.begun < kEnough;
+  const bool again = !alone || known.ns == 0;  // no sample so far may have been fit to learn from
   const bool due =
-      little || !has_exact || exact->second.begun < kEnough || (!alone && now - exact->second.sampled >= kAgain);
+      little || !has_exact || exact->second.begun < kEnough || (again && now - exact->second.sampled >= kAgain);
   known.sample = due && now - sampled_ >= (little ? kBetween : kBetweenLater);
   return known;
 }

@@ -39,7 +39,7 @@ class LaunchTimes {
     uint64_t ns = 0;      // 0: not known
     bool sample = false;  // it should be measured now
   };
-  // `alone`: no other program has the device. Then nothing depends on times that are known well.
+  // `alone`: no other program has the device. Then nothing depends on what is known, and it is not sampled again.
   Known find(const LaunchId& id, bool alone);
   // A launch is measured; learn() may follow.
   void begin_sample(const LaunchId& id);

@@ -135,6 +135,7 @@ CUresult Handlers::exec_update(C, R<Exec> exec, R<Graph> graph, uint32_t* result
   CUgraphExecUpdateResult outcome = CU_GRAPH_EXEC_UPDATE_ERROR;
   NodeRef at;
   const CUresult updated = device_.exec_update(exec, graph, &outcome, &at);
+  ++exec.object->changes;
   *result = outcome;
   if (at) give(HandleKind::kNode, std::move(at), graph.handle, error_node, true);
   const CUresult noted = updated == CUDA_SUCCESS ? graph_memory_.note(exec, graph) : updated;
@@ -147,6 +148,7 @@ CUresult Handlers::exec_node_set(C, R<Exec> exec, R<Node> node, Bytes payload) {
   CUresult result = decode_for(node, payload, &content);
   if (result != CUDA_SUCCESS) return result;
   result = device_.exec_node_set(exec, node, content);
+  ++exec.object->changes;
   if (result == CUDA_SUCCESS) {
     graph_memory_.note_node(exec, node.object.get(), content);
     world_.segments.forget(exec.object.get());
@@ -156,6 +158,7 @@ CUresult Handlers::exec_node_set(C, R<Exec> exec, R<Node> node, Bytes payload) {
 
 CUresult Handlers::exec_node_enable(C, R<Exec> exec, R<Node> node, uint32_t enabled) {
   world_.segments.forget(exec.object.get());
+  ++exec.object->changes;
   return device_.exec_node_enable(exec, node, enabled != 0);
 }
 

@@ -43,6 +43,16 @@ class GraphGatesTest : public CopyPiecesTest {
       return device().exec_launches == times;
     });
   }
+  // Until nothing of the stream waits.
+  void settle_calls(uint64_t stream) {
+    const uint64_t call = ring_.send(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{stream});
+    Gate& compute = gate(Engine::kCompute);
+    TestRing::wait([&] {
+      const uint32_t asked = compute.asked;
+      if (compute.granted.exchange(asked) != asked) futex_wake(&compute.granted);
+      return TestRing::load(ring_.header->reply_seq) == call;
+    });
+  }
   std::vector<std::vector<uint64_t>> launched() {
     std::lock_guard lock(device().mutex);
     return std::exchange(device().launched_fills, {});
@@ -75,16 +85,6 @@ class GraphSegmentsTest : public GraphGatesTest {
       grant_launches(device().exec_launches + 1);
       settle_calls(stream);
     } while (launched().size() < 2 && std::chrono::steady_clock::now() < until);
-  }
-  // Until nothing of the stream waits.
-  void settle_calls(uint64_t stream) {
-    const uint64_t call = ring_.send(Opcode::kStreamSynchronize, wire::StreamSynchronizeArgs{stream});
-    Gate& compute = gate(Engine::kCompute);
-    TestRing::wait([&] {
-      const uint32_t asked = compute.asked;
-      if (compute.granted.exchange(asked) != asked) futex_wake(&compute.granted);
-      return TestRing::load(ring_.header->reply_seq) == call;
-    });
   }
 
   uint64_t graph_ = 0, exec_ = 0;
@@ -186,6 +186,25 @@ TEST_F(GraphGatesTest, AGraphOfCopiesPassesTheirGateAlone) {
   launch(instantiate(make_graph()));  // an empty one, as a launch
   grant(1, Engine::kCompute);
   EXPECT_TRUE(was_launched(2));
+}
+
+// Where the hardware switches between programs, a graph is charged what it takes by itself, as a launch is.
+TEST_F(GraphGatesTest, AGraphIsChargedWhatItTakesByItself) {
+  gate(Engine::kCompute).open = kOpenWide;
+  const uint64_t graph = make_graph();
+  for (int i = 0; i < 100; ++i) add_fill(graph, static_cast<uint64_t>(i));
+  const uint64_t exec = instantiate(graph), stream = make_stream();
+  device().busy_ns = 3000;
+  launch(exec, stream);
+  TestRing::wait([&] { return gate(Engine::kCompute).ended == 1; });
+  EXPECT_EQ(gate(Engine::kCompute).own_ns, 0u) << "it was the first";
+  device().busy_ns = 50'000;
+  for (uint32_t i = 2; i < 6; ++i) {
+    launch(exec, stream);
+    settle_calls(stream);
+    TestRing::wait([&] { return gate(Engine::kCompute).ended == i; });
+  }
+  EXPECT_EQ(gate(Engine::kCompute).busy_ns, 5 * 3000u);
 }
 
 TEST_F(GraphGatesTest, EachNodeIsAUnit) {

@@ -95,6 +95,18 @@ TEST_F(LaunchTimesTest, WhatIsKnownWellIsSeldomASample) {
   EXPECT_EQ(samples_in(milliseconds(1000), launch, false), 10);
 }
 
+// The first samples were beside other work, say.
+TEST_F(LaunchTimesTest, WhatIsNotKnownYetIsSampledAgain) {
+  const LaunchId launch = id(1, 1);
+  for (uint32_t i = 0; i < LaunchTimes::kEnough; ++i) sample(launch, 0);
+  EXPECT_FALSE(times_.find(launch, true).sample);
+  clock_.pass(LaunchTimes::kAgain);
+  EXPECT_TRUE(times_.find(launch, true).sample);
+  sample(launch, 1000);
+  clock_.pass(LaunchTimes::kAgain);
+  EXPECT_FALSE(times_.find(launch, true).sample);
+}
+
 TEST_F(LaunchTimesTest, ParametersThatAlwaysChangeAreSampledAtLeisure) {
   sample(id(1, 1), 1000);
   int samples = 0;

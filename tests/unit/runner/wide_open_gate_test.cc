@@ -107,6 +107,19 @@ TEST_F(WideOpenGate, GapsBetweenKnownLaunchesAreItsOwn) {
   EXPECT_NEAR(static_cast<double>(charge(5000 * kUnit)), 1030.0 * kUnit, kUnit);
 }
 
+// Alone, the end of each kernel overlaps with the beginning of the next.
+TEST_F(WideOpenGate, WhatOverlapsIsChargedOnce) {
+  sample(kLong, 1000 * kUnit);
+  for (int i = 0; i < 200; ++i) {
+    gate().no_waiters = 1;
+    launch(kLong);
+    charge(940 * kUnit);
+  }
+  gate().no_waiters = 0;
+  launch(kLong);
+  EXPECT_NEAR(static_cast<double>(charge(5000 * kUnit)), 940.0 * kUnit, kUnit);
+}
+
 // A client of MPS: of its time slices it is known how much longer others make them.
 TEST_F(WideOpenGate, BesideOthersItSaysWhatTheyCost) {
   view_.set_beside_others();
