@@ -52,7 +52,7 @@ class DirectFrontend::Connection : public ProcessWatcher {
     if (!length.ok() || length.value() == 0) return frontend_->close_later(this);
     buffer.resize(length.value());
     name_asker(&buffer);
-    UniqueFd arena = came.size() == 1 ? std::move(came[0]) : UniqueFd();
+    UniqueFd file = came.size() == 1 ? std::move(came[0]) : UniqueFd();
     processes_->request(
         buffer,
         [socket = std::weak_ptr(socket_)](const vgpu_ctl_reply& reply, std::span<const int> fds) {
@@ -62,7 +62,7 @@ class DirectFrontend::Connection : public ProcessWatcher {
           // A client that does not read its answers is cut off; its end of the connection then tells us.
           if (!status.ok()) ::shutdown(living->get(), SHUT_RDWR);
         },
-        std::move(arena));
+        std::move(file));
   }
 
   // The kernel knows better than the client who it is.

@@ -55,6 +55,22 @@ Status check_arena(int fd, uint64_t bytes) {
   return {};
 }
 
+Status check_memory_file(int fd, std::span<const vgpu_segment> segments) {
+  struct stat info{};
+  struct statfs system{};
+  if (::fstat(fd, &info) < 0 || ::fstatfs(fd, &system) < 0) return Status::system("the file that came along");
+  if (!S_ISREG(info.st_mode) || system.f_type != TMPFS_MAGIC) {
+    return Status::error(EINVAL, "only files in memory (tmpfs, memfd) can be shared with a virtual GPU");
+  }
+  const uint64_t end = round_to_pages(static_cast<uint64_t>(info.st_size));
+  for (const vgpu_segment& segment : segments) {
+    if (segment.address + segment.bytes > end) {  // check_mapping: no overflow
+      return Status::error(EINVAL, "the region ends beyond its file of {} bytes", info.st_size);
+    }
+  }
+  return {};
+}
+
 Process::Process(Processes* owner, const Request& create, UniqueFd arena)
     : owner_(owner), id_(create.process), who_(create.create), arena_(std::move(arena)) {}
 

@@ -16,6 +16,9 @@ namespace bandsaw {
 // Whether another session made it as an arena of this length: it cannot shrink, and reading it takes no more than
 // memory.
 Status check_arena(int fd, uint64_t bytes);
+// Whether it is a file in memory that holds all of these pages now. Who shrinks it later takes pages away from a
+// runner, which ends that one's guest process alone.
+Status check_memory_file(int fd, std::span<const vgpu_segment> segments);
 
 class Process : public std::enable_shared_from_this<Process> {
  public:
@@ -25,7 +28,8 @@ class Process : public std::enable_shared_from_this<Process> {
   ~Process();  // asks a runner that it still has to end
 
   void start(const Answer& answer);
-  void add_mapping(const Request& request, const Answer& answer);
+  // `file`: whose pages a region has, in direct mode; empty: guest RAM or the arena.
+  void add_mapping(const Request& request, UniqueFd file, const Answer& answer);
   void drop_mapping(const Request& request, const Answer& answer);
   void kick(const Answer& answer);
   void ping(const Answer& answer) const;
@@ -59,7 +63,10 @@ class Process : public std::enable_shared_from_this<Process> {
   void gone();
   Status usable(const char* what) const;
   Status check_room(const Request& request) const;
-  Status check_window(const Request& request) const;
+  Status check_window(const Request& request, bool file) const;
+  // The pieces of RAM for the runner, which must know `file` while it maps them.
+  Result<Translation> translate(const Request& request, const UniqueFd& file);
+  void send_file(const UniqueFd& file);
   Mapping* find(bool is_ring, uint32_t id, uint64_t generation);
   void forget(bool is_ring, uint32_t id, uint64_t generation);
   Mappings& mappings(bool is_ring) { return is_ring ? rings_ : regions_; }

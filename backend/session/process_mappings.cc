@@ -1,4 +1,6 @@
 // Command rings and regions of a guest process.
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "backend/session/process.h"
@@ -6,6 +8,11 @@
 #include "memory/base/log.h"
 
 namespace bandsaw {
+namespace {
+
+constexpr uint32_t kFileRam = 1;  // beside RAM 0, the arena; a runner has one file at a time
+
+}  // namespace
 
 // Is there room for one more, and is its id free?
 Status Process::check_room(const Request& request) const {
@@ -22,8 +29,8 @@ Status Process::check_room(const Request& request) const {
 }
 
 // A device-visible region that touches the window lies in its lower half and overlaps no other; in direct mode it is
-// the arena itself.
-Status Process::check_window(const Request& request) const {
+// the arena itself or a file.
+Status Process::check_window(const Request& request, bool file) const {
   const uint64_t base = runner_->window_base();
   const uint64_t start = request.add.va, end = start + request.add.bytes;
   if (end <= base || start >= base + VGPU_WINDOW_BYTES) return {};
@@ -34,7 +41,7 @@ Status Process::check_window(const Request& request) const {
   if ((next != window_.end() && next->first < end) || (next != window_.begin() && std::prev(next)->second > start)) {
     return Status::error(EEXIST, "region {:#x}+{:#x} overlaps another", start, end - start);
   }
-  if (!owner_->config_.direct) return {};
+  if (!owner_->config_.direct || file) return {};
   uint64_t at = start - base;
   for (const vgpu_segment& segment : request.segments) {
     if (segment.address != at) return Status::error(EINVAL, "region {:#x} is not the arena at that address", start);
@@ -43,7 +50,32 @@ Status Process::check_window(const Request& request) const {
   return {};
 }
 
-void Process::add_mapping(const Request& request, const Answer& answer) {
+Result<Translation> Process::translate(const Request& request, const UniqueFd& file) {
+  const bool write = !(request.add.flags & VGPU_REGION_READ_ONLY);
+  const bool of_file = request.type == VGPU_CTL_ADD_REGION && (request.add.flags & VGPU_REGION_OF_FILE);
+  if (of_file != static_cast<bool>(file) || (of_file && !owner_->config_.direct)) {
+    return Status::error(EINVAL, "in direct mode a file comes along with a region that says so, and else none");
+  }
+  if (!file) return owner_->ram_.translate(request.segments, write);
+  if (Status status = check_memory_file(file.get(), request.segments); !status.ok()) return status;
+  Translation result;
+  for (const vgpu_segment& segment : request.segments) {
+    result.segments.push_back({kFileRam, 0, segment.address, segment.bytes});
+  }
+  return result;
+}
+
+// The runner keeps the mappings that it makes of it, not the file.
+void Process::send_file(const UniqueFd& file) {
+  struct stat info{};
+  ::fstat(file.get(), &info);
+  const int fds[] = {file.get()};
+  const RunnerMessage message{
+      .type = RunnerMessageType::kRamAdd, .id = kFileRam, .value = round_to_pages(static_cast<uint64_t>(info.st_size))};
+  runner_->send(message, {}, fds, [](int) {});
+}
+
+void Process::add_mapping(const Request& request, UniqueFd file, const Answer& answer) {
   const bool is_ring = request.type == VGPU_CTL_ADD_RING;
   const vgpu_ctl_add_region& add = request.add;
   const auto refuse = [&](const Status& status) {
@@ -56,9 +88,9 @@ void Process::add_mapping(const Request& request, const Answer& answer) {
   Status status = usable("add");
   if (status.ok()) status = check_mapping(request);
   if (status.ok()) status = check_room(request);
-  if (status.ok() && visible) status = check_window(request);
+  if (status.ok() && visible) status = check_window(request, static_cast<bool>(file));
   if (!status.ok()) return refuse(status);
-  auto translation = owner_->ram_.translate(request.segments, !(add.flags & VGPU_REGION_READ_ONLY));
+  auto translation = translate(request, file);
   if (!translation.ok()) return refuse(translation.status());
 
   const uint64_t base = runner_->window_base(), generation = next_generation_++;
@@ -79,10 +111,12 @@ void Process::add_mapping(const Request& request, const Answer& answer) {
                               .value = add.va,
                               .bytes = add.bytes,
                               .count = static_cast<uint32_t>(pieces.size())};
+  if (file) send_file(file);
   forward(message, std::as_bytes(std::span(pieces)), answer,
           [is_ring, id = uint32_t{add.id}, generation](Process* process, int error) {
             if (error) process->forget(is_ring, id, generation);
           });
+  if (file) runner_->send({.type = RunnerMessageType::kRamDrop, .id = kFileRam}, {}, {}, [](int) {});
 }
 
 void Process::drop_mapping(const Request& request, const Answer& answer) {

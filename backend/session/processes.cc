@@ -23,14 +23,14 @@ Processes::Processes(event_base* base, ProcessesConfig config, RunnerSource* sou
 
 Processes::~Processes() = default;
 
-void Processes::request(std::span<const std::byte> bytes, const Answer& answer, UniqueFd arena) {
+void Processes::request(std::span<const std::byte> bytes, const Answer& answer, UniqueFd file) {
   auto parsed = parse_request(bytes);
   if (!parsed.ok()) {
     if (config_.log->allow()) log::warn("bad control request: {}", parsed.status().message());
     return answer(make_reply(EINVAL, parsed.status().message()), {});
   }
   const Request& request = parsed.value();
-  if (request.type == VGPU_CTL_CREATE_PROCESS) return create(request, std::move(arena), answer);
+  if (request.type == VGPU_CTL_CREATE_PROCESS) return create(request, std::move(file), answer);
   if (request.type == VGPU_CTL_PING && request.process == 0) return answer(make_reply(0, ""), {});
   if (request.type == VGPU_CTL_QUERY && request.process == 0 && config_.query) {
     return answer(config_.query(request.query), {});
@@ -42,7 +42,7 @@ void Processes::request(std::span<const std::byte> bytes, const Answer& answer, 
       return destroy(request, answer);
     case VGPU_CTL_ADD_RING:
     case VGPU_CTL_ADD_REGION:
-      return process->add_mapping(request, answer);
+      return process->add_mapping(request, std::move(file), answer);
     case VGPU_CTL_DROP_RING:
     case VGPU_CTL_DROP_REGION:
       return process->drop_mapping(request, answer);

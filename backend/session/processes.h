@@ -72,9 +72,10 @@ class Processes {
   ~Processes();  // ends every process
   Processes(const Processes&) = delete;
 
-  // `bytes` is a private copy of what the guest sent. `arena` may come along with CREATE_PROCESS in direct mode: that
-  // of another virtual GPU of the same guest process, so that both runners see its memory.
-  void request(std::span<const std::byte> bytes, const Answer& answer, UniqueFd arena = {});
+  // `bytes` is a private copy of what the guest sent. In direct mode `file` may come along: with CREATE_PROCESS the
+  // arena of another virtual GPU of the same guest process, so that both runners see its memory; with ADD_REGION a file
+  // in memory, whose offsets the segments are then.
+  void request(std::span<const std::byte> bytes, const Answer& answer, UniqueFd file = {});
 
   Status add_ram(Ram ram);
   // `done` is called when no runner has the RAM mapped; processes that use it in a ring or region are ended.

@@ -105,7 +105,7 @@ Result<Request> parse_request(std::span<const std::byte> bytes) {
 Status check_mapping(const Request& request) {
   const bool is_ring = request.type == VGPU_CTL_ADD_RING;
   const vgpu_ctl_add_region& add = request.add;
-  const uint32_t known = is_ring ? 0 : VGPU_REGION_DEVICE_VISIBLE | VGPU_REGION_READ_ONLY;
+  const uint32_t known = is_ring ? 0 : VGPU_REGION_DEVICE_VISIBLE | VGPU_REGION_READ_ONLY | VGPU_REGION_OF_FILE;
   if (add.flags & ~known) return Status::error(EINVAL, "unknown flags {:#x}", uint32_t{add.flags});
   if (is_ring && add.bytes != VGPU_RING_BYTES) {
     return Status::error(EINVAL, "a ring has {} bytes, not {}", VGPU_RING_BYTES, uint64_t{add.bytes});

@@ -13,6 +13,7 @@
 namespace bandsaw {
 
 inline constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t round_to_pages(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 inline constexpr uint64_t kGuestAddressEnd = uint64_t{1} << 56;  // user half of x86-64 with five-level tables
 
 // Only the members that `type` names are filled.

@@ -8,7 +8,8 @@
  * module (or the client itself, about its own arena) can name memory: a guest process that forges ring
  * records can reach nothing that was not pinned for it.
  *
- * Segments are guest-physical ranges in a VM and offsets into the arena memfd in direct mode.
+ * Segments are guest-physical ranges in a VM and offsets into the arena memfd in direct mode, or into a file in memory
+ * (tmpfs) that a client sends along, where the program shares such a file with others.
  */
 #ifndef VGPU_CONTROL_H
 #define VGPU_CONTROL_H
@@ -91,6 +92,7 @@ struct vgpu_segment {
 /* Bits of vgpu_ctl_add_region.flags. */
 #define VGPU_REGION_DEVICE_VISIBLE 1u /* kernels may use it; if it lies in the window, at its own address */
 #define VGPU_REGION_READ_ONLY 2u      /* the host must not write (a copy's source in read-only pages) */
+#define VGPU_REGION_OF_FILE 4u        /* direct mode: segments are offsets in the file that comes along */
 
 struct vgpu_ctl_add_region {
 	struct vgpu_ctl_header header;

@@ -9,6 +9,12 @@ namespace {
 // What this library's API is, whatever newer driver stands behind it.
 constexpr int kApiVersion = 13000;
 
+// Features that libcuda adds to what the driver has: physical host memory is a file of the guest's, registered here.
+constexpr CUdevice_attribute kAdded[] = {
+    CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+};
+
 // Starting a copy costs some 4 us, in which the link moves 200 KiB.
 constexpr uint32_t kPieceBytes = 512u << 10;
 
@@ -25,8 +31,6 @@ constexpr CUdevice_attribute kAbsent[] = {
     CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-    CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
@@ -56,6 +60,7 @@ void CudaDevice::info(vgpu_device_info* info) {
     info->attributes[i] = result == CUDA_SUCCESS ? value : 0;
   }
   for (const CUdevice_attribute absent : kAbsent) info->attributes[absent] = 0;
+  for (const CUdevice_attribute added : kAdded) info->attributes[added] = 1;
   enter();
   driver_->cuCtxGetStreamPriorityRange(&info->least_priority, &info->greatest_priority);
   // As many as kernels find: a cooperative one that needs more is refused.

@@ -61,7 +61,8 @@ Status GuestMemory::add_ram(uint32_t id, UniqueFd fd, uint64_t bytes, uint64_t o
   struct stat info{};
   if (fstat(fd.get(), &info) != 0) return Status::system("RAM {}", id);
   uint64_t end = 0;
-  if (__builtin_add_overflow(offset, bytes, &end) || offset % kPage != 0 || end > static_cast<uint64_t>(info.st_size)) {
+  const uint64_t size = (static_cast<uint64_t>(info.st_size) + kPage - 1) / kPage * kPage;  // a last page is whole
+  if (__builtin_add_overflow(offset, bytes, &end) || offset % kPage != 0 || end > size) {
     return Status::error(EINVAL, "RAM {}: {} bytes at {:#x} are not all in its descriptor of {} bytes", id, bytes,
                          offset, info.st_size);
   }

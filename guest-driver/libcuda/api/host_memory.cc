@@ -3,9 +3,11 @@
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/mapped_file.h"
 #include "guest-driver/libcuda/api/stream.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/host_blocks.h"
+#include "guest-driver/libcuda/core/window.h"
 
 namespace bandsaw::libcuda {
 namespace {
@@ -63,8 +65,16 @@ CUresult register_range(const Call& call, void* pointer, size_t bytes, unsigned 
   const bool read_only = flags & CU_MEMHOSTREGISTER_READ_ONLY;
   const uint32_t region_flags = VGPU_REGION_DEVICE_VISIBLE | (read_only ? VGPU_REGION_READ_ONLY : 0);
   CUresult result = host_blocks().pin(call.gpu(), pointer, bytes, region_flags);
-  if (result == CUDA_ERROR_NOT_SUPPORTED)
-    result = swap_in_shared(call.gpu(), first, bytes, region_flags, &range.swapped);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) {
+    MappedFile file;
+    result = file.find(first, bytes, !read_only);
+    if (result == CUDA_SUCCESS) {
+      result = host_blocks().share_file(call.gpu(), file.pages(), reinterpret_cast<void*>(first / kPage * kPage),
+                                        region_flags);
+    } else if (result == CUDA_ERROR_NOT_FOUND) {
+      result = swap_in_shared(call.gpu(), first, bytes, region_flags, &range.swapped);
+    }
+  }
   if (result == CUDA_SUCCESS) map.add(range);
   return result;
 }
@@ -86,7 +96,9 @@ CUresult cuMemFreeHost(void* pointer) {
   if (!pointer) return CUDA_SUCCESS;
   AddressMap& map = AddressMap::get();
   const auto range = map.find(number(pointer));
-  if (!range || range->base != number(pointer) || range->kind != RangeKind::kHost) return CUDA_ERROR_INVALID_VALUE;
+  if (!range || range->base != number(pointer) || range->kind != RangeKind::kHost || range->owner) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   map.remove(range->base);
   return host_blocks().release(number(pointer));
 }

@@ -9,7 +9,9 @@
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handle_table.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/host_file.h"
 #include "guest-driver/libcuda/api/peer.h"
+#include "guest-driver/libcuda/api/vmm_host.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/window.h"
@@ -49,8 +51,9 @@ CUresult check_prop(const CUmemAllocationProp& prop) {
   if (prop.type == CU_MEM_ALLOCATION_TYPE_INVALID || prop.location.type == CU_MEM_LOCATION_TYPE_INVALID) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (is_host_location(prop.location.type)) return check_host_prop(prop);
   if (prop.type != CU_MEM_ALLOCATION_TYPE_PINNED || prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-    log_unsupported("cuMemCreate of host memory");
+    log_unsupported("cuMemCreate of managed memory");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (prop.win32HandleMetaData) return CUDA_ERROR_INVALID_VALUE;
@@ -146,6 +149,14 @@ CUresult set_access_on(VirtualGpu& gpu, uint64_t address, MappingRecord* mapping
   return result;
 }
 
+CUresult set_host_space_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc* access, size_t count) {
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+    result = HostSpace::get().set_access(address, bytes, access[i]);
+  }
+  return result;
+}
+
 }  // namespace
 
 CUresult adopt_memory(uint64_t handle, const CUmemAllocationProp& prop) {
@@ -184,6 +195,8 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
   Call call;
   if (call.failed()) return call.status();
   if (!address || !bytes || bytes % kPage || (alignment & (alignment - 1)) || flags) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult host = HostSpace::get().reserve(bytes, alignment, address);
+  if (host != CUDA_ERROR_NOT_FOUND) return host;
   uint64_t base = 0;
   const CUresult result = wire::address_reserve(call, bytes, alignment, &base);
   if (result != CUDA_SUCCESS) return result;
@@ -197,6 +210,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   Call call;
   if (call.failed()) return call.status();
   if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (HostSpace::get().reserves(address)) return HostSpace::get().free(address, bytes);
   go_to_owner(call, address);
   std::lock_guard lock(memories().mutex);
   const auto mapping = memories().mappings.lower_bound(address);
@@ -215,6 +229,10 @@ CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*
     return CUDA_ERROR_INVALID_VALUE;
   }
   CUresult result = check_prop(*prop);
+  if (result == CUDA_SUCCESS && is_host_location(prop->location.type)) {
+    *bytes = kHostGranularity;
+    return CUDA_SUCCESS;
+  }
   uint64_t size = 0;
   if (result == CUDA_SUCCESS) call.go_to(gpu_at(prop->location.id));
   if (result == CUDA_SUCCESS) result = wire::memory_granularity(call, wire_props(*prop), option, &size);
@@ -229,6 +247,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* memory, size_t bytes, const C
   if (!memory || !bytes || !prop || flags) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_prop(*prop);
   if (result != CUDA_SUCCESS) return result;
+  if (is_host_location(prop->location.type)) return HostSpace::get().create(bytes, *prop, memory);
   uint64_t handle = 0;
   call.go_to(gpu_at(prop->location.id));
   vgpu_memory_props made{};
@@ -243,6 +262,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* memory, size_t bytes, const C
 CUresult cuMemRelease(CUmemGenericAllocationHandle memory) {
   Call call;
   if (call.failed()) return call.status();
+  if (HostSpace::get().is_memory(memory)) return HostSpace::get().release(memory);
   std::lock_guard lock(memories().mutex);
   MemoryRecord* const record = memories().table.find(memory);
   if (!record || !record->references) return CUDA_ERROR_INVALID_VALUE;
@@ -254,7 +274,12 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* memory, void*
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
   const auto range = AddressMap::get().find(reinterpret_cast<uint64_t>(address));
-  if (!memory || !range || range->kind != RangeKind::kMapped) return CUDA_ERROR_INVALID_VALUE;
+  if (!memory || !range) return CUDA_ERROR_INVALID_VALUE;
+  if (range->kind == RangeKind::kHost && range->owner) {
+    *memory = range->owner;
+    return HostSpace::get().retain(range->owner);
+  }
+  if (range->kind != RangeKind::kMapped) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(memories().mutex);
   MemoryRecord* const record = memories().table.find(range->owner);
   if (!record) return CUDA_ERROR_INVALID_VALUE;
@@ -266,6 +291,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* memory, void*
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop, CUmemGenericAllocationHandle memory) {
   const CUresult state = health();
   if (state != CUDA_SUCCESS) return state;
+  if (prop && HostSpace::get().is_memory(memory)) return HostSpace::get().properties(memory, prop);
   const MemoryRecord* const record = memories().table.find(memory);
   if (!prop || !record) return CUDA_ERROR_INVALID_VALUE;
   *prop = record->prop;
@@ -277,6 +303,11 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
   Call call;
   if (call.failed()) return call.status();
   if (!address || !bytes || flags) return CUDA_ERROR_INVALID_VALUE;
+  if (HostSpace::get().is_memory(memory)) return HostSpace::get().map(address, bytes, offset, memory);
+  if (HostSpace::get().reserves(address)) {
+    log_unsupported("device memory at addresses that were reserved for host memory");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   std::lock_guard lock(memories().mutex);
   MemoryRecord* const record = memories().table.find(memory);
   if (!record || !record->references || !is_reserved(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
@@ -293,6 +324,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   Call call;
   if (call.failed()) return call.status();
+  if (HostSpace::get().reserves(address)) return HostSpace::get().unmap(address, bytes);
   std::lock_guard lock(memories().mutex);
   std::vector<MappingAt> found;
   if (!bytes || !find_mappings(address, bytes, &found)) return CUDA_ERROR_INVALID_VALUE;
@@ -315,6 +347,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
   Call call;
   if (call.failed()) return call.status();
   if (!address || !bytes || !access || !count) return CUDA_ERROR_INVALID_VALUE;
+  if (HostSpace::get().reserves(address)) return set_host_space_access(address, bytes, access, count);
   std::lock_guard lock(memories().mutex);
   std::vector<MappingAt> found;
   if (!find_mappings(address, bytes, &found)) return CUDA_ERROR_INVALID_VALUE;
@@ -333,6 +366,9 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
   Call call;
   if (call.failed()) return call.status();
+  if (flags && location && HostSpace::get().reserves(address)) {
+    return HostSpace::get().access(address, *location, flags);
+  }
   if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_device(location->id);
   uint32_t access = 0;

@@ -5,6 +5,7 @@
 
 #include "guest-driver/libcuda/api/token_file.h"
 #include "guest-driver/libcuda/api/vmm.h"
+#include "guest-driver/libcuda/api/vmm_host.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/wire_client.h"
 
@@ -57,8 +58,10 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
                                       CUmemAllocationHandleType type, unsigned long long flags) {
   Call call;
   if (call.failed()) return call.status();
-  if (!shareable || flags || !is_memory(memory)) return CUDA_ERROR_INVALID_VALUE;
+  const bool host = HostSpace::get().is_memory(memory);
+  if (!shareable || flags || (!host && !is_memory(memory))) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_type(type);
+  if (result == CUDA_SUCCESS && host) return HostSpace::get().share(memory, static_cast<int*>(shareable));
   SharedMemoryToken token;
   if (result == CUDA_SUCCESS) {
     result = wire::memory_export(call, memory, 0, &token.key, &token.bytes, nullptr);
@@ -82,9 +85,11 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* memory, vo
   if (!memory) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = check_type(type);
   if (result != CUDA_SUCCESS) return result;
+  const int file = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
+  result = HostSpace::get().import(file, memory);
+  if (result != CUDA_ERROR_NOT_FOUND) return result;
   SharedMemoryToken token;
-  if (!read_token_file(static_cast<int>(reinterpret_cast<intptr_t>(shareable)), &token))
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!read_token_file(file, &token)) return CUDA_ERROR_INVALID_VALUE;
   if (import_own(token.key, memory)) return CUDA_SUCCESS;
   uint64_t handle = 0;
   result = wire::memory_import(call, token.key, &handle, nullptr);

@@ -45,6 +45,7 @@ class DirectTransport : public Transport {
   int unpin(const SharedBlock& block) override;
   int also(const SharedBlock& block, SharedBlock* again) override;
   int share_at(const SharedBlock& block, void* address, uint32_t flags, SharedBlock* again) override;
+  int share_file(int file, uint64_t offset, uint64_t bytes, void* address, uint32_t flags, SharedBlock* block) override;
   int back(uint64_t address, uint64_t bytes, SharedBlock* block) override;
   int unback(const SharedBlock& block) override;
   bool untouched(uint64_t address, uint64_t bytes) override;
@@ -66,7 +67,8 @@ class DirectTransport : public Transport {
     const int error = ask(request, bytes, &reply, nullptr);
     return error ? error : static_cast<int>(reply.status);
   }
-  int announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset, uint64_t bytes);
+  // `file`: whose pages they are; -1: the arena's.
+  int announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset, uint64_t bytes, int file = -1);
   int drop(uint32_t type, uint32_t id);
   // Maps an unused part of the arena. Returns its offset, or Window::kNone.
   uint64_t map_range(uint64_t bytes);
@@ -186,8 +188,8 @@ int DirectTransport::ask(const void* request, size_t bytes, vgpu_ctl_reply* repl
   return 0;
 }
 
-int DirectTransport::announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset,
-                              uint64_t bytes) {
+int DirectTransport::announce(uint32_t type, uint32_t id, uint32_t flags, uint64_t va, uint64_t offset, uint64_t bytes,
+                              int file) {
   struct {
     vgpu_ctl_add_region region;
     vgpu_segment segment;
@@ -200,7 +202,13 @@ int DirectTransport::announce(uint32_t type, uint32_t id, uint32_t flags, uint64
   request.region.bytes = bytes;
   request.region.segments = 1;
   request.segment = {offset, bytes};
-  return ask(&request, sizeof(request));
+  vgpu_ctl_reply reply;
+  const int error = ask(&request, sizeof(request), &reply, nullptr, file);
+  if (error || !reply.status) return error;
+  reply.message[sizeof(reply.message) - 1] = 0;
+  log(Level::kInfo, "the session refused %#llx bytes at %#llx: %s", static_cast<unsigned long long>(bytes),
+      static_cast<unsigned long long>(va), reply.message);
+  return static_cast<int>(reply.status);
 }
 
 int DirectTransport::drop(uint32_t type, uint32_t id) {
@@ -283,6 +291,15 @@ int DirectTransport::share_at(const SharedBlock& block, void* address, uint32_t 
   const uint64_t offset = reinterpret_cast<uint64_t>(block.address) - space_->window.base();
   const int error = announce(VGPU_CTL_ADD_REGION, id, flags, reinterpret_cast<uint64_t>(address), offset, block.bytes);
   if (!error) *again = {address, block.bytes, id, flags};
+  return error;
+}
+
+int DirectTransport::share_file(int file, uint64_t offset, uint64_t bytes, void* address, uint32_t flags,
+                                SharedBlock* block) {
+  const uint32_t id = next_region_.fetch_add(1);
+  const auto va = reinterpret_cast<uint64_t>(address);
+  const int error = announce(VGPU_CTL_ADD_REGION, id, flags | VGPU_REGION_OF_FILE, va, offset, bytes, file);
+  if (!error) *block = {address, bytes, id, flags};
   return error;
 }
 

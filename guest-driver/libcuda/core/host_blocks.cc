@@ -1,5 +1,8 @@
 #include "guest-driver/libcuda/core/host_blocks.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "guest-driver/libcuda/core/window.h"
 
 namespace bandsaw::libcuda {
@@ -15,11 +18,19 @@ HostBlocks& host_blocks() {
   return *all;
 }
 
+CUresult HostBlocks::show_one(const Entry& entry, VirtualGpu& gpu) {
+  const FilePages& pages = entry.pages;
+  if (pages.file >= 0) {
+    return gpu.memory->share_file(pages.file, pages.offset, pages.bytes, entry.again, entry.again_flags);
+  }
+  return entry.again ? gpu.memory->share_at(entry.block, entry.again, entry.again_flags)
+                     : gpu.memory->also(entry.block);
+}
+
 // A device that is gone needs to see nothing.
 CUresult HostBlocks::show(Entry* entry, VirtualGpu* gpu) {
   if (gpu == entry->gpu || gpu->lost || (entry->shown & bit(*gpu))) return CUDA_SUCCESS;
-  const CUresult result = entry->again ? gpu->memory->share_at(entry->block, entry->again, entry->again_flags)
-                                       : gpu->memory->also(entry->block);
+  const CUresult result = show_one(*entry, *gpu);
   if (result == CUDA_SUCCESS) entry->shown |= bit(*gpu);
   return gpu->lost ? CUDA_SUCCESS : result;
 }
@@ -93,6 +104,22 @@ CUresult HostBlocks::share_at(VirtualGpu& gpu, const SharedBlock& block, void* a
   return result;
 }
 
+CUresult HostBlocks::share_file(VirtualGpu& gpu, const FilePages& pages, void* address, uint32_t flags) {
+  CUresult result = pin(gpu, address, pages.bytes, flags);
+  if (result != CUDA_ERROR_NOT_SUPPORTED) return result;
+  std::lock_guard lock(mutex_);
+  Entry entry{.gpu = &gpu, .again = address, .again_flags = flags, .pages = pages};
+  entry.pages.file = fcntl(pages.file, F_DUPFD_CLOEXEC, 0);
+  if (entry.pages.file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  result = show_one(entry, gpu);
+  if (result == CUDA_SUCCESS) {
+    result = keep(entry, page_of(address));
+    if (result != CUDA_SUCCESS) static_cast<void>(gpu.memory->unpin(address));
+  }
+  if (result != CUDA_SUCCESS) close(entry.pages.file);
+  return result;
+}
+
 CUresult HostBlocks::unpin(void* address, SharedMemory** memory) {
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(page_of(address));
@@ -100,6 +127,7 @@ CUresult HostBlocks::unpin(void* address, SharedMemory** memory) {
   Entry entry = found->second;
   entries_.erase(found);
   const CUresult hidden = hide(&entry);
+  if (entry.pages.file >= 0) close(entry.pages.file);
   if (memory) *memory = entry.gpu->memory;
   const CUresult result = entry.gpu->memory->unpin(address);
   return result == CUDA_SUCCESS ? hidden : result;

@@ -14,6 +14,12 @@
 
 namespace bandsaw::libcuda {
 
+// Whole pages of a file in memory (tmpfs).
+struct FilePages {
+  int file = -1;
+  uint64_t offset = 0, bytes = 0;
+};
+
 // Thread-safe. Every call may take a round trip to each host side.
 class HostBlocks {
  public:
@@ -25,6 +31,8 @@ class HostBlocks {
   CUresult pin(VirtualGpu& gpu, void* address, uint64_t bytes, uint32_t flags);
   // As SharedMemory::share_at, of a block of this device's; ended by unpin.
   CUresult share_at(VirtualGpu& gpu, const SharedBlock& block, void* address, uint32_t flags);
+  // As pin or, where that is not possible, as SharedMemory::share_file. The file may be closed afterwards.
+  CUresult share_file(VirtualGpu& gpu, const FilePages& pages, void* address, uint32_t flags);
   // `memory`, if given, becomes that of the device whose it was.
   CUresult unpin(void* address, SharedMemory** memory = nullptr);
 
@@ -34,15 +42,17 @@ class HostBlocks {
  private:
   struct Entry {
     VirtualGpu* gpu = nullptr;  // whose it is
-    SharedBlock block;
-    void* again = nullptr;  // of share_at: where else it lies, with `again_flags`
-    uint32_t again_flags = 0;
-    uint32_t shown = 0;  // a bit for the part of each other device that sees it
+    SharedBlock block{};
+    void* again = nullptr;     // of share_at: where else it lies, with `again_flags`
+    uint32_t again_flags = 0;  // of `pages`, too
+    FilePages pages{};         // of share_file, where pages are not pinned; the descriptor is the entry's
+    uint32_t shown = 0;        // a bit for the part of each other device that sees it
   };
   // With mutex_ held.
   CUresult show(Entry* entry, VirtualGpu* gpu);
   CUresult show_to_active(Entry* entry);
   CUresult hide(Entry* entry);
+  CUresult show_one(const Entry& entry, VirtualGpu& gpu);
   CUresult keep(Entry entry, uint64_t key);
 
   std::mutex mutex_;

@@ -180,6 +180,8 @@ VirtualGpu& current_gpu() {
   return *(known.seen.empty() ? known.opened : known.seen).front();
 }
 
+Window& guest_window() { return process().space.window; }
+
 State state() { return the_state.load(std::memory_order_acquire); }
 
 CUresult initialise() {

@@ -18,6 +18,10 @@ inline constexpr int kDriverVersion = 13000;
 
 State state();
 
+class Window;
+// The process's address window. Valid once cuInit has succeeded.
+Window& guest_window();
+
 // cuInit's work; thread-safe.
 CUresult initialise();
 

@@ -128,6 +128,19 @@ CUresult SharedMemory::share_at(const SharedBlock& block, void* address, uint32_
   return CUDA_SUCCESS;
 }
 
+CUresult SharedMemory::share_file(int file, uint64_t offset, uint64_t bytes, void* address, uint32_t flags) {
+  const uint64_t begin = number(address);
+  std::unique_lock lock(mutex_);
+  drop_overlapping(begin, begin + bytes, lock);
+  if (overlaps_block(begin, begin + bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  SharedBlock block;
+  const int error = transport_->share_file(file, offset, bytes, address, flags, &block);
+  if (error) return result_of(error);
+  blocks_[begin] = block;
+  pinned_[begin] = block;
+  return CUDA_SUCCESS;
+}
+
 CUresult SharedMemory::unpin(void* address) {
   std::lock_guard lock(mutex_);
   const auto it = pinned_.find(number(address) / kPage * kPage);

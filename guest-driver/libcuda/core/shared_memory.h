@@ -63,6 +63,8 @@ class SharedMemory {
   // Where pages cannot be pinned. The program has mapped all of `block` at `address` (a page boundary) too. Tells the
   // host, until unpin(address). CUDA_ERROR_NOT_SUPPORTED where pages can be pinned.
   CUresult share_at(const SharedBlock& block, void* address, uint32_t flags);
+  // Where pages cannot be pinned: those of a file, as Transport::share_file, until unpin(address).
+  CUresult share_file(int file, uint64_t offset, uint64_t bytes, void* address, uint32_t flags);
 
   // Memory of the program at an address of the device's part, which the host sees for copies only, until unback(). The
   // pages are zeros at first.

@@ -54,6 +54,14 @@ class Transport {
     return ENOTSUP;
   }
 
+  // For transports that cannot pin. The program has mapped `bytes` of `file` from `offset` on at `address`; whole
+  // pages, of a file in memory (tmpfs). Kernels may use them there until unpin(block). The file may be closed
+  // afterwards.
+  virtual int share_file(int /*file*/, uint64_t /*offset*/, uint64_t /*bytes*/, void* /*address*/, uint32_t /*flags*/,
+                         SharedBlock* /*block*/) {
+    return ENOTSUP;
+  }
+
   // Memory of this process at `address`, in pages that nothing lies in (a device's part of the window): zeros, which
   // the runner sees for copies at this address. Until unback().
   virtual int back(uint64_t /*address*/, uint64_t /*bytes*/, SharedBlock* /*block*/) { return ENOTSUP; }

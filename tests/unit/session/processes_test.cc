@@ -365,6 +365,35 @@ TEST_F(ProcessesTest, DirectModeTakesTheArenaOfAnotherVirtualGpuAndNothingElse) 
   EXPECT_EQ(given.st_ino, ours.st_ino);
 }
 
+TEST_F(ProcessesTest, DirectModeTakesPagesOfAFileInMemory) {
+  ProcessesConfig config;
+  config.direct = true;
+  config.arena_bytes = 16u << 20;
+  make(config);
+  start(1);
+  constexpr uint64_t kOutside = kBase - (1u << 20);
+  const auto region = [&](uint32_t id, uint64_t va, uint64_t offset, uint64_t bytes,
+                          uint32_t flags = kVisible | VGPU_REGION_OF_FILE) {
+    return add(VGPU_CTL_ADD_REGION, 1, id, va, {{offset, bytes}}, flags);
+  };
+  ask(region(1, kOutside, 4096, 8192), memory_file(3 * 4096 - 100, 0));  // the last page is whole
+  EXPECT_EQ(answered(), 0) << last.message;
+  ask(region(2, kBase + 4096, 0, 4096), memory_file(4096, 0));
+  EXPECT_EQ(answered(), 0) << last.message;
+  EXPECT_EQ(ask(region(3, kBase + 4096, 0, 4096), memory_file(4096, 0)), EEXIST) << "another region is there";
+  EXPECT_EQ(ask(region(3, kOutside, 8192, 8192), memory_file(3 * 4096, 0)), EINVAL) << "beyond the file";
+  EXPECT_EQ(ask(region(3, kOutside, 0, 4096), UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC))), EINVAL);
+  EXPECT_EQ(ask(region(3, kOutside, 0, 4096), UniqueFd(open("/proc/self/maps", O_RDONLY | O_CLOEXEC))), EINVAL);
+  EXPECT_EQ(ask(region(3, kOutside, 0, 4096)), EINVAL) << "no file came";
+  EXPECT_EQ(ask(region(3, kOutside, 0, 4096, kVisible), memory_file(4096, 0)), EINVAL) << "a file came unasked";
+}
+
+TEST_F(ProcessesTest, AVmsProcessBringsNoFiles) {
+  start(1);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}}, VGPU_REGION_OF_FILE), memory_file(4096, 0)), EINVAL);
+  EXPECT_EQ(ask(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}}, VGPU_REGION_OF_FILE)), EINVAL);
+}
+
 TEST_F(ProcessesTest, AVmsProcessBringsNoArena) {
   EXPECT_EQ(ask(create_process(1), memory_file(4096, F_SEAL_SHRINK)), EINVAL);
 }

@@ -71,7 +71,7 @@ TEST(Mapping, SumAndFlagsAndRingSize) {
   const uint64_t wrong = 8192;
   std::memcpy(bytes.data() + offsetof(vgpu_ctl_add_region, bytes), &wrong, sizeof wrong);
   EXPECT_EQ(checked(bytes).code(), EINVAL);
-  EXPECT_EQ(checked(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}}, 4)).code(), EINVAL);
+  EXPECT_EQ(checked(add(VGPU_CTL_ADD_REGION, 1, 1, 4096, {{0, 4096}}, 8)).code(), EINVAL);
   EXPECT_EQ(checked(add(VGPU_CTL_ADD_RING, 1, 1, 4096, {{0, VGPU_RING_BYTES}}, 1)).code(), EINVAL);
   EXPECT_EQ(checked(add(VGPU_CTL_ADD_RING, 1, 1, 4096, {{0, 4096}})).code(), EINVAL);
 }
