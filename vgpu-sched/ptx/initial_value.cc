@@ -11,8 +11,12 @@ namespace {
 
 class Writer {
  public:
-  Writer(const Variable& variable, std::span<std::byte> to, const AddressInitial& address)
-      : variable_(variable), to_(to), address_(address), element_(std::max(1u, bits_of(variable.type) / 8)) {
+  Writer(const Variable& variable, const BytesInitial& give, const AddressInitial& address)
+      : variable_(variable),
+        size_(variable.bytes()),
+        give_(give),
+        address_(address),
+        element_(std::max(1u, bits_of(variable.type) / 8)) {
     // A vector's elements count as one more dimension.
     uint64_t stride = element_;
     if (variable.vector > 1) {
@@ -33,7 +37,7 @@ class Writer {
       for (size_t i = 0; i < list->elements.size(); ++i) write(list->elements[i], offset + i * step, depth + 1);
       return;
     }
-    if (offset > to_.size() || element_ > to_.size() - offset)
+    if (offset > size_ || element_ > size_ - offset)
       throw InitialError(variable_.name + ": more initial values than elements");
     if (const auto* number = std::get_if<Integer>(&initial.value)) put(offset, bits(*number));
     if (const auto* number = std::get_if<Float>(&initial.value)) put(offset, bits(*number));
@@ -53,11 +57,12 @@ class Writer {
   }
   void put(uint64_t offset, uint64_t bits) {
     static_assert(std::endian::native == std::endian::little);
-    std::memcpy(to_.data() + offset, &bits, std::min<size_t>(sizeof bits, element_));
+    give_(offset, std::as_bytes(std::span(&bits, 1)).first(std::min<size_t>(sizeof bits, element_)));
   }
 
   const Variable& variable_;
-  const std::span<std::byte> to_;
+  const uint64_t size_;  // bytes
+  const BytesInitial& give_;
   const AddressInitial& address_;
   const uint32_t element_;         // bytes
   std::vector<uint64_t> strides_;  // bytes, the outermost dimension's first
@@ -65,8 +70,8 @@ class Writer {
 
 }  // namespace
 
-void write_initial(const Variable& variable, std::span<std::byte> to, const AddressInitial& address) {
-  if (variable.initial) Writer(variable, to, address).write(*variable.initial, 0, 0);
+void write_initial(const Variable& variable, const BytesInitial& bytes, const AddressInitial& address) {
+  if (variable.initial) Writer(variable, bytes, address).write(*variable.initial, 0, 0);
 }
 
 }  // namespace bandsaw::ptx

@@ -20,8 +20,11 @@ struct InitialError : std::runtime_error {
 // byte of it).
 using AddressInitial = std::function<void(uint64_t offset, uint32_t bytes, const SymbolAddress& address)>;
 
-// Writes what the initial value names, each element once; the rest of `to` stays as it is. `to` is as long as the
-// variable. Throws InitialError when there are more values than elements.
-void write_initial(const Variable& variable, std::span<std::byte> to, const AddressInitial& address);
+// Called for every number in an initial value, with its bytes; they lie inside of the variable.
+using BytesInitial = std::function<void(uint64_t offset, std::span<const std::byte> bytes)>;
+
+// Hands over what the initial value names, each element once and in the order of the text. Throws InitialError when
+// there are more values than elements.
+void write_initial(const Variable& variable, const BytesInitial& bytes, const AddressInitial& address);
 
 }  // namespace bandsaw::ptx

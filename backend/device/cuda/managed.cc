@@ -102,7 +102,10 @@ class PtxCode final : public ManagedCode {
     const uint64_t bytes = variable.declaration.bytes();
     if (variable.source.empty()) {
       try {
-        ptx::write_initial(variable.declaration, {at, bytes}, [](uint64_t, uint32_t, const ptx::SymbolAddress&) {});
+        const auto write = [at](uint64_t offset, std::span<const std::byte> value) {
+          std::copy(value.begin(), value.end(), at + offset);
+        };
+        ptx::write_initial(variable.declaration, write, [](uint64_t, uint32_t, const ptx::SymbolAddress&) {});
       } catch (const ptx::InitialError& error) {
         log::error("{}", error.what());
         return CUDA_ERROR_INVALID_PTX;

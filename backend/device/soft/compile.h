@@ -13,12 +13,17 @@
 
 namespace bandsaw::soft {
 
-// A .global or .const variable. The executor allocates device memory for it, copies `initial` there, then patches
-// `pointers` (addresses of other variables inside the initial value), before any kernel of the module runs.
+// A .global or .const variable. The executor allocates zeroed device memory for it, copies `initial` there, then
+// patches `pointers` (addresses of other variables inside the initial value), before any kernel of the module runs.
 struct Variable {
   std::string name;
   uint64_t bytes = 0, align = 1;
-  std::vector<std::byte> initial;  // empty: zero
+  // What the program gives of its value, inside of `bytes`; the rest is zero.
+  struct Piece {
+    uint64_t offset;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Piece> initial;
   bool constant = false, managed = false;
   enum class Reference : uint8_t { kNone, kTexture, kSurface } reference = Reference::kNone;  // .texref, .surfref
   struct Pointer {

@@ -86,9 +86,11 @@ CUresult SoftDevice::library_bind_managed(const LibraryRef& library, const std::
     std::lock_guard lock(image.managed_mutex);
     if (image.managed_ready.contains(name)) return CUDA_ERROR_INVALID_VALUE;  // in use at its first address
     // Programs read and write the variable before any context loads the library, so its value stands there from now on.
-    const size_t initial = std::min<uint64_t>(variable.initial.size(), variable.bytes);
-    if (initial && !copy_guarded(reinterpret_cast<void*>(address), variable.initial.data(), initial)) {
-      return CUDA_ERROR_INVALID_VALUE;
+    for (const Variable::Piece& piece : variable.initial) {
+      void* const at = reinterpret_cast<void*>(address + piece.offset);
+      if (!fits(piece, variable) || !copy_guarded(at, piece.bytes.data(), piece.bytes.size())) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
     }
     if (!image.managed.contains(name)) {
       if (!image.managed_share.bytes()) image.managed_share = memory_->new_charge();

@@ -82,6 +82,17 @@ std::shared_ptr<const BlockShape> SoftDevice::block_shape(const uint32_t (&block
   return shapes_.back();
 }
 
+// Pages of local memory come as kernels touch them, and stay with the workers' fibers. What a launch may touch beyond
+// what any context is good for counts against the share, the most that launches have wanted.
+CUresult SoftDevice::charge_local(const LaunchPlan& plan) {
+  constexpr uint64_t kFree = 16 << 20;
+  const uint64_t lanes = uint64_t{plan.cluster_blocks()} * plan.shape->warps.size() * kWarpLanes;
+  const uint64_t wanted = plan.local_bytes * lanes * static_cast<uint64_t>(threads_);
+  std::lock_guard lock(local_mutex_);
+  if (wanted <= kFree + local_share_.bytes()) return CUDA_SUCCESS;
+  return with_room([&] { return local_share_.resize(wanted - kFree) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY; });
+}
+
 CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& launch, LaunchPlan* plan) {
   CodeView code = view(launch.code);
   if (!code.code) return CUDA_ERROR_INVALID_HANDLE;
@@ -104,6 +115,7 @@ CUresult SoftDevice::plan_launch(const SoftContextRef& context, const Launch& la
   plan->dynamic_shared_bytes = launch.shared_bytes;
   plan->shared_bytes = launch.shared_bytes + code.code->static_shared_bytes;
   plan->local_bytes = code.code->local_bytes;
+  if (const CUresult refused = charge_local(*plan)) return refused;
   plan->cooperative = launch.cooperative;
   plan->priority = launch.priority;
   plan->window_base = config_.window_base;

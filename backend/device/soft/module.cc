@@ -10,6 +10,15 @@
 #include "memory/base/log.h"
 
 namespace bandsaw::soft {
+namespace {
+
+constexpr uint64_t kMostVariables = uint64_t{1} << 40;  // bytes; shares are far below, and sums do not wrap
+
+}  // namespace
+
+bool fits(const Variable::Piece& piece, const Variable& variable) {
+  return piece.offset <= variable.bytes && piece.bytes.size() <= variable.bytes - piece.offset;
+}
 
 Image::Image(std::unique_ptr<Program> program, uint32_t sm) : program_(std::move(program)), sm_(sm) {}
 
@@ -76,12 +85,16 @@ CUresult LoadedImage::place(Image& image, std::string* log) {
       continue;
     }
     const uint64_t align = std::max<uint64_t>(variable.align, 16);
-    if (align > 4096 || (align & (align - 1)) || variable.bytes > (uint64_t{1} << 40)) {
-      *log = fmt::format("variable {}: size or alignment out of range", variable.name);
+    if (align > 4096 || (align & (align - 1))) {
+      *log = fmt::format("variable {}: alignment out of range", variable.name);
       return CUDA_ERROR_INVALID_PTX;
     }
     total = (total + align - 1) & ~(align - 1);
     offsets.emplace_back(&variable, total);
+    if (variable.bytes > kMostVariables - total) {
+      *log = fmt::format("variable {}: the module's variables are larger than {} bytes", variable.name, kMostVariables);
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     total += std::max<uint64_t>(variable.bytes, 1);
   }
   if (offsets.empty()) return CUDA_SUCCESS;
@@ -104,8 +117,13 @@ CUresult LoadedImage::initialise(Image& image, std::string* log) {
       return false;
     };
     // A managed variable got its bytes when it was bound; only addresses are missing there.
-    const size_t initial = variable.managed ? 0 : std::min<uint64_t>(variable.initial.size(), variable.bytes);
-    if (initial && !write(0, variable.initial.data(), initial)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    if (!variable.managed) {
+      for (const Variable::Piece& piece : variable.initial) {
+        if (!fits(piece, variable) || !write(piece.offset, piece.bytes.data(), piece.bytes.size())) {
+          return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+      }
+    }
     for (const Variable::Pointer& pointer : variable.pointers) {
       const auto found = addresses_.find(pointer.target);
       const uint64_t target = found != addresses_.end() ? found->second : code_->function_address(pointer.target);

@@ -54,6 +54,9 @@ class Image {
 };
 
 // An image in one context.
+// Whether the piece lies inside of the variable, as it must.
+bool fits(const Variable::Piece& piece, const Variable& variable);
+
 class LoadedImage {
  public:
   // Allocates and initialises the variables, loads the code.

@@ -7,7 +7,9 @@
 #include <cstring>
 #include <string_view>
 
+#include "backend/device/soft/block.h"
 #include "backend/device/soft/fault.h"
+#include "backend/device/soft/guest_pointer.h"
 
 namespace bandsaw::soft {
 
@@ -16,25 +18,7 @@ namespace {
 constexpr size_t kStringMax = 32 * 1024;
 constexpr int kWidthMax = 4096;  // of a field; what a program asks beyond that is cut
 
-struct StringRead {
-  const char* at;
-  size_t max, length;
-};
-
-// Any address may be bad: the guest chose it.
-bool read_string(const char* at, size_t max, std::string_view* text) {
-  StringRead read{at, max, 0};
-  uint64_t fault = 0;
-  const bool ok = run_guarded(
-      {{0, UINT64_MAX}, {}},
-      [](void* argument) {
-        auto* into = static_cast<StringRead*>(argument);
-        into->length = ::strnlen(into->at, into->max);
-      },
-      &read, &fault);
-  if (ok) *text = {at, read.length};
-  return ok;
-}
+constexpr size_t kPieceBytes = 64;  // of a string, read at once and at a multiple of it: pages end at one, too
 
 // One conversion of the format, from '%' to its letter.
 struct Conversion {
@@ -46,8 +30,9 @@ struct Conversion {
 
 class Formatter {
  public:
-  Formatter(const WarpState& warp, uint32_t lane, const std::byte* arguments, std::string* text)
-      : warp_(warp), lane_(lane), arguments_(arguments), text_(text) {}
+  Formatter(const WarpState& warp, uint32_t lane, LaunchServices& services, std::span<const std::byte> arguments,
+            std::string* text)
+      : warp_(warp), lane_(lane), services_(services), arguments_(arguments), text_(text) {}
 
   bool run(std::string_view format);
   int32_t count() const { return count_; }
@@ -56,8 +41,9 @@ class Formatter {
   template <typename T>
   T next() {
     offset_ = (offset_ + sizeof(T) - 1) / sizeof(T) * sizeof(T);
-    T value;
-    std::memcpy(&value, arguments_ + offset_, sizeof value);
+    T value{};
+    if (offset_ > arguments_.size() || arguments_.size() - offset_ < sizeof(T)) return value;
+    std::memcpy(&value, arguments_.data() + offset_, sizeof value);
     offset_ += sizeof(T);
     return value;
   }
@@ -66,12 +52,14 @@ class Formatter {
   void integer(const Conversion& conversion);
   bool string(const Conversion& conversion);
   bool read(uint64_t address, size_t max, std::string* found) const;
+  const std::byte* find(uint64_t address, size_t bytes) const;
   template <typename T>
   void put(const Conversion& conversion, const char* size, char letter, T value);
 
   const WarpState& warp_;
   const uint32_t lane_;
-  const std::byte* arguments_;
+  LaunchServices& services_;
+  const std::span<const std::byte> arguments_;
   std::string* text_;
   size_t offset_ = 0;
   int32_t count_ = 0;
@@ -179,32 +167,26 @@ void Formatter::integer(const Conversion& conversion) {
   put(conversion, "ll", conversion.letter, value);
 }
 
+// Null: nothing that the lane may read, as far as addresses tell.
+const std::byte* Formatter::find(uint64_t address, size_t bytes) const {
+  const Resolved found = find_bytes(warp_, lane_, address, bytes, AccessSpace::kGeneric, false);
+  if (found.kind == Resolved::kOther) return static_cast<const std::byte*>(services_.visible_host(address, bytes));
+  return found.kind == Resolved::kFound && (!found.local || bytes == 1) ? found.pointer : nullptr;
+}
+
 // The string at a generic address of the lane; false if it is nowhere.
 bool Formatter::read(uint64_t address, size_t max, std::string* found) const {
-  if (address - kLocalWindow < kSpaceWindowBytes) {  // the lanes' words are interleaved
-    for (uint64_t at = address - kLocalWindow; found->size() < max; ++at) {
-      if (at >= warp_.local_bytes) return false;
-      const auto c = static_cast<char>(warp_.local[at / 4 * 4 * kWarpLanes + lane_ * 4 + at % 4]);
-      if (c == 0) break;
-      *found += c;
-    }
-    return true;
+  while (found->size() < max) {
+    const uint64_t at = address + found->size();
+    char piece[kPieceBytes];
+    size_t bytes = std::min<size_t>(kPieceBytes - at % kPieceBytes, max - found->size());
+    const std::byte* from = find(at, bytes);
+    if (!from) from = find(at, bytes = 1);  // near an end, or in local memory
+    if (!from || !copy_guarded(piece, from, bytes)) return false;
+    const size_t length = ::strnlen(piece, bytes);
+    found->append(piece, length);
+    if (length < bytes) break;
   }
-  const char* from = reinterpret_cast<const char*>(address);
-  const auto in_window = [&](uint64_t window, const std::byte* base, uint64_t bytes) {
-    const uint64_t offset = address - window;
-    if (offset >= kSpaceWindowBytes) return true;
-    if (offset >= bytes) return false;
-    from = reinterpret_cast<const char*>(base + offset);
-    max = std::min<size_t>(max, bytes - offset);
-    return true;
-  };
-  std::string_view text;
-  if (!in_window(kSharedWindow, warp_.shared, warp_.shared_bytes) ||
-      !in_window(kParameterWindow, warp_.parameters, warp_.parameter_bytes) || !read_string(from, max, &text)) {
-    return false;
-  }
-  found->assign(text);
   return true;
 }
 
@@ -251,26 +233,20 @@ bool Formatter::convert(const Conversion& conversion) {
 
 }  // namespace
 
-bool format_printf(const WarpState& warp, uint32_t lane, const char* format, const std::byte* arguments,
-                   std::string* text, int32_t* count) {
-  std::string_view copy;
-  if (!read_string(format, kStringMax, &copy)) return false;
-  Formatter formatter(warp, lane, arguments, text);
-  if (!formatter.run(std::string(copy))) return false;
+bool format_printf(const WarpState& warp, uint32_t lane, LaunchServices& services, std::string_view format,
+                   std::span<const std::byte> arguments, std::string* text, int32_t* count) {
+  Formatter formatter(warp, lane, services, arguments, text);
+  if (!formatter.run(format.substr(0, kStringMax))) return false;
   *count = formatter.count();
   return true;
 }
 
 std::string format_assert(const WarpState& warp, uint32_t lane, const char* message, const char* file, uint32_t line,
                           const char* function) {
-  std::string_view what = "?", where = "?", who = "?";
-  read_string(message, kStringMax, &what);
-  read_string(file, kStringMax, &where);
-  read_string(function, kStringMax, &who);
   lane %= kWarpLanes;
-  return fmt::format("{}:{}: {}: block: [{},{},{}], thread: [{},{},{}] Assertion `{}` failed.\n", where, line, who,
+  return fmt::format("{}:{}: {}: block: [{},{},{}], thread: [{},{},{}] Assertion `{}` failed.\n", file, line, function,
                      warp.ctaid[0], warp.ctaid[1], warp.ctaid[2], warp.tid_x[lane], warp.tid_y[lane], warp.tid_z[lane],
-                     what);
+                     message);
 }
 
 }  // namespace bandsaw::soft

@@ -156,16 +156,17 @@ void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t bytes) {
   bandsaw_fault(warp, CUDA_ERROR_ILLEGAL_ADDRESS, address);
 }
 
-int32_t bandsaw_vprintf(WarpState* warp, uint32_t lane, const char* format, const std::byte* arguments) {
+int32_t bandsaw_vprintf(WarpState* warp, uint32_t lane, const char* format, const std::byte* arguments,
+                        uint32_t bytes) {
   RuntimeCall call(warp);
   int32_t count = 0;
   bool readable;
   {
     std::string text;
-    readable = format_printf(*warp, lane % kWarpLanes, format, arguments, &text, &count);
+    readable = format_printf(*warp, lane % kWarpLanes, services(warp), format, {arguments, bytes}, &text, &count);
     if (readable) services(warp).print(std::move(text));
   }
-  if (!readable) bandsaw_fault(warp, CUDA_ERROR_ILLEGAL_ADDRESS, reinterpret_cast<uint64_t>(format));
+  if (!readable) bandsaw_fault(warp, CUDA_ERROR_ILLEGAL_ADDRESS, 0);
   return count;
 }
 

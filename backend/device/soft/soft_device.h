@@ -232,6 +232,7 @@ class SoftDevice final : public Device {
   CUresult value_word(uint64_t address, uint32_t bytes, ValueWord* word);
   std::shared_ptr<const BlockShape> block_shape(const uint32_t (&block)[3]);
   CUresult make_workspace(LaunchPlan* plan);
+  CUresult charge_local(const LaunchPlan& plan);
   // Calls `body` when all work has ended, or will not any more, and before any that is queued later begins.
   void alone(Done body);
   std::pair<SoftContextRef, Ops> everything(const std::vector<SoftContextRef>& contexts);
@@ -290,6 +291,8 @@ class SoftDevice final : public Device {
   std::mutex conditions_mutex_;
   std::map<uint64_t, std::weak_ptr<Condition>> conditions_;  // guarded by conditions_mutex_, by handle
   uint64_t next_condition_ = 1;
+  std::mutex local_mutex_;
+  Charge<DeviceHost> local_share_{memory_->new_charge()};  // guarded by local_mutex_
   std::mutex shapes_mutex_;
   std::vector<std::shared_ptr<const BlockShape>> shapes_;
 

@@ -143,10 +143,10 @@ void bandsaw_yield(WarpState* warp);
 void bandsaw_warpgroup(WarpState* warp);
 // Generic or global address outside the window: registered host memory's alias for [address, +bytes), or a fault.
 void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t bytes);
-// vprintf of one lane: format and packed arguments are pointers the caller has resolved; strings among the arguments
-// are the lane's generic addresses. Returns argument count.
-int32_t bandsaw_vprintf(WarpState* warp, uint32_t lane, const char* format, const std::byte* arguments);
-// __assertfail of one lane, with resolved strings; does not return.
+// vprintf of one lane: format and the `bytes` of packed arguments are private copies; strings among the arguments are
+// the lane's generic addresses. Returns argument count.
+int32_t bandsaw_vprintf(WarpState* warp, uint32_t lane, const char* format, const std::byte* arguments, uint32_t bytes);
+// __assertfail of one lane, with private copies of its strings; does not return.
 [[noreturn]] void bandsaw_assert(WarpState* warp, uint32_t lane, const char* message, const char* file, uint32_t line,
                                  const char* function);
 // Device-side malloc and free (from the context's malloc heap limit); 0 when it is full.

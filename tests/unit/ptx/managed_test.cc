@@ -130,8 +130,12 @@ TEST(Managed, InitialValuesOfOthersAreNumbers) {
 
 std::vector<uint8_t> initial_of(const PlacedVariable& placed) {
   std::vector<uint8_t> bytes(placed.declaration.bytes());
-  write_initial(placed.declaration, std::as_writable_bytes(std::span(bytes)),
-                [](uint64_t, uint32_t, const SymbolAddress& address) { ADD_FAILURE() << address.name; });
+  write_initial(
+      placed.declaration,
+      [&](uint64_t offset, std::span<const std::byte> value) {
+        std::memcpy(bytes.data() + offset, value.data(), value.size());
+      },
+      [](uint64_t, uint32_t, const SymbolAddress& address) { ADD_FAILURE() << address.name; });
   return bytes;
 }
 
@@ -207,12 +211,18 @@ TEST(Managed, WhatCannotBe) {
 
 TEST(InitialValue, MoreValuesThanElements) {
   Variable variable = *module_of(".global .u32 a[2] = {1, 2};").variable("a");
-  std::byte bytes[8]{};
+  uint64_t end = 0;
+  const auto bytes = [&](uint64_t offset, std::span<const std::byte> value) {
+    end = std::max(end, offset + value.size());
+  };
   const auto none = [](uint64_t, uint32_t, const SymbolAddress&) {};
-  EXPECT_THROW(write_initial(variable, std::span(bytes).first(7), none), InitialError);
+  variable.dimensions = {1};
+  EXPECT_THROW(write_initial(variable, bytes, none), InitialError);
+  EXPECT_EQ(end, 4u);
   variable.dimensions = {2, uint64_t{1} << 62};  // strides that overflow
   variable.initial = module_of(".global .u32 a[3][1] = {{1}, {2}, {3}};").variable("a")->initial;
   EXPECT_NO_FATAL_FAILURE(try { write_initial(variable, bytes, none); } catch (const InitialError&){});
+  EXPECT_LE(end, variable.bytes());
 }
 
 }  // namespace

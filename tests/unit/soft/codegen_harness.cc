@@ -112,7 +112,7 @@ Kernels::Kernels(std::string_view ptx, const std::string& cpu) {
   std::map<std::string, uint64_t> addresses;
   for (auto& v : program_->variables()) {
     auto* p = static_cast<char*>(allocate(std::max<uint64_t>(16, v.bytes)));
-    if (!v.initial.empty()) std::memcpy(p, v.initial.data(), v.initial.size());
+    for (auto& piece : v.initial) std::memcpy(p + piece.offset, piece.bytes.data(), piece.bytes.size());
     addresses[v.name] = reinterpret_cast<uint64_t>(p);
   }
   loaded_ = program_->load(addresses, &log_);
@@ -295,7 +295,7 @@ void bandsaw_yield(WarpState* warp) {
 void* bandsaw_translate(WarpState* warp, uint64_t address, uint32_t) {
   bandsaw_fault(warp, uint32_t(Fault::kIllegalAddress), address);
 }
-int32_t bandsaw_vprintf(WarpState*, uint32_t, const char* format, const std::byte* arguments) {
+int32_t bandsaw_vprintf(WarpState*, uint32_t, const char* format, const std::byte* arguments, uint32_t) {
   g_run->outcome.printed += format;
   int32_t first;
   std::memcpy(&first, arguments, 4);

@@ -1,11 +1,13 @@
 // What a program says about itself, what is refused and how, and the cache of object code.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "backend/device/soft/codegen/cache.h"
 #include "tests/unit/soft/codegen_harness.h"
 
 namespace bandsaw::soft::test {
@@ -154,9 +156,38 @@ TEST(CodegenProgram, CacheSurvivesDamage) {
   EXPECT_TRUE(works());
   ASSERT_EQ(objects().size(), 1u);
   EXPECT_EQ(std::filesystem::file_size(file), size);
+  // Not what somebody else may have written, nor what a link leads to.
+  std::filesystem::permissions(file, std::filesystem::perms::others_write, std::filesystem::perm_options::add);
+  EXPECT_EQ(cache_read(options.cache_directory, file.stem()), std::vector<char>());
+  EXPECT_TRUE(works());
+  const auto elsewhere = std::filesystem::path(folder) / "elsewhere.o";
+  std::filesystem::rename(file, elsewhere);
+  std::filesystem::create_symlink(elsewhere, file);
+  EXPECT_EQ(cache_read(options.cache_directory, file.stem()), std::vector<char>());
+  EXPECT_TRUE(works());
   std::filesystem::remove_all(folder);
   options.cache_directory = "/proc/nowhere";  // cannot be written: compiles all the same
   EXPECT_TRUE(works());
+}
+
+TEST(CodegenProgram, CacheHasAQuota) {
+  char folder[] = "/tmp/bandsaw-cache-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  constexpr uint64_t kQuota = 1 << 20;
+  const std::vector<char> object(200 << 10, 'x');
+  for (int i = 0; i < 20; ++i) {
+    cache_write(folder, "object" + std::to_string(i), object, kQuota);
+    EXPECT_EQ(cache_read(folder, "object0"), object) << i;  // what is used stays
+    ::usleep(2000);
+  }
+  uint64_t bytes = 0, files = 0;
+  for (auto& f : std::filesystem::directory_iterator(folder)) bytes += f.file_size(), ++files;
+  EXPECT_LE(bytes, kQuota);
+  EXPECT_GE(files, 3u);
+  EXPECT_EQ(cache_read(folder, "object19"), object);
+  cache_write(folder, "large", std::vector<char>(2 << 20), kQuota);
+  EXPECT_EQ(cache_read(folder, "large"), std::vector<char>());
+  std::filesystem::remove_all(folder);
 }
 
 TEST(CodegenProgram, LoadingTwiceGivesIndependentCode) {

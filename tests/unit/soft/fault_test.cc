@@ -91,21 +91,53 @@ void print_forms(WarpState* warp) {
     double d;
     uint64_t s;
     int32_t letter, small;
-  } packed = {-5, 255, -1234567890123, 3.25, reinterpret_cast<uint64_t>("text"), 'q', 0x1ff};
-  const int32_t count =
-      bandsaw_vprintf(warp, 0, "%d %#06x %lld %8.3f|%-6s|%c %hhd %%\n", reinterpret_cast<const std::byte*>(&packed));
+  } packed = {-5, 255, -1234567890123, 3.25, argument(warp), 'q', 0x1ff};
+  const int32_t count = bandsaw_vprintf(warp, 0, "%d %#06x %lld %8.3f|%-6s|%c %hhd %%\n",
+                                        reinterpret_cast<const std::byte*>(&packed), sizeof packed);
   if (count != 7) bandsaw_fault(warp, 719, 0);
 }
 
 TEST_F(SoftDeviceTest, Printf) {
-  ASSERT_EQ(launch(legacy, load(fake_kernel("print_forms", print_forms)), 1, 32), CUDA_SUCCESS);
+  const uint64_t text = alloc(8);
+  ASSERT_EQ(copy_in(legacy, text, "text", 5), CUDA_SUCCESS);
+  ASSERT_EQ(launch(legacy, load(fake_kernel("print_forms", print_forms, 8)), 1, 32, text), CUDA_SUCCESS);
   ASSERT_EQ(sync(), CUDA_SUCCESS);
   EXPECT_EQ(host.printed(), "-5 0x00ff -1234567890123    3.250|text  |q -1 %\n");
 }
 
 void print_wild(WarpState* warp) {
   const uint64_t address = argument(warp);
-  bandsaw_vprintf(warp, 0, "%s\n", reinterpret_cast<const std::byte*>(&address));
+  bandsaw_vprintf(warp, 0, "%s\n", reinterpret_cast<const std::byte*>(&address), sizeof address);
+}
+
+// Of this process, as the runner's stack and keys are.
+const char kSecret[] = "secret of the runner";
+
+TEST_F(SoftDeviceTest, PrintfReadsNothingOfThisProcess) {
+  const auto address = reinterpret_cast<uint64_t>(kSecret);
+  ASSERT_EQ(launch(legacy, load(fake_kernel("print_wild", print_wild, 8)), 1, 32, address), CUDA_SUCCESS);
+  EXPECT_EQ(sync(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(host.printed(), "");
+}
+
+void print_more_than_given(WarpState* warp) {
+  const uint64_t packed = 7;
+  bandsaw_vprintf(warp, 0, "%lld %llx %llx %llx %llx %llx\n", reinterpret_cast<const std::byte*>(&packed),
+                  sizeof packed);
+}
+
+TEST_F(SoftDeviceTest, PrintfOfMoreThanThereIs) {
+  ASSERT_EQ(launch(legacy, load(fake_kernel("print_more_than_given", print_more_than_given)), 1, 32), CUDA_SUCCESS);
+  ASSERT_EQ(sync(), CUDA_SUCCESS);
+  EXPECT_EQ(host.printed(), "7 0 0 0 0 0\n");
+}
+
+TEST_F(SoftDeviceTest, PrintfOfAStringThatEndsNowhere) {
+  const uint64_t text = alloc(4096);
+  const std::string whole(4096, 'x');
+  ASSERT_EQ(copy_in(legacy, text, whole.data(), whole.size()), CUDA_SUCCESS);
+  ASSERT_EQ(launch(legacy, load(fake_kernel("print_wild", print_wild, 8)), 1, 32, text), CUDA_SUCCESS);
+  EXPECT_EQ(sync(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 TEST_F(SoftDeviceTest, PrintfOfAWildString) {
@@ -115,7 +147,7 @@ TEST_F(SoftDeviceTest, PrintfOfAWildString) {
 
 void print_much(WarpState* warp) {
   const uint32_t packed[] = {warp->ctaid[0], 0};
-  bandsaw_vprintf(warp, 0, "line %6d\n", reinterpret_cast<const std::byte*>(packed));
+  bandsaw_vprintf(warp, 0, "line %6d\n", reinterpret_cast<const std::byte*>(packed), sizeof packed);
 }
 
 TEST_F(SoftDeviceTest, PrintfFifoKeepsTheNewest) {
@@ -177,6 +209,17 @@ TEST_F(SoftDeviceTest, LocalMemoryIsEachWarpsOwn) {
   code.local_bytes = 4096;
   ASSERT_EQ(launch(legacy, load(code), 20, 256), CUDA_SUCCESS);
   EXPECT_EQ(sync(), CUDA_SUCCESS);
+}
+
+TEST_F(SoftDeviceTest, MuchLocalMemoryCountsAgainstTheShare) {
+  KernelCode code = fake_kernel("use_local", use_local);
+  code.local_bytes = 256 << 10;  // of 1024 threads of two blocks at once: 512 MiB
+  const KernelRef kernel = load(code);
+  host.share = 300 << 20;
+  EXPECT_EQ(launch(legacy, kernel, 1, 1024), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(launch(legacy, kernel, 1, 256), CUDA_SUCCESS);
+  EXPECT_EQ(sync(), CUDA_SUCCESS);
+  EXPECT_GT(host.charged, 100 << 20);
 }
 
 }  // namespace

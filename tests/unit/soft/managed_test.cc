@@ -29,7 +29,10 @@ class PlacedManaged : public HostFixture {
   void initialise(const ptx::PlacedVariable& variable) {
     std::vector<std::byte> bytes(variable.declaration.bytes());
     if (variable.source.empty()) {
-      ptx::write_initial(variable.declaration, bytes,
+      const auto write = [&](uint64_t offset, std::span<const std::byte> value) {
+        std::copy(value.begin(), value.end(), bytes.begin() + static_cast<std::ptrdiff_t>(offset));
+      };
+      ptx::write_initial(variable.declaration, write,
                          [](uint64_t, uint32_t, const ptx::SymbolAddress& address) { ADD_FAILURE() << address.name; });
     } else {
       uint64_t source = 0, size = 0;

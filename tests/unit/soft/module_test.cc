@@ -15,7 +15,7 @@ Variable variable(const std::string& name, uint64_t bytes, std::vector<std::byte
   made.name = name;
   made.bytes = bytes;
   made.align = 8;
-  made.initial = std::move(initial);
+  if (!initial.empty()) made.initial.push_back({0, std::move(initial)});
   return made;
 }
 

@@ -425,7 +425,8 @@ void Emitter::store(const Op& op, const Location& l, unsigned bytes, const std::
 // Local memory: words of the 32 lanes lie side by side, so one offset for all lanes is one vector access.
 std::vector<V> Emitter::load_local(const Op& op, const Location& l, unsigned bytes, unsigned count) {
   if (l.address->getType()->isVectorTy()) return load_slow(op, l, bytes, count, op_mask(op));
-  V pointer = local_pointer(op, l, uint64_t{bytes} * count);
+  V checked = nullptr;
+  V pointer = local_pointer(op, l, uint64_t{bytes} * count, &checked);
   std::vector<V> values;
   auto word = [&](unsigned i) {
     return b_.CreateAlignedLoad(int_type(32, true), b_.CreateConstGEP1_64(b_.getInt8Ty(), pointer, i * 128ull),
@@ -438,7 +439,7 @@ std::vector<V> Emitter::load_local(const Op& op, const Location& l, unsigned byt
       V low = b_.CreateZExt(word(2 * i), int_type(64, true)), high = b_.CreateZExt(word(2 * i + 1), int_type(64, true));
       values.push_back(b_.CreateOr(low, b_.CreateShl(high, 32)));
     } else {
-      V offset = b_.CreateAdd(address_of(l), i64(i * bytes));
+      V offset = b_.CreateAdd(checked, i64(i * bytes));
       V base = b_.CreateGEP(b_.getInt8Ty(), local_base_, b_.CreateShl(b_.CreateLShr(offset, 2), 7));
       V w = b_.CreateAlignedLoad(int_type(32, true), base, llvm::Align(64));
       V shift = b_.CreateTrunc(b_.CreateShl(b_.CreateAnd(offset, i64(3)), 3), b_.getInt32Ty());
@@ -448,8 +449,9 @@ std::vector<V> Emitter::load_local(const Op& op, const Location& l, unsigned byt
   return values;
 }
 
-// Checks [offset, +bytes) of an aligned uniform local access and returns the pointer to its first word.
-V Emitter::local_pointer(const Op& op, const Location& l, uint64_t bytes) {
+// Checks [offset, +bytes) of an aligned uniform local access and returns the pointer to its first word. *checked: the
+// offset, which is 0 where it was wrong and no lane is active.
+V Emitter::local_pointer(const Op& op, const Location& l, uint64_t bytes, V* checked) {
   V offset = address_of(l);
   V limit =
       b_.CreateZExt(state_field(offsetof(WarpState, local_bytes), b_.getInt32Ty(), "local_bytes"), b_.getInt64Ty());
@@ -463,6 +465,7 @@ V Emitter::local_pointer(const Op& op, const Location& l, uint64_t bytes) {
   b_.CreateBr(good);
   b_.SetInsertPoint(good);
   offset = b_.CreateSelect(ok, offset, i64(0));
+  if (checked) *checked = offset;
   return b_.CreateGEP(b_.getInt8Ty(), local_base_, b_.CreateShl(b_.CreateLShr(offset, 2), 7));
 }
 

@@ -7,8 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 
 #include "memory/base/unique_fd.h"
 
@@ -43,6 +45,41 @@ bool read_all(int fd, void* data, size_t bytes) {
     bytes -= static_cast<size_t>(n);
   }
   return true;
+}
+
+// A file of this user's that nobody else may write, under one name.
+bool nobody_elses(const struct stat& st) {
+  return S_ISREG(st.st_mode) && st.st_uid == ::geteuid() && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0 && st.st_nlink == 1;
+}
+
+struct CacheFile {
+  timespec used;
+  uint64_t bytes;
+  std::string path;
+};
+
+// Files of the folder go, those first that were not used for longest, until the rest has at most `most` bytes. Several
+// processes may do so at once: what one does not find, another has removed.
+void make_room(const std::string& directory, uint64_t most) {
+  std::vector<CacheFile> files;
+  uint64_t total = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    struct stat st;
+    if (::lstat(entry->path().c_str(), &st) != 0 || !S_ISREG(st.st_mode)) continue;
+    const auto bytes = static_cast<uint64_t>(st.st_blocks) * 512;
+    files.push_back({st.st_mtim, bytes, entry->path()});
+    total += bytes;
+  }
+  if (total <= most) return;
+  std::sort(files.begin(), files.end(), [](const CacheFile& a, const CacheFile& b) {
+    return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+  });
+  for (const CacheFile& file : files) {
+    if (total <= most) return;
+    if (::unlink(file.path.c_str()) == 0) total -= file.bytes;
+  }
 }
 
 // The linker's build id of the object that holds this function.
@@ -94,27 +131,34 @@ std::string content_key(const std::vector<std::string_view>& parts) {
 
 std::vector<char> cache_read(const std::string& directory, const std::string& key) {
   std::string path = directory + "/" + key + ".o";
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.get() < 0) return {};
   struct stat st;
   char magic[sizeof kMagic];
   std::array<uint8_t, kHashBytes> expected;
   std::vector<char> object;
-  bool good = ::fstat(fd.get(), &st) == 0 && st.st_size > off_t(sizeof magic + kHashBytes) &&
+  bool good = ::fstat(fd.get(), &st) == 0 && nobody_elses(st) && st.st_size > off_t(sizeof magic + kHashBytes) &&
               st.st_size < kLargestObject && read_all(fd.get(), magic, sizeof magic) &&
               !std::memcmp(magic, kMagic, sizeof magic) && read_all(fd.get(), expected.data(), expected.size());
   if (good) {
     object.resize(static_cast<size_t>(st.st_size) - sizeof magic - kHashBytes);
     good = read_all(fd.get(), object.data(), object.size()) && hash_of(object) == expected;
   }
-  if (good) return object;
+  if (good) {
+    ::futimens(fd.get(), nullptr);  // what is used stays longest
+    return object;
+  }
   ::unlink(path.c_str());
   return {};
 }
 
-void cache_write(const std::string& directory, const std::string& key, const std::vector<char>& object) {
+void cache_write(const std::string& directory, const std::string& key, const std::vector<char>& object,
+                 uint64_t quota) {
   static std::atomic<uint32_t> counter{0};
   ::mkdir(directory.c_str(), 0700);
+  const uint64_t bytes = object.size() + sizeof kMagic + kHashBytes;
+  if (bytes > quota) return;
+  make_room(directory, quota - bytes);
   std::string path = directory + "/" + key + ".o";
   std::string temporary = path + "." + std::to_string(::getpid()) + "." + std::to_string(counter++);
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

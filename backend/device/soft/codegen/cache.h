@@ -1,6 +1,7 @@
 // Object code on disk by content: a file per key, written whole or not at all, checked when read.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +13,12 @@ std::string content_key(const std::vector<std::string_view>& parts);
 // What identifies this build of the compiler; empty when it cannot be told (then nothing may be cached).
 std::string build_identity();
 
-// Empty if absent or damaged (a damaged file is removed).
+// Empty if absent, damaged, or not this user's alone (such a file is removed).
 std::vector<char> cache_read(const std::string& directory, const std::string& key);
-// Failure is not an error: the next start compiles again.
-void cache_write(const std::string& directory, const std::string& key, const std::vector<char>& object);
+// Failure is not an error: the next start compiles again. The folder has about `quota` bytes at most: what was not used
+// for longest goes.
+inline constexpr uint64_t kCacheQuota = 1 << 30;
+void cache_write(const std::string& directory, const std::string& key, const std::vector<char>& object,
+                 uint64_t quota = kCacheQuota);
 
 }  // namespace bandsaw::soft

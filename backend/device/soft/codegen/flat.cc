@@ -8,9 +8,23 @@
 namespace bandsaw::soft {
 namespace {
 
-constexpr uint64_t kLargestParameter = 32764;  // CUDA's limit for kernels, taken for functions too
+// CUDA's limits: of a kernel's parameters (taken for each list of a function's, too) and of a thread's local memory.
+constexpr uint64_t kLargestParameters = 32764, kLargestLocal = 512 << 10;
+constexpr uint64_t kLargestShared = 16 << 20;  // launches know what an SM has
+constexpr uint64_t kLargestAlignment = 64 << 10;
+constexpr uint32_t kMostNumbered = 65536;  // variables of a function that name<count> makes
 
-uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
+// Puts the variable behind what lies in [0, *end). No sum of sizes wraps: each part is held against the limit.
+uint64_t place_behind(uint64_t* end, const ptx::Variable& v, uint64_t least_align, uint64_t limit) {
+  const uint64_t align = std::max<uint64_t>(v.alignment(), least_align), bytes = v.bytes();
+  if (align > kLargestAlignment) throw CompileError(v.place.line, v.name + ": alignment out of range");
+  const uint64_t offset = (*end + align - 1) / align * align;
+  if (bytes > limit || offset > limit - bytes) {
+    throw CompileError(v.place.line, v.name + ": too large: there is room for " + std::to_string(limit) + " bytes");
+  }
+  *end = offset + bytes;
+  return offset;
+}
 
 bool calls_one_of(const ptx::Instruction& in, const std::set<std::string>& functions) {
   if (in.opcode != "call") return false;
@@ -51,21 +65,23 @@ class Flattener {
     by_declaration_[{&v, name}] = p;
     switch (v.space) {
       case ptx::Space::kLocal:
-        p->offset = align_up(f_.local_bytes, std::max<uint64_t>(v.alignment(), 4));
-        f_.local_bytes = check(p->offset + p->bytes, v);
+        p->offset = place_behind(&local_end_, v, 4, kLargestLocal);
+        f_.local_bytes = static_cast<uint32_t>(local_end_);
         break;
       case ptx::Space::kShared:
         if (v.linkage == ptx::Linkage::kExtern) {
           p->dynamic_shared = true;
           f_.shared_align = std::max<uint32_t>(f_.shared_align, 16);
         } else {
-          p->offset = align_up(f_.shared_bytes, v.alignment());
-          f_.shared_bytes = check(p->offset + p->bytes, v);
+          p->offset = place_behind(&shared_end_, v, 1, kLargestShared);
+          f_.shared_bytes = static_cast<uint32_t>(shared_end_);
           f_.shared_align = std::max<uint32_t>(f_.shared_align, v.alignment());
         }
         break;
       case ptx::Space::kParam:
-        if (p->bytes > kLargestParameter) throw CompileError(v.place.line, v.name + ": too large");
+        if (p->bytes > kLargestParameters) throw CompileError(v.place.line, v.name + ": too large");
+        if (v.vector > 1 || (!v.is_array() && ptx::bits_of(v.type) < 8))
+          throw CompileError(v.place.line, v.name + ": not a type that parameters have");
         p->number = buffers_++;
         break;
       default:
@@ -74,23 +90,18 @@ class Flattener {
     return p;
   }
 
-  uint32_t check(uint64_t bytes, const ptx::Variable& v) {
-    if (bytes > (16u << 20)) throw CompileError(v.place.line, v.name + ": too large");
-    return static_cast<uint32_t>(bytes);
-  }
-
   void add_parameters(const ptx::Function& source) {
     uint64_t offset = 0;
     for (const auto& v : source.parameters) {
       if (v.space == ptx::Space::kReg)
         throw CompileError(v.place.line, ".reg parameters of functions are not supported");
       Place* p = add_place(v, v.name);
-      offset = align_up(offset, v.alignment());
-      p->offset = offset;
-      offset += p->bytes;
+      p->offset = place_behind(&offset, v, 1, kLargestParameters);
       f_.parameters.push_back(p);
     }
+    uint64_t returned = 0;
     for (const auto& v : source.returns) {
+      place_behind(&returned, v, 1, kLargestParameters);
       if (v.space == ptx::Space::kReg) throw CompileError(v.place.line, ".reg return values are not supported");
       f_.returns.push_back(add_place(v, v.name));
     }
@@ -117,6 +128,9 @@ class Flattener {
         visit(*inner, nested);
       } else if (auto* v = s.as<ptx::Variable>()) {
         if (v->count) {
+          if (*v->count > kMostNumbered - numbered_)
+            throw CompileError(v->place.line, v->name + ": too many variables");
+          numbered_ += *v->count;
           for (uint32_t i = 0; i < *v->count; ++i) add_place(*v, v->name + std::to_string(i));
         } else {
           add_place(*v, v->name);
@@ -332,7 +346,8 @@ class Flattener {
   std::map<std::pair<const ptx::Registers*, std::string>, int> registers_;
   std::map<std::pair<const ptx::Variable*, std::string>, Place*> by_declaration_;
   std::map<const ptx::Label*, std::string> label_names_;
-  uint32_t buffers_ = 0;
+  uint32_t buffers_ = 0, numbered_ = 0;
+  uint64_t local_end_ = 0, shared_end_ = 0;
   bool labelled_ = false;
 };
 
@@ -401,9 +416,9 @@ FlatModule flatten(const ptx::Module& source) {
     if (v->space == ptx::Space::kShared) {
       p->dynamic_shared = v->linkage == ptx::Linkage::kExtern;
       if (!p->dynamic_shared) {
-        p->offset = align_up(m.fixed_shared_bytes, v->alignment());
-        if (p->offset + p->bytes > (16u << 20)) throw CompileError(v->place.line, v->name + ": too large");
-        m.fixed_shared_bytes = static_cast<uint32_t>(p->offset + p->bytes);
+        uint64_t end = m.fixed_shared_bytes;
+        p->offset = place_behind(&end, *v, 1, kLargestShared);
+        m.fixed_shared_bytes = static_cast<uint32_t>(end);
       }
     }
     slot = p.get();

@@ -25,6 +25,7 @@
 #include <llvm/Transforms/Scalar/Sink.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <stdexcept>
@@ -90,12 +91,18 @@ llvm::FunctionPassManager all_passes() {
   return f;
 }
 
-void optimise(llvm::Module* module, llvm::TargetMachine* machine) {
+using Clock = std::chrono::steady_clock;
+// A kernel that has taken so long gets no more of what only makes it faster.
+constexpr std::chrono::seconds kOptimisedFor{30};
+
+void optimise(llvm::Module* module, llvm::TargetMachine* machine, Clock::time_point until) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager components;
   llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder builder(machine);
+  llvm::PassInstrumentationCallbacks callbacks;
+  callbacks.registerShouldRunOptionalPassCallback([until](llvm::StringRef, llvm::Any) { return Clock::now() < until; });
+  llvm::PassBuilder builder(machine, llvm::PipelineTuningOptions(), std::nullopt, &callbacks);
   builder.registerModuleAnalyses(modules);
   builder.registerCGSCCAnalyses(components);
   builder.registerFunctionAnalyses(functions);
@@ -187,7 +194,9 @@ std::vector<char> Target::emit(llvm::Module* module) {
   std::string broken;
   llvm::raw_string_ostream messages(broken);
   if (llvm::verifyModule(*module, &messages)) throw std::runtime_error("internal error: invalid IR: " + broken);
-  optimise(module, machine_.get());
+  const Clock::time_point until = Clock::now() + kOptimisedFor;
+  optimise(module, machine_.get(), until);
+  if (Clock::now() >= until) machine_->setOptLevel(llvm::CodeGenOptLevel::None);
   if (const char* where = std::getenv("BANDSAW_DUMP_IR")) {
     std::error_code code;
     llvm::raw_fd_ostream out(std::string(where) + ".opt", code);

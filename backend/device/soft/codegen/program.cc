@@ -24,6 +24,8 @@ namespace {
 
 constexpr uint32_t kRecursionLocalBytes = 4096;  // of one lane, for functions that call themselves
 
+constexpr uint64_t kLargestLocal = 512 << 10;  // CUDA's limit, of one thread
+
 uint32_t align16(uint64_t v) { return static_cast<uint32_t>((v + 15) / 16 * 16); }
 
 // What a kernel needs with everything that it calls.
@@ -43,10 +45,17 @@ class CallGraph {
     std::set<const FlatFunction*> stack;
     r.local_bytes = depth(&kernel, &r, &stack);
     if (r.recursive) r.local_bytes += kRecursionLocalBytes;
+    if (r.local_bytes > kLargestLocal) {
+      throw CompileError(kernel.source->place.line, kernel.source->name + ": more local memory than a thread has: " +
+                                                        std::to_string(r.local_bytes) + " of " +
+                                                        std::to_string(kLargestLocal) + " bytes");
+    }
     return r;
   }
 
  private:
+  static constexpr uint32_t kTooDeep = 1 << 30;  // far over the limit: sums stay below 32 bits
+
   uint32_t depth(const FlatFunction* f, Reach* r, std::set<const FlatFunction*>* stack) {
     if (!stack->insert(f).second) {
       r->recursive = true;
@@ -67,7 +76,7 @@ class CallGraph {
       depth_[f] = deepest;
     }
     stack->erase(f);
-    return align16(f->local_bytes) + deepest;
+    return std::min<uint32_t>(align16(f->local_bytes) + deepest, kTooDeep);
   }
 
   const FlatModule& module_;

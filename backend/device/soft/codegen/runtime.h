@@ -6,18 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "backend/device/soft/guest_pointer.h"
 #include "backend/device/soft/warp.h"
 
 namespace bandsaw::soft {
 
-enum class AccessSpace : uint32_t { kGeneric = 0, kGlobal = 1, kShared = 2, kLocal = 3 };
-
-// Where [address, +bytes) of one lane is. Faults (does not return) when it may not be touched or is misaligned. Local
-// memory is word-interleaved, so the pointer of a local access is good for one word; see is_local.
-struct Resolved {
-  std::byte* pointer;
-  bool local;
-};
+// Where [address, +bytes) of one lane is (guest_pointer.h). Faults (does not return) when it may not be touched or is
+// misaligned: `bytes` is a power of two.
 Resolved resolve(WarpState* warp, uint32_t lane, uint64_t address, uint32_t bytes, AccessSpace space, bool write);
 // Copies between a lane's memory and a buffer, whatever the space.
 void read_bytes(WarpState* warp, uint32_t lane, uint64_t address, void* to, uint32_t bytes, AccessSpace space);

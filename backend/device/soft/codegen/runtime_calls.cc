@@ -45,7 +45,7 @@ static void bsw_vprintf(WarpState* warp, uint32_t mask, const uint64_t* format, 
     int32_t printed;
     {
       std::string text = text_at(warp, l, format[l]);
-      printed = bandsaw_vprintf(warp, l, text.c_str(), packed);
+      printed = bandsaw_vprintf(warp, l, text.c_str(), packed, sizeof packed);
     }
     out[l] = static_cast<uint64_t>(static_cast<uint32_t>(printed));
   }

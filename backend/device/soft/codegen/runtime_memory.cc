@@ -6,17 +6,6 @@
 namespace bandsaw::soft {
 namespace {
 
-std::byte* in_space(WarpState* warp, std::byte* base, uint64_t offset, uint32_t bytes, uint64_t limit) {
-  if (offset > limit || limit - offset < bytes) bandsaw_fault(warp, uint32_t(Fault::kIllegalAddress), offset);
-  return base + offset;
-}
-
-std::byte* local_word(WarpState* warp, uint32_t lane, uint64_t offset, uint32_t bytes) {
-  if (offset > warp->local_bytes || warp->local_bytes - offset < bytes)
-    bandsaw_fault(warp, uint32_t(Fault::kIllegalAddress), kLocalWindow + offset);
-  return warp->local + offset / 4 * (4 * kWarpLanes) + lane * 4 + offset % 4;
-}
-
 template <class T>
 void load_plain(uint32_t mask, const uint64_t* addresses, T* out) {
   for_lanes(mask, [&](uint32_t l) { out[l] = *reinterpret_cast<const volatile T*>(addresses[l]); });
@@ -48,31 +37,12 @@ bool plain_pointers(const WarpState* warp, uint32_t mask, const uint64_t* addres
 
 }  // namespace
 
-// Shared memory of this block, or of another one of its cluster.
-static std::byte* in_shared(WarpState* warp, uint64_t offset, uint32_t bytes) {
-  if (offset < kClusterStep) return in_space(warp, warp->shared, offset, bytes, warp->shared_bytes);
-  const uint64_t rank = offset / kClusterStep - 1,
-                 blocks = uint64_t{warp->cluster[0]} * warp->cluster[1] * warp->cluster[2];
-  if (rank >= blocks) bandsaw_fault(warp, uint32_t(Fault::kIllegalAddress), kSharedWindow + offset);
-  std::byte* base = warp->cluster_shared ? warp->cluster_shared[rank] : warp->shared;
-  return in_space(warp, base, offset % kClusterStep, bytes, warp->shared_bytes);
-}
-
 Resolved resolve(WarpState* warp, uint32_t lane, uint64_t address, uint32_t bytes, AccessSpace space, bool write) {
   if (address & (bytes - 1)) bandsaw_fault(warp, uint32_t(Fault::kMisaligned), address);
-  if (space == AccessSpace::kShared) return {in_shared(warp, address, bytes), false};
-  if (space == AccessSpace::kLocal) return {local_word(warp, lane, address, bytes), true};
-  if (address - warp->window_base <= VGPU_WINDOW_BYTES - bytes) return {reinterpret_cast<std::byte*>(address), false};
-  if (space == AccessSpace::kGeneric) {
-    if (address - kSharedWindow < kSpaceWindowBytes) return {in_shared(warp, address - kSharedWindow, bytes), false};
-    if (address - kLocalWindow < kSpaceWindowBytes)
-      return {local_word(warp, lane, address - kLocalWindow, bytes), true};
-    if (address - kParameterWindow < kSpaceWindowBytes && !write)
-      return {in_space(warp, const_cast<std::byte*>(warp->parameters), address - kParameterWindow, bytes,
-                       warp->parameter_bytes),
-              false};
-  }
-  return {static_cast<std::byte*>(bandsaw_translate(warp, address, bytes)), false};
+  const Resolved found = find_bytes(*warp, lane, address, bytes, space, write);
+  if (found.kind == Resolved::kFound) return found;
+  if (found.kind == Resolved::kNowhere) bandsaw_fault(warp, uint32_t(Fault::kIllegalAddress), address);
+  return {Resolved::kFound, false, static_cast<std::byte*>(bandsaw_translate(warp, address, bytes))};
 }
 
 void read_bytes(WarpState* warp, uint32_t lane, uint64_t address, void* to, uint32_t bytes, AccessSpace space) {

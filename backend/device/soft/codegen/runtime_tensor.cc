@@ -91,7 +91,7 @@ struct TensorWalk {
 
 // A part of global memory, checked.
 std::byte* global_range(WarpState* warp, uint64_t address, uint32_t bytes) {
-  if (address - warp->window_base <= VGPU_WINDOW_BYTES - bytes) return reinterpret_cast<std::byte*>(address);
+  if (in_window(*warp, address, bytes)) return reinterpret_cast<std::byte*>(address);
   return static_cast<std::byte*>(bandsaw_translate(warp, address, bytes));
 }
 

@@ -1,21 +1,34 @@
 #include "backend/device/soft/codegen/variables.h"
 
 #include <algorithm>
+#include <span>
 
 #include "vgpu-sched/ptx/initial_value.h"
 
 namespace bandsaw::soft {
 namespace {
 
-constexpr uint64_t kLargestInitial = 1ull << 30;
+constexpr uint64_t kLargestShared = 16 << 20;  // of all functions together
+
+// Elements mostly follow one another. What the text does not name takes no room, however large the variable is.
+void add(uint64_t offset, std::span<const std::byte> bytes, std::vector<Variable::Piece>* pieces) {
+  constexpr uint64_t kGap = 32;  // zeros that take less room than another piece
+  Variable::Piece* last = pieces->empty() ? nullptr : &pieces->back();
+  const uint64_t end = last ? last->offset + last->bytes.size() : 0;
+  if (!last || offset < end || offset - end > kGap) {
+    pieces->push_back({offset, {}});
+    last = &pieces->back();
+  }
+  last->bytes.resize(offset - last->offset);
+  last->bytes.insert(last->bytes.end(), bytes.begin(), bytes.end());
+}
 
 void fill(const ptx::Variable& declaration, Variable* variable) {
   const auto fail = [&](const std::string& why) { throw CompileError(declaration.place.line, why); };
-  if (variable->bytes > kLargestInitial) fail(declaration.name + ": initial value too large");
-  variable->initial.assign(variable->bytes, std::byte{0});
   try {
     ptx::write_initial(
-        declaration, variable->initial, [&](uint64_t offset, uint32_t bytes, const ptx::SymbolAddress& address) {
+        declaration, [&](uint64_t offset, std::span<const std::byte> bytes) { add(offset, bytes, &variable->initial); },
+        [&](uint64_t offset, uint32_t bytes, const ptx::SymbolAddress& address) {
           variable->pointers.push_back(
               {offset, address.name, address.offset, address.generic, bytes, address.mask.value_or(~uint64_t{0})});
         });
@@ -50,7 +63,9 @@ std::vector<Variable> module_variables(const FlatModule& module) {
 void place_function_shared(FlatModule* module) {
   for (auto& f : module->functions) {
     if (f.source->entry || !f.shared_bytes) continue;
-    uint64_t base = (module->fixed_shared_bytes + 15) / 16 * 16;
+    const uint64_t base = (uint64_t{module->fixed_shared_bytes} + 15) / 16 * 16;
+    if (base + f.shared_bytes > kLargestShared)
+      throw CompileError(f.source->place.line, f.source->name + ": its .shared variables are too large");
     for (Place* p : f.places)
       if (p->space == ptx::Space::kShared && !p->dynamic_shared) p->offset += base;
     module->fixed_shared_bytes = static_cast<uint32_t>(base + f.shared_bytes);
