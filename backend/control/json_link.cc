@@ -134,7 +134,7 @@ void JsonServer::drop(bufferevent* connection) {
   bufferevent_free(connection);
 }
 
-JsonClient::JsonClient(event_base* base, UniqueFd connected, std::function<void()> on_closed)
+JsonClient::JsonClient(event_base* base, UniqueFd connected, std::function<void(const Status&)> on_closed)
     : on_closed_(std::move(on_closed)), peer_pid_(peer_of(connected.get()).pid) {
   evutil_make_socket_nonblocking(connected.get());
   connection_ = bufferevent_socket_new(base, connected.release(), BEV_OPT_CLOSE_ON_FREE);
@@ -149,6 +149,10 @@ JsonClient::~JsonClient() {
 void JsonClient::request(const nlohmann::json& object, Callback callback) {
   if (!connection_) {
     callback(Status::error(ECONNRESET, "the connection has ended"));
+    return;
+  }
+  if (waiting_.size() >= kMostWaiting) {
+    callback(Status::error(EBUSY, "the other side has left {} requests unanswered", kMostWaiting));
     return;
   }
   waiting_.push_back(std::move(callback));
@@ -169,20 +173,22 @@ void JsonClient::on_read(bufferevent* connection, void* self) {
       callback(Status::error(EPROTO, "the reply is not a JSON object"));
     }
   }
-  if (too_long(connection)) client->close();
+  if (too_long(connection)) client->close(Status::error(EPROTO, "a line of more than {} bytes", kJsonLineMax));
 }
 
 void JsonClient::on_event(bufferevent*, short what, void* self) {
   if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) static_cast<JsonClient*>(self)->close();
 }
 
-void JsonClient::close() {
+void JsonClient::close() { close(Status::error(ECONNRESET, "the connection has ended")); }
+
+void JsonClient::close(const Status& why) {
   if (!connection_) return;
   bufferevent_free(std::exchange(connection_, nullptr));
   for (const auto waiting = std::exchange(waiting_, {}); const Callback& callback : waiting) {
-    callback(Status::error(ECONNRESET, "the connection has ended"));
+    callback(why);
   }
-  if (on_closed_) on_closed_();
+  if (on_closed_) on_closed_(why);
 }
 
 }  // namespace bandsaw

@@ -58,22 +58,26 @@ class JsonServer {
 class JsonClient {
  public:
   using Callback = std::function<void(Result<nlohmann::json>)>;
-  JsonClient(event_base* base, UniqueFd connected, std::function<void()> on_closed);
+  JsonClient(event_base* base, UniqueFd connected, std::function<void(const Status&)> on_closed);
   ~JsonClient();  // waiting callbacks are dropped
   JsonClient(const JsonClient&) = delete;
 
-  // The reply, or ECONNRESET when the connection ends before it.
+  // The reply, or ECONNRESET when the connection ends before it, EPROTO when it is no line, EBUSY when as many as
+  // kMostWaiting are to come.
   void request(const nlohmann::json& object, Callback callback);
   int peer_pid() const { return peer_pid_; }
-  // Ends the connection: waiting callbacks get ECONNRESET, then `on_closed` is called.
+  // Ends the connection: waiting callbacks get ECONNRESET, then `on_closed` is called, with EPROTO if it was the other
+  // side's nonsense that ended it.
   void close();
 
  private:
   static void on_read(bufferevent* connection, void* self);
   static void on_event(bufferevent* connection, short what, void* self);
+  void close(const Status& why);
+  static constexpr size_t kMostWaiting = 256;
 
   bufferevent* connection_;
-  std::function<void()> on_closed_;
+  std::function<void(const Status&)> on_closed_;
   std::deque<Callback> waiting_;
   int peer_pid_ = 0;
 };

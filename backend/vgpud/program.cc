@@ -5,12 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdlib>
+#include <string_view>
 
 #include "backend/control/http_client.h"
 #include "backend/control/paths.h"
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/daemon.h"
 #include "backend/vgpud/probe.h"
+#include "backend/vgpud/sessions/log_writer.h"
 #include "memory/base/log.h"
 #include "memory/base/version.h"
 
@@ -44,6 +46,7 @@ bandsaw::Status prepare_devices(bandsaw::Config* config) {
 }  // namespace
 
 int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
+  if (argc == 2 && argv[1] == std::string_view(bandsaw::kWriteLog)) return bandsaw::run_log_writer();
   std::string path;
   bool stop = false, print_routes = false;
   CLI::App app("Keeps this host's virtual GPUs. SIGTERM ends it alone: sessions, and what runs on them, go on.",

@@ -20,6 +20,7 @@
 #include "backend/control/packet.h"
 #include "backend/vgpud/arbiter/arbiter_core.h"
 #include "backend/vgpud/arbiter/channel_group_store.h"
+#include "backend/vgpud/arbiter/descriptor_kind.h"
 #include "backend/vgpud/arbiter/gate_memory.h"
 #include "backend/vgpud/arbiter/gate_message.h"
 #include "memory/base/clock.h"
@@ -161,8 +162,8 @@ class ArbiterThread final : public Arbiter {
     poke();
     return status;
   }
-  void watch(int fd, EventTag tag) {
-    epoll_event event{.events = EPOLLIN, .data = {.u64 = tag.pack()}};
+  void watch(int fd, EventTag tag, uint32_t how = 0) {
+    epoll_event event{.events = EPOLLIN | how, .data = {.u64 = tag.pack()}};
     ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event);
   }
   void poke() { signal_event(poke_.get()); }
@@ -209,14 +210,16 @@ void ArbiterThread::disconnect(const std::string& vgpu) {
 
 void ArbiterThread::greeted(uint32_t number, Time now) {
   Session& session = sessions_[number];
-  auto gates = GateMemory::receive(session.socket.get());
+  std::vector<UniqueFd> refused;
+  auto gates = GateMemory::receive(session.socket.get(), &refused);
+  if (!refused.empty()) setter_.close(std::move(refused));
   if (!gates.ok()) {
     log::error("{}: no gates, so its shares do not hold: {}", session.vgpu, gates.status().message());
     return disconnect(std::string(session.vgpu));
   }
   session.gates = std::move(gates.value());
   core_.attach(session.vgpu, session.gates->grant_page(), now);
-  watch(session.gates->doorbell(), {EventTag::kDoorbell, number});
+  watch(session.gates->doorbell(), {EventTag::kDoorbell, number}, EPOLLET);
 }
 
 void ArbiterThread::on_event(EventTag tag, Time now) {
@@ -226,7 +229,6 @@ void ArbiterThread::on_event(EventTag tag, Time now) {
   Session& session = found->second;
   switch (tag.kind) {
     case EventTag::kDoorbell:
-      drain_event(session.gates->doorbell());
       return core_.on_pending(session.vgpu, now);
     case EventTag::kRunner:
       return on_runner_end(tag.session, tag.slot, now);
@@ -273,7 +275,8 @@ Status ArbiterThread::take_packet(uint32_t number, std::span<const std::byte> pa
   if (count > 0) {
     auto groups = ChannelGroups::adopt(std::move(fds[0]), message.value().channel_groups);
     status = groups.status();
-    if (groups.ok()) {
+    if (status.ok() && !is_pidfd(fds[1].get())) status = Status::error(EPROTO, "a runner's pidfd is none");
+    if (status.ok()) {
       const EventTag tag{EventTag::kRunner, number, slot};
       status = channel_groups_.put(number, slot, std::move(groups.value()), std::move(fds[1]), tag.pack());
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "backend/control/gate_link.h"
 #include "memory/base/status.h"
@@ -9,14 +10,19 @@
 
 namespace bandsaw {
 
+// Whether the places that a greeting names lie in a usage page of `file_bytes`. EPROTO: they do not.
+Status check_greeting(const GateHello& hello, uint64_t file_bytes);
+
 class GateMemory {
  public:
-  // Takes the greeting from the socket. EPROTO: it is not as it should be.
-  static Result<std::unique_ptr<GateMemory>> receive(int socket);
+  // Takes the greeting from the socket, which does not block. EPROTO: it is not as it should be; then `refused` has its
+  // descriptors, whose end may take its time.
+  static Result<std::unique_ptr<GateMemory>> receive(int socket, std::vector<UniqueFd>* refused);
   ~GateMemory();
   GateMemory(const GateMemory&) = delete;
 
   GrantPage* grant_page() { return reinterpret_cast<GrantPage*>(static_cast<char*>(memory_) + offset_); }
+  // An eventfd, to be watched for its edges. It is never read: the session has it too, and could let a read wait.
   int doorbell() const { return doorbell_.get(); }
 
  private:

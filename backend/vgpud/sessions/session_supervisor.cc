@@ -13,6 +13,8 @@
 
 #include "backend/control/paths.h"
 #include "backend/vgpud/gpu.h"
+#include "backend/vgpud/sessions/log_writer.h"
+#include "backend/vgpud/sessions/session_reply.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -110,13 +112,12 @@ std::vector<std::string> SessionSupervisor::arguments() const {
 Status SessionSupervisor::spawn() {
   const std::string folder = vgpu_directory(config_.run, spec_.name);
   if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
-  const std::string log_path = folder + "/session.log";
-  UniqueFd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
-  if (!log) return Status::system("cannot open {}", log_path);
+  const auto log = start_log_writer(folder + "/session.log");
+  if (!log.ok()) return log.status();
   const auto texts = arguments();
   const pid_t pid = ::fork();
   if (pid < 0) return Status::system("cannot fork a session");
-  if (pid == 0) child(texts, log.get());
+  if (pid == 0) child(texts, log.value().get());
   log::info("{}: started a session (pid {})", spec_.name, pid);
   watch(pid);
   return {};
@@ -151,15 +152,17 @@ void SessionSupervisor::watch(int pid) {
 }
 
 bool SessionSupervisor::connect() {
-  auto socket = connect_unix(session_socket(config_.run, spec_.name), SOCK_STREAM);
+  auto socket = connect_unix(session_socket(config_.run, spec_.name), SOCK_STREAM | SOCK_NONBLOCK);
   if (!socket.ok()) return false;
-  link_ = std::make_unique<JsonClient>(base_, std::move(socket.value()), nullptr);
+  link_ = std::make_unique<JsonClient>(base_, std::move(socket.value()), [this](const Status& why) {
+    if (why.code() == EPROTO) distrust(why);
+  });
   if (pid_ == 0) watch(link_->peer_pid());
   if (pid_ == 0) return false;
   state_ = State::kRunning;
   // A session that was found has the memory share of its start, which may have changed since. Its answer also says
   // that all its sockets are there.
-  link_->request(set_request(), [this](const Result<nlohmann::json>& reply) {
+  ask(set_request(), [this](const Result<nlohmann::json>& reply) {
     if (!reply.ok()) return;
     connect_gates();
     became({});
@@ -167,8 +170,25 @@ bool SessionSupervisor::connect() {
   return true;
 }
 
+// What comes back was looked at.
+void SessionSupervisor::ask(const nlohmann::json& object, SessionManager::Answer answer) {
+  link_->request(object, [self = weak_from_this(), answer = std::move(answer)](Result<nlohmann::json> reply) {
+    const Status status = reply.ok() ? check_reply(reply.value()) : reply.status();
+    if (status.ok()) return answer(std::move(reply));
+    if (const auto supervisor = self.lock(); supervisor && status.code() == EPROTO) supervisor->distrust(status);
+    answer(status);
+  });
+}
+
+// A session that says what none says has been taken over, or is broken: its tenant gets another.
+void SessionSupervisor::distrust(const Status& why) {
+  if (state_ == State::kGone || !pidfd_) return;
+  log::error("{}: the session's answer is no use: {}; it is ended", spec_.name, why.message());
+  ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+}
+
 void SessionSupervisor::connect_gates() {
-  auto socket = connect_unix(gate_socket(config_.run, spec_.name), SOCK_SEQPACKET);
+  auto socket = connect_unix(gate_socket(config_.run, spec_.name), SOCK_SEQPACKET | SOCK_NONBLOCK);
   if (socket.ok()) return gpu_.arbiter->connect(spec_.name, std::move(socket.value()));
   log::error("{}: its shares do not hold: {}", spec_.name, socket.status().message());
 }
@@ -263,7 +283,7 @@ void SessionSupervisor::update(const VgpuSpec& spec) {
 }
 
 void SessionSupervisor::tell() {
-  if (link_) link_->request(set_request(), [](const Result<nlohmann::json>&) {});
+  if (link_) ask(set_request(), [](const Result<nlohmann::json>&) {});
 }
 
 void SessionSupervisor::request(const nlohmann::json& object, SessionManager::Answer answer) {
@@ -288,7 +308,7 @@ void SessionSupervisor::request(const nlohmann::json& object, SessionManager::An
       waiting.get()));
   const timeval timeout{kAnswerTimeout.count(), 0};
   event_add(waiting->timer.get(), &timeout);
-  link_->request(object, [waiting](Result<nlohmann::json> reply) { waiting->tell(std::move(reply)); });
+  ask(object, [waiting](Result<nlohmann::json> reply) { waiting->tell(std::move(reply)); });
 }
 
 nlohmann::json SessionSupervisor::describe() const {

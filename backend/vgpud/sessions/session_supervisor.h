@@ -41,6 +41,8 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   std::vector<std::string> arguments() const;
   bool connect();
   void connect_gates();
+  void ask(const nlohmann::json& object, SessionManager::Answer answer);
+  void distrust(const Status& why);
   nlohmann::json set_request() const;
   void watch(int pid);
   void tick();

@@ -78,7 +78,7 @@ TEST_F(JsonLink, BadLinesGetAnErrorAndLongOnesTheEnd) {
 TEST_F(JsonLink, TheEndFailsWhatWaits) {
   bool closed = false;
   int error = 0;
-  JsonClient client(base_.get(), connected(), [&] { closed = true; });
+  JsonClient client(base_.get(), connected(), [&](const Status&) { closed = true; });
   bool answered = false;
   client.request({{"n", 1}}, [&](const Result<json>&) { answered = true; });
   ASSERT_TRUE(turn([&] { return answered; }));

@@ -71,12 +71,29 @@ class ArbiterThreadTest : public testing::Test {
     session_.reset(pair[0]);
     arbiter_->connect("web0", UniqueFd(pair[1]));
     const UniqueFd page(::memfd_create("usage page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    const UniqueFd doorbell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     ASSERT_EQ(::ftruncate(page.get(), sizeof(GrantPage)), 0);
     ASSERT_EQ(::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
-    const GateHello hello{sizeof(GrantPage), 0};
-    const int fds[] = {page.get(), doorbell.get()};
+    doorbell_.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    say_hello({sizeof(GrantPage), 0}, page.get(), doorbell_.get());
+  }
+  void say_hello(const GateHello& hello, int page, int doorbell) {
+    const int fds[] = {page, doorbell};
     ASSERT_TRUE(send_packet(session_.get(), std::as_bytes(std::span(&hello, 1)), {}, fds).ok());
+  }
+  // A connection that has not greeted.
+  void connect_again() {
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    session_.reset(pair[0]);
+    arbiter_->connect("web0", UniqueFd(pair[1]));
+  }
+  // It answers, so no call holds its mutex for ever.
+  bool answers() {
+    for (int i = 0; i < 50; ++i) {
+      arbiter_->use();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return true;
   }
   Status say(const GateMessage& message, const std::vector<int>& fds) {
     return send_packet(session_.get(), std::as_bytes(std::span(&message, 1)), {}, fds);
@@ -99,7 +116,7 @@ class ArbiterThreadTest : public testing::Test {
   }
 
   std::string folder_;
-  UniqueFd device_, session_;
+  UniqueFd device_, session_, doorbell_;
   std::unique_ptr<Arbiter> arbiter_;
 };
 
@@ -135,6 +152,54 @@ TEST_F(ArbiterThreadTest, TheSessionsEndAndANewConnectionForgetAll) {
   ASSERT_TRUE(comes_to(2));
   session_.reset();
   EXPECT_TRUE(comes_to(0));
+}
+
+// The session shares the descriptor's flags, so it can make a read of the doorbell wait at any time.
+TEST_F(ArbiterThreadTest, ADoorbellThatBlocksHoldsNobodyUp) {
+  ASSERT_TRUE(answers());
+  ASSERT_EQ(::fcntl(doorbell_.get(), F_SETFL, 0), 0);
+  uint64_t one = 1;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(::write(doorbell_.get(), &one, sizeof one), 8);
+    uint64_t taken = 0;  // what was rung is gone again when the arbiter looks
+    ASSERT_EQ(::read(doorbell_.get(), &taken, sizeof taken), 8);
+    arbiter_->use();
+  }
+  Child child;
+  ASSERT_TRUE(say_groups(0, 2, child).ok());
+  EXPECT_TRUE(comes_to(2));
+}
+
+TEST_F(ArbiterThreadTest, GreetingsWithOtherFilesAreRefused) {
+  const UniqueFd page(::memfd_create("usage page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(page.get(), sizeof(GrantPage)), 0);
+  const UniqueFd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), null(::open("/dev/zero", O_RDWR | O_CLOEXEC));
+  const auto refused = [&](const GateHello& hello, int first, int second) {
+    connect_again();
+    say_hello(hello, first, second);
+    pollfd socket{.fd = session_.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&socket, 1, 2000) == 1;
+  };
+  const GateHello hello{sizeof(GrantPage), 0};
+  EXPECT_TRUE(refused(hello, page.get(), bell.get()));  // not sealed yet
+  ASSERT_EQ(::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_TRUE(refused(hello, page.get(), null.get()));
+  EXPECT_TRUE(refused(hello, page.get(), page.get()));
+  EXPECT_TRUE(refused(hello, null.get(), bell.get()));
+  EXPECT_TRUE(refused({sizeof(GrantPage), 1}, page.get(), bell.get()));
+  EXPECT_TRUE(refused({sizeof(GrantPage), ~uint64_t{63}}, page.get(), bell.get()));
+  EXPECT_TRUE(refused({~uint64_t{0}, 0}, page.get(), bell.get()));
+  EXPECT_TRUE(refused({sizeof(GrantPage) - 1, 0}, page.get(), bell.get()));
+}
+
+TEST_F(ArbiterThreadTest, ARunnerIsToldByAPidfdAlone) {
+  Child child;
+  GateMessage message{.type = GateMessageType::kChannelGroups, .slot = 3, .channel_groups = {}};
+  message.channel_groups.count = 1;
+  ASSERT_TRUE(say(message, {device_.get(), doorbell_.get()}).ok());
+  ASSERT_TRUE(say_groups(4, 2, child).ok());
+  EXPECT_TRUE(comes_to(2));
+  EXPECT_TRUE(connected());
 }
 
 TEST_F(ArbiterThreadTest, NonsenseIsDroppedAndTheConnectionStays) {

@@ -1,0 +1,155 @@
+#include "backend/vgpud/sessions/session_reply.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace bandsaw {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kDeepest = 8;
+constexpr size_t kLongestText = 4096, kMostValues = 65536;
+
+enum class Kind { kText, kCount, kFlag, kObject, kList };
+
+struct Field {
+  const char* at;
+  Kind kind;
+};
+
+constexpr Field kUsage[] = {{"memory_bytes", Kind::kCount},
+                            {"calls", Kind::kCount},
+                            {"launches", Kind::kCount},
+                            {"bytes_in", Kind::kCount},
+                            {"bytes_out", Kind::kCount},
+                            {"bytes_device", Kind::kCount},
+                            {"compute_ns", Kind::kCount},
+                            {"copy_ns", Kind::kCount},
+                            {"errors", Kind::kCount},
+                            {"sticky", Kind::kCount},
+                            {"slicing", Kind::kObject},
+                            {"slicing/kernels", Kind::kCount},
+                            {"slicing/sliceable", Kind::kCount},
+                            {"slicing/launches", Kind::kCount},
+                            {"slicing/grid_slices", Kind::kCount},
+                            {"slicing/fallbacks", Kind::kCount},
+                            {"slicing/refused", Kind::kObject}};
+constexpr Field kProcess[] = {{"process", Kind::kCount}, {"pid", Kind::kCount},         {"uid", Kind::kCount},
+                              {"comm", Kind::kText},     {"direct", Kind::kFlag},       {"state", Kind::kText},
+                              {"runner", Kind::kCount},  {"rings", Kind::kCount},       {"regions", Kind::kCount},
+                              {"mps", Kind::kText},      {"mps_priority", Kind::kText}, {"usage", Kind::kObject}};
+constexpr Field kReply[] = {{"ok", Kind::kFlag},
+                            {"error", Kind::kText},
+                            {"mps", Kind::kText},
+                            {"failing", Kind::kText},
+                            {"name", Kind::kText},
+                            {"uuid", Kind::kText},
+                            {"pci_bus_id", Kind::kText},
+                            {"pid", Kind::kCount},
+                            {"uptime_s", Kind::kCount},
+                            {"memory_share", Kind::kCount},
+                            {"memory_used", Kind::kCount},
+                            {"usage", Kind::kObject},
+                            {"processes", Kind::kList},
+                            {"sharing", Kind::kText},
+                            {"planning", Kind::kText},
+                            {"runners", Kind::kObject},
+                            {"runners/warm", Kind::kCount},
+                            {"runners/living", Kind::kCount},
+                            {"runners/started", Kind::kCount},
+                            {"runners/failed", Kind::kCount},
+                            {"vm", Kind::kObject},
+                            {"vm/connected", Kind::kFlag},
+                            {"vm/driver", Kind::kFlag},
+                            {"vm/ram_bytes", Kind::kCount},
+                            {"direct", Kind::kObject},
+                            {"direct/connections", Kind::kCount}};
+
+bool is(const json& value, Kind kind) {
+  switch (kind) {
+    case Kind::kText:
+      return value.is_string();
+    case Kind::kCount:
+      return value.is_number_integer();
+    case Kind::kFlag:
+      return value.is_boolean();
+    case Kind::kObject:
+      return value.is_object();
+    case Kind::kList:
+      return value.is_array();
+  }
+  return false;
+}
+
+// Null: it is not there.
+const json* find(const json& object, std::string_view path) {
+  const size_t slash = path.find('/');
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(std::string(path.substr(0, slash)));
+  if (found == object.end()) return nullptr;
+  return slash == path.npos ? &*found : find(*found, path.substr(slash + 1));
+}
+
+Status check_fields(const json& object, std::span<const Field> fields) {
+  for (const Field& field : fields) {
+    const json* const value = find(object, field.at);
+    if (value && !is(*value, field.kind)) return Status::error(EPROTO, "its '{}' is {}", field.at, value->type_name());
+  }
+  return {};
+}
+
+bool is_plain(const std::string& text) {
+  return text.size() <= kLongestText &&
+         std::none_of(text.begin(), text.end(), [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; });
+}
+
+Status check_size(const json& value, int depth, size_t* values) {
+  if (depth > kDeepest) return Status::error(EPROTO, "it is deeper than {} levels", kDeepest);
+  if (++*values > kMostValues) return Status::error(EPROTO, "it has more than {} values", kMostValues);
+  if (value.is_string() && !is_plain(value.get_ref<const std::string&>())) {
+    return Status::error(EPROTO, "a text is too long, or has control characters");
+  }
+  if (!value.is_structured()) return {};
+  for (auto item = value.begin(); item != value.end(); ++item) {
+    if (value.is_object() && !is_plain(item.key())) return Status::error(EPROTO, "a name has control characters");
+    if (Status status = check_size(*item, depth + 1, values); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status check_usage(const json& object) {
+  const auto usage = object.find("usage");
+  if (usage == object.end()) return {};
+  Status status = check_fields(*usage, kUsage);
+  const json* const refused = find(*usage, "slicing/refused");
+  if (!status.ok() || !refused) return status;
+  const bool counts =
+      std::all_of(refused->begin(), refused->end(), [](const json& n) { return n.is_number_integer(); });
+  return counts ? Status() : Status::error(EPROTO, "its 'refused' does not count");
+}
+
+}  // namespace
+
+Status check_reply(const json& reply) {
+  if (!reply.is_object()) return Status::error(EPROTO, "it is not an object");
+  size_t values = 0;
+  Status status = check_size(reply, 0, &values);
+  if (status.ok()) status = check_fields(reply, kReply);
+  if (status.ok()) status = check_usage(reply);
+  if (!status.ok()) return status;
+  const auto processes = reply.find("processes");
+  if (processes == reply.end()) return {};
+  for (const json& process : *processes) {
+    if (!process.is_object()) return Status::error(EPROTO, "a process is {}", process.type_name());
+    status = check_fields(process, kProcess);
+    if (status.ok()) status = check_usage(process);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace bandsaw
