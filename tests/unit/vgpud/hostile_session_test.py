@@ -67,7 +67,7 @@ class TestHostileSession(DaemonCase):
         link.symlink_to(script)
         creating = subprocess.Popen([VGPUCTL, "create", "bad", "--memory", "1G"], env=self.environment,
                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until(lambda: (self.folder / "run" / "bad" / "session.sock").exists())
+        until((self.folder / "run" / "bad" / "session.sock").exists)
         time.sleep(0.5)
         begin = time.monotonic()
         self.show("web0")
