@@ -68,6 +68,7 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
     return 2;
   }
   if (stop) return stop_sessions(config.value());
+  config.value().log_program = "/proc/self/exe";
   if (config.value().session_program.empty()) {
     config.value().session_program = bandsaw::find_program("bandsaw-session", "session");
   }

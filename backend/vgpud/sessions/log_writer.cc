@@ -27,7 +27,7 @@ constexpr timespec kPause{0, 2'000'000};                   // where much is left
 constexpr uid_t kNobody = 65534;
 
 // Between fork and exec nothing may be allocated.
-[[noreturn]] void become_writer(int pipe, int log, int old) {
+[[noreturn]] void become_writer(const char* program, int pipe, int log, int old) {
   if (::fork() != 0) ::_exit(0);
   ::setsid();
   sigset_t none;
@@ -40,7 +40,7 @@ constexpr uid_t kNobody = 65534;
   ::dup2(null, STDERR_FILENO);
   if (::dup2(pipe, kPipe) < 0 || ::dup2(log, kLog) < 0 || ::dup2(old, kOldLog) < 0) ::_exit(126);
   ::close_range(kFirstFree, ~0u, 0);
-  ::execl("/proc/self/exe", "vgpud-log", kWriteLog, nullptr);
+  ::execl(program, "vgpud-log", kWriteLog, nullptr);
   ::_exit(126);
 }
 
@@ -98,10 +98,11 @@ class BoundedLog {
 
 }  // namespace
 
-Result<UniqueFd> start_log_writer(const std::string& path) {
+Result<UniqueFd> start_log_writer(const std::string& program, const std::string& path) {
   constexpr int kFlags = O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-  const UniqueFd log(::open(path.c_str(), O_RDWR | O_APPEND | kFlags, 0640));
+  UniqueFd log(::open(path.c_str(), O_RDWR | O_APPEND | kFlags, 0640));
   if (!log) return Status::system("cannot open {}", path);
+  if (program.empty()) return log;
   const UniqueFd old(::open((path + ".1").c_str(), O_WRONLY | kFlags, 0640));
   if (!old) return Status::system("cannot open {}.1", path);
   int ends[2];
@@ -110,7 +111,7 @@ Result<UniqueFd> start_log_writer(const std::string& path) {
   UniqueFd writes(ends[1]);
   const pid_t pid = ::fork();
   if (pid < 0) return Status::system("cannot fork a writer of logs");
-  if (pid == 0) become_writer(reads.get(), log.get(), old.get());
+  if (pid == 0) become_writer(program.c_str(), reads.get(), log.get(), old.get());
   ::waitpid(pid, nullptr, 0);
   return writes;
 }

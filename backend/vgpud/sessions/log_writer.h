@@ -10,9 +10,9 @@
 
 namespace bandsaw {
 
-// Starts the process, which appends to `path` and keeps what was there before in `path`.1. The result is the pipe's end
-// to write to; the process is nobody's child.
-Result<UniqueFd> start_log_writer(const std::string& path);
+// Starts the process, `program` with kWriteLog, which appends to `path` and keeps what was there before in `path`.1.
+// The result is the pipe's end to write to; the process is nobody's child. No program: the result is the file.
+Result<UniqueFd> start_log_writer(const std::string& program, const std::string& path);
 
 inline constexpr const char* kWriteLog = "--write-log";  // vgpud's argument that makes it that process
 // What that process does, with the pipe as descriptor 0 and the two files as 3 and 4. Returns its exit status.

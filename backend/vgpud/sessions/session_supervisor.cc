@@ -112,7 +112,7 @@ std::vector<std::string> SessionSupervisor::arguments() const {
 Status SessionSupervisor::spawn() {
   const std::string folder = vgpu_directory(config_.run, spec_.name);
   if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
-  const auto log = start_log_writer(folder + "/session.log");
+  const auto log = start_log_writer(config_.log_program, folder + "/session.log");
   if (!log.ok()) return log.status();
   const auto texts = arguments();
   const pid_t pid = ::fork();
