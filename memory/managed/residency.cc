@@ -1,15 +1,33 @@
 #include "memory/managed/residency.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace bandsaw::managed {
 namespace {
 
 constexpr uint64_t kLongestFetch = 64u << 20;
+// Up to so many blocks around a touch come along where most of them are the host's already.
+constexpr uint64_t kDenseBlocks = 32;
+// Opening pages costs no copy, so a touch opens more of them.
+constexpr uint64_t kOpenBlocks = 32;
 // A block that the device takes from a thread at work comes back within less.
 constexpr uint64_t kQuickNs = 2'000'000;
 constexpr uint32_t kPatience = 2;  // quick returns that are no thrashing yet
 constexpr uint64_t kKeepFirstNs = 50'000, kKeepLongestNs = 1'000'000;
+
+Run common(Run a, Run b) {
+  const uint64_t begin = std::max(a.offset, b.offset), end = std::min(a.end(), b.end());
+  return begin < end ? Run{begin, end - begin} : Run{};
+}
+
+void append(std::vector<Run>* runs, Run run) {
+  if (!runs->empty() && runs->back().end() == run.offset) {
+    runs->back().bytes += run.bytes;
+  } else {
+    runs->push_back(run);
+  }
+}
 
 }  // namespace
 
@@ -24,16 +42,31 @@ std::vector<Run> pieces_of(const std::vector<Run>& runs, uint64_t most) {
 std::vector<Run> parts_in(const std::vector<Run>& runs, Run piece) {
   std::vector<Run> parts;
   for (const Run& run : runs) {
-    const uint64_t begin = std::max(run.offset, piece.offset), end = std::min(run.end(), piece.end());
-    if (begin < end) parts.push_back({begin, end - begin});
+    if (const Run part = common(run, piece); part.bytes) parts.push_back(part);
   }
   return parts;
 }
 
 Residency::Residency(uint64_t bytes, uint64_t block_bytes)
-    : bytes_(bytes), block_bytes_(block_bytes), holders_((bytes + block_bytes - 1) / block_bytes, Holder::kHost) {
-  away_ = holders_.size();
+    : bytes_(bytes), block_bytes_(block_bytes), stretches_{{0, Holder::kHost}} {}
+
+Residency::Residency(const Residency& from, Run slice) : Residency(slice.bytes) {
+  from.each(slice, [&](Run run, Holder holder) {
+    set({run.offset - slice.offset, run.bytes}, holder == Holder::kDevice ? Holder::kNobody : holder);
+  });
 }
+
+void Residency::take_over(uint64_t offset, const Residency& part) {
+  part.each({0, part.bytes_}, [&](Run run, Holder holder) { set({offset + run.offset, run.bytes}, holder); });
+}
+
+Residency::Stretch Residency::stretch_at(uint64_t offset) const {
+  const auto next = stretches_.upper_bound(offset);
+  const auto& [begin, holder] = *std::prev(next);
+  return {{begin, (next == stretches_.end() ? bytes_ : next->first) - begin}, holder};
+}
+
+Holder Residency::holder(uint64_t offset) const { return stretch_at(offset).holder; }
 
 Run Residency::whole_blocks(Run run) const {
   if (run.offset >= bytes_ || run.bytes == 0) return {};
@@ -44,71 +77,104 @@ Run Residency::whole_blocks(Run run) const {
   return {begin, end - begin};
 }
 
-// Visits the longest runs of blocks in `run` whose holder is wanted.
+// Visits each stretch in `run`, as far as it lies there.
 template <typename Visit>
-void Residency::runs_of(Run run, bool (*wanted)(Holder), Visit visit) const {
-  const Run whole = whole_blocks(run);
-  uint64_t begin = whole.offset;
-  for (uint64_t at = whole.offset; at < whole.end(); at += block_bytes_) {
-    if (wanted(holder(at))) continue;
-    if (at > begin) visit(Run{begin, at - begin});
-    begin = at + block_bytes_;
+void Residency::each(Run run, Visit visit) const {
+  for (uint64_t at = run.offset; at < run.end();) {
+    const Stretch stretch = stretch_at(at);
+    visit(common(stretch.run, run), stretch.holder);
+    at = stretch.run.end();
   }
-  if (whole.end() > begin) visit(Run{begin, whole.end() - begin});
 }
 
 void Residency::set(Run run, Holder holder) {
-  const Run whole = whole_blocks(run);
-  for (uint64_t at = whole.offset; at < whole.end(); at += block_bytes_) {
-    Holder& old = holders_[at / block_bytes_];
-    if ((old == Holder::kDevice) != (holder == Holder::kDevice)) old == Holder::kDevice ? ++away_ : --away_;
-    old = holder;
+  if (run.bytes == 0) return;
+  each(run, [&](Run part, Holder old) { device_bytes_ -= old == Holder::kDevice ? part.bytes : 0; });
+  device_bytes_ += holder == Holder::kDevice ? run.bytes : 0;
+  if (run.end() < bytes_) {
+    const Holder after = this->holder(run.end());
+    stretches_.insert_or_assign(run.end(), after);
   }
+  stretches_.erase(stretches_.lower_bound(run.offset), stretches_.lower_bound(run.end()));
+  stretches_[run.offset] = holder;
+  const auto own = stretches_.find(run.offset);
+  if (const auto next = std::next(own); next != stretches_.end() && next->second == holder) stretches_.erase(next);
+  if (own != stretches_.begin() && std::prev(own)->second == holder) stretches_.erase(own);
 }
 
 ToDevice Residency::to_device(Run run) const {
   ToDevice plan;
-  runs_of(
-      run, [](Holder holder) { return holder != Holder::kDevice; }, [&](Run found) { plan.close.push_back(found); });
-  runs_of(run, [](Holder holder) { return holder == Holder::kHost; }, [&](Run found) { plan.copy.push_back(found); });
+  each(whole_blocks(run), [&](Run part, Holder holder) {
+    if (holder == Holder::kDevice) return;
+    append(&plan.take, part);
+    if (holder != Holder::kNobody) append(&plan.close, part);
+    if (holder == Holder::kHost) append(&plan.copy, part);
+  });
   return plan;
 }
 
-void Residency::went_to_device(Run run) { set(run, Holder::kDevice); }
+void Residency::went_to_device(Run run, uint64_t thread) {
+  set(run, Holder::kDevice);
+  taken_ = true;
+  taken_by_ = thread;
+}
+
+// The largest region around the block, of a power of two of blocks, of which more than half is the host's with it.
+Run Residency::wanted_around(Run block) const {
+  Run wanted = block;
+  const bool thrashes = quick_returns_ > kPatience;
+  for (uint64_t bytes = 2 * block_bytes_; bytes <= kDenseBlocks * block_bytes_; bytes *= 2) {
+    const uint64_t begin = block.offset / bytes * bytes;
+    const Run region{begin, std::min(bytes, bytes_ - begin)};
+    uint64_t there = block.bytes;
+    each(region, [&](Run part, Holder holder) {
+      there += holder == Holder::kHost || holder == Holder::kBoth ? part.bytes : 0;
+    });
+    if (thrashes || there > region.bytes / 2) wanted = region;
+    if (region.bytes == bytes_) break;
+  }
+  return wanted;
+}
 
 ToHost Residency::to_host(const Touch& touch) const {
-  const Holder now = holder(touch.offset);
-  const Run block = whole_blocks({touch.offset, 1});
-  if (now == Holder::kHost || (now == Holder::kBoth && !touch.write)) return {ToHost::What::kNothing, block, false};
-  if (now == Holder::kBoth) return {ToHost::What::kUnlock, block, true};
-  const bool goes_on = block.offset == next_offset_;
-  const bool returns = quick_returns_ > kPatience;
-  uint64_t bytes = goes_on || returns ? std::min(kLongestFetch, std::max(last_bytes_, block_bytes_) * 2) : block_bytes_;
-  bytes = std::min(bytes / block_bytes_ * block_bytes_, bytes_ - block.offset);
-  Run run{block.offset, std::max(bytes, block.bytes)};
-  for (uint64_t at = run.offset; at < run.end(); at += block_bytes_) {
-    if (holder(at) == Holder::kDevice) continue;
-    run.bytes = at - run.offset;
-    break;
+  const Stretch here = stretch_at(touch.offset);
+  const Run block = common(whole_blocks({touch.offset, 1}), here.run);
+  if (here.holder == Holder::kHost || (here.holder == Holder::kBoth && !touch.write)) {
+    return {ToHost::What::kNothing, block, false};
   }
-  return {ToHost::What::kFetch, run, touch.write};
+  if (here.holder == Holder::kBoth) return {ToHost::What::kUnlock, block, true};
+  Run wanted = block;
+  if (block.offset == next_offset_) {
+    const uint64_t doubled = std::min(kLongestFetch, std::max(last_bytes_, block_bytes_) * 2);
+    wanted = whole_blocks({block.offset, doubled / block_bytes_ * block_bytes_});
+  } else if (here.holder == Holder::kDevice) {
+    wanted = wanted_around(block);
+  }
+  if (here.holder == Holder::kDevice) return {ToHost::What::kFetch, common(wanted, here.run), touch.write};
+  const uint64_t most = std::max(wanted.bytes, kOpenBlocks * block_bytes_);
+  return {ToHost::What::kOpen, common({block.offset, most}, here.run), true};
 }
 
 std::vector<Run> Residency::on_device(Run run) const {
   std::vector<Run> found;
-  runs_of(run, [](Holder holder) { return holder == Holder::kDevice; }, [&](Run one) { found.push_back(one); });
+  each(whole_blocks(run), [&](Run part, Holder holder) {
+    if (holder == Holder::kDevice) append(&found, part);
+  });
   return found;
 }
 
 void Residency::came_to_host(Run run, bool writable) { set(run, writable ? Holder::kHost : Holder::kBoth); }
 
-void Residency::touched(const ToHost& fetched, const Touch& touch) {
-  if (fetched.what != ToHost::What::kFetch) return;
-  const bool quick =
-      last_touch_ns_ != 0 && touch.now_ns - last_touch_ns_ < kQuickNs && fetched.run.offset < next_offset_;
+void Residency::discarded(Run run) { set(run, Holder::kNobody); }
+
+void Residency::touched(const ToHost& answered, const Touch& touch) {
+  if (answered.what != ToHost::What::kFetch && answered.what != ToHost::What::kOpen) return;
+  const bool stolen = taken_ && taken_by_ != touch.thread;
+  const bool quick = stolen && last_touch_ns_ != 0 && touch.now_ns - last_touch_ns_ < kQuickNs;
+  taken_ = false;
   quick_returns_ = quick ? quick_returns_ + 1 : 0;
-  next_offset_ = fetched.run.end();
-  last_bytes_ = fetched.run.bytes;
+  next_offset_ = answered.run.end();
+  last_bytes_ = answered.run.bytes;
   last_touch_ns_ = touch.now_ns;
   last_thread_ = touch.thread;
 }

@@ -1,4 +1,4 @@
-// Where the newest bytes of one allocation of managed memory lie: a table of blocks, and the policies of moving them.
+// Where the newest bytes of one allocation of managed memory lie: a table of ranges, and the policies of moving them.
 // No clock, no locks, nothing moves here: the owner asks what is to be done, does it, and says that it is done.
 //
 // A kernel may write all that it reaches, and nobody sees what it does write. So a block that the device may use is
@@ -7,16 +7,19 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace bandsaw::managed {
 
-inline constexpr uint64_t kBlockBytes = 2u << 20;
+// What a single touch brings back; neighbours come along as said at Residency::to_host.
+inline constexpr uint64_t kBlockBytes = 64u << 10;
 
 enum class Holder : uint8_t {
   kHost,    // the host's pages are the newest; the program may write them
   kBoth,    // the same bytes on both sides; the program may read
   kDevice,  // the device may have newer ones; the program may not touch the pages
+  kNobody,  // neither side has bytes that count; the program may not touch the pages
 };
 
 // Bytes of the allocation, from its beginning.
@@ -44,18 +47,19 @@ struct ToHost {
   enum class What : uint8_t {
     kNothing,  // the pages are there: let the thread try again
     kUnlock,   // they are there and become writable
+    kOpen,     // the pages of `run` are given to the program as they are
     kFetch,    // `run` is copied from the device
   };
   What what = What::kNothing;
   Run run;
-  bool writable = false;  // kFetch: the program may write afterwards; else the device's copy stays good
+  bool writable = false;  // the program may write afterwards; else the device's copy stays good
 };
 
-// What the device's use of a range asks for. `close`: the program loses these; `copy`: of these, what is copied to the
-// device once they are closed.
+// What the device's use of a range asks for. `take`: these become the device's; `close`: of these, what the program
+// loses before; `copy`: of those, what is copied to the device once they are closed.
 struct ToDevice {
-  std::vector<Run> close, copy;
-  bool empty() const { return close.empty(); }
+  std::vector<Run> take, close, copy;
+  bool empty() const { return take.empty(); }
 };
 
 // Not thread-safe.
@@ -63,25 +67,35 @@ class Residency {
  public:
   // A new allocation is the host's. `bytes` above 0.
   explicit Residency(uint64_t bytes, uint64_t block_bytes = kBlockBytes);
+  // Memory used again, whose bytes count no more: pages are open to the program as `from` says of the slice, but what
+  // only the device has is nobody's.
+  Residency(const Residency& from, Run slice);
+  // Says of the part at `offset` what `part` says.
+  void take_over(uint64_t offset, const Residency& part);
 
   uint64_t bytes() const { return bytes_; }
-  bool all_on_device() const { return away_ == 0; }
-  bool any_on_device() const { return away_ < holders_.size(); }
-  Holder holder(uint64_t offset) const { return holders_[offset / block_bytes_]; }
+  bool all_on_device() const { return device_bytes_ == bytes_; }
+  bool any_on_device() const { return device_bytes_ != 0; }
+  uint64_t device_bytes() const { return device_bytes_; }
+  Holder holder(uint64_t offset) const;
 
   // The part of the allocation in whole blocks that holds `run`, which is cut off at the end.
   Run whole_blocks(Run run) const;
 
   ToDevice to_device(Run run) const;
-  void went_to_device(Run run);
+  // `thread` is whose launch asked for it.
+  void went_to_device(Run run, uint64_t thread = 0);
 
-  // A program that goes on from one fetched run to the next gets longer ones.
+  // A block; more of it where a program goes on from one fetched run to the next, and where more than half of the 128
+  // KiB to 2 MiB around it is the host's then, or other threads' launches take it away again and again.
   ToHost to_host(const Touch& touch) const;
   // What the device has of `run` is wanted by the host, all of it or up to what the host has already.
   std::vector<Run> on_device(Run run) const;
   void came_to_host(Run run, bool writable);
-  // A fetch because of a touch is done: notes for the policies below.
-  void touched(const ToHost& fetched, const Touch& touch);
+  // The bytes of these pages, which are closed to the program, do not count any more.
+  void discarded(Run run);
+  // A touch is answered: notes for the policies below.
+  void touched(const ToHost& answered, const Touch& touch);
 
   // Thrashing: a thread works on a block while others launch kernels, each of which takes the block away. Until then
   // the launch of another thread should leave it; 0: no need to wait. Grows with each quick return of the block.
@@ -89,15 +103,25 @@ class Residency {
   uint32_t quick_returns() const { return quick_returns_; }
 
  private:
+  struct Stretch {
+    Run run;
+    Holder holder;
+  };
+  using Stretches = std::map<uint64_t, Holder>;
+  // The longest run of one holder that holds the offset.
+  Stretch stretch_at(uint64_t offset) const;
   template <typename Visit>
-  void runs_of(Run run, bool (*wanted)(Holder), Visit visit) const;
+  void each(Run run, Visit visit) const;
   void set(Run run, Holder holder);
+  Run wanted_around(Run block) const;
 
   const uint64_t bytes_, block_bytes_;
-  std::vector<Holder> holders_;
-  uint64_t away_ = 0;                              // blocks that are not the device's alone
-  uint64_t next_offset_ = ~0ull, last_bytes_ = 0;  // of the last fetch: its end, its length
+  Stretches stretches_;  // by beginning; each ends where the next begins, and neighbours differ
+  uint64_t device_bytes_ = 0;
+  uint64_t next_offset_ = ~0ull, last_bytes_ = 0;  // of the last answer to a touch: its end, its length
   uint64_t last_touch_ns_ = 0, last_thread_ = 0;
+  uint64_t taken_by_ = 0;  // the thread whose launch took something since the last touch
+  bool taken_ = false;
   uint32_t quick_returns_ = 0;
 };
 

@@ -17,12 +17,8 @@ constexpr double kSmallChange = 1.08, kLargeChange = 2;
 constexpr Time kLongRun = 500 * kMillisecond;
 // Work of this length or more fills time slices well enough.
 constexpr Time kShortBurst = 4 * kMillisecond;
-// What is known of the length of a round may be wrong by this part.
-constexpr double kUnsureRound = 0.1;
 constexpr double kYieldLeast = 0.7, kYieldMost = 1.2;
 constexpr Time kYieldLearnt = 300 * kMillisecond;  // of work
-// Two samples: how much longer a program may seem to have had work than it had.
-constexpr Time kUnsure = 2 * kMillisecond;
 // A pause counts as progress up to this part of the work before it: longer ones are of programs that need only a part
 // of the GPU, and may have it.
 constexpr double kPausePart = 1.0 / 32;
@@ -66,85 +62,24 @@ void TimeSliceWeights::advance(Time now, std::span<const Load> loads) {
   fit_slices();
 }
 
-// What a program had since it rested last. Less than a time slice is not interrupted. Else it was interrupted for the
-// time slices of the others some times, which may tell that it was work of a known length. If not: it began with a time
-// slice of its own, after a wait that was not measured, whole rounds followed, and what is left of the last one is its
-// own as far as its time slice goes.
-double TimeSliceWeights::served(const Process& process, Time slice) {
-  const auto known = static_cast<double>(process.unrested_own);
-  const auto measured = static_cast<double>(process.unrested) - known;
-  if (measured <= static_cast<double>(slice) || process.rounds <= 0) return known + measured;
-  const double filled = process.filled / process.rounds, round = std::max(filled, process.wall / process.rounds);
-  if (const Whole* const whole = find_whole(process, measured, filled, round - filled))
-    return std::max(known, static_cast<double>(whole->work));
-  const double rounds = std::floor(measured / round);
-  return known + rounds * filled + std::min(measured - rounds * round, filled);
-}
-
-// The length that was seen most often of those which, with a whole number of interruptions by `others`, take about as
-// long as was measured. Null: there is none.
-const TimeSliceWeights::Whole* TimeSliceWeights::find_whole(const Process& process, double measured, double slice,
-                                                            double others) {
-  const Whole* found = nullptr;
-  for (const Whole& whole : process.wholes) {
-    const double work = static_cast<double>(whole.work) - static_cast<double>(process.unrested_own);
-    const double times = std::round((measured - work) / others);
-    if (whole.times == 0 || work <= 0 || times < 1 || work > (times + 1) * slice * (1 + kUnsureRound)) continue;
-    if (std::abs(measured - times * others - work) > kUnsureRound * times * others) continue;
-    if (!found || whole.times > found->times) found = &whole;
-  }
-  return found;
-}
-
-// A program whose steps follow each other closely seems not to rest between some of them. So lengths are kept apart.
-void TimeSliceWeights::note_whole(Process& process, Time work) {
-  constexpr double kSame = 0.03;
-  constexpr std::uint32_t kTimesMost = 64;
-  Whole* rarest = &process.wholes[0];
-  for (Whole& whole : process.wholes) {
-    if (whole.times < rarest->times) rarest = &whole;
-    if (whole.times == 0 || std::abs(static_cast<double>(work - whole.work)) > kSame * static_cast<double>(whole.work))
-      continue;
-    whole.work += (work - whole.work) / 4;
-    if (++whole.times < kTimesMost) return;
-    for (Whole& each : process.wholes) each.times /= 2;
-    return;
-  }
-  *rarest = {work, 1};
-}
-
-// What it uses of a time slice: its work fills some, and the last one as far as it goes. On average.
-double TimeSliceWeights::visit(const Process& process, Time slice) {
-  if (never_rests(process)) return static_cast<double>(slice);
-  const double parts = static_cast<double>(process.burst) / static_cast<double>(slice);
-  constexpr double kUnsurePart = 0.02;
-  return static_cast<double>(process.burst) / std::max({1.0, parts, std::ceil(parts - kUnsurePart)});
-}
-
-// What it had at least since it rested last, if it has had work all the time: its part of rounds in which all others
-// used their whole time slices, less half a time slice for the last one. What is known of the round is a little wrong:
-// its lengths have changed meanwhile, and samples say of a moment only that there was work then.
-double TimeSliceWeights::certain(const Process& process, Time slice) {
-  constexpr double kSure = 0.9;
-  return std::max(0.0, kSure * process.least - static_cast<double>(slice / 2 + kUnsure));
-}
-
 // Programs that rested are charged what they had. Returns the sum of what goes back; what more they had is taken off.
 double TimeSliceWeights::settle(std::span<const Load> loads) {
   double back = 0;
   for (const Load& load : loads) {
     const auto found = entries_.find(load.vgpu);
     if (found == entries_.end()) continue;
-    Process& process = found->second.processes[load.process];
+    TimeSliceProcess& process = found->second.processes[load.process];
     const Time ended = load.measured - std::exchange(process.measured, load.measured);
     const Time own = load.own - std::exchange(process.own, load.own);
     process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
     process.unrested_own = std::min(process.unrested_own + std::max<Time>(own, 0), process.unrested);
+    if (ended > 0 && own >= ended / 2) process.unlearnt = false;
+    if (std::exchange(process.cut_samples, load.cut_samples) != load.cut_samples) process.unlearnt = true;
     pause(found->second, process, load.paused - std::exchange(process.paused, load.paused));
     const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
     if (rests != 0) back += rested(found->second, process, rests);
     if (rests == 0 && process.unrested > process.burst) {
-      const double had = served(process, found->second.slice);
+      const double had = process.served(found->second.slice);
       process.burst = std::max(process.burst, static_cast<Time>(had));
     }
     // How the first and the last time slice of so long a run were does not matter.
@@ -154,12 +89,12 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
 }
 
 // A program that waits for its results gives the engine back when its work is done, before its time slice is over.
-double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t rests) {
+double TimeSliceWeights::rested(Entry& entry, TimeSliceProcess& process, std::uint32_t rests) {
   if (process.burst == kLongest) {  // of this run only the end is known
     process.restart(kLongest - 1);
     return 0;
   }
-  const double had = std::max(served(process, entry.slice * rests), certain(process, entry.slice));
+  const double had = std::max(process.served(entry.slice * rests), process.certain(entry.slice));
   const double beyond = process.taken - had;
   charge(entry, had - process.charged);
   process.pause_left = kPausePart * had;
@@ -168,13 +103,13 @@ double TimeSliceWeights::rested(Entry& entry, Process& process, std::uint32_t re
     process.yield += weight * (std::clamp(had / process.taken, kYieldLeast, kYieldMost) - process.yield);
   }
   const Time each = static_cast<Time>(had / rests);
-  if (process.unrested - process.unrested_own <= entry.slice * rests) note_whole(process, each);
+  if (process.unrested - process.unrested_own <= entry.slice * rests) process.note_whole(each);
   process.restart(process.burst == kLongest - 1 ? each : process.burst + (each - process.burst) / 4);
   return beyond;
 }
 
 // The engine was not its own meanwhile, so only its lag changes.
-void TimeSliceWeights::pause(Entry& entry, Process& process, Time paused) {
+void TimeSliceWeights::pause(Entry& entry, TimeSliceProcess& process, Time paused) {
   const double counted = std::clamp<double>(static_cast<double>(paused), 0, process.pause_left);
   process.pause_left -= counted;
   entry.lag -= counted / entry.active_processes;
@@ -189,7 +124,7 @@ double TimeSliceWeights::go_ahead(double span, double visits) {
   for (auto& [vgpu, entry] : entries_) {
     for (auto& [number, process] : entry.processes) {
       if (!process.busy || process.ahead <= 0) continue;
-      process.ahead = std::min(process.ahead, visits - visit(process, entry.slice));
+      process.ahead = std::min(process.ahead, visits - process.visit(entry.slice));
       const double first = std::min(process.ahead, span - own);
       process.ahead -= first;
       process.charged += first;
@@ -209,8 +144,8 @@ void TimeSliceWeights::serve(double span) {
   for (const auto& [vgpu, entry] : entries_) {
     for (const auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
-      turn += visit(process, entry.slice);
-      if (never_rests(process)) unresting += static_cast<double>(entry.slice);
+      turn += process.visit(entry.slice);
+      if (process.never_rests()) unresting += static_cast<double>(entry.slice);
       longest_turn += static_cast<double>(entry.slice);
       ++busy;
     }
@@ -230,9 +165,9 @@ void TimeSliceWeights::serve(double span) {
   for (auto& [vgpu, entry] : entries_) {
     for (auto& [number, process] : entry.processes) {
       if (!process.busy) continue;
-      const double used = visit(process, entry.slice);
+      const double used = process.visit(entry.slice);
       const double taken = span * used / turn;
-      const double own = taken * process.yield + (never_rests(process) ? left * used / unresting : 0);
+      const double own = taken * process.yield + (process.never_rests() ? left * used / unresting : 0);
       process.taken += taken;
       process.charged += own;
       process.wall += span;
@@ -242,7 +177,7 @@ void TimeSliceWeights::serve(double span) {
       process.filled += rounds * slice;
       process.least += span * static_cast<double>(entry.slice) / longest_turn;
       // It has more at a time than it has said.
-      if (const double least = certain(process, entry.slice); least > static_cast<double>(process.burst))
+      if (const double least = process.certain(entry.slice); least > static_cast<double>(process.burst))
         process.burst = static_cast<Time>(least);
       charge(entry, own);
     }
@@ -263,7 +198,7 @@ void TimeSliceWeights::note(std::span<const Load> loads) {
   for (const Load& load : loads) {
     const auto found = entries_.find(load.vgpu);
     if (found == entries_.end()) continue;
-    Process& process = found->second.processes[load.process];
+    TimeSliceProcess& process = found->second.processes[load.process];
     process.seen = true;
     process.busy = load.busy;
     if (load.busy) process.last_busy = found->second.last_busy = now_;
@@ -334,7 +269,7 @@ double TimeSliceWeights::fitting(double turn, const std::function<double(const E
   for (const auto& [vgpu, entry] : entries_) {
     if (!entry.active || entry.active_processes > 1) continue;
     for (const auto& [number, process] : entry.processes) {
-      if (never_rests(process) || process.burst < kShortBurst) continue;
+      if (process.never_rests() || process.burst < kShortBurst) continue;
       const double slice = turn * part(entry), burst = kRoom * static_cast<double>(process.burst);
       const double slices = std::max(1.0, std::round(burst / slice)), scale = burst / slices / slice;
       if (slices > kSlicesMost || scale < kScaleLeast || scale > kScaleMost || std::abs(scale - 1) >= change) continue;
@@ -365,11 +300,34 @@ void TimeSliceWeights::fit_slices() {
   for (auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     const auto whole = static_cast<Time>(turn * weight(entry) / sum);
-    const Time unbounded = std::max(whole / entry.active_processes, options_.least);
+    const Time unbounded = std::max({whole / entry.active_processes, options_.least, probing(entry)});
     wanted[vgpu] = bounded(unbounded, entry);
     entry.unbounded = wanted[vgpu] < unbounded ? unbounded : 0;
   }
   change_slices(wanted);
+}
+
+// A time slice in which its work is not interrupted, while it is not known how long that takes; else 0. One program at
+// a time.
+Time TimeSliceWeights::probing(Entry& entry) {
+  constexpr Time kRoom = 3;  // a sample counts if it takes half a time slice at most
+  Time longest = 0;
+  for (const auto& [number, process] : entry.processes) {
+    if (!process.unlearnt || now_ - process.last_busy > options_.memory) continue;
+    longest = std::max(longest, std::min(process.burst, options_.probe));
+  }
+  const bool under_way = now_ - entry.probed_at <= options_.probe_for;
+  if (longest < kShortBurst || active_processes() < 2) return 0;
+  if (!under_way) {
+    const Time pause = std::min(options_.probe_again << std::min(entry.probes, 10u), options_.probe_last);
+    const bool others = std::any_of(entries_.begin(), entries_.end(), [&](const auto& other) {
+      return &other.second != &entry && other.second.active && now_ - other.second.probed_at <= options_.probe_for;
+    });
+    if (others || (entry.probes > 0 && now_ - entry.probed_at < pause)) return 0;
+    entry.probed_at = now_;
+    ++entry.probes;
+  }
+  return std::min(kRoom * longest, options_.probe);
 }
 
 // Sets what is wanted if it is time to. Each change makes the hardware begin its round anew, with the program that it
@@ -455,6 +413,12 @@ bool TimeSliceWeights::may_run(VgpuId vgpu) const {
 int TimeSliceWeights::active() const {
   return static_cast<int>(
       std::count_if(entries_.begin(), entries_.end(), [](const auto& entry) { return entry.second.active; }));
+}
+
+int TimeSliceWeights::active_processes() const {
+  int sum = 0;
+  for (const auto& [vgpu, entry] : entries_) sum += entry.active ? entry.active_processes : 0;
+  return sum;
 }
 
 }  // namespace bandsaw::sched

@@ -24,6 +24,9 @@
 //   slices.
 // - A program that pauses and has much less work than a time slice gains by shorter time slices of the others only.
 //   They become as short as leaves the others their promise.
+// - Beside others, a runner learns how long kernels take by themselves only if they are shorter than its time slices. A
+//   program whose kernels are longer, and were never alone, has long time slices once, until that is known. It is
+//   charged for them.
 // - Time slices are long, since switches cost; where one virtual GPU wants a bound on its latency, those of the others
 //   together are shorter than that bound while it is active.
 //
@@ -31,13 +34,13 @@
 // Source: proportional shares with bounded lag, as BAND+ (band_plus.h); Gdev (USENIX ATC 2012), section 5.2.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <span>
 
+#include "vgpu-sched/policy/time_slice_process.h"
 #include "vgpu-sched/policy/types.h"
 
 namespace bandsaw::sched {
@@ -53,6 +56,9 @@ struct TimeSliceOptions {
   Time lag_most = 400 * kMillisecond;      // divided by the fraction: beyond it nothing is owed
   // Between two changes of time slices, and where one is off by a factor of two.
   Time between = 500 * kMillisecond, between_large = 50 * kMillisecond;
+  // The longest time slice that is there for learning, for how long it is, and when it is tried again, if in vain:
+  // after twice as long each time.
+  Time probe = 500 * kMillisecond, probe_for = kSecond, probe_again = 5 * kSecond, probe_last = 60 * kSecond;
   Time carry = 10 * kMillisecond;   // the most that is owed to one who was inactive
   Time memory = 30 * kMillisecond;  // a virtual GPU is active for so long after its last work
   // Logarithm of the weight, for each millisecond of lag per fraction: a little where all fill their time slices, which
@@ -73,6 +79,8 @@ class TimeSliceWeights {
     Time own = 0;               // the part of `measured` that is known to hold nobody else's time
     std::uint32_t rests = 0;    // how often all its work had ended; wraps around
     Time paused = 0;            // from then until its next work; the sum
+    // How often its runner tried to learn how long its work takes, and a time slice was too short; wraps around.
+    std::uint32_t cut_samples = 0;
   };
 
   // `latency`: the bound on the wait of its short work; 0: none.
@@ -90,6 +98,8 @@ class TimeSliceWeights {
   bool may_run(VgpuId vgpu) const;
   // Virtual GPUs that are active now.
   int active() const;
+  // Their processes that are active.
+  int active_processes() const;
 
   // What a bound on the latency of this one has cost the others, in ns of the engine's time, in sum. An estimate: time
   // slices that the bound has made shorter mean more switches in the same time, and each switch costs
@@ -97,33 +107,6 @@ class TimeSliceWeights {
   Time latency_cost(VgpuId vgpu) const;
 
  private:
-  struct Whole {
-    Time work = 0;
-    std::uint32_t times = 0;  // 0: there is none in this place
-  };
-  struct Process {
-    Time measured = 0, own = 0, paused = 0;  // what Load's were
-    std::uint32_t rests = 0;
-    double pause_left = 0;          // ns: of the pause that is under way, what counts as progress
-    Time burst = kLongest;          // what it has between two rests, about; kLongest: it has not rested for long
-    std::array<Whole, 8> wholes{};  // the same where nobody interrupted it, of several lengths
-    double ahead = 0;               // what others had while it paused, of what they have between its time slices
-    Time unrested_own = 0;          // the part of the next that is Load::own
-    Time unrested = 0;              // measured since the last rest
-    double yield = 1;               // what it has of a time slice for each ns that it is taken to have
-    double charged = 0, wall = 0;   // since the last rest: ns charged, and ns for which it had work
-    double taken = 0;               // `charged` with a yield of 1
-    double rounds = 0, filled = 0;  // of the hardware, in that time; its time slices in them
-    double least = 0;               // of `wall`: its part if all others use their whole time slices
-    Time last_busy = -kLongest;
-    bool busy = false, seen = false;
-
-    void restart(Time as_long) {
-      burst = as_long;
-      unrested = unrested_own = 0;
-      charged = taken = wall = rounds = filled = least = 0;
-    }
-  };
   struct Entry {
     Share share;
     Time latency = 0;
@@ -133,25 +116,21 @@ class TimeSliceWeights {
     double cost = 0;      // ns that its latency bound has cost the others
     double tokens = 0;    // ns that its cap leaves
     Time last_busy = -kLongest;
-    std::map<std::uint32_t, Process> processes;
+    std::map<std::uint32_t, TimeSliceProcess> processes;
     int active_processes = 1;
     Time slice = 2 * kMillisecond;
+    Time probed_at = -kLongest;  // when its last long time slice began
+    std::uint32_t probes = 0;
     Time unbounded = 0;  // what `slice` would be without the bounds of others, where these make it shorter
     bool active = false;
   };
 
   double settle(std::span<const Load> loads);
-  static bool never_rests(const Process& process) { return process.burst >= kLongest - 1; }
   void serve(double span);
   static void charge(Entry& entry, double time);
-  static double served(const Process& process, Time slice);
-  static const Whole* find_whole(const Process& process, double measured, double slice, double others);
-  static double visit(const Process& process, Time slice);
-  static void note_whole(Process& process, Time work);
   double go_ahead(double span, double visits);
-  static double certain(const Process& process, Time slice);
-  double rested(Entry& entry, Process& process, std::uint32_t rests);
-  static void pause(Entry& entry, Process& process, Time paused);
+  double rested(Entry& entry, TimeSliceProcess& process, std::uint32_t rests);
+  static void pause(Entry& entry, TimeSliceProcess& process, Time paused);
   void note(std::span<const Load> loads);
   void share_out();
   static bool is_bursty(const Entry& entry);
@@ -159,6 +138,7 @@ class TimeSliceWeights {
   void settle_lags();
   double fitting(double turn, const std::function<double(const Entry&)>& part) const;
   void fit_slices();
+  Time probing(Entry& entry);
   void change_slices(const std::map<VgpuId, Time>& wanted);
   Time bounded(Time slice, const Entry& entry) const;
   Entry* tightest();

@@ -19,6 +19,8 @@ constexpr uint64_t kQuantumNs = 2'000'000, kQuantumMostNs = 1'000'000'000;
 // far ahead of the device as the driver would, about a thousand launches.
 constexpr uint64_t kWideUnits = 64;
 constexpr uint32_t kWideDepth = 16;
+// What gaps and overlaps between launches may make of their time.
+constexpr double kGapsLeast = 0.85, kGapsMost = 1.06;
 // After a pause of this length the next work may be of another length: what was proven is forgotten.
 constexpr std::chrono::milliseconds kForget{50};
 
@@ -358,8 +360,7 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
     const bool apart = engine == kCompute && stream_eras_.end(slice.era);
     if (slice.sample && apart && (slice.wide || beside_others_)) learn_sample(slice, busy_ns);
     if (slice.wide && slice.known && slice.alone && !slice.sample) learn_gaps(slice, busy_ns);
-    const auto work_ns = static_cast<uint64_t>(static_cast<double>(slice.work_ns) * gaps_);
-    const uint64_t own_ns = slice.wide && slice.known ? std::min(busy_ns, work_ns) : 0;
+    const uint64_t own_ns = slice.wide ? own_time(slice, busy_ns) : 0;
     if (beside_others_ && slice.known && slice.counted && engine == kCompute) note_beside(slice, busy_ns);
     if (slice.counted) ended(engine, own_ns ? own_ns : slice.wide ? used(slice, busy_ns) : busy_ns, own_ns);
     if (also) also(busy_ns);
@@ -370,17 +371,24 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
 void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
   const uint64_t time_slice = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
   const bool whole = (slice.alone && is_alone()) || time_slice == 0 || busy_ns <= time_slice / 2;
-  launch_times_.learn(*slice.sample, busy_ns, whole);
+  if (!launch_times_.learn(*slice.sample, busy_ns, whole)) grant_page_->gates[slot_][kCompute].cut_samples.fetch_add(1);
 }
 
 // A program that is slower than the device has longer gaps, which are not its work. One whose launches overlap at their
 // ends takes less time than they do one by one.
 void GateView::learn_gaps(const TimeSlice& slice, uint64_t busy_ns) {
-  constexpr double kLeast = 0.85, kMost = 1.06;
-  constexpr uint64_t kLeastWork = 500'000;
-  if (slice.own_ns < kLeastWork || !is_alone()) return;
-  const double ratio = static_cast<double>(busy_ns) / static_cast<double>(slice.own_ns);
-  if (ratio < 2) gaps_ = gaps_ + (std::clamp(ratio, kLeast, kMost) - gaps_) / 32;
+  constexpr double kLearnt = 200e6;  // ns of work
+  if (slice.own_ns == 0 || !is_alone()) return;
+  const auto work = static_cast<double>(slice.own_ns), ratio = static_cast<double>(busy_ns) / work;
+  if (ratio < 2) gaps_ = gaps_ + (ratio - gaps_) * work / (work + kLearnt);
+}
+
+// What is known to be its own of the time from the begin to the end of its work; 0: nothing is known.
+uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns) const {
+  if (slice.alone && is_alone()) return busy_ns;
+  if (!slice.known) return 0;
+  const double work = static_cast<double>(slice.work_ns) * std::clamp<double>(gaps_, kGapsLeast, kGapsMost);
+  return std::min(busy_ns, static_cast<uint64_t>(work));
 }
 
 void GateView::note_beside(const TimeSlice& slice, uint64_t busy_ns) {

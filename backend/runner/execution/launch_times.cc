@@ -34,13 +34,17 @@ void LaunchTimes::begin_sample(const LaunchId& id) {
   }
 }
 
-void LaunchTimes::learn(const LaunchId& id, uint64_t ns, bool whole) {
-  if (ns == 0) return;
+bool LaunchTimes::learn(const LaunchId& id, uint64_t ns, bool whole) {
+  if (ns == 0) return true;
   std::lock_guard lock(mutex_);
+  bool known = whole;
   for (const uint64_t key : {id.shape, id.exact}) {
     const auto found = times_.find(key);
-    if (found != times_.end()) learn(found->second, ns, whole);
+    if (found == times_.end()) continue;
+    learn(found->second, ns, whole);
+    known = known || found->second.usual != 0;
   }
+  return known;
 }
 
 void LaunchTimes::learn(Time& time, uint64_t ns, bool whole) {
@@ -52,7 +56,7 @@ void LaunchTimes::learn(Time& time, uint64_t ns, bool whole) {
   if (time.least == 0 ? whole : ns <= time.least) return believe(ns);
   if (time.least == 0) return;
   if (ns <= time.least + time.least / kLittle) {
-    time.usual = (7 * time.usual + ns) / 8;
+    time.usual = whole ? (7 * time.usual + ns) / 8 : std::min(time.usual, ns);
     time.longer = 0;
     return;
   }

@@ -3,10 +3,10 @@
 // Where the hardware switches between programs, what is measured holds the others' time too. So a launch is taken to
 // need what its shortest samples took: the least, and those little longer, on average. Where many samples in a row were
 // all longer, the least of those takes its place: a kernel's time may change with its data. A sample that is longer
-// than a time slice and was taken beside others has been interrupted, and says no more than that the launch takes no
-// longer; many in a row, and it is not known how long the launch takes. A launch with new parameters is taken to need
-// what the least with the same grid did, until it has a sample of its own. So a program whose kernels read from memory
-// how long they are to run can be taken for shorter than it is.
+// than a time slice and was taken beside others may have been interrupted, and says no more than that the launch takes
+// no longer; many in a row, and it is not known how long the launch takes. A launch with new parameters is taken to
+// need what the least with the same grid did, until it has a sample of its own. So a program whose kernels read from
+// memory how long they are to run can be taken for shorter than it is.
 //
 // Thread-safe.
 #pragma once
@@ -44,7 +44,8 @@ class LaunchTimes {
   // A launch is measured; learn() may follow.
   void begin_sample(const LaunchId& id);
   // A sample took so long. 0: the device cannot say. `whole`: nobody had the device in between, as far as is known.
-  void learn(const LaunchId& id, uint64_t ns, bool whole = true);
+  // False: it was not, and nothing is known of this launch.
+  bool learn(const LaunchId& id, uint64_t ns, bool whole = true);
 
  private:
   struct Time {

@@ -220,7 +220,8 @@ std::vector<sched::TimeSliceWeights::Load> HardwareSlices::read_all(sched::Time 
                        .measured = state.sliced.measured,
                        .own = state.sliced.own,
                        .rests = vgpu.grant_page->gates[slot][kCompute].rests,
-                       .paused = state.sliced.paused});
+                       .paused = state.sliced.paused,
+                       .cut_samples = vgpu.grant_page->gates[slot][kCompute].cut_samples});
     }
   }
   return loads;
@@ -248,9 +249,9 @@ sched::Time HardwareSlices::sample(sched::Time now) {
   return any ? now + (is_steered(now) ? kSample : options_->period_ns) : kNever;
 }
 
-// Tells the gates whether nobody else has work. Runners read the word often, so it is written when it changes.
+// Tells the gates whether no other process has work. Runners read the word often, so it is written when it changes.
 void HardwareSlices::post_alone(VgpuState& vgpu) {
-  const bool alone = weights_.active() <= 1;
+  const bool alone = weights_.active_processes() <= 1;
   for (auto& [slot, gates] : vgpu.slots) {
     if (gates[kCompute].sliced.no_waiters == alone) continue;
     gates[kCompute].sliced.no_waiters = alone;

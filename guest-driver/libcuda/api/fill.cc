@@ -34,7 +34,7 @@ CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t elemen
       return wire::fill(there, what, stream_there, vgpu_done{});
     });
   }
-  const DeviceWork work(call, {{address, span}});
+  const DeviceWork work(call, on, {{address, span}});
   if (work.status() != CUDA_SUCCESS) return work.status();
   if (range && (!wait || range->on_device())) return wire::fill(call, what, on, vgpu_done{});
   result = check_may_wait();

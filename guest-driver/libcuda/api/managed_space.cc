@@ -10,9 +10,8 @@
 namespace bandsaw::libcuda {
 namespace {
 
-// Device memory is mapped in units of 2 MiB; larger allocations waste at most half of their last one.
-constexpr uint64_t kSmallMost = 1u << 20;
-constexpr uint64_t kSharedChunkBytes = 2u << 20;
+// Larger allocations have a chunk of their own.
+constexpr uint64_t kPooledMost = 16u << 20;
 
 }  // namespace
 
@@ -60,82 +59,23 @@ void ManagedSpace::add(std::unique_ptr<Allocation> allocation) {
   any_.store(true, std::memory_order_relaxed);
 }
 
-// Our copies go on streams of their own: neither captured nor in the order of the program's.
-CUresult ManagedSpace::streams_of(Call& call, uint64_t context) {
-  std::lock_guard lock(mutex_);
-  Streams& streams = streams_[context];
-  const int32_t priority = call.gpu().info.greatest_priority;
-  CUresult result = CUDA_SUCCESS;
-  for (uint64_t* stream : {&streams.in, &streams.out}) {
-    if (result == CUDA_SUCCESS && !*stream) {
-      result = wire::stream_create(call, CU_STREAM_NON_BLOCKING, priority, stream);
-    }
-  }
-  return result;
-}
-
-CUresult ManagedSpace::new_chunk(Call& call, uint64_t bytes, ManagedChunk** chunk) {
-  auto made = std::make_unique<ManagedChunk>();
-  made->bytes = bytes;
-  made->context = call.context();
-  CUresult result = streams_of(call, made->context);
-  if (result == CUDA_SUCCESS) result = wire::memory_alloc(call, bytes, &made->base);
-  if (result != CUDA_SUCCESS) return result;
-  result = call.gpu().memory->back(made->base, bytes, &made->block);
-  if (result != CUDA_SUCCESS) {
-    wire::memory_free(call, made->base);
-    return result;
-  }
-  *chunk = made.get();
-  std::lock_guard lock(mutex_);
-  chunks_[made->base] = std::move(made);
-  return CUDA_SUCCESS;
-}
-
-CUresult ManagedSpace::drop_chunk(Call& call, ManagedChunk* chunk) {
-  Lock lock(mutex_);
-  const auto gone = chunks_.extract(chunk->base);
-  lock.unlock();
-  // The device's memory last: from then on another thread may be given the address.
-  const CUresult dropped = chunk->block.memory->unback(chunk->block);
-  const CUresult result = wire::memory_free(call, chunk->base);
-  return result == CUDA_SUCCESS ? dropped : result;
-}
-
 CUresult ManagedSpace::allocate(Call& call, uint64_t bytes, unsigned attach, uint64_t* address) {
   CUresult result = start_threads(call.gpu());
   if (result != CUDA_SUCCESS) return result;
   if (bytes > VGPU_WINDOW_PART_BYTES) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t rounded = round_to_pages(bytes);
   ManagedChunk* chunk = nullptr;
-  std::optional<uint64_t> base;
-  if (rounded > kSmallMost) {
-    result = new_chunk(call, rounded, &chunk);
-    if (result == CUDA_SUCCESS) base = chunk->base;
+  if (rounded > kPooledMost) {
+    result = with_idle_room(call, [&] { return new_chunk(call, rounded, &chunk); });
+    if (result == CUDA_SUCCESS) *address = chunk->base;
   } else {
-    std::lock_guard grow(grow_mutex_);
-    Lock lock(mutex_);
-    for (const auto& [begin, one] : chunks_) {
-      if (!one->small || one->context != call.context()) continue;
-      base = one->small->take(rounded, kPage);
-      chunk = one.get();
-      if (base) break;
-    }
-    lock.unlock();
-    if (!base) {
-      result = new_chunk(call, kSharedChunkBytes, &chunk);
-      if (result != CUDA_SUCCESS) return result;
-      auto ranges = std::make_unique<RangeAllocator>(chunk->base, chunk->bytes);
-      base = ranges->take(rounded, kPage);
-      lock.lock();
-      chunk->small = std::move(ranges);
-    }
+    result = take_room(call, rounded, &chunk, address);
   }
   if (result != CUDA_SUCCESS) return result;
-  auto allocation = std::make_unique<Allocation>(*base, rounded);
+  auto allocation = chunk->room ? std::make_unique<Allocation>(*chunk, *address, rounded)
+                                : std::make_unique<Allocation>(*address, rounded);
   allocation->chunk = chunk;
   allocation->default_attach = allocation->attach = attach;
-  *address = *base;
   add(std::move(allocation));
   return CUDA_SUCCESS;
 }
@@ -150,26 +90,26 @@ CUresult ManagedSpace::release(Call& call, uint64_t base) {
   allocation->dying = true;
   recount(allocation);
   lock.unlock();
+  // What the host has is in no use by the device: it was fetched when work had ended. Work on the rest ends before the
+  // memory is somebody else's.
   CUresult result = CUDA_SUCCESS;
-  if (chunk->small) result = wire::settle(call);  // the pages are somebody else's next
+  if (chunk->room && allocation->residency.any_on_device()) result = settle(call, *allocation);
   lock.lock();
-  guard_->forget(base, allocation->bytes);
   const uint64_t bytes = allocation->bytes;
+  if (chunk->room) chunk->pages->take_over(base - chunk->base, allocation->residency);
   allocations_.erase(base);
   changed_.notify_all();
   lock.unlock();
-  if (!chunk->small) return drop_chunk(call, chunk);
-  std::lock_guard grow(grow_mutex_);
-  chunk->small->give_back(base, bytes);
-  if (result != CUDA_SUCCESS || !chunk->small->untouched()) return result;
-  return drop_chunk(call, chunk);
+  const CUresult given = chunk->room ? give_back_room(call, chunk, base, bytes) : drop_chunk(call, chunk);
+  return result == CUDA_SUCCESS ? given : result;
 }
 
-CUresult ManagedSpace::attach(uint64_t base, uint64_t stream, unsigned flags) {
+CUresult ManagedSpace::attach(uint64_t base, const bandsaw::managed::WorkStream& stream, unsigned flags) {
   std::lock_guard lock(mutex_);
   Allocation* const allocation = find(base);
   if (!allocation) return CUDA_ERROR_NOT_FOUND;
-  const bool same = allocation->attach == flags && (flags != CU_MEM_ATTACH_SINGLE || allocation->stream == stream);
+  const bool same =
+      allocation->attach == flags && (flags != CU_MEM_ATTACH_SINGLE || allocation->stream.key() == stream.key());
   if (same) return CUDA_SUCCESS;
   // Work that came before may still be using it, so the program's next touch waits for all.
   if (allocation->residency.any_on_device() || allocation->busy) allocation->others_used = true;
@@ -185,11 +125,12 @@ bool ManagedSpace::has(uint64_t base) {
 }
 
 // What was attached to it is attached to nothing again.
-void ManagedSpace::stream_ended(uint64_t stream) {
+void ManagedSpace::stream_ended(const bandsaw::managed::WorkStream& stream) {
   if (!any()) return;
+  managed_work().stream_ended(stream);
   std::lock_guard lock(mutex_);
   for (const auto& [base, allocation] : allocations_) {
-    if (allocation->attach != CU_MEM_ATTACH_SINGLE || allocation->stream != stream) continue;
+    if (allocation->attach != CU_MEM_ATTACH_SINGLE || allocation->stream.key() != stream.key()) continue;
     allocation->attach = allocation->default_attach;
     allocation->others_used = true;
     recount(allocation.get());
@@ -210,7 +151,6 @@ void ManagedSpace::context_ended(uint64_t context) {
     }
     allocation->dying = true;
     recount(allocation);
-    guard_->forget(allocation->base, allocation->bytes);
     allocations_.erase(found);
   }
   for (auto next = chunks_.begin(); next != chunks_.end();) {
@@ -218,6 +158,7 @@ void ManagedSpace::context_ended(uint64_t context) {
       ++next;
       continue;
     }
+    guard_->forget(next->second->base, next->second->bytes);
     gone.push_back(std::move(next->second));
     next = chunks_.erase(next);
   }

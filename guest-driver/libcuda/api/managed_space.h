@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/managed_mode.h"
 #include "guest-driver/libcuda/core/page_guard.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "memory/base/range_allocator.h"
@@ -30,24 +31,26 @@
 
 namespace bandsaw::libcuda {
 
-// Device memory with pages of the program behind its address: one large allocation, or several small ones.
-uint32_t own_thread();  // as the kernel numbers threads
-
+// Device memory with pages of the program behind its address: one large allocation, or room for several. Making one
+// costs both sides a millisecond for each MiB, so some are kept when they are empty.
 struct ManagedChunk {
   uint64_t base = 0, bytes = 0, context = 0;
   SharedBlock block;
-  std::unique_ptr<RangeAllocator> small;  // null: one allocation has it all
+  std::unique_ptr<RangeAllocator> room;                // null: one allocation has it all
+  std::unique_ptr<bandsaw::managed::Residency> pages;  // of the room that is free
 };
 
 struct ManagedAllocation {
   ManagedAllocation(uint64_t address, uint64_t size) : base(address), bytes(size), residency(size) {}
+  ManagedAllocation(const ManagedChunk& from, uint64_t address, uint64_t size)
+      : base(address), bytes(size), residency(*from.pages, {address - from.base, size}) {}
 
   const uint64_t base, bytes;  // whole pages
   ManagedChunk* chunk = nullptr;
   bandsaw::managed::Residency residency;
   unsigned default_attach = CU_MEM_ATTACH_GLOBAL, attach = CU_MEM_ATTACH_GLOBAL;
-  uint64_t stream = 0;       // of CU_MEM_ATTACH_SINGLE
-  bool others_used = false;  // work of other streams than the attached one may use it still
+  bandsaw::managed::WorkStream stream;  // of CU_MEM_ATTACH_SINGLE
+  bool others_used = false;             // work of other streams than the attached one may use it still
   bool busy = false;
   bool dying = false;
 };
@@ -68,12 +71,15 @@ class ManagedSpace {
   CUresult allocate(Call& call, uint64_t bytes, unsigned attach, uint64_t* address);
   // CUDA_ERROR_NOT_FOUND: it is none of this space. Waits for all work.
   CUresult release(Call& call, uint64_t base);
-  CUresult attach(uint64_t base, uint64_t stream, unsigned flags);
+  CUresult attach(uint64_t base, const bandsaw::managed::WorkStream& stream, unsigned flags);
   // To the device at once; to the host when the stream's work before it has ended. False: none of this space.
   bool prefetch(Call& call, ManagedSpan span, bool to_device, uint64_t stream, CUresult* result);
   bool has(uint64_t base);
   void context_ended(uint64_t context);
-  void stream_ended(uint64_t stream);
+  void stream_ended(const bandsaw::managed::WorkStream& stream);
+  // Device memory that is kept for the next small allocations, and giving it back: false if there was none.
+  uint64_t idle_bytes();
+  bool give_back_idle(Call& call);
 
   // The calling thread runs the program's host functions: what it touches goes back before the device goes on.
   void host_function_begins();
@@ -101,12 +107,17 @@ class ManagedSpace {
   Allocation* find(uint64_t address);
   // The same once it is not busy; waits for that with the lock given up.
   Allocation* find_idle(Lock& lock, uint64_t address);
-  CUresult new_chunk(Call& call, uint64_t bytes, ManagedChunk** chunk);
-  CUresult drop_chunk(Call& call, ManagedChunk* chunk);
-  CUresult streams_of(Call& call, uint64_t context);
   void add(std::unique_ptr<Allocation> allocation);
   void recount(Allocation* allocation);
   void set_busy(Allocation* allocation, bool busy);
+
+  // managed_pool.cc
+  CUresult streams_of(Call& call, uint64_t context);
+  CUresult new_chunk(Call& call, uint64_t bytes, ManagedChunk** chunk);
+  CUresult drop_chunk(Call& call, ManagedChunk* chunk);
+  CUresult take_room(Call& call, uint64_t bytes, ManagedChunk** chunk, uint64_t* address);
+  CUresult give_back_room(Call& call, ManagedChunk* chunk, uint64_t address, uint64_t bytes);
+  bool drop_idle(Call& call);
 
   // managed_work.cc
   unsigned enter();
@@ -123,6 +134,7 @@ class ManagedSpace {
   void touched(VirtualGpu& gpu, const PageTouch& touch);
   bool lend(Lock& lock, VirtualGpu& gpu, Allocation* allocation, const PageTouch& touch);
   CUresult fetch(Lock& lock, Call& call, Allocation* allocation, bandsaw::managed::Run run, bool* writable);
+  void open(Lock& lock, Allocation* allocation, bandsaw::managed::Run run);
   CUresult settle(Call& call, const Allocation& allocation);
   CUresult copy(Call& call, const Allocation& allocation, const std::vector<bandsaw::managed::Run>& runs,
                 bool to_device, Bounce* last);
@@ -147,7 +159,7 @@ class ManagedSpace {
   std::array<std::atomic<uint64_t>, 2> issuing_{};
   std::atomic<unsigned> epoch_{0};
   std::mutex drain_mutex_;
-  std::mutex grow_mutex_;  // one thread makes chunks of small allocations
+  std::mutex grow_mutex_;  // one thread takes room in chunks or gives it back
 };
 
 // Stands around the record of work that the device does: what it may reach is on the device before, and stays until the
@@ -156,10 +168,12 @@ class DeviceWork {
  public:
   // Kernels on a stream (on several, of a graph): they reach all but what is attached to the host or to others.
   DeviceWork(Call& call, uint64_t stream, bool graph = false);
-  // A copy or fill that reaches only these.
-  DeviceWork(Call& call, std::initializer_list<ManagedSpan> spans);
+  // A copy or fill on a stream that reaches only these.
+  DeviceWork(Call& call, uint64_t stream, std::initializer_list<ManagedSpan> spans);
   ~DeviceWork() {
-    if (entered_) space_.leave(parity_);
+    if (!entered_) return;
+    work_->published();
+    space_.leave(parity_);
   }
   DeviceWork(const DeviceWork&) = delete;
   DeviceWork& operator=(const DeviceWork&) = delete;
@@ -167,10 +181,20 @@ class DeviceWork {
   CUresult status() const { return status_; }
 
  private:
+  void entered();
+
   ManagedSpace& space_;
+  const std::shared_ptr<bandsaw::managed::StreamWork> work_;
   unsigned parity_ = 0;
   bool entered_ = false;
   CUresult status_ = CUDA_SUCCESS;
 };
+
+// Takes device memory, once more where what is kept idle was in the way.
+template <typename Take>
+CUresult with_idle_room(Call& call, Take take) {
+  const CUresult result = take();
+  return result == CUDA_ERROR_OUT_OF_MEMORY && ManagedSpace::get().give_back_idle(call) ? take() : result;
+}
 
 }  // namespace bandsaw::libcuda

@@ -19,6 +19,7 @@ namespace {
 using bandsaw::managed::Run;
 using bandsaw::managed::ToHost;
 using bandsaw::managed::Touch;
+using bandsaw::managed::WorkWait;
 
 // Each waits for the device by itself, so that one thread's long kernel does not hold up another's touch.
 constexpr int kTouchThreads = 4;
@@ -63,13 +64,33 @@ CUresult ManagedSpace::copy_and_wait(Call& call, const Allocation& allocation, c
   return result == CUDA_SUCCESS && last.done.token ? call.wait_done(last) : result;
 }
 
-// Waits for the work that may use it. It is busy, so no more comes.
+// Waits for the work that may use it, unless the program has done so. It is busy, so no more comes.
 CUresult ManagedSpace::settle(Call& call, const Allocation& allocation) {
+  bandsaw::managed::WorkTable& work = managed_work();
+  if (work.all_quiet()) return call.gpu().health();
   if (allocation.attach == CU_MEM_ATTACH_SINGLE && !allocation.others_used) {
-    const CUresult result = wire::stream_synchronize(call, allocation.stream);
+    if (work.quiet(allocation.stream)) return call.gpu().health();
+    const WorkWait wait(work, allocation.stream);
+    const CUresult result = wire::stream_synchronize(call, allocation.stream.stream);
+    if (result == CUDA_SUCCESS) wait.succeeded();
     if (result == CUDA_SUCCESS || call.gpu().health() != CUDA_SUCCESS) return result;
   }
-  return wire::settle(call);  // also beside captures
+  const WorkWait wait(work);
+  const CUresult result = wire::settle(call);  // also beside captures
+  if (result == CUDA_SUCCESS) wait.succeeded();
+  return result;
+}
+
+// Gives pages to the program whose bytes do not count. The lock is not held meanwhile.
+void ManagedSpace::open(Lock& lock, Allocation* allocation, Run run) {
+  set_busy(allocation, true);
+  lock.unlock();
+  bool writable = true;
+  const uint64_t address = allocation->base + run.offset;
+  if (guard_->give(address, run.bytes, &writable)) guard_->forget(address, run.bytes);
+  lock.lock();
+  allocation->residency.came_to_host(run, true);
+  set_busy(allocation, false);
 }
 
 // Brings what the device has of `run` to the host's pages, which the program may then read, or write if it shall. The
@@ -127,6 +148,9 @@ void ManagedSpace::touched(VirtualGpu& gpu, const PageTouch& touch) {
       guard_->unlock(address, wanted.run.bytes);
       allocation->residency.came_to_host(wanted.run, true);
       return;
+    case ToHost::What::kOpen:
+      open(lock, allocation, wanted.run);
+      return allocation->residency.touched(wanted, seen);
     case ToHost::What::kFetch: {
       Call call(gpu, "cuMemAllocManaged");
       static_cast<void>(fetch(lock, call, allocation, wanted.run, &writable));
@@ -198,7 +222,7 @@ bool ManagedSpace::prefetch(Call& call, ManagedSpan span, bool to_device, uint64
   const Run run{span.address - allocation->base, span.bytes};
   lock.unlock();
   if (to_device) {
-    const DeviceWork work(call, {span});
+    const DeviceWork work(call, stream, {span});
     *result = work.status();
     return true;
   }

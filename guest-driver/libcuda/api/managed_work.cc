@@ -1,6 +1,5 @@
 // Managed memory before work of the device: what the work may reach is brought there.
 #include <sched.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,12 +15,13 @@ namespace {
 using bandsaw::managed::Run;
 using bandsaw::managed::ToDevice;
 
-}  // namespace
-
-uint32_t own_thread() {
-  static thread_local const auto id = static_cast<uint32_t>(syscall(SYS_gettid));
-  return id;
+// nullptr: there is no managed memory to use.
+std::shared_ptr<bandsaw::managed::StreamWork> work_of(const Call& call, uint64_t stream) {
+  const bool counts = ManagedSpace::get().any() && !call.failed();
+  return counts ? managed_work().of(work_stream(call, stream)) : nullptr;
 }
+
+}  // namespace
 
 unsigned ManagedSpace::enter() {
   const unsigned parity = epoch_.load() & 1;
@@ -90,7 +90,11 @@ CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, unsigned* par
         return;
       }
       ToDevice plan = allocation->residency.to_device(run);
-      if (plan.empty()) return;
+      if (plan.close.empty()) {  // nothing to take from the program, so nothing to wait for
+        for (const Run& one : plan.take) allocation->residency.went_to_device(one, own_thread());
+        if (!plan.empty()) recount(allocation);
+        return;
+      }
       const uint64_t until = allocation->residency.keep_until_ns(own_thread());
       if (until > static_cast<uint64_t>(monotonic_ns())) {
         keep_until = std::max(keep_until, until);
@@ -113,8 +117,8 @@ CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, unsigned* par
     const CUresult result = carry_out(call, moves);
     lock.lock();
     for (const Move& move : moves) {
-      for (const Run& run : move.plan.close) {
-        if (result == CUDA_SUCCESS) move.allocation->residency.went_to_device(run);
+      for (const Run& run : result == CUDA_SUCCESS ? move.plan.take : move.plan.close) {
+        if (result == CUDA_SUCCESS) move.allocation->residency.went_to_device(run, own_thread());
         if (result != CUDA_SUCCESS) move.allocation->residency.came_to_host(run, true);
       }
       set_busy(move.allocation, false);
@@ -125,24 +129,30 @@ CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, unsigned* par
   return CUDA_SUCCESS;
 }
 
-DeviceWork::DeviceWork(Call& call, uint64_t stream, bool graph) : space_(ManagedSpace::get()) {
-  if (!space_.any() || call.failed()) return;
-  entered_ = true;
+DeviceWork::DeviceWork(Call& call, uint64_t stream, bool graph)
+    : space_(ManagedSpace::get()), work_(work_of(call, stream)) {
+  if (!work_) return;
   parity_ = space_.enter();
-  if (space_.nothing_away()) return;
+  if (space_.nothing_away()) {
+    entered();
+    return;
+  }
   space_.leave(parity_);
   const auto reached = [&](auto visit) {
-    for (ManagedAllocation* const allocation : space_.away_from_device_) {
-      const bool others = allocation->attach == CU_MEM_ATTACH_SINGLE && !graph && allocation->stream != stream;
+    const auto own = work_stream(call, stream).key();
+    for (auto next = space_.away_from_device_.begin(); next != space_.away_from_device_.end();) {
+      ManagedAllocation* const allocation = *next++;  // a visit may take it out
+      const bool others = allocation->attach == CU_MEM_ATTACH_SINGLE && !graph && allocation->stream.key() != own;
       if (!others) visit(allocation, Run{0, allocation->bytes});
     }
   };
   status_ = space_.make_resident(call, reached, &parity_);
-  entered_ = status_ == CUDA_SUCCESS;
+  if (status_ == CUDA_SUCCESS) entered();
 }
 
-DeviceWork::DeviceWork(Call& call, std::initializer_list<ManagedSpan> spans) : space_(ManagedSpace::get()) {
-  if (!space_.any() || call.failed()) return;
+DeviceWork::DeviceWork(Call& call, uint64_t stream, std::initializer_list<ManagedSpan> spans)
+    : space_(ManagedSpace::get()), work_(work_of(call, stream)) {
+  if (!work_) return;
   const auto reached = [&](auto visit) {
     for (const ManagedSpan& span : spans) {
       ManagedAllocation* const allocation = space_.find(span.address);
@@ -152,7 +162,13 @@ DeviceWork::DeviceWork(Call& call, std::initializer_list<ManagedSpan> spans) : s
     }
   };
   status_ = space_.make_resident(call, reached, &parity_);
-  entered_ = status_ == CUDA_SUCCESS;
+  if (status_ == CUDA_SUCCESS) entered();
+}
+
+// While it is counted among those who make records: who waits for these sees that it has begun.
+void DeviceWork::entered() {
+  work_->begin();
+  entered_ = true;
 }
 
 }  // namespace bandsaw::libcuda

@@ -2,6 +2,7 @@
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/managed.h"
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/api/opened.h"
 #include "guest-driver/libcuda/api/peer.h"
 #include "guest-driver/libcuda/api/pool.h"
@@ -30,7 +31,9 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, const char* entry = __buil
   if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
   uint64_t base = 0;
   CUresult result = check_unsafe(call);
-  if (result == CUDA_SUCCESS) result = wire::memory_alloc(call, bytes, &base);
+  if (result == CUDA_SUCCESS) {
+    result = with_idle_room(call, [&] { return wire::memory_alloc(call, bytes, &base); });
+  }
   if (result != CUDA_SUCCESS) return result;
   const Range made{.base = base, .bytes = bytes, .kind = RangeKind::kDevice, .context = call.context()};
   AddressMap::get().add(made);
@@ -107,7 +110,7 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   uint64_t left = 0, all = 0;
   const CUresult result = wire::memory_info(call, &left, &all);
   if (result != CUDA_SUCCESS) return result;
-  if (free) *free = left;
+  if (free) *free = left + ManagedSpace::get().idle_bytes();
   if (total) *total = all;
   return CUDA_SUCCESS;
 }

@@ -12,6 +12,7 @@
 #include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/managed_mode.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
@@ -110,7 +111,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   const CUresult result = wire::stream_destroy(call, record->handle);
   if (result != CUDA_SUCCESS) return result;
   forget_capture(record->handle);
-  ManagedSpace::get().stream_ended(record->handle);
+  ManagedSpace::get().stream_ended(work_stream(call, record->handle));
   streams().remove(record->handle);
   return CUDA_SUCCESS;
 }
@@ -122,7 +123,11 @@ CUresult cuStreamSynchronize(CUstream stream) {
   CUresult result = check_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_unsafe(call);
   if (result == CUDA_SUCCESS) result = check_may_wait();
-  return result == CUDA_SUCCESS ? wire::stream_synchronize(call, on) : result;
+  if (result != CUDA_SUCCESS) return result;
+  const bandsaw::managed::WorkWait wait(managed_work(), work_stream(call, on));
+  result = wire::stream_synchronize(call, on);
+  if (result == CUDA_SUCCESS) wait.succeeded();
+  return result;
 }
 
 CUresult cuStreamQuery(CUstream stream) {
@@ -131,7 +136,11 @@ CUresult cuStreamQuery(CUstream stream) {
   uint64_t on = 0;
   CUresult result = check_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_unsafe(call);
-  return result == CUDA_SUCCESS ? wire::stream_query(call, on) : result;
+  if (result != CUDA_SUCCESS) return result;
+  const bandsaw::managed::WorkWait wait(managed_work(), work_stream(call, on));
+  result = wire::stream_query(call, on);
+  if (result == CUDA_SUCCESS) wait.succeeded();
+  return result;
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
@@ -243,7 +252,7 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t byt
   if (!range || range->kind != RangeKind::kManaged) return CUDA_ERROR_INVALID_VALUE;
   if (bytes && (pointer != range->base || bytes != range->bytes)) return CUDA_ERROR_INVALID_VALUE;
   // Memory that stays with the program is everybody's at any time, so attachment restricts nothing.
-  static_cast<void>(ManagedSpace::get().attach(pointer, on, flags));
+  static_cast<void>(ManagedSpace::get().attach(pointer, work_stream(call, on), flags));
   return CUDA_SUCCESS;
 }
 

@@ -53,7 +53,7 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32
   CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_word(address, bytes);
   if (result != CUDA_SUCCESS) return result;
-  const DeviceWork work(call, {{address, bytes}});
+  const DeviceWork work(call, on, {{address, bytes}});
   return work.status() == CUDA_SUCCESS ? wire::stream_wait_value(call, on, address, value, bytes, flags)
                                        : work.status();
 }
@@ -67,7 +67,7 @@ CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint3
   CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS) result = check_word(address, bytes);
   if (result != CUDA_SUCCESS) return result;
-  const DeviceWork work(call, {{address, bytes}});
+  const DeviceWork work(call, on, {{address, bytes}});
   return work.status() == CUDA_SUCCESS ? wire::stream_write_value(call, on, address, value, bytes, flags)
                                        : work.status();
 }

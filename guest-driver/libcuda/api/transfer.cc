@@ -137,7 +137,7 @@ CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uin
       if (place != Place::kManaged || !span_of(extent, end, &span.bytes)) span.address = 0;
       return span;
     };
-    work.emplace(call, std::initializer_list{reached(copy.destination, to), reached(copy.source, from)});
+    work.emplace(call, stream, std::initializer_list{reached(copy.destination, to), reached(copy.source, from)});
     if (work->status() != CUDA_SUCCESS) return work->status();
   }
   const bool judged = to == Place::kUnknown || from == Place::kUnknown;

@@ -6,6 +6,7 @@
 #include "guest-driver/libcuda/core/device.h"
 #include "guest-driver/libcuda/core/host_blocks.h"
 #include "guest-driver/libcuda/core/log.h"
+#include "guest-driver/libcuda/core/managed_mode.h"
 #include "guest-driver/libcuda/core/process.h"
 #include "guest-driver/libcuda/core/virtual_gpu.h"
 #include "guest-driver/libcuda/core/wire_tracer.h"
@@ -63,7 +64,10 @@ CUresult synchronise(CUcontext context, const char* entry = __builtin_FUNCTION()
   Context* found = nullptr;
   if (const CUresult result = find_alive(context, &found); result != CUDA_SUCCESS) return result;
   Call call(entry);
-  return wire::context_synchronize(call, found->handle);
+  const managed::WorkWait wait(managed_work(), found->handle);
+  const CUresult result = wire::context_synchronize(call, found->handle);
+  if (result == CUDA_SUCCESS) wait.succeeded();
+  return result;
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "guest-driver/libcuda/core/managed_mode.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -29,6 +32,21 @@ bool managed_memory_moves(VirtualGpu& gpu) {
   static std::atomic<bool> said{false};
   if (!said.exchange(true)) log(Level::kInfo, "managed memory stays in the program's memory: %s", why);
   return false;
+}
+
+managed::WorkTable& managed_work() {
+  static managed::WorkTable& table = *new managed::WorkTable;
+  return table;
+}
+
+uint32_t own_thread() {
+  static thread_local const auto id = static_cast<uint32_t>(syscall(SYS_gettid));
+  return id;
+}
+
+managed::WorkStream work_stream(const Call& call, uint64_t stream) {
+  const bool default_one = stream <= VGPU_STREAM_PER_THREAD;
+  return {stream, call.context(), default_one, stream == VGPU_STREAM_PER_THREAD ? own_thread() : 0};
 }
 
 }  // namespace bandsaw::libcuda

@@ -10,7 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <map>
+#include <mutex>
 
 #include "guest-driver/libcuda/core/page_guard.h"
 #include "guest-driver/libcuda/core/window.h"
@@ -34,10 +38,7 @@ class UserfaultGuard final : public PageGuard {
   ~UserfaultGuard() override { close(descriptor_); }
 
   int take(uint64_t address, uint64_t bytes) override {
-    uffdio_register request{};
-    request.range = {address, bytes};
-    request.mode = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP;
-    if (ioctl(descriptor_, UFFDIO_REGISTER, &request)) return errno;
+    if (const int error = watch(address, address + bytes)) return error;
     // The pages stay in the file; only this mapping of them goes.
     return madvise(reinterpret_cast<void*>(address), bytes, MADV_DONTNEED) ? errno : 0;
   }
@@ -58,6 +59,8 @@ class UserfaultGuard final : public PageGuard {
   }
 
   void forget(uint64_t address, uint64_t bytes) override {
+    std::lock_guard lock(mutex_);
+    unwatched(address, address + bytes);
     uffdio_range range{address, bytes};
     ioctl(descriptor_, UFFDIO_UNREGISTER, &range);
   }
@@ -84,6 +87,36 @@ class UserfaultGuard final : public PageGuard {
   }
 
  private:
+  // Registering takes the address space's lock against all page faults of the process, so once is enough.
+  int watch(uint64_t begin, uint64_t end) {
+    std::lock_guard lock(mutex_);
+    auto next = watched_.upper_bound(begin);
+    if (next != watched_.begin() && std::prev(next)->second >= end) return 0;
+    uffdio_register request{};
+    request.range = {begin, end - begin};
+    request.mode = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP;
+    if (ioctl(descriptor_, UFFDIO_REGISTER, &request)) return errno;
+    if (next != watched_.begin() && std::prev(next)->second >= begin) begin = std::prev(next)->first;
+    while (next != watched_.end() && next->first <= end) {
+      end = std::max(end, next->second);
+      next = watched_.erase(next);
+    }
+    watched_[begin] = end;
+    return 0;
+  }
+
+  // With mutex_.
+  void unwatched(uint64_t begin, uint64_t end) {
+    auto next = watched_.upper_bound(begin);
+    if (next != watched_.begin()) --next;
+    while (next != watched_.end() && next->first < end) {
+      const auto [first, last] = *next;
+      next = last > begin ? watched_.erase(next) : std::next(next);
+      if (first < begin && last > begin) watched_[first] = begin;
+      if (last > end) watched_[end] = last;
+    }
+  }
+
   int resume(uint64_t address, uint64_t bytes, uint64_t mode) {
     const uint64_t end = address + bytes;
     while (address < end) {
@@ -97,6 +130,10 @@ class UserfaultGuard final : public PageGuard {
       } else if (error == EEXIST) {  // there already
         retry(address, kPage);
         address += kPage;
+      } else if (error == EFAULT && !mode) {  // nobody has ever written this page
+        uffdio_zeropage hole{};
+        hole.range = {address, kPage};
+        if (ioctl(descriptor_, UFFDIO_ZEROPAGE, &hole) && errno != EEXIST && errno != EAGAIN) return errno;
       } else if (error != EAGAIN) {
         return error;
       }
@@ -105,6 +142,8 @@ class UserfaultGuard final : public PageGuard {
   }
 
   const int descriptor_;
+  std::mutex mutex_;
+  std::map<uint64_t, uint64_t> watched_;  // guarded by mutex_: registered addresses, beginning -> end, never adjacent
 };
 
 int new_descriptor() {

@@ -18,7 +18,7 @@ Touch touch(uint64_t block, bool write, uint64_t now_ns = 0, uint64_t thread = 1
 }
 
 void to_device(Residency* residency, Piece run) {
-  for (const Piece& one : residency->to_device(run).close) residency->went_to_device(one);
+  for (const Piece& one : residency->to_device(run).take) residency->went_to_device(one);
 }
 
 ToHost fetch(Residency* residency, const Touch& seen) {
@@ -56,7 +56,8 @@ TEST(Residency, WhatWasOnlyReadIsTakenWithoutACopy) {
   EXPECT_EQ(residency.holder(2 * kBlock), Holder::kBoth);
   EXPECT_EQ(residency.to_host(touch(2, false)).what, What::kNothing);
   ToDevice plan = residency.to_device({0, kBytes});
-  EXPECT_EQ(plan.close, (std::vector<Piece>{{2 * kBlock, kBlock}}));
+  EXPECT_EQ(plan.take, (std::vector<Piece>{{2 * kBlock, kBlock}}));
+  EXPECT_EQ(plan.close, plan.take);
   EXPECT_TRUE(plan.copy.empty());
   EXPECT_EQ(fetch(&residency, touch(2, true)).what, What::kUnlock);
   EXPECT_EQ(residency.to_device({0, kBytes}).copy, plan.close);
@@ -65,12 +66,63 @@ TEST(Residency, WhatWasOnlyReadIsTakenWithoutACopy) {
 TEST(Residency, WhoReadsOnGetsMoreAtOnceUpToWhatTheHostHas) {
   Residency residency(kBytes, kBlock);
   to_device(&residency, {0, kBytes});
-  fetch(&residency, touch(8, true));
+  EXPECT_EQ(fetch(&residency, touch(6, true)).run, (Piece{6 * kBlock, kBlock}));
   EXPECT_EQ(fetch(&residency, touch(0, false)).run, (Piece{0, kBlock}));
   EXPECT_EQ(fetch(&residency, touch(1, false)).run, (Piece{kBlock, 2 * kBlock}));
-  EXPECT_EQ(fetch(&residency, touch(3, false)).run, (Piece{3 * kBlock, 4 * kBlock}));
-  EXPECT_EQ(fetch(&residency, touch(7, false)).run, (Piece{7 * kBlock, kBlock}));
-  EXPECT_EQ(residency.on_device({0, kBytes}), (std::vector<Piece>{{9 * kBlock, kBytes - 9 * kBlock}}));
+  EXPECT_EQ(fetch(&residency, touch(3, false)).run, (Piece{3 * kBlock, 3 * kBlock}));
+  EXPECT_EQ(residency.on_device({0, kBytes}), (std::vector<Piece>{{7 * kBlock, kBytes - 7 * kBlock}}));
+}
+
+TEST(Residency, WhereMostIsTheHostsTheRestComesAlong) {
+  Residency residency(8 * kBlock, kBlock);
+  to_device(&residency, {0, 8 * kBlock});
+  EXPECT_EQ(fetch(&residency, touch(5, true)).run, (Piece{5 * kBlock, kBlock}));
+  EXPECT_EQ(fetch(&residency, touch(3, true)).run, (Piece{3 * kBlock, kBlock})) << "far from it";
+  EXPECT_EQ(fetch(&residency, touch(2, true)).run, (Piece{2 * kBlock, kBlock}));
+  EXPECT_EQ(fetch(&residency, touch(1, true)).run, (Piece{0, 2 * kBlock})) << "3 of 4, so all 4";
+  EXPECT_EQ(fetch(&residency, touch(7, true)).run, (Piece{6 * kBlock, 2 * kBlock}));
+  EXPECT_EQ(residency.on_device({0, 8 * kBlock}), (std::vector<Piece>{{4 * kBlock, kBlock}}));
+  EXPECT_EQ(residency.device_bytes(), kBlock);
+}
+
+TEST(Residency, ALoopOfLaunchesAndTouchesOfOneThreadIsNoThrashing) {
+  Residency residency(kBytes, kBlock);
+  for (uint64_t round = 1; round < 20; ++round) {
+    for (const Piece& one : residency.to_device({0, kBytes}).take) residency.went_to_device(one, 7);
+    EXPECT_EQ(fetch(&residency, touch(4, true, round * 1000, 7)).run, (Piece{4 * kBlock, kBlock}));
+  }
+  EXPECT_EQ(residency.quick_returns(), 0u);
+}
+
+TEST(Residency, WhatIsDiscardedIsNotCopied) {
+  Residency residency(kBytes, kBlock);
+  to_device(&residency, {0, kBytes});
+  residency.discarded({2 * kBlock, 3 * kBlock});
+  EXPECT_FALSE(residency.all_on_device());
+  EXPECT_TRUE(residency.on_device({2 * kBlock, 3 * kBlock}).empty());
+  const ToHost opened = fetch(&residency, touch(3, false));
+  EXPECT_EQ(opened.what, What::kOpen);
+  EXPECT_EQ(opened.run, (Piece{3 * kBlock, 2 * kBlock}));
+  EXPECT_EQ(residency.holder(3 * kBlock), Holder::kHost);
+  const ToDevice plan = residency.to_device({0, kBytes});
+  EXPECT_EQ(plan.take, (std::vector<Piece>{{2 * kBlock, 3 * kBlock}}));
+  EXPECT_EQ(plan.close, (std::vector<Piece>{opened.run}));
+  EXPECT_EQ(plan.copy, plan.close);
+}
+
+TEST(Residency, MemoryUsedAgainKeepsItsOpenPages) {
+  constexpr uint64_t kKib = 1024;
+  Residency chunk(1024 * kKib, kBlock), first(chunk, {64 * kKib, 256 * kKib});
+  EXPECT_FALSE(first.any_on_device());
+  to_device(&first, {0, 128 * kKib});
+  chunk.take_over(64 * kKib, first);
+  const Residency second(chunk, {128 * kKib, 256 * kKib});
+  EXPECT_EQ(second.holder(64 * kKib - 1), Holder::kNobody);
+  EXPECT_EQ(second.holder(64 * kKib), Holder::kHost);
+  EXPECT_FALSE(second.any_on_device());
+  const ToDevice plan = second.to_device({0, 256 * kKib});
+  EXPECT_EQ(plan.take, (std::vector<Piece>{{0, 256 * kKib}}));
+  EXPECT_EQ(plan.copy, (std::vector<Piece>{{64 * kKib, 192 * kKib}}));
 }
 
 TEST(Residency, AThrashingBlockIsLeftToItsThreadForAWhile) {
@@ -121,7 +173,7 @@ TEST(Residency, ManyUsesInAnyOrderFindTheNewestBytes) {
       const Piece run{block * kBlock, random() % 2 ? kBlock : kBytes};
       const ToDevice plan = residency.to_device(run);
       move(plan.copy, host, &device);
-      for (const Piece& one : plan.close) residency.went_to_device(one);
+      for (const Piece& one : plan.take) residency.went_to_device(one);
       ASSERT_EQ(device[block], newest[block]);
       device[block] = newest[block] = round;
       continue;

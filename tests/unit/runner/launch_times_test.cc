@@ -95,6 +95,18 @@ TEST_F(LaunchTimesTest, WhatIsKnownWellIsSeldomASample) {
   EXPECT_EQ(samples_in(milliseconds(1000), launch, false), 10);
 }
 
+TEST_F(LaunchTimesTest, OfInterruptedSamplesOnlyShorterOnesTell) {
+  const LaunchId launch = id(1, 1);
+  times_.begin_sample(launch);
+  EXPECT_FALSE(times_.learn(launch, 170'000, false)) << "nothing is known";
+  for (const uint64_t ns : {160'000, 176'000, 176'000}) sample(launch, ns);
+  const uint64_t usual = times_.find(launch, false).ns;
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(times_.learn(launch, 178'000, false));
+  EXPECT_EQ(times_.find(launch, false).ns, usual);
+  times_.learn(launch, 161'000, false);
+  EXPECT_EQ(times_.find(launch, false).ns, 161'000u);
+}
+
 // The first samples were beside other work, say.
 TEST_F(LaunchTimesTest, WhatIsNotKnownYetIsSampledAgain) {
   const LaunchId launch = id(1, 1);

@@ -120,6 +120,20 @@ TEST_F(WideOpenGate, WhatOverlapsIsChargedOnce) {
   EXPECT_NEAR(static_cast<double>(charge(5000 * kUnit)), 940.0 * kUnit, kUnit);
 }
 
+// Its time slices are too short for it, so that each sample is interrupted.
+TEST_F(WideOpenGate, WhatCannotBeLearntIsToldToTheArbiter) {
+  grant_page_->time_slice_ns = 10 * kUnit;
+  sample(kShort, 4 * kUnit);
+  EXPECT_EQ(gate().cut_samples, 0u);
+  sample(kLong, 30 * kUnit);
+  EXPECT_EQ(gate().cut_samples, 1u);
+  grant_page_->time_slice_ns = 90 * kUnit;
+  sample(kLong, 28 * kUnit);
+  EXPECT_EQ(gate().cut_samples, 1u);
+  launch(kLong);
+  EXPECT_EQ(charge(500 * kUnit), 28 * kUnit);
+}
+
 // A client of MPS: of its time slices it is known how much longer others make them.
 TEST_F(WideOpenGate, BesideOthersItSaysWhatTheyCost) {
   view_.set_beside_others();

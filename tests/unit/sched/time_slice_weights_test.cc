@@ -19,8 +19,10 @@ struct Program {
   Time left = 0, back_at = 0;  // of its present work; when there is work again
   Time served = 0, steps = 0, paused = 0;
   Time longest_wait = 0, ready_since = 0;
-  double told = 1;               // part of its time that it reports
-  bool knows = false;            // it reports what its work takes by itself
+  double told = 1;      // part of its time that it reports
+  bool knows = false;   // it reports what its work takes by itself
+  bool learns = false;  // it tries to know it, and does once its work took half a time slice at most
+  std::uint32_t cut_samples = 0;
   Time lost = 0;                 // of each time slice that is interrupted or interrupts, to restore its state
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
 
@@ -107,6 +109,8 @@ class TimeSliceWeightsTest : public testing::Test {
     program.ready_since = now_;
     if (program.busy != 0 && program.left <= 0) {
       ++program.steps;
+      if (program.learns && now_ - program.begun <= slice / 2) program.knows = true;
+      program.cut_samples += program.learns && !program.knows;
       const Time took = program.knows ? program.busy : now_ - program.begun;
       program.measured += static_cast<Time>(program.told * static_cast<double>(took));
       program.left = program.busy;
@@ -132,7 +136,8 @@ class TimeSliceWeightsTest : public testing::Test {
                        .measured = program.measured,
                        .own = program.knows ? program.measured : 0,
                        .rests = static_cast<uint32_t>(program.steps),
-                       .paused = program.paused});
+                       .paused = program.paused,
+                       .cut_samples = program.cut_samples});
     }
     weights_.advance(now_, loads);
     sample_at_ = now_ + kMillisecond;
@@ -202,6 +207,39 @@ TEST_F(TimeSliceWeightsTest, ProgramsWhoseKernelsAreKnownGetTheirShares) {
       for (size_t i = 0; i < 2; ++i) EXPECT_LE(errors[i], 0.02) << share << knows;
     }
   }
+}
+
+// Long work that comes beside other work, and was never alone.
+TEST_F(TimeSliceWeightsTest, WhoIsNotKnownIsLearntInOneLongTimeSlice) {
+  for (const int share : {10, 25, 50}) {
+    programs_.clear();
+    programs_.reserve(2);
+    weights_ = TimeSliceWeights();
+    add(1, 100 - share, 33 * kMillisecond, 200 * kMicrosecond).knows = true;
+    const Program& late = add(2, share, 163 * kMillisecond, 100 * kMicrosecond);
+    programs_.back().learns = true;
+    run_for(3 * kSecond);
+    EXPECT_TRUE(late.knows) << share;
+    EXPECT_LE(weights_.slice(2), 40 * kMillisecond) << "it was for once";
+    const std::vector<double> errors = errors_of_seconds(10);
+    for (size_t i = 0; i < 2; ++i) EXPECT_LE(errors[i], 0.02) << share;
+  }
+}
+
+// Each of its kernels is another one, say.
+TEST_F(TimeSliceWeightsTest, WhoCannotBeLearntIsTriedSeldom) {
+  programs_.reserve(2);
+  add(1, 75, 33 * kMillisecond, 200 * kMicrosecond).knows = true;
+  Program& strange = add(2, 25, 163 * kMillisecond, 100 * kMicrosecond);
+  Time with_long = 0;
+  for (const Time end = now_ + 20 * kSecond; now_ < end;) {
+    const Time before = now_;
+    run_for(kMillisecond);
+    ++strange.cut_samples;
+    with_long += weights_.slice(2) > 100 * kMillisecond ? now_ - before : 0;
+  }
+  EXPECT_GE(with_long, kSecond);
+  EXPECT_LE(with_long, 3500 * kMillisecond) << "at once, and after 10 s";
 }
 
 // A kernel that uses all registers, beside one that trains: of 1.8 ms it has 1.4.

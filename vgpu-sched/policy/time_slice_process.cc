@@ -1,0 +1,82 @@
+#include "vgpu-sched/policy/time_slice_process.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace bandsaw::sched {
+namespace {
+
+// What is known of the length of a round may be wrong by this part.
+constexpr double kUnsureRound = 0.1;
+// Two samples: how much longer a program may seem to have had work than it had.
+constexpr Time kUnsure = 2 * kMillisecond;
+
+}  // namespace
+
+// Less than a time slice is not interrupted. Else it was interrupted for the time slices of the others some times,
+// which may tell that it was work of a known length. If not: it began with a time slice of its own, after a wait that
+// was not measured, whole rounds followed, and what is left of the last one is its own as far as its time slice goes.
+double TimeSliceProcess::served(Time slice) const {
+  const auto known = static_cast<double>(unrested_own);
+  const auto rest = static_cast<double>(unrested) - known;
+  if (rest <= static_cast<double>(slice) || rounds <= 0) return known + rest;
+  const double each = filled / rounds, round = std::max(each, wall / rounds);
+  if (const Whole* const whole = find_whole(rest, each, round - each))
+    return std::max(known, static_cast<double>(whole->work));
+  const double complete = std::floor(rest / round);
+  return known + complete * each + std::min(rest - complete * round, each);
+}
+
+// The length that was seen most often of those which, with a whole number of interruptions by `others`, take about as
+// long as was measured. Null: there is none.
+const TimeSliceProcess::Whole* TimeSliceProcess::find_whole(double measured_then, double slice, double others) const {
+  const Whole* found = nullptr;
+  for (const Whole& whole : wholes_) {
+    const double work = static_cast<double>(whole.work) - static_cast<double>(unrested_own);
+    const double times = std::round((measured_then - work) / others);
+    if (whole.times == 0 || work <= 0 || times < 1 || work > (times + 1) * slice * (1 + kUnsureRound)) continue;
+    if (std::abs(measured_then - times * others - work) > kUnsureRound * times * others) continue;
+    if (!found || whole.times > found->times) found = &whole;
+  }
+  return found;
+}
+
+// A program whose steps follow each other closely seems not to rest between some of them. So lengths are kept apart.
+void TimeSliceProcess::note_whole(Time work) {
+  constexpr double kSame = 0.03;
+  constexpr std::uint32_t kTimesMost = 64;
+  Whole* rarest = &wholes_[0];
+  for (Whole& whole : wholes_) {
+    if (whole.times < rarest->times) rarest = &whole;
+    if (whole.times == 0 || std::abs(static_cast<double>(work - whole.work)) > kSame * static_cast<double>(whole.work))
+      continue;
+    whole.work += (work - whole.work) / 4;
+    if (++whole.times < kTimesMost) return;
+    for (Whole& each : wholes_) each.times /= 2;
+    return;
+  }
+  *rarest = {work, 1};
+}
+
+double TimeSliceProcess::visit(Time slice) const {
+  if (never_rests()) return static_cast<double>(slice);
+  const double parts = static_cast<double>(burst) / static_cast<double>(slice);
+  constexpr double kUnsurePart = 0.02;
+  return static_cast<double>(burst) / std::max({1.0, parts, std::ceil(parts - kUnsurePart)});
+}
+
+// Its part of rounds in which all others
+// used their whole time slices, less half a time slice for the last one. What is known of the round is a little wrong:
+// its lengths have changed meanwhile, and samples say of a moment only that there was work then.
+double TimeSliceProcess::certain(Time slice) const {
+  constexpr double kSure = 0.9;
+  return std::max(0.0, kSure * least - static_cast<double>(slice / 2 + kUnsure));
+}
+
+void TimeSliceProcess::restart(Time as_long) {
+  burst = as_long;
+  unrested = unrested_own = 0;
+  charged = taken = wall = rounds = filled = least = 0;
+}
+
+}  // namespace bandsaw::sched

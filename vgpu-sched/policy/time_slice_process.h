@@ -1,0 +1,58 @@
+// What one process had of the engine, as far as it can be told: the hardware served it in turns with others, and what
+// was measured of its work holds their time slices too.
+//
+// Between two rests (all its work has ended) a process is charged while it has work; at the rest it is found out what
+// it had. Times in ns.
+//
+// Pure, as time_slice_weights.h, whose part it is.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "vgpu-sched/policy/types.h"
+
+namespace bandsaw::sched {
+
+struct TimeSliceProcess {
+  Time measured = 0, own = 0, paused = 0;  // what Load's were
+  std::uint32_t rests = 0, cut_samples = 0;
+  double pause_left = 0;  // of the pause that is under way, what counts as progress
+  Time burst = kLongest;  // what it has between two rests, about; kLongest: it has not rested for long
+  double ahead = 0;       // what others had while it paused, of what they have between its time slices
+  double yield = 1;       // what it has of a time slice for each ns that it is taken to have
+  Time last_busy = -kLongest;
+  bool busy = false, seen = false;
+  bool unlearnt = false;  // its runner tries in vain to learn how long its work takes
+  // Since its last rest.
+  Time unrested = 0;              // measured
+  Time unrested_own = 0;          // the part of that which is Load::own
+  double charged = 0, wall = 0;   // what it was charged, and for how long it had work
+  double taken = 0;               // `charged` with a yield of 1
+  double rounds = 0, filled = 0;  // of the hardware, in that time; its time slices in them
+  double least = 0;               // of `wall`: its part if all others use their whole time slices
+
+  bool never_rests() const { return burst >= kLongest - 1; }
+  // What it had since it rested last. `slice`: its time slice.
+  double served(Time slice) const;
+  // What it had at least since then, if it has had work all the time.
+  double certain(Time slice) const;
+  // What it uses of a time slice, on average: its work fills some, and the last one as far as it goes.
+  double visit(Time slice) const;
+  // It had work of this length, and nobody interrupted it.
+  void note_whole(Time work);
+  // It rests, and has so much at a time.
+  void restart(Time as_long);
+
+ private:
+  struct Whole {
+    Time work = 0;
+    std::uint32_t times = 0;  // 0: there is none in this place
+  };
+
+  const Whole* find_whole(double measured_then, double slice, double others) const;
+
+  std::array<Whole, 8> wholes_{};  // `burst` where nobody interrupted it, of several lengths
+};
+
+}  // namespace bandsaw::sched
