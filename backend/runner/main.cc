@@ -118,8 +118,9 @@ Status serve(DeviceConfig config, const Choice& choice) {
       &window.value(), [&](DeviceHost* host) { return make_device(config, choice, host); }, slicing.value());
   if (!process.ok()) return process.status();
   process.value()->set_identity(std::move(identity.value()));
-  if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok())
-    log::warn("{}; going on without", status.message());
+  process.value()->set_object_prices(choice.cuda);
+  // Without the filter a guest's bytes are not read.
+  if (Status status = limit_system_calls(choice.cuda, mps_client); !status.ok()) return status;
   // Before the runner is ready, so that whoever assigns it knows them. What a client of MPS has is not its own.
   ChannelGroupReporter channel_groups(kRunnerSocket, choice.cuda && !mps_client ? &watched_channel_groups() : nullptr);
   watch_channel_groups(&channel_groups);

@@ -37,6 +37,8 @@ class Process final : public DeviceHost {
   void set_others_wait(std::function<bool()> others_wait) { others_wait_ = std::move(others_wait); }
   // What the guest is told that its device is; before the first ring.
   void set_identity(VgpuIdentity identity) { identity_ = std::move(identity); }
+  // What small objects cost, on a GPU or on the software device; before the first one.
+  void set_object_prices(bool on_gpu) { objects_->table().set_prices(on_gpu, this); }
   // Where in the window device memory lies, and what handles say; before the first ring.
   Status use_part(uint32_t part);
   UsagePageView& usage_page() { return usage_page_; }

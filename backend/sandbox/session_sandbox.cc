@@ -47,7 +47,7 @@ Status enter_sandbox(const SandboxConfig& config) {
   }
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return Status::system("cannot forbid new privileges");
   ::prctl(PR_SET_DUMPABLE, 0);  // no runner may look into it
-  return {};
+  return refuse_system_calls();
 }
 
 }  // namespace bandsaw

@@ -14,7 +14,12 @@ struct SandboxConfig {
 
 // As root: own network and IPC namespaces, another user, no capability but the one that lets socket buffers be large
 // (CAP_NET_ADMIN, over the empty network only), none ever to be gained. As another user: no new privileges. What a
-// container forbids is left out with a log line; not becoming `uid` is an error.
+// container forbids is left out with a log line; not becoming `uid` is an error, and so is a filter of system calls
+// that cannot be loaded.
 Status enter_sandbox(const SandboxConfig& config);
+
+// From now on this process and its children cannot do what sessions and runners never do (session_syscalls.cc). Needs
+// no privileges. Called by enter_sandbox.
+Status refuse_system_calls();
 
 }  // namespace bandsaw

@@ -73,6 +73,11 @@ void Processes::create(const Request& request, UniqueFd arena, const Answer& ans
   }
   if (request.process == 0) return refuse(EINVAL, "process 0 is the session itself");
   if (find(request.process)) return refuse(EEXIST, fmt::format("process {} exists already", request.process));
+  if (config_.runners_max && usage_page_->taken() >= config_.runners_max()) {
+    return refuse(EAGAIN, fmt::format("this virtual GPU's memory share is good for {} processes at once: each has a "
+                                      "context on the GPU",
+                                      config_.runners_max()));
+  }
   if (processes_.size() >= config_.processes_max) {
     return refuse(EAGAIN, fmt::format("this virtual GPU serves {} processes at most", config_.processes_max));
   }

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -21,6 +22,9 @@ namespace bandsaw {
 namespace {
 
 constexpr uint32_t kVmProcessesMax = kUsageSlots;
+// What a process's context takes of a GPU's memory; and programs that may wait with a runner and without having asked
+// for one, whose runner has made it ahead.
+constexpr uint64_t kContextBytes = 520ull << 20, kWithoutContext = 2;
 constexpr std::chrono::milliseconds kStopDelay{50};  // long enough for the answer to leave
 
 // A socket that a group of this host may use.
@@ -85,6 +89,12 @@ ProcessesConfig Session::processes_config(std::function<std::vector<ProcessSlot>
   result.vgpu = config_.name;
   result.schema = wire::kSchema;
   result.processes_max = kVmProcessesMax;
+  if (config_.device.starts_with("cuda")) {
+    result.runners_max = [this] {
+      const uint64_t contexts = usage_page_.memory_share() / kContextBytes + kWithoutContext;
+      return static_cast<uint32_t>(std::min<uint64_t>(contexts, kUsageSlots));
+    };
+  }
   result.slots = gates_.get();
   result.vm = [this]() -> GuestOwner {
     const pid_t qemu = server_->client_pid();
@@ -207,6 +217,9 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
   if (op == "set") {
     const Status status = set(request);
     return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
+  }
+  if (usage_page_.restore_memory_share()) {
+    log::error("a runner has written a memory share of its own; it is {} bytes again", usage_page_.memory_share());
   }
   if (op == "faulted") return {{"ok", true}, {"mps", faulted()}, {"failing", pool_->failing()}};
   if (op == "shutdown") {

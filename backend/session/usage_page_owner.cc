@@ -98,6 +98,7 @@ UsagePageOwner::UsagePageOwner(UsagePageOwner&& other) noexcept
       page_(std::exchange(other.page_, nullptr)),
       taken_(other.taken_),
       taken_count_(other.taken_count_),
+      share_(other.share_),
       past_(other.past_) {}
 
 UsagePageOwner::~UsagePageOwner() {
@@ -171,9 +172,12 @@ Usage UsagePageOwner::total() const {
 }
 
 void UsagePageOwner::set_memory_share(uint64_t bytes) {
-  page_->memory_share = static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX));
+  share_ = std::min<uint64_t>(bytes, INT64_MAX);
+  page_->memory_share = static_cast<int64_t>(share_);
 }
 
-uint64_t UsagePageOwner::memory_share() const { return static_cast<uint64_t>(page_->memory_share.load()); }
+bool UsagePageOwner::restore_memory_share() {
+  return page_->memory_share.exchange(static_cast<int64_t>(share_)) != static_cast<int64_t>(share_);
+}
 
 }  // namespace bandsaw

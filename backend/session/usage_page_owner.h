@@ -59,7 +59,9 @@ class UsagePageOwner {
   int64_t memory_used() const { return page_->memory_used; }
   int64_t memory_used(int slot) const { return page_->slots[slot].memory_bytes; }
   void set_memory_share(uint64_t bytes);
-  uint64_t memory_share() const;
+  uint64_t memory_share() const { return share_; }
+  // Runners map the page, and one that has been taken over may write another share there. True: one had.
+  bool restore_memory_share();
 
  private:
   UsagePageOwner(UniqueFd fd, UniqueFd doorbell, UsagePage* page)
@@ -69,6 +71,7 @@ class UsagePageOwner {
   UsagePage* page_;
   std::array<bool, kUsageSlots> taken_{};
   unsigned taken_count_ = 0;
+  uint64_t share_ = 0;  // bytes; what stands in the page is only for runners
   Usage past_;
 };
 

@@ -15,6 +15,24 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceConfig& config, int
   return std::unique_ptr<Device>(std::move(device.value()));
 }
 
+namespace {
+
+// Where kernels reach whatever the process has mapped, they reach the runner: its keys, and what other threads do.
+Status check_reach(const cuda::Driver& driver, CUdevice device) {
+  constexpr const char* kAllow = "BANDSAW_ALLOW_PAGEABLE_ACCESS";
+  int reaches = 0;
+  driver.cuDeviceGetAttribute(&reaches, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, device);
+  const char* const allowed = std::getenv(kAllow);
+  if (reaches == 0 || (allowed && std::string_view(allowed) == "1")) return {};
+  return Status::error(EPERM,
+                       "on this host kernels reach all memory of their process (HMM or ATS), and so a tenant's would "
+                       "reach its runner's; load nvidia-uvm with uvm_disable_hmm=1, or set {}=1 for vgpud if you trust "
+                       "all tenants",
+                       kAllow);
+}
+
+}  // namespace
+
 Result<GpuIdentity> probe_cuda_device(int index) {
   auto loaded = cuda::Driver::load();
   if (!loaded.ok()) return loaded.status();
@@ -25,6 +43,7 @@ Result<GpuIdentity> probe_cuda_device(int index) {
     driver.cuDeviceGetCount(&count);
     return Status::error(ENODEV, "no GPU number {}: this machine has {}", index, count);
   }
+  if (Status status = check_reach(driver, device); !status.ok()) return status;
   GpuIdentity identity;
   char name[256] = "";
   CUuuid uuid{};
@@ -58,6 +77,7 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::make(const DeviceConfig& config,
   if (const CUresult result = driver.value()->cuDeviceGet(&device, index); result != CUDA_SUCCESS) {
     return Status::error(ENODEV, "GPU number {}: {}", index, driver.value()->describe(result));
   }
+  if (Status status = check_reach(*driver.value(), device); !status.ok()) return status;
   std::unique_ptr<CudaDevice> made(new CudaDevice(config, driver.value(), host, device));
   if (Status status = made->warm_up(); !status.ok()) return status;
   return made;

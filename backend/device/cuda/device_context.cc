@@ -20,8 +20,14 @@ CUresult CudaDevice::context_create(uint32_t flags, ContextRef* context) {
   Charge charge(host_);
   std::unique_lock lock(contexts_mutex_);
   const bool beside = partition_ && primary_state_ == Primary::kTaken;
+  if (primary_state_ == Primary::kEnded) {  // it is still there, and so is its charge
+    std::lock_guard charge_lock(primary_->mutex);
+    charge = std::move(primary_->charge);
+  }
   lock.unlock();
-  if (const CUresult result = take_share(beside ? kGreenContextBytes : kContextBytes, &charge)) return result;
+  if (charge.bytes() == 0) {
+    if (const CUresult result = take_share(beside ? kGreenContextBytes : kContextBytes, &charge)) return result;
+  }
   lock.lock();
   if (primary_state_ == Primary::kEnded) {
     if (const CUresult result = check(renew_primary())) return result;
@@ -64,9 +70,7 @@ CUresult CudaDevice::context_destroy(const ContextRef& context) {
     // Programs end with this, and then the process goes at once. What is left in it goes before it is used again.
     std::lock_guard lock(contexts_mutex_);
     if (primary_state_ != Primary::kTaken || gone != primary_) return CUDA_ERROR_INVALID_CONTEXT;
-    primary_state_ = Primary::kEnded;
-    std::lock_guard charge_lock(gone->mutex);
-    gone->charge.give_back();  // from here on it is the runner's own, as before
+    primary_state_ = Primary::kEnded;  // what it takes of the GPU stays, and so does its charge
     return check(result);
   }
   time_slices_->leave(gone);

@@ -103,9 +103,24 @@ Status GuestMemory::check_segments(std::span<const RunnerSegment> segments, uint
   return {};
 }
 
+// Whether the range may get the guest's pages though nobody keeps it free. Not where this process would put memory of
+// its own, which the guest's would be in the way of or next to: null, its stack, and what mmap gives out (from a third
+// of the address space on, see exec_runner).
+bool is_for_programs(uint64_t begin, uint64_t bytes) {
+  constexpr uint64_t kAddresses = 1ull << 47, kLowest = 1ull << 16, kOwnBytes = 1ull << 40, kStackRoom = 1ull << 30;
+  constexpr uint64_t kOwn = kAddresses / 3;
+  const auto stack = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
+  const auto meets = [&](uint64_t first, uint64_t end) { return begin < end && begin + bytes > first; };
+  return begin >= kLowest && begin + bytes <= kAddresses && !meets(kOwn & ~(kPage - 1), kOwn + kOwnBytes) &&
+         !meets(stack - kStackRoom, stack + kStackRoom);
+}
+
 // At its own address, though nobody keeps that free in this process: the session starts runners of such devices with an
 // address space in which programs' addresses are.
 Status GuestMemory::place_outside(Region* region) {
+  if (!is_for_programs(region->va_, region->bytes_)) {
+    return Status::error(EINVAL, "{:#x}+{:#x} is where the runner has its own memory", region->va_, region->bytes_);
+  }
   void* const wanted = reinterpret_cast<void*>(region->va_);
   void* const at =
       mmap(wanted, region->bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);

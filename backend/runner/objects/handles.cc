@@ -24,6 +24,7 @@ const HandleTable::Slot* HandleTable::slot(uint64_t handle) const {
 
 uint64_t HandleTable::add_locked(HandleKind kind, ObjectRef object, uint64_t owner) {
   uint32_t index = 0;
+  if (!ledger_.take(kind)) return 0;
   if (!free_.empty()) {
     index = free_.back();
     free_.pop_back();
@@ -31,6 +32,7 @@ uint64_t HandleTable::add_locked(HandleKind kind, ObjectRef object, uint64_t own
     index = static_cast<uint32_t>(slots_.size());
     slots_.emplace_back();
   } else {
+    ledger_.give_back(kind);
     log::error("the process holds {} handles, no more are given", kMax);
     return 0;
   }
@@ -75,6 +77,7 @@ void HandleTable::clear(uint32_t index, std::vector<ObjectRef>* gone) {
   Slot& slot = slots_[index];
   const uint64_t handle = make_handle(slot.kind, slot.generation, part_ | index);
   handles_.erase(slot.object.get());
+  ledger_.give_back(slot.kind);
   gone->push_back(std::move(slot.object));
   slot.object = nullptr;
   slot.generation = (slot.generation + 1) & kGenerationMask;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/device/device.h"
+#include "backend/runner/objects/object_ledger.h"
 #include "guest-driver/uapi/wire.h"
 
 namespace bandsaw::runner {
@@ -26,7 +27,10 @@ class HandleTable {
   // Which part of the address window stands in the handles; before the first one. Less than VGPU_WINDOW_PARTS.
   void set_part(uint32_t part) { part_ = part << VGPU_HANDLE_PART_SHIFT; }
 
-  // 0: the table is full. `owner`: the handle it belongs to, 0 for none.
+  // What objects count against the share, from now on; before the first one. `host` outlives this.
+  void set_prices(bool on_gpu, DeviceHost* host) { ledger_.set_prices(on_gpu, host); }
+
+  // 0: the table is full, or the memory share. `owner`: the handle it belongs to, 0 for none.
   uint64_t add(HandleKind kind, ObjectRef object, uint64_t owner = 0);
   // As add, but an object that is in the table already keeps its handle (graph nodes, graphs under capture).
   uint64_t add_once(HandleKind kind, ObjectRef object, uint64_t owner = 0);
@@ -57,6 +61,7 @@ class HandleTable {
 
   uint32_t part_ = 0;  // where handles have it
   mutable std::mutex mutex_;
+  ObjectLedger ledger_;                                               // guarded by mutex_
   std::vector<Slot> slots_;                                           // guarded by mutex_
   std::vector<uint32_t> free_;                                        // guarded by mutex_
   std::unordered_map<const Object*, uint64_t> handles_;               // guarded by mutex_: of add_once

@@ -43,6 +43,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
   *value = which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT             ? 10
            : which == CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR ? 2048
            : which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR       ? 9
+           : which == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS         ? fake_gpu().reaches_all
                                                                          : 0;
   return CUDA_SUCCESS;
 }

@@ -21,8 +21,9 @@ struct FakeGpu {
   uint32_t green_sms = 0;  // of the green context made last
   int failures = 0;        // to come, of cuGreenCtxCreate
   int modules = 0;
-  int waits = 0;      // for all that a context has
-  bool ready = true;  // what streams say of themselves
+  int reaches_all = 0;  // 1: kernels reach all memory of their process
+  int waits = 0;        // for all that a context has
+  bool ready = true;    // what streams say of themselves
   // What was put on streams, as "write S", "record S", "wait S": by S the legacy stream L, or a letter in the order in
   // which streams were made, from a on.
   std::vector<std::string> calls;

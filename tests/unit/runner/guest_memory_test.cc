@@ -1,8 +1,10 @@
 #include "backend/runner/memory/guest_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "guest-driver/uapi/vgpu_control.h"
+#include "tests/unit/runner/fake_device.h"
 #include "tests/unit/runner/guest.h"
 
 namespace bandsaw::runner {
@@ -51,6 +53,30 @@ TEST_F(GuestMemoryTest, AddressesAtAndBeyondTheEdges) {
   EXPECT_FALSE(memory_->find(kVa + 1, ~0ull, Access::kRead));
   EXPECT_FALSE(memory_->find(~0ull, 1, Access::kRead));
   EXPECT_FALSE(memory_->find(~0ull, ~0ull, Access::kRead));
+}
+
+// As a GPU that reaches memory at the program's own addresses.
+struct SameAddresses : FakeDevice {
+  explicit SameAddresses(void* at) : FakeDevice(reinterpret_cast<uint64_t>(at), nullptr) {}
+  bool same_addresses() const override { return true; }
+};
+
+TEST_F(GuestMemoryTest, RegionsStayAwayFromTheRunnersOwnMemory) {
+  void* const at = ::mmap(nullptr, FakeDevice::kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  SameAddresses device(at);
+  memory_->set_pins(&device);
+  const auto stack = reinterpret_cast<uint64_t>(__builtin_frame_address(0)) & ~(kPage - 1);
+  constexpr uint64_t kThird = (uint64_t{1} << 47) / 3;
+  for (const uint64_t wrong : {uint64_t{0}, uint64_t{kPage}, stack - (64 << 20), kThird / kPage * kPage + kPage,
+                               kThird / kPage * kPage + (uint64_t{1} << 39), uint64_t{1} << 47, uint64_t{1} << 62}) {
+    EXPECT_EQ(add(1, wrong, {piece(0, kPage)}, VGPU_REGION_DEVICE_VISIBLE).code(), EINVAL) << std::hex << wrong;
+  }
+  EXPECT_TRUE(add(1, 0x7e0123456000, {piece(0, kPage)}, VGPU_REGION_DEVICE_VISIBLE).ok());
+  EXPECT_TRUE(add(2, 0x550123456000, {piece(0, kPage)}, VGPU_REGION_DEVICE_VISIBLE).ok());
+  EXPECT_TRUE(memory_->find(0x7e0123456000, kPage, Access::kRead));
+  for (const uint32_t id : {1, 2}) EXPECT_TRUE(memory_->drop_region(id, nullptr).ok());
+  memory_->set_pins(nullptr);
 }
 
 TEST_F(GuestMemoryTest, SegmentsMustBeWholePagesOfKnownRam) {

@@ -100,6 +100,21 @@ TEST_F(ProcessesTest, ProcessesAreLimited) {
   EXPECT_EQ(ask(create_process(3)), EAGAIN);
 }
 
+TEST_F(ProcessesTest, RunnersAreLimitedByWhatTheyHold) {
+  uint32_t most = 2;
+  ProcessesConfig config;
+  config.runners_max = [&] { return most; };
+  make(config);
+  start(1);
+  start(2);
+  EXPECT_EQ(ask(create_process(3)), EAGAIN);
+  EXPECT_NE(std::string(last.message).find("good for 2 processes"), std::string::npos) << last.message;
+  most = 3;
+  start(3);
+  source.last().die();
+  EXPECT_EQ(usage_page.taken(), 2u);
+}
+
 TEST_F(ProcessesTest, DestroyAnswersWhenTheRunnerIsGone) {
   start();
   EXPECT_EQ(ask(simple(VGPU_CTL_DESTROY_PROCESS, 1)), -1);

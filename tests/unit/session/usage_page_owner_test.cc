@@ -21,6 +21,11 @@ TEST_F(UsagePageOwnerTest, TellsTheShare) {
   EXPECT_EQ(page->memory_share, 1000);
   owner.set_memory_share(2000);
   EXPECT_EQ(page->memory_share, 2000);
+  EXPECT_FALSE(owner.restore_memory_share());
+  page->memory_share = 1 << 30;  // by a runner
+  EXPECT_EQ(owner.memory_share(), 2000u);
+  EXPECT_TRUE(owner.restore_memory_share());
+  EXPECT_EQ(page->memory_share, 2000);
 }
 
 TEST_F(UsagePageOwnerTest, ADeadRunnersMemoryIsFreeAndItsCountersStay) {

@@ -1,0 +1,70 @@
+// What a session has given up holds for it and for what it starts.
+#include "backend/sandbox/session_sandbox.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+namespace bandsaw {
+namespace {
+
+// The errno of `call` in a child under the filter, 0 if it succeeds; 255: the child was killed.
+int in_session(const std::function<long()>& call) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    if (!refuse_system_calls().ok()) ::_exit(200);
+    errno = 0;
+    ::_exit(call() < 0 ? errno : 0);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+TEST(SessionSandbox, WhatSessionsNeverDoIsRefused) {
+  EXPECT_EQ(in_session([] { return ::unshare(CLONE_NEWUSER); }), EPERM);
+  EXPECT_EQ(in_session([] { return ::ptrace(PTRACE_ATTACH, ::getppid(), nullptr, nullptr); }), EPERM);
+  EXPECT_EQ(in_session([] { return ::syscall(SYS_process_vm_readv, ::getppid(), nullptr, 0, nullptr, 0, 0); }), EPERM);
+  EXPECT_EQ(in_session([] { return ::syscall(SYS_bpf, 0, nullptr, 0); }), EPERM);
+  EXPECT_EQ(in_session([] { return ::syscall(SYS_io_uring_setup, 1, nullptr); }), EPERM);
+  EXPECT_EQ(in_session([] { return ::socket(AF_INET, SOCK_STREAM, 0); }), EPERM);
+  EXPECT_EQ(in_session([] { return ::socket(AF_NETLINK, SOCK_RAW, 0); }), EPERM);
+#if defined(__x86_64__)
+  EXPECT_EQ(in_session([] { return ::syscall(0x40000000 | SYS_getpid); }), 255) << "by the other ABI's number";
+#endif
+}
+
+TEST(SessionSandbox, WhatTheyDoGoesOn) {
+  EXPECT_EQ(in_session([] { return ::socket(AF_UNIX, SOCK_STREAM, 0); }), 0);
+  int pair[2];
+  EXPECT_EQ(in_session([&] { return ::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair); }), 0);
+  EXPECT_EQ(in_session([] {
+              const pid_t child = ::fork();
+              if (child == 0) ::execl("/bin/true", "true", nullptr);
+              int status = -1;
+              ::waitpid(child, &status, 0);
+              return status == 0 ? 0 : -1;
+            }),
+            0);
+}
+
+// Also by a program that it has started.
+TEST(SessionSandbox, IsInherited) {
+  EXPECT_EQ(in_session([] {
+              const pid_t child = ::fork();
+              if (child == 0) ::execl("/usr/bin/unshare", "unshare", "-U", "/bin/true", nullptr);
+              int status = 0;
+              ::waitpid(child, &status, 0);
+              return status != 0 ? 0 : -1;
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace bandsaw
