@@ -236,6 +236,7 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.text("vm.group", &config->vm_group);
   reader.mode("control.mode", &config->control_mode);
   reader.text("control.group", &config->control_group);
+  reader.text("control.admin_group", &config->admin_group);
   read_scheduler(&reader, config);
   read_planning(&reader, config);
   read_slicing(&reader, config);

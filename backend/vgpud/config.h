@@ -35,7 +35,8 @@ struct Config {
   uint32_t first_uid = 60600;
   std::string direct_mode = "0660", direct_group = "bandsaw";
   std::string vm_mode = "0660", vm_group = "kvm";
-  std::string control_mode = "0660", control_group = "bandsaw";
+  std::string control_mode = "0660", control_group = "bandsaw";  // who may look
+  std::string admin_group = "bandsaw-admin";                     // who may change, beside root and vgpud's own user
   ArbiterOptions scheduler;
   PlanningMode planning_mode = PlanningMode::kMps;      // of all devices, until an administrator chooses another
   std::string mps_command = "nvidia-cuda-mps-control";  // a name or a path

@@ -83,6 +83,8 @@ class Api {
   // Calls `then` with the view of a virtual GPU: its spec and what its session says now.
   void view(const VgpuSpec& spec, std::function<void(nlohmann::json)> then);
   void not_found(const std::string& name, const Answer& answer) const;
+  bool administers(const HttpRequest& request) const;
+  Answer audited(const HttpRequest& request, const VgpuSpec& before, Answer answer) const;
 
   const Config& config_;
   Registry* registry_;

@@ -1,12 +1,16 @@
 // Which method of which resource does what: the control API's routes, as openapi.yaml describes them.
 #include <fmt/ranges.h>
+#include <grp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string_view>
 
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/api/api_answers.h"
+#include "backend/vgpud/api/shares.h"
 #include "memory/base/json.h"
+#include "memory/base/log.h"
 
 namespace bandsaw {
 
@@ -42,6 +46,14 @@ bool matches(std::string_view route, const std::vector<std::string>& parts) {
   return route.empty();
 }
 
+// The target and the body, for a line of the log.
+std::string printed(const HttpRequest& request) {
+  constexpr size_t kMost = 512;
+  std::string text = fmt::format("/{} {}", fmt::join(request.path, "/"), request.body).substr(0, kMost);
+  std::replace_if(text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
 }  // namespace
 
 const std::vector<Api::Route>& Api::table() {
@@ -67,6 +79,25 @@ const std::vector<Api::Route>& Api::table() {
   return routes;
 }
 
+bool Api::administers(const HttpRequest& request) const {
+  if (request.peer.uid == 0 || request.peer.uid == ::geteuid()) return true;
+  const ::group* const group = config_.admin_group.empty() ? nullptr : ::getgrnam(config_.admin_group.c_str());
+  return group && std::find(request.groups.begin(), request.groups.end(), group->gr_gid) != request.groups.end();
+}
+
+// Who changed what, from what to what: a line for each change, whatever came of it.
+HttpServer::Answer Api::audited(const HttpRequest& request, const VgpuSpec& before, HttpServer::Answer answer) const {
+  const std::string what =
+      fmt::format("user {} (pid {}): {} {}", request.peer.uid, request.peer.pid, request.method, printed(request));
+  const std::string from = before.name.empty() ? "" : json_text(to_json(before));
+  return [this, what, from, name = before.name, answer = std::move(answer)](const HttpAnswer& given) {
+    const VgpuSpec* const after = name.empty() ? nullptr : registry_->find(name);
+    log::info("audit: {}: {}{}{}{}", what, given.code, from.empty() ? "" : ", from ", from,
+              after ? ", to " + json_text(to_json(*after)) : "");
+    answer(given);
+  };
+}
+
 std::vector<std::string> Api::routes() {
   std::vector<std::string> lines;
   for (const Route& route : table()) lines.push_back(fmt::format("{} {}", route.method, route.path));
@@ -86,6 +117,16 @@ void Api::handle(const HttpRequest& request, Answer answer) {
     const VgpuSpec* spec = registry_->find(request.path[2]);
     if (!spec) return not_found(request.path[2], answer);
     vgpu = *spec;
+  }
+  if (found && request.method != "GET") {
+    if (!administers(request)) {
+      log::warn("audit: user {} (pid {}) may not {} {}", request.peer.uid, request.peer.pid, request.method,
+                printed(request));
+      return refuse(answer, 403, fmt::format("user {} may look, and not change", request.peer.uid),
+                    fmt::format("root and the group '{}' may (control.admin_group in vgpud's configuration)",
+                                config_.admin_group));
+    }
+    answer = audited(request, vgpu, std::move(answer));
   }
   if (found) return found->handle(*this, {request, vgpu, answer});
   if (methods.empty()) return refuse(answer, 404, "no such resource", "openapi.yaml, installed with vgpud, lists all");

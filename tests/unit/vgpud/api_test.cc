@@ -3,6 +3,7 @@
 #include <event2/event.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -62,7 +63,8 @@ class ApiTest : public ::testing::Test {
     code_ = 0;
     std::string text;
     path.insert(path.begin(), "v1");
-    api_->handle({.method = method, .path = path, .query = "", .body = body.dump()}, [&](const HttpAnswer& answer) {
+    const HttpRequest request{.method = method, .path = path, .query = "", .body = body.dump(), .peer = peer_};
+    api_->handle(request, [&](const HttpAnswer& answer) {
       code_ = answer.code;
       text = answer.body;
     });
@@ -79,8 +81,24 @@ class ApiTest : public ::testing::Test {
   std::optional<Gpus> gpus_;
   std::unique_ptr<SessionManager> session_manager_;
   std::unique_ptr<Api> api_;
+  ucred peer_{::getpid(), ::geteuid(), ::getegid()};
   int code_ = 0;
 };
+
+TEST_F(ApiTest, WhoMayLookMayNotChange) {
+  add("a", 10);
+  peer_.uid = 54321;
+  EXPECT_TRUE(ask("GET", {"vgpus", "a"}).contains("compute"));
+  EXPECT_EQ(code_, 200);
+  for (const char* method : {"PATCH", "DELETE"}) {
+    const json refused = ask(method, {"vgpus", "a"}, {{"compute", 40}});
+    EXPECT_EQ(code_, 403) << method;
+    EXPECT_NE(refused["hint"].get<std::string>().find("bandsaw-admin"), std::string::npos);
+  }
+  ask("POST", {"shutdown"});
+  EXPECT_EQ(code_, 403);
+  EXPECT_EQ(registry_->find("a")->compute, 10u);
+}
 
 TEST_F(ApiTest, AChangeReachesArbiterAndDisk) {
   add("a", 10);

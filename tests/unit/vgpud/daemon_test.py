@@ -1,4 +1,5 @@
 """vgpud, its sessions and vgpuctl together: lives and deaths."""
+import grp
 import json
 import os
 import pathlib
@@ -181,6 +182,41 @@ class TestDaemon(DaemonCase):
         raw.send(b"GET /v1/vgpus HTTP/1.1\r\nHost: x\r\n\r\n")
         raw.close()  # gone before its answer
         self.ok("status")
+
+    def as_user(self, uid, groups, method, target, body=""):
+        """The status of a request by another user of this host."""
+        script = ("import http.client, socket, sys\n"
+                  "c = http.client.HTTPConnection('bandsaw', timeout=10)\n"
+                  "c.sock = socket.socket(socket.AF_UNIX); c.sock.connect(sys.argv[1])\n"
+                  "c.request(*sys.argv[2:5]); print(c.getresponse().status)")
+        command = ["/usr/bin/python3", "-c", script, self.folder / "run/control.sock", method, target, body]
+        done = subprocess.run(command, user=uid, group=uid, extra_groups=groups, capture_output=True, text=True,
+                              check=True, cwd="/")
+        return int(done.stdout)
+
+    def test_roles_and_the_audit(self):
+        if os.geteuid() != 0:
+            pytest.skip("only root can be another user")
+        self.ok("create", "web0", "--memory", "1G")
+        self.ctl("shutdown")
+        self.daemon.wait(10)
+        group = next(entry for entry in grp.getgrall() if entry.gr_gid != 0)
+        self.config.write_text(self.config.read_text() +
+                               f'[control]\nmode = "0666"\nadmin_group = "{group.gr_name}"\n')
+        self.start()
+        change = ("PATCH", "/v1/vgpus/web0", '{"compute": 42}')
+        assert self.as_user(12345, [], "GET", "/v1/vgpus") == 200
+        assert self.as_user(12345, [], *change) == 403
+        assert self.as_user(12345, [], "DELETE", "/v1/vgpus/web0") == 403
+        assert self.as_user(12345, [], "POST", "/v1/shutdown") == 403
+        assert self.show("web0")["compute"] != 42
+        assert self.as_user(12345, [group.gr_gid], *change) == 200
+        assert self.show("web0")["compute"] == 42
+        log = self.log_text()
+        assert "audit: user 12345" in log and "may not DELETE /v1/vgpus/web0" in log
+        line = next(line for line in log.splitlines() if "audit" in line and "PATCH" in line and "200" in line)
+        before, _, after = line.partition(", from ")[2].partition(", to ")
+        assert '"compute":42' in after and '"compute":42' not in before
 
     def test_xml(self):
         self.ok("create", "web0", "--memory", "1G")
