@@ -1,6 +1,7 @@
 #include "vgpu-sched/ptx/outline.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "vgpu-sched/ptx/parser.h"
@@ -19,8 +20,8 @@ class Scanner {
 
   // What ends next at module level.
   struct Found {
-    enum { kEnd, kKernel, kSection } what = kEnd;
-    Outline::Kernel kernel{};  // of a section: begin and end only
+    enum { kEnd, kKernel, kFunction, kSection } what = kEnd;
+    Outline::Definition definition{};
   };
   Found next() {
     start_item();
@@ -31,10 +32,12 @@ class Scanner {
         if (!std::exchange(pragma_, false)) start_item();  // a function's pragma stands before its body
       } else if (c == '{') {
         const size_t body = at_;
+        const uint32_t body_line = line_;
         if (item_ == kSection) return section(body);
         braces();
-        if (item_ == kKernel) return {Found::kKernel, {name_, begin_, body, at_, begin_line_}};
-        if (item_ == kFunction) start_item();
+        const Outline::Definition definition{name_, begin_, body, at_, begin_line_, body_line, line_};
+        if (item_ == kKernel) return {Found::kKernel, definition};
+        if (item_ == kFunction) return {Found::kFunction, definition};
       } else if (c == '"') {
         string();
       } else if (c == '(' || c == ')') {
@@ -105,15 +108,15 @@ class Scanner {
     const size_t from = at_;
     size_t depth = 0;
     for (;;) {
-      at_ = text_.find_first_of("{}\"/\n", at_);
-      if (at_ == text_.npos) fail("expected '}' to end what begins here", from);
+      at_ += std::strcspn(text_.c_str() + at_, "{}\"/\n");
+      if (at_ >= text_.size()) fail("expected '}' to end what begins here", from);
       const char c = text_[at_];
       if (c == '"') {
         string();
       } else if (c == '/') {
         const bool comments = at_ + 1 < text_.size() && (text_[at_ + 1] == '/' || text_[at_ + 1] == '*');
         comments ? comment() : void(++at_);
-      } else {
+      } else {  // a NUL, too, which ends a C string
         ++at_;
         line_ += c == '\n';
         depth += c == '{' ? 1 : 0;
@@ -128,7 +131,7 @@ class Scanner {
     line_ += static_cast<uint32_t>(
         std::count(text_.begin() + static_cast<ptrdiff_t>(body), text_.begin() + static_cast<ptrdiff_t>(end), '\n'));
     at_ = end + 1;
-    return {Found::kSection, {"", begin_, body, at_, begin_line_}};
+    return {Found::kSection, {"", begin_, body, at_, begin_line_, begin_line_, line_}};
   }
 
   std::string_view word() {
@@ -155,10 +158,10 @@ class Scanner {
     item_ = item;
   }
 
-  // A kernel's name is the first word behind .entry that is not in parentheses.
+  // A kernel's or function's name is the first word behind .entry or .func that is not in parentheses.
   void name() {
     const std::string_view what = word();
-    if (item_ == kKernel && name_.empty() && parentheses_ == 0) name_ = what;
+    if ((item_ == kKernel || item_ == kFunction) && name_.empty() && parentheses_ == 0) name_ = what;
   }
 
   const std::string& text_;
@@ -173,17 +176,23 @@ class Scanner {
   std::string name_;
 };
 
+// What becomes of an item in the text of a part.
+enum class Fate { kStays, kDeclared, kGoes };
+
 }  // namespace
 
 Outline::Outline(std::string text) : text_(std::move(text)) {
   while (!text_.empty() && text_.back() == '\0') text_.pop_back();
   scan();
-  for (size_t i = 0; i < kernels_.size(); ++i) {
-    by_name_.emplace(kernels_[i].name, i);
-    cuts_.push_back({kernels_[i].begin, kernels_[i].end, &kernels_[i]});
-  }
-  for (const auto& [begin, end] : sections_) cuts_.push_back({begin, end, nullptr});
-  std::sort(cuts_.begin(), cuts_.end(), [](const Cut& a, const Cut& b) { return a.begin < b.begin; });
+  const auto cut = [this](const std::vector<Definition>& all, Cut::Kind kind) {
+    for (const Definition& one : all) cuts_.push_back({&one, kind});
+  };
+  cut(kernels_, Cut::kKernel);
+  cut(functions_, Cut::kFunction);
+  cut(sections_, Cut::kSection);
+  std::sort(cuts_.begin(), cuts_.end(), [](const Cut& a, const Cut& b) { return a.what->begin < b.what->begin; });
+  for (size_t i = 0; i < kernels_.size(); ++i) by_name_.emplace(kernels_[i].name, i);
+  for (size_t i = 0; i < functions_.size(); ++i) functions_by_name_.emplace(functions_[i].name, i);
 }
 
 void Outline::scan() {
@@ -191,32 +200,31 @@ void Outline::scan() {
   for (;;) {
     Scanner::Found found = scanner.next();
     if (found.what == Scanner::Found::kEnd) return;
-    if (found.what == Scanner::Found::kKernel)
-      kernels_.push_back(std::move(found.kernel));
-    else
-      sections_.emplace_back(found.kernel.begin, found.kernel.end);
+    if (found.what == Scanner::Found::kKernel) kernels_.push_back(std::move(found.definition));
+    if (found.what == Scanner::Found::kFunction) functions_.push_back(std::move(found.definition));
+    if (found.what == Scanner::Found::kSection) sections_.push_back(std::move(found.definition));
   }
 }
 
-const Outline::Kernel* Outline::kernel(const std::string& name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : &kernels_[found->second];
+const Outline::Definition* Outline::find(const std::vector<Definition>& all, const Index& index,
+                                         const std::string& name) {
+  const auto found = index.find(name);
+  return found == index.end() ? nullptr : &all[found->second];
 }
 
-std::string Outline::without(const Kernel* kept, bool keep_lines, bool declare) const {
+template <class Goes>
+std::string Outline::without(bool keep_lines, const Goes& goes) const {
   std::string made;
   size_t at = 0;
   const auto copy = [&](size_t to) { made.append(text_, at, to - at), at = to; };
   for (const Cut& cut : cuts_) {
-    if (kept && cut.kernel == kept) continue;
-    copy(cut.begin);
-    if (declare && cut.kernel) {
-      copy(cut.kernel->body);
-      made += ';';
-    }
-    const auto from = text_.begin() + static_cast<ptrdiff_t>(at), to = text_.begin() + static_cast<ptrdiff_t>(cut.end);
-    if (keep_lines) made.append(static_cast<size_t>(std::count(from, to, '\n')), '\n');
-    at = cut.end;
+    const Fate fate = goes(cut);
+    if (fate == Fate::kStays) continue;
+    const bool declared = fate == Fate::kDeclared;
+    copy(declared ? cut.what->body : cut.what->begin);
+    if (declared) made += ';';
+    if (keep_lines) made.append(cut.what->end_line - (declared ? cut.what->body_line : cut.what->line), '\n');
+    at = cut.what->end;
     // Blanks between what is gone would tell where that stood.
     if (!keep_lines) at = std::min(text_.find_first_not_of(" \t\r\n", at), text_.size());
   }
@@ -224,9 +232,25 @@ std::string Outline::without(const Kernel* kept, bool keep_lines, bool declare) 
   return made;
 }
 
-std::string Outline::declarations() const { return without(nullptr, true, true); }
+std::string Outline::declarations(bool bodies_of_functions) const {
+  return without(true, [bodies_of_functions](const Cut& cut) {
+    if (cut.kind == Cut::kSection) return Fate::kGoes;
+    return cut.kind == Cut::kFunction && bodies_of_functions ? Fate::kStays : Fate::kDeclared;
+  });
+}
 
-std::string Outline::unit(const Kernel& kernel, bool keep_lines) const { return without(&kernel, keep_lines, false); }
+std::string Outline::unit(const Kernel& kernel, bool keep_lines) const {
+  return without(keep_lines, [&kernel](const Cut& cut) {
+    return cut.kind == Cut::kFunction || cut.what == &kernel ? Fate::kStays : Fate::kGoes;
+  });
+}
+
+std::string Outline::part(const std::set<const Definition*>& kept, bool keep_lines) const {
+  return without(keep_lines, [&kept](const Cut& cut) {
+    if (kept.contains(cut.what)) return Fate::kStays;
+    return cut.kind == Cut::kFunction ? Fate::kDeclared : Fate::kGoes;
+  });
+}
 
 Function Outline::alone(const Kernel& kernel, uint32_t* first_line) const {
   constexpr std::string_view kHead = ".version 9.0\n.target sm_90\n";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -71,6 +72,12 @@ class Program {
     virtual uint64_t function_address(const std::string& name) const = 0;
     // The kernel with this address, empty if none has it. Any value may come.
     virtual std::string kernel_at(uint64_t /*address*/) const { return {}; }
+    // Functions that are called through pointers may be compiled when that first happens, which a kernel's thread has
+    // not the stack for: `elsewhere` runs `make` in another thread, waits, and returns what it returns; nullptr: it
+    // failed, and `log` said why. Before any kernel runs.
+    using CompileElsewhere =
+        std::function<void*(const std::string& function, const std::function<void*(std::string* log)>& make)>;
+    virtual void compile_by(CompileElsewhere /*elsewhere*/) {}
   };
   virtual std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) = 0;
 };
@@ -78,7 +85,11 @@ class Program {
 struct CompileOptions {
   uint64_t window_base = 0;
   std::string cache_directory;  // object code by content hash; empty: none
-  std::string cpu = {};         // LLVM's name of the processor; empty: this machine's (tests name others)
+  // Functions with more text are compiled one by one, when kernels call them, and not with each kernel that could.
+  uint64_t functions_at_once = 256 << 10;
+  // Kernels with more text are looked at when they are asked for, and not all of them when the module is loaded.
+  uint64_t checked_at_once = 4 << 20;
+  std::string cpu = {};  // LLVM's name of the processor; empty: this machine's (tests name others)
 };
 
 // `ptx` is one module's text. On failure nullptr, and `log` names the line. What its kernels do is looked at later.

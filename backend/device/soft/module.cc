@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 #include "backend/device/image/image.h"
 #include "backend/device/image/units.h"
@@ -13,6 +15,8 @@ namespace bandsaw::soft {
 namespace {
 
 constexpr uint64_t kMostVariables = uint64_t{1} << 40;  // bytes; shares are far below, and sums do not wrap
+
+using CompileAny = std::function<void*(std::string* log)>;
 
 }  // namespace
 
@@ -144,6 +148,12 @@ CUresult LoadedImage::initialise(Image& image, std::string* log) {
 
 CompileJobRef LoadedImage::job(const std::string& kernel, Compiler& compiler) {
   std::lock_guard lock(jobs_mutex_);
+  if (!std::exchange(compiler_known_, true)) {
+    code_->compile_by([&compiler](const std::string& function, const CompileAny& make) {
+      const auto entry = [&make](std::string* log) { return reinterpret_cast<KernelEntry>(make(log)); };
+      return reinterpret_cast<void*>(compiler.start(function, entry)->wait());
+    });
+  }
   CompileJobRef& job = jobs_[kernel];
   if (!job) {
     // The code lives as long as this, and this as long as the job's owner lets it.

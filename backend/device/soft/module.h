@@ -87,6 +87,7 @@ class LoadedImage {
   Charge<DeviceHost> code_share_;
   std::mutex jobs_mutex_;
   std::map<std::string, CompileJobRef> jobs_;  // guarded by jobs_mutex_; what was asked for
+  bool compiler_known_ = false;                // guarded by jobs_mutex_: to code_
 };
 
 class SoftLibrary : public Library {

@@ -60,6 +60,26 @@ TEST(Outline, PartsParse) {
   }
 }
 
+TEST(Outline, PartsHaveTheBodiesThatAreAskedFor) {
+  const Outline outline(kText);
+  ASSERT_EQ(outline.functions().size(), 1u);
+  EXPECT_EQ(outline.function("f")->line, 5u);
+  EXPECT_EQ(outline.function("g"), nullptr) << "it is declared only";
+  EXPECT_FALSE(parse(outline.declarations(false)).function("f")->body);
+  for (const bool lines : {false, true}) {
+    const Module kernel = parse(outline.part({outline.kernel("second")}, lines));
+    EXPECT_TRUE(kernel.function("second")->body);
+    EXPECT_FALSE(kernel.function("f")->body);
+    EXPECT_FALSE(kernel.function("first"));
+    const Module function = parse(outline.part({outline.function("f")}, lines));
+    EXPECT_TRUE(function.function("f")->body);
+    EXPECT_FALSE(function.function("second"));
+    if (lines) {
+      EXPECT_EQ(kernel.function("second")->place.line, 14u);
+    }
+  }
+}
+
 TEST(Outline, UnitsDoNotTellWhatElseThereIs) {
   const std::string head = ".version 8.5\n.target sm_90\n", one = ".entry a() { ret; }\n",
                     other = ".entry b() {\n ret; }\n";

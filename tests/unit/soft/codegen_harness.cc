@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include "guest-driver/uapi/vgpu_control.h"
 
@@ -103,8 +104,9 @@ void* allocate(size_t bytes) {
   return static_cast<char*>(device_memory()) + at;
 }
 
-Kernels::Kernels(std::string_view ptx, const std::string& cpu) {
+Kernels::Kernels(std::string_view ptx, const std::string& cpu, bool one_by_one) {
   CompileOptions options;
+  if (one_by_one) options.functions_at_once = 0;
   options.window_base = window_base();
   options.cpu = cpu;
   program_ = compile(ptx, options, &log_);
@@ -117,6 +119,11 @@ Kernels::Kernels(std::string_view ptx, const std::string& cpu) {
   }
   loaded_ = program_->load(addresses, &log_);
   if (!loaded_) return;
+  loaded_->compile_by([this](const std::string&, const std::function<void*(std::string*)>& make) {
+    void* made = nullptr;
+    std::thread([&] { made = make(&log_); }).join();
+    return made;
+  });
   for (auto& v : program_->variables()) {
     for (auto& pointer : v.pointers) {
       auto it = addresses.find(pointer.target);

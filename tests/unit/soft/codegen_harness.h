@@ -35,7 +35,8 @@ inline constexpr uint64_t kDeviceBytes = 64 << 20;
 class Kernels {
  public:
   // Fails the current test when the text does not compile.
-  explicit Kernels(std::string_view ptx, const std::string& cpu = "");
+  // `one_by_one`: functions that pointers name are compiled when they are called, as those of large modules.
+  explicit Kernels(std::string_view ptx, const std::string& cpu = "", bool one_by_one = false);
   ~Kernels();
   bool ok() const { return program_ != nullptr && loaded_ != nullptr; }
   const std::string& log() const { return log_; }

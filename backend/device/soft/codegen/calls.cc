@@ -25,6 +25,13 @@ std::string signature(const std::vector<const ptx::Variable*>& returns,
   return s;
 }
 
+// FNV-1a: it stands in code that is kept on disk.
+uint64_t number_of(const std::string& signature) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : signature) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash;
+}
+
 std::vector<const ptx::Variable*> pointers(const std::vector<ptx::Variable>& v) {
   std::vector<const ptx::Variable*> p;
   for (auto& x : v) p.push_back(&x);
@@ -32,6 +39,10 @@ std::vector<const ptx::Variable*> pointers(const std::vector<ptx::Variable>& v) 
 }
 
 }  // namespace
+
+uint64_t function_signature(const ptx::Function& function) {
+  return number_of(signature(pointers(function.returns), pointers(function.parameters)));
+}
 
 std::vector<uint64_t> Emitter::layout(const std::vector<const ptx::Variable*>& v, uint64_t* total) {
   std::vector<uint64_t> offsets;
@@ -140,19 +151,31 @@ llvm::Function* Emitter::indirect_function(const std::string& sig) {
   auto* f = llvm::Function::Create(type, llvm::GlobalValue::InternalLinkage, name, *m_->module);
   llvm::IRBuilder<> b(llvm::BasicBlock::Create(c_, "entry", f));
   auto* bad = llvm::BasicBlock::Create(c_, "bad", f);
-  llvm::Value* number = b.CreateSub(f->getArg(5), b.getInt64(kFunctionWindow));
-  auto* sw = b.CreateSwitch(number, bad);
   auto* plain = llvm::FunctionType::get(b.getVoidTy(), {ptr, word, ptr, ptr, word}, false);
-  for (auto& [callee_name, index] : m_->function_numbers) {
-    const ptx::Function* callee = m_->flat->source->function(callee_name);
-    if (callee->entry || signature(pointers(callee->returns), pointers(callee->parameters)) != sig) continue;
-    auto* bb = llvm::BasicBlock::Create(c_, callee_name, f);
-    sw->addCase(b.getInt64(16ull * index), bb);
-    b.SetInsertPoint(bb);
-    std::vector<llvm::Value*> args;
-    for (int i = 0; i < 5; ++i) args.push_back(f->getArg(i));
-    b.CreateCall(m_->module->getOrInsertFunction("f." + callee_name, plain), args);
+  std::vector<llvm::Value*> args;
+  for (int i = 0; i < 5; ++i) args.push_back(f->getArg(i));
+  if (m_->by_finder) {
+    auto finder = m_->module->getOrInsertFunction(
+        "bsw_find_function", llvm::FunctionType::get(ptr, {ptr, b.getInt64Ty(), b.getInt64Ty()}, false));
+    llvm::Value* here = m_->module->getOrInsertGlobal("m.functions", b.getInt8Ty());
+    llvm::Value* found = b.CreateCall(finder, {here, f->getArg(5), b.getInt64(number_of(sig))});
+    auto* good = llvm::BasicBlock::Create(c_, "good", f);
+    b.CreateCondBr(b.CreateIsNotNull(found), good, bad);
+    b.SetInsertPoint(good);
+    b.CreateCall(plain, found, args);
     b.CreateRetVoid();
+  } else {
+    llvm::Value* number = b.CreateSub(f->getArg(5), b.getInt64(kFunctionWindow));
+    auto* sw = b.CreateSwitch(number, bad);
+    for (auto& [callee_name, index] : m_->function_numbers) {
+      const ptx::Function* callee = m_->flat->source->function(callee_name);
+      if (callee->entry || signature(pointers(callee->returns), pointers(callee->parameters)) != sig) continue;
+      auto* bb = llvm::BasicBlock::Create(c_, callee_name, f);
+      sw->addCase(b.getInt64(16ull * index), bb);
+      b.SetInsertPoint(bb);
+      b.CreateCall(m_->module->getOrInsertFunction("f." + callee_name, plain), args);
+      b.CreateRetVoid();
+    }
   }
   b.SetInsertPoint(bad);
   auto fault = m_->module->getOrInsertFunction(

@@ -30,8 +30,12 @@ struct ModuleContext {
   bool avx512;
   std::map<std::string, uint32_t> function_numbers;   // of .func definitions, for function pointers
   std::function<bool(const std::string&)> is_kernel;  // of the whole module, which this may be a part of
+  bool by_finder = false;                             // pointers name functions in other objects
   bool functions_may_exit = false;
 };
+
+// Equal for two functions that one call may call.
+uint64_t function_signature(const ptx::Function& function);
 
 using V = llvm::Value*;
 struct DeviceFunction;

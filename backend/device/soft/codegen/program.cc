@@ -1,19 +1,16 @@
 // compile(): what a program tells about its kernels and variables; each kernel is parsed, flattened, generated,
-// optimised and cached by itself when it is asked for.
-#include <llvm/IR/LLVMContext.h>
-#include <llvm/IR/Module.h>
-
-#include <algorithm>
-#include <cstring>
+// optimised and cached by itself when it is asked for. In a large module that goes for functions that kernels call
+// through pointers, too.
+#include <atomic>
 #include <mutex>
 #include <optional>
-#include <set>
 
 #include "backend/device/soft/codegen/cache.h"
 #include "backend/device/soft/codegen/device_runtime.h"
 #include "backend/device/soft/codegen/emitter.h"
-#include "backend/device/soft/codegen/half.h"
 #include "backend/device/soft/codegen/jit.h"
+#include "backend/device/soft/codegen/runtime.h"
+#include "backend/device/soft/codegen/unit.h"
 #include "backend/device/soft/codegen/variables.h"
 #include "backend/device/soft/compile.h"
 #include "vgpu-sched/ptx/outline.h"
@@ -21,168 +18,6 @@
 
 namespace bandsaw::soft {
 namespace {
-
-constexpr uint32_t kRecursionLocalBytes = 4096;  // of one lane, for functions that call themselves
-
-constexpr uint64_t kLargestLocal = 512 << 10;  // CUDA's limit, of one thread
-
-uint32_t align16(uint64_t v) { return static_cast<uint32_t>((v + 15) / 16 * 16); }
-
-// What a kernel needs with everything that it calls.
-struct Reach {
-  std::set<const FlatFunction*> functions;
-  uint32_t local_bytes = 0;
-  bool recursive = false;
-};
-
-class CallGraph {
- public:
-  explicit CallGraph(const FlatModule& module) : module_(module) {
-    for (auto& f : module.functions) by_name_[f.source->name] = &f;
-  }
-  Reach reach(const FlatFunction& kernel) {
-    Reach r;
-    std::set<const FlatFunction*> stack;
-    r.local_bytes = depth(&kernel, &r, &stack);
-    if (r.recursive) r.local_bytes += kRecursionLocalBytes;
-    if (r.local_bytes > kLargestLocal) {
-      throw CompileError(kernel.source->place.line, kernel.source->name + ": more local memory than a thread has: " +
-                                                        std::to_string(r.local_bytes) + " of " +
-                                                        std::to_string(kLargestLocal) + " bytes");
-    }
-    return r;
-  }
-
- private:
-  static constexpr uint32_t kTooDeep = 1 << 30;  // far over the limit: sums stay below 32 bits
-
-  uint32_t depth(const FlatFunction* f, Reach* r, std::set<const FlatFunction*>* stack) {
-    if (!stack->insert(f).second) {
-      r->recursive = true;
-      return 0;
-    }
-    bool known = !r->functions.insert(f).second;
-    uint32_t deepest = 0;
-    if (known && depth_.contains(f)) {
-      deepest = depth_[f];
-    } else {
-      for (auto& name : f->callees)
-        if (auto it = by_name_.find(name); it != by_name_.end())
-          deepest = std::max(deepest, depth(it->second, r, stack));
-      if (f->indirect_calls) {
-        for (auto& g : module_.functions)
-          if (!g.source->entry) deepest = std::max(deepest, depth(&g, r, stack));
-      }
-      depth_[f] = deepest;
-    }
-    stack->erase(f);
-    return std::min<uint32_t>(align16(f->local_bytes) + deepest, kTooDeep);
-  }
-
-  const FlatModule& module_;
-  std::map<std::string, const FlatFunction*> by_name_;
-  std::map<const FlatFunction*, uint32_t> depth_;
-};
-
-uint32_t register_estimate(const FlatFunction& f) {
-  uint32_t words = 0;
-  for (auto& r : f.registers) words += (ptx::bits_of(r.type) + 31) / 32;
-  return std::clamp(words / 3, 16u, 255u);
-}
-
-bool spins(const FlatFunction& f) {
-  Analysis a = analyse(f);
-  return std::any_of(a.order.begin(), a.order.end(), [&](int b) { return a.spins[b]; });
-}
-
-KernelCode describe(const FlatModule& module, CallGraph* graph, const FlatFunction& f) {
-  KernelCode k;
-  k.name = f.source->name;
-  for (auto* p : f.parameters) {
-    k.parameters.push_back({static_cast<__u32>(p->offset), static_cast<__u32>(p->bytes)});
-    k.parameter_bytes = static_cast<uint32_t>(p->offset + p->bytes);
-  }
-  Reach r = graph->reach(f);
-  k.local_bytes = r.local_bytes;
-  k.registers = register_estimate(f);
-  bool fixed = false;
-  uint64_t dynamic_align = 1;
-  for (auto* g : r.functions) {
-    k.uses_barrier = k.uses_barrier || g->uses_barrier || spins(*g);
-    k.uses_grid_sync = k.uses_grid_sync || g->uses_grid_sync;
-    dynamic_align = std::max(dynamic_align, g->dynamic_align);
-    fixed = fixed || g->uses_module_shared || (g != &f && g->shared_bytes);
-    k.shared_align = std::max(k.shared_align, g->shared_align);
-  }
-  uint32_t base = fixed ? align16(module.fixed_shared_bytes) : 0;
-  k.static_shared_bytes = f.shared_bytes || !fixed ? base + f.shared_bytes : module.fixed_shared_bytes;
-  // Dynamic shared memory follows, aligned as its declaration wants it.
-  constexpr uint64_t kAlignMost = 64 << 10;
-  dynamic_align = std::min(dynamic_align, kAlignMost);
-  k.static_shared_bytes =
-      static_cast<uint32_t>((k.static_shared_bytes + dynamic_align - 1) / dynamic_align * dynamic_align);
-  auto product = [](const ptx::Directive& d) {
-    uint64_t n = 1;
-    for (auto v : d.values) n *= std::min<uint64_t>(v, 1024);
-    return static_cast<uint32_t>(std::min<uint64_t>(n, 1024));
-  };
-  for (auto name : {"maxntid", "reqntid"})
-    if (auto* d = f.source->directive(name)) k.max_threads = product(*d);
-  if (auto* d = f.source->directive("reqnctapercluster"))
-    for (size_t i = 0; i < 3; ++i)
-      k.required_cluster[i] = i < d->values.size() ? static_cast<uint32_t>(d->values[i]) : 1;
-  return k;
-}
-
-// One kernel with what it calls, read from its part of the module's text.
-class Unit {
- public:
-  // Throws ParseError or CompileError.
-  Unit(const ptx::Outline& outline, const ptx::Outline::Kernel& kernel)
-      : tree_(ptx::parse(outline.unit(kernel, true))), flat_(flatten(tree_)) {
-    place_function_shared(&flat_);
-    for (auto& f : flat_.functions)
-      if (f.source->entry) kernel_ = &f;
-    if (!kernel_) throw CompileError(kernel.line, kernel.name + ": no kernel");
-  }
-
-  KernelCode description() {
-    CallGraph graph(flat_);
-    for (auto* f : graph.reach(*kernel_).functions) Emitter::check(*f);
-    return describe(flat_, &graph, *kernel_);
-  }
-
-  std::vector<char> generate(Target* target, uint64_t window_base, const std::map<std::string, uint32_t>& numbers,
-                             const ptx::Outline& outline) {
-    CallGraph graph(flat_);
-    const Reach reach = graph.reach(*kernel_);
-    llvm::LLVMContext context;
-    llvm::Module module("kernels", context);
-    target->prepare(&module);
-    ModuleContext m{&context,
-                    &module,
-                    &flat_,
-                    window_base,
-                    target->avx512(),
-                    numbers,
-                    [&](const std::string& name) { return outline.kernel(name) != nullptr; },
-                    false};
-    uint32_t base = 0;
-    for (auto* f : reach.functions) {
-      m.functions_may_exit = m.functions_may_exit || (!f->source->entry && f->uses_exit);
-      if (f->uses_module_shared || (f != kernel_ && f->shared_bytes)) base = align16(flat_.fixed_shared_bytes);
-    }
-    for (auto& f : flat_.functions) {  // in their order: the same code every time
-      if (reach.functions.contains(&f)) Emitter(&m, f, &f == kernel_ ? base : 0, align16(f.local_bytes)).run();
-    }
-    return target->emit(&module);
-  }
-
- private:
-  const ptx::Module tree_;
-  FlatModule flat_;
-  const FlatFunction* kernel_ = nullptr;
-};
 
 // Calls `what` and puts the reason into `log` if it throws.
 template <class F>
@@ -203,16 +38,17 @@ class CompiledProgram final : public Program {
   // Throws ParseError or CompileError.
   CompiledProgram(std::string_view text, const CompileOptions& options)
       : outline_(with_device_runtime(std::string(text))), options_(options) {
-    const ptx::Module tree = ptx::parse(outline_.declarations());
-    for (const auto& kernel : outline_.kernels()) {
-      uint32_t first_line = 0;
-      const ptx::Function alone = outline_.alone(kernel, &first_line);
-      check_words(*alone.body, first_line);
-    }
+    const bool large = bytes_of(outline_.functions()) > options.functions_at_once;
+    const ptx::Module tree = ptx::parse(outline_.declarations(!large));
+    if (bytes_of(outline_.kernels()) <= options.checked_at_once) check_kernels();
     FlatModule flat = flatten(tree);
     variables_ = module_variables(flat);
+    if (large) parts_ = std::make_unique<Parts>(outline_, flat.fixed_shared_bytes);
     uint32_t next = 0;
-    for (auto& f : flat.functions) function_numbers_[f.source->name] = next++;
+    for (const auto& function : outline_.functions()) {
+      function_numbers_[function.name] = next++;
+      functions_.push_back({&function, function_signature(*tree.function(function.name))});
+    }
     for (const auto& kernel : outline_.kernels()) {  // behind functions: what kernels are there moves none of those
       kernel_numbers_.emplace(kernel.name, next++);
       numbered_kernels_.push_back(kernel.name);
@@ -228,40 +64,31 @@ class CompiledProgram final : public Program {
   uint64_t code_bytes() const override { return outline_.text().size(); }
 
   const KernelCode* kernel(const std::string& name, std::string* log) override {
-    Kernel* known = find(name);
+    Made* known = outline_.kernel(name) ? find(name) : nullptr;
     if (!known) return nullptr;
     std::lock_guard lock(known->mutex);
     if (!known->code && known->log.empty())
-      attempt(&known->log, [&] { known->code = Unit(outline_, *known->source).description(); });
+      attempt(&known->log, [&] { known->code = Unit(source(), *known->definition).description(); });
     if (known->code) return &*known->code;
     *log = known->log;
     return nullptr;
   }
 
-  // The kernel's object code, from the cache on disk if it is there. Empty: `log` says why. One thread at a time makes
-  // it.
+  // The object code of a kernel or function, from the cache on disk if it is there. Empty: `log` says why. One thread
+  // at a time makes it.
   std::vector<char> object(const std::string& name, std::string* log) {
-    Kernel* known = find(name);
+    Made* known = find(name);
     if (!known) return {};
     std::lock_guard lock(known->making);
-    if (known->object.empty()) attempt(log, [&] { known->object = make(*known->source); });
+    if (known->object.empty()) attempt(log, [&] { known->object = make(*known->definition); });
     return known->object;
   }
 
-  class LoadedProgram final : public Loaded {
+  class LoadedProgram final : public Loaded, public FunctionFinder {
    public:
+    explicit LoadedProgram(CompiledProgram* of) : program(of), functions_(of->functions_.size()) {}
     KernelEntry entry(const std::string& kernel, std::string* log) override {
-      std::lock_guard lock(mutex_of(kernel));
-      {
-        std::lock_guard found_lock(mutex_);
-        if (const auto found = entries_.find(kernel); found != entries_.end()) return found->second;
-      }
-      const std::vector<char> object = program->object(kernel, log);
-      if (object.empty()) return nullptr;
-      const auto entry = reinterpret_cast<KernelEntry>(space->add(object, "k." + kernel, log));
-      std::lock_guard found_lock(mutex_);
-      if (entry) entries_[kernel] = entry;
-      return entry;
+      return reinterpret_cast<KernelEntry>(code(kernel, log));
     }
     uint64_t function_address(const std::string& name) const override { return program->function_address(name); }
     std::string kernel_at(uint64_t address) const override {
@@ -269,17 +96,45 @@ class CompiledProgram final : public Program {
       const bool known = address % 16 == 0 && number < program->numbered_kernels_.size();
       return known ? program->numbered_kernels_[number] : "";
     }
-    CompiledProgram* program = nullptr;
+    void compile_by(CompileElsewhere elsewhere) override { elsewhere_ = std::move(elsewhere); }
+    void* find(uint64_t address, uint64_t signature) override {
+      const uint64_t number = (address - kFunctionWindow) / 16;
+      if (address % 16 != 0 || number >= functions_.size()) return nullptr;
+      const auto& function = program->functions_[number];
+      if (function.signature != signature) return nullptr;
+      if (void* const known = functions_[number].load(std::memory_order_acquire)) return known;
+      const std::string& name = function.definition->name;
+      void* const made = elsewhere_(name, [this, &name](std::string* log) { return code(name, log); });
+      functions_[number].store(made, std::memory_order_release);
+      return made;
+    }
+    CompiledProgram* const program;
     std::unique_ptr<CodeSpace> space;
 
    private:
-    std::mutex& mutex_of(const std::string& kernel) {
-      std::lock_guard lock(mutex_);
-      return making_[kernel];
+    // Of a kernel or a function.
+    void* code(const std::string& name, std::string* log) {
+      std::lock_guard lock(mutex_of(name));
+      {
+        std::lock_guard found_lock(mutex_);
+        if (const auto found = entries_.find(name); found != entries_.end()) return found->second;
+      }
+      const std::vector<char> object = program->object(name, log);
+      if (object.empty()) return nullptr;
+      void* const entry = space->add(object, Unit::symbol(program->outline_, name), log);
+      std::lock_guard found_lock(mutex_);
+      if (entry) entries_[name] = entry;
+      return entry;
     }
+    std::mutex& mutex_of(const std::string& name) {
+      std::lock_guard lock(mutex_);
+      return making_[name];
+    }
+    std::vector<std::atomic<void*>> functions_;  // by number
+    CompileElsewhere elsewhere_;
     std::mutex mutex_;
-    std::map<std::string, std::mutex> making_;    // guarded by mutex_; who links a kernel holds its
-    std::map<std::string, KernelEntry> entries_;  // guarded by mutex_
+    std::map<std::string, std::mutex> making_;  // guarded by mutex_; who links one holds its
+    std::map<std::string, void*> entries_;      // guarded by mutex_
   };
 
   std::unique_ptr<Loaded> load(const std::map<std::string, uint64_t>& addresses, std::string* error) override {
@@ -293,21 +148,41 @@ class CompiledProgram final : public Program {
       symbols["v." + variable.name] = address->second;
     }
     for (const std::string& kernel : numbered_kernels_) symbols["e." + kernel] = function_address(kernel);
-    auto loaded = std::make_unique<LoadedProgram>();
-    loaded->program = this;
+    auto loaded = std::make_unique<LoadedProgram>(this);
+    symbols["m.functions"] = reinterpret_cast<uint64_t>(static_cast<FunctionFinder*>(loaded.get()));
     loaded->space = make_code_space(symbols, error);
     if (!loaded->space) return nullptr;
     return loaded;
   }
 
  private:
-  struct Kernel {
-    const ptx::Outline::Kernel* source = nullptr;
+  struct Made {
+    const ptx::Outline::Definition* definition = nullptr;
     std::mutex mutex, making;
     std::optional<KernelCode> code;  // guarded by mutex, as the next
     std::string log;
     std::vector<char> object;  // guarded by making
   };
+  struct NumberedFunction {
+    const ptx::Outline::Definition* definition;
+    uint64_t signature;
+  };
+
+  static size_t bytes_of(const std::vector<ptx::Outline::Definition>& all) {
+    size_t bytes = 0;
+    for (const auto& one : all) bytes += one.end - one.begin;
+    return bytes;
+  }
+
+  void check_kernels() const {
+    for (const auto& kernel : outline_.kernels()) {
+      uint32_t first_line = 0;
+      const ptx::Function alone = outline_.alone(kernel, &first_line);
+      check_words(*alone.body, first_line);
+    }
+  }
+
+  UnitSource source() const { return {&outline_, parts_.get(), options_.window_base, &function_numbers_}; }
 
   uint64_t function_address(const std::string& name) const {
     for (const auto* numbers : {&function_numbers_, &kernel_numbers_})
@@ -315,36 +190,49 @@ class CompiledProgram final : public Program {
     return 0;
   }
 
-  Kernel* find(const std::string& name) {
-    const ptx::Outline::Kernel* source = outline_.kernel(name);
-    if (!source) return nullptr;
+  Made* find(const std::string& name) {
+    const ptx::Outline::Definition* definition = outline_.kernel(name);
+    if (!definition) definition = outline_.function(name);
+    if (!definition) return nullptr;
     std::lock_guard lock(mutex_);
-    Kernel& kernel = kernels_[name];
-    kernel.source = source;
-    return &kernel;
+    Made& made = made_[name];
+    made.definition = definition;
+    return &made;
   }
 
-  std::vector<char> make(const ptx::Outline::Kernel& kernel) {
+  // All that the code depends on.
+  std::string cache_key(const Target& target, const ptx::Outline::Definition& definition) const {
+    const std::string identity = build_identity();
+    if (options_.cache_directory.empty() || identity.empty()) return {};
+    std::string places;
+    if (parts_)
+      for (const auto* one : parts_->closure(definition))
+        places += std::to_string(parts_->shared_base(one->name)) + " ";
+    return content_key({identity, target.identity(), std::to_string(options_.window_base),
+                        parts_ ? "part " + definition.name + places + std::to_string(parts_->fixed_shared_bytes()) : "",
+                        source().text(definition, false)});
+  }
+
+  std::vector<char> make(const ptx::Outline::Definition& definition) {
     Target target(options_.cpu);
-    std::string key;
-    if (const std::string identity = build_identity(); !options_.cache_directory.empty() && !identity.empty()) {
-      key = content_key(
-          {identity, target.identity(), std::to_string(options_.window_base), outline_.unit(kernel, false)});
+    const std::string key = cache_key(target, definition);
+    if (!key.empty()) {
       if (std::vector<char> kept = cache_read(options_.cache_directory, key); !kept.empty()) return kept;
     }
-    std::vector<char> object =
-        Unit(outline_, kernel).generate(&target, options_.window_base, function_numbers_, outline_);
+    std::vector<char> object = Unit(source(), definition).generate(&target);
     if (!key.empty()) cache_write(options_.cache_directory, key, object);
     return object;
   }
 
   const ptx::Outline outline_;
   const CompileOptions options_;
+  std::unique_ptr<const Parts> parts_;  // of a large module
   std::vector<Variable> variables_;
   std::map<std::string, uint32_t> function_numbers_, kernel_numbers_;
+  std::vector<NumberedFunction> functions_;    // by number
   std::vector<std::string> numbered_kernels_;  // from the first kernel's number on
   std::mutex mutex_;
-  std::map<std::string, Kernel> kernels_;  // guarded by mutex_; what was asked for
+  std::map<std::string, Made> made_;  // guarded by mutex_; what was asked for
 };
 
 }  // namespace

@@ -31,6 +31,17 @@ void complete_bytes(WarpState* warp, uint32_t lane, uint64_t barrier, uint64_t b
 void reduce_elements(WarpState* warp, uint64_t address, const std::byte* data, uint32_t count, AccessSpace space,
                      uint32_t op, uint32_t type);
 
+// The functions of a large module that pointers name; a module's code knows its own as the symbol m.functions.
+class FunctionFinder {
+ public:
+  // The code of the function with this address, if it has this signature (emitter.h); compiled now if nobody has called
+  // it yet. nullptr: there is none, or it cannot be compiled. Thread-safe.
+  virtual void* find(uint64_t address, uint64_t signature) = 0;
+
+ protected:
+  ~FunctionFinder() = default;
+};
+
 using SymbolTable = std::vector<std::pair<const char*, void*>>;
 // Every symbol that compiled code may name.
 SymbolTable runtime_symbols();

@@ -76,6 +76,9 @@ static void bsw_free(WarpState* warp, uint32_t mask, const uint64_t* address) {
   for (; mask; mask &= mask - 1)
     if (address[__builtin_ctz(mask)]) bandsaw_free(warp, address[__builtin_ctz(mask)]);
 }
+static void* bsw_find_function(FunctionFinder* functions, uint64_t address, uint64_t signature) {
+  return functions->find(address, signature);
+}
 static uint64_t bsw_globaltimer() {
   timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
@@ -88,6 +91,7 @@ void add_call_symbols(SymbolTable* table) {
   add("bsw_vprintf", bsw_vprintf);
   add("bsw___assertfail", bsw_assertfail);
   add("bsw_same", bsw_same);
+  add("bsw_find_function", bsw_find_function);
   add("bsw_malloc", bsw_malloc);
   add("bsw_free", bsw_free);
   add("bsw_globaltimer", bsw_globaltimer);

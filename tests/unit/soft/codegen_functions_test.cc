@@ -1,0 +1,176 @@
+// Functions that kernels call through pointers: compiled with the kernel, or one by one when they are called.
+#include <gtest/gtest.h>
+
+#include "backend/device/soft/codegen/glance.h"
+#include "codegen_harness.h"
+
+namespace bandsaw::soft::test {
+namespace {
+
+// Each lane calls table[lane % 4] with its number. `half` has local memory, and calls a function; `keep` has shared
+// memory, and waits for the block; `wrong` has another signature.
+constexpr const char* kText = R"(.version 8.0
+.target sm_90
+.address_size 64
+.func (.param .b32 r) add(.param .b32 a);
+.shared .align 4 .b8 module_bytes[40];
+.func (.param .b32 r) deep(.param .b32 a)
+{
+  .local .align 8 .b8 depot[24];
+  .reg .b32 %r<4>;
+  ld.param.u32 %r1, [a];
+  st.local.u32 [depot+16], %r1;
+  ld.local.u32 %r2, [depot+16];
+  add.u32 %r2, %r2, 1000;
+  st.param.b32 [r], %r2;
+  ret;
+}
+.func (.param .b32 r) add(.param .b32 a)
+{
+  .reg .b32 %r<4>;
+  ld.param.u32 %r1, [a];
+  add.u32 %r2, %r1, 7;
+  st.param.b32 [r], %r2;
+  ret;
+}
+.func (.param .b32 r) half(.param .b32 a)
+{
+  .local .align 16 .b8 depot[64];
+  .reg .b32 %r<6>;
+  ld.param.u32 %r1, [a];
+  st.local.u32 [depot+60], %r1;
+  { // call of another function
+  .param .b32 in;
+  .param .b32 out;
+  st.param.b32 [in], %r1;
+  call.uni (out), deep, (in);
+  ld.param.b32 %r2, [out];
+  }
+  ld.local.u32 %r3, [depot+60];
+  add.u32 %r4, %r2, %r3;
+  st.param.b32 [r], %r4;
+  ret;
+}
+.func (.param .b32 r) keep(.param .b32 a)
+{
+  .shared .align 8 .b8 kept[256];
+  .reg .b32 %r<6>;
+  .reg .b64 %rd<4>;
+  ld.param.u32 %r1, [a];
+  mov.u32 %r2, kept;
+  and.b32 %r3, %r1, 31;
+  shl.b32 %r3, %r3, 2;
+  add.u32 %r2, %r2, %r3;
+  st.shared.u32 [%r2], %r1;
+  ld.shared.u32 %r4, [%r2];
+  mul.lo.u32 %r4, %r4, 3;
+  st.param.b32 [r], %r4;
+  ret;
+}
+.func wrong(.param .b64 a)
+{
+  ret;
+}
+.global .align 8 .u64 table[5] = {add, half, keep, deep, wrong};
+.visible .entry each(.param .u64 to, .param .u32 first)
+{
+  .shared .align 4 .b8 own[128];
+  .reg .b32 %r<12>;
+  .reg .b64 %rd<10>;
+  ld.param.u64 %rd1, [to];
+  ld.param.u32 %r9, [first];
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r5, own;
+  shl.b32 %r6, %r1, 2;
+  add.u32 %r5, %r5, %r6;
+  st.shared.u32 [%r5], %r1;
+  and.b32 %r2, %r1, 3;
+  add.u32 %r2, %r2, %r9;
+  mul.wide.u32 %rd2, %r2, 8;
+  mov.u64 %rd3, table;
+  add.s64 %rd4, %rd3, %rd2;
+  ld.global.u64 %rd5, [%rd4];
+  {
+  .param .b32 in;
+  .param .b32 out;
+  st.param.b32 [in], %r1;
+  prototype_0: .callprototype (.param .b32 _) _ (.param .b32 _);
+  call (out), %rd5, (in), prototype_0;
+  ld.param.b32 %r3, [out];
+  }
+  ld.shared.u32 %r7, [%r5];
+  mul.lo.u32 %r7, %r7, 1000000;
+  add.u32 %r3, %r3, %r7;
+  mul.wide.u32 %rd6, %r1, 4;
+  add.s64 %rd7, %rd1, %rd6;
+  st.global.u32 [%rd7], %r3;
+  ret;
+}
+)";
+
+class Functions : public ::testing::TestWithParam<bool> {};
+
+TEST_P(Functions, AreCalledThroughPointers) {
+  Kernels kernels(kText, "", GetParam());
+  ASSERT_TRUE(kernels.ok()) << kernels.log();
+  auto* const out = static_cast<uint32_t*>(allocate(128));
+  for (int round = 0; round < 2; ++round) {
+    const Outcome outcome = kernels.launch("each", {}, reinterpret_cast<uint64_t>(out), uint32_t{0});
+    ASSERT_EQ(outcome.fault, 0u) << kernels.log();
+    for (uint32_t i = 0; i < 32; ++i) {
+      const uint32_t values[] = {i + 7, 2 * i + 1000, 3 * i, i + 1000};
+      EXPECT_EQ(out[i], values[i % 4] + 1000000 * i) << i;
+    }
+  }
+}
+
+TEST_P(Functions, WithAnotherSignatureAreNotCalled) {
+  Kernels kernels(kText, "", GetParam());
+  ASSERT_TRUE(kernels.ok()) << kernels.log();
+  auto* const out = static_cast<uint32_t*>(allocate(128));
+  const Outcome outcome = kernels.launch("each", {}, reinterpret_cast<uint64_t>(out), uint32_t{1});
+  EXPECT_EQ(outcome.fault, static_cast<uint32_t>(Fault::kInvalidPc));
+}
+
+TEST_P(Functions, CountForWhatAKernelTakes) {
+  Kernels kernels(kText, "", GetParam());
+  ASSERT_TRUE(kernels.ok()) << kernels.log();
+  std::string log;
+  const KernelCode* const code = kernels.program().kernel("each", &log);
+  ASSERT_TRUE(code) << log;
+  EXPECT_GE(code->local_bytes, 64u + 24u);
+  EXPECT_GE(code->static_shared_bytes, 40u + 256u + 128u);
+  EXPECT_EQ(kernels.program().kernel("half", &log), nullptr) << "it is no kernel";
+}
+
+INSTANTIATE_TEST_SUITE_P(, Functions, ::testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "OneByOne" : "AtOnce"; });
+
+TEST(Glance, SeesCallsAndMemory) {
+  const Glance seen = glance(R"({
+  .local .align 16 .b8 depot[64];
+  .reg .b32 %recall;  // callseq 5, 0
+  ld.local.u32 %r1, [depot];
+  call.uni (retval0), named, (param0, param1);
+  call plain;
+  call (r), other, (a);
+  $call: add.u32 %r1, %r1, 1;
+  call.uni
+    _Znext,
+    (a);
+  .extern .shared .align 8 .b8 late[];
+})");
+  EXPECT_EQ(seen.callees, (std::set<std::string>{"_Znext", "named", "other", "plain"}));
+  EXPECT_FALSE(seen.calls_pointers);
+  ASSERT_EQ(seen.memory.size(), 2u);
+  EXPECT_NE(seen.memory[0].find("depot[64];"), std::string::npos);
+  EXPECT_NE(seen.memory[1].find(".extern"), std::string::npos);
+  EXPECT_TRUE(glance("{ call (r), %rd5, (a), p; }").calls_pointers);
+  EXPECT_TRUE(glance("call").callees.empty());
+  EXPECT_TRUE(glance("{ call").callees.empty());
+  EXPECT_TRUE(glance("{ call (").callees.empty());
+  EXPECT_EQ(glance("{ .local .b8 a").memory.size(), 1u);
+}
+
+}  // namespace
+}  // namespace bandsaw::soft::test
