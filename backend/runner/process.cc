@@ -14,7 +14,8 @@ constexpr unsigned kWorkers = 2;
 // So many waiting records are looked through for what may go past the rest.
 constexpr size_t kScanAhead = 256;
 // How often a launch asks whether its kernel has been compiled.
-constexpr std::chrono::milliseconds kCompilerProbe{1};
+constexpr std::chrono::nanoseconds kCompilerProbe = std::chrono::milliseconds(1);
+constexpr std::chrono::nanoseconds kWordProbe = std::chrono::microseconds(30);
 
 Bulk bulk_of(const vgpu_copy& copy) {
   Bulk bulk{engine_of(copy), copy.height > 1 || copy.depth > 1 ? BulkKind::kStrided : BulkKind::kLinear};
@@ -145,7 +146,7 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
 }
 
 bool Process::pass_waiting() {
-  at_gate_ = at_compiler_ = false;
+  at_gate_ = at_compiler_ = at_word_ = false;
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   bool passed = slicer_->advance(poisoned());
   passed |= pieces_.advance(true, sticky);
@@ -169,7 +170,7 @@ bool Process::pass_queue(bool passed) {
   }
   if (poisoned()) {
     unsettled_ = true;
-  } else if (some_may_pass() || ((passed || any) && waiting_.any_asks())) {
+  } else if (some_may_pass() || waiting_.any_holds() || ((passed || any) && waiting_.any_asks())) {
     any |= pass_others();
   }
   return any;
@@ -212,6 +213,10 @@ bool Process::pass_others() {
 // Whether it needs no gate, or has passed it. What becomes a node of a graph needs none, nor does a launch that is cut:
 // its grid slices pass there.
 bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record) {
+  if (record.opcode == wire::Opcode::kStreamHold && !poisoned() && handlers_->still_holds(record)) {
+    at_word_ = true;
+    return false;
+  }
   if (!record.info->engine || handlers_->becomes_node(*ring, record)) return true;
   if (!poisoned() && handlers_->awaits_compiler(record)) {
     at_compiler_ = true;
@@ -294,9 +299,9 @@ bool Process::pass_gates(const ExecRef& exec, const LaunchId& id) {
 }
 
 void Process::wait_at_gate(std::chrono::nanoseconds most) {
-  if (!at_compiler_) return gate_.wait(most);
+  if (!at_compiler_ && !at_word_) return gate_.wait(most);
   gate_.pause();
-  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(most, kCompilerProbe));
+  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(most, at_word_ ? kWordProbe : kCompilerProbe));
 }
 
 void Process::perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes) {

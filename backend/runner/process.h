@@ -59,7 +59,7 @@ class Process final : public DeviceHost {
   const CopyPieces& pieces() const { return pieces_; }
   // Records, grid slices of a launch, pieces of a copy, or what they asked for wait at a gate.
   bool waits_at_gate() const {
-    return at_gate_ || at_compiler_ || slicer_->at_gate() || pieces_.at_gate() || unsettled_;
+    return at_gate_ || at_compiler_ || at_word_ || slicer_->at_gate() || pieces_.at_gate() || unsettled_;
   }
   // The ring's work has not all been executed.
   bool holds(const CommandRing& ring) const {
@@ -69,8 +69,8 @@ class Process final : public DeviceHost {
   bool busy() const { return slicer_->busy() || pieces_.busy(); }
   // Executes records that wait, as far as the gates and what is under way allow; whether that was anything.
   bool pass_waiting();
-  // For when nothing else is to be done: sleeps until a gate may have opened or a kernel may have been compiled, but no
-  // longer than this.
+  // For when nothing else is to be done: sleeps until a gate may have opened, a kernel may have been compiled, or a
+  // word may have changed, but no longer than this.
   void wait_at_gate(std::chrono::nanoseconds most);
   // The guest broke the protocol: logs once and poisons the process. Any thread.
   void protocol_error(const std::string& why);
@@ -120,6 +120,7 @@ class Process final : public DeviceHost {
   uint32_t shared_sms_ = 0;   // of a client of MPS, the device's SMs; else 0
   bool at_gate_ = false;      // waiting records wait there
   bool at_compiler_ = false;  // or for their kernels
+  bool at_word_ = false;      // or for a word of the guest's
   bool unsettled_ = false;    // the process has failed, and asked for a time slice before
   Output output_;
   CallbackQueue callbacks_;

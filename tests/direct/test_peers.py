@@ -51,6 +51,14 @@ def test_kernels_of_two_devices_wait_for_each_other(peers):
     assert status == 0, output
 
 
+@pytest.mark.parametrize("what", ["turns", "does not block"])
+@pytest.mark.parametrize("names", ["left,right", "right,third"])  # of two devices, and of one
+def test_streams_of_two_devices_wait_for_each_other(peers, names, what):
+    program = Program(REPO / "tests/direct/devices_wait.cu").compile()
+    status, output = Started(program, what, variables=peers.program_environment(names)).finish(120)
+    assert status == 0, output
+
+
 def test_access_ends_when_it_is_taken_back(peers):
     status, output = _start(peers, "fault").finish(60)
     assert status == 0, output

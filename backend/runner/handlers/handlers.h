@@ -162,6 +162,7 @@ class Handlers final : public wire::WireHandlers {
   CUresult stream_callback(C call, R<Stream> stream, uint64_t function, uint64_t data, uint32_t kind) override;
   CUresult stream_write_value(C call, R<Stream> stream, uint64_t address, uint64_t value, uint32_t bytes,
                               uint32_t flags) override;
+  CUresult stream_hold(C call, R<Stream> stream, uint64_t address, uint64_t value) override;
   CUresult stream_wait_value(C call, R<Stream> stream, uint64_t address, uint64_t value, uint32_t bytes,
                              uint32_t flags) override;
   CUresult event_create(C call, uint32_t flags, uint64_t* event) override;
@@ -205,6 +206,8 @@ class Handlers final : public wire::WireHandlers {
 
   // The record's work is put into a graph that its stream captures, not on an engine. On the record loop's thread.
   bool becomes_node(const CommandRing& ring, const wire::CheckedRecord& record);
+  // Whether a stream_hold's word has not come to its value yet.
+  bool still_holds(const wire::CheckedRecord& record) const;
   // The record is a launch whose kernel is still being compiled; asks for that. On the record loop's thread.
   bool awaits_compiler(const wire::CheckedRecord& record) const;
   // The record is a launch that is cut: its grid slices pass the gate in its stead. Call it just before the gate, on

@@ -66,6 +66,20 @@ CUresult Handlers::stream_wait_value(C, R<Stream> stream, uint64_t address, uint
   return result == CUDA_SUCCESS ? device_.wait_value(stream, address, value, bytes, flags) : result;
 }
 
+// The record loop has waited; what is left is to say that the word is no word.
+CUresult Handlers::stream_hold(C, R<Stream>, uint64_t address, uint64_t) {
+  const bool there = address % sizeof(uint64_t) == 0 && world_.memory.find(address, sizeof(uint64_t), Access::kRead);
+  return there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+bool Handlers::still_holds(const wire::CheckedRecord& record) const {
+  const auto args = wire::read_args<wire::StreamHoldArgs>(record);
+  if (!args || args->address % sizeof(uint64_t) != 0) return false;
+  const GuestSpan word = world_.memory.find(args->address, sizeof(uint64_t), Access::kRead);
+  if (!word) return false;
+  return __atomic_load_n(reinterpret_cast<const uint64_t*>(word.data), __ATOMIC_ACQUIRE) < args->value;
+}
+
 CUresult Handlers::event_create(C call, uint32_t flags, uint64_t* event) {
   EventRef made;
   const CUresult result = device_.event_create(call.context, flags, &made);

@@ -18,6 +18,7 @@ void WaitingRecords::push(Entry entry) {
   bytes_ += entry.bytes.size();
   if (entry.engine) ++of_engine_[index_of(*entry.engine)];
   asks_ += entry.asks();
+  holds_ += entry.holds();
   entries_.push_back(std::move(entry));  // the bytes keep their place
 }
 
@@ -27,6 +28,7 @@ WaitingRecords::Entry WaitingRecords::take(size_t at) {
   bytes_ -= entry.bytes.size();
   if (entry.engine) --of_engine_[index_of(*entry.engine)];
   asks_ -= entry.asks();
+  holds_ -= entry.holds();
   uses_.remove(entry.use);
   return entry;
 }

@@ -22,6 +22,7 @@ class WaitingRecords {
     RecordUse use;
     std::optional<Engine> engine;  // whose gate it has to pass
 
+    bool holds() const { return record.opcode == wire::Opcode::kStreamHold; }
     bool asks() const {
       using wire::Order;
       return use.order == Order::kStreamDone || use.order == Order::kEventDone || use.order == Order::kEventEnd;
@@ -43,6 +44,8 @@ class WaitingRecords {
   bool any_but(uint64_t stream_key) const;
   // Some ask whether work is done, or wait for that, or end what tells it.
   bool any_asks() const { return asks_ != 0; }
+  // Some have their streams wait for a word of the guest's.
+  bool any_holds() const { return holds_ != 0; }
   // Whether a record of this use may be executed now, although those here have not been.
   bool lets_past(const RecordUse& use) const { return uses_.lets_past(use, *under_way_); }
   // As lets_past, of one of these and what is ahead of it.
@@ -61,7 +64,7 @@ class WaitingRecords {
   std::deque<Entry> entries_;
   size_t bytes_ = 0;
   std::array<size_t, kEngines> of_engine_{};
-  size_t asks_ = 0;
+  size_t asks_ = 0, holds_ = 0;
   WaitingUses uses_;
 };
 

@@ -22,12 +22,8 @@ constexpr uint64_t kThere = VGPU_STREAM_PER_THREAD;  // ordered with the legacy 
 
 // Before anything is waited for.
 CUresult may_wait(uint64_t stream) {
-  if (const CUresult result = check_may_wait(); result != CUDA_SUCCESS) return result;
-  bool capturing = false;
-  const CUresult result = is_capturing(stream, &capturing);
-  if (result != CUDA_SUCCESS || !capturing) return result;
-  log_unsupported("capturing work of several devices into one graph");
-  return CUDA_ERROR_NOT_SUPPORTED;
+  const CUresult result = check_may_wait();
+  return result == CUDA_SUCCESS ? check_across(stream) : result;
 }
 
 // Host memory between two devices, kept for the next copy.
@@ -127,10 +123,12 @@ CUresult pull(Call& call, uint64_t stream, VirtualGpu& from, vgpu_copy copy, Sid
 
 }  // namespace
 
-CUresult wait_across(uint64_t stream, uint64_t event) {
-  if (const CUresult result = may_wait(stream); result != CUDA_SUCCESS) return result;
-  Call there;
-  return wire::event_synchronize(there, event);
+CUresult check_across(uint64_t stream) {
+  bool capturing = false;
+  const CUresult result = is_capturing(stream, &capturing);
+  if (result != CUDA_SUCCESS || !capturing) return result;
+  log_unsupported("capturing work of several devices into one graph");
+  return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult do_across(Call& call, uint64_t stream, VirtualGpu& gpu, const WorkThere& work) {

@@ -151,7 +151,9 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   uint64_t on = 0;
   CUresult result = check_work_stream(call, stream, &on);
   if (result == CUDA_SUCCESS && flags) result = check_external(on);
-  if (result == CUDA_SUCCESS && !call.is_here(to_wire(event))) return wait_across(on, to_wire(event));
+  if (result == CUDA_SUCCESS && !call.is_here(to_wire(event))) {
+    return wait_across(call, on, to_wire(event));
+  }
   return result == CUDA_SUCCESS ? wire::stream_wait_event(call, on, to_wire(event), flags) : result;
 }
 

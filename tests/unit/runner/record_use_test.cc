@@ -74,6 +74,7 @@ const std::map<std::string, std::string> kUses = {
     {"stream_callback", "work stream=0"},
     {"stream_write_value", "work stream=0"},
     {"stream_wait_value", "work stream=0"},
+    {"stream_hold", "work stream=0"},
     {"launch", fmt::format("work stream={}", offsetof(vgpu_launch, stream))},
     {"stream_wait_event", "work stream=0 event=8 waits"},
     {"event_record", "work stream=8 event=0 records"},
