@@ -243,7 +243,19 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   read_metrics(&reader, config);
   if (Status status = reader.finish(); !status.ok()) return status;
   if (!table.contains("devices")) return check_one_device(path, *config);
-  return read_devices(table, path, &config->devices, &config->all_gpus);
+  if (Status status = read_devices(table, path, &config->devices, &config->all_gpus); !status.ok()) return status;
+  for (const PhysicalDevice& device : config->devices) {
+    if (config->scheduler.scheduled || (device.policy.empty() && device.queues.empty())) continue;
+    return Status::error(EINVAL, "{}: 'devices': '{}' has a policy or queues, but 'scheduler.policy' is \"none\"", path,
+                         device.name);
+  }
+  return {};
+}
+
+bool has_lab_mode(const Config& config) {
+  return is_lab_mode(config.planning_mode) ||
+         std::any_of(config.devices.begin(), config.devices.end(),
+                     [](const PhysicalDevice& device) { return device.planning && is_lab_mode(*device.planning); });
 }
 
 }  // namespace
@@ -258,9 +270,9 @@ Result<Config> parse_config(const std::string& text, const std::string& path, co
     const toml::table table = toml::parse(text, path);
     if (Status status = read_table(table, path, &config); !status.ok()) return status;
     if (Status status = read_lab_table(table, path, read_lab, &config); !status.ok()) return status;
-    if (is_lab_mode(config.planning_mode) && !config.lab) {
-      return Status::error(EINVAL, "{}: the planning mode '{}' is the lab's; there are {}", path,
-                           to_text(config.planning_mode), fmt::join(planning_mode_names(), ", "));
+    if (has_lab_mode(config) && !config.lab) {
+      return Status::error(EINVAL, "{}: a planning mode is the lab's; there are {}", path,
+                           fmt::join(planning_mode_names(), ", "));
     }
   } catch (const toml::parse_error& error) {
     return Status::error(EINVAL, "{}:{}: {}", path, error.source().begin.line, error.description());

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "backend/vgpud/api/shares.h"
+
 namespace bandsaw {
 namespace {
 
@@ -41,14 +43,34 @@ class DeviceReader {
   Status setting(const std::string& key, const toml::node& value, PhysicalDevice* device) {
     if (key == "name") return {};
     if (key == "memory") return memory(value, device);
+    if (key == "policy") return word(value, check_policy, &device->policy);
+    if (key == "queues") return word(value, check_queues, &device->queues);
+    if (key == "planning") return planning(value, device);
     if (key == "sms" && device->kind == "soft") {
       const auto sms = value.value<int64_t>();
       if (!sms || *sms < 1 || *sms > kSmsMax) return wrong(value, fmt::format("'sms' must be 1 to {}", kSmsMax));
       device->sms = static_cast<uint32_t>(*sms);
       return {};
     }
-    return wrong(value, key == "sms" ? "'sms' is for software devices; a GPU has as many as it has"
-                                     : fmt::format("'{}' is not known; there are name, memory and sms", key));
+    return wrong(value,
+                 key == "sms"
+                     ? "'sms' is for software devices; a GPU has as many as it has"
+                     : fmt::format("'{}' is not known; there are name, memory, sms, policy, queues and planning", key));
+  }
+
+  Status word(const toml::node& value, Status (*check)(const std::string&), std::string* out) {
+    const auto text = value.value<std::string>();
+    if (!text) return wrong(value, "'policy' and 'queues' must be texts");
+    if (Status status = check(*text); !status.ok()) return wrong(value, status.message());
+    *out = *text;
+    return {};
+  }
+
+  Status planning(const toml::node& value, PhysicalDevice* device) {
+    const auto mode = parse_planning_mode(value.value<std::string>().value_or(""));
+    if (!mode.ok()) return wrong(value, mode.status().message());
+    device->planning = mode.value();
+    return {};
   }
 
   Status memory(const toml::node& value, PhysicalDevice* device) {

@@ -60,7 +60,7 @@ EventPtr on_signal(event_base* base, int number) {
 Result<Gpus> make_gpus(const Config& config, const Registry& registry) {
   std::vector<Gpu> gpus;
   for (const PhysicalDevice& device : config.devices) {
-    ArbiterOptions options = effective_options(config.scheduler, registry.choice());
+    ArbiterOptions options = own_options(effective_options(config.scheduler, registry.choice()), device);
     options.plan = plan_options(config, device);
     if (!options.scheduled) options.policy = "fifo";  // of those whose kernels are planned
     auto arbiter = Arbiter::start(options);
@@ -142,10 +142,14 @@ Status run_daemon(const Config& config) {
   start_all(registry.value(), gpus.value(), &session_manager);
   const PlanningMode mode = planning_mode_of(config, registry.value());
   session_manager.set_planning_mode(mode);
-  for (const Gpu& gpu : gpus.value().all()) gpu.arbiter->set_planning_mode(mode);
+  set_planning_mode(gpus.value(), mode);
   session_manager.review();
   GpuWatch watch(base.get(), config.runner_program, &gpus.value(),
-                 [&session_manager](const std::string& device) { session_manager.device_changed(device); });
+                 [&session_manager, &gpus, &config](const std::string& device) {
+                   const Gpu& gpu = *gpus.value().find(device);
+                   gpu.arbiter->set_plan_sms(plan_options(config, gpu.device).gpu.sms);  // what it says once it is back
+                   session_manager.device_changed(device);
+                 });
   session_manager.watch_runners([&watch](const std::string& device, const std::string& vgpu, const std::string& why) {
     watch.suspect(device, fmt::format("runners of '{}' fail: {}", vgpu, why));
   });

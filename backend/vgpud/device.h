@@ -6,9 +6,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "backend/control/sharing.h"
 #include "backend/control/vgpu_spec.h"
 #include "memory/base/status.h"
 
@@ -16,6 +18,7 @@ namespace bandsaw {
 
 // `name` is what administrators and virtual GPUs know it by: "soft", "soft:1", "cuda:0", or "cuda:" and a UUID.
 // `memory` 0: as much as there is. `sms` of a software device: those that it shows its programs; 0: four for each core.
+// `policy`, `queues` and `planning`: the device's own, whatever holds for the others; not said: as for the others.
 struct PhysicalDevice : DeviceCapacity {
   std::string kind = "soft";        // or "cuda"
   uint32_t index = 0;               // of a software device, or of a GPU in the order of PCI bus ids
@@ -23,6 +26,8 @@ struct PhysicalDevice : DeviceCapacity {
   // The GPU, or MIG instance, as CUDA_VISIBLE_DEVICES takes it: "GPU-" or "MIG-" and the UUID. Whatever else is plugged
   // in, it means this one. Empty: a software device, or a GPU that has not been found.
   std::string visible;
+  std::string policy, queues;
+  std::optional<PlanningMode> planning;
   std::string lost;  // why it cannot be used now; empty: it can
 };
 

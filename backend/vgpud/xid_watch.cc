@@ -29,22 +29,35 @@ bool is_program_error(unsigned xid) {
 }
 
 XidWatch::XidWatch(event_base* base, const std::string& runner, const std::string& gpu, Trouble trouble)
-    : gpu_(gpu), trouble_(std::move(trouble)) {
+    : base_(base), runner_(runner), gpu_(gpu), trouble_(std::move(trouble)) {
+  again_.reset(event_new(
+      base, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<XidWatch*>(self)->start(); }, this));
+  start();
+}
+
+void XidWatch::start() {
   int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) < 0) return;
+  if (::pipe2(pipe, O_CLOEXEC) < 0) return start_later();
   output_.reset(pipe[0]);
   const UniqueFd theirs(pipe[1]);
   ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
-  const auto pid = spawn_probe(runner, {"--watch-gpu", gpu}, "", theirs.get(), STDERR_FILENO);
+  const auto pid = spawn_probe(runner_, {"--watch-gpu", gpu_}, "", theirs.get(), STDERR_FILENO);
   if (!pid.ok()) {
     log::warn("errors of {} are not watched: {}", gpu_, pid.status().message());
-    return;
+    return start_later();
   }
   pid_ = pid.value();
   readable_.reset(event_new(
-      base, output_.get(), EV_READ | EV_PERSIST,
+      base_, output_.get(), EV_READ | EV_PERSIST,
       [](evutil_socket_t, short, void* self) { static_cast<XidWatch*>(self)->receive(); }, this));
   event_add(readable_.get(), nullptr);
+}
+
+// Who watches ends for reasons of its own: no NVML on this host, or somebody killed it.
+void XidWatch::start_later() {
+  const timeval pause = to_timeval(pause_);
+  event_add(again_.get(), &pause);
+  pause_ = std::min(kLongestPause, pause_ * 2);
 }
 
 XidWatch::~XidWatch() { end(); }
@@ -63,9 +76,11 @@ void XidWatch::receive() {
   const ssize_t length = ::read(output_.get(), buffer, sizeof buffer);
   if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (length <= 0) {
-    log::info("errors of {} are not watched any more", gpu_);
-    return end();
+    log::info("errors of {} are not watched for {} s", gpu_, pause_.count());
+    end();
+    return start_later();
   }
+  pause_ = kFirstPause;
   text_.append(buffer, static_cast<size_t>(length));
   for (size_t feed = 0; (feed = text_.find('\n')) != std::string::npos;) {
     const std::string line = text_.substr(0, feed);

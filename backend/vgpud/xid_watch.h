@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -18,21 +19,28 @@ class XidWatch {
  public:
   // Called for errors that may be the GPU's; those that a program makes by itself are nothing to others.
   using Trouble = std::function<void(const std::string& why)>;
-  // `gpu`: its UUID, or that of a MIG instance. If the process cannot be started, or ends, nothing is heard any more.
+  // `gpu`: its UUID, or that of a MIG instance. If the process cannot be started, or ends, it is started again after a
+  // pause, longer each time it has heard nothing.
   XidWatch(event_base* base, const std::string& runner, const std::string& gpu, Trouble trouble);
   ~XidWatch();  // ends the process
   XidWatch(const XidWatch&) = delete;
 
  private:
+  static constexpr std::chrono::seconds kFirstPause{5}, kLongestPause{300};
+  void start();
+  void start_later();
   void receive();
   void take_line(const std::string& line);
   void end();
 
+  event_base* const base_;
+  const std::string runner_;
   const std::string gpu_;
   Trouble trouble_;
   pid_t pid_ = 0;
   UniqueFd output_;
-  EventPtr readable_;
+  EventPtr readable_, again_;
+  std::chrono::seconds pause_ = kFirstPause;
   std::string text_;  // of a line that is not complete
 };
 

@@ -58,6 +58,9 @@ json Api::device_state(const Gpu& gpu) const {
           {"uuid", device.uuid},
           {"driver", device.driver},
           {"lost", device.lost},
+          {"policy", scheduled() ? gpu.arbiter->options().policy : "none"},
+          {"queues", choice_of(gpu.arbiter->options()).queues},
+          {"planning", to_text(planning_mode_of(gpu))},
           {"memory", device.memory},
           {"memory_given", memory},
           {"sms", device.sms},
@@ -84,6 +87,10 @@ json Api::status_state() const {
           {"devices", devices}};
 }
 
+PlanningMode Api::planning_mode_of(const Gpu& gpu) const {
+  return gpu.device.planning.value_or(effective_planning_mode(config_.planning_mode, registry_->planning_mode()));
+}
+
 json Api::compute_state(const Gpu& gpu) const {
   if (!scheduled()) return {};
   const std::string why = gpu.arbiter->why_gates();
@@ -91,7 +98,11 @@ json Api::compute_state(const Gpu& gpu) const {
 }
 
 json Api::scheduler_state() const {
-  json state = scheduled() ? to_json(gpus_->first().arbiter->options()) : json{{"policy", "none"}};
+  ArbiterOptions common = gpus_->first().arbiter->options();
+  const PolicyChoice choice = common_choice();
+  common.policy = choice.policy;
+  common.model = queue_model(choice);
+  json state = scheduled() ? to_json(common) : json{{"policy", "none"}};
   if (scheduled()) state["compute"] = compute_state(gpus_->first());
   state["planning"] = to_text(effective_planning_mode(config_.planning_mode, registry_->planning_mode()));
   return state;

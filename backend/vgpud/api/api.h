@@ -53,6 +53,9 @@ class Api {
   // Takes `planning` out of `body`.
   Status take_planning_mode(nlohmann::json* body, std::optional<PlanningMode>* mode) const;
   Status set_planning_mode(PlanningMode mode);
+  // Of the devices that have none of their own.
+  PolicyChoice common_choice() const;
+  PlanningMode planning_mode_of(const Gpu& gpu) const;
   // Shares are enforced.
   bool scheduled() const { return gpus_->first().arbiter->options().scheduled; }
   // What an administrator should know who made, or changed, a virtual GPU with this sharing.

@@ -31,7 +31,7 @@ Status Api::set_planning_mode(PlanningMode mode) {
   if (mode == effective_planning_mode(config_.planning_mode, registry_->planning_mode())) return {};
   if (Status status = registry_->put_planning_mode({mode, config_.planning_mode}); !status.ok()) return status;
   session_manager_->set_planning_mode(mode);
-  for (const Gpu& gpu : gpus_->all()) gpu.arbiter->set_planning_mode(mode);
+  bandsaw::set_planning_mode(*gpus_, mode);
   log::info("MPS virtual GPUs are planned by {}", to_text(mode));
   return {};
 }

@@ -46,15 +46,6 @@ void refuse_policy(const HttpServer::Answer& answer, const Status& status) {
          "`vgpuctl scheduler show` shows how the device is scheduled");
 }
 
-// All of them know the same policies, so none refuses what another took.
-Status set_on_all(const Gpus& gpus, const PolicyChoice& choice) {
-  for (const Gpu& gpu : gpus.all()) {
-    Status status = gpu.arbiter->set_policy(choice.policy, queue_model(choice));
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
 // What the arbiter knows beside the shares.
 void tell_arbiter(const Gpu& gpu, const VgpuSpec& spec, std::span<const VgpuSpec> all) {
   gpu.arbiter->set_sharing(spec.name, spec.sharing);
@@ -81,20 +72,22 @@ Status Api::take_policy(json* body, std::optional<PolicyChoice>* choice) const {
   if (!scheduled()) {
     return Status::error(ENOTSUP, "this vgpud schedules nothing: 'scheduler.policy' is \"none\" in its configuration");
   }
-  PolicyChoice wanted = choice_of(gpus_->first().arbiter->options());
+  PolicyChoice wanted = common_choice();
   Status status = take_choice(body, &wanted);
   if (status.ok()) *choice = std::move(wanted);
   return status;
 }
 
+PolicyChoice Api::common_choice() const { return choice_of(effective_options(config_.scheduler, registry_->choice())); }
+
 Status Api::set_policy(const PolicyChoice& choice) {
-  const PolicyChoice before = choice_of(gpus_->first().arbiter->options());
+  const PolicyChoice before = common_choice();
   if (choice == before) return {};
-  Status status = set_on_all(*gpus_, choice);
+  Status status = bandsaw::set_policy(*gpus_, choice);
   if (!status.ok()) return status;
   status = registry_->put_choice({choice, choice_of(config_.scheduler)});
   if (!status.ok()) {
-    if (Status undone = set_on_all(*gpus_, before); !undone.ok()) log::error("{}", undone.message());
+    if (Status undone = bandsaw::set_policy(*gpus_, before); !undone.ok()) log::error("{}", undone.message());
     return status;
   }
   log::info("devices {} are scheduled by {}, {}", gpus_->names(), choice.policy, choice.queues);

@@ -46,6 +46,32 @@ ArbiterOptions effective_options(const ArbiterOptions& configured, const StoredC
   return options;
 }
 
+ArbiterOptions own_options(const ArbiterOptions& common, const PhysicalDevice& device) {
+  PolicyChoice choice = choice_of(common);
+  if (!device.policy.empty()) choice.policy = device.policy;
+  if (!device.queues.empty()) choice.queues = device.queues;
+  ArbiterOptions options = common;
+  options.policy = choice.policy;
+  options.model = queue_model(choice);
+  return options;
+}
+
+void set_planning_mode(const Gpus& gpus, PlanningMode mode) {
+  for (const Gpu& gpu : gpus.all()) gpu.arbiter->set_planning_mode(gpu.device.planning.value_or(mode));
+}
+
+// All of them know the same policies, so none refuses what another took.
+Status set_policy(const Gpus& gpus, const PolicyChoice& choice) {
+  for (const Gpu& gpu : gpus.all()) {
+    const PhysicalDevice& device = gpu.device;
+    const PolicyChoice own{device.policy.empty() ? choice.policy : device.policy,
+                           device.queues.empty() ? choice.queues : device.queues};
+    Status status = gpu.arbiter->set_policy(own.policy, queue_model(own));
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
 PlanningMode effective_planning_mode(PlanningMode configured, const StoredPlanningMode& stored) {
   return stored.chosen && stored.configured == configured ? *stored.chosen : configured;
 }

@@ -8,6 +8,7 @@
 
 #include "backend/control/vgpu_spec.h"
 #include "backend/vgpud/arbiter/arbiter.h"
+#include "backend/vgpud/gpu.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
@@ -43,6 +44,12 @@ PolicyChoice choice_of(const ArbiterOptions& options);
 sched::QueueModel queue_model(const PolicyChoice& choice);
 // The configured options with the stored choice, if that still holds.
 ArbiterOptions effective_options(const ArbiterOptions& configured, const StoredChoice& stored);
+// These with what the configuration says of the device alone.
+ArbiterOptions own_options(const ArbiterOptions& common, const PhysicalDevice& device);
+// On every device that has no planning mode of its own.
+void set_planning_mode(const Gpus& gpus, PlanningMode mode);
+// The policy on every device, but for what a device has of its own. EINVAL: there is no such policy.
+Status set_policy(const Gpus& gpus, const PolicyChoice& choice);
 
 // The same cap, reserve and priority on every engine; the copy share on both copy engines.
 EngineShares engine_shares(const VgpuSpec& spec);

@@ -106,6 +106,11 @@ class ArbiterThread final : public Arbiter {
     core_.set_planning_mode(mode, monotonic_ns());
     poke();
   }
+  void set_plan_sms(int sms) override {
+    std::lock_guard lock(mutex_);
+    core_.set_plan_sms(sms, monotonic_ns());
+    poke();
+  }
   Status set_policy(const std::string& policy, sched::QueueModel model) override {
     if (!ArbiterCore::knows_policy(policy)) return Status::error(EINVAL, "no policy '{}'", policy);
     return change([&](Time now) {

@@ -99,6 +99,8 @@ class Arbiter {
   virtual void set_sm_part(const std::string& vgpu, double part) = 0;
   // How MPS virtual GPUs are planned; kMps at first.
   virtual void set_planning_mode(PlanningMode mode) = 0;
+  // How many SMs plans are made for, once the device has said it.
+  virtual void set_plan_sms(int sms) = 0;
   // Another policy for all virtual GPUs of this GPU; their time slices in flight stay. EINVAL: no such policy.
   virtual Status set_policy(const std::string& policy, sched::QueueModel model) = 0;
   virtual ArbiterOptions options() const = 0;

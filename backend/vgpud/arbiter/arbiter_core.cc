@@ -120,6 +120,12 @@ void ArbiterCore::set_sm_part(const std::string& name, double part) {
 
 void ArbiterCore::set_planning_mode(PlanningMode mode, Time now) { planning_.set_mode(mode, now); }
 
+void ArbiterCore::set_plan_sms(int sms, Time now) {
+  if (options_.plan.gpu.sms == sms) return;
+  options_.plan.gpu.sms = sms;
+  planning_.restart(now);
+}
+
 void ArbiterCore::attach(const std::string& name, GrantPage* grant_page, Time now) {
   VgpuState* vgpu = table_.find(name);
   if (!vgpu) return;

@@ -60,6 +60,7 @@ class ArbiterCore {
   void set_kernel_deadline(const std::string& vgpu, Time deadline);
   void set_sm_part(const std::string& vgpu, double part);
   void set_planning_mode(PlanningMode mode, Time now);
+  void set_plan_sms(int sms, Time now);
   const ArbiterOptions& options() const { return options_; }
 
   // Why the gates hold the shares of the compute engine; empty: the hardware's time slices do.

@@ -23,6 +23,8 @@ class Planning {
 
   void set_mode(PlanningMode mode, sched::Time now);
   PlanningMode mode() const { return mode_; }
+  // The options have changed: plans begin anew.
+  void restart(sched::Time now);
   // How MPS virtual GPUs share an engine in this mode.
   sched::SharingRules rules() const;
   // Tells the runners of this virtual GPU, on the grant page, what the mode and its gates want of them.
@@ -50,7 +52,6 @@ class Planning {
   PlanState state() const;
 
  private:
-  void restart(sched::Time now);
   void take_answer(const CoPlanner::Grant& grant, sched::Time now);
   sched::Time make_room(VgpuState& vgpu, GateState& state, sched::Time now);
 

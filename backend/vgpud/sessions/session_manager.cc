@@ -87,7 +87,8 @@ void SessionManager::device_changed(const std::string& device) {
 
 // What the session of a virtual GPU is to know about sharing.
 nlohmann::json SessionManager::sharing_config(const VgpuSpec& spec) const {
-  nlohmann::json result = {{"sharing", to_text(spec.sharing)}, {"planning", to_text(planning_mode_)}};
+  const PlanningMode planning = gpus_.of(spec)->device.planning.value_or(planning_mode_);
+  nlohmann::json result = {{"sharing", to_text(spec.sharing)}, {"planning", to_text(planning)}};
   std::vector<VgpuSpec> all;
   for (const auto& [name, supervisor] : supervisors_) all.push_back(supervisor->spec());
   const PhysicalDevice& device = gpus_.of(spec)->device;

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/plan_options.h"
 
 namespace bandsaw {
@@ -82,6 +83,25 @@ devices = ["cuda:0", "cuda:MIG-0a1b2c3d-0a1b", {name = "soft:1", memory = "4G", 
   EXPECT_TRUE(parse_config("devices = \"all\"", "x").value().all_gpus);
 }
 
+TEST_F(ConfigTest, ADeviceMayHaveAPolicyOfItsOwn) {
+  const auto config = parse_config(R"(
+devices = ["cuda:0", {name = "cuda:1", policy = "fifo", queues = "sdq", planning = "kernelet"}]
+[scheduler]
+policy = "credit"
+)",
+                                   "x");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto& devices = config.value().devices;
+  const ArbiterOptions first = own_options(config.value().scheduler, devices[0]);
+  EXPECT_EQ(choice_of(first), (PolicyChoice{"credit", "mrq"}));
+  EXPECT_FALSE(devices[0].planning);
+  const ArbiterOptions second = own_options(config.value().scheduler, devices[1]);
+  EXPECT_EQ(choice_of(second), (PolicyChoice{"fifo", "sdq"}));
+  EXPECT_EQ(devices[1].planning, PlanningMode::kKernelet);
+  const std::string none = "devices = [{name = \"cuda:1\", policy = \"fifo\"}]\n[scheduler]\npolicy = \"none\"";
+  EXPECT_NE(parse_config(none, "x").status().message().find("'scheduler.policy' is \"none\""), std::string::npos);
+}
+
 TEST_F(ConfigTest, SaysWhereADeviceIsWrong) {
   for (const auto& [text, line, why] : std::vector<std::tuple<std::string, int, std::string>>{
            {"\ndevices = 3", 2, "must be a list"},
@@ -104,6 +124,9 @@ TEST_F(ConfigTest, SaysWhereADeviceIsWrong) {
            {"[[devices]]\nname = \"soft:0\"\nsms = 0", 3, "'sms' must be 1 to 132"},
            {"[[devices]]\nname = \"cuda:0\"\nsms = 8", 3, "for software devices"},
            {"[[devices]]\nname = \"cuda:0\"\ncolour = 8", 3, "'colour' is not known"},
+           {"[[devices]]\nname = \"cuda:0\"\npolicy = \"best\"", 3, "no policy 'best'"},
+           {"[[devices]]\nname = \"cuda:0\"\nqueues = 2", 3, "must be texts"},
+           {"[[devices]]\nname = \"cuda:0\"\nplanning = \"x\"", 3, "x"},
            {"devices = [\"soft:0\"]\n[device]\nmemory = \"1G\"", 2, "leave [device] out"}}) {
     const std::string said = parse_config(text, "x.toml").status().message();
     EXPECT_TRUE(said.starts_with(fmt::format("x.toml:{}: 'devices': ", line))) << text << ": " << said;

@@ -24,6 +24,8 @@ class FakeArbiter : public Arbiter {
   void set_kernel_deadline(const std::string& vgpu, int64_t deadline_ns) override { deadline_[vgpu] = deadline_ns; }
   void set_sm_part(const std::string& vgpu, double part) override { parts_[vgpu] = part; }
   void set_planning_mode(PlanningMode mode) override { mode_ = mode; }
+  void set_plan_sms(int sms) override { plan_sms_ = sms; }
+  int plan_sms() const { return plan_sms_; }
   Status set_policy(const std::string& policy, sched::QueueModel model) override {
     options_.policy = policy;
     options_.model = model;
@@ -58,6 +60,7 @@ class FakeArbiter : public Arbiter {
   LatencyMeans latency_means_ = LatencyMeans::kNothing;
   std::map<std::string, double> parts_;
   PlanningMode mode_ = PlanningMode::kMps;
+  int plan_sms_ = 0;
   ArbiterOptions options_;
   std::vector<TimeSliceRecord> records_;
   bool tracing_ = false;
