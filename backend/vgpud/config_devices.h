@@ -11,8 +11,8 @@
 
 namespace bandsaw {
 
-// A list of names, or of tables {name, memory, sms, policy, queues, planning}; or "all", which sets `all_gpus`. See administration.md. `path` is
-// the file's, for messages. EINVAL names the line and what is wrong.
+// A list of names, or of tables {name, memory, sms, policy, queues, planning}; or "all", which sets `all_gpus`. See
+// administration.md. `path` is the file's, for messages. EINVAL names the line and what is wrong.
 Status read_devices(const toml::table& root, const std::string& path, std::vector<PhysicalDevice>* devices,
                     bool* all_gpus);
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "guest-driver/libcuda/api/across.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr uint64_t kWordsBytes = 4096;
 // Between two looks: at first, and when nothing has come for long.
+constexpr uint64_t kLooksForAll = 32;
 constexpr long kLookSoonNs = 20'000, kLookLateNs = 500'000;
 
 // Where an event of another device is copied to: one wait at a time.
@@ -37,6 +39,7 @@ struct HoldWord {
 };
 
 struct AcrossWait {
+  uint64_t event = 0;  // the program's
   EventCopy copy;
   HoldWord word;
 };
@@ -121,10 +124,18 @@ bool look_after(std::unique_lock<std::mutex>& lock, size_t at) {
 void* look_after_all(void*) {
   auto& all = across_waits();
   std::unique_lock lock(all.mutex);
+  uint64_t looks = 0;
   for (long pause = kLookSoonNs;;) {
     all.more.wait(lock, [&] { return !all.pending.empty(); });
     bool any = false;
+    std::set<uint64_t> asked;
+    ++looks;
     for (size_t at = 0; at < all.pending.size();) {
+      // What was recorded later usually ends later; where it does not, it is noticed a little later.
+      if (!asked.insert(all.pending[at].event).second && looks % kLooksForAll) {
+        ++at;
+        continue;
+      }
       const bool ended = look_after(lock, at);
       any = any || ended;
       at += ended ? 0 : 1;
@@ -178,6 +189,7 @@ CUresult wait_across(Call& call, uint64_t stream, uint64_t event) {
     return wire::event_synchronize(there, event);
   }
   AcrossWait wait;
+  wait.event = event;
   result = copy_event(event, &wait.copy);
   if (result != CUDA_ERROR_NOT_READY) return result;  // done already: nothing to wait for
   result = take_word(call.gpu(), &wait.word);

@@ -9,7 +9,7 @@ namespace {
 
 // Each lane calls table[lane % 4] with its number. `half` has local memory, and calls a function; `keep` has shared
 // memory, and waits for the block; `wrong` has another signature.
-constexpr const char* kText = R"(.version 8.0
+constexpr const char* kFunctionsText = R"(.version 8.0
 .target sm_90
 .address_size 64
 .func (.param .b32 r) add(.param .b32 a);
@@ -111,7 +111,7 @@ constexpr const char* kText = R"(.version 8.0
 class Functions : public ::testing::TestWithParam<bool> {};
 
 TEST_P(Functions, AreCalledThroughPointers) {
-  Kernels kernels(kText, "", GetParam());
+  Kernels kernels(kFunctionsText, "", GetParam());
   ASSERT_TRUE(kernels.ok()) << kernels.log();
   auto* const out = static_cast<uint32_t*>(allocate(128));
   for (int round = 0; round < 2; ++round) {
@@ -125,7 +125,7 @@ TEST_P(Functions, AreCalledThroughPointers) {
 }
 
 TEST_P(Functions, WithAnotherSignatureAreNotCalled) {
-  Kernels kernels(kText, "", GetParam());
+  Kernels kernels(kFunctionsText, "", GetParam());
   ASSERT_TRUE(kernels.ok()) << kernels.log();
   auto* const out = static_cast<uint32_t*>(allocate(128));
   const Outcome outcome = kernels.launch("each", {}, reinterpret_cast<uint64_t>(out), uint32_t{1});
@@ -133,7 +133,7 @@ TEST_P(Functions, WithAnotherSignatureAreNotCalled) {
 }
 
 TEST_P(Functions, CountForWhatAKernelTakes) {
-  Kernels kernels(kText, "", GetParam());
+  Kernels kernels(kFunctionsText, "", GetParam());
   ASSERT_TRUE(kernels.ok()) << kernels.log();
   std::string log;
   const KernelCode* const code = kernels.program().kernel("each", &log);
@@ -144,7 +144,7 @@ TEST_P(Functions, CountForWhatAKernelTakes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Functions, ::testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "OneByOne" : "AtOnce"; });
+                         [](const auto& one) { return one.param ? "OneByOne" : "AtOnce"; });
 
 TEST(Glance, SeesCallsAndMemory) {
   const Glance seen = glance(R"({
