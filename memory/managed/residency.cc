@@ -77,6 +77,12 @@ Run Residency::whole_blocks(Run run) const {
   return {begin, end - begin};
 }
 
+Run Residency::blocks_within(Run run) const {
+  const uint64_t begin = (run.offset + block_bytes_ - 1) / block_bytes_ * block_bytes_;
+  const uint64_t end = run.end() >= bytes_ ? bytes_ : run.end() / block_bytes_ * block_bytes_;
+  return begin < end ? Run{begin, end - begin} : Run{};
+}
+
 // Visits each stretch in `run`, as far as it lies there.
 template <typename Visit>
 void Residency::each(Run run, Visit visit) const {
@@ -120,9 +126,8 @@ void Residency::went_to_device(Run run, uint64_t thread) {
 }
 
 // The largest region around the block, of a power of two of blocks, of which more than half is the host's with it.
-Run Residency::wanted_around(Run block) const {
+Run Residency::wanted_around(Run block, bool stolen) const {
   Run wanted = block;
-  const bool thrashes = quick_returns_ > kPatience;
   for (uint64_t bytes = 2 * block_bytes_; bytes <= kDenseBlocks * block_bytes_; bytes *= 2) {
     const uint64_t begin = block.offset / bytes * bytes;
     const Run region{begin, std::min(bytes, bytes_ - begin)};
@@ -130,7 +135,7 @@ Run Residency::wanted_around(Run block) const {
     each(region, [&](Run part, Holder holder) {
       there += holder == Holder::kHost || holder == Holder::kBoth ? part.bytes : 0;
     });
-    if (thrashes || there > region.bytes / 2) wanted = region;
+    if (stolen || there > region.bytes / 2) wanted = region;
     if (region.bytes == bytes_) break;
   }
   return wanted;
@@ -148,7 +153,7 @@ ToHost Residency::to_host(const Touch& touch) const {
     const uint64_t doubled = std::min(kLongestFetch, std::max(last_bytes_, block_bytes_) * 2);
     wanted = whole_blocks({block.offset, doubled / block_bytes_ * block_bytes_});
   } else if (here.holder == Holder::kDevice) {
-    wanted = wanted_around(block);
+    wanted = wanted_around(block, stolen_from(touch.thread));
   }
   if (here.holder == Holder::kDevice) return {ToHost::What::kFetch, common(wanted, here.run), touch.write};
   const uint64_t most = std::max(wanted.bytes, kOpenBlocks * block_bytes_);
@@ -169,8 +174,7 @@ void Residency::discarded(Run run) { set(run, Holder::kNobody); }
 
 void Residency::touched(const ToHost& answered, const Touch& touch) {
   if (answered.what != ToHost::What::kFetch && answered.what != ToHost::What::kOpen) return;
-  const bool stolen = taken_ && taken_by_ != touch.thread;
-  const bool quick = stolen && last_touch_ns_ != 0 && touch.now_ns - last_touch_ns_ < kQuickNs;
+  const bool quick = stolen_from(touch.thread) && last_touch_ns_ != 0 && touch.now_ns - last_touch_ns_ < kQuickNs;
   taken_ = false;
   quick_returns_ = quick ? quick_returns_ + 1 : 0;
   next_offset_ = answered.run.end();

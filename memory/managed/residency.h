@@ -81,13 +81,16 @@ class Residency {
 
   // The part of the allocation in whole blocks that holds `run`, which is cut off at the end.
   Run whole_blocks(Run run) const;
+  // The whole blocks in `run`; no bytes: there are none.
+  Run blocks_within(Run run) const;
 
   ToDevice to_device(Run run) const;
   // `thread` is whose launch asked for it.
   void went_to_device(Run run, uint64_t thread = 0);
 
   // A block; more of it where a program goes on from one fetched run to the next, and where more than half of the 128
-  // KiB to 2 MiB around it is the host's then, or other threads' launches take it away again and again.
+  // KiB to 2 MiB around it is the host's then; all of these 2 MiB where another thread's launch has taken something
+  // from a program at work.
   ToHost to_host(const Touch& touch) const;
   // What the device has of `run` is wanted by the host, all of it or up to what the host has already.
   std::vector<Run> on_device(Run run) const;
@@ -113,7 +116,8 @@ class Residency {
   template <typename Visit>
   void each(Run run, Visit visit) const;
   void set(Run run, Holder holder);
-  Run wanted_around(Run block) const;
+  bool stolen_from(uint64_t thread) const { return taken_ && taken_by_ != thread; }
+  Run wanted_around(Run block, bool stolen) const;
 
   const uint64_t bytes_, block_bytes_;
   Stretches stretches_;  // by beginning; each ends where the next begins, and neighbours differ

@@ -37,11 +37,6 @@ struct Range {
   uint64_t owner = 0;      // of variables: the library or module; of mappings: the memory
   uint64_t swapped = 0;    // kRegistered in direct mode: the shared block under the program's pages
   bool uncounted = false;  // managed memory in the program's pages because the device had no room: takes none there
-  // Managed memory: what cuMemAdvise and cuMemPrefetchAsync asked for last.
-  bool read_mostly = false;
-  CUmemLocation preferred{CU_MEM_LOCATION_TYPE_INVALID, CU_DEVICE_INVALID};
-  CUmemLocation prefetched{CU_MEM_LOCATION_TYPE_INVALID, CU_DEVICE_INVALID};
-  bool accessed_by_device = false, accessed_by_host = false;
 
   bool on_device() const { return kind <= RangeKind::kGlobal; }
   bool holds(uint64_t address, uint64_t length) const {

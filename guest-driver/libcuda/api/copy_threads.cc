@@ -38,6 +38,18 @@ void stream_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
+struct PlainCopy {
+  std::byte* to;
+  const std::byte* from;
+  bool streaming;
+};
+
+void copy_part(const void* about, size_t offset, size_t bytes) {
+  const auto& copy = *static_cast<const PlainCopy*>(about);
+  copy.streaming ? stream_bytes(copy.to + offset, copy.from + offset, bytes)
+                 : static_cast<void>(std::memcpy(copy.to + offset, copy.from + offset, bytes));
+}
+
 }  // namespace
 
 CopyThreads& CopyThreads::get() {
@@ -48,18 +60,22 @@ CopyThreads& CopyThreads::get() {
 
 void CopyThreads::Job::run(unsigned index) const {
   const size_t begin = std::min(bytes, index * part), end = std::min(bytes, begin + part);
-  streaming ? stream_bytes(to + begin, from + begin, end - begin)
-            : static_cast<void>(std::memcpy(to + begin, from + begin, end - begin));
+  if (begin < end) work(about, begin, end - begin);
 }
 
 void CopyThreads::copy(void* to, const void* from, size_t bytes, bool streaming) {
-  const Job whole{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, bytes, streaming};
+  const PlainCopy copy{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), streaming};
+  share(bytes, kLine, copy_part, &copy);
+}
+
+void CopyThreads::share(size_t bytes, size_t unit, Work work, const void* about) {
+  const Job whole{work, about, bytes, bytes};
   if (bytes < kAloneBelow || helpers_ == 0 || !mutex_.try_lock()) return whole.run(0);
   const std::lock_guard lock(mutex_, std::adopt_lock);
   start();
   const size_t threads = helpers_ + 1;
   job_ = whole;
-  job_.part = ((bytes + threads - 1) / threads + kLine - 1) / kLine * kLine;
+  job_.part = ((bytes + threads - 1) / threads + unit - 1) / unit * unit;
   left_.store(helpers_, std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();

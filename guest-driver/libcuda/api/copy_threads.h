@@ -21,14 +21,16 @@ class CopyThreads {
   // As memcpy. `streaming`: past the caches, for a target that is not read soon. One caller at a time is helped; others
   // copy alone.
   void copy(void* to, const void* from, size_t bytes, bool streaming);
+  // Other work on a range of bytes, cut into parts of whole units: `work(about, offset, bytes)` for each.
+  using Work = void (*)(const void* about, size_t offset, size_t bytes);
+  void share(size_t bytes, size_t unit, Work work, const void* about);
 
  private:
-  // One copy, cut into as many parts as there are threads for it.
+  // Work cut into as many parts as there are threads for it.
   struct Job {
-    std::byte* to = nullptr;
-    const std::byte* from = nullptr;
+    Work work = nullptr;
+    const void* about = nullptr;
     size_t bytes = 0, part = 0;
-    bool streaming = false;
     void run(unsigned index) const;
   };
 

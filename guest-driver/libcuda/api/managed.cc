@@ -4,8 +4,6 @@
 // prefetching, too, has nothing to do.
 #include "guest-driver/libcuda/api/managed.h"
 
-#include <cstring>
-
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/api/stream.h"
@@ -15,27 +13,6 @@
 
 namespace bandsaw::libcuda {
 namespace {
-
-CUresult check_location(const CUmemLocation& location) {
-  switch (location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-      return check_device(location.id);
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-      return CUDA_SUCCESS;
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-      return location.id >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
-}
-
-// The managed range that holds all of it.
-CUresult check_managed(CUdeviceptr address, size_t bytes) {
-  const auto range = AddressMap::get().find(address);
-  const bool inside = range && range->kind == RangeKind::kManaged && bytes && range->holds(address, bytes);
-  return inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
 
 void drop_block(uint64_t address) {
   // Fails only when the host is gone, and then there is nothing to give back.
@@ -47,6 +24,7 @@ void forget_managed_state(Context* context) {
   std::vector<Range> ranges;
   AddressMap::get().remove_if([&](const Range& range) {
     const bool mine = range.kind == RangeKind::kManaged && range.context == gone && !range.owner;
+    if (mine) forget_advice(range);
     if (mine && !ManagedSpace::get().has(range.base)) ranges.push_back(range);
     return mine;
   });
@@ -63,6 +41,7 @@ void forget_managed_state(Context* context) {
 }  // namespace
 
 CUresult free_managed(Call& call, const Range& range) {
+  forget_advice(range);
   call.set_context(range.context);
   CUresult result = check_may_wait();
   if (result == CUDA_SUCCESS && ManagedSpace::get().has(range.base)) {
@@ -86,40 +65,8 @@ CUresult prefetch(Call& call, CUdeviceptr address, size_t bytes, CUmemLocation l
   if (!capturing && !ManagedSpace::get().prefetch(call, {address, bytes}, to_device, stream, &result))
     result = CUDA_SUCCESS;
   if (result != CUDA_SUCCESS) return result;
-  AddressMap::get().update(address, [&](Range& range) { range.prefetched = location; });
+  prefetched_to(address, bytes, location);
   return CUDA_SUCCESS;
-}
-
-CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-  const bool uses_location = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
-                             advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
-  CUresult result = uses_location ? check_location(location) : CUDA_SUCCESS;
-  if (result == CUDA_ERROR_INVALID_DEVICE) result = CUDA_ERROR_INVALID_VALUE;  // unlike prefetching
-  if (result == CUDA_SUCCESS) result = check_managed(address, bytes);
-  if (result != CUDA_SUCCESS) return result;
-  const bool device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  const CUmemLocation nowhere{CU_MEM_LOCATION_TYPE_INVALID, {CU_DEVICE_INVALID}};
-  AddressMap::get().update(address, [&](Range& range) {
-    switch (advice) {
-      case CU_MEM_ADVISE_SET_READ_MOSTLY:
-      case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
-        range.read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
-        break;
-      case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
-        range.preferred = location;
-        break;
-      case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
-        range.preferred = nowhere;
-        break;
-      case CU_MEM_ADVISE_SET_ACCESSED_BY:
-      case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
-        (device ? range.accessed_by_device : range.accessed_by_host) = advice == CU_MEM_ADVISE_SET_ACCESSED_BY;
-        break;
-      default:
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-  });
-  return result;
 }
 
 namespace {
@@ -142,12 +89,18 @@ CUresult check_batch(Call& call, const Batch& batch, unsigned long long flags, C
 }
 
 // locations[k] is for those from firsts[k] up to the next location's first one.
-CUresult prefetch_batch(Call& call, const Batch& batch, const CUmemLocation* locations, const size_t* firsts,
-                        size_t count, uint64_t stream) {
+CUresult check_locations(const Batch& batch, const CUmemLocation* locations, const size_t* firsts, size_t count) {
   if (!locations || !firsts || !count || count > batch.count || firsts[0] != 0) return CUDA_ERROR_INVALID_VALUE;
   for (size_t k = 0; k < count; ++k) {
     if (firsts[k] >= batch.count || (k && firsts[k] <= firsts[k - 1])) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = check_location(locations[k]); result != CUDA_SUCCESS) return result;
   }
+  return CUDA_SUCCESS;
+}
+
+CUresult prefetch_batch(Call& call, const Batch& batch, const CUmemLocation* locations, const size_t* firsts,
+                        size_t count, uint64_t stream) {
+  if (const CUresult result = check_locations(batch, locations, firsts, count); result != CUDA_SUCCESS) return result;
   size_t k = 0;
   for (size_t i = 0; i < batch.count; ++i) {
     if (k + 1 < count && firsts[k + 1] == i) ++k;
@@ -155,6 +108,16 @@ CUresult prefetch_batch(Call& call, const Batch& batch, const CUmemLocation* loc
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
+}
+
+// While something is captured nothing moves, and what is discarded keeps its bytes.
+CUresult discard_batch(Call& call, const Batch& batch, uint64_t stream) {
+  bool capturing = false;
+  CUresult result = is_capturing(stream, &capturing);
+  for (size_t i = 0; i < batch.count && result == CUDA_SUCCESS && !capturing; ++i) {
+    result = ManagedSpace::get().discard(call, {batch.addresses[i], batch.sizes[i]});
+  }
+  return result;
 }
 
 CUresult remember(const Call& call, uint64_t base, size_t bytes, unsigned flags, bool uncounted, CUdeviceptr* address) {
@@ -166,54 +129,6 @@ CUresult remember(const Call& call, uint64_t base, size_t bytes, unsigned flags,
                          .context = call.context(),
                          .uncounted = uncounted});
   *address = base;
-  return CUDA_SUCCESS;
-}
-
-int32_t ordinal_of(const CUmemLocation& location) {
-  if (location.type == CU_MEM_LOCATION_TYPE_INVALID) return CU_DEVICE_INVALID;
-  return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CU_DEVICE_CPU;
-}
-
-CUresult range_attribute(void* data, size_t bytes, CUmem_range_attribute attribute, const Range& range) {
-  if (!data) return CUDA_ERROR_INVALID_VALUE;
-  if (attribute == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) {
-    if (!bytes || bytes % sizeof(int32_t)) return CUDA_ERROR_INVALID_VALUE;
-    auto* const list = static_cast<int32_t*>(data);
-    const size_t room = bytes / sizeof(int32_t);
-    size_t count = 0;
-    if (range.accessed_by_device && count < room) list[count++] = 0;
-    if (range.accessed_by_host && count < room) list[count++] = CU_DEVICE_CPU;
-    while (count < room) list[count++] = CU_DEVICE_INVALID;
-    return CUDA_SUCCESS;
-  }
-  int32_t value = 0;
-  switch (attribute) {
-    case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
-      value = range.read_mostly;
-      break;
-    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
-      value = ordinal_of(range.preferred);
-      break;
-    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
-      value = ordinal_of(range.prefetched);
-      break;
-    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
-      value = range.preferred.type;
-      break;
-    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
-      value = range.preferred.id;
-      break;
-    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
-      value = range.prefetched.type;
-      break;
-    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
-      value = range.prefetched.id;
-      break;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (bytes != sizeof(value)) return CUDA_ERROR_INVALID_VALUE;
-  std::memcpy(data, &value, sizeof(value));
   return CUDA_SUCCESS;
 }
 
@@ -272,46 +187,26 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr* addresses, size_t* sizes, size_t c
   return result == CUDA_SUCCESS ? prefetch_batch(call, batch, locations, firsts, location_count, on) : result;
 }
 
-// What was discarded may have any value until it is written, so also the one that it had.
+// What was discarded may have any value until it is written, so nobody copies it meanwhile.
 CUresult cuMemDiscardBatchAsync(CUdeviceptr* addresses, size_t* sizes, size_t count, unsigned long long flags,
                                 CUstream stream) {
   Call call;
   uint64_t on = 0;
-  return check_batch(call, {addresses, sizes, count}, flags, stream, &on);
+  const Batch batch{addresses, sizes, count};
+  const CUresult result = check_batch(call, batch, flags, stream, &on);
+  return result == CUDA_SUCCESS ? discard_batch(call, batch, on) : result;
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* addresses, size_t* sizes, size_t count,
                                            CUmemLocation* locations, size_t* firsts, size_t location_count,
                                            unsigned long long flags, CUstream stream) {
-  return cuMemPrefetchBatchAsync(addresses, sizes, count, locations, firsts, location_count, flags, stream);
-}
-
-CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
   Call call;
-  return call.require_context() ? advise(address, bytes, advice, location) : call.status();
-}
-
-CUresult cuMemRangeGetAttribute(void* data, size_t data_bytes, CUmem_range_attribute attribute, CUdeviceptr address,
-                                size_t bytes) {
-  Call call;
-  if (!call.require_context()) return call.status();
-  const CUresult result = check_managed(address, bytes);
-  return result != CUDA_SUCCESS ? result
-                                : range_attribute(data, data_bytes, attribute, *AddressMap::get().find(address));
-}
-
-CUresult cuMemRangeGetAttributes(void** data, size_t* data_bytes, CUmem_range_attribute* attributes, size_t count,
-                                 CUdeviceptr address, size_t bytes) {
-  Call call;
-  if (!call.require_context()) return call.status();
-  if (!data || !data_bytes || !attributes || !count) return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = check_managed(address, bytes);
-  if (result != CUDA_SUCCESS) return result;
-  const auto range = AddressMap::get().find(address);
-  for (size_t i = 0; range && i < count && result == CUDA_SUCCESS; ++i) {
-    result = range_attribute(data[i], data_bytes[i], attributes[i], *range);
-  }
-  return result;
+  uint64_t on = 0;
+  const Batch batch{addresses, sizes, count};
+  CUresult result = check_batch(call, batch, flags, stream, &on);
+  if (result == CUDA_SUCCESS) result = check_locations(batch, locations, firsts, location_count);
+  if (result == CUDA_SUCCESS) result = discard_batch(call, batch, on);
+  return result == CUDA_SUCCESS ? prefetch_batch(call, batch, locations, firsts, location_count, on) : result;
 }
 
 }  // extern "C"

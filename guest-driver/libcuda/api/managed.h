@@ -13,7 +13,13 @@ CUresult free_managed(Call& call, const Range& range);
 
 // Checks what cuMemPrefetchAsync takes, moves what moves, and remembers where to.
 CUresult prefetch(Call& call, CUdeviceptr address, size_t bytes, CUmemLocation location, uint64_t stream);
-CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location);
+
+// managed_advice.cc. Whether it is a location that prefetching and advice may name; whether one managed range holds all
+// of [address, address + bytes), `bytes` above 0.
+CUresult check_location(const CUmemLocation& location);
+CUresult check_managed(CUdeviceptr address, size_t bytes);
+void prefetched_to(CUdeviceptr address, size_t bytes, const CUmemLocation& location);
+void forget_advice(const Range& range);
 
 // A location as the first version of these functions named it: an ordinal, or CU_DEVICE_CPU.
 inline CUmemLocation location_of(CUdevice device) {

@@ -74,6 +74,8 @@ class ManagedSpace {
   CUresult attach(uint64_t base, const bandsaw::managed::WorkStream& stream, unsigned flags);
   // To the device at once; to the host when the stream's work before it has ended. False: none of this space.
   bool prefetch(Call& call, ManagedSpan span, bool to_device, uint64_t stream, CUresult* result);
+  // What lies there in whole blocks need not be copied until it is written. Waits for work that uses it.
+  CUresult discard(Call& call, ManagedSpan span);
   bool has(uint64_t base);
   void context_ended(uint64_t context);
   void stream_ended(const bandsaw::managed::WorkStream& stream);
@@ -134,6 +136,7 @@ class ManagedSpace {
   void touched(VirtualGpu& gpu, const PageTouch& touch);
   bool lend(Lock& lock, VirtualGpu& gpu, Allocation* allocation, const PageTouch& touch);
   CUresult fetch(Lock& lock, Call& call, Allocation* allocation, bandsaw::managed::Run run, bool* writable);
+  int give(uint64_t address, uint64_t bytes, bool* writable);
   void open(Lock& lock, Allocation* allocation, bandsaw::managed::Run run);
   CUresult settle(Call& call, const Allocation& allocation);
   CUresult copy(Call& call, const Allocation& allocation, const std::vector<bandsaw::managed::Run>& runs,

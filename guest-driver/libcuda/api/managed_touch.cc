@@ -4,7 +4,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 
+#include "guest-driver/libcuda/api/copy_threads.h"
 #include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/core/context.h"
 #include "guest-driver/libcuda/core/log.h"
@@ -81,13 +83,33 @@ CUresult ManagedSpace::settle(Call& call, const Allocation& allocation) {
   return result;
 }
 
+// As PageGuard::give, of long ranges by several threads: one maps pages more slowly than the copy engine fills them.
+int ManagedSpace::give(uint64_t address, uint64_t bytes, bool* writable) {
+  struct Gift {
+    PageGuard* guard;
+    uint64_t address;
+    bool asked_writable;
+    std::atomic<int> error{0};
+    std::atomic<bool> writable{false};
+  } gift{guard_, address, *writable};
+  const auto part = [](const void* about, size_t offset, size_t length) {
+    auto& of = *static_cast<Gift*>(const_cast<void*>(about));
+    bool write = of.asked_writable;
+    if (const int error = of.guard->give(of.address + offset, length, &write)) of.error.store(error);
+    if (write) of.writable.store(true);
+  };
+  CopyThreads::get().share(bytes, bandsaw::managed::kBlockBytes, part, &gift);
+  *writable = gift.writable.load();
+  return gift.error.load();
+}
+
 // Gives pages to the program whose bytes do not count. The lock is not held meanwhile.
 void ManagedSpace::open(Lock& lock, Allocation* allocation, Run run) {
   set_busy(allocation, true);
   lock.unlock();
   bool writable = true;
   const uint64_t address = allocation->base + run.offset;
-  if (guard_->give(address, run.bytes, &writable)) guard_->forget(address, run.bytes);
+  if (give(address, run.bytes, &writable)) guard_->forget(address, run.bytes);
   lock.lock();
   allocation->residency.came_to_host(run, true);
   set_busy(allocation, false);
@@ -114,7 +136,7 @@ CUresult ManagedSpace::fetch(Lock& lock, Call& call, Allocation* allocation, Run
     if (result == CUDA_SUCCESS) result = call.wait_done(flying[piece % 2]);
     const Run& one = pieces[piece];
     const uint64_t address = allocation->base + one.offset;
-    const int error = result == CUDA_SUCCESS ? guard_->give(address, one.bytes, writable) : 0;
+    const int error = result == CUDA_SUCCESS ? give(address, one.bytes, writable) : 0;
     if (!error && result == CUDA_SUCCESS) continue;
     // What the device had is lost with it. The program goes on with what the pages hold.
     log(Level::kWarn, "managed memory at %#llx cannot be read back: error %d", static_cast<unsigned long long>(address),
@@ -235,6 +257,36 @@ bool ManagedSpace::prefetch(Call& call, ManagedSpan span, bool to_device, uint64
     *result = fetch(lock, mover, allocation, run, &writable);
   }
   return true;
+}
+
+// What lies in the span in whole blocks is nobody's afterwards. Work that came before may read it still, and the
+// program may write it next, so it is waited for.
+CUresult ManagedSpace::discard(Call& call, ManagedSpan span) {
+  Lock lock(mutex_);
+  Allocation* const allocation = find_idle(lock, span.address);
+  if (!allocation || allocation->dying) return CUDA_SUCCESS;
+  const Run run = allocation->residency.blocks_within({span.address - allocation->base, span.bytes});
+  if (!run.bytes) return CUDA_SUCCESS;
+  const bool used = !allocation->residency.on_device(run).empty();
+  const std::vector<Run> close = allocation->residency.to_device(run).close;
+  set_busy(allocation, true);
+  lock.unlock();
+  CUresult result = CUDA_SUCCESS;
+  if (used) {
+    drain();
+    result = settle(call, *allocation);
+  }
+  int error = 0;
+  for (const Run& one : close) error = error ? error : guard_->take(allocation->base + one.offset, one.bytes);
+  lock.lock();
+  if (error) {  // they keep their bytes
+    for (const Run& one : close) guard_->forget(allocation->base + one.offset, one.bytes);
+    for (const Run& one : close) allocation->residency.came_to_host(one, true);
+  } else if (result == CUDA_SUCCESS) {
+    allocation->residency.discarded(run);
+  }
+  set_busy(allocation, false);
+  return result;
 }
 
 void* ManagedSpace::serve(void* pointer) {

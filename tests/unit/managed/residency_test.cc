@@ -17,8 +17,8 @@ Touch touch(uint64_t block, bool write, uint64_t now_ns = 0, uint64_t thread = 1
   return {block * kBlock + 5, write, thread, now_ns};
 }
 
-void to_device(Residency* residency, Piece run) {
-  for (const Piece& one : residency->to_device(run).take) residency->went_to_device(one);
+void to_device(Residency* residency, Piece run, uint64_t thread = 1) {
+  for (const Piece& one : residency->to_device(run).take) residency->went_to_device(one, thread);
 }
 
 ToHost fetch(Residency* residency, const Touch& seen) {
@@ -94,6 +94,15 @@ TEST(Residency, ALoopOfLaunchesAndTouchesOfOneThreadIsNoThrashing) {
   EXPECT_EQ(residency.quick_returns(), 0u);
 }
 
+TEST(Residency, WhatAnotherThreadsLaunchTookComesBackInOne) {
+  Residency residency(40 * kBlock, kBlock);
+  to_device(&residency, {0, 40 * kBlock});
+  EXPECT_EQ(fetch(&residency, touch(9, true, kMs)).run, (Piece{9 * kBlock, kBlock}));
+  to_device(&residency, {0, 40 * kBlock}, 2);
+  EXPECT_EQ(fetch(&residency, touch(12, true, 50 * kMs)).run, (Piece{0, 32 * kBlock}));
+  EXPECT_EQ(fetch(&residency, touch(35, true, 51 * kMs)).run, (Piece{35 * kBlock, kBlock}));
+}
+
 TEST(Residency, WhatIsDiscardedIsNotCopied) {
   Residency residency(kBytes, kBlock);
   to_device(&residency, {0, kBytes});
@@ -108,6 +117,13 @@ TEST(Residency, WhatIsDiscardedIsNotCopied) {
   EXPECT_EQ(plan.take, (std::vector<Piece>{{2 * kBlock, 3 * kBlock}}));
   EXPECT_EQ(plan.close, (std::vector<Piece>{opened.run}));
   EXPECT_EQ(plan.copy, plan.close);
+}
+
+TEST(Residency, OnlyWholeBlocksCanBeDiscarded) {
+  const Residency residency(kBytes, kBlock);
+  EXPECT_EQ(residency.blocks_within({1, 3 * kBlock}), (Piece{kBlock, 2 * kBlock}));
+  EXPECT_EQ(residency.blocks_within({9 * kBlock, kBytes - 9 * kBlock}), (Piece{9 * kBlock, kBytes - 9 * kBlock}));
+  EXPECT_EQ(residency.blocks_within({1, kBlock}).bytes, 0u);
 }
 
 TEST(Residency, MemoryUsedAgainKeepsItsOpenPages) {
@@ -129,23 +145,23 @@ TEST(Residency, AThrashingBlockIsLeftToItsThreadForAWhile) {
   Residency residency(kBytes, kBlock);
   uint64_t now = kMs;
   for (int round = 0; round < 3; ++round, now += 100'000) {
-    to_device(&residency, {0, kBytes});
+    to_device(&residency, {0, kBytes}, 2);
     fetch(&residency, touch(0, true, now));
   }
   EXPECT_EQ(residency.quick_returns(), 2u);
   EXPECT_EQ(residency.keep_until_ns(1), 0u) << "its own launch need not wait";
   const uint64_t first = residency.keep_until_ns(2) - (now - 100'000);
   EXPECT_GT(first, 0u);
-  to_device(&residency, {0, kBytes});
+  to_device(&residency, {0, kBytes}, 2);
   fetch(&residency, touch(0, true, now));
   EXPECT_EQ(residency.keep_until_ns(2) - now, 2 * first);
   for (int round = 0; round < 40; ++round) {
     now += 100'000;
-    to_device(&residency, {0, kBytes});
+    to_device(&residency, {0, kBytes}, 2);
     fetch(&residency, touch(0, true, now));
   }
   EXPECT_LE(residency.keep_until_ns(2) - now, kMs);
-  to_device(&residency, {0, kBytes});
+  to_device(&residency, {0, kBytes}, 2);
   fetch(&residency, touch(0, true, now + 100 * kMs));
   EXPECT_EQ(residency.keep_until_ns(2), 0u) << "a quiet time ends it";
 }
