@@ -90,6 +90,8 @@ struct CompileOptions {
   // Kernels with more text are looked at when they are asked for, and not all of them when the module is loaded.
   uint64_t checked_at_once = 4 << 20;
   std::string cpu = {};  // LLVM's name of the processor; empty: this machine's (tests name others)
+  // For tests: few as for very large functions, none as where compiling takes too long.
+  enum class Passes : uint8_t { kBySize, kFew, kNone } passes = Passes::kBySize;
 };
 
 // `ptx` is one module's text. On failure nullptr, and `log` names the line. What its kernels do is looked at later.

@@ -36,7 +36,8 @@ class Kernels {
  public:
   // Fails the current test when the text does not compile.
   // `one_by_one`: functions that pointers name are compiled when they are called, as those of large modules.
-  explicit Kernels(std::string_view ptx, const std::string& cpu = "", bool one_by_one = false);
+  explicit Kernels(std::string_view ptx, const std::string& cpu = "", bool one_by_one = false,
+                   CompileOptions::Passes passes = CompileOptions::Passes::kBySize);
   ~Kernels();
   bool ok() const { return program_ != nullptr && loaded_ != nullptr; }
   const std::string& log() const { return log_; }

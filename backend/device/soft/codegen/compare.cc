@@ -71,7 +71,10 @@ void Emitter::op_setp(const Op& op) {
     ptx::Type half = type == ptx::Type::kF16x2 ? ptx::Type::kF16 : ptx::Type::kBf16;
     V a = read(op.args.at(first), 32), b = read(op.args.at(first + 1), 32);
     for (int h = 0; h < (op.pair ? 2 : 1); ++h) {
-      auto part = [&](V v) { return f32_of_half(b_.CreateTrunc(h ? b_.CreateLShr(v, 16) : v, ity(16)), half); };
+      auto part = [&](V v) {
+        V bits = b_.CreateTrunc(h ? b_.CreateLShr(v, 16) : v, ity(16));
+        return f32_of_half(flush_half(op, bits, half), half);
+      };
       V r = compare_values(op, cmp, part(a), part(b), half);
       write(op, op.args[h], combine(op, r, first + 2));
     }
@@ -97,7 +100,10 @@ void Emitter::op_set(const Op& op) {
     ptx::Type half = type == ptx::Type::kF16x2 ? ptx::Type::kF16 : ptx::Type::kBf16;
     V a = read(op.args.at(1), 32), b = read(op.args.at(2), 32), all = nullptr;
     for (int h = 0; h < 2; ++h) {
-      auto part = [&](V v) { return f32_of_half(b_.CreateTrunc(h ? b_.CreateLShr(v, 16) : v, ity(16)), half); };
+      auto part = [&](V v) {
+        V bits = b_.CreateTrunc(h ? b_.CreateLShr(v, 16) : v, ity(16));
+        return f32_of_half(flush_half(op, bits, half), half);
+      };
       V r = combine(op, compare_values(op, cmp, part(a), part(b), half), 3);
       V bits = ptx::is_float(to) ? value(r, half) : b_.CreateSExt(r, ity(16));
       V wide = b_.CreateZExt(bits, ity(32));

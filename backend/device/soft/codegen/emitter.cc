@@ -302,7 +302,7 @@ V Emitter::read_float(const Op& op, const Arg& arg, ptx::Type type) {
       return b_.CreateBitCast(read(arg, 64), fty(64));
     case ptx::Type::kF16:
     case ptx::Type::kBf16:
-      return f32_of_half(read(arg, 16), type);
+      return f32_of_half(flush_half(op, read(arg, 16), type), type);
     default:
       unsupported(op, "type");
   }
@@ -314,7 +314,7 @@ V Emitter::int_of(V v) {
 }
 
 void Emitter::write_float(const Op& op, const Arg& arg, V value, ptx::Type type) {
-  if (type == ptx::Type::kF16 || type == ptx::Type::kBf16) value = half_of_f32(value, type);
+  if (type == ptx::Type::kF16 || type == ptx::Type::kBf16) value = flush_half(op, half_of_f32(value, type), type);
   write(op, arg, int_of(value));
 }
 

@@ -87,6 +87,7 @@ class Emitter {
   V int_of(V v);  // bit pattern of a float value
   V f32_of_half(V bits16, ptx::Type type);
   V odd_f32(V d);
+  V flush_half(const Op& op, V bits16, ptx::Type type);  // where .ftz is said of f16 or bf16
   V half_of_f32(V f, ptx::Type type);
   V bits_of_vector(V i1_vector) { return b_.CreateBitCast(i1_vector, b_.getInt32Ty()); }
   V lanes_of(V mask) { return b_.CreateBitCast(mask, llvm::FixedVectorType::get(b_.getInt1Ty(), kLanes)); }

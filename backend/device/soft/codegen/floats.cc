@@ -30,6 +30,14 @@ V Emitter::flush(V v) {
   return b_.CreateSelect(tiny, zero, v);
 }
 
+V Emitter::flush_half(const Op& op, V bits16, ptx::Type type) {
+  if (!op.in->has("ftz") || op.in->opcode == "cvt") return bits16;  // conversions flush their f32 alone
+  auto number = [&](uint64_t value) { return llvm::ConstantInt::get(bits16->getType(), value); };
+  const bool f16 = type == ptx::Type::kF16 || type == ptx::Type::kF16x2;
+  V normal = b_.CreateICmpNE(b_.CreateAnd(bits16, number(f16 ? 0x7c00 : 0x7f80)), number(0));
+  return b_.CreateSelect(normal, bits16, b_.CreateAnd(bits16, number(0x8000)));
+}
+
 V Emitter::finish_float(const Op& op, V v) {
   llvm::Type* t = v->getType();
   if (op.in->has("ftz") && t->getScalarSizeInBits() == 32) v = flush(v);
@@ -115,8 +123,11 @@ void Emitter::packed_halves(const Op& op, int operands, const std::function<V(st
   V result = nullptr;
   for (int h = 0; h < 2; ++h) {
     std::vector<V> part;
-    for (V v : in) part.push_back(f32_of_half(b_.CreateTrunc(h ? b_.CreateLShr(v, 16) : v, ity(16)), type));
-    V r = b_.CreateZExt(half_of_f32(f(part, type), type), ity(32));
+    for (V v : in) {
+      V bits = b_.CreateTrunc(h ? b_.CreateLShr(v, 16) : v, ity(16));
+      part.push_back(f32_of_half(flush_half(op, bits, type), type));
+    }
+    V r = b_.CreateZExt(flush_half(op, half_of_f32(f(part, type), type), type), ity(32));
     result = h ? b_.CreateOr(result, b_.CreateShl(r, 16)) : r;
   }
   write(op, op.args[0], result);

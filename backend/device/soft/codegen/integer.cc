@@ -164,6 +164,12 @@ void Emitter::op_abs_neg(const Op& op) {
     if (type == ptx::Type::kF16x2 || type == ptx::Type::kBf16x2) sign = 0x80008000u;
     V v = read(op.args.at(1), bits);
     if (op.in->has("ftz") && bits == 32 && type == ptx::Type::kF32) v = int_of(flush(b_.CreateBitCast(v, fty(32))));
+    if (bits == 16) v = flush_half(op, v, type);
+    if (sign == 0x80008000u) {
+      V low = b_.CreateZExt(flush_half(op, b_.CreateTrunc(v, ity(16)), type), ity(32));
+      V high = b_.CreateZExt(flush_half(op, b_.CreateTrunc(b_.CreateLShr(v, 16), ity(16)), type), ity(32));
+      v = b_.CreateOr(low, b_.CreateShl(high, 16));
+    }
     return write(op, op.args[0], negate ? b_.CreateXor(v, konst(sign, bits)) : b_.CreateAnd(v, konst(~sign, bits)));
   }
   unsigned bits = ptx::bits_of(type);

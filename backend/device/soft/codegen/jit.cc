@@ -95,7 +95,7 @@ using Clock = std::chrono::steady_clock;
 // A kernel that has taken so long gets no more of what only makes it faster.
 constexpr std::chrono::seconds kOptimisedFor{30};
 
-void optimise(llvm::Module* module, llvm::TargetMachine* machine, Clock::time_point until) {
+void optimise(llvm::Module* module, llvm::TargetMachine* machine, Clock::time_point until, bool few) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager components;
@@ -111,7 +111,7 @@ void optimise(llvm::Module* module, llvm::TargetMachine* machine, Clock::time_po
   llvm::FunctionPassManager all = all_passes(), light = light_passes();
   for (llvm::Function& function : *module) {
     if (function.isDeclaration()) continue;
-    llvm::FunctionPassManager& chosen = is_too_large_to_promote(function) ? light : all;
+    llvm::FunctionPassManager& chosen = few || is_too_large_to_promote(function) ? light : all;
     functions.invalidate(function, chosen.run(function, functions));
   }
 }
@@ -146,7 +146,7 @@ class LinkedCode final : public CodeSpace {
 
 }  // namespace
 
-Target::Target(const std::string& cpu) {
+Target::Target(const std::string& cpu, Passes passes) : passes_(passes) {
   initialise_once();
   std::string name = cpu.empty() ? std::string(llvm::sys::getHostCPUName()) : cpu, features, error;
   llvm::StringMap<bool> host = llvm::sys::getHostCPUFeatures();
@@ -166,7 +166,7 @@ Target::Target(const std::string& cpu) {
   machine_.reset(target->createTargetMachine(triple, name, features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
                                              llvm::CodeGenOptLevel::Default, true));
   if (!machine_) throw std::runtime_error("no code generator for this processor");
-  identity_ = triple + "/" + name + "/" + features;
+  identity_ = triple + "/" + name + "/" + features + "/" + std::to_string(static_cast<int>(passes));
 }
 
 Target::~Target() = default;
@@ -194,8 +194,8 @@ std::vector<char> Target::emit(llvm::Module* module) {
   std::string broken;
   llvm::raw_string_ostream messages(broken);
   if (llvm::verifyModule(*module, &messages)) throw std::runtime_error("internal error: invalid IR: " + broken);
-  const Clock::time_point until = Clock::now() + kOptimisedFor;
-  optimise(module, machine_.get(), until);
+  const Clock::time_point until = Clock::now() + (passes_ == Passes::kNone ? std::chrono::seconds(0) : kOptimisedFor);
+  optimise(module, machine_.get(), until, passes_ == Passes::kFew);
   if (Clock::now() >= until) machine_->setOptLevel(llvm::CodeGenOptLevel::None);
   if (const char* where = std::getenv("BANDSAW_DUMP_IR")) {
     std::error_code code;

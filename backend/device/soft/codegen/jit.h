@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/device/soft/compile.h"
+
 namespace llvm {
 class Module;
 class TargetMachine;
@@ -18,7 +20,8 @@ namespace bandsaw::soft {
 // The processor that code is made for. Thread-safe to make; one is used by one thread.
 class Target {
  public:
-  explicit Target(const std::string& cpu);  // empty: this machine's
+  using Passes = CompileOptions::Passes;
+  explicit Target(const std::string& cpu, Passes passes = Passes::kBySize);  // an empty name: this machine's
   ~Target();
   bool avx512() const { return avx512_; }
   const std::string& identity() const { return identity_; }  // processor and features, for the cache's key
@@ -30,6 +33,7 @@ class Target {
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::string identity_;
   bool avx512_ = false;
+  Passes passes_;
 };
 
 // Code linked at addresses of its own, object by object. Thread-safe.

@@ -214,7 +214,7 @@ class CompiledProgram final : public Program {
   }
 
   std::vector<char> make(const ptx::Outline::Definition& definition) {
-    Target target(options_.cpu);
+    Target target(options_.cpu, options_.passes);
     const std::string key = cache_key(target, definition);
     if (!key.empty()) {
       if (std::vector<char> kept = cache_read(options_.cache_directory, key); !kept.empty()) return kept;
