@@ -125,7 +125,12 @@ __global__ void questions(int* data, int* errors) {
   *errors += cudaFuncGetAttributes(&attributes, append) != cudaSuccess || attributes.maxThreadsPerBlock < 32;
   *errors += cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, append, 32, 0) != cudaSuccess || blocks < 1;
   append<<<1, 2000>>>(data, 1);  // too many threads
-  *errors += cudaGetLastError() != cudaErrorInvalidConfiguration;
+  const cudaError_t last = cudaGetLastError();
+  *errors += last != cudaErrorInvalidConfiguration;
+  const char wanted[] = "invalid configuration argument";
+  const char* const text = cudaGetErrorString(last);
+  for (int i = 0; i < int(sizeof wanted); ++i) *errors += text[i] != wanted[i];
+  *errors += cudaGetErrorName(cudaSuccess)[4] != 'S';
 }
 
 static void device_questions() {

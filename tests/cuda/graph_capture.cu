@@ -75,6 +75,22 @@ int main() {
   EXPECT_EQ(pinned[0], 207);
   EXPECT_EQ(pinned[1], 200);
 
+  // A forked stream that was joined may be destroyed before the capture ends.
+  cudaStream_t third;
+  CHECK(cudaStreamCreateWithFlags(&third, cudaStreamNonBlocking));
+  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  CHECK(cudaEventRecord(fork, stream));
+  CHECK(cudaStreamWaitEvent(third, fork, 0));
+  add<<<1, 1, 0, third>>>(data, 1);
+  CHECK(cudaEventRecord(join, third));
+  CHECK(cudaStreamWaitEvent(stream, join, 0));
+  CHECK(cudaStreamDestroy(third));
+  cudaGraph_t joined;
+  CHECK(cudaStreamEndCapture(stream, &joined));
+  CHECK(cudaGraphGetNodes(joined, nullptr, &nodes));
+  EXPECT_EQ(nodes, 1u);
+  CHECK(cudaGraphDestroy(joined));
+
   // What cannot be captured makes the capture invalid, and says so.
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
   EXPECT_CODE(cudaErrorStreamCaptureUnsupported, cudaStreamSynchronize(stream));

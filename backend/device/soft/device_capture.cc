@@ -16,18 +16,17 @@ void add_dependencies(std::vector<NodeRef>* to, std::span<const NodeRef> from) {
 
 // Every forked stream's work must lie before what the origin captured last.
 bool all_joined(const Capture& capture) {
+  const auto& ends = capture.origin->capture_dependencies;
+  const auto is_joined = [&](const NodeRef& node) {
+    return std::any_of(ends.begin(), ends.end(),
+                       [&](const NodeRef& end) { return SoftGraph::reaches(&as(node), &as(end)); });
+  };
   for (const auto& weak : capture.streams) {
     const auto stream = weak.lock();
     if (!stream || stream.get() == capture.origin) continue;
-    for (const NodeRef& node : stream->capture_dependencies) {
-      const auto& ends = capture.origin->capture_dependencies;
-      if (std::none_of(ends.begin(), ends.end(),
-                       [&](const NodeRef& end) { return SoftGraph::reaches(&as(node), &as(end)); })) {
-        return false;
-      }
-    }
+    if (!std::all_of(stream->capture_dependencies.begin(), stream->capture_dependencies.end(), is_joined)) return false;
   }
-  return true;
+  return std::all_of(capture.left.begin(), capture.left.end(), is_joined);
 }
 
 void end_capture(const std::shared_ptr<Capture>& capture) {
@@ -202,11 +201,13 @@ CUresult SoftDevice::capture_update(const StreamRef& stream, uint32_t flags, std
 void SoftDevice::abandon_capture(SoftStream& stream) {
   if (!stream.capture) return;
   const std::shared_ptr<Capture> capture = stream.capture;
-  capture->invalid = true;
-  if (capture->origin != &stream) {
+  if (capture->origin != &stream) {  // its work stays in the graph, and has to be joined as other streams' work has
+    add_dependencies(&capture->left, stream.capture_dependencies);
     stream.capture.reset();
+    stream.capture_dependencies.clear();
     return;
   }
+  capture->invalid = true;
   end_capture(capture);
   std::erase(stream.context->captures, capture);
 }

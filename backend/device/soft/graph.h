@@ -82,6 +82,7 @@ class Capture {
   CUstreamCaptureMode mode{};
   const SoftStream* origin = nullptr;
   std::vector<std::weak_ptr<SoftStream>> streams;  // with the origin
+  std::vector<NodeRef> left;                       // what forked streams captured last before they were destroyed
   bool invalid = false, ended = false;
 };
 

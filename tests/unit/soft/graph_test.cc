@@ -192,6 +192,24 @@ TEST_F(SoftGraphTest, CaptureForksAndJoins) {
   EXPECT_EQ(host.called().size(), 5u);
 }
 
+TEST_F(SoftGraphTest, WorkOfADestroyedForkIsCapturedAndHasToBeJoined) {
+  const EventRef fork = event(), join = event();
+  for (const bool joins : {true, false}) {
+    const StreamRef a = stream(), b = stream();
+    ASSERT_EQ(device->capture_begin(a, CU_STREAM_CAPTURE_MODE_GLOBAL, nullptr, {}), CUDA_SUCCESS);
+    ASSERT_EQ(device->event_record(fork, a, 0), CUDA_SUCCESS);
+    ASSERT_EQ(device->stream_wait_event(b, fork, 0), CUDA_SUCCESS);
+    ASSERT_EQ(launch(b, kernel, 1, 1, words, 1u, 7u), CUDA_SUCCESS);
+    ASSERT_EQ(device->event_record(join, b, 0), CUDA_SUCCESS);
+    if (joins) {
+      ASSERT_EQ(device->stream_wait_event(a, join, 0), CUDA_SUCCESS);
+    }
+    ASSERT_EQ(device->stream_destroy(b), CUDA_SUCCESS);
+    GraphRef captured;
+    EXPECT_EQ(device->capture_end(a, &captured), joins ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+  }
+}
+
 TEST_F(SoftGraphTest, CaptureErrors) {
   const StreamRef a = stream(CU_STREAM_DEFAULT), b = stream();
   GraphRef captured;

@@ -179,6 +179,28 @@ constexpr std::array kDeviceFunctions = {
     DeviceFunction{"GraphSetConditional", "li", 'v', DeviceCall::kSetConditional},
 };
 
+// What kernels may get from the functions above, as cudaGetErrorName and cudaGetErrorString have it.
+struct ErrorText {
+  uint32_t code;
+  std::string_view name, text;
+};
+constexpr ErrorText kErrors[] = {
+    {~0u, "cudaErrorUnknown", "unrecognized error code"},  // all that are not below
+    {0, "cudaSuccess", "no error"},
+    {1, "cudaErrorInvalidValue", "invalid argument"},
+    {2, "cudaErrorMemoryAllocation", "out of memory"},
+    {9, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {65, "cudaErrorLaunchMaxDepthExceeded", "launch would exceed maximum depth of nested launches"},
+    {69, "cudaErrorLaunchPendingCountExceeded", "limit on number of pending launches exceeded"},
+    {98, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {101, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {218, "cudaErrorInvalidPtx", "a PTX JIT compilation failed"},
+    {400, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {701, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
+    {719, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {801, "cudaErrorNotSupported", "operation not supported"},
+};
+
 // What may stand in a program's text if it needs any of these.
 constexpr std::string_view kMarks[] = {"cudaCG", "__cudaCDP2", "cudaLaunchDevice", "cudaGetParameterBuffer",
                                        "cudaGraphSetConditional"};
@@ -260,6 +282,24 @@ std::string forwarder(const std::string& name, const DeviceFunction& function) {
   return text + "  ret;\n}\n";
 }
 
+// A function from a code to its text; `part` is which one.
+std::string error_function(const std::string& name, std::string_view ErrorText::* part) {
+  std::string texts, body;
+  for (const ErrorText& error : kErrors) {
+    const std::string variable = name + "_" + std::to_string(error.code);
+    texts += "\n.global .b8 " + variable + "[" + std::to_string((error.*part).size() + 1) + "] = {";
+    for (const char c : error.*part) texts += std::to_string(int(c)) + ", ";
+    texts += "0};";
+    const bool all = error.code == ~0u;
+    if (!all) body += "  setp.eq.u32 %is, %code, " + std::to_string(error.code) + ";\n";
+    body += std::string("  ") + (all ? "" : "@%is ") + "mov.u64 %text, " + variable + ";\n";
+  }
+  return texts + "\n.func (.param .b64 result) " + name +
+         " (.param .b32 code)\n{\n  .reg .pred %is; .reg .b32 %code; .reg .b64 %text;\n  ld.param.b32 %code, "
+         "[code];\n" +
+         body + "  st.param.b64 [result], %text;\n  ret;\n}\n";
+}
+
 }  // namespace
 
 uint32_t DeviceFunction::words() const {
@@ -288,6 +328,8 @@ std::string with_device_runtime(std::string module) {
   for (const std::string& name : declared) {
     if (defined.contains(name)) continue;
     if (const DeviceFunction* function = answered(name)) module += forwarder(name, *function);
+    if (name == "__cudaCDP2GetErrorName") module += error_function(name, &ErrorText::name);
+    if (name == "__cudaCDP2GetErrorString") module += error_function(name, &ErrorText::text);
     for (const RuntimeFunction& function : kFunctions)
       if (name_of(function) == name) module.append("\n.func ").append(function.name).append(function.text);
   }
