@@ -283,7 +283,7 @@ static void bsw_tensor(WarpState* warp, uint32_t mask, const uint64_t* words, ui
   });
 }
 
-// tensormap.replace of one field; maps are 128 bytes.
+// tensormap.replace of one field; maps are 128 bytes. Whether it is a map is asked of who copies by it, as on a GPU.
 static void bsw_tensor_replace(WarpState* warp, uint32_t mask, const uint64_t* addresses, const uint64_t* values,
                                uint32_t field, uint32_t which, uint32_t space) {
   for_lanes(mask, [&](uint32_t l) {
@@ -291,8 +291,7 @@ static void bsw_tensor_replace(WarpState* warp, uint32_t mask, const uint64_t* a
     for (uint32_t at = 0; at < sizeof bytes; at += kChunkBytes)
       read_bytes(warp, l, addresses[l] + at, bytes + at, kChunkBytes, AccessSpace(space));
     auto map = std::bit_cast<TensorMap>(bytes);
-    if (map.mark != kTensorMapMark || !replace_field(&map, TensorField(field), which, values[l]))
-      bad_map(warp, addresses[l]);
+    if (!replace_field(&map, TensorField(field), which, values[l])) bad_map(warp, addresses[l]);
     std::memcpy(bytes, &map, sizeof bytes);
     for (uint32_t at = 0; at < sizeof bytes; at += kChunkBytes)
       write_bytes(warp, l, addresses[l] + at, bytes + at, kChunkBytes, AccessSpace(space));
