@@ -128,7 +128,7 @@ TEST(CodegenRandom, ProgramsDoWhatTheirInstructionsSay) {
                                 {"", Passes::kNone},
                                 {"x86-64-v3", Passes::kBySize},
                                 {"x86-64-v3", Passes::kNone}};
-  const uint64_t first = variable("BANDSAW_RANDOM_SEED", 1), count = variable("BANDSAW_RANDOM_PROGRAMS", 10);
+  const uint64_t first = variable("BANDSAW_RANDOM_SEED", 1), count = variable("BANDSAW_RANDOM_PROGRAMS", 5);
   unsigned wrong = 0;
   for (uint64_t seed = first; seed < first + count && wrong < 8; ++seed) {
     const Compiler& compiler = compilers[seed % std::size(compilers)];
