@@ -84,8 +84,13 @@ def with_ptx_preload(variables: dict[str, str], library: str = str(PTX_PRELOAD),
 
 def with_ptx_programs(variables: dict[str, str]) -> dict[str, str]:
     """The same for a program of this host that starts nvcc, or Triton's ptxas (it has one for newer GPUs too)."""
+    for place in PTX_CACHES.values():  # PyCUDA makes none that it is told of
+        (pathlib.Path.home() / place).mkdir(parents=True, exist_ok=True)
     path = variables.get("PATH", os.environ.get("PATH", ""))
     ptxas = str(PTX_PROGRAMS / "ptxas")
+    # PyCUDA looks for the toolkit's libraries where nvcc is, which is not where it finds the one that gives PTX.
+    if nvcc := shutil.which("nvcc", path=path):
+        variables = {"CUDA_ROOT": str(pathlib.Path(nvcc).resolve().parents[1]), **variables}
     return {"TRITON_PTXAS_PATH": ptxas, "TRITON_PTXAS_BLACKWELL_PATH": ptxas, **variables,
             "PATH": f"{PTX_PROGRAMS}:{path}"}
 

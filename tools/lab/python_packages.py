@@ -29,8 +29,8 @@ class Package:
     # What asks for machine code, or for what the machine lacks: why, by a pattern of the test's name and its error.
     not_counted: tuple[tuple[str, str], ...] = ()
     # Where the package's tests are only in its sources: the distribution that has them, the installed package, whose
-    # version is taken, and which files of cupy_tests/core_tests there.
-    sources: tuple[str, str] = ("", "")
+    # version is taken, the folder of tests there, and which files of it.
+    sources: tuple[str, str, str] = ("", "", "")
     own_tests: tuple[str, ...] = ()
 
 
@@ -42,6 +42,7 @@ CUPY_TESTS = ("test_array_function", "test_carray", "test_core", "test_dlpack", 
               "test_ndarray_get", "test_ndarray_indexing", "test_ndarray_math", "test_ndarray_owndata",
               "test_ndarray_scatter", "test_ndarray_ufunc", "test_ndarray_unary_op", "test_reduction", "test_scan",
               "test_syncdetect", "test_userkernel")
+PYCUDA_TESTS = ("test_cumath", "test_driver", "test_gpuarray")
 PACKAGES = [
     Package("numba", ("numba-cuda[cu13]", "cffi", "filecheck", "psutil", *PYTEST),
             ("-p", "numba_plugin", "-o", "consider_namespace_packages=true", "--import-mode=importlib",
@@ -53,14 +54,16 @@ PACKAGES = [
     # Triton keeps what it compiles by the text of the kernel and the version of ptxas.
     Package("triton", ("triton", "numpy", *PYTEST), (str(PROGRAMS / "triton_work.py"),),
             (("TRITON_DEFAULT_FP_FUSION", "1"),)),
-    Package("pycuda", ("pycuda", "numpy", *PYTEST), (str(PROGRAMS / "pycuda_work.py"),)),
+    # Its tests have a marker that tests/pytest.ini does not know.
+    Package("pycuda", ("pycuda", "numpy", "mako", *PYTEST), ("-o", "addopts=", str(PROGRAMS / "pycuda_work.py")),
+            sources=("pycuda", "pycuda", "test"), own_tests=PYCUDA_TESTS),
     # CUB's kernels, hundreds in one image, are left to a real GPU: CuPy's own do the same.
     Package("cupy", ("cupy-cuda13x[ctk]", *PYTEST), ("-W", "ignore", str(PROGRAMS / "cupy_work.py")),
             (("CUPY_ACCELERATORS", ""),),
             ((r"CURANDError|CUSOLVERError|CUBLASError", "asks a library of machine code"),
              (r"multi_?gpu|multi_device|invalid device ordinal", "needs two GPUs"),
              (r"test_size_huge|32BitBoundary", "needs more memory than the virtual GPU has")),
-            ("cupy", "cupy-cuda13x"), CUPY_TESTS),
+            ("cupy", "cupy-cuda13x", "tests"), tuple(f"cupy_tests/core_tests/{name}" for name in CUPY_TESTS)),
 ]
 
 
@@ -78,7 +81,7 @@ def interpreter(package: Package) -> pathlib.Path:
 
 def own_tests(package: Package, python: pathlib.Path) -> list[str]:
     """The files among the package's sources, which are fetched once."""
-    distribution, installed = package.sources
+    distribution, installed, folder_of_tests = package.sources
     if not distribution:
         return []
     version = run([python, "-c", f"import importlib.metadata as m; print(m.version('{installed}'))"]).strip()
@@ -92,8 +95,8 @@ def own_tests(package: Package, python: pathlib.Path) -> list[str]:
                  "--no-binary", distribution, f"{distribution}=={version}"], env=stub)
             [archive] = pathlib.Path(folder).glob("*.tar.gz")
             run(["tar", "-xzf", archive, "-C", folder])
-            shutil.move(archive.with_suffix("").with_suffix("") / "tests", place)
-    return [str(place / "cupy_tests/core_tests" / f"{name}.py") for name in package.own_tests]
+            shutil.move(archive.with_suffix("").with_suffix("") / folder_of_tests, place)
+    return [str(place / f"{name}.py") for name in package.own_tests]
 
 
 def _reason(case: xml.etree.ElementTree.Element) -> str:
