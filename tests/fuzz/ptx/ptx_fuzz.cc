@@ -21,8 +21,11 @@ void place(Module module) {
     Addresses addresses;
     for (const ManagedVariable& variable : managed_variables(module)) addresses[variable.name] = 0x200000000000;
     for (const PlacedVariable& placed : place_managed(&module, addresses)) {
-      std::vector<std::byte> bytes(std::min<uint64_t>(placed.declaration.bytes(), 4096));
-      write_initial(placed.declaration, bytes, [](uint64_t, uint32_t, const SymbolAddress&) {});
+      const uint64_t size = placed.declaration.bytes();
+      const auto inside = [&](uint64_t offset, std::span<const std::byte> bytes) {
+        if (offset > size || bytes.size() > size - offset) std::abort();
+      };
+      write_initial(placed.declaration, inside, [](uint64_t, uint32_t, const SymbolAddress&) {});
     }
   } catch (const ManagedError&) {
     return;
