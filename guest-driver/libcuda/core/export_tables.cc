@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "guest-driver/libcuda/core/compile_table.h"
 #include "guest-driver/libcuda/core/context.h"
 #include "guest-driver/libcuda/core/device.h"
 #include "guest-driver/libcuda/core/local_storage.h"
@@ -37,6 +38,9 @@ constexpr TableName kToolsContext = {
 constexpr TableName kToolsModule = {
     {0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e}, "ToolsModule"};
 constexpr TableName kTrace = {BANDSAW_TRACE_TABLE_UUID, "of this library's tracer"};
+constexpr TableName kCompute = {
+    {0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3, 0x28},
+    "of the compute cache"};
 constexpr TableName kUnnamed = {
     {0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca},
     "without a known name"};
@@ -256,6 +260,17 @@ const void* unnamed_table() {
   return table;
 }
 
+// --- the compute cache, for NVRTC ---
+
+const void* compute_cache_table() {
+  static const auto* const table = [] {
+    auto* made = new PrivateTable(refusing_table<kCompute, 10>());
+    fill_compute_cache(made->slots);
+    return made;
+  }();
+  return table;
+}
+
 struct Known {
   const TableName& name;
   const void* (*table)();
@@ -270,6 +285,7 @@ const Known kKnown[] = {
     {kIntegrity, integrity_table},
     {kToolsContext, tools_context_table},
     {kToolsModule, tools_module_table},
+    {kCompute, compute_cache_table},
     {kUnnamed, unnamed_table},
     {kTrace, trace_table},
 };
