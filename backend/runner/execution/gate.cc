@@ -370,7 +370,7 @@ void GateView::close(unsigned engine, TimeSliceDone also) {
 // From the begin to the end of its work the hardware may have switched to other programs.
 void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
   const uint64_t time_slice = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
-  const bool whole = (slice.alone && is_alone()) || time_slice == 0 || busy_ns <= time_slice / 2;
+  const bool whole = (slice.alone && is_alone()) || time_slice == 0 || busy_ns <= time_slice - time_slice / 8;
   if (!launch_times_.learn(*slice.sample, busy_ns, whole)) grant_page_->gates[slot_][kCompute].cut_samples.fetch_add(1);
 }
 

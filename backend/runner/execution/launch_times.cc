@@ -48,15 +48,15 @@ bool LaunchTimes::learn(const LaunchId& id, uint64_t ns, bool whole) {
 }
 
 void LaunchTimes::learn(Time& time, uint64_t ns, bool whole) {
-  const auto believe = [&](uint64_t least) {
-    time.least = least;
-    if (time.usual < least || time.usual > least + least / kLittle) time.usual = least;
+  const auto believe = [&](uint64_t believed) {
+    time.usual = believed;
     time.longer = 0;
   };
-  if (time.least == 0 ? whole : ns <= time.least) return believe(ns);
-  if (time.least == 0) return;
-  if (ns <= time.least + time.least / kLittle) {
-    time.usual = whole ? (7 * time.usual + ns) / 8 : std::min(time.usual, ns);
+  const uint64_t little = time.usual / kLittle;
+  if (time.usual == 0 ? whole : ns < time.usual - little) return believe(ns);
+  if (time.usual == 0) return;
+  if (ns <= time.usual + little) {
+    if (whole || ns < time.usual) time.usual = (7 * time.usual + ns) / 8;
     time.longer = 0;
     return;
   }

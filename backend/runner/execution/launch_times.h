@@ -1,12 +1,13 @@
 // What launches take by themselves, learnt from samples: launches that were measured in a time slice of their own.
 //
 // Where the hardware switches between programs, what is measured holds the others' time too. So a launch is taken to
-// need what its shortest samples took: the least, and those little longer, on average. Where many samples in a row were
-// all longer, the least of those takes its place: a kernel's time may change with its data. A sample that is longer
-// than a time slice and was taken beside others may have been interrupted, and says no more than that the launch takes
-// no longer; many in a row, and it is not known how long the launch takes. A launch with new parameters is taken to
-// need what the least with the same grid did, until it has a sample of its own. So a program whose kernels read from
-// memory how long they are to run can be taken for shorter than it is.
+// need what its samples took on average, as far as they differ little. One that took clearly less takes their place at
+// once, since others can only make it longer; where many in a row took clearly more, the least of those does: a
+// kernel's time may change with its data. A sample that is longer than a time slice and was taken beside others may
+// have been interrupted, and says no more than that the launch takes no longer; many in a row, and it is not known how
+// long the launch takes. A launch with new parameters is taken to need what those with the same grid did, until it has
+// a sample of its own. So a program whose kernels read from memory how long they are to run can be taken for shorter
+// than it is.
 //
 // Thread-safe.
 #pragma once
@@ -26,7 +27,7 @@ class LaunchTimes {
   static constexpr size_t kMost = 4096;    // shapes and launches; of more nothing is known
   static constexpr uint32_t kEnough = 3;   // samples, before the others are taken at leisure
   static constexpr uint32_t kLonger = 32;  // samples in a row that make a longer time be believed
-  static constexpr uint64_t kLittle = 8;   // a sample is little longer if it is so by an eighth
+  static constexpr uint64_t kLittle = 8;   // samples differ little if they do so by an eighth
   // A sample costs about 10 us. There is at most one in each of these: where little is known, and else.
   static constexpr std::chrono::milliseconds kBetween{2}, kBetweenLater{10};
   // What is known well is sampled again after this time, and forgotten if it was not launched for that.
@@ -49,8 +50,7 @@ class LaunchTimes {
 
  private:
   struct Time {
-    uint64_t least = 0;         // 0: not known
-    uint64_t usual = 0;         // of samples that are little longer than that
+    uint64_t usual = 0;         // of the samples that count; 0: not known
     uint64_t least_longer = 0;  // of the last samples, which were all longer; 0: none of them was whole
     uint32_t longer = 0;        // how many they are
     uint32_t begun = 0;         // samples

@@ -21,7 +21,7 @@ struct Program {
   Time longest_wait = 0, ready_since = 0;
   double told = 1;      // part of its time that it reports
   bool knows = false;   // it reports what its work takes by itself
-  bool learns = false;  // it tries to know it, and does once its work took half a time slice at most
+  bool learns = false;  // it tries to know it, and does once its work took 7/8 of a time slice at most
   std::uint32_t cut_samples = 0;
   Time lost = 0;                 // of each time slice that is interrupted or interrupts, to restore its state
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
@@ -109,7 +109,7 @@ class TimeSliceWeightsTest : public testing::Test {
     program.ready_since = now_;
     if (program.busy != 0 && program.left <= 0) {
       ++program.steps;
-      if (program.learns && now_ - program.begun <= slice / 2) program.knows = true;
+      if (program.learns && now_ - program.begun <= slice - slice / 8) program.knows = true;
       program.cut_samples += program.learns && !program.knows;
       const Time took = program.knows ? program.busy : now_ - program.begun;
       program.measured += static_cast<Time>(program.told * static_cast<double>(took));
