@@ -14,7 +14,7 @@ MAY_INCLUDE = {
     "guest-driver/libcuda/api": ["guest-driver/libcuda", "guest-driver/libcuda/core", "guest-driver/uapi",
                                 "memory/base/clock.h", "memory/base/range_allocator.h", "memory/managed"],
     "guest-driver/libcuda/core": ["guest-driver/libcuda", "guest-driver/uapi", "memory/base/clock.h",
-                                 "memory/base/uuid_text.h", "memory/base/virtual_gpus.h",
+                                 "memory/base/unique_fd.h", "memory/base/uuid_text.h", "memory/base/virtual_gpus.h",
                                  "memory/managed/work_table.h"],
     "guest-driver/cupti": ["guest-driver/uapi", "memory/base/clock.h"],
     "guest-driver/nvml": ["guest-driver/uapi", "memory/base/uuid_text.h", "memory/base/version.h",

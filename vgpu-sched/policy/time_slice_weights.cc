@@ -73,8 +73,11 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     const Time own = load.own - std::exchange(process.own, load.own);
     process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
     process.unrested_own = std::min(process.unrested_own + std::max<Time>(own, 0), process.unrested);
-    if (ended > 0 && own >= ended / 2) process.unlearnt = false;
-    if (std::exchange(process.cut_samples, load.cut_samples) != load.cut_samples) process.unlearnt = true;
+    if (std::exchange(process.cut_samples, load.cut_samples) != load.cut_samples) {
+      process.unlearnt = true;
+    } else if (ended > 0) {
+      process.unlearnt = false;  // a sample was not cut, or it was none
+    }
     pause(found->second, process, load.paused - std::exchange(process.paused, load.paused));
     const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
     if (rests != 0) back += rested(found->second, process, rests);
