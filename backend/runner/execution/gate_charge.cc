@@ -1,0 +1,80 @@
+// What GateView charges for time slices that have ended, and what it learns from them.
+#include <algorithm>
+
+#include "backend/runner/execution/gate.h"
+#include "memory/base/futex.h"
+
+namespace bandsaw::runner {
+namespace {
+
+// What gaps and overlaps between launches may make of their time.
+constexpr double kGapsLeast = 0.85, kGapsMost = 1.06;
+
+}  // namespace
+
+// From the begin to the end of its work the hardware may have switched to other programs.
+void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
+  const uint64_t time_slice = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
+  const bool whole = (slice.alone && is_alone()) || time_slice == 0 || busy_ns <= time_slice - time_slice / 8;
+  if (!launch_times_.learn(*slice.sample, busy_ns, whole)) grant_page_->gates[slot_][kCompute].cut_samples.fetch_add(1);
+}
+
+// A program that is slower than the device has longer gaps, which are not its work. One whose launches overlap at their
+// ends takes less time than they do one by one.
+void GateView::learn_gaps(const TimeSlice& slice, uint64_t busy_ns) {
+  constexpr double kLearnt = 200e6;  // ns of work
+  if (slice.own_ns == 0 || !is_alone()) return;
+  const auto work = static_cast<double>(slice.own_ns), ratio = static_cast<double>(busy_ns) / work;
+  if (ratio < 2) gaps_ = gaps_ + (ratio - gaps_) * work / (work + kLearnt);
+}
+
+// What is known to be its own of the time from the begin to the end of its work; 0: nothing is known.
+uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns) const {
+  if (slice.alone && is_alone()) return busy_ns;
+  if (!slice.known) return 0;
+  const double work = static_cast<double>(slice.work_ns) * std::clamp<double>(gaps_, kGapsLeast, kGapsMost);
+  return std::min(busy_ns, static_cast<uint64_t>(work));
+}
+
+void GateView::note_beside(const TimeSlice& slice, uint64_t busy_ns) {
+  Gate& gate = grant_page_->gates[slot_][kCompute];
+  gate.beside_own_ns.fetch_add(std::min(busy_ns, slice.own_ns));
+  gate.beside_ns.fetch_add(busy_ns);
+}
+
+// What it is charged where its own time is not known.
+uint64_t GateView::used(const TimeSlice& slice, uint64_t busy_ns) {
+  if (slice.units == 0 || slice.left_to_others <= 0) return busy_ns;
+  const double part = 1 - slice.left_to_others / static_cast<double>(slice.units);
+  return static_cast<uint64_t>(static_cast<double>(busy_ns) * std::clamp(part, 0.0, 1.0));
+}
+
+// How long a unit takes: longer measurements count at once, shorter ones gradually.
+void GateView::learn(EngineState& state, uint64_t units, uint64_t busy_ns) {
+  if (units == 0) return;
+  if (busy_ns == 0) state.unmeasured = true;
+  if (busy_ns == 0) return;
+  const uint64_t measured = std::max<uint64_t>(1, busy_ns * 1000 / units), known = state.unit_ps;
+  state.unit_ps = measured >= known ? measured : known - (known - measured) / 4;
+}
+
+// How many units a time slice has held. One that closed early, because the program waited, lowers the number only a
+// little.
+void GateView::prove(EngineState& state, uint64_t units) {
+  const uint64_t known = state.proven;
+  state.proven = std::max<uint64_t>({1, units, known - known / 64});
+}
+
+void GateView::ended(unsigned engine, uint64_t busy_ns, uint64_t own_ns) {
+  EngineState& state = engine_states_[engine];
+  Gate& gate = grant_page_->gates[slot_][engine];
+  gate.own_ns.fetch_add(own_ns);
+  gate.busy_ns.fetch_add(busy_ns);
+  state.ended_at = clock_.now();
+  if (--state.in_flight == 0) gate.rests.fetch_add(1, std::memory_order_relaxed);
+  gate.ended.fetch_add(1);
+  futex_wake(&state.in_flight);
+  if (!gate.open.load()) ring_doorbell();
+}
+
+}  // namespace bandsaw::runner
