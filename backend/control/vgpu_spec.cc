@@ -97,6 +97,7 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "kernel_deadline_ms") return take_small(value, key, kKernelDeadlineMax, &spec->kernel_deadline_ms);
   if (key == "sharing") return take_sharing(value, &spec->sharing);
   if (key == "sms") return take_small(value, key, 1u << 16, &spec->sms);
+  if (key == "owner") return take_text(value, key, &spec->owner);
   if (key == "direct_mode") return take_text(value, key, &spec->direct_mode);
   if (key == "direct_group") return take_text(value, key, &spec->direct_group);
   if (stored && key == "name") return take_text(value, key, &spec->name);
@@ -137,6 +138,7 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"kernel_deadline_ms", spec.kernel_deadline_ms},
           {"sharing", to_text(spec.sharing)},
           {"sms", spec.sms},
+          {"owner", spec.owner},
           {"direct_mode", spec.direct_mode},
           {"direct_group", spec.direct_group},
           {"domain", spec.domain},

@@ -26,6 +26,7 @@ struct VgpuSpec {
   uint32_t kernel_deadline_ms = 0;  // GPU time after which a program whose kernel still runs is ended; 0: never
   Sharing sharing = Sharing::kTimeSliced;  // of the device with other virtual GPUs, for programs that start from now on
   uint32_t sms = 0;                        // SMs of its own, for an MPS one; 0: none
+  std::string owner;                       // USER or @GROUP whose programs may use it; empty: whoever opens a socket
   std::string direct_mode;                 // permissions of direct.sock in octal; empty: the daemon's default
   std::string direct_group;                // group of direct.sock; empty: the daemon's default
   std::string domain;                      // libvirt domain it is attached to; empty: none

@@ -23,6 +23,7 @@ class DirectFrontend::Connection : public ProcessWatcher {
       : frontend_(frontend), socket_(std::make_shared<UniqueFd>(std::move(socket))) {
     socklen_t length = sizeof peer_;
     ::getsockopt(socket_->get(), SOL_SOCKET, SO_PEERCRED, &peer_, &length);
+    if (frontend->admission_) refusal_ = frontend->admission_(socket_->get());
     processes_ =
         std::make_unique<Processes>(frontend->base_, frontend->config_, frontend->source_, frontend->usage_page_, this);
     readable_.reset(event_new(
@@ -50,6 +51,7 @@ class DirectFrontend::Connection : public ProcessWatcher {
     if (!length.ok() && length.status().code() == EAGAIN) return;
     if (!length.ok()) log::warn("direct connection of process {}: {}", peer_.pid, length.status().message());
     if (!length.ok() || length.value() == 0) return frontend_->close_later(this);
+    if (!refusal_.ok()) return refuse();
     buffer.resize(length.value());
     name_asker(&buffer);
     UniqueFd file = came.size() == 1 ? std::move(came[0]) : UniqueFd();
@@ -63,6 +65,14 @@ class DirectFrontend::Connection : public ProcessWatcher {
           if (!status.ok()) ::shutdown(living->get(), SHUT_RDWR);
         },
         std::move(file));
+  }
+
+  // To one that may not use this virtual GPU: the reason, and the end.
+  void refuse() {
+    log::warn("direct connection of process {} refused: {}", peer_.pid, refusal_.message());
+    const vgpu_ctl_reply reply = make_reply(refusal_.code(), refusal_.message());
+    (void)send_packet(socket_->get(), std::as_bytes(std::span(&reply, 1)), {}, {});
+    frontend_->close_later(this);
   }
 
   // The kernel knows better than the client who it is.
@@ -79,6 +89,7 @@ class DirectFrontend::Connection : public ProcessWatcher {
   DirectFrontend* frontend_;
   std::shared_ptr<UniqueFd> socket_;
   ucred peer_{};
+  Status refusal_;  // of whoever is no owner
   EventPtr readable_;
   std::unique_ptr<Processes> processes_;
   bool closed_ = false;

@@ -4,6 +4,7 @@
 // Threads: the event loop's only.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -22,6 +23,10 @@ class DirectFrontend {
   ~DirectFrontend();
   DirectFrontend(const DirectFrontend&) = delete;
 
+  // Who may be served, by the socket of whoever connects: an error is the answer to all that this one asks. It is asked
+  // once for each connection, so that those who have connected go on when the owner changes.
+  using Admission = std::function<Status(int socket)>;
+  void admit(Admission admission) { admission_ = std::move(admission); }
   size_t connections() const;
   nlohmann::json processes() const;
   std::vector<ProcessSlot> slots() const;  // of all connections
@@ -37,6 +42,7 @@ class DirectFrontend {
   ProcessesConfig config_;
   RunnerSource* source_;
   UsagePageOwner* usage_page_;
+  Admission admission_;  // null: everybody
   EventPtr acceptable_, reap_timer_;
   std::list<std::unique_ptr<Connection>> connections_;
 };

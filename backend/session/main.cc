@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   bandsaw::SessionConfig config;
   config.run = bandsaw::run_directory();
   config.runner = bandsaw::find_program("bandsaw-runner", "runner");
-  std::string direct_mode = "0660", vm_mode = "0660", sharing = "time-sliced";
+  std::string direct_mode = "0660", vm_mode = "0660", sharing = "time-sliced", owner = "anybody", vm_owner = "anybody";
   CLI::App app("Serves one virtual GPU; started by vgpud.", "bandsaw-session");
   app.add_option("--name", config.name, "the virtual GPU's name")->required();
   app.add_option("--index", config.index, "its number on this host: gives its PCI bus id");
@@ -26,13 +26,15 @@ int main(int argc, char** argv) {
   app.add_option("--warm", config.warm, "runners kept ready ahead")->check(CLI::Range(0, 64));
   app.add_option("--uid", config.sandbox.uid, "user to become when started as root");
   app.add_option("--gid", config.sandbox.gid, "group to become when started as root");
+  app.add_option("--owner", owner, "whose direct.sock is: anybody, user:NUMBER, group:NUMBER, nobody");
+  app.add_option("--vm-owner", vm_owner, "whose vfio.sock is");
   app.add_option("--direct-mode", direct_mode, "permissions of direct.sock, octal");
-  app.add_option("--direct-group", config.direct_group, "group of direct.sock");
+  app.add_option("--direct-group", config.direct_access.group, "group of direct.sock");
   app.add_option("--vm-mode", vm_mode, "permissions of vfio.sock, octal");
-  app.add_option("--vm-group", config.vm_group, "group of vfio.sock");
+  app.add_option("--vm-group", config.vm_access.group, "group of vfio.sock");
   CLI11_PARSE(app, argc, argv);
-  config.direct_mode = static_cast<unsigned>(std::strtoul(direct_mode.c_str(), nullptr, 8)) & 0777;
-  config.vm_mode = static_cast<unsigned>(std::strtoul(vm_mode.c_str(), nullptr, 8)) & 0777;
+  config.direct_access.mode = static_cast<unsigned>(std::strtoul(direct_mode.c_str(), nullptr, 8)) & 0777;
+  config.vm_access.mode = static_cast<unsigned>(std::strtoul(vm_mode.c_str(), nullptr, 8)) & 0777;
 
   bandsaw::start_log(("session " + config.name).c_str());
   if (!bandsaw::valid_name(config.name)) {
@@ -44,6 +46,14 @@ int main(int argc, char** argv) {
   } else {
     bandsaw::log::error("{}", parsed.status().message());
     return 2;
+  }
+  for (const auto& [text, field] : {std::pair{&owner, &config.owner}, std::pair{&vm_owner, &config.vm_owner}}) {
+    const auto parsed = bandsaw::parse_owner(*text);
+    if (!parsed.ok()) {
+      bandsaw::log::error("{}", parsed.status().message());
+      return 2;
+    }
+    *field = parsed.value();
   }
   if (config.runner.empty()) {
     bandsaw::log::error("bandsaw-runner is not beside this program; set BANDSAW_LIBEXEC or --runner");

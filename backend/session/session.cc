@@ -1,11 +1,11 @@
 #include "backend/session/session.h"
 
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -27,17 +27,19 @@ constexpr uint32_t kVmProcessesMax = kUsageSlots;
 constexpr uint64_t kContextBytes = 520ull << 20, kWithoutContext = 2;
 constexpr std::chrono::milliseconds kStopDelay{50};  // long enough for the answer to leave
 
-// A socket that a group of this host may use.
-Result<UniqueFd> listen_for(const std::string& path, int type, unsigned mode, const std::string& group) {
-  auto socket = listen_unix(path, type, mode);
-  if (!socket.ok() || group.empty()) return socket;
-  const ::group* entry = ::getgrnam(group.c_str());
-  if (!entry) {
-    log::debug("no group '{}' on this host: {} keeps its own", group, path);
-  } else if (::chown(path.c_str(), static_cast<uid_t>(-1), entry->gr_gid) < 0) {
-    return Status::system("cannot give {} to group {}", path, group);
-  }
-  return socket;
+Result<UniqueFd> listen_for(const std::string& path, int type, const Owner& owner, const SocketAccess& access) {
+  auto socket = listen_unix(path, type, 0);
+  if (!socket.ok()) return socket;
+  Status status = give_socket(path, owner, access);
+  return status.ok() ? std::move(socket) : Result<UniqueFd>(std::move(status));
+}
+
+Status take_owner(const nlohmann::json& request, const char* key, Owner* owner) {
+  if (!request.contains(key)) return {};  // as a vgpud of an earlier version asks
+  if (!request[key].is_string()) return Status::error(EINVAL, "'{}' must be a text", key);
+  const auto parsed = parse_owner(request[key].get<std::string>());
+  if (parsed.ok()) *owner = parsed.value();
+  return parsed.status();
 }
 
 void raise_descriptor_limit() {
@@ -80,7 +82,10 @@ Session::Session(SessionConfig config, BasePtr base, UsagePageOwner usage_page)
       identity_(make_vgpu_identity(host_id(), config_.name, config_.index)),
       base_(std::move(base)),
       usage_page_(std::move(usage_page)),
-      sharing_config_(config_.sharing_config) {}
+      sharing_config_(config_.sharing_config),
+      owner_(config_.owner),
+      vm_owner_(config_.vm_owner),
+      own_uid_(::geteuid()) {}
 
 Session::~Session() = default;
 
@@ -131,9 +136,9 @@ Status Session::prepare() {
   auto control = listen_unix(session_socket(config_.run, config_.name), SOCK_STREAM, 0600);
   if (!control.ok()) return control.status();
   auto direct =
-      listen_for(direct_socket(config_.run, config_.name), SOCK_SEQPACKET, config_.direct_mode, config_.direct_group);
+      listen_for(direct_socket(config_.run, config_.name), SOCK_SEQPACKET, config_.owner, config_.direct_access);
   if (!direct.ok()) return direct.status();
-  auto vfio = listen_for(vfio_socket(config_.run, config_.name), SOCK_STREAM, config_.vm_mode, config_.vm_group);
+  auto vfio = listen_for(vfio_socket(config_.run, config_.name), SOCK_STREAM, config_.vm_owner, config_.vm_access);
   if (!vfio.ok()) return vfio.status();
   auto gates = listen_unix(gate_socket(config_.run, config_.name), SOCK_SEQPACKET, 0600);
   if (!gates.ok()) return gates.status();
@@ -163,7 +168,9 @@ Status Session::prepare() {
                                              &usage_page_);
   vm_ = std::make_unique<VmFrontend>(base_.get(), processes_config([this] { return vm_->processes().slots(); }),
                                      pool_.get(), &usage_page_);
+  direct_->admit([this](int socket) { return admit(owner_, socket); });
   server_ = std::make_unique<vfio_user::Server>(base_.get(), vm_->device());
+  server_->admit([this](int socket) { return admit(vm_owner_, socket); });
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
 
   const auto stop = [](evutil_socket_t, short, void* base) { event_base_loopbreak(static_cast<event_base*>(base)); };
@@ -234,11 +241,33 @@ Status Session::set(const nlohmann::json& request) {
     return Status::error(EINVAL, "set needs a number 'memory'");
   }
   if (Status status = read_sharing_config(request, &sharing_config_); !status.ok()) return status;
+  if (Status status = set_owners(request); !status.ok()) return status;
   const uint64_t before = usage_page_.memory_share();
   usage_page_.set_memory_share(request["memory"].get<uint64_t>());
   if (before != usage_page_.memory_share()) log::info("memory share is now {} bytes", usage_page_.memory_share());
   apply_sharing_config();
   return {};
+}
+
+// vgpud sees to the permissions of the sockets, which the session can no longer change.
+Status Session::set_owners(const nlohmann::json& request) {
+  Owner owner = owner_, vm_owner = vm_owner_;
+  Status status = take_owner(request, "owner", &owner);
+  if (status.ok()) status = take_owner(request, "vm_owner", &vm_owner);
+  if (!status.ok()) return status;
+  if (owner != owner_ || vm_owner != vm_owner_) {
+    log::info("belongs to {}, its VM's socket to {}", to_text(owner), to_text(vm_owner));
+  }
+  owner_ = owner;
+  vm_owner_ = vm_owner;
+  return {};
+}
+
+Status Session::admit(const Owner& owner, int socket) const {
+  const Peer peer = read_peer(socket);
+  if (admits(owner, peer, own_uid_)) return {};
+  return Status::error(EACCES, "virtual GPU '{}' has an owner, and user {} is not it (`vgpuctl show` says who is)",
+                       config_.name, peer.who.uid);
 }
 
 void Session::apply_sharing_config() {

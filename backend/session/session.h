@@ -10,6 +10,7 @@
 
 #include "backend/control/event_ptr.h"
 #include "backend/control/json_link.h"
+#include "backend/control/owner.h"
 #include "backend/control/vgpu_identity.h"
 #include "backend/sandbox/session_sandbox.h"
 #include "backend/session/direct_frontend.h"
@@ -26,18 +27,18 @@ namespace bandsaw {
 
 struct SessionConfig {
   std::string name;
-  uint32_t index = 0;            // of the virtual GPU on this host; no two have one
-  std::string run;               // BANDSAW_RUN
-  std::string state;             // this virtual GPU's own folder for its runners' caches; empty: none
-  std::string runner;            // path of bandsaw-runner
-  std::string device = "soft";   // which device runners make: "soft", "soft:INDEX", or "cuda:" and anything
-  unsigned soft_sms = 0;         // SMs of a software device; 0: as many as suit the cores
-  std::string slices;            // how runners cut kernels, as they read it; empty: not at all
-  uint64_t memory = 0;           // bytes
-  SharingConfig sharing_config;  // until vgpud says otherwise
-  unsigned warm = 1;             // runners ready ahead
-  unsigned direct_mode = 0660, vm_mode = 0660;
-  std::string direct_group, vm_group;  // of the sockets; empty or unknown: the process's
+  uint32_t index = 0;                     // of the virtual GPU on this host; no two have one
+  std::string run;                        // BANDSAW_RUN
+  std::string state;                      // this virtual GPU's own folder for its runners' caches; empty: none
+  std::string runner;                     // path of bandsaw-runner
+  std::string device = "soft";            // which device runners make: "soft", "soft:INDEX", or "cuda:" and anything
+  unsigned soft_sms = 0;                  // SMs of a software device; 0: as many as suit the cores
+  std::string slices;                     // how runners cut kernels, as they read it; empty: not at all
+  uint64_t memory = 0;                    // bytes
+  SharingConfig sharing_config;           // until vgpud says otherwise
+  unsigned warm = 1;                      // runners ready ahead
+  Owner owner, vm_owner;                  // who may use direct.sock, and who vfio.sock, until vgpud says otherwise
+  SocketAccess direct_access, vm_access;  // of sockets that belong to anybody
   SandboxConfig sandbox;
 };
 
@@ -51,6 +52,9 @@ class Session {
  private:
   Session(SessionConfig config, BasePtr base, UsagePageOwner usage_page);
   Status prepare();
+  Status set_owners(const nlohmann::json& request);
+  // Whether whoever is at the other end of the socket is one of `owner`'s.
+  Status admit(const Owner& owner, int socket) const;
   RunnerProgram runner_program() const;
   void link_peers(UniqueFd listener);
   nlohmann::json answer(const nlohmann::json& request);
@@ -67,6 +71,8 @@ class Session {
   BasePtr base_;
   UsagePageOwner usage_page_;
   SharingConfig sharing_config_;
+  Owner owner_, vm_owner_;
+  const uid_t own_uid_;  // that vgpud runs as
   std::string faulted_;  // the MPS daemon of a client that has ended with a fault of the GPU
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;

@@ -234,6 +234,7 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.text("direct.group", &config->direct_group);
   reader.mode("vm.mode", &config->vm_mode);
   reader.text("vm.group", &config->vm_group);
+  reader.text("vm.user", &config->vm_user);
   reader.mode("control.mode", &config->control_mode);
   reader.text("control.group", &config->control_group);
   reader.text("control.admin_group", &config->admin_group);

@@ -35,6 +35,9 @@ struct Config {
   uint32_t first_uid = 60600;
   std::string direct_mode = "0660", direct_group = "bandsaw";
   std::string vm_mode = "0660", vm_group = "kvm";
+  // That libvirt's QEMU runs as: vfio.sock of one that has an owner and is attached to a domain is this user's. Empty:
+  // libvirt-qemu or qemu, whichever the host has.
+  std::string vm_user;
   std::string control_mode = "0660", control_group = "bandsaw";  // who may look
   std::string admin_group = "bandsaw-admin";                     // who may change, beside root and vgpud's own user
   ArbiterOptions scheduler;

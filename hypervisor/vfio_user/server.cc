@@ -49,6 +49,9 @@ Status Server::adopt(UniqueFd listening) {
 void Server::on_client() {
   UniqueFd client(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!client) return;
+  if (const Status status = admission_ ? admission_(client.get()) : Status(); !status.ok()) {
+    return log::warn("vfio-user: {}", status.message());
+  }
   if (Status status = serve(std::move(client)); !status.ok()) log::warn("vfio-user: {}", status.message());
 }
 

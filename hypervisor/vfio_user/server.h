@@ -5,6 +5,7 @@
 #include <event2/event.h>
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,9 @@ class Server {
   Status listen(const std::string& path);
   // Takes a bound and listening socket.
   Status adopt(UniqueFd listening);
+  // Whom on_client() takes: it is called with the socket of whoever connects, and an error sends that one away.
+  using Admission = std::function<Status(int socket)>;
+  void admit(Admission admission) { admission_ = std::move(admission); }
   // The process that has connected, as the kernel says; 0: nobody has.
   pid_t client_pid() const { return client_pid_; }
   // Takes an accepted client. Error: EBUSY while another one is connected.
@@ -44,6 +48,7 @@ class Server {
   event_base* base_;
   virtio::Device& device_;
   Commands commands_;
+  Admission admission_;  // null: everybody
   std::string path_;
   UniqueFd listening_;
   std::unique_ptr<event, EventDeleter> accept_;

@@ -57,6 +57,7 @@ Result<json> shares(const Options& options) {
   if (options.kernel_deadline_ms) body["kernel_deadline_ms"] = *options.kernel_deadline_ms;
   if (!options.sharing.empty()) body["sharing"] = sharing_word(options.sharing);
   if (options.sms) body["sms"] = *options.sms;
+  if (options.owner) body["owner"] = *options.owner == "none" ? "" : *options.owner;
   if (!options.direct_mode.empty()) body["direct_mode"] = options.direct_mode;
   if (!options.direct_group.empty()) body["direct_group"] = options.direct_group;
   return body;

@@ -169,6 +169,7 @@ std::string shares_line(const json& view) {
     text += fmt::format(", kernels end within {} ms", deadline);
   if (const auto sharing = get<std::string>(view, "/sharing", "time-sliced"); sharing != "time-sliced")
     text += ", " + sharing;
+  if (const auto owner = get<std::string>(view, "/owner", ""); !owner.empty()) text += ", for " + owner;
   if (const auto sms = get<uint64_t>(view, "/sms", 0)) text += fmt::format(", {} SMs of its own", sms);
   return text;
 }
@@ -242,6 +243,8 @@ void print_vgpu(const json& view) {
     line("kernels", fmt::format("a program is ended when one has run for {} ms", deadline));
   line("sharing", get<std::string>(view, "/sharing", "time-sliced"));
   line("SMs", sms_line(view));
+  const auto owner = get<std::string>(view, "/owner", "");
+  line("owner", owner.empty() ? "- (whoever may open its sockets)" : owner);
   const auto domain = get<std::string>(view, "/domain", "");
   line("domain", domain.empty() ? "-" : domain);
   line("state", usage_state(view));

@@ -195,6 +195,7 @@ void Api::attach(const json& body, const VgpuSpec& spec, const Answer& answer) {
   }
   Status status = registry_->put(changed);
   if (!status.ok()) return refuse_storage(answer, status);
+  session_manager_->update(changed);
   show(changed, 200, answer);
 }
 
@@ -203,6 +204,7 @@ void Api::detach(const VgpuSpec& spec, const Answer& answer) {
   changed.domain.clear();
   Status status = registry_->put(changed);
   if (!status.ok()) return refuse_storage(answer, status);
+  session_manager_->update(changed);
   show(changed, 200, answer);
 }
 

@@ -1,6 +1,7 @@
 // Which method of which resource does what: the control API's routes, as openapi.yaml describes them.
 #include <fmt/ranges.h>
 #include <grp.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +55,20 @@ std::string printed(const HttpRequest& request) {
   return text;
 }
 
+// "alice (1000)", or the number alone where the host has no name for it.
+std::string user_text(uid_t uid) {
+  const ::passwd* const found = ::getpwuid(uid);
+  return found ? fmt::format("{} ({})", found->pw_name, uid) : std::to_string(uid);
+}
+
+// Of the virtual GPU that a request wants to be made; empty: it is no such request.
+std::string new_name(const HttpRequest& request) {
+  const bool makes = request.path == std::vector<std::string>{"v1", "vgpus"};
+  const json body = makes ? parse_json(request.body) : json();
+  if (!body.is_object() || !body.contains("name") || !body["name"].is_string()) return "";
+  return body["name"].get<std::string>();
+}
+
 }  // namespace
 
 const std::vector<Api::Route>& Api::table() {
@@ -87,13 +102,19 @@ bool Api::administers(const HttpRequest& request) const {
 
 // Who changed what, from what to what: a line for each change, whatever came of it.
 HttpServer::Answer Api::audited(const HttpRequest& request, const VgpuSpec& before, HttpServer::Answer answer) const {
-  const std::string what =
-      fmt::format("user {} (pid {}): {} {}", request.peer.uid, request.peer.pid, request.method, printed(request));
-  const std::string from = before.name.empty() ? "" : json_text(to_json(before));
-  return [this, what, from, name = before.name, answer = std::move(answer)](const HttpAnswer& given) {
-    const VgpuSpec* const after = name.empty() ? nullptr : registry_->find(name);
-    log::info("audit: {}: {}{}{}{}", what, given.code, from.empty() ? "" : ", from ", from,
-              after ? ", to " + json_text(to_json(*after)) : "");
+  const std::string what = fmt::format("user {} (pid {}): {} {}", user_text(request.peer.uid), request.peer.pid,
+                                       request.method, printed(request));
+  const std::string name = before.name.empty() ? new_name(request) : before.name;
+  // Of a virtual GPU, there or not; of everything else that can be changed, how devices are scheduled.
+  const auto state = [this, name] {
+    if (name.empty()) return json_text(scheduler_state());
+    const VgpuSpec* const spec = registry_->find(name);
+    return spec ? json_text(to_json(*spec)) : std::string("nothing");
+  };
+  return [what, state, from = state(), answer = std::move(answer)](const HttpAnswer& given) {
+    const std::string to = state();
+    const std::string change = from == to ? "nothing changed" : fmt::format("from {}, to {}", from, to);
+    log::info("audit: {}: {}, {}", what, given.code, change);
     answer(given);
   };
 }
@@ -120,7 +141,7 @@ void Api::handle(const HttpRequest& request, Answer answer) {
   }
   if (found && request.method != "GET") {
     if (!administers(request)) {
-      log::warn("audit: user {} (pid {}) may not {} {}", request.peer.uid, request.peer.pid, request.method,
+      log::warn("audit: user {} (pid {}) may not {} {}", user_text(request.peer.uid), request.peer.pid, request.method,
                 printed(request));
       return refuse(answer, 403, fmt::format("user {} may look, and not change", request.peer.uid),
                     fmt::format("root and the group '{}' may (control.admin_group in vgpud's configuration)",

@@ -10,6 +10,7 @@
 #include "backend/vgpud/api/share_limits.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/arbiter/partitions.h"
+#include "backend/vgpud/owners.h"
 #include "backend/vgpud/placement.h"
 #include "memory/base/json.h"
 #include "memory/base/log.h"
@@ -115,6 +116,7 @@ void Api::change_scheduler(json body, const Answer& answer) {
 
 Status Api::check_new(json fields, const Gpu* gpu, VgpuSpec* spec) const {
   if (Status status = from_json(fields, false, spec); !status.ok()) return status;
+  if (Status status = check_owner(*spec); !status.ok()) return status;
   std::vector<const PhysicalDevice*> devices;
   for (const Gpu& one : gpus_->all()) {
     if (!gpu || gpu == &one) devices.push_back(&one.device);
@@ -208,6 +210,7 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   const DeviceCapacity& capacity = gpu ? gpu->device : missing;
   Status status = from_json(body, false, &changed);
   if (status.ok()) status = check_shares(changed, registry_->all(), capacity);
+  if (status.ok() && changed.owner != before.owner) status = check_owner(changed);
   if (status.ok() && changed.memory < before.memory) status = check_memory_in_use(changed, used);
   if (status.ok() && gpu) status = fit_sms(registry_->all(), capacity, &changed);
   if (!status.ok()) return refuse_shares(answer, status);
@@ -229,6 +232,11 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   session_manager_->update(changed);
   std::vector<std::string> notes;
   if (body.contains("sharing")) notes = sharing_notes(changed, false);
+  if (changed.owner != before.owner) {
+    notes.push_back(fmt::format(
+        "'{}' is {} for programs that start from now on; those that run go on", name,
+        changed.owner.empty() ? "anybody's who may open its sockets" : fmt::format("{}'s alone", changed.owner)));
+  }
   for (std::string& note : sms_notes(before, changed, asked_sms(body))) notes.push_back(std::move(note));
   for (std::string& note : latency_notes(before, changed)) notes.push_back(std::move(note));
   show(changed, 200, answer, notes);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "backend/control/owner.h"
 #include "memory/base/log.h"
 
 namespace bandsaw {
@@ -15,7 +16,6 @@ namespace {
 
 constexpr ssize_t kBodyMax = 64 * 1024, kHeadersMax = 16 * 1024;
 constexpr int kTimeoutS = 30;
-constexpr size_t kGroupsMax = 1024;  // whoever is in more counts as in none
 
 // A request whose answer is still to come. libevent frees it when the client goes; `request` is then null.
 struct Pending {
@@ -56,21 +56,16 @@ std::vector<std::string> split_path(const char* path) {
 }
 
 // Of the process at the other end of a Unix socket.
-void read_peer(evhttp_request* request, HttpRequest* result) {
+void take_peer(evhttp_request* request, HttpRequest* result) {
   bufferevent* const stream = evhttp_connection_get_bufferevent(evhttp_request_get_connection(request));
-  const int socket = bufferevent_getfd(stream);
-  socklen_t length = sizeof result->peer;
-  ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &result->peer, &length);
-  result->groups.resize(kGroupsMax);
-  length = static_cast<socklen_t>(kGroupsMax * sizeof(gid_t));
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, result->groups.data(), &length) < 0) length = 0;
-  result->groups.resize(length / sizeof(gid_t));
-  result->groups.push_back(result->peer.gid);
+  Peer peer = bandsaw::read_peer(bufferevent_getfd(stream));
+  result->peer = peer.who;
+  result->groups = std::move(peer.groups);
 }
 
 HttpRequest read_request(evhttp_request* request) {
   HttpRequest result;
-  read_peer(request, &result);
+  take_peer(request, &result);
   result.method = method_name(evhttp_request_get_command(request));
   const evhttp_uri* uri = evhttp_request_get_evhttp_uri(request);
   result.path = split_path(uri ? evhttp_uri_get_path(uri) : nullptr);

@@ -13,6 +13,7 @@
 
 #include "backend/control/paths.h"
 #include "backend/vgpud/gpu.h"
+#include "backend/vgpud/owners.h"
 #include "backend/vgpud/sessions/log_writer.h"
 #include "backend/vgpud/sessions/session_reply.h"
 #include "memory/base/log.h"
@@ -98,6 +99,10 @@ std::vector<std::string> SessionSupervisor::arguments() const {
                                      std::to_string(uid),
                                      "--gid",
                                      std::to_string(uid),
+                                     "--owner",
+                                     to_text(owner_of(spec_)),
+                                     "--vm-owner",
+                                     to_text(vm_owner_of(spec_, config_)),
                                      "--direct-mode",
                                      spec_.direct_mode.empty() ? config_.direct_mode : spec_.direct_mode,
                                      "--direct-group",
@@ -274,11 +279,23 @@ nlohmann::json SessionSupervisor::set_request() const {
   nlohmann::json request = sharing_config_of_(spec_);
   request["op"] = "set";
   request["memory"] = spec_.memory;
+  request["owner"] = to_text(owner_of(spec_));
+  request["vm_owner"] = to_text(vm_owner_of(spec_, config_));
   return request;
 }
 
+void SessionSupervisor::give_sockets() const {
+  for (const Status& status :
+       {give_socket(direct_socket(config_.run, spec_.name), owner_of(spec_), direct_access(spec_, config_)),
+        give_socket(vfio_socket(config_.run, spec_.name), vm_owner_of(spec_, config_), vm_access(config_))}) {
+    if (!status.ok() && status.code() != ENOENT) log::error("{}: {}", spec_.name, status.message());
+  }
+}
+
 void SessionSupervisor::update(const VgpuSpec& spec) {
+  const bool moved = spec.owner != spec_.owner || spec.domain != spec_.domain;
   spec_ = spec;
+  if (moved) give_sockets();
   tell();
 }
 

@@ -37,6 +37,8 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
 
   void adopt_or_spawn();
   Status spawn();
+  // Sockets of this virtual GPU whose owner has changed.
+  void give_sockets() const;
   void child(const std::vector<std::string>& arguments, int log) const;
   std::vector<std::string> arguments() const;
   bool connect();

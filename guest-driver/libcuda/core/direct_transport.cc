@@ -95,8 +95,10 @@ bool DirectTransport::connect_to(const std::string& path, TransportFailure* fail
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (socket_ >= 0 && connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return true;
-  failure->message = "cannot reach the virtual GPU at " + path + " (" + std::strerror(errno) +
-                     "): see `vgpuctl list`; is vgpud running, and BANDSAW_VGPU the name of a virtual GPU?";
+  const bool denied = errno == EACCES || errno == EPERM;
+  failure->message = "cannot reach the virtual GPU at " + path + " (" + std::strerror(errno) + "): " +
+                     (denied ? "this user may not use it; `vgpuctl show` says whose it is"
+                             : "see `vgpuctl list`; is vgpud running, and BANDSAW_VGPU the name of a virtual GPU?");
   return false;
 }
 

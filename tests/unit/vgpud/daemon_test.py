@@ -3,6 +3,8 @@ import grp
 import json
 import os
 import pathlib
+import pwd
+import re
 import signal
 import socket
 import struct
@@ -217,6 +219,98 @@ class TestDaemon(DaemonCase):
         line = next(line for line in log.splitlines() if "audit" in line and "PATCH" in line and "200" in line)
         before, _, after = line.partition(", from ")[2].partition(", to ")
         assert '"compute":42' in after and '"compute":42' not in before
+
+    def connect_as(self, uid, groups, name="web0", kind="direct"):
+        """What comes of a user's connection: the first words of the answer, or the error of connect."""
+        script = ("import socket, struct, sys\n"
+                  "direct = sys.argv[2] == 'direct'\n"
+                  "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET if direct else socket.SOCK_STREAM)\n"
+                  "s.settimeout(10)\n"
+                  "try:\n"
+                  "    s.connect(sys.argv[1])\n"
+                  "except OSError as error:\n"
+                  "    sys.exit(print('connect', error.errno))\n"
+                  "if direct:\n"
+                  "    s.send(struct.pack('<II3H26sII16s', 1, 1, *map(int, sys.argv[3].split('.')), b'', 0, 0, b'test'))\n"
+                  "    reply = s.recv(4096)\n"
+                  "    print('reply', struct.unpack_from('<I', reply)[0], reply[4:].split(b'\\0\\0')[-1] or reply)\n"
+                  "else:\n"
+                  "    s.settimeout(1)\n"
+                  "    try:\n"
+                  "        print('end' if s.recv(1) == b'' else 'data')\n"
+                  "    except TimeoutError:\n"
+                  "        print('stays')\n")
+        release = self.show(name)["live"]["release"]
+        command = ["/usr/bin/python3", "-c", script, self.folder / "run" / name / f"{kind}.sock", kind, release]
+        return subprocess.run(command, user=uid, group=uid, extra_groups=groups, capture_output=True, text=True,
+                              check=True, cwd="/").stdout.strip()
+
+    def test_an_owner_alone_uses_a_virtual_gpu(self):
+        if os.geteuid() != 0:
+            pytest.skip("only root can be another user")
+        (self.folder / "run").chmod(0o755)
+        alice, group = pwd.getpwnam("daemon"), grp.getgrnam("games")
+        self.refused(1, "this host has no user 'no-such-user'", "create", "web0", "--memory", "1G", "--owner",
+                     "no-such-user")
+        self.refused(1, "this host has no group 'no-such-group'", "create", "web0", "--memory", "1G", "--owner",
+                     "@no-such-group")
+        self.refused(1, "it has no mode or group beside", "create", "web0", "--memory", "1G", "--owner", "daemon",
+                     "--direct-group", "games")
+        assert "for daemon" in self.ok("create", "web0", "--memory", "1G", "--owner", "daemon")
+        assert re.search(r"owner +daemon\n", self.ok("show", "web0"))
+        assert self.connect_as(alice.pw_uid, []).startswith("reply 0")
+        assert self.connect_as(alice.pw_uid, [], kind="vfio") == "stays"
+        for kind in ("direct", "vfio"):
+            assert self.connect_as(12345, [group.gr_gid], kind=kind) == "connect 13"
+        # Whoever gets past the file's permissions is known by the kernel's word.
+        for kind in ("direct", "vfio"):
+            (self.folder / "run/web0" / f"{kind}.sock").chmod(0o666)
+        assert self.connect_as(12345, [group.gr_gid]).startswith("reply 13")
+        assert self.connect_as(12345, [group.gr_gid], kind="vfio") == "end"
+        assert "user 12345 is not it" in (self.folder / "run/web0/session.log").read_text()
+        # Another owner, while the session runs, and after a restart.
+        assert "is @games's alone" in self.ok("set", "web0", "--owner", "@games")
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        assert until(lambda: self.show("web0")["live"])
+        assert self.show("web0")["owner"] == "@games"
+        assert self.connect_as(12345, [group.gr_gid]).startswith("reply 0")
+        assert self.connect_as(alice.pw_uid, []) == "connect 13"
+        self.refused(1, "no user 'nobody-here'", "set", "web0", "--owner", "nobody-here")
+        self.ok("set", "web0", "--owner", "none")
+        (self.folder / "run/web0/direct.sock").chmod(0o666)
+        assert self.connect_as(12345, []).startswith("reply 0")
+
+    def test_a_domain_takes_the_vm_socket_from_its_owner(self):
+        if os.geteuid() != 0:
+            pytest.skip("only root can be another user")
+        self.ok("create", "web0", "--memory", "1G", "--owner", "games")
+        self.ctl("shutdown")
+        self.daemon.wait(10)
+        self.config.write_text(self.config.read_text() + '[vm]\nuser = "daemon"\n')
+        self.start()
+        sockets = [self.folder / "run/web0" / name for name in ("vfio.sock", "direct.sock")]
+        assert until(lambda: all(path.exists() for path in sockets))
+        owners = lambda: [pwd.getpwuid(path.stat().st_uid).pw_name for path in sockets]
+        assert owners() == ["games", "games"]
+        self.ok("attach", "web0", "guest", "--record-only")
+        assert owners() == ["daemon", "games"]
+        self.ok("detach", "web0", "--record-only")
+        assert owners() == ["games", "games"]
+
+    def test_the_audit_says_from_what_to_what(self):
+        self.ok("create", "web0", "--memory", "1G")
+        self.ok("scheduler", "set", "--policy", "fifo")
+        self.ctl("set", "web0", "--memory", "64G")
+        self.ok("destroy", "web0")
+        lines = [line.partition("audit: ")[2] for line in self.log_text().splitlines() if "audit: " in line]
+        made, scheduled, refused, ended = lines[:4]
+        assert ", from nothing, to {" in made and '"name":"web0"' in made
+        assert '"policy":"band+"' in scheduled.partition(", to ")[0] and '"policy":"fifo"' in scheduled.partition(", to ")[2]
+        assert ": 409, nothing changed" in refused
+        assert ended.endswith(", to nothing")
+        assert made.startswith(f"user {pwd.getpwuid(os.geteuid()).pw_name} ({os.geteuid()}) (pid ")
 
     def test_xml(self):
         self.ok("create", "web0", "--memory", "1G")
