@@ -3,9 +3,8 @@
 // everything that came from the guest before it sends; the runner trusts the session and nobody else.
 //
 //   runner -> session   kReady          value = window base; + vgpu_device_info; the runner is warm and waits
-//   session -> runner   kAssign         + AssignTail; fds: kick eventfd, wake eventfd, usage page memfd, doorbell
-//   eventfd.
-//                                       Direct mode adds the arena memfd as RAM 0.
+//   session -> runner   kAssign         + AssignTail; fds: kick eventfd, wake eventfd, usage page memfd, limits page
+//                                       memfd, doorbell eventfd. Direct mode adds the arena memfd as RAM 0.
 //                       kRamAdd         id, value = bytes, offset = where it begins in the descriptor; fd
 //                       kRamDrop        id; no ring or region uses it any more
 //                       kAddRing        id, value = va, flags; + RunnerSegment[count]
@@ -37,6 +36,7 @@
 
 #include "backend/control/channel_groups.h"
 #include "backend/control/gate_link.h"
+#include "backend/control/object_limits.h"
 #include "backend/control/slicing_counters.h"
 
 namespace bandsaw {
@@ -118,14 +118,16 @@ struct UsageSlot {
   std::atomic<uint64_t> compute_ns, copy_ns;
   std::atomic<uint64_t> errors;
   std::atomic<uint32_t> sticky;  // the sticky CUresult, 0 while healthy
-  uint32_t reserved[13];
+  uint32_t reserved;
+  std::atomic<int32_t> held[kLimitedObjects];  // objects, by Limited
+  uint32_t reserved2[6];
   SlicingCounters slicing;
 };
 
 struct UsagePage {
-  std::atomic<int64_t> memory_used;   // of all slots together
-  std::atomic<int64_t> memory_share;  // bytes; set by the session
-  uint64_t reserved[6];
+  std::atomic<int64_t> memory_used;  // of all slots together
+  uint64_t reserved;
+  std::atomic<int64_t> held[kLimitedObjects];  // objects of all slots together
   UsageSlot slots[kUsageSlots];
   GrantPage grant_page;
 };

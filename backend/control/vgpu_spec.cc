@@ -86,6 +86,33 @@ Status take_sharing(const nlohmann::json& value, Sharing* out) {
   return sharing.status();
 }
 
+// {"streams": 1000}; null: as the configuration says. Others stay.
+Status take_limits(const nlohmann::json& value, OwnLimits* limits) {
+  if (!value.is_object()) return Status::error(EINVAL, "'limits' must be an object");
+  for (const auto& [name, most] : value.items()) {
+    const auto kind = find_limited(name);
+    if (!kind.ok()) return kind.status();
+    std::optional<uint32_t>& own = (*limits)[static_cast<size_t>(kind.value())];
+    uint32_t number = 0;
+    if (most.is_null()) {
+      own.reset();
+    } else if (Status status = take_small(most, name, kLimitMax, &number); status.ok()) {
+      own = number;
+    } else {
+      return status;
+    }
+  }
+  return {};
+}
+
+nlohmann::json to_json(const OwnLimits& limits) {
+  auto object = nlohmann::json::object();
+  for (size_t i = 0; i < kLimitedCount; ++i) {
+    if (limits[i]) object[kLimitedNames[i]] = *limits[i];
+  }
+  return object;
+}
+
 Status take_field(const std::string& key, const nlohmann::json& value, bool stored, VgpuSpec* spec) {
   if (key == "memory") return take_number(value, key, uint64_t{1} << 56, &spec->memory);
   if (key == "compute") return take_share(value, key, stored, &spec->compute);
@@ -97,6 +124,7 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "kernel_deadline_ms") return take_small(value, key, kKernelDeadlineMax, &spec->kernel_deadline_ms);
   if (key == "sharing") return take_sharing(value, &spec->sharing);
   if (key == "sms") return take_small(value, key, 1u << 16, &spec->sms);
+  if (key == "limits") return take_limits(value, &spec->limits);
   if (key == "owner") return take_text(value, key, &spec->owner);
   if (key == "direct_mode") return take_text(value, key, &spec->direct_mode);
   if (key == "direct_group") return take_text(value, key, &spec->direct_group);
@@ -139,6 +167,7 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"sharing", to_text(spec.sharing)},
           {"sms", spec.sms},
           {"owner", spec.owner},
+          {"limits", to_json(spec.limits)},
           {"direct_mode", spec.direct_mode},
           {"direct_group", spec.direct_group},
           {"domain", spec.domain},

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/control/object_limits.h"
 #include "backend/control/sharing.h"
 #include "memory/base/status.h"
 
@@ -27,10 +28,11 @@ struct VgpuSpec {
   Sharing sharing = Sharing::kTimeSliced;  // of the device with other virtual GPUs, for programs that start from now on
   uint32_t sms = 0;                        // SMs of its own, for an MPS one; 0: none
   std::string owner;                       // USER or @GROUP whose programs may use it; empty: whoever opens a socket
-  std::string direct_mode;                 // permissions of direct.sock in octal; empty: the daemon's default
-  std::string direct_group;                // group of direct.sock; empty: the daemon's default
-  std::string domain;                      // libvirt domain it is attached to; empty: none
-  uint32_t index = 0;  // number of the virtual GPU on this host, never shared by two: gives its user id
+  OwnLimits limits{};        // how much its programs may hold, where that is not as the configuration says
+  std::string direct_mode;   // permissions of direct.sock in octal; empty: the daemon's default
+  std::string direct_group;  // group of direct.sock; empty: the daemon's default
+  std::string domain;        // libvirt domain it is attached to; empty: none
+  uint32_t index = 0;        // number of the virtual GPU on this host, never shared by two: gives its user id
 };
 
 inline constexpr uint64_t kMemoryMin = uint64_t{16} << 20;

@@ -38,7 +38,7 @@ class Process final : public DeviceHost {
   // What the guest is told that its device is; before the first ring.
   void set_identity(VgpuIdentity identity) { identity_ = std::move(identity); }
   // What small objects cost, on a GPU or on the software device; before the first one.
-  void set_object_prices(bool on_gpu) { objects_->table().set_prices(on_gpu, this); }
+  void set_object_prices(bool on_gpu) { objects_->table().set_prices(on_gpu, this, &usage_page_); }
   // Where in the window device memory lies, and what handles say; before the first ring.
   Status use_part(uint32_t part);
   UsagePageView& usage_page() { return usage_page_; }

@@ -10,10 +10,10 @@
 namespace bandsaw::runner {
 namespace {
 
-constexpr size_t kDescriptorsMax = 5;
+constexpr size_t kDescriptorsMax = 6;
 
 // Where in kAssign's descriptors what stands.
-enum : size_t { kKick, kWake, kUsagePage, kDoorbell, kArena };
+enum : size_t { kKick, kWake, kUsagePage, kLimitsPage, kDoorbell, kArena };
 
 }  // namespace
 
@@ -73,7 +73,10 @@ Status Service::assign(Message& message) {
   if (message.fds.size() != (tail.direct ? kArena + 1 : kDoorbell + 1)) {
     return Status::error(EPROTO, "an assignment with {} descriptors", message.fds.size());
   }
-  if (Status status = process_->usage_page().map(message.fds[kUsagePage], tail.usage_slot); !status.ok()) return status;
+  if (Status status = process_->usage_page().map(message.fds[kUsagePage], tail.usage_slot, message.fds[kLimitsPage]);
+      !status.ok()) {
+    return status;
+  }
   if (Status status = process_->use_part(tail.part); !status.ok()) return status;
   process_->gate().connect(&process_->usage_page().grant_page(), tail.usage_slot, std::move(message.fds[kDoorbell]));
   if (tail.direct) {

@@ -10,7 +10,8 @@ int main(int argc, char** argv) {
   bandsaw::SessionConfig config;
   config.run = bandsaw::run_directory();
   config.runner = bandsaw::find_program("bandsaw-runner", "runner");
-  std::string direct_mode = "0660", vm_mode = "0660", sharing = "time-sliced", owner = "anybody", vm_owner = "anybody";
+  std::string direct_mode = "0660", vm_mode = "0660", sharing = "time-sliced", limits, owner = "anybody",
+              vm_owner = "anybody";
   CLI::App app("Serves one virtual GPU; started by vgpud.", "bandsaw-session");
   app.add_option("--name", config.name, "the virtual GPU's name")->required();
   app.add_option("--index", config.index, "its number on this host: gives its PCI bus id");
@@ -26,6 +27,7 @@ int main(int argc, char** argv) {
   app.add_option("--warm", config.warm, "runners kept ready ahead")->check(CLI::Range(0, 64));
   app.add_option("--uid", config.sandbox.uid, "user to become when started as root");
   app.add_option("--gid", config.sandbox.gid, "group to become when started as root");
+  app.add_option("--limits", limits, "what its programs may hold: contexts=1024 streams=65536 and so on");
   app.add_option("--owner", owner, "whose direct.sock is: anybody, user:NUMBER, group:NUMBER, nobody");
   app.add_option("--vm-owner", vm_owner, "whose vfio.sock is");
   app.add_option("--direct-mode", direct_mode, "permissions of direct.sock, octal");
@@ -54,6 +56,10 @@ int main(int argc, char** argv) {
       return 2;
     }
     *field = parsed.value();
+  }
+  if (const auto status = bandsaw::read_limits(limits, &config.limits); !status.ok()) {
+    bandsaw::log::error("{}", status.message());
+    return 2;
   }
   if (config.runner.empty()) {
     bandsaw::log::error("bandsaw-runner is not beside this program; set BANDSAW_LIBEXEC or --runner");

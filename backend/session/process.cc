@@ -149,7 +149,8 @@ void Process::assign(Runner* runner, const Answer& answer) {
   tail.part = who_.schema.part;
   owner_->config_.vgpu.copy(tail.vgpu, sizeof tail.vgpu - 1);
   printable(who_.comm).copy(tail.comm, sizeof tail.comm - 1);
-  std::vector<int> fds = {kick_.get(), wake_.get(), owner_->usage_page_->fd(), owner_->usage_page_->doorbell()};
+  std::vector<int> fds = {kick_.get(), wake_.get(), owner_->usage_page_->fd(), owner_->usage_page_->limits_fd(),
+                          owner_->usage_page_->doorbell()};
   if (arena_) fds.push_back(arena_.get());
   runner_->send({.type = RunnerMessageType::kAssign, .value = arena_ ? owner_->config_.arena_bytes : 0},
                 std::as_bytes(std::span(&tail, 1)), fds, [weak = weak_from_this(), answer](int error) {

@@ -78,6 +78,12 @@ void Processes::create(const Request& request, UniqueFd arena, const Answer& ans
                                       "context on the GPU",
                                       config_.runners_max()));
   }
+  if (config_.limit && usage_page_->taken() >= config_.limit()) {
+    return refuse(EAGAIN,
+                  fmt::format("this virtual GPU's programs may have {} processes at once; `vgpuctl set` has the "
+                              "limit",
+                              config_.limit()));
+  }
   if (processes_.size() >= config_.processes_max) {
     return refuse(EAGAIN, fmt::format("this virtual GPU serves {} processes at most", config_.processes_max));
   }

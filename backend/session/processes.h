@@ -49,6 +49,7 @@ struct ProcessesConfig {
   uint32_t processes_max = kUsageSlots;
   // How many runners all processes of the virtual GPU may have now, since each holds a context. Empty: all slots.
   std::function<uint32_t()> runners_max{};
+  std::function<uint32_t()> limit{};          // of all processes of the virtual GPU, as an administrator set it
   uint32_t regions_max = 16384;               // per process
   uint64_t segments_max = uint64_t{4} << 20;  // per process, regions and rings together
   uint32_t outstanding_max = 1024;            // unanswered requests per process

@@ -73,6 +73,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionConfig& config) {
   auto usage_page = UsagePageOwner::open(config.memory);
   if (!usage_page.ok()) return usage_page.status();
   std::unique_ptr<Session> session(new Session(config, std::move(base), std::move(usage_page.value())));
+  session->usage_page_.set_limits(config.limits);
   if (Status status = session->prepare(); !status.ok()) return status;
   return session;
 }
@@ -100,6 +101,7 @@ ProcessesConfig Session::processes_config(std::function<std::vector<ProcessSlot>
       return static_cast<uint32_t>(std::min<uint64_t>(contexts, kUsageSlots));
     };
   }
+  result.limit = [this] { return usage_page_.limits()[static_cast<size_t>(Limited::kProcesses)]; };
   result.slots = gates_.get();
   result.vm = [this]() -> GuestOwner {
     const pid_t qemu = server_->client_pid();
@@ -225,9 +227,6 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
     const Status status = set(request);
     return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
-  if (usage_page_.restore_memory_share()) {
-    log::error("a runner has written a memory share of its own; it is {} bytes again", usage_page_.memory_share());
-  }
   if (op == "faulted") return {{"ok", true}, {"mps", faulted()}, {"failing", pool_->failing()}};
   if (op == "shutdown") {
     stop_soon();
@@ -241,7 +240,13 @@ Status Session::set(const nlohmann::json& request) {
     return Status::error(EINVAL, "set needs a number 'memory'");
   }
   if (Status status = read_sharing_config(request, &sharing_config_); !status.ok()) return status;
+  Limits limits = usage_page_.limits();
+  if (request.contains("limits")) {
+    if (!request["limits"].is_string()) return Status::error(EINVAL, "'limits' must be a text");
+    if (Status status = read_limits(request["limits"].get<std::string>(), &limits); !status.ok()) return status;
+  }
   if (Status status = set_owners(request); !status.ok()) return status;
+  usage_page_.set_limits(limits);
   const uint64_t before = usage_page_.memory_share();
   usage_page_.set_memory_share(request["memory"].get<uint64_t>());
   if (before != usage_page_.memory_share()) log::info("memory share is now {} bytes", usage_page_.memory_share());
@@ -281,6 +286,15 @@ void Session::stop_soon() {
   event_base_loopexit(base_.get(), &delay);
 }
 
+nlohmann::json Session::limits_state() const {
+  auto state = nlohmann::json::object();
+  const auto held = usage_page_.held();
+  for (size_t i = 0; i < kLimitedCount; ++i) {
+    state[kLimitedNames[i]] = {{"held", held[i]}, {"most", usage_page_.limits()[i]}};
+  }
+  return state;
+}
+
 nlohmann::json Session::status() const {
   const Usage total = usage_page_.total();
   auto processes = vm_->processes().status();
@@ -296,6 +310,7 @@ nlohmann::json Session::status() const {
           {"memory_share", usage_page_.memory_share()},
           {"memory_used", total.memory_bytes},
           {"usage", to_json(total)},
+          {"limits", limits_state()},
           {"processes", std::move(processes)},
           {"sharing", to_text(sharing_config_.sharing)},
           {"planning", to_text(sharing_config_.mode)},

@@ -35,6 +35,7 @@ struct SessionConfig {
   unsigned soft_sms = 0;                  // SMs of a software device; 0: as many as suit the cores
   std::string slices;                     // how runners cut kernels, as they read it; empty: not at all
   uint64_t memory = 0;                    // bytes
+  Limits limits = kDefaultLimits;         // until vgpud says otherwise
   SharingConfig sharing_config;           // until vgpud says otherwise
   unsigned warm = 1;                      // runners ready ahead
   Owner owner, vm_owner;                  // who may use direct.sock, and who vfio.sock, until vgpud says otherwise
@@ -64,6 +65,8 @@ class Session {
   Status set(const nlohmann::json& request);
   void apply_sharing_config();
   nlohmann::json status() const;
+  // By name: how much is held, and how much may be.
+  nlohmann::json limits_state() const;
   void stop_soon();
 
   const SessionConfig config_;

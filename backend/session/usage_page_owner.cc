@@ -76,33 +76,65 @@ nlohmann::json to_json(const Usage& usage) {
             {"refused", usage.slicing.refused}}}};
 }
 
-Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share) {
-  UniqueFd fd(::memfd_create("bandsaw-usage-page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd || ::ftruncate(fd.get(), sizeof(UsagePage)) < 0 ||
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-    return Status::system("cannot make the usage page");
+namespace {
+
+// A memfd that lives as long as its mappings and never changes its size.
+Result<UniqueFd> make_page(const char* name, size_t bytes) {
+  UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) < 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
+    return Status::system("cannot make {}", name);
   }
+  return fd;
+}
+
+Result<void*> map_page(int fd, size_t bytes) {
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return Status::system("cannot map memory for runners");
+  return memory;
+}
+
+}  // namespace
+
+Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share) {
+  auto fd = make_page("bandsaw-usage-page", sizeof(UsagePage));
+  if (!fd.ok()) return fd.status();
+  auto limits_fd = make_page("bandsaw-limits-page", sizeof(LimitsPage));
+  if (!limits_fd.ok()) return limits_fd.status();
   UniqueFd doorbell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!doorbell) return Status::system("cannot make the arbiter's doorbell");
-  void* memory = ::mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (memory == MAP_FAILED) return Status::system("cannot map the usage page");
-  UsagePageOwner owner(std::move(fd), std::move(doorbell), new (memory) UsagePage{});
+  const auto page = map_page(fd.value().get(), sizeof(UsagePage));
+  if (!page.ok()) return page.status();
+  const auto limits = map_page(limits_fd.value().get(), sizeof(LimitsPage));
+  if (!limits.ok()) return limits.status();
+  // The mapping that there is goes on; nobody else gets one to write to, not even through /proc.
+  if (::fcntl(limits_fd.value().get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0 ||
+      ::fcntl(fd.value().get(), F_ADD_SEALS, F_SEAL_SEAL) < 0) {
+    return Status::system("cannot seal the limits page");
+  }
+  UsagePageOwner owner(std::move(fd.value()), std::move(limits_fd.value()), std::move(doorbell),
+                       new (page.value()) UsagePage{}, new (limits.value()) LimitsPage{});
   owner.page_->grant_page.no_arbiter = 1;
   owner.set_memory_share(memory_share);
+  owner.set_limits(kDefaultLimits);
   return owner;
 }
 
 UsagePageOwner::UsagePageOwner(UsagePageOwner&& other) noexcept
     : fd_(std::move(other.fd_)),
+      limits_fd_(std::move(other.limits_fd_)),
       doorbell_(std::move(other.doorbell_)),
       page_(std::exchange(other.page_, nullptr)),
+      limits_page_(std::exchange(other.limits_page_, nullptr)),
       taken_(other.taken_),
       taken_count_(other.taken_count_),
       share_(other.share_),
+      limits_(other.limits_),
       past_(other.past_) {}
 
 UsagePageOwner::~UsagePageOwner() {
   if (page_) ::munmap(page_, sizeof(UsagePage));
+  if (limits_page_) ::munmap(limits_page_, sizeof(LimitsPage));
 }
 
 int UsagePageOwner::take_slot() {
@@ -121,11 +153,14 @@ void UsagePageOwner::give_back(int slot) {
   page_->memory_used -= last.memory_bytes;  // a runner that ended by itself did so, and says 0
   last.memory_bytes = 0;
   add(last, &past_);
+  for (size_t i = 0; i < kLimitedObjects; ++i) page_->held[i] -= page_->slots[slot].held[i].load();
   new (&page_->slots[slot]) UsageSlot{};
   clear_gates(static_cast<uint32_t>(slot));
   taken_[static_cast<size_t>(slot)] = false;
   // A runner that died between its two additions leaves the sum too large, until the last one is gone.
-  if (--taken_count_ == 0) page_->memory_used = 0;
+  if (--taken_count_ > 0) return;
+  page_->memory_used = 0;
+  for (auto& held : page_->held) held = 0;
 }
 
 // What the dead runner held is given back: the arbiter hears of it.
@@ -173,11 +208,21 @@ Usage UsagePageOwner::total() const {
 
 void UsagePageOwner::set_memory_share(uint64_t bytes) {
   share_ = std::min<uint64_t>(bytes, INT64_MAX);
-  page_->memory_share = static_cast<int64_t>(share_);
+  limits_page_->memory_share = static_cast<int64_t>(share_);
 }
 
-bool UsagePageOwner::restore_memory_share() {
-  return page_->memory_share.exchange(static_cast<int64_t>(share_)) != static_cast<int64_t>(share_);
+void UsagePageOwner::set_limits(const Limits& limits) {
+  limits_ = limits;
+  for (size_t i = 0; i < kLimitedObjects; ++i) limits_page_->most[i] = limits[i];
+}
+
+std::array<uint64_t, kLimitedCount> UsagePageOwner::held() const {
+  std::array<uint64_t, kLimitedCount> held{};
+  for (size_t i = 0; i < kLimitedObjects; ++i) {
+    held[i] = static_cast<uint64_t>(std::max<int64_t>(0, page_->held[i].load()));
+  }
+  held[static_cast<size_t>(Limited::kProcesses)] = taken_count_;
+  return held;
 }
 
 }  // namespace bandsaw

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "backend/control/object_limits.h"
 #include "backend/control/runner_link.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
@@ -43,6 +44,8 @@ class UsagePageOwner {
   ~UsagePageOwner();
 
   int fd() const { return fd_.get(); }
+  // Of the limits page, which nobody else can map for writing.
+  int limits_fd() const { return limits_fd_.get(); }
   // An eventfd that runners write when the arbiter is to read their gates.
   int doorbell() const { return doorbell_.get(); }
   // There is no arbiter any more: runners that wait at a gate may go on.
@@ -60,18 +63,26 @@ class UsagePageOwner {
   int64_t memory_used(int slot) const { return page_->slots[slot].memory_bytes; }
   void set_memory_share(uint64_t bytes);
   uint64_t memory_share() const { return share_; }
-  // Runners map the page, and one that has been taken over may write another share there. True: one had.
-  bool restore_memory_share();
+  void set_limits(const Limits& limits);
+  const Limits& limits() const { return limits_; }
+  // How much is held of each; of objects as the runners say.
+  std::array<uint64_t, kLimitedCount> held() const;
 
  private:
-  UsagePageOwner(UniqueFd fd, UniqueFd doorbell, UsagePage* page)
-      : fd_(std::move(fd)), doorbell_(std::move(doorbell)), page_(page) {}
+  UsagePageOwner(UniqueFd fd, UniqueFd limits_fd, UniqueFd doorbell, UsagePage* page, LimitsPage* limits_page)
+      : fd_(std::move(fd)),
+        limits_fd_(std::move(limits_fd)),
+        doorbell_(std::move(doorbell)),
+        page_(page),
+        limits_page_(limits_page) {}
   void clear_gates(uint32_t slot);
-  UniqueFd fd_, doorbell_;
+  UniqueFd fd_, limits_fd_, doorbell_;
   UsagePage* page_;
+  LimitsPage* limits_page_;
   std::array<bool, kUsageSlots> taken_{};
   unsigned taken_count_ = 0;
-  uint64_t share_ = 0;  // bytes; what stands in the page is only for runners
+  uint64_t share_ = 0;  // bytes
+  Limits limits_{};
   Usage past_;
 };
 

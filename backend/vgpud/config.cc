@@ -238,6 +238,9 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   reader.mode("control.mode", &config->control_mode);
   reader.text("control.group", &config->control_group);
   reader.text("control.admin_group", &config->admin_group);
+  for (size_t i = 0; i < kLimitedCount; ++i) {
+    reader.number(fmt::format("limits.{}", kLimitedNames[i]).c_str(), kLimitMax, &config->limits[i]);
+  }
   read_scheduler(&reader, config);
   read_planning(&reader, config);
   read_slicing(&reader, config);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/control/object_limits.h"
 #include "backend/control/sharing.h"
 #include "backend/vgpud/arbiter/arbiter.h"
 #include "backend/vgpud/device.h"
@@ -46,8 +47,9 @@ struct Config {
   SlicesConfig slices;
   std::string metrics_address;  // of the HTTP server for metrics; empty: there is none
   uint16_t metrics_port = 0;
-  bool lab = false;            // the lab's vgpud: it has the lab's planning modes, and reads [lab]
-  MakePlannerSource planners;  // null: production's
+  Limits limits = kDefaultLimits;  // of each virtual GPU that has none of its own
+  bool lab = false;                // the lab's vgpud: it has the lab's planning modes, and reads [lab]
+  MakePlannerSource planners;      // null: production's
 };
 
 // How runners of `device` cut kernels, as they read it (backend/runner/slicing/slicing_settings.h).

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "backend/control/vgpu_spec.h"
 #include "memory/base/json.h"
 #include "tools/vgpuctl/daemon_call.h"
@@ -57,6 +59,16 @@ Result<json> shares(const Options& options) {
   if (options.kernel_deadline_ms) body["kernel_deadline_ms"] = *options.kernel_deadline_ms;
   if (!options.sharing.empty()) body["sharing"] = sharing_word(options.sharing);
   if (options.sms) body["sms"] = *options.sms;
+  for (const std::string& limit : options.limits) {
+    const size_t equals = std::min(limit.find('='), limit.size());
+    const std::string name = limit.substr(0, equals), value = limit.substr(std::min(equals + 1, limit.size()));
+    Limits number{};
+    const auto kind = find_limited(name);
+    Status status = kind.status();
+    if (status.ok() && value != "default") status = read_limits(limit, &number);
+    if (!status.ok()) return status;
+    body["limits"][name] = value == "default" ? json() : json(number[static_cast<size_t>(kind.value())]);
+  }
   if (options.owner) body["owner"] = *options.owner == "none" ? "" : *options.owner;
   if (!options.direct_mode.empty()) body["direct_mode"] = options.direct_mode;
   if (!options.direct_group.empty()) body["direct_group"] = options.direct_group;

@@ -112,6 +112,16 @@ void print_engines(const json& engines) {
   print_table(rows);
 }
 
+// What its programs hold of what is limited.
+std::string limits_line(const json& limits) {
+  std::string text;
+  for (const auto& [name, limit] : limits.items()) {
+    text += fmt::format("{}{} {} of {}", text.empty() ? "" : ", ", name, get<uint64_t>(limit, "/held", 0),
+                        get<uint64_t>(limit, "/most", 0));
+  }
+  return text;
+}
+
 void print_processes(const json& processes) {
   std::vector<std::vector<std::string>> rows = {
       {"PROCESS", "PID", "VIA", "STATE", "MEMORY", "CALLS", "LAUNCHES", "COMPUTE", "COPY"}};
@@ -260,6 +270,7 @@ void print_vgpu(const json& view) {
                              size(get<int64_t>(view, "/live/usage/bytes_device", 0))));
   line("busy", fmt::format("{} compute, {} copy", seconds(get<uint64_t>(view, "/live/usage/compute_ns", 0)),
                            seconds(get<uint64_t>(view, "/live/usage/copy_ns", 0))));
+  if (const json limits = get(view, "/live/limits", json::object()); !limits.empty()) line("held", limits_line(limits));
   print_engines(get(view, "/engines", json::object()));
   const json processes = get(view, "/live/processes", json::array());
   if (!processes.empty()) print_processes(processes);

@@ -8,29 +8,46 @@
 
 namespace bandsaw::runner {
 
-UsagePageView::UsagePageView() : own_(std::make_unique<UsagePage>()), page_(own_.get()), slot_(&own_->slots[0]) {
-  page_->memory_share.store(std::numeric_limits<int64_t>::max());
+UsagePageView::UsagePageView()
+    : own_(std::make_unique<UsagePage>()),
+      own_limits_(std::make_unique<LimitsPage>()),
+      page_(own_.get()),
+      limits_(own_limits_.get()),
+      slot_(&own_->slots[0]) {
+  own_limits_->memory_share.store(std::numeric_limits<int64_t>::max());
+  for (auto& most : own_limits_->most) most.store(std::numeric_limits<uint32_t>::max());
 }
 
 UsagePageView::~UsagePageView() {
   if (page_ != own_.get()) munmap(page_, sizeof(UsagePage));
+  if (limits_ != own_limits_.get()) munmap(const_cast<LimitsPage*>(limits_), sizeof(LimitsPage));
 }
 
-Status UsagePageView::map(const UniqueFd& fd, uint32_t slot) {
+Status UsagePageView::map(const UniqueFd& fd, uint32_t slot, const UniqueFd& limits) {
   struct stat info{};
+  if (fstat(limits.get(), &info) != 0) return Status::system("limits page");
+  if (static_cast<uint64_t>(info.st_size) < sizeof(LimitsPage)) {
+    return Status::error(EINVAL, "the limits page is too short");
+  }
   if (slot >= kUsageSlots) return Status::error(EINVAL, "usage page slot {} of {}", slot, kUsageSlots);
   if (fstat(fd.get(), &info) != 0) return Status::system("usage page");
   if (static_cast<uint64_t>(info.st_size) < sizeof(UsagePage))
     return Status::error(EINVAL, "the usage page is too short");
   void* mapped = mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (mapped == MAP_FAILED) return Status::system("mapping the usage page");
+  void* const readable = mmap(nullptr, sizeof(LimitsPage), PROT_READ, MAP_SHARED, limits.get(), 0);
+  if (readable == MAP_FAILED) {
+    munmap(mapped, sizeof(UsagePage));
+    return Status::system("mapping the limits page");
+  }
   page_ = static_cast<UsagePage*>(mapped);
+  limits_ = static_cast<const LimitsPage*>(readable);
   slot_ = &page_->slots[slot];
   return {};
 }
 
 uint64_t UsagePageView::share() const {
-  return static_cast<uint64_t>(std::max<int64_t>(0, page_->memory_share.load(std::memory_order_relaxed)));
+  return static_cast<uint64_t>(std::max<int64_t>(0, limits_->memory_share.load(std::memory_order_relaxed)));
 }
 
 uint64_t UsagePageView::used() const {
@@ -43,7 +60,7 @@ uint64_t UsagePageView::used() const {
 bool UsagePageView::charge(int64_t bytes) {
   if (bytes > 0) {
     // Compare and swap, so that two processes of one virtual GPU cannot pass the share together.
-    const int64_t share = page_->memory_share.load(std::memory_order_relaxed);
+    const int64_t share = limits_->memory_share.load(std::memory_order_relaxed);
     int64_t used = page_->memory_used.load(std::memory_order_relaxed);
     do {
       if (used > share || bytes > share - used) return false;
@@ -56,7 +73,26 @@ bool UsagePageView::charge(int64_t bytes) {
   return true;
 }
 
+// In the order of charge(), for the same reason.
+bool UsagePageView::hold(Limited kind) {
+  const auto i = static_cast<size_t>(kind);
+  const int64_t most = limits_->most[i].load(std::memory_order_relaxed);
+  int64_t held = page_->held[i].load(std::memory_order_relaxed);
+  do {
+    if (held >= most) return false;
+  } while (!page_->held[i].compare_exchange_weak(held, held + 1));
+  slot_->held[i].fetch_add(1);
+  return true;
+}
+
+void UsagePageView::let_go(Limited kind) {
+  const auto i = static_cast<size_t>(kind);
+  slot_->held[i].fetch_sub(1);
+  page_->held[i].fetch_sub(1);
+}
+
 void UsagePageView::release_all() {
+  for (size_t i = 0; i < kLimitedObjects; ++i) page_->held[i].fetch_sub(slot_->held[i].exchange(0));
   const int64_t held = slot_->memory_bytes.exchange(0);
   page_->memory_used.fetch_sub(held);
 }

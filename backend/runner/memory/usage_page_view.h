@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "backend/control/object_limits.h"
 #include "backend/control/runner_link.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
@@ -11,16 +12,16 @@
 namespace bandsaw::runner {
 
 // Counters are relaxed: they are read for people, and order nothing. Thread-safe once mapped.
-class UsagePageView {
+class UsagePageView : public ObjectQuota {
  public:
   // A private usage page without a limit, until the session's is mapped.
   UsagePageView();
-  ~UsagePageView();
+  ~UsagePageView() override;
   UsagePageView(const UsagePageView&) = delete;
   UsagePageView& operator=(const UsagePageView&) = delete;
 
-  // Call before any work is done.
-  Status map(const UniqueFd& fd, uint32_t slot);
+  // `limits`: the limits page. Call before any work is done.
+  Status map(const UniqueFd& fd, uint32_t slot, const UniqueFd& limits);
 
   UsageSlot& slot() { return *slot_; }
   GrantPage& grant_page() { return page_->grant_page; }
@@ -28,13 +29,17 @@ class UsagePageView {
   uint64_t used() const;
   // Reserves or gives back memory; false: the processes of this virtual GPU together would pass the share.
   bool charge(int64_t bytes);
+  bool hold(Limited kind) override;
+  void let_go(Limited kind) override;
   // Gives back what this process holds; for the end.
   void release_all();
   void count_time(int engine, uint64_t nanoseconds, uint64_t bytes);
 
  private:
   std::unique_ptr<UsagePage> own_;
+  std::unique_ptr<LimitsPage> own_limits_;
   UsagePage* page_ = nullptr;
+  const LimitsPage* limits_ = nullptr;
   UsageSlot* slot_ = nullptr;
 };
 

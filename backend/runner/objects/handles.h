@@ -27,8 +27,10 @@ class HandleTable {
   // Which part of the address window stands in the handles; before the first one. Less than VGPU_WINDOW_PARTS.
   void set_part(uint32_t part) { part_ = part << VGPU_HANDLE_PART_SHIFT; }
 
-  // What objects count against the share, from now on; before the first one. `host` outlives this.
-  void set_prices(bool on_gpu, DeviceHost* host) { ledger_.set_prices(on_gpu, host); }
+  // What objects count against the share and the limits, from now on; before the first one. Both outlive this.
+  void set_prices(bool on_gpu, DeviceHost* host, ObjectQuota* quota = nullptr) {
+    ledger_.set_prices(on_gpu, host, quota);
+  }
 
   // 0: the table is full, or the memory share. `owner`: the handle it belongs to, 0 for none.
   uint64_t add(HandleKind kind, ObjectRef object, uint64_t owner = 0);

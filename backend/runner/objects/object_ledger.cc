@@ -1,6 +1,7 @@
 #include "backend/runner/objects/object_ledger.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/device/device.h"
 
@@ -31,9 +32,33 @@ constexpr Price kPrices[] = {{HandleKind::kStream, 256, 576 * kKiB, 4 * kKiB},
                              {HandleKind::kPool, 64, 64 * kKiB, 16 * kKiB},
                              {HandleKind::kLinker, 16, 1024 * kKiB, 64 * kKiB}};
 
+// Which limit an object counts against, if any.
+std::optional<Limited> limited(HandleKind kind) {
+  switch (kind) {
+    case HandleKind::kContext:
+      return Limited::kContexts;
+    case HandleKind::kStream:
+      return Limited::kStreams;
+    case HandleKind::kEvent:
+      return Limited::kEvents;
+    case HandleKind::kGraph:
+    case HandleKind::kExec:
+      return Limited::kGraphs;
+    case HandleKind::kModule:
+    case HandleKind::kLibrary:
+    case HandleKind::kLinker:
+      return Limited::kModules;
+    case HandleKind::kPool:
+      return Limited::kPools;
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
 
-void ObjectLedger::set_prices(bool on_gpu, DeviceHost* host) {
+void ObjectLedger::set_prices(bool on_gpu, DeviceHost* host, ObjectQuota* quota) {
+  quota_ = quota;
   charge_ = Charge<DeviceHost>(host);
   for (const Price& price : kPrices) {
     Entry& entry = entries_[static_cast<size_t>(price.kind)];
@@ -45,7 +70,12 @@ void ObjectLedger::set_prices(bool on_gpu, DeviceHost* host) {
 bool ObjectLedger::take(HandleKind kind) {
   Entry& entry = entries_.at(static_cast<size_t>(kind));
   const uint64_t price = entry.count >= entry.included ? entry.bytes : 0;
-  if (owed_ + price > charge_.bytes() && !charge_.resize((owed_ + price + kStep - 1) / kStep * kStep)) return false;
+  const auto limit = quota_ ? limited(kind) : std::nullopt;
+  if (limit && !quota_->hold(*limit)) return false;
+  if (owed_ + price > charge_.bytes() && !charge_.resize((owed_ + price + kStep - 1) / kStep * kStep)) {
+    if (limit) quota_->let_go(*limit);
+    return false;
+  }
   owed_ += price;
   ++entry.count;
   return true;
@@ -54,6 +84,7 @@ bool ObjectLedger::take(HandleKind kind) {
 void ObjectLedger::give_back(HandleKind kind) {
   Entry& entry = entries_.at(static_cast<size_t>(kind));
   if (entry.count == 0) return;
+  if (const auto limit = quota_ ? limited(kind) : std::nullopt) quota_->let_go(*limit);
   if (--entry.count >= entry.included) owed_ -= entry.bytes;
   const uint64_t wanted = (owed_ + kStep - 1) / kStep * kStep;
   if (wanted + kStep < charge_.bytes() || owed_ == 0) charge_.resize(wanted);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "backend/control/object_limits.h"
 #include "guest-driver/uapi/wire.h"
 #include "memory/share.h"
 
@@ -19,10 +20,11 @@ class ObjectLedger {
  public:
   // Counts only, until prices are set.
   ObjectLedger() = default;
-  // `on_gpu`: NVIDIA's driver holds the objects. `host` outlives this.
-  void set_prices(bool on_gpu, DeviceHost* host);
+  // `on_gpu`: NVIDIA's driver holds the objects. `quota` is asked for each that has a limit, null: none has. Both
+  // outlive this.
+  void set_prices(bool on_gpu, DeviceHost* host, ObjectQuota* quota = nullptr);
 
-  // One more object of that kind. False: it would pass the share, and nothing has changed.
+  // One more object of that kind. False: it would pass the share or a limit, and nothing has changed.
   bool take(wire::HandleKind kind);
   void give_back(wire::HandleKind kind);
   uint64_t bytes() const { return charge_.bytes(); }
@@ -34,6 +36,7 @@ class ObjectLedger {
     uint64_t bytes = 0;  // of each beyond those that are included
   };
   std::array<Entry, kKinds> entries_;
+  ObjectQuota* quota_ = nullptr;
   uint64_t owed_ = 0;
   Charge<DeviceHost> charge_;  // owed_, in steps
 };

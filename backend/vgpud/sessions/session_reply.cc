@@ -54,6 +54,7 @@ constexpr Field kReply[] = {{"ok", Kind::kFlag},
                             {"memory_share", Kind::kCount},
                             {"memory_used", Kind::kCount},
                             {"usage", Kind::kObject},
+                            {"limits", Kind::kObject},
                             {"processes", Kind::kList},
                             {"sharing", Kind::kText},
                             {"planning", Kind::kText},
@@ -132,6 +133,17 @@ Status check_usage(const json& object) {
   return counts ? Status() : Status::error(EPROTO, "its 'refused' does not count");
 }
 
+Status check_limits(const json& reply) {
+  const auto limits = reply.find("limits");
+  if (limits == reply.end()) return {};
+  for (const json& limit : *limits) {
+    static constexpr Field kLimit[] = {{"held", Kind::kCount}, {"most", Kind::kCount}};
+    if (!limit.is_object()) return Status::error(EPROTO, "a limit is {}", limit.type_name());
+    if (Status status = check_fields(limit, kLimit); !status.ok()) return status;
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_reply(const json& reply) {
@@ -140,6 +152,7 @@ Status check_reply(const json& reply) {
   Status status = check_size(reply, 0, &values);
   if (status.ok()) status = check_fields(reply, kReply);
   if (status.ok()) status = check_usage(reply);
+  if (status.ok()) status = check_limits(reply);
   if (!status.ok()) return status;
   const auto processes = reply.find("processes");
   if (processes == reply.end()) return {};

@@ -99,6 +99,8 @@ std::vector<std::string> SessionSupervisor::arguments() const {
                                      std::to_string(uid),
                                      "--gid",
                                      std::to_string(uid),
+                                     "--limits",
+                                     to_text(effective_limits(config_.limits, spec_.limits)),
                                      "--owner",
                                      to_text(owner_of(spec_)),
                                      "--vm-owner",
@@ -279,6 +281,7 @@ nlohmann::json SessionSupervisor::set_request() const {
   nlohmann::json request = sharing_config_of_(spec_);
   request["op"] = "set";
   request["memory"] = spec_.memory;
+  request["limits"] = to_text(effective_limits(config_.limits, spec_.limits));
   request["owner"] = to_text(owner_of(spec_));
   request["vm_owner"] = to_text(vm_owner_of(spec_, config_));
   return request;

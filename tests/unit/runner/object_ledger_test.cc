@@ -55,6 +55,23 @@ TEST(ObjectLedger, WhatBelongsToAContextIsGivenBackWithIt) {
   EXPECT_EQ(host.used, 0);
 }
 
+TEST(ObjectLedger, LimitsHoldWhateverTheShare) {
+  struct Quota : ObjectQuota {
+    bool hold(Limited kind) override { return kind != Limited::kStreams || (held < 3 && ++held); }
+    void let_go(Limited kind) override { held -= kind == Limited::kStreams; }
+    int held = 0;
+  } quota;
+  ShareHost host;
+  HandleTable table;
+  table.set_prices(false, &host, &quota);
+  const uint64_t context = table.add(HandleKind::kContext, std::make_shared<Context>());
+  for (int i = 0; i < 3; ++i) EXPECT_NE(table.add(HandleKind::kStream, std::make_shared<Stream>(), context), 0u);
+  EXPECT_EQ(table.add(HandleKind::kStream, std::make_shared<Stream>(), context), 0u);
+  EXPECT_NE(table.add(HandleKind::kEvent, std::make_shared<Event>()), 0u);
+  table.remove(HandleKind::kContext, context);
+  EXPECT_EQ(quota.held, 0);
+}
+
 TEST(ObjectLedger, WithoutPricesNothingIsCharged) {
   HandleTable table;
   for (int i = 0; i < 2000; ++i) ASSERT_NE(table.add(HandleKind::kStream, std::make_shared<Stream>()), 0u);

@@ -43,21 +43,27 @@ TEST(OutputTest, DropsTheOldestAndSaysSo) {
   EXPECT_EQ(all.substr(all.size() - 8), "the end\n");
 }
 
-UniqueFd make_usage_page(int64_t share) {
+UniqueFd make_usage_page() {
   UniqueFd fd(memfd_create("usage page", MFD_CLOEXEC));
   EXPECT_EQ(ftruncate(fd.get(), sizeof(UsagePage)), 0);
-  auto* usage_page =
-      static_cast<UsagePage*>(mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
-  usage_page->memory_share = share;
-  munmap(usage_page, sizeof(UsagePage));
+  return fd;
+}
+
+UniqueFd make_limits_page(int64_t share) {
+  UniqueFd fd(memfd_create("limits page", MFD_CLOEXEC));
+  EXPECT_EQ(ftruncate(fd.get(), sizeof(LimitsPage)), 0);
+  EXPECT_EQ(pwrite(fd.get(), &share, sizeof share, 0), static_cast<ssize_t>(sizeof share));
+  const uint32_t streams = 3;
+  EXPECT_EQ(pwrite(fd.get(), &streams, sizeof streams, offsetof(LimitsPage, most) + sizeof(uint32_t)),
+            static_cast<ssize_t>(sizeof streams));
   return fd;
 }
 
 TEST(UsagePageTest, TwoRunnersCannotPassTheShareTogether) {
-  const UniqueFd fd = make_usage_page(1000);
+  const UniqueFd fd = make_usage_page(), limits = make_limits_page(1000);
   UsagePageView first, second;
-  ASSERT_TRUE(first.map(fd, 0).ok());
-  ASSERT_TRUE(second.map(fd, 1).ok());
+  ASSERT_TRUE(first.map(fd, 0, limits).ok());
+  ASSERT_TRUE(second.map(fd, 1, limits).ok());
   EXPECT_TRUE(first.charge(600));
   EXPECT_FALSE(second.charge(401));
   EXPECT_TRUE(second.charge(400));
@@ -66,7 +72,7 @@ TEST(UsagePageTest, TwoRunnersCannotPassTheShareTogether) {
   first.release_all();
   EXPECT_EQ(second.used(), 400u);
   EXPECT_TRUE(second.charge(600));
-  EXPECT_FALSE(UsagePageView().map(fd, kUsageSlots).ok());
+  EXPECT_FALSE(UsagePageView().map(fd, kUsageSlots, limits).ok());
 }
 
 TEST(RunnerSandbox, AllowsThreadsAndNothingThatReachesOut) {
@@ -170,9 +176,9 @@ class ServiceTest : public testing::Test {
   int assign() {
     AssignTail tail;
     tail.direct = 1;
-    const UniqueFd usage_page = make_usage_page(1 << 20), arena = ram_.fd();
+    const UniqueFd usage_page = make_usage_page(), limits = make_limits_page(1 << 20), arena = ram_.fd();
     return ask({.type = RunnerMessageType::kAssign}, &tail, sizeof(tail),
-               {kick_.get(), wake_.get(), usage_page.get(), doorbell_.get(), arena.get()});
+               {kick_.get(), wake_.get(), usage_page.get(), limits.get(), doorbell_.get(), arena.get()});
   }
 
   Reservation window_;

@@ -22,11 +22,18 @@ class UsagePageRace : public ::testing::Test {
   UsagePageRace() : fd_(memfd_create("usage page", MFD_CLOEXEC)) {
     EXPECT_EQ(ftruncate(fd_.get(), sizeof(UsagePage)), 0);
     page_ = static_cast<UsagePage*>(mmap(nullptr, sizeof(UsagePage), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
-    page_->memory_share = kShare;
+    EXPECT_EQ(ftruncate(limits_fd_.get(), sizeof(LimitsPage)), 0);
+    limits_ = static_cast<LimitsPage*>(
+        mmap(nullptr, sizeof(LimitsPage), PROT_READ | PROT_WRITE, MAP_SHARED, limits_fd_.get(), 0));
+    limits_->memory_share = kShare;
   }
-  ~UsagePageRace() override { munmap(page_, sizeof(UsagePage)); }
+  ~UsagePageRace() override {
+    munmap(page_, sizeof(UsagePage));
+    munmap(limits_, sizeof(LimitsPage));
+  }
 
-  UniqueFd fd_;
+  UniqueFd fd_, limits_fd_{memfd_create("limits page", MFD_CLOEXEC)};
+  LimitsPage* limits_ = nullptr;
   UsagePage* page_ = nullptr;
 };
 
@@ -36,7 +43,7 @@ TEST_F(UsagePageRace, TheSumNeverPassesTheShare) {
   for (uint32_t slot = 0; slot < 4; ++slot) {
     threads.emplace_back([&, slot] {
       UsagePageView view;
-      ASSERT_TRUE(view.map(fd_, slot).ok());
+      ASSERT_TRUE(view.map(fd_, slot, limits_fd_).ok());
       for (int i = 0; i < 100'000; ++i) {
         const int64_t bytes = 100 + 200 * slot + i % 97;
         if (view.charge(bytes)) view.charge(-bytes);
@@ -52,13 +59,34 @@ TEST_F(UsagePageRace, TheSumNeverPassesTheShare) {
   for (int slot = 0; slot < 4; ++slot) EXPECT_EQ(page_->slots[slot].memory_bytes, 0);
 }
 
+TEST_F(UsagePageRace, ObjectsOfAllRunnersStayWithinTheLimit) {
+  limits_->most[static_cast<size_t>(Limited::kStreams)] = 50;
+  std::vector<std::thread> threads;
+  std::atomic<int> most{0};
+  for (uint32_t slot = 0; slot < 4; ++slot) {
+    threads.emplace_back([&, slot] {
+      UsagePageView view;
+      ASSERT_TRUE(view.map(fd_, slot, limits_fd_).ok());
+      for (int round = 0; round < 1000; ++round) {
+        int held = 0;
+        while (held < 20 && view.hold(Limited::kStreams)) ++held;
+        most = std::max<int>(most, static_cast<int>(page_->held[static_cast<size_t>(Limited::kStreams)]));
+        for (; held > 0; --held) view.let_go(Limited::kStreams);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(most, 50);
+  EXPECT_EQ(page_->held[static_cast<size_t>(Limited::kStreams)], 0);
+}
+
 // Whenever a runner dies, what its slot says can be given back without lending the same bytes twice.
 TEST_F(UsagePageRace, DeathsNeverMakeMemoryOutOfNothing) {
   for (int round = 0; round < 60; ++round) {
     const pid_t child = fork();
     if (child == 0) {
       UsagePageView view;
-      if (!view.map(fd_, 0).ok()) _exit(1);
+      if (!view.map(fd_, 0, limits_fd_).ok()) _exit(1);
       for (;;) {
         if (view.charge(300) && view.charge(200)) view.charge(-200);
         view.charge(-300);

@@ -69,7 +69,7 @@ TEST_F(ProcessesTest, CreateAssignsARunnerAndGivesItTheRam) {
   const FakeRunner& runner = source.last();
   ASSERT_EQ(runner.messages.size(), 2u);
   EXPECT_EQ(runner.messages[0].message.type, RunnerMessageType::kAssign);
-  EXPECT_EQ(runner.messages[0].fds, 4u);
+  EXPECT_EQ(runner.messages[0].fds, 5u);
   EXPECT_EQ(runner.messages[1].message.type, RunnerMessageType::kRamAdd);
   EXPECT_EQ(answered(), 0);
   EXPECT_EQ(last.value, kBase);
@@ -98,6 +98,15 @@ TEST_F(ProcessesTest, ProcessesAreLimited) {
   start(1);
   start(2);
   EXPECT_EQ(ask(create_process(3)), EAGAIN);
+}
+
+TEST_F(ProcessesTest, ALimitOfProcessesIsTheAdministrators) {
+  ProcessesConfig config;
+  config.limit = [] { return 1; };
+  make(config);
+  start(1);
+  EXPECT_EQ(ask(create_process(2)), EAGAIN);
+  EXPECT_NE(std::string(last.message).find("1 processes at once"), std::string::npos) << last.message;
 }
 
 TEST_F(ProcessesTest, RunnersAreLimitedByWhatTheyHold) {
@@ -338,7 +347,7 @@ TEST_F(ProcessesTest, DirectModeHandsOutArenaAndKick) {
   config.arena_bytes = 16u << 20;
   make(config);
   ask(create_process(1));
-  EXPECT_EQ(source.last().last().fds, 5u);
+  EXPECT_EQ(source.last().last().fds, 6u);
   EXPECT_EQ(answered(), 0);
   ASSERT_EQ(last_fds.size(), 2u);
   ask(add(VGPU_CTL_ADD_RING, 1, 0, 0, {{0, VGPU_RING_BYTES}}));

@@ -1,7 +1,9 @@
 #include "backend/session/usage_page_owner.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace bandsaw {
 namespace {
@@ -18,14 +20,48 @@ class UsagePageOwnerTest : public ::testing::Test {
 };
 
 TEST_F(UsagePageOwnerTest, TellsTheShare) {
-  EXPECT_EQ(page->memory_share, 1000);
+  const auto* limits =
+      static_cast<const LimitsPage*>(::mmap(nullptr, sizeof(LimitsPage), PROT_READ, MAP_SHARED, owner.limits_fd(), 0));
+  ASSERT_NE(limits, MAP_FAILED);
+  EXPECT_EQ(limits->memory_share, 1000);
   owner.set_memory_share(2000);
-  EXPECT_EQ(page->memory_share, 2000);
-  EXPECT_FALSE(owner.restore_memory_share());
-  page->memory_share = 1 << 30;  // by a runner
-  EXPECT_EQ(owner.memory_share(), 2000u);
-  EXPECT_TRUE(owner.restore_memory_share());
-  EXPECT_EQ(page->memory_share, 2000);
+  EXPECT_EQ(limits->memory_share, 2000);
+  EXPECT_EQ(limits->most[static_cast<size_t>(Limited::kStreams)],
+            kDefaultLimits[static_cast<size_t>(Limited::kStreams)]);
+  owner.set_limits({1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(limits->most[static_cast<size_t>(Limited::kStreams)], 2u);
+  ::munmap(const_cast<LimitsPage*>(limits), sizeof(LimitsPage));
+}
+
+// A runner that has been taken over has the descriptor, and can open it anew.
+TEST_F(UsagePageOwnerTest, NobodyElseWritesLimits) {
+  EXPECT_EQ(::mmap(nullptr, sizeof(LimitsPage), PROT_READ | PROT_WRITE, MAP_SHARED, owner.limits_fd(), 0), MAP_FAILED);
+  EXPECT_EQ(::pwrite(owner.limits_fd(), "x", 1, 0), -1);
+  EXPECT_EQ(::ftruncate(owner.limits_fd(), 0), -1);
+  const std::string again = "/proc/self/fd/" + std::to_string(owner.limits_fd());
+  const UniqueFd opened(::open(again.c_str(), O_RDWR | O_CLOEXEC));
+  EXPECT_EQ(::mmap(nullptr, sizeof(LimitsPage), PROT_READ | PROT_WRITE, MAP_SHARED, opened.get(), 0), MAP_FAILED);
+  EXPECT_EQ(::pwrite(opened.get(), "x", 1, 0), -1);
+  void* const readable = ::mmap(nullptr, sizeof(LimitsPage), PROT_READ, MAP_SHARED, owner.limits_fd(), 0);
+  ASSERT_NE(readable, MAP_FAILED);
+  EXPECT_EQ(::mprotect(readable, sizeof(LimitsPage), PROT_READ | PROT_WRITE), -1);
+  ::munmap(readable, sizeof(LimitsPage));
+}
+
+TEST_F(UsagePageOwnerTest, WhatADeadRunnerHeldIsFree) {
+  constexpr auto kStreams = static_cast<size_t>(Limited::kStreams);
+  const int first = owner.take_slot(), second = owner.take_slot();
+  page->slots[first].held[kStreams] = 30;
+  page->slots[second].held[kStreams] = 12;
+  page->held[kStreams] = 43;  // one died between its two additions
+  EXPECT_EQ(owner.held()[kStreams], 43u);
+  EXPECT_EQ(owner.held()[static_cast<size_t>(Limited::kProcesses)], 2u);
+  owner.give_back(first);
+  EXPECT_EQ(owner.held()[kStreams], 13u);
+  owner.give_back(second);
+  EXPECT_EQ(owner.held()[kStreams], 0u);
+  page->held[kStreams] = -5;  // as a runner likes
+  EXPECT_EQ(owner.held()[kStreams], 0u);
 }
 
 TEST_F(UsagePageOwnerTest, ADeadRunnersMemoryIsFreeAndItsCountersStay) {

@@ -45,6 +45,35 @@ class TestControl(DaemonCase):
         view = self.show("web0")
         assert [view[key] for key in ("compute", "copy", "cap", "reserve", "priority")] == [50, 30, 80, 20, -5]
 
+    def test_limits(self):
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.config.write_text(self.config.read_text() + "[limits]\nstreams = 100\n")
+        self.start()
+        self.ok("create", "web0", "--memory", "1G", "--limit", "processes=1", "--limit", "events=5")
+        limits = self.show("web0")["live"]["limits"]
+        assert (limits["streams"]["most"], limits["events"]["most"], limits["processes"]["most"]) == (100, 5, 1)
+        client = self.direct("web0")
+        assert "processes 1 of 1" in self.ok("show", "web0")
+        with pytest.raises(AssertionError):
+            self.direct("web0")
+        self.ok("set", "web0", "--limit", "processes=2", "--limit", "events=default", "--limit", "streams=7")
+        self.direct("web0")
+        limits = self.show("web0")["live"]["limits"]
+        assert (limits["streams"]["most"], limits["events"]["most"]) == (7, 1 << 20)
+        assert self.show("web0")["limits"] == {"processes": 2, "streams": 7}
+        self.refused(2, "no limit 'colours'; there are contexts, streams", "set", "web0", "--limit", "colours=3")
+        for wrong in ("streams", "streams=", "streams=-1", "streams=16777217", "streams=x"):
+            self.refused(2, "must be a whole number", "set", "web0", "--limit", wrong)
+        assert self.http("PATCH", "/v1/vgpus/web0", b'{"limits": {"streams": "x"}}')[0] == 400
+        assert self.http("PATCH", "/v1/vgpus/web0", b'{"limits": 3}')[0] == 400
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        assert until(lambda: self.show("web0")["live"])
+        assert self.show("web0")["live"]["limits"]["streams"]["most"] == 7
+        client.close()
+
     def test_a_deadline_for_kernels(self):
         made = self.ok("create", "web0", "--memory", "1G", "--kernel-deadline-ms", "5000")
         assert "kernels end within 5000 ms" in made

@@ -1,0 +1,54 @@
+// How much of what costs the host or the GPU the programs of a virtual GPU may hold, all together, beside their memory.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "memory/base/status.h"
+
+namespace bandsaw {
+
+enum class Limited : uint32_t { kContexts, kStreams, kEvents, kGraphs, kModules, kPools, kProcesses };
+
+inline constexpr size_t kLimitedObjects = 6;  // the first ones: runners count them; sessions count processes
+inline constexpr size_t kLimitedCount = 7;
+inline constexpr std::array<const char*, kLimitedCount> kLimitedNames = {"contexts", "streams", "events",   "graphs",
+                                                                         "modules",  "pools",   "processes"};
+
+// By kind. Graphs: those that can be launched too. Modules: libraries and linkers too.
+using Limits = std::array<uint32_t, kLimitedCount>;
+inline constexpr Limits kDefaultLimits = {1024, 65536, 1 << 20, 65536, 65536, 4096, 256};
+inline constexpr uint32_t kLimitMax = 1 << 24;
+
+// What an administrator has said of one virtual GPU; nothing: as the configuration says.
+using OwnLimits = std::array<std::optional<uint32_t>, kLimitedCount>;
+Limits effective_limits(const Limits& configured, const OwnLimits& own);
+
+// EINVAL, with the names that there are.
+Result<Limited> find_limited(std::string_view name);
+
+// As sessions read it: "contexts=1024 streams=65536".
+std::string to_text(const Limits& limits);
+// Those that are not named stay. EINVAL: no such name, no number, or one above kLimitMax.
+Status read_limits(std::string_view text, Limits* limits);
+
+// Memory that a session makes and its runners can only read: it is sealed against being mapped for writing.
+struct LimitsPage {
+  std::atomic<int64_t> memory_share;  // bytes
+  std::atomic<uint32_t> most[kLimitedObjects];
+};
+
+// Counts objects of all processes of a virtual GPU against its limits.
+class ObjectQuota {
+ public:
+  virtual ~ObjectQuota() = default;
+  // One more. False: there are as many as there may be, and nothing has changed.
+  virtual bool hold(Limited kind) = 0;
+  virtual void let_go(Limited kind) = 0;
+};
+
+}  // namespace bandsaw
