@@ -231,7 +231,8 @@ class TestDaemon(DaemonCase):
                   "except OSError as error:\n"
                   "    sys.exit(print('connect', error.errno))\n"
                   "if direct:\n"
-                  "    s.send(struct.pack('<II3H26sII16s', 1, 1, *map(int, sys.argv[3].split('.')), b'', 0, 0, b'test'))\n"
+                  "    release = map(int, sys.argv[3].split('.'))\n"
+                  "    s.send(struct.pack('<II3H26sII16s', 1, 1, *release, b'', 0, 0, b'test'))\n"
                   "    reply = s.recv(4096)\n"
                   "    print('reply', struct.unpack_from('<I', reply)[0], reply[4:].split(b'\\0\\0')[-1] or reply)\n"
                   "else:\n"
@@ -292,7 +293,10 @@ class TestDaemon(DaemonCase):
         self.start()
         sockets = [self.folder / "run/web0" / name for name in ("vfio.sock", "direct.sock")]
         assert until(lambda: all(path.exists() for path in sockets))
-        owners = lambda: [pwd.getpwuid(path.stat().st_uid).pw_name for path in sockets]
+
+        def owners():
+            return [pwd.getpwuid(path.stat().st_uid).pw_name for path in sockets]
+
         assert owners() == ["games", "games"]
         self.ok("attach", "web0", "guest", "--record-only")
         assert owners() == ["daemon", "games"]
@@ -307,7 +311,8 @@ class TestDaemon(DaemonCase):
         lines = [line.partition("audit: ")[2] for line in self.log_text().splitlines() if "audit: " in line]
         made, scheduled, refused, ended = lines[:4]
         assert ", from nothing, to {" in made and '"name":"web0"' in made
-        assert '"policy":"band+"' in scheduled.partition(", to ")[0] and '"policy":"fifo"' in scheduled.partition(", to ")[2]
+        before, _, after = scheduled.partition(", to ")
+        assert '"policy":"band+"' in before and '"policy":"fifo"' in after
         assert ": 409, nothing changed" in refused
         assert ended.endswith(", to nothing")
         assert made.startswith(f"user {pwd.getpwuid(os.geteuid()).pw_name} ({os.geteuid()}) (pid ")
