@@ -90,8 +90,9 @@ struct alignas(64) Gate {
   // Of a client of MPS, written by its runner: what time slices of known launches took, and what these take by
   // themselves.
   std::atomic<uint64_t> beside_ns, beside_own_ns;
-  // Written by the runner: samples of launches whose time is not known, and that were too long for a time slice.
-  std::atomic<uint32_t> cut_samples;
+  // Written by the runner: samples that were too long for a time slice, of launches whose time is to be found out; and
+  // how often it was found out then.
+  std::atomic<uint32_t> cut_samples, learnt;
 };
 static_assert(sizeof(Gate) == 128);
 

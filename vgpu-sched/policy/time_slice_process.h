@@ -16,14 +16,14 @@ namespace bandsaw::sched {
 
 struct TimeSliceProcess {
   Time measured = 0, own = 0, paused = 0;  // what Load's were
-  std::uint32_t rests = 0, cut_samples = 0;
+  std::uint32_t rests = 0, cut_samples = 0, learnt = 0;
   double pause_left = 0;  // of the pause that is under way, what counts as progress
   Time burst = kLongest;  // what it has between two rests, about; kLongest: it has not rested for long
   double ahead = 0;       // what others had while it paused, of what they have between its time slices
   double yield = 1;       // what it has of a time slice for each ns that it is taken to have
   Time last_busy = -kLongest;
   bool busy = false, seen = false;
-  bool unlearnt = false;  // its runner tries in vain to learn how long its work takes
+  Time unlearnt_at = -kLongest;  // when its runner last tried in vain to learn how long its work takes
   // Since its last rest.
   Time unrested = 0;              // measured
   Time unrested_own = 0;          // the part of that which is Load::own

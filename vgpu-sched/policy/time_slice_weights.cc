@@ -73,11 +73,8 @@ double TimeSliceWeights::settle(std::span<const Load> loads) {
     const Time own = load.own - std::exchange(process.own, load.own);
     process.unrested = std::min(process.unrested + std::max<Time>(ended, 0), kLongest);
     process.unrested_own = std::min(process.unrested_own + std::max<Time>(own, 0), process.unrested);
-    if (std::exchange(process.cut_samples, load.cut_samples) != load.cut_samples) {
-      process.unlearnt = true;
-    } else if (ended > 0) {
-      process.unlearnt = false;  // a sample was not cut, or it was none
-    }
+    if (std::exchange(process.cut_samples, load.cut_samples) != load.cut_samples) process.unlearnt_at = now_;
+    if (std::exchange(process.learnt, load.learnt) != load.learnt) process.unlearnt_at = -kLongest;
     pause(found->second, process, load.paused - std::exchange(process.paused, load.paused));
     const std::uint32_t rests = load.rests - std::exchange(process.rests, load.rests);
     if (rests != 0) back += rested(found->second, process, rests);
@@ -220,7 +217,8 @@ void TimeSliceWeights::note(std::span<const Load> loads) {
 void TimeSliceWeights::share_out() {
   int active = 0;
   for (auto& [vgpu, entry] : entries_) {
-    entry.active = now_ - entry.last_busy <= options_.memory;
+    const bool bursty = !entry.processes.empty() && is_bursty(entry);
+    entry.active = now_ - entry.last_busy <= (bursty ? options_.burst_memory : options_.memory);
     if (!entry.active) entry.lag = std::clamp<double>(entry.lag, 0, static_cast<double>(options_.carry));
     active += entry.active;
   }
@@ -294,7 +292,7 @@ void TimeSliceWeights::fit_slices() {
   for (const auto& [vgpu, entry] : entries_) {
     if (!entry.active) continue;
     sum += weight(entry);
-    ++count;
+    count += entry.active_processes;
   }
   const double turn =
       fitting(static_cast<double>(std::clamp(count * options_.each, options_.least_turn, options_.most_turn)),
@@ -316,7 +314,7 @@ Time TimeSliceWeights::probing(Entry& entry) {
   constexpr Time kRoom = 4;  // a quarter more than is thought: a sample counts if it takes 7/8 of a time slice at most
   Time longest = 0;
   for (const auto& [number, process] : entry.processes) {
-    if (!process.unlearnt || now_ - process.last_busy > options_.memory) continue;
+    if (now_ - process.unlearnt_at > options_.unlearnt_for || now_ - process.last_busy > options_.memory) continue;
     longest = std::max(longest, std::min(process.burst, options_.probe));
   }
   const bool under_way = now_ - entry.probed_at <= options_.probe_for;

@@ -46,7 +46,7 @@
 namespace bandsaw::sched {
 
 struct TimeSliceOptions {
-  Time each = 10 * kMillisecond;           // a turn of all takes so long for each who is active ...
+  Time each = 15 * kMillisecond;           // a turn of all takes so long for each process that is active ...
   Time least_turn = 20 * kMillisecond;     // ... at least this, ...
   Time most_turn = 40 * kMillisecond;      // ... and at most this
   Time least = 250 * kMicrosecond;         // of a time slice, unless a bound on latency asks for less
@@ -59,8 +59,11 @@ struct TimeSliceOptions {
   // The longest time slice that is there for learning, for how long it is, and when it is tried again, if in vain:
   // after twice as long each time.
   Time probe = 500 * kMillisecond, probe_for = kSecond, probe_again = 5 * kSecond, probe_last = 60 * kSecond;
+  Time unlearnt_for = 3 * kSecond;  // after a cut sample, if no other comes
   Time carry = 10 * kMillisecond;   // the most that is owed to one who was inactive
-  Time memory = 30 * kMillisecond;  // a virtual GPU is active for so long after its last work
+  // A virtual GPU is active for so long after its last work; with little work at a time, longer: else the others' time
+  // slices were long each time that it comes back.
+  Time memory = 30 * kMillisecond, burst_memory = 300 * kMillisecond;
   // Logarithm of the weight, for each millisecond of lag per fraction: a little where all fill their time slices, which
   // then hold the shares by themselves.
   double steering = 0.002, burst_steering = 0.01;
@@ -79,8 +82,9 @@ class TimeSliceWeights {
     Time own = 0;               // the part of `measured` that is known to hold nobody else's time
     std::uint32_t rests = 0;    // how often all its work had ended; wraps around
     Time paused = 0;            // from then until its next work; the sum
-    // How often its runner tried to learn how long its work takes, and a time slice was too short; wraps around.
-    std::uint32_t cut_samples = 0;
+    // How often its runner tried to learn how long its work takes, and a time slice was too short, and how often it
+    // has learnt it then; they wrap around.
+    std::uint32_t cut_samples = 0, learnt = 0;
   };
 
   // `latency`: the bound on the wait of its short work; 0: none.

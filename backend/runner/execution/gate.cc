@@ -131,6 +131,7 @@ void GateView::start(unsigned engine, const TimeSlice& slice) {
   if (engine != kCompute) return device_->time_slice_begin(engine);
   state.slice.era = stream_eras_.begin();
   state.slice.alone = is_alone();
+  state.slice.length_ns = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
   device_->time_slice_begin(engine);
 }
 

@@ -124,6 +124,7 @@ class GateView {
     double left_to_others = 0;  // sum, over its launches, of the part of the device that others may use meanwhile
     uint64_t era = 0;           // of compute work: StreamEras
     bool alone = false;         // no other program had the device when it began
+    uint64_t length_ns = 0;     // of the hardware's time slices, when it began
     std::optional<LaunchId> sample{};  // it holds nothing but this launch, whose time is to be learnt
     uint64_t units = 0, limit = 0;
     Clock::Point since;

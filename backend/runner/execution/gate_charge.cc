@@ -12,11 +12,16 @@ constexpr double kGapsLeast = 0.85, kGapsMost = 1.06;
 
 }  // namespace
 
-// From the begin to the end of its work the hardware may have switched to other programs.
+// From the begin to the end of its work the hardware may have switched to other programs. Where the length of time
+// slices changed meanwhile, their round began anew, and nothing is certain.
 void GateView::learn_sample(const TimeSlice& slice, uint64_t busy_ns) {
-  const uint64_t time_slice = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
-  const bool whole = (slice.alone && is_alone()) || time_slice == 0 || busy_ns <= time_slice - time_slice / 8;
-  if (!launch_times_.learn(*slice.sample, busy_ns, whole)) grant_page_->gates[slot_][kCompute].cut_samples.fetch_add(1);
+  const uint64_t length = grant_page_->time_slice_ns.load(std::memory_order_relaxed);
+  const bool no_others = (slice.alone && is_alone()) || length == 0;
+  const uint64_t within = no_others ? LaunchTimes::kAlone : length == slice.length_ns ? length - length / 8 : 0;
+  Gate& gate = grant_page_->gates[slot_][kCompute];
+  const LaunchTimes::Learnt learnt = launch_times_.learn(*slice.sample, busy_ns, within);
+  if (learnt == LaunchTimes::Learnt::kCut) gate.cut_samples.fetch_add(1);
+  if (learnt == LaunchTimes::Learnt::kKnown) gate.learnt.fetch_add(1);
 }
 
 // A program that is slower than the device has longer gaps, which are not its work. One whose launches overlap at their
@@ -28,12 +33,13 @@ void GateView::learn_gaps(const TimeSlice& slice, uint64_t busy_ns) {
   if (ratio < 2) gaps_ = gaps_ + (ratio - gaps_) * work / (work + kLearnt);
 }
 
-// What is known to be its own of the time from the begin to the end of its work; 0: nothing is known.
+// What is known to be its own of the time from the begin to the end of its work; 0: nothing is known. In units of its
+// time alone, which may be a little more than it took now.
 uint64_t GateView::own_time(const TimeSlice& slice, uint64_t busy_ns) const {
   if (slice.alone && is_alone()) return busy_ns;
   if (!slice.known) return 0;
   const double work = static_cast<double>(slice.work_ns) * std::clamp<double>(gaps_, kGapsLeast, kGapsMost);
-  return std::min(busy_ns, static_cast<uint64_t>(work));
+  return std::min(busy_ns + busy_ns / LaunchTimes::kLittle, static_cast<uint64_t>(work));
 }
 
 void GateView::note_beside(const TimeSlice& slice, uint64_t busy_ns) {

@@ -1,6 +1,7 @@
 #include "backend/runner/execution/launch_times.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace bandsaw::runner {
 
@@ -15,10 +16,9 @@ LaunchTimes::Known LaunchTimes::find(const LaunchId& id, bool alone) {
   if (has_exact) known.ns = exact->second.usual;
   if (has_shape && known.ns == 0) known.ns = shape->second.usual;
   const bool little = !has_shape || shape->second.begun < kEnough;
-  const bool again = !alone || known.ns == 0;  // no sample so far may have been fit to learn from
-  const bool due =
-      little || !has_exact || exact->second.begun < kEnough || (again && now - exact->second.sampled >= kAgain);
-  known.sample = due && now - sampled_ >= (little ? kBetween : kBetweenLater);
+  const bool due = little || !has_exact || exact->second.begun < kEnough || now - exact->second.sampled >= kAgain;
+  const auto between = little ? kBetween : alone && known.ns != 0 ? kAgain : kBetweenLater;
+  known.sample = due && now - sampled_ >= between;
   return known;
 }
 
@@ -34,36 +34,53 @@ void LaunchTimes::begin_sample(const LaunchId& id) {
   }
 }
 
-bool LaunchTimes::learn(const LaunchId& id, uint64_t ns, bool whole) {
-  if (ns == 0) return true;
+LaunchTimes::Learnt LaunchTimes::learn(const LaunchId& id, uint64_t ns, uint64_t within) {
+  if (ns == 0) return Learnt::kNothing;
   std::lock_guard lock(mutex_);
-  bool known = whole;
-  for (const uint64_t key : {id.shape, id.exact}) {
-    const auto found = times_.find(key);
-    if (found == times_.end()) continue;
-    learn(found->second, ns, whole);
-    known = known || found->second.usual != 0;
+  const auto shape = times_.find(id.shape), exact = times_.find(id.exact);
+  for (const auto& found : {shape, exact}) {
+    if (found != times_.end()) learn(found->second, ns, within);
   }
-  return known;
+  if (exact == times_.end()) return Learnt::kNothing;
+  Time& time = exact->second;
+  if (ns > within) {
+    const bool unknown = time.usual == 0 && (shape == times_.end() || shape->second.usual == 0);
+    time.wanted |= unknown || time.cut >= kDoubt;
+    return time.wanted ? Learnt::kCut : Learnt::kNothing;
+  }
+  return std::exchange(time.wanted, false) ? Learnt::kKnown : Learnt::kNothing;
 }
 
-void LaunchTimes::learn(Time& time, uint64_t ns, bool whole) {
-  const auto believe = [&](uint64_t believed) {
-    time.usual = believed;
-    time.longer = 0;
-  };
+void LaunchTimes::learn(Time& time, uint64_t ns, uint64_t within) {
+  const bool whole = ns <= within, alone = within == kAlone;
   const uint64_t little = time.usual / kLittle;
-  if (time.usual == 0 ? whole : ns < time.usual - little) return believe(ns);
-  if (time.usual == 0) return;
-  if (ns <= time.usual + little) {
-    if (whole || ns < time.usual) time.usual = (7 * time.usual + ns) / 8;
+  if (whole) time.cut = 0;
+  if (time.usual == 0 ? whole : ns < time.usual - (time.alone && !alone ? time.usual / kBeside : little)) {
+    time.usual = ns;
     time.longer = 0;
+    time.alone = alone;
+  } else if (time.usual != 0 && ns <= time.usual + little) {
+    time.longer = 0;
+    if (time.alone && !alone) return;
+    if (alone && !time.alone) time.usual = ns;
+    if (whole || ns < time.usual) time.usual = (7 * time.usual + ns) / 8;
+    time.alone = alone;
+  } else if (time.usual != 0) {
+    note_longer(time, ns, within);
+  }
+}
+
+void LaunchTimes::note_longer(Time& time, uint64_t ns, uint64_t within) {
+  if (ns > within && time.usual > within) {  // it could not fit
+    time.cut = std::min(time.cut + 1, kDoubt);
     return;
   }
   if (time.longer == 0) time.least_longer = 0;
-  if (whole) time.least_longer = time.least_longer == 0 ? ns : std::min(time.least_longer, ns);
+  if (ns <= within) time.least_longer = time.least_longer == 0 ? ns : std::min(time.least_longer, ns);
   if (++time.longer < kLonger) return;
-  believe(time.least_longer);
+  time.usual = time.least_longer;
+  time.longer = 0;
+  time.alone = within == kAlone;
 }
 
 // Null: there is no room.

@@ -3,11 +3,18 @@
 // Where the hardware switches between programs, what is measured holds the others' time too. So a launch is taken to
 // need what its samples took on average, as far as they differ little. One that took clearly less takes their place at
 // once, since others can only make it longer; where many in a row took clearly more, the least of those does: a
-// kernel's time may change with its data. A sample that is longer than a time slice and was taken beside others may
-// have been interrupted, and says no more than that the launch takes no longer; many in a row, and it is not known how
-// long the launch takes. A launch with new parameters is taken to need what those with the same grid did, until it has
-// a sample of its own. So a program whose kernels read from memory how long they are to run can be taken for shorter
-// than it is.
+// kernel's time may change with its data.
+//
+// A sample that is longer than a time slice and was taken beside others may have been interrupted (it is "cut"), and
+// says no more than that the launch takes no longer. If it would have fitted, many such in a row say that it is not
+// known how long it takes. If it could not fit, that is no wonder; only after very many it is to be measured anew.
+//
+// Progress is counted in what a launch takes where nobody else has the device. Beside others it may take a little less
+// (a GPU at its limit of power is faster beside a program that needs little) or more. So what was learnt alone stays,
+// as long as samples beside others differ little from it.
+//
+// A launch with new parameters is taken to need what those with the same grid did, until it has a sample of its own. So
+// a program whose kernels read from memory how long they are to run can be taken for shorter than it is.
 //
 // Thread-safe.
 #pragma once
@@ -27,10 +34,14 @@ class LaunchTimes {
   static constexpr size_t kMost = 4096;    // shapes and launches; of more nothing is known
   static constexpr uint32_t kEnough = 3;   // samples, before the others are taken at leisure
   static constexpr uint32_t kLonger = 32;  // samples in a row that make a longer time be believed
+  static constexpr uint32_t kDoubt = 256;  // samples in a row that were cut, before it is to be measured anew
   static constexpr uint64_t kLittle = 8;   // samples differ little if they do so by an eighth
+  static constexpr uint64_t kBeside = 4;   // beside others a launch takes a quarter less than alone at most
+  static constexpr uint64_t kAlone = ~0ull;
   // A sample costs about 10 us. There is at most one in each of these: where little is known, and else.
   static constexpr std::chrono::milliseconds kBetween{2}, kBetweenLater{10};
-  // What is known well is sampled again after this time, and forgotten if it was not launched for that.
+  // What is known well is sampled again after this time (alone: one launch of all), and forgotten if it was not
+  // launched for that.
   static constexpr std::chrono::milliseconds kAgain{100}, kForget{1000};
 
   // `clock` outlives this.
@@ -40,26 +51,36 @@ class LaunchTimes {
     uint64_t ns = 0;      // 0: not known
     bool sample = false;  // it should be measured now
   };
-  // `alone`: no other program has the device. Then nothing depends on what is known, and it is not sampled again.
+  // `alone`: no other program has the device.
   Known find(const LaunchId& id, bool alone);
   // A launch is measured; learn() may follow.
   void begin_sample(const LaunchId& id);
-  // A sample took so long. 0: the device cannot say. `whole`: nobody had the device in between, as far as is known.
-  // False: it was not, and nothing is known of this launch.
-  bool learn(const LaunchId& id, uint64_t ns, bool whole = true);
+
+  enum class Learnt {
+    kNothing,  // new
+    kCut,      // it was longer than `within`, and it is to be found out how long the launch takes
+    kKnown,    // it was kCut before, and now it is known
+  };
+  // A sample took so long. 0: the device cannot say. One that is not longer than `within` was not interrupted; kAlone:
+  // no other program had the device.
+  Learnt learn(const LaunchId& id, uint64_t ns, uint64_t within = kAlone);
 
  private:
   struct Time {
     uint64_t usual = 0;         // of the samples that count; 0: not known
-    uint64_t least_longer = 0;  // of the last samples, which were all longer; 0: none of them was whole
+    uint64_t least_longer = 0;  // of the last samples, which were all longer; 0: all of them were cut
     uint32_t longer = 0;        // how many they are
+    uint32_t cut = 0;           // samples in a row that could not fit
     uint32_t begun = 0;         // samples
+    bool alone = false;         // `usual` was learnt where nobody else had the device
+    bool wanted = false;        // kCut was said
     Clock::Point sampled, used;
   };
   using Times = std::unordered_map<uint64_t, Time>;
 
   Time* place(uint64_t key, Clock::Point now);
-  static void learn(Time& time, uint64_t ns, bool whole);
+  static void learn(Time& time, uint64_t ns, uint64_t within);
+  static void note_longer(Time& time, uint64_t ns, uint64_t within);
 
   const Clock& clock_;
   std::mutex mutex_;

@@ -221,7 +221,8 @@ std::vector<sched::TimeSliceWeights::Load> HardwareSlices::read_all(sched::Time 
                        .own = state.sliced.own,
                        .rests = vgpu.grant_page->gates[slot][kCompute].rests,
                        .paused = state.sliced.paused,
-                       .cut_samples = vgpu.grant_page->gates[slot][kCompute].cut_samples});
+                       .cut_samples = vgpu.grant_page->gates[slot][kCompute].cut_samples,
+                       .learnt = vgpu.grant_page->gates[slot][kCompute].learnt});
     }
   }
   return loads;

@@ -16,10 +16,13 @@ using std::chrono::milliseconds;
 class LaunchTimesTest : public testing::Test {
  protected:
   static LaunchId id(uint64_t shape, uint64_t exact) { return {.shape = 2 * shape, .exact = 2 * exact + 1}; }
-  void sample(const LaunchId& launch, uint64_t ns) {
+  using Learnt = LaunchTimes::Learnt;
+  static constexpr uint64_t kWithin = 100'000'000;  // beside others, in time slices that are longer than it
+  Learnt sample(const LaunchId& launch, uint64_t ns, uint64_t within = kWithin) {
     times_.begin_sample(launch);
-    times_.learn(launch, ns);
+    return times_.learn(launch, ns, within);
   }
+  uint64_t known(const LaunchId& launch) { return times_.find(launch, false).ns; }
   // Launched every 100 us for so long, alone or not: how many of these are samples.
   int samples_in(milliseconds time, const LaunchId& launch, bool alone) {
     int samples = 0;
@@ -72,20 +75,46 @@ TEST_F(LaunchTimesTest, AKernelThatHasBecomeLongerIsNoticed) {
   EXPECT_EQ(times_.find(launch, false).ns, 5000u);
 }
 
-// A kernel of 163 ms beside others is interrupted each time.
 TEST_F(LaunchTimesTest, InterruptedSamplesDoNotMakeATimeLonger) {
-  const LaunchId launch = id(1, 1), never_alone = id(2, 2);
+  const LaunchId launch = id(1, 1);
   sample(launch, 5000);
-  for (uint32_t i = 1; i < LaunchTimes::kLonger; ++i) times_.learn(launch, 9000, false);
-  EXPECT_EQ(times_.find(launch, false).ns, 5000u);
-  times_.learn(launch, 9000, false);
-  EXPECT_EQ(times_.find(launch, false).ns, 0u) << "it may be longer now: nobody knows";
-  times_.begin_sample(never_alone);
-  times_.learn(never_alone, 9000, false);
-  EXPECT_EQ(times_.find(never_alone, false).ns, 0u);
-  sample(launch, 6000);
-  times_.learn(launch, 5000, false);
-  EXPECT_EQ(times_.find(launch, false).ns, 5000u);
+  for (uint32_t i = 1; i < LaunchTimes::kLonger; ++i) sample(launch, 9000, 8000);
+  EXPECT_EQ(known(launch), 5000u);
+  EXPECT_EQ(known(launch), 5000u);
+  EXPECT_EQ(sample(launch, 9000, 8000), Learnt::kCut) << "it fits, and was longer each time: nobody knows";
+  EXPECT_EQ(known(launch), 0u);
+  EXPECT_EQ(sample(launch, 6000, 8000), Learnt::kKnown);
+  sample(launch, 5000, 4000);
+  EXPECT_EQ(known(launch), 5000u);
+}
+
+// A kernel of 163 ms beside others, in time slices of 10 ms.
+TEST_F(LaunchTimesTest, WhatCannotFitIsKeptAndSeldomMeasuredAnew) {
+  const LaunchId launch = id(1, 1);
+  sample(launch, 163'000);
+  for (uint32_t i = 1; i < LaunchTimes::kDoubt; ++i) EXPECT_EQ(sample(launch, 320'000, 10'000), Learnt::kNothing);
+  EXPECT_EQ(sample(launch, 320'000, 10'000), Learnt::kCut);
+  EXPECT_EQ(known(launch), 163'000u);
+  EXPECT_EQ(sample(launch, 320'000, 10'000), Learnt::kCut);
+  EXPECT_EQ(sample(launch, 163'000, 180'000), Learnt::kKnown);
+  EXPECT_EQ(sample(launch, 320'000, 10'000), Learnt::kNothing);
+}
+
+// At its limit of power the GPU is faster beside a program that needs little of it.
+TEST_F(LaunchTimesTest, WhatWasLearntAloneIsTheUnit) {
+  const LaunchId launch = id(1, 1);
+  sample(launch, 7000);
+  sample(launch, 7600, LaunchTimes::kAlone);
+  EXPECT_EQ(known(launch), 7600u);
+  for (int i = 0; i < 100; ++i) sample(launch, 6900);
+  for (int i = 0; i < 100; ++i) sample(launch, 8100);
+  EXPECT_EQ(known(launch), 7600u);
+  sample(launch, 5000);
+  EXPECT_EQ(known(launch), 5000u) << "it does something else";
+  sample(launch, 5500, LaunchTimes::kAlone);
+  EXPECT_EQ(known(launch), 5500u);
+  sample(launch, 5580, LaunchTimes::kAlone);
+  EXPECT_EQ(known(launch), 5510u);
 }
 
 TEST_F(LaunchTimesTest, NewParametersAreTakenForTheLeastUntilTheyHaveASample) {
@@ -98,20 +127,29 @@ TEST_F(LaunchTimesTest, NewParametersAreTakenForTheLeastUntilTheyHaveASample) {
 TEST_F(LaunchTimesTest, WhatIsKnownWellIsSeldomASample) {
   const LaunchId launch = id(1, 1);
   EXPECT_EQ(samples_in(LaunchTimes::kBetween * 3, launch, true), 3);  // one each 2 ms, until enough is known
-  EXPECT_EQ(samples_in(milliseconds(1000), launch, true), 0);
+  EXPECT_EQ(samples_in(milliseconds(1000), launch, true), 10);
   EXPECT_EQ(samples_in(milliseconds(1000), launch, false), 10);
+}
+
+// A sample costs time, and alone there are gaps between launches that tell the same.
+TEST_F(LaunchTimesTest, OfManyLaunchesFewAreSamplesWhereNobodyElseHasTheDevice) {
+  for (const bool alone : {true, false}) {
+    int samples = 0;
+    for (uint64_t i = 0; i < 100; ++i) sample(id(i, i), 1000), sample(id(i, i), 1000), sample(id(i, i), 1000);
+    for (uint64_t i = 0; i < 1000; ++i) samples += samples_in(milliseconds(1), id(i % 100, i % 100), alone);
+    EXPECT_NEAR(samples, alone ? 10 : 95, alone ? 1 : 5);
+  }
 }
 
 TEST_F(LaunchTimesTest, OfInterruptedSamplesOnlyShorterOnesTell) {
   const LaunchId launch = id(1, 1);
-  times_.begin_sample(launch);
-  EXPECT_FALSE(times_.learn(launch, 170'000, false)) << "nothing is known";
+  EXPECT_EQ(sample(launch, 170'000, 10'000), Learnt::kCut) << "nothing is known";
   for (const uint64_t ns : {160'000, 176'000, 176'000}) sample(launch, ns);
-  const uint64_t usual = times_.find(launch, false).ns;
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(times_.learn(launch, 178'000, false));
-  EXPECT_EQ(times_.find(launch, false).ns, usual);
-  times_.learn(launch, 161'000, false);
-  EXPECT_LT(times_.find(launch, false).ns, usual);
+  const uint64_t usual = known(launch);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(times_.learn(launch, 178'000, 10'000), Learnt::kNothing);
+  EXPECT_EQ(known(launch), usual);
+  times_.learn(launch, 161'000, 10'000);
+  EXPECT_LT(known(launch), usual);
 }
 
 // The first samples were beside other work, say.
@@ -121,9 +159,6 @@ TEST_F(LaunchTimesTest, WhatIsNotKnownYetIsSampledAgain) {
   EXPECT_FALSE(times_.find(launch, true).sample);
   clock_.pass(LaunchTimes::kAgain);
   EXPECT_TRUE(times_.find(launch, true).sample);
-  sample(launch, 1000);
-  clock_.pass(LaunchTimes::kAgain);
-  EXPECT_FALSE(times_.find(launch, true).sample);
 }
 
 TEST_F(LaunchTimesTest, ParametersThatAlwaysChangeAreSampledAtLeisure) {

@@ -22,7 +22,7 @@ struct Program {
   double told = 1;      // part of its time that it reports
   bool knows = false;   // it reports what its work takes by itself
   bool learns = false;  // it tries to know it, and does once its work took 7/8 of a time slice at most
-  std::uint32_t cut_samples = 0;
+  std::uint32_t cut_samples = 0, learnt = 0;
   Time lost = 0;                 // of each time slice that is interrupted or interrupts, to restore its state
   Time begun = 0, measured = 0;  // when its present work was first served; of all that has ended
 
@@ -109,8 +109,10 @@ class TimeSliceWeightsTest : public testing::Test {
     program.ready_since = now_;
     if (program.busy != 0 && program.left <= 0) {
       ++program.steps;
-      if (program.learns && now_ - program.begun <= slice - slice / 8) program.knows = true;
-      program.cut_samples += program.learns && !program.knows;
+      if (program.learns && !program.knows) {
+        program.knows = now_ - program.begun <= slice - slice / 8;
+        ++(program.knows ? program.learnt : program.cut_samples);
+      }
       const Time took = program.knows ? program.busy : now_ - program.begun;
       program.measured += static_cast<Time>(program.told * static_cast<double>(took));
       program.left = program.busy;
@@ -137,7 +139,8 @@ class TimeSliceWeightsTest : public testing::Test {
                        .own = program.knows ? program.measured : 0,
                        .rests = static_cast<uint32_t>(program.steps),
                        .paused = program.paused,
-                       .cut_samples = program.cut_samples});
+                       .cut_samples = program.cut_samples,
+                       .learnt = program.learnt});
     }
     weights_.advance(now_, loads);
     sample_at_ = now_ + kMillisecond;
@@ -252,8 +255,22 @@ TEST_F(TimeSliceWeightsTest, WhatIsLostOfShortTimeSlicesIsMadeUpFor) {
     add(2, 100 - share, 163 * kMillisecond, 100 * kMicrosecond).lost = 300 * kMicrosecond;
     for (Program& program : programs_) program.knows = true;
     const std::vector<double> errors = errors_of_seconds(10);
-    for (size_t i = 0; i < 2; ++i) EXPECT_LE(errors[i], 0.012) << share;
+    for (size_t i = 0; i < 2; ++i) EXPECT_LE(errors[i], 0.014) << share;
   }
+}
+
+// As one that decodes does, which is busy on the CPU for most of the time, beside one that trains.
+TEST_F(TimeSliceWeightsTest, WhoHasLittleWorkNowAndThenWaitsForShortTimeSlicesOnly) {
+  programs_.reserve(2);
+  add(1, 75, 72 * kMillisecond, kMillisecond).knows = true;
+  const Program& seldom = add(2, 25, 300 * kMicrosecond, 40 * kMillisecond);
+  run_for(3 * kSecond);
+  served(1);
+  const Time before = seldom.steps;
+  run_for(10 * kSecond);
+  const auto each = static_cast<double>(10 * kSecond) / static_cast<double>(seldom.steps - before);
+  EXPECT_LE(each, 41.5 * kMillisecond) << "less than 1.2 ms more than alone";
+  EXPECT_GE(served(10 * kSecond)[0], 0.9);
 }
 
 TEST_F(TimeSliceWeightsTest, ManyProcessesWithWorkAtATimeGetTheShareOfOne) {
@@ -322,6 +339,8 @@ TEST_F(TimeSliceWeightsTest, ABoundOnLatencyShortensTheOthers) {
   EXPECT_LE(quick.longest_wait, kMillisecond);
   quick.back_at = now_ + 10 * kSecond;
   run_for(200 * kMillisecond);
+  EXPECT_LT(weights_.slice(1), kMillisecond) << "it may be back soon";
+  run_for(300 * kMillisecond);
   EXPECT_GT(weights_.slice(1), 5 * kMillisecond) << "it is away: long time slices again";
 }
 
@@ -345,7 +364,7 @@ TEST_F(TimeSliceWeightsTest, WhoReportsTooLittleGainsLittle) {
   const Time before = weights_.used(1);
   run_for(4 * kSecond);
   const auto parts = served(4 * kSecond);
-  EXPECT_GE(parts[1], 0.4) << "the honest one";
+  EXPECT_GE(parts[1], 0.39) << "the honest one";
   const double charged = static_cast<double>(weights_.used(1) - before) / (4.0 * kSecond);
   EXPECT_GE(charged, 0.75 * parts[0]);
 }
