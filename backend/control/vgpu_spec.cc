@@ -113,6 +113,17 @@ nlohmann::json to_json(const OwnLimits& limits) {
   return object;
 }
 
+Status take_host_memory(const nlohmann::json& value, uint64_t* out) {
+  uint64_t bytes = 0;
+  if (Status status = take_number(value, "host_memory", uint64_t{1} << 56, &bytes); !status.ok()) return status;
+  if (bytes != 0 && bytes < kHostMemoryMin) {
+    return Status::error(EINVAL, "host memory of {} is below the least, {}", format_size(bytes),
+                         format_size(kHostMemoryMin));
+  }
+  *out = bytes;
+  return {};
+}
+
 Status take_field(const std::string& key, const nlohmann::json& value, bool stored, VgpuSpec* spec) {
   if (key == "memory") return take_number(value, key, uint64_t{1} << 56, &spec->memory);
   if (key == "compute") return take_share(value, key, stored, &spec->compute);
@@ -124,6 +135,7 @@ Status take_field(const std::string& key, const nlohmann::json& value, bool stor
   if (key == "kernel_deadline_ms") return take_small(value, key, kKernelDeadlineMax, &spec->kernel_deadline_ms);
   if (key == "sharing") return take_sharing(value, &spec->sharing);
   if (key == "sms") return take_small(value, key, 1u << 16, &spec->sms);
+  if (key == "host_memory") return take_host_memory(value, &spec->host_memory);
   if (key == "limits") return take_limits(value, &spec->limits);
   if (key == "owner") return take_text(value, key, &spec->owner);
   if (key == "direct_mode") return take_text(value, key, &spec->direct_mode);
@@ -167,6 +179,7 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"sharing", to_text(spec.sharing)},
           {"sms", spec.sms},
           {"owner", spec.owner},
+          {"host_memory", spec.host_memory},
           {"limits", to_json(spec.limits)},
           {"direct_mode", spec.direct_mode},
           {"direct_group", spec.direct_group},

@@ -27,7 +27,8 @@ struct VgpuSpec {
   uint32_t kernel_deadline_ms = 0;  // GPU time after which a program whose kernel still runs is ended; 0: never
   Sharing sharing = Sharing::kTimeSliced;  // of the device with other virtual GPUs, for programs that start from now on
   uint32_t sms = 0;                        // SMs of its own, for an MPS one; 0: none
-  std::string owner;                       // USER or @GROUP whose programs may use it; empty: whoever opens a socket
+  uint64_t host_memory = 0;  // bytes of host memory that its session and programs\' runners may have; 0: as configured
+  std::string owner;         // USER or @GROUP whose programs may use it; empty: whoever opens a socket
   OwnLimits limits{};        // how much its programs may hold, where that is not as the configuration says
   std::string direct_mode;   // permissions of direct.sock in octal; empty: the daemon's default
   std::string direct_group;  // group of direct.sock; empty: the daemon's default
@@ -36,6 +37,7 @@ struct VgpuSpec {
 };
 
 inline constexpr uint64_t kMemoryMin = uint64_t{16} << 20;
+inline constexpr uint64_t kHostMemoryMin = uint64_t{256} << 20;
 inline constexpr int32_t kPriorityMin = -100, kPriorityMax = 100;
 
 // The least latency bounds that a GPU can keep, in microseconds, by how the virtual GPU shares it. Measured on an H200

@@ -179,6 +179,21 @@ void read_slicing(Reader* reader, Config* config) {
                                     timeout_ms, variant);
 }
 
+void read_cgroup(Reader* reader, Config* config) {
+  CgroupConfig& cgroup = config->cgroup;
+  reader->text("cgroup.mode", &cgroup.mode);
+  if (cgroup.mode != "auto" && cgroup.mode != "required" && cgroup.mode != "off") {
+    reader->check("cgroup.mode",
+                  Status::error(EINVAL, "'{}'; there are \"auto\", \"required\" and \"off\"", cgroup.mode));
+  }
+  reader->size("cgroup.memory", &cgroup.memory);
+  int64_t pids = cgroup.pids, weight = cgroup.cpu_weight;
+  reader->whole("cgroup.pids", 64, 1 << 22, &pids);
+  reader->whole("cgroup.cpu_weight", 1, 10000, &weight);
+  cgroup.pids = static_cast<uint32_t>(pids);
+  cgroup.cpu_weight = static_cast<uint32_t>(weight);
+}
+
 void read_metrics(Reader* reader, Config* config) {
   std::string listen;
   reader->text("metrics.listen", &listen);
@@ -244,6 +259,7 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   read_scheduler(&reader, config);
   read_planning(&reader, config);
   read_slicing(&reader, config);
+  read_cgroup(&reader, config);
   read_metrics(&reader, config);
   if (Status status = reader.finish(); !status.ok()) return status;
   if (!table.contains("devices")) return check_one_device(path, *config);
@@ -263,6 +279,13 @@ bool has_lab_mode(const Config& config) {
 }
 
 }  // namespace
+
+uint64_t host_memory_of(const VgpuSpec& spec, const PhysicalDevice& device, const CgroupConfig& cgroup) {
+  constexpr uint64_t kAutomatic = uint64_t{16} << 30;
+  if (spec.host_memory != 0) return spec.host_memory;
+  if (cgroup.memory != 0) return cgroup.memory;
+  return kAutomatic + (device.kind == "soft" ? spec.memory : 0);
+}
 
 std::string slices_text(const SlicesConfig& slices, const PhysicalDevice& device) {
   return fmt::format("enabled={} {}", slices.enabled.value_or(device.kind != "soft") ? 1 : 0, slices.rest);

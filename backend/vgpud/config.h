@@ -9,6 +9,7 @@
 
 #include "backend/control/object_limits.h"
 #include "backend/control/sharing.h"
+#include "backend/control/vgpu_spec.h"
 #include "backend/vgpud/arbiter/arbiter.h"
 #include "backend/vgpud/device.h"
 #include "memory/base/status.h"
@@ -21,6 +22,13 @@ inline constexpr const char* kConfigFile = "/etc/bandsaw/vgpud.toml";
 struct SlicesConfig {
   std::optional<bool> enabled;  // not said: on GPUs
   std::string rest;             // as runners read it, but for `enabled`
+};
+
+// Bounds on what a virtual GPU takes of the host (backend/sandbox/cgroup.h).
+struct CgroupConfig {
+  std::string mode = "auto";  // "auto": where cgroup v2 can be used; "required": no session without it; "off"
+  uint64_t memory = 0;        // bytes for each virtual GPU that has no bound of its own; 0: see host_memory_of()
+  uint32_t pids = 16384, cpu_weight = 100;
 };
 
 struct Config {
@@ -47,10 +55,15 @@ struct Config {
   SlicesConfig slices;
   std::string metrics_address;  // of the HTTP server for metrics; empty: there is none
   uint16_t metrics_port = 0;
+  CgroupConfig cgroup;
   Limits limits = kDefaultLimits;  // of each virtual GPU that has none of its own
   bool lab = false;                // the lab's vgpud: it has the lab's planning modes, and reads [lab]
   MakePlannerSource planners;      // null: production's
 };
+
+// What a virtual GPU may have of the host's memory: its own bound, else the configured one, else 16 GiB beside the
+// memory that a software device keeps there.
+uint64_t host_memory_of(const VgpuSpec& spec, const PhysicalDevice& device, const CgroupConfig& cgroup);
 
 // How runners of `device` cut kernels, as they read it (backend/runner/slicing/slicing_settings.h).
 std::string slices_text(const SlicesConfig& slices, const PhysicalDevice& device);

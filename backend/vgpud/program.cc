@@ -9,6 +9,7 @@
 
 #include "backend/control/http_client.h"
 #include "backend/control/paths.h"
+#include "backend/sandbox/cgroup.h"
 #include "backend/vgpud/api/api.h"
 #include "backend/vgpud/daemon.h"
 #include "backend/vgpud/probe.h"
@@ -48,12 +49,14 @@ bandsaw::Status prepare_devices(bandsaw::Config* config) {
 int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
   if (argc == 2 && argv[1] == std::string_view(bandsaw::kWriteLog)) return bandsaw::run_log_writer();
   std::string path;
-  bool stop = false, print_routes = false;
+  bool stop = false, print_routes = false, release_cgroups = false;
   CLI::App app("Keeps this host's virtual GPUs. SIGTERM ends it alone: sessions, and what runs on them, go on.",
                "vgpud");
   app.add_option("--config", path, std::string("configuration file (default ") + bandsaw::kConfigFile + " if there)");
   app.add_flag("--stop-sessions", stop, "tell the vgpud that runs to end every session and itself");
   app.add_flag("--print-routes", print_routes, "print the methods and paths of the control API");
+  app.add_flag("--release-cgroups", release_cgroups,
+               "for the unit's ExecStartPre: make room for vgpud in a cgroup whose sessions have lived on");
   app.set_version_flag("--version", std::string("vgpud ") + bandsaw::kBandsawVersion);
   CLI11_PARSE(app, argc, argv);
   if (print_routes) {
@@ -62,6 +65,10 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
   }
 
   bandsaw::start_log("vgpud");
+  if (release_cgroups) {
+    bandsaw::release_controllers();
+    return 0;
+  }
   auto config = bandsaw::load_config(path, read_lab);
   if (!config.ok()) {
     bandsaw::log::error("{}", config.status().message());

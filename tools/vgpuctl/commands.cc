@@ -50,6 +50,11 @@ Result<json> shares(const Options& options) {
     if (!bytes.ok()) return bytes.status();
     body["memory"] = bytes.value();
   }
+  if (!options.host_memory.empty()) {
+    const auto bytes = parse_size(options.host_memory == "default" ? "0" : options.host_memory);
+    if (!bytes.ok()) return bytes.status();
+    body["host_memory"] = bytes.value();
+  }
   if (options.compute) body["compute"] = *options.compute;
   if (options.copy) body["copy"] = *options.copy;
   if (options.cap) body["cap"] = *options.cap;

@@ -79,6 +79,9 @@ void share_options(CLI::App* app, Options* options, bool memory_required) {
   app->add_option("--sms", options->sms,
                   "SMs of its own, for one that is mps: no program of another mps one runs there; rounded up to "
                   "what the device gives out at a time, 0: none; for programs that start from then on");
+  app->add_option("--host-memory", options->host_memory,
+                  "most of the host's memory that its session and runners have together, e.g. 16G; default: as "
+                  "configured");
   app->add_option("--limit", options->limits,
                   fmt::format("NAME=NUMBER: how much its programs may hold together, or NAME=default; there are {}",
                               fmt::join(bandsaw::kLimitedNames, ", ")));

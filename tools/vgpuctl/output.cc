@@ -122,6 +122,18 @@ std::string limits_line(const json& limits) {
   return text;
 }
 
+// What its session and runners take of the host.
+std::string host_line(const json& host) {
+  if (host.empty()) return "no bounds (`vgpuctl status` says why)";
+  std::string text =
+      fmt::format("{} of {}, {} of {} threads, {} of processors", size(get<int64_t>(host, "/memory", 0)),
+                  size(get<int64_t>(host, "/memory_most", 0)), get<uint64_t>(host, "/tasks", 0),
+                  get<uint64_t>(host, "/tasks_most", 0), seconds(get<uint64_t>(host, "/cpu_us", 0) * 1000));
+  if (const auto killed = get<uint64_t>(host, "/killed", 0))
+    text += fmt::format(", {} ended for want of memory", killed);
+  return text;
+}
+
 void print_processes(const json& processes) {
   std::vector<std::vector<std::string>> rows = {
       {"PROCESS", "PID", "VIA", "STATE", "MEMORY", "CALLS", "LAUNCHES", "COMPUTE", "COPY"}};
@@ -260,6 +272,7 @@ void print_vgpu(const json& view) {
   line("state", usage_state(view));
   line("session", fmt::format("{} (pid {}, {} restarts)", get<std::string>(view, "/session/state", "?"),
                               get<int64_t>(view, "/session/pid", 0), get<uint64_t>(view, "/session/restarts", 0)));
+  line("host", host_line(get(view, "/session/host", json::object())));
   line("vfio.sock", get<std::string>(view, "/sockets/vfio", "?"));
   line("direct.sock", get<std::string>(view, "/sockets/direct", "?"));
   line("calls",
@@ -308,6 +321,10 @@ void print_status(const json& status) {
   line("registry", get<std::string>(status, "/state", "?"));
   line("scheduler", policy_line(status));
   line("planning", get<std::string>(status, "/scheduler/planning", "?"));
+  const auto cgroups = get<std::string>(status, "/cgroups/path", "");
+  line("cgroups", cgroups.empty()
+                      ? "none: " + get<std::string>(status, "/cgroups/error", "?")
+                      : fmt::format("{} ({})", cgroups, get<std::string>(status, "/cgroups/controllers", "")));
   line("vgpus", std::to_string(get<uint64_t>(status, "/vgpus", 0)));
   for (const json& device : get(status, "/devices", json::array())) print_device(device);
 }

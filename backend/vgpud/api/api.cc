@@ -82,6 +82,7 @@ json Api::status_state() const {
           {"state", config_.state},
           {"vgpus", registry_->all().size()},
           {"scheduler", scheduler_state()},
+          {"cgroups", session_manager_->describe_cgroups()},
           {"mps", devices.front()["mps"]},
           {"device", devices.front()},
           {"devices", devices}};

@@ -10,6 +10,7 @@
 #include "backend/vgpud/gpu.h"
 #include "backend/vgpud/mps/mps_daemon.h"
 #include "backend/vgpud/sessions/session_supervisor.h"
+#include "memory/base/log.h"
 
 namespace bandsaw {
 
@@ -17,6 +18,9 @@ namespace {
 
 constexpr long kHealthIntervalUs = 250'000;
 constexpr unsigned kSlowTicks = 4;  // between questions to those whose fault ends nobody else
+
+// Tells folders of one vgpud from those of another, which has another RUN.
+std::string run_id(const std::string& run) { return fmt::format("{:08x}", std::hash<std::string>()(run) & 0xffffffff); }
 
 std::unique_ptr<MpsDaemon> make_mps(event_base* base, const Config& config, const PhysicalDevice& device,
                                     std::function<void()> changed) {
@@ -31,6 +35,7 @@ std::unique_ptr<MpsDaemon> make_mps(event_base* base, const Config& config, cons
 
 SessionManager::SessionManager(event_base* base, const Config& config, const Gpus& gpus)
     : base_(base), config_(config), gpus_(gpus), planning_mode_(config.planning_mode) {
+  open_cgroups();
   make_daemons();
   health_timer_.reset(event_new(
       base_, -1, EV_PERSIST,
@@ -40,6 +45,26 @@ SessionManager::SessionManager(event_base* base, const Config& config, const Gpu
 }
 
 SessionManager::~SessionManager() = default;
+
+void SessionManager::open_cgroups() {
+  no_cgroups_ = "'cgroup.mode' is \"off\"";
+  if (config_.cgroup.mode == "off") return;
+  auto tree = CgroupTree::open("bandsaw-" + run_id(config_.run));
+  if (!tree.ok()) {
+    no_cgroups_ = tree.status().message();
+    log::warn("virtual GPUs have no bounds on host memory, processes and processors: {}", no_cgroups_);
+    return;
+  }
+  no_cgroups_.clear();
+  cgroups_ = std::make_unique<CgroupTree>(std::move(tree.value()));
+  log::info("cgroups of virtual GPUs: {} ({})", cgroups_->path(), cgroups_->controllers());
+}
+
+nlohmann::json SessionManager::describe_cgroups() const {
+  return {{"path", cgroups_ ? cgroups_->path() : ""},
+          {"controllers", cgroups_ ? cgroups_->controllers() : ""},
+          {"error", no_cgroups_}};
+}
 
 // Of GPUs that are known by now; one that was lost when vgpud started is not.
 void SessionManager::make_daemons() {
@@ -136,7 +161,7 @@ std::string SessionManager::mps_error(const std::string& device) const {
 }
 
 void SessionManager::add(const VgpuSpec& spec, Ready ready) {
-  auto supervisor = std::make_shared<SessionSupervisor>(base_, config_, spec, *gpus_.of(spec),
+  auto supervisor = std::make_shared<SessionSupervisor>(base_, config_, spec, *gpus_.of(spec), cgroups_.get(),
                                                         [this](const VgpuSpec& now) { return sharing_config(now); });
   supervisors_[spec.name] = supervisor;
   const bool usable = gpus_.of(spec)->device.lost.empty();
@@ -184,7 +209,7 @@ void SessionManager::request(const std::string& name, const nlohmann::json& obje
 
 nlohmann::json SessionManager::describe(const std::string& name) const {
   const auto found = supervisors_.find(name);
-  if (found == supervisors_.end()) return {{"state", "none"}, {"pid", 0}, {"restarts", 0}};
+  if (found == supervisors_.end()) return {{"state", "none"}, {"pid", 0}, {"restarts", 0}, {"host", nullptr}};
   return found->second->describe();
 }
 

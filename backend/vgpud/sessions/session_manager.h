@@ -15,6 +15,7 @@
 #include "backend/control/event_ptr.h"
 #include "backend/control/json_link.h"
 #include "backend/control/vgpu_spec.h"
+#include "backend/sandbox/cgroup.h"
 #include "backend/vgpud/config.h"
 #include "memory/base/status.h"
 
@@ -62,7 +63,9 @@ class SessionManager {
 
   // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
   void request(const std::string& name, const nlohmann::json& object, Answer answer);
-  // {"state": ..., "pid": ..., "restarts": ...}
+  // {"path": ..., "controllers": ..., "error": ...}: of the cgroups, or why there are none.
+  nlohmann::json describe_cgroups() const;
+  // {"state": ..., "pid": ..., "restarts": ..., "host": {...}}
   nlohmann::json describe(const std::string& name) const;
 
  private:
@@ -70,12 +73,15 @@ class SessionManager {
   MpsDaemon* mps_of(const std::string& device) const;  // null: it has no contexts that MPS could join
   void tell_all(const std::string& device);
   void make_daemons();
+  void open_cgroups();
   void check_health();
   void take_health(const std::string& vgpu, const nlohmann::json& health);
 
   event_base* base_;
   const Config& config_;
   const Gpus& gpus_;
+  std::unique_ptr<CgroupTree> cgroups_;  // null: there are none
+  std::string no_cgroups_;               // why
   PlanningMode planning_mode_;
   Failing failing_;
   EventPtr health_timer_;

@@ -29,8 +29,13 @@ constexpr int kStandardDescriptors = 3;
 }  // namespace
 
 SessionSupervisor::SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, const Gpu& gpu,
-                                     SharingConfigOf sharing_config_of)
-    : base_(base), config_(config), gpu_(gpu), spec_(spec), sharing_config_of_(std::move(sharing_config_of)) {
+                                     const CgroupTree* cgroups, SharingConfigOf sharing_config_of)
+    : base_(base),
+      config_(config),
+      gpu_(gpu),
+      cgroups_(cgroups),
+      spec_(spec),
+      sharing_config_of_(std::move(sharing_config_of)) {
   timer_.reset(event_new(
       base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SessionSupervisor*>(self)->tick(); },
       this));
@@ -56,6 +61,7 @@ void SessionSupervisor::adopt_or_spawn() {
   state_ = State::kStarting;
   if (connect()) {
     log::info("{}: the session (pid {}) has lived on", spec_.name, pid_);
+    if (Status status = bound(); !status.ok()) log::error("{}: {}", spec_.name, status.message());
     return;
   }
   if (Status status = spawn(); !status.ok()) {
@@ -119,21 +125,40 @@ std::vector<std::string> SessionSupervisor::arguments() const {
 Status SessionSupervisor::spawn() {
   const std::string folder = vgpu_directory(config_.run, spec_.name);
   if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
+  if (config_.cgroup.mode == "required" && !cgroups_) {
+    return Status::error(ENOTSUP,
+                         "no session without a cgroup: 'cgroup.mode' is \"required\", and vgpud could make none");
+  }
+  UniqueFd entrance;
+  if (cgroups_) {
+    if (Status status = bound(); !status.ok()) return status;
+    auto opened = cgroups_->entrance(spec_.name);
+    if (!opened.ok()) return opened.status();
+    entrance = std::move(opened.value());
+  }
   const auto log = start_log_writer(config_.log_program, folder + "/session.log");
   if (!log.ok()) return log.status();
   const auto texts = arguments();
   const pid_t pid = ::fork();
   if (pid < 0) return Status::system("cannot fork a session");
-  if (pid == 0) child(texts, log.value().get());
+  if (pid == 0) child(texts, log.value().get(), entrance.get());
   log::info("{}: started a session (pid {})", spec_.name, pid);
   watch(pid);
   return {};
 }
 
-void SessionSupervisor::child(const std::vector<std::string>& texts, int log) const {
+Status SessionSupervisor::bound() const {
+  if (!cgroups_) return {};
+  return cgroups_->set(spec_.name, {.memory = host_memory_of(spec_, gpu_.device, config_.cgroup),
+                                    .pids = config_.cgroup.pids,
+                                    .cpu_weight = config_.cgroup.cpu_weight});
+}
+
+void SessionSupervisor::child(const std::vector<std::string>& texts, int log, int cgroup) const {
   std::vector<char*> pointers;
   for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
   pointers.push_back(nullptr);
+  if (cgroup >= 0 && ::write(cgroup, "0", 1) != 1) ::_exit(125);
   ::setsid();  // a terminal's interrupt is for vgpud alone
   sigset_t none;
   sigemptyset(&none);
@@ -270,6 +295,7 @@ void SessionSupervisor::clean_up() {
   const auto self = shared_from_this();
   state_ = State::kGone;
   event_del(timer_.get());
+  if (cgroups_) cgroups_->remove(spec_.name);
   std::error_code ignored;
   std::filesystem::remove_all(vgpu_directory(config_.run, spec_.name), ignored);
   std::filesystem::remove(peer_socket(config_.run, spec_.index), ignored);
@@ -299,6 +325,7 @@ void SessionSupervisor::update(const VgpuSpec& spec) {
   const bool moved = spec.owner != spec_.owner || spec.domain != spec_.domain;
   spec_ = spec;
   if (moved) give_sockets();
+  if (Status status = bound(); !status.ok()) log::error("{}: {}", spec_.name, status.message());
   tell();
 }
 
@@ -333,7 +360,13 @@ void SessionSupervisor::request(const nlohmann::json& object, SessionManager::An
 
 nlohmann::json SessionSupervisor::describe() const {
   static constexpr const char* kNames[] = {"starting", "running", "restarting", "stopping", "gone"};
-  return {{"state", kNames[static_cast<int>(state_)]}, {"pid", pid_}, {"restarts", restarts_}};
+  nlohmann::json host;
+  if (const auto use = cgroups_ ? cgroups_->use(spec_.name) : std::nullopt) {
+    host = {{"memory", use->memory}, {"memory_most", host_memory_of(spec_, gpu_.device, config_.cgroup)},
+            {"tasks", use->pids},    {"tasks_most", config_.cgroup.pids},
+            {"cpu_us", use->cpu_us}, {"killed", use->oom_kills}};
+  }
+  return {{"state", kNames[static_cast<int>(state_)]}, {"pid", pid_}, {"restarts", restarts_}, {"host", host}};
 }
 
 }  // namespace bandsaw

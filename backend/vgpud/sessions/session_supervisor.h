@@ -17,9 +17,9 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
  public:
   // What the session is told beside its shares.
   using SharingConfigOf = std::function<nlohmann::json(const VgpuSpec& spec)>;
-  // `gpu`, that of the spec, outlives this.
+  // `gpu`, that of the spec, and `cgroups` outlive this; `cgroups` null: there are none.
   SessionSupervisor(event_base* base, const Config& config, const VgpuSpec& spec, const Gpu& gpu,
-                    SharingConfigOf sharing_config_of);
+                    const CgroupTree* cgroups, SharingConfigOf sharing_config_of);
   ~SessionSupervisor();
 
   void start(SessionManager::Ready ready);
@@ -39,7 +39,9 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   Status spawn();
   // Sockets of this virtual GPU whose owner has changed.
   void give_sockets() const;
-  void child(const std::vector<std::string>& arguments, int log) const;
+  // The bounds of what it takes of the host, where there are cgroups.
+  Status bound() const;
+  void child(const std::vector<std::string>& arguments, int log, int cgroup) const;
   std::vector<std::string> arguments() const;
   bool connect();
   void connect_gates();
@@ -57,6 +59,7 @@ class SessionSupervisor : public std::enable_shared_from_this<SessionSupervisor>
   event_base* base_;
   const Config& config_;
   const Gpu& gpu_;
+  const CgroupTree* const cgroups_;
   VgpuSpec spec_;
   const SharingConfigOf sharing_config_of_;
   State state_ = State::kStarting;
