@@ -262,23 +262,36 @@ void TimeSliceWeights::settle_lags() {
   }
 }
 
-// A turn of about this length in which the work that somebody has at a time fills one of its time slices, or two. With
-// a little too much for it, there would be a nearly empty one in each step.
-double TimeSliceWeights::fitting(double turn, const std::function<double(const Entry&)>& part) const {
-  constexpr double kRoom = 1.03, kScaleLeast = 0.5, kScaleMost = 1.5, kSlicesMost = 2;
-  double best = 1, change = 1;
+// Calls `use(burst, part)` for those who have no more than a burst at a time, and gain by time slices that it fills.
+void TimeSliceWeights::each_burst(const std::function<double(const Entry&)>& part,
+                                  const std::function<void(double burst, double part)>& use) const {
+  constexpr double kRoom = 1.03;
   for (const auto& [vgpu, entry] : entries_) {
     if (!entry.active || entry.active_processes > 1) continue;
     for (const auto& [number, process] : entry.processes) {
       if (process.never_rests() || process.burst < kShortBurst) continue;
-      const double slice = turn * part(entry), burst = kRoom * static_cast<double>(process.burst);
-      const double slices = std::max(1.0, std::round(burst / slice)), scale = burst / slices / slice;
-      if (slices > kSlicesMost || scale < kScaleLeast || scale > kScaleMost || std::abs(scale - 1) >= change) continue;
+      use(kRoom * static_cast<double>(process.burst), part(entry));
+    }
+  }
+}
+
+// A turn of about this length in which the work that somebody has at a time fills one of its time slices, or two. With
+// a little too much for it, there would be a nearly empty one in each step. Who has less than a time slice ends it
+// early: so the turn is no longer than that work at its part, and the others have theirs.
+double TimeSliceWeights::fitting(double turn, const std::function<double(const Entry&)>& part) const {
+  constexpr double kScaleLeast = 0.5, kScaleMost = 1.2;
+  double most = turn;
+  each_burst(part, [&](double burst, double own) { most = std::min(most, burst / own); });
+  double best = 1, change = 1;
+  each_burst(part, [&](double burst, double own) {
+    for (const int slices : {1, 2}) {
+      const double scale = burst / slices / (most * own);
+      if (scale < kScaleLeast || scale > kScaleMost || std::abs(scale - 1) >= change) continue;
       best = scale;
       change = std::abs(scale - 1);
     }
-  }
-  return best * turn;
+  });
+  return best * most;
 }
 
 void TimeSliceWeights::fit_slices() {
@@ -341,11 +354,28 @@ void TimeSliceWeights::change_slices(const std::map<VgpuId, Time>& wanted) {
   }
   const bool others = !std::equal(wanted.begin(), wanted.end(), changed_.begin(), changed_.end(),
                                   [](const auto& one, const auto& other) { return one.first == other.first; });
-  const Time pause = ratio >= kLargeChange ? options_.between_large : options_.between;
-  if (ratio < kSmallChange || (!others && now_ - changed_at_ < pause)) return;
+  const bool visits = changes_visits(wanted);
+  const Time pause = ratio >= kLargeChange ? options_.between_large
+                     : visits              ? options_.between_visits
+                                           : options_.between;
+  if ((ratio < kSmallChange && !visits) || (!others && now_ - changed_at_ < pause)) return;
   for (const auto& [vgpu, slice] : wanted) entries_[vgpu].slice = slice;
   changed_ = wanted;
   changed_at_ = now_;
+}
+
+// Somebody's work takes another number of time slices then. What all have in a round changes by leaps there, and only
+// by turns of both they get what lies between.
+bool TimeSliceWeights::changes_visits(const std::map<VgpuId, Time>& wanted) const {
+  for (const auto& [vgpu, slice] : wanted) {
+    const Entry& entry = entries_.at(vgpu);
+    if (entry.active_processes > 1) continue;
+    for (const auto& [number, process] : entry.processes) {
+      if (process.never_rests() || process.burst < kShortBurst) continue;
+      if ((process.burst <= entry.slice) != (process.burst <= slice)) return true;
+    }
+  }
+  return false;
 }
 
 // A time slice of this one, within what others may wait for it.

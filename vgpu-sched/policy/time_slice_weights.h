@@ -46,7 +46,7 @@
 namespace bandsaw::sched {
 
 struct TimeSliceOptions {
-  Time each = 15 * kMillisecond;           // a turn of all takes so long for each process that is active ...
+  Time each = 12500 * kMicrosecond;        // a turn of all takes so long for each process that is active ...
   Time least_turn = 20 * kMillisecond;     // ... at least this, ...
   Time most_turn = 40 * kMillisecond;      // ... and at most this
   Time least = 250 * kMicrosecond;         // of a time slice, unless a bound on latency asks for less
@@ -54,8 +54,9 @@ struct TimeSliceOptions {
   Time switch_cost = 170 * kMicrosecond;   // of the engine's time, by each time slice
   Time latency_cost = 240 * kMicrosecond;  // of a bound on latency, the part that switches take
   Time lag_most = 400 * kMillisecond;      // divided by the fraction: beyond it nothing is owed
-  // Between two changes of time slices, and where one is off by a factor of two.
-  Time between = 500 * kMillisecond, between_large = 50 * kMillisecond;
+  // Between two changes of time slices, where one is off by a factor of two, and where the work of somebody fits into
+  // one only before or after it.
+  Time between = 500 * kMillisecond, between_large = 50 * kMillisecond, between_visits = 100 * kMillisecond;
   // The longest time slice that is there for learning, for how long it is, and when it is tried again, if in vain:
   // after twice as long each time.
   Time probe = 500 * kMillisecond, probe_for = kSecond, probe_again = 5 * kSecond, probe_last = 60 * kSecond;
@@ -140,10 +141,13 @@ class TimeSliceWeights {
   static bool is_bursty(const Entry& entry);
   bool has_bursty() const;
   void settle_lags();
+  void each_burst(const std::function<double(const Entry&)>& part,
+                  const std::function<void(double burst, double part)>& use) const;
   double fitting(double turn, const std::function<double(const Entry&)>& part) const;
   void fit_slices();
   Time probing(Entry& entry);
   void change_slices(const std::map<VgpuId, Time>& wanted);
+  bool changes_visits(const std::map<VgpuId, Time>& wanted) const;
   Time bounded(Time slice, const Entry& entry) const;
   Entry* tightest();
   void count_cost(double span);

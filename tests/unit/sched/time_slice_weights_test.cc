@@ -273,6 +273,31 @@ TEST_F(TimeSliceWeightsTest, WhoHasLittleWorkNowAndThenWaitsForShortTimeSlicesOn
   EXPECT_GE(served(10 * kSecond)[0], 0.9);
 }
 
+// Each has one step at a time, and ends its time slices early.
+TEST_F(TimeSliceWeightsTest, StepsThatAreShorterThanTimeSlicesGetTheirShares) {
+  for (const int share : {25, 50, 75, 90}) {
+    programs_.clear();
+    programs_.reserve(2);
+    weights_ = TimeSliceWeights();
+    add(1, share, 7600 * kMicrosecond, 30 * kMicrosecond);
+    add(2, 100 - share, 8700 * kMicrosecond, 20 * kMicrosecond);
+    for (Program& program : programs_) program.knows = true;
+    const std::vector<double> errors = errors_of_seconds(10);
+    for (size_t i = 0; i < 2; ++i) EXPECT_LE(errors[i], 0.016) << share;
+  }
+}
+
+// Of nine processes that have one step at a time, eight are of one virtual GPU.
+TEST_F(TimeSliceWeightsTest, OneOfStepsGetsItsShareBesideEight) {
+  programs_.reserve(9);
+  add(1, 50, 8700 * kMicrosecond, 20 * kMicrosecond);
+  for (int i = 0; i < 8; ++i) add(2, 50, 8700 * kMicrosecond, 20 * kMicrosecond);
+  for (Program& program : programs_) program.knows = true;
+  const auto parts = after(2 * kSecond, 8 * kSecond);
+  const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
+  EXPECT_NEAR(parts[0] / sum, 0.5, 0.015);
+}
+
 TEST_F(TimeSliceWeightsTest, ManyProcessesWithWorkAtATimeGetTheShareOfOne) {
   programs_.reserve(9);
   for (int i = 0; i < 9; ++i) add(i == 0 ? 1 : 2, 50, 8760 * kMicrosecond, 20 * kMicrosecond);
