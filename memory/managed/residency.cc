@@ -108,10 +108,16 @@ void Residency::set(Run run, Holder holder) {
   if (own != stretches_.begin() && std::prev(own)->second == holder) stretches_.erase(own);
 }
 
-ToDevice Residency::to_device(Run run) const {
+bool Residency::all_on_host() const {
+  return std::all_of(stretches_.begin(), stretches_.end(), [](const auto& stretch) {
+    return stretch.second == Holder::kHost || stretch.second == Holder::kNobody;
+  });
+}
+
+ToDevice Residency::to_device(Run run, bool reads) const {
   ToDevice plan;
   each(whole_blocks(run), [&](Run part, Holder holder) {
-    if (holder == Holder::kDevice) return;
+    if (holder == Holder::kDevice || (reads && holder == Holder::kBoth)) return;
     append(&plan.take, part);
     if (holder != Holder::kNobody) append(&plan.close, part);
     if (holder == Holder::kHost) append(&plan.copy, part);
@@ -123,6 +129,11 @@ void Residency::went_to_device(Run run, uint64_t thread) {
   set(run, Holder::kDevice);
   taken_ = true;
   taken_by_ = thread;
+}
+
+void Residency::shared_with_device(const ToDevice& plan) {
+  for (const Run& run : plan.take) set(run, Holder::kDevice);
+  for (const Run& run : plan.close) set(run, Holder::kBoth);
 }
 
 // The largest region around the block, of a power of two of blocks, of which more than half is the host's with it.
@@ -149,7 +160,11 @@ ToHost Residency::to_host(const Touch& touch) const {
   }
   if (here.holder == Holder::kBoth) return {ToHost::What::kUnlock, block, true};
   Run wanted = block;
-  if (block.offset == next_offset_) {
+  if (touch.bias == Bias::kHost) {
+    wanted = whole_blocks({block.offset, kLongestFetch});
+  } else if (touch.bias == Bias::kDevice) {
+    // That block alone.
+  } else if (block.offset == next_offset_) {
     const uint64_t doubled = std::min(kLongestFetch, std::max(last_bytes_, block_bytes_) * 2);
     wanted = whole_blocks({block.offset, doubled / block_bytes_ * block_bytes_});
   } else if (here.holder == Holder::kDevice) {
@@ -169,6 +184,15 @@ std::vector<Run> Residency::on_device(Run run) const {
 }
 
 void Residency::came_to_host(Run run, bool writable) { set(run, writable ? Holder::kHost : Holder::kBoth); }
+
+void Residency::device_gone(Run run) {
+  std::vector<std::pair<Run, Holder>> changes;
+  each(run, [&](Run part, Holder holder) {
+    if (holder == Holder::kBoth) changes.push_back({part, Holder::kHost});
+    if (holder == Holder::kDevice) changes.push_back({part, Holder::kNobody});
+  });
+  for (const auto& [part, holder] : changes) set(part, holder);
+}
 
 void Residency::discarded(Run run) { set(run, Holder::kNobody); }
 

@@ -35,11 +35,15 @@ std::vector<Run> pieces_of(const std::vector<Run>& runs, uint64_t most = kPieceB
 // What of `runs` lies in `piece`.
 std::vector<Run> parts_in(const std::vector<Run>& runs, Run piece);
 
+// What a program has said of the memory that it touches: all around will be wanted, or nothing but what was touched.
+enum class Bias : uint8_t { kNone, kHost, kDevice };
+
 struct Touch {
   uint64_t offset = 0;
   bool write = false;
   uint64_t thread = 0;  // of the program; any number that differs between threads
   uint64_t now_ns = 0;
+  Bias bias = Bias::kNone;
 };
 
 // What a touch asks for.
@@ -76,6 +80,8 @@ class Residency {
   uint64_t bytes() const { return bytes_; }
   bool all_on_device() const { return device_bytes_ == bytes_; }
   bool any_on_device() const { return device_bytes_ != 0; }
+  // Work of the device may be using none of it.
+  bool all_on_host() const;
   uint64_t device_bytes() const { return device_bytes_; }
   Holder holder(uint64_t offset) const;
 
@@ -84,17 +90,23 @@ class Residency {
   // The whole blocks in `run`; no bytes: there are none.
   Run blocks_within(Run run) const;
 
-  ToDevice to_device(Run run) const;
+  // `reads`: the device only reads it, so what the host has may stay there, too; `close` is then what the program may
+  // no longer write.
+  ToDevice to_device(Run run, bool reads = false) const;
   // `thread` is whose launch asked for it.
   void went_to_device(Run run, uint64_t thread = 0);
+  // All of a plan for work that only reads.
+  void shared_with_device(const ToDevice& plan);
 
   // A block; more of it where a program goes on from one fetched run to the next, and where more than half of the 128
   // KiB to 2 MiB around it is the host's then; all of these 2 MiB where another thread's launch has taken something
-  // from a program at work.
+  // from a program at work. What is better on the host comes with up to 64 MiB, what is better on the device alone.
   ToHost to_host(const Touch& touch) const;
   // What the device has of `run` is wanted by the host, all of it or up to what the host has already.
   std::vector<Run> on_device(Run run) const;
   void came_to_host(Run run, bool writable);
+  // The device's copy of `run` is gone: what both sides had is the host's, what only it had is nobody's.
+  void device_gone(Run run);
   // The bytes of these pages, which are closed to the program, do not count any more.
   void discarded(Run run);
   // A touch is answered: notes for the policies below.

@@ -5,6 +5,7 @@
 
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/core/call.h"
+#include "memory/managed/residency.h"
 
 namespace bandsaw::libcuda {
 
@@ -20,6 +21,9 @@ CUresult check_location(const CUmemLocation& location);
 CUresult check_managed(CUdeviceptr address, size_t bytes);
 void prefetched_to(CUdeviceptr address, size_t bytes, const CUmemLocation& location);
 void forget_advice(const Range& range);
+// What advice means for a touch of that page; whether all of these pages are read much more than written.
+bandsaw::managed::Bias bias_of(uint64_t page);
+bool is_read_mostly(uint64_t address, uint64_t bytes);
 
 // A location as the first version of these functions named it: an ordinal, or CU_DEVICE_CPU.
 inline CUmemLocation location_of(CUdevice device) {

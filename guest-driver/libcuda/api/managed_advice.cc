@@ -1,12 +1,15 @@
 // What programs have said of managed memory, by pages, and what they read back.
 //
-// No advice changes a result. Memory that stays with the program, and variables, can be advised too.
+// No advice changes a result. Memory that stays with the program, and variables, can be advised too; it moves nothing
+// there. Else the preferred location decides what a touch brings along and what leaves the device first, and what is
+// mostly read stays on both sides when it is prefetched. The rest has no meaning where every access is local.
 #include <cstring>
 #include <map>
 #include <mutex>
 
 #include "guest-driver/libcuda/api/handles.h"
 #include "guest-driver/libcuda/api/managed.h"
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/core/device.h"
 #include "guest-driver/libcuda/core/window.h"
 #include "memory/managed/advice.h"
@@ -80,6 +83,9 @@ CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLoc
       return CUDA_ERROR_INVALID_VALUE;
   }
   change_advice(*range, address, bytes, change);
+  if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION) {
+    ManagedSpace::get().prefer_host(address, advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION && !device);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -147,6 +153,20 @@ CUresult range_attributes(const AttributeQuestions& asked, uint64_t address, uin
 }
 
 }  // namespace
+
+bandsaw::managed::Bias bias_of(uint64_t page) {
+  using bandsaw::managed::Bias;
+  const auto range = AddressMap::get().find(page);
+  if (!range) return Bias::kNone;
+  const Advice advice = advice_of(*range, page, 1);
+  if (advice.preferred.type == CU_MEM_LOCATION_TYPE_DEVICE) return Bias::kDevice;
+  return advice.preferred.type || advice.read_mostly ? Bias::kHost : Bias::kNone;
+}
+
+bool is_read_mostly(uint64_t address, uint64_t bytes) {
+  const auto range = AddressMap::get().find(address);
+  return range && range->holds(address, bytes) && advice_of(*range, address, bytes).read_mostly;
+}
 
 CUresult check_location(const CUmemLocation& location) {
   switch (location.type) {

@@ -1,4 +1,4 @@
-// Chunks of managed memory: device memory with pages of the program behind it, what of them is free, and what is kept.
+// Chunks of managed memory: addresses with pages of the program behind them, what of them is free, and what is kept.
 #include <algorithm>
 
 #include "guest-driver/libcuda/api/managed_space.h"
@@ -8,8 +8,10 @@
 namespace bandsaw::libcuda {
 namespace {
 
-// Device memory is mapped in units of 2 MiB. A program that needs several chunks gets larger ones.
-constexpr uint64_t kChunkUnit = 2u << 20, kChunkMost = 32u << 20;
+using bandsaw::managed::kMapUnit;
+
+// A program that needs several chunks gets larger ones.
+constexpr uint64_t kChunkMost = 32u << 20;
 constexpr uint64_t kIdleMost = 64u << 20;
 
 }  // namespace
@@ -28,16 +30,16 @@ CUresult ManagedSpace::streams_of(Call& call, uint64_t context) {
   return result;
 }
 
-CUresult ManagedSpace::new_chunk(Call& call, uint64_t bytes, ManagedChunk** chunk) {
-  auto made = std::make_unique<ManagedChunk>();
-  made->bytes = bytes;
+// `whole`: its device memory comes and goes as one.
+CUresult ManagedSpace::new_chunk(Call& call, uint64_t bytes, bool whole, ManagedChunk** chunk) {
+  auto made = std::make_unique<ManagedChunk>((bytes + kMapUnit - 1) / kMapUnit * kMapUnit, whole);
   made->context = call.context();
   CUresult result = streams_of(call, made->context);
-  if (result == CUDA_SUCCESS) result = wire::memory_alloc(call, bytes, &made->base);
+  if (result == CUDA_SUCCESS) result = wire::address_reserve(call, made->bytes, 0, &made->base);
   if (result != CUDA_SUCCESS) return result;
-  result = call.gpu().memory->back(made->base, bytes, &made->block);
+  result = call.gpu().memory->back(made->base, made->bytes, &made->block);
   if (result != CUDA_SUCCESS) {
-    wire::memory_free(call, made->base);
+    wire::address_free(call, made->base, made->bytes);
     return result;
   }
   *chunk = made.get();
@@ -47,14 +49,15 @@ CUresult ManagedSpace::new_chunk(Call& call, uint64_t bytes, ManagedChunk** chun
 }
 
 CUresult ManagedSpace::drop_chunk(Call& call, ManagedChunk* chunk) {
+  std::lock_guard changing(backing_mutex_);
   Lock lock(mutex_);
   const auto gone = chunks_.extract(chunk->base);
   guard_->forget(chunk->base, chunk->bytes);
   lock.unlock();
-  // The device's memory last: from then on another thread may be given the address.
+  // The device's addresses last: from then on another thread may be given them.
   const CUresult dropped = chunk->block.memory->unback(chunk->block);
-  const CUresult result = wire::memory_free(call, chunk->base);
-  return result == CUDA_SUCCESS ? dropped : result;
+  release_device(call, chunk);
+  return dropped;
 }
 
 // Where there is room, or in a new chunk, of which the program has at most as much again as it has already.
@@ -72,12 +75,11 @@ CUresult ManagedSpace::take_room(Call& call, uint64_t bytes, ManagedChunk** chun
     return CUDA_SUCCESS;
   }
   lock.unlock();
-  const uint64_t least = (bytes + kChunkUnit - 1) / kChunkUnit * kChunkUnit;
-  const uint64_t wanted = std::max(least, std::min(had / kChunkUnit * kChunkUnit, kChunkMost));
-  CUresult result = new_chunk(call, wanted, chunk);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && (drop_idle(call) || wanted > least)) {
-    result = new_chunk(call, least, chunk);
-  }
+  const uint64_t least = (bytes + kMapUnit - 1) / kMapUnit * kMapUnit;
+  uint64_t wanted = std::max(least, std::min(had / kMapUnit * kMapUnit, kChunkMost));
+  CUresult result = check_promise(call, wanted);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = check_promise(call, wanted = least);
+  if (result == CUDA_SUCCESS) result = new_chunk(call, wanted, true, chunk);
   if (result != CUDA_SUCCESS) return result;
   auto room = std::make_unique<RangeAllocator>((*chunk)->base, (*chunk)->bytes);
   *address = *room->take(bytes, kPage);
@@ -98,12 +100,6 @@ uint64_t ManagedSpace::idle_bytes() {
   uint64_t bytes = 0;
   for (const auto& [begin, chunk] : chunks_) bytes += chunk->room && chunk->room->untouched() ? chunk->bytes : 0;
   return bytes;
-}
-
-bool ManagedSpace::give_back_idle(Call& call) {
-  if (!any()) return false;
-  std::lock_guard grow(grow_mutex_);
-  return drop_idle(call);
 }
 
 // With grow_mutex_.

@@ -52,7 +52,6 @@ void ManagedSpace::set_busy(Allocation* allocation, bool busy) {
 }
 
 void ManagedSpace::add(std::unique_ptr<Allocation> allocation) {
-  std::lock_guard lock(mutex_);
   Allocation* const added = allocation.get();
   allocations_[added->base] = std::move(allocation);
   recount(added);
@@ -66,12 +65,14 @@ CUresult ManagedSpace::allocate(Call& call, uint64_t bytes, unsigned attach, uin
   const uint64_t rounded = round_to_pages(bytes);
   ManagedChunk* chunk = nullptr;
   if (rounded > kPooledMost) {
-    result = with_idle_room(call, [&] { return new_chunk(call, rounded, &chunk); });
+    if (attach == CU_MEM_ATTACH_GLOBAL) result = check_promise(call, rounded);
+    if (result == CUDA_SUCCESS) result = new_chunk(call, rounded, false, &chunk);
     if (result == CUDA_SUCCESS) *address = chunk->base;
   } else {
     result = take_room(call, rounded, &chunk, address);
   }
   if (result != CUDA_SUCCESS) return result;
+  std::lock_guard lock(mutex_);
   auto allocation = chunk->room ? std::make_unique<Allocation>(*chunk, *address, rounded)
                                 : std::make_unique<Allocation>(*address, rounded);
   allocation->chunk = chunk;
@@ -90,10 +91,10 @@ CUresult ManagedSpace::release(Call& call, uint64_t base) {
   allocation->dying = true;
   recount(allocation);
   lock.unlock();
-  // What the host has is in no use by the device: it was fetched when work had ended. Work on the rest ends before the
-  // memory is somebody else's.
+  // What only the host has is in no use by the device: it was fetched when work had ended. Work on the rest ends before
+  // the memory is somebody else's.
   CUresult result = CUDA_SUCCESS;
-  if (chunk->room && allocation->residency.any_on_device()) result = settle(call, *allocation);
+  if (!allocation->residency.all_on_host()) result = settle(call, *allocation);
   lock.lock();
   const uint64_t bytes = allocation->bytes;
   if (chunk->room) chunk->pages->take_over(base - chunk->base, allocation->residency);
@@ -139,6 +140,7 @@ void ManagedSpace::stream_ended(const bandsaw::managed::WorkStream& stream) {
 
 void ManagedSpace::context_ended(uint64_t context) {
   std::vector<std::unique_ptr<ManagedChunk>> gone;
+  std::lock_guard changing(backing_mutex_);
   Lock lock(mutex_);
   const auto of_context = [context](const auto& entry) { return entry.second->chunk->context == context; };
   for (;;) {
@@ -164,7 +166,12 @@ void ManagedSpace::context_ended(uint64_t context) {
   }
   streams_.erase(context);
   lock.unlock();
-  for (const auto& chunk : gone) static_cast<void>(chunk->block.memory->unback(chunk->block));
+  if (gone.empty()) return;
+  Call call;
+  for (const auto& chunk : gone) {
+    static_cast<void>(chunk->block.memory->unback(chunk->block));
+    release_device(call, chunk.get());
+  }
 }
 
 }  // namespace bandsaw::libcuda

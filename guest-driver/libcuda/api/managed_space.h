@@ -14,6 +14,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -27,15 +28,21 @@
 #include "guest-driver/libcuda/core/page_guard.h"
 #include "guest-driver/libcuda/core/shared_memory.h"
 #include "memory/base/range_allocator.h"
+#include "memory/managed/backing.h"
 #include "memory/managed/residency.h"
 
 namespace bandsaw::libcuda {
 
-// Device memory with pages of the program behind its address: one large allocation, or room for several. Making one
-// costs both sides a millisecond for each MiB, so some are kept when they are empty.
+// Addresses of the device with pages of the program behind them: one large allocation, or room for several. Making one
+// costs both sides a millisecond for each MiB, so some are kept when they are empty. Device memory comes by pieces when
+// work of the device needs them, and goes where it is short (managed_backing.cc).
 struct ManagedChunk {
-  uint64_t base = 0, bytes = 0, context = 0;
+  ManagedChunk(uint64_t size, bool whole) : bytes(size), backing(size, whole) {}
+  uint64_t base = 0;
+  const uint64_t bytes;  // whole units of kMapUnit
+  uint64_t context = 0;
   SharedBlock block;
+  bandsaw::managed::Backing backing;                   // changed with backing_mutex_ and mutex_
   std::unique_ptr<RangeAllocator> room;                // null: one allocation has it all
   std::unique_ptr<bandsaw::managed::Residency> pages;  // of the room that is free
 };
@@ -51,6 +58,8 @@ struct ManagedAllocation {
   unsigned default_attach = CU_MEM_ATTACH_GLOBAL, attach = CU_MEM_ATTACH_GLOBAL;
   bandsaw::managed::WorkStream stream;  // of CU_MEM_ATTACH_SINGLE
   bool others_used = false;             // work of other streams than the attached one may use it still
+  bool prefers_host = false;            // the program has said so, of some of it at least
+  unsigned lent = 0;                    // pages that host functions are being given
   bool busy = false;
   bool dying = false;
 };
@@ -58,6 +67,7 @@ struct ManagedAllocation {
 // Bytes that a copy or fill reaches.
 struct ManagedSpan {
   uint64_t address = 0, bytes = 0;
+  bool reads = false;  // and nobody writes: the program may go on reading it
 };
 
 class ManagedSpace {
@@ -79,9 +89,15 @@ class ManagedSpace {
   bool has(uint64_t base);
   void context_ended(uint64_t context);
   void stream_ended(const bandsaw::managed::WorkStream& stream);
-  // Device memory that is kept for the next small allocations, and giving it back: false if there was none.
-  uint64_t idle_bytes();
-  bool give_back_idle(Call& call);
+  // What the program may still allocate of the `free` bytes that the device says: less by what kernels will need for
+  // managed memory that is on the host, more by what is kept and not needed.
+  uint64_t left_of(uint64_t free);
+  // CUDA_ERROR_OUT_OF_MEMORY: memory of that size would leave no room for what every kernel may reach.
+  CUresult check_room(Call& call, uint64_t bytes);
+  // Gives up device memory that can be done without. False: there was none.
+  bool make_room(Call& call);
+  // Of a range: whether it is better on the host, for the choice of what goes first.
+  void prefer_host(uint64_t address, bool host);
 
   // The calling thread runs the program's host functions: what it touches goes back before the device goes on.
   void host_function_begins();
@@ -94,6 +110,7 @@ class ManagedSpace {
   struct Move {
     Allocation* allocation;
     bandsaw::managed::ToDevice plan;
+    bool reads;
   };
   // A page that a host function has touched, apart from the tables: work of the device may go on in its block.
   struct Borrowed {
@@ -115,11 +132,31 @@ class ManagedSpace {
 
   // managed_pool.cc
   CUresult streams_of(Call& call, uint64_t context);
-  CUresult new_chunk(Call& call, uint64_t bytes, ManagedChunk** chunk);
+  CUresult new_chunk(Call& call, uint64_t bytes, bool whole, ManagedChunk** chunk);
+  uint64_t idle_bytes();
   CUresult drop_chunk(Call& call, ManagedChunk* chunk);
   CUresult take_room(Call& call, uint64_t bytes, ManagedChunk** chunk, uint64_t* address);
   CUresult give_back_room(Call& call, ManagedChunk* chunk, uint64_t address, uint64_t bytes);
   bool drop_idle(Call& call);
+  void release_device(Call& call, ManagedChunk* chunk);
+
+  // managed_backing.cc. Whether work reaches an allocation, for what may not go meanwhile.
+  using Reaches = std::function<bool(const Allocation&)>;
+  struct Eviction {
+    ManagedChunk* chunk = nullptr;
+    size_t piece = 0;
+    std::vector<Allocation*> allocations;  // that lie in it
+  };
+  void used(const Allocation& allocation, bandsaw::managed::Run run);
+  bool lacks_backing(const Allocation& allocation, const std::vector<bandsaw::managed::Run>& runs);
+  CUresult back(Call& call, const std::vector<Move>& moves, const Reaches& reaches);
+  CUresult back_piece(Call& call, ManagedChunk* chunk, size_t piece, const Reaches& reaches);
+  bool find_victim(const Reaches& reaches, Eviction* found);
+  bool evict(Call& call, const Reaches& reaches, uint64_t bytes);
+  void evict_piece(Call& call, const Eviction& eviction);
+  CUresult check_promise(Call& call, uint64_t bytes);
+  uint64_t promised() const;
+  uint64_t spare() const;
 
   // managed_work.cc
   unsigned enter();
@@ -127,8 +164,9 @@ class ManagedSpace {
   bool nothing_away() const { return away_.load() == 0; }
   void drain();
   template <typename ForEach>
-  CUresult make_resident(Call& call, ForEach for_each, unsigned* parity);
+  CUresult make_resident(Call& call, ForEach for_each, const Reaches& reaches, unsigned* parity);
   CUresult carry_out(Call& call, const std::vector<Move>& moves);
+  void moved(const Move& move);
 
   // managed_touch.cc
   CUresult start_threads(VirtualGpu& gpu);
@@ -136,6 +174,8 @@ class ManagedSpace {
   void touched(VirtualGpu& gpu, const PageTouch& touch);
   bool lend(Lock& lock, VirtualGpu& gpu, Allocation* allocation, const PageTouch& touch);
   CUresult fetch(Lock& lock, Call& call, Allocation* allocation, bandsaw::managed::Run run, bool* writable);
+  CUresult bring_back(Call& call, Allocation* allocation, const std::vector<bandsaw::managed::Run>& runs,
+                      bool* writable);
   int give(uint64_t address, uint64_t bytes, bool* writable);
   void open(Lock& lock, Allocation* allocation, bandsaw::managed::Run run);
   CUresult settle(Call& call, const Allocation& allocation);
@@ -162,7 +202,9 @@ class ManagedSpace {
   std::array<std::atomic<uint64_t>, 2> issuing_{};
   std::atomic<unsigned> epoch_{0};
   std::mutex drain_mutex_;
-  std::mutex grow_mutex_;  // one thread takes room in chunks or gives it back
+  std::mutex grow_mutex_;           // one thread takes room in chunks or gives it back
+  std::mutex backing_mutex_;        // one thread changes what has device memory; taken before mutex_, after grow_mutex_
+  std::atomic<bool> short_{false};  // device memory was short once: who uses what is noted from then on
 };
 
 // Stands around the record of work that the device does: what it may reach is on the device before, and stays until the
@@ -193,11 +235,13 @@ class DeviceWork {
   CUresult status_ = CUDA_SUCCESS;
 };
 
-// Takes device memory, once more where what is kept idle was in the way.
+// Takes device memory, again where managed memory could do without what it has.
 template <typename Take>
-CUresult with_idle_room(Call& call, Take take) {
-  const CUresult result = take();
-  return result == CUDA_ERROR_OUT_OF_MEMORY && ManagedSpace::get().give_back_idle(call) ? take() : result;
+CUresult with_room_made(Call& call, uint64_t bytes, Take take) {
+  CUresult result = ManagedSpace::get().check_room(call, bytes);
+  if (result == CUDA_SUCCESS) result = take();
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && ManagedSpace::get().make_room(call)) result = take();
+  return result;
 }
 
 }  // namespace bandsaw::libcuda

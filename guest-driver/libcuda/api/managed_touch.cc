@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "guest-driver/libcuda/api/copy_threads.h"
+#include "guest-driver/libcuda/api/managed.h"
 #include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/core/context.h"
 #include "guest-driver/libcuda/core/log.h"
@@ -121,9 +122,19 @@ CUresult ManagedSpace::fetch(Lock& lock, Call& call, Allocation* allocation, Run
   set_busy(allocation, true);
   lock.unlock();
   drain();
+  const std::vector<Run> runs = allocation->residency.on_device(run);
+  const CUresult result = bring_back(call, allocation, runs, writable);
+  lock.lock();
+  for (const Run& one : runs) allocation->residency.came_to_host(one, *writable);
+  if (result == CUDA_SUCCESS) allocation->others_used = false;
+  set_busy(allocation, false);
+  return result;
+}
+
+// The copying of it: the allocation is busy, and no record is on its way that was begun before.
+CUresult ManagedSpace::bring_back(Call& call, Allocation* allocation, const std::vector<Run>& runs, bool* writable) {
   call.set_context(allocation->chunk->context);
   CUresult result = settle(call, *allocation);
-  const std::vector<Run> runs = allocation->residency.on_device(run);
   const std::vector<Run> pieces = bandsaw::managed::pieces_of(runs);
   Bounce flying[2];  // a piece is copied while the one before is given to the program
   const auto begin = [&](size_t piece) {
@@ -144,10 +155,6 @@ CUresult ManagedSpace::fetch(Lock& lock, Call& call, Allocation* allocation, Run
     *writable = true;
     guard_->forget(address, one.bytes);
   }
-  lock.lock();
-  for (const Run& one : runs) allocation->residency.came_to_host(one, *writable);
-  if (result == CUDA_SUCCESS) allocation->others_used = false;
-  set_busy(allocation, false);
   return result;
 }
 
@@ -158,7 +165,8 @@ void ManagedSpace::touched(VirtualGpu& gpu, const PageTouch& touch) {
   if (allocation && lend(lock, gpu, allocation, touch)) return;
   allocation = find_idle(lock, page);
   if (!allocation || allocation->dying) return guard_->forget(page, kPage);
-  const Touch seen{page - allocation->base, touch.write, touch.thread, static_cast<uint64_t>(monotonic_ns())};
+  const Touch seen{page - allocation->base, touch.write, touch.thread, static_cast<uint64_t>(monotonic_ns()),
+                   bias_of(page)};
   const ToHost wanted = allocation->residency.to_host(seen);
   const uint64_t address = allocation->base + wanted.run.offset;
   bool writable = wanted.writable;
@@ -196,11 +204,13 @@ bool ManagedSpace::lend(Lock& lock, VirtualGpu& gpu, Allocation* allocation, con
     touch.write ? static_cast<void>(guard_->unlock(page, kPage)) : guard_->retry(page, kPage);
     return true;
   }
+  ++allocation->lent;
   lock.unlock();
   Call call(gpu, "cuMemAllocManaged");
   bool writable = touch.write;
   const CUresult result = copy_and_wait(call, *allocation, {{offset, kPage}}, false);
   lock.lock();
+  --allocation->lent;
   if (result != CUDA_SUCCESS || guard_->give(page, kPage, &writable)) {
     guard_->forget(page, kPage);
     return true;
@@ -228,10 +238,12 @@ void ManagedSpace::host_function_ended(VirtualGpu& gpu) {
     Allocation* const allocation = find(page);
     if (allocation && allocation->residency.holder(page - allocation->base) == bandsaw::managed::Holder::kDevice) {
       guard_->take(page, kPage);
+      ++allocation->lent;
       lock.unlock();
       Call call(gpu, "cuMemAllocManaged");
       if (how.written) static_cast<void>(copy_and_wait(call, *allocation, {{page - allocation->base, kPage}}, true));
       lock.lock();
+      --allocation->lent;
     }
     next = borrowed_.begin();
   }
@@ -244,6 +256,7 @@ bool ManagedSpace::prefetch(Call& call, ManagedSpan span, bool to_device, uint64
   const Run run{span.address - allocation->base, span.bytes};
   lock.unlock();
   if (to_device) {
+    span.reads = is_read_mostly(span.address, span.bytes);
     const DeviceWork work(call, stream, {span});
     *result = work.status();
     return true;

@@ -54,7 +54,8 @@ CUresult ManagedSpace::carry_out(Call& call, const std::vector<Move>& moves) {
     }
     context = move.allocation->chunk->context;
     for (const Run& piece : bandsaw::managed::pieces_of(move.plan.close)) {
-      const int error = guard_->take(move.allocation->base + piece.offset, piece.bytes);
+      const uint64_t address = move.allocation->base + piece.offset;
+      const int error = move.reads ? guard_->protect(address, piece.bytes) : guard_->take(address, piece.bytes);
       if (error && result == CUDA_SUCCESS) result = CUDA_ERROR_OUT_OF_MEMORY;
       std::vector<Run> parts = bandsaw::managed::parts_in(move.plan.copy, piece);
       std::erase_if(parts, [&](const Run& part) {
@@ -74,23 +75,31 @@ CUresult ManagedSpace::carry_out(Call& call, const std::vector<Move>& moves) {
   return result;
 }
 
+// With the lock.
+void ManagedSpace::moved(const Move& move) {
+  bandsaw::managed::Residency& residency = move.allocation->residency;
+  if (move.reads) return residency.shared_with_device(move.plan);
+  for (const Run& run : move.plan.take) residency.went_to_device(run, own_thread());
+}
+
 // `for_each` visits, with the lock, each allocation that the work reaches and what it reaches of it. Returns with the
 // caller counted among those who put records into their rings, unless it fails.
 template <typename ForEach>
-CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, unsigned* parity) {
+CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, const Reaches& reaches, unsigned* parity) {
   Lock lock(mutex_);
   for (;;) {
     std::vector<Move> moves;
     bool others = false;
     uint64_t keep_until = 0;
-    for_each([&](Allocation* allocation, const Run& run) {
+    for_each([&](Allocation* allocation, const Run& run, bool reads) {
       if (allocation->dying) return;
       if (allocation->busy) {
         others = true;
         return;
       }
-      ToDevice plan = allocation->residency.to_device(run);
-      if (plan.close.empty()) {  // nothing to take from the program, so nothing to wait for
+      ToDevice plan = allocation->residency.to_device(run, reads);
+      if (short_.load(std::memory_order_relaxed)) used(*allocation, run);
+      if (plan.close.empty() && !lacks_backing(*allocation, plan.take)) {  // nothing to take from the program
         for (const Run& one : plan.take) allocation->residency.went_to_device(one, own_thread());
         if (!plan.empty()) recount(allocation);
         return;
@@ -99,7 +108,7 @@ CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, unsigned* par
       if (until > static_cast<uint64_t>(monotonic_ns())) {
         keep_until = std::max(keep_until, until);
       } else {
-        moves.push_back({allocation, std::move(plan)});
+        moves.push_back({allocation, std::move(plan), reads});
       }
     });
     if (moves.empty() && !others && !keep_until) break;
@@ -114,12 +123,14 @@ CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, unsigned* par
     }
     for (const Move& move : moves) set_busy(move.allocation, true);
     lock.unlock();
-    const CUresult result = carry_out(call, moves);
+    CUresult result = back(call, moves, reaches);
+    const bool backed = result == CUDA_SUCCESS;
+    if (backed) result = carry_out(call, moves);
     lock.lock();
     for (const Move& move : moves) {
-      for (const Run& run : result == CUDA_SUCCESS ? move.plan.take : move.plan.close) {
-        if (result == CUDA_SUCCESS) move.allocation->residency.went_to_device(run, own_thread());
-        if (result != CUDA_SUCCESS) move.allocation->residency.came_to_host(run, true);
+      if (result == CUDA_SUCCESS) moved(move);
+      for (const Run& run : result != CUDA_SUCCESS && backed ? move.plan.close : std::vector<Run>{}) {
+        move.allocation->residency.came_to_host(run, true);
       }
       set_busy(move.allocation, false);
     }
@@ -138,15 +149,22 @@ DeviceWork::DeviceWork(Call& call, uint64_t stream, bool graph)
     return;
   }
   space_.leave(parity_);
+  const auto own = work_stream(call, stream).key();
+  const auto reaches = [&own, graph](const ManagedAllocation& one) {
+    const bool others = one.attach == CU_MEM_ATTACH_SINGLE && !graph && one.stream.key() != own;
+    return one.attach != CU_MEM_ATTACH_HOST && !others;
+  };
   const auto reached = [&](auto visit) {
-    const auto own = work_stream(call, stream).key();
     for (auto next = space_.away_from_device_.begin(); next != space_.away_from_device_.end();) {
       ManagedAllocation* const allocation = *next++;  // a visit may take it out
-      const bool others = allocation->attach == CU_MEM_ATTACH_SINGLE && !graph && allocation->stream.key() != own;
-      if (!others) visit(allocation, Run{0, allocation->bytes});
+      if (reaches(*allocation)) visit(allocation, Run{0, allocation->bytes}, false);
+    }
+    if (!space_.short_.load(std::memory_order_relaxed)) return;
+    for (const auto& [base, allocation] : space_.allocations_) {
+      if (reaches(*allocation)) space_.used(*allocation, {0, allocation->bytes});
     }
   };
-  status_ = space_.make_resident(call, reached, &parity_);
+  status_ = space_.make_resident(call, reached, reaches, &parity_);
   if (status_ == CUDA_SUCCESS) entered();
 }
 
@@ -158,10 +176,14 @@ DeviceWork::DeviceWork(Call& call, uint64_t stream, std::initializer_list<Manage
       ManagedAllocation* const allocation = space_.find(span.address);
       if (!allocation) continue;
       const uint64_t offset = span.address - allocation->base;
-      visit(allocation, Run{offset, std::min(span.bytes, allocation->bytes - offset)});
+      visit(allocation, Run{offset, std::min(span.bytes, allocation->bytes - offset)}, span.reads);
     }
   };
-  status_ = space_.make_resident(call, reached, &parity_);
+  const auto reaches = [&spans](const ManagedAllocation& one) {
+    return std::any_of(spans.begin(), spans.end(),
+                       [&](const ManagedSpan& span) { return span.address - one.base < one.bytes; });
+  };
+  status_ = space_.make_resident(call, reached, reaches, &parity_);
   if (status_ == CUDA_SUCCESS) entered();
 }
 

@@ -32,7 +32,7 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, const char* entry = __buil
   uint64_t base = 0;
   CUresult result = check_unsafe(call);
   if (result == CUDA_SUCCESS) {
-    result = with_idle_room(call, [&] { return wire::memory_alloc(call, bytes, &base); });
+    result = with_room_made(call, bytes, [&] { return wire::memory_alloc(call, bytes, &base); });
   }
   if (result != CUDA_SUCCESS) return result;
   const Range made{.base = base, .bytes = bytes, .kind = RangeKind::kDevice, .context = call.context()};
@@ -110,7 +110,7 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   uint64_t left = 0, all = 0;
   const CUresult result = wire::memory_info(call, &left, &all);
   if (result != CUDA_SUCCESS) return result;
-  if (free) *free = left + ManagedSpace::get().idle_bytes();
+  if (free) *free = ManagedSpace::get().left_of(left);
   if (total) *total = all;
   return CUDA_SUCCESS;
 }

@@ -132,12 +132,14 @@ CUresult transfer(Call& call, vgpu_copy copy, Side destination, Side source, uin
   if (result != CUDA_SUCCESS) return result;
   std::optional<DeviceWork> work;
   if (to == Place::kManaged || from == Place::kManaged) {
-    const auto reached = [&](const vgpu_copy_end& end, Place place) {
-      ManagedSpan span{end.address, 0};
+    const auto reached = [&](const vgpu_copy_end& end, Place place, bool reads) {
+      ManagedSpan span{end.address, 0, reads};
       if (place != Place::kManaged || !span_of(extent, end, &span.bytes)) span.address = 0;
       return span;
     };
-    work.emplace(call, stream, std::initializer_list{reached(copy.destination, to), reached(copy.source, from)});
+    // What is only read first: where the two meet, it is written.
+    work.emplace(call, stream,
+                 std::initializer_list{reached(copy.source, from, true), reached(copy.destination, to, false)});
     if (work->status() != CUDA_SUCCESS) return work->status();
   }
   const bool judged = to == Place::kUnknown || from == Place::kUnknown;

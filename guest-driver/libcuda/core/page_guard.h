@@ -25,6 +25,8 @@ class PageGuard {
   // Pages that are away and have been written through another mapping are there again; waiting threads go on. If this
   // kernel cannot keep the program from writing, `*writable` becomes true.
   virtual int give(uint64_t address, uint64_t bytes, bool* writable) = 0;
+  // Pages that are there, or were never written, may only be read from now on.
+  virtual int protect(uint64_t address, uint64_t bytes) = 0;
   // Pages that could be read only may be written.
   virtual int unlock(uint64_t address, uint64_t bytes) = 0;
   // Nobody watches these pages any more. Threads that wait try again.

@@ -52,11 +52,12 @@ class UserfaultGuard final : public PageGuard {
     return resume(address, bytes, 0);
   }
 
-  int unlock(uint64_t address, uint64_t bytes) override {
-    uffdio_writeprotect request{};
-    request.range = {address, bytes};
-    return ioctl(descriptor_, UFFDIO_WRITEPROTECT, &request) ? errno : 0;
+  int protect(uint64_t address, uint64_t bytes) override {
+    if (const int error = watch(address, address + bytes)) return error;
+    return write_protect(address, bytes, UFFDIO_WRITEPROTECT_MODE_WP);
   }
+
+  int unlock(uint64_t address, uint64_t bytes) override { return write_protect(address, bytes, 0); }
 
   void forget(uint64_t address, uint64_t bytes) override {
     std::lock_guard lock(mutex_);
@@ -115,6 +116,16 @@ class UserfaultGuard final : public PageGuard {
       if (first < begin && last > begin) watched_[first] = begin;
       if (last > end) watched_[end] = last;
     }
+  }
+
+  int write_protect(uint64_t address, uint64_t bytes, uint64_t mode) {
+    uffdio_writeprotect request{};
+    request.range = {address, bytes};
+    request.mode = mode;
+    while (ioctl(descriptor_, UFFDIO_WRITEPROTECT, &request)) {
+      if (errno != EAGAIN) return errno;
+    }
+    return 0;
   }
 
   int resume(uint64_t address, uint64_t bytes, uint64_t mode) {

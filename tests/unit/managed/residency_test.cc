@@ -207,5 +207,45 @@ TEST(Residency, ManyUsesInAnyOrderFindTheNewestBytes) {
   }
 }
 
+TEST(Residency, WorkThatOnlyReadsLeavesACopyOnBothSides) {
+  Residency residency(kBytes, kBlock);
+  to_device(&residency, {0, kBlock});
+  const ToDevice plan = residency.to_device({0, 3 * kBlock}, true);
+  EXPECT_EQ(plan.take, (std::vector<Piece>{{kBlock, 2 * kBlock}}));
+  EXPECT_EQ(plan.copy, plan.take);
+  residency.shared_with_device(plan);
+  EXPECT_EQ(residency.holder(0), Holder::kDevice);
+  EXPECT_EQ(residency.holder(kBlock), Holder::kBoth);
+  EXPECT_TRUE(residency.to_device({0, 3 * kBlock}, true).empty());
+  EXPECT_EQ(residency.to_host(touch(1, false)).what, What::kNothing);
+  EXPECT_EQ(fetch(&residency, touch(1, true)).what, What::kUnlock);  // until a write
+  EXPECT_EQ(residency.to_device({0, 3 * kBlock}, true).copy, (std::vector<Piece>{{kBlock, kBlock}}));
+}
+
+TEST(Residency, WhatTheDeviceLosesIsTheHostsOrNobodys) {
+  Residency residency(kBytes, kBlock);
+  EXPECT_TRUE(residency.all_on_host());
+  to_device(&residency, {0, 3 * kBlock});
+  residency.came_to_host({kBlock, kBlock}, false);
+  EXPECT_FALSE(residency.all_on_host());
+  residency.device_gone({0, kBytes});
+  EXPECT_EQ(residency.holder(0), Holder::kNobody);
+  EXPECT_EQ(residency.holder(kBlock), Holder::kHost);
+  EXPECT_TRUE(residency.all_on_host());
+  EXPECT_FALSE(residency.any_on_device());
+}
+
+TEST(Residency, AdviceDecidesWhatATouchBringsAlong) {
+  Residency residency(64 * kBlock, kBlock);
+  to_device(&residency, {0, 64 * kBlock});
+  Touch seen = touch(3, false);
+  seen.bias = Bias::kHost;
+  EXPECT_EQ(residency.to_host(seen).run, (Piece{3 * kBlock, 61 * kBlock}));
+  fetch(&residency, touch(7, false));
+  seen = touch(8, false);
+  seen.bias = Bias::kDevice;  // although the program goes on through it
+  EXPECT_EQ(residency.to_host(seen).run, (Piece{8 * kBlock, kBlock}));
+}
+
 }  // namespace
 }  // namespace bandsaw::managed
