@@ -148,6 +148,23 @@ class Analyser {
     return false;  // ret, exit and trap end lanes; the rest stay together
   }
 
+  // Lanes that wait at the stop could come to an instruction of the region that gathers, which the others would have
+  // left behind: these may end without passing the stop.
+  bool gathers_twice(int b, int stop) const {
+    const auto region = between(graph_, b, stop);
+    std::vector<bool> seen(n_);
+    seen[b] = true;
+    for (std::vector<int> work{stop}; !work.empty();) {
+      const int x = work.back();
+      work.pop_back();
+      if (seen[x]) continue;
+      seen[x] = true;
+      if (region[x] && f_.blocks[x].sync_head) return true;
+      work.insert(work.end(), graph_[x].begin(), graph_[x].end());
+    }
+    return false;
+  }
+
   // The nearest block where all lanes that leave b meet, outside of every region; -1 if there is none.
   int find_stop(int b) const {
     BitSet set(n_, true);
@@ -159,7 +176,7 @@ class Analyser {
       int x = queue[i];
       if (seen[x]) continue;
       seen[x] = true;
-      if (set[x] && !partial_[x]) best = x;
+      if (set[x] && !partial_[x] && !gathers_twice(b, x)) best = x;
       queue.insert(queue.end(), graph_[x].begin(), graph_[x].end());
     }
     return best;

@@ -161,7 +161,7 @@ V Emitter::iota(unsigned bits, unsigned groups, uint64_t step) {
 bool Emitter::op_is_vector(const Op& op) const {
   OpInfo info = op_info(op, entry_);
   bool varying = info.result == Result::kVarying;
-  for_uses(op, info.definitions, [&](int r) { varying = varying || (r != op.guard && a_.varying[r]); });
+  for_operands(op, info.definitions, [&](int r) { varying = varying || a_.varying[r]; });
   for (auto& a : op.args)
     if (a.kind == ArgKind::kSreg && !uniform_special(a.name)) varying = true;
   return varying;

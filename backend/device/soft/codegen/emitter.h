@@ -273,7 +273,9 @@ class Emitter {
   void op_activemask(const Op& op);
   void op_elect(const Op& op);
   void op_nanosleep(const Op& op);
+  void fault_if(V mask, Fault fault);
   void op_trap(const Op& op);
+  void op_multimem(const Op& op);
   void op_mma(const Op& op);
   void mma_quads(const Op& op);
   std::pair<V, V> sparse_operands(const Op& op, size_t at, MatrixType type, uint32_t depth);

@@ -86,14 +86,7 @@ void Emitter::emit_terminator(int block, const Op* op) {
   const std::string& code = op->in->opcode;
   if (code == "ret" || code == "exit") return branch_exit(*op, block, code == "exit" || entry_);
   if (code == "trap") {
-    V mask = op_mask(*op);
-    auto* bad = llvm::BasicBlock::Create(c_, "trap", fn_);
-    auto* on = llvm::BasicBlock::Create(c_, "on", fn_);
-    b_.CreateCondBr(b_.CreateICmpNE(mask, i32(0)), bad, on);
-    b_.SetInsertPoint(bad);
-    call_helper("bandsaw_fault", b_.getVoidTy(), {warp_, i32(uint32_t(Fault::kTrap)), i64(0)});
-    b_.CreateUnreachable();
-    b_.SetInsertPoint(on);
+    fault_if(op_mask(*op), Fault::kTrap);
     if (!next.empty()) return go(block, next.back(), mask_);
     b_.CreateUnreachable();
     return;

@@ -105,6 +105,7 @@ const std::set<std::string_view> kElsewhere = {"2dms",
                                                "kind",
                                                "cta_group",
                                                "ld_reduce",
+                                               "st",
                                                "multimem",
                                                "noInc",
                                                "mma_async",
@@ -132,11 +133,10 @@ const std::set<std::string_view> kElsewhere = {"2dms",
                                                "relinquish_alloc_permit",
                                                "mxf8f6f4",
                                                "u"};
-const std::set<std::string_view> kElsewhereOpcodes = {"istypep",   "wmma",         "stmatrix",  "movmatrix",
-                                                      "mbarrier",  "wgmma",        "multimem",  "alloca",
-                                                      "stacksave", "stackrestore", "tensormap", "clusterlaunchcontrol",
-                                                      "tcgen05",   "trap",         "ret",       "exit",
-                                                      "bra",       "brx",          "prefetchu", "prefetch"};
+const std::set<std::string_view> kElsewhereOpcodes = {
+    "istypep",   "wmma",         "stmatrix",  "movmatrix", "mbarrier", "wgmma", "alloca", "clusterlaunchcontrol",
+    "stacksave", "stackrestore", "tensormap", "tcgen05",   "trap",     "ret",   "exit",   "bra",
+    "brx",       "prefetchu",    "prefetch"};
 
 bool is_shape(std::string_view word) {
   return word.size() > 1 && (word[0] == 'm' || (word[0] >= '0' && word[0] <= '9')) &&
@@ -169,6 +169,7 @@ void Emitter::check_modifiers(const Op& op) {
     if (m.starts_with("L1::") || m.starts_with("L2::")) continue;
     if ((op.in->opcode == "mma" || op.in->opcode == "wgmma") && (m == "sp" || m == "sp::ordered_metadata")) continue;
     if (is_copy_opcode(op.in->opcode) && kCopies.contains(m)) continue;
+    if (op.in->opcode == "multimem" && (m == "ld_reduce" || m == "st" || m.starts_with("acc::"))) continue;
     if (op.in->opcode == "wgmma" && (is_shape(m) || m == "mma_async" || m == "fence")) continue;
     unsupported(op, "." + m);
   }

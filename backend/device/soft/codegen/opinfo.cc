@@ -50,6 +50,7 @@ OpInfo op_info(const Op& op, bool entry) {
     const bool result = !op.args.empty() && op.args[0].kind != ArgKind::kAddress;
     return result ? OpInfo{Result::kVarying, 1} : OpInfo{Result::kNone, 0};
   }
+  if (code == "multimem") return in.has("ld_reduce") ? OpInfo{Result::kPure, 1} : OpInfo{Result::kNone, 0};
   if (code == "vote" || code == "redux") return {Result::kWarp, 1};
   if (code == "activemask") return {Result::kWarp, 1};
   if (code == "atom" || code == "shfl" || code == "match" || code == "elect" || code == "mma" || code == "wmma" ||

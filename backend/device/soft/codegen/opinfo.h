@@ -23,16 +23,21 @@ bool uniform_special(const std::string& name);  // %ctaid but not %tid
 // An instruction that another lane's or warp's progress may be waited for with.
 bool may_spin(const Op& op);
 
-// Calls f(reg) for every register that the op reads (guard included).
+// Calls f(reg) for every register among the operands that the op reads.
 template <class F>
-void for_uses(const Op& op, int definitions, F&& f) {
+void for_operands(const Op& op, int definitions, F&& f) {
   auto visit = [&](auto&& self, const Arg& a) -> void {
     if (a.reg >= 0) f(a.reg);
     for (auto& e : a.elements) self(self, e);
   };
-  if (op.guard >= 0) f(op.guard);
   const bool adds = op.in->opcode == "wgmma";  // to its result
   for (size_t i = adds ? 0 : definitions; i < op.args.size(); ++i) visit(visit, op.args[i]);
+}
+// The guard too.
+template <class F>
+void for_uses(const Op& op, int definitions, F&& f) {
+  if (op.guard >= 0) f(op.guard);
+  for_operands(op, definitions, f);
 }
 template <class F>
 void for_definitions(const Op& op, int definitions, F&& f) {

@@ -243,15 +243,22 @@ void Emitter::op_elect(const Op& op) {
 
 void Emitter::op_nanosleep(const Op&) { call_helper("bandsaw_yield", b_.getVoidTy(), {warp_}); }
 
-void Emitter::op_trap(const Op& op) {  // brkpt: there is no debugger, so it ends the launch like a trap
-  V mask = op_mask(op);
+// Ends the launch if a lane gets there.
+void Emitter::fault_if(V mask, Fault fault) {
   auto* bad = llvm::BasicBlock::Create(c_, "trap", fn_);
   auto* on = llvm::BasicBlock::Create(c_, "on", fn_);
   b_.CreateCondBr(b_.CreateICmpNE(mask, i32(0)), bad, on);
   b_.SetInsertPoint(bad);
-  call_helper("bandsaw_fault", b_.getVoidTy(), {warp_, i32(uint32_t(Fault::kTrap)), i64(0)});
+  call_helper("bandsaw_fault", b_.getVoidTy(), {warp_, i32(uint32_t(fault)), i64(0)});
   b_.CreateUnreachable();
   b_.SetInsertPoint(on);
 }
+
+// brkpt: there is no debugger, so it ends the launch like a trap.
+void Emitter::op_trap(const Op& op) { fault_if(op_mask(op), Fault::kTrap); }
+
+// The device refuses to make multicast objects, so no address is one of theirs. Kernels that could use one elsewhere
+// (NCCL's) compile.
+void Emitter::op_multimem(const Op& op) { fault_if(op_mask(op), Fault::kIllegalAddress); }
 
 }  // namespace bandsaw::soft
