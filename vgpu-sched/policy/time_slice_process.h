@@ -14,6 +14,9 @@
 
 namespace bandsaw::sched {
 
+// Work of this length or more fills time slices well enough.
+inline constexpr Time kShortBurst = 4 * kMillisecond;
+
 struct TimeSliceProcess {
   Time measured = 0, own = 0, paused = 0;  // what Load's were
   std::uint32_t rests = 0, cut_samples = 0, learnt = 0;

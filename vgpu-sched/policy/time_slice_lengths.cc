@@ -1,0 +1,148 @@
+// How long time slices are to be, and when they are changed: the part of TimeSliceWeights that follows from lags.
+#include <algorithm>
+#include <cmath>
+
+#include "vgpu-sched/policy/time_slice_weights.h"
+
+namespace bandsaw::sched {
+namespace {
+
+// By what factor a time slice has to change for it to be changed at all, and for it to be changed soon.
+constexpr double kSmallChange = 1.08, kLargeChange = 2;
+
+}  // namespace
+
+// Calls `use(burst, part)` for those who have no more than a burst at a time, and gain by time slices that it fills.
+void TimeSliceWeights::each_burst(const std::function<double(const Entry&)>& part,
+                                  const std::function<void(double burst, double part)>& use) const {
+  constexpr double kRoom = 1.03;
+  for (const auto& [vgpu, entry] : entries_) {
+    if (!entry.active || entry.active_processes > 1) continue;
+    for (const auto& [number, process] : entry.processes) {
+      if (process.never_rests() || process.burst < kShortBurst) continue;
+      use(kRoom * static_cast<double>(process.burst), part(entry));
+    }
+  }
+}
+
+// A turn of about this length in which the work that somebody has at a time fills one of its time slices, or two. With
+// a little too much for it, there would be a nearly empty one in each step. Who has less than a time slice ends it
+// early: so the turn is no longer than that work at its part, and the others have theirs.
+double TimeSliceWeights::fitting(double turn, const std::function<double(const Entry&)>& part) const {
+  constexpr double kScaleLeast = 0.5, kScaleMost = 1.2;
+  double most = turn;
+  each_burst(part, [&](double burst, double own) { most = std::min(most, burst / own); });
+  double best = 1, change = 1;
+  each_burst(part, [&](double burst, double own) {
+    for (const int slices : {1, 2}) {
+      const double scale = burst / slices / (most * own);
+      if (scale < kScaleLeast || scale > kScaleMost || std::abs(scale - 1) >= change) continue;
+      best = scale;
+      change = std::abs(scale - 1);
+    }
+  });
+  return best * most;
+}
+
+void TimeSliceWeights::fit_slices() {
+  double sum = 0;
+  int count = 0;
+  const double steering = has_bursty() ? options_.burst_steering : options_.steering;
+  const auto weight = [&](const Entry& entry) {
+    const double lag_ms = entry.lag / entry.fraction / static_cast<double>(kMillisecond);
+    return entry.fraction * std::exp(steering * lag_ms);
+  };
+  for (const auto& [vgpu, entry] : entries_) {
+    if (!entry.active) continue;
+    sum += weight(entry);
+    count += entry.active_processes;
+  }
+  const double turn =
+      fitting(static_cast<double>(std::clamp(count * options_.each, options_.least_turn, options_.most_turn)),
+              [&](const Entry& entry) { return weight(entry) / sum; });
+  std::map<VgpuId, Time> wanted;
+  for (auto& [vgpu, entry] : entries_) {
+    if (!entry.active) continue;
+    const auto whole = static_cast<Time>(turn * weight(entry) / sum);
+    const Time unbounded = std::max({whole / entry.active_processes, options_.least, probing(entry)});
+    wanted[vgpu] = bounded(unbounded, entry);
+    entry.unbounded = wanted[vgpu] < unbounded ? unbounded : 0;
+  }
+  change_slices(wanted);
+}
+
+// A time slice in which its work is not interrupted, while it is not known how long that takes; else 0. One program at
+// a time.
+Time TimeSliceWeights::probing(Entry& entry) {
+  constexpr Time kRoom = 4;  // a quarter more than is thought: a sample counts if it takes 7/8 of a time slice at most
+  Time longest = 0;
+  for (const auto& [number, process] : entry.processes) {
+    if (now_ - process.unlearnt_at > options_.unlearnt_for || now_ - process.last_busy > options_.memory) continue;
+    longest = std::max(longest, std::min(process.burst, options_.probe));
+  }
+  const bool under_way = now_ - entry.probed_at <= options_.probe_for;
+  if (longest < kShortBurst || active_processes() < 2) return 0;
+  if (!under_way) {
+    const Time pause = std::min(options_.probe_again << std::min(entry.probes, 10u), options_.probe_last);
+    const bool others = std::any_of(entries_.begin(), entries_.end(), [&](const auto& other) {
+      return &other.second != &entry && other.second.active && now_ - other.second.probed_at <= options_.probe_for;
+    });
+    if (others || (entry.probes > 0 && now_ - entry.probed_at < pause)) return 0;
+    entry.probed_at = now_;
+    ++entry.probes;
+  }
+  return std::min(longest + longest / kRoom, options_.probe);
+}
+
+// Sets what is wanted if it is time to. Each change makes the hardware begin its round anew, with the program that it
+// serves first: many of them would give that one the engine. So all time slices change at once, and seldom.
+void TimeSliceWeights::change_slices(const std::map<VgpuId, Time>& wanted) {
+  double ratio = 1;
+  for (const auto& [vgpu, slice] : wanted) {
+    const double change = static_cast<double>(slice) / static_cast<double>(entries_[vgpu].slice);
+    ratio = std::max({ratio, change, 1 / change});
+  }
+  const bool others = !std::equal(wanted.begin(), wanted.end(), changed_.begin(), changed_.end(),
+                                  [](const auto& one, const auto& other) { return one.first == other.first; });
+  const bool visits = changes_visits(wanted);
+  const Time pause = ratio >= kLargeChange ? options_.between_large
+                     : visits              ? options_.between_visits
+                                           : options_.between;
+  if ((ratio < kSmallChange && !visits) || (!others && now_ - changed_at_ < pause)) return;
+  for (const auto& [vgpu, slice] : wanted) entries_[vgpu].slice = slice;
+  changed_ = wanted;
+  changed_at_ = now_;
+}
+
+// Somebody's work takes another number of time slices then. What all have in a round changes by leaps there, and only
+// by turns of both they get what lies between.
+bool TimeSliceWeights::changes_visits(const std::map<VgpuId, Time>& wanted) const {
+  for (const auto& [vgpu, slice] : wanted) {
+    const Entry& entry = entries_.at(vgpu);
+    if (entry.active_processes > 1) continue;
+    for (const auto& [number, process] : entry.processes) {
+      if (process.never_rests() || process.burst < kShortBurst) continue;
+      if ((process.burst <= entry.slice) != (process.burst <= slice)) return true;
+    }
+  }
+  return false;
+}
+
+// A time slice of this one, within what others may wait for it.
+Time TimeSliceWeights::bounded(Time slice, const Entry& entry) const {
+  Time bound = 0;
+  for (const auto& [vgpu, other] : entries_) {
+    if (&other == &entry || !other.active || other.latency == 0) continue;
+    bound = bound == 0 ? other.latency : std::min(bound, other.latency);
+  }
+  if (bound == 0) return slice;
+  // All processes that do not have the bound run once while it waits.
+  Time processes = 0;
+  for (const auto& [vgpu, other] : entries_) {
+    if (other.active && (other.latency == 0 || other.latency > bound)) processes += other.active_processes;
+  }
+  const Time left = bound / std::max<Time>(processes, 1) - options_.latency_cost;
+  return std::min(slice, std::max(left, options_.shortest));
+}
+
+}  // namespace bandsaw::sched
