@@ -263,7 +263,10 @@ class Device {
   virtual CUresult library_global(const ContextRef& context, const LibraryRef& library, const std::string& name,
                                   uint64_t* address, uint64_t* bytes) = 0;
   virtual CUresult library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) = 0;
-  virtual CUresult library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address) = 0;
+  // `pages`: the program's at that address, which initial values are written to; elsewhere in this process where the
+  // variable moves between the two, and then it is not charged here. Held no longer than that takes.
+  virtual CUresult library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address,
+                                        const std::shared_ptr<std::byte>& pages) = 0;
   virtual CUresult kernel_function(const ContextRef& context, const KernelRef& kernel, FunctionRef* function) = 0;
   virtual CUresult module_load(const ContextRef& context, std::span<const std::byte> image, ModuleRef* module,
                                std::string* log) = 0;

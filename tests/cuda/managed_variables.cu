@@ -27,7 +27,8 @@ __managed__ Unary function = twice;
 __managed__ __align__(256) char aligned[3] = "ab";
 __managed__ unsigned long long counter;
 static __managed__ short hidden = -7;
-__device__ State* from_device;  // a managed variable's address, stored by a kernel
+__managed__ int large[1 << 20];  // 4 MiB: blocks of it move
+__device__ State* from_device;   // a managed variable's address, stored by a kernel
 
 __global__ void begin() {
   state.where = &grid[3][5];
@@ -50,6 +51,22 @@ __global__ void go_on(const int* input) {
   atomicAdd(&counter, 1ull);
   const int i = threadIdx.x % 16;
   if (threadIdx.x < 16 && blockIdx.x == 1) grid[7][i] = input[i] * state.rounds;
+}
+
+__global__ void sum_up(int add) {
+  for (int i = threadIdx.x; i < 1 << 20; i += blockDim.x) large[i] += add + i;
+}
+
+static void move_large() {
+  for (int i = 0; i < 1 << 20; ++i) large[i] = i;
+  sum_up<<<1, 256>>>(7);
+  CHECK(cudaDeviceSynchronize());
+  for (int i = 0; i < 1 << 20; i += 1000) EXPECT_EQ(large[i], 2 * i + 7);
+  large[5] = 0;  // one block comes and goes
+  sum_up<<<1, 256>>>(1);
+  CHECK(cudaDeviceSynchronize());
+  EXPECT_EQ(large[5], 6);
+  EXPECT_EQ(large[1 << 19], 3 * (1 << 19) + 8);
 }
 
 int main() {
@@ -99,6 +116,8 @@ int main() {
   cudaPointerAttributes attributes;
   CHECK(cudaPointerGetAttributes(&attributes, &counter));
   EXPECT(attributes.type == cudaMemoryTypeManaged && attributes.devicePointer == &counter);
+
+  move_large();
 
   // Captured and replayed.
   cudaStream_t stream;

@@ -125,11 +125,12 @@ CUresult CudaDevice::library_managed(const LibraryRef& library, std::vector<Mana
   return CUDA_SUCCESS;
 }
 
-CUresult CudaDevice::library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address) {
+CUresult CudaDevice::library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address,
+                                          const std::shared_ptr<std::byte>& pages) {
   if (const CUresult result = enter()) return result;
   CudaLibrary& to = as(library);
   if (!to.managed) return CUDA_ERROR_NOT_FOUND;
-  {
+  if (reinterpret_cast<uint64_t>(pages.get()) == address) {
     std::lock_guard lock(to.mutex);
     // All of them with the first: the library needs every one.
     uint64_t bytes = 0;
@@ -138,7 +139,7 @@ CUresult CudaDevice::library_bind_managed(const LibraryRef& library, const std::
       if (const CUresult result = take_share(bytes, &to.managed_charge)) return result;
     }
   }
-  return check(to.managed->bind(*driver_, name, address, &to.handle));
+  return check(to.managed->bind(*driver_, name, address, pages, &to.handle));
 }
 
 FunctionRef CudaDevice::make_function(CUfunction handle, const CudaContextRef& context, std::shared_ptr<Object> owner) {

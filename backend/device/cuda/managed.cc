@@ -54,17 +54,19 @@ class PtxCode final : public ManagedCode {
   }
 
   CUresult bind(const Driver& driver, const std::string& name, uint64_t address,
-                std::atomic<CUlibrary>* library) override {
+                const std::shared_ptr<std::byte>& pages, std::atomic<CUlibrary>* library) override {
     std::lock_guard lock(mutex_);
     const auto variable = std::find_if(variables_.begin(), variables_.end(),
                                        [&](const ptx::ManagedVariable& v) { return v.name == name; });
     if (variable == variables_.end()) return CUDA_ERROR_NOT_FOUND;
     if (tried_ || address % variable->alignment) return CUDA_ERROR_INVALID_VALUE;
     places_[name] = address;
+    pages_[name] = pages;
     if (places_.size() < variables_.size()) return CUDA_SUCCESS;
     tried_ = true;
     const CUresult result = load(driver, library);
     module_ = {};
+    pages_.clear();
     return result;
   }
 
@@ -98,7 +100,7 @@ class PtxCode final : public ManagedCode {
   }
 
   CUresult initialise(const Driver& driver, CUlibrary library, const ptx::PlacedVariable& variable) {
-    auto* const at = reinterpret_cast<std::byte*>(places_.find(variable.declaration.name)->second);
+    std::byte* const at = pages_.find(variable.declaration.name)->second.get();
     const uint64_t bytes = variable.declaration.bytes();
     if (variable.source.empty()) {
       try {
@@ -122,8 +124,9 @@ class PtxCode final : public ManagedCode {
   std::mutex mutex_;
   ptx::Module module_;  // guarded by mutex_; empty once it was tried
   const std::vector<ptx::ManagedVariable> variables_;
-  ptx::Addresses places_;  // guarded by mutex_
-  bool tried_ = false;     // guarded by mutex_
+  ptx::Addresses places_;                                    // guarded by mutex_
+  std::map<std::string, std::shared_ptr<std::byte>> pages_;  // guarded by mutex_; none once initial values are there
+  bool tried_ = false;                                       // guarded by mutex_
 };
 
 }  // namespace

@@ -2,7 +2,8 @@
 //
 // The driver would allot such variables itself, at addresses whose pages the guest cannot see. So these libraries are
 // loaded from their PTX, in which every managed variable is replaced by the address that the guest chose for it: memory
-// of the guest that is mapped here at the same address and registered with the driver.
+// of the guest that is mapped here at the same address and registered with the driver, or addresses of the device's
+// where the guest moves the bytes to and fro.
 #pragma once
 
 #include <atomic>
@@ -31,10 +32,11 @@ class ManagedCode {
 
   virtual std::vector<ManagedVariable> variables() const = 0;
 
-  // Memory of the variable's size at `address`, writable here, is its place. The last variable's turn loads the library
-  // and writes all initial values; before that, `library` is null. The device's own context must be current.
+  // Memory of the variable's size at `address` is its place, and `pages` are the program's there. The last variable's
+  // turn loads the library and writes all initial values to the pages; before that, `library` is null. The device's own
+  // context must be current.
   virtual CUresult bind(const Driver& driver, const std::string& name, uint64_t address,
-                        std::atomic<CUlibrary>* library) = 0;
+                        const std::shared_ptr<std::byte>& pages, std::atomic<CUlibrary>* library) = 0;
 };
 
 }  // namespace bandsaw::cuda

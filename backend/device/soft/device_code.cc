@@ -74,29 +74,31 @@ CUresult SoftDevice::library_managed(const LibraryRef& library, std::vector<Mana
   return CUDA_SUCCESS;
 }
 
-CUresult SoftDevice::library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address) {
+CUresult SoftDevice::library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address,
+                                          const std::shared_ptr<std::byte>& pages) {
   if (const CUresult error = scheduler_.error()) return error;
   Image& image = image_of(library);
   for (const Variable& variable : image.program().variables()) {
     if (variable.name != name || !variable.managed) continue;
     const uint64_t offset = address - config_.window_base;
-    if (offset >= VGPU_WINDOW_DEVICE_OFFSET || variable.bytes > VGPU_WINDOW_DEVICE_OFFSET - offset) {
+    if (offset >= VGPU_WINDOW_BYTES || variable.bytes > VGPU_WINDOW_BYTES - offset) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     std::lock_guard lock(image.managed_mutex);
     if (image.managed_ready.contains(name)) return CUDA_ERROR_INVALID_VALUE;  // in use at its first address
     // Programs read and write the variable before any context loads the library, so its value stands there from now on.
     for (const Variable::Piece& piece : variable.initial) {
-      void* const at = reinterpret_cast<void*>(address + piece.offset);
-      if (!fits(piece, variable) || !copy_guarded(at, piece.bytes.data(), piece.bytes.size())) {
+      if (!fits(piece, variable) || !copy_guarded(pages.get() + piece.offset, piece.bytes.data(), piece.bytes.size())) {
         return CUDA_ERROR_INVALID_VALUE;
       }
     }
-    if (!image.managed.contains(name)) {
+    const bool moves = reinterpret_cast<uint64_t>(pages.get()) != address;
+    if (!image.managed.contains(name) && !moves) {
       if (!image.managed_share.bytes()) image.managed_share = memory_->new_charge();
       if (!image.managed_share.resize(image.managed_share.bytes() + variable.bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     }
     image.managed[name] = address;
+    image.managed_pages[name] = pages;
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_NOT_FOUND;

@@ -110,13 +110,18 @@ CUresult LoadedImage::place(Image& image, std::string* log) {
 
 CUresult LoadedImage::initialise(Image& image, std::string* log) {
   for (const Variable& variable : image.program().variables()) {
+    auto* at = reinterpret_cast<std::byte*>(addresses_[variable.name]);
+    std::shared_ptr<std::byte> pages;
     if (variable.managed) {  // shared by all contexts: only once
       std::lock_guard lock(image.managed_mutex);
       if (!image.managed_ready.insert(variable.name).second) continue;
+      pages = std::move(image.managed_pages[variable.name]);
     }
-    auto* at = reinterpret_cast<std::byte*>(addresses_[variable.name]);
     const auto write = [&](uint64_t offset, const void* from, size_t bytes) {
-      if (copy_guarded(at + offset, from, bytes)) return true;  // a managed variable lies in the program's memory
+      // A managed variable lies in the program's pages; where it moves, the device may have the newest bytes.
+      const bool moves = pages && pages.get() != at;
+      if (moves) static_cast<void>(copy_guarded(at + offset, from, bytes));
+      if (copy_guarded((moves ? pages.get() : at) + offset, from, bytes)) return true;
       *log = fmt::format("variable {}: nothing is mapped at its address", variable.name);
       return false;
     };

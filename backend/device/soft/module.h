@@ -42,9 +42,10 @@ class Image {
   std::vector<std::string> kernel_names() const { return program_->kernel_names(); }
 
   std::mutex managed_mutex;
-  std::map<std::string, uint64_t> managed;  // where library_bind_managed put them
-  Charge<DeviceHost> managed_share;         // what they take, once for all contexts
-  std::set<std::string> managed_ready;      // addresses in initial values written
+  std::map<std::string, uint64_t> managed;                          // where library_bind_managed put them
+  std::map<std::string, std::shared_ptr<std::byte>> managed_pages;  // the program's, until it is in managed_ready
+  Charge<DeviceHost> managed_share;                                 // what they take, once for all contexts
+  std::set<std::string> managed_ready;                              // addresses in initial values written
 
  private:
   std::unique_ptr<Program> program_;

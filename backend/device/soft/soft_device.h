@@ -46,7 +46,8 @@ class SoftDevice final : public Device {
   CUresult library_global(const ContextRef& context, const LibraryRef& library, const std::string& name,
                           uint64_t* address, uint64_t* bytes) override;
   CUresult library_managed(const LibraryRef& library, std::vector<ManagedVariable>* variables) override;
-  CUresult library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address) override;
+  CUresult library_bind_managed(const LibraryRef& library, const std::string& name, uint64_t address,
+                                const std::shared_ptr<std::byte>& pages) override;
   CUresult kernel_function(const ContextRef& context, const KernelRef& kernel, FunctionRef* function) override;
   CUresult module_load(const ContextRef& context, std::span<const std::byte> image, ModuleRef* module,
                        std::string* log) override;

@@ -116,9 +116,13 @@ CUresult Handlers::library_bind_managed(C, R<Library> library, uint64_t address,
   if (result != CUDA_SUCCESS) return result;
   for (const ManagedVariable& variable : list) {
     if (variable.name != name) continue;
-    const GuestSpan span = world_.memory.find(address, variable.bytes, Access::kWrite, true);
+    const GuestSpan span = world_.memory.find(address, variable.bytes, Access::kWrite);
     if (!span || !world_.memory.window().contains(address, variable.bytes)) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult bound = device_.library_bind_managed(library, variable.name, address);
+    // Pages that kernels do not use in place lie behind addresses of the device: there the variable moves.
+    const uint64_t offset = address - world_.memory.window().base();
+    if (!span.region->device_visible() && offset < VGPU_WINDOW_DEVICE_OFFSET) return CUDA_ERROR_INVALID_VALUE;
+    const std::shared_ptr<std::byte> pages(span.region, span.data);
+    const CUresult bound = device_.library_bind_managed(library, variable.name, address, pages);
     if (bound == CUDA_SUCCESS) world_.slicer.kernels().managed_bound(library, variable.name, address);
     return bound;
   }

@@ -6,8 +6,10 @@
 #include "guest-driver/libcuda/api/address_map.h"
 #include "guest-driver/libcuda/api/function.h"
 #include "guest-driver/libcuda/api/handles.h"
+#include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/core/call.h"
 #include "guest-driver/libcuda/core/host_blocks.h"
+#include "guest-driver/libcuda/core/managed_mode.h"
 #include "guest-driver/libcuda/wire_client.h"
 
 namespace bandsaw::libcuda {
@@ -34,6 +36,20 @@ CodeTables& code_tables() {
   return all;
 }
 
+// Where it moves as other managed memory does, or in the program's memory.
+CUresult place_managed(Call& call, ManagedVariableRecord* variable) {
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (managed_memory_moves(call.gpu())) {
+    result = ManagedSpace::get().allocate(call, variable->bytes, CU_MEM_ATTACH_GLOBAL, 0, &variable->address);
+  }
+  variable->moves = result == CUDA_SUCCESS;
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  SharedBlock block;
+  result = host_blocks().allocate(call.gpu(), variable->bytes, &block);
+  variable->address = reinterpret_cast<uint64_t>(block.address);
+  return result;
+}
+
 // Gives every __managed__ variable its place, before the library is loaded into any context.
 CUresult bind_managed(Call& call, CodeRecord* record) {
   uint32_t count = 0;
@@ -54,11 +70,11 @@ CUresult bind_managed(Call& call, CodeRecord* record) {
     const std::string name(reinterpret_cast<const char*>(list.data()) + at, entry.name_bytes);
     at += entry.name_bytes;
 
-    SharedBlock block;
-    result = host_blocks().allocate(call.gpu(), entry.bytes, &block);
+    ManagedVariableRecord variable{.bytes = entry.bytes};
+    result = place_managed(call, &variable);
     if (result != CUDA_SUCCESS) break;
-    const auto address = reinterpret_cast<uint64_t>(block.address);
-    record->managed.emplace(name, ManagedVariableRecord{address, entry.bytes});
+    const uint64_t address = variable.address;
+    record->managed.emplace(name, variable);
     AddressMap::get().add({.base = address,
                            .bytes = entry.bytes,
                            .kind = RangeKind::kManaged,
@@ -73,7 +89,12 @@ CUresult bind_managed(Call& call, CodeRecord* record) {
 void release_managed(const CodeRecord& record) {
   for (const auto& [name, variable] : record.managed) {
     AddressMap::get().remove(variable.address);
-    static_cast<void>(host_blocks().release(variable.address));
+    if (variable.moves) {
+      Call call;
+      static_cast<void>(ManagedSpace::get().release(call, variable.address));
+    } else {
+      static_cast<void>(host_blocks().release(variable.address));
+    }
   }
 }
 

@@ -17,6 +17,7 @@ namespace bandsaw::libcuda {
 
 struct ManagedVariableRecord {
   uint64_t address = 0, bytes = 0;
+  bool moves = false;  // in ManagedSpace; else a block of the program's memory
 };
 
 // A library, or a module (then `context` is set; in the table of libraries: a module with __managed__ variables). What

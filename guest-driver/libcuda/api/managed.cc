@@ -1,6 +1,6 @@
 // Managed memory, in one of two ways. It moves between the program's pages and the device's memory
 // (managed_space.h); prefetching moves it, advice is checked and remembered. Or it is memory of the program that the
-// device uses in place: where it may not move (managed_mode.h), what the device has no room for, and variables. There
+// device uses in place: where it may not move (managed_mode.h), and what the device has no room for. There
 // prefetching, too, has nothing to do.
 #include "guest-driver/libcuda/api/managed.h"
 
@@ -150,7 +150,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
   CUresult result = check_unsafe(call);
   if (result != CUDA_SUCCESS) return result;
   uint64_t moving = 0;
-  result = managed_memory_moves(call.gpu()) ? ManagedSpace::get().allocate(call, bytes, flags, &moving)
+  result = managed_memory_moves(call.gpu()) ? ManagedSpace::get().allocate(call, bytes, flags, call.context(), &moving)
                                             : CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) return remember(call, moving, bytes, flags, false, address);
   if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;

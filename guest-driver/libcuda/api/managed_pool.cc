@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "guest-driver/libcuda/api/managed_space.h"
+#include "guest-driver/libcuda/core/context.h"
 #include "guest-driver/libcuda/core/transport.h"
 #include "guest-driver/libcuda/wire_client.h"
 
@@ -30,11 +31,18 @@ CUresult ManagedSpace::streams_of(Call& call, uint64_t context) {
   return result;
 }
 
+// The context whose streams copy it: its own, or any that is alive. 0: there is none.
+uint64_t ManagedSpace::working_context(Call& call, const ManagedChunk& chunk) {
+  if (chunk.context) return chunk.context;
+  const Context* const context = any_context(call.gpu());
+  return context ? context->handle : 0;
+}
+
 // `whole`: its device memory comes and goes as one.
-CUresult ManagedSpace::new_chunk(Call& call, uint64_t bytes, bool whole, ManagedChunk** chunk) {
+CUresult ManagedSpace::new_chunk(Call& call, uint64_t bytes, bool whole, uint64_t context, ManagedChunk** chunk) {
   auto made = std::make_unique<ManagedChunk>((bytes + kMapUnit - 1) / kMapUnit * kMapUnit, whole);
-  made->context = call.context();
-  CUresult result = streams_of(call, made->context);
+  made->context = context;
+  CUresult result = context ? streams_of(call, context) : CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = wire::address_reserve(call, made->bytes, 0, &made->base);
   if (result != CUDA_SUCCESS) return result;
   result = call.gpu().memory->back(made->base, made->bytes, &made->block);
@@ -61,12 +69,13 @@ CUresult ManagedSpace::drop_chunk(Call& call, ManagedChunk* chunk) {
 }
 
 // Where there is room, or in a new chunk, of which the program has at most as much again as it has already.
-CUresult ManagedSpace::take_room(Call& call, uint64_t bytes, ManagedChunk** chunk, uint64_t* address) {
+CUresult ManagedSpace::take_room(Call& call, uint64_t bytes, uint64_t context, ManagedChunk** chunk,
+                                 uint64_t* address) {
   std::lock_guard grow(grow_mutex_);
   Lock lock(mutex_);
   uint64_t had = 0;
   for (const auto& [begin, one] : chunks_) {
-    if (!one->room || one->context != call.context()) continue;
+    if (!one->room || one->context != context) continue;
     had += one->bytes;
     const auto base = one->room->take(bytes, kPage);
     if (!base) continue;
@@ -79,7 +88,7 @@ CUresult ManagedSpace::take_room(Call& call, uint64_t bytes, ManagedChunk** chun
   uint64_t wanted = std::max(least, std::min(had / kMapUnit * kMapUnit, kChunkMost));
   CUresult result = check_promise(call, wanted);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) result = check_promise(call, wanted = least);
-  if (result == CUDA_SUCCESS) result = new_chunk(call, wanted, true, chunk);
+  if (result == CUDA_SUCCESS) result = new_chunk(call, wanted, true, context, chunk);
   if (result != CUDA_SUCCESS) return result;
   auto room = std::make_unique<RangeAllocator>((*chunk)->base, (*chunk)->bytes);
   *address = *room->take(bytes, kPage);

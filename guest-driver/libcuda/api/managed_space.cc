@@ -58,7 +58,7 @@ void ManagedSpace::add(std::unique_ptr<Allocation> allocation) {
   any_.store(true, std::memory_order_relaxed);
 }
 
-CUresult ManagedSpace::allocate(Call& call, uint64_t bytes, unsigned attach, uint64_t* address) {
+CUresult ManagedSpace::allocate(Call& call, uint64_t bytes, unsigned attach, uint64_t context, uint64_t* address) {
   CUresult result = start_threads(call.gpu());
   if (result != CUDA_SUCCESS) return result;
   if (bytes > VGPU_WINDOW_PART_BYTES) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -66,10 +66,10 @@ CUresult ManagedSpace::allocate(Call& call, uint64_t bytes, unsigned attach, uin
   ManagedChunk* chunk = nullptr;
   if (rounded > kPooledMost) {
     if (attach == CU_MEM_ATTACH_GLOBAL) result = check_promise(call, rounded);
-    if (result == CUDA_SUCCESS) result = new_chunk(call, rounded, false, &chunk);
+    if (result == CUDA_SUCCESS) result = new_chunk(call, rounded, false, context, &chunk);
     if (result == CUDA_SUCCESS) *address = chunk->base;
   } else {
-    result = take_room(call, rounded, &chunk, address);
+    result = take_room(call, rounded, context, &chunk, address);
   }
   if (result != CUDA_SUCCESS) return result;
   std::lock_guard lock(mutex_);

@@ -40,7 +40,7 @@ struct ManagedChunk {
   ManagedChunk(uint64_t size, bool whole) : bytes(size), backing(size, whole) {}
   uint64_t base = 0;
   const uint64_t bytes;  // whole units of kMapUnit
-  uint64_t context = 0;
+  uint64_t context = 0;  // 0: it lives as long as what lies in it
   SharedBlock block;
   bandsaw::managed::Backing backing;                   // changed with backing_mutex_ and mutex_
   std::unique_ptr<RangeAllocator> room;                // null: one allocation has it all
@@ -78,7 +78,8 @@ class ManagedSpace {
   bool any() const { return any_.load(std::memory_order_relaxed); }
 
   // On a device of which managed_memory_moves(). CUDA_ERROR_OUT_OF_MEMORY: the device has no room for it.
-  CUresult allocate(Call& call, uint64_t bytes, unsigned attach, uint64_t* address);
+  // `context`: whose end ends it; 0: none, as for variables.
+  CUresult allocate(Call& call, uint64_t bytes, unsigned attach, uint64_t context, uint64_t* address);
   // CUDA_ERROR_NOT_FOUND: it is none of this space. Waits for all work.
   CUresult release(Call& call, uint64_t base);
   CUresult attach(uint64_t base, const bandsaw::managed::WorkStream& stream, unsigned flags);
@@ -132,10 +133,11 @@ class ManagedSpace {
 
   // managed_pool.cc
   CUresult streams_of(Call& call, uint64_t context);
-  CUresult new_chunk(Call& call, uint64_t bytes, bool whole, ManagedChunk** chunk);
+  CUresult new_chunk(Call& call, uint64_t bytes, bool whole, uint64_t context, ManagedChunk** chunk);
   uint64_t idle_bytes();
   CUresult drop_chunk(Call& call, ManagedChunk* chunk);
-  CUresult take_room(Call& call, uint64_t bytes, ManagedChunk** chunk, uint64_t* address);
+  CUresult take_room(Call& call, uint64_t bytes, uint64_t context, ManagedChunk** chunk, uint64_t* address);
+  uint64_t working_context(Call& call, const ManagedChunk& chunk);
   CUresult give_back_room(Call& call, ManagedChunk* chunk, uint64_t address, uint64_t bytes);
   bool drop_idle(Call& call);
   void release_device(Call& call, ManagedChunk* chunk);

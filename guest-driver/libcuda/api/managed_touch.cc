@@ -42,10 +42,13 @@ vgpu_copy between_sides(uint64_t address, uint64_t bytes, bool to_device) {
 CUresult ManagedSpace::copy(Call& call, const Allocation& allocation, const std::vector<Run>& runs, bool to_device,
                             Bounce* last) {
   if (runs.empty()) return CUDA_SUCCESS;
+  const uint64_t context = working_context(call, *allocation.chunk);
+  if (!context) return CUDA_ERROR_INVALID_CONTEXT;
+  call.set_context(context);
+  if (const CUresult made = streams_of(call, context)) return made;
   Lock lock(mutex_);
-  const Streams streams = streams_[allocation.chunk->context];
+  const Streams streams = streams_[context];
   lock.unlock();
-  call.set_context(allocation.chunk->context);
   for (const Run& run : runs) {
     CUresult result = call.completion(last);
     const vgpu_done awaited{last->done.slot | VGPU_DONE_AWAITED, last->done.token};
@@ -133,7 +136,7 @@ CUresult ManagedSpace::fetch(Lock& lock, Call& call, Allocation* allocation, Run
 
 // The copying of it: the allocation is busy, and no record is on its way that was begun before.
 CUresult ManagedSpace::bring_back(Call& call, Allocation* allocation, const std::vector<Run>& runs, bool* writable) {
-  call.set_context(allocation->chunk->context);
+  call.set_context(working_context(call, *allocation->chunk));
   CUresult result = settle(call, *allocation);
   const std::vector<Run> pieces = bandsaw::managed::pieces_of(runs);
   Bounce flying[2];  // a piece is copied while the one before is given to the program

@@ -48,11 +48,12 @@ CUresult ManagedSpace::carry_out(Call& call, const std::vector<Move>& moves) {
   Bounce last;
   uint64_t context = 0;
   for (const Move& move : moves) {
-    if (context && context != move.allocation->chunk->context && last.done.token) {  // another stream
+    const uint64_t before = context;
+    context = working_context(call, *move.allocation->chunk);
+    if (before && context != before && last.done.token) {  // another stream
       const CUresult ended = call.wait_done(last);
       if (result == CUDA_SUCCESS) result = ended;
     }
-    context = move.allocation->chunk->context;
     for (const Run& piece : bandsaw::managed::pieces_of(move.plan.close)) {
       const uint64_t address = move.allocation->base + piece.offset;
       const int error = move.reads ? guard_->protect(address, piece.bytes) : guard_->take(address, piece.bytes);

@@ -13,7 +13,7 @@
 namespace bandsaw::libcuda {
 namespace {
 
-// A library that stands for its module: __managed__ variables lie in the program's memory.
+// A library that stands for its module: the program places its __managed__ variables.
 CUresult load_with_managed(uint64_t context, const Image& image, JitOptions* jit, CUmodule* module) {
   CodeRecord* library = nullptr;
   const CUresult result = load_library(image, jit, context, &library);

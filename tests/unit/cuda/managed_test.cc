@@ -57,6 +57,11 @@ std::shared_ptr<ManagedCode> code_of(const std::string& ptx, CUresult expected =
   return code;
 }
 
+// The program's pages at their own address.
+std::shared_ptr<std::byte> pages_at(uint64_t address) {
+  return {std::shared_ptr<void>(), reinterpret_cast<std::byte*>(address)};
+}
+
 TEST(CudaManaged, CodeWithoutManagedVariablesIsTheDrivers) {
   EXPECT_FALSE(code_of(kHeader + ".visible .global .u32 a;"));
   EXPECT_FALSE(code_of(kHeader + "// about .managed variables\n.visible .global .u32 a;"));
@@ -85,18 +90,32 @@ TEST(CudaManaged, LoadsWhenTheLastHasItsPlace) {
   uint64_t p = 0;
   std::atomic<CUlibrary> library{nullptr};
   const auto at = [](void* pointer) { return reinterpret_cast<uint64_t>(pointer); };
-  EXPECT_EQ(code->bind(driver, "b", at(a), &library), CUDA_ERROR_NOT_FOUND);
-  EXPECT_EQ(code->bind(driver, "a", at(a) + 4, &library), CUDA_ERROR_INVALID_VALUE);
-  ASSERT_EQ(code->bind(driver, "a", at(a), &library), CUDA_SUCCESS);
+  EXPECT_EQ(code->bind(driver, "b", at(a), pages_at(at(a)), &library), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(code->bind(driver, "a", at(a) + 4, pages_at(at(a) + 4), &library), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(code->bind(driver, "a", at(a), pages_at(at(a)), &library), CUDA_SUCCESS);
   EXPECT_EQ(library.load(), nullptr);
-  ASSERT_EQ(code->bind(driver, "p", at(&p), &library), CUDA_SUCCESS);
+  ASSERT_EQ(code->bind(driver, "p", at(&p), pages_at(at(&p)), &library), CUDA_SUCCESS);
   EXPECT_EQ(library.load(), kLibrary);
   EXPECT_NE(fake.loaded.find(std::to_string(at(a))), std::string::npos) << fake.loaded;
   EXPECT_EQ(fake.loaded.find(".attribute"), std::string::npos) << fake.loaded;
   EXPECT_EQ(a[0], 1u);
   EXPECT_EQ(a[1], 2u);
   EXPECT_EQ(p, fake.source);
-  EXPECT_EQ(code->bind(driver, "a", at(a), &library), CUDA_ERROR_INVALID_VALUE) << "in use at its first address";
+  EXPECT_EQ(code->bind(driver, "a", at(a), pages_at(at(a)), &library), CUDA_ERROR_INVALID_VALUE)
+      << "in use at its first address";
+}
+
+TEST(CudaManaged, InitialValuesGoToTheProgramsPagesNotToTheAddress) {
+  Driver driver = fake_driver();
+  const auto code = code_of(kHeader +
+                            ".global .attribute(.managed) .u32 a = 5;\n"
+                            ".visible .entry k() { .reg .u32 %r; ld.global.u32 %r, [a]; ret; }");
+  uint32_t page = 9;
+  std::atomic<CUlibrary> library{nullptr};
+  const uint64_t elsewhere = 0x7d0000000000;
+  ASSERT_EQ(code->bind(driver, "a", elsewhere, pages_at(reinterpret_cast<uint64_t>(&page)), &library), CUDA_SUCCESS);
+  EXPECT_EQ(page, 5u);
+  EXPECT_NE(fake.loaded.find(std::to_string(elsewhere)), std::string::npos) << fake.loaded;
 }
 
 TEST(CudaManaged, TheDriversErrorsAreHandedOn) {
@@ -105,12 +124,15 @@ TEST(CudaManaged, TheDriversErrorsAreHandedOn) {
   std::atomic<CUlibrary> library{nullptr};
   Driver driver = fake_driver();
   fake.answer = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
-  EXPECT_EQ(code_of(ptx)->bind(driver, "a", reinterpret_cast<uint64_t>(&a), &library),
+  EXPECT_EQ(code_of(ptx)->bind(driver, "a", reinterpret_cast<uint64_t>(&a), pages_at(reinterpret_cast<uint64_t>(&a)),
+                               &library),
             CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
   EXPECT_EQ(library.load(), nullptr);
   driver = fake_driver();
   const auto pointer = code_of(kHeader + ".global .u32 d;\n.global .attribute(.managed) .u64 q = generic(d);");
-  EXPECT_EQ(pointer->bind(driver, "q", reinterpret_cast<uint64_t>(&a), &library), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(
+      pointer->bind(driver, "q", reinterpret_cast<uint64_t>(&a), pages_at(reinterpret_cast<uint64_t>(&a)), &library),
+      CUDA_ERROR_NOT_FOUND);
   EXPECT_EQ(library.load(), nullptr);
   EXPECT_EQ(fake.unloaded, 1);
 }

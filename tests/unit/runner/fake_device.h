@@ -93,7 +93,10 @@ class FakeDevice : public Device {
     *variables = {{"shared", 64}};
     return CUDA_SUCCESS;
   }
-  CUresult library_bind_managed(const LibraryRef&, const std::string&, uint64_t) override { return CUDA_SUCCESS; }
+  CUresult library_bind_managed(const LibraryRef&, const std::string&, uint64_t,
+                                const std::shared_ptr<std::byte>&) override {
+    return CUDA_SUCCESS;
+  }
   CUresult kernel_function(const ContextRef&, const KernelRef&, FunctionRef* function) override {
     return make(function);
   }

@@ -67,6 +67,11 @@ TEST_F(SoftDeviceTest, VariablesHaveTheirValues) {
   EXPECT_EQ(host.charged, context_bytes);
 }
 
+// The program's pages at their own address.
+std::shared_ptr<std::byte> pages_at(uint64_t address) {
+  return {std::shared_ptr<void>(), reinterpret_cast<std::byte*>(address)};
+}
+
 TEST_F(SoftDeviceTest, ManagedVariables) {
   FakeModule module;
   module.kernels.push_back(fake_kernel("nothing", nothing));
@@ -83,9 +88,9 @@ TEST_F(SoftDeviceTest, ManagedVariables) {
   ASSERT_NE(
       ::mmap(reinterpret_cast<void*>(at), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
       MAP_FAILED);
-  EXPECT_EQ(device->library_bind_managed(library, "other", at), CUDA_ERROR_NOT_FOUND);
-  EXPECT_EQ(device->library_bind_managed(library, "shared_word", 4096), CUDA_ERROR_INVALID_VALUE);
-  ASSERT_EQ(device->library_bind_managed(library, "shared_word", at), CUDA_SUCCESS);
+  EXPECT_EQ(device->library_bind_managed(library, "other", at, pages_at(at)), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(device->library_bind_managed(library, "shared_word", 4096, pages_at(4096)), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(device->library_bind_managed(library, "shared_word", at, pages_at(at)), CUDA_SUCCESS);
   EXPECT_EQ(*reinterpret_cast<uint32_t*>(at), 0x01010101u);  // at once: the program may read it before any launch
   *reinterpret_cast<uint32_t*>(at) = 7;
   ASSERT_EQ(launch(legacy, kernel, 1, 1), CUDA_SUCCESS);
