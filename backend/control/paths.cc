@@ -1,5 +1,6 @@
 #include "backend/control/paths.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,11 @@ std::string from_environment(const char* variable, const char* fallback) {
 
 std::string run_directory() { return from_environment("BANDSAW_RUN", "/run/bandsaw"); }
 std::string state_directory() { return from_environment("BANDSAW_STATE", "/var/lib/bandsaw"); }
+
+Status make_folder(const std::string& path, unsigned mode) {
+  if (::mkdir(path.c_str(), mode) < 0) return errno == EEXIST ? Status() : Status::system("cannot make {}", path);
+  return ::chmod(path.c_str(), mode) < 0 ? Status::system("cannot set the permissions of {}", path) : Status();
+}
 
 bool valid_name(std::string_view name) {
   if (name.empty() || name.size() > 63 || name.front() == '-') return false;

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "memory/base/status.h"
+
 namespace bandsaw {
 
 // BANDSAW_RUN (default /run/bandsaw) and BANDSAW_STATE (default /var/lib/bandsaw), read when called.
@@ -32,6 +34,9 @@ inline std::string peer_folder(const std::string& run) { return run + "/peers.d"
 inline std::string peer_socket(const std::string& run, uint32_t index) {
   return peer_folder(run) + "/" + std::to_string(index) + ".sock";
 }
+
+// Makes a folder with this mode, whatever the umask is; one that is there stays as it is.
+Status make_folder(const std::string& path, unsigned mode);
 
 // A virtual GPU's name: [a-z0-9][a-z0-9-]{0,62}.
 bool valid_name(std::string_view name);

@@ -43,6 +43,8 @@ namespace bandsaw {
 
 inline constexpr int kRunnerSocket = 3;
 inline constexpr uint32_t kRunnerMessageMax = 2u << 20;  // 65,536 segments and a header
+// A longer tail travels as a memfd: the system bounds what a socket takes at once.
+inline constexpr uint32_t kRunnerTailMax = 64u << 10;
 
 enum class RunnerMessageType : uint32_t {
   kReady = 1,
@@ -75,8 +77,8 @@ struct RunnerMessage {
   uint64_t value = 0;
   uint64_t bytes = 0;
   uint64_t offset = 0;
-  uint32_t count = 0;  // segments that follow
-  uint32_t reserved = 0;
+  uint32_t count = 0;         // segments that follow
+  uint32_t tail_in_file = 0;  // 1: the tail is what the last descriptor, a memfd, holds
 };
 
 struct RunnerSegment {

@@ -61,7 +61,29 @@ Result<Service::Received> Service::receive(Message* message) {
   if (static_cast<size_t>(got) < sizeof(RunnerMessage)) return Status::error(EPROTO, "a message of {} bytes", got);
   std::memcpy(&message->header, buffer_.data(), sizeof(RunnerMessage));
   message->tail = std::span(buffer_).subspan(sizeof(RunnerMessage), static_cast<size_t>(got) - sizeof(RunnerMessage));
+  if (message->header.tail_in_file != 0) {
+    if (Status status = take_tail_file(message); !status.ok()) return status;
+  }
   return Received::kMessage;
+}
+
+// A tail that is too long for a socket, from the last descriptor.
+Status Service::take_tail_file(Message* message) {
+  struct stat info{};
+  if (message->fds.empty() || fstat(message->fds.back().get(), &info) != 0) {
+    return Status::error(EPROTO, "a message's tail should be in a file, and there is none");
+  }
+  const UniqueFd file = std::move(message->fds.back());
+  message->fds.pop_back();
+  const auto bytes = static_cast<size_t>(info.st_size);
+  if (bytes > buffer_.size()) return Status::error(EMSGSIZE, "a message's tail of {} bytes", bytes);
+  for (size_t at = 0; at < bytes;) {
+    const ssize_t got = pread(file.get(), buffer_.data() + at, bytes - at, static_cast<off_t>(at));
+    if (got <= 0) return Status::system("reading a message's tail");
+    at += static_cast<size_t>(got);
+  }
+  message->tail = std::span(buffer_).first(bytes);
+  return {};
 }
 
 Status Service::assign(Message& message) {

@@ -32,6 +32,7 @@ class Service {
 
   Result<Received> receive(Message* message);
   Status handle(Message& message);
+  Status take_tail_file(Message* message);
   Status assign(Message& message);
   Status add_ram(Message& message);
   Status add_ring(const Message& message, std::span<const RunnerSegment> segments);

@@ -12,10 +12,9 @@
 namespace bandsaw {
 namespace {
 
-Status keep_capability(int kept) {
+Status drop_capabilities() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2]{};
-  if (kept >= 0) data[kept / 32].effective = data[kept / 32].permitted = 1u << (kept % 32);
   if (::syscall(SYS_capset, &header, data) < 0) return Status::system("cannot give up capabilities");
   return {};
 }
@@ -41,9 +40,8 @@ Status enter_sandbox(const SandboxConfig& config) {
     const bool own_network = ::unshare(CLONE_NEWNET | CLONE_NEWIPC) == 0;
     if (!own_network) log::info("no namespaces of its own for this session: {}", std::strerror(errno));
     empty_bounding_set();
-    ::prctl(PR_SET_KEEPCAPS, 1);
     if (Status status = become(config); !status.ok()) return status;
-    if (Status status = keep_capability(own_network ? CAP_NET_ADMIN : -1); !status.ok()) return status;
+    if (Status status = drop_capabilities(); !status.ok()) return status;
   }
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return Status::system("cannot forbid new privileges");
   ::prctl(PR_SET_DUMPABLE, 0);  // no runner may look into it

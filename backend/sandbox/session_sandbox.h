@@ -12,10 +12,9 @@ struct SandboxConfig {
   gid_t gid = 0;
 };
 
-// As root: own network and IPC namespaces, another user, no capability but the one that lets socket buffers be large
-// (CAP_NET_ADMIN, over the empty network only), none ever to be gained. As another user: no new privileges. What a
-// container forbids is left out with a log line; not becoming `uid` is an error, and so is a filter of system calls
-// that cannot be loaded.
+// As root: own network and IPC namespaces, another user, no capability, none ever to be gained. As another user: no new
+// privileges. What a container forbids is left out with a log line; not becoming `uid` is an error, and so is a filter
+// of system calls that cannot be loaded.
 Status enter_sandbox(const SandboxConfig& config);
 
 // From now on this process and its children cannot do what sessions and runners never do (session_syscalls.cc). Needs

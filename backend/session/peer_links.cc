@@ -57,7 +57,7 @@ Status receive(int socket, PeerMessage* message, UniqueFd* fd) {
 
 Result<UniqueFd> listen_for_peers(const std::string& run, uint32_t index) {
   const std::string folder = peer_folder(run);
-  if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
+  if (Status status = make_folder(folder, 0755); !status.ok()) return status;
   return listen_unix(peer_socket(run, index), SOCK_SEQPACKET, 0666);  // who may say what: PeerLinks::may_visit
 }
 

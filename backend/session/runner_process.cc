@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -22,6 +23,18 @@ std::string describe_exit(int status) {
   return fmt::format("exited with status {}", WEXITSTATUS(status));
 }
 
+// A memfd with these bytes.
+Result<UniqueFd> file_of(std::span<const std::byte> bytes) {
+  UniqueFd file(::memfd_create("bandsaw-message", MFD_CLOEXEC));
+  if (!file) return Status::system("cannot make a file for a message");
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t written = ::pwrite(file.get(), bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
+    if (written <= 0) return Status::system("cannot write a message of {} bytes", bytes.size());
+    at += static_cast<size_t>(written);
+  }
+  return file;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RunnerProcess>> RunnerProcess::start(event_base* base, const RunnerProgram& program,
@@ -32,10 +45,6 @@ Result<std::unique_ptr<RunnerProcess>> RunnerProcess::start(event_base* base, co
   }
   UniqueFd ours(pair[0]), theirs(pair[1]);
   ::fcntl(theirs.get(), F_SETFL, 0);
-  const int size = static_cast<int>(2 * kRunnerMessageMax);  // without the privilege, the system's limit holds
-  if (::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size) < 0) {
-    ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-  }
   const auto pid = exec_runner({program.path, program.file.get(), {"bandsaw-runner"}, program.environment},
                                theirs.get(), kRunnerSocket);
   if (!pid.ok()) return pid.status();
@@ -78,6 +87,20 @@ void RunnerProcess::send(RunnerMessage message, std::span<const std::byte> tail,
   message.serial = next_serial_++;
   under_way_.emplace(message.serial, std::move(done));
   if (!socket_) return fail_later(message.serial, EPIPE);
+  UniqueFd file;
+  std::vector<int> with_file(fds.begin(), fds.end());
+  if (tail.size() > kRunnerTailMax) {
+    auto made = file_of(tail);
+    if (!made.ok()) {
+      log::warn("runner {}: {}", pid_, made.status().message());
+      return fail_later(message.serial, made.status().code());
+    }
+    file = std::move(made.value());
+    with_file.push_back(file.get());
+    message.tail_in_file = 1;
+    tail = {};
+    fds = with_file;
+  }
   if (!out_.empty()) return enqueue(message, tail, fds);
   const Status status = send_packet(socket_.get(), std::as_bytes(std::span(&message, 1)), tail, fds);
   if (status.ok()) return;

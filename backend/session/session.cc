@@ -131,7 +131,7 @@ std::string Session::faulted() const {
 
 Status Session::prepare() {
   const std::string folder = vgpu_directory(config_.run, config_.name);
-  if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
+  if (Status status = make_folder(folder, 0755); !status.ok()) return status;
   // Without it, programs compile again what they compiled before.
   Result<UniqueFd> state = Status::error(ENOENT, "no folder for it");
   if (!config_.state.empty()) state = open_state_folder(config_.state, config_.sandbox.uid, config_.sandbox.gid);

@@ -30,6 +30,9 @@ Status make_folders(const Config& config) {
     std::filesystem::create_directories(folder, error);
     if (error) return Status::error(error.value(), "cannot make {}: {}", folder, error.message());
   }
+  // Sessions reach their own folders there by another user.
+  const std::string vgpus = config.state + "/vgpus";
+  if (::chmod(vgpus.c_str(), 0755) < 0) return Status::system("cannot set the permissions of {}", vgpus);
   return {};
 }
 

@@ -100,7 +100,7 @@ Result<pid_t> spawn(const std::vector<std::string>& arguments, const std::vector
   ::_exit(126);
 }
 
-Status make_folder(const std::string& path, mode_t mode) {
+Status make_daemon_folder(const std::string& path, mode_t mode) {
   if (::mkdir(path.c_str(), mode) < 0 && errno != EEXIST) return Status::system("cannot make {}", path);
   if (::chmod(path.c_str(), mode) < 0) return Status::system("cannot change {}", path);  // whatever the umask is
   return {};
@@ -166,10 +166,10 @@ Result<MpsProcess> start_mps(const MpsConfig& config) {
   MpsProcess process;
   process.folder = mps_folder(config.run) + "/" + key.value();
   // Who is to pass must know the key: nobody but vgpud may list.
-  Status status = make_folder(mps_folder(config.run), 0711);
-  if (status.ok()) status = make_folder(process.folder, 0711);
-  if (status.ok()) status = make_folder(process.pipe(), 0711);
-  if (status.ok()) status = make_folder(process.folder + "/log", 0700);
+  Status status = make_daemon_folder(mps_folder(config.run), 0711);
+  if (status.ok()) status = make_daemon_folder(process.folder, 0711);
+  if (status.ok()) status = make_daemon_folder(process.pipe(), 0711);
+  if (status.ok()) status = make_daemon_folder(process.folder + "/log", 0700);
   if (status.ok()) status = note_gpu(process, config.gpu);
   if (!status.ok()) return status;
   const std::string log_path = process.folder + "/log/output.log";

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -124,7 +125,7 @@ std::vector<std::string> SessionSupervisor::arguments() const {
 
 Status SessionSupervisor::spawn() {
   const std::string folder = vgpu_directory(config_.run, spec_.name);
-  if (::mkdir(folder.c_str(), 0755) < 0 && errno != EEXIST) return Status::system("cannot make {}", folder);
+  if (Status status = make_folder(folder, 0755); !status.ok()) return status;
   if (config_.cgroup.mode == "required" && !cgroups_) {
     return Status::error(ENOTSUP,
                          "no session without a cgroup: 'cgroup.mode' is \"required\", and vgpud could make none");
@@ -158,6 +159,9 @@ void SessionSupervisor::child(const std::vector<std::string>& texts, int log, in
   std::vector<char*> pointers;
   for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
   pointers.push_back(nullptr);
+  // The unit grants it to the arbiter; a tenant's threads that go before all others would keep the processors.
+  const rlimit none_left{0, 0};
+  ::setrlimit(RLIMIT_RTPRIO, &none_left);
   if (cgroup >= 0 && ::write(cgroup, "0", 1) != 1) ::_exit(125);
   ::setsid();  // a terminal's interrupt is for vgpud alone
   sigset_t none;

@@ -218,6 +218,21 @@ TEST_F(ServiceTest, RefusesWhatMakesNoSense) {
   EXPECT_EQ(ask({.type = static_cast<RunnerMessageType>(99)}), EPROTO);
 }
 
+TEST_F(ServiceTest, ATailThatIsTooLongForASocketComesInAFile) {
+  ASSERT_EQ(assign(), 0);
+  const RunnerSegment segment{0, 0, 4 * kPage, 2 * kPage};
+  const UniqueFd file(memfd_create("tail", MFD_CLOEXEC));
+  ASSERT_EQ(pwrite(file.get(), &segment, sizeof segment, 0), static_cast<ssize_t>(sizeof segment));
+  const RunnerMessage add{.type = RunnerMessageType::kAddRegion,
+                          .id = 1,
+                          .flags = VGPU_REGION_DEVICE_VISIBLE,
+                          .value = kWindowBase + 4 * kPage,
+                          .count = 1,
+                          .tail_in_file = 1};
+  ASSERT_EQ(ask(add, nullptr, 0, {file.get()}), 0);
+  EXPECT_TRUE(process_->memory().find(kWindowBase + 4 * kPage, 2 * kPage, Access::kWrite, true));
+}
+
 TEST_F(ServiceTest, RegionsComeAndGo) {
   ASSERT_EQ(assign(), 0);
   const RunnerSegment segment{0, 0, 4 * kPage, 2 * kPage};

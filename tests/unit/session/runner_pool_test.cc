@@ -132,7 +132,7 @@ TEST_F(RunnerPoolTest, AFullSocketKeepsTheOrder) {
   pool->take([&](Result<Runner*> runner) { taken = runner.value(); });
   ASSERT_TRUE(turn([&] { return taken; }));
   ::kill(taken->pid(), SIGSTOP);
-  const std::vector<std::byte> tail(100000);
+  const std::vector<std::byte> tail(60000);
   std::vector<int> order;
   for (int i = 0; i < 100; ++i) {
     taken->send({.type = RunnerMessageType::kAddRegion}, tail, {},

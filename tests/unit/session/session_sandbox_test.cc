@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <functional>
+#include <string>
 
 namespace bandsaw {
 namespace {
@@ -52,6 +54,24 @@ TEST(SessionSandbox, WhatTheyDoGoesOn) {
               return status == 0 ? 0 : -1;
             }),
             0);
+}
+
+// As root, it becomes another user, without any capability.
+TEST(SessionSandbox, KeepsNoCapability) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root has something to give up";
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    if (!enter_sandbox({.uid = 60999, .gid = 60999}).ok()) ::_exit(200);
+    std::ifstream status("/proc/self/status");
+    int wrong = 0;
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("Cap") && line.find_first_not_of("0\t ", line.find(':') + 1) != line.npos) ++wrong;
+    }
+    ::_exit(wrong);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // Also by a program that it has started.
