@@ -5,6 +5,7 @@
 // when it is allocated, or stays in the program's memory from the beginning. Memory that is attached to the host or to
 // a stream may be more than there is room for.
 #include <algorithm>
+#include <chrono>
 
 #include "guest-driver/libcuda/api/managed_space.h"
 #include "guest-driver/libcuda/core/log.h"
@@ -17,6 +18,7 @@ namespace {
 using bandsaw::managed::Run;
 using bandsaw::managed::Victim;
 
+constexpr std::chrono::milliseconds kMoment{1};
 // So much is given up at least where an allocation found no room.
 constexpr uint64_t kEvictionLeast = 64u << 20;
 
@@ -74,8 +76,9 @@ bool ManagedSpace::lacks_backing(const Allocation& allocation, const std::vector
   });
 }
 
-// Gives device memory to all that the moves take. The allocations are busy.
-CUresult ManagedSpace::back(Call& call, const std::vector<Move>& moves, const Reaches& reaches) {
+// Gives device memory to all that the moves take. The allocations are busy. `later`: there was no room, but there will
+// be once others have ended their moves, and these may wait for what the caller keeps busy.
+CUresult ManagedSpace::back(Call& call, const std::vector<Move>& moves, const Reaches& reaches, bool* later) {
   for (const Move& move : moves) {
     ManagedChunk* const chunk = move.allocation->chunk;
     for (const Run& run : move.plan.take) {
@@ -83,23 +86,26 @@ CUresult ManagedSpace::back(Call& call, const std::vector<Move>& moves, const Re
       const std::vector<size_t> missing = chunk->backing.missing(in_chunk(*move.allocation, run));
       lock.unlock();
       for (const size_t piece : missing) {
-        if (const CUresult result = back_piece(call, chunk, piece, reaches)) return result;
+        if (const CUresult result = back_piece(call, chunk, piece, reaches, later)) return result;
       }
     }
   }
   return CUDA_SUCCESS;
 }
 
-CUresult ManagedSpace::back_piece(Call& call, ManagedChunk* chunk, size_t piece, const Reaches& reaches) {
+CUresult ManagedSpace::back_piece(Call& call, ManagedChunk* chunk, size_t piece, const Reaches& reaches, bool* later) {
   std::lock_guard changing(backing_mutex_);
   const auto& about = chunk->backing.pieces()[piece];
   if (about.memory) return CUDA_SUCCESS;  // another thread was faster
   uint64_t memory = 0;
   CUresult result = map_piece(call, *chunk, about.run, &memory);
-  while (result == CUDA_ERROR_OUT_OF_MEMORY && evict(call, reaches, about.run.bytes)) {
-    result = map_piece(call, *chunk, about.run, &memory);
+  Found found = Found::kVictim;
+  while (result == CUDA_ERROR_OUT_OF_MEMORY && found == Found::kVictim) {
+    found = evict(call, reaches, about.run.bytes);
+    if (found == Found::kVictim) result = map_piece(call, *chunk, about.run, &memory);
   }
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+  *later = found == Found::kLater;
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && !*later) {
     log(Level::kWarn,
         "work of the device needs more managed memory at once than the memory share has room for: attach to a stream "
         "or to the host what other work uses (cudaStreamAttachMemAsync), or give the virtual GPU more memory");
@@ -115,7 +121,8 @@ CUresult ManagedSpace::back_piece(Call& call, ManagedChunk* chunk, size_t piece,
 }
 
 // With backing_mutex_ and the lock. What is being moved, is reached, or lent to a host function stays.
-bool ManagedSpace::find_victim(const Reaches& reaches, Eviction* found) {
+ManagedSpace::Found ManagedSpace::find_victim(const Reaches& reaches, Eviction* found) {
+  bool later = false;
   std::vector<Victim> victims;
   std::vector<Eviction> evictions;
   for (const auto& [base, chunk] : chunks_) {
@@ -124,43 +131,48 @@ bool ManagedSpace::find_victim(const Reaches& reaches, Eviction* found) {
       if (!pieces[i].memory) continue;
       Victim victim{.thrashes = pieces[i].returns != 0, .used_ns = pieces[i].used_ns};
       Eviction eviction{chunk.get(), i, {}};
-      bool stays = false;
+      bool stays = false, moves = false;
       for (auto next = allocations_.lower_bound(base); next != allocations_.end(); ++next) {
         Allocation& one = *next->second;
         if (one.base - base >= chunk->bytes || stays) break;
         const auto borrowed = borrowed_.lower_bound(one.base);
         const bool lent = one.lent || (borrowed != borrowed_.end() && borrowed->first - one.base < one.bytes);
-        stays = lent || one.busy || one.dying || reaches(one);
+        moves |= lent || one.busy || one.dying;
+        stays = reaches(one);
         for (const Run& run : one.residency.on_device(in_allocation(one, pieces[i].run)))
           victim.copy_bytes += run.bytes;
         victim.at_work |= at_work(one);
         victim.prefers_host |= one.prefers_host;
         eviction.allocations.push_back(&one);
       }
-      if (stays || (!chunk->room && eviction.allocations.empty())) continue;
+      if (!chunk->room && eviction.allocations.empty()) moves = true;  // it is being freed
+      if (!stays) later |= moves;
+      if (stays || moves) continue;
       victims.push_back(victim);
       evictions.push_back(std::move(eviction));
     }
   }
   const auto chosen = bandsaw::managed::choose_victim(victims);
-  if (chosen) *found = std::move(evictions[*chosen]);
-  return chosen.has_value();
+  if (!chosen) return later ? Found::kLater : Found::kNone;
+  *found = std::move(evictions[*chosen]);
+  return Found::kVictim;
 }
 
-// With backing_mutex_, without the lock. False: nothing could go.
-bool ManagedSpace::evict(Call& call, const Reaches& reaches, uint64_t bytes) {
+// With backing_mutex_, without the lock. kVictim: something has gone, at best so much.
+ManagedSpace::Found ManagedSpace::evict(Call& call, const Reaches& reaches, uint64_t bytes) {
   short_.store(true, std::memory_order_relaxed);
   uint64_t freed = 0;
   while (freed < bytes) {
     Eviction next;
     Lock lock(mutex_);
-    if (!find_victim(reaches, &next)) break;
+    const Found found = find_victim(reaches, &next);
+    if (found != Found::kVictim) return freed ? Found::kVictim : found;
     for (Allocation* const allocation : next.allocations) set_busy(allocation, true);
     lock.unlock();
     freed += next.chunk->backing.pieces()[next.piece].run.bytes;
     evict_piece(call, next);
   }
-  return freed != 0;
+  return Found::kVictim;
 }
 
 // The allocations in it are busy.
@@ -251,8 +263,17 @@ bool ManagedSpace::make_room(Call& call) {
     std::lock_guard grow(grow_mutex_);
     if (drop_idle(call)) return true;
   }
-  std::lock_guard changing(backing_mutex_);
-  return evict(call, is_global, kEvictionLeast);
+  std::unique_lock changing(backing_mutex_);
+  const Found found = evict(call, is_global, kEvictionLeast);
+  changing.unlock();
+  if (found == Found::kLater) await_move();
+  return found != Found::kNone;
+}
+
+// Returns soon after somebody has ended a move, at the latest in a moment.
+void ManagedSpace::await_move() {
+  Lock lock(mutex_);
+  changed_.wait_for(lock, kMoment);
 }
 
 void ManagedSpace::prefer_host(uint64_t address, bool host) {

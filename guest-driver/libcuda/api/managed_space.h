@@ -151,11 +151,14 @@ class ManagedSpace {
   };
   void used(const Allocation& allocation, bandsaw::managed::Run run);
   bool lacks_backing(const Allocation& allocation, const std::vector<bandsaw::managed::Run>& runs);
-  CUresult back(Call& call, const std::vector<Move>& moves, const Reaches& reaches);
-  CUresult back_piece(Call& call, ManagedChunk* chunk, size_t piece, const Reaches& reaches);
-  bool find_victim(const Reaches& reaches, Eviction* found);
-  bool evict(Call& call, const Reaches& reaches, uint64_t bytes);
+  CUresult back(Call& call, const std::vector<Move>& moves, const Reaches& reaches, bool* later);
+  CUresult back_piece(Call& call, ManagedChunk* chunk, size_t piece, const Reaches& reaches, bool* later);
+  // kNone: nothing could go; kLater: only what is being moved or lent to a host function just now.
+  enum class Found : uint8_t { kVictim, kNone, kLater };
+  Found find_victim(const Reaches& reaches, Eviction* found);
+  Found evict(Call& call, const Reaches& reaches, uint64_t bytes);
   void evict_piece(Call& call, const Eviction& eviction);
+  void await_move();
   CUresult check_promise(Call& call, uint64_t bytes);
   uint64_t promised() const;
   uint64_t spare() const;

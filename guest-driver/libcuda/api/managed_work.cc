@@ -124,7 +124,8 @@ CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, const Reaches
     }
     for (const Move& move : moves) set_busy(move.allocation, true);
     lock.unlock();
-    CUresult result = back(call, moves, reaches);
+    bool later = false;
+    CUresult result = back(call, moves, reaches, &later);
     const bool backed = result == CUDA_SUCCESS;
     if (backed) result = carry_out(call, moves);
     lock.lock();
@@ -135,7 +136,8 @@ CUresult ManagedSpace::make_resident(Call& call, ForEach for_each, const Reaches
       }
       set_busy(move.allocation, false);
     }
-    if (result != CUDA_SUCCESS) return result;
+    if (later) changed_.wait_for(lock, std::chrono::milliseconds(1));
+    if (result != CUDA_SUCCESS && !later) return result;
   }
   *parity = enter();  // with the lock: nobody can have made anything busy meanwhile
   return CUDA_SUCCESS;
