@@ -130,7 +130,7 @@ ManagedSpace::Found ManagedSpace::find_victim(const Reaches& reaches, Eviction* 
     for (size_t i = 0; i < pieces.size(); ++i) {
       if (!pieces[i].memory) continue;
       Victim victim{.thrashes = pieces[i].returns != 0, .used_ns = pieces[i].used_ns};
-      Eviction eviction{chunk.get(), i, {}};
+      Eviction eviction{chunk.get(), i, 0, {}};
       bool stays = false, moves = false;
       for (auto next = allocations_.lower_bound(base); next != allocations_.end(); ++next) {
         Allocation& one = *next->second;
@@ -168,6 +168,9 @@ ManagedSpace::Found ManagedSpace::evict(Call& call, const Reaches& reaches, uint
     const Found found = find_victim(reaches, &next);
     if (found != Found::kVictim) return freed ? Found::kVictim : found;
     for (Allocation* const allocation : next.allocations) set_busy(allocation, true);
+    // From now on it has no device memory: what is allocated in it meanwhile waits for this to end.
+    next.memory = next.chunk->backing.went(next.piece, ns_now());
+    if (next.chunk->pages) next.chunk->pages->device_gone(next.chunk->backing.pieces()[next.piece].run);
     lock.unlock();
     freed += next.chunk->backing.pieces()[next.piece].run.bytes;
     evict_piece(call, next);
@@ -191,13 +194,9 @@ void ManagedSpace::evict_piece(Call& call, const Eviction& eviction) {
     recount(allocation);
   }
   call.set_context(asking);
-  Lock lock(mutex_);
-  if (chunk->pages) chunk->pages->device_gone(piece);
-  const uint64_t memory = chunk->backing.went(eviction.piece, ns_now());
-  lock.unlock();
-  const CUresult result = unmap_piece(call, *chunk, piece, memory);
+  const CUresult result = unmap_piece(call, *chunk, piece, eviction.memory);
   if (result != CUDA_SUCCESS) log(Level::kWarn, "device memory cannot be given up: error %d", static_cast<int>(result));
-  lock.lock();
+  std::lock_guard lock(mutex_);
   for (Allocation* const allocation : eviction.allocations) set_busy(allocation, false);
 }
 

@@ -91,10 +91,8 @@ CUresult ManagedSpace::release(Call& call, uint64_t base) {
   allocation->dying = true;
   recount(allocation);
   lock.unlock();
-  // What only the host has is in no use by the device: it was fetched when work had ended. Work on the rest ends before
-  // the memory is somebody else's.
-  CUresult result = CUDA_SUCCESS;
-  if (!allocation->residency.all_on_host()) result = settle(call, *allocation);
+  // Work that uses it ends before the memory is somebody else's; a copy may still read what the host has again.
+  const CUresult result = settle(call, *allocation);
   lock.lock();
   const uint64_t bytes = allocation->bytes;
   if (chunk->room) chunk->pages->take_over(base - chunk->base, allocation->residency);

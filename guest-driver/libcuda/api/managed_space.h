@@ -147,6 +147,7 @@ class ManagedSpace {
   struct Eviction {
     ManagedChunk* chunk = nullptr;
     size_t piece = 0;
+    uint64_t memory = 0;                   // that it had
     std::vector<Allocation*> allocations;  // that lie in it
   };
   void used(const Allocation& allocation, bandsaw::managed::Run run);
