@@ -8,118 +8,19 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <set>
 #include <sstream>
 
 #include "backend/control/gate_link.h"
 #include "backend/control/paths.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/config_devices.h"
+#include "backend/vgpud/config_reader.h"
 #include "backend/vgpud/metrics/metrics_server.h"
 
 namespace bandsaw {
 namespace {
 
-class Reader {
- public:
-  Reader(const toml::table& root, std::string path) : root_(root), path_(std::move(path)) {}
-
-  void text(const char* key, std::string* out) {
-    known_.insert(key);
-    const auto node = root_.at_path(key);
-    if (!node) return;
-    if (auto value = node.value<std::string>()) {
-      *out = *value;
-    } else {
-      complain(key, "must be a text");
-    }
-  }
-
-  void size(const char* key, uint64_t* out) {
-    std::string value;
-    const auto node = root_.at_path(key);
-    if (node && node.is_integer()) {
-      known_.insert(key);
-      *out = static_cast<uint64_t>(std::max<int64_t>(0, node.value_or<int64_t>(0)));
-      return;
-    }
-    text(key, &value);
-    if (value.empty() || value == "auto") return;
-    auto parsed = parse_size(value);
-    if (!parsed.ok()) return complain(key, parsed.status().message());
-    *out = parsed.value();
-  }
-
-  void number(const char* key, int64_t limit, uint32_t* out) {
-    known_.insert(key);
-    const auto node = root_.at_path(key);
-    if (!node) return;
-    const auto value = node.value<int64_t>();
-    if (!value || *value < 0 || *value > limit) return complain(key, fmt::format("must be 0 to {}", limit));
-    *out = static_cast<uint32_t>(*value);
-  }
-
-  void flag(const char* key, std::optional<bool>* out) {
-    known_.insert(key);
-    const auto node = root_.at_path(key);
-    if (!node) return;
-    if (!node.is_boolean()) return complain(key, "must be true or false");
-    *out = *node.value<bool>();
-  }
-
-  // A time in a whole number of units of `unit_ns`.
-  void time(const char* key, int64_t unit_ns, int64_t least, int64_t limit, int64_t* out) {
-    int64_t value = *out / unit_ns;
-    whole(key, least, limit, &value);
-    *out = value * unit_ns;
-  }
-
-  void whole(const char* key, int64_t least, int64_t limit, int64_t* out) {
-    known_.insert(key);
-    const auto node = root_.at_path(key);
-    if (!node) return;
-    const auto value = node.is_integer() ? node.value<int64_t>() : std::nullopt;
-    if (!value || *value < least || *value > limit) return complain(key, fmt::format("must be {} to {}", least, limit));
-    *out = *value;
-  }
-
-  void check(const char* key, const Status& status) {
-    if (!status.ok()) complain(key, "is wrong: " + status.message());
-  }
-
-  void mode(const char* key, std::string* out) {
-    text(key, out);
-    const bool octal = !out->empty() && out->size() <= 4 &&
-                       std::all_of(out->begin(), out->end(), [](char c) { return c >= '0' && c <= '7'; });
-    if (!octal) complain(key, "must be an octal mode like \"0660\"");
-  }
-
-  // A misspelt key would otherwise be a silent default.
-  Status finish() {
-    for (const auto& [key, value] : root_) {
-      if (key.str() != "lab" && key.str() != "devices") check_known(std::string(key.str()), value);
-    }
-    return status_;
-  }
-
- private:
-  void check_known(const std::string& key, const toml::node& value) {
-    if (const toml::table* table = value.as_table()) {
-      for (const auto& [inner, node] : *table) check_known(key + "." + std::string(inner.str()), node);
-    } else if (!known_.contains(key)) {
-      complain(key.c_str(), fmt::format("is not known (line {})", value.source().begin.line));
-    }
-  }
-
-  void complain(const char* key, const std::string& why) {
-    if (status_.ok()) status_ = Status::error(EINVAL, "{}: '{}' {}", path_, key, why);
-  }
-
-  const toml::table& root_;
-  const std::string path_;
-  std::set<std::string> known_;
-  Status status_;
-};
+constexpr const char* kEarlier = "";  // what is said of a key of earlier versions
 
 Config defaults() {
   Config config;
@@ -128,11 +29,12 @@ Config defaults() {
   return config;
 }
 
-void read_scheduler(Reader* reader, Config* config) {
+void read_scheduler(ConfigReader* reader, Config* config) {
   ArbiterOptions& options = config->scheduler;
   PolicyChoice choice = choice_of(options);
-  reader->text("scheduler.policy", &choice.policy);
-  reader->text("scheduler.queues", &choice.queues);
+  reader->text("scheduler.policy", &choice.policy,
+               "band+, band, credit or fifo; none: compute and copy are not enforced");
+  reader->text("scheduler.queues", &choice.queues, "mrq: a queue for each engine; sdq: one for all");
   options.scheduled = choice.policy != "none";
   if (options.scheduled) {
     reader->check("scheduler.policy", check_policy(choice.policy));
@@ -140,37 +42,46 @@ void read_scheduler(Reader* reader, Config* config) {
   }
   reader->check("scheduler.queues", check_queues(choice.queues));
   options.model = queue_model(choice);
-  reader->time("scheduler.period_ms", 1'000'000, 1, 10'000, &options.period_ns);
-  reader->time("scheduler.wait_us", 1000, 0, 1'000'000, &options.wait_ns);
-  reader->time("scheduler.quantum_us", 1000, 10, 1'000'000, &options.quantum_ns);
-  reader->time("scheduler.patience_ms", 1'000'000, 1, 600'000,
-               &options.slice_timeout_ns);  // the key of earlier versions
-  reader->time("scheduler.slice_timeout_ms", 1'000'000, 1, 600'000, &options.slice_timeout_ns);
+  reader->time("scheduler.period_ms", 1'000'000, 1, 10'000, &options.period_ns, "over which policies keep the shares");
+  reader->time("scheduler.wait_us", 1000, 0, 1'000'000, &options.wait_ns,
+               "how long band and band+ keep the engine for a neighbour, at most");
+  reader->time("scheduler.quantum_us", 1000, 10, 1'000'000, &options.quantum_ns,
+               "short kernels are gathered to time slices of this length");
+  reader->time("scheduler.patience_ms", 1'000'000, 1, 600'000, &options.slice_timeout_ns, kEarlier);
+  reader->time("scheduler.slice_timeout_ms", 1'000'000, 1, 600'000, &options.slice_timeout_ns,
+               "a time slice that holds an engine for longer lets others on");
   int64_t depth = options.depth;
-  reader->whole("scheduler.depth", 1, kGateDepthMax, &depth);
+  reader->whole("scheduler.depth", 1, kGateDepthMax, &depth, "time slices in flight on an engine, 1 to 8");
   options.depth = static_cast<int>(depth);
 }
 
-void read_planning(Reader* reader, Config* config) {
+void read_planning(ConfigReader* reader, Config* config) {
   std::string mode = to_text(config->planning_mode);
-  reader->text("scheduler.corun_mode", &mode);  // the key of earlier versions
-  reader->text("scheduler.planning", &mode);
+  reader->text("scheduler.corun_mode", &mode, kEarlier);
+  reader->text("scheduler.planning", &mode,
+               fmt::format("how kernels of MPS virtual GPUs are planned: {}", fmt::join(planning_mode_names(), ", ")));
   const auto parsed = parse_planning_mode(mode);
   reader->check("scheduler.planning", parsed.status());
   if (parsed.ok()) config->planning_mode = parsed.value();
-  reader->text("mps.command", &config->mps_command);
+  reader->text("mps.command", &config->mps_command, "a name, looked for in PATH and beside nvidia-smi, or a path");
 }
 
-void read_slicing(Reader* reader, Config* config) {
+void read_slicing(ConfigReader* reader, Config* config) {
   int64_t threshold_us = 4000, in_flight = 3, timeout_ms = 0;
   std::string variant = "auto";
-  reader->flag("slices.enabled", &config->slices.enabled);
-  reader->whole("slices.threshold_us", 0, 1'000'000'000, &threshold_us);
-  reader->whole("slices.in_flight", 1, kGateDepthMax, &in_flight);
-  reader->whole("slices.timeout_ms", 0, 1'000'000, &timeout_ms);
-  reader->text("slices.form", &variant);  // the key of earlier versions, and their value
-  reader->text("slices.variant", &variant);
-  if (variant == "slice") variant = "sliced";
+  reader->flag("slices.enabled", &config->slices.enabled, true,
+               "kernels that take long are launched in grid slices; built in: on GPUs, not on software devices");
+  reader->whole("slices.threshold_us", 0, 1'000'000'000, &threshold_us, "of one launch; shorter ones run whole");
+  reader->whole("slices.in_flight", 1, kGateDepthMax, &in_flight,
+                "grid slices of a launch on the device at a time, 1 to 8: of more, each is smaller");
+  reader->whole("slices.timeout_ms", 0, 1'000'000, &timeout_ms,
+                "if no grid slice ends for so long, all that is left is launched at once; 0: 20 times what the kernel "
+                "takes, at least 1 s");
+  reader->text("slices.form", &variant, kEarlier);
+  reader->text("slices.variant", &variant,
+               "sliced: grid slices; persistent: persistent blocks; auto: persistent blocks where a planning mode says "
+               "how many lie on an SM, else grid slices");
+  if (variant == "slice") variant = "sliced";  // the word of earlier versions
   if (variant != "auto" && variant != "sliced" && variant != "persistent") {
     reader->check("slices.variant",
                   Status::error(EINVAL, "'{}'; there are \"auto\", \"sliced\" and \"persistent\"", variant));
@@ -179,24 +90,27 @@ void read_slicing(Reader* reader, Config* config) {
                                     timeout_ms, variant);
 }
 
-void read_cgroup(Reader* reader, Config* config) {
+void read_cgroup(ConfigReader* reader, Config* config) {
   CgroupConfig& cgroup = config->cgroup;
-  reader->text("cgroup.mode", &cgroup.mode);
+  reader->text("cgroup.mode", &cgroup.mode, "auto: where cgroup v2 can be used; required: no session without it; off");
   if (cgroup.mode != "auto" && cgroup.mode != "required" && cgroup.mode != "off") {
     reader->check("cgroup.mode",
                   Status::error(EINVAL, "'{}'; there are \"auto\", \"required\" and \"off\"", cgroup.mode));
   }
-  reader->size("cgroup.memory", &cgroup.memory);
+  reader->size("cgroup.memory", &cgroup.memory,
+               "of the host, for each virtual GPU; auto: 16 GiB, and its share on the software device");
   int64_t pids = cgroup.pids, weight = cgroup.cpu_weight;
-  reader->whole("cgroup.pids", 64, 1 << 22, &pids);
-  reader->whole("cgroup.cpu_weight", 1, 10000, &weight);
+  reader->whole("cgroup.pids", 64, 1 << 22, &pids, "processes and threads, for each virtual GPU");
+  reader->whole("cgroup.cpu_weight", 1, 10000, &weight, "against everything else of the host, 1 to 10000");
   cgroup.pids = static_cast<uint32_t>(pids);
   cgroup.cpu_weight = static_cast<uint32_t>(weight);
 }
 
-void read_metrics(Reader* reader, Config* config) {
+void read_metrics(ConfigReader* reader, Config* config) {
   std::string listen;
-  reader->text("metrics.listen", &listen);
+  reader->text("metrics.listen", &listen,
+               "127.0.0.1:9495, say: GET /metrics there; whoever reaches the address may read the names and the "
+               "figures; empty: nobody listens");
   if (!listen.empty())
     reader->check("metrics.listen", parse_listen(listen, &config->metrics_address, &config->metrics_port));
 }
@@ -215,11 +129,12 @@ Status read_lab_table(const toml::table& table, const std::string& path, const R
 }
 
 // The table [device]: the one device of earlier versions' configurations, and of hosts that have one.
-void read_one_device(Reader* reader, Config* config) {
+void read_one_device(ConfigReader* reader, Config* config) {
   PhysicalDevice& device = config->devices.front();
-  reader->text("device.name", &device.kind);
-  reader->number("device.index", 1023, &device.index);
-  reader->size("device.memory", &device.memory);
+  reader->text("device.name", &device.kind, "soft, or cuda: an NVIDIA GPU through its own driver");
+  reader->number("device.index", 1023, &device.index, "which GPU");
+  reader->size("device.memory", &device.memory,
+               "what is given out; auto: all of a GPU's, half of the machine's for soft");
 }
 
 Status check_one_device(const std::string& path, const Config& config) {
@@ -236,31 +151,47 @@ Status check_one_device(const std::string& path, const Config& config) {
   return {};
 }
 
-Status read_table(const toml::table& table, const std::string& path, Config* config) {
-  Reader reader(table, path);
-  reader.text("run", &config->run);
-  reader.text("state", &config->state);
+// Of the file's keys, all but [lab]. `keys`: what there are; null: nobody asks.
+Status read_table(const toml::table& table, const std::string& path, Config* config,
+                  std::vector<ConfigKey>* keys = nullptr) {
+  ConfigReader reader(table, path);
+  reader.text("run", &config->run, "sockets");
+  reader.text("state", &config->state, "registry.json, vgpus/NAME/cache");
+  reader.elsewhere("devices", R"(["cuda:0", "cuda:1"])",
+                   "all: every GPU that NVML shows, and the MIG instances of those that are cut; or names; or tables, "
+                   "for what is to be otherwise than the device is: {name = \"soft:1\", memory = \"16G\", sms = 32}, "
+                   "with memory (what is given out; auto: all of a GPU's, and half of the machine's for all software "
+                   "devices together, in equal parts), sms (those of a software device, 1 to 132; four keep one core "
+                   "busy; without it four for each core), and this device's own policy, queues and planning; built "
+                   "in: the one in [device]");
   read_one_device(&reader, config);
-  reader.text("session.program", &config->session_program);
-  reader.text("session.runner", &config->runner_program);
-  reader.number("session.warm_runners", 64, &config->warm_runners);
-  reader.number("session.first_uid", 1 << 30, &config->first_uid);
-  reader.mode("direct.mode", &config->direct_mode);
-  reader.text("direct.group", &config->direct_group);
-  reader.mode("vm.mode", &config->vm_mode);
-  reader.text("vm.group", &config->vm_group);
-  reader.text("vm.user", &config->vm_user);
-  reader.mode("control.mode", &config->control_mode);
-  reader.text("control.group", &config->control_group);
-  reader.text("control.admin_group", &config->admin_group);
+  reader.text("session.program", &config->session_program, "bandsaw-session; empty: beside vgpud");
+  reader.text("session.runner", &config->runner_program, "bandsaw-runner; empty: beside vgpud");
+  reader.number("session.warm_runners", 64, &config->warm_runners, "kept ready ahead for each virtual GPU");
+  reader.number("session.first_uid", 1 << 30, &config->first_uid,
+                "a virtual GPU's session and runners run as first_uid + its index; 0: as vgpud");
+  reader.mode("direct.mode", &config->direct_mode,
+              "of direct.sock: who may run programs without a VM; vgpuctl create --direct-mode too");
+  reader.text("direct.group", &config->direct_group, "if the host has it");
+  reader.mode("vm.mode", &config->vm_mode, "of vfio.sock: must admit the user that QEMU runs as");
+  reader.text("vm.group", &config->vm_group, "if the host has it");
+  reader.text("vm.user", &config->vm_user,
+              "of libvirt's QEMU, for those that have an owner; empty: libvirt-qemu or qemu");
+  reader.mode("control.mode", &config->control_mode, "of control.sock: who may look");
+  reader.text("control.group", &config->control_group, "if the host has it");
+  reader.text("control.admin_group", &config->admin_group,
+              "who may change, beside root and vgpud's own user; the log has a line for each change");
   for (size_t i = 0; i < kLimitedCount; ++i) {
-    reader.number(fmt::format("limits.{}", kLimitedNames[i]).c_str(), kLimitMax, &config->limits[i]);
+    reader.number(
+        fmt::format("limits.{}", kLimitedNames[i]), kLimitMax, &config->limits[i],
+        fmt::format("{} that a virtual GPU's programs hold together, if it has no limit of its own", kLimitedNames[i]));
   }
   read_scheduler(&reader, config);
   read_planning(&reader, config);
   read_slicing(&reader, config);
   read_cgroup(&reader, config);
   read_metrics(&reader, config);
+  if (keys) *keys = reader.keys();
   if (Status status = reader.finish(); !status.ok()) return status;
   if (!table.contains("devices")) return check_one_device(path, *config);
   if (Status status = read_devices(table, path, &config->devices, &config->all_gpus); !status.ok()) return status;
@@ -307,6 +238,13 @@ Result<Config> parse_config(const std::string& text, const std::string& path, co
   if (std::getenv("BANDSAW_RUN")) config.run = run_directory();
   if (std::getenv("BANDSAW_STATE")) config.state = state_directory();
   return config;
+}
+
+std::vector<ConfigKey> config_keys() {
+  std::vector<ConfigKey> keys;
+  Config config = defaults();
+  (void)read_table({}, "", &config, &keys);  // all is built in
+  return keys;
 }
 
 Result<Config> load_config(const std::string& path, const ReadLab& read_lab) {

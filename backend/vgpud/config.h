@@ -11,6 +11,7 @@
 #include "backend/control/sharing.h"
 #include "backend/control/vgpu_spec.h"
 #include "backend/vgpud/arbiter/arbiter.h"
+#include "backend/vgpud/config_reader.h"
 #include "backend/vgpud/device.h"
 #include "memory/base/status.h"
 
@@ -75,5 +76,8 @@ using ReadLab = std::function<Status(const std::string& json, Config* config)>;
 // `read_lab` null: this is production's vgpud, which refuses [lab].
 Result<Config> load_config(const std::string& path, const ReadLab& read_lab = nullptr);
 Result<Config> parse_config(const std::string& text, const std::string& path, const ReadLab& read_lab = nullptr);
+
+// All keys that there are, in the order of the sample.
+std::vector<ConfigKey> config_keys();
 
 }  // namespace bandsaw

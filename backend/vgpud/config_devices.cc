@@ -95,7 +95,9 @@ Status read_devices(const toml::table& root, const std::string& path, std::vecto
                     bool* all_gpus) {
   DeviceReader reader(path);
   const toml::node& node = *root.get("devices");
-  if (const toml::node* old = root.get("device")) return reader.wrong(*old, "leave [device] out, 'devices' has all");
+  const toml::node* const old = root.get("device");
+  if (old && !(old->is_table() && old->as_table()->empty()))
+    return reader.wrong(*old, "leave [device] out, 'devices' has all");
   *all_gpus = node.value<std::string>() == "all";
   if (*all_gpus) return {};
   const toml::array* list = node.as_array();

@@ -5,9 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "backend/control/http_client.h"
+#include "backend/control/manual.h"
 #include "backend/control/paths.h"
 #include "backend/sandbox/cgroup.h"
 #include "backend/vgpud/api/api.h"
@@ -44,17 +48,50 @@ bandsaw::Status prepare_devices(bandsaw::Config* config) {
   return bandsaw::find_devices(config->runner_program, uid, bandsaw::kProbeTimeout, &config->devices);
 }
 
+// vgpud(8) and vgpud.toml(5).
+int write_manuals(const CLI::App& app, const std::string& folder) {
+  std::vector<std::pair<std::string, std::string>> keys;
+  for (const bandsaw::ConfigKey& key : bandsaw::config_keys()) {
+    if (!key.about.empty()) keys.emplace_back(fmt::format("{} = {}", key.key, key.value), key.about);
+  }
+  const bandsaw::ManualPage daemon = {
+      "vgpud", 8, "keeps this host's virtual GPUs",
+      bandsaw::manual_of(app, "vgpud") +
+          bandsaw::manual_list("files", {{bandsaw::kConfigFile, "the configuration, see vgpud.toml(5)"},
+                                         {"/run/bandsaw", "sockets, and one folder for each virtual GPU"},
+                                         {"/var/lib/bandsaw", "the list of virtual GPUs, and their caches"}}) +
+          bandsaw::manual_section("exit status", "0: ended. 1: it could not begin. 2: the configuration is wrong.") +
+          bandsaw::manual_section("see also", "vgpuctl(1), vgpud.toml(5)")};
+  const bandsaw::ManualPage file = {
+      "vgpud.toml", 5, "configuration of vgpud",
+      bandsaw::manual_section(
+          "description",
+          "Written as TOML has it. Each key is optional; an unknown one is an error, and vgpud says "
+          "in which line. The built-in value is shown with each. `vgpud --print-config` prints a "
+          "sample. BANDSAW_RUN and BANDSAW_STATE in the environment win over run and state.") +
+          bandsaw::manual_list("keys", keys) + bandsaw::manual_section("see also", "vgpud(8), vgpuctl(1)")};
+  for (const bandsaw::ManualPage& page : {daemon, file}) {
+    if (bandsaw::write_manual(folder, page)) continue;
+    fmt::print(stderr, "vgpud: cannot write {}({}) to {}: {}\n", page.name, page.section, folder, std::strerror(errno));
+    return 1;
+  }
+  return 0;
+}
+
 }  // namespace
 
 int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
   if (argc == 2 && argv[1] == std::string_view(bandsaw::kWriteLog)) return bandsaw::run_log_writer();
   std::string path;
-  bool stop = false, print_routes = false, release_cgroups = false;
+  std::string manual;
+  bool stop = false, print_routes = false, release_cgroups = false, print_config = false;
   CLI::App app("Keeps this host's virtual GPUs. SIGTERM ends it alone: sessions, and what runs on them, go on.",
                "vgpud");
   app.add_option("--config", path, std::string("configuration file (default ") + bandsaw::kConfigFile + " if there)");
   app.add_flag("--stop-sessions", stop, "tell the vgpud that runs to end every session and itself");
   app.add_flag("--print-routes", print_routes, "print the methods and paths of the control API");
+  app.add_flag("--print-config", print_config, "print a sample of the configuration: all keys as they are built in");
+  app.add_option("--write-manual", manual, "write the manual pages of vgpud to this folder")->group("");
   app.add_flag("--release-cgroups", release_cgroups,
                "for the unit's ExecStartPre: make room for vgpud in a cgroup whose sessions have lived on");
   app.set_version_flag("--version", std::string("vgpud ") + bandsaw::kBandsawVersion);
@@ -63,6 +100,12 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
     fmt::print("{}\n", fmt::join(bandsaw::Api::routes(), "\n"));
     return 0;
   }
+
+  if (print_config) {
+    fmt::print("{}", bandsaw::sample_config(bandsaw::config_keys()));
+    return 0;
+  }
+  if (!manual.empty()) return write_manuals(app, manual);
 
   bandsaw::start_log("vgpud");
   if (release_cgroups) {

@@ -65,6 +65,21 @@ Status edit_domain(const std::string& uri, const std::string& name, bool may_run
 
 }  // namespace
 
+Result<std::vector<std::string>> domain_names(const std::string& uri) {
+  const auto connection = open_connection(uri);
+  if (!connection.ok()) return connection.status();
+  virDomainPtr* all = nullptr;
+  const int count = virConnectListAllDomains(connection.value().get(), &all, 0);
+  if (count < 0) return Status::error(EIO, "cannot list the domains: {}", last_error());
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    const Domain domain(all[i], &virDomainFree);
+    names.emplace_back(virDomainGetName(domain.get()));
+  }
+  std::free(all);
+  return names;
+}
+
 Result<std::string> domain_xml(const std::string& uri, const std::string& name) {
   const auto connection = open_connection(uri);
   if (!connection.ok()) return connection.status();

@@ -55,6 +55,8 @@ std::string domain_snippet(const Attachment& attachment);
 Result<std::string> add_to_xml(const std::string& domain_xml, const Attachment& attachment);
 Result<std::string> remove_from_xml(const std::string& domain_xml, const Attachment& attachment);
 
+// All domains, running or not. Errors: ENOTCONN, EIO.
+Result<std::vector<std::string>> domain_names(const std::string& uri);
 // The inactive definition of a domain. Errors: ENOENT, ENOTCONN.
 Result<std::string> domain_xml(const std::string& uri, const std::string& domain);
 // change_metadata() on a persistent domain; it may be running.

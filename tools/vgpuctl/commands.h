@@ -27,6 +27,7 @@ struct Options {
   unsigned count = 0;        // of tables; 0: until it is ended
   double seconds = 5;        // of a trace
   std::string output;        // a file
+  std::string shell;         // whose completion
   bool install = false;      // hook: put it where libvirt looks
   std::string hooks = "/etc/libvirt/hooks";
 };
@@ -46,5 +47,7 @@ int shutdown(const Options& options);
 int top(const Options& options);
 int trace(const Options& options);
 int hook(const Options& options);
+int completion(const Options& options);
+int doctor(const Options& options);
 
 }  // namespace bandsaw::ctl

@@ -9,170 +9,17 @@
 #include "backend/control/sharing.h"
 #include "backend/control/vgpu_spec.h"
 #include "memory/base/version.h"
-#include "tools/vgpuctl/commands.h"
+#include "tools/vgpuctl/command_line.h"
+#include "tools/vgpuctl/completion.h"
+#include "tools/vgpuctl/names.h"
 #include "tools/vgpuctl/output.h"
 
 namespace {
 
 using bandsaw::ctl::Exit;
+using bandsaw::ctl::Offer;
 using bandsaw::ctl::Options;
 using bandsaw::ctl::Refusal;
-
-constexpr const char* kFooter =
-    "Exit codes: 0 done; 1 refused (the reason and what to do are on stderr, with --json on stdout);\n"
-    "2 wrong usage; 3 vgpud does not run; 4 no such virtual GPU or domain.";
-
-struct Command {
-  CLI::App* app;
-  int (*run)(const Options&);
-};
-
-// "30", "30%" and "30 %" are one.
-const CLI::Validator kPercent(
-    [](std::string& text) {
-      if (text.ends_with('%')) text.pop_back();
-      text.erase(text.find_last_not_of(' ') + 1);
-      return std::string();
-    },
-    "", "");
-
-// "none" is the 0 that the API has for it.
-const CLI::Validator kNoneIsZero(
-    [](std::string& text) {
-      if (text == "none") text = "0";
-      return std::string();
-    },
-    "", "");
-
-CLI::App* named(CLI::App* app, Options* options) {
-  app->add_option("NAME", options->name, "the virtual GPU")->required();
-  return app;
-}
-
-void share_options(CLI::App* app, Options* options, bool memory_required) {
-  auto* memory = app->add_option("--memory", options->memory, "share of the device's memory, e.g. 512M, 8G");
-  if (memory_required) memory->required();
-  app->add_option("--compute", options->compute,
-                  "share of the compute engine when everybody wants it, 1 to 100 % (default 1: the least weight)")
-      ->transform(kPercent);
-  app->add_option("--copy", options->copy, "share of each copy engine, in and out, 1 to 100 % (default 1)")
-      ->transform(kPercent);
-  app->add_option("--cap", options->cap, "the most it gets of an engine, even of an idle one, 1 to 100 % (100: no cap)")
-      ->transform(kPercent);
-  app->add_option("--reserve", options->reserve,
-                  "the least it gets of an engine while it has work, 0 to 100 %, at most the cap")
-      ->transform(kPercent);
-  app->add_option("--priority", options->priority,
-                  "-100 to 100: who goes first among those that are owed time, never more than the share; above 0, "
-                  "kernels of an mps one go before the others', for programs that start from then on");
-  app->add_option("--latency-us", options->latency_us,
-                  "microseconds that its short work waits for others at most: 200 or more if it is time-sliced, 20 or "
-                  "more if it is mps; 0 or none: no bound")
-      ->transform(kNoneIsZero);
-  app->add_option("--kernel-deadline-ms", options->kernel_deadline_ms,
-                  "milliseconds of GPU time after which a program whose kernel still runs is ended, up to 86400000; "
-                  "0 or none: never")
-      ->transform(kNoneIsZero);
-  app->add_option("--sharing", options->sharing,
-                  "time-sliced (default: contexts of its own) or mps (kernels overlap with those of others that are "
-                  "mps; a fault in one ends the programs of all); for programs that start from then on");
-  app->add_option("--sms", options->sms,
-                  "SMs of its own, for one that is mps: no program of another mps one runs there; rounded up to "
-                  "what the device gives out at a time, 0: none; for programs that start from then on");
-  app->add_option("--host-memory", options->host_memory,
-                  "most of the host's memory that its session and runners have together, e.g. 16G; default: as "
-                  "configured");
-  app->add_option("--limit", options->limits,
-                  fmt::format("NAME=NUMBER: how much its programs may hold together, or NAME=default; there are {}",
-                              fmt::join(bandsaw::kLimitedNames, ", ")));
-  app->add_option("--owner", options->owner,
-                  "USER or @GROUP of this host: nobody else's programs and VMs may use it; none: whoever may open its "
-                  "sockets");
-  // Earlier versions took settings of the device here; who gives them is told where they are now.
-  app->add_option("--policy", options->policy)->group("");
-  app->add_option("--queues", options->queues)->group("");
-  app->add_option("--corun-mode", options->planning_mode)->group("");
-}
-
-std::vector<Command> scheduler_commands(CLI::App* app, Options* options) {
-  auto* scheduler = app->add_subcommand("scheduler", "how all devices are scheduled, with their virtual GPUs");
-  scheduler->require_subcommand(1);
-  auto* set = scheduler->add_subcommand("set", "change it, at once");
-  set->add_option("--policy", options->policy, "band+, band, credit or fifo");
-  set->add_option("--queues", options->queues, "mrq (a queue for each engine) or sdq (one for all)");
-  set->add_option(
-      "--planning", options->planning_mode,
-      fmt::format("how kernels of MPS virtual GPUs are planned: {}", fmt::join(bandsaw::planning_mode_names(), ", ")));
-  set->add_option("--corun-mode", options->planning_mode)->group("");  // the name of earlier versions
-  return {{scheduler->add_subcommand("show", "print it"), bandsaw::ctl::show_scheduler},
-          {set, bandsaw::ctl::set_scheduler}};
-}
-
-void live_options(CLI::App* top, CLI::App* trace, CLI::App* hook, Options* options) {
-  top->add_option("--interval", options->interval, "seconds between two samples (default 1)")
-      ->check(CLI::Range(0.05, 3600.0));
-  top->add_option("--count", options->count, "end after so many tables (default: on q or ctrl-C)");
-  trace->add_option("-o,--output", options->output, "the file; open it in ui.perfetto.dev or chrome://tracing")
-      ->required();
-  trace->add_option("--seconds", options->seconds, "how long to record (default 5; ctrl-C ends it earlier)")
-      ->check(CLI::Range(0.01, 600.0));
-  hook->add_option("DOMAIN", options->domain, "the domain that starts; its XML is read from stdin");
-  hook->add_flag("--install", options->install, "put the hook where libvirt looks for it");
-  hook->add_option("--hooks", options->hooks, "libvirt's folder of hooks (default /etc/libvirt/hooks)");
-}
-
-void libvirt_options(CLI::App* app, Options* options) {
-  app->add_option("--connect", options->uri, "libvirt URI (default: libvirt's own)");
-  app->add_flag("--record-only", options->record_only, "leave libvirt alone, only note it");
-}
-
-std::vector<Command> commands(CLI::App* app, Options* options) {
-  auto* create = named(app->add_subcommand("create", "make a virtual GPU"), options);
-  share_options(create, options, true);
-  create->add_option(
-      "--gpu,--device", options->device,
-      "the GPU or software device by name, as `vgpuctl status` lists them, or by UUID (default: of those "
-      "with room, the one with the most compute share left)");
-  create->add_option("--direct-mode", options->direct_mode, "permissions of its direct.sock, octal (default 0660)");
-  create->add_option("--direct-group", options->direct_group,
-                     "group of its direct.sock (default bandsaw if it exists)");
-  auto* destroy = named(app->add_subcommand("destroy", "end a virtual GPU"), options);
-  destroy->add_flag("--force", options->force, "also while it is attached or in use");
-  auto* list = app->add_subcommand("list", "all virtual GPUs");
-  list->add_option("-o,--output", options->columns, "columns, by their headings: name,memory,state (default: all)")
-      ->delimiter(',');
-  list->add_flag("--no-header", options->no_header, "leave the headings out");
-  auto* set = named(app->add_subcommand("set", "change shares, at once"), options);
-  share_options(set, options, false);
-  libvirt_options(set, options);
-  auto* attach = named(app->add_subcommand("attach", "write it into a libvirt domain that is not running"), options);
-  attach->add_option("DOMAIN", options->domain, "name of the domain")->required();
-  libvirt_options(attach, options);
-  auto* detach = named(app->add_subcommand("detach", "take it out of its domain"), options);
-  detach->add_option("DOMAIN", options->domain, "name of the domain (default: the one it is attached to)");
-  libvirt_options(detach, options);
-  auto* top = app->add_subcommand("top", "who uses what, live (q ends it)");
-  auto* trace = app->add_subcommand("trace", "record who had which engine when, for Perfetto");
-  auto* hook =
-      app->add_subcommand("hook", "what libvirt's hook calls: sets the shares in a starting domain's metadata");
-  live_options(top, trace, hook, options);
-  std::vector<Command> all = {
-      {create, bandsaw::ctl::create},
-      {destroy, bandsaw::ctl::destroy},
-      {list, bandsaw::ctl::list},
-      {named(app->add_subcommand("show", "one virtual GPU and what it does"), options), bandsaw::ctl::show},
-      {set, bandsaw::ctl::set},
-      {named(app->add_subcommand("xml", "print what to paste into a libvirt domain"), options), bandsaw::ctl::xml},
-      {attach, bandsaw::ctl::attach},
-      {detach, bandsaw::ctl::detach},
-      {top, bandsaw::ctl::top},
-      {trace, bandsaw::ctl::trace},
-      {hook, bandsaw::ctl::hook},
-      {app->add_subcommand("status", "vgpud and its devices"), bandsaw::ctl::status},
-      {app->add_subcommand("shutdown", "end every session, then vgpud"), bandsaw::ctl::shutdown}};
-  for (const Command& command : scheduler_commands(app, options)) all.push_back(command);
-  return all;
-}
 
 // Of those that there are, the one that was probably meant; or all.
 std::string instead_of(const std::string& word, const std::vector<std::string>& names, const char* all) {
@@ -218,22 +65,44 @@ Refusal wrong_usage(CLI::App& app, const CLI::ParseError& error) {
   return {Exit::kUsage, error.what(), help};
 }
 
+std::vector<Offer> named(const std::vector<std::string>& words) {
+  std::vector<Offer> all;
+  for (const std::string& word : words) all.push_back({word, ""});
+  return all;
+}
+
+// What may stand for an argument or for an option's value, as it is on this host now.
+std::vector<Offer> values(const Options& options, const std::string& of) {
+  if (of == "NAME") return named(bandsaw::ctl::vgpu_names(options));
+  if (of == "DOMAIN") return named(bandsaw::ctl::domain_names(options));
+  if (of == "SHELL") return named({"bash", "zsh", "fish"});
+  if (of == "--sharing") return named({"time-sliced", "mps"});
+  if (of == "--policy") return named({"band+", "band", "credit", "fifo"});
+  if (of == "--queues") return named({"mrq", "sdq"});
+  if (of == "--planning") return named(bandsaw::planning_mode_names());
+  if (of == "--gpu") return named(bandsaw::ctl::device_names(options));
+  return {};
+}
+
+// vgpuctl complete-words [--] WORD...: for the completion of shells.
+int print_offers(const CLI::App& app, const Options& options, int argc, char** argv) {
+  std::vector<std::string> words(argv + 2, argv + argc);
+  if (!words.empty() && words.front() == "--") words.erase(words.begin());
+  for (const Offer& offer : bandsaw::ctl::offers(app, words, [&](const auto& of) { return values(options, of); })) {
+    fmt::print("{}\t{}\n", offer.word, offer.about);
+  }
+  return bandsaw::ctl::kOk;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
   options.run = bandsaw::run_directory();
   CLI::App app("Makes, shows and changes the virtual GPUs of this host.", "vgpuctl");
-  app.footer(kFooter);
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("vgpuctl ") + bandsaw::kBandsawVersion);
-  app.add_option("--run", options.run, "folder of vgpud's sockets (default BANDSAW_RUN or /run/bandsaw)");
-  app.add_flag("--json", options.json, "print JSON");
-  const auto table = commands(&app, &options);
-  for (const Command& command : table) {
-    command.app->add_flag("--json", options.json, "print JSON");
-    command.app->footer(kFooter);
-  }
+  const auto table = bandsaw::ctl::describe_commands(&app, &options);
+  if (argc >= 2 && argv[1] == std::string_view("complete-words")) return print_offers(app, options, argc, argv);
+  if (argc == 3 && argv[1] == std::string_view("--write-manual")) return bandsaw::ctl::write_manuals(app, argv[2]);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -242,7 +111,7 @@ int main(int argc, char** argv) {
     const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
     return bandsaw::ctl::print_refusal(wrong_usage(app, error), json);
   }
-  for (const Command& command : table) {
+  for (const bandsaw::ctl::Command& command : table) {
     if (command.app->parsed()) return command.run(options);
   }
   return bandsaw::ctl::kUsage;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include <tuple>
 #include <vector>
 
@@ -132,6 +134,28 @@ TEST_F(ConfigTest, SaysWhereADeviceIsWrong) {
     EXPECT_TRUE(said.starts_with(fmt::format("x.toml:{}: 'devices': ", line))) << text << ": " << said;
     EXPECT_NE(said.find(why), std::string::npos) << text << ": " << said;
   }
+}
+
+// Each line of it is a comment; without the signs, it says what is built in.
+TEST_F(ConfigTest, TheSampleIsWhatIsBuiltIn) {
+  const std::string sample = sample_config(config_keys());
+  ASSERT_TRUE(parse_config(sample, "x").ok()) << parse_config(sample, "x").status().message();
+  std::istringstream lines(sample);
+  std::string without;
+  for (std::string line; std::getline(lines, line);) {
+    const bool devices = line.starts_with("#devices");  // instead of [device]
+    if (line.starts_with('#') && !devices && !line.starts_with("# ")) line.erase(0, 1);
+    without += line + "\n";
+  }
+  const auto config = parse_config(without, "x"), built_in = parse_config("", "x");
+  ASSERT_TRUE(config.ok()) << config.status().message() << without;
+  EXPECT_EQ(config.value().run, built_in.value().run);
+  EXPECT_EQ(config.value().first_uid, built_in.value().first_uid);
+  EXPECT_EQ(config.value().scheduler.period_ns, built_in.value().scheduler.period_ns);
+  EXPECT_EQ(config.value().limits, built_in.value().limits);
+  EXPECT_EQ(config.value().devices[0].memory, built_in.value().devices[0].memory);
+  EXPECT_TRUE(parse_config("devices = [\"soft:1\"]\n" + sample, "x").ok()) << "an empty [device] is none";
+  for (const ConfigKey& key : config_keys()) EXPECT_FALSE(key.value.empty()) << key.key;
 }
 
 TEST_F(ConfigTest, NamesWhatIsWrong) {
