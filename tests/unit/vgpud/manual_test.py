@@ -1,4 +1,4 @@
-"""What vgpud and vgpuctl say of themselves: manual pages, the sample of the configuration, completion of command lines."""
+"""What vgpud and vgpuctl say of themselves: manual pages, the sample configuration, completion, doctor."""
 import json
 import os
 import pathlib
@@ -6,7 +6,6 @@ import re
 import subprocess
 
 from daemon_case import VGPUCTL, VGPUD, DaemonCase
-
 from lab.paths import REPO
 
 
