@@ -2,6 +2,7 @@
 // for its own stream's kernels, and others leave. What is charged is what is on the device.
 // vm: yes
 // native: no
+// alone: yes
 #include <thread>
 #include <vector>
 

@@ -1,7 +1,8 @@
 // Threads with streams of their own, each with managed memory of many sizes that only its stream uses, in far less
 // device memory than all of it takes: what one needs, others give up all the time, and everybody finds what it has
-// written last. vm: yes
+// written last.
 // native: no
+// alone: yes
 #include <cstring>
 #include <random>
 #include <thread>

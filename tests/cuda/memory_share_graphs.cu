@@ -1,4 +1,5 @@
 // Graphs that allocate: a launch takes its memory or is refused, and the program goes on.
+// alone: yes
 #include <vector>
 
 #include "check.h"

@@ -1,6 +1,7 @@
 // nvcc: -lcuda
 // Every kind of memory counts against the share: up to it and no further, with the right error, and what was freed can
 // be had again. On a whole GPU, which others use too, it is only allocated and freed.
+// alone: yes
 #include <functional>
 #include <string>
 #include <vector>

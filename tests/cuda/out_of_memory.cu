@@ -1,5 +1,6 @@
 // The share is the limit: more is refused with the right code, and nothing is lost.
 // vm: yes
+// alone: yes
 #include <vector>
 
 #include "check.h"

@@ -1,5 +1,6 @@
 // nvcc: -lcuda
 // More memory than there is, asked for in every way that there is: refused with CUDA's code, and nothing is lost by it.
+// alone: yes
 #include "bad_input.cuh"
 
 constexpr size_t kHuge = size_t{1} << 46, kAbsurd = ~size_t{0} / 2;

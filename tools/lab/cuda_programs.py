@@ -22,13 +22,14 @@ class Program:
     native: no where the program does what the driver's own library may crash of; then it runs only on Bandsaw
     needs: a library of the toolkit (nvcc's -l name); without it the program is left out
     long: yes where the software device needs half a minute or more; it then runs beside the others
+    alone: yes where it takes all memory of its virtual GPU; no other program shares that with it
     """
 
     def __init__(self, source: pathlib.Path):
         self.source, self.name = source, source.stem
         self.facts: dict[str, list[str]] = {}
         for line in source.read_text().splitlines():
-            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|device|native|needs|long):\s*(.*)", line)
+            match = re.match(r"//\s*(nvcc|vm|arguments|expect|output|device|native|needs|long|alone):\s*(.*)", line)
             if match:
                 self.facts.setdefault(match.group(1), []).append(match.group(2).strip())
             elif line and not line.startswith("//"):
@@ -44,6 +45,10 @@ class Program:
     @property
     def is_long(self) -> bool:
         return self._words("long")[:1] == ["yes"]
+
+    @property
+    def is_alone(self) -> bool:
+        return self._words("alone")[:1] == ["yes"]
 
     @property
     def on_gpu(self) -> bool:

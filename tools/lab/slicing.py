@@ -15,7 +15,7 @@ from lab.shell import say, wait_until
 
 VGPU = "slices0"
 COUNTERS = ("kernels", "sliceable", "launches", "grid_slices", "fallbacks")
-CLOCK = {"streams", "events"}  # a busy machine may make them late: they get a second chance
+CLOCK = {"streams", "events"}  # a busy machine may make them late: they run alone, and get a second chance
 WORKERS = 8  # programs at once, if there are as many cores
 
 
@@ -97,8 +97,7 @@ def chosen_programs(device: str, only: str = "") -> list[Program]:
 
 
 def _alone(program: Program) -> bool:
-    """Some take all memory there is, or look at the clock."""
-    return "memory" in program.name or program.name in CLOCK
+    return program.is_alone or program.name in CLOCK
 
 
 def _run_alone(daemon: SlicingDaemon, program: Program) -> Outcome:
