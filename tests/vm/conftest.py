@@ -4,7 +4,7 @@ import pytest
 from lab.cuda_programs import Program
 from lab.guest_run import run_in_guest
 from lab.paths import REPO
-from lab.shell import wait_until
+from lab.shell import Failure, wait_until
 from lab.vm import Vm
 
 
@@ -55,7 +55,8 @@ class Guest:
     def boot_id(self) -> str:
         """Of this boot of the guest: another after the next."""
         status, said = self.shell("cat /proc/sys/kernel/random/boot_id", timeout=5)
-        assert status == 0 and said.strip(), f"the guest has no boot id: {status} {said}"
+        if status != 0 or not said.strip():
+            raise Failure(f"the guest has no boot id: {status} {said}")
         return said.strip()
 
     def kernel_is_content(self) -> None:
