@@ -13,7 +13,7 @@ namespace {
 // Columns of the sample: where what is said of a key begins, and where it ends.
 constexpr size_t kAboutColumn = 32, kWidth = 116;
 
-std::string quoted(const std::string& text) { return fmt::format("\"{}\"", text); }
+std::string in_quotes(const std::string& text) { return fmt::format("\"{}\"", text); }
 
 // `about` in lines of comments, the first of which goes on behind `line`.
 std::string commented(std::string line, const std::string& about) {
@@ -34,7 +34,7 @@ std::string commented(std::string line, const std::string& about) {
 }  // namespace
 
 void ConfigReader::text(const std::string& key, std::string* out, const std::string& about) {
-  keys_.push_back({key, quoted(*out), about});
+  keys_.push_back({key, in_quotes(*out), about});
   const auto node = root_.at_path(key);
   if (!node) return;
   if (auto value = node.value<std::string>()) {
@@ -47,7 +47,7 @@ void ConfigReader::text(const std::string& key, std::string* out, const std::str
 void ConfigReader::size(const std::string& key, uint64_t* out, const std::string& about) {
   const auto node = root_.at_path(key);
   if (node && node.is_integer()) {
-    keys_.push_back({key, quoted("auto"), about});
+    keys_.push_back({key, in_quotes("auto"), about});
     *out = static_cast<uint64_t>(std::max<int64_t>(0, node.value_or<int64_t>(0)));
     return;
   }
