@@ -273,6 +273,8 @@ static void bsw_tensor(WarpState* warp, uint32_t mask, const uint64_t* words, ui
       walk.from[i] = i < form.rank ? static_cast<int32_t>(word(TensorWord::kCoordinate, i)) : 0;
     for (uint32_t i = 0; i < 3; ++i)
       walk.offset[i] = i + 2 < form.rank ? static_cast<uint16_t>(word(TensorWord::kOffset, i)) : 0;
+    // A GPU cannot begin a row between two chunks of global memory, inside of the tensor or outside (seen on an H200).
+    if (walk.from[0] * int64_t{copy.element} % kChunkBytes) bad_map(warp, copy.map.address);
     uint64_t offset = 0;
     walk.rows([&](const int64_t* at) {
       form.move == TensorMove::kLoad ? copy.load_row(at, offset) : copy.store_row(at, offset);

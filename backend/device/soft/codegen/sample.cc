@@ -110,7 +110,7 @@ std::array<float, 3> direction_of(const FacePoint& point) {
   }
 }
 
-// Of one or two bytes.
+// Of one or two bytes. The least of a signed format is below -1.
 uint32_t Sampler::channel(const std::byte* from) const {
   const auto as = [from]<typename T>(T) {
     T value;
@@ -123,7 +123,7 @@ uint32_t Sampler::channel(const std::byte* from) const {
   const int32_t value = sign ? (byte ? as(int8_t{}) : as(int16_t{})) : (byte ? as(uint8_t{}) : as(uint16_t{}));
   const float most = sign ? (byte ? 127 : 32767) : (byte ? 255 : 65535);
   if (!state_.normalized_values) return static_cast<uint32_t>(value);
-  return bits_of(std::max(static_cast<float>(value) / most, -1.0f));
+  return bits_of(static_cast<float>(value) / most);
 }
 
 // Channels that the texture does not have are 0, and the fourth is 1.
@@ -288,6 +288,15 @@ float Sampler::level_of(const FetchForm& form, const std::array<float, 6>& more)
 }
 
 Words Sampler::fetch(const FetchForm& form, const Coordinates& coordinates, const std::array<float, 6>& more) const {
+  Words words = filtered(form, coordinates, more);
+  if (!state_.normalized_values || state_.kind != TexelKind::kSigned) return words;
+  // An H200 filters -128/127 as it is: what comes out of the filter is cut off, not what goes in.
+  for (uint32_t& word : words) word = bits_of(std::max(float_of(word), -1.0f));
+  return words;
+}
+
+Words Sampler::filtered(const FetchForm& form, const Coordinates& coordinates,
+                        const std::array<float, 6>& more) const {
   if (state_.linear_memory) {
     const int64_t at = form.integers ? coordinates.texel[0] : whole(coordinates.at[0]);
     return at < 0 || at >= state_.levels[0].width ? Words{} : texel(state_.levels[0], static_cast<int32_t>(at), 0, 0);

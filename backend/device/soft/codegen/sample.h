@@ -81,6 +81,7 @@ class Sampler {
   Words blend_seamless(const TextureLevel& level, const FacePoint& point, uint32_t cube) const;
   Words cube_texel(const TextureLevel& level, uint32_t cube, uint32_t face, int64_t x, int64_t y) const;
   Words texel(const TextureLevel& level, int32_t x, int32_t y, int64_t z) const;
+  Words filtered(const FetchForm& form, const Coordinates& coordinates, const std::array<float, 6>& more) const;
   uint32_t channel(const std::byte* from) const;
   uint32_t layer_of(const FetchForm& form, const TextureLevel& level, uint32_t layer) const;
   void find_texels(const FetchForm& form, const TextureLevel& level, const Coordinates& coordinates, bool linear,
