@@ -151,7 +151,7 @@ void HardwareSlices::leave(sched::Time now) {
   on_ = false;
   for (VgpuState& vgpu : table_->all()) {
     vgpu.sliced.open = false;
-    vgpu.grant_page->time_slice_ns = 0;
+    if (vgpu.grant_page) vgpu.grant_page->time_slice_ns = 0;
     unqueued_->put_back(vgpu, now);
   }
 }
@@ -262,6 +262,7 @@ void HardwareSlices::post_alone(VgpuState& vgpu) {
 
 // Work that is longer than that may have been interrupted.
 void HardwareSlices::post_slice(VgpuState& vgpu) const {
+  if (!vgpu.grant_page) return;
   std::atomic<uint64_t>& word = vgpu.grant_page->time_slice_ns;
   const auto slice = static_cast<uint64_t>(weights_.slice(vgpu.id));
   if (word.load(std::memory_order_relaxed) != slice) word = slice;

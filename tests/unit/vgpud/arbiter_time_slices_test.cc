@@ -383,6 +383,25 @@ TEST_F(ArbiterTimeSlicesTest, AProgramThatHasEndedTurnsNothingOn) {
   EXPECT_EQ(program.grant_page->slicing_off, 0u);
 }
 
+TEST_F(ArbiterTimeSlicesTest, AVirtualGpuWithoutASessionIsLeftOut) {
+  make();
+  join("a", 50), join("b", 30);
+  Program &first = start("a"), &second = start("b");
+  run_for(100 * kMillisecond);
+  add("c", 20, Sharing::kTimeSliced);  // its session is still to come
+  run_for(100 * kMillisecond);
+  EXPECT_EQ(core_->why_gates(), "");
+  std::erase_if(programs_, [&](const auto& program) { return program.get() == &second; });
+  core_->detach("b", now_);
+  run_for(500 * kMillisecond);
+  percent(first, 1);
+  run_for(500 * kMillisecond);
+  EXPECT_NEAR(percent(first, 500 * kMillisecond), 100, 1);
+  core_->set_policy("credit", sched::QueueModel::kMrq, now_);
+  run_for(100 * kMillisecond);
+  EXPECT_NE(core_->why_gates(), "");
+}
+
 TEST_F(ArbiterTimeSlicesTest, AnotherPolicyTakesOverAndGivesBack) {
   make();
   join("a", 75), join("b", 25);
