@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Requests on the control queue. */
+/* Requests to the session, whatever carries them. */
 #include <linux/slab.h>
-#include <linux/virtio_config.h>
 
 #include "vgpu.h"
 
@@ -26,89 +25,39 @@ void vgpu_request_put(struct vgpu_request *request)
 
 	if (!refcount_dec_and_test(&request->refs))
 		return;
+	if (request->bus)
+		request->bus->release(request);
 	for (i = 0; i < request->page_count; i++)
 		__free_page(request->pages[i]);
 	kfree(request->pages);
 	kfree(request);
 }
 
-static void complete_request(struct vgpu_request *request, bool answered)
+void vgpu_request_complete(struct vgpu_request *request, bool answered)
 {
 	request->answered = answered;
 	complete_all(&request->done);
 	vgpu_request_put(request);
 }
 
-void vgpu_control_callback(struct virtqueue *queue)
+void vgpu_requests_completed(struct vgpu_device *device)
 {
-	struct vgpu_device *device = queue->vdev->priv;
-	struct vgpu_request *request;
-	unsigned long flags;
-	unsigned int bytes;
-
-	spin_lock_irqsave(&device->control_lock, flags);
-	do {
-		virtqueue_disable_cb(queue);
-		while ((request = virtqueue_get_buf(queue, &bytes)))
-			complete_request(request, bytes >= sizeof(request->reply));
-	} while (!virtqueue_enable_cb(queue));
 	WRITE_ONCE(device->completions, device->completions + 1);
-	spin_unlock_irqrestore(&device->control_lock, flags);
 	wake_up_all(&device->slots);
 }
 
-void vgpu_control_drain(struct vgpu_device *device)
+/* -ENOSPC (or -ENOMEM) when it should be tried again. */
+static int enqueue(struct vgpu_device *device, struct vgpu_request *request)
 {
-	struct vgpu_request *request;
-
-	spin_lock_irq(&device->control_lock);
-	while ((request = virtqueue_detach_unused_buf(device->control)))
-		complete_request(request, false);
-	while (virtqueue_detach_unused_buf(device->event))
-		;
-	spin_unlock_irq(&device->control_lock);
-}
-
-/* The request's bytes as one list, the device-readable part first. */
-static struct scatterlist *make_list(struct vgpu_request *request)
-{
-	struct scatterlist *list = kmalloc_array(request->page_count + 2, sizeof(*list), GFP_KERNEL);
-	size_t left = request->tail_bytes;
-	unsigned int i;
-
-	if (!list)
-		return NULL;
-	sg_init_table(list, request->page_count + 2);
-	sg_set_buf(&list[0], &request->body, request->bytes);
-	for (i = 0; i < request->page_count; i++) {
-		const size_t bytes = min_t(size_t, left, PAGE_SIZE);
-
-		sg_set_page(&list[1 + i], request->pages[i], bytes, 0);
-		left -= bytes;
-	}
-	sg_mark_end(&list[request->page_count]);
-	sg_set_buf(&list[request->page_count + 1], &request->reply, sizeof(request->reply));
-	return list;
-}
-
-/* -ENOSPC (or -ENOMEM, for want of an indirect table) when it should be tried again. */
-static int enqueue(struct vgpu_device *device, struct vgpu_request *request, struct scatterlist *list)
-{
-	struct scatterlist *lists[] = { list, &list[request->page_count + 1] };
-	bool notify = false;
 	int error = -EPIPE;
 
+	/* Under the lock, so that remove does not take the bus away in between. */
 	spin_lock_irq(&device->control_lock);
 	if (vgpu_device_usable(device)) {
 		refcount_inc(&request->refs);
-		error = virtqueue_add_sgs(device->control, lists, 1, 1, request, GFP_ATOMIC);
+		error = device->bus->enqueue(device, request);
 		if (error)
 			refcount_dec(&request->refs);
-		else
-			notify = virtqueue_kick_prepare(device->control);
-		/* Under the lock, so that remove does not take the queue away in between. */
-		if (notify)
-			virtqueue_notify(device->control);
 	}
 	spin_unlock_irq(&device->control_lock);
 	return error;
@@ -116,20 +65,21 @@ static int enqueue(struct vgpu_device *device, struct vgpu_request *request, str
 
 int vgpu_request_submit(struct vgpu_device *device, struct vgpu_request *request, bool killable)
 {
-	struct scatterlist *list = make_list(request);
 	unsigned long deadline = jiffies + VGPU_REPLY_TIMEOUT;
 	int error;
 
-	if (!list)
-		return -ENOMEM;
+	request->bus = device->bus;
+	error = device->bus->prepare ? device->bus->prepare(device, request) : 0;
+	if (error)
+		return error;
 	for (;;) {
 		const u32 seen = READ_ONCE(device->completions);
 
-		error = enqueue(device, request, list);
+		error = enqueue(device, request);
 		if (error != -ENOSPC && error != -ENOMEM)
 			break;
 		if (time_after(jiffies, deadline)) {
-			vgpu_device_break(device, "the control queue stays full");
+			vgpu_device_break(device, "no request is taken any more");
 			error = -EPIPE;
 			break;
 		}
@@ -140,7 +90,6 @@ int vgpu_request_submit(struct vgpu_device *device, struct vgpu_request *request
 		wait_event_timeout(device->slots, READ_ONCE(device->completions) != seen || !vgpu_device_usable(device),
 				   HZ / 10);
 	}
-	kfree(list);
 	return error;
 }
 

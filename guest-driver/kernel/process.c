@@ -258,7 +258,7 @@ void vgpu_process_free_pages(struct vgpu_process *process)
 	unsigned long id;
 
 	xa_for_each(&process->rings, id, ring)
-		vgpu_ring_free(ring);
+		vgpu_ring_free(process, ring);
 	xa_for_each(&process->regions, id, region)
 		vgpu_region_free(process, region);
 	xa_destroy(&process->rings);

@@ -40,6 +40,7 @@ void vgpu_region_free(struct vgpu_process *process, struct vgpu_region *region)
 	unsigned long at;
 
 	vgpu_watch_end(region->watch);
+	vgpu_unshare(process->device, region->shared);
 	for (at = 0; at < region->pinned; at += PIN_BATCH) {
 		unpin_user_pages_dirty_lock(region->pages + at, min(PIN_BATCH, region->pinned - at), region->writable);
 		cond_resched();
@@ -118,7 +119,7 @@ static int announce(struct vgpu_process *process, struct vgpu_region *region, u3
 	request->body.add.id = cpu_to_le32(id);
 	request->body.add.flags = cpu_to_le32(ioc->flags);
 	request->body.add.va = cpu_to_le64(ioc->va);
-	error = vgpu_segments_add(request, region->pages, region->count);
+	error = vgpu_share(process->device, request, region->pages, region->count, !region->writable, &region->shared);
 	if (!error)
 		error = vgpu_request_send(process->device, request, maybe_done);
 	vgpu_request_put(request);

@@ -6,17 +6,18 @@
 #include "compat.h"
 #include "vgpu.h"
 
-void vgpu_ring_free(struct vgpu_ring *ring)
+void vgpu_ring_free(struct vgpu_process *process, struct vgpu_ring *ring)
 {
 	unsigned int i;
 
+	vgpu_unshare(process->device, ring->shared);
 	/* Pages that are still mapped live on until they are unmapped. */
 	for (i = 0; i < VGPU_RING_PAGES && ring->pages[i]; i++)
 		__free_page(ring->pages[i]);
 	kfree(ring);
 }
 
-static struct vgpu_ring *ring_new(void)
+static struct vgpu_ring *ring_new(struct vgpu_process *process)
 {
 	struct vgpu_ring *ring = kzalloc(sizeof(*ring), GFP_KERNEL_ACCOUNT);
 	unsigned int i;
@@ -26,7 +27,7 @@ static struct vgpu_ring *ring_new(void)
 	for (i = 0; i < VGPU_RING_PAGES; i++) {
 		ring->pages[i] = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 		if (!ring->pages[i]) {
-			vgpu_ring_free(ring);
+			vgpu_ring_free(process, ring);
 			return NULL;
 		}
 	}
@@ -43,7 +44,7 @@ static int announce(struct vgpu_process *process, struct vgpu_ring *ring, u32 id
 	if (!request)
 		return -ENOMEM;
 	request->body.add.id = cpu_to_le32(id);
-	error = vgpu_segments_add(request, ring->pages, VGPU_RING_PAGES);
+	error = vgpu_share(process->device, request, ring->pages, VGPU_RING_PAGES, false, &ring->shared);
 	if (!error)
 		error = vgpu_request_send(process->device, request, maybe_done);
 	vgpu_request_put(request);
@@ -59,13 +60,13 @@ int vgpu_ring_add(struct vgpu_process *process, struct vgpu_ioc_ring *ioc)
 
 	if (error)
 		return error;
-	ring = ring_new();
+	ring = ring_new(process);
 	if (!ring)
 		return -ENOMEM;
 	/* The id is taken, but names no ring before the host has agreed. */
 	error = xa_alloc(&process->rings, &id, NULL, XA_LIMIT(0, VGPU_RINGS_MAX - 1), GFP_KERNEL_ACCOUNT);
 	if (error) {
-		vgpu_ring_free(ring);
+		vgpu_ring_free(process, ring);
 		return error == -EBUSY ? -EMFILE : error;
 	}
 	error = announce(process, ring, id, &maybe_done);
@@ -73,7 +74,7 @@ int vgpu_ring_add(struct vgpu_process *process, struct vgpu_ioc_ring *ioc)
 		xa_store(&process->rings, id, ring, GFP_KERNEL_ACCOUNT);
 	} else {
 		xa_erase(&process->rings, id);
-		vgpu_ring_free(ring);
+		vgpu_ring_free(process, ring);
 	}
 	ioc->id = id;
 	ioc->reserved = 0;
@@ -111,7 +112,7 @@ int vgpu_ring_drop(struct vgpu_process *process, u32 id)
 		return error;
 	}
 	xa_erase(&process->rings, id);
-	vgpu_ring_free(ring);
+	vgpu_ring_free(process, ring);
 	return 0;
 }
 

@@ -16,10 +16,8 @@ static unsigned long run_length(struct page **pages, unsigned long count)
 	return n;
 }
 
-static int add_list_pages(struct vgpu_request *request, unsigned long segments)
+int vgpu_request_add_pages(struct vgpu_request *request, unsigned long count)
 {
-	const unsigned long count = DIV_ROUND_UP(segments, SEGMENTS_PER_PAGE);
-
 	request->pages = kcalloc(count, sizeof(*request->pages), GFP_KERNEL);
 	if (!request->pages)
 		return -ENOMEM;
@@ -42,7 +40,7 @@ int vgpu_segments_add(struct vgpu_request *request, struct page **pages, unsigne
 		segments++;
 	if (segments > VGPU_SEGMENTS_MAX)
 		return -E2BIG;
-	error = add_list_pages(request, segments);
+	error = vgpu_request_add_pages(request, DIV_ROUND_UP(segments, SEGMENTS_PER_PAGE));
 	if (error)
 		return error;
 

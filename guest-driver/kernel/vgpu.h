@@ -2,17 +2,19 @@
 /*
  * virtio_vgpu: what its files share.
  *
- *   driver.c   probe, remove, the device's end
- *   control.c  requests on the control queue
- *   event.c    the event queue: wakes waiting threads
+ *   driver.c   the device: its begin and its end, whatever bus it is on
+ *   virtio.c   the bus virtio: probe, remove, the two queues
+ *   xen.c      the bus xenbus: states, ring, event channel
+ *   grants.c   pages shared with a Xen backend
+ *   control.c  requests
  *   chardev.c  /dev/vgpuN: open, ioctl, mmap, release
  *   process.c  one open file is one guest process: hello, wait, death
  *   ring.c     rings: pages shared with the process and the host
  *   region.c   long-term pinned user memory
- *   segments.c page lists for the host
+ *   segments.c page lists for the host, on virtio
  *   watch.c    tells a process when its addresses no longer mean the pages that are pinned
  *
- * Locks, in this order: process->lock (tables, state), device->control_lock (control queue),
+ * Locks, in this order: process->lock (tables, state), device->control_lock (what carries requests),
  * device->processes' own lock (taken with interrupts off).
  */
 #ifndef VGPU_H
@@ -28,7 +30,6 @@
 #include <linux/refcount.h>
 #include <linux/scatterlist.h>
 #include <linux/spinlock.h>
-#include <linux/virtio.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
@@ -37,7 +38,6 @@
 #include "vgpu_ioctl.h"
 #include "vgpu_ring.h"
 
-#define VGPU_EVENT_BUFFERS 64
 #define VGPU_RING_PAGES (VGPU_RING_BYTES / PAGE_SIZE)
 
 /* A request that is not answered for so long makes us ask whether the session lives; it gets as long again. */
@@ -46,18 +46,38 @@
 /* How long a process's end waits for a session that is alive but does not answer. */
 #define VGPU_END_TIMEOUT (30 * HZ)
 
+struct vgpu_device;
+struct vgpu_request;
+
+/* Pages that the other side may map for as long as this lives. */
+struct vgpu_shared;
+
+/* What carries requests and events, and how the host reaches pages. */
+struct vgpu_bus {
+	/* Before a request is put there; may sleep. */
+	int (*prepare)(struct vgpu_device *device, struct vgpu_request *request);
+	/* Puts it there and notifies; under control_lock. -ENOSPC or -ENOMEM: to be tried again. */
+	int (*enqueue)(struct vgpu_device *device, struct vgpu_request *request);
+	/* Frees what `prepare` and `share` have added to the request; any context. */
+	void (*release)(struct vgpu_request *request);
+	/* Makes an ADD_RING or ADD_REGION request name these pages. `*shared` may stay NULL. May sleep. */
+	int (*share)(struct vgpu_device *device, struct vgpu_request *request, struct page **pages, unsigned long count,
+		     bool read_only, struct vgpu_shared **shared);
+	/* May be NULL: what was shared needs no end. */
+	void (*unshare)(struct vgpu_shared *shared);
+};
+
 struct vgpu_device {
 	struct kref refs;
-	struct virtio_device *vdev;
+	const struct vgpu_bus *bus;
+	void *on_bus;            /* the bus's own; valid until `gone` is set */
+	u16 backend_domain;      /* on Xen: who may map what is shared */
 	struct miscdevice misc;
 	int number;
 	char name[16];
 
-	spinlock_t control_lock; /* the two queues, submission and completion */
-	struct virtqueue *control;
-	struct virtqueue *event;
-	struct vgpu_event *event_buffers;
-	wait_queue_head_t slots; /* room in the control queue */
+	spinlock_t control_lock; /* what the bus has in it: submission and completion */
+	wait_queue_head_t slots; /* room for requests */
 	u32 completions;         /* requests taken back so far */
 
 	bool gone;     /* remove has begun; no request is accepted any more */
@@ -82,6 +102,8 @@ struct vgpu_request {
 	struct page **pages;  /* then these, `tail_bytes` in all */
 	unsigned int page_count;
 	size_t tail_bytes;
+	const struct vgpu_bus *bus;
+	void *carried;        /* the bus's own: a list of pieces, or grants */
 	union {
 		struct vgpu_ctl_header header;
 		struct vgpu_ctl_create_process create;
@@ -94,6 +116,7 @@ struct vgpu_request {
 
 struct vgpu_ring {
 	struct page *pages[VGPU_RING_PAGES];
+	struct vgpu_shared *shared;
 };
 
 struct vgpu_region {
@@ -102,6 +125,7 @@ struct vgpu_region {
 	unsigned long pinned; /* of them; fewer only while it is being made */
 	bool writable;
 	struct vgpu_watch *watch; /* or NULL */
+	struct vgpu_shared *shared;
 };
 
 struct vgpu_process {
@@ -131,13 +155,33 @@ struct vgpu_process {
 };
 
 /* driver.c */
+/* Not visible yet. NULL: no memory. Ends with vgpu_device_discard, or with vgpu_device_hide and vgpu_device_finish. */
+struct vgpu_device *vgpu_device_new(struct device *parent, const struct vgpu_bus *bus, void *on_bus);
+void vgpu_device_discard(struct vgpu_device *device);
+/* Makes /dev/vgpuN. `name`: of the virtual GPU. */
+int vgpu_device_show(struct vgpu_device *device, const char *name);
+/* Nobody opens it any more, and the bus is not asked again. */
+void vgpu_device_hide(struct vgpu_device *device);
+/* The bus is gone. `quiet`: the host touches no page of ours, or has what it touches by references of its own. */
+void vgpu_device_finish(struct vgpu_device *device, bool quiet);
 void vgpu_device_get(struct vgpu_device *device);
 void vgpu_device_put(struct vgpu_device *device);
 /* Nothing more can be asked of the session. Wakes everyone who waits. */
 void vgpu_device_break(struct vgpu_device *device, const char *why);
 bool vgpu_device_usable(struct vgpu_device *device);
-/* The device reads as all ones: the hypervisor has lost its session. */
-bool vgpu_device_vanished(struct vgpu_device *device);
+
+/* Whatever the bus: see struct vgpu_bus. */
+static inline int vgpu_share(struct vgpu_device *device, struct vgpu_request *request, struct page **pages,
+			     unsigned long count, bool read_only, struct vgpu_shared **shared)
+{
+	return device->bus->share(device, request, pages, count, read_only, shared);
+}
+
+static inline void vgpu_unshare(struct vgpu_device *device, struct vgpu_shared *shared)
+{
+	if (shared && device->bus->unshare)
+		device->bus->unshare(shared);
+}
 
 /* control.c */
 struct vgpu_request *vgpu_request_new(u32 type, u32 process, u32 bytes);
@@ -155,17 +199,24 @@ int vgpu_request_send(struct vgpu_device *device, struct vgpu_request *request, 
 int vgpu_ping(struct vgpu_device *device, u32 process, long timeout);
 /* What the session says of the virtual GPU itself. */
 int vgpu_query(struct vgpu_device *device, struct vgpu_ioc_query *query);
-void vgpu_control_callback(struct virtqueue *queue);
-/* After the queue was stopped: fails what was on its way. */
-void vgpu_control_drain(struct vgpu_device *device);
-
-/* event.c */
-int vgpu_event_start(struct vgpu_device *device);
-void vgpu_event_callback(struct virtqueue *queue);
+/* For the bus, under control_lock: the request has come back. */
+void vgpu_request_complete(struct vgpu_request *request, bool answered);
+/* For the bus: some requests have come back, there may be room for others. */
+void vgpu_requests_completed(struct vgpu_device *device);
 
 /* segments.c */
+/* `count` pages of zeroes behind the request, which has none yet; freed with it. */
+int vgpu_request_add_pages(struct vgpu_request *request, unsigned long count);
 /* Appends the merged physical ranges of `count` pages to an ADD_RING or ADD_REGION request. */
 int vgpu_segments_add(struct vgpu_request *request, struct page **pages, unsigned long count);
+
+/* virtio.c */
+int vgpu_virtio_register(void);
+void vgpu_virtio_unregister(void);
+
+/* xen.c; without Xen's bus in the kernel both do nothing. */
+int vgpu_xen_register(void);
+void vgpu_xen_unregister(void);
 
 /* process.c */
 struct vgpu_process *vgpu_process_open(struct vgpu_device *device);
@@ -187,7 +238,7 @@ void vgpu_process_free_pages(struct vgpu_process *process);
 int vgpu_ring_add(struct vgpu_process *process, struct vgpu_ioc_ring *ioc);
 int vgpu_ring_drop(struct vgpu_process *process, u32 id);
 int vgpu_ring_map(struct vgpu_process *process, struct vm_area_struct *vma);
-void vgpu_ring_free(struct vgpu_ring *ring);
+void vgpu_ring_free(struct vgpu_process *process, struct vgpu_ring *ring);
 
 /* region.c */
 /* `slot`: where the watch's word is; NULL for a region that is not watched. */
