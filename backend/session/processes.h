@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "backend/session/exchange.h"
-#include "backend/session/log_budget.h"
 #include "backend/session/ram_map.h"
 #include "backend/session/request.h"
 #include "backend/session/runner_slots.h"
 #include "backend/session/usage_page_owner.h"
+#include "memory/base/log_budget.h"
 
 struct event_base;
 

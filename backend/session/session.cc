@@ -150,6 +150,7 @@ Status Session::prepare() {
                                           [this](const nlohmann::json& request) { return answer(request); });
   RunnerProgram program = runner_program();
   if (config_.device.starts_with("cuda")) sensor_program_.reset(::open(config_.runner.c_str(), O_PATH | O_CLOEXEC));
+  open_xen();
   if (Status status = enter_sandbox(config_.sandbox); !status.ok()) return status;
   // Not before: this folder is written by the user that the session has become.
   const Status cache = state.ok() ? make_cache_folder(state.value().get()) : state.status();
@@ -172,8 +173,13 @@ Status Session::prepare() {
                                      pool_.get(), &usage_page_);
   direct_->admit([this](int socket) { return admit(owner_, socket); });
   server_ = std::make_unique<vfio_user::Server>(base_.get(), vm_->device());
-  server_->admit([this](int socket) { return admit(vm_owner_, socket); });
+  server_->admit([this](int socket) {
+    const auto xen = xen_state();
+    if (xen.is_object() && xen["connected"] == true) return Status::error(EBUSY, "a Xen domain has the virtual GPU");
+    return admit(vm_owner_, socket);
+  });
   if (Status status = server_->adopt(std::move(vfio.value())); !status.ok()) return status;
+  if (Status status = start_xen(); !status.ok()) return status;
 
   const auto stop = [](evutil_socket_t, short, void* base) { event_base_loopbreak(static_cast<event_base*>(base)); };
   terminate_.reset(event_new(base_.get(), SIGTERM, EV_SIGNAL | EV_PERSIST, stop, base_.get()));
@@ -323,6 +329,7 @@ nlohmann::json Session::status() const {
            {{"connected", vm_->device().connected()},
             {"driver", vm_->device().driver_ready()},
             {"ram_bytes", vm_->processes().ram().total_bytes()}}},
+          {"xen", xen_state()},
           {"direct", {{"connections", direct_->connections()}}}};
 }
 

@@ -22,6 +22,9 @@
 #include "backend/session/usage_page_owner.h"
 #include "backend/session/vm_frontend.h"
 #include "hypervisor/vfio_user/server.h"
+#ifdef BANDSAW_WITH_XEN
+#include "hypervisor/xen/backend.h"
+#endif
 
 namespace bandsaw {
 
@@ -58,6 +61,11 @@ class Session {
   Status admit(const Owner& owner, int socket) const;
   RunnerProgram runner_program() const;
   void link_peers(UniqueFd listener);
+  // Xen's backend, where this machine is Xen's host and the build knows of it: opened as root, started in the sandbox.
+  void open_xen();
+  Status start_xen();
+  // The domain that has connected, and whether one has.
+  nlohmann::json xen_state() const;
   nlohmann::json answer(const nlohmann::json& request);
   // `seen`: which processes its own processes see.
   ProcessesConfig processes_config(std::function<std::vector<ProcessSlot>()> seen);
@@ -87,6 +95,9 @@ class Session {
   std::unique_ptr<DirectFrontend> direct_;
   std::unique_ptr<VmFrontend> vm_;
   std::unique_ptr<vfio_user::Server> server_;
+#ifdef BANDSAW_WITH_XEN
+  std::unique_ptr<xen::Backend> xen_;  // null: no Xen here
+#endif
   std::unique_ptr<JsonServer> control_;
 };
 

@@ -16,6 +16,11 @@ VmFrontend::VmFrontend(event_base* base, const ProcessesConfig& config, RunnerSo
                        UsagePageOwner* usage_page)
     : processes_(base, config, source, usage_page, this), device_(device_config(config), *this) {}
 
+void VmFrontend::post(vgpu_event_type type, uint32_t process) {
+  device_.post_event(type, process);
+  if (other_) other_(type, process);
+}
+
 void VmFrontend::on_control(std::vector<uint8_t> request, Reply reply) {
   processes_.request(std::as_bytes(std::span(request)),
                      [reply = std::move(reply)](const vgpu_ctl_reply& answer, std::span<const int>) { reply(answer); });

@@ -1,6 +1,7 @@
-// The VM's way in: turns what the virtio device reports into guest processes and RAM.
+// The VM's way in: turns what the virtio device, or Xen's backend, reports into guest processes and RAM.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "backend/session/processes.h"
@@ -24,12 +25,19 @@ class VmFrontend : public virtio::DeviceSink, public ProcessWatcher {
   void on_connected() override;
   void on_disconnected() override;
 
-  void wake(uint32_t process) override { device_.post_event(VGPU_EVENT_WAKE, process); }
-  void lost(uint32_t process) override { device_.post_event(VGPU_EVENT_PROCESS_LOST, process); }
+  // A second way by which a VM may have come: events go there too. Whichever has no driver drops them.
+  using EventPort = std::function<void(vgpu_event_type type, uint32_t process)>;
+  void also_post_to(EventPort port) { other_ = std::move(port); }
+
+  void wake(uint32_t process) override { post(VGPU_EVENT_WAKE, process); }
+  void lost(uint32_t process) override { post(VGPU_EVENT_PROCESS_LOST, process); }
 
  private:
+  void post(vgpu_event_type type, uint32_t process);
+
   Processes processes_;
   virtio::Device device_;
+  EventPort other_;
 };
 
 }  // namespace bandsaw

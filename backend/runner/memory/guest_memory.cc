@@ -62,7 +62,9 @@ Status GuestMemory::add_ram(uint32_t id, UniqueFd fd, uint64_t bytes, uint64_t o
   if (fstat(fd.get(), &info) != 0) return Status::system("RAM {}", id);
   uint64_t end = 0;
   const uint64_t size = (static_cast<uint64_t>(info.st_size) + kPage - 1) / kPage * kPage;  // a last page is whole
-  if (__builtin_add_overflow(offset, bytes, &end) || offset % kPage != 0 || end > size) {
+  // A device's size is its own affair: what it does not have, it does not map.
+  const bool fits = !__builtin_add_overflow(offset, bytes, &end) && (S_ISCHR(info.st_mode) || end <= size);
+  if (!fits || offset % kPage != 0) {
     return Status::error(EINVAL, "RAM {}: {} bytes at {:#x} are not all in its descriptor of {} bytes", id, bytes,
                          offset, info.st_size);
   }
