@@ -1,4 +1,5 @@
-// attach and detach: vgpud keeps the record, libvirt the domain's definition; both change or neither.
+// attach and detach: vgpud keeps the record, libvirt the domain's definition, or xenstore the running domain's device;
+// both change or neither.
 #include <fmt/format.h>
 
 #include "backend/control/vgpu_spec.h"
@@ -10,25 +11,48 @@
 #ifdef BANDSAW_WITH_LIBVIRT
 #include "hypervisor/libvirt/domain.h"
 #endif
+#ifdef BANDSAW_WITH_XEN
+#include "hypervisor/xen/toolstack.h"
+#endif
 
 namespace bandsaw::ctl {
 namespace {
 
 using nlohmann::json;
 
+#ifdef BANDSAW_WITH_XEN
+Status change_xen(bool add, const Options& options, const std::string& domain) {
+  return add ? xen::attach(domain, options.name) : xen::detach(domain, options.name);
+}
+#else
+Status change_xen(bool, const Options&, const std::string&) {
+  return Status::error(ENOTCONN, "this vgpuctl was built without libxenstore");
+}
+#endif
+
 #ifdef BANDSAW_WITH_LIBVIRT
 libvirt::Attachment attachment(const json& view) {
   return {.vgpu = view.value("name", ""), .socket = view["sockets"].value("vfio", ""), .shares = share_texts(view)};
 }
-Status change_domain(bool add, const Options& options, const std::string& domain, const json& view) {
+Status change_libvirt(bool add, const Options& options, const std::string& domain, const json& view) {
   return add ? libvirt::attach(options.uri, domain, attachment(view))
              : libvirt::detach(options.uri, domain, attachment(view));
 }
 #else
-Status change_domain(bool, const Options&, const std::string&, const json&) {
+Status change_libvirt(bool, const Options&, const std::string&, const json&) {
   return Status::error(ENOTCONN, "this vgpuctl was built without libvirt");
 }
 #endif
+
+Status change_domain(bool add, const Options& options, const std::string& domain, const json& view) {
+  return options.hypervisor == "xen" ? change_xen(add, options, domain) : change_libvirt(add, options, domain, view);
+}
+
+int print_unchanged(const Status& status, const Options& options, const std::string& domain) {
+  const Refusal refusal = options.hypervisor == "xen" ? Refusal{kRefused, status.message(), "look at `xl list`"}
+                                                      : libvirt_refusal(status, options, domain);
+  return print_refusal(refusal, options.json);
+}
 
 int print_done(const Options& options, const Reply& reply, const std::string& text) {
   if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
@@ -49,20 +73,20 @@ int attach(const Options& options) {
   const bool recorded = view.value("domain", "") == options.domain;
   bool set = false;
   // Attached elsewhere: refused below, before anything of this domain counts.
-  if (!options.record_only && (recorded || view.value("domain", "").empty())) {
+  if (options.hypervisor != "xen" && !options.record_only && (recorded || view.value("domain", "").empty())) {
     if (const auto refusal = take_from_domain(options, &set)) return print_refusal(*refusal, options.json);
   }
   const Reply record = call(options, "POST", vgpu_target(options, "attach"), {{"domain", options.domain}});
   if (const Refusal* refusal = std::get_if<Refusal>(&record)) return print_refusal(*refusal, options.json);
-  std::string done =
-      fmt::format("attached {} to domain {}; it is there from the domain's next start", options.name, options.domain);
+  std::string done = fmt::format("attached {} to domain {}; it is there {}", options.name, options.domain,
+                                 options.hypervisor == "xen" ? "now" : "from the domain's next start");
   if (set) done += "\nthe shares in the domain's metadata are set: " + shares_line(std::get<json>(record));
   if (options.record_only) return print_done(options, record, done);
   const Status status = change_domain(true, options, options.domain, std::get<json>(record));
   if (status.ok() || status.code() == EEXIST) return print_done(options, record, done);
   if (!recorded) (void)call(options, "POST", vgpu_target(options, "detach"));
   if (set) (void)call(options, "PATCH", vgpu_target(options), read_share_texts(share_texts(view)).value());
-  return print_refusal(libvirt_refusal(status, options, options.domain), options.json);
+  return print_unchanged(status, options, options.domain);
 }
 
 int detach(const Options& options) {
@@ -86,7 +110,7 @@ int detach(const Options& options) {
     const Status status = change_domain(false, options, domain, view);
     // A domain that is gone, or no longer has it, needs nothing but the record cleared.
     const bool cleared = status.code() == ENOENT && !recorded.empty();
-    if (!status.ok() && !cleared) return print_refusal(libvirt_refusal(status, options, domain), options.json);
+    if (!status.ok() && !cleared) return print_unchanged(status, options, domain);
     if (cleared && !options.json) fmt::print(stderr, "vgpuctl: {}; the record is cleared\n", status.message());
   }
   return print_done(options, call(options, "POST", vgpu_target(options, "detach")),

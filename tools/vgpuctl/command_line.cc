@@ -118,6 +118,12 @@ void libvirt_options(CLI::App* app, Options* options) {
   app->add_flag("--record-only", options->record_only, "leave libvirt alone, only note it");
 }
 
+void hypervisor_option(CLI::App* app, Options* options) {
+  app->add_option("--hypervisor", options->hypervisor,
+                  "whose domain it is: libvirt, or xen for a running domain of xl's")
+      ->check(CLI::IsMember({"libvirt", "xen"}));
+}
+
 std::vector<Command> commands(CLI::App* app, Options* options) {
   auto* create = named(app->add_subcommand("create", "make a virtual GPU"), options);
   share_options(create, options, true);
@@ -137,12 +143,17 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   auto* set = named(app->add_subcommand("set", "change shares, at once"), options);
   share_options(set, options, false);
   libvirt_options(set, options);
-  auto* attach = named(app->add_subcommand("attach", "write it into a libvirt domain that is not running"), options);
+  auto* attach =
+      named(app->add_subcommand(
+                "attach", "write it into a libvirt domain that is not running, or give it to a running Xen domain"),
+            options);
   attach->add_option("DOMAIN", options->domain, "name of the domain")->required();
   libvirt_options(attach, options);
+  hypervisor_option(attach, options);
   auto* detach = named(app->add_subcommand("detach", "take it out of its domain"), options);
   detach->add_option("DOMAIN", options->domain, "name of the domain (default: the one it is attached to)");
   libvirt_options(detach, options);
+  hypervisor_option(detach, options);
   auto* top = app->add_subcommand("top", "who uses what, live (q ends it)");
   auto* trace = app->add_subcommand("trace", "record who had which engine when, for Perfetto");
   auto* hook =

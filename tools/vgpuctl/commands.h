@@ -22,13 +22,14 @@ struct Options {
   std::vector<std::string> columns;  // of list; empty: all
   bool no_header = false;
   std::string domain, uri;
-  bool record_only = false;  // leave libvirt alone
-  double interval = 1;       // seconds
-  unsigned count = 0;        // of tables; 0: until it is ended
-  double seconds = 5;        // of a trace
-  std::string output;        // a file
-  std::string shell;         // whose completion
-  bool install = false;      // hook: put it where libvirt looks
+  std::string hypervisor = "libvirt";  // or "xen": whose domain it is
+  bool record_only = false;            // leave libvirt alone
+  double interval = 1;                 // seconds
+  unsigned count = 0;                  // of tables; 0: until it is ended
+  double seconds = 5;                  // of a trace
+  std::string output;                  // a file
+  std::string shell;                   // whose completion
+  bool install = false;                // hook: put it where libvirt looks
   std::string hooks = "/etc/libvirt/hooks";
 };
 
