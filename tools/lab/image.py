@@ -187,7 +187,8 @@ def initramfs() -> pathlib.Path:
     return image
 
 
-def _stripped(library: pathlib.Path) -> bytes:
+def stripped(library: pathlib.Path) -> bytes:
+    """Its bytes without what only a debugger reads."""
     copy = cache() / "stripped.new"
     done = subprocess.run(["strip", "--strip-debug", "-o", copy, library], check=False, capture_output=True)
     content = copy.read_bytes() if done.returncode == 0 else library.read_bytes()
@@ -199,7 +200,7 @@ def _assemble(init: str, files: dict, base_archive: pathlib.Path, image: pathlib
     overlay = Archive()
     # Folders are the base's: it has /lib and /sbin as links into /usr.
     for target, source in files.items():
-        content = _stripped(source) if source.name.startswith("lib") else source.read_bytes()
+        content = stripped(source) if source.name.startswith("lib") else source.read_bytes()
         overlay.file(target, content, 0o755)
     overlay.file("init", init.encode(), 0o755)
     path = cache() / "guest-overlay.cpio"

@@ -2,18 +2,19 @@
 import argparse
 import concurrent.futures
 
-from lab import build, image, machine, qemu_root, unpack
+from lab import build, image, machine, qemu_root, unpack, xen_root
 from lab.shell import main, say
 
 
-def prepare(lab: bool = True, tests: bool = False, optimized: bool = False) -> None:
-    """`tests` builds the unit tests too, which running a program does not need; `optimized`: see build.optimize."""
+def prepare(lab: bool = True, tests: bool = False, optimized: bool = False, xen: bool = False) -> None:
+    """`tests` builds the unit tests too, which running a program does not need; `optimized`: see build.optimize; `xen`:
+    what boots Xen too."""
     machine.install_packages(machine.BUILD_PACKAGES + (machine.LAB_PACKAGES if lab else []))
     machine.toolkit()
     if optimized:
         build.optimize()
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        fetched = beside.submit(_fetch) if lab else None
+        fetched = beside.submit(_fetch, xen) if lab else None
         build.build(*([] if tests else ["programs"]))
         if fetched:
             fetched.result()
@@ -21,10 +22,12 @@ def prepare(lab: bool = True, tests: bool = False, optimized: bool = False) -> N
         image.initramfs()
 
 
-def _fetch() -> None:
+def _fetch(xen: bool) -> None:
     """What is mostly downloads, and goes on while the compiler has the processors."""
     qemu_root.root()
     image.kernel()
+    if xen:
+        xen_root.root()
 
 
 def prepare_gpu(lab: bool = True) -> None:

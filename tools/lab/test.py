@@ -178,7 +178,7 @@ def fuzz_targets(results: Results, seconds: int) -> None:
             list(pool.map(progress.counted(one), targets))
 
 
-KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm"]
+KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm", "xen"]
 LONG_KINDS = ["tsan"]  # with --full or --only
 GPU_KINDS = ["cuda", "direct", "gpu"]
 
@@ -217,7 +217,7 @@ def run_tests() -> int:
         lint.check_all(results, options.name)
     if kinds == ["lint"]:
         return results.summary()
-    setup.prepare(lab="vm" in kinds, tests="unit" in kinds or "vm" in kinds)
+    setup.prepare(lab="vm" in kinds or "xen" in kinds, tests="unit" in kinds or "vm" in kinds, xen="xen" in kinds)
     if "unit" in kinds:
         unit_tests(results, options.name)
     if {"cuda", "runtimes", "direct", "vm"} & set(kinds):
@@ -234,6 +234,8 @@ def run_tests() -> int:
             if kind in kinds:
                 python_tests.run_folder(results, kind, options.name, options.full)
     host.stop_vgpud()
+    if "xen" in kinds:
+        python_tests.run_folder(results, "xen", options.name, options.full)
     if "asan" in kinds:
         asan_tests(results)
     if "tsan" in kinds:
