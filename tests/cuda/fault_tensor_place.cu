@@ -15,7 +15,8 @@ __global__ void fetch(const __grid_constant__ CUtensorMap map, int x, int* out) 
   asm volatile("fence.proxy.async;" ::: "memory");
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "n"(kBox * 4) : "memory");
   asm volatile(
-      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2}], [%3];" ::"r"(at),
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2}], [%3];" ::"r"(
+          at),
       "l"(&map), "r"(x), "r"(barrier)
       : "memory");
   unsigned done = 0;

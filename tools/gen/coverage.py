@@ -7,10 +7,11 @@ def generate(functions):
         groups.setdefault(function.group, []).append(function)
     done = sum(len(f.symbols) for f in functions if f.implemented)
     total = sum(len(f.symbols) for f in functions)
-    never = sum(len(f.symbols) for f in functions if f.why.startswith("never: "))
+    never = sum(len(f.symbols) for f in functions if f.why.startswith(("never: ", "refused: ")))
     lines = ["# Coverage of the driver API", "",
              f"{done} of {total} exported names are implemented; the others return CUDA_ERROR_NOT_SUPPORTED and are "
-             f"not found by cuGetProcAddress. Of those {never} have no use here, and the tables say why.", "",
+             f"not found by cuGetProcAddress, but for graphics. Of those {never} have no use here, and the tables say "
+             "why.", "",
              "| group | implemented | of |", "|---|---|---|"]
     for group, members in groups.items():
         lines.append(f"| {group} | {sum(f.implemented for f in members)} | {len(members)} |")

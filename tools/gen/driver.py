@@ -25,6 +25,11 @@ class Function:
         return bool(self.by)
 
     @property
+    def found(self):
+        """Whether cuGetProcAddress finds it."""
+        return self.implemented or self.why.startswith("refused: ")
+
+    @property
     def base(self):
         """The name that cuGetProcAddress knows."""
         return re.sub(r"_v\d+$", "", self.symbol)

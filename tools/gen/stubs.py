@@ -58,6 +58,7 @@ def generate(functions):
 #include <atomic>
 
 #include "guest-driver/libcuda/core/call.h"
+#include "guest-driver/libcuda/core/graphics_types.h"
 #include "guest-driver/libcuda/core/log.h"
 #include "guest-driver/libcuda/core/thread.h"
 #include "guest-driver/libcuda/wire_client.h"

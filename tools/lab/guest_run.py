@@ -62,6 +62,8 @@ def direct_environment(vgpu: str, run: pathlib.Path | None = None) -> dict[str, 
 
 # Packages keep what they compile by architecture alone, and would find there what was compiled for a real GPU.
 PTX_CACHES = {"CUPY_CACHE_DIR": ".cupy/ptx_cache", "PYCUDA_CACHE_DIR": ".cache/pycuda_ptx"}
+# Compilers that are part of a program give machine code where they are newer than the driver says it is.
+NEWEST_TOOLKIT = "13.5"
 PTX_PROGRAMS = REPO / "guest-driver/ptx_preload/bin"  # nvcc and ptxas
 
 
@@ -79,7 +81,7 @@ def with_ptx_preload(variables: dict[str, str], library: str = str(PTX_PRELOAD),
                      home: str = str(pathlib.Path.home())) -> dict[str, str]:
     """Variables of a program on the software device: what compiles at run time gives PTX (guest-driver/ptx_preload)."""
     caches = {name: f"{home}/{place}" for name, place in PTX_CACHES.items()}
-    return {**caches, **_preloaded(variables, library)}
+    return {"BANDSAW_DRIVER_VERSION": NEWEST_TOOLKIT, **caches, **_preloaded(variables, library)}
 
 
 def with_ptx_programs(variables: dict[str, str]) -> dict[str, str]:

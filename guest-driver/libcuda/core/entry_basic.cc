@@ -3,6 +3,7 @@
 #include <cudaProfiler.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -23,6 +24,28 @@ const ErrorText* find_error(int value) {
   return found != end && found->value == value ? found : nullptr;
 }
 
+namespace {
+
+// "13.5".
+int read_driver_version() {
+  const char* const text = std::getenv("BANDSAW_DRIVER_VERSION");
+  if (!text) return kDriverVersion;
+  int major = 0, minor = 0, length = 0;
+  if (std::sscanf(text, "%2d.%1d%n", &major, &minor, &length) == 2 && !text[length] && major * 1000 >= kDriverVersion &&
+      minor >= 0)
+    return major * 1000 + minor * 10;
+  notice("BANDSAW_DRIVER_VERSION is \"%s\": it is a version of CUDA from %d.%d on, as in 13.5; it is left out", text,
+         kDriverVersion / 1000, kDriverVersion % 1000 / 10);
+  return kDriverVersion;
+}
+
+}  // namespace
+
+int driver_version() {
+  static const int version = read_driver_version();
+  return version;
+}
+
 const ProcEntry* find_proc(const char* name, int version, bool per_thread, CUdriverProcAddressQueryResult* status) {
   *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   const ProcEntry* const end = kProcEntries + kProcEntryCount;
@@ -37,8 +60,8 @@ const ProcEntry* find_proc(const char* name, int version, bool per_thread, CUdri
   if (known) *status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
   const ProcEntry* const found = per_thread && own ? own : plain;
   if (!found) return nullptr;
-  *status = found->implemented ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  return found->implemented ? found : nullptr;
+  *status = found->is_found ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  return found->is_found ? found : nullptr;
 }
 
 }  // namespace bandsaw::libcuda
@@ -49,7 +72,7 @@ CUresult CUDAAPI cuInit(unsigned int Flags) { return Flags ? CUDA_ERROR_INVALID_
 
 CUresult CUDAAPI cuDriverGetVersion(int* driverVersion) {
   if (!driverVersion) return CUDA_ERROR_INVALID_VALUE;
-  *driverVersion = kDriverVersion;
+  *driverVersion = driver_version();
   return CUDA_SUCCESS;
 }
 

@@ -38,7 +38,7 @@ CUresult answer_integrity(uint32_t version, uint64_t unix_seconds, const Integri
     return CUDA_SUCCESS;
   }
   std::vector<uint8_t> message;
-  append(&message, static_cast<uint32_t>(kDriverVersion));
+  append(&message, static_cast<uint32_t>(driver_version()));
   append(&message, version);
   append(&message, static_cast<uint32_t>(getpid()));
   append(&message, static_cast<uint32_t>(pthread_self()));

@@ -13,8 +13,11 @@ enum class State : int {
   kReady,
 };
 
-// What cuDriverGetVersion says; the API that this library implements.
+// The API that this library implements.
 inline constexpr int kDriverVersion = 13000;
+// What cuDriverGetVersion says: that, or what BANDSAW_DRIVER_VERSION asks for. Programs whose compiler is newer than
+// the driver hand over machine code instead of PTX, which is no use to the software device.
+int driver_version();
 
 State state();
 

@@ -53,6 +53,15 @@ TEST(ProcAddress, DoesNotKnow) {
   }
 }
 
+TEST(ProcAddress, FindsGraphicsThoughTheyAreRefused) {
+  const Found found = look_up("cuGraphicsGLRegisterBuffer", 13000);
+  EXPECT_EQ(found.result, CUDA_SUCCESS);
+  ASSERT_NE(found.pointer, nullptr);
+  CUgraphicsResource resource = nullptr;
+  EXPECT_EQ(reinterpret_cast<CUresult (*)(CUgraphicsResource*, unsigned, unsigned)>(found.pointer)(&resource, 1, 0),
+            CUDA_ERROR_NOT_SUPPORTED);
+}
+
 TEST(ProcAddress, PerThreadFlagPicksTheVariantWhereThereIsOne) {
   const ProcEntry* variant = nullptr;
   const ProcEntry* plain = nullptr;
@@ -63,7 +72,7 @@ TEST(ProcAddress, PerThreadFlagPicksTheVariantWhereThereIsOne) {
   }
   ASSERT_TRUE(variant && plain);
   CUdriverProcAddressQueryResult status{};
-  if (variant->implemented) {
+  if (variant->is_found) {
     EXPECT_EQ(find_proc("cuMemcpyHtoD", 13000, true, &status)->address, variant->address);
     EXPECT_EQ(find_proc("cuMemcpyHtoD", 13000, false, &status)->address, plain->address);
     // Before the variant came: the plain one.

@@ -295,8 +295,7 @@ Words Sampler::fetch(const FetchForm& form, const Coordinates& coordinates, cons
   return words;
 }
 
-Words Sampler::filtered(const FetchForm& form, const Coordinates& coordinates,
-                        const std::array<float, 6>& more) const {
+Words Sampler::filtered(const FetchForm& form, const Coordinates& coordinates, const std::array<float, 6>& more) const {
   if (state_.linear_memory) {
     const int64_t at = form.integers ? coordinates.texel[0] : whole(coordinates.at[0]);
     return at < 0 || at >= state_.levels[0].width ? Words{} : texel(state_.levels[0], static_cast<int32_t>(at), 0, 0);
