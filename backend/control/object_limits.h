@@ -38,7 +38,10 @@ Status read_limits(std::string_view text, Limits* limits);
 
 // Memory that a session makes and its runners can only read: it is sealed against being mapped for writing.
 struct LimitsPage {
-  std::atomic<int64_t> memory_share;  // bytes
+  std::atomic<int64_t> memory_share;  // bytes that programs may allocate
+  // Bytes that may lie in host memory instead of on the device, and, where that is above 0, bytes of the share that may
+  // lie on the device.
+  std::atomic<int64_t> memory_swap, memory_resident;
   std::atomic<uint32_t> most[kLimitedObjects];
 };
 

@@ -114,21 +114,22 @@ struct ExchangeTail {
 inline constexpr uint32_t kUsageSlots = kGateSlots;
 
 struct UsageSlot {
-  std::atomic<int64_t> memory_bytes;
+  std::atomic<int64_t> memory_bytes;  // with those in host memory
   std::atomic<uint64_t> calls, launches;
   std::atomic<uint64_t> bytes_in, bytes_out, bytes_device;
   std::atomic<uint64_t> compute_ns, copy_ns;
   std::atomic<uint64_t> errors;
   std::atomic<uint32_t> sticky;  // the sticky CUresult, 0 while healthy
   uint32_t reserved;
-  std::atomic<int32_t> held[kLimitedObjects];  // objects, by Limited
-  uint32_t reserved2[6];
+  std::atomic<int32_t> held[kLimitedObjects];     // objects, by Limited
+  std::atomic<int64_t> swapped_bytes;             // of memory_bytes: in host memory instead of on the device
+  std::atomic<uint64_t> swapped_in, swapped_out;  // bytes that were moved
   SlicingCounters slicing;
 };
 
 struct UsagePage {
-  std::atomic<int64_t> memory_used;  // of all slots together
-  uint64_t reserved;
+  std::atomic<int64_t> memory_used;            // of all slots together
+  std::atomic<int64_t> swapped;                // of memory_used: in host memory
   std::atomic<int64_t> held[kLimitedObjects];  // objects of all slots together
   UsageSlot slots[kUsageSlots];
   GrantPage grant_page;

@@ -126,6 +126,7 @@ Status take_host_memory(const nlohmann::json& value, uint64_t* out) {
 
 Status take_field(const std::string& key, const nlohmann::json& value, bool stored, VgpuSpec* spec) {
   if (key == "memory") return take_number(value, key, uint64_t{1} << 56, &spec->memory);
+  if (key == "resident") return take_number(value, key, uint64_t{1} << 56, &spec->resident);
   if (key == "compute") return take_share(value, key, stored, &spec->compute);
   if (key == "copy") return take_share(value, key, stored, &spec->copy);
   if (key == "cap") return take_percent(value, key, 1, &spec->cap);
@@ -169,6 +170,7 @@ nlohmann::json to_json(const VgpuSpec& spec) {
           {"device", spec.device},
           {"device_uuid", spec.device_uuid},
           {"memory", spec.memory},
+          {"resident", spec.resident},
           {"compute", spec.compute},
           {"copy", spec.copy},
           {"cap", spec.cap},

@@ -17,7 +17,8 @@ struct VgpuSpec {
   std::string name;
   std::string device = "soft";  // the physical device's name
   std::string device_uuid;      // of the GPU that was meant; empty: a software device, or not known
-  uint64_t memory = 0;          // bytes of device memory
+  uint64_t memory = 0;          // bytes that programs may allocate
+  uint64_t resident = 0;        // bytes of them that it has on the device for certain; 0: all
   uint32_t compute = 1;  // percent of the compute engine, 1 to 100; 1 is the least weight, for who is promised nothing
   uint32_t copy = 1;     // percent of each copy engine, in and out, 1 to 100
   uint32_t cap = 100;    // percent of each engine it may have at most, even of an idle one; 100: no cap
@@ -38,6 +39,8 @@ struct VgpuSpec {
 
 inline constexpr uint64_t kMemoryMin = uint64_t{16} << 20;
 inline constexpr uint64_t kHostMemoryMin = uint64_t{256} << 20;
+// What moving chunks takes of host memory beside what lies there.
+inline constexpr uint64_t kSwapSlack = uint64_t{64} << 20;
 inline constexpr int32_t kPriorityMin = -100, kPriorityMax = 100;
 
 // The least latency bounds that a GPU can keep, in microseconds, by how the virtual GPU shares it. Measured on an H200
@@ -57,6 +60,15 @@ struct DeviceCapacity {
   uint64_t memory = 0;
   uint32_t sms = 0, sm_step = 0;  // SMs, and how many are given out at a time; 0: none can be
 };
+
+// Bytes that a virtual GPU has of its device for certain, and that it may have of the host's memory instead.
+constexpr uint64_t reserved_memory(const VgpuSpec& spec) {
+  return spec.resident == 0 || spec.resident > spec.memory ? spec.memory : spec.resident;
+}
+constexpr uint64_t swap_memory(const VgpuSpec& spec) {
+  const uint64_t beyond = spec.memory - reserved_memory(spec);
+  return beyond == 0 ? 0 : beyond + kSwapSlack;
+}
 
 nlohmann::json to_json(const VgpuSpec& spec);
 // Takes fields that `object` has over into `spec`; an unknown field, a wrong type or a value out of its range is

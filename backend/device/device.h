@@ -28,14 +28,13 @@
 #include <utility>
 #include <vector>
 
+#include "backend/device/device_host.h"
 #include "guest-driver/uapi/vgpu_wire.h"
 #include "memory/base/status.h"
 #include "memory/base/unique_fd.h"
 #include "vgpu-sched/engine.h"
 
 namespace bandsaw {
-
-using Done = std::function<void(CUresult)>;
 
 // Told how long the engine worked on a time slice, in nanoseconds.
 using TimeSliceDone = std::function<void(uint64_t busy_ns)>;
@@ -48,14 +47,6 @@ struct FunctionInfo {
 struct ManagedVariable {
   std::string name;
   uint64_t bytes = 0;
-};
-
-// What a program's host function needs to run in the guest: `run` delivers the request, and the device goes on
-// with the stream when `done` is called. `status` is the stream's error for CUstreamCallback.
-struct HostCallback {
-  vgpu_callback_kind kind{};
-  uint64_t function = 0, data = 0;
-  uint64_t stream = 0;  // handle, for CUstreamCallback
 };
 
 class Object {
@@ -190,30 +181,6 @@ struct CaptureInfo {
   std::vector<NodeRef> dependencies;
 };
 
-// What the device asks of the process around it; given at creation, outlives the device.
-class DeviceHost {
- public:
-  virtual ~DeviceHost() = default;
-  // Runs a guest function; `done` may be called from any thread, once.
-  virtual void run_callback(const HostCallback& callback, CUresult status, Done done) = 0;
-  // The first sticky error; called once.
-  virtual void poisoned(CUresult error) = 0;
-  // Text of kernel printf and assert, in order.
-  virtual void print(std::string_view text) = 0;
-  // So many kernels are being compiled, which has taken a second; 0: none any more. By any thread.
-  virtual void compiling(uint32_t) {}
-  // Reserves or gives back bytes of the virtual GPU's memory share; false: over the share.
-  virtual bool charge_memory(int64_t bytes) = 0;
-  // GPU time used on an engine, in nanoseconds, and the bytes that were copied.
-  virtual void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) = 0;
-  // Whether another thread of the guest has a call waiting for the thread that now calls the device. Only from inside
-  // the device's methods for synchronising and copying, on their caller's thread.
-  virtual bool others_wait() { return true; }
-  // A device-visible region at this guest address outside the window (registered host memory), or nullptr.
-  // Must be callable from a kernel's slow path: no allocation.
-  virtual void* visible_host(uint64_t guest_address, uint64_t bytes) = 0;
-};
-
 struct DeviceConfig {
   uint64_t window_base = 0;     // reserved by the runner (PROT_NONE); VGPU_WINDOW_BYTES long
   uint64_t memory_share = 0;    // bytes
@@ -305,6 +272,10 @@ class Device {
   // Memory. Addresses lie in the device's part of the window.
   virtual CUresult memory_alloc(const ContextRef& context, uint64_t bytes, uint64_t* address) = 0;
   virtual void memory_free(uint64_t address, Done done) = 0;
+  // Moves the chunk that begins at `address` to the device or to host memory; it keeps its address and its bytes, and
+  // is charged there. No work is on the device meanwhile, and none comes. INVALID_VALUE: there is no such chunk any
+  // more; OUT_OF_MEMORY: no room, and it is where it was.
+  virtual CUresult chunk_move(uint64_t /*address*/, bool /*to_device*/) { return CUDA_ERROR_NOT_SUPPORTED; }
   virtual CUresult managed_add(const ContextRef& context, uint64_t address, uint64_t bytes) = 0;
   virtual void managed_remove(uint64_t address, Done done) = 0;
   // Told when all work of all contexts that was queued before has ended; what is only captured does not count.

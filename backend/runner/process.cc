@@ -60,6 +60,7 @@ Result<std::unique_ptr<Process>> Process::make(const Reservation* window, const 
   if (!device.ok()) return device.status();
   process->device_ = std::move(device.value());
   process->gate_.set_device(process->device_.get());
+  process->swapper_.set_device(process->device_.get());
   process->memory_->set_pins(process->device_.get());
   process->slicer_ = std::make_unique<Slicer>(process->device_.get(), &process->gate_, &process->usage_page_,
                                               &process->order_, slicing, clock);
@@ -146,10 +147,12 @@ void Process::execute(const CommandRingRef& ring, Record& record) {
 }
 
 bool Process::pass_waiting() {
-  at_gate_ = at_compiler_ = at_word_ = false;
+  at_gate_ = at_compiler_ = at_word_ = at_swapper_ = false;
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   bool passed = slicer_->advance(poisoned());
   passed |= pieces_.advance(true, sticky);
+  if (waiting_.empty() || poisoned()) swapper_.abandon();
+  passed |= swapper_.advance(busy());
   passed |= pass_queue(passed);
   // Pieces whose turn it was not: nobody else has taken it.
   const bool more = pieces_.advance(false, sticky);
@@ -217,7 +220,12 @@ bool Process::pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& r
     at_word_ = true;
     return false;
   }
-  if (!record.info->engine || handlers_->becomes_node(*ring, record)) return true;
+  const bool node = record.info->engine && handlers_->becomes_node(*ring, record);
+  if (!node && swapper_.any() && !poisoned() && !swapper_.admit(record)) {
+    at_swapper_ = true;
+    return false;
+  }
+  if (!record.info->engine || node) return true;
   if (!poisoned() && handlers_->awaits_compiler(record)) {
     at_compiler_ = true;
     return false;
@@ -299,12 +307,14 @@ bool Process::pass_gates(const ExecRef& exec, const LaunchId& id) {
 }
 
 void Process::wait_at_gate(std::chrono::nanoseconds most) {
-  if (!at_compiler_ && !at_word_) return gate_.wait(most);
+  if (!at_compiler_ && !at_word_ && !at_swapper_) return gate_.wait(most);
   gate_.pause();
-  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(most, at_word_ ? kWordProbe : kCompilerProbe));
+  const auto probe = at_word_ || at_swapper_ ? kWordProbe : kCompilerProbe;
+  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(most, probe));
 }
 
 void Process::perform(const CommandRingRef& ring, const wire::CheckedRecord& record, std::vector<std::byte>& bytes) {
+  if (swapper_.any()) swapper_.issued(record);
   const CUresult sticky = sticky_.load(std::memory_order_relaxed);
   if (sticky != CUDA_SUCCESS && !(record.info->survives_poison && !protocol_broken())) {
     return refuse(ring, record, sticky);

@@ -17,6 +17,7 @@
 #include "backend/runner/execution/worker_pool.h"
 #include "backend/runner/handlers/handlers.h"
 #include "backend/runner/slicing/slicer.h"
+#include "backend/runner/swap/swapper.h"
 #include "backend/runner/wire/waiting_records.h"
 
 namespace bandsaw::runner {
@@ -59,7 +60,7 @@ class Process final : public DeviceHost {
   const CopyPieces& pieces() const { return pieces_; }
   // Records, grid slices of a launch, pieces of a copy, or what they asked for wait at a gate.
   bool waits_at_gate() const {
-    return at_gate_ || at_compiler_ || at_word_ || slicer_->at_gate() || pieces_.at_gate() || unsettled_;
+    return at_gate_ || at_compiler_ || at_word_ || at_swapper_ || slicer_->at_gate() || pieces_.at_gate() || unsettled_;
   }
   // The ring's work has not all been executed.
   bool holds(const CommandRing& ring) const {
@@ -86,6 +87,7 @@ class Process final : public DeviceHost {
   void print(std::string_view text) override { output_.print(text); }
   void compiling(uint32_t kernels) override;
   bool charge_memory(int64_t bytes) override { return usage_page_.charge(bytes); }
+  swap::Book* swap_book() override { return &swapper_; }
   void charge_time(int engine, uint64_t nanoseconds, uint64_t bytes) override {
     usage_page_.count_time(engine, nanoseconds, bytes);
   }
@@ -95,7 +97,8 @@ class Process final : public DeviceHost {
   }
 
  private:
-  Process(std::unique_ptr<GuestMemory> memory, const Clock* clock) : gate_(clock), memory_(std::move(memory)) {}
+  Process(std::unique_ptr<GuestMemory> memory, const Clock* clock)
+      : gate_(clock), swapper_(&usage_page_, clock), memory_(std::move(memory)) {}
   bool pass_gate(const CommandRingRef& ring, const wire::CheckedRecord& record);
   bool pass_gate(unsigned engine, const std::optional<Bulk>& bulk, uint64_t units);
   bool passed_gate(unsigned engine, bool open);
@@ -121,7 +124,9 @@ class Process final : public DeviceHost {
   bool at_gate_ = false;      // waiting records wait there
   bool at_compiler_ = false;  // or for their kernels
   bool at_word_ = false;      // or for a word of the guest's
+  bool at_swapper_ = false;   // or for memory that is to move
   bool unsettled_ = false;    // the process has failed, and asked for a time slice before
+  Swapper swapper_;
   Output output_;
   CallbackQueue callbacks_;
   ExchangeClient exchange_;

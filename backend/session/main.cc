@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   app.add_option("--name", config.name, "the virtual GPU's name")->required();
   app.add_option("--index", config.index, "its number on this host: gives its PCI bus id");
   app.add_option("--memory", config.memory, "its memory share in bytes")->required();
+  app.add_option("--resident", config.resident, "bytes of it that may lie on the device; others lie in host memory");
   app.add_option("--device", config.device, "the device it is cut from: soft, soft:INDEX, cuda:INDEX");
   app.add_option("--gpu", config.sharing_config.gpu, "UUID of the GPU or MIG instance, as nvidia-smi -L lists it");
   app.add_option("--soft-sms", config.soft_sms, "SMs of a software device; 0: as many as suit the cores");

@@ -70,7 +70,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionConfig& config) {
   raise_descriptor_limit();
   BasePtr base(event_base_new());
   if (!base) return Status::error(ENOMEM, "cannot make an event loop");
-  auto usage_page = UsagePageOwner::open(config.memory);
+  auto usage_page = UsagePageOwner::open(config.memory, config.resident);
   if (!usage_page.ok()) return usage_page.status();
   std::unique_ptr<Session> session(new Session(config, std::move(base), std::move(usage_page.value())));
   session->usage_page_.set_limits(config.limits);
@@ -254,7 +254,12 @@ Status Session::set(const nlohmann::json& request) {
   if (Status status = set_owners(request); !status.ok()) return status;
   usage_page_.set_limits(limits);
   const uint64_t before = usage_page_.memory_share();
-  usage_page_.set_memory_share(request["memory"].get<uint64_t>());
+  const auto resident = request.find("resident");
+  if (resident != request.end() && !resident->is_number_unsigned()) {
+    return Status::error(EINVAL, "'resident' must be a number");
+  }
+  usage_page_.set_memory_share(request["memory"].get<uint64_t>(),
+                               resident != request.end() ? resident->get<uint64_t>() : UINT64_MAX);
   if (before != usage_page_.memory_share()) log::info("memory share is now {} bytes", usage_page_.memory_share());
   apply_sharing_config();
   return {};
@@ -315,6 +320,8 @@ nlohmann::json Session::status() const {
           {"uptime_s", std::chrono::duration_cast<std::chrono::seconds>(uptime).count()},
           {"memory_share", usage_page_.memory_share()},
           {"memory_used", total.memory_bytes},
+          {"memory_resident", usage_page_.resident()},
+          {"memory_swapped", total.swapped_bytes},
           {"usage", to_json(total)},
           {"limits", limits_state()},
           {"processes", std::move(processes)},

@@ -38,6 +38,7 @@ struct SessionConfig {
   unsigned soft_sms = 0;                  // SMs of a software device; 0: as many as suit the cores
   std::string slices;                     // how runners cut kernels, as they read it; empty: not at all
   uint64_t memory = 0;                    // bytes
+  uint64_t resident = UINT64_MAX;         // of them, on the device at most
   Limits limits = kDefaultLimits;         // until vgpud says otherwise
   SharingConfig sharing_config;           // until vgpud says otherwise
   unsigned warm = 1;                      // runners ready ahead

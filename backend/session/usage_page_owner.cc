@@ -8,6 +8,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "backend/control/vgpu_spec.h"
 #include "memory/base/eventfd.h"
 #include "memory/base/futex.h"
 #include "memory/base/log.h"
@@ -43,6 +44,9 @@ Usage::Slicing read(const SlicingCounters& from) {
 
 void add(const Usage& part, Usage* sum) {
   sum->memory_bytes += part.memory_bytes;
+  sum->swapped_bytes += part.swapped_bytes;
+  sum->swapped_in += part.swapped_in;
+  sum->swapped_out += part.swapped_out;
   sum->calls += part.calls;
   sum->launches += part.launches;
   sum->bytes_in += part.bytes_in;
@@ -58,6 +62,9 @@ void add(const Usage& part, Usage* sum) {
 
 nlohmann::json to_json(const Usage& usage) {
   return {{"memory_bytes", usage.memory_bytes},
+          {"swapped_bytes", usage.swapped_bytes},
+          {"swapped_in", usage.swapped_in},
+          {"swapped_out", usage.swapped_out},
           {"calls", usage.calls},
           {"launches", usage.launches},
           {"bytes_in", usage.bytes_in},
@@ -96,7 +103,7 @@ Result<void*> map_page(int fd, size_t bytes) {
 
 }  // namespace
 
-Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share) {
+Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share, uint64_t resident) {
   auto fd = make_page("bandsaw-usage-page", sizeof(UsagePage));
   if (!fd.ok()) return fd.status();
   auto limits_fd = make_page("bandsaw-limits-page", sizeof(LimitsPage));
@@ -115,7 +122,7 @@ Result<UsagePageOwner> UsagePageOwner::open(uint64_t memory_share) {
   UsagePageOwner owner(std::move(fd.value()), std::move(limits_fd.value()), std::move(doorbell),
                        new (page.value()) UsagePage{}, new (limits.value()) LimitsPage{});
   owner.page_->grant_page.no_arbiter = 1;
-  owner.set_memory_share(memory_share);
+  owner.set_memory_share(memory_share, resident);
   owner.set_limits(kDefaultLimits);
   return owner;
 }
@@ -129,6 +136,7 @@ UsagePageOwner::UsagePageOwner(UsagePageOwner&& other) noexcept
       taken_(other.taken_),
       taken_count_(other.taken_count_),
       share_(other.share_),
+      resident_(other.resident_),
       limits_(other.limits_),
       past_(other.past_) {}
 
@@ -151,7 +159,8 @@ int UsagePageOwner::take_slot() {
 void UsagePageOwner::give_back(int slot) {
   Usage last = usage(slot);
   page_->memory_used -= last.memory_bytes;  // a runner that ended by itself did so, and says 0
-  last.memory_bytes = 0;
+  page_->swapped -= last.swapped_bytes;
+  last.memory_bytes = last.swapped_bytes = 0;
   add(last, &past_);
   for (size_t i = 0; i < kLimitedObjects; ++i) page_->held[i] -= page_->slots[slot].held[i].load();
   new (&page_->slots[slot]) UsageSlot{};
@@ -159,7 +168,7 @@ void UsagePageOwner::give_back(int slot) {
   taken_[static_cast<size_t>(slot)] = false;
   // A runner that died between its two additions leaves the sum too large, until the last one is gone.
   if (--taken_count_ > 0) return;
-  page_->memory_used = 0;
+  page_->memory_used = page_->swapped = 0;
   for (auto& held : page_->held) held = 0;
 }
 
@@ -185,8 +194,9 @@ void UsagePageOwner::open_gates() {
 
 Usage UsagePageOwner::usage(int slot) const {
   const UsageSlot& from = page_->slots[slot];
-  return {from.memory_bytes, from.calls,   from.launches, from.bytes_in, from.bytes_out,    from.bytes_device,
-          from.compute_ns,   from.copy_ns, from.errors,   from.sticky,   read(from.slicing)};
+  return {from.memory_bytes, from.swapped_bytes, from.swapped_in, from.swapped_out,  from.calls,
+          from.launches,     from.bytes_in,      from.bytes_out,  from.bytes_device, from.compute_ns,
+          from.copy_ns,      from.errors,        from.sticky,     read(from.slicing)};
 }
 
 EngineUse UsagePageOwner::engine_use(int slot) const {
@@ -202,13 +212,18 @@ Usage UsagePageOwner::total() const {
     if (taken_[slot]) add(usage(static_cast<int>(slot)), &sum);
   }
   sum.memory_bytes = page_->memory_used;
+  sum.swapped_bytes = page_->swapped;
   sum.sticky = 0;
   return sum;
 }
 
-void UsagePageOwner::set_memory_share(uint64_t bytes) {
+void UsagePageOwner::set_memory_share(uint64_t bytes, uint64_t resident) {
   share_ = std::min<uint64_t>(bytes, INT64_MAX);
+  resident_ = std::min(resident, share_);
+  const uint64_t beyond = share_ - resident_;
   limits_page_->memory_share = static_cast<int64_t>(share_);
+  limits_page_->memory_resident = static_cast<int64_t>(resident_);
+  limits_page_->memory_swap = beyond ? static_cast<int64_t>(std::min<uint64_t>(beyond + kSwapSlack, INT64_MAX)) : 0;
 }
 
 void UsagePageOwner::set_limits(const Limits& limits) {

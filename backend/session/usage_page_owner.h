@@ -16,7 +16,8 @@ namespace bandsaw {
 
 // One slot's counters, copied at one moment.
 struct Usage {
-  int64_t memory_bytes = 0;
+  int64_t memory_bytes = 0, swapped_bytes = 0;
+  uint64_t swapped_in = 0, swapped_out = 0;
   uint64_t calls = 0, launches = 0;
   uint64_t bytes_in = 0, bytes_out = 0, bytes_device = 0;
   uint64_t compute_ns = 0, copy_ns = 0;
@@ -39,7 +40,7 @@ struct EngineUse {
 
 class UsagePageOwner {
  public:
-  static Result<UsagePageOwner> open(uint64_t memory_share);
+  static Result<UsagePageOwner> open(uint64_t memory_share, uint64_t resident = UINT64_MAX);
   UsagePageOwner(UsagePageOwner&& other) noexcept;
   ~UsagePageOwner();
 
@@ -61,7 +62,9 @@ class UsagePageOwner {
   EngineUse engine_use(int slot) const;
   int64_t memory_used() const { return page_->memory_used; }
   int64_t memory_used(int slot) const { return page_->slots[slot].memory_bytes; }
-  void set_memory_share(uint64_t bytes);
+  // `resident`: bytes of it that may lie on the device; others may lie in host memory.
+  void set_memory_share(uint64_t bytes, uint64_t resident = UINT64_MAX);
+  uint64_t resident() const { return resident_; }
   uint64_t memory_share() const { return share_; }
   void set_limits(const Limits& limits);
   const Limits& limits() const { return limits_; }
@@ -81,7 +84,7 @@ class UsagePageOwner {
   LimitsPage* limits_page_;
   std::array<bool, kUsageSlots> taken_{};
   unsigned taken_count_ = 0;
-  uint64_t share_ = 0;  // bytes
+  uint64_t share_ = 0, resident_ = 0;  // bytes
   Limits limits_{};
   Usage past_;
 };

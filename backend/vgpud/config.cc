@@ -190,6 +190,10 @@ Status read_table(const toml::table& table, const std::string& path, Config* con
   read_planning(&reader, config);
   read_slicing(&reader, config);
   read_cgroup(&reader, config);
+  reader.size(
+      "swap.memory", &config->swap_memory,
+      "of the host, for what programs of all virtual GPUs may allocate beyond what is resident on a device; auto: "
+      "none");
   read_metrics(&reader, config);
   if (keys) *keys = reader.keys();
   if (Status status = reader.finish(); !status.ok()) return status;
@@ -215,7 +219,7 @@ uint64_t host_memory_of(const VgpuSpec& spec, const PhysicalDevice& device, cons
   constexpr uint64_t kAutomatic = uint64_t{16} << 30;
   if (spec.host_memory != 0) return spec.host_memory;
   if (cgroup.memory != 0) return cgroup.memory;
-  return kAutomatic + (device.kind == "soft" ? spec.memory : 0);
+  return kAutomatic + (device.kind == "soft" ? spec.memory : swap_memory(spec));
 }
 
 std::string slices_text(const SlicesConfig& slices, const PhysicalDevice& device) {

@@ -57,13 +57,14 @@ struct Config {
   std::string metrics_address;  // of the HTTP server for metrics; empty: there is none
   uint16_t metrics_port = 0;
   CgroupConfig cgroup;
+  uint64_t swap_memory = 0;  // bytes of the host's for what virtual GPUs have beyond what is resident, all together
   Limits limits = kDefaultLimits;  // of each virtual GPU that has none of its own
   bool lab = false;                // the lab's vgpud: it has the lab's planning modes, and reads [lab]
   MakePlannerSource planners;      // null: production's
 };
 
 // What a virtual GPU may have of the host's memory: its own bound, else the configured one, else 16 GiB beside the
-// memory that a software device keeps there.
+// memory that a software device keeps there, or that does not lie on a GPU.
 uint64_t host_memory_of(const VgpuSpec& spec, const PhysicalDevice& device, const CgroupConfig& cgroup);
 
 // How runners of `device` cut kernels, as they read it (backend/runner/slicing/slicing_settings.h).

@@ -75,7 +75,7 @@ def _configuration(folder: pathlib.Path, device: str) -> pathlib.Path:
     path = folder / "vgpud.toml"
     # Tests start many programs at once, and making a GPU's runner takes a third of a second.
     warm = "" if kind == "soft" else "[session]\nwarm_runners = 2\n"
-    path.write_text(f'[device]\nname = "{kind}"\nindex = {index or 0}\n{warm}')
+    path.write_text(f'[device]\nname = "{kind}"\nindex = {index or 0}\n[swap]\nmemory = "8G"\n{warm}')
     return path
 
 

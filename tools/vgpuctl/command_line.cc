@@ -45,6 +45,10 @@ CLI::App* named(CLI::App* app, Options* options) {
 void share_options(CLI::App* app, Options* options, bool memory_required) {
   auto* memory = app->add_option("--memory", options->memory, "share of the device's memory, e.g. 512M, 8G");
   if (memory_required) memory->required();
+  app->add_option(
+      "--resident", options->resident,
+      "how much of that it has on the device for certain, e.g. 4G; the rest lies in the host's memory while "
+      "there is no room. all (default): nothing does");
   app->add_option("--compute", options->compute,
                   "share of the compute engine when everybody wants it, 1 to 100 % (default 1: the least weight)")
       ->transform(kPercent);

@@ -50,6 +50,11 @@ Result<json> shares(const Options& options) {
     if (!bytes.ok()) return bytes.status();
     body["memory"] = bytes.value();
   }
+  if (!options.resident.empty()) {
+    const auto bytes = parse_size(options.resident == "all" ? "0" : options.resident);
+    if (!bytes.ok()) return bytes.status();
+    body["resident"] = bytes.value();
+  }
   if (!options.host_memory.empty()) {
     const auto bytes = parse_size(options.host_memory == "default" ? "0" : options.host_memory);
     if (!bytes.ok()) return bytes.status();

@@ -12,7 +12,7 @@ struct Options {
   bool json = false;
   std::string run;  // folder of control.sock
   std::string name;
-  std::string memory, host_memory, device, direct_mode, direct_group;  // empty: not given
+  std::string memory, resident, host_memory, device, direct_mode, direct_group;  // empty: not given
   std::optional<int64_t> compute, copy, cap, reserve, priority, latency_us, kernel_deadline_ms, sms;
   std::vector<std::string> limits;            // NAME=NUMBER or NAME=default
   std::optional<std::string> owner;           // empty: anybody

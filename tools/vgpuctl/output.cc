@@ -149,6 +149,13 @@ void print_processes(const json& processes) {
   print_table(rows);
 }
 
+std::string resident_line(const json& view, int64_t resident) {
+  const auto used = get<int64_t>(view, "/live/memory_used", 0), swapped = get<int64_t>(view, "/live/memory_swapped", 0);
+  return fmt::format("{} of {}; {} in the host's memory ({} moved in, {} out)", size(used - swapped), size(resident),
+                     size(swapped), size(get<int64_t>(view, "/live/usage/swapped_in", 0)),
+                     size(get<int64_t>(view, "/live/usage/swapped_out", 0)));
+}
+
 }  // namespace
 
 int print_refusal(const Refusal& refusal, bool json_output) {
@@ -218,11 +225,13 @@ bool name_less(const json& a, const json& b) {
 
 std::vector<std::vector<std::string>> list_rows(json views) {
   std::sort(views.begin(), views.end(), name_less);
-  std::vector<std::vector<std::string>> rows = {{"NAME", "DEVICE", "MEMORY", "USED", "COMPUTE", "COPY", "CAP",
-                                                 "RESERVE", "PRIORITY", "SHARING", "DOMAIN", "STATE", "PROCESSES"}};
+  std::vector<std::vector<std::string>> rows = {{"NAME", "DEVICE", "MEMORY", "USED", "RESIDENT", "COMPUTE", "COPY",
+                                                 "CAP", "RESERVE", "PRIORITY", "SHARING", "DOMAIN", "STATE",
+                                                 "PROCESSES"}};
   for (const json& view : views) {
     rows.push_back({get<std::string>(view, "/name", "?"), get<std::string>(view, "/device", "?"),
                     size(get<int64_t>(view, "/memory", 0)), size(get<int64_t>(view, "/live/memory_used", 0)),
+                    size(get<int64_t>(view, "/live/memory_used", 0) - get<int64_t>(view, "/live/memory_swapped", 0)),
                     percent(get<uint64_t>(view, "/compute", 0)), percent(get<uint64_t>(view, "/copy", 0)),
                     cap_text(view), percent(get<uint64_t>(view, "/reserve", 0)),
                     std::to_string(get<int64_t>(view, "/priority", 0)),
@@ -255,6 +264,7 @@ void print_vgpu(const json& view) {
   line("device", get<std::string>(view, "/device", "?"));
   line("memory", fmt::format("{} of {} used", size(get<int64_t>(view, "/live/memory_used", 0)),
                              size(get<int64_t>(view, "/memory", 0))));
+  if (const auto resident = get<int64_t>(view, "/resident", 0)) line("resident", resident_line(view, resident));
   line("compute", percent(get<uint64_t>(view, "/compute", 0)));
   line("copy", percent(get<uint64_t>(view, "/copy", 0)));
   line("reserve", percent(get<uint64_t>(view, "/reserve", 0)));

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "backend/device/cuda/cuda_device.h"
+#include "memory/base/log.h"
 
 namespace bandsaw::cuda {
 
@@ -12,6 +13,9 @@ void CudaDevice::memory_export(const MemoryRef& memory, uint64_t address, const 
   if (memory) {
     handle = static_cast<const CudaMemory&>(*memory).handle;
     bytes = static_cast<const CudaMemory&>(*memory).bytes;
+  } else if (heap_->has_chunks(address)) {
+    log::info("memory of a virtual GPU whose programs may allocate more than is resident cannot be opened by others");
+    return done(CUDA_ERROR_NOT_SUPPORTED, {}, 0, 0);
   } else if (!heap_->find(address, &handle, &bytes, &offset)) {
     return done(CUDA_ERROR_INVALID_VALUE, {}, 0, 0);
   }

@@ -21,6 +21,11 @@ void CudaDevice::memory_free(uint64_t address, Done done) {
   when_idle(nullptr, free, std::move(done));
 }
 
+CUresult CudaDevice::chunk_move(uint64_t address, bool to_device) {
+  if (const CUresult result = enter()) return result;
+  return check(heap_->move_chunk(address, to_device));
+}
+
 CUresult CudaDevice::managed_add(const ContextRef&, uint64_t address, uint64_t bytes) {
   // The region was registered when it was mapped; here it only begins to count.
   Charge charge(host_);

@@ -55,7 +55,6 @@ Heap::~Heap() {
 }
 
 CUresult Heap::map(uint64_t bytes, Mapping* mapping) {
-  const CUmemAllocationProp prop = allocation_properties(device_);
   mapping->bytes = round_up(bytes, granularity_);
   if (!host_->charge_memory(static_cast<int64_t>(mapping->bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto refund = [&](CUresult error) {
@@ -65,18 +64,7 @@ CUresult Heap::map(uint64_t bytes, Mapping* mapping) {
   const auto range = ranges_.take(mapping->bytes, granularity_);
   if (!range) return refund(CUDA_ERROR_OUT_OF_MEMORY);
   mapping->address = *range;
-  CUresult result = driver_->cuMemCreate(&mapping->handle, mapping->bytes, &prop, 0);
-  if (result == CUDA_SUCCESS) {
-    result = driver_->cuMemMap(mapping->address, mapping->bytes, 0, mapping->handle, 0);
-    if (result == CUDA_SUCCESS) {
-      CUmemAccessDesc access{};
-      access.location = prop.location;
-      access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-      result = driver_->cuMemSetAccess(mapping->address, mapping->bytes, &access, 1);
-      if (result != CUDA_SUCCESS) driver_->cuMemUnmap(mapping->address, mapping->bytes);
-    }
-    if (result != CUDA_SUCCESS) driver_->cuMemRelease(mapping->handle);
-  }
+  const CUresult result = map_chunk(mapping);
   if (result == CUDA_SUCCESS) return result;
   ranges_.give_back(mapping->address, mapping->bytes);
   return refund(result);
@@ -114,6 +102,8 @@ CUresult Heap::allocate(const CudaContextRef& context, uint64_t bytes, uint64_t*
   Allocation allocation;
   allocation.context = context;
   if (bytes > kSmallMost) {
+    swap::Book* const book = host_->swap_book();
+    if (book && book->chunk_bytes() != 0) return allocate_chunks(context, bytes, book, address);
     Mapping mapping;
     if (const CUresult result = map(bytes, &mapping)) return result;
     *address = mapping.address;
@@ -131,6 +121,7 @@ CUresult Heap::allocate(const CudaContextRef& context, uint64_t bytes, uint64_t*
 }
 
 CUresult Heap::give_back(uint64_t address, Allocation allocation) {
+  if (!allocation.chunks.empty()) return unmap_chunks(address, allocation);
   if (allocation.own) return unmap(*allocation.own);
   allocation.slab->ranges.give_back(address, allocation.bytes);
   return CUDA_SUCCESS;
@@ -152,6 +143,7 @@ CUresult Heap::release(uint64_t address) {
       std::erase(slabs_, empty);
     }
   }
+  if (!allocation.chunks.empty()) return unmap_chunks(address, allocation);
   if (allocation.own) return unmap(*allocation.own);
   return empty ? unmap(empty->mapping) : CUDA_SUCCESS;
 }
@@ -177,7 +169,7 @@ bool Heap::covers(uint64_t address, uint64_t bytes) const {
 bool Heap::find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const {
   std::lock_guard lock(mutex_);
   const auto found = allocations_.find(address);
-  if (found == allocations_.end()) return false;
+  if (found == allocations_.end() || !found->second.chunks.empty()) return false;
   const Mapping& mapping = found->second.own ? *found->second.own : found->second.slab->mapping;
   *handle = mapping.handle;
   *bytes = mapping.bytes;

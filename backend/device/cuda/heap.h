@@ -3,7 +3,8 @@
 // changes, whatever becomes of the memory behind it.
 //
 // Large allocations have physical memory of their own, in units of the GPU's granularity (2 MiB); small ones share a
-// slab, as the driver's own do.
+// slab, as the driver's own do. Where programs may allocate more than is resident, large ones are made of chunks, of
+// which each lies on the device or in host memory.
 #pragma once
 
 #include <map>
@@ -13,6 +14,7 @@
 
 #include "backend/device/cuda/objects.h"
 #include "memory/base/range_allocator.h"
+#include "memory/swap/book.h"
 
 namespace bandsaw::cuda {
 
@@ -35,6 +37,10 @@ class Heap {
   // The physical memory behind what begins at `address`: its handle and size, and where in it that lies. False: nothing
   // begins there.
   bool find(uint64_t address, CUmemGenericAllocationHandle* handle, uint64_t* bytes, uint64_t* offset) const;
+  // Whether what begins there is made of chunks: it can be exported by none.
+  bool has_chunks(uint64_t address) const;
+  // As Device::chunk_move. A context is current. ILLEGAL_ADDRESS: the driver has taken the memory away.
+  CUresult move_chunk(uint64_t address, bool to_device);
   // Whether [address, address + bytes) lies in one allocation.
   bool covers(uint64_t address, uint64_t bytes) const;
   // Whether the address is one that only the heap gives out.
@@ -49,6 +55,7 @@ class Heap {
   struct Mapping {
     CUmemGenericAllocationHandle handle = 0;
     uint64_t address = 0, bytes = 0;
+    bool on_device = true;
   };
   struct Slab {
     explicit Slab(const Mapping& from) : mapping(from), ranges(from.address, from.bytes) {}
@@ -58,7 +65,8 @@ class Heap {
   struct Allocation {
     CudaContextRef context;
     uint64_t bytes = 0;
-    std::optional<Mapping> own;  // none: in the slab
+    std::optional<Mapping> own;  // none: in the slab, or made of chunks
+    std::vector<Mapping> chunks;
     std::shared_ptr<Slab> slab;
   };
 
@@ -67,6 +75,13 @@ class Heap {
   CUresult unmap(const Mapping& mapping);
   CUresult allocate_small(uint64_t bytes, Allocation* allocation, uint64_t* address);
   CUresult give_back(uint64_t address, Allocation allocation);
+  // heap_chunks.cc
+  CUmemAllocationProp properties(bool on_device) const;
+  CUresult map_at(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle);
+  CUresult map_chunk(Mapping* chunk);
+  CUresult allocate_chunks(const CudaContextRef& context, uint64_t bytes, swap::Book* book, uint64_t* address);
+  CUresult unmap_chunks(uint64_t address, const Allocation& allocation);
+  CUresult rehome(Mapping* chunk, bool to_device);
 
   const DriverRef driver_;
   DeviceHost* const host_;

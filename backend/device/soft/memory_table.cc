@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <iterator>
 
 #include "backend/device/soft/shared_memory.h"
@@ -72,6 +74,24 @@ bool Memory::map_pages(Allocation& allocation, uint64_t bytes) {
   return ::mmap(at, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) != MAP_FAILED;
 }
 
+// Pages that other processes may have stay where they are.
+bool Memory::charge_locked(Allocation& allocation, uint64_t bytes) {
+  swap::Book* const book = allocation.use == Use::kPlain && !share_new_ ? host_->swap_book() : nullptr;
+  if (!book || book->chunk_bytes() == 0) return host_->charge_memory(static_cast<int64_t>(bytes));
+  allocation.chunks = swap::place(*book, bytes, std::min(pages(bytes), kHugePage));
+  for (const swap::Piece& chunk : allocation.chunks) {
+    book->add(allocation.address, allocation.address + chunk.offset, chunk.bytes, chunk.on_device);
+  }
+  return !allocation.chunks.empty();
+}
+
+void Memory::uncharge_locked(Allocation& allocation, uint64_t bytes) {
+  if (allocation.chunks.empty()) return static_cast<void>(host_->charge_memory(-static_cast<int64_t>(bytes)));
+  swap::Book* const book = host_->swap_book();
+  for (const swap::Piece& chunk : allocation.chunks) book->remove(allocation.address + chunk.offset);
+  swap::give_back(*book, std::exchange(allocation.chunks, {}));
+}
+
 bool Memory::is_elsewhere(uint64_t address, uint64_t bytes) const {
   const uint64_t base = window_base_ + VGPU_WINDOW_DEVICE_OFFSET;
   constexpr uint64_t kAll = VGPU_WINDOW_BYTES - VGPU_WINDOW_DEVICE_OFFSET;
@@ -81,10 +101,10 @@ bool Memory::is_elsewhere(uint64_t address, uint64_t bytes) const {
 
 CUresult Memory::map_locked(Allocation& allocation) {
   const uint64_t bytes = pages(allocation.bytes);
-  if (!host_->charge_memory(static_cast<int64_t>(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!charge_locked(allocation, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   if (!map_pages(allocation, bytes)) {
     log::error("device memory: mapping {} bytes: {}", bytes, std::strerror(errno));
-    host_->charge_memory(-static_cast<int64_t>(bytes));
+    uncharge_locked(allocation, bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (bytes >= kHugePage) ::madvise(reinterpret_cast<void*>(allocation.address), bytes, MADV_HUGEPAGE);
@@ -100,7 +120,7 @@ void Memory::unmap_locked(Allocation& allocation) {
     // Out of mappings: the address stays readable, but the pages go.
     ::madvise(at, allocation.mapped, MADV_DONTNEED);
   }
-  host_->charge_memory(-static_cast<int64_t>(allocation.mapped));
+  uncharge_locked(allocation, allocation.mapped);
   used_ -= allocation.mapped;
   allocation.mapped = 0;
   allocation.file.reset();
@@ -249,10 +269,39 @@ CUresult Memory::share_pages(uint64_t address, std::shared_ptr<const UniqueFd>* 
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
     allocation.file = std::move(made);
+    for (const swap::Piece& chunk : allocation.chunks) host_->swap_book()->pin(address + chunk.offset);
   }
   *file = allocation.file;
   *bytes = allocation.mapped;
   return CUDA_SUCCESS;
+}
+
+CUresult Memory::move_chunk(uint64_t address, bool to_device) {
+  std::lock_guard lock(mutex_);
+  auto after = table_.upper_bound(address);
+  if (after == table_.begin()) return CUDA_ERROR_INVALID_VALUE;
+  Allocation& allocation = std::prev(after)->second;
+  const auto chunk = std::find_if(allocation.chunks.begin(), allocation.chunks.end(),
+                                  [&](const swap::Piece& one) { return allocation.address + one.offset == address; });
+  if (chunk == allocation.chunks.end() || allocation.file || chunk->on_device == to_device) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  swap::Book* const book = host_->swap_book();
+  if (!book->charge_move(chunk->bytes, to_device)) return CUDA_ERROR_OUT_OF_MEMORY;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* const at = reinterpret_cast<void*>(address);
+  void* const made = ::mmap(nullptr, chunk->bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+  if (made != MAP_FAILED) {
+    std::memcpy(made, at, chunk->bytes);
+    if (::mremap(made, chunk->bytes, chunk->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) {
+      chunk->on_device = to_device;
+      return CUDA_SUCCESS;
+    }
+    ::munmap(made, chunk->bytes);
+  }
+  log::error("moving {} bytes of device memory: {}", chunk->bytes, std::strerror(errno));
+  book->charge_move(chunk->bytes, !to_device);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 uint64_t Memory::reserve_addresses(uint64_t bytes, uint64_t alignment) {

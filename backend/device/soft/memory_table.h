@@ -17,6 +17,7 @@
 #include "backend/device/soft/address_space.h"
 #include "memory/base/unique_fd.h"
 #include "memory/share.h"
+#include "memory/swap/book.h"
 
 namespace bandsaw::soft {
 
@@ -39,6 +40,7 @@ struct Allocation {
   bool live = true;                      // the program may use it
   uint32_t claims = 0;                   // launches that have a graph's allocation and have not freed it
   std::shared_ptr<const UniqueFd> file;  // its pages, once other processes may have them
+  std::vector<swap::Piece> chunks;       // of one that may lie partly in host memory; else none
 };
 
 class Memory {
@@ -82,6 +84,10 @@ class Memory {
   // processes can map it. Nobody may use them meanwhile. INVALID_VALUE: no such allocation begins there.
   CUresult share_pages(uint64_t address, std::shared_ptr<const UniqueFd>* file, uint64_t* bytes);
 
+  // As Device::chunk_move. On this device host memory is other pages of the same kind, so that who still uses the old
+  // ones loses what it writes.
+  CUresult move_chunk(uint64_t address, bool to_device);
+
   // Addresses for somebody else's mappings, without pages; 0: no room.
   uint64_t reserve_addresses(uint64_t bytes, uint64_t alignment);
   void give_back_addresses(uint64_t address, uint64_t bytes);
@@ -105,6 +111,8 @@ class Memory {
   CUresult map_locked(Allocation& allocation);
   void unmap_locked(Allocation& allocation);
   bool map_pages(Allocation& allocation, uint64_t bytes);
+  bool charge_locked(Allocation& allocation, uint64_t bytes);
+  void uncharge_locked(Allocation& allocation, uint64_t bytes);
   CUresult take_range(uint64_t bytes, Use use, const void* owner, uint64_t* address);
 
   const uint64_t window_base_, share_;

@@ -50,6 +50,7 @@ CUresult Handlers::device_info(C, vgpu_device_info* info) {
 CUresult Handlers::memory_info(C, uint64_t* free, uint64_t* total) {
   device_.memory_info(free, total);
   const uint64_t share = world_.usage_page.share(), used = std::min(share, world_.usage_page.used());
+  if (world_.usage_page.swaps()) *free = *total = share;  // there may be more than the device has
   *total = std::min(*total, share);
   *free = std::min(*free, share - used);
   return CUDA_SUCCESS;

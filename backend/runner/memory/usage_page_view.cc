@@ -57,7 +57,7 @@ uint64_t UsagePageView::used() const {
 // A runner may die between the two additions, and then the session gives back what its slot says. So the sum never
 // says less than the slots: it grows first and shrinks last. The other way round, a death would lend the same bytes
 // twice.
-bool UsagePageView::charge(int64_t bytes) {
+bool UsagePageView::add_used(int64_t bytes) {
   if (bytes > 0) {
     // Compare and swap, so that two processes of one virtual GPU cannot pass the share together.
     const int64_t share = limits_->memory_share.load(std::memory_order_relaxed);
@@ -73,7 +73,60 @@ bool UsagePageView::charge(int64_t bytes) {
   return true;
 }
 
-// In the order of charge(), for the same reason.
+// Two processes may refuse each other what is left on the device; together they never pass it.
+bool UsagePageView::charge(int64_t bytes) {
+  if (!add_used(bytes)) return false;
+  if (bytes <= 0 || !swaps() || on_device() <= static_cast<int64_t>(resident())) return true;
+  add_used(-bytes);
+  return false;
+}
+
+uint64_t UsagePageView::resident() const {
+  return static_cast<uint64_t>(std::max<int64_t>(0, limits_->memory_resident.load(std::memory_order_relaxed)));
+}
+
+int64_t UsagePageView::on_device() const { return page_->memory_used.load() - page_->swapped.load(); }
+
+uint64_t UsagePageView::room_on_device() const {
+  return static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(resident()) - on_device()));
+}
+
+// In the order of add_used().
+bool UsagePageView::add_swapped(int64_t bytes) {
+  if (bytes > 0) {
+    const int64_t most = limits_->memory_swap.load(std::memory_order_relaxed);
+    int64_t swapped = page_->swapped.load(std::memory_order_relaxed);
+    do {
+      if (swapped > most || bytes > most - swapped) return false;
+    } while (!page_->swapped.compare_exchange_weak(swapped, swapped + bytes));
+    slot_->swapped_bytes.fetch_add(bytes);
+  } else {
+    slot_->swapped_bytes.fetch_add(bytes);
+    page_->swapped.fetch_add(bytes);
+  }
+  return true;
+}
+
+// In between, what is on the device seems to be more than it is, never less.
+bool UsagePageView::charge_swapped(int64_t bytes) {
+  if (bytes < 0) return add_swapped(bytes) && add_used(bytes);
+  if (!add_used(bytes)) return false;
+  if (add_swapped(bytes)) return true;
+  add_used(-bytes);
+  return false;
+}
+
+bool UsagePageView::move(uint64_t bytes, bool to_device) {
+  const auto change = static_cast<int64_t>(bytes);
+  if (!to_device) return add_swapped(change);
+  add_swapped(-change);
+  if (on_device() <= static_cast<int64_t>(resident())) return true;
+  slot_->swapped_bytes.fetch_add(change);  // it was there before, whatever the bound is now
+  page_->swapped.fetch_add(change);
+  return false;
+}
+
+// In the order of add_used(), for the same reason.
 bool UsagePageView::hold(Limited kind) {
   const auto i = static_cast<size_t>(kind);
   const int64_t most = limits_->most[i].load(std::memory_order_relaxed);
@@ -93,6 +146,7 @@ void UsagePageView::let_go(Limited kind) {
 
 void UsagePageView::release_all() {
   for (size_t i = 0; i < kLimitedObjects; ++i) page_->held[i].fetch_sub(slot_->held[i].exchange(0));
+  page_->swapped.fetch_sub(slot_->swapped_bytes.exchange(0));
   const int64_t held = slot_->memory_bytes.exchange(0);
   page_->memory_used.fetch_sub(held);
 }

@@ -29,6 +29,16 @@ class UsagePageView : public ObjectQuota {
   uint64_t used() const;
   // Reserves or gives back memory; false: the processes of this virtual GPU together would pass the share.
   bool charge(int64_t bytes);
+  // Part of the share may lie in host memory instead of on the device.
+  bool swaps() const { return limits_->memory_swap.load(std::memory_order_relaxed) != 0; }
+  // Bytes that may lie on the device; only where swaps().
+  uint64_t resident() const;
+  // Bytes that may come to the device now.
+  uint64_t room_on_device() const;
+  // As charge(), for host memory instead. It counts against the share too.
+  bool charge_swapped(int64_t bytes);
+  // Bytes that count on the device count in host memory from now on, or the other way round. False: no room there.
+  bool move(uint64_t bytes, bool to_device);
   bool hold(Limited kind) override;
   void let_go(Limited kind) override;
   // Gives back what this process holds; for the end.
@@ -36,6 +46,9 @@ class UsagePageView : public ObjectQuota {
   void count_time(int engine, uint64_t nanoseconds, uint64_t bytes);
 
  private:
+  bool add_used(int64_t bytes);
+  bool add_swapped(int64_t bytes);
+  int64_t on_device() const;
   std::unique_ptr<UsagePage> own_;
   std::unique_ptr<LimitsPage> own_limits_;
   UsagePage* page_ = nullptr;

@@ -41,12 +41,13 @@ Api::Api(const Config& config, Registry* registry, SessionManager* session_manag
 
 json Api::device_state(const Gpu& gpu) const {
   const PhysicalDevice& device = gpu.device;
-  uint64_t memory = 0;
+  uint64_t memory = 0, promised = 0;
   uint32_t compute = 0, copy = 0, reserve = 0, count = 0;
   for (const VgpuSpec& spec : registry_->all()) {
     if (gpus_->of(spec) != &gpu) continue;
     ++count;
-    memory += spec.memory;
+    memory += reserved_memory(spec);
+    promised += spec.memory;
     compute += spec.compute;
     copy += spec.copy;
     reserve += spec.reserve;
@@ -63,6 +64,7 @@ json Api::device_state(const Gpu& gpu) const {
           {"planning", to_text(planning_mode_of(gpu))},
           {"memory", device.memory},
           {"memory_given", memory},
+          {"memory_promised", promised},
           {"sms", device.sms},
           {"sm_step", device.sm_step},
           {"compute_given", compute},

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "backend/vgpud/api/http_server.h"
+#include "backend/vgpud/api/share_limits.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/config.h"
 #include "backend/vgpud/gpu.h"
@@ -43,7 +44,7 @@ class Api {
   void undo_create(const VgpuSpec& spec);
   void change(nlohmann::json body, const VgpuSpec& spec, const Answer& answer);
   // `used`: bytes of device memory in use, if the share of memory is to become less.
-  void commit_change(nlohmann::json body, const std::string& name, uint64_t used, const Answer& answer);
+  void commit_change(nlohmann::json body, const std::string& name, const MemoryUse& used, const Answer& answer);
   void restore(const VgpuSpec& before);
   void scheduler(const Answer& answer) const;
   void change_scheduler(nlohmann::json body, const Answer& answer);

@@ -36,6 +36,14 @@ Status take_choice(json* body, PolicyChoice* choice) {
   return status.ok() ? check_queues(choice->queues) : status;
 }
 
+MemoryUse memory_use(const json& status) {
+  const auto bytes = [&status](const char* key) {
+    return static_cast<uint64_t>(std::max<int64_t>(status.value(key, int64_t{0}), 0));
+  };
+  const uint64_t all = bytes("memory_used");
+  return {all, all - std::min(all, bytes("memory_swapped"))};
+}
+
 // What a request that can be understood says.
 std::optional<uint32_t> asked_sms(const json& body) {
   if (!body.is_object() || !body.contains("sms") || !body["sms"].is_number_integer()) return std::nullopt;
@@ -121,7 +129,8 @@ Status Api::check_new(json fields, const Gpu* gpu, VgpuSpec* spec) const {
   for (const Gpu& one : gpus_->all()) {
     if (!gpu || gpu == &one) devices.push_back(&one.device);
   }
-  return place(devices, registry_->all(), spec);
+  if (Status status = place(devices, registry_->all(), spec); !status.ok()) return status;
+  return check_swap(*spec, registry_->all(), config_.swap_memory);
 }
 
 void Api::create(json body, const Answer& answer) {
@@ -184,7 +193,11 @@ void Api::change(json body, const VgpuSpec& spec, const Answer& answer) {
   Status status =
       from_json(json{{"memory", body.is_object() ? body.value("memory", json(spec.memory)) : json()}}, false, &changed);
   if (!status.ok()) return refuse_shares(answer, status);
-  if (changed.memory >= spec.memory) return commit_change(std::move(body), spec.name, 0, answer);
+  if (body.is_object() && body.contains("resident"))
+    status = from_json({{"resident", body["resident"]}}, false, &changed);
+  if (!status.ok()) return refuse_shares(answer, status);
+  const bool less = changed.memory < spec.memory || reserved_memory(changed) < reserved_memory(spec);
+  if (!less) return commit_change(std::move(body), spec.name, {}, answer);
   session_manager_->request(spec.name, {{"op", "status"}},
                             [this, body = std::move(body), name = spec.name, answer](const Result<json>& reply) {
                               if (!reply.ok() && reply.status().code() == ETIMEDOUT) {
@@ -193,12 +206,11 @@ void Api::change(json body, const VgpuSpec& spec, const Answer& answer) {
                                               "try again, or end the programs that run there");
                               }
                               // Where no session runs, nothing is in use.
-                              const auto used = reply.ok() ? reply.value().value("memory_used", int64_t{0}) : 0;
-                              commit_change(body, name, static_cast<uint64_t>(std::max<int64_t>(used, 0)), answer);
+                              commit_change(body, name, reply.ok() ? memory_use(reply.value()) : MemoryUse{}, answer);
                             });
 }
 
-void Api::commit_change(json body, const std::string& name, uint64_t used, const Answer& answer) {
+void Api::commit_change(json body, const std::string& name, const MemoryUse& used, const Answer& answer) {
   const VgpuSpec* found = registry_->find(name);  // it may have changed or gone while its session was asked
   if (!found) return not_found(name, answer);
   const VgpuSpec before = *found;
@@ -211,7 +223,11 @@ void Api::commit_change(json body, const std::string& name, uint64_t used, const
   Status status = from_json(body, false, &changed);
   if (status.ok()) status = check_shares(changed, registry_->all(), capacity);
   if (status.ok() && changed.owner != before.owner) status = check_owner(changed);
-  if (status.ok() && changed.memory < before.memory) status = check_memory_in_use(changed, used);
+  if (status.ok() && changed.memory < before.memory) status = check_memory_in_use(changed, used.all);
+  if (status.ok() && reserved_memory(changed) < reserved_memory(before)) {
+    status = check_resident_in_use(changed, used.resident);
+  }
+  if (status.ok()) status = check_swap(changed, registry_->all(), config_.swap_memory);
   if (status.ok() && gpu) status = fit_sms(registry_->all(), capacity, &changed);
   if (!status.ok()) return refuse_shares(answer, status);
   if (changed.direct_mode != before.direct_mode || changed.direct_group != before.direct_group) {

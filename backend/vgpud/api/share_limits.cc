@@ -48,6 +48,17 @@ Status check_engines(const VgpuSpec& spec, std::span<const VgpuSpec> others) {
   return {};
 }
 
+Status check_resident(const VgpuSpec& spec) {
+  if (spec.resident == 0) return {};
+  if (spec.resident < kMemoryMin) {
+    return Status::error(EINVAL, "resident memory {} is below the least, {}", format_size(spec.resident),
+                         format_size(kMemoryMin));
+  }
+  if (spec.resident <= spec.memory) return {};
+  return Status::error(EINVAL, "resident memory {} is more than the memory that programs may allocate, {}",
+                       format_size(spec.resident), format_size(spec.memory));
+}
+
 // What the GPU can keep depends on how it is shared, so a bound may be refused because the sharing is to change.
 Status check_latency(const VgpuSpec& spec) {
   const uint32_t least = least_latency_us(spec.sharing);
@@ -79,18 +90,45 @@ Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, cons
   if (spec.memory < kMemoryMin) {
     return Status::error(EINVAL, "memory {} is below the least, {}", format_size(spec.memory), format_size(kMemoryMin));
   }
+  if (Status status = check_resident(spec); !status.ok()) return status;
   if (Status status = check_direct_mode(spec.direct_mode); !status.ok()) return status;
   if (Status status = check_latency(spec); !status.ok()) return status;
   uint64_t memory = 0;
   for (const VgpuSpec& other : others) {
-    if (other.name != spec.name && other.device == spec.device) memory += other.memory;
+    if (other.name != spec.name && other.device == spec.device) memory += reserved_memory(other);
   }
   const uint64_t free = device.memory > memory ? device.memory - memory : 0;
-  if (spec.memory > free) {
-    return Status::error(ENOSPC, "memory {} is above what is free on device '{}': {} of {}", format_size(spec.memory),
+  if (reserved_memory(spec) > free) {
+    return Status::error(ENOSPC, "{} {} is above what is free on device '{}': {} of {}",
+                         spec.resident == 0 ? "memory" : "resident memory", format_size(reserved_memory(spec)),
                          device.name, format_size(free), format_size(device.memory));
   }
   return check_engines(spec, others);
+}
+
+Status check_swap(const VgpuSpec& spec, std::span<const VgpuSpec> others, uint64_t most) {
+  const uint64_t wanted = swap_memory(spec);
+  if (wanted == 0) return {};
+  if (most == 0) {
+    return Status::error(ENOSPC,
+                         "memory beyond what is resident lies in the host's memory, of which this vgpud may give none: "
+                         "set 'memory' in the table [swap] of its configuration");
+  }
+  uint64_t given = 0;
+  for (const VgpuSpec& other : others) given += other.name == spec.name ? 0 : swap_memory(other);
+  const uint64_t free = most > given ? most - given : 0;
+  if (wanted <= free) return {};
+  return Status::error(ENOSPC,
+                       "memory of {} with {} resident takes {} of the host's memory (with {} for moving), and of the "
+                       "{} that 'swap.memory' allows {} are free",
+                       format_size(spec.memory), format_size(spec.resident), format_size(wanted),
+                       format_size(kSwapSlack), format_size(most), format_size(free));
+}
+
+Status check_resident_in_use(const VgpuSpec& spec, uint64_t resident) {
+  if (reserved_memory(spec) >= resident) return {};
+  return Status::error(EBUSY, "{} resident is below what '{}' has on the device now: {}",
+                       format_size(reserved_memory(spec)), spec.name, format_size(resident));
 }
 
 Status check_memory_in_use(const VgpuSpec& spec, uint64_t used) {

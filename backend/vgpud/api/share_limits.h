@@ -14,6 +14,16 @@ namespace bandsaw {
 // out. EINVAL: out of bounds; ENOSPC: the shares do not fit, with the figures; ERANGE: no GPU can keep its latency
 // bound, with the least that one can.
 Status check_shares(const VgpuSpec& spec, std::span<const VgpuSpec> others, const DeviceCapacity& device);
+// What lies in the host's memory instead of on a device: `most` bytes for all virtual GPUs together, `others` being
+// those of all devices. ENOSPC with the figures.
+Status check_swap(const VgpuSpec& spec, std::span<const VgpuSpec> others, uint64_t most);
+
+// Bytes that a virtual GPU's programs have, and of these on the device.
+struct MemoryUse {
+  uint64_t all = 0, resident = 0;
+};
+// EBUSY with both figures if less is to be reserved than is on the device.
+Status check_resident_in_use(const VgpuSpec& spec, uint64_t resident);
 // EBUSY with both figures if the memory share is below what is in use.
 Status check_memory_in_use(const VgpuSpec& spec, uint64_t used);
 // Shares that earlier versions stored may sum to a little more than 100: takes the excess from the largest. What was

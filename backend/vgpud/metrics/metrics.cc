@@ -76,6 +76,12 @@ struct VgpuMetric {
 constexpr VgpuMetric kVgpuMetrics[] = {
     {"bandsaw_vgpu_memory_bytes", kGauge, "Device memory in use.", "/live/memory_used"},
     {"bandsaw_vgpu_memory_limit_bytes", kGauge, "Share of the device's memory.", "/memory"},
+    {"bandsaw_vgpu_memory_swapped_bytes", kGauge, "Of the memory in use, what lies in the host's memory.",
+     "/live/memory_swapped"},
+    {"bandsaw_vgpu_swapped_in_bytes_total", kCounter, "Moved from the host's memory to the device.",
+     "/live/usage/swapped_in"},
+    {"bandsaw_vgpu_swapped_out_bytes_total", kCounter, "Moved from the device to the host's memory.",
+     "/live/usage/swapped_out"},
     {"bandsaw_vgpu_priority", kGauge, "Priority; higher goes first among those that are owed time.", "/priority"},
     {"bandsaw_vgpu_latency_bound_seconds", kGauge, "The most that short work of it is to wait for others; 0: no bound.",
      "/latency_us", 1e6},

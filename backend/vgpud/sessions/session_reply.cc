@@ -22,6 +22,9 @@ struct Field {
 };
 
 constexpr Field kUsage[] = {{"memory_bytes", Kind::kCount},
+                            {"swapped_bytes", Kind::kCount},
+                            {"swapped_in", Kind::kCount},
+                            {"swapped_out", Kind::kCount},
                             {"calls", Kind::kCount},
                             {"launches", Kind::kCount},
                             {"bytes_in", Kind::kCount},
@@ -53,6 +56,8 @@ constexpr Field kReply[] = {{"ok", Kind::kFlag},
                             {"uptime_s", Kind::kCount},
                             {"memory_share", Kind::kCount},
                             {"memory_used", Kind::kCount},
+                            {"memory_resident", Kind::kCount},
+                            {"memory_swapped", Kind::kCount},
                             {"usage", Kind::kObject},
                             {"limits", Kind::kObject},
                             {"processes", Kind::kList},

@@ -84,6 +84,8 @@ std::vector<std::string> SessionSupervisor::arguments() const {
                                      std::to_string(spec_.index),
                                      "--memory",
                                      std::to_string(spec_.memory),
+                                     "--resident",
+                                     std::to_string(reserved_memory(spec_)),
                                      "--device",
                                      spec_.device,
                                      "--gpu",
@@ -311,6 +313,7 @@ nlohmann::json SessionSupervisor::set_request() const {
   nlohmann::json request = sharing_config_of_(spec_);
   request["op"] = "set";
   request["memory"] = spec_.memory;
+  request["resident"] = reserved_memory(spec_);
   request["limits"] = to_text(effective_limits(config_.limits, spec_.limits));
   request["owner"] = to_text(owner_of(spec_));
   request["vm_owner"] = to_text(vm_owner_of(spec_, config_));

@@ -1,0 +1,161 @@
+// Allocations of chunks that lie on the device or in host memory, at the same address: what may be allocated beyond
+// what is resident.
+#include "backend/device/cuda/heap.h"
+#include "memory/base/log.h"
+
+namespace bandsaw::cuda {
+namespace {
+
+// Copies on a stream of its own, whatever the thread's program captures meanwhile.
+CUresult copy_now(const Driver& driver, uint64_t to, uint64_t from, uint64_t bytes) {
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  CUstream stream = nullptr;
+  CUresult result = driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
+  if (result == CUDA_SUCCESS) {
+    result = driver.cuMemcpyDtoDAsync(to, from, bytes, stream);
+    const CUresult ended = driver.cuStreamSynchronize(stream);
+    if (result == CUDA_SUCCESS) result = ended;
+    driver.cuStreamDestroy(stream);
+  }
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  return result;
+}
+
+}  // namespace
+
+// Host memory that belongs to nobody's address space: the driver keeps it, and the device reaches it over the bus. It
+// is not exported.
+CUmemAllocationProp Heap::properties(bool on_device) const {
+  if (on_device) return allocation_properties(device_);
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  int node = 0;
+  driver_->cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device_);
+  prop.location.id = node > 0 ? node : 0;
+  return prop;
+}
+
+CUresult Heap::map_at(uint64_t address, uint64_t bytes, CUmemGenericAllocationHandle handle) {
+  CUresult result = driver_->cuMemMap(address, bytes, 0, handle, 0);
+  if (result != CUDA_SUCCESS) return result;
+  CUmemAccessDesc access{};
+  access.location = allocation_properties(device_).location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  result = driver_->cuMemSetAccess(address, bytes, &access, 1);
+  if (result != CUDA_SUCCESS) driver_->cuMemUnmap(address, bytes);
+  return result;
+}
+
+CUresult Heap::map_chunk(Mapping* chunk) {
+  const CUmemAllocationProp prop = properties(chunk->on_device);
+  CUresult result = driver_->cuMemCreate(&chunk->handle, chunk->bytes, &prop, 0);
+  if (result != CUDA_SUCCESS) return result;
+  result = map_at(chunk->address, chunk->bytes, chunk->handle);
+  if (result != CUDA_SUCCESS) driver_->cuMemRelease(chunk->handle);
+  return result;
+}
+
+CUresult Heap::allocate_chunks(const CudaContextRef& context, uint64_t bytes, swap::Book* book, uint64_t* address) {
+  const uint64_t whole = (bytes + granularity_ - 1) / granularity_ * granularity_;
+  std::vector<swap::Piece> pieces = swap::place(*book, whole, granularity_);
+  if (pieces.empty()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const auto range = ranges_.take(whole, granularity_);
+  CUresult result = range ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  Allocation allocation;
+  allocation.context = context;
+  allocation.bytes = whole;
+  for (swap::Piece& piece : pieces) {
+    if (result != CUDA_SUCCESS) break;
+    Mapping chunk{.address = *range + piece.offset, .bytes = piece.bytes, .on_device = piece.on_device};
+    result = map_chunk(&chunk);
+    // Others' memory may still be on its way off the device.
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && chunk.on_device && book->charge_move(piece.bytes, false)) {
+      chunk.on_device = piece.on_device = false;
+      result = map_chunk(&chunk);
+    }
+    if (result == CUDA_SUCCESS) allocation.chunks.push_back(chunk);
+  }
+  if (result != CUDA_SUCCESS) {
+    for (const Mapping& chunk : allocation.chunks) {
+      driver_->cuMemUnmap(chunk.address, chunk.bytes);
+      driver_->cuMemRelease(chunk.handle);
+    }
+    if (range) ranges_.give_back(*range, whole);
+    swap::give_back(*book, pieces);
+    return result;
+  }
+  *address = *range;
+  std::lock_guard lock(mutex_);
+  for (const Mapping& chunk : allocation.chunks) book->add(*address, chunk.address, chunk.bytes, chunk.on_device);
+  allocations_.emplace(*address, std::move(allocation));
+  return CUDA_SUCCESS;
+}
+
+// Nobody finds the allocation any more.
+CUresult Heap::unmap_chunks(uint64_t address, const Allocation& allocation) {
+  swap::Book* const book = host_->swap_book();
+  CUresult result = CUDA_SUCCESS;
+  for (const Mapping& chunk : allocation.chunks) {
+    book->remove(chunk.address);
+    CUresult gone = driver_->cuMemUnmap(chunk.address, chunk.bytes);
+    if (gone == CUDA_SUCCESS) gone = driver_->cuMemRelease(chunk.handle);
+    if (gone == CUDA_SUCCESS) book->charge(-static_cast<int64_t>(chunk.bytes), chunk.on_device);
+    if (result == CUDA_SUCCESS) result = gone;
+  }
+  if (result == CUDA_SUCCESS) ranges_.give_back(address, allocation.bytes);
+  return result;
+}
+
+bool Heap::has_chunks(uint64_t address) const {
+  std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(address);
+  return found != allocations_.end() && !found->second.chunks.empty();
+}
+
+// With mutex_, so that it is not freed meanwhile.
+CUresult Heap::move_chunk(uint64_t address, bool to_device) {
+  std::lock_guard lock(mutex_);
+  const auto after = allocations_.upper_bound(address);
+  if (after == allocations_.begin()) return CUDA_ERROR_INVALID_VALUE;
+  for (Mapping& chunk : std::prev(after)->second.chunks) {
+    if (chunk.address != address || chunk.on_device == to_device) continue;
+    swap::Book* const book = host_->swap_book();
+    if (!book->charge_move(chunk.bytes, to_device)) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = rehome(&chunk, to_device);
+    if (result != CUDA_SUCCESS) book->charge_move(chunk.bytes, !to_device);
+    return result;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+// Other memory, with the same bytes, at the same address. Where that fails the old memory stays there.
+CUresult Heap::rehome(Mapping* chunk, bool to_device) {
+  const auto scratch = ranges_.take(chunk->bytes, granularity_);
+  if (!scratch) return CUDA_ERROR_OUT_OF_MEMORY;
+  Mapping made{.address = *scratch, .bytes = chunk->bytes, .on_device = to_device};
+  CUresult result = map_chunk(&made);
+  if (result != CUDA_SUCCESS) {
+    ranges_.give_back(*scratch, chunk->bytes);
+    return result;
+  }
+  result = copy_now(*driver_, made.address, chunk->address, chunk->bytes);
+  if (driver_->cuMemUnmap(made.address, made.bytes) == CUDA_SUCCESS) ranges_.give_back(*scratch, chunk->bytes);
+  if (result == CUDA_SUCCESS) result = driver_->cuMemUnmap(chunk->address, chunk->bytes);
+  if (result == CUDA_SUCCESS) {
+    result = map_at(chunk->address, chunk->bytes, made.handle);
+    const CUresult back = result != CUDA_SUCCESS ? map_at(chunk->address, chunk->bytes, chunk->handle) : CUDA_SUCCESS;
+    if (back != CUDA_SUCCESS) {
+      log::error("memory at {:#x} is lost: {}", chunk->address, driver_->describe(back));
+      result = CUDA_ERROR_ILLEGAL_ADDRESS;  // what whoever uses it would get
+    }
+  }
+  driver_->cuMemRelease(result == CUDA_SUCCESS ? chunk->handle : made.handle);
+  if (result != CUDA_SUCCESS) return result;
+  chunk->handle = made.handle;
+  chunk->on_device = to_device;
+  return result;
+}
+
+}  // namespace bandsaw::cuda

@@ -1,0 +1,81 @@
+// Of a virtual GPU whose programs may allocate more than it holds of the device: which chunks of this process's memory
+// lie on the device, and when they move.
+//
+// Work is right wherever its memory lies: chunks in host memory are reached there, at the same address, only slower.
+// So nothing has to move. What a kernel's parameters point into is brought to the device before it is launched, and
+// what else needs room on the device is given it. For that the process's work is let end first: records wait meanwhile,
+// and where the work does not end in time they go on without a move.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "backend/device/device.h"
+#include "backend/runner/execution/clock.h"
+#include "backend/runner/memory/usage_page_view.h"
+#include "guest-driver/uapi/wire_server.h"
+#include "memory/swap/book.h"
+#include "memory/swap/chunks.h"
+
+namespace bandsaw::runner {
+
+// As a book it is for any thread; the rest is the record loop's.
+class Swapper final : public swap::Book {
+ public:
+  // Both outlive this.
+  Swapper(UsagePageView* page, const Clock* clock) : page_(*page), clock_(*clock) {}
+  void set_device(Device* device) { device_ = device; }
+
+  // There are chunks: the next three are to be called.
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+  // Before a record is executed. False: not now, because memory is to move first.
+  bool admit(const wire::CheckedRecord& record);
+  // It is being executed.
+  void issued(const wire::CheckedRecord& record);
+  // Goes on with what admit() has begun. `busy`: work whose first part was issued is still to be issued. True: records
+  // that waited may go on.
+  bool advance(bool busy);
+  // Nobody waits for what admit() has begun.
+  void abandon() {
+    stage_ = Stage::kNone;
+    asked_by_ = 0;
+  }
+
+  uint64_t chunk_bytes() const override;
+  bool charge(int64_t bytes, bool on_device) override;
+  bool charge_move(uint64_t bytes, bool to_device) override;
+  void add(uint64_t allocation, uint64_t address, uint64_t bytes, bool on_device) override;
+  void remove(uint64_t address) override;
+  void pin(uint64_t address) override;
+
+ private:
+  enum class Stage { kNone, kEnding, kSettling };
+  using Plan = swap::Chunks::Plan;
+
+  uint64_t headroom() const;
+  Plan plan();  // with mutex_
+  void settle();
+  void move();
+  bool move_all(const std::vector<uint64_t>& chunks, bool to_device);
+  bool end();
+
+  UsagePageView& page_;
+  const Clock& clock_;
+  Device* device_ = nullptr;
+  std::atomic<bool> any_{false};
+  std::mutex mutex_;
+  swap::Chunks chunks_;  // guarded by mutex_
+
+  Stage stage_ = Stage::kNone;
+  // What the record `asked_by_` needs. Until it is executed, others take their memory as it lies: two of them would
+  // move each other's away.
+  uint64_t asked_by_ = 0;
+  std::vector<uint64_t> wanted_;  // chunks
+  uint64_t wanted_room_ = 0;      // bytes on the device
+  Clock::Point begun_{}, not_before_{};
+  uint64_t issued_ = 0, issued_before_ = 0;
+  std::shared_ptr<std::atomic<bool>> settled_;
+};
+
+}  // namespace bandsaw::runner

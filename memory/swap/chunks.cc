@@ -1,0 +1,107 @@
+#include "memory/swap/chunks.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+namespace bandsaw::swap {
+
+void Chunks::pin(uint64_t address) {
+  if (const auto found = chunks_.find(address); found != chunks_.end()) found->second.pinned = true;
+}
+
+void Chunks::moved(uint64_t address, bool to_device, uint64_t now_ns) {
+  const auto found = chunks_.find(address);
+  if (found == chunks_.end()) return;
+  Chunk& chunk = found->second;
+  chunk.on_device = to_device;
+  if (!to_device) {
+    chunk.gone_ns = now_ns;
+  } else {
+    chunk.returns = chunk.gone_ns && now_ns - chunk.gone_ns < kQuickReturnNs ? chunk.returns + 1 : 0;
+  }
+}
+
+const Chunks::Chunk* Chunks::find(uint64_t address) const {
+  const auto found = chunks_.find(address);
+  return found == chunks_.end() ? nullptr : &found->second;
+}
+
+void Chunks::reach_allocation(uint64_t address, std::vector<uint64_t>* chunks) const {
+  const auto after = chunks_.upper_bound(address);
+  if (after == chunks_.begin()) return;
+  const auto& [base, at] = *std::prev(after);
+  if (address - base >= at.bytes) return;
+  for (auto next = chunks_.find(at.allocation); next != chunks_.end(); ++next) {
+    if (next->second.allocation != at.allocation) break;
+    chunks->push_back(next->first);
+  }
+}
+
+void Chunks::reach_range(uint64_t address, uint64_t bytes, std::vector<uint64_t>* chunks) const {
+  auto next = chunks_.upper_bound(address);
+  if (next != chunks_.begin() && address - std::prev(next)->first < std::prev(next)->second.bytes) --next;
+  for (; next != chunks_.end() && (next->first <= address || next->first - address < bytes); ++next) {
+    chunks->push_back(next->first);
+  }
+}
+
+void Chunks::used(const std::vector<uint64_t>& chunks, uint64_t now_ns) {
+  for (const uint64_t address : chunks) {
+    if (const auto found = chunks_.find(address); found != chunks_.end()) found->second.used_ns = now_ns;
+  }
+}
+
+// Who may go, first the first to go: what was used least recently. What came back soon after it had to go goes after
+// the others, and of these first what was used last, because a program that goes round more than there is room for
+// needs that again last.
+std::vector<uint64_t> Chunks::victims(const std::vector<uint64_t>& wanted) const {
+  const std::set<uint64_t> stay(wanted.begin(), wanted.end());
+  std::vector<uint64_t> found;
+  for (const auto& [address, chunk] : chunks_) {
+    if (chunk.on_device && !chunk.pinned && !stay.contains(address)) found.push_back(address);
+  }
+  const auto rank = [this](uint64_t address) {
+    const Chunk& chunk = chunks_.at(address);
+    const bool thrashes = chunk.returns != 0;
+    return std::pair(thrashes, thrashes ? ~chunk.used_ns : chunk.used_ns);
+  };
+  std::stable_sort(found.begin(), found.end(), [&](uint64_t a, uint64_t b) { return rank(a) < rank(b); });
+  return found;
+}
+
+Chunks::Plan Chunks::bring(const std::vector<uint64_t>& wanted, uint64_t room) const {
+  Plan plan;
+  std::vector<uint64_t> may_go;
+  bool known = false;
+  size_t next = 0;
+  std::set<uint64_t> seen;
+  for (const uint64_t address : wanted) {
+    const Chunk* const chunk = find(address);
+    if (!chunk || chunk->on_device || chunk->pinned || !seen.insert(address).second) continue;
+    if (!known) may_go = victims(wanted);
+    known = true;
+    uint64_t free = room;
+    size_t end = next;
+    while (free < chunk->bytes && end < may_go.size()) free += find(may_go[end++])->bytes;
+    if (free < chunk->bytes) continue;
+    for (; next < end; ++next) plan.out.push_back(may_go[next]);
+    plan.in.push_back(address);
+    room = free - chunk->bytes;
+  }
+  return plan;
+}
+
+Chunks::Plan Chunks::make_room(uint64_t bytes, uint64_t room) const {
+  Plan plan;
+  if (room >= bytes) return plan;
+  for (const uint64_t address : victims({})) {
+    plan.out.push_back(address);
+    room += find(address)->bytes;
+    if (room >= bytes) return plan;
+  }
+  return {};
+}
+
+}  // namespace bandsaw::swap

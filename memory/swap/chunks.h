@@ -1,0 +1,56 @@
+// Which chunks of device memory lie on the device, and which are to move so that the next work finds there what it
+// needs. Tables only: no clock, no locks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace bandsaw::swap {
+
+// Not thread-safe. A chunk is named by its address.
+class Chunks {
+ public:
+  struct Chunk {
+    uint64_t allocation = 0;  // where the allocation begins that it is a part of
+    uint64_t bytes = 0;
+    bool on_device = true;
+    bool pinned = false;   // it does not move
+    uint64_t used_ns = 0;  // when work was last issued that may reach it
+    uint64_t gone_ns = 0;  // when it last left the device
+    uint32_t returns = 0;  // how often in a row it came back within kQuickReturnNs
+  };
+  // Back within this time, a chunk should not have gone.
+  static constexpr uint64_t kQuickReturnNs = 1'000'000'000;
+
+  void add(uint64_t address, const Chunk& chunk) { chunks_[address] = chunk; }
+  void remove(uint64_t address) { chunks_.erase(address); }
+  void pin(uint64_t address);
+  // It has moved. Does nothing where it has gone meanwhile.
+  void moved(uint64_t address, bool to_device, uint64_t now_ns);
+  const Chunk* find(uint64_t address) const;
+  bool empty() const { return chunks_.empty(); }
+
+  // Adds the chunks of the allocation that `address` lies in: who has an address in it may reach all of it.
+  void reach_allocation(uint64_t address, std::vector<uint64_t>* chunks) const;
+  // Adds the chunks that [address, address + bytes) lies in.
+  void reach_range(uint64_t address, uint64_t bytes, std::vector<uint64_t>* chunks) const;
+  void used(const std::vector<uint64_t>& chunks, uint64_t now_ns);
+
+  // In this order: what goes, then what comes.
+  struct Plan {
+    std::vector<uint64_t> out, in;
+    bool empty() const { return out.empty() && in.empty(); }
+  };
+  // Brings as much of `wanted` to the device as there is room for beside the rest of it. `room`: bytes that may come
+  // without that anything goes. What finds no room stays where it is: work reaches it there too.
+  Plan bring(const std::vector<uint64_t>& wanted, uint64_t room) const;
+  // Who goes so that `bytes` bytes may come. Empty if there is the room, or if all that may go is not enough.
+  Plan make_room(uint64_t bytes, uint64_t room) const;
+
+ private:
+  std::vector<uint64_t> victims(const std::vector<uint64_t>& wanted) const;
+  std::map<uint64_t, Chunk> chunks_;
+};
+
+}  // namespace bandsaw::swap

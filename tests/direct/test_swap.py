@@ -1,0 +1,107 @@
+"""Programs with more memory than their virtual GPU has on the device."""
+import signal
+import time
+
+import pytest
+
+from lab import host
+from lab.cuda_programs import Program
+from lab.guest_run import direct_environment, ensure_direct, memory_for
+from lab.paths import REPO
+from lab.shell import wait_until
+from lab.started import Started
+
+NAME = "swap"
+RESIDENT = int(memory_for(1, 64)[:-1]) << 20
+BLOCK = 8 << 20
+BLOCKS = 2 * RESIDENT // BLOCK
+MEMORY = RESIDENT + BLOCKS * BLOCK
+
+
+def _live() -> dict:
+    return host.live(NAME)
+
+
+@pytest.fixture(autouse=True)
+def _ready(lab):
+    ensure_direct(NAME, str(MEMORY), share=10)
+    host.vgpuctl("set", NAME, "--memory", str(MEMORY), "--resident", str(RESIDENT))
+    yield
+    host.vgpuctl("destroy", NAME, "--force", check=False)
+
+
+def _start(*arguments) -> Started:
+    return Started(Program(REPO / "tests/direct/swap.cu").compile(), *arguments, variables=direct_environment(NAME))
+
+
+def _finish(process: Started) -> None:
+    status, output = process.finish()
+    assert (status, output.endswith("ok\n")) == (0, True), f"{status}: {output}"
+
+
+def test_twice_what_is_resident_is_right():
+    program = _start(BLOCKS, BLOCK >> 20, 9, "wait")
+    program.first_line("ready")
+    before = _live()
+    assert before["memory_used"] >= BLOCKS * BLOCK and before["memory_swapped"] >= BLOCKS * BLOCK - RESIDENT
+    assert before["memory_used"] - before["memory_swapped"] <= RESIDENT == before["memory_resident"]
+    program.say()
+    most = 0
+    while program.poll() is None:
+        live = _live()
+        most = max(most, live["memory_used"] - live["memory_swapped"])
+        time.sleep(0.01)
+    _finish(program)
+    assert most <= RESIDENT, f"{most} bytes were on the device, and {RESIDENT} may be"
+    usage = _live()["usage"]
+    assert usage["swapped_in"] >= BLOCK and usage["swapped_out"] >= BLOCK, f"{usage}"
+    wait_until(lambda: _live()["memory_used"] == _live()["memory_swapped"] == 0, 5, "the return of all memory")
+
+
+def test_what_fits_does_not_move():
+    before = _live()["usage"]
+    _finish(_start(RESIDENT // BLOCK // 2, BLOCK >> 20, 9))
+    after = _live()["usage"]
+    assert (after["swapped_in"], after["swapped_out"]) == (before["swapped_in"], before["swapped_out"])
+
+
+def test_more_than_was_promised_is_out_of_memory():
+    status, output = _start(MEMORY // BLOCK + 1, BLOCK >> 20, 1).finish()
+    assert (status, output) == (3, "cudaMalloc: cudaErrorMemoryAllocation\n")
+    _finish(_start(BLOCKS, BLOCK >> 20, 1))
+
+
+def test_two_programs_stay_within_what_is_resident_together():
+    programs = [_start(BLOCKS // 2, BLOCK >> 20, 9, "wait") for _ in range(2)]
+    for program in programs:
+        program.first_line("ready")
+    for program in programs:
+        program.say()
+    most = 0
+    while any(program.poll() is None for program in programs):
+        live = _live()
+        most = max(most, live["memory_used"] - live["memory_swapped"])
+        time.sleep(0.01)
+    for program in programs:
+        _finish(program)
+    assert most <= RESIDENT, f"{most} bytes were on the device, and {RESIDENT} may be"
+
+
+def test_a_program_killed_while_memory_moves_leaves_nothing():
+    for milliseconds in (20, 60, 150, 400):
+        victim = _start(BLOCKS, BLOCK >> 20, 1000, "wait")
+        victim.first_line("ready")
+        victim.say()
+        time.sleep(milliseconds / 1000)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait(timeout=10)
+        wait_until(lambda: _live()["memory_used"] == _live()["memory_swapped"] == 0, 5, "the dead program's memory")
+    _finish(_start(BLOCKS, BLOCK >> 20, 5))
+
+
+def test_bad_sizes_are_refused_with_their_cause():
+    for arguments, cause in ((("--resident", str(MEMORY + 1)), "more than the memory that programs may allocate"),
+                             (("--resident", "1M"), "below the least"),
+                             (("--memory", "100T", "--resident", "64M"), "that 'swap.memory' allows")):
+        refused = host.vgpuctl("set", NAME, *arguments, check=False)
+        assert refused.returncode == 1 and cause in refused.stderr + refused.stdout, refused
