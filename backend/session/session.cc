@@ -252,6 +252,7 @@ Status Session::set(const nlohmann::json& request) {
     if (Status status = read_limits(request["limits"].get<std::string>(), &limits); !status.ok()) return status;
   }
   if (Status status = set_owners(request); !status.ok()) return status;
+  if (Status status = expect_domain(request); !status.ok()) return status;
   usage_page_.set_limits(limits);
   const uint64_t before = usage_page_.memory_share();
   const auto resident = request.find("resident");

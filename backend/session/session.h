@@ -65,6 +65,8 @@ class Session {
   // Xen's backend, where this machine is Xen's host and the build knows of it: opened as root, started in the sandbox.
   void open_xen();
   Status start_xen();
+  // What `set` says of the domain that shall have it.
+  Status expect_domain(const nlohmann::json& request);
   // The domain that has connected, and whether one has.
   nlohmann::json xen_state() const;
   nlohmann::json answer(const nlohmann::json& request);

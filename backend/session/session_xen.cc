@@ -25,6 +25,14 @@ Status Session::start_xen() {
   return xen_->start(base_.get(), *vm_);
 }
 
+// A domain of this name may be one of libvirt's on another hypervisor: then no domain of Xen's ever has it.
+Status Session::expect_domain(const nlohmann::json& request) {
+  if (!request.contains("domain")) return {};  // as a vgpud of an earlier version asks
+  if (!request["domain"].is_string()) return Status::error(EINVAL, "'domain' must be a text");
+  if (xen_) xen_->expect(request["domain"].get<std::string>());
+  return {};
+}
+
 nlohmann::json Session::xen_state() const {
   if (!xen_) return nullptr;
   return {{"domain", xen_->domain()}, {"connected", xen_->connected()}};
@@ -34,6 +42,7 @@ nlohmann::json Session::xen_state() const {
 
 void Session::open_xen() {}
 Status Session::start_xen() { return {}; }
+Status Session::expect_domain(const nlohmann::json&) { return {}; }
 nlohmann::json Session::xen_state() const { return nullptr; }
 
 #endif

@@ -13,7 +13,9 @@ extern "C" {
 }
 
 #include <cstdlib>
+#include <string_view>
 
+#include "hypervisor/xen/toolstack.h"
 #include "memory/base/log.h"
 
 namespace bandsaw::xen {
@@ -54,7 +56,10 @@ Backend::~Backend() {
 Status Backend::start(event_base* base, virtio::DeviceSink& sink) {
   base_ = base;
   sink_ = &sink;
-  if (!xs_watch(store_.get(), "backend/" VGPU_XEN_DEVICE, "backend")) return Status::system("watching xenstore");
+  if (!xs_watch(store_.get(), "backend/" VGPU_XEN_DEVICE, "backend") ||
+      !xs_watch(store_.get(), "@introduceDomain", "domains")) {
+    return Status::system("watching xenstore");
+  }
   const auto on = [&](int fd, event_callback_fn call) {
     Handle<event> made(event_new(base_, fd, EV_READ | EV_PERSIST, call, this));
     if (made) event_add(made.get(), nullptr);
@@ -100,8 +105,33 @@ void Backend::set_state(State state) {
 }
 
 void Backend::on_store() {
-  while (char** const event = xs_check_watch(store_.get())) std::free(event);
+  bool domains = false;
+  while (char** const event = xs_check_watch(store_.get())) {
+    domains = domains || std::string_view(event[XS_WATCH_TOKEN]) == "domains";
+    std::free(event);
+  }
+  if (domains) greet();
   update();
+}
+
+void Backend::expect(const std::string& domain) {
+  if (domain == expected_) return;
+  expected_ = domain;
+  greeted_.clear();
+  greet();
+}
+
+// Each domain once: one from which the device was taken does not get it back before it starts anew.
+void Backend::greet() {
+  if (expected_.empty()) return;
+  std::set<uint32_t> all;
+  for (const uint32_t domain : domains(store_.get())) {
+    all.insert(domain);
+    if (greeted_.count(domain) || domain_name(store_.get(), domain) != expected_) continue;
+    const Status status = attach(store_.get(), domain, vgpu_);
+    if (!status.ok() && status.code() != EEXIST) log::warn("domain {}: {}", domain, status.message());
+  }
+  greeted_ = std::move(all);
 }
 
 // The device that has our name, if a domain has one.
@@ -258,7 +288,7 @@ void Backend::finish_disconnect(State state) {
     set_state(state);
   } else if (device_) {
     // Its domain is gone, and the toolstack does not know our kind of device.
-    if (!read(device_->frontend() + "/backend-id")) xs_rm(store_.get(), XBT_NULL, device_->backend().c_str());
+    if (!read(device_->frontend() + "/backend-id")) forget(store_.get(), *device_);
     device_.reset();
     state_.reset();
     refused_ = false;

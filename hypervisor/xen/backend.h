@@ -1,5 +1,6 @@
 // The frontend for Xen: finds the domain that has this virtual GPU in xenstore, follows its states, and serves its
-// ring. One domain at a time. `vgpuctl attach --hypervisor xen` writes what it looks for:
+// ring. One domain at a time. `vgpuctl attach --hypervisor xen`, or `expect` when the domain starts, writes what it
+// looks for:
 //
 //   backend/vgpu/DOMAIN/INDEX             (of this domain) frontend, frontend-id, name, state
 //   /local/domain/DOMAIN/device/vgpu/INDEX                 backend, backend-id, state
@@ -12,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "hypervisor/virtio/device.h"
@@ -42,6 +44,9 @@ class Backend {
   Status start(event_base* base, virtio::DeviceSink& sink);
   // Whether a domain may come: not while a VM has the virtual GPU by another way. Asked at each offer.
   void admit(std::function<bool()> admission) { admission_ = std::move(admission); }
+  // Gives the virtual GPU to the domain of this name, the one that runs and each that starts from now on. Empty: to
+  // none.
+  void expect(const std::string& domain);
   void post_event(vgpu_event_type type, uint32_t process);
   bool connected() const { return connection_ != nullptr; }
   uint32_t domain() const { return device_ ? device_->domain : 0; }  // 0: none has it
@@ -62,6 +67,8 @@ class Backend {
   void write(const std::string& path, const std::string& value);
   void set_state(State state);
   void on_store();
+  // Looks at domains that have come since the last time.
+  void greet();
   void on_channel();
   void update();
   std::optional<DevicePath> find_device();
@@ -77,7 +84,8 @@ class Backend {
   void warn(const Status& status, const char* what);
   void drop_handles();
 
-  std::string vgpu_;
+  std::string vgpu_, expected_;
+  std::set<uint32_t> greeted_;  // domains that run and were looked at
   event_base* base_ = nullptr;
   virtio::DeviceSink* sink_ = nullptr;
   std::function<bool()> admission_;

@@ -24,18 +24,19 @@ struct FreeStore {
 
 class Store {
  public:
-  Store() : handle_(xs_open(0)) {}
+  Store() : own_(xs_open(0)), handle_(own_.get()) {}
+  explicit Store(xs_handle* handle) : handle_(handle) {}  // which outlives it
   explicit operator bool() const { return handle_ != nullptr; }
 
   std::optional<std::string> read(const std::string& path) const {
     unsigned length = 0;
-    const std::unique_ptr<void, FreeStore> value(xs_read(handle_.get(), transaction_, path.c_str(), &length));
+    const std::unique_ptr<void, FreeStore> value(xs_read(handle_, transaction_, path.c_str(), &length));
     if (!value) return std::nullopt;
     return std::string(static_cast<const char*>(value.get()), length);
   }
   std::vector<std::string> list(const std::string& path) const {
     unsigned count = 0;
-    const std::unique_ptr<char*, FreeStore> names(xs_directory(handle_.get(), transaction_, path.c_str(), &count));
+    const std::unique_ptr<char*, FreeStore> names(xs_directory(handle_, transaction_, path.c_str(), &count));
     return names ? std::vector<std::string>(names.get(), names.get() + count) : std::vector<std::string>();
   }
   // A folder that `owner` may write and `reader` may read.
@@ -45,22 +46,22 @@ class Store {
     who[0].perms = XS_PERM_NONE;
     who[1].id = reader;
     who[1].perms = XS_PERM_READ;
-    xs_rm(handle_.get(), transaction_, path.c_str());  // what an earlier domain left
-    return xs_mkdir(handle_.get(), transaction_, path.c_str()) &&
-           xs_set_permissions(handle_.get(), transaction_, path.c_str(), who, 2);
+    xs_rm(handle_, transaction_, path.c_str());  // what an earlier domain left
+    return xs_mkdir(handle_, transaction_, path.c_str()) &&
+           xs_set_permissions(handle_, transaction_, path.c_str(), who, 2);
   }
   bool write(const std::string& path, const std::string& value) {
-    return xs_write(handle_.get(), transaction_, path.c_str(), value.data(), static_cast<unsigned>(value.size()));
+    return xs_write(handle_, transaction_, path.c_str(), value.data(), static_cast<unsigned>(value.size()));
   }
-  bool remove(const std::string& path) { return xs_rm(handle_.get(), transaction_, path.c_str()); }
+  bool remove(const std::string& path) { return xs_rm(handle_, transaction_, path.c_str()); }
   // All that `change` does, or nothing of it; again when others were at work.
   template <typename Change>
   Status together(Change&& change) {
     for (;;) {
-      transaction_ = xs_transaction_start(handle_.get());
+      transaction_ = xs_transaction_start(handle_);
       if (transaction_ == XBT_NULL) return Status::system("xenstore begins no transaction");
       Status status = change();
-      const bool ended = xs_transaction_end(handle_.get(), transaction_, !status.ok());
+      const bool ended = xs_transaction_end(handle_, transaction_, !status.ok());
       const int error = errno;
       transaction_ = XBT_NULL;
       if (ended || !status.ok()) return status;
@@ -69,14 +70,27 @@ class Store {
   }
 
  private:
-  std::unique_ptr<xs_handle, FreeStore> handle_;
+  std::unique_ptr<xs_handle, FreeStore> own_;
+  xs_handle* const handle_;
   xs_transaction_t transaction_ = XBT_NULL;
 };
 
-Result<uint32_t> find_domain(const Store& store, const std::string& domain) {
+std::vector<uint32_t> list_domains(const Store& store) {
+  std::vector<uint32_t> all;
   for (const std::string& number : store.list("/local/domain")) {
     const auto id = parse_number(number, kDomainsMax - 1);
-    if (id && *id != 0 && (number == domain || store.read("/local/domain/" + number + "/name") == domain)) return *id;
+    if (id && *id != 0) all.push_back(*id);
+  }
+  return all;
+}
+
+std::string name_of(const Store& store, uint32_t domain) {
+  return store.read(fmt::format("/local/domain/{}/name", domain)).value_or("");
+}
+
+Result<uint32_t> find_domain(const Store& store, const std::string& domain) {
+  for (const uint32_t id : list_domains(store)) {
+    if (std::to_string(id) == domain || name_of(store, id) == domain) return id;
   }
   return Status::error(ENOENT, "no domain '{}' runs (`xl list` shows those that do)", domain);
 }
@@ -111,19 +125,47 @@ Status write_device(Store& store, const DevicePath& device, const std::string& v
   return done ? Status() : Status::system("xenstore does not take the device of domain {}", device.domain);
 }
 
+// With the folder of the domain, if this was its last device.
+bool remove_backend(Store& store, const DevicePath& device) {
+  const std::string domain = fmt::format("backend/{}/{}", VGPU_XEN_DEVICE, device.domain);
+  return store.remove(device.backend()) && (!store.list(domain).empty() || store.remove(domain));
+}
+
+Status attach_to(Store& store, uint32_t domain, const std::string& vgpu) {
+  return store.together([&] {
+    if (find_device(store, domain, vgpu)) {
+      return Status::error(EEXIST, "domain {} has the virtual GPU '{}' already", domain, vgpu);
+    }
+    return write_device(store, free_place(store, domain), vgpu);
+  });
+}
+
 Status no_xen() { return Status::error(ENOTCONN, "xenstored does not answer: is this Xen's dom0, and are you root?"); }
 
 }  // namespace
+
+std::vector<uint32_t> domains(xs_handle* store) { return list_domains(Store(store)); }
+
+std::string domain_name(xs_handle* store, uint32_t domain) { return name_of(Store(store), domain); }
+
+Status attach(xs_handle* store, uint32_t domain, const std::string& vgpu) {
+  Store borrowed(store);
+  return attach_to(borrowed, domain, vgpu);
+}
+
+void forget(xs_handle* store, const DevicePath& device) {
+  Store borrowed(store);
+  (void)borrowed.together([&] {
+    remove_backend(borrowed, device);
+    return Status();
+  });
+}
 
 Status attach(const std::string& domain, const std::string& vgpu) {
   Store store;
   if (!store) return no_xen();
   const auto id = find_domain(store, domain);
-  if (!id.ok()) return id.status();
-  if (find_device(store, id.value(), vgpu)) {
-    return Status::error(EEXIST, "domain '{}' has the virtual GPU '{}' already", domain, vgpu);
-  }
-  return store.together([&] { return write_device(store, free_place(store, id.value()), vgpu); });
+  return id.ok() ? attach_to(store, id.value(), vgpu) : id.status();
 }
 
 Status detach(const std::string& domain, const std::string& vgpu) {
@@ -134,7 +176,7 @@ Status detach(const std::string& domain, const std::string& vgpu) {
   const auto device = find_device(store, id.value(), vgpu);
   if (!device) return Status::error(ENOENT, "domain '{}' has no virtual GPU '{}'", domain, vgpu);
   return store.together([&] {
-    const bool done = store.remove(device->frontend()) && store.remove(device->backend());
+    const bool done = store.remove(device->frontend()) && remove_backend(store, *device);
     return done ? Status() : Status::system("xenstore does not remove the device of domain {}", device->domain);
   });
 }

@@ -316,6 +316,7 @@ nlohmann::json SessionSupervisor::set_request() const {
   request["resident"] = reserved_memory(spec_);
   request["limits"] = to_text(effective_limits(config_.limits, spec_.limits));
   request["owner"] = to_text(owner_of(spec_));
+  request["domain"] = spec_.domain;
   request["vm_owner"] = to_text(vm_owner_of(spec_, config_));
   return request;
 }
