@@ -78,11 +78,16 @@ int attach(const Options& options) {
   }
   const Reply record = call(options, "POST", vgpu_target(options, "attach"), {{"domain", options.domain}});
   if (const Refusal* refusal = std::get_if<Refusal>(&record)) return print_refusal(*refusal, options.json);
-  std::string done = fmt::format("attached {} to domain {}; it is there {}", options.name, options.domain,
-                                 options.hypervisor == "xen" ? "now" : "from the domain's next start");
+  std::string done =
+      fmt::format("attached {} to domain {}; it is there from the domain's next start", options.name, options.domain);
   if (set) done += "\nthe shares in the domain's metadata are set: " + shares_line(std::get<json>(record));
   if (options.record_only) return print_done(options, record, done);
   const Status status = change_domain(true, options, options.domain, std::get<json>(record));
+  if (options.hypervisor == "xen") {
+    // One that does not run gets it from the session when it starts.
+    if (status.code() == ENOENT) return print_done(options, record, done);
+    done = fmt::format("attached {} to domain {}; it is there now", options.name, options.domain);
+  }
   if (status.ok() || status.code() == EEXIST) return print_done(options, record, done);
   if (!recorded) (void)call(options, "POST", vgpu_target(options, "detach"));
   if (set) (void)call(options, "PATCH", vgpu_target(options), read_share_texts(share_texts(view)).value());

@@ -124,7 +124,8 @@ void libvirt_options(CLI::App* app, Options* options) {
 
 void hypervisor_option(CLI::App* app, Options* options) {
   app->add_option("--hypervisor", options->hypervisor,
-                  "whose domain it is: libvirt, or xen for a running domain of xl's")
+                  "whose domain it is: libvirt, or xen for a domain of xl's or of libvirt's on Xen, which has it at "
+                  "once, or when it starts")
       ->check(CLI::IsMember({"libvirt", "xen"}));
 }
 
@@ -147,10 +148,9 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   auto* set = named(app->add_subcommand("set", "change shares, at once"), options);
   share_options(set, options, false);
   libvirt_options(set, options);
-  auto* attach =
-      named(app->add_subcommand(
-                "attach", "write it into a libvirt domain that is not running, or give it to a running Xen domain"),
-            options);
+  auto* attach = named(
+      app->add_subcommand("attach", "write it into a libvirt domain that is not running, or give it to a Xen domain"),
+      options);
   attach->add_option("DOMAIN", options->domain, "name of the domain")->required();
   libvirt_options(attach, options);
   hypervisor_option(attach, options);
