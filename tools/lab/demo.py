@@ -3,7 +3,7 @@ import argparse
 import os
 import sys
 
-from lab import cuda_programs, host, setup
+from lab import cuda_programs, host, setup, xen_demo
 from lab.guest_run import run_in_guest
 from lab.paths import BUILD, lab_dir
 from lab.shell import main, say, step
@@ -42,7 +42,10 @@ def _run_programs(vm: Vm, chosen) -> int:
 def run() -> int:
     parser = argparse.ArgumentParser(prog="tools/demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the VM running")
+    parser.add_argument("--xen", action="store_true", help="in a Xen domain, whose host is emulated too")
     options = parser.parse_args()
+    if options.xen:
+        return xen_demo.run()
     setup.prepare()
     chosen = [program for program in cuda_programs.programs() if program.in_vm]
     cuda_programs.compile_all(chosen)

@@ -10,6 +10,7 @@ from lab.shell import Failure
 from lab.xen_host import XenHost
 
 FOLDER = "/opt/guest"
+VGPU_TRIES, PROGRAM_SECONDS = 600, 120  # of 0.2 s each; each
 CONSOLE = "/var/log/xen/console/guest-{name}.log"
 
 INIT = """#!/bin/sh
@@ -23,7 +24,7 @@ while [ ! -e /dev/vgpu0 ] && [ $tries -lt %(tries)s ]; do sleep 0.2; tries=$((tr
 [ -e /dev/vgpu0 ] && echo "guest: has /dev/vgpu0" || echo "guest: no /dev/vgpu0"
 for program in /programs/*; do
   [ -e $program ] || continue
-  timeout %(seconds)s $program $(cat $program.arguments 2>/dev/null) </dev/null >/tmp/output 2>&1
+  timeout %(seconds)s $program $(cat /arguments/${program##*/} 2>/dev/null) </dev/null >/tmp/output 2>&1
   status=$?
   echo "guest: begin ${program##*/}"; cat /tmp/output; echo "guest: end ${program##*/} $status"
 done
@@ -46,7 +47,7 @@ tsc_mode = "native"
 """
 
 
-def _initramfs(programs: dict[str, pathlib.Path], script: str, tries: int, seconds: int) -> bytes:
+def _initramfs(programs: dict[str, pathlib.Path], arguments: dict[str, list[str]], init: str) -> bytes:
     overlay = Archive()
     overlay.file("usr/lib/modules/virtio_vgpu.ko", image.stripped(xen_root.vgpu_module()))
     overlay.file(f"{image.GUEST_LIBRARIES[1:]}/libcuda.so.1",
@@ -54,7 +55,10 @@ def _initramfs(programs: dict[str, pathlib.Path], script: str, tries: int, secon
     overlay.folder("programs")
     for name, program in programs.items():
         overlay.file(f"programs/{name}", image.stripped(program), 0o755)
-    overlay.file("init", (INIT % {"tries": tries, "seconds": seconds, "script": script}).encode(), 0o755)
+    overlay.folder("arguments")
+    for name, words in arguments.items():
+        overlay.file(f"arguments/{name}", " ".join(words).encode())
+    overlay.file("init", init.encode(), 0o755)
     path = cache() / "xen-boot" / "guest-overlay.cpio"
     path.parent.mkdir(exist_ok=True)
     overlay.write(path)
@@ -62,13 +66,14 @@ def _initramfs(programs: dict[str, pathlib.Path], script: str, tries: int, secon
 
 
 def files(programs: dict[str, pathlib.Path], kind: str = "pv", memory_mib: int = 512, script: str = "",
-          tries: int = 600, seconds: int = 120) -> dict[str, bytes]:
-    """What dom0 needs for a domain `guest` that waits for its virtual GPU, runs these programs, then `script`, and
-    powers off: for XenHost.start."""
+          arguments: dict[str, list[str]] | None = None) -> dict[str, bytes]:
+    """What dom0 needs for a domain `guest` that waits for its virtual GPU, runs these programs with `arguments`, then
+    `script`, and powers off: for XenHost.start."""
     folder = FOLDER[1:]
+    init = INIT % {"tries": VGPU_TRIES, "seconds": PROGRAM_SECONDS, "script": script}
     configuration = CONFIGURATION.format(name="guest", kind=kind, memory=memory_mib, folder=FOLDER)
     return {f"{folder}/vmlinuz": xen_root.vmlinuz().read_bytes(),
-            f"{folder}/initramfs": _initramfs(programs, script, tries, seconds),
+            f"{folder}/initramfs": _initramfs(programs, arguments or {}, init),
             f"{folder}/guest.cfg": configuration.encode()}
 
 
