@@ -45,4 +45,18 @@ std::string find_program(const std::string& name, const std::string& room) {
   return {};
 }
 
+std::string runner_of(const std::string& runner, const std::string& kind) {
+  const std::string own = runner + "-" + kind;
+  return ::access(own.c_str(), X_OK) == 0 ? own : runner;
+}
+
+std::string find_runner() {
+  if (std::string one = find_program("bandsaw-runner", "runner"); !one.empty()) return one;
+  for (const std::string_view end : {"-cuda", "-soft"}) {
+    std::string each = find_program("bandsaw-runner" + std::string(end), "runner");
+    if (!each.empty()) return each.substr(0, each.size() - end.size());
+  }
+  return {};
+}
+
 }  // namespace bandsaw

@@ -46,4 +46,13 @@ inline constexpr const char* kNameRule = "a name has 1 to 63 of a-z, 0-9 and '-'
 // folder (programs of one build lie in sibling folders), or in ../libexec/bandsaw. Empty: not found.
 std::string find_program(const std::string& name, const std::string& room);
 
+// The runner of devices of one kind ("soft", "cuda"): RUNNER-KIND if there is one, as packages have it, else RUNNER.
+std::string runner_of(const std::string& runner, const std::string& kind);
+
+inline constexpr const char* kRunnerPackages =
+    "the package bandsaw-cuda has the runner of GPUs, bandsaw-soft that of software devices";
+
+// What runner_of() takes of the runners beside the running program, as find_program() looks for them. Empty: none.
+std::string find_runner();
+
 }  // namespace bandsaw

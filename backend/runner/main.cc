@@ -29,7 +29,9 @@
 namespace bandsaw::runner {
 namespace {
 
-[[maybe_unused]] constexpr const char* kNoSoft = "this build has no software device (it lacked lz4 or zstd)";
+[[maybe_unused]] constexpr const char* kNoSoft =
+    "this runner has no software device: install bandsaw-soft, or build with lz4 and zstd";
+[[maybe_unused]] constexpr const char* kNoCuda = "this runner has no GPU device: install bandsaw-cuda";
 
 // Which device the session wants: "soft", "soft:INDEX" or "cuda:INDEX".
 struct Choice {
@@ -88,7 +90,13 @@ Result<SlicingSettings> read_slicing(const Choice& choice) {
 }
 
 Result<std::unique_ptr<Device>> make_device(const DeviceConfig& config, const Choice& choice, DeviceHost* host) {
-  if (choice.cuda) return make_cuda_device(config, choice.index, host);
+  if (choice.cuda) {
+#ifdef BANDSAW_HAVE_CUDA
+    return make_cuda_device(config, choice.index, host);
+#else
+    return Status::error(ENODEV, "{}", kNoCuda);
+#endif
+  }
 #ifdef BANDSAW_HAVE_SOFT
   return make_soft_device(config, host);
 #else
@@ -144,10 +152,18 @@ int probe_soft() {
 #endif
 }
 
+Result<GpuIdentity> probe_gpu([[maybe_unused]] int index) {
+#ifdef BANDSAW_HAVE_CUDA
+  return probe_cuda_device(index);
+#else
+  return Status::error(ENODEV, "{}", kNoCuda);
+#endif
+}
+
 int probe_cuda(const char* index_text) {
   const auto index = parse_index(index_text);
-  auto identity = index ? probe_cuda_device(*index)
-                        : Result<GpuIdentity>(Status::error(EINVAL, "'{}' is no number of a GPU", index_text));
+  auto identity =
+      index ? probe_gpu(*index) : Result<GpuIdentity>(Status::error(EINVAL, "'{}' is no number of a GPU", index_text));
   if (!identity.ok()) {
     std::fprintf(stderr, "%s\n", identity.status().message().c_str());
     return EXIT_FAILURE;

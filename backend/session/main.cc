@@ -9,7 +9,6 @@
 int main(int argc, char** argv) {
   bandsaw::SessionConfig config;
   config.run = bandsaw::run_directory();
-  config.runner = bandsaw::find_program("bandsaw-runner", "runner");
   std::string direct_mode = "0660", vm_mode = "0660", sharing = "time-sliced", limits, owner = "anybody",
               vm_owner = "anybody";
   CLI::App app("Serves one virtual GPU; started by vgpud.", "bandsaw-session");
@@ -24,7 +23,7 @@ int main(int argc, char** argv) {
   app.add_option("--slices", config.slices, "how runners cut kernels: enabled=1 threshold_us=4000 and so on");
   app.add_option("--run", config.run, "folder of the sockets");
   app.add_option("--state", config.state, "folder of its own on disk, for caches");
-  app.add_option("--runner", config.runner, "path of bandsaw-runner");
+  app.add_option("--runner", config.runner, "path of the runner; empty: beside this program");
   app.add_option("--warm", config.warm, "runners kept ready ahead")->check(CLI::Range(0, 64));
   app.add_option("--uid", config.sandbox.uid, "user to become when started as root");
   app.add_option("--gid", config.sandbox.gid, "group to become when started as root");
@@ -61,6 +60,9 @@ int main(int argc, char** argv) {
   if (const auto status = bandsaw::read_limits(limits, &config.limits); !status.ok()) {
     bandsaw::log::error("{}", status.message());
     return 2;
+  }
+  if (config.runner.empty()) {
+    config.runner = bandsaw::runner_of(bandsaw::find_runner(), config.device.substr(0, config.device.find(':')));
   }
   if (config.runner.empty()) {
     bandsaw::log::error("bandsaw-runner is not beside this program; set BANDSAW_LIBEXEC or --runner");

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/control/paths.h"
 #include "memory/base/log.h"
 #include "memory/base/unique_fd.h"
 
@@ -134,6 +135,7 @@ Result<pid_t> spawn_probe(const std::string& runner, const std::vector<std::stri
   const int failed =
       ::posix_spawn(&pid, runner.c_str(), &actions, nullptr, word_pointers.data(), variable_pointers.data());
   posix_spawn_file_actions_destroy(&actions);
+  if (failed == ENOENT) return Status::error(failed, "there is no {}: {}", runner, kRunnerPackages);
   if (failed) return Status::error(failed, "cannot start {}: {}", runner, std::strerror(failed));
   return pid;
 }
@@ -141,7 +143,7 @@ Result<pid_t> spawn_probe(const std::string& runner, const std::vector<std::stri
 Result<std::string> ask_device(const std::string& runner, std::chrono::milliseconds timeout,
                                const PhysicalDevice& device) {
   const std::string index = std::to_string(device.visible.empty() ? device.index : 0);
-  auto probe = run_probe(runner, {"--probe", device.kind, index}, device.visible, timeout);
+  auto probe = run_probe(runner_of(runner, device.kind), {"--probe", device.kind, index}, device.visible, timeout);
   if (!probe.ok()) return probe.status();
   if (Status status = failure(probe.value(), timeout); !status.ok()) return status;
   return last_line(probe.value().out);
@@ -154,7 +156,7 @@ Result<std::vector<PhysicalDevice>> list_gpus(const std::string& runner, std::ch
                          "name the devices one by one",
                          why);
   };
-  auto probe = run_probe(runner, {"--list-gpus"}, "", timeout);
+  auto probe = run_probe(runner_of(runner, "cuda"), {"--list-gpus"}, "", timeout);
   if (!probe.ok()) return unusable(probe.status().message());
   if (Status status = failure(probe.value(), timeout); !status.ok()) return unusable(status.message());
   std::vector<PhysicalDevice> devices;

@@ -123,12 +123,16 @@ int bandsaw::run_vgpud(int argc, char** argv, const ReadLab& read_lab) {
     config.value().session_program = bandsaw::find_program("bandsaw-session", "session");
   }
   if (config.value().runner_program.empty()) {
-    config.value().runner_program = bandsaw::find_program("bandsaw-runner", "runner");
+    config.value().runner_program = bandsaw::find_runner();
   }
-  for (const auto& [program, name] : {std::pair{config.value().session_program, "bandsaw-session"},
-                                      std::pair{config.value().runner_program, "bandsaw-runner"}}) {
-    if (!program.empty()) continue;
-    bandsaw::log::error("{} is not beside vgpud; set BANDSAW_LIBEXEC or session.program in the configuration", name);
+  if (config.value().session_program.empty()) {
+    bandsaw::log::error(
+        "bandsaw-session is not beside vgpud; set BANDSAW_LIBEXEC or session.program in the configuration");
+    return 1;
+  }
+  if (config.value().runner_program.empty()) {
+    bandsaw::log::error("there is no runner: {}; or set BANDSAW_LIBEXEC or session.runner in the configuration",
+                        bandsaw::kRunnerPackages);
     return 1;
   }
   if (bandsaw::Status status = prepare_devices(&config.value()); !status.ok()) {

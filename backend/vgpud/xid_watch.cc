@@ -41,7 +41,7 @@ void XidWatch::start() {
   output_.reset(pipe[0]);
   const UniqueFd theirs(pipe[1]);
   ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
-  const auto pid = spawn_probe(runner_, {"--watch-gpu", gpu_}, "", theirs.get(), STDERR_FILENO);
+  const auto pid = spawn_probe(runner_of(runner_, "cuda"), {"--watch-gpu", gpu_}, "", theirs.get(), STDERR_FILENO);
   if (!pid.ok()) {
     log::warn("errors of {} are not watched: {}", gpu_, pid.status().message());
     return start_later();

@@ -3,6 +3,7 @@
 
 import argparse
 import pathlib
+import re
 import sys
 
 sys.dont_write_bytecode = True  # the source folder stays as it is
@@ -11,6 +12,7 @@ import coverage
 import cupti
 import driver
 import errors
+import manual
 import nvml
 import proc_table
 import stubs
@@ -40,12 +42,15 @@ OUTPUTS = {
     "cupti_refused": ("cupti", cupti.generate_refused),
     "cupti_maps": ("cupti", cupti.generate_maps),
     "cupti_names": ("headers", cupti.generate_names),
+    "manual": ("manual", manual.generate),
 }
 
 
 def load(kind, include):
     if kind == "headers":
         return include
+    if kind == "manual":
+        return manual.load(CALLS / "environment.toml", ROOT / "guest-driver" / "kernel", _version())
     if kind == "cupti":
         return cupti.load(CALLS / "cupti.toml")
     if kind == "wire":
@@ -55,6 +60,11 @@ def load(kind, include):
     if kind == "nvml":
         return nvml.load(CALLS / "nvml.toml")
     return driver.load(CALLS / "driver.toml", wire.load(CALLS / "wire.toml", ROOT / "guest-driver" / "uapi"))
+
+
+def _version():
+    found = re.search(r"version: '([^']+)'", (ROOT / "meson.build").read_text())
+    return found.group(1) if found else ""
 
 
 def main():

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 
-from lab import build, cuda_programs, gpu_tests, host, lint, python_packages, python_tests, runtimes, setup
+from lab import build, cuda_programs, gpu_tests, host, lint, machine, python_packages, python_tests, runtimes, setup
 from lab.guest_run import direct_environment, ensure_direct
 from lab.paths import BUILD, REPO
 from lab.results import Results
@@ -178,8 +178,8 @@ def fuzz_targets(results: Results, seconds: int) -> None:
             list(pool.map(progress.counted(one), targets))
 
 
-KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm", "xen"]
-LONG_KINDS = ["tsan"]  # with --full or --only
+KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm", "xen", "package"]
+LONG_KINDS = ["tsan", "package"]  # with --full or --only
 GPU_KINDS = ["cuda", "direct", "gpu"]
 
 
@@ -215,7 +215,10 @@ def run_tests() -> int:
     results = Results()
     if "lint" in kinds:
         lint.check_all(results, options.name)
-    if kinds == ["lint"]:
+    if "package" in kinds:
+        machine.install_packages(["python3-pytest"])
+        python_tests.run_folder(results, "package", options.name, options.full)
+    if not set(kinds) - {"lint", "package"}:
         return results.summary()
     setup.prepare(lab="vm" in kinds or "xen" in kinds, tests="unit" in kinds or "vm" in kinds, xen="xen" in kinds)
     if "unit" in kinds:

@@ -101,7 +101,7 @@ std::vector<std::string> SessionSupervisor::arguments() const {
                                      "--state",
                                      config_.state + "/vgpus/" + spec_.name,
                                      "--runner",
-                                     config_.runner_program,
+                                     runner_of(config_.runner_program, gpu_.device.kind),
                                      "--warm",
                                      std::to_string(config_.warm_runners),
                                      "--uid",
