@@ -124,6 +124,93 @@ TEST_P(Functions, AreCalledThroughPointers) {
   }
 }
 
+// Buffers of calls that lanes fill at different times: within one block, in parts, and in the blocks of a branch.
+constexpr const char* kBuffersText = R"(.version 8.0
+.target sm_90
+.address_size 64
+.func (.param .b32 r) plus(.param .b32 a)
+{
+  .reg .b32 %r<4>;
+  ld.param.u32 %r1, [a];
+  add.u32 %r2, %r1, 7;
+  st.param.b32 [r], %r2;
+  ret;
+}
+.func (.param .b32 r) sum(.param .align 4 .b8 pair[8])
+{
+  .reg .b32 %r<4>;
+  ld.param.u32 %r1, [pair];
+  ld.param.u32 %r2, [pair+4];
+  add.u32 %r3, %r1, %r2;
+  st.param.b32 [r], %r3;
+  ret;
+}
+.visible .entry parts(.param .u64 to)
+{
+  .reg .pred %p<4>;
+  .reg .b32 %r<12>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [to];
+  mov.u32 %r1, %tid.x;
+  and.b32 %r3, %r1, 1;
+  setp.ne.u32 %p0, %r3, 0;
+  setp.gt.u32 %p1, %r1, 15;
+  and.b32 %r4, %r1, 3;
+  mov.u32 %r5, 0;
+  mov.u32 %r6, 0;
+LOOP:
+  @%p0 bra ODD;
+  {
+  .param .align 4 .b8 pair[8];
+  .param .b32 out;
+  st.param.b8 [pair], %r1;
+  st.param.b8 [pair+1], 0;
+  st.param.b16 [pair+2], 0;
+  @%p1 bra HIGH;
+  st.param.b32 [pair+4], %r6;
+  bra CALL;
+HIGH:
+  st.param.b32 [pair+4], 100;
+CALL:
+  call.uni (out), sum, (pair);
+  ld.param.b32 %r2, [out];
+  }
+  bra NEXT;
+ODD:
+  {
+  .param .b32 in;
+  .param .b32 out;
+  st.param.b32 [in], %r1;
+  @%p1 st.param.b32 [in], 50;
+  call.uni (out), plus, (in);
+  ld.param.b32 %r2, [out];
+  }
+NEXT:
+  add.u32 %r5, %r5, %r2;
+  add.u32 %r6, %r6, 1;
+  setp.le.u32 %p2, %r6, %r4;
+  @%p2 bra LOOP;
+  mul.wide.u32 %rd2, %r1, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  st.global.u32 [%rd3], %r5;
+  ret;
+}
+)";
+
+TEST_P(Functions, GetWhatEachLaneHasPutIntoTheirBuffers) {
+  Kernels kernels(kBuffersText, "", GetParam());
+  ASSERT_TRUE(kernels.ok()) << kernels.log();
+  auto* const out = static_cast<uint32_t*>(allocate(128));
+  const Outcome outcome = kernels.launch("parts", {}, reinterpret_cast<uint64_t>(out));
+  ASSERT_EQ(outcome.fault, 0u) << kernels.log();
+  for (uint32_t i = 0; i < 32; ++i) {
+    uint32_t wanted = 0;
+    for (uint32_t round = 0; round <= i % 4; ++round)
+      wanted += i % 2 ? (i > 15 ? 50 : i) + 7 : i + (i > 15 ? 100 : round);
+    EXPECT_EQ(out[i], wanted) << i;
+  }
+}
+
 TEST_P(Functions, WithAnotherSignatureAreNotCalled) {
   Kernels kernels(kFunctionsText, "", GetParam());
   ASSERT_TRUE(kernels.ok()) << kernels.log();

@@ -177,6 +177,10 @@ class Emitter {
   V call_mbarrier(const Op& op, MbarrierOp kind, const Location* l, V a, V b);
 
   void op_isspacep(const Op& op);
+
+  // params.cc
+  void find_block_params();
+  void clear_block_params(int block);
   void load_param(const Op& op);
   void store_param(const Op& op);
   V param_slot(const Op& op, const Place* place);
@@ -344,6 +348,7 @@ class Emitter {
   std::vector<RegionState> regions_;
   llvm::BasicBlock* finish_ = nullptr;
   std::map<const Place*, V> param_slots_;
+  std::vector<std::vector<const Place*>> block_params_;  // by block: buffers that no other one uses
   std::map<std::string, V> scratch_;
   V mask_ = nullptr;  // i32: lanes that run the current block
   int block_ = -1;

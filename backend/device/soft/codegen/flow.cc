@@ -39,12 +39,14 @@ void Emitter::emit_blocks() {
     regions_.push_back(r);
   }
   for (const Place* p : f_.returns) param_slot(Op{}, p);
+  find_block_params();
   b_.CreateBr(blocks_[0]);
   for (int b : a_.order) {
     block_ = b;
     b_.SetInsertPoint(blocks_[b]);
     mask_ = b_.CreateLoad(b_.getInt32Ty(), a_.partial(b) ? mask_slot_ : active_slot_, "lanes");
     ended_ = false;
+    clear_block_params(b);
     const auto& ops = f_.blocks[b].ops;
     if (f_.blocks[b].sync_head && a_.partial(b)) emit_sync_head(b);
     size_t n = ops.size();
