@@ -104,14 +104,28 @@ CUresult cuMemAddressReserve(CUdeviceptr* at, size_t, size_t, CUdeviceptr wanted
   return *at = wanted, CUDA_SUCCESS;
 }
 CUresult cuMemAddressFree(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp*, unsigned long long) {
-  return *handle = next_handle += 0x10, CUDA_SUCCESS;
-}
-CUresult cuMemRelease(CUmemGenericAllocationHandle) { return CUDA_SUCCESS; }
-CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop,
+                     unsigned long long) {
+  const bool on_device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  if (on_device && fake_gpu().no_device_memory) return CUDA_ERROR_OUT_OF_MEMORY;
+  *handle = next_handle += 0x10;
+  fake_gpu().memory[*handle] = {bytes, on_device, 0};
   return CUDA_SUCCESS;
 }
-CUresult cuMemUnmap(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) { return fake_gpu().memory.erase(handle), CUDA_SUCCESS; }
+CUresult cuMemMap(CUdeviceptr address, size_t, size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
+  if (fake_gpu().map_failures > 0 && --fake_gpu().map_failures == 0) return CUDA_ERROR_UNKNOWN;
+  return fake_gpu().mapped.emplace(address, handle).second ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+// What was mapped before a test has begun the GPU anew is not known.
+CUresult cuMemUnmap(CUdeviceptr address, size_t) { return fake_gpu().mapped.erase(address), CUDA_SUCCESS; }
+// Of whole mappings.
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t, CUstream) {
+  auto& gpu = fake_gpu();
+  if (!gpu.mapped.contains(to) || !gpu.mapped.contains(from)) return CUDA_ERROR_NOT_SUPPORTED;
+  gpu.memory[gpu.mapped[to]].content = gpu.memory[gpu.mapped[from]].content;
+  return CUDA_SUCCESS;
+}
 CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; }
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop, CUmemGenericAllocationHandle) {
   return std::memset(prop, 0, sizeof *prop), CUDA_SUCCESS;

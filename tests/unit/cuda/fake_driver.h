@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,16 @@ struct FakeGpu {
   // which streams were made, from a on.
   std::vector<std::string> calls;
   int streams = 0;
+  // Physical memory by handle, and what is mapped where.
+  struct Memory {
+    uint64_t bytes = 0;
+    bool on_device = true;
+    int content = 0;
+  };
+  std::map<CUmemGenericAllocationHandle, Memory> memory;
+  std::map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
+  bool no_device_memory = false;
+  int map_failures = 0;  // above 0: of the next so many mappings the last one fails
 };
 
 // The one that the library is about; anybody may change it between calls.

@@ -13,7 +13,7 @@ namespace bandsaw::cuda {
 
 constexpr int64_t kMiB = 1 << 20;
 
-struct FakeHost final : DeviceHost {
+struct FakeHost : DeviceHost {
   void run_callback(const HostCallback&, CUresult, Done) override {}
   void poisoned(CUresult) override { ++poisonings; }
   void print(std::string_view) override {}

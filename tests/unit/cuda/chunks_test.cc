@@ -1,0 +1,146 @@
+// Allocations of chunks that move between a GPU and host memory, on a driver of our own.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <future>
+#include <set>
+
+#include "backend/device/device.h"
+#include "guest-driver/uapi/vgpu_control.h"
+#include "tests/unit/cuda/fake_driver.h"
+#include "tests/unit/cuda/fake_host.h"
+
+namespace bandsaw::cuda {
+namespace {
+
+class FakeBook final : public swap::Book {
+ public:
+  uint64_t chunk_bytes() const override { return 4 * kMiB; }
+  bool charge(int64_t bytes, bool on_device) override {
+    if (bytes > room[on_device]) return false;
+    room[on_device] -= bytes;
+    return true;
+  }
+  bool charge_move(uint64_t bytes, bool to_device) override {
+    const auto change = static_cast<int64_t>(bytes);
+    if (change > room[to_device]) return false;
+    room[to_device] -= change, room[!to_device] += change;
+    return true;
+  }
+  void add(uint64_t, uint64_t address, uint64_t, bool) override { chunks.insert(address); }
+  void remove(uint64_t address) override { chunks.erase(address); }
+  void pin(uint64_t) override {}
+
+  std::array<int64_t, 2> room{16 * kMiB, 8 * kMiB};  // of the host, of the device
+  std::set<uint64_t> chunks;
+};
+
+struct SwappingHost final : FakeHost {
+  swap::Book* swap_book() override { return &book; }
+  FakeBook book;
+};
+
+class CudaChunks : public ::testing::Test {
+ protected:
+  CudaChunks() {
+    fake_gpu() = {};
+    DeviceConfig config;
+    config.window_base = VGPU_WINDOW_BASE_0;
+    auto made = make_fake_device(config, &host_);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    device_ = std::move(made.value());
+    EXPECT_EQ(device_->context_create(0, &context_), CUDA_SUCCESS);
+    before_ = host_.book.room;
+  }
+  ~CudaChunks() override {
+    context_.reset();
+    device_.reset();
+    EXPECT_EQ(host_.book.room, before_) << "memory left behind";
+    EXPECT_TRUE(host_.book.chunks.empty());
+  }
+  uint64_t allocate(uint64_t bytes) {
+    uint64_t address = 0;
+    EXPECT_EQ(device_->memory_alloc(context_, bytes, &address), CUDA_SUCCESS);
+    return address;
+  }
+  void free(uint64_t address) {
+    std::promise<CUresult> result;
+    device_->memory_free(address, [&](CUresult outcome) { result.set_value(outcome); });
+    EXPECT_EQ(result.get_future().get(), CUDA_SUCCESS);
+  }
+  static FakeGpu::Memory& memory_at(uint64_t address) {
+    auto& gpu = fake_gpu();
+    return gpu.memory.at(gpu.mapped.at(address));
+  }
+
+  SwappingHost host_;
+  std::unique_ptr<Device> device_;
+  ContextRef context_;
+  std::array<int64_t, 2> before_{};
+};
+
+TEST_F(CudaChunks, WhatDoesNotFitLiesInHostMemory) {
+  const uint64_t address = allocate(14 * kMiB);
+  EXPECT_TRUE(memory_at(address).on_device && memory_at(address + 4 * kMiB).on_device);
+  EXPECT_FALSE(memory_at(address + 8 * kMiB).on_device || memory_at(address + 12 * kMiB).on_device);
+  EXPECT_EQ(host_.book.room[true], 0);
+  uint64_t more = 0;
+  EXPECT_EQ(device_->memory_alloc(context_, 12 * kMiB, &more), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(host_.book.room[false], 10 * kMiB);
+  free(address);
+}
+
+TEST_F(CudaChunks, AMovedChunkKeepsItsAddressAndItsBytes) {
+  const uint64_t address = allocate(12 * kMiB), swapped = address + 8 * kMiB;
+  memory_at(address).content = 7, memory_at(swapped).content = 9;
+  const size_t handles = fake_gpu().memory.size(), mappings = fake_gpu().mapped.size();
+  EXPECT_EQ(device_->chunk_move(swapped, true), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(device_->chunk_move(address, false), CUDA_SUCCESS);
+  EXPECT_EQ(device_->chunk_move(swapped, true), CUDA_SUCCESS);
+  EXPECT_FALSE(memory_at(address).on_device);
+  EXPECT_TRUE(memory_at(swapped).on_device);
+  EXPECT_EQ(memory_at(address).content, 7);
+  EXPECT_EQ(memory_at(swapped).content, 9);
+  EXPECT_EQ(fake_gpu().memory.size(), handles);
+  EXPECT_EQ(fake_gpu().mapped.size(), mappings);
+  EXPECT_EQ(device_->chunk_move(swapped, true), CUDA_ERROR_INVALID_VALUE);
+  free(address);
+  EXPECT_EQ(device_->chunk_move(address, true), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(CudaChunks, AChunkStaysWhereTheDriverRefusesItsMove) {
+  const uint64_t address = allocate(4 * kMiB);
+  memory_at(address).content = 5;
+  const auto charged = host_.book.room;
+  for (const int failing : {1, 2}) {  // where it is copied to, and at its own address
+    fake_gpu().map_failures = failing;
+    EXPECT_EQ(device_->chunk_move(address, false), CUDA_ERROR_UNKNOWN);
+    EXPECT_TRUE(memory_at(address).on_device);
+    EXPECT_EQ(memory_at(address).content, 5);
+    EXPECT_EQ(host_.book.room, charged);
+  }
+  EXPECT_EQ(host_.poisonings, 0);
+  EXPECT_EQ(device_->chunk_move(address, false), CUDA_SUCCESS);
+  free(address);
+}
+
+TEST_F(CudaChunks, AFullGpuPutsNewChunksInHostMemory) {
+  fake_gpu().no_device_memory = true;
+  const uint64_t address = allocate(8 * kMiB);
+  EXPECT_FALSE(memory_at(address).on_device);
+  EXPECT_EQ(host_.book.room[true], 8 * kMiB);
+  fake_gpu().no_device_memory = false;
+  EXPECT_EQ(device_->chunk_move(address, true), CUDA_SUCCESS);
+  free(address);
+}
+
+TEST_F(CudaChunks, ChunksAreNotExported) {
+  const uint64_t address = allocate(4 * kMiB);
+  CUresult outcome = CUDA_SUCCESS;
+  device_->memory_export(nullptr, address, [&](CUresult result, UniqueFd, uint64_t, uint64_t) { outcome = result; });
+  EXPECT_EQ(outcome, CUDA_ERROR_NOT_SUPPORTED);
+  free(address);
+}
+
+}  // namespace
+}  // namespace bandsaw::cuda
