@@ -42,6 +42,11 @@ Result<UniqueFd> listen_control(const Config& config) {
       listen_unix(path, SOCK_STREAM, static_cast<unsigned>(std::strtoul(config.control_mode.c_str(), nullptr, 8)));
   if (!socket.ok()) return socket;
   const ::group* group = ::getgrnam(config.control_group.c_str());
+  if (!group && ::geteuid() == 0 && !config.control_group.empty()) {
+    log::warn(
+        "this host has no group '{}' (control.group): only root may look; `addgroup --system {}`, then restart vgpud",
+        config.control_group, config.control_group);
+  }
   if (group && ::geteuid() == 0 && ::chown(path.c_str(), static_cast<uid_t>(-1), group->gr_gid) < 0) {
     return Status::system("cannot give {} to group {}", path, config.control_group);
   }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "hypervisor/libvirt/domain.h"
 #include "hypervisor/libvirt/metadata.h"
@@ -48,15 +49,40 @@ std::vector<xmlNode*> arguments(xmlNode* root) {
   return result;
 }
 
+long number(xmlNode* node, const char* name) { return std::strtol(attribute(node, name).c_str(), nullptr, 0); }
+
+// Whether an element below `node` says that it is in this slot of the first bus.
+bool has_address(xmlNode* node, int slot) {
+  for (; node; node = node->next) {
+    if (node->type != XML_ELEMENT_NODE) continue;
+    const bool here = is_named(node, "address") && attribute(node, "type") == "pci" && number(node, "domain") == 0 &&
+                      number(node, "bus") == 0 && number(node, "slot") == slot;
+    if (here || has_address(node->children, slot)) return true;
+  }
+  return false;
+}
+
 int free_slot(xmlNode* root) {
   for (int slot = kFirstSlot; slot <= kLastSlot; ++slot) {
     const std::string wanted = fmt::format("\"addr\":\"{:#x}\"", slot);
     const auto args = arguments(root);
     if (std::none_of(args.begin(), args.end(),
-                     [&](xmlNode* arg) { return attribute(arg, "value").find(wanted) != std::string::npos; }))
+                     [&](xmlNode* arg) { return attribute(arg, "value").find(wanted) != std::string::npos; }) &&
+        !has_address(root->children, slot))
       return slot;
   }
   return -1;
+}
+
+// The device is one of PCI Express, which machines of the type `pc` have not.
+Status check_machine(xmlNode* root) {
+  xmlNode* const os = child(root, "os");
+  xmlNode* const type = os ? child(os, "type") : nullptr;
+  const std::string machine = type ? attribute(type, "machine") : "";
+  if (machine != "pc" && !machine.starts_with("pc-i440fx")) return {};
+  return Status::error(
+      EINVAL, "the domain's machine is '{}', which has no PCI Express: define it with machine='q35' in <os><type>",
+      machine);
 }
 
 void add_argument(xmlNode* line, xmlNs* ns, const std::string& value) {
@@ -111,9 +137,12 @@ Result<std::string> add_to_xml(const std::string& domain_xml, const Attachment& 
   for (xmlNode* arg : arguments(root))
     if (is_device_of(attribute(arg, "value"), attachment))
       return Status::error(EEXIST, "virtual GPU '{}' is attached to this domain already", attachment.vgpu);
+  if (Status status = check_machine(root); !status.ok()) return status;
   const int slot = free_slot(root);
   if (slot < 0)
-    return Status::error(ENOSPC, "the domain has {} virtual GPUs, no PCI slot is left", kLastSlot - kFirstSlot + 1);
+    return Status::error(ENOSPC,
+                         "the domain's devices have all PCI slots from {:#x} to {:#x}: give one another address",
+                         kFirstSlot, kLastSlot);
   if (Status status = xml::add_metadata(root, {attachment.vgpu, attachment.shares}); !status.ok()) return status;
   share_memory(root);
   xmlNs* ns = qemu_namespace(root);

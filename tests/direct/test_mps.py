@@ -71,7 +71,7 @@ class StandIn(Daemon):
 def _cleaned_up(lab):
     yield
     if (lab_dir() / "mps-test").exists() and host.current_device(lab_dir() / "mps-test/run"):
-        host.vgpuctl("shutdown", check=False, variables={"BANDSAW_RUN": str(lab_dir() / "mps-test/run")})
+        host.vgpuctl("shutdown", "--force", check=False, variables={"BANDSAW_RUN": str(lab_dir() / "mps-test/run")})
 
 
 def _stand_in(mps: str = str(stand_ins.MPS), vgpus: tuple = (TIME_SLICED, ONE, TWO)) -> StandIn:

@@ -176,7 +176,7 @@ def _cleaned_up(lab):
     yield
     run = lab_dir() / NAME / "run"
     if run.exists() and host.current_device(run):
-        host.vgpuctl("shutdown", check=False, variables={"BANDSAW_RUN": str(run)})
+        host.vgpuctl("shutdown", "--force", check=False, variables={"BANDSAW_RUN": str(run)})
 
 
 def test_kernels_of_mps_overlap():

@@ -78,7 +78,7 @@ class BootedRoot:
         return text
 
     def apt(self, arguments: str) -> str:
-        return self.shell(f"{APT} {arguments}")
+        return self.shell(f"{APT} {arguments}", timeout=900)  # DKMS compiles, and archives may be slow
 
     def start(self, command: str, name: str) -> None:
         """A command in the background, as a unit of that name; see ended()."""

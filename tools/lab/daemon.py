@@ -155,7 +155,7 @@ class Daemon:
         if not self.run.exists() or not host.current_device(self.run):
             return
         pid = Control(self.run).need("GET", "/v1/status")["pid"]
-        host.vgpuctl("shutdown", check=False, variables=self.variables)
+        host.vgpuctl("shutdown", "--force", check=False, variables=self.variables)
         deadline = time.monotonic() + 30
         while pathlib.Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
             try:

@@ -97,7 +97,8 @@ def start_vgpud(device: str = "", run_dir: pathlib.Path | None = None) -> None:
     folder = pathlib.Path(variables["BANDSAW_RUN"]).parent
     pathlib.Path(variables["BANDSAW_RUN"]).mkdir(parents=True, exist_ok=True)
     if found:
-        subprocess.run([built("tools/vgpuctl/vgpuctl"), "shutdown"], capture_output=True, check=False, env=variables)
+        subprocess.run([built("tools/vgpuctl/vgpuctl"), "shutdown", "--force"], capture_output=True, check=False,
+                       env=variables)
         wait_until(lambda: current_device(run_dir) == "", 20, "the end of the vgpud that runs")
     log_path = folder / "vgpud.log"
     with open(log_path, "ab") as log:
@@ -141,7 +142,7 @@ def session_log(vgpu: str) -> pathlib.Path:
 
 def stop_vgpud() -> None:
     """It is over when this returns: else the next start_vgpud would take the one that ends for one that runs."""
-    vgpuctl("shutdown", check=False)
+    vgpuctl("shutdown", "--force", check=False)
     wait_until(lambda: not current_device(), 20, "the end of vgpud")
 
 

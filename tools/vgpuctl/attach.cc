@@ -94,9 +94,28 @@ int attach(const Options& options) {
   return print_unchanged(status, options, options.domain);
 }
 
+namespace {
+
+// What a domain's definition still has of a virtual GPU that was destroyed: without it the domain starts again.
+int detach_remains(const Options& options, const Refusal& not_found) {
+  const Status status = options.record_only ? Status::error(ENOENT, "")
+                                            : change_domain(false, options, options.domain,
+                                                            json{{"name", options.name}, {"sockets", json::object()}});
+  if (status.code() == ENOENT) return print_refusal(not_found, options.json);
+  if (!status.ok()) return print_unchanged(status, options, options.domain);
+  return print_done(
+      options, json{{"name", options.name}, {"domain", ""}},
+      fmt::format("detached {}, which vgpud does not know, from domain {}", options.name, options.domain));
+}
+
+}  // namespace
+
 int detach(const Options& options) {
   const Reply reply = call(options, "GET", vgpu_target(options));
-  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
+  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) {
+    return refusal->exit == kNotFound && !options.domain.empty() ? detach_remains(options, *refusal)
+                                                                 : print_refusal(*refusal, options.json);
+  }
   const json& view = std::get<json>(reply);
   const auto recorded = view.value("domain", "");
   const std::string domain = options.domain.empty() ? recorded : options.domain;

@@ -141,6 +141,8 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
                      "group of its direct.sock (default bandsaw if it exists)");
   auto* destroy = named(app->add_subcommand("destroy", "end a virtual GPU"), options);
   destroy->add_flag("--force", options->force, "also while it is attached or in use");
+  auto* shutdown = app->add_subcommand("shutdown", "end every session, then vgpud");
+  shutdown->add_flag("--force", options->force, "also while some are in use");
   auto* list = app->add_subcommand("list", "all virtual GPUs");
   list->add_option("-o,--output", options->columns, "columns, by their headings: name,memory,state (default: all)")
       ->delimiter(',');
@@ -182,7 +184,7 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       {completion, ctl::completion},
       {doctor, ctl::doctor},
       {app->add_subcommand("status", "vgpud and its devices"), ctl::status},
-      {app->add_subcommand("shutdown", "end every session, then vgpud"), ctl::shutdown}};
+      {shutdown, ctl::shutdown}};
   for (const Command& command : scheduler_commands(app, options)) all.push_back(command);
   return all;
 }

@@ -167,7 +167,33 @@ int xml(const Options& options) {
 
 int status(const Options& options) { return finish(options, call(options, "GET", "/v1/status"), print_status); }
 
+namespace {
+
+// Of those that programs or VMs use.
+std::string names_in_use(const json& vgpus) {
+  std::string names;
+  for (const json& vgpu : vgpus) {
+    const json live = vgpu.value("live", json());
+    if (!live.is_object()) continue;
+    if (live.value("processes", json::array()).empty() && !live.value("/vm/connected"_json_pointer, false)) continue;
+    names += (names.empty() ? "" : ", ") + vgpu.value("name", "");
+  }
+  return names;
+}
+
+}  // namespace
+
 int shutdown(const Options& options) {
+  if (!options.force) {
+    const Reply reply = call(options, "GET", "/v1/vgpus");
+    if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
+    if (const std::string names = names_in_use(std::get<json>(reply)); !names.empty()) {
+      return print_refusal({kRefused, "in use: " + names,
+                            "end their programs and VMs first, or add --force to end them now; `systemctl stop vgpud` "
+                            "ends vgpud alone"},
+                           options.json);
+    }
+  }
   return finish(options, call(options, "POST", "/v1/shutdown"),
                 [](const json&) { fmt::print("vgpud and all sessions have ended\n"); });
 }

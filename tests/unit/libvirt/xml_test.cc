@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "hypervisor/libvirt/domain.h"
@@ -39,6 +40,26 @@ TEST(DomainXml, TwoVirtualGpusGetSlotsOfTheirOwn) {
   EXPECT_EQ(count(xml.value(), "vfio-user-pci"), 2u);
   EXPECT_EQ(count(xml.value(), "0x10"), 1u);
   EXPECT_EQ(count(xml.value(), "0x11"), 1u);
+}
+
+TEST(DomainXml, LeavesSlotsToTheDomainsOwnDevices) {
+  const auto xml = add_to_xml(
+      "<domain><devices><disk><address type='pci' domain='0x0000' bus='0x00' slot='0x10' function='0x0'/></disk>"
+      "<disk><address type='pci' domain='0x0000' bus='0x01' slot='0x11' function='0x0'/></disk></devices></domain>",
+      kWeb);
+  ASSERT_TRUE(xml.ok()) << xml.status().message();
+  EXPECT_EQ(count(xml.value(), "\"0x11\"") + count(xml.value(), "&quot;0x11&quot;"), 2u) << xml.value();
+}
+
+TEST(DomainXml, RefusesMachinesWithoutPciExpress) {
+  for (const char* machine : {"pc", "pc-i440fx-10.1"}) {
+    const auto xml = add_to_xml(fmt::format("<domain><os><type machine='{}'>hvm</type></os></domain>", machine), kWeb);
+    EXPECT_EQ(xml.status().code(), EINVAL);
+    EXPECT_NE(xml.status().message().find("q35"), std::string::npos);
+  }
+  for (const char* machine : {"q35", "pc-q35-10.1"}) {
+    EXPECT_TRUE(add_to_xml(fmt::format("<domain><os><type machine='{}'>hvm</type></os></domain>", machine), kWeb).ok());
+  }
 }
 
 TEST(DomainXml, RemovesOnlyItsOwn) {

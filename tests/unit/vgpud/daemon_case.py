@@ -76,7 +76,7 @@ class DaemonCase:
     def end(self):
         if self.daemon.poll() is not None:
             self.start()
-        self.ctl("shutdown")
+        self.ctl("shutdown", "--force")
         self.daemon.wait(10)
         self.log.close()
         shutil.rmtree(self.folder, ignore_errors=True)

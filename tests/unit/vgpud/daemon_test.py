@@ -200,7 +200,7 @@ class TestDaemon(DaemonCase):
         if os.geteuid() != 0:
             pytest.skip("only root can be another user")
         self.ok("create", "web0", "--memory", "1G")
-        self.ctl("shutdown")
+        self.ctl("shutdown", "--force")
         self.daemon.wait(10)
         group = next(entry for entry in grp.getgrall() if entry.gr_gid != 0)
         self.config.write_text(self.config.read_text() +
@@ -287,7 +287,7 @@ class TestDaemon(DaemonCase):
         if os.geteuid() != 0:
             pytest.skip("only root can be another user")
         self.ok("create", "web0", "--memory", "1G", "--owner", "games")
-        self.ctl("shutdown")
+        self.ctl("shutdown", "--force")
         self.daemon.wait(10)
         self.config.write_text(self.config.read_text() + '[vm]\nuser = "daemon"\n')
         self.start()

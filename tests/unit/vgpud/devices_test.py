@@ -74,13 +74,13 @@ class TestTwoSoftwareDevices(DaemonCase):
         assert [line.split()[:2] for line in top[2:4]] == [["a", "soft:0"], ["b", "soft:1"]]
 
     def test_one_device_of_before_is_the_first_now(self):
-        self.ok("shutdown")
+        self.ok("shutdown", "--force")
         self.daemon.wait(10)
         self.config.write_text('[device]\nmemory = "4G"\n')
         self.start()
         self.ok("create", "old", "--memory", "1G")
         assert self.show("old")["device"] == "soft"
-        self.ok("shutdown")
+        self.ok("shutdown", "--force")
         self.daemon.wait(10)
         self.config.write_text(TWO)
         self.start()
@@ -147,7 +147,7 @@ class TestALostDevice(DaemonCase):
     def test_runners_that_fail_for_another_reason_lose_no_device(self):
         self.ok("create", "a", "--memory", "1G", "--gpu", "soft:0")
         self.ok("create", "b", "--memory", "1G", "--gpu", "soft:1")
-        self.ok("shutdown")
+        self.ok("shutdown", "--force")
         self.daemon.wait(10)
         self.environment["BANDSAW_FAKE_RUNNER"] = "crash"
         self.start()

@@ -257,7 +257,7 @@ class TestMps(MpsCase):
         self.warm_ready("ours")
         self.direct("ours", 2)
         pid = self.running()["pid"]
-        self.ok("shutdown")
+        self.ok("shutdown", "--force")
         self.daemon.wait(10)
         assert not alive(pid), "vgpuctl shutdown ends it"
 
