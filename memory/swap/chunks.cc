@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <utility>
+#include <tuple>
 
 namespace bandsaw::swap {
 
@@ -65,9 +65,9 @@ std::vector<uint64_t> Chunks::victims(const std::vector<uint64_t>& wanted) const
   const auto rank = [this](uint64_t address) {
     const Chunk& chunk = chunks_.at(address);
     const bool thrashes = chunk.returns != 0;
-    return std::pair(thrashes, thrashes ? ~chunk.used_ns : chunk.used_ns);
+    return std::tuple(thrashes, thrashes ? ~chunk.used_ns : chunk.used_ns, address);
   };
-  std::stable_sort(found.begin(), found.end(), [&](uint64_t a, uint64_t b) { return rank(a) < rank(b); });
+  std::ranges::sort(found, {}, rank);
   return found;
 }
 

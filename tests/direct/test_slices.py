@@ -1,8 +1,11 @@
 """Kernels that are cut into grid slices do what they do whole: test programs, every launch cut, several sizes."""
+import pytest
+
 from lab import slicing
 from lab.daemon import only_one
 
-SIZES = {"soft": (1, 3, 16), "gpu": (3,)}
+SIZES = {"soft": (1, 16), "gpu": (3,)}
+MORE_SIZES = {"soft": (3, 7), "gpu": (1, 16)}
 # What takes long; tools/bench slices --check has all. Their code takes minutes to compile a second time:
 LEFT_OUT = {"soft": {"thrust_algorithms", "special_functions"},
             # and these are about memory, handles and images rather than kernels.
@@ -13,10 +16,19 @@ SLICEABLE_PERCENT = 90
 
 
 def test_programs_do_the_same_in_slices(device):
+    _do_the_same(device, SIZES)
+
+
+@pytest.mark.full
+def test_programs_do_the_same_in_slices_of_other_sizes(device):
+    _do_the_same(device, MORE_SIZES)
+
+
+def _do_the_same(device, sizes):
     kind = "soft" if device == "soft" else "gpu"
     programs = [program for program in slicing.chosen_programs(device) if program.name not in LEFT_OUT[kind]]
     with only_one():
-        bad, counted = slicing.mismatches(device, programs, SIZES[kind], "sliced")
+        bad, counted = slicing.mismatches(device, programs, sizes[kind], "sliced")
     assert not bad, "\n".join(bad)
     assert counted["grid_slices"] > counted["launches"] > 0, counted
     assert counted["fallbacks"] == 0, counted

@@ -8,7 +8,7 @@ from lab import host
 from lab.cuda_programs import SOURCES, Program
 from lab.shell import wait_until
 
-SECONDS = 40
+SECONDS = 20  # many times what it takes until a device is lost
 
 
 def test_both_are_devices(two):
@@ -30,7 +30,7 @@ def test_a_killed_runner_ends_its_device_alone(two):
     two.start("devices_busy", "round", SECONDS)
     runner = host.live("two1")["processes"][0]["runner"]
     os.kill(runner, signal.SIGKILL)
-    wait_until(lambda: "device 1: cudaErrorDevicesUnavailable" in _log(two), 20, "the error of device 1")
+    wait_until(lambda: "device 1: cudaErrorDevicesUnavailable" in _log(two), SECONDS, "the error of device 1")
     wait_until(lambda: "device 0: worked" in _log(two), SECONDS + 20, "the end of the program")
     assert "device 0: cuda" not in _log(two)
     wrong = two.run(Program(SOURCES / "several_devices.cu"))
@@ -43,7 +43,7 @@ def test_a_device_that_is_unplugged_ends_its_calls_alone(two):
     function = place.split("/virtio")[0]
     status, said = two.shell(f"echo 1 > {function}/remove")
     assert status == 0, said
-    wait_until(lambda: "device 1: cudaErrorDevicesUnavailable" in _log(two), 20, "the error of device 1")
+    wait_until(lambda: "device 1: cudaErrorDevicesUnavailable" in _log(two), SECONDS, "the error of device 1")
     wait_until(lambda: "device 0: worked" in _log(two), SECONDS + 20, "the end of the program")
     assert "device 0: cuda" not in _log(two)
     wait_until(lambda: not host.live("two1")["processes"], 15, "the end of its runner")

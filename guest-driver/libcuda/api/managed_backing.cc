@@ -239,11 +239,10 @@ uint64_t ManagedSpace::left_of(uint64_t free) {
 }
 
 CUresult ManagedSpace::check_room(Call& call, uint64_t bytes) {
-  if (any()) {
+  if (!any()) return CUDA_SUCCESS;
+  {
     std::lock_guard lock(mutex_);
     if (promised() == 0) return CUDA_SUCCESS;
-  } else {
-    return CUDA_SUCCESS;
   }
   return check_promise(call, bytes);
 }

@@ -109,7 +109,7 @@ TEST_F(DeviceTest, WhatFailsIsNamedWithANextStep) {
   for (const char* text : {"", "{", "[]", "{}", R"({"memory":"8"})", R"({"memory":-1})"}) {
     expect_refusal(probe("echo '" + std::string(text) + "'"), ENODEV, "makes no sense");
   }
-  expect_refusal(find_device(folder_ + "/none", kTimeout, &device_), ENODEV, "cannot start");
+  expect_refusal(find_device(folder_ + "/none", kTimeout, &device_), ENODEV, "bandsaw-cuda");
 }
 
 TEST_F(DeviceTest, ASilentDriverIsGivenUp) {
