@@ -54,7 +54,11 @@ const void* library_of(const void* code) {
 
 void* hooked(Hook* hook, void* handle, const char* name) {
   void* found = next_dlsym()(handle, name);
-  if (found == hook->ours) found = symbol_of_loaded("libnvrtc.so", name);  // in the global scope we come first
+  if (found == hook->ours) {  // in the global scope we come first
+    found = symbol_of_loaded(hook->name.starts_with("nvrtc") ? "libnvrtc.so" : "libnvJitLink.so", name);
+    if (!found)
+      return next_dlsym()(handle, "function of a library that is not loaded");  // so that dlerror() has a text
+  }
   if (!found) return nullptr;
   void* first = nullptr;
   if (hook->real.compare_exchange_strong(first, found)) return hook->ours;

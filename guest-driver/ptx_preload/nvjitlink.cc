@@ -16,10 +16,23 @@
 
 #include "guest-driver/ptx_preload/hooks.h"
 
+using Handle = struct NvJitLink*;
+
+// For programs that are linked with nvJitLink; others find them by dlsym().
+extern "C" {
+#define EXPORTED __attribute__((visibility("default")))
+EXPORTED int nvJitLinkCreate(Handle* handle, uint32_t count, const char** options);
+EXPORTED int nvJitLinkDestroy(Handle* handle);
+EXPORTED int nvJitLinkAddData(Handle handle, int type, const void* data, size_t bytes, const char* name);
+EXPORTED int nvJitLinkAddFile(Handle handle, int type, const char* name);
+EXPORTED int nvJitLinkComplete(Handle handle);
+EXPORTED int nvJitLinkGetLinkedCubinSize(Handle handle, size_t* bytes);
+EXPORTED int nvJitLinkGetLinkedCubin(Handle handle, void* code);
+}
+
 namespace bandsaw::ptx_preload {
 namespace {
 
-using Handle = struct Opaque*;
 using Create = int(Handle*, uint32_t, const char**);
 using Destroy = int(Handle*);
 using AddData = int(Handle, int, const void*, size_t, const char*);
@@ -28,7 +41,7 @@ using Complete = int(Handle);
 using GetSize = int(Handle, size_t*);
 using GetBytes = int(Handle, void*);
 
-constexpr int kSuccess = 0;
+constexpr int kSuccess = 0, kNoLibrary = 6;  // NVJITLINK_ERROR_INTERNAL
 enum Input { kInputCubin = 1, kInputPtx = 2, kInputLtoIr = 3, kInputLibrary = 6, kInputAny = 10 };
 
 struct Link {
@@ -57,53 +70,26 @@ std::shared_ptr<Link> find(Handle handle) {
   return found == links().all.end() ? nullptr : found->second;
 }
 
-int create(Handle* handle, uint32_t count, const char** options);
-int destroy(Handle* handle);
-int add_data(Handle handle, int type, const void* data, size_t bytes, const char* name);
-int add_file(Handle handle, int type, const char* name);
-int complete(Handle handle);
-int cubin_size(Handle handle, size_t* bytes);
-int cubin(Handle handle, void* code);
-
 enum { kCreate, kDestroy, kAddData, kAddFile, kComplete, kCubinSize, kCubin };
 
 Hook hooks[] = {
-    {"nvJitLinkCreate", reinterpret_cast<void*>(create)},
-    {"nvJitLinkDestroy", reinterpret_cast<void*>(destroy)},
-    {"nvJitLinkAddData", reinterpret_cast<void*>(add_data)},
-    {"nvJitLinkAddFile", reinterpret_cast<void*>(add_file)},
-    {"nvJitLinkComplete", reinterpret_cast<void*>(complete)},
-    {"nvJitLinkGetLinkedCubinSize", reinterpret_cast<void*>(cubin_size)},
-    {"nvJitLinkGetLinkedCubin", reinterpret_cast<void*>(cubin)},
+    {"nvJitLinkCreate", reinterpret_cast<void*>(nvJitLinkCreate)},
+    {"nvJitLinkDestroy", reinterpret_cast<void*>(nvJitLinkDestroy)},
+    {"nvJitLinkAddData", reinterpret_cast<void*>(nvJitLinkAddData)},
+    {"nvJitLinkAddFile", reinterpret_cast<void*>(nvJitLinkAddFile)},
+    {"nvJitLinkComplete", reinterpret_cast<void*>(nvJitLinkComplete)},
+    {"nvJitLinkGetLinkedCubinSize", reinterpret_cast<void*>(nvJitLinkGetLinkedCubinSize)},
+    {"nvJitLinkGetLinkedCubin", reinterpret_cast<void*>(nvJitLinkGetLinkedCubin)},
 };
 
-int create(Handle* handle, uint32_t count, const char** options) {
-  auto* const real = hooks[kCreate].as<Create>();
-  auto link = std::make_shared<Link>();
-  bool gives_ptx = false;
-  std::vector<const char*> changed;
-  for (uint32_t i = 0; options && i < count; i++) {
-    const std::string_view option = options[i];
-    link->optimises |= option == "-lto";
-    gives_ptx |= option == "-ptx";
-    if (option.starts_with("-arch=sm_")) std::sscanf(options[i], "-arch=sm_%u", &link->architecture);
-    changed.push_back(options[i]);
-  }
-  if (gives_ptx || !link->architecture) return real(handle, count, options);
-  if (link->optimises) changed.push_back("-ptx");
-  const int result = real(handle, static_cast<uint32_t>(changed.size()), changed.data());
-  if (result != kSuccess) return result;
-  std::lock_guard lock(links().mutex);
-  links().all[*handle] = std::move(link);
-  return result;
-}
-
-int destroy(Handle* handle) {
-  if (handle) {
-    std::lock_guard lock(links().mutex);
-    links().all.erase(*handle);
-  }
-  return hooks[kDestroy].as<Destroy>()(handle);
+// nvJitLink's own function.
+template <typename Function, typename... Arguments>
+int call(size_t which, Arguments... arguments) {
+  Hook& hook = hooks[which];
+  void* nothing = nullptr;
+  if (!hook.real) hook.real.compare_exchange_strong(nothing, symbol_of_loaded("libnvJitLink.so", hook.name.data()));
+  auto* const function = hook.as<Function>();
+  return function ? function(arguments...) : kNoLibrary;
 }
 
 bool is_ptx_text(std::string_view data) {
@@ -122,25 +108,6 @@ bool keep_input(Link* link, std::string_view data, int* type) {
   link->has_code |= *type == kInputLtoIr;
   link->only_ptx &= *type == kInputLtoIr;
   return false;
-}
-
-int add_data(Handle handle, int type, const void* data, size_t bytes, const char* name) {
-  const auto link = find(handle);
-  if (link && data && keep_input(link.get(), {static_cast<const char*>(data), bytes}, &type)) return kSuccess;
-  return hooks[kAddData].as<AddData>()(handle, type, data, bytes, name);
-}
-
-int add_file(Handle handle, int type, const char* name) {
-  const auto link = find(handle);
-  if (link && name) {
-    std::string text;
-    if (const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(name, "rbe"), std::fclose); file) {
-      char piece[65536];
-      for (size_t got; (got = std::fread(piece, 1, sizeof(piece), file.get())) > 0;) text.append(piece, got);
-    }
-    if (!text.empty() && keep_input(link.get(), text, &type)) return kSuccess;
-  }
-  return hooks[kAddFile].as<AddFile>()(handle, type, name);
 }
 
 template <typename T>
@@ -184,10 +151,65 @@ std::string linked_ptx(Handle handle) {
   return text;
 }
 
-int complete(Handle handle) {
+}  // namespace
+
+std::span<Hook> nvjitlink_hooks() { return hooks; }
+
+}  // namespace bandsaw::ptx_preload
+
+using namespace bandsaw::ptx_preload;
+
+int nvJitLinkCreate(Handle* handle, uint32_t count, const char** options) {
+  auto link = std::make_shared<Link>();
+  bool gives_ptx = false;
+  std::vector<const char*> changed;
+  for (uint32_t i = 0; options && i < count; i++) {
+    const std::string_view option = options[i];
+    link->optimises |= option == "-lto";
+    gives_ptx |= option == "-ptx";
+    if (option.starts_with("-arch=sm_")) std::sscanf(options[i], "-arch=sm_%u", &link->architecture);
+    changed.push_back(options[i]);
+  }
+  if (gives_ptx || !link->architecture) return call<Create>(kCreate, handle, count, options);
+  if (link->optimises) changed.push_back("-ptx");
+  const int result = call<Create>(kCreate, handle, static_cast<uint32_t>(changed.size()), changed.data());
+  if (result != kSuccess) return result;
+  std::lock_guard lock(links().mutex);
+  links().all[*handle] = std::move(link);
+  return result;
+}
+
+int nvJitLinkDestroy(Handle* handle) {
+  if (handle) {
+    std::lock_guard lock(links().mutex);
+    links().all.erase(*handle);
+  }
+  return call<Destroy>(kDestroy, handle);
+}
+
+int nvJitLinkAddData(Handle handle, int type, const void* data, size_t bytes, const char* name) {
+  const auto link = find(handle);
+  if (link && data && keep_input(link.get(), {static_cast<const char*>(data), bytes}, &type)) return kSuccess;
+  return call<AddData>(kAddData, handle, type, data, bytes, name);
+}
+
+int nvJitLinkAddFile(Handle handle, int type, const char* name) {
+  const auto link = find(handle);
+  if (link && name) {
+    std::string text;
+    if (const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(name, "rbe"), std::fclose); file) {
+      char piece[65536];
+      for (size_t got; (got = std::fread(piece, 1, sizeof(piece), file.get())) > 0;) text.append(piece, got);
+    }
+    if (!text.empty() && keep_input(link.get(), text, &type)) return kSuccess;
+  }
+  return call<AddFile>(kAddFile, handle, type, name);
+}
+
+int nvJitLinkComplete(Handle handle) {
   const auto link = find(handle);
   const bool for_nvjitlink = !link || !link->optimises || link->has_code || !link->only_ptx;
-  const int result = for_nvjitlink ? hooks[kComplete].as<Complete>()(handle) : kSuccess;
+  const int result = for_nvjitlink ? call<Complete>(kComplete, handle) : kSuccess;
   if (result != kSuccess || !link || !link->only_ptx) return result;
   if (link->has_code) link->units.push_back(linked_ptx(handle));
   if (link->units.size() == 1) {
@@ -198,22 +220,16 @@ int complete(Handle handle) {
   return result;
 }
 
-int cubin_size(Handle handle, size_t* bytes) {
+int nvJitLinkGetLinkedCubinSize(Handle handle, size_t* bytes) {
   const auto link = find(handle);
-  if (!link || link->linked.empty() || !bytes) return hooks[kCubinSize].as<GetSize>()(handle, bytes);
+  if (!link || link->linked.empty() || !bytes) return call<GetSize>(kCubinSize, handle, bytes);
   *bytes = link->linked.size();
   return kSuccess;
 }
 
-int cubin(Handle handle, void* code) {
+int nvJitLinkGetLinkedCubin(Handle handle, void* code) {
   const auto link = find(handle);
-  if (!link || link->linked.empty() || !code) return hooks[kCubin].as<GetBytes>()(handle, code);
+  if (!link || link->linked.empty() || !code) return call<GetBytes>(kCubin, handle, code);
   std::memcpy(code, link->linked.data(), link->linked.size());
   return kSuccess;
 }
-
-}  // namespace
-
-std::span<Hook> nvjitlink_hooks() { return hooks; }
-
-}  // namespace bandsaw::ptx_preload

@@ -117,6 +117,45 @@ def test_machine_code_stays_what_it_is():
     """)
 
 
+LINKED_PROGRAM = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+int nvJitLinkCreate(void**, uint32_t, const char**), nvJitLinkAddData(void*, int, const void*, size_t, const char*);
+int nvJitLinkComplete(void*), nvJitLinkGetLinkedCubinSize(void*, size_t*), nvJitLinkGetLinkedCubin(void*, void*);
+int main(void) {
+  const char *options[] = {"-arch=sm_90"}, ptx[] = ".version 8.0 a";
+  char code[64];
+  size_t bytes = 0;
+  void* link;
+  if (nvJitLinkCreate(&link, 1, options) || nvJitLinkAddData(link, 2, ptx, sizeof ptx, "a") ||
+      nvJitLinkComplete(link) || nvJitLinkGetLinkedCubinSize(link, &bytes) ||
+      bytes > sizeof code || nvJitLinkGetLinkedCubin(link, code)) return 1;
+  return puts(code) < 0;
+}
+"""
+
+
+def test_a_program_that_is_linked_with_nvjitlink_gets_ptx_too(tmp_path):
+    source, program = tmp_path / "linked.c", tmp_path / "linked"
+    source.write_text(LINKED_PROGRAM)
+    subprocess.run(["cc", "-o", program, source, HERE / "libnvJitLink.so.99", f"-Wl,-rpath,{HERE}"], check=True)
+    preload = {**os.environ, "LD_PRELOAD": str(BUILD / "guest-driver/ptx_preload/libbandsaw-ptx.so.1")}
+    for variables, wanted in ((preload, ".version 8.0 a"), (None, "CUBIN2")):
+        done = subprocess.run([program], check=True, capture_output=True, text=True, env=variables)
+        assert done.stdout.strip() == wanted
+
+
+def test_nvjitlink_is_not_found_where_it_is_not_loaded():
+    preload = {**os.environ, "LD_PRELOAD": str(BUILD / "guest-driver/ptx_preload/libbandsaw-ptx.so.1")}
+    subprocess.run([sys.executable, "-c", "import ctypes; f = ctypes.CDLL(None)\n"
+                    "assert not hasattr(f, 'nvJitLinkCreate') and not hasattr(f, 'nvrtcCompileProgram')"],
+                   check=True, env=preload)
+
+
 PTXAS = pathlib.Path(__file__).resolve().parents[3] / "guest-driver/ptx_preload/bin/ptxas"
 
 
