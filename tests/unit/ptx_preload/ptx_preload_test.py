@@ -139,9 +139,10 @@ int main(void) {
 """
 
 
-def test_a_program_that_is_linked_with_nvjitlink_gets_ptx_too(tmp_path):
+@pytest.mark.parametrize("create", ["nvJitLinkCreate", "__nvJitLinkCreate_13_0"])
+def test_a_program_that_is_linked_with_nvjitlink_gets_ptx_too(tmp_path, create):
     source, program = tmp_path / "linked.c", tmp_path / "linked"
-    source.write_text(LINKED_PROGRAM)
+    source.write_text(f"#define nvJitLinkCreate {create}\n{LINKED_PROGRAM}")
     subprocess.run(["cc", "-o", program, source, HERE / "libnvJitLink.so.99", f"-Wl,-rpath,{HERE}"], check=True)
     preload = {**os.environ, "LD_PRELOAD": str(BUILD / "guest-driver/ptx_preload/libbandsaw-ptx.so.1")}
     for variables, wanted in ((preload, ".version 8.0 a"), (None, "CUBIN2")):
