@@ -236,18 +236,26 @@ int nvJitLinkGetLinkedCubin(Handle handle, void* code) {
 
 // The header gives each function the name of its version; all versions are alike.
 extern "C" {
-#define NAMED(function, version) EXPORTED __attribute__((alias(#function))) decltype(function) __##function##_##version;
-#define OF_MAJOR(function, major)                                                                                 \
-  NAMED(function, major##_0)                                                                                      \
-  NAMED(function, major##_1) NAMED(function, major##_2) NAMED(function, major##_3) NAMED(function, major##_4)     \
-      NAMED(function, major##_5) NAMED(function, major##_6) NAMED(function, major##_7) NAMED(function, major##_8) \
-          NAMED(function, major##_9)
-#define OF_ALL(function) OF_MAJOR(function, 12) OF_MAJOR(function, 13)
-OF_ALL(nvJitLinkCreate)
-OF_ALL(nvJitLinkDestroy)
-OF_ALL(nvJitLinkAddData)
-OF_ALL(nvJitLinkAddFile)
-OF_ALL(nvJitLinkComplete)
-OF_ALL(nvJitLinkGetLinkedCubinSize)
-OF_ALL(nvJitLinkGetLinkedCubin)
+#define NAMED(function, version) EXPORTED __attribute__((alias(#function))) decltype(function) __##function##_##version
+#define OF_MAJOR(function, major) \
+  NAMED(function, major##_0);     \
+  NAMED(function, major##_1);     \
+  NAMED(function, major##_2);     \
+  NAMED(function, major##_3);     \
+  NAMED(function, major##_4);     \
+  NAMED(function, major##_5);     \
+  NAMED(function, major##_6);     \
+  NAMED(function, major##_7);     \
+  NAMED(function, major##_8);     \
+  NAMED(function, major##_9)
+#define OF_ALL(function)  \
+  OF_MAJOR(function, 12); \
+  OF_MAJOR(function, 13)
+OF_ALL(nvJitLinkCreate);
+OF_ALL(nvJitLinkDestroy);
+OF_ALL(nvJitLinkAddData);
+OF_ALL(nvJitLinkAddFile);
+OF_ALL(nvJitLinkComplete);
+OF_ALL(nvJitLinkGetLinkedCubinSize);
+OF_ALL(nvJitLinkGetLinkedCubin);
 }
