@@ -4,9 +4,32 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 namespace bandsaw::runner {
+namespace {
+
+// A runner may die between the two additions, and then the session gives back what its slot says. So the sum never
+// says less than the slots: it grows first and shrinks last. The other way round, a death would lend the same amount
+// twice. Compare and swap, so that two processes of one virtual GPU cannot pass the bound together.
+template <typename Part>
+bool take(std::atomic<int64_t>* sum, std::atomic<Part>* part, int64_t most, int64_t amount) {
+  int64_t all = sum->load(std::memory_order_relaxed);
+  do {
+    if (all > most || amount > most - all) return false;
+  } while (!sum->compare_exchange_weak(all, all + amount));
+  part->fetch_add(static_cast<Part>(amount));
+  return true;
+}
+
+template <typename Part>
+void give_back(std::atomic<int64_t>* sum, std::atomic<Part>* part, int64_t amount) {
+  part->fetch_sub(static_cast<Part>(amount));
+  sum->fetch_sub(amount);
+}
+
+}  // namespace
 
 UsagePageView::UsagePageView()
     : own_(std::make_unique<UsagePage>()),
@@ -54,22 +77,11 @@ uint64_t UsagePageView::used() const {
   return static_cast<uint64_t>(std::max<int64_t>(0, page_->memory_used.load(std::memory_order_relaxed)));
 }
 
-// A runner may die between the two additions, and then the session gives back what its slot says. So the sum never
-// says less than the slots: it grows first and shrinks last. The other way round, a death would lend the same bytes
-// twice.
 bool UsagePageView::add_used(int64_t bytes) {
-  if (bytes > 0) {
-    // Compare and swap, so that two processes of one virtual GPU cannot pass the share together.
-    const int64_t share = limits_->memory_share.load(std::memory_order_relaxed);
-    int64_t used = page_->memory_used.load(std::memory_order_relaxed);
-    do {
-      if (used > share || bytes > share - used) return false;
-    } while (!page_->memory_used.compare_exchange_weak(used, used + bytes));
-    slot_->memory_bytes.fetch_add(bytes);
-  } else {
-    slot_->memory_bytes.fetch_add(bytes);
-    page_->memory_used.fetch_add(bytes);
-  }
+  if (bytes > 0)
+    return take(&page_->memory_used, &slot_->memory_bytes, limits_->memory_share.load(std::memory_order_relaxed),
+                bytes);
+  give_back(&page_->memory_used, &slot_->memory_bytes, -bytes);
   return true;
 }
 
@@ -91,19 +103,10 @@ uint64_t UsagePageView::room_on_device() const {
   return static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(resident()) - on_device()));
 }
 
-// In the order of add_used().
 bool UsagePageView::add_swapped(int64_t bytes) {
-  if (bytes > 0) {
-    const int64_t most = limits_->memory_swap.load(std::memory_order_relaxed);
-    int64_t swapped = page_->swapped.load(std::memory_order_relaxed);
-    do {
-      if (swapped > most || bytes > most - swapped) return false;
-    } while (!page_->swapped.compare_exchange_weak(swapped, swapped + bytes));
-    slot_->swapped_bytes.fetch_add(bytes);
-  } else {
-    slot_->swapped_bytes.fetch_add(bytes);
-    page_->swapped.fetch_add(bytes);
-  }
+  if (bytes > 0)
+    return take(&page_->swapped, &slot_->swapped_bytes, limits_->memory_swap.load(std::memory_order_relaxed), bytes);
+  give_back(&page_->swapped, &slot_->swapped_bytes, -bytes);
   return true;
 }
 
@@ -126,22 +129,14 @@ bool UsagePageView::move(uint64_t bytes, bool to_device) {
   return false;
 }
 
-// In the order of add_used(), for the same reason.
 bool UsagePageView::hold(Limited kind) {
   const auto i = static_cast<size_t>(kind);
-  const int64_t most = limits_->most[i].load(std::memory_order_relaxed);
-  int64_t held = page_->held[i].load(std::memory_order_relaxed);
-  do {
-    if (held >= most) return false;
-  } while (!page_->held[i].compare_exchange_weak(held, held + 1));
-  slot_->held[i].fetch_add(1);
-  return true;
+  return take(&page_->held[i], &slot_->held[i], limits_->most[i].load(std::memory_order_relaxed), 1);
 }
 
 void UsagePageView::let_go(Limited kind) {
   const auto i = static_cast<size_t>(kind);
-  slot_->held[i].fetch_sub(1);
-  page_->held[i].fetch_sub(1);
+  give_back(&page_->held[i], &slot_->held[i], 1);
 }
 
 void UsagePageView::release_all() {
