@@ -55,7 +55,7 @@ const void* library_of(const void* code) {
 void* hooked(Hook* hook, void* handle, const char* name) {
   void* found = next_dlsym()(handle, name);
   if (found == hook->ours) {  // in the global scope we come first
-    found = symbol_of_loaded(hook->name.starts_with("nvrtc") ? "libnvrtc.so" : "libnvJitLink.so", name);
+    found = symbol_of_loaded(hook->library, name);
     if (!found)
       return next_dlsym()(handle, "function of a library that is not loaded");  // so that dlerror() has a text
   }

@@ -15,15 +15,18 @@ void* symbol_of_loaded(std::string_view library, const char* name);
 
 // A function of a compiler library, and what a program gets in its place. The library may be loaded at any time.
 struct Hook {
+  std::string_view library;  // how its file name begins
   std::string_view name;
   void* ours;
   std::atomic<void*> real{nullptr};  // of the first library of that kind; another one is left as it is
 
-  Hook(std::string_view called, void* function) : name(called), ours(function) {}
+  Hook(std::string_view of, std::string_view called, void* function) : library(of), name(called), ours(function) {}
 
-  // nullptr while its library is not loaded.
+  // The library's own; nullptr while it is not loaded.
   template <typename Function>
-  Function* as() const {
+  Function* as() {
+    void* nothing = nullptr;
+    if (!real) real.compare_exchange_strong(nothing, symbol_of_loaded(library, name.data()));
     return reinterpret_cast<Function*>(real.load(std::memory_order_acquire));
   }
 };

@@ -73,22 +73,19 @@ std::shared_ptr<Link> find(Handle handle) {
 enum { kCreate, kDestroy, kAddData, kAddFile, kComplete, kCubinSize, kCubin };
 
 Hook hooks[] = {
-    {"nvJitLinkCreate", reinterpret_cast<void*>(nvJitLinkCreate)},
-    {"nvJitLinkDestroy", reinterpret_cast<void*>(nvJitLinkDestroy)},
-    {"nvJitLinkAddData", reinterpret_cast<void*>(nvJitLinkAddData)},
-    {"nvJitLinkAddFile", reinterpret_cast<void*>(nvJitLinkAddFile)},
-    {"nvJitLinkComplete", reinterpret_cast<void*>(nvJitLinkComplete)},
-    {"nvJitLinkGetLinkedCubinSize", reinterpret_cast<void*>(nvJitLinkGetLinkedCubinSize)},
-    {"nvJitLinkGetLinkedCubin", reinterpret_cast<void*>(nvJitLinkGetLinkedCubin)},
+    {"libnvJitLink.so", "nvJitLinkCreate", reinterpret_cast<void*>(nvJitLinkCreate)},
+    {"libnvJitLink.so", "nvJitLinkDestroy", reinterpret_cast<void*>(nvJitLinkDestroy)},
+    {"libnvJitLink.so", "nvJitLinkAddData", reinterpret_cast<void*>(nvJitLinkAddData)},
+    {"libnvJitLink.so", "nvJitLinkAddFile", reinterpret_cast<void*>(nvJitLinkAddFile)},
+    {"libnvJitLink.so", "nvJitLinkComplete", reinterpret_cast<void*>(nvJitLinkComplete)},
+    {"libnvJitLink.so", "nvJitLinkGetLinkedCubinSize", reinterpret_cast<void*>(nvJitLinkGetLinkedCubinSize)},
+    {"libnvJitLink.so", "nvJitLinkGetLinkedCubin", reinterpret_cast<void*>(nvJitLinkGetLinkedCubin)},
 };
 
 // nvJitLink's own function.
 template <typename Function, typename... Arguments>
 int call(size_t which, Arguments... arguments) {
-  Hook& hook = hooks[which];
-  void* nothing = nullptr;
-  if (!hook.real) hook.real.compare_exchange_strong(nothing, symbol_of_loaded("libnvJitLink.so", hook.name.data()));
-  auto* const function = hook.as<Function>();
+  auto* const function = hooks[which].as<Function>();
   return function ? function(arguments...) : kNoLibrary;
 }
 

@@ -49,20 +49,17 @@ void note(NvrtcProgram* program, bool to_ptx) {
 }
 
 Hook hooks[] = {
-    {"nvrtcCompileProgram", reinterpret_cast<void*>(nvrtcCompileProgram)},
-    {"nvrtcGetCUBINSize", reinterpret_cast<void*>(nvrtcGetCUBINSize)},
-    {"nvrtcGetCUBIN", reinterpret_cast<void*>(nvrtcGetCUBIN)},
-    {"nvrtcDestroyProgram", reinterpret_cast<void*>(nvrtcDestroyProgram)},
+    {"libnvrtc.so", "nvrtcCompileProgram", reinterpret_cast<void*>(nvrtcCompileProgram)},
+    {"libnvrtc.so", "nvrtcGetCUBINSize", reinterpret_cast<void*>(nvrtcGetCUBINSize)},
+    {"libnvrtc.so", "nvrtcGetCUBIN", reinterpret_cast<void*>(nvrtcGetCUBIN)},
+    {"libnvrtc.so", "nvrtcDestroyProgram", reinterpret_cast<void*>(nvrtcDestroyProgram)},
 };
 
 // NVRTC's own function; nullptr if no NVRTC is loaded.
 template <typename Function>
 Function* real(Function* ours) {
   for (Hook& hook : hooks) {
-    if (hook.ours != reinterpret_cast<void*>(ours)) continue;
-    void* nothing = nullptr;
-    if (!hook.real) hook.real.compare_exchange_strong(nothing, symbol_of_loaded("libnvrtc.so", hook.name.data()));
-    return hook.as<Function>();
+    if (hook.ours == reinterpret_cast<void*>(ours)) return hook.as<Function>();
   }
   return nullptr;
 }
