@@ -43,12 +43,7 @@ struct SwappingHost final : FakeHost {
 class CudaChunks : public ::testing::Test {
  protected:
   CudaChunks() {
-    fake_gpu() = {};
-    DeviceConfig config;
-    config.window_base = VGPU_WINDOW_BASE_0;
-    auto made = make_fake_device(config, &host_);
-    EXPECT_TRUE(made.ok()) << made.status().message();
-    device_ = std::move(made.value());
+    device_ = new_fake_device(&host_);
     EXPECT_EQ(device_->context_create(0, &context_), CUDA_SUCCESS);
     before_ = host_.book.room;
   }

@@ -17,12 +17,7 @@ constexpr int64_t kContext = 520 * kMiB;
 class DeviceSharesTest : public ::testing::Test {
  protected:
   DeviceSharesTest() {
-    fake_gpu() = {};
-    DeviceConfig config;
-    config.window_base = VGPU_WINDOW_BASE_0;
-    auto made = make_fake_device(config, &host_);
-    EXPECT_TRUE(made.ok()) << made.status().message();
-    device_ = std::move(made.value());
+    device_ = new_fake_device(&host_);
     fake_gpu() = {};
     EXPECT_EQ(host_.charged, 0) << "made ahead, for nobody yet";
     EXPECT_EQ(device_->context_create(0, &context_), CUDA_SUCCESS);

@@ -1,6 +1,7 @@
 // Whom a device on the fake driver (FAKE_DRIVER) serves.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -8,6 +9,8 @@
 #include <memory>
 
 #include "backend/device/device.h"
+#include "guest-driver/uapi/vgpu_control.h"
+#include "tests/unit/cuda/fake_driver.h"
 
 namespace bandsaw::cuda {
 
@@ -40,6 +43,16 @@ inline Result<std::unique_ptr<Device>> make_fake_device(const DeviceConfig& conf
   close(out);
   close(err);
   return made;
+}
+
+// On a GPU that is as new, with one window. nullptr, which the test fails of: the device is refused.
+inline std::unique_ptr<Device> new_fake_device(DeviceHost* host) {
+  fake_gpu() = {};
+  DeviceConfig config;
+  config.window_base = VGPU_WINDOW_BASE_0;
+  auto made = make_fake_device(config, host);
+  EXPECT_TRUE(made.ok()) << made.status().message();
+  return made.ok() ? std::move(made.value()) : nullptr;
 }
 
 }  // namespace bandsaw::cuda
