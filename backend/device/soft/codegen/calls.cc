@@ -85,13 +85,13 @@ void Emitter::op_call(const Op& op) {
   V results = frame_scratch("results", std::max<uint64_t>(64, out_bytes));
   for (size_t k = 0; k < arguments.size(); ++k)
     b_.CreateMemCpy(b_.CreateConstGEP1_64(b_.getInt8Ty(), area, in_offsets[k]), llvm::MaybeAlign(64),
-                    param_slot(op, arguments[k].var), llvm::MaybeAlign(64),
+                    param_slot(arguments[k].var), llvm::MaybeAlign(64),
                     is_array(in[k]) ? slot_bytes(in[k]) : in[k]->bytes() * kLanes);
   V frame = b_.CreateAdd(frame_, i32(frame_bytes_));
   V mask = op_mask(op);
   auto fetch = [&](V lanes) {
     for (size_t k = 0; k < returns.size(); ++k) {
-      V slot = param_slot(op, returns[k].var);
+      V slot = param_slot(returns[k].var);
       V from = b_.CreateConstGEP1_64(b_.getInt8Ty(), results, out_offsets[k]);
       uint64_t words = is_array(out[k]) ? slot_bytes(out[k]) / 128 : 1;
       llvm::Type* t = is_array(out[k]) ? int_type(32, true) : int_type(ptx::bits_of(out[k]->type), true);
@@ -213,7 +213,7 @@ bool Emitter::call_builtin(const Op& op, const std::string& name, const std::vec
   for (auto& a : args) {
     if (a.kind != ArgKind::kVar || a.var->declaration->is_array()) unsupported(op, "argument");
     unsigned bits = ptx::bits_of(a.var->declaration->type);
-    V v = b_.CreateAlignedLoad(int_type(bits, true), param_slot(op, a.var), llvm::Align(32));
+    V v = b_.CreateAlignedLoad(int_type(bits, true), param_slot(a.var), llvm::Align(32));
     V area = frame_scratch(("builtin" + std::to_string(n++)).c_str(), 8 * kLanes);
     b_.CreateStore(b_.CreateZExt(v, int_type(64, true)), area);
     helper.push_back(area);
@@ -226,7 +226,7 @@ bool Emitter::call_builtin(const Op& op, const std::string& name, const std::vec
     if (returns[0].kind != ArgKind::kVar || p->declaration->is_array()) unsupported(op, "result");
     unsigned bits = ptx::bits_of(p->declaration->type);
     V r = b_.CreateTrunc(b_.CreateLoad(int_type(64, true), out), int_type(bits, true));
-    b_.CreateAlignedStore(r, param_slot(op, p), llvm::Align(32));
+    b_.CreateAlignedStore(r, param_slot(p), llvm::Align(32));
   }
   return true;
 }
@@ -243,7 +243,7 @@ void Emitter::call_device(const Op& op, const DeviceFunction& function, const st
   };
   V words = frame_scratch("device_words", kRow * kDeviceCallWords), out = frame_scratch("out", kRow);
   for (size_t i = 0; i < args.size(); ++i) {
-    V v = b_.CreateAlignedLoad(int_type(scalar_bits(args[i]), true), param_slot(op, args[i].var), llvm::Align(32));
+    V v = b_.CreateAlignedLoad(int_type(scalar_bits(args[i]), true), param_slot(args[i].var), llvm::Align(32));
     V row = b_.CreateConstGEP1_64(b_.getInt8Ty(), words, i * kRow);
     b_.CreateAlignedStore(b_.CreateZExt(v, int_type(64, true)), row, llvm::Align(32));
   }
@@ -251,7 +251,7 @@ void Emitter::call_device(const Op& op, const DeviceFunction& function, const st
               {warp_, op_mask(op), i32(static_cast<uint32_t>(function.call)), words, out});
   if (!value) return;
   V r = b_.CreateTrunc(b_.CreateLoad(int_type(64, true), out), int_type(scalar_bits(returns[0]), true));
-  b_.CreateAlignedStore(r, param_slot(op, returns[0].var), llvm::Align(32));
+  b_.CreateAlignedStore(r, param_slot(returns[0].var), llvm::Align(32));
 }
 
 }  // namespace bandsaw::soft

@@ -183,7 +183,7 @@ class Emitter {
   void clear_block_params(int block);
   void load_param(const Op& op);
   void store_param(const Op& op);
-  V param_slot(const Op& op, const Place* place);
+  V param_slot(const Place* place);
   unsigned param_words(const Place* place) const;
 
   // integer.cc, bits.cc

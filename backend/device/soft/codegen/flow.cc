@@ -38,7 +38,7 @@ void Emitter::emit_blocks() {
     r.dispatch = llvm::BasicBlock::Create(c_, "dispatch" + std::to_string(i), fn_);
     regions_.push_back(r);
   }
-  for (const Place* p : f_.returns) param_slot(Op{}, p);
+  for (const Place* p : f_.returns) param_slot(p);
   find_block_params();
   b_.CreateBr(blocks_[0]);
   for (int b : a_.order) {

@@ -38,7 +38,7 @@ void Emitter::clear_block_params(int block) {
   if (!a_.partial(block)) return;
   llvm::Constant* const zero = llvm::Constant::getNullValue(int_type(32, true));
   for (const Place* place : block_params_[block]) {
-    V slot = param_slot(Op{}, place);
+    V slot = param_slot(place);
     if (!place->declaration->is_array()) {
       const unsigned bits = ptx::bits_of(place->declaration->type);
       b_.CreateAlignedStore(llvm::Constant::getNullValue(int_type(bits, true)), slot, llvm::Align(32));
@@ -52,7 +52,7 @@ void Emitter::clear_block_params(int block) {
 unsigned Emitter::param_words(const Place* place) const { return static_cast<unsigned>((place->bytes + 3) / 4); }
 
 // The buffer of a .param variable: one vector for a scalar, words for an array.
-V Emitter::param_slot(const Op&, const Place* place) {
+V Emitter::param_slot(const Place* place) {
   V& slot = param_slots_[place];
   if (!slot) {
     llvm::IRBuilder<> entry(&fn_->getEntryBlock(), fn_->getEntryBlock().begin());
@@ -109,7 +109,7 @@ void Emitter::load_param(const Op& op) {
     }
     slot = b_.CreateConstGEP1_64(b_.getInt8Ty(), arguments_, offset);
   } else {
-    slot = param_slot(op, p);
+    slot = param_slot(p);
   }
   if (!p->declaration->is_array()) {
     if (from.bits != 0 || count != 1) unsupported(op, "part of a parameter");
@@ -146,7 +146,7 @@ void Emitter::store_param(const Op& op) {
   const Place* p = to.var;
   unsigned bits = ptx::bits_of(op.in->type()), bytes = bits / 8, count = op.in->vector();
   if (bits < 8 || bits > 64) unsupported(op);
-  V slot = param_slot(op, p);
+  V slot = param_slot(p);
   vec_ = true;
   // Values for returns may come from several paths; keep what other lanes stored.
   bool blend = a_.partial(block_) || op.guard >= 0;
