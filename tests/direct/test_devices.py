@@ -92,7 +92,7 @@ def test_runners_that_die_on_one_device_harm_no_other(two):
     assert status == 3 and "DevicesUnavailable" in output, output[-300:]
     status, output = other.finish()
     assert status == 0, output[-300:]
-    assert len(two.control.need("GET", "/v1/vgpus/second")["live"]["processes"]) == 0
+    wait_until(lambda: not two.control.need("GET", "/v1/vgpus/second")["live"]["processes"], 20, "second to be idle")
     status, output = _start(two, "first", "busy", 0.1).finish()
     assert status == 0, output
 
