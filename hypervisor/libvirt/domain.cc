@@ -99,4 +99,13 @@ Status detach(const std::string& uri, const std::string& domain, const Attachmen
   return edit_domain(uri, domain, false, [&](const std::string& xml) { return remove_from_xml(xml, attachment); });
 }
 
+Status attach_xen(const std::string& uri, const std::string& domain, const Attachment& attachment) {
+  return edit_domain(uri, domain, true, [&](const std::string& xml) { return add_metadata_to_xml(xml, attachment); });
+}
+
+Status detach_xen(const std::string& uri, const std::string& domain, const Attachment& attachment) {
+  return edit_domain(uri, domain, true,
+                     [&](const std::string& xml) { return remove_metadata_from_xml(xml, attachment); });
+}
+
 }  // namespace bandsaw::libvirt

@@ -12,7 +12,7 @@
 // One <bandsaw:vgpus> holds them all, because libvirt keeps one element of each namespace. A <bandsaw:vgpu> that stands
 // alone, as earlier versions wrote it, is read too. All shares may be left out; those that are there win over what
 // vgpud has, when the domain is attached and when it starts (hook/). libvirt applies a change of devices only when the
-// domain starts, so a running domain is refused.
+// domain starts, so a running domain is refused. A domain on Xen has the metadata alone: its device is in xenstore.
 //
 // Threads: every function opens and closes its own connection and may be called from any thread.
 #pragma once
@@ -49,11 +49,17 @@ Result<std::string> change_metadata(const std::string& domain_xml, const DomainV
 
 // What to paste into a domain by hand: a whole <domain> fragment with the three elements.
 std::string domain_snippet(const Attachment& attachment);
+// The same for a domain on Xen (libvirt's driver libxl): the metadata alone, by which the hook gives it the virtual
+// GPU.
+std::string xen_domain_snippet(const Attachment& attachment);
 
 // Adds the attachment to a domain's XML, or takes it out. The text is the domain's inactive definition. Errors:
 // EEXIST (attached already), ENOENT (not attached), EINVAL (not a domain).
 Result<std::string> add_to_xml(const std::string& domain_xml, const Attachment& attachment);
 Result<std::string> remove_from_xml(const std::string& domain_xml, const Attachment& attachment);
+// The metadata alone, as a domain on Xen has it. Adding twice changes nothing.
+Result<std::string> add_metadata_to_xml(const std::string& domain_xml, const Attachment& attachment);
+Result<std::string> remove_metadata_from_xml(const std::string& domain_xml, const Attachment& attachment);
 
 // All domains, running or not. Errors: ENOTCONN, EIO.
 Result<std::vector<std::string>> domain_names(const std::string& uri);
@@ -67,5 +73,10 @@ Status set_shares(const std::string& uri, const std::string& domain, const Domai
 // and those above.
 Status attach(const std::string& uri, const std::string& domain, const Attachment& attachment);
 Status detach(const std::string& uri, const std::string& domain, const Attachment& attachment);
+
+// The metadata of a persistent domain on Xen, which may be running. Adding keeps what stands there; nothing to remove
+// is no error. Errors: ENOENT (no such domain), ENOTCONN, EINVAL (its metadata is malformed).
+Status attach_xen(const std::string& uri, const std::string& domain, const Attachment& attachment);
+Status detach_xen(const std::string& uri, const std::string& domain, const Attachment& attachment);
 
 }  // namespace bandsaw::libvirt

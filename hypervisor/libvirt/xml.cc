@@ -104,19 +104,24 @@ bool remove_arguments(xmlNode* root, const Attachment& attachment) {
   return found;
 }
 
-}  // namespace
-
-std::string domain_snippet(const Attachment& attachment) {
+std::string metadata_snippet(const Attachment& attachment) {
   std::string shares;
   for (const auto& [name, value] : attachment.shares) shares += fmt::format(" {}='{}'", name, value);
-  return fmt::format(R"(<domain type='kvm' xmlns:qemu='{}'>
-  <!-- ... the domain's own elements ... -->
-  <metadata>
+  return fmt::format(R"(  <metadata>
     <bandsaw:vgpus xmlns:bandsaw='{}'>
       <bandsaw:vgpu name='{}'{}/>
     </bandsaw:vgpus>
   </metadata>
-  <memoryBacking>
+)",
+                     kMetadataNamespace, attachment.vgpu, shares);
+}
+
+}  // namespace
+
+std::string domain_snippet(const Attachment& attachment) {
+  return fmt::format(R"(<domain type='kvm' xmlns:qemu='{}'>
+  <!-- ... the domain's own elements ... -->
+{}  <memoryBacking>
     <source type='memfd'/>
     <access mode='shared'/>
   </memoryBacking>
@@ -126,8 +131,19 @@ std::string domain_snippet(const Attachment& attachment) {
   </qemu:commandline>
 </domain>
 )",
-                     kQemuNamespace, kMetadataNamespace, attachment.vgpu, shares,
-                     device_argument(attachment, kFirstSlot));
+                     kQemuNamespace, metadata_snippet(attachment), device_argument(attachment, kFirstSlot));
+}
+
+std::string xen_domain_snippet(const Attachment& attachment) {
+  return fmt::format(R"(<domain type='xen'>
+  <!-- ... the domain's own elements ... -->
+{}  <!-- For more than 128 MiB of pinned memory, if Xen's command line has gnttab_max_frames=256:
+  <devices>
+    <controller type='xenbus' maxGrantFrames='256'/>
+  </devices> -->
+</domain>
+)",
+                     metadata_snippet(attachment));
 }
 
 Result<std::string> add_to_xml(const std::string& domain_xml, const Attachment& attachment) {
@@ -159,6 +175,22 @@ Result<std::string> remove_from_xml(const std::string& domain_xml, const Attachm
   if (!root) return Status::error(EINVAL, "the text is not a libvirt domain");
   if (!remove_arguments(root, attachment))
     return Status::error(ENOENT, "virtual GPU '{}' is not attached to this domain", attachment.vgpu);
+  xml::remove_metadata(root, attachment.vgpu);
+  return print(document);
+}
+
+Result<std::string> add_metadata_to_xml(const std::string& domain_xml, const Attachment& attachment) {
+  const Document document = parse(domain_xml);
+  xmlNode* root = domain_root(document);
+  if (!root) return Status::error(EINVAL, "the text is not a libvirt domain");
+  if (Status status = xml::add_metadata(root, {attachment.vgpu, attachment.shares}); !status.ok()) return status;
+  return print(document);
+}
+
+Result<std::string> remove_metadata_from_xml(const std::string& domain_xml, const Attachment& attachment) {
+  const Document document = parse(domain_xml);
+  xmlNode* root = domain_root(document);
+  if (!root) return Status::error(EINVAL, "the text is not a libvirt domain");
   xml::remove_metadata(root, attachment.vgpu);
   return print(document);
 }

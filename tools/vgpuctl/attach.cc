@@ -1,5 +1,5 @@
 // attach and detach: vgpud keeps the record, libvirt the domain's definition, or xenstore the running domain's device;
-// both change or neither.
+// both change or neither. A domain on Xen may be libvirt's too: its definition follows.
 #include <fmt/format.h>
 
 #include "backend/control/vgpu_spec.h"
@@ -21,11 +21,11 @@ namespace {
 using nlohmann::json;
 
 #ifdef BANDSAW_WITH_XEN
-Status change_xen(bool add, const Options& options, const std::string& domain) {
+Status change_store(bool add, const Options& options, const std::string& domain) {
   return add ? xen::attach(domain, options.name) : xen::detach(domain, options.name);
 }
 #else
-Status change_xen(bool, const Options&, const std::string&) {
+Status change_store(bool, const Options&, const std::string&) {
   return Status::error(ENOTCONN, "this vgpuctl was built without libxenstore");
 }
 #endif
@@ -38,14 +38,30 @@ Status change_libvirt(bool add, const Options& options, const std::string& domai
   return add ? libvirt::attach(options.uri, domain, attachment(view))
              : libvirt::detach(options.uri, domain, attachment(view));
 }
+// A domain of xl's alone has no metadata: without --connect it need not be libvirt's.
+Status change_metadata(bool add, const Options& options, const std::string& domain, const json& view) {
+  const Status status = add ? libvirt::attach_xen(options.uri, domain, attachment(view))
+                            : libvirt::detach_xen(options.uri, domain, attachment(view));
+  const bool not_its_own = status.code() == ENOTCONN || status.code() == ENOENT || status.code() == EINVAL;
+  return options.uri.empty() && not_its_own ? Status() : status;
+}
 #else
 Status change_libvirt(bool, const Options&, const std::string&, const json&) {
   return Status::error(ENOTCONN, "this vgpuctl was built without libvirt");
 }
+Status change_metadata(bool, const Options&, const std::string&, const json&) { return {}; }
 #endif
 
+Status change_xen(bool add, const Options& options, const std::string& domain, const json& view) {
+  if (Status status = change_metadata(add, options, domain, view); !status.ok()) {
+    return Status::error(EIO, "the domain's definition is as it was: {}", status.message());
+  }
+  return change_store(add, options, domain);
+}
+
 Status change_domain(bool add, const Options& options, const std::string& domain, const json& view) {
-  return options.hypervisor == "xen" ? change_xen(add, options, domain) : change_libvirt(add, options, domain, view);
+  return options.hypervisor == "xen" ? change_xen(add, options, domain, view)
+                                     : change_libvirt(add, options, domain, view);
 }
 
 int print_unchanged(const Status& status, const Options& options, const std::string& domain) {

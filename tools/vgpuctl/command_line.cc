@@ -114,6 +114,8 @@ void live_options(CLI::App* top, CLI::App* trace, CLI::App* hook, Options* optio
       ->check(CLI::Range(0.01, 600.0));
   hook->add_option("DOMAIN", options->domain, "the domain that starts; its XML is read from stdin");
   hook->add_flag("--install", options->install, "put the hook where libvirt looks for it");
+  hook->add_option("--hypervisor", options->hypervisor, "whose domain it is: a domain on Xen is attached as well")
+      ->check(CLI::IsMember({"libvirt", "xen"}));
   hook->add_option("--hooks", options->hooks, "libvirt's folder of hooks (default /etc/libvirt/hooks)");
 }
 
@@ -160,6 +162,9 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   detach->add_option("DOMAIN", options->domain, "name of the domain (default: the one it is attached to)");
   libvirt_options(detach, options);
   hypervisor_option(detach, options);
+  auto* xml = named(app->add_subcommand("xml", "print what to paste into a domain's definition"), options);
+  hypervisor_option(xml, options);
+  xml->add_flag("--xl", options->xl, "with --hypervisor xen: for a configuration of xl's, not for libvirt");
   auto* top = app->add_subcommand("top", "who uses what, live (q ends it)");
   auto* trace = app->add_subcommand("trace", "record who had which engine when, for Perfetto");
   auto* hook =
@@ -175,7 +180,7 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       {list, ctl::list},
       {named(app->add_subcommand("show", "one virtual GPU and what it does"), options), ctl::show},
       {set, ctl::set},
-      {named(app->add_subcommand("xml", "print what to paste into a libvirt domain"), options), ctl::xml},
+      {xml, ctl::xml},
       {attach, ctl::attach},
       {detach, ctl::detach},
       {top, ctl::top},

@@ -157,14 +157,6 @@ int set_scheduler(const Options& options) {
   return finish(options, call(options, "PATCH", "/v1/scheduler", body), print_scheduler);
 }
 
-int xml(const Options& options) {
-  const Reply reply = call(options, "GET", vgpu_target(options, "xml"));
-  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
-  const auto text = std::get<json>(reply).get<std::string>();
-  fmt::print("{}\n", options.json ? json_text(json{{"name", options.name}, {"xml", text}}, 2) : text);
-  return kOk;
-}
-
 int status(const Options& options) { return finish(options, call(options, "GET", "/v1/status"), print_status); }
 
 namespace {

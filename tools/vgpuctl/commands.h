@@ -23,6 +23,7 @@ struct Options {
   bool no_header = false;
   std::string domain, uri;
   std::string hypervisor = "libvirt";  // or "xen": whose domain it is
+  bool xl = false;                     // xml: for a configuration of xl's
   bool record_only = false;            // leave libvirt alone
   double interval = 1;                 // seconds
   unsigned count = 0;                  // of tables; 0: until it is ended

@@ -59,8 +59,10 @@ std::optional<Refusal> set_shares(Options options, const libvirt::DomainVgpu& vg
                                  vgpu.vgpu, attached),
                      fmt::format("`vgpuctl detach {}` first", vgpu.vgpu)};
     }
-    if (shares.value().empty()) return std::nullopt;
-    reply = call(options, "PATCH", vgpu_target(options), shares.value());
+    if (!shares.value().empty()) reply = call(options, "PATCH", vgpu_target(options), shares.value());
+    // QEMU's domain has the device in its definition; a domain on Xen gets it from the session that expects it.
+    const bool attach = options.hypervisor == "xen" && attached.empty() && std::holds_alternative<json>(reply);
+    if (attach) reply = call(options, "POST", vgpu_target(options, "attach"), {{"domain", options.domain}});
   }
   const Refusal* refusal = std::get_if<Refusal>(&reply);
   if (!refusal) return std::nullopt;
@@ -88,20 +90,26 @@ Status write_script(const std::string& folder, const std::string& path, const st
 }
 
 int install_hook(const Options& options) {
-  const std::string folder = options.hooks + "/qemu.d", path = folder + "/bandsaw";
   std::error_code error;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return print_refusal({kRefused, "cannot tell where vgpuctl lies: " + error.message(), ""}, options.json);
-  const Status status = write_script(folder, path, libvirt::hook_script(self, std::filesystem::absolute(options.run)));
-  if (!status.ok()) {
-    return print_refusal({kRefused, status.message(), "become root, or name libvirt's folder with --hooks"},
-                         options.json);
+  std::vector<std::string> paths;
+  for (const libvirt::HookDriver& driver : libvirt::kHookDrivers) {
+    const std::string folder = fmt::format("{}/{}.d", options.hooks, driver.driver);
+    paths.push_back(folder + "/bandsaw");
+    const Status status =
+        write_script(folder, paths.back(), libvirt::hook_script(driver, self, std::filesystem::absolute(options.run)));
+    if (!status.ok()) {
+      return print_refusal({kRefused, status.message(), "become root, or name libvirt's folder with --hooks"},
+                           options.json);
+    }
   }
   if (options.json) {
-    fmt::print("{}\n", json_text(json{{"installed", path}}));
+    fmt::print("{}\n", json_text(json{{"installed", paths}}));
   } else {
-    fmt::print("installed {}\nlibvirt looks for hooks when it starts: `systemctl restart libvirtd` (or virtqemud)\n",
-               path);
+    fmt::print(
+        "installed {}\nlibvirt looks for hooks when it starts: `systemctl restart libvirtd` (or virtqemud, virtxend)\n",
+        fmt::join(paths, " and "));
   }
   return kOk;
 }

@@ -15,15 +15,15 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-std::string hook_script(const std::string& vgpuctl, const std::string& run) {
+std::string hook_script(const HookDriver& driver, const std::string& vgpuctl, const std::string& run) {
   return fmt::format(R"(#!/bin/sh
 # Written by `vgpuctl hook --install`: sets the shares in the metadata of a domain that starts.
 [ "$2 $3" = "prepare begin" ] || exit 0
 xml=$(cat)
 case $xml in *{}*) ;; *) exit 0 ;; esac
-printf '%s\n' "$xml" | /usr/bin/env {} --run {} hook "$1"
+printf '%s\n' "$xml" | /usr/bin/env {} --run {} hook --hypervisor {} "$1"
 )",
-                     quoted(kMetadataNamespace), quoted(vgpuctl), quoted(run));
+                     quoted(kMetadataNamespace), quoted(vgpuctl), quoted(run), driver.hypervisor);
 }
 
 }  // namespace bandsaw::libvirt

@@ -70,6 +70,17 @@ TEST_F(TestDriver, WhatAnAdministratorWroteIsKept) {
   EXPECT_EQ(metadata("own")[0].shares, (Shares{{"cap", "50"}, {"compute", "30"}}));
 }
 
+TEST_F(TestDriver, ADomainOnXenHasTheMetadataAlone) {
+  const Attachment web{"web0", "", {{"compute", "30"}}};
+  for (int time = 0; time < 2; ++time) ASSERT_TRUE(attach_xen(kUri, "guest", web).ok());
+  ASSERT_EQ(metadata("guest").size(), 1u);
+  EXPECT_EQ(metadata("guest")[0].shares, web.shares);
+  EXPECT_EQ(domain_xml(kUri, "guest").value().find("memfd"), std::string::npos);
+  for (int time = 0; time < 2; ++time) ASSERT_TRUE(detach_xen(kUri, "guest", web).ok());
+  EXPECT_TRUE(metadata("guest").empty());
+  EXPECT_EQ(attach_xen(kUri, "nosuchdomain", web).code(), ENOENT);
+}
+
 TEST_F(TestDriver, SaysWhatIsMissing) {
   EXPECT_EQ(domain_xml(kUri, "nosuchdomain").status().code(), ENOENT);
   EXPECT_EQ(domain_xml("test:///nonexistent/file", "x").status().code(), ENOTCONN);

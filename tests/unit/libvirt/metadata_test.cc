@@ -143,6 +143,7 @@ TEST(Metadata, ValuesAreEscaped) {
 
 TEST(Metadata, TheSnippetCarriesTheShares) {
   EXPECT_EQ(read_metadata(domain_snippet(kWeb)).value()[0].shares, kWeb.shares);
+  EXPECT_EQ(read_metadata(xen_domain_snippet(kWeb)).value()[0].shares, kWeb.shares);
 }
 
 // Runs the hook's script with a vgpuctl that writes down its arguments and ends with 7.
@@ -153,7 +154,7 @@ class HookScript : public ::testing::Test {
     folder_ = ::mkdtemp(folder);
     std::ofstream(vgpuctl()) << "#!/bin/sh\nprintf '%s|' \"$@\" > \"${0%/*}/said\"\ncat >> \"${0%/*}/said\"\nexit 7\n";
     ::chmod(vgpuctl().c_str(), 0755);
-    std::ofstream(folder_ + "/hook") << hook_script(vgpuctl(), "/run/it's here");
+    std::ofstream(folder_ + "/hook") << hook_script(kHookDrivers[0], vgpuctl(), "/run/it's here");
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string vgpuctl() const { return folder_ + "/vgpu'ctl $x"; }
@@ -172,7 +173,7 @@ class HookScript : public ::testing::Test {
 
 TEST_F(HookScript, HandsOverAStartAndItsEnd) {
   EXPECT_EQ(run("guest prepare begin -"), 7);
-  EXPECT_EQ(said(), "--run|/run/it's here|hook|guest|" + xml_);
+  EXPECT_EQ(said(), "--run|/run/it's here|hook|--hypervisor|libvirt|guest|" + xml_);
 }
 
 TEST_F(HookScript, IsNotAboutDomainsOfOthers) {

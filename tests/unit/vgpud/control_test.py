@@ -295,7 +295,30 @@ class TestControl(DaemonCase):
         hooks = self.folder / "hooks"
         if "without libvirt" in self.ctl("hook", "--install", "--hooks", str(hooks)).stderr:
             pytest.skip("built without libvirt")
-        script = hooks / "qemu.d" / "bandsaw"
-        assert os.access(script, os.X_OK)
-        assert subprocess.run([script, "guest", "prepare", "begin", "-"], input="<domain/>", text=True,
-                                        env={"PATH": os.environ["PATH"]}, check=False).returncode == 0
+        for driver in ("qemu.d", "libxl.d"):
+            script = hooks / driver / "bandsaw"
+            assert os.access(script, os.X_OK)
+            assert subprocess.run([script, "guest", "prepare", "begin", "-"], input="<domain/>", text=True,
+                                  env={"PATH": os.environ["PATH"]}, check=False).returncode == 0
+
+    def test_the_hook_attaches_a_domain_on_xen(self):
+        self.ok("create", "web0", "--memory", "1G", "--compute", "30")
+        text = self.ctl("xml", "web0", "--hypervisor", "xen")
+        if "without libvirt" in text.stderr:
+            pytest.skip("built without libvirt")
+        snippet = text.stdout.replace("memory='1G'", "memory='512M'")
+        assert "type='xen'" in snippet and "qemu" not in snippet
+        assert self.hook(snippet, "guest").returncode == 0
+        assert self.show("web0")["domain"] == "", "a domain of QEMU's is attached by vgpuctl attach"
+        for _ in range(2):
+            done = self.hook(snippet, "--hypervisor", "xen", "guest")
+            assert (done.returncode, done.stdout) == (0, ""), done.stderr
+            assert (self.show("web0")["domain"], self.show("web0")["memory"]) == ("guest", 512 << 20)
+        refused = self.hook(snippet, "--hypervisor", "xen", "other")
+        assert refused.returncode == 1 and "is attached to domain 'guest'" in refused.stderr
+
+    def test_what_goes_into_a_configuration_of_xls(self):
+        self.ok("create", "web0", "--memory", "1G")
+        assert "vgpuctl attach web0 DOMAIN --hypervisor xen" in self.ok("xml", "web0", "--hypervisor", "xen", "--xl")
+        self.refused(2, "xl is Xen's", "xml", "web0", "--xl")
+        self.refused(4, "no virtual GPU 'web9'", "xml", "web9", "--hypervisor", "xen", "--xl")
