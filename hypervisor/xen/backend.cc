@@ -72,8 +72,8 @@ Status Backend::start(event_base* base, virtio::DeviceSink& sink) {
   more_event_.reset(event_new(
       base_, -1, 0,
       [](evutil_socket_t, short, void* self) {
-        const auto connection = static_cast<Backend*>(self)->connection_;
-        if (connection) static_cast<Backend*>(self)->serve(connection);
+        auto* const backend = static_cast<Backend*>(self);
+        if (backend->connection_) backend->serve(backend->connection_);
       },
       this));
   if (!store_event_ || !channel_event_ || !more_event_) return Status::error(ENOMEM, "no events for Xen's descriptors");
@@ -236,7 +236,7 @@ void Backend::on_channel() {
   if (connection_ && port == port_) serve(connection_);
 }
 
-void Backend::serve(const std::shared_ptr<Connection>& connection) {
+void Backend::serve(const std::shared_ptr<Connection> connection) {
   broke(connection->serve());
   // The rest after others' turn: as if the doorbell had rung again.
   if (connection == connection_ && connection->more()) event_active(more_event_.get(), EV_TIMEOUT, 0);

@@ -78,7 +78,7 @@ class Backend {
   // Ends the connection; `state` is written when no page is touched any more.
   void disconnect(State state);
   void finish_disconnect(State state);
-  void serve(const std::shared_ptr<Connection>& connection);
+  void serve(std::shared_ptr<Connection> connection);  // held: serving may end it
   void broke(const Status& status);
   // A warning that the guest has caused: at a bounded rate.
   void warn(const Status& status, const char* what);
