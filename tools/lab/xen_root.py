@@ -107,26 +107,28 @@ def vgpu_module() -> pathlib.Path:
     return module
 
 
-def _needed(program: pathlib.Path) -> list[str]:
+def _needed(program: pathlib.Path, inside: pathlib.Path) -> list[str]:
     """The paths that ldd names, where the program lies: in the root, or on this machine."""
-    inside = program.is_relative_to(root())
-    command = ["chroot", str(root()), "ldd", f"/{program.relative_to(root())}"] if inside else ["ldd", str(program)]
+    command = ["ldd", str(program)]
+    if program.is_relative_to(inside):
+        command = ["chroot", str(inside), "ldd", f"/{program.relative_to(inside)}"]
     words = [line.split() for line in run(command).splitlines()]
     paths = [line[2] if "=>" in line and len(line) > 2 else line[0] for line in words]
     return [path for path in paths if path.startswith("/")]
 
 
-def libraries(programs: list[pathlib.Path]) -> dict[str, pathlib.Path]:
-    """Where each library lies that these programs of this machine or of the root need, by name: the root's own goes
-    before this machine's, because its C library is the newer one."""
+def libraries(programs: list[pathlib.Path], inside: pathlib.Path | None = None) -> dict[str, pathlib.Path]:
+    """Where each library lies that these programs of this machine or of the root (`inside`: of that one) need, by name:
+    the root's own goes before this machine's, because its C library is the newer one."""
+    inside = inside or root()
     found: dict[str, pathlib.Path] = {}
     waiting = list(programs)
     while waiting:
-        for path in _needed(waiting.pop()):
+        for path in _needed(waiting.pop(), inside):
             name = pathlib.Path(path).name
             if name in found:
                 continue
-            own = root() / "usr/lib/x86_64-linux-gnu" / name
+            own = inside / "usr/lib/x86_64-linux-gnu" / name
             found[name] = own.resolve() if own.exists() else pathlib.Path(path).resolve()
             if own.exists():
                 waiting.append(found[name])  # it may need what this machine's does not

@@ -40,8 +40,8 @@ Status change_libvirt(bool add, const Options& options, const std::string& domai
 }
 // A domain of xl's alone has no metadata: without --connect it need not be libvirt's.
 Status change_metadata(bool add, const Options& options, const std::string& domain, const json& view) {
-  const Status status = add ? libvirt::attach_xen(options.uri, domain, attachment(view))
-                            : libvirt::detach_xen(options.uri, domain, attachment(view));
+  const Status status = add ? libvirt::attach_xen(xen_uri(options), domain, attachment(view))
+                            : libvirt::detach_xen(xen_uri(options), domain, attachment(view));
   const bool not_its_own = status.code() == ENOTCONN || status.code() == ENOENT || status.code() == EINVAL;
   return options.uri.empty() && not_its_own ? Status() : status;
 }

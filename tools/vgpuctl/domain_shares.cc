@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "backend/control/vgpu_spec.h"
 #include "tools/vgpuctl/commands.h"
 #ifdef BANDSAW_WITH_LIBVIRT
@@ -33,17 +35,23 @@ Refusal libvirt_refusal(const Status& status, const Options& options, const std:
   }
 }
 
+std::string xen_uri(const Options& options) {
+  if (!options.uri.empty() || std::getenv("LIBVIRT_DEFAULT_URI")) return options.uri;
+  return "xen:///system";
+}
+
 #ifdef BANDSAW_WITH_LIBVIRT
 
 void follow_in_domain(const Options& options, const json& changed, const json& view) {
   const auto domain = view.value("domain", "");
   const ShareTexts shares = share_texts(changed);
   if (domain.empty() || shares.empty() || options.record_only) return;
-  const Status status = libvirt::set_shares(options.uri, domain, {options.name, shares});
-  if (status.ok() || status.code() == ENOENT) return;  // without an element there is nothing to follow
   const bool on_xen =
       view.contains("live") && view["live"].is_object() && view["live"].value("xen", json()).is_object();
-  if (on_xen && status.code() == ENOTCONN) return;  // xl's hosts have no libvirt
+  const std::string uri = on_xen ? xen_uri(options) : options.uri;
+  const Status status = libvirt::set_shares(uri, domain, {options.name, shares});
+  if (status.ok() || status.code() == ENOENT) return;  // without an element there is nothing to follow
+  if (on_xen && status.code() == ENOTCONN) return;     // xl's hosts have no libvirt
   fmt::print(stderr,
              "vgpuctl: the shares are set, but the metadata of domain '{}' is as it was: {}\n"
              "  its next start brings back what stands there; `virsh edit {}` changes it\n",

@@ -16,6 +16,9 @@ void follow_in_domain(const Options& options, const nlohmann::json& changed, con
 // were any. The refusal, if there is one.
 std::optional<Refusal> take_from_domain(const Options& options, bool* set);
 
+// libvirt's URI for a domain on Xen: as given, or of the environment, or Xen's.
+std::string xen_uri(const Options& options);
+
 // Why libvirt did not do it, and what to do.
 Refusal libvirt_refusal(const Status& status, const Options& options, const std::string& domain);
 
