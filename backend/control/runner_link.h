@@ -22,8 +22,16 @@
 //   session -> runner   kExchanged      id = that number, value = errno or 0; of kPublish the key, of kFetch all that
 //   was
 //                                       published. Answered like every message of the session.
-//                       kRevoked        key; what was fetched by it with kFetchLent is not to be used any more: whom it
-//                                       is charged to has freed it, or has gone. Answered when nobody uses it.
+//                       kRevoked        key; what was fetched by it with kFetchLent, or attached, is not to be used any
+//                                       more: whom it is charged to has freed it, has gone, or may not lend it.
+//                                       Answered when nobody uses it.
+// Shared segments, by name. ExchangeTail follows, with the name in its payload; kExchanged answers all but
+// kSegmentDetach:
+//   runner -> session   kSegmentGet     id, bytes wanted, flags VGPU_SEGMENT_*: answered with its bytes and SegmentTail
+//                       kSegmentAttach  id, flags VGPU_SEGMENT_*: answered with its memory's descriptor and bytes, the
+//                                       attachment's key, and SegmentTail
+//                       kSegmentDetach  key
+//                       kSegmentRemove  id: takes the name away
 // Channel groups, so that vgpud can set their time slices:
 //   runner -> session   kChannelGroups  + ChannelGroupList; fd: the runner's /dev/nvidiactl, or none where the list is
 //                                       empty. Before kReady, and again whenever the list has changed. Not answered.
@@ -64,7 +72,15 @@ enum class RunnerMessageType : uint32_t {
   kChannelGroups,
   kFail,
   kRevoked,
+  kSegmentGet,
+  kSegmentAttach,
+  kSegmentDetach,
+  kSegmentRemove,
 };
+
+constexpr bool is_about_segments(RunnerMessageType type) {
+  return type >= RunnerMessageType::kSegmentGet && type <= RunnerMessageType::kSegmentRemove;
+}
 
 // Another virtual GPU's memory, for as long as it stays published there; that one is charged for it.
 inline constexpr uint32_t kFetchLent = 1;
@@ -107,6 +123,11 @@ inline uint32_t publisher_of(const ExchangeKey& key) {
 struct ExchangeTail {
   ExchangeKey key{};
   std::array<std::uint8_t, 64> payload{};  // what a device needs beside the descriptor
+};
+
+// How kExchanged says in the payload what may be done with a segment.
+struct SegmentTail {
+  std::uint32_t access = 0;  // vgpu_segment_access
 };
 
 // The usage page of one virtual GPU: a memfd that its session makes and its runners map. A runner writes only its own

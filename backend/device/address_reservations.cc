@@ -115,6 +115,11 @@ CUresult AddressReservations::set_access(uint64_t address, uint64_t bytes, uint3
   std::lock_guard lock(mutex_);
   Reservation* const in = holder(address, bytes);
   if (!in || !is_mapped(*in, address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+    for (auto next = in->mappings.find(address); next != in->mappings.end() && next->first < address + bytes; ++next) {
+      if (next->second.memory->read_only) return CUDA_ERROR_NOT_PERMITTED;
+    }
+  }
   if (const CUresult result = protect(address, bytes, access)) return result;
   for (auto next = in->mappings.find(address); next != in->mappings.end() && next->first < address + bytes; ++next) {
     next->second.access = access;

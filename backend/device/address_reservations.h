@@ -27,6 +27,7 @@ class AddressReservations {
   CUresult unmap(uint64_t address, uint64_t bytes);
   // Unmaps it wherever it is mapped, for good.
   void revoke(const MemoryRef& memory);
+  // CUDA_ERROR_NOT_PERMITTED: writing to memory that is read-only.
   CUresult set_access(uint64_t address, uint64_t bytes, uint32_t access);
   CUresult get_access(uint64_t address, uint32_t* access);
   // Whether there is memory behind all of [address, address + bytes).

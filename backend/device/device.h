@@ -77,7 +77,9 @@ class Texture : public Object {};
 class Surface : public Object {};
 class Memory : public Object {  // physical memory, mapped or not
  public:
-  std::atomic<bool> revoked{false};  // lent by another virtual GPU, which has it back: it is not mapped any more
+  std::atomic<bool> revoked{false};    // lent by somebody who has it back: it is not mapped any more
+  std::atomic<bool> borrowed{false};   // lent by somebody: it is not handed on. Before it is mapped, as the next
+  std::atomic<bool> read_only{false};  // may not be mapped for writing
 };
 class Linker : public Object {  // a CUlinkState
  public:
@@ -457,6 +459,15 @@ std::unique_ptr<Device> make_soft_device(const DeviceConfig& config, DeviceHost*
 // upper half unmapped in this process, and takes the process's descriptors 1 and 2 (kernels print there). `host` must
 // outlive it.
 Result<std::unique_ptr<Device>> make_cuda_device(const DeviceConfig& config, int index, DeviceHost* host);
+
+// Memory of a shared segment, a multiple of 2 MiB: `write` is what memory_borrow() takes. `read`: the same for those
+// who may only read it; empty where the descriptor cannot be restricted, and memory's `read_only` alone holds. `index`:
+// of the GPU. ENOMEM: no room; ENODEV.
+struct SegmentDescriptors {
+  UniqueFd write, read;
+};
+Result<SegmentDescriptors> make_soft_segment(uint64_t bytes);
+Result<SegmentDescriptors> make_cuda_segment(uint64_t bytes, int index);
 
 // What a GPU is, without making a context on it.
 struct GpuIdentity {

@@ -5,6 +5,7 @@
 // the memory-protection domain of its guest process: it ends when that process does, when the session does, or when
 // something in it breaks, and takes nobody else along.
 //
+// `bandsaw-runner --make-segment BYTES` makes memory of a shared segment and sends its descriptors to the session.
 // `bandsaw-runner --sensors BUS_ID` says what a GPU measures, for a session.
 // `bandsaw-runner --probe cuda INDEX` says in a line of JSON what a GPU is, for vgpud, which opens none itself;
 // `--probe soft INDEX` says whether there is a software device.
@@ -16,7 +17,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <span>
+#include <vector>
 
+#include "backend/control/packet.h"
 #include "backend/control/sm_part.h"
 #include "backend/runner/channels/driver_calls.h"
 #include "backend/runner/host_gpus.h"
@@ -142,6 +146,38 @@ Status serve(DeviceConfig config, const Choice& choice) {
   _exit(status.ok() ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
+Result<SegmentDescriptors> make_segment(const Choice& choice, [[maybe_unused]] uint64_t bytes) {
+  if (choice.cuda) {
+#ifdef BANDSAW_HAVE_CUDA
+    return make_cuda_segment(bytes, choice.index);
+#else
+    return Status::error(ENODEV, "{}", kNoCuda);
+#endif
+  }
+#ifdef BANDSAW_HAVE_SOFT
+  return make_soft_segment(bytes);
+#else
+  return Status::error(ENODEV, "{}", kNoSoft);
+#endif
+}
+
+// Reads nothing that a guest has written: a number of the session's.
+Status send_segment(const char* bytes_text) {
+  const auto choice = read_choice();
+  if (!choice.ok()) return choice.status();
+  if (Status status = enter_sandbox(kRunnerSocket); !status.ok()) return status;
+  uint64_t bytes = 0;
+  const auto [end, error] = std::from_chars(bytes_text, bytes_text + std::strlen(bytes_text), bytes);
+  if (error != std::errc() || *end != 0 || bytes == 0) return Status::error(EINVAL, "'{}' is no size", bytes_text);
+  const auto made = make_segment(choice.value(), bytes);
+  if (!made.ok()) log::error("no memory of {} bytes for a shared segment: {}", bytes, made.status().message());
+  const int32_t code = made.status().code();
+  std::vector<int> fds;
+  if (made.ok()) fds.push_back(made.value().write.get());
+  if (made.ok() && made.value().read) fds.push_back(made.value().read.get());
+  return send_packet(kRunnerSocket, std::as_bytes(std::span(&code, 1)), {}, fds);
+}
+
 int probe_soft() {
 #ifdef BANDSAW_HAVE_SOFT
   std::printf("{\"name\": \"%s\"}\n", read_environment().name.c_str());
@@ -189,6 +225,11 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--list-gpus") == 0) return runner::list_gpus();
   if (argc == 3 && std::strcmp(argv[1], "--watch-gpu") == 0) return runner::watch_gpu(argv[2]);
   start_log("bandsaw-runner");
+  if (argc == 3 && std::strcmp(argv[1], "--make-segment") == 0) {
+    const Status sent = runner::send_segment(argv[2]);
+    if (!sent.ok()) log::error("{}", sent.message());
+    return sent.ok() ? EXIT_SUCCESS : EXIT_FAILURE;
+  }
   const auto choice = runner::read_choice();
   Status status = choice.ok() ? runner::enter_sandbox(kRunnerSocket) : choice.status();
   if (status.ok()) {

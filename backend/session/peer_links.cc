@@ -16,17 +16,14 @@
 #include "memory/base/log.h"
 
 namespace bandsaw {
-namespace {
-
-constexpr size_t kVisitorsMost = 1024;
-constexpr int64_t kIndexMost = 1 << 16;
-constexpr size_t kFetchesMost = 1024;  // unanswered, of one connection
 
 enum class PeerMessageType : uint32_t {
   kHello = 1,  // who connects; the first message
   kFetch,      // id, key, lent, owner
   kFetched,    // id, error; bytes, payload, descriptor
   kRevoked,    // key
+  kAttach,     // id, lent: for reading alone; payload: the segment's name. Answered by kFetched, lent: the access
+  kDetach,     // key
 };
 
 struct PeerMessage {
@@ -39,6 +36,12 @@ struct PeerMessage {
   ExchangeKey key{};
   std::array<uint8_t, 64> payload{};
 };
+
+namespace {
+
+constexpr size_t kVisitorsMost = 1024;
+constexpr int64_t kIndexMost = 1 << 16;
+constexpr size_t kFetchesMost = 1024;  // unanswered, of one connection
 
 std::span<const std::byte> bytes_of(const PeerMessage& message) { return std::as_bytes(std::span(&message, 1)); }
 
@@ -63,8 +66,8 @@ Result<UniqueFd> listen_for_peers(const std::string& run, uint32_t index) {
 
 class PeerLinks::Visitor {
  public:
-  Visitor(PeerLinks* links, UniqueFd socket, const ucred& peer)
-      : links_(links), socket_(std::move(socket)), out_(links->base_, socket_.get()), peer_(peer) {
+  Visitor(PeerLinks* links, UniqueFd socket, const ucred& peer, uint64_t number)
+      : links_(links), socket_(std::move(socket)), out_(links->base_, socket_.get()), peer_(peer), number_(number) {
     readable_.reset(event_new(
         links_->base_, socket_.get(), EV_READ | EV_PERSIST,
         [](evutil_socket_t, short, void* self) { static_cast<Visitor*>(self)->read(); }, this));
@@ -72,10 +75,18 @@ class PeerLinks::Visitor {
   }
 
   bool closed() const { return !readable_; }
+  uint64_t number() const { return number_; }
 
   void revoke(const ExchangeKey& key) {
     if (closed() || lent_.erase(key) == 0) return;
     send({.type = PeerMessageType::kRevoked, .key = key});
+  }
+  void take_back(const ExchangeKey& key) {
+    if (!closed()) send({.type = PeerMessageType::kRevoked, .key = key});
+  }
+  // It is about to be forgotten.
+  void end() {
+    if (known_ && links_->segments_) links_->segments_->left(index_, number_);
   }
 
  private:
@@ -87,9 +98,14 @@ class PeerLinks::Visitor {
     if (!status.ok()) return close(status.code() == EPIPE ? "" : status.message());
     if (!known_) {
       known_ = message.type == PeerMessageType::kHello && links_->may_visit(message.id, peer_.uid);
+      index_ = message.id;
       if (!known_) close("it is no session of this host");
     } else if (message.type == PeerMessageType::kFetch) {
       give(message);
+    } else if (message.type == PeerMessageType::kAttach && links_->segments_) {
+      attach(message);
+    } else if (message.type == PeerMessageType::kDetach && links_->segments_) {
+      links_->segments_->detach(index_, number_, message.key);
     } else {
       close("a message that makes no sense");
     }
@@ -109,6 +125,26 @@ class PeerLinks::Visitor {
     send(answer, thing->fd.get());
   }
 
+  void attach(const PeerMessage& message) {
+    PeerAttach wanted;
+    wanted.read_only = message.lent != 0;
+    static_assert(sizeof wanted.name == sizeof message.payload);
+    std::memcpy(wanted.name.data(), message.payload.data(), sizeof wanted.name);
+    links_->segments_->attach(index_, number_, wanted,
+                              [links = links_, number = number_, id = message.id](
+                                  int error, const ExchangeKey& key, uint64_t bytes, uint32_t access, int fd) {
+                                Visitor* const visitor = links->visitor(number);
+                                if (!visitor || visitor->closed()) return;  // all that it had is given back
+                                visitor->send({.type = PeerMessageType::kFetched,
+                                               .id = id,
+                                               .lent = access,
+                                               .error = static_cast<uint32_t>(error),
+                                               .bytes = bytes,
+                                               .key = key},
+                                              fd);
+                              });
+  }
+
   void send(const PeerMessage& message, int fd = -1) {
     if (const Status status = out_.send(bytes_of(message), fd); !status.ok()) close(status.message());
   }
@@ -125,6 +161,8 @@ class PeerLinks::Visitor {
   UniqueFd socket_;
   PacketQueue out_;
   const ucred peer_;
+  const uint64_t number_;
+  uint32_t index_ = 0;  // of its virtual GPU, once it is known
   bool known_ = false;
   std::set<ExchangeKey> lent_;
   EventPtr readable_;
@@ -132,8 +170,8 @@ class PeerLinks::Visitor {
 
 class PeerLinks::Host {
  public:
-  Host(PeerLinks* links, UniqueFd socket)
-      : links_(links), socket_(std::move(socket)), out_(links->base_, socket_.get()) {
+  Host(PeerLinks* links, UniqueFd socket, uint32_t index)
+      : links_(links), socket_(std::move(socket)), out_(links->base_, socket_.get()), index_(index) {
     readable_.reset(event_new(
         links_->base_, socket_.get(), EV_READ | EV_PERSIST,
         [](evutil_socket_t, short, void* self) { static_cast<Host*>(self)->read(); }, this));
@@ -144,26 +182,54 @@ class PeerLinks::Host {
   bool closed() const { return !readable_; }
 
   void fetch(const ExchangeKey& key, bool lent, const GuestOwner& owner, Fetched fetched) {
-    if (closed() || under_way_.size() >= kFetchesMost) {
-      links_->failed_.emplace_back(closed() ? EPIPE : EBUSY, std::move(fetched));
-      return links_->sweep_later();
-    }
-    const uint32_t id = next_++;
-    under_way_[id] = {std::move(fetched), lent};
-    send({.type = PeerMessageType::kFetch, .id = id, .lent = lent, .owner = owner, .key = key});
+    ask({.type = PeerMessageType::kFetch, .lent = lent, .owner = owner, .key = key},
+        [this, key, lent, fetched = std::move(fetched)](const PeerMessage& answer, UniqueFd fd) {
+          if (answer.error == 0 && lent) lent_.insert(key);
+          Exchange::Thing thing;
+          thing.fd = std::move(fd);
+          thing.bytes = answer.bytes;
+          thing.payload = answer.payload;
+          fetched(errno_in(answer), std::move(thing));
+        });
+  }
+
+  void attach(const PeerAttach& wanted, SegmentAttached attached) {
+    PeerMessage message{.type = PeerMessageType::kAttach, .lent = wanted.read_only};
+    std::memcpy(message.payload.data(), wanted.name.data(), sizeof wanted.name);
+    ask(message, [this, attached = std::move(attached)](const PeerMessage& answer, UniqueFd fd) {
+      // Nobody else's, and not one that is in use.
+      const bool is_new =
+          answer.error != 0 || (publisher_of(answer.key) == index_ && fd && lent_.insert(answer.key).second);
+      if (!is_new) close("a segment that makes no sense");
+      attached(is_new ? errno_in(answer) : EPROTO, {answer.key, answer.bytes, answer.lent, std::move(fd)});
+    });
+  }
+
+  void detach(const ExchangeKey& key) {
+    if (!closed() && lent_.erase(key)) send({.type = PeerMessageType::kDetach, .key = key});
   }
 
   // Tells all who wait or have something lent.
   void end() {
-    for (auto& [id, waiting] : std::exchange(under_way_, {})) waiting.fetched(EPIPE, {});
+    for (auto& [id, answered] : std::exchange(under_way_, {})) answered({.error = EPIPE}, {});
     for (const ExchangeKey& key : std::exchange(lent_, {})) links_->revoked_(key);
   }
 
  private:
-  struct Waiting {
-    Fetched fetched;
-    bool lent = false;
-  };
+  using Answered = std::function<void(const PeerMessage& answer, UniqueFd fd)>;
+
+  static int errno_in(const PeerMessage& answer) { return static_cast<int>(std::min(answer.error, 4095u)); }
+
+  void ask(PeerMessage message, Answered answered) {
+    if (closed() || under_way_.size() >= kFetchesMost) {
+      const uint32_t error = closed() ? EPIPE : EBUSY;
+      links_->failed_.emplace_back([answered = std::move(answered), error] { answered({.error = error}, {}); });
+      return links_->sweep_later();
+    }
+    message.id = next_++;
+    under_way_[message.id] = std::move(answered);
+    send(message);
+  }
 
   void read() {
     PeerMessage message;
@@ -177,14 +243,9 @@ class PeerLinks::Host {
     }
     const auto found = message.type == PeerMessageType::kFetched ? under_way_.find(message.id) : under_way_.end();
     if (found == under_way_.end()) return close("a message that makes no sense");
-    const Waiting waiting = std::move(found->second);
+    const Answered answered = std::move(found->second);
     under_way_.erase(found);
-    if (message.error == 0 && waiting.lent) lent_.insert(message.key);
-    Exchange::Thing thing;
-    thing.fd = std::move(fd);
-    thing.bytes = message.bytes;
-    thing.payload = message.payload;
-    waiting.fetched(static_cast<int>(std::min(message.error, 4095u)), std::move(thing));
+    answered(message, std::move(fd));
   }
 
   void send(const PeerMessage& message) {
@@ -200,8 +261,9 @@ class PeerLinks::Host {
   PeerLinks* const links_;
   UniqueFd socket_;
   PacketQueue out_;
+  const uint32_t index_;
   uint32_t next_ = 1;
-  std::map<uint32_t, Waiting> under_way_;
+  std::map<uint32_t, Answered> under_way_;
   std::set<ExchangeKey> lent_;
   EventPtr readable_;
 };
@@ -233,32 +295,58 @@ void PeerLinks::accept() {
   const int64_t index = config_.first_uid < 0 ? 0 : int64_t{who.uid} - config_.first_uid;
   if (index < 0 || index > kIndexMost || !may_visit(static_cast<uint32_t>(index), who.uid)) return;
   if (visitors_.size() >= kVisitorsMost) return;
-  visitors_.push_back(std::make_unique<Visitor>(this, std::move(socket), who));
+  visitors_.push_back(std::make_unique<Visitor>(this, std::move(socket), who, next_visitor_++));
 }
 
 bool PeerLinks::may_visit(uint32_t index, uid_t user) const {
   return config_.first_uid < 0 ? user == ::geteuid() : user == config_.first_uid + int64_t{index};
 }
 
-void PeerLinks::fetch(const ExchangeKey& key, bool lent, const GuestOwner& owner, Fetched fetched) {
-  const uint32_t index = publisher_of(key);
+Result<PeerLinks::Host*> PeerLinks::reach(uint32_t index) {
   auto found = hosts_.find(index);
   if (found != hosts_.end() && found->second->closed()) {
     const auto gone = hosts_.extract(found);
     gone.mapped()->end();
     found = hosts_.end();
   }
-  if (found == hosts_.end()) {
-    auto socket = reach_unix(peer_socket(config_.run, index));
-    if (!socket.ok()) {
-      log::warn("virtual GPU {} of this host: {}", index, socket.status().message());
-      failed_.emplace_back(socket.status().code(), std::move(fetched));
-      return sweep_later();
-    }
-    evutil_make_socket_nonblocking(socket.value().get());
-    found = hosts_.emplace(index, std::make_unique<Host>(this, std::move(socket.value()))).first;
+  if (found != hosts_.end()) return found->second.get();
+  auto socket = reach_unix(peer_socket(config_.run, index));
+  if (!socket.ok()) {
+    log::warn("virtual GPU {} of this host: {}", index, socket.status().message());
+    return socket.status();
   }
-  found->second->fetch(key, lent, owner, std::move(fetched));
+  evutil_make_socket_nonblocking(socket.value().get());
+  return hosts_.emplace(index, std::make_unique<Host>(this, std::move(socket.value()), index)).first->second.get();
+}
+
+void PeerLinks::fetch(const ExchangeKey& key, bool lent, const GuestOwner& owner, Fetched fetched) {
+  const auto host = reach(publisher_of(key));
+  if (host.ok()) return host.value()->fetch(key, lent, owner, std::move(fetched));
+  failed_.emplace_back([fetched = std::move(fetched), error = host.status().code()] { fetched(error, {}); });
+  sweep_later();
+}
+
+void PeerLinks::attach(uint32_t index, const PeerAttach& wanted, SegmentAttached attached) {
+  const auto host = reach(index);
+  if (host.ok()) return host.value()->attach(wanted, std::move(attached));
+  failed_.emplace_back([attached = std::move(attached)] { attached(ENODEV, {}); });
+  sweep_later();
+}
+
+void PeerLinks::detach(const ExchangeKey& key) {
+  const auto host = hosts_.find(publisher_of(key));
+  if (host != hosts_.end()) host->second->detach(key);
+}
+
+PeerLinks::Visitor* PeerLinks::visitor(uint64_t number) const {
+  for (const auto& visitor : visitors_) {
+    if (visitor->number() == number) return visitor.get();
+  }
+  return nullptr;
+}
+
+void PeerLinks::take_back(uint64_t number, const ExchangeKey& key) {
+  if (Visitor* const found = visitor(number)) found->take_back(key);
 }
 
 void PeerLinks::revoke(const ExchangeKey& key) {
@@ -271,14 +359,17 @@ void PeerLinks::sweep_later() {
 }
 
 void PeerLinks::sweep() {
-  visitors_.remove_if([](const auto& visitor) { return visitor->closed(); });
+  visitors_.remove_if([](const auto& visitor) {
+    if (visitor->closed()) visitor->end();
+    return visitor->closed();
+  });
   std::vector<std::unique_ptr<Host>> gone;
   for (auto next = hosts_.begin(); next != hosts_.end();) {
     const auto host = next++;
     if (host->second->closed()) gone.push_back(std::move(hosts_.extract(host).mapped()));
   }
   for (const auto& host : gone) host->end();
-  for (auto& [error, fetched] : std::exchange(failed_, {})) fetched(error, {});
+  for (const auto& tell : std::exchange(failed_, {})) tell();
 }
 
 }  // namespace bandsaw

@@ -139,6 +139,7 @@ RunnerProcess::Watcher RunnerPool::watcher() {
     keep_warm();
   };
   made.exchange = [this](RunnerProcess* runner, const RunnerMessage& message, const ExchangeTail& tail, UniqueFd fd) {
+    if (is_about_segments(message.type)) return segments_ ? segments_->request(runner, message, tail) : void();
     exchange_.request(runner, runner->guest(), message, tail, std::move(fd));
   };
   return made;
@@ -203,6 +204,7 @@ void RunnerPool::reap() {
     if (!entry.taken && !entry.dismissed) note_failure(why);
     if (entry.taken) log::debug("a runner has ended: {}", why);
     exchange_.drop(entry.runner.get());
+    if (segments_) segments_->drop(entry.runner.get());
     entry.runner->gone();
     i = 0;  // what `gone` calls may have changed the list
   }

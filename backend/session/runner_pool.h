@@ -11,6 +11,7 @@
 #include "backend/session/exchange_service.h"
 #include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_process.h"
+#include "backend/session/segment_service.h"
 
 namespace bandsaw {
 
@@ -36,6 +37,8 @@ class RunnerPool : public RunnerSource {
 
   // What its runners' processes hand to each other and to those of other virtual GPUs.
   ExchangeService& exchange() { return exchange_; }
+  // Where they find shared segments. Not owned, outlives this; before start().
+  void set_segments(SegmentService* segments) { segments_ = segments; }
 
   // What the device is, as the last runner that became ready has said; null: none has.
   const vgpu_device_info* device_info() const { return device_info_ ? &*device_info_ : nullptr; }
@@ -78,6 +81,7 @@ class RunnerPool : public RunnerSource {
   RunnerLaunchConfig launch_config_;
   unsigned target_;
   ExchangeService exchange_;
+  SegmentService* segments_ = nullptr;
   std::optional<vgpu_device_info> device_info_;
   std::vector<Entry> runners_;
   std::deque<Waiter> waiters_;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -149,7 +150,7 @@ Status Session::prepare() {
   control_ = std::make_unique<JsonServer>(base_.get(), std::move(control.value()),
                                           [this](const nlohmann::json& request) { return answer(request); });
   RunnerProgram program = runner_program();
-  if (config_.device.starts_with("cuda")) sensor_program_.reset(::open(config_.runner.c_str(), O_PATH | O_CLOEXEC));
+  runner_file_.reset(::open(config_.runner.c_str(), O_PATH | O_CLOEXEC));
   open_xen();
   if (Status status = enter_sandbox(config_.sandbox); !status.ok()) return status;
   // Not before: this folder is written by the user that the session has become.
@@ -158,10 +159,12 @@ Status Session::prepare() {
 
   std::unique_ptr<SensorReader> sensors;
   if (config_.device.starts_with("cuda")) {
-    sensors = std::make_unique<SensorReader>(base_.get(), program.path, sensor_program_.get(), program.environment);
+    sensors = std::make_unique<SensorReader>(base_.get(), program.path, runner_file_.get(), program.environment);
   }
+  open_segments(program);
   gates_ = std::make_unique<GateFrontend>(base_.get(), std::move(gates.value()), &usage_page_);
   pool_ = std::make_unique<RunnerPool>(base_.get(), std::move(program), config_.warm, config_.index);
+  pool_->set_segments(segments_.get());
   link_peers(std::move(peers.value()));
   pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
   status_query_ = std::make_unique<StatusQuery>(
@@ -194,8 +197,34 @@ void Session::link_peers(UniqueFd listener) {
   if (config_.sandbox.uid != 0) links.first_uid = int64_t{config_.sandbox.uid} - config_.index;
   ExchangeService& service = pool_->exchange();
   peers_ = std::make_unique<PeerLinks>(base_.get(), std::move(listener), std::move(links), &service.exchange(),
-                                       [&service](const ExchangeKey& key) { service.revoked(key); });
+                                       [this, &service](const ExchangeKey& key) {
+                                         if (!segments_->revoked(key)) service.revoked(key);
+                                       });
+  peers_->offer(segments_.get());
   service.connect(peers_.get());
+  segments_->connect(peers_.get());
+}
+
+void Session::open_segments(const RunnerProgram& program) {
+  segment_maker_ = std::make_unique<SegmentMaker>(base_.get(), program.path, runner_file_.get());
+  // Memory needs no MPS daemon, whoever uses it later.
+  SharingConfig alone = sharing_config_;
+  alone.sharing = Sharing::kTimeSliced;
+  segment_maker_->set_environment(
+      with_variables(program.environment, runner_launch_config(config_.device, alone).variables));
+  segment_host_ = std::make_unique<SegmentHost>(config_.index, &usage_page_, segment_maker_.get());
+  segments_ = std::make_unique<SegmentService>(config_.index, segment_host_.get());
+}
+
+Status Session::end_segment(const nlohmann::json& request) {
+  uint64_t id = 0;
+  const std::string text = request.contains("id") && request["id"].is_string() ? request["id"].get<std::string>() : "";
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  if (error != std::errc() || end != text.data() + text.size() || id >= segment::kFirstOwnId) {
+    return Status::error(EINVAL, "segment_end needs an 'id'");
+  }
+  segment_host_->end(id);
+  return {};
 }
 
 RunnerProgram Session::runner_program() const {
@@ -233,6 +262,10 @@ nlohmann::json Session::answer(const nlohmann::json& request) {
     const Status status = set(request);
     return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
   }
+  if (op == "segment_end") {
+    const Status status = end_segment(request);
+    return status.ok() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"ok", false}, {"error", status.message()}};
+  }
   if (op == "faulted") return {{"ok", true}, {"mps", faulted()}, {"failing", pool_->failing()}};
   if (op == "shutdown") {
     stop_soon();
@@ -263,7 +296,7 @@ Status Session::set(const nlohmann::json& request) {
                                resident != request.end() ? resident->get<uint64_t>() : UINT64_MAX);
   if (before != usage_page_.memory_share()) log::info("memory share is now {} bytes", usage_page_.memory_share());
   apply_sharing_config();
-  return {};
+  return request.contains("segments") ? segments_->set(request["segments"]) : Status();
 }
 
 // vgpud sees to the permissions of the sockets, which the session can no longer change.
@@ -289,7 +322,10 @@ Status Session::admit(const Owner& owner, int socket) const {
 
 void Session::apply_sharing_config() {
   if (!sharing_config_.lost.empty()) pool_->end_clients(sharing_config_.lost);
-  if (!sharing_config_.device_error.empty()) pool_->end_all();
+  if (!sharing_config_.device_error.empty()) {
+    pool_->end_all();
+    segment_host_->device_lost();
+  }
   pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
 }
 
@@ -325,6 +361,7 @@ nlohmann::json Session::status() const {
           {"memory_swapped", total.swapped_bytes},
           {"usage", to_json(total)},
           {"limits", limits_state()},
+          {"segments", segment_host_->state()},
           {"processes", std::move(processes)},
           {"sharing", to_text(sharing_config_.sharing)},
           {"planning", to_text(sharing_config_.mode)},

@@ -18,6 +18,7 @@
 #include "backend/session/peer_links.h"
 #include "backend/session/runner_launch_config.h"
 #include "backend/session/runner_pool.h"
+#include "backend/session/segment_service.h"
 #include "backend/session/status_query.h"
 #include "backend/session/usage_page_owner.h"
 #include "backend/session/vm_frontend.h"
@@ -62,6 +63,9 @@ class Session {
   Status admit(const Owner& owner, int socket) const;
   RunnerProgram runner_program() const;
   void link_peers(UniqueFd listener);
+  void open_segments(const RunnerProgram& program);
+  // Takes one away from all who use it, because its name goes by force.
+  Status end_segment(const nlohmann::json& request);
   // Xen's backend, where this machine is Xen's host and the build knows of it: opened as root, started in the sandbox.
   void open_xen();
   Status start_xen();
@@ -90,10 +94,13 @@ class Session {
   std::string faulted_;  // the MPS daemon of a client that has ended with a fault of the GPU
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;
+  UniqueFd runner_file_;  // bandsaw-runner, opened while its path was reachable
+  std::unique_ptr<SegmentMaker> segment_maker_;
+  std::unique_ptr<SegmentHost> segment_host_;
+  std::unique_ptr<SegmentService> segments_;
   std::unique_ptr<GateFrontend> gates_;
   std::unique_ptr<PeerLinks> peers_;
   std::unique_ptr<RunnerPool> pool_;
-  UniqueFd sensor_program_;  // bandsaw-runner, opened while its path was reachable
   std::unique_ptr<StatusQuery> status_query_;
   std::unique_ptr<DirectFrontend> direct_;
   std::unique_ptr<VmFrontend> vm_;

@@ -137,6 +137,7 @@ UsagePageOwner::UsagePageOwner(UsagePageOwner&& other) noexcept
       taken_count_(other.taken_count_),
       share_(other.share_),
       resident_(other.resident_),
+      charged_(other.charged_),
       limits_(other.limits_),
       past_(other.past_) {}
 
@@ -168,7 +169,8 @@ void UsagePageOwner::give_back(int slot) {
   taken_[static_cast<size_t>(slot)] = false;
   // A runner that died between its two additions leaves the sum too large, until the last one is gone.
   if (--taken_count_ > 0) return;
-  page_->memory_used = page_->swapped = 0;
+  page_->memory_used = charged_;
+  page_->swapped = 0;
   for (auto& held : page_->held) held = 0;
 }
 
@@ -190,6 +192,29 @@ void UsagePageOwner::open_gates() {
     if (!taken_[slot]) continue;
     for (Gate& gate : grant_page.gates[slot]) futex_wake(&gate.granted);
   }
+}
+
+// As runners do: the sum grows first, so that two never pass the bound together.
+bool UsagePageOwner::charge(uint64_t bytes) {
+  if (bytes > INT64_MAX) return false;
+  const auto amount = static_cast<int64_t>(bytes);
+  const auto share = static_cast<int64_t>(std::min<uint64_t>(share_, INT64_MAX));
+  int64_t used = page_->memory_used.load();
+  do {
+    if (used > share || amount > share - used) return false;
+  } while (!page_->memory_used.compare_exchange_weak(used, used + amount));
+  const uint64_t on_device = static_cast<uint64_t>(std::max<int64_t>(0, used + amount - page_->swapped.load()));
+  if (resident_ < share_ && on_device > resident_) {
+    page_->memory_used -= amount;
+    return false;
+  }
+  charged_ += amount;
+  return true;
+}
+
+void UsagePageOwner::uncharge(uint64_t bytes) {
+  page_->memory_used -= static_cast<int64_t>(bytes);
+  charged_ -= static_cast<int64_t>(bytes);
 }
 
 Usage UsagePageOwner::usage(int slot) const {

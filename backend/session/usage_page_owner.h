@@ -57,6 +57,11 @@ class UsagePageOwner {
   void give_back(int slot);
   unsigned taken() const { return taken_count_; }
 
+  // Memory that belongs to no runner: counts against the share until it is given back. False: over the share, or over
+  // what may lie on the device.
+  bool charge(uint64_t bytes);
+  void uncharge(uint64_t bytes);
+
   Usage usage(int slot) const;
   Usage total() const;  // dead and living; sticky is 0
   EngineUse engine_use(int slot) const;
@@ -85,6 +90,7 @@ class UsagePageOwner {
   std::array<bool, kUsageSlots> taken_{};
   unsigned taken_count_ = 0;
   uint64_t share_ = 0, resident_ = 0;  // bytes
+  int64_t charged_ = 0;                // bytes that belong to no runner
   Limits limits_{};
   Usage past_;
 };

@@ -143,6 +143,9 @@ Status run_daemon(const Config& config) {
   auto gpus = make_gpus(config, registry.value());
   if (!gpus.ok()) return gpus.status();
   SessionManager session_manager(base.get(), config, gpus.value());
+  session_manager.set_segments_of([&registry](const VgpuSpec& spec) {
+    return segments_for(spec, registry.value().segments(), registry.value().all());
+  });
   Api api(config, &registry.value(), &session_manager, &gpus.value(), [&base] {
     const timeval soon{0, 50000};  // the answer leaves first
     event_base_loopexit(base.get(), &soon);

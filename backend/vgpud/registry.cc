@@ -107,6 +107,7 @@ Status Registry::load() {
     log::warn("{}: the shares sum to more than 100 %, and are lowered: {}", path(), changes);
   }
   Status status = load_choice(json);
+  if (status.ok()) status = load_segments(json);
   return status.ok() ? load_planning_mode(json) : status;
 }
 
@@ -130,7 +131,7 @@ Status Registry::load_choice(const nlohmann::json& file) {
 }
 
 Status Registry::put_choice(const StoredChoice& choice) {
-  Status status = save(specs_, choice, planning_mode_);
+  Status status = save(specs_, choice, planning_mode_, segments_);
   if (status.ok()) choice_ = choice;
   return status;
 }
@@ -152,13 +153,13 @@ Status Registry::load_planning_mode(const nlohmann::json& file) {
 }
 
 Status Registry::put_planning_mode(const StoredPlanningMode& mode) {
-  Status status = save(specs_, choice_, mode);
+  Status status = save(specs_, choice_, mode, segments_);
   if (status.ok()) planning_mode_ = mode;
   return status;
 }
 
-Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice,
-                      const StoredPlanningMode& mode) const {
+Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice, const StoredPlanningMode& mode,
+                      const std::vector<SegmentSpec>& segments) const {
   auto list = nlohmann::json::array();
   for (const VgpuSpec& spec : specs) list.push_back(to_json(spec));
   nlohmann::json file = {{"version", kVersion}, {"vgpus", list}};
@@ -168,6 +169,7 @@ Status Registry::save(const std::vector<VgpuSpec>& specs, const StoredChoice& ch
                          {"configured", {{"policy", choice.configured.policy}, {"queues", choice.configured.queues}}}};
   }
   if (mode.chosen) file["planning"] = {{"mode", to_text(*mode.chosen)}, {"configured", to_text(mode.configured)}};
+  for (const SegmentSpec& segment : segments) file["segments"].push_back(to_json(segment));
   return replace_file(directory_, path(), json_text(file, 2) + "\n");
 }
 
@@ -223,16 +225,61 @@ Status Registry::put(const VgpuSpec& spec) {
   const auto place =
       std::find_if(changed.begin(), changed.end(), [&](const VgpuSpec& s) { return s.name > spec.name; });
   changed.insert(place, spec);
-  Status status = save(changed, choice_, planning_mode_);
+  Status status = save(changed, choice_, planning_mode_, segments_);
   if (status.ok()) specs_ = std::move(changed);
   return status;
 }
 
+// Nobody who gets the name, or the index, later is to have its rights.
 Status Registry::remove(const std::string& name) {
   std::vector<VgpuSpec> changed = specs_;
+  std::vector<SegmentSpec> segments = segments_;
   std::erase_if(changed, [&](const VgpuSpec& s) { return s.name == name; });
-  Status status = save(changed, choice_, planning_mode_);
-  if (status.ok()) specs_ = std::move(changed);
+  std::erase_if(segments, [&](const SegmentSpec& s) { return s.vgpu == name; });
+  for (SegmentSpec& segment : segments) segment.grants.erase(name);
+  Status status = save(changed, choice_, planning_mode_, segments);
+  if (!status.ok()) return status;
+  specs_ = std::move(changed);
+  segments_ = std::move(segments);
+  return status;
+}
+
+Status Registry::load_segments(const nlohmann::json& file) {
+  if (!file.contains("segments")) return {};
+  if (!file["segments"].is_array()) return Status::error(EINVAL, "{}: 'segments' is no list; repair it", path());
+  for (const auto& entry : file["segments"]) {
+    const auto segment = segment_from_json(entry);
+    if (!segment.ok()) return Status::error(EINVAL, "{}: {}", path(), segment.status().message());
+    if (find_segment(segment.value().name)) {
+      return Status::error(EINVAL, "{}: the shared segment '{}' is there twice", path(), segment.value().name);
+    }
+    segments_.push_back(segment.value());
+  }
+  return {};
+}
+
+const SegmentSpec* Registry::find_segment(const std::string& name) const {
+  const auto found =
+      std::find_if(segments_.begin(), segments_.end(), [&](const SegmentSpec& s) { return s.name == name; });
+  return found == segments_.end() ? nullptr : &*found;
+}
+
+Status Registry::put_segment(const SegmentSpec& segment) {
+  std::vector<SegmentSpec> changed = segments_;
+  std::erase_if(changed, [&](const SegmentSpec& s) { return s.name == segment.name; });
+  const auto place =
+      std::find_if(changed.begin(), changed.end(), [&](const SegmentSpec& s) { return s.name > segment.name; });
+  changed.insert(place, segment);
+  Status status = save(specs_, choice_, planning_mode_, changed);
+  if (status.ok()) segments_ = std::move(changed);
+  return status;
+}
+
+Status Registry::remove_segment(const std::string& name) {
+  std::vector<SegmentSpec> changed = segments_;
+  std::erase_if(changed, [&](const SegmentSpec& s) { return s.name == name; });
+  Status status = save(specs_, choice_, planning_mode_, changed);
+  if (status.ok()) segments_ = std::move(changed);
   return status;
 }
 

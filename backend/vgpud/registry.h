@@ -1,5 +1,5 @@
-// The virtual GPUs of this host, the device of each, and the policy that was chosen, kept on disk in
-// STATE/registry.json.
+// The virtual GPUs of this host, the device of each, their shared segments, and the policy that was chosen, kept on
+// disk in STATE/registry.json.
 //
 // A change is on disk before it is true: the file is written beside, synced and renamed, so that a crash or a full
 // disk leaves the old one, and the call fails with the reason.
@@ -13,6 +13,7 @@
 #include "backend/control/vgpu_spec.h"
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/device.h"
+#include "backend/vgpud/segments.h"
 #include "memory/base/status.h"
 
 namespace bandsaw {
@@ -33,7 +34,13 @@ class Registry {
   void settle(std::span<const PhysicalDevice> devices);
 
   Status put(const VgpuSpec& spec);  // adds, or replaces the one of that name
+  // With its shared segments, and its rights to those of others.
   Status remove(const std::string& name);
+
+  const std::vector<SegmentSpec>& segments() const { return segments_; }
+  const SegmentSpec* find_segment(const std::string& name) const;
+  Status put_segment(const SegmentSpec& segment);  // as put()
+  Status remove_segment(const std::string& name);
 
   const StoredChoice& choice() const { return choice_; }
   Status put_choice(const StoredChoice& choice);
@@ -45,11 +52,14 @@ class Registry {
   Status load();
   Status load_choice(const nlohmann::json& file);
   Status load_planning_mode(const nlohmann::json& file);
-  Status save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice, const StoredPlanningMode& mode) const;
+  Status load_segments(const nlohmann::json& file);
+  Status save(const std::vector<VgpuSpec>& specs, const StoredChoice& choice, const StoredPlanningMode& mode,
+              const std::vector<SegmentSpec>& segments) const;
   std::string path() const { return directory_ + "/registry.json"; }
 
   std::string directory_;
-  std::vector<VgpuSpec> specs_;  // by name
+  std::vector<VgpuSpec> specs_;        // by name
+  std::vector<SegmentSpec> segments_;  // by name
   StoredChoice choice_;
   StoredPlanningMode planning_mode_;
 };

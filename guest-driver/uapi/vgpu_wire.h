@@ -163,6 +163,16 @@ struct vgpu_exchange_key {
 	__u8 bytes[16];
 };
 
+/* Shared segments: what a call asks for, and what a process may do with the memory that it is given. */
+#define VGPU_SEGMENT_CREATE 1u    /* segment_get: make it if there is none of that name */
+#define VGPU_SEGMENT_EXCLUSIVE 2u /* with CREATE: there must be none */
+#define VGPU_SEGMENT_READ_ONLY 4u /* segment_attach: reading is enough */
+#define VGPU_SEGMENT_NAME_BYTES 64 /* with the NUL */
+enum vgpu_segment_access {
+	VGPU_SEGMENT_ACCESS_READ = 1,
+	VGPU_SEGMENT_ACCESS_WRITE = 2 /* and read */
+};
+
 /* Physical memory of its own (cuMemCreate), always on the device. */
 struct vgpu_memory_props {
 	__u32 compression; /* CUmemAllocationCompType */

@@ -22,6 +22,7 @@ MAY_INCLUDE = {
     "memory/base": [],
     "memory": [],
     "memory/managed": [],
+    "memory/segment": [],
     "memory/swap": [],
     "vgpu-sched": [],
     "vgpu-sched/policy": ["vgpu-sched/engine.h"],
@@ -41,7 +42,7 @@ MAY_INCLUDE = {
                             "memory/swap/book.h"],
     "backend/device/soft/codegen": ["backend/device/soft", "guest-driver/uapi", "memory/base", "vgpu-sched/ptx"],
     "backend/session": ["backend/control", "backend/sandbox", "guest-driver/uapi", "hypervisor/vfio_user",
-                        "hypervisor/virtio", "hypervisor/xen", "memory/base"],
+                        "hypervisor/virtio", "hypervisor/xen", "memory/base", "memory/segment"],
     "backend/runner": ["backend/control", "backend/device", "backend/runner/channels", "backend/runner/execution",
                        "backend/runner/handlers", "backend/runner/slicing", "backend/runner/swap",
                        "backend/runner/wire", "backend/sandbox", "guest-driver/uapi", "memory/base"],
@@ -74,9 +75,8 @@ MAY_INCLUDE = {
     "tools/vgpuctl": ["backend/control", "hypervisor/libvirt", "hypervisor/libvirt/hook", "hypervisor/xen",
                       "memory/base", "vgpu-sched/engine.h"],
     "tools/ptx": ["backend/device/image", "vgpu-sched/ptx"],
-    "tools/gen": ["backend/device", "guest-driver/libcuda", "guest-driver/libcuda/core", "guest-driver/cupti",
-                  "guest-driver/nvml", "guest-driver/uapi",
-                  "vgpu-sched/engine.h"],
+    "tools/gen": ["backend/device", "guest-driver/libcuda", "guest-driver/libcuda/api", "guest-driver/libcuda/core",
+                  "guest-driver/cupti", "guest-driver/nvml", "guest-driver/uapi", "vgpu-sched/engine.h"],
 }
 LINES_MAX = 500
 FOLDERS = ["backend", "guest-driver", "hypervisor", "memory", "vgpu-sched", "tools", "tests"]

@@ -22,6 +22,7 @@ def generate(functions):
 #include <cuda.h>
 #include <cudaProfiler.h>
 
+#include "guest-driver/libcuda/api/bandsaw_shm.h"
 #include "guest-driver/libcuda/core/graphics_types.h"
 #include "guest-driver/libcuda/core/proc_table.h"
 

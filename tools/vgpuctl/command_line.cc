@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kFooter =
     "Exit codes: 0 done; 1 refused (the reason and what to do are on stderr, with --json on stdout);\n"
-    "2 wrong usage; 3 vgpud does not run; 4 no such virtual GPU or domain.";
+    "2 wrong usage; 3 vgpud does not run; 4 no such virtual GPU, domain or segment.";
 
 // "30", "30%" and "30 %" are one.
 const CLI::Validator kPercent(
@@ -102,6 +102,38 @@ std::vector<Command> scheduler_commands(CLI::App* app, Options* options) {
       fmt::format("how kernels of MPS virtual GPUs are planned: {}", fmt::join(planning_mode_names(), ", ")));
   set->add_option("--corun-mode", options->planning_mode)->group("");  // the name of earlier versions
   return {{scheduler->add_subcommand("show", "print it"), show_scheduler}, {set, set_scheduler}};
+}
+
+CLI::App* segment_command(CLI::App* segment, Options* options, const char* name, const char* about) {
+  auto* made = segment->add_subcommand(name, about);
+  made->add_option("SEGMENT", options->name, "the segment")->required();
+  return made;
+}
+
+std::vector<Command> segment_commands(CLI::App* app, Options* options) {
+  auto* segment = app->add_subcommand("segment", "device memory that programs of several virtual GPUs use at once");
+  segment->require_subcommand(1);
+  auto* create = segment_command(segment, options, "create", "make one: memory that counts against its owner's share");
+  create->add_option("--vgpu", options->vgpu, "the virtual GPU that owns it")->required();
+  create->add_option("--size", options->size, "bytes, e.g. 256M; rounded up to 2 MiB")->required();
+  auto* grant = segment_command(segment, options, "grant", "let another virtual GPU of the same device read it");
+  grant->add_option("VGPU", options->vgpu, "the virtual GPU")->required();
+  grant->add_flag("--write", options->read_write, "and write it");
+  auto* revoke = segment_command(segment, options, "revoke",
+                                 "take a virtual GPU's rights away, and the memory from its programs, at once");
+  revoke->add_option("VGPU", options->vgpu, "the virtual GPU")->required();
+  auto* list = segment->add_subcommand("list", "all segments, who may use them, and who does");
+  list->add_option("-o,--output", options->columns, "columns, by their headings: name,owner,size (default: all)")
+      ->delimiter(',');
+  list->add_flag("--no-header", options->no_header, "leave the headings out");
+  auto* destroy = segment_command(segment, options, "destroy",
+                                  "take its name away: nobody finds it any more, and it ends with its last user");
+  destroy->add_flag("--force", options->force, "take the memory from all who use it, at once");
+  return {{create, create_segment},
+          {grant, grant_segment},
+          {revoke, revoke_segment},
+          {list, list_segments},
+          {destroy, destroy_segment}};
 }
 
 void live_options(CLI::App* top, CLI::App* trace, CLI::App* hook, Options* options) {
@@ -191,6 +223,7 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       {app->add_subcommand("status", "vgpud and its devices"), ctl::status},
       {shutdown, ctl::shutdown}};
   for (const Command& command : scheduler_commands(app, options)) all.push_back(command);
+  for (const Command& command : segment_commands(app, options)) all.push_back(command);
   return all;
 }
 

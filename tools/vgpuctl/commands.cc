@@ -14,19 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-// Prints the reply through `print`, or as JSON, or the refusal.
-template <typename Print>
-int finish(const Options& options, const Reply& reply, Print print) {
-  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
-  const json& content = std::get<json>(reply);
-  if (options.json) {
-    fmt::print("{}\n", json_text(content, 2));
-  } else {
-    print(content);
-  }
-  return kOk;
-}
-
 // As it is written now. A word that there is not stays: vgpud refuses it and says which there are.
 std::string sharing_word(const std::string& typed) {
   const auto sharing = parse_sharing(typed);

@@ -30,6 +30,8 @@ struct Options {
   double seconds = 5;                  // of a trace
   std::string output;                  // a file
   std::string shell;                   // whose completion
+  std::string vgpu, size;              // of a shared segment: whose it is or who is meant, bytes
+  bool read_write = false;             // a grant is for writing too
   bool install = false;                // hook: put it where libvirt looks
   std::string hooks = "/etc/libvirt/hooks";
 };
@@ -51,5 +53,10 @@ int trace(const Options& options);
 int hook(const Options& options);
 int completion(const Options& options);
 int doctor(const Options& options);
+int create_segment(const Options& options);
+int grant_segment(const Options& options);
+int revoke_segment(const Options& options);
+int list_segments(const Options& options);
+int destroy_segment(const Options& options);
 
 }  // namespace bandsaw::ctl

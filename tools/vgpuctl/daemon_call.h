@@ -1,10 +1,13 @@
 // One request to vgpud, with its refusals made ready to print.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
 #include <variant>
 
+#include "memory/base/json.h"
 #include "tools/vgpuctl/commands.h"
 #include "tools/vgpuctl/output.h"
 
@@ -15,6 +18,19 @@ using Reply = std::variant<nlohmann::json, Refusal>;
 
 Reply call(const Options& options, const std::string& method, const std::string& target,
            const nlohmann::json& body = nlohmann::json::object());
+// Prints the reply through `print`, or as JSON, or the refusal.
+template <typename Print>
+int finish(const Options& options, const Reply& reply, Print print) {
+  if (const Refusal* refusal = std::get_if<Refusal>(&reply)) return print_refusal(*refusal, options.json);
+  const auto& content = std::get<nlohmann::json>(reply);
+  if (options.json) {
+    fmt::print("{}\n", json_text(content, 2));
+  } else {
+    print(content);
+  }
+  return kOk;
+}
+
 // /v1/vgpus/NAME with the name as one part of the path.
 std::string vgpu_target(const Options& options, const std::string& action = "");
 

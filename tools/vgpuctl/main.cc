@@ -74,6 +74,8 @@ std::vector<Offer> named(const std::vector<std::string>& words) {
 // What may stand for an argument or for an option's value, as it is on this host now.
 std::vector<Offer> values(const Options& options, const std::string& of) {
   if (of == "NAME") return named(bandsaw::ctl::vgpu_names(options));
+  if (of == "VGPU" || of == "--vgpu") return named(bandsaw::ctl::vgpu_names(options));
+  if (of == "SEGMENT") return named(bandsaw::ctl::segment_names(options));
   if (of == "DOMAIN") return named(bandsaw::ctl::domain_names(options));
   if (of == "SHELL") return named({"bash", "zsh", "fish"});
   if (of == "--sharing") return named({"time-sliced", "mps"});

@@ -26,6 +26,8 @@ std::vector<std::string> names_in(const Options& options, const std::string& tar
 
 std::vector<std::string> vgpu_names(const Options& options) { return names_in(options, "/v1/vgpus", "", "name"); }
 
+std::vector<std::string> segment_names(const Options& options) { return names_in(options, "/v1/segments", "", "name"); }
+
 std::vector<std::string> device_names(const Options& options) {
   return names_in(options, "/v1/status", "devices", "id");
 }

@@ -75,3 +75,34 @@ CUresult CudaDevice::event_import(const ContextRef& context, const EventToken& t
 }
 
 }  // namespace bandsaw::cuda
+
+namespace bandsaw::cuda {
+
+Result<SegmentDescriptors> make_segment(const Driver& driver, uint64_t bytes, int index) {
+  CUdevice device = 0;
+  if (const CUresult result = driver.cuDeviceGet(&device, index); result != CUDA_SUCCESS) {
+    return Status::error(ENODEV, "no GPU number {}: {}", index, driver.describe(result));
+  }
+  const CUmemAllocationProp prop = allocation_properties(device);
+  CUmemGenericAllocationHandle handle = 0;
+  CUresult result = driver.cuMemCreate(&handle, bytes, &prop, 0);
+  if (result != CUDA_SUCCESS) {
+    return Status::error(result == CUDA_ERROR_OUT_OF_MEMORY ? ENOMEM : EIO, "{}", driver.describe(result));
+  }
+  int fd = -1;
+  result = driver.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  driver.cuMemRelease(handle);  // the descriptor holds the memory
+  if (result != CUDA_SUCCESS) return Status::error(EIO, "{}", driver.describe(result));
+  return SegmentDescriptors{UniqueFd(fd), {}};
+}
+
+}  // namespace bandsaw::cuda
+
+namespace bandsaw {
+
+Result<SegmentDescriptors> make_cuda_segment(uint64_t bytes, int index) {
+  const auto driver = cuda::Driver::load();
+  return driver.ok() ? cuda::make_segment(*driver.value(), bytes, index) : driver.status();
+}
+
+}  // namespace bandsaw

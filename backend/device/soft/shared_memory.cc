@@ -107,3 +107,17 @@ CUresult SoftReservations::protect(uint64_t address, uint64_t bytes, uint32_t ac
 }
 
 }  // namespace bandsaw::soft
+
+namespace bandsaw {
+
+// Who only has the second cannot map it for writing, nor open it anew as another user: the file is this user's alone.
+Result<SegmentDescriptors> make_soft_segment(uint64_t bytes) {
+  SegmentDescriptors made{soft::make_sealed_file("bandsaw-segment", bytes), {}};
+  if (!made.write) return Status::error(ENOMEM, "the host has no memory of {} bytes", bytes);
+  if (::fchmod(made.write.get(), S_IRUSR | S_IWUSR) < 0) return Status::system("cannot set a file's permissions");
+  made.read.reset(::open(fmt::format("/proc/self/fd/{}", made.write.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!made.read) return Status::system("cannot open a file in memory again");
+  return made;
+}
+
+}  // namespace bandsaw

@@ -21,6 +21,9 @@ ExchangeKey from_wire(const vgpu_exchange_key& key) {
   return made;
 }
 
+// Whoever lends may take back, which would not reach those that it was handed on to.
+bool is_borrowed(const wire::Resolved<Memory>& memory) { return memory && memory.object->borrowed; }
+
 }  // namespace
 
 Handlers::Handlers(const World& world)
@@ -29,6 +32,7 @@ Handlers::Handlers(const World& world)
 }
 
 void Handlers::memory_export(C call, R<Memory> memory, uint64_t address, wire::MemoryExportAnswer answer) {
+  if (is_borrowed(memory)) return answer(CUDA_ERROR_NOT_SUPPORTED);
   const uint64_t name = memory ? memory.handle : address;
   {
     std::lock_guard lock(published_mutex_);
@@ -99,6 +103,7 @@ void Handlers::event_import(C call, const vgpu_exchange_key& key, wire::EventImp
 }
 
 void Handlers::memory_lend(C call, R<Memory> memory, uint64_t address, wire::MemoryLendAnswer answer) {
+  if (is_borrowed(memory)) return answer(CUDA_ERROR_NOT_SUPPORTED);
   const uint64_t name = memory ? memory.handle : address;
   const uint64_t context = memory ? 0 : call.context.handle;
   device_.memory_export(
@@ -138,6 +143,7 @@ void Handlers::memory_borrow(C, const vgpu_exchange_key& key, wire::MemoryBorrow
     uint64_t handle = 0;
     CUresult result = device_.memory_borrow(thing.fd.get(), thing.bytes, &object);
     if (result == CUDA_SUCCESS) {
+      object->borrowed = true;
       std::lock_guard lock(published_mutex_);
       auto& of_key = borrowed_[wanted];
       std::erase_if(of_key, [](const auto& one) { return one.expired(); });

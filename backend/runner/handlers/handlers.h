@@ -134,6 +134,13 @@ class Handlers final : public wire::WireHandlers {
   void event_export(C call, R<Event> event, wire::EventExportAnswer answer) override;
   void event_import(C call, const vgpu_exchange_key& key, wire::EventImportAnswer answer) override;
 
+  // handlers_shared_segment.cc
+  void segment_get(C call, uint64_t size, uint32_t flags, std::string_view name,
+                   wire::SegmentGetAnswer answer) override;
+  void segment_attach(C call, uint32_t flags, std::string_view name, wire::SegmentAttachAnswer answer) override;
+  CUresult segment_detach(C call, R<Memory> memory) override;
+  void segment_remove(C call, std::string_view name, wire::Answer answer) override;
+
   // handlers_array.cc
   CUresult array_create(C call, const vgpu_array& asked, uint64_t* array, vgpu_array* made) override;
   void array_destroy(C call, R<Array> array, wire::Answer answer) override;
@@ -262,8 +269,10 @@ class Handlers final : public wire::WireHandlers {
   std::map<uint64_t, Published> published_;  // guarded by published_mutex_
   void unlend(uint64_t name);
   void revoked(const ExchangeKey& key);
+  CUresult take_segment(const ExchangeClient::Thing& thing, uint32_t access, uint64_t* handle);
   LentMemory lent_;                                                     // guarded by published_mutex_
   std::map<ExchangeKey, std::vector<std::weak_ptr<Memory>>> borrowed_;  // guarded by published_mutex_
+  std::map<uint64_t, ExchangeKey> attached_;                            // of segments, by handle; as the line before
 };
 
 // Where a completion of an asynchronous call goes: its done word, or the ring's next synchronising call.

@@ -49,6 +49,22 @@ void ExchangeClient::withdraw(const ExchangeKey& key) {
   send({.type = RunnerMessageType::kWithdraw}, gone);
 }
 
+void ExchangeClient::ask_segment(RunnerMessageType what, std::string_view name, uint64_t bytes, uint32_t flags,
+                                 Done done) {
+  Thing wanted;
+  if (name.size() >= wanted.tail.payload.size()) return done(EINVAL, {});
+  name.copy(reinterpret_cast<char*>(wanted.tail.payload.data()), name.size());
+  RunnerMessage message{.type = what, .flags = flags};
+  message.bytes = bytes;
+  ask(message, wanted, std::move(done));
+}
+
+void ExchangeClient::detach_segment(const ExchangeKey& key) {
+  Thing gone;
+  gone.tail.key = key;
+  send({.type = RunnerMessageType::kSegmentDetach}, gone);
+}
+
 Status ExchangeClient::revoked(std::span<const std::byte> tail) const {
   ExchangeTail gone;
   if (tail.size() != sizeof gone) return Status::error(EPROTO, "a revocation of {} bytes", tail.size());

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "backend/control/runner_link.h"
@@ -32,8 +33,13 @@ class ExchangeClient {
   void fetch(const ExchangeKey& key, bool lent, Done done);
   void withdraw(const ExchangeKey& key);
 
-  // Called when what was lent by this key is to be let go of, which has happened when it returns; by the thread that
-  // serves the session. Set before the first fetch.
+  // Shared segments, by name: kSegmentGet, kSegmentAttach, kSegmentRemove (backend/control/runner_link.h). `name` has
+  // at most 63 bytes.
+  void ask_segment(RunnerMessageType what, std::string_view name, uint64_t bytes, uint32_t flags, Done done);
+  void detach_segment(const ExchangeKey& key);
+
+  // Called when what was lent or attached by this key is to be let go of, which has happened when it returns; by the
+  // thread that serves the session. Set before the first fetch.
   using Revoked = std::function<void(const ExchangeKey& key)>;
   void set_on_revoked(Revoked revoked) { on_revoked_ = std::move(revoked); }
 

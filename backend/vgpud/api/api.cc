@@ -177,8 +177,17 @@ void Api::destroy(const VgpuSpec& spec, bool force, const Answer& answer) {
       return refuse(answer, 409, fmt::format("'{}' is in use", spec.name),
                     "end its programs or its VM first, or add --force to end them now");
     }
+    const auto& segments = registry_->segments();
+    const auto owned =
+        std::find_if(segments.begin(), segments.end(), [&](const SegmentSpec& one) { return one.vgpu == spec.name; });
+    if (!force && owned != segments.end()) {
+      return refuse(answer, 409, fmt::format("'{}' owns the shared segment '{}'", spec.name, owned->name),
+                    fmt::format("`vgpuctl segment destroy {}` first, or add --force to end all of its segments now",
+                                owned->name));
+    }
     Status status = registry_->remove(spec.name);
     if (!status.ok()) return refuse_storage(answer, status);
+    session_manager_->tell_all(spec.device);
     if (const Gpu* gpu = gpus_->of(spec)) gpu->arbiter->remove(spec.name);
     session_manager_->remove(spec.name,
                              [name = spec.name, answer] { send(answer, 200, {{"name", name}, {"destroyed", true}}); });

@@ -66,6 +66,17 @@ class Api {
   LatencyMeans latency_means(const VgpuSpec& spec) const;
   std::vector<std::string> sms_notes(const VgpuSpec& before, const VgpuSpec& now, std::optional<uint32_t> asked) const;
 
+  void list_segments(const Answer& answer);
+  void create_segment(const nlohmann::json& body, const Answer& answer);
+  void commit_segment(SegmentSpec made, uint64_t used, uint64_t resident, const Answer& answer);
+  void keep_segment(const SegmentSpec& segment, const std::string& device, int code, const Answer& answer);
+  void destroy_segment(const HttpRequest& request, const Answer& answer);
+  void grant_segment(const HttpRequest& request, const nlohmann::json& body, const Answer& answer);
+  void revoke_segment(const HttpRequest& request, const nlohmann::json& body, const Answer& answer);
+  // Null: there is none of the path's name, which is refused.
+  const SegmentSpec* segment_of(const HttpRequest& request, const Answer& answer) const;
+  uint64_t next_segment_id() const;
+
   void start_trace(const nlohmann::json& body, const Answer& answer);
   void take_trace(const nlohmann::json& body, const Answer& answer);
 

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 struct Api::Route {
   const char* method;
-  const char* path;  // {name}: of a virtual GPU that is there
+  const char* path;  // {name}: of a virtual GPU that is there, or of a shared segment
   void (*handle)(Api&, const Call&);
 };
 
@@ -88,6 +88,14 @@ const std::vector<Api::Route>& Api::table() {
       {"GET", "/v1/vgpus/{name}/xml", [](Api& api, const Call& call) { api.xml(call.vgpu, call.answer); }},
       {"GET", "/v1/scheduler", [](Api& api, const Call& call) { api.scheduler(call.answer); }},
       {"PATCH", "/v1/scheduler", [](Api& api, const Call& call) { api.change_scheduler(call.body(), call.answer); }},
+      {"GET", "/v1/segments", [](Api& api, const Call& call) { api.list_segments(call.answer); }},
+      {"POST", "/v1/segments", [](Api& api, const Call& call) { api.create_segment(call.body(), call.answer); }},
+      {"DELETE", "/v1/segments/{name}",
+       [](Api& api, const Call& call) { api.destroy_segment(call.request, call.answer); }},
+      {"POST", "/v1/segments/{name}/grant",
+       [](Api& api, const Call& call) { api.grant_segment(call.request, call.body(), call.answer); }},
+      {"POST", "/v1/segments/{name}/revoke",
+       [](Api& api, const Call& call) { api.revoke_segment(call.request, call.body(), call.answer); }},
       {"POST", "/v1/trace/start", [](Api& api, const Call& call) { api.start_trace(call.body(), call.answer); }},
       {"POST", "/v1/trace/take", [](Api& api, const Call& call) { api.take_trace(call.body(), call.answer); }},
   };
@@ -104,9 +112,16 @@ bool Api::administers(const HttpRequest& request) const {
 HttpServer::Answer Api::audited(const HttpRequest& request, const VgpuSpec& before, HttpServer::Answer answer) const {
   const std::string what = fmt::format("user {} (pid {}): {} {}", user_text(request.peer.uid), request.peer.pid,
                                        request.method, printed(request));
-  const std::string name = before.name.empty() ? new_name(request) : before.name;
-  // Of a virtual GPU, there or not; of everything else that can be changed, how devices are scheduled.
-  const auto state = [this, name] {
+  const bool segment = request.path.size() > 1 && request.path[1] == "segments";
+  const std::string named = segment && request.path.size() > 2 ? request.path[2] : before.name;
+  const std::string name = named.empty() ? new_name(request) : named;
+  // Of a virtual GPU or shared segment, there or not; of everything else that can be changed, how devices are
+  // scheduled.
+  const auto state = [this, name, segment] {
+    if (segment) {
+      const SegmentSpec* const spec = registry_->find_segment(name);
+      return spec ? json_text(to_json(*spec)) : std::string("nothing");
+    }
     if (name.empty()) return json_text(scheduler_state());
     const VgpuSpec* const spec = registry_->find(name);
     return spec ? json_text(to_json(*spec)) : std::string("nothing");

@@ -118,6 +118,7 @@ nlohmann::json SessionManager::sharing_config(const VgpuSpec& spec) const {
   for (const auto& [name, supervisor] : supervisors_) all.push_back(supervisor->spec());
   const PhysicalDevice& device = gpus_.of(spec)->device;
   result["sms"] = to_text(sm_part(spec, all, device));
+  if (segments_of_) result["segments"] = segments_of_(spec);
   result["gpu"] = device.visible;
   result["device_error"] = device.lost;
   result["mps_priority"] = to_text(mps_priority(spec.latency_us, spec.priority));

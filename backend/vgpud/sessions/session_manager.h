@@ -61,6 +61,13 @@ class SessionManager {
   // Why programs on the device's MPS virtual GPUs are refused now; empty: they are not.
   std::string mps_error(const std::string& device) const;
 
+  // Which shared segments there are for the session of a virtual GPU: what it is told with everything else. Before
+  // add().
+  using SegmentsOf = std::function<nlohmann::json(const VgpuSpec& spec)>;
+  void set_segments_of(SegmentsOf segments_of) { segments_of_ = std::move(segments_of); }
+  // Tells the sessions of a device what holds now.
+  void tell_all(const std::string& device);
+
   // ENOENT, ENOTCONN (not running now), ETIMEDOUT.
   void request(const std::string& name, const nlohmann::json& object, Answer answer);
   // {"path": ..., "controllers": ..., "error": ...}: of the cgroups, or why there are none.
@@ -71,7 +78,6 @@ class SessionManager {
  private:
   nlohmann::json sharing_config(const VgpuSpec& spec) const;
   MpsDaemon* mps_of(const std::string& device) const;  // null: it has no contexts that MPS could join
-  void tell_all(const std::string& device);
   void make_daemons();
   void open_cgroups();
   void check_health();
@@ -84,6 +90,7 @@ class SessionManager {
   std::string no_cgroups_;               // why
   PlanningMode planning_mode_;
   Failing failing_;
+  SegmentsOf segments_of_;
   EventPtr health_timer_;
   unsigned health_ticks_ = 0;
   std::map<std::string, std::unique_ptr<MpsDaemon>> mps_;  // by the device's name

@@ -60,6 +60,7 @@ constexpr Field kReply[] = {{"ok", Kind::kFlag},
                             {"memory_swapped", Kind::kCount},
                             {"usage", Kind::kObject},
                             {"limits", Kind::kObject},
+                            {"segments", Kind::kList},
                             {"processes", Kind::kList},
                             {"sharing", Kind::kText},
                             {"planning", Kind::kText},
@@ -149,6 +150,24 @@ Status check_limits(const json& reply) {
   return {};
 }
 
+Status check_segments(const json& reply) {
+  static constexpr Field kSegment[] = {{"id", Kind::kText},    {"name", Kind::kText}, {"bytes", Kind::kCount},
+                                       {"named", Kind::kFlag}, {"own", Kind::kFlag},  {"state", Kind::kText},
+                                       {"error", Kind::kText}, {"users", Kind::kList}};
+  static constexpr Field kUser[] = {{"vgpu", Kind::kCount}, {"count", Kind::kCount}};
+  const auto segments = reply.find("segments");
+  if (segments == reply.end()) return {};
+  for (const json& segment : *segments) {
+    if (!segment.is_object()) return Status::error(EPROTO, "a segment is {}", segment.type_name());
+    if (Status status = check_fields(segment, kSegment); !status.ok()) return status;
+    for (const json& user : segment.value("users", json::array())) {
+      if (!user.is_object()) return Status::error(EPROTO, "a segment's user is {}", user.type_name());
+      if (Status status = check_fields(user, kUser); !status.ok()) return status;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_reply(const json& reply) {
@@ -158,6 +177,7 @@ Status check_reply(const json& reply) {
   if (status.ok()) status = check_fields(reply, kReply);
   if (status.ok()) status = check_usage(reply);
   if (status.ok()) status = check_limits(reply);
+  if (status.ok()) status = check_segments(reply);
   if (!status.ok()) return status;
   const auto processes = reply.find("processes");
   if (processes == reply.end()) return {};

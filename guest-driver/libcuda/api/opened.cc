@@ -20,13 +20,13 @@ AllOpened& all_opened() {
 
 }  // namespace
 
-CUresult map_opened(Call& call, uint64_t memory, uint64_t bytes, OpenedMemory* opened) {
+CUresult map_opened(Call& call, uint64_t memory, uint64_t bytes, OpenedMemory* opened, uint32_t access) {
   opened->bytes = bytes;
   CUresult result = wire::address_reserve(call, bytes, 0, &opened->base);
   if (result != CUDA_SUCCESS) return result;
   result = wire::memory_map(call, opened->base, bytes, 0, memory);
   if (result == CUDA_SUCCESS) {
-    result = wire::memory_set_access(call, opened->base, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    result = wire::memory_set_access(call, opened->base, bytes, access);
     if (result != CUDA_SUCCESS) wire::memory_unmap(call, opened->base, bytes);
   }
   if (result != CUDA_SUCCESS) wire::address_free(call, opened->base, bytes);

@@ -17,8 +17,9 @@ struct OpenedMemory {
   uint64_t base = 0, bytes = 0;
 };
 
-// Maps `bytes` of memory, readable and writable. Nothing is left behind when it fails.
-CUresult map_opened(Call& call, uint64_t memory, uint64_t bytes, OpenedMemory* opened);
+// Maps `bytes` of memory. Nothing is left behind when it fails.
+CUresult map_opened(Call& call, uint64_t memory, uint64_t bytes, OpenedMemory* opened,
+                    uint32_t access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 // Imports and maps the memory that a token names. INVALID_VALUE: the token's allocation does not lie in it.
 CUresult import_opened(Call& call, const SharedMemoryToken& token, OpenedMemory* opened);
 // Waits for the context's work, then unmaps.

@@ -18,6 +18,7 @@ LIBRARY = BUILD / "guest-driver/libcuda/libcuda_objects.a"
 
 
 # CUDA's headers for them include those of OpenGL, VDPAU and EGL, which need not be here: the preprocessor is content.
+EXTENSION = REPO / "guest-driver/libcuda/api/bandsaw_shm.h"
 GRAPHICS = ["cudaGL.h", "cudaVDPAU.h", "cudaEGL.h"]
 INCLUDED = ["GL/gl.h", "vdpau/vdpau.h", "EGL/egl.h", "EGL/eglext.h"]
 
@@ -27,8 +28,8 @@ def declared(folder):
     for header in INCLUDED:
         (folder / header).parent.mkdir(exist_ok=True)
         (folder / header).write_text("")
-    headers = ["cuda.h", "cudaProfiler.h", *GRAPHICS]
-    source = "#define __CUDA_API_VERSION_INTERNAL 1\n" + "".join(f"#include <{header}>\n" for header in headers)
+    headers = ["cuda.h", "cudaProfiler.h", *GRAPHICS, EXTENSION]
+    source = "#define __CUDA_API_VERSION_INTERNAL 1\n" + "".join(f'#include "{header}"\n' for header in headers)
     command = ["cc", "-E", "-P", "-x", "c", "-I", str(folder), "-I", str(TOOLKIT / "include"), "-"]
     text = " ".join(subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout.split())
     pattern = r"CUresult\s+(?:__attribute__\s*\(\(.*?\)\)\s*)?(cu[A-Za-z0-9_]+)\s*\(([^;{]*)\)\s*;"
@@ -66,8 +67,8 @@ class TestDriverRows:
             pytest.skip("this toolkit has no stub library")
         done = subprocess.run(["nm", "-D", "--defined-only", stub], capture_output=True, text=True, check=True)
         exported = {line.split()[2] for line in done.stdout.split("\n") if len(line.split()) == 3}
-        # The stub leaves out what takes other interfaces' objects; the driver's own library has it.
-        names = {symbol for row in self.rows if row.group != "graphics" for symbol in row.symbols}
+        # The stub leaves out what takes other interfaces' objects (the driver's own library has it), and what is ours.
+        names = {symbol for row in self.rows if row.group not in ("graphics", "extension") for symbol in row.symbols}
         assert names <= exported <= {symbol for row in self.rows for symbol in row.symbols}
 
     def test_prototypes(self, declared):
@@ -80,6 +81,8 @@ class TestDriverRows:
         known = versions()
         families: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for row in self.rows:
+            if row.group == "extension":
+                continue
             families.setdefault((row.base, ""), []).append((row.since, row.symbol))
             if row.suffix:
                 families.setdefault((row.base, row.suffix), []).append((row.suffix_since, row.symbol))

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -45,18 +46,14 @@ void fault_if_wanted(const std::vector<char>& message, int usage_page_fd) {
   if (mapped != MAP_FAILED) static_cast<UsagePage*>(mapped)->slots[tail.usage_slot].sticky = 700;
 }
 
-void say_channel_groups(bool with_descriptor) {
-  struct {
-    RunnerMessage message{.type = RunnerMessageType::kChannelGroups};
-    ChannelGroupList list{.client = 0xc1d, .count = 2, .handles = {1, 2}};
-  } said;
-  iovec part{&said, sizeof said};
+// `descriptor` -1: none.
+void send_with(void* bytes, size_t length, int descriptor) {
+  iovec part{bytes, length};
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  const int descriptor = STDIN_FILENO;  // in place of a driver's
-  if (with_descriptor) {
+  if (descriptor >= 0) {
     header.msg_control = control;
     header.msg_controllen = sizeof control;
     cmsghdr* rights = CMSG_FIRSTHDR(&header);
@@ -66,6 +63,23 @@ void say_channel_groups(bool with_descriptor) {
     std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
   }
   ::sendmsg(kRunnerSocket, &header, 0);
+}
+
+void say_channel_groups(bool with_descriptor) {
+  struct {
+    RunnerMessage message{.type = RunnerMessageType::kChannelGroups};
+    ChannelGroupList list{.client = 0xc1d, .count = 2, .handles = {1, 2}};
+  } said;
+  send_with(&said, sizeof said, with_descriptor ? STDIN_FILENO : -1);  // in place of a driver's
+}
+
+// As `bandsaw-runner --make-segment`: a file in memory. More than a TiB there is not.
+int make_segment(const char* bytes_text) {
+  const unsigned long long bytes = std::strtoull(bytes_text, nullptr, 10);
+  const int file = ::memfd_create("segment", 0);
+  int32_t error = bytes > 1ull << 40 || ::ftruncate(file, static_cast<off_t>(bytes)) < 0 ? ENOMEM : 0;
+  send_with(&error, sizeof error, error == 0 ? file : -1);
+  return 0;
 }
 
 }  // namespace
@@ -87,6 +101,7 @@ int main(int argc, char** argv) {
   const char* mode = std::getenv("BANDSAW_FAKE_RUNNER");
   const std::string behaviour = mode ? mode : "";
   if (behaviour == "crash") return 9;
+  if (argc == 3 && std::strcmp(argv[1], "--make-segment") == 0) return make_segment(argv[2]);
   if (behaviour == "groups" || behaviour == "liar") say_channel_groups(behaviour == "groups");
   const RunnerMessage ready{.type = RunnerMessageType::kReady, .value = VGPU_WINDOW_BASE_0};
   if (behaviour != "deaf") ::send(kRunnerSocket, &ready, sizeof ready, 0);

@@ -63,7 +63,7 @@ class TestCompletion(DaemonCase):
     def test_words(self):
         self.ok("create", "web0", "--memory", "1G")
         self.ok("create", "db0", "--memory", "1G")
-        assert self.words("s") == {"scheduler", "set", "show", "shutdown", "status"}
+        assert self.words("s") == {"scheduler", "segment", "set", "show", "shutdown", "status"}
         assert self.words("show", "") == {"db0", "web0"}
         assert self.words("show", "w") == {"web0"}
         assert self.words("attach", "web0", "") == {"test"}, "libvirt's domain"
@@ -72,6 +72,10 @@ class TestCompletion(DaemonCase):
         assert self.words("set", "--sharing", "mps", "d") == {"db0"}
         assert self.words("create", "x", "--gpu", "") == {"soft"}
         assert self.words("scheduler", "") == {"set", "show"}
+        assert self.words("segment", "") == {"create", "destroy", "grant", "list", "revoke"}
+        self.ok("segment", "create", "frames", "--vgpu", "db0", "--size", "2M")
+        assert self.words("segment", "grant", "") == {"frames"}
+        assert self.words("segment", "grant", "frames", "w") == {"web0"}
         assert not self.words("list", "x")
 
     def test_bash_asks_for_them(self):

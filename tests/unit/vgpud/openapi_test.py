@@ -114,6 +114,7 @@ class TestAnswers(DaemonCase):
         self.ask("PATCH", "/v1/scheduler", {"policy": "fifo", "queues": "sdq", "planning": "kernelet"})
         self.ask("PATCH", "/v1/scheduler", {"policy": "best"}, 400)
         self.ask("GET", "/v1/status")  # with a plan
+        self.walk_through_segments()
         trace = self.ask("POST", "/v1/trace/start", {"seconds": 0.5})
         self.ask("POST", "/v1/trace/start", {"seconds": 0}, 400)
         self.ask("POST", "/v1/trace/start", {"seconds": 1}, 409)
@@ -125,6 +126,30 @@ class TestAnswers(DaemonCase):
         self.ask("POST", "/v1/shutdown")
         self.daemon.wait(10)
         assert self.walked == set(routes())
+
+    def walk_through_segments(self):
+        self.ask("POST", "/v1/vgpus", {"name": "user", "memory": 1 << 28}, 201)
+        made = {"name": "frames", "vgpu": "web0", "size": 3 << 20}
+        assert self.ask("POST", "/v1/segments", made, 201)["bytes"] == 4 << 20
+        self.ask("POST", "/v1/segments", made, 409)
+        self.ask("POST", "/v1/segments", {**made, "name": "no name"}, 400)
+        self.ask("POST", "/v1/segments", {**made, "name": "large", "size": 1 << 50}, 400)
+        self.ask("POST", "/v1/segments", {**made, "name": "full", "size": 1 << 29}, 409)
+        self.ask("POST", "/v1/segments", {**made, "vgpu": "nobody"}, 404)
+        granted = self.ask("POST", "/v1/segments/frames/grant", {"vgpu": "user", "access": "write"})
+        assert granted["grants"] == [{"vgpu": "user", "access": "write"}]
+        self.ask("POST", "/v1/segments/frames/grant", {"vgpu": "user", "access": "all"}, 400)
+        self.ask("POST", "/v1/segments/frames/grant", {"vgpu": "web0", "access": "read"}, 409)
+        self.ask("POST", "/v1/segments/none/grant", {"vgpu": "user", "access": "read"}, 404)
+        assert until(lambda: self.ask("GET", "/v1/segments")[0]["state"] == "ready")
+        assert self.ask("GET", "/v1/vgpus/web0")["live"]["segments"]
+        self.ask("DELETE", "/v1/vgpus/web0?force=0", code=409)
+        assert self.ask("POST", "/v1/segments/frames/revoke", {"vgpu": "user"})["grants"] == []
+        self.ask("POST", "/v1/segments/frames/revoke", {"vgpu": "user"}, 409)
+        self.ask("DELETE", "/v1/segments/frames?force=1")
+        self.ask("DELETE", "/v1/segments/frames", code=404)
+        assert self.ask("GET", "/v1/segments") == []
+        self.ask("DELETE", "/v1/vgpus/user?force=1")
 
     def test_what_is_not_there_is_refused_in_the_same_form(self):
         for method, target, code in (("GET", "/", 404), ("GET", "/v1/nothing", 404), ("DELETE", "/v1/status", 405),
