@@ -74,6 +74,7 @@ MAY_INCLUDE = {
                                "backend/vgpud/arbiter", "backend/vgpud/mps", "memory/base"],
     "tools/vgpuctl": ["backend/control", "hypervisor/libvirt", "hypervisor/libvirt/hook", "hypervisor/xen",
                       "memory/base", "vgpu-sched/engine.h"],
+    "tools/fleet/slurm": ["backend/control", "memory/base"],
     "tools/ptx": ["backend/device/image", "vgpu-sched/ptx"],
     "tools/gen": ["backend/device", "guest-driver/libcuda", "guest-driver/libcuda/api", "guest-driver/libcuda/core",
                   "guest-driver/cupti", "guest-driver/nvml", "guest-driver/uapi", "vgpu-sched/engine.h"],
@@ -81,8 +82,8 @@ MAY_INCLUDE = {
 LINES_MAX = 500
 FOLDERS = ["backend", "guest-driver", "hypervisor", "memory", "vgpu-sched", "tools", "tests"]
 # The rest, tools/benchmarks with its research and the tests, may include all of this; none of this includes the rest.
-PRODUCTION = ("backend/", "guest-driver/", "hypervisor/", "memory/", "vgpu-sched/", "tools/vgpuctl/", "tools/ptx/",
-              "tools/gen/")
+PRODUCTION = ("backend/", "guest-driver/", "hypervisor/", "memory/", "vgpu-sched/", "tools/vgpuctl/", "tools/fleet/",
+              "tools/ptx/", "tools/gen/")
 SOURCES = {".c", ".cc", ".h", ".py", ".cu"}
 
 

@@ -12,6 +12,7 @@ BENCHMARKS = {
     "progress": "whether real programs make the progress they were promised",
     "copies": "short copies beside another tenant's long ones",
     "nccl": "NCCL's all-reduce over several virtual GPUs",
+    "slurm": "jobs with virtual GPUs under Slurm",
     "model": "the models of co-running kernels against the GPU",
 }
 EARLIER_NAMES = {"corun": "mps"}

@@ -12,8 +12,9 @@ from lab.shell import Failure, need_root, run, step
 
 BUILD_PACKAGES = """g++ gcc make meson ninja-build ccache pkg-config git clang-19 libclang-rt-19-dev llvm-19-dev
     libevent-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev liblz4-dev libzstd-dev
-    libcurl4-openssl-dev prometheus-cpp-dev libncurses-dev groff-base libvirt-dev libxml2-dev libxen-dev libgtest-dev
-    libgmock-dev libbenchmark-dev zlib1g-dev python3-pip python3-pytest python3-yaml python3-jsonschema""".split()
+    libcurl4-openssl-dev prometheus-cpp-dev libncurses-dev groff-base libvirt-dev libxml2-dev libxen-dev libslurm-dev
+    libgtest-dev libgmock-dev
+    libbenchmark-dev zlib1g-dev python3-pip python3-pytest python3-yaml python3-jsonschema""".split()
 LAB_PACKAGES = """mmdebstrap cpio zstd kmod busybox-static linux-headers-amd64 util-linux""".split()
 WHEELS = ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl",
           "nvidia-cuda-profiler-api"]

@@ -178,8 +178,8 @@ def fuzz_targets(results: Results, seconds: int) -> None:
             list(pool.map(progress.counted(one), targets))
 
 
-KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm", "xen", "package"]
-LONG_KINDS = ["tsan", "package"]  # with --full or --only
+KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm", "xen", "slurm", "package"]
+LONG_KINDS = ["tsan", "slurm", "package"]  # with --full or --only
 GPU_KINDS = ["cuda", "direct", "gpu"]
 
 
@@ -239,6 +239,8 @@ def run_tests() -> int:
     host.stop_vgpud()
     if "xen" in kinds:
         python_tests.run_folder(results, "xen", options.name, options.full)
+    if "slurm" in kinds:
+        python_tests.run_folder(results, "slurm", options.name, options.full)
     if "asan" in kinds:
         asan_tests(results)
     if "tsan" in kinds:
