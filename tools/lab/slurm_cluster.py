@@ -10,10 +10,13 @@ import subprocess
 import tempfile
 import time
 
-from lab import host, slurm_root
+from lab import host, overlay_root
 from lab.paths import BUILD, REPO, cache, lab_dir
 from lab.shell import Failure, need_root, wait_until
 
+PACKAGES = """slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server iproute2""".split()
+USERS = ("alice", "bob")  # whose jobs there are
+MAKE_USERS = "".join(f"useradd --uid {20001 + number} --create-home {name}\n" for number, name in enumerate(USERS))
 PLUGINS = BUILD / "tools/fleet/slurm"
 NODE_PROGRAM = PLUGINS / "bandsaw-slurm"
 MEMORY_MIB = 4096  # of each node's software device
@@ -107,17 +110,16 @@ class Cluster:
         self._accounting, self._simulated = accounting, simulated
         self._health = 0 if simulated else health_seconds
         self._daemons: dict[str, subprocess.Popen] = {}
-        packages = slurm_root.layer()
+        packages = overlay_root.layer("slurm", PACKAGES, MAKE_USERS, "(about 400 MB, a minute)")
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="slurm-", dir=lab_dir()))
         self.log = self._folder / "cluster.log"
         self._output = self.log.open("ab")
-        seen = [str(place) for place in (REPO, cache().resolve())]
         self._leader = subprocess.Popen(
             ["unshare", "--mount", "--pid", "--net", "--uts", "--fork", "--kill-child", "bash", "-c",
-             slurm_root.ENTER, "enter", packages, self._folder, "--", "sh", "-c",
+             overlay_root.ENTER, "enter", packages, self._folder, "--", "sh", "-c",
              UP],
             stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "BANDSAW_SEEN": " ".join(seen)})
+            env=overlay_root.environment(REPO, cache().resolve()))
         self._pid = 0
         try:
             wait_until(self._is_up, START_SECONDS, "the cluster's root")
@@ -150,7 +152,7 @@ class Cluster:
 
     def command(self, words: list, user: str = "root") -> list[str]:
         become = [] if user == "root" else ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
-        place = "/root" if user == "root" else f"/home/{user}" if user in slurm_root.USERS else "/"
+        place = "/root" if user == "root" else f"/home/{user}" if user in USERS else "/"
         return ["nsenter", f"--target={self._pid}", "--mount", "--pid", "--net", "--uts", "--root", f"--wdns={place}",
                 *become, "/usr/bin/env", "-i", f"HOME={place}", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
                 *map(str, words)]

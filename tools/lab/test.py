@@ -178,8 +178,9 @@ def fuzz_targets(results: Results, seconds: int) -> None:
             list(pool.map(progress.counted(one), targets))
 
 
-KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm", "xen", "slurm", "package"]
-LONG_KINDS = ["tsan", "slurm", "package"]  # with --full or --only
+KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm", "xen", "slurm", "metrics",
+         "package"]
+LONG_KINDS = ["tsan", "slurm", "metrics", "package"]  # with --full or --only
 GPU_KINDS = ["cuda", "direct", "gpu"]
 
 
@@ -239,8 +240,9 @@ def run_tests() -> int:
     host.stop_vgpud()
     if "xen" in kinds:
         python_tests.run_folder(results, "xen", options.name, options.full)
-    if "slurm" in kinds:
-        python_tests.run_folder(results, "slurm", options.name, options.full)
+    for kind in ("slurm", "metrics"):
+        if kind in kinds:
+            python_tests.run_folder(results, kind, options.name, options.full)
     if "asan" in kinds:
         asan_tests(results)
     if "tsan" in kinds:
