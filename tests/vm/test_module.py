@@ -23,12 +23,14 @@ sh /scripts/$script
 echo "script ended: $script"
 poweroff -f
 """
+IOCTL_SECONDS = float(os.environ.get("BANDSAW_IOCTL_SECONDS", "3"))  # of any requests to the driver
 SCRIPTS = {
     # Everything, then the driver reloaded, then the machine rebooted (the second boot ends it).
     "all": """
 device=$(basename $(ls -d /sys/bus/virtio/drivers/virtio_vgpu/virtio*))
 if [ "$(module_test ready)" != "ready 1" ]; then module_test ready; echo "second boot"; exit; fi
 module_test $device
+module_test ioctls {seconds} $(date +%s) || echo FAIL ioctls
 for i in 1 2 3; do rmmod virtio_vgpu && insmod /lib/modules/virtio_vgpu.ko && module_test ready \\
   || echo FAIL reload; done
 dmesg | grep -E "BUG|WARNING|Oops|Call Trace|use-after|refcount|INFO:" && echo "FAIL kernel log"
@@ -67,10 +69,10 @@ class Bench:
         shutil.copy(image.build_module(version), modules)
         (tree / "usr/bin").mkdir(parents=True)
         run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", f"-I{REPO}", "-o",
-             tree / "usr/bin/module_test", *(REPO / "tests/vm/module" / name for name in ("guest.c", "watch.c"))])
+             tree / "usr/bin/module_test", *(REPO / "tests/vm/module" / name for name in ("guest.c", "ioctls.c", "watch.c"))])
         (tree / "scripts").mkdir()
         for name, text in SCRIPTS.items():
-            (tree / "scripts" / name).write_text(text)
+            (tree / "scripts" / name).write_text(text.replace("{seconds}", str(IOCTL_SECONDS)))
         (tree / "init").write_text(INIT)
         os.chmod(tree / "init", 0o755)
         pack = f"find . -print0 | cpio --null --quiet --owner 0:0 -o -H newc > {self.folder}/overlay"
@@ -134,7 +136,7 @@ def test_module_life():
     """Every ioctl, process death, unbind, a silent session, driver reload, guest reboot."""
     with bench() as it:
         it.start("all")
-        it.wait_console("first boot done", 180)
+        it.wait_console("first boot done", 180 + IOCTL_SECONDS)
         it.expect_clean()
         it.wait_console("module test: passed", 1)
         it.wait_console("second boot", 60)

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "tests/vm/module/client.h"
+#include "tests/vm/module/ioctls.h"
 
 int failures;
 
@@ -338,6 +339,10 @@ int main(int argc, char** argv) {
     CHECK(ioctl(c.fd, VGPU_IOC_KICK) == 0);
     FAILS_WITH(ioctl(c.fd, VGPU_IOC_PING), EPIPE);
     printf("session died: %s\n", failures ? "FAIL" : "noticed");
+    return failures != 0;
+  }
+  if (argc == 4 && strcmp(argv[1], "ioctls") == 0) {
+    fuzz_ioctls(atof(argv[2]), strtoull(argv[3], NULL, 0));
     return failures != 0;
   }
   if (argc != 2) return 2;
