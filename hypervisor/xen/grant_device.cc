@@ -40,7 +40,9 @@ Result<Grants::Pages> GrantDevice::offer(std::span<const uint32_t> refs) {
       reinterpret_cast<ioctl_gntdev_grant_ref*>(buffer.data() + offsetof(ioctl_gntdev_map_grant_ref, refs));
   for (size_t i = 0; i < refs.size(); ++i) entries[i] = {domain_, refs[i]};
   if (::ioctl(device_, IOCTL_GNTDEV_MAP_GRANT_REF, request) < 0) {
-    return Status::system("gntdev takes no {} grants (its parameter `limit` bounds them)", refs.size());
+    // EINVAL: more than its parameter says. The guest is told what it is told where it has no grants left.
+    const int error = errno == EINVAL ? ENOSPC : errno;
+    return Status::error(error, "gntdev takes no {} grants (its parameter `limit` bounds them)", refs.size());
   }
   Pages pages{UniqueFd(::fcntl(device_, F_DUPFD_CLOEXEC, 0)), request->index, request->count};
   if (pages.fd) return pages;

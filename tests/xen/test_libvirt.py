@@ -18,8 +18,7 @@ def _xen_with_libvirt():
     program = Program(REPO / "tests/cuda/vector_add.cu").compile()
     with XenHost() as host:
         host.folder = lab_dir() / "xen-libvirt"  # another may run beside it
-        host.start(xen_guest.files({"vector_add": program}, script="echo 'guest: waits'; sleep 1000")
-                   | xen_libvirt.files())
+        host.start(xen_guest.files({"vector_add": program}, stays=True) | xen_libvirt.files())
         host.start_vgpud()
         xen_libvirt.start(host)
         yield host

@@ -43,9 +43,10 @@ def run() -> int:
     parser = argparse.ArgumentParser(prog="tools/demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the VM running")
     parser.add_argument("--xen", action="store_true", help="in a Xen domain, whose host is emulated too")
+    parser.add_argument("--type", choices=["pv", "pvh", "hvm"], default="pv", help="of the Xen domain (default: pv)")
     options = parser.parse_args()
     if options.xen:
-        return xen_demo.run()
+        return xen_demo.run(options.type)
     setup.prepare()
     chosen = [program for program in cuda_programs.programs() if program.in_vm]
     cuda_programs.compile_all(chosen)

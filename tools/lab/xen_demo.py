@@ -40,22 +40,22 @@ def _watch(guest: XenGuest, chosen: list[Program]) -> int:
     return passed
 
 
-def run() -> int:
+def run(kind: str) -> int:
     setup.prepare(xen=True)
     chosen = [Program(REPO / f"tests/cuda/{name}.cu") for name in PROGRAMS]
     cuda_programs.compile_all(chosen)
     files = xen_guest.files({program.name: program.compile() for program in chosen},
                             arguments={program.name: program.arguments for program in chosen})
     with XenHost() as host:
-        host.start(files)
+        host.start(files, hvm=kind == "hvm")
         with step("starting vgpud in dom0"):
             host.start_vgpud()
         for command in ("vgpuctl create web0 --memory 512M --compute 40 --copy 40",
                         "vgpuctl attach web0 guest --hypervisor xen"):
             say(command)
             host.must(command)
-        say("xl create guest.cfg")
-        guest = XenGuest(host)
+        say(f"xl create guest.cfg (type {kind})")
+        guest = XenGuest(host, kind=kind)
         guest.create()
         say(f"running {len(chosen)} programs in the domain, compiled by nvcc with its defaults")
         passed = _watch(guest, chosen)

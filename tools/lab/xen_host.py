@@ -9,7 +9,11 @@ from lab.cpio import Archive
 from lab.paths import BUILD, cache, lab_dir
 from lab.shell import Failure, step
 
-TOOLS = ["xl", "xenstored", "xen-init-dom0", "xenconsoled"]
+TOOLS = ["xl", "xenstored", "xen-init-dom0", "xenconsoled", "lsevtchn"]
+# The device model of HVM domains, whose kernel it loads too.
+HVM_FILES = ["usr/lib/xen-4.20/boot/hvmloader", "usr/share/seabios/bios-256k.bin", "usr/share/qemu/keymaps/en-us",
+             "usr/share/qemu/linuxboot_dma.bin", "usr/share/qemu/kvmvapic.bin"]
+HVM_PROGRAM = "usr/libexec/xen-qemu-system-i386"
 STORE_TOOLS = ["xenstore-ls", "xenstore-read", "xenstore-write", "xenstore-rm"]
 MODULES = ["xen-privcmd", "xenfs", "xen-evtchn", "xen-gntdev", "virtio_ring", "virtio", "virtio_pci_modern_dev",
            "virtio_pci_legacy_dev", "virtio_pci", "virtio_console"]
@@ -64,7 +68,7 @@ def _system() -> Archive:
     return archive
 
 
-def dom0_image(files: dict[str, bytes]) -> pathlib.Path:
+def dom0_image(files: dict[str, bytes], hvm: bool) -> pathlib.Path:
     """dom0's initramfs. `files`: what the tests need beside Xen's tools and Bandsaw's programs."""
     root = xen_root.root()
     archive = _system()
@@ -72,6 +76,10 @@ def dom0_image(files: dict[str, bytes]) -> pathlib.Path:
     programs |= {f"usr/bin/{name}": root / "usr/bin" / name for name in STORE_TOOLS}
     programs |= {f"{folder}/{pathlib.Path(name).name}": BUILD / name for name, folder in PROGRAMS.items()
                  if (BUILD / name).exists()}
+    if hvm:
+        programs[HVM_PROGRAM] = root / HVM_PROGRAM
+        for name in HVM_FILES:
+            archive.file(name, (root / name).read_bytes())
     for target, source in programs.items():
         archive.file(target, image.stripped(source), 0o755)
     needed = xen_root.libraries(list(programs.values()))
@@ -106,8 +114,9 @@ class XenHost:
     def __exit__(self, *unused) -> None:
         self.stop()
 
-    def start(self, files: dict[str, bytes] | None = None, seconds: float = 180) -> None:
-        initramfs = dom0_image(files or {})
+    def start(self, files: dict[str, bytes] | None = None, hvm: bool = False, seconds: float = 180) -> None:
+        """`hvm`: with what HVM domains need, which others do not wait for."""
+        initramfs = dom0_image(files or {}, hvm)
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("console.log", "agent.sock"):
             (self.folder / name).unlink(missing_ok=True)
@@ -169,6 +178,13 @@ class XenHost:
                   "/etc/bandsaw/vgpud.toml </dev/null >/var/log/vgpud.log 2>&1 &")
         self.must("for i in $(seq 150); do vgpuctl status >/dev/null 2>&1 && exit 0; sleep 0.2; done; "
                   "cat /var/log/vgpud.log; vgpuctl status", 90)
+
+    def held(self) -> dict[str, int]:
+        """What domains hold or make dom0 hold: it must be the same before a domain and after it."""
+        counts = self.must("xl dmesg -c >/dev/null; xl debug-keys g; xl dmesg | grep -c '\\[0x'; lsevtchn 0 | wc -l; "
+                           "xl list | wc -l; cat /proc/$(pidof bandsaw-session)/maps | grep -c gntdev; "
+                           "ls /proc/$(pidof bandsaw-session)/fd | wc -l; true")
+        return dict(zip(("grants", "event channels", "domains", "mappings", "descriptors"), map(int, counts.split())))
 
     def stop(self) -> None:
         if self._agent:

@@ -8,17 +8,23 @@ from lab.machine import debian_mirror
 from lab.paths import REPO, cache
 from lab.shell import Failure, need_root, run, step
 
-PACKAGES = """linux-image-amd64 linux-headers-amd64 xen-system-amd64 xen-utils busybox-static kmod gcc libc6-dev
-    make""".split()
+PACKAGES = """linux-image-amd64 linux-headers-amd64 xen-system-amd64 xen-utils qemu-system-xen busybox-static kmod gcc
+    libc6-dev make""".split()
 SHED = ["doc/*", "man/*", "locale/*", "info/*"]
 MODULE_SOURCES = ["guest-driver/kernel", "guest-driver/uapi"]
 
 
 def root() -> pathlib.Path:
     path = cache() / "xen-root"
-    if not path.exists():
+    if _made_of(path) != PACKAGES:
         _make(path)
     return path
+
+
+def _made_of(path: pathlib.Path) -> list[str]:
+    """The packages that this root was asked to have; empty: there is none, or an older one that does not say."""
+    stamp = path / "etc/bandsaw-packages"
+    return stamp.read_text().split() if stamp.exists() else []
 
 
 def _make(path: pathlib.Path) -> None:
@@ -32,6 +38,9 @@ def _make(path: pathlib.Path) -> None:
              '--customize-hook=rm -rf "$1"/etc/apt/sources.list* "$1"/var/lib/apt/lists/*',
              "trixie", temporary, f"deb {debian_mirror()} trixie main"],
             log=cache() / "xen-root.log", what="mmdebstrap")
+    (temporary / "etc/bandsaw-packages").write_text("\n".join(PACKAGES))
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(cache() / "xen-boot", ignore_errors=True)  # kernels of the root before
     temporary.rename(path)
 
 
