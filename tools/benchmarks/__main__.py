@@ -13,6 +13,7 @@ BENCHMARKS = {
     "copies": "short copies beside another tenant's long ones",
     "nccl": "NCCL's all-reduce over several virtual GPUs",
     "slurm": "jobs with virtual GPUs under Slurm",
+    "xen": "calls, copies and pinned pages in a Xen domain beside a VM, both emulated",
     "model": "the models of co-running kernels against the GPU",
 }
 EARLIER_NAMES = {"corun": "mps"}
