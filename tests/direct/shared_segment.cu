@@ -1,16 +1,20 @@
 // nvcc: -lcuda
-// What a program does with a shared segment; commands come on stdin, answers go to stdout, a line each. Codes are
-// CUresult's numbers.
+//
+// What a program does with a shared segment; commands are its arguments, with commas for spaces, or come on stdin.
+// Answers go to stdout, a line each. Codes are CUresult's numbers.
 //   get NAME BYTES FLAGS     -> CODE
 //   at FLAGS                 -> CODE
 //   fill VALUE               -> CODE      a kernel writes VALUE + i to each word
 //   check VALUE              -> CODE WRONG  a kernel counts the words that are not VALUE + i
 //   copy_in VALUE, copy_out  -> CODE [first word]
 //   spin                     -> CODE      starts a kernel that writes and writes, until it faults or stop
+//   await VALUE              -> CODE      until the first word is that, half a minute at most
 //   sync                     -> CODE
 //   dt, stat, remove         -> CODE ...
 #include <cuda.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -70,9 +74,19 @@ CUresult check(const Segment& segment, unsigned value, unsigned long long* wrong
   return result == CUDA_SUCCESS ? freed : result;
 }
 
+CUresult await(const Segment& segment, unsigned value) {
+  for (int i = 0; i < 3000; ++i) {
+    unsigned now = 0;
+    const CUresult result = cuMemcpyDtoH(&now, segment.address, sizeof now);
+    if (result != CUDA_SUCCESS || now == value) return result;
+    usleep(10000);
+  }
+  return CUDA_ERROR_LAUNCH_TIMEOUT;
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   cudaFree(nullptr);
   const auto get = find<decltype(cuShmGetNamed)>("cuShmGetNamed");
   const auto attach = find<decltype(cuShmAt)>("cuShmAt");
@@ -81,7 +95,10 @@ int main() {
   Segment segment;
   std::printf("ready\n");
   std::fflush(stdout);
-  for (std::string line; std::getline(std::cin, line);) {
+  int next = 1;
+  for (std::string line; argc > 1 ? next < argc : !!std::getline(std::cin, line);) {
+    if (argc > 1) line = argv[next++];
+    std::replace(line.begin(), line.end(), ',', ' ');
     std::istringstream words(line);
     std::string command;
     words >> command;
@@ -120,6 +137,10 @@ int main() {
       unsigned value = 0;
       result = cuMemcpyDtoH(&value, segment.address, sizeof value);
       rest << ' ' << value;
+    } else if (command == "await") {
+      unsigned value = 0;
+      words >> value;
+      result = await(segment, value);
     } else if (command == "spin") {
       spin<<<1, 32>>>(segment.words());
       result = static_cast<CUresult>(cudaGetLastError());

@@ -39,7 +39,7 @@ class Guest:
         wrong = self.run(Program(REPO / "tests/cuda/vector_add.cu"))
         assert not wrong, wrong
 
-    def start(self, name: str, first_words: str, *arguments: int) -> None:
+    def start(self, name: str, first_words: str, *arguments: int | str) -> None:
         """A program of tests/direct in the background, until it has said its first words."""
         self.agent().put(Program(REPO / f"tests/direct/{name}.cu").compile(), f"/opt/run/{name}", 0o755)
         words = " ".join(map(str, arguments))

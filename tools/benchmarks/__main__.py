@@ -14,6 +14,7 @@ BENCHMARKS = {
     "nccl": "NCCL's all-reduce over several virtual GPUs",
     "slurm": "jobs with virtual GPUs under Slurm",
     "xen": "calls, copies and pinned pages in a Xen domain beside a VM, both emulated",
+    "segments": "a dataflow of two virtual GPUs through a shared segment",
     "model": "the models of co-running kernels against the GPU",
 }
 EARLIER_NAMES = {"corun": "mps"}

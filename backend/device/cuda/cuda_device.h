@@ -38,6 +38,9 @@ CUDA_MEMSET_NODE_PARAMS to_driver(const vgpu_fill& fill);
 // The driver calls it for a host node; `data` is a HostFunction.
 void CUDA_CB run_host_function(void* data);
 
+// As make_cuda_segment(). Memory of no process: its descriptor holds it.
+Result<SegmentDescriptors> make_segment(const Driver& driver, uint64_t bytes, int index);
+
 class CudaDevice final : public Device {
  public:
   static Result<std::unique_ptr<CudaDevice>> make(const DeviceConfig& config, int index, DeviceHost* host);

@@ -63,7 +63,7 @@ std::string user_text(uid_t uid) {
 
 // Of the virtual GPU that a request wants to be made; empty: it is no such request.
 std::string new_name(const HttpRequest& request) {
-  const bool makes = request.path == std::vector<std::string>{"v1", "vgpus"};
+  const bool makes = request.path.size() == 2 && (request.path[1] == "vgpus" || request.path[1] == "segments");
   const json body = makes ? parse_json(request.body) : json();
   if (!body.is_object() || !body.contains("name") || !body["name"].is_string()) return "";
   return body["name"].get<std::string>();

@@ -94,6 +94,22 @@ class ReservationsTest : public ::testing::Test {
   std::unique_ptr<Reservations> reservations_ = std::make_unique<Reservations>(driver_, heap_.get(), 0, kWindow);
 };
 
+// What another virtual GPU lets this one read.
+TEST_F(ReservationsTest, ReadOnlyMemoryIsNotMappedForWriting) {
+  const CudaMemoryRef read = memory(kGranule), own = memory(kGranule);
+  read->read_only = true;
+  const uint64_t at = reserve(2 * kGranule);
+  ASSERT_EQ(reservations_->map(at, kGranule, 0, own), CUDA_SUCCESS);
+  ASSERT_EQ(reservations_->map(at + kGranule, kGranule, 0, read), CUDA_SUCCESS);
+  EXPECT_EQ(reservations_->set_access(at + kGranule, kGranule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+            CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(reservations_->set_access(at, 2 * kGranule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(fake.access_bytes, 0u) << "the driver was not asked";
+  EXPECT_EQ(reservations_->set_access(at, kGranule, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_SUCCESS);
+  EXPECT_EQ(reservations_->set_access(at + kGranule, kGranule, CU_MEM_ACCESS_FLAGS_PROT_READ), CUDA_SUCCESS);
+  EXPECT_EQ(fake.access_from, at + kGranule);
+}
+
 TEST_F(ReservationsTest, AddressesAreApartAligned) {
   const uint64_t a = reserve(5 * kGranule), b = reserve(4096), c = reserve(kGranule, 64 * kGranule);
   EXPECT_EQ(a % kGranule, 0u);

@@ -128,6 +128,32 @@ TEST_F(SharingTest, MemoryIsBorrowed) {
   EXPECT_EQ(device->address_free(at, 3 * kPage), CUDA_SUCCESS);
 }
 
+// What a guest may only read it cannot write, whatever it asks for, and whoever else has the descriptor cannot either.
+TEST_F(SharingTest, ASegmentIsReadWhereItMayNotBeWritten) {
+  constexpr uint64_t kBytes = 2 << 20;
+  const auto made = make_soft_segment(kBytes);
+  ASSERT_TRUE(made.ok());
+  const int read = made.value().read.get();
+  EXPECT_EQ(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, read, 0), MAP_FAILED);
+  const int value = 5;
+  EXPECT_LT(::pwrite(read, &value, sizeof value, 0), 0);
+  ASSERT_EQ(::pwrite(made.value().write.get(), &value, sizeof value, 0), 4);
+  MemoryRef memory;
+  ASSERT_EQ(device->memory_borrow(read, kBytes, &memory), CUDA_SUCCESS);
+  uint64_t at = 0;
+  ASSERT_EQ(device->address_reserve(kBytes, 0, &at), CUDA_SUCCESS);
+  ASSERT_EQ(device->memory_map(at, kBytes, 0, memory), CUDA_SUCCESS);
+  EXPECT_NE(device->memory_set_access(at, kBytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_SUCCESS)
+      << "the host's kernel refuses it";
+  memory->read_only = true;
+  EXPECT_EQ(device->memory_set_access(at, kBytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_NOT_PERMITTED);
+  ASSERT_EQ(device->memory_set_access(at, kBytes, CU_MEM_ACCESS_FLAGS_PROT_READ), CUDA_SUCCESS);
+  int got = 0;
+  ASSERT_EQ(copy_out(legacy, &got, at, sizeof got), CUDA_SUCCESS);
+  ASSERT_EQ(sync(legacy), CUDA_SUCCESS);
+  EXPECT_EQ(got, 5);
+}
+
 TEST_F(SharingTest, AddressesAreAdoptedWhereNobodyHasThem) {
   const uint64_t own = alloc(4096);
   const uint64_t elsewhere = own / VGPU_WINDOW_PART_BYTES * VGPU_WINDOW_PART_BYTES + 2 * VGPU_WINDOW_PART_BYTES;

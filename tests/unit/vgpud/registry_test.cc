@@ -40,6 +40,63 @@ class RegistryTest : public ::testing::Test {
   std::string folder_;
 };
 
+SegmentSpec segment(const std::string& name, const std::string& vgpu, std::map<std::string, bool> grants = {}) {
+  return {.id = 5, .name = name, .vgpu = vgpu, .bytes = kSegmentUnit, .grants = std::move(grants)};
+}
+
+TEST_F(RegistryTest, SegmentsAreTheSameAfterARestart) {
+  {
+    Registry registry = open();
+    for (const char* name : {"a", "b"}) ASSERT_TRUE(registry.put(spec(name, name[0] - 'a')).ok());
+    ASSERT_TRUE(registry.put_segment(segment("y", "a", {{"b", true}})).ok());
+    ASSERT_TRUE(registry.put_segment(segment("x", "b")).ok());
+    ASSERT_TRUE(registry.put_segment(segment("z", "b")).ok());
+    ASSERT_TRUE(registry.remove_segment("z").ok());
+  }
+  Registry registry = open();
+  ASSERT_EQ(registry.segments().size(), 2u);
+  EXPECT_EQ(registry.segments()[0].name, "x");
+  EXPECT_EQ(registry.find_segment("y")->grants, (std::map<std::string, bool>{{"b", true}}));
+  EXPECT_EQ(registry.find_segment("y")->id, 5u);
+  ASSERT_TRUE(registry.remove("b").ok());
+  ASSERT_EQ(registry.segments().size(), 1u) << "with its owner";
+  EXPECT_TRUE(registry.segments()[0].grants.empty()) << "and its rights";
+}
+
+TEST_F(RegistryTest, ASegmentThatIsNoneIsAnError) {
+  open();
+  const std::string good = R"({"id": "5", "name": "x", "vgpu": "a", "bytes": 2097152, "grants": []})";
+  write(R"({"version": 1, "vgpus": [], "segments": [)" + good + "]}");
+  EXPECT_TRUE(Registry::open(folder_).ok());
+  for (const std::string& wrong :
+       {good + "," + good, std::string("7"), std::string(R"({"id": "5", "name": "x"})"),
+        std::string(R"({"id": "0", "name": "x", "vgpu": "a", "bytes": 1, "grants": []})"),
+        std::string(R"({"id": "5", "name": "x", "vgpu": "a", "bytes": -1, "grants": []})"),
+        std::string(
+            R"({"id": "5", "name": "x", "vgpu": "a", "bytes": 1, "grants": [{"vgpu": "b", "access": "all"}]})")}) {
+    write(R"({"version": 1, "vgpus": [], "segments": [)" + wrong + "]}");
+    EXPECT_FALSE(Registry::open(folder_).ok()) << wrong;
+  }
+}
+
+// Its own, and those of its device that it may use.
+TEST_F(RegistryTest, ASessionIsToldOfItsSegments) {
+  std::vector<VgpuSpec> all = {spec("a", 0), spec("b", 1), spec("c", 2)};
+  all[2].device = "soft:1";
+  const std::vector<SegmentSpec> segments = {segment("x", "a", {{"b", false}, {"c", true}, {"gone", true}}),
+                                             segment("y", "c", {{"a", true}})};
+  const nlohmann::json own = segments_for(all[0], segments, all), other = segments_for(all[1], segments, all);
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_EQ(own[0]["access"], "write");
+  ASSERT_EQ(own[0]["grants"].size(), 1u) << "of one device, and there";
+  EXPECT_EQ(own[0]["grants"][0]["vgpu"], 1);
+  ASSERT_EQ(other.size(), 1u);
+  EXPECT_EQ(other[0]["access"], "read");
+  EXPECT_EQ(other[0]["owner"], 0);
+  EXPECT_FALSE(other[0].contains("grants"));
+  EXPECT_EQ(segments_for(all[2], segments, all).size(), 1u) << "its own";
+}
+
 TEST_F(RegistryTest, IsTheSameAfterARestart) {
   {
     Registry registry = open();

@@ -19,6 +19,8 @@ json good() {
           {"name", "web0"},
           {"memory_used", 5},
           {"usage", usage},
+          {"segments",
+           json::array({{{"id", "7"}, {"named", true}, {"users", json::array({{{"vgpu", 1}, {"count", 2}}})}}})},
           {"vm", {{"connected", false}, {"driver", false}, {"ram_bytes", 0}}},
           {"processes", json::array({{{"pid", 1}, {"comm", "saxpy"}, {"direct", true}, {"usage", usage}}})},
           {"of_another_release", {1, 2, "three"}}};
@@ -32,10 +34,28 @@ TEST(SessionReply, WhatSessionsSayPasses) {
 }
 
 TEST(SessionReply, FieldsOfAnotherKindAreRefused) {
-  for (const char* field :
-       {"/ok", "/name", "/memory_used", "/usage", "/usage/sticky", "/usage/slicing", "/usage/slicing/refused",
-        "/usage/slicing/refused/reason", "/vm", "/vm/connected", "/processes", "/processes/0", "/processes/0/pid",
-        "/processes/0/comm", "/processes/0/usage/sticky"}) {
+  for (const char* field : {"/ok",
+                            "/name",
+                            "/memory_used",
+                            "/usage",
+                            "/usage/sticky",
+                            "/usage/slicing",
+                            "/usage/slicing/refused",
+                            "/usage/slicing/refused/reason",
+                            "/vm",
+                            "/vm/connected",
+                            "/processes",
+                            "/processes/0",
+                            "/processes/0/pid",
+                            "/segments",
+                            "/segments/0",
+                            "/segments/0/id",
+                            "/segments/0/named",
+                            "/segments/0/users",
+                            "/segments/0/users/0",
+                            "/segments/0/users/0/count",
+                            "/processes/0/comm",
+                            "/processes/0/usage/sticky"}) {
     const json::json_pointer at{field};
     for (const json& wrong : {json(1.5), json(nullptr), json("text"), json(true), json(json::array({1})), json(7),
                               json({{"a", json::array()}})}) {
