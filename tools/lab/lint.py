@@ -26,7 +26,7 @@ ROOMS = {
     "vgpu-sched", "sched", "policy", "slice", "ptx",
     "backend", "device", "soft", "cuda", "session", "runner", "gate", "sandbox", "control", "vgpud", "arbiter",
     "metrics",
-    "tools", "vgpuctl", "gen", "lab", "packages", "demo", "benchmarks", "research", "fleet", "tests", "fuzz",
+    "tools", "vgpuctl", "gen", "lab", "packages", "demo", "bench", "benchmarks", "research", "fleet", "tests", "fuzz",
     "whole tree", "docs", "build", "ci", "changelog", "release",
 }
 
