@@ -57,7 +57,8 @@ void SegmentHost::make(uint64_t segment, Held* held) {
   if (!charge(held)) return;
   held->state = State::kMaking;
   held->error.clear();
-  maker_->make(held->bytes, [this, segment](Result<SegmentMemory> memory) { made(segment, std::move(memory)); });
+  maker_->make(segment, held->bytes,
+               [this, segment](Result<SegmentMemory> memory) { made(segment, std::move(memory)); });
 }
 
 void SegmentHost::made(uint64_t segment, Result<SegmentMemory> memory) {
@@ -179,6 +180,7 @@ void SegmentHost::apply(const segment::Changes& changes) {
   for (const uint64_t segment : changes.ended) {
     auto ended = held_.extract(segment);
     if (ended.empty()) continue;
+    if (ended.mapped().state == State::kMaking) maker_->forget(segment);
     if (ended.mapped().charged) usage_page_->uncharge(ended.mapped().bytes);
     for (const Waiting& waiting : ended.mapped().waiting) waiting.answer(ENOENT, {});
   }

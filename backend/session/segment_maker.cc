@@ -4,7 +4,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "backend/control/packet.h"
 #include "backend/control/runner_link.h"
@@ -14,72 +15,97 @@ namespace bandsaw {
 namespace {
 
 constexpr timeval kTimeout{20, 0};  // a GPU's driver that nobody uses takes seconds to wake
+constexpr timeval kNow{0, 0}, kReapAgain{0, 100'000};
 
 }  // namespace
 
+SegmentMaker::SegmentMaker(event_base* base, std::string path, int file)
+    : base_(base), path_(std::move(path)), file_(file) {
+  timer_.reset(event_new(
+      base_, -1, EV_TIMEOUT, [](evutil_socket_t, short, void* self) { static_cast<SegmentMaker*>(self)->tick(); },
+      this));
+}
+
 SegmentMaker::~SegmentMaker() {
-  for (const Child& child : children_) {
-    if (child.pid == 0) continue;
-    ::kill(child.pid, SIGKILL);
-    ::waitpid(child.pid, nullptr, 0);
+  if (pid_ != 0) ending_.push_back(pid_);
+  for (const pid_t pid : ending_) {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
   }
 }
 
-void SegmentMaker::make(uint64_t bytes, Made made) {
-  Child& child = children_.emplace_back();
-  child.maker = this;
-  child.made = std::move(made);
+void SegmentMaker::make(uint64_t segment, uint64_t bytes, Made made) {
+  wanted_.push_back({segment, bytes, std::move(made)});
+  event_add(timer_.get(), &kNow);
+}
+
+// One that is being made is made, and then nobody is told.
+void SegmentMaker::forget(uint64_t segment) {
+  for (auto one = wanted_.begin(); one != wanted_.end();) {
+    const bool is_under_way = pid_ != 0 && one == wanted_.begin();
+    if (one->segment == segment && is_under_way) one->made = nullptr;
+    one = one->segment == segment && !is_under_way ? wanted_.erase(one) : one + 1;
+  }
+}
+
+void SegmentMaker::tick() {
+  reap();
+  if (pid_ == 0 && !wanted_.empty()) {
+    if (const Status status = start(); !status.ok()) finish(status);
+  }
+  if (!ending_.empty()) event_add(timer_.get(), &kReapAgain);
+}
+
+Status SegmentMaker::start() {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
-    child.failed = Status::system("cannot make a socket pair");
+    return Status::system("cannot make a socket pair");
   }
-  UniqueFd theirs(ends[1]);
-  child.socket.reset(ends[0]);
-  if (child.failed.ok()) {
-    const auto pid =
-        exec_runner({path_, file_, {"bandsaw-runner", "--make-segment", std::to_string(bytes)}, environment_},
-                    theirs.get(), kRunnerSocket);
-    if (pid.ok()) child.pid = pid.value();
-    child.failed = pid.status();
-  }
-  const short what = child.failed.ok() ? EV_READ | EV_TIMEOUT : EV_TIMEOUT;
-  child.event.reset(event_new(
-      base_, child.failed.ok() ? child.socket.get() : -1, what,
-      [](evutil_socket_t, short, void* argument) {
-        Child* const self = static_cast<Child*>(argument);
-        self->maker->receive(self);
-      },
-      &child));
-  const timeval now{0, 0};
-  event_add(child.event.get(), child.failed.ok() ? &kTimeout : &now);
+  const UniqueFd theirs(ends[1]);
+  socket_.reset(ends[0]);
+  const std::string bytes = std::to_string(wanted_.front().bytes);
+  const auto pid = exec_runner({path_, file_, {"bandsaw-runner", "--make-segment", bytes}, environment_}, theirs.get(),
+                               kRunnerSocket);
+  if (!pid.ok()) return pid.status();
+  pid_ = pid.value();
+  readable_.reset(event_new(
+      base_, socket_.get(), EV_READ | EV_TIMEOUT,
+      [](evutil_socket_t, short, void* self) { static_cast<SegmentMaker*>(self)->receive(); }, this));
+  event_add(readable_.get(), &kTimeout);
+  return {};
 }
 
-void SegmentMaker::receive(Child* child) {
-  if (!child->failed.ok()) return finish(child, child->failed);
+void SegmentMaker::receive() {
   int32_t error = 0;
   std::vector<UniqueFd> fds;
-  const auto length = receive_packet(child->socket.get(), std::as_writable_bytes(std::span(&error, 1)), &fds);
+  const auto length = receive_packet(socket_.get(), std::as_writable_bytes(std::span(&error, 1)), &fds);
   if (!length.ok()) {
+    ::kill(pid_, SIGKILL);
     const bool late = length.status().code() == EAGAIN;
-    return finish(child, late ? Status::error(ETIMEDOUT, "the device makes no memory") : length.status());
+    return finish(late ? Status::error(ETIMEDOUT, "the device makes no memory") : length.status());
   }
   if (length.value() != sizeof error || (error == 0 && (fds.empty() || fds.size() > 2))) {
-    return finish(child, Status::error(EIO, "the process that makes it has ended; the session's log says why"));
+    return finish(Status::error(EIO, "the process that makes it has ended; the session's log says why"));
   }
-  if (error != 0) return finish(child, Status::error(error, "{}", std::strerror(error)));
+  if (error != 0) return finish(Status::error(error, "{}", std::strerror(error)));
   SegmentMemory memory{std::move(fds[0]), {}};
   if (fds.size() > 1) memory.read = std::move(fds[1]);
-  finish(child, std::move(memory));
+  finish(std::move(memory));
 }
 
-void SegmentMaker::finish(Child* child, Result<SegmentMemory> result) {
-  if (child->pid != 0) {
-    ::kill(child->pid, SIGKILL);
-    ::waitpid(child->pid, nullptr, 0);
-  }
-  const Made made = std::move(child->made);
-  children_.remove_if([child](const Child& one) { return &one == child; });
-  made(std::move(result));
+// Its process is not waited for: a GPU's driver may take long to end one.
+void SegmentMaker::finish(Result<SegmentMemory> result) {
+  const Made made = std::move(wanted_.front().made);
+  wanted_.pop_front();
+  if (pid_ != 0) ending_.push_back(std::exchange(pid_, 0));
+  readable_.reset();
+  socket_.reset();
+  event_add(timer_.get(), &kNow);
+  if (made) made(std::move(result));
+}
+
+void SegmentMaker::reap() {
+  std::erase_if(ending_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
 
 }  // namespace bandsaw

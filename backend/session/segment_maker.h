@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
+#include <deque>
 #include <functional>
-#include <list>
 #include <string>
 #include <vector>
 
@@ -20,38 +20,43 @@ struct SegmentMemory {
   int for_reading() const { return read ? read.get() : write.get(); }
 };
 
-// Threads: the event loop's only.
+// One at a time, in the order in which they are asked for. Threads: the event loop's only.
 class SegmentMaker {
  public:
   using Made = std::function<void(Result<SegmentMemory>)>;
 
   // `path`, or `file` (borrowed, outlives it) where the path is out of reach.
-  SegmentMaker(event_base* base, std::string path, int file) : base_(base), path_(std::move(path)), file_(file) {}
+  SegmentMaker(event_base* base, std::string path, int file);
   ~SegmentMaker();  // ends what still works; nobody is told
   SegmentMaker(const SegmentMaker&) = delete;
 
   // How its processes are started from now on: NAME=value.
   void set_environment(std::vector<std::string> environment) { environment_ = std::move(environment); }
-  // `made` is called once, never from inside this call. ENOMEM: the device has no room.
-  void make(uint64_t bytes, Made made);
+  // `made` is called once, never from inside this call, unless it is forgotten before. ENOMEM: the device has no room.
+  void make(uint64_t segment, uint64_t bytes, Made made);
+  // Nobody wants it any more.
+  void forget(uint64_t segment);
 
  private:
-  struct Child {
-    SegmentMaker* maker = nullptr;
-    pid_t pid = 0;  // 0: it was not started
-    UniqueFd socket;
-    EventPtr event;
+  struct Wanted {
+    uint64_t segment = 0, bytes = 0;
     Made made;
-    Status failed;  // why it was not started
   };
-  void receive(Child* child);
-  void finish(Child* child, Result<SegmentMemory> result);
+  void tick();
+  Status start();
+  void receive();
+  void finish(Result<SegmentMemory> result);
+  void reap();
 
   event_base* const base_;
   const std::string path_;
   const int file_;
   std::vector<std::string> environment_;
-  std::list<Child> children_;
+  std::deque<Wanted> wanted_;  // the first is being made while there is a process
+  pid_t pid_ = 0;              // of that process; 0: there is none
+  std::vector<pid_t> ending_;  // have nothing more to do, and end at their own pace
+  UniqueFd socket_;
+  EventPtr readable_, timer_;
 };
 
 }  // namespace bandsaw

@@ -255,6 +255,25 @@ TEST_F(SegmentServiceTest, WhatTheDeviceHasNoRoomForHasNoMemory) {
   EXPECT_NE(listed()[0]["error"], "");
 }
 
+// However many a program makes and takes away at once, their memory is made one after the other, or not at all.
+TEST_F(SegmentServiceTest, WhatIsGoneBeforeItIsMadeIsNotMade) {
+  const auto ask_now = [&](RunnerMessageType what, const std::string& name) {
+    RunnerMessage message{.type = what, .flags = VGPU_SEGMENT_CREATE};
+    message.bytes = 1;
+    ExchangeTail tail;
+    name.copy(reinterpret_cast<char*>(tail.payload.data()), tail.payload.size());
+    owner->service.request(&mine, message, tail);
+    return static_cast<int>(mine.answers.back().message.value);
+  };
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_EQ(ask_now(RunnerMessageType::kSegmentGet, "own"), 0);
+    ASSERT_EQ(ask_now(RunnerMessageType::kSegmentRemove, "own"), 0);
+  }
+  EXPECT_EQ(owner->page.memory_used(), 0);
+  share("write");
+  EXPECT_EQ(attach(*owner, mine), 0) << "soon";
+}
+
 TEST_F(SegmentServiceTest, ProgramsMakeTheirOwn) {
   const auto get = [&](SegmentRunner& runner, uint32_t flags, uint64_t bytes) {
     return ask(*owner, runner, RunnerMessageType::kSegmentGet, "own", flags, bytes);
