@@ -210,7 +210,9 @@ class Device {
   // Guest pages that were mapped into the runner and those that will be unmapped. A device that copies from and to them
   // itself registers them; one that refuses still takes copies of them, at its own pace.
   // `same_addresses`: kernels use the guest's addresses as they are, so what they may reach is mapped at those.
+  // `registers_grants`: host_pin may be given pages that a Xen domain has granted.
   virtual bool same_addresses() const { return false; }
+  virtual bool registers_grants() const { return true; }
   virtual CUresult host_pin(void*, uint64_t /*bytes*/, bool /*read_only*/) { return CUDA_SUCCESS; }
   virtual void host_unpin(void*) {}
 

@@ -199,6 +199,7 @@ class CudaDevice final : public Device {
 
   Status use_part(uint32_t part) override;
   bool same_addresses() const override { return true; }
+  bool registers_grants() const override { return !is_pv_domain_; }
   CUresult host_pin(void* pointer, uint64_t bytes, bool read_only) override;
   void host_unpin(void* pointer) override;
 
@@ -325,6 +326,7 @@ class CudaDevice final : public Device {
   CUresult get_content(CudaNode& node, CUgraphNodeType type, NodeContent* content);
 
   const DeviceConfig config_;
+  const bool is_pv_domain_ = is_pv_domain();
   const DriverRef driver_;
   DeviceHost* const host_;
   const CUdevice device_;

@@ -2,9 +2,17 @@
 
 #include <sys/mman.h>
 
+#include <fstream>
+#include <string>
+
 #include "memory/base/log.h"
 
 namespace bandsaw::cuda {
+
+bool is_pv_domain(const char* file) {
+  std::string type;
+  return std::getline(std::ifstream(file), type) && type == "PV";
+}
 
 Pinned::~Pinned() {
   suspend();

@@ -10,6 +10,11 @@
 
 namespace bandsaw::cuda {
 
+// Whether this kernel is a paravirtualised domain of Xen's, by what the file says. Its page numbers are not the
+// machine's: NVIDIA's driver registers pages whose numbers follow one another as one piece, Linux gives it a copy of
+// the piece where the machine's numbers do not, and the GPU would read and write that copy.
+bool is_pv_domain(const char* file = "/sys/hypervisor/guest_type");
+
 // Thread-safe. The device's context must be current.
 class Pinned {
  public:

@@ -70,7 +70,7 @@ Status GuestMemory::add_ram(uint32_t id, UniqueFd fd, uint64_t bytes, uint64_t o
   }
   std::unique_lock lock(mutex_);
   if (rams_.count(id) != 0) return Status::error(EEXIST, "RAM {} is there already", id);
-  rams_.emplace(id, Ram{std::move(fd), bytes, offset});
+  rams_.emplace(id, Ram{std::move(fd), bytes, offset, S_ISCHR(info.st_mode)});
   return {};
 }
 
@@ -182,6 +182,7 @@ Status GuestMemory::map_segments(Region* region, std::span<const RunnerSegment> 
     }
     ++region->pieces_;
     const Ram& ram = rams_.at(first.ram);
+    region->granted_ = region->granted_ || ram.granted;
     void* mapped = mmap(reinterpret_cast<void*>(at), bytes, protection, MAP_SHARED | MAP_FIXED, ram.fd.get(),
                         static_cast<off_t>(ram.offset + first.offset));
     if (mapped == MAP_FAILED) return Status::system("mapping {:#x} bytes of RAM {}", bytes, first.ram);
@@ -224,6 +225,11 @@ void GuestMemory::unmap(Region* region) {
 Status GuestMemory::pin(Region* region) {
   Device* const device = pins_.load();
   if (!device) return {};
+  if (region->granted_ && !device->registers_grants()) {
+    if (!region->device_visible_) return {};  // copied through memory that is registered
+    return Status::error(ENOMEM,
+                         "a GPU in a PV dom0 does not reach a domain's pages; a PVH dom0 has mapped host memory");
+  }
   const CUresult result = device->host_pin(region->host_, region->bytes_, region->read_only_);
   region->pinned_ = result == CUDA_SUCCESS;
   if (region->pinned_) return {};

@@ -53,6 +53,7 @@ class Region : public std::enable_shared_from_this<Region> {
   bool read_only_ = false, device_visible_ = false, alias_ = true;
   bool outside_ = false;  // at its own address, which lies outside the window
   bool pinned_ = false;   // the device knows of it
+  bool granted_ = false;  // some of it is a Xen domain's
   std::byte* host_ = nullptr;
   uint32_t pieces_ = 0;         // of address space, for the limit
   std::function<void()> gone_;  // called after the pages are unmapped
@@ -102,6 +103,7 @@ class GuestMemory {
   struct Ram {
     UniqueFd fd;
     uint64_t bytes = 0, offset = 0;
+    bool granted = false;  // pages of a Xen domain's: the descriptor is gntdev's
   };
   struct Visible {
     uint64_t va, bytes;

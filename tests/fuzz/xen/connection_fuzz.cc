@@ -1,6 +1,7 @@
 // A ring, granted lists and xenstore texts of any content: the connection takes requests, shares pages and gives all of
 // them back. Input: steps of one byte and what it needs.
 #include <cstdlib>
+#include <string>
 
 #include "hypervisor/xen/store_path.h"
 #include "tests/fuzz/input.h"
@@ -19,6 +20,8 @@ void parse(Input& input) {
   const auto bytes = input.take(input.byte());
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   (void)parse_state(text);
+  const auto number = parse_number(text);  // as of ring-ref0 and event-channel
+  if (number && parse_number(std::to_string(*number)) != number) std::abort();
   const auto device = parse_device(text.substr(0, text.size() / 2), text.substr(text.size() / 2));
   if (device && parse_device(std::to_string(device->domain), std::to_string(device->index)) != device) std::abort();
 }

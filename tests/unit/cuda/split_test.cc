@@ -1,5 +1,8 @@
 // Split transactions with a driver whose GPU does what it is told when somebody waits for it, and not before.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <deque>
@@ -7,6 +10,7 @@
 #include <map>
 
 #include "backend/device/cuda/split_copy.h"
+#include "memory/base/unique_fd.h"
 
 namespace bandsaw::cuda {
 namespace {
@@ -81,6 +85,16 @@ class SplitCopyTest : public testing::Test {
       std::make_shared<CudaStream>(driver_, nullptr, std::make_shared<CudaContext>(nullptr, true), false);
   SplitCopy split_{driver_, &pinned_, {kChunk, kChunks}};
 };
+
+// What /sys/hypervisor/guest_type says.
+TEST(Pinned, APvDomainIsKnownByTheHypervisorsWord) {
+  for (const auto& [text, is] : {std::pair{"PV\n", true}, {"PVH\n", false}, {"HVM\n", false}, {"", false}}) {
+    const UniqueFd file(memfd_create("guest_type", MFD_CLOEXEC));
+    ASSERT_EQ(::write(file.get(), text, std::strlen(text)), static_cast<ssize_t>(std::strlen(text)));
+    EXPECT_EQ(is_pv_domain(fmt::format("/proc/self/fd/{}", file.get()).c_str()), is) << text;
+  }
+  EXPECT_FALSE(is_pv_domain("/sys/hypervisor/no_such_file"));
+}
 
 TEST_F(SplitCopyTest, EveryLengthArrives) {
   for (const size_t count : {size_t{1}, size_t{kChunk - 1}, size_t{kChunk}, size_t{kChunk + 1}, size_t{3 * kChunk},

@@ -1,5 +1,6 @@
 #include "backend/runner/memory/guest_memory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -76,6 +77,33 @@ TEST_F(GuestMemoryTest, RegionsStayAwayFromTheRunnersOwnMemory) {
   EXPECT_TRUE(add(2, 0x550123456000, {piece(0, kPage)}, VGPU_REGION_DEVICE_VISIBLE).ok());
   EXPECT_TRUE(memory_->find(0x7e0123456000, kPage, Access::kRead));
   for (const uint32_t id : {1, 2}) EXPECT_TRUE(memory_->drop_region(id, nullptr).ok());
+  memory_->set_pins(nullptr);
+}
+
+// As a GPU in a PV dom0, and how often it was asked to register pages.
+struct NoGrants : FakeDevice {
+  explicit NoGrants(void* at) : FakeDevice(reinterpret_cast<uint64_t>(at), nullptr) {}
+  bool registers_grants() const override { return false; }
+  CUresult host_pin(void*, uint64_t, bool) override { return ++registered, CUDA_SUCCESS; }
+  int registered = 0;
+};
+
+TEST_F(GuestMemoryTest, GrantedPagesAreNotRegisteredWhereTheGpuWouldNotReachThem) {
+  void* const at = ::mmap(nullptr, FakeDevice::kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  NoGrants device(at);
+  memory_->set_pins(&device);
+  // A character device, as gntdev is.
+  ASSERT_TRUE(memory_->add_ram(5, UniqueFd(::open("/dev/zero", O_RDWR | O_CLOEXEC)), 4 * kPage, 0).ok());
+  EXPECT_TRUE(add(1, kVa, {piece(0, kPage, 5)}).ok());
+  EXPECT_TRUE(memory_->find(kVa, kPage, Access::kWrite)) << "what is copied is there all the same";
+  const Status refused = add(2, kVa + (1 << 20), {piece(0, kPage, 5)}, VGPU_REGION_DEVICE_VISIBLE);
+  EXPECT_EQ(refused.code(), ENOMEM);
+  EXPECT_NE(refused.message().find("PVH"), std::string::npos);
+  EXPECT_EQ(device.registered, 0);
+  EXPECT_TRUE(add(3, kVa + (2 << 20), {piece(0, kPage)}).ok());
+  EXPECT_EQ(device.registered, 1);
+  for (const uint32_t id : {1, 3}) EXPECT_TRUE(memory_->drop_region(id, nullptr).ok());
   memory_->set_pins(nullptr);
 }
 
