@@ -69,7 +69,8 @@ class Bench:
         shutil.copy(image.build_module(version), modules)
         (tree / "usr/bin").mkdir(parents=True)
         run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", f"-I{REPO}", "-o",
-             tree / "usr/bin/module_test", *(REPO / "tests/vm/module" / name for name in ("guest.c", "ioctls.c", "watch.c"))])
+             tree / "usr/bin/module_test",
+             *(REPO / "tests/vm/module" / name for name in ("guest.c", "ioctls.c", "watch.c"))])
         (tree / "scripts").mkdir()
         for name, text in SCRIPTS.items():
             (tree / "scripts" / name).write_text(text.replace("{seconds}", str(IOCTL_SECONDS)))
