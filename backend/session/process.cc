@@ -332,6 +332,7 @@ nlohmann::json Process::status() const {
                            {"regions", regions_.size()}};
   if (runner_) object["mps"] = runner_->mps();
   if (runner_ && !runner_->mps().empty()) object["mps_priority"] = to_text(runner_->mps_priority());
+  if (slot_ >= 0) object["slot"] = slot_;
   if (slot_ >= 0 && runner_) object["usage"] = to_json(owner_->usage_page_->usage(slot_));
   return object;
 }

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <ctime>
 #include <filesystem>
 
 #include "backend/control/event_ptr.h"
@@ -15,6 +16,7 @@
 #include "backend/vgpud/arbiter/plan_options.h"
 #include "backend/vgpud/gpu.h"
 #include "backend/vgpud/gpu_watch.h"
+#include "backend/vgpud/history.h"
 #include "backend/vgpud/lock.h"
 #include "backend/vgpud/metrics/metrics.h"
 #include "backend/vgpud/metrics/metrics_server.h"
@@ -124,6 +126,37 @@ Result<std::unique_ptr<MetricsServer>> serve_metrics(event_base* base, const Con
       });
 }
 
+constexpr int kHistorySeconds = 30;     // between two looks
+constexpr unsigned kHistoryTicks = 10;  // looks between two times of writing down
+
+// Notes what every virtual GPU uses, and now and then writes it down.
+class HistoryTimer {
+ public:
+  HistoryTimer(event_base* base, Api* api, History* history) : api_(api), history_(history) {
+    timer_.reset(event_new(
+        base, -1, EV_PERSIST, [](evutil_socket_t, short, void* self) { static_cast<HistoryTimer*>(self)->tick(); },
+        this));
+    const timeval every{kHistorySeconds, 0};
+    event_add(timer_.get(), &every);
+    tick();
+  }
+  ~HistoryTimer() { save(); }
+
+ private:
+  void tick() {
+    api_->note_all();
+    if (++ticks_ % kHistoryTicks == 0) save();
+  }
+  void save() {
+    if (Status status = history_->save(::time(nullptr)); !status.ok()) log::warn("{}", status.message());
+  }
+
+  Api* api_;
+  History* history_;
+  EventPtr timer_;
+  unsigned ticks_ = 0;
+};
+
 }  // namespace
 
 Status run_daemon(const Config& config) {
@@ -146,6 +179,7 @@ Status run_daemon(const Config& config) {
   session_manager.set_segments_of([&registry](const VgpuSpec& spec) {
     return segments_for(spec, registry.value().segments(), registry.value().all());
   });
+  History history = History::open(config.state);
   Api api(config, &registry.value(), &session_manager, &gpus.value(), [&base] {
     const timeval soon{0, 50000};  // the answer leaves first
     event_base_loopexit(base.get(), &soon);
@@ -166,6 +200,8 @@ Status run_daemon(const Config& config) {
   });
   const auto metrics = serve_metrics(base.get(), config, &api);
   if (!metrics.ok()) return metrics.status();
+  api.set_history(&history);
+  const HistoryTimer history_timer(base.get(), &api, &history);
   HttpServer server(
       base.get(), std::move(listener.value()),
       [&api](const HttpRequest& request, HttpServer::Answer answer) { api.handle(request, std::move(answer)); });

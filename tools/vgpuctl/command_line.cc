@@ -199,6 +199,8 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
   xml->add_flag("--xl", options->xl, "with --hypervisor xen: for a configuration of xl's, not for libvirt");
   auto* top = app->add_subcommand("top", "who uses what, live (q ends it)");
   auto* trace = app->add_subcommand("trace", "record who had which engine when, for Perfetto");
+  auto* report = named(app->add_subcommand("report", "what it used of what it was promised, hour by hour"), options);
+  report->add_option("--last", options->last, "how far to look back: 12h, 7d, at most 31d (default 24h)");
   auto* hook =
       app->add_subcommand("hook", "what libvirt's hook calls: sets the shares in a starting domain's metadata");
   live_options(top, trace, hook, options);
@@ -217,6 +219,7 @@ std::vector<Command> commands(CLI::App* app, Options* options) {
       {detach, ctl::detach},
       {top, ctl::top},
       {trace, ctl::trace},
+      {report, ctl::report},
       {hook, ctl::hook},
       {completion, ctl::completion},
       {doctor, ctl::doctor},

@@ -29,6 +29,7 @@ struct Options {
   unsigned count = 0;                  // of tables; 0: until it is ended
   double seconds = 5;                  // of a trace
   std::string output;                  // a file
+  std::string last = "24h";            // how far a report looks back
   std::string shell;                   // whose completion
   std::string vgpu, size;              // of a shared segment: whose it is or who is meant, bytes
   bool read_write = false;             // a grant is for writing too
@@ -50,6 +51,7 @@ int status(const Options& options);
 int shutdown(const Options& options);
 int top(const Options& options);
 int trace(const Options& options);
+int report(const Options& options);
 int hook(const Options& options);
 int completion(const Options& options);
 int doctor(const Options& options);

@@ -15,6 +15,15 @@ namespace bandsaw::ctl {
 
 using nlohmann::json;
 
+namespace {
+
+void learn_names(const Options& options, ProcessNames* names) {
+  const Reply views = call(options, "GET", "/v1/vgpus");
+  if (const json* found = std::get_if<json>(&views)) add_names(*found, names);
+}
+
+}  // namespace
+
 int trace(const Options& options) {
   std::ofstream file(options.output);
   if (!file) {
@@ -25,14 +34,18 @@ int trace(const Options& options) {
   Signals signals;
   const Reply started = call(options, "POST", "/v1/trace/start", {{"seconds", options.seconds}});
   if (const Refusal* refusal = std::get_if<Refusal>(&started)) return print_refusal(*refusal, options.json);
+  ProcessNames names;
+  learn_names(options, &names);
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(options.seconds * 1e9));
   while (signals.wait(end, false) == Signals::Event::kResized) {
   }
+  // Of those that begin while it is recorded too; one that both begins and ends is called by its slot.
+  learn_names(options, &names);
   const Reply taken = call(options, "POST", "/v1/trace/take", std::get<json>(started));
   if (const Refusal* refusal = std::get_if<Refusal>(&taken)) return print_refusal(*refusal, options.json);
   const json& content = std::get<json>(taken);
-  file << chrome_trace(content);
+  file << chrome_trace(content, names);
   file.close();
   if (!file) {
     return print_refusal(

@@ -161,7 +161,8 @@ void Api::list(const Answer& answer) {
 }
 
 void Api::show(const VgpuSpec& spec, int code, const Answer& answer, const std::vector<std::string>& notes) {
-  view(spec, [code, answer, notes](json object) {
+  view(spec, [this, code, answer, notes](json object) {
+    note_use(object);  // from its creation on, and what was promised up to a change
     if (!notes.empty()) object["notes"] = notes;
     send(answer, code, object);
   });
@@ -169,6 +170,7 @@ void Api::show(const VgpuSpec& spec, int code, const Answer& answer, const std::
 
 void Api::destroy(const VgpuSpec& spec, bool force, const Answer& answer) {
   view(spec, [this, spec, force, answer](const json& object) {
+    note_use(object);
     if (!force && !spec.domain.empty()) {
       return refuse(answer, 409, fmt::format("'{}' is attached to domain '{}'", spec.name, spec.domain),
                     fmt::format("`vgpuctl detach {}` first", spec.name));

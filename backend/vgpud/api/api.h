@@ -11,6 +11,7 @@
 #include "backend/vgpud/api/shares.h"
 #include "backend/vgpud/config.h"
 #include "backend/vgpud/gpu.h"
+#include "backend/vgpud/history.h"
 #include "backend/vgpud/registry.h"
 #include "backend/vgpud/sessions/session_manager.h"
 
@@ -21,11 +22,16 @@ class Api {
   // All outlive it. `shut_down` is called after the answer to a shutdown was sent.
   Api(const Config& config, Registry* registry, SessionManager* session_manager, Gpus* gpus,
       std::function<void()> shut_down);
+  // Where use is noted, and reports come from; without, there are none. It outlives this.
+  void set_history(History* history) { history_ = history; }
   void handle(const HttpRequest& request, HttpServer::Answer answer);
   // "GET /v1/status" and so on: all there are.
   static std::vector<std::string> routes();
   // Calls `then` with what GET /v1/status and GET /v1/vgpus would answer.
   void collect(std::function<void(const nlohmann::json& status, const nlohmann::json& vgpus)> then);
+
+  // Reads what all virtual GPUs have used since the last time, for reports.
+  void note_all();
 
  private:
   using Answer = HttpServer::Answer;
@@ -77,6 +83,8 @@ class Api {
   const SegmentSpec* segment_of(const HttpRequest& request, const Answer& answer) const;
   uint64_t next_segment_id() const;
 
+  void report(const HttpRequest& request, const Answer& answer);
+  void note_use(const nlohmann::json& view);
   void start_trace(const nlohmann::json& body, const Answer& answer);
   void take_trace(const nlohmann::json& body, const Answer& answer);
 
@@ -105,6 +113,7 @@ class Api {
   Registry* registry_;
   SessionManager* session_manager_;
   Gpus* gpus_;
+  History* history_ = nullptr;
   uint64_t trace_ = 0, traces_ = 0;  // the one that is being recorded, 0: none; how many there were
   std::chrono::steady_clock::time_point trace_until_{};
   std::function<void()> shut_down_;

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 struct Api::Route {
   const char* method;
-  const char* path;  // {name}: of a virtual GPU that is there, or of a shared segment
+  const char* path;  // {name}: of a virtual GPU that is there, of one in a report, or of a shared segment
   void (*handle)(Api&, const Call&);
 };
 
@@ -96,6 +96,7 @@ const std::vector<Api::Route>& Api::table() {
        [](Api& api, const Call& call) { api.grant_segment(call.request, call.body(), call.answer); }},
       {"POST", "/v1/segments/{name}/revoke",
        [](Api& api, const Call& call) { api.revoke_segment(call.request, call.body(), call.answer); }},
+      {"GET", "/v1/reports/{name}", [](Api& api, const Call& call) { api.report(call.request, call.answer); }},
       {"POST", "/v1/trace/start", [](Api& api, const Call& call) { api.start_trace(call.body(), call.answer); }},
       {"POST", "/v1/trace/take", [](Api& api, const Call& call) { api.take_trace(call.body(), call.answer); }},
   };

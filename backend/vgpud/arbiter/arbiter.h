@@ -68,8 +68,9 @@ struct VgpuUse {
 
 // One time slice that has ended. Times are those of CLOCK_MONOTONIC, in nanoseconds.
 struct TimeSliceRecord {
+  static constexpr int64_t kAllProcesses = -1;  // the gate stood open: `charged` is what all of them did until `ended`
   std::string vgpu;
-  uint32_t process = 0;  // the guest process's slot in its virtual GPU
+  int64_t process = 0;  // the guest process's slot in its virtual GPU
   sched::Engine engine{};
   int64_t asked = 0, granted = 0, ended = 0, charged = 0;
 };

@@ -52,7 +52,7 @@ void Charging::complete(VgpuState& vgpu, uint32_t slot, unsigned engine, const G
   record(vgpu, slot, engine, slice, now, charged);
 }
 
-void Charging::record(const VgpuState& vgpu, uint32_t slot, unsigned engine, const GrantedSlice& slice,
+void Charging::record(const VgpuState& vgpu, int64_t slot, unsigned engine, const GrantedSlice& slice,
                       sched::Time ended, sched::Time charged) {
   if (!trace_->on()) return;
   trace_->add({vgpu.name, slot, static_cast<Engine>(engine), slice.asked, slice.granted, ended, charged});

@@ -54,7 +54,7 @@ class Charging {
   // A time slice that was granted is over.
   void complete(VgpuState& vgpu, uint32_t slot, unsigned engine, const GrantedSlice& slice, uint64_t busy_ns,
                 sched::Time held, sched::Time now);
-  void record(const VgpuState& vgpu, uint32_t slot, unsigned engine, const GrantedSlice& slice, sched::Time ended,
+  void record(const VgpuState& vgpu, int64_t slot, unsigned engine, const GrantedSlice& slice, sched::Time ended,
               sched::Time charged);
 
   // Since when the time slice has had the engine.

@@ -89,7 +89,8 @@ void Leases::end(VgpuState& vgpu, Queue queue, sched::Time now) {
   const sched::Time charged = charging_->charge(vgpu, queue, lease.busy_ns, held, static_cast<sched::Time>(kept));
   queues_->complete(vgpu, static_cast<unsigned>(queue), lease.id, charged, now);
   if (charged > 0)
-    charging_->record(vgpu, 0, static_cast<unsigned>(queue), {lease.id, lease.since, lease.since}, now, charged);
+    charging_->record(vgpu, TimeSliceRecord::kAllProcesses, static_cast<unsigned>(queue),
+                      {lease.id, lease.since, lease.since}, now, charged);
   lease = {.credit = std::max<sched::Time>(0, held - charged)};
 }
 

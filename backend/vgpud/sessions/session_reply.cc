@@ -44,7 +44,8 @@ constexpr Field kUsage[] = {{"memory_bytes", Kind::kCount},
 constexpr Field kProcess[] = {{"process", Kind::kCount}, {"pid", Kind::kCount},         {"uid", Kind::kCount},
                               {"comm", Kind::kText},     {"direct", Kind::kFlag},       {"state", Kind::kText},
                               {"runner", Kind::kCount},  {"rings", Kind::kCount},       {"regions", Kind::kCount},
-                              {"mps", Kind::kText},      {"mps_priority", Kind::kText}, {"usage", Kind::kObject}};
+                              {"mps", Kind::kText},      {"mps_priority", Kind::kText}, {"usage", Kind::kObject},
+                              {"slot", Kind::kCount}};
 constexpr Field kReply[] = {{"ok", Kind::kFlag},
                             {"error", Kind::kText},
                             {"mps", Kind::kText},

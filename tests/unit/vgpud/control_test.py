@@ -45,6 +45,24 @@ class TestControl(DaemonCase):
         view = self.show("web0")
         assert [view[key] for key in ("compute", "copy", "cap", "reserve", "priority")] == [50, 30, 80, 20, -5]
 
+    def test_reports(self):
+        """What was promised is counted from the creation on, also across vgpud's restart and after the end."""
+        self.ok("create", "web0", "--memory", "1G", "--compute", "50")
+        time.sleep(0.5)
+        report = json.loads(self.ok("report", "web0", "--last", "2h", "--json"))
+        seen = report["total"]["observed_s"]
+        assert seen >= 0.5
+        assert abs(report["total"]["promised_compute_s"] - seen / 2) < 1e-6
+        self.daemon.terminate()
+        self.daemon.wait(10)
+        self.start()
+        assert json.loads(self.ok("report", "web0", "--json"))["total"]["observed_s"] >= seen
+        self.ok("destroy", "web0")
+        lines = self.ok("report", "web0").splitlines()
+        assert lines[0].startswith("HOUR") and lines[-1].startswith("all")
+        self.refused(4, "no virtual GPU 'web1'", "report", "web1")
+        self.refused(2, "--last is '2w'", "report", "web0", "--last", "2w")
+
     def test_limits(self):
         self.daemon.terminate()
         self.daemon.wait(10)

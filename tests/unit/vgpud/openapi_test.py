@@ -115,6 +115,9 @@ class TestAnswers(DaemonCase):
         self.ask("PATCH", "/v1/scheduler", {"policy": "best"}, 400)
         self.ask("GET", "/v1/status")  # with a plan
         self.walk_through_segments()
+        assert len(self.ask("GET", "/v1/reports/web0")["hours"]) in (1, 2)
+        self.ask("GET", "/v1/reports/web0?hours=0", code=400)
+        self.ask("GET", "/v1/reports/web9?hours=48", code=404)
         trace = self.ask("POST", "/v1/trace/start", {"seconds": 0.5})
         self.ask("POST", "/v1/trace/start", {"seconds": 0}, 400)
         self.ask("POST", "/v1/trace/start", {"seconds": 1}, 409)
@@ -122,6 +125,7 @@ class TestAnswers(DaemonCase):
         self.ask("POST", "/v1/trace/take", trace, 409)
         self.ask("DELETE", "/v1/vgpus/web0", code=409)
         self.ask("DELETE", "/v1/vgpus/web0?force=1")
+        assert self.ask("GET", "/v1/reports/web0?hours=1")["name"] == "web0"
         client.close()
         self.ask("POST", "/v1/shutdown")
         self.daemon.wait(10)

@@ -77,8 +77,16 @@ json trace_example() {
                [9,0,0,0,0,0,0],[0,0,7,0,0,0,0],[1]]})");
 }
 
+ProcessNames trace_names() {
+  ProcessNames names;
+  add_names(json::parse(R"([{"name":"web0","live":{"processes":[{"slot":3,"comm":"python3","pid":71},{"pid":5}]}},
+    {"name":"away","live":null}])"),
+            &names);
+  return names;
+}
+
 TEST(ChromeTrace, HasATrackForEachVirtualGpuAndEngine) {
-  const json trace = json::parse(chrome_trace(trace_example()));
+  const json trace = json::parse(chrome_trace(trace_example(), trace_names()));
   std::map<std::string, int> tracks;
   std::map<std::pair<int, int>, std::string> names;
   for (const json& event : trace["traceEvents"]) {
@@ -99,14 +107,38 @@ TEST(ChromeTrace, HasATrackForEachVirtualGpuAndEngine) {
 }
 
 TEST(ChromeTrace, TimesAreMicrosecondsAndTheArgumentsTellAll) {
-  const json trace = json::parse(chrome_trace(trace_example()));
-  const json& first = trace["traceEvents"][0];
+  const json trace = json::parse(chrome_trace(trace_example(), trace_names()));
+  const json& first = trace["traceEvents"][2];  // after its counter
   EXPECT_EQ(first["ph"], "X");
   EXPECT_DOUBLE_EQ(first["ts"].get<double>(), 1);
   EXPECT_DOUBLE_EQ(first["dur"].get<double>(), 3);
   EXPECT_EQ(first["args"],
             json::parse(R"({"asked_us":0.0,"granted_us":1.0,"ended_us":4.0,"charged_us":2.5,"waited_us":1.0})"));
-  EXPECT_EQ(first["name"], "process 3");
+  EXPECT_EQ(first["name"], "python3 (71)");
+}
+
+TEST(ChromeTrace, ArrowsLeadFromWaitsToTimeSlices) {
+  const json trace = json::parse(chrome_trace(trace_example(), trace_names()));
+  std::map<int, std::vector<double>> arrows;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "s" || event["ph"] == "f") arrows[event["id"]].push_back(event["ts"]);
+  }
+  EXPECT_EQ(arrows, (std::map<int, std::vector<double>>{{0, {0, 1}}, {1, {1.5, 2}}, {2, {4.5, 5}}}));
+}
+
+TEST(ChromeTrace, AnOpenGateIsNoTimeSlice) {
+  json taken = trace_example();
+  taken["records"] = json::array({{0, -1, 0, 0, 0, 30'000'000, 3000}});
+  const json trace = json::parse(chrome_trace(taken, trace_names()));
+  std::map<std::string, json> events;
+  std::vector<double> use;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "C") use.push_back(event["args"]["percent"]);
+    events[event["ph"].get<std::string>() + " " + event["name"].get<std::string>()] = event;
+  }
+  EXPECT_EQ(use, (std::vector<double>{0.0, 0.0}));  // 3 us of 30 ms
+  ASSERT_TRUE(events.contains("X open"));
+  EXPECT_EQ(events["M thread_name"]["args"]["name"], "compute gate");
 }
 
 TEST(ChromeTrace, ARowsTimeSlicesNeverOverlap) {
@@ -116,11 +148,11 @@ TEST(ChromeTrace, ARowsTimeSlicesNeverOverlap) {
     const int granted = i * 7 % 100 * 10;
     taken["records"].push_back({0, 0, 0, granted / 2, granted, granted + 35 + i % 20, 1});
   }
-  const json trace = json::parse(chrome_trace(taken));
+  const json trace = json::parse(chrome_trace(taken, {}));
   std::map<std::pair<int, int>, double> ends;
   size_t slices = 0;
   for (const json& event : trace["traceEvents"]) {
-    if (event["ph"] != "X" || event["name"] != "process 0") continue;
+    if (event["ph"] != "X" || event["name"] != "process in slot 0") continue;
     ++slices;
     double& end = ends[{event["pid"], event["tid"]}];
     EXPECT_GE(event["ts"].get<double>() + 1e-9, end);
@@ -130,7 +162,7 @@ TEST(ChromeTrace, ARowsTimeSlicesNeverOverlap) {
 }
 
 TEST(ChromeTrace, OfNothingIsStillATrace) {
-  EXPECT_TRUE(json::parse(chrome_trace(json::object()))["traceEvents"].empty());
+  EXPECT_TRUE(json::parse(chrome_trace(json::object(), {}))["traceEvents"].empty());
 }
 
 }  // namespace
