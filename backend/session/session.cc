@@ -206,14 +206,20 @@ void Session::link_peers(UniqueFd listener) {
 }
 
 void Session::open_segments(const RunnerProgram& program) {
+  runner_environment_ = program.environment;
   segment_maker_ = std::make_unique<SegmentMaker>(base_.get(), program.path, runner_file_.get());
-  // Memory needs no MPS daemon, whoever uses it later.
-  SharingConfig alone = sharing_config_;
-  alone.sharing = Sharing::kTimeSliced;
-  segment_maker_->set_environment(
-      with_variables(program.environment, runner_launch_config(config_.device, alone).variables));
+  choose_segment_device();
   segment_host_ = std::make_unique<SegmentHost>(config_.index, &usage_page_, segment_maker_.get());
   segments_ = std::make_unique<SegmentService>(config_.index, segment_host_.get());
+}
+
+// Memory needs no MPS daemon, whoever uses it later; of a device that is lost there is none.
+void Session::choose_segment_device() {
+  SharingConfig alone = sharing_config_;
+  alone.sharing = Sharing::kTimeSliced;
+  RunnerLaunchConfig launch_config = runner_launch_config(config_.device, alone);
+  if (launch_config.refusal != 0) launch_config.variables = {"BANDSAW_DEVICE=lost"};  // which no runner knows
+  segment_maker_->set_environment(with_variables(runner_environment_, launch_config.variables));
 }
 
 Status Session::end_segment(const nlohmann::json& request) {
@@ -327,6 +333,7 @@ void Session::apply_sharing_config() {
     segment_host_->device_lost();
   }
   pool_->set_launch_config(runner_launch_config(config_.device, sharing_config_));
+  choose_segment_device();
 }
 
 void Session::stop_soon() {

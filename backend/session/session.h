@@ -64,6 +64,7 @@ class Session {
   RunnerProgram runner_program() const;
   void link_peers(UniqueFd listener);
   void open_segments(const RunnerProgram& program);
+  void choose_segment_device();
   // Takes one away from all who use it, because its name goes by force.
   Status end_segment(const nlohmann::json& request);
   // Xen's backend, where this machine is Xen's host and the build knows of it: opened as root, started in the sandbox.
@@ -95,6 +96,7 @@ class Session {
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   EventPtr terminate_, interrupt_;
   UniqueFd runner_file_;  // bandsaw-runner, opened while its path was reachable
+  std::vector<std::string> runner_environment_;
   std::unique_ptr<SegmentMaker> segment_maker_;
   std::unique_ptr<SegmentHost> segment_host_;
   std::unique_ptr<SegmentService> segments_;
