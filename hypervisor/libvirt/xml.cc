@@ -38,7 +38,11 @@ void share_memory(xmlNode* root) {
 
 xmlNs* qemu_namespace(xmlNode* root) {
   if (xmlNs* ns = xmlSearchNsByHref(root->doc, root, x(kQemuNamespace))) return ns;
-  return xmlNewNs(root, x(kQemuNamespace), x("qemu"));
+  if (xmlNs* ns = xmlNewNs(root, x(kQemuNamespace), x("qemu"))) return ns;
+  // The prefix means something else in this domain.
+  for (int i = 1;; ++i) {
+    if (xmlNs* ns = xmlNewNs(root, x(kQemuNamespace), x(fmt::format("qemu{}", i)))) return ns;
+  }
 }
 
 std::vector<xmlNode*> arguments(xmlNode* root) {

@@ -3,9 +3,13 @@
 namespace bandsaw::libvirt::xml {
 
 Document parse(const std::string& content) {
-  return Document(xmlReadMemory(content.data(), static_cast<int>(content.size()), "domain.xml", nullptr,
-                                XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING),
-                  &xmlFreeDoc);
+  const std::unique_ptr<xmlParserCtxt, decltype(&xmlFreeParserCtxt)> parser(xmlNewParserCtxt(), &xmlFreeParserCtxt);
+  Document document(xmlCtxtReadMemory(parser.get(), content.data(), static_cast<int>(content.size()), "domain.xml",
+                                      nullptr, XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING),
+                    &xmlFreeDoc);
+  // A prefix without a namespace would get the one that is added for it.
+  if (document && !parser->nsWellFormed) document.reset();
+  return document;
 }
 
 std::string print(const Document& document) {

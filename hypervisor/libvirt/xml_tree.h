@@ -11,7 +11,7 @@ namespace bandsaw::libvirt::xml {
 
 using Document = std::unique_ptr<xmlDoc, decltype(&xmlFreeDoc)>;
 
-// Null: the text is not XML. Loads nothing from elsewhere.
+// Null: the text is not XML, or has a prefix that it does not declare. Loads nothing from elsewhere.
 Document parse(const std::string& text);
 std::string print(const Document& document);
 // Null: there is no document, or it is not a <domain>.

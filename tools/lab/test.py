@@ -9,7 +9,19 @@ import subprocess
 import tempfile
 import threading
 
-from lab import build, cuda_programs, gpu_tests, host, lint, machine, python_packages, python_tests, runtimes, setup
+from lab import (
+    build,
+    cuda_programs,
+    fuzz,
+    gpu_tests,
+    host,
+    lint,
+    machine,
+    python_packages,
+    python_tests,
+    runtimes,
+    setup,
+)
 from lab.guest_run import direct_environment, ensure_direct
 from lab.paths import BUILD, REPO
 from lab.results import Results
@@ -78,15 +90,13 @@ def _test_program(test: dict, folder: pathlib.Path, results: Results, name: str)
 ASAN_TESTS = ["image", "runner", "virtio", "vfio_user", "wire_server"]
 # ThreadSanitizer keeps its shadow where the window lies: tests that reserve the window cannot run under it.
 TSAN_TESTS = ["cuda-waiting", "cuda-time-slices"]
-SANITIZED = ("-Dllvm=disabled", "-Dlibvirt=disabled", "-Db_lundef=false", "-Ddebug=false")
+LEFT_OUT = ("-Dllvm=disabled", "-Dlibvirt=disabled")
 
 
 def instrumented() -> pathlib.Path:
     """The build of what guests feed: one for the tests under AddressSanitizer and for the fuzz targets."""
     folder = REPO / "build" / "instrumented"
-    build.configure(folder, (*SANITIZED, "-Dfuzz=true", "-Db_sanitize=address,undefined", "-Doptimization=0",
-                             "-Dcall_path_optimization=1"),
-                    {"CC": "ccache clang-19", "CXX": "ccache clang++-19"})
+    build.configure(folder, (*LEFT_OUT, *fuzz.SANITIZED), fuzz.CLANG)
     return folder
 
 
@@ -97,7 +107,8 @@ def asan_tests(results: Results) -> None:
 def tsan_tests(results: Results) -> None:
     folder = REPO / "build" / "tsan"
     # Not -Werror: GCC warns of the standard library's own code when it is instrumented.
-    build.configure(folder, (*SANITIZED, "-Db_sanitize=thread", "-Dwerror=false", "-Doptimization=0"))
+    build.configure(folder, (*LEFT_OUT, "-Db_lundef=false", "-Ddebug=false", "-Db_sanitize=thread", "-Dwerror=false",
+                             "-Doptimization=0"))
     sanitized_tests(results, "tsan", folder, TSAN_TESTS)
 
 
@@ -143,7 +154,7 @@ def build_instrumented(kinds: list[str]) -> None:
         return
     folder = instrumented()
     tests = _chosen(folder, ASAN_TESTS) if "asan" in kinds else []
-    targets = [*(["fuzzers"] if "fuzz" in kinds else []), *_programs(tests, folder)]
+    targets = [*([fuzz.SHORT] if "fuzz" in kinds else []), *_programs(tests, folder)]
     build.ninja(folder, *targets, text="building what runs under sanitizers")
 
 
@@ -162,17 +173,12 @@ def in_idle_time(work):
 
 def fuzz_targets(results: Results, seconds: int) -> None:
     folder = instrumented()
-    build.ninja(folder, "fuzzers", text="building the fuzz targets")
-    targets = sorted(path for path in (folder / "tests/fuzz").rglob("*_fuzz") if path.is_file())
+    build.ninja(folder, fuzz.SHORT, text="building the fuzz targets")
+    targets = fuzz.targets(folder)
     with step(f"fuzz: {len(targets)} targets, {seconds} s each", len(targets)) as progress:
         def one(target: pathlib.Path) -> None:
-            corpus = folder / "corpus" / target.name
-            corpus.mkdir(parents=True, exist_ok=True)
-            done = subprocess.run([target, corpus, f"-max_total_time={seconds}", "-rss_limit_mb=3000", "-timeout=20",
-                                   f"-artifact_prefix={corpus}-"], capture_output=True, text=True, errors="replace",
-                                  check=False, timeout=seconds + 120)
-            results.add(f"fuzz: {target.name}", f"exit status {done.returncode}" if done.returncode else "",
-                        done.stderr)
+            outcome = fuzz.run_target(target, folder / "corpus", seconds)
+            results.add(f"fuzz: {target.name}", outcome.wrong, outcome.output)
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(progress.counted(one), targets))

@@ -26,6 +26,13 @@ TEST(DomainXml, AddsDeviceSharedMemoryAndName) {
   EXPECT_NE(xml.value().find("name=\"web0\""), std::string::npos);
 }
 
+TEST(DomainXml, APrefixThatMeansSomethingElseIsLeftAlone) {
+  const std::string other = "<domain type='kvm' xmlns:qemu='urn:other'><name>d</name></domain>";
+  const auto added = add_to_xml(other, kWeb);
+  ASSERT_TRUE(added.ok());
+  EXPECT_EQ(add_to_xml(added.value(), kWeb).status().code(), EEXIST);
+}
+
 TEST(DomainXml, RefusesASecondTime) {
   const auto once = add_to_xml(kDomain, kWeb);
   ASSERT_TRUE(once.ok());
@@ -86,6 +93,7 @@ TEST(DomainXml, KeepsTheUsersOwnArguments) {
 TEST(DomainXml, RefusesWhatIsNoDomain) {
   EXPECT_EQ(add_to_xml("<network/>", kWeb).status().code(), EINVAL);
   EXPECT_EQ(add_to_xml("no xml", kWeb).status().code(), EINVAL);
+  EXPECT_EQ(add_to_xml("<domain><qemu:commandline/></domain>", kWeb).status().code(), EINVAL);
   EXPECT_EQ(remove_from_xml(kDomain, kWeb).status().code(), ENOENT);
 }
 

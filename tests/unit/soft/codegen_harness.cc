@@ -48,7 +48,7 @@ struct Run {
   KernelEntry entry = nullptr;
   uint32_t cancelled = 0;
 };
-Run* g_run = nullptr;
+Run* volatile g_run = nullptr;
 
 uint32_t block_threads(Block* b) {
   uint32_t n = 0;
@@ -85,6 +85,15 @@ void* device_memory() {
     return device;
   }();
   return memory;
+}
+
+void cancel() {
+  if (g_run) g_run->cancelled = 1;
+}
+
+void fault(uint64_t address) {
+  if (!g_run) abort();
+  bandsaw_fault(&g_run->current->warp, uint32_t(Fault::kIllegalAddress), address);
 }
 
 uint64_t window_base() {

@@ -61,6 +61,11 @@ class Kernels {
   std::string log_;
 };
 
+// Ends the kernel that runs, as a killed launch ends. A signal handler may call it.
+void cancel();
+// A signal handler's way out of a kernel that touched `address`.
+[[noreturn]] void fault(uint64_t address);
+
 // Typed device arrays, given out one after another; reset() starts over.
 void reset_memory();
 void* allocate(size_t bytes);
