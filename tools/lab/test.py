@@ -184,9 +184,9 @@ def fuzz_targets(results: Results, seconds: int) -> None:
             list(pool.map(progress.counted(one), targets))
 
 
-KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm", "xen", "slurm", "metrics",
-         "package"]
-LONG_KINDS = ["tsan", "slurm", "metrics", "package"]  # with --full or --only
+KINDS = ["lint", "unit", "asan", "tsan", "fuzz", "cuda", "runtimes", "direct", "vm", "xen", "slurm", "kubernetes",
+         "metrics", "package"]
+LONG_KINDS = ["tsan", "slurm", "kubernetes", "metrics", "package"]  # with --full or --only
 GPU_KINDS = ["cuda", "direct", "gpu"]
 
 
@@ -246,7 +246,7 @@ def run_tests() -> int:
     host.stop_vgpud()
     if "xen" in kinds:
         python_tests.run_folder(results, "xen", options.name, options.full)
-    for kind in ("slurm", "metrics"):
+    for kind in ("slurm", "kubernetes", "metrics"):
         if kind in kinds:
             python_tests.run_folder(results, kind, options.name, options.full)
     if "asan" in kinds:
